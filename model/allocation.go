@@ -1,0 +1,43 @@
+package model
+
+// Allocation is what a job got: its nodes, and the devices that serve them.
+type Allocation struct {
+	// Parts are the nodes that host the job's processes, in node order.
+	Parts []Part
+	// Grants are devices beyond the whole local ones in Parts: borrowed from
+	// another node, or shares.
+	Grants []Grant
+}
+
+// Part is what one node gives to a job's processes.
+type Part struct {
+	Node   int32
+	Cores  int32
+	Memory int64
+	// GPUs is the set of whole local devices: bit i is device i of the node.
+	GPUs uint64
+}
+
+// Grant is a device, or a share of one, that serves a part of the job.
+type Grant struct {
+	// For is the index in Parts of the node that uses the device.
+	For int32
+	// Node and Device name it. Where Node is another node, it is borrowed.
+	Node   int32
+	Device int32
+	// Memory is the share; 0 is the whole device.
+	Memory int64
+}
+
+// Borrowed says whether a grant crosses the network.
+func (a *Allocation) Borrowed(g Grant) bool { return a.Parts[g.For].Node != g.Node }
+
+// UsesBorrowed says whether any device of the allocation is on another node.
+func (a *Allocation) UsesBorrowed() bool {
+	for _, g := range a.Grants {
+		if a.Borrowed(g) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,162 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// MaxGPUsPerNode bounds the devices of one node, so that a set of them is one word.
+const MaxGPUsPerNode = 64
+
+// Cluster is the machine: nodes in their one-dimensional order.
+type Cluster struct {
+	Name     string
+	Nodes    []Node
+	GPUTypes []GPUType
+	Remote   Remote
+}
+
+// Node is one machine of a cluster.
+type Node struct {
+	Name   string
+	Cores  int
+	Memory int64
+	// GPUs lists the devices: GPUs[i] is an index into Cluster.GPUTypes.
+	GPUs []int
+	// Link is the node's port to the network, full duplex.
+	Link Link
+}
+
+// GPUType describes one kind of device.
+type GPUType struct {
+	Name   string
+	Memory int64
+	// Speed is relative: a job that ran for an hour on speed 1 takes half an hour on speed 2.
+	Speed float64
+	// PeerBandwidth is what two devices of one node move between each other.
+	PeerBandwidth int64
+}
+
+// Link is a network port.
+type Link struct {
+	Bandwidth int64
+	Latency   time.Duration
+}
+
+// Remote says what using a GPU of another node costs beyond the network itself.
+type Remote struct {
+	// Latency is added to each transfer.
+	Latency time.Duration
+	// Overhead multiplies the bytes moved: 1.09 means 9% more.
+	Overhead float64
+}
+
+// TotalCores counts the cores of the cluster.
+func (c *Cluster) TotalCores() int {
+	sum := 0
+	for i := range c.Nodes {
+		sum += c.Nodes[i].Cores
+	}
+	return sum
+}
+
+// TotalGPUs counts the devices of the cluster.
+func (c *Cluster) TotalGPUs() int {
+	sum := 0
+	for i := range c.Nodes {
+		sum += len(c.Nodes[i].GPUs)
+	}
+	return sum
+}
+
+// GPUType returns the index of the type called name, or -1.
+func (c *Cluster) GPUType(name string) int {
+	for i := range c.GPUTypes {
+		if c.GPUTypes[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Resize returns the cluster with n nodes: its first n, or, where it has fewer,
+// more nodes like its last one. It is how a "what if we had n nodes" is asked.
+func (c *Cluster) Resize(n int) (*Cluster, error) {
+	if n <= 0 {
+		return nil, fmt.Errorf("a cluster needs at least one node, not %d", n)
+	}
+	out := *c
+	if n <= len(c.Nodes) {
+		out.Nodes = c.Nodes[:n:n]
+		return &out, nil
+	}
+	if len(c.Nodes) == 0 {
+		return nil, errors.New("an empty cluster cannot grow: describe at least one node")
+	}
+	taken := make(map[string]bool, n)
+	for i := range c.Nodes {
+		taken[c.Nodes[i].Name] = true
+	}
+	out.Nodes = append(make([]Node, 0, n), c.Nodes...)
+	last := c.Nodes[len(c.Nodes)-1]
+	for i := 1; len(out.Nodes) < n; i++ {
+		node := last
+		node.Name = fmt.Sprintf("extra%05d", i)
+		if !taken[node.Name] {
+			out.Nodes = append(out.Nodes, node)
+		}
+	}
+	return &out, nil
+}
+
+// Validate reports the first thing about the cluster that makes no sense.
+func (c *Cluster) Validate() error {
+	if len(c.Nodes) == 0 {
+		return errors.New("the cluster has no nodes: describe at least one")
+	}
+	for i, t := range c.GPUTypes {
+		switch {
+		case t.Name == "":
+			return fmt.Errorf("GPU type %d has no name", i)
+		case t.Memory < 0:
+			return fmt.Errorf("GPU type %s: memory is negative", t.Name)
+		case !(t.Speed > 0) || math.IsInf(t.Speed, 0):
+			return fmt.Errorf("GPU type %s: speed must be a number above 0, not %v", t.Name, t.Speed)
+		case t.PeerBandwidth < 0:
+			return fmt.Errorf("GPU type %s: peer bandwidth is negative", t.Name)
+		case c.GPUType(t.Name) != i:
+			return fmt.Errorf("GPU type %s is described twice", t.Name)
+		}
+	}
+	if c.Remote.Latency < 0 || c.Remote.Overhead < 0 || math.IsNaN(c.Remote.Overhead) || math.IsInf(c.Remote.Overhead, 0) {
+		return errors.New("the costs of remote GPUs must not be negative")
+	}
+	seen := make(map[string]int, len(c.Nodes))
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if j, dup := seen[n.Name]; dup {
+			return fmt.Errorf("node %q is described twice (nodes %d and %d): give each node one name", n.Name, j+1, i+1)
+		}
+		seen[n.Name] = i
+		switch {
+		case n.Name == "":
+			return fmt.Errorf("node %d has no name", i+1)
+		case n.Cores <= 0 || n.Cores > math.MaxInt32:
+			return fmt.Errorf("node %s: cores must be between 1 and %d, not %d", n.Name, math.MaxInt32, n.Cores)
+		case n.Memory < 0:
+			return fmt.Errorf("node %s: memory is negative", n.Name)
+		case len(n.GPUs) > MaxGPUsPerNode:
+			return fmt.Errorf("node %s: %d GPUs, at most %d are supported", n.Name, len(n.GPUs), MaxGPUsPerNode)
+		case n.Link.Bandwidth < 0 || n.Link.Latency < 0:
+			return fmt.Errorf("node %s: link bandwidth and latency must not be negative", n.Name)
+		}
+		for _, t := range n.GPUs {
+			if t < 0 || t >= len(c.GPUTypes) {
+				return fmt.Errorf("node %s: GPU type %d is not described", n.Name, t)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Job is what a user submits.
+type Job struct {
+	ID    string
+	User  string
+	Group string
+	Queue string
+
+	// Submit is when the job enters the queue, from the start of the workload.
+	Submit time.Duration
+	// Run is how long the job computes on devices of speed 1 in its own nodes,
+	// with the network to itself. What it really takes is an outcome.
+	Run time.Duration
+	// WallTime is the user's estimate, and a limit: a job that reaches it is
+	// killed. Zero means that none was given.
+	WallTime time.Duration
+	// Priority: larger goes first where a policy looks at it.
+	Priority int64
+
+	Request Request
+	// Alternatives are requests that would do as well; one of all wins.
+	Alternatives []Request
+
+	Traffic Traffic
+
+	// Logged is what an accounting log said beyond this; nil where it said nothing.
+	Logged *Logged
+}
+
+// Request is what a job asks for.
+type Request struct {
+	// Nodes is the number of nodes; 0 lets the cores be spread over any nodes.
+	Nodes int
+	// Cores is the number of cores in all. With Nodes set, each node gives
+	// Cores/Nodes, rounded up, unless CoresPerNode says otherwise.
+	Cores        int
+	CoresPerNode int
+	// Processes is how many processes the job starts in all; 0 means one a node.
+	Processes int
+
+	// Memory is per node; MemoryPerCore adds to it for every core taken there.
+	Memory        int64
+	MemoryPerCore int64
+
+	// GPUs is per node. GPUMemory > 0 asks for that much memory of each instead
+	// of the whole device. GPUType restricts them to one type.
+	GPUs      int
+	GPUMemory int64
+	GPUType   string
+
+	// Remote asks for GPUs anywhere in the cluster; nil for none.
+	Remote *RemoteGPUs
+
+	// Contiguous asks for nodes that stand next to each other.
+	Contiguous bool
+	// Exclusive asks for nodes that run nothing else.
+	Exclusive bool
+	// NodeList restricts the nodes to these names.
+	NodeList []string
+}
+
+// RemoteGPUs asks for devices decoupled from the job's nodes.
+type RemoteGPUs struct {
+	Count int
+	// Memory of each; 0 means the whole device.
+	Memory int64
+	// Shared devices may serve other jobs beside this one.
+	Shared bool
+}
+
+// Traffic is what a job moves, per node: Table 1 of the TSUBAME paper.
+type Traffic struct {
+	NetBytes int64 // between its nodes
+	NetConns int64
+	GPUBytes int64 // between the GPUs of one node
+	GPUConns int64
+}
+
+// Status is how a job ended according to its log.
+type Status string
+
+// The outcomes that accounting logs tell apart.
+const (
+	StatusUnknown   Status = ""
+	StatusCompleted Status = "completed"
+	StatusFailed    Status = "failed"
+	StatusCancelled Status = "cancelled"
+	StatusTimeout   Status = "timeout"
+)
+
+// Logged is what an accounting log said about a job that no policy reads.
+type Logged struct {
+	Wait       time.Duration // -1 where unknown
+	CPUTime    time.Duration // mean per core, -1 where unknown
+	UsedMemory int64         // per core, -1 where unknown
+	Status     Status
+	Executable string
+	Partition  string
+	Preceding  string // ID of the job this one followed
+	ThinkTime  time.Duration
+}
+
+// Estimate is how long a scheduler must expect the job to run: its wall time,
+// or, where the log has none, its true run time.
+func (j *Job) Estimate() time.Duration {
+	if j.WallTime > 0 {
+		return j.WallTime
+	}
+	return j.Run
+}
+
+// CoresOnNode is what each node gives a request that names its nodes: at
+// least one core, since a job's processes run somewhere.
+func (r *Request) CoresOnNode() int {
+	if r.CoresPerNode > 0 || r.Nodes == 0 {
+		return r.CoresPerNode
+	}
+	return max(1, (r.Cores+r.Nodes-1)/r.Nodes)
+}
+
+// MemoryOnNode is what a node gives when it gives cores cores.
+func (r *Request) MemoryOnNode(cores int) int64 {
+	return r.Memory + r.MemoryPerCore*int64(cores)
+}
+
+// TotalCores is what the request takes in all.
+func (r *Request) TotalCores() int {
+	if r.Nodes == 0 {
+		return r.Cores
+	}
+	return r.Nodes * r.CoresOnNode()
+}
+
+// TotalGPUs is what the request takes in all, remote ones included.
+func (r *Request) TotalGPUs() int {
+	n := r.Nodes * r.GPUs
+	if r.Remote != nil {
+		n += r.Remote.Count
+	}
+	return n
+}
+
+// limit keeps sums and products of sizes far from overflow.
+const limit = math.MaxInt32
+
+// Validate reports the first thing about the job that makes no sense by itself.
+// Whether it fits a cluster is another question.
+func (j *Job) Validate() error {
+	if j.ID == "" {
+		return errors.New("a job needs an ID")
+	}
+	if j.Submit < 0 || j.Run < 0 || j.WallTime < 0 {
+		return fmt.Errorf("job %s: submit, run and wall time must not be negative", j.ID)
+	}
+	if t := j.Traffic; t.NetBytes < 0 || t.NetConns < 0 || t.GPUBytes < 0 || t.GPUConns < 0 {
+		return fmt.Errorf("job %s: traffic must not be negative", j.ID)
+	}
+	if err := j.Request.Validate(); err != nil {
+		return fmt.Errorf("job %s: %w", j.ID, err)
+	}
+	for i := range j.Alternatives {
+		if err := j.Alternatives[i].Validate(); err != nil {
+			return fmt.Errorf("job %s, alternative %d: %w", j.ID, i+1, err)
+		}
+	}
+	return nil
+}
+
+// Validate reports the first thing about the request that makes no sense.
+func (r *Request) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"nodes", r.Nodes}, {"cores", r.Cores}, {"cores per node", r.CoresPerNode},
+		{"processes", r.Processes}, {"GPUs", r.GPUs},
+	} {
+		if f.value < 0 || f.value > limit {
+			return fmt.Errorf("%s must be between 0 and %d, not %d", f.name, limit, f.value)
+		}
+	}
+	if r.Memory < 0 || r.MemoryPerCore < 0 || r.GPUMemory < 0 {
+		return errors.New("memory must not be negative")
+	}
+	const enough = math.MaxInt64 / limit // so that MemoryPerCore x cores cannot overflow
+	if r.MemoryPerCore > enough {
+		return fmt.Errorf("memory per core is more than any machine has: %d bytes", r.MemoryPerCore)
+	}
+	switch {
+	case r.Nodes == 0 && r.Cores == 0:
+		return errors.New("it asks for no nodes and no cores: give one of them")
+	case r.Nodes == 0 && r.CoresPerNode > 0:
+		return errors.New("cores per node need a number of nodes")
+	case r.Nodes == 0 && (r.GPUs > 0 || r.Memory > 0):
+		return errors.New("GPUs and memory are per node: give the number of nodes, or use remote GPUs and memory per core")
+	case r.Nodes == 0 && (r.Contiguous || r.Exclusive):
+		return errors.New("contiguous and exclusive nodes need a number of nodes")
+	case r.Nodes > 0 && r.Cores > 0 && r.CoresPerNode > 0 && r.Cores > r.Nodes*r.CoresPerNode:
+		return fmt.Errorf("%d cores do not fit in %d nodes x %d cores", r.Cores, r.Nodes, r.CoresPerNode)
+	case r.GPUMemory > 0 && r.GPUs == 0:
+		return errors.New("GPU memory without GPUs: say how many")
+	case r.GPUs > MaxGPUsPerNode:
+		return fmt.Errorf("%d GPUs a node, at most %d are supported", r.GPUs, MaxGPUsPerNode)
+	}
+	if m := r.Remote; m != nil && (m.Count <= 0 || m.Count > limit || m.Memory < 0 || (m.Shared && m.Memory == 0)) {
+		return errors.New("remote GPUs need a count above 0, memory that is not negative, and a memory size when they are shared")
+	}
+	return nil
+}

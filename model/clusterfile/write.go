@@ -1,0 +1,165 @@
+package clusterfile
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/model"
+)
+
+// Write writes a cluster in the form that Read reads, with neighbouring equal
+// nodes as one entry. Links are named anew, since a model.Cluster does not
+// keep their names.
+func Write(w io.Writer, c *model.Cluster) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := checkWritable(c); err != nil {
+		return err
+	}
+	links := linksOf(c)
+	b := bufio.NewWriter(w)
+	if c.Name != "" {
+		fmt.Fprintf(b, "name: %s\n", quote(c.Name))
+	}
+	if len(c.GPUTypes) > 0 {
+		fmt.Fprintln(b, "gpu_types:")
+	}
+	for _, t := range c.GPUTypes {
+		fmt.Fprintf(b, "  %s: {memory: %s, speed: %s", quote(t.Name), model.FormatSize(t.Memory), formatFloat(t.Speed))
+		if t.PeerBandwidth > 0 {
+			fmt.Fprintf(b, ", peer_bandwidth: %s", model.FormatBandwidth(t.PeerBandwidth))
+		}
+		fmt.Fprintln(b, "}")
+	}
+	if len(links) > 0 {
+		fmt.Fprintln(b, "links:")
+	}
+	for i, l := range links {
+		fmt.Fprintf(b, "  %s: {bandwidth: %s", linkName(i), model.FormatBandwidth(l.Bandwidth))
+		if l.Latency > 0 {
+			fmt.Fprintf(b, ", latency: %s", l.Latency)
+		}
+		fmt.Fprintln(b, "}")
+	}
+	if r := c.Remote; r.Latency > 0 || r.Overhead > 1 {
+		fmt.Fprintf(b, "remote_gpus: {latency: %s, overhead: %s}\n", r.Latency, formatFloat(max(1, r.Overhead)))
+	}
+	fmt.Fprintln(b, "nodes:")
+	for first := 0; first < len(c.Nodes); {
+		end := first + 1
+		for end < len(c.Nodes) && equalNodes(&c.Nodes[first], &c.Nodes[end]) {
+			end++
+		}
+		writeNodes(b, c, links, c.Nodes[first:end])
+		first = end
+	}
+	return b.Flush()
+}
+
+// checkWritable refuses what a program can put into a cluster but a file cannot hold.
+func checkWritable(c *model.Cluster) error {
+	if c.Name != "" {
+		if err := checkWord(c.Name); err != nil {
+			return fmt.Errorf("the name of a cluster %w", err)
+		}
+	}
+	if 0 < c.Remote.Overhead && c.Remote.Overhead < 1 {
+		return fmt.Errorf("the overhead of remote GPUs must be at least 1, not %v", c.Remote.Overhead)
+	}
+	for _, t := range c.GPUTypes {
+		if err := checkWord(t.Name); err != nil {
+			return fmt.Errorf("the name of a GPU type %w", err)
+		}
+	}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if one, err := model.ExpandNodes(n.Name); err != nil || len(one) != 1 || one[0] != n.Name || !validName(n.Name) {
+			return fmt.Errorf("node %q: a name has no brackets, commas, spaces or broken characters", n.Name)
+		}
+		if n.Link.Bandwidth == 0 && n.Link.Latency != 0 {
+			return fmt.Errorf("node %s: a link without bandwidth cannot be written", n.Name)
+		}
+	}
+	return nil
+}
+
+func validName(s string) bool { return strings.ToValidUTF8(s, "") == s }
+
+func linksOf(c *model.Cluster) []model.Link {
+	var links []model.Link
+	seen := map[model.Link]bool{{}: true}
+	for i := range c.Nodes {
+		if l := c.Nodes[i].Link; !seen[l] {
+			seen[l] = true
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+func linkName(i int) string { return fmt.Sprintf("link%d", i+1) }
+
+func equalNodes(a, b *model.Node) bool {
+	return a.Cores == b.Cores && a.Memory == b.Memory && a.Link == b.Link && slices.Equal(a.GPUs, b.GPUs)
+}
+
+// writeNodes writes equal nodes as one entry.
+func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []model.Node) {
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		names[i] = nodes[i].Name
+	}
+	n := &nodes[0]
+	fmt.Fprintf(b, "  - {name: %s, cores: %d, memory: %s", quote(model.CompressNodes(names)), n.Cores, model.FormatSize(n.Memory))
+	if len(n.GPUs) > 0 {
+		fmt.Fprintf(b, ", gpus: %s", formatGPUs(c, n.GPUs))
+	}
+	if i := slices.Index(links, n.Link); i >= 0 {
+		fmt.Fprintf(b, ", link: %s", linkName(i))
+	}
+	fmt.Fprintln(b, "}")
+}
+
+// formatGPUs writes {a: 2, b: 1}, or a list where the types alternate.
+func formatGPUs(c *model.Cluster, devices []int) string {
+	var types []int
+	var counts, list []string
+	for first := 0; first < len(devices); {
+		end := first
+		for end < len(devices) && devices[end] == devices[first] {
+			list = append(list, quote(c.GPUTypes[devices[first]].Name))
+			end++
+		}
+		if slices.Contains(types, devices[first]) {
+			counts = nil
+		}
+		types = append(types, devices[first])
+		counts = append(counts, fmt.Sprintf("%s: %d", quote(c.GPUTypes[devices[first]].Name), end-first))
+		first = end
+	}
+	if len(counts) < len(types) {
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	return "{" + strings.Join(counts, ", ") + "}"
+}
+
+func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+var (
+	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+	// yamlWords are read as something else than text by one YAML reader or another.
+	yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+)
+
+func quote(s string) string {
+	if plainWord.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
+		return s
+	}
+	return strconv.Quote(s)
+}

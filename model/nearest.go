@@ -1,0 +1,45 @@
+package model
+
+import "strings"
+
+// Nearest returns the known word that a mistyped one was most likely meant to
+// be, or "" where none is near. Of equally near ones it is the first.
+func Nearest(word string, known []string) string {
+	best, bestCost := "", max(1, len([]rune(word))/3)+1
+	for _, k := range known {
+		cost := editCost(strings.ToLower(word), strings.ToLower(k), bestCost)
+		if cost < bestCost {
+			best, bestCost = k, cost
+		}
+	}
+	return best
+}
+
+// editCost counts the letters to insert, delete, replace or swap with their
+// neighbour to turn a into b. It gives up at most, with most or more.
+func editCost(a, b string, most int) int {
+	x, y := []rune(a), []rune(b)
+	if d := len(x) - len(y); d >= most || -d >= most {
+		return most
+	}
+	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range x {
+		row[0] = i + 1
+		for j := range y {
+			cost := last[j]
+			if x[i] != y[j] {
+				cost++
+			}
+			cost = min(cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
+				cost = min(cost, before[j-1]+1)
+			}
+			row[j+1] = cost
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(y)]
+}

@@ -1,0 +1,53 @@
+# What a fresh machine needs: git, Go, gcc and make.
+
+GO ?= go
+
+# Without a usable git (a source archive, a folder of another user) the build
+# does without the commit in `muster version`.
+VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
+
+.PHONY: help build demo test lint bench browser clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+build: ## bin/muster
+	$(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
+
+demo: build ## a what-if on a small log: G queue against R queue, a table and a page with pictures
+	@mkdir -p demo-out
+	bin/muster sim --cluster small --workload small --policy g-queue,r-queue --html demo-out/report.html
+	@echo "The report with the pictures: $(CURDIR)/demo-out/report.html"
+
+# The quick tests run under the race detector, then all of them without it.
+test: lint browser ## everything that must hold: format, vet, architecture, tests
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
+		export MUSTER_REQUIRE_BROWSER=1; \
+	fi; \
+	set -x; \
+	$(GO) test -race -short ./... && \
+	$(GO) test ./...
+
+lint: ## format, vet and the import rules
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; \
+	fi
+	$(GO) vet ./...
+	$(GO) test ./internal/archtest
+
+bench: ## the benchmarks; docs/benchmarks.md says what they mean
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+
+# Reports are tested in a real browser. Root may install one; others are told.
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing chromium and chromium-driver for the tests of reports" >&2; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null || \
+		echo "that failed: the tests of reports in a browser will be skipped" >&2; \
+	else \
+		echo "the tests of reports in a browser are skipped: install chromium and chromium-driver to run them" >&2; \
+	fi
+
+clean: ## remove what make made
+	rm -rf bin demo-out

@@ -1,0 +1,335 @@
+// Package archtest keeps the architecture true: which package may import
+// which, which packages stay pure, where other people's modules may be used,
+// and that every package says what it is for.
+//
+// The rules are data in its test; this file reads them and checks source
+// files against them. It looks at every file, whatever its build tags say.
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sourcePackage is one folder with Go files.
+type sourcePackage struct {
+	path  string // relative to the module: "policy/easy"
+	files []sourceFile
+}
+
+type sourceFile struct {
+	path string
+	test bool
+	tree *ast.File
+	set  *token.FileSet
+}
+
+// load parses all packages of a module.
+func load(root fs.FS) ([]sourcePackage, error) {
+	byPath := map[string]*sourcePackage{}
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			base := d.Name()
+			if base == "testdata" || base == "vendor" || (name != "." && strings.HasPrefix(base, ".")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, name, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(name)
+		if byPath[dir] == nil {
+			byPath[dir] = &sourcePackage{path: dir}
+		}
+		byPath[dir].files = append(byPath[dir].files, sourceFile{name, strings.HasSuffix(name, "_test.go"), tree, set})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []sourcePackage
+	for _, p := range slices.Sorted(maps.Keys(byPath)) {
+		all = append(all, *byPath[p])
+	}
+	return all, nil
+}
+
+// rules say what the packages of a module may do.
+type rules struct {
+	module string
+	// below lists, for each name or pattern, what it may import.
+	below map[string][]string
+	pure  []string
+	// thirdParty says for each module path which packages may use it, and whether only in tests.
+	thirdParty []foreign
+}
+
+type foreign struct {
+	module    string
+	testsOnly bool
+	users     []string
+}
+
+// parseRules reads the rules from their text form, which is explained where they stand.
+func parseRules(text string) (*rules, error) {
+	r := &rules{below: map[string][]string{}}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		word, rest, _ := strings.Cut(line, " ")
+		switch {
+		case word == "module":
+			r.module = strings.TrimSpace(rest)
+		case word == "pure:":
+			r.pure = append(r.pure, names(rest)...)
+		case word == "use" || word == "test":
+			module, users, ok := strings.Cut(rest, ":")
+			if !ok {
+				return nil, fmt.Errorf("line %d: want: %s MODULE: PACKAGES", i+1, word)
+			}
+			r.thirdParty = append(r.thirdParty, foreign{strings.TrimSpace(module), word == "test", names(users)})
+		case strings.Contains(line, "<"):
+			levels := strings.Split(line, "<")
+			for j := 1; j < len(levels); j++ {
+				for _, upper := range names(levels[j]) {
+					r.below[upper] = append(r.below[upper], names(levels[j-1])...)
+				}
+			}
+		default:
+			return nil, fmt.Errorf("line %d: not understood: %s", i+1, line)
+		}
+	}
+	return r, nil
+}
+
+func names(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
+}
+
+// matches says whether a pattern stands for a package: "policy/*" for all
+// packages below policy, "everything" for all.
+func matches(pattern, pkg string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(pkg, dir) && len(pkg) > len(dir)
+	}
+	return pattern == pkg || pattern == "everything"
+}
+
+func matchesAny(patterns []string, pkg string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, pkg) })
+}
+
+// rule returns the name under which the rules know a package: its own, or
+// else the longest pattern.
+func (r *rules) rule(pkg string) (string, bool) {
+	best, found := "", false
+	for name := range r.below {
+		switch {
+		case name == pkg:
+			return name, true
+		case matches(name, pkg) && len(name) > len(best):
+			best, found = name, true
+		}
+	}
+	return best, found
+}
+
+// mayImport says whether the rules allow it, directly or through packages in between.
+func (r *rules) mayImport(pkg, imported string) bool {
+	start, _ := r.rule(pkg)
+	seen := map[string]bool{}
+	todo := slices.Clone(r.below[start])
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if matches(name, imported) {
+			return true
+		}
+		todo = append(todo, r.below[name]...)
+		if !strings.HasSuffix(name, "*") {
+			if general, ok := r.rule(name); ok {
+				todo = append(todo, r.below[general]...)
+			}
+		}
+	}
+	return false
+}
+
+// check lists every way in which the packages break the rules.
+func (r *rules) check(packages []sourcePackage) []string {
+	var broken []string
+	for _, p := range packages {
+		if _, known := r.rule(p.path); !known {
+			broken = append(broken, fmt.Sprintf("%s: no rule names this package: decide what it may import", p.path))
+		}
+		if !hasComment(p) {
+			broken = append(broken, fmt.Sprintf("%s: the package has no comment: begin one with \"// Package NAME\" (or \"// Command NAME\") that says what it is for", p.path))
+		}
+		for _, f := range p.files {
+			broken = append(broken, r.checkImports(p.path, f)...)
+			if !f.test && matchesAny(r.pure, p.path) {
+				broken = append(broken, impure(f)...)
+			}
+		}
+	}
+	return broken
+}
+
+func hasComment(p sourcePackage) bool {
+	return slices.ContainsFunc(p.files, func(f sourceFile) bool {
+		if f.tree.Doc == nil {
+			return false
+		}
+		words := strings.Fields(f.tree.Doc.Text())
+		if len(words) < 3 {
+			return false
+		}
+		name := strings.TrimRight(words[1], ".,:;")
+		switch words[0] {
+		case "Package":
+			return name == f.tree.Name.Name
+		case "Command":
+			return f.tree.Name.Name == "main" && name == path.Base(p.path)
+		}
+		return false
+	})
+}
+
+func (r *rules) checkImports(pkg string, f sourceFile) []string {
+	var broken []string
+	report := func(spec *ast.ImportSpec, format string, args ...any) {
+		broken = append(broken, fmt.Sprintf("%s: %s", f.set.Position(spec.Pos()), fmt.Sprintf(format, args...)))
+	}
+	for _, spec := range f.tree.Imports {
+		imported := importPath(spec)
+		first, _, _ := strings.Cut(imported, "/")
+		inside, own := strings.CutPrefix(imported, r.module+"/")
+		switch {
+		case own && f.test:
+			// A test may look at anything.
+		case own:
+			if !r.mayImport(pkg, inside) {
+				report(spec, "%s must not import %s", pkg, inside)
+			}
+		case strings.Contains(first, "."):
+			if why := r.foreignImport(pkg, f.test, imported); why != "" {
+				report(spec, "%s", why)
+			}
+		}
+	}
+	return broken
+}
+
+// foreignImport says what is wrong with using another module, or "".
+func (r *rules) foreignImport(pkg string, test bool, imported string) string {
+	for _, m := range r.thirdParty {
+		if imported != m.module && !strings.HasPrefix(imported, m.module+"/") {
+			continue
+		}
+		switch {
+		case m.testsOnly && !test:
+			return fmt.Sprintf("%s is for tests only", m.module)
+		case !matchesAny(m.users, pkg):
+			return fmt.Sprintf("%s must not use %s: only %s may", pkg, m.module, strings.Join(m.users, ", "))
+		}
+		return ""
+	}
+	return fmt.Sprintf("%s is no module that was chosen", imported)
+}
+
+func importPath(spec *ast.ImportSpec) string {
+	p, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return spec.Path.Value // the parser has refused it already
+	}
+	return p
+}
+
+// Packages through which effects and chance come in.
+var effects = []string{"os", "net", "log", "sync", "syscall", "crypto/rand"}
+
+// clock lists the functions of package time that read or wait for the clock.
+var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+// seeded lists what may be used of math/rand: all else draws from a source
+// that nobody handed over.
+var seeded = []string{"New", "NewSource", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf"}
+
+// impure lists the effects, clocks and dice in a file.
+func impure(f sourceFile) []string {
+	var broken []string
+	report := func(pos token.Pos, format string, args ...any) {
+		broken = append(broken, fmt.Sprintf("%s: a pure package must not %s", f.set.Position(pos), fmt.Sprintf(format, args...)))
+	}
+	watched := map[string]string{} // the name in this file -> time or rand
+	for _, spec := range f.tree.Imports {
+		imported := importPath(spec)
+		for _, e := range effects {
+			if imported == e || strings.HasPrefix(imported, e+"/") {
+				report(spec.Pos(), "import %s", imported)
+			}
+		}
+		what := ""
+		switch imported {
+		case "time":
+			what = "time"
+		case "math/rand", "math/rand/v2":
+			what = "rand"
+		default:
+			continue
+		}
+		name := what
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		if name == "." {
+			report(spec.Pos(), "import %s with a dot", imported)
+		}
+		watched[name] = what
+	}
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		if !ok || x.Obj != nil { // an Obj is a variable that hides the package
+			return true
+		}
+		switch what := watched[x.Name]; {
+		case what == "time" && slices.Contains(clock, sel.Sel.Name):
+			report(sel.Pos(), "read the clock (time.%s): take the time as an argument", sel.Sel.Name)
+		case what == "rand" && !slices.Contains(seeded, sel.Sel.Name):
+			report(sel.Pos(), "use the global rand.%s: take a *rand.Rand as an argument", sel.Sel.Name)
+		}
+		return true
+	})
+	return broken
+}

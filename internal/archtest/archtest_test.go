@@ -1,0 +1,202 @@
+package archtest
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// DO NOT change this data to make a build pass. It is the architecture: a
+// change here is a change of the design and is made on purpose, by itself,
+// with the reason in docs/.
+//
+//   - "a, b < c, d": c and d may import a and b, and whatever those may import.
+//     Packages that the rules do not know are refused. "x/*" is all below x
+//     that has no rule of its own; "everything" is every package.
+//   - "pure: p": p must not import os, net, log, sync and the like, read a
+//     clock or roll unseeded dice.
+//   - "use module: p": only p may import that module, "test": only its tests.
+//
+// Tests may import any package of Muster.
+const theRules = `
+module muster
+
+# The words. Nothing of Muster is below model, and it imports only the standard library.
+NOTHING < model
+model < model/clusterfile
+
+# What decides.
+model < policy, mapping, workload, vmm, wire
+policy < policy/*
+policy/* < policy/catalog
+
+# What simulates: it knows neither head nor node.
+policy, policy/catalog, mapping, workload < sim
+
+# Devices. The backends do not know each other.
+NOTHING < ptx, ptx/simt/vec
+ptx, ptx/simt/vec < ptx/simt
+model < device
+device < device/*
+device, ptx/simt < device/soft
+
+# The node plane: it knows no job policy.
+model, vmm, mapping < node/vgpu
+device, vmm, wire < node/worker
+device, vmm < node/checkpoint
+device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
+
+# The cluster plane: it knows no device.
+policy, policy/catalog, wire, model/clusterfile < head, slurm
+
+# Programs' side.
+wire < client < ivm
+
+# What people see.
+model < report
+report, head, slurm, wire < web
+
+everything < exp, exp/*, cmd/muster
+NOTHING < internal/archtest
+
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
+
+use github.com/goccy/go-yaml: model/clusterfile
+use github.com/spf13/cobra: cmd/muster
+use github.com/spf13/pflag: cmd/muster
+test github.com/rogpeppe/go-internal: cmd/muster
+test pgregory.net/rapid: everything
+`
+
+func TestArchitecture(t *testing.T) {
+	r := mustParse(t, theRules)
+	packages, err := load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(packages) < 3 {
+		t.Fatalf("only %d packages were found: is this the right folder?", len(packages))
+	}
+	for _, b := range r.check(packages) {
+		t.Error(b)
+	}
+}
+
+func TestGoModNamesOnlyChosenModules(t *testing.T) {
+	r := mustParse(t, theRules)
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(fields) < 2 || !strings.HasPrefix(fields[1], "v") || strings.HasSuffix(line, "// indirect") {
+			continue
+		}
+		known := false
+		for _, m := range r.thirdParty {
+			known = known || m.module == fields[0]
+		}
+		if !known {
+			t.Errorf("go.mod requires %s, which the rules do not name", fields[0])
+		}
+	}
+}
+
+func mustParse(t *testing.T, text string) *rules {
+	t.Helper()
+	r, err := parseRules(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The sentences of the design, asked of the rules themselves.
+func TestRulesSayWhatTheDesignSays(t *testing.T) {
+	r := mustParse(t, theRules)
+	for _, c := range []struct {
+		from, to string
+		may      bool
+	}{
+		{"policy", "model", true}, {"policy/easy", "model", true}, {"policy/catalog", "policy/easy", true},
+		{"sim", "model", true}, {"sim", "policy/catalog", true}, {"sim", "workload", true},
+		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
+		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
+		{"cmd/muster", "exp/tsubame", true},
+
+		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},
+		{"policy", "model/clusterfile", false}, {"policy/easy", "policy/firstfit", false}, {"policy/easy", "policy/catalog", false},
+		{"sim", "head", false}, {"sim", "node", false}, {"sim", "device", false}, {"head", "device", false}, {"head", "device/soft", false},
+		{"node", "policy", false}, {"node", "policy/easy", false}, {"node", "device/cuda", false}, {"device/soft", "device/cuda", false},
+		{"device/cuda", "ptx/simt", false}, {"device", "device/soft", false}, {"ptx", "ptx/simt", false}, {"wire", "client", false},
+		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
+	} {
+		if got := r.mayImport(c.from, c.to); got != c.may {
+			t.Errorf("may %s import %s? the rules say %v", c.from, c.to, got)
+		}
+	}
+}
+
+// A checker that finds nothing proves nothing: here it must find each fault.
+func TestCheckerFindsViolations(t *testing.T) {
+	const ok = "// Package p is for this test.\npackage p\n"
+	for _, c := range []struct{ name, file, text, want string }{
+		{"clean", "policy/easy/p.go", ok + `import ("muster/model"; "muster/policy"; "time"; "math/rand/v2"; "fmt")
+			var d time.Duration; func f(r *rand.Rand) { rand.New(rand.NewPCG(1, 2)).IntN(3); r.IntN(2); fmt.Println() }`, ""},
+		{"upward", "policy/p.go", ok + `import "muster/sim"`, "policy/p.go:3:8: policy must not import sim"},
+		{"sideways", "device/soft/p.go", ok + `import "muster/device/cuda"`, "device/soft must not import device/cuda"},
+		{"model to anything", "model/p.go", ok + `import "muster/model/clusterfile"`, "model must not import model/clusterfile"},
+		{"unknown package", "util/p.go", ok, "util: no rule names this package"},
+		{"unknown root package", "p.go", ok, ".: no rule names this package"},
+		{"import of an unknown package", "sim/p.go", ok + `import "muster/util"`, "sim must not import util"},
+		{"no comment", "model/p.go", "package p\n", "model: the package has no comment"},
+		{"comment for another", "model/p.go", "// Package q is.\npackage p\n", "model: the package has no comment"},
+		{"comment too short", "model/p.go", "// Package\npackage p\n", "model: the package has no comment"},
+		{"command", "cmd/muster/p.go", "// Command muster does it all.\npackage main\n", ""},
+		{"wrong command", "cmd/muster/p.go", "// Command other does it all.\npackage main\n", "cmd/muster: the package has no comment"},
+		{"os", "policy/p.go", ok + `import "os"`, "a pure package must not import os"},
+		{"net/http", "mapping/p.go", ok + `import "net/http"`, "a pure package must not import net/http"},
+		{"log/slog", "vmm/p.go", ok + `import "log/slog"`, "a pure package must not import log/slog"},
+		{"sync/atomic", "ptx/p.go", ok + `import "sync/atomic"`, "a pure package must not import sync/atomic"},
+		{"crypto/rand", "node/vgpu/p.go", ok + `import "crypto/rand"`, "a pure package must not import crypto/rand"},
+		{"os where it may be", "sim/p.go", ok + `import "os"`, ""},
+		{"clock", "policy/p.go", ok + `import "time"; var x = time.Now`, "read the clock (time.Now)"},
+		{"renamed clock", "policy/p.go", ok + `import t "time"; var x = t.Since`, "read the clock (time.Since)"},
+		{"sleep", "policy/easy/p.go", ok + `import "time"; func f() { time.Sleep(1) }`, "read the clock (time.Sleep)"},
+		{"dot import", "policy/p.go", ok + `import . "time"; var x = Now`, "import time with a dot"},
+		{"global dice", "mapping/p.go", ok + `import "math/rand"; var x = rand.Intn(3)`, "use the global rand.Intn"},
+		{"global dice, v2", "mapping/p.go", ok + `import "math/rand/v2"; var x = rand.N(3)`, "use the global rand.N"},
+		{"a variable called rand", "mapping/p.go", ok + `import "math/rand/v2"; func f(rand *rand.Rand) int { return rand.IntN(3) }`, ""},
+		{"clock in a test", "policy/p_test.go", ok + `import "time"; var x = time.Now`, ""},
+		{"upward in a test", "policy/p_test.go", ok + `import "muster/sim"`, ""},
+		{"third party", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml/ast"`, ""},
+		{"third party elsewhere", "policy/p.go", ok + `import "github.com/goccy/go-yaml"`, "policy must not use github.com/goccy/go-yaml: only model/clusterfile may"},
+		{"third party of like name", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml2"`, "github.com/goccy/go-yaml2 is no module that was chosen"},
+		{"third party not chosen", "sim/p_test.go", ok + `import "github.com/stretchr/testify/assert"`, "github.com/stretchr/testify/assert is no module that was chosen"},
+		{"test module in a test", "sim/p_test.go", ok + `import "pgregory.net/rapid"`, ""},
+		{"test module elsewhere", "sim/p.go", ok + `import "pgregory.net/rapid"`, "pgregory.net/rapid is for tests only"},
+		{"behind a build tag", "policy/p.go", "//go:build never\n\n" + ok + `import "os"`, "a pure package must not import os"},
+		{"testdata", "policy/testdata/p.go", "package q\nimport \"os\"", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			packages, err := load(fstest.MapFS{c.file: {Data: []byte(c.text)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(mustParse(t, theRules).check(packages), "\n")
+			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBrokenRulesAreRefused(t *testing.T) {
+	for _, text := range []string{"model > policy", "use yaml", "nonsense"} {
+		if _, err := parseRules(text); err == nil {
+			t.Errorf("%q was taken for a rule", text)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Bars draws groups of bars: one bar of every series in each group. A paper's
+// numbers beside ours are two series, the first of them with Reference.
+type Bars struct {
+	Title, YLabel, Note string
+	YIsTime, YIsPercent bool
+	Groups              []string
+	Series              []BarSeries
+}
+
+// BarSeries has one value a group; NaN draws no bar.
+type BarSeries struct {
+	Name   string
+	Values []float64
+	// Lo and Hi, where given, are the ends of the error bars.
+	Lo, Hi []float64
+	// Reference draws outlines: numbers to compare with.
+	Reference bool
+}
+
+func (b *Bars) check() error {
+	for _, s := range b.Series {
+		if len(s.Values) != len(b.Groups) {
+			return fmt.Errorf("bars %q: series %q has %d values for %d groups", b.Title, s.Name, len(s.Values), len(b.Groups))
+		}
+		if len(s.Lo) != len(s.Hi) || (s.Lo != nil && len(s.Lo) != len(s.Values)) {
+			return fmt.Errorf("bars %q: series %q has %d low and %d high bounds for %d values", b.Title, s.Name, len(s.Lo), len(s.Hi), len(s.Values))
+		}
+	}
+	return nil
+}
+
+func (b *Bars) writeHTML(h *htmlWriter) {
+	h.raw(`<figure class="chart">`)
+	h.caption(b.Title)
+	h.raw(b.draw())
+	h.note(b.Note)
+	h.raw("</figure>\n")
+}
+
+func (b *Bars) unit() unit {
+	switch {
+	case b.YIsTime:
+		return times
+	case b.YIsPercent:
+		return percents
+	}
+	return numbers
+}
+
+func (b *Bars) draw() string {
+	var ys span
+	ys.add(0)
+	any := false
+	for _, s := range b.Series {
+		for i, v := range s.Values {
+			any = any || drawable(v)
+			ys.add(v)
+			if s.Lo != nil {
+				ys.add(s.Lo[i])
+				ys.add(s.Hi[i])
+			}
+		}
+	}
+	if ys.lo == ys.hi {
+		ys.hi = 1
+	}
+	y := newAxis(ys.lo, ys.hi, 5, b.unit(), false, true)
+	x := axis{lo: 0, hi: float64(max(1, len(b.Groups)))}
+	f := frame{yLabel: b.YLabel}
+	for i, s := range b.Series {
+		f.legend = append(f.legend, legendEntry{name: s.Name, mark: s.mark(), class: seriesClass(i)})
+	}
+	p := newPlot(f, &x, &y, append([]string{}, b.Groups...))
+	if !any {
+		p.empty()
+		return p.finish()
+	}
+	for g := range b.Groups {
+		b.group(p, g, &x, &y)
+	}
+	fmt.Fprintf(&p.b, `<path class="axis" d="M%s %sH%s"/>`, px(p.left), px(y.at(0)), px(p.right))
+	return p.finish()
+}
+
+func (s *BarSeries) mark() string {
+	if s.Reference {
+		return "outline"
+	}
+	return "box"
+}
+
+func (b *Bars) group(p *plot, g int, x, y *axis) {
+	room := x.at(1) - x.at(0)
+	width := math.Min(56, 0.8*room/float64(len(b.Series)))
+	left := x.at(float64(g)+0.5) - width*float64(len(b.Series))/2
+	tip := []string{b.Groups[g]}
+	for i, s := range b.Series {
+		v := s.Values[g]
+		told := clean(s.Name) + "\t" + b.unit().format(v)
+		if drawable(v) {
+			at := left + (float64(i)+0.5)*width
+			p.box(s.mark()+" "+seriesClass(i), at-width*0.44, at+width*0.44, y.at(0), y.at(v))
+			top := math.Max(v, 0)
+			if s.Lo != nil && drawable(s.Lo[g]) && drawable(s.Hi[g]) {
+				p.errorBar("ink", at, y.at(s.Lo[g]), y.at(s.Hi[g]))
+				top = math.Max(top, s.Hi[g])
+				told += " (" + b.unit().format(s.Lo[g]) + " to " + b.unit().format(s.Hi[g]) + ")"
+			}
+			if label := b.unit().format(v); float64(len(label))*charWidth <= width+4 {
+				fmt.Fprintf(&p.b, `<text class="value" text-anchor="middle" x="%s" y="%s">%s</text>`, px(at), px(y.at(top)-4), escape(label))
+			}
+		}
+		tip = append(tip, told)
+	}
+	p.hover(x.at(float64(g)), x.at(float64(g+1)), tip)
+	p.b.WriteByte('\n')
+}

@@ -190,9 +190,9 @@ func (r *Request) Validate() error {
 	if r.Memory < 0 || r.MemoryPerCore < 0 || r.GPUMemory < 0 {
 		return errors.New("memory must not be negative")
 	}
-	const enough = math.MaxInt64 / limit // so that MemoryPerCore x cores cannot overflow
-	if r.MemoryPerCore > enough {
-		return fmt.Errorf("memory per core is more than any machine has: %d bytes", r.MemoryPerCore)
+	// So that MemoryPerCore x cores + Memory cannot overflow.
+	if cores := int64(max(1, r.Cores, r.CoresOnNode())); r.MemoryPerCore > math.MaxInt64/2/cores || r.Memory > math.MaxInt64/2 {
+		return errors.New("the memory of a node adds up to more than any machine has")
 	}
 	switch {
 	case r.Nodes == 0 && r.Cores == 0:

@@ -1,0 +1,264 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// maxSeconds is the longest time, and the latest instant since 1970, that a log
+// may hold: 285 years, so that sums of two still fit in a time.Duration.
+const maxSeconds = 9_000_000_000 / 2
+
+// batch collects the jobs of a log while it is read.
+type batch struct {
+	opt    ReadOptions
+	file   string
+	wl     *Workload
+	report *ReadReport
+
+	// origin is the instant, since 1970, that submissions count from, where known.
+	origin      time.Duration
+	originKnown bool
+	expected    int // jobs, according to the log
+
+	counts []count
+	words  map[string]string // strings that many jobs share
+	small  []string          // decimal texts of small numbers
+	ids    strings.Builder
+	logged []model.Logged
+}
+
+// count is something worth a note, and how many jobs it befell.
+type count struct {
+	what string
+	n    int
+}
+
+func newBatch(file string, format Format, opt ReadOptions) *batch {
+	name := filepath.Base(file)
+	return &batch{
+		opt: opt, file: file,
+		wl:     &Workload{Name: name},
+		report: &ReadReport{Format: format},
+		words:  make(map[string]string),
+	}
+}
+
+// read feeds every line to the decoder.
+func (b *batch) read(src *lines, dec decoder) error {
+	for {
+		text, err := src.next()
+		if errors.Is(err, io.EOF) {
+			b.report.Lines = src.number
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f := dec.line(text)
+		if f == nil {
+			continue
+		}
+		if f.fatal || !b.opt.SkipBad {
+			return &LineError{b.file, src.number, f.column, f.reason}
+		}
+		b.report.Bad++
+		if len(b.report.FirstBad) < maxFirstBad {
+			b.report.FirstBad = append(b.report.FirstBad, Bad{src.number, f.column, f.reason})
+		}
+	}
+}
+
+// finish orders the jobs, counts time from the first submission, and reports.
+func (b *batch) finish() (*Workload, *ReadReport, error) {
+	for _, c := range b.counts {
+		b.report.Notes = append(b.report.Notes, plural(c.n, "job")+" "+c.what)
+	}
+	b.report.Jobs = len(b.wl.Jobs)
+	if b.report.Jobs == 0 {
+		why := ""
+		if b.report.Bad > 0 {
+			bad := b.report.FirstBad[0]
+			why = fmt.Sprintf("; %s, the first is line %d: %s", plural(b.report.Bad, "bad line"), bad.Line, bad.Reason)
+		} else if len(b.report.Notes) > 0 {
+			why = "; " + strings.Join(b.report.Notes, "; ")
+		}
+		return nil, nil, fmt.Errorf("%s: no job that can be simulated in %s%s", b.file, plural(b.report.Lines, "line"), why)
+	}
+	b.wl.countFromFirst(b.origin, b.originKnown)
+	return b.wl, b.report, nil
+}
+
+// countFromFirst sorts the jobs and shifts time so that the first is submitted at 0.
+func (wl *Workload) countFromFirst(origin time.Duration, originKnown bool) {
+	byOrder(wl.Jobs)
+	first := wl.Jobs[0].Submit
+	for i := range wl.Jobs {
+		wl.Jobs[i].Submit -= first
+	}
+	if originKnown {
+		wl.Start = time.Unix(0, int64(origin+first)).UTC()
+	}
+}
+
+// job adds an empty job for the decoder to fill, and then to keep or drop.
+func (b *batch) job() *model.Job {
+	const real = 4096 // jobs that show that a log is what its header claims
+	if n := len(b.wl.Jobs); n == real && b.expected > n {
+		b.wl.Jobs = slices.Grow(b.wl.Jobs, min(b.expected, 1<<24)-n)
+	}
+	b.wl.Jobs = append(b.wl.Jobs, model.Job{})
+	return &b.wl.Jobs[len(b.wl.Jobs)-1]
+}
+
+func (b *batch) drop() { b.wl.Jobs = b.wl.Jobs[:len(b.wl.Jobs)-1] }
+
+// keep checks the job added last; one that is not valid is dropped.
+func (b *batch) keep(column int) *fault {
+	job := &b.wl.Jobs[len(b.wl.Jobs)-1]
+	if err := job.Validate(); err != nil {
+		b.drop()
+		return faultf(column, "%v", err)
+	}
+	if b.opt.SkipLogged {
+		job.Logged = nil
+	}
+	return nil
+}
+
+// note counts a job for a note. What must read well after "12 jobs".
+func (b *batch) note(what string) {
+	for i := range b.counts {
+		if b.counts[i].what == what {
+			b.counts[i].n++
+			return
+		}
+	}
+	b.counts = append(b.counts, count{what, 1})
+}
+
+// word gives a string that jobs with the same text share.
+func (b *batch) word(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	s, ok := b.words[string(text)]
+	if !ok {
+		s = string(text)
+		b.words[s] = s
+	}
+	return s
+}
+
+// numeral is word for the decimal text of a number.
+func (b *batch) numeral(n int64) string {
+	const most = 1 << 16
+	if n < 0 || n >= most {
+		var text [20]byte
+		return b.word(strconv.AppendInt(text[:0], n, 10))
+	}
+	if int(n) >= len(b.small) {
+		b.small = append(b.small, make([]string, int(n)+1-len(b.small))...)
+	}
+	if b.small[n] == "" {
+		b.small[n] = strconv.Itoa(int(n))
+	}
+	return b.small[n]
+}
+
+// id copies the text of an ID into memory shared with its neighbours: one
+// allocation for thousands of them.
+func (b *batch) id(text []byte) string { return appendShared(&b.ids, text) }
+
+func appendShared(room *strings.Builder, text []byte) string {
+	const block = 1 << 16
+	if room.Len()+len(text) > room.Cap() {
+		*room = strings.Builder{}
+		room.Grow(max(block, len(text)))
+	}
+	start := room.Len()
+	room.Write(text)
+	return room.String()[start:]
+}
+
+// log keeps what a log says beyond the job; nil where it says nothing.
+func (b *batch) log(l model.Logged) *model.Logged {
+	if b.opt.SkipLogged || l == unlogged {
+		return nil
+	}
+	if len(b.logged) == cap(b.logged) {
+		b.logged = make([]model.Logged, 0, 1024)
+	}
+	b.logged = append(b.logged, l)
+	return &b.logged[len(b.logged)-1]
+}
+
+// unlogged is what a log that says nothing says.
+var unlogged = model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func ceilDiv(a, b int64) int64 { return a/b + min(1, a%b) }
+
+// atMost says whether a number fits an int field of a request.
+func atMost(n int64) bool { return 0 <= n && n <= math.MaxInt32 }
+
+// nearest finds the name that text was most likely meant to be, "" if none is
+// close: one that starts it or that it starts, or the one with the fewest typos.
+func nearest(text string, names []string) string {
+	text = text[:min(len(text), 32)]
+	best, least := "", len(text)/3+2
+	for _, name := range names {
+		d := distance(text, name)
+		if len(text) >= 3 && (strings.HasPrefix(name, text) || strings.HasPrefix(text, name)) {
+			d = 1
+		}
+		if d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, delete or change to turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// didYouMean is the end of an error about a name that is not known.
+func didYouMean(text string, names []string) string {
+	if near := nearest(text, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "use one of " + strings.Join(names, ", ")
+}

@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxLine bounds a line, so that a file that is no log costs an error and not
+// all memory.
+const maxLine = 1 << 20
+
+// guessBytes is how much of a log is looked at to tell its format.
+const guessBytes = 1 << 13
+
+var bom = []byte("\xef\xbb\xbf") // what some editors put first in UTF-8 files
+
+// lines gives a log line by line, gunzipped.
+type lines struct {
+	name    string
+	r       *bufio.Reader
+	number  int // of the line that next gave last
+	gzipped bool
+}
+
+func openLines(r io.Reader, name string) (*lines, error) {
+	l := &lines{name: name}
+	raw := bufio.NewReaderSize(r, 1<<16)
+	magic, err := raw.Peek(2)
+	if len(magic) == 0 {
+		if err != io.EOF {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return nil, fmt.Errorf("%s: the file is empty: there is no job in it", name)
+	}
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		l.r = bufio.NewReaderSize(raw, maxLine)
+		return l, nil
+	}
+	l.gzipped = true
+	unzipped, err := gzip.NewReader(raw)
+	if err != nil {
+		return nil, l.readError(err)
+	}
+	l.r = bufio.NewReaderSize(unzipped, maxLine)
+	return l, nil
+}
+
+// peek shows the first bytes. Errors of reading wait until next meets them.
+func (l *lines) peek() []byte {
+	head, _ := l.r.Peek(guessBytes)
+	return head
+}
+
+// next gives the next line without its end, valid until the next call. It
+// returns io.EOF after the last.
+func (l *lines) next() ([]byte, error) {
+	text, err := l.r.ReadSlice('\n')
+	switch {
+	case err == nil:
+		text = text[:len(text)-1]
+	case errors.Is(err, io.EOF) && len(text) > 0:
+		// the last line lacks its newline
+	case errors.Is(err, io.EOF):
+		return nil, io.EOF
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, &LineError{l.name, l.number + 1, 1, fmt.Sprintf("the line is longer than %d bytes: this is no job log", maxLine)}
+	default:
+		return nil, l.readError(err)
+	}
+	l.number++
+	if l.number == 1 {
+		text = bytes.TrimPrefix(text, bom)
+	}
+	return bytes.TrimSuffix(text, []byte("\r")), nil
+}
+
+func (l *lines) readError(err error) error {
+	switch {
+	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF), l.gzipped && errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: the gzip data ends early, after line %d: the file is truncated, fetch it again", l.name, l.number)
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("%s: the gzip data is damaged, after line %d: fetch the file again (%w)", l.name, l.number, err)
+	}
+	return fmt.Errorf("%s: after line %d: %w", l.name, l.number, err)
+}

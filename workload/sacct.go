@@ -1,0 +1,346 @@
+package workload
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// sacctCommand exports everything that is read.
+const sacctCommand = "sacct -a -X -P -S 2024-01-01 -o JobID,User,Group,Account,Partition,JobName,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,ReqMem,ReqTRES,AllocTRES,State,Priority,TotalCPU"
+
+// sacctDecoder reads what Slurm's sacct prints with -P (or -p): a header line and
+// a line a job, with | between the values, in any order of columns.
+//
+// Only jobs that ended are read. Lines of job steps (123.batch, 123.0) are passed
+// over. Elements of arrays (123_4) and components of heterogeneous jobs (123+0)
+// are jobs of their own. What a job was given (NCPUS, AllocTRES) counts before
+// what it asked for, since that is what it keeps from others. Times without a
+// zone are taken as UTC.
+type sacctDecoder struct {
+	*batch
+	header []string
+	values []cell
+}
+
+func (d *sacctDecoder) line(text []byte) *fault {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	d.split(text)
+	if d.header == nil {
+		for _, v := range d.values {
+			d.header = append(d.header, strings.ToLower(strings.TrimSpace(v.text)))
+		}
+		return d.needed()
+	}
+	if len(d.values) != len(d.header) {
+		return faultf(len(text)+1, "the line has %s, the header names %d", plural(len(d.values), "value"), len(d.header))
+	}
+	return d.decode()
+}
+
+func (d *sacctDecoder) split(text []byte) {
+	d.values = d.values[:0]
+	for start := 0; start <= len(text); {
+		end := bytes.IndexByte(text[start:], '|')
+		if end < 0 {
+			end = len(text) - start
+		}
+		d.values = append(d.values, cell{string(text[start : start+end]), start + 1})
+		start += end + 1
+	}
+	if last := len(d.values) - 1; last > 0 && d.values[last].text == "" && (d.header == nil || len(d.values) == len(d.header)+1) {
+		d.values = d.values[:last] // sacct -p ends each line with a bar
+	}
+}
+
+// needed says which essential column the log lacks.
+func (d *sacctDecoder) needed() *fault {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(d.header, n) })
+	}
+	missing := ""
+	switch {
+	case !has("jobid", "jobidraw"):
+		missing = "JobID"
+	case !has("submit"):
+		missing = "Submit"
+	case !has("elapsedraw", "elapsed") && !(has("start") && has("end")):
+		missing = "ElapsedRaw (or Elapsed, or Start and End)"
+	case !has("nnodes", "allocnodes", "reqnodes", "ncpus", "alloccpus", "reqcpus", "alloctres", "reqtres"):
+		missing = "NNodes and NCPUS"
+	}
+	if missing != "" {
+		return fatalf(1, "the column %s is missing: export the log with %s", missing, sacctCommand)
+	}
+	return nil
+}
+
+// value is the text of the first of these columns that is there and not empty.
+func (d *sacctDecoder) value(names ...string) cell {
+	for _, name := range names {
+		if i := slices.Index(d.header, name); i >= 0 {
+			if text := strings.TrimSpace(d.values[i].text); text != "" {
+				return cell{text, d.values[i].column}
+			}
+		}
+	}
+	return cell{"", 1}
+}
+
+func (d *sacctDecoder) decode() *fault {
+	id := d.value("jobid", "jobidraw")
+	if strings.Contains(id.text, ".") {
+		return nil // a step of a job
+	}
+	if id.text == "" {
+		return faultf(1, "the JobID is empty")
+	}
+	state, _, _ := strings.Cut(strings.ToUpper(d.value("state").text), " ")
+	state = strings.TrimSuffix(state, "+")
+	switch state {
+	case "PENDING", "PD":
+		d.note("still waiting left out")
+		return nil
+	case "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "STOPPED", "SIGNALING", "STAGE_OUT":
+		d.note("still running left out (their run time is not known)")
+		return nil
+	}
+	submit, known, f := d.instant("submit")
+	if f != nil {
+		return f
+	}
+	if !known {
+		return faultf(d.value("submit").column, "the submit time is not known")
+	}
+	start, started, f := d.instant("start")
+	if f != nil {
+		return f
+	}
+	run, ran, f := d.run(start, started)
+	if f != nil {
+		return f
+	}
+	if !ran || (slices.Contains(d.header, "start") && !started) || (run == 0 && status(state) == model.StatusCancelled) {
+		d.note("that never started left out")
+		return nil
+	}
+
+	j := d.job()
+	if f := d.fill(j); f != nil {
+		d.drop()
+		return f
+	}
+	j.ID = d.id([]byte(id.text))
+	j.Submit, j.Run = submit, run
+	d.originKnown = true
+	l := unlogged
+	l.Status = status(state)
+	l.Executable = d.shared("jobname")
+	if started && start >= submit {
+		l.Wait = start - submit
+	}
+	if cpu, err := model.ParseDuration(d.value("totalcpu").text); err == nil {
+		l.CPUTime = cpu / time.Duration(max(1, j.Request.TotalCores()))
+	}
+	j.Logged = d.log(l)
+	return d.keep(1)
+}
+
+func (d *sacctDecoder) shared(names ...string) string { return d.word([]byte(d.value(names...).text)) }
+
+func (d *sacctDecoder) instant(name string) (time.Duration, bool, *fault) {
+	v := d.value(name)
+	at, known, err := parseInstant(v.text)
+	if err != nil {
+		return 0, false, faultf(v.column, "%s: %v", name, err)
+	}
+	return at, known, nil
+}
+
+// run is how long the job ran: the elapsed time, or from start to end.
+func (d *sacctDecoder) run(start time.Duration, started bool) (time.Duration, bool, *fault) {
+	if v := d.value("elapsedraw", "elapsed"); v.text != "" {
+		run, err := parseSpan(v.text)
+		if err != nil {
+			return 0, false, faultf(v.column, "elapsed: %v", err)
+		}
+		return run, true, nil
+	}
+	end, ended, f := d.instant("end")
+	if f != nil || !started || !ended {
+		return 0, false, f
+	}
+	if end < start {
+		return 0, false, faultf(d.value("end").column, "the job ends before it starts")
+	}
+	return end - start, true, nil
+}
+
+// fill sets what the job asks for.
+func (d *sacctDecoder) fill(j *model.Job) *fault {
+	j.User = d.shared("user", "uid")
+	j.Group = d.shared("group", "account", "gid")
+	j.Queue = d.shared("partition")
+	if v := d.value("priority"); v.text != "" {
+		n, err := strconv.ParseInt(v.text, 10, 64)
+		if err != nil {
+			return faultf(v.column, "priority: %q is not a whole number", v.text)
+		}
+		j.Priority = n
+	}
+	var f *fault
+	if j.WallTime, f = d.wallTime(); f != nil {
+		return f
+	}
+	res := d.value("alloctres", "reqtres")
+	tres, err := parseTRES(res.text)
+	if err != nil {
+		return faultf(res.column, "%v", err)
+	}
+	nodes, f := d.count(tres.nodes, "nnodes", "allocnodes", "reqnodes")
+	if f != nil {
+		return f
+	}
+	cores, f := d.count(tres.cpus, "ncpus", "alloccpus", "reqcpus")
+	if f != nil {
+		return f
+	}
+	r := &j.Request
+	r.Nodes, r.Cores = int(nodes), int(cores)
+	if r.Nodes == 0 {
+		r.Nodes = 1
+	}
+	r.GPUs = int(ceilDiv(tres.gpus, int64(r.Nodes)))
+	r.GPUType = d.word([]byte(tres.gpuType))
+	return d.memory(r)
+}
+
+func (d *sacctDecoder) count(otherwise int64, names ...string) (int64, *fault) {
+	v := d.value(names...)
+	if v.text == "" || v.text == "0" {
+		return otherwise, nil
+	}
+	// Large counts are shortened: 4K.
+	n, err := strconv.ParseInt(v.text, 10, 64)
+	if err != nil {
+		n, err = model.ParseSize(v.text)
+	}
+	if err != nil || !atMost(n) {
+		return 0, faultf(v.column, "%q is not a number of nodes or CPUs", v.text)
+	}
+	return n, nil
+}
+
+// wallTime reads TimelimitRaw, in minutes, or Timelimit. No limit is 0.
+func (d *sacctDecoder) wallTime() (time.Duration, *fault) {
+	raw := d.value("timelimitraw")
+	if minutes, err := strconv.ParseInt(raw.text, 10, 64); err == nil && 0 <= minutes && minutes <= maxSeconds/60 {
+		return time.Duration(minutes) * time.Minute, nil
+	}
+	v := d.value("timelimit", "timelimitraw")
+	switch strings.ToLower(v.text) {
+	case "", "partition_limit", "none", "invalid":
+		return 0, nil
+	}
+	limit, err := parseSpan(v.text)
+	if err != nil && !errors.Is(err, model.ErrUnlimited) {
+		return 0, faultf(v.column, "time limit: %v", err)
+	}
+	return limit, nil
+}
+
+// memory reads ReqMem: 4Gn is for each node, 4Gc for each core, and, since Slurm
+// 21.08, 16G for the whole job. Its letters are binary, and M is understood.
+func (d *sacctDecoder) memory(r *model.Request) *fault {
+	v := d.value("reqmem")
+	text := strings.TrimSuffix(v.text, "?")
+	if text == "" || text == "0" {
+		return nil
+	}
+	number, per := text, byte(0)
+	if last := text[len(text)-1]; last == 'n' || last == 'c' {
+		number, per = text[:len(text)-1], last
+	}
+	if last := number[max(0, len(number)-1):]; last != "" && last[0] <= '9' {
+		number += "M"
+	}
+	n, err := model.ParseSize(number)
+	if err != nil {
+		return faultf(v.column, "ReqMem: %v", err)
+	}
+	switch per {
+	case 'n':
+		r.Memory = n
+	case 'c':
+		r.MemoryPerCore = n
+	default:
+		r.Memory = ceilDiv(n, int64(r.Nodes))
+	}
+	return nil
+}
+
+// tres are the trackable resources of a job, in all.
+type tres struct {
+	cpus, nodes, gpus int64
+	gpuType           string
+}
+
+// parseTRES reads cpu=16,mem=64G,node=2,gres/gpu=4,gres/gpu:a100=4. Where only
+// typed GPUs are counted, their sum is taken.
+func parseTRES(text string) (tres, error) {
+	var t tres
+	var typed int64
+	if text == "" {
+		return t, nil
+	}
+	for item := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(item, "=")
+		kind, isTyped := strings.CutPrefix(key, "gres/gpu:")
+		if key != "cpu" && key != "node" && key != "gres/gpu" && !isTyped {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			n, err = model.ParseSize(value)
+		}
+		if err != nil || !atMost(n) {
+			return t, fmt.Errorf("%q is not a count of a resource", item)
+		}
+		switch {
+		case key == "cpu":
+			t.cpus = n
+		case key == "node":
+			t.nodes = n
+		case isTyped:
+			typed += n
+			t.gpuType = kind
+		default:
+			t.gpus = n
+		}
+	}
+	t.gpus = max(t.gpus, typed)
+	return t, nil
+}
+
+// status translates Slurm's states of jobs that ended.
+func status(state string) model.Status {
+	switch state {
+	case "COMPLETED", "CD":
+		return model.StatusCompleted
+	case "CANCELLED", "CA", "PREEMPTED", "REVOKED":
+		return model.StatusCancelled
+	case "TIMEOUT", "TO", "DEADLINE":
+		return model.StatusTimeout
+	case "":
+		return model.StatusUnknown
+	}
+	return model.StatusFailed
+}

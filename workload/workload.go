@@ -1,0 +1,268 @@
+package workload
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// Workload is a log of jobs, read or generated.
+type Workload struct {
+	Name string
+	// Start is the absolute instant of offset 0; zero where unknown.
+	Start time.Time
+	// Header holds the comment lines at the head of the log, without their mark.
+	Header []string
+	// Jobs are in order of submission; ties are in the order of the log. The
+	// first is submitted at 0.
+	Jobs []model.Job
+}
+
+// Format names a kind of log.
+type Format string
+
+// The formats. All can be read; swf and csv can be written.
+const (
+	SWF    Format = "swf"
+	Sacct  Format = "sacct"
+	PBS    Format = "pbs"
+	Openb  Format = "openb"
+	Philly Format = "philly"
+	CSV    Format = "csv"
+)
+
+// Formats lists the formats that Read understands.
+func Formats() []Format { return []Format{SWF, Sacct, PBS, Openb, Philly, CSV} }
+
+// ParseFormat finds a format by its name.
+func ParseFormat(name string) (Format, error) {
+	if f := Format(strings.ToLower(name)); slices.Contains(Formats(), f) {
+		return f, nil
+	}
+	return "", fmt.Errorf("there is no log format %q: use one of %s", name, formatNames())
+}
+
+func formatNames() string {
+	var names []string
+	for _, f := range Formats() {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// ReadOptions say how a log is to be read; the zero value will do for most.
+type ReadOptions struct {
+	// Format is guessed from the name and the first bytes where it is empty.
+	Format Format
+	// SkipBad counts lines that make no sense instead of stopping at the first.
+	SkipBad bool
+	// CoresPerNode turns a log's total of cores into nodes; 0 leaves the cores
+	// spread over any nodes. GPUsPerNode does it for GPUs; 0 is 8, as in Philly.
+	CoresPerNode, GPUsPerNode int
+	// SkipLogged leaves Job.Logged out, a quarter of the memory of a large log.
+	// No simulation needs it.
+	SkipLogged bool
+}
+
+// Bad is a line that made no sense.
+type Bad struct {
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Reason string `json:"reason"`
+}
+
+// maxFirstBad is how many bad lines a report names.
+const maxFirstBad = 10
+
+// ReadReport says what was found in a log beside its jobs.
+type ReadReport struct {
+	Format   Format `json:"format"`
+	Lines    int    `json:"lines"`
+	Jobs     int    `json:"jobs"`
+	Bad      int    `json:"bad"`
+	FirstBad []Bad  `json:"first_bad,omitempty"`
+	// Notes tell what was left out or assumed, with numbers.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// LineError is what is wrong with one line of a file. Lines and columns count
+// from 1; columns count bytes.
+type LineError struct {
+	File         string
+	Line, Column int
+	Reason       string
+}
+
+func (e *LineError) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Reason)
+}
+
+// ReadFile reads the log at path; see Read.
+func ReadFile(path string, opt ReadOptions) (*Workload, *ReadReport, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return Read(f, path, opt)
+}
+
+// Read reads a log, gunzipping it where need be. The name is used in errors, for
+// Workload.Name and to guess the format. Every job that it returns is valid.
+func Read(r io.Reader, name string, opt ReadOptions) (*Workload, *ReadReport, error) {
+	src, err := openLines(r, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	format := opt.Format
+	if format == "" {
+		if format, err = guess(src.peek(), name); err != nil {
+			return nil, nil, err
+		}
+	}
+	b := newBatch(name, format, opt)
+	dec, err := newDecoder(format, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := b.read(src, dec); err != nil {
+		return nil, nil, err
+	}
+	return b.finish()
+}
+
+// Write writes the workload as swf or csv. Nothing that Read would give back
+// differently is lost silently: what a format cannot hold is an error.
+func Write(w io.Writer, wl *Workload, f Format) error {
+	out := bufio.NewWriterSize(w, 1<<16)
+	var err error
+	switch f {
+	case SWF:
+		err = writeSWF(out, wl)
+	case CSV:
+		err = writeCSV(out, wl)
+	default:
+		err = fmt.Errorf("logs cannot be written as %q: use swf or csv", f)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+// decoder turns the lines of one format into jobs.
+type decoder interface {
+	line(text []byte) *fault
+}
+
+// fault is what is wrong with a line. A fatal one makes the rest unreadable, so
+// it cannot be skipped.
+type fault struct {
+	column int
+	reason string
+	fatal  bool
+}
+
+func faultf(column int, format string, args ...any) *fault {
+	return &fault{column: column, reason: fmt.Sprintf(format, args...)}
+}
+
+func fatalf(column int, format string, args ...any) *fault {
+	f := faultf(column, format, args...)
+	f.fatal = true
+	return f
+}
+
+func newDecoder(format Format, b *batch) (decoder, error) {
+	switch format {
+	case SWF:
+		return &swfDecoder{batch: b}, nil
+	case Sacct:
+		return &sacctDecoder{batch: b}, nil
+	case PBS:
+		return &pbsDecoder{batch: b}, nil
+	case Openb:
+		return &openbDecoder{batch: b}, nil
+	case Philly:
+		return &phillyDecoder{batch: b}, nil
+	case CSV:
+		return &csvDecoder{batch: b}, nil
+	}
+	_, err := ParseFormat(string(format))
+	return nil, err
+}
+
+// guess tells the format of a log from its first bytes, or else its name.
+func guess(head []byte, name string) (Format, error) {
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, bom), " \t\r\n")
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	text := strings.ToLower(strings.TrimSpace(string(first)))
+	switch {
+	case strings.HasPrefix(text, ";"):
+		return SWF, nil
+	case strings.Contains(text, "|") && strings.Contains(text, "jobid"):
+		return Sacct, nil
+	case isPBS(first):
+		return PBS, nil
+	case strings.HasPrefix(text, "name,cpu_milli,"):
+		return Openb, nil
+	case strings.HasPrefix(text, "timestamp,duration,num_gpus"):
+		return Philly, nil
+	case len(strings.Fields(text)) >= swfFields && !strings.Contains(text, ","):
+		return SWF, nil
+	}
+	switch filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz")) {
+	case ".swf":
+		return SWF, nil
+	case ".csv":
+		return CSV, nil
+	case ".sacct":
+		return Sacct, nil
+	case ".pbs":
+		return PBS, nil
+	}
+	if strings.Contains(text, ",") || strings.HasPrefix(text, "#") {
+		return CSV, nil
+	}
+	return "", fmt.Errorf("%s: cannot tell the format of this log: say which of %s it is", name, formatNames())
+}
+
+// byOrder sorts jobs by submission, ties as they stood. Jobs are large, so their
+// indexes are sorted and each job is moved once.
+func byOrder(jobs []model.Job) {
+	sorted := slices.IsSortedFunc(jobs, func(a, b model.Job) int { return cmp.Compare(a.Submit, b.Submit) })
+	if sorted {
+		return
+	}
+	order := make([]int32, len(jobs))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(jobs[a].Submit, jobs[b].Submit), cmp.Compare(a, b))
+	})
+	for start := range order {
+		if order[start] < 0 {
+			continue
+		}
+		first := jobs[start]
+		to := start
+		for {
+			from := int(order[to])
+			order[to] = -1
+			if from == start {
+				jobs[to] = first
+				break
+			}
+			jobs[to] = jobs[from]
+			to = from
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Package conservative is conservative backfilling: every waiting job (of the
+// first so many) holds a reservation, and nothing that starts delays any of them.
+package conservative
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/easy"
+)
+
+// Entry makes the policy known.
+var Entry = policy.Entry{
+	Name:    "conservative",
+	Summary: "conservative backfilling: jobs overtake if they delay nobody's reservation",
+	Options: []policy.Option{
+		{Name: "depth", Default: "100", Summary: "how many waiting jobs hold a reservation; 0 for all"},
+		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
+	},
+	New: func(s policy.Settings) (policy.Policy, error) {
+		depth, err := s.Int("depth")
+		if err != nil {
+			return nil, err
+		}
+		window, err := s.Duration("bf_window")
+		if err != nil {
+			return nil, err
+		}
+		if depth == 0 {
+			depth = math.MaxInt
+		}
+		if window == 0 {
+			window = math.MaxInt64
+		}
+		return &conservative{depth: depth, window: window, promises: map[policy.JobID]*promise{}}, nil
+	},
+}
+
+type conservative struct {
+	depth  int
+	window time.Duration
+
+	profile  *policy.Profile
+	promises map[policy.JobID]*promise // of waiting and running jobs
+	reserved int                       // promises of waiting jobs
+}
+
+// promise is a reservation, and what a running job holds.
+type promise struct {
+	at    time.Duration
+	alloc model.Allocation
+	// mark is how far the job has looked at what others gave up.
+	mark    int
+	started bool
+}
+
+var _ policy.Policy = (*conservative)(nil)
+
+func (p *conservative) Traits() policy.Traits { return policy.Traits{Order: easy.ByPriority} }
+
+func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
+	if p.profile == nil {
+		p.profile = policy.NewProfile(v.Cluster())
+	}
+	p.profile.At(v.Now())
+	for _, id := range v.Left() {
+		p.drop(id)
+	}
+	p.dropPushedOut(v)
+	queue := v.Queue()
+	for tried := 0; tried < p.depth; tried++ {
+		id, _, ok := queue.Next()
+		if !ok {
+			break
+		}
+		p.try(v, plan, id)
+	}
+	p.forget()
+}
+
+func (p *conservative) drop(id policy.JobID) {
+	if r := p.promises[id]; r != nil {
+		p.profile.Drop(id, &r.alloc)
+		delete(p.promises, id)
+		if !r.started {
+			p.reserved--
+		}
+	}
+}
+
+// dropPushedOut takes their reservations from jobs that are no longer among the first.
+func (p *conservative) dropPushedOut(v *policy.View) {
+	if v.Waiting() <= p.depth || len(v.Arrived()) == 0 {
+		return
+	}
+	among, holding := 0, 0
+	queue := v.Queue()
+	for id, _, ok := queue.Next(); ok && holding < p.reserved; id, _, ok = queue.Next() {
+		among++
+		r := p.promises[id]
+		if r == nil || r.started {
+			continue
+		}
+		if among > p.depth {
+			p.drop(id)
+		} else {
+			holding++
+		}
+	}
+}
+
+// try looks for the earliest reservation of one job, and starts it if that is now.
+func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
+	now, sh := v.Now(), v.Shape(id)
+	d := max(v.Job(id).Estimate(), 1)
+	before := time.Duration(math.MaxInt64)
+	if p.window < before-now {
+		before = now + p.window + 1
+	}
+	r := p.promises[id]
+	if r != nil {
+		before = min(before, r.at)
+		if r.at > now && !p.profile.MayGain(sh, d, now, before, r.mark, &r.alloc) {
+			r.mark = p.profile.Drops()
+			return
+		}
+		if r.at > now {
+			p.profile.Lift(id, &r.alloc)
+		}
+	}
+	if r == nil || r.at > now {
+		at, a := p.profile.Earliest(sh, d, now, before)
+		switch {
+		case a != nil && r == nil:
+			r = &promise{at: at, alloc: clone(a)}
+			p.promises[id] = r
+			p.reserved++
+			p.profile.Hold(id, &r.alloc, at, at+d)
+		case a != nil:
+			p.profile.GiveUp(&r.alloc) // what it leaves others may take
+			r.at, r.alloc = at, clone(a)
+			p.profile.Hold(id, &r.alloc, at, at+d)
+		case r != nil:
+			p.profile.Hold(id, &r.alloc, r.at, r.at+d)
+		default:
+			return
+		}
+		r.mark = p.profile.Drops()
+	}
+	if r.at <= now && plan.Start(id, &r.alloc, policy.Reason{Code: policy.Reserved}) {
+		r.started = true
+		p.reserved--
+	}
+}
+
+func clone(a *model.Allocation) model.Allocation {
+	return model.Allocation{
+		Parts:  append([]model.Part(nil), a.Parts...),
+		Grants: append([]model.Grant(nil), a.Grants...),
+	}
+}
+
+// forget clears the record of what was given up once it is long.
+func (p *conservative) forget() {
+	const long = 1 << 16
+	if p.profile.Drops() < long {
+		return
+	}
+	for _, r := range p.promises {
+		r.mark = -1
+	}
+	p.profile.Forget()
+}
+
+func (p *conservative) Why(v *policy.View, id policy.JobID) string {
+	sh := v.Shape(id)
+	if r := p.promises[id]; r != nil {
+		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), model.FormatDuration(r.at))
+	}
+	if ahead, _ := v.Ahead(id); ahead >= p.depth {
+		return fmt.Sprintf("%d jobs ahead, and only the first %d hold reservations (depth)", ahead, p.depth)
+	}
+	return fmt.Sprintf("%s, and no reservation within bf_window", v.Shortage(sh, policy.Sharing))
+}

@@ -1,0 +1,206 @@
+// Package easy is EASY backfilling: the first job that does not fit gets a
+// reservation, and jobs behind it may start now if they do not delay it.
+package easy
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Entry makes the policy known.
+var Entry = policy.Entry{
+	Name:    "easy",
+	Summary: "EASY backfilling: jobs overtake if they do not delay the first job that waits",
+	Options: []policy.Option{
+		{Name: "depth", Default: "100", Summary: "how many jobs behind the first are tried; 0 for all"},
+		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
+	},
+	New: func(s policy.Settings) (policy.Policy, error) {
+		depth, err := s.Int("depth")
+		if err != nil {
+			return nil, err
+		}
+		window, err := s.Duration("bf_window")
+		if err != nil {
+			return nil, err
+		}
+		if depth == 0 {
+			depth = math.MaxInt
+		}
+		if window == 0 {
+			window = math.MaxInt64
+		}
+		return &easy{depth: depth, window: window, head: -1}, nil
+	},
+}
+
+// ByPriority orders a queue: larger priorities first.
+func ByPriority(j *model.Job) int64 {
+	if j.Priority == math.MinInt64 {
+		return math.MaxInt64
+	}
+	return -j.Priority
+}
+
+type easy struct {
+	depth  int
+	window time.Duration
+
+	// head waits with a reservation for at.
+	head policy.JobID
+	at   time.Duration
+	// settled: the last step tried every job up to (lastKey, lastID) and found
+	// nothing more to start, so that only a change can make a difference.
+	settled bool
+	lastKey int64
+	lastID  policy.JobID
+}
+
+var _ policy.Policy = (*easy)(nil)
+
+func (p *easy) Traits() policy.Traits {
+	return policy.Traits{Order: ByPriority, Ends: true}
+}
+
+// never is the start of a reservation that was not made.
+const never = time.Duration(math.MaxInt64)
+
+func (p *easy) Step(v *policy.View, plan *policy.Plan) {
+	queue := v.Queue()
+	head, ok := p.startInTurn(v, plan, &queue)
+	if !ok {
+		p.head = -1
+		return
+	}
+	if p.nothingNew(v, head) {
+		return
+	}
+	p.head, p.at = head, -1
+	tried, started := 0, 0
+	for ; tried < p.depth; tried++ {
+		id, key, ok := queue.Next()
+		if !ok {
+			break
+		}
+		p.lastKey, p.lastID = key, id
+		sh := v.Shape(id)
+		if !v.MayFit(sh, policy.Sharing) {
+			continue
+		}
+		if p.at < 0 {
+			p.at = p.reserve(v, head)
+		}
+		if p.backfill(v, plan, id, sh) {
+			started++
+		}
+	}
+	p.settled = started == 0 && tried == p.depth
+}
+
+// startInTurn starts jobs from the front while they fit, and returns the
+// first that does not.
+func (p *easy) startInTurn(v *policy.View, plan *policy.Plan, queue *policy.Cursor) (head policy.JobID, waits bool) {
+	for {
+		id, _, ok := queue.Next()
+		if !ok {
+			return -1, false
+		}
+		sh := v.Shape(id)
+		if !v.MayFit(sh, policy.Sharing) {
+			return id, true
+		}
+		a := v.Place(sh, policy.Sharing)
+		if a == nil || !plan.Start(id, a, policy.Reason{Code: policy.InTurn}) {
+			return id, true
+		}
+	}
+}
+
+// nothingNew says whether this step must end as the last one did: the same
+// job waits, nothing was freed, nobody outlived an estimate, and all who came
+// stand behind the last job that is tried.
+func (p *easy) nothingNew(v *policy.View, head policy.JobID) bool {
+	if !p.settled || head != p.head || v.Freed() {
+		return false
+	}
+	ends := v.Ends()
+	if _, end, ok := ends.Next(); ok && time.Duration(end) <= v.Now() {
+		return false
+	}
+	for _, id := range v.Arrived() {
+		if ByPriority(v.Job(id)) < p.lastKey {
+			return false
+		}
+	}
+	return true
+}
+
+// reserve finds the earliest time at which the head fits if all running jobs
+// end as expected, and keeps what it needs then from later placements.
+func (p *easy) reserve(v *policy.View, head policy.JobID) time.Duration {
+	sh := v.Shape(head)
+	v.Trial()
+	ends := v.Ends()
+	id, _, ok := ends.Next()
+	for ok {
+		at := v.ExpectedEnd(id)
+		if at-v.Now() > p.window {
+			break
+		}
+		for ok && v.ExpectedEnd(id) == at {
+			v.Release(id)
+			id, _, ok = ends.Next()
+		}
+		if a := v.Place(sh, policy.Sharing); a != nil {
+			v.Reserve(a, sh)
+			return at
+		}
+	}
+	v.Rollback()
+	return never
+}
+
+func (p *easy) backfill(v *policy.View, plan *policy.Plan, id policy.JobID, sh *policy.Shape) bool {
+	why := policy.Reason{Code: policy.EndsBefore, Job: p.head, At: p.at}
+	if p.at == never {
+		why = policy.Reason{Code: policy.Overtook}
+	}
+	if v.Now()+v.Job(id).Estimate() <= p.at {
+		a := v.Place(sh, policy.Sharing)
+		return a != nil && plan.Start(id, a, why)
+	}
+	a := v.PlaceBeside(sh, policy.Sharing)
+	if a == nil {
+		return false
+	}
+	why.Code = policy.Beside
+	if !plan.Start(id, a, why) {
+		return false
+	}
+	v.Charge(a)
+	return true
+}
+
+func (p *easy) Why(v *policy.View, id policy.JobID) string {
+	ahead, first := v.Ahead(id)
+	sh := v.Shape(id)
+	if ahead == 0 {
+		at := p.reserve(v, id)
+		if at == never {
+			return v.Shortage(sh, policy.Sharing)
+		}
+		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), model.FormatDuration(at))
+	}
+	if ahead > p.depth {
+		return fmt.Sprintf("%d jobs ahead, and only the first %d are tried (depth)", ahead, p.depth)
+	}
+	if v.Place(sh, policy.Sharing) == nil {
+		return v.Shortage(sh, policy.Sharing)
+	}
+	return fmt.Sprintf("it fits, but would delay job %s, reserved for %s",
+		v.Job(first).ID, model.FormatDuration(p.reserve(v, first)))
+}

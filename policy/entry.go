@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// Entry makes a policy known by name. Each policy's package has one; the
+// catalogue lists them.
+type Entry struct {
+	Name    string
+	Summary string // one line
+	Options []Option
+	New     func(Settings) (Policy, error)
+}
+
+// Option is a setting that a policy understands.
+type Option struct {
+	Name    string
+	Summary string
+	Default string
+}
+
+// Settings are an entry's options with their values.
+type Settings map[string]string
+
+// Int reads a whole number that is not negative.
+func (s Settings) Int(name string) (int, error) {
+	n, err := strconv.Atoi(s[name])
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
+	}
+	return n, nil
+}
+
+// Duration reads a span of time; "0" usually means no limit.
+func (s Settings) Duration(name string) (time.Duration, error) {
+	d, err := model.ParseDuration(s[name])
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
+}
+
+// Make reads "key=value:key=value" against the entry's options.
+func (e *Entry) Make(spec string) (Policy, error) {
+	s := Settings{}
+	for _, o := range e.Options {
+		s[o.Name] = o.Default
+	}
+	for _, kv := range strings.Split(spec, ":") {
+		if kv == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(kv, "=")
+		if _, known := s[key]; !ok || !known {
+			return nil, fmt.Errorf("policy %s: %q is no setting of it%s", e.Name, kv, e.known())
+		}
+		s[key] = value
+	}
+	p, err := e.New(s)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", e.Name, err)
+	}
+	return p, nil
+}
+
+func (e *Entry) known() string {
+	if len(e.Options) == 0 {
+		return ": it has none"
+	}
+	names := make([]string, len(e.Options))
+	for i, o := range e.Options {
+		names[i] = o.Name + "=" + o.Default
+	}
+	return ": it has " + strings.Join(names, ", ")
+}

@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+
+	"muster/model"
+)
+
+// Shortage says what a shape lacks on what is free now.
+func (v *View) Shortage(sh *Shape, mode Mode) string {
+	if sh.impossible != "" {
+		return sh.impossible
+	}
+	now := "free now"
+	if v == v.state.idle {
+		now = "in the whole cluster"
+	}
+	if sh.nodes == 0 {
+		return fmt.Sprintf("needs %s; %s", sh, v.spreadShort(sh, mode, now))
+	}
+	count := int32(0)
+	plain := *sh
+	if mode == Borrowing && sh.gpuMemory == 0 {
+		plain.gpus = 0
+	}
+	var part model.Part
+	for n := range int32(len(v.cores)) {
+		if (mode != Alone || v.hosted[n] == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(&plain, n, &part) {
+			count++
+		}
+	}
+	switch {
+	case count < sh.nodes:
+		who := "nodes"
+		if mode == Alone {
+			who = "nodes without a job"
+		}
+		what := "give that"
+		if mode == Borrowing {
+			what = "have the cores and the memory"
+		}
+		return fmt.Sprintf("needs %s; %d %s %s (%s)", sh, count, who, what, now)
+	case sh.Request.Contiguous:
+		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
+	default:
+		return fmt.Sprintf("needs %s; %d whole GPUs %s, %d of %d nodes have some", sh, v.freeGPUs, now, v.nodesWithGPUs(), len(v.cores))
+	}
+}
+
+func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
+	usable := int64(0)
+	for n := range v.cores {
+		if mode == Alone && v.hosted[n] > 0 || sh.allowed != nil && !sh.allowed.has(int32(n)) {
+			continue
+		}
+		c := int64(v.cores[n])
+		if sh.memory > 0 {
+			c = min(c, v.memory[n]/sh.memory)
+		}
+		usable += c
+	}
+	if usable >= int64(sh.cores) {
+		return fmt.Sprintf("%d whole GPUs %s", v.freeGPUs, now)
+	}
+	return fmt.Sprintf("%d such cores %s", usable, now)
+}
+
+func (v *View) nodesWithGPUs() int {
+	count := 0
+	for _, set := range v.gpus {
+		if bits.OnesCount64(set) > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// Ahead counts the jobs before id in the queue, and names the first of all.
+func (v *View) Ahead(id JobID) (count int, first JobID) {
+	first = -1
+	for c := v.Queue(); ; count++ {
+		at, _, ok := c.Next()
+		if !ok || at == id {
+			return count, first
+		}
+		if first < 0 {
+			first = at
+		}
+	}
+}

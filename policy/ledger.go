@@ -1,0 +1,202 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+
+	"muster/model"
+)
+
+// ledger is the truth about what is taken. It has no index and trusts nobody:
+// every line of every plan is checked against it before it is entered.
+type ledger struct {
+	cores  []int32
+	memory []int64
+	gpus   []uint64
+	// shared[n] is the memory given out as shares of each device of node n;
+	// made when a node first gives a share.
+	shared [][]int64
+}
+
+func newLedger(c *model.Cluster) ledger {
+	n := len(c.Nodes)
+	l := ledger{cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n), shared: make([][]int64, n)}
+	for i := range c.Nodes {
+		l.cores[i] = int32(c.Nodes[i].Cores)
+		l.memory[i] = c.Nodes[i].Memory
+		l.gpus[i] = wholeMask(len(c.Nodes[i].GPUs))
+	}
+	return l
+}
+
+// check says why an allocation must not be committed: it is not free, or it
+// is not the whole of what the job asked for.
+func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
+	if e.status != waiting {
+		return fmt.Errorf("job %s does not wait", e.job.ID)
+	}
+	sh := e.shape
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)
+	}
+	if len(a.Parts) == 0 || sh.nodes > 0 && len(a.Parts) != int(sh.nodes) {
+		return refuse("%d nodes granted, %d requested", len(a.Parts), sh.nodes)
+	}
+	sum, last := int32(0), int32(-1)
+	gpuType := ^uint64(0)
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		n := p.Node
+		if n <= last {
+			return refuse("its nodes are not in order, or one is named twice")
+		}
+		if sh.Request.Contiguous && last >= 0 && n != last+1 {
+			return refuse("its nodes are not contiguous")
+		}
+		last = n
+		if p.Cores > l.cores[n] || p.Memory > l.memory[n] || p.GPUs&^l.gpus[n] != 0 {
+			return refuse("node %s does not have that much free", c.Nodes[n].Name)
+		}
+		if sh.allowed != nil && !sh.allowed.has(n) {
+			return refuse("node %s is not on its list", c.Nodes[n].Name)
+		}
+		if sh.gpuType >= 0 {
+			gpuType = 0
+			for d, t := range c.Nodes[n].GPUs {
+				if t == int(sh.gpuType) {
+					gpuType |= 1 << d
+				}
+			}
+		}
+		if p.GPUs&^gpuType != 0 {
+			return refuse("node %s gives GPUs of another type", c.Nodes[n].Name)
+		}
+		sum += p.Cores
+		switch {
+		case sh.nodes == 0:
+			if p.Cores <= 0 || p.Memory != sh.memory*int64(p.Cores) {
+				return refuse("node %s gives %d cores and %d bytes", c.Nodes[n].Name, p.Cores, p.Memory)
+			}
+		case sh.exclusive:
+			if int(p.Cores) != c.Nodes[n].Cores {
+				return refuse("node %s is not given whole", c.Nodes[n].Name)
+			}
+		default:
+			if p.Cores != sh.cores || p.Memory != sh.memory {
+				return refuse("node %s gives %d cores and %d bytes, not %d and %d", c.Nodes[n].Name, p.Cores, p.Memory, sh.cores, sh.memory)
+			}
+		}
+		if len(a.Grants) == 0 && bits.OnesCount64(p.GPUs) != int(sh.gpus) {
+			return refuse("node %s gives %d GPUs, not %d", c.Nodes[n].Name, bits.OnesCount64(p.GPUs), sh.gpus)
+		}
+	}
+	if sh.nodes == 0 && sum != sh.cores {
+		return refuse("%d cores granted, %d requested", sum, sh.cores)
+	}
+	if len(a.Grants) == 0 {
+		if sh.Request.Remote != nil {
+			return refuse("it got no remote GPUs")
+		}
+		return nil
+	}
+	return l.checkGrants(e, a, c)
+}
+
+func (l *ledger) checkGrants(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
+	sh := e.shape
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)
+	}
+	type device struct{ node, device int32 }
+	seen := make(map[device]bool, len(a.Grants))
+	serving := make([]int32, len(a.Parts))
+	total := int32(len(a.Grants))
+	for i := range a.Parts {
+		k := int32(bits.OnesCount64(a.Parts[i].GPUs))
+		serving[i] += k
+		total += k
+		for set := a.Parts[i].GPUs; set != 0; set &= set - 1 {
+			seen[device{a.Parts[i].Node, int32(bits.TrailingZeros64(set))}] = true
+		}
+	}
+	for _, g := range a.Grants {
+		name := func() string { return fmt.Sprintf("GPU %d of node %s", g.Device, c.Nodes[g.Node].Name) }
+		if seen[device{g.Node, g.Device}] {
+			return refuse("%s is granted twice", name())
+		}
+		seen[device{g.Node, g.Device}] = true
+		serving[g.For]++
+		t := c.Nodes[g.Node].GPUs[g.Device]
+		if sh.gpuType >= 0 && t != int(sh.gpuType) {
+			return refuse("%s is of another type", name())
+		}
+		free := l.gpus[g.Node]>>g.Device&1 != 0
+		used := int64(0)
+		if l.shared[g.Node] != nil {
+			used = l.shared[g.Node][g.Device]
+		}
+		if g.Memory == 0 && !free ||
+			g.Memory > 0 && (!free && used == 0 || used+g.Memory > c.GPUTypes[t].Memory) {
+			return refuse("%s is not free", name())
+		}
+		want := sh.gpuMemory
+		if r := sh.Request.Remote; r != nil && (sh.gpus == 0 || g.Memory != want) {
+			want = 0
+			if r.Shared {
+				want = r.Memory
+			}
+		}
+		if g.Memory != want {
+			return refuse("%s is granted with %d bytes, not %d", name(), g.Memory, want)
+		}
+	}
+	need := int32(len(a.Parts)) * sh.gpus
+	if r := sh.Request.Remote; r != nil {
+		need += int32(r.Count)
+	}
+	if total != need {
+		return refuse("%d GPUs granted, %d requested", total, need)
+	}
+	for i, k := range serving {
+		if k < sh.gpus {
+			return refuse("node %s is served by %d GPUs, not %d", c.Nodes[a.Parts[i].Node].Name, k, sh.gpus)
+		}
+	}
+	return nil
+}
+
+func (l *ledger) take(a *model.Allocation) {
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		l.cores[p.Node] -= p.Cores
+		l.memory[p.Node] -= p.Memory
+		l.gpus[p.Node] &^= p.GPUs
+	}
+	for _, g := range a.Grants {
+		l.gpus[g.Node] &^= 1 << g.Device
+		if g.Memory > 0 {
+			if l.shared[g.Node] == nil {
+				l.shared[g.Node] = make([]int64, model.MaxGPUsPerNode)
+			}
+			l.shared[g.Node][g.Device] += g.Memory
+		}
+	}
+}
+
+func (l *ledger) give(a *model.Allocation) {
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		l.cores[p.Node] += p.Cores
+		l.memory[p.Node] += p.Memory
+		l.gpus[p.Node] |= p.GPUs
+	}
+	for _, g := range a.Grants {
+		if g.Memory > 0 {
+			l.shared[g.Node][g.Device] -= g.Memory
+			if l.shared[g.Node][g.Device] > 0 {
+				continue
+			}
+		}
+		l.gpus[g.Node] |= 1 << g.Device
+	}
+}

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"slices"
+)
+
+// chunkSize bounds the elements moved by one insertion or removal.
+const chunkSize = 256
+
+type orderedEntry struct {
+	key int64
+	id  JobID
+}
+
+func (a orderedEntry) compare(b orderedEntry) int {
+	switch {
+	case a.key != b.key:
+		if a.key < b.key {
+			return -1
+		}
+		return 1
+	case a.id != b.id:
+		if a.id < b.id {
+			return -1
+		}
+		return 1
+	}
+	return 0
+}
+
+// ordered is a set of jobs in order of (key, id). It is a list of short sorted
+// chunks: cheap at both ends, and never more than one chunk moves.
+type ordered struct {
+	chunks [][]orderedEntry
+	n      int
+}
+
+// chunkOf returns the first chunk whose last element is not before e.
+func (o *ordered) chunkOf(e orderedEntry) int {
+	lo, hi := 0, len(o.chunks)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		c := o.chunks[mid]
+		if c[len(c)-1].compare(e) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func (o *ordered) insert(key int64, id JobID) {
+	e := orderedEntry{key, id}
+	o.n++
+	i := o.chunkOf(e)
+	if i == len(o.chunks) {
+		if i > 0 && len(o.chunks[i-1]) < chunkSize {
+			o.chunks[i-1] = append(o.chunks[i-1], e)
+			return
+		}
+		o.chunks = append(o.chunks, append(make([]orderedEntry, 0, chunkSize), e))
+		return
+	}
+	c := o.chunks[i]
+	at, _ := slices.BinarySearchFunc(c, e, orderedEntry.compare)
+	if len(c) < chunkSize {
+		o.chunks[i] = slices.Insert(c, at, e)
+		return
+	}
+	tail := append(make([]orderedEntry, 0, chunkSize), c[chunkSize/2:]...)
+	head := c[:chunkSize/2]
+	o.chunks = slices.Insert(o.chunks, i+1, tail)
+	if at <= len(head) {
+		o.chunks[i] = slices.Insert(head, at, e)
+	} else {
+		o.chunks[i] = head
+		o.chunks[i+1] = slices.Insert(tail, at-len(head), e)
+	}
+}
+
+func (o *ordered) remove(key int64, id JobID) bool {
+	e := orderedEntry{key, id}
+	i := o.chunkOf(e)
+	if i == len(o.chunks) {
+		return false
+	}
+	c := o.chunks[i]
+	at, found := slices.BinarySearchFunc(c, e, orderedEntry.compare)
+	if !found {
+		return false
+	}
+	o.n--
+	switch {
+	case len(c) == 1:
+		o.chunks = slices.Delete(o.chunks, i, i+1)
+	case at == 0:
+		o.chunks[i] = c[1:]
+	default:
+		o.chunks[i] = slices.Delete(c, at, at+1)
+	}
+	return true
+}
+
+// Cursor walks an ordered set of jobs. The set must not change meanwhile.
+type Cursor struct {
+	o           *ordered
+	chunk, next int
+}
+
+// Next returns the next job and its key; ok is false at the end.
+func (c *Cursor) Next() (id JobID, key int64, ok bool) {
+	if c.chunk >= len(c.o.chunks) {
+		return 0, 0, false
+	}
+	chunk := c.o.chunks[c.chunk]
+	e := chunk[c.next]
+	c.next++
+	if c.next == len(chunk) {
+		c.chunk++
+		c.next = 0
+	}
+	return e.id, e.key, true
+}

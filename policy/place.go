@@ -1,0 +1,536 @@
+package policy
+
+import (
+	"math/bits"
+
+	"muster/model"
+)
+
+// Mode says which nodes and devices a placement may use.
+type Mode uint8
+
+const (
+	// Sharing places a job beside others: whatever is free may be used.
+	Sharing Mode = iota
+	// Alone takes only nodes that host no job.
+	Alone
+	// Borrowing takes nodes as Alone does, then any with cores and memory left,
+	// and collects missing GPUs from other nodes.
+	Borrowing
+)
+
+// limits narrows what placement may use on some nodes: what a reservation
+// leaves of them.
+type limits struct {
+	active bool
+	gen    uint32
+	stamp  []uint32
+	at     []int32 // index into left, valid where stamp is gen
+	left   []nodeLeft
+}
+
+type nodeLeft struct {
+	node   int32
+	cores  int32
+	memory int64
+	gpus   uint64
+	shares []int64
+	// touched: something else is on the node then.
+	touched bool
+}
+
+func (l *limits) of(n int32) *nodeLeft {
+	if !l.active || l.stamp[n] != l.gen {
+		return nil
+	}
+	return &l.left[l.at[n]]
+}
+
+// placer finds first fits in a pool.
+type placer struct {
+	*pool
+	lim   limits
+	out   model.Allocation // the placement found last
+	base  bitmap           // scratch: nodes chosen
+	epoch uint64           // grows whenever something is given back
+}
+
+func newPlacer(p *pool) *placer {
+	n := len(p.cores)
+	return &placer{
+		pool: p, base: newBitmap(n), epoch: 1,
+		lim: limits{stamp: make([]uint32, n), at: make([]int32, n)},
+	}
+}
+
+// place returns a first fit for sh, valid until the next call, or nil.
+func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
+	pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
+	if sh.TotalCores() > pl.freeCores || sh.wholeGPUs() > pl.freeGPUs {
+		return nil
+	}
+	ok := false
+	switch {
+	case sh.nodes == 0:
+		ok = pl.spread(sh, mode)
+	case mode == Borrowing && sh.gpuMemory == 0:
+		ok = pl.borrow(sh)
+	case sh.Request.Contiguous:
+		ok = pl.neighbours(sh, mode)
+	default:
+		ok = pl.first(sh, mode)
+	}
+	if !ok || sh.Request.Remote != nil && !pl.remote(sh) {
+		return nil
+	}
+	return &pl.out
+}
+
+// candidates narrows word w of the node sets to what may suit sh.
+func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu, unhosted bitmap) {
+	core = pl.coreSteps.atLeast(int64(sh.cores))
+	memory = pl.memorySteps.atLeast(sh.memory)
+	gpu = pl.gpuSteps.all
+	if gpus && sh.gpus > 0 && sh.gpuMemory == 0 {
+		gpu = pl.gpuSteps.atLeast(int64(sh.gpus))
+	}
+	unhosted = pl.gpuSteps.all
+	if mode == Alone {
+		unhosted = pl.unhosted
+	}
+	if sh.allowed != nil {
+		memory = intersect(memory, sh.allowed) // rare: a node list
+	}
+	return
+}
+
+func intersect(a, b bitmap) bitmap {
+	out := make(bitmap, len(a))
+	for i := range a {
+		out[i] = a[i] & b[i]
+	}
+	return out
+}
+
+// upper bounds the number of nodes that suit sh now: never too low.
+func (pl *placer) upper(sh *Shape, mode Mode) int32 {
+	c := &sh.counts.byMode[mode]
+	if c.epoch == pl.epoch {
+		return c.count
+	}
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, mode != Borrowing)
+	sum := 0
+	for w := range core {
+		sum += bits.OnesCount64(core[w] & memory[w] & gpu[w] & unhosted[w])
+	}
+	c.epoch, c.count = pl.epoch, int32(sum)
+	return c.count
+}
+
+// mayFit is a quick test: false means that place would find nothing.
+func (pl *placer) mayFit(sh *Shape, mode Mode) bool {
+	if sh.TotalCores() > pl.freeCores || sh.wholeGPUs() > pl.freeGPUs {
+		return false
+	}
+	return sh.nodes == 0 || pl.upper(sh, mode) >= sh.nodes
+}
+
+// suits checks one node exactly, and returns the part it would give.
+func (pl *placer) suits(sh *Shape, n int32, part *model.Part) bool {
+	cores, memory, gpus := pl.cores[n], pl.memory[n], pl.gpus[n]
+	if left := pl.lim.of(n); left != nil {
+		cores, memory, gpus = min(cores, left.cores), min(memory, left.memory), gpus&left.gpus
+		if sh.exclusive && left.touched {
+			return false
+		}
+	}
+	if cores < sh.cores || memory < sh.memory {
+		return false
+	}
+	*part = model.Part{Node: n, Cores: sh.cores, Memory: sh.memory}
+	if sh.exclusive {
+		if !pl.untouched(n) {
+			return false
+		}
+		part.Cores = cores
+	}
+	if sh.gpus == 0 || sh.gpuMemory > 0 {
+		return sh.gpuMemory == 0 || pl.sharesFit(sh, n)
+	}
+	part.GPUs = pl.choose(gpus, sh, n, int(sh.gpus))
+	return part.GPUs != 0
+}
+
+// choose takes the k lowest devices of a set that the shape accepts; 0 if there are fewer.
+func (pl *placer) choose(free uint64, sh *Shape, n int32, k int) uint64 {
+	if sh.gpuType >= 0 {
+		free &= pl.typeMask[sh.gpuType][n]
+	}
+	if bits.OnesCount64(free) < k {
+		return 0
+	}
+	rest := free
+	for range k {
+		rest &= rest - 1
+	}
+	return free &^ rest
+}
+
+func (pl *placer) untouched(n int32) bool {
+	return pl.hosted[n] == 0 && pl.lent[n] == 0 && pl.gpus[n] == wholeMask(len(pl.cluster.Nodes[n].GPUs))
+}
+
+// shareOn is the memory of a device that a share may use now.
+func (pl *placer) shareOn(sh *Shape, n, d int32) int64 {
+	if sh.gpuType >= 0 && pl.typeMask[sh.gpuType][n]>>d&1 == 0 {
+		return 0
+	}
+	free := pl.shareLeft(n, d)
+	if left := pl.lim.of(n); left != nil {
+		free = min(free, left.shares[d])
+	}
+	return free
+}
+
+func (pl *placer) sharesFit(sh *Shape, n int32) bool {
+	found := int32(0)
+	for d := range pl.cluster.Nodes[n].GPUs {
+		if pl.shareOn(sh, n, int32(d)) >= sh.gpuMemory {
+			found++
+		}
+	}
+	return found >= sh.gpus
+}
+
+// add takes a node into the placement, with its shares.
+func (pl *placer) add(sh *Shape, part model.Part) {
+	if sh.gpuMemory > 0 {
+		found := int32(0)
+		for d := int32(0); found < sh.gpus; d++ {
+			if pl.shareOn(sh, part.Node, d) >= sh.gpuMemory {
+				pl.out.Grants = append(pl.out.Grants, model.Grant{
+					For: int32(len(pl.out.Parts)), Node: part.Node, Device: d, Memory: sh.gpuMemory})
+				found++
+			}
+		}
+	}
+	pl.out.Parts = append(pl.out.Parts, part)
+}
+
+func (pl *placer) first(sh *Shape, mode Mode) bool {
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
+	var part model.Part
+	for w := range core {
+		for set := core[w] & memory[w] & gpu[w] & unhosted[w]; set != 0; set &= set - 1 {
+			n := int32(w<<6 + bits.TrailingZeros64(set))
+			if !pl.suits(sh, n, &part) {
+				continue
+			}
+			pl.add(sh, part)
+			if int32(len(pl.out.Parts)) == sh.nodes {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// neighbours finds the first run of suitable nodes next to each other.
+func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
+	var part model.Part
+	for n := range int32(len(pl.cores)) {
+		w := n >> 6
+		if core[w]&memory[w]&gpu[w]&unhosted[w]>>(n&63)&1 == 0 || !pl.suits(sh, n, &part) {
+			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
+			continue
+		}
+		pl.add(sh, part)
+		if int32(len(pl.out.Parts)) == sh.nodes {
+			return true
+		}
+	}
+	return false
+}
+
+func (pl *placer) spread(sh *Shape, mode Mode) bool {
+	some := pl.coreSteps.atLeast(1)
+	need := sh.cores
+	for w := range some {
+		set := some[w]
+		if mode == Alone {
+			set &= pl.unhosted[w]
+		}
+		if sh.allowed != nil {
+			set &= sh.allowed[w]
+		}
+		for ; set != 0; set &= set - 1 {
+			n := int32(w<<6 + bits.TrailingZeros64(set))
+			cores, memory := pl.cores[n], pl.memory[n]
+			if left := pl.lim.of(n); left != nil {
+				cores, memory = min(cores, left.cores), min(memory, left.memory)
+			}
+			take := min(cores, need)
+			if sh.memory > 0 {
+				take = int32(min(int64(take), memory/sh.memory))
+			}
+			if take <= 0 {
+				continue
+			}
+			pl.out.Parts = append(pl.out.Parts, model.Part{Node: n, Cores: take, Memory: sh.memory * int64(take)})
+			if need -= take; need == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// borrow is the R queue's search: nodes as for Alone first, then any with
+// cores and memory, and the missing GPUs from wherever they are free.
+func (pl *placer) borrow(sh *Shape) bool {
+	if sh.Request.Contiguous {
+		if pl.neighbours(sh, Alone) {
+			return true
+		}
+		pl.out.Parts = pl.out.Parts[:0]
+	} else if pl.first(sh, Alone) {
+		return true
+	}
+	core, memory, _, _ := pl.candidates(sh, Sharing, false)
+	plain := *sh // the same, its GPUs left aside
+	plain.gpus = 0
+	var part model.Part
+
+	clear(pl.base)
+	found := int32(len(pl.out.Parts))
+	for i := range pl.out.Parts {
+		pl.base.set(pl.out.Parts[i].Node)
+	}
+	if sh.Request.Contiguous {
+		if !pl.neighbours(&plain, Sharing) {
+			return false
+		}
+		for i := range pl.out.Parts {
+			pl.base.set(pl.out.Parts[i].Node)
+		}
+	} else {
+	search:
+		for w := range core {
+			for set := core[w] & memory[w] &^ pl.base[w]; set != 0; set &= set - 1 {
+				n := int32(w<<6 + bits.TrailingZeros64(set))
+				if !pl.suits(&plain, n, &part) {
+					continue
+				}
+				pl.base.set(n)
+				if found++; found == sh.nodes {
+					break search
+				}
+			}
+		}
+		if found < sh.nodes {
+			return false
+		}
+	}
+	return pl.collect(sh, &plain)
+}
+
+// collect builds the placement on the nodes in base: local GPUs first, the
+// rest borrowed in node order.
+func (pl *placer) collect(sh, plain *Shape) bool {
+	pl.out.Parts = pl.out.Parts[:0]
+	missing := int32(0)
+	var part model.Part
+	for w, set := range pl.base {
+		for ; set != 0; set &= set - 1 {
+			n := int32(w<<6 + bits.TrailingZeros64(set))
+			pl.suits(plain, n, &part)
+			part.GPUs = pl.upTo(pl.gpus[n], sh, n, sh.gpus)
+			missing += sh.gpus - int32(bits.OnesCount64(part.GPUs))
+			pl.out.Parts = append(pl.out.Parts, part)
+		}
+	}
+	if missing == 0 {
+		return true
+	}
+	user, lacking := int32(-1), int32(0) // the part that is being served
+	lenders := pl.gpuSteps.atLeast(1)
+	for w := range lenders {
+		for set := lenders[w]; set != 0; set &= set - 1 {
+			n := int32(w<<6 + bits.TrailingZeros64(set))
+			free := pl.gpus[n]
+			if pl.base.has(n) {
+				free &^= pl.partOn(n).GPUs
+			}
+			if sh.gpuType >= 0 {
+				free &= pl.typeMask[sh.gpuType][n]
+			}
+			for ; free != 0; free &= free - 1 {
+				for lacking == 0 {
+					user++
+					lacking = sh.gpus - int32(bits.OnesCount64(pl.out.Parts[user].GPUs))
+				}
+				pl.out.Grants = append(pl.out.Grants, model.Grant{
+					For: user, Node: n, Device: int32(bits.TrailingZeros64(free))})
+				lacking--
+				if missing--; missing == 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// partOn finds the part of the placement on node n; parts are in node order.
+func (pl *placer) partOn(n int32) *model.Part {
+	lo, hi := 0, len(pl.out.Parts)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if pl.out.Parts[mid].Node < n {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return &pl.out.Parts[lo]
+}
+
+// upTo takes the lowest devices that the shape accepts, at most k.
+func (pl *placer) upTo(free uint64, sh *Shape, n, k int32) uint64 {
+	if sh.gpuType >= 0 {
+		free &= pl.typeMask[sh.gpuType][n]
+	}
+	if have := int32(bits.OnesCount64(free)); have < k {
+		return free
+	}
+	return pl.choose(free, sh, n, int(k))
+}
+
+// remote adds the GPUs that may be anywhere: on the job's own nodes first,
+// then on the others in node order, where they serve its nodes in turn.
+func (pl *placer) remote(sh *Shape) bool {
+	need := sh.Request.Remote.Count
+	clear(pl.base)
+	parts := int32(len(pl.out.Parts))
+	for i := range parts {
+		n := pl.out.Parts[i].Node
+		pl.base.set(n)
+		need = pl.remoteOn(sh, n, i, need)
+	}
+	for n := int32(0); n < int32(len(pl.gpus)) && need > 0; n++ {
+		if !pl.base.has(n) {
+			need = pl.remoteOn(sh, n, -1, need)
+		}
+	}
+	return need == 0
+}
+
+// remoteOn takes up to need devices of node n for part user (-1: in turn), and
+// returns how many are still missing.
+func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
+	want := sh.Request.Remote
+	taken := uint64(0)
+	if user >= 0 {
+		taken = pl.out.Parts[user].GPUs
+		for _, g := range pl.out.Grants {
+			if g.Node == n {
+				taken |= 1 << g.Device
+			}
+		}
+	}
+	for d, t := range pl.cluster.Nodes[n].GPUs {
+		if need == 0 {
+			break
+		}
+		if taken>>d&1 != 0 || pl.cluster.GPUTypes[t].Memory < want.Memory ||
+			sh.gpuType >= 0 && int32(t) != sh.gpuType {
+			continue
+		}
+		g := model.Grant{For: user, Node: n, Device: int32(d)}
+		if want.Shared {
+			if pl.shareOn(sh, n, int32(d)) < want.Memory {
+				continue
+			}
+			g.Memory = want.Memory
+		} else {
+			free := pl.gpus[n]
+			if left := pl.lim.of(n); left != nil {
+				free &= left.gpus
+			}
+			if free>>d&1 == 0 {
+				continue
+			}
+		}
+		if user < 0 {
+			g.For = int32(len(pl.out.Grants) % len(pl.out.Parts))
+		}
+		pl.out.Grants = append(pl.out.Grants, g)
+		need--
+	}
+	return need
+}
+
+// reserve narrows later placements to what a leaves: the pool must stand as
+// it will when a begins. They hold until the next call of reserve or release.
+func (pl *placer) reserve(a *model.Allocation, exclusive bool) {
+	l := &pl.lim
+	l.gen++
+	l.left = l.left[:0]
+	note := func(n int32) *nodeLeft {
+		if l.stamp[n] == l.gen {
+			return &l.left[l.at[n]]
+		}
+		l.stamp[n], l.at[n] = l.gen, int32(len(l.left))
+		left := nodeLeft{node: n, cores: pl.cores[n], memory: pl.memory[n], gpus: pl.gpus[n], touched: true}
+		for d := range pl.cluster.Nodes[n].GPUs {
+			left.shares = append(left.shares, pl.shareLeft(n, int32(d)))
+		}
+		l.left = append(l.left, left)
+		return &l.left[len(l.left)-1]
+	}
+	for i := range a.Parts {
+		left := note(a.Parts[i].Node)
+		if exclusive {
+			left.gpus = 0
+			clear(left.shares)
+		}
+		left.takePart(&a.Parts[i])
+	}
+	for _, g := range a.Grants {
+		note(g.Node).takeGrant(g)
+	}
+}
+
+// charge takes a placement made now, which will still run then, from what the
+// reservation leaves.
+func (pl *placer) charge(a *model.Allocation) {
+	for i := range a.Parts {
+		if left := pl.lim.of(a.Parts[i].Node); left != nil {
+			left.takePart(&a.Parts[i])
+		}
+	}
+	for _, g := range a.Grants {
+		if left := pl.lim.of(g.Node); left != nil {
+			left.takeGrant(g)
+		}
+	}
+}
+
+func (l *nodeLeft) takePart(part *model.Part) {
+	l.cores -= part.Cores
+	l.memory -= part.Memory
+	l.gpus &^= part.GPUs
+	for set := part.GPUs; set != 0; set &= set - 1 {
+		l.shares[bits.TrailingZeros64(set)] = 0
+	}
+}
+
+func (l *nodeLeft) takeGrant(g model.Grant) {
+	l.gpus &^= 1 << g.Device
+	if g.Memory == 0 {
+		l.shares[g.Device] = 0
+	} else {
+		l.shares[g.Device] -= g.Memory
+	}
+}

@@ -1,0 +1,348 @@
+package policy
+
+import (
+	"math/bits"
+	"slices"
+
+	"muster/model"
+)
+
+// bitmap is a set of nodes.
+type bitmap []uint64
+
+func newBitmap(n int) bitmap { return make(bitmap, (n+63)/64) }
+
+func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
+func (b bitmap) clear(i int32)    { b[i>>6] &^= 1 << (i & 63) }
+func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
+
+// maxSteps bounds the thresholds of a ladder. Beyond it the next lower step
+// serves as a filter, and the exact check at the node decides.
+const maxSteps = 32
+
+// ladder indexes one quantity of all nodes by threshold: for each amount that
+// some job asks for, the set of nodes that have at least that much free.
+type ladder struct {
+	steps []int64  // ascending
+	maps  []bitmap // maps[i]: nodes with at least steps[i]
+	all   bitmap
+	// rankOf answers rank for small values without a search.
+	rankOf [130]uint8
+}
+
+// rank is the number of steps that value reaches.
+func (l *ladder) rank(value int64) int {
+	if value < int64(len(l.rankOf)) {
+		return int(l.rankOf[max(value, 0)])
+	}
+	r := int(l.rankOf[len(l.rankOf)-1])
+	for r < len(l.steps) && l.steps[r] <= value {
+		r++
+	}
+	return r
+}
+
+// addStep makes the ladder exact for value, if it still may grow.
+func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
+	if value <= 0 || len(l.steps) == maxSteps {
+		return
+	}
+	at, found := slices.BinarySearch(l.steps, value)
+	if found {
+		return
+	}
+	b := newBitmap(nodes)
+	for i := range nodes {
+		if free(i) >= value {
+			b.set(int32(i))
+		}
+	}
+	l.steps = slices.Insert(l.steps, at, value)
+	l.maps = slices.Insert(l.maps, at, b)
+	for v := range l.rankOf {
+		r, _ := slices.BinarySearch(l.steps, int64(v)+1)
+		l.rankOf[v] = uint8(r)
+	}
+}
+
+// atLeast is the set of nodes that may have value free; it misses none.
+func (l *ladder) atLeast(value int64) bitmap {
+	r := l.rank(value)
+	if r == 0 {
+		return l.all
+	}
+	return l.maps[r-1]
+}
+
+// move tells that a node's free amount went from old to new.
+func (l *ladder) move(node int32, before, after int64) {
+	a, b := l.rank(before), l.rank(after)
+	for ; a < b; a++ {
+		l.maps[a].set(node)
+	}
+	for ; a > b; a-- {
+		l.maps[a-1].clear(node)
+	}
+}
+
+// pool is the working copy of what is free, indexed for first fit.
+type pool struct {
+	cluster *model.Cluster
+
+	cores  []int32
+	memory []int64
+	gpus   []uint64 // whole free devices
+	hosted []int32  // jobs with processes here
+	lent   []int32  // devices and shares that serve other nodes
+
+	// sharedOut is the memory of each device given out as shares;
+	// device d of node n is at firstDevice[n]+d.
+	firstDevice []int32
+	sharedOut   []int64
+	typeMask    [][]uint64 // typeMask[t][n]: the devices of type t of node n
+
+	freeCores int64
+	freeGPUs  int64
+
+	coreSteps, memorySteps, gpuSteps ladder
+	unhosted                         bitmap // nodes with hosted == 0
+
+	undo      []move
+	recording bool
+}
+
+// move is one change of the pool, kept so that it can be taken back.
+type move struct {
+	part  model.Part
+	grant model.Grant
+	kind  moveKind
+}
+
+type moveKind uint8
+
+const (
+	tookPart moveKind = iota
+	gavePart
+	tookGrant // grant.For is 1 where the device is lent to another node
+	gaveGrant
+)
+
+func newPool(c *model.Cluster) *pool {
+	n := len(c.Nodes)
+	p := &pool{
+		cluster: c,
+		cores:   make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n),
+		hosted: make([]int32, n), lent: make([]int32, n),
+		firstDevice: make([]int32, n+1),
+		unhosted:    newBitmap(n),
+	}
+	p.typeMask = make([][]uint64, len(c.GPUTypes))
+	for t := range p.typeMask {
+		p.typeMask[t] = make([]uint64, n)
+	}
+	all := newBitmap(n)
+	for i := range c.Nodes {
+		node := &c.Nodes[i]
+		p.cores[i] = int32(node.Cores)
+		p.memory[i] = node.Memory
+		p.gpus[i] = wholeMask(len(node.GPUs))
+		for d, t := range node.GPUs {
+			p.typeMask[t][i] |= 1 << d
+		}
+		p.firstDevice[i+1] = p.firstDevice[i] + int32(len(node.GPUs))
+		p.freeCores += int64(node.Cores)
+		p.freeGPUs += int64(len(node.GPUs))
+		p.unhosted.set(int32(i))
+		all.set(int32(i))
+	}
+	p.sharedOut = make([]int64, p.firstDevice[n])
+	p.coreSteps.all, p.memorySteps.all, p.gpuSteps.all = all, all, all
+	return p
+}
+
+func wholeMask(devices int) uint64 {
+	if devices >= 64 {
+		return ^uint64(0)
+	}
+	return 1<<devices - 1
+}
+
+// index prepares the ladders for what a shape asks of each node.
+func (p *pool) index(sh *Shape) {
+	n := len(p.cores)
+	if sh.nodes == 0 {
+		p.coreSteps.addStep(1, n, func(i int) int64 { return int64(p.cores[i]) })
+	} else {
+		p.coreSteps.addStep(int64(sh.cores), n, func(i int) int64 { return int64(p.cores[i]) })
+		p.memorySteps.addStep(sh.memory, n, func(i int) int64 { return p.memory[i] })
+	}
+	free := func(i int) int64 { return int64(bits.OnesCount64(p.gpus[i])) }
+	p.gpuSteps.addStep(1, n, free) // lenders are looked up so
+	if sh.gpuMemory == 0 {
+		p.gpuSteps.addStep(int64(sh.gpus), n, free)
+	}
+}
+
+func (p *pool) addCores(n, delta int32) {
+	before := p.cores[n]
+	p.cores[n] = before + delta
+	p.freeCores += int64(delta)
+	p.coreSteps.move(n, int64(before), int64(before+delta))
+}
+
+func (p *pool) addMemory(n int32, delta int64) {
+	before := p.memory[n]
+	p.memory[n] = before + delta
+	if len(p.memorySteps.steps) > 0 {
+		p.memorySteps.move(n, before, before+delta)
+	}
+}
+
+func (p *pool) setGPUs(n int32, mask uint64) {
+	before := bits.OnesCount64(p.gpus[n])
+	after := bits.OnesCount64(mask)
+	p.gpus[n] = mask
+	p.freeGPUs += int64(after - before)
+	p.gpuSteps.move(n, int64(before), int64(after))
+}
+
+func (p *pool) takePart(part *model.Part) {
+	n := part.Node
+	p.addCores(n, -part.Cores)
+	if part.Memory != 0 {
+		p.addMemory(n, -part.Memory)
+	}
+	if part.GPUs != 0 {
+		p.setGPUs(n, p.gpus[n]&^part.GPUs)
+	}
+	p.hosted[n]++
+	if p.hosted[n] == 1 {
+		p.unhosted.clear(n)
+	}
+	if p.recording {
+		p.undo = append(p.undo, move{part: *part, kind: tookPart})
+	}
+}
+
+func (p *pool) givePart(part *model.Part) {
+	n := part.Node
+	p.addCores(n, part.Cores)
+	if part.Memory != 0 {
+		p.addMemory(n, part.Memory)
+	}
+	if part.GPUs != 0 {
+		p.setGPUs(n, p.gpus[n]|part.GPUs)
+	}
+	p.hosted[n]--
+	if p.hosted[n] == 0 {
+		p.unhosted.set(n)
+	}
+	if p.recording {
+		p.undo = append(p.undo, move{part: *part, kind: gavePart})
+	}
+}
+
+func (p *pool) device(node, device int32) int32 { return p.firstDevice[node] + device }
+
+func (p *pool) takeGrant(g model.Grant, borrowed bool) {
+	if g.Memory > 0 {
+		p.sharedOut[p.device(g.Node, g.Device)] += g.Memory
+	}
+	p.setGPUs(g.Node, p.gpus[g.Node]&^(1<<g.Device))
+	g.For = 0
+	if borrowed {
+		p.lent[g.Node]++
+		g.For = 1
+	}
+	if p.recording {
+		p.undo = append(p.undo, move{grant: g, kind: tookGrant})
+	}
+}
+
+func (p *pool) giveGrant(g model.Grant, borrowed bool) {
+	d := p.device(g.Node, g.Device)
+	p.sharedOut[d] -= g.Memory
+	if p.sharedOut[d] == 0 {
+		p.setGPUs(g.Node, p.gpus[g.Node]|1<<g.Device)
+	}
+	g.For = 0
+	if borrowed {
+		p.lent[g.Node]--
+		g.For = 1
+	}
+	if p.recording {
+		p.undo = append(p.undo, move{grant: g, kind: gaveGrant})
+	}
+}
+
+func (p *pool) take(a *model.Allocation) {
+	for i := range a.Parts {
+		p.takePart(&a.Parts[i])
+	}
+	for _, g := range a.Grants {
+		p.takeGrant(g, a.Borrowed(g))
+	}
+}
+
+func (p *pool) give(a *model.Allocation) {
+	for i := range a.Parts {
+		p.givePart(&a.Parts[i])
+	}
+	for _, g := range a.Grants {
+		p.giveGrant(g, a.Borrowed(g))
+	}
+}
+
+// holds says whether everything in a is free to take.
+func (p *pool) holds(a *model.Allocation) bool {
+	for i := range a.Parts {
+		part := &a.Parts[i]
+		n := part.Node
+		if p.cores[n] < part.Cores || p.memory[n] < part.Memory || p.gpus[n]&part.GPUs != part.GPUs {
+			return false
+		}
+	}
+	for _, g := range a.Grants {
+		if g.Memory > 0 && p.shareLeft(g.Node, g.Device) < g.Memory {
+			return false
+		}
+		if g.Memory == 0 && p.gpus[g.Node]>>g.Device&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checkpoint starts recording moves; rollback takes them all back.
+func (p *pool) checkpoint() {
+	p.undo = p.undo[:0]
+	p.recording = true
+}
+
+func (p *pool) rollback() {
+	p.recording = false
+	for i := len(p.undo) - 1; i >= 0; i-- {
+		m := &p.undo[i]
+		switch m.kind {
+		case tookPart:
+			p.givePart(&m.part)
+		case gavePart:
+			p.takePart(&m.part)
+		case tookGrant:
+			p.giveGrant(m.grant, m.grant.For == 1)
+		case gaveGrant:
+			p.takeGrant(m.grant, m.grant.For == 1)
+		}
+	}
+	p.undo = p.undo[:0]
+}
+
+// shareLeft is the memory of a device that shares may still take.
+func (p *pool) shareLeft(node, device int32) int64 {
+	d := p.device(node, device)
+	if p.gpus[node]>>device&1 == 0 && p.sharedOut[d] == 0 {
+		return 0 // taken whole
+	}
+	t := p.cluster.Nodes[node].GPUs[device]
+	return p.cluster.GPUTypes[t].Memory - p.sharedOut[d]
+}

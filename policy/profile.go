@@ -1,0 +1,385 @@
+package policy
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"muster/model"
+)
+
+// Profile is the expected future of a cluster: who will hold what, and until
+// when. It answers when a job could start beside all that.
+type Profile struct {
+	*placer // on an idle cluster; limits say what is left of each node
+
+	holds   [][]hold // by node
+	version []uint32 // of each node's holds
+	// freed lists the nodes of which something was dropped, for those who wait for it.
+	freed []int32
+	asOf  time.Duration
+
+	windows [][]nodeWindows // by class of shapes, then node
+	starts  []startable     // scratch
+	points  []time.Duration // scratch
+}
+
+// hold is what one job has of one node during [start, end).
+type hold struct {
+	start, end time.Duration
+	job        JobID
+	cores      int32
+	device     int32 // of a share
+	memory     int64
+	gpus       uint64 // whole devices
+	share      int64  // memory of device
+}
+
+type window struct{ from, to time.Duration }
+
+type nodeWindows struct {
+	version uint32
+	list    []window
+}
+
+// startable: one node suits a start anywhere in [from, to].
+type startable struct {
+	from, to time.Duration
+	node     int32
+}
+
+// forever is the end of the last window of a node.
+const forever = time.Duration(math.MaxInt64)
+
+// NewProfile returns a future in which nothing happens.
+func NewProfile(c *model.Cluster) *Profile {
+	n := len(c.Nodes)
+	p := &Profile{placer: newPlacer(newPool(c)), holds: make([][]hold, n), version: make([]uint32, n)}
+	p.lim.active = true
+	p.lim.gen = 1
+	p.lim.left = make([]nodeLeft, n)
+	for i := range n {
+		p.version[i] = 1
+		p.lim.stamp[i], p.lim.at[i] = 1, int32(i)
+		p.lim.left[i] = nodeLeft{node: int32(i), shares: make([]int64, len(c.Nodes[i].GPUs))}
+	}
+	return p
+}
+
+// Hold notes that job will have a during [start, end).
+func (p *Profile) Hold(job JobID, a *model.Allocation, start, end time.Duration) {
+	add := func(n int32, h hold) {
+		h.job, h.start, h.end = job, start, end
+		p.holds[n] = append(p.holds[n], h)
+		p.version[n]++
+	}
+	for i := range a.Parts {
+		part := &a.Parts[i]
+		add(part.Node, hold{cores: part.Cores, memory: part.Memory, gpus: part.GPUs})
+	}
+	for _, g := range a.Grants {
+		if g.Memory > 0 {
+			add(g.Node, hold{device: g.Device, share: g.Memory})
+		} else {
+			add(g.Node, hold{gpus: 1 << g.Device})
+		}
+	}
+}
+
+// At tells the profile what time it is.
+func (p *Profile) At(now time.Duration) { p.asOf = now }
+
+// Drop forgets what job was to have of a, for good.
+func (p *Profile) Drop(job JobID, a *model.Allocation) {
+	p.Lift(job, a)
+	p.GiveUp(a)
+}
+
+// Lift takes a job's holds out, so that another place can be looked for.
+func (p *Profile) Lift(job JobID, a *model.Allocation) {
+	p.eachNode(a, func(n int32) {
+		p.holds[n] = slices.DeleteFunc(p.holds[n], func(h hold) bool { return h.job == job })
+		p.version[n]++
+	})
+}
+
+// GiveUp records that a, which was lifted, is there for others.
+func (p *Profile) GiveUp(a *model.Allocation) {
+	p.eachNode(a, func(n int32) { p.freed = append(p.freed, n) })
+}
+
+func (p *Profile) eachNode(a *model.Allocation, do func(n int32)) {
+	for i := range a.Parts {
+		do(a.Parts[i].Node)
+	}
+	for _, g := range a.Grants {
+		if a.Borrowed(g) {
+			do(g.Node)
+		}
+	}
+}
+
+// Drops counts what was given up since the last Forget: a mark for MayGain.
+func (p *Profile) Drops() int { return len(p.freed) }
+
+// Forget clears the record of drops. Marks taken before are void.
+func (p *Profile) Forget() { p.freed = p.freed[:0] }
+
+// MayGain says whether anything given up since mark could let a job of this
+// shape, which runs for d and now holds own, start before before. False is certain.
+// A negative mark stands for the beginning of time.
+func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own *model.Allocation) bool {
+	if mark == len(p.freed) {
+		return false
+	}
+	if mark < 0 || sh.nodes == 0 || sh.Request.Remote != nil {
+		return true
+	}
+	for _, n := range p.freed[mark:] {
+		_, mine := slices.BinarySearchFunc(own.Parts, n, func(part model.Part, n int32) int { return int(part.Node - n) })
+		for _, w := range p.nodeWindows(sh, n, now) {
+			// A window on a node of its own may go on where its own hold begins.
+			if w.from < before && (mine || w.to-max(w.from, now) >= d) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Earliest finds the first time from now on, and before before, at which a job
+// of this shape has what it needs for d, and where. It looks at now and at the
+// instants at which something ends. The placement is valid until the next call.
+func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Duration, *model.Allocation) {
+	d = max(d, 1)
+	if sh.nodes == 0 || sh.Request.Remote != nil {
+		return p.earliestAnywhere(sh, d, now, before)
+	}
+	p.starts = p.starts[:0]
+	for n := range int32(len(p.holds)) {
+		if sh.allowed != nil && !sh.allowed.has(n) {
+			continue
+		}
+		for _, w := range p.nodeWindows(sh, n, now) {
+			from := max(w.from, now)
+			if from >= before {
+				break
+			}
+			if w.to-from >= d {
+				to := w.to - d
+				if w.to == forever {
+					to = forever
+				}
+				p.starts = append(p.starts, startable{from, to, n})
+			}
+		}
+	}
+	if len(p.starts) < int(sh.nodes) {
+		return 0, nil
+	}
+	slices.SortFunc(p.starts, func(a, b startable) int {
+		if a.from != b.from {
+			return compareTimes(a.from, b.from)
+		}
+		return int(a.node - b.node)
+	})
+	open := 0 // p.starts[:open] have from <= t; some of them may be over
+	for i := 0; i < len(p.starts); {
+		t := p.starts[i].from
+		for i < len(p.starts) && p.starts[i].from == t {
+			p.starts[open] = p.starts[i]
+			open++
+			i++
+		}
+		keep := 0
+		for _, s := range p.starts[:open] {
+			if s.to >= t {
+				p.starts[keep] = s
+				keep++
+			}
+		}
+		open = keep
+		if open < int(sh.nodes) {
+			continue
+		}
+		if a := p.placeAt(sh, d, t, p.starts[:open]); a != nil {
+			return t, a
+		}
+	}
+	return 0, nil
+}
+
+func compareTimes(a, b time.Duration) int {
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+// placeAt looks for a first fit among nodes that may suit during [t, t+d).
+func (p *Profile) placeAt(sh *Shape, d, t time.Duration, nodes []startable) *model.Allocation {
+	for i := range p.lim.left {
+		p.lim.left[i].cores = -1
+	}
+	for _, s := range nodes {
+		p.leave(s.node, t, t+d)
+	}
+	return p.place(sh, Sharing)
+}
+
+// earliestAnywhere tries every candidate on every node: for requests that are
+// not a number of nodes with something each.
+func (p *Profile) earliestAnywhere(sh *Shape, d, now, before time.Duration) (time.Duration, *model.Allocation) {
+	points := append(p.points[:0], now)
+	for n := range p.holds {
+		for i := range p.holds[n] {
+			if end := max(p.holds[n][i].end, now+1); end < before {
+				points = append(points, end)
+			}
+		}
+	}
+	slices.Sort(points)
+	points = slices.Compact(points)
+	p.points = points
+	for _, t := range points {
+		if t >= before {
+			break
+		}
+		for n := range int32(len(p.holds)) {
+			p.leave(n, t, t+d)
+		}
+		if a := p.place(sh, Sharing); a != nil {
+			return t, a
+		}
+	}
+	return 0, nil
+}
+
+// leave sets the limits of a node to what is free during the whole of [t, end).
+func (p *Profile) leave(n int32, t, end time.Duration) {
+	node := &p.cluster.Nodes[n]
+	left := &p.lim.left[n]
+	left.cores, left.memory, left.gpus = int32(node.Cores), node.Memory, wholeMask(len(node.GPUs))
+	left.touched = false
+	for d, typ := range node.GPUs {
+		left.shares[d] = p.cluster.GPUTypes[typ].Memory
+	}
+	holds := p.holds[n]
+	// What is free is least at t or at the start of some hold.
+	p.leaveAt(left, holds, n, t)
+	for i := range holds {
+		if s := holds[i].start; s > t && s < end {
+			p.leaveAt(left, holds, n, s)
+		}
+	}
+}
+
+// leaveAt narrows left to what is free at one instant.
+func (p *Profile) leaveAt(left *nodeLeft, holds []hold, n int32, t time.Duration) {
+	node := &p.cluster.Nodes[n]
+	cores, memory, taken := int32(node.Cores), node.Memory, uint64(0)
+	shared := uint64(0)
+	for i := range holds {
+		h := &holds[i]
+		if h.start > t || h.end <= t && !p.overdue(h, t) {
+			continue
+		}
+		left.touched = true
+		cores -= h.cores
+		memory -= h.memory
+		taken |= h.gpus
+		if h.share > 0 {
+			shared |= 1 << h.device
+		}
+	}
+	left.cores, left.memory = min(left.cores, cores), min(left.memory, memory)
+	left.gpus &^= taken | shared
+	for set := taken; set != 0; set &= set - 1 {
+		left.shares[bits.TrailingZeros64(set)] = 0
+	}
+	for ; shared != 0; shared &= shared - 1 {
+		d := int32(bits.TrailingZeros64(shared))
+		free := p.cluster.GPUTypes[node.GPUs[d]].Memory
+		for i := range holds {
+			if h := &holds[i]; h.share > 0 && h.device == d && h.start <= t && (h.end > t || p.overdue(h, t)) {
+				free -= h.share
+			}
+		}
+		left.shares[d] = min(left.shares[d], free)
+	}
+}
+
+// overdue holds belong to jobs that outlived their estimate: they last until
+// they are dropped, and are expected to end at the next instant.
+func (p *Profile) overdue(h *hold, t time.Duration) bool { return h.end <= p.asOf && t == p.asOf }
+
+// nodeWindows are the stretches during which a node gives what the shape asks
+// of each, as far as numbers tell.
+func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
+	class := int(sh.counts.class)
+	for class >= len(p.windows) {
+		p.windows = append(p.windows, nil)
+	}
+	if p.windows[class] == nil {
+		p.windows[class] = make([]nodeWindows, len(p.holds))
+	}
+	c := &p.windows[class][n]
+	if c.version == p.version[n] && !p.hasOverdue(n, now) {
+		return c.list
+	}
+	c.version = p.version[n]
+	if p.hasOverdue(n, now) {
+		c.version = 0 // true at this instant only
+	}
+	c.list = c.list[:0]
+	holds := p.holds[n]
+	points := append(p.points[:0], now)
+	for i := range holds {
+		if s := holds[i].start; s > now {
+			points = append(points, s)
+		}
+		points = append(points, max(holds[i].end, now+1))
+	}
+	slices.Sort(points)
+	p.points = slices.Compact(points)
+	node := &p.cluster.Nodes[n]
+	open := false
+	for _, t := range p.points {
+		cores, memory, taken := int32(node.Cores), node.Memory, uint64(0)
+		busy := false
+		for i := range holds {
+			h := &holds[i]
+			if h.start <= t && max(h.end, now+1) > t {
+				busy = true
+				cores -= h.cores
+				memory -= h.memory
+				taken |= h.gpus
+				if h.share > 0 {
+					taken |= 1 << h.device
+				}
+			}
+		}
+		fits := cores >= sh.cores && memory >= sh.memory && !(sh.exclusive && busy)
+		if sh.gpuMemory == 0 && bits.OnesCount64(wholeMask(len(node.GPUs))&^taken) < int(sh.gpus) {
+			fits = false
+		}
+		switch {
+		case fits && !open:
+			c.list = append(c.list, window{t, forever})
+		case !fits && open:
+			c.list[len(c.list)-1].to = t
+		}
+		open = fits
+	}
+	return c.list
+}
+
+func (p *Profile) hasOverdue(n int32, now time.Duration) bool {
+	for i := range p.holds[n] {
+		if p.holds[n][i].end <= now {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,243 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"muster/model"
+)
+
+// Shape is a request made ready for placement. Jobs with equal requests share
+// one, so that what is found out about the first holds for all.
+type Shape struct {
+	id int32
+	// Request is the request itself.
+	Request model.Request
+
+	nodes     int32 // 0: spread
+	cores     int32 // per node; in all where spread
+	memory    int64 // per node; per core where spread
+	gpus      int32
+	gpuMemory int64
+	gpuType   int32 // -1: any
+	exclusive bool
+	allowed   bitmap // nil: all nodes
+
+	// impossible says why no job of this shape can ever run; empty if it can.
+	impossible string
+	// counts is shared by all shapes that ask the same of each node.
+	counts *nodeCounts
+}
+
+// nodeCounts caches how many nodes give what a class of shapes asks.
+type nodeCounts struct {
+	class  int32
+	byMode [3]cachedCount
+}
+
+type cachedCount struct {
+	epoch uint64
+	count int32
+}
+
+// ID numbers the shapes of one state, from 0.
+func (sh *Shape) ID() int { return int(sh.id) }
+
+// Nodes is the number of nodes asked for; 0 where cores are spread.
+func (sh *Shape) Nodes() int { return int(sh.nodes) }
+
+// TotalCores is what the shape takes at least, in all.
+func (sh *Shape) TotalCores() int64 {
+	if sh.nodes == 0 {
+		return int64(sh.cores)
+	}
+	return int64(sh.nodes) * int64(sh.cores)
+}
+
+// whole GPUs that the shape takes in all, wherever they are.
+func (sh *Shape) wholeGPUs() int64 {
+	sum := int64(0)
+	if sh.gpuMemory == 0 {
+		sum += int64(sh.nodes) * int64(sh.gpus)
+	}
+	if r := sh.Request.Remote; r != nil && !r.Shared {
+		sum += int64(r.Count)
+	}
+	return sum
+}
+
+// String says what the shape asks for, for people.
+func (sh *Shape) String() string {
+	r := &sh.Request
+	var b strings.Builder
+	if sh.nodes == 0 {
+		fmt.Fprintf(&b, "%s on any nodes", plural(int(sh.cores), "core"))
+		if sh.memory > 0 {
+			fmt.Fprintf(&b, " with %s each", model.FormatSize(sh.memory))
+		}
+	} else {
+		fmt.Fprintf(&b, "%s with %s", plural(int(sh.nodes), "node"), plural(int(sh.cores), "core"))
+		if sh.exclusive {
+			b.WriteString(" and nothing else on them")
+		}
+		if sh.memory > 0 {
+			fmt.Fprintf(&b, ", %s", model.FormatSize(sh.memory))
+		}
+		if sh.gpus > 0 {
+			b.WriteString(", " + plural(int(sh.gpus), "GPU"))
+			if sh.gpuMemory > 0 {
+				fmt.Fprintf(&b, " of %s", model.FormatSize(sh.gpuMemory))
+			}
+			if r.GPUType != "" {
+				b.WriteString(" (" + r.GPUType + ")")
+			}
+		}
+		if r.Contiguous {
+			b.WriteString(", contiguous")
+		}
+	}
+	if r.Remote != nil {
+		fmt.Fprintf(&b, ", %s anywhere", plural(r.Remote.Count, "GPU"))
+		if r.Remote.Memory > 0 {
+			fmt.Fprintf(&b, " of %s", model.FormatSize(r.Remote.Memory))
+		}
+	}
+	if len(r.NodeList) > 0 {
+		b.WriteString(", only on " + model.CompressNodes(r.NodeList))
+	}
+	return b.String()
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// shapeKey is a request in a form that can be compared.
+type shapeKey struct {
+	nodes, cores, coresPerNode, gpus int
+	memory, memoryPerCore, gpuMemory int64
+	gpuType                          string
+	remote                           model.RemoteGPUs
+	contiguous, exclusive            bool
+	nodeList                         string
+}
+
+func keyOf(r *model.Request) shapeKey {
+	k := shapeKey{
+		nodes: r.Nodes, cores: r.Cores, coresPerNode: r.CoresPerNode, gpus: r.GPUs,
+		memory: r.Memory, memoryPerCore: r.MemoryPerCore, gpuMemory: r.GPUMemory,
+		gpuType: r.GPUType, contiguous: r.Contiguous, exclusive: r.Exclusive,
+	}
+	if r.Remote != nil {
+		k.remote = *r.Remote
+	}
+	if len(r.NodeList) > 0 {
+		k.nodeList = strings.Join(r.NodeList, "\x00")
+	}
+	return k
+}
+
+// nodeNeed is what a shape asks of each of its nodes.
+type nodeNeed struct {
+	cores, gpus int32
+	memory      int64
+	nodeList    string
+}
+
+// shapes interns requests.
+type shapes struct {
+	cluster *model.Cluster
+	nodeOf  map[string]int32 // made when first needed
+	byKey   map[shapeKey]*Shape
+	byNode  map[nodeNeed]*nodeCounts
+	list    []*Shape
+	// recent answers for plain requests without building a key.
+	recent [1024]*Shape
+}
+
+func recentSlot(r *model.Request) uint64 {
+	h := uint64(r.Nodes)*0x9E3779B97F4A7C15 ^ uint64(r.Cores)*0xC2B2AE3D27D4EB4F ^
+		uint64(r.CoresPerNode)*0x165667B19E3779F9 ^ uint64(r.GPUs)*0x27D4EB2F165667C5 ^
+		uint64(r.Memory)*0x85EBCA77C2B2AE63
+	return h >> 54
+}
+
+func plainEqual(a, b *model.Request) bool {
+	return a.Nodes == b.Nodes && a.Cores == b.Cores && a.CoresPerNode == b.CoresPerNode &&
+		a.GPUs == b.GPUs && a.Memory == b.Memory && a.MemoryPerCore == b.MemoryPerCore &&
+		a.GPUMemory == b.GPUMemory && a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive &&
+		a.GPUType == b.GPUType
+}
+
+// of returns the shape of a request; fresh says that it was not known before.
+func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
+	plain := r.Remote == nil && len(r.NodeList) == 0
+	slot := uint64(0)
+	if plain {
+		slot = recentSlot(r)
+		if c := s.recent[slot]; c != nil && plainEqual(&c.Request, r) {
+			return c, false
+		}
+	}
+	key := keyOf(r)
+	sh = s.byKey[key]
+	if sh == nil {
+		sh, fresh = s.compile(r), true
+		s.byKey[key] = sh
+		need := nodeNeed{cores: sh.cores, memory: sh.memory, nodeList: key.nodeList}
+		if sh.gpuMemory == 0 {
+			need.gpus = sh.gpus
+		}
+		sh.counts = s.byNode[need]
+		if sh.counts == nil {
+			sh.counts = &nodeCounts{class: int32(len(s.byNode))}
+			s.byNode[need] = sh.counts
+		}
+	}
+	if plain {
+		s.recent[slot] = sh
+	}
+	return sh, fresh
+}
+
+func (s *shapes) compile(r *model.Request) *Shape {
+	sh := &Shape{
+		id: int32(len(s.list)), Request: *r,
+		nodes: int32(r.Nodes), gpus: int32(r.GPUs), gpuMemory: r.GPUMemory, gpuType: -1,
+		exclusive: r.Exclusive,
+	}
+	s.list = append(s.list, sh)
+	if r.Nodes == 0 {
+		sh.cores, sh.memory = int32(r.Cores), r.MemoryPerCore
+	} else {
+		sh.cores = int32(r.CoresOnNode())
+		sh.memory = r.MemoryOnNode(r.CoresOnNode())
+	}
+	if r.GPUType != "" {
+		sh.gpuType = int32(s.cluster.GPUType(r.GPUType))
+		if sh.gpuType < 0 {
+			sh.impossible = fmt.Sprintf("the cluster has no GPUs of type %q", r.GPUType)
+		}
+	}
+	if len(r.NodeList) > 0 {
+		if s.nodeOf == nil {
+			s.nodeOf = make(map[string]int32, len(s.cluster.Nodes))
+			for i := range s.cluster.Nodes {
+				s.nodeOf[s.cluster.Nodes[i].Name] = int32(i)
+			}
+		}
+		sh.allowed = newBitmap(len(s.cluster.Nodes))
+		for _, name := range r.NodeList {
+			n, ok := s.nodeOf[name]
+			if !ok {
+				sh.impossible = fmt.Sprintf("node %q is not in the cluster", name)
+				break
+			}
+			sh.allowed.set(n)
+		}
+	}
+	return sh
+}

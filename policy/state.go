@@ -1,0 +1,446 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/model"
+)
+
+// JobID names a job within one State. IDs grow in the order of submission.
+type JobID int32
+
+// Policy decides. An instance serves one State; it may keep what it derived
+// between steps, but everything it needs can be read again from the view.
+type Policy interface {
+	Traits() Traits
+	// Step proposes what to start now.
+	Step(v *View, p *Plan)
+	// Why says why a waiting job was not started by the latest step.
+	Why(v *View, id JobID) string
+}
+
+// Traits is what the state must keep for a policy.
+type Traits struct {
+	// Order is the job's key in the queue, smallest first; ties are broken by
+	// submission. Nil means submission alone.
+	Order func(j *model.Job) int64
+	// Mode is how the policy places jobs. What cannot be placed so on the idle
+	// cluster is impossible.
+	Mode Mode
+	// Ends keeps the running jobs in order of their estimated ends.
+	Ends bool
+}
+
+type status uint8
+
+const (
+	waiting status = iota
+	running
+	ended
+)
+
+type jobEntry struct {
+	job    *model.Job
+	shape  *Shape
+	slot   int32 // of a running job
+	status status
+}
+
+type slot struct {
+	alloc       model.Allocation
+	start       time.Duration
+	expectedEnd time.Duration
+	job         JobID
+}
+
+// State is one cluster, its queue and its running jobs.
+type State struct {
+	cluster *model.Cluster
+	traits  Traits
+	policy  Policy
+
+	shapes shapes
+	jobs   []jobEntry
+	slots  []slot
+	vacant []int32
+	queue  ordered
+	ends   ordered
+
+	ledger ledger
+	view   View
+	idle   *View // an idle cluster, to tell the impossible
+	plan   Plan
+	grants grantStore
+}
+
+// NewState returns an idle cluster with an empty queue, for p to decide on.
+func NewState(c *model.Cluster, p Policy) *State {
+	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
+	s.shapes = shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]*nodeCounts{}}
+	s.view = View{state: s, placer: newPlacer(newPool(c))}
+	s.idle = &View{state: s, placer: newPlacer(newPool(c))}
+	s.plan.state = s
+	return s
+}
+
+// View is the state as a policy sees it during one step.
+type View struct {
+	state *State
+	*placer
+	now     time.Duration
+	arrived []JobID
+	left    []JobID // ended or cancelled while waiting
+	freed   bool
+}
+
+// ErrImpossible is wrapped by the errors of Submit for jobs that cannot run
+// even on the idle cluster.
+var ErrImpossible = errors.New("impossible on this cluster")
+
+// Submit puts a job into the queue. The job must not change afterwards.
+func (s *State) Submit(j *model.Job) (JobID, error) {
+	sh, fresh := s.shapes.of(&j.Request)
+	if fresh {
+		s.idle.index(sh)
+		s.view.index(sh)
+		if sh.impossible == "" && s.idle.place(sh, s.traits.Mode) == nil {
+			sh.impossible = s.idle.Shortage(sh, s.traits.Mode)
+		}
+		s.idle.epoch++ // counts are shared with the real view
+		s.view.epoch = s.idle.epoch
+	}
+	if sh.impossible != "" {
+		return -1, fmt.Errorf("%w: %s", ErrImpossible, sh.impossible)
+	}
+	id := JobID(len(s.jobs))
+	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, slot: -1})
+	s.queue.insert(s.key(j), id)
+	s.view.arrived = append(s.view.arrived, id)
+	return id, nil
+}
+
+func (s *State) key(j *model.Job) int64 {
+	if s.traits.Order == nil {
+		return 0
+	}
+	return s.traits.Order(j)
+}
+
+// Cancel takes a waiting job out of the queue.
+func (s *State) Cancel(id JobID) error {
+	e := &s.jobs[id]
+	if e.status != waiting {
+		return fmt.Errorf("job %s does not wait any more", e.job.ID)
+	}
+	s.queue.remove(s.key(e.job), id)
+	e.status = ended
+	if i := slices.Index(s.view.arrived, id); i >= 0 {
+		s.view.arrived = slices.Delete(s.view.arrived, i, i+1) // no policy has seen it
+	} else {
+		s.view.left = append(s.view.left, id)
+	}
+	return nil
+}
+
+// End tells that a running job is over, and frees what it held.
+func (s *State) End(id JobID) {
+	e := &s.jobs[id]
+	if e.status != running {
+		panic(fmt.Sprintf("policy: End of job %s, which does not run", e.job.ID))
+	}
+	sl := &s.slots[e.slot]
+	s.ledger.give(&sl.alloc)
+	s.view.give(&sl.alloc)
+	s.view.epoch++
+	s.idle.epoch = s.view.epoch
+	s.view.freed = true
+	s.view.left = append(s.view.left, id)
+	if s.traits.Ends {
+		s.ends.remove(int64(sl.expectedEnd), id)
+	}
+	s.grants.giveBack(&sl.alloc)
+	s.vacant = append(s.vacant, e.slot)
+	e.slot, e.status = -1, ended
+}
+
+// Step lets the policy decide at now, applies its plan line by line, and
+// returns the plan. Lines that were refused carry their error.
+func (s *State) Step(now time.Duration) *Plan {
+	p := &s.plan
+	p.Starts = p.Starts[:0]
+	s.view.now = now
+	s.policy.Step(&s.view, p)
+	s.view.arrived = s.view.arrived[:0]
+	s.view.left = s.view.left[:0]
+	s.view.freed = false
+	for i := range p.Starts {
+		st := &p.Starts[i]
+		e := &s.jobs[st.Job]
+		if st.Err = s.ledger.check(e, &st.Alloc, s.cluster); st.Err != nil {
+			s.view.give(&st.Alloc)
+			s.view.epoch++
+			s.idle.epoch = s.view.epoch
+			s.view.freed = true
+			s.grants.giveBack(&st.Alloc)
+			continue
+		}
+		s.ledger.take(&st.Alloc)
+		s.queue.remove(s.key(e.job), st.Job)
+		e.status = running
+		e.slot = s.newSlot()
+		sl := &s.slots[e.slot]
+		*sl = slot{alloc: st.Alloc, start: now, expectedEnd: now + e.job.Estimate(), job: st.Job}
+		if s.traits.Ends {
+			s.ends.insert(int64(sl.expectedEnd), st.Job)
+		}
+	}
+	return p
+}
+
+func (s *State) newSlot() int32 {
+	if n := len(s.vacant); n > 0 {
+		i := s.vacant[n-1]
+		s.vacant = s.vacant[:n-1]
+		return i
+	}
+	s.slots = append(s.slots, slot{})
+	return int32(len(s.slots) - 1)
+}
+
+// Why says why a waiting job waits.
+func (s *State) Why(id JobID) string {
+	if s.jobs[id].status != waiting {
+		return "it does not wait"
+	}
+	return s.policy.Why(&s.view, id)
+}
+
+// Waiting counts the queue.
+func (s *State) Waiting() int { return s.queue.n }
+
+// Allocation is what a running job holds; nil if it does not run.
+func (s *State) Allocation(id JobID) *model.Allocation {
+	if e := &s.jobs[id]; e.status == running {
+		return &s.slots[e.slot].alloc
+	}
+	return nil
+}
+
+// ---- what a policy may ask ----
+
+// Now is the instant of the step.
+func (v *View) Now() time.Duration { return v.now }
+
+// Arrived lists the jobs that joined the queue since the last step.
+func (v *View) Arrived() []JobID { return v.arrived }
+
+// Left lists the jobs that ended or were cancelled since the last step.
+func (v *View) Left() []JobID { return v.left }
+
+// Freed says whether anything was given back since the last step.
+func (v *View) Freed() bool { return v.freed }
+
+// Waiting counts the jobs in the queue, those proposed in this step included.
+func (v *View) Waiting() int { return v.state.queue.n }
+
+// Queue walks the waiting jobs in the policy's order.
+func (v *View) Queue() Cursor { return Cursor{o: &v.state.queue} }
+
+// Ends walks the running jobs in order of their expected ends.
+func (v *View) Ends() Cursor { return Cursor{o: &v.state.ends} }
+
+// Job is what the user submitted.
+func (v *View) Job(id JobID) *model.Job { return v.state.jobs[id].job }
+
+// Shape is what the job asks for.
+func (v *View) Shape(id JobID) *Shape { return v.state.jobs[id].shape }
+
+// Shapes counts the different shapes seen so far.
+func (v *View) Shapes() int { return len(v.state.shapes.list) }
+
+// Cluster is the machine.
+func (v *View) Cluster() *model.Cluster { return v.cluster }
+
+// FreeCores counts the free cores of the cluster.
+func (v *View) FreeCores() int64 { return v.freeCores }
+
+// Held is what a running job holds.
+func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) }
+
+// ExpectedEnd is when a running job must be expected to end: never before
+// the next instant.
+func (v *View) ExpectedEnd(id JobID) time.Duration {
+	return max(v.state.slots[v.state.jobs[id].slot].expectedEnd, v.now+1)
+}
+
+// MayFit is a quick test: false means that Place would find nothing.
+func (v *View) MayFit(sh *Shape, mode Mode) bool { return v.mayFit(sh, mode) }
+
+// Place finds a first fit on what is free now, or nil.
+func (v *View) Place(sh *Shape, mode Mode) *model.Allocation { return v.place(sh, mode) }
+
+// PlaceBeside is Place in what the reservation made with Reserve leaves.
+func (v *View) PlaceBeside(sh *Shape, mode Mode) *model.Allocation {
+	v.lim.active = true
+	a := v.place(sh, mode)
+	v.lim.active = false
+	return a
+}
+
+// Trial begins a trial: jobs may be released with Release, until Reserve or
+// Rollback sets everything back as it was.
+func (v *View) Trial() { v.checkpoint() }
+
+// Release gives back, within a trial, what a running job holds.
+func (v *View) Release(id JobID) { v.give(v.Held(id)) }
+
+// Rollback ends a trial.
+func (v *View) Rollback() { v.rollback() }
+
+// Reserve ends a trial by noting what placement a would leave on its nodes;
+// PlaceBeside keeps to that.
+func (v *View) Reserve(a *model.Allocation, sh *Shape) {
+	v.reserve(a, sh.exclusive)
+	v.rollback()
+}
+
+// Charge takes a placement that will still run when the reservation
+// begins from what it leaves.
+func (v *View) Charge(a *model.Allocation) { v.charge(a) }
+
+// ---- plans ----
+
+// Plan is what a policy proposes in one step.
+type Plan struct {
+	state  *State
+	Starts []Start
+}
+
+// Start proposes one job.
+type Start struct {
+	Job    JobID
+	Alloc  model.Allocation
+	Reason Reason
+	// Err is the applier's refusal.
+	Err error
+}
+
+// Reason says why a job was started now.
+type Reason struct {
+	Code ReasonCode
+	// Job and At are the reservation that was kept, where there was one.
+	Job JobID
+	At  time.Duration
+}
+
+// ReasonCode tells the kinds of reasons apart.
+type ReasonCode uint8
+
+// Why a job was started.
+const (
+	InTurn     ReasonCode = iota // it was its turn
+	Overtook                     // it fits, and the policy lets jobs pass
+	EndsBefore                   // it will have ended when the reservation begins
+	Beside                       // it leaves the reservation what it needs
+	Reserved                     // its own reservation has come
+)
+
+// Text says the reason to people.
+func (r Reason) Text(v *View) string {
+	at := func() string {
+		return fmt.Sprintf("the reservation of job %s at %s", v.Job(r.Job).ID, model.FormatDuration(r.At))
+	}
+	switch r.Code {
+	case Overtook:
+		return "it fits now, and jobs may overtake"
+	case EndsBefore:
+		return "it ends before " + at()
+	case Beside:
+		return "it leaves room for " + at()
+	case Reserved:
+		return "its reservation has come"
+	default:
+		return "it was its turn"
+	}
+}
+
+// Start proposes to start a job on a, which is taken from the view at once. It
+// reports false, and proposes nothing, if a is not free in the view.
+func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
+	s := p.state
+	if !s.view.sane(a) || !s.view.holds(a) {
+		return false
+	}
+	s.view.take(a)
+	p.Starts = append(p.Starts, Start{Job: id, Alloc: s.grants.copy(a), Reason: why})
+	return true
+}
+
+// View is the state that the plan was made for.
+func (p *Plan) View() *View { return &p.state.view }
+
+// sane checks that a names nodes and devices that exist.
+func (p *pool) sane(a *model.Allocation) bool {
+	for i := range a.Parts {
+		n := a.Parts[i].Node
+		if uint(n) >= uint(len(p.cores)) || a.Parts[i].Cores < 0 || a.Parts[i].Memory < 0 {
+			return false
+		}
+	}
+	for _, g := range a.Grants {
+		if uint(g.Node) >= uint(len(p.cores)) || uint(g.For) >= uint(len(a.Parts)) || g.Memory < 0 ||
+			uint(g.Device) >= uint(p.firstDevice[g.Node+1]-p.firstDevice[g.Node]) {
+			return false
+		}
+	}
+	return true
+}
+
+// grantStore recycles the memory of allocations, by size.
+type grantStore struct {
+	parts  [32][][]model.Part
+	grants [32][][]model.Grant
+}
+
+func (g *grantStore) copy(a *model.Allocation) model.Allocation {
+	return model.Allocation{Parts: recycle(&g.parts, a.Parts), Grants: recycle(&g.grants, a.Grants)}
+}
+
+func (g *grantStore) giveBack(a *model.Allocation) {
+	discard(&g.parts, a.Parts)
+	discard(&g.grants, a.Grants)
+	*a = model.Allocation{}
+}
+
+func sizeClass(n int) int {
+	c := 0
+	for 1<<c < n {
+		c++
+	}
+	return c
+}
+
+func recycle[T any](free *[32][][]T, from []T) []T {
+	if len(from) == 0 {
+		return nil
+	}
+	c := sizeClass(len(from))
+	var to []T
+	if l := len(free[c]); l > 0 {
+		to = free[c][l-1][:0]
+		free[c] = free[c][:l-1]
+	} else {
+		to = make([]T, 0, 1<<c)
+	}
+	return append(to, from...)
+}
+
+func discard[T any](free *[32][][]T, s []T) {
+	if cap(s) > 0 {
+		c := sizeClass(cap(s))
+		free[c] = append(free[c], s)
+	}
+}

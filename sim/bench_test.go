@@ -1,0 +1,100 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"muster/model"
+	"muster/policy/catalog"
+	"muster/sim"
+)
+
+// benchCluster has n nodes of 8 cores and 2 GPUs.
+func benchCluster(n int) *model.Cluster {
+	c := &model.Cluster{
+		Name:     fmt.Sprint(n),
+		GPUTypes: []model.GPUType{{Name: "g", Memory: 6e9, Speed: 1, PeerBandwidth: 171e9}},
+		Remote:   model.Remote{Latency: 3470 * time.Microsecond, Overhead: 1.09},
+	}
+	for i := range n {
+		c.Nodes = append(c.Nodes, model.Node{
+			Name: fmt.Sprintf("n%05d", i), Cores: 8, Memory: 32e9, GPUs: []int{0, 0},
+			Link: model.Link{Bandwidth: 10e9, Latency: 1200 * time.Microsecond},
+		})
+	}
+	return c
+}
+
+// benchJobs makes jobs of 1-16 nodes with 1, 2, 4 or 8 cores and 0-2 GPUs
+// each, arriving so that the cores of the cluster are offered load.
+func benchJobs(jobs, nodes int, load float64, traffic bool) []model.Job {
+	rng := rand.New(rand.NewPCG(1, 2))
+	out := make([]model.Job, jobs)
+	const meanNodes, meanCores, meanRun = 8.5, 3.75, 3600.0
+	gap := meanNodes * meanCores * meanRun / (float64(nodes) * 8 * load)
+	at := 0.0
+	for i := range out {
+		at += rng.ExpFloat64() * gap
+		run := time.Duration(rng.ExpFloat64()*meanRun*1e3) * time.Millisecond
+		gpus := 0
+		if x := rng.IntN(100); x >= 85 {
+			gpus = 2
+		} else if x >= 50 {
+			gpus = 1
+		}
+		out[i] = model.Job{
+			ID: "j", Submit: time.Duration(at*1e3) * time.Millisecond,
+			Run: run, WallTime: run + time.Duration(rng.ExpFloat64()*float64(run)),
+			Request: model.Request{Nodes: 1 + rng.IntN(16), CoresPerNode: 1 << rng.IntN(4), GPUs: gpus, Memory: 1e9},
+		}
+		if traffic {
+			out[i].Traffic = model.Traffic{NetBytes: 1e9, GPUBytes: 1e9, NetConns: 1000, GPUConns: 1000}
+		}
+	}
+	return out
+}
+
+func benchmarkPolicy(b *testing.B, spec string, nodes, jobs int, load float64, traffic bool) {
+	c, js := benchCluster(nodes), benchJobs(jobs, nodes, load, traffic)
+	b.ResetTimer()
+	for b.Loop() {
+		p, err := catalog.New(spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := sim.Run(context.Background(), sim.Config{Cluster: c, Jobs: js, Policy: p}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(jobs)*float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+func BenchmarkPolicy(b *testing.B) {
+	for _, bc := range []struct {
+		spec string
+		jobs int
+	}{
+		{"fcfs", 1_000_000}, {"sjf", 300_000}, {"first-fit", 300_000}, {"g-queue", 300_000},
+		{"easy", 1_000_000}, {"conservative", 20_000},
+	} {
+		for _, nodes := range []int{1000, 10_000} {
+			for _, load := range []float64{0.75, 0.95, 1.2} {
+				b.Run(fmt.Sprintf("%s/nodes=%d/load=%g", bc.spec, nodes, load), func(b *testing.B) {
+					benchmarkPolicy(b, bc.spec, nodes, bc.jobs, load, false)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkContention is the R queue with every job using the network.
+func BenchmarkContention(b *testing.B) {
+	for _, nodes := range []int{480, 1000} {
+		b.Run(fmt.Sprintf("r-queue/nodes=%d", nodes), func(b *testing.B) {
+			benchmarkPolicy(b, "r-queue", nodes, 100_000, 0.95, true)
+		})
+	}
+}

@@ -1,0 +1,316 @@
+package sim
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/sim/fairshare"
+)
+
+// network tells how long jobs take: those that use no port as long as they
+// say, the others as their share of the ports allows. A job that has done a
+// part of its work at one rate does the rest at the next.
+type network struct {
+	run     *run
+	fair    *fairshare.Network
+	uniform bool // all devices have speed 1
+	// overhead of remote transfers in thousandths.
+	overhead uint64
+
+	users  []portUser // by slot
+	vacant []int32
+	slotOf map[policy.JobID]int32
+	jobOf  map[fairshare.Flow]int32 // slot
+	moved  []int32                  // slots whose rates changed, scratch
+}
+
+// whole is all the work of a job, in the unit that portUser.left counts.
+const whole = uint64(1) << 62
+
+// portUser is a running job that uses the network.
+type portUser struct {
+	id    policy.JobID
+	job   *model.Job
+	flows []jobFlow // in order of part
+	// fixed is the part of its time that no rate changes.
+	fixed time.Duration
+	start time.Duration
+
+	left  uint64        // work still to do, of whole
+	total time.Duration // what all of it would take at the present rates
+	since time.Duration // when left was true
+	turn  int32         // of its newest event
+	moved bool
+}
+
+// jobFlow is one use of ports by a job.
+type jobFlow struct {
+	flow  fairshare.Flow
+	part  int32
+	remo  bool // GPU data over the network; otherwise data between the job's nodes
+	bytes int64
+	// native is what the bytes take when they are not remote and alone.
+	native time.Duration
+}
+
+func newNetwork(r *run) *network {
+	c := r.Cluster
+	capacity := make([]int64, len(c.Nodes))
+	for i := range c.Nodes {
+		capacity[i] = c.Nodes[i].Link.Bandwidth
+	}
+	n := &network{
+		run: r, fair: fairshare.New(capacity), uniform: true,
+		overhead: uint64(math.Round(c.Remote.Overhead * 1000)),
+		slotOf:   map[policy.JobID]int32{}, jobOf: map[fairshare.Flow]int32{},
+	}
+	if n.overhead == 0 {
+		n.overhead = 1000
+	}
+	for _, t := range c.GPUTypes {
+		if t.Speed != 1 {
+			n.uniform = false
+		}
+	}
+	return n
+}
+
+// enter begins a job and schedules its end.
+func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
+	now := n.run.now
+	run := j.Run
+	if !n.uniform {
+		run = n.scaled(run, a)
+	}
+	if !n.usesPorts(j, a) {
+		n.schedule(id, j, now, now+run, 0)
+		return
+	}
+	s := n.newSlot()
+	u := &n.users[s]
+	*u = portUser{id: id, job: j, flows: u.flows[:0], start: now, left: whole, since: now, fixed: run}
+	n.addFlows(s, u, j, a)
+	if len(u.flows) == 0 {
+		n.vacant = append(n.vacant, s)
+		n.schedule(id, j, now, now+u.fixed, 0)
+		return
+	}
+	n.slotOf[id] = s
+	u.total = -1 // until the rates are settled
+}
+
+func (n *network) usesPorts(j *model.Job, a *model.Allocation) bool {
+	return len(a.Parts) > 1 && j.Traffic.NetBytes > 0 ||
+		len(a.Grants) > 0 && (j.Traffic.GPUBytes > 0 || j.Traffic.GPUConns > 0) && a.UsesBorrowed()
+}
+
+// scaled is the run time on the slowest device of an allocation.
+func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
+	c := n.run.Cluster
+	slowest := math.Inf(1)
+	for i := range a.Parts {
+		node := &c.Nodes[a.Parts[i].Node]
+		for set := a.Parts[i].GPUs; set != 0; set &= set - 1 {
+			slowest = min(slowest, c.GPUTypes[node.GPUs[bits.TrailingZeros64(set)]].Speed)
+		}
+	}
+	for _, g := range a.Grants {
+		slowest = min(slowest, c.GPUTypes[c.Nodes[g.Node].GPUs[g.Device]].Speed)
+	}
+	if math.IsInf(slowest, 1) || slowest == 1 {
+		return run
+	}
+	return time.Duration(math.Round(float64(run) / slowest))
+}
+
+func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocation) {
+	c := n.run.Cluster
+	add := func(f jobFlow, p, q int32) {
+		f.flow = n.fair.Add(p, q)
+		n.jobOf[f.flow] = s
+		u.flows = append(u.flows, f)
+	}
+	latency := time.Duration(0)
+	for i := range a.Parts {
+		node := a.Parts[i].Node
+		link := c.Nodes[node].Link
+		if link.Bandwidth > 0 && len(a.Parts) > 1 && j.Traffic.NetBytes > 0 {
+			add(jobFlow{part: int32(i), bytes: j.Traffic.NetBytes,
+				native: duration(uint64(j.Traffic.NetBytes), uint64(link.Bandwidth))}, node, -1)
+		}
+		lenders := lendersOf(a, int32(i))
+		if len(lenders) == 0 {
+			continue
+		}
+		latency = max(latency, c.Remote.Latency+link.Latency)
+		if j.Traffic.GPUBytes == 0 {
+			continue
+		}
+		native := time.Duration(0)
+		if t := firstType(c, a, int32(i)); c.GPUTypes[t].PeerBandwidth > 0 {
+			native = duration(uint64(j.Traffic.GPUBytes), uint64(c.GPUTypes[t].PeerBandwidth))
+		}
+		for _, lender := range lenders {
+			if link.Bandwidth > 0 && c.Nodes[lender].Link.Bandwidth > 0 {
+				add(jobFlow{part: int32(i), remo: true, bytes: j.Traffic.GPUBytes / int64(len(lenders)), native: native}, node, lender)
+			}
+		}
+	}
+	u.fixed += time.Duration(j.Traffic.GPUConns) * latency
+}
+
+// lendersOf lists the nodes from which a part borrows, each once. Grants of
+// one part stand in node order.
+func lendersOf(a *model.Allocation, part int32) []int32 {
+	var out []int32
+	for _, g := range a.Grants {
+		if g.For == part && a.Borrowed(g) && (len(out) == 0 || out[len(out)-1] != g.Node) {
+			out = append(out, g.Node)
+		}
+	}
+	return out
+}
+
+// firstType is the type of the first device that serves a part.
+func firstType(c *model.Cluster, a *model.Allocation, part int32) int {
+	p := &a.Parts[part]
+	if p.GPUs != 0 {
+		return c.Nodes[p.Node].GPUs[bits.TrailingZeros64(p.GPUs)]
+	}
+	for _, g := range a.Grants {
+		if g.For == part {
+			return c.Nodes[g.Node].GPUs[g.Device]
+		}
+	}
+	return 0
+}
+
+// duration is the time that bytes take at rate bytes per second.
+func duration(bytes, rate uint64) time.Duration {
+	hi, lo := bits.Mul64(bytes, uint64(time.Second))
+	if hi >= rate {
+		return math.MaxInt64 / 8 // longer than any simulation
+	}
+	d, _ := bits.Div64(hi, lo, rate)
+	return time.Duration(min(d, math.MaxInt64/8))
+}
+
+// leave ends a job's use of the network.
+func (n *network) leave(id policy.JobID) {
+	s, ok := n.slotOf[id]
+	if !ok {
+		return
+	}
+	for _, f := range n.users[s].flows {
+		n.fair.Remove(f.flow)
+		delete(n.jobOf, f.flow)
+	}
+	delete(n.slotOf, id)
+	n.vacant = append(n.vacant, s)
+}
+
+// settle works out new rates after an instant, and moves the ends of the jobs
+// that are faster or slower from now on.
+func (n *network) settle(now time.Duration) {
+	n.moved = n.moved[:0]
+	for _, f := range n.fair.Settle() {
+		s := n.jobOf[f]
+		if !n.users[s].moved {
+			n.users[s].moved = true
+			n.moved = append(n.moved, s)
+		}
+	}
+	for _, s := range n.moved {
+		u := &n.users[s]
+		u.moved = false
+		if u.total > 0 {
+			hi, lo := bits.Mul64(uint64(now-u.since), whole)
+			done, _ := bits.Div64(hi, lo, uint64(u.total))
+			u.left -= min(done, u.left)
+		}
+		u.since = now
+		u.total = max(1, n.totalOf(u))
+		hi, lo := bits.Mul64(u.left, uint64(u.total))
+		rest := hi<<2 | lo>>62
+		if lo<<2 != 0 {
+			rest++
+		}
+		u.turn++
+		n.schedule(u.id, u.job, u.start, now+time.Duration(rest), u.turn)
+	}
+}
+
+// totalOf is the time that all of a job takes at the present rates.
+func (n *network) totalOf(u *portUser) time.Duration {
+	worst := time.Duration(0)
+	for i := 0; i < len(u.flows); {
+		part := u.flows[i].part
+		net, gpu, native := time.Duration(0), time.Duration(0), time.Duration(0)
+		for ; i < len(u.flows) && u.flows[i].part == part; i++ {
+			f := &u.flows[i]
+			rate := uint64(max(1, n.fair.Rate(f.flow)))
+			if f.remo {
+				gpu = max(gpu, duration(uint64(f.bytes)*n.overhead/1000, rate))
+				native = f.native
+			} else {
+				net += duration(uint64(f.bytes), rate) - f.native
+			}
+		}
+		worst = max(worst, net+gpu-native)
+	}
+	return u.fixed + worst
+}
+
+// schedule enters the end of a job: when its work is done or its wall time is over.
+func (n *network) schedule(id policy.JobID, j *model.Job, start, end time.Duration, turn int32) {
+	killed := false
+	if limit := start + j.WallTime; !n.run.NoKill && j.WallTime > 0 && end > limit {
+		end, killed = limit, true
+	}
+	n.run.events.push(event{at: end, job: id, turn: turn, killed: killed})
+}
+
+// current says whether an event still counts.
+func (n *network) current(e event) bool {
+	if e.turn == 0 {
+		return true
+	}
+	s, ok := n.slotOf[e.job]
+	return ok && n.users[s].turn == e.turn
+}
+
+func (n *network) newSlot() int32 {
+	if l := len(n.vacant); l > 0 {
+		s := n.vacant[l-1]
+		n.vacant = n.vacant[:l-1]
+		return s
+	}
+	n.users = append(n.users, portUser{})
+	return int32(len(n.users) - 1)
+}
+
+func coresOf(a *model.Allocation) int {
+	sum := 0
+	for i := range a.Parts {
+		sum += int(a.Parts[i].Cores)
+	}
+	return sum
+}
+
+func gpusOf(c *model.Cluster, a *model.Allocation) float64 {
+	whole, shares := 0, 0.0
+	for i := range a.Parts {
+		whole += bits.OnesCount64(a.Parts[i].GPUs)
+	}
+	for _, g := range a.Grants {
+		if g.Memory == 0 {
+			whole++
+		} else {
+			shares += float64(g.Memory) / float64(c.GPUTypes[c.Nodes[g.Node].GPUs[g.Device]].Memory)
+		}
+	}
+	return float64(whole) + shares
+}

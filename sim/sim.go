@@ -1,0 +1,274 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Config is one run.
+type Config struct {
+	Cluster *model.Cluster
+	// Jobs in order of submission.
+	Jobs []model.Job
+	// Policy decides; it serves this run only.
+	Policy policy.Policy
+	// NoKill lets jobs run past their wall time.
+	NoKill bool
+	// Observe, if set, is told what starts and ends.
+	Observe Observer
+	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
+	Watch []int
+	// Progress, if set, is called now and then with the jobs that are over.
+	Progress func(done int)
+}
+
+// Observer is told about a run as it goes.
+type Observer interface {
+	// Started: alloc is valid during the call only.
+	Started(now time.Duration, job int, alloc *model.Allocation)
+	Ended(now time.Duration, job int)
+}
+
+// State is how a job ended up.
+type State uint8
+
+// The outcomes of a simulated job.
+const (
+	Pending State = iota // only while the run goes on
+	Running
+	Finished
+	Killed     // at its wall time
+	Impossible // it could not start even on the idle cluster
+)
+
+func (s State) String() string {
+	return [...]string{"pending", "running", "finished", "killed", "impossible"}[s]
+}
+
+// Outcome is what became of a job.
+type Outcome struct {
+	Start, End time.Duration
+	State      State
+	// Borrowed: it used a GPU of another node.
+	Borrowed bool
+}
+
+// Result is what a run produced.
+type Result struct {
+	Cluster  *model.Cluster
+	Jobs     []model.Job
+	Outcomes []Outcome // by job
+	// Reasons says, by job, why it was impossible.
+	Reasons map[int]string
+	// CoreSeconds and GPUSeconds are cores and devices times the seconds they
+	// were held; a share counts as its part of the device's memory.
+	CoreSeconds, GPUSeconds float64
+	// Steps counts the policy's steps; Refused the lines of its plans that
+	// the applier refused.
+	Steps, Refused int
+	Watched        []Watched
+}
+
+// Watched says what was known about a job at one instant.
+type Watched struct {
+	At   time.Duration
+	Job  int
+	Text string
+}
+
+// Run simulates until every job is over.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.Cluster.Validate(); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	for i := 1; i < len(cfg.Jobs); i++ {
+		if cfg.Jobs[i].Submit < cfg.Jobs[i-1].Submit {
+			return nil, fmt.Errorf("sim: job %s is submitted before job %s, which stands before it: sort the workload",
+				cfg.Jobs[i].ID, cfg.Jobs[i-1].ID)
+		}
+	}
+	r := &run{
+		Config: cfg,
+		state:  policy.NewState(cfg.Cluster, cfg.Policy),
+		jobOf:  make([]int32, 0, len(cfg.Jobs)),
+		result: &Result{
+			Cluster: cfg.Cluster, Jobs: cfg.Jobs,
+			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
+		},
+	}
+	r.network = newNetwork(r)
+	r.watched = map[int]string{}
+	if err := r.loop(ctx); err != nil {
+		return nil, err
+	}
+	return r.result, nil
+}
+
+type run struct {
+	Config
+	state   *policy.State
+	events  events
+	network *network
+	result  *Result
+
+	now   time.Duration
+	next  int     // the next job to submit
+	jobOf []int32 // index of each policy.JobID
+	done  int
+
+	watched map[int]string // what was said last
+}
+
+func (r *run) loop(ctx context.Context) error {
+	for n := 0; ; n++ {
+		if n&0xfff == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if r.Progress != nil {
+				r.Progress(r.done)
+			}
+		}
+		at, some := r.events.first()
+		if r.next < len(r.Jobs) && (!some || r.Jobs[r.next].Submit < at) {
+			at, some = r.Jobs[r.next].Submit, true
+		}
+		if !some {
+			break
+		}
+		r.now = at
+		changed := r.endJobs()
+		if r.submitJobs() {
+			changed = true
+		}
+		if changed {
+			r.step()
+		}
+		r.network.settle(r.now)
+	}
+	if left := len(r.Jobs) - r.done; left > 0 {
+		return fmt.Errorf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s",
+			left, r.firstStuck())
+	}
+	if r.Progress != nil {
+		r.Progress(r.done)
+	}
+	return nil
+}
+
+// endJobs ends what ends now.
+func (r *run) endJobs() (any bool) {
+	for {
+		at, some := r.events.first()
+		if !some || at > r.now {
+			return any
+		}
+		e := r.events.pop()
+		i := int(r.jobOf[e.job])
+		if !r.network.current(e) {
+			continue // its end was moved
+		}
+		any = true
+		o := &r.result.Outcomes[i]
+		o.End = r.now
+		o.State = Finished
+		if e.killed {
+			o.State = Killed
+		}
+		a := r.state.Allocation(e.job)
+		held := (o.End - o.Start).Seconds()
+		// The conversions keep machines with a fused multiply-add from rounding differently.
+		r.result.CoreSeconds += float64(held * float64(coresOf(a)))
+		r.result.GPUSeconds += float64(held * gpusOf(r.Cluster, a))
+		r.network.leave(e.job)
+		r.state.End(e.job)
+		r.done++
+		if r.Observe != nil {
+			r.Observe.Ended(r.now, i)
+		}
+	}
+}
+
+func (r *run) submitJobs() (any bool) {
+	for r.next < len(r.Jobs) && r.Jobs[r.next].Submit <= r.now {
+		i := r.next
+		r.next++
+		if _, err := r.state.Submit(&r.Jobs[i]); err != nil {
+			if !errors.Is(err, policy.ErrImpossible) {
+				panic(err) // Submit has no other error
+			}
+			r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
+			r.result.Reasons[i] = err.Error()
+			r.done++
+			continue
+		}
+		r.jobOf = append(r.jobOf, int32(i))
+		any = true
+	}
+	return any
+}
+
+func (r *run) step() {
+	plan := r.state.Step(r.now)
+	r.result.Steps++
+	for k := range plan.Starts {
+		st := &plan.Starts[k]
+		if st.Err != nil {
+			r.result.Refused++
+			continue
+		}
+		i := int(r.jobOf[st.Job])
+		o := &r.result.Outcomes[i]
+		o.Start, o.State = r.now, Running
+		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
+		r.network.enter(st.Job, &r.Jobs[i], &st.Alloc)
+		if r.Observe != nil {
+			r.Observe.Started(r.now, i, &st.Alloc)
+		}
+		if len(r.Watch) > 0 {
+			r.note(i, "started: "+st.Reason.Text(plan.View()))
+		}
+	}
+	for _, i := range r.Watch {
+		if i < r.next && r.result.Outcomes[i].State == Pending {
+			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
+		}
+	}
+}
+
+func (r *run) note(job int, text string) {
+	for _, w := range r.Watch {
+		if w == job && r.watched[job] != text {
+			r.watched[job] = text
+			r.result.Watched = append(r.result.Watched, Watched{r.now, job, text})
+		}
+	}
+}
+
+// idOf is the policy's name of a job; jobOf is in ascending order.
+func (r *run) idOf(job int) policy.JobID {
+	lo, hi := 0, len(r.jobOf)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if int(r.jobOf[mid]) < job {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return policy.JobID(lo)
+}
+
+func (r *run) firstStuck() string {
+	for i := range r.Jobs {
+		if r.result.Outcomes[i].State == Pending {
+			return fmt.Sprintf("job %s: %s", r.Jobs[i].ID, r.state.Why(r.idOf(i)))
+		}
+	}
+	return "nothing"
+}

@@ -1,0 +1,97 @@
+package workload
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// The functions here give the same bits on every machine. Those of package math
+// have assembly for some processors, and compilers may fuse x*y+z into one
+// rounding; an explicit float64 around each product forbids that.
+
+// logarithm is the natural logarithm of a positive, normal number.
+func logarithm(x float64) float64 {
+	fraction, exponent := math.Frexp(x)
+	if fraction < math.Sqrt2/2 {
+		fraction *= 2
+		exponent--
+	}
+	// ln m = 2 artanh s, with |s| < 0.172.
+	s := (fraction - 1) / (fraction + 1)
+	z := float64(s * s)
+	sum := 0.0
+	for k := 23; k >= 1; k -= 2 {
+		sum = float64(sum*z) + 1/float64(k)
+	}
+	return float64(2*float64(s*sum)) + float64(float64(exponent)*math.Ln2)
+}
+
+// exponential is e to the x, for results that a float64 holds.
+func exponential(x float64) float64 {
+	k := math.Floor(float64(x/math.Ln2) + 0.5)
+	r := x - float64(k*math.Ln2)
+	sum := 1.0
+	for n := 16; n >= 1; n-- {
+		sum = float64(float64(sum*r)/float64(n)) + 1
+	}
+	return math.Ldexp(sum, int(k))
+}
+
+// normalQuantile is the number that a standard normal variable stays below with
+// probability p, 0 < p < 1 (Wichura's algorithm AS 241).
+func normalQuantile(p float64) float64 {
+	q := p - 0.5
+	if math.Abs(q) <= 0.425 {
+		r := 0.180625 - float64(q*q)
+		return float64(q*polynomial(r, centreTop[:])) / polynomial(r, centreBottom[:])
+	}
+	r := p
+	if q > 0 {
+		r = 1 - p
+	}
+	r = math.Sqrt(-logarithm(r))
+	var x float64
+	if r <= 5 {
+		r -= 1.6
+		x = polynomial(r, flankTop[:]) / polynomial(r, flankBottom[:])
+	} else {
+		r -= 5
+		x = polynomial(r, tailTop[:]) / polynomial(r, tailBottom[:])
+	}
+	if q < 0 {
+		return -x
+	}
+	return x
+}
+
+// polynomial has its coefficients from the constant on.
+func polynomial(x float64, coefficients []float64) float64 {
+	sum := 0.0
+	for i := len(coefficients) - 1; i >= 0; i-- {
+		sum = float64(sum*x) + coefficients[i]
+	}
+	return sum
+}
+
+var (
+	centreTop = [...]float64{3.3871328727963666080, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+		4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3}
+	centreBottom = [...]float64{1, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+		2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3}
+	flankTop = [...]float64{1.42343711074968357734, 4.63033784615654529590, 5.76949722146069140550, 3.64784832476320460504,
+		1.27045825245236838258, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4}
+	flankBottom = [...]float64{1, 2.05319162663775882187, 1.67638483018380384940, 6.89767334985100004550e-1,
+		1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9}
+	tailTop = [...]float64{6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580, 2.96560571828504891230e-1,
+		2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7}
+	tailBottom = [...]float64{1, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+		7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15}
+)
+
+// unit draws a number between 0 and 1, neither of them.
+func unit(rng *rand.Rand) float64 {
+	return (float64(rng.Uint64()>>12) + 0.5) / (1 << 52)
+}
+
+// exponentialUnit draws from the exponential distribution of mean 1.
+func exponentialUnit(rng *rand.Rand) float64 { return -logarithm(unit(rng)) }

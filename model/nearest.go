@@ -5,9 +5,14 @@ import "strings"
 // Nearest returns the known word that a mistyped one was most likely meant to
 // be, or "" where none is near. Of equally near ones it is the first.
 func Nearest(word string, known []string) string {
-	best, bestCost := "", max(1, len([]rune(word))/3)+1
+	word = strings.ToLower(word)
+	letters := len([]rune(word))
+	best, bestCost := "", (letters+2)/3+1
 	for _, k := range known {
-		cost := editCost(strings.ToLower(word), strings.ToLower(k), bestCost)
+		cost := editCost(word, strings.ToLower(k), bestCost)
+		if letters > 1 && strings.HasPrefix(strings.ToLower(k), word) {
+			cost = min(cost, 1) // a word cut short is as likely as one wrong letter
+		}
 		if cost < bestCost {
 			best, bestCost = k, cost
 		}

@@ -87,7 +87,7 @@ func TestReadRefuses(t *testing.T) {
 		{"unknown key", node + "gpu_type: {}\n", `f:2:1: "gpu_type" is no key of a cluster description: did you mean gpu_types?`},
 		{"far unknown key", node + "colour: red\n", `f:2:1: "colour" is no key of a cluster description: it is one of name, gpu_types, links, remote_gpus, nodes`},
 		{"unknown key of a node", "nodes:\n  - name: a\n    core: 1\n", `f:3:5: "core" is no key of a node: did you mean cores?`},
-		{"unknown key of a GPU type", node + "gpu_types:\n  k: {mem: 6GB}\n", `f:3:7: "mem" is no key of GPU type k: it is one of memory, speed, peer_bandwidth`},
+		{"unknown key of a GPU type", node + "gpu_types:\n  k: {mem: 6GB}\n", `f:3:7: "mem" is no key of GPU type k: did you mean memory?`},
 		{"unknown key of a link", node + "links:\n  l: {latncy: 1ms}\n", `f:3:7: "latncy" is no key of link l: did you mean latency?`},
 		{"unknown key of remote GPUs", node + "remote_gpus: {overheads: 2}\n", `f:2:15: "overheads" is no key of remote_gpus: did you mean overhead?`},
 		{"key twice", "name: a\nname: b\n", `f:2:1: "name" is given twice, first on line 1: remove one`},

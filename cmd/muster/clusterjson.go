@@ -1,0 +1,63 @@
+package main
+
+import (
+	"muster/model"
+)
+
+// The JSON form of a cluster: sizes in bytes, times in seconds.
+type (
+	jsonCluster struct {
+		Name       string        `json:"name"`
+		Totals     jsonTotals    `json:"totals"`
+		GPUTypes   []jsonGPUType `json:"gpu_types"`
+		RemoteGPUs jsonRemote    `json:"remote_gpus"`
+		Nodes      []jsonNode    `json:"nodes"`
+	}
+	jsonTotals struct {
+		Nodes int `json:"nodes"`
+		Cores int `json:"cores"`
+		GPUs  int `json:"gpus"`
+	}
+	jsonGPUType struct {
+		Name          string  `json:"name"`
+		Count         int     `json:"count"`
+		Memory        int64   `json:"memory_bytes"`
+		Speed         float64 `json:"speed"`
+		PeerBandwidth int64   `json:"peer_bytes_per_s"`
+	}
+	jsonRemote struct {
+		Latency  float64 `json:"latency_s"`
+		Overhead float64 `json:"overhead"`
+	}
+	jsonNode struct {
+		Name      string   `json:"name"`
+		Cores     int      `json:"cores"`
+		Memory    int64    `json:"memory_bytes"`
+		GPUs      []string `json:"gpus"`
+		Bandwidth int64    `json:"link_bytes_per_s"`
+		Latency   float64  `json:"link_latency_s"`
+	}
+)
+
+func clusterJSON(c *model.Cluster) jsonCluster {
+	out := jsonCluster{
+		Name:       c.Name,
+		Totals:     jsonTotals{Nodes: len(c.Nodes), Cores: c.TotalCores(), GPUs: c.TotalGPUs()},
+		GPUTypes:   make([]jsonGPUType, 0, len(c.GPUTypes)),
+		RemoteGPUs: jsonRemote{Latency: c.Remote.Latency.Seconds(), Overhead: c.Remote.Overhead},
+		Nodes:      make([]jsonNode, 0, len(c.Nodes)),
+	}
+	counts := gpuCounts(c)
+	for i, t := range c.GPUTypes {
+		out.GPUTypes = append(out.GPUTypes, jsonGPUType{t.Name, counts[i], t.Memory, t.Speed, t.PeerBandwidth})
+	}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		gpus := make([]string, len(n.GPUs))
+		for j, t := range n.GPUs {
+			gpus[j] = c.GPUTypes[t].Name
+		}
+		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds()})
+	}
+	return out
+}

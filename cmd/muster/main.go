@@ -1,0 +1,46 @@
+// Command muster turns the GPUs of a cluster into one pool. This is the thin
+// main: flags, environment, exit codes. What the commands do is elsewhere.
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
+
+// The exit statuses that scripts may rely on.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// run is the whole program with its surroundings as arguments.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
+	root := newRoot(stdout, stderr, env)
+	root.SetIn(stdin)
+	root.SetArgs(args)
+	if cmd, err := checkCommand(root, args); err != nil {
+		return fail(stderr, cmd, err, true)
+	}
+	// Cobra finds wrong usage before it runs a command; after that it is failure.
+	running := false
+	eachCommand(root, func(c *cobra.Command) {
+		if work := c.RunE; work != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				running = true
+				return work(c, args)
+			}
+		}
+	})
+	cmd, err := root.ExecuteC()
+	if err != nil {
+		return fail(stderr, cmd, err, !running)
+	}
+	return exitDone
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"muster": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true})
+}
+
+// Every command must be good enough to work from: a line, a text and an example.
+func TestEveryCommandHasHelp(t *testing.T) {
+	root := newRoot(&bytes.Buffer{}, &bytes.Buffer{}, func(string) string { return "" })
+	eachCommand(root, func(c *cobra.Command) {
+		if c.Short == "" || c.Long == "" || c.Example == "" {
+			t.Errorf("%s: needs Short, Long and Example", c.CommandPath())
+		}
+		if !c.HasSubCommands() && c.RunE == nil {
+			t.Errorf("%s: needs RunE, so that failure and wrong usage can be told apart", c.CommandPath())
+		}
+	})
+}
+
+func TestVariable(t *testing.T) {
+	sim := &cobra.Command{Use: "sim"}
+	root := &cobra.Command{Use: "muster"}
+	root.AddCommand(sim)
+	if got := variable(sim, "jobs-csv"); got != "MUSTER_SIM_JOBS_CSV" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// What the exit status is does not depend on which command fails, so it is
+// tested on one that does nothing else.
+func TestExitStatus(t *testing.T) {
+	var seeds int
+	defer func(before []func() *cobra.Command) { commands = before }(commands)
+	commands = append(commands, func() *cobra.Command {
+		c := &cobra.Command{Use: "try", RunE: func(_ *cobra.Command, args []string) error {
+			switch seeds {
+			case 1:
+				return errors.New("it broke")
+			case 2:
+				return usageErrorf("2 is no good")
+			}
+			return nil
+		}}
+		c.Flags().IntVar(&seeds, "seeds", 0, "")
+		c.Flags().String("need", "", "")
+		if err := c.MarkFlagRequired("need"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
+	const see = "muster try --help says how it is used\n"
+	for _, c := range []struct {
+		args, env string
+		status    int
+		stderr    string
+	}{
+		{"try --need x", "", exitDone, ""},
+		{"try --need x --seeds 1", "", exitFailed, "muster try: it broke\n"},
+		{"try --need x --seeds 2", "", exitUsage, "muster try: 2 is no good\n" + see},
+		{"try", "", exitUsage, "muster try: required flag(s) \"need\" not set\n" + see},
+		{"try --seeds 1", "MUSTER_TRY_NEED=x", exitFailed, "muster try: it broke\n"},
+		{"try --need x", "MUSTER_TRY_SEEDS=1", exitFailed, "muster try: it broke\n"},
+		{"try --need x --seeds 0", "MUSTER_TRY_SEEDS=1", exitDone, ""},
+		{"try --need x", "MUSTER_TRY_SEEDS=many", exitUsage,
+			"muster try: the environment variable MUSTER_TRY_SEEDS: invalid argument \"many\" for \"--seeds\" flag: strconv.ParseInt: parsing \"many\": invalid syntax\n" + see},
+		{"try --need x --sead 1", "", exitUsage, "muster try: there is no flag --sead: did you mean --seeds?\n" + see},
+		{"try --colour", "", exitUsage, "muster try: there is no flag --colour\n" + see},
+		{"try --need", "", exitUsage, "muster try: flag needs an argument: --need\n" + see},
+		{"try -z", "", exitUsage, "muster try: unknown shorthand flag: 'z' in -z\n" + see},
+		{"try more", "", exitUsage, "muster try: \"more\" is one argument too many: it takes flags only\n" + see},
+	} {
+		seeds = 0
+		var stdout, stderr bytes.Buffer
+		env := func(name string) string {
+			key, value, _ := strings.Cut(c.env, "=")
+			if name == key {
+				return value
+			}
+			return ""
+		}
+		if status := run(strings.Fields(c.args), strings.NewReader(""), &stdout, &stderr, env); status != c.status || stderr.String() != c.stderr || stdout.Len() > 0 {
+			t.Errorf("%s muster %s: status %d, stdout %q, stderr %q\nwant %d, %q", c.env, c.args, status, &stdout, &stderr, c.status, c.stderr)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"muster/model"
+)
+
+// commands makes the sub-commands, in the order in which the help lists them.
+// They write data to OutOrStdout and everything else to ErrOrStderr.
+var commands = []func() *cobra.Command{
+	newCluster,
+	newVersion,
+	newCompletion,
+}
+
+const rootHelp = `Muster turns the GPUs of a cluster into one pool.
+
+Data goes to standard output, everything else to standard error. The exit status
+is 0 when done, 1 when something failed, 2 when the command was used wrongly.
+
+Every flag can be set in the environment: MUSTER_, the command and the flag in
+capitals, joined by underscores. MUSTER_CLUSTER_SHOW_JSON=true stands for
+"muster cluster show --json". A flag on the command line wins.`
+
+// newRoot makes the command tree.
+func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:     "muster",
+		Short:   "One pool of all the GPUs of a cluster",
+		Long:    rootHelp,
+		Example: "  muster cluster list\n  muster cluster show tsubame\n  muster help cluster",
+		Version: readVersion().String(),
+		// Errors are printed by run, once, without the whole usage.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp(root))
+	for _, add := range commands {
+		root.AddCommand(add())
+	}
+	eachCommand(root, func(c *cobra.Command) { prepare(c, env) })
+	return root
+}
+
+// prepare gives a command what all have in common.
+func prepare(c *cobra.Command, env func(string) string) {
+	c.DisableFlagsInUseLine = true
+	c.Flags().SortFlags = false
+	if c.HasSubCommands() {
+		return
+	}
+	if c.Args == nil {
+		c.Args = noArguments
+	}
+	before := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
+		if err := flagsFromEnvironment(c, env); err != nil {
+			return err
+		}
+		if before != nil {
+			return before(c, args)
+		}
+		return nil
+	}
+}
+
+func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		eachCommand(sub, do)
+	}
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("%q is one argument too many: it takes flags only", args[0])
+	}
+	return nil
+}
+
+// usageError is wrong usage: the exit status is 2, and the help is pointed to.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usageErrorf(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// fail prints what went wrong and returns the exit status.
+func fail(stderr io.Writer, c *cobra.Command, err error, wrongUsage bool) int {
+	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
+	var usage *usageError
+	if !wrongUsage && !errors.As(err, &usage) {
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "%s --help says how it is used\n", c.CommandPath())
+	return exitUsage
+}
+
+// checkCommand reports a word where only a command can stand, and a command
+// that is missing.
+func checkCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	c := root
+	for _, arg := range args {
+		isHelp := c == root && arg == "help" // it finds the command by itself
+		if !c.HasSubCommands() || isHelp || strings.HasPrefix(arg, "-") || strings.HasPrefix(arg, cobra.ShellCompRequestCmd) {
+			return c, nil
+		}
+		sub, known := subCommand(c, arg)
+		if sub == nil {
+			return c, unknownWord(c, arg, known)
+		}
+		c = sub
+	}
+	if c.HasSubCommands() {
+		_, known := subCommand(c, "")
+		return c, usageErrorf("say what to do: %s", strings.Join(known, ", "))
+	}
+	return c, nil
+}
+
+// subCommand finds a command by name, and lists the names there are.
+func subCommand(c *cobra.Command, name string) (found *cobra.Command, known []string) {
+	for _, sub := range c.Commands() {
+		if sub.Name() == name || sub.HasAlias(name) {
+			return sub, nil
+		}
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
+	}
+	return nil, known
+}
+
+func unknownWord(c *cobra.Command, word string, known []string) error {
+	if near := model.Nearest(word, known); near != "" {
+		return usageErrorf("there is no command %q: did you mean %s?", word, strings.TrimSpace(c.CommandPath()+" "+near))
+	}
+	return usageErrorf("there is no command %q: it is one of %s", word, strings.Join(known, ", "))
+}
+
+// flagError turns what the flag library says into a usage error with the nearest right spelling.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		name := unknown.GetSpecifiedName()
+		var known []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				known = append(known, f.Name)
+			}
+		})
+		if near := model.Nearest(name, known); near != "" {
+			return usageErrorf("there is no flag --%s: did you mean --%s?", name, near)
+		}
+		return usageErrorf("there is no flag --%s", name)
+	}
+	return &usageError{err.Error()}
+}
+
+// flagsFromEnvironment sets each flag that the command line left alone from its variable.
+func flagsFromEnvironment(c *cobra.Command, env func(string) string) error {
+	var first error
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if first != nil || f.Changed || f.Name == "help" {
+			return
+		}
+		name := variable(c, f.Name)
+		value := env(name)
+		if value == "" {
+			return
+		}
+		if err := c.Flags().Set(f.Name, value); err != nil {
+			first = usageErrorf("the environment variable %s: %v", name, err)
+		}
+	})
+	return first
+}
+
+// variable is the environment variable that stands for a flag of a command.
+func variable(c *cobra.Command, flag string) string {
+	words := c.CommandPath() + " " + flag
+	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(words))
+}
+
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [command]",
+		Short:   "Tell about a command",
+		Long:    "Tell about a command, as its --help does.",
+		Example: "  muster help\n  muster help cluster show",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c := root
+			for _, word := range args {
+				sub, known := subCommand(c, word)
+				switch {
+				case sub == nil && len(known) == 0:
+					return usageErrorf("%s has no commands of its own", c.CommandPath())
+				case sub == nil:
+					return unknownWord(c, word, known)
+				}
+				c = sub
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
+}

@@ -61,7 +61,8 @@ type oracleRun struct {
 	now      time.Duration
 	waiting  []int
 	running  []*runningJob
-	reserved []*holding // conservative: by job, nil where it has none
+	reserved []*holding            // conservative: by job, nil where it has none
+	promised map[int]time.Duration // where not nil: the first start each job was promised
 	out      []oracleOutcome
 }
 
@@ -195,6 +196,11 @@ func (o *oracleRun) easy() {
 }
 
 func (o *oracleRun) conservative() {
+	for j, h := range o.reserved {
+		if h != nil && h.from < o.now {
+			o.reserved[j] = nil // its time came while a job outlived its estimate
+		}
+	}
 	q := o.queue()
 	if o.opt.Depth > 0 && len(q) > o.opt.Depth {
 		for _, j := range q[o.opt.Depth:] {
@@ -211,6 +217,9 @@ func (o *oracleRun) conservative() {
 			o.start(j, h.alloc)
 		default:
 			o.reserved[j] = h
+			if _, before := o.promised[j]; o.promised != nil && !before {
+				o.promised[j] = h.from
+			}
 		}
 	}
 }
@@ -399,9 +408,7 @@ func (o *oracleRun) place(free []freeNode, j int) (model.Allocation, bool) {
 	switch {
 	case o.policy == "g-queue":
 		ok = p.firstFit(hostsNobody) && p.takeRemote(false)
-	case o.policy == "r-queue" && p.req.Nodes == 0:
-		ok = p.spread(hostsNobody, anyNode) && p.takeRemote(true)
-	case o.policy == "r-queue" && p.req.GPUMemory == 0:
+	case o.policy == "r-queue" && p.req.Nodes > 0 && p.req.GPUMemory == 0:
 		ok = p.rQueue(hostsNobody) && p.takeRemote(true)
 	default:
 		ok = p.firstFit(anyNode) && p.takeRemote(true)
@@ -480,27 +487,20 @@ func (p *placement) choose(suitable func(int) bool) []int {
 	return nodes
 }
 
-// spread takes cores wherever they are: of all nodes of the first kind in node
-// order, then of the second, and so on.
-func (p *placement) spread(kinds ...func(int) bool) bool {
+// spread takes cores wherever they are, in node order.
+func (p *placement) spread(allowed func(int) bool) bool {
 	missing := p.req.Cores
-	given := make([]int, len(p.nodes))
-	for _, kind := range kinds {
-		for i, n := range p.nodes {
-			if !kind(i) || !p.listed(i) || given[i] > 0 {
-				continue
-			}
-			give := min(n.cores, missing)
-			for give > 0 && p.req.MemoryPerCore*int64(give) > n.memory {
-				give--
-			}
-			given[i] = max(give, 0)
-			missing -= given[i]
+	for i, n := range p.nodes {
+		if !allowed(i) || !p.listed(i) {
+			continue
 		}
-	}
-	for i, cores := range given {
-		if cores > 0 {
-			p.host(i, cores, p.req.MemoryPerCore*int64(cores))
+		give := min(n.cores, missing)
+		for give > 0 && p.req.MemoryPerCore*int64(give) > n.memory {
+			give--
+		}
+		if give > 0 {
+			p.host(i, give, p.req.MemoryPerCore*int64(give))
+			missing -= give
 		}
 	}
 	return missing == 0
@@ -531,9 +531,13 @@ func (p *placement) hasCores(i int) bool {
 }
 
 func (p *placement) hasGPUs(i int) bool {
-	trial := &placement{c: p.c, nodes: lesser(p.nodes, p.nodes), req: p.req}
-	trial.occupy([]int{i})
-	return trial.wholeOf(0)+len(trial.alloc.Grants) == p.req.GPUs
+	count := 0
+	for d := range p.nodes[i].devices {
+		if p.usable(i, d, p.req.GPUMemory) {
+			count++
+		}
+	}
+	return count >= p.req.GPUs
 }
 
 // occupy makes the nodes the job's own, with as many of their GPUs as it asks for and they have.
@@ -571,7 +575,7 @@ func (p *placement) wholeOf(part int) int {
 }
 
 // takeRemote takes the devices that may be anywhere: on the job's own nodes,
-// each serving its node, then elsewhere, serving the first node.
+// each serving its node, then elsewhere, serving the nodes in turn.
 func (p *placement) takeRemote(elsewhere bool) bool {
 	remote := p.req.Remote
 	if remote == nil {
@@ -581,13 +585,13 @@ func (p *placement) takeRemote(elsewhere bool) bool {
 	if remote.Shared {
 		share = remote.Memory
 	}
-	for range remote.Count {
+	for k := range remote.Count {
 		found := false
 		for part, own := range p.alloc.Parts {
 			found = found || p.grantOn(int(own.Node), part, share, atLeast)
 		}
 		for i := range p.nodes {
-			found = found || elsewhere && p.grantOn(i, 0, share, atLeast)
+			found = found || elsewhere && p.grantOn(i, k%len(p.alloc.Parts), share, atLeast)
 		}
 		if !found {
 			return false
@@ -616,7 +620,12 @@ func (p *placement) usable(i, d int, share int64) bool {
 	if share == 0 {
 		return dev.whole
 	}
-	return !dev.taken && dev.memory >= share
+	return !dev.taken && dev.memory >= share && !p.has(i, d)
+}
+
+// has says whether the job has the device already: n devices are n different ones.
+func (p *placement) has(i, d int) bool {
+	return slices.ContainsFunc(p.alloc.Grants, func(g model.Grant) bool { return int(g.Node) == i && int(g.Device) == d })
 }
 
 func (p *placement) grant(part, i, d int, share int64) {

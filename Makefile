@@ -4,7 +4,7 @@ GO ?= go
 
 # Without a usable git (a source archive, a folder of another user) the build
 # does without the commit in `muster version`.
-VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
+VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
 .PHONY: help build demo test lint bench browser clean
 

@@ -32,6 +32,7 @@ policy < policy/*
 policy/* < policy/catalog
 
 # What simulates: it knows neither head nor node.
+NOTHING < sim/fairshare < sim
 policy, policy/catalog, mapping, workload < sim
 
 # Devices. The backends do not know each other.

@@ -108,9 +108,25 @@ func (a *axis) logTicks(round bool) {
 	for v := marks(a.lo, true); v <= a.hi*(1+1e-9); v = marks(v*1.5, true) {
 		a.ticks = append(a.ticks, v)
 	}
+	if len(a.ticks) < 3 && a.unit != times {
+		a.ticks = between(a.lo, a.hi)
+	}
 	for len(a.ticks) > 12 {
 		a.ticks = everySecond(a.ticks)
 	}
+}
+
+// between adds 2 and 5 to the powers of ten.
+func between(lo, hi float64) []float64 {
+	var ticks []float64
+	for p := decades(lo, false); p <= hi; p *= 10 {
+		for _, v := range []float64{p, 2 * p, 5 * p} {
+			if v >= lo*(1-1e-9) && v <= hi*(1+1e-9) {
+				ticks = append(ticks, v)
+			}
+		}
+	}
+	return ticks
 }
 
 func everySecond(ticks []float64) []float64 {
@@ -236,6 +252,9 @@ func (s *span) add(v float64) {
 	}
 	s.lo, s.hi = math.Min(s.lo, v), math.Max(s.hi, v)
 }
+
+// startsNearZero says whether a time axis had better begin at 0.
+func startsNearZero(s span) bool { return s.lo > 0 && s.lo < 0.1*s.hi }
 
 // drawable leaves out NaN, the infinities, and what would overflow in a difference.
 func drawable(v float64) bool { return math.Abs(v) < 1e300 }

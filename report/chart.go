@@ -178,6 +178,9 @@ func (c *Chart) axes() (x, y axis, any bool) {
 	if ys.lo > 0 && ys.lo < 0.7*ys.hi && !c.LogY {
 		ys.lo = 0
 	}
+	if c.XIsTime && !c.LogX && startsNearZero(xs) {
+		xs.lo = 0
+	}
 	round := c.YMin == nil && c.YMax == nil
 	if c.YMin != nil {
 		ys.lo = *c.YMin

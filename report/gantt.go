@@ -128,7 +128,7 @@ func (g *Gantt) writeHTML(h *htmlWriter) {
 }
 
 func (g *Gantt) meta(blocks []Block, jobs []GanttJob) ganttMeta {
-	meta := ganttMeta{Axis: g.Axis, Rows: make([]string, len(g.Rows)), Kinds: make([]ganttKind, len(g.Kinds)), Blocks: len(blocks), Jobs: len(jobs)}
+	meta := ganttMeta{Axis: clean(g.Axis), Rows: make([]string, len(g.Rows)), Kinds: make([]ganttKind, len(g.Kinds)), Blocks: len(blocks), Jobs: len(jobs)}
 	for i, name := range g.Rows {
 		meta.Rows[i] = clean(name)
 	}
@@ -145,6 +145,9 @@ func (g *Gantt) meta(blocks []Block, jobs []GanttJob) ganttMeta {
 		t.add(b.End)
 	}
 	meta.From, meta.To = t.lo, t.hi
+	if startsNearZero(t) {
+		meta.From = 0
+	}
 	if !(meta.To > meta.From) {
 		meta.To = meta.From + 1
 	}
@@ -200,7 +203,7 @@ func (g *Gantt) thin(limit int) ([]Block, []GanttJob, string) {
 	if all > 0 {
 		share = lost / all
 	}
-	return blocks, jobs, fmt.Sprintf("Thinned: the %s smallest of %s blocks, %s of the occupied area, are left out, and %s jobs with them.",
+	return blocks, jobs, fmt.Sprintf("Thinned: the %s smallest of %s blocks, %s of the occupied area, are left out. Jobs left out with them: %s.",
 		Number(float64(len(g.Blocks)-limit)), Number(float64(len(g.Blocks))), Percent(share), Number(float64(len(g.Jobs)-len(jobs))))
 }
 

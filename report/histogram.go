@@ -123,7 +123,7 @@ func (h *Histogram) note(b binned) string {
 	if h.LogX {
 		why = "not above zero"
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s values are not shown: they are %s.", h.Note, Number(float64(b.left)), why))
+	return strings.TrimSpace(fmt.Sprintf("%s Values not shown (%s): %s.", h.Note, why, Number(float64(b.left))))
 }
 
 // WriteText draws the histogram with bars for a terminal.
@@ -213,8 +213,8 @@ func (h *Histogram) draw(bins binned) string {
 	}
 	y := newAxis(0, math.Max(1, float64(bins.most)), 5, numbers, false, true)
 	if h.LogY {
-		// Half a count is the floor, so that a single one has a height.
-		y = newAxis(0.5, math.Max(2, float64(bins.most)), 5, numbers, true, false)
+		// The floor is below one, so that a single count has a height.
+		y = newAxis(0.7, math.Max(2, float64(bins.most)), 5, numbers, true, false)
 	}
 	f := frame{xLabel: h.XLabel, yLabel: h.YLabel}
 	for i, s := range h.Series {

@@ -60,7 +60,7 @@ func (p *Page) WriteHTML(w io.Writer) error {
 			return fmt.Errorf("report: section %d: %w", i+1, err)
 		}
 	}
-	h := &htmlWriter{w: bufio.NewWriter(w)}
+	h := newHTMLWriter(w)
 	h.template("head", map[string]any{
 		"Title": clean(p.Title), "Lead": paragraphs(p.Lead), "Headings": p.headings(),
 		"CSS": template.CSS(plotCSS + pageCSS), "Policy": contentPolicy(),
@@ -139,6 +139,8 @@ type htmlWriter struct {
 	err   error
 	parts int // headings so far
 }
+
+func newHTMLWriter(w io.Writer) *htmlWriter { return &htmlWriter{w: bufio.NewWriter(w)} }
 
 func (h *htmlWriter) raw(s string) {
 	if h.err == nil {

@@ -227,7 +227,8 @@ class Gantt {
     this.marks = figure.querySelector(".marks");
     this.range = figure.querySelector("output");
     this.unpack(buffer);
-    this.colours = meta.kinds.map(k => shades(k.colour));
+    this.pixelColours = new Uint32Array(meta.kinds.flatMap(k => shades(k.colour)));
+    this.textColours = meta.kinds.map(k => textOn(k.colour));
     this.hovered = -1;  // job under the pointer
     this.selected = -1; // job that was searched for
     this.peers.push(this);
@@ -359,16 +360,23 @@ class Gantt {
     this.label(ctx, labels);
     this.axes(ctx);
     this.mark();
-    this.range.textContent = `${duration(this.time.from)} to ${duration(this.time.to)}`;
-    Object.assign(this.figure.dataset, { from: this.time.from, to: this.time.to, firstRow: this.rows.from, lastRow: this.rows.to });
+    const fine = timeStep(this.time.size / 200);
+    this.range.textContent = `${this.clock(this.time.from, fine)} to ${this.clock(this.time.to, fine)}`;
+    // What is shown can be read from the figure, by tests as well.
+    Object.assign(this.figure.dataset, { left: this.left / this.dpr, from: this.time.from, to: this.time.to, firstRow: this.rows.from, lastRow: this.rows.to });
   }
 
-  // begin finds the first block of a row that may last beyond t.
+  // clock writes a time as exactly as the step asks.
+  clock(t, step) {
+    return timeTick(t, step, Math.max(Math.abs(this.time.full[0]), Math.abs(this.time.full[1])));
+  }
+
+  // begin finds the first block of a row that may last to t or beyond.
   begin(r, t) {
     let lo = this.first[r], hi = this.first[r + 1];
     while (lo < hi) {
       const mid = (lo + hi) >> 1;
-      if (this.latest[mid] > t) hi = mid; else lo = mid + 1;
+      if (this.latest[mid] >= t) hi = mid; else lo = mid + 1;
     }
     return lo;
   }
@@ -377,36 +385,48 @@ class Gantt {
   // so any number of tiny blocks costs one pass and averages truly. A block that
   // covers no centre still marks a pixel that nothing else has.
   paint(ctx) {
-    const { width, height, dpr, start, end, lo, hi, job, kind } = this;
+    const { width, height, dpr, start, end, lo, hi, job, kind, pixelColours } = this;
     const image = this.image?.width === width && this.image.height === height ? this.image : ctx.createImageData(width, height);
     this.image = image;
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(0);
     const { from: t0, to: t1 } = this.time, { from: r0, to: r1 } = this.rows;
     const kx = width / (t1 - t0), ky = height / (r1 - r0);
-    const gapX = Math.round(dpr), gapY = ky >= 8 * dpr ? Math.round(dpr) : 0;
+    const gap = Math.round(dpr), rowGap = ky >= 8 * dpr ? gap : 0;
     const labels = [];
-    for (let r = Math.max(0, Math.floor(r0)); r < Math.min(this.meta.rows.length, Math.ceil(r1)); r++) {
-      const top = (r - r0) * ky, tall = (ky - gapY) / 255;
-      for (let i = this.begin(r, t0), last = this.first[r + 1]; i < last && start[i] < t1; i++) {
-        if (end[i] < t0) continue;
-        let x0 = Math.max(0, Math.round((start[i] - t0) * kx)), x1 = Math.min(width, Math.round((end[i] - t0) * kx));
-        let y0 = Math.max(0, Math.round(top + lo[i] * tall)), y1 = Math.min(height, Math.round(top + hi[i] * tall));
-        const tiny = x1 <= x0 || y1 <= y0;
-        if (x1 <= x0) { x0 = Math.min(x0, width - 1); x1 = x0 + 1; }
-        if (y1 <= y0) { y0 = Math.min(y0, height - 1); y1 = y0 + 1; }
-        if (x1 - x0 >= 4 * gapX) x1 -= gapX;
-        if (y1 - y0 >= 6 * dpr && hi[i] < 255) y1 -= gapX;
-        const colour = this.colours[kind[i]][(job[i] * 7 & 0x7fffffff) % 3];
+    const lastRow = Math.min(this.meta.rows.length, Math.ceil(r1));
+    for (let r = Math.max(0, Math.floor(r0)); r < lastRow; r++) {
+      const top = (r - r0) * ky + 0.5, tall = (ky - rowGap) / 255;
+      for (let i = this.begin(r, t0), last = this.first[r + 1]; i < last; i++) {
+        const from = start[i] - t0, to = end[i] - t0;
+        const above = top + lo[i] * tall, below = top + hi[i] * tall;
+        if (to < 0 || below < 0.5 || above > height + 0.5) continue;
+        const x = from * kx + 0.5;
+        if (x >= width + 0.5) break;
+        let x0 = x > 0 ? x | 0 : 0, x1 = Math.min(width, to * kx + 0.5) | 0;
+        let y0 = Math.max(0, above) | 0, y1 = Math.min(height, below) | 0;
+        const colour = pixelColours[kind[i] * 3 + (job[i] + 1) % 3];
+        if (x1 <= x0 || y1 <= y0) {
+          if (x0 >= width) x0 = width - 1;
+          if (y0 >= height) y0 = height - 1;
+          if (x1 <= x0) x1 = x0 + 1;
+          if (y1 <= y0) y1 = y0 + 1;
+          for (let y = y0; y < y1; y++) {
+            for (let p = y * width + x0, stop = p + x1 - x0; p < stop; p++) if (pixels[p] === 0) pixels[p] = colour;
+          }
+          continue;
+        }
+        if (x1 - x0 >= 4 * gap) x1 -= gap;
+        if (y1 - y0 >= 6 * gap && hi[i] < 255) y1 -= gap;
         for (let y = y0; y < y1; y++) {
-          const line = y * width;
-          if (tiny) {
-            for (let x = x0; x < x1; x++) if (pixels[line + x] === 0) pixels[line + x] = colour;
+          const p = y * width;
+          if (x1 - x0 > 8) {
+            pixels.fill(colour, p + x0, p + x1);
           } else {
-            pixels.fill(colour, line + x0, line + x1);
+            for (let k = p + x0; k < p + x1; k++) pixels[k] = colour;
           }
         }
-        if (x1 - x0 > 34 * dpr && y1 - y0 >= 11 * dpr && job[i] >= 0 && labels.length < 1500) labels.push(i, x0, x1, y0, y1);
+        if (x1 - x0 > 34 * dpr && y1 - y0 >= 11 * dpr && job[i] >= 0 && labels.length < 1500 * 5) labels.push(i, x0, x1, y0, y1);
       }
     }
     ctx.putImageData(image, this.left, 0);
@@ -422,7 +442,7 @@ class Gantt {
       const [i, x0, x1, y0, y1] = labels.slice(k, k + 5);
       const { id } = this.describe(this.job[i]);
       if (ctx.measureText(id).width > x1 - x0 - 8 * this.dpr) continue;
-      ctx.fillStyle = this.colours[this.kind[i]].text;
+      ctx.fillStyle = this.textColours[this.kind[i]];
       ctx.fillText(id, this.left + x0 + 4 * this.dpr, (y0 + y1) / 2 + this.dpr / 2);
     }
   }
@@ -441,13 +461,11 @@ class Gantt {
     };
     const hair = Math.max(1, Math.round(dpr));
     const step = timeStep((t1 - t0) / Math.max(2, width / dpr / 110));
-    const extent = Math.max(Math.abs(this.time.full[0]), Math.abs(this.time.full[1]));
-    ctx.fillStyle = this.muted;
     let free = -Infinity;
     for (let k = Math.ceil(t0 / step - 1e-9); k * step <= t1 * (1 + 1e-12); k++) {
       const x = left + (k * step - t0) / (t1 - t0) * width;
       behind(x, 0, hair, height, this.rule);
-      const text = timeTick(k * step, step, extent), half = ctx.measureText(text).width / 2;
+      const text = this.clock(k * step, step), half = ctx.measureText(text).width / 2;
       const at = Math.min(Math.max(x, left + half - 4 * dpr), left + width - half);
       if (at - half < free) continue;
       free = at + half + 10 * dpr;
@@ -461,10 +479,10 @@ class Gantt {
     ctx.rect(0, 0, left, height);
     ctx.clip();
     ctx.textAlign = "right";
+    ctx.fillStyle = this.muted;
     for (let r = Math.floor(r0 / every) * every; r < Math.min(r1, this.meta.rows.length); r += every) {
-      const y = (r + 0.5 - r0) * ky;
-      ctx.fillStyle = this.muted;
-      ctx.fillText(this.meta.rows[r], left - 8 * dpr, Math.min(Math.max(y, 6 * dpr), height - 6 * dpr), left - 10 * dpr);
+      const y = (every > 1 ? r : r + 0.5) - r0;
+      ctx.fillText(this.meta.rows[r], left - 8 * dpr, y * ky + (every > 1 ? 7 * dpr : 0), left - 10 * dpr);
     }
     ctx.restore();
     if (ky >= 8 * dpr) {
@@ -535,7 +553,8 @@ class Gantt {
   tell(i, x, y) {
     const job = this.job[i], kind = this.meta.kinds[this.kind[i]].name;
     const { id, lines } = job >= 0 ? this.describe(job) : { id: kind, lines: [] };
-    const here = `${this.meta.rows[this.row[i]]}\t${duration(this.start[i])} to ${duration(this.end[i])} (${duration(this.end[i] - this.start[i])})`;
+    const long = this.end[i] - this.start[i], fine = Math.min(1, timeStep(long / 20 || 1));
+    const here = `${this.meta.rows[this.row[i]]}\t${this.clock(this.start[i], fine)} to ${this.clock(this.end[i], fine)} (${duration(long)})`;
     showTip(x, y, id, job >= 0 && kind ? [...lines, here, `Kind\t${kind}`] : [here]);
   }
 
@@ -594,8 +613,9 @@ class Gantt {
     if (from < this.time.from || to > this.time.to || long < size / 50) {
       this.time.show(from - long * 2, to + long * 2);
     }
-    if (top < this.rows.from || bottom > this.rows.to) {
-      const rows = Math.max(this.rows.size, bottom - top);
+    const legible = this.height / this.dpr / 12;
+    if (top < this.rows.from || bottom > this.rows.to || this.rows.size > legible) {
+      const rows = Math.max(Math.min(this.rows.size, legible), bottom - top);
       this.rows.show((top + bottom - rows) / 2, (top + bottom + rows) / 2);
     }
     return this.head[job];
@@ -667,17 +687,19 @@ class Gantt {
   }
 }
 
-// shades gives three near colours as pixels, so that neighbours differ, and a
-// colour for text on them.
+const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
+
+// shades gives three near colours as pixels, so that neighbours differ.
 function shades(hex) {
-  const rgb = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
-  const pixel = f => {
-    const [r, g, b] = rgb.map(v => Math.round(f > 0 ? v + (255 - v) * f : v * (1 + f)));
+  return [0, 0.13, -0.1].map(f => {
+    const [r, g, b] = rgb(hex).map(v => Math.round(f > 0 ? v + (255 - v) * f : v * (1 + f)));
     return (0xff000000 | b << 16 | g << 8 | r) >>> 0;
-  };
-  const colours = [pixel(0), pixel(0.13), pixel(-0.1)];
-  colours.text = rgb[0] * 0.299 + rgb[1] * 0.587 + rgb[2] * 0.114 > 140 ? "#111" : "#fff";
-  return colours;
+  });
+}
+
+function textOn(hex) {
+  const [r, g, b] = rgb(hex);
+  return r * 0.299 + g * 0.587 + b * 0.114 > 140 ? "#111" : "#fff";
 }
 
 async function inflate(base64) {

@@ -18,6 +18,7 @@ const (
 	plotHeight = 320.0
 	charWidth  = 6.7 // of the 12 px labels, on average
 	lineHeight = 18.0
+	legendGap  = 16.0
 )
 
 // plot is an SVG drawing with two axes, in the making.
@@ -113,7 +114,7 @@ func (p *plot) legend(b *strings.Builder, f frame) float64 {
 		if i > 0 {
 			y += lineHeight
 		}
-		x := p.right
+		x := p.right + legendGap
 		for _, e := range line {
 			x -= entryWidth(e)
 		}
@@ -132,7 +133,7 @@ func (p *plot) legend(b *strings.Builder, f frame) float64 {
 }
 
 func entryWidth(e legendEntry) float64 {
-	return 24 + float64(utf8.RuneCountInString(e.name))*charWidth + 16
+	return 24 + float64(utf8.RuneCountInString(e.name))*charWidth + legendGap
 }
 
 func (p *plot) grid(x, y *axis, categories []string) {

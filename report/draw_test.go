@@ -1,0 +1,145 @@
+package report
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+)
+
+var sampleTable = Table{
+	Title: "Policies", Note: "Seed 1.",
+	Columns: []Column{{Name: "Policy"}, {Name: "Jobs", Right: true}, {Name: "Wait", Right: true, Help: "mean"}, {Name: "Who"}},
+	Rows: [][]string{
+		{"g-queue", "1,200", "1 h 02 min", "ann"},
+		{"easy", "7", "20 µs", "tab\there"},
+		{"evil\x1b[2J\nname", "–", "", ""},
+	},
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := sampleTable.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table.txt", b.String())
+	golden(t, "table.html", piece(t, &sampleTable))
+}
+
+func TestTableRefusesRaggedRows(t *testing.T) {
+	if err := (&Table{Columns: []Column{{}}, Rows: [][]string{{}}}).WriteText(&bytes.Buffer{}); err == nil {
+		t.Error("a row without cells was accepted")
+	}
+}
+
+func TestChart(t *testing.T) {
+	nan := math.NaN()
+	c := &Chart{
+		Title: "Use", XLabel: "time", YLabel: "share", Note: "A note.", XIsTime: true, YIsPercent: true,
+		Series: []Series{
+			{Name: "steps", X: []float64{0, 3600, 7200, 10800}, Y: []float64{0, 0.5, nan, 0.25}, Step: true},
+			{Name: "band", X: []float64{0, 10800}, Y: []float64{0.1, 0.2}, Lo: []float64{0, 0.1}, Hi: []float64{0.2, 0.3}},
+			{Name: "dots", X: []float64{9000, 1800}, Y: []float64{0.9, 0.8}, Lo: []float64{0.8, 0.7}, Hi: []float64{1, 0.9}, NoLine: true},
+		},
+	}
+	golden(t, "chart.html", piece(t, c))
+	wellFormed(t, c.SVG())
+	alone := strings.Replace(c.SVG(), plotCSS, "STYLE", 1)
+	golden(t, "chart.svg", alone)
+}
+
+func TestChartThatCannotBeDrawnSaysWhy(t *testing.T) {
+	svg := (&Chart{Title: "c", Series: []Series{{Name: "s", X: []float64{1}}}}).SVG()
+	if !strings.Contains(svg, "1 x values for 0 y values") {
+		t.Error(svg)
+	}
+}
+
+func TestEmptyDrawingsSayNoData(t *testing.T) {
+	for _, s := range []Section{
+		&Chart{}, &Chart{Series: []Series{{Name: "a"}}}, &Chart{LogY: true, Series: []Series{{X: []float64{1}, Y: []float64{0}}}},
+		&Bars{}, &Bars{Groups: []string{"g"}, Series: []BarSeries{{Values: []float64{math.NaN()}}}},
+		&Histogram{}, &Histogram{LogX: true, Series: []Sample{{"a", []float64{0, -1}}}}, &Histogram{Series: []Sample{{"a", []float64{math.Inf(1)}}}},
+	} {
+		if html := piece(t, s); !strings.Contains(html, "no data") || strings.Contains(html, "NaN") {
+			t.Errorf("%T: %s", s, html)
+		}
+	}
+	if html := piece(t, &Gantt{}); !strings.Contains(html, `"blocks":0`) {
+		t.Error(html)
+	}
+}
+
+// TestThinnedLineKeepsItsPeaks draws 100,000 values of which one stands out.
+func TestThinnedLineKeepsItsPeaks(t *testing.T) {
+	const n, peak = 100_000, 54_321
+	s := Series{X: make([]float64, n), Y: make([]float64, n)}
+	for i := range s.X {
+		s.X[i] = float64(i)
+	}
+	s.Y[peak] = 7
+	a := newAxis(0, n, 9, numbers, false, false)
+	a.from, a.to = 0, 900
+	thin := s.thin(&a)
+	if len(thin.X) > 4*901 {
+		t.Errorf("%d values are left", len(thin.X))
+	}
+	for i, x := range thin.X {
+		if i > 0 && x <= thin.X[i-1] {
+			t.Fatalf("x %v after %v", x, thin.X[i-1])
+		}
+		if x == peak {
+			if thin.Y[i] != 7 {
+				t.Errorf("the peak is %v", thin.Y[i])
+			}
+			return
+		}
+	}
+	t.Error("the peak is gone")
+}
+
+func TestBars(t *testing.T) {
+	golden(t, "bars.html", piece(t, &Bars{
+		Title: "Change", YLabel: "change", YIsPercent: true, Groups: []string{"wait", "run"},
+		Series: []BarSeries{
+			{Name: "paper", Values: []float64{-0.25, math.NaN()}, Reference: true},
+			{Name: "ours", Values: []float64{-0.2, 0.1}, Lo: []float64{-0.3, 0.05}, Hi: []float64{-0.1, 0.15}},
+		},
+	}))
+}
+
+func TestHistogram(t *testing.T) {
+	h := &Histogram{
+		Title: "Waits", XLabel: "wait", YLabel: "jobs", XIsTime: true, Bins: 4, Note: "Two runs.",
+		Series: []Sample{{"a", []float64{0, 30, 61, 200, 239}}, {"b", []float64{-20, 5, 6, 7, math.NaN()}}},
+	}
+	text := func() string {
+		var b bytes.Buffer
+		if err := h.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	golden(t, "histogram.txt", text())
+	golden(t, "histogram.html", piece(t, h))
+	h.LogY, h.LogX = true, true
+	golden(t, "histogram-log.txt", text())
+	golden(t, "histogram-log.html", piece(t, h))
+}
+
+// FuzzHistogram checks that each value is in one bin, and in the right one.
+func FuzzHistogram(f *testing.F) {
+	f.Add(1.0, 2.0, 3.0, uint8(3), false)
+	f.Add(1e18, 1e18+256, -1e-300, uint8(0), true)
+	f.Fuzz(func(t *testing.T, a, b, c float64, bins uint8, log bool) {
+		h := &Histogram{LogX: log, Bins: int(bins), Series: []Sample{{"", []float64{a, b, c}}}}
+		counted := h.count(20)
+		sum := counted.left
+		for _, n := range counted.counts[0] {
+			sum += n
+		}
+		if sum != 3 || len(counted.edges) > 2000 {
+			t.Fatalf("%d of 3 values counted, %d edges", sum, len(counted.edges))
+		}
+	})
+}

@@ -61,8 +61,8 @@ type oracleRun struct {
 	now      time.Duration
 	waiting  []int
 	running  []*runningJob
-	reserved []*holding            // conservative: by job, nil where it has none
-	promised map[int]time.Duration // where not nil: the first start each job was promised
+	reserved []*holding      // conservative: by job, nil where it has none
+	promised []time.Duration // where wanted: the first start that each job was promised
 	out      []oracleOutcome
 }
 
@@ -217,7 +217,7 @@ func (o *oracleRun) conservative() {
 			o.start(j, h.alloc)
 		default:
 			o.reserved[j] = h
-			if _, before := o.promised[j]; o.promised != nil && !before {
+			if o.promised != nil && o.promised[j] == 0 {
 				o.promised[j] = h.from
 			}
 		}

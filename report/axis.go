@@ -95,7 +95,8 @@ func (a *axis) logTicks(round bool) {
 	if !(a.lo > 0) {
 		a.lo = 1
 	}
-	if !(a.hi > a.lo) {
+	a.lo = math.Max(a.lo, 1e-300)
+	if !(a.hi > a.lo*(1+1e-6)) {
 		a.hi = a.lo * 10
 	}
 	marks := decades

@@ -69,6 +69,7 @@ func FuzzAxis(f *testing.F) {
 	f.Add(1e18, 1e18+256, uint8(1))
 	f.Add(-1e299, 1e299, uint8(2))
 	f.Add(5e-324, 1e-323, uint8(4))
+	f.Add(1e18, 1e18+256, uint8(15))
 	f.Fuzz(func(t *testing.T, lo, hi float64, mode uint8) {
 		if !drawable(lo) || !drawable(hi) || lo > hi {
 			return

@@ -15,14 +15,11 @@ var sampleFile = flag.String("sample", "", "write the sample page to this file, 
 
 // sampleJob is a job of the sample: some lanes (quarters of a node) on some nodes.
 type sampleJob struct {
-	id                     string
-	nodes, lanes           int
-	submit, run            float64
-	start                  float64
-	where                  []int
-	firstLane              []int
-	borrowed               bool
-	user, request, waiting string
+	id, user, request  string
+	nodes, lanes       int
+	submit, run, start float64
+	where, firstLane   []int
+	borrowed           bool
 }
 
 const (

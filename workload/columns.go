@@ -29,7 +29,7 @@ var columns = []column{
 	textColumn("id", func(j *model.Job) *string { return &j.ID }),
 	timeColumn("submit", func(j *model.Job) *time.Duration { return &j.Submit }),
 	timeColumn("run", func(j *model.Job) *time.Duration { return &j.Run }),
-	timeColumn("walltime", func(j *model.Job) *time.Duration { return &j.WallTime }),
+	wallTimeColumn,
 	countColumn("nodes", func(r *model.Request) *int { return &r.Nodes }).unlessZero(),
 	countColumn("cores", func(r *model.Request) *int { return &r.Cores }).
 		when(func(j *model.Job) bool { return j.Request.Cores != j.Request.TotalCores() }),
@@ -125,9 +125,19 @@ func timeColumn(name string, at func(*model.Job) *time.Duration) column {
 			*at(j) = d
 			return err
 		},
-		get:       func(j *model.Job, _ *model.Request) string { return positiveSeconds(*at(j)) },
+		get:       func(j *model.Job, _ *model.Request) string { return string(appendSeconds(nil, *at(j))) },
 		beyondSWF: never,
 	}
+}
+
+var wallTimeColumn = column{
+	name: "walltime",
+	set: func(j *model.Job, _ *model.Request, text string) (err error) {
+		j.WallTime, err = parseSpan(text)
+		return err
+	},
+	get:       func(j *model.Job, _ *model.Request) string { return positiveSeconds(j.WallTime) },
+	beyondSWF: never,
 }
 
 // parseSpan reads a time within the bounds of a log.

@@ -292,15 +292,25 @@ func usedColumns(jobs []model.Job) (used []*column, alternatives bool) {
 	for i := range columns {
 		c := &columns[i]
 		always := c.name == "id" || c.name == "submit" || c.name == "run"
-		if always || slices.ContainsFunc(jobs, func(j model.Job) bool {
-			return c.get(&j, &j.Request) != "" ||
-				(c.ofRequest && slices.ContainsFunc(j.Alternatives, func(r model.Request) bool { return c.get(&j, &r) != "" }))
-		}) {
+		if always || anyJob(jobs, c.usedBy) {
 			used = append(used, c)
 		}
 	}
-	alternatives = slices.ContainsFunc(jobs, func(j model.Job) bool { return len(j.Alternatives) > 0 })
+	alternatives = anyJob(jobs, func(j *model.Job) bool { return len(j.Alternatives) > 0 })
 	return used, alternatives
+}
+
+// usedBy says whether the job, or an alternative of it, has a value.
+func (c *column) usedBy(j *model.Job) bool {
+	if c.get(j, &j.Request) != "" {
+		return true
+	}
+	for i := range j.Alternatives {
+		if c.ofRequest && c.get(j, &j.Alternatives[i]) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func writeRow(w *bufio.Writer, row []string) error {
@@ -309,9 +319,9 @@ func writeRow(w *bufio.Writer, row []string) error {
 			w.WriteByte(',')
 		}
 		switch {
-		case strings.ContainsAny(text, "\r\n"):
+		case strings.Contains(text, "\n"):
 			return fmt.Errorf("%q holds a line break, which a cell cannot", text)
-		case strings.ContainsAny(text, ",\"") || strings.TrimSpace(text) != text || (i == 0 && strings.HasPrefix(text, "#")):
+		case strings.ContainsAny(text, ",\"\r") || strings.TrimSpace(text) != text || (i == 0 && strings.HasPrefix(text, "#")):
 			text = `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
 		}
 		w.WriteString(text)

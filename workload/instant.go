@@ -37,8 +37,8 @@ func parseInstant(text string) (at time.Duration, known bool, err error) {
 }
 
 func instant(t time.Time, text string) (time.Duration, bool, error) {
-	if s := t.Unix(); s < 0 || s > maxSeconds {
-		return 0, false, fmt.Errorf("%q is before 1970 or too far ahead", text)
+	if s := t.Unix(); s <= 0 || s > maxSeconds {
+		return 0, false, fmt.Errorf("%q is not after 1970, or too far ahead", text)
 	}
 	return time.Duration(t.Unix())*time.Second + time.Duration(t.Nanosecond()), true, nil
 }

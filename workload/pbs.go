@@ -227,16 +227,15 @@ func (d *pbsDecoder) decode(id string, rec *pbsRecord) *fault {
 // request is what the job asks for, and whether its groups of nodes differ.
 func (r *pbsRecord) request() (request model.Request, unlike bool) {
 	const list = "Resource_List."
-	nodes := nodeGroup{count: r.count(list + "nodect"), gpus: 0}
-	whole := nodes.count == 0
+	nodes := nodeGroup{count: max(1, r.count(list+"nodect"))}
 	if text, ok := r.values[list+"select"]; ok {
 		g, err := parseSelect(text)
 		if err != nil {
 			r.fail(list+"select", err)
+			return request, false
 		}
 		nodes = g
-		place := strings.Split(r.values[list+"place"], ":")
-		for _, word := range place {
+		for word := range strings.SplitSeq(r.values[list+"place"], ":") {
 			switch word {
 			case "excl", "exclhost":
 				request.Exclusive = true
@@ -248,14 +247,11 @@ func (r *pbsRecord) request() (request model.Request, unlike bool) {
 		g, err := parseNodeSpec(text)
 		if err != nil {
 			r.fail(list+"nodes", err)
+			return request, false
 		}
 		nodes = g
 	} else {
-		ncpus := r.count(list + "ncpus")
-		if whole {
-			nodes.count = 1
-		}
-		nodes.cores = int(ceilDiv(int64(ncpus), int64(nodes.count)))
+		nodes.cores = int(ceilDiv(int64(r.count(list+"ncpus")), int64(nodes.count)))
 		nodes.gpus = int(ceilDiv(int64(r.count(list+"ngpus")), int64(nodes.count)))
 	}
 	request.Nodes = nodes.count
@@ -264,7 +260,7 @@ func (r *pbsRecord) request() (request model.Request, unlike bool) {
 	request.GPUType = nodes.gpuType
 	request.Processes = nodes.processes
 	request.Memory = nodes.memory
-	if request.Memory == 0 && nodes.count > 0 {
+	if request.Memory == 0 {
 		request.Memory = ceilDiv(r.size(list+"mem"), int64(nodes.count))
 	}
 	if request.Memory == 0 {

@@ -19,22 +19,14 @@ func logarithm(x float64) float64 {
 	// ln m = 2 artanh s, with |s| < 0.172.
 	s := (fraction - 1) / (fraction + 1)
 	z := float64(s * s)
-	sum := 0.0
-	for k := 23; k >= 1; k -= 2 {
-		sum = float64(sum*z) + 1/float64(k)
-	}
-	return float64(2*float64(s*sum)) + float64(float64(exponent)*math.Ln2)
+	return float64(2*float64(s*polynomial(z, artanh[:]))) + float64(float64(exponent)*math.Ln2)
 }
 
 // exponential is e to the x, for results that a float64 holds.
 func exponential(x float64) float64 {
 	k := math.Floor(float64(x/math.Ln2) + 0.5)
 	r := x - float64(k*math.Ln2)
-	sum := 1.0
-	for n := 16; n >= 1; n-- {
-		sum = float64(float64(sum*r)/float64(n)) + 1
-	}
-	return math.Ldexp(sum, int(k))
+	return math.Ldexp(polynomial(r, inverseFactorials[:]), int(k))
 }
 
 // normalQuantile is the number that a standard normal variable stays below with
@@ -63,6 +55,13 @@ func normalQuantile(p float64) float64 {
 	}
 	return x
 }
+
+// The first terms of the series of artanh(s)/s in s squared, and of e to the r.
+var (
+	artanh            = [...]float64{1, 1. / 3, 1. / 5, 1. / 7, 1. / 9, 1. / 11, 1. / 13, 1. / 15, 1. / 17, 1. / 19, 1. / 21, 1. / 23}
+	inverseFactorials = [...]float64{1, 1, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040, 1. / 40320, 1. / 362880,
+		1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800, 1. / 87178291200}
+)
 
 // polynomial has its coefficients from the constant on.
 func polynomial(x float64, coefficients []float64) float64 {

@@ -47,7 +47,7 @@ func newSWFEncoder(wl *Workload) *swfEncoder {
 	e := new(swfEncoder)
 	for i := range columns {
 		c := &columns[i]
-		if !slices.ContainsFunc(wl.Jobs, func(j model.Job) bool { return c.beyondSWF(&j) }) {
+		if !anyJob(wl.Jobs, c.beyondSWF) {
 			continue
 		}
 		e.extra = append(e.extra, c)

@@ -39,7 +39,7 @@ var tsubameGenerator = Generator{
 	Parameters: []Parameter{
 		{"days", "365", "length of the log"},
 		{"nodes", "480", "nodes of the queue that the load is relative to"},
-		{"load", "0.85", "offered occupancy of whole nodes; the default gives the paper's mean wait under its G queue"},
+		{"load", "0.83", "offered occupancy of whole nodes; the default gives the paper's mean wait under its G queue"},
 		{"mean_run", "15150", "mean run time: the paper's mean life less its mean wait"},
 		{"sigma", "2", "spread of the lognormal run times, as in other published logs"},
 		{"max_run", "24h", "longest run time"},

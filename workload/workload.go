@@ -234,10 +234,23 @@ func guess(head []byte, name string) (Format, error) {
 	return "", fmt.Errorf("%s: cannot tell the format of this log: say which of %s it is", name, formatNames())
 }
 
+// anyJob says whether some job is so.
+func anyJob(jobs []model.Job, so func(*model.Job) bool) bool {
+	for i := range jobs {
+		if so(&jobs[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // byOrder sorts jobs by submission, ties as they stood. Jobs are large, so their
 // indexes are sorted and each job is moved once.
 func byOrder(jobs []model.Job) {
-	sorted := slices.IsSortedFunc(jobs, func(a, b model.Job) int { return cmp.Compare(a.Submit, b.Submit) })
+	sorted := true
+	for i := 1; i < len(jobs) && sorted; i++ {
+		sorted = jobs[i-1].Submit <= jobs[i].Submit
+	}
 	if sorted {
 		return
 	}

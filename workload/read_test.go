@@ -518,3 +518,35 @@ func TestOpenb(t *testing.T) {
 		t.Errorf("got %s, notes %q", dump(b), report.Notes)
 	}
 }
+
+func TestSacctColumns(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		opt        ReadOptions
+		want       model.Request
+		wall       time.Duration
+	}{
+		{"trailing bars and minutes", "Submit|JobID|Start|End|NCPUS|TimelimitRaw|\n1700000000|1|1700000010|1700000070|4|90|\n",
+			ReadOptions{}, model.Request{Cores: 4}, 90 * time.Minute},
+		{"cores put on nodes", "JobID|Submit|Elapsed|NCPUS|ReqMem|Timelimit\n1|2024-03-01T08:00:00|00:01:00|20|30G|1-00:00:00\n",
+			ReadOptions{CoresPerNode: 8}, model.Request{Nodes: 3, Cores: 20, Memory: 10 << 30}, 24 * time.Hour},
+		{"memory of spread cores", "JobID|Submit|Elapsed|NCPUS|ReqMem|TimelimitRaw\n1|2024-03-01T08:00:00Z|01:00|20|30Gn|Partition_Limit\n",
+			ReadOptions{}, model.Request{Cores: 20, MemoryPerCore: 3 << 29}, 0},
+		{"resources only", "JobID|Submit|ElapsedRaw|ReqTRES\n1|2024-03-01T08:00:00+0100|60|cpu=8,node=2,gres/gpu:v100=1,gres/gpu:a100=2\n",
+			ReadOptions{}, model.Request{Nodes: 2, Cores: 8, GPUs: 2, GPUType: "a100"}, 0},
+		{"GPUs without nodes", "JobID|Submit|ElapsedRaw|NCPUS|AllocTRES\n1|2024-03-01T08:00:00|60|1K|gres/gpu=2\n",
+			ReadOptions{}, model.Request{Nodes: 1, Cores: 1024, GPUs: 2}, 0},
+		{"fractions and megabytes", "JobID|Submit|ElapsedRaw|NNodes|ReqMem\n1|2024-03-01T08:00:00|60|1|3.5Gc\n",
+			ReadOptions{}, model.Request{Nodes: 1, MemoryPerCore: 7 << 29}, 0},
+		{"memory without a unit", "JobID|Submit|ElapsedRaw|NNodes|ReqMem\n1|2024-03-01T08:00:00|60|1|4000n\n",
+			ReadOptions{}, model.Request{Nodes: 1, Memory: 4000 << 20}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wl, report := read(t, "x.txt", c.text, c.opt)
+			j := wl.Jobs[0]
+			if report.Format != Sacct || !reflect.DeepEqual(j.Request, c.want) || j.WallTime != c.wall || j.Run != time.Minute {
+				t.Errorf("got %s", dump(j))
+			}
+		})
+	}
+}

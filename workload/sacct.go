@@ -20,7 +20,8 @@ const sacctCommand = "sacct -a -X -P -S 2024-01-01 -o JobID,User,Group,Account,P
 //
 // Only jobs that ended are read. Lines of job steps (123.batch, 123.0) are passed
 // over. Elements of arrays (123_4) and components of heterogeneous jobs (123+0)
-// are jobs of their own. What a job was given (NCPUS, AllocTRES) counts before
+// are jobs of their own. A log without numbers of nodes gives jobs whose cores
+// are spread, or put on nodes of ReadOptions.CoresPerNode. What a job was given (NCPUS, AllocTRES) counts before
 // what it asked for, since that is what it keeps from others. Times without a
 // zone are taken as UTC.
 type sacctDecoder struct {
@@ -215,10 +216,15 @@ func (d *sacctDecoder) fill(j *model.Job) *fault {
 	}
 	r := &j.Request
 	r.Nodes, r.Cores = int(nodes), int(cores)
-	if r.Nodes == 0 {
+	switch n := int64(d.opt.CoresPerNode); {
+	case nodes == 0 && n > 0:
+		r.Nodes = int(ceilDiv(cores, n))
+	case nodes == 0 && (cores == 0 || tres.gpus > 0):
 		r.Nodes = 1
 	}
-	r.GPUs = int(ceilDiv(tres.gpus, int64(r.Nodes)))
+	if r.Nodes > 0 {
+		r.GPUs = int(ceilDiv(tres.gpus, int64(r.Nodes)))
+	}
 	r.GPUType = d.word([]byte(tres.gpuType))
 	return d.memory(r)
 }
@@ -276,11 +282,13 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 	if err != nil {
 		return faultf(v.column, "ReqMem: %v", err)
 	}
-	switch per {
-	case 'n':
-		r.Memory = n
-	case 'c':
+	switch {
+	case per == 'c':
 		r.MemoryPerCore = n
+	case r.Nodes == 0: // the log does not say on how many
+		r.MemoryPerCore = ceilDiv(n, int64(r.Cores))
+	case per == 'n':
+		r.Memory = n
 	default:
 		r.Memory = ceilDiv(n, int64(r.Nodes))
 	}

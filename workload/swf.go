@@ -80,7 +80,9 @@ type swfDecoder struct {
 // swfNumbers are the first 18 fields of a line.
 type swfNumbers struct {
 	whole [swfFields]int64
-	frac  [swfFields]time.Duration
+	// What follows the decimal points; few logs have any.
+	frac      [swfFields]time.Duration
+	fractions bool
 }
 
 func (d *swfDecoder) line(text []byte) *fault {
@@ -139,8 +141,11 @@ func (d *swfDecoder) nameColumns(names string) *fault {
 
 // scan reads the first 18 fields and returns where the rest begins.
 func (v *swfNumbers) scan(text []byte) (rest int, f *fault) {
+	if v.fractions {
+		v.frac, v.fractions = [swfFields]time.Duration{}, false
+	}
 	i := 0
-	for field := range swfFields {
+	for field := range v.whole {
 		for i < len(text) && (text[i] == ' ' || text[i] == '\t') {
 			i++
 		}
@@ -148,29 +153,33 @@ func (v *swfNumbers) scan(text []byte) (rest int, f *fault) {
 			return 0, faultf(i+1, "the line has %d fields, SWF has %d", field, swfFields)
 		}
 		start := i
-		negative := text[i] == '-'
-		if negative {
+		if text[i] == '-' {
 			i++
 		}
 		digits := i
 		var n int64
-		for i < len(text) && text[i]-'0' <= 9 {
-			n = n*10 + int64(text[i]-'0')
+		for i < len(text) {
+			d := text[i] - '0'
+			if d > 9 {
+				break
+			}
+			n = n*10 + int64(d)
 			i++
 		}
 		length := i - digits
-		v.frac[field] = 0
-		if i < len(text) && text[i] == '.' {
-			i = v.fraction(field, text, i+1)
-			length = max(length, i-digits-1)
+		if i < len(text) && text[i] != ' ' && text[i] != '\t' {
+			if text[i] == '.' {
+				i = v.fraction(field, text, i+1)
+				length = max(length, i-digits-1)
+			}
+			if i < len(text) && text[i] != ' ' && text[i] != '\t' {
+				length = 0
+			}
 		}
-		if length == 0 || (i < len(text) && text[i] != ' ' && text[i] != '\t') {
-			return 0, faultf(start+1, "%s: %q is not a number", swfFieldNames[field], word(text[start:]))
+		if length-1 >= maxDigits || length == 0 {
+			return 0, v.badNumber(text, field, start, length)
 		}
-		if length > maxDigits {
-			return 0, faultf(start+1, "%s: %q is too long", swfFieldNames[field], word(text[start:]))
-		}
-		if negative {
+		if digits > start {
 			n = -1
 		}
 		v.whole[field] = n
@@ -178,8 +187,17 @@ func (v *swfNumbers) scan(text []byte) (rest int, f *fault) {
 	return i, nil
 }
 
+func (v *swfNumbers) badNumber(text []byte, field, start, length int) *fault {
+	why := "is not a number"
+	if length > 0 {
+		why = "is too long"
+	}
+	return faultf(start+1, "%s: %q %s", swfFieldNames[field], word(text[start:]), why)
+}
+
 // fraction reads what follows a decimal point, as billionths.
 func (v *swfNumbers) fraction(field int, text []byte, i int) int {
+	v.fractions = true
 	scale := time.Second / 10
 	for i < len(text) && text[i]-'0' <= 9 {
 		v.frac[field] += time.Duration(text[i]-'0') * scale

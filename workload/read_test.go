@@ -533,7 +533,7 @@ func TestSacctColumns(t *testing.T) {
 		{"memory of spread cores", "JobID|Submit|Elapsed|NCPUS|ReqMem|TimelimitRaw\n1|2024-03-01T08:00:00Z|01:00|20|30Gn|Partition_Limit\n",
 			ReadOptions{}, model.Request{Cores: 20, MemoryPerCore: 3 << 29}, 0},
 		{"resources only", "JobID|Submit|ElapsedRaw|ReqTRES\n1|2024-03-01T08:00:00+0100|60|cpu=8,node=2,gres/gpu:v100=1,gres/gpu:a100=2\n",
-			ReadOptions{}, model.Request{Nodes: 2, Cores: 8, GPUs: 2, GPUType: "a100"}, 0},
+			ReadOptions{}, model.Request{Nodes: 2, Cores: 8, GPUs: 2}, 0},
 		{"GPUs without nodes", "JobID|Submit|ElapsedRaw|NCPUS|AllocTRES\n1|2024-03-01T08:00:00|60|1K|gres/gpu=2\n",
 			ReadOptions{}, model.Request{Nodes: 1, Cores: 1024, GPUs: 2}, 0},
 		{"fractions and megabytes", "JobID|Submit|ElapsedRaw|NNodes|ReqMem\n1|2024-03-01T08:00:00|60|1|3.5Gc\n",

@@ -328,6 +328,9 @@ func parseTRES(text string) (tres, error) {
 		case key == "node":
 			t.nodes = n
 		case isTyped:
+			if typed > 0 && kind != t.gpuType {
+				kind = "" // a request has one type: of several, none is asked for
+			}
 			typed += n
 			t.gpuType = kind
 		default:

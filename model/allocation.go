@@ -16,6 +16,8 @@ type Part struct {
 	Memory int64
 	// GPUs is the set of whole local devices: bit i is device i of the node.
 	GPUs uint64
+	// Exclusive closes the node: it hosts nobody else, and lends nothing.
+	Exclusive bool
 }
 
 // Grant is a device, or a share of one, that serves a part of the job.

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math/bits"
 
 	"muster/model"
 )
@@ -25,8 +24,8 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 		plain.gpus = 0
 	}
 	var part model.Part
-	for n := range int32(len(v.cores)) {
-		if (mode != Alone || v.hosted[n] == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(&plain, n, &part) {
+	for n := range int32(len(v.nodes)) {
+		if (mode != Alone || v.nodes[n].hosted == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(&plain, n, &part) {
 			count++
 		}
 	}
@@ -44,19 +43,19 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 	case sh.Request.Contiguous:
 		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
 	default:
-		return fmt.Sprintf("needs %s; %d whole GPUs %s, %d of %d nodes have some", sh, v.freeGPUs, now, v.nodesWithGPUs(), len(v.cores))
+		return fmt.Sprintf("needs %s; %d whole GPUs %s, %d of %d nodes have some", sh, v.freeGPUs, now, v.nodesWithGPUs(), len(v.nodes))
 	}
 }
 
 func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 	usable := int64(0)
-	for n := range v.cores {
-		if mode == Alone && v.hosted[n] > 0 || sh.allowed != nil && !sh.allowed.has(int32(n)) {
+	for n := range v.nodes {
+		if mode == Alone && v.nodes[n].hosted > 0 || sh.allowed != nil && !sh.allowed.has(int32(n)) {
 			continue
 		}
-		c := int64(v.cores[n])
+		c := int64(v.nodes[n].cores)
 		if sh.memory > 0 {
-			c = min(c, v.memory[n]/sh.memory)
+			c = min(c, v.nodes[n].memory/sh.memory)
 		}
 		usable += c
 	}
@@ -68,8 +67,8 @@ func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 
 func (v *View) nodesWithGPUs() int {
 	count := 0
-	for _, set := range v.gpus {
-		if bits.OnesCount64(set) > 0 {
+	for n := range v.nodes {
+		if v.nodes[n].gpus != 0 {
 			count++
 		}
 	}

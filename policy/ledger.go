@@ -13,6 +13,7 @@ type ledger struct {
 	cores  []int32
 	memory []int64
 	gpus   []uint64
+	closed []bool
 	// shared[n] is the memory given out as shares of each device of node n;
 	// made when a node first gives a share.
 	shared [][]int64
@@ -20,7 +21,7 @@ type ledger struct {
 
 func newLedger(c *model.Cluster) ledger {
 	n := len(c.Nodes)
-	l := ledger{cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n), shared: make([][]int64, n)}
+	l := ledger{cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n), closed: make([]bool, n), shared: make([][]int64, n)}
 	for i := range c.Nodes {
 		l.cores[i] = int32(c.Nodes[i].Cores)
 		l.memory[i] = c.Nodes[i].Memory
@@ -32,9 +33,6 @@ func newLedger(c *model.Cluster) ledger {
 // check says why an allocation must not be committed: it is not free, or it
 // is not the whole of what the job asked for.
 func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
-	if e.status != waiting {
-		return fmt.Errorf("job %s does not wait", e.job.ID)
-	}
 	sh := e.shape
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)
@@ -78,7 +76,7 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 				return refuse("node %s gives %d cores and %d bytes", c.Nodes[n].Name, p.Cores, p.Memory)
 			}
 		case sh.exclusive:
-			if int(p.Cores) != c.Nodes[n].Cores {
+			if int(p.Cores) != c.Nodes[n].Cores || !p.Exclusive {
 				return refuse("node %s is not given whole", c.Nodes[n].Name)
 			}
 		default:
@@ -86,17 +84,14 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 				return refuse("node %s gives %d cores and %d bytes, not %d and %d", c.Nodes[n].Name, p.Cores, p.Memory, sh.cores, sh.memory)
 			}
 		}
-		if len(a.Grants) == 0 && bits.OnesCount64(p.GPUs) != int(sh.gpus) {
+		if len(a.Grants) == 0 && sh.Request.Remote == nil && bits.OnesCount64(p.GPUs) != int(sh.gpus) {
 			return refuse("node %s gives %d GPUs, not %d", c.Nodes[n].Name, bits.OnesCount64(p.GPUs), sh.gpus)
 		}
 	}
 	if sh.nodes == 0 && sum != sh.cores {
 		return refuse("%d cores granted, %d requested", sum, sh.cores)
 	}
-	if len(a.Grants) == 0 {
-		if sh.Request.Remote != nil {
-			return refuse("it got no remote GPUs")
-		}
+	if len(a.Grants) == 0 && sh.Request.Remote == nil {
 		return nil
 	}
 	return l.checkGrants(e, a, c)
@@ -129,6 +124,9 @@ func (l *ledger) checkGrants(e *jobEntry, a *model.Allocation, c *model.Cluster)
 		t := c.Nodes[g.Node].GPUs[g.Device]
 		if sh.gpuType >= 0 && t != int(sh.gpuType) {
 			return refuse("%s is of another type", name())
+		}
+		if l.closed[g.Node] {
+			return refuse("node %s lends nothing", c.Nodes[g.Node].Name)
 		}
 		free := l.gpus[g.Node]>>g.Device&1 != 0
 		used := int64(0)
@@ -171,6 +169,9 @@ func (l *ledger) take(a *model.Allocation) {
 		l.cores[p.Node] -= p.Cores
 		l.memory[p.Node] -= p.Memory
 		l.gpus[p.Node] &^= p.GPUs
+		if p.Exclusive {
+			l.closed[p.Node] = true
+		}
 	}
 	for _, g := range a.Grants {
 		l.gpus[g.Node] &^= 1 << g.Device
@@ -189,6 +190,7 @@ func (l *ledger) give(a *model.Allocation) {
 		l.cores[p.Node] += p.Cores
 		l.memory[p.Node] += p.Memory
 		l.gpus[p.Node] |= p.GPUs
+		l.closed[p.Node] = false
 	}
 	for _, g := range a.Grants {
 		if g.Memory > 0 {

@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"math"
 	"slices"
+
+	"muster/model"
 )
 
 // chunkSize bounds the elements moved by one insertion or removal.
@@ -121,4 +124,12 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 		c.next = 0
 	}
 	return e.id, e.key, true
+}
+
+// ByPriority orders a queue: larger priorities first.
+func ByPriority(j *model.Job) int64 {
+	if j.Priority == math.MinInt64 {
+		return math.MaxInt64
+	}
+	return -j.Priority
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math/bits"
+	"slices"
 
 	"muster/model"
 )
@@ -30,7 +31,6 @@ type limits struct {
 }
 
 type nodeLeft struct {
-	node   int32
 	cores  int32
 	memory int64
 	gpus   uint64
@@ -39,8 +39,39 @@ type nodeLeft struct {
 	touched bool
 }
 
+// begin forgets all limits.
+func (l *limits) begin() {
+	l.gen++
+	l.left = l.left[:0]
+}
+
+// add limits a node to what is free of it now; the caller narrows that.
+func (l *limits) add(p *pool, n int32) *nodeLeft {
+	if l.stamp[n] == l.gen {
+		return &l.left[l.at[n]]
+	}
+	i := len(l.left)
+	l.stamp[n], l.at[n] = l.gen, int32(i)
+	l.left = slices.Grow(l.left, 1)[:i+1]
+	left := &l.left[i]
+	node := &p.nodes[n]
+	*left = nodeLeft{cores: node.cores, memory: node.memory, gpus: node.gpus, touched: true, shares: left.shares[:0]}
+	for d := range p.cluster.Nodes[n].GPUs {
+		left.shares = append(left.shares, p.shareLeft(n, int32(d)))
+	}
+	return left
+}
+
+// of is the limit that placement must respect on a node now, or nil.
 func (l *limits) of(n int32) *nodeLeft {
-	if !l.active || l.stamp[n] != l.gen {
+	if !l.active {
+		return nil
+	}
+	return l.find(n)
+}
+
+func (l *limits) find(n int32) *nodeLeft {
+	if l.stamp[n] != l.gen {
 		return nil
 	}
 	return &l.left[l.at[n]]
@@ -56,7 +87,7 @@ type placer struct {
 }
 
 func newPlacer(p *pool) *placer {
-	n := len(p.cores)
+	n := len(p.nodes)
 	return &placer{
 		pool: p, base: newBitmap(n), epoch: 1,
 		lim: limits{stamp: make([]uint32, n), at: make([]int32, n)},
@@ -66,7 +97,7 @@ func newPlacer(p *pool) *placer {
 // place returns a first fit for sh, valid until the next call, or nil.
 func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
-	if sh.TotalCores() > pl.freeCores || sh.wholeGPUs() > pl.freeGPUs {
+	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs {
 		return nil
 	}
 	ok := false
@@ -80,7 +111,7 @@ func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	default:
 		ok = pl.first(sh, mode)
 	}
-	if !ok || sh.Request.Remote != nil && !pl.remote(sh) {
+	if !ok || sh.Request.Remote != nil && !pl.remote(sh, mode) {
 		return nil
 	}
 	return &pl.out
@@ -129,7 +160,7 @@ func (pl *placer) upper(sh *Shape, mode Mode) int32 {
 
 // mayFit is a quick test: false means that place would find nothing.
 func (pl *placer) mayFit(sh *Shape, mode Mode) bool {
-	if sh.TotalCores() > pl.freeCores || sh.wholeGPUs() > pl.freeGPUs {
+	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs {
 		return false
 	}
 	return sh.nodes == 0 || pl.upper(sh, mode) >= sh.nodes
@@ -137,7 +168,7 @@ func (pl *placer) mayFit(sh *Shape, mode Mode) bool {
 
 // suits checks one node exactly, and returns the part it would give.
 func (pl *placer) suits(sh *Shape, n int32, part *model.Part) bool {
-	cores, memory, gpus := pl.cores[n], pl.memory[n], pl.gpus[n]
+	cores, memory, gpus := pl.nodes[n].cores, pl.nodes[n].memory, pl.nodes[n].gpus
 	if left := pl.lim.of(n); left != nil {
 		cores, memory, gpus = min(cores, left.cores), min(memory, left.memory), gpus&left.gpus
 		if sh.exclusive && left.touched {
@@ -152,7 +183,7 @@ func (pl *placer) suits(sh *Shape, n int32, part *model.Part) bool {
 		if !pl.untouched(n) {
 			return false
 		}
-		part.Cores = cores
+		part.Cores, part.Exclusive = cores, true
 	}
 	if sh.gpus == 0 || sh.gpuMemory > 0 {
 		return sh.gpuMemory == 0 || pl.sharesFit(sh, n)
@@ -174,10 +205,6 @@ func (pl *placer) choose(free uint64, sh *Shape, n int32, k int) uint64 {
 		rest &= rest - 1
 	}
 	return free &^ rest
-}
-
-func (pl *placer) untouched(n int32) bool {
-	return pl.hosted[n] == 0 && pl.lent[n] == 0 && pl.gpus[n] == wholeMask(len(pl.cluster.Nodes[n].GPUs))
 }
 
 // shareOn is the memory of a device that a share may use now.
@@ -232,6 +259,10 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 			}
 		}
 	}
+	if !pl.lim.active && !pl.recording {
+		// Now the number is known, until something is given back.
+		sh.counts.byMode[mode] = cachedCount{pl.epoch, int32(len(pl.out.Parts))}
+	}
 	return false
 }
 
@@ -239,7 +270,7 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
 	var part model.Part
-	for n := range int32(len(pl.cores)) {
+	for n := range int32(len(pl.nodes)) {
 		w := n >> 6
 		if core[w]&memory[w]&gpu[w]&unhosted[w]>>(n&63)&1 == 0 || !pl.suits(sh, n, &part) {
 			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
@@ -266,7 +297,7 @@ func (pl *placer) spread(sh *Shape, mode Mode) bool {
 		}
 		for ; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
-			cores, memory := pl.cores[n], pl.memory[n]
+			cores, memory := pl.nodes[n].cores, pl.nodes[n].memory
 			if left := pl.lim.of(n); left != nil {
 				cores, memory = min(cores, left.cores), min(memory, left.memory)
 			}
@@ -345,7 +376,7 @@ func (pl *placer) collect(sh, plain *Shape) bool {
 		for ; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
 			pl.suits(plain, n, &part)
-			part.GPUs = pl.upTo(pl.gpus[n], sh, n, sh.gpus)
+			part.GPUs = pl.upTo(pl.nodes[n].gpus, sh, n, sh.gpus)
 			missing += sh.gpus - int32(bits.OnesCount64(part.GPUs))
 			pl.out.Parts = append(pl.out.Parts, part)
 		}
@@ -358,7 +389,10 @@ func (pl *placer) collect(sh, plain *Shape) bool {
 	for w := range lenders {
 		for set := lenders[w]; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
-			free := pl.gpus[n]
+			free := pl.nodes[n].gpus
+			if pl.nodes[n].closed {
+				continue
+			}
 			if pl.base.has(n) {
 				free &^= pl.partOn(n).GPUs
 			}
@@ -409,17 +443,22 @@ func (pl *placer) upTo(free uint64, sh *Shape, n, k int32) uint64 {
 
 // remote adds the GPUs that may be anywhere: on the job's own nodes first,
 // then on the others in node order, where they serve its nodes in turn.
-func (pl *placer) remote(sh *Shape) bool {
+func (pl *placer) remote(sh *Shape, mode Mode) bool {
 	need := sh.Request.Remote.Count
 	clear(pl.base)
 	parts := int32(len(pl.out.Parts))
 	for i := range parts {
 		n := pl.out.Parts[i].Node
 		pl.base.set(n)
-		need = pl.remoteOn(sh, n, i, need)
+		if need = pl.remoteOn(sh, n, i, need); need == 0 {
+			return true
+		}
 	}
-	for n := int32(0); n < int32(len(pl.gpus)) && need > 0; n++ {
-		if !pl.base.has(n) {
+	if mode == Alone {
+		return need == 0 // nothing of other nodes is used
+	}
+	for n := int32(0); n < int32(len(pl.nodes)) && need > 0; n++ {
+		if !pl.base.has(n) && !pl.nodes[n].closed {
 			need = pl.remoteOn(sh, n, -1, need)
 		}
 	}
@@ -433,10 +472,10 @@ func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
 	taken := uint64(0)
 	if user >= 0 {
 		taken = pl.out.Parts[user].GPUs
-		for _, g := range pl.out.Grants {
-			if g.Node == n {
-				taken |= 1 << g.Device
-			}
+	}
+	for _, g := range pl.out.Grants {
+		if g.Node == n {
+			taken |= 1 << g.Device
 		}
 	}
 	for d, t := range pl.cluster.Nodes[n].GPUs {
@@ -454,7 +493,7 @@ func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
 			}
 			g.Memory = want.Memory
 		} else {
-			free := pl.gpus[n]
+			free := pl.nodes[n].gpus
 			if left := pl.lim.of(n); left != nil {
 				free &= left.gpus
 			}
@@ -462,56 +501,30 @@ func (pl *placer) remoteOn(sh *Shape, n, user int32, need int) int {
 				continue
 			}
 		}
-		if user < 0 {
-			g.For = int32(len(pl.out.Grants) % len(pl.out.Parts))
+		switch {
+		case user < 0:
+			g.For = int32((want.Count - need) % len(pl.out.Parts))
+			pl.out.Grants = append(pl.out.Grants, g)
+		case want.Shared:
+			pl.out.Grants = append(pl.out.Grants, g)
+		default:
+			pl.out.Parts[user].GPUs |= 1 << d
 		}
-		pl.out.Grants = append(pl.out.Grants, g)
 		need--
 	}
 	return need
-}
-
-// reserve narrows later placements to what a leaves: the pool must stand as
-// it will when a begins. They hold until the next call of reserve or release.
-func (pl *placer) reserve(a *model.Allocation, exclusive bool) {
-	l := &pl.lim
-	l.gen++
-	l.left = l.left[:0]
-	note := func(n int32) *nodeLeft {
-		if l.stamp[n] == l.gen {
-			return &l.left[l.at[n]]
-		}
-		l.stamp[n], l.at[n] = l.gen, int32(len(l.left))
-		left := nodeLeft{node: n, cores: pl.cores[n], memory: pl.memory[n], gpus: pl.gpus[n], touched: true}
-		for d := range pl.cluster.Nodes[n].GPUs {
-			left.shares = append(left.shares, pl.shareLeft(n, int32(d)))
-		}
-		l.left = append(l.left, left)
-		return &l.left[len(l.left)-1]
-	}
-	for i := range a.Parts {
-		left := note(a.Parts[i].Node)
-		if exclusive {
-			left.gpus = 0
-			clear(left.shares)
-		}
-		left.takePart(&a.Parts[i])
-	}
-	for _, g := range a.Grants {
-		note(g.Node).takeGrant(g)
-	}
 }
 
 // charge takes a placement made now, which will still run then, from what the
 // reservation leaves.
 func (pl *placer) charge(a *model.Allocation) {
 	for i := range a.Parts {
-		if left := pl.lim.of(a.Parts[i].Node); left != nil {
+		if left := pl.lim.find(a.Parts[i].Node); left != nil {
 			left.takePart(&a.Parts[i])
 		}
 	}
 	for _, g := range a.Grants {
-		if left := pl.lim.of(g.Node); left != nil {
+		if left := pl.lim.find(g.Node); left != nil {
 			left.takeGrant(g)
 		}
 	}

@@ -35,6 +35,9 @@ func (l *ladder) rank(value int64) int {
 	if value < int64(len(l.rankOf)) {
 		return int(l.rankOf[max(value, 0)])
 	}
+	if n := len(l.steps); n == 0 || value >= l.steps[n-1] {
+		return n
+	}
 	r := int(l.rankOf[len(l.rankOf)-1])
 	for r < len(l.steps) && l.steps[r] <= value {
 		r++
@@ -85,20 +88,27 @@ func (l *ladder) move(node int32, before, after int64) {
 	}
 }
 
+// nodeState is what is free of one node.
+type nodeState struct {
+	memory int64
+	gpus   uint64 // whole devices
+	cores  int32
+	hosted int32 // jobs with processes here
+	lent   int32 // devices and shares that serve other nodes
+	closed bool  // to a job that has it to itself
+}
+
 // pool is the working copy of what is free, indexed for first fit.
 type pool struct {
 	cluster *model.Cluster
 
-	cores  []int32
-	memory []int64
-	gpus   []uint64 // whole free devices
-	hosted []int32  // jobs with processes here
-	lent   []int32  // devices and shares that serve other nodes
+	nodes []nodeState
 
 	// sharedOut is the memory of each device given out as shares;
 	// device d of node n is at firstDevice[n]+d.
 	firstDevice []int32
 	sharedOut   []int64
+	shares      int        // how many are out
 	typeMask    [][]uint64 // typeMask[t][n]: the devices of type t of node n
 
 	freeCores int64
@@ -130,9 +140,8 @@ const (
 func newPool(c *model.Cluster) *pool {
 	n := len(c.Nodes)
 	p := &pool{
-		cluster: c,
-		cores:   make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n),
-		hosted: make([]int32, n), lent: make([]int32, n),
+		cluster:     c,
+		nodes:       make([]nodeState, n),
 		firstDevice: make([]int32, n+1),
 		unhosted:    newBitmap(n),
 	}
@@ -143,9 +152,7 @@ func newPool(c *model.Cluster) *pool {
 	all := newBitmap(n)
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
-		p.cores[i] = int32(node.Cores)
-		p.memory[i] = node.Memory
-		p.gpus[i] = wholeMask(len(node.GPUs))
+		p.nodes[i] = nodeState{cores: int32(node.Cores), memory: node.Memory, gpus: wholeMask(len(node.GPUs))}
 		for d, t := range node.GPUs {
 			p.typeMask[t][i] |= 1 << d
 		}
@@ -169,14 +176,14 @@ func wholeMask(devices int) uint64 {
 
 // index prepares the ladders for what a shape asks of each node.
 func (p *pool) index(sh *Shape) {
-	n := len(p.cores)
+	n := len(p.nodes)
 	if sh.nodes == 0 {
-		p.coreSteps.addStep(1, n, func(i int) int64 { return int64(p.cores[i]) })
+		p.coreSteps.addStep(1, n, func(i int) int64 { return int64(p.nodes[i].cores) })
 	} else {
-		p.coreSteps.addStep(int64(sh.cores), n, func(i int) int64 { return int64(p.cores[i]) })
-		p.memorySteps.addStep(sh.memory, n, func(i int) int64 { return p.memory[i] })
+		p.coreSteps.addStep(int64(sh.cores), n, func(i int) int64 { return int64(p.nodes[i].cores) })
+		p.memorySteps.addStep(sh.memory, n, func(i int) int64 { return p.nodes[i].memory })
 	}
-	free := func(i int) int64 { return int64(bits.OnesCount64(p.gpus[i])) }
+	free := func(i int) int64 { return int64(bits.OnesCount64(p.nodes[i].gpus)) }
 	p.gpuSteps.addStep(1, n, free) // lenders are looked up so
 	if sh.gpuMemory == 0 {
 		p.gpuSteps.addStep(int64(sh.gpus), n, free)
@@ -184,24 +191,24 @@ func (p *pool) index(sh *Shape) {
 }
 
 func (p *pool) addCores(n, delta int32) {
-	before := p.cores[n]
-	p.cores[n] = before + delta
+	before := p.nodes[n].cores
+	p.nodes[n].cores = before + delta
 	p.freeCores += int64(delta)
 	p.coreSteps.move(n, int64(before), int64(before+delta))
 }
 
 func (p *pool) addMemory(n int32, delta int64) {
-	before := p.memory[n]
-	p.memory[n] = before + delta
+	before := p.nodes[n].memory
+	p.nodes[n].memory = before + delta
 	if len(p.memorySteps.steps) > 0 {
 		p.memorySteps.move(n, before, before+delta)
 	}
 }
 
 func (p *pool) setGPUs(n int32, mask uint64) {
-	before := bits.OnesCount64(p.gpus[n])
+	before := bits.OnesCount64(p.nodes[n].gpus)
 	after := bits.OnesCount64(mask)
-	p.gpus[n] = mask
+	p.nodes[n].gpus = mask
 	p.freeGPUs += int64(after - before)
 	p.gpuSteps.move(n, int64(before), int64(after))
 }
@@ -213,10 +220,11 @@ func (p *pool) takePart(part *model.Part) {
 		p.addMemory(n, -part.Memory)
 	}
 	if part.GPUs != 0 {
-		p.setGPUs(n, p.gpus[n]&^part.GPUs)
+		p.setGPUs(n, p.nodes[n].gpus&^part.GPUs)
 	}
-	p.hosted[n]++
-	if p.hosted[n] == 1 {
+	p.nodes[n].hosted++
+	p.nodes[n].closed = part.Exclusive
+	if p.nodes[n].hosted == 1 {
 		p.unhosted.clear(n)
 	}
 	if p.recording {
@@ -231,10 +239,11 @@ func (p *pool) givePart(part *model.Part) {
 		p.addMemory(n, part.Memory)
 	}
 	if part.GPUs != 0 {
-		p.setGPUs(n, p.gpus[n]|part.GPUs)
+		p.setGPUs(n, p.nodes[n].gpus|part.GPUs)
 	}
-	p.hosted[n]--
-	if p.hosted[n] == 0 {
+	p.nodes[n].hosted--
+	p.nodes[n].closed = false
+	if p.nodes[n].hosted == 0 {
 		p.unhosted.set(n)
 	}
 	if p.recording {
@@ -247,11 +256,12 @@ func (p *pool) device(node, device int32) int32 { return p.firstDevice[node] + d
 func (p *pool) takeGrant(g model.Grant, borrowed bool) {
 	if g.Memory > 0 {
 		p.sharedOut[p.device(g.Node, g.Device)] += g.Memory
+		p.shares++
 	}
-	p.setGPUs(g.Node, p.gpus[g.Node]&^(1<<g.Device))
+	p.setGPUs(g.Node, p.nodes[g.Node].gpus&^(1<<g.Device))
 	g.For = 0
 	if borrowed {
-		p.lent[g.Node]++
+		p.nodes[g.Node].lent++
 		g.For = 1
 	}
 	if p.recording {
@@ -261,13 +271,16 @@ func (p *pool) takeGrant(g model.Grant, borrowed bool) {
 
 func (p *pool) giveGrant(g model.Grant, borrowed bool) {
 	d := p.device(g.Node, g.Device)
-	p.sharedOut[d] -= g.Memory
+	if g.Memory > 0 {
+		p.sharedOut[d] -= g.Memory
+		p.shares--
+	}
 	if p.sharedOut[d] == 0 {
-		p.setGPUs(g.Node, p.gpus[g.Node]|1<<g.Device)
+		p.setGPUs(g.Node, p.nodes[g.Node].gpus|1<<g.Device)
 	}
 	g.For = 0
 	if borrowed {
-		p.lent[g.Node]--
+		p.nodes[g.Node].lent--
 		g.For = 1
 	}
 	if p.recording {
@@ -298,15 +311,21 @@ func (p *pool) holds(a *model.Allocation) bool {
 	for i := range a.Parts {
 		part := &a.Parts[i]
 		n := part.Node
-		if p.cores[n] < part.Cores || p.memory[n] < part.Memory || p.gpus[n]&part.GPUs != part.GPUs {
+		if part.Exclusive && !p.untouched(n) {
+			return false
+		}
+		if p.nodes[n].cores < part.Cores || p.nodes[n].memory < part.Memory || p.nodes[n].gpus&part.GPUs != part.GPUs {
 			return false
 		}
 	}
 	for _, g := range a.Grants {
+		if p.nodes[g.Node].closed {
+			return false
+		}
 		if g.Memory > 0 && p.shareLeft(g.Node, g.Device) < g.Memory {
 			return false
 		}
-		if g.Memory == 0 && p.gpus[g.Node]>>g.Device&1 == 0 {
+		if g.Memory == 0 && p.nodes[g.Node].gpus>>g.Device&1 == 0 {
 			return false
 		}
 	}
@@ -337,10 +356,16 @@ func (p *pool) rollback() {
 	p.undo = p.undo[:0]
 }
 
+// untouched says that nothing of a node is in use.
+func (p *pool) untouched(n int32) bool {
+	s := &p.nodes[n]
+	return s.hosted == 0 && s.lent == 0 && s.gpus == wholeMask(len(p.cluster.Nodes[n].GPUs))
+}
+
 // shareLeft is the memory of a device that shares may still take.
 func (p *pool) shareLeft(node, device int32) int64 {
 	d := p.device(node, device)
-	if p.gpus[node]>>device&1 == 0 && p.sharedOut[d] == 0 {
+	if p.nodes[node].gpus>>device&1 == 0 && p.sharedOut[d] == 0 {
 		return 0 // taken whole
 	}
 	t := p.cluster.Nodes[node].GPUs[device]

@@ -34,6 +34,7 @@ type hold struct {
 	memory     int64
 	gpus       uint64 // whole devices
 	share      int64  // memory of device
+	closed     bool   // the node lends nothing
 }
 
 type window struct{ from, to time.Duration }
@@ -62,7 +63,7 @@ func NewProfile(c *model.Cluster) *Profile {
 	for i := range n {
 		p.version[i] = 1
 		p.lim.stamp[i], p.lim.at[i] = 1, int32(i)
-		p.lim.left[i] = nodeLeft{node: int32(i), shares: make([]int64, len(c.Nodes[i].GPUs))}
+		p.lim.left[i] = nodeLeft{shares: make([]int64, len(c.Nodes[i].GPUs))}
 	}
 	return p
 }
@@ -76,7 +77,7 @@ func (p *Profile) Hold(job JobID, a *model.Allocation, start, end time.Duration)
 	}
 	for i := range a.Parts {
 		part := &a.Parts[i]
-		add(part.Node, hold{cores: part.Cores, memory: part.Memory, gpus: part.GPUs})
+		add(part.Node, hold{cores: part.Cores, memory: part.Memory, gpus: part.GPUs, closed: part.Exclusive})
 	}
 	for _, g := range a.Grants {
 		if g.Memory > 0 {
@@ -192,22 +193,48 @@ func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Durati
 			open++
 			i++
 		}
-		keep := 0
-		for _, s := range p.starts[:open] {
-			if s.to >= t {
-				p.starts[keep] = s
-				keep++
+		until := before
+		if i < len(p.starts) {
+			until = p.starts[i].from
+		}
+		// Until another node joins, these are tried: now, and, where the
+		// numbers were right but not the devices, whenever something ends.
+		for ; t < until; t = p.nextEnd(t, before) {
+			open = stillOpen(p.starts[:open], t)
+			if open < int(sh.nodes) {
+				break
 			}
-		}
-		open = keep
-		if open < int(sh.nodes) {
-			continue
-		}
-		if a := p.placeAt(sh, d, t, p.starts[:open]); a != nil {
-			return t, a
+			if a := p.placeAt(sh, d, t, p.starts[:open]); a != nil {
+				return t, a
+			}
 		}
 	}
 	return 0, nil
+}
+
+// stillOpen moves those that suit a start at t to the front, and counts them.
+func stillOpen(starts []startable, t time.Duration) int {
+	keep := 0
+	for _, s := range starts {
+		if s.to >= t {
+			starts[keep] = s
+			keep++
+		}
+	}
+	return keep
+}
+
+// nextEnd is the first instant after t at which something ends, or before.
+func (p *Profile) nextEnd(t, before time.Duration) time.Duration {
+	next := before
+	for n := range p.holds {
+		for i := range p.holds[n] {
+			if end := max(p.holds[n][i].end, p.asOf+1); end > t {
+				next = min(next, end)
+			}
+		}
+	}
+	return next
 }
 
 func compareTimes(a, b time.Duration) int {
@@ -289,6 +316,9 @@ func (p *Profile) leaveAt(left *nodeLeft, holds []hold, n int32, t time.Duration
 		cores -= h.cores
 		memory -= h.memory
 		taken |= h.gpus
+		if h.closed {
+			taken = wholeMask(len(node.GPUs))
+		}
 		if h.share > 0 {
 			shared |= 1 << h.device
 		}

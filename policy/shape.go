@@ -23,6 +23,10 @@ type Shape struct {
 	exclusive bool
 	allowed   bitmap // nil: all nodes
 
+	totalCores int64 // at least, on all nodes
+	wholeGPUs  int64 // in all, wherever they are
+	plain      bool  // so many nodes with so much each, and nothing special
+
 	// impossible says why no job of this shape can ever run; empty if it can.
 	impossible string
 	// counts is shared by all shapes that ask the same of each node.
@@ -43,28 +47,16 @@ type cachedCount struct {
 // ID numbers the shapes of one state, from 0.
 func (sh *Shape) ID() int { return int(sh.id) }
 
+// Class numbers what the shape asks of each node: shapes that differ only in
+// how many nodes they want share it.
+func (sh *Shape) Class() int { return int(sh.counts.class) }
+
+// Plain says that the shape asks for so many nodes with so much each, and
+// nothing special: if it does not get them, a larger one does not either.
+func (sh *Shape) Plain() bool { return sh.plain }
+
 // Nodes is the number of nodes asked for; 0 where cores are spread.
 func (sh *Shape) Nodes() int { return int(sh.nodes) }
-
-// TotalCores is what the shape takes at least, in all.
-func (sh *Shape) TotalCores() int64 {
-	if sh.nodes == 0 {
-		return int64(sh.cores)
-	}
-	return int64(sh.nodes) * int64(sh.cores)
-}
-
-// whole GPUs that the shape takes in all, wherever they are.
-func (sh *Shape) wholeGPUs() int64 {
-	sum := int64(0)
-	if sh.gpuMemory == 0 {
-		sum += int64(sh.nodes) * int64(sh.gpus)
-	}
-	if r := sh.Request.Remote; r != nil && !r.Shared {
-		sum += int64(r.Count)
-	}
-	return sum
-}
 
 // String says what the shape asks for, for people.
 func (sh *Shape) String() string {
@@ -142,9 +134,10 @@ func keyOf(r *model.Request) shapeKey {
 
 // nodeNeed is what a shape asks of each of its nodes.
 type nodeNeed struct {
-	cores, gpus int32
-	memory      int64
-	nodeList    string
+	cores, gpus, gpuType int32
+	memory, gpuMemory    int64
+	exclusive, contig    bool
+	nodeList             string
 }
 
 // shapes interns requests.
@@ -187,9 +180,9 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 	if sh == nil {
 		sh, fresh = s.compile(r), true
 		s.byKey[key] = sh
-		need := nodeNeed{cores: sh.cores, memory: sh.memory, nodeList: key.nodeList}
-		if sh.gpuMemory == 0 {
-			need.gpus = sh.gpus
+		need := nodeNeed{
+			cores: sh.cores, gpus: sh.gpus, gpuType: sh.gpuType, memory: sh.memory, gpuMemory: sh.gpuMemory,
+			exclusive: sh.exclusive, contig: r.Contiguous, nodeList: key.nodeList,
 		}
 		sh.counts = s.byNode[need]
 		if sh.counts == nil {
@@ -216,6 +209,17 @@ func (s *shapes) compile(r *model.Request) *Shape {
 		sh.cores = int32(r.CoresOnNode())
 		sh.memory = r.MemoryOnNode(r.CoresOnNode())
 	}
+	sh.totalCores = int64(sh.cores)
+	if sh.nodes > 0 {
+		sh.totalCores *= int64(sh.nodes)
+	}
+	if sh.gpuMemory == 0 {
+		sh.wholeGPUs = int64(sh.nodes) * int64(sh.gpus)
+	}
+	if r.Remote != nil && !r.Remote.Shared {
+		sh.wholeGPUs += int64(r.Remote.Count)
+	}
+	sh.plain = sh.nodes > 0 && sh.gpuMemory == 0 && r.Remote == nil && !r.Contiguous && !r.Exclusive
 	if r.GPUType != "" {
 		sh.gpuType = int32(s.cluster.GPUType(r.GPUType))
 		if sh.gpuType < 0 {

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ type status uint8
 
 const (
 	waiting status = iota
+	proposed
 	running
 	ended
 )
@@ -51,9 +53,7 @@ type jobEntry struct {
 
 type slot struct {
 	alloc       model.Allocation
-	start       time.Duration
 	expectedEnd time.Duration
-	job         JobID
 }
 
 // State is one cluster, its queue and its running jobs.
@@ -94,6 +94,12 @@ type View struct {
 	arrived []JobID
 	left    []JobID // ended or cancelled while waiting
 	freed   bool
+
+	// Scratch of ReserveEarliest.
+	futures    []future
+	generation uint32
+	chosen     []int32
+	together   []JobID
 }
 
 // ErrImpossible is wrapped by the errors of Submit for jobs that cannot run
@@ -151,19 +157,10 @@ func (s *State) End(id JobID) {
 	if e.status != running {
 		panic(fmt.Sprintf("policy: End of job %s, which does not run", e.job.ID))
 	}
-	sl := &s.slots[e.slot]
-	s.ledger.give(&sl.alloc)
-	s.view.give(&sl.alloc)
-	s.view.epoch++
-	s.idle.epoch = s.view.epoch
-	s.view.freed = true
+	s.ledger.give(&s.slots[e.slot].alloc)
+	s.free(id)
 	s.view.left = append(s.view.left, id)
-	if s.traits.Ends {
-		s.ends.remove(int64(sl.expectedEnd), id)
-	}
-	s.grants.giveBack(&sl.alloc)
-	s.vacant = append(s.vacant, e.slot)
-	e.slot, e.status = -1, ended
+	e.status = ended
 }
 
 // Step lets the policy decide at now, applies its plan line by line, and
@@ -180,24 +177,32 @@ func (s *State) Step(now time.Duration) *Plan {
 		st := &p.Starts[i]
 		e := &s.jobs[st.Job]
 		if st.Err = s.ledger.check(e, &st.Alloc, s.cluster); st.Err != nil {
-			s.view.give(&st.Alloc)
-			s.view.epoch++
-			s.idle.epoch = s.view.epoch
-			s.view.freed = true
-			s.grants.giveBack(&st.Alloc)
+			s.free(st.Job)
+			e.status = waiting
+			s.view.arrived = append(s.view.arrived, st.Job) // the policy must think again
 			continue
 		}
 		s.ledger.take(&st.Alloc)
 		s.queue.remove(s.key(e.job), st.Job)
 		e.status = running
-		e.slot = s.newSlot()
-		sl := &s.slots[e.slot]
-		*sl = slot{alloc: st.Alloc, start: now, expectedEnd: now + e.job.Estimate(), job: st.Job}
-		if s.traits.Ends {
-			s.ends.insert(int64(sl.expectedEnd), st.Job)
-		}
 	}
 	return p
+}
+
+// free gives back what a job holds in the view.
+func (s *State) free(id JobID) {
+	e := &s.jobs[id]
+	sl := &s.slots[e.slot]
+	s.view.give(&sl.alloc)
+	s.view.epoch++
+	s.idle.epoch = s.view.epoch
+	s.view.freed = true
+	if s.traits.Ends {
+		s.ends.remove(int64(sl.expectedEnd), id)
+	}
+	s.grants.giveBack(&sl.alloc)
+	s.vacant = append(s.vacant, e.slot)
+	e.slot = -1
 }
 
 func (s *State) newSlot() int32 {
@@ -221,9 +226,9 @@ func (s *State) Why(id JobID) string {
 // Waiting counts the queue.
 func (s *State) Waiting() int { return s.queue.n }
 
-// Allocation is what a running job holds; nil if it does not run.
+// Allocation is what a running or proposed job holds; nil if it holds nothing.
 func (s *State) Allocation(id JobID) *model.Allocation {
-	if e := &s.jobs[id]; e.status == running {
+	if e := &s.jobs[id]; e.slot >= 0 {
 		return &s.slots[e.slot].alloc
 	}
 	return nil
@@ -234,7 +239,8 @@ func (s *State) Allocation(id JobID) *model.Allocation {
 // Now is the instant of the step.
 func (v *View) Now() time.Duration { return v.now }
 
-// Arrived lists the jobs that joined the queue since the last step.
+// Arrived lists the jobs that joined the queue since the last step, and those
+// whose start was refused then.
 func (v *View) Arrived() []JobID { return v.arrived }
 
 // Left lists the jobs that ended or were cancelled since the last step.
@@ -249,7 +255,7 @@ func (v *View) Waiting() int { return v.state.queue.n }
 // Queue walks the waiting jobs in the policy's order.
 func (v *View) Queue() Cursor { return Cursor{o: &v.state.queue} }
 
-// Ends walks the running jobs in order of their expected ends.
+// Ends walks the running and the proposed jobs in order of their expected ends.
 func (v *View) Ends() Cursor { return Cursor{o: &v.state.ends} }
 
 // Job is what the user submitted.
@@ -267,7 +273,7 @@ func (v *View) Cluster() *model.Cluster { return v.cluster }
 // FreeCores counts the free cores of the cluster.
 func (v *View) FreeCores() int64 { return v.freeCores }
 
-// Held is what a running job holds.
+// Held is what a running or proposed job holds.
 func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) }
 
 // ExpectedEnd is when a running job must be expected to end: never before
@@ -275,6 +281,9 @@ func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) 
 func (v *View) ExpectedEnd(id JobID) time.Duration {
 	return max(v.state.slots[v.state.jobs[id].slot].expectedEnd, v.now+1)
 }
+
+// Holds says whether all of a is free now.
+func (v *View) Holds(a *model.Allocation) bool { return v.holds(a) }
 
 // MayFit is a quick test: false means that Place would find nothing.
 func (v *View) MayFit(sh *Shape, mode Mode) bool { return v.mayFit(sh, mode) }
@@ -288,23 +297,6 @@ func (v *View) PlaceBeside(sh *Shape, mode Mode) *model.Allocation {
 	a := v.place(sh, mode)
 	v.lim.active = false
 	return a
-}
-
-// Trial begins a trial: jobs may be released with Release, until Reserve or
-// Rollback sets everything back as it was.
-func (v *View) Trial() { v.checkpoint() }
-
-// Release gives back, within a trial, what a running job holds.
-func (v *View) Release(id JobID) { v.give(v.Held(id)) }
-
-// Rollback ends a trial.
-func (v *View) Rollback() { v.rollback() }
-
-// Reserve ends a trial by noting what placement a would leave on its nodes;
-// PlaceBeside keeps to that.
-func (v *View) Reserve(a *model.Allocation, sh *Shape) {
-	v.reserve(a, sh.exclusive)
-	v.rollback()
 }
 
 // Charge takes a placement that will still run when the reservation
@@ -371,11 +363,18 @@ func (r Reason) Text(v *View) string {
 // reports false, and proposes nothing, if a is not free in the view.
 func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	s := p.state
-	if !s.view.sane(a) || !s.view.holds(a) {
+	e := &s.jobs[id]
+	if e.status != waiting || !s.view.sane(a) || !s.view.holds(a) {
 		return false
 	}
 	s.view.take(a)
-	p.Starts = append(p.Starts, Start{Job: id, Alloc: s.grants.copy(a), Reason: why})
+	e.status, e.slot = proposed, s.newSlot()
+	sl := &s.slots[e.slot]
+	sl.alloc, sl.expectedEnd = s.grants.copy(a), s.view.now+e.job.Estimate()
+	if s.traits.Ends {
+		s.ends.insert(int64(sl.expectedEnd), id)
+	}
+	p.Starts = append(p.Starts, Start{Job: id, Alloc: sl.alloc, Reason: why})
 	return true
 }
 
@@ -386,12 +385,12 @@ func (p *Plan) View() *View { return &p.state.view }
 func (p *pool) sane(a *model.Allocation) bool {
 	for i := range a.Parts {
 		n := a.Parts[i].Node
-		if uint(n) >= uint(len(p.cores)) || a.Parts[i].Cores < 0 || a.Parts[i].Memory < 0 {
+		if uint(n) >= uint(len(p.nodes)) || a.Parts[i].Cores < 0 || a.Parts[i].Memory < 0 {
 			return false
 		}
 	}
 	for _, g := range a.Grants {
-		if uint(g.Node) >= uint(len(p.cores)) || uint(g.For) >= uint(len(a.Parts)) || g.Memory < 0 ||
+		if uint(g.Node) >= uint(len(p.nodes)) || uint(g.For) >= uint(len(a.Parts)) || g.Memory < 0 ||
 			uint(g.Device) >= uint(p.firstDevice[g.Node+1]-p.firstDevice[g.Node]) {
 			return false
 		}
@@ -416,11 +415,7 @@ func (g *grantStore) giveBack(a *model.Allocation) {
 }
 
 func sizeClass(n int) int {
-	c := 0
-	for 1<<c < n {
-		c++
-	}
-	return c
+	return bits.Len(uint(n - 1))
 }
 
 func recycle[T any](free *[32][][]T, from []T) []T {

@@ -209,9 +209,19 @@ func (o *oracleRun) conservative() {
 		q = q[:o.opt.Depth]
 	}
 	for _, j := range q {
+		own := o.reserved[j]
+		if own != nil && own.from == o.now {
+			if o.isFree(own.alloc) {
+				o.start(j, own.alloc)
+				continue
+			}
+			own = nil // somebody outlived an estimate
+		}
 		o.reserved[j] = nil
 		h := o.earliest(j, o.holdings(j))
 		switch {
+		case own != nil && (h == nil || h.from >= own.from):
+			o.reserved[j] = own
 		case h == nil || !o.inWindow(h.from):
 		case h.from == o.now:
 			o.start(j, h.alloc)
@@ -222,6 +232,43 @@ func (o *oracleRun) conservative() {
 			}
 		}
 	}
+}
+
+// isFree says whether no running job holds anything of the allocation.
+func (o *oracleRun) isFree(a model.Allocation) bool {
+	var held []model.Allocation
+	for _, r := range o.running {
+		held = append(held, r.alloc)
+	}
+	nodes := o.free(held)
+	for _, p := range a.Parts {
+		for d := range nodes[p.Node].devices {
+			if p.GPUs&(1<<d) != 0 && !nodes[p.Node].devices[d].whole {
+				return false
+			}
+		}
+		if p.Exclusive && (nodes[p.Node].hosting || nodes[p.Node].lending) {
+			return false
+		}
+	}
+	for _, g := range a.Grants {
+		d := nodes[g.Node].devices[g.Device]
+		if nodes[g.Node].closed || g.Memory == 0 && !d.whole || g.Memory > 0 && d.taken {
+			return false
+		}
+	}
+	take(nodes, &a)
+	for _, p := range a.Parts {
+		if nodes[p.Node].cores < 0 || nodes[p.Node].memory < 0 {
+			return false
+		}
+	}
+	for _, g := range a.Grants {
+		if nodes[g.Node].devices[g.Device].memory < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (o *oracleRun) inWindow(t time.Duration) bool {
@@ -300,6 +347,7 @@ type freeNode struct {
 	memory  int64
 	hosting bool // some job has processes here
 	lending bool // some job elsewhere has a device here
+	closed  bool // some job has the node to itself
 	devices []freeDevice
 }
 
@@ -329,6 +377,7 @@ func take(nodes []freeNode, a *model.Allocation) {
 		n.cores -= int(p.Cores)
 		n.memory -= p.Memory
 		n.hosting = true
+		n.closed = n.closed || p.Exclusive
 		for d := range n.devices {
 			if p.GPUs&(1<<d) != 0 {
 				n.devices[d].whole, n.devices[d].taken = false, true
@@ -374,7 +423,7 @@ func lesser(a, b []freeNode) []freeNode {
 		x, y := a[i], b[i]
 		n := freeNode{
 			cores: min(x.cores, y.cores), memory: min(x.memory, y.memory),
-			hosting: x.hosting || y.hosting, lending: x.lending || y.lending,
+			hosting: x.hosting || y.hosting, lending: x.lending || y.lending, closed: x.closed || y.closed,
 		}
 		for d := range x.devices {
 			n.devices = append(n.devices, freeDevice{
@@ -555,7 +604,7 @@ func (p *placement) occupy(nodes []int) {
 }
 
 func (p *placement) host(i, cores int, memory int64) {
-	p.alloc.Parts = append(p.alloc.Parts, model.Part{Node: int32(i), Cores: int32(cores), Memory: memory})
+	p.alloc.Parts = append(p.alloc.Parts, model.Part{Node: int32(i), Cores: int32(cores), Memory: memory, Exclusive: p.req.Exclusive})
 }
 
 // wholeOf counts the whole devices that serve a part.
@@ -617,6 +666,9 @@ func (p *placement) usable(i, d int, share int64) bool {
 		return false
 	}
 	dev := p.nodes[i].devices[d]
+	if p.nodes[i].closed {
+		return false
+	}
 	if share == 0 {
 		return dev.whole
 	}

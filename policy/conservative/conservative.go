@@ -5,11 +5,11 @@ package conservative
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"muster/model"
 	"muster/policy"
-	"muster/policy/easy"
 )
 
 // Entry makes the policy known.
@@ -46,6 +46,7 @@ type conservative struct {
 	profile  *policy.Profile
 	promises map[policy.JobID]*promise // of waiting and running jobs
 	reserved int                       // promises of waiting jobs
+	next     time.Duration             // no promise of a waiting job is earlier
 }
 
 // promise is a reservation, and what a running job holds.
@@ -59,7 +60,7 @@ type promise struct {
 
 var _ policy.Policy = (*conservative)(nil)
 
-func (p *conservative) Traits() policy.Traits { return policy.Traits{Order: easy.ByPriority} }
+func (p *conservative) Traits() policy.Traits { return policy.Traits{Order: policy.ByPriority} }
 
 func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 	if p.profile == nil {
@@ -68,6 +69,12 @@ func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 	p.profile.At(v.Now())
 	for _, id := range v.Left() {
 		p.drop(id)
+	}
+	for _, id := range v.Arrived() {
+		p.drop(id) // it was refused
+	}
+	if p.next < v.Now() {
+		p.dropLapsed(v.Now())
 	}
 	p.dropPushedOut(v)
 	queue := v.Queue()
@@ -88,6 +95,26 @@ func (p *conservative) drop(id policy.JobID) {
 		if !r.started {
 			p.reserved--
 		}
+	}
+}
+
+// dropLapsed gives up reservations whose time has passed: somebody outlived
+// an estimate.
+func (p *conservative) dropLapsed(now time.Duration) {
+	p.next = math.MaxInt64
+	var lapsed []policy.JobID
+	for id, r := range p.promises {
+		switch {
+		case r.started:
+		case r.at < now:
+			lapsed = append(lapsed, id)
+		default:
+			p.next = min(p.next, r.at)
+		}
+	}
+	slices.Sort(lapsed)
+	for _, id := range lapsed {
+		p.drop(id)
 	}
 }
 
@@ -121,15 +148,17 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 		before = now + p.window + 1
 	}
 	r := p.promises[id]
-	if r != nil {
+	if r != nil && r.at == now && !v.Holds(&r.alloc) {
+		p.drop(id) // somebody outlived an estimate: it must look again
+		r = nil
+	}
+	if r != nil && r.at > now {
 		before = min(before, r.at)
-		if r.at > now && !p.profile.MayGain(sh, d, now, before, r.mark, &r.alloc) {
+		if !p.profile.MayGain(sh, d, now, before, r.mark, &r.alloc) {
 			r.mark = p.profile.Drops()
 			return
 		}
-		if r.at > now {
-			p.profile.Lift(id, &r.alloc)
-		}
+		p.profile.Lift(id, &r.alloc)
 	}
 	if r == nil || r.at > now {
 		at, a := p.profile.Earliest(sh, d, now, before)
@@ -150,7 +179,8 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 		}
 		r.mark = p.profile.Drops()
 	}
-	if r.at <= now && plan.Start(id, &r.alloc, policy.Reason{Code: policy.Reserved}) {
+	p.next = min(p.next, r.at)
+	if r.at == now && plan.Start(id, &r.alloc, policy.Reason{Code: policy.Reserved}) {
 		r.started = true
 		p.reserved--
 	}

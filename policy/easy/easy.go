@@ -38,14 +38,6 @@ var Entry = policy.Entry{
 	},
 }
 
-// ByPriority orders a queue: larger priorities first.
-func ByPriority(j *model.Job) int64 {
-	if j.Priority == math.MinInt64 {
-		return math.MaxInt64
-	}
-	return -j.Priority
-}
-
 type easy struct {
 	depth  int
 	window time.Duration
@@ -53,21 +45,20 @@ type easy struct {
 	// head waits with a reservation for at.
 	head policy.JobID
 	at   time.Duration
-	// settled: the last step tried every job up to (lastKey, lastID) and found
+	// settled: the last step tried every job up to key lastKey and found
 	// nothing more to start, so that only a change can make a difference.
 	settled bool
 	lastKey int64
-	lastID  policy.JobID
+
+	steps   uint64
+	misfits []misfit // by class
 }
 
 var _ policy.Policy = (*easy)(nil)
 
 func (p *easy) Traits() policy.Traits {
-	return policy.Traits{Order: ByPriority, Ends: true}
+	return policy.Traits{Order: policy.ByPriority, Ends: true}
 }
-
-// never is the start of a reservation that was not made.
-const never = time.Duration(math.MaxInt64)
 
 func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 	queue := v.Queue()
@@ -80,19 +71,20 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 		return
 	}
 	p.head, p.at = head, -1
+	p.steps++
 	tried, started := 0, 0
 	for ; tried < p.depth; tried++ {
 		id, key, ok := queue.Next()
 		if !ok {
 			break
 		}
-		p.lastKey, p.lastID = key, id
+		p.lastKey = key
 		sh := v.Shape(id)
 		if !v.MayFit(sh, policy.Sharing) {
 			continue
 		}
 		if p.at < 0 {
-			p.at = p.reserve(v, head)
+			p.at = v.ReserveEarliest(v.Shape(head), p.window)
 		}
 		if p.backfill(v, plan, id, sh) {
 			started++
@@ -132,49 +124,28 @@ func (p *easy) nothingNew(v *policy.View, head policy.JobID) bool {
 		return false
 	}
 	for _, id := range v.Arrived() {
-		if ByPriority(v.Job(id)) < p.lastKey {
+		if policy.ByPriority(v.Job(id)) < p.lastKey {
 			return false
 		}
 	}
 	return true
 }
 
-// reserve finds the earliest time at which the head fits if all running jobs
-// end as expected, and keeps what it needs then from later placements.
-func (p *easy) reserve(v *policy.View, head policy.JobID) time.Duration {
-	sh := v.Shape(head)
-	v.Trial()
-	ends := v.Ends()
-	id, _, ok := ends.Next()
-	for ok {
-		at := v.ExpectedEnd(id)
-		if at-v.Now() > p.window {
-			break
-		}
-		for ok && v.ExpectedEnd(id) == at {
-			v.Release(id)
-			id, _, ok = ends.Next()
-		}
-		if a := v.Place(sh, policy.Sharing); a != nil {
-			v.Reserve(a, sh)
-			return at
-		}
-	}
-	v.Rollback()
-	return never
-}
-
 func (p *easy) backfill(v *policy.View, plan *policy.Plan, id policy.JobID, sh *policy.Shape) bool {
 	why := policy.Reason{Code: policy.EndsBefore, Job: p.head, At: p.at}
-	if p.at == never {
+	if p.at == policy.Never {
 		why = policy.Reason{Code: policy.Overtook}
 	}
 	if v.Now()+v.Job(id).Estimate() <= p.at {
 		a := v.Place(sh, policy.Sharing)
 		return a != nil && plan.Start(id, a, why)
 	}
+	if p.hopeless(sh) {
+		return false
+	}
 	a := v.PlaceBeside(sh, policy.Sharing)
 	if a == nil {
+		p.failed(sh)
 		return false
 	}
 	why.Code = policy.Beside
@@ -185,12 +156,34 @@ func (p *easy) backfill(v *policy.View, plan *policy.Plan, id policy.JobID, sh *
 	return true
 }
 
+// misfit is the smallest number of nodes that a class of shapes did not get
+// beside the reservation in one step: more it cannot get either.
+type misfit struct {
+	step  uint64
+	nodes int
+}
+
+func (p *easy) hopeless(sh *policy.Shape) bool {
+	c := sh.Class()
+	return c < len(p.misfits) && p.misfits[c].step == p.steps && sh.Nodes() >= p.misfits[c].nodes
+}
+
+func (p *easy) failed(sh *policy.Shape) {
+	if !sh.Plain() {
+		return
+	}
+	for sh.Class() >= len(p.misfits) {
+		p.misfits = append(p.misfits, misfit{})
+	}
+	p.misfits[sh.Class()] = misfit{p.steps, sh.Nodes()}
+}
+
 func (p *easy) Why(v *policy.View, id policy.JobID) string {
 	ahead, first := v.Ahead(id)
 	sh := v.Shape(id)
 	if ahead == 0 {
-		at := p.reserve(v, id)
-		if at == never {
+		at := v.ReserveEarliest(sh, p.window)
+		if at == policy.Never {
 			return v.Shortage(sh, policy.Sharing)
 		}
 		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), model.FormatDuration(at))
@@ -202,5 +195,5 @@ func (p *easy) Why(v *policy.View, id policy.JobID) string {
 		return v.Shortage(sh, policy.Sharing)
 	}
 	return fmt.Sprintf("it fits, but would delay job %s, reserved for %s",
-		v.Job(first).ID, model.FormatDuration(p.reserve(v, first)))
+		v.Job(first).ID, model.FormatDuration(v.ReserveEarliest(v.Shape(first), p.window)))
 }

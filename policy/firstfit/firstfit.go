@@ -5,7 +5,7 @@
 package firstfit
 
 import (
-	"container/heap"
+	"slices"
 
 	"muster/policy"
 )
@@ -42,7 +42,11 @@ type firstFit struct {
 	mode   policy.Mode
 	lines  []line // by shape ID
 	active []int32
-	front  front
+	front  []int32 // lines that may start a job in this step
+	// odd are waiting jobs that are tried each for itself at every step: of
+	// those that want remote GPUs, one may fit though another like it did not,
+	// and a change elsewhere may help.
+	odd []policy.JobID
 }
 
 // line is the queue of one shape.
@@ -73,51 +77,100 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 			}
 			keep = append(keep, s)
 			if v.MayFit(l.shape, p.mode) {
-				p.front = append(p.front, contender{l.first(), s})
+				p.front = append(p.front, s)
 			}
 		}
 		p.active = keep
 	}
 	for _, id := range v.Arrived() {
 		sh := v.Shape(id)
+		if sh.Request.Remote != nil {
+			at, _ := slices.BinarySearch(p.odd, id)
+			p.odd = slices.Insert(p.odd, at, id)
+			continue
+		}
 		for sh.ID() >= len(p.lines) {
 			p.lines = append(p.lines, line{})
 		}
 		l := &p.lines[sh.ID()]
 		fresh := l.empty()
 		l.shape = sh
-		l.jobs = append(l.jobs, id)
+		at, _ := slices.BinarySearch(l.jobs[l.head:], id)
+		l.jobs = slices.Insert(l.jobs, l.head+at, id)
 		if !l.active {
 			l.active = true
 			p.active = append(p.active, int32(sh.ID()))
 		}
 		// Behind others of its shape it has its turn when they have had theirs.
 		if fresh && v.MayFit(sh, p.mode) {
-			p.front = append(p.front, contender{id, int32(sh.ID())})
+			p.front = append(p.front, int32(sh.ID()))
 		}
 	}
-	heap.Init(&p.front)
-	for len(p.front) > 0 {
-		c := p.front[0]
-		l := &p.lines[c.line]
-		a := v.Place(l.shape, p.mode)
-		if a == nil || !plan.Start(c.job, a, policy.Reason{Code: policy.Overtook}) {
-			heap.Pop(&p.front)
+	keep := p.odd[:0]
+	defer func() { p.odd = keep }()
+	for odd := p.odd; ; {
+		c := p.foremost(v)
+		for len(odd) > 0 && (c < 0 || odd[0] < p.lines[p.front[c]].first()) {
+			if !p.start(v, plan, odd[0]) {
+				keep = append(keep, odd[0])
+			}
+			odd = odd[1:]
+			c = p.foremost(v)
+		}
+		if c < 0 {
+			return
+		}
+		s := p.front[c]
+		l := &p.lines[s]
+		if !p.start(v, plan, l.first()) {
+			p.remove(c)
 			continue
 		}
 		l.head++
 		if l.empty() {
 			l.jobs, l.head = l.jobs[:0], 0
-			heap.Pop(&p.front)
+			p.remove(c)
+		}
+	}
+}
+
+func (p *firstFit) start(v *policy.View, plan *policy.Plan, id policy.JobID) bool {
+	a := v.Place(v.Shape(id), p.mode)
+	return a != nil && plan.Start(id, a, policy.Reason{Code: policy.Overtook})
+}
+
+// foremost finds the line whose first job is first in the queue of those that
+// may fit, and forgets lines that no longer do: within a step room only shrinks.
+func (p *firstFit) foremost(v *policy.View) int {
+	best := -1
+	for i := 0; i < len(p.front); {
+		l := &p.lines[p.front[i]]
+		if !v.MayFit(l.shape, p.mode) {
+			p.remove(i)
 			continue
 		}
-		p.front[0].job = l.first()
-		heap.Fix(&p.front, 0)
+		if best < 0 || l.first() < p.lines[p.front[best]].first() {
+			best = i
+		}
+		i++
 	}
+	return best
+}
+
+func (p *firstFit) remove(i int) {
+	last := len(p.front) - 1
+	p.front[i] = p.front[last]
+	p.front = p.front[:last]
 }
 
 func (p *firstFit) dropCancelled(v *policy.View) {
 	for _, id := range v.Left() {
+		if v.Shape(id).Request.Remote != nil {
+			if at, found := slices.BinarySearch(p.odd, id); found {
+				p.odd = slices.Delete(p.odd, at, at+1)
+			}
+			continue
+		}
 		l := &p.lines[v.Shape(id).ID()]
 		for i := l.head; i < len(l.jobs) && l.jobs[i] <= id; i++ {
 			if l.jobs[i] == id {
@@ -130,17 +183,3 @@ func (p *firstFit) dropCancelled(v *policy.View) {
 func (p *firstFit) Why(v *policy.View, id policy.JobID) string {
 	return v.Shortage(v.Shape(id), p.mode)
 }
-
-// contender is the first job of a line that may fit.
-type contender struct {
-	job  policy.JobID
-	line int32
-}
-
-type front []contender
-
-func (f front) Len() int           { return len(f) }
-func (f front) Less(i, j int) bool { return f[i].job < f[j].job }
-func (f front) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
-func (f *front) Push(x any)        { *f = append(*f, x.(contender)) }
-func (f *front) Pop() any          { c := (*f)[len(*f)-1]; *f = (*f)[:len(*f)-1]; return c }

@@ -275,6 +275,17 @@ var handCases = []handCase{
 			{id: "y", submit: 5, run: 20, request: model.Request{Nodes: 2, CoresPerNode: 2, NodeList: []string{"a", "c"}}, traffic: model.Traffic{NetBytes: 8000, NetConns: 5}, start: 5, end: 27, where: "ac"},
 		},
 	},
+	{
+		// y's node a borrows b1, c0 and, since x has some of it, a share of b0: two
+		// lenders. With the traffic between a and d, three users share a's port:
+		// 7 s + (3 s - 1 s) for 1,000 bytes + (6 s - 1 s) for twice 2,000 bytes.
+		name: "a lender is one user of a port, whatever it lends", policy: "r-queue", cluster: handCluster(0, 2, 1, 2),
+		jobs: []handJob{
+			{id: "x", run: 50, request: share(2), start: 0, end: 50, where: "b/b0:2>0"},
+			{id: "y", run: 7, request: model.Request{Nodes: 2, CoresPerNode: 1, GPUs: 2, NodeList: []string{"a", "d"}, Remote: &model.RemoteGPUs{Count: 1, Memory: 2, Shared: true}},
+				traffic: model.Traffic{NetBytes: 1000, GPUBytes: 4000}, start: 0, end: 14},
+		},
+	},
 }
 
 func lenderCluster() *model.Cluster {

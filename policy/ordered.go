@@ -8,11 +8,13 @@ import (
 )
 
 // chunkSize bounds the elements moved by one insertion or removal.
-const chunkSize = 256
+const chunkSize = 128
 
 type orderedEntry struct {
 	key int64
 	id  JobID
+	// class and nodes of the job's shape, at hand for a quick look.
+	class, nodes int32
 }
 
 func (a orderedEntry) compare(b orderedEntry) int {
@@ -53,8 +55,7 @@ func (o *ordered) chunkOf(e orderedEntry) int {
 	return lo
 }
 
-func (o *ordered) insert(key int64, id JobID) {
-	e := orderedEntry{key, id}
+func (o *ordered) insert(e orderedEntry) {
 	o.n++
 	i := o.chunkOf(e)
 	if i == len(o.chunks) {
@@ -83,7 +84,7 @@ func (o *ordered) insert(key int64, id JobID) {
 }
 
 func (o *ordered) remove(key int64, id JobID) bool {
-	e := orderedEntry{key, id}
+	e := orderedEntry{key: key, id: id}
 	i := o.chunkOf(e)
 	if i == len(o.chunks) {
 		return false
@@ -124,6 +125,30 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 		c.next = 0
 	}
 	return e.id, e.key, true
+}
+
+// NextThatMayFit skips jobs for which there is no room, as far as is known without
+// placing them. It looks at *depth jobs at most, and takes those it has
+// looked at from it; key is that of the last.
+func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, key int64, ok bool) {
+	for *depth > 0 && c.chunk < len(c.o.chunks) {
+		chunk := c.o.chunks[c.chunk]
+		e := &chunk[c.next]
+		*depth--
+		c.next++
+		if c.next == len(chunk) {
+			c.chunk++
+			c.next = 0
+		}
+		key = e.key
+		if r := v.room(e.class, mode); r != nil && r.count < e.nodes {
+			continue
+		}
+		if v.mayFit(v.Shape(e.id), mode) {
+			return e.id, key, true
+		}
+	}
+	return 0, key, false
 }
 
 // ByPriority orders a queue: larger priorities first.

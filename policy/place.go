@@ -56,8 +56,10 @@ func (l *limits) add(p *pool, n int32) *nodeLeft {
 	left := &l.left[i]
 	node := &p.nodes[n]
 	*left = nodeLeft{cores: node.cores, memory: node.memory, gpus: node.gpus, touched: true, shares: left.shares[:0]}
-	for d := range p.cluster.Nodes[n].GPUs {
-		left.shares = append(left.shares, p.shareLeft(n, int32(d)))
+	if p.sharing {
+		for d := range p.cluster.Nodes[n].GPUs {
+			left.shares = append(left.shares, p.shareLeft(n, int32(d)))
+		}
 	}
 	return left
 }
@@ -84,7 +86,46 @@ type placer struct {
 	out   model.Allocation // the placement found last
 	base  bitmap           // scratch: nodes chosen
 	epoch uint64           // grows whenever something is given back
+	rooms [3][]room        // by mode and class
+	fresh bool             // out was placed on the pool as it is
 }
+
+// room is the number of nodes that may give what a class of shapes asks.
+type room struct {
+	epoch uint64
+	count int32
+}
+
+// room returns what is known about a class, or nil.
+func (pl *placer) room(class int32, mode Mode) *room {
+	if int(class) >= len(pl.rooms[mode]) {
+		return nil
+	}
+	if r := &pl.rooms[mode][class]; r.epoch == pl.epoch {
+		return r
+	}
+	return nil
+}
+
+func (pl *placer) setRoom(class int32, mode Mode, count int32) {
+	for int(class) >= len(pl.rooms[mode]) {
+		pl.rooms[mode] = append(pl.rooms[mode], room{})
+	}
+	pl.rooms[mode][class] = room{pl.epoch, count}
+}
+
+func (pl *placer) take(a *model.Allocation) {
+	pl.fresh = false
+	pl.pool.take(a)
+}
+
+func (pl *placer) give(a *model.Allocation) {
+	pl.fresh = false
+	pl.pool.give(a)
+}
+
+// justPlaced says that a is the latest placement, and nothing changed since.
+func (pl *placer) justPlaced(a *model.Allocation) bool { return pl.fresh && a == &pl.out }
 
 func newPlacer(p *pool) *placer {
 	n := len(p.nodes)
@@ -96,6 +137,7 @@ func newPlacer(p *pool) *placer {
 
 // place returns a first fit for sh, valid until the next call, or nil.
 func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
+	pl.fresh = false
 	pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
 	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs {
 		return nil
@@ -114,6 +156,7 @@ func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	if !ok || sh.Request.Remote != nil && !pl.remote(sh, mode) {
 		return nil
 	}
+	pl.fresh = true
 	return &pl.out
 }
 
@@ -145,17 +188,16 @@ func intersect(a, b bitmap) bitmap {
 
 // upper bounds the number of nodes that suit sh now: never too low.
 func (pl *placer) upper(sh *Shape, mode Mode) int32 {
-	c := &sh.counts.byMode[mode]
-	if c.epoch == pl.epoch {
-		return c.count
+	if r := pl.room(sh.class, mode); r != nil {
+		return r.count
 	}
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, mode != Borrowing)
 	sum := 0
 	for w := range core {
 		sum += bits.OnesCount64(core[w] & memory[w] & gpu[w] & unhosted[w])
 	}
-	c.epoch, c.count = pl.epoch, int32(sum)
-	return c.count
+	pl.setRoom(sh.class, mode, int32(sum))
+	return int32(sum)
 }
 
 // mayFit is a quick test: false means that place would find nothing.
@@ -261,7 +303,7 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 	}
 	if !pl.lim.active && !pl.recording {
 		// Now the number is known, until something is given back.
-		sh.counts.byMode[mode] = cachedCount{pl.epoch, int32(len(pl.out.Parts))}
+		pl.setRoom(sh.class, mode, int32(len(pl.out.Parts)))
 	}
 	return false
 }
@@ -534,16 +576,19 @@ func (l *nodeLeft) takePart(part *model.Part) {
 	l.cores -= part.Cores
 	l.memory -= part.Memory
 	l.gpus &^= part.GPUs
-	for set := part.GPUs; set != 0; set &= set - 1 {
-		l.shares[bits.TrailingZeros64(set)] = 0
+	if len(l.shares) > 0 {
+		for set := part.GPUs; set != 0; set &= set - 1 {
+			l.shares[bits.TrailingZeros64(set)] = 0
+		}
 	}
 }
 
 func (l *nodeLeft) takeGrant(g model.Grant) {
 	l.gpus &^= 1 << g.Device
-	if g.Memory == 0 {
-		l.shares[g.Device] = 0
-	} else {
+	switch {
+	case g.Memory > 0:
 		l.shares[g.Device] -= g.Memory
+	case len(l.shares) > 0:
+		l.shares[g.Device] = 0
 	}
 }

@@ -109,6 +109,7 @@ type pool struct {
 	firstDevice []int32
 	sharedOut   []int64
 	shares      int        // how many are out
+	sharing     bool       // some shape asks for shares
 	typeMask    [][]uint64 // typeMask[t][n]: the devices of type t of node n
 
 	freeCores int64
@@ -182,6 +183,9 @@ func (p *pool) index(sh *Shape) {
 	} else {
 		p.coreSteps.addStep(int64(sh.cores), n, func(i int) int64 { return int64(p.nodes[i].cores) })
 		p.memorySteps.addStep(sh.memory, n, func(i int) int64 { return p.nodes[i].memory })
+	}
+	if r := sh.Request.Remote; sh.gpuMemory > 0 || r != nil && r.Shared {
+		p.sharing = true
 	}
 	free := func(i int) int64 { return int64(bits.OnesCount64(p.nodes[i].gpus)) }
 	p.gpuSteps.addStep(1, n, free) // lenders are looked up so

@@ -131,10 +131,13 @@ func (p *Profile) Forget() { p.freed = p.freed[:0] }
 // shape, which runs for d and now holds own, start before before. False is certain.
 // A negative mark stands for the beginning of time.
 func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own *model.Allocation) bool {
+	if sh.Request.Remote != nil {
+		return true // another's start may send it to nodes where it fits
+	}
 	if mark == len(p.freed) {
 		return false
 	}
-	if mark < 0 || sh.nodes == 0 || sh.Request.Remote != nil {
+	if mark < 0 || sh.nodes == 0 {
 		return true
 	}
 	for _, n := range p.freed[mark:] {
@@ -347,7 +350,7 @@ func (p *Profile) overdue(h *hold, t time.Duration) bool { return h.end <= p.asO
 // nodeWindows are the stretches during which a node gives what the shape asks
 // of each, as far as numbers tell.
 func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
-	class := int(sh.counts.class)
+	class := int(sh.class)
 	for class >= len(p.windows) {
 		p.windows = append(p.windows, nil)
 	}

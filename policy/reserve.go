@@ -176,7 +176,8 @@ func (v *View) keep(sh *Shape, at time.Duration) time.Duration {
 			taken = v.choose(f.gpus, sh, n, int(sh.gpus))
 		}
 		left.gpus &^= taken
-		for d, t := range v.cluster.Nodes[n].GPUs {
+		for d := range left.shares {
+			t := v.cluster.Nodes[n].GPUs[d]
 			left.shares[d] = v.cluster.GPUTypes[t].Memory
 			if left.gpus>>d&1 == 0 {
 				left.shares[d] = 0

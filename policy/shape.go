@@ -29,19 +29,8 @@ type Shape struct {
 
 	// impossible says why no job of this shape can ever run; empty if it can.
 	impossible string
-	// counts is shared by all shapes that ask the same of each node.
-	counts *nodeCounts
-}
-
-// nodeCounts caches how many nodes give what a class of shapes asks.
-type nodeCounts struct {
-	class  int32
-	byMode [3]cachedCount
-}
-
-type cachedCount struct {
-	epoch uint64
-	count int32
+	// class numbers what is asked of each node.
+	class int32
 }
 
 // ID numbers the shapes of one state, from 0.
@@ -49,7 +38,7 @@ func (sh *Shape) ID() int { return int(sh.id) }
 
 // Class numbers what the shape asks of each node: shapes that differ only in
 // how many nodes they want share it.
-func (sh *Shape) Class() int { return int(sh.counts.class) }
+func (sh *Shape) Class() int { return int(sh.class) }
 
 // Plain says that the shape asks for so many nodes with so much each, and
 // nothing special: if it does not get them, a larger one does not either.
@@ -145,7 +134,7 @@ type shapes struct {
 	cluster *model.Cluster
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
-	byNode  map[nodeNeed]*nodeCounts
+	byNode  map[nodeNeed]int32 // class
 	list    []*Shape
 	// recent answers for plain requests without building a key.
 	recent [1024]*Shape
@@ -184,11 +173,12 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 			cores: sh.cores, gpus: sh.gpus, gpuType: sh.gpuType, memory: sh.memory, gpuMemory: sh.gpuMemory,
 			exclusive: sh.exclusive, contig: r.Contiguous, nodeList: key.nodeList,
 		}
-		sh.counts = s.byNode[need]
-		if sh.counts == nil {
-			sh.counts = &nodeCounts{class: int32(len(s.byNode))}
-			s.byNode[need] = sh.counts
+		class, known := s.byNode[need]
+		if !known {
+			class = int32(len(s.byNode))
+			s.byNode[need] = class
 		}
+		sh.class = class
 	}
 	if plain {
 		s.recent[slot] = sh

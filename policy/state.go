@@ -79,7 +79,7 @@ type State struct {
 // NewState returns an idle cluster with an empty queue, for p to decide on.
 func NewState(c *model.Cluster, p Policy) *State {
 	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
-	s.shapes = shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]*nodeCounts{}}
+	s.shapes = shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
 	s.view = View{state: s, placer: newPlacer(newPool(c))}
 	s.idle = &View{state: s, placer: newPlacer(newPool(c))}
 	s.plan.state = s
@@ -115,15 +115,13 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 		if sh.impossible == "" && s.idle.place(sh, s.traits.Mode) == nil {
 			sh.impossible = s.idle.Shortage(sh, s.traits.Mode)
 		}
-		s.idle.epoch++ // counts are shared with the real view
-		s.view.epoch = s.idle.epoch
 	}
 	if sh.impossible != "" {
 		return -1, fmt.Errorf("%w: %s", ErrImpossible, sh.impossible)
 	}
 	id := JobID(len(s.jobs))
 	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, slot: -1})
-	s.queue.insert(s.key(j), id)
+	s.queue.insert(orderedEntry{key: s.key(j), id: id, class: sh.class, nodes: sh.nodes})
 	s.view.arrived = append(s.view.arrived, id)
 	return id, nil
 }
@@ -195,7 +193,6 @@ func (s *State) free(id JobID) {
 	sl := &s.slots[e.slot]
 	s.view.give(&sl.alloc)
 	s.view.epoch++
-	s.idle.epoch = s.view.epoch
 	s.view.freed = true
 	if s.traits.Ends {
 		s.ends.remove(int64(sl.expectedEnd), id)
@@ -288,6 +285,10 @@ func (v *View) Holds(a *model.Allocation) bool { return v.holds(a) }
 // MayFit is a quick test: false means that Place would find nothing.
 func (v *View) MayFit(sh *Shape, mode Mode) bool { return v.mayFit(sh, mode) }
 
+// Room bounds the number of nodes that give what the shape asks of each:
+// never too low, and exact after Place has failed.
+func (v *View) Room(sh *Shape, mode Mode) int { return int(v.upper(sh, mode)) }
+
 // Place finds a first fit on what is free now, or nil.
 func (v *View) Place(sh *Shape, mode Mode) *model.Allocation { return v.place(sh, mode) }
 
@@ -364,7 +365,7 @@ func (r Reason) Text(v *View) string {
 func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	s := p.state
 	e := &s.jobs[id]
-	if e.status != waiting || !s.view.sane(a) || !s.view.holds(a) {
+	if e.status != waiting || !s.view.justPlaced(a) && (!s.view.sane(a) || !s.view.holds(a)) {
 		return false
 	}
 	s.view.take(a)
@@ -372,7 +373,7 @@ func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	sl := &s.slots[e.slot]
 	sl.alloc, sl.expectedEnd = s.grants.copy(a), s.view.now+e.job.Estimate()
 	if s.traits.Ends {
-		s.ends.insert(int64(sl.expectedEnd), id)
+		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}
 	p.Starts = append(p.Starts, Start{Job: id, Alloc: sl.alloc, Reason: why})
 	return true

@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"muster/model"
@@ -162,12 +163,11 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 	u.fixed += time.Duration(j.Traffic.GPUConns) * latency
 }
 
-// lendersOf lists the nodes from which a part borrows, each once. Grants of
-// one part stand in node order.
+// lendersOf lists the nodes from which a part borrows, each once.
 func lendersOf(a *model.Allocation, part int32) []int32 {
 	var out []int32
 	for _, g := range a.Grants {
-		if g.For == part && a.Borrowed(g) && (len(out) == 0 || out[len(out)-1] != g.Node) {
+		if g.For == part && a.Borrowed(g) && !slices.Contains(out, g.Node) {
 			out = append(out, g.Node)
 		}
 	}

@@ -72,17 +72,14 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 	}
 	p.head, p.at = head, -1
 	p.steps++
-	tried, started := 0, 0
-	for ; tried < p.depth; tried++ {
-		id, key, ok := queue.Next()
+	untried, started := p.depth, 0
+	for {
+		id, key, ok := queue.NextThatMayFit(v, policy.Sharing, &untried)
+		p.lastKey = key
 		if !ok {
 			break
 		}
-		p.lastKey = key
 		sh := v.Shape(id)
-		if !v.MayFit(sh, policy.Sharing) {
-			continue
-		}
 		if p.at < 0 {
 			p.at = v.ReserveEarliest(v.Shape(head), p.window)
 		}
@@ -90,7 +87,7 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 			started++
 		}
 	}
-	p.settled = started == 0 && tried == p.depth
+	p.settled = started == 0 && untried == 0
 }
 
 // startInTurn starts jobs from the front while they fit, and returns the

@@ -16,6 +16,7 @@ import (
 // They write data to OutOrStdout and everything else to ErrOrStderr.
 var commands = []func() *cobra.Command{
 	newCluster,
+	newWorkload,
 	newVersion,
 	newCompletion,
 }

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"muster/model"
+	"muster/workload"
+)
+
+const workloadHelp = `Make, convert and describe logs of jobs.
+
+Logs are read in these formats, gzipped or not; which one it is, is told from the
+content unless --from says it:
+
+  swf      the Standard Workload Format of the Parallel Workloads Archive
+  sacct    what Slurm's sacct prints with -P
+  pbs      accounting logs of PBS Pro, OpenPBS and Torque
+  openb    pod lists of Alibaba's GPU trace of 2023
+  philly   the flattened log of Microsoft's Philly cluster
+  csv      a table for people: a row a job, with the columns it needs
+
+swf and csv can be written. docs/workloads.md tells what becomes of each field.`
+
+func newWorkload() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "workload",
+		Short: "Make, convert and describe logs of jobs",
+		Long:  workloadHelp,
+		Example: `  muster workload describe log.swf.gz --cluster tsubame
+  muster workload convert -o log.swf.gz sacct.txt
+  muster workload gen general --set jobs=1000 -o jobs.csv`,
+	}
+	c.AddCommand(newWorkloadGen(), newWorkloadConvert(), newWorkloadDescribe())
+	return c
+}
+
+func newWorkloadGen() *cobra.Command {
+	var settings []string
+	var seed uint64
+	var format, out string
+	var list, asJSON bool
+	c := &cobra.Command{
+		Use:   "gen NAME [--set key=value ...] [--seed S] [--format swf|csv] [-o FILE]",
+		Short: "Make a synthetic log",
+		Long: `Make a synthetic log with the generator NAME. The same parameters and seed give
+the same bytes on every machine, and the log's header says what they were.
+
+The log goes to standard output, or to the file that -o names: gzipped where it
+ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
+		Example: `  muster workload gen --list
+  muster workload gen congested --seed 7 -o congested.swf.gz
+  muster workload gen general --set jobs=1000 --set gpu_mix=1:1 --format csv`,
+		Args:              cobra.ArbitraryArgs, // --list takes none
+		ValidArgsFunction: completeGenerators,
+		RunE: func(c *cobra.Command, args []string) error {
+			if list {
+				if len(args) > 0 {
+					return usageErrorf("%q is one argument too many: --list lists all generators", args[0])
+				}
+				if asJSON {
+					return printJSON(c, map[string]any{"generators": workload.Generators()})
+				}
+				return writeGenerators(c.OutOrStdout())
+			}
+			if asJSON {
+				return usageErrorf("--json goes with --list: logs are written as swf or csv")
+			}
+			if err := oneArgument("the name of a generator; --list lists them")(c, args); err != nil {
+				return err
+			}
+			to, err := outputFormat(format, out)
+			if err != nil {
+				return err
+			}
+			name, rest, _ := strings.Cut(args[0], ":")
+			given, err := generatorParameters(name, rest)
+			if err != nil {
+				return err
+			}
+			for _, s := range settings {
+				if err := addParameter(given, s); err != nil {
+					return err
+				}
+			}
+			wl, err := generate(name, given, seed)
+			if err != nil {
+				return err
+			}
+			return writeLog(c, wl, to, out)
+		},
+	}
+	c.Flags().BoolVar(&list, "list", false, "list the generators and their parameters")
+	c.Flags().BoolVar(&asJSON, "json", false, "with --list: print one JSON document")
+	c.Flags().StringArrayVar(&settings, "set", nil, "set a parameter: `key=value`; may be given several times")
+	c.Flags().Uint64Var(&seed, "seed", 1, "seed of what is drawn at random")
+	c.Flags().StringVar(&format, "format", "", "swf or csv (default: by the ending of the file, else swf)")
+	c.Flags().StringVarP(&out, "output", "o", "", "write to this `file`, gzipped where it ends in .gz")
+	return c
+}
+
+func newWorkloadConvert() *cobra.Command {
+	var from logFlags
+	var format, out string
+	c := &cobra.Command{
+		Use: `convert [--from FORMAT] [--to swf|csv] [-o FILE] [--skip-bad]
+                          [--cores-per-node N] [--gpus-per-node N] FILE`,
+		Short: "Turn a log into swf or csv",
+		Long: `Turn a log into swf or csv. FILE may be - for standard input.
+
+What was left out or assumed is told on standard error. Nothing of a job is lost:
+what SWF has no field for stands in further columns, which other programs pass
+over. A line that makes no sense ends the conversion with its file, line, column
+and reason; with --skip-bad such lines are counted and left out.`,
+		Example: `  muster workload convert --to csv log.swf.gz > log.csv
+  muster workload convert -o all.swf.gz --skip-bad accounting/20130401
+  sacct -a -X -P -S 2024-01-01 \
+    -o JobID,User,Partition,Submit,Start,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,ReqMem,AllocTRES,State |
+    muster workload convert -o log.swf.gz -`,
+		Args: oneArgument("one file to convert, or -"),
+		RunE: func(c *cobra.Command, args []string) error {
+			opt, err := from.options()
+			if err != nil {
+				return err
+			}
+			to, err := outputFormat(format, out)
+			if err != nil {
+				return err
+			}
+			var wl *workload.Workload
+			var report *workload.ReadReport
+			name := args[0]
+			if name == "-" {
+				name = "stdin"
+				wl, report, err = workload.Read(c.InOrStdin(), name, opt)
+			} else {
+				wl, report, err = workload.ReadFile(name, opt)
+			}
+			if err != nil {
+				return err
+			}
+			if err := writeLog(c, wl, to, out); err != nil {
+				return err
+			}
+			writeReadReport(c.ErrOrStderr(), name, report)
+			return nil
+		},
+	}
+	from.add(c)
+	c.Flags().StringVar(&format, "to", "", "swf or csv (default: by the ending of the file, else swf)")
+	c.Flags().StringVarP(&out, "output", "o", "", "write to this `file`, gzipped where it ends in .gz")
+	return c
+}
+
+// logFlags are the flags that say how logs are read.
+type logFlags struct {
+	format                    string
+	skipBad                   bool
+	coresPerNode, gpusPerNode int
+}
+
+func (l *logFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&l.format, "from", "", "format of the log: swf, sacct, pbs, openb, philly or csv (default: told from the content)")
+	c.Flags().BoolVar(&l.skipBad, "skip-bad", false, "count lines that make no sense instead of stopping at the first")
+	c.Flags().IntVar(&l.coresPerNode, "cores-per-node", 0, "put cores on nodes of this many where the log has no nodes; 0 spreads them over any")
+	c.Flags().IntVar(&l.gpusPerNode, "gpus-per-node", 0, "put GPUs on nodes of this many where the log has no nodes; 0 is 8 (Philly)")
+}
+
+func (l *logFlags) options() (workload.ReadOptions, error) {
+	opt := workload.ReadOptions{SkipBad: l.skipBad, CoresPerNode: l.coresPerNode, GPUsPerNode: l.gpusPerNode}
+	if l.coresPerNode < 0 || l.gpusPerNode < 0 {
+		return opt, usageErrorf("--cores-per-node and --gpus-per-node must not be negative")
+	}
+	if l.format == "" {
+		return opt, nil
+	}
+	f, err := workload.ParseFormat(l.format)
+	if err != nil {
+		var names []string
+		for _, f := range workload.Formats() {
+			names = append(names, string(f))
+		}
+		if near := model.Nearest(l.format, names); near != "" {
+			return opt, usageErrorf("--from: there is no log format %q: did you mean %s?", l.format, near)
+		}
+		return opt, usageErrorf("--from: %v", err)
+	}
+	opt.Format = f
+	return opt, nil
+}
+
+// outputFormat is the format asked for, or that of the file's ending.
+func outputFormat(name, file string) (workload.Format, error) {
+	if name == "" {
+		if filepath.Ext(strings.TrimSuffix(file, ".gz")) == ".csv" {
+			return workload.CSV, nil
+		}
+		return workload.SWF, nil
+	}
+	f := workload.Format(strings.ToLower(name))
+	if !slices.Contains([]workload.Format{workload.SWF, workload.CSV}, f) {
+		return "", usageErrorf("logs cannot be written as %q: use swf or csv", name)
+	}
+	return f, nil
+}
+
+// writeLog writes to standard output where no file is named.
+func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file string) error {
+	if file == "" {
+		return workload.Write(c.OutOrStdout(), wl, f)
+	}
+	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %d jobs written as %s\n", file, len(wl.Jobs), f)
+	return nil
+}
+
+// writeFile writes a file whole or leaves what was there; .gz is gzipped.
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	partial := path + ".partial"
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		partial = path // a device or a pipe
+	}
+	f, err := os.Create(partial)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		switch {
+		case partial == path:
+		case err != nil:
+			err = errors.Join(err, os.Remove(partial))
+		default:
+			err = os.Rename(partial, path)
+		}
+	}()
+	buffered := bufio.NewWriter(f)
+	if !strings.HasSuffix(path, ".gz") {
+		return errors.Join(write(buffered), buffered.Flush())
+	}
+	zipped := gzip.NewWriter(buffered)
+	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
+}
+
+// writeReadReport says what was found in a log beside its jobs.
+func writeReadReport(w io.Writer, name string, r *workload.ReadReport) {
+	fmt.Fprintf(w, "%s: %d jobs in %d lines of %s\n", name, r.Jobs, r.Lines, r.Format)
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "  %s\n", note)
+	}
+	if r.Bad == 0 {
+		return
+	}
+	fmt.Fprintf(w, "  bad lines left out: %d\n", r.Bad)
+	for _, b := range r.FirstBad {
+		fmt.Fprintf(w, "    %v\n", &workload.LineError{File: name, Line: b.Line, Column: b.Column, Reason: b.Reason})
+	}
+	if more := r.Bad - len(r.FirstBad); more > 0 {
+		fmt.Fprintf(w, "    and %d more\n", more)
+	}
+}
+
+func writeGenerators(w io.Writer) error {
+	for i, g := range workload.Generators() {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: %s\n", g.Name, g.Summary)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, p := range g.Parameters {
+			fmt.Fprintf(table, "  %s\t%s\t%s\n", p.Name, p.Default, p.Help)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeGenerators completes the names of generators.
+func completeGenerators(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, g := range workload.Generators() {
+		if len(args) == 0 {
+			names = append(names, g.Name+"\t"+g.Summary)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeWorkloads completes the names of workloads, and files beside them.
+func completeWorkloads(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	names, _ := completeGenerators(c, args, word)
+	for _, b := range bundledLogs {
+		if len(args) == 0 {
+			names = append(names, b.name+"\t"+b.summary)
+		}
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}

@@ -271,19 +271,16 @@ func (pl *placer) sharesFit(sh *Shape, n int32) bool {
 	return found >= sh.gpus
 }
 
-// add takes a node into the placement, with its shares.
-func (pl *placer) add(sh *Shape, part model.Part) {
-	if sh.gpuMemory > 0 {
-		found := int32(0)
-		for d := int32(0); found < sh.gpus; d++ {
-			if pl.shareOn(sh, part.Node, d) >= sh.gpuMemory {
-				pl.out.Grants = append(pl.out.Grants, model.Grant{
-					For: int32(len(pl.out.Parts)), Node: part.Node, Device: d, Memory: sh.gpuMemory})
-				found++
-			}
+// addShares takes shares of the devices of a node for the part that is next.
+func (pl *placer) addShares(sh *Shape, n int32) {
+	found := int32(0)
+	for d := int32(0); found < sh.gpus; d++ {
+		if pl.shareOn(sh, n, d) >= sh.gpuMemory {
+			pl.out.Grants = append(pl.out.Grants, model.Grant{
+				For: int32(len(pl.out.Parts)), Node: n, Device: d, Memory: sh.gpuMemory})
+			found++
 		}
 	}
-	pl.out.Parts = append(pl.out.Parts, part)
 }
 
 func (pl *placer) first(sh *Shape, mode Mode) bool {
@@ -295,7 +292,10 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 			if !pl.suits(sh, n, &part) {
 				continue
 			}
-			pl.add(sh, part)
+			if sh.gpuMemory > 0 {
+				pl.addShares(sh, n)
+			}
+			pl.out.Parts = append(pl.out.Parts, part)
 			if int32(len(pl.out.Parts)) == sh.nodes {
 				return true
 			}
@@ -318,7 +318,10 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
 			continue
 		}
-		pl.add(sh, part)
+		if sh.gpuMemory > 0 {
+			pl.addShares(sh, n)
+		}
+		pl.out.Parts = append(pl.out.Parts, part)
 		if int32(len(pl.out.Parts)) == sh.nodes {
 			return true
 		}

@@ -26,6 +26,7 @@ type ladder struct {
 	steps []int64  // ascending
 	maps  []bitmap // maps[i]: nodes with at least steps[i]
 	all   bitmap
+	top   int64 // the last step, 0 if there is none
 	// rankOf answers rank for small values without a search.
 	rankOf [130]uint8
 }
@@ -35,8 +36,8 @@ func (l *ladder) rank(value int64) int {
 	if value < int64(len(l.rankOf)) {
 		return int(l.rankOf[max(value, 0)])
 	}
-	if n := len(l.steps); n == 0 || value >= l.steps[n-1] {
-		return n
+	if value >= l.top {
+		return len(l.steps)
 	}
 	r := int(l.rankOf[len(l.rankOf)-1])
 	for r < len(l.steps) && l.steps[r] <= value {
@@ -62,6 +63,7 @@ func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 	}
 	l.steps = slices.Insert(l.steps, at, value)
 	l.maps = slices.Insert(l.maps, at, b)
+	l.top = l.steps[len(l.steps)-1]
 	for v := range l.rankOf {
 		r, _ := slices.BinarySearch(l.steps, int64(v)+1)
 		l.rankOf[v] = uint8(r)
@@ -204,7 +206,7 @@ func (p *pool) addCores(n, delta int32) {
 func (p *pool) addMemory(n int32, delta int64) {
 	before := p.nodes[n].memory
 	p.nodes[n].memory = before + delta
-	if len(p.memorySteps.steps) > 0 {
+	if min(before, before+delta) < p.memorySteps.top {
 		p.memorySteps.move(n, before, before+delta)
 	}
 }

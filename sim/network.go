@@ -31,6 +31,10 @@ type network struct {
 // whole is all the work of a job, in the unit that portUser.left counts.
 const whole = uint64(1) << 62
 
+// fraction is the number of binary digits after the point in rates, so that
+// slow links can be shared exactly enough.
+const fraction = 20
+
 // portUser is a running job that uses the network.
 type portUser struct {
 	id    policy.JobID
@@ -49,10 +53,10 @@ type portUser struct {
 
 // jobFlow is one use of ports by a job.
 type jobFlow struct {
-	flow  fairshare.Flow
-	part  int32
-	remo  bool // GPU data over the network; otherwise data between the job's nodes
-	bytes int64
+	flow   fairshare.Flow
+	part   int32
+	remote bool // GPU data over the network; otherwise data between the job's nodes
+	bytes  int64
 	// native is what the bytes take when they are not remote and alone.
 	native time.Duration
 }
@@ -61,7 +65,7 @@ func newNetwork(r *run) *network {
 	c := r.Cluster
 	capacity := make([]int64, len(c.Nodes))
 	for i := range c.Nodes {
-		capacity[i] = c.Nodes[i].Link.Bandwidth
+		capacity[i] = min(c.Nodes[i].Link.Bandwidth, math.MaxInt64>>fraction) << fraction
 	}
 	n := &network{
 		run: r, fair: fairshare.New(capacity), uniform: true,
@@ -140,7 +144,7 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 		link := c.Nodes[node].Link
 		if link.Bandwidth > 0 && len(a.Parts) > 1 && j.Traffic.NetBytes > 0 {
 			add(jobFlow{part: int32(i), bytes: j.Traffic.NetBytes,
-				native: duration(uint64(j.Traffic.NetBytes), uint64(link.Bandwidth))}, node, -1)
+				native: atBandwidth(j.Traffic.NetBytes, link.Bandwidth)}, node, -1)
 		}
 		lenders := lendersOf(a, int32(i))
 		if len(lenders) == 0 {
@@ -152,11 +156,11 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 		}
 		native := time.Duration(0)
 		if t := firstType(c, a, int32(i)); c.GPUTypes[t].PeerBandwidth > 0 {
-			native = duration(uint64(j.Traffic.GPUBytes), uint64(c.GPUTypes[t].PeerBandwidth))
+			native = atBandwidth(j.Traffic.GPUBytes, c.GPUTypes[t].PeerBandwidth)
 		}
 		for _, lender := range lenders {
 			if link.Bandwidth > 0 && c.Nodes[lender].Link.Bandwidth > 0 {
-				add(jobFlow{part: int32(i), remo: true, bytes: j.Traffic.GPUBytes / int64(len(lenders)), native: native}, node, lender)
+				add(jobFlow{part: int32(i), remote: true, bytes: j.Traffic.GPUBytes / int64(len(lenders)), native: native}, node, lender)
 			}
 		}
 	}
@@ -188,9 +192,19 @@ func firstType(c *model.Cluster, a *model.Allocation, part int32) int {
 	return 0
 }
 
-// duration is the time that bytes take at rate bytes per second.
-func duration(bytes, rate uint64) time.Duration {
-	hi, lo := bits.Mul64(bytes, uint64(time.Second))
+// atBandwidth is the time that bytes take at so many bytes per second.
+func atBandwidth(bytes, bandwidth int64) time.Duration {
+	return ratio(uint64(bytes), uint64(time.Second), uint64(bandwidth))
+}
+
+// atRate is the same for a rate with its fraction.
+func atRate(bytes uint64, rate int64) time.Duration {
+	return ratio(bytes, uint64(time.Second)<<fraction, uint64(max(1, rate)))
+}
+
+// ratio is bytes x unit / rate, or very long.
+func ratio(bytes, unit, rate uint64) time.Duration {
+	hi, lo := bits.Mul64(bytes, unit)
 	if hi >= rate {
 		return math.MaxInt64 / 8 // longer than any simulation
 	}
@@ -251,12 +265,12 @@ func (n *network) totalOf(u *portUser) time.Duration {
 		net, gpu, native := time.Duration(0), time.Duration(0), time.Duration(0)
 		for ; i < len(u.flows) && u.flows[i].part == part; i++ {
 			f := &u.flows[i]
-			rate := uint64(max(1, n.fair.Rate(f.flow)))
-			if f.remo {
-				gpu = max(gpu, duration(uint64(f.bytes)*n.overhead/1000, rate))
+			rate := n.fair.Rate(f.flow)
+			if f.remote {
+				gpu = max(gpu, atRate(uint64(f.bytes)*n.overhead/1000, rate))
 				native = f.native
 			} else {
-				net += duration(uint64(f.bytes), rate) - f.native
+				net += atRate(uint64(f.bytes), rate) - f.native
 			}
 		}
 		worst = max(worst, net+gpu-native)

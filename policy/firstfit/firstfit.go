@@ -39,10 +39,10 @@ func maker(mode policy.Mode) func(policy.Settings) (policy.Policy, error) {
 // the first in the queue stands for all: if it does not fit, none does. A step
 // costs as much as there are shapes, not jobs, and nothing while nothing is freed.
 type firstFit struct {
-	mode   policy.Mode
-	lines  []line // by shape ID
-	active []int32
-	front  []int32 // lines that may start a job in this step
+	mode    policy.Mode
+	lines   []line    // by shape ID
+	classes [][]int32 // by class: its lines that have or had jobs, by number of nodes
+	front   []int32   // lines that may start a job in this step
 	// odd are waiting jobs that are tried each for itself at every step: of
 	// those that want remote GPUs, one may fit though another like it did not,
 	// and a change elsewhere may help.
@@ -68,19 +68,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 	p.front = p.front[:0]
 	p.dropCancelled(v)
 	if v.Freed() {
-		keep := p.active[:0]
-		for _, s := range p.active {
-			l := &p.lines[s]
-			if l.empty() {
-				l.active, l.jobs, l.head = false, l.jobs[:0], 0
-				continue
-			}
-			keep = append(keep, s)
-			if v.MayFit(l.shape, p.mode) {
-				p.front = append(p.front, s)
-			}
-		}
-		p.active = keep
+		p.lookEverywhere(v)
 	}
 	for _, id := range v.Arrived() {
 		sh := v.Shape(id)
@@ -98,8 +86,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 		at, _ := slices.BinarySearch(l.jobs[l.head:], id)
 		l.jobs = slices.Insert(l.jobs, l.head+at, id)
 		if !l.active {
-			l.active = true
-			p.active = append(p.active, int32(sh.ID()))
+			p.activate(l)
 		}
 		// Behind others of its shape it has its turn when they have had theirs.
 		if fresh && v.MayFit(sh, p.mode) {
@@ -132,6 +119,46 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 			p.remove(c)
 		}
 	}
+}
+
+// lookEverywhere collects the lines that may start a job. Of a class only those
+// are looked at that ask for no more nodes than there is room for.
+func (p *firstFit) lookEverywhere(v *policy.View) {
+	for c, class := range p.classes {
+		if len(class) == 0 {
+			continue
+		}
+		room := v.Room(p.lines[class[0]].shape, p.mode)
+		for i := 0; i < len(class); i++ {
+			l := &p.lines[class[i]]
+			if l.shape.Nodes() > room {
+				break
+			}
+			if l.empty() {
+				l.active = false
+				class = slices.Delete(class, i, i+1)
+				p.classes[c] = class
+				i--
+				continue
+			}
+			if v.MayFit(l.shape, p.mode) {
+				p.front = append(p.front, class[i])
+			}
+		}
+	}
+}
+
+// activate lists a line with its class.
+func (p *firstFit) activate(l *line) {
+	l.active = true
+	for l.shape.Class() >= len(p.classes) {
+		p.classes = append(p.classes, nil)
+	}
+	class := &p.classes[l.shape.Class()]
+	at, _ := slices.BinarySearchFunc(*class, l.shape.Nodes(), func(s int32, nodes int) int {
+		return p.lines[s].shape.Nodes() - nodes
+	})
+	*class = slices.Insert(*class, at, int32(l.shape.ID()))
 }
 
 func (p *firstFit) start(v *policy.View, plan *policy.Plan, id policy.JobID) bool {

@@ -102,15 +102,21 @@ type description struct {
 }
 
 type offeredLoad struct {
-	Cluster string `json:"cluster"`
-	workload.Load
+	Cluster        string `json:"cluster"`
+	*workload.Load        // nil where all jobs come at once
 }
 
 func newDescription(wl *workload.Workload, cluster *model.Cluster) *description {
 	d := &description{Summary: workload.Describe(wl)}
+	if d.Span == 0 {
+		d.Interarrival = workload.Distribution{} // there is nothing to say about it
+	}
 	if cluster != nil {
-		load := d.Summary.Load(len(cluster.Nodes), cluster.TotalCores(), cluster.TotalGPUs())
-		d.Load = &offeredLoad{cluster.Name, load}
+		d.Load = &offeredLoad{Cluster: cluster.Name}
+		if d.Span > 0 {
+			load := d.Summary.Load(len(cluster.Nodes), cluster.TotalCores(), cluster.TotalGPUs())
+			d.Load.Load = &load
+		}
 	}
 	return d
 }
@@ -158,7 +164,7 @@ func (d *description) offered() string {
 	switch {
 	case l == nil:
 		return ""
-	case d.Span == 0:
+	case l.Load == nil:
 		return fmt.Sprintf("Offered load on %s: none can be told, all jobs come at once", l.Cluster)
 	}
 	parts := []string{"cores " + report.Percent(l.Cores)}

@@ -222,7 +222,7 @@ func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file s
 	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s: %d jobs written as %s\n", file, len(wl.Jobs), f)
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, counted(len(wl.Jobs), "job"), f)
 	return nil
 }
 
@@ -256,7 +256,7 @@ func writeFile(path string, write func(io.Writer) error) (err error) {
 
 // writeReadReport says what was found in a log beside its jobs.
 func writeReadReport(w io.Writer, name string, r *workload.ReadReport) {
-	fmt.Fprintf(w, "%s: %d jobs in %d lines of %s\n", name, r.Jobs, r.Lines, r.Format)
+	fmt.Fprintf(w, "%s: %s in %s of %s\n", name, counted(r.Jobs, "job"), counted(r.Lines, "line"), r.Format)
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "  %s\n", note)
 	}

@@ -17,6 +17,7 @@ import (
 var commands = []func() *cobra.Command{
 	newCluster,
 	newWorkload,
+	newSim,
 	newVersion,
 	newCompletion,
 }

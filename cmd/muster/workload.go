@@ -16,6 +16,7 @@ import (
 
 	"muster/model"
 	"muster/workload"
+	"muster/workload/bundled"
 )
 
 const workloadHelp = `Make, convert and describe logs of jobs.
@@ -303,9 +304,9 @@ func completeGenerators(_ *cobra.Command, args []string, _ string) ([]string, co
 // completeWorkloads completes the names of workloads, and files beside them.
 func completeWorkloads(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	names, _ := completeGenerators(c, args, word)
-	for _, b := range bundledLogs {
+	for _, b := range bundled.Logs() {
 		if len(args) == 0 {
-			names = append(names, b.name+"\t"+b.summary)
+			names = append(names, b.Name+"\t"+b.Summary)
 		}
 	}
 	return names, cobra.ShellCompDirectiveDefault

@@ -13,17 +13,8 @@ import (
 
 	"muster/model"
 	"muster/workload"
+	"muster/workload/bundled"
 )
-
-// bundledLog is a log that comes with the program.
-type bundledLog struct {
-	name, summary string
-	file          string // its name tells the format
-	data          []byte // gzipped or not
-}
-
-// bundledLogs are the logs that can be named instead of a file.
-var bundledLogs []bundledLog
 
 const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly or csv, gzipped or not), the
 name of a bundled log, or a generator with its parameters:
@@ -42,11 +33,11 @@ func loadWorkload(arg string, opt workload.ReadOptions) (func(seed uint64) (*wor
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for _, b := range bundledLogs {
-		if b.name == arg {
+	for _, b := range bundled.Logs() {
+		if b.Name == arg {
 			return readOnce(func() (*workload.Workload, *workload.ReadReport, error) {
 				opt.Format = ""
-				return workload.Read(bytes.NewReader(b.data), b.file, opt)
+				return workload.Read(bytes.NewReader(b.Data()), b.File, opt)
 			}), nil
 		}
 	}
@@ -140,8 +131,8 @@ func unknownWorkload(arg, name string) error {
 // workloadNames are the names that stand where a log can.
 func workloadNames() []string {
 	var names []string
-	for _, b := range bundledLogs {
-		names = append(names, b.name)
+	for _, b := range bundled.Logs() {
+		names = append(names, b.Name)
 	}
 	return append(names, generatorNames()...)
 }

@@ -34,6 +34,7 @@ policy/* < policy/catalog
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
 policy, policy/catalog, mapping, workload < sim
+NOTHING < workload/bundled # files, not jobs
 
 # Devices. The backends do not know each other.
 NOTHING < ptx, ptx/simt/vec
@@ -56,6 +57,7 @@ wire < client < ivm
 
 # What people see.
 model < report
+sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster

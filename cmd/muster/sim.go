@@ -1,0 +1,485 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"muster/model"
+	"muster/model/clusterfile"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/report"
+	"muster/report/simpage"
+	"muster/sim"
+	"muster/workload"
+)
+
+const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,
+in virtual time, and set the results side by side. The first policy is what the
+others are compared with.
+
+` + workloadArgHelp + `
+
+Policies are names with commas between, each with settings where it has some, as
+easy:depth=50:bf_window=1d; --list-policies lists them.
+
+--nodes asks the same of clusters with more or fewer nodes: 480, 4,6,8 or
+450..480:10. Fewer are the first ones of the cluster; more are like its last.
+
+--seeds repeats everything with other random numbers: 1..7. A generated workload
+is another one for each seed. A log is the same for all seeds, but for what
+--traffic estimates.
+
+Jobs that borrow GPUs slow down by what they move over the network. Logs do not
+say what that is. --traffic estimate, the default, takes the TSUBAME paper's
+estimate (its Table 1) for jobs of which the log says nothing: as many bytes as
+the job's memory on a node, in 100 to 100,000 transfers drawn from the seed. Jobs
+without a memory request move nothing. With --traffic as-logged nothing is added.
+
+A job that reaches its wall time is killed, unless --no-kill is given. A job that
+could not start even on the idle cluster is impossible: it is named on standard
+error and counts nowhere else.
+
+--html writes a page with pictures that needs nothing else. --jobs-csv writes a
+line for each job of each run. --why tells of single jobs what they waited for.`
+
+// simFlags are the flags of muster sim.
+type simFlags struct {
+	cluster, workload, policies string
+	nodes, seeds                string
+	html, jobsCSV, why, traffic string
+	noKill, asJSON, list        bool
+	workers                     int
+	log                         logFlags
+}
+
+func newSim() *cobra.Command {
+	var f simFlags
+	c := &cobra.Command{
+		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
+             [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]] [--json]`,
+		Short: "Ask what if: a log of jobs on a cluster, under several policies",
+		Long:  simHelp,
+		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
+  muster sim --cluster mine.yaml --workload sacct.txt.gz --policy easy,conservative --why 123456
+  muster sim --cluster tsubame --workload tsubame:days=30 --policy g-queue,r-queue --nodes 450..480:10 --seeds 1..7 --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.list {
+				return listPolicies(c, f.asJSON)
+			}
+			return f.run(c)
+		},
+	}
+	c.Flags().StringVar(&f.cluster, "cluster", "", "the cluster: a `file`, or a name that muster cluster list lists")
+	c.Flags().StringVar(&f.workload, "workload", "", "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
+	c.Flags().StringVar(&f.policies, "policy", "", "the `policies` to compare, with commas between")
+	c.Flags().StringVar(&f.nodes, "nodes", "", "numbers of nodes to try: a list or `range` (default: the cluster as it is)")
+	c.Flags().StringVar(&f.seeds, "seeds", "1", "seeds to try: a list or `range`")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
+	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
+	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
+	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
+	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
+	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
+	f.log.add(c)
+	c.Flags().BoolVar(&f.list, "list-policies", false, "list the policies and their settings")
+	completeFlag(c, "cluster", completePresets)
+	completeFlag(c, "workload", completeWorkloads)
+	completeFlag(c, "policy", completePolicies)
+	completeFlag(c, "traffic", cobra.FixedCompletions([]string{trafficEstimate, trafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// completeFlag lets the shell complete a flag's value.
+func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	err := c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return complete(c, nil, word)
+	})
+	if err != nil {
+		panic(err) // the flag is not there: a slip in newSim
+	}
+}
+
+// completePolicies completes the last of several names with commas between.
+func completePolicies(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	before := word[:strings.LastIndexByte(word, ',')+1]
+	var names []string
+	for _, e := range catalog.Entries {
+		names = append(names, before+e.Name+"\t"+e.Summary)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+const (
+	trafficEstimate = "estimate"
+	trafficAsLogged = "as-logged"
+)
+
+// maxRuns bounds a sweep, so that a slip costs an error.
+const maxRuns = 100_000
+
+// run does the whole of muster sim.
+func (f *simFlags) run(c *cobra.Command) error {
+	sweep, err := f.sweep()
+	if err != nil {
+		return err
+	}
+	source, err := f.source()
+	if err != nil {
+		return err
+	}
+	for _, file := range []string{f.html, f.jobsCSV} {
+		if err := checkFolder(file); err != nil {
+			return err
+		}
+	}
+	first, read, err := source(sweep.Seeds[0])
+	if err != nil {
+		return err
+	}
+	if read != nil {
+		tellReading(c.ErrOrStderr(), f.workload, read)
+	}
+	if sweep.Watch, err = findJobs(f.why, first.Jobs); err != nil {
+		return err
+	}
+	sweep.Workload = func(seed uint64) ([]model.Job, error) {
+		wl, _, err := source(seed)
+		if err != nil {
+			return nil, err
+		}
+		if f.traffic == trafficEstimate {
+			return workload.EstimateTraffic(wl.Jobs, seed), nil
+		}
+		return wl.Jobs, nil
+	}
+	recorders := f.record(sweep)
+	runs, err := runSweep(c, sweep)
+	if err != nil {
+		return err
+	}
+	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
+	study.Asked = f.asked(first, sweep)
+	study.Command = commandLine(c)
+	tellImpossible(c.ErrOrStderr(), study)
+	return f.write(c, study)
+}
+
+// sweep reads the flags that say what to run.
+func (f *simFlags) sweep() (*sim.Sweep, error) {
+	cluster, err := f.loadCluster()
+	if err != nil {
+		return nil, err
+	}
+	policies, err := parsePolicies(f.policies)
+	if err != nil {
+		return nil, err
+	}
+	s := &sim.Sweep{Cluster: cluster, Policies: policies, NoKill: f.noKill, Workers: f.workers}
+	if f.nodes != "" {
+		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
+			return nil, usageErrorf("--nodes: %v", err)
+		}
+		if slices.Contains(s.Nodes, 0) {
+			return nil, usageErrorf("--nodes: a cluster needs at least one node")
+		}
+	}
+	seeds, err := model.ParseRange(f.seeds)
+	if err != nil {
+		return nil, usageErrorf("--seeds: %v", err)
+	}
+	for _, n := range seeds {
+		s.Seeds = append(s.Seeds, uint64(n))
+	}
+	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
+		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
+	}
+	if f.workers < 1 {
+		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
+	}
+	if f.traffic != trafficEstimate && f.traffic != trafficAsLogged {
+		return nil, usageErrorf("--traffic %s: use %s or %s", f.traffic, trafficEstimate, trafficAsLogged)
+	}
+	return s, nil
+}
+
+func (f *simFlags) loadCluster() (*model.Cluster, error) {
+	if f.cluster == "" {
+		return nil, usageErrorf("say which cluster: --cluster FILE, or a name that muster cluster list lists")
+	}
+	c, err := clusterfile.Load(f.cluster)
+	if err == nil {
+		return c, nil
+	}
+	if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
+		return nil, usageErrorf("--cluster: %v", err)
+	}
+	return nil, err
+}
+
+// source gives the workload of each seed.
+func (f *simFlags) source() (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
+	if f.workload == "" {
+		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(workloadNames(), ", "))
+	}
+	opt, err := f.log.options()
+	if err != nil {
+		return nil, err
+	}
+	opt.SkipLogged = true
+	return loadWorkload(f.workload, opt)
+}
+
+// parsePolicies reads "NAME:key=value,NAME".
+func parsePolicies(list string) ([]sim.NamedPolicy, error) {
+	if list == "" {
+		return nil, usageErrorf("say which policies to compare: --policy g-queue,r-queue; --list-policies lists them")
+	}
+	var named []sim.NamedPolicy
+	for spec := range strings.SplitSeq(list, ",") {
+		spec = strings.TrimSpace(spec)
+		if _, err := catalog.New(spec); err != nil {
+			return nil, usageErrorf("--policy: %v", err)
+		}
+		if slices.ContainsFunc(named, func(n sim.NamedPolicy) bool { return n.Name == spec }) {
+			return nil, usageErrorf("--policy: %s is named twice", spec)
+		}
+		named = append(named, sim.NamedPolicy{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }})
+	}
+	return named, nil
+}
+
+// checkFolder finds out before a long run that a file cannot be written after it.
+func checkFolder(file string) error {
+	if file == "" {
+		return nil
+	}
+	info, err := os.Stat(filepath.Dir(file))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s cannot be written: %w", file, err)
+	case !info.IsDir():
+		return fmt.Errorf("%s cannot be written: %s is no folder", file, filepath.Dir(file))
+	}
+	return nil
+}
+
+// findJobs gives the indexes of the jobs with these IDs.
+func findJobs(list string, jobs []model.Job) ([]int, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var found []int
+	for id := range strings.SplitSeq(list, ",") {
+		id = strings.TrimSpace(id)
+		i := slices.IndexFunc(jobs, func(j model.Job) bool { return j.ID == id })
+		switch {
+		case i < 0 && len(jobs) == 0:
+			return nil, usageErrorf("--why: there is no job %q: the workload is empty", id)
+		case i < 0:
+			return nil, usageErrorf("--why: there is no job %q: the first of the workload is %q, the last %q", id, jobs[0].ID, jobs[len(jobs)-1].ID)
+		case slices.Contains(found, i):
+			return nil, usageErrorf("--why: %s is named twice", id)
+		}
+		found = append(found, i)
+	}
+	return found, nil
+}
+
+// record sets up what watches the runs: the pictures need the runs of the first
+// seed and size, the list of jobs needs all.
+func (f *simFlags) record(s *sim.Sweep) []*simpage.Recorder {
+	if f.html == "" && f.jobsCSV == "" {
+		return nil
+	}
+	recorders := make([]*simpage.Recorder, len(s.Seeds)*max(1, len(s.Nodes))*len(s.Policies))
+	s.Observe = func(p sim.Point) sim.Observer {
+		drawn := f.html != "" && p.Index < len(s.Policies)
+		if !drawn && f.jobsCSV == "" {
+			return nil
+		}
+		cluster, err := s.Cluster.Resize(p.Nodes)
+		if err != nil {
+			panic(err) // the sweep has just done the same
+		}
+		blocks := 0
+		if drawn {
+			blocks = simpage.MaxBlocks / len(s.Policies)
+		}
+		recorders[p.Index] = simpage.NewRecorder(cluster, blocks)
+		return recorders[p.Index]
+	}
+	return recorders
+}
+
+// runSweep runs it, with a progress bar on a terminal, until it is done or
+// interrupted.
+func runSweep(c *cobra.Command, s *sim.Sweep) ([]sim.RunOf, error) {
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	const steps = 10_000
+	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), "simulating", steps)
+	s.Progress = func(done, all int64) {
+		if all > 0 {
+			bar.Set(int64(float64(done) / float64(all) * steps))
+		}
+	}
+	runs, err := s.Run(ctx)
+	bar.Done()
+	if err != nil && ctx.Err() != nil {
+		return nil, errors.New("interrupted: nothing was written")
+	}
+	return runs, err
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// asked tells in words what was asked.
+func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
+	rows := [][2]string{
+		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(s.Cluster))},
+		{"Workload", fmt.Sprintf("%s: %s", f.workload, plural(len(first.Jobs), "job"))},
+		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
+	}
+	if f.nodes != "" {
+		rows = append(rows, [2]string{"Nodes", f.nodes})
+	}
+	if len(s.Seeds) > 1 {
+		rows = append(rows, [2]string{"Seeds", f.seeds})
+	}
+	traffic := "as the log says"
+	if f.traffic == trafficEstimate {
+		traffic = "estimated as in the TSUBAME paper where the log does not say"
+	}
+	rows = append(rows, [2]string{"Network traffic", traffic})
+	if f.noKill {
+		rows = append(rows, [2]string{"Wall times", "do not kill"})
+	}
+	return rows
+}
+
+// commandLine writes the command that was given.
+func commandLine(c *cobra.Command) string {
+	words := []string{c.CommandPath()}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		words = append(words, "--"+f.Name)
+		if f.Value.Type() != "bool" {
+			value := f.Value.String()
+			if value == "" || strings.ContainsAny(value, " \t'\"\\$&;|<>()*?[]#~`!") {
+				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+			}
+			words = append(words, value)
+		} else if f.Value.String() != "true" {
+			words[len(words)-1] += "=" + f.Value.String()
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// write gives out what was found, the data first.
+func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
+	if f.asJSON {
+		if err := printJSON(c, simJSON(s)); err != nil {
+			return err
+		}
+	} else if err := writeStudy(c.OutOrStdout(), s); err != nil {
+		return err
+	}
+	if f.jobsCSV != "" {
+		if err := writeFile(f.jobsCSV, s.WriteJobs); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%s: every job of every run\n", f.jobsCSV)
+	}
+	if f.html != "" {
+		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
+	}
+	return nil
+}
+
+// writeStudy writes the tables and the answers to --why.
+func writeStudy(w io.Writer, s *simpage.Study) error {
+	for i, t := range s.Tables() {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+	}
+	for _, text := range s.Why() {
+		if _, err := fmt.Fprintf(w, "\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellReading says what a log had beside its jobs, if anything.
+func tellReading(w io.Writer, name string, r *workload.ReadReport) {
+	if r.Bad > 0 || len(r.Notes) > 0 {
+		writeReadReport(w, name, r)
+	}
+}
+
+// tellImpossible names the jobs that cannot run. Runs with the same ones are told once.
+func tellImpossible(w io.Writer, s *simpage.Study) {
+	for _, group := range s.Impossible(5) {
+		fmt.Fprintf(w, "impossible under %s: %s\n", strings.Join(group.Runs, ", "), plural(group.Count, "job"))
+		for _, line := range group.First {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+		if more := group.Count - len(group.First); more > 0 {
+			fmt.Fprintf(w, "  and %d more\n", more)
+		}
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// listPolicies prints the catalogue.
+func listPolicies(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return printJSON(c, policiesJSON())
+	}
+	t := &report.Table{Columns: []report.Column{{Name: "Policy"}, {Name: "What it does"}}}
+	for _, e := range catalog.Entries {
+		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
+		for _, o := range e.Options {
+			t.Rows = append(t.Rows, []string{"  :" + o.Name + "=" + o.Default, o.Summary})
+		}
+	}
+	return t.WriteText(c.OutOrStdout())
+}

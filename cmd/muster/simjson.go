@@ -1,0 +1,149 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"muster/policy/catalog"
+	"muster/report/simpage"
+	"muster/sim"
+)
+
+// The JSON form of a study: flat, times in seconds.
+type (
+	jsonStudy struct {
+		Runs []jsonRun `json:"runs"`
+		Why  []jsonWhy `json:"why,omitempty"`
+	}
+	jsonRun struct {
+		Policy          string  `json:"policy"`
+		Seed            uint64  `json:"seed"`
+		Nodes           int     `json:"nodes"`
+		Jobs            int     `json:"jobs"`
+		Finished        int     `json:"finished"`
+		Killed          int     `json:"killed"`
+		Impossible      int     `json:"impossible"`
+		Borrowing       int     `json:"borrowing"`
+		Makespan        float64 `json:"makespan_s"`
+		GPUUtilization  float64 `json:"gpu_utilization"`
+		CoreUtilization float64 `json:"core_utilization"`
+		MeanWait        float64 `json:"mean_wait_s"`
+		MedianWait      float64 `json:"median_wait_s"`
+		P95Wait         float64 `json:"p95_wait_s"`
+		MaxWait         float64 `json:"max_wait_s"`
+		MeanRun         float64 `json:"mean_run_s"`
+		MedianRun       float64 `json:"median_run_s"`
+		P95Run          float64 `json:"p95_run_s"`
+		MaxRun          float64 `json:"max_run_s"`
+		MeanLife        float64 `json:"mean_life_s"`
+		MedianLife      float64 `json:"median_life_s"`
+		P95Life         float64 `json:"p95_life_s"`
+		MaxLife         float64 `json:"max_life_s"`
+		MeanSlowdown    float64 `json:"mean_slowdown"`
+		MedianSlowdown  float64 `json:"median_slowdown"`
+		P95Slowdown     float64 `json:"p95_slowdown"`
+		MaxSlowdown     float64 `json:"max_slowdown"`
+		// Comparison with the first policy, of the same seed and size; null for the first.
+		Comparison     *jsonComparison  `json:"comparison"`
+		ImpossibleJobs []jsonImpossible `json:"impossible_jobs,omitempty"`
+	}
+	jsonComparison struct {
+		Against        string  `json:"against"`
+		Jobs           int     `json:"jobs"`
+		WaitChange     float64 `json:"wait_change_pct"`
+		RunChange      float64 `json:"run_change_pct"`
+		LifeChange     float64 `json:"life_change_pct"`
+		WaitLonger     float64 `json:"wait_longer_pct"`
+		WaitLongerMean float64 `json:"wait_longer_mean_s"`
+		WaitLongerMax  float64 `json:"wait_longer_max_s"`
+		RunLonger      float64 `json:"run_longer_pct"`
+		RunLongerMean  float64 `json:"run_longer_mean_s"`
+		RunLongerMax   float64 `json:"run_longer_max_s"`
+		EndLater       float64 `json:"end_later_pct"`
+		EndLaterMean   float64 `json:"end_later_mean_s"`
+		EndLaterMax    float64 `json:"end_later_max_s"`
+	}
+	jsonImpossible struct {
+		Job    string `json:"job"`
+		Reason string `json:"reason"`
+	}
+	// jsonWhy is one thing that was known about a job at one instant of a run.
+	jsonWhy struct {
+		Policy string  `json:"policy"`
+		Seed   uint64  `json:"seed"`
+		Nodes  int     `json:"nodes"`
+		Job    string  `json:"job"`
+		At     float64 `json:"at_s"`
+		Text   string  `json:"text"`
+	}
+)
+
+func simJSON(s *simpage.Study) jsonStudy {
+	out := jsonStudy{Runs: make([]jsonRun, 0, len(s.Runs))}
+	for i := range s.Runs {
+		r := &s.Runs[i]
+		out.Runs = append(out.Runs, runJSON(r, s.Policies[0]))
+		for _, w := range r.Result.Watched {
+			out.Why = append(out.Why, jsonWhy{r.Policy, r.Seed, r.Nodes, r.Result.Jobs[w.Job].ID, w.At.Seconds(), w.Text})
+		}
+	}
+	return out
+}
+
+func runJSON(r *simpage.Run, first string) jsonRun {
+	s := &r.Summary
+	out := jsonRun{
+		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
+		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing,
+		Makespan: s.Makespan, GPUUtilization: s.GPUUtilization, CoreUtilization: s.CoreUtilization,
+		MeanWait: s.Wait.Mean, MedianWait: s.Wait.Median, P95Wait: s.Wait.P95, MaxWait: s.Wait.Max,
+		MeanRun: s.Run.Mean, MedianRun: s.Run.Median, P95Run: s.Run.P95, MaxRun: s.Run.Max,
+		MeanLife: s.Life.Mean, MedianLife: s.Life.Median, P95Life: s.Life.P95, MaxLife: s.Life.Max,
+		MeanSlowdown: s.Slowdown.Mean, MedianSlowdown: s.Slowdown.Median, P95Slowdown: s.Slowdown.P95, MaxSlowdown: s.Slowdown.Max,
+	}
+	if r.Against != nil {
+		out.Comparison = comparisonJSON(r.Against, first)
+	}
+	for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
+		out.ImpossibleJobs = append(out.ImpossibleJobs, jsonImpossible{r.Result.Jobs[job].ID, r.Result.Reasons[job]})
+	}
+	return out
+}
+
+func comparisonJSON(c *sim.Comparison, first string) *jsonComparison {
+	return &jsonComparison{
+		Against: first, Jobs: c.Jobs,
+		WaitChange: c.WaitChange, RunChange: c.RunChange, LifeChange: c.LifeChange,
+		WaitLonger: c.WaitLonger.Percent, WaitLongerMean: c.WaitLonger.Mean, WaitLongerMax: c.WaitLonger.Max,
+		RunLonger: c.RunLonger.Percent, RunLongerMean: c.RunLonger.Mean, RunLongerMax: c.RunLonger.Max,
+		EndLater: c.EndLater.Percent, EndLaterMean: c.EndLater.Mean, EndLaterMax: c.EndLater.Max,
+	}
+}
+
+type (
+	jsonPolicies struct {
+		Policies []jsonPolicy `json:"policies"`
+	}
+	jsonPolicy struct {
+		Name     string        `json:"name"`
+		Summary  string        `json:"summary"`
+		Settings []jsonSetting `json:"settings"`
+	}
+	jsonSetting struct {
+		Name    string `json:"name"`
+		Default string `json:"default"`
+		Summary string `json:"summary"`
+	}
+)
+
+func policiesJSON() jsonPolicies {
+	var out jsonPolicies
+	for _, e := range catalog.Entries {
+		p := jsonPolicy{Name: e.Name, Summary: e.Summary, Settings: []jsonSetting{}}
+		for _, o := range e.Options {
+			p.Settings = append(p.Settings, jsonSetting{o.Name, o.Default, o.Summary})
+		}
+		out.Policies = append(out.Policies, p)
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package simpage
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+	"muster/report"
+	"muster/sim"
+)
+
+// label names a run among those of the study.
+func (s *Study) label(r *Run) string {
+	name := r.Policy
+	if len(s.Nodes) > 1 {
+		name += fmt.Sprintf(" on %d nodes", r.Nodes)
+	}
+	if len(s.Seeds) > 1 {
+		name += fmt.Sprintf(" with seed %d", r.Seed)
+	}
+	return name
+}
+
+// ImpossibleJobs are jobs that cannot run, and the runs in which they cannot.
+type ImpossibleJobs struct {
+	Runs  []string
+	Count int
+	First []string // the first of them, with the reasons
+}
+
+// Impossible groups the runs by their impossible jobs, of which it names the first few.
+func (s *Study) Impossible(few int) []ImpossibleJobs {
+	var groups []ImpossibleJobs
+	for i := range s.Runs {
+		r := &s.Runs[i]
+		var g ImpossibleJobs
+		for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
+			if g.Count++; g.Count <= few {
+				g.First = append(g.First, fmt.Sprintf("job %s: %s", r.Result.Jobs[job].ID, r.Result.Reasons[job]))
+			}
+		}
+		if g.Count == 0 {
+			continue
+		}
+		same := slices.IndexFunc(groups, func(o ImpossibleJobs) bool { return o.Count == g.Count && slices.Equal(o.First, g.First) })
+		if same < 0 {
+			same = len(groups)
+			groups = append(groups, g)
+		}
+		groups[same].Runs = append(groups[same].Runs, s.label(r))
+	}
+	return groups
+}
+
+// maxReasons is how many reasons for waiting are told of a job; the JSON has all.
+const maxReasons = 24
+
+// Why tells what the watched jobs waited for, a text for each job and run.
+func (s *Study) Why() []string {
+	var texts []string
+	for i := range s.Runs {
+		r := &s.Runs[i]
+		var jobs []int
+		for _, w := range r.Result.Watched {
+			if !slices.Contains(jobs, w.Job) {
+				jobs = append(jobs, w.Job)
+			}
+		}
+		for _, job := range jobs {
+			texts = append(texts, s.why(r, job))
+		}
+	}
+	return texts
+}
+
+func (s *Study) why(r *Run, job int) string {
+	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
+	var lines [][2]string
+	for _, w := range r.Result.Watched {
+		if w.Job == job {
+			lines = append(lines, [2]string{model.FormatDuration(w.At), w.Text})
+		}
+	}
+	if extra := len(lines) - maxReasons; extra > 0 {
+		half := maxReasons / 2
+		between := [2]string{"...", fmt.Sprintf("%d more reasons; --json has all", extra)}
+		lines = slices.Concat(lines[:half], [][2]string{between}, lines[len(lines)-half:])
+	}
+	lines = slices.Insert(lines, 0, [2]string{model.FormatDuration(j.Submit), "submitted: " + Words(&j.Request)})
+	switch o.State {
+	case sim.Finished:
+		lines = append(lines, [2]string{model.FormatDuration(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
+	case sim.Killed:
+		lines = append(lines, [2]string{model.FormatDuration(o.End), "killed at its wall time of " + model.FormatDuration(j.WallTime)})
+	}
+	width := 0
+	for _, l := range lines {
+		width = max(width, len(l[0]))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Job %s under %s: waited %s\n", j.ID, s.label(r), report.Duration((o.Start - j.Submit).Seconds()))
+	for _, l := range lines {
+		fmt.Fprintf(&b, "  %*s  %s\n", width, l[0], l[1])
+	}
+	return b.String()
+}
+
+// Words says what a request asks for.
+func Words(r *model.Request) string {
+	var b strings.Builder
+	each := ""
+	switch cores := r.CoresOnNode(); {
+	case r.Nodes == 0:
+		b.WriteString(plural(r.Cores, "core") + " anywhere")
+	case r.Nodes == 1:
+		b.WriteString("1 node, " + plural(cores, "core"))
+	default:
+		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, plural(cores, "core"))
+		each = " each"
+	}
+	if r.GPUs > 0 {
+		what := "GPU"
+		if r.GPUType != "" {
+			what = r.GPUType + " GPU"
+		}
+		b.WriteString(", " + plural(r.GPUs, what))
+		if r.GPUMemory > 0 {
+			b.WriteString(" of " + model.FormatSize(r.GPUMemory))
+		}
+	}
+	if r.Memory > 0 {
+		b.WriteString(", " + model.FormatSize(r.Memory))
+	}
+	if r.MemoryPerCore > 0 {
+		b.WriteString(", " + model.FormatSize(r.MemoryPerCore) + " a core")
+	}
+	if r.Remote != nil {
+		b.WriteString("; " + plural(r.Remote.Count, "GPU") + " anywhere")
+		if r.Remote.Memory > 0 {
+			b.WriteString(" of " + model.FormatSize(r.Remote.Memory) + each)
+		}
+	}
+	if r.Contiguous {
+		b.WriteString("; next to each other")
+	}
+	if r.Exclusive {
+		b.WriteString("; alone on them")
+	}
+	if len(r.NodeList) > 0 {
+		b.WriteString("; only on " + model.CompressNodes(r.NodeList))
+	}
+	return b.String()
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// WriteJobs writes a line for each job of each run, as CSV. The runs must have
+// been recorded.
+func (s *Study) WriteJobs(w io.Writer) error {
+	out := csv.NewWriter(w)
+	err := out.Write([]string{
+		"policy", "seed", "nodes", "job", "user", "submit_s", "start_s", "end_s", "wait_s", "run_s", "slowdown", "state",
+		"borrowed", "nodes_used", "node_list", "borrowed_from",
+	})
+	for i := range s.Runs {
+		r := &s.Runs[i]
+		for job := range r.Result.Outcomes {
+			if err == nil {
+				err = out.Write(jobRow(r, job))
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func jobRow(r *Run, job int) []string {
+	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
+	row := []string{r.Policy, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Nodes), j.ID, j.User, seconds(j.Submit)}
+	if !o.Ran() {
+		return append(row, "", "", "", "", "", o.State.String(), "", "", "", "")
+	}
+	hosts, count := r.Recorder.Hosts(job)
+	lenders, _ := r.Recorder.Lenders(job)
+	wait, run := o.Start-j.Submit, o.End-o.Start
+	return append(row, seconds(o.Start), seconds(o.End), seconds(wait), seconds(run),
+		strconv.FormatFloat(sim.Slowdown(wait, run), 'f', 4, 64), o.State.String(),
+		strconv.FormatBool(o.Borrowed), strconv.Itoa(count), hosts, lenders)
+}
+
+// seconds writes a time exactly, without zeros at the end.
+func seconds(d time.Duration) string {
+	text := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}

@@ -1,0 +1,134 @@
+package simpage
+
+import (
+	"math"
+
+	"muster/model"
+	"muster/sim"
+)
+
+// Study is a sweep that has been run, and what it found.
+type Study struct {
+	Cluster *model.Cluster
+	// Asked tells what was asked: names and values, in the order of the page.
+	Asked [][2]string
+	// Command writes the page again.
+	Command string
+
+	// Policies, Nodes and Seeds in the order in which they were given. The first
+	// policy is what the others are compared with.
+	Policies []string
+	Nodes    []int
+	Seeds    []uint64
+	Runs     []Run // seeds, then sizes, then policies
+}
+
+// Run is one run of a study.
+type Run struct {
+	sim.Point
+	Result  *sim.Result
+	Summary sim.Summary
+	// Against the first policy with the same seed and size; nil for the first.
+	Against *sim.Comparison
+	// Recorder watched the run; nil where nobody did.
+	Recorder *Recorder
+}
+
+// NewStudy works out the numbers of a sweep. The recorders, by run, may be nil.
+func NewStudy(c *model.Cluster, runs []sim.RunOf, recorders []*Recorder) *Study {
+	s := &Study{Cluster: c, Runs: make([]Run, len(runs))}
+	policies, sizes, seeds := map[string]bool{}, map[int]bool{}, map[uint64]bool{}
+	for i, r := range runs {
+		if !policies[r.Policy] {
+			policies[r.Policy] = true
+			s.Policies = append(s.Policies, r.Policy)
+		}
+		if !sizes[r.Nodes] {
+			sizes[r.Nodes] = true
+			s.Nodes = append(s.Nodes, r.Nodes)
+		}
+		if !seeds[r.Seed] {
+			seeds[r.Seed] = true
+			s.Seeds = append(s.Seeds, r.Seed)
+		}
+		s.Runs[i] = Run{Point: r.Point, Result: r.Result, Summary: r.Summarize()}
+		if recorders != nil {
+			s.Runs[i].Recorder = recorders[i]
+		}
+	}
+	for i := range s.Runs {
+		base := i - i%len(s.Policies)
+		if i == base {
+			continue
+		}
+		c := sim.Compare(runs[base].Result, runs[i].Result)
+		if i >= len(s.Policies) {
+			// The differences of single jobs are shown of the first seed and size only.
+			c.Wait, c.Run, c.Life = nil, nil, nil
+		}
+		s.Runs[i].Against = &c
+	}
+	return s
+}
+
+// shown are the runs that the pictures show: the first seed and size.
+func (s *Study) shown() []Run { return s.Runs[:len(s.Policies)] }
+
+// point is one policy on one size, with the runs of all seeds.
+type point struct {
+	policy string
+	nodes  int
+	runs   []*Run
+}
+
+// points are in the order of sizes, then policies.
+func (s *Study) points() []point {
+	per := len(s.Nodes) * len(s.Policies)
+	list := make([]point, per)
+	for i := range s.Runs {
+		p := &list[i%per]
+		p.policy, p.nodes = s.Runs[i].Policy, s.Runs[i].Nodes
+		p.runs = append(p.runs, &s.Runs[i])
+	}
+	return list
+}
+
+// over is a value over all seeds.
+type over struct{ mean, lo, hi float64 }
+
+func (p *point) over(value func(*Run) float64) over {
+	o := over{lo: math.Inf(1), hi: math.Inf(-1)}
+	for _, r := range p.runs {
+		v := value(r)
+		o.mean += v
+		o.lo, o.hi = math.Min(o.lo, v), math.Max(o.hi, v)
+	}
+	o.mean /= float64(len(p.runs))
+	return o
+}
+
+// quantity is one of the things that a run measures for every job.
+type quantity struct {
+	name, help string
+	isTime     bool
+	stats      func(*sim.Summary) *sim.Stats
+	// Of a comparison; nil where jobs are not compared by it.
+	change func(*sim.Comparison) float64
+	losers func(*sim.Comparison) *sim.Losers
+}
+
+var quantities = []quantity{
+	{
+		"wait", "From submission to start.", true, func(s *sim.Summary) *sim.Stats { return &s.Wait },
+		func(c *sim.Comparison) float64 { return c.WaitChange }, func(c *sim.Comparison) *sim.Losers { return &c.WaitLonger },
+	},
+	{
+		"run", "From start to end.", true, func(s *sim.Summary) *sim.Stats { return &s.Run },
+		func(c *sim.Comparison) float64 { return c.RunChange }, func(c *sim.Comparison) *sim.Losers { return &c.RunLonger },
+	},
+	{
+		"life", "From submission to end.", true, func(s *sim.Summary) *sim.Stats { return &s.Life },
+		func(c *sim.Comparison) float64 { return c.LifeChange }, func(c *sim.Comparison) *sim.Losers { return &c.EndLater },
+	},
+	{"slowdown", "Life time over run time; runs count as 10 s at least.", false, func(s *sim.Summary) *sim.Stats { return &s.Slowdown }, nil, nil},
+}

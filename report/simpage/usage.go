@@ -1,0 +1,118 @@
+package simpage
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"muster/report"
+	"muster/sim"
+)
+
+// maxPoints is how many points a line over time has at most.
+const maxPoints = 2000
+
+// usage is what was in use over time: shares of the cluster's cores and GPUs, and
+// the number of jobs that waited.
+type usage struct{ cores, gpus, waiting report.Series }
+
+// change is how the state of a run changes at one instant.
+type change struct {
+	at          time.Duration
+	cores, gpus float64
+	waiting     int
+}
+
+// usageOf follows a run. The recorder knows what each job held.
+func usageOf(name string, res *sim.Result, rec *Recorder) usage {
+	var changes []change
+	for i := range res.Outcomes {
+		o := &res.Outcomes[i]
+		if !o.Ran() {
+			continue
+		}
+		h := &rec.held[i]
+		changes = append(changes,
+			change{at: res.Jobs[i].Submit, waiting: 1},
+			change{at: o.Start, cores: float64(h.cores), gpus: h.gpus, waiting: -1},
+			change{at: o.End, cores: -float64(h.cores), gpus: -h.gpus})
+	}
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	changes = together(changes)
+	sums(changes, float64(max(1, res.Cluster.TotalCores())), float64(max(1, res.Cluster.TotalGPUs())))
+	u := usage{cores: report.Series{Name: name, Step: true}, gpus: report.Series{Name: name, Step: true}, waiting: report.Series{Name: name, Step: true}}
+	for _, line := range []struct {
+		to *report.Series
+		of func(*change) float64
+	}{
+		{&u.cores, func(c *change) float64 { return c.cores }},
+		{&u.gpus, func(c *change) float64 { return c.gpus }},
+		{&u.waiting, func(c *change) float64 { return float64(c.waiting) }},
+	} {
+		line.to.X, line.to.Y = sampled(changes, line.of, maxPoints)
+	}
+	return u
+}
+
+// together adds up what changes at the same instant.
+func together(changes []change) []change {
+	out := changes[:0]
+	for _, c := range changes {
+		if n := len(out); n > 0 && out[n-1].at == c.at {
+			last := &out[n-1]
+			last.cores += c.cores
+			last.gpus += c.gpus
+			last.waiting += c.waiting
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// sums turns changes into the state from each instant on, as shares of the capacity.
+func sums(changes []change, cores, gpus float64) {
+	var now change
+	for i := range changes {
+		c := &changes[i]
+		now.cores += c.cores
+		now.gpus += c.gpus
+		now.waiting += c.waiting
+		c.cores, c.gpus, c.waiting = now.cores/cores, max(0, now.gpus)/gpus, now.waiting
+	}
+}
+
+// sampled gives a line as it is where it has few points, and else the averages,
+// weighted by time, of that many equal spans.
+func sampled(states []change, of func(*change) float64, points int) (x, y []float64) {
+	if len(states) == 0 {
+		return nil, nil
+	}
+	if len(states) <= points {
+		for i := range states {
+			x = append(x, states[i].at.Seconds())
+			y = append(y, of(&states[i]))
+		}
+		return x, y
+	}
+	first, last := states[0].at, states[len(states)-1].at
+	width := (last - first + time.Duration(points) - 1) / time.Duration(points)
+	at := 0 // the state that holds now
+	for from := first; from < last; from += width {
+		to := min(from+width, last)
+		sum := 0.0
+		for t := from; t < to; {
+			until := to
+			if at+1 < len(states) {
+				until = min(to, states[at+1].at)
+			}
+			sum += of(&states[at]) * float64(until-t)
+			if t = until; at+1 < len(states) && states[at+1].at == t {
+				at++
+			}
+		}
+		x = append(x, from.Seconds())
+		y = append(y, sum/float64(to-from))
+	}
+	return append(x, last.Seconds()), append(y, of(&states[len(states)-1]))
+}

@@ -61,7 +61,7 @@ sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
-NOTHING < internal/archtest
+NOTHING < internal/archtest, internal/browser
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 

@@ -1,4 +1,7 @@
-package report
+// Package browser uses pages of package report in a real browser, as a person
+// would, for tests. It knows how such a page says that it is ready and what is
+// under the pointer, and nothing of what the page is about.
+package browser
 
 import (
 	"bufio"
@@ -7,24 +10,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
+	"sync"
 	"testing"
 	"time"
 )
 
-// browser is a session of headless Chromium, driven through chromedriver by the
+// Browser is a session of headless Chromium, driven through chromedriver by the
 // W3C WebDriver protocol.
-type browser struct {
+type Browser struct {
 	t       *testing.T
 	session string // URL
 }
 
-// startBrowser starts one. Without Chromium the test is skipped, unless the
+// Start starts one. Without Chromium the test is skipped, unless the
 // environment says that there must be one.
-func startBrowser(t *testing.T) *browser {
+func Start(t *testing.T) *Browser {
 	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
 	chromium, err2 := exec.LookPath("chromium")
@@ -35,7 +41,7 @@ func startBrowser(t *testing.T) *browser {
 		}
 		t.Skip(remedy)
 	}
-	b := &browser{t: t}
+	b := &Browser{t: t}
 	server := startDriver(t, driver)
 	reply := b.call("POST", server+"/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
 		"browserName": "chrome",
@@ -79,7 +85,7 @@ func startDriver(t *testing.T, path string) string {
 	return ""
 }
 
-func (b *browser) call(method, url string, body any) json.RawMessage {
+func (b *Browser) call(method, url string, body any) json.RawMessage {
 	b.t.Helper()
 	var payload io.Reader
 	if method == "POST" {
@@ -112,20 +118,21 @@ func (b *browser) call(method, url string, body any) json.RawMessage {
 	return reply.Value
 }
 
-func (b *browser) decode(data json.RawMessage, to any) {
+func (b *Browser) decode(data json.RawMessage, to any) {
 	b.t.Helper()
 	if err := json.Unmarshal(data, to); err != nil {
 		b.t.Fatalf("%v in %s", err, data)
 	}
 }
 
-func (b *browser) open(url string) {
+// Open goes to an address.
+func (b *Browser) Open(url string) {
 	b.t.Helper()
 	b.call("POST", b.session+"/url", map[string]string{"url": url})
 }
 
-// script runs the body of an async function in the page; what it returns lands in to.
-func (b *browser) script(to any, body string, args ...any) {
+// Script runs the body of an async function in the page; what it returns lands in to.
+func (b *Browser) Script(to any, body string, args ...any) {
 	b.t.Helper()
 	if args == nil {
 		args = []any{}
@@ -136,21 +143,22 @@ func (b *browser) script(to any, body string, args ...any) {
 	}
 }
 
-// settle waits until the page has drawn what it was told.
-func (b *browser) settle() {
+// Settle waits until the page has drawn what it was told.
+func (b *Browser) Settle() {
 	b.t.Helper()
-	b.script(nil, "for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)")
+	b.Script(nil, "for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)")
 }
 
-func (b *browser) actions(list ...map[string]any) {
+// Actions performs WebDriver actions.
+func (b *Browser) Actions(list ...map[string]any) {
 	b.t.Helper()
 	b.call("POST", b.session+"/actions", map[string]any{"actions": list})
-	b.settle()
+	b.Settle()
 }
 
-// pointer moves the mouse through places of the window, and presses it at the
+// Pointer moves the mouse through places of the window, and presses it at the
 // first until it is at the last where drag is set.
-func (b *browser) pointer(drag bool, places ...[2]int) {
+func (b *Browser) Pointer(drag bool, places ...[2]int) {
 	b.t.Helper()
 	var steps []map[string]any
 	for i, p := range places {
@@ -162,28 +170,29 @@ func (b *browser) pointer(drag bool, places ...[2]int) {
 	if drag {
 		steps = append(steps, map[string]any{"type": "pointerUp", "button": 0})
 	}
-	b.actions(map[string]any{"type": "pointer", "id": "mouse", "actions": steps})
+	b.Actions(map[string]any{"type": "pointer", "id": "mouse", "actions": steps})
 }
 
-func (b *browser) wheel(x, y, delta int) {
+// Wheel turns the wheel at a place of the window.
+func (b *Browser) Wheel(x, y, delta int) {
 	b.t.Helper()
-	b.actions(map[string]any{"type": "wheel", "id": "wheel", "actions": []map[string]any{
+	b.Actions(map[string]any{"type": "wheel", "id": "wheel", "actions": []map[string]any{
 		{"type": "scroll", "x": x, "y": y, "deltaX": 0, "deltaY": delta, "duration": 0},
 	}})
 }
 
-// keys types into what has the focus.
-func (b *browser) keys(text string) {
+// Keys types into what has the focus.
+func (b *Browser) Keys(text string) {
 	b.t.Helper()
 	var steps []map[string]any
 	for _, r := range text {
 		steps = append(steps, map[string]any{"type": "keyDown", "value": string(r)}, map[string]any{"type": "keyUp", "value": string(r)})
 	}
-	b.actions(map[string]any{"type": "key", "id": "keyboard", "actions": steps})
+	b.Actions(map[string]any{"type": "key", "id": "keyboard", "actions": steps})
 }
 
-// complaints lists what the console has heard since last asked.
-func (b *browser) complaints() []string {
+// Complaints lists what the console has heard since last asked.
+func (b *Browser) Complaints() []string {
 	b.t.Helper()
 	var entries []struct{ Level, Message string }
 	b.decode(b.call("POST", b.session+"/se/log", map[string]string{"type": "browser"}), &entries)
@@ -194,16 +203,17 @@ func (b *browser) complaints() []string {
 	return list
 }
 
-// scheme makes the browser prefer "light" or "dark".
-func (b *browser) scheme(name string) {
+// Scheme makes the browser prefer "light" or "dark".
+func (b *Browser) Scheme(name string) {
 	b.t.Helper()
 	b.call("POST", b.session+"/goog/cdp/execute", map[string]any{"cmd": "Emulation.setEmulatedMedia", "params": map[string]any{
 		"features": []map[string]string{{"name": "prefers-color-scheme", "value": name}},
 	}})
-	b.settle()
+	b.Settle()
 }
 
-func (b *browser) screenshot(file string) {
+// Screenshot keeps a picture of the window.
+func (b *Browser) Screenshot(file string) {
 	b.t.Helper()
 	var text string
 	b.decode(b.call("GET", b.session+"/screenshot", nil), &text)
@@ -214,4 +224,93 @@ func (b *browser) screenshot(file string) {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// Served is a page on a local server that notes what else the browser asks for.
+type Served struct {
+	url    string
+	mu     sync.Mutex
+	others []string // paths
+}
+
+// Serve puts a page on a local server.
+func Serve(t *testing.T, write func(io.Writer) error) *Served {
+	t.Helper()
+	s := &Served{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/report.html" {
+			s.mu.Lock()
+			s.others = append(s.others, r.URL.Path)
+			s.mu.Unlock()
+			http.NotFound(w, r)
+			return
+		}
+		if err := write(w); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL + "/report.html"
+	return s
+}
+
+// Show opens the page and waits for its Gantts.
+func (b *Browser) Show(s *Served) {
+	b.t.Helper()
+	b.Open(s.url)
+	var missing int
+	b.Script(&missing, `
+		for (let i = 0; i < 600 && document.querySelector("figure.gantt:not([data-ready])"); i++) await new Promise(requestAnimationFrame);
+		return document.querySelectorAll("figure.gantt:not([data-ready])").length`)
+	if missing > 0 {
+		b.t.Fatalf("%d Gantts are not ready; console: %v", missing, b.Complaints())
+	}
+	b.Settle()
+}
+
+// GanttState is what a Gantt says of itself in the page.
+type GanttState struct {
+	From, To, FirstRow, LastRow float64
+	// Plot is the blocks' area in the window: left, top, width, height.
+	Plot [4]float64
+}
+
+// Gantt asks the i-th Gantt of the page.
+func (b *Browser) Gantt(i int) GanttState {
+	b.t.Helper()
+	var s GanttState
+	b.Script(&s, `
+		const f = document.querySelectorAll("figure.gantt")[arguments_[0]], c = f.querySelector("canvas").getBoundingClientRect();
+		const d = f.dataset, left = Number(d.left);
+		return {From: +d.from, To: +d.to, FirstRow: +d.firstRow, LastRow: +d.lastRow, Plot: [c.left + left, c.top, c.width - left, c.height - 26]}`, i)
+	return s
+}
+
+// At gives the place in the window of a time and a row.
+func (s GanttState) At(t, row float64) (int, int) {
+	x := s.Plot[0] + (t-s.From)/(s.To-s.From)*s.Plot[2]
+	y := s.Plot[1] + (row-s.FirstRow)/(s.LastRow-s.FirstRow)*s.Plot[3]
+	return int(math.Round(x)), int(math.Round(y))
+}
+
+// Tip is what the page tells about what is under the pointer.
+func (b *Browser) Tip() string {
+	b.t.Helper()
+	var text string
+	b.Script(&text, `const t = document.getElementById("tip"); return t.hidden ? "" : t.innerText`)
+	return text
+}
+
+// ScrollTo brings the i-th Gantt into the window.
+func (b *Browser) ScrollTo(i int) {
+	b.t.Helper()
+	b.Script(nil, `document.querySelectorAll("figure.gantt")[arguments_[0]].scrollIntoView()`, i)
+	b.Settle()
+}
+
+// Others lists what else the browser asked the server for.
+func (s *Served) Others() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.others
 }

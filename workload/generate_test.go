@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestGeneratedBytes(t *testing.T) {
 		settings []string
 		want     string
 	}{
-		{"tsubame", []string{"days=30"}, "84c034046ef7bb2d"},
+		{"tsubame", []string{"days=30"}, "40d6addb433a86c6"},
 		{"general", []string{"run=lognormal", "max_run=12h", "size=powers", "contiguous=50"}, "745eb116876d13ce"},
 		{"congested", []string{"spread=1h"}, "60c0795077d780b2"},
 	} {
@@ -142,6 +143,24 @@ func TestTSUBAMEYear(t *testing.T) {
 			t.Fatalf("job %s would be killed: run %v, wall time %v", j.ID, j.Run, j.WallTime)
 		}
 	}
+}
+
+// Users who ask for the whole node change their requests, and nothing else.
+func TestTSUBAMEWholeNodes(t *testing.T) {
+	some, more := generate(t, "tsubame", 1, "days=60"), generate(t, "tsubame", 1, "days=60", "whole_nodes=75")
+	whole := 0
+	for i := range some.Jobs {
+		a, b := some.Jobs[i], more.Jobs[i]
+		if r := b.Request; r.GPUs == 3 && r.CoresPerNode == 8 && r.Memory == 22e9 {
+			whole++
+			a.Request.GPUs, a.Request.CoresPerNode, a.Request.Memory = 3, 8, 22e9
+			a.Traffic.NetBytes, a.Traffic.GPUBytes = 22e9, 22e9
+		}
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("got %+v\nwant %+v", b, a)
+		}
+	}
+	within(t, "whole nodes", float64(whole)/float64(len(some.Jobs)), 0.75, 0.05)
 }
 
 func TestCongestedQueue(t *testing.T) {

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"muster/model"
@@ -30,6 +31,9 @@ import (
 //   - GPUs a node: 1, 2 and 3 alike. Cores: 1, 2, 4 or 8 alike, but no fewer
 //     than GPUs. Memory: 1, 2, 4, 8, 16 and 22 GB alike. The paper says that most
 //     resources were under-utilised and that requests left room for further jobs.
+//     A user who gets the whole node anyway may as well ask for all of it; the
+//     share of those who do is not known either, and none by default. The G queue does
+//     not care; what an R queue can gain depends on it more than on anything else.
 //   - Submissions follow the working day and week, three times as many by day as
 //     by night and twice as many on working days, and come in bursts of alike
 //     jobs, 4 on average, as parameter studies do.
@@ -47,6 +51,7 @@ var tsubameGenerator = Generator{
 		{"gpu_mix", "1:1:1", "weights of asking for 1, 2, 3 GPUs a node; unknown, so alike"},
 		{"cores", "1,2,4,8", "cores a node, each as likely, but no fewer than GPUs"},
 		{"memory", "1GB,2GB,4GB,8GB,16GB,22GB", "memory a node, each as likely"},
+		{"whole_nodes", "0", "how many in a hundred bursts ask for all that a node has; all else stays as it is"},
 		{"burst", "4", "mean number of alike jobs submitted together"},
 		{"cycle", "yes", "follow the working day and week; no for a steady rate"},
 		{"wall_margin", "1.2", "wall times are the next round time above this many times the run time; 0 for none"},
@@ -76,6 +81,7 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 	coreChoices := list(p, "cores", func(s string) (int, error) { n, err := parseCount(s); return int(n), err })
 	memories := list(p, "memory", model.ParseSize)
 	burst := p.number("burst", 1, 10_000)
+	whole := p.number("whole_nodes", 0, 100) / 100
 	margin := p.number("wall_margin", 0, 100)
 	users := names("u", p.count("users", 1, 1_000_000))
 	when := steady
@@ -94,9 +100,11 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 		return nil
 	}
 	wl := &Workload{Start: tsubameStart, Jobs: make([]model.Job, 0, int(expected)+int(expected)/16+64)}
+	var bursts []int // where each begins
 	arrive := arrivals{clock: when, weekday: int(tsubameStart.Weekday()), rate: rate / burst}
 	for at := arrive.next(rng); at < end; at = arrive.next(rng) {
 		first := len(wl.Jobs)
+		bursts = append(bursts, first)
 		like := tsubameJob(rng, nodeMix, gpuMix, coreChoices, memories)
 		like.Submit = time.Duration(at) * time.Second
 		like.User = users[rng.IntN(len(users))]
@@ -110,7 +118,28 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 			wl.Jobs = append(wl.Jobs, j)
 		}
 	}
+	if whole > 0 {
+		// Drawn last: whatever the share, the log is the same but for the requests.
+		all := model.Request{GPUs: len(gpuMix), CoresPerNode: max(len(gpuMix), slices.Max(coreChoices)), Memory: slices.Max(memories)}
+		for i, first := range bursts {
+			last := len(wl.Jobs)
+			if i+1 < len(bursts) {
+				last = bursts[i+1]
+			}
+			if unit(rng) < whole {
+				askForAll(wl.Jobs[first:last], all)
+			}
+		}
+	}
 	return wl
+}
+
+func askForAll(jobs []model.Job, all model.Request) {
+	for i := range jobs {
+		r := &jobs[i].Request
+		r.GPUs, r.CoresPerNode, r.Memory = all.GPUs, all.CoresPerNode, all.Memory
+		jobs[i].Traffic.NetBytes, jobs[i].Traffic.GPUBytes = all.Memory, all.Memory
+	}
 }
 
 // tsubameJob draws what a burst of jobs asks for.

@@ -317,7 +317,7 @@ class Gantt {
 
   layout() {
     const rows = this.meta.rows;
-    this.stage.style.height = Math.min(560, Math.max(130, rows.length * 16)) + axisHeight + "px";
+    this.stage.style.height = Math.min(560, Math.max(130, rows.length * 16, Math.min(400, rows.length * 36))) + axisHeight + "px";
     const ctx = this.canvas.getContext("2d");
     ctx.font = gutterFont;
     let widest = 0;

@@ -84,7 +84,7 @@ func (s *Study) why(r *Run, job int) string {
 	var lines [][2]string
 	for _, w := range r.Result.Watched {
 		if w.Job == job {
-			lines = append(lines, [2]string{model.FormatDuration(w.At), w.Text})
+			lines = append(lines, [2]string{clock(w.At), w.Text})
 		}
 	}
 	if extra := len(lines) - maxReasons; extra > 0 {
@@ -92,12 +92,12 @@ func (s *Study) why(r *Run, job int) string {
 		between := [2]string{"...", fmt.Sprintf("%d more reasons; --json has all", extra)}
 		lines = slices.Concat(lines[:half], [][2]string{between}, lines[len(lines)-half:])
 	}
-	lines = slices.Insert(lines, 0, [2]string{model.FormatDuration(j.Submit), "submitted: " + Words(&j.Request)})
+	lines = slices.Insert(lines, 0, [2]string{clock(j.Submit), "submitted: " + Words(&j.Request)})
 	switch o.State {
 	case sim.Finished:
-		lines = append(lines, [2]string{model.FormatDuration(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
+		lines = append(lines, [2]string{clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
 	case sim.Killed:
-		lines = append(lines, [2]string{model.FormatDuration(o.End), "killed at its wall time of " + model.FormatDuration(j.WallTime)})
+		lines = append(lines, [2]string{clock(o.End), "killed at its wall time of " + model.FormatDuration(j.WallTime)})
 	}
 	width := 0
 	for _, l := range lines {
@@ -110,6 +110,9 @@ func (s *Study) why(r *Run, job int) string {
 	}
 	return b.String()
 }
+
+// clock writes an instant, to the second.
+func clock(at time.Duration) string { return model.FormatDuration(at.Round(time.Second)) }
 
 // Words says what a request asks for.
 func Words(r *model.Request) string {

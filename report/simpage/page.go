@@ -111,7 +111,7 @@ func (s *Study) where() string {
 }
 
 func (s *Study) askedTable() *report.Table {
-	t := &report.Table{Columns: []report.Column{{Name: ""}, {Name: ""}}}
+	t := &report.Table{Columns: []report.Column{{Name: "Input"}, {Name: "Value"}}}
 	for _, row := range s.Asked {
 		t.Rows = append(t.Rows, []string{row[0], row[1]})
 	}
@@ -201,7 +201,7 @@ func (s *Study) usageCharts() []report.Section {
 		return &report.Chart{Title: title, XLabel: "time", YLabel: label, XIsTime: true, YIsPercent: true, YMin: new(0.0), YMax: new(1.0)}
 	}
 	gpus, cores := share("GPUs in use", "of all GPUs"), share("Cores in use", "of all cores")
-	waiting := &report.Chart{Title: "Jobs waiting", XLabel: "time", YLabel: "jobs", XIsTime: true, YMin: new(0.0)}
+	waiting := &report.Chart{Title: "Jobs waiting", XLabel: "time", YLabel: "jobs", XIsTime: true}
 	averaged := false
 	for _, r := range s.shown() {
 		u := usageOf(r.Policy, r.Result, r.Recorder)
@@ -225,21 +225,35 @@ func (s *Study) usageCharts() []report.Section {
 // differences are the histograms of what changed for each job.
 func (s *Study) differences() []report.Section {
 	var list []report.Section
-	for _, h := range []struct {
-		title, label string
-		of           func(*sim.Comparison) []float64
+	for _, d := range []struct {
+		title, label, less, more string
+		of                       func(*sim.Comparison) []float64
 	}{
-		{"Wait", "waits shorter than under %[1]s, right of 0: longer", func(c *sim.Comparison) []float64 { return c.Wait }},
-		{"Run time", "runs shorter than under %[1]s, right of 0: longer", func(c *sim.Comparison) []float64 { return c.Run }},
-		{"Life time", "ends earlier than under %[1]s, right of 0: later", func(c *sim.Comparison) []float64 { return c.Life }},
+		{"Wait", "wait", "wait shorter", "wait longer", func(c *sim.Comparison) []float64 { return c.Wait }},
+		{"Run time", "run time", "run shorter", "run longer", func(c *sim.Comparison) []float64 { return c.Run }},
+		{"Life time", "life time", "end earlier", "end later", func(c *sim.Comparison) []float64 { return c.Life }},
 	} {
 		histogram := &report.Histogram{
-			Title: fmt.Sprintf("%s of each job, difference to %s", h.title, s.Policies[0]), XLabel: "left of 0: " + fmt.Sprintf(h.label, s.Policies[0]), YLabel: "jobs", XIsTime: true,
-			LogY: len(s.Runs[0].Result.Jobs) >= logFrom,
+			Title: fmt.Sprintf("%s of each job, less that under %s", d.title, s.Policies[0]), YLabel: "jobs", XIsTime: true,
+			XLabel: fmt.Sprintf("difference of the %s (left of 0: %s than under %s)", d.label, d.less, s.Policies[0]),
+			LogY:   len(s.Runs[0].Result.Jobs) >= logFrom,
 		}
+		var notes []string
 		for _, r := range s.shown()[1:] {
-			histogram.Series = append(histogram.Series, report.Sample{Name: r.Policy, Values: h.of(r.Against)})
+			values := d.of(r.Against)
+			histogram.Series = append(histogram.Series, report.Sample{Name: r.Policy, Values: values})
+			less, more := 0, 0
+			for _, v := range values {
+				if v < 0 {
+					less++
+				} else if v > 0 {
+					more++
+				}
+			}
+			notes = append(notes, fmt.Sprintf("Under %s %s %s, %s %s; for %s nothing changes.", r.Policy,
+				plural(less, "job"), d.less, report.Number(float64(more)), d.more, report.Number(float64(len(values)-less-more))))
 		}
+		histogram.Note = strings.Join(notes, " ") + " A bar has the jobs from its left end up to, but without, its right end."
 		list = append(list, histogram)
 	}
 	return list
@@ -257,8 +271,8 @@ func (s *Study) gantts() []report.Section {
 	}
 	kinds := []report.Kind{
 		{Name: "native", Colour: "#0072b2", Help: "The job uses no GPU of another node, or its part on this node does not."},
-		{Name: "borrows", Colour: "#d55e00", Help: "The job's processes run here and use GPUs of other nodes."},
-		{Name: "lends", Colour: "#009e73", Help: "GPUs of this node serve a job on another node."},
+		{Name: "borrows", Colour: "#d55e00", Help: "The job's processes run here and use GPUs of other nodes: what the TSUBAME paper calls the base of a job that uses rCUDA."},
+		{Name: "lends", Colour: "#009e73", Help: "GPUs of this node serve a job on another node: the paper's rCUDA server."},
 	}
 	strip := false
 	for _, r := range s.shown() {

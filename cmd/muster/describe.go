@@ -121,16 +121,16 @@ func newDescription(wl *workload.Workload, cluster *model.Cluster) *description 
 	return d
 }
 
-// lead says in a line or two what it is about.
-func (d *description) lead() string {
-	text := fmt.Sprintf("%s: %s", d.Name, counted(d.Jobs, "job"))
+// lead says in a line what it is about.
+func (d *description) lead(name string) string {
+	text := fmt.Sprintf("%s: %s", name, counted(d.Jobs, "job"))
 	if d.Users > 0 {
 		text += " of " + counted(d.Users, "user")
 	}
 	if d.Span == 0 {
 		return text + ", all submitted at once"
 	}
-	text += fmt.Sprintf(", submitted over %s", report.Duration(d.Span))
+	text += fmt.Sprintf(" over %s", report.Duration(d.Span))
 	if !d.Start.IsZero() {
 		text += fmt.Sprintf(" from %s", d.Start.Format(time.DateOnly))
 	}
@@ -230,6 +230,7 @@ const (
 	maxPanelRows = 11
 	maxGPUCounts = 5
 	maxNames     = 5
+	maxLogName   = 32
 )
 
 // widths are those of a panel and its parts, in characters.
@@ -405,7 +406,7 @@ func groupPanel(title string, groups []workload.Group, share func(workload.Group
 // writeText prints the description for a terminal.
 func (d *description) writeText(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	for _, line := range []string{d.lead(), d.work(), d.offered()} {
+	for _, line := range []string{d.lead(short(d.Name, maxLogName)), d.work(), d.offered()} {
 		if line != "" {
 			fmt.Fprintln(out, printable(line))
 		}

@@ -11,7 +11,7 @@ import (
 
 // page is the description with charts.
 func (d *description) page(wl *workload.Workload) *report.Page {
-	lead := []string{d.lead() + ".", d.work() + "."}
+	lead := []string{d.lead(d.Name) + ".", d.work() + "."}
 	if text := d.offered(); text != "" {
 		lead = append(lead, text+".")
 	}

@@ -8,20 +8,28 @@ import (
 
 // EstimateTraffic fills in what a job moves over the network where a log does
 // not say, as Table 1 of the TSUBAME paper does: as many bytes as the memory it
-// asked for on each node, in 100 to 100,000 transfers drawn from seed. It
-// returns a copy; jobs that say something, or asked for no memory, stay as they are.
+// asked for on each node, in 100 to 100,000 transfers drawn from seed. Jobs that say
+// something, or asked for no memory, stay as they are. It returns a copy, or the
+// jobs themselves where there is nothing to fill in.
 func EstimateTraffic(jobs []model.Job, seed uint64) []model.Job {
+	if !anyJob(jobs, lacksTraffic) {
+		return jobs
+	}
 	rng := rand.New(rand.NewPCG(seed, 0x7472616666696321))
 	out := make([]model.Job, len(jobs))
 	for i := range jobs {
 		out[i] = jobs[i]
 		net, gpu := 100+rng.Int64N(99_901), 100+rng.Int64N(99_901)
-		r := &out[i].Request
-		memory := r.MemoryOnNode(r.CoresOnNode())
-		if out[i].Traffic != (model.Traffic{}) || memory == 0 || r.Nodes == 0 {
-			continue
+		if lacksTraffic(&out[i]) {
+			memory := memoryOnNode(&out[i])
+			out[i].Traffic = model.Traffic{NetBytes: memory, NetConns: net, GPUBytes: memory, GPUConns: gpu}
 		}
-		out[i].Traffic = model.Traffic{NetBytes: memory, NetConns: net, GPUBytes: memory, GPUConns: gpu}
 	}
 	return out
 }
+
+func lacksTraffic(j *model.Job) bool {
+	return j.Traffic == (model.Traffic{}) && j.Request.Nodes > 0 && memoryOnNode(j) > 0
+}
+
+func memoryOnNode(j *model.Job) int64 { return j.Request.MemoryOnNode(j.Request.CoresOnNode()) }

@@ -19,13 +19,13 @@ type usage struct{ cores, gpus, waiting report.Series }
 // change is how the state of a run changes at one instant.
 type change struct {
 	at          time.Duration
-	cores, gpus float64
-	waiting     int
+	cores, gpus float32
+	waiting     int32
 }
 
 // usageOf follows a run. The recorder knows what each job held.
 func usageOf(name string, res *sim.Result, rec *Recorder) usage {
-	var changes []change
+	changes := make([]change, 0, 3*len(res.Outcomes))
 	for i := range res.Outcomes {
 		o := &res.Outcomes[i]
 		if !o.Ran() {
@@ -34,8 +34,8 @@ func usageOf(name string, res *sim.Result, rec *Recorder) usage {
 		h := &rec.held[i]
 		changes = append(changes,
 			change{at: res.Jobs[i].Submit, waiting: 1},
-			change{at: o.Start, cores: float64(h.cores), gpus: h.gpus, waiting: -1},
-			change{at: o.End, cores: -float64(h.cores), gpus: -h.gpus})
+			change{at: o.Start, cores: float32(h.cores), gpus: float32(h.gpus), waiting: -1},
+			change{at: o.End, cores: -float32(h.cores), gpus: -float32(h.gpus)})
 	}
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	changes = together(changes)
@@ -45,8 +45,8 @@ func usageOf(name string, res *sim.Result, rec *Recorder) usage {
 		to *report.Series
 		of func(*change) float64
 	}{
-		{&u.cores, func(c *change) float64 { return c.cores }},
-		{&u.gpus, func(c *change) float64 { return c.gpus }},
+		{&u.cores, func(c *change) float64 { return float64(c.cores) }},
+		{&u.gpus, func(c *change) float64 { return float64(c.gpus) }},
 		{&u.waiting, func(c *change) float64 { return float64(c.waiting) }},
 	} {
 		line.to.X, line.to.Y = sampled(changes, line.of, maxPoints)
@@ -71,14 +71,14 @@ func together(changes []change) []change {
 }
 
 // sums turns changes into the state from each instant on, as shares of the capacity.
-func sums(changes []change, cores, gpus float64) {
-	var now change
+func sums(changes []change, allCores, allGPUs float64) {
+	cores, gpus, waiting := 0.0, 0.0, int32(0)
 	for i := range changes {
 		c := &changes[i]
-		now.cores += c.cores
-		now.gpus += c.gpus
-		now.waiting += c.waiting
-		c.cores, c.gpus, c.waiting = now.cores/cores, max(0, now.gpus)/gpus, now.waiting
+		cores += float64(c.cores)
+		gpus += float64(c.gpus)
+		waiting += c.waiting
+		c.cores, c.gpus, c.waiting = float32(cores/allCores), float32(max(0, gpus)/allGPUs), waiting
 	}
 }
 

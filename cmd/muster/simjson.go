@@ -105,7 +105,7 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 		out.Comparison = comparisonJSON(r.Against, first)
 	}
 	for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
-		out.ImpossibleJobs = append(out.ImpossibleJobs, jsonImpossible{r.Result.Jobs[job].ID, r.Result.Reasons[job]})
+		out.ImpossibleJobs = append(out.ImpossibleJobs, jsonImpossible{r.Result.Jobs[job].ID, r.Reason(job)})
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/policy"
 	"muster/report"
 	"muster/sim"
 )
@@ -42,7 +43,7 @@ func (s *Study) Impossible(few int) []ImpossibleJobs {
 		var g ImpossibleJobs
 		for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
 			if g.Count++; g.Count <= few {
-				g.First = append(g.First, fmt.Sprintf("job %s: %s", r.Result.Jobs[job].ID, r.Result.Reasons[job]))
+				g.First = append(g.First, fmt.Sprintf("job %s %s", r.Result.Jobs[job].ID, r.Reason(job)))
 			}
 		}
 		if g.Count == 0 {
@@ -56,6 +57,11 @@ func (s *Study) Impossible(few int) []ImpossibleJobs {
 		groups[same].Runs = append(groups[same].Runs, s.label(r))
 	}
 	return groups
+}
+
+// Reason says why a job is impossible.
+func (r *Run) Reason(job int) string {
+	return strings.TrimPrefix(r.Result.Reasons[job], policy.ErrImpossible.Error()+": ")
 }
 
 // maxReasons is how many reasons for waiting are told of a job; the JSON has all.
@@ -117,7 +123,6 @@ func clock(at time.Duration) string { return model.FormatDuration(at.Round(time.
 // Words says what a request asks for.
 func Words(r *model.Request) string {
 	var b strings.Builder
-	each := ""
 	switch cores := r.CoresOnNode(); {
 	case r.Nodes == 0:
 		b.WriteString(plural(r.Cores, "core") + " anywhere")
@@ -125,7 +130,6 @@ func Words(r *model.Request) string {
 		b.WriteString("1 node, " + plural(cores, "core"))
 	default:
 		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, plural(cores, "core"))
-		each = " each"
 	}
 	if r.GPUs > 0 {
 		what := "GPU"
@@ -144,10 +148,11 @@ func Words(r *model.Request) string {
 		b.WriteString(", " + model.FormatSize(r.MemoryPerCore) + " a core")
 	}
 	if r.Remote != nil {
-		b.WriteString("; " + plural(r.Remote.Count, "GPU") + " anywhere")
+		b.WriteString("; " + plural(r.Remote.Count, "GPU"))
 		if r.Remote.Memory > 0 {
-			b.WriteString(" of " + model.FormatSize(r.Remote.Memory) + each)
+			b.WriteString(" of " + model.FormatSize(r.Remote.Memory))
 		}
+		b.WriteString(" anywhere")
 	}
 	if r.Contiguous {
 		b.WriteString("; next to each other")

@@ -24,8 +24,8 @@ type network struct {
 	users  []portUser // by slot
 	vacant []int32
 	slotOf map[policy.JobID]int32
-	jobOf  map[fairshare.Flow]int32 // slot
-	moved  []int32                  // slots whose rates changed, scratch
+	userOf []int32 // slot, by flow
+	moved  []int32 // slots whose rates changed, scratch
 }
 
 // whole is all the work of a job, in the unit that portUser.left counts.
@@ -70,7 +70,7 @@ func newNetwork(r *run) *network {
 	n := &network{
 		run: r, fair: fairshare.New(capacity), uniform: true,
 		overhead: uint64(math.Round(c.Remote.Overhead * 1000)),
-		slotOf:   map[policy.JobID]int32{}, jobOf: map[fairshare.Flow]int32{},
+		slotOf:   map[policy.JobID]int32{},
 	}
 	if n.overhead == 0 {
 		n.overhead = 1000
@@ -135,7 +135,10 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 	c := n.run.Cluster
 	add := func(f jobFlow, p, q int32) {
 		f.flow = n.fair.Add(p, q)
-		n.jobOf[f.flow] = s
+		for int(f.flow) >= len(n.userOf) {
+			n.userOf = append(n.userOf, 0)
+		}
+		n.userOf[f.flow] = s
 		u.flows = append(u.flows, f)
 	}
 	latency := time.Duration(0)
@@ -220,7 +223,6 @@ func (n *network) leave(id policy.JobID) {
 	}
 	for _, f := range n.users[s].flows {
 		n.fair.Remove(f.flow)
-		delete(n.jobOf, f.flow)
 	}
 	delete(n.slotOf, id)
 	n.vacant = append(n.vacant, s)
@@ -231,7 +233,7 @@ func (n *network) leave(id policy.JobID) {
 func (n *network) settle(now time.Duration) {
 	n.moved = n.moved[:0]
 	for _, f := range n.fair.Settle() {
-		s := n.jobOf[f]
+		s := n.userOf[f]
 		if !n.users[s].moved {
 			n.users[s].moved = true
 			n.moved = append(n.moved, s)

@@ -6,7 +6,10 @@
 // It knows ports and flows, and nothing of jobs, kernels or time.
 package fairshare
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Flow names a flow. Names of removed flows are used again.
 type Flow int32
@@ -18,8 +21,9 @@ type flow struct {
 	ports [2]int32
 	at    [2]int32 // its place in the lists of its ports
 	rate  int64
+	was   int64 // before it was divided anew
 	fixed bool
-	seen  bool
+	seen  bool // in around
 }
 
 type port struct {
@@ -27,22 +31,30 @@ type port struct {
 	flows    []Flow
 
 	// While the rates are worked out:
-	left    int64
+	left    int64 // for flows not fixed yet
 	unfixed int32
-	seen    bool
+	seen    bool // in reached
+	// most is the largest number of flows since the last settlement.
+	most int32
 }
 
 // Network is a set of ports and the flows through them.
+//
+// Imagine all rates rising together from nothing; a port that is full stops
+// its flows. What happens below a level at which no changed port can be full,
+// before or after, is not touched by the change: flows slower than that keep
+// their rates. Of the others only those are divided anew that are connected
+// to a changed port.
 type Network struct {
 	ports  []port
 	flows  []flow
 	vacant []Flow
 
-	dirty   []int32
-	reached []int32
-	around  []Flow
+	dirty   []int32 // ports at which something changed
+	reached []int32 // ports of the flows that are divided anew
+	around  []Flow  // those flows
 	changed []Flow
-	queue   []share
+	queue   []share // heap of the ports that are not full yet
 }
 
 // New returns a network of idle ports with these capacities, in bytes per second.
@@ -74,7 +86,9 @@ func (n *Network) Add(a, b int32) Flow {
 			continue
 		}
 		n.flows[f].at[i] = int32(len(n.ports[p].flows))
-		n.ports[p].flows = append(n.ports[p].flows, f)
+		pt := &n.ports[p]
+		pt.flows = append(pt.flows, f)
+		pt.most = max(pt.most, int32(len(pt.flows)))
 		n.dirty = append(n.dirty, p)
 	}
 	return f
@@ -87,6 +101,7 @@ func (n *Network) Remove(f Flow) {
 			continue
 		}
 		list := n.ports[p].flows
+		n.ports[p].most = max(n.ports[p].most, int32(len(list)))
 		at, last := n.flows[f].at[i], list[len(list)-1]
 		list[at] = last
 		n.ports[p].flows = list[:len(list)-1]
@@ -116,14 +131,19 @@ func (n *Network) Settle() []Flow {
 		n.ports[p].seen = false
 	}
 	for _, f := range n.around {
-		n.flows[f].seen = false
+		fl := &n.flows[f]
+		fl.seen = false
+		if fl.rate != fl.was {
+			n.changed = append(n.changed, f)
+		}
 	}
 	slices.Sort(n.changed)
 	return n.changed
 }
 
-// reach collects the ports and flows that a change at the dirty ports can touch.
+// reach collects what a change at the dirty ports can touch.
 func (n *Network) reach() {
+	level := int64(math.MaxInt64)
 	n.reached, n.around = n.reached[:0], n.around[:0]
 	see := func(p int32) {
 		if !n.ports[p].seen {
@@ -132,25 +152,38 @@ func (n *Network) reach() {
 		}
 	}
 	for _, p := range n.dirty {
+		pt := &n.ports[p]
 		see(p)
+		level = min(level, pt.capacity/int64(max(1, pt.most, int32(len(pt.flows))))-rounding)
+		pt.most = 0
 	}
 	n.dirty = n.dirty[:0]
 	for i := 0; i < len(n.reached); i++ {
-		for _, f := range n.ports[n.reached[i]].flows {
+		pt := &n.ports[n.reached[i]]
+		pt.left, pt.unfixed = pt.capacity, 0
+		for _, f := range pt.flows {
 			fl := &n.flows[f]
+			if fl.rate >= 0 && fl.rate < level {
+				pt.left -= fl.rate
+				continue
+			}
+			pt.unfixed++
 			if fl.seen {
 				continue
 			}
-			fl.seen, fl.fixed = true, false
+			fl.seen, fl.fixed, fl.was = true, false, fl.rate
 			n.around = append(n.around, f)
-			for _, p := range fl.ports {
-				if p != none {
-					see(p)
+			for _, q := range fl.ports {
+				if q != none {
+					see(q)
 				}
 			}
 		}
 	}
 }
+
+// rounding allows for the rests of divisions.
+const rounding = 64
 
 // share is what each unfixed flow of a port would get if it were the next to fill.
 type share struct {
@@ -162,80 +195,73 @@ func (a share) before(b share) bool {
 	return a.rate < b.rate || a.rate == b.rate && a.port < b.port
 }
 
-// fill raises all rates together; the port that is full first fixes its flows.
+// fill raises the rates; the port that is full first fixes its flows.
 func (n *Network) fill() {
 	n.queue = n.queue[:0]
 	for _, p := range n.reached {
-		pt := &n.ports[p]
-		pt.left, pt.unfixed = pt.capacity, int32(len(pt.flows))
-		if pt.unfixed > 0 {
-			n.push(share{pt.left / int64(pt.unfixed), p})
+		if pt := &n.ports[p]; pt.unfixed > 0 {
+			n.queue = append(n.queue, share{pt.left / int64(pt.unfixed), p})
 		}
 	}
+	for i := (len(n.queue) - 2) / 4; i >= 0; i-- {
+		n.sink(i)
+	}
 	for len(n.queue) > 0 {
-		s := n.pop()
+		s := n.queue[0]
 		pt := &n.ports[s.port]
 		if pt.unfixed == 0 {
+			last := len(n.queue) - 1
+			n.queue[0] = n.queue[last]
+			n.queue = n.queue[:last]
+			n.sink(0)
 			continue
 		}
 		if now := pt.left / int64(pt.unfixed); now != s.rate {
-			n.push(share{now, s.port}) // others left it more than it was entered with
+			n.queue[0].rate = now // others left it more than it was entered with
+			n.sink(0)
 			continue
 		}
 		for _, f := range pt.flows {
-			fl := &n.flows[f]
-			if fl.fixed {
-				continue
-			}
-			fl.fixed = true
-			if fl.rate != s.rate {
-				fl.rate = s.rate
-				n.changed = append(n.changed, f)
-			}
-			for _, q := range fl.ports {
-				if q != none {
-					n.ports[q].left -= s.rate
-					n.ports[q].unfixed--
-				}
+			if fl := &n.flows[f]; fl.seen && !fl.fixed {
+				n.fix(fl, s.rate)
 			}
 		}
 	}
 }
 
-// push and pop keep queue a binary heap.
-func (n *Network) push(s share) {
-	q := append(n.queue, s)
-	i := len(q) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !q[i].before(q[up]) {
-			break
+func (n *Network) fix(fl *flow, rate int64) {
+	fl.fixed, fl.rate = true, rate
+	for _, p := range fl.ports {
+		if p != none {
+			n.ports[p].left -= rate
+			n.ports[p].unfixed--
 		}
-		q[i], q[up] = q[up], q[i]
-		i = up
 	}
-	n.queue = q
 }
 
-func (n *Network) pop() share {
+// sink restores the heap, a 4-ary one, below element i.
+func (n *Network) sink(i int) {
 	q := n.queue
-	top := q[0]
-	last := len(q) - 1
-	q[0] = q[last]
-	q = q[:last]
-	for i := 0; ; {
-		least := i
-		for c := 2*i + 1; c <= 2*i+2 && c < last; c++ {
-			if q[c].before(q[least]) {
-				least = c
-			}
-		}
-		if least == i {
+	if i >= len(q) {
+		return
+	}
+	s := q[i]
+	for {
+		c := 4*i + 1
+		if c >= len(q) {
 			break
 		}
-		q[i], q[least] = q[least], q[i]
+		least := c
+		for k := c + 1; k < min(c+4, len(q)); k++ {
+			if q[k].before(q[least]) {
+				least = k
+			}
+		}
+		if !q[least].before(s) {
+			break
+		}
+		q[i] = q[least]
 		i = least
 	}
-	n.queue = q
-	return top
+	q[i] = s
 }

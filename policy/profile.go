@@ -15,7 +15,11 @@ type Profile struct {
 	*placer // on an idle cluster; limits say what is left of each node
 
 	holds   [][]hold // by node
-	version []uint32 // of each node's holds
+	version []uint64 // of each node's holds: no two states of a node share one
+	clock   uint64   // the latest version
+	lifted  []uint64 // the versions that Lift found
+	// firstEnd is the earliest end of each node's holds.
+	firstEnd []time.Duration
 	// freed lists the nodes of which something was dropped, for those who wait for it.
 	freed []int32
 	asOf  time.Duration
@@ -40,7 +44,7 @@ type hold struct {
 type window struct{ from, to time.Duration }
 
 type nodeWindows struct {
-	version uint32
+	version uint64
 	list    []window
 }
 
@@ -56,12 +60,12 @@ const forever = time.Duration(math.MaxInt64)
 // NewProfile returns a future in which nothing happens.
 func NewProfile(c *model.Cluster) *Profile {
 	n := len(c.Nodes)
-	p := &Profile{placer: newPlacer(newPool(c)), holds: make([][]hold, n), version: make([]uint32, n)}
+	p := &Profile{placer: newPlacer(newPool(c)), holds: make([][]hold, n), version: make([]uint64, n), firstEnd: make([]time.Duration, n), clock: 1}
 	p.lim.active = true
 	p.lim.gen = 1
 	p.lim.left = make([]nodeLeft, n)
 	for i := range n {
-		p.version[i] = 1
+		p.version[i], p.firstEnd[i] = 1, forever
 		p.lim.stamp[i], p.lim.at[i] = 1, int32(i)
 		p.lim.left[i] = nodeLeft{shares: make([]int64, len(c.Nodes[i].GPUs))}
 	}
@@ -73,7 +77,9 @@ func (p *Profile) Hold(job JobID, a *model.Allocation, start, end time.Duration)
 	add := func(n int32, h hold) {
 		h.job, h.start, h.end = job, start, end
 		p.holds[n] = append(p.holds[n], h)
-		p.version[n]++
+		p.firstEnd[n] = min(p.firstEnd[n], end)
+		p.clock++
+		p.version[n] = p.clock
 	}
 	for i := range a.Parts {
 		part := &a.Parts[i]
@@ -99,9 +105,26 @@ func (p *Profile) Drop(job JobID, a *model.Allocation) {
 
 // Lift takes a job's holds out, so that another place can be looked for.
 func (p *Profile) Lift(job JobID, a *model.Allocation) {
+	p.lifted = p.lifted[:0]
 	p.eachNode(a, func(n int32) {
 		p.holds[n] = slices.DeleteFunc(p.holds[n], func(h hold) bool { return h.job == job })
-		p.version[n]++
+		p.firstEnd[n] = forever
+		for i := range p.holds[n] {
+			p.firstEnd[n] = min(p.firstEnd[n], p.holds[n][i].end)
+		}
+		p.lifted = append(p.lifted, p.version[n])
+		p.clock++
+		p.version[n] = p.clock
+	})
+}
+
+// PutBack undoes the latest Lift: what was known about the nodes is true again.
+func (p *Profile) PutBack(job JobID, a *model.Allocation, start, end time.Duration) {
+	p.Hold(job, a, start, end)
+	i := 0
+	p.eachNode(a, func(n int32) {
+		p.version[n] = p.lifted[i]
+		i++
 	})
 }
 
@@ -358,11 +381,12 @@ func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 		p.windows[class] = make([]nodeWindows, len(p.holds))
 	}
 	c := &p.windows[class][n]
-	if c.version == p.version[n] && !p.hasOverdue(n, now) {
+	overdue := p.firstEnd[n] <= now
+	if c.version == p.version[n] && !overdue {
 		return c.list
 	}
 	c.version = p.version[n]
-	if p.hasOverdue(n, now) {
+	if overdue {
 		c.version = 0 // true at this instant only
 	}
 	c.list = c.list[:0]
@@ -406,13 +430,4 @@ func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 		open = fits
 	}
 	return c.list
-}
-
-func (p *Profile) hasOverdue(n int32, now time.Duration) bool {
-	for i := range p.holds[n] {
-		if p.holds[n][i].end <= now {
-			return true
-		}
-	}
-	return false
 }

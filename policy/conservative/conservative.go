@@ -173,7 +173,7 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 			r.at, r.alloc = at, clone(a)
 			p.profile.Hold(id, &r.alloc, at, at+d)
 		case r != nil:
-			p.profile.Hold(id, &r.alloc, r.at, r.at+d)
+			p.profile.PutBack(id, &r.alloc, r.at, r.at+d)
 		default:
 			return
 		}

@@ -11,7 +11,9 @@ type Bars struct {
 	Title, YLabel, Note string
 	YIsTime, YIsPercent bool
 	Groups              []string
-	Series              []BarSeries
+	// FirstColour is that of the first series, counted from 0.
+	FirstColour int
+	Series      []BarSeries
 }
 
 // BarSeries has one value a group; NaN draws no bar.
@@ -75,7 +77,7 @@ func (b *Bars) draw() string {
 	x := axis{lo: 0, hi: float64(max(1, len(b.Groups)))}
 	f := frame{yLabel: b.YLabel}
 	for i, s := range b.Series {
-		f.legend = append(f.legend, legendEntry{name: s.Name, mark: s.mark(), class: seriesClass(i)})
+		f.legend = append(f.legend, legendEntry{name: s.Name, mark: s.mark(), class: seriesClass(b.FirstColour + i)})
 	}
 	p := newPlot(f, &x, &y, append([]string{}, b.Groups...))
 	if !any {
@@ -106,7 +108,7 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 		told := clean(s.Name) + "\t" + b.unit().format(v)
 		if drawable(v) {
 			at := left + (float64(i)+0.5)*width
-			p.box(s.mark()+" "+seriesClass(i), at-width*0.44, at+width*0.44, y.at(0), y.at(v))
+			p.box(s.mark()+" "+seriesClass(b.FirstColour+i), at-width*0.44, at+width*0.44, y.at(0), y.at(v))
 			top := math.Max(v, 0)
 			if s.Lo != nil && drawable(s.Lo[g]) && drawable(s.Hi[g]) {
 				p.errorBar("ink", at, y.at(s.Lo[g]), y.at(s.Hi[g]))

@@ -20,6 +20,9 @@ type Histogram struct {
 	Bins int
 	// XIsTime says that the values are seconds.
 	XIsTime bool
+	// FirstColour is that of the first series, counted from 0: what has a colour
+	// in one picture of a page keeps it in the others.
+	FirstColour int
 }
 
 // Sample is the values of one series of a histogram.
@@ -218,7 +221,7 @@ func (h *Histogram) draw(bins binned) string {
 	}
 	f := frame{xLabel: h.XLabel, yLabel: h.YLabel}
 	for i, s := range h.Series {
-		f.legend = append(f.legend, legendEntry{name: s.Name, mark: "box", class: seriesClass(i)})
+		f.legend = append(f.legend, legendEntry{name: s.Name, mark: "box", class: seriesClass(h.FirstColour + i)})
 	}
 	p := newPlot(f, &x, &y, nil)
 	if n <= 0 {
@@ -240,7 +243,7 @@ func (h *Histogram) bin(p *plot, bins binned, k int, x, y *axis) {
 		n := bins.counts[i][k]
 		if n > 0 {
 			at := left + gap + float64(i)*width
-			p.box("box "+seriesClass(i), at, at+width, y.from, y.at(float64(n)))
+			p.box("box "+seriesClass(h.FirstColour+i), at, at+width, y.from, y.at(float64(n)))
 		}
 		tip = append(tip, clean(s.Name)+"\t"+Number(float64(n))+" of "+Number(float64(len(s.Values))))
 	}

@@ -170,7 +170,7 @@ func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return report.Number(float64(n)) + " " + noun + "s"
 }
 
 // WriteJobs writes a line for each job of each run, as CSV. The runs must have

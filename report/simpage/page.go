@@ -19,7 +19,11 @@ func (s *Study) Page() *report.Page {
 	page := &report.Page{Title: s.title(), Lead: s.verdict()}
 	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
 	add(report.Heading("What was asked"), s.askedTable())
-	add(report.Heading("Side by side"), s.runTable(), s.jobTable())
+	add(report.Heading("Side by side"))
+	if len(s.Runs) <= manyRuns {
+		add(s.runTable())
+	}
+	add(s.jobTable())
 	if len(s.Policies) > 1 {
 		add(s.changeBars())
 	}
@@ -57,11 +61,17 @@ func (s *Study) Page() *report.Page {
 			add(report.Pre(strings.TrimRight(text, "\n")))
 		}
 	}
+	if len(s.Runs) > manyRuns {
+		add(report.Heading("All runs"), s.runTable())
+	}
 	if s.Command != "" {
 		add(report.Heading("How to get this page"), report.Text("This command writes it again, byte for byte."), report.Pre(s.Command))
 	}
 	return page
 }
+
+// manyRuns are too many to begin a page with.
+const manyRuns = 12
 
 func (s *Study) title() string {
 	if len(s.Policies) == 1 {
@@ -90,7 +100,7 @@ func (s *Study) verdict() string {
 				signed(mean(func(r *Run) float64 { return r.Against.WaitChange })), signed(mean(func(r *Run) float64 { return r.Against.LifeChange })), s.Policies[0],
 				report.Percent(mean(func(r *Run) float64 { return r.Against.WaitLonger.Percent })/100), report.Percent(mean(func(r *Run) float64 { return r.Against.EndLater.Percent })/100))
 		}
-		b.WriteString(". ")
+		b.WriteString(".\n\n")
 	}
 	if len(s.Seeds) > 1 {
 		fmt.Fprintf(&b, "Means over %d seeds.", len(s.Seeds))
@@ -120,7 +130,7 @@ func (s *Study) askedTable() *report.Table {
 
 // changeBars compares the means with those of the first policy.
 func (s *Study) changeBars() *report.Bars {
-	b := &report.Bars{Title: "Change of the means against " + s.Policies[0], YLabel: "change", YIsPercent: true}
+	b := &report.Bars{Title: "Change of the means against " + s.Policies[0], YLabel: "change", YIsPercent: true, FirstColour: 1}
 	if len(s.Nodes) > 1 {
 		b.Title += fmt.Sprintf(", on %d nodes", s.Nodes[0])
 	}
@@ -236,7 +246,7 @@ func (s *Study) differences() []report.Section {
 		histogram := &report.Histogram{
 			Title: fmt.Sprintf("%s of each job, less that under %s", d.title, s.Policies[0]), YLabel: "jobs", XIsTime: true,
 			XLabel: fmt.Sprintf("difference of the %s (left of 0: %s than under %s)", d.label, d.less, s.Policies[0]),
-			LogY:   len(s.Runs[0].Result.Jobs) >= logFrom,
+			LogY:   len(s.Runs[0].Result.Jobs) >= logFrom, FirstColour: 1,
 		}
 		var notes []string
 		for _, r := range s.shown()[1:] {

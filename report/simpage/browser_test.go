@@ -98,7 +98,12 @@ func TestDemoInABrowser(t *testing.T) {
 	if *shots == "" {
 		return
 	}
-	b.Screenshot(filepath.Join(*shots, "found.png"))
+	b.Show(server)
+	b.ScrollTo(0)
+	g := b.Gantt(1)
+	x, y := g.At(float64(16*3600), 0.6) // 16 h into the log, the second GPU of n1
+	b.Pointer(false, [2]int{x, y})
+	b.Screenshot(filepath.Join(*shots, "gantts.png"))
 	b.Show(server)
 	var height int
 	b.Script(&height, "return document.documentElement.scrollHeight")

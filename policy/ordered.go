@@ -84,6 +84,13 @@ func (o *ordered) insert(e orderedEntry) {
 }
 
 func (o *ordered) remove(key int64, id JobID) bool {
+	if o.n > 0 {
+		if c := o.chunks[0]; c[0].id == id && c[0].key == key && len(c) > 1 {
+			o.chunks[0] = c[1:] // mostly it is the first
+			o.n--
+			return true
+		}
+	}
 	e := orderedEntry{key: key, id: id}
 	i := o.chunkOf(e)
 	if i == len(o.chunks) {

@@ -33,11 +33,18 @@ type ladder struct {
 
 // rank is the number of steps that value reaches.
 func (l *ladder) rank(value int64) int {
-	if value < int64(len(l.rankOf)) {
-		return int(l.rankOf[max(value, 0)])
+	if uint64(value) < uint64(len(l.rankOf)) {
+		return int(l.rankOf[value])
 	}
+	return l.rankLarge(value)
+}
+
+func (l *ladder) rankLarge(value int64) int {
 	if value >= l.top {
 		return len(l.steps)
+	}
+	if value < 0 {
+		return 0
 	}
 	r := int(l.rankOf[len(l.rankOf)-1])
 	for r < len(l.steps) && l.steps[r] <= value {
@@ -82,6 +89,9 @@ func (l *ladder) atLeast(value int64) bitmap {
 // move tells that a node's free amount went from old to new.
 func (l *ladder) move(node int32, before, after int64) {
 	a, b := l.rank(before), l.rank(after)
+	if a == b {
+		return
+	}
 	for ; a < b; a++ {
 		l.maps[a].set(node)
 	}

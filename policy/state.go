@@ -86,6 +86,9 @@ func NewState(c *model.Cluster, p Policy) *State {
 	return s
 }
 
+// Expect makes room for so many jobs in all; it saves growing.
+func (s *State) Expect(jobs int) { s.jobs = slices.Grow(s.jobs, jobs-len(s.jobs)) }
+
 // View is the state as a policy sees it during one step.
 type View struct {
 	state *State

@@ -101,6 +101,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
 		},
 	}
+	r.state.Expect(len(cfg.Jobs))
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
 	if err := r.loop(ctx); err != nil {

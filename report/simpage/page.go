@@ -284,10 +284,14 @@ func (s *Study) gantts() []report.Section {
 		{Name: "borrows", Colour: "#d55e00", Help: "The job's processes run here and use GPUs of other nodes: what the TSUBAME paper calls the base of a job that uses rCUDA."},
 		{Name: "lends", Colour: "#009e73", Help: "GPUs of this node serve a job on another node: the paper's rCUDA server."},
 	}
-	strip := false
+	strip, borrowed := false, false
 	for _, r := range s.shown() {
+		borrowed = borrowed || r.Summary.Borrowing > 0
 		r.Recorder.picture.prune()
 		strip = strip || r.Recorder.picture.needsStrip()
+	}
+	if !borrowed {
+		kinds = []report.Kind{{Name: "job", Colour: kinds[native].Colour}}
 	}
 	list := []report.Section{report.Text(heightsInWords(cluster.TotalGPUs() > 0, strip))}
 	for _, r := range s.shown() {

@@ -69,7 +69,7 @@ func TestGeneratedBytes(t *testing.T) {
 		settings []string
 		want     string
 	}{
-		{"tsubame", []string{"days=30"}, "40d6addb433a86c6"},
+		{"tsubame", []string{"days=30"}, "715e64ee87e0df39"},
 		{"general", []string{"run=lognormal", "max_run=12h", "size=powers", "contiguous=50"}, "745eb116876d13ce"},
 		{"congested", []string{"spread=1h"}, "60c0795077d780b2"},
 	} {
@@ -122,14 +122,14 @@ func TestGeneralShape(t *testing.T) {
 func TestTSUBAMEYear(t *testing.T) {
 	wl := generate(t, "tsubame", 1)
 	s := Describe(wl)
-	within(t, "load", s.Load(480, 480*8, 480*3).Nodes, 0.83, 0.03)
+	within(t, "load", s.Load(480, 480*8, 480*3).Nodes, 0.69, 0.05)
 	within(t, "mean run time", s.Run.Mean, 15150, 0.02)
-	if s.Run.Max > 86400 || s.Nodes.Max > 64 || s.Nodes.Median != 1 {
+	if s.Run.Max > 86400 || s.Nodes.Max > 16 || s.Nodes.Median != 1 {
 		t.Errorf("run up to %v, nodes up to %v, median %v", s.Run.Max, s.Nodes.Max, s.Nodes.Median)
 	}
 	within(t, "span", s.Span, 365*86400, 0.01)
-	within(t, "noon over midnight", float64(s.ByHour[12])/float64(s.ByHour[0]), 3, 0.1)
-	within(t, "Monday over Sunday", float64(s.ByWeekday[0])/float64(s.ByWeekday[6]), 2, 0.1)
+	within(t, "noon over midnight", float64(s.ByHour[12])/float64(s.ByHour[0]), 3, 0.2)
+	within(t, "Monday over Sunday", float64(s.ByWeekday[0])/float64(s.ByWeekday[6]), 2, 0.2)
 	for i := range wl.Jobs {
 		j := &wl.Jobs[i]
 		r := &j.Request
@@ -147,7 +147,7 @@ func TestTSUBAMEYear(t *testing.T) {
 
 // Users who ask for the whole node change their requests, and nothing else.
 func TestTSUBAMEWholeNodes(t *testing.T) {
-	some, more := generate(t, "tsubame", 1, "days=60"), generate(t, "tsubame", 1, "days=60", "whole_nodes=75")
+	some, more := generate(t, "tsubame", 1, "days=60", "whole_nodes=0"), generate(t, "tsubame", 1, "days=60", "whole_nodes=75")
 	whole := 0
 	for i := range some.Jobs {
 		a, b := some.Jobs[i], more.Jobs[i]

@@ -20,39 +20,44 @@ import (
 //     one, in steps of 0.01, at which first fit on 480 whole nodes (the G queue)
 //     keeps jobs waiting closest to 3,818 s on average over 20 seeds.
 //
-// The rest is unknown, so it is plausible or neutral:
+// The rest is not in the paper. It is taken from public logs of such jobs, or it
+// is plausible or neutral:
 //
 //   - Run times are lognormal with sigma 2 (the logs of the Parallel Workloads
 //     Archive that were looked at have 1.8 to 2.8) up to a day, the usual limit
 //     of a batch queue.
-//   - Nodes: powers of two, each half as likely as the one before, up to 64: most
-//     jobs have one node, and each size brings the same work. The paper calls
-//     many jobs nearly embarrassingly parallel.
-//   - GPUs a node: 1, 2 and 3 alike. Cores: 1, 2, 4 or 8 alike, but no fewer
-//     than GPUs. Memory: 1, 2, 4, 8, 16 and 22 GB alike. The paper says that most
-//     resources were under-utilised and that requests left room for further jobs.
-//     A user who gets the whole node anyway may as well ask for all of it; the
-//     share of those who do is not known either, and none by default. The G queue does
-//     not care; what an R queue can gain depends on it more than on anything else.
+//   - The paper calls many jobs nearly embarrassingly parallel. Such jobs are small
+//     and come in bags. Nodes: 1, 2, 4, 8 and 16 as in the public log of a GPU
+//     cluster, Microsoft's Philly, where 95.4% of the jobs ask for at most 2 GPUs and
+//     so for one node here, 2.3% for 4 GPUs, 2.0% for 8, 0.2% for 16 and 0.1% for more.
+//   - Bursts of alike jobs, 50 on average, so that a job finds itself among a hundred:
+//     as in CERIT-WAGAP of 2013, where a job is one of 101 on average (a bag being
+//     submissions of one user at most two minutes apart). On machines for parallel programs it
+//     is one of 3 to 8 (NASA iPSC, HPC2N), on a grid one of thousands (LCG).
+//   - Half of the bursts ask for all that a node has, which a job of the G queue gets
+//     in any case. That share is not known: the paper says that most resources
+//     were under-utilised, and that not all jobs ask for the most GPUs. The G
+//     queue does not care; what an R queue gains depends on it more than on anything else.
+//   - The others: GPUs a node: 1, 2 and 3 alike. Cores: 1, 2, 4 or 8 alike, but no
+//     fewer than GPUs. Memory: 1, 2, 4, 8, 16 and 22 GB alike.
 //   - Submissions follow the working day and week, three times as many by day as
-//     by night and twice as many on working days, and come in bursts of alike
-//     jobs, 4 on average, as parameter studies do.
+//     by night and twice as many on working days.
 var tsubameGenerator = Generator{
 	Name:    "tsubame",
 	Summary: "a year-like log of TSUBAME2.5's G queue, from what the paper publishes",
 	Parameters: []Parameter{
 		{"days", "365", "length of the log"},
 		{"nodes", "480", "nodes of the queue that the load is relative to"},
-		{"load", "0.83", "offered occupancy of whole nodes; the default gives the paper's mean wait under its G queue"},
+		{"load", "0.69", "offered occupancy of whole nodes; the default gives the paper's mean wait under its G queue"},
 		{"mean_run", "15150", "mean run time: the paper's mean life less its mean wait"},
 		{"sigma", "2", "spread of the lognormal run times, as in other published logs"},
 		{"max_run", "24h", "longest run time"},
-		{"node_mix", "64:32:16:8:4:2:1", "weights of asking for 1, 2, 4, 8, ... nodes"},
-		{"gpu_mix", "1:1:1", "weights of asking for 1, 2, 3 GPUs a node; unknown, so alike"},
+		{"node_mix", "954:23:20:2:1", "weights of asking for 1, 2, 4, 8, ... nodes, as in the Philly log"},
+		{"gpu_mix", "1:1:1", "weights of asking for 1, 2, 3 GPUs a node, where not for all; unknown, so alike"},
 		{"cores", "1,2,4,8", "cores a node, each as likely, but no fewer than GPUs"},
 		{"memory", "1GB,2GB,4GB,8GB,16GB,22GB", "memory a node, each as likely"},
-		{"whole_nodes", "0", "how many in a hundred bursts ask for all that a node has; all else stays as it is"},
-		{"burst", "4", "mean number of alike jobs submitted together"},
+		{"whole_nodes", "50", "how many in a hundred bursts ask for all that a node has; unknown, so half"},
+		{"burst", "50", "mean number of alike jobs submitted together, as in the CERIT-WAGAP log of 2013"},
 		{"cycle", "yes", "follow the working day and week; no for a steady rate"},
 		{"wall_margin", "1.2", "wall times are the next round time above this many times the run time; 0 for none"},
 		{"users", "200", "number of users"},

@@ -207,11 +207,15 @@ func (p *conservative) forget() {
 
 func (p *conservative) Why(v *policy.View, id policy.JobID) string {
 	sh := v.Shape(id)
+	lacks := "it fits now, but would delay the reservations of others"
+	if v.Place(sh, policy.Sharing) == nil {
+		lacks = v.Shortage(sh, policy.Sharing)
+	}
 	if r := p.promises[id]; r != nil {
-		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), model.FormatDuration(r.at))
+		return fmt.Sprintf("%s; reserved for %s at the latest", lacks, model.FormatDuration(r.at))
 	}
 	if ahead, _ := v.Ahead(id); ahead >= p.depth {
 		return fmt.Sprintf("%d jobs ahead, and only the first %d hold reservations (depth)", ahead, p.depth)
 	}
-	return fmt.Sprintf("%s, and no reservation within bf_window", v.Shortage(sh, policy.Sharing))
+	return lacks + ", and there is no reservation within bf_window"
 }

@@ -1,0 +1,233 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/sim"
+)
+
+func twoNodes() *model.Cluster {
+	return &model.Cluster{
+		GPUTypes: []model.GPUType{{Name: "g", Memory: 8, Speed: 1}},
+		Nodes: []model.Node{
+			{Name: "a", Cores: 4, GPUs: []int{0, 0}}, {Name: "b", Cores: 4, GPUs: []int{0, 0}},
+		},
+	}
+}
+
+func run(t *testing.T, spec string, cfg sim.Config) *sim.Result {
+	t.Helper()
+	p, err := catalog.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Policy = p
+	r, err := sim.Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWhy asks why jobs wait, under every policy, and expects an answer each
+// time something changes.
+func TestWhy(t *testing.T) {
+	job := func(id string, run int, r model.Request) model.Job {
+		return model.Job{ID: id, Run: time.Duration(run) * time.Second, Request: r}
+	}
+	jobs := []model.Job{
+		job("first", 10, model.Request{Nodes: 1, CoresPerNode: 3, GPUs: 1}),
+		job("wide", 5, model.Request{Nodes: 2, CoresPerNode: 2, GPUs: 2}),
+		job("long", 30, model.Request{Nodes: 1, CoresPerNode: 4}),
+	}
+	for _, tc := range []struct{ policy, want string }{
+		{"fcfs", `
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
+0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job wide, needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
+10s wide: started: it was its turn
+10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now)
+15s long: started: it was its turn`},
+		{"sjf", `
+0s wide: started: it was its turn
+0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job first, needs 1 node with 3 cores, 1 GPU; 0 nodes give that (free now)
+5s long: started: it was its turn`},
+		{"first-fit", `
+0s long: started: it fits now, and jobs may overtake
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes give that (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
+30s wide: started: it fits now, and jobs may overtake`},
+		{"g-queue", `
+0s long: started: it fits now, and jobs may overtake
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes without a job give that (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes without a job give that (free now)
+30s wide: started: it fits now, and jobs may overtake`},
+		{"r-queue", `
+0s long: started: it fits now, and jobs may overtake
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes have the cores and the memory (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes have the cores and the memory (free now)
+30s wide: started: it fits now, and jobs may overtake`},
+		{"easy", `
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now); reserved for 00:00:10 at the latest
+0s long: waits: it fits, but would delay job wide, reserved for 00:00:10
+10s wide: started: it was its turn
+10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest
+15s long: started: it was its turn`},
+		{"conservative", `
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now); reserved for 00:00:10 at the latest
+0s long: waits: it fits now, but would delay the reservations of others; reserved for 00:00:15 at the latest
+10s wide: started: its reservation has come
+10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest
+15s long: started: its reservation has come`},
+	} {
+		r := run(t, tc.policy, sim.Config{Cluster: twoNodes(), Jobs: jobs, Watch: []int{1, 2}})
+		got := ""
+		for _, w := range r.Watched {
+			got += fmt.Sprintf("\n%v %s: %s", w.At, jobs[w.Job].ID, w.Text)
+		}
+		if got != tc.want {
+			t.Errorf("%s:%s\nwant:%s", tc.policy, got, tc.want)
+		}
+	}
+}
+
+func TestRunSaysWhatIsWrong(t *testing.T) {
+	p, err := catalog.New("fcfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := []model.Job{{ID: "x", Submit: 2, Request: model.Request{Cores: 1}}, {ID: "y", Submit: 1, Request: model.Request{Cores: 1}}}
+	for name, tc := range map[string]struct {
+		cfg  sim.Config
+		want string
+	}{
+		"unsorted": {sim.Config{Cluster: twoNodes(), Jobs: late, Policy: p}, "job y is submitted before job x"},
+		"no nodes": {sim.Config{Cluster: &model.Cluster{}, Policy: p}, "no nodes"},
+		"idle":     {sim.Config{Cluster: twoNodes(), Jobs: late[:1], Policy: lazy{}}, "left 1 jobs waiting for ever"},
+	} {
+		if _, err := sim.Run(context.Background(), tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := sim.Run(ctx, sim.Config{Cluster: twoNodes(), Jobs: late[:1], Policy: p}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// lazy starts nothing.
+type lazy struct{}
+
+func (lazy) Traits() policy.Traits                 { return policy.Traits{} }
+func (lazy) Step(*policy.View, *policy.Plan)       {}
+func (lazy) Why(*policy.View, policy.JobID) string { return "nobody cares" }
+
+func TestOddJobs(t *testing.T) {
+	s := time.Second
+	jobs := []model.Job{
+		{ID: "huge", Run: s, Request: model.Request{Nodes: 3}},
+		{ID: "none", Run: 0, Request: model.Request{Cores: 8}},
+		{ID: "then", Run: s, Request: model.Request{Cores: 8}},
+		{ID: "over", Run: 5 * s, WallTime: 2 * s, Request: model.Request{Cores: 8}},
+		{ID: "just", Run: 2 * s, WallTime: 2 * s, Request: model.Request{Cores: 8}},
+	}
+	want := []sim.Outcome{
+		{State: sim.Impossible},
+		{State: sim.Finished},
+		{Start: 0, End: s, State: sim.Finished},
+		{Start: s, End: 3 * s, State: sim.Killed},
+		{Start: 3 * s, End: 5 * s, State: sim.Finished},
+	}
+	r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs})
+	for i := range want {
+		if r.Outcomes[i] != want[i] {
+			t.Errorf("%s: %+v, want %+v", jobs[i].ID, r.Outcomes[i], want[i])
+		}
+	}
+	if why := r.Reasons[0]; !strings.Contains(why, "needs 3 nodes with 1 core; 2 nodes give that (in the whole cluster)") {
+		t.Errorf("reason: %s", why)
+	}
+	if r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs, NoKill: true}); r.Outcomes[3].End != 6*s {
+		t.Errorf("not killed, it ends at %v", r.Outcomes[3].End)
+	}
+}
+
+func TestSummaryAndComparison(t *testing.T) {
+	s := time.Second
+	jobs := []model.Job{
+		{ID: "a", Run: 100 * s, Request: model.Request{Nodes: 2, CoresPerNode: 4, GPUs: 1}},
+		{ID: "b", Run: 20 * s, Request: model.Request{Nodes: 1, CoresPerNode: 2}},
+		{ID: "c", Submit: 50 * s, Run: 5 * s, Request: model.Request{Nodes: 5}},
+	}
+	r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs})
+	got := r.Summarize()
+	want := sim.Summary{
+		Jobs: 3, Finished: 2, Impossible: 1, Makespan: 120,
+		CoreUtilization: (100*8 + 20*2) / (120.0 * 8), GPUUtilization: 200 / (120.0 * 4),
+		Wait:     sim.Stats{Mean: 50, Median: 0, P95: 100, Max: 100},
+		Run:      sim.Stats{Mean: 60, Median: 20, P95: 100, Max: 100},
+		Life:     sim.Stats{Mean: 110, Median: 100, P95: 120, Max: 120},
+		Slowdown: sim.Stats{Mean: 3.5, Median: 1, P95: 6, Max: 6},
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	c := sim.Compare(r, run(t, "sjf", sim.Config{Cluster: twoNodes(), Jobs: jobs}))
+	if c.Jobs != 2 || c.WaitChange != -80 || c.RunChange != 0 || math.Abs(c.LifeChange - -36.3636) > 0.001 ||
+		c.WaitLonger != (sim.Losers{Percent: 50, Mean: 20, Max: 20}) || c.EndLater != (sim.Losers{Percent: 50, Mean: 20, Max: 20}) {
+		t.Errorf("comparison: %+v", c)
+	}
+}
+
+// TestSweepIsTheSameInParallel runs a sweep with one worker and with several.
+func TestSweepIsTheSameInParallel(t *testing.T) {
+	sweep := func(workers int) string {
+		s := sim.Sweep{
+			Cluster: benchCluster(20), Nodes: []int{16, 20, 24}, Seeds: []uint64{1, 2}, Workers: workers,
+			Workload: func(seed uint64) ([]model.Job, error) {
+				return benchJobs(60+int(seed), 20, 1.1, true), nil
+			},
+		}
+		for _, e := range catalog.Entries {
+			s.Policies = append(s.Policies, sim.NamedPolicy{Name: e.Name, New: func() (policy.Policy, error) { return catalog.New(e.Name) }})
+		}
+		runs, err := s.Run(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := ""
+		for _, r := range runs {
+			out += fmt.Sprintf("%v %v %+v\n", r.Point, r.Outcomes, r.Summarize())
+		}
+		return out
+	}
+	one := sweep(1)
+	if sweep(4) != one {
+		t.Fatal("four workers gave another result than one")
+	}
+}
+
+func TestSweepStops(t *testing.T) {
+	broken := errors.New("no such log")
+	s := sim.Sweep{
+		Cluster: twoNodes(), Seeds: []uint64{1, 2}, Workers: 2,
+		Policies: []sim.NamedPolicy{{Name: "fcfs", New: func() (policy.Policy, error) { return catalog.New("fcfs") }}},
+		Workload: func(seed uint64) ([]model.Job, error) { return nil, broken },
+	}
+	if _, err := s.Run(context.Background()); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	s.Nodes = []int{0}
+	if _, err := s.Run(context.Background()); err == nil {
+		t.Error("a cluster of no nodes was simulated")
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"time"
 
 	"muster/model"
 )
@@ -31,15 +32,17 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 	}
 	switch {
 	case count < sh.nodes:
-		who := "nodes"
-		if mode == Alone {
-			who = "nodes without a job"
+		who, gives, has := plural(int(count), "node"), "give", "have"
+		if count == 1 {
+			gives, has = "gives", "has"
 		}
-		what := "give that"
-		if mode == Borrowing {
-			what = "have the cores and the memory"
+		switch mode {
+		case Alone:
+			return fmt.Sprintf("needs %s; %s without a job %s that (%s)", sh, who, gives, now)
+		case Borrowing:
+			return fmt.Sprintf("needs %s; %s %s the cores and the memory (%s)", sh, who, has, now)
 		}
-		return fmt.Sprintf("needs %s; %d %s %s (%s)", sh, count, who, what, now)
+		return fmt.Sprintf("needs %s; %s %s that (%s)", sh, who, gives, now)
 	case sh.Request.Contiguous:
 		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
 	default:
@@ -74,6 +77,9 @@ func (v *View) nodesWithGPUs() int {
 	}
 	return count
 }
+
+// Clock writes an instant for people: to the second, as reasons need no more.
+func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Second)) }
 
 // Ahead counts the jobs before id in the queue, and names the first of all.
 func (v *View) Ahead(id JobID) (count int, first JobID) {

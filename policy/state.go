@@ -347,7 +347,7 @@ const (
 // Text says the reason to people.
 func (r Reason) Text(v *View) string {
 	at := func() string {
-		return fmt.Sprintf("the reservation of job %s at %s", v.Job(r.Job).ID, model.FormatDuration(r.At))
+		return fmt.Sprintf("the reservation of job %s at %s", v.Job(r.Job).ID, Clock(r.At))
 	}
 	switch r.Code {
 	case Overtook:

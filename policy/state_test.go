@@ -183,7 +183,7 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 		{model.Request{Cores: 13}, "needs 13 cores on any nodes; 12 such cores in the whole cluster"},
 		{model.Request{Nodes: 1, GPUs: 1, GPUType: "c"}, `the cluster has no GPUs of type "c"`},
 		{model.Request{Nodes: 1, NodeList: []string{"n9"}}, `node "n9" is not in the cluster`},
-		{model.Request{Nodes: 2, NodeList: []string{"n0"}}, "needs 2 nodes with 1 core, only on n0; 1 nodes give that (in the whole cluster)"},
+		{model.Request{Nodes: 2, NodeList: []string{"n0"}}, "needs 2 nodes with 1 core, only on n0; 1 node gives that (in the whole cluster)"},
 		{model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 7}}, "needs 1 node with 1 core, 7 GPUs anywhere; 6 whole GPUs in the whole cluster, 3 of 3 nodes have some"},
 	} {
 		s := NewState(small(), &scripted{})

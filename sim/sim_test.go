@@ -51,8 +51,8 @@ func TestWhy(t *testing.T) {
 	}
 	for _, tc := range []struct{ policy, want string }{
 		{"fcfs", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
-0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job wide, needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
+0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job wide, needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
 10s wide: started: it was its turn
 10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now)
 15s long: started: it was its turn`},
@@ -63,26 +63,26 @@ func TestWhy(t *testing.T) {
 		{"first-fit", `
 0s long: started: it fits now, and jobs may overtake
 0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes give that (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
 30s wide: started: it fits now, and jobs may overtake`},
 		{"g-queue", `
 0s long: started: it fits now, and jobs may overtake
 0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes without a job give that (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes without a job give that (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node without a job gives that (free now)
 30s wide: started: it fits now, and jobs may overtake`},
 		{"r-queue", `
 0s long: started: it fits now, and jobs may overtake
 0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes have the cores and the memory (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes have the cores and the memory (free now)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node has the cores and the memory (free now)
 30s wide: started: it fits now, and jobs may overtake`},
 		{"easy", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now); reserved for 00:00:10 at the latest
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now); reserved for 00:00:10 at the latest
 0s long: waits: it fits, but would delay job wide, reserved for 00:00:10
 10s wide: started: it was its turn
 10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest
 15s long: started: it was its turn`},
 		{"conservative", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 nodes give that (free now); reserved for 00:00:10 at the latest
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now); reserved for 00:00:10 at the latest
 0s long: waits: it fits now, but would delay the reservations of others; reserved for 00:00:15 at the latest
 10s wide: started: its reservation has come
 10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest

@@ -17,7 +17,6 @@ build: ## bin/muster
 demo: build ## a what-if on a small log: G queue against R queue, a table and a page with pictures
 	@mkdir -p demo-out
 	bin/muster sim --cluster small --workload small --policy g-queue,r-queue --html demo-out/report.html
-	@echo "The report with the pictures: $(CURDIR)/demo-out/report.html"
 
 # The quick tests run under the race detector, then all of them without it.
 test: lint browser ## everything that must hold: format, vet, architecture, tests

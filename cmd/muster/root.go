@@ -18,6 +18,7 @@ var commands = []func() *cobra.Command{
 	newCluster,
 	newWorkload,
 	newSim,
+	newReproduce,
 	newVersion,
 	newCompletion,
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"muster/exp"
+	"muster/exp/all"
+	"muster/model"
+	"muster/report"
+)
+
+const reproduceHelp = `Make the experiments of a paper again, and set its numbers beside ours.
+
+Every row has the paper's number (a dash where it has none), the mean over all
+seeds, the least and the most, and the ratio of ours to the paper's. Inputs that
+the authors did not publish are generated from what they did publish; the notes
+say so, and say what differs and why. The same seed and number of runs give the
+same output, byte for byte, on every machine.
+
+--html writes a page with the pictures. --days shortens the generated logs, to see
+quickly how it works; the numbers are then not those of the paper's setting.`
+
+type reproduceFlags struct {
+	seed         uint64
+	runs, days   int
+	workers      int
+	html         string
+	asJSON, list bool
+}
+
+func newReproduce() *cobra.Command {
+	var f reproduceFlags
+	c := &cobra.Command{
+		Use:   "reproduce NAME [--seed S] [--runs N] [--json] [--html FILE]",
+		Short: "Make a paper's experiments again, with its numbers beside ours",
+		Long:  reproduceHelp,
+		Example: `  muster reproduce --list
+  muster reproduce tsubame --html tsubame.html
+  muster reproduce tsubame --runs 1 --days 30 --json`,
+		Args:              f.arguments,
+		ValidArgsFunction: completeExperiments,
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.list {
+				return listExperiments(c, f.asJSON)
+			}
+			return f.run(c, args[0])
+		},
+	}
+	c.Flags().BoolVar(&f.list, "list", false, "list the experiments")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "the first `seed`; the others follow it")
+	c.Flags().IntVar(&f.runs, "runs", 0, "how many seeds to try (default: as many as the experiment says)")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
+	c.Flags().IntVar(&f.days, "days", 0, "length of generated logs, in days (default: as long as the paper's)")
+	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
+	return c
+}
+
+// arguments wants a name, unless the names are asked for.
+func (f *reproduceFlags) arguments(c *cobra.Command, args []string) error {
+	if f.list {
+		return noArguments(c, args)
+	}
+	return oneArgument("the name of an experiment: muster reproduce --list lists them")(c, args)
+}
+
+func completeExperiments(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if len(args) == 0 {
+		for _, e := range all.Experiments {
+			names = append(names, e.Name+"\t"+e.Summary)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// experimentJSON is how an experiment is listed.
+type experimentJSON struct {
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	Summary string `json:"summary"`
+	Runs    int    `json:"runs"`
+}
+
+func listExperiments(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		list := []experimentJSON{}
+		for _, e := range all.Experiments {
+			list = append(list, experimentJSON{e.Name, e.Title, e.Summary, e.Runs})
+		}
+		return printJSON(c, map[string]any{"experiments": list})
+	}
+	table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	for _, e := range all.Experiments {
+		fmt.Fprintf(table, "%s\t%s\n", e.Name, e.Summary)
+	}
+	return table.Flush()
+}
+
+func findExperiment(name string) (*exp.Experiment, error) {
+	var names []string
+	for i := range all.Experiments {
+		if all.Experiments[i].Name == name {
+			return &all.Experiments[i], nil
+		}
+		names = append(names, all.Experiments[i].Name)
+	}
+	if near := model.Nearest(name, names); near != "" {
+		return nil, usageErrorf("there is no experiment %q: did you mean %s?", name, near)
+	}
+	return nil, usageErrorf("there is no experiment %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// maxSeeds bounds the runs, so that a slip costs an error.
+const maxSeeds = 10_000
+
+func (f *reproduceFlags) run(c *cobra.Command, name string) error {
+	e, err := findExperiment(name)
+	switch {
+	case err != nil:
+		return err
+	case f.runs < 0 || f.runs > maxSeeds || c.Flags().Changed("runs") && f.runs == 0:
+		return usageErrorf("--runs %d: give a number from 1 to %d", f.runs, maxSeeds)
+	case f.days < 0:
+		return usageErrorf("--days %d: give a number of days above 0", f.days)
+	case f.workers < 1:
+		return usageErrorf("--workers %d: give 1 or more", f.workers)
+	}
+	if err := checkFolder(f.html); err != nil {
+		return err
+	}
+	result, err := f.experiment(c, e)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		err = printJSON(c, result)
+	} else {
+		err = writeResult(c.OutOrStdout(), e, result)
+	}
+	if err != nil {
+		return err
+	}
+	if f.html != "" {
+		if err := writeFile(f.html, result.Page.WriteHTML); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
+	}
+	return nil
+}
+
+// experiment runs it, with a progress bar on a terminal, until it is done or interrupted.
+func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment) (*exp.Result, error) {
+	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
+	const steps = 10_000
+	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), e.Name, steps)
+	result, err := e.Run(ctx, exp.Options{
+		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers,
+		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },
+	})
+	bar.Done()
+	if err != nil && ctx.Err() != nil {
+		return nil, errors.New("interrupted: nothing was written")
+	}
+	return result, err
+}
+
+func writeResult(w io.Writer, e *exp.Experiment, r *exp.Result) error {
+	fmt.Fprintf(w, "%s\n", e.Title)
+	for _, part := range exp.Parts(r.Rows) {
+		fmt.Fprintln(w)
+		if err := exp.Table(r.Rows, part).WriteText(w); err != nil {
+			return err
+		}
+	}
+	fmt.Fprint(w, "\nNotes\n")
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, wrap(n, 96, "  "))
+	}
+	return nil
+}
+
+// wrap breaks a paragraph into lines; those after the first are indented.
+func wrap(text string, width int, indent string) string {
+	var b strings.Builder
+	column := 2
+	b.WriteString("-")
+	for _, word := range strings.Fields(text) {
+		if n := len([]rune(word)); column+1+n > width {
+			b.WriteString("\n" + indent + word)
+			column = len(indent) + n
+		} else {
+			b.WriteString(" " + word)
+			column += 1 + n
+		}
+	}
+	return b.String()
+}

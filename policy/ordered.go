@@ -117,7 +117,11 @@ func (o *ordered) remove(key int64, id JobID) bool {
 type Cursor struct {
 	o           *ordered
 	chunk, next int
+	key         int64
 }
+
+// Key is the key of the job that was looked at last.
+func (c *Cursor) Key() int64 { return c.key }
 
 // Next returns the next job and its key; ok is false at the end.
 func (c *Cursor) Next() (id JobID, key int64, ok bool) {
@@ -126,6 +130,7 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	}
 	chunk := c.o.chunks[c.chunk]
 	e := chunk[c.next]
+	c.key = e.key
 	c.next++
 	if c.next == len(chunk) {
 		c.chunk++
@@ -136,8 +141,8 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 
 // NextThatMayFit skips jobs for which there is no room, as far as is known without
 // placing them. It looks at *depth jobs at most, and takes those it has
-// looked at from it; key is that of the last.
-func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, key int64, ok bool) {
+// looked at from it.
+func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bool) {
 	for *depth > 0 && c.chunk < len(c.o.chunks) {
 		chunk := c.o.chunks[c.chunk]
 		e := &chunk[c.next]
@@ -147,15 +152,15 @@ func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, key i
 			c.chunk++
 			c.next = 0
 		}
-		key = e.key
+		c.key = e.key
 		if r := v.room(e.class, mode); r != nil && r.count < e.nodes {
 			continue
 		}
 		if v.mayFit(v.Shape(e.id), mode) {
-			return e.id, key, true
+			return e.id, true
 		}
 	}
-	return 0, key, false
+	return 0, false
 }
 
 // ByPriority orders a queue: larger priorities first.

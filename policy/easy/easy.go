@@ -73,8 +73,7 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 	p.steps++
 	untried, started := p.depth, 0
 	for {
-		id, key, ok := queue.NextThatMayFit(v, policy.Sharing, &untried)
-		p.lastKey = key
+		id, ok := queue.NextThatMayFit(v, policy.Sharing, &untried)
 		if !ok {
 			break
 		}
@@ -86,6 +85,7 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 			started++
 		}
 	}
+	p.lastKey = queue.Key()
 	p.settled = started == 0 && untried == 0
 }
 

@@ -42,9 +42,11 @@ func Table(rows []Row, part string) *report.Table {
 	return t
 }
 
-// TableWithNotes shows the rows of a part with their remarks: too wide for a terminal.
+// TableWithNotes shows the rows of a part with their remarks, under a heading of
+// the page that names the part.
 func TableWithNotes(rows []Row, part string) *report.Table {
 	t := Table(rows, part)
+	t.Title = ""
 	t.Columns = append(t.Columns, report.Column{Name: "note"})
 	i := 0
 	for _, r := range rows {

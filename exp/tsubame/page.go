@@ -15,7 +15,7 @@ func (l *lab) notes(y, whole *yearRuns) []string {
 	borrows := y.mean(func(o *oneYear) float64 { _, r := o.onAll(); return borrowing(r) })
 	notes := []string{
 		fmt.Sprintf("Generated, not the paper's log, which is not public: seeds %d to %d, %d days. The G queue's mean wait and run time are inputs: "+
-			"the load and the run times were chosen for them. What the R queue makes of it is the outcome, and no default was chosen by it. What the "+
+			"the load and the run times were chosen for them. What the R queue makes of it is the outcome, and nothing is fitted to it. What the "+
 			"paper does not say is taken from other public logs where they have it: muster workload gen --list lists the parameters.",
 			l.seeds[0], l.seeds[len(l.seeds)-1], y.days),
 		fmt.Sprintf("The R queue changes the mean wait by %s %% here and by %.2f %% in the paper. What there is to gain depends on how many jobs ask for "+
@@ -28,7 +28,7 @@ func (l *lab) notes(y, whole *yearRuns) []string {
 		"How jobs come and how wide they are decides who loses. With an even load (rows *_even) nearly all of the wait goes; with wide jobs (rows *_wide) " +
 			"many wait longer, because more small jobs start and many nodes are less often free at once. The paper's log had few losers: narrow " +
 			"jobs, and a queue that was full at times and empty between. The plainest guess, in which every request is as likely as the next (rows " +
-			"*_wide_none_whole), was tried first; its gain is far from the paper's.",
+			"*_wide_none_whole), was tried first; that its gain is far from the paper's was the reason to look at other logs.",
 		"No job is killed at its wall time, in either queue. The paper's text says that 450 nodes (about 4 %) would do; its Table 3 says 460.",
 	}
 	if y.days < fullYear {

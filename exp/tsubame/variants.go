@@ -30,8 +30,8 @@ var variants = []variant{
 // is what Table 3 depends on most.
 var whole75 = variant{"whole_nodes_75", "three of four jobs ask for all that a node has", map[string]string{"whole_nodes": "75"}}
 
-// variantDays: a quarter of a year tells as much, in a quarter of the time.
-const variantDays = 91
+// variantDays: two months tell as much, in a sixth of the time.
+const variantDays = 60
 
 type variantRuns struct {
 	days int

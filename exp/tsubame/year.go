@@ -140,7 +140,7 @@ func (y *yearRuns) rows() []exp.Row {
 		y.row("wait_longer_pct", "% of jobs", func(o *oneYear) float64 { return o.whole.WaitLonger.Percent }).Against(paperWaitLonger).
 			Noting("jobs that others overtake; more where jobs are wide: see wait_longer_pct_wide"),
 		y.row("wait_longer_min", "min", func(o *oneYear) float64 { return o.whole.WaitLonger.Mean / 60 }).Against(paperWaitMinutes).
-			Noting("by how much these wait longer, on average"),
+			Noting("by how much these wait longer, on average; wide jobs wait long for many nodes"),
 		y.row("finish_later_pct", "% of jobs", func(o *oneYear) float64 { return o.whole.EndLater.Percent }).Against(paperEndLater).
 			Noting("overtaken, or slowed by borrowing"),
 		y.row("finish_later_min", "min", func(o *oneYear) float64 { return o.whole.EndLater.Mean / 60 }).Against(paperEndMinutes).

@@ -117,11 +117,30 @@ func (o *ordered) remove(key int64, id JobID) bool {
 type Cursor struct {
 	o           *ordered
 	chunk, next int
-	key         int64
+	last        Place
 }
 
-// Key is the key of the job that was looked at last.
-func (c *Cursor) Key() int64 { return c.key }
+// Place is a place in a queue: that of the job that was looked at last.
+type Place struct {
+	key int64
+	id  JobID
+}
+
+// Place is where the cursor stands.
+func (c *Cursor) Place() Place { return c.last }
+
+// Before says whether a job with this key would stand before the place.
+func (p Place) Before(key int64) bool { return key < p.key }
+
+// Seek moves the cursor behind a place, whether its job is still there or not.
+func (c *Cursor) Seek(p Place) {
+	c.last = p
+	c.chunk, c.next = c.o.chunkOf(orderedEntry{key: p.key, id: p.id + 1}), 0
+	if c.chunk < len(c.o.chunks) {
+		chunk := c.o.chunks[c.chunk]
+		c.next, _ = slices.BinarySearchFunc(chunk, orderedEntry{key: p.key, id: p.id + 1}, orderedEntry.compare)
+	}
+}
 
 // Next returns the next job and its key; ok is false at the end.
 func (c *Cursor) Next() (id JobID, key int64, ok bool) {
@@ -130,7 +149,7 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	}
 	chunk := c.o.chunks[c.chunk]
 	e := chunk[c.next]
-	c.key = e.key
+	c.last = Place{e.key, e.id}
 	c.next++
 	if c.next == len(chunk) {
 		c.chunk++
@@ -152,7 +171,7 @@ func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bo
 			c.chunk++
 			c.next = 0
 		}
-		c.key = e.key
+		c.last = Place{e.key, e.id}
 		if r := v.room(e.class, mode); r != nil && r.count < e.nodes {
 			continue
 		}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 
@@ -161,80 +160,44 @@ func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	return &pl.out
 }
 
-// candidates are the nodes that may suit a shape: those in all of these sets.
-type candidates struct {
-	sets    [4]nodeSet
-	n       int
-	allowed bitmap
-}
-
-func (c *candidates) add(s nodeSet) {
-	c.sets[c.n] = s
-	c.n++
-}
-
-// candidates collects the sets for a shape, with its GPUs or without.
-func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) candidates {
-	c := candidates{allowed: sh.allowed}
-	c.add(pl.coreSteps.atLeast(int64(sh.cores)))
-	if sh.memory > 0 {
-		c.add(pl.memorySteps.atLeast(sh.memory))
-	}
+// candidates narrows word w of the node sets to what may suit sh.
+func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu, unhosted bitmap) {
+	core = pl.coreSteps.atLeast(int64(sh.cores))
+	memory = pl.memorySteps.atLeast(sh.memory)
+	gpu = pl.gpuSteps.all
 	if gpus && sh.gpus > 0 && sh.gpuMemory == 0 {
-		c.add(pl.gpuSteps.atLeast(int64(sh.gpus)))
+		gpu = pl.gpuSteps.atLeast(int64(sh.gpus))
 	}
+	unhosted = pl.gpuSteps.all
 	if mode == Alone {
-		c.add(pl.unhosted)
+		unhosted = pl.unhosted
 	}
-	return c
+	if sh.allowed != nil {
+		memory = intersect(memory, sh.allowed) // rare: a node list
+	}
+	return
 }
 
-// some returns, as a set of words, 64 words of nodes at a time, where there may be some.
-func (c *candidates) some(block int) uint64 {
-	set := c.sets[0].some[block]
-	for i := 1; i < c.n; i++ {
-		set &= c.sets[i].some[block]
+func intersect(a, b bitmap) bitmap {
+	out := make(bitmap, len(a))
+	for i := range a {
+		out[i] = a[i] & b[i]
 	}
-	return set
+	return out
 }
 
-// word is 64 nodes.
-func (c *candidates) word(w int) uint64 {
-	set := c.sets[0].words[w]
-	for i := 1; i < c.n; i++ {
-		set &= c.sets[i].words[w]
-	}
-	if c.allowed != nil {
-		set &= c.allowed[w]
-	}
-	return set
-}
-
-func (c *candidates) has(n int32) bool { return c.word(int(n>>6))>>(n&63)&1 != 0 }
-
-// plenty is a number of nodes beyond which rooms are not counted exactly.
-const plenty = 1 << 10
-
-// upper bounds the number of nodes that suit sh now: never too low, unless
-// there are plenty.
+// upper bounds the number of nodes that suit sh now: never too low.
 func (pl *placer) upper(sh *Shape, mode Mode) int32 {
 	if r := pl.room(sh.class, mode); r != nil {
 		return r.count
 	}
-	c := pl.candidates(sh, mode, mode != Borrowing)
-	sum := int32(0)
-search:
-	for block := range c.sets[0].some {
-		for set := c.some(block); set != 0; set &= set - 1 {
-			sum += int32(bits.OnesCount64(c.word(block<<6 + bits.TrailingZeros64(set))))
-			if sum >= plenty {
-				sum = math.MaxInt32
-				break search
-			}
-		}
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, mode != Borrowing)
+	sum := 0
+	for w := range core {
+		sum += bits.OnesCount64(core[w] & memory[w] & gpu[w] & unhosted[w])
 	}
-	pl.setRoom(sh.class, mode, sum)
-	return sum
+	pl.setRoom(sh.class, mode, int32(sum))
+	return int32(sum)
 }
 
 // mayFit is a quick test: false means that place would find nothing.
@@ -321,23 +284,20 @@ func (pl *placer) addShares(sh *Shape, n int32) {
 }
 
 func (pl *placer) first(sh *Shape, mode Mode) bool {
-	c := pl.candidates(sh, mode, true)
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
 	var part model.Part
-	for block := range c.sets[0].some {
-		for some := c.some(block); some != 0; some &= some - 1 {
-			w := block<<6 + bits.TrailingZeros64(some)
-			for set := c.word(w); set != 0; set &= set - 1 {
-				n := int32(w<<6 + bits.TrailingZeros64(set))
-				if !pl.suits(sh, n, &part) {
-					continue
-				}
-				if sh.gpuMemory > 0 {
-					pl.addShares(sh, n)
-				}
-				pl.out.Parts = append(pl.out.Parts, part)
-				if int32(len(pl.out.Parts)) == sh.nodes {
-					return true
-				}
+	for w := range core {
+		for set := core[w] & memory[w] & gpu[w] & unhosted[w]; set != 0; set &= set - 1 {
+			n := int32(w<<6 + bits.TrailingZeros64(set))
+			if !pl.suits(sh, n, &part) {
+				continue
+			}
+			if sh.gpuMemory > 0 {
+				pl.addShares(sh, n)
+			}
+			pl.out.Parts = append(pl.out.Parts, part)
+			if int32(len(pl.out.Parts)) == sh.nodes {
+				return true
 			}
 		}
 	}
@@ -350,10 +310,11 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 
 // neighbours finds the first run of suitable nodes next to each other.
 func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
-	c := pl.candidates(sh, mode, true)
+	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
 	var part model.Part
 	for n := range int32(len(pl.nodes)) {
-		if !c.has(n) || !pl.suits(sh, n, &part) {
+		w := n >> 6
+		if core[w]&memory[w]&gpu[w]&unhosted[w]>>(n&63)&1 == 0 || !pl.suits(sh, n, &part) {
 			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
 			continue
 		}
@@ -369,12 +330,12 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 }
 
 func (pl *placer) spread(sh *Shape, mode Mode) bool {
-	some := pl.coreSteps.atLeast(1).words
+	some := pl.coreSteps.atLeast(1)
 	need := sh.cores
 	for w := range some {
 		set := some[w]
 		if mode == Alone {
-			set &= pl.unhosted.words[w]
+			set &= pl.unhosted[w]
 		}
 		if sh.allowed != nil {
 			set &= sh.allowed[w]
@@ -412,7 +373,7 @@ func (pl *placer) borrow(sh *Shape) bool {
 	} else if pl.first(sh, Alone) {
 		return true
 	}
-	c := pl.candidates(sh, Sharing, false)
+	core, memory, _, _ := pl.candidates(sh, Sharing, false)
 	plain := *sh // the same, its GPUs left aside
 	plain.gpus = 0
 	var part model.Part
@@ -431,8 +392,8 @@ func (pl *placer) borrow(sh *Shape) bool {
 		}
 	} else {
 	search:
-		for w := range pl.base {
-			for set := c.word(w) &^ pl.base[w]; set != 0; set &= set - 1 {
+		for w := range core {
+			for set := core[w] & memory[w] &^ pl.base[w]; set != 0; set &= set - 1 {
 				n := int32(w<<6 + bits.TrailingZeros64(set))
 				if !pl.suits(&plain, n, &part) {
 					continue
@@ -469,7 +430,7 @@ func (pl *placer) collect(sh, plain *Shape) bool {
 		return true
 	}
 	user, lacking := int32(-1), int32(0) // the part that is being served
-	lenders := pl.gpuSteps.atLeast(1).words
+	lenders := pl.gpuSteps.atLeast(1)
 	for w := range lenders {
 		for set := lenders[w]; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))

@@ -16,27 +16,6 @@ func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitmap) clear(i int32)    { b[i>>6] &^= 1 << (i & 63) }
 func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
-// nodeSet is a set of nodes that is quick to search where it is sparse: some
-// has a bit for each word that is not empty.
-type nodeSet struct{ words, some bitmap }
-
-func newNodeSet(n int) nodeSet {
-	words := newBitmap(n)
-	return nodeSet{words, newBitmap(len(words))}
-}
-
-func (s nodeSet) set(i int32) {
-	s.words.set(i)
-	s.some.set(i >> 6)
-}
-
-func (s nodeSet) clear(i int32) {
-	s.words.clear(i)
-	if s.words[i>>6] == 0 {
-		s.some.clear(i >> 6)
-	}
-}
-
 // maxSteps bounds the thresholds of a ladder. Beyond it the next lower step
 // serves as a filter, and the exact check at the node decides.
 const maxSteps = 32
@@ -44,9 +23,9 @@ const maxSteps = 32
 // ladder indexes one quantity of all nodes by threshold: for each amount that
 // some job asks for, the set of nodes that have at least that much free.
 type ladder struct {
-	steps []int64   // ascending
-	maps  []nodeSet // maps[i]: nodes with at least steps[i]
-	all   nodeSet
+	steps []int64  // ascending
+	maps  []bitmap // maps[i]: nodes with at least steps[i]
+	all   bitmap
 	top   int64 // the last step, 0 if there is none
 	// rankOf answers rank for small values without a search.
 	rankOf [130]uint8
@@ -83,7 +62,7 @@ func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 	if found {
 		return
 	}
-	b := newNodeSet(nodes)
+	b := newBitmap(nodes)
 	for i := range nodes {
 		if free(i) >= value {
 			b.set(int32(i))
@@ -99,7 +78,7 @@ func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 }
 
 // atLeast is the set of nodes that may have value free; it misses none.
-func (l *ladder) atLeast(value int64) nodeSet {
+func (l *ladder) atLeast(value int64) bitmap {
 	r := l.rank(value)
 	if r == 0 {
 		return l.all
@@ -149,7 +128,7 @@ type pool struct {
 	freeGPUs  int64
 
 	coreSteps, memorySteps, gpuSteps ladder
-	unhosted                         nodeSet // nodes with hosted == 0
+	unhosted                         bitmap // nodes with hosted == 0
 
 	undo      []move
 	recording bool
@@ -177,13 +156,13 @@ func newPool(c *model.Cluster) *pool {
 		cluster:     c,
 		nodes:       make([]nodeState, n),
 		firstDevice: make([]int32, n+1),
-		unhosted:    newNodeSet(n),
+		unhosted:    newBitmap(n),
 	}
 	p.typeMask = make([][]uint64, len(c.GPUTypes))
 	for t := range p.typeMask {
 		p.typeMask[t] = make([]uint64, n)
 	}
-	all := newNodeSet(n)
+	all := newBitmap(n)
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
 		p.nodes[i] = nodeState{cores: int32(node.Cores), memory: node.Memory, gpus: wholeMask(len(node.GPUs))}

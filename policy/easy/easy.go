@@ -44,10 +44,11 @@ type easy struct {
 	// head waits with a reservation for at.
 	head policy.JobID
 	at   time.Duration
-	// settled: the last step tried every job up to key lastKey and found
-	// nothing more to start, so that only a change can make a difference.
-	settled bool
-	lastKey int64
+	// The last step tried the jobs up to tried; untried more it would have
+	// tried if there had been any, or if none had left the queue.
+	tried   policy.Place
+	untried int
+	again   bool // the next step must try all
 
 	steps   uint64
 	misfits []misfit // by class
@@ -66,12 +67,14 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 		p.head = -1
 		return
 	}
-	if p.nothingNew(v, head) {
-		return
+	untried := p.depth
+	if p.onlyBehind(v, head) {
+		untried = p.untried
+		queue.Seek(p.tried)
 	}
-	p.head, p.at = head, -1
+	p.head, p.at, p.again = head, -1, false
 	p.steps++
-	untried, started := p.depth, 0
+	started := 0
 	for {
 		id, ok := queue.NextThatMayFit(v, policy.Sharing, &untried)
 		if !ok {
@@ -83,10 +86,11 @@ func (p *easy) Step(v *policy.View, plan *policy.Plan) {
 		}
 		if p.backfill(v, plan, id, sh) {
 			started++
+		} else if sh.Request.Remote != nil {
+			p.again = true // it may fit once others have started: try all again
 		}
 	}
-	p.lastKey = queue.Key()
-	p.settled = started == 0 && untried == 0
+	p.tried, p.untried = queue.Place(), min(untried, p.depth-started)+started
 }
 
 // startInTurn starts jobs from the front while they fit, and returns the
@@ -108,11 +112,11 @@ func (p *easy) startInTurn(v *policy.View, plan *policy.Plan, queue *policy.Curs
 	}
 }
 
-// nothingNew says whether this step must end as the last one did: the same
-// job waits, nothing was freed, nobody outlived an estimate, and all who came
-// stand behind the last job that is tried.
-func (p *easy) nothingNew(v *policy.View, head policy.JobID) bool {
-	if !p.settled || head != p.head || v.Freed() {
+// onlyBehind says whether the jobs that the last step tried need not be tried
+// again: the same job waits, nothing was freed, nobody outlived an estimate, and
+// all who came stand behind.
+func (p *easy) onlyBehind(v *policy.View, head policy.JobID) bool {
+	if head != p.head || p.again || v.Freed() {
 		return false
 	}
 	ends := v.Ends()
@@ -120,7 +124,7 @@ func (p *easy) nothingNew(v *policy.View, head policy.JobID) bool {
 		return false
 	}
 	for _, id := range v.Arrived() {
-		if policy.ByPriority(v.Job(id)) < p.lastKey {
+		if p.tried.Before(policy.ByPriority(v.Job(id))) {
 			return false
 		}
 	}

@@ -17,36 +17,32 @@ type orderedEntry struct {
 	class, nodes int32
 }
 
-func (a orderedEntry) compare(b orderedEntry) int {
-	switch {
-	case a.key != b.key:
-		if a.key < b.key {
-			return -1
-		}
-		return 1
-	case a.id != b.id:
-		if a.id < b.id {
-			return -1
-		}
-		return 1
-	}
-	return 0
+func (a *orderedEntry) before(b *orderedEntry) bool {
+	return a.key < b.key || a.key == b.key && a.id < b.id
 }
 
 // ordered is a set of jobs in order of (key, id). It is a list of short sorted
-// chunks: cheap at both ends, and never more than one chunk moves.
+// chunks: cheap at both ends, and never more than half a chunk moves.
 type ordered struct {
-	chunks [][]orderedEntry
+	chunks []chunk
 	n      int
+	spare  []*[chunkSize]orderedEntry
 }
 
-// chunkOf returns the first chunk whose last element is not before e.
-func (o *ordered) chunkOf(e orderedEntry) int {
-	lo, hi := 0, len(o.chunks)
+// chunk is buf[lo:hi]; it is never empty.
+type chunk struct {
+	buf    *[chunkSize]orderedEntry
+	lo, hi int
+}
+
+func (c *chunk) list() []orderedEntry { return c.buf[c.lo:c.hi] }
+
+// search returns the first place in the chunk that is not before e.
+func (c *chunk) search(e *orderedEntry) int {
+	lo, hi := c.lo, c.hi
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		c := o.chunks[mid]
-		if c[len(c)-1].compare(e) < 0 {
+		if c.buf[mid].before(e) {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -55,63 +51,109 @@ func (o *ordered) chunkOf(e orderedEntry) int {
 	return lo
 }
 
+// insert puts e at a place; there must be room. The shorter side moves, if it can.
+func (c *chunk) insert(at int, e orderedEntry) {
+	if c.hi == chunkSize || c.lo > 0 && at-c.lo < c.hi-at {
+		copy(c.buf[c.lo-1:], c.buf[c.lo:at])
+		c.lo--
+		c.buf[at-1] = e
+		return
+	}
+	copy(c.buf[at+1:c.hi+1], c.buf[at:c.hi])
+	c.hi++
+	c.buf[at] = e
+}
+
+func (c *chunk) remove(at int) {
+	if at-c.lo < c.hi-at {
+		copy(c.buf[c.lo+1:at+1], c.buf[c.lo:at])
+		c.lo++
+		return
+	}
+	copy(c.buf[at:], c.buf[at+1:c.hi])
+	c.hi--
+}
+
+// chunkOf returns the first chunk whose last element is not before e.
+func (o *ordered) chunkOf(e *orderedEntry) int {
+	lo, hi := 0, len(o.chunks)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		c := &o.chunks[mid]
+		if c.buf[c.hi-1].before(e) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func (o *ordered) newChunk(entries ...orderedEntry) chunk {
+	var c chunk
+	if l := len(o.spare); l > 0 {
+		c.buf = o.spare[l-1]
+		o.spare = o.spare[:l-1]
+	} else {
+		c.buf = new([chunkSize]orderedEntry)
+	}
+	c.hi = copy(c.buf[:], entries)
+	return c
+}
+
 func (o *ordered) insert(e orderedEntry) {
 	o.n++
-	i := o.chunkOf(e)
+	i := o.chunkOf(&e)
 	if i == len(o.chunks) {
-		if i > 0 && len(o.chunks[i-1]) < chunkSize {
-			o.chunks[i-1] = append(o.chunks[i-1], e)
+		if i == 0 || o.chunks[i-1].hi == chunkSize {
+			o.chunks = append(o.chunks, o.newChunk(e))
 			return
 		}
-		o.chunks = append(o.chunks, append(make([]orderedEntry, 0, chunkSize), e))
+		i--
+	}
+	c := &o.chunks[i]
+	at := c.search(&e)
+	if c.hi-c.lo < chunkSize {
+		c.insert(at, e)
 		return
 	}
-	c := o.chunks[i]
-	at, _ := slices.BinarySearchFunc(c, e, orderedEntry.compare)
-	if len(c) < chunkSize {
-		o.chunks[i] = slices.Insert(c, at, e)
-		return
-	}
-	tail := append(make([]orderedEntry, 0, chunkSize), c[chunkSize/2:]...)
-	head := c[:chunkSize/2]
-	o.chunks = slices.Insert(o.chunks, i+1, tail)
-	if at <= len(head) {
-		o.chunks[i] = slices.Insert(head, at, e)
+	const half = chunkSize / 2
+	tail := o.newChunk(c.buf[half:]...)
+	c.hi = half
+	if at <= half {
+		c.insert(at, e)
 	} else {
-		o.chunks[i] = head
-		o.chunks[i+1] = slices.Insert(tail, at-len(head), e)
+		tail.insert(at-half, e)
 	}
+	o.chunks = slices.Insert(o.chunks, i+1, tail)
 }
 
 func (o *ordered) remove(key int64, id JobID) bool {
-	if o.n > 0 {
-		if c := o.chunks[0]; c[0].id == id && c[0].key == key && len(c) > 1 {
-			o.chunks[0] = c[1:] // mostly it is the first
-			o.n--
-			return true
-		}
-	}
 	e := orderedEntry{key: key, id: id}
-	i := o.chunkOf(e)
-	if i == len(o.chunks) {
+	i := 0
+	if o.n == 0 || e.before(o.first()) {
 		return false
 	}
-	c := o.chunks[i]
-	at, found := slices.BinarySearchFunc(c, e, orderedEntry.compare)
-	if !found {
+	if o.first().id != id || o.first().key != key { // mostly it is the first
+		if i = o.chunkOf(&e); i == len(o.chunks) {
+			return false
+		}
+	}
+	c := &o.chunks[i]
+	at := c.search(&e)
+	if at == c.hi || c.buf[at].id != id || c.buf[at].key != key {
 		return false
 	}
 	o.n--
-	switch {
-	case len(c) == 1:
+	c.remove(at)
+	if c.lo == c.hi {
+		o.spare = append(o.spare, c.buf)
 		o.chunks = slices.Delete(o.chunks, i, i+1)
-	case at == 0:
-		o.chunks[i] = c[1:]
-	default:
-		o.chunks[i] = slices.Delete(c, at, at+1)
 	}
 	return true
 }
+
+func (o *ordered) first() *orderedEntry { return &o.chunks[0].buf[o.chunks[0].lo] }
 
 // Cursor walks an ordered set of jobs. The set must not change meanwhile.
 type Cursor struct {
@@ -135,10 +177,11 @@ func (p Place) Before(key int64) bool { return key < p.key }
 // Seek moves the cursor behind a place, whether its job is still there or not.
 func (c *Cursor) Seek(p Place) {
 	c.last = p
-	c.chunk, c.next = c.o.chunkOf(orderedEntry{key: p.key, id: p.id + 1}), 0
+	e := orderedEntry{key: p.key, id: p.id + 1}
+	c.chunk, c.next = c.o.chunkOf(&e), 0
 	if c.chunk < len(c.o.chunks) {
-		chunk := c.o.chunks[c.chunk]
-		c.next, _ = slices.BinarySearchFunc(chunk, orderedEntry{key: p.key, id: p.id + 1}, orderedEntry.compare)
+		chunk := &c.o.chunks[c.chunk]
+		c.next = chunk.search(&e) - chunk.lo
 	}
 }
 
@@ -147,8 +190,8 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	if c.chunk >= len(c.o.chunks) {
 		return 0, 0, false
 	}
-	chunk := c.o.chunks[c.chunk]
-	e := chunk[c.next]
+	chunk := c.o.chunks[c.chunk].list()
+	e := &chunk[c.next]
 	c.last = Place{e.key, e.id}
 	c.next++
 	if c.next == len(chunk) {
@@ -163,7 +206,7 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 // looked at from it.
 func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bool) {
 	for *depth > 0 && c.chunk < len(c.o.chunks) {
-		chunk := c.o.chunks[c.chunk]
+		chunk := c.o.chunks[c.chunk].list()
 		e := &chunk[c.next]
 		*depth--
 		c.next++

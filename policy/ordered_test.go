@@ -27,7 +27,10 @@ func TestOrderedIsASortedSet(t *testing.T) {
 			}
 			e := orderedEntry{key: rng.Int64N(keys), id: id}
 			o.insert(e)
-			at, _ := slices.BinarySearchFunc(want, e, orderedEntry.compare)
+			at := 0
+			for at < len(want) && want[at].before(&e) {
+				at++
+			}
 			want = slices.Insert(want, at, e)
 		}
 		if o.n != len(want) {

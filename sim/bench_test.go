@@ -95,7 +95,7 @@ func BenchmarkPolicy(b *testing.B) {
 		{"easy", 1_000_000}, {"conservative", 20_000},
 	} {
 		for _, nodes := range []int{1000, 10_000} {
-			for _, load := range []float64{0.75, 0.95, 1.2} {
+			for _, load := range []float64{0.75, 0.85, 0.95, 1.2} {
 				b.Run(fmt.Sprintf("%s/nodes=%d/load=%g", bc.spec, nodes, load), func(b *testing.B) {
 					benchmarkPolicy(b, bc.spec, nodes, bc.jobs, load, false)
 				})

@@ -10,22 +10,25 @@ import (
 // ledger is the truth about what is taken. It has no index and trusts nobody:
 // every line of every plan is checked against it before it is entered.
 type ledger struct {
-	cores  []int32
-	memory []int64
-	gpus   []uint64
-	closed []bool
+	nodes []ledgerNode
 	// shared[n] is the memory given out as shares of each device of node n;
 	// made when a node first gives a share.
 	shared [][]int64
 }
 
+// ledgerNode is what is not taken of a node.
+type ledgerNode struct {
+	memory int64
+	gpus   uint64
+	cores  int32
+	closed bool // to a job that has it to itself
+}
+
 func newLedger(c *model.Cluster) ledger {
 	n := len(c.Nodes)
-	l := ledger{cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n), closed: make([]bool, n), shared: make([][]int64, n)}
+	l := ledger{nodes: make([]ledgerNode, n), shared: make([][]int64, n)}
 	for i := range c.Nodes {
-		l.cores[i] = int32(c.Nodes[i].Cores)
-		l.memory[i] = c.Nodes[i].Memory
-		l.gpus[i] = wholeMask(len(c.Nodes[i].GPUs))
+		l.nodes[i] = ledgerNode{cores: int32(c.Nodes[i].Cores), memory: c.Nodes[i].Memory, gpus: wholeMask(len(c.Nodes[i].GPUs))}
 	}
 	return l
 }
@@ -52,7 +55,7 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 			return refuse("its nodes are not contiguous")
 		}
 		last = n
-		if p.Cores > l.cores[n] || p.Memory > l.memory[n] || p.GPUs&^l.gpus[n] != 0 {
+		if p.Cores > l.nodes[n].cores || p.Memory > l.nodes[n].memory || p.GPUs&^l.nodes[n].gpus != 0 {
 			return refuse("node %s does not have that much free", c.Nodes[n].Name)
 		}
 		if sh.allowed != nil && !sh.allowed.has(n) {
@@ -125,10 +128,10 @@ func (l *ledger) checkGrants(e *jobEntry, a *model.Allocation, c *model.Cluster)
 		if sh.gpuType >= 0 && t != int(sh.gpuType) {
 			return refuse("%s is of another type", name())
 		}
-		if l.closed[g.Node] {
+		if l.nodes[g.Node].closed {
 			return refuse("node %s lends nothing", c.Nodes[g.Node].Name)
 		}
-		free := l.gpus[g.Node]>>g.Device&1 != 0
+		free := l.nodes[g.Node].gpus>>g.Device&1 != 0
 		used := int64(0)
 		if l.shared[g.Node] != nil {
 			used = l.shared[g.Node][g.Device]
@@ -166,15 +169,15 @@ func (l *ledger) checkGrants(e *jobEntry, a *model.Allocation, c *model.Cluster)
 func (l *ledger) take(a *model.Allocation) {
 	for i := range a.Parts {
 		p := &a.Parts[i]
-		l.cores[p.Node] -= p.Cores
-		l.memory[p.Node] -= p.Memory
-		l.gpus[p.Node] &^= p.GPUs
+		l.nodes[p.Node].cores -= p.Cores
+		l.nodes[p.Node].memory -= p.Memory
+		l.nodes[p.Node].gpus &^= p.GPUs
 		if p.Exclusive {
-			l.closed[p.Node] = true
+			l.nodes[p.Node].closed = true
 		}
 	}
 	for _, g := range a.Grants {
-		l.gpus[g.Node] &^= 1 << g.Device
+		l.nodes[g.Node].gpus &^= 1 << g.Device
 		if g.Memory > 0 {
 			if l.shared[g.Node] == nil {
 				l.shared[g.Node] = make([]int64, model.MaxGPUsPerNode)
@@ -187,10 +190,10 @@ func (l *ledger) take(a *model.Allocation) {
 func (l *ledger) give(a *model.Allocation) {
 	for i := range a.Parts {
 		p := &a.Parts[i]
-		l.cores[p.Node] += p.Cores
-		l.memory[p.Node] += p.Memory
-		l.gpus[p.Node] |= p.GPUs
-		l.closed[p.Node] = false
+		l.nodes[p.Node].cores += p.Cores
+		l.nodes[p.Node].memory += p.Memory
+		l.nodes[p.Node].gpus |= p.GPUs
+		l.nodes[p.Node].closed = false
 	}
 	for _, g := range a.Grants {
 		if g.Memory > 0 {
@@ -199,6 +202,6 @@ func (l *ledger) give(a *model.Allocation) {
 				continue
 			}
 		}
-		l.gpus[g.Node] |= 1 << g.Device
+		l.nodes[g.Node].gpus |= 1 << g.Device
 	}
 }

@@ -175,7 +175,8 @@ func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu
 	if sh.allowed != nil {
 		memory = intersect(memory, sh.allowed) // rare: a node list
 	}
-	return
+	n := len(core) // all are as long: the compiler need not check
+	return core, memory[:n], gpu[:n], unhosted[:n]
 }
 
 func intersect(a, b bitmap) bitmap {
@@ -271,13 +272,13 @@ func (pl *placer) sharesFit(sh *Shape, n int32) bool {
 	return found >= sh.gpus
 }
 
-// addShares takes shares of the devices of a node for the part that is next.
-func (pl *placer) addShares(sh *Shape, n int32) {
+// addShares takes shares of the devices of node n, which is part user.
+func (pl *placer) addShares(sh *Shape, n, user int32) {
 	found := int32(0)
 	for d := int32(0); found < sh.gpus; d++ {
 		if pl.shareOn(sh, n, d) >= sh.gpuMemory {
 			pl.out.Grants = append(pl.out.Grants, model.Grant{
-				For: int32(len(pl.out.Parts)), Node: n, Device: d, Memory: sh.gpuMemory})
+				For: user, Node: n, Device: d, Memory: sh.gpuMemory})
 			found++
 		}
 	}
@@ -285,22 +286,25 @@ func (pl *placer) addShares(sh *Shape, n int32) {
 
 func (pl *placer) first(sh *Shape, mode Mode) bool {
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
-	var part model.Part
+	// Parts are written where they stay: copying what was just written is slow.
+	parts := slices.Grow(pl.out.Parts[:0], int(sh.nodes))[:sh.nodes]
+	found := int32(0)
 	for w := range core {
 		for set := core[w] & memory[w] & gpu[w] & unhosted[w]; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
-			if !pl.suits(sh, n, &part) {
+			if !pl.suits(sh, n, &parts[found]) {
 				continue
 			}
 			if sh.gpuMemory > 0 {
-				pl.addShares(sh, n)
+				pl.addShares(sh, n, found)
 			}
-			pl.out.Parts = append(pl.out.Parts, part)
-			if int32(len(pl.out.Parts)) == sh.nodes {
+			if found++; found == sh.nodes {
+				pl.out.Parts = parts
 				return true
 			}
 		}
 	}
+	pl.out.Parts = parts[:found]
 	if !pl.lim.active && !pl.recording {
 		// Now the number is known, until something is given back.
 		pl.setRoom(sh.class, mode, int32(len(pl.out.Parts)))
@@ -319,7 +323,7 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 			continue
 		}
 		if sh.gpuMemory > 0 {
-			pl.addShares(sh, n)
+			pl.addShares(sh, n, int32(len(pl.out.Parts)))
 		}
 		pl.out.Parts = append(pl.out.Parts, part)
 		if int32(len(pl.out.Parts)) == sh.nodes {

@@ -16,6 +16,9 @@ func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitmap) clear(i int32)    { b[i>>6] &^= 1 << (i & 63) }
 func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
+// few steps are all set whenever a node changes; of more, only those crossed.
+const few = 6
+
 // maxSteps bounds the thresholds of a ladder. Beyond it the next lower step
 // serves as a filter, and the exact check at the node decides.
 const maxSteps = 32
@@ -23,8 +26,9 @@ const maxSteps = 32
 // ladder indexes one quantity of all nodes by threshold: for each amount that
 // some job asks for, the set of nodes that have at least that much free.
 type ladder struct {
-	steps []int64  // ascending
-	maps  []bitmap // maps[i]: nodes with at least steps[i]
+	steps []int64 // ascending
+	// words holds a bitmap of the nodes for each step, one after the other.
+	words []uint64
 	all   bitmap
 	top   int64 // the last step, 0 if there is none
 	// rankOf answers rank for small values without a search.
@@ -69,7 +73,7 @@ func (l *ladder) addStep(value int64, nodes int, free func(i int) int64) {
 		}
 	}
 	l.steps = slices.Insert(l.steps, at, value)
-	l.maps = slices.Insert(l.maps, at, b)
+	l.words = slices.Insert(l.words, at*len(b), b...)
 	l.top = l.steps[len(l.steps)-1]
 	for v := range l.rankOf {
 		r, _ := slices.BinarySearch(l.steps, int64(v)+1)
@@ -83,20 +87,32 @@ func (l *ladder) atLeast(value int64) bitmap {
 	if r == 0 {
 		return l.all
 	}
-	return l.maps[r-1]
+	n := len(l.all)
+	return l.words[(r-1)*n : r*n]
 }
 
 // move tells that a node's free amount went from old to new.
 func (l *ladder) move(node int32, before, after int64) {
-	a, b := l.rank(before), l.rank(after)
-	if a == b {
+	stride, bit := len(l.all), uint64(1)<<(node&63)
+	at := int(node >> 6)
+	if len(l.steps) <= few {
+		for _, step := range l.steps {
+			// All ones where after reaches the step: no branch to guess wrong.
+			reached := uint64((step - after - 1) >> 63)
+			l.words[at] = l.words[at]&^bit | reached&bit
+			at += stride
+		}
 		return
 	}
+	a, b := l.rank(before), l.rank(after)
+	at += a * stride
 	for ; a < b; a++ {
-		l.maps[a].set(node)
+		l.words[at] |= bit
+		at += stride
 	}
 	for ; a > b; a-- {
-		l.maps[a-1].clear(node)
+		at -= stride
+		l.words[at] &^= bit
 	}
 }
 
@@ -206,41 +222,42 @@ func (p *pool) index(sh *Shape) {
 	}
 }
 
-func (p *pool) addCores(n, delta int32) {
-	before := p.nodes[n].cores
-	p.nodes[n].cores = before + delta
+// addCores, addMemory and setGPUs change what is free of a node and its place
+// in the ladders.
+func (p *pool) addCores(n int32, node *nodeState, delta int32) {
+	before := node.cores
+	node.cores = before + delta
 	p.freeCores += int64(delta)
 	p.coreSteps.move(n, int64(before), int64(before+delta))
 }
 
-func (p *pool) addMemory(n int32, delta int64) {
-	before := p.nodes[n].memory
-	p.nodes[n].memory = before + delta
+func (p *pool) addMemory(n int32, node *nodeState, delta int64) {
+	before := node.memory
+	node.memory = before + delta
 	if min(before, before+delta) < p.memorySteps.top {
 		p.memorySteps.move(n, before, before+delta)
 	}
 }
 
-func (p *pool) setGPUs(n int32, mask uint64) {
-	before := bits.OnesCount64(p.nodes[n].gpus)
-	after := bits.OnesCount64(mask)
-	p.nodes[n].gpus = mask
+func (p *pool) setGPUs(n int32, node *nodeState, mask uint64) {
+	before, after := bits.OnesCount64(node.gpus), bits.OnesCount64(mask)
+	node.gpus = mask
 	p.freeGPUs += int64(after - before)
 	p.gpuSteps.move(n, int64(before), int64(after))
 }
 
 func (p *pool) takePart(part *model.Part) {
 	n := part.Node
-	p.addCores(n, -part.Cores)
+	node := &p.nodes[n]
+	p.addCores(n, node, -part.Cores)
 	if part.Memory != 0 {
-		p.addMemory(n, -part.Memory)
+		p.addMemory(n, node, -part.Memory)
 	}
 	if part.GPUs != 0 {
-		p.setGPUs(n, p.nodes[n].gpus&^part.GPUs)
+		p.setGPUs(n, node, node.gpus&^part.GPUs)
 	}
-	p.nodes[n].hosted++
-	p.nodes[n].closed = part.Exclusive
-	if p.nodes[n].hosted == 1 {
+	node.closed = part.Exclusive
+	if node.hosted++; node.hosted == 1 {
 		p.unhosted.clear(n)
 	}
 	if p.recording {
@@ -250,16 +267,16 @@ func (p *pool) takePart(part *model.Part) {
 
 func (p *pool) givePart(part *model.Part) {
 	n := part.Node
-	p.addCores(n, part.Cores)
+	node := &p.nodes[n]
+	p.addCores(n, node, part.Cores)
 	if part.Memory != 0 {
-		p.addMemory(n, part.Memory)
+		p.addMemory(n, node, part.Memory)
 	}
 	if part.GPUs != 0 {
-		p.setGPUs(n, p.nodes[n].gpus|part.GPUs)
+		p.setGPUs(n, node, node.gpus|part.GPUs)
 	}
-	p.nodes[n].hosted--
-	p.nodes[n].closed = false
-	if p.nodes[n].hosted == 0 {
+	node.closed = false
+	if node.hosted--; node.hosted == 0 {
 		p.unhosted.set(n)
 	}
 	if p.recording {
@@ -274,7 +291,8 @@ func (p *pool) takeGrant(g model.Grant, borrowed bool) {
 		p.sharedOut[p.device(g.Node, g.Device)] += g.Memory
 		p.shares++
 	}
-	p.setGPUs(g.Node, p.nodes[g.Node].gpus&^(1<<g.Device))
+	node := &p.nodes[g.Node]
+	p.setGPUs(g.Node, node, node.gpus&^(1<<g.Device))
 	g.For = 0
 	if borrowed {
 		p.nodes[g.Node].lent++
@@ -292,7 +310,8 @@ func (p *pool) giveGrant(g model.Grant, borrowed bool) {
 		p.shares--
 	}
 	if p.sharedOut[d] == 0 {
-		p.setGPUs(g.Node, p.nodes[g.Node].gpus|1<<g.Device)
+		node := &p.nodes[g.Node]
+		p.setGPUs(g.Node, node, node.gpus|1<<g.Device)
 	}
 	g.For = 0
 	if borrowed {

@@ -177,13 +177,14 @@ func (s *State) Step(now time.Duration) *Plan {
 	for i := range p.Starts {
 		st := &p.Starts[i]
 		e := &s.jobs[st.Job]
-		if st.Err = s.ledger.check(e, &st.Alloc, s.cluster); st.Err != nil {
+		st.Alloc = &s.slots[e.slot].alloc // slots may have moved since
+		if st.Err = s.ledger.check(e, st.Alloc, s.cluster); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
 			s.view.arrived = append(s.view.arrived, st.Job) // the policy must think again
 			continue
 		}
-		s.ledger.take(&st.Alloc)
+		s.ledger.take(st.Alloc)
 		s.queue.remove(s.key(e.job), st.Job)
 		e.status = running
 	}
@@ -317,8 +318,9 @@ type Plan struct {
 
 // Start proposes one job.
 type Start struct {
-	Job    JobID
-	Alloc  model.Allocation
+	Job JobID
+	// Alloc is valid until the job ends.
+	Alloc  *model.Allocation
 	Reason Reason
 	// Err is the applier's refusal.
 	Err error
@@ -374,11 +376,12 @@ func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	s.view.take(a)
 	e.status, e.slot = proposed, s.newSlot()
 	sl := &s.slots[e.slot]
-	sl.alloc, sl.expectedEnd = s.grants.copy(a), s.view.now+e.job.Estimate()
+	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
+	sl.expectedEnd = s.view.now + e.job.Estimate()
 	if s.traits.Ends {
 		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}
-	p.Starts = append(p.Starts, Start{Job: id, Alloc: sl.alloc, Reason: why})
+	p.Starts = append(p.Starts, Start{Job: id, Alloc: &sl.alloc, Reason: why})
 	return true
 }
 
@@ -406,10 +409,6 @@ func (p *pool) sane(a *model.Allocation) bool {
 type grantStore struct {
 	parts  [32][][]model.Part
 	grants [32][][]model.Grant
-}
-
-func (g *grantStore) copy(a *model.Allocation) model.Allocation {
-	return model.Allocation{Parts: recycle(&g.parts, a.Parts), Grants: recycle(&g.grants, a.Grants)}
 }
 
 func (g *grantStore) giveBack(a *model.Allocation) {

@@ -101,7 +101,7 @@ func TestNoPlanOversubscribes(t *testing.T) {
 			// Nothing is lost: the same state can still give everything it has.
 			idle := newPool(small())
 			for n := range idle.nodes {
-				if s.view.nodes[n] != idle.nodes[n] || s.ledger.cores[n] != idle.nodes[n].cores || s.ledger.gpus[n] != idle.nodes[n].gpus {
+				if s.view.nodes[n] != idle.nodes[n] || s.ledger.nodes[n].cores != idle.nodes[n].cores || s.ledger.nodes[n].gpus != idle.nodes[n].gpus {
 					t.Fatalf("node %d is left as %+v", n, s.view.nodes[n])
 				}
 			}

@@ -227,9 +227,9 @@ func (r *run) step() {
 		o := &r.result.Outcomes[i]
 		o.Start, o.State = r.now, Running
 		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
-		r.network.enter(st.Job, &r.Jobs[i], &st.Alloc)
+		r.network.enter(st.Job, &r.Jobs[i], st.Alloc)
 		if r.Observe != nil {
-			r.Observe.Started(r.now, i, &st.Alloc)
+			r.Observe.Started(r.now, i, st.Alloc)
 		}
 		if len(r.Watch) > 0 {
 			r.note(i, "started: "+st.Reason.Text(plan.View()))

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/model/clusterfile"
 	"muster/policy/catalog"
 	"muster/sim"
+	"muster/workload"
 )
 
 // benchCluster has n nodes of 8 cores and 2 GPUs.
@@ -59,7 +61,10 @@ func benchJobs(jobs, nodes int, load float64, traffic bool) []model.Job {
 }
 
 func benchmarkPolicy(b *testing.B, spec string, nodes, jobs int, load float64, traffic bool) {
-	c, js := benchCluster(nodes), benchJobs(jobs, nodes, load, traffic)
+	benchmarkJobs(b, spec, benchCluster(nodes), benchJobs(jobs, nodes, load, traffic))
+}
+
+func benchmarkJobs(b *testing.B, spec string, c *model.Cluster, js []model.Job) {
 	before := cpuTime()
 	b.ResetTimer()
 	for b.Loop() {
@@ -71,7 +76,7 @@ func benchmarkPolicy(b *testing.B, spec string, nodes, jobs int, load float64, t
 			b.Fatal(err)
 		}
 	}
-	all := float64(jobs) * float64(b.N)
+	all := float64(len(js)) * float64(b.N)
 	b.ReportMetric(all/b.Elapsed().Seconds(), "jobs/s")
 	// On a machine that others use too, the processor's time says more.
 	b.ReportMetric(all/(cpuTime()-before).Seconds(), "jobs/cpu-s")
@@ -92,10 +97,10 @@ func BenchmarkPolicy(b *testing.B) {
 		jobs int
 	}{
 		{"fcfs", 1_000_000}, {"sjf", 300_000}, {"first-fit", 300_000}, {"g-queue", 300_000},
-		{"easy", 1_000_000}, {"conservative", 20_000},
+		{"easy", 1_000_000}, {"conservative", 10_000},
 	} {
 		for _, nodes := range []int{1000, 10_000} {
-			for _, load := range []float64{0.75, 0.85, 0.95, 1.2} {
+			for _, load := range []float64{0.75, 0.85, 1.2} {
 				b.Run(fmt.Sprintf("%s/nodes=%d/load=%g", bc.spec, nodes, load), func(b *testing.B) {
 					benchmarkPolicy(b, bc.spec, nodes, bc.jobs, load, false)
 				})
@@ -104,11 +109,43 @@ func BenchmarkPolicy(b *testing.B) {
 	}
 }
 
-// BenchmarkContention is the R queue with every job using the network.
-func BenchmarkContention(b *testing.B) {
-	for _, nodes := range []int{480, 1000} {
-		b.Run(fmt.Sprintf("r-queue/nodes=%d", nodes), func(b *testing.B) {
-			benchmarkPolicy(b, "r-queue", nodes, 100_000, 0.95, true)
+// BenchmarkJobs shows how the cost of a job grows with their number.
+func BenchmarkJobs(b *testing.B) {
+	for _, jobs := range []int{1000, 10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("easy/jobs=%d", jobs), func(b *testing.B) {
+			benchmarkPolicy(b, "easy", 1000, jobs, 0.85, false)
 		})
 	}
+}
+
+// BenchmarkQueue shows how the cost of a job grows with the queue: all jobs
+// are there at the start.
+func BenchmarkQueue(b *testing.B) {
+	for _, spec := range []string{"fcfs", "sjf", "first-fit", "g-queue", "r-queue", "easy", "conservative"} {
+		for _, waiting := range []int{1000, 10_000, 50_000} {
+			if spec == "conservative" && waiting > 10_000 {
+				continue // minutes
+			}
+			b.Run(fmt.Sprintf("%s/waiting=%d", spec, waiting), func(b *testing.B) {
+				benchmarkPolicy(b, spec, 1000, waiting, 1e9, false)
+			})
+		}
+	}
+}
+
+// BenchmarkContention is the R queue with the network: a month of TSUBAME's
+// jobs, and, as the worst case, a crowd of wide jobs that all use it.
+func BenchmarkContention(b *testing.B) {
+	b.Run("tsubame", func(b *testing.B) {
+		c, err := clusterfile.Preset("tsubame")
+		if err != nil {
+			b.Fatal(err)
+		}
+		w, err := workload.Generate("tsubame", map[string]string{"days": "30"}, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchmarkJobs(b, "r-queue", c, w.Jobs)
+	})
+	b.Run("wide", func(b *testing.B) { benchmarkPolicy(b, "r-queue", 480, 20_000, 0.95, true) })
 }

@@ -36,9 +36,9 @@ capitals, joined by underscores. MUSTER_CLUSTER_SHOW_JSON=true stands for
 func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
-		Use:     "muster",
-		Short:   "One pool of all the GPUs of a cluster",
-		Long:    rootHelp,
+		Use:   "muster",
+		Short: "One pool of all the GPUs of a cluster",
+		Long:  rootHelp,
 		Example: "  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html\n" +
 			"  muster workload describe sacct.txt.gz\n  muster reproduce tsubame\n  muster help sim",
 		Version: readVersion().String(),

@@ -10,6 +10,9 @@ import (
 // MaxGPUsPerNode bounds the devices of one node, so that a set of them is one word.
 const MaxGPUsPerNode = 64
 
+// maxOverhead is far beyond what any remote GPU costs.
+const maxOverhead = 1_000_000
+
 // Cluster is the machine: nodes in their one-dimensional order.
 type Cluster struct {
 	Name     string
@@ -49,7 +52,8 @@ type Link struct {
 type Remote struct {
 	// Latency is added to each transfer.
 	Latency time.Duration
-	// Overhead multiplies the bytes moved: 1.09 means 9% more.
+	// Overhead multiplies the bytes moved: 1.09 means 9% more. Not given, 0, it
+	// is 1.
 	Overhead float64
 }
 
@@ -95,6 +99,9 @@ func (c *Cluster) Resize(n int) (*Cluster, error) {
 	if len(c.Nodes) == 0 {
 		return nil, errors.New("an empty cluster cannot grow: describe at least one node")
 	}
+	if n > MaxNodeNames {
+		return nil, fmt.Errorf("a cluster grows to %d nodes at most, not to %d", MaxNodeNames, n)
+	}
 	taken := make(map[string]bool, n)
 	for i := range c.Nodes {
 		taken[c.Nodes[i].Name] = true
@@ -130,8 +137,11 @@ func (c *Cluster) Validate() error {
 			return fmt.Errorf("GPU type %s is described twice", t.Name)
 		}
 	}
-	if c.Remote.Latency < 0 || c.Remote.Overhead < 0 || math.IsNaN(c.Remote.Overhead) || math.IsInf(c.Remote.Overhead, 0) {
-		return errors.New("the costs of remote GPUs must not be negative")
+	if c.Remote.Latency < 0 {
+		return errors.New("the latency of remote GPUs must not be negative")
+	}
+	if o := c.Remote.Overhead; !(o >= 0 && o <= maxOverhead) {
+		return fmt.Errorf("the overhead of remote GPUs must be a number from 0 to %d, not %v", maxOverhead, o)
 	}
 	seen := make(map[string]int, len(c.Nodes))
 	for i := range c.Nodes {

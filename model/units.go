@@ -347,6 +347,15 @@ func parseUnits(s string) (int64, error) {
 	}
 }
 
+// After is the instant that lies span after at; where no integer is that large
+// it is the last one there is. Spans are not negative.
+func After(at, span time.Duration) time.Duration {
+	if end := at + span; end >= at {
+		return end
+	}
+	return math.MaxInt64
+}
+
 // FormatDuration writes a time as Slurm does, "1-02:03:04" or "02:03:04", with
 // a fraction of a second only where there is one. ParseDuration reads it back.
 func FormatDuration(d time.Duration) string {

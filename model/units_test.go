@@ -135,6 +135,17 @@ func TestFormatDuration(t *testing.T) {
 	}
 }
 
+func TestAfter(t *testing.T) {
+	for _, tc := range []struct{ at, span, want time.Duration }{
+		{0, 0, 0}, {2, 3, 5}, {5, math.MaxInt64, math.MaxInt64}, {math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64 - 1, 1, math.MaxInt64},
+	} {
+		if got := After(tc.at, tc.span); got != tc.want {
+			t.Errorf("After(%d, %d) = %d, want %d", tc.at, tc.span, got, tc.want)
+		}
+	}
+}
+
 func FuzzUnits(f *testing.F) {
 	for _, s := range []string{"4GiB", "22GB", "1.5G", "10GB/s", "100Gbit/s", "1-02:03:04", "1d12h", "1.2ms", "106751-23:47:16.854775807"} {
 		f.Add(s)

@@ -43,6 +43,9 @@ type hold struct {
 
 type window struct{ from, to time.Duration }
 
+// lasts says whether the window goes on for d from an instant in it.
+func (w window) lasts(from, d time.Duration) bool { return w.to == forever || w.to-from >= d }
+
 type nodeWindows struct {
 	version uint64
 	list    []window
@@ -167,7 +170,7 @@ func (p *Profile) MayGain(sh *Shape, d, now, before time.Duration, mark int, own
 		_, mine := slices.BinarySearchFunc(own.Parts, n, func(part model.Part, n int32) int { return int(part.Node - n) })
 		for _, w := range p.nodeWindows(sh, n, now) {
 			// A window on a node of its own may go on where its own hold begins.
-			if w.from < before && (mine || w.to-max(w.from, now) >= d) {
+			if w.from < before && (mine || w.lasts(max(w.from, now), d)) {
 				return true
 			}
 		}
@@ -193,7 +196,7 @@ func (p *Profile) Earliest(sh *Shape, d, now, before time.Duration) (time.Durati
 			if from >= before {
 				break
 			}
-			if w.to-from >= d {
+			if w.lasts(from, d) {
 				to := w.to - d
 				if w.to == forever {
 					to = forever
@@ -276,7 +279,7 @@ func (p *Profile) placeAt(sh *Shape, d, t time.Duration, nodes []startable) *mod
 		p.lim.left[i].cores = -1
 	}
 	for _, s := range nodes {
-		p.leave(s.node, t, t+d)
+		p.leave(s.node, t, model.After(t, d))
 	}
 	return p.place(sh, Sharing)
 }
@@ -300,7 +303,7 @@ func (p *Profile) earliestAnywhere(sh *Shape, d, now, before time.Duration) (tim
 			break
 		}
 		for n := range int32(len(p.holds)) {
-			p.leave(n, t, t+d)
+			p.leave(n, t, model.After(t, d))
 		}
 		if a := p.place(sh, Sharing); a != nil {
 			return t, a

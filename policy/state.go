@@ -377,7 +377,7 @@ func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	e.status, e.slot = proposed, s.newSlot()
 	sl := &s.slots[e.slot]
 	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
-	sl.expectedEnd = s.view.now + e.job.Estimate()
+	sl.expectedEnd = model.After(s.view.now, e.job.Estimate())
 	if s.traits.Ends {
 		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}

@@ -18,6 +18,8 @@ type network struct {
 	run     *run
 	fair    *fairshare.Network
 	uniform bool // all devices have speed 1
+	// speeds of the types of devices, in millionths.
+	speeds []uint64
 	// overhead of remote transfers in thousandths.
 	overhead uint64
 
@@ -34,6 +36,9 @@ const whole = uint64(1) << 62
 // fraction is the number of binary digits after the point in rates, so that
 // slow links can be shared exactly enough.
 const fraction = 20
+
+// normalSpeed is speed 1 in the unit of network.speeds.
+const normalSpeed = 1_000_000
 
 // portUser is a running job that uses the network.
 type portUser struct {
@@ -55,8 +60,8 @@ type portUser struct {
 type jobFlow struct {
 	flow   fairshare.Flow
 	part   int32
-	remote bool // GPU data over the network; otherwise data between the job's nodes
-	bytes  int64
+	remote bool  // GPU data over the network; otherwise data between the job's nodes
+	bytes  int64 // with the overhead, where there is one
 	// native is what the bytes take when they are not remote and alone.
 	native time.Duration
 }
@@ -76,9 +81,9 @@ func newNetwork(r *run) *network {
 		n.overhead = 1000
 	}
 	for _, t := range c.GPUTypes {
-		if t.Speed != 1 {
-			n.uniform = false
-		}
+		speed := uint64(min(max(1, math.Round(t.Speed*normalSpeed)), 1<<50))
+		n.speeds = append(n.speeds, speed)
+		n.uniform = n.uniform && speed == normalSpeed
 	}
 	return n
 }
@@ -91,7 +96,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 		run = n.scaled(run, a)
 	}
 	if !n.usesPorts(j, a) {
-		n.schedule(id, j, now, now+run, 0)
+		n.schedule(id, j, now, run, 0)
 		return
 	}
 	s := n.newSlot()
@@ -100,7 +105,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	n.addFlows(s, u, j, a)
 	if len(u.flows) == 0 {
 		n.vacant = append(n.vacant, s)
-		n.schedule(id, j, now, now+u.fixed, 0)
+		n.schedule(id, j, now, u.fixed, 0)
 		return
 	}
 	n.slotOf[id] = s
@@ -115,20 +120,21 @@ func (n *network) usesPorts(j *model.Job, a *model.Allocation) bool {
 // scaled is the run time on the slowest device of an allocation.
 func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
 	c := n.run.Cluster
-	slowest := math.Inf(1)
+	const none = math.MaxUint64
+	slowest := uint64(none)
 	for i := range a.Parts {
 		node := &c.Nodes[a.Parts[i].Node]
 		for set := a.Parts[i].GPUs; set != 0; set &= set - 1 {
-			slowest = min(slowest, c.GPUTypes[node.GPUs[bits.TrailingZeros64(set)]].Speed)
+			slowest = min(slowest, n.speeds[node.GPUs[bits.TrailingZeros64(set)]])
 		}
 	}
 	for _, g := range a.Grants {
-		slowest = min(slowest, c.GPUTypes[c.Nodes[g.Node].GPUs[g.Device]].Speed)
+		slowest = min(slowest, n.speeds[c.Nodes[g.Node].GPUs[g.Device]])
 	}
-	if math.IsInf(slowest, 1) || slowest == 1 {
+	if slowest == none || slowest == normalSpeed {
 		return run
 	}
-	return time.Duration(math.Round(float64(run) / slowest))
+	return time.Duration(mulDiv(uint64(run), normalSpeed, slowest))
 }
 
 func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocation) {
@@ -163,11 +169,16 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 		}
 		for _, lender := range lenders {
 			if link.Bandwidth > 0 && c.Nodes[lender].Link.Bandwidth > 0 {
-				add(jobFlow{part: int32(i), remote: true, bytes: j.Traffic.GPUBytes / int64(len(lenders)), native: native}, node, lender)
+				add(jobFlow{part: int32(i), remote: true, bytes: n.withOverhead(j.Traffic.GPUBytes / int64(len(lenders))), native: native}, node, lender)
 			}
 		}
 	}
-	u.fixed += time.Duration(j.Traffic.GPUConns) * latency
+	u.fixed = model.After(u.fixed, time.Duration(mulDiv(uint64(j.Traffic.GPUConns), uint64(latency), 1)))
+}
+
+// withOverhead is what moves over the network for bytes between GPUs.
+func (n *network) withOverhead(bytes int64) int64 {
+	return mulDiv(uint64(bytes), n.overhead, 1000)
 }
 
 // lendersOf lists the nodes from which a part borrows, each once.
@@ -197,22 +208,26 @@ func firstType(c *model.Cluster, a *model.Allocation, part int32) int {
 
 // atBandwidth is the time that bytes take at so many bytes per second.
 func atBandwidth(bytes, bandwidth int64) time.Duration {
-	return ratio(uint64(bytes), uint64(time.Second), uint64(bandwidth))
+	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second), uint64(bandwidth)))
 }
 
 // atRate is the same for a rate with its fraction.
-func atRate(bytes uint64, rate int64) time.Duration {
-	return ratio(bytes, uint64(time.Second)<<fraction, uint64(max(1, rate)))
+func atRate(bytes, rate int64) time.Duration {
+	return time.Duration(mulDiv(uint64(bytes), uint64(time.Second)<<fraction, uint64(max(1, rate))))
 }
 
-// ratio is bytes x unit / rate, or very long.
-func ratio(bytes, unit, rate uint64) time.Duration {
-	hi, lo := bits.Mul64(bytes, unit)
-	if hi >= rate {
-		return math.MaxInt64 / 8 // longer than any simulation
+// plenty bounds the times and sizes that are worked out: as a time it is longer
+// than any simulation, and several of them can be added.
+const plenty = math.MaxInt64 / 8
+
+// mulDiv is a x b / c, or plenty.
+func mulDiv(a, b, c uint64) int64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi >= c {
+		return plenty
 	}
-	d, _ := bits.Div64(hi, lo, rate)
-	return time.Duration(min(d, math.MaxInt64/8))
+	q, _ := bits.Div64(hi, lo, c)
+	return int64(min(q, plenty))
 }
 
 // leave ends a job's use of the network.
@@ -248,14 +263,14 @@ func (n *network) settle(now time.Duration) {
 			u.left -= min(done, u.left)
 		}
 		u.since = now
-		u.total = max(1, n.totalOf(u))
+		u.total = n.totalOf(u)
 		hi, lo := bits.Mul64(u.left, uint64(u.total))
 		rest := hi<<2 | lo>>62
 		if lo<<2 != 0 {
 			rest++
 		}
 		u.turn++
-		n.schedule(u.id, u.job, u.start, now+time.Duration(rest), u.turn)
+		n.schedule(u.id, u.job, u.start, model.After(now-u.start, time.Duration(rest)), u.turn)
 	}
 }
 
@@ -269,24 +284,25 @@ func (n *network) totalOf(u *portUser) time.Duration {
 			f := &u.flows[i]
 			rate := n.fair.Rate(f.flow)
 			if f.remote {
-				gpu = max(gpu, atRate(uint64(f.bytes)*n.overhead/1000, rate))
+				gpu = max(gpu, atRate(f.bytes, rate))
 				native = f.native
 			} else {
-				net += atRate(uint64(f.bytes), rate) - f.native
+				net += atRate(f.bytes, rate) - f.native
 			}
 		}
 		worst = max(worst, net+gpu-native)
 	}
-	return u.fixed + worst
+	return model.After(u.fixed, worst)
 }
 
-// schedule enters the end of a job: when its work is done or its wall time is over.
-func (n *network) schedule(id policy.JobID, j *model.Job, start, end time.Duration, turn int32) {
-	killed := false
-	if limit := start + j.WallTime; !n.run.NoKill && j.WallTime > 0 && end > limit {
-		end, killed = limit, true
+// schedule enters the end of a job: when it has run for so long, or its wall
+// time is over.
+func (n *network) schedule(id policy.JobID, j *model.Job, start, run time.Duration, turn int32) {
+	killed := !n.run.NoKill && j.WallTime > 0 && run > j.WallTime
+	if killed {
+		run = j.WallTime
 	}
-	n.run.events.push(event{at: end, job: id, turn: turn, killed: killed})
+	n.run.events.push(event{at: model.After(start, run), job: id, turn: turn, killed: killed})
 }
 
 // current says whether an event still counts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"muster/model"
@@ -125,6 +126,9 @@ type run struct {
 	watched map[int]string // what was said last
 }
 
+// horizon is the last instant of a run: beyond it sums of times would not fit.
+const horizon = time.Duration(math.MaxInt64 / 2)
+
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
 		if n&0xfff == 0 {
@@ -141,6 +145,10 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		if !some {
 			break
+		}
+		if at > horizon {
+			return fmt.Errorf("sim: the run is not over after %d years: look for a submission or a run time that is far too large",
+				horizon/(365*24*time.Hour))
 		}
 		r.now = at
 		changed := r.endJobs()

@@ -161,6 +161,44 @@ func TestOddJobs(t *testing.T) {
 	}
 }
 
+// TestHugeTimes runs jobs whose ends no integer holds: an estimate may be so
+// long, a run may not.
+func TestHugeTimes(t *testing.T) {
+	s := time.Second
+	wide := model.Request{Nodes: 2, CoresPerNode: 4}
+	one := model.Request{Nodes: 1, CoresPerNode: 4}
+	for _, policy := range allPolicies {
+		r := run(t, policy, sim.Config{Cluster: twoNodes(), Jobs: []model.Job{
+			{ID: "x", Submit: 1, Run: 2 * s, WallTime: math.MaxInt64, Request: wide},
+			{ID: "y", Submit: 2, Run: 2 * s, WallTime: math.MaxInt64, Request: wide},
+			{ID: "z", Submit: 3, Run: 2 * s, WallTime: math.MaxInt64, Request: wide},
+		}})
+		for i, o := range r.Outcomes {
+			if want := 1 + time.Duration(i+1)*2*s; o.State != sim.Finished || o.End != want {
+				t.Errorf("%s: job %d is %v at %v, want %v", policy, i, o.State, o.End, want)
+			}
+		}
+		for _, j := range []model.Job{{ID: "late", Submit: math.MaxInt64, Request: one}, {ID: "long", Submit: s, Run: math.MaxInt64, Request: one}} {
+			p, err := catalog.New(policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = sim.Run(context.Background(), sim.Config{Cluster: twoNodes(), Jobs: []model.Job{j}, Policy: p})
+			if err == nil || !strings.Contains(err.Error(), "not over after 146 years") {
+				t.Errorf("%s, %s: %v", policy, j.ID, err)
+			}
+		}
+	}
+	r := run(t, "easy", sim.Config{Cluster: twoNodes(), Jobs: []model.Job{
+		{ID: "runs", Run: 10 * s, Request: one},
+		{ID: "head", Submit: s, Run: s, Request: wide},
+		{ID: "huge", Submit: 2 * s, Run: s, WallTime: math.MaxInt64, Request: one},
+	}})
+	if r.Outcomes[2].Start != 11*s {
+		t.Errorf("the job with the endless estimate starts at %v, before the reservation is over", r.Outcomes[2].Start)
+	}
+}
+
 func TestSummaryAndComparison(t *testing.T) {
 	s := time.Second
 	jobs := []model.Job{

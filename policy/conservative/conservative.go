@@ -167,13 +167,13 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 			r = &promise{at: at, alloc: clone(a)}
 			p.promises[id] = r
 			p.reserved++
-			p.profile.Hold(id, &r.alloc, at, at+d)
+			p.profile.Hold(id, &r.alloc, at, model.After(at, d))
 		case a != nil:
 			p.profile.GiveUp(&r.alloc) // what it leaves others may take
 			r.at, r.alloc = at, clone(a)
-			p.profile.Hold(id, &r.alloc, at, at+d)
+			p.profile.Hold(id, &r.alloc, at, model.After(at, d))
 		case r != nil:
-			p.profile.PutBack(id, &r.alloc, r.at, r.at+d)
+			p.profile.PutBack(id, &r.alloc, r.at, model.After(r.at, d))
 		default:
 			return
 		}

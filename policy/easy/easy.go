@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"muster/model"
 	"muster/policy"
 )
 
@@ -136,7 +137,7 @@ func (p *easy) backfill(v *policy.View, plan *policy.Plan, id policy.JobID, sh *
 	if p.at == policy.Never {
 		why = policy.Reason{Code: policy.Overtook}
 	}
-	if v.Now()+v.Job(id).Estimate() <= p.at {
+	if model.After(v.Now(), v.Job(id).Estimate()) <= p.at {
 		a := v.Place(sh, policy.Sharing)
 		return a != nil && plan.Start(id, a, why)
 	}

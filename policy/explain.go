@@ -43,11 +43,18 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 			return fmt.Sprintf("needs %s; %s %s the cores and the memory (%s)", sh, who, has, now)
 		}
 		return fmt.Sprintf("needs %s; %s %s that (%s)", sh, who, gives, now)
-	case sh.Request.Contiguous:
+	case sh.Request.Contiguous && !v.inARow(&plain, mode):
 		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
 	default:
 		return fmt.Sprintf("needs %s; %d whole GPUs %s, %d of %d nodes have some", sh, v.freeGPUs, now, v.nodesWithGPUs(), len(v.nodes))
 	}
+}
+
+// inARow says whether so many suitable nodes stand next to each other.
+func (v *View) inARow(sh *Shape, mode Mode) bool {
+	v.fresh = false
+	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
+	return v.neighbours(sh, mode)
 }
 
 func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {

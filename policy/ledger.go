@@ -43,7 +43,7 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 	if len(a.Parts) == 0 || sh.nodes > 0 && len(a.Parts) != int(sh.nodes) {
 		return refuse("%d nodes granted, %d requested", len(a.Parts), sh.nodes)
 	}
-	sum, last := int32(0), int32(-1)
+	sum, last := int64(0), int32(-1)
 	gpuType := ^uint64(0)
 	for i := range a.Parts {
 		p := &a.Parts[i]
@@ -72,15 +72,21 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 		if p.GPUs&^gpuType != 0 {
 			return refuse("node %s gives GPUs of another type", c.Nodes[n].Name)
 		}
-		sum += p.Cores
+		sum += int64(p.Cores)
+		if p.Exclusive && !sh.exclusive {
+			return refuse("node %s is given whole, which was not requested", c.Nodes[n].Name)
+		}
 		switch {
 		case sh.nodes == 0:
 			if p.Cores <= 0 || p.Memory != sh.memory*int64(p.Cores) {
 				return refuse("node %s gives %d cores and %d bytes", c.Nodes[n].Name, p.Cores, p.Memory)
 			}
 		case sh.exclusive:
-			if int(p.Cores) != c.Nodes[n].Cores || !p.Exclusive {
+			if int(p.Cores) != c.Nodes[n].Cores || p.Memory != sh.memory || !p.Exclusive {
 				return refuse("node %s is not given whole", c.Nodes[n].Name)
+			}
+			if l.nodes[n].gpus != wholeMask(len(c.Nodes[n].GPUs)) {
+				return refuse("node %s lends GPUs to others", c.Nodes[n].Name)
 			}
 		default:
 			if p.Cores != sh.cores || p.Memory != sh.memory {
@@ -91,7 +97,7 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 			return refuse("node %s gives %d GPUs, not %d", c.Nodes[n].Name, bits.OnesCount64(p.GPUs), sh.gpus)
 		}
 	}
-	if sh.nodes == 0 && sum != sh.cores {
+	if sh.nodes == 0 && sum != int64(sh.cores) {
 		return refuse("%d cores granted, %d requested", sum, sh.cores)
 	}
 	if len(a.Grants) == 0 && sh.Request.Remote == nil {

@@ -124,6 +124,11 @@ func (pl *placer) give(a *model.Allocation) {
 	pl.pool.give(a)
 }
 
+func (pl *placer) rollback() {
+	pl.fresh = false
+	pl.pool.rollback()
+}
+
 // justPlaced says that a is the latest placement, and nothing changed since.
 func (pl *placer) justPlaced(a *model.Allocation) bool { return pl.fresh && a == &pl.out }
 
@@ -139,7 +144,7 @@ func newPlacer(p *pool) *placer {
 func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	pl.fresh = false
 	pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
-	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs {
+	if sh.totalCores > pl.freeCores || sh.wholeGPUs > pl.freeGPUs || int(sh.nodes) > len(pl.nodes) {
 		return nil
 	}
 	ok := false
@@ -160,7 +165,7 @@ func (pl *placer) place(sh *Shape, mode Mode) *model.Allocation {
 	return &pl.out
 }
 
-// candidates narrows word w of the node sets to what may suit sh.
+// candidates returns four sets of nodes: those that suit sh are in all of them.
 func (pl *placer) candidates(sh *Shape, mode Mode, gpus bool) (core, memory, gpu, unhosted bitmap) {
 	core = pl.coreSteps.atLeast(int64(sh.cores))
 	memory = pl.memorySteps.atLeast(sh.memory)
@@ -504,7 +509,7 @@ func (pl *placer) remote(sh *Shape, mode Mode) bool {
 		}
 	}
 	if mode == Alone {
-		return need == 0 // nothing of other nodes is used
+		return false // nothing of other nodes is used
 	}
 	for n := int32(0); n < int32(len(pl.nodes)) && need > 0; n++ {
 		if !pl.base.has(n) && !pl.nodes[n].closed {

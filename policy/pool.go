@@ -346,7 +346,7 @@ func (p *pool) holds(a *model.Allocation) bool {
 	for i := range a.Parts {
 		part := &a.Parts[i]
 		n := part.Node
-		if part.Exclusive && !p.untouched(n) {
+		if p.nodes[n].closed || part.Exclusive && !p.untouched(n) {
 			return false
 		}
 		if p.nodes[n].cores < part.Cores || p.nodes[n].memory < part.Memory || p.nodes[n].gpus&part.GPUs != part.GPUs {

@@ -104,7 +104,7 @@ func (v *View) reserveNodes(sh *Shape, within time.Duration) time.Duration {
 		v.futures = make([]future, len(v.nodes))
 	}
 	v.generation++
-	v.out.Parts = v.out.Parts[:0]
+	v.fresh = false // the latest placement is overwritten
 	fits := v.first(sh, Sharing)
 	chosen := v.chosen[:0]
 	for i := range v.out.Parts {

@@ -135,7 +135,6 @@ type shapes struct {
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
 	byNode  map[nodeNeed]int32 // class
-	list    []*Shape
 	// recent answers for plain requests without building a key.
 	recent [1024]*Shape
 }
@@ -188,11 +187,10 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 
 func (s *shapes) compile(r *model.Request) *Shape {
 	sh := &Shape{
-		id: int32(len(s.list)), Request: *r,
+		id: int32(len(s.byKey)), Request: *r,
 		nodes: int32(r.Nodes), gpus: int32(r.GPUs), gpuMemory: r.GPUMemory, gpuType: -1,
 		exclusive: r.Exclusive,
 	}
-	s.list = append(s.list, sh)
 	if r.Nodes == 0 {
 		sh.cores, sh.memory = int32(r.Cores), r.MemoryPerCore
 	} else {
@@ -210,7 +208,7 @@ func (s *shapes) compile(r *model.Request) *Shape {
 		sh.wholeGPUs += int64(r.Remote.Count)
 	}
 	sh.plain = sh.nodes > 0 && sh.gpuMemory == 0 && r.Remote == nil && !r.Contiguous && !r.Exclusive
-	if r.GPUType != "" {
+	if r.GPUType != "" && (r.GPUs > 0 || r.Remote != nil) {
 		sh.gpuType = int32(s.cluster.GPUType(r.GPUType))
 		if sh.gpuType < 0 {
 			sh.impossible = fmt.Sprintf("the cluster has no GPUs of type %q", r.GPUType)

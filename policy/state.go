@@ -87,7 +87,7 @@ func NewState(c *model.Cluster, p Policy) *State {
 }
 
 // Expect makes room for so many jobs in all; it saves growing.
-func (s *State) Expect(jobs int) { s.jobs = slices.Grow(s.jobs, jobs-len(s.jobs)) }
+func (s *State) Expect(jobs int) { s.jobs = slices.Grow(s.jobs, max(0, jobs-len(s.jobs))) }
 
 // View is the state as a policy sees it during one step.
 type View struct {
@@ -95,7 +95,7 @@ type View struct {
 	*placer
 	now     time.Duration
 	arrived []JobID
-	left    []JobID // ended or cancelled while waiting
+	left    []JobID // ended, cancelled while waiting, or refused
 	freed   bool
 
 	// Scratch of ReserveEarliest.
@@ -145,7 +145,7 @@ func (s *State) Cancel(id JobID) error {
 	s.queue.remove(s.key(e.job), id)
 	e.status = ended
 	if i := slices.Index(s.view.arrived, id); i >= 0 {
-		s.view.arrived = slices.Delete(s.view.arrived, i, i+1) // no policy has seen it
+		s.view.arrived = slices.Delete(s.view.arrived, i, i+1) // the policy need not hear of it
 	} else {
 		s.view.left = append(s.view.left, id)
 	}
@@ -181,7 +181,9 @@ func (s *State) Step(now time.Duration) *Plan {
 		if st.Err = s.ledger.check(e, st.Alloc, s.cluster); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
-			s.view.arrived = append(s.view.arrived, st.Job) // the policy must think again
+			// The policy must think again, and forget that it started the job.
+			s.view.left = append(s.view.left, st.Job)
+			s.view.arrived = append(s.view.arrived, st.Job)
 			continue
 		}
 		s.ledger.take(st.Alloc)
@@ -244,7 +246,8 @@ func (v *View) Now() time.Duration { return v.now }
 // whose start was refused then.
 func (v *View) Arrived() []JobID { return v.arrived }
 
-// Left lists the jobs that ended or were cancelled since the last step.
+// Left lists the jobs that ended or were cancelled since the last step, and
+// those whose start was refused then: they have arrived again.
 func (v *View) Left() []JobID { return v.left }
 
 // Freed says whether anything was given back since the last step.
@@ -265,14 +268,8 @@ func (v *View) Job(id JobID) *model.Job { return v.state.jobs[id].job }
 // Shape is what the job asks for.
 func (v *View) Shape(id JobID) *Shape { return v.state.jobs[id].shape }
 
-// Shapes counts the different shapes seen so far.
-func (v *View) Shapes() int { return len(v.state.shapes.list) }
-
 // Cluster is the machine.
 func (v *View) Cluster() *model.Cluster { return v.cluster }
-
-// FreeCores counts the free cores of the cluster.
-func (v *View) FreeCores() int64 { return v.freeCores }
 
 // Held is what a running or proposed job holds.
 func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) }
@@ -289,8 +286,8 @@ func (v *View) Holds(a *model.Allocation) bool { return v.holds(a) }
 // MayFit is a quick test: false means that Place would find nothing.
 func (v *View) MayFit(sh *Shape, mode Mode) bool { return v.mayFit(sh, mode) }
 
-// Room bounds the number of nodes that give what the shape asks of each:
-// never too low, and exact after Place has failed.
+// Room bounds the number of nodes that give what the shape asks of each: it
+// is never too low.
 func (v *View) Room(sh *Shape, mode Mode) int { return int(v.upper(sh, mode)) }
 
 // Place finds a first fit on what is free now, or nil.
@@ -366,7 +363,8 @@ func (r Reason) Text(v *View) string {
 }
 
 // Start proposes to start a job on a, which is taken from the view at once. It
-// reports false, and proposes nothing, if a is not free in the view.
+// reports false, and proposes nothing, if a is not free in the view or the job
+// does not wait.
 func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 	s := p.state
 	e := &s.jobs[id]

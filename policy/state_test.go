@@ -66,6 +66,8 @@ func TestNoPlanOversubscribes(t *testing.T) {
 		{"two GPUs", gpu, alloc(model.Part{Cores: 1, GPUs: 3}), "gives 2 GPUs, not 1"},
 		{"another type", model.Request{Nodes: 1, CoresPerNode: 1, GPUs: 1, GPUType: "b"}, alloc(model.Part{Cores: 1, GPUs: 1}), "another type"},
 		{"shared, not exclusive", model.Request{Nodes: 1, CoresPerNode: 1, Exclusive: true}, alloc(part(0, 1)), "not given whole"},
+		{"exclusive, with less memory", model.Request{Nodes: 1, CoresPerNode: 1, Memory: 5, Exclusive: true}, alloc(model.Part{Cores: 4, Exclusive: true}), "not given whole"},
+		{"exclusive, not asked for", model.Request{Nodes: 1, CoresPerNode: 4}, alloc(model.Part{Cores: 4, Exclusive: true}), "not requested"},
 		{"spread too thin", model.Request{Cores: 5}, alloc(part(0, 2), part(1, 2)), "4 cores granted, 5 requested"},
 		{"no remote GPUs", remote, alloc(part(0, 1)), "0 GPUs granted, 2 requested"},
 		{"one device twice", remote, withGrants(part(0, 1), model.Grant{Node: 1, Memory: 4}, model.Grant{Node: 1, Memory: 4}), "granted twice"},
@@ -169,6 +171,63 @@ func TestCancel(t *testing.T) {
 	}
 	if err := s.Cancel(a); err == nil {
 		t.Fatal("cancelled twice")
+	}
+}
+
+// TestRefusedJobsLeaveAndArrive: a job whose start was refused and that is
+// cancelled then is not forgotten by a policy that believes it runs.
+func TestRefusedJobsLeaveAndArrive(t *testing.T) {
+	var arrived, left []JobID
+	p := &scripted{propose: func(v *View, plan *Plan) {
+		arrived, left = append([]JobID(nil), v.Arrived()...), append([]JobID(nil), v.Left()...)
+		for _, id := range v.Arrived() {
+			plan.Start(id, alloc(part(0, 1)), Reason{})
+		}
+	}}
+	s := NewState(small(), p)
+	var ids []JobID
+	for range 2 {
+		id, err := s.Submit(&model.Job{ID: "j", Request: model.Request{Nodes: 2, CoresPerNode: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, st := range s.Step(0).Starts {
+		if st.Err == nil {
+			t.Fatal("half a gang was started")
+		}
+	}
+	if err := s.Cancel(ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	s.Step(1)
+	if len(arrived) != 1 || arrived[0] != ids[1] || len(left) != 2 || left[0] != ids[0] {
+		t.Fatalf("arrived %v, left %v", arrived, left)
+	}
+}
+
+// TestTrialsAreNoPlacements: what a trial found on nodes that are not free yet
+// is not taken on trust after it.
+func TestTrialsAreNoPlacements(t *testing.T) {
+	started := true
+	p := &scripted{propose: func(v *View, plan *Plan) { plan.Start(0, alloc(part(0, 4)), Reason{}) }}
+	s := NewState(small(), p)
+	for _, r := range []model.Request{
+		{Nodes: 1, CoresPerNode: 4}, {Nodes: 3, CoresPerNode: 4, Contiguous: true}, {Nodes: 1, CoresPerNode: 1},
+	} {
+		if _, err := s.Submit(&model.Job{ID: "j", Run: 5, Request: r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Step(0)
+	p.propose = func(v *View, plan *Plan) {
+		a := v.Place(v.Shape(2), Sharing)
+		v.ReserveEarliest(v.Shape(1), Never)
+		started = plan.Start(2, a, Reason{})
+	}
+	if s.Step(1); started {
+		t.Error("a trial was started")
 	}
 }
 

@@ -99,6 +99,19 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestWhyBorrowersWait: neighbours that could host a job are not what it lacks.
+func TestWhyBorrowersWait(t *testing.T) {
+	jobs := []model.Job{
+		{ID: "first", Run: 1, Request: model.Request{Nodes: 1, CoresPerNode: 1, GPUs: 2}},
+		{ID: "pair", Run: 1, Request: model.Request{Nodes: 2, CoresPerNode: 1, GPUs: 2, Contiguous: true}},
+	}
+	r := run(t, "r-queue", sim.Config{Cluster: twoNodes(), Jobs: jobs, Watch: []int{1}})
+	const want = "waits: needs 2 nodes with 1 core, 2 GPUs, contiguous; 2 whole GPUs free now, 1 of 2 nodes have some"
+	if got := r.Watched[0].Text; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	p, err := catalog.New("fcfs")
 	if err != nil {

@@ -70,9 +70,6 @@ func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 	for _, id := range v.Left() {
 		p.drop(id)
 	}
-	for _, id := range v.Arrived() {
-		p.drop(id) // it was refused
-	}
 	if p.next < v.Now() {
 		p.dropLapsed(v.Now())
 	}
@@ -179,11 +176,12 @@ func (p *conservative) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 		}
 		r.mark = p.profile.Drops()
 	}
-	p.next = min(p.next, r.at)
 	if r.at == now && plan.Start(id, &r.alloc, policy.Reason{Code: policy.Reserved}) {
 		r.started = true
 		p.reserved--
+		return
 	}
+	p.next = min(p.next, r.at)
 }
 
 func clone(a *model.Allocation) model.Allocation {

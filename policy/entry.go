@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -28,27 +29,33 @@ type Option struct {
 // Settings are an entry's options with their values.
 type Settings map[string]string
 
-// Int reads a whole number that is not negative.
-func (s Settings) Int(name string) (int, error) {
+// AtMost reads a whole number that limits something; 0 is no limit.
+func (s Settings) AtMost(name string) (int, error) {
 	n, err := strconv.Atoi(s[name])
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
 	}
+	if n == 0 {
+		n = math.MaxInt
+	}
 	return n, nil
 }
 
-// Duration reads a span of time; "0" usually means no limit.
-func (s Settings) Duration(name string) (time.Duration, error) {
+// Within reads a span of time that limits something; 0 is no limit.
+func (s Settings) Within(name string) (time.Duration, error) {
 	d, err := model.ParseDuration(s[name])
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	if d == 0 {
+		d = math.MaxInt64
 	}
 	return d, nil
 }
 
 // Make reads "key=value:key=value" against the entry's options.
 func (e *Entry) Make(spec string) (Policy, error) {
-	s := Settings{}
+	s, given := Settings{}, map[string]bool{}
 	for _, o := range e.Options {
 		s[o.Name] = o.Default
 	}
@@ -60,7 +67,10 @@ func (e *Entry) Make(spec string) (Policy, error) {
 		if _, known := s[key]; !ok || !known {
 			return nil, fmt.Errorf("policy %s: %q is no setting of it%s", e.Name, kv, e.known())
 		}
-		s[key] = value
+		if given[key] {
+			return nil, fmt.Errorf("policy %s: %s is set twice", e.Name, key)
+		}
+		s[key], given[key] = value, true
 	}
 	p, err := e.New(s)
 	if err != nil {

@@ -47,6 +47,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		"fcfs:depth=3":               `policy fcfs: "depth=3" is no setting of it: it has none`,
 		"easy:depth=-1":              `policy easy: depth must be a whole number from 0 on, not "-1"`,
 		"conservative:bf_window=1x":  "policy conservative: bf_window: ",
+		"easy:depth=1:depth=2":       `policy easy: depth is set twice`,
 		"conservative:depth":         `policy conservative: "depth" is no setting of it`,
 		"conservative:bf_window=-1h": "policy conservative: bf_window: ",
 	} {

@@ -4,7 +4,6 @@ package easy
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"muster/model"
@@ -20,19 +19,13 @@ var Entry = policy.Entry{
 		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
 	},
 	New: func(s policy.Settings) (policy.Policy, error) {
-		depth, err := s.Int("depth")
+		depth, err := s.AtMost("depth")
 		if err != nil {
 			return nil, err
 		}
-		window, err := s.Duration("bf_window")
+		window, err := s.Within("bf_window")
 		if err != nil {
 			return nil, err
-		}
-		if depth == 0 {
-			depth = math.MaxInt
-		}
-		if window == 0 {
-			window = math.MaxInt64
 		}
 		return &easy{depth: depth, window: window, head: -1}, nil
 	},

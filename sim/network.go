@@ -168,8 +168,14 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 			native = atBandwidth(j.Traffic.GPUBytes, c.GPUTypes[t].PeerBandwidth)
 		}
 		for _, lender := range lenders {
-			if link.Bandwidth > 0 && c.Nodes[lender].Link.Bandwidth > 0 {
-				add(jobFlow{part: int32(i), remote: true, bytes: n.withOverhead(j.Traffic.GPUBytes / int64(len(lenders))), native: native}, node, lender)
+			p, q := node, lender // a port without a bandwidth is no limit
+			if link.Bandwidth == 0 {
+				p, q = lender, -1
+			} else if c.Nodes[lender].Link.Bandwidth == 0 {
+				q = -1
+			}
+			if c.Nodes[p].Link.Bandwidth > 0 {
+				add(jobFlow{part: int32(i), remote: true, bytes: n.withOverhead(j.Traffic.GPUBytes / int64(len(lenders))), native: native}, p, q)
 			}
 		}
 	}

@@ -212,6 +212,25 @@ func TestHugeTimes(t *testing.T) {
 	}
 }
 
+// TestPortsWithoutBandwidth moves a gigabyte from another node's GPU: the port
+// that has a bandwidth counts.
+func TestPortsWithoutBandwidth(t *testing.T) {
+	s := time.Second
+	for _, tc := range []struct {
+		user, lender int64
+		want         time.Duration
+	}{{1e9, 1e9, 2 * s}, {1e9, 0, 2 * s}, {0, 1e9, 2 * s}, {0, 0, s}} {
+		c := twoNodes()
+		c.Nodes[0].GPUs = nil
+		c.Nodes[0].Link.Bandwidth, c.Nodes[1].Link.Bandwidth = tc.user, tc.lender
+		r := run(t, "first-fit", sim.Config{Cluster: c, Jobs: []model.Job{{ID: "x", Run: s, Traffic: model.Traffic{GPUBytes: 1e9},
+			Request: model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 1}}}}})
+		if got := r.Outcomes[0].End; got != tc.want {
+			t.Errorf("%+v: it ends at %v", tc, got)
+		}
+	}
+}
+
 func TestSummaryAndComparison(t *testing.T) {
 	s := time.Second
 	jobs := []model.Job{

@@ -73,6 +73,9 @@ func (s *Sweep) Run(ctx context.Context) ([]RunOf, error) {
 	slots := make(chan struct{}, max(1, s.Workers))
 	var wg sync.WaitGroup
 	for k, seed := range s.Seeds {
+		if ctx.Err() != nil {
+			break // no workload need be made any more
+		}
 		jobs, err := s.Workload(seed)
 		if err != nil {
 			cancel(fmt.Errorf("workload for seed %d: %w", seed, err))

@@ -189,7 +189,7 @@ func changeOf(differences []float64, base float64) (percent float64, l Losers) {
 	return percent, l
 }
 
-// UsedAt tells how many cores and devices an allocation holds.
-func UsedAt(c *model.Cluster, a *model.Allocation) (cores int, gpus float64) {
+// Held counts the cores and devices of an allocation; shares count as parts of a device.
+func Held(c *model.Cluster, a *model.Allocation) (cores int, gpus float64) {
 	return coresOf(a), gpusOf(c, a)
 }

@@ -49,11 +49,13 @@ type portUser struct {
 	fixed time.Duration
 	start time.Duration
 
-	left  uint64        // work still to do, of whole
-	total time.Duration // what all of it would take at the present rates
-	since time.Duration // when left was true
-	turn  int32         // of its newest event
-	moved bool
+	left    uint64        // work still to do, of whole
+	total   time.Duration // what all of it would take at the present rates
+	since   time.Duration // when left was true
+	end     event         // as things stand
+	entered time.Duration // when the event that stands for it comes
+	turn    int32         // of that event; 0 where there is none
+	moved   bool
 }
 
 // jobFlow is one use of ports by a job.
@@ -96,7 +98,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 		run = n.scaled(run, a)
 	}
 	if !n.usesPorts(j, a) {
-		n.schedule(id, j, now, run, 0)
+		n.run.events.push(n.endOf(id, j, now, run))
 		return
 	}
 	s := n.newSlot()
@@ -105,7 +107,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	n.addFlows(s, u, j, a)
 	if len(u.flows) == 0 {
 		n.vacant = append(n.vacant, s)
-		n.schedule(id, j, now, u.fixed, 0)
+		n.run.events.push(n.endOf(id, j, now, u.fixed))
 		return
 	}
 	n.slotOf[id] = s
@@ -275,8 +277,7 @@ func (n *network) settle(now time.Duration) {
 		if lo<<2 != 0 {
 			rest++
 		}
-		u.turn++
-		n.schedule(u.id, u.job, u.start, model.After(now-u.start, time.Duration(rest)), u.turn)
+		u.reschedule(&n.run.events, n.endOf(u.id, u.job, u.start, model.After(now-u.start, time.Duration(rest))))
 	}
 }
 
@@ -301,23 +302,47 @@ func (n *network) totalOf(u *portUser) time.Duration {
 	return model.After(u.fixed, worst)
 }
 
-// schedule enters the end of a job: when it has run for so long, or its wall
-// time is over.
-func (n *network) schedule(id policy.JobID, j *model.Job, start, run time.Duration, turn int32) {
+// reschedule notes the end of a job. An event that is entered already and comes
+// no later is left where it is, and entered again when it comes: ends that move
+// to and fro would fill the heap otherwise.
+func (u *portUser) reschedule(q *events, end event) {
+	if u.turn > 0 && u.entered <= end.at {
+		end.turn = u.turn
+		u.end = end
+		return
+	}
+	u.turn++
+	end.turn = u.turn
+	u.end, u.entered = end, end.at
+	q.push(end)
+}
+
+// endOf is the end of a job: when it has run for so long, or its wall time is over.
+func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration) event {
 	killed := !n.run.NoKill && j.WallTime > 0 && run > j.WallTime
 	if killed {
 		run = j.WallTime
 	}
-	n.run.events.push(event{at: model.After(start, run), job: id, turn: turn, killed: killed})
+	return event{at: model.After(start, run), job: id, killed: killed}
 }
 
-// current says whether an event still counts.
-func (n *network) current(e event) bool {
+// due says whether an event that has come ends its job; if so, it says whether
+// the job is killed. An end that has moved away is entered again.
+func (n *network) due(e event) (killed, due bool) {
 	if e.turn == 0 {
-		return true
+		return e.killed, true
 	}
 	s, ok := n.slotOf[e.job]
-	return ok && n.users[s].turn == e.turn
+	if !ok || n.users[s].turn != e.turn {
+		return false, false
+	}
+	u := &n.users[s]
+	if u.end.at > e.at {
+		u.entered = u.end.at
+		n.run.events.push(u.end)
+		return false, false
+	}
+	return u.end.killed, true
 }
 
 func (n *network) newSlot() int32 {

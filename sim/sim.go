@@ -179,14 +179,15 @@ func (r *run) endJobs() (any bool) {
 		}
 		e := r.events.pop()
 		i := int(r.jobOf[e.job])
-		if !r.network.current(e) {
-			continue // its end was moved
+		killed, due := r.network.due(e)
+		if !due {
+			continue
 		}
 		any = true
 		o := &r.result.Outcomes[i]
 		o.End = r.now
 		o.State = Finished
-		if e.killed {
+		if killed {
 			o.State = Killed
 		}
 		a := r.state.Allocation(e.job)

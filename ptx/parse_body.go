@@ -456,8 +456,10 @@ func (p *parser) operand(call bool) Operand {
 		if p.is("|") {
 			return p.pair(o)
 		}
-	default:
+	case p.tok.kind == tokInt, p.tok.kind == tokDecimal, p.tok.kind == tokName, p.is("-"), p.is("+"), p.is("~"):
 		o.Kind, o.Literal = ImmediateOperand, p.constant()
+	default:
+		p.expected("an operand")
 	}
 	return o
 }

@@ -40,8 +40,9 @@ extern "C" __global__ void integer_bits(const unsigned *a, const u64 *wide, unsi
 //     the byte, bit 3 replicates its sign)
 // [1] funnel left: high word of (y:x << (z & 31))   [2] funnel right: low word
 //     of (y:x >> (z & 31))   [3], [4] the same with min(z, 32)
-// [5] mul24 signed: low 32 bits of the product of the low 24 bits
-// [6] mul24 unsigned   [7] mulhi signed   [8] mulhi unsigned
+// [5] mul24 signed: low 32 bits of the product of the low 24 bits,
+//     each sign-extended
+// [6] mul24 unsigned, zero-extended   [7] mulhi signed   [8] mulhi unsigned
 // [9] z + |x - y| signed   [10] z + |x - y| unsigned
 // [11] dp4a signed: z + sum of products of the four signed bytes   [12] dp4a
 //     unsigned

@@ -61,8 +61,8 @@ extern "C" __global__ void rounding_f64(const double *a, const double *b, const 
 // floats[4 i ..] = x rounded to an integer, kept as float: nearest even, to
 // zero, down, up. ints[8 i ..] = x to s32 nearest even, to zero, down, up;
 // x to u32 to zero (negatives give 0); x to u8 nearest even, saturating at
-// 0 and 255; all saturate, NaN gives 0 (x within s32 or not); then the low and
-// high words of x to s64 to zero. back[4 i ..] = s32 k[i] to float rn, rz, rm, rp.
+// 0 and 255; then the low and high words of x to s64 to zero. All saturate; NaN
+// gives 0, but -2^63 in s64. back[4 i ..] = k32[i] to float rn, rz, rm, rp.
 extern "C" __global__ void rounding_convert(const float *a, const int *k32, float *floats, int *ints, float *back, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 const (
@@ -29,11 +30,18 @@ type parser struct {
 	loc      *Loc
 	waiting  []reference
 	depth    int
+
+	// Room that is used again for every instruction.
+	pile  []Operand
+	words []string
+	types []Type
 }
 
 // Parse reads a module. The name is for error messages only. If anything is
-// wrong the error is an Errors, and the module is nil.
+// wrong the error is an Errors, and the module is nil. Zero bytes at the end
+// do not matter: images in memory are terminated and padded with them.
 func Parse(name, src string) (*Module, error) {
+	src = strings.TrimRight(src, "\x00")
 	p := &parser{file: name, scan: newScanner(src), module: &Module{AddressSize: 32, symbols: map[string]Symbol{}}}
 	if len(src) > maxSource {
 		p.report(Pos{1, 1}, "the text has %d bytes; the limit is %d", len(src), maxSource)

@@ -1,6 +1,9 @@
 package ptx
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 func (p *parser) functionItem(pos Pos, linkage Linkage) {
 	f := &Function{Pos: pos, Linkage: linkage, Entry: p.tok.text == "entry"}
@@ -378,19 +381,15 @@ func (p *parser) instruction(all []Statement, pos Pos, guard *Guard, opcode stri
 		return all
 	}
 	i := &Instruction{Pos: pos, Guard: guard, Opcode: opcode, Loc: p.loc}
-	for p.tok.kind == tokDotted {
-		i.Modifiers = append(i.Modifiers, p.tok.text)
-		if t := TypeOf(p.tok.text); t != NoType {
-			i.Types = append(i.Types, t)
-		}
-		p.next()
-	}
+	i.Modifiers, i.Types = p.modifiers()
 	call := opcode == "call"
 	if !p.is(";") {
-		i.Operands = append(i.Operands, p.operand(call))
+		base := len(p.pile)
+		p.push(p.operand(call))
 		for p.accept(",") {
-			i.Operands = append(i.Operands, p.operand(call))
+			p.push(p.operand(call))
 		}
+		i.Operands = p.unpile(base)
 	}
 	if !p.is(";") {
 		p.expected(`"," or ";"`)
@@ -405,6 +404,31 @@ func (p *parser) instruction(all []Statement, pos Pos, guard *Guard, opcode stri
 	}
 	p.function.Code = append(p.function.Code, i)
 	return append(all, i)
+}
+
+func (p *parser) modifiers() ([]string, []Type) {
+	p.words, p.types = p.words[:0], p.types[:0]
+	for p.tok.kind == tokDotted {
+		p.words = append(p.words, p.tok.text)
+		if t := TypeOf(p.tok.text); t != NoType {
+			p.types = append(p.types, t)
+		}
+		p.next()
+	}
+	return slices.Clone(p.words), slices.Clone(p.types)
+}
+
+func (p *parser) push(o Operand) { p.pile = append(p.pile, o) }
+
+// unpile takes the operands above base off the pile, where they are collected
+// so that the tree's own slices are made once and in the right size.
+func (p *parser) unpile(base int) []Operand {
+	if len(p.pile) == base {
+		return nil
+	}
+	all := slices.Clone(p.pile[base:])
+	p.pile = p.pile[:base]
+	return all
 }
 
 // checkCall makes sure that Instruction.Call can take the operands apart.
@@ -490,16 +514,16 @@ func (p *parser) pair(first Operand) Operand {
 func (p *parser) operands(open, closing string) []Operand {
 	p.expect(open)
 	p.enter()
-	var all []Operand
+	base := len(p.pile)
 	for !p.is(closing) && !p.failed {
-		all = append(all, p.operand(false))
+		p.push(p.operand(false))
 		if !p.accept(",") {
 			break
 		}
 	}
 	p.depth--
 	p.expect(closing)
-	return all
+	return p.unpile(base)
 }
 
 // address reads [base+offset] and, for textures and tensors, [base, more...].
@@ -519,9 +543,11 @@ func (p *parser) address(o *Operand) {
 		}
 		o.Offset = int64(v.Bits)
 	}
+	base := len(p.pile)
 	for p.accept(",") {
-		o.Elements = append(o.Elements, p.operand(false))
+		p.push(p.operand(false))
 	}
+	o.Elements = p.unpile(base)
 	p.depth--
 	p.expect("]")
 }

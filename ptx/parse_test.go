@@ -4,7 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -378,9 +380,57 @@ func TestHostileInputIsLinear(t *testing.T) {
 	}
 }
 
+// TestMutatedTokens changes well-formed text a few tokens at a time, which
+// reaches deeper than changing bytes: whatever is accepted must round trip.
+func TestMutatedTokens(t *testing.T) {
+	src := corpus(t)["parse/constructs.ptx"]
+	var tokens []string
+	for s := newScanner(src); ; {
+		tok := s.next()
+		if tok.kind == tokEnd {
+			break
+		}
+		tokens = append(tokens, src[tok.from:tok.through])
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	accepted := 0
+	for range 3000 {
+		changed := slices.Clone(tokens)
+		for range 1 + dice.IntN(2) {
+			at := dice.IntN(len(changed))
+			switch dice.IntN(4) {
+			case 0:
+				changed = slices.Delete(changed, at, at+1)
+			case 1:
+				changed = slices.Insert(changed, at, tokens[dice.IntN(len(tokens))])
+			case 2:
+				changed[at] = tokens[dice.IntN(len(tokens))]
+			case 3:
+				from := dice.IntN(at + 1)
+				changed = slices.Insert(changed, at, slices.Clone(changed[from:min(at, from+20)])...)
+			}
+		}
+		m, err := Parse("mutated.ptx", strings.Join(changed, "\n"))
+		if err != nil {
+			continue
+		}
+		accepted++
+		if err := roundTrip(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if accepted < 100 {
+		t.Errorf("only %d of the mutations were accepted, which tests little", accepted)
+	}
+}
+
+func TestTrailingZeroBytes(t *testing.T) {
+	parse(t, header+".func f();\n\x00\x00")
+}
+
 func FuzzParse(f *testing.F) {
 	for _, text := range corpus(f) {
-		if len(text) < 20_000 {
+		if len(text) < 4_000 { // larger ones only slow the fuzzer down
 			f.Add(text)
 		}
 	}

@@ -228,12 +228,12 @@ type RegisterDecl struct {
 // Register is a register that some instruction uses. Two registers of the
 // same name in different scopes are two registers.
 type Register struct {
+	Pos    // of the declaration
 	Name   string
 	Index  int // in Function.Registers
 	Type   Type
 	Vector int
 	Decl   *RegisterDecl // nil for a parameter in the .reg space
-	Pos
 }
 
 // Label is a place in the code.

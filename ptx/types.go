@@ -40,6 +40,14 @@ const (
 	E5M2
 	E4M3X2
 	E5M2X2
+	E2M1
+	E2M3
+	E3M2
+	UE8M0
+	E2M1X2
+	E2M3X2
+	E3M2X2
+	UE8M0X2
 	Pred
 	TexRef
 	SamplerRef
@@ -76,6 +84,8 @@ var typeTable = [...]struct {
 	U8X4: {"u8x4", 32, classUnsigned}, S8X4: {"s8x4", 32, classSigned},
 	E4M3: {"e4m3", 8, classFloat}, E5M2: {"e5m2", 8, classFloat},
 	E4M3X2: {"e4m3x2", 16, classFloat}, E5M2X2: {"e5m2x2", 16, classFloat},
+	E2M1: {"e2m1", 4, classFloat}, E2M3: {"e2m3", 6, classFloat}, E3M2: {"e3m2", 6, classFloat}, UE8M0: {"ue8m0", 8, classFloat},
+	E2M1X2: {"e2m1x2", 8, classFloat}, E2M3X2: {"e2m3x2", 16, classFloat}, E3M2X2: {"e3m2x2", 16, classFloat}, UE8M0X2: {"ue8m0x2", 16, classFloat},
 	Pred:   {"pred", 1, classNone},
 	TexRef: {"texref", 64, classOpaque}, SamplerRef: {"samplerref", 64, classOpaque}, SurfRef: {"surfref", 64, classOpaque},
 }

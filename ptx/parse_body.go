@@ -365,7 +365,7 @@ func (p *parser) guard() *Guard {
 			p.report(g.Pos, "expected a .pred register as guard, found %s of type .%s", quote(g.Name), found.Type)
 		}
 	case nil:
-		p.report(g.Pos, "%s is not declared", quote(g.Name))
+		p.report(g.Pos, "the guard %s is not declared as a .pred register", quote(g.Name))
 	default:
 		p.report(g.Pos, "expected a .pred register as guard, found %s", quote(g.Name))
 	}

@@ -51,6 +51,11 @@ func TestInstructions(t *testing.T) {
 		{"mov.u32 %r1, (1+2)*3 == 9 && !0;", "mov.u32 %r1, 1"},
 		{"mov.u32 %r1, 7-2-1;", "mov.u32 %r1, 4"},
 		{"mov.u32 %r1, 1<<4|~0>>63^-1&3;", "mov.u32 %r1, -4"},
+		{"mov.u32 %r1, (-1 < 1) + (-1 < 1U) * 2 + (2 <= 2) * 4 + (3 > 4) * 8 + (3 >= 4) * 16;", "mov.u32 %r1, 5"},
+		{"mov.u32 %r1, (1 != 2) + (0 || 2) * 2 + (1 && 0) * 4 + !5 * 8;", "mov.u32 %r1, 3"},
+		{"mov.s32 %r1, -7/2*10 + -7 % 2;", "mov.s32 %r1, -31"},
+		{"mov.u32 %r1, 7U/2 + 7U % 4 + (1<<70) + (16U>>2) + (-1>>70);", "mov.u32 %r1, 9U"},
+		{"mov.f64 %rd1, -1.5;", "mov.f64 %rd1, 0dBFF8000000000000"},
 		{"mov.u32 %r1, WARP_SZ-1;", "mov.u32 %r1, 31"},
 		{"mov.u32 %r1, %tid.x;", "mov.u32 %r1, %tid.x"},
 		{"mov.u32 %r1, %lanemask_lt;", "mov.u32 %r1, %lanemask_lt"},
@@ -296,7 +301,7 @@ func TestErrors(t *testing.T) {
 		{"family over single", inBody(".reg .b32 x3;\n.reg .b32 x<4>;"), `8:11: "x3" is already declared at line 7`},
 		{"count", inBody(".reg .b32 %x<9999999999>;"), `7:14: expected a number of registers below 2147483648, found "9999999999"`},
 		{"guard type", inBody("@%r1 ret;"), `7:2: expected a .pred register as guard, found "%r1" of type .b32`},
-		{"guard name", inBody("@%q ret;"), `7:2: "%q" is not declared`},
+		{"guard name", inBody("@%q ret;"), `7:2: the guard "%q" is not declared as a .pred register`},
 		{"separator", inBody("add.s32 %r1 %r2;"), `7:13: expected "," or ";", found "%r2"`},
 		{"no semicolon", inBody("ret"), `8:1: expected an operand, found "}"`},
 		{"missing operand", inBody("add.s32 %r1, ;"), `7:14: expected an operand, found ";"`},
@@ -307,6 +312,15 @@ func TestErrors(t *testing.T) {
 		{"call", inBody("call (%r1);"), `7:1: expected call (results), function, (arguments); found no function`},
 		{"call tail", inBody("call callee, (%r1), 5;"), `7:21: expected a prototype or a list of targets after the arguments of the call`},
 		{"body directive", inBody(".maxntid 3;"), `7:1: expected a directive such as .reg, .local or .loc, found ".maxntid"`},
+		{"long name", inBody("bra " + strings.Repeat("x", 100) + ";"), `7:5: "` + strings.Repeat("x", 60) + `..." is not declared`},
+		{"string at the end", header + `.file 1 "x\`, `4:9: string without its end: expected " before the end of the file`},
+		{"mask", header + ".global .u8 x = 0(x);", `4:17: expected a mask such as 0xff before the parenthesis, found 0`},
+		{"float address", inBody("ld.u32 %r1, [1.5];"), `7:14: expected an integer address, found 0d3FF8000000000000`},
+		{"float offset", inBody("ld.u32 %r1, [g+1.5];"), `7:15: expected an integer offset, found 0d3FF8000000000000`},
+		{"not of a float", inBody("mov.f32 %f1, ~1.5;"), `7:14: expected an integer after ~, found 0d3FF8000000000000`},
+		{"negative dimension", header + ".global .u8 x[-1];", `4:15: expected a dimension, found "-"`},
+		{"guard is a variable", inBody("@g ret;"), `7:2: the guard "g" is not declared as a .pred register`},
+		{"guard is a parameter", inBody("@a ret;"), `7:2: expected a .pred register as guard, found "a"`},
 		{"nesting", inBody(deep), `7:65: nested more than 64 deep`},
 		{"list nesting", header + ".global .u8 x = " + deep, `4:82: nested more than 64 deep`},
 		{"parentheses", inBody("mov.u32 %r1, " + strings.Repeat("(", 100000)), `7:79: nested more than 64 deep`},
@@ -421,6 +435,41 @@ func TestMutatedTokens(t *testing.T) {
 	}
 	if accepted < 100 {
 		t.Errorf("only %d of the mutations were accepted, which tests little", accepted)
+	}
+}
+
+func TestLiteralValues(t *testing.T) {
+	for _, c := range []struct {
+		literal Literal
+		integer bool
+		value   float64
+	}{
+		{Literal{IntLiteral, ^uint64(0)}, true, -1},
+		{Literal{UintLiteral, 1 << 63}, true, 1 << 63},
+		{Literal{FloatLiteral, 0x3FC00000}, false, 1.5},
+		{Literal{DoubleLiteral, 0x3FF8000000000000}, false, 1.5},
+	} {
+		if v, ok := c.literal.Int(); ok != c.integer || uint64(v) != c.literal.Bits {
+			t.Errorf("%s as integer: %d, %v", c.literal, v, ok)
+		}
+		if v := c.literal.Float64(); v != c.value {
+			t.Errorf("%s as double: %g, want %g", c.literal, v, c.value)
+		}
+	}
+}
+
+func TestAliasesAndFormat(t *testing.T) {
+	m := parse(t, header+".func a();\n.alias a, f;\n.func f() { ret; }\n.func g() { call a; }")
+	if m.Function("a") != m.Function("f") || m.Function("f") == nil || m.Function("none") != nil {
+		t.Error("an alias stands for its function")
+	}
+	var out strings.Builder
+	if err := m.Format(&out); err != nil || out.String() != m.String() {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	call, _ := m.Function("g").Code[0].Call()
+	if call.Callee.String() != "a" {
+		t.Errorf("callee %s", &call.Callee)
 	}
 }
 

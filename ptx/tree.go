@@ -38,9 +38,13 @@ type Version struct{ Major, Minor int }
 // where there is one, otherwise its first declaration; nil if there is none.
 func (m *Module) Lookup(name string) Symbol { return m.symbols[name] }
 
-// Function returns the function or kernel with a name, or nil.
+// Function returns the function or kernel with a name or an alias, or nil.
 func (m *Module) Function(name string) *Function {
-	f, _ := m.symbols[name].(*Function)
+	symbol := m.symbols[name]
+	if a, ok := symbol.(*Alias); ok {
+		symbol = a.Target
+	}
+	f, _ := symbol.(*Function)
 	return f
 }
 

@@ -14,9 +14,9 @@ import (
 func TestDescribe(t *testing.T) {
 	text := `# start: 2024-03-01T08:00:00Z
 id,submit,run,walltime,nodes,cores,cores_per_node,gpus,gpu_memory,remote_gpus,user,queue,status
-a,0,100,200,2,,4,1,,,ana,G,completed
-b,0,50,,,10,,,,3,ben,S,failed
-c,1h,10,10,1,1,,2,1GiB,,ana,G,completed
+a,0,100,200,2,,4,1,,,us1,G,completed
+b,0,50,,,10,,,,3,us2,S,failed
+c,1h,10,10,1,1,,2,1GiB,,us1,G,completed
 d,24h,0,,1,1,,,,,,G,
 `
 	wl, _ := read(t, "x.csv", text, ReadOptions{})
@@ -50,7 +50,7 @@ d,24h,0,,1,1,,,,,,G,
 	if s.SharedGPUs != 1 || s.RemoteGPUs != 1 {
 		t.Errorf("shared %d, remote %d", s.SharedGPUs, s.RemoteGPUs)
 	}
-	if want := []Group{{"ana", 2, 0.5, 810}, {"ben", 1, 0.25, 500}, {"", 1, 0.25, 0}}; !reflect.DeepEqual(s.TopUsers, want) {
+	if want := []Group{{"us1", 2, 0.5, 810}, {"us2", 1, 0.25, 500}, {"", 1, 0.25, 0}}; !reflect.DeepEqual(s.TopUsers, want) {
 		t.Errorf("users %v", s.TopUsers)
 	}
 	if s.Statuses[0].Name != "completed" || s.Queues[0].Name != "G" || s.Queues[0].Jobs != 3 {

@@ -34,7 +34,7 @@ func fuzz(f *testing.F, format Format, samples ...string) {
 
 func FuzzSWF(f *testing.F) {
 	f.Add([]byte("; UnixStartTime: 1000000000\n; MaxJobs: 3\n" + swfLine("1 0 5 552.21 4 -1 10 4 60 100 1 2 3 4 5 6 0 1")))
-	f.Add([]byte("; MusterColumns: id nodes cores gpus user\n" + "1 0 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 x%20y 2 - 1 ana\n"))
+	f.Add([]byte("; MusterColumns: id nodes cores gpus user\n" + "1 0 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 x%20y 2 - 1 us1\n"))
 	f.Add([]byte("1 1356996695 71 9 12 1 1024 12 1209600 91268055040 1 101 1 1 -1 1 1 1 {1129,1129} q_2w 1:ppn=12\n"))
 	fuzz(f, SWF)
 }

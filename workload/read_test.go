@@ -279,8 +279,8 @@ func TestBadLines(t *testing.T) {
 		{"csv twice", "x.csv", "run,cores,run\n0,1,1\n", 1, 11, "twice"},
 		{"csv no run", "x.csv", "submit,cores\n0,1\n", 1, 1, `"run" is missing`},
 		{"csv cells", "x.csv", "run,cores\n1,2\n1,2,3\n", 3, 6, "3 cells"},
-		{"csv quote", "x.csv", "run,cores,user\n1,2,\"ana\n", 2, 5, "does not close"},
-		{"csv after quote", "x.csv", "run,cores,user\n1,2,\"ana\"x\n", 2, 10, "comma is missing"},
+		{"csv quote", "x.csv", "run,cores,user\n1,2,\"us1\n", 2, 5, "does not close"},
+		{"csv after quote", "x.csv", "run,cores,user\n1,2,\"us1\"x\n", 2, 10, "comma is missing"},
 		{"csv size", "x.csv", "run,nodes,memory\n1,2,lots\n", 2, 5, "memory"},
 		{"csv negative", "x.csv", "run,cores\n-1,2\n", 2, 1, "negative"},
 		{"csv nothing asked", "x.csv", "run,cores\n1,\n", 2, 1, "no nodes and no cores"},
@@ -458,7 +458,7 @@ func TestEverythingRoundTrips(t *testing.T) {
 
 // TestSWFNumbersNames: other programs must find numbers in all 18 fields.
 func TestSWFNumbersNames(t *testing.T) {
-	wl, _ := read(t, "x.csv", "id,submit,run,nodes,gpus,user,queue\nx,0,1,2,1,ana,4\ny,0,1,2,1,ben,5\nz,1,1,2,1,ana,4\n", ReadOptions{})
+	wl, _ := read(t, "x.csv", "id,submit,run,nodes,gpus,user,queue\nx,0,1,2,1,us1,4\ny,0,1,2,1,us2,5\nz,1,1,2,1,us1,4\n", ReadOptions{})
 	var out bytes.Buffer
 	if err := Write(&out, wl, SWF); err != nil {
 		t.Fatal(err)
@@ -467,9 +467,9 @@ func TestSWFNumbersNames(t *testing.T) {
 ; MaxJobs: 3
 ; MaxRecords: 3
 ; MusterColumns: id nodes cores gpus user
-1 0 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 x 2 - 1 ana
-2 0 -1 1 2 -1 -1 2 -1 -1 -1 2 -1 -1 5 -1 -1 -1 y 2 - 1 ben
-3 1 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 z 2 - 1 ana
+1 0 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 x 2 - 1 us1
+2 0 -1 1 2 -1 -1 2 -1 -1 -1 2 -1 -1 5 -1 -1 -1 y 2 - 1 us2
+3 1 -1 1 2 -1 -1 2 -1 -1 -1 1 -1 -1 4 -1 -1 -1 z 2 - 1 us1
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

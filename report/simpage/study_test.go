@@ -48,9 +48,9 @@ func handJobs() []model.Job {
 	one := model.Request{Nodes: 1, CoresPerNode: 1, GPUs: 1}
 	return []model.Job{
 		{ID: "a", User: "ann", Run: time.Hour, Request: one},
-		{ID: "b", User: "ben", Run: time.Hour, Request: one},
+		{ID: "b", User: "us2", Run: time.Hour, Request: one},
 		{ID: "c", User: "ann", Run: 30 * time.Minute, Request: model.Request{Nodes: 1, CoresPerNode: 1, GPUs: 2}},
-		{ID: "d", User: "cem", Run: time.Hour, Request: model.Request{Nodes: 3, CoresPerNode: 1}},
+		{ID: "d", User: "us3", Run: time.Hour, Request: model.Request{Nodes: 3, CoresPerNode: 1}},
 		{ID: "e", User: "dot", Submit: 2 * time.Hour, Run: time.Hour, WallTime: time.Minute, Request: model.Request{Nodes: 1, CoresPerNode: 4}},
 	}
 }

@@ -144,21 +144,16 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
-		err = printJSON(c, result)
-	} else {
-		err = writeResult(c.OutOrStdout(), e, result)
-	}
-	if err != nil {
-		return err
-	}
-	if f.html != "" {
+	if f.html != "" { // before the tables, of which a reader may not want all
 		if err := writeFile(f.html, result.Page.WriteHTML); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
+		defer fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
 	}
-	return nil
+	if f.asJSON {
+		return printJSON(c, result)
+	}
+	return writeResult(c.OutOrStdout(), e, result)
 }
 
 // experiment runs it, with a progress bar on a terminal, until it is done or interrupted.

@@ -398,28 +398,31 @@ func commandLine(c *cobra.Command) string {
 	return strings.Join(words, " ")
 }
 
-// write gives out what was found, the data first.
+// write gives out what was found. The files come before the tables, so that
+// they are there although a reader of the tables, such as head, stops early;
+// they are named after them, where people look.
 func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
-	if f.asJSON {
-		if err := printJSON(c, simJSON(s)); err != nil {
-			return err
-		}
-	} else if err := writeStudy(c.OutOrStdout(), s); err != nil {
-		return err
-	}
+	named := ""
 	if f.jobsCSV != "" {
 		if err := writeFile(f.jobsCSV, s.WriteJobs); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "%s: every job of every run\n", f.jobsCSV)
+		named += f.jobsCSV + ": every job of every run\n"
 	}
 	if f.html != "" {
 		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
+		named += f.html + ": the report with pictures\n"
 	}
-	return nil
+	var err error
+	if f.asJSON {
+		err = printJSON(c, simJSON(s))
+	} else {
+		err = writeStudy(c.OutOrStdout(), s)
+	}
+	fmt.Fprint(c.ErrOrStderr(), named)
+	return err
 }
 
 // writeStudy writes the tables and the answers to --why.

@@ -2,6 +2,7 @@ package simpage
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -89,6 +90,9 @@ func rounded(x float64) float64 {
 
 // signed writes a change in per cent with its sign.
 func signed(percent float64) string {
+	if percent != 0 && math.Abs(percent) < 0.05 {
+		return fmt.Sprintf("%+.1f %%", percent) // that it changed at all is enough
+	}
 	text := report.Percent(percent / 100)
 	if percent > 0 {
 		return "+" + text

@@ -29,8 +29,8 @@ type Option struct {
 // Settings are an entry's options with their values.
 type Settings map[string]string
 
-// AtMost reads a whole number that limits something; 0 is no limit.
-func (s Settings) AtMost(name string) (int, error) {
+// atMost reads a whole number that limits something; 0 is no limit.
+func (s Settings) atMost(name string) (int, error) {
 	n, err := strconv.Atoi(s[name])
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
@@ -41,8 +41,8 @@ func (s Settings) AtMost(name string) (int, error) {
 	return n, nil
 }
 
-// Within reads a span of time that limits something; 0 is no limit.
-func (s Settings) Within(name string) (time.Duration, error) {
+// within reads a span of time that limits something; 0 is no limit.
+func (s Settings) within(name string) (time.Duration, error) {
 	d, err := model.ParseDuration(s[name])
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
@@ -51,6 +51,24 @@ func (s Settings) Within(name string) (time.Duration, error) {
 		d = math.MaxInt64
 	}
 	return d, nil
+}
+
+// BackfillOptions are the settings that backfilling policies share; depth says
+// what the depth limits.
+func BackfillOptions(depth string) []Option {
+	return []Option{
+		{Name: "depth", Default: "100", Summary: depth + "; 0 for all"},
+		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
+	}
+}
+
+// Backfill reads the settings of BackfillOptions.
+func (s Settings) Backfill() (depth int, window time.Duration, err error) {
+	if depth, err = s.atMost("depth"); err != nil {
+		return 0, 0, err
+	}
+	window, err = s.within("bf_window")
+	return depth, window, err
 }
 
 // Make reads "key=value:key=value" against the entry's options.

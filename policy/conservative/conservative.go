@@ -16,20 +16,10 @@ import (
 var Entry = policy.Entry{
 	Name:    "conservative",
 	Summary: "conservative backfilling: jobs overtake if they delay nobody's reservation",
-	Options: []policy.Option{
-		{Name: "depth", Default: "100", Summary: "how many waiting jobs hold a reservation; 0 for all"},
-		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
-	},
+	Options: policy.BackfillOptions("how many waiting jobs hold a reservation"),
 	New: func(s policy.Settings) (policy.Policy, error) {
-		depth, err := s.AtMost("depth")
-		if err != nil {
-			return nil, err
-		}
-		window, err := s.Within("bf_window")
-		if err != nil {
-			return nil, err
-		}
-		return &conservative{depth: depth, window: window, promises: map[policy.JobID]*promise{}}, nil
+		depth, window, err := s.Backfill()
+		return &conservative{depth: depth, window: window, promises: map[policy.JobID]*promise{}}, err
 	},
 }
 

@@ -14,20 +14,10 @@ import (
 var Entry = policy.Entry{
 	Name:    "easy",
 	Summary: "EASY backfilling: jobs overtake if they do not delay the first job that waits",
-	Options: []policy.Option{
-		{Name: "depth", Default: "100", Summary: "how many jobs behind the first are tried; 0 for all"},
-		{Name: "bf_window", Default: "0", Summary: "how far ahead a reservation may lie; 0 for no limit"},
-	},
+	Options: policy.BackfillOptions("how many jobs behind the first are tried"),
 	New: func(s policy.Settings) (policy.Policy, error) {
-		depth, err := s.AtMost("depth")
-		if err != nil {
-			return nil, err
-		}
-		window, err := s.Within("bf_window")
-		if err != nil {
-			return nil, err
-		}
-		return &easy{depth: depth, window: window, head: -1}, nil
+		depth, window, err := s.Backfill()
+		return &easy{depth: depth, window: window, head: -1}, err
 	},
 }
 

@@ -1,0 +1,159 @@
+// Package simt runs PTX kernels on the CPU, many threads of a block in
+// lock-step, as the lanes of a gang.
+//
+// It knows instructions, lanes, warps, blocks and state spaces. It does not
+// know devices, streams or who owns memory: whoever starts a kernel hands in
+// the memory it may reach and decides where a module's variables lie. It reads
+// no clock, opens no file and prints nothing by itself.
+package simt
+
+import (
+	"errors"
+	"fmt"
+
+	"muster/ptx"
+)
+
+// WarpSize is the number of threads whose votes, shuffles and matches meet.
+const WarpSize = 32
+
+// The limits of a launch, those of current GPUs.
+const (
+	MaxThreads   = 1024 // of a block
+	MaxBlockX    = 1024
+	MaxBlockY    = 1024
+	MaxBlockZ    = 64
+	MaxGridX     = 1<<31 - 1
+	MaxGridY     = 65535
+	MaxGridZ     = 65535
+	MaxShared    = 227 << 10 // bytes a block, static and dynamic
+	MaxLocal     = 512 << 10 // bytes a thread, the stack of calls included
+	DefaultStack = 16 << 10  // bytes a thread for the frames of called functions
+)
+
+// Windows in the generic address space: what lies below GlobalEnd is global
+// memory (and constants); each window of 4 GiB above it holds one state space.
+const (
+	GlobalEnd    = uint64(1) << 48
+	sharedWindow = GlobalEnd
+	localWindow  = GlobalEnd + 1<<32
+	paramWindow  = GlobalEnd + 2<<32
+	codeWindow   = GlobalEnd + 3<<32
+)
+
+// Dim is a size or a position in three dimensions.
+type Dim struct{ X, Y, Z uint32 }
+
+// Count returns X*Y*Z.
+func (d Dim) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
+
+// String returns (x,y,z).
+func (d Dim) String() string { return fmt.Sprintf("(%d,%d,%d)", d.X, d.Y, d.Z) }
+
+// Memory is the global memory that a kernel may reach.
+type Memory interface {
+	// Find returns the mapped stretch around an address, as long as it goes;
+	// ok is false if the address is not mapped. It is called by several
+	// goroutines at a time.
+	Find(addr uint64) (r Region, ok bool)
+	// Generation changes whenever an earlier answer of Find may be wrong.
+	Generation() uint64
+}
+
+// Region is a stretch of global memory. Base and the address of Bytes are
+// multiples of 16.
+type Region struct {
+	Base  uint64
+	Bytes []byte
+}
+
+// Launch says how to run a kernel.
+type Launch struct {
+	Grid, Block Dim
+	Shared      int    // bytes of dynamic shared memory a block
+	Params      []byte // as laid out by Kernel.Params
+	Memory      Memory
+
+	// Print receives what device printf writes, one call a call, never two at
+	// a time; nil drops it.
+	Print func(text []byte)
+
+	Workers     int  // goroutines that run blocks; 1 if 0
+	Cooperative bool // all blocks run at the same time and may wait for each other
+
+	// Width is the number of lanes of a gang, a multiple of 16 up to 256; 0 is
+	// 256. Results do not depend on it.
+	Width int
+	// Stack is the bytes a thread has for the frames of called functions;
+	// DefaultStack if 0.
+	Stack int
+	// Order, if set, says which block runs n-th; the blocks run in order if
+	// not. Results of a right kernel do not depend on it.
+	Order func(n uint64) uint64
+}
+
+// Param is a parameter of a kernel: where it lies in Launch.Params.
+type Param struct{ Offset, Size int }
+
+// Global is a variable of a module that lies in global memory, constants
+// included.
+type Global struct {
+	Name     string
+	Address  uint64
+	Data     []byte // initial bytes, addresses filled in
+	Constant bool
+}
+
+// ErrStopped is what Run returns when Stop ended it.
+var ErrStopped = errors.New("kernel stopped before its end")
+
+// FaultKind says what went wrong in a kernel.
+type FaultKind uint8
+
+// The kinds of faults.
+const (
+	IllegalAddress FaultKind = iota // not mapped, or outside its state space
+	MisalignedAddress
+	Trapped // trap, or a failed assertion
+	StackOverflow
+	IllegalCall // an indirect call to what is no function
+	Deadlock    // threads wait for each other and nobody can go on
+	WriteToReadOnly
+)
+
+// Fault is an error of a running kernel, and where it happened.
+type Fault struct {
+	Kind    FaultKind
+	Kernel  string
+	Block   Dim
+	Thread  Dim
+	Address uint64 // of the first two kinds, as the thread used it
+	Pos     ptx.Pos
+	Line    string // the instruction
+	Detail  string
+}
+
+var faultNames = [...]string{"illegal address", "misaligned address", "trap", "stack overflow", "illegal call", "deadlock", "write to read-only memory"}
+
+// String returns the kind in words.
+func (k FaultKind) String() string { return faultNames[k] }
+
+// Error says what happened, in which thread and at which line.
+func (f *Fault) Error() string {
+	at := ""
+	if f.Kind == IllegalAddress || f.Kind == MisalignedAddress || f.Kind == WriteToReadOnly {
+		at = fmt.Sprintf(" %#x", f.Address)
+	}
+	detail := ""
+	if f.Detail != "" {
+		detail = ": " + f.Detail
+	}
+	return fmt.Sprintf("kernel %s: %s%s in block %v, thread %v, at line %d (%s)%s",
+		f.Kernel, f.Kind, at, f.Block, f.Thread, f.Pos.Line, f.Line, detail)
+}
+
+// Stats counts what an execution did.
+type Stats struct {
+	Instructions uint64 // of gangs
+	LaneOps      uint64 // instructions times the lanes that took part
+}

@@ -1,0 +1,331 @@
+package vec
+
+import "math"
+
+// The common kernels of f32: rounding to nearest, with and without .ftz.
+func init() {
+	define(map[string]any{
+		"add.rn.f32":     Binary32(addF32),
+		"sub.rn.f32":     Binary32(subF32),
+		"mul.rn.f32":     Binary32(mulF32),
+		"div.rn.f32":     Binary32(divF32),
+		"fma.rn.f32":     Ternary32(fmaF32),
+		"add.rn.ftz.f32": Binary32(addFtzF32),
+		"sub.rn.ftz.f32": Binary32(subFtzF32),
+		"mul.rn.ftz.f32": Binary32(mulFtzF32),
+		"div.rn.ftz.f32": Binary32(divFtzF32),
+		"fma.rn.ftz.f32": Ternary32(fmaFtzF32),
+
+		"min.f32":     Binary32(minF32),
+		"max.f32":     Binary32(maxF32),
+		"min.ftz.f32": Binary32(minFtzF32),
+		"max.ftz.f32": Binary32(maxFtzF32),
+
+		"neg.f32":      Unary32(negF32),
+		"abs.f32":      Unary32(absF32),
+		"neg.ftz.f32":  Unary32(negFtzF32),
+		"abs.ftz.f32":  Unary32(absFtzF32),
+		"copysign.f32": Binary32(copysignF32),
+
+		"rcp.rn.f32":      Unary32(rcpF32),
+		"sqrt.rn.f32":     Unary32(sqrtF32),
+		"rcp.rn.ftz.f32":  Unary32(rcpFtzF32),
+		"sqrt.rn.ftz.f32": Unary32(sqrtFtzF32),
+
+		"slct.b32.f32":     Ternary32(slctF32),
+		"slct.ftz.b32.f32": Ternary32(slctFtzF32),
+		"slct.b64.f32":     Choose64(slct64F32),
+		"slct.ftz.b64.f32": Choose64(slct64FtzF32),
+	})
+}
+
+func addF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = canon32(math.Float32frombits(a[i]) + math.Float32frombits(b[i]))
+	}
+}
+
+func subF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = canon32(math.Float32frombits(a[i]) - math.Float32frombits(b[i]))
+	}
+}
+
+func mulF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = canon32(math.Float32frombits(a[i]) * math.Float32frombits(b[i]))
+	}
+}
+
+func divF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = canon32(math.Float32frombits(a[i]) / math.Float32frombits(b[i]))
+	}
+}
+
+func fmaF32(d, a, b, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		p := float64(math.Float32frombits(a[i])) * float64(math.Float32frombits(b[i]))
+		d[i] = nearestSum(p, float64(math.Float32frombits(c[i])))
+	}
+}
+
+func addFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) + math.Float32frombits(flush32(b[i]))))
+	}
+}
+
+func subFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) - math.Float32frombits(flush32(b[i]))))
+	}
+}
+
+func mulFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) * math.Float32frombits(flush32(b[i]))))
+	}
+}
+
+func divFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) / math.Float32frombits(flush32(b[i]))))
+	}
+}
+
+func fmaFtzF32(d, a, b, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		p := float64(math.Float32frombits(flush32(a[i]))) * float64(math.Float32frombits(flush32(b[i])))
+		d[i] = flush32(nearestSum(p, float64(math.Float32frombits(flush32(c[i])))))
+	}
+}
+
+// The bits of a float64 that is a tie between two float32: the bits that do
+// not fit are a one and zeros.
+const (
+	lost32 = 1<<29 - 1
+	tie32  = 1 << 28
+)
+
+// normal32 is the least normal float32, as the bits of a float64 less the sign.
+const normal32 = (1023 - 126) << 53
+
+// nearestSum rounds p + c once, to nearest, to f32. p is the product of two
+// values of f32, which is exact in float64, and c is such a value. The sum in
+// float64 is rounded, and rounding it again goes wrong only where the first
+// rounding arrived at a tie of the second. There, and for results that are
+// subnormal, whose ties have other bits, the sum is rounded to odd.
+func nearestSum(p, c float64) uint32 {
+	s := p + c
+	bits := math.Float64bits(s)
+	if bits&lost32 == tie32 || bits<<1-1 < normal32-1 {
+		s = oddSum(p, c)
+	}
+	return canon32(float32(s))
+}
+
+// oddSum is p + c, of which the last bit is set if it is not exact. Rounding
+// it to a format at least two bits shorter is the same as rounding the exact
+// sum, in any mode. The sum must be finite.
+func oddSum(p, c float64) float64 {
+	s := p + c
+	// What the rounding left out, by Knuth.
+	v := s - p
+	rest := (p - (s - v)) + (c - v)
+	bits := math.Float64bits(s)
+	if rest == 0 || rest != rest || bits&1 != 0 {
+		return s
+	}
+	if (rest > 0) == (s > 0) {
+		return math.Float64frombits(bits + 1)
+	}
+	return math.Float64frombits(bits - 1)
+}
+
+func minF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = min32(a[i], b[i])
+	}
+}
+
+func maxF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = max32(a[i], b[i])
+	}
+}
+
+func minFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = min32(flush32(a[i]), flush32(b[i]))
+	}
+}
+
+func maxFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = max32(flush32(a[i]), flush32(b[i]))
+	}
+}
+
+// min32 takes the operand that is a number, and -0 before +0.
+func min32(a, b uint32) uint32 {
+	x, y := math.Float32frombits(a), math.Float32frombits(b)
+	switch {
+	case x < y:
+		return a
+	case y < x:
+		return b
+	case x == y:
+		return a | b
+	}
+	return number32(a, b)
+}
+
+func max32(a, b uint32) uint32 {
+	x, y := math.Float32frombits(a), math.Float32frombits(b)
+	switch {
+	case x > y:
+		return a
+	case y > x:
+		return b
+	case x == y:
+		return a & b
+	}
+	return number32(a, b)
+}
+
+// number32 is the one of two operands that is not a NaN, where at least one is.
+func number32(a, b uint32) uint32 {
+	switch {
+	case !isNaN32(a):
+		return a
+	case !isNaN32(b):
+		return b
+	}
+	return nan32
+}
+
+func negF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = a[i] ^ sign32
+	}
+}
+
+func absF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = a[i] &^ sign32
+	}
+}
+
+func negFtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = flush32(a[i]) ^ sign32
+	}
+}
+
+func absFtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = flush32(a[i]) &^ sign32
+	}
+}
+
+// copysignF32 gives b the sign of a, which is the order PTX has them in.
+func copysignF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = b[i]&^sign32 | a[i]&sign32
+	}
+}
+
+func rcpF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = canon32(1 / math.Float32frombits(a[i]))
+	}
+}
+
+func rcpFtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = flush32(canon32(1 / math.Float32frombits(flush32(a[i]))))
+	}
+}
+
+// A float32 square root by way of float64 is rounded rightly, as float64 has
+// more than twice the bits; the compiler makes one instruction of it.
+func sqrtF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = canon32(float32(math.Sqrt(float64(math.Float32frombits(a[i])))))
+	}
+}
+
+func sqrtFtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = canon32(float32(math.Sqrt(float64(math.Float32frombits(flush32(a[i]))))))
+	}
+}
+
+// slct takes a where c is not negative; -0 is not, a NaN counts as negative.
+func slctF32(d, a, b, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		x := b[i]
+		if math.Float32frombits(c[i]) >= 0 {
+			x = a[i]
+		}
+		d[i] = x
+	}
+}
+
+func slctFtzF32(d, a, b, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		x := b[i]
+		if math.Float32frombits(flush32(c[i])) >= 0 {
+			x = a[i]
+		}
+		d[i] = x
+	}
+}
+
+func slct64F32(d, a, b []uint64, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		x := b[i]
+		if math.Float32frombits(c[i]) >= 0 {
+			x = a[i]
+		}
+		d[i] = x
+	}
+}
+
+func slct64FtzF32(d, a, b []uint64, c []uint32) {
+	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	for i := range d {
+		x := b[i]
+		if math.Float32frombits(flush32(c[i])) >= 0 {
+			x = a[i]
+		}
+		d[i] = x
+	}
+}

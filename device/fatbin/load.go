@@ -1,0 +1,91 @@
+package fatbin
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// MaxLoaded bounds what one Load or one Open may decompress to, in bytes.
+const MaxLoaded = 1 << 30
+
+// compression is how an entry is stored.
+type compression byte
+
+const (
+	plain compression = iota
+	lz4
+	zstandard
+)
+
+// Flags of an entry.
+const (
+	flagLZ4  = 0x2000
+	flagZstd = 0x8000
+)
+
+func compressionOf(flags uint64) (compression, error) {
+	switch flags & (flagLZ4 | flagZstd) {
+	case 0:
+		return plain, nil
+	case flagLZ4:
+		return lz4, nil
+	case flagZstd:
+		return zstandard, nil
+	}
+	return plain, fmt.Errorf("flags %#x name two compressions at once", flags)
+}
+
+// methods has for each compression its name, its decoder (which must come to
+// exactly size bytes), and the most bytes that one stored byte can stand for:
+// a small image cannot ask for much memory.
+var methods = [...]struct {
+	name   string
+	expand func(stored []byte, size int) ([]byte, error)
+	ratio  uint64
+}{
+	lz4:       {"LZ4", expandLZ4, 255},
+	zstandard: {"zstd", expandZstd, 128 << 10 / 4}, // a block of 128 KiB in four bytes
+}
+
+// Load decompresses an entry into Data. It does nothing if Data is there.
+func (e *Entry) Load() error {
+	if e.Data != nil {
+		return nil
+	}
+	m := methods[e.method]
+	stored := uint64(len(e.stored))
+	switch {
+	case e.size > MaxLoaded:
+		return fmt.Errorf("fatbin: %s for arch %d declares %d bytes, over the limit of %d", e.Kind, e.Arch, e.size, MaxLoaded)
+	case e.size > stored*m.ratio:
+		return fmt.Errorf("fatbin: %s for arch %d declares %d bytes, more than %d bytes of %s can hold: the image is damaged", e.Kind, e.Arch, e.size, stored, m.name)
+	}
+	data, err := m.expand(e.stored, int(e.size))
+	if err != nil {
+		return fmt.Errorf("fatbin: %s for arch %d, compressed with %s, is damaged: %w", e.Kind, e.Arch, m.name, err)
+	}
+	e.Data = e.trim(data)
+	return nil
+}
+
+// zstdDecoder has no state between calls; making one is not cheap.
+var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+})
+
+func expandZstd(stored []byte, size int) ([]byte, error) {
+	decoder, err := zstdDecoder()
+	if err != nil {
+		return nil, err
+	}
+	out, err := decoder.DecodeAll(stored, make([]byte, 0, size))
+	if err != nil {
+		return nil, err
+	}
+	if len(out) != size {
+		return nil, fmt.Errorf("it comes to %d bytes, not %d", len(out), size)
+	}
+	return out, nil
+}

@@ -1,0 +1,193 @@
+// Package device is the contract between Muster and a GPU, real or software.
+//
+// A device opens contexts. A context owns a range of device addresses (its
+// arena), the memory that is mapped there, the modules that were loaded, and
+// streams on which copies and kernels run in order. Addresses are the caller's
+// choice: memory that is copied away and mapped again at the same address is
+// the same memory to the programs that use it, on this device or another.
+//
+// The package says nothing of who owns a context, of CUDA's default stream, or
+// of what to do when memory runs out: the layers above decide that. It knows
+// no backend. All methods may be called by several goroutines at a time.
+package device
+
+import (
+	"context"
+	"time"
+)
+
+// Device is one GPU.
+type Device interface {
+	Info() Info
+	// Open makes a context. Its memory counts against the device's, together
+	// with that of all other contexts.
+	Open(c Config) (Context, error)
+}
+
+// Config says what a context is to be like.
+type Config struct {
+	// Arena is the range in which memory will be mapped. Base and Size are
+	// multiples of Info.Granularity; the context has these addresses or Open
+	// fails.
+	Arena Arena
+	// Print receives what kernels print, in whole calls of printf and never
+	// two at a time; nil drops it. It must not call the context.
+	Print func(text []byte)
+}
+
+// Arena is a range of device addresses.
+type Arena struct{ Base, Size uint64 }
+
+// Contains says whether all of size bytes from addr on lie in the arena.
+func (a Arena) Contains(addr, size uint64) bool {
+	return addr >= a.Base && size <= a.Size && addr-a.Base <= a.Size-size
+}
+
+// Context is one user's part of a device. A fault of a kernel ends it: from
+// then on every call answers with that *Fault until Close, and what was under
+// way is dropped. Other contexts go on.
+type Context interface {
+	// Map puts memory at addr; addr and size are multiples of the granularity
+	// and nothing may be mapped there. What it contains is not defined.
+	// Memory mapped piece by piece without a gap is one stretch to kernels.
+	Map(addr, size uint64) error
+	// Unmap gives memory back; all of the range must be mapped, however many
+	// calls of Map made it. It does not wait for streams: work that still uses
+	// the memory faults, and hurts only this context.
+	Unmap(addr, size uint64) error
+	// Memory returns what is free on the device now, and its size.
+	Memory() (free, total uint64, err error)
+
+	// Load makes the kernels and variables of an image usable: PTX text, a
+	// cubin or a fat binary. The context keeps no reference to the bytes.
+	Load(image []byte) (Module, error)
+
+	NewStream() (Stream, error)
+	NewEvent() (Event, error)
+
+	// Pin tells the device that host memory will be copied to or from often.
+	// It is never needed and may make copies faster. The memory must stay
+	// where it is until unpin is called or the context is closed.
+	Pin(host []byte) (unpin func() error, err error)
+
+	// Synchronise waits until all work that was submitted before the call has
+	// ended, on every stream.
+	Synchronise(ctx context.Context) error
+	// Err returns the fault that ended the context, ErrClosed, or nil.
+	Err() error
+	// Close stops what is under way, drops what is waiting, and gives all
+	// memory back. It returns when nothing of the context runs any more. A
+	// second Close does nothing.
+	Close() error
+}
+
+// Stream is a queue of work that runs in the order of submission. Work on two
+// streams may overlap. Submitting returns before the work is done; it may wait
+// while very much work is pending. Arguments are checked at submission: bad
+// ones are refused with ErrInvalidValue and nothing changes.
+//
+// Host memory given to a copy must stay valid, and must not be touched, until
+// the work is done.
+type Stream interface {
+	// CopyIn copies from the host to the device.
+	CopyIn(dst uint64, src []byte) error
+	// CopyOut copies from the device to the host.
+	CopyOut(dst []byte, src uint64) error
+	// Copy copies within the device; the ranges must not overlap.
+	Copy(dst, src, size uint64) error
+	// Fill writes count elements of width bytes (1, 2 or 4), each the low
+	// bytes of value; dst is a multiple of width.
+	Fill(dst uint64, value uint32, width int, count uint64) error
+	Launch(f Function, l Launch) error
+
+	// Record lets e stand for the work submitted to this stream so far.
+	Record(e Event) error
+	// Wait holds later work back until the work is done that e stands for at
+	// the time of this call. An event that was never recorded is done.
+	Wait(e Event) error
+	// Call runs f when the work before it is done; later work waits for it. f
+	// must not call the device. It is not called if the context ends before.
+	Call(f func()) error
+
+	// Done says whether all submitted work has ended.
+	Done() (bool, error)
+	// Synchronise waits until all work submitted before the call has ended.
+	Synchronise(ctx context.Context) error
+	// Close takes no more work and lets the work that is pending end by
+	// itself.
+	Close() error
+}
+
+// Event stands for a point in the work of a stream.
+type Event interface {
+	// Done says whether the work that the event stands for has ended.
+	Done() (bool, error)
+	// Synchronise waits for that.
+	Synchronise(ctx context.Context) error
+	// Since returns the time between two recorded and ended events, both of
+	// this context: ErrNotReady if one has not ended, ErrInvalidValue if one
+	// was never recorded.
+	Since(start Event) (time.Duration, error)
+	Close() error
+}
+
+// Module is a loaded image.
+type Module interface {
+	// Functions returns the names of the kernels, sorted.
+	Functions() []string
+	// Function returns a kernel; ErrNotFound if there is none of that name.
+	Function(name string) (Function, error)
+	// Globals returns the variables that have an address, constants included,
+	// sorted by name.
+	Globals() []Global
+	// Global returns one variable; ErrNotFound if there is none of that name.
+	Global(name string) (Global, error)
+	// Unload gives back what the module took. Its functions and variables
+	// must not be used any more.
+	Unload() error
+}
+
+// Global is a variable of a module. Its address is the backend's choice and
+// lies outside the arena; copies and fills reach it like any memory.
+type Global struct {
+	Name    string
+	Address uint64
+	Size    uint64
+}
+
+// Function is a kernel.
+type Function interface {
+	Info() FunctionInfo
+	// Occupancy returns how many blocks of that many threads, with that much
+	// dynamic shared memory each, one multiprocessor holds at a time: 0 if
+	// Launch would refuse them. A cooperative launch has at most this many
+	// blocks times Info.Multiprocessors.
+	Occupancy(threads int, shared uint64) (blocks int, err error)
+}
+
+// FunctionInfo is what is known of a kernel before it runs.
+type FunctionInfo struct {
+	Name       string
+	Params     []Param
+	ParamSize  int // bytes in Launch.Params
+	MaxThreads int // of a block
+	Shared     int // static bytes a block
+	Local      int // bytes a thread
+	Registers  int // a thread
+	PTXVersion int // target of the PTX it was made from: 70 for sm_70; 0 if unknown
+	Binary     int // target of the machine code: 90 for sm_90
+}
+
+// Param is where a parameter lies in Launch.Params.
+type Param struct{ Offset, Size int }
+
+// Launch says how to run a kernel.
+type Launch struct {
+	Grid, Block Dim
+	Shared      uint64 // dynamic bytes a block; up to Limits.SharedBlock with the static ones
+	Params      []byte // FunctionInfo.ParamSize bytes; copied before Launch returns
+	Cooperative bool   // all blocks run at the same time and may wait for each other
+}
+
+// Dim is a size or a position in three dimensions.
+type Dim struct{ X, Y, Z uint32 }

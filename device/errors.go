@@ -1,0 +1,86 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What a call may answer with, besides a *Fault. Test with errors.Is: a
+// backend wraps them with what it knows. None of them ends a context.
+var (
+	ErrOutOfMemory   = errors.New("out of device memory")
+	ErrInvalidValue  = errors.New("invalid value")
+	ErrInvalidImage  = errors.New("not a usable module image")
+	ErrNoKernelImage = errors.New("the image has no code for this device")
+	ErrNotFound      = errors.New("not found")
+	ErrTooLarge      = errors.New("cooperative launch too large: its blocks cannot all run at the same time")
+	ErrNotReady      = errors.New("not ready")
+	ErrClosed        = errors.New("already closed")
+	ErrNotSupported  = errors.New("not supported by this device")
+)
+
+// FaultKind says what ended a context.
+type FaultKind uint8
+
+// The kinds of faults.
+const (
+	IllegalAddress FaultKind = iota + 1 // memory that is not mapped, or may not be written
+	MisalignedAddress
+	Trap // the kernel stopped itself: trap, or a failed assertion
+	StackOverflow
+	IllegalCall // an indirect call to what is no function
+	Deadlock    // the threads of a kernel wait for each other for ever
+	DeviceLost  // the device does not answer any more
+	Unspecified // the backend knows no more than that a kernel failed
+)
+
+var faultNames = map[FaultKind]string{
+	IllegalAddress: "illegal address", MisalignedAddress: "misaligned address", Trap: "trap",
+	StackOverflow: "stack overflow", IllegalCall: "illegal call", Deadlock: "deadlock",
+	DeviceLost: "device lost", Unspecified: "unspecified failure",
+}
+
+// String returns the kind in words.
+func (k FaultKind) String() string {
+	if name, ok := faultNames[k]; ok {
+		return name
+	}
+	return fmt.Sprintf("fault %d", uint8(k))
+}
+
+// Fault is what ended a context. Backends differ in how much they know: only
+// Kind is always set.
+type Fault struct {
+	Kind   FaultKind
+	Kernel string // "" if unknown, or if it was no kernel but a copy
+
+	// Located says that Block and Thread are known, and Address if the kind
+	// has one.
+	Located       bool
+	Block, Thread Dim
+	Address       uint64
+
+	Line   int    // in the PTX text; 0 if unknown
+	Detail string // what else the backend says
+}
+
+// Error says what happened and, as far as known, where.
+func (f *Fault) Error() string {
+	text := f.Kind.String()
+	if f.Located && (f.Kind == IllegalAddress || f.Kind == MisalignedAddress) {
+		text += fmt.Sprintf(" %#x", f.Address)
+	}
+	if f.Kernel != "" {
+		text += " in kernel " + f.Kernel
+	}
+	if f.Located && f.Kernel != "" {
+		text += fmt.Sprintf(", block %v, thread %v", f.Block, f.Thread)
+	}
+	if f.Line > 0 {
+		text += fmt.Sprintf(", line %d of its PTX", f.Line)
+	}
+	if f.Detail != "" {
+		text += ": " + f.Detail
+	}
+	return text
+}

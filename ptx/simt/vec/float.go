@@ -1,6 +1,9 @@
 package vec
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // What floating point means here, where PTX or IEEE 754 leaves room:
 //
@@ -28,12 +31,10 @@ const (
 	one32 = 0x3f800000
 )
 
-// flush32 is what .ftz does to a value.
+// flush32 is what .ftz does to a value, without a branch: the exponent less
+// one is negative only where it is zero.
 func flush32(x uint32) uint32 {
-	if x&inf32 == 0 {
-		x &= sign32
-	}
-	return x
+	return x &^ (uint32(int32(x&inf32-1)>>31) >> 1)
 }
 
 // canon32 is the bits of an arithmetic result.
@@ -68,6 +69,11 @@ func nanOf64(operands ...uint64) uint64 {
 	}
 	return nan64
 }
+
+// floats32 is the same lanes as floats, which spares hot loops the way of each
+// value through an integer register.
+func floats32(a []uint32) []float32 { return *(*[]float32)(unsafe.Pointer(&a)) }
+func floats64(a []uint64) []float64 { return *(*[]float64)(unsafe.Pointer(&a)) }
 
 // The adapters below make kernels of functions on one lane, for operations
 // that are too rare to be worth a loop of their own.

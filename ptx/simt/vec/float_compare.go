@@ -79,11 +79,11 @@ func complement(d []uint64, lanes int) {
 func eqF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats32(a)[:n], floats32(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float32frombits(x[i]) == math.Float32frombits(y[i]) {
+			if x[i] == y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -96,11 +96,11 @@ func eqF32(d []uint64, a, b []uint32) {
 func neF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats32(a)[:n], floats32(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if f, g := math.Float32frombits(x[i]), math.Float32frombits(y[i]); f < g || f > g {
+			if x[i] < y[i] || x[i] > y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -113,11 +113,11 @@ func neF32(d []uint64, a, b []uint32) {
 func ltF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats32(a)[:n], floats32(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float32frombits(x[i]) < math.Float32frombits(y[i]) {
+			if x[i] < y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -130,11 +130,11 @@ func ltF32(d []uint64, a, b []uint32) {
 func leF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats32(a)[:n], floats32(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float32frombits(x[i]) <= math.Float32frombits(y[i]) {
+			if x[i] <= y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -147,11 +147,11 @@ func leF32(d []uint64, a, b []uint32) {
 func numF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats32(a)[:n], floats32(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if f, g := math.Float32frombits(x[i]), math.Float32frombits(y[i]); f == f && g == g {
+			if x[i] == x[i] && y[i] == y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -232,11 +232,11 @@ func leFtzF32(d []uint64, a, b []uint32) {
 func eqF64(d []uint64, a, b []uint64) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats64(a)[:n], floats64(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float64frombits(x[i]) == math.Float64frombits(y[i]) {
+			if x[i] == y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -249,11 +249,11 @@ func eqF64(d []uint64, a, b []uint64) {
 func neF64(d []uint64, a, b []uint64) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats64(a)[:n], floats64(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if f, g := math.Float64frombits(x[i]), math.Float64frombits(y[i]); f < g || f > g {
+			if x[i] < y[i] || x[i] > y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -266,11 +266,11 @@ func neF64(d []uint64, a, b []uint64) {
 func ltF64(d []uint64, a, b []uint64) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats64(a)[:n], floats64(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float64frombits(x[i]) < math.Float64frombits(y[i]) {
+			if x[i] < y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -283,11 +283,11 @@ func ltF64(d []uint64, a, b []uint64) {
 func leF64(d []uint64, a, b []uint64) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats64(a)[:n], floats64(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if math.Float64frombits(x[i]) <= math.Float64frombits(y[i]) {
+			if x[i] <= y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)
@@ -300,11 +300,11 @@ func leF64(d []uint64, a, b []uint64) {
 func numF64(d []uint64, a, b []uint64) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := a[:n], b[:n]
+		x, y := floats64(a)[:n], floats64(b)[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
-			if f, g := math.Float64frombits(x[i]), math.Float64frombits(y[i]); f == f && g == g {
+			if x[i] == x[i] && y[i] == y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)

@@ -40,38 +40,44 @@ func init() {
 }
 
 func addF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = canon32(math.Float32frombits(a[i]) + math.Float32frombits(b[i]))
+		d[i] = canon32(x[i] + y[i])
 	}
 }
 
 func subF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = canon32(math.Float32frombits(a[i]) - math.Float32frombits(b[i]))
+		d[i] = canon32(x[i] - y[i])
 	}
 }
 
 func mulF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = canon32(math.Float32frombits(a[i]) * math.Float32frombits(b[i]))
+		d[i] = canon32(x[i] * y[i])
 	}
 }
 
 func divF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = canon32(math.Float32frombits(a[i]) / math.Float32frombits(b[i]))
+		d[i] = canon32(x[i] / y[i])
 	}
 }
 
+// The product of two float32 is exact in float64, and so the sum is the first
+// rounding; where rounding it again could go wrong, the sum is rounded to odd.
 func fmaF32(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(c)[:len(d)]
 	for i := range d {
-		p := float64(math.Float32frombits(a[i])) * float64(math.Float32frombits(b[i]))
-		d[i] = nearestSum(p, float64(math.Float32frombits(c[i])))
+		p := float64(x[i]) * float64(y[i])
+		s := p + float64(z[i])
+		if doubtful32(s) {
+			s = oddSum(p, float64(z[i]))
+		}
+		d[i] = canon32(float32(s))
 	}
 }
 
@@ -107,12 +113,16 @@ func fmaFtzF32(d, a, b, c []uint32) {
 	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
 	for i := range d {
 		p := float64(math.Float32frombits(flush32(a[i]))) * float64(math.Float32frombits(flush32(b[i])))
-		d[i] = flush32(nearestSum(p, float64(math.Float32frombits(flush32(c[i])))))
+		s := p + float64(math.Float32frombits(flush32(c[i])))
+		if doubtful32(s) {
+			s = oddSum(p, float64(math.Float32frombits(flush32(c[i]))))
+		}
+		d[i] = flush32(canon32(float32(s)))
 	}
 }
 
-// The bits of a float64 that is a tie between two float32: the bits that do
-// not fit are a one and zeros.
+// A rounding of a float64 to f32 hits a tie if the bits that do not fit are a
+// one and zeros.
 const (
 	lost32 = 1<<29 - 1
 	tie32  = 1 << 28
@@ -121,23 +131,18 @@ const (
 // normal32 is the least normal float32, as the bits of a float64 less the sign.
 const normal32 = (1023 - 126) << 53
 
-// nearestSum rounds p + c once, to nearest, to f32. p is the product of two
-// values of f32, which is exact in float64, and c is such a value. The sum in
-// float64 is rounded, and rounding it again goes wrong only where the first
-// rounding arrived at a tie of the second. There, and for results that are
-// subnormal, whose ties have other bits, the sum is rounded to odd.
-func nearestSum(p, c float64) uint32 {
-	s := p + c
+// doubtful32 says whether rounding s to f32 may be wrong if s is itself the
+// rounding of a sum to float64. It is only where the first rounding arrived at
+// a tie of the second; results that are subnormal, whose ties have other bits,
+// are all taken as doubtful.
+func doubtful32(s float64) bool {
 	bits := math.Float64bits(s)
-	if bits&lost32 == tie32 || bits<<1-1 < normal32-1 {
-		s = oddSum(p, c)
-	}
-	return canon32(float32(s))
+	return bits&lost32 == tie32 || bits<<1-1 < normal32-1
 }
 
 // oddSum is p + c, of which the last bit is set if it is not exact. Rounding
 // it to a format at least two bits shorter is the same as rounding the exact
-// sum, in any mode. The sum must be finite.
+// sum, in any mode.
 func oddSum(p, c float64) float64 {
 	s := p + c
 	// What the rounding left out, by Knuth.

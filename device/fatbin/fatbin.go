@@ -8,28 +8,29 @@
 package fatbin
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 )
 
-// Kind says what an entry holds. Kinds without a name here exist (they hold
-// what linkers use) and are listed like any other.
+// Kind says what an entry holds. There may be others than those named here.
 type Kind uint16
 
 const (
-	PTX Kind = 1 // text in the parallel thread assembly
-	ELF Kind = 2 // machine code for one architecture (a cubin)
+	PTX  Kind = 1 // text in the parallel thread assembly
+	ELF  Kind = 2 // machine code for one architecture (a cubin)
+	NVVM Kind = 8 // intermediate code for the linker, in a form of its own
 )
 
-// String returns PTX, ELF or kind N.
+// String returns PTX, ELF, NVVM or kind N.
 func (k Kind) String() string {
 	switch k {
 	case PTX:
 		return "PTX"
 	case ELF:
 		return "ELF"
+	case NVVM:
+		return "NVVM"
 	}
 	return fmt.Sprintf("kind %d", uint16(k))
 }
@@ -37,21 +38,28 @@ func (k Kind) String() string {
 // Entry is one form of a program.
 type Entry struct {
 	Kind         Kind
-	Arch         int    // 90 for sm_90 and compute_90, and also for their variants such as sm_90a
-	Major, Minor int    // PTX: version of the language; ELF: version of the code format
+	Arch         int    // 90 for sm_90, compute_90 and their variants such as sm_90a
+	Variant      string // "a": for this architecture alone; "f": for its family; "" else
+	Major, Minor int    // PTX: version of the language; else of the form of the content
 	Name         string // the source file's name, where the compiler recorded it
-	Options      string // options for the assembler, as recorded for PTX
+	Options      string // for the program that compiles the content further
 	Compressed   bool
 
-	// Data is the entry's content, decompressed, without the NULs that end
-	// PTX text. It is nil after List for an entry that is compressed and not
-	// loaded yet.
+	// Data is the content of PTX and ELF, decompressed; of PTX without the
+	// NULs at its end. It is nil for other kinds, and after List for what is
+	// compressed and not loaded yet.
 	Data []byte
 
 	stored []byte // as in the image
 	method compression
 	size   uint64 // of the content when decompressed
 }
+
+// Target returns the architecture with its variant, as in sm_90a.
+func (e *Entry) Target() string { return fmt.Sprintf("sm_%d%s", e.Arch, e.Variant) }
+
+// readable says whether Data can be had.
+func (e *Entry) readable() bool { return e.Kind == PTX || e.Kind == ELF }
 
 const (
 	magic        = 0xBA55ED50
@@ -84,7 +92,7 @@ func Open(image []byte) ([]Entry, error) {
 	var total uint64
 	for i := range entries {
 		e := &entries[i]
-		if e.Data != nil {
+		if e.Data != nil || !e.readable() {
 			continue
 		}
 		if total += e.size; total > MaxLoaded {
@@ -171,58 +179,108 @@ func skipZeros(image []byte, at int) int {
 	return at
 }
 
+// Flags of an entry.
+const (
+	flagLZ4     = 0x2000
+	flagZstd    = 0x8000
+	flagVariant = 0x100000 // sm_90a
+	flagFamily  = 0x200000 // sm_100f
+)
+
 // entry reads the entry at the start of a body and returns what follows it.
 func entry(body []byte) (e Entry, rest []byte, err error) {
 	if len(body) < entryHeaderSize {
 		return e, nil, fmt.Errorf("%d bytes are too few for its header", len(body))
 	}
-	var (
-		header     = order.Uint32(body[4:])
-		padded     = order.Uint64(body[8:])
-		compressed = order.Uint32(body[16:])
-		flags      = order.Uint64(body[40:])
-	)
-	if header < entryHeaderSize || uint64(header) > uint64(len(body)) {
-		return e, nil, fmt.Errorf("a header of %d bytes, and %d bytes are left", header, len(body))
+	size, padded := order.Uint32(body[4:]), order.Uint64(body[8:])
+	if size < entryHeaderSize || uint64(size) > uint64(len(body)) {
+		return e, nil, fmt.Errorf("a header of %d bytes, and %d bytes are left", size, len(body))
 	}
-	if padded > uint64(len(body))-uint64(header) {
-		return e, nil, fmt.Errorf("%d bytes of content, and only %d are left", padded, len(body)-int(header))
+	header, rest := body[:size], body[size:]
+	if padded > uint64(len(rest)) {
+		return e, nil, fmt.Errorf("%d bytes of content, and only %d are left", padded, len(rest))
 	}
+	flags := order.Uint64(header[40:])
 	e = Entry{
-		Kind:   Kind(order.Uint16(body)),
-		Minor:  int(order.Uint16(body[24:])),
-		Major:  int(order.Uint16(body[26:])),
-		Arch:   int(order.Uint32(body[28:])),
-		stored: body[header:][:padded],
-		size:   order.Uint64(body[56:]),
+		Kind:    Kind(order.Uint16(header)),
+		Arch:    int(order.Uint32(header[28:])),
+		Variant: variant(flags),
+		Major:   int(order.Uint16(header[26:])),
+		Minor:   int(order.Uint16(header[24:])),
+		stored:  rest[:padded],
+		size:    order.Uint64(header[56:]),
 	}
-	if e.method, err = compressionOf(flags); err != nil {
+	if err := e.readTexts(header); err != nil {
 		return e, nil, err
 	}
-	e.Name, err = text(body[:header], order.Uint32(body[32:]), order.Uint32(body[36:]))
-	if err != nil {
-		return e, nil, fmt.Errorf("its name: %w", err)
+	if err := e.readCompression(flags, order.Uint32(header[16:])); err != nil {
+		return e, nil, err
 	}
-	e.Compressed = e.method != plain
-	if !e.Compressed {
-		e.Data = e.trim(e.stored)
-	} else if uint64(compressed) > padded {
-		return e, nil, fmt.Errorf("%d compressed bytes in %d bytes of content", compressed, padded)
-	} else {
-		e.stored = e.stored[:compressed]
-	}
-	return e, body[header:][padded:], nil
+	return e, rest[padded:], nil
 }
 
-// text returns a string within an entry's header.
-func text(header []byte, at, length uint32) (string, error) {
+func variant(flags uint64) string {
+	switch {
+	case flags&flagFamily != 0:
+		return "f"
+	case flags&flagVariant != 0:
+		return "a"
+	}
+	return ""
+}
+
+// readTexts fills in the name and the options. Each is a place and a length;
+// those of the options stand in a further record, which in ELF is no text.
+func (e *Entry) readTexts(header []byte) (err error) {
+	if e.Name, err = text(header, header[32:]); err != nil {
+		return fmt.Errorf("its name: %w", err)
+	}
+	record := order.Uint32(header[20:])
+	if record == 0 || e.Kind == ELF {
+		return nil
+	}
+	if uint64(record)+8 > uint64(len(header)) {
+		return fmt.Errorf("its options are at byte %d of a header of %d", record, len(header))
+	}
+	if e.Options, err = text(header, header[record:]); err != nil {
+		return fmt.Errorf("its options: %w", err)
+	}
+	return nil
+}
+
+// text returns a string of a header, given its place and length.
+func text(header, where []byte) (string, error) {
+	at, length := uint64(order.Uint32(where)), uint64(order.Uint32(where[4:]))
 	if length == 0 {
 		return "", nil
 	}
-	if uint64(at)+uint64(length) > uint64(len(header)) {
-		return "", fmt.Errorf("bytes %d to %d of a header of %d", at, uint64(at)+uint64(length), len(header))
+	if at+length > uint64(len(header)) {
+		return "", fmt.Errorf("bytes %d to %d of a header of %d", at, at+length, len(header))
 	}
-	return string(bytes.TrimRight(header[at:][:length], "\x00")), nil
+	return string(header[at:][:length]), nil
+}
+
+// readCompression finds out how the content is stored, and takes it as it is
+// where it is plain. compressed is its size without padding.
+func (e *Entry) readCompression(flags uint64, compressed uint32) error {
+	switch flags & (flagLZ4 | flagZstd) {
+	case flagLZ4:
+		e.method = lz4
+	case flagZstd:
+		e.method = zstandard
+	case flagLZ4 | flagZstd:
+		return fmt.Errorf("flags %#x name two compressions at once", flags)
+	}
+	e.Compressed = e.method != plain
+	switch {
+	case e.Compressed && uint64(compressed) > uint64(len(e.stored)):
+		return fmt.Errorf("%d compressed bytes in %d bytes of content", compressed, len(e.stored))
+	case e.Compressed:
+		e.stored = e.stored[:compressed]
+	case e.readable():
+		e.Data = e.trim(e.stored)
+	}
+	return nil
 }
 
 // trim takes the NULs off the end of PTX. What is left is never nil.

@@ -19,24 +19,6 @@ const (
 	zstandard
 )
 
-// Flags of an entry.
-const (
-	flagLZ4  = 0x2000
-	flagZstd = 0x8000
-)
-
-func compressionOf(flags uint64) (compression, error) {
-	switch flags & (flagLZ4 | flagZstd) {
-	case 0:
-		return plain, nil
-	case flagLZ4:
-		return lz4, nil
-	case flagZstd:
-		return zstandard, nil
-	}
-	return plain, fmt.Errorf("flags %#x name two compressions at once", flags)
-}
-
 // methods has for each compression its name, its decoder (which must come to
 // exactly size bytes), and the most bytes that one stored byte can stand for:
 // a small image cannot ask for much memory.
@@ -49,22 +31,25 @@ var methods = [...]struct {
 	zstandard: {"zstd", expandZstd, 128 << 10 / 4}, // a block of 128 KiB in four bytes
 }
 
-// Load decompresses an entry into Data. It does nothing if Data is there.
+// Load decompresses PTX or ELF into Data. It does nothing if Data is there.
 func (e *Entry) Load() error {
 	if e.Data != nil {
 		return nil
+	}
+	if !e.readable() {
+		return fmt.Errorf("fatbin: the content of %s for %s cannot be read, only PTX and ELF", e.Kind, e.Target())
 	}
 	m := methods[e.method]
 	stored := uint64(len(e.stored))
 	switch {
 	case e.size > MaxLoaded:
-		return fmt.Errorf("fatbin: %s for arch %d declares %d bytes, over the limit of %d", e.Kind, e.Arch, e.size, MaxLoaded)
+		return fmt.Errorf("fatbin: %s for %s declares %d bytes, over the limit of %d", e.Kind, e.Target(), e.size, MaxLoaded)
 	case e.size > stored*m.ratio:
-		return fmt.Errorf("fatbin: %s for arch %d declares %d bytes, more than %d bytes of %s can hold: the image is damaged", e.Kind, e.Arch, e.size, stored, m.name)
+		return fmt.Errorf("fatbin: %s for %s declares %d bytes, more than %d bytes of %s can hold: the image is damaged", e.Kind, e.Target(), e.size, stored, m.name)
 	}
 	data, err := m.expand(e.stored, int(e.size))
 	if err != nil {
-		return fmt.Errorf("fatbin: %s for arch %d, compressed with %s, is damaged: %w", e.Kind, e.Arch, m.name, err)
+		return fmt.Errorf("fatbin: %s for %s, compressed with %s, is damaged: %w", e.Kind, e.Target(), m.name, err)
 	}
 	e.Data = e.trim(data)
 	return nil

@@ -290,6 +290,8 @@ func checkSound(t *testing.T, image []byte, entries []Entry) {
 	}
 }
 
+// Run it with -fuzzminimizetime 10x: images are long, and minimising them takes
+// all the time.
 func FuzzOpen(f *testing.F) {
 	images, err := filepath.Glob("testdata/*.fatbin")
 	if err != nil || len(images) == 0 {

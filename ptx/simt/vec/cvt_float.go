@@ -2,24 +2,24 @@ package vec
 
 import "math"
 
-// The common conversions: rounding as C does between f32, f64 and integers of
+// cvtLoops are the common conversions: rounding as C does between f32, f64 and integers of
 // 32 bits.
-func init() {
-	define(map[string]any{
-		"cvt.rn.f32.s32": Unary32(f32FromS32),
-		"cvt.rn.f32.u32": Unary32(f32FromU32),
-		"cvt.rn.f64.s32": Widen(f64FromS32),
-		"cvt.rn.f64.u32": Widen(f64FromU32),
+var cvtLoops = map[string]any{
+	"cvt.rn.f32.s32": Unary32(f32FromS32),
+	"cvt.rn.f32.u32": Unary32(f32FromU32),
+	"cvt.rn.f64.s32": Widen(f64FromS32),
+	"cvt.rn.f64.u32": Widen(f64FromU32),
 
-		"cvt.rzi.s32.f32": Unary32(s32FromF32),
-		"cvt.rzi.u32.f32": Unary32(u32FromF32),
-		"cvt.rzi.s32.f64": Narrow(s32FromF64),
-		"cvt.rzi.u32.f64": Narrow(u32FromF64),
+	"cvt.rzi.s32.f32": Unary32(s32FromF32),
+	"cvt.rzi.u32.f32": Unary32(u32FromF32),
+	"cvt.rzi.s32.f64": Narrow(s32FromF64),
+	"cvt.rzi.u32.f64": Narrow(u32FromF64),
 
-		"cvt.f64.f32":    Widen(f64FromF32),
-		"cvt.rn.f32.f64": Narrow(f32FromF64),
-	})
+	"cvt.f64.f32":    Widen(f64FromF32),
+	"cvt.rn.f32.f64": Narrow(f32FromF64),
 }
+
+func init() { define(cvtLoops) }
 
 func f32FromS32(d, a []uint32) {
 	a = a[:len(d)]

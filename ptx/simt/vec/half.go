@@ -1,0 +1,191 @@
+package vec
+
+import "math"
+
+// The formats of 16 bits, f16 and bf16, alone and in pairs. A lane of a pair
+// has the first value in its lower half. Arithmetic is done in float64, where
+// products are exact and sums are rounded to odd, and rounded once to 16 bits.
+func init() {
+	for _, ftz := range []string{"", ".ftz"} {
+		defineHalf(half, ftz)
+	}
+	defineHalf(brain, "")
+	for _, h := range []short{half, brain} {
+		h.define(".approx."+h.name, "tanh", h.unary(math.Tanh, h.keep, h.keep))
+	}
+	half.define(".approx.f16", "ex2", half.unary(math.Exp2, half.keep, half.keep))
+	brain.define(".approx.ftz.bf16", "ex2", brain.unary(math.Exp2, brain.flush, brain.flush))
+}
+
+// short is a format of 16 bits.
+type short struct {
+	format
+	name  string
+	value func(x uint32) float32 // of the low 16 bits, with nan32 for any NaN
+}
+
+var (
+	half  = short{f16, "f16", halfValue}
+	brain = short{bf16, "bf16", brainValue}
+)
+
+const sign16 = 1 << 15
+
+func halfValue(x uint32) float32 {
+	sign, rest := x<<16&sign32, x&0x7fff
+	switch {
+	case rest > 0x7c00:
+		return math.Float32frombits(nan32)
+	case rest == 0x7c00:
+		return math.Float32frombits(sign | inf32)
+	}
+	// As the bits of a float32 the exponent is 112 too small, and subnormals
+	// come out right as well.
+	f := math.Float32frombits(rest<<13) * 0x1p112
+	return math.Float32frombits(sign | math.Float32bits(f))
+}
+
+func brainValue(x uint32) float32 {
+	return math.Float32frombits(canon32(math.Float32frombits(x << 16)))
+}
+
+// bits rounds to nearest.
+func (h short) bits(x float64) uint32 { return uint32(h.from(nearest, x)) }
+
+// Ways to treat an operand or a result.
+
+func (h short) keep(x uint32) uint32 { return x & 0xffff }
+
+func (h short) flush(x uint32) uint32 {
+	if x&uint32(h.infinity()) == 0 {
+		return x & sign16
+	}
+	return x & 0xffff
+}
+
+func (h short) sat(x uint32) uint32 {
+	one := h.bits(1)
+	switch {
+	case x&sign16 != 0 || x > uint32(h.infinity()):
+		return 0
+	case x > one:
+		return one
+	}
+	return x
+}
+
+// relu is zero in place of what is negative.
+func (h short) relu(x uint32) uint32 {
+	if x&sign16 != 0 {
+		return 0
+	}
+	return x
+}
+
+func (h short) unary(f func(float64) float64, in, out func(uint32) uint32) func(a uint32) uint32 {
+	return func(a uint32) uint32 { return out(h.bits(f(float64(h.value(in(a)))))) }
+}
+
+func (h short) binary(f func(a, b float64) float64, in, out func(uint32) uint32) func(a, b uint32) uint32 {
+	return func(a, b uint32) uint32 {
+		return out(h.bits(f(float64(h.value(in(a))), float64(h.value(in(b))))))
+	}
+}
+
+func (h short) fma(in, out func(uint32) uint32) func(a, b, c uint32) uint32 {
+	return func(a, b, c uint32) uint32 {
+		p := float64(h.value(in(a))) * float64(h.value(in(b)))
+		return out(h.bits(oddSum(p, float64(h.value(in(c))))))
+	}
+}
+
+// extreme is a minimum or maximum, by way of f32, which holds every value.
+func (h short) extreme(pick func(a, b uint32) uint32, in func(uint32) uint32) func(a, b uint32) uint32 {
+	return func(a, b uint32) uint32 {
+		d := pick(math.Float32bits(h.value(in(a))), math.Float32bits(h.value(in(b))))
+		return h.bits(value32(d))
+	}
+}
+
+// define adds the kernels of a function on 16 bits, one for single values and
+// one for pairs, whose type is written with x2.
+func (h short) define(suffix, op string, f any) {
+	kernels := map[string]any{}
+	switch f := f.(type) {
+	case func(a uint32) uint32:
+		kernels[op+suffix] = eachUnary32(f)
+		kernels[op+suffix+"x2"] = eachUnary32(func(a uint32) uint32 {
+			return f(a&0xffff) | f(a>>16)<<16
+		})
+	case func(a, b uint32) uint32:
+		kernels[op+suffix] = eachBinary32(f)
+		kernels[op+suffix+"x2"] = eachBinary32(func(a, b uint32) uint32 {
+			return f(a&0xffff, b&0xffff) | f(a>>16, b>>16)<<16
+		})
+	case func(a, b, c uint32) uint32:
+		kernels[op+suffix] = eachTernary32(f)
+		kernels[op+suffix+"x2"] = eachTernary32(func(a, b, c uint32) uint32 {
+			return f(a&0xffff, b&0xffff, c&0xffff) | f(a>>16, b>>16, c>>16)<<16
+		})
+	}
+	define(kernels)
+}
+
+// defineHalf defines what f16 has with and without .ftz, and bf16 without.
+func defineHalf(h short, ftz string) {
+	in := h.keep
+	if ftz != "" {
+		in = h.flush
+	}
+	out := in
+
+	h.define(ftz+"."+h.name, "neg", func(a uint32) uint32 { return in(a) ^ sign16 })
+	h.define(ftz+"."+h.name, "abs", func(a uint32) uint32 { return in(a) &^ sign16 })
+
+	clamps := []struct {
+		name string
+		on   func(uint32) uint32
+	}{{"", h.keep}, {".sat", h.sat}, {".relu", h.relu}}
+	for _, clamp := range clamps {
+		if h.name == "bf16" && clamp.name == ".sat" {
+			continue // there is none
+		}
+		result := func(x uint32) uint32 { return clamp.on(out(x)) }
+		suffix := ".rn" + ftz + clamp.name + "." + h.name
+		h.define(suffix, "fma", h.fma(in, result))
+		if clamp.name == ".relu" {
+			continue // fma alone has it
+		}
+		h.define(suffix, "add", h.binary(oddSum, in, result))
+		h.define(suffix, "sub", h.binary(func(a, b float64) float64 { return oddSum(a, -b) }, in, result))
+		h.define(suffix, "mul", h.binary(func(a, b float64) float64 { return a * b }, in, result))
+	}
+
+	for _, nan := range []string{"", ".NaN"} {
+		for _, xorsign := range []string{"", ".xorsign.abs"} {
+			mods := extremeMods{nan: nan != "", xorsign: xorsign != ""}
+			suffix := ftz + nan + xorsign + "." + h.name
+			h.define(suffix, "min", h.extreme(mods.on(min32), in))
+			h.define(suffix, "max", h.extreme(mods.on(max32), in))
+		}
+	}
+
+	compare := func(f func(a, b float32) bool) Compare32 {
+		return func(d []uint64, a, b []uint32) {
+			b = b[:len(a)]
+			clear(d[:(len(a)+63)/64])
+			for i := range a {
+				if f(h.value(in(a[i])), h.value(in(b[i]))) {
+					d[i/64] |= 1 << (i % 64)
+				}
+			}
+		}
+	}
+	define(comparisons32(ftz+"."+h.name,
+		compare(func(a, b float32) bool { return a == b }),
+		compare(func(a, b float32) bool { return a < b || a > b }),
+		compare(func(a, b float32) bool { return a < b }),
+		compare(func(a, b float32) bool { return a <= b }),
+		compare(func(a, b float32) bool { return a == a && b == b }),
+	))
+}

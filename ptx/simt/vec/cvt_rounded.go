@@ -299,6 +299,9 @@ func definePacked() {
 func defineTensorFloat() {
 	for mode, r := range map[string]rounding{"rna": away, "rn": nearest, "rz": toZero} {
 		for _, relu := range []string{"", ".relu"} {
+			if r == away && relu != "" {
+				continue // there is none
+			}
 			define(map[string]any{
 				"cvt." + mode + relu + ".tf32.f32": eachUnary32(func(a uint32) uint32 {
 					switch {

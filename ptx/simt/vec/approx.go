@@ -1,0 +1,175 @@
+package vec
+
+import "math"
+
+// The operations that PTX calls approximate. It bounds their errors and fixes
+// their special values; the bits are not those of any GPU. Most are rounded
+// rightly or nearly so, which is well within the bounds.
+func init() {
+	define(map[string]any{
+		"div.approx.f32":     Binary32(divApproxF32),
+		"div.approx.ftz.f32": Binary32(divApproxFtzF32),
+		"div.full.f32":       Binary32(divF32),
+		"div.full.ftz.f32":   Binary32(divFtzF32),
+
+		"rcp.approx.f32":       Unary32(rcpF32),
+		"rcp.approx.ftz.f32":   Unary32(rcpFtzF32),
+		"sqrt.approx.f32":      Unary32(sqrtF32),
+		"sqrt.approx.ftz.f32":  Unary32(sqrtFtzF32),
+		"rsqrt.approx.f32":     Unary32(rsqrtF32),
+		"rsqrt.approx.ftz.f32": Unary32(rsqrtFtzF32),
+		"ex2.approx.f32":       Unary32(ex2F32),
+		"ex2.approx.ftz.f32":   Unary32(ex2FtzF32),
+
+		"tanh.approx.f32": eachUnary32(by64(math.Tanh)),
+
+		"rcp.approx.ftz.f64":   eachUnary64(upper64(func(x float64) float64 { return 1 / x })),
+		"rsqrt.approx.ftz.f64": eachUnary64(upper64(func(x float64) float64 { return 1 / math.Sqrt(x) })),
+		"rsqrt.approx.f64":     Unary64(rsqrtF64),
+	})
+	for op, f := range map[string]func(float64) float64{"sin": math.Sin, "cos": math.Cos, "lg2": math.Log2} {
+		f := by64(f)
+		define(map[string]any{
+			op + ".approx.f32":     eachUnary32(f),
+			op + ".approx.ftz.f32": eachUnary32(func(a uint32) uint32 { return flush32(f(flush32(a))) }),
+		})
+	}
+}
+
+// by64 computes in float64 what there is no better way to.
+func by64(f func(float64) float64) func(uint32) uint32 {
+	return func(a uint32) uint32 { return canon32(float32(f(value32(a)))) }
+}
+
+// divApprox32 is a times the reciprocal of b. For b past 2^126 that is zero,
+// as PTX says, since the reciprocal is subnormal there.
+func divApprox32(a, b uint32) uint32 {
+	x, y := math.Float32frombits(a), math.Float32frombits(b)
+	if size := b &^ sign32; size > 0x7e800000 && size < inf32 {
+		return canon32(x * math.Float32frombits(b&sign32))
+	}
+	return canon32(x / y)
+}
+
+func divApproxF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = divApprox32(a[i], b[i])
+	}
+}
+
+func divApproxFtzF32(d, a, b []uint32) {
+	a, b = a[:len(d)], b[:len(d)]
+	for i := range d {
+		d[i] = flush32(divApprox32(flush32(a[i]), flush32(b[i])))
+	}
+}
+
+// The root and the quotient are each rounded to f32.
+func rsqrtF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(a[i])))))
+	}
+}
+
+func rsqrtFtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(flush32(a[i]))))))
+	}
+}
+
+func rsqrtF64(d, a []uint64) {
+	a = a[:len(d)]
+	for i := range d {
+		x := 1 / math.Sqrt(math.Float64frombits(a[i]))
+		if x != x {
+			d[i] = nanOf64(a[i])
+			continue
+		}
+		d[i] = math.Float64bits(x)
+	}
+}
+
+// upper64 is the gross approximations of f64: only the upper 32 bits of the
+// operand count, and only those of the result are not zero. Subnormals are
+// flushed.
+func upper64(f func(float64) float64) func(uint64) uint64 {
+	const upper = 0xffffffff00000000
+	flush := func(x uint64) uint64 {
+		if x&inf64 == 0 {
+			return x & sign64
+		}
+		return x
+	}
+	return func(a uint64) uint64 {
+		if isNaN64(a) {
+			return nanOf64(a) & upper
+		}
+		x := f(math.Float64frombits(flush(a & upper)))
+		if x != x {
+			return nan64
+		}
+		d := math.Float64bits(x)
+		if finite(x) {
+			d += 1 << 31 // to nearest
+		}
+		return flush(d & upper)
+	}
+}
+
+// 2^x is 2^n * 2^f, with n the nearest integer, and 2^f is 1 + f*p(f). The
+// coefficients interpolate at the Chebyshev points; the error of the whole is
+// below one unit of the last place. Rounding to an integer is done by adding a
+// number so large that no bits of a fraction remain.
+const (
+	ex2Round = 0x1.8p23
+	ex2Least = -160 // below, the result is zero
+	ex2Most  = 130  // above, it is infinite
+
+	ex2P0 = 0x1.62e43p-1
+	ex2P1 = 0x1.ebfbep-3
+	ex2P2 = 0x1.c6af6cp-5
+	ex2P3 = 0x1.3b2a54p-7
+	ex2P4 = 0x1.5f089p-10
+	ex2P5 = 0x1.44138ap-13
+)
+
+// exp2 is the bits of 2^x.
+func exp2(x float32) uint32 {
+	if x != x {
+		return nan32
+	}
+	x = min(max(x, ex2Least), ex2Most)
+	shifted := x + ex2Round
+	f := x - (shifted - ex2Round)
+	p := float32(ex2P5)
+	p = float32(p*f) + ex2P4
+	p = float32(p*f) + ex2P3
+	p = float32(p*f) + ex2P2
+	p = float32(p*f) + ex2P1
+	p = float32(p*f) + ex2P0
+	p = float32(p*f) + 1
+	// The scale may be too large or too small for one float32, so there are
+	// two; only the second multiplication rounds.
+	n := int32(math.Float32bits(shifted)) - int32(math.Float32bits(ex2Round))
+	half := n >> 1
+	scale := math.Float32frombits(uint32(half+127) << 23)
+	rest := math.Float32frombits(uint32(n-half+127) << 23)
+	return math.Float32bits(p * scale * rest)
+}
+
+func ex2F32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = exp2(math.Float32frombits(a[i]))
+	}
+}
+
+func ex2FtzF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = flush32(exp2(math.Float32frombits(flush32(a[i]))))
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -287,6 +288,25 @@ func checkSound(t *testing.T, image []byte, entries []Entry) {
 		if !e.Compressed && len(e.Data) > len(image) {
 			t.Errorf("entry %d: %d plain bytes in an image of %d", i, len(e.Data), len(image))
 		}
+	}
+}
+
+// A frame may declare any window; only the content's size costs memory.
+func TestLargeWindowCostsNoMemory(t *testing.T) {
+	// No size, a window of 1 GiB, and one block that repeats a byte 100 times.
+	frame := []byte("\x28\xb5\x2f\xfd\x00\xa0\x23\x03\x00x")
+	expand := func() {
+		if got, err := expandZstd(frame, 100); err != nil || string(got) != strings.Repeat("x", 100) {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	expand() // makes the decoder
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	expand()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 1<<20 {
+		t.Errorf("%d bytes of memory for a content of 100", used)
 	}
 }
 

@@ -55,9 +55,10 @@ func (e *Entry) Load() error {
 	return nil
 }
 
-// zstdDecoder has no state between calls; making one is not cheap.
+// zstdDecoder is made once, since that is not cheap. It writes no more than it
+// is given room for, so the window that a frame declares costs no memory.
 var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(MaxLoaded))
 })
 
 func expandZstd(stored []byte, size int) ([]byte, error) {

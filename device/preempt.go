@@ -4,11 +4,11 @@ package device
 // two instructions. Real GPUs have none: nothing may depend on it that has no
 // other way.
 //
-// To move a context in the middle of a kernel: Suspend, Snapshot, copy memory
+// To move a context in the middle of its kernels: Suspend, Stopped, copy memory
 // and variables out through a new stream, Close; then elsewhere open the same
-// arena, load the same images in the same order, make as many streams, copy
-// all in, Restore. Work that was waiting behind the kernels is not part of a
-// snapshot: submit it again.
+// arena, load the same images in the same order, copy all in, and Restore each
+// kernel. Work that was waiting behind the kernels is not part of their state:
+// submit it again behind them.
 type Preempter interface {
 	// Suspend holds all streams that exist: their kernels stop between two
 	// instructions and nothing of theirs begins. It returns when none of them
@@ -18,14 +18,19 @@ type Preempter interface {
 	Suspend() error
 	// Resume lets the held streams go on.
 	Resume() error
-	// Snapshot returns the kernels that have begun and not ended, as bytes:
-	// their state, their streams and their functions. The context must be
+	// Stopped returns the kernels that have begun and not ended, at most one a
+	// stream, in the order in which the streams were made. The context must be
 	// suspended, and stays so.
-	Snapshot() ([]byte, error)
-	// Restore puts the kernels of a snapshot at the head of streams that have
-	// no work: the n-th stream made here takes the kernel of the n-th stream
-	// there. They go on from where they were stopped, at once unless the
-	// context is suspended. It refuses damaged bytes, and modules that differ
-	// or lie elsewhere, and then changes nothing.
-	Restore(snapshot []byte) error
+	Stopped() ([]StoppedKernel, error)
+	// Restore gives a stream that has no work a kernel in the middle of its
+	// run, which goes on at once unless the stream is held. It refuses damaged
+	// bytes and modules that differ or lie elsewhere, and then changes nothing.
+	Restore(s Stream, state []byte) error
+}
+
+// StoppedKernel is a kernel between two instructions.
+type StoppedKernel struct {
+	Stream   Stream
+	Function string
+	State    []byte // for Restore, on any device of the same backend
 }

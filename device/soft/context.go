@@ -1,0 +1,250 @@
+package soft
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+// Context is a user's part of a software device.
+type Context struct {
+	dev   *Device
+	mem   *memory
+	print func(text []byte) // one call at a time; nil if nobody listens
+
+	loading sync.Mutex // held while a module is given its place; taken before mu
+
+	mu        sync.Mutex
+	changed   sync.Cond // of what streams and those who hold them wait for
+	streams   []*stream // that take work or have some
+	modules   []*module
+	suspended bool
+	pauses    int            // how many want all streams to stand still for a moment
+	err       error          // why the context has ended, or nil
+	ended     chan struct{}  // closed when err is set
+	serving   sync.WaitGroup // goroutines of streams
+	closed    bool
+	released  chan struct{} // closed when Close has given everything back
+	closeErr  error
+}
+
+var (
+	_ device.Context   = (*Context)(nil)
+	_ device.Preempter = (*Context)(nil)
+)
+
+func newContext(d *Device, m *memory, print func([]byte)) *Context {
+	c := &Context{dev: d, mem: m, ended: make(chan struct{}), released: make(chan struct{})}
+	c.changed.L = &c.mu
+	if print != nil {
+		var one sync.Mutex
+		c.print = func(text []byte) {
+			one.Lock()
+			defer one.Unlock()
+			print(text)
+		}
+	}
+	return c
+}
+
+// Err returns why the context has ended, or nil.
+func (c *Context) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// end makes err the answer to every call from now on and stops all work. The
+// first one counts, except that a closed context is closed.
+func (c *Context) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(err)
+}
+
+func (c *Context) endLocked(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	close(c.ended)
+	c.stopKernels()
+	c.changed.Broadcast()
+}
+
+// stopKernels makes running kernels return at the next instruction.
+func (c *Context) stopKernels() {
+	for _, s := range c.streams {
+		if s.busy && s.kernel != nil {
+			s.kernel.execution.Stop()
+		}
+	}
+}
+
+// Close stops everything and gives all memory back.
+func (c *Context) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		<-c.released
+		return c.closeErr
+	}
+	c.closed = true
+	c.endLocked(device.ErrClosed)
+	c.err = device.ErrClosed
+	c.mu.Unlock()
+
+	c.serving.Wait()
+	c.closeErr = c.mem.release()
+	close(c.released)
+	return c.closeErr
+}
+
+// still runs change while no stream touches memory.
+func (c *Context) still(change func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pauses++
+	c.stopKernels()
+	for c.err == nil && slices.ContainsFunc(c.streams, func(s *stream) bool { return s.busy }) {
+		c.changed.Wait()
+	}
+	err := c.err
+	if err == nil {
+		err = change()
+	}
+	c.pauses--
+	c.changed.Broadcast()
+	return err
+}
+
+// Map puts memory at an address of the arena.
+func (c *Context) Map(addr, size uint64) error {
+	if err := c.checkRange(addr, size); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	return c.mem.add(c.mem.arena, addr, size)
+}
+
+// Unmap takes memory away. Kernels that run stand still meanwhile.
+func (c *Context) Unmap(addr, size uint64) error {
+	if err := c.checkRange(addr, size); err != nil {
+		return err
+	}
+	return c.still(func() error { return c.mem.remove(c.mem.arena, addr, size) })
+}
+
+func (c *Context) checkRange(addr, size uint64) error {
+	switch {
+	case size == 0 || addr%granule != 0 || size%granule != 0:
+		return fmt.Errorf("%d bytes at %#x: give multiples of %d: %w", size, addr, granule, device.ErrInvalidValue)
+	case !c.mem.arena.at.Contains(addr, size):
+		return fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.mem.arena.at.Size, c.mem.arena.at.Base, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// Memory returns what is free on the device, and its size.
+func (c *Context) Memory() (free, total uint64, err error) {
+	if err := c.Err(); err != nil {
+		return 0, 0, err
+	}
+	return c.dev.budget.free(), c.dev.budget.total, nil
+}
+
+// Pin does nothing: all memory of the host is alike to this device.
+func (c *Context) Pin(host []byte) (unpin func() error, err error) {
+	if len(host) == 0 {
+		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
+	}
+	return func() error { return nil }, c.Err()
+}
+
+// NewStream makes a stream.
+func (c *Context) NewStream() (device.Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
+	}
+	s := &stream{c: c}
+	c.streams = append(c.streams, s)
+	return s, nil
+}
+
+// NewEvent makes an event.
+func (c *Context) NewEvent() (device.Event, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return &event{c: c}, nil
+}
+
+// Synchronise waits for the work of all streams.
+func (c *Context) Synchronise(ctx context.Context) error {
+	c.mu.Lock()
+	var marks []*mark
+	for _, s := range c.streams {
+		if s.pending() {
+			marks = append(marks, s.mark())
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range marks {
+		if err := c.await(ctx, m); err != nil {
+			return err
+		}
+	}
+	return c.Err()
+}
+
+// await waits until a mark is reached, and returns why if it never will.
+func (c *Context) await(ctx context.Context, m *mark) error {
+	select {
+	case <-m.reached:
+		return c.Err()
+	case <-c.ended:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// faultOf says in the contract's words what ended a kernel.
+func faultOf(kernel string, err error) *device.Fault {
+	f, ok := err.(*simt.Fault)
+	if !ok {
+		return &device.Fault{Kind: device.Unspecified, Kernel: kernel, Detail: err.Error()}
+	}
+	kinds := map[simt.FaultKind]device.FaultKind{
+		simt.IllegalAddress:    device.IllegalAddress,
+		simt.WriteToReadOnly:   device.IllegalAddress,
+		simt.MisalignedAddress: device.MisalignedAddress,
+		simt.Trapped:           device.Trap,
+		simt.StackOverflow:     device.StackOverflow,
+		simt.IllegalCall:       device.IllegalCall,
+		simt.Deadlock:          device.Deadlock,
+	}
+	kind, ok := kinds[f.Kind]
+	if !ok {
+		kind = device.Unspecified
+	}
+	detail := f.Line
+	if f.Detail != "" {
+		detail += ": " + f.Detail
+	}
+	return &device.Fault{
+		Kind: kind, Kernel: f.Kernel, Located: true,
+		Block: device.Dim(f.Block), Thread: device.Dim(f.Thread), Address: f.Address,
+		Line: f.Pos.Line, Detail: detail,
+	}
+}

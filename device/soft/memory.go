@@ -1,0 +1,313 @@
+package soft
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+// memory is what the kernels and copies of a context can reach: the arena, and
+// an area for the variables of modules. Each is one reservation of the host's
+// address space, of which the mapped parts are accessible.
+//
+// Readers look into an immutable table; changes put a new one in its place.
+// Who takes memory away makes sure that nobody is in the middle of using it.
+type memory struct {
+	budget *budget
+	arena  *area
+	vars   *area
+
+	mu    sync.Mutex // held by changes
+	table atomic.Pointer[table]
+}
+
+// table lists the mapped stretches in the order of their addresses. No two
+// touch each other within an area.
+type table struct {
+	generation uint64
+	runs       []simt.Region
+}
+
+// Where variables of modules lie: the first that the arena leaves free. The
+// same arena and the same loads give the same addresses on every device.
+var varsBases = [...]uint64{0x0500_0000_0000, 0x0600_0000_0000, 0x0700_0000_0000}
+
+const varsSize = 64 << 30
+
+func newMemory(b *budget, a device.Arena) (*memory, error) {
+	m := &memory{budget: b}
+	m.table.Store(&table{})
+	var err error
+	if m.arena, err = reserve(a); err != nil {
+		return nil, err
+	}
+	for _, base := range varsBases {
+		if base+varsSize <= a.Base || a.Base+a.Size <= base {
+			m.vars, err = reserve(device.Arena{Base: base, Size: varsSize})
+			break
+		}
+	}
+	if m.vars == nil && err == nil {
+		err = fmt.Errorf("an arena of %d bytes at %#x leaves no room for the variables of modules: %w", a.Size, a.Base, device.ErrInvalidValue)
+	}
+	if err != nil {
+		m.arena.release()
+		return nil, err
+	}
+	return m, nil
+}
+
+// release gives everything back. Nobody may use the memory any more.
+func (m *memory) release() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.budget.give(m.arena.committed() + m.vars.committed())
+	m.table.Store(&table{generation: m.table.Load().generation + 1})
+	err := m.arena.release()
+	if other := m.vars.release(); err == nil {
+		err = other
+	}
+	return err
+}
+
+// Find returns the mapped stretch around an address.
+func (m *memory) Find(addr uint64) (simt.Region, bool) {
+	runs := m.table.Load().runs
+	i := sort.Search(len(runs), func(i int) bool { return runs[i].Base > addr }) - 1
+	if i < 0 || addr-runs[i].Base >= uint64(len(runs[i].Bytes)) {
+		return simt.Region{}, false
+	}
+	return runs[i], true
+}
+
+// Generation changes when memory is taken away.
+func (m *memory) Generation() uint64 { return m.table.Load().generation }
+
+// bytes returns the memory behind a range, or false if not all of it is
+// mapped.
+func (m *memory) bytes(addr, size uint64) ([]byte, bool) {
+	r, ok := m.Find(addr)
+	if !ok {
+		return nil, false
+	}
+	from := addr - r.Base
+	if size > uint64(len(r.Bytes))-from {
+		return nil, false
+	}
+	return r.Bytes[from : from+size : from+size], true
+}
+
+// add maps a range of an area that is checked to lie in it.
+func (m *memory) add(a *area, addr, size uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := span{addr, addr + size}
+	if a.overlaps(s) {
+		return fmt.Errorf("%d bytes at %#x: part of it is mapped already: %w", size, addr, device.ErrInvalidValue)
+	}
+	if err := m.budget.take(size); err != nil {
+		return err
+	}
+	if err := a.commit(s); err != nil {
+		m.budget.give(size)
+		return err
+	}
+	m.publish(0)
+	return nil
+}
+
+// remove unmaps a range of an area. All of it must be mapped.
+func (m *memory) remove(a *area, addr, size uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := span{addr, addr + size}
+	if !a.covers(s) {
+		return fmt.Errorf("%d bytes at %#x: not all of it is mapped: %w", size, addr, device.ErrInvalidValue)
+	}
+	spans := a.spans
+	a.forget(s)
+	m.publish(1)
+	if err := a.decommit(s); err != nil {
+		a.spans = spans
+		m.publish(1)
+		return err
+	}
+	m.budget.give(size)
+	return nil
+}
+
+// roomForVariables returns where a module's variables can lie.
+func (m *memory) roomForVariables(size uint64) (uint64, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.vars.gap(size)
+}
+
+// publish makes a new table; step is 1 if the old one is no longer true.
+func (m *memory) publish(step uint64) {
+	t := &table{generation: m.table.Load().generation + step}
+	for _, a := range []*area{m.arena, m.vars} {
+		for _, s := range a.spans {
+			t.runs = append(t.runs, simt.Region{Base: s.from, Bytes: a.host(s)})
+		}
+	}
+	slices.SortFunc(t.runs, func(x, y simt.Region) int {
+		if x.Base < y.Base {
+			return -1
+		}
+		return 1
+	})
+	m.table.Store(t)
+}
+
+// span is the addresses from, from+1 .. to-1.
+type span struct{ from, to uint64 }
+
+// area is a reserved range of device addresses.
+type area struct {
+	at       device.Arena
+	reserved []byte // as the system gave it
+	base     []byte // its part that stands for the range, aligned to granules
+	spans    []span // mapped, in order, none touching the next
+}
+
+func reserve(at device.Arena) (*area, error) {
+	reserved, err := syscall.Mmap(-1, 0, int(at.Size+granule), syscall.PROT_NONE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("reserving %d bytes of address space for %#x: %w: is there a limit (ulimit -v)?", at.Size, at.Base, err)
+	}
+	skip := -addressOf(reserved) & (granule - 1)
+	return &area{at: at, reserved: reserved, base: reserved[skip : skip+at.Size]}, nil
+}
+
+func (a *area) release() error {
+	if a.reserved == nil {
+		return nil
+	}
+	err := syscall.Munmap(a.reserved)
+	a.reserved, a.base, a.spans = nil, nil, nil
+	return err
+}
+
+func (a *area) host(s span) []byte {
+	from, to := s.from-a.at.Base, s.to-a.at.Base
+	return a.base[from:to:to]
+}
+
+func (a *area) committed() uint64 {
+	var n uint64
+	for _, s := range a.spans {
+		n += s.to - s.from
+	}
+	return n
+}
+
+// after returns the index of the first span that ends behind addr.
+func (a *area) after(addr uint64) int {
+	return sort.Search(len(a.spans), func(i int) bool { return a.spans[i].to > addr })
+}
+
+func (a *area) overlaps(s span) bool {
+	i := a.after(s.from)
+	return i < len(a.spans) && a.spans[i].from < s.to
+}
+
+func (a *area) covers(s span) bool {
+	i := a.after(s.from)
+	return i < len(a.spans) && a.spans[i].from <= s.from && s.to <= a.spans[i].to
+}
+
+// commit makes a free range accessible. It does not merge in place: tables
+// that were handed out stay true.
+func (a *area) commit(s span) error {
+	if err := syscall.Mprotect(a.host(s), syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
+		return fmt.Errorf("the host has no memory for %d bytes at %#x (%v): %w", s.to-s.from, s.from, err, device.ErrOutOfMemory)
+	}
+	i := a.after(s.from)
+	j := i
+	if i > 0 && a.spans[i-1].to == s.from {
+		i--
+		s.from = a.spans[i].from
+	}
+	if j < len(a.spans) && a.spans[j].from == s.to {
+		s.to = a.spans[j].to
+		j++
+	}
+	a.spans = slices.Concat(a.spans[:i], []span{s}, a.spans[j:])
+	return nil
+}
+
+// forget takes a range that one span covers out of the list.
+func (a *area) forget(s span) {
+	i := a.after(s.from)
+	whole := a.spans[i]
+	var rest []span
+	if whole.from < s.from {
+		rest = append(rest, span{whole.from, s.from})
+	}
+	if s.to < whole.to {
+		rest = append(rest, span{s.to, whole.to})
+	}
+	a.spans = slices.Concat(a.spans[:i], rest, a.spans[i+1:])
+}
+
+// decommit gives the pages of a range back to the host.
+func (a *area) decommit(s span) error {
+	host := a.host(s)
+	if err := syscall.Madvise(host, syscall.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("giving back %d bytes at %#x: %w", s.to-s.from, s.from, err)
+	}
+	if err := syscall.Mprotect(host, syscall.PROT_NONE); err != nil {
+		return fmt.Errorf("closing %d bytes at %#x: %w", s.to-s.from, s.from, err)
+	}
+	return nil
+}
+
+// gap returns the first place for size bytes that has a free granule behind
+// it, so that running over the end of one module's variables does not reach
+// the next one's.
+func (a *area) gap(size uint64) (uint64, bool) {
+	at := a.at.Base
+	for _, s := range a.spans {
+		if s.from >= at && s.from-at >= size+granule {
+			break
+		}
+		at = s.to + granule
+	}
+	return at, a.at.Contains(at, size)
+}
+
+// budget is the memory of a device, which its contexts share.
+type budget struct {
+	mu         sync.Mutex
+	total, use uint64
+}
+
+func (b *budget) take(size uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size > b.total-b.use {
+		return fmt.Errorf("%d bytes wanted, %d of %d free: %w", size, b.total-b.use, b.total, device.ErrOutOfMemory)
+	}
+	b.use += size
+	return nil
+}
+
+func (b *budget) give(size uint64) {
+	b.mu.Lock()
+	b.use -= size
+	b.mu.Unlock()
+}
+
+func (b *budget) free() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.total - b.use
+}

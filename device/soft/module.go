@@ -1,0 +1,256 @@
+package soft
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"muster/device"
+	"muster/device/fatbin"
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// module is a loaded image.
+type module struct {
+	c       *Context
+	hash    [sha256.Size]byte // of its PTX text
+	target  int               // 70 for sm_70
+	program *simt.Program
+	at      span // of its variables; empty if it has none
+	globals []device.Global
+	loaded  bool // guarded by the context's lock
+}
+
+var _ device.Module = (*module)(nil)
+
+// Load makes an image usable.
+func (c *Context) Load(image []byte) (device.Module, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	text, err := textOf(image)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := ptx.Parse("module.ptx", text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+	}
+	m := &module{c: c, hash: sha256.Sum256([]byte(text)), target: targetOf(tree), loaded: true}
+	return m, c.place(m, tree)
+}
+
+// place gives the variables of a module their addresses and loads it.
+func (c *Context) place(m *module, tree *ptx.Module) error {
+	c.loading.Lock()
+	defer c.loading.Unlock()
+	size, err := variablesSize(tree, c.dev.budget.total)
+	if err != nil {
+		return err
+	}
+	base, ok := c.mem.roomForVariables(size)
+	if !ok {
+		return fmt.Errorf("no addresses are left for %d bytes of variables: unload modules: %w", size, device.ErrOutOfMemory)
+	}
+	next := base
+	m.program, err = simt.Load("module.ptx", tree, func(v *ptx.Variable) (uint64, error) {
+		at := alignUp(next, alignment(v))
+		next = at + variableSize(v)
+		if next > base+size {
+			return 0, fmt.Errorf("variable %s does not fit the space counted for the module", v.Name)
+		}
+		return at, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+	}
+	if size > 0 {
+		m.at = span{base, base + size}
+	}
+	for _, g := range m.program.Globals() {
+		m.globals = append(m.globals, device.Global{Name: g.Name, Address: g.Address, Size: uint64(len(g.Data))})
+	}
+	slices.SortFunc(m.globals, func(a, b device.Global) int { return cmp.Compare(a.Name, b.Name) })
+	return c.fillIn(m)
+}
+
+// fillIn maps the memory of a module's variables and writes their first
+// values.
+func (c *Context) fillIn(m *module) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	if size := m.at.to - m.at.from; size > 0 {
+		if err := c.mem.add(c.mem.vars, m.at.from, size); err != nil {
+			return err
+		}
+	}
+	for _, g := range m.program.Globals() {
+		if b, ok := c.mem.bytes(g.Address, uint64(len(g.Data))); ok {
+			copy(b, g.Data)
+		}
+	}
+	c.modules = append(c.modules, m)
+	return nil
+}
+
+// variablesSize returns room enough for the variables of a module, in whole
+// granules.
+func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
+	all := slices.Clone(tree.Variables)
+	for _, f := range tree.Functions {
+		all = append(all, f.Variables...)
+	}
+	var size uint64
+	for _, v := range all {
+		if v.Space != ptx.GlobalSpace && v.Space != ptx.ConstSpace {
+			continue
+		}
+		size = alignUp(size, alignment(v)) + variableSize(v)
+		if size > limit || variableSize(v) > limit {
+			return 0, fmt.Errorf("variable %s (line %d): the module's variables take more than the device's %d bytes: %w", v.Name, v.Line, limit, device.ErrOutOfMemory)
+		}
+	}
+	return alignUp(size, granule), nil
+}
+
+// Variables begin at multiples of 16 at least: the engine reads so much at a
+// time.
+func alignment(v *ptx.Variable) uint64 { return max(16, uint64(v.Alignment())) }
+
+func variableSize(v *ptx.Variable) uint64 { return uint64(v.Size()) }
+
+func alignUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
+
+// targetOf returns the architecture that PTX was made for: 90 for sm_90.
+func targetOf(tree *ptx.Module) int {
+	n := 0
+	if len(tree.Targets) > 0 {
+		_, _ = fmt.Sscanf(tree.Targets[0], "sm_%d", &n) // 0 for what is not so named
+	}
+	return n
+}
+
+// textOf finds the PTX text in an image.
+func textOf(image []byte) (string, error) {
+	switch {
+	case bytes.HasPrefix(image, []byte("\x7fELF")):
+		return "", fmt.Errorf("the image is a cubin, machine code that only a real GPU runs: %s: %w", remedy, device.ErrNoKernelImage)
+	case fatbin.Recognise(image):
+		return textOfFatbin(image)
+	case len(bytes.TrimRight(image, "\x00")) == 0:
+		return "", fmt.Errorf("the image is empty: %w", device.ErrInvalidImage)
+	}
+	return string(image), nil
+}
+
+const remedy = "rebuild the program with PTX in it, for example with nvcc -gencode arch=compute_90,code=compute_90"
+
+// textOfFatbin picks the PTX for the newest architecture that this device
+// claims, or else for the oldest of those that are newer: what it cannot do is
+// found when it is loaded.
+func textOfFatbin(image []byte) (string, error) {
+	entries, err := fatbin.List(image)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+	}
+	var best *fatbin.Entry
+	for i := range entries {
+		if e := &entries[i]; e.Kind == fatbin.PTX && (best == nil || better(e.Arch, best.Arch)) {
+			best = e
+		}
+	}
+	if best == nil {
+		return "", fmt.Errorf("the fat binary holds no PTX, only machine code for real GPUs: %s: %w", remedy, device.ErrNoKernelImage)
+	}
+	if err := best.Load(); err != nil {
+		return "", fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+	}
+	return string(best.Data), nil
+}
+
+// better says whether PTX for architecture a is to be preferred to b.
+func better(a, b int) bool {
+	own := compute.Arch()
+	if a <= own && b <= own {
+		return a > b
+	}
+	return a < b
+}
+
+// Functions returns the names of the kernels.
+func (m *module) Functions() []string {
+	var names []string
+	for _, k := range m.program.Kernels() {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Function returns a kernel.
+func (m *module) Function(name string) (device.Function, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	k := m.program.Kernel(name)
+	if k == nil {
+		return nil, fmt.Errorf("kernel %q: %w", name, device.ErrNotFound)
+	}
+	return &function{module: m, kernel: k}, nil
+}
+
+// Globals returns the variables.
+func (m *module) Globals() []device.Global { return slices.Clone(m.globals) }
+
+// Global returns a variable.
+func (m *module) Global(name string) (device.Global, error) {
+	if err := m.check(); err != nil {
+		return device.Global{}, err
+	}
+	i, ok := slices.BinarySearchFunc(m.globals, name, func(g device.Global, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok {
+		return device.Global{}, fmt.Errorf("variable %q: %w", name, device.ErrNotFound)
+	}
+	return m.globals[i], nil
+}
+
+func (m *module) check() error {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	return m.usable()
+}
+
+// usable says why the module cannot be used, if so; the context's lock is held.
+func (m *module) usable() error {
+	if m.c.err != nil {
+		return m.c.err
+	}
+	if !m.loaded {
+		return fmt.Errorf("module: %w", device.ErrClosed)
+	}
+	return nil
+}
+
+// Unload gives the memory of the variables back.
+func (m *module) Unload() error {
+	c := m.c
+	return c.still(func() error {
+		if err := m.usable(); err != nil {
+			return err
+		}
+		if size := m.at.to - m.at.from; size > 0 {
+			if err := c.mem.remove(c.mem.vars, m.at.from, size); err != nil {
+				return err
+			}
+		}
+		m.loaded = false
+		c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
+		return nil
+	})
+}

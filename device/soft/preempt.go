@@ -1,0 +1,186 @@
+package soft
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+// Suspend holds all streams.
+func (c *Context) Suspend() error {
+	return c.still(func() error {
+		if c.suspended {
+			return fmt.Errorf("the context is suspended already: %w", device.ErrInvalidValue)
+		}
+		c.suspended = true
+		for _, s := range c.streams {
+			s.held = true
+		}
+		return nil
+	})
+}
+
+// Resume lets them go on.
+func (c *Context) Resume() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case !c.suspended:
+		return fmt.Errorf("the context is not suspended: %w", device.ErrInvalidValue)
+	}
+	c.suspended = false
+	for _, s := range c.streams {
+		s.held = false
+	}
+	c.changed.Broadcast()
+	return nil
+}
+
+// Stopped returns the kernels that are in the middle of their run.
+func (c *Context) Stopped() ([]device.StoppedKernel, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case !c.suspended:
+		return nil, fmt.Errorf("kernels can be saved while the context is suspended: %w", device.ErrInvalidValue)
+	}
+	var all []device.StoppedKernel
+	for _, s := range c.streams {
+		if s.kernel == nil || !s.held {
+			continue
+		}
+		state, err := s.kernel.save()
+		if err != nil {
+			return nil, fmt.Errorf("saving kernel %s: %w", s.kernel.function.kernel.Name, err)
+		}
+		all = append(all, device.StoppedKernel{Stream: s, Function: s.kernel.function.kernel.Name, State: state})
+	}
+	return all, nil
+}
+
+// The bytes of a stopped kernel: this, the module, the kernel's name, what the
+// engine saved, and a sum of it all. Numbers are little-endian.
+const stateMagic = "soft kernel 1\n"
+
+type stateHead struct {
+	Module    [sha256.Size]byte // hash of the PTX text
+	Variables uint64            // where they lie
+	Name      uint32            // bytes of the name
+	Engine    uint64            // bytes of the engine's state
+}
+
+// save returns the kernel's state.
+func (k *kernel) save() ([]byte, error) {
+	if err := k.begin(); err != nil {
+		return nil, err
+	}
+	engine, err := k.execution.Save()
+	if err != nil {
+		return nil, err
+	}
+	m, name := k.function.module, k.function.kernel.Name
+	var b bytes.Buffer
+	b.WriteString(stateMagic)
+	head := stateHead{m.hash, m.at.from, uint32(len(name)), uint64(len(engine))}
+	if err := binary.Write(&b, binary.LittleEndian, head); err != nil {
+		return nil, err
+	}
+	b.WriteString(name)
+	b.Write(engine)
+	sum := sha256.Sum256(b.Bytes())
+	return append(b.Bytes(), sum[:]...), nil
+}
+
+// state is the bytes of a stopped kernel, read.
+type state struct {
+	stateHead
+	name   string
+	engine []byte
+}
+
+var errState = errors.New("not the state of a stopped kernel, or damaged")
+
+// readState reads what save wrote.
+func readState(text []byte) (*state, error) {
+	body := len(text) - sha256.Size
+	if body < len(stateMagic)+binary.Size(stateHead{}) || !bytes.HasPrefix(text, []byte(stateMagic)) {
+		return nil, errState
+	}
+	if sum := sha256.Sum256(text[:body]); !bytes.Equal(sum[:], text[body:]) {
+		return nil, errState
+	}
+	rest := bytes.NewReader(text[len(stateMagic):body])
+	s := &state{}
+	if err := binary.Read(rest, binary.LittleEndian, &s.stateHead); err != nil {
+		return nil, errState
+	}
+	tail := text[body-rest.Len() : body]
+	if uint64(s.Name) > uint64(len(tail)) || s.Engine != uint64(len(tail))-uint64(s.Name) {
+		return nil, errState
+	}
+	s.name, s.engine = string(tail[:s.Name]), tail[s.Name:]
+	return s, nil
+}
+
+// Restore puts a stopped kernel on a stream.
+func (c *Context) Restore(to device.Stream, text []byte) error {
+	own, ok := to.(*stream)
+	if !ok || own.c != c {
+		return fmt.Errorf("a stream of another context: %w", device.ErrInvalidValue)
+	}
+	st, err := readState(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, device.ErrInvalidValue)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := own.usable(); err != nil {
+		return err
+	}
+	if own.pending() {
+		return fmt.Errorf("the stream has work: give one that has none: %w", device.ErrInvalidValue)
+	}
+	k, err := c.revive(st)
+	if err != nil {
+		return err
+	}
+	own.push(k)
+	return nil
+}
+
+// revive finds the module of a saved kernel and makes it ready to go on.
+func (c *Context) revive(st *state) (*kernel, error) {
+	elsewhere := false
+	for _, m := range c.modules {
+		if m.hash != st.Module {
+			continue
+		}
+		if m.at.from != st.Variables {
+			elsewhere = true
+			continue
+		}
+		f := m.program.Kernel(st.name)
+		if f == nil {
+			break
+		}
+		k := &kernel{function: &function{m, f}, launch: simt.Launch{Memory: c.mem, Print: c.print, Workers: c.dev.profile.Workers}}
+		var err error
+		if k.execution, err = f.Resume(k.launch, st.engine); err != nil {
+			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
+		}
+		return k, nil
+	}
+	if elsewhere {
+		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load the images in the order they were loaded in: %w", st.name, device.ErrInvalidValue)
+	}
+	return nil, fmt.Errorf("kernel %s: its module is not loaded: %w", st.name, device.ErrNotFound)
+}

@@ -1,0 +1,141 @@
+package soft
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+// Profile says which GPU a software device stands for.
+type Profile struct {
+	Name   string
+	Memory uint64 // bytes; a multiple of the granularity
+	// Speed is that of kernels relative to what this machine can do: over 0
+	// and at most 1.
+	Speed float64
+	// CopyBandwidth is bytes a second between host and device; 0 for as fast
+	// as it goes.
+	CopyBandwidth uint64
+	// Workers is how many processors of the host run kernels; programs see as
+	// many multiprocessors.
+	Workers int
+}
+
+// granule is what memory is mapped in, as on current GPUs.
+const granule = 2 << 20
+
+const (
+	maxWorkers = 1024
+	maxMemory  = 1 << 46
+	maxName    = 255
+)
+
+// Validate says what is wrong with a profile.
+func (p Profile) Validate() error {
+	switch {
+	case p.Name == "" || strings.TrimSpace(p.Name) != p.Name || len(p.Name) > maxName || strings.ContainsFunc(p.Name, notPrintable):
+		return fmt.Errorf("profile name %q: give 1 to %d printable characters", p.Name, maxName)
+	case p.Memory == 0 || p.Memory%granule != 0 || p.Memory > maxMemory:
+		return fmt.Errorf("profile %s: memory of %d bytes: give a multiple of 2 MiB up to 64 TiB", p.Name, p.Memory)
+	case math.IsNaN(p.Speed) || p.Speed <= 0 || p.Speed > 1:
+		return fmt.Errorf("profile %s: speed %v: give a number over 0 and at most 1, where 1 is as fast as this machine runs kernels", p.Name, p.Speed)
+	case p.Workers < 1 || p.Workers > maxWorkers:
+		return fmt.Errorf("profile %s: %d workers: give 1 to %d", p.Name, p.Workers, maxWorkers)
+	}
+	return nil
+}
+
+func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// Clock is where a device gets the time from.
+type Clock interface {
+	// Now returns the time since some moment in the past.
+	Now() time.Duration
+	Sleep(d time.Duration)
+}
+
+// compute is the capability that the device claims: PTX made for it or for
+// older ones runs.
+var compute = device.Compute{Major: 9, Minor: 0}
+
+// The limits are those of GPUs of that capability.
+var limits = device.Limits{
+	Warp:                 simt.WarpSize,
+	Threads:              simt.MaxThreads,
+	Block:                device.Dim{X: simt.MaxBlockX, Y: simt.MaxBlockY, Z: simt.MaxBlockZ},
+	Grid:                 device.Dim{X: simt.MaxGridX, Y: simt.MaxGridY, Z: simt.MaxGridZ},
+	SharedBlock:          simt.MaxShared,
+	SharedMultiprocessor: 228 << 10,
+	SharedReserved:       1 << 10,
+	Registers:            64 << 10,
+	ThreadsResident:      2048,
+	BlocksResident:       32,
+	Constant:             64 << 10,
+}
+
+func (p Profile) info(uuid [16]byte) device.Info {
+	return device.Info{
+		Name:            p.Name,
+		UUID:            uuid,
+		Memory:          p.Memory,
+		Granularity:     granule,
+		Compute:         compute,
+		Multiprocessors: p.Workers,
+		Limits:          limits,
+		Speed:           p.Speed,
+		CopyBandwidth:   p.CopyBandwidth,
+		Attributes:      attributes(p),
+	}
+}
+
+// attributes answers what programs ask a device for by number: the numbers are
+// those of CUdevice_attribute.
+func attributes(p Profile) map[int]int {
+	const (
+		clockKHz = 1_000_000
+		busBits  = 512
+		maxPitch = 1<<31 - 1
+	)
+	return map[int]int{
+		1: limits.Threads, // of a block
+		2: int(limits.Block.X), 3: int(limits.Block.Y), 4: int(limits.Block.Z),
+		5: int(limits.Grid.X), 6: int(limits.Grid.Y), 7: int(limits.Grid.Z),
+		8:   defaultShared,
+		9:   int(limits.Constant),
+		10:  limits.Warp,
+		11:  maxPitch,
+		12:  limits.Registers, // of a block
+		13:  int(clockKHz * p.Speed),
+		14:  512, // texture alignment
+		15:  1,   // copies and kernels overlap
+		16:  p.Workers,
+		31:  1, // kernels of several streams overlap
+		36:  clockKHz,
+		37:  busBits,
+		38:  32 << 20, // level 2 cache
+		39:  limits.ThreadsResident,
+		40:  2, // copy engines
+		41:  1, // unified addressing
+		51:  32,
+		75:  compute.Major,
+		76:  compute.Minor,
+		78:  1, // stream priorities
+		81:  int(limits.SharedMultiprocessor),
+		82:  limits.Registers, // of a multiprocessor
+		87:  2,                // f32 : f64
+		90:  1,                // kernels can be preempted
+		95:  1,                // cooperative launches
+		97:  int(limits.SharedBlock),
+		106: limits.BlocksResident,
+		111: int(limits.SharedReserved),
+	}
+}
+
+// defaultShared is how much a block gets without asking for more: a rule of
+// CUDA's that the layers above apply.
+const defaultShared = 48 << 10

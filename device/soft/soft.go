@@ -1,0 +1,144 @@
+// Package soft is a GPU made of software: it runs PTX kernels on the host's
+// processors, in memory of the host's.
+//
+// It knows device addresses, streams, modules and the engine that runs
+// kernels. It must not know who uses it, and reads the clock only to tell the
+// time between events and, where a clock is handed in, to be as slow as the
+// device that it stands for.
+//
+// Kernels of a device run one at a time and take turns after a number of
+// instructions, whoever launched them, so that a kernel that does not end
+// keeps nobody from going on and two users get half of the device each.
+//
+// Locks are taken in this order: Context.loading, Context.mu, memory.mu, budget.mu. No lock is
+// held while a kernel runs.
+package soft
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"time"
+
+	"muster/device"
+)
+
+// Device is a software GPU.
+type Device struct {
+	profile Profile
+	info    device.Info
+	budget  budget
+	clock   Clock // never nil
+	engine  turn  // for kernels
+	link    turn  // for copies that are paced
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Options are what a device can be given beside its profile.
+type Options struct {
+	// UUID tells devices apart; derived from the profile's name if zero.
+	UUID [16]byte
+	// Clock slows kernels and copies down to what the profile says, and tells
+	// the times of events. Without one everything runs at full speed and
+	// events have the system's time.
+	Clock Clock
+}
+
+// New makes a device.
+func New(p Profile, o Options) (*Device, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if o.UUID == [16]byte{} {
+		sum := sha256.Sum256([]byte("software GPU " + p.Name))
+		o.UUID = [16]byte(sum[:16])
+	}
+	d := &Device{
+		profile: p,
+		info:    p.info(o.UUID),
+		budget:  budget{total: p.Memory},
+		clock:   o.Clock,
+		engine:  newTurn(),
+		link:    newTurn(),
+	}
+	if d.clock == nil {
+		d.clock = systemClock{time.Now()}
+		return d, nil
+	}
+	d.engine.pace = pace{clock: d.clock, factor: 1/p.Speed - 1}
+	if p.CopyBandwidth > 0 {
+		d.link.pace = pace{clock: d.clock, factor: 1}
+	}
+	return d, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() device.Info { return d.info }
+
+// Open makes a context.
+func (d *Device) Open(c device.Config) (device.Context, error) {
+	a := c.Arena
+	switch {
+	case a.Size == 0 || a.Base%granule != 0 || a.Size%granule != 0:
+		return nil, fmt.Errorf("arena of %d bytes at %#x: give multiples of %d: %w", a.Size, a.Base, granule, device.ErrInvalidValue)
+	case a.Base == 0 || a.Base >= maxAddress || a.Size > maxAddress-a.Base || a.Size > math.MaxInt64-granule:
+		return nil, fmt.Errorf("arena of %d bytes at %#x: it must lie between %#x and %#x: %w", a.Size, a.Base, granule, uint64(maxAddress), device.ErrInvalidValue)
+	}
+	m, err := newMemory(&d.budget, a)
+	if err != nil {
+		return nil, err
+	}
+	return newContext(d, m, c.Print), nil
+}
+
+// systemClock is the system's monotonic clock.
+type systemClock struct{ start time.Time }
+
+func (c systemClock) Now() time.Duration    { return time.Since(c.start) }
+func (c systemClock) Sleep(d time.Duration) { time.Sleep(d) }
+
+// turn is what one user has at a time; those who wait get it in order.
+type turn struct {
+	taken chan struct{}
+	pace  pace // used by who has the turn
+}
+
+func newTurn() turn { return turn{taken: make(chan struct{}, 1)} }
+
+// take waits for the turn and returns true, or false if ended is closed first.
+func (t *turn) take(ended <-chan struct{}) bool {
+	select {
+	case t.taken <- struct{}{}:
+		return true
+	case <-ended:
+		return false
+	}
+}
+
+func (t *turn) give() { <-t.taken }
+
+// pace makes work take longer than it takes by itself.
+type pace struct {
+	clock  Clock
+	factor float64       // how many times its length to wait after work; 0 for no wait
+	owed   time.Duration // not waited for yet
+}
+
+// Waits shorter than this are gathered, since no system sleeps so precisely.
+const shortestWait = time.Millisecond
+
+// after waits as long as is due after work of a length. Waits that turned out
+// too long are made good for later.
+func (p *pace) after(work time.Duration) {
+	if p.factor == 0 {
+		return
+	}
+	p.owed += time.Duration(float64(work) * p.factor)
+	if p.owed < shortestWait {
+		return
+	}
+	start := p.clock.Now()
+	p.clock.Sleep(p.owed)
+	p.owed -= p.clock.Now() - start
+}

@@ -1,0 +1,489 @@
+package soft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/device"
+	"muster/ptx/simt"
+)
+
+// stream is a queue of work. While it has work, one goroutine serves it. Its
+// fields are guarded by the context's lock.
+type stream struct {
+	c     *Context
+	queue []work
+	head  int // index of the next in queue
+
+	serving bool // there is a goroutine
+	busy    bool // it touches memory just now
+	held    bool // by Suspend
+	closed  bool
+	kernel  *kernel // that has begun and not ended
+}
+
+var _ device.Stream = (*stream)(nil)
+
+// maxPending is how much work may wait on a stream before submitting waits.
+const maxPending = 4096
+
+// work is one thing to do in the order of a stream. An error ends the context.
+type work interface {
+	do(s *stream) error
+}
+
+func (s *stream) pending() bool { return s.serving || s.head < len(s.queue) }
+
+// submit puts work at the end of the queue, once there is room.
+func (s *stream) submit(w work) error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && !s.closed && len(s.queue)-s.head >= maxPending {
+		c.changed.Wait()
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.push(w)
+	return nil
+}
+
+// usable says why no work can be taken, if so.
+func (s *stream) usable() error {
+	if s.c.err != nil {
+		return s.c.err
+	}
+	if s.closed {
+		return fmt.Errorf("stream: %w", device.ErrClosed)
+	}
+	return nil
+}
+
+func (s *stream) push(w work) {
+	s.queue = append(s.queue, w)
+	if !s.serving {
+		s.serving = true
+		s.c.serving.Add(1)
+		go s.serve()
+	}
+}
+
+// mark returns a mark behind all work that is pending. The queue may be full:
+// who waits submits nothing else meanwhile, and those who wait for the same
+// work share a mark.
+func (s *stream) mark() *mark {
+	if n := len(s.queue); n > s.head {
+		if m, ok := s.queue[n-1].(*mark); ok {
+			return m
+		}
+	}
+	m := newMark()
+	s.push(m)
+	return m
+}
+
+// serve does the work of a stream until there is none, or the context ends.
+func (s *stream) serve() {
+	defer s.c.serving.Done()
+	for {
+		w := s.next()
+		if w == nil {
+			return
+		}
+		if err := w.do(s); err != nil {
+			s.c.end(err)
+		}
+	}
+}
+
+// next takes work from the queue. It returns nil, and the goroutine is to end,
+// if there is none or the context has ended.
+func (s *stream) next() work {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && s.held {
+		c.changed.Wait()
+	}
+	if c.err != nil || s.head == len(s.queue) {
+		s.queue, s.head, s.serving = nil, 0, false
+		if s.closed {
+			s.leaveContext()
+		}
+		return nil
+	}
+	w := s.queue[s.head]
+	s.queue[s.head] = nil
+	s.head++
+	if s.head >= 64 && 2*s.head >= len(s.queue) {
+		s.queue, s.head = slices.Clone(s.queue[s.head:]), 0
+	}
+	s.kernel, _ = w.(*kernel)
+	c.changed.Broadcast()
+	return w
+}
+
+// leaveContext makes the context forget a stream that is closed and has no
+// work.
+func (s *stream) leaveContext() {
+	s.c.streams = slices.DeleteFunc(s.c.streams, func(o *stream) bool { return o == s })
+}
+
+// mustWait says whether the stream may not touch memory now.
+func (s *stream) mustWait() bool { return s.held || s.c.pauses > 0 }
+
+// ready waits until the stream may touch memory; c.mu is held.
+func (s *stream) ready() error {
+	for s.c.err == nil && s.mustWait() {
+		s.c.changed.Wait()
+	}
+	return s.c.err
+}
+
+// enter waits until the stream may touch memory, and says that it does.
+func (s *stream) enter() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	err := s.ready()
+	s.busy = err == nil
+	return err
+}
+
+func (s *stream) leave() {
+	s.c.mu.Lock()
+	s.busy = false
+	s.c.changed.Broadcast()
+	s.c.mu.Unlock()
+}
+
+// copyPiece is how much is copied between two looks at whether to stand still.
+const copyPiece = 4 << 20
+
+// transfer is a copy or a fill.
+type transfer struct {
+	name   string
+	size   uint64
+	linked bool     // between host and device
+	addrs  []uint64 // what must be mapped, size bytes each
+	piece  func(m *memory, from, to uint64) error
+}
+
+func (t *transfer) do(s *stream) error {
+	for from := uint64(0); from < t.size; from += copyPiece {
+		to := min(from+copyPiece, t.size)
+		if err := s.enter(); err != nil {
+			return err
+		}
+		err := t.piece(s.c.mem, from, to)
+		s.leave()
+		if err != nil {
+			return err
+		}
+		if t.linked {
+			s.c.dev.paceCopy(to-from, s.c.ended)
+		}
+	}
+	return nil
+}
+
+// paceCopy makes copied bytes take the time that the profile gives them.
+func (d *Device) paceCopy(bytes uint64, ended <-chan struct{}) {
+	if d.link.pace.factor == 0 || !d.link.take(ended) {
+		return
+	}
+	defer d.link.give()
+	d.link.pace.after(time.Duration(float64(bytes) / float64(d.profile.CopyBandwidth) * float64(time.Second)))
+}
+
+// submitTransfer checks that all memory is there and submits.
+func (s *stream) submitTransfer(t *transfer) error {
+	if t.size == 0 {
+		return s.check()
+	}
+	for _, addr := range t.addrs {
+		if _, ok := s.c.mem.bytes(addr, t.size); !ok {
+			if err := s.check(); err != nil {
+				return err
+			}
+			return fmt.Errorf("%s of %d bytes at %#x: not all of it is mapped: %w", t.name, t.size, addr, device.ErrInvalidValue)
+		}
+	}
+	return s.submit(t)
+}
+
+// check says why the stream takes no work, if so.
+func (s *stream) check() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.usable()
+}
+
+// reach returns device memory in the middle of a transfer.
+func reach(m *memory, addr, size uint64) ([]byte, error) {
+	b, ok := m.bytes(addr, size)
+	if !ok {
+		return nil, &device.Fault{Kind: device.IllegalAddress, Located: true, Address: addr, Detail: "a copy's memory was unmapped before the copy was done"}
+	}
+	return b, nil
+}
+
+// CopyIn copies from the host.
+func (s *stream) CopyIn(dst uint64, src []byte) error {
+	return s.submitTransfer(&transfer{name: "copy to the device", size: uint64(len(src)), linked: true, addrs: []uint64{dst},
+		piece: func(m *memory, from, to uint64) error {
+			b, err := reach(m, dst+from, to-from)
+			copy(b, src[from:to])
+			return err
+		}})
+}
+
+// CopyOut copies to the host.
+func (s *stream) CopyOut(dst []byte, src uint64) error {
+	return s.submitTransfer(&transfer{name: "copy from the device", size: uint64(len(dst)), linked: true, addrs: []uint64{src},
+		piece: func(m *memory, from, to uint64) error {
+			b, err := reach(m, src+from, to-from)
+			copy(dst[from:to], b)
+			return err
+		}})
+}
+
+// Copy copies within the device.
+func (s *stream) Copy(dst, src, size uint64) error {
+	if dst != src && dst-src < size || src != dst && src-dst < size {
+		return fmt.Errorf("copy of %d bytes from %#x to %#x: the ranges overlap: %w", size, src, dst, device.ErrInvalidValue)
+	}
+	return s.submitTransfer(&transfer{name: "copy within the device", size: size, addrs: []uint64{dst, src},
+		piece: func(m *memory, from, to uint64) error {
+			d, err := reach(m, dst+from, to-from)
+			if err != nil {
+				return err
+			}
+			b, err := reach(m, src+from, to-from)
+			copy(d, b)
+			return err
+		}})
+}
+
+// Fill writes the same element many times.
+func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
+	w := uint64(width)
+	switch {
+	case width != 1 && width != 2 && width != 4:
+		return fmt.Errorf("fill with elements of %d bytes: give 1, 2 or 4: %w", width, device.ErrInvalidValue)
+	case dst%w != 0:
+		return fmt.Errorf("fill at %#x with elements of %d bytes: give an address that is a multiple: %w", dst, width, device.ErrInvalidValue)
+	case count > maxAddress:
+		return fmt.Errorf("fill with %d elements: no memory is that large: %w", count, device.ErrInvalidValue)
+	}
+	var element [4]byte
+	binary.LittleEndian.PutUint32(element[:], value)
+	return s.submitTransfer(&transfer{name: "fill", size: count * w, addrs: []uint64{dst},
+		piece: func(m *memory, from, to uint64) error {
+			b, err := reach(m, dst+from, to-from)
+			if err != nil {
+				return err
+			}
+			for n := copy(b, element[:w]); n < len(b); n *= 2 {
+				copy(b[n:], b[:n])
+			}
+			return nil
+		}})
+}
+
+// maxAddress is the end of the addresses that kernels know as global memory.
+const maxAddress = simt.GlobalEnd
+
+// mark is work that tells others that it was reached.
+type mark struct {
+	reached chan struct{}
+	at      time.Duration // set before reached is closed
+}
+
+func newMark() *mark { return &mark{reached: make(chan struct{})} }
+
+func (m *mark) do(s *stream) error {
+	m.at = s.c.dev.clock.Now()
+	close(m.reached)
+	return nil
+}
+
+// waiting is work that ends when a mark is reached.
+type waiting struct{ for_ *mark }
+
+func (w waiting) do(s *stream) error {
+	select {
+	case <-w.for_.reached:
+		return nil
+	case <-s.c.ended:
+		return s.c.Err()
+	}
+}
+
+// Record lets an event stand for the work so far.
+func (s *stream) Record(e device.Event) error {
+	own, err := s.c.eventOf(e)
+	if err != nil {
+		return err
+	}
+	m := newMark()
+	if err := s.submit(m); err != nil {
+		return err
+	}
+	own.mu.Lock()
+	own.mark = m
+	own.mu.Unlock()
+	return nil
+}
+
+// Wait holds later work back until an event is reached.
+func (s *stream) Wait(e device.Event) error {
+	own, err := s.c.eventOf(e)
+	if err != nil {
+		return err
+	}
+	m := own.current()
+	if m == nil {
+		return s.check()
+	}
+	return s.submit(waiting{m})
+}
+
+// call is a function of the host's.
+type call func()
+
+func (f call) do(*stream) error {
+	f()
+	return nil
+}
+
+// Call runs a function of the host's in the order of the stream.
+func (s *stream) Call(f func()) error {
+	if f == nil {
+		return fmt.Errorf("calling no function: %w", device.ErrInvalidValue)
+	}
+	return s.submit(call(f))
+}
+
+// Done says whether all work has ended.
+func (s *stream) Done() (bool, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return !s.pending(), s.usable()
+}
+
+// Synchronise waits for the work that was submitted.
+func (s *stream) Synchronise(ctx context.Context) error {
+	c := s.c
+	c.mu.Lock()
+	if err := s.usable(); err != nil || !s.pending() {
+		c.mu.Unlock()
+		return err
+	}
+	m := s.mark()
+	c.mu.Unlock()
+	return c.await(ctx, m)
+}
+
+// Close takes no more work.
+func (s *stream) Close() error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || s.closed {
+		return c.err
+	}
+	s.closed = true
+	if !s.serving {
+		s.leaveContext()
+	}
+	c.changed.Broadcast()
+	return nil
+}
+
+// kernel is a launch, as work and while it runs.
+type kernel struct {
+	function  *function
+	launch    simt.Launch
+	execution *simt.Execution // nil until it has begun
+}
+
+// kernelSlice is how many instructions of a gang each worker does before other
+// kernels get a turn: some milliseconds' worth.
+const kernelSlice = 1 << 16
+
+func (k *kernel) do(s *stream) error {
+	for {
+		if done, err := k.slice(s); done || err != nil {
+			return err
+		}
+	}
+}
+
+// slice runs a part of a kernel when it is its turn.
+func (k *kernel) slice(s *stream) (done bool, err error) {
+	c, d := s.c, s.c.dev
+	c.mu.Lock()
+	err = s.ready()
+	c.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	if !d.engine.take(c.ended) {
+		return false, c.Err()
+	}
+	defer d.engine.give()
+	if entered, err := k.enter(s); !entered {
+		return false, err
+	}
+	start := d.clock.Now()
+	err = k.execution.RunFor(kernelSlice)
+	ended := !errors.Is(err, simt.ErrStopped)
+	c.mu.Lock()
+	s.busy = false
+	if ended {
+		s.kernel = nil
+	}
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	d.engine.pace.after(d.clock.Now() - start)
+	switch {
+	case !ended:
+		return false, c.Err()
+	case err != nil:
+		return false, faultOf(k.function.kernel.Name, err)
+	}
+	return true, nil
+}
+
+// enter makes a kernel ready to run, unless its stream was told to wait
+// meanwhile: who has the turn must not wait.
+func (k *kernel) enter(s *stream) (bool, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.err != nil || s.mustWait() {
+		return false, s.c.err
+	}
+	if err := k.begin(); err != nil {
+		return false, err
+	}
+	s.busy = true
+	return true, nil
+}
+
+// begin makes the execution of a kernel that has none yet.
+func (k *kernel) begin() error {
+	if k.execution != nil {
+		return nil
+	}
+	x, err := k.function.kernel.Start(k.launch)
+	if err != nil {
+		return faultOf(k.function.kernel.Name, err)
+	}
+	k.execution = x
+	return nil
+}

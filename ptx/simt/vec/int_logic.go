@@ -232,17 +232,8 @@ func extract[L lane, T integer](d, a []L, b, c []uint32) {
 	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
 	width := widthOf[L]()
 	for i := range d {
-		pos, length := b[i]&0xff, c[i]&0xff
-		if length == 0 {
-			d[i] = 0
-			continue
-		}
-		if pos+length > width {
-			d[i] = L(T(a[i]) >> pos)
-			continue
-		}
-		unused := width - length
-		d[i] = L(T(a[i]<<(unused-pos)) >> unused)
+		pos, unused := b[i]&0xff, width-min(c[i]&0xff, width)
+		d[i] = L(T(L(T(a[i])>>pos)<<unused) >> unused)
 	}
 }
 

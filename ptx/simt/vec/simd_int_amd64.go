@@ -11,6 +11,10 @@ import (
 // equal lengths that are a multiple of a vector's, leaves the rest to the
 // plain kernel of the same name, and clears the upper halves of the registers,
 // without which scalar float code afterwards is several times slower.
+//
+// For the same reason no kernel shifts all lanes right without a sign, or by a
+// count that is not constant: the compiler moves such a count with an old SSE
+// instruction, which makes a kernel a hundred times slower (Go 1.26).
 func init() {
 	if !archsimd.X86.AVX512() {
 		return
@@ -296,22 +300,22 @@ var vectorArithmetic = map[string]any{
 	}),
 	"mul.hi.s32": Binary32(func(d, a, b []uint32) {
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, signExtended(a, i).Mul(signExtended(b, i)).ShiftAllRight(32).TruncateToUint32())
+			putHalf(d, i, signExtended(a, i).Mul(signExtended(b, i)).AsInt64x8().ShiftAllRight(32).TruncateToInt32().AsUint32x8())
 		}
 	}),
 	"mul.hi.u32": Binary32(func(d, a, b []uint32) {
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, zeroExtended(a, i).Mul(zeroExtended(b, i)).ShiftAllRight(32).TruncateToUint32())
+			putHalf(d, i, zeroExtended(a, i).Mul(zeroExtended(b, i)).AsInt64x8().ShiftAllRight(32).TruncateToInt32().AsUint32x8())
 		}
 	}),
 	"mad.hi.s32": Ternary32(func(d, a, b, c []uint32) {
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, signExtended(a, i).Mul(signExtended(b, i)).ShiftAllRight(32).TruncateToUint32().Add(getHalf(c, i)))
+			putHalf(d, i, signExtended(a, i).Mul(signExtended(b, i)).AsInt64x8().ShiftAllRight(32).TruncateToInt32().AsUint32x8().Add(getHalf(c, i)))
 		}
 	}),
 	"mad.hi.u32": Ternary32(func(d, a, b, c []uint32) {
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, zeroExtended(a, i).Mul(zeroExtended(b, i)).ShiftAllRight(32).TruncateToUint32().Add(getHalf(c, i)))
+			putHalf(d, i, zeroExtended(a, i).Mul(zeroExtended(b, i)).AsInt64x8().ShiftAllRight(32).TruncateToInt32().AsUint32x8().Add(getHalf(c, i)))
 		}
 	}),
 
@@ -505,11 +509,7 @@ var vectorBits = map[string]any{
 			put32(d, i, get32(a, i).ShiftLeft(pos).And(field).Or(get32(b, i).AndNot(field)))
 		}
 	}),
-	"prmt.b32": Ternary32(func(d, a, b, c []uint32) {
-		for i := 0; i < len(d); i += lanes32 {
-			put32(d, i, pickVector(get32(a, i), get32(b, i), get32(c, i)))
-		}
-	}),
+	"prmt.b32": permuteVector,
 	"clz.b32": Unary32(func(d, a []uint32) {
 		for i := 0; i < len(d); i += lanes32 {
 			put32(d, i, get32(a, i).LeadingZeros())
@@ -537,22 +537,25 @@ var chooseVector = Ternary32(func(d, a, b, c []uint32) {
 	}
 })
 
-// pickVector is pick, a byte of the result at a time: the byte goes to the top
-// of its lane, where its sign is, and from there to its place.
-func pickVector(a, b, selector archsimd.Uint32x16) archsimd.Uint32x16 {
-	four, eight := archsimd.BroadcastUint32x16(4), archsimd.BroadcastUint32x16(8)
-	last := archsimd.BroadcastUint32x16(3)
-	var r archsimd.Uint32x16
-	for n := uint64(0); n < 4; n++ {
-		s := selector.ShiftAllRight(4 * n)
-		x := b.Merge(a, s.And(four).Equal(four))
-		x = x.ShiftLeft(last.Sub(s.And(last)).ShiftAllLeft(3))
-		signs := archsimd.Uint32x16{}.Sub(x.ShiftAllRight(31))
-		x = signs.Merge(x, s.And(eight).Equal(eight))
-		r = r.Or(x.ShiftAllRight(24).ShiftAllLeft(8 * n))
+// permuteVector picks a byte of the result at a time: it goes to the top of
+// its lane, where its sign is, and moves down as the next ones come in.
+var permuteVector = Ternary32(func(d, a, b, c []uint32) {
+	three, four, eight := archsimd.BroadcastUint32x16(3), archsimd.BroadcastUint32x16(4), archsimd.BroadcastUint32x16(8)
+	sign, top := archsimd.BroadcastInt32x16(31), archsimd.BroadcastUint32x16(0xff000000)
+	for i := 0; i < len(d); i += lanes32 {
+		low, high, selector := get32(a, i), get32(b, i), get32(c, i)
+		var r archsimd.Uint32x16
+		for range 4 {
+			x := high.Merge(low, selector.And(four).Equal(four))
+			x = x.ShiftLeft(three.Sub(selector.And(three)).ShiftAllLeft(3))
+			signs := x.AsInt32x16().ShiftRight(sign).AsUint32x16()
+			x = signs.Merge(x, selector.And(eight).Equal(eight))
+			r = r.ShiftRight(eight).Or(x.And(top))
+			selector = selector.ShiftRight(four)
+		}
+		put32(d, i, r)
 	}
-	return r
-}
+})
 
 var vectorCounts = map[string]any{
 	"popc.b32": Unary32(func(d, a []uint32) {
@@ -778,46 +781,38 @@ func installConversions() {
 	}
 }
 
-// The bits of a lane that a type keeps, with what it fills the rest.
-
-func low8(x archsimd.Uint32x16) archsimd.Uint32x16  { return x.ShiftAllLeft(24).ShiftAllRight(24) }
-func low16(x archsimd.Uint32x16) archsimd.Uint32x16 { return x.ShiftAllLeft(16).ShiftAllRight(16) }
-
-func sign8(x archsimd.Uint32x16) archsimd.Uint32x16 {
-	return x.AsInt32x16().ShiftAllLeft(24).ShiftAllRight(24).AsUint32x16()
-}
-
-func sign16(x archsimd.Uint32x16) archsimd.Uint32x16 {
-	return x.AsInt32x16().ShiftAllLeft(16).ShiftAllRight(16).AsUint32x16()
-}
-
+// vectorKeep holds what each type makes of a lane: the bits it keeps, and what
+// it fills the rest with.
 var vectorKeep = map[string]any{
 	"u8": Unary32(func(d, a []uint32) {
+		low := archsimd.BroadcastUint32x16(0xff)
 		for i := 0; i < len(d); i += lanes32 {
-			put32(d, i, low8(get32(a, i)))
+			put32(d, i, get32(a, i).And(low))
 		}
 	}),
 	"s8": Unary32(func(d, a []uint32) {
 		for i := 0; i < len(d); i += lanes32 {
-			put32(d, i, sign8(get32(a, i)))
+			put32(d, i, signed32(a, i).ShiftAllLeft(24).ShiftAllRight(24).AsUint32x16())
 		}
 	}),
 	"u16": Unary32(func(d, a []uint32) {
+		low := archsimd.BroadcastUint32x16(0xffff)
 		for i := 0; i < len(d); i += lanes32 {
-			put32(d, i, low16(get32(a, i)))
+			put32(d, i, get32(a, i).And(low))
 		}
 	}),
 	"s16": Unary32(func(d, a []uint32) {
 		for i := 0; i < len(d); i += lanes32 {
-			put32(d, i, sign16(get32(a, i)))
+			put32(d, i, signed32(a, i).ShiftAllLeft(16).ShiftAllRight(16).AsUint32x16())
 		}
 	}),
 }
 
 var vectorWiden = map[string]any{
 	"u8": Widen(func(d []uint64, a []uint32) {
+		low := archsimd.BroadcastUint64x8(0xff)
 		for i := 0; i < len(d); i += lanes64 {
-			put64(d, i, zeroExtended(a, i).ShiftAllLeft(56).ShiftAllRight(56))
+			put64(d, i, zeroExtended(a, i).And(low))
 		}
 	}),
 	"s8": Widen(func(d []uint64, a []uint32) {
@@ -826,8 +821,9 @@ var vectorWiden = map[string]any{
 		}
 	}),
 	"u16": Widen(func(d []uint64, a []uint32) {
+		low := archsimd.BroadcastUint64x8(0xffff)
 		for i := 0; i < len(d); i += lanes64 {
-			put64(d, i, zeroExtended(a, i).ShiftAllLeft(48).ShiftAllRight(48))
+			put64(d, i, zeroExtended(a, i).And(low))
 		}
 	}),
 	"s16": Widen(func(d []uint64, a []uint32) {
@@ -849,8 +845,9 @@ var vectorWiden = map[string]any{
 
 var vectorNarrow = map[string]any{
 	"u8": Narrow(func(d []uint32, a []uint64) {
+		low := archsimd.BroadcastUint32x8(0xff)
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, get64(a, i).TruncateToUint32().ShiftAllLeft(24).ShiftAllRight(24))
+			putHalf(d, i, get64(a, i).TruncateToUint32().And(low))
 		}
 	}),
 	"s8": Narrow(func(d []uint32, a []uint64) {
@@ -859,8 +856,9 @@ var vectorNarrow = map[string]any{
 		}
 	}),
 	"u16": Narrow(func(d []uint32, a []uint64) {
+		low := archsimd.BroadcastUint32x8(0xffff)
 		for i := 0; i < len(d); i += lanes64 {
-			putHalf(d, i, get64(a, i).TruncateToUint32().ShiftAllLeft(16).ShiftAllRight(16))
+			putHalf(d, i, get64(a, i).TruncateToUint32().And(low))
 		}
 	}),
 	"s16": Narrow(func(d []uint32, a []uint64) {

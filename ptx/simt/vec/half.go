@@ -99,12 +99,11 @@ func (h short) fma(in, out func(uint32) uint32) func(a, b, c uint32) uint32 {
 	}
 }
 
-// extreme is a minimum or maximum, by way of f32, which holds every value.
+// extreme is a minimum or maximum, by way of f32, which holds every value. The
+// sign of a NaN may count, and is kept.
 func (h short) extreme(pick func(a, b uint32) uint32, in func(uint32) uint32) func(a, b uint32) uint32 {
-	return func(a, b uint32) uint32 {
-		d := pick(math.Float32bits(h.value(in(a))), math.Float32bits(h.value(in(b))))
-		return h.bits(value32(d))
-	}
+	long := func(x uint32) uint32 { return math.Float32bits(h.value(in(x))) | x<<16&sign32 }
+	return func(a, b uint32) uint32 { return h.bits(value32(pick(long(a), long(b)))) }
 }
 
 // define adds the kernels of a function on 16 bits, one for single values and

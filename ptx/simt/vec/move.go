@@ -95,19 +95,26 @@ func blend[L lane](d, s []L, mask []uint64) {
 	}
 }
 
+// choice is select, a word of Go.
 func choice[L lane](d, a, b []L, p []uint64) {
 	a, b = a[:len(d)], b[:len(d)]
 	for w := 0; len(d) > 0; w++ {
 		n := min(64, len(d))
 		to, x, y := d[:n], a[:n], b[:n]
-		take := p[w]
-		for i := range to {
-			v := y[i]
-			if take&1 != 0 {
-				v = x[i]
+		switch take := p[w]; take {
+		case 0:
+			copy(to, y)
+		case ^uint64(0):
+			copy(to, x)
+		default:
+			for i := range to {
+				v := y[i]
+				if take&1 != 0 {
+					v = x[i]
+				}
+				to[i] = v
+				take >>= 1
 			}
-			to[i] = v
-			take >>= 1
 		}
 		d, a, b = d[n:], a[n:], b[n:]
 	}

@@ -751,6 +751,98 @@ var vectorComparisons = map[string]any{
 			d[i/64] = bits
 		}
 	}),
+
+	// The lower halves compare as whole lanes do once they are the upper ones.
+	"setp.eq.b16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).Equal(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.ne.b16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).NotEqual(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.lt.s16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(signed32(a, j).ShiftAllLeft(16).Less(signed32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.lt.u16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).Less(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.le.s16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(signed32(a, j).ShiftAllLeft(16).LessEqual(signed32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.le.u16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).LessEqual(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.gt.s16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(signed32(a, j).ShiftAllLeft(16).Greater(signed32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.gt.u16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).Greater(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.ge.s16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(signed32(a, j).ShiftAllLeft(16).GreaterEqual(signed32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
+	"setp.ge.u16": Compare32(func(d []uint64, a, b []uint32) {
+		for i := 0; i < len(a); i += 64 {
+			var bits uint64
+			for j := i; j < min(i+64, len(a)); j += lanes32 {
+				bits |= uint64(get32(a, j).ShiftAllLeft(16).GreaterEqual(get32(b, j).ShiftAllLeft(16)).ToBits()) << (j - i)
+			}
+			d[i/64] = bits
+		}
+	}),
 }
 
 // installConversions covers the conversions by what they do to the bits: the

@@ -1,0 +1,207 @@
+package devicetest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+
+	"muster/device"
+)
+
+// These run where the context is a device.Preempter, and are skipped where it
+// is not.
+var preemptionTests = []test{
+	{"suspend and resume", always, testSuspendResume},
+	{"memory moves under a stopped kernel", always, testMemoryMoves},
+	{"restore elsewhere", always, testRestore},
+	{"restore of a kernel that waits", always, testRestoreWaiting},
+	{"misuse", always, testPreemptionMisuse},
+}
+
+func (o *opened) preempter() device.Preempter {
+	o.Helper()
+	p, ok := o.Context.(device.Preempter)
+	if !ok {
+		o.Skip("this backend cannot stop a kernel between two instructions")
+	}
+	return p
+}
+
+func testSuspendResume(b *bench) {
+	o := b.open()
+	p := o.preempter()
+	addr, other := o.mapped(0, o.g), o.mapped(2, o.g)
+	h := o.hold(addr, endless)
+	b.ok(h.stream.Fill(other, 1, 4, 1))
+	b.ok(p.Suspend())
+	b.ok(o.stream.Fill(other+4, 2, 4, 1)) // held as well
+	free := o.newStream()                 // not held
+	b.ok(free.Fill(other, 0, 4, 2))
+	b.ok(free.CopyIn(h.flag, bytesOf([]uint32{1})))
+	seen := make([]byte, 12)
+	b.ok(free.CopyOut(seen[:8], other))
+	b.ok(free.CopyOut(seen[8:], h.flag+4))
+	b.ok(free.Synchronise(b.ctx))
+	same(b, "while suspended", words(seen), []uint32{0, 0, 0})
+	b.notDone(h.stream)
+	b.notDone(o.stream)
+	b.ok(p.Resume())
+	b.ok(h.stream.Synchronise(b.ctx))
+	b.ok(o.stream.Synchronise(b.ctx))
+	same(b, "after", o.getWords(other, 2), []uint32{1, 2})
+	same(b, "the kernel saw", o.getWords(h.flag+4, 1), []uint32{1})
+}
+
+// A kernel's memory can be taken away and brought back while it is stopped.
+func testMemoryMoves(b *bench) {
+	o := b.open()
+	p := o.preempter()
+	addr := o.mapped(0, o.g)
+	h := o.hold(addr, endless)
+	for range 3 {
+		b.ok(p.Suspend())
+		s := o.newStream()
+		saved := make([]byte, o.g)
+		b.ok(s.CopyOut(saved, addr))
+		b.ok(s.Synchronise(b.ctx))
+		b.ok(o.Unmap(addr, o.g))
+		b.ok(o.Map(addr, o.g))
+		b.ok(s.CopyIn(addr, saved))
+		b.ok(s.Synchronise(b.ctx))
+		b.ok(s.Close())
+		b.ok(p.Resume())
+		b.notDone(h.stream)
+	}
+	h.let()
+	b.ok(h.stream.Synchronise(b.ctx))
+	same(b, "the kernel saw", o.getWords(addr+4, 1), []uint32{1})
+}
+
+const grindBlocks, grindThreads, grindRounds = 64, 96, 2000
+
+// ground is what the kernel "grind" computes.
+func ground() []uint32 {
+	want := make([]uint32, grindBlocks*grindThreads)
+	for i := range want {
+		x := uint32(i) + 1
+		for range grindRounds {
+			x ^= x << 13
+			x ^= x >> 17
+			x ^= x << 5
+		}
+		want[i] = x
+	}
+	return want
+}
+
+// move stops a context, takes it to a new one and closes it. The stream that
+// had the kernel is the new one's stream.
+func (o *opened) move() *opened {
+	o.Helper()
+	p := o.preempter()
+	o.ok(p.Suspend())
+	stopped, err := p.Stopped()
+	o.ok(err)
+	out := o.newStream()
+	saved := make([]byte, o.g)
+	o.ok(out.CopyOut(saved, arenaBase))
+	o.ok(out.Synchronise(o.ctx))
+	o.ok(o.Close())
+
+	n := o.bench.open()
+	n.mapped(0, n.g)
+	n.put(arenaBase, saved)
+	for _, k := range stopped {
+		if k.Stream != o.stream {
+			o.Errorf("kernel %s was on another stream", k.Function)
+		}
+		o.ok(n.preempter().Restore(n.stream, k.State))
+	}
+	return n
+}
+
+// A kernel that is stopped at random and taken to another context, several
+// times, computes what it would have anyway.
+func testRestore(b *bench) {
+	const seed = 7
+	r := rand.New(rand.NewPCG(seed, seed))
+	o := b.open()
+	o.preempter()
+	addr := o.mapped(0, o.g)
+	b.ok(o.stream.Fill(addr, 0, 4, grindBlocks*grindThreads))
+	o.launch(o.stream, "grind", grindBlocks, grindThreads, addr, uint32(grindRounds))
+	for range 5 {
+		for range r.IntN(2000) { // some time, by no clock
+			if _, err := o.stream.Done(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		o = o.move()
+	}
+	o.finish()
+	same(b, fmt.Sprintf("seed %d", seed), o.getWords(addr, grindBlocks*grindThreads), ground())
+}
+
+func testRestoreWaiting(b *bench) {
+	o := b.open()
+	o.preempter()
+	addr := o.mapped(0, o.g)
+	o.putWords(addr, 0, 0)
+	o.launch(o.stream, "spin", 1, 1, addr, addr+4, endless)
+	for range 3 {
+		o = o.move()
+		b.notDone(o.stream)
+	}
+	s := o.newStream()
+	b.ok(s.CopyIn(addr, bytesOf([]uint32{9})))
+	o.finish()
+	same(b, "the kernel saw", o.getWords(addr+4, 1), []uint32{9})
+}
+
+func testPreemptionMisuse(b *bench) {
+	o := b.open()
+	p := o.preempter()
+	addr := o.mapped(0, o.g)
+	b.refused(p.Resume(), device.ErrInvalidValue)
+	_, err := p.Stopped()
+	b.refused(err, device.ErrInvalidValue)
+	h := o.hold(addr, endless)
+	b.ok(p.Suspend())
+	b.refused(p.Suspend(), device.ErrInvalidValue)
+	stopped, err := p.Stopped()
+	b.ok(err)
+	if len(stopped) != 1 || stopped[0].Function != "spin" || stopped[0].Stream != h.stream {
+		b.Fatalf("stopped: %+v", stopped)
+	}
+	state := stopped[0].State
+	empty := o.newStream()
+	for what, damaged := range map[string][]byte{
+		"nothing":     nil,
+		"half":        state[:len(state)/2],
+		"more":        append(bytes.Clone(state), 0),
+		"one bit off": flipped(state, len(state)/3),
+		"other bytes": pattern(len(state), 9),
+	} {
+		if err := p.Restore(empty, damaged); !isError(err, device.ErrInvalidValue) {
+			b.Errorf("restoring %s: answered %v", what, err)
+		}
+	}
+	b.refused(p.Restore(h.stream, state), device.ErrInvalidValue) // it has work
+	b.done(empty)
+	other, err := b.dev.Open(device.Config{Arena: device.Arena{Base: arenaBase + 4*arenaSize, Size: arenaSize}})
+	b.ok(err)
+	defer other.Close()
+	s, err := other.NewStream()
+	b.ok(err)
+	b.refused(other.(device.Preempter).Restore(s, state), device.ErrNotFound) // no module
+	b.refused(other.(device.Preempter).Restore(empty, state), device.ErrInvalidValue)
+	b.ok(p.Resume())
+	h.let()
+	b.ok(o.Synchronise(b.ctx))
+}
+
+func flipped(data []byte, at int) []byte {
+	c := bytes.Clone(data)
+	c[at] ^= 1
+	return c
+}

@@ -525,3 +525,20 @@ func wantedIntegerNames() []string {
 	cross("%s.%s.%s", "cvt cvt.sat", types, types)
 	return all
 }
+
+// TestCarryTakesNil leaves out what a form has no use for.
+func TestCarryTakesNil(t *testing.T) {
+	d, carry := []uint32{0}, []uint64{0}
+	Kernel("add.cc.b32").(Carry32)(d, []uint32{0xffffffff}, []uint32{1}, nil, nil, carry)
+	if d[0] != 0 || carry[0] != 1 {
+		t.Errorf("add.cc.b32 of ffffffff and 1 = %#x, carry %d; want 0, carry 1", d[0], carry[0])
+	}
+	Kernel("subc.b32").(Carry32)(d, []uint32{0}, []uint32{0}, nil, carry, nil)
+	if d[0] != 0xffffffff {
+		t.Errorf("subc.b32 of 0 and 0 with a borrow = %#x, want ffffffff", d[0])
+	}
+	Kernel("mad.lo.cc.b32").(Carry32)(d, []uint32{3}, []uint32{5}, []uint32{0xfffffff1}, nil, carry)
+	if d[0] != 0 || carry[0] != 1 {
+		t.Errorf("mad.lo.cc.b32 of 3, 5 and -15 = %#x, carry %d; want 0, carry 1", d[0], carry[0])
+	}
+}

@@ -95,7 +95,7 @@ func blend[L lane](d, s []L, mask []uint64) {
 	}
 }
 
-// choice is select, a word of Go.
+// choice is select, which is a word of Go already.
 func choice[L lane](d, a, b []L, p []uint64) {
 	a, b = a[:len(d)], b[:len(d)]
 	for w := 0; len(d) > 0; w++ {

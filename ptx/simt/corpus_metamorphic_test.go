@@ -1,0 +1,147 @@
+package simt_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"muster/ptx/simt"
+)
+
+// randomOptions draws a way to run a kernel that must not change its result.
+func randomOptions(rng *rand.Rand) options {
+	o := options{
+		width:    16 * (1 + rng.IntN(16)),
+		workers:  1 + rng.IntN(4),
+		shuffled: rng.IntN(2) == 0,
+		flat:     rng.IntN(2) == 0,
+	}
+	if rng.IntN(4) != 0 {
+		o.stop = 1 + rng.Uint64N(100)
+		o.moved = rng.IntN(2) == 0
+		o.saved = rng.IntN(2) == 0
+	}
+	return o
+}
+
+// The same program under another gang width, number of workers, order of
+// blocks, points of preemption, memory that moves, a state that is saved and
+// resumed elsewhere, and memory with or without holes leaves the same memory.
+func TestCorpusMetamorphic(t *testing.T) {
+	rounds := 4
+	if testing.Short() {
+		rounds = 1
+	}
+	for at, e := range corpus {
+		t.Run(e.file+"/"+strings.ReplaceAll(e.kernels, " ", "+"), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(7, uint64(at)))
+			all := variants(t, e.file)
+			if testing.Short() { // one, but another one for the next entry
+				all = all[at%len(all):][:1]
+			}
+			for _, variant := range all {
+				want := e.play(t, variant, 0, options{})
+				for range rounds {
+					o := randomOptions(rng)
+					t.Run(fmt.Sprintf("%s,%v", variant, o), func(t *testing.T) {
+						if err := e.play(t, variant, 0, o).differs(want); err != nil {
+							t.Fatalf("not the memory of a plain run: %v", err)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// A kernel can be stopped between any two instructions, saved, and resumed
+// elsewhere, as often as one likes.
+func TestStopAfterEveryFewInstructions(t *testing.T) {
+	kernels := []string{"reduce_volatile", "warp_divergent", "scan_warp", "recursion_struct", "indirect_virtual",
+		"generic_pointer", "spinlock_outside", "ticket_lock", "print_lines", "atomic_old_values"}
+	for _, e := range corpus {
+		if !slices.Contains(kernels, e.kernels) {
+			continue
+		}
+		t.Run(e.kernels, func(t *testing.T) {
+			t.Parallel()
+			all := variants(t, e.file)
+			if testing.Short() {
+				all = all[:1]
+			}
+			for _, variant := range all {
+				want := e.play(t, variant, 0, options{})
+				for _, stop := range []uint64{1, 7} {
+					if testing.Short() {
+						stop += 16
+					}
+					t.Run(fmt.Sprintf("%s,stop=%d", variant, stop), func(t *testing.T) {
+						got := e.play(t, variant, 0, options{workers: 2, stop: stop, steady: true, saved: true})
+						if err := got.differs(want); err != nil {
+							t.Fatalf("not the memory of a plain run: %v", err)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// savedState returns a kernel of the file stopped half-way, as bytes, and the
+// launch it came from.
+func savedState(g *gpu) (*simt.Kernel, simt.Launch, []byte) {
+	const n = 1000
+	k := g.program.Kernel("vecadd")
+	params, err := packParams(k, []any{zero[float32](g, n), zero[float32](g, n), alloc[float32](g, n), n})
+	if err != nil {
+		g.Fatal(err)
+	}
+	s := line(10, 100)
+	l := simt.Launch{Grid: s.grid, Block: s.block, Params: params, Memory: g.memory}
+	x, err := k.Start(l)
+	if err != nil {
+		g.Fatal(err)
+	}
+	if err := x.RunFor(3); !errors.Is(err, simt.ErrStopped) {
+		g.Fatalf("a kernel stopped after 3 instructions returned %v", err)
+	}
+	state, err := x.Save()
+	if err != nil {
+		g.Fatal(err)
+	}
+	return k, l, state
+}
+
+// Resume takes only what Save made of the same kernel, whole.
+func TestResumeRefusesWhatIsNotItsState(t *testing.T) {
+	eachVariant(t, "vecadd", func(g *gpu) {
+		k, l, state := savedState(g)
+		if _, err := k.Resume(l, state); err != nil {
+			g.Fatalf("its own state: %v", err)
+		}
+		if _, err := g.program.Kernel("saxpy").Resume(l, state); err == nil {
+			g.Error("the state of another kernel was taken")
+		}
+		for cut := range len(state) {
+			if cut%max(1, len(state)/100) != 0 {
+				continue
+			}
+			if _, err := k.Resume(l, state[:cut]); err == nil {
+				g.Errorf("a state cut off after %d of %d bytes was taken", cut, len(state))
+			}
+			damaged := bytes.Clone(state)
+			damaged[cut] ^= 0x10
+			if _, err := k.Resume(l, damaged); err == nil {
+				g.Errorf("a state with byte %d of %d damaged was taken", cut, len(state))
+			}
+		}
+		if _, err := k.Resume(l, append(bytes.Clone(state), 0)); err == nil {
+			g.Error("a state with a byte too many was taken")
+		}
+	})
+}

@@ -1,0 +1,451 @@
+// Package fault wraps a device so that calls fail, take long or give wrong
+// bytes, by rule. It is for tests of what stands above a device: what they do
+// when memory runs out, a device is lost, or a copy is bad.
+//
+// It knows the contract and no backend. Rules count calls and know no chance,
+// so a failure happens again when the same calls are made in the same order.
+package fault
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/device"
+)
+
+// Device is a device with faults.
+type Device struct {
+	device.Device
+	rules []Rule
+	sleep func(time.Duration)
+
+	mu    sync.Mutex
+	calls map[string]uint64
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Wrap returns a device that does what inner does, except for what the rules
+// say. sleep is used for delays.
+func Wrap(inner device.Device, rules []Rule, sleep func(time.Duration)) *Device {
+	return &Device{Device: inner, rules: slices.Clone(rules), sleep: sleep, calls: map[string]uint64{}}
+}
+
+// Calls returns how often an operation was called.
+func (d *Device) Calls(operation string) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[operation]
+}
+
+// verdict is what the rules say of one call.
+type verdict struct {
+	err     error
+	delay   time.Duration
+	corrupt []uint64 // bytes with a wrong bit
+}
+
+// judge counts a call and says what happens with it. Delays add up; the first
+// failure counts.
+func (d *Device) judge(operation string) verdict {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls[operation]++
+	n := d.calls[operation]
+	var v verdict
+	for _, r := range d.rules {
+		if !r.covers(operation, n) {
+			continue
+		}
+		v.delay += r.Do.Delay
+		if r.Do.Corrupt {
+			v.corrupt = append(v.corrupt, r.Do.Byte)
+		}
+		if r.Do.Fail != "" && v.err == nil {
+			v.err = fmt.Errorf("%s, call %d: %w", operation, n, failures[r.Do.Fail])
+		}
+	}
+	return v
+}
+
+// Open opens a context with faults.
+func (d *Device) Open(c device.Config) (device.Context, error) {
+	v := d.judge("open")
+	d.pause(v.delay)
+	if v.err != nil {
+		return nil, v.err
+	}
+	inner, err := d.Device.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	x := &faultyContext{Context: inner, dev: d}
+	if p, ok := inner.(device.Preempter); ok {
+		return &preemptible{faultyContext: x, inner: p}, nil
+	}
+	return x, nil
+}
+
+func (d *Device) pause(t time.Duration) {
+	if t > 0 {
+		d.sleep(t)
+	}
+}
+
+// faultyContext is a context with faults.
+type faultyContext struct {
+	device.Context
+	dev *Device
+
+	mu      sync.Mutex
+	ended   error // a fault by rule, which every call answers with
+	closed  bool
+	streams []*stream
+}
+
+// check returns the fault that ended the context, if a rule did.
+func (c *faultyContext) check() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil // what is inside says so itself
+	}
+	return c.ended
+}
+
+// refuse returns the error of a rule, and ends the context if it is a fault.
+func (c *faultyContext) refuse(err error) error {
+	if _, ok := innermost(err).(*device.Fault); ok {
+		c.mu.Lock()
+		if c.ended == nil {
+			c.ended = err
+		}
+		c.mu.Unlock()
+	}
+	return err
+}
+
+func innermost(err error) error {
+	for {
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		err = u.Unwrap()
+	}
+}
+
+// now judges a call that does its work at once.
+func (c *faultyContext) now(operation string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	v := c.dev.judge(operation)
+	c.dev.pause(v.delay)
+	return c.refuse(v.err)
+}
+
+func (c *faultyContext) Map(addr, size uint64) error {
+	if err := c.now("map"); err != nil {
+		return err
+	}
+	return c.Context.Map(addr, size)
+}
+
+func (c *faultyContext) Unmap(addr, size uint64) error {
+	if err := c.now("unmap"); err != nil {
+		return err
+	}
+	return c.Context.Unmap(addr, size)
+}
+
+func (c *faultyContext) Memory() (free, total uint64, err error) {
+	if err := c.check(); err != nil {
+		return 0, 0, err
+	}
+	return c.Context.Memory()
+}
+
+func (c *faultyContext) Load(image []byte) (device.Module, error) {
+	if err := c.now("load"); err != nil {
+		return nil, err
+	}
+	inner, err := c.Context.Load(image)
+	if err != nil {
+		return nil, err
+	}
+	return &module{Module: inner, c: c}, nil
+}
+
+func (c *faultyContext) NewStream() (device.Stream, error) {
+	if err := c.now("newstream"); err != nil {
+		return nil, err
+	}
+	inner, err := c.Context.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{Stream: inner, c: c}
+	c.mu.Lock()
+	c.streams = append(c.streams, s)
+	c.mu.Unlock()
+	return s, nil
+}
+
+func (c *faultyContext) NewEvent() (device.Event, error) {
+	if err := c.now("newevent"); err != nil {
+		return nil, err
+	}
+	inner, err := c.Context.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	return &event{Event: inner, c: c}, nil
+}
+
+func (c *faultyContext) Pin(host []byte) (func() error, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c.Context.Pin(host)
+}
+
+func (c *faultyContext) Synchronise(ctx context.Context) error {
+	if err := c.now("synchronise"); err != nil {
+		return err
+	}
+	return c.Context.Synchronise(ctx)
+}
+
+func (c *faultyContext) Err() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	return c.Context.Err()
+}
+
+func (c *faultyContext) Close() error {
+	c.mu.Lock()
+	c.closed, c.streams = true, nil
+	c.mu.Unlock()
+	return c.Context.Close()
+}
+
+// stream is a stream with faults.
+type stream struct {
+	device.Stream
+	c *faultyContext
+}
+
+// submit judges work and submits it. A delay is work of its own before it, so
+// that the caller does not wait.
+func (s *stream) submit(operation string, work func(v verdict) error) error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	v := s.c.dev.judge(operation)
+	if v.err != nil {
+		return s.c.refuse(v.err)
+	}
+	if v.delay > 0 {
+		if err := s.Stream.Call(func() { s.c.dev.pause(v.delay) }); err != nil {
+			return err
+		}
+	}
+	return work(v)
+}
+
+// spoil changes a bit of each byte named.
+func spoil(data []byte, at []uint64) {
+	for _, n := range at {
+		data[n%uint64(len(data))] ^= 1
+	}
+}
+
+func (s *stream) CopyIn(dst uint64, src []byte) error {
+	return s.submit("copyin", func(v verdict) error {
+		if len(v.corrupt) == 0 || len(src) == 0 {
+			return s.Stream.CopyIn(dst, src)
+		}
+		// The bytes are taken when it is the copy's turn: work before it may
+		// still write them.
+		bad := make([]byte, len(src))
+		if err := s.Stream.Call(func() { copy(bad, src); spoil(bad, v.corrupt) }); err != nil {
+			return err
+		}
+		return s.Stream.CopyIn(dst, bad)
+	})
+}
+
+func (s *stream) CopyOut(dst []byte, src uint64) error {
+	return s.submit("copyout", func(v verdict) error {
+		if err := s.Stream.CopyOut(dst, src); err != nil || len(v.corrupt) == 0 || len(dst) == 0 {
+			return err
+		}
+		return s.Stream.Call(func() { spoil(dst, v.corrupt) })
+	})
+}
+
+func (s *stream) Copy(dst, src, size uint64) error {
+	return s.submit("copy", func(verdict) error { return s.Stream.Copy(dst, src, size) })
+}
+
+func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
+	return s.submit("fill", func(verdict) error { return s.Stream.Fill(dst, value, width, count) })
+}
+
+func (s *stream) Launch(f device.Function, l device.Launch) error {
+	return s.submit("launch", func(verdict) error { return s.Stream.Launch(f, l) })
+}
+
+func (s *stream) Record(e device.Event) error {
+	return s.submit("record", func(verdict) error { return s.Stream.Record(within(e)) })
+}
+
+func (s *stream) Wait(e device.Event) error {
+	return s.submit("wait", func(verdict) error { return s.Stream.Wait(within(e)) })
+}
+
+func (s *stream) Call(f func()) error {
+	return s.submit("call", func(verdict) error { return s.Stream.Call(f) })
+}
+
+func (s *stream) Done() (bool, error) {
+	if err := s.c.check(); err != nil {
+		return false, err
+	}
+	return s.Stream.Done()
+}
+
+func (s *stream) Synchronise(ctx context.Context) error {
+	if err := s.c.now("synchronise"); err != nil {
+		return err
+	}
+	return s.Stream.Synchronise(ctx)
+}
+
+func (s *stream) Close() error {
+	if err := s.c.check(); err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	s.c.streams = slices.DeleteFunc(s.c.streams, func(o *stream) bool { return o == s })
+	s.c.mu.Unlock()
+	return s.Stream.Close()
+}
+
+// event is an event of a context that a rule may have ended.
+type event struct {
+	device.Event
+	c *faultyContext
+}
+
+// within returns the device's own event.
+func within(e device.Event) device.Event {
+	if own, ok := e.(*event); ok {
+		return own.Event
+	}
+	return e
+}
+
+func (e *event) Done() (bool, error) {
+	if err := e.c.check(); err != nil {
+		return false, err
+	}
+	return e.Event.Done()
+}
+
+func (e *event) Synchronise(ctx context.Context) error {
+	if err := e.c.check(); err != nil {
+		return err
+	}
+	return e.Event.Synchronise(ctx)
+}
+
+func (e *event) Since(start device.Event) (time.Duration, error) {
+	if err := e.c.check(); err != nil {
+		return 0, err
+	}
+	return e.Event.Since(within(start))
+}
+
+// module is a module of a context that a rule may have ended. Its functions
+// are the device's own.
+type module struct {
+	device.Module
+	c *faultyContext
+}
+
+func (m *module) Function(name string) (device.Function, error) {
+	if err := m.c.check(); err != nil {
+		return nil, err
+	}
+	return m.Module.Function(name)
+}
+
+func (m *module) Global(name string) (device.Global, error) {
+	if err := m.c.check(); err != nil {
+		return device.Global{}, err
+	}
+	return m.Module.Global(name)
+}
+
+func (m *module) Unload() error {
+	if err := m.c.check(); err != nil {
+		return err
+	}
+	return m.Module.Unload()
+}
+
+// preemptible is a context with faults that can be preempted.
+type preemptible struct {
+	*faultyContext
+	inner device.Preempter
+}
+
+var _ device.Preempter = (*preemptible)(nil)
+
+func (p *preemptible) Suspend() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	return p.inner.Suspend()
+}
+
+func (p *preemptible) Resume() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	return p.inner.Resume()
+}
+
+// Stopped returns the kernels with the streams as the caller knows them.
+func (p *preemptible) Stopped() ([]device.StoppedKernel, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	stopped, err := p.inner.Stopped()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range stopped {
+		for _, s := range p.streams {
+			if s.Stream == stopped[i].Stream {
+				stopped[i].Stream = s
+			}
+		}
+	}
+	return stopped, err
+}
+
+func (p *preemptible) Restore(to device.Stream, state []byte) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if own, ok := to.(*stream); ok {
+		to = own.Stream
+	}
+	return p.inner.Restore(to, state)
+}

@@ -27,8 +27,7 @@ func init() {
 		"rsqrt.approx.ftz.f64": eachUnary64(upper64(func(x float64) float64 { return 1 / math.Sqrt(x) })),
 		"rsqrt.approx.f64":     Unary64(rsqrtF64),
 	})
-	for op, f := range map[string]func(float64) float64{"sin": math.Sin, "cos": math.Cos, "lg2": math.Log2} {
-		f := by64(f)
+	for op, f := range map[string]func(uint32) uint32{"sin": sin32, "cos": cos32, "lg2": lg2of32} {
 		define(map[string]any{
 			op + ".approx.f32":     eachUnary32(f),
 			op + ".approx.ftz.f32": eachUnary32(func(a uint32) uint32 { return flush32(f(flush32(a))) }),
@@ -172,4 +171,100 @@ func ex2FtzF32(d, a []uint32) {
 	for i := range d {
 		d[i] = flush32(exp2(math.Float32frombits(flush32(a[i]))))
 	}
+}
+
+// The logarithm of m * 2^e is e plus that of m, with m from the root of a half
+// to twice that, and log2(1+f) is f*p(f). The error is below 2^-23.
+const (
+	lg2Half = 0x3f3504f3 // the root of a half, as bits
+
+	lg2P0 = 0x1.715476p+0
+	lg2P1 = -0x1.715474p-1
+	lg2P2 = 0x1.ec73dep-2
+	lg2P3 = -0x1.715994p-2
+	lg2P4 = 0x1.26d01cp-2
+	lg2P5 = -0x1.e9d1e6p-3
+	lg2P6 = 0x1.ba8738p-3
+	lg2P7 = -0x1.a59aeap-3
+	lg2P8 = 0x1.f841dcp-4
+)
+
+// lg2of32 is the logarithm of a value by its bits.
+func lg2of32(x uint32) uint32 {
+	var e int32
+	switch {
+	case x&^sign32 == 0:
+		return sign32 | inf32
+	case x > inf32: // a NaN, or negative
+		return nan32
+	case x == inf32:
+		return x
+	case x&inf32 == 0:
+		x, e = math.Float32bits(math.Float32frombits(x)*0x1p24), -24
+	}
+	x -= lg2Half
+	e += int32(x) >> 23
+	f := math.Float32frombits(x&(1<<23-1)+lg2Half) - 1
+	p := float32(lg2P8)
+	p = float32(p*f) + lg2P7
+	p = float32(p*f) + lg2P6
+	p = float32(p*f) + lg2P5
+	p = float32(p*f) + lg2P4
+	p = float32(p*f) + lg2P3
+	p = float32(p*f) + lg2P2
+	p = float32(p*f) + lg2P1
+	p = float32(p*f) + lg2P0
+	return math.Float32bits(float32(p*f) + float32(e))
+}
+
+// The sine is computed in float64, of what is left of x after whole multiples
+// of pi, as r*(1+u*p(u)) with u the square of r. Pi is taken in two parts, so
+// that multiples of the first are exact up to the limit; larger angles are
+// left to package math.
+const (
+	sineLimit = 1 << 20
+	sineRound = 0x1.8p52
+	sineTurns = 0x1.45f306dc9c883p-2 // 1/pi
+	sinePi    = 0x1.921fb544p+1
+	sinePiLow = 0x1.0b4611a626331p-33
+
+	sineP0 = -0x1.555555545f1aap-3
+	sineP1 = 0x1.11110fd9738cp-7
+	sineP2 = -0x1.a01904fa690dap-13
+	sineP3 = 0x1.71966d40f5096p-19
+	sineP4 = -0x1.9dad9aaf55915p-26
+)
+
+// sine is the sine of x, which is within the limit.
+func sine(x float64) float64 {
+	shifted := float64(x*sineTurns) + sineRound
+	n := shifted - sineRound
+	r := x - float64(n*sinePi)
+	r -= float64(n * sinePiLow)
+	u := float64(r * r)
+	p := float64(sineP4)
+	p = float64(p*u) + sineP3
+	p = float64(p*u) + sineP2
+	p = float64(p*u) + sineP1
+	p = float64(p*u) + sineP0
+	p = float64(p*u) + 1
+	odd := math.Float64bits(shifted) << 63
+	return math.Float64frombits(math.Float64bits(r*p) ^ odd)
+}
+
+func sin32(a uint32) uint32 {
+	x := value32(a)
+	if math.Abs(x) < sineLimit {
+		return math.Float32bits(float32(sine(x)))
+	}
+	return canon32(float32(math.Sin(x)))
+}
+
+// cos32 is the sine of an angle a quarter of a turn away.
+func cos32(a uint32) uint32 {
+	x := value32(a)
+	if math.Abs(x) < sineLimit {
+		return math.Float32bits(float32(-sine(x - math.Pi/2)))
+	}
+	return canon32(float32(math.Cos(x)))
 }

@@ -3,8 +3,10 @@ package vec
 import "math"
 
 // The formats of 16 bits, f16 and bf16, alone and in pairs. A lane of a pair
-// has the first value in its lower half. Arithmetic is done in float64, where
-// products are exact and sums are rounded to odd, and rounded once to 16 bits.
+// has the first value in its lower half. Arithmetic is done in float32, which
+// has more than twice the bits, so that rounding its results again is the same
+// as rounding once; fma, where that is not so, goes by float64 and is rounded
+// to odd.
 func init() {
 	for _, ftz := range []string{"", ".ftz"} {
 		defineHalf(half, ftz)
@@ -22,11 +24,12 @@ type short struct {
 	format
 	name  string
 	value func(x uint32) float32 // of the low 16 bits, with nan32 for any NaN
+	bits  func(x float32) uint32 // rounds to nearest
 }
 
 var (
-	half  = short{f16, "f16", halfValue}
-	brain = short{bf16, "bf16", brainValue}
+	half  = short{f16, "f16", halfValue, halfBits}
+	brain = short{bf16, "bf16", brainValue, brainBits}
 )
 
 const sign16 = 1 << 15
@@ -45,12 +48,49 @@ func halfValue(x uint32) float32 {
 	return math.Float32frombits(sign | math.Float32bits(f))
 }
 
+// halfBits rounds in the integers: a half of the last place is added, less a
+// little if the last bit is even. A carry into the exponent is what it should
+// be. Subnormals are rounded by an addition, in whose sum they end at the last
+// bit.
+func halfBits(f float32) uint32 {
+	x := math.Float32bits(f)
+	size := x &^ sign32
+	sign := x >> 16 & sign16
+	switch {
+	case size > inf32:
+		return 0x7fff
+	case size >= 143<<23: // 2^16
+		return sign | 0x7c00
+	case size < 113<<23: // 2^-14
+		return sign | math.Float32bits(math.Float32frombits(size)+0.5) - math.Float32bits(0.5)
+	}
+	return sign | (size-112<<23+0xfff+size>>13&1)>>13
+}
+
+func brainBits(f float32) uint32 {
+	if f != f {
+		return 0x7fff
+	}
+	x := math.Float32bits(f)
+	return (x + 0x7fff + x>>16&1) >> 16
+}
+
+// odd32 is x rounded to odd: its last bit is set if it is not exact.
+func odd32(x float64) float32 {
+	f := float32(x)
+	bits := math.Float32bits(f)
+	if float64(f) == x || x != x || bits&1 != 0 {
+		return f
+	}
+	if math.Abs(float64(f)) < math.Abs(x) {
+		return math.Float32frombits(bits + 1)
+	}
+	return math.Float32frombits(bits - 1)
+}
+
 func brainValue(x uint32) float32 {
 	return math.Float32frombits(canon32(math.Float32frombits(x << 16)))
 }
-
-// bits rounds to nearest.
-func (h short) bits(x float64) uint32 { return uint32(h.from(nearest, x)) }
 
 // Ways to treat an operand or a result.
 
@@ -83,19 +123,17 @@ func (h short) relu(x uint32) uint32 {
 }
 
 func (h short) unary(f func(float64) float64, in, out func(uint32) uint32) func(a uint32) uint32 {
-	return func(a uint32) uint32 { return out(h.bits(f(float64(h.value(in(a)))))) }
+	return func(a uint32) uint32 { return out(h.bits(odd32(f(float64(h.value(in(a))))))) }
 }
 
-func (h short) binary(f func(a, b float64) float64, in, out func(uint32) uint32) func(a, b uint32) uint32 {
-	return func(a, b uint32) uint32 {
-		return out(h.bits(f(float64(h.value(in(a))), float64(h.value(in(b))))))
-	}
+func (h short) binary(f func(a, b float32) float32, in, out func(uint32) uint32) func(a, b uint32) uint32 {
+	return func(a, b uint32) uint32 { return out(h.bits(f(h.value(in(a)), h.value(in(b))))) }
 }
 
 func (h short) fma(in, out func(uint32) uint32) func(a, b, c uint32) uint32 {
 	return func(a, b, c uint32) uint32 {
 		p := float64(h.value(in(a))) * float64(h.value(in(b)))
-		return out(h.bits(oddSum(p, float64(h.value(in(c))))))
+		return out(h.bits(odd32(oddSum(p, float64(h.value(in(c)))))))
 	}
 }
 
@@ -103,7 +141,7 @@ func (h short) fma(in, out func(uint32) uint32) func(a, b, c uint32) uint32 {
 // sign of a NaN may count, and is kept.
 func (h short) extreme(pick func(a, b uint32) uint32, in func(uint32) uint32) func(a, b uint32) uint32 {
 	long := func(x uint32) uint32 { return math.Float32bits(h.value(in(x))) | x<<16&sign32 }
-	return func(a, b uint32) uint32 { return h.bits(value32(pick(long(a), long(b)))) }
+	return func(a, b uint32) uint32 { return h.bits(math.Float32frombits(pick(long(a), long(b)))) }
 }
 
 // define adds the kernels of a function on 16 bits, one for single values and
@@ -155,9 +193,9 @@ func defineHalf(h short, ftz string) {
 		if clamp.name == ".relu" {
 			continue // fma alone has it
 		}
-		h.define(suffix, "add", h.binary(oddSum, in, result))
-		h.define(suffix, "sub", h.binary(func(a, b float64) float64 { return oddSum(a, -b) }, in, result))
-		h.define(suffix, "mul", h.binary(func(a, b float64) float64 { return a * b }, in, result))
+		h.define(suffix, "add", h.binary(func(a, b float32) float32 { return a + b }, in, result))
+		h.define(suffix, "sub", h.binary(func(a, b float32) float32 { return a - b }, in, result))
+		h.define(suffix, "mul", h.binary(func(a, b float32) float32 { return a * b }, in, result))
 	}
 
 	for _, nan := range []string{"", ".NaN"} {

@@ -21,24 +21,34 @@ func init() {
 		"ex2.approx.f32":       Unary32(ex2F32),
 		"ex2.approx.ftz.f32":   Unary32(ex2FtzF32),
 
-		"tanh.approx.f32": eachUnary32(by64(math.Tanh)),
+		"sin.approx.f32":     sinF32,
+		"sin.approx.ftz.f32": sinFtzF32,
+		"cos.approx.f32":     cosF32,
+		"cos.approx.ftz.f32": cosFtzF32,
+		"lg2.approx.f32":     lg2F32,
+		"lg2.approx.ftz.f32": lg2FtzF32,
+		"tanh.approx.f32":    eachUnary32(tanh32),
 
 		"rcp.approx.ftz.f64":   eachUnary64(upper64(func(x float64) float64 { return 1 / x })),
 		"rsqrt.approx.ftz.f64": eachUnary64(upper64(func(x float64) float64 { return 1 / math.Sqrt(x) })),
 		"rsqrt.approx.f64":     Unary64(rsqrtF64),
 	})
-	for op, f := range map[string]func(uint32) uint32{"sin": sin32, "cos": cos32, "lg2": lg2of32} {
-		define(map[string]any{
-			op + ".approx.f32":     eachUnary32(f),
-			op + ".approx.ftz.f32": eachUnary32(func(a uint32) uint32 { return flush32(f(flush32(a))) }),
-		})
-	}
 }
 
-// by64 computes in float64 what there is no better way to.
-func by64(f func(float64) float64) func(uint32) uint32 {
-	return func(a uint32) uint32 { return canon32(float32(f(value32(a)))) }
+var (
+	sinF32    = eachUnary32(sin32)
+	cosF32    = eachUnary32(cos32)
+	lg2F32    = eachUnary32(lg2of32)
+	sinFtzF32 = eachUnary32(flushed(sin32))
+	cosFtzF32 = eachUnary32(flushed(cos32))
+	lg2FtzF32 = eachUnary32(flushed(lg2of32))
+)
+
+func flushed(f func(uint32) uint32) func(uint32) uint32 {
+	return func(a uint32) uint32 { return flush32(f(flush32(a))) }
 }
+
+func tanh32(a uint32) uint32 { return canon32(float32(math.Tanh(value32(a)))) }
 
 // divApprox32 is a times the reciprocal of b. For b past 2^126 that is zero,
 // as PTX says, since the reciprocal is subnormal there.

@@ -3,7 +3,7 @@ package vec
 import "math"
 
 // cvtLoops are the common conversions: rounding as C does between f32, f64 and integers of
-// 32 bits.
+// 32 bits, and to nearest between f32 and what has 16 bits.
 var cvtLoops = map[string]any{
 	"cvt.rn.f32.s32": Unary32(f32FromS32),
 	"cvt.rn.f32.u32": Unary32(f32FromU32),
@@ -17,6 +17,11 @@ var cvtLoops = map[string]any{
 
 	"cvt.f64.f32":    Widen(f64FromF32),
 	"cvt.rn.f32.f64": Narrow(f32FromF64),
+
+	"cvt.f32.f16":     Unary32(f32FromF16),
+	"cvt.f32.bf16":    Unary32(f32FromBF16),
+	"cvt.rn.f16.f32":  Unary32(f16FromF32),
+	"cvt.rn.bf16.f32": Unary32(bf16FromF32),
 }
 
 func init() { define(cvtLoops) }
@@ -129,5 +134,33 @@ func f32FromF64(d []uint32, a []uint64) {
 	a = a[:len(d)]
 	for i := range d {
 		d[i] = canon32(float32(math.Float64frombits(a[i])))
+	}
+}
+
+func f32FromF16(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = math.Float32bits(halfValue(a[i]))
+	}
+}
+
+func f32FromBF16(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = math.Float32bits(brainValue(a[i]))
+	}
+}
+
+func f16FromF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = halfBits(math.Float32frombits(a[i]))
+	}
+}
+
+func bf16FromF32(d, a []uint32) {
+	a = a[:len(d)]
+	for i := range d {
+		d[i] = brainBits(math.Float32frombits(a[i]))
 	}
 }

@@ -2,7 +2,10 @@
 
 package vec
 
-import "simd/archsimd"
+import (
+	"math"
+	"simd/archsimd"
+)
 
 // The float kernels in vectors. A NaN of f32 is made canonical by a merge; in
 // f64, where its bits depend on the operands, the plain kernel does any vector
@@ -16,6 +19,7 @@ func init() {
 	install(vectorFtzF32)
 	install(vectorF64)
 	install(vectorApproximations)
+	install(vectorHalf)
 	install(vectorFloatConversions)
 	install(comparisons32(".f32", eqVectorF32, neVectorF32, ltVectorF32, leVectorF32, numVectorF32))
 	install(comparisons32(".ftz.f32", eqVectorFtzF32, neVectorFtzF32, ltVectorFtzF32, leVectorFtzF32, numVectorF32))
@@ -331,6 +335,78 @@ var vectorApproximations = map[string]any{
 			put32(d, i, canonVector(one.Div(flushedFloat32s(a, i).Sqrt())))
 		}
 	}),
+	"sin.approx.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			x := get32(a, i).AsFloat32x16()
+			low, okLow := sinVector(x.GetLo().ConvertToFloat64())
+			high, okHigh := sinVector(x.GetHi().ConvertToFloat64())
+			if !okLow || !okHigh {
+				sinF32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			r := archsimd.Float32x16{}.SetLo(low).SetHi(high).AsUint32x16()
+			put32(d, i, r)
+		}
+	}),
+	"sin.approx.ftz.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			x := flushVector(get32(a, i)).AsFloat32x16()
+			low, okLow := sinVector(x.GetLo().ConvertToFloat64())
+			high, okHigh := sinVector(x.GetHi().ConvertToFloat64())
+			if !okLow || !okHigh {
+				sinFtzF32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			r := archsimd.Float32x16{}.SetLo(low).SetHi(high).AsUint32x16()
+			put32(d, i, flushVector(r))
+		}
+	}),
+	"cos.approx.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			x := get32(a, i).AsFloat32x16()
+			low, okLow := cosVector(x.GetLo().ConvertToFloat64())
+			high, okHigh := cosVector(x.GetHi().ConvertToFloat64())
+			if !okLow || !okHigh {
+				cosF32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			r := archsimd.Float32x16{}.SetLo(low).SetHi(high).AsUint32x16()
+			put32(d, i, r)
+		}
+	}),
+	"cos.approx.ftz.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			x := flushVector(get32(a, i)).AsFloat32x16()
+			low, okLow := cosVector(x.GetLo().ConvertToFloat64())
+			high, okHigh := cosVector(x.GetHi().ConvertToFloat64())
+			if !okLow || !okHigh {
+				cosFtzF32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			r := archsimd.Float32x16{}.SetLo(low).SetHi(high).AsUint32x16()
+			put32(d, i, flushVector(r))
+		}
+	}),
+	"lg2.approx.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			r, ok := lg2Vector(get32(a, i))
+			if !ok {
+				lg2F32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			put32(d, i, r)
+		}
+	}),
+	"lg2.approx.ftz.f32": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			r, ok := lg2Vector(flushVector(get32(a, i)))
+			if !ok {
+				lg2FtzF32(d[i:i+lanes32], a[i:i+lanes32])
+				continue
+			}
+			put32(d, i, flushVector(r))
+		}
+	}),
 	"ex2.approx.f32": Unary32(func(d, a []uint32) {
 		for i := 0; i < len(d); i += lanes32 {
 			put32(d, i, exp2Vector(float32s(a, i)))
@@ -371,6 +447,142 @@ func exp2Vector(x archsimd.Float32x16) archsimd.Uint32x16 {
 	scale := half.Add(bias).ShiftAllLeft(23).AsFloat32x16()
 	rest := n.Sub(half).Add(bias).ShiftAllLeft(23).AsFloat32x16()
 	return canonVector(p.Mul(scale).Mul(rest))
+}
+
+// sinVector and cosVector say no to angles past the limit.
+func sinVector(x archsimd.Float64x8) (archsimd.Float32x8, bool) {
+	ok := withinSine(x)
+	return sineVector(x).ConvertToFloat32(), ok
+}
+
+func cosVector(x archsimd.Float64x8) (archsimd.Float32x8, bool) {
+	ok := withinSine(x)
+	quarter := sineVector(x.Sub(archsimd.BroadcastFloat64x8(math.Pi / 2)))
+	sign := archsimd.BroadcastUint64x8(sign64)
+	return quarter.AsUint64x8().Xor(sign).AsFloat64x8().ConvertToFloat32(), ok
+}
+
+func withinSine(x archsimd.Float64x8) bool {
+	limit := archsimd.BroadcastFloat64x8(sineLimit)
+	below := x.Less(limit).ToBits()
+	above := x.Greater(archsimd.BroadcastFloat64x8(-sineLimit)).ToBits()
+	return below&above == 0xff
+}
+
+func sineVector(x archsimd.Float64x8) archsimd.Float64x8 {
+	round := archsimd.BroadcastFloat64x8(sineRound)
+	shifted := x.Mul(archsimd.BroadcastFloat64x8(sineTurns)).Add(round)
+	n := shifted.Sub(round)
+	r := x.Sub(n.Mul(archsimd.BroadcastFloat64x8(sinePi)))
+	r = r.Sub(n.Mul(archsimd.BroadcastFloat64x8(sinePiLow)))
+	u := r.Mul(r)
+	p := archsimd.BroadcastFloat64x8(sineP4)
+	p = p.Mul(u).Add(archsimd.BroadcastFloat64x8(sineP3))
+	p = p.Mul(u).Add(archsimd.BroadcastFloat64x8(sineP2))
+	p = p.Mul(u).Add(archsimd.BroadcastFloat64x8(sineP1))
+	p = p.Mul(u).Add(archsimd.BroadcastFloat64x8(sineP0))
+	p = p.Mul(u).Add(archsimd.BroadcastFloat64x8(1))
+	odd := shifted.AsUint64x8().ShiftAllLeft(63)
+	return r.Mul(p).AsUint64x8().Xor(odd).AsFloat64x8()
+}
+
+// lg2Vector says no to all but positive normal numbers.
+func lg2Vector(x archsimd.Uint32x16) (archsimd.Uint32x16, bool) {
+	normal := archsimd.BroadcastUint32x16(1 << 23)
+	ok := x.Sub(normal).Less(archsimd.BroadcastUint32x16(inf32-1<<23)).ToBits() == 0xffff
+	half := archsimd.BroadcastUint32x16(lg2Half)
+	one := archsimd.BroadcastFloat32x16(1)
+	x = x.Sub(half)
+	e := x.AsInt32x16().ShiftAllRight(23).ConvertToFloat32()
+	f := x.And(archsimd.BroadcastUint32x16(1<<23 - 1)).Add(half).AsFloat32x16().Sub(one)
+	p := archsimd.BroadcastFloat32x16(lg2P8)
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P7))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P6))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P5))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P4))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P3))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P2))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P1))
+	p = p.Mul(f).Add(archsimd.BroadcastFloat32x16(lg2P0))
+	return p.Mul(f).Add(e).AsUint32x16(), ok
+}
+
+// In f16 sums and products of float32 are rounded again, which does no harm; a
+// fused sum is rounded to odd first.
+var vectorHalf = map[string]any{
+	"add.rn.f16": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, toHalfVector(lowHalves(a, i).Add(lowHalves(b, i)).AsUint32x16()))
+		}
+	}),
+	"add.rn.f16x2": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			low := toHalfVector(lowHalves(a, i).Add(lowHalves(b, i)).AsUint32x16())
+			high := toHalfVector(highHalves(a, i).Add(highHalves(b, i)).AsUint32x16())
+			put32(d, i, high.ShiftAllLeft(16).Or(low))
+		}
+	}),
+	"sub.rn.f16": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, toHalfVector(lowHalves(a, i).Sub(lowHalves(b, i)).AsUint32x16()))
+		}
+	}),
+	"sub.rn.f16x2": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			low := toHalfVector(lowHalves(a, i).Sub(lowHalves(b, i)).AsUint32x16())
+			high := toHalfVector(highHalves(a, i).Sub(highHalves(b, i)).AsUint32x16())
+			put32(d, i, high.ShiftAllLeft(16).Or(low))
+		}
+	}),
+	"mul.rn.f16": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, toHalfVector(lowHalves(a, i).Mul(lowHalves(b, i)).AsUint32x16()))
+		}
+	}),
+	"mul.rn.f16x2": Binary32(func(d, a, b []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			low := toHalfVector(lowHalves(a, i).Mul(lowHalves(b, i)).AsUint32x16())
+			high := toHalfVector(highHalves(a, i).Mul(highHalves(b, i)).AsUint32x16())
+			put32(d, i, high.ShiftAllLeft(16).Or(low))
+		}
+	}),
+	"fma.rn.f16": Ternary32(func(d, a, b, c []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, toHalfVector(oddFmaVector(lowHalves(a, i), lowHalves(b, i), lowHalves(c, i))))
+		}
+	}),
+	"fma.rn.f16x2": Ternary32(func(d, a, b, c []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			low := toHalfVector(oddFmaVector(lowHalves(a, i), lowHalves(b, i), lowHalves(c, i)))
+			high := toHalfVector(oddFmaVector(highHalves(a, i), highHalves(b, i), highHalves(c, i)))
+			put32(d, i, high.ShiftAllLeft(16).Or(low))
+		}
+	}),
+}
+
+func lowHalves(s []uint32, i int) archsimd.Float32x16 {
+	return halfVector(get32(s, i)).AsFloat32x16()
+}
+
+func highHalves(s []uint32, i int) archsimd.Float32x16 {
+	return halfVector(get32(s, i).ShiftRight(archsimd.BroadcastUint32x16(16))).AsFloat32x16()
+}
+
+// oddFmaVector is what oddSum is of products of f16, which are exact in
+// float32 already.
+func oddFmaVector(x, y, c archsimd.Float32x16) archsimd.Uint32x16 {
+	one := archsimd.BroadcastUint32x16(1)
+	p := x.Mul(y)
+	s := p.Add(c)
+	v := s.Sub(p)
+	rest := p.Sub(s.Sub(v)).Add(c.Sub(v))
+	bits := s.AsUint32x16()
+	zero := archsimd.Float32x16{}
+	inexact := rest.Less(zero).Or(rest.Greater(zero)).And(bits.And(one).Equal(archsimd.Uint32x16{}))
+	signs := rest.AsUint32x16().Xor(bits).AsInt32x16()
+	grow := signs.GreaterEqual(archsimd.Int32x16{})
+	odd := bits.Add(one).Merge(bits.Sub(one), grow)
+	return odd.Merge(bits, inexact)
 }
 
 var vectorFloatConversions = map[string]any{

@@ -37,6 +37,14 @@ func flush32(x uint32) uint32 {
 	return x &^ (uint32(int32(x&inf32-1)>>31) >> 1)
 }
 
+// flushFloat is flush32 of a value that is a float already.
+func flushFloat(x float32) float32 {
+	if -0x1p-126 < x && x < 0x1p-126 {
+		x *= 0
+	}
+	return x
+}
+
 // canon32 is the bits of an arithmetic result.
 func canon32(x float32) uint32 {
 	if x != x {

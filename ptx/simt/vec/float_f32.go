@@ -82,43 +82,54 @@ func fmaF32(d, a, b, c []uint32) {
 }
 
 func addFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) + math.Float32frombits(flush32(b[i]))))
+		d[i] = flush32(canon32(flushFloat(x[i]) + flushFloat(y[i])))
 	}
 }
 
 func subFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) - math.Float32frombits(flush32(b[i]))))
+		d[i] = flush32(canon32(flushFloat(x[i]) - flushFloat(y[i])))
 	}
 }
 
 func mulFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) * math.Float32frombits(flush32(b[i]))))
+		d[i] = flush32(canon32(flushFloat(x[i]) * flushFloat(y[i])))
 	}
 }
 
 func divFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
+	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
 	for i := range d {
-		d[i] = flush32(canon32(math.Float32frombits(flush32(a[i])) / math.Float32frombits(flush32(b[i]))))
+		d[i] = flush32(canon32(flushFloat(x[i]) / flushFloat(y[i])))
 	}
 }
 
 func fmaFtzF32(d, a, b, c []uint32) {
 	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
+	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(c)[:len(d)]
 	for i := range d {
-		p := float64(math.Float32frombits(flush32(a[i]))) * float64(math.Float32frombits(flush32(b[i])))
-		s := p + float64(math.Float32frombits(flush32(c[i])))
+		if a[i]&inf32 == 0 || b[i]&inf32 == 0 || c[i]&inf32 == 0 {
+			d[i] = fmaFlushed(x[i], y[i], z[i])
+			continue
+		}
+		p := float64(x[i]) * float64(y[i])
+		s := p + float64(z[i])
 		if doubtful32(s) {
-			s = oddSum(p, float64(math.Float32frombits(flush32(c[i]))))
+			s = oddSum(p, float64(z[i]))
 		}
 		d[i] = flush32(canon32(float32(s)))
 	}
+}
+
+// fmaFlushed is fma.rn.ftz where operands may have to be flushed.
+func fmaFlushed(a, b, c float32) uint32 {
+	p := float64(flushFloat(a)) * float64(flushFloat(b))
+	return flush32(canon32(float32(oddSum(p, float64(flushFloat(c))))))
 }
 
 // A rounding of a float64 to f32 hits a tie if the bits that do not fit are a

@@ -32,7 +32,9 @@ func (f *function) Info() device.FunctionInfo {
 // registers is what a compiler would leave of the kernel's registers: never so
 // many that its largest block does not fit.
 func (f *function) registers() int {
-	return min(max(f.kernel.Registers, 16), limits.Registers/f.kernel.MaxBlock, 255)
+	const unit = 8 // a warp's registers are handed out in units of 256
+	most := limits.Registers / int(alignUp(uint64(f.kernel.MaxBlock), uint64(limits.Warp)))
+	return min(max(f.kernel.Registers, 16), most/unit*unit, 255)
 }
 
 // Occupancy returns how many blocks a multiprocessor holds at a time.
@@ -46,19 +48,29 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 	return f.resident(uint64(threads), shared), nil
 }
 
-// resident counts blocks by each resource and takes the least.
 func (f *function) resident(threads, shared uint64) int {
-	const registerUnit, sharedUnit = 256, 128 // what registers of a warp and shared memory of a block are handed out in
-	static := uint64(f.kernel.Shared)
-	if threads > uint64(f.kernel.MaxBlock) || shared > limits.SharedBlock || static+shared > limits.SharedBlock {
+	k := f.kernel
+	if threads > uint64(k.MaxBlock) {
+		return 0
+	}
+	return residentBlocks(uint64(f.registers()), uint64(k.Shared), threads, shared)
+}
+
+// residentBlocks counts the blocks for which a multiprocessor has enough of
+// each resource.
+func residentBlocks(registers, static, threads, dynamic uint64) int {
+	const registerUnit, sharedUnit = 256, 128 // in which they are handed out, to a warp and to a block
+	if dynamic > limits.SharedBlock || static+dynamic > limits.SharedBlock || threads > uint64(limits.Threads) {
 		return 0
 	}
 	warp := uint64(limits.Warp)
 	warps := alignUp(threads, warp) / warp
-	blocks := min(uint64(limits.BlocksResident), uint64(limits.ThreadsResident)/(warps*warp))
-	warpRegisters := alignUp(uint64(f.registers())*warp, registerUnit)
-	blocks = min(blocks, max(1, uint64(limits.Registers)/(warpRegisters*warps)))
-	return int(min(blocks, limits.SharedMultiprocessor/(alignUp(static+shared, sharedUnit)+limits.SharedReserved)))
+	return int(min(
+		uint64(limits.BlocksResident),
+		uint64(limits.ThreadsResident)/(warps*warp),
+		uint64(limits.Registers)/(alignUp(registers*warp, registerUnit)*warps),
+		limits.SharedMultiprocessor/(alignUp(static+dynamic, sharedUnit)+limits.SharedReserved),
+	))
 }
 
 // Launch submits a kernel.

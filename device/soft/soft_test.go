@@ -1,6 +1,9 @@
 package soft
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"muster/device"
@@ -20,6 +23,15 @@ func newDevice(t testing.TB, p Profile, o Options) *Device {
 	return d
 }
 
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 func TestConformance(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		p := testProfile()
@@ -30,8 +42,31 @@ func TestConformance(t *testing.T) {
 				Located:   true,
 				Stoppable: true,
 				Prints:    true,
-				Cubin:     []byte("\x7fELF\x02\x01\x01\x33 and machine code"),
+				Cubin:     readFile(t, "testdata/cubin.fatbin"),
+				Fatbin:    readFile(t, "testdata/basic.fatbin"),
 			})
 		})
+	}
+}
+
+// The count of resident blocks is that of a real GPU.
+func TestOccupancyAsMeasured(t *testing.T) {
+	rows := 0
+	for line := range strings.Lines(string(readFile(t, "testdata/occupancy.txt"))) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var registers, static, threads, dynamic uint64
+		var want int
+		if _, err := fmt.Sscan(line, &registers, &static, &threads, &dynamic, &want); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if got := residentBlocks(registers, static, threads, dynamic); got != want {
+			t.Errorf("%d registers, %d+%d bytes, %d threads: %d blocks, want %d", registers, static, dynamic, threads, got, want)
+		}
+		rows++
+	}
+	if rows < 100 {
+		t.Errorf("only %d rows", rows)
 	}
 }

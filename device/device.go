@@ -75,9 +75,10 @@ type Context interface {
 	Synchronise(ctx context.Context) error
 	// Err returns the fault that ended the context, ErrClosed, or nil.
 	Err() error
-	// Close stops what is under way, drops what is waiting, and gives all
-	// memory back. It returns when nothing of the context runs any more. A
-	// second Close does nothing.
+	// Close drops what is waiting, stops what is under way (or waits for it,
+	// where the device cannot stop a kernel), and gives all memory back. It
+	// returns when nothing of the context runs any more. A second Close does
+	// nothing.
 	Close() error
 }
 

@@ -1,0 +1,79 @@
+package soft
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"muster/device"
+)
+
+func TestBetterArchitecture(t *testing.T) {
+	for _, c := range []struct {
+		a, b int
+		want bool
+	}{
+		{70, 52, true}, {52, 70, false}, {90, 80, true},
+		{90, 100, true}, {100, 90, false}, {50, 120, true},
+		{100, 120, true}, {120, 100, false}, {80, 80, false},
+	} {
+		if got := better(c.a, c.b); got != c.want {
+			t.Errorf("compute_%d rather than compute_%d: %v", c.a, c.b, got)
+		}
+	}
+}
+
+// What has no PTX is refused with what to do about it.
+func TestImageWithoutPTX(t *testing.T) {
+	c := openContext(t, newDevice(t, testProfile(), Options{}))
+	for what, image := range map[string][]byte{
+		"a cubin":                []byte("\x7fELF and machine code"),
+		"a fat binary of cubins": readFile(t, "testdata/cubin.fatbin"),
+	} {
+		_, err := c.Load(image)
+		if !errors.Is(err, device.ErrNoKernelImage) || !strings.Contains(err.Error(), "-gencode arch=compute_90,code=compute_90") {
+			t.Errorf("%s: answered %v", what, err)
+		}
+	}
+	damaged := readFile(t, "testdata/basic.fatbin")
+	damaged = damaged[:len(damaged)/2]
+	if _, err := c.Load(damaged); !errors.Is(err, device.ErrInvalidImage) {
+		t.Errorf("half a fat binary: answered %v", err)
+	}
+}
+
+// A module that wants more memory than there is costs none.
+func TestVariablesTooLarge(t *testing.T) {
+	d := newDevice(t, testProfile(), Options{})
+	c := openContext(t, d)
+	for _, size := range []uint64{d.info.Memory + 1, 1 << 40, 1<<63 - 1} {
+		text := fmt.Sprintf(".version 6.4\n.target sm_70\n.address_size 64\n.visible .global .align 1 .b8 large[%d];\n", size)
+		if _, err := c.Load([]byte(text)); !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrInvalidImage) {
+			t.Errorf("%d bytes: answered %v", size, err)
+		}
+	}
+	if free := d.budget.free(); free != d.info.Memory {
+		t.Errorf("%d of %d bytes free", free, d.info.Memory)
+	}
+}
+
+// Bytes that are no state are refused, whatever they are, with a right sum or
+// a wrong one.
+func FuzzReadState(f *testing.F) {
+	f.Add([]byte(stateMagic))
+	f.Add(append([]byte(stateMagic), make([]byte, 200)...))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		sum := sha256.Sum256(body)
+		signed := append(bytes.Clone(body), sum[:]...)
+		for _, text := range [][]byte{body, signed} {
+			s, err := readState(text)
+			if err == nil && len(stateMagic)+binary.Size(s.stateHead)+len(s.name)+len(s.engine)+len(sum) != len(text) {
+				t.Errorf("%d bytes of name and %d of state out of %d", len(s.name), len(s.engine), len(text))
+			}
+		}
+	})
+}

@@ -203,8 +203,8 @@ func defineToFloat(dst, src floatType) {
 		defineSame(dst)
 	case dst.width > src.width:
 		defineLonger(dst, src)
-	case dst.width < src.width:
-		defineShorter(dst, src)
+	default:
+		defineRounded(dst, src)
 	}
 }
 
@@ -242,8 +242,9 @@ func defineLonger(dst, src floatType) {
 	}
 }
 
-// defineShorter defines conversions to a shorter type.
-func defineShorter(dst, src floatType) {
+// defineRounded defines conversions to a shorter type, or from one of 16 bits to
+// the other.
+func defineRounded(dst, src floatType) {
 	for mode, r := range roundings {
 		for _, ftz := range ftzOf(dst, src) {
 			for _, clamp := range []string{"", ".sat", ".relu"} {

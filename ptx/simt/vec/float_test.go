@@ -268,7 +268,7 @@ func wantedFloatNames() []string {
 		"cvt.{rn,rz,rm,rp}{,.sat}.{f16,bf16,f32,f64}.{u8,s8,u16,s16,u32,s32,u64,s64}",
 		"cvt{,.ftz}.f32.f16", "cvt.f64.f16", "cvt{,.ftz}.f64.f32", "cvt.{f32,f64}.bf16",
 		"cvt.{rn,rz,rm,rp}{,.ftz}{,.sat}.f32.f64", "cvt.{rn,rz,rm,rp}{,.ftz}{,.sat}.f16.f32", "cvt.{rn,rz,rm,rp}{,.sat}.f16.f64",
-		"cvt.{rn,rz}{,.relu}.bf16.f32", "cvt.{rn,rz,rm,rp}.bf16.f64", "cvt.rn{,.relu}.tf32.f32", "cvt.rna.tf32.f32",
+		"cvt.{rn,rz}{,.relu}.bf16.f32", "cvt.{rn,rz,rm,rp}.{bf16.f64,bf16.f16,f16.bf16}", "cvt.rn{,.relu}.tf32.f32", "cvt.rna.tf32.f32",
 		"cvt.{rni,rzi,rmi,rpi}{,.ftz}{,.sat}.f32.f32", "cvt.{rni,rzi,rmi,rpi}{,.sat}.{f64.f64,f16.f16}",
 		"cvt{,.ftz}{,.sat}.f32.f32", "cvt{,.sat}.{f64.f64,f16.f16}",
 		"cvt.{rn,rz}{,.relu}.{f16x2,bf16x2}.f32",

@@ -703,6 +703,68 @@ var vectorFloatConversions = map[string]any{
 			putHalf(d, i, x.ConvertToUint32()) // what is too large becomes all ones
 		}
 	}),
+	"cvt.rn.f32.u8": Unary32(func(d, a []uint32) {
+		low := archsimd.BroadcastUint32x16(0xff)
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, get32(a, i).And(low).ConvertToFloat32().AsUint32x16())
+		}
+	}),
+	"cvt.rn.f32.u16": Unary32(func(d, a []uint32) {
+		low := archsimd.BroadcastUint32x16(0xffff)
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, get32(a, i).And(low).ConvertToFloat32().AsUint32x16())
+		}
+	}),
+	"cvt.rn.f32.s8": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, signed32(a, i).ShiftAllLeft(24).ShiftAllRight(24).ConvertToFloat32().AsUint32x16())
+		}
+	}),
+	"cvt.rn.f32.s16": Unary32(func(d, a []uint32) {
+		for i := 0; i < len(d); i += lanes32 {
+			put32(d, i, signed32(a, i).ShiftAllLeft(16).ShiftAllRight(16).ConvertToFloat32().AsUint32x16())
+		}
+	}),
+	"cvt.rn.f64.s64": Unary64(func(d, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, signed64(a, i).ConvertToFloat64().AsUint64x8())
+		}
+	}),
+	"cvt.rn.f64.u64": Unary64(func(d, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, get64(a, i).ConvertToFloat64().AsUint64x8())
+		}
+	}),
+	"cvt.rn.f32.s64": Narrow(func(d []uint32, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			putHalf(d, i, signed64(a, i).ConvertToFloat32().AsUint32x8())
+		}
+	}),
+	"cvt.rn.f32.u64": Narrow(func(d []uint32, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			putHalf(d, i, get64(a, i).ConvertToFloat32().AsUint32x8())
+		}
+	}),
+	"cvt.rzi.s64.f64": Unary64(func(d, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, s64Vector(float64s(a, i)))
+		}
+	}),
+	"cvt.rzi.u64.f64": Unary64(func(d, a []uint64) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, u64Vector(float64s(a, i)))
+		}
+	}),
+	"cvt.rzi.s64.f32": Widen(func(d []uint64, a []uint32) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, s64Vector(getHalf(a, i).AsFloat32x8().ConvertToFloat64()))
+		}
+	}),
+	"cvt.rzi.u64.f32": Widen(func(d []uint64, a []uint32) {
+		for i := 0; i < len(d); i += lanes64 {
+			put64(d, i, u64Vector(getHalf(a, i).AsFloat32x8().ConvertToFloat64()))
+		}
+	}),
 	"cvt.f64.f32": Widen(func(d []uint64, a []uint32) {
 		for i := 0; i < len(d); i += lanes64 {
 			put64(d, i, getHalf(a, i).AsFloat32x8().ConvertToFloat64().AsUint64x8())
@@ -759,6 +821,18 @@ func s32Vector(x archsimd.Float32x16) archsimd.Uint32x16 {
 // what is too large.
 func u32Vector(x archsimd.Float32x16) archsimd.Uint32x16 {
 	return x.ConvertToUint32().Masked(x.GreaterEqual(archsimd.Float32x16{}))
+}
+
+// In 64 bits a NaN becomes the highest bit alone.
+
+func s64Vector(x archsimd.Float64x8) archsimd.Uint64x8 {
+	d := x.ConvertToInt64().AsUint64x8()
+	return archsimd.BroadcastUint64x8(1<<63-1).Merge(d, x.GreaterEqual(archsimd.BroadcastFloat64x8(1<<63)))
+}
+
+func u64Vector(x archsimd.Float64x8) archsimd.Uint64x8 {
+	d := x.ConvertToUint64().Masked(x.GreaterEqual(archsimd.Float64x8{}))
+	return archsimd.BroadcastUint64x8(1<<63).Merge(d, x.NotEqual(x))
 }
 
 func halfVector(x archsimd.Uint32x16) archsimd.Uint32x16 {

@@ -242,9 +242,9 @@ func TestShortApproximations(t *testing.T) {
 			if math.Abs(f) > 200 {
 				continue // too long for the series; the ends are below
 			}
-			want := real{x: bigExp2(f)}
+			want := quantity{x: bigExp2(f)}
 			if in.op == "tanh" {
-				want = real{x: bigTanh(f), negative: x.negative}
+				want = quantity{x: bigTanh(f), negative: x.negative}
 			}
 			if bits := in.flush(in.types[0], k.encode(want, big.ToNearestEven)); d[i] != bits {
 				t.Errorf("%s of %#x: %#x, want %#x", name, a[i], d[i], bits)

@@ -2,8 +2,9 @@ package vec
 
 import "math"
 
-// cvtLoops are the common conversions: rounding as C does between f32, f64 and integers of
-// 32 bits, and to nearest between f32 and what has 16 bits.
+// cvtLoops are the common conversions, which have loops of their own: rounding
+// as C does between f32, f64 and integers of 32 bits, and to nearest between
+// f32 and what has 16 bits.
 var cvtLoops = map[string]any{
 	"cvt.rn.f32.s32": Unary32(f32FromS32),
 	"cvt.rn.f32.u32": Unary32(f32FromU32),

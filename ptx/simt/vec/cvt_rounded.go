@@ -212,12 +212,12 @@ func defineToFloat(dst, src floatType) {
 func defineSame(t floatType) {
 	for _, ftz := range ftzOf(t) {
 		suffix := "." + t.name + "." + t.name
-		plain := func(a uint64) uint64 { return t.extended(a) }
+		same := func(a uint64) uint64 { return t.extended(a) }
 		if ftz != "" {
-			plain = func(a uint64) uint64 { return uint64(canon32(math.Float32frombits(flush32(uint32(a))))) }
+			same = func(a uint64) uint64 { return uint64(canon32(math.Float32frombits(flush32(uint32(a))))) }
 		}
-		defineUnary("cvt"+ftz+suffix, t.width, t.width, plain)
-		defineUnary("cvt"+ftz+".sat"+suffix, t.width, t.width, func(a uint64) uint64 { return t.saturated(plain(a)) })
+		defineUnary("cvt"+ftz+suffix, t.width, t.width, same)
+		defineUnary("cvt"+ftz+".sat"+suffix, t.width, t.width, func(a uint64) uint64 { return t.saturated(same(a)) })
 	}
 }
 

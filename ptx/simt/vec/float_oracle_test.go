@@ -10,8 +10,8 @@ import (
 // shares nothing with the first: values are exact numbers of math/big, and the
 // instruction is read from the name of the kernel.
 
-// real is an exact value. An infinity and a NaN have no x.
-type real struct {
+// quantity is an exact value. An infinity and a NaN have no x.
+type quantity struct {
 	nan, inf, negative bool
 	x                  *big.Float
 }
@@ -39,7 +39,7 @@ var modes = map[string]big.RoundingMode{
 
 func exactly(x float64) *big.Float { return new(big.Float).SetPrec(5000).SetFloat64(x) }
 
-func (k kindOfFloat) decode(bits uint64) real {
+func (k kindOfFloat) decode(bits uint64) quantity {
 	var f float64
 	switch {
 	case k.width == 64:
@@ -65,7 +65,7 @@ func (k kindOfFloat) decode(bits uint64) real {
 			f = -f
 		}
 	}
-	r := real{nan: f != f, inf: math.IsInf(f, 0), negative: math.Signbit(f)}
+	r := quantity{nan: f != f, inf: math.IsInf(f, 0), negative: math.Signbit(f)}
 	if !r.nan && !r.inf {
 		r.x = exactly(f)
 	}
@@ -73,7 +73,7 @@ func (k kindOfFloat) decode(bits uint64) real {
 }
 
 // encode rounds once.
-func (k kindOfFloat) encode(r real, mode big.RoundingMode) uint64 {
+func (k kindOfFloat) encode(r quantity, mode big.RoundingMode) uint64 {
 	switch {
 	case r.nan && k.precision == 53:
 		return 0xfff8000000000000
@@ -235,7 +235,7 @@ func (in instruction) clamp(kind string, bits uint64) uint64 {
 func (in instruction) compute(lane []uint64) uint64 {
 	kind := in.types[0]
 	k := kindsOfFloat[kind]
-	operands := make([]real, len(lane))
+	operands := make([]quantity, len(lane))
 	bits := make([]uint64, len(lane))
 	quiet, anyNaN := uint64(0), false
 	for i := range lane {
@@ -271,9 +271,9 @@ func (in instruction) compute(lane []uint64) uint64 {
 	return in.clamp(kind, in.flush(kind, k.encode(result, in.mode)))
 }
 
-func (in instruction) arithmetic(v []real) real {
-	one := real{x: exactly(1)}
-	zero := func(a, b real) real { return real{negative: a.negative != b.negative, x: exactly(0)} }
+func (in instruction) arithmetic(v []quantity) quantity {
+	one := quantity{x: exactly(1)}
+	zero := func(a, b quantity) quantity { return quantity{negative: a.negative != b.negative, x: exactly(0)} }
 	switch in.op {
 	case "add":
 		return in.sum(v[0], v[1])
@@ -293,7 +293,7 @@ func (in instruction) arithmetic(v []real) real {
 	panic("no oracle for " + in.op)
 }
 
-func opposite(a real) real {
+func opposite(a quantity) quantity {
 	a.negative = !a.negative
 	if a.x != nil {
 		a.x = new(big.Float).Neg(a.x)
@@ -301,10 +301,10 @@ func opposite(a real) real {
 	return a
 }
 
-func (in instruction) sum(a, b real) real {
+func (in instruction) sum(a, b quantity) quantity {
 	switch {
 	case a.nan || b.nan || a.inf && b.inf && a.negative != b.negative:
-		return real{nan: true}
+		return quantity{nan: true}
 	case a.inf:
 		return a
 	case b.inf:
@@ -315,62 +315,62 @@ func (in instruction) sum(a, b real) real {
 	if x.Sign() == 0 {
 		negative = a.negative && b.negative || in.mode == big.ToNegativeInf && (a.negative || b.negative)
 	}
-	return real{negative: negative, x: x}
+	return quantity{negative: negative, x: x}
 }
 
-func product(a, b real) real {
+func product(a, b quantity) quantity {
 	negative := a.negative != b.negative
 	switch {
 	case a.nan || b.nan || a.inf && !b.inf && b.x.Sign() == 0 || b.inf && !a.inf && a.x.Sign() == 0:
-		return real{nan: true}
+		return quantity{nan: true}
 	case a.inf || b.inf:
-		return real{inf: true, negative: negative}
+		return quantity{inf: true, negative: negative}
 	}
-	return real{negative: negative, x: new(big.Float).SetPrec(5000).Mul(a.x, b.x)}
+	return quantity{negative: negative, x: new(big.Float).SetPrec(5000).Mul(a.x, b.x)}
 }
 
 // Quotients and roots that do not end are cut after so many bits that no
 // rounding can tell.
 
-func quotient(a, b real) real {
+func quotient(a, b quantity) quantity {
 	negative := a.negative != b.negative
 	switch {
 	case a.nan || b.nan || a.inf && b.inf || !a.inf && !b.inf && a.x.Sign() == 0 && b.x.Sign() == 0:
-		return real{nan: true}
+		return quantity{nan: true}
 	case a.inf || !b.inf && b.x.Sign() == 0:
-		return real{inf: true, negative: negative}
+		return quantity{inf: true, negative: negative}
 	case b.inf:
-		return real{negative: negative, x: exactly(0)}
+		return quantity{negative: negative, x: exactly(0)}
 	}
-	return real{negative: negative, x: new(big.Float).SetPrec(400).Quo(a.x, b.x)}
+	return quantity{negative: negative, x: new(big.Float).SetPrec(400).Quo(a.x, b.x)}
 }
 
-func root(a real) real {
+func root(a quantity) quantity {
 	switch {
 	case a.nan:
 		return a
 	case !a.inf && a.x.Sign() == 0:
 		return a
 	case a.negative:
-		return real{nan: true}
+		return quantity{nan: true}
 	case a.inf:
 		return a
 	}
-	return real{x: new(big.Float).SetPrec(400).Sqrt(a.x)}
+	return quantity{x: new(big.Float).SetPrec(400).Sqrt(a.x)}
 }
 
-func (in instruction) extreme(k kindOfFloat, bits []uint64, v []real) uint64 {
+func (in instruction) extreme(k kindOfFloat, bits []uint64, v []quantity) uint64 {
 	a, b := v[0], v[1]
 	negative := a.negative != b.negative
 	if in.mods["xorsign"] {
-		for _, r := range []*real{&a, &b} {
+		for _, r := range []*quantity{&a, &b} {
 			if r.negative {
 				*r = opposite(*r)
 			}
 		}
 	}
 	nan := uint64(1)<<(k.width-1) - 1
-	var d real
+	var d quantity
 	switch {
 	case a.nan && b.nan, in.mods["NaN"] && (a.nan || b.nan):
 		return nan
@@ -398,8 +398,8 @@ func (in instruction) extreme(k kindOfFloat, bits []uint64, v []real) uint64 {
 }
 
 // order compares numbers.
-func (a real) order(b real) int {
-	value := func(r real) *big.Float {
+func (a quantity) order(b quantity) int {
+	value := func(r quantity) *big.Float {
 		if r.inf {
 			return new(big.Float).SetInf(r.negative)
 		}
@@ -409,7 +409,7 @@ func (a real) order(b real) int {
 }
 
 // holds is a comparison.
-func (in instruction) holds(a, b real) bool {
+func (in instruction) holds(a, b quantity) bool {
 	unordered := a.nan || b.nan
 	relation := ""
 	for _, name := range []string{"eq", "ne", "lt", "le", "gt", "ge", "num", "nan"} {
@@ -432,7 +432,7 @@ func (in instruction) holds(a, b real) bool {
 }
 
 // is is testp.
-func (in instruction) is(k kindOfFloat, a real) bool {
+func (in instruction) is(k kindOfFloat, a quantity) bool {
 	small := a.x != nil && a.x.Sign() != 0 && a.x.MantExp(nil) <= k.least
 	switch {
 	case in.mods["finite"]:
@@ -457,7 +457,7 @@ func (in instruction) convert(lane uint64) uint64 {
 	if !fromFloat {
 		i, _ := kindOf(from)
 		x := new(big.Float).SetPrec(5000).SetInt(i.of(lane))
-		return in.clamp(to, result.encode(real{negative: x.Sign() < 0, x: x}, in.mode))
+		return in.clamp(to, result.encode(quantity{negative: x.Sign() < 0, x: x}, in.mode))
 	}
 	bits := lane << (64 - k.width) >> (64 - k.width)
 	if from == "f32" {
@@ -493,7 +493,7 @@ func (in instruction) convert(lane uint64) uint64 {
 	return in.clamp(to, d)
 }
 
-func (in instruction) toInteger(to string, from kindOfFloat, r real) uint64 {
+func (in instruction) toInteger(to string, from kindOfFloat, r quantity) uint64 {
 	i, _ := kindOf(to)
 	lowest, highest := i.limits()
 	var n *big.Int

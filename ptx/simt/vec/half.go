@@ -62,7 +62,7 @@ func halfBits(f float32) uint32 {
 	case size >= 143<<23: // 2^16
 		return sign | 0x7c00
 	case size < 113<<23: // 2^-14
-		return sign | math.Float32bits(math.Float32frombits(size)+0.5) - math.Float32bits(0.5)
+		return sign | (math.Float32bits(math.Float32frombits(size)+0.5) - math.Float32bits(0.5))
 	}
 	return sign | (size-112<<23+0xfff+size>>13&1)>>13
 }

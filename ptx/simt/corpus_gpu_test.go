@@ -235,10 +235,9 @@ func (g *gpu) execute(k *simt.Kernel, l simt.Launch) error {
 	return fmt.Errorf("no end in sight after %d instructions", patience)
 }
 
-// restore goes on with a copy of memory and spoils the original.
+// restore goes on with a copy of memory; the original is gone.
 func (g *gpu) restore() {
 	next := g.memory.clone()
-	g.memory.move()
 	g.memory.release()
 	g.memory = next
 }

@@ -50,18 +50,17 @@ func (d Dim) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
 // String returns (x,y,z).
 func (d Dim) String() string { return fmt.Sprintf("(%d,%d,%d)", d.X, d.Y, d.Z) }
 
-// Memory is the global memory that a kernel may reach.
+// Memory is the global memory that a kernel may reach. What is mapped may grow
+// while a kernel runs; before something is unmapped, Run must have returned.
 type Memory interface {
 	// Find returns the mapped stretch around an address, as long as it goes;
 	// ok is false if the address is not mapped. It is called by several
 	// goroutines at a time.
 	Find(addr uint64) (r Region, ok bool)
-	// Generation changes whenever an earlier answer of Find may be wrong.
-	Generation() uint64
 }
 
 // Region is a stretch of global memory. Base and the address of Bytes are
-// multiples of 16.
+// multiples of 16, and so is its length.
 type Region struct {
 	Base  uint64
 	Bytes []byte

@@ -1,0 +1,267 @@
+package simt
+
+import "math/bits"
+
+// barriers is how many a block has.
+const barriers = 16
+
+// barrier is the state of one barrier of a block.
+type barrier struct {
+	arrived  int // threads
+	expected int // threads; 0: all that are alive
+	holds    int // of those that arrived, in how many the predicate of bar.red holds
+}
+
+// The operations of barriers; the operands are a: number, b: threads (or -1),
+// c: predicate (or -1), d: result.
+const (
+	barSync = iota
+	barArrive
+	barPopc
+	barAnd
+	barOr
+)
+
+// barrier makes the running group wait for the threads of its blocks.
+func (g *gang) barrier(in *inst, at int32) (int32, bool) {
+	t := g.team
+	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
+		return at + 1, true // everybody is here
+	}
+	number := g.lane32(in.a, g.mask.first())
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) && g.lane32(in.a, lane) != number {
+			g.fault(in, lane, Deadlock, 0, "threads of a warp at different barriers")
+		}
+	}
+	if number >= barriers {
+		g.fault(in, g.mask.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
+	}
+	for b := range t.live {
+		m := g.lanesOf[b]
+		if m = m.and(&g.mask); m.empty() {
+			continue
+		}
+		bar := &t.bars[b][number]
+		bar.arrived += m.count()
+		if in.b >= 0 {
+			bar.expected = int(g.lane32(in.b, m.first()))
+			if bar.expected%g.warp != 0 || bar.expected == 0 {
+				g.fault(in, m.first(), IllegalCall, 0, "the threads of a barrier must be a multiple of the warp size")
+			}
+		}
+		if in.c >= 0 {
+			p := g.p[in.c]
+			if in.negated {
+				p = m.without(&p)
+			}
+			p = p.and(&m)
+			bar.holds += p.count()
+		}
+	}
+	cur := &g.groups[g.cur]
+	if in.mode == barArrive {
+		cur.pc = at + 1
+	} else {
+		cur.pc, cur.state, cur.bar = at, atBar, uint8(number)
+	}
+	for b := range t.live {
+		t.release(b, int(number))
+	}
+	return 0, false
+}
+
+// release lets the threads of a block pass a barrier if all have arrived.
+func (t *team) release(block, number int) {
+	bar := &t.bars[block][number]
+	want := bar.expected
+	if want == 0 {
+		want = t.live[block]
+	}
+	if bar.arrived == 0 || bar.arrived < want {
+		return
+	}
+	state := *bar
+	*bar = barrier{}
+	for _, g := range t.gangs {
+		mine := g.lanesOf[block]
+		for i := 0; i < len(g.groups); i++ {
+			grp := &g.groups[i]
+			if grp.state != atBar || int(grp.bar) != number {
+				continue
+			}
+			m := grp.lanes.and(&mine)
+			if m.empty() {
+				continue
+			}
+			in := &t.x.kernel.code[grp.pc]
+			g.barrierResult(in, m, state)
+			if m == grp.lanes {
+				grp.state = ready
+				grp.pc++
+				continue
+			}
+			grp.lanes = grp.lanes.without(&m)
+			g.groups = append(g.groups, group{pc: grp.pc + 1, lanes: m, stamp: grp.stamp})
+		}
+	}
+}
+
+// barrierResult writes what bar.red computed.
+func (g *gang) barrierResult(in *inst, m mask, b barrier) {
+	if in.mode == barSync || in.mode == barArrive {
+		return
+	}
+	saved, full, lo, hi := g.mask, g.full, g.lo, g.hi
+	g.setMask(m)
+	switch in.mode {
+	case barPopc:
+		d := g.partial32(in, in.d)
+		for lane := g.lo; lane < g.hi; lane++ {
+			if m.has(lane) {
+				d[lane] = uint32(b.holds)
+			}
+		}
+	case barAnd, barOr:
+		var all mask
+		if in.mode == barAnd && b.holds == b.arrived || in.mode == barOr && b.holds > 0 {
+			all = m
+		}
+		g.setPredicate(in.d, all)
+	}
+	g.mask, g.full, g.lo, g.hi = saved, full, lo, hi
+}
+
+// leave takes exited threads off their blocks' count, which may complete
+// barriers.
+func (t *team) leave(g *gang, m mask) {
+	for b := range t.live {
+		of := g.lanesOf[b]
+		gone := m.and(&of)
+		if gone.empty() {
+			continue
+		}
+		t.live[b] -= gone.count()
+		for n := range barriers {
+			if t.bars[b][n].arrived > 0 {
+				t.release(b, n)
+			}
+		}
+	}
+}
+
+// members returns the lanes that a lane's warp instruction waits for: those
+// that its mask names and that are alive.
+func (g *gang) members(in *inst, lane int) mask {
+	base := lane &^ (g.warp - 1)
+	var m mask
+	named := uint64(1<<g.warp - 1)
+	if in.e >= 0 {
+		named &= uint64(g.lane32(in.e, lane))
+	}
+	m[base>>6] = named << (base & 63)
+	return m.and(&g.live)
+}
+
+// warpsComplete says whether every warp of the group has all the lanes that
+// the instruction at hand waits for.
+func (g *gang) warpsComplete(in *inst) bool {
+	if g.full {
+		return true
+	}
+	missing := g.incomplete(in)
+	return missing.empty()
+}
+
+// incomplete returns the lanes of the group that must wait.
+func (g *gang) incomplete(in *inst) mask {
+	var waits mask
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		m := g.members(in, lane)
+		if m = m.without(&g.mask); !m.empty() {
+			waits.set(lane)
+		}
+	}
+	return waits
+}
+
+// parkWarps lets the lanes wait whose warps are not complete.
+func (g *gang) parkWarps(in *inst, at int32, state groupState) (int32, bool) {
+	waits := g.incomplete(in)
+	cur := &g.groups[g.cur]
+	if rest := g.mask.without(&waits); !rest.empty() {
+		cur.lanes = rest
+		g.groups = append(g.groups, group{pc: at, state: state, lanes: waits, stamp: cur.stamp})
+		g.setMask(rest)
+		if in.run != nil {
+			in.run(g, in)
+		}
+		g.groups[g.cur].pc = at + 1
+	} else {
+		cur.pc, cur.state = at, state
+		g.favour = 0
+	}
+	g.wakeWarps()
+	return 0, false
+}
+
+// wakeWarps lets lanes go on that wait for nobody any more: at bar.warp.sync
+// because all that they wait for are at one too, elsewhere because the missing
+// ones have exited. It returns whether any did.
+func (g *gang) wakeWarps() bool {
+	var atBars mask
+	any := false
+	for i := range g.groups {
+		if g.groups[i].state == atWarpBar {
+			atBars = atBars.or(&g.groups[i].lanes)
+			any = true
+		} else if g.groups[i].state == atWarp {
+			any = true
+		}
+	}
+	if !any {
+		return false
+	}
+	woken := false
+	for i := 0; i < len(g.groups); i++ {
+		grp := g.groups[i]
+		if grp.state != atWarp && grp.state != atWarpBar {
+			continue
+		}
+		in := &g.team.x.kernel.code[grp.pc]
+		here := grp.lanes
+		if grp.state == atWarpBar {
+			here = atBars
+		}
+		var free mask
+		for w, b := range grp.lanes {
+			for ; b != 0; b &= b - 1 {
+				lane := w<<6 + bits.TrailingZeros64(b)
+				m := g.members(in, lane)
+				if m = m.without(&here); m.empty() {
+					free.set(lane)
+				}
+			}
+		}
+		if free.empty() {
+			continue
+		}
+		woken = true
+		next := grp
+		next.state = ready
+		if grp.state == atWarpBar {
+			next.pc++ // others run the instruction itself
+		}
+		if free == grp.lanes {
+			g.groups[i] = next
+			continue
+		}
+		next.lanes = free
+		g.groups[i].lanes = grp.lanes.without(&free)
+		g.groups = append(g.groups, next)
+	}
+	return woken
+}

@@ -1,0 +1,159 @@
+package simt
+
+import (
+	"encoding/binary"
+)
+
+// class is the kind of a register.
+type class uint8
+
+const (
+	none class = iota
+	bits32
+	bits64
+	predicate
+)
+
+// source says where the value of a constant slot comes from.
+type source uint8
+
+const (
+	fromLiteral source = iota // value
+	fromParam                 // value: offset, size
+	tidX
+	tidY
+	tidZ
+	ntidX
+	ntidY
+	ntidZ
+	ctaidX
+	ctaidY
+	ctaidZ
+	nctaidX
+	nctaidY
+	nctaidZ
+	laneID
+	warpID
+	nwarpID
+	laneMaskEq
+	laneMaskLe
+	laneMaskLt
+	laneMaskGe
+	laneMaskGt
+	dynamicShared  // bytes
+	dynamicAddress // of dynamic shared memory, plus value
+	totalShared    // bytes
+	warpSize
+)
+
+// constant is a slot with a value that no instruction writes. All special
+// registers but the clocks are such, and so are parameters and addresses.
+type constant struct {
+	class class
+	slot  int32
+	from  source
+	size  uint8 // bytes of a parameter
+	sign  bool  // it is widened with its sign
+	value uint64
+}
+
+// perBlock says whether the value differs from block to block.
+func (c *constant) perBlock() bool { return c.from == ctaidX || c.from == ctaidY || c.from == ctaidZ }
+
+// fill gives the slot its value in all lanes of a gang.
+func (c *constant) fill(g *gang) {
+	switch c.from {
+	case fromLiteral:
+		c.set(g, c.value)
+	case fromParam:
+		c.set(g, g.team.x.param(int(c.value), int(c.size), c.sign))
+	case dynamicAddress:
+		c.set(g, uint64(round(g.team.x.kernel.Shared, 16))+c.value)
+	default:
+		v := g.v32[c.slot]
+		for lane := range v {
+			v[lane] = g.special(c.from, lane)
+		}
+		g.f32[c.slot] = form32{bits: expanded}
+		if g.compress32(c.slot) {
+			g.f32[c.slot].bits &^= irregular
+		}
+	}
+}
+
+func (c *constant) set(g *gang, v uint64) {
+	if c.class == bits64 {
+		g.setUniform64(c.slot, v)
+	} else {
+		g.setUniform32(c.slot, uint32(v))
+	}
+}
+
+// param reads a value from the parameters of the kernel.
+func (x *Execution) param(offset, size int, signed bool) uint64 {
+	var b [8]byte
+	copy(b[:size], x.paramBytes[offset:])
+	v := binary.LittleEndian.Uint64(b[:])
+	if signed {
+		shift := 64 - 8*size
+		v = uint64(int64(v<<shift) >> shift)
+	}
+	return v
+}
+
+// special returns a special register of one lane. Lanes without a thread
+// continue the pattern.
+func (g *gang) special(s source, lane int) uint32 {
+	x := g.team.x
+	thread := uint64(g.threadOf[lane])
+	inWarp := uint32(lane % g.warp)
+	switch s {
+	case tidX:
+		return split(thread, x.launch.Block).X
+	case tidY:
+		return split(thread, x.launch.Block).Y
+	case tidZ:
+		return split(thread, x.launch.Block).Z
+	case ntidX:
+		return x.launch.Block.X
+	case ntidY:
+		return x.launch.Block.Y
+	case ntidZ:
+		return x.launch.Block.Z
+	case ctaidX:
+		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).X
+	case ctaidY:
+		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Y
+	case ctaidZ:
+		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Z
+	case nctaidX:
+		return x.launch.Grid.X
+	case nctaidY:
+		return x.launch.Grid.Y
+	case nctaidZ:
+		return x.launch.Grid.Z
+	case laneID:
+		return inWarp
+	case warpID:
+		return uint32(thread / WarpSize)
+	case nwarpID:
+		return uint32((x.launch.Block.Count() + WarpSize - 1) / WarpSize)
+	case laneMaskEq:
+		return 1 << inWarp
+	case laneMaskLt:
+		return 1<<inWarp - 1
+	case laneMaskLe:
+		return 1<<inWarp | (1<<inWarp - 1)
+	case laneMaskGe:
+		return ^uint32(1<<inWarp - 1)
+	case laneMaskGt:
+		return ^uint32(1<<inWarp | (1<<inWarp - 1))
+	case dynamicShared:
+		return uint32(x.launch.Shared)
+	case totalShared:
+		return uint32(x.sharedBytes())
+	case warpSize:
+		return WarpSize
+	}
+	panic("simt: unknown special register")
+}

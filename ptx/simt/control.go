@@ -1,0 +1,367 @@
+package simt
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Divergence: the lanes of a gang stand at one or more places in the code. The
+// lanes at one place form a group. The group at the lowest place runs, until
+// it passes another, and groups at the same place become one again: compilers
+// lay out code such that this is where the paths meet. A group that loops
+// while others wait gives way after some time, so that a lane may wait in a
+// loop for what a lane in another group does.
+//
+// Groups change only between basic blocks. So a register that no block hands
+// to another may be written in all lanes at once.
+
+type groupState uint8
+
+const (
+	ready     groupState = iota
+	atBar                // waits at a barrier of the block
+	atWarp               // waits for lanes of its warp to come to the same instruction
+	atWarpBar            // waits for lanes of its warp at any bar.warp.sync
+)
+
+type group struct {
+	pc    int32
+	state groupState
+	bar   uint8 // number of the barrier
+	lanes mask
+	stamp uint64 // when it last gave way
+}
+
+// The fairness rule. A round of a loop costs 1, or loopSync if it has
+// synchronised with memory: such a loop probably waits for somebody.
+const (
+	loopBudget  = 4096
+	loopSync    = 64
+	loopAlone   = 1 << 20 // while no other group of the gang waits
+	favourBlock = 512     // basic blocks that a group may run once it is its turn
+)
+
+// outcome is why a gang stopped running.
+type outcome uint8
+
+const (
+	finished  outcome = iota // all its threads exited
+	blocked                  // all its threads wait
+	yielded                  // it loops without an end in sight
+	exhausted                // the budget is used up, or a stop was asked for
+)
+
+// advance runs the gang until it finishes, blocks, yields or is stopped. It
+// never runs more than budget instructions, and adds what it ran.
+func (g *gang) advance(w *worker) outcome {
+	code := g.team.x.kernel.code
+	rounds := 0
+	for {
+		if !g.partial {
+			if o, ok := g.choose(); !ok {
+				return o
+			}
+		}
+		grp := &g.groups[g.cur]
+		pc := grp.pc
+		for {
+			end := code[pc].end
+			n := uint64(end-pc) + 1
+			if n > w.budget || w.stop.Load() {
+				return g.step(w, pc, end)
+			}
+			w.budget -= n
+			w.stats.Instructions += n
+			w.stats.LaneOps += n * uint64(g.mask.count())
+			for i := pc; i < end; i++ {
+				in := &code[i]
+				in.run(g, in)
+			}
+			in := &code[end]
+			next, same := g.finish(in, end)
+			g.partial = false
+			if !same {
+				break // the groups changed
+			}
+			if next <= pc {
+				limit := loopBudget
+				g.spin++
+				if g.sync {
+					g.spin += loopSync - 1
+					g.sync = false
+				} else if len(g.groups) == 1 {
+					limit = loopAlone
+				}
+				if g.spin > limit {
+					g.groups[g.cur].pc = next
+					rounds++
+					if !g.giveWay() || rounds > 8 {
+						g.spin = 0
+						return yielded
+					}
+					break
+				}
+			}
+			pc = next
+			if len(g.groups) > 1 {
+				g.groups[g.cur].pc = pc
+				if g.favour > 0 {
+					g.favour--
+					if g.favour > 0 && !g.meets(pc) {
+						continue
+					}
+				}
+				break
+			}
+			g.groups[g.cur].pc = pc
+		}
+	}
+}
+
+// step runs what the budget allows of a basic block and stops.
+func (g *gang) step(w *worker, pc, end int32) outcome {
+	code := g.team.x.kernel.code
+	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
+		w.budget--
+		w.stats.Instructions++
+		w.stats.LaneOps += uint64(g.mask.count())
+		in := &code[pc]
+		in.run(g, in)
+	}
+	g.groups[g.cur].pc = pc
+	g.partial = true
+	return exhausted
+}
+
+// meets says whether another ready group stands at a place.
+func (g *gang) meets(pc int32) bool {
+	for i := range g.groups {
+		if i != g.cur && g.groups[i].pc == pc && g.groups[i].state == ready {
+			return true
+		}
+	}
+	return false
+}
+
+// choose makes the ready group at the lowest place the running one, with all
+// that stand at the same place merged into it.
+func (g *gang) choose() (outcome, bool) {
+	for {
+		if len(g.groups) == 0 {
+			return finished, false
+		}
+		best := -1
+		if g.favour > 0 && g.cur < len(g.groups) && g.groups[g.cur].state == ready {
+			best = g.cur
+		} else {
+			g.favour = 0
+			for i := range g.groups {
+				if g.groups[i].state == ready && (best < 0 || g.groups[i].pc < g.groups[best].pc) {
+					best = i
+				}
+			}
+		}
+		if best < 0 {
+			if g.wakeWarps() {
+				continue
+			}
+			return blocked, false
+		}
+		g.cur = best
+		pc := g.groups[best].pc
+		waits := g.team.x.kernel.code[pc].flow == flowWarp
+		for i := 0; i < len(g.groups); i++ {
+			o := &g.groups[i]
+			if i != g.cur && o.pc == pc && (o.state == ready || waits && o.state == atWarp) {
+				g.groups[g.cur].lanes = g.groups[g.cur].lanes.or(&o.lanes)
+				g.remove(i)
+				i--
+			}
+		}
+		g.setMask(g.groups[g.cur].lanes)
+		return 0, true
+	}
+}
+
+// remove takes a group out of the list and keeps cur on its group.
+func (g *gang) remove(i int) {
+	end := len(g.groups) - 1
+	g.groups[i] = g.groups[end]
+	g.groups = g.groups[:end]
+	if g.cur == end {
+		g.cur = i
+	}
+}
+
+// giveWay lets the group run that has waited longest; false if there is none.
+func (g *gang) giveWay() bool {
+	g.stamp++
+	g.groups[g.cur].stamp = g.stamp
+	best := -1
+	for i := range g.groups {
+		if i != g.cur && g.groups[i].state == ready && (best < 0 || g.groups[i].stamp < g.groups[best].stamp) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	g.spin = 0
+	g.cur = best
+	g.favour = favourBlock
+	return true
+}
+
+// split replaces the running group: lanes m go to place pc, the others stay in
+// the group. It returns false so that callers can say that groups changed.
+func (g *gang) split(m mask, pc int32) {
+	cur := &g.groups[g.cur]
+	cur.lanes = cur.lanes.without(&m)
+	g.groups = append(g.groups, group{pc: pc, lanes: m, stamp: cur.stamp})
+}
+
+// finish runs the last instruction of a basic block, which stands at index at.
+// It returns where the group goes on, or false if the groups changed, with
+// their places set.
+func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
+	if in.guard >= 0 && in.flow > flowBranch {
+		return g.finishGuarded(in, at)
+	}
+	switch in.flow {
+	case flowNone, flowNext:
+		if in.run != nil {
+			in.run(g, in)
+		}
+		return at + 1, true
+	case flowJump:
+		return in.target, true
+	case flowBranch:
+		p := g.p[in.a]
+		if in.negated {
+			p = g.mask.without(&p)
+		}
+		p = p.and(&g.mask)
+		switch {
+		case p == g.mask:
+			return in.target, true
+		case p.empty():
+			return at + 1, true
+		}
+		g.groups[g.cur].pc = at + 1
+		g.split(p, in.target)
+		return 0, false
+	case flowTable:
+		return g.scatter(func(lane int) int32 {
+			i := g.lane32(in.a, lane)
+			if int(i) >= len(in.targets) {
+				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("branch %d of a table of %d", i, len(in.targets)))
+			}
+			return in.targets[i]
+		})
+	case flowCall:
+		k := g.team.x.kernel
+		return g.scatter(func(lane int) int32 {
+			entry, ok := k.entries[g.lane64(in.a, lane)]
+			if !ok {
+				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.lane64(in.a, lane)))
+			}
+			return entry
+		})
+	case flowReturn:
+		if f := g.f32[in.a]; f.bits&uniform != 0 {
+			return int32(g.c32[in.a][0]), true
+		}
+		return g.scatter(func(lane int) int32 { return int32(g.lane32(in.a, lane)) })
+	case flowExit:
+		g.exit(g.mask)
+		return 0, false
+	case flowTrap:
+		g.fault(in, g.mask.first(), Trapped, 0, "")
+	case flowBarrier:
+		return g.barrier(in, at)
+	case flowWarp:
+		if g.warpsComplete(in) {
+			in.run(g, in)
+			return at + 1, true
+		}
+		return g.parkWarps(in, at, atWarp)
+	case flowWarpWait:
+		if g.warpsComplete(in) {
+			return at + 1, true
+		}
+		return g.parkWarps(in, at, atWarpBar)
+	}
+	panic("simt: unknown end of a basic block")
+}
+
+// finishGuarded splits off the lanes that a guard keeps out. They go on behind
+// the instruction; the others come back to it alone, through a copy without
+// the guard.
+func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
+	m := g.p[in.guard]
+	if in.guardNot {
+		m = g.mask.without(&m)
+	}
+	m = m.and(&g.mask)
+	if m.empty() {
+		return at + 1, true
+	}
+	if rest := g.mask.without(&m); !rest.empty() {
+		g.groups[g.cur].pc = at
+		g.split(rest, at+1)
+		g.setMask(m)
+		plain := *in
+		plain.guard = -1
+		if next, same := g.finish(&plain, at); same {
+			g.groups[g.cur].pc = next
+		}
+		return 0, false
+	}
+	plain := *in
+	plain.guard = -1
+	return g.finish(&plain, at)
+}
+
+// scatter sends each active lane to a place of its own.
+func (g *gang) scatter(to func(lane int) int32) (int32, bool) {
+	first := to(g.mask.first())
+	rest := g.mask
+	var same mask
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) && to(lane) == first {
+			same.set(lane)
+		}
+	}
+	if same == g.mask {
+		return first, true
+	}
+	g.groups[g.cur].pc = first
+	rest = rest.without(&same)
+	for !rest.empty() {
+		pc := to(rest.first())
+		var m mask
+		for w, b := range rest {
+			for ; b != 0; b &= b - 1 {
+				if lane := w<<6 + bits.TrailingZeros64(b); to(lane) == pc {
+					m.set(lane)
+				}
+			}
+		}
+		g.split(m, pc)
+		rest = rest.without(&m)
+	}
+	return 0, false
+}
+
+// exit ends the threads of some lanes of the running group.
+func (g *gang) exit(m mask) {
+	g.live = g.live.without(&m)
+	cur := &g.groups[g.cur]
+	cur.lanes = cur.lanes.without(&m)
+	if cur.lanes.empty() {
+		g.remove(g.cur)
+		g.favour = 0
+	}
+	g.team.leave(g, m)
+	g.wakeWarps()
+}

@@ -1,0 +1,147 @@
+package simt
+
+// Calls. Each thread has a stack of frames in its local memory. The register
+// `frame` holds the address of the running function's frame; another, the
+// link, where a function returns to: the index of an instruction.
+
+// runEnter: d = a + imm, the callee's frame; x: bytes that it needs.
+func runEnter(g *gang, in *inst) {
+	if !g.compress64(in.a) || g.f64[in.a].bits&uniform == 0 || !g.whole(in) {
+		a := g.expand64(in.a)
+		d := g.partial64(in, in.d)
+		for lane := g.lo; lane < g.hi; lane++ {
+			if g.mask.has(lane) {
+				d[lane] = g.checkStack(in, lane, a[lane])
+			}
+		}
+		return
+	}
+	g.setUniform64(in.d, g.checkStack(in, g.mask.first(), g.c64[in.a][0]))
+}
+
+func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
+	next := frame + uint64(in.imm)
+	if next+uint64(in.x) > g.team.x.localBytes {
+		g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
+	}
+	return next
+}
+
+// runLeave: d = a - imm.
+func runLeave(g *gang, in *inst) {
+	if g.compress64(in.a) && g.f64[in.a].bits&uniform != 0 && g.whole(in) {
+		g.setUniform64(in.d, g.c64[in.a][0]-uint64(in.imm))
+		return
+	}
+	a := g.expand64(in.a)
+	d := g.partial64(in, in.d)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) {
+			d[lane] = a[lane] - uint64(in.imm)
+		}
+	}
+}
+
+// runLink: d = x.
+func runLink(g *gang, in *inst) {
+	if g.whole(in) {
+		g.setUniform32(in.d, uint32(in.x))
+		return
+	}
+	d := g.partial32(in, in.d)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) {
+			d[lane] = uint32(in.x)
+		}
+	}
+}
+
+// runPass copies an argument from the caller's frame (a + x) to the
+// callee's (a + imm), y bytes.
+func runPass(g *gang, in *inst) { g.pass(in, uint64(in.x), uint64(in.imm)) }
+
+// runPassBack copies a result the other way.
+func runPassBack(g *gang, in *inst) { g.pass(in, uint64(in.imm), uint64(in.x)) }
+
+func (g *gang) pass(in *inst, from, to uint64) {
+	if g.full && g.compress64(in.a) && g.f64[in.a].bits&uniform != 0 {
+		base, n := g.c64[in.a][0], uint64(in.y)
+		if last := base + max(from, to) + n; last > g.team.x.localBytes {
+			g.fault(in, g.mask.first(), StackOverflow, 0, "calls go deeper than the stack allows")
+		}
+		rows := int(n/4) * g.width
+		copy(g.local[int(base+to)/4*g.width:][:rows], g.local[int(base+from)/4*g.width:][:rows])
+		return
+	}
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		base := g.lane64(in.a, lane)
+		if last := base + max(from, to) + uint64(in.y); last > g.team.x.localBytes {
+			g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
+		}
+		for i := uint64(0); i < uint64(in.y); i += 4 {
+			g.writeLocal(in, lane, base+to+i, 4, g.readLocal(in, lane, base+from+i, 4))
+		}
+	}
+}
+
+// runSave stores the registers in list (their classes in k) in the frame at
+// a + x, 8 bytes each.
+func runSave(g *gang, in *inst) {
+	classes, _ := in.k.([]class)
+	for i, slot := range in.list {
+		at := uint64(in.x) + uint64(i)*8
+		for lane := g.lo; lane < g.hi; lane++ {
+			if !g.mask.has(lane) {
+				continue
+			}
+			var v uint64
+			switch classes[i] {
+			case bits32:
+				v = uint64(g.lane32(slot, lane))
+			case bits64:
+				v = g.lane64(slot, lane)
+			case predicate:
+				if g.p[slot].has(lane) {
+					v = 1
+				}
+			}
+			g.writeLocal(in, lane, g.lane64(in.a, lane)+at, 8, v)
+		}
+	}
+}
+
+// runRestore loads them again.
+func runRestore(g *gang, in *inst) {
+	classes, _ := in.k.([]class)
+	for i, slot := range in.list {
+		at := uint64(in.x) + uint64(i)*8
+		read := func(lane int) uint64 { return g.readLocal(in, lane, g.lane64(in.a, lane)+at, 8) }
+		switch classes[i] {
+		case bits32:
+			d := g.partial32(in, slot)
+			for lane := g.lo; lane < g.hi; lane++ {
+				if g.mask.has(lane) {
+					d[lane] = uint32(read(lane))
+				}
+			}
+		case bits64:
+			d := g.partial64(in, slot)
+			for lane := g.lo; lane < g.hi; lane++ {
+				if g.mask.has(lane) {
+					d[lane] = read(lane)
+				}
+			}
+		case predicate:
+			var m mask
+			for lane := g.lo; lane < g.hi; lane++ {
+				if g.mask.has(lane) && read(lane) != 0 {
+					m.set(lane)
+				}
+			}
+			g.setPredicate(slot, m)
+		}
+	}
+}

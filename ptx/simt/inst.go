@@ -1,0 +1,71 @@
+package simt
+
+import "muster/ptx"
+
+// inst is one instruction as a gang runs it. Registers are slots; constants,
+// parameters and special registers are slots as well, filled before the
+// first instruction, so that no instruction cares what kind its operands are.
+type inst struct {
+	run   func(*gang, *inst) // nil for those that end a basic block
+	k     any                // lane kernel, of a shape of package vec
+	d, d2 int32
+	a, b  int32
+	c, e  int32
+	imm   int64
+	x, y  int32   // numbers of the instruction's own
+	list  []int32 // the elements of a vector; -1 for one not wanted
+
+	affine  func(*gang, *inst) bool // what to do with strides
+	ordered uint8                   // of comparisons
+	space   ptx.Space
+	private bool // nobody looks at the destination's lanes outside the mask
+	size    uint8
+	mode    uint8 // of shuffles, votes, atomics and so on
+	sync    bool  // volatile or ordered: a loop with it probably waits
+	negated bool  // the predicate that is read counts inverted
+
+	guard    int32 // predicate slot, or -1
+	guardNot bool
+	inner    func(*gang, *inst) // what run does under the guard
+
+	flow    flow
+	end     int32 // of the first instruction of a basic block: index of its last
+	target  int32
+	targets []int32
+
+	text *ptx.Instruction // what it comes from
+}
+
+// flow says how an instruction ends its basic block.
+type flow uint8
+
+const (
+	flowNone     flow = iota // it does not
+	flowNext                 // go on with the instruction behind
+	flowJump                 // to target
+	flowBranch               // to target where predicate a holds
+	flowTable                // to targets[a]
+	flowCall                 // to the function whose address is in a
+	flowReturn               // to the code index in a
+	flowExit                 // the threads end
+	flowTrap                 // the kernel fails
+	flowBarrier              // wait for the threads of the block
+	flowWarp                 // wait for the threads of the warp that the mask names, then run
+	flowWarpWait             // wait for them, wherever they wait
+)
+
+// guarded runs an instruction in the lanes in which its guard holds.
+func guarded(g *gang, in *inst) {
+	m := g.p[in.guard]
+	if in.guardNot {
+		m = g.live.without(&m)
+	}
+	m = m.and(&g.mask)
+	if m.empty() {
+		return
+	}
+	saved, full, lo, hi := g.mask, g.full, g.lo, g.hi
+	g.setMask(m)
+	in.inner(g, in)
+	g.mask, g.full, g.lo, g.hi = saved, full, lo, hi
+}

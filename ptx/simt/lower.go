@@ -1,0 +1,554 @@
+package simt
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"muster/ptx"
+)
+
+// Lowering turns a kernel and all functions that it may call into one list of
+// instructions over virtual registers; assign.go then finds slots for these.
+// Each function has registers of its own, so a call saves nothing, unless the
+// function may be called again before it has returned.
+
+// reg is a virtual register.
+type reg struct {
+	class class
+	id    int32
+}
+
+var noReg = reg{id: -1}
+
+// op is an instruction whose operands are virtual registers.
+type op struct {
+	inst
+	cd, cd2, ca, cb, cc, ce class // of the operands; none if not used
+	cl                      class // of the list
+	lists                   []reg // of saves: registers of all classes
+	listWritten             bool
+	pure                    bool // may be dropped if nobody uses its result
+	copies                  bool // d = a, nothing else
+	head                    bool // begins a basic block
+	links                   bool // x is the place of an instruction
+	returns                 bool // where a call comes back
+	function                *lowFunction
+}
+
+// lowFunction is a function while it is lowered.
+type lowFunction struct {
+	f         *ptx.Function
+	entry     int32
+	link      reg // where to return to
+	frame     int // bytes of its frame
+	places    map[*ptx.Variable]int
+	calls     []*lowFunction
+	indirect  bool // makes indirect calls
+	recursive bool
+	state     uint8 // of the search for cycles
+	depth     int   // bytes of frames below and with its own; of functions that are not recursive
+	start     []int32
+	callSites []callSite
+}
+
+// callSite remembers where saves and frame sizes must be filled in.
+type callSite struct {
+	save, enter, leave, restore int32
+	copies                      []int32
+	callee                      *lowFunction // nil: indirect
+}
+
+type lowering struct {
+	program *Program
+	module  *ptx.Module
+	file    string
+	kernel  *Kernel
+	errs    ptx.Errors
+
+	ops       []op
+	count     [predicate + 1]int32
+	constants []constant // with virtual registers as slots
+	known     map[constant]reg
+	shared    map[*ptx.Variable]int
+
+	functions map[*ptx.Function]*lowFunction
+	queue     []*lowFunction
+
+	// Of the function and the instruction at hand:
+	fn       *lowFunction
+	regs     map[registerKey]reg
+	text     *ptx.Instruction
+	guard    reg
+	guardNot bool
+	widened  map[reg]reg
+
+	frame reg // address of the running function's frame
+	link  reg // where to return to, on the way into a function
+}
+
+type registerKey struct {
+	register  *ptx.Register
+	component string
+}
+
+// unsupported is thrown while an instruction is lowered, and recorded.
+type unsupported string
+
+func (l *lowering) refuse(format string, args ...any) {
+	panic(unsupported(fmt.Sprintf(format, args...)))
+}
+
+func lowerKernel(p *Program, file string, m *ptx.Module, f *ptx.Function) (*Kernel, ptx.Errors) {
+	l := &lowering{
+		program: p, module: m, file: file,
+		kernel:    &Kernel{Name: f.Name, ParamSize: f.ParamSize, MaxBlock: MaxThreads, program: p, entries: map[uint64]int32{}},
+		known:     map[constant]reg{},
+		shared:    map[*ptx.Variable]int{},
+		functions: map[*ptx.Function]*lowFunction{},
+	}
+	k := l.kernel
+	for _, v := range f.Params {
+		k.Params = append(k.Params, Param{v.Offset, v.Size()})
+	}
+	k.sum = sha256.Sum256([]byte(m.String() + "\x00" + f.Name))
+	l.blockSize(f)
+	l.frame, l.link = l.fresh(bits64), l.fresh(bits32)
+	l.enqueue(f)
+	for len(l.queue) > 0 {
+		next := l.queue[0]
+		l.queue = l.queue[1:]
+		l.function(next)
+	}
+	if len(l.errs) > 0 {
+		return nil, l.errs
+	}
+	l.finishCalls()
+	l.assign()
+	return k, nil
+}
+
+// blockSize reads .maxntid and .reqntid.
+func (l *lowering) blockSize(f *ptx.Function) {
+	three := func(v []uint64) Dim {
+		d := Dim{1, 1, 1}
+		for i, p := range []*uint32{&d.X, &d.Y, &d.Z} {
+			if i < len(v) {
+				*p = uint32(min(v[i], 1<<20))
+			}
+		}
+		return d
+	}
+	if v, ok := f.Directive("maxntid"); ok {
+		l.kernel.MaxBlock = int(min(three(v).Count(), MaxThreads))
+	}
+	if v, ok := f.Directive("reqntid"); ok {
+		l.kernel.required = three(v)
+	}
+}
+
+func (l *lowering) fresh(c class) reg {
+	l.count[c]++
+	return reg{c, l.count[c] - 1}
+}
+
+// constant returns the register that holds a constant.
+func (l *lowering) constant(c constant) reg {
+	c.slot = 0
+	if r, ok := l.known[c]; ok {
+		return r
+	}
+	r := l.fresh(c.class)
+	l.known[c] = r
+	c.slot = r.id
+	l.constants = append(l.constants, c)
+	return r
+}
+
+func (l *lowering) literal(c class, v uint64) reg {
+	if c == bits32 {
+		v = uint64(uint32(v))
+	}
+	return l.constant(constant{class: c, value: v})
+}
+
+// enqueue makes sure that a function is lowered.
+func (l *lowering) enqueue(f *ptx.Function) *lowFunction {
+	if lf, ok := l.functions[f]; ok {
+		return lf
+	}
+	lf := &lowFunction{f: f, places: map[*ptx.Variable]int{}}
+	l.functions[f] = lf
+	l.queue = append(l.queue, lf)
+	return lf
+}
+
+// place gives a variable of a function's frame its offset.
+func (fn *lowFunction) place(v *ptx.Variable) int {
+	if at, ok := fn.places[v]; ok {
+		return at
+	}
+	at := round(fn.frame, max(4, v.Alignment()))
+	fn.places[v] = at
+	fn.frame = at + round(v.Size(), 4)
+	return at
+}
+
+// function lowers one function.
+func (l *lowering) function(fn *lowFunction) {
+	l.fn = fn
+	l.regs = map[registerKey]reg{}
+	l.guard = noReg
+	fn.entry = int32(len(l.ops))
+	f := fn.f
+	if !f.Entry {
+		fn.link = l.fresh(bits32)
+		// The frame begins with what caller and callee exchange.
+		for _, v := range append(slices.Clone(f.Returns), f.Params...) {
+			if v.Space == ptx.RegSpace || v.Register != nil {
+				l.fail(v.Pos, "parameter %s of function %s: parameters in registers are not supported", v.Name, f.Name)
+			}
+			fn.place(v)
+		}
+		l.emit(op{inst: inst{run: runCopy32, d: fn.link.id, a: l.link.id}, cd: bits32, ca: bits32, pure: true})
+	}
+	l.widened = map[reg]reg{}
+	fn.start = make([]int32, len(f.Code)+1)
+	labelled := make([]bool, len(f.Code)+1)
+	for _, label := range f.Labels {
+		labelled[label.Target] = true
+	}
+	for i, in := range f.Code {
+		fn.start[i] = int32(len(l.ops))
+		if labelled[i] {
+			clear(l.widened)
+		}
+		l.instruction(in)
+	}
+	fn.start[len(f.Code)] = int32(len(l.ops))
+	// Falling off the end is a return.
+	l.text, l.guard = nil, noReg
+	l.ret()
+	for i, is := range labelled {
+		if is {
+			l.ops[fn.start[i]].head = true
+		}
+	}
+	l.ops[fn.entry].head = true
+	for i := fn.entry; i < int32(len(l.ops)); i++ {
+		o := &l.ops[i]
+		o.function = fn
+		switch o.flow {
+		case flowJump, flowBranch:
+			if o.target < 0 {
+				o.target = fn.start[-o.target-1]
+			}
+		case flowTable:
+			for j, t := range o.targets {
+				o.targets[j] = fn.start[-t-1]
+			}
+		}
+	}
+}
+
+func (l *lowering) fail(pos ptx.Pos, format string, args ...any) {
+	if len(l.errs) < 100 {
+		l.errs = append(l.errs, &ptx.Error{File: l.file, Pos: pos, Msg: fmt.Sprintf(format, args...)})
+	}
+}
+
+// instruction lowers one instruction; what it cannot do it records.
+func (l *lowering) instruction(in *ptx.Instruction) {
+	defer func() {
+		if r := recover(); r != nil {
+			u, ok := r.(unsupported)
+			if !ok {
+				panic(r)
+			}
+			l.fail(in.Pos, "%s: %s", in.Name(), string(u))
+		}
+	}()
+	l.text, l.guard, l.guardNot = in, noReg, false
+	if in.Guard != nil {
+		l.guard = l.register(in.Guard.Register, "")
+		l.guardNot = in.Guard.Negated
+	}
+	if lower, ok := lowerers[in.Opcode]; ok {
+		lower(l, in)
+		return
+	}
+	l.arithmetic(in)
+}
+
+// emit appends an instruction, under the guard of the one at hand.
+func (l *lowering) emit(o op) int32 {
+	o.text = l.text
+	o.inst.guard = -1
+	if l.guard.id >= 0 && o.flow != flowBranch {
+		o.inst.guard, o.guardNot = l.guard.id, l.guardNot
+		if o.flow == flowNone {
+			o.inner, o.run = o.run, guarded
+		}
+	}
+	if o.cd == bits32 {
+		delete(l.widened, reg{bits32, o.d})
+	}
+	if o.cl == bits32 && o.listWritten {
+		for _, id := range o.list {
+			delete(l.widened, reg{bits32, id})
+		}
+	}
+	if o.flow != flowNone {
+		clear(l.widened)
+	}
+	l.ops = append(l.ops, o)
+	return int32(len(l.ops) - 1)
+}
+
+// register returns the virtual register for one of the text.
+func (l *lowering) register(r *ptx.Register, component string) reg {
+	if r.Vector > 1 && component == "" {
+		l.refuse("%s is a vector: name one of its elements", r.Name)
+	}
+	key := registerKey{r, component}
+	if v, ok := l.regs[key]; ok {
+		return v
+	}
+	v := l.fresh(classOf(r.Type))
+	if v.class == none {
+		l.refuse("registers of type .%v are not supported", r.Type)
+	}
+	l.regs[key] = v
+	return v
+}
+
+func classOf(t ptx.Type) class {
+	switch {
+	case t == ptx.Pred:
+		return predicate
+	case t.Bits() == 64:
+		return bits64
+	case t.Bits() <= 32 && t != ptx.NoType:
+		return bits32
+	}
+	return none
+}
+
+// src returns the register that holds an operand of a type.
+func (l *lowering) src(o *ptx.Operand, t ptx.Type) reg {
+	want := classOf(t)
+	switch o.Kind {
+	case ptx.RegisterOperand:
+		r := l.register(o.Register, o.Component)
+		if o.Negated {
+			l.refuse("%s cannot be negated here", o.Name)
+		}
+		if r.class != want || want != predicate && o.Register.Type.Bits() < t.Bits() {
+			l.refuse("operand %s is a register of type .%v where .%v is wanted", o, o.Register.Type, t)
+		}
+		return r
+	case ptx.ImmediateOperand:
+		if want == predicate {
+			break
+		}
+		v, err := o.Literal.Encode(t)
+		if err != nil {
+			l.refuse("operand %s: %v", o, err)
+		}
+		return l.literal(want, v)
+	case ptx.SpecialOperand:
+		return l.special(o, want)
+	case ptx.SymbolOperand:
+		return l.symbol(o, want)
+	}
+	l.refuse("operand %s is not supported here", o)
+	return noReg
+}
+
+// dst returns the register that an operand of a type names as destination.
+func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
+	if o.Kind == ptx.SinkOperand {
+		return l.fresh(classOf(t))
+	}
+	if o.Kind != ptx.RegisterOperand {
+		l.refuse("%s cannot be a destination", o)
+	}
+	r := l.register(o.Register, o.Component)
+	if r.class != classOf(t) {
+		l.refuse("destination %s is a register of type .%v where .%v is wanted", o, o.Register.Type, t)
+	}
+	return r
+}
+
+// pred returns a predicate operand and whether it counts inverted.
+func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
+	if o.Kind == ptx.ImmediateOperand {
+		v, _ := o.Literal.Int()
+		r := l.fresh(predicate)
+		l.emit(op{inst: inst{run: runPredConst, d: r.id, imm: v}, cd: predicate, pure: true})
+		return r, false
+	}
+	if o.Kind != ptx.RegisterOperand || o.Register.Type != ptx.Pred {
+		l.refuse("operand %s is not a predicate", o)
+	}
+	return l.register(o.Register, o.Component), o.Negated
+}
+
+var specials = map[string]source{
+	"%tid.x": tidX, "%tid.y": tidY, "%tid.z": tidZ, "%ntid.x": ntidX, "%ntid.y": ntidY, "%ntid.z": ntidZ,
+	"%ctaid.x": ctaidX, "%ctaid.y": ctaidY, "%ctaid.z": ctaidZ, "%nctaid.x": nctaidX, "%nctaid.y": nctaidY, "%nctaid.z": nctaidZ,
+	"%laneid": laneID, "%warpid": warpID, "%nwarpid": nwarpID,
+	"%lanemask_eq": laneMaskEq, "%lanemask_le": laneMaskLe, "%lanemask_lt": laneMaskLt, "%lanemask_ge": laneMaskGe, "%lanemask_gt": laneMaskGt,
+	"%dynamic_smem_size": dynamicShared, "%total_smem_size": totalShared, "WARP_SZ": warpSize,
+}
+
+// zeroSpecials read as 0 of so many bits: there is one multiprocessor, one
+// grid, and no environment.
+var zeroSpecials = map[string]class{
+	"%tid.w": bits32, "%ctaid.w": bits32, "%smid": bits32, "%gridid": bits64, "%reserved_smem_offset_begin": bits32,
+	"%reserved_smem_offset_end": bits32, "%reserved_smem_offset_cap": bits32,
+}
+
+var clocks = map[string]class{
+	"%clock": bits32, "%clock_hi": bits32, "%clock64": bits64,
+	"%globaltimer": bits64, "%globaltimer_lo": bits32, "%globaltimer_hi": bits32,
+}
+
+// special returns the register for a special register of the text.
+func (l *lowering) special(o *ptx.Operand, want class) reg {
+	name := o.Name
+	if o.Component != "" {
+		name += "." + o.Component
+	}
+	var r reg
+	switch c := clocks[name]; {
+	case c != none:
+		r = l.fresh(c)
+		size := uint8(4)
+		if c == bits64 {
+			size = 8
+		}
+		saved := l.guard
+		l.guard = noReg
+		l.emit(op{inst: inst{run: runClock, d: r.id, size: size}, cd: c})
+		l.guard = saved
+	case zeroSpecials[name] != none:
+		r = l.literal(zeroSpecials[name], 0)
+		if want == bits32 {
+			r = l.literal(bits32, 0) // %gridid may be read as 32 bits
+		}
+	case name == "%nsmid" || name == "%ntid.w" || name == "%nctaid.w":
+		r = l.literal(bits32, 1)
+	case len(name) > 7 && name[:7] == "%envreg":
+		r = l.literal(bits32, 0)
+	default:
+		from, ok := specials[name]
+		if !ok {
+			l.refuse("special register %s is not supported", name)
+		}
+		r = l.constant(constant{class: bits32, from: from})
+	}
+	if r.class != want {
+		l.refuse("special register %s does not have the width of the instruction", name)
+	}
+	return r
+}
+
+// symbol returns the register that holds the address of a variable or of a
+// function, in its own state space.
+func (l *lowering) symbol(o *ptx.Operand, want class) reg {
+	if want != bits32 && want != bits64 {
+		l.refuse("%s is an address", o.Name)
+	}
+	v, _ := o.Symbol.(*ptx.Variable)
+	if v == nil {
+		if fn := l.module.Function(o.Name); fn != nil && fn.Entry {
+			l.refuse("the address of kernel %s is not supported", o.Name)
+		}
+		at, err := l.program.address(l.module, o.Symbol)
+		if err != nil {
+			l.refuse("%v", err)
+		}
+		return l.literal(want, at)
+	}
+	base, at := l.variable(v)
+	at += o.Offset
+	if base == noReg {
+		return l.literal(want, uint64(at))
+	}
+	if v.Open() {
+		return l.constant(constant{class: want, from: dynamicAddress, value: uint64(at)})
+	}
+	// A place in the frame of a function.
+	sum := l.fresh(bits64)
+	l.do("add.b64", sum, base, l.literal(bits64, uint64(at)))
+	if want == bits32 {
+		narrow := l.fresh(bits32)
+		l.do("cvt.u32.u64", narrow, sum)
+		return narrow
+	}
+	return sum
+}
+
+// variable returns where a variable lies: at an offset from a register, or at
+// a fixed address of its state space if that is noReg.
+func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
+	if v.Function == nil {
+		if def, ok := l.module.Lookup(v.Name).(*ptx.Variable); ok {
+			v = def
+		}
+	}
+	switch v.Space {
+	case ptx.GlobalSpace, ptx.ConstSpace:
+		a, ok := l.program.addresses[v]
+		if !ok {
+			if v.Function != nil {
+				l.refuse("variable %s: variables of functions in %v memory are not supported", v.Name, v.Space)
+			}
+			l.refuse("%s is declared but not defined in this module", v.Name)
+		}
+		return noReg, int64(a)
+	case ptx.SharedSpace:
+		if v.Open() { // dynamic shared memory; all such variables are one
+			return l.constant(constant{class: bits64, from: dynamicAddress}), 0
+		}
+		return noReg, int64(l.sharedOffset(v))
+	case ptx.LocalSpace:
+		if v.Function == nil {
+			l.refuse("variable %s: local memory outside functions is not supported", v.Name)
+		}
+		return l.base(), int64(l.fn.place(v))
+	case ptx.ParamSpace:
+		if l.kernelParam(v) {
+			return noReg, int64(v.Offset)
+		}
+		return l.base(), int64(l.fn.place(v))
+	}
+	l.refuse("variable %s: state space .%v is not supported", v.Name, v.Space)
+	return noReg, 0
+}
+
+func (l *lowering) kernelParam(v *ptx.Variable) bool {
+	return l.fn.f.Entry && slices.Contains(l.fn.f.Params, v)
+}
+
+// base returns the register to which places in the frame are relative. The
+// kernel's own frame is at address 0.
+func (l *lowering) base() reg {
+	if l.fn.f.Entry {
+		return noReg
+	}
+	return l.frame
+}
+
+// sharedOffset gives a variable its place in the static shared memory of the
+// block.
+func (l *lowering) sharedOffset(v *ptx.Variable) int {
+	if at, ok := l.shared[v]; ok {
+		return at
+	}
+	at := round(l.kernel.Shared, v.Alignment())
+	l.shared[v] = at
+	l.kernel.Shared = at + v.Size()
+	return at
+}

@@ -1,0 +1,737 @@
+package simt
+
+import (
+	"slices"
+	"strings"
+
+	"muster/ptx"
+	"muster/ptx/simt/vec"
+)
+
+// lowerers are the instructions that are more than a lane kernel.
+var lowerers map[string]func(*lowering, *ptx.Instruction)
+
+func init() {
+	lowerers = map[string]func(*lowering, *ptx.Instruction){
+		"mov": (*lowering).mov, "cvta": (*lowering).cvta, "cvt": (*lowering).cvt,
+		"setp": (*lowering).setp, "set": (*lowering).set, "selp": (*lowering).selp, "testp": (*lowering).testp,
+		"ld": (*lowering).load, "ldu": (*lowering).load, "st": (*lowering).store,
+		"atom": (*lowering).atom, "red": (*lowering).atom,
+		"bra": (*lowering).bra, "brx": (*lowering).brx, "call": (*lowering).call,
+		"ret": (*lowering).retInstruction, "exit": (*lowering).exit, "trap": (*lowering).trap, "brkpt": (*lowering).trap,
+		"bar": (*lowering).bar, "barrier": (*lowering).bar,
+		"membar": (*lowering).fence, "fence": (*lowering).fence,
+		"shfl": (*lowering).shfl, "vote": (*lowering).vote, "match": (*lowering).match, "redux": (*lowering).redux,
+		"activemask": (*lowering).activeMask, "elect": (*lowering).elect,
+		"isspacep": (*lowering).isSpace, "nanosleep": (*lowering).sleep,
+		"prefetch": (*lowering).hint, "prefetchu": (*lowering).hint, "discard": (*lowering).hint,
+		"applypriority": (*lowering).hint, "pmevent": (*lowering).hint, "griddepcontrol": (*lowering).hint,
+		"cp": (*lowering).copyAsync,
+	}
+}
+
+// do emits a lane kernel; the shapes of its operands are its own business.
+func (l *lowering) do(name string, d reg, sources ...reg) {
+	k := vec.Kernel(name)
+	if k == nil {
+		l.refuse("not supported (no arithmetic named %s)", name)
+	}
+	want := shapes(k)
+	if len(sources) != len(want)-1 || d.class != want[0] {
+		l.refuse("not supported with these operands")
+	}
+	o := op{inst: inst{run: arithmetic(k), k: k, d: d.id, affine: affines[name]}, cd: d.class, pure: true}
+	ids := []*int32{&o.a, &o.b, &o.c, &o.e}
+	classes := []*class{&o.ca, &o.cb, &o.cc, &o.ce}
+	for i, s := range sources {
+		if s.class != want[i+1] {
+			l.refuse("not supported with these operands")
+		}
+		*ids[i], *classes[i] = s.id, s.class
+	}
+	if d.class == predicate && !strings.Contains(name, ".f") && !strings.Contains(name, ".bf") {
+		switch f := strings.Split(name, "."); {
+		case f[1] == "eq" || f[1] == "ne":
+		case f[2] == "s32" || f[2] == "s64":
+			o.ordered = orderedSigned
+		case f[2] == "u32" || f[2] == "u64":
+			o.ordered = orderedUnsigned
+		}
+	}
+	l.emit(o)
+}
+
+
+// shapes returns the classes of a kernel's operands, destination first.
+func shapes(k any) []class {
+	const s, w, p = bits32, bits64, predicate
+	switch k.(type) {
+	case vec.Unary32:
+		return []class{s, s}
+	case vec.Binary32:
+		return []class{s, s, s}
+	case vec.Ternary32:
+		return []class{s, s, s, s}
+	case vec.Quad32:
+		return []class{s, s, s, s, s}
+	case vec.Unary64:
+		return []class{w, w}
+	case vec.Binary64:
+		return []class{w, w, w}
+	case vec.Ternary64:
+		return []class{w, w, w, w}
+	case vec.Widen:
+		return []class{w, s}
+	case vec.Narrow:
+		return []class{s, w}
+	case vec.WidenBinary:
+		return []class{w, s, s}
+	case vec.WidenAdd:
+		return []class{w, s, s, w}
+	case vec.Shift64:
+		return []class{w, w, s}
+	case vec.Extract64:
+		return []class{w, w, s, s}
+	case vec.Insert64:
+		return []class{w, w, w, s, s}
+	case vec.Choose64:
+		return []class{w, w, w, s}
+	case vec.Compare32:
+		return []class{p, s, s}
+	case vec.Compare64:
+		return []class{p, w, w}
+	case vec.Test32:
+		return []class{p, s}
+	case vec.Test64:
+		return []class{p, w}
+	case vec.Carry32:
+		return []class{s, s, s, s}
+	case vec.Carry64:
+		return []class{w, w, w, w}
+	}
+	return nil
+}
+
+// The modifiers that select arithmetic, in the order in which the names of
+// kernels have them.
+var arithmeticOrder = [][]string{
+	{"l", "r"}, {"wrap", "clamp"}, {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}, {"shiftamt"},
+	{"lo", "hi", "wide"}, {"rn", "rz", "rm", "rp", "approx", "full"}, {"ftz"}, {"sat"}, {"NaN"}, {"xorsign"}, {"abs"}, {"relu"}, {"cc"},
+}
+
+// allowed says which modifiers an opcode may have besides types; what is not
+// here is refused, so that no modifier is ever ignored.
+var allowed = map[string]string{
+	"add": "rn rz rm rp ftz sat cc", "sub": "rn rz rm rp ftz sat cc", "addc": "cc", "subc": "cc",
+	"mul": "lo hi wide rn rz rm rp ftz sat", "mad": "lo hi wide rn rz rm rp ftz sat cc", "madc": "lo hi cc",
+	"mul24": "lo hi", "mad24": "lo hi sat",
+	"div": "rn rz rm rp approx full ftz", "rem": "", "abs": "ftz", "neg": "ftz",
+	"min": "ftz NaN xorsign abs relu", "max": "ftz NaN xorsign abs relu", "sad": "",
+	"and": "", "or": "", "xor": "", "not": "", "cnot": "", "shl": "", "shr": "", "shf": "l r wrap clamp",
+	"bfe": "", "bfi": "", "bfind": "shiftamt", "brev": "", "clz": "", "popc": "", "prmt": "f4e b4e rc8 ecl ecr rc16",
+	"lop3": "", "dp4a": "", "dp2a": "lo hi",
+	"fma": "rn rz rm rp ftz sat relu", "rcp": "rn rz rm rp approx ftz", "sqrt": "rn rz rm rp approx ftz",
+	"rsqrt": "approx ftz", "sin": "approx ftz", "cos": "approx ftz", "ex2": "approx ftz", "lg2": "approx ftz", "tanh": "approx",
+	"copysign": "", "slct": "ftz",
+}
+
+// kernelName returns the name of the kernel for an instruction.
+func (l *lowering) kernelName(in *ptx.Instruction) string {
+	may, ok := allowed[in.Opcode]
+	if !ok {
+		l.refuse("this instruction is not supported")
+	}
+	has := map[string]bool{}
+	for _, m := range in.Modifiers {
+		if ptx.TypeOf(m) != ptx.NoType {
+			continue
+		}
+		if !slices.Contains(strings.Fields(may), m) {
+			l.refuse("modifier .%s is not supported", m)
+		}
+		has[m] = true
+	}
+	t := in.Type(0)
+	opcode := in.Opcode
+	if t.Float() {
+		switch {
+		case opcode == "mad":
+			opcode = "fma" // of the same meaning since sm_20
+			if !has["rn"] && !has["rz"] && !has["rm"] && !has["rp"] {
+				has["rn"] = true
+			}
+		case (opcode == "add" || opcode == "sub" || opcode == "mul") && !has["rz"] && !has["rm"] && !has["rp"]:
+			has["rn"] = true
+		}
+	}
+	name := opcode
+	for _, group := range arithmeticOrder {
+		for _, m := range group {
+			if has[m] {
+				name += "." + m
+			}
+		}
+	}
+	types := make([]string, len(in.Types))
+	for i, t := range in.Types {
+		types[i] = t.String()
+	}
+	if len(types) > 0 {
+		types[0] = plainType(in, has, types[0])
+	}
+	return name + "." + strings.Join(types, ".")
+}
+
+// plainType drops the sign from the type where it does not matter.
+func plainType(in *ptx.Instruction, has map[string]bool, t string) string {
+	width := strings.TrimLeft(t, "usb")
+	switch in.Opcode {
+	case "add", "sub", "addc", "subc":
+		if !in.Type(0).Float() && !has["sat"] {
+			return "b" + width
+		}
+	case "mul", "mad", "madc":
+		if has["lo"] && !in.Type(0).Float() {
+			return "b" + width
+		}
+	case "and", "or", "xor", "not", "cnot", "shl", "brev", "clz", "popc", "bfi", "shf", "prmt", "lop3":
+		return "b" + width
+	case "slct":
+		return "b" + strings.TrimLeft(t, "usbf")
+	case "shr":
+		if t[0] == 'b' {
+			return "u" + width
+		}
+	}
+	return t
+}
+
+// arithmetic lowers what is one lane kernel.
+func (l *lowering) arithmetic(in *ptx.Instruction) {
+	if in.Type(0) == ptx.Pred {
+		l.predicateLogic(in)
+		return
+	}
+	name := l.kernelName(in)
+	k := vec.Kernel(name)
+	if k == nil {
+		l.refuse("this combination is not supported")
+	}
+	want := shapes(k)
+	ops := in.Operands
+	_, carry32 := k.(vec.Carry32)
+	_, carry64 := k.(vec.Carry64)
+	carry := carry32 || carry64
+	n := len(want)
+	if carry && in.Opcode[0] != 'm' {
+		n-- // add and sub have two sources
+	}
+	if len(ops) != n {
+		l.refuse("%d operands where %d are wanted", len(ops), n)
+	}
+	t := in.Type(0)
+	sources := make([]reg, 0, 4)
+	for i := 1; i < n; i++ {
+		sources = append(sources, l.src(&ops[i], operandType(in, t, want, i)))
+	}
+	if carry && n < len(want) {
+		sources = append(sources, l.literal(want[0], 0))
+	}
+	dt := t
+	if classOf(t) != want[0] {
+		dt = ptx.U32
+		if want[0] == bits64 {
+			dt = ptx.U64
+		}
+	}
+	if t == ptx.U16 || t == ptx.S16 {
+		if strings.Contains(name, ".wide.") {
+			dt = ptx.U32
+		}
+	}
+	d := l.dst(&ops[0], dt)
+	if carry {
+		l.emit(op{inst: inst{run: arithmetic(k), k: k, d: d.id, a: sources[0].id, b: sources[1].id, c: sources[2].id},
+			cd: d.class, ca: d.class, cb: d.class, cc: d.class})
+		return
+	}
+	l.do(name, d, sources...)
+}
+
+// operandType returns the type that source i of an instruction has.
+func operandType(in *ptx.Instruction, t ptx.Type, want []class, i int) ptx.Type {
+	switch in.Opcode {
+	case "shl", "shr":
+		if i == 2 {
+			return ptx.U32
+		}
+	case "slct":
+		if i == 3 {
+			return in.Type(1)
+		}
+	case "bfe", "bfi":
+		if want[i] == bits32 && i >= len(want)-2 {
+			return ptx.U32
+		}
+	case "dp4a", "dp2a":
+		return ptx.U32
+	case "mad":
+		if i == 3 && in.Has("wide") && t.Bits() == 16 {
+			return ptx.U32
+		}
+	case "lop3":
+		return ptx.U32
+	}
+	if classOf(t) == want[i] {
+		return t
+	}
+	if want[i] == bits64 {
+		if t.Signed() {
+			return ptx.S64
+		}
+		return ptx.U64
+	}
+	return ptx.U32
+}
+
+// predicateLogic lowers and, or, xor and not of predicates.
+func (l *lowering) predicateLogic(in *ptx.Instruction) {
+	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor, "not": runPredCopy}
+	run, ok := runs[in.Opcode]
+	if !ok {
+		l.refuse("not supported on predicates")
+	}
+	o := op{inst: inst{run: run, b: -1}, cd: predicate, ca: predicate, pure: true}
+	o.d = l.dst(&in.Operands[0], ptx.Pred).id
+	a, inverted := l.pred(&in.Operands[1])
+	if inverted != (in.Opcode == "not") {
+		o.mode |= invertA
+	}
+	o.a = a.id
+	if in.Opcode != "not" {
+		b, inverted := l.pred(&in.Operands[2])
+		if inverted {
+			o.mode |= invertB
+		}
+		o.b, o.cb = b.id, predicate
+	}
+	l.emit(o)
+}
+
+// copyTo emits d = a.
+func (l *lowering) copyTo(d, a reg) {
+	run := runCopy32
+	switch d.class {
+	case bits64:
+		run = runCopy64
+	case predicate:
+		l.emit(op{inst: inst{run: runPredCopy, d: d.id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true})
+		return
+	}
+	l.emit(op{inst: inst{run: run, d: d.id, a: a.id}, cd: d.class, ca: a.class, pure: true, copies: true})
+}
+
+// mov lowers copies, addresses, and packing and unpacking of vectors.
+func (l *lowering) mov(in *ptx.Instruction) {
+	t := in.Type(0)
+	if len(in.Modifiers) != 1 || t == ptx.NoType || len(in.Operands) != 2 {
+		l.refuse("this form is not supported")
+	}
+	d, s := &in.Operands[0], &in.Operands[1]
+	switch {
+	case t == ptx.Pred:
+		a, inverted := l.pred(s)
+		o := op{inst: inst{run: runPredCopy, d: l.dst(d, t).id, a: a.id, b: -1}, cd: predicate, ca: predicate, pure: true}
+		if inverted {
+			o.mode = invertA
+		}
+		l.emit(o)
+	case classOf(t) == none:
+		l.refuse("type .%v is not supported", t)
+	case s.Kind == ptx.VectorOperand:
+		l.pack(l.dst(d, t), s.Elements, t)
+	case d.Kind == ptx.VectorOperand:
+		l.unpack(d.Elements, l.src(s, t), t)
+	default:
+		l.copyTo(l.dst(d, t), l.src(s, t))
+	}
+}
+
+// pack lowers mov.b64 d, {lo, hi} and its like: the first element is lowest.
+func (l *lowering) pack(d reg, elements []ptx.Operand, t ptx.Type) {
+	width := t.Bits() / len(elements)
+	part := map[int]ptx.Type{8: ptx.B8, 16: ptx.B16, 32: ptx.B32}[width]
+	if part == ptx.NoType {
+		l.refuse("packing %d values is not supported", len(elements))
+	}
+	sum := noReg
+	for i := range elements {
+		r := l.src(&elements[i], part)
+		if d.class == bits64 {
+			w := l.fresh(bits64)
+			l.do("cvt.u64.u"+map[int]string{8: "8", 16: "16", 32: "32"}[width], w, r)
+			r = w
+		} else if width < 32 {
+			w := l.fresh(bits32)
+			l.do("and.b32", w, r, l.literal(bits32, 1<<width-1))
+			r = w
+		}
+		if i > 0 {
+			shifted := l.fresh(d.class)
+			l.do(suffix("shl.b", d), shifted, r, l.literal(bits32, uint64(i*width)))
+			r = shifted
+		}
+		if sum != noReg {
+			or := l.fresh(d.class)
+			l.do(suffix("or.b", d), or, sum, r)
+			r = or
+		}
+		sum = r
+	}
+	l.copyTo(d, sum)
+}
+
+func suffix(name string, r reg) string {
+	if r.class == bits64 {
+		return name + "64"
+	}
+	return name + "32"
+}
+
+// unpack lowers mov.b64 {lo, hi}, a.
+func (l *lowering) unpack(elements []ptx.Operand, a reg, t ptx.Type) {
+	width := t.Bits() / len(elements)
+	part := map[int]ptx.Type{8: ptx.B8, 16: ptx.B16, 32: ptx.B32}[width]
+	if part == ptx.NoType {
+		l.refuse("unpacking %d values is not supported", len(elements))
+	}
+	// A destination may be the source: all parts are taken before any is
+	// written.
+	parts := make([]reg, len(elements))
+	for i := range elements {
+		if elements[i].Kind == ptx.SinkOperand {
+			continue
+		}
+		r := a
+		if i > 0 {
+			r = l.fresh(a.class)
+			name := "shr.u32"
+			if a.class == bits64 {
+				name = "shr.u64"
+			}
+			l.do(name, r, a, l.literal(bits32, uint64(i*width)))
+		}
+		if a.class == bits64 {
+			n := l.fresh(bits32)
+			l.do("cvt.u32.u64", n, r)
+			r = n
+		}
+		if width < 32 {
+			n := l.fresh(bits32)
+			l.do("and.b32", n, r, l.literal(bits32, 1<<width-1))
+			r = n
+		}
+		parts[i] = r
+	}
+	for i := range elements {
+		if elements[i].Kind != ptx.SinkOperand {
+			l.copyTo(l.dst(&elements[i], part), parts[i])
+		}
+	}
+}
+
+// cvta converts between a state space's address and a generic one.
+func (l *lowering) cvta(in *ptx.Instruction) {
+	to := in.Has("to")
+	space := ptx.NoSpace
+	for _, m := range in.Modifiers {
+		switch s := ptx.SpaceOf(m); {
+		case s != ptx.NoSpace:
+			space = s
+		case m != "to" && m != "u64":
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	d := l.dst(&in.Operands[0], ptx.U64)
+	a := l.src(&in.Operands[1], ptx.U64)
+	offset := map[ptx.Space]uint64{
+		ptx.GlobalSpace: 0, ptx.ConstSpace: 0, ptx.SharedSpace: sharedWindow, ptx.LocalSpace: localWindow, ptx.ParamSpace: paramWindow,
+	}
+	by, ok := offset[space]
+	if !ok {
+		l.refuse("state space .%v is not supported", space)
+	}
+	if space == ptx.ParamSpace && !l.fn.f.Entry {
+		by = localWindow // parameters of functions are in their frames
+	}
+	switch {
+	case by == 0:
+		l.copyTo(d, a)
+	case to:
+		l.do("sub.b64", d, a, l.literal(bits64, by))
+	default:
+		l.do("add.b64", d, a, l.literal(bits64, by))
+	}
+}
+
+// cvt converts between types. The registers may be wider than the types.
+func (l *lowering) cvt(in *ptx.Instruction) {
+	if len(in.Types) != 2 {
+		l.refuse("this form is not supported")
+	}
+	name := "cvt"
+	may := []string{"rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "relu"}
+	for _, m := range in.Modifiers {
+		if ptx.TypeOf(m) == ptx.NoType && !slices.Contains(may, m) {
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	for _, m := range may {
+		if in.Has(m) {
+			name += "." + m
+		}
+	}
+	dt, at := in.Type(0), in.Type(1)
+	name += "." + dt.String() + "." + at.String()
+	k := vec.Kernel(name)
+	if k == nil {
+		l.refuse("this conversion is not supported")
+	}
+	want := shapes(k)
+	if len(in.Operands) != len(want) {
+		l.refuse("%d operands where %d are wanted", len(in.Operands), len(want))
+	}
+	var sources []reg
+	for i := 1; i < len(want); i++ {
+		o := &in.Operands[i]
+		if o.Kind == ptx.RegisterOperand && l.register(o.Register, o.Component).class == bits64 && want[i] == bits32 {
+			low := l.fresh(bits32)
+			l.do("cvt.u32.u64", low, l.register(o.Register, o.Component))
+			sources = append(sources, low)
+			continue
+		}
+		if o.Kind == ptx.RegisterOperand && o.Register.Type.Bits() < at.Bits() {
+			l.refuse("operand %s has fewer bits than .%v", o, at)
+		}
+		st := at
+		if at.Bits() < 16 {
+			st = ptx.B16
+			if o.Kind == ptx.RegisterOperand {
+				st = ptx.B8 // any register is wide enough
+			}
+		}
+		sources = append(sources, l.src(o, st))
+	}
+	d := &in.Operands[0]
+	if d.Kind != ptx.RegisterOperand {
+		l.refuse("%s cannot be a destination", d)
+	}
+	dr := l.register(d.Register, d.Component)
+	result := dr
+	if dr.class != want[0] || d.Register.Type.Bits() == 16 && dt.Signed() {
+		result = l.fresh(want[0])
+	}
+	l.do(name, result, sources...)
+	switch {
+	case result == dr:
+	case dr.class == want[0]:
+		l.do("and.b32", dr, result, l.literal(bits32, 0xffff))
+	case dr.class == bits64 && dt.Signed():
+		l.do("cvt.s64.s32", dr, result)
+	case dr.class == bits64:
+		l.do("cvt.u64.u32", dr, result)
+	default:
+		l.refuse("destination %s has fewer bits than .%v", d, dt)
+	}
+}
+
+var intComparisons = map[string]string{"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+
+// compare emits a comparison into a predicate.
+func (l *lowering) compare(d reg, cmp string, ftz bool, t ptx.Type, a, b reg) {
+	name := "setp."
+	ty := t.String()
+	if !t.Float() {
+		if c, ok := intComparisons[cmp]; ok {
+			cmp, ty = c, "u"+ty[1:]
+		}
+		if cmp == "eq" || cmp == "ne" {
+			ty = "b" + ty[1:]
+		} else if t.Untyped() {
+			l.refuse("bits have no order")
+		}
+	}
+	name += cmp
+	if ftz {
+		name += ".ftz"
+	}
+	l.do(name+"."+ty, d, a, b)
+}
+
+var comparisons = []string{"eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"}
+
+// comparison takes the modifiers of setp and set apart.
+func (l *lowering) comparison(in *ptx.Instruction) (cmp, combine string, ftz bool) {
+	for _, m := range in.Modifiers {
+		switch {
+		case ptx.TypeOf(m) != ptx.NoType:
+		case m == "ftz":
+			ftz = true
+		case m == "and" || m == "or" || m == "xor":
+			combine = m
+		case cmp == "" && slices.Contains(comparisons, m):
+			cmp = m
+		default:
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	if cmp == "" {
+		l.refuse("a comparison is missing")
+	}
+	return cmp, combine, ftz
+}
+
+// combine emits d = (inverted?)p op c.
+func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) {
+	if how == "" {
+		o := op{inst: inst{run: runPredCopy, d: d.id, a: p.id, b: -1}, cd: predicate, ca: predicate, pure: true}
+		if invert {
+			o.mode = invertA
+		}
+		l.emit(o)
+		return
+	}
+	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor}
+	o := op{inst: inst{run: runs[how], d: d.id, a: p.id, b: c.id}, cd: predicate, ca: predicate, cb: predicate, pure: true}
+	if invert {
+		o.mode |= invertA
+	}
+	if notC {
+		o.mode |= invertB
+	}
+	l.emit(o)
+}
+
+// setp compares; it may combine the answer with a predicate and give its
+// opposite as well.
+func (l *lowering) setp(in *ptx.Instruction) {
+	cmp, how, ftz := l.comparison(in)
+	t := in.Type(0)
+	if n := len(in.Operands); n != 3 && n != 4 || (n == 4) != (how != "") {
+		l.refuse("%d operands are not supported", n)
+	}
+	d, q := &in.Operands[0], (*ptx.Operand)(nil)
+	if d.Kind == ptx.PairOperand {
+		d, q = &d.Elements[0], &d.Elements[1]
+	}
+	c, notC := noReg, false
+	if how != "" {
+		c, notC = l.pred(&in.Operands[3])
+	}
+	if t == ptx.F16X2 || t == ptx.BF16X2 {
+		l.setpPairs(in, cmp, how, ftz, d, q, c, notC)
+		return
+	}
+	a, b := l.src(&in.Operands[1], t), l.src(&in.Operands[2], t)
+	if how == "" && q == nil {
+		l.compare(l.dst(d, ptx.Pred), cmp, ftz, t, a, b)
+		return
+	}
+	p := l.fresh(predicate)
+	l.compare(p, cmp, ftz, t, a, b)
+	first, second := l.fresh(predicate), l.fresh(predicate)
+	l.combine(first, p, false, how, c, notC)
+	if q != nil {
+		l.combine(second, p, true, how, c, notC)
+		l.copyTo(l.dst(q, ptx.Pred), second)
+	}
+	l.copyTo(l.dst(d, ptx.Pred), first)
+}
+
+// setpPairs compares two pairs of halves.
+func (l *lowering) setpPairs(in *ptx.Instruction, cmp, how string, ftz bool, d, q *ptx.Operand, c reg, notC bool) {
+	t := in.Type(0)
+	half := ptx.F16
+	if t == ptx.BF16X2 {
+		half = ptx.BF16
+	}
+	if q == nil {
+		l.refuse("two destinations are needed")
+	}
+	a, b := l.src(&in.Operands[1], t), l.src(&in.Operands[2], t)
+	var results [2]reg
+	for i := range results {
+		x, y := l.half(a, i), l.half(b, i)
+		p := l.fresh(predicate)
+		l.compare(p, cmp, ftz, half, x, y)
+		results[i] = l.fresh(predicate)
+		l.combine(results[i], p, false, how, c, notC)
+	}
+	l.copyTo(l.dst(d, ptx.Pred), results[0])
+	l.copyTo(l.dst(q, ptx.Pred), results[1])
+}
+
+// half returns one half of a pair.
+func (l *lowering) half(a reg, i int) reg {
+	r := l.fresh(bits32)
+	if i == 0 {
+		l.do("and.b32", r, a, l.literal(bits32, 0xffff))
+	} else {
+		l.do("shr.u32", r, a, l.literal(bits32, 16))
+	}
+	return r
+}
+
+// set compares and gives a number.
+func (l *lowering) set(in *ptx.Instruction) {
+	cmp, how, ftz := l.comparison(in)
+	if len(in.Types) != 2 || len(in.Operands) < 3 {
+		l.refuse("this form is not supported")
+	}
+	dt, t := in.Type(0), in.Type(1)
+	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.U16: 0xffff, ptx.S16: 0xffff, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
+	if !ok || t == ptx.F16X2 || t == ptx.BF16X2 {
+		l.refuse("types .%v.%v are not supported", dt, t)
+	}
+	c, notC := noReg, false
+	if how != "" {
+		if len(in.Operands) != 4 {
+			l.refuse("a predicate is missing")
+		}
+		c, notC = l.pred(&in.Operands[3])
+	}
+	p := l.fresh(predicate)
+	l.compare(p, cmp, ftz, t, l.src(&in.Operands[1], t), l.src(&in.Operands[2], t))
+	if how != "" {
+		both := l.fresh(predicate)
+		l.combine(both, p, false, how, c, notC)
+		p = both
+	}
+	l.choose(l.dst(&in.Operands[0], dt), l.literal(bits32, yes), l.literal(bits32, 0), p, false)
+}
+
+// choose emits d = p ? a : b.
+func (l *lowering) choose(d, a, b, p reg, not bool) {
+	run := runSelect32
+	if d.class == bits64 {
+		run = runSelect64
+	}
+	l.emit(op{inst: inst{run: run, d: d.id, a: a.id, b: b.id, c: p.id, negated: not}, cd: d.class, ca: d.class, cb: d.class, cc: predicate, pure: true})
+}
+
+func (l *lowering) selp(in *ptx.Instruction) {
+	t := in.Type(0)
+	if len(in.Modifiers) != 1 || len(in.Operands) != 4 || classOf(t) == none || t == ptx.Pred {
+		l.refuse("this form is not supported")
+	}
+	p, not := l.pred(&in.Operands[3])
+	l.choose(l.dst(&in.Operands[0], t), l.src(&in.Operands[1], t), l.src(&in.Operands[2], t), p, not)
+}
+
+func (l *lowering) testp(in *ptx.Instruction) {
+	if len(in.Modifiers) != 2 || len(in.Operands) != 2 {
+		l.refuse("this form is not supported")
+	}
+	t := in.Type(0)
+	l.do("testp."+in.Modifiers[0]+"."+t.String(), l.dst(&in.Operands[0], ptx.Pred), l.src(&in.Operands[1], t))
+}

@@ -1,0 +1,502 @@
+package simt
+
+import (
+	"slices"
+
+	"muster/ptx"
+)
+
+// placeOf returns a label's place as function() will resolve it: the negative
+// of its index, less one.
+func placeOf(l *ptx.Label) int32 { return -int32(l.Target) - 1 }
+
+func (l *lowering) bra(in *ptx.Instruction) {
+	for _, m := range in.Modifiers {
+		if m != "uni" {
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	label, ok := in.Operands[0].Symbol.(*ptx.Label)
+	if !ok {
+		l.refuse("%s is not a label", in.Operands[0].Name)
+	}
+	if l.guard == noReg {
+		l.emit(op{inst: inst{flow: flowJump, target: placeOf(label)}})
+		return
+	}
+	l.emit(op{inst: inst{flow: flowBranch, target: placeOf(label), a: l.guard.id, negated: l.guardNot}, ca: predicate})
+}
+
+func (l *lowering) brx(in *ptx.Instruction) {
+	if !in.Has("idx") || len(in.Operands) != 2 {
+		l.refuse("this form is not supported")
+	}
+	list, ok := in.Operands[1].Symbol.(*ptx.TargetList)
+	if !ok {
+		l.refuse("%s is not a list of labels", in.Operands[1].Name)
+	}
+	o := op{inst: inst{flow: flowTable, a: l.src(&in.Operands[0], ptx.U32).id}, ca: bits32}
+	for _, t := range list.Targets {
+		label, ok := t.Symbol.(*ptx.Label)
+		if !ok {
+			l.refuse("%s is not a label", t.Name)
+		}
+		o.targets = append(o.targets, placeOf(label))
+	}
+	l.emit(o)
+}
+
+func (l *lowering) exit(*ptx.Instruction) { l.emit(op{inst: inst{flow: flowExit}}) }
+func (l *lowering) trap(*ptx.Instruction) { l.emit(op{inst: inst{flow: flowTrap}}) }
+
+func (l *lowering) retInstruction(*ptx.Instruction) { l.ret() }
+
+func (l *lowering) ret() {
+	if l.fn.f.Entry {
+		l.emit(op{inst: inst{flow: flowExit}})
+		return
+	}
+	l.emit(op{inst: inst{flow: flowReturn, a: l.fn.link.id}, ca: bits32})
+}
+
+// call lowers calls. Arguments travel through the frames: the callee's frame
+// begins with its results and parameters, and lies behind the caller's.
+func (l *lowering) call(in *ptx.Instruction) {
+	c, ok := in.Call()
+	if !ok {
+		l.refuse("this form is not supported")
+	}
+	if l.guard != noReg {
+		// Lanes without the guard go around the call.
+		skip := l.emit(op{inst: inst{flow: flowBranch, a: l.guard.id, negated: !l.guardNot}, ca: predicate})
+		l.guard = noReg
+		defer func() {
+			// The instruction behind begins a block, and is where they go.
+			l.ops[skip].target = int32(len(l.ops))
+			l.emit(op{inst: inst{run: runNothing}, head: true})
+		}()
+	}
+	var callee *ptx.Function
+	if c.Callee.Kind == ptx.SymbolOperand {
+		callee = l.module.Function(c.Callee.Name)
+		if callee == nil || !callee.Defined {
+			l.builtin(c)
+			return
+		}
+		l.invoke(c, callee, callee.Returns, callee.Params)
+		return
+	}
+	switch t := c.Targets.(type) {
+	case *ptx.Prototype:
+		l.invoke(c, nil, t.Returns, t.Params)
+	case *ptx.TargetList:
+		if len(t.Targets) == 0 {
+			l.refuse("%s names no function", t.Name)
+		}
+		f := l.module.Function(t.Targets[0].Name)
+		if f == nil || !f.Defined {
+			l.refuse("%s is not defined in this module", t.Targets[0].Name)
+		}
+		l.invoke(c, nil, f.Returns, f.Params)
+	default:
+		l.refuse("an indirect call needs a prototype")
+	}
+}
+
+// exchange lays out results and parameters as function() does.
+func exchange(returns, params []*ptx.Variable) map[*ptx.Variable]int {
+	f := &lowFunction{places: map[*ptx.Variable]int{}}
+	for _, v := range append(slices.Clone(returns), params...) {
+		f.place(v)
+	}
+	return f.places
+}
+
+// invoke emits a call of a function, or of the one whose address is in a
+// register if callee is nil.
+func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*ptx.Variable) {
+	if len(c.Args) != len(params) || len(c.Returns) != len(returns) {
+		l.refuse("%d arguments and %d results where %d and %d are wanted", len(c.Args), len(c.Returns), len(params), len(returns))
+	}
+	places := exchange(returns, params)
+	site := callSite{}
+	if callee != nil {
+		site.callee = l.enqueue(callee)
+		l.fn.calls = append(l.fn.calls, site.callee)
+	} else {
+		l.fn.indirect = true
+		for _, f := range l.module.Functions { // any whose address may be known
+			if f.Defined && !f.Entry {
+				l.enqueue(f)
+			}
+		}
+	}
+	var target reg
+	if callee == nil {
+		target = l.src(&c.Callee, ptx.U64)
+	}
+	base := l.frame
+	if l.fn.f.Entry {
+		base = l.literal(bits64, 0)
+	}
+	for i := range c.Args {
+		site.copies = append(site.copies, l.argument(base, &c.Args[i], params[i], places[params[i]], false))
+	}
+	site.save = l.emit(op{inst: inst{run: runSave, a: base.id}, ca: bits64})
+	site.enter = l.emit(op{inst: inst{run: runEnter, d: l.frame.id, a: base.id}, cd: bits64, ca: bits64})
+	// The return address is the index of the instruction behind the jump.
+	link := l.emit(op{inst: inst{run: runLink, d: l.link.id}, cd: bits32, links: true})
+	var back int32
+	if callee != nil {
+		back = l.emit(op{inst: inst{flow: flowJump, target: 0}})
+	} else {
+		back = l.emit(op{inst: inst{flow: flowCall, a: target.id}, ca: bits64})
+	}
+	l.ops[link].x = back + 1
+	site.leave = l.emit(op{inst: inst{run: runLeave, d: l.frame.id, a: l.frame.id}, cd: bits64, ca: bits64, head: true, returns: true})
+	site.restore = l.emit(op{inst: inst{run: runRestore, a: base.id}, ca: bits64})
+	for i := range c.Returns {
+		site.copies = append(site.copies, l.argument(base, &c.Returns[i], returns[i], places[returns[i]], true))
+	}
+	l.fn.callSites = append(l.fn.callSites, site)
+}
+
+// argument copies between the caller's variable and the callee's frame. The
+// caller's frame size is not known yet: finishCalls adds it to imm.
+func (l *lowering) argument(base reg, o *ptx.Operand, formal *ptx.Variable, place int, back bool) int32 {
+	v, ok := o.Symbol.(*ptx.Variable)
+	if !ok || v.Space != ptx.ParamSpace {
+		l.refuse("argument %s is not a .param variable", o)
+	}
+	if v.Size() != formal.Size() {
+		l.refuse("argument %s has %d bytes where %d are wanted", o, v.Size(), formal.Size())
+	}
+	at := int64(l.fn.place(v))
+	if l.kernelParam(v) {
+		l.refuse("argument %s is a kernel's parameter", o)
+	}
+	run := runPass
+	if back {
+		run = runPassBack
+	}
+	return l.emit(op{inst: inst{run: run, a: base.id, imm: int64(place), x: int32(at), y: int32(round(v.Size(), 4))}, ca: bits64})
+}
+
+// finishCalls fills in what is known only when all functions are lowered:
+// frame sizes, where functions begin, what must be saved, how deep it goes.
+func (l *lowering) finishCalls() {
+	all := make([]*lowFunction, 0, len(l.functions))
+	for _, f := range l.module.Functions {
+		if fn, ok := l.functions[f]; ok {
+			fn.frame = round(fn.frame, 16)
+			all = append(all, fn)
+			if at, ok := l.program.functions[f]; ok {
+				l.kernel.entries[at] = fn.entry
+			}
+		}
+	}
+	for _, fn := range all {
+		if fn.indirect { // may call anything that is there
+			for _, other := range all {
+				if !other.f.Entry {
+					fn.calls = append(fn.calls, other)
+				}
+			}
+		}
+	}
+	for _, fn := range all {
+		fn.recursive = reaches(fn, fn, map[*lowFunction]bool{})
+	}
+	var root *lowFunction
+	for _, fn := range all {
+		if fn.recursive {
+			l.saves(fn)
+		}
+		if fn.f.Entry {
+			root = fn
+		}
+	}
+	for _, fn := range all {
+		for _, s := range fn.callSites {
+			frame := int64(fn.frame)
+			for _, i := range s.copies {
+				l.ops[i].imm += frame
+			}
+			l.ops[s.enter].imm, l.ops[s.leave].imm = frame, frame
+			if s.callee != nil {
+				l.ops[s.leave-1].target = s.callee.entry
+			}
+			// What the deepest callee may need is checked on the way in.
+			need := 0
+			if s.callee != nil {
+				need = s.callee.frame
+			} else {
+				for _, other := range fn.calls {
+					need = max(need, other.frame)
+				}
+			}
+			l.ops[s.enter].x = int32(need)
+		}
+	}
+	depth, known := deepest(root, map[*lowFunction]bool{})
+	l.kernel.Local = depth
+	l.kernel.Recursive = !known
+	l.kernel.stack = !known
+}
+
+// reaches says whether a function may call another, itself included.
+func reaches(from, to *lowFunction, seen map[*lowFunction]bool) bool {
+	for _, c := range from.calls {
+		if c == to {
+			return true
+		}
+		if !seen[c] {
+			seen[c] = true
+			if reaches(c, to, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// deepest returns the bytes of the frames of a function and all below it, and
+// whether that is known.
+func deepest(fn *lowFunction, above map[*lowFunction]bool) (int, bool) {
+	if fn.recursive {
+		return fn.frame, false
+	}
+	depth, known := 0, true
+	for i, c := range fn.calls {
+		if slices.Contains(fn.calls[:i], c) {
+			continue
+		}
+		d, ok := deepest(c, above)
+		depth, known = max(depth, d), known && ok
+	}
+	return fn.frame + depth, known
+}
+
+// saves finds, for each call in a function that may be called again before it
+// returns, the registers that are needed behind the call, and gives them
+// places in the frame.
+func (l *lowering) saves(fn *lowFunction) {
+	behind := fn.entry
+	for behind < int32(len(l.ops)) && l.ops[behind].function == fn {
+		behind++
+	}
+	live := liveness(l.ops[fn.entry:behind], fn.entry)
+	isConstant := map[reg]bool{l.frame: true, l.link: true}
+	for _, c := range l.constants {
+		isConstant[reg{c.class, c.slot}] = true
+	}
+	// Only one call of an activation is under way, so all share the places.
+	first := round(fn.frame, 8)
+	end := first
+	for _, s := range fn.callSites {
+		var list []reg
+		for r := range live[s.restore+1-fn.entry] {
+			if !isConstant[r] {
+				list = append(list, r)
+			}
+		}
+		slices.SortFunc(list, func(a, b reg) int {
+			if a.class != b.class {
+				return int(b.class) - int(a.class) // predicates and wide ones first
+			}
+			return int(a.id - b.id)
+		})
+		l.ops[s.save].lists, l.ops[s.restore].lists = list, slices.Clone(list)
+		l.ops[s.restore].listWritten = true
+		l.ops[s.save].x, l.ops[s.restore].x = int32(first), int32(first)
+		end = max(end, first+8*len(list))
+	}
+	fn.frame = round(end, 16)
+}
+
+var barModes = map[string]uint8{"sync": barSync, "arrive": barArrive, "popc": barPopc, "and": barAnd, "or": barOr}
+
+func (l *lowering) bar(in *ptx.Instruction) {
+	if in.Has("warp") {
+		if len(in.Operands) != 1 {
+			l.refuse("one operand is wanted")
+		}
+		m := l.src(&in.Operands[0], ptx.B32)
+		l.emit(op{inst: inst{flow: flowWarpWait, e: m.id}, ce: bits32})
+		return
+	}
+	mode := ""
+	for _, m := range in.Modifiers {
+		switch {
+		case m == "cta" || m == "aligned" || m == "red" || ptx.TypeOf(m) != ptx.NoType:
+		case mode == "" && (m == "sync" || m == "arrive" || m == "popc" || m == "and" || m == "or"):
+			mode = m
+		default:
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	ops := in.Operands
+	o := op{inst: inst{flow: flowBarrier, mode: barModes[mode], b: -1, c: -1, d: -1}}
+	if in.Has("red") {
+		t := in.Type(0)
+		if len(ops) < 3 || mode == "" || (mode == "popc") != (t == ptx.U32) {
+			l.refuse("this form is not supported")
+		}
+		d := l.dst(&ops[0], t)
+		o.d, o.cd = d.id, d.class
+		p, not := l.pred(&ops[len(ops)-1])
+		o.c, o.cc, o.negated = p.id, predicate, not
+		ops = ops[1 : len(ops)-1]
+	} else if mode == "" {
+		l.refuse("this form is not supported")
+	}
+	if len(ops) < 1 || len(ops) > 2 || mode == "arrive" && len(ops) != 2 {
+		l.refuse("this number of operands is not supported")
+	}
+	a := l.src(&ops[0], ptx.U32)
+	o.a, o.ca = a.id, bits32
+	if len(ops) == 2 {
+		b := l.src(&ops[1], ptx.U32)
+		o.b, o.cb = b.id, bits32
+	}
+	l.emit(o)
+}
+
+// warpOp emits an instruction that waits for the lanes that its mask names, or
+// one that takes the lanes as they come if there is no mask.
+func (l *lowering) warpOp(o op, mask *ptx.Operand) {
+	o.e = -1
+	if mask != nil {
+		m := l.src(mask, ptx.B32)
+		o.e, o.ce = m.id, bits32
+		o.flow = flowWarp
+	}
+	l.emit(o)
+}
+
+// member returns the operand that names lanes, of .sync instructions.
+func member(in *ptx.Instruction, at int) *ptx.Operand {
+	if in.Has("sync") && at < len(in.Operands) {
+		return &in.Operands[at]
+	}
+	return nil
+}
+
+// only refuses modifiers that an instruction does not know.
+func (l *lowering) only(in *ptx.Instruction, known ...string) {
+	for _, m := range in.Modifiers {
+		if ptx.TypeOf(m) == ptx.NoType && !slices.Contains(known, m) {
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+}
+
+func (l *lowering) shfl(in *ptx.Instruction) {
+	l.only(in, "sync", "up", "down", "bfly", "idx")
+	want := 4
+	if in.Has("sync") {
+		want = 5
+	}
+	if len(in.Operands) != want || in.Type(0) != ptx.B32 {
+		l.refuse("this form is not supported")
+	}
+	modes := map[string]uint8{"up": shflUp, "down": shflDown, "bfly": shflBfly, "idx": shflIdx}
+	o := op{inst: inst{run: runShuffle, d2: -1}}
+	for m, mode := range modes {
+		if in.Has(m) {
+			o.mode = mode
+		}
+	}
+	a, b, c := l.src(&in.Operands[1], ptx.B32), l.src(&in.Operands[2], ptx.U32), l.src(&in.Operands[3], ptx.U32)
+	o.a, o.b, o.c, o.ca, o.cb, o.cc = a.id, b.id, c.id, bits32, bits32, bits32
+	d := &in.Operands[0]
+	if d.Kind == ptx.PairOperand {
+		p := l.dst(&d.Elements[1], ptx.Pred)
+		o.d2, o.cd2 = p.id, predicate
+		d = &d.Elements[0]
+	}
+	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
+	l.warpOp(o, member(in, 4))
+}
+
+func (l *lowering) vote(in *ptx.Instruction) {
+	l.only(in, "sync", "all", "any", "uni", "ballot")
+	if len(in.Operands) < 2 {
+		l.refuse("this form is not supported")
+	}
+	modes := map[string]uint8{"all": voteAll, "any": voteAny, "uni": voteUni, "ballot": voteBallot}
+	o := op{inst: inst{run: runVote}}
+	t := ptx.Pred
+	for m, mode := range modes {
+		if in.Has(m) {
+			o.mode = mode
+			if m == "ballot" {
+				t = ptx.B32
+			}
+		}
+	}
+	p, not := l.pred(&in.Operands[1])
+	o.a, o.ca, o.negated = p.id, predicate, not
+	o.d, o.cd = l.dst(&in.Operands[0], t).id, classOf(t)
+	l.warpOp(o, member(in, 2))
+}
+
+func (l *lowering) match(in *ptx.Instruction) {
+	l.only(in, "sync", "any", "all")
+	t := in.Type(0)
+	if len(in.Operands) != 3 || t != ptx.B32 && t != ptx.B64 {
+		l.refuse("this form is not supported")
+	}
+	o := op{inst: inst{run: runMatch, d2: -1, size: uint8(t.Size())}}
+	a := l.src(&in.Operands[1], t)
+	o.a, o.ca = a.id, a.class
+	d := &in.Operands[0]
+	if in.Has("all") {
+		var p reg
+		if d.Kind == ptx.PairOperand {
+			p = l.dst(&d.Elements[1], ptx.Pred)
+			d = &d.Elements[0]
+		} else {
+			p = l.fresh(predicate)
+		}
+		o.d2, o.cd2 = p.id, predicate
+	}
+	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
+	l.warpOp(o, member(in, 2))
+}
+
+func (l *lowering) redux(in *ptx.Instruction) {
+	l.only(in, "sync", "add", "min", "max", "and", "or", "xor")
+	t := in.Type(0)
+	modes := map[string]uint8{
+		"add.u32": reduxAdd, "add.s32": reduxAdd, "min.s32": reduxMinSigned, "min.u32": reduxMinUnsigned, "max.s32": reduxMaxSigned,
+		"max.u32": reduxMaxUnsigned, "and.b32": reduxAnd, "or.b32": reduxOr, "xor.b32": reduxXor,
+	}
+	if len(in.Modifiers) != 3 || len(in.Operands) != 3 {
+		l.refuse("this form is not supported")
+	}
+	mode, ok := modes[in.Modifiers[1]+"."+t.String()]
+	if !ok {
+		l.refuse("this operation is not supported")
+	}
+	a := l.src(&in.Operands[1], t)
+	d := l.dst(&in.Operands[0], t)
+	l.warpOp(op{inst: inst{run: runRedux, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, member(in, 2))
+}
+
+func (l *lowering) activeMask(in *ptx.Instruction) {
+	l.emit(op{inst: inst{run: runActiveMask, d: l.dst(&in.Operands[0], ptx.B32).id, e: -1}, cd: bits32})
+}
+
+func (l *lowering) elect(in *ptx.Instruction) {
+	d := &in.Operands[0]
+	if !in.Has("sync") || len(in.Operands) != 2 || d.Kind != ptx.PairOperand {
+		l.refuse("this form is not supported")
+	}
+	o := op{inst: inst{run: runElect, d: -1}}
+	if d.Elements[0].Kind != ptx.SinkOperand {
+		o.d, o.cd = l.dst(&d.Elements[0], ptx.B32).id, bits32
+	}
+	o.d2, o.cd2 = l.dst(&d.Elements[1], ptx.Pred).id, predicate
+	l.warpOp(o, member(in, 1))
+}

@@ -1,0 +1,412 @@
+package simt
+
+import (
+	"slices"
+	"strings"
+
+	"muster/ptx"
+)
+
+// Modifiers of loads and stores that change nothing here: all accesses of a
+// lane happen in order and at once, and caches do not exist.
+var accessHints = []string{
+	"weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "cta", "cluster", "gpu", "sys",
+	"ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "unified", "v2", "v4", "v8",
+}
+
+// ordered are those of them after which a loop probably waits for somebody.
+var orderedHints = []string{"relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"}
+
+func (l *lowering) checkAccess(in *ptx.Instruction) (fence, sync bool) {
+	for _, m := range in.Modifiers {
+		switch {
+		case ptx.TypeOf(m) != ptx.NoType:
+		case ptx.SpaceOf(m) != ptx.NoSpace:
+			if strings.HasPrefix(m, "shared::cluster") {
+				l.refuse("clusters are not supported")
+			}
+		case slices.Contains(accessHints, m):
+			fence = fence || m == "acquire" || m == "release" || m == "acq_rel"
+			sync = sync || slices.Contains(orderedHints, m)
+		case strings.HasPrefix(m, "L1::") || strings.HasPrefix(m, "L2::"):
+		default:
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	if len(in.Types) != 1 {
+		l.refuse("one type is wanted")
+	}
+	return fence, sync
+}
+
+// address lowers the operand in brackets: a register that holds the address,
+// and what to add to it.
+func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
+	if o.Kind != ptx.AddressOperand {
+		l.refuse("operand %s is not an address", o)
+	}
+	switch {
+	case o.Register != nil:
+		base = l.register(o.Register, o.Component)
+		if base.class == bits32 {
+			base = l.widen(base)
+		}
+		if base.class != bits64 {
+			l.refuse("%s cannot hold an address", o.Name)
+		}
+		return base, o.Offset
+	case o.Symbol != nil:
+		v, ok := o.Symbol.(*ptx.Variable)
+		if !ok {
+			l.refuse("%s has no memory", o.Name)
+		}
+		base, at := l.variable(v)
+		if base == noReg {
+			base = l.literal(bits64, 0)
+		}
+		return base, at + o.Offset
+	}
+	return l.literal(bits64, 0), o.Offset
+}
+
+// widen returns a 32-bit address as one of 64 bits, made once a basic block.
+func (l *lowering) widen(r reg) reg {
+	if w, ok := l.widened[r]; ok {
+		return w
+	}
+	saved := l.guard
+	l.guard = noReg // what lanes without the guard get does not matter
+	w := l.fresh(bits64)
+	l.do("cvt.u64.u32", w, r)
+	l.guard = saved
+	l.widened[r] = w
+	return w
+}
+
+// spaceOf returns the state space of an access. Parameters of functions are in
+// their frames, and so are those of calls.
+func (l *lowering) spaceOf(in *ptx.Instruction, o *ptx.Operand) ptx.Space {
+	space := in.Space()
+	if space == ptx.ParamSpace {
+		if v, ok := o.Symbol.(*ptx.Variable); ok && !l.kernelParam(v) || !l.fn.f.Entry {
+			return ptx.LocalSpace
+		}
+	}
+	return space
+}
+
+// elements returns the registers of a vector or of a single operand.
+func elements(o *ptx.Operand) []ptx.Operand {
+	if o.Kind == ptx.VectorOperand {
+		return o.Elements
+	}
+	return []ptx.Operand{*o}
+}
+
+func (l *lowering) load(in *ptx.Instruction) {
+	fence, sync := l.checkAccess(in)
+	t := in.Type(0)
+	if len(in.Operands) < 2 {
+		l.refuse("two operands are wanted")
+	}
+	d, from := elements(&in.Operands[0]), &in.Operands[1]
+	if len(d) != in.Vector() {
+		l.refuse("%d destinations where %d are wanted", len(d), in.Vector())
+	}
+	space := l.spaceOf(in, from)
+	if v, ok := from.Symbol.(*ptx.Variable); ok && space == ptx.ParamSpace && l.kernelParam(v) {
+		l.loadParam(d, t, v.Offset+int(from.Offset))
+		return
+	}
+	base, offset := l.address(from)
+	// All elements have one class; a sink takes that of the others.
+	c := none
+	for i := range d {
+		if d[i].Kind == ptx.RegisterOperand {
+			if r := l.register(d[i].Register, d[i].Component); c != none && c != r.class {
+				l.refuse("destinations of different width")
+			} else {
+				c = r.class
+			}
+			if d[i].Register.Type.Bits() < t.Bits() {
+				l.refuse("destination %s has fewer bits than .%v", &d[i], t)
+			}
+		} else if d[i].Kind != ptx.SinkOperand {
+			l.refuse("%s cannot be a destination", &d[i])
+		}
+	}
+	o := op{inst: inst{run: loads[memoryKey{t, c}], a: base.id, imm: offset, space: space, sync: sync}, ca: bits64, cl: c, listWritten: true}
+	if o.run == nil {
+		l.refuse("loads of type .%v into such registers are not supported", t)
+	}
+	var cut []reg
+	for i := range d {
+		if d[i].Kind == ptx.SinkOperand {
+			o.list = append(o.list, -1)
+			continue
+		}
+		r := l.register(d[i].Register, d[i].Component)
+		if t == ptx.S8 && d[i].Register.Type.Bits() == 16 {
+			cut = append(cut, r)
+		}
+		if d[i].Register.Type.Bits() == 16 {
+			o.size = 2
+		}
+		o.list = append(o.list, r.id)
+	}
+	l.emit(o)
+	for _, r := range cut {
+		l.do("and.b32", r, r, l.literal(bits32, 0xffff))
+	}
+	if fence {
+		l.emit(op{inst: inst{run: runFence}})
+	}
+}
+
+// loadParam reads a kernel's parameter: a constant.
+func (l *lowering) loadParam(d []ptx.Operand, t ptx.Type, at int) {
+	for i := range d {
+		if d[i].Kind != ptx.RegisterOperand {
+			if d[i].Kind == ptx.SinkOperand {
+				continue
+			}
+			l.refuse("%s cannot be a destination", &d[i])
+		}
+		r := l.register(d[i].Register, d[i].Component)
+		off := at + i*t.Size()
+		if r.class != bits32 && r.class != bits64 || d[i].Register.Type.Bits() < t.Bits() || classOf(t) == none {
+			l.refuse("loads of type .%v into %s are not supported", t, &d[i])
+		}
+		if off < 0 || off+t.Size() > l.kernel.ParamSize {
+			l.refuse("outside the parameters")
+		}
+		c := l.constant(constant{class: r.class, from: fromParam, size: uint8(t.Size()), sign: t.Signed(), value: uint64(off)})
+		if t.Signed() && d[i].Register.Type.Bits() == 16 {
+			l.do("and.b32", r, c, l.literal(bits32, 0xffff))
+			continue
+		}
+		l.copyTo(r, c)
+	}
+}
+
+func (l *lowering) store(in *ptx.Instruction) {
+	fence, sync := l.checkAccess(in)
+	t := in.Type(0)
+	if len(in.Operands) < 2 {
+		l.refuse("two operands are wanted")
+	}
+	to, s := &in.Operands[0], elements(&in.Operands[1])
+	if len(s) != in.Vector() {
+		l.refuse("%d values where %d are wanted", len(s), in.Vector())
+	}
+	if in.Space() == ptx.ConstSpace {
+		l.refuse("constants cannot be written")
+	}
+	space := l.spaceOf(in, to)
+	if space == ptx.ParamSpace {
+		l.refuse("a kernel's parameters cannot be written")
+	}
+	c := classOf(t)
+	for i := range s {
+		if s[i].Kind == ptx.RegisterOperand {
+			c = l.register(s[i].Register, s[i].Component).class
+		}
+	}
+	o := op{inst: inst{run: stores[memoryKey{t, c}], space: space, sync: sync}, ca: bits64, cl: c}
+	if o.run == nil {
+		l.refuse("stores of type .%v from such registers are not supported", t)
+	}
+	for i := range s {
+		var r reg
+		if s[i].Kind == ptx.RegisterOperand {
+			r = l.register(s[i].Register, s[i].Component)
+			if s[i].Register.Type.Bits() < t.Bits() {
+				l.refuse("operand %s has fewer bits than .%v", &s[i], t)
+			}
+		} else {
+			et := t
+			if t.Bits() < 16 {
+				et = ptx.B16
+			}
+			if c == bits64 && t.Bits() < 64 {
+				et = ptx.B64
+			}
+			r = l.src(&s[i], et)
+		}
+		if r.class != c {
+			l.refuse("values of different width")
+		}
+		o.list = append(o.list, r.id)
+	}
+	base, offset := l.address(to)
+	o.a, o.imm = base.id, offset
+	if fence {
+		l.emit(op{inst: inst{run: runFence}})
+	}
+	l.emit(o)
+}
+
+type memoryKey struct {
+	t ptx.Type
+	c class
+}
+
+var (
+	loads  = map[memoryKey]func(*gang, *inst){}
+	stores = map[memoryKey]func(*gang, *inst){}
+)
+
+func init() {
+	u8, s8 := []ptx.Type{ptx.U8, ptx.B8}, []ptx.Type{ptx.S8}
+	u16, s16 := []ptx.Type{ptx.U16, ptx.B16, ptx.F16, ptx.BF16}, []ptx.Type{ptx.S16}
+	u32, s32 := []ptx.Type{ptx.U32, ptx.B32, ptx.F32, ptx.F16X2, ptx.BF16X2}, []ptx.Type{ptx.S32}
+	u64 := []ptx.Type{ptx.U64, ptx.S64, ptx.B64, ptx.F64}
+	add := func(types []ptx.Type, c class, load, store func(*gang, *inst)) {
+		for _, t := range types {
+			loads[memoryKey{t, c}], stores[memoryKey{t, c}] = load, store
+		}
+	}
+	add(u8, bits32, runLoad[uint8, uint32], runStore[uint8, uint32])
+	add(s8, bits32, runLoad[int8, uint32], runStore[uint8, uint32])
+	add(u16, bits32, runLoad[uint16, uint32], runStore[uint16, uint32])
+	add(s16, bits32, loadShort, runStore[uint16, uint32])
+	add(u32, bits32, runLoad[uint32, uint32], runStore[uint32, uint32])
+	add(s32, bits32, runLoad[uint32, uint32], runStore[uint32, uint32])
+	add(u8, bits64, runLoad[uint8, uint64], runStore[uint8, uint64])
+	add(s8, bits64, runLoad[int8, uint64], runStore[uint8, uint64])
+	add(u16, bits64, runLoad[uint16, uint64], runStore[uint16, uint64])
+	add(s16, bits64, runLoad[int16, uint64], runStore[uint16, uint64])
+	add(u32, bits64, runLoad[uint32, uint64], runStore[uint32, uint64])
+	add(s32, bits64, runLoad[int32, uint64], runStore[uint32, uint64])
+	add(u64, bits64, runLoad[uint64, uint64], runStore[uint64, uint64])
+}
+
+// atom lowers atom and red.
+func (l *lowering) atom(in *ptx.Instruction) {
+	operation := ""
+	fence := false
+	for _, m := range in.Modifiers {
+		switch {
+		case ptx.TypeOf(m) != ptx.NoType:
+		case ptx.SpaceOf(m) != ptx.NoSpace:
+			if strings.HasPrefix(m, "shared::cluster") {
+				l.refuse("clusters are not supported")
+			}
+		case m == "noftz" || slices.Contains([]string{"relaxed", "cta", "gpu", "sys"}, m):
+		case m == "acquire" || m == "release" || m == "acq_rel":
+			fence = true
+		case strings.HasPrefix(m, "L2::"):
+		case operation == "":
+			operation = m
+		default:
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	t := in.Type(0)
+	if len(in.Types) != 1 {
+		l.refuse("one type is wanted")
+	}
+	k, ok := atomicOps[operation+"."+t.String()]
+	if !ok && (t == ptx.B16 || t == ptx.B32 || t == ptx.B64 || t == ptx.U32 || t == ptx.S32 || t == ptx.U64 || t == ptx.S64) {
+		// exch, cas, and, or and xor do not care about signs.
+		k, ok = atomicOps[operation+".b"+t.String()[1:]]
+	}
+	if !ok {
+		l.refuse("this operation is not supported")
+	}
+	ops := in.Operands
+	space := in.Space()
+	if space != ptx.NoSpace && space != ptx.GlobalSpace && space != ptx.SharedSpace {
+		l.refuse("state space .%v is not supported", space)
+	}
+	o := op{inst: inst{run: runAtomic, k: k, d: -1, c: -1, size: uint8(t.Size()), space: space}}
+	if in.Opcode == "atom" {
+		if len(ops) == 0 {
+			l.refuse("operands are missing")
+		}
+		if ops[0].Kind != ptx.SinkOperand {
+			d := l.dst(&ops[0], t)
+			o.d, o.cd = d.id, d.class
+		}
+		ops = ops[1:]
+	}
+	want := 2
+	if operation == "cas" {
+		want = 3
+	}
+	if len(ops) < want {
+		l.refuse("operands are missing")
+	}
+	base, offset := l.address(&ops[0])
+	o.a, o.ca, o.imm = base.id, bits64, offset
+	b := l.src(&ops[1], t)
+	o.b, o.cb = b.id, b.class
+	if operation == "cas" {
+		c := l.src(&ops[2], t)
+		o.c, o.cc = c.id, c.class
+	}
+	if fence {
+		l.emit(op{inst: inst{run: runFence}})
+	}
+	l.emit(o)
+}
+
+func (l *lowering) fence(in *ptx.Instruction) {
+	for _, m := range in.Modifiers {
+		if strings.HasPrefix(m, "cluster") || strings.HasPrefix(m, "mbarrier_init") || strings.HasPrefix(m, "proxy") {
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	l.emit(op{inst: inst{run: runFence}})
+}
+
+func (l *lowering) isSpace(in *ptx.Instruction) {
+	space := in.Space()
+	if len(in.Operands) != 2 || space == ptx.NoSpace || space == ptx.ParamSpace && len(in.Modifiers) > 1 {
+		l.refuse("this form is not supported")
+	}
+	d, a := l.dst(&in.Operands[0], ptx.Pred), l.src(&in.Operands[1], ptx.U64)
+	l.emit(op{inst: inst{run: runIsSpace, d: d.id, a: a.id, space: space}, cd: predicate, ca: bits64, pure: true})
+}
+
+func (l *lowering) sleep(in *ptx.Instruction) { l.emit(op{inst: inst{run: runSleep}}) }
+
+func (l *lowering) hint(in *ptx.Instruction) { l.emit(op{inst: inst{run: runNothing}}) }
+
+// copyAsync lowers cp.async between global and shared memory: the copy is done
+// at once, so groups of copies are always complete.
+func (l *lowering) copyAsync(in *ptx.Instruction) {
+	m := in.Modifiers
+	if len(m) < 2 || m[0] != "async" {
+		l.refuse("this instruction is not supported")
+	}
+	if m[1] == "commit_group" || m[1] == "wait_group" || m[1] == "wait_all" {
+		l.emit(op{inst: inst{run: runNothing}})
+		return
+	}
+	for _, x := range m[1:] {
+		if !slices.Contains([]string{"ca", "cg", "shared", "shared::cta", "global"}, x) && !strings.HasPrefix(x, "L2::") {
+			l.refuse("modifier .%s is not supported", x)
+		}
+	}
+	if n := len(in.Operands); n < 3 || n > 4 || !in.Has("global") {
+		l.refuse("this form is not supported")
+	}
+	size, ok := in.Operands[2].Literal.Int()
+	if in.Operands[2].Kind != ptx.ImmediateOperand || !ok || size != 4 && size != 8 && size != 16 {
+		l.refuse("the size must be 4, 8 or 16")
+	}
+	to, toOffset := l.address(&in.Operands[0])
+	from, fromOffset := l.address(&in.Operands[1])
+	if toOffset != 0 {
+		sum := l.fresh(bits64)
+		l.do("add.b64", sum, to, l.literal(bits64, uint64(toOffset)))
+		to = sum
+	}
+	o := op{inst: inst{run: runCopyAsync, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
+	if len(in.Operands) == 4 {
+		c := l.src(&in.Operands[3], ptx.U32)
+		o.c, o.cc = c.id, bits32
+	}
+	l.emit(o)
+}

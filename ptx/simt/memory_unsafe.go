@@ -1,0 +1,608 @@
+package simt
+
+import (
+	"unsafe"
+
+	"muster/ptx"
+)
+
+// All of the engine's unsafe code is in files named like this one. Memory of
+// kernels is reached through views, whose bounds every access checks: with one
+// comparison where it is one access, with two where a chunk of lanes walks
+// through memory in equal steps.
+
+// view is a stretch of memory as a state space addresses it.
+type view struct {
+	base, size uint64
+	ptr        unsafe.Pointer
+}
+
+// regionCache is the stretch of global memory that was used last.
+type regionCache = view
+
+// span returns where n bytes at an address lie, or nil if not all of them are
+// in the view.
+func (v *view) span(addr, n uint64) unsafe.Pointer {
+	if off := addr - v.base; off < v.size && v.size-off >= n {
+		return unsafe.Add(v.ptr, off)
+	}
+	return nil
+}
+
+func viewOf(base uint64, b []byte) view {
+	return view{base: base, size: uint64(len(b)), ptr: unsafe.Pointer(unsafe.SliceData(b))}
+}
+
+// aligned returns n bytes that begin at a multiple of 16.
+func aligned(n int) []byte {
+	words := make([][2]uint64, n/16+1)
+	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*16)[:n]
+}
+
+// globalView returns the view around an address of global memory; ok is false
+// if nothing is mapped there.
+func (g *gang) globalView(addr uint64) (view, bool) {
+	if addr-g.region.base < g.region.size {
+		return g.region, true
+	}
+	r, ok := g.team.x.memory.Find(addr)
+	if !ok || addr >= GlobalEnd {
+		return view{}, false
+	}
+	g.region = viewOf(r.Base, r.Bytes)
+	return g.region, true
+}
+
+// sharedView returns the shared memory of a lane's block.
+func (g *gang) sharedView(lane int) view { return g.team.shared[g.blockOf[lane]] }
+
+// place resolves an address of a state space, for one lane: a view and an
+// address in it. Local memory has no view; local says that it is meant.
+func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local bool) {
+	space := in.space
+	if space == ptx.NoSpace {
+		space, addr = window(addr)
+	}
+	switch space {
+	case ptx.SharedSpace:
+		return g.sharedView(lane), addr, false
+	case ptx.LocalSpace:
+		return view{}, addr, true
+	case ptx.ParamSpace:
+		return g.team.x.params, addr, false
+	case ptx.GlobalSpace, ptx.ConstSpace:
+		if v, ok := g.globalView(addr); ok {
+			return v, addr, false
+		}
+	}
+	return view{}, addr, false
+}
+
+// window tells which state space a generic address is in, and its address
+// there; NoSpace if in none.
+func window(addr uint64) (ptx.Space, uint64) {
+	if addr < GlobalEnd {
+		return ptx.GlobalSpace, addr
+	}
+	switch addr >> 32 {
+	case sharedWindow >> 32:
+		return ptx.SharedSpace, addr & (1<<32 - 1)
+	case localWindow >> 32:
+		return ptx.LocalSpace, addr & (1<<32 - 1)
+	case paramWindow >> 32:
+		return ptx.ParamSpace, addr & (1<<32 - 1)
+	}
+	return ptx.NoSpace, addr
+}
+
+// pointer returns where a lane's n bytes lie, or stops the kernel with a
+// fault. It does not reach local memory.
+func (g *gang) pointer(in *inst, lane int, v view, addr, n uint64) unsafe.Pointer {
+	p := v.span(addr, n)
+	if p == nil {
+		g.fault(in, lane, IllegalAddress, addr, "")
+	}
+	if addr&(n-1) != 0 {
+		g.fault(in, lane, MisalignedAddress, addr, "")
+	}
+	return p
+}
+
+// localWord returns the word of a lane's local memory that holds an address.
+func (g *gang) localWord(in *inst, lane int, addr, n uint64) *uint32 {
+	if addr >= g.team.x.localBytes || g.team.x.localBytes-addr < n {
+		g.fault(in, lane, IllegalAddress, addr, "outside the thread's local memory")
+	}
+	if addr&(n-1) != 0 {
+		g.fault(in, lane, MisalignedAddress, addr, "")
+	}
+	return &g.local[int(addr/4)*g.width+lane]
+}
+
+func (g *gang) readLocal(in *inst, lane int, addr, n uint64) uint64 {
+	w := g.localWord(in, lane, addr, n)
+	switch n {
+	case 8:
+		return uint64(*w) | uint64(g.local[int(addr/4+1)*g.width+lane])<<32
+	case 4:
+		return uint64(*w)
+	}
+	return uint64(*w) >> (addr & 3 * 8) & (1<<(n*8) - 1)
+}
+
+func (g *gang) writeLocal(in *inst, lane int, addr, n, value uint64) {
+	w := g.localWord(in, lane, addr, n)
+	switch n {
+	case 8:
+		*w = uint32(value)
+		g.local[int(addr/4+1)*g.width+lane] = uint32(value >> 32)
+	case 4:
+		*w = uint32(value)
+	default:
+		shift, m := addr&3*8, uint32(1<<(n*8)-1)
+		*w = *w&^(m<<shift) | uint32(value)&m<<shift
+	}
+}
+
+// memval is the type of a value in memory; its sign says how it is widened.
+type memval interface {
+	uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64
+}
+
+// regval is the type of a register.
+type regval interface{ uint32 | uint64 }
+
+// loadLane reads one value for one lane, from anywhere.
+func loadLane[T memval](g *gang, in *inst, lane int, addr uint64) T {
+	n := uint64(unsafe.Sizeof(T(0)))
+	v, at, local := g.place(in, lane, addr)
+	if local {
+		return T(g.readLocal(in, lane, at, n))
+	}
+	return *(*T)(g.pointer(in, lane, v, at, n))
+}
+
+func storeLane[T memval](g *gang, in *inst, lane int, addr uint64, value T) {
+	n := uint64(unsafe.Sizeof(T(0)))
+	v, at, local := g.place(in, lane, addr)
+	if local {
+		g.writeLocal(in, lane, at, n, uint64(value))
+		return
+	}
+	*(*T)(g.pointer(in, lane, v, at, n)) = value
+}
+
+// expandedOf, writable, basesOf, setForm reach a register by its Go type.
+func expandedOf[D regval](g *gang, slot int32) []D {
+	if unsafe.Sizeof(D(0)) == 4 {
+		s := g.expand32(slot)
+		return *(*[]D)(unsafe.Pointer(&s))
+	}
+	s := g.expand64(slot)
+	return *(*[]D)(unsafe.Pointer(&s))
+}
+
+func writable[D regval](g *gang, in *inst, slot int32) []D {
+	if unsafe.Sizeof(D(0)) == 4 {
+		s := g.partial32(in, slot)
+		return *(*[]D)(unsafe.Pointer(&s))
+	}
+	s := g.partial64(in, slot)
+	return *(*[]D)(unsafe.Pointer(&s))
+}
+
+func basesOf[D regval](g *gang, slot int32) []D {
+	if unsafe.Sizeof(D(0)) == 4 {
+		return *(*[]D)(unsafe.Pointer(&g.c32[slot]))
+	}
+	return *(*[]D)(unsafe.Pointer(&g.c64[slot]))
+}
+
+func setForm[D regval](g *gang, slot int32, bits uint8) {
+	if unsafe.Sizeof(D(0)) == 4 {
+		g.f32[slot] = form32{bits: bits}
+	} else {
+		g.f64[slot] = form64{bits: bits}
+	}
+}
+
+// access is how one gang-instruction reaches memory: addresses a lane as
+// base + stride*l in each chunk, or one by one.
+type access struct {
+	g     *gang
+	in    *inst
+	bases []uint64 // nil: addresses are in lanes
+	lanes []uint64
+	step  uint64
+	imm   uint64
+	space ptx.Space // after looking at generic addresses
+	shift uint64    // what to take from a generic address
+}
+
+func (g *gang) access(in *inst) access {
+	if in.sync {
+		g.sync = true
+	}
+	a := access{g: g, in: in, imm: uint64(in.imm), space: in.space}
+	if g.compress64(in.a) {
+		a.bases, a.step = g.c64[in.a], g.f64[in.a].stride
+	} else {
+		a.lanes = g.expand64(in.a)
+	}
+	if len(in.list) > 1 {
+		a.keep()
+	}
+	if a.space == ptx.NoSpace && !g.mask.empty() {
+		// Most generic accesses of a gang are to one space; those that are not
+		// fail the bounds of the view and go lane by lane.
+		addr := a.at(g.mask.first())
+		var in uint64
+		a.space, in = window(addr)
+		a.shift = addr - in
+	}
+	return a
+}
+
+// keep copies the addresses if a vector's elements overwrite them.
+func (a *access) keep() {
+	for _, slot := range a.in.list {
+		if slot != a.in.a {
+			continue
+		}
+		if a.bases != nil {
+			a.bases = append([]uint64(nil), a.bases...)
+		} else {
+			a.lanes = append([]uint64(nil), a.lanes...)
+		}
+		return
+	}
+}
+
+// at returns a lane's address.
+func (a *access) at(lane int) uint64 {
+	if a.bases != nil {
+		return a.bases[lane/chunk] + uint64(lane%chunk)*a.step + a.imm
+	}
+	return a.lanes[lane] + a.imm
+}
+
+// view returns the memory that a chunk most likely uses; its ptr is nil if
+// there is none, or if the chunk's lanes have no memory in common.
+func (a *access) view(c int, addr uint64) view {
+	switch a.space {
+	case ptx.SharedSpace:
+		if a.g.team.x.stride < chunk {
+			return view{}
+		}
+		v := a.g.sharedView(c * chunk)
+		v.base += a.shift
+		return v
+	case ptx.GlobalSpace, ptx.ConstSpace:
+		v, _ := a.g.globalView(addr)
+		return v
+	case ptx.ParamSpace:
+		v := a.g.team.x.params
+		v.base += a.shift
+		return v
+	}
+	return view{}
+}
+
+// walk returns the memory of lane 0 of a chunk whose lanes use n bytes each in
+// equal steps, all of it in bounds and aligned; else nil.
+func (a *access) walk(c int, n uint64) unsafe.Pointer {
+	first := a.bases[c] + a.imm
+	end := first + last*a.step
+	if (first|a.step)&(n-1) != 0 {
+		return nil
+	}
+	v := a.view(c, first)
+	if v.span(end, n) == nil {
+		return nil
+	}
+	// Both ends are inside and the steps are equal, so all are.
+	if int64(a.step) < 0 && first < end || int64(a.step) >= 0 && end < first {
+		return nil
+	}
+	return v.span(first, n)
+}
+
+func runLoad[T memval, D regval](g *gang, in *inst) {
+	a := g.access(in)
+	if a.space == ptx.LocalSpace {
+		loadLocal[T, D](g, in, &a)
+		return
+	}
+	if a.bases != nil && a.step == 0 && g.whole(in) {
+		loadBroadcast[T, D](g, in, &a)
+		return
+	}
+	if len(in.list) == 1 {
+		loadElement[T, D](g, in, &a, writable[D](g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
+		return
+	}
+	size := uint64(unsafe.Sizeof(T(0)))
+	align := size * uint64(len(in.list))
+	for e, slot := range in.list {
+		if e == 0 {
+			g.checkAligned(in, &a, align)
+		}
+		if slot >= 0 {
+			loadElement[T, D](g, in, &a, writable[D](g, in, slot), size)
+		}
+		a.imm += size
+	}
+}
+
+// checkAligned faults if a lane's address of a vector is not a multiple of the
+// vector's size.
+func (g *gang) checkAligned(in *inst, a *access, align uint64) {
+	if a.bases != nil && a.step&(align-1) == 0 {
+		for c := g.lo / chunk; c < g.hi/chunk; c++ {
+			if b := g.mask.chunkBits(c); b != 0 && (a.bases[c]+a.imm)&(align-1) != 0 {
+				g.fault(in, c*chunk+trailing(b), MisalignedAddress, a.bases[c]+a.imm, "")
+			}
+		}
+		return
+	}
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) && a.at(lane)&(align-1) != 0 {
+			g.fault(in, lane, MisalignedAddress, a.at(lane), "")
+		}
+	}
+}
+
+// loadBroadcast reads one value a chunk, or one in all.
+func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
+	size := uint64(unsafe.Sizeof(T(0)))
+	if len(in.list) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.list)))
+	}
+	one := g.f64[in.a].bits&uniform != 0 && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
+	for e, slot := range in.list {
+		if slot < 0 {
+			continue
+		}
+		d := basesOf[D](g, slot)
+		off := uint64(e) * size
+		if one {
+			lane := g.mask.first()
+			v := D(loadLane[T](g, in, lane, a.at(lane)+off))
+			for c := range d {
+				d[c] = v
+			}
+			setForm[D](g, slot, compressed|uniform)
+			continue
+		}
+		for c := g.lo / chunk; c < g.hi/chunk; c++ {
+			if b := g.mask.chunkBits(c); b != 0 {
+				lane := c*chunk + trailing(b)
+				if g.team.x.stride < chunk {
+					// Lanes of a chunk are of several blocks.
+					loadElement[T, D](g, in, &access{g: g, in: in, bases: a.bases, imm: a.imm + off, space: a.space, shift: a.shift}, writable[D](g, in, slot), size)
+					break
+				}
+				d[c] = D(loadLane[T](g, in, lane, a.at(lane)+off))
+			}
+		}
+		if g.team.x.stride >= chunk {
+			setForm[D](g, slot, compressed)
+		}
+	}
+}
+
+// loadElement reads one value a lane into d.
+func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
+	for c := g.lo / chunk; c < g.hi/chunk; c++ {
+		active := g.mask.chunkBits(c)
+		if active == 0 {
+			continue
+		}
+		out := d[c*chunk:][:chunk]
+		if a.bases != nil && active == 1<<chunk-1 {
+			if p := a.walk(c, size); p != nil {
+				if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+					n := a.run(c, size)
+					copy(d[c*chunk:][:n*chunk], unsafe.Slice((*D)(p), n*chunk))
+					c += n - 1
+					continue
+				}
+				for l := range out {
+					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
+				}
+				continue
+			}
+		}
+		if a.bases == nil && active == 1<<chunk-1 {
+			in16 := a.lanes[c*chunk:][:chunk]
+			v := a.view(c, in16[0]+a.imm)
+			if v.size >= size {
+				shift, limit := v.base-a.imm, v.size-size
+				for l := range out {
+					off := in16[l] - shift
+					if off > limit || off&(size-1) != 0 {
+						out[l] = D(loadLane[T](g, in, c*chunk+l, in16[l]+a.imm))
+						continue
+					}
+					out[l] = D(*(*T)(unsafe.Add(v.ptr, off)))
+				}
+				continue
+			}
+		}
+		for ; active != 0; active &= active - 1 {
+			l := trailing(active)
+			out[l] = D(loadLane[T](g, in, c*chunk+l, a.at(c*chunk+l)))
+		}
+	}
+}
+
+// run returns how many fully active chunks from c on lie one behind the other
+// in one view.
+func (a *access) run(c int, size uint64) int {
+	n := 1
+	if a.space == ptx.SharedSpace && a.g.team.x.perGang > 1 {
+		return n
+	}
+	first := a.bases[c] + a.imm
+	v := a.view(c, first)
+	for c+n < a.g.hi/chunk && a.g.mask.chunkBits(c+n) == 1<<chunk-1 &&
+		a.bases[c+n] == a.bases[c]+uint64(n)*chunk*size && v.span(first, uint64(n+1)*chunk*size) != nil {
+		n++
+	}
+	return n
+}
+
+func loadLocal[T memval, D regval](g *gang, in *inst, a *access) {
+	size := uint64(unsafe.Sizeof(T(0)))
+	if len(in.list) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.list)))
+	}
+	for e, slot := range in.list {
+		if slot < 0 {
+			continue
+		}
+		d := writable[D](g, in, slot)
+		off := uint64(e)*size - a.shift
+		if a.bases != nil && g.f64[in.a].bits&uniform != 0 && size >= 4 && g.full {
+			at := a.bases[0] + a.imm + off
+			g.localWord(in, g.mask.first(), at, size)
+			row := g.local[int(at/4)*g.width:]
+			if size == 4 {
+				for l := range d {
+					d[l] = D(T(row[l]))
+				}
+			} else {
+				high := row[g.width:]
+				for l := range d {
+					d[l] = D(uint64(row[l]) | uint64(high[l])<<32)
+				}
+			}
+			continue
+		}
+		for lane := g.lo; lane < g.hi; lane++ {
+			if g.mask.has(lane) {
+				if at := a.at(lane) + off; at < 1<<32 {
+					d[lane] = D(T(g.readLocal(in, lane, at, size)))
+				} else {
+					d[lane] = D(loadLane[T](g, in, lane, at+a.shift))
+				}
+			}
+		}
+	}
+}
+
+func runStore[T memval, D regval](g *gang, in *inst) {
+	a := g.access(in)
+	size := uint64(unsafe.Sizeof(T(0)))
+	if len(in.list) > 1 {
+		g.checkAligned(in, &a, size*uint64(len(in.list)))
+	}
+	for _, slot := range in.list {
+		s := expandedOf[D](g, slot)
+		if a.space == ptx.LocalSpace {
+			storeLocal[T](g, in, &a, s, size)
+		} else {
+			storeElement[T](g, in, &a, s, size)
+		}
+		a.imm += size
+	}
+}
+
+func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
+	for c := g.lo / chunk; c < g.hi/chunk; c++ {
+		active := g.mask.chunkBits(c)
+		if active == 0 {
+			continue
+		}
+		src := s[c*chunk:][:chunk]
+		if a.bases != nil && active == 1<<chunk-1 {
+			if p := a.walk(c, size); p != nil {
+				if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+					n := a.run(c, size)
+					copy(unsafe.Slice((*D)(p), n*chunk), s[c*chunk:][:n*chunk])
+					c += n - 1
+					continue
+				}
+				for l := range src {
+					*(*T)(unsafe.Add(p, uint64(l)*a.step)) = T(src[l])
+				}
+				continue
+			}
+		}
+		if a.bases == nil && active == 1<<chunk-1 {
+			in16 := a.lanes[c*chunk:][:chunk]
+			v := a.view(c, in16[0]+a.imm)
+			if v.size >= size {
+				shift, limit := v.base-a.imm, v.size-size
+				for l := range src {
+					off := in16[l] - shift
+					if off > limit || off&(size-1) != 0 {
+						storeLane(g, in, c*chunk+l, in16[l]+a.imm, T(src[l]))
+						continue
+					}
+					*(*T)(unsafe.Add(v.ptr, off)) = T(src[l])
+				}
+				continue
+			}
+		}
+		for ; active != 0; active &= active - 1 {
+			l := trailing(active)
+			storeLane(g, in, c*chunk+l, a.at(c*chunk+l), T(src[l]))
+		}
+	}
+}
+
+func storeLocal[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
+	if a.bases != nil && g.f64[in.a].bits&uniform != 0 && size == 4 && g.full {
+		at := a.bases[0] + a.imm - a.shift
+		g.localWord(in, g.mask.first(), at, size)
+		row := g.local[int(at/4)*g.width:][:g.width]
+		for l := range row {
+			row[l] = uint32(s[l])
+		}
+		return
+	}
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) {
+			if at := a.at(lane) - a.shift; at < 1<<32 {
+				g.writeLocal(in, lane, at, size, uint64(s[lane]))
+			} else {
+				storeLane(g, in, lane, a.at(lane), T(s[lane]))
+			}
+		}
+	}
+}
+
+// loadShort is runLoad of s16: a 16-bit register keeps no sign beyond its
+// bits, a 32-bit one does; size says which.
+func loadShort(g *gang, in *inst) {
+	if in.size == 2 {
+		runLoad[uint16, uint32](g, in)
+		return
+	}
+	runLoad[int16, uint32](g, in)
+}
+
+// runCopyAsync: a: global address, b: shared address, c: bytes to read (or
+// -1: all), the rest of size is zero.
+func runCopyAsync(g *gang, in *inst) {
+	a := g.access(in)
+	n := uint64(in.size)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		read := n
+		if in.c >= 0 {
+			read = min(n, uint64(g.lane32(in.c, lane)))
+		}
+		var buffer [16]byte
+		if read > 0 {
+			v, at, _ := g.place(in, lane, a.at(lane))
+			p := g.pointer(in, lane, v, at, n)
+			copy(buffer[:read], unsafe.Slice((*byte)(p), read))
+		}
+		p := g.pointer(in, lane, g.sharedView(lane), g.lane64(in.b, lane), n)
+		copy(unsafe.Slice((*byte)(p), n), buffer[:n])
+	}
+}

@@ -1,0 +1,292 @@
+package simt
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"muster/ptx"
+)
+
+// builtin lowers calls of the functions that the driver provides.
+func (l *lowering) builtin(c ptx.Call) {
+	places := func(n int, args []ptx.Operand) []int32 {
+		if len(args) != n {
+			l.refuse("%s takes %d arguments", c.Callee.Name, n)
+		}
+		at := make([]int32, n)
+		for i := range args {
+			v, ok := args[i].Symbol.(*ptx.Variable)
+			if !ok || v.Space != ptx.ParamSpace || l.kernelParam(v) {
+				l.refuse("argument %s is not a .param variable", &args[i])
+			}
+			at[i] = int32(l.fn.place(v))
+		}
+		return at
+	}
+	base := l.frame
+	if l.fn.f.Entry {
+		base = l.literal(bits64, 0)
+	}
+	switch c.Callee.Name {
+	case "vprintf":
+		l.emit(op{inst: inst{run: runPrintf, a: base.id, list: append(places(2, c.Args), places(1, c.Returns)...)}, ca: bits64})
+	case "__assertfail":
+		l.emit(op{inst: inst{run: runAssertFail, a: base.id, list: places(5, c.Args)}, ca: bits64})
+	default:
+		l.refuse("function %s is not defined in this module", c.Callee.Name)
+	}
+}
+
+// runPrintf: a: frame; list: places of format, arguments and result in it. The
+// result is the number of arguments, as on a GPU.
+func runPrintf(g *gang, in *inst) {
+	for lane := g.lo; lane < g.hi; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		frame := g.lane64(in.a, lane)
+		format := g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[0]), 8))
+		args := g.readLocal(in, lane, frame+uint64(in.list[1]), 8)
+		out, n := g.format(in, lane, format, args)
+		g.writeLocal(in, lane, frame+uint64(in.list[2]), 4, uint64(n))
+		if print := g.team.x.launch.Print; print != nil {
+			g.team.x.print.Lock()
+			print([]byte(out))
+			g.team.x.print.Unlock()
+		}
+	}
+}
+
+// runAssertFail: list: places of message, file, line, function and char size.
+func runAssertFail(g *gang, in *inst) {
+	lane := g.mask.first()
+	frame := g.lane64(in.a, lane)
+	text := func(i int) string {
+		return g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[i]), 8))
+	}
+	line := g.readLocal(in, lane, frame+uint64(in.list[2]), 4)
+	g.fault(in, lane, Trapped, 0, fmt.Sprintf("%s:%d: %s: assertion %q failed", text(1), line, text(3), text(0)))
+}
+
+// maxText bounds strings in a kernel's memory.
+const maxText = 64 << 10
+
+// text reads a string from memory, up to its zero byte.
+func (g *gang) text(in *inst, lane int, addr uint64) string {
+	var b strings.Builder
+	for b.Len() < maxText {
+		c := loadLane[uint8](g, in, lane, addr)
+		if c == 0 {
+			break
+		}
+		b.WriteByte(c)
+		addr++
+	}
+	return b.String()
+}
+
+// format does what C's printf does; args is the address of the arguments, each
+// at a multiple of its size. It returns how many there were.
+func (g *gang) format(in *inst, lane int, format string, args uint64) (string, int) {
+	var b strings.Builder
+	n := 0
+	next := func(size uint64) uint64 {
+		args = (args + size - 1) &^ (size - 1)
+		at := args
+		args += size
+		n++
+		if size == 4 {
+			return uint64(loadLane[uint32](g, in, lane, at))
+		}
+		return loadLane[uint64](g, in, lane, at)
+	}
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			b.WriteByte(format[i])
+			continue
+		}
+		s := parseVerb(format[i:])
+		i += s.length - 1
+		if s.verb == '%' {
+			b.WriteByte('%')
+			continue
+		}
+		if s.verb == 0 { // the text ends in the middle, or makes no sense
+			b.WriteString(format[i-s.length+1 : i+1])
+			continue
+		}
+		if s.starWidth {
+			w := int(int32(next(4)))
+			if w < 0 {
+				s.flags += "-"
+				w = -w
+			}
+			s.width = strconv.Itoa(min(w, maxText))
+		}
+		if s.starPrecision {
+			s.precision = ""
+			if p := int(int32(next(4))); p >= 0 {
+				s.precision = "." + strconv.Itoa(min(p, maxText))
+			}
+		}
+		size := uint64(4)
+		if s.long || strings.IndexByte("fFeEgGaAsp", s.verb) >= 0 {
+			size = 8
+		}
+		v := next(size)
+		if s.verb == 's' {
+			b.WriteString(fmt.Sprintf("%"+s.flags+s.width+s.precision+"s", g.text(in, lane, v)))
+			continue
+		}
+		b.WriteString(s.number(v))
+	}
+	return b.String(), n
+}
+
+// verb is one conversion of a format.
+type verb struct {
+	flags, width, precision  string
+	starWidth, starPrecision bool
+	long                     bool // 64 bits
+	short                    int  // bits of hh and h
+	verb                     byte
+	length                   int // in the format
+}
+
+func parseVerb(s string) verb {
+	v := verb{}
+	i := 1
+	digits := func() string {
+		from := i
+		for i < len(s) && s[i] >= '0' && s[i] <= '9' && i-from < 5 {
+			i++
+		}
+		return s[from:i]
+	}
+	for i < len(s) && strings.IndexByte("-+ #0", s[i]) >= 0 {
+		v.flags += string(s[i])
+		i++
+	}
+	if i < len(s) && s[i] == '*' {
+		v.starWidth = true
+		i++
+	} else {
+		v.width = digits()
+	}
+	if i < len(s) && s[i] == '.' {
+		i++
+		if i < len(s) && s[i] == '*' {
+			v.starPrecision = true
+			i++
+		} else {
+			v.precision = "." + digits()
+		}
+	}
+	for i < len(s) && strings.IndexByte("hljztL", s[i]) >= 0 {
+		switch s[i] {
+		case 'h':
+			v.short = 16
+			if i > 0 && s[i-1] == 'h' {
+				v.short = 8
+			}
+		default:
+			v.long = true
+		}
+		i++
+	}
+	if i < len(s) && strings.IndexByte("diouxXcsfFeEgGaAp%", s[i]) >= 0 {
+		v.verb = s[i]
+		i++
+	}
+	v.length = i
+	return v
+}
+
+// number formats one that is not a string.
+func (v *verb) number(bits uint64) string {
+	spec := "%" + v.flags + v.width
+	switch v.verb {
+	case 'd', 'i':
+		n := int64(bits)
+		switch {
+		case v.short == 8:
+			n = int64(int8(bits))
+		case v.short == 16:
+			n = int64(int16(bits))
+		case !v.long:
+			n = int64(int32(bits))
+		}
+		return v.integer(spec, "d", n, n == 0)
+	case 'u', 'o', 'x', 'X':
+		switch {
+		case v.short == 8:
+			bits &= 0xff
+		case v.short == 16:
+			bits &= 0xffff
+		case !v.long:
+			bits &= 0xffffffff
+		}
+		conversion := string(v.verb)
+		if v.verb == 'u' {
+			conversion = "d"
+		}
+		return v.integer(spec, conversion, bits, bits == 0)
+	case 'c':
+		return fmt.Sprintf("%"+strings.ReplaceAll(v.flags, "0", "")+v.width+"s", string([]byte{byte(bits)}))
+	case 'p':
+		return fmt.Sprintf("%"+strings.ReplaceAll(v.flags, "0", "")+v.width+"s", "0x"+strconv.FormatUint(bits, 16))
+	}
+	return v.float(math.Float64frombits(bits))
+}
+
+// integer formats an integer; with a precision, zeros do not fill the width,
+// and zero with precision 0 is nothing, as in C.
+func (v *verb) integer(spec, conversion string, n any, zero bool) string {
+	if v.precision == "" {
+		if strings.Contains(v.flags, "#") && zero {
+			spec = strings.ReplaceAll(spec, "#", "")
+		}
+		return fmt.Sprintf(spec+conversion, n)
+	}
+	if zero && (v.precision == "." || v.precision == ".0") {
+		return fmt.Sprintf("%"+strings.ReplaceAll(v.flags, "0", "")+v.width+"s", "")
+	}
+	return fmt.Sprintf("%"+strings.ReplaceAll(v.flags, "0", "")+v.width+v.precision+conversion, n)
+}
+
+// float formats a double as C does: Go's exponents and infinities differ.
+func (v *verb) float(f float64) string {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		s := strings.ToLower(strings.TrimPrefix(fmt.Sprint(math.Abs(f)), "+"))
+		if math.Signbit(f) && !math.IsNaN(f) {
+			s = "-" + s
+		} else if strings.Contains(v.flags, "+") {
+			s = "+" + s
+		}
+		if v.verb < 'a' {
+			s = strings.ToUpper(s)
+		}
+		return fmt.Sprintf("%"+strings.Trim(v.flags, "0+ #")+v.width+"s", s)
+	}
+	precision := v.precision
+	switch {
+	case precision == ".":
+		precision = ".0"
+	case precision == "" && v.verb != 'a' && v.verb != 'A':
+		precision = ".6"
+	}
+	conversion := v.verb
+	switch v.verb {
+	case 'a':
+		conversion = 'x'
+	case 'A':
+		conversion = 'X'
+	case 'g', 'G':
+		if precision == ".0" {
+			precision = ".1"
+		}
+	}
+	return fmt.Sprintf("%"+v.flags+v.width+precision+string(conversion), f)
+}

@@ -1,0 +1,433 @@
+package simt
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Execution is a launched kernel.
+type Execution struct {
+	kernel     *Kernel
+	launch     Launch
+	memory     Memory
+	params     view
+	paramBytes []byte
+	localBytes uint64 // a thread
+
+	stride  int    // lanes from one block to the next in a gang
+	perGang int    // blocks in a gang; 1 if a block has several gangs
+	width   int    // lanes of a gang at most
+	blocks  uint64 // of the grid
+	teams   uint64 // of the grid
+
+	next    atomic.Uint64 // team
+	stop    atomic.Bool
+	print   sync.Mutex
+	workers []*worker
+	running bool
+	fault   error
+}
+
+// worker runs teams, one at a time. A team that waits for others in a loop
+// makes room for the next.
+type worker struct {
+	x      *Execution
+	stop   *atomic.Bool
+	budget uint64
+	stats  Stats
+	teams  []*team // that have begun; the first runs
+	idle   []*team
+}
+
+// team is what runs together: the blocks of a gang, or the gangs of a block.
+type team struct {
+	x      *Execution
+	number uint64
+	gangs  []*gang
+	at     int      // gang that runs
+	blocks []uint64 // numbers in the grid
+	live   []int    // threads that have not exited, a block
+	bars   [][barriers]barrier
+	shared []view
+	bytes  []byte // of all shared memory
+}
+
+// maxResident is how many teams a worker keeps that wait in loops. It bounds
+// memory; blocks of a cooperative launch must all be there.
+const maxResident = 64
+
+// Start checks a launch and prepares it to Run.
+func (k *Kernel) Start(l Launch) (*Execution, error) {
+	if err := k.check(&l); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
+	}
+	x := &Execution{kernel: k, launch: l, memory: l.Memory}
+	x.localBytes = uint64(k.Local)
+	if k.stack {
+		x.localBytes += uint64(l.Stack)
+	}
+	params := aligned(k.ParamSize)
+	copy(params, l.Params)
+	x.params, x.paramBytes = viewOf(0, params), params
+	x.layout()
+	for range l.Workers {
+		x.workers = append(x.workers, &worker{x: x, stop: &x.stop})
+	}
+	return x, nil
+}
+
+// check validates a launch and fills in defaults.
+func (k *Kernel) check(l *Launch) error {
+	g, b := l.Grid, l.Block
+	switch {
+	case g.Count() == 0 || b.Count() == 0:
+		return fmt.Errorf("a grid of %v blocks of %v threads is empty", g, b)
+	case b.X > MaxBlockX || b.Y > MaxBlockY || b.Z > MaxBlockZ || b.Count() > MaxThreads:
+		return fmt.Errorf("a block of %v threads is too large: at most %d by %d by %d and %d in all", b, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
+	case b.Count() > uint64(k.MaxBlock):
+		return fmt.Errorf("a block of %v threads is too large: the kernel is compiled for at most %d (.maxntid)", b, k.MaxBlock)
+	case k.required != Dim{} && b != k.required:
+		return fmt.Errorf("a block of %v threads does not fit: the kernel is compiled for %v (.reqntid)", b, k.required)
+	case g.X > MaxGridX || g.Y > MaxGridY || g.Z > MaxGridZ:
+		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, MaxGridX, MaxGridY, MaxGridZ)
+	case len(l.Params) != k.ParamSize:
+		return fmt.Errorf("its parameters take %d bytes, not %d", k.ParamSize, len(l.Params))
+	case l.Shared < 0 || round(k.Shared, 16)+l.Shared > MaxShared:
+		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, MaxShared)
+	case l.Memory == nil:
+		return errors.New("a launch needs a memory")
+	case l.Workers < 0 || l.Workers > 1024:
+		return fmt.Errorf("%d workers make no sense", l.Workers)
+	case l.Width < 0 || l.Width%WarpSize != 0 || l.Width > maxWidth:
+		return fmt.Errorf("a gang of %d lanes does not exist: multiples of %d up to %d", l.Width, WarpSize, maxWidth)
+	case l.Stack < 0 || l.Stack%16 != 0 || l.Stack+k.Local > MaxLocal:
+		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, MaxLocal-k.Local)
+	}
+	l.Workers = max(l.Workers, 1)
+	if l.Width == 0 {
+		l.Width = maxWidth
+	}
+	if l.Stack == 0 {
+		l.Stack = DefaultStack
+	}
+	return nil
+}
+
+// layout decides how blocks become gangs.
+func (x *Execution) layout() {
+	threads := int(x.launch.Block.Count())
+	x.blocks = x.launch.Grid.Count()
+	x.stride = 1
+	for x.stride < threads && x.stride < chunk {
+		x.stride *= 2
+	}
+	if threads > chunk {
+		x.stride = (threads + WarpSize - 1) / WarpSize * WarpSize
+	}
+	x.width = x.launch.Width
+	x.perGang = max(1, x.width/x.stride)
+	// Few small blocks are better spread over the workers.
+	share := (x.blocks + uint64(x.launch.Workers) - 1) / uint64(x.launch.Workers)
+	x.perGang = int(min(uint64(x.perGang), share))
+	x.teams = (x.blocks + uint64(x.perGang) - 1) / uint64(x.perGang)
+}
+
+// Run runs the kernel until it ends, faults or is stopped.
+func (x *Execution) Run() error { return x.RunFor(^uint64(0)) }
+
+// RunFor runs the kernel until it ends or each worker has run n instructions
+// of gangs; then it returns ErrStopped and may be called again.
+func (x *Execution) RunFor(n uint64) error {
+	if x.fault != nil {
+		return x.fault
+	}
+	var wg sync.WaitGroup
+	faults := make([]error, len(x.workers))
+	done := make([]bool, len(x.workers))
+	for i, w := range x.workers {
+		w.budget = n
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			done[i], faults[i] = w.run()
+			if faults[i] != nil {
+				x.stop.Store(true)
+			}
+		}()
+	}
+	wg.Wait()
+	x.stop.Store(false)
+	for _, err := range faults {
+		if err != nil {
+			x.fault = err
+			return err
+		}
+	}
+	for _, d := range done {
+		if !d {
+			return ErrStopped
+		}
+	}
+	return nil
+}
+
+// Stop makes Run return as soon as every gang has ended its instruction.
+func (x *Execution) Stop() { x.stop.Store(true) }
+
+// Stats returns what has been done so far. It must not be called during Run.
+func (x *Execution) Stats() Stats {
+	var s Stats
+	for _, w := range x.workers {
+		s.Instructions += w.stats.Instructions
+		s.LaneOps += w.stats.LaneOps
+	}
+	return s
+}
+
+// run works until nothing is left, or until the budget or a stop ends it.
+func (w *worker) run() (done bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*Fault)
+			if !ok {
+				panic(r)
+			}
+			err = f
+		}
+	}()
+	for _, t := range w.teams {
+		t.resume()
+	}
+	for {
+		if len(w.teams) == 0 && !w.admit() {
+			return true, nil
+		}
+		t := w.teams[0]
+		switch t.advance(w) {
+		case finished:
+			w.teams = w.teams[1:]
+			w.idle = append(w.idle, t)
+		case blocked:
+			t.deadlock()
+		case yielded:
+			w.teams = append(w.teams[1:], t)
+			if len(w.teams) < maxResident || w.x.launch.Cooperative {
+				w.admit()
+			}
+		case exhausted:
+			return false, nil
+		}
+	}
+}
+
+// admit begins the next team and puts it in front; false if there is none.
+func (w *worker) admit() bool {
+	n := w.x.next.Add(1) - 1
+	if n >= w.x.teams {
+		w.x.next.Store(w.x.teams) // so that it never overflows
+		return false
+	}
+	var t *team
+	if last := len(w.idle) - 1; last >= 0 {
+		t, w.idle = w.idle[last], w.idle[:last]
+	} else {
+		t = w.x.newTeam()
+	}
+	t.begin(n)
+	w.teams = append([]*team{t}, w.teams...)
+	return true
+}
+
+// advance runs the gangs of a team in turn, each until it can do no more.
+func (t *team) advance(w *worker) outcome {
+	idle := 0 // gangs in a row that could do nothing
+	yields := 0
+	for {
+		g := t.gangs[t.at]
+		before := w.budget
+		switch g.advance(w) {
+		case exhausted:
+			return exhausted
+		case yielded:
+			idle = 0
+			if yields++; yields > len(t.gangs) {
+				t.at = (t.at + 1) % len(t.gangs)
+				return yielded
+			}
+		case finished, blocked:
+			if w.budget == before {
+				idle++
+			} else {
+				idle = 0
+			}
+		}
+		if idle >= len(t.gangs) {
+			for _, g := range t.gangs {
+				if len(g.groups) > 0 {
+					return blocked
+				}
+			}
+			return finished
+		}
+		t.at = (t.at + 1) % len(t.gangs)
+	}
+}
+
+// deadlock stops the kernel: no thread of the team can go on.
+func (t *team) deadlock() {
+	for _, g := range t.gangs {
+		if len(g.groups) == 0 {
+			continue
+		}
+		grp := &g.groups[0]
+		in := &t.x.kernel.code[grp.pc]
+		what := "waits at a barrier that the other threads of its block do not reach"
+		if grp.state != atBar {
+			what = "waits for threads of its warp that do not come"
+		}
+		g.fault(in, grp.lanes.first(), Deadlock, 0, what)
+	}
+}
+
+// fault stops the kernel.
+func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail string) {
+	t := g.team
+	f := &Fault{Kind: kind, Kernel: t.x.kernel.Name, Address: addr, Detail: detail}
+	if in.text != nil {
+		f.Pos, f.Line = in.text.Pos, in.text.String()
+	}
+	f.Block = split(t.blocks[g.blockOf[lane]], t.x.launch.Grid)
+	f.Thread = split(uint64(g.threadOf[lane]), t.x.launch.Block)
+	panic(f)
+}
+
+// split returns the position of the n-th element of a box, x first.
+func split(n uint64, size Dim) Dim {
+	x, y := uint64(size.X), uint64(size.Y)
+	return Dim{uint32(n % x), uint32(n / x % y), uint32(n / x / y)}
+}
+
+// sharedBytes returns the shared memory of a block: static, then dynamic.
+func (x *Execution) sharedBytes() int {
+	if x.launch.Shared == 0 {
+		return x.kernel.Shared
+	}
+	return round(x.kernel.Shared, 16) + x.launch.Shared
+}
+
+func round(n, to int) int { return (n + to - 1) / to * to }
+
+// newTeam makes the gangs of a team and fills in what is the same for all
+// teams of the launch.
+func (x *Execution) newTeam() *team {
+	t := &team{x: x, live: make([]int, x.perGang), bars: make([][barriers]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
+	size := x.sharedBytes()
+	each := round(size, 16)
+	t.bytes = aligned(each * x.perGang)
+	for b := range x.perGang {
+		t.shared = append(t.shared, viewOf(0, t.bytes[b*each:][:size]))
+	}
+	threads := int(x.launch.Block.Count())
+	if x.perGang > 1 || x.stride <= x.width {
+		t.gangs = append(t.gangs, t.newGang(round(x.perGang*x.stride, chunk), 0))
+		return t
+	}
+	for first := 0; first < threads; first += x.width {
+		t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), chunk), first))
+	}
+	return t
+}
+
+// newGang makes a gang; first is its first thread of the block.
+func (t *team) newGang(width, first int) *gang {
+	x, k := t.x, t.x.kernel
+	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
+	g.v32, g.c32 = slab[uint32](k.n32, width), slab[uint32](k.n32, g.chunks)
+	g.v64, g.c64 = slab[uint64](k.n64, width), slab[uint64](k.n64, g.chunks)
+	g.f32, g.f64 = make([]form32, k.n32), make([]form64, k.n64)
+	for i := range g.f32 {
+		g.f32[i].bits = compressed | uniform
+	}
+	for i := range g.f64 {
+		g.f64[i].bits = compressed | uniform
+	}
+	g.p = make([]mask, k.np)
+	for i := range g.tmp32 {
+		g.tmp32[i], g.tmp64[i] = make([]uint32, width), make([]uint64, width)
+	}
+	g.local = make([]uint32, int(x.localBytes+3)/4*width)
+	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)
+	g.lanesOf = make([]mask, x.perGang)
+	threads := int(x.launch.Block.Count())
+	for l := range width {
+		block, thread := l/x.stride, first+l%x.stride
+		if x.stride > x.width {
+			block, thread = 0, first+l
+		}
+		if block >= x.perGang { // padding behind the last block
+			block, thread = x.perGang-1, threads
+		}
+		g.blockOf[l], g.threadOf[l] = int32(block), int32(thread)
+		if thread < threads {
+			g.lanesOf[block].set(l)
+		}
+	}
+	for _, c := range k.constants {
+		c.fill(g)
+	}
+	return g
+}
+
+func slab[T any](n, width int) [][]T {
+	all := make([]T, n*width)
+	s := make([][]T, n)
+	for i := range s {
+		s[i] = all[i*width:][:width:width]
+	}
+	return s
+}
+
+// begin gives a team its blocks.
+func (t *team) begin(number uint64) {
+	t.number, t.at = number, 0
+	threads := int(t.x.launch.Block.Count())
+	clear(t.bytes)
+	clear(t.bars)
+	for b := range t.live {
+		n := number*uint64(t.x.perGang) + uint64(b)
+		t.live[b] = 0
+		if n < t.x.blocks {
+			t.live[b] = threads
+			t.blocks[b] = n
+			if t.x.launch.Order != nil {
+				t.blocks[b] = t.x.launch.Order(n)
+			}
+		}
+	}
+	for _, g := range t.gangs {
+		g.live = mask{}
+		for b, m := range g.lanesOf {
+			if t.live[b] > 0 {
+				g.live = g.live.or(&m)
+			}
+		}
+		for _, c := range t.x.kernel.perBlock {
+			c.fill(g)
+		}
+		g.groups = append(g.groups[:0], group{pc: t.x.kernel.entry, lanes: g.live})
+		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
+		g.region = view{}
+	}
+}
+
+// resume prepares a team to go on after Run returned.
+func (t *team) resume() {
+	for _, g := range t.gangs {
+		g.region = view{}
+		if g.partial {
+			g.setMask(g.groups[g.cur].lanes)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package simt
+
+import "math/bits"
+
+// The modes of warp instructions.
+const (
+	shflUp = iota
+	shflDown
+	shflBfly
+	shflIdx
+
+	voteAll
+	voteAny
+	voteUni
+	voteBallot
+
+	reduxAdd
+	reduxMinSigned
+	reduxMinUnsigned
+	reduxMaxSigned
+	reduxMaxUnsigned
+	reduxAnd
+	reduxOr
+	reduxXor
+)
+
+// warpBits returns the bits of the warp that starts at a lane.
+func (g *gang) warpBits(m *mask, base int) uint32 {
+	return uint32(m[base>>6] >> (base & 63) & (1<<g.warp - 1))
+}
+
+// eachWarp calls f for every warp with active lanes.
+func (g *gang) eachWarp(f func(base int, active uint32)) {
+	for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
+		if b := g.warpBits(&g.mask, base); b != 0 {
+			f(base, b)
+		}
+	}
+}
+
+// runShuffle: d, d2 (predicate or -1), a, b: lane, c: clamp and segment.
+func runShuffle(g *gang, in *inst) {
+	// The source may be the destination.
+	copy(g.tmp32[1], g.expand32(in.a))
+	src, by, clamp := g.tmp32[1], g.expand32(in.b), g.expand32(in.c)
+	d := g.partial32(in, in.d)
+	var valid mask
+	g.eachWarp(func(base int, active uint32) {
+		for ; active != 0; active &= active - 1 {
+			lane := bits.TrailingZeros32(active)
+			j, ok := shuffleSource(in.mode, lane, by[base+lane], clamp[base+lane])
+			if ok {
+				valid.set(base + lane)
+			}
+			if j >= g.warp {
+				j = lane // no such thread: what a lane reads there is not defined
+			}
+			d[base+lane] = src[base+j]
+		}
+	})
+	if in.d2 >= 0 {
+		g.setPredicate(in.d2, valid)
+	}
+}
+
+// shuffleSource returns the lane that a lane reads, and whether it is in range.
+func shuffleSource(mode uint8, lane int, b, c uint32) (int, bool) {
+	by, clamp, segment := int(b&31), int(c&31), int(c>>8&31)
+	low := lane & segment
+	limit := low | clamp&^segment
+	var j int
+	var ok bool
+	switch mode {
+	case shflUp:
+		j = lane - by
+		ok = j >= limit
+	case shflDown:
+		j = lane + by
+		ok = j <= limit
+	case shflBfly:
+		j = lane ^ by
+		ok = j <= limit
+	case shflIdx:
+		j = low | by&^segment
+		ok = j <= limit
+	}
+	if !ok {
+		j = lane
+	}
+	return j, ok
+}
+
+// named returns the active lanes of a warp that a lane's mask names.
+func (g *gang) named(in *inst, base int, active uint32, lane int) uint32 {
+	if in.e < 0 {
+		return active
+	}
+	return active & g.lane32(in.e, base+lane)
+}
+
+// runVote: d, a: predicate, e: mask or -1.
+func runVote(g *gang, in *inst) {
+	p := g.p[in.a]
+	if in.negated {
+		p = g.mask.without(&p)
+	}
+	var d [maxWidth]uint32
+	var result mask
+	g.eachWarp(func(base int, active uint32) {
+		holds := g.warpBits(&p, base)
+		for rest := active; rest != 0; rest &= rest - 1 {
+			lane := bits.TrailingZeros32(rest)
+			who := g.named(in, base, active, lane)
+			yes := holds & who
+			var r bool
+			switch in.mode {
+			case voteAll:
+				r = yes == who
+			case voteAny:
+				r = yes != 0
+			case voteUni:
+				r = yes == who || yes == 0
+			case voteBallot:
+				d[base+lane] = yes
+			}
+			if r {
+				result.set(base + lane)
+			}
+		}
+	})
+	if in.mode == voteBallot {
+		g.writeLanes32(in, in.d, &d)
+	} else {
+		g.setPredicate(in.d, result)
+	}
+}
+
+// runMatch: d, d2: predicate of match.all or -1, a (32 or 64 bits), e: mask.
+func runMatch(g *gang, in *inst) {
+	value := func(lane int) uint64 {
+		if in.size == 8 {
+			return g.lane64(in.a, lane)
+		}
+		return uint64(g.lane32(in.a, lane))
+	}
+	var d [maxWidth]uint32
+	var all mask
+	g.eachWarp(func(base int, active uint32) {
+		for rest := active; rest != 0; rest &= rest - 1 {
+			lane := bits.TrailingZeros32(rest)
+			who := g.named(in, base, active, lane)
+			mine := value(base + lane)
+			var same uint32
+			for w := who; w != 0; w &= w - 1 {
+				if l := bits.TrailingZeros32(w); value(base+l) == mine {
+					same |= 1 << l
+				}
+			}
+			if in.d2 < 0 {
+				d[base+lane] = same
+			} else if same == who {
+				d[base+lane] = who
+				all.set(base + lane)
+			}
+		}
+	})
+	g.writeLanes32(in, in.d, &d)
+	if in.d2 >= 0 {
+		g.setPredicate(in.d2, all)
+	}
+}
+
+// runMatchAll is runMatch without a predicate.
+func runMatchAll(g *gang, in *inst) {
+	plain := *in
+	plain.d2 = int32(len(g.p) - 1) // the last predicate is nobody's
+	runMatch(g, &plain)
+}
+
+// writeLanes32 writes the active lanes of a register.
+func (g *gang) writeLanes32(in *inst, slot int32, v *[maxWidth]uint32) {
+	d := g.partial32(in, slot)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if g.mask.has(lane) {
+			d[lane] = v[lane]
+		}
+	}
+}
+
+// runRedux: d, a, e: mask.
+func runRedux(g *gang, in *inst) {
+	var d [maxWidth]uint32
+	g.eachWarp(func(base int, active uint32) {
+		for rest := active; rest != 0; rest &= rest - 1 {
+			lane := bits.TrailingZeros32(rest)
+			who := g.named(in, base, active, lane)
+			var r uint32
+			for first := true; who != 0; who &= who - 1 {
+				v := g.lane32(in.a, base+bits.TrailingZeros32(who))
+				if first {
+					r, first = v, false
+					continue
+				}
+				r = combine(in.mode, r, v)
+			}
+			d[base+lane] = r
+		}
+	})
+	g.writeLanes32(in, in.d, &d)
+}
+
+func combine(mode uint8, r, v uint32) uint32 {
+	switch mode {
+	case reduxAdd:
+		return r + v
+	case reduxMinSigned:
+		return uint32(min(int32(r), int32(v)))
+	case reduxMinUnsigned:
+		return min(r, v)
+	case reduxMaxSigned:
+		return uint32(max(int32(r), int32(v)))
+	case reduxMaxUnsigned:
+		return max(r, v)
+	case reduxAnd:
+		return r & v
+	case reduxOr:
+		return r | v
+	}
+	return r ^ v
+}
+
+// runActiveMask: d.
+func runActiveMask(g *gang, in *inst) {
+	var d [maxWidth]uint32
+	g.eachWarp(func(base int, active uint32) {
+		for rest := active; rest != 0; rest &= rest - 1 {
+			d[base+bits.TrailingZeros32(rest)] = active
+		}
+	})
+	g.writeLanes32(in, in.d, &d)
+}
+
+// runElect: d (or -1), d2: predicate, e: mask. The lowest lane is elected.
+func runElect(g *gang, in *inst) {
+	var d [maxWidth]uint32
+	var leader mask
+	g.eachWarp(func(base int, active uint32) {
+		for rest := active; rest != 0; rest &= rest - 1 {
+			lane := bits.TrailingZeros32(rest)
+			first := bits.TrailingZeros32(g.named(in, base, active, lane))
+			d[base+lane] = uint32(first)
+			if lane == first {
+				leader.set(base + lane)
+			}
+		}
+	})
+	if in.d >= 0 {
+		g.writeLanes32(in, in.d, &d)
+	}
+	g.setPredicate(in.d2, leader)
+}

@@ -32,7 +32,7 @@ func TestInstructions(t *testing.T) {
 	}{
 		{"widest", simt.Launch{}},
 		{"width 32, two workers", simt.Launch{Width: 32, Workers: 2}},
-		{"width 16", simt.Launch{Width: 16}},
+		{"width 64", simt.Launch{Width: 64}},
 	}
 	for _, c := range instructionCases(t, "instructions") {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,8 +7,7 @@ package device
 // To move a context in the middle of its kernels: Suspend, Stopped, copy memory
 // and variables out through a new stream, Close; then elsewhere open the same
 // arena, load the same images in the same order, copy all in, and Restore each
-// kernel. Work that was waiting behind the kernels is not part of their state:
-// submit it again behind them.
+// kernel. All other work that has not ended is not part of it: submit it again.
 type Preempter interface {
 	// Suspend holds all streams that exist: their kernels stop between two
 	// instructions and nothing of theirs begins. It returns when none of them
@@ -18,9 +17,9 @@ type Preempter interface {
 	Suspend() error
 	// Resume lets the held streams go on.
 	Resume() error
-	// Stopped returns the kernels that have begun and not ended, at most one a
-	// stream, in the order in which the streams were made. The context must be
-	// suspended, and stays so.
+	// Stopped returns, for each held stream whose oldest work that has not
+	// ended is a kernel, that kernel, in the order in which the streams were
+	// made. The context must be suspended, and stays so.
 	Stopped() ([]StoppedKernel, error)
 	// Restore gives a stream that has no work a kernel in the middle of its
 	// run, which goes on at once unless the stream is held. It refuses damaged

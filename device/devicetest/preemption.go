@@ -129,6 +129,7 @@ func testRestore(b *bench) {
 	o.preempter()
 	addr := o.mapped(0, o.g)
 	b.ok(o.stream.Fill(addr, 0, 4, grindBlocks*grindThreads))
+	o.finish()
 	o.launch(o.stream, "grind", grindBlocks, grindThreads, addr, uint32(grindRounds))
 	for range 5 {
 		for range r.IntN(2000) { // some time, by no clock

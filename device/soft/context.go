@@ -79,8 +79,8 @@ func (c *Context) endLocked(err error) {
 // stopKernels makes running kernels return at the next instruction.
 func (c *Context) stopKernels() {
 	for _, s := range c.streams {
-		if s.busy && s.kernel != nil {
-			s.kernel.execution.Stop()
+		if k := s.running(); s.busy && k != nil {
+			k.execution.Stop()
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (c *Context) Resume() error {
 	return nil
 }
 
-// Stopped returns the kernels that are in the middle of their run.
+// Stopped returns the kernels that the held streams have come to.
 func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,14 +55,15 @@ func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 	}
 	var all []device.StoppedKernel
 	for _, s := range c.streams {
-		if s.kernel == nil || !s.held {
+		k := s.first()
+		if k == nil || !s.held {
 			continue
 		}
-		state, err := s.kernel.save()
+		state, err := k.save()
 		if err != nil {
-			return nil, fmt.Errorf("saving kernel %s: %w", s.kernel.function.kernel.Name, err)
+			return nil, fmt.Errorf("saving kernel %s: %w", k.function.kernel.Name, err)
 		}
-		all = append(all, device.StoppedKernel{Stream: s, Function: s.kernel.function.kernel.Name, State: state})
+		all = append(all, device.StoppedKernel{Stream: s, Function: k.function.kernel.Name, State: state})
 	}
 	return all, nil
 }

@@ -23,7 +23,7 @@ type stream struct {
 	busy    bool // it touches memory just now
 	held    bool // by Suspend
 	closed  bool
-	kernel  *kernel // that has begun and not ended
+	current work // that is being done; nil between two
 }
 
 var _ device.Stream = (*stream)(nil)
@@ -36,7 +36,30 @@ type work interface {
 	do(s *stream) error
 }
 
-func (s *stream) pending() bool { return s.serving || s.head < len(s.queue) }
+// pending says whether there is work that has not ended. A mark that is being
+// put down has nothing before it.
+func (s *stream) pending() bool {
+	_, marking := s.current.(*mark)
+	return s.head < len(s.queue) || s.current != nil && !marking
+}
+
+// running returns the kernel that is being run, or nil.
+func (s *stream) running() *kernel {
+	k, _ := s.current.(*kernel)
+	return k
+}
+
+// first returns the oldest work that has not ended if it is a kernel, or nil.
+func (s *stream) first() *kernel {
+	if _, marking := s.current.(*mark); s.current != nil && !marking {
+		return s.running()
+	}
+	if s.head == len(s.queue) {
+		return nil
+	}
+	k, _ := s.queue[s.head].(*kernel)
+	return k
+}
 
 // submit puts work at the end of the queue, once there is room.
 func (s *stream) submit(w work) error {
@@ -107,6 +130,7 @@ func (s *stream) next() work {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.current = nil
 	for c.err == nil && s.held {
 		c.changed.Wait()
 	}
@@ -123,7 +147,7 @@ func (s *stream) next() work {
 	if s.head >= 64 && 2*s.head >= len(s.queue) {
 		s.queue, s.head = slices.Clone(s.queue[s.head:]), 0
 	}
-	s.kernel, _ = w.(*kernel)
+	s.current = w
 	c.changed.Broadcast()
 	return w
 }
@@ -446,7 +470,7 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	c.mu.Lock()
 	s.busy = false
 	if ended {
-		s.kernel = nil
+		s.current = nil
 	}
 	c.changed.Broadcast()
 	c.mu.Unlock()

@@ -37,6 +37,9 @@ func TestInstructions(t *testing.T) {
 	for _, c := range instructionCases(t, "instructions") {
 		t.Run(c.name, func(t *testing.T) {
 			for _, v := range variants {
+				if t.Failed() {
+					break
+				}
 				c.run(t, v.name, v.launch, func(x *simt.Execution) (*simt.Execution, error) {
 					return x, x.RunFor(endless)
 				})
@@ -114,6 +117,7 @@ type instructionCase struct {
 
 // wanted is one element of the output.
 type wanted struct {
+	line         int // of the file
 	offset, size int
 	kind         string // "u32"
 	text         string // as written
@@ -160,8 +164,12 @@ func readCase(name, source string) (*instructionCase, error) {
 		if !words {
 			continue
 		}
+		known := len(c.want)
 		if err := c.readWord(word, value); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n+1, err)
+		}
+		for i := range c.want[known:] {
+			c.want[known+i].line = n + 1
 		}
 	}
 	switch {
@@ -248,23 +256,28 @@ func (c *instructionCase) readOut(head, value string) error {
 	return nil
 }
 
+var tolerancePattern = regexp.MustCompile(`^(?:(\d+) ulp|2\^(-?[\d.]+)( of 1)?)$`)
+
 func (w *wanted) tolerate(text string) error {
 	if text == "" {
 		return nil
 	}
-	var power float64
-	if n, err := fmt.Sscanf(text, "%d ulp", &w.ulps); n == 1 && err == nil {
-		return nil
-	}
-	if n, err := fmt.Sscanf(text, "2^%g", &power); n != 1 || err != nil {
+	m := tolerancePattern.FindStringSubmatch(text)
+	if m == nil {
 		return fmt.Errorf("malformed tolerance %q", text)
 	}
-	if strings.HasSuffix(text, " of 1") {
-		w.absolute = math.Exp2(power)
-	} else {
-		w.relative = math.Exp2(power)
+	if m[1] != "" {
+		ulps, err := strconv.ParseUint(m[1], 10, 64)
+		w.ulps = ulps
+		return err
 	}
-	return nil
+	power, err := strconv.ParseFloat(m[2], 64)
+	if m[3] == "" {
+		w.relative = math.Exp2(power)
+	} else {
+		w.absolute = math.Exp2(power)
+	}
+	return err
 }
 
 // matches compares one element with what was found.
@@ -501,7 +514,7 @@ func (c *instructionCase) compare(t *testing.T, how string, out []byte) {
 		if w.matches(got) {
 			continue
 		}
-		t.Errorf("%s: out[%d] is %s, want %s (%s)", how, i, show(w.kind, got), w.text, show(w.kind, w.bits))
+		t.Errorf("%s: out[%d], of line %d, is %s, want %s (%s)", how, i, w.line, show(w.kind, got), w.text, show(w.kind, w.bits))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // randomOptions draws a way to run a kernel that must not change its result.
 func randomOptions(rng *rand.Rand) options {
 	o := options{
-		width:    16 * (1 + rng.IntN(16)),
+		width:    32 * (1 + rng.IntN(8)),
 		workers:  1 + rng.IntN(4),
 		shuffled: rng.IntN(2) == 0,
 		flat:     rng.IntN(2) == 0,

@@ -61,7 +61,6 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 	l.emit(o)
 }
 
-
 // shapes returns the classes of a kernel's operands, destination first.
 func shapes(k any) []class {
 	const s, w, p = bits32, bits64, predicate
@@ -194,7 +193,12 @@ func plainType(in *ptx.Instruction, has map[string]bool, t string) string {
 		if has["lo"] && !in.Type(0).Float() {
 			return "b" + width
 		}
-	case "and", "or", "xor", "not", "cnot", "shl", "brev", "clz", "popc", "bfi", "shf", "prmt", "lop3":
+	case "and", "or", "xor":
+		if width == "16" {
+			return "b32" // values of 16 bits have zeros above
+		}
+		return "b" + width
+	case "not", "cnot", "shl", "brev", "clz", "popc", "bfi", "shf", "prmt", "lop3":
 		return "b" + width
 	case "slct":
 		return "b" + strings.TrimLeft(t, "usbf")
@@ -334,6 +338,10 @@ func (l *lowering) copyTo(d, a reg) {
 // mov lowers copies, addresses, and packing and unpacking of vectors.
 func (l *lowering) mov(in *ptx.Instruction) {
 	t := in.Type(0)
+	if len(in.Operands) == 2 && len(in.Modifiers) == 2 && in.Vector() > 1 {
+		l.movVector(in)
+		return
+	}
 	if len(in.Modifiers) != 1 || t == ptx.NoType || len(in.Operands) != 2 {
 		l.refuse("this form is not supported")
 	}
@@ -354,6 +362,25 @@ func (l *lowering) mov(in *ptx.Instruction) {
 		l.unpack(d.Elements, l.src(s, t), t)
 	default:
 		l.copyTo(l.dst(d, t), l.src(s, t))
+	}
+}
+
+// movVector copies whole vectors: mov.v4.u32 %v, %tid.
+func (l *lowering) movVector(in *ptx.Instruction) {
+	t := in.Type(0)
+	d, s := l.elements(&in.Operands[0]), l.elements(&in.Operands[1])
+	if len(d) != in.Vector() || len(s) != in.Vector() {
+		l.refuse("%d elements where %d are wanted", min(len(d), len(s)), in.Vector())
+	}
+	values := make([]reg, len(s))
+	for i := range s {
+		values[i] = l.fresh(classOf(t))
+		l.copyTo(values[i], l.src(&s[i], t))
+	}
+	for i := range d {
+		if d[i].Kind != ptx.SinkOperand {
+			l.copyTo(l.dst(&d[i], t), values[i])
+		}
 	}
 }
 
@@ -690,7 +717,11 @@ func (l *lowering) set(in *ptx.Instruction) {
 	}
 	dt, t := in.Type(0), in.Type(1)
 	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.U16: 0xffff, ptx.S16: 0xffff, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
-	if !ok || t == ptx.F16X2 || t == ptx.BF16X2 {
+	if t == ptx.F16X2 || t == ptx.BF16X2 {
+		l.setPairs(in, cmp, how, ftz)
+		return
+	}
+	if !ok {
 		l.refuse("types .%v.%v are not supported", dt, t)
 	}
 	c, notC := noReg, false
@@ -708,6 +739,25 @@ func (l *lowering) set(in *ptx.Instruction) {
 		p = both
 	}
 	l.choose(l.dst(&in.Operands[0], dt), l.literal(bits32, yes), l.literal(bits32, 0), p, false)
+}
+
+// setPairs compares two pairs of halves and gives a pair of numbers.
+func (l *lowering) setPairs(in *ptx.Instruction, cmp, how string, ftz bool) {
+	dt, t := in.Type(0), in.Type(1)
+	half := map[ptx.Type]ptx.Type{ptx.F16X2: ptx.F16, ptx.BF16X2: ptx.BF16}[t]
+	yes, ok := map[ptx.Type]uint64{ptx.F16X2: 0x3c00, ptx.BF16X2: 0x3f80, ptx.U32: 0xffff, ptx.S32: 0xffff}[dt]
+	if !ok || how != "" || dt.Float() && dt != t {
+		l.refuse("types .%v.%v are not supported", dt, t)
+	}
+	a, b := l.src(&in.Operands[1], t), l.src(&in.Operands[2], t)
+	var halves [2]reg
+	for i := range halves {
+		p := l.fresh(predicate)
+		l.compare(p, cmp, ftz, half, l.half(a, i), l.half(b, i))
+		halves[i] = l.fresh(bits32)
+		l.choose(halves[i], l.literal(bits32, yes<<(16*i)), l.literal(bits32, 0), p, false)
+	}
+	l.do("or.b32", l.dst(&in.Operands[0], dt), halves[0], halves[1])
 }
 
 // choose emits d = p ? a : b.

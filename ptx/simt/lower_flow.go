@@ -382,6 +382,20 @@ func member(in *ptx.Instruction, at int) *ptx.Operand {
 	return nil
 }
 
+// one returns the mode for the one modifier of an instruction that names it.
+func (l *lowering) one(in *ptx.Instruction, modes map[string]uint8) uint8 {
+	found, mode := 0, uint8(0)
+	for _, m := range in.Modifiers {
+		if v, ok := modes[m]; ok {
+			found, mode = found+1, v
+		}
+	}
+	if found != 1 {
+		l.refuse("one mode is wanted, %d are given", found)
+	}
+	return mode
+}
+
 // only refuses modifiers that an instruction does not know.
 func (l *lowering) only(in *ptx.Instruction, known ...string) {
 	for _, m := range in.Modifiers {
@@ -402,11 +416,7 @@ func (l *lowering) shfl(in *ptx.Instruction) {
 	}
 	modes := map[string]uint8{"up": shflUp, "down": shflDown, "bfly": shflBfly, "idx": shflIdx}
 	o := op{inst: inst{run: runShuffle, d2: -1}}
-	for m, mode := range modes {
-		if in.Has(m) {
-			o.mode = mode
-		}
-	}
+	o.mode = l.one(in, modes)
 	a, b, c := l.src(&in.Operands[1], ptx.B32), l.src(&in.Operands[2], ptx.U32), l.src(&in.Operands[3], ptx.U32)
 	o.a, o.b, o.c, o.ca, o.cb, o.cc = a.id, b.id, c.id, bits32, bits32, bits32
 	d := &in.Operands[0]
@@ -427,13 +437,8 @@ func (l *lowering) vote(in *ptx.Instruction) {
 	modes := map[string]uint8{"all": voteAll, "any": voteAny, "uni": voteUni, "ballot": voteBallot}
 	o := op{inst: inst{run: runVote}}
 	t := ptx.Pred
-	for m, mode := range modes {
-		if in.Has(m) {
-			o.mode = mode
-			if m == "ballot" {
-				t = ptx.B32
-			}
-		}
+	if o.mode = l.one(in, modes); o.mode == voteBallot {
+		t = ptx.B32
 	}
 	p, not := l.pred(&in.Operands[1])
 	o.a, o.ca, o.negated = p.id, predicate, not

@@ -69,7 +69,8 @@ func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
 	return l.literal(bits64, 0), o.Offset
 }
 
-// widen returns a 32-bit address as one of 64 bits, made once a basic block.
+// widen returns a 32-bit address as one of 64 bits, made once a basic block. It
+// keeps the sign, since compilers count on -64 plus 128 being 64.
 func (l *lowering) widen(r reg) reg {
 	if w, ok := l.widened[r]; ok {
 		return w
@@ -77,7 +78,7 @@ func (l *lowering) widen(r reg) reg {
 	saved := l.guard
 	l.guard = noReg // what lanes without the guard get does not matter
 	w := l.fresh(bits64)
-	l.do("cvt.u64.u32", w, r)
+	l.do("cvt.s64.s32", w, r)
 	l.guard = saved
 	l.widened[r] = w
 	return w
@@ -96,11 +97,26 @@ func (l *lowering) spaceOf(in *ptx.Instruction, o *ptx.Operand) ptx.Space {
 }
 
 // elements returns the registers of a vector or of a single operand.
-func elements(o *ptx.Operand) []ptx.Operand {
+func (l *lowering) elements(o *ptx.Operand) []ptx.Operand {
 	if o.Kind == ptx.VectorOperand {
 		return o.Elements
 	}
-	return []ptx.Operand{*o}
+	n := 1
+	if o.Kind == ptx.RegisterOperand {
+		n = o.Register.Vector
+	}
+	if o.Kind == ptx.SpecialOperand {
+		n = 4 // %tid and its like
+	}
+	if n <= 1 || o.Component != "" {
+		return []ptx.Operand{*o}
+	}
+	all := make([]ptx.Operand, n)
+	for i := range all {
+		all[i] = *o
+		all[i].Component = "xyzw"[i : i+1]
+	}
+	return all
 }
 
 func (l *lowering) load(in *ptx.Instruction) {
@@ -109,7 +125,7 @@ func (l *lowering) load(in *ptx.Instruction) {
 	if len(in.Operands) < 2 {
 		l.refuse("two operands are wanted")
 	}
-	d, from := elements(&in.Operands[0]), &in.Operands[1]
+	d, from := l.elements(&in.Operands[0]), &in.Operands[1]
 	if len(d) != in.Vector() {
 		l.refuse("%d destinations where %d are wanted", len(d), in.Vector())
 	}
@@ -195,7 +211,7 @@ func (l *lowering) store(in *ptx.Instruction) {
 	if len(in.Operands) < 2 {
 		l.refuse("two operands are wanted")
 	}
-	to, s := &in.Operands[0], elements(&in.Operands[1])
+	to, s := &in.Operands[0], l.elements(&in.Operands[1])
 	if len(s) != in.Vector() {
 		l.refuse("%d values where %d are wanted", len(s), in.Vector())
 	}
@@ -292,7 +308,7 @@ func (l *lowering) atom(in *ptx.Instruction) {
 			if strings.HasPrefix(m, "shared::cluster") {
 				l.refuse("clusters are not supported")
 			}
-		case m == "noftz" || slices.Contains([]string{"relaxed", "cta", "gpu", "sys"}, m):
+		case m == "noftz" || slices.Contains([]string{"relaxed", "cta", "cluster", "gpu", "sys"}, m):
 		case m == "acquire" || m == "release" || m == "acq_rel":
 			fence = true
 		case strings.HasPrefix(m, "L2::"):
@@ -353,7 +369,7 @@ func (l *lowering) atom(in *ptx.Instruction) {
 
 func (l *lowering) fence(in *ptx.Instruction) {
 	for _, m := range in.Modifiers {
-		if strings.HasPrefix(m, "cluster") || strings.HasPrefix(m, "mbarrier_init") || strings.HasPrefix(m, "proxy") {
+		if strings.HasPrefix(m, "mbarrier_init") || strings.HasPrefix(m, "proxy") {
 			l.refuse("modifier .%s is not supported", m)
 		}
 	}

@@ -139,7 +139,10 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 			continue // a declaration of what is defined elsewhere
 		}
 		if v.Linkage == ptx.Extern {
-			return nil, fail(v.Pos, "%s is declared but not defined in this module: link the modules before loading them", v.Name)
+			// Unoptimised code takes the address of what it never touches, such
+			// as threadIdx. The null address faults if anything is read there.
+			p.addresses[v] = 0
+			continue
 		}
 		at, err := place(v)
 		if err != nil {
@@ -152,7 +155,7 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 	}
 	for _, v := range m.Variables {
 		at, ok := p.addresses[v]
-		if !ok {
+		if !ok || v.Linkage == ptx.Extern {
 			continue
 		}
 		data, err := p.initial(m, v)

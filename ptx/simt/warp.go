@@ -170,13 +170,6 @@ func runMatch(g *gang, in *inst) {
 	}
 }
 
-// runMatchAll is runMatch without a predicate.
-func runMatchAll(g *gang, in *inst) {
-	plain := *in
-	plain.d2 = int32(len(g.p) - 1) // the last predicate is nobody's
-	runMatch(g, &plain)
-}
-
 // writeLanes32 writes the active lanes of a register.
 func (g *gang) writeLanes32(in *inst, slot int32, v *[maxWidth]uint32) {
 	d := g.partial32(in, slot)

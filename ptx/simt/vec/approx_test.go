@@ -295,7 +295,7 @@ func TestApproximateSpecials(t *testing.T) {
 	}
 
 	const large = 0x7e800001 // just past 2^126
-	for _, c := range [][3]uint64{{one, large, zero}, {mone, large, neg}, {inf, large, nan}, {inf, one, inf}, {one, inf, zero}} {
+	for _, c := range [][3]uint64{{one, large, zero}, {mone, large, neg}, {one, large - 1, 0x00800000}, {inf, large, nan}, {inf, one, inf}, {one, inf, zero}} {
 		got, _ := trial{Kernel("div.approx.f32"), 1, [][]uint64{{c[0]}, {c[1]}}, nil, -1}.mustRun(t, "div.approx.f32")
 		if got[0] != c[2] {
 			t.Errorf("div.approx.f32 of %#x, %#x: %#x, want %#x", c[0], c[1], got[0], c[2])

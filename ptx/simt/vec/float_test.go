@@ -191,6 +191,8 @@ func TestFloatExamples(t *testing.T) {
 		{"add.rp.f32", []uint64{0x3f800000, 0x00000001}, 0x3f800001},
 		{"mul.rz.f32", []uint64{0x7f7fffff, 0x7f7fffff}, 0x7f7fffff},
 		{"mul.rn.ftz.f32", []uint64{0x80000001, 0x3f800000}, 0x80000000},
+		// A subnormal result, a little less than a tie that float64 cannot tell from one.
+		{"fma.rn.f32", []uint64{0x1a000001, 0x19fffffe, 0x00400001}, 0x00400001},
 		{"fma.rn.sat.f32", []uint64{0x40000000, 0x40000000, 0x40000000}, 0x3f800000},
 		{"fma.rn.sat.f32", []uint64{0x7fc00000, 0x40000000, 0x40000000}, 0},
 		{"min.f32", []uint64{0, 0x80000000}, 0x80000000},

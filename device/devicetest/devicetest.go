@@ -59,7 +59,8 @@ func always(Options) bool        { return false }
 func notIsolated(o Options) bool { return !o.Isolated }
 
 // Run tests a device. open returns a device that nobody else uses, with at
-// least 64 MiB of memory; it is called once a test.
+// least 64 MiB of memory. It is called once a test, and more often by tests
+// that move work between devices, which may differ.
 func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 	for _, group := range []struct {
 		name  string
@@ -81,7 +82,9 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 					}
 					ctx, cancel := context.WithTimeout(context.Background(), patience)
 					t.Cleanup(cancel)
-					c.run(&bench{T: t, dev: open(t), options: o, ctx: ctx})
+					b := &bench{T: t, options: o, ctx: ctx, another: func() device.Device { return open(t) }}
+					b.dev = b.another()
+					c.run(b)
 				})
 			}
 		})
@@ -96,6 +99,7 @@ const patience = 2 * time.Minute
 type bench struct {
 	*testing.T
 	dev     device.Device
+	another func() device.Device // of the same backend
 	options Options
 	ctx     context.Context
 }

@@ -2,8 +2,6 @@ package devicetest
 
 import (
 	"bytes"
-	"fmt"
-	"math/rand/v2"
 
 	"muster/device"
 )
@@ -94,9 +92,10 @@ func ground() []uint32 {
 	return want
 }
 
-// move stops a context, takes it to a new one and closes it. The stream that
-// had the kernel is the new one's stream.
-func (o *opened) move() *opened {
+// move takes a context, of which the first granule of the arena and the kernel
+// on its stream matter, to another device. It says whether there was a kernel:
+// it may have ended before.
+func (o *opened) move() (to *opened, moved bool) {
 	o.Helper()
 	p := o.preempter()
 	o.ok(p.Suspend())
@@ -107,40 +106,63 @@ func (o *opened) move() *opened {
 	o.ok(out.CopyOut(saved, arenaBase))
 	o.ok(out.Synchronise(o.ctx))
 	o.ok(o.Close())
+	if len(stopped) > 1 || len(stopped) == 1 && stopped[0].Stream != o.stream {
+		o.Fatalf("%d kernels were stopped, or on another stream", len(stopped))
+	}
 
-	n := o.bench.open()
+	n := o.openOn(o.another(), device.Config{Arena: o.arena()})
 	n.mapped(0, n.g)
 	n.put(arenaBase, saved)
 	for _, k := range stopped {
-		if k.Stream != o.stream {
-			o.Errorf("kernel %s was on another stream", k.Function)
-		}
 		o.ok(n.preempter().Restore(n.stream, k.State))
 	}
-	return n
+	return n, len(stopped) == 1
 }
 
-// A kernel that is stopped at random and taken to another context, several
-// times, computes what it would have anyway.
+// A kernel that is taken to another device several times, each time further in
+// its run, computes what it would have anyway.
 func testRestore(b *bench) {
-	const seed = 7
-	r := rand.New(rand.NewPCG(seed, seed))
+	const n, moves = grindBlocks * grindThreads, 6
 	o := b.open()
 	o.preempter()
 	addr := o.mapped(0, o.g)
-	b.ok(o.stream.Fill(addr, 0, 4, grindBlocks*grindThreads))
+	b.ok(o.stream.Fill(addr, 0, 4, n))
 	o.finish()
 	o.launch(o.stream, "grind", grindBlocks, grindThreads, addr, uint32(grindRounds))
-	for range 5 {
-		for range r.IntN(2000) { // some time, by no clock
-			if _, err := o.stream.Done(); err != nil {
-				b.Fatal(err)
-			}
+	count := 0
+	for i := range moves {
+		o.until(addr, n, i*n/(moves+2))
+		var moved bool
+		if o, moved = o.move(); moved {
+			count++
 		}
-		o = o.move()
 	}
 	o.finish()
-	same(b, fmt.Sprintf("seed %d", seed), o.getWords(addr, grindBlocks*grindThreads), ground())
+	if count == 0 {
+		b.Error("the kernel was never stopped in the middle")
+	}
+	same(b, "results", o.getWords(addr, n), ground())
+}
+
+// until waits until a kernel has written that many of the words at addr.
+func (o *opened) until(addr uint64, n, written int) {
+	o.Helper()
+	s := o.newStream()
+	data := make([]byte, 4*n)
+	for {
+		o.ok(s.CopyOut(data, addr))
+		o.ok(s.Synchronise(o.ctx))
+		have := 0
+		for _, w := range words(data) {
+			if w != 0 {
+				have++
+			}
+		}
+		if have >= written {
+			o.ok(s.Close())
+			return
+		}
+	}
 }
 
 func testRestoreWaiting(b *bench) {
@@ -150,7 +172,10 @@ func testRestoreWaiting(b *bench) {
 	o.putWords(addr, 0, 0)
 	o.launch(o.stream, "spin", 1, 1, addr, addr+4, endless)
 	for range 3 {
-		o = o.move()
+		var moved bool
+		if o, moved = o.move(); !moved {
+			b.Fatal("the kernel ended by itself")
+		}
 		b.notDone(o.stream)
 	}
 	s := o.newStream()
@@ -191,7 +216,7 @@ func testPreemptionMisuse(b *bench) {
 	b.done(empty)
 	other, err := b.dev.Open(device.Config{Arena: device.Arena{Base: arenaBase + 4*arenaSize, Size: arenaSize}})
 	b.ok(err)
-	defer other.Close()
+	b.Cleanup(func() { b.ok(other.Close()) })
 	s, err := other.NewStream()
 	b.ok(err)
 	b.refused(other.(device.Preempter).Restore(s, state), device.ErrNotFound) // no module

@@ -32,19 +32,24 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
+// The devices have one worker, then two, then three: work moves between
+// unequal ones.
 func TestConformance(t *testing.T) {
-	for _, workers := range []int{1, 2} {
+	made := 0
+	open := func(t *testing.T) device.Device {
 		p := testProfile()
-		p.Workers = workers
-		t.Run(map[int]string{1: "one worker", 2: "two workers"}[workers], func(t *testing.T) {
-			devicetest.Run(t, func(t *testing.T) device.Device { return newDevice(t, p, Options{}) }, devicetest.Options{
-				Isolated:  true,
-				Located:   true,
-				Stoppable: true,
-				Prints:    true,
-				Cubin:     readFile(t, "testdata/cubin.fatbin"),
-				Fatbin:    readFile(t, "testdata/basic.fatbin"),
-			})
+		p.Workers = 1 + made%3
+		made++
+		return newDevice(t, p, Options{})
+	}
+	for range 2 { // so that most tests meet two kinds
+		devicetest.Run(t, open, devicetest.Options{
+			Isolated:  true,
+			Located:   true,
+			Stoppable: true,
+			Prints:    true,
+			Cubin:     readFile(t, "testdata/cubin.fatbin"),
+			Fatbin:    readFile(t, "testdata/basic.fatbin"),
 		})
 	}
 }

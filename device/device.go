@@ -31,7 +31,8 @@ type Config struct {
 	// fails.
 	Arena Arena
 	// Print receives what kernels print, in whole calls of printf and never
-	// two at a time; nil drops it. It must not call the context.
+	// two at a time; nil drops it. It must neither call the context nor wait
+	// for somebody who does.
 	Print func(text []byte)
 }
 
@@ -186,6 +187,7 @@ type Param struct{ Offset, Size int }
 type Launch struct {
 	Grid, Block Dim
 	Shared      uint64 // dynamic bytes a block; up to Limits.SharedBlock with the static ones
+	Stack       uint64 // bytes a thread has for the functions it calls; 0 for the device's default
 	Params      []byte // FunctionInfo.ParamSize bytes; copied before Launch returns
 	Cooperative bool   // all blocks run at the same time and may wait for each other
 }

@@ -41,6 +41,7 @@ type Limits struct {
 	SharedBlock          uint64 // bytes a block, static and dynamic together
 	SharedMultiprocessor uint64
 	SharedReserved       uint64 // bytes a block that the device takes itself
+	Local                uint64 // bytes a thread, the stack included
 	Registers            int    // of a multiprocessor, and of a block
 	ThreadsResident      int    // on a multiprocessor
 	BlocksResident       int    // on a multiprocessor

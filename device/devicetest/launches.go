@@ -191,6 +191,8 @@ func testLaunchMisuse(b *bench) {
 		"grid too wide":        func(x *device.Launch) { x.Grid.X = math.MaxUint32 },
 		"too much shared":      func(x *device.Launch) { x.Shared = l.SharedBlock + 1 },
 		"far too much shared":  func(x *device.Launch) { x.Shared = math.MaxUint64 },
+		"too much stack":       func(x *device.Launch) { x.Stack = l.Local + 1 },
+		"far too much stack":   func(x *device.Launch) { x.Stack = math.MaxUint64 },
 		"too few parameters":   func(x *device.Launch) { x.Params = x.Params[:7] },
 		"no parameters":        func(x *device.Launch) { x.Params = nil },
 		"too many parameters":  func(x *device.Launch) { x.Params = append(x.Params, 0) },
@@ -204,5 +206,7 @@ func testLaunchMisuse(b *bench) {
 	}
 	o.refused(o.stream.Launch(nil, good), device.ErrInvalidValue)
 	o.ok(o.stream.Launch(f, good))
-	same(b, "count", o.getWords(addr, 1), []uint32{1})
+	good.Stack = 32<<10 + 1
+	o.ok(o.stream.Launch(f, good))
+	same(b, "count", o.getWords(addr, 1), []uint32{2})
 }

@@ -38,6 +38,7 @@ func testInfo(b *bench) {
 		"grids are large":                      l.Grid.X >= 1<<31-1 && l.Grid.Y >= 65535 && l.Grid.Z >= 65535,
 		"blocks have 48 KiB of shared memory":  l.SharedBlock >= 48<<10,
 		"a block's shared memory fits":         l.SharedBlock+l.SharedReserved <= l.SharedMultiprocessor,
+		"threads have memory of their own":     l.Local >= 64<<10,
 		"a block fits":                         l.ThreadsResident >= l.Threads && l.BlocksResident > 0,
 		"attributes agree on multiprocessors":  i.Attributes[16] == i.Multiprocessors,
 		"attributes agree on the capability":   i.Attributes[75] == i.Compute.Major && i.Attributes[76] == i.Compute.Minor,

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"bytes"
 	"fmt"
 
 	"muster/device"
@@ -60,6 +59,7 @@ func (f *function) resident(threads, shared uint64) int {
 // each resource.
 func residentBlocks(registers, static, threads, dynamic uint64) int {
 	const registerUnit, sharedUnit = 256, 128 // in which they are handed out, to a warp and to a block
+	static = alignUp(static, 16)              // where the dynamic part begins
 	if dynamic > limits.SharedBlock || static+dynamic > limits.SharedBlock || threads > uint64(limits.Threads) {
 		return 0
 	}
@@ -82,29 +82,35 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	if err := own.module.check(); err != nil {
 		return err
 	}
-	if err := own.checkLaunch(l); err != nil {
+	x, err := own.start(l)
+	if err != nil {
 		return fmt.Errorf("kernel %s: %w", own.kernel.Name, err)
 	}
-	return s.submit(&kernel{function: own, launch: simt.Launch{
-		Grid: simt.Dim(l.Grid), Block: simt.Dim(l.Block), Shared: int(l.Shared), Params: bytes.Clone(l.Params),
-		Cooperative: l.Cooperative, Memory: s.c.mem, Print: s.c.print, Workers: s.c.dev.profile.Workers,
-	}})
+	return s.submit(&kernel{function: own, execution: x})
 }
 
-func (f *function) checkLaunch(l device.Launch) error {
-	k := f.kernel
-	switch {
-	case !l.Block.Within(limits.Block) || l.Block.Count() > uint64(k.MaxBlock):
-		return fmt.Errorf("block %v: at most %d threads, and %v: %w", l.Block, k.MaxBlock, limits.Block, device.ErrInvalidValue)
-	case !l.Grid.Within(limits.Grid):
-		return fmt.Errorf("grid %v: at most %v: %w", l.Grid, limits.Grid, device.ErrInvalidValue)
-	case l.Shared > limits.SharedBlock || uint64(k.Shared)+l.Shared > limits.SharedBlock:
-		return fmt.Errorf("%d bytes of dynamic and %d of static shared memory: at most %d together: %w", l.Shared, k.Shared, limits.SharedBlock, device.ErrInvalidValue)
-	case len(l.Params) != k.ParamSize:
-		return fmt.Errorf("%d bytes of parameters, it takes %d: %w", len(l.Params), k.ParamSize, device.ErrInvalidValue)
+// start makes a launch ready to run. The engine checks all sizes; this checks
+// only what it does not know.
+func (f *function) start(l device.Launch) (*simt.Execution, error) {
+	c := f.module.c
+	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
+		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
 	}
-	if most := uint64(f.resident(l.Block.Count(), l.Shared)) * uint64(f.module.c.dev.profile.Workers); l.Cooperative && l.Grid.Count() > most {
-		return fmt.Errorf("%d blocks, at most %d fit: %w", l.Grid.Count(), most, device.ErrTooLarge)
+	launch := c.launch()
+	launch.Grid, launch.Block, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), l.Cooperative
+	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
+	x, err := f.kernel.Start(launch)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, device.ErrInvalidValue)
 	}
-	return nil
+	most := uint64(f.resident(l.Block.Count(), l.Shared)) * uint64(c.dev.profile.Workers)
+	if l.Cooperative && l.Grid.Count() > most {
+		return nil, fmt.Errorf("%d blocks, at most %d fit: %w", l.Grid.Count(), most, device.ErrTooLarge)
+	}
+	return x, nil
+}
+
+// launch returns what all launches of a context have in common.
+func (c *Context) launch() simt.Launch {
+	return simt.Launch{Memory: c.mem, Print: c.print, Workers: c.dev.profile.Workers}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"muster/device"
-	"muster/ptx/simt"
 )
 
 // Suspend holds all streams.
@@ -81,9 +80,6 @@ type stateHead struct {
 
 // save returns the kernel's state.
 func (k *kernel) save() ([]byte, error) {
-	if err := k.begin(); err != nil {
-		return nil, err
-	}
 	engine, err := k.execution.Save()
 	if err != nil {
 		return nil, err
@@ -173,12 +169,11 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		if f == nil {
 			break
 		}
-		k := &kernel{function: &function{m, f}, launch: simt.Launch{Memory: c.mem, Print: c.print, Workers: c.dev.profile.Workers}}
-		var err error
-		if k.execution, err = f.Resume(k.launch, st.engine); err != nil {
+		x, err := f.Resume(c.launch(), st.engine)
+		if err != nil {
 			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
 		}
-		return k, nil
+		return &kernel{&function{m, f}, x}, nil
 	}
 	if elsewhere {
 		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load the images in the order they were loaded in: %w", st.name, device.ErrInvalidValue)

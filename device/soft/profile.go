@@ -72,6 +72,7 @@ var limits = device.Limits{
 	SharedBlock:          simt.MaxShared,
 	SharedMultiprocessor: 228 << 10,
 	SharedReserved:       1 << 10,
+	Local:                simt.MaxLocal,
 	Registers:            64 << 10,
 	ThreadsResident:      2048,
 	BlocksResident:       32,

@@ -17,6 +17,7 @@ package soft
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -74,7 +75,11 @@ func New(p Profile, o Options) (*Device, error) {
 }
 
 // Info describes the device.
-func (d *Device) Info() device.Info { return d.info }
+func (d *Device) Info() device.Info {
+	info := d.info
+	info.Attributes = maps.Clone(info.Attributes)
+	return info
+}
 
 // Open makes a context.
 func (d *Device) Open(c device.Config) (device.Context, error) {

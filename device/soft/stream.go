@@ -178,6 +178,14 @@ func (s *stream) enter() error {
 	return err
 }
 
+// tryEnter is enter for who has the turn, and must not wait.
+func (s *stream) tryEnter() bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.busy = s.c.err == nil && !s.mustWait()
+	return s.busy
+}
+
 func (s *stream) leave() {
 	s.c.mu.Lock()
 	s.busy = false
@@ -432,8 +440,7 @@ func (s *stream) Close() error {
 // kernel is a launch, as work and while it runs.
 type kernel struct {
 	function  *function
-	launch    simt.Launch
-	execution *simt.Execution // nil until it has begun
+	execution *simt.Execution
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
@@ -461,8 +468,8 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 		return false, c.Err()
 	}
 	defer d.engine.give()
-	if entered, err := k.enter(s); !entered {
-		return false, err
+	if !s.tryEnter() {
+		return false, c.Err()
 	}
 	start := d.clock.Now()
 	err = k.execution.RunFor(kernelSlice)
@@ -482,32 +489,4 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 		return false, faultOf(k.function.kernel.Name, err)
 	}
 	return true, nil
-}
-
-// enter makes a kernel ready to run, unless its stream was told to wait
-// meanwhile: who has the turn must not wait.
-func (k *kernel) enter(s *stream) (bool, error) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.c.err != nil || s.mustWait() {
-		return false, s.c.err
-	}
-	if err := k.begin(); err != nil {
-		return false, err
-	}
-	s.busy = true
-	return true, nil
-}
-
-// begin makes the execution of a kernel that has none yet.
-func (k *kernel) begin() error {
-	if k.execution != nil {
-		return nil
-	}
-	x, err := k.function.kernel.Start(k.launch)
-	if err != nil {
-		return faultOf(k.function.kernel.Name, err)
-	}
-	k.execution = x
-	return nil
 }

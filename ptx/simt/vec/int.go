@@ -257,14 +257,14 @@ func div[L lane, V unsigned, T integer](d, a, b []L) {
 	}
 }
 
-// rem gives the dividend for a division by zero, as GPUs do.
+// rem gives all ones for a division by zero, as GPUs do.
 func rem[L lane, V unsigned, T integer](d, a, b []L) {
 	a, b = a[:len(d)], b[:len(d)]
 	for i := range d {
 		if y := T(b[i]); y != 0 {
 			d[i] = L(V(T(a[i]) % y))
 		} else {
-			d[i] = L(V(a[i]))
+			d[i] = L(^V(0))
 		}
 	}
 }

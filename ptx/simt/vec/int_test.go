@@ -135,7 +135,7 @@ func oracle(name string, lane []uint64, carry uint64) (d, out uint64) {
 		x.Quo(operand(0), operand(1))
 	case "rem":
 		if operand(1).Sign() == 0 {
-			return k.wrap(operand(0)), 0
+			return k.wrap(big.NewInt(-1)), 0
 		}
 		x.Rem(operand(0), operand(1))
 	case "min", "max":
@@ -441,7 +441,10 @@ func TestIntegerExamples(t *testing.T) {
 		{"div.s32", 0x80000000, []uint64{0x80000000, 0xffffffff}},
 		{"rem.s32", 0, []uint64{0x80000000, 0xffffffff}},
 		{"div.s16", 0xffff, []uint64{5, 0}},
-		{"rem.u64", 5, []uint64{5, 0}},
+		{"rem.s16", 0xffff, []uint64{5, 0}},
+		{"rem.u32", 0xffffffff, []uint64{5, 0}},
+		{"rem.s32", 0xffffffff, []uint64{5, 0}},
+		{"rem.u64", ^uint64(0), []uint64{5, 0}},
 		{"shr.s32", 0xffffffff, []uint64{0x80000000, 99}},
 		{"shl.b64", 0, []uint64{1, 64}},
 		{"shr.s16", 0xffff, []uint64{0x8000, 16}},

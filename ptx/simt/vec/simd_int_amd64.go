@@ -333,15 +333,19 @@ var vectorArithmetic = map[string]any{
 		}
 	}),
 	"rem.u32": Binary32(func(d, a, b []uint32) {
+		ones := archsimd.BroadcastUint32x8(1<<32 - 1)
 		for i := 0; i < len(d); i += lanes64 {
 			x, y := getHalf(a, i), getHalf(b, i)
-			putHalf(d, i, x.Sub(quotientU(x, y).Mul(y)))
+			r := x.Sub(quotientU(x, y).Mul(y))
+			putHalf(d, i, r.Merge(ones, y.NotEqual(archsimd.Uint32x8{})))
 		}
 	}),
 	"rem.s32": Binary32(func(d, a, b []uint32) {
+		ones := archsimd.BroadcastInt32x8(-1)
 		for i := 0; i < len(d); i += lanes64 {
 			x, y := getHalf(a, i).AsInt32x8(), getHalf(b, i).AsInt32x8()
-			putHalf(d, i, x.Sub(quotientS(x, y).Mul(y)).AsUint32x8())
+			r := x.Sub(quotientS(x, y).Mul(y))
+			putHalf(d, i, r.Merge(ones, y.NotEqual(archsimd.Int32x8{})).AsUint32x8())
 		}
 	}),
 }
@@ -349,8 +353,8 @@ var vectorArithmetic = map[string]any{
 // A quotient of 32-bit integers, computed in 64-bit floats, never rounds up to
 // a whole number it has not reached, so cutting it is exact. What does not fit
 // (a division by zero, the smallest integer by minus one) becomes all ones
-// without a sign, and the smallest integer with one. The remainder of a
-// division by zero needs no care: the quotient is multiplied by zero.
+// without a sign, and the smallest integer with one. The smallest integer by
+// minus one still leaves the remainder zero, since the product wraps around.
 
 func quotientU(x, y archsimd.Uint32x8) archsimd.Uint32x8 {
 	return x.ConvertToFloat64().Div(y.ConvertToFloat64()).ConvertToUint32()

@@ -446,7 +446,7 @@ func (in instruction) is(k kindOfFloat, a quantity) bool {
 	case in.mods["subnormal"]:
 		return small
 	}
-	return a.x != nil && a.x.Sign() != 0 && !small // normal
+	return a.x != nil && !small // normal, and zero
 }
 
 // convert is cvt.

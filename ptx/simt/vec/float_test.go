@@ -222,7 +222,8 @@ func TestFloatExamples(t *testing.T) {
 		{"add.rn.bf16", []uint64{0x3f80, 0x3f80}, 0x4000},
 		{"setp.ne.f32", []uint64{0x7fc00000, 0}, 0},
 		{"setp.neu.f32", []uint64{0x7fc00000, 0}, 1},
-		{"testp.normal.f32", []uint64{0}, 0},
+		{"testp.normal.f32", []uint64{0}, 1},
+		{"testp.normal.f64", []uint64{1 << 63}, 1},
 		{"testp.subnormal.f64", []uint64{1}, 1},
 	} {
 		var sources [][]uint64

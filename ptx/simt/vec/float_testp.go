@@ -3,22 +3,21 @@ package vec
 import "math"
 
 // testp asks what a float is, by its bits: the exponent is all ones for what
-// is not finite, and zero for zero and subnormals. Zero is neither normal nor
-// subnormal.
+// is not finite, and zero for zero and subnormals. PTX counts zero as normal.
 func init() {
 	define(map[string]any{
 		"testp.finite.f32":     test32(func(x uint32) bool { return x < inf32 }),
 		"testp.infinite.f32":   test32(func(x uint32) bool { return x == inf32 }),
 		"testp.number.f32":     test32(func(x uint32) bool { return x <= inf32 }),
 		"testp.notanumber.f32": test32(func(x uint32) bool { return x > inf32 }),
-		"testp.normal.f32":     test32(func(x uint32) bool { return x < inf32 && x >= 1<<23 }),
+		"testp.normal.f32":     test32(func(x uint32) bool { return x < inf32 && x >= 1<<23 || x == 0 }),
 		"testp.subnormal.f32":  test32(func(x uint32) bool { return x != 0 && x < 1<<23 }),
 
 		"testp.finite.f64":     test64(func(x uint64) bool { return x < inf64 }),
 		"testp.infinite.f64":   test64(func(x uint64) bool { return x == inf64 }),
 		"testp.number.f64":     test64(func(x uint64) bool { return x <= inf64 }),
 		"testp.notanumber.f64": test64(func(x uint64) bool { return x > inf64 }),
-		"testp.normal.f64":     test64(func(x uint64) bool { return x < inf64 && x >= 1<<52 }),
+		"testp.normal.f64":     test64(func(x uint64) bool { return x < inf64 && x >= 1<<52 || x == 0 }),
 		"testp.subnormal.f64":  test64(func(x uint64) bool { return x != 0 && x < 1<<52 }),
 	})
 }

@@ -41,10 +41,29 @@ var precedence = map[string]int{
 }
 
 // constant reads a constant expression and folds it.
-func (p *parser) constant() Literal { return p.binary(1) }
+func (p *parser) constant() Literal { return p.constantFrom(p.unary()) }
 
-func (p *parser) binary(level int) Literal {
-	left := p.unary()
+// constantFrom goes on behind the first operand. c ? a : b binds loosest, and
+// to the right.
+func (p *parser) constantFrom(first Literal) Literal {
+	c := p.binary(first, 1)
+	pos := p.tok.pos
+	if p.failed || !p.accept("?") {
+		return c
+	}
+	p.enter()
+	yes := p.constant()
+	p.expect(":")
+	no := p.constant()
+	p.depth--
+	if p.failed {
+		return c
+	}
+	return p.choose(pos, c, yes, no)
+}
+
+// binary goes on behind left with the operators of this level and above.
+func (p *parser) binary(left Literal, level int) Literal {
 	for p.tok.kind == tokPunct && !p.failed {
 		op, pos := p.tok.text, p.tok.pos
 		own := precedence[op]
@@ -53,7 +72,7 @@ func (p *parser) binary(level int) Literal {
 		}
 		p.next()
 		p.enter()
-		right := p.binary(own + 1)
+		right := p.binary(p.unary(), own+1)
 		p.depth--
 		if !p.failed {
 			left = p.fold(pos, op, left, right)
@@ -74,8 +93,11 @@ func (p *parser) unary() Literal {
 		return p.foldUnary(pos, op, v)
 	case p.is("("):
 		p.next()
+		if p.isDotted("s64") || p.isDotted("u64") {
+			return p.cast(pos)
+		}
 		p.enter()
-		v := p.binary(1)
+		v := p.constant()
 		p.depth--
 		p.expect(")")
 		return v
@@ -93,6 +115,23 @@ func (p *parser) unary() Literal {
 	}
 	p.expected("a constant")
 	return Literal{}
+}
+
+// cast reads what follows the parenthesis of (.s64) or (.u64).
+func (p *parser) cast(pos Pos) Literal {
+	to, kind := p.tok.text, IntLiteral
+	if to == "u64" {
+		kind = UintLiteral
+	}
+	p.next()
+	p.expect(")")
+	p.enter()
+	v := p.unary()
+	p.depth--
+	if !p.failed && v.Kind > UintLiteral {
+		p.fail(pos, "expected an integer after (.%s), found %s", to, v)
+	}
+	return Literal{kind, v.Bits}
 }
 
 func number(t token) (Literal, bool) {
@@ -157,6 +196,26 @@ func truth(yes bool) Literal {
 		return Literal{IntLiteral, 1}
 	}
 	return Literal{IntLiteral, 0}
+}
+
+// choose is c ? yes : no. Integers are unsigned as soon as one of them is,
+// whichever is chosen.
+func (p *parser) choose(pos Pos, c, yes, no Literal) Literal {
+	integers := yes.Kind <= UintLiteral
+	switch {
+	case c.Kind > UintLiteral:
+		p.fail(pos, "expected an integer before ?, found %s", c)
+	case integers != (no.Kind <= UintLiteral):
+		p.fail(pos, "expected two integers or two floating-point numbers after ?, found %s and %s", yes, no)
+	}
+	chosen := yes
+	if c.Bits == 0 {
+		chosen = no
+	}
+	if integers {
+		chosen.Kind = max(yes.Kind, no.Kind)
+	}
+	return chosen
 }
 
 // fold computes as C does: unsigned as soon as one side is.
@@ -234,7 +293,7 @@ func (p *parser) offset() int64 {
 		return 0
 	}
 	pos := p.tok.pos
-	v := p.constant()
+	v := p.binary(p.unary(), 1) // in a+1?2:3 the sum would be the condition
 	if v.Kind > UintLiteral {
 		p.fail(pos, "expected an integer offset, found %s", v)
 	}

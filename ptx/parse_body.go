@@ -468,9 +468,9 @@ func (p *parser) operand(call bool) Operand {
 		p.address(&o)
 	case p.is("!"):
 		p.next()
-		if p.tok.kind == tokInt {
+		if p.tok.kind == tokInt || p.is("(") {
 			o.Kind = ImmediateOperand
-			o.Literal = p.foldUnary(o.Pos, "!", p.constant())
+			o.Literal = p.constantFrom(p.foldUnary(o.Pos, "!", p.unary()))
 			return o
 		}
 		o = p.nameOperand(o)

@@ -99,6 +99,7 @@ func (f *function) start(l device.Launch) (*simt.Execution, error) {
 	launch := c.launch()
 	launch.Grid, launch.Block, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
+	launch.Workers = int(min(uint64(launch.Workers), l.Grid.Count()))
 	x, err := f.kernel.Start(launch)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, device.ErrInvalidValue)

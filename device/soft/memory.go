@@ -184,6 +184,7 @@ func reserve(at device.Arena) (*area, error) {
 		return nil, fmt.Errorf("reserving %d bytes of address space for %#x: %w: is there a limit (ulimit -v)?", at.Size, at.Base, err)
 	}
 	skip := -addressOf(reserved) & (granule - 1)
+	_ = syscall.Madvise(reserved, syscall.MADV_HUGEPAGE) // as large as granules where the system can; it works without
 	return &area{at: at, reserved: reserved, base: reserved[skip : skip+at.Size]}, nil
 }
 

@@ -284,85 +284,87 @@ var affines = map[string]func(*gang, *inst) bool{
 	"mad.wide.s32": affineMadWideSigned, "mad.wide.u32": affineMadWideUnsigned,
 }
 
-// Comparisons of which the answer changes at most once along a chunk that
-// does not wrap around.
+// Comparisons by order, of numbers with or without a sign.
 const (
-	orderedSigned = 1 + iota
-	orderedUnsigned
+	orderLess = 1 + iota
+	orderLessEqual
+	orderGreater
+	orderGreaterEqual
+	orderKind   = 7
+	orderSigned = 8
 )
 
-// compareEnds32 compares the first and the last lane of each chunk, and all
-// lanes only where these differ. One side must be the same along the chunk.
-func (g *gang) compareEnds32(in *inst, k vec.Compare32) bool {
-	signed := in.ordered == orderedSigned
-	if g.f32[in.a].stride != 0 && g.f32[in.b].stride != 0 || !g.steady(in.a, signed) || !g.steady(in.b, signed) {
+// holds says whether a difference satisfies a comparison.
+func holds(order uint8, difference int64) bool {
+	switch order & orderKind {
+	case orderLess:
+		return difference < 0
+	case orderLessEqual:
+		return difference <= 0
+	case orderGreater:
+		return difference > 0
+	}
+	return difference >= 0
+}
+
+// compareAffine32 compares chunks by the differences of their first and last
+// lanes: in between the answer changes at most once.
+func (g *gang) compareAffine32(in *inst) bool {
+	signed := in.ordered&orderSigned != 0
+	if !g.steady(in.a, signed) || !g.steady(in.b, signed) {
 		return false
 	}
-	a, b := g.c32[in.a], g.c32[in.b]
-	sa, sb := g.f32[in.a].stride, g.f32[in.b].stride
-	var first, end [maxWidth / chunk]uint32
-	ea, eb := first[:len(a)], end[:len(b)]
-	for i := range a {
-		ea[i], eb[i] = a[i]+last*sa, b[i]+last*sb
-	}
-	var at0, at15 [1]uint64
-	k(at0[:], a, b)
-	k(at15[:], ea, eb)
-	bits := spread(at0[0])
-	for mixed := (at0[0] ^ at15[0]) & (1<<len(a) - 1); mixed != 0; mixed &= mixed - 1 {
-		c := trailing(mixed)
-		var va, vb [chunk]uint32
-		for l := range uint32(chunk) {
-			va[l], vb[l] = a[c]+l*sa, b[c]+l*sb
+	step := int64(g.wide(in.a)) - int64(g.wide(in.b))
+	b := g.c32[in.b]
+	var m mask
+	for c, a := range g.c32[in.a] {
+		first := int64(a) - int64(b[c])
+		if signed {
+			first = int64(int32(a)) - int64(int32(b[c]))
 		}
-		var out [1]uint64
-		k(out[:], va[:], vb[:])
-		shift := c % 4 * chunk
-		bits[c/4] = bits[c/4]&^(0xffff<<shift) | out[0]&0xffff<<shift
+		m[c>>2] |= chunkAnswer(in.ordered, first, step) << (c & 3 * chunk)
 	}
-	g.setPredicate(in.d, bits)
+	g.setPredicate(in.d, m)
+	return true
+}
+
+// chunkAnswer returns the bits of the lanes for which a comparison holds.
+func chunkAnswer(order uint8, first, step int64) uint64 {
+	at0, at15 := holds(order, first), holds(order, first+last*step)
+	switch {
+	case at0 && at15:
+		return 1<<chunk - 1
+	case !at0 && !at15:
+		return 0
+	}
+	var b uint64
+	for l := range int64(chunk) {
+		if holds(order, first+l*step) {
+			b |= 1 << l
+		}
+	}
+	return b
+}
+
+// compareAffine64 does the same for numbers that stay away from the ends of
+// their range, as indices and addresses do.
+func (g *gang) compareAffine64(in *inst) bool {
+	sa, sb := int64(g.f64[in.a].stride), int64(g.f64[in.b].stride)
+	const far = 1 << 61
+	if sa < -far>>8 || sa > far>>8 || sb < -far>>8 || sb > far>>8 {
+		return false
+	}
+	b := g.c64[in.b]
+	var m mask
+	for c, a := range g.c64[in.a] {
+		x, y := int64(a), int64(b[c])
+		if x < -far || x > far || y < -far || y > far || in.ordered&orderSigned == 0 && (x < -last*min(sa, 0) || y < -last*min(sb, 0)) {
+			return false
+		}
+		m[c>>2] |= chunkAnswer(in.ordered, x-y, sa-sb) << (c & 3 * chunk)
+	}
+	g.setPredicate(in.d, m)
 	return true
 }
 
 func trailing(b uint64) int { return bits.TrailingZeros64(b) }
-
-// compareEnds64 is compareEnds32 for addresses; strides are small there.
-func (g *gang) compareEnds64(in *inst, k vec.Compare64) bool {
-	sa, sb := g.f64[in.a].stride, g.f64[in.b].stride
-	if sa != 0 && sb != 0 {
-		return false
-	}
-	a, b := g.c64[in.a], g.c64[in.b]
-	var first, end [maxWidth / chunk]uint64
-	ea, eb := first[:len(a)], end[:len(b)]
-	for i := range a {
-		ea[i], eb[i] = a[i]+last*sa, b[i]+last*sb
-		if !ascending(a[i], sa, in.ordered) || !ascending(b[i], sb, in.ordered) {
-			return false
-		}
-	}
-	var at0, at15 [1]uint64
-	k(at0[:], a, b)
-	k(at15[:], ea, eb)
-	if (at0[0]^at15[0])&(1<<len(a)-1) != 0 {
-		return false
-	}
-	g.setPredicate(in.d, spread(at0[0]))
-	return true
-}
-
-// ascending says whether a chunk does not wrap around; falling strides are
-// not worth the trouble.
-func ascending(base, stride uint64, order uint8) bool {
-	if stride == 0 {
-		return true
-	}
-	if stride >= 1<<32 {
-		return false
-	}
-	end := base + last*stride
-	if order == orderedSigned {
-		return int64(end) > int64(base)
-	}
-	return end > base
-}

@@ -346,80 +346,76 @@ func runChoose64(g *gang, in *inst) {
 func runCompare32(g *gang, in *inst) {
 	k := in.k.(vec.Compare32)
 	fa, fb := g.f32[in.a], g.f32[in.b]
-	var bits mask
 	if fa.bits&fb.bits&compressed != 0 {
 		if fa.stride|fb.stride == 0 {
-			k(bits[:1], g.c32[in.a], g.c32[in.b])
-			g.setPredicate(in.d, spread(bits[0]))
+			k(g.bits[:1], g.c32[in.a], g.c32[in.b])
+			g.setPredicate(in.d, spread(g.bits[0]))
 			return
 		}
-		if in.ordered != 0 && g.compareEnds32(in, k) {
+		if in.ordered != 0 && g.compareAffine32(in) {
 			return
 		}
 	}
 	a, b := g.expand32(in.a), g.expand32(in.b)
 	lo := g.lo &^ 63
-	k(bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
-	g.setPredicate(in.d, bits)
+	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
+	g.setPredicate(in.d, g.bits)
 }
 
 func runTest32(g *gang, in *inst) {
 	k := in.k.(vec.Test32)
 	a := g.expand32(in.a)
-	var bits mask
 	lo := g.lo &^ 63
-	k(bits[lo/64:], a[lo:g.hi])
-	g.setPredicate(in.d, bits)
+	k(g.bits[lo/64:], a[lo:g.hi])
+	g.setPredicate(in.d, g.bits)
 }
 
 func runCarry32(g *gang, in *inst) {
 	k := in.k.(vec.Carry32)
 	a, b, c := g.expand32(in.a), g.expand32(in.b), g.expand32(in.c)
 	d := g.out32(in)
-	out := g.cc
-	k(d[:g.width], a, b, c, g.cc[:], out[:])
+	g.bits = g.cc
+	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
 	g.commit32(in)
-	out, old := out.and(&g.mask), g.cc.without(&g.mask)
+	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
 }
 
 func runCompare64(g *gang, in *inst) {
 	k := in.k.(vec.Compare64)
 	fa, fb := g.f64[in.a], g.f64[in.b]
-	var bits mask
 	if fa.bits&fb.bits&compressed != 0 {
 		if fa.stride|fb.stride == 0 {
-			k(bits[:1], g.c64[in.a], g.c64[in.b])
-			g.setPredicate(in.d, spread(bits[0]))
+			k(g.bits[:1], g.c64[in.a], g.c64[in.b])
+			g.setPredicate(in.d, spread(g.bits[0]))
 			return
 		}
-		if in.ordered != 0 && g.compareEnds64(in, k) {
+		if in.ordered != 0 && g.compareAffine64(in) {
 			return
 		}
 	}
 	a, b := g.expand64(in.a), g.expand64(in.b)
 	lo := g.lo &^ 63
-	k(bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
-	g.setPredicate(in.d, bits)
+	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
+	g.setPredicate(in.d, g.bits)
 }
 
 func runTest64(g *gang, in *inst) {
 	k := in.k.(vec.Test64)
 	a := g.expand64(in.a)
-	var bits mask
 	lo := g.lo &^ 63
-	k(bits[lo/64:], a[lo:g.hi])
-	g.setPredicate(in.d, bits)
+	k(g.bits[lo/64:], a[lo:g.hi])
+	g.setPredicate(in.d, g.bits)
 }
 
 func runCarry64(g *gang, in *inst) {
 	k := in.k.(vec.Carry64)
 	a, b, c := g.expand64(in.a), g.expand64(in.b), g.expand64(in.c)
 	d := g.out64(in)
-	out := g.cc
-	k(d[:g.width], a, b, c, g.cc[:], out[:])
+	g.bits = g.cc
+	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
 	g.commit64(in)
-	out, old := out.and(&g.mask), g.cc.without(&g.mask)
+	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
 }
 

@@ -69,16 +69,42 @@ func (c *constant) fill(g *gang) {
 		c.set(g, g.team.x.param(int(c.value), int(c.size), c.sign))
 	case dynamicAddress:
 		c.set(g, uint64(round(g.team.x.kernel.Shared, 16))+c.value)
+	case ctaidX, ctaidY, ctaidZ:
+		c.fillBlocks(g)
 	default:
 		v := g.v32[c.slot]
 		for lane := range v {
 			v[lane] = g.special(c.from, lane)
 		}
 		g.f32[c.slot] = form32{bits: expanded}
-		if g.compress32(c.slot) {
-			g.f32[c.slot].bits &^= irregular
-		}
+		g.compress32(c.slot)
 	}
+}
+
+// fillBlocks fills what is the same in all lanes of a block.
+func (c *constant) fillBlocks(g *gang) {
+	x := g.team.x
+	if x.perGang == 1 {
+		g.setUniform32(c.slot, g.special(c.from, 0))
+		return
+	}
+	if x.stride%chunk == 0 {
+		bases := g.c32[c.slot]
+		for i := range bases {
+			if lane := i * chunk; lane%x.stride == 0 {
+				bases[i] = g.special(c.from, lane)
+			} else {
+				bases[i] = bases[i-1]
+			}
+		}
+		g.f32[c.slot] = form32{bits: compressed}
+		return
+	}
+	v := g.v32[c.slot]
+	for lane := range v {
+		v[lane] = g.special(c.from, lane)
+	}
+	g.f32[c.slot] = form32{bits: expanded}
 }
 
 func (c *constant) set(g *gang, v uint64) {

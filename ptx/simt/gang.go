@@ -100,6 +100,7 @@ type gang struct {
 
 	tmp32 [4][]uint32
 	tmp64 [4][]uint64
+	bits  mask // scratch of kernels that write bits
 
 	live   mask // lanes that have a thread which has not exited
 	groups []group

@@ -49,16 +49,24 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 		}
 		*ids[i], *classes[i] = s.id, s.class
 	}
-	if d.class == predicate && !strings.Contains(name, ".f") && !strings.Contains(name, ".bf") {
-		switch f := strings.Split(name, "."); {
-		case f[1] == "eq" || f[1] == "ne":
-		case f[2] == "s32" || f[2] == "s64":
-			o.ordered = orderedSigned
-		case f[2] == "u32" || f[2] == "u64":
-			o.ordered = orderedUnsigned
-		}
+	if d.class == predicate {
+		o.ordered = orderOf(name)
 	}
 	l.emit(o)
+}
+
+// orderOf returns how a comparison of integers orders them; 0 for others.
+func orderOf(name string) uint8 {
+	f := strings.Split(name, ".")
+	kind := map[string]uint8{"lt": orderLess, "le": orderLessEqual, "gt": orderGreater, "ge": orderGreaterEqual}[f[1]]
+	switch f[len(f)-1] {
+	case "s32", "s64":
+		kind |= orderSigned
+	case "u32", "u64":
+	default:
+		return 0
+	}
+	return kind
 }
 
 // shapes returns the classes of a kernel's operands, destination first.

@@ -209,14 +209,16 @@ func setForm[D regval](g *gang, slot int32, bits uint8) {
 // access is how one gang-instruction reaches memory: addresses a lane as
 // base + stride*l in each chunk, or one by one.
 type access struct {
-	g     *gang
-	in    *inst
-	bases []uint64 // nil: addresses are in lanes
-	lanes []uint64
-	step  uint64
-	imm   uint64
-	space ptx.Space // after looking at generic addresses
-	shift uint64    // what to take from a generic address
+	g      *gang
+	in     *inst
+	bases  []uint64 // nil: addresses are in lanes
+	lanes  []uint64
+	step   uint64
+	imm    uint64
+	space  ptx.Space // after looking at generic addresses
+	shift  uint64    // what to take from a generic address
+	memory view      // that all lanes most likely use; no ptr if there is none
+	even   bool      // the step is such that two lanes in bounds have all between them in bounds
 }
 
 func (g *gang) access(in *inst) access {
@@ -232,13 +234,26 @@ func (g *gang) access(in *inst) access {
 	if len(in.list) > 1 {
 		a.keep()
 	}
-	if a.space == ptx.NoSpace && !g.mask.empty() {
+	addr := a.at(g.mask.first())
+	if a.space == ptx.NoSpace {
 		// Most generic accesses of a gang are to one space; those that are not
 		// fail the bounds of the view and go lane by lane.
-		addr := a.at(g.mask.first())
-		var in uint64
-		a.space, in = window(addr)
-		a.shift = addr - in
+		var within uint64
+		a.space, within = window(addr)
+		a.shift = addr - within
+	}
+	a.even = a.bases != nil && a.step+1<<40 < 1<<41
+	switch a.space {
+	case ptx.GlobalSpace, ptx.ConstSpace:
+		a.memory, _ = g.globalView(addr)
+	case ptx.SharedSpace:
+		if g.team.x.perGang == 1 {
+			a.memory = g.team.shared[0]
+			a.memory.base = a.shift
+		}
+	case ptx.ParamSpace:
+		a.memory = g.team.x.params
+		a.memory.base = a.shift
 	}
 	return a
 }
@@ -268,43 +283,44 @@ func (a *access) at(lane int) uint64 {
 
 // view returns the memory that a chunk most likely uses; its ptr is nil if
 // there is none, or if the chunk's lanes have no memory in common.
-func (a *access) view(c int, addr uint64) view {
-	switch a.space {
-	case ptx.SharedSpace:
-		if a.g.team.x.stride < chunk {
-			return view{}
-		}
+func (a *access) view(c int) view {
+	if a.space == ptx.SharedSpace && a.memory.ptr == nil && a.g.team.x.stride >= chunk {
 		v := a.g.sharedView(c * chunk)
-		v.base += a.shift
-		return v
-	case ptx.GlobalSpace, ptx.ConstSpace:
-		v, _ := a.g.globalView(addr)
-		return v
-	case ptx.ParamSpace:
-		v := a.g.team.x.params
-		v.base += a.shift
+		v.base = a.shift
 		return v
 	}
-	return view{}
+	return a.memory
 }
 
 // walk returns the memory of lane 0 of a chunk whose lanes use n bytes each in
 // equal steps, all of it in bounds and aligned; else nil.
-func (a *access) walk(c int, n uint64) unsafe.Pointer {
-	first := a.bases[c] + a.imm
+func (a *access) walk(v *view, c int, n uint64) unsafe.Pointer {
+	if !a.even || v.size < n {
+		return nil
+	}
+	first := a.bases[c] + a.imm - v.base
 	end := first + last*a.step
-	if (first|a.step)&(n-1) != 0 {
+	if limit := v.size - n; first > limit || end > limit || (first|a.step)&(n-1) != 0 {
 		return nil
 	}
-	v := a.view(c, first)
-	if v.span(end, n) == nil {
-		return nil
+	return unsafe.Add(v.ptr, first)
+}
+
+// run returns how many fully active chunks from c on lie one behind the other
+// in a view.
+func (a *access) run(v *view, c int, size uint64) int {
+	n := 1
+	end := a.g.hi / chunk
+	if a.memory.ptr == nil {
+		end = min(end, c+1) // each chunk has a view of its own
 	}
-	// Both ends are inside and the steps are equal, so all are.
-	if int64(a.step) < 0 && first < end || int64(a.step) >= 0 && end < first {
-		return nil
+	for next := a.bases[c] + chunk*size; c+n < end && a.bases[c+n] == next && a.g.mask.chunkBits(c+n) == 1<<chunk-1; next += chunk * size {
+		n++
 	}
-	return v.span(first, n)
+	if n > 1 && v.span(a.bases[c]+a.imm, uint64(n)*chunk*size) == nil {
+		return 1
+	}
+	return n
 }
 
 func runLoad[T memval, D regval](g *gang, in *inst) {
@@ -358,98 +374,126 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	if len(in.list) > 1 {
 		g.checkAligned(in, a, size*uint64(len(in.list)))
 	}
+	if g.team.x.stride < chunk && a.space == ptx.SharedSpace {
+		// Lanes of a chunk are of several blocks.
+		for _, slot := range in.list {
+			if slot >= 0 {
+				loadElement[T](g, in, a, writable[D](g, in, slot), size)
+			}
+			a.imm += size
+		}
+		return
+	}
 	one := g.f64[in.a].bits&uniform != 0 && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
-	for e, slot := range in.list {
-		if slot < 0 {
-			continue
-		}
-		d := basesOf[D](g, slot)
-		off := uint64(e) * size
-		if one {
-			lane := g.mask.first()
-			v := D(loadLane[T](g, in, lane, a.at(lane)+off))
-			for c := range d {
-				d[c] = v
-			}
-			setForm[D](g, slot, compressed|uniform)
-			continue
-		}
-		for c := g.lo / chunk; c < g.hi/chunk; c++ {
-			if b := g.mask.chunkBits(c); b != 0 {
-				lane := c*chunk + trailing(b)
-				if g.team.x.stride < chunk {
-					// Lanes of a chunk are of several blocks.
-					loadElement[T, D](g, in, &access{g: g, in: in, bases: a.bases, imm: a.imm + off, space: a.space, shift: a.shift}, writable[D](g, in, slot), size)
-					break
+	for _, slot := range in.list {
+		if slot >= 0 {
+			d := basesOf[D](g, slot)
+			if one {
+				lane := g.mask.first()
+				v := D(loadLane[T](g, in, lane, a.at(lane)))
+				for c := range d {
+					d[c] = v
 				}
-				d[c] = D(loadLane[T](g, in, lane, a.at(lane)+off))
+				setForm[D](g, slot, compressed|uniform)
+			} else {
+				loadBases[T](g, in, a, d, size)
+				setForm[D](g, slot, compressed)
 			}
 		}
-		if g.team.x.stride >= chunk {
-			setForm[D](g, slot, compressed)
+		a.imm += size
+	}
+}
+
+// loadBases reads one value a chunk.
+func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
+	v := a.memory
+	for c := g.lo / chunk; c < g.hi/chunk; c++ {
+		if a.memory.ptr == nil {
+			v = a.view(c)
+		}
+		off := a.bases[c] + a.imm - v.base
+		active := g.mask.chunkBits(c)
+		switch {
+		case active == 0:
+		case off < v.size && v.size-off >= size && off&(size-1) == 0:
+			d[c] = D(*(*T)(unsafe.Add(v.ptr, off)))
+		default:
+			lane := c*chunk + trailing(active)
+			d[c] = D(loadLane[T](g, in, lane, a.at(lane)))
 		}
 	}
 }
 
 // loadElement reads one value a lane into d.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
+	v := a.memory
+	whole := g.whole(in)
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		active := g.mask.chunkBits(c)
 		if active == 0 {
 			continue
 		}
-		out := d[c*chunk:][:chunk]
-		if a.bases != nil && active == 1<<chunk-1 {
-			if p := a.walk(c, size); p != nil {
-				if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
-					n := a.run(c, size)
+		if a.memory.ptr == nil {
+			v = a.view(c)
+		}
+		out := (*[chunk]D)(d[c*chunk:])
+		if a.bases != nil {
+			p := a.walk(&v, c, size)
+			switch {
+			case p == nil:
+				for ; active != 0; active &= active - 1 {
+					l := trailing(active)
+					out[l] = D(loadLane[T](g, in, c*chunk+l, a.at(c*chunk+l)))
+				}
+			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
+				if n := a.run(&v, c, size); n > 1 {
 					copy(d[c*chunk:][:n*chunk], unsafe.Slice((*D)(p), n*chunk))
 					c += n - 1
-					continue
+				} else {
+					*out = *(*[chunk]D)(p)
 				}
+			case whole || active == 1<<chunk-1: // all are in bounds, and nobody looks at the others
 				for l := range out {
 					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
 				}
-				continue
-			}
-		}
-		if a.bases == nil && active == 1<<chunk-1 {
-			in16 := a.lanes[c*chunk:][:chunk]
-			v := a.view(c, in16[0]+a.imm)
-			if v.size >= size {
-				shift, limit := v.base-a.imm, v.size-size
-				for l := range out {
-					off := in16[l] - shift
-					if off > limit || off&(size-1) != 0 {
-						out[l] = D(loadLane[T](g, in, c*chunk+l, in16[l]+a.imm))
-						continue
-					}
-					out[l] = D(*(*T)(unsafe.Add(v.ptr, off)))
+			default:
+				for ; active != 0; active &= active - 1 {
+					l := trailing(active)
+					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
 				}
-				continue
 			}
+			continue
+		}
+		from := (*[chunk]uint64)(a.lanes[c*chunk:])
+		if v.size < size {
+			for ; active != 0; active &= active - 1 {
+				l := trailing(active)
+				out[l] = D(loadLane[T](g, in, c*chunk+l, from[l]+a.imm))
+			}
+			continue
+		}
+		shift, limit := v.base-a.imm, v.size-size
+		if active == 1<<chunk-1 {
+			for l := range out {
+				off := from[l] - shift
+				if off > limit || off&(size-1) != 0 {
+					out[l] = D(loadLane[T](g, in, c*chunk+l, from[l]+a.imm))
+					continue
+				}
+				out[l] = D(*(*T)(unsafe.Add(v.ptr, off)))
+			}
+			continue
 		}
 		for ; active != 0; active &= active - 1 {
-			l := trailing(active)
-			out[l] = D(loadLane[T](g, in, c*chunk+l, a.at(c*chunk+l)))
+			l := trailing(active) & (chunk - 1)
+			off := from[l] - shift
+			if off > limit || off&(size-1) != 0 {
+				out[l] = D(loadLane[T](g, in, c*chunk+l, from[l]+a.imm))
+				continue
+			}
+			out[l] = D(*(*T)(unsafe.Add(v.ptr, off)))
 		}
 	}
-}
-
-// run returns how many fully active chunks from c on lie one behind the other
-// in one view.
-func (a *access) run(c int, size uint64) int {
-	n := 1
-	if a.space == ptx.SharedSpace && a.g.team.x.perGang > 1 {
-		return n
-	}
-	first := a.bases[c] + a.imm
-	v := a.view(c, first)
-	for c+n < a.g.hi/chunk && a.g.mask.chunkBits(c+n) == 1<<chunk-1 &&
-		a.bases[c+n] == a.bases[c]+uint64(n)*chunk*size && v.span(first, uint64(n+1)*chunk*size) != nil {
-		n++
-	}
-	return n
 }
 
 func loadLocal[T memval, D regval](g *gang, in *inst, a *access) {
@@ -509,45 +553,52 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 }
 
 func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
+	v := a.memory
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		active := g.mask.chunkBits(c)
 		if active == 0 {
 			continue
 		}
-		src := s[c*chunk:][:chunk]
-		if a.bases != nil && active == 1<<chunk-1 {
-			if p := a.walk(c, size); p != nil {
-				if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
-					n := a.run(c, size)
+		if a.memory.ptr == nil {
+			v = a.view(c)
+		}
+		src := (*[chunk]D)(s[c*chunk:])
+		if a.bases != nil {
+			p := a.walk(&v, c, size)
+			switch {
+			case p == nil:
+				for ; active != 0; active &= active - 1 {
+					l := trailing(active)
+					storeLane(g, in, c*chunk+l, a.at(c*chunk+l), T(src[l]))
+				}
+			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
+				if n := a.run(&v, c, size); n > 1 {
 					copy(unsafe.Slice((*D)(p), n*chunk), s[c*chunk:][:n*chunk])
 					c += n - 1
-					continue
+				} else {
+					*(*[chunk]D)(p) = *src
 				}
+			case active == 1<<chunk-1:
 				for l := range src {
 					*(*T)(unsafe.Add(p, uint64(l)*a.step)) = T(src[l])
 				}
-				continue
-			}
-		}
-		if a.bases == nil && active == 1<<chunk-1 {
-			in16 := a.lanes[c*chunk:][:chunk]
-			v := a.view(c, in16[0]+a.imm)
-			if v.size >= size {
-				shift, limit := v.base-a.imm, v.size-size
-				for l := range src {
-					off := in16[l] - shift
-					if off > limit || off&(size-1) != 0 {
-						storeLane(g, in, c*chunk+l, in16[l]+a.imm, T(src[l]))
-						continue
-					}
-					*(*T)(unsafe.Add(v.ptr, off)) = T(src[l])
+			default:
+				for ; active != 0; active &= active - 1 {
+					l := trailing(active) & (chunk - 1)
+					*(*T)(unsafe.Add(p, uint64(l)*a.step)) = T(src[l])
 				}
+			}
+			continue
+		}
+		from := (*[chunk]uint64)(a.lanes[c*chunk:])
+		for ; active != 0; active &= active - 1 {
+			l := trailing(active) & (chunk - 1)
+			off := from[l] + a.imm - v.base
+			if off >= v.size || v.size-off < size || off&(size-1) != 0 {
+				storeLane(g, in, c*chunk+l, from[l]+a.imm, T(src[l]))
 				continue
 			}
-		}
-		for ; active != 0; active &= active - 1 {
-			l := trailing(active)
-			storeLane(g, in, c*chunk+l, a.at(c*chunk+l), T(src[l]))
+			*(*T)(unsafe.Add(v.ptr, off)) = T(src[l])
 		}
 	}
 }

@@ -1,0 +1,156 @@
+package simt_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// benchMemory is one large stretch of memory.
+type benchMemory struct{ bytes []byte }
+
+const benchBase = uint64(1) << 40
+
+func (m *benchMemory) Find(addr uint64) (simt.Region, bool) {
+	if addr-benchBase >= uint64(len(m.bytes)) {
+		return simt.Region{}, false
+	}
+	return simt.Region{Base: benchBase, Bytes: m.bytes}, true
+}
+
+func newBenchMemory(b *testing.B, size int) *benchMemory {
+	bytes, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { syscall.Munmap(bytes) })
+	return &benchMemory{bytes}
+}
+
+func floatsAt(m *benchMemory, offset, n int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m.bytes[offset])), n)
+}
+
+// benchLaunch is a kernel of a benchmark and how to launch it.
+type benchLaunch struct {
+	kernel string
+	launch simt.Launch
+}
+
+// pack lays out parameters one behind the other at multiples of their sizes.
+func pack(values ...any) []byte {
+	var b []byte
+	for _, v := range values {
+		for len(b)%binary.Size(v) != 0 {
+			b = append(b, 0)
+		}
+		b, _ = binary.Append(b, binary.LittleEndian, v)
+	}
+	return b
+}
+
+// engineWork returns the launches that do a benchmark's work.
+func engineWork(b *testing.B, w benchmarkWork) (*benchMemory, []benchLaunch) {
+	at := func(offset int) uint64 { return benchBase + uint64(offset) }
+	n := w.n
+	switch w.name {
+	case "vecadd":
+		m := newBenchMemory(b, 12*n)
+		copy(floatsAt(m, 0, n), fractions(n))
+		copy(floatsAt(m, 4*n, n), fractions(n))
+		return m, []benchLaunch{{"vecadd", simt.Launch{Grid: simt.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1},
+			Params: pack(at(0), at(4*n), at(8*n), int32(n))}}}
+	case "matmul":
+		size := 4 * n * n
+		m := newBenchMemory(b, 3*size)
+		copy(floatsAt(m, 0, n*n), fractions(n*n))
+		copy(floatsAt(m, size, n*n), fractions(n*n))
+		return m, []benchLaunch{{"matmul_tiled", simt.Launch{Grid: simt.Dim{X: uint32(n / 16), Y: uint32(n / 16), Z: 1}, Block: simt.Dim{X: 16, Y: 16, Z: 1},
+			Params: pack(at(0), at(size), at(2*size), int32(n), int32(n), int32(n))}}}
+	case "nbody":
+		m := newBenchMemory(b, 28*n)
+		for i, f := range fractions(4 * n) {
+			if i%4 == 3 {
+				f++
+			}
+			floatsAt(m, 0, 4*n)[i] = f
+		}
+		return m, []benchLaunch{{"nbody_accelerate", simt.Launch{Grid: simt.Dim{X: uint32(n / 128), Y: 1, Z: 1}, Block: simt.Dim{X: 128, Y: 1, Z: 1},
+			Params: pack(at(0), at(16*n), int32(n), float32(0.01))}}}
+	case "needleman":
+		width, tiles := n+1, n/16
+		size := 4 * ((width*width + 3) &^ 3)
+		m := newBenchMemory(b, 2*size)
+		score, similarity := alignment(n, 10)
+		for i := range score {
+			binary.LittleEndian.PutUint32(m.bytes[4*i:], uint32(score[i]))
+			binary.LittleEndian.PutUint32(m.bytes[size+4*i:], uint32(similarity[i]))
+		}
+		var launches []benchLaunch
+		for diagonal := 0; diagonal < 2*tiles-1; diagonal++ {
+			first := max(0, diagonal-tiles+1)
+			launches = append(launches, benchLaunch{"needleman_diagonal", simt.Launch{
+				Grid:   simt.Dim{X: uint32(min(diagonal, tiles-1) - first + 1), Y: 1, Z: 1},
+				Block:  simt.Dim{X: 16, Y: 1, Z: 1},
+				Params: pack(at(0), at(size), int32(width), int32(10), int32(diagonal), int32(first))}})
+		}
+		return m, launches
+	case "reduce":
+		m := newBenchMemory(b, 4*n+4*(n/256))
+		copy(floatsAt(m, 0, n), fractions(n))
+		return m, []benchLaunch{{"reduce_shared", simt.Launch{Grid: simt.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1},
+			Params: pack(at(0), at(4*n), int32(n))}}}
+	}
+	b.Fatalf("no work named %s", w.name)
+	return nil, nil
+}
+
+// BenchmarkEngine runs the corpus's kernels, as clang 19 compiles them, on one
+// worker and on two.
+func BenchmarkEngine(b *testing.B) {
+	for _, workers := range []int{1, 2} {
+		for _, w := range benchmarkWorks {
+			b.Run(fmt.Sprintf("workers=%d/%s", workers, w), func(b *testing.B) {
+				name := "../testdata/kernels/" + w.name + ".clang19.ptx"
+				text, err := os.ReadFile(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				module, err := ptx.Parse(name, string(text))
+				if err != nil {
+					b.Fatal(err)
+				}
+				program, err := simt.Load(name, module, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				memory, launches := engineWork(b, w)
+				var ops, instructions uint64
+				w.reportRate(b, func() {
+					ops, instructions = 0, 0
+					for _, l := range launches {
+						l.launch.Memory, l.launch.Workers = memory, workers
+						x, err := program.Kernel(l.kernel).Start(l.launch)
+						if err != nil {
+							b.Fatal(err)
+						}
+						if err := x.Run(); err != nil {
+							b.Fatal(err)
+						}
+						ops += x.Stats().LaneOps
+						instructions += x.Stats().Instructions
+					}
+				})
+				perRun := b.Elapsed().Seconds() / float64(b.N)
+				b.ReportMetric(float64(ops)/perRun/1e9, "Glaneops/s")
+				b.ReportMetric(perRun*1e9/float64(instructions), "ns/inst")
+			})
+		}
+	}
+}

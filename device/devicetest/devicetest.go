@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"faults", faultTests},
 		{"contexts", contextTests},
 		{"preemption", preemptionTests},
+		{"programs", programTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {

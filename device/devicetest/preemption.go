@@ -13,6 +13,7 @@ var preemptionTests = []test{
 	{"memory moves under a stopped kernel", always, testMemoryMoves},
 	{"restore elsewhere", always, testRestore},
 	{"restore of a kernel that waits", always, testRestoreWaiting},
+	{"restore with variables", always, testRestoreVariables},
 	{"misuse", always, testPreemptionMisuse},
 }
 
@@ -182,6 +183,30 @@ func testRestoreWaiting(b *bench) {
 	b.ok(s.CopyIn(addr, bytesOf([]uint32{9})))
 	o.finish()
 	same(b, "the kernel saw", o.getWords(addr+4, 1), []uint32{9})
+}
+
+// A kernel goes on only where its module's variables have the same addresses.
+func testRestoreVariables(b *bench) {
+	o := b.open()
+	p := o.preempter()
+	o.load(variables)
+	m := o.load(variables)
+	b.ok(p.Suspend())
+	o.sum(m) // behind nothing, on a stream that is held
+	stopped, err := p.Stopped()
+	b.ok(err)
+	if len(stopped) != 1 || stopped[0].Function != "sum" {
+		b.Fatalf("stopped: %+v", stopped)
+	}
+	b.ok(o.Close())
+
+	n := b.openOn(b.another(), device.Config{Arena: b.arena()})
+	first := n.load(variables)
+	b.refused(n.preempter().Restore(n.stream, stopped[0].State), device.ErrInvalidValue)
+	second := n.load(variables)
+	b.ok(n.preempter().Restore(n.stream, stopped[0].State))
+	n.finish()
+	same(b, "totals", append(n.getWords(n.variable(first, "total").Address, 1), n.getWords(n.variable(second, "total").Address, 1)...), []uint32{0, 700})
 }
 
 func testPreemptionMisuse(b *bench) {

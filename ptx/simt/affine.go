@@ -1,287 +1,331 @@
 package simt
 
-import (
-	"math/bits"
+import "math/bits"
 
-	"muster/ptx/simt/vec"
-)
-
-// This file computes with compressed registers that have a stride: what the
-// base of each chunk and the common stride of the result are, where it has
-// one. Every function returns false if the result has no such form; the
-// instruction then runs on all lanes.
+// This file computes with linear and compressed registers: what base and
+// stride the result has, where it has them. Every function returns false if it
+// has not; the instruction then runs on all lanes.
 //
 // Values are modulo 2^32 or 2^64, so sums and products need no care. Wherever
-// the result depends on the value as a number, a chunk must not wrap around.
+// the result depends on the value as a number, it must not wrap around.
 
 // last is the number of a chunk's last lane.
 const last = chunk - 1
 
-func affineAdd32(g *gang, in *inst) bool {
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, fa.stride + fb.stride}
+func regularAdd[T regval](r *file[T], in *inst) bool {
+	a, b := &r.form[in.a], &r.form[in.b]
+	stride := a.stride + b.stride
+	if a.bits&b.bits&linear != 0 {
+		r.setLinear(in.d, a.base+b.base, stride)
+		return true
+	}
+	x, y := r.chunks(in.a), r.chunks(in.b)
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = x[i] + y[i]
+	}
+	r.setCompressed(in.d, stride)
 	return true
 }
 
-func affineSub32(g *gang, in *inst) bool {
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, fa.stride - fb.stride}
+func regularSub[T regval](r *file[T], in *inst) bool {
+	a, b := &r.form[in.a], &r.form[in.b]
+	stride := a.stride - b.stride
+	if a.bits&b.bits&linear != 0 {
+		r.setLinear(in.d, a.base-b.base, stride)
+		return true
+	}
+	x, y := r.chunks(in.a), r.chunks(in.b)
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = x[i] - y[i]
+	}
+	r.setCompressed(in.d, stride)
 	return true
 }
 
-// product32 returns the stride of a product, where one factor is uniform.
-func (g *gang) product32(a, b int32) (uint32, bool) {
-	fa, fb := g.f32[a], g.f32[b]
-	switch {
-	case fb.bits&uniform != 0:
-		return fa.stride * g.c32[b][0], true
-	case fa.bits&uniform != 0:
-		return fb.stride * g.c32[a][0], true
+// regularMul knows products of which one factor is uniform, or both are the
+// same along each chunk.
+func regularMul[T regval](r *file[T], in *inst) bool {
+	a, b := r.form[in.a], r.form[in.b]
+	x, y := in.a, in.b
+	if !b.uniform() {
+		a, b, x, y = b, a, y, x
 	}
-	return 0, fa.stride|fb.stride == 0
+	if !b.uniform() {
+		if a.stride|b.stride != 0 {
+			return false
+		}
+		p, q := r.chunks(x), r.chunks(y)
+		for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+			d[i] = p[i] * q[i]
+		}
+		r.setCompressed(in.d, 0)
+		return true
+	}
+	if a.bits&linear != 0 {
+		r.setLinear(in.d, a.base*b.base, a.stride*b.base)
+		return true
+	}
+	p := r.chunks(x)
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = p[i] * b.base
+	}
+	r.setCompressed(in.d, a.stride*b.base)
+	return true
 }
 
-func (g *gang) product64(a, b int32) (uint64, bool) {
-	fa, fb := g.f64[a], g.f64[b]
-	switch {
-	case fb.bits&uniform != 0:
-		return fa.stride * g.c64[b][0], true
-	case fa.bits&uniform != 0:
-		return fb.stride * g.c64[a][0], true
+func regularMad[T regval](r *file[T], in *inst) bool {
+	c, z := r.form[in.c], in.c
+	if z == in.d { // the product would overwrite it
+		if c.bits&linear == 0 {
+			return false
+		}
+		z = -1
 	}
-	return 0, fa.stride|fb.stride == 0
-}
-
-func affineMul32(g *gang, in *inst) bool {
-	stride, ok := g.product32(in.a, in.b)
-	if ok {
-		in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-		g.f32[in.d] = form32{compressed, stride}
-	}
-	return ok
-}
-
-func affineMad32(g *gang, in *inst) bool {
-	stride, ok := g.product32(in.a, in.b)
-	if ok {
-		stride += g.f32[in.c].stride
-		in.k.(vec.Ternary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b], g.c32[in.c])
-		g.f32[in.d] = form32{compressed, stride}
-	}
-	return ok
-}
-
-func affineShl32(g *gang, in *inst) bool {
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	if fb.bits&uniform == 0 {
+	if !regularMul(r, in) {
 		return false
 	}
-	stride := fa.stride << g.c32[in.b][0] // Go's shifts clamp as PTX's do
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, stride}
+	d := &r.form[in.d]
+	if d.bits&c.bits&linear != 0 {
+		r.setLinear(in.d, d.base+c.base, d.stride+c.stride)
+		return true
+	}
+	sum := r.chunks(in.d)
+	if z < 0 {
+		for i := range sum {
+			sum[i] += c.base + T(i)*chunk*c.stride
+		}
+	} else {
+		for i, v := range r.chunks(z) {
+			sum[i] += v
+		}
+	}
+	r.setCompressed(in.d, d.stride+c.stride)
 	return true
 }
 
-// affineShr32 covers lane numbers divided by a power of two: within a chunk
-// the quotient is often the same.
-func affineShr32(g *gang, in *inst) bool {
-	fa := g.f32[in.a]
-	if g.f32[in.b].bits&uniform == 0 || int32(fa.stride) < 0 {
+// shiftLeft shifts by a uniform count; Go's shifts clamp as those of PTX do.
+func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
+	b := &g.r32.form[in.b]
+	if !b.uniform() {
 		return false
 	}
-	shift := g.c32[in.b][0]
-	for _, base := range g.c32[in.a] {
-		end := uint64(base) + last*uint64(fa.stride)
-		if end >= 1<<31 || base>>shift != uint32(end)>>shift {
+	a, by := r.form[in.a], b.base
+	if a.bits&linear != 0 {
+		r.setLinear(in.d, a.base<<by, a.stride<<by)
+		return true
+	}
+	x := r.chunks(in.a)
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = x[i] << by
+	}
+	r.setCompressed(in.d, a.stride<<by)
+	return true
+}
+
+// shiftRight covers lane numbers divided by a power of two: within a chunk the
+// quotient is often the same.
+func shiftRight(g *gang, in *inst) bool {
+	r := &g.r32
+	a, b := r.form[in.a], &r.form[in.b]
+	if !b.uniform() || a.stride == 0 || int32(a.stride) < 0 {
+		return false
+	}
+	by := b.base
+	x := r.chunks(in.a)
+	for _, base := range x {
+		if end := uint64(base) + last*uint64(a.stride); end >= 1<<31 || base>>by != uint32(end)>>by {
 			return false
 		}
 	}
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, 0}
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = x[i] >> by
+	}
+	r.setCompressed(in.d, 0)
 	return true
 }
 
-// affineAnd32 covers lane numbers modulo a power of two.
-func affineAnd32(g *gang, in *inst) bool {
+// bitAnd covers lane numbers modulo a power of two.
+func bitAnd(g *gang, in *inst) bool {
+	r := &g.r32
 	x, m := in.a, in.b
-	if g.f32[m].bits&uniform == 0 {
+	if !r.form[m].uniform() {
 		x, m = m, x
 	}
-	fx := g.f32[x]
-	low := g.c32[m][0]
-	if g.f32[m].bits&uniform == 0 || low&(low+1) != 0 || int32(fx.stride) < 0 {
+	a, low := r.form[x], r.form[m].base
+	if !r.form[m].uniform() || low&(low+1) != 0 || a.stride == 0 || int32(a.stride) < 0 {
 		return false
 	}
-	for _, base := range g.c32[x] {
-		if uint64(base)&^uint64(low) != (uint64(base)+last*uint64(fx.stride))&^uint64(low) {
+	c := r.chunks(x)
+	for _, base := range c {
+		if uint64(base)&^uint64(low) != (uint64(base)+last*uint64(a.stride))&^uint64(low) {
 			return false
 		}
 	}
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, fx.stride}
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = c[i] & low
+	}
+	r.setCompressed(in.d, a.stride)
 	return true
 }
 
-// affineOr32 covers sums of numbers that have no bit in common.
-func affineOr32(g *gang, in *inst) bool {
+// bitOr covers sums of numbers that have no bit in common.
+func bitOr(g *gang, in *inst) bool {
+	r := &g.r32
 	x, y := in.a, in.b
-	if g.f32[y].stride != 0 {
+	if r.form[y].stride != 0 {
 		x, y = y, x
 	}
-	fx := g.f32[x]
-	if g.f32[y].stride != 0 || int32(fx.stride) < 0 {
+	a := r.form[x]
+	if r.form[y].stride != 0 || a.stride == 0 || int32(a.stride) < 0 {
 		return false
 	}
-	for i, base := range g.c32[x] {
-		end := uint64(base) + last*uint64(fx.stride)
-		if uint64(g.c32[y][i])&(1<<bits.Len64(end)-1) != 0 || end >= 1<<32 {
+	p, q := r.chunks(x), r.chunks(y)
+	for i, base := range p {
+		end := uint64(base) + last*uint64(a.stride)
+		if uint64(q[i])&(1<<bits.Len64(end)-1) != 0 || end >= 1<<32 {
 			return false
 		}
 	}
-	in.k.(vec.Binary32)(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-	g.f32[in.d] = form32{compressed, fx.stride}
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = p[i] | q[i]
+	}
+	r.setCompressed(in.d, a.stride)
 	return true
 }
 
-func affineAdd64(g *gang, in *inst) bool {
-	fa, fb := g.f64[in.a], g.f64[in.b]
-	in.k.(vec.Binary64)(g.c64[in.d], g.c64[in.a], g.c64[in.b])
-	g.f64[in.d] = form64{compressed, fa.stride + fb.stride}
-	return true
-}
-
-func affineSub64(g *gang, in *inst) bool {
-	fa, fb := g.f64[in.a], g.f64[in.b]
-	in.k.(vec.Binary64)(g.c64[in.d], g.c64[in.a], g.c64[in.b])
-	g.f64[in.d] = form64{compressed, fa.stride - fb.stride}
-	return true
-}
-
-func affineMul64(g *gang, in *inst) bool {
-	stride, ok := g.product64(in.a, in.b)
-	if ok {
-		in.k.(vec.Binary64)(g.c64[in.d], g.c64[in.a], g.c64[in.b])
-		g.f64[in.d] = form64{compressed, stride}
-	}
-	return ok
-}
-
-func affineMad64(g *gang, in *inst) bool {
-	stride, ok := g.product64(in.a, in.b)
-	if ok {
-		stride += g.f64[in.c].stride
-		in.k.(vec.Ternary64)(g.c64[in.d], g.c64[in.a], g.c64[in.b], g.c64[in.c])
-		g.f64[in.d] = form64{compressed, stride}
-	}
-	return ok
-}
-
-func affineShl64(g *gang, in *inst) bool {
-	fa, fb := g.f64[in.a], g.f32[in.b]
-	if fb.bits&uniform == 0 {
-		return false
-	}
-	stride := fa.stride << g.c32[in.b][0]
-	in.k.(vec.Shift64)(g.c64[in.d], g.c64[in.a], g.c32[in.b])
-	g.f64[in.d] = form64{compressed, stride}
-	return true
-}
-
-// steady says whether no chunk of a register wraps around as a signed or
-// unsigned number, so that it can be widened chunk by chunk.
-func (g *gang) steady(slot int32, signed bool) bool {
-	step := last * int64(int32(g.f32[slot].stride))
-	for _, base := range g.c32[slot] {
-		if signed {
-			if end := int64(int32(base)) + step; end != int64(int32(end)) {
-				return false
-			}
-		} else if end := int64(base) + step; end != int64(uint32(end)) {
-			return false
-		}
-	}
-	return true
-}
-
-// wide returns a register's stride as a 64-bit one.
-func (g *gang) wide(slot int32) uint64 { return uint64(int64(int32(g.f32[slot].stride))) }
-
-func affineWidenSigned(g *gang, in *inst) bool   { return g.affineWiden(in, true) }
-func affineWidenUnsigned(g *gang, in *inst) bool { return g.affineWiden(in, false) }
-
-func (g *gang) affineWiden(in *inst, signed bool) bool {
-	if !g.steady(in.a, signed) {
-		return false
-	}
-	in.k.(vec.Widen)(g.c64[in.d], g.c32[in.a])
-	g.f64[in.d] = form64{compressed, g.wide(in.a)}
-	return true
-}
-
-// affineNarrow cuts to 32 bits, which is always right modulo 2^32.
-func affineNarrow(g *gang, in *inst) bool {
-	stride := uint32(g.f64[in.a].stride)
-	in.k.(vec.Narrow)(g.c32[in.d], g.c64[in.a])
-	g.f32[in.d] = form32{compressed, stride}
-	return true
-}
-
-// wideProduct returns the stride of the 64-bit product of two 32-bit values.
-func (g *gang) wideProduct(in *inst, signed bool) (uint64, bool) {
-	x, u := in.a, in.b
-	if g.f32[u].bits&uniform == 0 {
-		x, u = u, x
-	}
-	if g.f32[u].bits&uniform == 0 {
-		return 0, g.f32[x].stride|g.f32[u].stride == 0
-	}
-	if !g.steady(x, signed) {
-		return 0, false
-	}
-	factor := uint64(g.c32[u][0])
+// extend returns a 32-bit value as one of 64 bits.
+func extend(v uint32, signed bool) uint64 {
 	if signed {
-		factor = uint64(int64(int32(factor)))
+		return uint64(int64(int32(v)))
 	}
-	return g.wide(x) * factor, true
+	return uint64(v)
 }
 
-func affineMulWideSigned(g *gang, in *inst) bool   { return g.affineMulWide(in, true) }
-func affineMulWideUnsigned(g *gang, in *inst) bool { return g.affineMulWide(in, false) }
-
-func (g *gang) affineMulWide(in *inst, signed bool) bool {
-	stride, ok := g.wideProduct(in, signed)
-	if ok {
-		in.k.(vec.WidenBinary)(g.c64[in.d], g.c32[in.a], g.c32[in.b])
-		g.f64[in.d] = form64{compressed, stride}
+// steady says whether a value that grows by step in so many steps does not
+// wrap around as a signed or unsigned number.
+func steady(base, stride uint32, steps int, signed bool) bool {
+	end := int64(extend(base, signed)) + int64(steps)*int64(int32(stride))
+	if signed {
+		return end == int64(int32(end))
 	}
-	return ok
+	return end == int64(uint32(end))
 }
 
-func affineMadWideSigned(g *gang, in *inst) bool   { return g.affineMadWide(in, true) }
-func affineMadWideUnsigned(g *gang, in *inst) bool { return g.affineMadWide(in, false) }
-
-func (g *gang) affineMadWide(in *inst, signed bool) bool {
-	stride, ok := g.wideProduct(in, signed)
-	if ok {
-		stride += g.f64[in.c].stride
-		in.k.(vec.WidenAdd)(g.c64[in.d], g.c32[in.a], g.c32[in.b], g.c64[in.c])
-		g.f64[in.d] = form64{compressed, stride}
+// wide gives a register of 32 bits 64 of them: its base and stride, or its
+// bases in scratch and stride. It fails if a chunk wraps around.
+func (g *gang) wide(slot int32, signed bool) (f form[uint64], bases []uint64, ok bool) {
+	r := &g.r32
+	a := r.form[slot]
+	stride := uint64(int64(int32(a.stride)))
+	if a.bits&linear != 0 && (a.stride == 0 || steady(a.base, a.stride, g.width-1, signed)) {
+		return form[uint64]{linear, stride, extend(a.base, signed)}, nil, true
 	}
-	return ok
+	bases = g.r64.scratch[2][:g.chunks]
+	for i, base := range r.chunks(slot) {
+		if !steady(base, a.stride, last, signed) {
+			return f, nil, false
+		}
+		bases[i] = extend(base, signed)
+	}
+	return form[uint64]{compressed, stride, 0}, bases, true
+}
+
+// widenRegular converts to 64 bits.
+func widenRegular(signed bool) func(g *gang, in *inst) bool {
+	return func(g *gang, in *inst) bool {
+		f, bases, ok := g.wide(in.a, signed)
+		if ok {
+			copy(g.r64.bases[in.d], bases)
+			g.r64.form[in.d] = f
+		}
+		return ok
+	}
+}
+
+// narrowRegular cuts to 32 bits, which is always right modulo 2^32.
+func narrowRegular(g *gang, in *inst) bool {
+	a := &g.r64.form[in.a]
+	if a.bits&linear != 0 {
+		g.r32.setLinear(in.d, uint32(a.base), uint32(a.stride))
+		return true
+	}
+	d := g.r32.bases[in.d]
+	for i, base := range g.r64.chunks(in.a) {
+		d[i] = uint32(base)
+	}
+	g.r32.setCompressed(in.d, uint32(a.stride))
+	return true
+}
+
+// mulWide multiplies to 64 bits, one factor being uniform, and adds c if it is
+// a register.
+func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
+	return func(g *gang, in *inst) bool {
+		x, u := in.a, in.b
+		if !g.r32.form[u].uniform() {
+			x, u = u, x
+		}
+		if !g.r32.form[u].uniform() {
+			return false
+		}
+		factor := extend(g.r32.form[u].base, signed)
+		f, bases, ok := g.wide(x, signed)
+		if !ok {
+			return false
+		}
+		f.base *= factor
+		f.stride *= factor
+		r := &g.r64
+		if adds {
+			c := r.form[in.c]
+			if f.bits&c.bits&linear == 0 {
+				if f.bits&linear != 0 { // only c needs its bases
+					bases = r.scratch[2][:g.chunks]
+					for i, v := range r.chunks(in.c) {
+						bases[i] = v + f.base + uint64(i)*chunk*f.stride
+					}
+				} else {
+					for i, v := range r.chunks(in.c) {
+						bases[i] = bases[i]*factor + v
+					}
+				}
+				copy(r.bases[in.d], bases)
+				r.setCompressed(in.d, f.stride+c.stride)
+				return true
+			}
+			r.setLinear(in.d, f.base+c.base, f.stride+c.stride)
+			return true
+		}
+		for i := range bases {
+			bases[i] *= factor
+		}
+		copy(r.bases[in.d], bases)
+		r.form[in.d] = f
+		return true
+	}
 }
 
 // affines are the instructions with a rule of this file, by kernel.
 var affines = map[string]func(*gang, *inst) bool{
-	"add.b32": affineAdd32, "sub.b32": affineSub32, "mul.lo.b32": affineMul32, "mad.lo.b32": affineMad32,
-	"shl.b32": affineShl32, "shr.u32": affineShr32, "shr.s32": affineShr32, "and.b32": affineAnd32, "or.b32": affineOr32,
-	"add.b64": affineAdd64, "sub.b64": affineSub64, "mul.lo.b64": affineMul64, "mad.lo.b64": affineMad64, "shl.b64": affineShl64,
-	"cvt.s64.s32": affineWidenSigned, "cvt.u64.s32": affineWidenSigned,
-	"cvt.u64.u32": affineWidenUnsigned, "cvt.s64.u32": affineWidenUnsigned,
-	"cvt.u32.u64": affineNarrow, "cvt.s32.s64": affineNarrow, "cvt.u32.s64": affineNarrow, "cvt.s32.u64": affineNarrow,
-	"mul.wide.s32": affineMulWideSigned, "mul.wide.u32": affineMulWideUnsigned,
-	"mad.wide.s32": affineMadWideSigned, "mad.wide.u32": affineMadWideUnsigned,
+	"add.b32":     func(g *gang, in *inst) bool { return regularAdd(&g.r32, in) },
+	"sub.b32":     func(g *gang, in *inst) bool { return regularSub(&g.r32, in) },
+	"mul.lo.b32":  func(g *gang, in *inst) bool { return regularMul(&g.r32, in) },
+	"mad.lo.b32":  func(g *gang, in *inst) bool { return regularMad(&g.r32, in) },
+	"shl.b32":     func(g *gang, in *inst) bool { return shiftLeft(g, &g.r32, in) },
+	"add.b64":     func(g *gang, in *inst) bool { return regularAdd(&g.r64, in) },
+	"sub.b64":     func(g *gang, in *inst) bool { return regularSub(&g.r64, in) },
+	"mul.lo.b64":  func(g *gang, in *inst) bool { return regularMul(&g.r64, in) },
+	"mad.lo.b64":  func(g *gang, in *inst) bool { return regularMad(&g.r64, in) },
+	"shl.b64":     func(g *gang, in *inst) bool { return shiftLeft(g, &g.r64, in) },
+	"shr.u32":     shiftRight,
+	"shr.s32":     shiftRight,
+	"and.b32":     bitAnd,
+	"or.b32":      bitOr,
+	"cvt.s64.s32": widenRegular(true), "cvt.u64.s32": widenRegular(true),
+	"cvt.u64.u32": widenRegular(false), "cvt.s64.u32": widenRegular(false),
+	"cvt.u32.u64": narrowRegular, "cvt.s32.s64": narrowRegular, "cvt.u32.s64": narrowRegular, "cvt.s32.u64": narrowRegular,
+	"mul.wide.s32": mulWide(true, false), "mul.wide.u32": mulWide(false, false),
+	"mad.wide.s32": mulWide(true, true), "mad.wide.u32": mulWide(false, true),
 }
 
 // Comparisons by order, of numbers with or without a sign.
@@ -307,22 +351,47 @@ func holds(order uint8, difference int64) bool {
 	return difference >= 0
 }
 
-// compareAffine32 compares chunks by the differences of their first and last
-// lanes: in between the answer changes at most once.
-func (g *gang) compareAffine32(in *inst) bool {
-	signed := in.ordered&orderSigned != 0
-	if !g.steady(in.a, signed) || !g.steady(in.b, signed) {
-		return false
+// number returns a value as one of 64 bits with a sign, and a stride; ok is
+// false if so many steps would wrap around, or come near to it.
+func number[T regval](base, stride T, steps int, signed bool) (v, step int64, ok bool) {
+	const far = 1 << 61
+	if T(0)-1 == T(1<<32-1) {
+		return int64(extend(uint32(base), signed)), int64(int32(stride)), steady(uint32(base), uint32(stride), steps, signed)
 	}
-	step := int64(g.wide(in.a)) - int64(g.wide(in.b))
-	b := g.c32[in.b]
-	var m mask
-	for c, a := range g.c32[in.a] {
-		first := int64(a) - int64(b[c])
-		if signed {
-			first = int64(int32(a)) - int64(int32(b[c]))
+	v, step = int64(base), int64(stride)
+	ok = v > -far && v < far && step > -far>>8 && step < far>>8 && (signed || v >= 0 && v+int64(steps)*step >= 0)
+	return v, step, ok
+}
+
+// compareRegular compares by the differences of first and last lanes, of the
+// gang or of each chunk: in between the answer changes at most once.
+func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
+	signed := in.ordered&orderSigned != 0
+	fa, fb := r.form[in.a], r.form[in.b]
+	if fa.bits&fb.bits&linear != 0 {
+		x, sx, ok1 := number(fa.base, fa.stride, g.width-1, signed)
+		y, sy, ok2 := number(fb.base, fb.stride, g.width-1, signed)
+		if ok1 && ok2 {
+			first, step := holds(in.ordered, x-y), sx-sy
+			if first == holds(in.ordered, x-y+step*int64(g.width-1)) {
+				var m mask
+				if first {
+					m = g.mask
+				}
+				g.setPredicate(in.d, m)
+				return true
+			}
 		}
-		m[c>>2] |= chunkAnswer(in.ordered, first, step) << (c & 3 * chunk)
+	}
+	a, b := r.chunks(in.a), r.chunks(in.b)
+	var m mask
+	for c := range a {
+		x, sx, ok1 := number(a[c], fa.stride, last, signed)
+		y, sy, ok2 := number(b[c], fb.stride, last, signed)
+		if !ok1 || !ok2 {
+			return false
+		}
+		m[c>>2] |= chunkAnswer(in.ordered, x-y, sx-sy) << (c & 3 * chunk)
 	}
 	g.setPredicate(in.d, m)
 	return true
@@ -344,27 +413,6 @@ func chunkAnswer(order uint8, first, step int64) uint64 {
 		}
 	}
 	return b
-}
-
-// compareAffine64 does the same for numbers that stay away from the ends of
-// their range, as indices and addresses do.
-func (g *gang) compareAffine64(in *inst) bool {
-	sa, sb := int64(g.f64[in.a].stride), int64(g.f64[in.b].stride)
-	const far = 1 << 61
-	if sa < -far>>8 || sa > far>>8 || sb < -far>>8 || sb > far>>8 {
-		return false
-	}
-	b := g.c64[in.b]
-	var m mask
-	for c, a := range g.c64[in.a] {
-		x, y := int64(a), int64(b[c])
-		if x < -far || x > far || y < -far || y > far || in.ordered&orderSigned == 0 && (x < -last*min(sa, 0) || y < -last*min(sb, 0)) {
-			return false
-		}
-		m[c>>2] |= chunkAnswer(in.ordered, x-y, sa-sb) << (c & 3 * chunk)
-	}
-	g.setPredicate(in.d, m)
-	return true
 }
 
 func trailing(b uint64) int { return bits.TrailingZeros64(b) }

@@ -3,11 +3,11 @@ package simt
 import "muster/ptx/simt/vec"
 
 // This file runs the arithmetic instructions, one function a shape of lane
-// kernel. All go the same way: where the sources are compressed without a
-// stride the kernel runs on the bases; where they have strides the
-// instruction may know the stride of the result; else the kernel runs on the
-// lanes of the window. Sources are expanded before the destination is
-// prepared, since they may be the same register.
+// kernel. All go the same way. Where all sources are linear or compressed, the
+// instruction may know the form of the result; if they have no stride, the
+// kernel runs on one lane or on the bases. Else it runs on the lanes of the
+// window. Sources are expanded before the destination is prepared, since they
+// may be the same register.
 
 // arithmetic returns the function that runs a kernel, by its shape.
 func arithmetic(kernel any) func(*gang, *inst) {
@@ -60,303 +60,429 @@ func arithmetic(kernel any) func(*gang, *inst) {
 
 func runUnary32(g *gang, in *inst) {
 	k := in.k.(vec.Unary32)
-	fa := g.f32[in.a]
-	if fa.bits&compressed != 0 && g.whole(in) {
-		if fa.stride == 0 {
-			k(g.c32[in.d], g.c32[in.a])
-			g.f32[in.d] = form32{bits: compressed | fa.bits&uniform}
-			return
-		}
+	r32 := &g.r32
+	fa := r32.form[in.a]
+	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride == 0 {
+			if fa.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				k(r32.one[0], r32.one[1])
+				r32.setUniform(in.d, r32.one[0][0])
+				return
+			}
+			k(r32.bases[in.d], r32.chunks(in.a))
+			r32.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a := g.expand32(in.a)
-	d := g.out32(in)
+	a := r32.expand(in.a)
+	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit32(in)
+	r32.commit(g, in)
 }
 
 func runBinary32(g *gang, in *inst) {
 	k := in.k.(vec.Binary32)
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	if fa.bits&fb.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride == 0 {
-			k(g.c32[in.d], g.c32[in.a], g.c32[in.b])
-			g.f32[in.d] = form32{bits: compressed | fa.bits&fb.bits&uniform}
-			return
-		}
+	r32 := &g.r32
+	fa, fb := r32.form[in.a], r32.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride == 0 {
+			if fa.bits&fb.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				k(r32.one[0], r32.one[1], r32.one[2])
+				r32.setUniform(in.d, r32.one[0][0])
+				return
+			}
+			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b))
+			r32.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b := g.expand32(in.a), g.expand32(in.b)
-	d := g.out32(in)
+	a, b := r32.expand(in.a), r32.expand(in.b)
+	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	g.commit32(in)
+	r32.commit(g, in)
 }
 
 func runTernary32(g *gang, in *inst) {
 	k := in.k.(vec.Ternary32)
-	fa, fb, fc := g.f32[in.a], g.f32[in.b], g.f32[in.c]
-	if fa.bits&fb.bits&fc.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride|fc.stride == 0 {
-			k(g.c32[in.d], g.c32[in.a], g.c32[in.b], g.c32[in.c])
-			g.f32[in.d] = form32{bits: compressed | fa.bits&fb.bits&fc.bits&uniform}
-			return
-		}
+	r32 := &g.r32
+	fa, fb, fc := r32.form[in.a], r32.form[in.b], r32.form[in.c]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride|fc.stride == 0 {
+			if fa.bits&fb.bits&fc.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				r32.one[3][0] = fc.base
+				k(r32.one[0], r32.one[1], r32.one[2], r32.one[3])
+				r32.setUniform(in.d, r32.one[0][0])
+				return
+			}
+			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c))
+			r32.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c := g.expand32(in.a), g.expand32(in.b), g.expand32(in.c)
-	d := g.out32(in)
+	a, b, c := r32.expand(in.a), r32.expand(in.b), r32.expand(in.c)
+	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	g.commit32(in)
+	r32.commit(g, in)
 }
 
 func runQuad32(g *gang, in *inst) {
 	k := in.k.(vec.Quad32)
-	fa, fb, fc, fe := g.f32[in.a], g.f32[in.b], g.f32[in.c], g.f32[in.e]
-	if fa.bits&fb.bits&fc.bits&fe.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride|fc.stride|fe.stride == 0 {
-			k(g.c32[in.d], g.c32[in.a], g.c32[in.b], g.c32[in.c], g.c32[in.e])
-			g.f32[in.d] = form32{bits: compressed | fa.bits&fb.bits&fc.bits&fe.bits&uniform}
-			return
-		}
+	r32 := &g.r32
+	fa, fb, fc, fe := r32.form[in.a], r32.form[in.b], r32.form[in.c], r32.form[in.e]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride|fc.stride|fe.stride == 0 {
+			if fa.bits&fb.bits&fc.bits&fe.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				r32.one[3][0] = fc.base
+				r32.one[4][0] = fe.base
+				k(r32.one[0], r32.one[1], r32.one[2], r32.one[3], r32.one[4])
+				r32.setUniform(in.d, r32.one[0][0])
+				return
+			}
+			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c), r32.chunks(in.e))
+			r32.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c, e := g.expand32(in.a), g.expand32(in.b), g.expand32(in.c), g.expand32(in.e)
-	d := g.out32(in)
+	a, b, c, e := r32.expand(in.a), r32.expand(in.b), r32.expand(in.c), r32.expand(in.e)
+	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi], e[g.lo:g.hi])
-	g.commit32(in)
+	r32.commit(g, in)
 }
 
 func runUnary64(g *gang, in *inst) {
 	k := in.k.(vec.Unary64)
-	fa := g.f64[in.a]
-	if fa.bits&compressed != 0 && g.whole(in) {
-		if fa.stride == 0 {
-			k(g.c64[in.d], g.c64[in.a])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&uniform}
-			return
-		}
+	r64 := &g.r64
+	fa := r64.form[in.a]
+	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride == 0 {
+			if fa.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				k(r64.one[0], r64.one[1])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a := g.expand64(in.a)
-	d := g.out64(in)
+	a := r64.expand(in.a)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runBinary64(g *gang, in *inst) {
 	k := in.k.(vec.Binary64)
-	fa, fb := g.f64[in.a], g.f64[in.b]
-	if fa.bits&fb.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c64[in.b])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&uniform}
-			return
-		}
+	r64 := &g.r64
+	fa, fb := r64.form[in.a], r64.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride == 0 {
+			if fa.bits&fb.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r64.one[2][0] = fb.base
+				k(r64.one[0], r64.one[1], r64.one[2])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b := g.expand64(in.a), g.expand64(in.b)
-	d := g.out64(in)
+	a, b := r64.expand(in.a), r64.expand(in.b)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runTernary64(g *gang, in *inst) {
 	k := in.k.(vec.Ternary64)
-	fa, fb, fc := g.f64[in.a], g.f64[in.b], g.f64[in.c]
-	if fa.bits&fb.bits&fc.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride|fc.stride == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c64[in.b], g.c64[in.c])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&fc.bits&uniform}
-			return
-		}
+	r64 := &g.r64
+	fa, fb, fc := r64.form[in.a], r64.form[in.b], r64.form[in.c]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride|fc.stride == 0 {
+			if fa.bits&fb.bits&fc.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r64.one[2][0] = fb.base
+				r64.one[3][0] = fc.base
+				k(r64.one[0], r64.one[1], r64.one[2], r64.one[3])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r64.chunks(in.c))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c := g.expand64(in.a), g.expand64(in.b), g.expand64(in.c)
-	d := g.out64(in)
+	a, b, c := r64.expand(in.a), r64.expand(in.b), r64.expand(in.c)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runWiden(g *gang, in *inst) {
 	k := in.k.(vec.Widen)
-	fa := g.f32[in.a]
-	if fa.bits&compressed != 0 && g.whole(in) {
-		if fa.stride == 0 {
-			k(g.c64[in.d], g.c32[in.a])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa := r32.form[in.a]
+	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride == 0 {
+			if fa.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				k(r64.one[0], r32.one[1])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r32.chunks(in.a))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a := g.expand32(in.a)
-	d := g.out64(in)
+	a := r32.expand(in.a)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runNarrow(g *gang, in *inst) {
 	k := in.k.(vec.Narrow)
-	fa := g.f64[in.a]
-	if fa.bits&compressed != 0 && g.whole(in) {
-		if fa.stride == 0 {
-			k(g.c32[in.d], g.c64[in.a])
-			g.f32[in.d] = form32{bits: compressed | fa.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa := r64.form[in.a]
+	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride == 0 {
+			if fa.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				k(r32.one[0], r64.one[1])
+				r32.setUniform(in.d, r32.one[0][0])
+				return
+			}
+			k(r32.bases[in.d], r64.chunks(in.a))
+			r32.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a := g.expand64(in.a)
-	d := g.out32(in)
+	a := r64.expand(in.a)
+	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit32(in)
+	r32.commit(g, in)
 }
 
 func runWidenBinary(g *gang, in *inst) {
 	k := in.k.(vec.WidenBinary)
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	if fa.bits&fb.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride == 0 {
-			k(g.c64[in.d], g.c32[in.a], g.c32[in.b])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb := r32.form[in.a], r32.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride == 0 {
+			if fa.bits&fb.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				k(r64.one[0], r32.one[1], r32.one[2])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r32.chunks(in.a), r32.chunks(in.b))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b := g.expand32(in.a), g.expand32(in.b)
-	d := g.out64(in)
+	a, b := r32.expand(in.a), r32.expand(in.b)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runWidenAdd(g *gang, in *inst) {
 	k := in.k.(vec.WidenAdd)
-	fa, fb, fc := g.f32[in.a], g.f32[in.b], g.f64[in.c]
-	if fa.bits&fb.bits&fc.bits&compressed != 0 && g.whole(in) {
-		if uint64(fa.stride)|uint64(fb.stride)|fc.stride == 0 {
-			k(g.c64[in.d], g.c32[in.a], g.c32[in.b], g.c64[in.c])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&fc.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb, fc := r32.form[in.a], r32.form[in.b], r64.form[in.c]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if uint64(fa.stride)|uint64(fb.stride)|fc.stride == 0 {
+			if fa.bits&fb.bits&fc.bits&linear != 0 {
+				r32.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				r64.one[3][0] = fc.base
+				k(r64.one[0], r32.one[1], r32.one[2], r64.one[3])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r64.chunks(in.c))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c := g.expand32(in.a), g.expand32(in.b), g.expand64(in.c)
-	d := g.out64(in)
+	a, b, c := r32.expand(in.a), r32.expand(in.b), r64.expand(in.c)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runShift64(g *gang, in *inst) {
 	k := in.k.(vec.Shift64)
-	fa, fb := g.f64[in.a], g.f32[in.b]
-	if fa.bits&fb.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|uint64(fb.stride) == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c32[in.b])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb := r64.form[in.a], r32.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|uint64(fb.stride) == 0 {
+			if fa.bits&fb.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				k(r64.one[0], r64.one[1], r32.one[2])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r32.chunks(in.b))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b := g.expand64(in.a), g.expand32(in.b)
-	d := g.out64(in)
+	a, b := r64.expand(in.a), r32.expand(in.b)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runExtract64(g *gang, in *inst) {
 	k := in.k.(vec.Extract64)
-	fa, fb, fc := g.f64[in.a], g.f32[in.b], g.f32[in.c]
-	if fa.bits&fb.bits&fc.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|uint64(fb.stride)|uint64(fc.stride) == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c32[in.b], g.c32[in.c])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&fc.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb, fc := r64.form[in.a], r32.form[in.b], r32.form[in.c]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|uint64(fb.stride)|uint64(fc.stride) == 0 {
+			if fa.bits&fb.bits&fc.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r32.one[2][0] = fb.base
+				r32.one[3][0] = fc.base
+				k(r64.one[0], r64.one[1], r32.one[2], r32.one[3])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c := g.expand64(in.a), g.expand32(in.b), g.expand32(in.c)
-	d := g.out64(in)
+	a, b, c := r64.expand(in.a), r32.expand(in.b), r32.expand(in.c)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runInsert64(g *gang, in *inst) {
 	k := in.k.(vec.Insert64)
-	fa, fb, fc, fe := g.f64[in.a], g.f64[in.b], g.f32[in.c], g.f32[in.e]
-	if fa.bits&fb.bits&fc.bits&fe.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride|uint64(fc.stride)|uint64(fe.stride) == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c64[in.b], g.c32[in.c], g.c32[in.e])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&fc.bits&fe.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb, fc, fe := r64.form[in.a], r64.form[in.b], r32.form[in.c], r32.form[in.e]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride|uint64(fc.stride)|uint64(fe.stride) == 0 {
+			if fa.bits&fb.bits&fc.bits&fe.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r64.one[2][0] = fb.base
+				r32.one[3][0] = fc.base
+				r32.one[4][0] = fe.base
+				k(r64.one[0], r64.one[1], r64.one[2], r32.one[3], r32.one[4])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r32.chunks(in.c), r32.chunks(in.e))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c, e := g.expand64(in.a), g.expand64(in.b), g.expand32(in.c), g.expand32(in.e)
-	d := g.out64(in)
+	a, b, c, e := r64.expand(in.a), r64.expand(in.b), r32.expand(in.c), r32.expand(in.e)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi], e[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runChoose64(g *gang, in *inst) {
 	k := in.k.(vec.Choose64)
-	fa, fb, fc := g.f64[in.a], g.f64[in.b], g.f32[in.c]
-	if fa.bits&fb.bits&fc.bits&compressed != 0 && g.whole(in) {
-		if fa.stride|fb.stride|uint64(fc.stride) == 0 {
-			k(g.c64[in.d], g.c64[in.a], g.c64[in.b], g.c32[in.c])
-			g.f64[in.d] = form64{bits: compressed | fa.bits&fb.bits&fc.bits&uniform}
-			return
-		}
+	r32, r64 := &g.r32, &g.r64
+	fa, fb, fc := r64.form[in.a], r64.form[in.b], r32.form[in.c]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
+		if fa.stride|fb.stride|uint64(fc.stride) == 0 {
+			if fa.bits&fb.bits&fc.bits&linear != 0 {
+				r64.one[1][0] = fa.base
+				r64.one[2][0] = fb.base
+				r32.one[3][0] = fc.base
+				k(r64.one[0], r64.one[1], r64.one[2], r32.one[3])
+				r64.setUniform(in.d, r64.one[0][0])
+				return
+			}
+			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r32.chunks(in.c))
+			r64.setCompressed(in.d, 0)
+			return
+		}
 	}
-	a, b, c := g.expand64(in.a), g.expand64(in.b), g.expand32(in.c)
-	d := g.out64(in)
+	a, b, c := r64.expand(in.a), r64.expand(in.b), r32.expand(in.c)
+	d := r64.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	g.commit64(in)
+	r64.commit(g, in)
 }
 
 func runCompare32(g *gang, in *inst) {
 	k := in.k.(vec.Compare32)
-	fa, fb := g.f32[in.a], g.f32[in.b]
-	if fa.bits&fb.bits&compressed != 0 {
+	r := &g.r32
+	fa, fb := r.form[in.a], r.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 {
+		if in.ordered != 0 && compareRegular(g, r, in) {
+			return
+		}
 		if fa.stride|fb.stride == 0 {
-			k(g.bits[:1], g.c32[in.a], g.c32[in.b])
+			k(g.bits[:1], r.chunks(in.a), r.chunks(in.b))
 			g.setPredicate(in.d, spread(g.bits[0]))
 			return
 		}
-		if in.ordered != 0 && g.compareAffine32(in) {
-			return
-		}
 	}
-	a, b := g.expand32(in.a), g.expand32(in.b)
+	a, b := r.expand(in.a), r.expand(in.b)
 	lo := g.lo &^ 63
 	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
 	g.setPredicate(in.d, g.bits)
@@ -364,7 +490,7 @@ func runCompare32(g *gang, in *inst) {
 
 func runTest32(g *gang, in *inst) {
 	k := in.k.(vec.Test32)
-	a := g.expand32(in.a)
+	a := g.r32.expand(in.a)
 	lo := g.lo &^ 63
 	k(g.bits[lo/64:], a[lo:g.hi])
 	g.setPredicate(in.d, g.bits)
@@ -372,29 +498,31 @@ func runTest32(g *gang, in *inst) {
 
 func runCarry32(g *gang, in *inst) {
 	k := in.k.(vec.Carry32)
-	a, b, c := g.expand32(in.a), g.expand32(in.b), g.expand32(in.c)
-	d := g.out32(in)
+	r := &g.r32
+	a, b, c := r.expand(in.a), r.expand(in.b), r.expand(in.c)
+	d := r.out(g, in)
 	g.bits = g.cc
 	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
-	g.commit32(in)
+	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
 }
 
 func runCompare64(g *gang, in *inst) {
 	k := in.k.(vec.Compare64)
-	fa, fb := g.f64[in.a], g.f64[in.b]
-	if fa.bits&fb.bits&compressed != 0 {
+	r := &g.r64
+	fa, fb := r.form[in.a], r.form[in.b]
+	if fa.bits&regular != 0 && fb.bits&regular != 0 {
+		if in.ordered != 0 && compareRegular(g, r, in) {
+			return
+		}
 		if fa.stride|fb.stride == 0 {
-			k(g.bits[:1], g.c64[in.a], g.c64[in.b])
+			k(g.bits[:1], r.chunks(in.a), r.chunks(in.b))
 			g.setPredicate(in.d, spread(g.bits[0]))
 			return
 		}
-		if in.ordered != 0 && g.compareAffine64(in) {
-			return
-		}
 	}
-	a, b := g.expand64(in.a), g.expand64(in.b)
+	a, b := r.expand(in.a), r.expand(in.b)
 	lo := g.lo &^ 63
 	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
 	g.setPredicate(in.d, g.bits)
@@ -402,7 +530,7 @@ func runCompare64(g *gang, in *inst) {
 
 func runTest64(g *gang, in *inst) {
 	k := in.k.(vec.Test64)
-	a := g.expand64(in.a)
+	a := g.r64.expand(in.a)
 	lo := g.lo &^ 63
 	k(g.bits[lo/64:], a[lo:g.hi])
 	g.setPredicate(in.d, g.bits)
@@ -410,11 +538,12 @@ func runTest64(g *gang, in *inst) {
 
 func runCarry64(g *gang, in *inst) {
 	k := in.k.(vec.Carry64)
-	a, b, c := g.expand64(in.a), g.expand64(in.b), g.expand64(in.c)
-	d := g.out64(in)
+	r := &g.r64
+	a, b, c := r.expand(in.a), r.expand(in.b), r.expand(in.c)
+	d := r.out(g, in)
 	g.bits = g.cc
 	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
-	g.commit64(in)
+	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
 }

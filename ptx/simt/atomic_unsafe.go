@@ -80,18 +80,18 @@ func runAtomic(g *gang, in *inst) {
 		case slot < 0:
 			return 0
 		case wide:
-			return g.lane64(slot, lane)
+			return g.r64.lane(slot, lane)
 		}
-		return uint64(g.lane32(slot, lane)) & (1<<(n*8) - 1)
+		return uint64(g.r32.lane(slot, lane)) & (1<<(n*8) - 1)
 	}
 	var d32 []uint32
 	var d64 []uint64
 	if in.d >= 0 {
 		// Operands may be the destination.
 		if wide {
-			d64 = g.tmp64[1]
+			d64 = g.r64.scratch[1]
 		} else {
-			d32 = g.tmp32[1]
+			d32 = g.r32.scratch[1]
 		}
 	}
 	for lane := g.lo; lane < g.hi; lane++ {
@@ -106,14 +106,14 @@ func runAtomic(g *gang, in *inst) {
 		}
 	}
 	if d32 != nil {
-		d := g.partial32(in, in.d)
+		d := g.r32.partial(g, in, in.d)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = d32[lane]
 			}
 		}
 	} else if d64 != nil {
-		d := g.partial64(in, in.d)
+		d := g.r64.partial(g, in, in.d)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = d64[lane]

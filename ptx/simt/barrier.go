@@ -28,9 +28,9 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
 		return at + 1, true // everybody is here
 	}
-	number := g.lane32(in.a, g.mask.first())
+	number := g.r32.lane(in.a, g.mask.first())
 	for lane := g.lo; lane < g.hi; lane++ {
-		if g.mask.has(lane) && g.lane32(in.a, lane) != number {
+		if g.mask.has(lane) && g.r32.lane(in.a, lane) != number {
 			g.fault(in, lane, Deadlock, 0, "threads of a warp at different barriers")
 		}
 	}
@@ -45,7 +45,7 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 		bar := &t.bars[b][number]
 		bar.arrived += m.count()
 		if in.b >= 0 {
-			bar.expected = int(g.lane32(in.b, m.first()))
+			bar.expected = int(g.r32.lane(in.b, m.first()))
 			if bar.expected%g.warp != 0 || bar.expected == 0 {
 				g.fault(in, m.first(), IllegalCall, 0, "the threads of a barrier must be a multiple of the warp size")
 			}
@@ -116,7 +116,7 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 	g.setMask(m)
 	switch in.mode {
 	case barPopc:
-		d := g.partial32(in, in.d)
+		d := g.r32.partial(g, in, in.d)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if m.has(lane) {
 				d[lane] = uint32(b.holds)
@@ -157,7 +157,7 @@ func (g *gang) members(in *inst, lane int) mask {
 	var m mask
 	named := uint64(1<<g.warp - 1)
 	if in.e >= 0 {
-		named &= uint64(g.lane32(in.e, lane))
+		named &= uint64(g.r32.lane(in.e, lane))
 	}
 	m[base>>6] = named << (base & 63)
 	return m.and(&g.live)

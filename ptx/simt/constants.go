@@ -72,12 +72,12 @@ func (c *constant) fill(g *gang) {
 	case ctaidX, ctaidY, ctaidZ:
 		c.fillBlocks(g)
 	default:
-		v := g.v32[c.slot]
+		v := g.r32.values[c.slot]
 		for lane := range v {
 			v[lane] = g.special(c.from, lane)
 		}
-		g.f32[c.slot] = form32{bits: expanded}
-		g.compress32(c.slot)
+		g.r32.setExpanded(c.slot)
+		g.r32.regular(c.slot)
 	}
 }
 
@@ -85,11 +85,11 @@ func (c *constant) fill(g *gang) {
 func (c *constant) fillBlocks(g *gang) {
 	x := g.team.x
 	if x.perGang == 1 {
-		g.setUniform32(c.slot, g.special(c.from, 0))
+		g.r32.setUniform(c.slot, g.special(c.from, 0))
 		return
 	}
 	if x.stride%chunk == 0 {
-		bases := g.c32[c.slot]
+		bases := g.r32.bases[c.slot]
 		for i := range bases {
 			if lane := i * chunk; lane%x.stride == 0 {
 				bases[i] = g.special(c.from, lane)
@@ -97,21 +97,21 @@ func (c *constant) fillBlocks(g *gang) {
 				bases[i] = bases[i-1]
 			}
 		}
-		g.f32[c.slot] = form32{bits: compressed}
+		g.r32.setCompressed(c.slot, 0)
 		return
 	}
-	v := g.v32[c.slot]
+	v := g.r32.values[c.slot]
 	for lane := range v {
 		v[lane] = g.special(c.from, lane)
 	}
-	g.f32[c.slot] = form32{bits: expanded}
+	g.r32.setExpanded(c.slot)
 }
 
 func (c *constant) set(g *gang, v uint64) {
 	if c.class == bits64 {
-		g.setUniform64(c.slot, v)
+		g.r64.setUniform(c.slot, v)
 	} else {
-		g.setUniform32(c.slot, uint32(v))
+		g.r32.setUniform(c.slot, uint32(v))
 	}
 }
 

@@ -252,7 +252,7 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 		return 0, false
 	case flowTable:
 		return g.scatter(func(lane int) int32 {
-			i := g.lane32(in.a, lane)
+			i := g.r32.lane(in.a, lane)
 			if int(i) >= len(in.targets) {
 				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("branch %d of a table of %d", i, len(in.targets)))
 			}
@@ -261,17 +261,17 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 	case flowCall:
 		k := g.team.x.kernel
 		return g.scatter(func(lane int) int32 {
-			entry, ok := k.entries[g.lane64(in.a, lane)]
+			entry, ok := k.entries[g.r64.lane(in.a, lane)]
 			if !ok {
-				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.lane64(in.a, lane)))
+				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.r64.lane(in.a, lane)))
 			}
 			return entry
 		})
 	case flowReturn:
-		if f := g.f32[in.a]; f.bits&uniform != 0 {
-			return int32(g.c32[in.a][0]), true
+		if f := &g.r32.form[in.a]; f.uniform() {
+			return int32(f.base), true
 		}
-		return g.scatter(func(lane int) int32 { return int32(g.lane32(in.a, lane)) })
+		return g.scatter(func(lane int) int32 { return int32(g.r32.lane(in.a, lane)) })
 	case flowExit:
 		g.exit(g.mask)
 		return 0, false

@@ -6,9 +6,9 @@ package simt
 
 // runEnter: d = a + imm, the callee's frame; x: bytes that it needs.
 func runEnter(g *gang, in *inst) {
-	if !g.compress64(in.a) || g.f64[in.a].bits&uniform == 0 || !g.whole(in) {
-		a := g.expand64(in.a)
-		d := g.partial64(in, in.d)
+	if !g.r64.regular(in.a) || !g.r64.form[in.a].uniform() || !g.whole(in) {
+		a := g.r64.expand(in.a)
+		d := g.r64.partial(g, in, in.d)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = g.checkStack(in, lane, a[lane])
@@ -16,7 +16,7 @@ func runEnter(g *gang, in *inst) {
 		}
 		return
 	}
-	g.setUniform64(in.d, g.checkStack(in, g.mask.first(), g.c64[in.a][0]))
+	g.r64.setUniform(in.d, g.checkStack(in, g.mask.first(), g.r64.form[in.a].base))
 }
 
 func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
@@ -29,12 +29,12 @@ func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
 
 // runLeave: d = a - imm.
 func runLeave(g *gang, in *inst) {
-	if g.compress64(in.a) && g.f64[in.a].bits&uniform != 0 && g.whole(in) {
-		g.setUniform64(in.d, g.c64[in.a][0]-uint64(in.imm))
+	if g.r64.regular(in.a) && g.r64.form[in.a].uniform() && g.whole(in) {
+		g.r64.setUniform(in.d, g.r64.form[in.a].base-uint64(in.imm))
 		return
 	}
-	a := g.expand64(in.a)
-	d := g.partial64(in, in.d)
+	a := g.r64.expand(in.a)
+	d := g.r64.partial(g, in, in.d)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			d[lane] = a[lane] - uint64(in.imm)
@@ -45,10 +45,10 @@ func runLeave(g *gang, in *inst) {
 // runLink: d = x.
 func runLink(g *gang, in *inst) {
 	if g.whole(in) {
-		g.setUniform32(in.d, uint32(in.x))
+		g.r32.setUniform(in.d, uint32(in.x))
 		return
 	}
-	d := g.partial32(in, in.d)
+	d := g.r32.partial(g, in, in.d)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			d[lane] = uint32(in.x)
@@ -64,8 +64,8 @@ func runPass(g *gang, in *inst) { g.pass(in, uint64(in.x), uint64(in.imm)) }
 func runPassBack(g *gang, in *inst) { g.pass(in, uint64(in.imm), uint64(in.x)) }
 
 func (g *gang) pass(in *inst, from, to uint64) {
-	if g.full && g.compress64(in.a) && g.f64[in.a].bits&uniform != 0 {
-		base, n := g.c64[in.a][0], uint64(in.y)
+	if g.full && g.r64.regular(in.a) && g.r64.form[in.a].uniform() {
+		base, n := g.r64.form[in.a].base, uint64(in.y)
 		if last := base + max(from, to) + n; last > g.team.x.localBytes {
 			g.fault(in, g.mask.first(), StackOverflow, 0, "calls go deeper than the stack allows")
 		}
@@ -77,7 +77,7 @@ func (g *gang) pass(in *inst, from, to uint64) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		base := g.lane64(in.a, lane)
+		base := g.r64.lane(in.a, lane)
 		if last := base + max(from, to) + uint64(in.y); last > g.team.x.localBytes {
 			g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
 		}
@@ -100,15 +100,15 @@ func runSave(g *gang, in *inst) {
 			var v uint64
 			switch classes[i] {
 			case bits32:
-				v = uint64(g.lane32(slot, lane))
+				v = uint64(g.r32.lane(slot, lane))
 			case bits64:
-				v = g.lane64(slot, lane)
+				v = g.r64.lane(slot, lane)
 			case predicate:
 				if g.p[slot].has(lane) {
 					v = 1
 				}
 			}
-			g.writeLocal(in, lane, g.lane64(in.a, lane)+at, 8, v)
+			g.writeLocal(in, lane, g.r64.lane(in.a, lane)+at, 8, v)
 		}
 	}
 }
@@ -118,17 +118,17 @@ func runRestore(g *gang, in *inst) {
 	classes, _ := in.k.([]class)
 	for i, slot := range in.list {
 		at := uint64(in.x) + uint64(i)*8
-		read := func(lane int) uint64 { return g.readLocal(in, lane, g.lane64(in.a, lane)+at, 8) }
+		read := func(lane int) uint64 { return g.readLocal(in, lane, g.r64.lane(in.a, lane)+at, 8) }
 		switch classes[i] {
 		case bits32:
-			d := g.partial32(in, slot)
+			d := g.r32.partial(g, in, slot)
 			for lane := g.lo; lane < g.hi; lane++ {
 				if g.mask.has(lane) {
 					d[lane] = uint32(read(lane))
 				}
 			}
 		case bits64:
-			d := g.partial64(in, slot)
+			d := g.r64.partial(g, in, slot)
 			for lane := g.lo; lane < g.hi; lane++ {
 				if g.mask.has(lane) {
 					d[lane] = read(lane)

@@ -1,10 +1,6 @@
 package simt
 
-import (
-	"math/bits"
-
-	"muster/ptx/simt/vec"
-)
+import "math/bits"
 
 // chunk is the number of lanes that a compressed register describes with one
 // base value.
@@ -59,26 +55,175 @@ func lanes(from, to int) mask {
 	return m
 }
 
-// Registers have two forms, and either or both may be valid. The expanded one
+// Registers have three forms, of which one or more are valid. The expanded one
 // is a value a lane. The compressed one is a base a chunk and one stride: lane
-// l of the chunk is base + l*stride. Addresses, indices and loop counters
-// mostly stay compressed, so that arithmetic on them costs a sixteenth, and a
-// load knows without looking that it is a plain copy.
+// l of the chunk is base + l*stride. The linear one is a base and a stride for
+// the whole gang. Addresses, indices and loop counters mostly stay linear or
+// compressed, so that arithmetic on them costs next to nothing, and a load
+// knows without looking that it is a plain copy.
 const (
-	expanded   = 1 << iota
-	compressed // stride and bases are valid
-	uniform    // compressed, stride 0 and all bases equal
-	irregular  // expanded, and known to have no compressed form
+	expanded = 1 << iota
+	compressed
+	linear
+	irregular // expanded, and known to have no other form
+
+	regular = compressed | linear
 )
 
-type form32 struct {
+// form says which forms of a register are valid.
+type form[T regval] struct {
 	bits   uint8
-	stride uint32
+	stride T // of the linear and the compressed form
+	base   T // of the linear form
 }
 
-type form64 struct {
-	bits   uint8
-	stride uint64
+// uniform says whether all lanes have the same value, base.
+func (f *form[T]) uniform() bool { return f.bits&linear != 0 && f.stride == 0 }
+
+// file is all registers of a width.
+type file[T regval] struct {
+	values   [][]T // expanded, by slot
+	bases    [][]T // compressed
+	form     []form[T]
+	scratch  [3][]T
+	one      [5][]T // scratch of one lane
+	widen    func(d, base []T, stride T)
+	compress func(base, a []T) (T, bool)
+	blend    func(d, s []T, mask []uint64)
+}
+
+func newFile[T regval](slots, width int, expand func(d, base []T, stride T), compress func(base, a []T) (T, bool), blend func(d, s []T, mask []uint64)) file[T] {
+	r := file[T]{
+		values: slab[T](slots, width), bases: slab[T](slots, width/chunk), form: make([]form[T], slots),
+		widen: expand, compress: compress, blend: blend,
+	}
+	for i := range r.form {
+		r.form[i].bits = linear
+	}
+	for i := range r.scratch {
+		r.scratch[i] = make([]T, width)
+	}
+	for i := range r.one {
+		r.one[i] = make([]T, 1)
+	}
+	return r
+}
+
+// expand returns a register's value a lane.
+func (r *file[T]) expand(slot int32) []T {
+	v := r.values[slot]
+	if f := &r.form[slot]; f.bits&expanded == 0 {
+		r.widen(v, r.chunks(slot), f.stride)
+		f.bits |= expanded
+	}
+	return v
+}
+
+// chunks returns a register's bases; it must be linear or compressed.
+func (r *file[T]) chunks(slot int32) []T {
+	c := r.bases[slot]
+	if f := &r.form[slot]; f.bits&compressed == 0 {
+		base := f.base
+		for i := range c {
+			c[i] = base
+			base += chunk * f.stride
+		}
+		f.bits |= compressed
+	}
+	return c
+}
+
+// regular tries to give a register its compressed or linear form.
+func (r *file[T]) regular(slot int32) bool {
+	f := &r.form[slot]
+	if f.bits&(regular|irregular) != 0 {
+		return f.bits&regular != 0
+	}
+	c := r.bases[slot]
+	stride, ok := r.compress(c, r.values[slot])
+	if !ok {
+		f.bits |= irregular
+		return false
+	}
+	f.stride, f.base = stride, c[0]
+	f.bits |= compressed | linear
+	for i, base := range c {
+		if base != c[0]+T(i)*chunk*stride {
+			f.bits &^= linear
+			break
+		}
+	}
+	return true
+}
+
+// lane returns the value of one lane.
+func (r *file[T]) lane(slot int32, lane int) T {
+	switch f := &r.form[slot]; {
+	case f.bits&linear != 0:
+		return f.base + f.stride*T(lane)
+	case f.bits&compressed != 0:
+		return r.bases[slot][lane/chunk] + f.stride*T(lane%chunk)
+	}
+	return r.values[slot][lane]
+}
+
+func (r *file[T]) setUniform(slot int32, v T) { r.form[slot] = form[T]{bits: linear, base: v} }
+
+func (r *file[T]) setLinear(slot int32, base, stride T) {
+	r.form[slot] = form[T]{bits: linear, base: base, stride: stride}
+}
+
+func (r *file[T]) setCompressed(slot int32, stride T) {
+	r.form[slot] = form[T]{bits: compressed, stride: stride}
+}
+
+func (r *file[T]) setExpanded(slot int32) { r.form[slot] = form[T]{bits: expanded} }
+
+// out returns where an instruction writes its expanded result: the register
+// itself, or scratch lanes that commit merges.
+func (r *file[T]) out(g *gang, in *inst) []T {
+	if g.whole(in) {
+		r.setExpanded(in.d)
+		return r.values[in.d]
+	}
+	return r.scratch[0]
+}
+
+// commit ends what out began.
+func (r *file[T]) commit(g *gang, in *inst) {
+	if !g.whole(in) {
+		d := r.expand(in.d)
+		r.setExpanded(in.d)
+		lo := g.lo &^ 63
+		r.blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
+	}
+}
+
+// partial prepares a register for writes of single active lanes.
+func (r *file[T]) partial(g *gang, in *inst, slot int32) []T {
+	if !g.whole(in) {
+		r.expand(slot)
+	}
+	r.setExpanded(slot)
+	return r.values[slot]
+}
+
+// copy sets d to what a holds, in the same form.
+func (r *file[T]) copy(g *gang, in *inst, from int32) {
+	if f := r.form[from]; f.bits&regular != 0 && g.whole(in) {
+		f.bits &^= expanded
+		if f.bits&linear != 0 {
+			f.bits = linear
+		} else {
+			copy(r.bases[in.d], r.bases[from])
+		}
+		r.form[in.d] = f
+		return
+	}
+	a := r.expand(from)
+	d := r.out(g, in)
+	copy(d[g.lo:g.hi], a[g.lo:g.hi])
+	r.commit(g, in)
 }
 
 // gang is a set of lanes that run in lock-step, with their registers. The
@@ -89,18 +234,11 @@ type gang struct {
 	width  int // lanes, a multiple of chunk
 	chunks int
 
-	v32 [][]uint32 // expanded, by slot
-	c32 [][]uint32 // compressed: bases
-	f32 []form32
-	v64 [][]uint64
-	c64 [][]uint64
-	f64 []form64
-	p   []mask
-	cc  mask // the carry flag of add.cc and its like
-
-	tmp32 [4][]uint32
-	tmp64 [4][]uint64
-	bits  mask // scratch of kernels that write bits
+	r32  file[uint32]
+	r64  file[uint64]
+	p    []mask
+	cc   mask // the carry flag of add.cc and its like
+	bits mask // scratch of kernels that write bits
 
 	live   mask // lanes that have a thread which has not exited
 	groups []group
@@ -146,157 +284,7 @@ func (g *gang) narrow() {
 	g.lo, g.hi = lo*chunk, hi*chunk
 }
 
-// expand32 returns a register's value a lane.
-func (g *gang) expand32(slot int32) []uint32 {
-	v := g.v32[slot]
-	if f := &g.f32[slot]; f.bits&expanded == 0 {
-		vec.Expand32(v, g.c32[slot], f.stride)
-		f.bits |= expanded
-	}
-	return v
-}
-
-func (g *gang) expand64(slot int32) []uint64 {
-	v := g.v64[slot]
-	if f := &g.f64[slot]; f.bits&expanded == 0 {
-		vec.Expand64(v, g.c64[slot], f.stride)
-		f.bits |= expanded
-	}
-	return v
-}
-
-// compress32 tries to give a register its compressed form.
-func (g *gang) compress32(slot int32) bool {
-	f := &g.f32[slot]
-	if f.bits&(compressed|irregular) != 0 {
-		return f.bits&compressed != 0
-	}
-	stride, ok := vec.Compress32(g.c32[slot], g.v32[slot])
-	if !ok {
-		f.bits |= irregular
-		return false
-	}
-	f.stride = stride
-	f.bits |= compressed
-	if stride == 0 && allEqual(g.c32[slot]) {
-		f.bits |= uniform
-	}
-	return true
-}
-
-func (g *gang) compress64(slot int32) bool {
-	f := &g.f64[slot]
-	if f.bits&(compressed|irregular) != 0 {
-		return f.bits&compressed != 0
-	}
-	stride, ok := vec.Compress64(g.c64[slot], g.v64[slot])
-	if !ok {
-		f.bits |= irregular
-		return false
-	}
-	f.stride = stride
-	f.bits |= compressed
-	if stride == 0 && allEqual(g.c64[slot]) {
-		f.bits |= uniform
-	}
-	return true
-}
-
-func allEqual[T comparable](s []T) bool {
-	for _, v := range s[1:] {
-		if v != s[0] {
-			return false
-		}
-	}
-	return true
-}
-
 // whole says whether an instruction may write its destination without regard
 // to lanes outside the mask: because there are none alive, or because nobody
 // will look at them.
 func (g *gang) whole(in *inst) bool { return in.private || g.full }
-
-// out32 returns where an instruction writes its expanded result: the register
-// itself, or a scratch register that commit32 merges.
-func (g *gang) out32(in *inst) []uint32 {
-	if g.whole(in) {
-		g.f32[in.d] = form32{bits: expanded}
-		return g.v32[in.d]
-	}
-	return g.tmp32[0]
-}
-
-func (g *gang) commit32(in *inst) {
-	if !g.whole(in) {
-		d := g.expand32(in.d)
-		g.f32[in.d] = form32{bits: expanded}
-		lo := g.lo &^ 63
-		vec.Blend32(d[lo:g.hi], g.tmp32[0][lo:g.hi], g.mask[lo/64:])
-	}
-}
-
-func (g *gang) out64(in *inst) []uint64 {
-	if g.whole(in) {
-		g.f64[in.d] = form64{bits: expanded}
-		return g.v64[in.d]
-	}
-	return g.tmp64[0]
-}
-
-func (g *gang) commit64(in *inst) {
-	if !g.whole(in) {
-		d := g.expand64(in.d)
-		g.f64[in.d] = form64{bits: expanded}
-		lo := g.lo &^ 63
-		vec.Blend64(d[lo:g.hi], g.tmp64[0][lo:g.hi], g.mask[lo/64:])
-	}
-}
-
-// lane32 returns the value of one lane.
-func (g *gang) lane32(slot int32, lane int) uint32 {
-	if f := &g.f32[slot]; f.bits&expanded == 0 {
-		return g.c32[slot][lane/chunk] + f.stride*uint32(lane%chunk)
-	}
-	return g.v32[slot][lane]
-}
-
-func (g *gang) lane64(slot int32, lane int) uint64 {
-	if f := &g.f64[slot]; f.bits&expanded == 0 {
-		return g.c64[slot][lane/chunk] + f.stride*uint64(lane%chunk)
-	}
-	return g.v64[slot][lane]
-}
-
-// partial32 prepares a register for writes of single active lanes.
-func (g *gang) partial32(in *inst, slot int32) []uint32 {
-	if !g.whole(in) {
-		g.expand32(slot)
-	}
-	g.f32[slot] = form32{bits: expanded}
-	return g.v32[slot]
-}
-
-func (g *gang) partial64(in *inst, slot int32) []uint64 {
-	if !g.whole(in) {
-		g.expand64(slot)
-	}
-	g.f64[slot] = form64{bits: expanded}
-	return g.v64[slot]
-}
-
-// setUniform32 makes a register the same in all lanes.
-func (g *gang) setUniform32(slot int32, v uint32) {
-	c := g.c32[slot]
-	for i := range c {
-		c[i] = v
-	}
-	g.f32[slot] = form32{bits: compressed | uniform}
-}
-
-func (g *gang) setUniform64(slot int32, v uint64) {
-	c := g.c64[slot]
-	for i := range c {
-		c[i] = v
-	}
-	g.f64[slot] = form64{bits: compressed | uniform}
-}

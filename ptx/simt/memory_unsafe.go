@@ -172,53 +172,30 @@ func storeLane[T memval](g *gang, in *inst, lane int, addr uint64, value T) {
 	*(*T)(g.pointer(in, lane, v, at, n)) = value
 }
 
-// expandedOf, writable, basesOf, setForm reach a register by its Go type.
-func expandedOf[D regval](g *gang, slot int32) []D {
+// fileOf returns the registers of a Go type.
+func fileOf[D regval](g *gang) *file[D] {
 	if unsafe.Sizeof(D(0)) == 4 {
-		s := g.expand32(slot)
-		return *(*[]D)(unsafe.Pointer(&s))
+		return (*file[D])(unsafe.Pointer(&g.r32))
 	}
-	s := g.expand64(slot)
-	return *(*[]D)(unsafe.Pointer(&s))
-}
-
-func writable[D regval](g *gang, in *inst, slot int32) []D {
-	if unsafe.Sizeof(D(0)) == 4 {
-		s := g.partial32(in, slot)
-		return *(*[]D)(unsafe.Pointer(&s))
-	}
-	s := g.partial64(in, slot)
-	return *(*[]D)(unsafe.Pointer(&s))
-}
-
-func basesOf[D regval](g *gang, slot int32) []D {
-	if unsafe.Sizeof(D(0)) == 4 {
-		return *(*[]D)(unsafe.Pointer(&g.c32[slot]))
-	}
-	return *(*[]D)(unsafe.Pointer(&g.c64[slot]))
-}
-
-func setForm[D regval](g *gang, slot int32, bits uint8) {
-	if unsafe.Sizeof(D(0)) == 4 {
-		g.f32[slot] = form32{bits: bits}
-	} else {
-		g.f64[slot] = form64{bits: bits}
-	}
+	return (*file[D])(unsafe.Pointer(&g.r64))
 }
 
 // access is how one gang-instruction reaches memory: addresses a lane as
 // base + stride*l in each chunk, or one by one.
 type access struct {
-	g      *gang
-	in     *inst
-	bases  []uint64 // nil: addresses are in lanes
-	lanes  []uint64
-	step   uint64
-	imm    uint64
-	space  ptx.Space // after looking at generic addresses
-	shift  uint64    // what to take from a generic address
-	memory view      // that all lanes most likely use; no ptr if there is none
-	even   bool      // the step is such that two lanes in bounds have all between them in bounds
+	g       *gang
+	in      *inst
+	regular bool     // addresses go in equal steps, else they are in lanes
+	linear  bool     // they do so along the whole gang: base + lane*step
+	base    uint64   // of lane 0, if linear
+	bases   []uint64 // of each chunk's lane 0, if regular; see chunks
+	step    uint64
+	lanes   []uint64
+	imm     uint64
+	space   ptx.Space // after looking at generic addresses
+	shift   uint64    // what to take from a generic address
+	memory  view      // that all lanes most likely use; no ptr if there is none
+	even    bool      // the step is such that two lanes in bounds have all between them in bounds
 }
 
 func (g *gang) access(in *inst) access {
@@ -226,10 +203,15 @@ func (g *gang) access(in *inst) access {
 		g.sync = true
 	}
 	a := access{g: g, in: in, imm: uint64(in.imm), space: in.space}
-	if g.compress64(in.a) {
-		a.bases, a.step = g.c64[in.a], g.f64[in.a].stride
+	if g.r64.regular(in.a) {
+		f := &g.r64.form[in.a]
+		a.regular, a.linear = true, f.bits&linear != 0
+		a.step, a.base = f.stride, f.base
+		if !a.linear || len(in.list) > 1 {
+			a.bases = g.r64.chunks(in.a)
+		}
 	} else {
-		a.lanes = g.expand64(in.a)
+		a.lanes = g.r64.expand(in.a)
 	}
 	if len(in.list) > 1 {
 		a.keep()
@@ -242,7 +224,7 @@ func (g *gang) access(in *inst) access {
 		a.space, within = window(addr)
 		a.shift = addr - within
 	}
-	a.even = a.bases != nil && a.step+1<<40 < 1<<41
+	a.even = a.regular && a.step+1<<40 < 1<<41
 	switch a.space {
 	case ptx.GlobalSpace, ptx.ConstSpace:
 		a.memory, _ = g.globalView(addr)
@@ -264,7 +246,7 @@ func (a *access) keep() {
 		if slot != a.in.a {
 			continue
 		}
-		if a.bases != nil {
+		if a.regular {
 			a.bases = append([]uint64(nil), a.bases...)
 		} else {
 			a.lanes = append([]uint64(nil), a.lanes...)
@@ -275,10 +257,34 @@ func (a *access) keep() {
 
 // at returns a lane's address.
 func (a *access) at(lane int) uint64 {
-	if a.bases != nil {
+	switch {
+	case a.linear:
+		return a.base + uint64(lane)*a.step + a.imm
+	case a.regular:
 		return a.bases[lane/chunk] + uint64(lane%chunk)*a.step + a.imm
 	}
 	return a.lanes[lane] + a.imm
+}
+
+// chunks makes sure that the bases are there.
+func (a *access) chunks() {
+	if a.regular && a.bases == nil {
+		a.bases = a.g.r64.chunks(a.in.a)
+	}
+}
+
+// line returns the memory of the whole gang if all its lanes take part and lie
+// one behind the other, n bytes each; else nil.
+func (a *access) line(n uint64) unsafe.Pointer {
+	if !a.linear || a.step != n || a.memory.ptr == nil || (a.base+a.imm)&(n-1) != 0 {
+		return nil
+	}
+	g := a.g
+	full := ^uint64(0) >> (-g.width & 63)
+	if w := g.width - 1; g.mask[w>>6] != full || w >= 64 && g.mask[0] != ^uint64(0) || w >= 128 && g.mask[1] != ^uint64(0) || w >= 192 && g.mask[2] != ^uint64(0) {
+		return nil
+	}
+	return a.memory.span(a.base+a.imm, n*uint64(g.width))
 }
 
 // view returns the memory that a chunk most likely uses; its ptr is nil if
@@ -329,12 +335,12 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 		loadLocal[T, D](g, in, &a)
 		return
 	}
-	if a.bases != nil && a.step == 0 && g.whole(in) {
+	if a.regular && a.step == 0 && g.whole(in) {
 		loadBroadcast[T, D](g, in, &a)
 		return
 	}
 	if len(in.list) == 1 {
-		loadElement[T, D](g, in, &a, writable[D](g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
+		loadElement[T, D](g, in, &a, fileOf[D](g).partial(g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
 		return
 	}
 	size := uint64(unsafe.Sizeof(T(0)))
@@ -344,7 +350,7 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 			g.checkAligned(in, &a, align)
 		}
 		if slot >= 0 {
-			loadElement[T, D](g, in, &a, writable[D](g, in, slot), size)
+			loadElement[T, D](g, in, &a, fileOf[D](g).partial(g, in, slot), size)
 		}
 		a.imm += size
 	}
@@ -353,7 +359,8 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 // checkAligned faults if a lane's address of a vector is not a multiple of the
 // vector's size.
 func (g *gang) checkAligned(in *inst, a *access, align uint64) {
-	if a.bases != nil && a.step&(align-1) == 0 {
+	if a.regular && a.step&(align-1) == 0 {
+		a.chunks()
 		for c := g.lo / chunk; c < g.hi/chunk; c++ {
 			if b := g.mask.chunkBits(c); b != 0 && (a.bases[c]+a.imm)&(align-1) != 0 {
 				g.fault(in, c*chunk+trailing(b), MisalignedAddress, a.bases[c]+a.imm, "")
@@ -378,26 +385,22 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 		// Lanes of a chunk are of several blocks.
 		for _, slot := range in.list {
 			if slot >= 0 {
-				loadElement[T](g, in, a, writable[D](g, in, slot), size)
+				loadElement[T](g, in, a, fileOf[D](g).partial(g, in, slot), size)
 			}
 			a.imm += size
 		}
 		return
 	}
-	one := g.f64[in.a].bits&uniform != 0 && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
+	r := fileOf[D](g)
+	one := a.linear && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
 	for _, slot := range in.list {
 		if slot >= 0 {
-			d := basesOf[D](g, slot)
 			if one {
 				lane := g.mask.first()
-				v := D(loadLane[T](g, in, lane, a.at(lane)))
-				for c := range d {
-					d[c] = v
-				}
-				setForm[D](g, slot, compressed|uniform)
+				r.setUniform(slot, D(loadLane[T](g, in, lane, a.at(lane))))
 			} else {
-				loadBases[T](g, in, a, d, size)
-				setForm[D](g, slot, compressed)
+				loadBases[T](g, in, a, r.bases[slot], size)
+				r.setCompressed(slot, 0)
 			}
 		}
 		a.imm += size
@@ -406,6 +409,7 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 
 // loadBases reads one value a chunk.
 func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
+	a.chunks()
 	v := a.memory
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		if a.memory.ptr == nil {
@@ -426,6 +430,13 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 
 // loadElement reads one value a lane into d.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+		if p := a.line(size); p != nil {
+			copy(d, unsafe.Slice((*D)(p), len(d)))
+			return
+		}
+	}
+	a.chunks()
 	v := a.memory
 	whole := g.whole(in)
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
@@ -437,7 +448,7 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 			v = a.view(c)
 		}
 		out := (*[chunk]D)(d[c*chunk:])
-		if a.bases != nil {
+		if a.regular {
 			p := a.walk(&v, c, size)
 			switch {
 			case p == nil:
@@ -505,10 +516,10 @@ func loadLocal[T memval, D regval](g *gang, in *inst, a *access) {
 		if slot < 0 {
 			continue
 		}
-		d := writable[D](g, in, slot)
+		d := fileOf[D](g).partial(g, in, slot)
 		off := uint64(e)*size - a.shift
-		if a.bases != nil && g.f64[in.a].bits&uniform != 0 && size >= 4 && g.full {
-			at := a.bases[0] + a.imm + off
+		if a.linear && a.step == 0 && size >= 4 && g.full {
+			at := a.base + a.imm + off
 			g.localWord(in, g.mask.first(), at, size)
 			row := g.local[int(at/4)*g.width:]
 			if size == 4 {
@@ -542,7 +553,7 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 		g.checkAligned(in, &a, size*uint64(len(in.list)))
 	}
 	for _, slot := range in.list {
-		s := expandedOf[D](g, slot)
+		s := fileOf[D](g).expand(slot)
 		if a.space == ptx.LocalSpace {
 			storeLocal[T](g, in, &a, s, size)
 		} else {
@@ -553,6 +564,13 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 }
 
 func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+		if p := a.line(size); p != nil {
+			copy(unsafe.Slice((*D)(p), len(s)), s)
+			return
+		}
+	}
+	a.chunks()
 	v := a.memory
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		active := g.mask.chunkBits(c)
@@ -563,7 +581,7 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 			v = a.view(c)
 		}
 		src := (*[chunk]D)(s[c*chunk:])
-		if a.bases != nil {
+		if a.regular {
 			p := a.walk(&v, c, size)
 			switch {
 			case p == nil:
@@ -604,8 +622,8 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 }
 
 func storeLocal[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
-	if a.bases != nil && g.f64[in.a].bits&uniform != 0 && size == 4 && g.full {
-		at := a.bases[0] + a.imm - a.shift
+	if a.linear && a.step == 0 && size == 4 && g.full {
+		at := a.base + a.imm - a.shift
 		g.localWord(in, g.mask.first(), at, size)
 		row := g.local[int(at/4)*g.width:][:g.width]
 		for l := range row {
@@ -645,7 +663,7 @@ func runCopyAsync(g *gang, in *inst) {
 		}
 		read := n
 		if in.c >= 0 {
-			read = min(n, uint64(g.lane32(in.c, lane)))
+			read = min(n, uint64(g.r32.lane(in.c, lane)))
 		}
 		var buffer [16]byte
 		if read > 0 {
@@ -653,7 +671,7 @@ func runCopyAsync(g *gang, in *inst) {
 			p := g.pointer(in, lane, v, at, n)
 			copy(buffer[:read], unsafe.Slice((*byte)(p), read))
 		}
-		p := g.pointer(in, lane, g.sharedView(lane), g.lane64(in.b, lane), n)
+		p := g.pointer(in, lane, g.sharedView(lane), g.r64.lane(in.b, lane), n)
 		copy(unsafe.Slice((*byte)(p), n), buffer[:n])
 	}
 }

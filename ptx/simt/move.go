@@ -7,59 +7,34 @@ import (
 
 // Copies keep a register's form.
 
-func runCopy32(g *gang, in *inst) {
-	if f := g.f32[in.a]; f.bits&compressed != 0 && g.whole(in) {
-		copy(g.c32[in.d], g.c32[in.a])
-		g.f32[in.d] = form32{f.bits & (compressed | uniform), f.stride}
-		return
-	}
-	a := g.expand32(in.a)
-	d := g.out32(in)
-	copy(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit32(in)
-}
-
-func runCopy64(g *gang, in *inst) {
-	if f := g.f64[in.a]; f.bits&compressed != 0 && g.whole(in) {
-		copy(g.c64[in.d], g.c64[in.a])
-		g.f64[in.d] = form64{f.bits & (compressed | uniform), f.stride}
-		return
-	}
-	a := g.expand64(in.a)
-	d := g.out64(in)
-	copy(d[g.lo:g.hi], a[g.lo:g.hi])
-	g.commit64(in)
-}
+func runCopy32(g *gang, in *inst) { g.r32.copy(g, in, in.a) }
+func runCopy64(g *gang, in *inst) { g.r64.copy(g, in, in.a) }
 
 // runSelect32: a where predicate c holds, else b.
 func runSelect32(g *gang, in *inst) {
-	p := g.selector(in)
+	p, r := g.selector(in), &g.r32
 	if which, ok := g.decided(in, p); ok {
-		one := *in
-		one.a = which
-		runCopy32(g, &one)
+		r.copy(g, in, which)
 		return
 	}
-	a, b := g.expand32(in.a), g.expand32(in.b)
-	d := g.out32(in)
+	a, b := r.expand(in.a), r.expand(in.b)
+	d := r.out(g, in)
 	lo := g.lo &^ 63
 	vec.Select32(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
-	g.commit32(in)
+	r.commit(g, in)
 }
 
 func runSelect64(g *gang, in *inst) {
-	p := g.selector(in)
+	p, r := g.selector(in), &g.r64
 	if which, ok := g.decided(in, p); ok {
-		one := *in
-		one.a = which
-		runCopy64(g, &one)
+		r.copy(g, in, which)
 		return
 	}
-	a, b := g.expand64(in.a), g.expand64(in.b)
-	d := g.out64(in)
+	a, b := r.expand(in.a), r.expand(in.b)
+	d := r.out(g, in)
 	lo := g.lo &^ 63
 	vec.Select64(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
-	g.commit64(in)
+	r.commit(g, in)
 }
 
 func (g *gang) selector(in *inst) mask {
@@ -139,8 +114,8 @@ func runPredConst(g *gang, in *inst) {
 func runIsSpace(g *gang, in *inst) {
 	var m mask
 	for lane := g.lo; lane < g.hi; lane++ {
-		space, _ := window(g.lane64(in.a, lane))
-		if space == in.space || in.space == ptx.ConstSpace && space == ptx.GlobalSpace && g.team.x.kernel.isConstant(g.lane64(in.a, lane)) {
+		space, _ := window(g.r64.lane(in.a, lane))
+		if space == in.space || in.space == ptx.ConstSpace && space == ptx.GlobalSpace && g.team.x.kernel.isConstant(g.r64.lane(in.a, lane)) {
 			m.set(lane)
 		}
 	}
@@ -153,14 +128,14 @@ func runClock(g *gang, in *inst) {
 	g.sync = true
 	g.ticks++
 	if in.size == 8 {
-		for lane, d := g.lo, g.partial64(in, in.d); lane < g.hi; lane++ {
+		for lane, d := g.lo, g.r64.partial(g, in, in.d); lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = g.ticks
 			}
 		}
 		return
 	}
-	for lane, d := g.lo, g.partial32(in, in.d); lane < g.hi; lane++ {
+	for lane, d := g.lo, g.r32.partial(g, in, in.d); lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			d[lane] = uint32(g.ticks)
 		}

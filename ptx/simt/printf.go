@@ -46,7 +46,7 @@ func runPrintf(g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		frame := g.lane64(in.a, lane)
+		frame := g.r64.lane(in.a, lane)
 		format := g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[0]), 8))
 		args := g.readLocal(in, lane, frame+uint64(in.list[1]), 8)
 		out, n := g.format(in, lane, format, args)
@@ -62,7 +62,7 @@ func runPrintf(g *gang, in *inst) {
 // runAssertFail: list: places of message, file, line, function and char size.
 func runAssertFail(g *gang, in *inst) {
 	lane := g.mask.first()
-	frame := g.lane64(in.a, lane)
+	frame := g.r64.lane(in.a, lane)
 	text := func(i int) string {
 		return g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[i]), 8))
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"muster/ptx/simt/vec"
 )
 
 // Execution is a launched kernel.
@@ -335,7 +337,7 @@ func (x *Execution) newTeam() *team {
 		return t
 	}
 	for first := 0; first < threads; first += x.width {
-		t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), chunk), first))
+		t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), WarpSize), first))
 	}
 	return t
 }
@@ -344,19 +346,9 @@ func (x *Execution) newTeam() *team {
 func (t *team) newGang(width, first int) *gang {
 	x, k := t.x, t.x.kernel
 	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
-	g.v32, g.c32 = slab[uint32](k.n32, width), slab[uint32](k.n32, g.chunks)
-	g.v64, g.c64 = slab[uint64](k.n64, width), slab[uint64](k.n64, g.chunks)
-	g.f32, g.f64 = make([]form32, k.n32), make([]form64, k.n64)
-	for i := range g.f32 {
-		g.f32[i].bits = compressed | uniform
-	}
-	for i := range g.f64 {
-		g.f64[i].bits = compressed | uniform
-	}
+	g.r32 = newFile(k.n32, width, vec.Expand32, vec.Compress32, vec.Blend32)
+	g.r64 = newFile(k.n64, width, vec.Expand64, vec.Compress64, vec.Blend64)
 	g.p = make([]mask, k.np)
-	for i := range g.tmp32 {
-		g.tmp32[i], g.tmp64[i] = make([]uint32, width), make([]uint64, width)
-	}
 	g.local = make([]uint32, int(x.localBytes+3)/4*width)
 	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)
 	g.lanesOf = make([]mask, x.perGang)

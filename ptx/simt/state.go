@@ -181,29 +181,39 @@ func (e *encoder) gang(g *gang) {
 		e.mask(&g.p[i])
 	}
 	fixed := g.team.x.kernel.fixed()
-	for i, f := range g.f32 {
+	for i, f := range g.r32.form {
 		if fixed[reg{bits32, int32(i)}] {
 			continue
 		}
 		e.u32(uint32(f.bits))
 		e.u32(f.stride)
-		values := g.v32[i]
-		if f.bits&compressed != 0 {
-			values = g.c32[i]
+		e.u32(f.base)
+		var values []uint32
+		switch {
+		case f.bits&linear != 0:
+		case f.bits&compressed != 0:
+			values = g.r32.bases[i]
+		default:
+			values = g.r32.values[i]
 		}
 		for _, v := range values {
 			e.u32(v)
 		}
 	}
-	for i, f := range g.f64 {
+	for i, f := range g.r64.form {
 		if fixed[reg{bits64, int32(i)}] {
 			continue
 		}
 		e.u32(uint32(f.bits))
 		e.u64(f.stride)
-		values := g.v64[i]
-		if f.bits&compressed != 0 {
-			values = g.c64[i]
+		e.u64(f.base)
+		var values []uint64
+		switch {
+		case f.bits&linear != 0:
+		case f.bits&compressed != 0:
+			values = g.r64.bases[i]
+		default:
+			values = g.r64.values[i]
 		}
 		for _, v := range values {
 			e.u64(v)
@@ -346,35 +356,45 @@ func (d *decoder) gang(g *gang) {
 		g.p[i] = d.mask()
 	}
 	fixed := k.fixed()
-	for i := range g.f32 {
+	for i := range g.r32.form {
 		if fixed[reg{bits32, int32(i)}] {
 			continue
 		}
-		f := form32{uint8(d.number(16)), d.u32()}
-		values := g.v32[i]
-		if f.bits&compressed != 0 {
-			values = g.c32[i]
-			f.bits &^= expanded
+		f := form[uint32]{uint8(d.number(16)), d.u32(), d.u32()}
+		var values []uint32
+		switch {
+		case f.bits&linear != 0:
+			f.bits = linear
+		case f.bits&compressed != 0:
+			f.bits = compressed
+			values = g.r32.bases[i]
+		default:
+			values = g.r32.values[i]
 		}
 		for j := range values {
 			values[j] = d.u32()
 		}
-		g.f32[i] = f
+		g.r32.form[i] = f
 	}
-	for i := range g.f64 {
+	for i := range g.r64.form {
 		if fixed[reg{bits64, int32(i)}] {
 			continue
 		}
-		f := form64{uint8(d.number(16)), d.u64()}
-		values := g.v64[i]
-		if f.bits&compressed != 0 {
-			values = g.c64[i]
-			f.bits &^= expanded
+		f := form[uint64]{uint8(d.number(16)), d.u64(), d.u64()}
+		var values []uint64
+		switch {
+		case f.bits&linear != 0:
+			f.bits = linear
+		case f.bits&compressed != 0:
+			f.bits = compressed
+			values = g.r64.bases[i]
+		default:
+			values = g.r64.values[i]
 		}
 		for j := range values {
 			values[j] = d.u64()
 		}
-		g.f64[i] = f
+		g.r64.form[i] = f
 	}
 	used := d.number(len(g.local) + 1)
 	for i := range used {

@@ -41,9 +41,9 @@ func (g *gang) eachWarp(f func(base int, active uint32)) {
 // runShuffle: d, d2 (predicate or -1), a, b: lane, c: clamp and segment.
 func runShuffle(g *gang, in *inst) {
 	// The source may be the destination.
-	copy(g.tmp32[1], g.expand32(in.a))
-	src, by, clamp := g.tmp32[1], g.expand32(in.b), g.expand32(in.c)
-	d := g.partial32(in, in.d)
+	copy(g.r32.scratch[1], g.r32.expand(in.a))
+	src, by, clamp := g.r32.scratch[1], g.r32.expand(in.b), g.r32.expand(in.c)
+	d := g.r32.partial(g, in, in.d)
 	var valid mask
 	g.eachWarp(func(base int, active uint32) {
 		for ; active != 0; active &= active - 1 {
@@ -95,7 +95,7 @@ func (g *gang) named(in *inst, base int, active uint32, lane int) uint32 {
 	if in.e < 0 {
 		return active
 	}
-	return active & g.lane32(in.e, base+lane)
+	return active & g.r32.lane(in.e, base+lane)
 }
 
 // runVote: d, a: predicate, e: mask or -1.
@@ -139,9 +139,9 @@ func runVote(g *gang, in *inst) {
 func runMatch(g *gang, in *inst) {
 	value := func(lane int) uint64 {
 		if in.size == 8 {
-			return g.lane64(in.a, lane)
+			return g.r64.lane(in.a, lane)
 		}
-		return uint64(g.lane32(in.a, lane))
+		return uint64(g.r32.lane(in.a, lane))
 	}
 	var d [maxWidth]uint32
 	var all mask
@@ -172,7 +172,7 @@ func runMatch(g *gang, in *inst) {
 
 // writeLanes32 writes the active lanes of a register.
 func (g *gang) writeLanes32(in *inst, slot int32, v *[maxWidth]uint32) {
-	d := g.partial32(in, slot)
+	d := g.r32.partial(g, in, slot)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			d[lane] = v[lane]
@@ -189,7 +189,7 @@ func runRedux(g *gang, in *inst) {
 			who := g.named(in, base, active, lane)
 			var r uint32
 			for first := true; who != 0; who &= who - 1 {
-				v := g.lane32(in.a, base+bits.TrailingZeros32(who))
+				v := g.r32.lane(in.a, base+bits.TrailingZeros32(who))
 				if first {
 					r, first = v, false
 					continue

@@ -30,6 +30,12 @@ type Options struct {
 	Located bool
 	// Stoppable says that Close stops kernels that would never end.
 	Stoppable bool
+	// FixedVariables says that modules loaded in the same order have their
+	// variables at the same addresses, in every context.
+	FixedVariables bool
+	// ExactMemory says that Context.Memory counts to the byte: what is given
+	// back is free again at once.
+	ExactMemory bool
 	// Prints says that Config.Print receives what kernels print.
 	Prints bool
 	// Cubin, if set, is machine code without PTX that the device must refuse

@@ -76,7 +76,7 @@ func testMemoryMoves(b *bench) {
 	same(b, "the kernel saw", o.getWords(addr+4, 1), []uint32{1})
 }
 
-const grindBlocks, grindThreads, grindRounds = 64, 96, 2000
+const grindBlocks, grindThreads, grindRounds = 64, 96, 1200
 
 // ground is what the kernel "grind" computes.
 func ground() []uint32 {

@@ -26,7 +26,7 @@ func softDevice(t *testing.T) device.Device {
 // Without rules a wrapped device is the device.
 func TestTransparent(t *testing.T) {
 	devicetest.Run(t, func(t *testing.T) device.Device { return Wrap(softDevice(t), nil, nil) },
-		devicetest.Options{Isolated: true, Located: true, Stoppable: true, Prints: true})
+		devicetest.Options{Isolated: true, Located: true, Stoppable: true, FixedVariables: true, ExactMemory: true, Prints: true})
 }
 
 const base, granule = uint64(0x6400_0000_0000), uint64(2 << 20)

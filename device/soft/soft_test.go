@@ -44,12 +44,14 @@ func TestConformance(t *testing.T) {
 	}
 	for range 2 { // so that most tests meet two kinds
 		devicetest.Run(t, open, devicetest.Options{
-			Isolated:  true,
-			Located:   true,
-			Stoppable: true,
-			Prints:    true,
-			Cubin:     readFile(t, "testdata/cubin.fatbin"),
-			Fatbin:    readFile(t, "testdata/basic.fatbin"),
+			Isolated:       true,
+			Located:        true,
+			Stoppable:      true,
+			FixedVariables: true,
+			ExactMemory:    true,
+			Prints:         true,
+			Cubin:          readFile(t, "testdata/cubin.fatbin"),
+			Fatbin:         readFile(t, "testdata/basic.fatbin"),
 		})
 	}
 }

@@ -34,7 +34,7 @@ const add = `.version 6.4
 // Streams work while memory comes and goes, modules are loaded and unloaded
 // and the whole context is suspended and resumed, all at the same time.
 func TestEverythingAtOnce(t *testing.T) {
-	const users, rounds, threads = 4, 60, 96
+	const users, rounds, threads = 4, 30, 96
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	m, err := c.Load([]byte(add))
 	must(t, err)

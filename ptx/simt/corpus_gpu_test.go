@@ -30,8 +30,10 @@ type entry struct {
 	run     func(g *gpu)
 }
 
-// options say how to run an entry; none of them may change a result.
+// options say how to run an entry; none of them may change a result, but for
+// small, which decides the size of the data.
 type options struct {
+	small    bool // as in short mode
 	width    int
 	workers  int
 	shuffled bool   // blocks start in a random order
@@ -318,6 +320,7 @@ func (e entry) play(t *testing.T, variant string, seed uint64, o options) outcom
 			t.Logf("%s (%s), compiled by %s, seed %d, %v", e.file, e.kernels, variant, seed, o)
 		}
 	})
+	o.small = o.small || testing.Short()
 	g := newGPU(t, e.file, variant, e.file+" "+e.kernels, seed, o)
 	e.run(g)
 	for _, k := range strings.Fields(e.kernels) {
@@ -330,7 +333,7 @@ func (e entry) play(t *testing.T, variant string, seed uint64, o options) outcom
 
 // size returns a random number of elements from 1 to limit, fewer in short mode.
 func (g *gpu) size(limit int) int {
-	if testing.Short() {
+	if g.options.small {
 		limit = min(limit, 300)
 	}
 	return 1 + g.rng.IntN(limit)
@@ -338,7 +341,7 @@ func (g *gpu) size(limit int) int {
 
 // times returns a random small count from 1 to limit, at most 2 in short mode.
 func (g *gpu) times(limit int) int {
-	if testing.Short() {
+	if g.options.small {
 		limit = min(limit, 2)
 	}
 	return 1 + g.rng.IntN(limit)
@@ -364,7 +367,7 @@ func (g *gpu) block(limit int) int {
 
 // warps returns a random number of threads that is a multiple of 32.
 func (g *gpu) warps(limit int) int {
-	if testing.Short() {
+	if g.options.small {
 		limit = min(limit, 256)
 	}
 	return 32 * (1 + g.rng.IntN(limit/32))

@@ -164,9 +164,6 @@ func (l *lowering) kernelName(in *ptx.Instruction) string {
 		switch {
 		case opcode == "mad":
 			opcode = "fma" // of the same meaning since sm_20
-			if !has["rn"] && !has["rz"] && !has["rm"] && !has["rp"] {
-				has["rn"] = true
-			}
 		case (opcode == "add" || opcode == "sub" || opcode == "mul") && !has["rz"] && !has["rm"] && !has["rp"]:
 			has["rn"] = true
 		}
@@ -209,7 +206,10 @@ func plainType(in *ptx.Instruction, has map[string]bool, t string) string {
 	case "not", "cnot", "shl", "brev", "clz", "popc", "bfi", "shf", "prmt", "lop3":
 		return "b" + width
 	case "slct":
-		return "b" + strings.TrimLeft(t, "usbf")
+		if width = strings.TrimLeft(t, "usbf"); width == "16" {
+			return "b32"
+		}
+		return "b" + width
 	case "shr":
 		if t[0] == 'b' {
 			return "u" + width
@@ -521,12 +521,12 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 			l.refuse("modifier .%s is not supported", m)
 		}
 	}
+	dt, at := in.Type(0), in.Type(1)
 	for _, m := range may {
-		if in.Has(m) {
+		if in.Has(m) && (m != "ftz" || at.Float()) { // integers are never subnormal
 			name += "." + m
 		}
 	}
-	dt, at := in.Type(0), in.Type(1)
 	name += "." + dt.String() + "." + at.String()
 	k := vec.Kernel(name)
 	if k == nil {
@@ -588,6 +588,9 @@ func (l *lowering) compare(d reg, cmp string, ftz bool, t ptx.Type, a, b reg) {
 	ty := t.String()
 	if !t.Float() {
 		if c, ok := intComparisons[cmp]; ok {
+			if t.Signed() {
+				l.refuse("comparison .%s is for unsigned numbers", cmp)
+			}
 			cmp, ty = c, "u"+ty[1:]
 		}
 		if cmp == "eq" || cmp == "ne" {
@@ -724,7 +727,7 @@ func (l *lowering) set(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	dt, t := in.Type(0), in.Type(1)
-	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.U16: 0xffff, ptx.S16: 0xffff, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
+	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
 	if t == ptx.F16X2 || t == ptx.BF16X2 {
 		l.setPairs(in, cmp, how, ftz)
 		return

@@ -273,18 +273,49 @@ func (a *access) chunks() {
 	}
 }
 
-// line returns the memory of the whole gang if all its lanes take part and lie
-// one behind the other, n bytes each; else nil.
+// complete says whether all lanes of the gang take part.
+func (g *gang) complete() bool {
+	w := g.width - 1
+	return g.mask[w>>6] == ^uint64(0)>>(-g.width&63) && (w < 64 || g.mask[0] == ^uint64(0)) &&
+		(w < 128 || g.mask[1] == ^uint64(0)) && (w < 192 || g.mask[2] == ^uint64(0))
+}
+
+// line returns the memory of the whole gang if its lanes lie one behind the
+// other, n bytes each; else nil.
 func (a *access) line(n uint64) unsafe.Pointer {
 	if !a.linear || a.step != n || a.memory.ptr == nil || (a.base+a.imm)&(n-1) != 0 {
 		return nil
 	}
-	g := a.g
-	full := ^uint64(0) >> (-g.width & 63)
-	if w := g.width - 1; g.mask[w>>6] != full || w >= 64 && g.mask[0] != ^uint64(0) || w >= 128 && g.mask[1] != ^uint64(0) || w >= 192 && g.mask[2] != ^uint64(0) {
-		return nil
+	return a.memory.span(a.base+a.imm, n*uint64(a.g.width))
+}
+
+// rows says whether each chunk's lanes lie one behind the other, n bytes each,
+// all in one memory, and returns what to take from a base for its offset.
+func (a *access) rows(n uint64) (shift uint64, ok bool) {
+	if !a.regular || a.step != n || a.memory.ptr == nil || a.memory.size < chunk*n {
+		return 0, false
 	}
-	return a.memory.span(a.base+a.imm, n*uint64(g.width))
+	a.chunks()
+	shift = a.memory.base - a.imm
+	limit := a.memory.size - chunk*n
+	for _, base := range a.bases {
+		if off := base - shift; off > limit || off&(n-1) != 0 {
+			return 0, false
+		}
+	}
+	return shift, true
+}
+
+// move copies a chunk of 4-byte or 8-byte values.
+func move[D regval](to, from unsafe.Pointer) {
+	d, s := (*[8]uint64)(to), (*[8]uint64)(from)
+	if unsafe.Sizeof(D(0)) == 8 {
+		d2, s2 := (*[8]uint64)(unsafe.Add(to, 64)), (*[8]uint64)(unsafe.Add(from, 64))
+		d2[0], d2[1], d2[2], d2[3] = s2[0], s2[1], s2[2], s2[3]
+		d2[4], d2[5], d2[6], d2[7] = s2[4], s2[5], s2[6], s2[7]
+	}
+	d[0], d[1], d[2], d[3] = s[0], s[1], s[2], s[3]
+	d[4], d[5], d[6], d[7] = s[4], s[5], s[6], s[7]
 }
 
 // view returns the memory that a chunk most likely uses; its ptr is nil if
@@ -310,23 +341,6 @@ func (a *access) walk(v *view, c int, n uint64) unsafe.Pointer {
 		return nil
 	}
 	return unsafe.Add(v.ptr, first)
-}
-
-// run returns how many fully active chunks from c on lie one behind the other
-// in a view.
-func (a *access) run(v *view, c int, size uint64) int {
-	n := 1
-	end := a.g.hi / chunk
-	if a.memory.ptr == nil {
-		end = min(end, c+1) // each chunk has a view of its own
-	}
-	for next := a.bases[c] + chunk*size; c+n < end && a.bases[c+n] == next && a.g.mask.chunkBits(c+n) == 1<<chunk-1; next += chunk * size {
-		n++
-	}
-	if n > 1 && v.span(a.bases[c]+a.imm, uint64(n)*chunk*size) == nil {
-		return 1
-	}
-	return n
 }
 
 func runLoad[T memval, D regval](g *gang, in *inst) {
@@ -411,6 +425,21 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
 	a.chunks()
 	v := a.memory
+	if v.ptr != nil && v.size >= size && g.complete() {
+		shift, limit := v.base-a.imm, v.size-size
+		done := 0
+		for c, base := range a.bases[:len(d)] {
+			off := base - shift
+			if off > limit || off&(size-1) != 0 {
+				break
+			}
+			d[c] = D(*(*T)(unsafe.Add(v.ptr, off)))
+			done++
+		}
+		if done == len(d) {
+			return
+		}
+	}
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		if a.memory.ptr == nil {
 			v = a.view(c)
@@ -430,9 +459,15 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 
 // loadElement reads one value a lane into d.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
-	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
 		if p := a.line(size); p != nil {
 			copy(d, unsafe.Slice((*D)(p), len(d)))
+			return
+		}
+		if shift, ok := a.rows(size); ok {
+			for c, base := range a.bases {
+				move[D](unsafe.Pointer(&d[c*chunk]), unsafe.Add(a.memory.ptr, base-shift))
+			}
 			return
 		}
 	}
@@ -457,12 +492,7 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 					out[l] = D(loadLane[T](g, in, c*chunk+l, a.at(c*chunk+l)))
 				}
 			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
-				if n := a.run(&v, c, size); n > 1 {
-					copy(d[c*chunk:][:n*chunk], unsafe.Slice((*D)(p), n*chunk))
-					c += n - 1
-				} else {
-					*out = *(*[chunk]D)(p)
-				}
+				move[D](unsafe.Pointer(out), p)
 			case whole || active == 1<<chunk-1: // all are in bounds, and nobody looks at the others
 				for l := range out {
 					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
@@ -564,9 +594,15 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 }
 
 func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
-	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
 		if p := a.line(size); p != nil {
 			copy(unsafe.Slice((*D)(p), len(s)), s)
+			return
+		}
+		if shift, ok := a.rows(size); ok {
+			for c, base := range a.bases {
+				move[D](unsafe.Add(a.memory.ptr, base-shift), unsafe.Pointer(&s[c*chunk]))
+			}
 			return
 		}
 	}
@@ -590,12 +626,7 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 					storeLane(g, in, c*chunk+l, a.at(c*chunk+l), T(src[l]))
 				}
 			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
-				if n := a.run(&v, c, size); n > 1 {
-					copy(unsafe.Slice((*D)(p), n*chunk), s[c*chunk:][:n*chunk])
-					c += n - 1
-				} else {
-					*(*[chunk]D)(p) = *src
-				}
+				move[D](p, unsafe.Pointer(src))
 			case active == 1<<chunk-1:
 				for l := range src {
 					*(*T)(unsafe.Add(p, uint64(l)*a.step)) = T(src[l])

@@ -10,6 +10,7 @@ var faultTests = []test{
 	{"holes", notIsolated, testHoles},
 	{"kinds", notIsolated, testFaultKinds},
 	{"sticky", notIsolated, testSticky},
+	{"seen by polling", notIsolated, testFaultPolled},
 	{"other contexts go on", notIsolated, testOthersGoOn},
 	{"unmapped under work", notIsolated, testUnmappedUnderWork},
 }
@@ -135,6 +136,27 @@ func testSticky(b *bench) {
 	b.ok(o.Close())
 	if err := o.Err(); !errors.Is(err, device.ErrClosed) {
 		b.Errorf("after Close: %v", err)
+	}
+}
+
+// Who asks again and again whether work is done never hears yes for work that
+// failed.
+func testFaultPolled(b *bench) {
+	for range 20 {
+		o := b.open()
+		e := o.newEvent()
+		o.launch(o.stream, "touch", 1, 1, arenaBase, uint32(0), uint32(0))
+		if err := o.stream.Record(e); err != nil {
+			continue // known already
+		}
+		for _, asked := range []interface{ Done() (bool, error) }{o.stream, e} {
+			for done, err := asked.Done(); err == nil; done, err = asked.Done() {
+				if done {
+					b.Fatal("work that failed is said to be done")
+				}
+			}
+		}
+		b.ok(o.Close())
 	}
 }
 

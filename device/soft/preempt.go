@@ -173,7 +173,7 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		if err != nil {
 			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
 		}
-		return &kernel{&function{m, f}, x}, nil
+		return &kernel{function: &function{m, f}, execution: x}, nil
 	}
 	if elsewhere {
 		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load the images in the order they were loaded in: %w", st.name, device.ErrInvalidValue)

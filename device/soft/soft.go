@@ -32,6 +32,7 @@ type Device struct {
 	clock   Clock // never nil
 	engine  turn  // for kernels
 	link    turn  // for copies that are paced
+	slice   uint64
 }
 
 var _ device.Device = (*Device)(nil)
@@ -62,12 +63,14 @@ func New(p Profile, o Options) (*Device, error) {
 		clock:   o.Clock,
 		engine:  newTurn(),
 		link:    newTurn(),
+		slice:   kernelSlice,
 	}
 	if d.clock == nil {
 		d.clock = systemClock{time.Now()}
 		return d, nil
 	}
 	d.engine.pace = pace{clock: d.clock, factor: 1/p.Speed - 1}
+	d.slice = uint64(max(1, kernelSlice*p.Speed)) // so that a turn, with its wait, is as long as elsewhere
 	if p.CopyBandwidth > 0 {
 		d.link.pace = pace{clock: d.clock, factor: 1}
 	}

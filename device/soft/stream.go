@@ -45,14 +45,22 @@ func (s *stream) pending() bool {
 
 // running returns the kernel that is being run, or nil.
 func (s *stream) running() *kernel {
-	k, _ := s.current.(*kernel)
-	return k
+	if k, ok := s.current.(*kernel); ok && !k.ended {
+		return k
+	}
+	return nil
 }
 
 // first returns the oldest work that has not ended if it is a kernel, or nil.
 func (s *stream) first() *kernel {
-	if _, marking := s.current.(*mark); s.current != nil && !marking {
-		return s.running()
+	switch w := s.current.(type) {
+	case nil, *mark:
+	case *kernel:
+		if !w.ended {
+			return w
+		}
+	default:
+		return nil
 	}
 	if s.head == len(s.queue) {
 		return nil
@@ -345,11 +353,11 @@ func (m *mark) do(s *stream) error {
 }
 
 // waiting is work that ends when a mark is reached.
-type waiting struct{ for_ *mark }
+type waiting struct{ until *mark }
 
 func (w waiting) do(s *stream) error {
 	select {
-	case <-w.for_.reached:
+	case <-w.until.reached:
 		return nil
 	case <-s.c.ended:
 		return s.c.Err()
@@ -379,7 +387,7 @@ func (s *stream) Wait(e device.Event) error {
 		return err
 	}
 	m := own.current()
-	if m == nil {
+	if m.isReached() {
 		return s.check()
 	}
 	return s.submit(waiting{m})
@@ -441,6 +449,7 @@ func (s *stream) Close() error {
 type kernel struct {
 	function  *function
 	execution *simt.Execution
+	ended     bool // guarded by the context's lock
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
@@ -472,21 +481,27 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 		return false, c.Err()
 	}
 	start := d.clock.Now()
-	err = k.execution.RunFor(kernelSlice)
-	ended := !errors.Is(err, simt.ErrStopped)
-	c.mu.Lock()
-	s.busy = false
-	if ended {
-		s.current = nil
-	}
-	c.changed.Broadcast()
-	c.mu.Unlock()
+	err = k.execution.RunFor(d.slice)
+	done, err = k.leave(s, err)
 	d.engine.pace.after(d.clock.Now() - start)
-	switch {
-	case !ended:
-		return false, c.Err()
-	case err != nil:
-		return false, faultOf(k.function.kernel.Name, err)
+	return done, err
+}
+
+// leave notes how a slice ended. A fault is known from the moment on at which
+// the kernel is known to have ended.
+func (k *kernel) leave(s *stream, err error) (done bool, _ error) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.busy = false
+	c.changed.Broadcast()
+	if errors.Is(err, simt.ErrStopped) {
+		return false, c.err
+	}
+	k.ended = true
+	if err != nil {
+		c.endLocked(faultOf(k.function.kernel.Name, err))
+		return false, c.err
 	}
 	return true, nil
 }

@@ -127,6 +127,30 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
+// A copy whose memory is gone by the time it is done is a fault.
+func TestMemoryGoneUnderCopy(t *testing.T) {
+	for what, submit := range map[string]func(s *stream) error{
+		"in":   func(s *stream) error { return s.CopyIn(base, make([]byte, 8)) },
+		"out":  func(s *stream) error { return s.CopyOut(make([]byte, 8), base) },
+		"to":   func(s *stream) error { return s.Copy(base, base+2*granule, 8) },
+		"from": func(s *stream) error { return s.Copy(base+2*granule, base, 8) },
+		"fill": func(s *stream) error { return s.Fill(base, 1, 1, 8) },
+	} {
+		c := openContext(t, newDevice(t, testProfile(), Options{}))
+		s := newStream(t, c)
+		must(t, c.Map(base, 3*granule))
+		gate := make(chan struct{})
+		must(t, s.Call(func() { <-gate }))
+		must(t, submit(s))
+		must(t, c.Unmap(base, granule))
+		close(gate)
+		var f *device.Fault
+		if err := s.Synchronise(context.Background()); !errors.As(err, &f) || f.Kind != device.IllegalAddress || f.Address != base {
+			t.Errorf("%s: answered %v", what, err)
+		}
+	}
+}
+
 // fakeClock goes on by a step whenever it is read, and as told to sleep.
 type fakeClock struct {
 	mu    sync.Mutex

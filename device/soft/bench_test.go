@@ -2,6 +2,7 @@ package soft
 
 import (
 	"context"
+	"encoding/binary"
 	"testing"
 
 	"muster/device"
@@ -78,4 +79,23 @@ func BenchmarkSwap(b *testing.B) {
 		must(b, s.Synchronise(context.Background()))
 		must(b, c.Unmap(base, size))
 	}
+}
+
+// BenchmarkKernel runs one that is long enough for many slices.
+func BenchmarkKernel(b *testing.B) {
+	c, s := benchmark(b)
+	m, err := c.Load(readFile(b, "../devicetest/kernels/basic.ptx"))
+	must(b, err)
+	f, err := m.Function("grind")
+	must(b, err)
+	must(b, c.Map(base, granule))
+	params := binary.LittleEndian.AppendUint64(nil, base)
+	params = binary.LittleEndian.AppendUint32(params, 1000)
+	l := device.Launch{Grid: device.Dim{X: 64, Y: 1, Z: 1}, Block: device.Dim{X: 256, Y: 1, Z: 1}, Params: params}
+	for b.Loop() {
+		must(b, s.Launch(f, l))
+		must(b, s.Synchronise(context.Background()))
+	}
+	const laneOps = 9 * 1000 * 64 * 256
+	b.ReportMetric(laneOps*float64(b.N)/b.Elapsed().Seconds()/1e9, "Glaneop/s")
 }

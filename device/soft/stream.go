@@ -453,8 +453,8 @@ type kernel struct {
 }
 
 // kernelSlice is how many instructions of a gang each worker does before other
-// kernels get a turn: some milliseconds' worth.
-const kernelSlice = 1 << 16
+// kernels get a turn: a few milliseconds at most.
+const kernelSlice = 1 << 14
 
 func (k *kernel) do(s *stream) error {
 	for {

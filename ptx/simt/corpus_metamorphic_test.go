@@ -92,6 +92,72 @@ func TestStopAfterEveryFewInstructions(t *testing.T) {
 	}
 }
 
+// Stop may come from anywhere at any time, also before a run and after the end.
+func TestStopFromOutside(t *testing.T) {
+	eachVariant(t, "hash64", func(g *gpu) {
+		const n, steps = 3000, 60
+		state := g.longs(n)
+		run := func(stops int) []uint64 {
+			k := g.program.Kernel("hash_xorshift")
+			out := alloc[uint64](g, n)
+			params, err := packParams(k, []any{put(g, state), out, steps, n})
+			if err != nil {
+				g.Fatal(err)
+			}
+			s := line(ceil(n, 96), 96)
+			x, err := k.Start(simt.Launch{Grid: s.grid, Block: s.block, Params: params, Memory: g.memory, Workers: 2})
+			if err != nil {
+				g.Fatal(err)
+			}
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for range stops {
+					x.Stop()
+				}
+			}()
+			err = x.Run()
+			for errors.Is(err, simt.ErrStopped) {
+				err = x.Run()
+			}
+			<-stopped
+			if err != nil {
+				g.Fatal(err)
+			}
+			return read(g, out)
+		}
+		if !slices.Equal(run(0), run(50)) {
+			g.Fatal("a kernel that was stopped 50 times came to another result")
+		}
+	})
+}
+
+// A kernel that would wait for ever can be stopped, and then let go.
+func TestEndlessKernelStops(t *testing.T) {
+	eachVariant(t, "spinlock", func(g *gpu) {
+		next, serving, order := zero[uint32](g, 1), put(g, []uint32{1}), alloc[uint32](g, 1)
+		k := g.program.Kernel("ticket_lock")
+		params, err := packParams(k, []any{next, serving, order})
+		if err != nil {
+			g.Fatal(err)
+		}
+		s := line(1, 1)
+		x, err := k.Start(simt.Launch{Grid: s.grid, Block: s.block, Params: params, Memory: g.memory})
+		if err != nil {
+			g.Fatal(err)
+		}
+		go x.Stop()
+		if err := x.Run(); !errors.Is(err, simt.ErrStopped) {
+			g.Fatalf("a kernel that waits for ever ended with %v", err)
+		}
+		write(g, serving, []uint32{0}) // its turn
+		if err := x.Run(); err != nil {
+			g.Fatal(err)
+		}
+		same(g, "serving", serving, []uint32{1})
+	})
+}
+
 // savedState returns a kernel of the file stopped half-way, as bytes, and the
 // launch it came from.
 func savedState(g *gpu) (*simt.Kernel, simt.Launch, []byte) {

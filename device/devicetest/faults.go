@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"errors"
+	"runtime"
 
 	"muster/device"
 )
@@ -154,6 +155,7 @@ func testFaultPolled(b *bench) {
 				if done {
 					b.Fatal("work that failed is said to be done")
 				}
+				runtime.Gosched()
 			}
 		}
 		b.ok(o.Close())

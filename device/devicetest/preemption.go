@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"bytes"
+	"runtime"
 
 	"muster/device"
 )
@@ -163,6 +164,7 @@ func (o *opened) until(addr uint64, n, written int) {
 			o.ok(s.Close())
 			return
 		}
+		runtime.Gosched() // the kernel may need this processor
 	}
 }
 

@@ -653,7 +653,7 @@ var machine = []entry{
 
 // spinlock counts threads behind a lock.
 func spinlock(g *gpu, kernel string) {
-	s := line(g.times(4), g.size(40*g.times(4)))
+	s := line(g.times(4), g.size(16*g.times(8)))
 	n := uint64(s.grid.X * s.block.X)
 	lock, counter, sum := zero[int32](g, 1), put(g, []int32{1000}), put(g, []uint64{7})
 	g.launch(s, kernel, lock, counter, sum)

@@ -213,10 +213,14 @@ func steady(base, stride uint32, steps int, signed bool) bool {
 
 // wide gives a register of 32 bits 64 of them: its base and stride, or its
 // bases in scratch and stride. It fails if a chunk wraps around.
-func (g *gang) wide(slot int32, signed bool) (f form[uint64], bases []uint64, ok bool) {
+func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []uint64, ok bool) {
 	r := &g.r32
 	a := r.form[slot]
 	stride := uint64(int64(int32(a.stride)))
+	if !g.full && in.private {
+		bases, ok = g.wideActive(slot, signed)
+		return form[uint64]{compressed, stride, 0}, bases, ok
+	}
 	if a.bits&linear != 0 && (a.stride == 0 || steady(a.base, a.stride, g.width-1, signed)) {
 		return form[uint64]{linear, stride, extend(a.base, signed)}, nil, true
 	}
@@ -230,10 +234,31 @@ func (g *gang) wide(slot int32, signed bool) (f form[uint64], bases []uint64, ok
 	return form[uint64]{compressed, stride, 0}, bases, true
 }
 
+// wideActive is wide for a register of which only the active lanes count: the
+// others may wrap around.
+func (g *gang) wideActive(slot int32, signed bool) (bases []uint64, ok bool) {
+	stride := g.r32.form[slot].stride
+	bases = g.r64.scratch[2][:g.chunks]
+	for i, base := range g.r32.chunks(slot) {
+		active := g.mask.chunkBits(i)
+		if active == 0 {
+			bases[i] = 0
+			continue
+		}
+		first := trailing(active)
+		v := base + uint32(first)*stride
+		if !steady(v, stride, bits.Len64(active)-1-first, signed) {
+			return nil, false
+		}
+		bases[i] = extend(v, signed) - uint64(first)*uint64(int64(int32(stride)))
+	}
+	return bases, true
+}
+
 // widenRegular converts to 64 bits.
 func widenRegular(signed bool) func(g *gang, in *inst) bool {
 	return func(g *gang, in *inst) bool {
-		f, bases, ok := g.wide(in.a, signed)
+		f, bases, ok := g.wide(in, in.a, signed)
 		if ok {
 			copy(g.r64.bases[in.d], bases)
 			g.r64.form[in.d] = f
@@ -269,7 +294,7 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 			return false
 		}
 		factor := extend(g.r32.form[u].base, signed)
-		f, bases, ok := g.wide(x, signed)
+		f, bases, ok := g.wide(in, x, signed)
 		if !ok {
 			return false
 		}
@@ -372,15 +397,8 @@ func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 		x, sx, ok1 := number(fa.base, fa.stride, g.width-1, signed)
 		y, sy, ok2 := number(fb.base, fb.stride, g.width-1, signed)
 		if ok1 && ok2 {
-			first, step := holds(in.ordered, x-y), sx-sy
-			if first == holds(in.ordered, x-y+step*int64(g.width-1)) {
-				var m mask
-				if first {
-					m = g.mask
-				}
-				g.setPredicate(in.d, m)
-				return true
-			}
+			g.setPredicate(in.d, linearAnswer(in.ordered, x-y, sx-sy, g.width))
+			return true
 		}
 	}
 	a, b := r.chunks(in.a), r.chunks(in.b)
@@ -395,6 +413,37 @@ func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 	}
 	g.setPredicate(in.d, m)
 	return true
+}
+
+// linearAnswer returns the lanes of a gang for which a comparison holds.
+func linearAnswer(order uint8, first, step int64, width int) mask {
+	at0 := holds(order, first)
+	same, other := 0, width // lanes that answer as the first does, and the first that does not
+	if holds(order, first+step*int64(width-1)) == at0 {
+		same = width
+	}
+	for same+1 < other && same < width {
+		if middle := (same + other) / 2; holds(order, first+step*int64(middle)) == at0 {
+			same = middle
+		} else {
+			other = middle
+		}
+	}
+	if same < width {
+		same++
+	}
+	var m mask
+	for i := range m {
+		if n := same - 64*i; n >= 64 {
+			m[i] = ^uint64(0)
+		} else if n > 0 {
+			m[i] = 1<<n - 1
+		}
+		if !at0 {
+			m[i] = ^m[i]
+		}
+	}
+	return m
 }
 
 // chunkAnswer returns the bits of the lanes for which a comparison holds.

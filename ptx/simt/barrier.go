@@ -29,9 +29,11 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 		return at + 1, true // everybody is here
 	}
 	number := g.r32.lane(in.a, g.mask.first())
-	for lane := g.lo; lane < g.hi; lane++ {
-		if g.mask.has(lane) && g.r32.lane(in.a, lane) != number {
-			g.fault(in, lane, Deadlock, 0, "threads of a warp at different barriers")
+	if !g.r32.form[in.a].uniform() {
+		for lane := g.lo; lane < g.hi; lane++ {
+			if g.mask.has(lane) && g.r32.lane(in.a, lane) != number {
+				g.fault(in, lane, Deadlock, 0, "threads of a group wait at different barriers")
+			}
 		}
 	}
 	if number >= barriers {
@@ -65,27 +67,32 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	} else {
 		cur.pc, cur.state, cur.bar = at, atBar, uint8(number)
 	}
-	for b := range t.live {
-		t.release(b, int(number))
-	}
+	t.release(int(number))
 	return 0, false
 }
 
-// release lets the threads of a block pass a barrier if all have arrived.
-func (t *team) release(block, number int) {
-	bar := &t.bars[block][number]
-	want := bar.expected
-	if want == 0 {
-		want = t.live[block]
+// release lets the threads of those blocks pass a barrier that have all arrived.
+func (t *team) release(number int) {
+	var done []int // blocks
+	for b := range t.live {
+		bar := &t.bars[b][number]
+		want := bar.expected
+		if want == 0 {
+			want = t.live[b]
+		}
+		if bar.arrived > 0 && bar.arrived >= want {
+			done = append(done, b)
+		}
 	}
-	if bar.arrived == 0 || bar.arrived < want {
+	if len(done) == 0 {
 		return
 	}
-	state := *bar
-	*bar = barrier{}
 	for _, g := range t.gangs {
-		mine := g.lanesOf[block]
-		for i := 0; i < len(g.groups); i++ {
+		var mine mask
+		for _, b := range done {
+			mine = mine.or(&g.lanesOf[b])
+		}
+		for i := range g.groups {
 			grp := &g.groups[i]
 			if grp.state != atBar || int(grp.bar) != number {
 				continue
@@ -95,7 +102,11 @@ func (t *team) release(block, number int) {
 				continue
 			}
 			in := &t.x.kernel.code[grp.pc]
-			g.barrierResult(in, m, state)
+			if in.mode != barSync {
+				for _, b := range done {
+					g.barrierResult(in, m.and(&g.lanesOf[b]), t.bars[b][number])
+				}
+			}
 			if m == grp.lanes {
 				grp.state = ready
 				grp.pc++
@@ -105,11 +116,14 @@ func (t *team) release(block, number int) {
 			g.groups = append(g.groups, group{pc: grp.pc + 1, lanes: m, stamp: grp.stamp})
 		}
 	}
+	for _, b := range done {
+		t.bars[b][number] = barrier{}
+	}
 }
 
 // barrierResult writes what bar.red computed.
 func (g *gang) barrierResult(in *inst, m mask, b barrier) {
-	if in.mode == barSync || in.mode == barArrive {
+	if m.empty() {
 		return
 	}
 	saved, full, lo, hi := g.mask, g.full, g.lo, g.hi
@@ -136,15 +150,16 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 // barriers.
 func (t *team) leave(g *gang, m mask) {
 	for b := range t.live {
-		of := g.lanesOf[b]
-		gone := m.and(&of)
-		if gone.empty() {
-			continue
+		gone := g.lanesOf[b].and(&m)
+		if !gone.empty() {
+			t.live[b] -= gone.count()
 		}
-		t.live[b] -= gone.count()
-		for n := range barriers {
+	}
+	for n := range barriers {
+		for b := range t.live {
 			if t.bars[b][n].arrived > 0 {
-				t.release(b, n)
+				t.release(n)
+				break
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"muster/ptx"
@@ -329,18 +330,20 @@ func (a *access) view(c int) view {
 	return a.memory
 }
 
-// walk returns the memory of lane 0 of a chunk whose lanes use n bytes each in
-// equal steps, all of it in bounds and aligned; else nil.
-func (a *access) walk(v *view, c int, n uint64) unsafe.Pointer {
+// walk returns the memory of the first active lane of a chunk whose lanes use n
+// bytes each in equal steps, if all of them up to the last active one are in
+// bounds and aligned; else nil.
+func (a *access) walk(v *view, c int, active, n uint64) unsafe.Pointer {
 	if !a.even || v.size < n {
 		return nil
 	}
-	first := a.bases[c] + a.imm - v.base
-	end := first + last*a.step
-	if limit := v.size - n; first > limit || end > limit || (first|a.step)&(n-1) != 0 {
+	first := trailing(active)
+	from := a.bases[c] + uint64(first)*a.step + a.imm - v.base
+	end := from + uint64(bits.Len64(active)-1-first)*a.step
+	if limit := v.size - n; from > limit || end > limit || (from|a.step)&(n-1) != 0 {
 		return nil
 	}
-	return unsafe.Add(v.ptr, first)
+	return unsafe.Add(v.ptr, from)
 }
 
 func runLoad[T memval, D regval](g *gang, in *inst) {
@@ -484,7 +487,8 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 		}
 		out := (*[chunk]D)(d[c*chunk:])
 		if a.regular {
-			p := a.walk(&v, c, size)
+			p := a.walk(&v, c, active, size)
+			first, behind := trailing(active), bits.Len64(active)
 			switch {
 			case p == nil:
 				for ; active != 0; active &= active - 1 {
@@ -493,14 +497,16 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 				}
 			case active == 1<<chunk-1 && a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)):
 				move[D](unsafe.Pointer(out), p)
-			case whole || active == 1<<chunk-1: // all are in bounds, and nobody looks at the others
-				for l := range out {
-					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
+			case whole || active == 1<<chunk-1: // nobody looks at lanes between that are not active
+				off := uint64(0)
+				for l := range out[first:behind] {
+					out[first+l] = D(*(*T)(unsafe.Add(p, off)))
+					off += a.step
 				}
 			default:
 				for ; active != 0; active &= active - 1 {
 					l := trailing(active)
-					out[l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
+					out[l] = D(*(*T)(unsafe.Add(p, uint64(l-first)*a.step)))
 				}
 			}
 			continue
@@ -618,7 +624,8 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 		}
 		src := (*[chunk]D)(s[c*chunk:])
 		if a.regular {
-			p := a.walk(&v, c, size)
+			p := a.walk(&v, c, active, size)
+			first := trailing(active)
 			switch {
 			case p == nil:
 				for ; active != 0; active &= active - 1 {
@@ -634,7 +641,7 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 			default:
 				for ; active != 0; active &= active - 1 {
 					l := trailing(active) & (chunk - 1)
-					*(*T)(unsafe.Add(p, uint64(l)*a.step)) = T(src[l])
+					*(*T)(unsafe.Add(p, uint64(l-first)*a.step)) = T(src[l])
 				}
 			}
 			continue

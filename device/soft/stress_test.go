@@ -160,3 +160,26 @@ func TestFaultSaysWhere(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// Kernels reach memory far beyond 4 GiB from where a stretch begins.
+func TestLargeMemory(t *testing.T) {
+	p := testProfile()
+	p.Memory = 16 << 30
+	d := newDevice(t, p, Options{})
+	x, err := d.Open(device.Config{Arena: device.Arena{Base: base, Size: p.Memory}})
+	must(t, err)
+	c := x.(*Context)
+	defer func() { must(t, c.Close()) }()
+	must(t, c.Map(base, 9<<30))
+	m, err := c.Load([]byte(add))
+	must(t, err)
+	f, err := m.Function("add")
+	must(t, err)
+	s := newStream(t, c)
+	for _, at := range []uint64{0, 4<<30 - 64, 4 << 30, 9<<30 - 128} {
+		must(t, s.Fill(base+at, 0, 4, 32))
+		if err := addUp(s, f, base+at, 3, 32); err != nil {
+			t.Errorf("at %#x: %v", at, err)
+		}
+	}
+}

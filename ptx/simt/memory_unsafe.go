@@ -319,15 +319,19 @@ func move[D regval](to, from unsafe.Pointer) {
 	d[4], d[5], d[6], d[7] = s[4], s[5], s[6], s[7]
 }
 
-// view returns the memory that a chunk most likely uses; its ptr is nil if
-// there is none, or if the chunk's lanes have no memory in common.
-func (a *access) view(c int) view {
-	if a.space == ptx.SharedSpace && a.memory.ptr == nil && a.g.team.x.stride >= chunk {
-		v := a.g.sharedView(c * chunk)
-		v.base = a.shift
-		return v
+// next makes v the memory that chunk c most likely uses, when the chunks are
+// gone through in order; its ptr is nil if there is none, or if the chunk's
+// lanes have no memory in common.
+func (a *access) next(v *view, c int) {
+	if a.memory.ptr != nil || a.space != ptx.SharedSpace {
+		*v = a.memory
+		return
 	}
-	return a.memory
+	per := a.g.team.x.stride / chunk // chunks of a block
+	if per > 0 && (v.ptr == nil || c%per == 0) {
+		*v = a.g.sharedView(c * chunk)
+		v.base = a.shift
+	}
 }
 
 // walk returns the memory of the first active lane of a chunk whose lanes use n
@@ -445,7 +449,7 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 	}
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		if a.memory.ptr == nil {
-			v = a.view(c)
+			a.next(&v, c)
 		}
 		off := a.bases[c] + a.imm - v.base
 		active := g.mask.chunkBits(c)
@@ -483,7 +487,7 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 			continue
 		}
 		if a.memory.ptr == nil {
-			v = a.view(c)
+			a.next(&v, c)
 		}
 		out := (*[chunk]D)(d[c*chunk:])
 		if a.regular {
@@ -620,7 +624,7 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 			continue
 		}
 		if a.memory.ptr == nil {
-			v = a.view(c)
+			a.next(&v, c)
 		}
 		src := (*[chunk]D)(s[c*chunk:])
 		if a.regular {

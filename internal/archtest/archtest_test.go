@@ -41,7 +41,8 @@ NOTHING < ptx, ptx/simt/vec
 ptx, ptx/simt/vec < ptx/simt
 model < device
 device < device/*
-device, ptx/simt < device/soft
+NOTHING < device/fatbin
+device, device/fatbin, ptx/simt < device/soft
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
@@ -66,6 +67,7 @@ NOTHING < internal/archtest, internal/browser
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 
 use github.com/goccy/go-yaml: model/clusterfile
+use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
 use github.com/spf13/pflag: cmd/muster
 test github.com/rogpeppe/go-internal: cmd/muster

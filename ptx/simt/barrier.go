@@ -39,6 +39,7 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	if number >= barriers {
 		g.fault(in, g.mask.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
 	}
+	t.arrivals = true
 	for b := range t.live {
 		m := g.lanesOf[b]
 		if m = m.and(&g.mask); m.empty() {
@@ -149,11 +150,13 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 // leave takes exited threads off their blocks' count, which may complete
 // barriers.
 func (t *team) leave(g *gang, m mask) {
-	for b := range t.live {
-		gone := g.lanesOf[b].and(&m)
-		if !gone.empty() {
-			t.live[b] -= gone.count()
-		}
+	if len(t.live) == 1 {
+		t.live[0] -= m.count()
+	} else {
+		t.leaveBlocks(g, m)
+	}
+	if !t.arrivals {
+		return
 	}
 	for n := range barriers {
 		for b := range t.live {
@@ -161,6 +164,15 @@ func (t *team) leave(g *gang, m mask) {
 				t.release(n)
 				break
 			}
+		}
+	}
+}
+
+func (t *team) leaveBlocks(g *gang, m mask) {
+	for b := range t.live {
+		gone := g.lanesOf[b].and(&m)
+		if !gone.empty() {
+			t.live[b] -= gone.count()
 		}
 	}
 }

@@ -256,6 +256,7 @@ type gang struct {
 	ticks    uint64 // of clock registers
 	partial  bool   // the running group stands inside a basic block
 	region   regionCache
+	reach    access   // of the memory instruction at hand
 	local    []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf  []int32  // lane -> block within the team
 	lanesOf  []mask   // block within the team -> lanes

@@ -272,12 +272,29 @@ func (l *lowering) instruction(in *ptx.Instruction) {
 	if in.Guard != nil {
 		l.guard = l.register(in.Guard.Register, "")
 		l.guardNot = in.Guard.Negated
+		if len(in.Operands) > 0 && in.Operands[0].Kind == ptx.PairOperand {
+			l.keepGuard(&in.Operands[0])
+		}
 	}
 	if lower, ok := lowerers[in.Opcode]; ok {
 		lower(l, in)
 		return
 	}
 	l.arithmetic(in)
+}
+
+// keepGuard copies the guard if the instruction writes it: what is lowered to
+// several instructions must not change it in between.
+func (l *lowering) keepGuard(destinations *ptx.Operand) {
+	for i := range destinations.Elements {
+		if destinations.Elements[i].Register == l.text.Guard.Register {
+			guard, copied := l.guard, l.fresh(predicate)
+			l.guard = noReg
+			l.copyTo(copied, guard)
+			l.guard = copied
+			return
+		}
+	}
 }
 
 // emit appends an instruction, under the guard of the one at hand.

@@ -199,11 +199,13 @@ type access struct {
 	even    bool      // the step is such that two lanes in bounds have all between them in bounds
 }
 
-func (g *gang) access(in *inst) access {
+func (g *gang) access(in *inst) *access {
 	if in.sync {
 		g.sync = true
 	}
-	a := access{g: g, in: in, imm: uint64(in.imm), space: in.space}
+	a := &g.reach
+	a.g, a.in, a.imm, a.space = g, in, uint64(in.imm), in.space
+	a.regular, a.linear, a.bases, a.shift, a.memory.ptr = false, false, nil, 0, nil
 	if g.r64.regular(in.a) {
 		f := &g.r64.form[in.a]
 		a.regular, a.linear = true, f.bits&linear != 0
@@ -353,25 +355,25 @@ func (a *access) walk(v *view, c int, active, n uint64) unsafe.Pointer {
 func runLoad[T memval, D regval](g *gang, in *inst) {
 	a := g.access(in)
 	if a.space == ptx.LocalSpace {
-		loadLocal[T, D](g, in, &a)
+		loadLocal[T, D](g, in, a)
 		return
 	}
 	if a.regular && a.step == 0 && g.whole(in) {
-		loadBroadcast[T, D](g, in, &a)
+		loadBroadcast[T, D](g, in, a)
 		return
 	}
 	if len(in.list) == 1 {
-		loadElement[T, D](g, in, &a, fileOf[D](g).partial(g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
+		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
 		return
 	}
 	size := uint64(unsafe.Sizeof(T(0)))
 	align := size * uint64(len(in.list))
 	for e, slot := range in.list {
 		if e == 0 {
-			g.checkAligned(in, &a, align)
+			g.checkAligned(in, a, align)
 		}
 		if slot >= 0 {
-			loadElement[T, D](g, in, &a, fileOf[D](g).partial(g, in, slot), size)
+			loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, slot), size)
 		}
 		a.imm += size
 	}
@@ -590,14 +592,14 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 	a := g.access(in)
 	size := uint64(unsafe.Sizeof(T(0)))
 	if len(in.list) > 1 {
-		g.checkAligned(in, &a, size*uint64(len(in.list)))
+		g.checkAligned(in, a, size*uint64(len(in.list)))
 	}
 	for _, slot := range in.list {
 		s := fileOf[D](g).expand(slot)
 		if a.space == ptx.LocalSpace {
-			storeLocal[T](g, in, &a, s, size)
+			storeLocal[T](g, in, a, s, size)
 		} else {
-			storeElement[T](g, in, &a, s, size)
+			storeElement[T](g, in, a, s, size)
 		}
 		a.imm += size
 	}

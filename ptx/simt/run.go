@@ -3,6 +3,7 @@ package simt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -52,8 +53,10 @@ type team struct {
 	blocks []uint64 // numbers in the grid
 	live   []int    // threads that have not exited, a block
 	bars   [][barriers]barrier
-	shared []view
-	bytes  []byte // of all shared memory
+	// arrivals says whether bars may hold anything.
+	arrivals bool
+	shared   []view
+	bytes    []byte // of all shared memory
 }
 
 // maxResident is how many teams a worker keeps that wait in loops. It bounds
@@ -209,12 +212,12 @@ func (w *worker) run() (done bool, err error) {
 		t := w.teams[0]
 		switch t.advance(w) {
 		case finished:
-			w.teams = w.teams[1:]
+			w.teams = slices.Delete(w.teams, 0, 1)
 			w.idle = append(w.idle, t)
 		case blocked:
 			t.deadlock()
 		case yielded:
-			w.teams = append(w.teams[1:], t)
+			w.teams = append(slices.Delete(w.teams, 0, 1), t)
 			if len(w.teams) < maxResident || w.x.launch.Cooperative {
 				w.admit()
 			}
@@ -238,7 +241,7 @@ func (w *worker) admit() bool {
 		t = w.x.newTeam()
 	}
 	t.begin(n)
-	w.teams = append([]*team{t}, w.teams...)
+	w.teams = slices.Insert(w.teams, 0, t)
 	return true
 }
 
@@ -386,7 +389,10 @@ func (t *team) begin(number uint64) {
 	t.number, t.at = number, 0
 	threads := int(t.x.launch.Block.Count())
 	clear(t.bytes)
-	clear(t.bars)
+	if t.arrivals {
+		clear(t.bars)
+		t.arrivals = false
+	}
 	for b := range t.live {
 		n := number*uint64(t.x.perGang) + uint64(b)
 		t.live[b] = 0

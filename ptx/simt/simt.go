@@ -80,7 +80,7 @@ type Launch struct {
 	Workers     int  // goroutines that run blocks; 1 if 0
 	Cooperative bool // all blocks run at the same time and may wait for each other
 
-	// Width is the number of lanes of a gang, a multiple of 16 up to 256; 0 is
+	// Width is the number of lanes of a gang, a multiple of 32 up to 256; 0 is
 	// 256. Results do not depend on it.
 	Width int
 	// Stack is the bytes a thread has for the frames of called functions;

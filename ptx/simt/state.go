@@ -311,6 +311,7 @@ func (d *decoder) team(t *team) {
 			t.bars[b][i] = barrier{d.number(MaxThreads + 1), d.number(MaxThreads + 1), d.number(MaxThreads + 1)}
 		}
 	}
+	t.arrivals = true
 	copy(t.bytes, d.block(len(t.bytes)))
 	for _, g := range t.gangs {
 		d.gang(g)

@@ -60,6 +60,9 @@ type constant struct {
 // perBlock says whether the value differs from block to block.
 func (c *constant) perBlock() bool { return c.from == ctaidX || c.from == ctaidY || c.from == ctaidZ }
 
+// ofGrid says whether a special register depends on the size of the grid.
+func (s source) ofGrid() bool { return s == nctaidX || s == nctaidY || s == nctaidZ }
+
 // fill gives the slot its value in all lanes of a gang.
 func (c *constant) fill(g *gang) {
 	switch c.from {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync"
 
 	"muster/ptx"
 )
@@ -40,6 +41,9 @@ type Kernel struct {
 	required  Dim
 	stack     bool // Launch.Stack is needed
 	sum       [32]byte
+
+	kept  sync.Mutex
+	teams []*team // of launches that have ended
 }
 
 // Finding says what of a kernel is not supported; nothing if Errors is empty.

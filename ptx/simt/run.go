@@ -151,17 +151,18 @@ func (x *Execution) RunFor(n uint64) error {
 	var wg sync.WaitGroup
 	faults := make([]error, len(x.workers))
 	done := make([]bool, len(x.workers))
-	for i, w := range x.workers {
+	work := func(i int) {
+		w := x.workers[i]
 		w.budget = n
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			done[i], faults[i] = w.run()
-			if faults[i] != nil {
-				x.stop.Store(true)
-			}
-		}()
+		done[i], faults[i] = w.run()
+		if faults[i] != nil {
+			x.stop.Store(true)
+		}
 	}
+	for i := 1; i < len(x.workers); i++ {
+		wg.Go(func() { work(i) })
+	}
+	work(0)
 	wg.Wait()
 	x.stop.Store(false)
 	for _, err := range faults {
@@ -174,6 +175,10 @@ func (x *Execution) RunFor(n uint64) error {
 		if !d {
 			return ErrStopped
 		}
+	}
+	for _, w := range x.workers {
+		x.kernel.keep(w.idle)
+		w.idle = nil
 	}
 	return nil
 }
@@ -237,7 +242,7 @@ func (w *worker) admit() bool {
 	var t *team
 	if last := len(w.idle) - 1; last >= 0 {
 		t, w.idle = w.idle[last], w.idle[:last]
-	} else {
+	} else if t = w.x.kernel.reuse(w.x); t == nil {
 		t = w.x.newTeam()
 	}
 	t.begin(n)
@@ -323,6 +328,55 @@ func (x *Execution) sharedBytes() int {
 }
 
 func round(n, to int) int { return (n + to - 1) / to * to }
+
+// mould is all that the gangs of a team depend on, but constants.
+type mould struct {
+	block                   Dim
+	width, stride, perGang  int
+	sharedBytes, localBytes int
+}
+
+func (x *Execution) mould() mould {
+	return mould{x.launch.Block, x.width, x.stride, x.perGang, x.sharedBytes(), int(x.localBytes)}
+}
+
+// maxKept is how many teams a kernel keeps for its next launch.
+const maxKept = 8
+
+// keep saves teams for the next launch of the kernel: many programs launch
+// small grids often.
+func (k *Kernel) keep(teams []*team) {
+	k.kept.Lock()
+	defer k.kept.Unlock()
+	for _, t := range teams {
+		if len(k.teams) == maxKept || t.x.localBytes*uint64(t.x.width) > 1<<20 {
+			return
+		}
+		k.teams = append(k.teams, t)
+	}
+}
+
+// reuse returns a team of an earlier launch that fits, or nil.
+func (k *Kernel) reuse(x *Execution) *team {
+	k.kept.Lock()
+	defer k.kept.Unlock()
+	for i, t := range k.teams {
+		if t.x.mould() != x.mould() {
+			continue
+		}
+		k.teams = slices.Delete(k.teams, i, i+1)
+		t.x = x
+		for _, g := range t.gangs {
+			for _, c := range k.constants {
+				if c.from == fromParam || c.from.ofGrid() {
+					c.fill(g)
+				}
+			}
+		}
+		return t
+	}
+	return nil
+}
 
 // newTeam makes the gangs of a team and fills in what is the same for all
 // teams of the launch.

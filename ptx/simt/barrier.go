@@ -74,7 +74,7 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 
 // release lets the threads of those blocks pass a barrier that have all arrived.
 func (t *team) release(number int) {
-	var done []int // blocks
+	done := t.passing[:0] // blocks
 	for b := range t.live {
 		bar := &t.bars[b][number]
 		want := bar.expected
@@ -85,6 +85,7 @@ func (t *team) release(number int) {
 			done = append(done, b)
 		}
 	}
+	t.passing = done
 	if len(done) == 0 {
 		return
 	}

@@ -55,6 +55,7 @@ type team struct {
 	bars   [][barriers]barrier
 	// arrivals says whether bars may hold anything.
 	arrivals bool
+	passing  []int // scratch of release
 	shared   []view
 	bytes    []byte // of all shared memory
 }
@@ -349,8 +350,11 @@ func (k *Kernel) keep(teams []*team) {
 	k.kept.Lock()
 	defer k.kept.Unlock()
 	for _, t := range teams {
-		if len(k.teams) == maxKept || t.x.localBytes*uint64(t.x.width) > 1<<20 {
+		if t.x.localBytes*uint64(t.x.width) > 1<<20 {
 			return
+		}
+		if len(k.teams) == maxKept {
+			k.teams = slices.Delete(k.teams, 0, 1) // the oldest
 		}
 		k.teams = append(k.teams, t)
 	}

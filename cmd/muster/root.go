@@ -19,6 +19,7 @@ var commands = []func() *cobra.Command{
 	newWorkload,
 	newSim,
 	newReproduce,
+	newPtx,
 	newVersion,
 	newCompletion,
 }

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"muster/ptx"
+)
+
+const ptxArgHelp = `Arguments are given with --arg, one for each parameter of the kernel, in order:
+
+  u32:7   f32:1.5   s64:-3    a number
+  f32:1,2,3,4                 a structure passed by value, of numbers of one type
+  bytes:0100000000000040      the same, byte by byte in hexadecimal
+  TYPE[COUNT]=CONTENT         a buffer in GPU memory; the kernel gets its address
+  out:TYPE[COUNT]             a buffer of zeros, printed when the kernel has ended
+  inout:TYPE[COUNT]=CONTENT   a buffer with a content, printed when it has ended
+  out=@FILE:...               the same, written to FILE instead, also inout=@FILE:
+
+TYPE is u, s or b (bits, shown in hexadecimal) with 8, 16, 32 or 64, or f16, bf16,
+f32 or f64. CONTENT is one of:
+
+  0                           every element the same number
+  1,2,3,4                     these numbers; COUNT may be left out: f32[]=1,2,3,4
+  iota                        0, 1, 2, 3 and so on
+  random                      integers of all values, floats from 0 up to 1
+  random:seed=7:below=100     another draw; from 0 up to a bound
+  @FILE                       the bytes of a file, little-endian; COUNT may be left out
+
+Brackets mean something to the shell: put such arguments in quotes.`
+
+// kernelArgument is one --arg, read but not yet compared with the kernel.
+type kernelArgument struct {
+	number int    // from 1
+	text   string // as given
+	mode   string // "value", "in", "out" or "inout"
+	typ    ptx.Type
+	count  int // of the elements
+	value  []byte
+	fill   func(b []byte) // writes the first content of a buffer; nil for zeros
+	file   string         // where a buffer goes afterwards; "" if it is printed
+}
+
+func (a *kernelArgument) isBuffer() bool { return a.mode != "value" }
+
+// printed says whether the buffer's content is asked for.
+func (a *kernelArgument) wanted() bool { return a.mode == "out" || a.mode == "inout" }
+
+// size returns the bytes of a value or of a buffer.
+func (a *kernelArgument) size() int {
+	if a.isBuffer() {
+		return a.count * a.typ.Size()
+	}
+	return len(a.value)
+}
+
+// shape returns type and count: "f32[16]".
+func (a *kernelArgument) shape() string { return fmt.Sprintf("%v[%d]", a.typ, a.count) }
+
+var (
+	bufferPattern = regexp.MustCompile(`^(?:([a-z]+)(?:=@(.+?))?:)?([a-z]+[0-9]*)\[([^\]]*)\](?:=(.*))?$`)
+	valuePattern  = regexp.MustCompile(`^([a-z]+[0-9]*):(.*)$`)
+)
+
+// parseKernelArguments reads all --arg. Files with contents are read, too.
+func parseKernelArguments(texts []string) ([]*kernelArgument, error) {
+	var args []*kernelArgument
+	for i, text := range texts {
+		a := &kernelArgument{number: i + 1, text: text}
+		if err := a.parse(); err != nil {
+			var missing *os.PathError
+			if errors.As(err, &missing) {
+				return nil, fmt.Errorf("argument %d: %w", a.number, err)
+			}
+			return nil, usageErrorf("argument %d, %q: %v", a.number, text, err)
+		}
+		args = append(args, a)
+	}
+	return args, nil
+}
+
+func (a *kernelArgument) parse() error {
+	if m := bufferPattern.FindStringSubmatch(a.text); m != nil {
+		return a.parseBuffer(m[1], m[2], m[3], m[4], m[5], strings.Contains(a.text, "]="))
+	}
+	if m := valuePattern.FindStringSubmatch(a.text); m != nil {
+		return a.parseValue(m[1], m[2])
+	}
+	if _, err := strconv.ParseFloat(a.text, 64); err == nil {
+		return fmt.Errorf("say of which type the number is, as in s32:%s or f32:%s", a.text, a.text)
+	}
+	return errors.New("it is neither a number such as u32:7 nor a buffer such as f32[16]=0 or out:f32[16]")
+}
+
+func (a *kernelArgument) parseValue(name, text string) error {
+	a.mode = "value"
+	if name == "bytes" {
+		b, err := hex.DecodeString(text)
+		if err != nil || len(b) == 0 {
+			return errors.New("bytes are pairs of hexadecimal digits, as in bytes:0a0b0c0d")
+		}
+		a.typ, a.count, a.value = ptx.B8, len(b), b
+		return nil
+	}
+	if name == "in" || name == "out" || name == "inout" {
+		return fmt.Errorf("a buffer needs a type and a count, as in %s:f32[16]", name)
+	}
+	var err error
+	if a.typ, err = parseElementType(name); err != nil {
+		return err
+	}
+	a.value, err = parseList(a.typ, text)
+	a.count = len(a.value) / a.typ.Size()
+	return err
+}
+
+// parseList reads numbers with commas between.
+func parseList(t ptx.Type, text string) ([]byte, error) {
+	numbers := strings.Split(text, ",")
+	b := make([]byte, len(numbers)*t.Size())
+	for i, n := range numbers {
+		bits, err := parseNumber(t, n)
+		if err != nil {
+			return nil, err
+		}
+		putElement(t, b, i, bits)
+	}
+	return b, nil
+}
+
+func (a *kernelArgument) parseBuffer(mode, file, typ, count, content string, hasContent bool) error {
+	switch mode {
+	case "", "in":
+		a.mode = "in"
+	case "out", "inout":
+		a.mode = mode
+	default:
+		return fmt.Errorf("a buffer is in, out or inout, not %q", mode)
+	}
+	if file != "" && !a.wanted() {
+		return errors.New("a buffer that the kernel only reads is not written to a file: make it out or inout")
+	}
+	a.file = file
+	var err error
+	if a.typ, err = parseElementType(typ); err != nil {
+		return err
+	}
+	if count != "" {
+		a.count, err = strconv.Atoi(count)
+		if err != nil || a.count < 1 || a.count > math.MaxInt/16 {
+			return fmt.Errorf("%q is no number of elements", count)
+		}
+	}
+	switch {
+	case a.mode == "out" && hasContent:
+		return errors.New("an out buffer begins as zeros: make it inout to give it a content")
+	case a.mode == "out" && count == "":
+		return fmt.Errorf("say how many elements: out:%s[16]", typ)
+	case a.mode == "out":
+		return nil
+	case !hasContent && a.mode == "in":
+		return fmt.Errorf("it has no content: write %s[%s]=0, or out:%s[%s] if the kernel fills it", typ, count, typ, count)
+	case !hasContent:
+		return fmt.Errorf("it has no content: write inout:%s[%s]=0", typ, count)
+	}
+	return a.parseContent(content)
+}
+
+func (a *kernelArgument) parseContent(content string) error {
+	word, rest, _ := strings.Cut(content, ":")
+	switch {
+	case strings.HasPrefix(content, "@"):
+		return a.contentOfFile(content[1:])
+	case content == "iota" || word == "random":
+		if a.count == 0 {
+			return fmt.Errorf("say how many elements: %v[16]=%s", a.typ, content)
+		}
+		if content == "iota" {
+			a.fill = func(b []byte) { a.each(b, func(i int) uint64 { return countingNumber(a.typ, i) }) }
+			return nil
+		}
+		return a.contentAtRandom(rest)
+	}
+	list, err := parseList(a.typ, content)
+	if err != nil {
+		return fmt.Errorf("%w; or iota, random, or @FILE", err)
+	}
+	given := len(list) / a.typ.Size()
+	switch {
+	case a.count == 0:
+		a.count = given
+	case given == 1:
+		a.fill = func(b []byte) { a.each(b, func(int) uint64 { return getElement(a.typ, list, 0) }) }
+		return nil
+	case given != a.count:
+		return fmt.Errorf("%d numbers are given for %d elements: give as many, or one for all", given, a.count)
+	}
+	a.fill = func(b []byte) { copy(b, list) }
+	return nil
+}
+
+func (a *kernelArgument) each(b []byte, value func(i int) uint64) {
+	for i := range a.count {
+		putElement(a.typ, b, i, value(i))
+	}
+}
+
+// contentAtRandom reads "seed=S:below=N". The place of an argument counts in
+// the draw, so that two buffers differ.
+func (a *kernelArgument) contentAtRandom(text string) error {
+	seed, below := uint64(1), uint64(0)
+	for setting := range strings.SplitSeq(text, ":") {
+		if text == "" {
+			break
+		}
+		key, value, _ := strings.Cut(setting, "=")
+		n, err := strconv.ParseUint(value, 0, 64)
+		switch {
+		case key != "seed" && key != "below":
+			return fmt.Errorf("random has no setting %q: it takes seed=S and below=N", key)
+		case err != nil:
+			return fmt.Errorf("%q is no whole number", value)
+		case key == "seed":
+			seed = n
+		case n == 0:
+			return errors.New("nothing is below 0")
+		default:
+			below = n
+		}
+	}
+	highest := mask(a.typ)
+	if a.typ.Signed() {
+		highest >>= 1
+	}
+	if !a.typ.Float() && below > 0 && below-1 > highest {
+		return fmt.Errorf("below=%d is more than %v holds", below, a.typ)
+	}
+	a.fill = func(b []byte) {
+		r := rand.New(rand.NewPCG(seed, uint64(a.number)))
+		a.each(b, func(int) uint64 { return randomNumber(a.typ, r, below) })
+	}
+	return nil
+}
+
+func (a *kernelArgument) contentOfFile(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	size := a.typ.Size()
+	switch {
+	case len(data) == 0:
+		return fmt.Errorf("%s is empty", path)
+	case a.count == 0 && len(data)%size != 0:
+		return fmt.Errorf("%s has %d bytes, which are no whole number of %v", path, len(data), a.typ)
+	case a.count == 0:
+		a.count = len(data) / size
+	case len(data) != a.count*size:
+		return fmt.Errorf("%s has %d bytes, %s takes %d: leave the count out to take the whole file", path, len(data), a.shape(), a.count*size)
+	}
+	a.fill = func(b []byte) { copy(b, data) }
+	return nil
+}
+
+// checkArguments compares the arguments with a kernel's parameters.
+func checkArguments(kernel *ptx.Function, args []*kernelArgument) error {
+	if len(args) != len(kernel.Params) {
+		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, counted(len(kernel.Params), "argument"), parameterList(kernel), len(args))
+	}
+	for i, a := range args {
+		if err := a.fits(kernel.Params[i]); err != nil {
+			return usageErrorf("argument %d, %q: %v", a.number, a.text, err)
+		}
+	}
+	return nil
+}
+
+// parameterList names the types: " (u64, u64, u32)".
+func parameterList(kernel *ptx.Function) string {
+	if len(kernel.Params) == 0 {
+		return ""
+	}
+	var names []string
+	for _, p := range kernel.Params {
+		names = append(names, parameterType(p))
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// parameterType names the type of a parameter: "u64", "b8[16]".
+func parameterType(p *ptx.Variable) string {
+	text := p.Type.String()
+	if p.Vector > 1 {
+		text = fmt.Sprintf("v%d.%s", p.Vector, text)
+	}
+	for _, d := range p.Dims {
+		text += fmt.Sprintf("[%d]", d)
+	}
+	return text
+}
+
+// fits says why an argument cannot be given for a parameter.
+func (a *kernelArgument) fits(p *ptx.Variable) error {
+	scalar := len(p.Dims) == 0 && p.Vector <= 1
+	switch {
+	case a.isBuffer() && (p.Size() != 8 || p.Type.Float()):
+		return fmt.Errorf("the kernel takes %s here, no address: give a value such as %s", parameterType(p), exampleOf(p))
+	case a.isBuffer():
+		return nil
+	case len(a.value) != p.Size():
+		return fmt.Errorf("the kernel takes %s here, %s, and this has %d: give a value such as %s", parameterType(p), counted(p.Size(), "byte"), len(a.value), exampleOf(p))
+	case scalar && a.count == 1 && a.typ.Float() != p.Type.Float() && !isBits(a.typ) && !isBits(p.Type):
+		return fmt.Errorf("the kernel takes %v here: give a value such as %s, or its bits as b%d:0x0", p.Type, exampleOf(p), p.Type.Bits())
+	}
+	return nil
+}
+
+func isBits(t ptx.Type) bool { return !t.Float() && !t.Signed() && !t.Unsigned() }
+
+// exampleOf shows a value that a parameter takes.
+func exampleOf(p *ptx.Variable) string {
+	switch {
+	case len(p.Dims) > 0 || p.Vector > 1:
+		return fmt.Sprintf("bytes:... of %d bytes, or numbers with commas between", p.Size())
+	case p.Type.Float():
+		return p.Type.String() + ":1.5"
+	case p.Size() == 8:
+		return p.Type.String() + ":7, or a buffer such as f32[16]=0"
+	}
+	return p.Type.String() + ":7"
+}

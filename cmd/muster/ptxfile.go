@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"muster/device/fatbin"
+	"muster/ptx"
+)
+
+// ptxRemedy says how to get PTX into a program that has none.
+const ptxRemedy = "build it with PTX inside, for example with nvcc -gencode arch=compute_90,code=compute_90"
+
+// gpuImage is one form of a program in a file: PTX, or what only a real GPU
+// can use.
+type gpuImage struct {
+	name   string // of the file, with the target where there may be several
+	kind   fatbin.Kind
+	arch   int
+	target string // "sm_90"; "" for a file of PTX text
+	text   string // of PTX
+}
+
+// readImages finds the images in a file, or in standard input for "-".
+func readImages(stdin io.Reader, path string) ([]gpuImage, error) {
+	name := path
+	var data []byte
+	var err error
+	if path == "-" {
+		name = "stdin"
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(data, []byte(elf.ELFMAG)):
+		return imagesOfELF(name, data)
+	case fatbin.Recognise(data):
+		return imagesOfFatbin(name, data)
+	case len(bytes.Trim(data, " \t\r\n\x00")) == 0:
+		return nil, fmt.Errorf("%s: the file is empty", name)
+	case !strings.Contains(string(data), ".version"):
+		return nil, fmt.Errorf("%s: this is neither PTX (it has no .version line) nor a fat binary nor a program: nvcc -ptx and clang -S --cuda-device-only write PTX", name)
+	}
+	return []gpuImage{{name: name, kind: fatbin.PTX, text: string(data)}}, nil
+}
+
+// cudaMachine is the machine that a cubin's header names.
+const cudaMachine = elf.Machine(190)
+
+// imagesOfELF finds the fat binaries in a program, library or object.
+func imagesOfELF(name string, data []byte) ([]gpuImage, error) {
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer f.Close()
+	if f.Machine == cudaMachine {
+		return []gpuImage{{name: name, kind: fatbin.ELF, target: "one GPU"}}, nil
+	}
+	var images []gpuImage
+	for _, section := range []string{".nv_fatbin", "__nv_relfatbin"} {
+		s := f.Section(section)
+		if s == nil || s.Type == elf.SHT_NOBITS {
+			continue
+		}
+		content, err := s.Data()
+		if err != nil {
+			return nil, fmt.Errorf("%s: section %s: %w", name, section, err)
+		}
+		found, err := imagesOfFatbin(name, content)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, found...)
+	}
+	if len(images) == 0 {
+		return nil, fmt.Errorf("%s: the program holds no GPU code (it has no section .nv_fatbin)", name)
+	}
+	return images, nil
+}
+
+func imagesOfFatbin(name string, data []byte) ([]gpuImage, error) {
+	entries, err := fatbin.Open(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var images []gpuImage
+	for i := range entries {
+		e := &entries[i]
+		images = append(images, gpuImage{
+			name: fmt.Sprintf("%s(%s)", name, e.Target()), kind: e.Kind, arch: e.Arch, target: e.Target(), text: string(e.Data),
+		})
+		if e.Kind != fatbin.PTX {
+			images[i].text = ""
+		}
+	}
+	if len(images) == 0 {
+		return nil, fmt.Errorf("%s: the fat binary is empty", name)
+	}
+	return images, nil
+}
+
+// ptxModules reads the PTX among the images, for the newest targets first. It
+// is an error if there is none.
+func ptxModules(path string, images []gpuImage) ([]ptxModule, error) {
+	var modules []ptxModule
+	var errs []error
+	for _, image := range images {
+		if image.kind != fatbin.PTX {
+			continue
+		}
+		m, err := ptx.Parse(image.name, image.text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		modules = append(modules, ptxModule{image, m})
+	}
+	if len(modules) > 0 {
+		slices.SortStableFunc(modules, func(a, b ptxModule) int { return b.image.arch - a.image.arch })
+		return modules, nil
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return nil, fmt.Errorf("%s: there is only machine code for %s inside, which real GPUs alone can run: %s", path, targets(images), ptxRemedy)
+}
+
+// ptxModule is PTX that could be read.
+type ptxModule struct {
+	image gpuImage
+	tree  *ptx.Module
+}
+
+// kernels returns the kernels of a module.
+func (m *ptxModule) kernels() []*ptx.Function {
+	var found []*ptx.Function
+	for _, f := range m.tree.Functions {
+		if f.Entry && f.Defined {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// only returns the module without the kernels that keep refuses, so that what
+// they use does not matter.
+func (m *ptxModule) only(keep func(kernel string) bool) *ptx.Module {
+	reduced := *m.tree
+	reduced.Functions = slices.DeleteFunc(slices.Clone(m.tree.Functions), func(f *ptx.Function) bool { return f.Entry && !keep(f.Name) })
+	return &reduced
+}
+
+// targets names what images are for: "sm_75, sm_90".
+func targets(images []gpuImage) string {
+	var names []string
+	for _, image := range images {
+		if !slices.Contains(names, image.target) {
+			names = append(names, image.target)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"syscall"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// gpuMemory is the global memory of one launch: each buffer and each variable
+// is a stretch of its own, with nothing mapped between, so that running over
+// an end is found.
+type gpuMemory struct {
+	next    uint64
+	regions []gpuRegion // by address
+}
+
+// gpuRegion is a stretch of memory and what it is.
+type gpuRegion struct {
+	simt.Region
+	size uint64 // in use; the rest of the last 16 bytes is not
+	what string // "argument 3, f32[16]"
+}
+
+const (
+	firstAddress = 0x7000_0000_0000
+	memoryGap    = 16 << 20 // at least, between two stretches
+	maxRegion    = 1 << 40
+)
+
+// add maps memory, filled with zeros, at the next free address.
+func (m *gpuMemory) add(what string, size, alignment uint64) (simt.Region, error) {
+	if m.next == 0 {
+		m.next = firstAddress
+	}
+	alignment = max(alignment, 256)
+	base := (m.next + alignment - 1) / alignment * alignment
+	rounded := max(16, (size+15)/16*16)
+	if size > maxRegion || base+rounded+memoryGap > simt.GlobalEnd {
+		return simt.Region{}, fmt.Errorf("%s: %d bytes are too many", what, size)
+	}
+	// The collector and the race detector leave such memory alone: what kernels
+	// do to it is their business.
+	bytes, err := syscall.Mmap(-1, 0, int(rounded), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	if err != nil {
+		return simt.Region{}, fmt.Errorf("%s: no memory for %d bytes: %w", what, size, err)
+	}
+	m.next = base + rounded + memoryGap
+	r := simt.Region{Base: base, Bytes: bytes}
+	m.regions = append(m.regions, gpuRegion{r, size, what})
+	return r, nil
+}
+
+// place gives a variable of a module its memory.
+func (m *gpuMemory) place(v *ptx.Variable) (uint64, error) {
+	r, err := m.add("variable "+v.Name, uint64(v.Size()), uint64(v.Alignment()))
+	return r.Base, err
+}
+
+// Find returns the stretch around an address.
+func (m *gpuMemory) Find(addr uint64) (simt.Region, bool) {
+	i := sort.Search(len(m.regions), func(i int) bool { return m.regions[i].Base > addr }) - 1
+	if i < 0 || addr-m.regions[i].Base >= uint64(len(m.regions[i].Bytes)) {
+		return simt.Region{}, false
+	}
+	return m.regions[i].Region, true
+}
+
+// describe says where an address lies that is not mapped; "" if nothing is near.
+func (m *gpuMemory) describe(addr uint64) string {
+	for _, r := range m.regions {
+		if addr == r.Base+r.size {
+			return "right behind the end of " + r.what
+		}
+		if end := r.Base + r.size; addr >= end && addr-end < memoryGap/2 {
+			return fmt.Sprintf("%s behind the end of %s", counted(int(addr-end), "byte"), r.what)
+		}
+		if addr < r.Base && r.Base-addr <= memoryGap/2 {
+			return fmt.Sprintf("%s before %s", counted(int(r.Base-addr), "byte"), r.what)
+		}
+	}
+	if addr < 1<<16 {
+		return "near the null pointer"
+	}
+	return ""
+}
+
+// release gives the memory back.
+func (m *gpuMemory) release() error {
+	var first error
+	for _, r := range m.regions {
+		if err := syscall.Munmap(r.Bytes); err != nil && first == nil {
+			first = err
+		}
+	}
+	m.regions = nil
+	return first
+}

@@ -15,8 +15,8 @@ const last = chunk - 1
 func regularAdd[T regval](r *file[T], in *inst) bool {
 	a, b := &r.form[in.a], &r.form[in.b]
 	stride := a.stride + b.stride
-	if a.bits&b.bits&linear != 0 {
-		r.setLinear(in.d, a.base+b.base, stride)
+	if common := a.bits & b.bits & scalar; common != 0 {
+		r.setScalar(in.d, common, a.base+b.base, stride)
 		return true
 	}
 	x, y := r.chunks(in.a), r.chunks(in.b)
@@ -30,8 +30,8 @@ func regularAdd[T regval](r *file[T], in *inst) bool {
 func regularSub[T regval](r *file[T], in *inst) bool {
 	a, b := &r.form[in.a], &r.form[in.b]
 	stride := a.stride - b.stride
-	if a.bits&b.bits&linear != 0 {
-		r.setLinear(in.d, a.base-b.base, stride)
+	if common := a.bits & b.bits & scalar; common != 0 {
+		r.setScalar(in.d, common, a.base-b.base, stride)
 		return true
 	}
 	x, y := r.chunks(in.a), r.chunks(in.b)
@@ -61,8 +61,8 @@ func regularMul[T regval](r *file[T], in *inst) bool {
 		r.setCompressed(in.d, 0)
 		return true
 	}
-	if a.bits&linear != 0 {
-		r.setLinear(in.d, a.base*b.base, a.stride*b.base)
+	if a.bits&scalar != 0 {
+		r.setScalar(in.d, a.bits, a.base*b.base, a.stride*b.base)
 		return true
 	}
 	p := r.chunks(x)
@@ -76,7 +76,7 @@ func regularMul[T regval](r *file[T], in *inst) bool {
 func regularMad[T regval](r *file[T], in *inst) bool {
 	c, z := r.form[in.c], in.c
 	if z == in.d { // the product would overwrite it
-		if c.bits&linear == 0 {
+		if c.bits&scalar == 0 {
 			return false
 		}
 		z = -1
@@ -85,14 +85,18 @@ func regularMad[T regval](r *file[T], in *inst) bool {
 		return false
 	}
 	d := &r.form[in.d]
-	if d.bits&c.bits&linear != 0 {
-		r.setLinear(in.d, d.base+c.base, d.stride+c.stride)
+	if common := d.bits & c.bits & scalar; common != 0 {
+		r.setScalar(in.d, common, d.base+c.base, d.stride+c.stride)
 		return true
 	}
 	sum := r.chunks(in.d)
 	if z < 0 {
+		step := chunk * c.stride
+		if c.bits&periodic != 0 {
+			step = 0
+		}
 		for i := range sum {
-			sum[i] += c.base + T(i)*chunk*c.stride
+			sum[i] += c.base + T(i)*step
 		}
 	} else {
 		for i, v := range r.chunks(z) {
@@ -110,8 +114,8 @@ func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
 		return false
 	}
 	a, by := r.form[in.a], b.base
-	if a.bits&linear != 0 {
-		r.setLinear(in.d, a.base<<by, a.stride<<by)
+	if a.bits&scalar != 0 {
+		r.setScalar(in.d, a.bits, a.base<<by, a.stride<<by)
 		return true
 	}
 	x := r.chunks(in.a)
@@ -131,6 +135,13 @@ func shiftRight(g *gang, in *inst) bool {
 		return false
 	}
 	by := b.base
+	if a.bits&periodic != 0 {
+		if end := uint64(a.base) + last*uint64(a.stride); end >= 1<<31 || a.base>>by != uint32(end)>>by {
+			return false
+		}
+		r.setUniform(in.d, a.base>>by)
+		return true
+	}
 	x := r.chunks(in.a)
 	for _, base := range x {
 		if end := uint64(base) + last*uint64(a.stride); end >= 1<<31 || base>>by != uint32(end)>>by {
@@ -154,6 +165,13 @@ func bitAnd(g *gang, in *inst) bool {
 	a, low := r.form[x], r.form[m].base
 	if !r.form[m].uniform() || low&(low+1) != 0 || a.stride == 0 || int32(a.stride) < 0 {
 		return false
+	}
+	if a.bits&periodic != 0 {
+		if uint64(a.base)&^uint64(low) != (uint64(a.base)+last*uint64(a.stride))&^uint64(low) {
+			return false
+		}
+		r.setScalar(in.d, periodic, a.base&low, a.stride)
+		return true
 	}
 	c := r.chunks(x)
 	for _, base := range c {
@@ -217,12 +235,25 @@ func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []
 	r := &g.r32
 	a := r.form[slot]
 	stride := uint64(int64(int32(a.stride)))
-	if !g.full && in.private {
+	if a.uniform() {
+		return form[uint64]{scalar, 0, extend(a.base, signed)}, nil, true
+	}
+	some := !g.full && in.private // only the active lanes count
+	switch {
+	case a.bits&periodic != 0:
+		first, end := 0, last
+		if some {
+			first, end = g.activeRange()
+		}
+		if v := a.base + uint32(first)*a.stride; steady(v, a.stride, end-first, signed) {
+			return form[uint64]{periodic, stride, extend(v, signed) - uint64(first)*stride}, nil, true
+		}
+	case a.bits&linear != 0 && !some && steady(a.base, a.stride, g.width-1, signed):
+		return form[uint64]{linear, stride, extend(a.base, signed)}, nil, true
+	}
+	if some {
 		bases, ok = g.wideActive(slot, signed)
 		return form[uint64]{compressed, stride, 0}, bases, ok
-	}
-	if a.bits&linear != 0 && (a.stride == 0 || steady(a.base, a.stride, g.width-1, signed)) {
-		return form[uint64]{linear, stride, extend(a.base, signed)}, nil, true
 	}
 	bases = g.r64.scratch[2][:g.chunks]
 	for i, base := range r.chunks(slot) {
@@ -232,6 +263,16 @@ func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []
 		bases[i] = extend(base, signed)
 	}
 	return form[uint64]{compressed, stride, 0}, bases, true
+}
+
+// activeRange returns the first and the last lane of a chunk that is active in
+// any chunk.
+func (g *gang) activeRange() (first, end int) {
+	all := g.mask[0] | g.mask[1] | g.mask[2] | g.mask[3]
+	all |= all >> 32
+	all |= all >> 16
+	all &= 1<<chunk - 1
+	return trailing(all), bits.Len64(all) - 1
 }
 
 // wideActive is wide for a register of which only the active lanes count: the
@@ -270,8 +311,8 @@ func widenRegular(signed bool) func(g *gang, in *inst) bool {
 // narrowRegular cuts to 32 bits, which is always right modulo 2^32.
 func narrowRegular(g *gang, in *inst) bool {
 	a := &g.r64.form[in.a]
-	if a.bits&linear != 0 {
-		g.r32.setLinear(in.d, uint32(a.base), uint32(a.stride))
+	if a.bits&scalar != 0 {
+		g.r32.setScalar(in.d, a.bits, uint32(a.base), uint32(a.stride))
 		return true
 	}
 	d := g.r32.bases[in.d]
@@ -303,22 +344,30 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 		r := &g.r64
 		if adds {
 			c := r.form[in.c]
-			if f.bits&c.bits&linear == 0 {
-				if f.bits&linear != 0 { // only c needs its bases
-					bases = r.scratch[2][:g.chunks]
-					for i, v := range r.chunks(in.c) {
-						bases[i] = v + f.base + uint64(i)*chunk*f.stride
-					}
-				} else {
-					for i, v := range r.chunks(in.c) {
-						bases[i] = bases[i]*factor + v
-					}
-				}
-				copy(r.bases[in.d], bases)
-				r.setCompressed(in.d, f.stride+c.stride)
+			if common := f.bits & c.bits & scalar; common != 0 {
+				r.setScalar(in.d, common, f.base+c.base, f.stride+c.stride)
 				return true
 			}
-			r.setLinear(in.d, f.base+c.base, f.stride+c.stride)
+			if f.bits&scalar != 0 { // the product has no bases yet
+				bases = r.scratch[2][:g.chunks]
+				step := chunk * f.stride
+				if f.bits&periodic != 0 {
+					step = 0
+				}
+				for i, v := range r.chunks(in.c) {
+					bases[i] = v + f.base + uint64(i)*step
+				}
+			} else {
+				for i, v := range r.chunks(in.c) {
+					bases[i] = bases[i]*factor + v
+				}
+			}
+			copy(r.bases[in.d], bases)
+			r.setCompressed(in.d, f.stride+c.stride)
+			return true
+		}
+		if f.bits&scalar != 0 {
+			r.setScalar(in.d, f.bits, f.base, f.stride)
 			return true
 		}
 		for i := range bases {
@@ -415,31 +464,56 @@ func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 	return true
 }
 
-// linearAnswer returns the lanes of a gang for which a comparison holds.
+// comparePeriodic compares one chunk for all of them; false if the sources are
+// not periodic.
+func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64, a, b []T)) bool {
+	fa, fb := &r.form[in.a], &r.form[in.b]
+	if fa.bits&fb.bits&periodic == 0 {
+		return false
+	}
+	x, y := r.scratch[1][:chunk], r.scratch[2][:chunk]
+	a, b := fa.base, fb.base
+	for l := range x {
+		x[l], y[l] = a, b
+		a += fa.stride
+		b += fb.stride
+	}
+	k(g.bits[:1], x, y)
+	word := g.bits[0] & (1<<chunk - 1)
+	word |= word << 16
+	word |= word << 32
+	g.setPredicate(in.d, mask{word, word, word, word})
+	return true
+}
+
+// linearAnswer returns the lanes of a gang for which a comparison of a
+// difference with zero holds.
 func linearAnswer(order uint8, first, step int64, width int) mask {
-	at0 := holds(order, first)
-	same, other := 0, width // lanes that answer as the first does, and the first that does not
-	if holds(order, first+step*int64(width-1)) == at0 {
-		same = width
+	// All four are "is it negative?", of the difference or of one less, or
+	// the opposite.
+	if kind := order & orderKind; kind == orderLessEqual || kind == orderGreater {
+		first--
 	}
-	for same+1 < other && same < width {
-		if middle := (same + other) / 2; holds(order, first+step*int64(middle)) == at0 {
-			same = middle
-		} else {
-			other = middle
-		}
+	opposite := order&orderKind == orderGreater || order&orderKind == orderGreaterEqual
+	var n int64 // lanes that answer as the first does
+	switch {
+	case step == 0 || step > 0 == (first >= 0):
+		n = int64(width)
+	case step > 0:
+		n = (step - 1 - first) / step
+	default:
+		n = first/-step + 1
 	}
-	if same < width {
-		same++
-	}
+	n = min(n, int64(width))
 	var m mask
 	for i := range m {
-		if n := same - 64*i; n >= 64 {
+		if n >= 64 {
 			m[i] = ^uint64(0)
 		} else if n > 0 {
 			m[i] = 1<<n - 1
 		}
-		if !at0 {
+		n -= 64
+		if first >= 0 != opposite {
 			m[i] = ^m[i]
 		}
 	}

@@ -471,8 +471,11 @@ func runChoose64(g *gang, in *inst) {
 func runCompare32(g *gang, in *inst) {
 	k := in.k.(vec.Compare32)
 	r := &g.r32
-	fa, fb := r.form[in.a], r.form[in.b]
+	fa, fb := &r.form[in.a], &r.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 {
+		if comparePeriodic(g, r, in, k) {
+			return
+		}
 		if in.ordered != 0 && compareRegular(g, r, in) {
 			return
 		}
@@ -511,8 +514,11 @@ func runCarry32(g *gang, in *inst) {
 func runCompare64(g *gang, in *inst) {
 	k := in.k.(vec.Compare64)
 	r := &g.r64
-	fa, fb := r.form[in.a], r.form[in.b]
+	fa, fb := &r.form[in.a], &r.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 {
+		if comparePeriodic(g, r, in, k) {
+			return
+		}
 		if in.ordered != 0 && compareRegular(g, r, in) {
 			return
 		}

@@ -55,30 +55,33 @@ func lanes(from, to int) mask {
 	return m
 }
 
-// Registers have three forms, of which one or more are valid. The expanded one
-// is a value a lane. The compressed one is a base a chunk and one stride: lane
-// l of the chunk is base + l*stride. The linear one is a base and a stride for
-// the whole gang. Addresses, indices and loop counters mostly stay linear or
-// compressed, so that arithmetic on them costs next to nothing, and a load
+// Registers have several forms, of which one or more are valid. The expanded
+// one is a value a lane. The compressed one is a base a chunk and one stride:
+// lane l of the chunk is base + l*stride. The linear one is a base and a
+// stride for the whole gang, the periodic one the same for each chunk; what is
+// uniform is both. Addresses, indices and loop counters mostly stay in one of
+// these forms, so that arithmetic on them costs next to nothing, and a load
 // knows without looking that it is a plain copy.
 const (
 	expanded = 1 << iota
 	compressed
 	linear
+	periodic
 	irregular // expanded, and known to have no other form
 
-	regular = compressed | linear
+	scalar  = linear | periodic
+	regular = compressed | scalar
 )
 
 // form says which forms of a register are valid.
 type form[T regval] struct {
 	bits   uint8
-	stride T // of the linear and the compressed form
-	base   T // of the linear form
+	stride T // of all forms but the expanded one
+	base   T // of the linear and the periodic form
 }
 
 // uniform says whether all lanes have the same value, base.
-func (f *form[T]) uniform() bool { return f.bits&linear != 0 && f.stride == 0 }
+func (f *form[T]) uniform() bool { return f.bits&scalar != 0 && f.stride == 0 }
 
 // file is all registers of a width.
 type file[T regval] struct {
@@ -98,7 +101,7 @@ func newFile[T regval](slots, width int, expand func(d, base []T, stride T), com
 		widen: expand, compress: compress, blend: blend,
 	}
 	for i := range r.form {
-		r.form[i].bits = linear
+		r.form[i].bits = scalar
 	}
 	for i := range r.scratch {
 		r.scratch[i] = make([]T, width)
@@ -123,10 +126,13 @@ func (r *file[T]) expand(slot int32) []T {
 func (r *file[T]) chunks(slot int32) []T {
 	c := r.bases[slot]
 	if f := &r.form[slot]; f.bits&compressed == 0 {
-		base := f.base
+		base, step := f.base, chunk*f.stride
+		if f.bits&periodic != 0 {
+			step = 0
+		}
 		for i := range c {
 			c[i] = base
-			base += chunk * f.stride
+			base += step
 		}
 		f.bits |= compressed
 	}
@@ -146,11 +152,13 @@ func (r *file[T]) regular(slot int32) bool {
 		return false
 	}
 	f.stride, f.base = stride, c[0]
-	f.bits |= compressed | linear
+	f.bits |= regular
 	for i, base := range c {
 		if base != c[0]+T(i)*chunk*stride {
 			f.bits &^= linear
-			break
+		}
+		if base != c[0] {
+			f.bits &^= periodic
 		}
 	}
 	return true
@@ -161,16 +169,23 @@ func (r *file[T]) lane(slot int32, lane int) T {
 	switch f := &r.form[slot]; {
 	case f.bits&linear != 0:
 		return f.base + f.stride*T(lane)
+	case f.bits&periodic != 0:
+		return f.base + f.stride*T(lane%chunk)
 	case f.bits&compressed != 0:
 		return r.bases[slot][lane/chunk] + f.stride*T(lane%chunk)
 	}
 	return r.values[slot][lane]
 }
 
-func (r *file[T]) setUniform(slot int32, v T) { r.form[slot] = form[T]{bits: linear, base: v} }
+func (r *file[T]) setUniform(slot int32, v T) { r.form[slot] = form[T]{bits: scalar, base: v} }
 
-func (r *file[T]) setLinear(slot int32, base, stride T) {
-	r.form[slot] = form[T]{bits: linear, base: base, stride: stride}
+// setScalar makes a register linear, periodic or both, as bits say.
+func (r *file[T]) setScalar(slot int32, bits uint8, base, stride T) {
+	bits &= scalar
+	if stride == 0 {
+		bits = scalar
+	}
+	r.form[slot] = form[T]{bits: bits, base: base, stride: stride}
 }
 
 func (r *file[T]) setCompressed(slot int32, stride T) {
@@ -211,11 +226,11 @@ func (r *file[T]) partial(g *gang, in *inst, slot int32) []T {
 // copy sets d to what a holds, in the same form.
 func (r *file[T]) copy(g *gang, in *inst, from int32) {
 	if f := r.form[from]; f.bits&regular != 0 && g.whole(in) {
-		f.bits &^= expanded
-		if f.bits&linear != 0 {
-			f.bits = linear
+		if f.bits&scalar != 0 {
+			f.bits &= scalar
 		} else {
 			copy(r.bases[in.d], r.bases[from])
+			f.bits = compressed
 		}
 		r.form[in.d] = f
 		return

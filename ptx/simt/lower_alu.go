@@ -727,12 +727,12 @@ func (l *lowering) set(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	dt, t := in.Type(0), in.Type(1)
-	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
+	yes, ok := map[ptx.Type]uint64{ptx.U32: 0xffffffff, ptx.S32: 0xffffffff, ptx.F32: 0x3f800000, ptx.U16: 0xffff, ptx.S16: 0xffff, ptx.F16: 0x3c00, ptx.BF16: 0x3f80}[dt]
 	if t == ptx.F16X2 || t == ptx.BF16X2 {
 		l.setPairs(in, cmp, how, ftz)
 		return
 	}
-	if !ok {
+	if !ok || dt.Bits() == 16 && t.Bits() != 16 {
 		l.refuse("types .%v.%v are not supported", dt, t)
 	}
 	c, notC := noReg, false

@@ -184,19 +184,21 @@ func fileOf[D regval](g *gang) *file[D] {
 // access is how one gang-instruction reaches memory: addresses a lane as
 // base + stride*l in each chunk, or one by one.
 type access struct {
-	g       *gang
-	in      *inst
-	regular bool     // addresses go in equal steps, else they are in lanes
-	linear  bool     // they do so along the whole gang: base + lane*step
-	base    uint64   // of lane 0, if linear
-	bases   []uint64 // of each chunk's lane 0, if regular; see chunks
-	step    uint64
-	lanes   []uint64
-	imm     uint64
-	space   ptx.Space // after looking at generic addresses
-	shift   uint64    // what to take from a generic address
-	memory  view      // that all lanes most likely use; no ptr if there is none
-	even    bool      // the step is such that two lanes in bounds have all between them in bounds
+	g        *gang
+	in       *inst
+	regular  bool     // addresses go in equal steps, else they are in lanes
+	linear   bool     // they do so along the whole gang: base + lane*step
+	periodic bool     // they are the same in each chunk: base + lane of the chunk * step
+	base     uint64   // of lane 0, if linear or periodic
+	bases    []uint64 // of each chunk's lane 0, if regular; see chunks
+	step     uint64
+	lanes    []uint64
+	imm      uint64
+	space    ptx.Space // after looking at generic addresses
+	shift    uint64    // what to take from a generic address
+	memory   view      // that all lanes most likely use; no ptr if there is none
+	block    int       // whose shared memory was looked up last
+	even     bool      // the step is such that two lanes in bounds have all between them in bounds
 }
 
 func (g *gang) access(in *inst) *access {
@@ -205,12 +207,13 @@ func (g *gang) access(in *inst) *access {
 	}
 	a := &g.reach
 	a.g, a.in, a.imm, a.space = g, in, uint64(in.imm), in.space
-	a.regular, a.linear, a.bases, a.shift, a.memory.ptr = false, false, nil, 0, nil
+	a.regular, a.linear, a.periodic, a.bases, a.shift, a.memory.ptr = false, false, false, nil, 0, nil
 	if g.r64.regular(in.a) {
 		f := &g.r64.form[in.a]
 		a.regular, a.linear = true, f.bits&linear != 0
 		a.step, a.base = f.stride, f.base
-		if !a.linear || len(in.list) > 1 {
+		a.periodic = f.bits&periodic != 0
+		if f.bits&scalar == 0 || len(in.list) > 1 {
 			a.bases = g.r64.chunks(in.a)
 		}
 	} else {
@@ -263,6 +266,8 @@ func (a *access) at(lane int) uint64 {
 	switch {
 	case a.linear:
 		return a.base + uint64(lane)*a.step + a.imm
+	case a.periodic:
+		return a.base + uint64(lane%chunk)*a.step + a.imm
 	case a.regular:
 		return a.bases[lane/chunk] + uint64(lane%chunk)*a.step + a.imm
 	}
@@ -330,8 +335,9 @@ func (a *access) next(v *view, c int) {
 		return
 	}
 	per := a.g.team.x.stride / chunk // chunks of a block
-	if per > 0 && (v.ptr == nil || c%per == 0) {
-		*v = a.g.sharedView(c * chunk)
+	if per > 0 && (v.ptr == nil || c/per != a.block) {
+		a.block = c / per
+		*v = a.g.team.shared[a.block]
 		v.base = a.shift
 	}
 }
@@ -472,6 +478,14 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 		if p := a.line(size); p != nil {
 			copy(d, unsafe.Slice((*D)(p), len(d)))
 			return
+		}
+		if a.periodic && a.step == size && a.memory.ptr != nil && (a.base+a.imm)&(size-1) == 0 {
+			if p := a.memory.span(a.base+a.imm, chunk*size); p != nil {
+				for c := 0; c < len(d); c += chunk {
+					move[D](unsafe.Pointer(&d[c]), p)
+				}
+				return
+			}
 		}
 		if shift, ok := a.rows(size); ok {
 			for c, base := range a.bases {

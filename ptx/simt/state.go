@@ -190,7 +190,7 @@ func (e *encoder) gang(g *gang) {
 		e.u32(f.base)
 		var values []uint32
 		switch {
-		case f.bits&linear != 0:
+		case f.bits&scalar != 0:
 		case f.bits&compressed != 0:
 			values = g.r32.bases[i]
 		default:
@@ -209,7 +209,7 @@ func (e *encoder) gang(g *gang) {
 		e.u64(f.base)
 		var values []uint64
 		switch {
-		case f.bits&linear != 0:
+		case f.bits&scalar != 0:
 		case f.bits&compressed != 0:
 			values = g.r64.bases[i]
 		default:
@@ -361,11 +361,11 @@ func (d *decoder) gang(g *gang) {
 		if fixed[reg{bits32, int32(i)}] {
 			continue
 		}
-		f := form[uint32]{uint8(d.number(16)), d.u32(), d.u32()}
+		f := form[uint32]{uint8(d.number(32)), d.u32(), d.u32()}
 		var values []uint32
 		switch {
-		case f.bits&linear != 0:
-			f.bits = linear
+		case f.bits&scalar != 0:
+			f.bits &= scalar
 		case f.bits&compressed != 0:
 			f.bits = compressed
 			values = g.r32.bases[i]
@@ -381,11 +381,11 @@ func (d *decoder) gang(g *gang) {
 		if fixed[reg{bits64, int32(i)}] {
 			continue
 		}
-		f := form[uint64]{uint8(d.number(16)), d.u64(), d.u64()}
+		f := form[uint64]{uint8(d.number(32)), d.u64(), d.u64()}
 		var values []uint64
 		switch {
-		case f.bits&linear != 0:
-			f.bits = linear
+		case f.bits&scalar != 0:
+			f.bits &= scalar
 		case f.bits&compressed != 0:
 			f.bits = compressed
 			values = g.r64.bases[i]

@@ -16,15 +16,23 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	samples, err := filepath.Abs("../../workload/testdata")
-	if err != nil {
-		t.Fatal(err)
+	folders := map[string]string{}
+	for name, path := range map[string]string{
+		"SAMPLES": "../../workload/testdata", "KERNELS": "../../ptx/testdata/kernels", "FATBINS": "../../device/fatbin/testdata",
+	} {
+		full, err := filepath.Abs(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders[name] = full
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("SAMPLES", samples)
+			for name, path := range folders {
+				env.Setenv(name, path)
+			}
 			return nil
 		},
 	})

@@ -50,7 +50,7 @@ type kernelArgument struct {
 
 func (a *kernelArgument) isBuffer() bool { return a.mode != "value" }
 
-// printed says whether the buffer's content is asked for.
+// wanted says whether the buffer's content is asked for.
 func (a *kernelArgument) wanted() bool { return a.mode == "out" || a.mode == "inout" }
 
 // size returns the bytes of a value or of a buffer.

@@ -247,8 +247,12 @@ func (i *ptxImageCheck) write(b *strings.Builder, file string) {
 		fmt.Fprintf(b, "%s: %s for %s: passed over, for real GPUs only\n", file, map[string]string{"elf": "machine code", "nvvm": "code for the linker"}[i.Kind], i.Target)
 		return
 	}
+	if len(i.Errors) > 0 {
+		fmt.Fprintf(b, "%s: this PTX%s cannot be used\n", file, strings.TrimSuffix(" for "+i.Target, " for "))
+		writeErrors(b, "  ", file, i.Errors)
+		return
+	}
 	fmt.Fprintf(b, "%s: PTX %s for %s: %s\n", file, i.Version, i.Target, i.summary())
-	writeErrors(b, "  ", file, i.Errors)
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	header := false
 	for _, k := range i.Kernels {
@@ -282,8 +286,6 @@ func (i *ptxImageCheck) write(b *strings.Builder, file string) {
 func (i *ptxImageCheck) summary() string {
 	bad := i.unsupported()
 	switch n := len(i.Kernels); {
-	case len(i.Errors) > 0:
-		return "cannot be read"
 	case n == 0:
 		return "no kernels"
 	case bad > 0:

@@ -502,7 +502,7 @@ func (r *kernelRun) document(stats simt.Stats, seconds float64, printed string, 
 		if !a.wanted() {
 			continue
 		}
-		b := ptxBufferJSON{Argument: a.number, Mode: a.mode, Type: a.typ.String(), Count: a.count, File: a.file}
+		b := ptxBufferJSON{Argument: a.number, Mode: a.mode, Type: a.typ.String(), Count: a.count, File: a.file, Values: []json.RawMessage{}}
 		for n := 0; n < a.count && a.file == ""; n++ {
 			b.Values = append(b.Values, jsonNumber(a.typ, getElement(a.typ, r.buffers[i], n)))
 		}

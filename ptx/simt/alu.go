@@ -133,6 +133,9 @@ func runTernary32(g *gang, in *inst) {
 			return
 		}
 	}
+	if in.outer && g.outer(in) {
+		return
+	}
 	a, b, c := r32.expand(in.a), r32.expand(in.b), r32.expand(in.c)
 	d := r32.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
@@ -552,6 +555,24 @@ func runCarry64(g *gang, in *inst) {
 	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
+}
+
+// outer runs fma.rn.f32 where one factor is the same along each chunk and the
+// other in each chunk, as in products of matrices.
+func (g *gang) outer(in *inst) bool {
+	r := &g.r32
+	x, y := in.a, in.b
+	if r.form[x].bits&tiled != 0 {
+		x, y = y, x
+	}
+	if f := &r.form[x]; f.bits&regular == 0 || f.stride != 0 || r.form[y].bits&tiled == 0 || g.lo != 0 || g.hi != g.width {
+		return false
+	}
+	a, b, c := r.chunks(x), r.tiles[y], r.expand(in.c)
+	d := r.out(g, in)
+	vec.FusedOuter(d, a, b, c)
+	r.commit(g, in)
+	return true
 }
 
 // setPredicate writes a predicate's active lanes.

@@ -67,6 +67,7 @@ const (
 	compressed
 	linear
 	periodic
+	tiled     // each chunk repeats one tile of values
 	irregular // expanded, and known to have no other form
 
 	scalar  = linear | periodic
@@ -87,6 +88,7 @@ func (f *form[T]) uniform() bool { return f.bits&scalar != 0 && f.stride == 0 }
 type file[T regval] struct {
 	values   [][]T // expanded, by slot
 	bases    [][]T // compressed
+	tiles    [][]T // tiled
 	form     []form[T]
 	scratch  [3][]T
 	one      [5][]T // scratch of one lane
@@ -97,7 +99,7 @@ type file[T regval] struct {
 
 func newFile[T regval](slots, width int, expand func(d, base []T, stride T), compress func(base, a []T) (T, bool), blend func(d, s []T, mask []uint64)) file[T] {
 	r := file[T]{
-		values: slab[T](slots, width), bases: slab[T](slots, width/chunk), form: make([]form[T], slots),
+		values: slab[T](slots, width), bases: slab[T](slots, width/chunk), tiles: slab[T](slots, chunk), form: make([]form[T], slots),
 		widen: expand, compress: compress, blend: blend,
 	}
 	for i := range r.form {
@@ -116,7 +118,14 @@ func newFile[T regval](slots, width int, expand func(d, base []T, stride T), com
 func (r *file[T]) expand(slot int32) []T {
 	v := r.values[slot]
 	if f := &r.form[slot]; f.bits&expanded == 0 {
-		r.widen(v, r.chunks(slot), f.stride)
+		if f.bits&regular != 0 {
+			r.widen(v, r.chunks(slot), f.stride)
+		} else {
+			tile := r.tiles[slot]
+			for c := 0; c < len(v); c += chunk {
+				copy(v[c:c+chunk], tile)
+			}
+		}
 		f.bits |= expanded
 	}
 	return v
@@ -146,7 +155,7 @@ func (r *file[T]) regular(slot int32) bool {
 		return f.bits&regular != 0
 	}
 	c := r.bases[slot]
-	stride, ok := r.compress(c, r.values[slot])
+	stride, ok := r.compress(c, r.expand(slot))
 	if !ok {
 		f.bits |= irregular
 		return false
@@ -173,6 +182,8 @@ func (r *file[T]) lane(slot int32, lane int) T {
 		return f.base + f.stride*T(lane%chunk)
 	case f.bits&compressed != 0:
 		return r.bases[slot][lane/chunk] + f.stride*T(lane%chunk)
+	case f.bits&tiled != 0:
+		return r.tiles[slot][lane%chunk]
 	}
 	return r.values[slot][lane]
 }

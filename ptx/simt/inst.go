@@ -16,6 +16,7 @@ type inst struct {
 	list  []int32 // the elements of a vector; -1 for one not wanted
 
 	affine  func(*gang, *inst) bool // what to do with strides
+	outer   bool                    // fma.rn.f32: it may be an outer product
 	ordered uint8                   // of comparisons of integers: how
 	space   ptx.Space
 	private bool // nobody looks at the destination's lanes outside the mask

@@ -369,6 +369,9 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 		return
 	}
 	if len(in.list) == 1 {
+		if a.periodic && a.memory.ptr != nil && g.complete() && loadTile[T, D](a, in.list[0]) {
+			return
+		}
 		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.list[0]), uint64(unsafe.Sizeof(T(0))))
 		return
 	}
@@ -472,20 +475,36 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 	}
 }
 
+// loadTile reads what is the same in every chunk, for all lanes; false if it
+// is not all in bounds.
+func loadTile[T memval, D regval](a *access, slot int32) bool {
+	size := uint64(unsafe.Sizeof(T(0)))
+	if a.memory.size < size || !a.even {
+		return false
+	}
+	off := a.base + a.imm - a.memory.base
+	if limit := a.memory.size - size; off > limit || off+last*a.step > limit || (off|a.step)&(size-1) != 0 {
+		return false
+	}
+	r := fileOf[D](a.g)
+	p := unsafe.Add(a.memory.ptr, off)
+	if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
+		move[D](unsafe.Pointer(&r.tiles[slot][0]), p)
+	} else {
+		for l := range r.tiles[slot] {
+			r.tiles[slot][l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
+		}
+	}
+	r.form[slot] = form[D]{bits: tiled}
+	return true
+}
+
 // loadElement reads one value a lane into d.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
 	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
 		if p := a.line(size); p != nil {
 			copy(d, unsafe.Slice((*D)(p), len(d)))
 			return
-		}
-		if a.periodic && a.step == size && a.memory.ptr != nil && (a.base+a.imm)&(size-1) == 0 {
-			if p := a.memory.span(a.base+a.imm, chunk*size); p != nil {
-				for c := 0; c < len(d); c += chunk {
-					move[D](unsafe.Pointer(&d[c]), p)
-				}
-				return
-			}
 		}
 		if shift, ok := a.rows(size); ok {
 			for c, base := range a.bases {

@@ -185,6 +185,10 @@ func (e *encoder) gang(g *gang) {
 		if fixed[reg{bits32, int32(i)}] {
 			continue
 		}
+		if f.bits&tiled != 0 {
+			g.r32.expand(int32(i))
+			f.bits = expanded
+		}
 		e.u32(uint32(f.bits))
 		e.u32(f.stride)
 		e.u32(f.base)
@@ -203,6 +207,10 @@ func (e *encoder) gang(g *gang) {
 	for i, f := range g.r64.form {
 		if fixed[reg{bits64, int32(i)}] {
 			continue
+		}
+		if f.bits&tiled != 0 {
+			g.r64.expand(int32(i))
+			f.bits = expanded
 		}
 		e.u32(uint32(f.bits))
 		e.u64(f.stride)
@@ -361,7 +369,7 @@ func (d *decoder) gang(g *gang) {
 		if fixed[reg{bits32, int32(i)}] {
 			continue
 		}
-		f := form[uint32]{uint8(d.number(32)), d.u32(), d.u32()}
+		f := form[uint32]{uint8(d.number(64)), d.u32(), d.u32()}
 		var values []uint32
 		switch {
 		case f.bits&scalar != 0:
@@ -370,6 +378,7 @@ func (d *decoder) gang(g *gang) {
 			f.bits = compressed
 			values = g.r32.bases[i]
 		default:
+			f.bits = expanded
 			values = g.r32.values[i]
 		}
 		for j := range values {
@@ -381,7 +390,7 @@ func (d *decoder) gang(g *gang) {
 		if fixed[reg{bits64, int32(i)}] {
 			continue
 		}
-		f := form[uint64]{uint8(d.number(32)), d.u64(), d.u64()}
+		f := form[uint64]{uint8(d.number(64)), d.u64(), d.u64()}
 		var values []uint64
 		switch {
 		case f.bits&scalar != 0:
@@ -390,6 +399,7 @@ func (d *decoder) gang(g *gang) {
 			f.bits = compressed
 			values = g.r64.bases[i]
 		default:
+			f.bits = expanded
 			values = g.r64.values[i]
 		}
 		for j := range values {

@@ -1021,3 +1021,13 @@ func numVectorF64(d []uint64, a, b []uint64) {
 		d[i/64] = bits
 	}
 }
+
+// fusedOuterVector is fusedOuter; a chunk is a vector.
+func fusedOuterVector(d, a, b, c []uint32) {
+	row := float32s(b, 0)
+	a = a[:len(d)/lanes32]
+	for i, x := range a {
+		put32(d, i*lanes32, canonVector(row.MulAdd(archsimd.BroadcastUint32x16(x).AsFloat32x16(), float32s(c, i*lanes32))))
+	}
+	archsimd.ClearAVXUpperBits()
+}

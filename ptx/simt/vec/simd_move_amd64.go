@@ -12,6 +12,7 @@ func init() {
 	compress32, compress64 = compressVector32, compressVector64
 	blend32, blend64 = blendVector32, blendVector64
 	select32, select64 = selectVector32, selectVector64
+	fusedOuterInUse = fusedOuterVector
 }
 
 // A chunk is a vector of 32-bit lanes, and two of 64-bit ones.

@@ -128,7 +128,7 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 	if m.empty() {
 		return
 	}
-	saved, full, lo, hi := g.mask, g.full, g.lo, g.hi
+	saved := g.mask
 	g.setMask(m)
 	switch in.mode {
 	case barPopc:
@@ -145,7 +145,7 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 		}
 		g.setPredicate(in.d, all)
 	}
-	g.mask, g.full, g.lo, g.hi = saved, full, lo, hi
+	g.setMask(saved)
 }
 
 // leave takes exited threads off their blocks' count, which may complete

@@ -72,7 +72,7 @@ func (g *gang) advance(w *worker) outcome {
 			}
 			w.budget -= n
 			w.stats.Instructions += n
-			w.stats.LaneOps += n * uint64(g.mask.count())
+			w.stats.LaneOps += n * uint64(g.count)
 			for i := pc; i < end; i++ {
 				in := &code[i]
 				in.run(g, in)
@@ -124,7 +124,7 @@ func (g *gang) step(w *worker, pc, end int32) outcome {
 	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
 		w.budget--
 		w.stats.Instructions++
-		w.stats.LaneOps += uint64(g.mask.count())
+		w.stats.LaneOps += uint64(g.count)
 		in := &code[pc]
 		in.run(g, in)
 	}

@@ -46,13 +46,14 @@ func (m *mask) first() int {
 	return -1
 }
 
-// lanes returns the mask of lanes [from, to).
-func lanes(from, to int) mask {
-	var m mask
-	for i := from; i < to; i++ {
-		m.set(i)
+// end returns the lane behind the highest one.
+func (m *mask) end() int {
+	for w := len(m) - 1; w >= 0; w-- {
+		if m[w] != 0 {
+			return w<<6 + bits.Len64(m[w])
+		}
 	}
-	return m
+	return 0
 }
 
 // Registers have several forms, of which one or more are valid. The expanded
@@ -273,7 +274,10 @@ type gang struct {
 	// Of the running group:
 	mask   mask
 	full   bool // no live lane is missing
-	lo, hi int  // the lanes of the mask lie in [lo, hi), multiples of chunk
+	first  int  // lane of the mask
+	end    int  // behind its last lane
+	count  int  // of its lanes
+	lo, hi int  // first and end, rounded to multiples of chunk
 
 	spin     int // how long the running group has kept others waiting
 	sync     bool
@@ -292,24 +296,14 @@ type gang struct {
 
 func (g *gang) setMask(m mask) {
 	g.mask = m
-	g.full = m.and(&g.live) == g.live
-	g.lo, g.hi = 0, g.width
-	if !g.full {
-		g.narrow()
-	}
+	g.full = m == g.live || m.and(&g.live) == g.live
+	g.first, g.end = m.first(), m.end()
+	g.count = m.count()
+	g.lo, g.hi = g.first&^(chunk-1), (g.end+chunk-1)&^(chunk-1)
 }
 
-// narrow fits the window to the mask.
-func (g *gang) narrow() {
-	lo, hi := 0, g.chunks
-	for lo < hi && g.mask.chunkBits(lo) == 0 {
-		lo++
-	}
-	for hi > lo && g.mask.chunkBits(hi-1) == 0 {
-		hi--
-	}
-	g.lo, g.hi = lo*chunk, hi*chunk
-}
+// solid says whether no lane between the first and the last is missing.
+func (g *gang) solid() bool { return g.count == g.end-g.first }
 
 // whole says whether an instruction may write its destination without regard
 // to lanes outside the mask: because there are none alive, or because nobody

@@ -65,8 +65,8 @@ func guarded(g *gang, in *inst) {
 	if m.empty() {
 		return
 	}
-	saved, full, lo, hi := g.mask, g.full, g.lo, g.hi
+	saved := g.mask
 	g.setMask(m)
 	in.inner(g, in)
-	g.mask, g.full, g.lo, g.hi = saved, full, lo, hi
+	g.setMask(saved)
 }

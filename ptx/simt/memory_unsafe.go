@@ -222,7 +222,7 @@ func (g *gang) access(in *inst) *access {
 	if len(in.list) > 1 {
 		a.keep()
 	}
-	addr := a.at(g.mask.first())
+	addr := a.at(g.first)
 	if a.space == ptx.NoSpace {
 		// Most generic accesses of a gang are to one space; those that are not
 		// fail the bounds of the view and go lane by lane.
@@ -282,19 +282,15 @@ func (a *access) chunks() {
 }
 
 // complete says whether all lanes of the gang take part.
-func (g *gang) complete() bool {
-	w := g.width - 1
-	return g.mask[w>>6] == ^uint64(0)>>(-g.width&63) && (w < 64 || g.mask[0] == ^uint64(0)) &&
-		(w < 128 || g.mask[1] == ^uint64(0)) && (w < 192 || g.mask[2] == ^uint64(0))
-}
+func (g *gang) complete() bool { return g.count == g.width }
 
-// line returns the memory of the whole gang if its lanes lie one behind the
+// line returns the memory of the active lanes if they lie one behind the
 // other, n bytes each; else nil.
 func (a *access) line(n uint64) unsafe.Pointer {
-	if !a.linear || a.step != n || a.memory.ptr == nil || (a.base+a.imm)&(n-1) != 0 {
+	if !a.linear || a.step != n || a.memory.ptr == nil || !a.g.solid() || (a.base+a.imm)&(n-1) != 0 {
 		return nil
 	}
-	return a.memory.span(a.base+a.imm, n*uint64(a.g.width))
+	return a.memory.span(a.base+a.imm+uint64(a.g.first)*n, n*uint64(a.g.count))
 }
 
 // rows says whether each chunk's lanes lie one behind the other, n bytes each,
@@ -428,7 +424,7 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	for _, slot := range in.list {
 		if slot >= 0 {
 			if one {
-				lane := g.mask.first()
+				lane := g.first
 				r.setUniform(slot, D(loadLane[T](g, in, lane, a.at(lane))))
 			} else {
 				loadBases[T](g, in, a, r.bases[slot], size)
@@ -501,11 +497,13 @@ func loadTile[T memval, D regval](a *access, slot int32) bool {
 
 // loadElement reads one value a lane into d.
 func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size uint64) {
-	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
 		if p := a.line(size); p != nil {
-			copy(d, unsafe.Slice((*D)(p), len(d)))
+			copy(d[g.first:g.end], unsafe.Slice((*D)(p), g.count))
 			return
 		}
+	}
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
 		if shift, ok := a.rows(size); ok {
 			for c, base := range a.bases {
 				move[D](unsafe.Pointer(&d[c*chunk]), unsafe.Add(a.memory.ptr, base-shift))
@@ -639,11 +637,13 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 }
 
 func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size uint64) {
-	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
 		if p := a.line(size); p != nil {
-			copy(unsafe.Slice((*D)(p), len(s)), s)
+			copy(unsafe.Slice((*D)(p), g.count), s[g.first:g.end])
 			return
 		}
+	}
+	if unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) && g.complete() {
 		if shift, ok := a.rows(size); ok {
 			for c, base := range a.bases {
 				move[D](unsafe.Add(a.memory.ptr, base-shift), unsafe.Pointer(&s[c*chunk]))

@@ -9,13 +9,18 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md")
+var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md and docs/software-gpu.md")
 
-// What docs/workloads.md shows is what the commands print: a console block has a
+// What the pages show is what the commands print: a console block has a
 // command, as it is given in the root of the repository, and its output.
 func TestDocsShowRealOutput(t *testing.T) {
 	t.Chdir("../..")
-	const page = "docs/workloads.md"
+	for _, page := range []string{"docs/workloads.md", "docs/software-gpu.md"} {
+		t.Run(page, func(t *testing.T) { checkPage(t, page) })
+	}
+}
+
+func checkPage(t *testing.T, page string) {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +31,7 @@ func TestDocsShowRealOutput(t *testing.T) {
 		shown++
 		m := block.FindSubmatch(b)
 		var stdout, stderr bytes.Buffer
-		if run(strings.Fields(string(m[1])), strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }) != exitDone {
+		if run(words(string(m[1])), strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }) != exitDone {
 			t.Errorf("muster %s: %s", m[1], &stderr)
 		}
 		return []byte("```console\n$ muster " + string(m[1]) + "\n" + stdout.String() + "```\n")
@@ -41,6 +46,15 @@ func TestDocsShowRealOutput(t *testing.T) {
 	} else if !bytes.Equal(fresh, text) {
 		t.Errorf("%s shows what the commands no longer print: go test ./cmd/muster -run Docs -update rewrites it", page)
 	}
+}
+
+// words splits a command as a shell does where quotes are around whole words.
+func words(command string) []string {
+	words := strings.Fields(command)
+	for i, w := range words {
+		words[i] = strings.Trim(w, "'")
+	}
+	return words
 }
 
 // Every column that docs/workloads.md lists can be read.

@@ -199,7 +199,15 @@ func randomNumber(t ptx.Type, r *rand.Rand, below uint64) uint64 {
 	if t.Float() {
 		// As many random bits as the type holds, so that rounding never gives
 		// the bound itself.
-		places := map[ptx.Type]int{ptx.F16: 11, ptx.BF16: 8, ptx.F32: 24, ptx.F64: 53}[t]
+		places := 53
+		switch t {
+		case ptx.F16:
+			places = 11
+		case ptx.BF16:
+			places = 8
+		case ptx.F32:
+			places = 24
+		}
 		f := math.Ldexp(float64(r.Uint64()>>(64-places)), -places)
 		return encodeFloat(t, f*float64(max(below, 1)))
 	}

@@ -66,7 +66,8 @@ func newPtxRun() *cobra.Command {
     --arg 'f32[1000]=iota' --arg 'f32[1000]=0.5' --arg 'out:f32[1000]' --arg s32:1000
   muster ptx run a.out --kernel histogram --grid 8 --block 128 \
     --arg 'u8[]=@photo.raw' --arg 'out=@counts.bin:u32[256]' --arg u32:65536
-  nvcc -ptx -o - hello.cu | muster ptx run - --grid 1 --block 32`,
+  clang++ -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -S -o - hello.cu |
+    muster ptx run - --grid 1 --block 32`,
 		Args: oneArgument("one file with PTX, or -"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args[0]) },
 	}

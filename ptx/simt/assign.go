@@ -390,6 +390,9 @@ func liveness(ops []op, first int32) []map[reg]bool {
 				for _, t := range o.targets {
 					merge(t)
 				}
+				if o.conditional() {
+					merge(first + int32(i) + 1)
+				}
 			case flowReturn, flowExit, flowTrap:
 				if o.conditional() {
 					merge(first + int32(i) + 1)

@@ -28,21 +28,54 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
 		return at + 1, true // everybody is here
 	}
-	number := g.r32.lane(in.a, g.mask.first())
-	if !g.r32.form[in.a].uniform() {
-		for lane := g.lo; lane < g.hi; lane++ {
-			if g.mask.has(lane) && g.r32.lane(in.a, lane) != number {
-				g.fault(in, lane, Deadlock, 0, "threads of a group wait at different barriers")
-			}
+	// The number may be in a register, and not the same in all lanes.
+	var numbers uint32
+	cur := g.groups[g.cur]
+	for rest := g.mask; !rest.empty(); {
+		number := g.r32.lane(in.a, rest.first())
+		if number >= barriers {
+			g.fault(in, rest.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
+		}
+		here := g.atNumber(in, rest, number)
+		t.arrive(g, in, here, number)
+		grp := group{pc: at, state: atBar, bar: uint8(number), lanes: here, stamp: cur.stamp}
+		if in.mode == barArrive {
+			grp.pc, grp.state = at+1, ready
+		}
+		if numbers == 0 {
+			g.groups[g.cur] = grp
+		} else {
+			g.groups = append(g.groups, grp)
+		}
+		numbers |= 1 << number
+		rest = rest.without(&here)
+	}
+	for ; numbers != 0; numbers &= numbers - 1 {
+		t.release(bits.TrailingZeros32(numbers))
+	}
+	return 0, false
+}
+
+// atNumber returns the lanes of a mask that name a barrier.
+func (g *gang) atNumber(in *inst, m mask, number uint32) mask {
+	if g.r32.form[in.a].uniform() {
+		return m
+	}
+	var here mask
+	for lane := g.lo; lane < g.hi; lane++ {
+		if m.has(lane) && g.r32.lane(in.a, lane) == number {
+			here.set(lane)
 		}
 	}
-	if number >= barriers {
-		g.fault(in, g.mask.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
-	}
+	return here
+}
+
+// arrive counts lanes that come to a barrier.
+func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 	t.arrivals = true
 	for b := range t.live {
 		m := g.lanesOf[b]
-		if m = m.and(&g.mask); m.empty() {
+		if m = m.and(&lanes); m.empty() {
 			continue
 		}
 		bar := &t.bars[b][number]
@@ -62,14 +95,6 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 			bar.holds += p.count()
 		}
 	}
-	cur := &g.groups[g.cur]
-	if in.mode == barArrive {
-		cur.pc = at + 1
-	} else {
-		cur.pc, cur.state, cur.bar = at, atBar, uint8(number)
-	}
-	t.release(int(number))
-	return 0, false
 }
 
 // release lets the threads of those blocks pass a barrier that have all arrived.

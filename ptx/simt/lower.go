@@ -391,7 +391,7 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 		l.refuse("%s cannot be a destination", o)
 	}
 	r := l.register(o.Register, o.Component)
-	if r.class != classOf(t) {
+	if r.class != classOf(t) || r.class != predicate && o.Register.Type.Bits() < t.Bits() {
 		l.refuse("destination %s is a register of type .%v where .%v is wanted", o, o.Register.Type, t)
 	}
 	return r

@@ -563,6 +563,9 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 		l.refuse("%s cannot be a destination", d)
 	}
 	dr := l.register(d.Register, d.Component)
+	if d.Register.Type.Bits() < dt.Bits() {
+		l.refuse("destination %s has fewer bits than .%v", d, dt)
+	}
 	result := dr
 	if dr.class != want[0] || d.Register.Type.Bits() == 16 && dt.Signed() {
 		result = l.fresh(want[0])

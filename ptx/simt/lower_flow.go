@@ -238,7 +238,7 @@ func (l *lowering) finishCalls() {
 			l.ops[s.enter].x = int32(need)
 		}
 	}
-	depth, known := deepest(root, map[*lowFunction]bool{})
+	depth, known := deepest(root, map[*lowFunction]frames{})
 	l.kernel.Local = depth
 	l.kernel.Recursive = !known
 	l.kernel.stack = !known
@@ -261,20 +261,28 @@ func reaches(from, to *lowFunction, seen map[*lowFunction]bool) bool {
 }
 
 // deepest returns the bytes of the frames of a function and all below it, and
-// whether that is known.
-func deepest(fn *lowFunction, above map[*lowFunction]bool) (int, bool) {
+// whether that is known. It remembers those that are: many ways may lead to a
+// function.
+func deepest(fn *lowFunction, seen map[*lowFunction]frames) (int, bool) {
 	if fn.recursive {
 		return fn.frame, false
 	}
+	if f, ok := seen[fn]; ok {
+		return f.depth, f.known
+	}
 	depth, known := 0, true
-	for i, c := range fn.calls {
-		if slices.Contains(fn.calls[:i], c) {
-			continue
-		}
-		d, ok := deepest(c, above)
+	for _, c := range fn.calls {
+		d, ok := deepest(c, seen)
 		depth, known = max(depth, d), known && ok
 	}
+	seen[fn] = frames{fn.frame + depth, known}
 	return fn.frame + depth, known
+}
+
+// frames is how much the frames of a function and all below it take.
+type frames struct {
+	depth int
+	known bool
 }
 
 // saves finds, for each call in a function that may be called again before it
@@ -339,7 +347,7 @@ func (l *lowering) bar(in *ptx.Instruction) {
 	o := op{inst: inst{flow: flowBarrier, mode: barModes[mode], b: -1, c: -1, d: -1}}
 	if in.Has("red") {
 		t := in.Type(0)
-		if len(ops) < 3 || mode == "" || (mode == "popc") != (t == ptx.U32) {
+		if len(ops) < 3 || mode == "" || mode == "sync" || mode == "arrive" || (mode == "popc") != (t == ptx.U32) {
 			l.refuse("this form is not supported")
 		}
 		d := l.dst(&ops[0], t)
@@ -347,7 +355,7 @@ func (l *lowering) bar(in *ptx.Instruction) {
 		p, not := l.pred(&ops[len(ops)-1])
 		o.c, o.cc, o.negated = p.id, predicate, not
 		ops = ops[1 : len(ops)-1]
-	} else if mode == "" {
+	} else if mode != "sync" && mode != "arrive" {
 		l.refuse("this form is not supported")
 	}
 	if len(ops) < 1 || len(ops) > 2 || mode == "arrive" && len(ops) != 2 {
@@ -375,11 +383,14 @@ func (l *lowering) warpOp(o op, mask *ptx.Operand) {
 }
 
 // member returns the operand that names lanes, of .sync instructions.
-func member(in *ptx.Instruction, at int) *ptx.Operand {
-	if in.Has("sync") && at < len(in.Operands) {
-		return &in.Operands[at]
+func (l *lowering) member(in *ptx.Instruction, at int) *ptx.Operand {
+	if !in.Has("sync") {
+		return nil
 	}
-	return nil
+	if at >= len(in.Operands) {
+		l.refuse("the mask of lanes is missing")
+	}
+	return &in.Operands[at]
 }
 
 // one returns the mode for the one modifier of an instruction that names it.
@@ -426,7 +437,7 @@ func (l *lowering) shfl(in *ptx.Instruction) {
 		d = &d.Elements[0]
 	}
 	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
-	l.warpOp(o, member(in, 4))
+	l.warpOp(o, l.member(in, 4))
 }
 
 func (l *lowering) vote(in *ptx.Instruction) {
@@ -443,7 +454,7 @@ func (l *lowering) vote(in *ptx.Instruction) {
 	p, not := l.pred(&in.Operands[1])
 	o.a, o.ca, o.negated = p.id, predicate, not
 	o.d, o.cd = l.dst(&in.Operands[0], t).id, classOf(t)
-	l.warpOp(o, member(in, 2))
+	l.warpOp(o, l.member(in, 2))
 }
 
 func (l *lowering) match(in *ptx.Instruction) {
@@ -467,7 +478,7 @@ func (l *lowering) match(in *ptx.Instruction) {
 		o.d2, o.cd2 = p.id, predicate
 	}
 	o.d, o.cd = l.dst(d, ptx.B32).id, bits32
-	l.warpOp(o, member(in, 2))
+	l.warpOp(o, l.member(in, 2))
 }
 
 func (l *lowering) redux(in *ptx.Instruction) {
@@ -486,7 +497,7 @@ func (l *lowering) redux(in *ptx.Instruction) {
 	}
 	a := l.src(&in.Operands[1], t)
 	d := l.dst(&in.Operands[0], t)
-	l.warpOp(op{inst: inst{run: runRedux, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, member(in, 2))
+	l.warpOp(op{inst: inst{run: runRedux, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, l.member(in, 2))
 }
 
 func (l *lowering) activeMask(in *ptx.Instruction) {
@@ -503,5 +514,5 @@ func (l *lowering) elect(in *ptx.Instruction) {
 		o.d, o.cd = l.dst(&d.Elements[0], ptx.B32).id, bits32
 	}
 	o.d2, o.cd2 = l.dst(&d.Elements[1], ptx.Pred).id, predicate
-	l.warpOp(o, member(in, 1))
+	l.warpOp(o, l.member(in, 1))
 }

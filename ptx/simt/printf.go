@@ -70,7 +70,8 @@ func runAssertFail(g *gang, in *inst) {
 	g.fault(in, lane, Trapped, 0, fmt.Sprintf("%s:%d: %s: assertion %q failed", text(1), line, text(3), text(0)))
 }
 
-// maxText bounds strings in a kernel's memory.
+// maxText bounds strings in a kernel's memory, and what one printf writes, but
+// for its last argument.
 const maxText = 64 << 10
 
 // text reads a string from memory, up to its zero byte.
@@ -102,7 +103,7 @@ func (g *gang) format(in *inst, lane int, format string, args uint64) (string, i
 		}
 		return loadLane[uint64](g, in, lane, at)
 	}
-	for i := 0; i < len(format); i++ {
+	for i := 0; i < len(format) && b.Len() < maxText; i++ {
 		if format[i] != '%' {
 			b.WriteByte(format[i])
 			continue
@@ -166,7 +167,9 @@ func parseVerb(s string) verb {
 		return s[from:i]
 	}
 	for i < len(s) && strings.IndexByte("-+ #0", s[i]) >= 0 {
-		v.flags += string(s[i])
+		if strings.IndexByte(v.flags, s[i]) < 0 {
+			v.flags += string(s[i])
+		}
 		i++
 	}
 	if i < len(s) && s[i] == '*' {

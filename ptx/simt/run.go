@@ -100,7 +100,7 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, MaxGridX, MaxGridY, MaxGridZ)
 	case len(l.Params) != k.ParamSize:
 		return fmt.Errorf("its parameters take %d bytes, not %d", k.ParamSize, len(l.Params))
-	case l.Shared < 0 || round(k.Shared, 16)+l.Shared > MaxShared:
+	case l.Shared < 0 || l.Shared > MaxShared || round(k.Shared, 16)+l.Shared > MaxShared:
 		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, MaxShared)
 	case l.Memory == nil:
 		return errors.New("a launch needs a memory")
@@ -108,7 +108,7 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("%d workers make no sense", l.Workers)
 	case l.Width < 0 || l.Width%WarpSize != 0 || l.Width > maxWidth:
 		return fmt.Errorf("a gang of %d lanes does not exist: multiples of %d up to %d", l.Width, WarpSize, maxWidth)
-	case l.Stack < 0 || l.Stack%16 != 0 || l.Stack+k.Local > MaxLocal:
+	case l.Stack < 0 || l.Stack > MaxLocal || l.Stack%16 != 0 || l.Stack+k.Local > MaxLocal:
 		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, MaxLocal-k.Local)
 	}
 	l.Workers = max(l.Workers, 1)
@@ -474,6 +474,7 @@ func (t *team) begin(number uint64) {
 		}
 		g.groups = append(g.groups[:0], group{pc: t.x.kernel.entry, lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
+		g.stamp, g.ticks, g.sync = 0, 0, false // as in a new gang
 		g.region = view{}
 	}
 }

@@ -105,6 +105,9 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	x.next.Store(next)
 	x.workers[0].stats = Stats{d.u64(), d.u64()}
 	n := int(d.u32())
+	if uint64(n) > next {
+		return nil, errors.New("the state contradicts itself")
+	}
 	for i := 0; i < n && d.err == nil; i++ {
 		t := x.newTeam()
 		d.team(t)
@@ -353,7 +356,8 @@ func (d *decoder) gang(g *gang) {
 		state := d.u32()
 		grp.state, grp.bar = groupState(state&0xff), uint8(state>>8)
 		grp.lanes, grp.stamp = inside(d.mask()), d.u64()
-		if grp.state > atWarpBar || grp.bar >= barriers || grp.lanes.empty() {
+		waits := map[groupState]flow{atBar: flowBarrier, atWarp: flowWarp, atWarpBar: flowWarpWait}[grp.state]
+		if grp.state > atWarpBar || grp.bar >= barriers || grp.lanes.empty() || grp.state != ready && k.code[grp.pc].flow != waits {
 			d.fail("the state contradicts itself")
 		}
 		g.groups = append(g.groups, grp)

@@ -1,0 +1,143 @@
+package simt_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// Random programs end on the engine as they did on a GPU, whatever the width of
+// a gang and wherever they are stopped. testdata/gpu/README.md says how they
+// were chosen.
+func TestGPUPrograms(t *testing.T) {
+	for _, p := range gpuPrograms(t, "programs.json.gz") {
+		t.Run(p.Name, func(t *testing.T) {
+			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "width 32", simt.Launch{Width: 32}, runToEnd)
+			p.check(t, "stopped", simt.Launch{}, runInParts)
+		})
+	}
+}
+
+// Single instructions give on the engine the bits that they gave on a GPU, for
+// 1024 operands each.
+func TestGPUForms(t *testing.T) {
+	for _, p := range gpuPrograms(t, "forms.json.gz") {
+		t.Run(p.Name, func(t *testing.T) {
+			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+		})
+	}
+}
+
+// gpuProgram is a module with a kernel run(in, out), and what it wrote on a GPU.
+type gpuProgram struct {
+	Name   string
+	Source string
+	Grid   [3]uint32
+	Block  [3]uint32
+	Inputs []string // one behind the other
+	Size   int      // of the output, which is shared equally among the blocks
+	CRC32  []uint32 // of each block's output
+
+	in []byte
+}
+
+// gpuPrograms reads a file of programs; in short mode a tenth of them.
+func gpuPrograms(t *testing.T, file string) []gpuProgram {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "gpu", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content struct {
+		Inputs   map[string][]byte
+		Programs []gpuProgram
+	}
+	if err := json.NewDecoder(plain).Decode(&content); err != nil {
+		t.Fatal(err)
+	}
+	var chosen []gpuProgram
+	for i, p := range content.Programs {
+		if testing.Short() && i%10 != 0 {
+			continue
+		}
+		for _, name := range p.Inputs {
+			p.in = append(p.in, content.Inputs[name]...)
+		}
+		if blocks := p.Grid[0] * p.Grid[1] * p.Grid[2]; len(p.CRC32) != int(blocks) {
+			t.Fatalf("%s: %d results for %d blocks", p.Name, len(p.CRC32), blocks)
+		}
+		chosen = append(chosen, p)
+	}
+	if len(chosen) == 0 {
+		t.Fatalf("no programs in %s", file)
+	}
+	return chosen
+}
+
+// A runner lets a kernel come to its end.
+type runner func(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error
+
+func runToEnd(_ *simt.Kernel, x *simt.Execution, _ simt.Memory) error {
+	return x.RunFor(1 << 24)
+}
+
+// runInParts stops the kernel now and then, saves it, and goes on from what was saved.
+func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error {
+	for {
+		err := x.RunFor(37)
+		if !errors.Is(err, simt.ErrStopped) {
+			return err
+		}
+		state, err := x.Save()
+		if err != nil {
+			return err
+		}
+		if x, err = kernel.Resume(simt.Launch{Memory: memory}, state); err != nil {
+			return err
+		}
+	}
+}
+
+func (p gpuProgram) check(t *testing.T, how string, launch simt.Launch, run runner) {
+	t.Helper()
+	module, err := ptx.Parse(p.Name, p.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := instructionCase{name: p.Name, in: p.in, outSize: p.Size, memory: &testMemory{}}
+	program, err := simt.Load(p.Name, module, c.memory.place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kernel = program.Kernel("run")
+	out := c.fill(t, program)
+	launch.Grid = simt.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}
+	launch.Block = simt.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
+	launch.Params, launch.Memory = c.parameters(), c.memory
+	x, err := c.kernel.Start(launch)
+	if err == nil {
+		err = run(c.kernel, x, c.memory)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", how, err)
+	}
+	part := p.Size / len(p.CRC32)
+	for block, want := range p.CRC32 {
+		if got := crc32.ChecksumIEEE(out[block*part : (block+1)*part]); got != want {
+			t.Errorf("%s: the output of block %d is not that of the GPU (CRC-32 %08x, want %08x)", how, block, got, want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+"""Runs one PTX kernel on the first NVIDIA GPU, through the driver's own library."""
+
+import ctypes
+import struct
+
+JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, JIT_OPTIMIZATION_LEVEL = 5, 6, 7
+PARAM_BUFFER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 0
+LOG_SIZE = 8192
+
+_driver = None
+_device = ctypes.c_int()
+
+
+class Refused(Exception):
+    """The driver's compiler did not take the program."""
+
+
+def _check(status, doing):
+    if status:
+        name = ctypes.c_char_p()
+        _driver.cuGetErrorName(status, ctypes.byref(name))
+        raise RuntimeError("%s: %s" % (doing, (name.value or b"error %d" % status).decode()))
+
+
+def open_gpu():
+    """To be called once in each process."""
+    global _driver
+    _driver = ctypes.CDLL("libcuda.so.1")
+    _check(_driver.cuInit(0), "cuInit")
+    _check(_driver.cuDeviceGet(ctypes.byref(_device), 0), "cuDeviceGet")
+    _make_current()
+
+
+def _make_current():
+    context = ctypes.c_void_p()
+    _check(_driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), _device), "cuDevicePrimaryCtxRetain")
+    _check(_driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+
+
+def run(source, grid, block, data, out_size, shared=0, params=b"", level=4):
+    """Launches the kernel "run" of a module with the addresses of its input and
+    output and further parameters, and returns the output, which starts as zeros.
+    level is how much the driver's compiler optimises, 0 to 4."""
+    module = _load(source, level)
+    buffers = []
+    try:
+        kernel = ctypes.c_void_p()
+        _check(_driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"run"), "kernel run")
+        buffers = [_allocate(len(data)), _allocate(out_size)]
+        _check(_driver.cuMemcpyHtoD_v2(buffers[0], data, ctypes.c_size_t(len(data))), "copy in")
+        _launch(kernel, grid, block, shared, struct.pack("<QQ", *(b.value for b in buffers)) + params)
+        out = ctypes.create_string_buffer(max(out_size, 1))
+        _check(_driver.cuMemcpyDtoH_v2(out, buffers[1], ctypes.c_size_t(out_size)), "copy out")
+    except RuntimeError:
+        # After a fault nothing works in this context any more.
+        _driver.cuDevicePrimaryCtxReset_v2(_device)
+        _make_current()
+        raise
+    for buffer in buffers:
+        _check(_driver.cuMemFree_v2(buffer), "free")
+    _check(_driver.cuModuleUnload(module), "unload")
+    return out.raw[:out_size]
+
+
+def compile_only(source):
+    _check(_driver.cuModuleUnload(_load(source, 4)), "unload")
+
+
+def _load(source, level):
+    log = ctypes.create_string_buffer(LOG_SIZE)
+    options = (ctypes.c_int * 3)(JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, JIT_OPTIMIZATION_LEVEL)
+    values = (ctypes.c_void_p * 3)(ctypes.addressof(log), LOG_SIZE, level)
+    module = ctypes.c_void_p()
+    if _driver.cuModuleLoadDataEx(ctypes.byref(module), source.encode() + b"\0", 3, options, values):
+        raise Refused(log.value.decode().strip())
+    return module
+
+
+def _allocate(size):
+    address = ctypes.c_uint64()
+    size = max(size, 16)
+    _check(_driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "allocate")
+    _check(_driver.cuMemsetD8_v2(address, 0, ctypes.c_size_t(size)), "clear")
+    return address
+
+
+def _launch(kernel, grid, block, shared, params):
+    buffer = ctypes.create_string_buffer(params, len(params))
+    size = ctypes.c_size_t(len(params))
+    extra = (ctypes.c_void_p * 5)(
+        PARAM_BUFFER, ctypes.addressof(buffer), PARAM_BUFFER_SIZE, ctypes.addressof(size), PARAM_END)
+    _check(_driver.cuLaunchKernel(kernel, *grid, *block, shared, None, None, extra), "launch")
+    _check(_driver.cuCtxSynchronize(), "run")

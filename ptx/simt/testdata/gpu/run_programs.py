@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Runs the programs of a file on the GPU. Says where the results are not those
+in the file, or with --write makes a file that holds the GPU's results."""
+
+import argparse
+import base64
+import gzip
+import json
+import multiprocessing
+import sys
+import zlib
+
+import gpu
+
+PATIENCE = 60  # seconds until a program is taken to hang
+
+
+def results(program, inputs, level):
+    """The CRC-32 of what each block wrote."""
+    blocks = program["grid"][0] * program["grid"][1] * program["grid"][2]
+    data = b"".join(inputs[name] for name in program["inputs"])
+    out = gpu.run(program["source"], program["grid"], program["block"], data, program["size"], level=level)
+    part = program["size"] // blocks
+    return [zlib.crc32(out[i * part:(i + 1) * part]) for i in range(blocks)]
+
+
+def attempt(task):
+    program, inputs, level = task
+    try:
+        return results(program, inputs, level), ""
+    except (gpu.Refused, RuntimeError) as problem:
+        return None, str(problem)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("file", help="programs.json.gz, forms.json.gz or one like them")
+    arguments.add_argument("--write", metavar="FILE", help="where to write the programs with the GPU's results")
+    arguments.add_argument("--level", type=int, default=4, help="how much the driver's compiler optimises, 0 to 4")
+    options = arguments.parse_args()
+    with gzip.open(options.file) as f:
+        content = json.load(f)
+    inputs = {name: base64.b64decode(text) for name, text in content["inputs"].items()}
+    tasks = [(p, {name: inputs[name] for name in p["inputs"]}, options.level) for p in content["programs"]]
+    wrong = 0
+    with multiprocessing.Pool(initializer=gpu.open_gpu) as pool:
+        outcomes = pool.imap(attempt, tasks)
+        for program in content["programs"]:
+            got, problem = outcomes.next(timeout=PATIENCE)
+            if problem or not options.write and got != program["crc32"]:
+                wrong += 1
+                print("%s: %s" % (program["name"], problem or "got %s, the file says %s" % (got, program["crc32"])))
+            program["crc32"] = got
+    if options.write:
+        content["programs"] = [p for p in content["programs"] if p["crc32"] is not None]
+        with open(options.write, "wb") as f:
+            # Without a name and a time in it, the same content is the same bytes.
+            f.write(gzip.compress(json.dumps(content, indent=0).encode(), 9, mtime=0))
+    print("%d programs, %d wrong" % (len(tasks), wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -183,12 +183,16 @@ func (l *lowering) slots() {
 		c := &l.constants[i]
 		c.slot = give(reg{c.class, c.slot})
 	}
+	constant := next
 	for i := range l.ops {
 		l.ops[i].operands(func(c class, id *int32, _ bool) {
 			if exposed[reg{c, *id}] {
 				give(reg{c, *id})
 			}
 		})
+	}
+	for c := range next {
+		l.kernel.carried[c] = [2]int32{constant[c], next[c]}
 	}
 	var pool [predicate + 1][]int32 // slots of private registers that are free
 	for first := 0; first < len(l.ops); {

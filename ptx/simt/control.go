@@ -55,10 +55,10 @@ const (
 // never runs more than budget instructions, and adds what it ran.
 func (g *gang) advance(w *worker) outcome {
 	code := g.team.x.kernel.code
-	rounds := 0
 	for {
 		if !g.partial {
 			if o, ok := g.choose(); !ok {
+				g.rounds = 0
 				return o
 			}
 		}
@@ -94,9 +94,9 @@ func (g *gang) advance(w *worker) outcome {
 				}
 				if g.spin > limit {
 					g.groups[g.cur].pc = next
-					rounds++
-					if !g.giveWay() || rounds > 8 {
-						g.spin = 0
+					g.rounds++
+					if !g.giveWay() || g.rounds > 8 {
+						g.spin, g.rounds = 0, 0
 						return yielded
 					}
 					break

@@ -280,6 +280,7 @@ type gang struct {
 	lo, hi int  // first and end, rounded to multiples of chunk
 
 	spin     int // how long the running group has kept others waiting
+	rounds   int // how often a group has given way since the gang did
 	sync     bool
 	favour   int // blocks that a favoured group may still run
 	stamp    uint64

@@ -99,6 +99,13 @@ func (l *lowering) refuse(format string, args ...any) {
 	panic(unsupported(fmt.Sprintf(format, args...)))
 }
 
+// wants refuses an instruction that has not so many operands.
+func (l *lowering) wants(in *ptx.Instruction, n int) {
+	if len(in.Operands) != n {
+		l.refuse("%d operands where %d are wanted", len(in.Operands), n)
+	}
+}
+
 func lowerKernel(p *Program, file string, m *ptx.Module, f *ptx.Function) (*Kernel, ptx.Errors) {
 	l := &lowering{
 		program: p, module: m, file: file,

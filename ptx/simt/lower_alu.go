@@ -314,6 +314,11 @@ func (l *lowering) predicateLogic(in *ptx.Instruction) {
 	if !ok {
 		l.refuse("not supported on predicates")
 	}
+	if in.Opcode == "not" {
+		l.wants(in, 2)
+	} else {
+		l.wants(in, 3)
+	}
 	o := op{inst: inst{run: run, b: -1}, cd: predicate, ca: predicate, pure: true}
 	o.d = l.dst(&in.Operands[0], ptx.Pred).id
 	a, inverted := l.pred(&in.Operands[1])
@@ -488,6 +493,7 @@ func (l *lowering) cvta(in *ptx.Instruction) {
 			l.refuse("modifier .%s is not supported", m)
 		}
 	}
+	l.wants(in, 2)
 	d := l.dst(&in.Operands[0], ptx.U64)
 	a := l.src(&in.Operands[1], ptx.U64)
 	offset := map[ptx.Space]uint64{

@@ -16,6 +16,7 @@ func (l *lowering) bra(in *ptx.Instruction) {
 			l.refuse("modifier .%s is not supported", m)
 		}
 	}
+	l.wants(in, 1)
 	label, ok := in.Operands[0].Symbol.(*ptx.Label)
 	if !ok {
 		l.refuse("%s is not a label", in.Operands[0].Name)
@@ -501,12 +502,14 @@ func (l *lowering) redux(in *ptx.Instruction) {
 }
 
 func (l *lowering) activeMask(in *ptx.Instruction) {
+	l.wants(in, 1)
 	l.emit(op{inst: inst{run: runActiveMask, d: l.dst(&in.Operands[0], ptx.B32).id, e: -1}, cd: bits32})
 }
 
 func (l *lowering) elect(in *ptx.Instruction) {
+	l.wants(in, 2)
 	d := &in.Operands[0]
-	if !in.Has("sync") || len(in.Operands) != 2 || d.Kind != ptx.PairOperand {
+	if !in.Has("sync") || d.Kind != ptx.PairOperand {
 		l.refuse("this form is not supported")
 	}
 	o := op{inst: inst{run: runElect, d: -1}}

@@ -38,6 +38,7 @@ type Kernel struct {
 	perBlock  []constant
 	n32, n64  int // slots
 	np        int
+	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
 	required  Dim
 	stack     bool // Launch.Stack is needed
 	sum       [32]byte

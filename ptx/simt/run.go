@@ -50,6 +50,8 @@ type team struct {
 	number uint64
 	gangs  []*gang
 	at     int      // gang that runs
+	idle   int      // gangs in a row that could do nothing
+	yields int      // of gangs, since the team did
 	blocks []uint64 // numbers in the grid
 	live   []int    // threads that have not exited, a block
 	bars   [][barriers]barrier
@@ -253,8 +255,6 @@ func (w *worker) admit() bool {
 
 // advance runs the gangs of a team in turn, each until it can do no more.
 func (t *team) advance(w *worker) outcome {
-	idle := 0 // gangs in a row that could do nothing
-	yields := 0
 	for {
 		g := t.gangs[t.at]
 		before := w.budget
@@ -262,19 +262,19 @@ func (t *team) advance(w *worker) outcome {
 		case exhausted:
 			return exhausted
 		case yielded:
-			idle = 0
-			if yields++; yields > len(t.gangs) {
-				t.at = (t.at + 1) % len(t.gangs)
+			t.idle = 0
+			if t.yields++; t.yields > len(t.gangs) {
+				t.at, t.yields = (t.at+1)%len(t.gangs), 0
 				return yielded
 			}
 		case finished, blocked:
 			if w.budget == before {
-				idle++
+				t.idle++
 			} else {
-				idle = 0
+				t.idle = 0
 			}
 		}
-		if idle >= len(t.gangs) {
+		if t.idle >= len(t.gangs) {
 			for _, g := range t.gangs {
 				if len(g.groups) > 0 {
 					return blocked
@@ -444,7 +444,7 @@ func slab[T any](n, width int) [][]T {
 
 // begin gives a team its blocks.
 func (t *team) begin(number uint64) {
-	t.number, t.at = number, 0
+	t.number, t.at, t.idle, t.yields = number, 0, 0, 0
 	threads := int(t.x.launch.Block.Count())
 	clear(t.bytes)
 	if t.arrivals {
@@ -474,9 +474,24 @@ func (t *team) begin(number uint64) {
 		}
 		g.groups = append(g.groups[:0], group{pc: t.x.kernel.entry, lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
-		g.stamp, g.ticks, g.sync = 0, 0, false // as in a new gang
+		g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false
+		g.forget()
 		g.region = view{}
 	}
+}
+
+// forget makes registers zero again that a block may read before it writes
+// them, so that no block sees what another left.
+func (g *gang) forget() {
+	k := g.team.x.kernel
+	for i := k.carried[bits32][0]; i < k.carried[bits32][1]; i++ {
+		g.r32.setUniform(i, 0)
+	}
+	for i := k.carried[bits64][0]; i < k.carried[bits64][1]; i++ {
+		g.r64.setUniform(i, 0)
+	}
+	clear(g.p[:k.carried[predicate][1]])
+	g.cc = mask{}
 }
 
 // resume prepares a team to go on after Run returned.

@@ -13,7 +13,7 @@ import (
 
 const (
 	stateMagic   = "muster.simt"
-	stateVersion = 1
+	stateVersion = 2
 )
 
 // Save returns the state of an execution that is not running.
@@ -147,6 +147,8 @@ func (e *encoder) mask(m *mask) {
 func (e *encoder) team(t *team) {
 	e.u64(t.number)
 	e.u32(uint32(t.at))
+	e.u32(uint32(t.idle))
+	e.u32(uint32(t.yields))
 	for b := range t.blocks {
 		e.u64(t.blocks[b])
 		e.u32(uint32(t.live[b]))
@@ -168,6 +170,7 @@ func (e *encoder) gang(g *gang) {
 	e.u32(uint32(g.cur))
 	e.u32(uint32(g.favour))
 	e.u32(uint32(g.spin))
+	e.u32(uint32(g.rounds))
 	e.u64(g.stamp)
 	e.u64(g.ticks)
 	e.bool(g.sync)
@@ -310,7 +313,7 @@ func (d *decoder) mask() (m mask) {
 func (d *decoder) team(t *team) {
 	t.begin(0)
 	t.number = d.u64()
-	t.at = d.number(len(t.gangs))
+	t.at, t.idle, t.yields = d.number(len(t.gangs)), d.number(len(t.gangs)), d.number(len(t.gangs)+1)
 	for b := range t.blocks {
 		t.blocks[b] = d.u64()
 		t.live[b] = d.number(MaxThreads + 1)
@@ -346,7 +349,7 @@ func (d *decoder) gang(g *gang) {
 	}
 	g.live = inside(d.mask())
 	g.cc = d.mask()
-	g.cur, g.favour, g.spin = d.number(maxWidth+1), d.number(1<<30), d.number(1<<30)
+	g.cur, g.favour, g.spin, g.rounds = d.number(maxWidth+1), d.number(1<<30), d.number(1<<30), d.number(1<<30)
 	g.stamp, g.ticks = d.u64(), d.u64()
 	g.sync, g.partial = d.bool(), d.bool()
 	n := d.number(maxWidth + 1)

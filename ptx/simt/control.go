@@ -269,9 +269,9 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 		})
 	case flowReturn:
 		if f := &g.r32.form[in.a]; f.uniform() {
-			return int32(f.base), true
+			return g.returnTo(in, g.first, f.base), true
 		}
-		return g.scatter(func(lane int) int32 { return int32(g.r32.lane(in.a, lane)) })
+		return g.scatter(func(lane int) int32 { return g.returnTo(in, lane, g.r32.lane(in.a, lane)) })
 	case flowExit:
 		g.exit(g.mask)
 		return 0, false
@@ -292,6 +292,15 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 		return g.parkWarps(in, at, atWarpBar)
 	}
 	panic("simt: unknown end of a basic block")
+}
+
+// returnTo checks a return address, which the thread may have overwritten in
+// its frame.
+func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
+	if code := g.team.x.kernel.code; uint64(to) >= uint64(len(code)) || !code[to].returns {
+		g.fault(in, lane, IllegalCall, 0, "the return address in the thread's local memory was overwritten")
+	}
+	return int32(to)
 }
 
 // finishGuarded splits off the lanes that a guard keeps out. They go on behind

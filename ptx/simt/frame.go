@@ -21,7 +21,7 @@ func runEnter(g *gang, in *inst) {
 
 func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
 	next := frame + uint64(in.imm)
-	if next+uint64(in.x) > g.team.x.localBytes {
+	if local := g.team.x.localBytes; frame > local || next+uint64(in.x) > local {
 		g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
 	}
 	return next
@@ -66,7 +66,7 @@ func runPassBack(g *gang, in *inst) { g.pass(in, uint64(in.imm), uint64(in.x)) }
 func (g *gang) pass(in *inst, from, to uint64) {
 	if g.full && g.r64.regular(in.a) && g.r64.form[in.a].uniform() {
 		base, n := g.r64.form[in.a].base, uint64(in.y)
-		if last := base + max(from, to) + n; last > g.team.x.localBytes {
+		if local := g.team.x.localBytes; base > local || base+max(from, to)+n > local {
 			g.fault(in, g.mask.first(), StackOverflow, 0, "calls go deeper than the stack allows")
 		}
 		rows := int(n/4) * g.width
@@ -78,7 +78,7 @@ func (g *gang) pass(in *inst, from, to uint64) {
 			continue
 		}
 		base := g.r64.lane(in.a, lane)
-		if last := base + max(from, to) + uint64(in.y); last > g.team.x.localBytes {
+		if local := g.team.x.localBytes; base > local || base+max(from, to)+uint64(in.y) > local {
 			g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
 		}
 		for i := uint64(0); i < uint64(in.y); i += 4 {

@@ -30,6 +30,7 @@ type inst struct {
 	inner    func(*gang, *inst) // what run does under the guard
 
 	flow    flow
+	returns bool  // calls come back here
 	end     int32 // of the first instruction of a basic block: index of its last
 	target  int32
 	targets []int32

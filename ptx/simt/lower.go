@@ -32,7 +32,6 @@ type op struct {
 	copies                  bool // d = a, nothing else
 	head                    bool // begins a basic block
 	links                   bool // x is the place of an instruction
-	returns                 bool // where a call comes back
 	function                *lowFunction
 }
 

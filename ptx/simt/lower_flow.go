@@ -154,7 +154,7 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 		back = l.emit(op{inst: inst{flow: flowCall, a: target.id}, ca: bits64})
 	}
 	l.ops[link].x = back + 1
-	site.leave = l.emit(op{inst: inst{run: runLeave, d: l.frame.id, a: l.frame.id}, cd: bits64, ca: bits64, head: true, returns: true})
+	site.leave = l.emit(op{inst: inst{run: runLeave, d: l.frame.id, a: l.frame.id, returns: true}, cd: bits64, ca: bits64, head: true})
 	site.restore = l.emit(op{inst: inst{run: runRestore, a: base.id}, ca: bits64})
 	for i := range c.Returns {
 		site.copies = append(site.copies, l.argument(base, &c.Returns[i], returns[i], places[returns[i]], true))

@@ -197,7 +197,7 @@ type access struct {
 	space    ptx.Space // after looking at generic addresses
 	shift    uint64    // what to take from a generic address
 	memory   view      // that all lanes most likely use; no ptr if there is none
-	block    int       // whose shared memory was looked up last
+	block    int32     // whose shared memory was looked up last
 	even     bool      // the step is such that two lanes in bounds have all between them in bounds
 }
 
@@ -207,21 +207,19 @@ func (g *gang) access(in *inst) *access {
 	}
 	a := &g.reach
 	a.g, a.in, a.imm, a.space = g, in, uint64(in.imm), in.space
-	a.regular, a.linear, a.periodic, a.bases, a.shift, a.memory.ptr = false, false, false, nil, 0, nil
+	a.regular, a.linear, a.periodic, a.bases, a.shift, a.memory = false, false, false, nil, 0, view{}
 	if g.r64.regular(in.a) {
 		f := &g.r64.form[in.a]
 		a.regular, a.linear = true, f.bits&linear != 0
 		a.step, a.base = f.stride, f.base
 		a.periodic = f.bits&periodic != 0
-		if f.bits&scalar == 0 || len(in.list) > 1 {
+		if f.bits&scalar == 0 {
 			a.bases = g.r64.chunks(in.a)
 		}
 	} else {
 		a.lanes = g.r64.expand(in.a)
 	}
-	if len(in.list) > 1 {
-		a.keep()
-	}
+	a.keep()
 	addr := a.at(g.first)
 	if a.space == ptx.NoSpace {
 		// Most generic accesses of a gang are to one space; those that are not
@@ -246,15 +244,16 @@ func (g *gang) access(in *inst) *access {
 	return a
 }
 
-// keep copies the addresses if a vector's elements overwrite them.
+// keep copies the addresses if the instruction may overwrite them.
 func (a *access) keep() {
 	for _, slot := range a.in.list {
 		if slot != a.in.a {
 			continue
 		}
+		a.chunks()
 		if a.regular {
 			a.bases = append([]uint64(nil), a.bases...)
-		} else {
+		} else if len(a.in.list) > 1 {
 			a.lanes = append([]uint64(nil), a.lanes...)
 		}
 		return
@@ -283,6 +282,20 @@ func (a *access) chunks() {
 
 // complete says whether all lanes of the gang take part.
 func (g *gang) complete() bool { return g.count == g.width }
+
+// oneSpace says whether the lanes of a chunk that have one address have one
+// memory: a generic address may be in each lane's own.
+func (a *access) oneSpace() bool {
+	if a.in.space != ptx.NoSpace || a.linear || a.periodic {
+		return true
+	}
+	for _, base := range a.bases {
+		if space, _ := window(base + a.imm); space != a.space {
+			return false
+		}
+	}
+	return true
+}
 
 // line returns the memory of the active lanes if they lie one behind the
 // other, n bytes each; else nil.
@@ -330,12 +343,27 @@ func (a *access) next(v *view, c int) {
 		*v = a.memory
 		return
 	}
-	per := a.g.team.x.stride / chunk // chunks of a block
-	if per > 0 && (v.ptr == nil || c/per != a.block) {
-		a.block = c / per
-		*v = a.g.team.shared[a.block]
+	if b := a.g.blockOf[c*chunk]; a.g.team.x.stride >= chunk && (v.ptr == nil || b != a.block) {
+		a.block = b
+		*v = a.g.team.shared[b]
 		v.base = a.shift
 	}
+}
+
+// inBlocks says whether an access is to the same places in the shared memory
+// of several blocks, all of them in bounds. It returns the offset of the first
+// lane of a chunk that is active anywhere, and these lanes.
+func (a *access) inBlocks(n uint64) (off uint64, first, end int, ok bool) {
+	if !a.periodic || !a.even || a.space != ptx.SharedSpace || a.memory.ptr != nil || a.g.team.x.stride < chunk {
+		return 0, 0, 0, false
+	}
+	first, end = a.g.activeRange()
+	size := a.g.team.shared[0].size
+	off = a.base + uint64(first)*a.step + a.imm - a.shift
+	if size < n || off > size-n || off+uint64(end-first)*a.step > size-n || (off|a.step)&(n-1) != 0 {
+		return 0, 0, 0, false
+	}
+	return off, first, end, true
 }
 
 // walk returns the memory of the first active lane of a chunk whose lanes use n
@@ -360,7 +388,7 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 		loadLocal[T, D](g, in, a)
 		return
 	}
-	if a.regular && a.step == 0 && g.whole(in) {
+	if a.regular && a.step == 0 && g.whole(in) && a.oneSpace() {
 		loadBroadcast[T, D](g, in, a)
 		return
 	}
@@ -511,9 +539,21 @@ func loadElement[T memval, D regval](g *gang, in *inst, a *access, d []D, size u
 			return
 		}
 	}
+	whole := g.whole(in)
+	if off, first, end, ok := a.inBlocks(size); ok && whole {
+		for c := g.lo; c < g.hi; c += chunk {
+			p := unsafe.Add(g.team.shared[g.blockOf[c]].ptr, off)
+			step := uint64(0)
+			out := d[c+first : c+end+1]
+			for l := range out {
+				out[l] = D(*(*T)(unsafe.Add(p, step)))
+				step += a.step
+			}
+		}
+		return
+	}
 	a.chunks()
 	v := a.memory
-	whole := g.whole(in)
 	for c := g.lo / chunk; c < g.hi/chunk; c++ {
 		active := g.mask.chunkBits(c)
 		if active == 0 {
@@ -650,6 +690,17 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 			}
 			return
 		}
+	}
+	if off, first, _, ok := a.inBlocks(size); ok {
+		for c := g.lo; c < g.hi; c += chunk {
+			p := unsafe.Add(g.team.shared[g.blockOf[c]].ptr, off)
+			src := (*[chunk]D)(s[c:])
+			for active := g.mask.chunkBits(c / chunk); active != 0; active &= active - 1 {
+				l := trailing(active) & (chunk - 1)
+				*(*T)(unsafe.Add(p, uint64(l-first)*a.step)) = T(src[l])
+			}
+		}
+		return
 	}
 	a.chunks()
 	v := a.memory

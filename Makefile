@@ -14,18 +14,22 @@ help: ## say what can be made
 build: ## bin/muster
 	$(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
 
-demo: build ## a what-if on a small log: G queue against R queue, a table and a page with pictures
+demo: build ## a CUDA kernel without a GPU; a what-if on a small log: a table and a page with pictures
 	@mkdir -p demo-out
+	bin/muster ptx run ptx/testdata/kernels/matmul.nvcc90.ptx --kernel matmul_tiled --grid 1,1 --block 16,16 \
+		--arg 'f32[]=1,2,3,4' --arg 'f32[]=5,6,7,8' --arg 'out:f32[4]' --arg s32:2 --arg s32:2 --arg s32:2
 	bin/muster sim --cluster small --workload small --policy g-queue,r-queue --html demo-out/report.html
 
-# The quick tests run under the race detector, then all of them without it.
+# The quick tests run under the race detector, then all of them without it. The
+# software GPU's arithmetic exists twice on amd64; both must be the same.
 test: lint browser ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
 	fi; \
 	set -x; \
 	$(GO) test -race -short ./... && \
-	$(GO) test ./...
+	$(GO) test ./... && \
+	if [ "$$($(GO) env GOARCH)" = amd64 ]; then GOEXPERIMENT=simd $(GO) test -short ./ptx/simt/...; fi
 
 lint: ## format, vet and the import rules
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"muster/ptx"
@@ -36,15 +37,21 @@ func TestGPUForms(t *testing.T) {
 	}
 }
 
+// gpuFile is a file in testdata/gpu.
+type gpuFile struct {
+	Inputs   map[string][]byte `json:"inputs"`
+	Programs []gpuProgram      `json:"programs"`
+}
+
 // gpuProgram is a module with a kernel run(in, out), and what it wrote on a GPU.
 type gpuProgram struct {
-	Name   string
-	Source string
-	Grid   [3]uint32
-	Block  [3]uint32
-	Inputs []string // one behind the other
-	Size   int      // of the output, which is shared equally among the blocks
-	CRC32  []uint32 // of each block's output
+	Name   string    `json:"name"`
+	Source string    `json:"source"`
+	Grid   [3]uint32 `json:"grid"`
+	Block  [3]uint32 `json:"block"`
+	Inputs []string  `json:"inputs"` // one behind the other
+	Size   int       `json:"size"`   // of the output, which is shared equally among the blocks
+	CRC32  []uint32  `json:"crc32"`  // of each block's output
 
 	in []byte
 }
@@ -61,10 +68,7 @@ func gpuPrograms(t *testing.T, file string) []gpuProgram {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var content struct {
-		Inputs   map[string][]byte
-		Programs []gpuProgram
-	}
+	var content gpuFile
 	if err := json.NewDecoder(plain).Decode(&content); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +80,8 @@ func gpuPrograms(t *testing.T, file string) []gpuProgram {
 		for _, name := range p.Inputs {
 			p.in = append(p.in, content.Inputs[name]...)
 		}
-		if blocks := p.Grid[0] * p.Grid[1] * p.Grid[2]; len(p.CRC32) != int(blocks) {
-			t.Fatalf("%s: %d results for %d blocks", p.Name, len(p.CRC32), blocks)
+		if len(p.CRC32) != p.blocks() {
+			t.Fatalf("%s: %d results for %d blocks", p.Name, len(p.CRC32), p.blocks())
 		}
 		chosen = append(chosen, p)
 	}
@@ -111,13 +115,24 @@ func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) erro
 	}
 }
 
+// check compares the program's results with those in the file.
 func (p gpuProgram) check(t *testing.T, how string, launch simt.Launch, run runner) {
+	t.Helper()
+	for block, got := range p.results(t, how, launch, run) {
+		if want := p.CRC32[block]; got != want {
+			t.Errorf("%s: the output of block %d has CRC-32 %08x, want %08x", how, block, got, want)
+		}
+	}
+}
+
+// results runs the program and returns the checksum of each block's output.
+func (p gpuProgram) results(t *testing.T, how string, launch simt.Launch, run runner) []uint32 {
 	t.Helper()
 	module, err := ptx.Parse(p.Name, p.Source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := instructionCase{name: p.Name, in: p.in, outSize: p.Size, memory: &testMemory{}}
+	c := instructionCase{in: p.in, outSize: p.Size, memory: &testMemory{}}
 	program, err := simt.Load(p.Name, module, c.memory.place)
 	if err != nil {
 		t.Fatal(err)
@@ -134,10 +149,11 @@ func (p gpuProgram) check(t *testing.T, how string, launch simt.Launch, run runn
 	if err != nil {
 		t.Fatalf("%s: %v", how, err)
 	}
-	part := p.Size / len(p.CRC32)
-	for block, want := range p.CRC32 {
-		if got := crc32.ChecksumIEEE(out[block*part : (block+1)*part]); got != want {
-			t.Errorf("%s: the output of block %d is not that of the GPU (CRC-32 %08x, want %08x)", how, block, got, want)
-		}
+	var sums []uint32
+	for part := range slices.Chunk(out, p.Size/p.blocks()) {
+		sums = append(sums, crc32.ChecksumIEEE(part))
 	}
+	return sums
 }
+
+func (p gpuProgram) blocks() int { return int(p.Grid[0] * p.Grid[1] * p.Grid[2]) }

@@ -1,0 +1,326 @@
+package simt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"muster/ptx/simt"
+)
+
+var (
+	randomCount = flag.Int("random-count", 100, "how many random programs to run, a tenth of that in short mode")
+	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
+)
+
+// Random programs come to the same end whatever the width of a gang and wherever they are stopped.
+func TestRandomPrograms(t *testing.T) {
+	count := *randomCount
+	if testing.Short() {
+		count /= 10
+	}
+	words := randomWords()
+	var programs []gpuProgram
+	for seed := range uint64(count) {
+		p := randomProgram(seed)
+		p.in = words
+		t.Run(p.Name, func(t *testing.T) {
+			p.CRC32 = p.results(t, "width 32", simt.Launch{Width: 32}, runToEnd)
+			p.check(t, "width 256", simt.Launch{Width: 256}, runToEnd)
+			p.check(t, "stopped", simt.Launch{}, runInParts)
+		})
+		programs = append(programs, p)
+	}
+	if *randomFile != "" {
+		writePrograms(t, *randomFile, gpuFile{map[string][]byte{"words": words}, programs})
+	}
+}
+
+func writePrograms(t *testing.T, path string, content gpuFile) {
+	var packed bytes.Buffer
+	zipped := gzip.NewWriter(&packed)
+	if err := json.NewEncoder(zipped).Encode(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := zipped.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, packed.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// randomWords is the input of all programs: numbers of every size, some floats.
+func randomWords() []byte {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var words []byte
+	for i := range 256 {
+		word := rng.Uint32() >> rng.IntN(32)
+		if i%32 == 0 {
+			word = []uint32{0x3f800000, 0x40490fdb, 0xbf000000, 0x7f800000, 0x00000001, 0x80000000, 0x7fc00000, 0xffffffff}[i/32]
+		}
+		words = binary.LittleEndian.AppendUint32(words, word)
+	}
+	return words
+}
+
+// In the templates below <a/b> is one of the two, and a capital letter an operand:
+// R W H F P a register of 32, 64, 16 bits, a float, a predicate; I J K a register
+// or a number of 32, 64, 16 bits; N 0 to 31; G a guard or nothing. Whatever a
+// program does with them is defined by the ISA: no division by zero, no race.
+
+var arithmeticTemplates = []string{
+	"<add/sub/mul.lo/min/max>.<u/s>32 R, R, I",
+	"<and/or/xor>.b32 R, R, I",
+	"<shl.b32/shr.u32/shr.s32> R, R, I",
+	"mad.lo.<u/s>32 R, R, I, I",
+	"mul.wide.<u/s>32 W, R, I",
+	"mad.wide.<u/s>32 W, R, I, W",
+	"<div/rem>.u32 R, R, <3/7/16/65535>",
+	"<div/rem>.s32 R, R, <3/10/-7>",
+	"<add/sub/mul.lo/min/max>.<u/s>64 W, W, J",
+	"<shl.b64/shr.u64/shr.s64> W, W, N",
+	"<div/rem>.u64 W, W, <5/8/123456789012>",
+	"neg.s64 W, W",
+	"<add/sub/mul.lo/min/max>.<u/s>16 H, H, K",
+	"<not/popc/brev>.b32 R, R",
+	"clz.b64 R, W",
+	"bfe.<u/s>32 R, R, N, N",
+	"bfi.b32 R, R, R, N, N",
+	"prmt.b32 R, R, R, I",
+	"lop3.b32 R, R, R, R, <0x96/0xe8/0x1b/0xca>",
+	"shf.<l/r>.wrap.b32 R, R, R, I",
+	"dp4a.s32.u32 R, R, R, R",
+	"sad.u32 R, R, R, R",
+	"<mov.b32/cvt.s32.s8/cvt.u32.u16> R, R",
+	"mov.b32 R, I",
+	"mov.b64 W, J",
+	"mov.u32 R, <%tid.x/%tid.y/%ctaid.x/%ntid.x/%laneid>",
+	"cvt.u32.u64 R, W",
+	"cvt.<s64.s32/u64.u32> W, R",
+	"cvt.u16.u32 H, R",
+	"cvt.<s32.s16/u32.u16> R, H",
+	"mov.b32 {%h0, %h1}, R",
+	"mov.b32 R, {H, H}",
+	"mov.b64 {%r0, %r1}, W",
+	"mov.b64 W, {R, R}",
+	"<add.rn/sub.rn/mul.rn/mul.rz/add.rn.ftz/min/max>.f32 F, F, F",
+	"fma.<rn/rz/rm/rp>.f32 F, F, F, F",
+	"cvt.rn.f32.<u/s>32 F, R",
+	"cvt.rzi.<u/s>32.f32 R, F",
+	"mov.b32 R, F",
+	"setp.<eq/ne/lt/le/gt/ge>.<u/s>32 P, R, I",
+	"setp.<lt/ge/ltu/neu>.f32 P, F, F",
+	"setp.<eq/lt/gt>.<and/or/xor>.s64 <%p0|%p1/%p2|%p3/%p3|%p0>, W, J, </!>P",
+	"selp.b32 R, R, I, P",
+}
+
+var memoryTemplates = []string{
+	"and.b32 %t, R, 255; mad.wide.u32 %at, %t, 4, %in; G ld.global.u32 R, [%at]",
+	"and.b32 %t, R, 127; mad.wide.u32 %at, %t, 8, %in; G ld.global.u64 W, [%at]",
+	"and.b32 %t, R, 1023; mad.wide.u32 %at, %t, 1, %in; G ld.global.<u/s>8 R, [%at]",
+	"and.b32 %t, R, 63; mad.wide.u32 %at, %t, 16, %in; G ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%at]",
+	"and.b32 %t, R, 7; mov.u64 %at, table; mad.wide.u32 %at, %t, 4, %at; G ld.const.u32 R, [%at]",
+	"and.b32 %t, R, 3; mad.wide.u32 %at, %t, 4, %lo; G <st.local.u32 [%at], R/ld.local.u32 R, [%at]>",
+	"cvta.local.u64 %at, %lo; G st.u16 [%at+<0/2/6>], H; G ld.u64 W, [%at+<0/8>]",
+	"G st.shared.u32 [%own+<0/4>], R; ld.shared.u32 R, [%own+<0/4>]",
+	"G st.shared.u8 [%own+<0/1/3/6>], R; G ld.shared.s16 R, [%own+<0/2/4/6>]",
+	"G atom.shared.<add.u32/max.s32/xor.b32/exch.b32/inc.u32> R, [%own], R",
+	"G red.shared.add.u32 [sum], R",
+	"G red.shared.max.s32 [sum+4], R",
+	"add.cc.u32 %r4, %r4, R; addc.u32 %r5, R, 0",
+}
+
+// collectiveTemplates are what all threads of a block do together.
+var collectiveTemplates = []string{
+	"bar.sync 0",
+	"bar.sync 0; ld.shared.u32 R, [sum]; bar.sync 0",
+	"vote.sync.ballot.b32 R, P, %mask",
+	"vote.sync.<any/all>.pred P, P, %mask",
+}
+
+// shuffleTemplates read from every lane, so that no lane may be missing.
+var shuffleTemplates = []string{"shfl.sync.<bfly/idx>.b32 R, R, N, 31, %mask"}
+
+// programWriter writes the body of one program.
+type programWriter struct {
+	*rand.Rand
+	strings.Builder
+	labels int
+	whole  bool // blocks are whole warps
+}
+
+func choose[T any](w *programWriter, from ...T) T { return from[w.IntN(len(from))] }
+
+func (w *programWriter) operand(letter byte) string {
+	numbered := func(name string, n int) string { return fmt.Sprintf("%%%s%d", name, w.IntN(n)) }
+	number := w.IntN(10) < 3
+	switch {
+	case letter == 'I' && number:
+		return choose(w, "0", "1", "3", "7", "16", "31", "255", "-1", "-7", "65535", "2147483647")
+	case letter == 'J' && number:
+		return choose(w, "0", "1", "8", "-1", "-5", "4294967296", "123456789012")
+	case letter == 'K' && number:
+		return choose(w, "0", "1", "2", "255", "-1")
+	case letter == 'N':
+		return fmt.Sprint(w.IntN(32))
+	case letter == 'G':
+		return choose(w, "", "", "", "@"+w.operand('P'), "@!"+w.operand('P'))
+	}
+	switch letter {
+	case 'R', 'I':
+		return numbered("r", 10)
+	case 'W', 'J':
+		return numbered("w", 5)
+	case 'H', 'K':
+		return numbered("h", 4)
+	case 'F':
+		return numbered("f", 5)
+	}
+	return numbered("p", 4)
+}
+
+// put writes the instructions of a template.
+func (w *programWriter) put(template string) {
+	for template != "" {
+		letter := template[0]
+		template = template[1:]
+		switch {
+		case letter == '<':
+			alternatives, rest, _ := strings.Cut(template, ">")
+			template = choose(w, strings.Split(alternatives, "/")...) + rest
+		case letter >= 'A' && letter <= 'Z':
+			w.WriteString(w.operand(letter))
+		default:
+			w.WriteByte(letter)
+		}
+	}
+	w.WriteString(";\n")
+}
+
+// block writes some statements; depth is how many branches and loops are around them.
+func (w *programWriter) block(depth, statements int) {
+	for range statements {
+		at := w.IntN(100)
+		switch {
+		case at < 62 || depth >= 3 && at < 80:
+			w.put("G " + choose(w, arithmeticTemplates...))
+		case at < 78 || depth >= 3:
+			w.put(choose(w, memoryTemplates...))
+		case at < 88:
+			w.branch(depth)
+		case at < 94:
+			w.loop(depth)
+		case at < 95:
+			w.jumpTable(depth)
+		case at < 97:
+			w.WriteString("{\n")
+			w.put(".param .b32 a; .param .b32 b; st.param.b32 [a], R; call (b), helper, (a); ld.param.b32 R, [b]")
+			w.WriteString("}\n")
+		case depth == 0 && w.whole && w.IntN(3) == 0:
+			w.put(choose(w, shuffleTemplates...))
+		case depth == 0:
+			w.put(choose(w, collectiveTemplates...))
+		}
+	}
+}
+
+func (w *programWriter) branch(depth int) {
+	w.labels++
+	label := w.labels
+	w.put(fmt.Sprintf("@</!>P bra else%d", label))
+	w.block(depth+1, 1+w.IntN(4))
+	w.put(fmt.Sprintf("bra end%d", label))
+	fmt.Fprintf(w, "else%d:\n", label)
+	w.block(depth+1, w.IntN(5))
+	fmt.Fprintf(w, "end%d:\n", label)
+}
+
+func (w *programWriter) loop(depth int) {
+	w.labels++
+	label := w.labels
+	w.put(fmt.Sprintf("and.b32 %%c%d, R, <1/3/7>", depth))
+	fmt.Fprintf(w, "loop%d:\n", label)
+	w.block(depth+1, 1+w.IntN(3))
+	if w.IntN(5) < 2 {
+		w.put(fmt.Sprintf("@P bra done%d", label))
+	}
+	w.put(fmt.Sprintf("sub.u32 %%c%d, %%c%[1]d, 1; setp.ge.s32 %%q, %%c%[1]d, 0; @%%q bra loop%d", depth, label))
+	fmt.Fprintf(w, "done%d:\n", label)
+}
+
+func (w *programWriter) jumpTable(depth int) {
+	w.labels++
+	label := w.labels
+	fmt.Fprintf(w, "table%d: .branchtargets a%[1]d, b%[1]d, c%[1]d, b%[1]d;\n", label)
+	w.put(fmt.Sprintf("and.b32 %%t, R, 3; brx.idx %%t, table%d", label))
+	for _, arm := range []string{"a", "b", "c"} {
+		fmt.Fprintf(w, "%s%d:\n", arm, label)
+		w.block(depth+1, 1+w.IntN(2))
+		if w.IntN(2) == 0 {
+			w.put(fmt.Sprintf("bra after%d", label))
+		}
+	}
+	fmt.Fprintf(w, "after%d:\n", label)
+}
+
+//go:embed testdata/gpu/random_head.ptx
+var randomHead string
+
+// recordSize is what saveRegisters writes for a thread.
+const recordSize = 8 * (10 + 5 + 5 + 4 + 1 + 2 + 1)
+
+func randomProgram(seed uint64) gpuProgram {
+	w := &programWriter{Rand: rand.New(rand.NewPCG(seed, 2))}
+	grid, block := choose[uint32](w, 1, 2, 5, 5), [3]uint32{choose[uint32](w, 1, 7, 31, 32, 33, 64, 96, 130, 256), choose[uint32](w, 1, 1, 2), 1}
+	threads := block[0] * block[1]
+	w.whole = threads%32 == 0
+	sizes := strings.NewReplacer("SLOTS", fmt.Sprint(8*threads), "THREADS", fmt.Sprint(threads), "RECORD", fmt.Sprint(recordSize))
+	w.WriteString(sizes.Replace(randomHead))
+	for i := range 10 {
+		w.put(fmt.Sprintf(choose(w, "mad.lo.u32 %%r%d, %%lin, <0/1/3/17/-1>, %d", "ld.global.u32 %%r%d, [%%in+%d]"), i, 4*w.IntN(256)))
+	}
+	for i := range 5 {
+		w.put(fmt.Sprintf("mul.wide.u32 %%w%d, %%lin, <1/8/1000000007>", i))
+		w.put(fmt.Sprintf("<cvt.rn.f32.s32 %%f%d, R/ld.global.f32 %%f%[1]d, [%%in+%d]>", i, 4*w.IntN(256)))
+	}
+	for i := range 4 {
+		w.put(fmt.Sprintf("cvt.u16.u32 %%h%d, R", i))
+		w.put(fmt.Sprintf("setp.lt.s32 %%p%d, R, R", i))
+	}
+	w.block(0, 20+w.IntN(50))
+	w.saveRegisters()
+	return gpuProgram{
+		Name: fmt.Sprintf("random-%d", seed), Source: w.String(), Grid: [3]uint32{grid, 1, 1}, Block: block,
+		Inputs: []string{"words"}, Size: int(grid*threads) * recordSize,
+	}
+}
+
+// saveRegisters ends the program: each thread writes all that it holds and the words it shares.
+func (w *programWriter) saveRegisters() {
+	w.put("bar.sync 0")
+	at := 0
+	save := func(how string, count int) {
+		for i := range count {
+			w.put(strings.ReplaceAll(how, "#", fmt.Sprint(i)) + fmt.Sprintf("; st.global.u64 [%%to+%d], %%x", at))
+			at += 8
+		}
+	}
+	save("cvt.u64.u32 %x, %r#", 10)
+	save("mov.b64 %x, %w#", 5)
+	save("mov.b32 %t, %f#; cvt.u64.u32 %x, %t", 5)
+	save("cvt.u64.u16 %x, %h#", 4)
+	save("selp.b64 %x, 1, 0, %p0; @%p1 or.b64 %x, %x, 2; @%p2 or.b64 %x, %x, 4; @%p3 or.b64 %x, %x, 8", 1)
+	save("ld.local.u64 %x, [depot+#]", 1)
+	save("ld.local.u64 %x, [depot+8]", 1)
+	save("ld.shared.v2.u32 {%t, %u}, [sum]; mov.b64 %x, {%t, %u}", 1)
+	w.WriteString("ret;\n}\n")
+}

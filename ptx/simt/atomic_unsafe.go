@@ -131,6 +131,7 @@ func (g *gang) atomic(in *inst, lane int, addr, n uint64, op atomicOp, b, c uint
 		return old
 	}
 	p := g.pointer(in, lane, v, at, n)
+	g.checkWritable(in, lane, v, at)
 	switch n {
 	case 8:
 		w := (*uint64)(p)

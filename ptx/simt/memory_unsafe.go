@@ -170,7 +170,16 @@ func storeLane[T memval](g *gang, in *inst, lane int, addr uint64, value T) {
 		g.writeLocal(in, lane, at, n, uint64(value))
 		return
 	}
-	*(*T)(g.pointer(in, lane, v, at, n)) = value
+	p := g.pointer(in, lane, v, at, n)
+	g.checkWritable(in, lane, v, at)
+	*(*T)(p) = value
+}
+
+// checkWritable stops a kernel that writes to its parameters.
+func (g *gang) checkWritable(in *inst, lane int, v view, addr uint64) {
+	if v.ptr == g.team.x.params.ptr {
+		g.fault(in, lane, WriteToReadOnly, addr, "parameters of a kernel cannot be written")
+	}
 }
 
 // fileOf returns the registers of a Go type.
@@ -664,6 +673,9 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 	size := uint64(unsafe.Sizeof(T(0)))
 	if len(in.list) > 1 {
 		g.checkAligned(in, a, size*uint64(len(in.list)))
+	}
+	if a.space == ptx.ParamSpace {
+		g.checkWritable(in, g.first, a.memory, a.at(g.first))
 	}
 	for _, slot := range in.list {
 		s := fileOf[D](g).expand(slot)

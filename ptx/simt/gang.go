@@ -284,9 +284,9 @@ type gang struct {
 	sync     bool
 	favour   int // blocks that a favoured group may still run
 	stamp    uint64
-	ticks    uint64 // of clock registers
-	partial  bool   // the running group stands inside a basic block
-	region   regionCache
+	ticks    uint64   // of clock registers
+	partial  bool     // the running group stands inside a basic block
+	region   view     // the stretch of global memory that was used last
 	reach    access   // of the memory instruction at hand
 	local    []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf  []int32  // lane -> block within the team

@@ -45,8 +45,6 @@ type lowFunction struct {
 	calls     []*lowFunction
 	indirect  bool // makes indirect calls
 	recursive bool
-	state     uint8 // of the search for cycles
-	depth     int   // bytes of frames below and with its own; of functions that are not recursive
 	start     []int32
 	callSites []callSite
 }

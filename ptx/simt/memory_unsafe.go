@@ -18,9 +18,6 @@ type view struct {
 	ptr        unsafe.Pointer
 }
 
-// regionCache is the stretch of global memory that was used last.
-type regionCache = view
-
 // span returns where n bytes at an address lie, or nil if not all of them are
 // in the view.
 func (v *view) span(addr, n uint64) unsafe.Pointer {

@@ -29,7 +29,6 @@ type Execution struct {
 	stop    atomic.Bool
 	print   sync.Mutex
 	workers []*worker
-	running bool
 	fault   error
 }
 

@@ -98,10 +98,10 @@ func runToEnd(_ *simt.Kernel, x *simt.Execution, _ simt.Memory) error {
 	return x.RunFor(1 << 24)
 }
 
-// runInParts stops the kernel now and then, saves it, and goes on from what was saved.
+// runInParts stops the kernel now and then, ever later, saves it, and goes on from what was saved.
 func runInParts(kernel *simt.Kernel, x *simt.Execution, memory simt.Memory) error {
-	for {
-		err := x.RunFor(37)
+	for part := uint64(37); ; part += part / 8 {
+		err := x.RunFor(part)
 		if !errors.Is(err, simt.ErrStopped) {
 			return err
 		}

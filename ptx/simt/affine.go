@@ -42,6 +42,22 @@ func regularSub[T regval](r *file[T], in *inst) bool {
 	return true
 }
 
+// regularMinus is less - a: the negative with 0, the complement with -1.
+func regularMinus[T regval](r *file[T], in *inst, less T) bool {
+	a := &r.form[in.a]
+	if a.bits&scalar != 0 {
+		r.setScalar(in.d, a.bits, less-a.base, -a.stride)
+		return true
+	}
+	stride := -a.stride
+	x := r.chunks(in.a)
+	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		d[i] = less - x[i]
+	}
+	r.setCompressed(in.d, stride)
+	return true
+}
+
 // regularMul knows products of which one factor is uniform, or both are the
 // same along each chunk.
 func regularMul[T regval](r *file[T], in *inst) bool {
@@ -383,6 +399,10 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 var affines = map[string]func(*gang, *inst) bool{
 	"add.b32":     func(g *gang, in *inst) bool { return regularAdd(&g.r32, in) },
 	"sub.b32":     func(g *gang, in *inst) bool { return regularSub(&g.r32, in) },
+	"neg.s32":     func(g *gang, in *inst) bool { return regularMinus(&g.r32, in, 0) },
+	"neg.s64":     func(g *gang, in *inst) bool { return regularMinus(&g.r64, in, 0) },
+	"not.b32":     func(g *gang, in *inst) bool { return regularMinus(&g.r32, in, 1<<32-1) },
+	"not.b64":     func(g *gang, in *inst) bool { return regularMinus(&g.r64, in, 1<<64-1) },
 	"mul.lo.b32":  func(g *gang, in *inst) bool { return regularMul(&g.r32, in) },
 	"mad.lo.b32":  func(g *gang, in *inst) bool { return regularMad(&g.r32, in) },
 	"shl.b32":     func(g *gang, in *inst) bool { return shiftLeft(g, &g.r32, in) },

@@ -168,3 +168,30 @@ func BenchmarkEngine(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLaunch is what a launch costs that does nothing.
+func BenchmarkLaunch(b *testing.B) {
+	text := ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }\n"
+	module, err := ptx.Parse("nothing.ptx", text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	program, err := simt.Load("nothing.ptx", module, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	memory := newBenchMemory(b, 4096)
+	for _, blocks := range []uint32{1, 1024} {
+		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
+			for b.Loop() {
+				x, err := program.Kernel("nothing").Start(simt.Launch{Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1}, Memory: memory})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := x.Run(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

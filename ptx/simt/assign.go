@@ -72,12 +72,14 @@ func (l *lowering) propagate() {
 		r := reg{c.class, c.slot}
 		constants[r] = r
 	}
-	copies := map[reg]reg{} // within the basic block
+	copies := map[reg]reg{}   // within the basic block
+	copied := map[reg][]reg{} // source -> what may be copies of it
 	for range 2 {
 		for i := range l.ops {
 			o := &l.ops[i]
 			if o.head {
 				clear(copies)
+				clear(copied)
 			}
 			o.operands(func(c class, id *int32, written bool) {
 				r := reg{c, *id}
@@ -94,15 +96,17 @@ func (l *lowering) propagate() {
 				if written {
 					r := reg{c, *id}
 					delete(copies, r)
-					for d, s := range copies {
-						if s == r {
+					for _, d := range copied[r] {
+						if copies[d] == r {
 							delete(copies, d)
 						}
 					}
+					delete(copied, r)
 				}
 			})
 			if o.flow != flowNone {
 				clear(copies)
+				clear(copied)
 			}
 			if !o.copies || o.conditional() {
 				continue
@@ -112,6 +116,7 @@ func (l *lowering) propagate() {
 				constants[d] = k
 			} else if d != s {
 				copies[d] = s
+				copied[s] = append(copied[s], d)
 			}
 		}
 	}
@@ -120,26 +125,39 @@ func (l *lowering) propagate() {
 // drop removes instructions whose results nobody uses. They stay in the list,
 // without anything to run, until emitCode leaves them out.
 func (l *lowering) drop() {
-	for {
-		used := map[reg]bool{}
-		for i := range l.ops {
-			l.ops[i].operands(func(c class, id *int32, written bool) {
-				if !written {
-					used[reg{c, *id}] = true
-				}
-			})
-		}
-		dropped := false
-		for i := range l.ops {
-			o := &l.ops[i]
-			if o.pure && !used[reg{o.cd, o.d}] && o.run != nil {
-				*o = op{inst: inst{guard: -1, text: o.text}, head: o.head, function: o.function}
-				dropped = true
+	uses := map[reg]int{}
+	writers := map[reg][]int{}
+	for i := range l.ops {
+		o := &l.ops[i]
+		o.operands(func(c class, id *int32, written bool) {
+			if !written {
+				uses[reg{c, *id}]++
 			}
+		})
+		if o.pure {
+			d := reg{o.cd, o.d}
+			writers[d] = append(writers[d], i)
 		}
-		if !dropped {
-			return
+	}
+	var unused []int
+	for i := range l.ops {
+		if o := &l.ops[i]; o.pure && uses[reg{o.cd, o.d}] == 0 {
+			unused = append(unused, i)
 		}
+	}
+	for len(unused) > 0 {
+		o := &l.ops[unused[len(unused)-1]]
+		unused = unused[:len(unused)-1]
+		o.operands(func(c class, id *int32, written bool) {
+			r := reg{c, *id}
+			if written {
+				return
+			}
+			if uses[r]--; uses[r] == 0 {
+				unused = append(unused, writers[r]...)
+			}
+		})
+		*o = op{inst: inst{guard: -1, text: o.text}, head: o.head, function: o.function}
 	}
 }
 
@@ -292,7 +310,7 @@ func (l *lowering) block(ops []op, shared map[reg]int32, next *[predicate + 1]in
 	}
 }
 
-func has(m map[reg]int32, r reg) bool {
+func has[T any](m map[reg]T, r reg) bool {
 	_, ok := m[r]
 	return ok
 }
@@ -359,66 +377,121 @@ func (l *lowering) emitCode() {
 	}
 }
 
-// liveness returns, for each instruction, the registers that are needed at it
-// or behind it.
-func liveness(ops []op, first int32) []map[reg]bool {
-	live := make([]map[reg]bool, len(ops)+1)
-	for i := range live {
-		live[i] = map[reg]bool{}
+// liveness returns, for places in a function whose code begins at first, the
+// registers that are needed there or behind.
+func liveness(ops []op, first int32, places map[int32]bool) map[int32][]reg {
+	f := &liveRegisters{ops: ops, first: first, number: map[reg]int{}, blockOf: make([]int32, len(ops))}
+	for i := range ops {
+		if i == 0 || ops[i].head || ops[i-1].flow != flowNone {
+			f.begins = append(f.begins, i)
+		}
+		f.blockOf[i] = int32(len(f.begins) - 1)
+		ops[i].operands(func(c class, id *int32, _ bool) {
+			if r := (reg{c, *id}); !has(f.number, r) {
+				f.number[r] = len(f.all)
+				f.all = append(f.all, r)
+			}
+		})
 	}
+	f.needed = slab[uint64](len(f.begins), (len(f.all)+63)/64)
 	for changed := true; changed; {
 		changed = false
-		for i := len(ops) - 1; i >= 0; i-- {
-			o := &ops[i]
-			now := map[reg]bool{}
-			merge := func(from int32) {
-				if j := from - first; j >= 0 && int(j) < len(live) {
-					for r := range live[j] {
-						now[r] = true
-					}
-				}
-			}
-			switch o.flow {
-			case flowJump:
-				if j := o.target - first; j >= 0 && int(j) < len(ops) && ops[j].function == o.function {
-					merge(o.target)
-				}
-				// A call is a jump out of the function that comes back.
-				if i+1 < len(ops) && ops[i+1].returns {
-					merge(first + int32(i) + 1)
-				}
-			case flowBranch:
-				merge(o.target)
-				merge(first + int32(i) + 1)
-			case flowTable:
-				for _, t := range o.targets {
-					merge(t)
-				}
-				if o.conditional() {
-					merge(first + int32(i) + 1)
-				}
-			case flowReturn, flowExit, flowTrap:
-				if o.conditional() {
-					merge(first + int32(i) + 1)
-				}
-			default:
-				merge(first + int32(i) + 1)
-			}
-			o.operands(func(c class, id *int32, written bool) {
-				if written && !o.conditional() {
-					delete(now, reg{c, *id})
-				}
-			})
-			o.operands(func(c class, id *int32, written bool) {
-				if !written || o.conditional() {
-					now[reg{c, *id}] = true
-				}
-			})
-			if len(now) != len(live[i]) {
-				live[i] = now
+		for b := len(f.begins) - 1; b >= 0; b-- {
+			now := f.walk(b, func(int32, []uint64) {})
+			if !slices.Equal(now, f.needed[b]) {
+				f.needed[b] = now
 				changed = true
 			}
 		}
+	}
+	found := map[int32][]reg{}
+	for b := range f.begins {
+		f.walk(b, func(at int32, live []uint64) {
+			if !places[at] {
+				return
+			}
+			for n, r := range f.all {
+				if live[n>>6]>>(n&63)&1 != 0 {
+					found[at] = append(found[at], r)
+				}
+			}
+		})
+	}
+	return found
+}
+
+// liveRegisters is a function while it is looked at for what it needs where.
+type liveRegisters struct {
+	ops     []op
+	first   int32
+	all     []reg
+	number  map[reg]int
+	begins  []int      // of basic blocks
+	blockOf []int32    // of instructions
+	needed  [][]uint64 // at the begin of each block, a bit a register
+}
+
+// walk goes through a basic block from its end and returns what is needed at
+// its begin; it calls at with what is needed at each place.
+func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint64 {
+	end := len(f.ops)
+	if b+1 < len(f.begins) {
+		end = f.begins[b+1]
+	}
+	live := f.behind(end - 1)
+	for i := end - 1; i >= f.begins[b]; i-- {
+		o := &f.ops[i]
+		o.operands(func(c class, id *int32, written bool) {
+			if n := f.number[reg{c, *id}]; written && !o.conditional() {
+				live[n>>6] &^= 1 << (n & 63)
+			}
+		})
+		o.operands(func(c class, id *int32, written bool) {
+			if n := f.number[reg{c, *id}]; !written || o.conditional() {
+				live[n>>6] |= 1 << (n & 63)
+			}
+		})
+		at(f.first+int32(i), live)
+	}
+	return live
+}
+
+// behind returns what is needed behind the last instruction of a block.
+func (f *liveRegisters) behind(i int) []uint64 {
+	live := make([]uint64, (len(f.all)+63)/64)
+	merge := func(target int32) {
+		if j := int(target - f.first); j >= 0 && j < len(f.ops) {
+			for w, bits := range f.needed[f.blockOf[j]] {
+				live[w] |= bits
+			}
+		}
+	}
+	o, next := &f.ops[i], f.first+int32(i)+1
+	switch o.flow {
+	case flowJump:
+		if j := o.target - f.first; j >= 0 && int(j) < len(f.ops) && f.ops[j].function == o.function {
+			merge(o.target)
+		}
+		// A call is a jump out of the function that comes back.
+		if i+1 < len(f.ops) && f.ops[i+1].returns {
+			merge(next)
+		}
+	case flowBranch:
+		merge(o.target)
+		merge(next)
+	case flowTable:
+		for _, t := range o.targets {
+			merge(t)
+		}
+		if o.conditional() {
+			merge(next)
+		}
+	case flowReturn, flowExit, flowTrap:
+		if o.conditional() {
+			merge(next)
+		}
+	default:
+		merge(next)
 	}
 	return live
 }

@@ -294,7 +294,11 @@ func (l *lowering) saves(fn *lowFunction) {
 	for behind < int32(len(l.ops)) && l.ops[behind].function == fn {
 		behind++
 	}
-	live := liveness(l.ops[fn.entry:behind], fn.entry)
+	places := map[int32]bool{}
+	for _, s := range fn.callSites {
+		places[s.restore+1] = true
+	}
+	live := liveness(l.ops[fn.entry:behind], fn.entry, places)
 	isConstant := map[reg]bool{l.frame: true, l.link: true}
 	for _, c := range l.constants {
 		isConstant[reg{c.class, c.slot}] = true
@@ -304,7 +308,7 @@ func (l *lowering) saves(fn *lowFunction) {
 	end := first
 	for _, s := range fn.callSites {
 		var list []reg
-		for r := range live[s.restore+1-fn.entry] {
+		for _, r := range live[s.restore+1] {
 			if !isConstant[r] {
 				list = append(list, r)
 			}

@@ -341,10 +341,12 @@ func (l *lowering) emitCode() {
 		switch in.flow {
 		case flowJump, flowBranch:
 			in.target = place[in.target]
+			in.back = in.target <= place[i]
 		case flowTable:
 			in.targets = slices.Clone(in.targets)
 			for j := range in.targets {
 				in.targets[j] = place[in.targets[j]]
+				in.back = in.back || in.targets[j] <= place[i]
 			}
 		}
 		if len(o.lists) > 0 {

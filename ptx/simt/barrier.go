@@ -1,6 +1,9 @@
 package simt
 
-import "math/bits"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // barriers is how many a block has.
 const barriers = 16
@@ -82,8 +85,16 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 		bar.arrived += m.count()
 		if in.b >= 0 {
 			bar.expected = int(g.r32.lane(in.b, m.first()))
-			if bar.expected%g.warp != 0 || bar.expected == 0 {
-				g.fault(in, m.first(), IllegalCall, 0, "the threads of a barrier must be a multiple of the warp size")
+			if bar.expected%g.warp != 0 || bar.expected == 0 || bar.expected > MaxThreads {
+				g.fault(in, m.first(), IllegalCall, 0, fmt.Sprintf("the threads of a barrier must be a multiple of the warp size, up to %d", MaxThreads))
+			}
+			// A warp that is not full counts as one that is.
+			if threads := int(t.x.launch.Block.Count()); int(g.threadOf[m.end()-1]) == threads-1 {
+				absent := round(threads, WarpSize) - threads
+				bar.arrived += absent
+				if in.mode == barAnd {
+					bar.holds += absent
+				}
 			}
 		}
 		if in.c >= 0 {

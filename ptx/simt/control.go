@@ -80,27 +80,18 @@ func (g *gang) advance(w *worker) outcome {
 			in := &code[end]
 			next, same := g.finish(in, end)
 			g.partial = false
-			if !same {
-				break // the groups changed
+			if !same { // the groups changed
+				if in.back && g.loops() && g.yields() {
+					return yielded
+				}
+				break
 			}
-			if next <= pc {
-				limit := loopBudget
-				g.spin++
-				if g.sync {
-					g.spin += loopSync - 1
-					g.sync = false
-				} else if len(g.groups) == 1 {
-					limit = loopAlone
+			if next <= pc && g.loops() {
+				g.groups[g.cur].pc = next
+				if g.yields() {
+					return yielded
 				}
-				if g.spin > limit {
-					g.groups[g.cur].pc = next
-					g.rounds++
-					if !g.giveWay() || g.rounds > 8 {
-						g.spin, g.rounds = 0, 0
-						return yielded
-					}
-					break
-				}
+				break
 			}
 			pc = next
 			if len(g.groups) > 1 {
@@ -116,6 +107,30 @@ func (g *gang) advance(w *worker) outcome {
 			g.groups[g.cur].pc = pc
 		}
 	}
+}
+
+// loops counts a round of a loop; true if it is time to give way.
+func (g *gang) loops() bool {
+	limit := loopBudget
+	g.spin++
+	if g.sync {
+		g.spin += loopSync - 1
+		g.sync = false
+	} else if len(g.groups) == 1 {
+		limit = loopAlone
+	}
+	return g.spin > limit
+}
+
+// yields makes the running group give way; true if the gang should, because no
+// other group can run, or all have had their turns.
+func (g *gang) yields() bool {
+	g.rounds++
+	if g.giveWay() && g.rounds <= 8 {
+		return false
+	}
+	g.spin, g.rounds = 0, 0
+	return true
 }
 
 // step runs what the budget allows of a basic block and stops.

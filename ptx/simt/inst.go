@@ -34,6 +34,7 @@ type inst struct {
 	end     int32 // of the first instruction of a basic block: index of its last
 	target  int32
 	targets []int32
+	back    bool // a target is not behind it
 
 	text *ptx.Instruction // what it comes from
 }

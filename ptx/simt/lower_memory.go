@@ -147,6 +147,9 @@ func (l *lowering) load(in *ptx.Instruction) {
 			if d[i].Register.Type.Bits() < t.Bits() {
 				l.refuse("destination %s has fewer bits than .%v", &d[i], t)
 			}
+			if d[0].Kind == ptx.RegisterOperand && d[i].Register.Type.Bits() != d[0].Register.Type.Bits() {
+				l.refuse("destinations of different width")
+			}
 		} else if d[i].Kind != ptx.SinkOperand {
 			l.refuse("%s cannot be a destination", &d[i])
 		}

@@ -209,6 +209,9 @@ func parseVerb(s string) verb {
 
 // number formats one that is not a string.
 func (v *verb) number(bits uint64) string {
+	if strings.IndexByte("uoxXcp", v.verb) >= 0 { // without a sign
+		v.flags = strings.NewReplacer("+", "", " ", "").Replace(v.flags)
+	}
 	spec := "%" + v.flags + v.width
 	switch v.verb {
 	case 'd', 'i':

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -307,6 +308,7 @@ func TestLoadRefusesNonsense(t *testing.T) {
 		{"", ".reg .b16 %h; cvt.u32.u64 %h, %rd1;", "fewer bits"},
 		{"", ".reg .b16 %h; add.u32 %h, %r1, %r2;", "%h"},
 		{"", ".reg .b16 %h; mov.b32 %h, %r1;", "%h"},
+		{"", ".reg .b16 %h; ld.global.v2.s16 {%h, %r1}, [%out];", "different width"},
 		{"", "vote.sync.any.pred %p1, %p2;", "vote.sync"},
 	}
 	for _, c := range tests {
@@ -374,9 +376,9 @@ func TestParametersAreReadOnly(t *testing.T) {
 	}
 }
 
-// Device printf takes any format without using much memory.
-func TestPrintfBounds(t *testing.T) {
-	source := `
+// printfSource is a kernel that prints its input as the format and its output
+// as the arguments.
+const printfSource = `
 .version 8.0
 .target sm_90
 .address_size 64
@@ -394,18 +396,59 @@ func TestPrintfBounds(t *testing.T) {
 	call (r), vprintf, (f, a);
 	ret;
 }`
+
+// runPrintf runs that kernel and returns what it printed, each call by itself.
+func runPrintf(t *testing.T, format, args []byte, threads uint32) ([]string, error) {
+	t.Helper()
+	module, err := ptx.Parse("printf.ptx", printfSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := &testMemory{}
+	program, err := simt.Load("printf.ptx", module, memory.place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(memory.add(t, inAddress, align(len(format)+1, 16)), format)
+	copy(memory.add(t, outAddress, align(len(args)+1, 16)), args)
+	var printed []string
+	x, err := program.Kernel("run").Start(simt.Launch{
+		Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: threads, Y: 1, Z: 1}, Memory: memory,
+		Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, inAddress), outAddress),
+		Print:  func(text []byte) { printed = append(printed, string(text)) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = x.Run()
+	return printed, err
+}
+
+// Flags mean what they mean in C.
+func TestPrintfAsInC(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		value  uint64
+		want   string
+	}{
+		{"%+u|", 5, "5|"}, {"% x|", 255, "ff|"}, {"%+d|", 5, "+5|"}, {"% d|", 5, " 5|"}, {"%#x|", 255, "0xff|"}, {"%#x|", 0, "0|"},
+		{"%08.3f|", math.Float64bits(1.5), "0001.500|"}, {"%-8d|", 7, "7       |"}, {"%.3d|", 7, "007|"}, {"%5.3d|", 7, "  007|"},
+		{"%e|", math.Float64bits(12345.678), "1.234568e+04|"}, {"%g|", math.Float64bits(1e-5), "1e-05|"}, {"%g|", math.Float64bits(100000), "100000|"},
+		{"%G|", math.Float64bits(1e10), "1E+10|"}, {"%hhd|", 200, "-56|"}, {"%hu|", 1<<16 + 3, "3|"}, {"%lld|", 1 << 40, "1099511627776|"},
+		{"%c|", 'x', "x|"}, {"%5%|", 0, "%|"}, {"%", 0, "%"}, {"%y", 0, "%y"}, {"%f", math.Float64bits(math.Inf(-1)), "-inf"},
+	} {
+		got, err := runPrintf(t, []byte(c.format), binary.LittleEndian.AppendUint64(nil, c.value), 1)
+		if err != nil || len(got) != 1 || got[0] != c.want {
+			t.Errorf("printf(%q, %#x): got %q, %v, want %q", c.format, c.value, got, err, c.want)
+		}
+	}
+}
+
+// Device printf takes any format without using much memory.
+func TestPrintfBounds(t *testing.T) {
 	for _, unit := range []string{"%99999d", "%s", "%*d", "%-", "% ", "%#", "%", "%.99999f", "%5.", "%lll"} {
-		module, err := ptx.Parse("printf.ptx", source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		memory := &testMemory{}
-		program, err := simt.Load("printf.ptx", module, memory.place)
-		if err != nil {
-			t.Fatal(err)
-		}
 		const size = 256 << 10
-		format, args := memory.add(t, inAddress, size), memory.add(t, outAddress, 2*size)
+		format, args := make([]byte, size), make([]byte, 2*size)
 		if unit == "%-" {
 			format[0] = '%'
 			for i := range format[1:60000] {
@@ -417,20 +460,14 @@ func TestPrintfBounds(t *testing.T) {
 		for i := 0; i < len(args); i += 8 { // each is the format again, or a large number
 			binary.LittleEndian.PutUint64(args[i:], inAddress)
 		}
-		printed := 0
-		x, err := program.Kernel("run").Start(simt.Launch{
-			Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 2, Y: 1, Z: 1}, Memory: memory,
-			Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, inAddress), outAddress),
-			Print:  func(text []byte) { printed = max(printed, len(text)) },
-		})
-		if err != nil {
+		printed, err := runPrintf(t, format, args, 2)
+		if err != nil && !errors.As(err, new(*simt.Fault)) {
 			t.Fatal(err)
 		}
-		if err := x.Run(); err != nil && !errors.As(err, new(*simt.Fault)) {
-			t.Fatal(err)
-		}
-		if printed > 1<<20 {
-			t.Errorf("one printf of %q wrote %d bytes", unit, printed)
+		for _, text := range printed {
+			if len(text) > 1<<20 {
+				t.Errorf("one printf of %q wrote %d bytes", unit, len(text))
+			}
 		}
 	}
 }

@@ -225,7 +225,6 @@ func (g *gang) access(in *inst) *access {
 	} else {
 		a.lanes = g.r64.expand(in.a)
 	}
-	a.keep()
 	addr := a.at(g.first)
 	if a.space == ptx.NoSpace {
 		// Most generic accesses of a gang are to one space; those that are not
@@ -250,7 +249,7 @@ func (g *gang) access(in *inst) *access {
 	return a
 }
 
-// keep copies the addresses if the instruction may overwrite them.
+// keep copies the addresses if a load may overwrite them.
 func (a *access) keep() {
 	for _, slot := range a.in.list {
 		if slot != a.in.a {
@@ -390,6 +389,9 @@ func (a *access) walk(v *view, c int, active, n uint64) unsafe.Pointer {
 
 func runLoad[T memval, D regval](g *gang, in *inst) {
 	a := g.access(in)
+	if unsafe.Sizeof(D(0)) == 8 { // as an address has
+		a.keep()
+	}
 	if a.space == ptx.LocalSpace {
 		loadLocal[T, D](g, in, a)
 		return

@@ -109,7 +109,20 @@ func (p *shuffledProgram) statement(depth int) {
 	case 20:
 		p.own()
 	case 21:
-		p.emit("mov.b32 %s, %s", p.r(), p.source())
+		switch p.IntN(3) {
+		case 0:
+			p.emit("mov.b32 %s, %s", p.r(), p.source())
+		case 1: // a product of what goes along the chunks and what goes along the lanes
+			p.plain("and.b32 %%x0, %%t, 15")
+			p.plain("mad.wide.u32 %%y0, %%x0, 4, %%in")
+			p.plain("shr.u32 %%x1, %%t, 4")
+			p.plain("mad.wide.u32 %%y1, %%x1, 4, %%in")
+			p.plain("ld.global.b32 %%x2, [%%y0]")
+			p.plain("ld.global.b32 %%x3, [%%y1+256]")
+			p.emit("fma.rn.f32 %s, %%x2, %%x3, %s", p.r(), p.r())
+		case 2:
+			p.emit("fma.rn.f32 %s, %s, %s, %s", p.r(), p.r(), p.r(), p.r())
+		}
 	case 22:
 		if depth > 0 {
 			p.branch(depth - 1)

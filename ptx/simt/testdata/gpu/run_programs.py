@@ -12,7 +12,7 @@ import zlib
 
 import gpu
 
-PATIENCE = 60  # seconds until a program is taken to hang
+PATIENCE = 30  # seconds until a program is taken to hang
 
 
 def results(program, inputs, level):
@@ -44,9 +44,12 @@ def main():
     tasks = [(p, {name: inputs[name] for name in p["inputs"]}, options.level) for p in content["programs"]]
     wrong = 0
     with multiprocessing.Pool(initializer=gpu.open_gpu) as pool:
-        outcomes = pool.imap(attempt, tasks)
-        for program in content["programs"]:
-            got, problem = outcomes.next(timeout=PATIENCE)
+        outcomes = [pool.apply_async(attempt, (task,)) for task in tasks]
+        for program, outcome in zip(content["programs"], outcomes):
+            try:
+                got, problem = outcome.get(timeout=PATIENCE)
+            except multiprocessing.TimeoutError:
+                got, problem = None, "does not end"
             if problem or not options.write and got != program["crc32"]:
                 wrong += 1
                 print("%s: %s" % (program["name"], problem or "got %s, the file says %s" % (got, program["crc32"])))

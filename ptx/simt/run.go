@@ -25,11 +25,19 @@ type Execution struct {
 	blocks  uint64 // of the grid
 	teams   uint64 // of the grid
 
-	next    atomic.Uint64 // team
+	next    counter // team
 	stop    atomic.Bool
 	print   sync.Mutex
 	workers []*worker
 	fault   error
+}
+
+// counter is a number that all workers write, in a cache line of its own: what
+// lies around it is read all the time.
+type counter struct {
+	_ [64]byte
+	atomic.Uint64
+	_ [64]byte
 }
 
 // worker runs teams, one at a time. A team that waits for others in a loop
@@ -41,6 +49,7 @@ type worker struct {
 	stats  Stats
 	teams  []*team // that have begun; the first runs
 	idle   []*team
+	_      [64]byte // what workers count must not share a cache line
 }
 
 // team is what runs together: the blocks of a gang, or the gangs of a block.

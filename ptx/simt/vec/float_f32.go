@@ -39,24 +39,38 @@ func init() {
 	})
 }
 
+// addF32 and its like store the float and mend NaNs, which is quicker than
+// moving every result through an integer register.
 func addF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = canon32(x[i] + y[i])
+	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(d)
+	for i := range z {
+		v := x[i] + y[i]
+		z[i] = v
+		if v != v {
+			d[i] = nan32
+		}
 	}
 }
 
 func subF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = canon32(x[i] - y[i])
+	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(d)
+	for i := range z {
+		v := x[i] - y[i]
+		z[i] = v
+		if v != v {
+			d[i] = nan32
+		}
 	}
 }
 
 func mulF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = canon32(x[i] * y[i])
+	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(d)
+	for i := range z {
+		v := x[i] * y[i]
+		z[i] = v
+		if v != v {
+			d[i] = nan32
+		}
 	}
 }
 

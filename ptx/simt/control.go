@@ -379,6 +379,11 @@ func (g *gang) scatter(to func(lane int) int32) (int32, bool) {
 
 // exit ends the threads of some lanes of the running group.
 func (g *gang) exit(m mask) {
+	if len(g.groups) == 1 && m == g.groups[0].lanes { // the last ones
+		g.live, g.groups, g.favour = mask{}, g.groups[:0], 0
+		g.team.leave(g, m)
+		return
+	}
 	g.live = g.live.without(&m)
 	cur := &g.groups[g.cur]
 	cur.lanes = cur.lanes.without(&m)

@@ -506,6 +506,9 @@ func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64,
 	return true
 }
 
+// allLanes has a bit for every lane that there can be.
+var allLanes = mask{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+
 // linearAnswer returns the lanes of a gang for which a comparison of a
 // difference with zero holds.
 func linearAnswer(order uint8, first, step int64, width int) mask {
@@ -515,16 +518,18 @@ func linearAnswer(order uint8, first, step int64, width int) mask {
 		first--
 	}
 	opposite := order&orderKind == orderGreater || order&orderKind == orderGreaterEqual
+	if end := first + step*int64(width-1); (first < 0) == (end < 0) {
+		if first < 0 != opposite {
+			return allLanes
+		}
+		return mask{}
+	}
 	var n int64 // lanes that answer as the first does
-	switch {
-	case step == 0 || step > 0 == (first >= 0):
-		n = int64(width)
-	case step > 0:
+	if step > 0 {
 		n = (step - 1 - first) / step
-	default:
+	} else {
 		n = first/-step + 1
 	}
-	n = min(n, int64(width))
 	var m mask
 	for i := range m {
 		if n >= 64 {

@@ -61,7 +61,7 @@ func arithmetic(kernel any) func(*gang, *inst) {
 func runUnary32(g *gang, in *inst) {
 	k := in.k.(vec.Unary32)
 	r32 := &g.r32
-	fa := r32.form[in.a]
+	fa := &r32.form[in.a]
 	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -87,7 +87,7 @@ func runUnary32(g *gang, in *inst) {
 func runBinary32(g *gang, in *inst) {
 	k := in.k.(vec.Binary32)
 	r32 := &g.r32
-	fa, fb := r32.form[in.a], r32.form[in.b]
+	fa, fb := &r32.form[in.a], &r32.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -114,7 +114,7 @@ func runBinary32(g *gang, in *inst) {
 func runTernary32(g *gang, in *inst) {
 	k := in.k.(vec.Ternary32)
 	r32 := &g.r32
-	fa, fb, fc := r32.form[in.a], r32.form[in.b], r32.form[in.c]
+	fa, fb, fc := &r32.form[in.a], &r32.form[in.b], &r32.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -145,7 +145,7 @@ func runTernary32(g *gang, in *inst) {
 func runQuad32(g *gang, in *inst) {
 	k := in.k.(vec.Quad32)
 	r32 := &g.r32
-	fa, fb, fc, fe := r32.form[in.a], r32.form[in.b], r32.form[in.c], r32.form[in.e]
+	fa, fb, fc, fe := &r32.form[in.a], &r32.form[in.b], &r32.form[in.c], &r32.form[in.e]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -174,7 +174,7 @@ func runQuad32(g *gang, in *inst) {
 func runUnary64(g *gang, in *inst) {
 	k := in.k.(vec.Unary64)
 	r64 := &g.r64
-	fa := r64.form[in.a]
+	fa := &r64.form[in.a]
 	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -200,7 +200,7 @@ func runUnary64(g *gang, in *inst) {
 func runBinary64(g *gang, in *inst) {
 	k := in.k.(vec.Binary64)
 	r64 := &g.r64
-	fa, fb := r64.form[in.a], r64.form[in.b]
+	fa, fb := &r64.form[in.a], &r64.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -227,7 +227,7 @@ func runBinary64(g *gang, in *inst) {
 func runTernary64(g *gang, in *inst) {
 	k := in.k.(vec.Ternary64)
 	r64 := &g.r64
-	fa, fb, fc := r64.form[in.a], r64.form[in.b], r64.form[in.c]
+	fa, fb, fc := &r64.form[in.a], &r64.form[in.b], &r64.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -255,7 +255,7 @@ func runTernary64(g *gang, in *inst) {
 func runWiden(g *gang, in *inst) {
 	k := in.k.(vec.Widen)
 	r32, r64 := &g.r32, &g.r64
-	fa := r32.form[in.a]
+	fa := &r32.form[in.a]
 	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -281,7 +281,7 @@ func runWiden(g *gang, in *inst) {
 func runNarrow(g *gang, in *inst) {
 	k := in.k.(vec.Narrow)
 	r32, r64 := &g.r32, &g.r64
-	fa := r64.form[in.a]
+	fa := &r64.form[in.a]
 	if fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -307,7 +307,7 @@ func runNarrow(g *gang, in *inst) {
 func runWidenBinary(g *gang, in *inst) {
 	k := in.k.(vec.WidenBinary)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb := r32.form[in.a], r32.form[in.b]
+	fa, fb := &r32.form[in.a], &r32.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -334,7 +334,7 @@ func runWidenBinary(g *gang, in *inst) {
 func runWidenAdd(g *gang, in *inst) {
 	k := in.k.(vec.WidenAdd)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := r32.form[in.a], r32.form[in.b], r64.form[in.c]
+	fa, fb, fc := &r32.form[in.a], &r32.form[in.b], &r64.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -362,7 +362,7 @@ func runWidenAdd(g *gang, in *inst) {
 func runShift64(g *gang, in *inst) {
 	k := in.k.(vec.Shift64)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb := r64.form[in.a], r32.form[in.b]
+	fa, fb := &r64.form[in.a], &r32.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -389,7 +389,7 @@ func runShift64(g *gang, in *inst) {
 func runExtract64(g *gang, in *inst) {
 	k := in.k.(vec.Extract64)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := r64.form[in.a], r32.form[in.b], r32.form[in.c]
+	fa, fb, fc := &r64.form[in.a], &r32.form[in.b], &r32.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -417,7 +417,7 @@ func runExtract64(g *gang, in *inst) {
 func runInsert64(g *gang, in *inst) {
 	k := in.k.(vec.Insert64)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc, fe := r64.form[in.a], r64.form[in.b], r32.form[in.c], r32.form[in.e]
+	fa, fb, fc, fe := &r64.form[in.a], &r64.form[in.b], &r32.form[in.c], &r32.form[in.e]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -446,7 +446,7 @@ func runInsert64(g *gang, in *inst) {
 func runChoose64(g *gang, in *inst) {
 	k := in.k.(vec.Choose64)
 	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := r64.form[in.a], r64.form[in.b], r32.form[in.c]
+	fa, fb, fc := &r64.form[in.a], &r64.form[in.b], &r32.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return

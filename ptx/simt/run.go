@@ -257,7 +257,11 @@ func (w *worker) admit() bool {
 		t = w.x.newTeam()
 	}
 	t.begin(n)
-	w.teams = slices.Insert(w.teams, 0, t)
+	if len(w.teams) == 0 {
+		w.teams = append(w.teams, t)
+	} else {
+		w.teams = slices.Insert(w.teams, 0, t)
+	}
 	return true
 }
 
@@ -272,7 +276,8 @@ func (t *team) advance(w *worker) outcome {
 		case yielded:
 			t.idle = 0
 			if t.yields++; t.yields > len(t.gangs) {
-				t.at, t.yields = (t.at+1)%len(t.gangs), 0
+				t.yields = 0
+				t.turn()
 				return yielded
 			}
 		case finished, blocked:
@@ -290,7 +295,14 @@ func (t *team) advance(w *worker) outcome {
 			}
 			return finished
 		}
-		t.at = (t.at + 1) % len(t.gangs)
+		t.turn()
+	}
+}
+
+// turn lets the next gang run.
+func (t *team) turn() {
+	if t.at++; t.at == len(t.gangs) {
+		t.at = 0
 	}
 }
 
@@ -324,6 +336,9 @@ func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail str
 
 // split returns the position of the n-th element of a box, x first.
 func split(n uint64, size Dim) Dim {
+	if n < uint64(size.X) {
+		return Dim{X: uint32(n)}
+	}
 	x, y := uint64(size.X), uint64(size.Y)
 	return Dim{uint32(n % x), uint32(n / x % y), uint32(n / x / y)}
 }
@@ -472,13 +487,13 @@ func (t *team) begin(number uint64) {
 	}
 	for _, g := range t.gangs {
 		g.live = mask{}
-		for b, m := range g.lanesOf {
+		for b := range g.lanesOf {
 			if t.live[b] > 0 {
-				g.live = g.live.or(&m)
+				g.live = g.live.or(&g.lanesOf[b])
 			}
 		}
-		for _, c := range t.x.kernel.perBlock {
-			c.fill(g)
+		for i := range t.x.kernel.perBlock {
+			t.x.kernel.perBlock[i].fill(g)
 		}
 		g.groups = append(g.groups[:0], group{pc: t.x.kernel.entry, lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false

@@ -2,8 +2,7 @@ package simt
 
 import "muster/ptx/simt/vec"
 
-// This file runs the arithmetic instructions, one function a shape of lane
-// kernel. All go the same way. Where all sources are linear or compressed, the
+// This file runs the arithmetic instructions, one function a number of sources. All go the same way. Where all sources are linear or compressed, the
 // instruction may know the form of the result; if they have no stride, the
 // kernel runs on one lane or on the bases. Else it runs on the lanes of the
 // window. Sources are expanded before the destination is prepared, since they
@@ -13,467 +12,150 @@ import "muster/ptx/simt/vec"
 func arithmetic(kernel any) func(*gang, *inst) {
 	switch kernel.(type) {
 	case vec.Unary32:
-		return runUnary32
-	case vec.Binary32:
-		return runBinary32
-	case vec.Ternary32:
-		return runTernary32
-	case vec.Quad32:
-		return runQuad32
+		return runOne[uint32, uint32, vec.Unary32]
 	case vec.Unary64:
-		return runUnary64
-	case vec.Binary64:
-		return runBinary64
-	case vec.Ternary64:
-		return runTernary64
+		return runOne[uint64, uint64, vec.Unary64]
 	case vec.Widen:
-		return runWiden
+		return runOne[uint64, uint32, vec.Widen]
 	case vec.Narrow:
-		return runNarrow
+		return runOne[uint32, uint64, vec.Narrow]
+	case vec.Binary32:
+		return runTwo[uint32, uint32, uint32, vec.Binary32]
+	case vec.Binary64:
+		return runTwo[uint64, uint64, uint64, vec.Binary64]
 	case vec.WidenBinary:
-		return runWidenBinary
-	case vec.WidenAdd:
-		return runWidenAdd
+		return runTwo[uint64, uint32, uint32, vec.WidenBinary]
 	case vec.Shift64:
-		return runShift64
+		return runTwo[uint64, uint64, uint32, vec.Shift64]
+	case vec.Ternary32:
+		return runThree[uint32, uint32, uint32, uint32, vec.Ternary32]
+	case vec.Ternary64:
+		return runThree[uint64, uint64, uint64, uint64, vec.Ternary64]
+	case vec.WidenAdd:
+		return runThree[uint64, uint32, uint32, uint64, vec.WidenAdd]
 	case vec.Extract64:
-		return runExtract64
-	case vec.Insert64:
-		return runInsert64
+		return runThree[uint64, uint64, uint32, uint32, vec.Extract64]
 	case vec.Choose64:
-		return runChoose64
+		return runThree[uint64, uint64, uint64, uint32, vec.Choose64]
+	case vec.Quad32:
+		return runFour[uint32, uint32, uint32, vec.Quad32]
+	case vec.Insert64:
+		return runFour[uint64, uint64, uint32, vec.Insert64]
 	case vec.Compare32:
-		return runCompare32
+		return runCompare[uint32, vec.Compare32]
 	case vec.Compare64:
-		return runCompare64
+		return runCompare[uint64, vec.Compare64]
 	case vec.Test32:
-		return runTest32
+		return runTest[uint32, vec.Test32]
 	case vec.Test64:
-		return runTest64
+		return runTest[uint64, vec.Test64]
 	case vec.Carry32:
-		return runCarry32
+		return runCarry[uint32, vec.Carry32]
 	case vec.Carry64:
-		return runCarry64
+		return runCarry[uint64, vec.Carry64]
 	}
 	return nil
 }
 
-func runUnary32(g *gang, in *inst) {
-	k := in.k.(vec.Unary32)
-	r32 := &g.r32
-	fa := &r32.form[in.a]
-	if fa.bits&regular != 0 && g.whole(in) {
+func runOne[D, A regval, K ~func(d []D, a []A)](g *gang, in *inst) {
+	k := in.k.(K)
+	rd, ra := fileOf[D](g), fileOf[A](g)
+	if fa := &ra.form[in.a]; fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
 		if fa.stride == 0 {
 			if fa.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				k(r32.one[0], r32.one[1])
-				r32.setUniform(in.d, r32.one[0][0])
+				ra.one[1][0] = fa.base
+				k(rd.one[0], ra.one[1])
+				rd.setUniform(in.d, rd.one[0][0])
 				return
 			}
-			k(r32.bases[in.d], r32.chunks(in.a))
-			r32.setCompressed(in.d, 0)
+			k(rd.bases[in.d], ra.chunks(in.a))
+			rd.setCompressed(in.d, 0)
 			return
 		}
 	}
-	a := r32.expand(in.a)
-	d := r32.out(g, in)
+	a := ra.expand(in.a)
+	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	r32.commit(g, in)
+	rd.commit(g, in)
 }
 
-func runBinary32(g *gang, in *inst) {
-	k := in.k.(vec.Binary32)
-	r32 := &g.r32
-	fa, fb := &r32.form[in.a], &r32.form[in.b]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
+func runTwo[D, A, B regval, K ~func(d []D, a []A, b []B)](g *gang, in *inst) {
+	k := in.k.(K)
+	rd, ra, rb := fileOf[D](g), fileOf[A](g), fileOf[B](g)
+	if fa, fb := &ra.form[in.a], &rb.form[in.b]; fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
-		if fa.stride|fb.stride == 0 {
+		if fa.stride == 0 && fb.stride == 0 {
 			if fa.bits&fb.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				k(r32.one[0], r32.one[1], r32.one[2])
-				r32.setUniform(in.d, r32.one[0][0])
+				ra.one[1][0], rb.one[2][0] = fa.base, fb.base
+				k(rd.one[0], ra.one[1], rb.one[2])
+				rd.setUniform(in.d, rd.one[0][0])
 				return
 			}
-			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b))
-			r32.setCompressed(in.d, 0)
+			k(rd.bases[in.d], ra.chunks(in.a), rb.chunks(in.b))
+			rd.setCompressed(in.d, 0)
 			return
 		}
 	}
-	a, b := r32.expand(in.a), r32.expand(in.b)
-	d := r32.out(g, in)
+	a, b := ra.expand(in.a), rb.expand(in.b)
+	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	r32.commit(g, in)
+	rd.commit(g, in)
 }
 
-func runTernary32(g *gang, in *inst) {
-	k := in.k.(vec.Ternary32)
-	r32 := &g.r32
-	fa, fb, fc := &r32.form[in.a], &r32.form[in.b], &r32.form[in.c]
+func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, in *inst) {
+	k := in.k.(K)
+	rd, ra, rb, rc := fileOf[D](g), fileOf[A](g), fileOf[B](g), fileOf[C](g)
+	fa, fb, fc := &ra.form[in.a], &rb.form[in.b], &rc.form[in.c]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
-		if fa.stride|fb.stride|fc.stride == 0 {
+		if fa.stride == 0 && fb.stride == 0 && fc.stride == 0 {
 			if fa.bits&fb.bits&fc.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				r32.one[3][0] = fc.base
-				k(r32.one[0], r32.one[1], r32.one[2], r32.one[3])
-				r32.setUniform(in.d, r32.one[0][0])
+				ra.one[1][0], rb.one[2][0], rc.one[3][0] = fa.base, fb.base, fc.base
+				k(rd.one[0], ra.one[1], rb.one[2], rc.one[3])
+				rd.setUniform(in.d, rd.one[0][0])
 				return
 			}
-			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c))
-			r32.setCompressed(in.d, 0)
+			k(rd.bases[in.d], ra.chunks(in.a), rb.chunks(in.b), rc.chunks(in.c))
+			rd.setCompressed(in.d, 0)
 			return
 		}
 	}
 	if in.outer && g.outer(in) {
 		return
 	}
-	a, b, c := r32.expand(in.a), r32.expand(in.b), r32.expand(in.c)
-	d := r32.out(g, in)
+	a, b, c := ra.expand(in.a), rb.expand(in.b), rc.expand(in.c)
+	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	r32.commit(g, in)
+	rd.commit(g, in)
 }
 
-func runQuad32(g *gang, in *inst) {
-	k := in.k.(vec.Quad32)
-	r32 := &g.r32
-	fa, fb, fc, fe := &r32.form[in.a], &r32.form[in.b], &r32.form[in.c], &r32.form[in.e]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride|fc.stride|fe.stride == 0 {
-			if fa.bits&fb.bits&fc.bits&fe.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				r32.one[3][0] = fc.base
-				r32.one[4][0] = fe.base
-				k(r32.one[0], r32.one[1], r32.one[2], r32.one[3], r32.one[4])
-				r32.setUniform(in.d, r32.one[0][0])
-				return
-			}
-			k(r32.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c), r32.chunks(in.e))
-			r32.setCompressed(in.d, 0)
-			return
-		}
+// runFour is for those with four sources, two by two of one type.
+func runFour[D, A, C regval, K ~func(d []D, a, b []A, c, e []C)](g *gang, in *inst) {
+	k := in.k.(K)
+	rd, ra, rc := fileOf[D](g), fileOf[A](g), fileOf[C](g)
+	fa, fb, fc, fe := &ra.form[in.a], &ra.form[in.b], &rc.form[in.c], &rc.form[in.e]
+	if fa.uniform() && fb.uniform() && fc.uniform() && fe.uniform() && g.whole(in) {
+		ra.one[1][0], ra.one[2][0], rc.one[3][0], rc.one[4][0] = fa.base, fb.base, fc.base, fe.base
+		k(rd.one[0], ra.one[1], ra.one[2], rc.one[3], rc.one[4])
+		rd.setUniform(in.d, rd.one[0][0])
+		return
 	}
-	a, b, c, e := r32.expand(in.a), r32.expand(in.b), r32.expand(in.c), r32.expand(in.e)
-	d := r32.out(g, in)
+	a, b, c, e := ra.expand(in.a), ra.expand(in.b), rc.expand(in.c), rc.expand(in.e)
+	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi], e[g.lo:g.hi])
-	r32.commit(g, in)
+	rd.commit(g, in)
 }
 
-func runUnary64(g *gang, in *inst) {
-	k := in.k.(vec.Unary64)
-	r64 := &g.r64
-	fa := &r64.form[in.a]
-	if fa.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride == 0 {
-			if fa.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				k(r64.one[0], r64.one[1])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a := r64.expand(in.a)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runBinary64(g *gang, in *inst) {
-	k := in.k.(vec.Binary64)
-	r64 := &g.r64
-	fa, fb := &r64.form[in.a], &r64.form[in.b]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride == 0 {
-			if fa.bits&fb.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r64.one[2][0] = fb.base
-				k(r64.one[0], r64.one[1], r64.one[2])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b := r64.expand(in.a), r64.expand(in.b)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runTernary64(g *gang, in *inst) {
-	k := in.k.(vec.Ternary64)
-	r64 := &g.r64
-	fa, fb, fc := &r64.form[in.a], &r64.form[in.b], &r64.form[in.c]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride|fc.stride == 0 {
-			if fa.bits&fb.bits&fc.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r64.one[2][0] = fb.base
-				r64.one[3][0] = fc.base
-				k(r64.one[0], r64.one[1], r64.one[2], r64.one[3])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r64.chunks(in.c))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b, c := r64.expand(in.a), r64.expand(in.b), r64.expand(in.c)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runWiden(g *gang, in *inst) {
-	k := in.k.(vec.Widen)
-	r32, r64 := &g.r32, &g.r64
-	fa := &r32.form[in.a]
-	if fa.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride == 0 {
-			if fa.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				k(r64.one[0], r32.one[1])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r32.chunks(in.a))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a := r32.expand(in.a)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runNarrow(g *gang, in *inst) {
-	k := in.k.(vec.Narrow)
-	r32, r64 := &g.r32, &g.r64
-	fa := &r64.form[in.a]
-	if fa.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride == 0 {
-			if fa.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				k(r32.one[0], r64.one[1])
-				r32.setUniform(in.d, r32.one[0][0])
-				return
-			}
-			k(r32.bases[in.d], r64.chunks(in.a))
-			r32.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a := r64.expand(in.a)
-	d := r32.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi])
-	r32.commit(g, in)
-}
-
-func runWidenBinary(g *gang, in *inst) {
-	k := in.k.(vec.WidenBinary)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb := &r32.form[in.a], &r32.form[in.b]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride == 0 {
-			if fa.bits&fb.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				k(r64.one[0], r32.one[1], r32.one[2])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r32.chunks(in.a), r32.chunks(in.b))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b := r32.expand(in.a), r32.expand(in.b)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runWidenAdd(g *gang, in *inst) {
-	k := in.k.(vec.WidenAdd)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := &r32.form[in.a], &r32.form[in.b], &r64.form[in.c]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if uint64(fa.stride)|uint64(fb.stride)|fc.stride == 0 {
-			if fa.bits&fb.bits&fc.bits&linear != 0 {
-				r32.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				r64.one[3][0] = fc.base
-				k(r64.one[0], r32.one[1], r32.one[2], r64.one[3])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r32.chunks(in.a), r32.chunks(in.b), r64.chunks(in.c))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b, c := r32.expand(in.a), r32.expand(in.b), r64.expand(in.c)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runShift64(g *gang, in *inst) {
-	k := in.k.(vec.Shift64)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb := &r64.form[in.a], &r32.form[in.b]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|uint64(fb.stride) == 0 {
-			if fa.bits&fb.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				k(r64.one[0], r64.one[1], r32.one[2])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r32.chunks(in.b))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b := r64.expand(in.a), r32.expand(in.b)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runExtract64(g *gang, in *inst) {
-	k := in.k.(vec.Extract64)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := &r64.form[in.a], &r32.form[in.b], &r32.form[in.c]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|uint64(fb.stride)|uint64(fc.stride) == 0 {
-			if fa.bits&fb.bits&fc.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r32.one[2][0] = fb.base
-				r32.one[3][0] = fc.base
-				k(r64.one[0], r64.one[1], r32.one[2], r32.one[3])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r32.chunks(in.b), r32.chunks(in.c))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b, c := r64.expand(in.a), r32.expand(in.b), r32.expand(in.c)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runInsert64(g *gang, in *inst) {
-	k := in.k.(vec.Insert64)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc, fe := &r64.form[in.a], &r64.form[in.b], &r32.form[in.c], &r32.form[in.e]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && fe.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride|uint64(fc.stride)|uint64(fe.stride) == 0 {
-			if fa.bits&fb.bits&fc.bits&fe.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r64.one[2][0] = fb.base
-				r32.one[3][0] = fc.base
-				r32.one[4][0] = fe.base
-				k(r64.one[0], r64.one[1], r64.one[2], r32.one[3], r32.one[4])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r32.chunks(in.c), r32.chunks(in.e))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b, c, e := r64.expand(in.a), r64.expand(in.b), r32.expand(in.c), r32.expand(in.e)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi], e[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runChoose64(g *gang, in *inst) {
-	k := in.k.(vec.Choose64)
-	r32, r64 := &g.r32, &g.r64
-	fa, fb, fc := &r64.form[in.a], &r64.form[in.b], &r32.form[in.c]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
-		if in.affine != nil && in.affine(g, in) {
-			return
-		}
-		if fa.stride|fb.stride|uint64(fc.stride) == 0 {
-			if fa.bits&fb.bits&fc.bits&linear != 0 {
-				r64.one[1][0] = fa.base
-				r64.one[2][0] = fb.base
-				r32.one[3][0] = fc.base
-				k(r64.one[0], r64.one[1], r64.one[2], r32.one[3])
-				r64.setUniform(in.d, r64.one[0][0])
-				return
-			}
-			k(r64.bases[in.d], r64.chunks(in.a), r64.chunks(in.b), r32.chunks(in.c))
-			r64.setCompressed(in.d, 0)
-			return
-		}
-	}
-	a, b, c := r64.expand(in.a), r64.expand(in.b), r32.expand(in.c)
-	d := r64.out(g, in)
-	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
-	r64.commit(g, in)
-}
-
-func runCompare32(g *gang, in *inst) {
-	k := in.k.(vec.Compare32)
-	r := &g.r32
+func runCompare[T regval, K ~func(d []uint64, a, b []T)](g *gang, in *inst) {
+	k := in.k.(K)
+	r := fileOf[T](g)
 	fa, fb := &r.form[in.a], &r.form[in.b]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 {
 		if comparePeriodic(g, r, in, k) {
@@ -494,64 +176,19 @@ func runCompare32(g *gang, in *inst) {
 	g.setPredicate(in.d, g.bits)
 }
 
-func runTest32(g *gang, in *inst) {
-	k := in.k.(vec.Test32)
-	a := g.r32.expand(in.a)
+func runTest[T regval, K ~func(d []uint64, a []T)](g *gang, in *inst) {
+	a := fileOf[T](g).expand(in.a)
 	lo := g.lo &^ 63
-	k(g.bits[lo/64:], a[lo:g.hi])
+	in.k.(K)(g.bits[lo/64:], a[lo:g.hi])
 	g.setPredicate(in.d, g.bits)
 }
 
-func runCarry32(g *gang, in *inst) {
-	k := in.k.(vec.Carry32)
-	r := &g.r32
+func runCarry[T regval, K ~func(d, a, b, c []T, in, out []uint64)](g *gang, in *inst) {
+	r := fileOf[T](g)
 	a, b, c := r.expand(in.a), r.expand(in.b), r.expand(in.c)
 	d := r.out(g, in)
 	g.bits = g.cc
-	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
-	r.commit(g, in)
-	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
-	g.cc = out.or(&old)
-}
-
-func runCompare64(g *gang, in *inst) {
-	k := in.k.(vec.Compare64)
-	r := &g.r64
-	fa, fb := &r.form[in.a], &r.form[in.b]
-	if fa.bits&regular != 0 && fb.bits&regular != 0 {
-		if comparePeriodic(g, r, in, k) {
-			return
-		}
-		if in.ordered != 0 && compareRegular(g, r, in) {
-			return
-		}
-		if fa.stride|fb.stride == 0 {
-			k(g.bits[:1], r.chunks(in.a), r.chunks(in.b))
-			g.setPredicate(in.d, spread(g.bits[0]))
-			return
-		}
-	}
-	a, b := r.expand(in.a), r.expand(in.b)
-	lo := g.lo &^ 63
-	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
-	g.setPredicate(in.d, g.bits)
-}
-
-func runTest64(g *gang, in *inst) {
-	k := in.k.(vec.Test64)
-	a := g.r64.expand(in.a)
-	lo := g.lo &^ 63
-	k(g.bits[lo/64:], a[lo:g.hi])
-	g.setPredicate(in.d, g.bits)
-}
-
-func runCarry64(g *gang, in *inst) {
-	k := in.k.(vec.Carry64)
-	r := &g.r64
-	a, b, c := r.expand(in.a), r.expand(in.b), r.expand(in.c)
-	d := r.out(g, in)
-	g.bits = g.cc
-	k(d[:g.width], a, b, c, g.cc[:], g.bits[:])
+	in.k.(K)(d[:g.width], a, b, c, g.cc[:], g.bits[:])
 	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)

@@ -56,7 +56,6 @@ one many -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=compu
   $elf90 -gencode arch=compute_120,code=sm_120 -gencode arch=compute_120,code=compute_120 &
 one variants -gencode arch=compute_90a,code=compute_90a -gencode arch=compute_100f,code=compute_100f &
 one debug -G $ptx90 &
-one lines -lineinfo -Xptxas -O1,-v $ptx90 $elf90 &
 one relocatable -dc $ptx90 $elf90 &
 one lto -dc -gencode arch=compute_90,code=lto_90 $ptx90 &
 linked &

@@ -40,6 +40,10 @@ lint: ## format, vet and the import rules
 
 bench: ## the benchmarks; docs/benchmarks.md says what they mean
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+	@if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
+		echo "the software GPU again, with vectors:"; \
+		GOEXPERIMENT=simd $(GO) test -run '^$$' -bench 'Engine|Kernels' -timeout 60m ./ptx/simt/...; \
+	fi
 
 # Reports are tested in a real browser. Root may install one; others are told.
 browser:

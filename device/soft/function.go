@@ -19,7 +19,7 @@ var _ device.Function = (*function)(nil)
 func (f *function) Info() device.FunctionInfo {
 	k := f.kernel
 	info := device.FunctionInfo{
-		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: k.MaxBlock, Shared: k.Shared, Local: k.Local,
+		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: f.maxThreads(), Shared: k.Shared, Local: k.Local,
 		Registers: f.registers(), PTXVersion: f.module.target, Binary: compute.Arch(),
 	}
 	for _, p := range k.Params {
@@ -28,11 +28,21 @@ func (f *function) Info() device.FunctionInfo {
 	return info
 }
 
+// maxThreads is how many a block of the kernel may have.
+func (f *function) maxThreads() int {
+	most := f.kernel.MaxBlock
+	if n, ok := f.module.required[f.kernel.Name]; ok {
+		most = int(min(uint64(most), n))
+	}
+	return most
+}
+
 // registers is what a compiler would leave of the kernel's registers: never so
 // many that its largest block does not fit.
 func (f *function) registers() int {
 	const unit = 8 // a warp's registers are handed out in units of 256
-	most := limits.Registers / int(alignUp(uint64(f.kernel.MaxBlock), uint64(limits.Warp)))
+	threads := uint64(max(1, f.maxThreads()))
+	most := limits.Registers / int(alignUp(threads, uint64(limits.Warp)))
 	return min(max(f.kernel.Registers, 16), most/unit*unit, 255)
 }
 
@@ -48,11 +58,13 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 }
 
 func (f *function) resident(threads, shared uint64) int {
-	k := f.kernel
-	if threads > uint64(k.MaxBlock) {
+	if threads > uint64(f.maxThreads()) {
 		return 0
 	}
-	return residentBlocks(uint64(f.registers()), uint64(k.Shared), threads, shared)
+	if n, ok := f.module.required[f.kernel.Name]; ok && threads != n {
+		return 0
+	}
+	return residentBlocks(uint64(f.registers()), uint64(f.kernel.Shared), threads, shared)
 }
 
 // residentBlocks counts the blocks for which a multiprocessor has enough of

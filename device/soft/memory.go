@@ -181,7 +181,7 @@ func reserve(at device.Arena) (*area, error) {
 	reserved, err := syscall.Mmap(-1, 0, int(at.Size+granule), syscall.PROT_NONE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("reserving %d bytes of address space for %#x: %w: is there a limit (ulimit -v)?", at.Size, at.Base, err)
+		return nil, fmt.Errorf("reserving %d bytes of address space for %#x (%v): is there a limit (ulimit -v)? %w", at.Size, at.Base, err, device.ErrOutOfMemory)
 	}
 	skip := -addressOf(reserved) & (granule - 1)
 	_ = syscall.Madvise(reserved, syscall.MADV_HUGEPAGE) // as large as granules where the system can; it works without

@@ -19,9 +19,11 @@ type module struct {
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
 	program *simt.Program
-	at      span // of its variables; empty if it has none
-	globals []device.Global
-	loaded  bool // guarded by the context's lock
+	// required has the threads of a block for kernels that take no other number.
+	required map[string]uint64
+	at       span // of its variables; empty if it has none
+	globals  []device.Global
+	loaded   bool // guarded by the context's lock
 }
 
 var _ device.Module = (*module)(nil)
@@ -39,8 +41,11 @@ func (c *Context) Load(image []byte) (device.Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
 	}
-	m := &module{c: c, hash: sha256.Sum256([]byte(text)), target: targetOf(tree), loaded: true}
-	return m, c.place(m, tree)
+	m := &module{c: c, hash: sha256.Sum256([]byte(text)), target: targetOf(tree), required: requiredThreads(tree), loaded: true}
+	if err := c.place(m, tree); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // place gives the variables of a module their addresses and loads it.
@@ -50,6 +55,9 @@ func (c *Context) place(m *module, tree *ptx.Module) error {
 	size, err := variablesSize(tree, c.dev.budget.total)
 	if err != nil {
 		return err
+	}
+	if free := c.dev.budget.free(); size > free { // before the engine makes room for first values
+		return fmt.Errorf("the module's variables take %d bytes, %d of %d free: %w", size, free, c.dev.budget.total, device.ErrOutOfMemory)
 	}
 	base, ok := c.mem.roomForVariables(size)
 	if !ok {
@@ -100,23 +108,25 @@ func (c *Context) fillIn(m *module) error {
 }
 
 // variablesSize returns room enough for the variables of a module, in whole
-// granules.
+// granules, at whichever granule they begin.
 func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
 	all := slices.Clone(tree.Variables)
 	for _, f := range tree.Functions {
 		all = append(all, f.Variables...)
 	}
 	var size uint64
+	largest := uint64(granule)
 	for _, v := range all {
 		if v.Space != ptx.GlobalSpace && v.Space != ptx.ConstSpace {
 			continue
 		}
+		largest = max(largest, alignment(v))
 		size = alignUp(size, alignment(v)) + variableSize(v)
 		if size > limit || variableSize(v) > limit {
 			return 0, fmt.Errorf("variable %s (line %d): the module's variables take more than the device's %d bytes: %w", v.Name, v.Line, limit, device.ErrOutOfMemory)
 		}
 	}
-	return alignUp(size, granule), nil
+	return alignUp(size, granule) + largest - granule, nil
 }
 
 // Variables begin at multiples of 16 at least: the engine reads so much at a
@@ -134,6 +144,24 @@ func targetOf(tree *ptx.Module) int {
 		_, _ = fmt.Sscanf(tree.Targets[0], "sm_%d", &n) // 0 for what is not so named
 	}
 	return n
+}
+
+// requiredThreads returns how many threads a block must have, for the kernels
+// that say so.
+func requiredThreads(tree *ptx.Module) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, f := range tree.Functions {
+		sides, ok := f.Directive("reqntid")
+		if !ok {
+			continue
+		}
+		n := uint64(1)
+		for _, side := range sides {
+			n *= min(side, uint64(limits.Threads)+1) // three of them do not overflow
+		}
+		all[f.Name] = n
+	}
+	return all
 }
 
 // textOf finds the PTX text in an image.

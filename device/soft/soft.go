@@ -136,17 +136,26 @@ type pace struct {
 // Waits shorter than this are gathered, since no system sleeps so precisely.
 const shortestWait = time.Millisecond
 
-// after waits as long as is due after work of a length. Waits that turned out
-// too long are made good for later.
-func (p *pace) after(work time.Duration) {
+// longestSleep is how long a wait may go on after its context has ended.
+const longestSleep = 10 * time.Millisecond
+
+// after waits as long as is due after work of a length, or until the context
+// of the work has ended: nobody waits for its sake any more. Waits that turned
+// out too long are made good for later.
+func (p *pace) after(work time.Duration, ended <-chan struct{}) {
 	if p.factor == 0 {
 		return
 	}
 	p.owed += time.Duration(float64(work) * p.factor)
-	if p.owed < shortestWait {
-		return
+	for p.owed >= shortestWait {
+		select {
+		case <-ended:
+			p.owed = 0
+			return
+		default:
+		}
+		start := p.clock.Now()
+		p.clock.Sleep(min(p.owed, longestSleep))
+		p.owed -= p.clock.Now() - start
 	}
-	start := p.clock.Now()
-	p.clock.Sleep(p.owed)
-	p.owed -= p.clock.Now() - start
 }

@@ -36,11 +36,13 @@ type work interface {
 	do(s *stream) error
 }
 
-// pending says whether there is work that has not ended. A mark that is being
-// put down has nothing before it.
+// pending says whether there is work that has not ended. A mark that was
+// reached has, though it may still be the current work.
 func (s *stream) pending() bool {
-	_, marking := s.current.(*mark)
-	return s.head < len(s.queue) || s.current != nil && !marking
+	if m, ok := s.current.(*mark); ok && m.isReached() {
+		return s.head < len(s.queue)
+	}
+	return s.head < len(s.queue) || s.current != nil
 }
 
 // running returns the kernel that is being run, or nil.
@@ -237,7 +239,7 @@ func (d *Device) paceCopy(bytes uint64, ended <-chan struct{}) {
 		return
 	}
 	defer d.link.give()
-	d.link.pace.after(time.Duration(float64(bytes) / float64(d.profile.CopyBandwidth) * float64(time.Second)))
+	d.link.pace.after(time.Duration(float64(bytes)/float64(d.profile.CopyBandwidth)*float64(time.Second)), ended)
 }
 
 // submitTransfer checks that all memory is there and submits.
@@ -483,7 +485,7 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	start := d.clock.Now()
 	err = k.execution.RunFor(d.slice)
 	done, err = k.leave(s, err)
-	d.engine.pace.after(d.clock.Now() - start)
+	d.engine.pace.after(d.clock.Now()-start, c.ended)
 	return done, err
 }
 

@@ -178,14 +178,14 @@ func TestPace(t *testing.T) {
 	c := &fakeClock{over: 300 * time.Microsecond}
 	p := pace{clock: c, factor: 3}
 	for range 1000 {
-		p.after(100 * time.Microsecond)
+		p.after(100*time.Microsecond, nil)
 	}
 	// Each sleep is too long by 0.3 ms; the sum is right nevertheless.
 	if d := c.slept - 300*time.Millisecond; d < -shortestWait || d > shortestWait {
 		t.Errorf("slept %v for 100 ms of work at a quarter of the speed", c.slept)
 	}
 	p = pace{clock: c}
-	p.after(time.Hour)
+	p.after(time.Hour, nil)
 	if p.owed != 0 {
 		t.Error("full speed owes time")
 	}

@@ -83,6 +83,7 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 		return nil, err
 	}
 	x := &faultyContext{Context: inner, dev: d}
+	x.lost, x.lose = context.WithCancel(context.Background())
 	if p, ok := inner.(device.Preempter); ok {
 		return &preemptible{faultyContext: x, inner: p}, nil
 	}
@@ -100,10 +101,13 @@ type faultyContext struct {
 	device.Context
 	dev *Device
 
+	lost context.Context // ends when a rule ends this one
+	lose context.CancelFunc
+
 	mu      sync.Mutex
 	ended   error // a fault by rule, which every call answers with
 	closed  bool
-	streams []*stream
+	streams []*stream // closed ones as well: they may have a kernel
 }
 
 // check returns the fault that ended the context, if a rule did.
@@ -122,8 +126,22 @@ func (c *faultyContext) refuse(err error) error {
 		c.mu.Lock()
 		if c.ended == nil {
 			c.ended = err
+			c.lose()
 		}
 		c.mu.Unlock()
+	}
+	return err
+}
+
+// wait waits for work, until a rule ends the context: on the device the work
+// goes on, to the caller it is dropped.
+func (c *faultyContext) wait(ctx context.Context, synchronise func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.lost, cancel)()
+	err := synchronise(ctx)
+	if err != nil && c.lost.Err() != nil {
+		return c.Err()
 	}
 	return err
 }
@@ -217,7 +235,7 @@ func (c *faultyContext) Synchronise(ctx context.Context) error {
 	if err := c.now("synchronise"); err != nil {
 		return err
 	}
-	return c.Context.Synchronise(ctx)
+	return c.wait(ctx, c.Context.Synchronise)
 }
 
 func (c *faultyContext) Err() error {
@@ -231,6 +249,7 @@ func (c *faultyContext) Close() error {
 	c.mu.Lock()
 	c.closed, c.streams = true, nil
 	c.mu.Unlock()
+	defer c.lose()
 	return c.Context.Close()
 }
 
@@ -324,16 +343,13 @@ func (s *stream) Synchronise(ctx context.Context) error {
 	if err := s.c.now("synchronise"); err != nil {
 		return err
 	}
-	return s.Stream.Synchronise(ctx)
+	return s.c.wait(ctx, s.Stream.Synchronise)
 }
 
 func (s *stream) Close() error {
 	if err := s.c.check(); err != nil {
 		return err
 	}
-	s.c.mu.Lock()
-	s.c.streams = slices.DeleteFunc(s.c.streams, func(o *stream) bool { return o == s })
-	s.c.mu.Unlock()
 	return s.Stream.Close()
 }
 
@@ -362,7 +378,7 @@ func (e *event) Synchronise(ctx context.Context) error {
 	if err := e.c.check(); err != nil {
 		return err
 	}
-	return e.Event.Synchronise(ctx)
+	return e.c.wait(ctx, e.Event.Synchronise)
 }
 
 func (e *event) Since(start device.Event) (time.Duration, error) {

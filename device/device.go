@@ -89,7 +89,7 @@ type Context interface {
 // ones are refused with ErrInvalidValue and nothing changes.
 //
 // Host memory given to a copy must stay valid, and must not be touched, until
-// the work is done.
+// the work is done; if the context ends before, until its Close has returned.
 type Stream interface {
 	// CopyIn copies from the host to the device.
 	CopyIn(dst uint64, src []byte) error

@@ -6,8 +6,9 @@ package device
 //
 // To move a context in the middle of its kernels: Suspend, Stopped, copy memory
 // and variables out through a new stream, Close; then elsewhere open the same
-// arena, load the same images in the same order, copy all in, and Restore each
-// kernel. All other work that has not ended is not part of it: submit it again.
+// arena, load (and unload) the same images in the same order, copy all in, and
+// Restore each kernel. All other work that has not ended is not part of it:
+// submit it again.
 type Preempter interface {
 	// Suspend holds all streams that exist: their kernels stop between two
 	// instructions and nothing of theirs begins. It returns when none of them
@@ -23,7 +24,8 @@ type Preempter interface {
 	Stopped() ([]StoppedKernel, error)
 	// Restore gives a stream that has no work a kernel in the middle of its
 	// run, which goes on at once unless the stream is held. It refuses damaged
-	// bytes and modules that differ or lie elsewhere, and then changes nothing.
+	// bytes, another arena, and modules that differ or lie elsewhere, and then
+	// changes nothing.
 	Restore(s Stream, state []byte) error
 }
 

@@ -67,11 +67,12 @@ func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 	return all, nil
 }
 
-// The bytes of a stopped kernel: this, the module, the kernel's name, what the
+// The bytes of a stopped kernel: this, the arena and the module, the kernel's name, what the
 // engine saved, and a sum of it all. Numbers are little-endian.
-const stateMagic = "soft kernel 1\n"
+const stateMagic = "soft kernel 2\n"
 
 type stateHead struct {
+	Arena     device.Arena
 	Module    [sha256.Size]byte // hash of the PTX text
 	Variables uint64            // where they lie
 	Name      uint32            // bytes of the name
@@ -87,7 +88,7 @@ func (k *kernel) save() ([]byte, error) {
 	m, name := k.function.module, k.function.kernel.Name
 	var b bytes.Buffer
 	b.WriteString(stateMagic)
-	head := stateHead{m.hash, m.at.from, uint32(len(name)), uint64(len(engine))}
+	head := stateHead{m.c.mem.arena.at, m.hash, m.at.from, uint32(len(name)), uint64(len(engine))}
 	if err := binary.Write(&b, binary.LittleEndian, head); err != nil {
 		return nil, err
 	}
@@ -169,6 +170,9 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		if f == nil {
 			break
 		}
+		if own := c.mem.arena.at; st.Arena != own {
+			return nil, fmt.Errorf("kernel %s: its arena is %d bytes at %#x, this one %d at %#x: open the same: %w", st.name, st.Arena.Size, st.Arena.Base, own.Size, own.Base, device.ErrInvalidValue)
+		}
 		x, err := f.Resume(c.launch(), st.engine)
 		if err != nil {
 			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
@@ -176,7 +180,7 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		return &kernel{function: &function{m, f}, execution: x}, nil
 	}
 	if elsewhere {
-		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load the images in the order they were loaded in: %w", st.name, device.ErrInvalidValue)
+		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load and unload the images in the order in which it was done before: %w", st.name, device.ErrInvalidValue)
 	}
 	return nil, fmt.Errorf("kernel %s: its module is not loaded: %w", st.name, device.ErrNotFound)
 }

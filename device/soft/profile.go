@@ -15,8 +15,8 @@ import (
 type Profile struct {
 	Name   string
 	Memory uint64 // bytes; a multiple of the granularity
-	// Speed is that of kernels relative to what this machine can do: over 0
-	// and at most 1.
+	// Speed is that of kernels relative to what this machine can do: from a
+	// millionth to 1.
 	Speed float64
 	// CopyBandwidth is bytes a second between host and device; 0 for as fast
 	// as it goes.
@@ -33,6 +33,7 @@ const (
 	maxWorkers = 1024
 	maxMemory  = 1 << 46
 	maxName    = 255
+	minSpeed   = 1e-6 // below, one instruction takes longer than anybody waits
 )
 
 // Validate says what is wrong with a profile.
@@ -42,8 +43,8 @@ func (p Profile) Validate() error {
 		return fmt.Errorf("profile name %q: give 1 to %d printable characters", p.Name, maxName)
 	case p.Memory == 0 || p.Memory%granule != 0 || p.Memory > maxMemory:
 		return fmt.Errorf("profile %s: memory of %d bytes: give a multiple of 2 MiB up to 64 TiB", p.Name, p.Memory)
-	case math.IsNaN(p.Speed) || p.Speed <= 0 || p.Speed > 1:
-		return fmt.Errorf("profile %s: speed %v: give a number over 0 and at most 1, where 1 is as fast as this machine runs kernels", p.Name, p.Speed)
+	case math.IsNaN(p.Speed) || p.Speed < minSpeed || p.Speed > 1:
+		return fmt.Errorf("profile %s: speed %v: give a number from 0.000001 to at most 1, where 1 is as fast as this machine runs kernels", p.Name, p.Speed)
 	case p.Workers < 1 || p.Workers > maxWorkers:
 		return fmt.Errorf("profile %s: %d workers: give 1 to %d", p.Name, p.Workers, maxWorkers)
 	}
@@ -56,6 +57,7 @@ func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
 type Clock interface {
 	// Now returns the time since some moment in the past.
 	Now() time.Duration
+	// Sleep returns when Now has gone on by d or more.
 	Sleep(d time.Duration)
 }
 

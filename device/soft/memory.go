@@ -262,11 +262,13 @@ func (a *area) forget(s span) {
 // decommit gives the pages of a range back to the host.
 func (a *area) decommit(s span) error {
 	host := a.host(s)
-	if err := syscall.Madvise(host, syscall.MADV_DONTNEED); err != nil {
-		return fmt.Errorf("giving back %d bytes at %#x: %w", s.to-s.from, s.from, err)
-	}
+	// Closing may fail where the host has too many mappings; then the memory
+	// stays as it is.
 	if err := syscall.Mprotect(host, syscall.PROT_NONE); err != nil {
 		return fmt.Errorf("closing %d bytes at %#x: %w", s.to-s.from, s.from, err)
+	}
+	if err := syscall.Madvise(host, syscall.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("giving back %d bytes at %#x: %w", s.to-s.from, s.from, err)
 	}
 	return nil
 }

@@ -293,13 +293,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if n := reservations(t); n != before {
 		t.Errorf("%d reservations before, %d after", before, n)
 	}
-	for range 1000 {
-		if runtime.NumGoroutine() <= goroutines {
-			return
-		}
+	// A goroutine that has done its work may need a moment to end. One that
+	// never does is shown when the test times out.
+	for runtime.NumGoroutine() > goroutines {
 		runtime.Gosched()
 	}
-	t.Errorf("%d goroutines before, %d after", goroutines, runtime.NumGoroutine())
 }
 
 func words64(all ...uint64) []byte {

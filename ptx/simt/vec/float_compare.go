@@ -7,16 +7,26 @@ import "math"
 // are these with the operands exchanged, or their opposites, as "not less" is
 // the same as "greater or equal or unordered".
 func init() {
-	define(comparisons32(".f32", eqF32, neF32, ltF32, leF32, numF32))
-	define(comparisons32(".ftz.f32", eqFtzF32, neFtzF32, ltFtzF32, leFtzF32, numF32))
-	define(comparisons64(eqF64, neF64, ltF64, leF64, numF64))
+	define(comparisons(".f32",
+		Compare32(func(d []uint64, a, b []uint32) { equalFloats(d, floats32(a), floats32(b)) }),
+		func(d []uint64, a, b []uint32) { unequalFloats(d, floats32(a), floats32(b)) },
+		func(d []uint64, a, b []uint32) { lessFloats(d, floats32(a), floats32(b)) },
+		func(d []uint64, a, b []uint32) { lessOrEqualFloats(d, floats32(a), floats32(b)) },
+		numF32))
+	define(comparisons(".ftz.f32", Compare32(eqFtzF32), neFtzF32, ltFtzF32, leFtzF32, numF32))
+	define(comparisons(".f64",
+		Compare64(func(d []uint64, a, b []uint64) { equalFloats(d, floats64(a), floats64(b)) }),
+		func(d []uint64, a, b []uint64) { unequalFloats(d, floats64(a), floats64(b)) },
+		func(d []uint64, a, b []uint64) { lessFloats(d, floats64(a), floats64(b)) },
+		func(d []uint64, a, b []uint64) { lessOrEqualFloats(d, floats64(a), floats64(b)) },
+		func(d []uint64, a, b []uint64) { numbers(d, floats64(a), floats64(b)) }))
 }
 
-func comparisons32(suffix string, eq, ne, lt, le, num Compare32) map[string]any {
-	gt := func(d []uint64, a, b []uint32) { lt(d, b, a) }
-	ge := func(d []uint64, a, b []uint32) { le(d, b, a) }
-	not := func(k Compare32) Compare32 {
-		return func(d []uint64, a, b []uint32) {
+func comparisons[L lane, K ~func(d []uint64, a, b []L)](suffix string, eq, ne, lt, le, num K) map[string]any {
+	gt := func(d []uint64, a, b []L) { lt(d, b, a) }
+	ge := func(d []uint64, a, b []L) { le(d, b, a) }
+	not := func(k K) K {
+		return func(d []uint64, a, b []L) {
 			k(d, a, b)
 			complement(d, len(a))
 		}
@@ -26,8 +36,8 @@ func comparisons32(suffix string, eq, ne, lt, le, num Compare32) map[string]any 
 		"setp.ne" + suffix:  ne,
 		"setp.lt" + suffix:  lt,
 		"setp.le" + suffix:  le,
-		"setp.gt" + suffix:  Compare32(gt),
-		"setp.ge" + suffix:  Compare32(ge),
+		"setp.gt" + suffix:  K(gt),
+		"setp.ge" + suffix:  K(ge),
 		"setp.equ" + suffix: not(ne),
 		"setp.neu" + suffix: not(eq),
 		"setp.ltu" + suffix: not(ge),
@@ -36,33 +46,6 @@ func comparisons32(suffix string, eq, ne, lt, le, num Compare32) map[string]any 
 		"setp.geu" + suffix: not(lt),
 		"setp.num" + suffix: num,
 		"setp.nan" + suffix: not(num),
-	}
-}
-
-func comparisons64(eq, ne, lt, le, num Compare64) map[string]any {
-	gt := func(d []uint64, a, b []uint64) { lt(d, b, a) }
-	ge := func(d []uint64, a, b []uint64) { le(d, b, a) }
-	not := func(k Compare64) Compare64 {
-		return func(d []uint64, a, b []uint64) {
-			k(d, a, b)
-			complement(d, len(a))
-		}
-	}
-	return map[string]any{
-		"setp.eq.f64":  eq,
-		"setp.ne.f64":  ne,
-		"setp.lt.f64":  lt,
-		"setp.le.f64":  le,
-		"setp.gt.f64":  Compare64(gt),
-		"setp.ge.f64":  Compare64(ge),
-		"setp.equ.f64": not(ne),
-		"setp.neu.f64": not(eq),
-		"setp.ltu.f64": not(ge),
-		"setp.leu.f64": not(gt),
-		"setp.gtu.f64": not(le),
-		"setp.geu.f64": not(lt),
-		"setp.num.f64": num,
-		"setp.nan.f64": not(num),
 	}
 }
 
@@ -76,10 +59,10 @@ func complement(d []uint64, lanes int) {
 	}
 }
 
-func eqF32(d []uint64, a, b []uint32) {
+func equalFloats[F float32 | float64](d []uint64, a, b []F) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := floats32(a)[:n], floats32(b)[:n]
+		x, y := a[:n], b[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
@@ -93,10 +76,10 @@ func eqF32(d []uint64, a, b []uint32) {
 	}
 }
 
-func neF32(d []uint64, a, b []uint32) {
+func unequalFloats[F float32 | float64](d []uint64, a, b []F) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := floats32(a)[:n], floats32(b)[:n]
+		x, y := a[:n], b[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
@@ -110,10 +93,10 @@ func neF32(d []uint64, a, b []uint32) {
 	}
 }
 
-func ltF32(d []uint64, a, b []uint32) {
+func lessFloats[F float32 | float64](d []uint64, a, b []F) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := floats32(a)[:n], floats32(b)[:n]
+		x, y := a[:n], b[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
@@ -127,10 +110,10 @@ func ltF32(d []uint64, a, b []uint32) {
 	}
 }
 
-func leF32(d []uint64, a, b []uint32) {
+func lessOrEqualFloats[F float32 | float64](d []uint64, a, b []F) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := floats32(a)[:n], floats32(b)[:n]
+		x, y := a[:n], b[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
@@ -144,10 +127,10 @@ func leF32(d []uint64, a, b []uint32) {
 	}
 }
 
-func numF32(d []uint64, a, b []uint32) {
+func numbers[F float32 | float64](d []uint64, a, b []F) {
 	for w := 0; len(a) > 0; w++ {
 		n := min(64, len(a))
-		x, y := floats32(a)[:n], floats32(b)[:n]
+		x, y := a[:n], b[:n]
 		var bits uint64
 		for i := range x {
 			var bit uint64
@@ -160,6 +143,8 @@ func numF32(d []uint64, a, b []uint32) {
 		a, b = a[n:], b[n:]
 	}
 }
+
+func numF32(d []uint64, a, b []uint32) { numbers(d, floats32(a), floats32(b)) }
 
 func eqFtzF32(d []uint64, a, b []uint32) {
 	for w := 0; len(a) > 0; w++ {
@@ -220,91 +205,6 @@ func leFtzF32(d []uint64, a, b []uint32) {
 		for i := range x {
 			var bit uint64
 			if math.Float32frombits(flush32(x[i])) <= math.Float32frombits(flush32(y[i])) {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
-}
-
-func eqF64(d []uint64, a, b []uint64) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := floats64(a)[:n], floats64(b)[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] == y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
-}
-
-func neF64(d []uint64, a, b []uint64) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := floats64(a)[:n], floats64(b)[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] < y[i] || x[i] > y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
-}
-
-func ltF64(d []uint64, a, b []uint64) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := floats64(a)[:n], floats64(b)[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] < y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
-}
-
-func leF64(d []uint64, a, b []uint64) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := floats64(a)[:n], floats64(b)[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] <= y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
-}
-
-func numF64(d []uint64, a, b []uint64) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := floats64(a)[:n], floats64(b)[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] == x[i] && y[i] == y[i] {
 				bit = 1
 			}
 			bits |= bit << (i & 63)

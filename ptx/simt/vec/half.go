@@ -218,7 +218,7 @@ func defineHalf(h short, ftz string) {
 			}
 		}
 	}
-	define(comparisons32(ftz+"."+h.name,
+	define(comparisons(ftz+"."+h.name,
 		compare(func(a, b float32) bool { return a == b }),
 		compare(func(a, b float32) bool { return a < b || a > b }),
 		compare(func(a, b float32) bool { return a < b }),

@@ -21,9 +21,9 @@ func init() {
 	install(vectorApproximations)
 	install(vectorHalf)
 	install(vectorFloatConversions)
-	install(comparisons32(".f32", eqVectorF32, neVectorF32, ltVectorF32, leVectorF32, numVectorF32))
-	install(comparisons32(".ftz.f32", eqVectorFtzF32, neVectorFtzF32, ltVectorFtzF32, leVectorFtzF32, numVectorF32))
-	install(comparisons64(eqVectorF64, neVectorF64, ltVectorF64, leVectorF64, numVectorF64))
+	install(comparisons(".f32", Compare32(eqVectorF32), neVectorF32, ltVectorF32, leVectorF32, numVectorF32))
+	install(comparisons(".ftz.f32", Compare32(eqVectorFtzF32), neVectorFtzF32, ltVectorFtzF32, leVectorFtzF32, numVectorF32))
+	install(comparisons(".f64", Compare64(eqVectorF64), neVectorF64, ltVectorF64, leVectorF64, numVectorF64))
 }
 
 func float32s(s []uint32, i int) archsimd.Float32x16 { return get32(s, i).AsFloat32x16() }

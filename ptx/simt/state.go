@@ -187,52 +187,8 @@ func (e *encoder) gang(g *gang) {
 		e.mask(&g.p[i])
 	}
 	fixed := g.team.x.kernel.fixed()
-	for i, f := range g.r32.form {
-		if fixed[reg{bits32, int32(i)}] {
-			continue
-		}
-		if f.bits&tiled != 0 {
-			g.r32.expand(int32(i))
-			f.bits = expanded
-		}
-		e.u32(uint32(f.bits))
-		e.u32(f.stride)
-		e.u32(f.base)
-		var values []uint32
-		switch {
-		case f.bits&scalar != 0:
-		case f.bits&compressed != 0:
-			values = g.r32.bases[i]
-		default:
-			values = g.r32.values[i]
-		}
-		for _, v := range values {
-			e.u32(v)
-		}
-	}
-	for i, f := range g.r64.form {
-		if fixed[reg{bits64, int32(i)}] {
-			continue
-		}
-		if f.bits&tiled != 0 {
-			g.r64.expand(int32(i))
-			f.bits = expanded
-		}
-		e.u32(uint32(f.bits))
-		e.u64(f.stride)
-		e.u64(f.base)
-		var values []uint64
-		switch {
-		case f.bits&scalar != 0:
-		case f.bits&compressed != 0:
-			values = g.r64.bases[i]
-		default:
-			values = g.r64.values[i]
-		}
-		for _, v := range values {
-			e.u64(v)
-		}
-	}
+	encodeFile(e, &g.r32, bits32, fixed)
+	encodeFile(e, &g.r64, bits64, fixed)
 	used := len(g.local) // the rest was never written, or is zero again
 	for used > 0 && g.local[used-1] == 0 {
 		used--
@@ -240,6 +196,44 @@ func (e *encoder) gang(g *gang) {
 	e.u32(uint32(used))
 	for _, v := range g.local[:used] {
 		e.u32(v)
+	}
+}
+
+// encodeFile writes the registers of a width, but constants, each in one form.
+func encodeFile[T regval](e *encoder, r *file[T], c class, fixed map[reg]bool) {
+	for i, f := range r.form {
+		if fixed[reg{c, int32(i)}] {
+			continue
+		}
+		if f.bits&tiled != 0 {
+			r.expand(int32(i))
+			f.bits = expanded
+		}
+		e.u32(uint32(f.bits))
+		encodeValue(e, f.stride)
+		encodeValue(e, f.base)
+		for _, v := range r.stored(int32(i), f.bits) {
+			encodeValue(e, v)
+		}
+	}
+}
+
+// stored returns the values that a register has in a state, by its form.
+func (r *file[T]) stored(slot int32, bits uint8) []T {
+	switch {
+	case bits&scalar != 0:
+		return nil
+	case bits&compressed != 0:
+		return r.bases[slot]
+	}
+	return r.values[slot]
+}
+
+func encodeValue[T regval](e *encoder, v T) {
+	if T(0)-1 == T(1<<32-1) {
+		e.u32(uint32(v))
+	} else {
+		e.u64(uint64(v))
 	}
 }
 
@@ -372,50 +366,40 @@ func (d *decoder) gang(g *gang) {
 		g.p[i] = d.mask()
 	}
 	fixed := k.fixed()
-	for i := range g.r32.form {
-		if fixed[reg{bits32, int32(i)}] {
-			continue
-		}
-		f := form[uint32]{uint8(d.number(64)), d.u32(), d.u32()}
-		var values []uint32
-		switch {
-		case f.bits&scalar != 0:
-			f.bits &= scalar
-		case f.bits&compressed != 0:
-			f.bits = compressed
-			values = g.r32.bases[i]
-		default:
-			f.bits = expanded
-			values = g.r32.values[i]
-		}
-		for j := range values {
-			values[j] = d.u32()
-		}
-		g.r32.form[i] = f
-	}
-	for i := range g.r64.form {
-		if fixed[reg{bits64, int32(i)}] {
-			continue
-		}
-		f := form[uint64]{uint8(d.number(64)), d.u64(), d.u64()}
-		var values []uint64
-		switch {
-		case f.bits&scalar != 0:
-			f.bits &= scalar
-		case f.bits&compressed != 0:
-			f.bits = compressed
-			values = g.r64.bases[i]
-		default:
-			f.bits = expanded
-			values = g.r64.values[i]
-		}
-		for j := range values {
-			values[j] = d.u64()
-		}
-		g.r64.form[i] = f
-	}
+	decodeFile(d, &g.r32, bits32, fixed)
+	decodeFile(d, &g.r64, bits64, fixed)
 	used := d.number(len(g.local) + 1)
 	for i := range used {
 		g.local[i] = d.u32()
 	}
+}
+
+// decodeFile reads what encodeFile wrote.
+func decodeFile[T regval](d *decoder, r *file[T], c class, fixed map[reg]bool) {
+	for i := range r.form {
+		if fixed[reg{c, int32(i)}] {
+			continue
+		}
+		f := form[T]{uint8(d.number(64)), decodeValue[T](d), decodeValue[T](d)}
+		switch {
+		case f.bits&scalar != 0:
+			f.bits &= scalar
+		case f.bits&compressed != 0:
+			f.bits = compressed
+		default:
+			f.bits = expanded
+		}
+		values := r.stored(int32(i), f.bits)
+		for j := range values {
+			values[j] = decodeValue[T](d)
+		}
+		r.form[i] = f
+	}
+}
+
+func decodeValue[T regval](d *decoder) T {
+	if T(0)-1 == T(1<<32-1) {
+		return T(d.u32())
+	}
+	return T(d.u64())
 }

@@ -1,0 +1,51 @@
+// Command gen makes the two sides of the protocol from their description:
+// message types with strict decoders for Go, and encoders for C.
+//
+// It knows nothing of rings, sockets or what the messages mean.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"os"
+)
+
+func main() {
+	in := flag.String("in", "messages.txt", "the description")
+	goFile := flag.String("go", "messages_gen.go", "the Go side")
+	cFile := flag.String("c", "../shim/wire_gen.h", "the C side")
+	flag.Parse()
+	if err := run(*in, *goFile, *cFile); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in, goFile, cFile string) error {
+	text, err := os.ReadFile(in)
+	if err != nil {
+		return err
+	}
+	d, err := parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s:%w", in, err)
+	}
+	goText, err := d.goSide()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(goFile, goText, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(cFile, d.cSide(), 0o644)
+}
+
+// hash tells two descriptions apart.
+func (d *description) hash() uint32 {
+	h := fnv.New32a()
+	for _, m := range d.messages {
+		fmt.Fprintln(h, m.kind, m.name, m.fields, m.in, m.out, m.reply)
+	}
+	return h.Sum32()
+}

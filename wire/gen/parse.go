@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// description is what messages.txt says.
+type description struct{ messages []message }
+
+type message struct {
+	kind   string // record, async, call
+	name   string
+	fields []field
+	in     bool
+	out    bool
+	reply  []field
+}
+
+type field struct{ typ, name string }
+
+// fixed tells the types of fixed size and how long they are.
+var fixed = map[string]int{"u32": 4, "u64": 8, "i32": 4, "f64": 8}
+
+var line = regexp.MustCompile(`^(record|async|call)\s+([a-z][a-z0-9_]*)\s*\{([^}]*)\}\s*(in|out)?\s*(?:->\s*\{([^}]*)\})?$`)
+
+func parse(text string) (*description, error) {
+	d := &description{}
+	seen := map[string]bool{}
+	for i, l := range strings.Split(text, "\n") {
+		l, _, _ = strings.Cut(l, "#")
+		if l = strings.TrimSpace(l); l == "" {
+			continue
+		}
+		part := line.FindStringSubmatch(l)
+		if part == nil {
+			return nil, fmt.Errorf("%d: not understood: %s", i+1, l)
+		}
+		m := message{kind: part[1], name: part[2], in: part[4] == "in", out: part[4] == "out"}
+		if seen[m.name] {
+			return nil, fmt.Errorf("%d: there is a %s already", i+1, m.name)
+		}
+		seen[m.name] = true
+		if isCall := strings.Contains(l, "->"); isCall != (m.kind == "call") {
+			return nil, fmt.Errorf("%d: a call, and only a call, has a reply: %s", i+1, m.name)
+		}
+		var err error
+		if m.fields, err = parseFields(part[3]); err != nil {
+			return nil, fmt.Errorf("%d: %w", i+1, err)
+		}
+		if m.reply, err = parseFields(part[5]); err != nil {
+			return nil, fmt.Errorf("%d: %w", i+1, err)
+		}
+		d.messages = append(d.messages, m)
+	}
+	return d, nil
+}
+
+func parseFields(text string) ([]field, error) {
+	var all []field
+	for _, f := range strings.Split(text, ";") {
+		words := strings.Fields(f)
+		if len(words) == 0 {
+			continue
+		}
+		if len(words) != 2 || (fixed[words[0]] == 0 && words[0] != "text" && words[0] != "bytes") {
+			return nil, fmt.Errorf("not a field: %q", strings.TrimSpace(f))
+		}
+		all = append(all, field{words[0], words[1]})
+	}
+	return all, nil
+}

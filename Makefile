@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser clean
+.PHONY: help build demo test lint bench browser examples clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -55,6 +55,14 @@ browser:
 	else \
 		echo "the tests of reports in a browser are skipped: install chromium and chromium-driver to run them" >&2; \
 	fi
+
+# Kernels need a clang; root may install it, others are told.
+examples: ## bin/examples: CUDA programs to run; examples/README.md
+	@if ! ls /usr/bin/clang* >/dev/null 2>&1 && ! command -v clang >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing clang for the kernels of the examples" >&2; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang; } >/dev/null; \
+	fi
+	$(MAKE) --no-print-directory -C examples/cuda
 
 clean: ## remove what make made
 	rm -rf bin demo-out

@@ -1,0 +1,9 @@
+#ifndef __NVCC__
+#include "device.h"
+#endif
+
+extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    c[i] = a[i] + b[i];
+}

@@ -1,0 +1,337 @@
+package vmm
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Prepare is called before a launch on dev. After the plan all chunks of need
+// are mapped there with valid contents, and the client's mapped chunks there
+// are no more than capacity bytes; chunks that are not needed give way.
+// ErrCapacity says that need by itself is larger. Each range of need lies
+// within one allocation.
+func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) {
+	if !s.isDevice(dev) {
+		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, s.config.Devices)
+	}
+	here, room := &s.tallies[dev], s.chunksIn(capacity)
+	if here.held <= room && s.prepared[dev].same(s.version, need) {
+		return nil, nil
+	}
+	for _, r := range need {
+		if err := s.Check(r); err != nil {
+			return nil, err
+		}
+	}
+	var moves mover
+	if here.ready < s.chunks || here.held > room {
+		spans := s.spans(need)
+		missing, total := s.missing(dev, spans)
+		if total > room {
+			return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.bytes(total), dev, capacity)
+		}
+		s.evict(&moves, dev, here.held+missing-room, spans)
+		s.bring(&moves, dev, spans)
+	}
+	s.version++
+	for _, r := range need {
+		s.need(r)
+	}
+	s.prepared[dev].keep(s.version, need)
+	return moves.plan(s), nil
+}
+
+// chunksIn says how many chunks fit into so many bytes.
+func (s *Space) chunksIn(bytes uint64) int { return int(min(bytes>>s.shift, math.MaxInt32)) }
+
+// spans returns the chunks of the ranges, in order and each once.
+func (s *Space) spans(ranges []Range) []span {
+	spans := make([]span, len(ranges))
+	for i, r := range ranges {
+		spans[i] = s.span(r)
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	merged := spans[:0]
+	for _, p := range spans {
+		if n := len(merged) - 1; n >= 0 && p.first <= merged[n].first+merged[n].count {
+			merged[n].count = max(merged[n].count, p.first+p.count-merged[n].first)
+			continue
+		}
+		merged = append(merged, p)
+	}
+	return merged
+}
+
+// missing counts the chunks of the spans, and those that dev does not map.
+func (s *Space) missing(dev Place, spans []span) (missing, total int) {
+	for _, p := range spans {
+		total += p.count
+		for _, c := range s.in(p) {
+			if c.held&dev.bit() == 0 {
+				missing++
+			}
+		}
+	}
+	return missing, total
+}
+
+// need notes that the range is needed now. Whole allocations, the usual case,
+// cost one note however large they are.
+func (s *Space) need(r Range) {
+	if a := s.around(r.Addr); a.Range == r {
+		a.needed = s.version
+		return
+	}
+	for _, c := range s.in(s.span(r)) {
+		c.needed = s.version
+	}
+}
+
+// bring makes the chunks ready on dev.
+func (s *Space) bring(moves *mover, dev Place, spans []span) {
+	for _, p := range spans {
+		for i, c := range s.in(p) {
+			if c.ready(dev) {
+				continue
+			}
+			if c.held&dev.bit() == 0 {
+				moves.add(Map, dev, i)
+			}
+			if c.valid == 0 {
+				s.set(c, c.held|dev.bit(), 0)
+				continue
+			}
+			s.fetch(moves, i, c)
+			moves.add(CopyIn, dev, i)
+			s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+		}
+	}
+}
+
+// fetch makes a chunk that was written valid on the host.
+func (s *Space) fetch(moves *mover, i int, c *chunk) {
+	if c.valid == 0 || c.valid&Host.bit() != 0 {
+		return
+	}
+	moves.add(CopyOut, c.valid.first(), i)
+	s.set(c, c.held|Host.bit(), c.valid|Host.bit())
+}
+
+// Evict gives back at least so many bytes of what is mapped on dev, all of it
+// if atLeast is 0. Contents that are valid only there go to the host first.
+func (s *Space) Evict(dev Place, atLeast uint64) Plan {
+	if !s.isDevice(dev) {
+		return nil
+	}
+	count := s.tallies[dev].held
+	if atLeast > 0 && atLeast < s.bytes(count) {
+		count = int((atLeast-1)>>s.shift) + 1
+	}
+	var moves mover
+	s.evict(&moves, dev, count, nil)
+	return moves.plan(s)
+}
+
+// evict unmaps count chunks on dev that are not among keep, which is in order.
+func (s *Space) evict(moves *mover, dev Place, count int, keep []span) {
+	if count <= 0 {
+		return
+	}
+	for _, v := range s.victims(dev, keep) {
+		v.count = min(v.count, count)
+		for i, c := range s.in(v.span) {
+			if v.dirty {
+				s.fetch(moves, i, c)
+			}
+			moves.add(Unmap, dev, i)
+			s.set(c, c.held&^dev.bit(), c.valid&^dev.bit())
+		}
+		if count -= v.count; count == 0 {
+			return
+		}
+	}
+}
+
+// victim is a row of chunks that are alike.
+type victim struct {
+	span
+	needed uint64
+	dirty  bool
+}
+
+// victims returns the chunks mapped on dev that are not among keep, the best
+// to evict first.
+func (s *Space) victims(dev Place, keep []span) []victim {
+	var list []victim
+	next := 0 // the first allocation that may touch the chunk
+	for i, c := range s.all() {
+		for len(keep) > 0 && keep[0].first+keep[0].count <= i {
+			keep = keep[1:]
+		}
+		if c.held&dev.bit() == 0 || len(keep) > 0 && keep[0].first <= i {
+			continue
+		}
+		needed := c.needed
+		r := s.rangeOf(span{i, 1})
+		for s.allocations[next].end() <= r.Addr {
+			next++
+		}
+		for n := next; n < len(s.allocations) && s.allocations[n].Addr < r.end(); n++ {
+			needed = max(needed, s.allocations[n].needed)
+		}
+		dirty := c.valid == dev.bit()
+		if n := len(list) - 1; n >= 0 && list[n].first+list[n].count == i && list[n].needed == needed && list[n].dirty == dirty {
+			list[n].count++
+			continue
+		}
+		list = append(list, victim{span{i, 1}, needed, dirty})
+	}
+	slices.SortFunc(list, func(a, b victim) int {
+		dirtyLast := 0
+		if a.dirty != b.dirty {
+			dirtyLast = 1
+			if b.dirty {
+				dirtyLast = -1
+			}
+		}
+		return cmp.Or(cmp.Compare(a.needed, b.needed), dirtyLast, cmp.Compare(a.first, b.first))
+	})
+	return list
+}
+
+// Launched says that a kernel was submitted on dev that may change all of
+// used: dev's copy becomes the only valid one. A used of nil stands for all
+// that is mapped there. Chunks that were not prepared, because they are not
+// mapped on dev or its copy is out of date, are left as they are.
+func (s *Space) Launched(dev Place, used []Range) {
+	if !s.isDevice(dev) {
+		return
+	}
+	here := &s.tallies[dev]
+	if here.ready == here.only || used != nil && s.launched[dev].same(s.version, used) {
+		return
+	}
+	if used == nil {
+		for _, c := range s.all() {
+			s.written(dev, c)
+		}
+		return
+	}
+	for _, r := range used {
+		s.Written(dev, r)
+	}
+	s.launched[dev].keep(s.version, used)
+}
+
+// Written says that a copy or fill wrote r on dev, where it was resident: only
+// that copy is valid any more.
+func (s *Space) Written(dev Place, r Range) {
+	if !s.isDevice(dev) || !s.config.Arena.contains(r) {
+		return
+	}
+	for _, c := range s.in(s.span(r)) {
+		s.written(dev, c)
+	}
+}
+
+func (s *Space) written(dev Place, c *chunk) {
+	if c.ready(dev) {
+		s.set(c, c.held, dev.bit())
+	}
+}
+
+// Resident says whether r may be used on dev as it is: all its chunks are
+// mapped there and, if they were ever written, valid.
+func (s *Space) Resident(dev Place, r Range) bool {
+	if !s.isDevice(dev) || s.Check(r) != nil {
+		return false
+	}
+	if s.AllResident(dev) {
+		return true
+	}
+	for _, c := range s.in(s.span(r)) {
+		if !c.ready(dev) {
+			return false
+		}
+	}
+	return true
+}
+
+// AllResident says whether all allocated memory may be used on dev as it is.
+func (s *Space) AllResident(dev Place) bool {
+	return s.isDevice(dev) && s.tallies[dev].ready == s.chunks
+}
+
+// HostRead makes the chunks of r valid on the host. Devices keep their copies.
+func (s *Space) HostRead(r Range) (Plan, error) {
+	if err := s.Check(r); err != nil {
+		return nil, err
+	}
+	var moves mover
+	for i, c := range s.in(s.span(r)) {
+		s.fetch(&moves, i, c)
+	}
+	return moves.plan(s), nil
+}
+
+// HostWrite makes the host the only valid place of r's chunks; the caller is
+// about to write all of r there. Chunks that hold more of the client's memory
+// than r are made valid on the host first.
+func (s *Space) HostWrite(r Range) (Plan, error) {
+	a, err := s.within(r)
+	if err != nil {
+		return nil, err
+	}
+	var moves mover
+	for i, c := range s.in(s.span(r)) {
+		if !s.covers(r, a, i, c) {
+			s.fetch(&moves, i, c)
+		}
+		s.set(c, c.held|Host.bit(), Host.bit())
+	}
+	return moves.plan(s), nil
+}
+
+// covers says whether r, a part of a, is all that is allocated of the chunk.
+func (s *Space) covers(r Range, a *allocation, i int, c *chunk) bool {
+	whole := s.rangeOf(span{i, 1})
+	return c.users == 1 && r.Addr <= max(a.Addr, whole.Addr) && r.end() >= min(a.end(), whole.end())
+}
+
+// Trim gives back the host's pages whose contents are out of date.
+func (s *Space) Trim() Plan {
+	if s.tallies[Host].held == s.tallies[Host].valid {
+		return nil
+	}
+	var moves mover
+	for i, c := range s.all() {
+		if c.held&^c.valid&Host.bit() != 0 {
+			moves.add(Discard, Host, i)
+			s.set(c, c.held&^Host.bit(), c.valid)
+		}
+	}
+	return moves.plan(s)
+}
+
+// Lost says that a device is gone with all that was mapped there. It returns
+// the chunks whose only valid copy was lost; they count as never written.
+func (s *Space) Lost(dev Place) []Range {
+	if !s.isDevice(dev) {
+		return nil
+	}
+	var lost []Range
+	for i, c := range s.all() {
+		if c.valid == dev.bit() {
+			r := s.rangeOf(span{i, 1})
+			if n := len(lost) - 1; n >= 0 && lost[n].end() == r.Addr {
+				lost[n].Size += r.Size
+			} else {
+				lost = append(lost, r)
+			}
+		}
+		s.set(c, c.held&^dev.bit(), c.valid&^dev.bit())
+	}
+	return lost
+}

@@ -1,0 +1,55 @@
+// Package vmm is the GPU virtual memory of one client as a state machine: it
+// knows the client's allocations, cuts the arena into chunks, and keeps the
+// directory that says for each chunk which places hold a valid copy. It
+// decides what must move where; somebody else moves it.
+//
+// # Places
+//
+// The host (the client's swap area) and every device are places. For each
+// place a chunk has two marks: the place holds memory for it (mapped on a
+// device, pages in the swap area), and what that memory contains is valid. A
+// chunk valid nowhere was never written and is never copied. One copy or
+// several may be valid; a write anywhere makes that copy the only one.
+//
+// With one device this is the page table of the paper's node runtime:
+//
+//	isAllocated   the device holds memory for the chunk
+//	toCopy2Dev    valid on the host only
+//	toCopy2Swap   valid on the device only
+//
+// Several devices add nothing but more marks. Data goes from one device to
+// another through the host.
+//
+// # Plans
+//
+// Methods that need something moved return a Plan, steps to perform in order.
+// The state after the call is the state after the plan: the caller performs
+// all of it before the memory is used, and before the next plan. There is no
+// way back from a step that fails, such as a copy from a device that died:
+// the client ends, or, if that device's memory is lost, Lost says what went
+// with it. A method that returns an error has changed nothing.
+//
+// Kernels and copies that are still under way on a device are the caller's
+// business: it waits for them before it copies out or unmaps.
+//
+// # What is evicted
+//
+// Where a launch needs room, chunks it does not need give way: those needed
+// longest ago first; among chunks needed by the same launch those whose
+// contents need no copy; then in the order of addresses. Neighbours move in
+// one step.
+//
+// # What it costs
+//
+// A launch in the steady state, where the same ranges are prepared and used
+// as the last time and nothing else happened, or everything is resident, costs
+// some nanoseconds a range, however many chunks these have. Other calls cost in
+// proportion to the chunks of their ranges, and evictions to the chunks mapped.
+//
+// Memory newly mapped, or never written, contains what the device or the host
+// put there: to keep one client's data from the next is not this package's
+// task.
+//
+// The package knows no device, no operating system and no clock, and has no
+// locks: one goroutine uses a Space at a time.
+package vmm

@@ -1,0 +1,99 @@
+package vmm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Op is what a step does.
+type Op uint8
+
+// The operations, in the order in which they stand in a plan.
+const (
+	CopyOut Op = iota // from the device to the host
+	Unmap             // give the device's memory back
+	Map               // put memory of the device there
+	CopyIn            // from the host to the device
+	Discard           // the host's copy is not needed any more: give its pages back
+	ops
+)
+
+func (o Op) String() string {
+	if o < ops {
+		return [...]string{"copy-out", "unmap", "map", "copy-in", "discard"}[o]
+	}
+	return fmt.Sprintf("op%d", uint8(o))
+}
+
+// Step is one operation on whole chunks.
+type Step struct {
+	Op     Op
+	Device Place // Host for Discard
+	Range  Range
+}
+
+func (s Step) String() string { return fmt.Sprintf("%v %v %v", s.Op, s.Device, s.Range) }
+
+// Plan is what to do, in order.
+type Plan []Step
+
+// Bytes adds up the sizes of the steps that do op.
+func (p Plan) Bytes(op Op) uint64 {
+	var sum uint64
+	for _, step := range p {
+		if step.Op == op {
+			sum += step.Range.Size
+		}
+	}
+	return sum
+}
+
+func (p Plan) String() string {
+	lines := make([]string, len(p))
+	for i, step := range p {
+		lines[i] = step.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// mover collects what is to be done to single chunks and makes a plan of it.
+type mover struct {
+	moves []move
+	last  [ops]int // 1 + index of the last move of that kind
+}
+
+type move struct {
+	op    Op
+	place Place
+	span
+}
+
+func (m *mover) add(op Op, place Place, chunk int) {
+	if n := m.last[op]; n > 0 {
+		if v := &m.moves[n-1]; v.place == place && v.first+v.count == chunk {
+			v.count++
+			return
+		}
+	}
+	m.moves = append(m.moves, move{op, place, span{chunk, 1}})
+	m.last[op] = len(m.moves)
+}
+
+// plan puts the moves in order and joins neighbours.
+func (m *mover) plan(s *Space) Plan {
+	slices.SortFunc(m.moves, func(a, b move) int {
+		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.place, b.place), cmp.Compare(a.first, b.first))
+	})
+	var plan Plan
+	for _, v := range m.moves {
+		r := s.rangeOf(v.span)
+		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == v.place && plan[n].Range.end() == r.Addr {
+			plan[n].Range.Size += r.Size
+			continue
+		}
+		plan = append(plan, Step{v.op, v.place, r})
+	}
+	return plan
+}

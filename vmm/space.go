@@ -1,0 +1,276 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/bits"
+)
+
+// Errors, to be asked for with errors.Is.
+var (
+	ErrInvalid  = errors.New("invalid value")
+	ErrOverlap  = errors.New("overlaps another allocation")
+	ErrLimit    = errors.New("beyond the memory limit")
+	ErrUnknown  = errors.New("no allocation there")
+	ErrBounds   = errors.New("not within one allocation")
+	ErrCapacity = errors.New("does not fit on the device")
+)
+
+// Range is a piece of the arena; Size is at least 1.
+type Range struct{ Addr, Size uint64 }
+
+func (r Range) end() uint64 { return r.Addr + r.Size }
+
+// contains must not be fooled by a sum that wraps: q comes from a client.
+func (r Range) contains(q Range) bool {
+	return q.Size > 0 && q.Addr >= r.Addr && q.Size <= r.Size && q.Addr-r.Addr <= r.Size-q.Size
+}
+
+func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
+
+// Place is where a copy of a chunk may be: the host or a device.
+type Place int
+
+// Host is the client's swap area.
+const Host Place = 0
+
+// Device is the place of device i, counted from 0.
+func Device(i int) Place { return Place(i + 1) }
+
+func (p Place) String() string {
+	if p == Host {
+		return "host"
+	}
+	return fmt.Sprintf("dev%d", int(p)-1)
+}
+
+func (p Place) bit() places { return 1 << uint(p) }
+
+// places is a set of them.
+type places uint32
+
+func (p places) first() Place { return Place(bits.TrailingZeros32(uint32(p))) }
+
+const (
+	maxDevices = 31
+	maxChunks  = 1 << 24
+)
+
+// Config says what a Space is like.
+type Config struct {
+	Arena   Range  // a whole number of chunks, aligned to them
+	Chunk   uint64 // a power of two
+	Devices int
+	Limit   uint64 // bytes that may be allocated, 0: no limit
+}
+
+func (c Config) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+	}
+	switch {
+	case bits.OnesCount64(c.Chunk) != 1:
+		return bad("a chunk of %d bytes: it must be a power of two", c.Chunk)
+	case c.Arena.Size == 0 || c.Arena.Addr%c.Chunk != 0 || c.Arena.Size%c.Chunk != 0:
+		return bad("arena %v: it must be a whole number of chunks of %#x bytes", c.Arena, c.Chunk)
+	case c.Arena.Addr > math.MaxUint64-c.Arena.Size:
+		return bad("arena %v: it goes beyond the last address", c.Arena)
+	case c.Arena.Size/c.Chunk > maxChunks:
+		return bad("arena %v: it has more than %d chunks, make them larger", c.Arena, maxChunks)
+	case c.Devices < 1 || c.Devices > maxDevices:
+		return bad("%d devices: from 1 to %d are possible", c.Devices, maxDevices)
+	}
+	return nil
+}
+
+// Space is the memory of one client.
+type Space struct {
+	config Config
+	shift  int // log2 of the chunk's size
+
+	allocations []*allocation // in order
+	allocated   uint64
+	search      uint64 // of Reachable, to know what it has seen
+
+	table   []*page
+	chunks  int     // that allocations touch
+	tallies []tally // by place
+
+	// version changes with every change of the state, and serves as the time
+	// of a need.
+	version  uint64
+	prepared []memo // by place: what Prepare last found in order
+	launched []memo // by place: where Launched last had nothing to change
+}
+
+// chunk is one entry of the directory.
+type chunk struct {
+	needed uint64 // when Prepare last needed it as part of less than an allocation
+	held   places // have memory for it
+	valid  places // of those, where the contents count
+	users  uint32 // allocations that touch it
+}
+
+// ready says whether a kernel on the device may use the chunk.
+func (c *chunk) ready(p Place) bool {
+	return c.held&p.bit() != 0 && (c.valid == 0 || c.valid&p.bit() != 0)
+}
+
+// page is a part of the directory, made when it is first used.
+type page [1 << pageShift]chunk
+
+const pageShift = 10
+
+// tally counts the chunks of one place.
+type tally struct {
+	held  int
+	valid int
+	only  int // valid there and nowhere else
+	ready int
+}
+
+// New makes an empty space.
+func New(c Config) (*Space, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	n := int(c.Arena.Size / c.Chunk)
+	return &Space{
+		config:   c,
+		shift:    bits.TrailingZeros64(c.Chunk),
+		table:    make([]*page, (n+1<<pageShift-1)>>pageShift),
+		tallies:  make([]tally, c.Devices+1),
+		prepared: make([]memo, c.Devices+1),
+		launched: make([]memo, c.Devices+1),
+	}, nil
+}
+
+// Config returns what New was given.
+func (s *Space) Config() Config { return s.config }
+
+// memo remembers ranges for which nothing had to be done, and when that was.
+type memo struct {
+	version uint64
+	ranges  []Range
+}
+
+func (m *memo) keep(version uint64, ranges []Range) {
+	m.version = version
+	m.ranges = append(m.ranges[:0], ranges...)
+}
+
+func (m *memo) same(version uint64, ranges []Range) bool {
+	if m.version != version || len(m.ranges) != len(ranges) {
+		return false
+	}
+	for i, r := range ranges {
+		if m.ranges[i] != r {
+			return false
+		}
+	}
+	return true
+}
+
+// span is a row of chunks, by their number in the arena.
+type span struct{ first, count int }
+
+func (s *Space) span(r Range) span {
+	first := (r.Addr - s.config.Arena.Addr) >> s.shift
+	last := (r.end() - 1 - s.config.Arena.Addr) >> s.shift
+	return span{int(first), int(last-first) + 1}
+}
+
+func (s *Space) rangeOf(p span) Range {
+	return Range{s.config.Arena.Addr + uint64(p.first)<<s.shift, s.bytes(p.count)}
+}
+
+func (s *Space) bytes(chunks int) uint64 { return uint64(chunks) << s.shift }
+
+// in gives the entries of a span; those of pages never used are left out.
+func (s *Space) in(p span) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for i := p.first; i < p.first+p.count; i++ {
+			page := s.table[i>>pageShift]
+			if page == nil {
+				i |= 1<<pageShift - 1
+				continue
+			}
+			if !yield(i, &page[i&(1<<pageShift-1)]) {
+				return
+			}
+		}
+	}
+}
+
+// all gives the entries that allocations touch.
+func (s *Space) all() iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for n, page := range s.table {
+			if page == nil {
+				continue
+			}
+			for i := range page {
+				if c := &page[i]; c.users > 0 && !yield(n<<pageShift+i, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// set is the only writer of an entry's marks, so that the counts stay right.
+func (s *Space) set(c *chunk, held, valid places) {
+	if c.held == held && c.valid == valid {
+		return
+	}
+	s.version++
+	s.count(c, -1)
+	c.held, c.valid = held, valid
+	s.count(c, +1)
+}
+
+func (s *Space) count(c *chunk, by int) {
+	for rest := c.held; rest != 0; rest &= rest - 1 {
+		p := rest.first()
+		t := &s.tallies[p]
+		t.held += by
+		if c.valid&p.bit() != 0 {
+			t.valid += by
+		}
+		if c.valid == p.bit() {
+			t.only += by
+		}
+		if c.ready(p) {
+			t.ready += by
+		}
+	}
+}
+
+func (s *Space) isDevice(p Place) bool { return p > Host && int(p) < len(s.tallies) }
+
+// Usage says how much memory is where, in bytes.
+type Usage struct {
+	Allocated uint64   // what the client asked for
+	Chunked   uint64   // chunks that its allocations touch
+	Host      uint64   // chunks with a valid copy on the host
+	Swap      uint64   // chunks that have pages on the host, valid or not
+	Resident  []uint64 // chunks mapped, by device from 0 on
+	Dirty     []uint64 // chunks valid on that device only
+}
+
+// Usage counts.
+func (s *Space) Usage() Usage {
+	u := Usage{
+		Allocated: s.allocated,
+		Chunked:   s.bytes(s.chunks),
+		Host:      s.bytes(s.tallies[Host].valid),
+		Swap:      s.bytes(s.tallies[Host].held),
+	}
+	for _, t := range s.tallies[1:] {
+		u.Resident = append(u.Resident, s.bytes(t.held))
+		u.Dirty = append(u.Dirty, s.bytes(t.only))
+	}
+	return u
+}

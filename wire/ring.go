@@ -1,0 +1,413 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Header is what stands before each message on the ring.
+type Header struct {
+	Op      Op
+	Slot    int    // where the answer is due; -1 for none
+	Seq     uint32 // counts messages
+	Data    uint64 // offset in the data arena
+	Length  uint64 // bytes there
+	Release uint64 // staging up to this position is free once the bytes were read
+}
+
+// HeaderSize is the length of a header.
+const HeaderSize = 40
+
+const opPad = 0xffff
+
+// put writes a header for a message of size bytes in all.
+func (h Header) put(b []byte, size int) {
+	le := binary.LittleEndian
+	le.PutUint32(b, uint32(size))
+	le.PutUint16(b[4:], uint16(h.Op))
+	le.PutUint16(b[6:], uint16(h.Slot+1))
+	le.PutUint32(b[8:], h.Seq)
+	le.PutUint32(b[12:], 0)
+	le.PutUint64(b[16:], h.Data)
+	le.PutUint64(b[24:], h.Length)
+	le.PutUint64(b[32:], h.Release)
+}
+
+// AppendMessage adds a message as it stands on the ring, without what fills it
+// up to a multiple of 8.
+func AppendMessage(b []byte, h Header, body []byte) []byte {
+	at := len(b)
+	b = append(b, make([]byte, HeaderSize)...)
+	h.put(b[at:], HeaderSize+len(body))
+	return append(b, body...)
+}
+
+// DecodeMessage reads a message; the body is not copied.
+func DecodeMessage(b []byte) (Header, []byte, error) {
+	le := binary.LittleEndian
+	if len(b) < HeaderSize {
+		return Header{}, nil, fmt.Errorf("a message of %d bytes is too short", len(b))
+	}
+	h := Header{Op: Op(le.Uint16(b[4:])), Slot: int(le.Uint16(b[6:])) - 1, Seq: le.Uint32(b[8:]),
+		Data: le.Uint64(b[16:]), Length: le.Uint64(b[24:]), Release: le.Uint64(b[32:])}
+	switch {
+	case uint64(le.Uint32(b)) != uint64(len(b)) || len(b) > MaxMessage:
+		return h, nil, fmt.Errorf("%v says it has %d bytes, and has %d", h.Op, le.Uint32(b), len(b))
+	case !h.Op.Known():
+		return h, nil, fmt.Errorf("%v is none that a client may send", h.Op)
+	case le.Uint32(b[12:]) != 0:
+		return h, nil, fmt.Errorf("%v has a damaged header", h.Op)
+	case h.Slot >= slotCount:
+		return h, nil, fmt.Errorf("%v wants its answer in slot %d of %d", h.Op, h.Slot, slotCount)
+	case h.Op.IsCall() && h.Slot < 0:
+		return h, nil, fmt.Errorf("%v without a place for the answer", h.Op)
+	case !h.Op.IsCall() && h.Slot >= 0 && !h.Op.GivesData():
+		return h, nil, fmt.Errorf("%v has no answer, but a place for it", h.Op)
+	case !h.Op.TakesData() && h.Release != 0, !h.Op.TakesData() && !h.Op.GivesData() && (h.Data != 0 || h.Length != 0):
+		return h, nil, fmt.Errorf("%v does not use the data arena, but names a part of it", h.Op)
+	}
+	return h, b[HeaderSize:], nil
+}
+
+// ErrStopped is what Next answers with after Stop.
+var ErrStopped = errors.New("stopped")
+
+// Consumer reads the messages of a ring. It trusts nothing that it finds there.
+type Consumer struct {
+	s       *Shared
+	head    uint64
+	seq     uint32
+	buffer  []byte
+	stopped atomic.Bool
+	spins   int
+}
+
+// NewConsumer makes a ring's one consumer.
+func NewConsumer(s *Shared) *Consumer {
+	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
+}
+
+// How often to look for a message before going to sleep: more often where that
+// was worth it lately.
+const (
+	minSpins = 16
+	maxSpins = 1024
+)
+
+// Pending says whether messages wait.
+func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
+
+// Stop lets Next return, now or later. Any goroutine may call it.
+func (c *Consumer) Stop() {
+	c.stopped.Store(true)
+	c.s.wake(c.s.u32(atWorkerWaits))
+}
+
+// Next waits for a message. The body is valid until the next call. Any error
+// but ErrStopped says that the client sent what it must not.
+func (c *Consumer) Next() (Header, []byte, error) {
+	for {
+		tail, err := c.wait()
+		if err != nil {
+			return Header{}, nil, err
+		}
+		size, err := c.frame(tail)
+		if err != nil {
+			return Header{}, nil, err
+		}
+		if size == 0 {
+			continue
+		}
+		at := c.head & (c.s.geometry.Ring - 1)
+		message := c.buffer[:size]
+		copy(message, c.s.ring[ringAt+at:])
+		c.advance(uint64(size+7) &^ 7)
+		h, body, err := DecodeMessage(message)
+		if err != nil {
+			return h, nil, err
+		}
+		if h.Seq != c.seq {
+			return h, nil, fmt.Errorf("%v is message %d where %d was due", h.Op, h.Seq, c.seq)
+		}
+		c.seq++
+		return h, body, nil
+	}
+}
+
+// frame returns the size of the message at head, or 0 where the ring began
+// anew.
+func (c *Consumer) frame(tail uint64) (int, error) {
+	g := c.s.geometry
+	used := tail - c.head
+	if used > g.Ring || used%8 != 0 {
+		return 0, fmt.Errorf("the ring is damaged: %d bytes of %d are in use", used, g.Ring)
+	}
+	at := c.head & (g.Ring - 1)
+	if used < 8 {
+		return 0, errors.New("the ring is damaged: a message without a beginning")
+	}
+	size := uint64(atomic.LoadUint32(c.s.u32(int(ringAt + at))))
+	op := binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])
+	if op == opPad && size == g.Ring-at && size <= used {
+		c.advance(size)
+		return 0, nil
+	}
+	if size < HeaderSize || size > MaxMessage || (size+7)&^7 > used || at+size > g.Ring {
+		return 0, fmt.Errorf("the ring is damaged: a message of %d bytes, where %d are in use", size, used)
+	}
+	return int(size), nil
+}
+
+// advance gives room back to the client.
+func (c *Consumer) advance(n uint64) {
+	c.head += n
+	atomic.StoreUint64(c.s.u64(atHead), c.head)
+	c.s.wake(c.s.u32(atClientWaits))
+}
+
+// wait returns the tail once it differs from the head.
+func (c *Consumer) wait() (uint64, error) {
+	tail, waits := c.s.u64(atTail), c.s.u32(atWorkerWaits)
+	for i := range c.spins {
+		if t := atomic.LoadUint64(tail); t != c.head {
+			if i > 0 {
+				c.spins = min(2*c.spins, maxSpins)
+			}
+			return t, nil
+		}
+		pause()
+	}
+	c.spins = max(c.spins/2, minSpins)
+	for {
+		if c.stopped.Load() {
+			return 0, ErrStopped
+		}
+		atomic.StoreUint32(waits, 1)
+		if t := atomic.LoadUint64(tail); t != c.head {
+			atomic.StoreUint32(waits, 0)
+			return t, nil
+		}
+		if !c.stopped.Load() {
+			futexWait(waits, 1, time.Second)
+		}
+	}
+}
+
+// pause takes some 20 ns.
+//
+//go:noinline
+func pause() {
+	for range 40 {
+	}
+}
+
+// Release tells the client that staging up to a position is free again.
+func (c *Consumer) Release(position uint64) {
+	atomic.StoreUint64(c.s.u64(atStagingHead), position)
+	c.s.wake(c.s.u32(atClientWaits))
+}
+
+// Reply answers a call. Slot -1 is nobody.
+func (s *Shared) Reply(slot int, result int32, payload []byte) {
+	if slot < 0 {
+		return
+	}
+	at := slotsAt + slot*slotSize
+	*s.u32(at + slotResult) = uint32(result)
+	*s.u32(at + slotLength) = uint32(copy(s.ring[at+slotAnswer:at+slotSize], payload))
+	if state := s.slot(slot); atomic.SwapUint32(state, slotDone) == slotSleeping {
+		futexWake(state)
+	}
+}
+
+// Producer sends messages: the client's side of a ring, as the library in C has
+// it. Several goroutines may use it.
+type Producer struct {
+	s *Shared
+
+	mu      sync.Mutex
+	tail    uint64
+	seq     uint32
+	staging uint64
+	free    chan int
+}
+
+// NewProducer makes a ring's one producer.
+func NewProducer(s *Shared) *Producer {
+	p := &Producer{s: s, free: make(chan int, slotCount)}
+	for i := range slotCount {
+		p.free <- i
+	}
+	return p
+}
+
+// ClosedError says why a worker ended its client.
+type ClosedError struct{ Reason string }
+
+func (e *ClosedError) Error() string { return e.Reason }
+
+// Send sends a message. The header's Seq is filled in; it waits while the ring
+// is full.
+func (p *Producer) Send(h Header, body []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.send(h, body)
+}
+
+func (p *Producer) send(h Header, body []byte) error {
+	size := uint64(HeaderSize + len(body))
+	if size > MaxMessage {
+		return fmt.Errorf("%v of %d bytes is too long", h.Op, size)
+	}
+	g := p.s.geometry
+	at := p.tail & (g.Ring - 1)
+	if at+size > g.Ring {
+		if err := p.room(g.Ring - at); err != nil {
+			return err
+		}
+		mark := p.s.ring[ringAt+at:]
+		binary.LittleEndian.PutUint32(mark, uint32(g.Ring-at))
+		binary.LittleEndian.PutUint16(mark[4:], opPad)
+		p.publish(g.Ring - at)
+		at = 0
+	}
+	padded := (size + 7) &^ 7
+	if err := p.room(padded); err != nil {
+		return err
+	}
+	h.Seq = p.seq
+	p.seq++
+	to := p.s.ring[ringAt+at:]
+	h.put(to, int(size))
+	copy(to[HeaderSize:], body)
+	p.publish(padded)
+	return nil
+}
+
+func (p *Producer) publish(n uint64) {
+	p.tail += n
+	atomic.StoreUint64(p.s.u64(atTail), p.tail)
+	p.s.wake(p.s.u32(atWorkerWaits))
+}
+
+// room waits until the ring has room for n bytes.
+func (p *Producer) room(n uint64) error {
+	return p.until(func() bool { return p.tail+n-atomic.LoadUint64(p.s.u64(atHead)) <= p.s.geometry.Ring })
+}
+
+// until waits for something that the worker does.
+func (p *Producer) until(done func() bool) error {
+	waits := p.s.u32(atClientWaits)
+	for !done() {
+		if reason, closed := p.s.Closed(); closed {
+			return &ClosedError{reason}
+		}
+		atomic.StoreUint32(waits, 1)
+		if done() {
+			break
+		}
+		futexWait(waits, 1, 100*time.Millisecond)
+	}
+	return nil
+}
+
+// SendData sends a message with data for the worker, through staging memory.
+func (p *Producer) SendData(h Header, body, data []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size, n := p.s.geometry.Staging, uint64(len(data))
+	if n > size/2 {
+		return fmt.Errorf("%v with %d bytes of data: send pieces of at most %d", h.Op, n, size/2)
+	}
+	if at := p.staging % size; at+n > size {
+		p.staging += size - at
+	}
+	if err := p.until(func() bool { return p.staging+n-atomic.LoadUint64(p.s.u64(atStagingHead)) <= size }); err != nil {
+		return err
+	}
+	h.Data, h.Length = p.staging%size, n
+	copy(p.s.arena[h.Data:], data)
+	p.staging += n
+	h.Release = p.staging
+	return p.send(h, body)
+}
+
+// Pending is a call that was sent.
+type Pending struct {
+	p    *Producer
+	slot int
+}
+
+// Start sends a call and does not wait for its answer.
+func (p *Producer) Start(h Header, body []byte) (*Pending, error) {
+	var slot int
+	for taken := false; !taken; {
+		select {
+		case slot = <-p.free:
+			taken = true
+		case <-time.After(100 * time.Millisecond):
+			if reason, closed := p.s.Closed(); closed {
+				return nil, &ClosedError{reason}
+			}
+		}
+	}
+	h.Slot = slot
+	atomic.StoreUint32(p.s.slot(slot), slotPending)
+	if err := p.Send(h, body); err != nil {
+		return nil, err
+	}
+	return &Pending{p, slot}, nil
+}
+
+// Done says whether the answer is there.
+func (c *Pending) Done() bool { return atomic.LoadUint32(c.p.s.slot(c.slot)) == slotDone }
+
+// Wait returns the answer.
+func (c *Pending) Wait() (result int32, payload []byte, err error) {
+	state := c.p.s.slot(c.slot)
+	for range maxSpins {
+		if atomic.LoadUint32(state) == slotDone {
+			return c.take()
+		}
+		pause()
+	}
+	for atomic.LoadUint32(state) != slotDone {
+		if reason, closed := c.p.s.Closed(); closed {
+			return 0, nil, &ClosedError{reason}
+		}
+		if atomic.CompareAndSwapUint32(state, slotPending, slotSleeping) || atomic.LoadUint32(state) == slotSleeping {
+			futexWait(state, slotSleeping, 100*time.Millisecond)
+		}
+	}
+	return c.take()
+}
+
+func (c *Pending) take() (int32, []byte, error) {
+	s, at := c.p.s, slotsAt+c.slot*slotSize
+	result := int32(*s.u32(at + slotResult))
+	payload := make([]byte, min(*s.u32(at + slotLength), MaxReply))
+	copy(payload, s.ring[at+slotAnswer:])
+	atomic.StoreUint32(s.slot(c.slot), slotFree)
+	c.p.free <- c.slot
+	return result, payload, nil
+}
+
+// Call sends a call and waits for its answer; reply may be nil.
+func (p *Producer) Call(m Message, reply interface{ Decode([]byte) error }) (result int32, err error) {
+	pending, err := p.Start(Header{Op: m.Op()}, m.Append(nil))
+	if err != nil {
+		return 0, err
+	}
+	result, payload, err := pending.Wait()
+	if err != nil || result != 0 || reply == nil {
+		return result, err
+	}
+	return 0, reply.Decode(payload)
+}
+
+// Post sends a message without an answer.
+func (p *Producer) Post(m Message) error { return p.Send(Header{Op: m.Op(), Slot: -1}, m.Append(nil)) }

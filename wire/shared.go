@@ -1,0 +1,255 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Geometry says how large the parts of the memory are that a client and its
+// worker share. All sizes are multiples of the page size; Ring is a power of
+// two.
+type Geometry struct {
+	Ring    uint64 // bytes for messages
+	Staging uint64 // the arena begins with staging memory for data on their way in,
+	Bounce  uint64 // then come buffers for data on their way back,
+	Pinned  uint64 // then the program's pinned memory
+}
+
+// DefaultGeometry is sparse: pages that nobody touches cost nothing.
+var DefaultGeometry = Geometry{Ring: 1 << 20, Staging: 16 << 20, Bounce: 16 << 20, Pinned: 4 << 30}
+
+// Arena is the size of the data arena.
+func (g Geometry) Arena() uint64 { return g.Staging + g.Bounce + g.Pinned }
+
+// BounceBuffer is the size of one buffer for data on their way back.
+const BounceBuffer = 1 << 20
+
+// Where things lie in the ring's memory; shim/wire.h has the same.
+const (
+	slotCount = 256
+	slotSize  = 256
+	slotsAt   = 4096
+	ringAt    = slotsAt + slotCount*slotSize
+
+	atMagic, atVersion, atSchema, atSlots         = 0, 4, 8, 12
+	atRingSize, atArenaSize, atStaging, atBounce  = 16, 24, 32, 40
+	atTail, atClientWaits                         = 64, 72
+	atHead, atStagingHead, atWorkerWaits          = 128, 136, 144
+	atStatus, atClosed, atPrint                   = 192, 196, 200
+	atReason, reasonSize                          = 256, 256
+	slotState, slotResult, slotLength, slotAnswer = 0, 4, 8, 16
+
+	// MaxReply is how many bytes of an answer fit in its slot.
+	MaxReply = slotSize - slotAnswer
+)
+
+// The states of a reply slot.
+const (
+	slotFree uint32 = iota
+	slotPending
+	slotDone
+	slotSleeping
+)
+
+// MaxMessage is how long a message on the ring may be, its header included.
+const MaxMessage = 64 << 10
+
+// Slots is how many calls can wait for an answer at a time.
+const Slots = slotCount
+
+// Shared is the memory between a client and its worker: the ring and the data
+// arena.
+type Shared struct {
+	ring, arena []byte
+	geometry    Geometry
+}
+
+// Create makes the memory of a new client: two files without names, which
+// vanish with the last process that has them and cannot be made smaller under
+// anybody's feet.
+func Create(g Geometry) (ring, arena *os.File, err error) {
+	if g.Ring&(g.Ring-1) != 0 || g.Ring < 2*MaxMessage || (g.Staging|g.Bounce|g.Pinned)%uint64(os.Getpagesize()) != 0 || g.Bounce%BounceBuffer != 0 || g.Staging < 2*BounceBuffer {
+		return nil, nil, fmt.Errorf("the shared memory cannot have these sizes: %+v", g)
+	}
+	if ring, err = memfd("muster-ring", ringAt+g.Ring); err != nil {
+		return nil, nil, err
+	}
+	if arena, err = memfd("muster-arena", g.Arena()); err != nil {
+		ring.Close()
+		return nil, nil, err
+	}
+	s, err := Map(ring, nil)
+	if err != nil {
+		ring.Close()
+		arena.Close()
+		return nil, nil, err
+	}
+	defer s.Unmap()
+	*s.u32(atMagic), *s.u32(atVersion), *s.u32(atSchema), *s.u32(atSlots) = Magic, Version, Schema, slotCount
+	*s.u64(atRingSize), *s.u64(atArenaSize), *s.u64(atStaging), *s.u64(atBounce) = g.Ring, g.Arena(), g.Staging, g.Bounce
+	return ring, arena, nil
+}
+
+// Map makes the memory accessible. Without an arena only the ring is.
+func Map(ring, arena *os.File) (*Shared, error) {
+	s := &Shared{}
+	var err error
+	if s.ring, err = mapFile(ring); err != nil {
+		return nil, err
+	}
+	if len(s.ring) < ringAt {
+		s.Unmap()
+		return nil, errors.New("the ring's memory is too small")
+	}
+	if arena == nil {
+		return s, nil
+	}
+	if s.arena, err = mapFile(arena); err != nil {
+		s.Unmap()
+		return nil, err
+	}
+	s.geometry = Geometry{Ring: *s.u64(atRingSize), Staging: *s.u64(atStaging), Bounce: *s.u64(atBounce)}
+	s.geometry.Pinned = *s.u64(atArenaSize) - s.geometry.Staging - s.geometry.Bounce
+	switch {
+	case *s.u32(atMagic) != Magic || *s.u32(atVersion) != Version || *s.u32(atSchema) != Schema || *s.u32(atSlots) != slotCount:
+		err = errors.New("the ring's memory was made by another version")
+	case uint64(len(s.ring)) != ringAt+s.geometry.Ring || uint64(len(s.arena)) != *s.u64(atArenaSize) || s.geometry.Staging+s.geometry.Bounce > uint64(len(s.arena)):
+		err = errors.New("the shared memory has other sizes than it says")
+	}
+	if err != nil {
+		s.Unmap()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Unmap gives the memory back. Nobody may use it any more.
+func (s *Shared) Unmap() {
+	if s.ring != nil {
+		_ = syscall.Munmap(s.ring)
+	}
+	if s.arena != nil {
+		_ = syscall.Munmap(s.arena)
+	}
+	s.ring, s.arena = nil, nil
+}
+
+// Geometry returns the sizes.
+func (s *Shared) Geometry() Geometry { return s.geometry }
+
+// Arena returns the whole data arena.
+func (s *Shared) Arena() []byte { return s.arena }
+
+// Data returns a part of the data arena.
+func (s *Shared) Data(offset, length uint64) ([]byte, error) {
+	if size := uint64(len(s.arena)); offset > size || length > size-offset {
+		return nil, fmt.Errorf("%d bytes at %d are not in the data arena of %d bytes", length, offset, size)
+	}
+	return s.arena[offset : offset+length : offset+length], nil
+}
+
+// Status returns the result that stays until a reset.
+func (s *Shared) Status() int32 { return int32(atomic.LoadUint32(s.u32(atStatus))) }
+
+// SetStatus lets every later call fail with a result; 0 forgets it.
+func (s *Shared) SetStatus(result int32) { atomic.StoreUint32(s.u32(atStatus), uint32(result)) }
+
+// SetPrint says whether kernels have printed something.
+func (s *Shared) SetPrint(on bool) {
+	value := uint32(0)
+	if on {
+		value = 1
+	}
+	atomic.StoreUint32(s.u32(atPrint), value)
+}
+
+// Print says whether kernels have printed something.
+func (s *Shared) Print() bool { return atomic.LoadUint32(s.u32(atPrint)) != 0 }
+
+// Close ends the client: it is told the reason and woken wherever it waits.
+func (s *Shared) Close(reason string) {
+	if len(reason) >= reasonSize {
+		reason = reason[:reasonSize-1]
+	}
+	if atomic.LoadUint32(s.u32(atClosed)) == 0 {
+		copy(s.ring[atReason:atReason+reasonSize], reason+"\x00")
+	}
+	atomic.StoreUint32(s.u32(atClosed), 1)
+	for i := range slotCount {
+		if state := s.slot(i); atomic.LoadUint32(state) == slotSleeping {
+			futexWake(state)
+		}
+	}
+	s.wake(s.u32(atClientWaits))
+}
+
+// Closed returns why the client was ended, if it was.
+func (s *Shared) Closed() (reason string, closed bool) {
+	if atomic.LoadUint32(s.u32(atClosed)) == 0 {
+		return "", false
+	}
+	text := s.ring[atReason : atReason+reasonSize]
+	for i, c := range text {
+		if c == 0 {
+			return string(text[:i]), true
+		}
+	}
+	return string(text), true
+}
+
+// wake wakes who sleeps on a word.
+func (s *Shared) wake(word *uint32) {
+	if atomic.SwapUint32(word, 0) == 1 {
+		futexWake(word)
+	}
+}
+
+func memfd(name string, size uint64) (*os.File, error) {
+	const closeOnExec, allowSealing = 1, 2
+	fd, err := memfdCreate(name, closeOnExec|allowSealing)
+	if err != nil {
+		return nil, fmt.Errorf("making shared memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.Truncate(int64(size)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("making %d bytes of shared memory: %w", size, err)
+	}
+	const addSeals, sealSeal, sealShrink, sealGrow = 1033, 1, 2, 4
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), addSeals, sealSeal|sealShrink|sealGrow); errno != 0 {
+		f.Close()
+		return nil, fmt.Errorf("sealing shared memory: %w", errno)
+	}
+	return f, nil
+}
+
+func mapFile(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() <= 0 {
+		return nil, errors.New("shared memory of no size")
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %d bytes of shared memory (is there a limit, ulimit -v?): %w", info.Size(), err)
+	}
+	return b, nil
+}
+
+// futexWait sleeps while *word is value, for at most a time.
+func futexWait(word *uint32, value uint32, timeout time.Duration) {
+	const wait = 0 // shared between processes
+	ts := syscall.NsecToTimespec(int64(timeout))
+	futex(word, wait, value, &ts)
+}
+
+func futexWake(word *uint32) {
+	const wake = 1
+	futex(word, wake, 1<<30, nil)
+}

@@ -1,0 +1,38 @@
+package wire
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// u32 returns a word of the ring's memory.
+func (s *Shared) u32(at int) *uint32 { return (*uint32)(unsafe.Pointer(&s.ring[at])) }
+
+// u64 returns a double word of the ring's memory.
+func (s *Shared) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&s.ring[at])) }
+
+// slot returns the state of a reply slot.
+func (s *Shared) slot(i int) *uint32 { return s.u32(slotsAt + i*slotSize + slotState) }
+
+func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec) {
+	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
+}
+
+// The syscall package does not know this one.
+var memfdNumber = map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH]
+
+func memfdCreate(name string, flags uintptr) (int, error) {
+	text, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return 0, err
+	}
+	if memfdNumber == 0 {
+		return 0, syscall.ENOSYS
+	}
+	fd, _, errno := syscall.Syscall(memfdNumber, uintptr(unsafe.Pointer(text)), flags, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}

@@ -18,12 +18,12 @@ type Control struct {
 	Serve *Serve `json:"serve,omitempty"`
 	Stats *Stats `json:"stats,omitempty"`
 
-	Device   int           `json:"device,omitempty"`   // Grant: which; Want: the only one it can be, or -1
+	Device   int           `json:"device,omitempty"`   // KindGrant: which; KindWant: the only one it can be, or -1
 	Memory   uint64        `json:"memory,omitempty"`   // bytes: see the kinds
-	Estimate time.Duration `json:"estimate,omitempty"` // Want: how long it will use the device, from what was seen
-	Kernels  int           `json:"kernels,omitempty"`  // Ran
-	Busy     time.Duration `json:"busy,omitempty"`     // Ran
-	On       bool          `json:"on,omitempty"`       // Watch; Committed: granted
+	Estimate time.Duration `json:"estimate,omitempty"` // KindWant: how long it will use the device, from what was seen
+	Kernels  int           `json:"kernels,omitempty"`  // KindRan
+	Busy     time.Duration `json:"busy,omitempty"`     // KindRan
+	On       bool          `json:"on,omitempty"`       // KindWatch; KindCommitted: granted
 	Reason   string        `json:"reason,omitempty"`
 }
 
@@ -32,37 +32,37 @@ type ControlKind string
 
 // What the daemon tells a worker.
 const (
-	// ServeClient: serve this client, with the ring, the arena and one lock for
+	// KindServe: serve this client, with the ring, the arena and one lock for
 	// each device as descriptors. The first message.
-	ServeClient ControlKind = "serve"
-	// Grant: use the device, with chunks of up to Memory bytes mapped.
-	Grant ControlKind = "grant"
-	// Deny: there will not be that much memory for now: let the device go and
+	KindServe ControlKind = "serve"
+	// KindGrant: use the device, with chunks of up to Memory bytes mapped.
+	KindGrant ControlKind = "grant"
+	// KindDeny: there will not be that much memory for now: let the device go and
 	// want it again.
-	Deny ControlKind = "deny"
-	// Revoke: let what runs end, move the memory to the host, and say Released.
-	Revoke ControlKind = "revoke"
-	// Watch: while on, say at once when the client becomes idle or busy.
-	Watch ControlKind = "watch"
-	// Committed answers Commit.
-	Committed ControlKind = "committed"
-	// EndClient: tell the client the reason, and exit.
-	EndClient ControlKind = "end"
+	KindDeny ControlKind = "deny"
+	// KindRevoke: let what runs end, move the memory to the host, and say KindReleased.
+	KindRevoke ControlKind = "revoke"
+	// KindWatch: while on, say at once when the client becomes idle or busy.
+	KindWatch ControlKind = "watch"
+	// KindCommitted answers KindCommit.
+	KindCommitted ControlKind = "committed"
+	// KindEnd: tell the client the reason, and exit.
+	KindEnd ControlKind = "end"
 )
 
 // What a worker tells the daemon.
 const (
-	Want      ControlKind = "want"     // a device is needed, with Memory bytes
-	Grow      ControlKind = "grow"     // Memory bytes in all are needed on the device
-	Shrink    ControlKind = "shrink"   // no more than Memory bytes are mapped any more
-	Released  ControlKind = "released" // the device is free again
-	Busy      ControlKind = "busy"
-	Idle      ControlKind = "idle" // Busy is how long it has been idle already
-	SyncPoint ControlKind = "sync"
-	Ran       ControlKind = "ran"
-	Commit    ControlKind = "commit" // allocations of Memory bytes in all need room to be swapped to
-	Report    ControlKind = "report" // Stats
-	Failed    ControlKind = "failed" // a fault ended what ran
+	KindWant      ControlKind = "want"     // a device is needed, with Memory bytes
+	KindGrow      ControlKind = "grow"     // Memory bytes in all are needed on the device
+	KindShrink    ControlKind = "shrink"   // no more than Memory bytes are mapped any more
+	KindReleased  ControlKind = "released" // the device is free again
+	KindBusy      ControlKind = "busy"
+	KindIdle      ControlKind = "idle" // Busy is how long it has been idle already
+	KindSyncPoint ControlKind = "sync"
+	KindRan       ControlKind = "ran"
+	KindCommit    ControlKind = "commit" // allocations of Memory bytes in all need room to be swapped to
+	KindReport    ControlKind = "report" // Stats
+	KindFailed    ControlKind = "failed" // a fault ended what ran
 )
 
 // Serve is what a worker must know of its client and of the node.

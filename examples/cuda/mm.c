@@ -2,8 +2,6 @@
 // free for others in between, while the matrices stay in its memory.
 #include "gpu.h"
 
-#include <stdio.h>
-
 GPU_IMAGE("mm.ptx");
 
 static float *random_matrix(long n) {

@@ -1,12 +1,10 @@
 // Vector addition: one call over long vectors.
 #include "gpu.h"
 
-#include <stdlib.h>
-
 GPU_IMAGE("va.ptx");
 
 int main(int argc, char **argv) {
-    gpu.size = 2 << 20;
+    gpu.size = 8 << 20;
     gpu.repeat = 1;
     gpu_options(argc, argv, "adds two vectors", "elements", "additions, each of the last sum and the second vector", NULL);
     int n = (int)gpu.size;

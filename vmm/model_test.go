@@ -1,0 +1,615 @@
+package vmm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// machine is what the plans are for: memory of a host and of devices, with
+// real bytes, beside the flat memory that the client believes in.
+type machine struct {
+	t     *rapid.T
+	space *Space
+	chunk uint64
+
+	memory [][]byte // by place
+	mapped [][]bool // by place and chunk; the host's is not used
+	noise  byte     // what memory contains that nobody has written
+
+	flat    []byte
+	defined []bool // the client, or a kernel, has written it
+	owner   []int  // by byte: the number of the allocation, 0: none
+	allocs  map[int]*fact
+	number  int
+	written []bool // by chunk: since it was first allocated
+
+	launches int
+	partial  []int // by chunk: the launch that last needed some of it
+}
+
+// fact is an allocation as the test knows it.
+type fact struct {
+	Range
+	needed   int
+	children []int
+}
+
+const (
+	modelBase    = 0x4000
+	modelChunk   = 8
+	modelChunks  = 12
+	modelDevices = 3
+	modelSize    = modelChunk * modelChunks
+)
+
+func newMachine(t *rapid.T, limit uint64) *machine {
+	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelDevices, Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{
+		t: t, space: space, chunk: modelChunk,
+		flat: make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
+		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
+	}
+	for range modelDevices + 1 {
+		m.memory = append(m.memory, make([]byte, modelSize))
+		m.mapped = append(m.mapped, make([]bool, modelChunks))
+	}
+	return m
+}
+
+// bytes gives the offsets of a range.
+func offsets(r Range) (from, to int) { return int(r.Addr - modelBase), int(r.end() - modelBase) }
+
+func chunksOf(r Range) (from, to int) {
+	a, b := offsets(r)
+	return a / modelChunk, (b-1)/modelChunk + 1
+}
+
+func (m *machine) scramble(place Place, from, to int) {
+	for i := from; i < to; i++ {
+		m.noise = m.noise*5 + 77
+		m.memory[place][i] = m.noise
+	}
+}
+
+func (m *machine) count(dev Place) (n int) {
+	for _, is := range m.mapped[dev] {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// perform executes a plan as a worker would, and refuses nonsense.
+func (m *machine) perform(plan Plan, capacity uint64) {
+	for i, step := range plan {
+		if i > 0 {
+			if last := plan[i-1]; last.Op == step.Op && last.Device == step.Device && last.Range.end() == step.Range.Addr {
+				m.t.Fatalf("neighbours are not one step:\n%v", plan)
+			}
+		}
+		if step.Range.Addr%m.chunk != 0 || step.Range.Size%m.chunk != 0 {
+			m.t.Fatalf("%v is not of whole chunks", step)
+		}
+		if (step.Op == Discard) != (step.Device == Host) {
+			m.t.Fatalf("%v is on the wrong place", step)
+		}
+		from, to := offsets(step.Range)
+		for c := from / modelChunk; c < to/modelChunk; c++ {
+			m.stepChunk(plan, step, c)
+		}
+		if step.Op == Map && uint64(m.count(step.Device))*m.chunk > capacity {
+			m.t.Fatalf("%v maps beyond %d bytes:\n%v", step, capacity, plan)
+		}
+	}
+}
+
+func (m *machine) stepChunk(plan Plan, step Step, c int) {
+	from, to := c*modelChunk, (c+1)*modelChunk
+	mapped := &m.mapped[step.Device][c]
+	if step.Op != Discard && *mapped != (step.Op != Map) {
+		m.t.Fatalf("%v: chunk %d has mapped = %v in\n%v", step, c, *mapped, plan)
+	}
+	switch step.Op {
+	case Map, Unmap:
+		*mapped = step.Op == Map
+		m.scramble(step.Device, from, to)
+	case CopyIn, CopyOut:
+		if !m.written[c] {
+			m.t.Fatalf("%v: chunk %d was never written in\n%v", step, c, plan)
+		}
+		src, dst := Host, step.Device
+		if step.Op == CopyOut {
+			src, dst = dst, src
+		}
+		copy(m.memory[dst][from:to], m.memory[src][from:to])
+	case Discard:
+		m.scramble(Host, from, to)
+	}
+}
+
+// agrees fails where a place does not have what the client believes.
+func (m *machine) agrees(place Place, r Range) {
+	from, to := offsets(r)
+	for i := from; i < to; i++ {
+		if m.defined[i] && m.memory[place][i] != m.flat[i] {
+			m.t.Fatalf("%v has %#x at %#x, not %#x", place, m.memory[place][i], modelBase+i, m.flat[i])
+		}
+	}
+}
+
+// write changes some or all bytes of a range, at a place and for the client.
+func (m *machine) write(place Place, r Range, all bool) {
+	from, to := offsets(r)
+	pattern := rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(m.t, "bytes")
+	for i := from; i < to; i++ {
+		if b := pattern[i%len(pattern)]; all || b&1 == 0 {
+			m.memory[place][i] = b + byte(i)
+			m.flat[i], m.defined[i] = b+byte(i), true
+		}
+	}
+	a, b := chunksOf(r)
+	for c := a; c < b; c++ {
+		m.written[c] = true
+	}
+}
+
+func (m *machine) numbers() []int {
+	var list []int
+	for n := range m.allocs {
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b int) int { return cmp.Compare(m.allocs[a].Addr, m.allocs[b].Addr) })
+	return list
+}
+
+// some draws an allocation, and a range in it.
+func (m *machine) some() (*fact, Range) {
+	list := m.numbers()
+	if len(list) == 0 {
+		m.t.Skip("nothing is allocated")
+	}
+	f := m.allocs[rapid.SampledFrom(list).Draw(m.t, "allocation")]
+	if rapid.Bool().Draw(m.t, "whole") {
+		return f, f.Range
+	}
+	at := rapid.Uint64Range(0, f.Size-1).Draw(m.t, "at")
+	return f, Range{f.Addr + at, rapid.Uint64Range(1, f.Size-at).Draw(m.t, "size")}
+}
+
+func (m *machine) ranges() []Range {
+	var list []Range
+	for range rapid.IntRange(0, 3).Draw(m.t, "ranges") {
+		_, r := m.some()
+		list = append(list, r)
+	}
+	return list
+}
+
+func (m *machine) device() Place {
+	return Device(rapid.IntRange(0, modelDevices-1).Draw(m.t, "device"))
+}
+
+func (m *machine) allocate() {
+	r := Range{modelBase - 4 + rapid.Uint64Range(0, modelSize+8).Draw(m.t, "at"), rapid.Uint64Range(0, 3*modelChunk).Draw(m.t, "size")}
+	var want error
+	var sum uint64
+	for _, f := range m.allocs {
+		sum += f.Size
+	}
+	if r.Size == 0 || r.Addr < modelBase || r.end() > modelBase+modelSize {
+		want = ErrInvalid
+	} else if from, to := offsets(r); slices.ContainsFunc(m.owner[from:to], func(n int) bool { return n > 0 }) {
+		want = ErrOverlap
+	} else if limit := m.space.Limit(); limit > 0 && sum+r.Size > limit {
+		want = ErrLimit
+	}
+	if err := m.space.Alloc(r); !errors.Is(err, want) {
+		m.t.Fatalf("alloc %v: got %v, want %v", r, err, want)
+	}
+	if want != nil {
+		return
+	}
+	m.number++
+	m.allocs[m.number] = &fact{Range: r}
+	from, to := offsets(r)
+	for i := from; i < to; i++ {
+		m.owner[i] = m.number
+		m.defined[i] = false
+	}
+}
+
+func (m *machine) free() {
+	f, r := m.some()
+	if r.Addr != f.Addr {
+		if _, err := m.space.Free(r.Addr); !errors.Is(err, ErrUnknown) {
+			m.t.Fatalf("free %#x within %v: %v", r.Addr, f.Range, err)
+		}
+		return
+	}
+	plan, err := m.space.Free(f.Addr)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.perform(plan, 0)
+	for n, g := range m.allocs {
+		if g == f {
+			delete(m.allocs, n)
+		}
+	}
+	from, to := offsets(f.Range)
+	for i := from; i < to; i++ {
+		m.owner[i], m.defined[i] = 0, false
+	}
+	a, b := chunksOf(f.Range)
+	for c := a; c < b; c++ {
+		if !m.used(c) {
+			m.written[c], m.partial[c] = false, 0
+			for _, mapped := range m.mapped {
+				if mapped[c] {
+					m.t.Fatalf("chunk %d is mapped after the last allocation of it was freed", c)
+				}
+			}
+		}
+	}
+}
+
+func (m *machine) used(c int) bool {
+	return slices.ContainsFunc(m.owner[c*modelChunk:(c+1)*modelChunk], func(n int) bool { return n > 0 })
+}
+
+// age is when a chunk was last needed.
+func (m *machine) age(c int) int {
+	age := m.partial[c]
+	for _, n := range m.owner[c*modelChunk : (c+1)*modelChunk] {
+		if n > 0 {
+			age = max(age, m.allocs[n].needed)
+		}
+	}
+	return age
+}
+
+// gaveWay checks which chunks left dev: as many as had to, the right ones
+// first, none of the needed ones.
+func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, needed map[int]bool, count int) {
+	type candidate struct {
+		chunk, age int
+		dirty      bool
+	}
+	var list []candidate
+	for c, was := range mappedBefore {
+		if was && !needed[c] {
+			list = append(list, candidate{c, m.age(c), dirtyBefore[c]})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		if a.age == b.age && a.dirty != b.dirty {
+			if a.dirty {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.age, b.age)
+	})
+	for i, v := range list {
+		if m.mapped[dev][v.chunk] != (i >= count) {
+			m.t.Fatalf("chunk %d: mapped is %v, and it is number %d of %d to give way: %v", v.chunk, m.mapped[dev][v.chunk], i, count, list)
+		}
+	}
+}
+
+// dirty says which chunks are valid on dev only, by asking the space.
+func (m *machine) dirty(dev Place) []bool {
+	marks := make([]bool, modelChunks)
+	for i, c := range m.space.all() {
+		marks[i] = c.valid == dev.bit()
+	}
+	return marks
+}
+
+func (m *machine) launch() {
+	dev, need := m.device(), m.ranges()
+	capacity := uint64(rapid.IntRange(0, modelChunks*modelChunk+3).Draw(m.t, "capacity"))
+	needed := map[int]bool{}
+	missing := 0
+	for _, r := range need {
+		a, b := chunksOf(r)
+		for c := a; c < b; c++ {
+			if !needed[c] && !m.mapped[dev][c] {
+				missing++
+			}
+			needed[c] = true
+		}
+	}
+	before, dirty := slices.Clone(m.mapped[dev]), m.dirty(dev)
+	room := int(capacity / modelChunk)
+	surplus := max(0, m.count(dev)+missing-room)
+	plan, err := m.space.Prepare(dev, need, capacity)
+	if len(needed) > room {
+		if !errors.Is(err, ErrCapacity) {
+			m.t.Fatalf("%d chunks in %d bytes: %v", len(needed), capacity, err)
+		}
+		return
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.perform(plan, capacity)
+	m.gaveWay(dev, before, dirty, needed, surplus)
+	m.launches++
+	for _, r := range need {
+		m.needs(r)
+		m.agrees(dev, r)
+		if !m.space.Resident(dev, r) {
+			m.t.Fatalf("%v is not resident after Prepare", r)
+		}
+	}
+	if rapid.Bool().Draw(m.t, "all") {
+		m.kernelEverywhere(dev)
+		return
+	}
+	for _, r := range need {
+		m.write(dev, r, false)
+	}
+	m.space.Launched(dev, need)
+}
+
+func (m *machine) needs(r Range) {
+	if f := m.allocs[m.owner[r.Addr-modelBase]]; f.Range == r {
+		f.needed = m.launches
+		return
+	}
+	a, b := chunksOf(r)
+	for c := a; c < b; c++ {
+		m.partial[c] = m.launches
+	}
+}
+
+// kernelEverywhere writes to all that is resident, as a kernel may of which
+// nobody knows what it uses.
+func (m *machine) kernelEverywhere(dev Place) {
+	for _, n := range m.numbers() {
+		f := m.allocs[n]
+		for at := f.Addr; at < f.end(); at++ {
+			if r := (Range{at, 1}); m.space.Resident(dev, r) {
+				m.agrees(dev, r)
+				m.write(dev, r, false)
+			}
+		}
+	}
+	m.space.Launched(dev, nil)
+}
+
+func (m *machine) hostRead() {
+	_, r := m.some()
+	plan, err := m.space.HostRead(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.perform(plan, 0)
+	m.agrees(Host, r)
+}
+
+func (m *machine) hostWrite() {
+	_, r := m.some()
+	plan, err := m.space.HostWrite(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.perform(plan, 0)
+	m.write(Host, r, true)
+}
+
+func (m *machine) deviceWrite() {
+	dev := m.device()
+	_, r := m.some()
+	if !m.space.Resident(dev, r) {
+		m.t.Skip("not resident")
+	}
+	m.agrees(dev, r)
+	m.write(dev, r, true)
+	m.space.Written(dev, r)
+}
+
+func (m *machine) evict() {
+	dev := m.device()
+	atLeast := uint64(rapid.IntRange(0, modelSize+9).Draw(m.t, "at least"))
+	before, dirty := slices.Clone(m.mapped[dev]), m.dirty(dev)
+	count := int((atLeast + modelChunk - 1) / modelChunk)
+	if n := m.count(dev); count == 0 || count > n {
+		count = n
+	}
+	m.perform(m.space.Evict(dev, atLeast), 0)
+	m.gaveWay(dev, before, dirty, nil, count)
+}
+
+func (m *machine) lose() {
+	dev := m.device()
+	for _, r := range m.space.Lost(dev) {
+		from, to := offsets(r)
+		for i := from; i < to; i++ {
+			m.defined[i] = false
+		}
+		for c := from / modelChunk; c < to/modelChunk; c++ {
+			m.written[c] = false
+		}
+	}
+	m.mapped[dev] = make([]bool, modelChunks)
+	m.scramble(dev, 0, modelSize)
+}
+
+func (m *machine) nest() {
+	parent, r := m.some()
+	parent.children = nil
+	var addrs []uint64
+	for range rapid.IntRange(0, 3).Draw(m.t, "children") {
+		_, c := m.some()
+		addrs = append(addrs, c.Addr)
+		parent.children = append(parent.children, m.owner[c.Addr-modelBase])
+	}
+	if err := m.space.Nest(r.Addr, addrs); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) reach() {
+	words := rapid.SliceOfN(rapid.Uint64Range(modelBase-2, modelBase+modelSize+2), 0, 3).Draw(m.t, "words")
+	var params []byte
+	found := map[int]bool{}
+	var see func(n int)
+	see = func(n int) {
+		if f := m.allocs[n]; f != nil && !found[n] {
+			found[n] = true
+			for _, c := range f.children {
+				see(c)
+			}
+		}
+	}
+	for _, w := range words {
+		params = binary.LittleEndian.AppendUint64(params, w)
+		if w >= modelBase && w < modelBase+modelSize {
+			see(m.owner[w-modelBase])
+		}
+	}
+	params = append(params, make([]byte, rapid.IntRange(0, 7).Draw(m.t, "tail"))...)
+	want := []Range{}
+	for _, n := range m.numbers() {
+		if found[n] {
+			want = append(want, m.allocs[n].Range)
+		}
+	}
+	if got := m.space.Reachable(params); !slices.Equal(got, want) {
+		m.t.Fatalf("%#x reach %v, want %v", words, got, want)
+	}
+}
+
+// check compares what the space says of itself with what is so.
+func (m *machine) check(t *rapid.T) {
+	var sum uint64
+	var ranges []Range
+	for _, n := range m.numbers() {
+		sum += m.allocs[n].Size
+		ranges = append(ranges, m.allocs[n].Range)
+	}
+	s := m.space
+	if got := s.Allocations(); !slices.Equal(got, ranges) || s.Allocated() != sum {
+		t.Fatalf("allocations %v of %d bytes, want %v of %d", got, s.Allocated(), ranges, sum)
+	}
+	chunks := 0
+	tallies := make([]tally, modelDevices+1)
+	for i := range m.written {
+		if m.used(i) {
+			chunks++
+		}
+	}
+	for i, c := range s.all() {
+		if (c.valid != 0) != m.written[i] || c.valid&^c.held != 0 {
+			t.Fatalf("chunk %d: valid at %b, held at %b, written: %v", i, c.valid, c.held, m.written[i])
+		}
+		for p := range tallies {
+			bit := Place(p).bit()
+			if p > 0 && (c.held&bit != 0) != m.mapped[p][i] {
+				t.Fatalf("chunk %d: the space thinks that it is held at %b", i, c.held)
+			}
+			add := func(n *int, is bool) {
+				if is {
+					*n++
+				}
+			}
+			add(&tallies[p].held, c.held&bit != 0)
+			add(&tallies[p].valid, c.valid&bit != 0)
+			add(&tallies[p].only, c.valid == bit)
+			add(&tallies[p].ready, c.ready(Place(p)))
+		}
+	}
+	if s.chunks != chunks || !slices.Equal(s.tallies, tallies) {
+		t.Fatalf("counts %d %v, want %d %v", s.chunks, s.tallies, chunks, tallies)
+	}
+	for d := range modelDevices {
+		all := true
+		for _, r := range ranges {
+			all = all && s.Resident(Device(d), r)
+		}
+		if s.AllResident(Device(d)) != all {
+			t.Fatalf("all resident on %v: %v", Device(d), !all)
+		}
+	}
+}
+
+// replace lets another space go on from a snapshot.
+func (m *machine) replace() {
+	data, err := m.space.MarshalBinary()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	next := new(Space)
+	if err := next.UnmarshalBinary(data); err != nil {
+		m.t.Fatalf("%v: %x", err, data)
+	}
+	again, err := next.MarshalBinary()
+	if err != nil || !slices.Equal(data, again) {
+		m.t.Fatalf("%x became %x, %v", data, again, err)
+	}
+	m.space = next
+}
+
+// Whatever happens, the client sees flat memory.
+func TestClientSeesFlatMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMachine(t, rapid.SampledFrom([]uint64{0, 1, 40, modelSize}).Draw(t, "limit"))
+		with := func(f func()) func(*rapid.T) {
+			return func(t *rapid.T) { m.t = t; f() }
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"":             m.check,
+			"alloc":        with(m.allocate),
+			"alloc 2":      with(m.allocate),
+			"free":         with(m.free),
+			"launch":       with(m.launch),
+			"launch 2":     with(m.launch),
+			"host read":    with(m.hostRead),
+			"host write":   with(m.hostWrite),
+			"device":       with(m.deviceWrite),
+			"evict":        with(m.evict),
+			"lose":         with(m.lose),
+			"nest":         with(m.nest),
+			"reach":        with(m.reach),
+			"trim":         with(func() { m.perform(m.space.Trim(), 0) }),
+			"replace":      with(m.replace),
+			"out of reach": with(m.outOfReach),
+		})
+	})
+}
+
+// outOfReach tries ranges that are not within one allocation.
+func (m *machine) outOfReach() {
+	r := Range{rapid.Uint64().Draw(m.t, "addr"), rapid.Uint64().Draw(m.t, "size")}
+	if rapid.Bool().Draw(m.t, "near") {
+		r.Addr = modelBase + r.Addr%(modelSize+8)
+		r.Size %= modelSize
+	}
+	inside := r.Size > 0 && r.Addr >= modelBase && r.Addr < modelBase+modelSize && r.Size <= modelSize
+	if inside {
+		f := m.allocs[m.owner[r.Addr-modelBase]]
+		inside = f != nil && r.end() <= f.end()
+	}
+	if inside {
+		m.t.Skip("it is within one")
+	}
+	_, read := m.space.HostRead(r)
+	_, write := m.space.HostWrite(r)
+	_, prepare := m.space.Prepare(m.device(), []Range{r}, modelSize)
+	for _, err := range []error{m.space.Check(r), read, write, prepare} {
+		if !errors.Is(err, ErrBounds) {
+			m.t.Fatalf("%v: %v", r, err)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package vmm
+
+import (
+	"encoding"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+var (
+	_ encoding.BinaryMarshaler   = (*Space)(nil)
+	_ encoding.BinaryUnmarshaler = (*Space)(nil)
+)
+
+// ErrSnapshot is wrapped by the errors of UnmarshalBinary.
+var ErrSnapshot = errors.New("not a snapshot of a memory space")
+
+// snapshotHead ends with the version. What follows are unsigned varints in
+// their shortest form:
+//
+//	arena address, arena size, log2 of the chunk, devices, limit
+//	number of needs
+//	number of allocations, and of each, in order: bytes between it and the one
+//	before, size, need, number of children, and of each child, in order: how
+//	many allocations lie between it and the child before
+//	rows of chunks until all that allocations touch are told: how many are
+//	alike, held, valid, need
+//
+// Needs are numbered in the order of time from 1 on; 0 is never. So the bytes
+// tell nothing of how often something happened.
+const snapshotHead = "vmm\x01"
+
+// MarshalBinary writes the whole state, for another process to go on with.
+func (s *Space) MarshalBinary() ([]byte, error) {
+	needs := s.needs()
+	number := func(needed uint64) uint64 {
+		if needed == 0 {
+			return 0
+		}
+		i, _ := slices.BinarySearch(needs, needed)
+		return uint64(i) + 1
+	}
+	out := []byte(snapshotHead)
+	put := func(values ...uint64) {
+		for _, v := range values {
+			out = binary.AppendUvarint(out, v)
+		}
+	}
+	c := s.config
+	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), uint64(c.Devices), c.Limit)
+	put(uint64(len(needs)), uint64(len(s.allocations)))
+	before := c.Arena.Addr
+	for _, a := range s.allocations {
+		children := s.childIndexes(a)
+		put(a.Addr-before, a.Size, number(a.needed), uint64(len(children)))
+		before = a.end()
+		from := 0
+		for _, n := range children {
+			put(uint64(n - from))
+			from = n + 1
+		}
+	}
+	var row chunk
+	var count uint64
+	for _, c := range s.all() {
+		if count > 0 && !alike(c, &row) {
+			put(count, uint64(row.held), uint64(row.valid), number(row.needed))
+			count = 0
+		}
+		row = *c
+		count++
+	}
+	if count > 0 {
+		put(count, uint64(row.held), uint64(row.valid), number(row.needed))
+	}
+	return out, nil
+}
+
+func alike(a, b *chunk) bool {
+	return a.held == b.held && a.valid == b.valid && a.needed == b.needed
+}
+
+// needs returns all times at which something was last needed, in order.
+func (s *Space) needs() []uint64 {
+	var times []uint64
+	add := func(t uint64) {
+		if t > 0 && (len(times) == 0 || times[len(times)-1] != t) {
+			times = append(times, t)
+		}
+	}
+	for _, a := range s.allocations {
+		add(a.needed)
+	}
+	for _, c := range s.all() {
+		add(c.needed)
+	}
+	slices.Sort(times)
+	return slices.Compact(times)
+}
+
+// childIndexes returns which allocations are nested in a, in order.
+func (s *Space) childIndexes(a *allocation) []int {
+	var indexes []int
+	for _, c := range a.children {
+		if i, ok := s.index(c.Addr); ok && s.allocations[i] == c {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
+// UnmarshalBinary replaces the state by that of a snapshot. It accepts only
+// what MarshalBinary writes; on an error the space is as before.
+func (s *Space) UnmarshalBinary(data []byte) error {
+	r := reader{rest: data}
+	fresh, err := r.space()
+	if err != nil {
+		return fmt.Errorf("%w: %w (at byte %d of %d)", ErrSnapshot, err, len(data)-len(r.rest), len(data))
+	}
+	*s = *fresh
+	return nil
+}
+
+// reader takes a snapshot apart. The first error stays, and what is read from
+// then on is 0.
+type reader struct {
+	rest []byte
+	err  error
+	seen []bool // needs, by number
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (r *reader) number() uint64 {
+	if r.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || n > 1 && r.rest[n-1] == 0 {
+		r.fail("a number is cut off or malformed")
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+// count reads how many things follow, each of which takes at least one byte.
+func (r *reader) count(what string) int {
+	n := r.number()
+	if n > uint64(len(r.rest)) {
+		r.fail("%d %s cannot follow in %d bytes", n, what, len(r.rest))
+		return 0
+	}
+	return int(n)
+}
+
+// need reads the number of a need.
+func (r *reader) need() uint64 {
+	n := r.number()
+	if n >= uint64(len(r.seen)) {
+		r.fail("need %d was not announced", n)
+		return 0
+	}
+	r.seen[n] = true
+	return n
+}
+
+func (r *reader) space() (*Space, error) {
+	if len(r.rest) < len(snapshotHead) || string(r.rest[:len(snapshotHead)]) != snapshotHead {
+		return nil, fmt.Errorf("it does not begin with %q", snapshotHead)
+	}
+	r.rest = r.rest[len(snapshotHead):]
+	var c Config
+	c.Arena.Addr, c.Arena.Size = r.number(), r.number()
+	c.Chunk = 1 << min(r.number(), 64) // 0, which is refused, if too large
+	c.Devices = int(min(r.number(), maxDevices+1))
+	c.Limit = r.number()
+	r.seen = make([]bool, r.count("needs")+1)
+	if r.err != nil {
+		return nil, r.err
+	}
+	s, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	s.version = uint64(len(r.seen) - 1)
+	r.allocations(s)
+	r.chunks(s)
+	r.seen[0] = true
+	if slices.Contains(r.seen, false) {
+		r.fail("a need is announced and not used")
+	}
+	if len(r.rest) > 0 {
+		r.fail("%d bytes are left over", len(r.rest))
+	}
+	return s, r.err
+}
+
+func (r *reader) allocations(s *Space) {
+	n := r.count("allocations")
+	nested := make([][]int, 0, n)
+	at := s.config.Arena.Addr
+	for range n {
+		gap, size, needed := r.number(), r.number(), r.need()
+		children := make([]int, r.count("children"))
+		from := uint64(0)
+		for i := range children {
+			from += min(r.number(), uint64(n))
+			if from >= uint64(n) {
+				r.fail("a child is not among %d allocations", n)
+			}
+			children[i] = int(from)
+			from++
+		}
+		if gap > s.config.Arena.end()-at {
+			r.fail("an allocation is not in the arena")
+		}
+		if r.err != nil {
+			return
+		}
+		if err := s.Alloc(Range{at + gap, size}); err != nil {
+			r.fail("%w", err)
+			return
+		}
+		a := s.allocations[len(s.allocations)-1]
+		a.needed = needed
+		at = a.end()
+		nested = append(nested, children)
+	}
+	for i, children := range nested {
+		for _, c := range children {
+			s.allocations[i].children = append(s.allocations[i].children, s.allocations[c])
+		}
+	}
+}
+
+func (r *reader) chunks(s *Space) {
+	everywhere := uint64(1)<<(s.config.Devices+1) - 1
+	left := 0
+	var row, before chunk
+	first := true
+	for _, c := range s.all() {
+		if left == 0 {
+			count := r.number()
+			held, valid, needed := r.number(), r.number(), r.need()
+			switch {
+			case r.err != nil:
+			case count == 0 || count > uint64(s.chunks):
+				r.fail("a row of %d chunks", count)
+			case held&^everywhere != 0 || valid&^held != 0:
+				r.fail("chunks that are valid on places %#x and held on %#x of %#x", valid, held, everywhere)
+			}
+			row = chunk{held: places(held), valid: places(valid), needed: needed}
+			if !first && alike(&row, &before) {
+				r.fail("two rows of chunks are alike")
+			}
+			if r.err != nil {
+				return
+			}
+			left, before, first = int(count), row, false
+		}
+		s.set(c, row.held, row.valid)
+		c.needed = row.needed
+		left--
+	}
+	if left > 0 {
+		r.fail("the last row of chunks has %d too many", left)
+	}
+}

@@ -1,0 +1,72 @@
+package vgpu
+
+import (
+	"slices"
+	"time"
+)
+
+// account is one user: its slots and its share of GPU time.
+type account struct {
+	name     string
+	limit    int // slots; 0: none
+	clients  []*client
+	slots    int           // assigned or promised
+	credit   time.Duration // how far it is below (positive) or beyond its share
+	mayTrade bool          // one of its clients could leave a slot, in this pass
+}
+
+func (c *Core) account(name string) *account {
+	for _, u := range c.users {
+		if u.name == name {
+			return u
+		}
+	}
+	limit, ok := c.cfg.SlotLimits[name]
+	if !ok {
+		limit = c.cfg.SlotLimit
+	}
+	u := &account{name: name, limit: limit}
+	c.users = append(c.users, u)
+	return u
+}
+
+func (u *account) remove(x *client) { u.clients = remove(u.clients, x) }
+
+func (u *account) full() bool { return u.limit > 0 && u.slots >= u.limit }
+
+// weight is 0 for a user without a client that has or wants a GPU.
+func (u *account) weight() (w int64) {
+	for _, x := range u.clients {
+		if x.state == Ready || x.state == Assigned {
+			w = max(w, int64(x.weight))
+		}
+	}
+	return w
+}
+
+// refill ends a period: the GPU time that was spent in it is given back to the
+// users who have or want a GPU, in proportion to their weights.
+func (c *Core) refill() {
+	if c.now < c.nextRefill {
+		return
+	}
+	periods := (c.now-c.nextRefill)/c.cfg.Period + 1
+	c.nextRefill += periods * c.cfg.Period
+	var all int64
+	for _, u := range c.users {
+		all += u.weight()
+	}
+	for _, u := range c.users {
+		w := u.weight()
+		if w > 0 {
+			u.credit += time.Duration(float64(c.spent) * float64(w) / float64(all))
+			continue
+		}
+		u.credit = min(u.credit, 0) >> min(uint(periods), 62)
+		if u.credit > -time.Millisecond {
+			u.credit = 0
+		}
+	}
+	c.spent = 0
+	c.users = slices.DeleteFunc(c.users, func(u *account) bool { return len(u.clients) == 0 && u.credit == 0 })
+}

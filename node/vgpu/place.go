@@ -1,0 +1,537 @@
+package vgpu
+
+import (
+	"cmp"
+	"slices"
+)
+
+// supply is what a device could give in this pass, victims included. It only
+// spares looking closer at devices that cannot serve a client anyway.
+type supply struct {
+	slots       bool  // a slot is free or an idle client could leave one
+	bytes       int64 // free, or taken by idle clients and keepers
+	creditSlots bool  // the same with those who are out of credit
+	creditBytes int64
+}
+
+func (c *Core) survey(d *device) {
+	d.supply = supply{}
+	if d.lost {
+		return
+	}
+	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
+	for _, v := range d.keepers {
+		if !v.revoking {
+			s.bytes += v.taken()
+		}
+	}
+	var more int64
+	for _, v := range d.slots {
+		switch {
+		case v == nil || v.revoking || v.growTo > 0:
+		case c.mayLoseMemory(v):
+			if c.mayLoseSlot(v) {
+				s.slots, v.user.mayTrade = true, true
+			}
+			s.bytes += v.taken()
+		case c.outOfCredit(v):
+			s.creditSlots = true
+			more += v.taken()
+		}
+	}
+	s.creditSlots = s.creditSlots || s.slots
+	s.creditBytes = s.bytes + more
+	d.supply = s
+}
+
+// settled says that nothing is under way between the core and an assigned
+// client that would make it no victim.
+func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.growTo == 0 }
+
+func (c *Core) mayLoseSlot(v *client) bool {
+	return settled(v) && !v.busy && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.cfg.MaxIdle))
+}
+
+func (c *Core) mayLoseMemory(v *client) bool {
+	return settled(v) && !v.busy && (c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
+}
+
+func (c *Core) outOfCredit(v *client) bool {
+	return c.cfg.Policy == Credit && settled(v) && v.user.credit <= 0 && c.now-v.grantAt >= c.cfg.MinResidence
+}
+
+// victim is a client that is to let go, and why.
+type victim struct {
+	*client
+	why Reason
+}
+
+func (c *Core) slotReason(v *client) Reason {
+	switch {
+	case v.busy || !c.mayLoseSlot(v):
+		return ForCredit
+	case v.sync:
+		return ForSync
+	}
+	return ForIdle
+}
+
+func (c *Core) memoryReason(v *client) Reason {
+	if c.mayLoseMemory(v) {
+		return ForMemory
+	}
+	return ForCredit
+}
+
+// order is the order in which ready clients are served: those that waited too
+// long as they came, then the others by the policy, those without credit last.
+func (c *Core) order() []*client {
+	out := make([]*client, 0, len(c.ready))
+	for _, x := range c.ready {
+		if c.starved(x) {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
+	for _, credit := range []bool{true, false} {
+		for _, x := range c.ready {
+			if !c.starved(x) && (c.cfg.Policy != Credit || x.user.credit > 0) == credit {
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}
+
+func (c *Core) starved(x *client) bool {
+	return x.passes >= c.cfg.MaxPasses || c.now-x.wantAt >= c.cfg.MaxWait
+}
+
+// serveReady serves every ready client that can be served now.
+func (c *Core) serveReady() {
+	if len(c.ready) == 0 || !c.anySupply() {
+		return
+	}
+	for _, x := range c.order() {
+		if x.claim == nil && !x.revoking && c.place(x) && !c.anySupply() {
+			return
+		}
+	}
+}
+
+func (c *Core) anySupply() bool {
+	any := false
+	for _, u := range c.users {
+		u.mayTrade = false
+	}
+	for _, d := range c.devices {
+		c.survey(d)
+		any = any || d.supply.creditSlots || d.reservedFor != nil
+	}
+	return any
+}
+
+// place grants x a slot or promises it one, if there is any way to.
+func (c *Core) place(x *client) bool {
+	full := x.user.full()
+	if full && !x.user.mayTrade {
+		return false
+	}
+	if !full {
+		if d := c.bestFree(x); d != nil {
+			c.promise(x, d, nil, nil)
+			return true
+		}
+	}
+	for _, useCredit := range []bool{false, true} {
+		if useCredit && (c.cfg.Policy != Credit || x.user.credit <= 0) {
+			break
+		}
+		if d, set, trade := c.cheapest(x, full, useCredit); d != nil {
+			c.promise(x, d, set, trade)
+			return true
+		}
+	}
+	if !full && c.starved(x) {
+		c.reserve(x)
+	}
+	return false
+}
+
+// allowed says whether x may be put on d at all at present.
+func allowed(x *client, d *device) bool {
+	return !d.lost && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsEver(x.want.Need) &&
+		(d.reservedFor == nil || d.reservedFor == x)
+}
+
+// missing is how many bytes d lacks for x; what x keeps there is its own.
+func missing(x *client, d *device) int64 {
+	m := int64(x.want.Need+d.ContextCost) - d.free()
+	if x.dev == d {
+		m -= int64(x.kept)
+	}
+	return m
+}
+
+// bestFree chooses among the devices that can take x as they are.
+func (c *Core) bestFree(x *client) *device {
+	var idle, least, last *device
+	for _, d := range c.devices {
+		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
+			continue
+		}
+		if d.load() == 0 && (idle == nil || d.Speed > idle.Speed) {
+			idle = d
+		}
+		if least == nil || lessLoaded(d, least) {
+			least = d
+		}
+		if d.id == x.last {
+			last = d
+		}
+	}
+	if last != nil && (idle == nil || last.Speed > idle.Speed || (last.Speed == idle.Speed && last.load() == 0)) {
+		return last
+	}
+	if idle != nil {
+		return idle
+	}
+	return least
+}
+
+func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(b.load())*a.Speed }
+
+// cheapest chooses the device where the fewest bytes must be moved for x.
+func (c *Core) cheapest(x *client, full, useCredit bool) (best *device, set []victim, trade *client) {
+	var cost int64
+	for _, d := range c.devices {
+		if !allowed(x, d) || !(d.supply.slots || full || (useCredit && d.supply.creditSlots)) {
+			continue
+		}
+		limit := d.supply.bytes
+		if useCredit {
+			limit = d.supply.creditBytes
+		}
+		if int64(x.want.Need+d.ContextCost) > limit {
+			continue
+		}
+		s, t, ok := c.victims(x, d, full, useCredit)
+		if !ok {
+			continue
+		}
+		bytes := moved(s)
+		if best == nil || bytes < cost || (bytes == cost && (len(s) < len(set) || (len(s) == len(set) && lessLoaded(d, best)))) {
+			best, set, trade, cost = d, s, t, bytes
+		}
+	}
+	return best, set, trade
+}
+
+// moved is how many bytes of the victims must be copied out.
+func moved(set []victim) (bytes int64) {
+	for _, v := range set {
+		bytes += int64(v.memory)
+	}
+	return bytes
+}
+
+// victims chooses who is to leave d so that x can be put there.
+func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim, trade *client, ok bool) {
+	lack := missing(x, d)
+	needSlot := d.freeSlots() <= 0
+	chosen := func(v *client) bool {
+		return slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+	}
+	add := func(v *client, why Reason) {
+		set = append(set, victim{v, why})
+		if v.dev == d {
+			lack -= v.taken()
+			needSlot = needSlot && v.state != Assigned
+		}
+	}
+	if full {
+		v := pick(x.user.clients, lack, c.now, c.mayLoseSlot, func(v *client) bool { return v.dev == d })
+		if v == nil {
+			return nil, nil, false
+		}
+		trade = v
+		add(v, c.slotReason(v))
+	}
+	if needSlot {
+		v := pick(d.slots, lack, c.now, c.mayLoseSlot, nil)
+		if v == nil && useCredit {
+			v = pick(d.slots, lack, c.now, c.outOfCredit, nil)
+		}
+		if v == nil {
+			return nil, nil, false
+		}
+		add(v, c.slotReason(v))
+	}
+	for _, v := range d.keepers {
+		if lack > 0 && v != x && !v.revoking {
+			add(v, ForMemory)
+		}
+	}
+	for lack > 0 {
+		v := pick(d.slots, lack, c.now, func(v *client) bool { return c.mayLoseMemory(v) && !chosen(v) }, nil)
+		if v == nil && useCredit {
+			v = pick(d.slots, lack, c.now, func(v *client) bool { return c.outOfCredit(v) && !chosen(v) }, nil)
+		}
+		if v == nil {
+			return nil, nil, false
+		}
+		add(v, c.memoryReason(v))
+	}
+	return set, trade, true
+}
+
+// pick chooses the victim with the fewest bytes that suffice, or the most
+// bytes if none suffices; then the preferred, then the one idle for longest,
+// then the lowest number.
+func pick(from []*client, lack int64, now Time, may, prefer func(*client) bool) (best *client) {
+	better := func(a, b *client) bool {
+		if prefer != nil && prefer(a) != prefer(b) {
+			return prefer(a)
+		}
+		if a.taken() != b.taken() {
+			aDoes, bDoes := a.taken() >= lack, b.taken() >= lack
+			if aDoes != bDoes {
+				return aDoes
+			}
+			return (a.taken() < b.taken()) == aDoes
+		}
+		if a.idleSince != b.idleSince {
+			return a.idleSince < b.idleSince
+		}
+		return a.id < b.id
+	}
+	for _, v := range from {
+		if v != nil && may(v) && (best == nil || better(v, best)) {
+			best = v
+		}
+	}
+	return best
+}
+
+// promise gives x a slot on d when the victims have let go: at once if there
+// are none.
+func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
+	for _, other := range c.ready {
+		if other.seq < x.seq {
+			other.passes++
+		}
+	}
+	p := &claim{owner: x, dev: d, slot: true, bytes: int64(x.want.Need + d.ContextCost), counted: trade == nil, trade: trade}
+	if x.dev == d {
+		p.bytes -= int64(x.kept)
+	}
+	if p.counted {
+		x.user.slots++
+	}
+	d.claims++
+	if x.dev != nil && x.dev != d {
+		set = append(set, victim{x, ForMove})
+	}
+	c.collect(p, set)
+}
+
+// collect tells the victims of a claim to let go.
+func (c *Core) collect(p *claim, set []victim) {
+	p.owner.claim = p
+	p.dev.claimed += p.bytes
+	c.unreserve(p.owner, p.owner.reserved)
+	for _, v := range set {
+		v.frees = p
+		p.from = append(p.from, v.client)
+		c.revoke(v)
+	}
+	p.owed = len(set)
+	if p.owed == 0 {
+		c.fulfil(p)
+	}
+}
+
+func (c *Core) revoke(v victim) {
+	v.revoking = true
+	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why})
+}
+
+// reserve keeps others from a device on which a client that waited too long
+// is to be put, and makes room there piece by piece: victims that are never
+// idle at the same time would otherwise keep it waiting for ever.
+func (c *Core) reserve(x *client) {
+	if x.reserved == nil {
+		for _, d := range c.devices {
+			if allowed(x, d) && (x.reserved == nil || missing(x, d) < missing(x, x.reserved)) {
+				x.reserved = d
+			}
+		}
+		if x.reserved == nil {
+			return
+		}
+		x.reserved.reservedFor = x
+	}
+	d := x.reserved
+	lack, needSlot := missing(x, d), d.freeSlots() <= 0
+	for _, v := range slices.Concat(d.slots, d.keepers) {
+		if v != nil && v.revoking {
+			lack -= v.taken()
+			needSlot = needSlot && v.state != Assigned
+		}
+	}
+	for lack > 0 || needSlot {
+		may := c.mayLoseMemory
+		if needSlot {
+			may = c.mayLoseSlot
+		}
+		v := pick(d.slots, lack, c.now, may, nil)
+		if v == nil {
+			return
+		}
+		why := ForMemory
+		if needSlot {
+			why = c.slotReason(v)
+		}
+		lack, needSlot = lack-v.taken(), false
+		c.revoke(victim{v, why})
+	}
+}
+
+// answerGrowing grants or denies every Grow that can be answered now.
+func (c *Core) answerGrowing() {
+	if c.growing == 0 {
+		return
+	}
+	for _, d := range c.devices {
+		for _, x := range d.slots {
+			if x != nil && x.growTo > 0 && x.claim == nil {
+				c.answerGrow(x, d)
+			}
+		}
+	}
+}
+
+func (c *Core) answerGrow(x *client, d *device) {
+	more := int64(x.growTo - x.memory)
+	lack := more - d.free()
+	if more == 0 || (lack <= 0 && d.reservedFor == nil) {
+		c.enlarge(x)
+		return
+	}
+	if d.reservedFor == nil {
+		if set, ok := c.growVictims(d, lack); ok {
+			c.collect(&claim{owner: x, dev: d, bytes: more}, set)
+			return
+		}
+		if c.now < x.growBy && c.mightFree(x, d) >= lack {
+			return
+		}
+	}
+	c.endGrow(x)
+	c.emit(Effect{Kind: Deny, Client: x.id, Reason: NoRoom})
+}
+
+func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
+	for _, v := range d.keepers {
+		if lack > 0 && !v.revoking {
+			set = append(set, victim{v, ForMemory})
+			lack -= v.taken()
+		}
+	}
+	for lack > 0 {
+		v := pick(d.slots, lack, c.now, func(v *client) bool {
+			return c.mayLoseMemory(v) && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+		}, nil)
+		if v == nil {
+			return nil, false
+		}
+		set = append(set, victim{v, ForMemory})
+		lack -= v.taken()
+	}
+	return set, true
+}
+
+// mightFree is how much others on d could let go of, as far as is known.
+func (c *Core) mightFree(x *client, d *device) (bytes int64) {
+	for _, v := range d.slots {
+		if v != nil && v != x && v.growTo == 0 && (v.revoking && v.frees == nil || !v.revoking && !(v.known && v.busy)) {
+			bytes += v.taken()
+		}
+	}
+	for _, v := range d.keepers {
+		if !v.revoking || v.frees == nil {
+			bytes += v.taken()
+		}
+	}
+	return bytes
+}
+
+// setWatches has those clients watched that somebody may need to leave.
+func (c *Core) setWatches() {
+	for _, d := range c.devices {
+		var growers int
+		if c.growing > 0 {
+			for _, x := range d.slots {
+				if x != nil && x.growTo > 0 {
+					growers++
+				}
+			}
+		}
+		for _, x := range d.slots {
+			if x == nil || x.revoking {
+				continue
+			}
+			others := growers
+			if x.growTo > 0 {
+				others--
+			}
+			on := len(c.ready) > 0 || others > 0
+			if on == x.watched {
+				continue
+			}
+			x.watched = on
+			if on { // what it said before may be out of date
+				x.busy, x.known, x.sync = true, false, false
+			}
+			c.emit(Effect{Kind: Watch, Client: x.id, On: on})
+		}
+	}
+}
+
+// Next says when the core wants to be ticked if no event comes before; false:
+// never.
+func (c *Core) Next() (Time, bool) {
+	var at Time
+	found := false
+	consider := func(t Time) {
+		if t > c.now && (!found || t < at) {
+			at, found = t, true
+		}
+	}
+	if len(c.ready) == 0 && c.growing == 0 {
+		return 0, false
+	}
+	for _, d := range c.devices {
+		for _, x := range d.slots {
+			if x == nil || x.revoking {
+				continue
+			}
+			if x.growTo > 0 {
+				consider(x.growBy)
+			}
+			if !x.busy {
+				consider(x.grantAt + c.cfg.MinResidence)
+			}
+			if !x.busy && c.cfg.MaxIdle > 0 {
+				consider(x.idleSince + c.cfg.MaxIdle)
+			}
+			if c.cfg.Policy == Credit {
+				consider(x.grantAt + c.cfg.MinResidence)
+			}
+		}
+	}
+	if c.cfg.Policy == Credit && len(c.ready) > 0 {
+		consider(c.nextRefill)
+	}
+	return at, found
+}

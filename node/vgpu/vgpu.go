@@ -1,0 +1,239 @@
+package vgpu
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Time is the time since the daemon's start. It is handed in with every event;
+// a time before the last one counts as the last one.
+type Time = time.Duration
+
+// ClientID names a client: one program's virtual device.
+type ClientID uint64
+
+// DeviceID is a device's number: its place in Config.Devices.
+type DeviceID int
+
+// AnyDevice, as Want.Pinned, says that the client may go to any device.
+const AnyDevice DeviceID = -1
+
+// Policy orders the ready queue.
+type Policy uint8
+
+const (
+	FCFS   Policy = iota // first come, first served
+	SJF                  // the shortest GPU phase first
+	Credit               // users below their fair share first
+)
+
+var policyNames = [...]string{"fcfs", "sjf", "credit"}
+
+func (p Policy) String() string { return nameOf(policyNames[:], int(p)) }
+
+// ParsePolicy reads the name that String gives.
+func ParsePolicy(name string) (Policy, error) {
+	for i, n := range policyNames {
+		if n == name {
+			return Policy(i), nil
+		}
+	}
+	return 0, fmt.Errorf("vgpu: unknown policy %q: use fcfs, sjf or credit", name)
+}
+
+// Device is one GPU.
+type Device struct {
+	Name        string
+	Slots       int     // virtual GPUs; 0 stands for DefaultSlots
+	Speed       float64 // relative to other devices; 0 stands for 1
+	Memory      uint64  // bytes that all clients there may take in all
+	ContextCost uint64  // bytes of it that each client bound there takes besides what it asks for
+}
+
+// Defaults for zero fields of Config and Device.
+const (
+	DefaultSlots        = 4
+	DefaultMinResidence = 5 * time.Millisecond
+	DefaultGrowWait     = 10 * time.Millisecond
+	DefaultPeriod       = 50 * time.Millisecond
+	DefaultMaxPasses    = 64
+	DefaultMaxWait      = 10 * time.Second
+)
+
+// DefaultMaxIdle is the paper's maximum idle time. It is not put in for a zero
+// MaxIdle, which has a meaning of its own.
+const DefaultMaxIdle = 10 * time.Millisecond
+
+// Config says what there is and how to share it. Fields left zero, but for
+// MaxIdle, take the defaults above.
+type Config struct {
+	Devices []Device
+	Policy  Policy
+
+	MaxIdle      time.Duration // idle for so long, a client may lose its slot; 0: never for idleness
+	MinResidence time.Duration // a client that was just granted is no memory or credit victim for so long
+	GrowWait     time.Duration // the longest that a growing client waits for victims
+	Period       time.Duration // between two refills of credit
+
+	MaxPasses int           // so many later clients may be served before a ready one
+	MaxWait   time.Duration // and for so long it may wait, before it goes to the front
+
+	SlotLimit  int            // slots that one user's clients may have at a time; 0: no limit
+	SlotLimits map[string]int // the same for single users, before SlotLimit
+}
+
+// State is the queue that a client is in.
+type State uint8
+
+const (
+	Unqueued State = iota // attached, never wanted a GPU (or was denied one)
+	Ready                 // wants a GPU and waits
+	Assigned              // bound to a virtual GPU
+	Waiting               // unbound, has not asked again
+	Failed                // reported a fault or lost its device; wants again when recovered
+)
+
+var stateNames = [...]string{"unqueued", "ready", "assigned", "waiting", "failed"}
+
+func (s State) String() string { return nameOf(stateNames[:], int(s)) }
+
+// Want says what a client needs to go on.
+type Want struct {
+	Need     uint64        // bytes that must be resident
+	Estimate time.Duration // of its next GPU phase; 0: unknown
+	Pinned   DeviceID      // must be that device; AnyDevice if it does not matter
+}
+
+// Kind says what an effect asks the daemon to do.
+type Kind uint8
+
+const (
+	// Grant binds Client to Slot of Device with Memory bytes; for a client
+	// that is bound already it is the answer to Grow.
+	Grant Kind = iota
+	// Revoke takes everything back: the worker lets its kernels end, copies
+	// out, unmaps, and the daemon answers with Released (or Detach, Failed).
+	// A client that is unbound but keeps bytes on Device is told to let go of
+	// them, and is answered for in the same way.
+	Revoke
+	// Watch asks the worker to report Idle and Busy promptly (On), beginning
+	// with its present state at once, or tells it that it need not.
+	Watch
+	// Deny answers a Want or Grow that is not going to be granted.
+	Deny
+	// Gone says that Device was lost under Client, which is in the failed
+	// queue now. No answer is expected, not even to an earlier Revoke.
+	Gone
+)
+
+var kindNames = [...]string{"grant", "revoke", "watch", "deny", "gone"}
+
+func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
+
+// Reason says why a Revoke or Deny is.
+type Reason string
+
+// Reasons of Revoke.
+const (
+	ForIdle   Reason = "idle"   // nothing under way for MaxIdle, and somebody needs the slot
+	ForSync   Reason = "sync"   // it announced a synchronisation point, and somebody needs the slot
+	ForMemory Reason = "memory" // idle at this moment, and somebody needs its memory
+	ForCredit Reason = "credit" // its user is beyond the fair share, and one below it waits
+	ForMove   Reason = "move"   // unbound; it is to be granted another device than that where it keeps bytes
+)
+
+// Reasons of Deny.
+const (
+	TooLarge   Reason = "too large"        // more than any device it may use has
+	NoDevice   Reason = "no device"        // no device that it may use is there
+	NoRoom     Reason = "no room"          // for Grow: release everything and want again
+	Revoking   Reason = "being revoked"    // for Grow: it must let go first, then want again
+	NotBound   Reason = "not bound"        // for Grow by a client without a slot
+	Bound      Reason = "bound already"    // for Want by a client with a slot
+	Unknown    Reason = "unknown client"   // nobody attached under this number
+	Duplicated Reason = "attached already" // somebody attached under this number
+)
+
+// Effect is one thing for the daemon to do. Fields that its kind does not
+// name are zero.
+type Effect struct {
+	Kind   Kind
+	Client ClientID
+	Device DeviceID // Grant, Revoke, Gone
+	Slot   int      // Grant
+	Memory uint64   // Grant: all that the client may map from now on
+	On     bool     // Watch
+	Reason Reason   // Revoke, Deny
+}
+
+func (e Effect) String() string {
+	switch e.Kind {
+	case Grant:
+		return fmt.Sprintf("grant client %d device %d slot %d memory %d", e.Client, e.Device, e.Slot, e.Memory)
+	case Revoke:
+		return fmt.Sprintf("revoke client %d device %d: %s", e.Client, e.Device, e.Reason)
+	case Watch:
+		if e.On {
+			return fmt.Sprintf("watch client %d on", e.Client)
+		}
+		return fmt.Sprintf("watch client %d off", e.Client)
+	case Deny:
+		return fmt.Sprintf("deny client %d: %s", e.Client, e.Reason)
+	}
+	return fmt.Sprintf("%s client %d device %d", e.Kind, e.Client, e.Device)
+}
+
+func nameOf(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprint("number ", i)
+}
+
+// complete checks a configuration and puts in the defaults.
+func (c Config) complete() (Config, error) {
+	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait} {
+		if *d < 0 {
+			return c, errors.New("vgpu: a time in the configuration is negative")
+		}
+	}
+	if c.Policy > Credit {
+		return c, fmt.Errorf("vgpu: there is no policy with %v", c.Policy)
+	}
+	if c.MaxPasses < 0 || c.SlotLimit < 0 {
+		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
+	}
+	for user, n := range c.SlotLimits {
+		if n < 1 {
+			return c, fmt.Errorf("vgpu: the slot limit of user %q must be at least 1", user)
+		}
+	}
+	c.MinResidence = orDefault(c.MinResidence, DefaultMinResidence)
+	c.GrowWait = orDefault(c.GrowWait, DefaultGrowWait)
+	c.Period = orDefault(c.Period, DefaultPeriod)
+	c.MaxWait = orDefault(c.MaxWait, DefaultMaxWait)
+	c.MaxPasses = orDefault(c.MaxPasses, DefaultMaxPasses)
+	return c, nil
+}
+
+func (d Device) complete() (Device, error) {
+	d.Slots = orDefault(d.Slots, DefaultSlots)
+	d.Speed = orDefault(d.Speed, 1)
+	if d.Slots < 1 || !(d.Speed > 0) || math.IsInf(d.Speed, 0) {
+		return d, fmt.Errorf("vgpu: device %q: slots and speed must be positive", d.Name)
+	}
+	if d.Memory > 1<<60 || d.ContextCost >= d.Memory {
+		return d, fmt.Errorf("vgpu: device %q: %d bytes of memory leave nothing for clients whose contexts cost %d", d.Name, d.Memory, d.ContextCost)
+	}
+	return d, nil
+}
+
+func orDefault[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}

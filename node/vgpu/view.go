@@ -1,0 +1,98 @@
+package vgpu
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// View is a picture of the core at one moment. It does not change with it.
+type View struct {
+	Now      Time
+	Clients  []ClientView // by number
+	Devices  []DeviceView // by number
+	Ready    int
+	Assigned int
+	Waiting  int
+	Failed   int
+}
+
+// ClientView is one client.
+type ClientView struct {
+	ID          ClientID
+	User        string
+	State       State
+	Device      DeviceID // where it is bound, or keeps bytes; AnyDevice if nowhere
+	Slot        int      // -1 unless assigned
+	Memory      uint64   // granted while assigned, kept while unbound
+	Need        uint64   // asked for with the last Want
+	Busy        bool     // as far as is known
+	Revoking    bool     // told to let go, has not answered
+	Growing     bool     // a Grow is unanswered
+	Watched     bool
+	Grants      int
+	Waits       time.Duration // in the ready queue, all in all
+	Preemptions int
+	Kernels     int
+	GPUTime     time.Duration
+	Credit      time.Duration // of its user
+}
+
+// DeviceView is one device.
+type DeviceView struct {
+	ID       DeviceID
+	Name     string
+	Lost     bool
+	Slots    int
+	Used     int // slots that clients are bound to
+	Promised int // slots that are promised to ready clients
+	Memory   uint64
+	Taken    uint64 // by clients and their contexts
+	Free     uint64 // neither taken nor promised
+	Reserved bool   // for a client that waited too long
+}
+
+// View takes the picture.
+func (c *Core) View() View {
+	v := View{Now: c.now}
+	for _, x := range c.clients {
+		v.Clients = append(v.Clients, c.viewClient(x))
+		switch x.state {
+		case Ready:
+			v.Ready++
+		case Assigned:
+			v.Assigned++
+		case Waiting:
+			v.Waiting++
+		case Failed:
+			v.Failed++
+		}
+	}
+	slices.SortFunc(v.Clients, func(a, b ClientView) int { return cmp.Compare(a.ID, b.ID) })
+	for _, d := range c.devices {
+		v.Devices = append(v.Devices, DeviceView{
+			ID: d.id, Name: d.Name, Lost: d.lost, Slots: d.Slots, Used: d.bound, Promised: d.claims,
+			Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil,
+		})
+	}
+	return v
+}
+
+func (c *Core) viewClient(x *client) ClientView {
+	v := ClientView{
+		ID: x.id, User: x.user.name, State: x.state, Device: AnyDevice, Slot: x.slot, Memory: x.memory,
+		Need: x.want.Need, Revoking: x.revoking, Growing: x.growTo > 0, Watched: x.watched,
+		Busy: x.state == Assigned && x.busy, Grants: x.stats.grants, Waits: x.stats.waited,
+		Preemptions: x.stats.preemptions, Kernels: x.stats.kernels, GPUTime: x.stats.busy, Credit: x.user.credit,
+	}
+	if x.dev != nil {
+		v.Device = x.dev.id
+	}
+	if x.state != Assigned {
+		v.Memory = x.kept
+	}
+	if x.state == Ready {
+		v.Waits += c.now - x.wantAt
+	}
+	return v
+}

@@ -24,6 +24,19 @@ type Device interface {
 	Open(c Config) (Context, error)
 }
 
+// Inspector is what a device offers that can tell what an image holds before
+// there is a context. Others need the image to be loaded.
+type Inspector interface {
+	Inspect(image []byte) (ImageInfo, error)
+}
+
+// ImageInfo is what an image holds, sorted by name. Variables have no address
+// yet.
+type ImageInfo struct {
+	Functions []FunctionInfo
+	Globals   []Global
+}
+
 // Config says what a context is to be like.
 type Config struct {
 	// Arena is the range in which memory will be mapped. Base and Size are

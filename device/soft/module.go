@@ -33,19 +33,53 @@ func (c *Context) Load(image []byte) (device.Module, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	text, err := textOf(image)
+	m, tree, err := parseImage(image)
 	if err != nil {
 		return nil, err
 	}
-	tree, err := ptx.Parse("module.ptx", text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
-	}
-	m := &module{c: c, hash: sha256.Sum256([]byte(text)), target: targetOf(tree), required: requiredThreads(tree), loaded: true}
+	m.c = c
 	if err := c.place(m, tree); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// parseImage makes a module that has no place yet.
+func parseImage(image []byte) (*module, *ptx.Module, error) {
+	text, err := textOf(image)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, err := ptx.Parse("module.ptx", text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+	}
+	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree), required: requiredThreads(tree), loaded: true}, tree, nil
+}
+
+var _ device.Inspector = (*Device)(nil)
+
+// Inspect tells what an image holds.
+func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
+	var info device.ImageInfo
+	m, tree, err := parseImage(image)
+	if err != nil {
+		return info, err
+	}
+	size, err := variablesSize(tree, d.budget.total)
+	if err != nil {
+		return info, err
+	}
+	if err := m.load(tree, varsBases[0], size); err != nil {
+		return info, err
+	}
+	for _, name := range m.Functions() {
+		info.Functions = append(info.Functions, (&function{module: m, kernel: m.program.Kernel(name)}).Info())
+	}
+	for _, g := range m.globals {
+		info.Globals = append(info.Globals, device.Global{Name: g.Name, Size: g.Size})
+	}
+	return info, nil
 }
 
 // place gives the variables of a module their addresses and loads it.
@@ -63,7 +97,19 @@ func (c *Context) place(m *module, tree *ptx.Module) error {
 	if !ok {
 		return fmt.Errorf("no addresses are left for %d bytes of variables: unload modules: %w", size, device.ErrOutOfMemory)
 	}
+	if err := m.load(tree, base, size); err != nil {
+		return err
+	}
+	if size > 0 {
+		m.at = span{base, base + size}
+	}
+	return c.fillIn(m)
+}
+
+// load lowers a module whose variables lie in size bytes from base on.
+func (m *module) load(tree *ptx.Module, base, size uint64) error {
 	next := base
+	var err error
 	m.program, err = simt.Load("module.ptx", tree, func(v *ptx.Variable) (uint64, error) {
 		at := alignUp(next, alignment(v))
 		next = at + variableSize(v)
@@ -75,14 +121,11 @@ func (c *Context) place(m *module, tree *ptx.Module) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
 	}
-	if size > 0 {
-		m.at = span{base, base + size}
-	}
 	for _, g := range m.program.Globals() {
 		m.globals = append(m.globals, device.Global{Name: g.Name, Address: g.Address, Size: uint64(len(g.Data))})
 	}
 	slices.SortFunc(m.globals, func(a, b device.Global) int { return cmp.Compare(a.Name, b.Name) })
-	return c.fillIn(m)
+	return nil
 }
 
 // fillIn maps the memory of a module's variables and writes their first

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -76,4 +77,35 @@ func FuzzReadState(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An image can be looked into before there is a context, and says the same.
+func TestInspectTellsWhatLoadTells(t *testing.T) {
+	d := newDevice(t, testProfile(), Options{})
+	c := openContext(t, d)
+	for _, file := range []string{"matmul.nvcc90.ptx", "memory.nvcc90.ptx", "mathlib.nvcc90.ptx"} {
+		image := readFile(t, "../../ptx/testdata/kernels/"+file)
+		info, err := d.Inspect(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.Load(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want device.ImageInfo
+		for _, name := range m.Functions() {
+			f, err := m.Function(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Functions = append(want.Functions, f.Info())
+		}
+		for _, g := range m.Globals() {
+			want.Globals = append(want.Globals, device.Global{Name: g.Name, Size: g.Size})
+		}
+		if !reflect.DeepEqual(info, want) {
+			t.Errorf("%s: inspected %+v, loaded %+v", file, info, want)
+		}
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"sync"
 	"time"
 
 	"muster/device"
@@ -30,8 +31,9 @@ type Device struct {
 	info    device.Info
 	budget  budget
 	clock   Clock // never nil
-	engine  turn  // for kernels
-	link    turn  // for copies that are paced
+	turns   sync.Locker
+	engine  turn // for kernels
+	link    turn // for copies that are paced
 	slice   uint64
 }
 
@@ -45,6 +47,9 @@ type Options struct {
 	// the times of events. Without one everything runs at full speed and
 	// events have the system's time.
 	Clock Clock
+	// Turns is held while a part of a kernel runs, so that several processes
+	// can stand for one device together; nil where one process is the device.
+	Turns sync.Locker
 }
 
 // New makes a device.
@@ -61,12 +66,16 @@ func New(p Profile, o Options) (*Device, error) {
 		info:    p.info(o.UUID),
 		budget:  budget{total: p.Memory},
 		clock:   o.Clock,
+		turns:   o.Turns,
 		engine:  newTurn(),
 		link:    newTurn(),
 		slice:   kernelSlice,
 	}
+	if d.turns == nil {
+		d.turns = noTurns{}
+	}
 	if d.clock == nil {
-		d.clock = systemClock{time.Now()}
+		d.clock = SystemClock()
 		return d, nil
 	}
 	d.engine.pace = pace{clock: d.clock, factor: 1/p.Speed - 1}
@@ -100,7 +109,15 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	return newContext(d, m, c.Print), nil
 }
 
-// systemClock is the system's monotonic clock.
+// noTurns is for a device that nobody else stands for.
+type noTurns struct{}
+
+func (noTurns) Lock()   {}
+func (noTurns) Unlock() {}
+
+// SystemClock returns the system's monotonic clock.
+func SystemClock() Clock { return systemClock{time.Now()} }
+
 type systemClock struct{ start time.Time }
 
 func (c systemClock) Now() time.Duration    { return time.Since(c.start) }

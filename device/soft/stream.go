@@ -479,6 +479,8 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 		return false, c.Err()
 	}
 	defer d.engine.give()
+	d.turns.Lock()
+	defer d.turns.Unlock()
 	if !s.tryEnter() {
 		return false, c.Err()
 	}

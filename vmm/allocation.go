@@ -48,7 +48,7 @@ func (s *Space) within(r Range) (*allocation, error) {
 // Alloc takes note of an allocation at an address that the client chose.
 func (s *Space) Alloc(r Range) error {
 	if !s.config.Arena.contains(r) {
-		return fmt.Errorf("%w: allocation %v is not in the arena %v", ErrInvalid, r, s.config.Arena)
+		return fmt.Errorf("%w: allocation %v must have a size and lie in the arena %v", ErrInvalid, r, s.config.Arena)
 	}
 	i, taken := s.index(r.Addr)
 	if taken || i < len(s.allocations) && s.allocations[i].Addr < r.end() {
@@ -84,7 +84,7 @@ func (s *Space) use(p span) {
 func (s *Space) Free(addr uint64) (Plan, error) {
 	i, ok := s.index(addr)
 	if !ok || s.allocations[i].Addr != addr {
-		return nil, fmt.Errorf("%w: no allocation starts at %#x", ErrUnknown, addr)
+		return nil, fmt.Errorf("%w: %#x is not where one starts", ErrUnknown, addr)
 	}
 	a := s.allocations[i]
 	a.freed = true
@@ -162,7 +162,8 @@ func (s *Space) Nest(parent uint64, children []uint64) error {
 }
 
 // Reachable returns the allocations that the words of a parameter buffer point
-// into, at offsets that are multiples of 8, and all that is nested in those.
+// into, at offsets that are multiples of 8, and all that is nested in those. It
+// is never nil.
 func (s *Space) Reachable(params []byte) []Range {
 	s.search++
 	var found []*allocation

@@ -186,7 +186,7 @@ func (m *machine) some() (*fact, Range) {
 }
 
 func (m *machine) ranges() []Range {
-	var list []Range
+	list := []Range{} // not nil, which Launched takes for everything
 	for range rapid.IntRange(0, 3).Draw(m.t, "ranges") {
 		_, r := m.some()
 		list = append(list, r)

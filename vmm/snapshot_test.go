@@ -1,0 +1,145 @@
+package vmm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// exampleSpace gives a space in which every part of a snapshot has something.
+func exampleSpace(t testing.TB) *Space {
+	t.Helper()
+	s, err := New(Config{Arena: Range{0x10000, 0x8000}, Chunk: 0x1000, Devices: 2, Limit: 0x4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(_ Plan, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []Range{{0x10000, 0x1800}, {0x11800, 0x100}, {0x14000, 0x1001}} {
+		must(nil, s.Alloc(r))
+	}
+	must(nil, s.Nest(0x14000, []uint64{0x10000, 0x14000}))
+	must(s.HostWrite(Range{0x10000, 0x1800}))
+	must(s.Prepare(Device(1), []Range{{0x10000, 0x1800}}, 0x4000))
+	must(s.Prepare(Device(0), []Range{{0x14000, 1}}, 0x4000))
+	s.Launched(Device(0), []Range{{0x14000, 1}})
+	return s
+}
+
+// The bytes are a format: a change of them is a new version.
+const exampleSnapshot = "766d6d01" + // head
+	"808004" + "808002" + "0c" + "02" + "808001" + // config
+	"02" + // needs
+	"03" + // allocations
+	"00" + "8030" + "01" + "00" +
+	"00" + "8002" + "00" + "00" +
+	"804e" + "8120" + "00" + "02" + "00" + "01" +
+	"02" + "05" + "05" + "00" + // chunks 0 and 1, on the host and device 1
+	"01" + "02" + "02" + "02" + // chunk 4, on device 0
+	"01" + "00" + "00" + "00" // chunk 5
+
+func TestSnapshotGolden(t *testing.T) {
+	s := exampleSpace(t)
+	data, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hex.EncodeToString(data); got != exampleSnapshot {
+		t.Errorf("got  %s\nwant %s", got, exampleSnapshot)
+	}
+	var back Space
+	if err := back.UnmarshalBinary(data); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := directory(&back), directory(s); got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+	if back.Config() != s.Config() {
+		t.Errorf("got %+v, want %+v", back.Config(), s.Config())
+	}
+}
+
+func TestSnapshotRefusesDamage(t *testing.T) {
+	const config = "766d6d01" + "808004" + "808002" + "0c" + "02" + "00"
+	for _, c := range []struct{ name, data, want string }{
+		{"nothing", "", "does not begin"},
+		{"another version", strings.Replace(exampleSnapshot, "766d6d01", "766d6d02", 1), "does not begin"},
+		{"cut off", exampleSnapshot[:len(exampleSnapshot)-2], "cut off"},
+		{"left over", exampleSnapshot + "00", "1 bytes are left over"},
+		{"a long number", "766d6d01" + "8000", "malformed"},
+		{"a number too large", "766d6d01" + "ffffffffffffffffffff01", "malformed"},
+		{"a chunk of 2^64", "766d6d01" + "00" + "01" + "40" + "02" + "00" + "00", "power of two"},
+		{"no devices", "766d6d01" + "808004" + "808002" + "0c" + "00" + "00" + "00", "0 devices"},
+		{"too many needs", config + "09" + "00", "9 needs cannot follow"},
+		{"an idle need", config + "01" + "00", "not used"},
+		{"an unknown need", config + "00" + "01" + "0001" + "01" + "00" + "00000000", "need 1 was not announced"},
+		{"too many allocations", config + "00" + "7f", "127 allocations cannot follow"},
+		{"an empty allocation", config + "00" + "01" + "00" + "00" + "00" + "00", "must have a size"},
+		{"an allocation far away", config + "00" + "01" + "ffffffffffffffffff01" + "01" + "00" + "00", "not in the arena"},
+		{"an unknown child", config + "00" + "01" + "00" + "01" + "00" + "01" + "01" + "01000000", "child is not among 1"},
+		{"a far child", config + "00" + "01" + "00" + "01" + "00" + "01" + "ffffffffffffffffff01" + "01000000", "child is not among 1"},
+		{"an empty row", config + "00" + "01" + "00010000" + "00000000", "row of 0 chunks"},
+		{"a long row", config + "00" + "01" + "00010000" + "02000000", "row of 2 chunks"},
+		{"rows too long", config + "00" + "02" + "00010000" + "ff1f010000" + "01000000" + "02010100", "1 too many"},
+		{"a third device", config + "00" + "01" + "00010000" + "01080000", "held on 0x8 of 0x7"},
+		{"valid without memory", config + "00" + "01" + "00010000" + "01020400", "valid on places 0x4"},
+		{"rows alike", config + "00" + "01" + "0081200000" + "01000000" + "01000000", "alike"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			data, err := hex.DecodeString(c.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := exampleSpace(t)
+			err = s.UnmarshalBinary(data)
+			if !errors.Is(err, ErrSnapshot) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if after, _ := s.MarshalBinary(); hex.EncodeToString(after) != exampleSnapshot {
+				t.Error("the space has changed")
+			}
+		})
+	}
+}
+
+// What is accepted is written again to the byte, and can be worked with.
+func FuzzSnapshot(f *testing.F) {
+	seed, err := hex.DecodeString(exampleSnapshot)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte(snapshotHead))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := new(Space)
+		if s.UnmarshalBinary(data) != nil {
+			return
+		}
+		again, err := s.MarshalBinary()
+		if err != nil || !bytes.Equal(again, data) {
+			t.Fatalf("%x became %x: %v", data, again, err)
+		}
+		for d := range s.Config().Devices {
+			s.Launched(Device(d), nil)
+			s.Evict(Device(d), 1)
+			s.Evict(Device(d), 0)
+		}
+		s.Prepare(Device(0), s.Allocations(), s.Usage().Chunked)
+		for _, r := range s.Allocations() {
+			if _, err := s.Free(r.Addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for p, left := range s.tallies {
+			if left != (tally{}) {
+				t.Fatalf("%v has %+v when everything is freed", Place(p), left)
+			}
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+)
+
+func TestConfigs(t *testing.T) {
+	ok := Config{Arena: Range{1 << 40, 1 << 30}, Chunk: 2 << 20, Devices: 2}
+	for _, c := range []struct {
+		name   string
+		change func(c *Config)
+		good   bool
+	}{
+		{"as it is", func(c *Config) {}, true},
+		{"31 devices", func(c *Config) { c.Devices = 31 }, true},
+		{"bytes as chunks", func(c *Config) { c.Chunk, c.Arena = 1, Range{3, 5} }, true},
+		{"no devices", func(c *Config) { c.Devices = 0 }, false},
+		{"32 devices", func(c *Config) { c.Devices = 32 }, false},
+		{"chunks of 0", func(c *Config) { c.Chunk = 0 }, false},
+		{"chunks of 3 MiB", func(c *Config) { c.Chunk = 3 << 20 }, false},
+		{"no arena", func(c *Config) { c.Arena.Size = 0 }, false},
+		{"arena beside a chunk", func(c *Config) { c.Arena.Addr += 1 << 20 }, false},
+		{"arena of half a chunk more", func(c *Config) { c.Arena.Size += 1 << 20 }, false},
+		{"arena that wraps", func(c *Config) { c.Arena.Addr = math.MaxUint64 - 1<<30 + 1 }, false},
+		{"arena of too many chunks", func(c *Config) { c.Arena.Size = 1 << 46 }, false},
+	} {
+		config := ok
+		c.change(&config)
+		if _, err := New(config); (err == nil) != c.good || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// The host is no device, and no device is beyond the last.
+func TestPlacesThatAreNoDevices(t *testing.T) {
+	s := exampleSpace(t)
+	before := directory(s)
+	for _, p := range []Place{Host, Device(2), Device(-2)} {
+		if _, err := s.Prepare(p, nil, 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("prepare %v: %v", p, err)
+		}
+		s.Launched(p, nil)
+		s.Written(p, Range{0x10000, 1})
+		if s.Evict(p, 0) != nil || s.Lost(p) != nil || s.AllResident(p) || s.Resident(p, Range{0x10000, 1}) {
+			t.Errorf("%v is taken for a device", p)
+		}
+	}
+	s.Written(Device(0), Range{0, math.MaxUint64})
+	s.Launched(Device(0), []Range{{math.MaxUint64, math.MaxUint64}, {0x16000, 1}})
+	if after := directory(s); after != before {
+		t.Errorf("got %swant %s", after, before)
+	}
+}
+
+func TestFind(t *testing.T) {
+	s := exampleSpace(t)
+	for _, c := range []struct {
+		addr uint64
+		want Range
+	}{
+		{0, Range{}}, {0xffff, Range{}}, {0x10000, Range{0x10000, 0x1800}}, {0x117ff, Range{0x10000, 0x1800}},
+		{0x11800, Range{0x11800, 0x100}}, {0x11900, Range{}}, {0x15000, Range{0x14000, 0x1001}}, {0x15001, Range{}}, {math.MaxUint64, Range{}},
+	} {
+		got, ok := s.Find(c.addr)
+		if got != c.want || ok != (c.want.Size > 0) {
+			t.Errorf("%#x: got %v, %v", c.addr, got, ok)
+		}
+	}
+}
+
+func TestPlanBytes(t *testing.T) {
+	p := Plan{{CopyOut, Device(0), Range{0, 0x10}}, {Unmap, Device(0), Range{0, 0x30}}, {CopyOut, Device(1), Range{0x20, 0x10}}}
+	for op, want := range map[Op]uint64{CopyOut: 0x20, Unmap: 0x30, Map: 0} {
+		if got := p.Bytes(op); got != want {
+			t.Errorf("%v: got %d, want %d", op, got, want)
+		}
+	}
+	if got, want := fmt.Sprint(Op(9), Host, Device(1)), "op9 host dev1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+const benchChunk = 2 << 20
+
+// benchSpace has so many chunks in allocations of so many chunks each.
+func benchSpace(t testing.TB, chunks, each int) *Space {
+	t.Helper()
+	s, err := New(Config{Arena: Range{0x600000000000, 1 << 40}, Chunk: benchChunk, Devices: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < chunks; at += each {
+		if err := s.Alloc(Range{0x600000000000 + uint64(at)*benchChunk, uint64(each) * benchChunk}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func prepare(t testing.TB, s *Space, dev Place, need []Range, capacity uint64) Plan {
+	t.Helper()
+	plan, err := s.Prepare(dev, need, capacity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+const unbounded = math.MaxUint64
+
+// 200k chunks, 400 GB: a launch must cost what it costs with ten.
+func BenchmarkLaunchSteady(b *testing.B) {
+	s := benchSpace(b, 200_000, 200)
+	need := s.Allocations()[:8]
+	prepare(b, s, Device(0), s.Allocations(), unbounded)
+	for _, used := range []struct {
+		name   string
+		ranges []Range
+		dirty  bool // everything is
+	}{{"unknown", nil, true}, {"known", need, true}, {"known, others clean", need, false}} {
+		b.Run(used.name, func(b *testing.B) {
+			s.Launched(Device(0), nil)
+			if !used.dirty {
+				if _, err := s.HostRead(s.Allocations()[20]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			prepare(b, s, Device(0), need, unbounded)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Launched(Device(0), used.ranges)
+			}
+		})
+	}
+}
+
+func BenchmarkPrepareResident(b *testing.B) {
+	s := benchSpace(b, 200_000, 200)
+	all := s.Allocations()
+	prepare(b, s, Device(0), all, unbounded)
+	b.Run("same 8", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			prepare(b, s, Device(0), all[:8], unbounded)
+		}
+	})
+	b.Run("other 8 each time", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			prepare(b, s, Device(0), all[i%900:i%900+8], unbounded)
+		}
+	})
+	b.Run("all 1000", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			prepare(b, s, Device(0), all, unbounded)
+		}
+	})
+}
+
+// The client goes away and comes back, all of it dirty.
+func BenchmarkSwap10k(b *testing.B) {
+	s := benchSpace(b, 10_000, 100)
+	all := s.Allocations()
+	b.ReportAllocs()
+	for b.Loop() {
+		prepare(b, s, Device(0), all, unbounded)
+		s.Launched(Device(0), nil)
+		s.Evict(Device(0), 0)
+	}
+}
+
+// A small need in a full device, beside 200k chunks.
+func BenchmarkPrepareWithPressure(b *testing.B) {
+	s := benchSpace(b, 200_000, 200)
+	all := s.Allocations()
+	capacity := uint64(199_000) * benchChunk
+	prepare(b, s, Device(0), all[:995], capacity)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		need := all[i%1000 : i%1000+1]
+		prepare(b, s, Device(0), need, capacity)
+		s.Launched(Device(0), need)
+	}
+}
+
+func BenchmarkSnapshot200k(b *testing.B) {
+	s := benchSpace(b, 200_000, 200)
+	prepare(b, s, Device(0), s.Allocations(), unbounded)
+	for b.Loop() {
+		if _, err := s.MarshalBinary(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

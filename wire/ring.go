@@ -73,8 +73,12 @@ func DecodeMessage(b []byte) (Header, []byte, error) {
 	return h, b[HeaderSize:], nil
 }
 
-// ErrStopped is what Next answers with after Stop.
-var ErrStopped = errors.New("stopped")
+// What Next answers with beside what is wrong with a message.
+var (
+	ErrStopped = errors.New("stopped")                      // after Stop
+	ErrWoken   = errors.New("woken")                        // once after Wake
+	ErrTimeout = errors.New("no message in the time given") // after so long
+)
 
 // Consumer reads the messages of a ring. It trusts nothing that it finds there.
 type Consumer struct {
@@ -83,7 +87,11 @@ type Consumer struct {
 	seq     uint32
 	buffer  []byte
 	stopped atomic.Bool
+	woken   atomic.Bool
 	spins   int
+
+	release  sync.Mutex
+	released uint64
 }
 
 // NewConsumer makes a ring's one consumer.
@@ -107,11 +115,18 @@ func (c *Consumer) Stop() {
 	c.s.wake(c.s.u32(atWorkerWaits))
 }
 
-// Next waits for a message. The body is valid until the next call. Any error
-// but ErrStopped says that the client sent what it must not.
-func (c *Consumer) Next() (Header, []byte, error) {
+// Wake lets one call of Next return, now or later. Any goroutine may call it.
+func (c *Consumer) Wake() {
+	c.woken.Store(true)
+	c.s.wake(c.s.u32(atWorkerWaits))
+}
+
+// Next waits for a message, at most for a time. The body is valid until the
+// next call. Errors but ErrStopped, ErrWoken and ErrTimeout say that the client
+// sent what it must not.
+func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 	for {
-		tail, err := c.wait()
+		tail, err := c.wait(timeout)
 		if err != nil {
 			return Header{}, nil, err
 		}
@@ -152,7 +167,8 @@ func (c *Consumer) frame(tail uint64) (int, error) {
 	}
 	size := uint64(atomic.LoadUint32(c.s.u32(int(ringAt + at))))
 	op := binary.LittleEndian.Uint16(c.s.ring[ringAt+at+4:])
-	if op == opPad && size == g.Ring-at && size <= used {
+	// Nothing fills the whole ring: so Next cannot be kept busy for ever.
+	if op == opPad && at > 0 && size == g.Ring-at && size <= used {
 		c.advance(size)
 		return 0, nil
 	}
@@ -170,8 +186,11 @@ func (c *Consumer) advance(n uint64) {
 }
 
 // wait returns the tail once it differs from the head.
-func (c *Consumer) wait() (uint64, error) {
+func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	tail, waits := c.s.u64(atTail), c.s.u32(atWorkerWaits)
+	if c.woken.Load() && c.woken.Swap(false) {
+		return 0, ErrWoken
+	}
 	for i := range c.spins {
 		if t := atomic.LoadUint64(tail); t != c.head {
 			if i > 0 {
@@ -183,17 +202,25 @@ func (c *Consumer) wait() (uint64, error) {
 	}
 	c.spins = max(c.spins/2, minSpins)
 	for {
-		if c.stopped.Load() {
-			return 0, ErrStopped
-		}
 		atomic.StoreUint32(waits, 1)
-		if t := atomic.LoadUint64(tail); t != c.head {
-			atomic.StoreUint32(waits, 0)
-			return t, nil
+		t := atomic.LoadUint64(tail)
+		stopped, woken := c.stopped.Load(), c.woken.Swap(false)
+		if t == c.head && !stopped && !woken {
+			if futexWait(waits, 1, timeout) {
+				continue
+			}
+			t = atomic.LoadUint64(tail)
 		}
-		if !c.stopped.Load() {
-			futexWait(waits, 1, time.Second)
+		atomic.StoreUint32(waits, 0)
+		switch {
+		case stopped:
+			return 0, ErrStopped
+		case woken:
+			return 0, ErrWoken
+		case t == c.head:
+			return 0, ErrTimeout
 		}
+		return t, nil
 	}
 }
 
@@ -205,8 +232,15 @@ func pause() {
 	}
 }
 
-// Release tells the client that staging up to a position is free again.
+// Release tells the client that staging up to a position is free again. What was
+// released stays so, in whatever order the positions come.
 func (c *Consumer) Release(position uint64) {
+	c.release.Lock()
+	defer c.release.Unlock()
+	if position <= c.released {
+		return
+	}
+	c.released = position
 	atomic.StoreUint64(c.s.u64(atStagingHead), position)
 	c.s.wake(c.s.u32(atClientWaits))
 }
@@ -317,22 +351,36 @@ func (p *Producer) until(done func() bool) error {
 
 // SendData sends a message with data for the worker, through staging memory.
 func (p *Producer) SendData(h Header, body, data []byte) error {
+	return p.SendFilled(h, body, uint64(len(data)), func(to []byte) error {
+		copy(to, data)
+		return nil
+	})
+}
+
+// SendFilled is SendData for n bytes that fill puts where they belong. If fill
+// fails, nothing is sent.
+func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	size, n := p.s.geometry.Staging, uint64(len(data))
-	if n > size/2 {
+	size := p.s.geometry.Staging
+	switch {
+	case n > size/2:
 		return fmt.Errorf("%v with %d bytes of data: send pieces of at most %d", h.Op, n, size/2)
+	case HeaderSize+len(body) > MaxMessage:
+		return fmt.Errorf("%v of %d bytes is too long", h.Op, HeaderSize+len(body))
 	}
-	if at := p.staging % size; at+n > size {
-		p.staging += size - at
+	at := p.staging
+	if at%size+n > size {
+		at += size - at%size
 	}
-	if err := p.until(func() bool { return p.staging+n-atomic.LoadUint64(p.s.u64(atStagingHead)) <= size }); err != nil {
+	if err := p.until(func() bool { return at+n-atomic.LoadUint64(p.s.u64(atStagingHead)) <= size }); err != nil {
 		return err
 	}
-	h.Data, h.Length = p.staging%size, n
-	copy(p.s.arena[h.Data:], data)
-	p.staging += n
-	h.Release = p.staging
+	h.Data, h.Length, h.Release = at%size, n, at+n
+	if err := fill(p.s.arena[h.Data : h.Data+n : h.Data+n]); err != nil {
+		return err
+	}
+	p.staging = at + n
 	return p.send(h, body)
 }
 
@@ -342,25 +390,39 @@ type Pending struct {
 	slot int
 }
 
-// Start sends a call and does not wait for its answer.
+// Start sends a call and does not wait for its answer. It waits while all slots
+// are taken.
 func (p *Producer) Start(h Header, body []byte) (*Pending, error) {
-	var slot int
-	for taken := false; !taken; {
-		select {
-		case slot = <-p.free:
-			taken = true
-		case <-time.After(100 * time.Millisecond):
-			if reason, closed := p.s.Closed(); closed {
-				return nil, &ClosedError{reason}
-			}
-		}
+	slot, err := p.freeSlot()
+	if err != nil {
+		return nil, err
 	}
 	h.Slot = slot
 	atomic.StoreUint32(p.s.slot(slot), slotPending)
 	if err := p.Send(h, body); err != nil {
+		atomic.StoreUint32(p.s.slot(slot), slotFree)
+		p.free <- slot
 		return nil, err
 	}
 	return &Pending{p, slot}, nil
+}
+
+func (p *Producer) freeSlot() (int, error) {
+	select {
+	case slot := <-p.free:
+		return slot, nil
+	default:
+	}
+	for {
+		select {
+		case slot := <-p.free:
+			return slot, nil
+		case <-time.After(100 * time.Millisecond):
+			if reason, closed := p.s.Closed(); closed {
+				return 0, &ClosedError{reason}
+			}
+		}
+	}
 }
 
 // Done says whether the answer is there.
@@ -376,7 +438,8 @@ func (c *Pending) Wait() (result int32, payload []byte, err error) {
 		pause()
 	}
 	for atomic.LoadUint32(state) != slotDone {
-		if reason, closed := c.p.s.Closed(); closed {
+		// The answer may have come just before the end.
+		if reason, closed := c.p.s.Closed(); closed && !c.Done() {
 			return 0, nil, &ClosedError{reason}
 		}
 		if atomic.CompareAndSwapUint32(state, slotPending, slotSleeping) || atomic.LoadUint32(state) == slotSleeping {

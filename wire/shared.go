@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +25,19 @@ var DefaultGeometry = Geometry{Ring: 1 << 20, Staging: 16 << 20, Bounce: 16 << 2
 
 // Arena is the size of the data arena.
 func (g Geometry) Arena() uint64 { return g.Staging + g.Bounce + g.Pinned }
+
+func (g Geometry) check() error {
+	const most = 1 << 46
+	switch {
+	case g.Ring > most || g.Staging > most || g.Bounce > most || g.Pinned > most:
+	case g.Ring&(g.Ring-1) != 0 || g.Ring < 2*MaxMessage:
+	case (g.Staging|g.Bounce|g.Pinned)%uint64(os.Getpagesize()) != 0:
+	case g.Bounce%BounceBuffer != 0 || g.Staging < 2*BounceBuffer:
+	default:
+		return nil
+	}
+	return fmt.Errorf("the shared memory cannot have these sizes: %+v", g)
+}
 
 // BounceBuffer is the size of one buffer for data on their way back.
 const BounceBuffer = 1 << 20
@@ -66,14 +80,15 @@ const Slots = slotCount
 type Shared struct {
 	ring, arena []byte
 	geometry    Geometry
+	closing     atomic.Bool
 }
 
 // Create makes the memory of a new client: two files without names, which
 // vanish with the last process that has them and cannot be made smaller under
 // anybody's feet.
 func Create(g Geometry) (ring, arena *os.File, err error) {
-	if g.Ring&(g.Ring-1) != 0 || g.Ring < 2*MaxMessage || (g.Staging|g.Bounce|g.Pinned)%uint64(os.Getpagesize()) != 0 || g.Bounce%BounceBuffer != 0 || g.Staging < 2*BounceBuffer {
-		return nil, nil, fmt.Errorf("the shared memory cannot have these sizes: %+v", g)
+	if err := g.check(); err != nil {
+		return nil, nil, err
 	}
 	if ring, err = memfd("muster-ring", ringAt+g.Ring); err != nil {
 		return nil, nil, err
@@ -112,19 +127,27 @@ func Map(ring, arena *os.File) (*Shared, error) {
 		s.Unmap()
 		return nil, err
 	}
-	s.geometry = Geometry{Ring: *s.u64(atRingSize), Staging: *s.u64(atStaging), Bounce: *s.u64(atBounce)}
-	s.geometry.Pinned = *s.u64(atArenaSize) - s.geometry.Staging - s.geometry.Bounce
-	switch {
-	case *s.u32(atMagic) != Magic || *s.u32(atVersion) != Version || *s.u32(atSchema) != Schema || *s.u32(atSlots) != slotCount:
-		err = errors.New("the ring's memory was made by another version")
-	case uint64(len(s.ring)) != ringAt+s.geometry.Ring || uint64(len(s.arena)) != *s.u64(atArenaSize) || s.geometry.Staging+s.geometry.Bounce > uint64(len(s.arena)):
-		err = errors.New("the shared memory has other sizes than it says")
-	}
-	if err != nil {
+	if err := s.readGeometry(); err != nil {
 		s.Unmap()
 		return nil, err
 	}
 	return s, nil
+}
+
+// readGeometry believes the sizes only as far as they agree with the files',
+// which nobody can change.
+func (s *Shared) readGeometry() error {
+	if *s.u32(atMagic) != Magic || *s.u32(atVersion) != Version || *s.u32(atSchema) != Schema || *s.u32(atSlots) != slotCount {
+		return errors.New("the ring's memory was made by another version")
+	}
+	arena := uint64(len(s.arena))
+	g := Geometry{Ring: *s.u64(atRingSize), Staging: *s.u64(atStaging), Bounce: *s.u64(atBounce)}
+	if g.Ring != uint64(len(s.ring))-ringAt || g.Staging > arena || g.Bounce > arena-g.Staging || *s.u64(atArenaSize) != arena {
+		return errors.New("the shared memory has other sizes than it says")
+	}
+	g.Pinned = arena - g.Staging - g.Bounce
+	s.geometry = g
+	return g.check()
 }
 
 // Unmap gives the memory back. Nobody may use it any more.
@@ -172,8 +195,11 @@ func (s *Shared) Print() bool { return atomic.LoadUint32(s.u32(atPrint)) != 0 }
 
 // Close ends the client: it is told the reason and woken wherever it waits.
 func (s *Shared) Close(reason string) {
+	if !s.closing.CompareAndSwap(false, true) {
+		return
+	}
 	if len(reason) >= reasonSize {
-		reason = reason[:reasonSize-1]
+		reason = strings.ToValidUTF8(reason[:reasonSize-1], "")
 	}
 	if atomic.LoadUint32(s.u32(atClosed)) == 0 {
 		copy(s.ring[atReason:atReason+reasonSize], reason+"\x00")
@@ -242,11 +268,12 @@ func mapFile(f *os.File) ([]byte, error) {
 	return b, nil
 }
 
-// futexWait sleeps while *word is value, for at most a time.
-func futexWait(word *uint32, value uint32, timeout time.Duration) {
+// futexWait sleeps while *word is value, for at most a time; it says whether
+// the time was not over.
+func futexWait(word *uint32, value uint32, timeout time.Duration) bool {
 	const wait = 0 // shared between processes
 	ts := syscall.NsecToTimespec(int64(timeout))
-	futex(word, wait, value, &ts)
+	return futex(word, wait, value, &ts) != syscall.ETIMEDOUT
 }
 
 func futexWake(word *uint32) {

@@ -15,8 +15,9 @@ func (s *Shared) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&s.ring[a
 // slot returns the state of a reply slot.
 func (s *Shared) slot(i int) *uint32 { return s.u32(slotsAt + i*slotSize + slotState) }
 
-func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec) {
-	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
+func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec) syscall.Errno {
+	_, _, errno := syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(word)), uintptr(operation), uintptr(value), uintptr(unsafe.Pointer(timeout)), 0, 0)
+	return errno
 }
 
 // The syscall package does not know this one.

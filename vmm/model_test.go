@@ -4,11 +4,21 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"flag"
+	"os"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
+
+// Rapid's default of 100 is over in a moment.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "2000"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // machine is what the plans are for: memory of a host and of devices, with
 // real bytes, beside the flat memory that the client believes in.
@@ -64,7 +74,7 @@ func newMachine(t *rapid.T, limit uint64) *machine {
 	return m
 }
 
-// bytes gives the offsets of a range.
+// offsets gives the offsets of a range.
 func offsets(r Range) (from, to int) { return int(r.Addr - modelBase), int(r.end() - modelBase) }
 
 func chunksOf(r Range) (from, to int) {
@@ -530,10 +540,13 @@ func (m *machine) check(t *rapid.T) {
 			add(&tallies[p].ready, c.ready(Place(p)))
 		}
 	}
-	if s.chunks != chunks || !slices.Equal(s.tallies, tallies) {
-		t.Fatalf("counts %d %v, want %d %v", s.chunks, s.tallies, chunks, tallies)
+	if s.Chunked() != uint64(chunks)*m.chunk || !slices.Equal(s.tallies, tallies) {
+		t.Fatalf("counts %d %v, want %d %v", s.Chunked()/m.chunk, s.tallies, chunks, tallies)
 	}
 	for d := range modelDevices {
+		if got, want := s.Mapped(Device(d)), uint64(m.count(Device(d)))*m.chunk; got != want {
+			t.Fatalf("%v has %d bytes mapped, not %d", Device(d), got, want)
+		}
 		all := true
 		for _, r := range ranges {
 			all = all && s.Resident(Device(d), r)

@@ -260,11 +260,23 @@ type Usage struct {
 	Dirty     []uint64 // chunks valid on that device only
 }
 
+// Chunked returns the bytes of the chunks that allocations touch: what a device
+// must have room for if everything is to be resident.
+func (s *Space) Chunked() uint64 { return s.bytes(s.chunks) }
+
+// Mapped returns the bytes that are mapped on a device.
+func (s *Space) Mapped(dev Place) uint64 {
+	if !s.isDevice(dev) {
+		return 0
+	}
+	return s.bytes(s.tallies[dev].held)
+}
+
 // Usage counts.
 func (s *Space) Usage() Usage {
 	u := Usage{
 		Allocated: s.allocated,
-		Chunked:   s.bytes(s.chunks),
+		Chunked:   s.Chunked(),
 		Host:      s.bytes(s.tallies[Host].valid),
 		Swap:      s.bytes(s.tallies[Host].held),
 	}

@@ -43,6 +43,7 @@ model < device
 device < device/*
 NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
+device, device/fatbin < device/cuda
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu

@@ -1,0 +1,57 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import "sync"
+
+// calls are the functions that the driver is to run in the order of a stream.
+// It knows them by number, and never runs those behind a fault.
+var calls = struct {
+	sync.Mutex
+	last    uint64
+	waiting map[uint64]call
+}{waiting: map[uint64]call{}}
+
+type call struct {
+	c *gpuContext
+	f func()
+}
+
+func keepCall(c *gpuContext, f func()) (id uint64) {
+	calls.Lock()
+	defer calls.Unlock()
+	calls.last++
+	calls.waiting[calls.last] = call{c, f}
+	return calls.last
+}
+
+func takeCall(id uint64) (call, bool) {
+	calls.Lock()
+	defer calls.Unlock()
+	one, ok := calls.waiting[id]
+	delete(calls.waiting, id)
+	return one, ok
+}
+
+// forgetCalls drops the functions that a context will not run any more.
+func forgetCalls(c *gpuContext) {
+	calls.Lock()
+	defer calls.Unlock()
+	for id, one := range calls.waiting {
+		if one.c == c {
+			delete(calls.waiting, id)
+		}
+	}
+}
+
+// musterCudaCall is called on a thread of the driver's.
+//
+//export musterCudaCall
+func musterCudaCall(id C.uint64_t) {
+	if one, ok := takeCall(uint64(id)); ok && one.c.Err() == nil {
+		one.f()
+	}
+}

@@ -1,0 +1,355 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"muster/device"
+)
+
+// gpuContext is a context of the driver's with an arena.
+type gpuContext struct {
+	dev    *gpu
+	handle C.mcu_handle
+	arena  device.Arena
+
+	mapping sync.Mutex // held by who changes what is mapped
+
+	// use is held for reading by who calls the driver, and for writing by who
+	// needs that nobody does.
+	use sync.RWMutex
+
+	mu       sync.Mutex // a small one, for all below
+	mapped   pieces
+	modules  []*module
+	streams  []*stream // that are not destroyed
+	marks    []C.mcu_handle
+	rings    []*ring // that no stream has
+	pins     []*pin
+	err      error         // why the context has ended, or nil
+	ended    chan struct{} // closed when err is set
+	closed   bool
+	released chan struct{} // closed when Close has given everything back
+	closeErr error
+	events   uint64 // made so far
+
+	stacks sync.Mutex // held while the stack is made larger
+	stack  uint64     // bytes a thread
+}
+
+var _ device.Context = (*gpuContext)(nil)
+
+func newContext(d *gpu, handle C.mcu_handle, a device.Arena, stack uint64) *gpuContext {
+	return &gpuContext{dev: d, handle: handle, arena: a, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
+}
+
+// Err returns why the context has ended, or nil.
+func (c *gpuContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// end makes err the answer to every call from now on, unless there is one.
+func (c *gpuContext) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+		close(c.ended)
+	}
+}
+
+// call runs a call of the driver. Its lock is not to be held already.
+func (c *gpuContext) call(f func() C.mcu_result) error {
+	c.use.RLock()
+	defer c.use.RUnlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return c.answer(f())
+}
+
+// answer puts an answer of the driver into the contract's words. A fault ends
+// the context.
+func (c *gpuContext) answer(r C.mcu_result) error {
+	err := failed(r)
+	if err == nil {
+		return nil
+	}
+	if f := err.fault(); f != nil {
+		c.end(f)
+		return c.Err()
+	}
+	return err
+}
+
+// isDone runs a query of the driver.
+func (c *gpuContext) isDone(f func() C.mcu_result) (bool, error) {
+	err := c.call(f)
+	if errors.Is(err, device.ErrNotReady) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Waiting begins with many looks, since most work is short, and goes on with
+// few. The driver's own waits cannot be cancelled.
+const (
+	eagerLooks   = 200
+	shortestNap  = 20 * time.Microsecond
+	longestNap   = 500 * time.Microsecond
+	looksPerStep = 16
+)
+
+// wait looks again and again whether something is done, until then, the end of
+// the context, or ctx's.
+func (c *gpuContext) wait(ctx context.Context, done func() (bool, error)) error {
+	nap := shortestNap
+	for looks := 1; ; looks++ {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ended:
+			return c.Err()
+		default:
+		}
+		if looks < eagerLooks {
+			runtime.Gosched()
+			continue
+		}
+		time.Sleep(nap)
+		if looks%looksPerStep == 0 {
+			nap = min(2*nap, longestNap)
+		}
+	}
+}
+
+// Memory returns what is free on the device, and its size.
+func (c *gpuContext) Memory() (free, total uint64, err error) {
+	var n C.size_t
+	if err := c.call(func() C.mcu_result { return C.mcu_context_memory(c.handle, &n) }); err != nil {
+		return 0, 0, err
+	}
+	total = c.dev.info.Memory
+	return min(uint64(n), total), total, nil
+}
+
+// Synchronise waits for the work of all streams, also of those that were
+// closed since.
+func (c *gpuContext) Synchronise(ctx context.Context) error {
+	c.mu.Lock()
+	all := slices.Clone(c.streams)
+	c.mu.Unlock()
+	var marks []C.mcu_handle
+	defer func() { c.giveMarks(marks) }()
+	for _, s := range all {
+		m, err := s.mark()
+		if err != nil {
+			return err
+		}
+		if m != 0 {
+			marks = append(marks, m)
+		}
+	}
+	for _, m := range marks {
+		if err := c.wait(ctx, func() (bool, error) { return c.reached(m) }); err != nil {
+			return err
+		}
+	}
+	c.sweep()
+	return c.Err()
+}
+
+// takeMark returns an event without a time.
+func (c *gpuContext) takeMark() (m C.mcu_handle, err error) {
+	c.mu.Lock()
+	if n := len(c.marks); n > 0 {
+		m, c.marks = c.marks[n-1], c.marks[:n-1]
+	}
+	c.mu.Unlock()
+	if m == 0 {
+		err = c.call(func() C.mcu_result { return C.mcu_event_create(c.handle, 0, &m) })
+	}
+	return m, err
+}
+
+func (c *gpuContext) giveMarks(marks []C.mcu_handle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks = append(c.marks, marks...)
+}
+
+func (c *gpuContext) reached(m C.mcu_handle) (bool, error) {
+	return c.isDone(func() C.mcu_result { return C.mcu_event_query(c.handle, m) })
+}
+
+// sweep destroys the streams that are closed and have no work any more.
+func (c *gpuContext) sweep() {
+	c.mu.Lock()
+	all := slices.Clone(c.streams)
+	c.mu.Unlock()
+	for _, s := range all {
+		if s.closed.Load() {
+			s.destroyIfDone()
+		}
+	}
+}
+
+// growStack gives every thread at least so much stack.
+func (c *gpuContext) growStack(bytes uint64) error {
+	c.stacks.Lock()
+	defer c.stacks.Unlock()
+	if bytes <= c.stack {
+		return nil
+	}
+	bytes = (bytes + 15) / 16 * 16
+	if err := c.call(func() C.mcu_result { return C.mcu_context_stack(c.handle, C.size_t(bytes)) }); err != nil {
+		return fmt.Errorf("%d bytes of stack a thread: %w", bytes, err)
+	}
+	c.stack = bytes
+	return nil
+}
+
+// pin is host memory that the device reaches by itself.
+type pin struct {
+	host   []byte
+	pinner runtime.Pinner // for memory of Go's
+}
+
+// Pin registers host memory with the driver. Memory that is registered already
+// stays as it is.
+func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
+	if len(host) == 0 {
+		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
+	}
+	p := &pin{host: host}
+	p.pinner.Pin(unsafe.SliceData(host))
+	err = c.call(func() C.mcu_result {
+		return C.mcu_host_register(c.handle, unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)))
+	})
+	if err != nil {
+		p.pinner.Unpin()
+		var answer *driverError
+		if errors.As(err, &answer) && (answer.code == alreadyRegistered || answer.code == notSupported) {
+			return func() error { return nil }, nil
+		}
+		return nil, fmt.Errorf("pinning %d bytes: %w", len(host), err)
+	}
+	c.mu.Lock()
+	c.pins = append(c.pins, p)
+	c.mu.Unlock()
+	return func() error { return c.unpin(p) }, nil
+}
+
+func (c *gpuContext) unpin(p *pin) error {
+	c.mu.Lock()
+	i := slices.Index(c.pins, p)
+	if i < 0 || c.closed { // Close does it
+		c.mu.Unlock()
+		return nil
+	}
+	c.pins = slices.Delete(c.pins, i, i+1)
+	c.mu.Unlock()
+	defer p.pinner.Unpin()
+	return c.call(func() C.mcu_result {
+		return C.mcu_host_unregister(c.handle, unsafe.Pointer(unsafe.SliceData(p.host)))
+	})
+}
+
+// pinned says whether the device reaches all of the host memory by itself.
+func (c *gpuContext) pinned(host []byte) bool {
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(host)))
+	to := from + uintptr(len(host))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.pins, func(p *pin) bool {
+		begin := uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))
+		return begin <= from && to <= begin+uintptr(len(p.host))
+	})
+}
+
+// Close waits for what is under way and gives everything back.
+func (c *gpuContext) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		<-c.released
+		return c.closeErr
+	}
+	c.closed = true
+	sound := c.err == nil
+	if sound {
+		close(c.ended)
+	}
+	c.err = device.ErrClosed
+	c.mu.Unlock()
+
+	c.mapping.Lock()
+	defer c.mapping.Unlock()
+	c.use.Lock()
+	defer c.use.Unlock()
+	c.closeErr = c.release(sound)
+	forgetCalls(c)
+	close(c.released)
+	return c.closeErr
+}
+
+// release gives everything back, if the context is sound in an order that the
+// driver checks. After a fault it answers every call within the context with
+// the fault: memory can be given back once the context is gone, and what that
+// says is of no use to anybody.
+func (c *gpuContext) release(sound bool) error {
+	var first error
+	note := func(r C.mcu_result) {
+		if err := failed(r); err != nil && first == nil && sound {
+			first = err
+		}
+	}
+	c.mu.Lock()
+	pins, rings := c.pins, c.rings
+	for _, s := range c.streams {
+		if s.ring != nil {
+			rings = append(rings, s.ring)
+		}
+	}
+	c.mu.Unlock()
+	note(C.mcu_context_synchronise(c.handle))
+	for _, p := range pins {
+		note(C.mcu_host_unregister(c.handle, unsafe.Pointer(unsafe.SliceData(p.host))))
+	}
+	for _, r := range rings {
+		note(C.mcu_host_free(c.handle, unsafe.Pointer(unsafe.SliceData(r.memory))))
+	}
+	inside := c.handle
+	if !sound {
+		note(C.mcu_context_destroy(c.handle))
+		inside = 0
+	}
+	for _, p := range c.mapped {
+		size := C.size_t(p.size())
+		note(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1))
+	}
+	note(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size)))
+	if sound {
+		note(C.mcu_context_destroy(c.handle))
+	}
+	for _, p := range pins {
+		p.pinner.Unpin()
+	}
+	return first
+}

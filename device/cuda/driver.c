@@ -1,0 +1,532 @@
+//go:build linux && cgo
+
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The driver's types, as far as they are used here.
+typedef struct {
+	int type; // 1: a device
+	int id;
+} location;
+
+typedef struct {
+	int type;         // 1: stays in device memory
+	int handle_types; // 0: not shared with others
+	location where;
+	void *windows;
+	unsigned char compression, direct_access;
+	unsigned short usage;
+	unsigned char reserved[4];
+} allocation;
+
+typedef struct {
+	location where;
+	int flags; // 3: read and write
+} access_rights;
+
+typedef void (*host_function)(void *);
+
+// Each function of the driver that is used, under the name that has the
+// signature given here in every driver since CUDA 12.4.
+#define FUNCTIONS(X) \
+	X(cuGetErrorName, (int, const char **)) \
+	X(cuGetErrorString, (int, const char **)) \
+	X(cuInit, (unsigned int)) \
+	X(cuDeviceGetCount, (int *)) \
+	X(cuDeviceGet, (int *, int)) \
+	X(cuDeviceGetName, (char *, int, int)) \
+	X(cuDeviceGetUuid, (unsigned char *, int)) \
+	X(cuDeviceTotalMem_v2, (size_t *, int)) \
+	X(cuDeviceGetAttribute, (int *, int, int)) \
+	X(cuCtxCreate_v2, (void **, unsigned int, int)) \
+	X(cuCtxDestroy_v2, (void *)) \
+	X(cuCtxPushCurrent_v2, (void *)) \
+	X(cuCtxPopCurrent_v2, (void **)) \
+	X(cuCtxSynchronize, (void)) \
+	X(cuCtxGetLimit, (size_t *, int)) \
+	X(cuCtxSetLimit, (int, size_t)) \
+	X(cuMemGetInfo_v2, (size_t *, size_t *)) \
+	X(cuMemGetAllocationGranularity, (size_t *, const allocation *, int)) \
+	X(cuMemAddressReserve, (uint64_t *, size_t, size_t, uint64_t, unsigned long long)) \
+	X(cuMemAddressFree, (uint64_t, size_t)) \
+	X(cuMemCreate, (unsigned long long *, size_t, const allocation *, unsigned long long)) \
+	X(cuMemRelease, (unsigned long long)) \
+	X(cuMemMap, (uint64_t, size_t, size_t, unsigned long long, unsigned long long)) \
+	X(cuMemUnmap, (uint64_t, size_t)) \
+	X(cuMemSetAccess, (uint64_t, size_t, const access_rights *, size_t)) \
+	X(cuMemHostAlloc, (void **, size_t, unsigned int)) \
+	X(cuMemFreeHost, (void *)) \
+	X(cuMemHostRegister_v2, (void *, size_t, unsigned int)) \
+	X(cuMemHostUnregister, (void *)) \
+	X(cuMemcpyDtoH_v2, (void *, uint64_t, size_t)) \
+	X(cuMemcpyHtoD_v2, (uint64_t, const void *, size_t)) \
+	X(cuMemcpyDtoHAsync_v2, (void *, uint64_t, size_t, void *)) \
+	X(cuMemcpyHtoDAsync_v2, (uint64_t, const void *, size_t, void *)) \
+	X(cuMemcpyDtoDAsync_v2, (uint64_t, uint64_t, size_t, void *)) \
+	X(cuMemsetD8Async, (uint64_t, unsigned char, size_t, void *)) \
+	X(cuMemsetD16Async, (uint64_t, unsigned short, size_t, void *)) \
+	X(cuMemsetD32Async, (uint64_t, unsigned int, size_t, void *)) \
+	X(cuModuleLoadDataEx, (void **, const void *, unsigned int, int *, void **)) \
+	X(cuModuleUnload, (void *)) \
+	X(cuModuleGetGlobal_v2, (uint64_t *, size_t *, void *, const char *)) \
+	X(cuModuleGetFunctionCount, (unsigned int *, void *)) \
+	X(cuModuleEnumerateFunctions, (void **, unsigned int, void *)) \
+	X(cuFuncGetName, (const char **, void *)) \
+	X(cuFuncGetAttribute, (int *, int, void *)) \
+	X(cuFuncSetAttribute, (void *, int, int)) \
+	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, void *, int, size_t)) \
+	X(cuStreamCreate, (void **, unsigned int)) \
+	X(cuStreamDestroy_v2, (void *)) \
+	X(cuStreamQuery, (void *)) \
+	X(cuStreamWaitEvent, (void *, void *, unsigned int)) \
+	X(cuLaunchHostFunc, (void *, host_function, void *)) \
+	X(cuLaunchKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
+	                   void *, void **, void **)) \
+	X(cuLaunchCooperativeKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
+	                              unsigned int, void *, void **)) \
+	X(cuEventCreate, (void **, unsigned int)) \
+	X(cuEventDestroy_v2, (void *)) \
+	X(cuEventRecord, (void *, void *)) \
+	X(cuEventQuery, (void *)) \
+	X(cuEventElapsedTime, (float *, void *, void *))
+
+static struct {
+#define X(name, arguments) int(*name) arguments;
+	FUNCTIONS(X)
+#undef X
+} api;
+
+static const struct {
+	const char *name;
+	void *place;
+} symbols[] = {
+#define X(name, arguments) {#name, &api.name},
+	FUNCTIONS(X)
+#undef X
+};
+
+int mcu_open(const char *path, char *text, size_t room)
+{
+	// A kernel that is loaded only when it is first launched may wait for all
+	// work of the context, and so for ever for work that waits for it.
+	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (library == NULL) {
+		snprintf(text, room, "%s", dlerror());
+		return MCU_NO_LIBRARY;
+	}
+	if (dlsym(library, "muster_shim_version") != NULL) {
+		dlclose(library);
+		return MCU_OWN_SHIM;
+	}
+	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+		void *found = dlsym(library, symbols[i].name);
+		if (found == NULL) {
+			snprintf(text, room, "%s", symbols[i].name);
+			dlclose(library);
+			return MCU_NO_SYMBOL;
+		}
+		memcpy(symbols[i].place, &found, sizeof found);
+	}
+	return MCU_OPENED;
+}
+
+const char *mcu_error_name(int code)
+{
+	const char *name = NULL;
+	return api.cuGetErrorName != NULL && api.cuGetErrorName(code, &name) == 0 && name != NULL ? name : "";
+}
+
+const char *mcu_error_text(int code)
+{
+	const char *text = NULL;
+	return api.cuGetErrorString != NULL && api.cuGetErrorString(code, &text) == 0 && text != NULL ? text : "";
+}
+
+static mcu_result result(int code, const char *call)
+{
+	return (mcu_result){code, call};
+}
+
+#define RUN(function, ...) result(api.function(__VA_ARGS__), #function)
+
+// TRY returns from a function in which no context was made current.
+#define TRY(function, ...) \
+	do { \
+		mcu_result tried = RUN(function, __VA_ARGS__); \
+		if (tried.code != 0) \
+			return tried; \
+	} while (0)
+
+#define ENTER(context) TRY(cuCtxPushCurrent_v2, (void *)(context))
+
+static mcu_result leave(mcu_result r)
+{
+	void *popped;
+	api.cuCtxPopCurrent_v2(&popped);
+	return r;
+}
+
+// INSIDE is one call of the driver in a context.
+#define INSIDE(context, function, ...) \
+	ENTER(context); \
+	return leave(RUN(function, __VA_ARGS__))
+
+static mcu_result leave_if(mcu_handle context, mcu_result r)
+{
+	return context != 0 ? leave(r) : r;
+}
+
+#define ENTER_IF(context) \
+	do { \
+		if ((context) != 0) \
+			ENTER(context); \
+	} while (0)
+
+mcu_result mcu_init(void)
+{
+	return RUN(cuInit, 0);
+}
+
+mcu_result mcu_device_count(int *count)
+{
+	return RUN(cuDeviceGetCount, count);
+}
+
+mcu_result mcu_device(int ordinal, int *device, char *name, int room, unsigned char uuid[16], size_t *memory)
+{
+	TRY(cuDeviceGet, device, ordinal);
+	TRY(cuDeviceGetName, name, room, *device);
+	TRY(cuDeviceGetUuid, uuid, *device);
+	return RUN(cuDeviceTotalMem_v2, memory, *device);
+}
+
+mcu_result mcu_device_attribute(int device, int number, int *value)
+{
+	return RUN(cuDeviceGetAttribute, value, number, device);
+}
+
+static allocation of_device(int device)
+{
+	return (allocation){.type = 1, .where = {1, device}};
+}
+
+mcu_result mcu_granularity(int device, size_t *granularity)
+{
+	allocation a = of_device(device);
+	return RUN(cuMemGetAllocationGranularity, granularity, &a, 0);
+}
+
+enum { BLOCKING_SYNC = 4, STACK_SIZE = 0 };
+
+mcu_result mcu_context_create(int device, mcu_handle *context, size_t *stack)
+{
+	void *made = NULL;
+	TRY(cuCtxCreate_v2, &made, BLOCKING_SYNC, device);
+	*context = (mcu_handle)made;
+	return leave(RUN(cuCtxGetLimit, stack, STACK_SIZE));
+}
+
+mcu_result mcu_context_synchronise(mcu_handle context)
+{
+	ENTER(context);
+	return leave(result(api.cuCtxSynchronize(), "cuCtxSynchronize"));
+}
+
+mcu_result mcu_context_destroy(mcu_handle context)
+{
+	return RUN(cuCtxDestroy_v2, (void *)context);
+}
+
+mcu_result mcu_context_stack(mcu_handle context, size_t bytes)
+{
+	INSIDE(context, cuCtxSetLimit, STACK_SIZE, bytes);
+}
+
+mcu_result mcu_context_memory(mcu_handle context, size_t *free_bytes)
+{
+	size_t total;
+	INSIDE(context, cuMemGetInfo_v2, free_bytes, &total);
+}
+
+mcu_result mcu_reserve(mcu_handle context, uint64_t base, size_t size, uint64_t *got)
+{
+	ENTER_IF(context);
+	return leave_if(context, RUN(cuMemAddressReserve, got, size, 0, base, 0));
+}
+
+mcu_result mcu_reserve_free(mcu_handle context, uint64_t base, size_t size)
+{
+	ENTER_IF(context);
+	return leave_if(context, RUN(cuMemAddressFree, base, size));
+}
+
+static mcu_result map_piece(int device, uint64_t address, size_t size)
+{
+	allocation a = of_device(device);
+	unsigned long long memory;
+	TRY(cuMemCreate, &memory, size, &a, 0);
+	mcu_result r = RUN(cuMemMap, address, size, 0, memory, 0);
+	api.cuMemRelease(memory); // it lives as long as it is mapped
+	return r;
+}
+
+static mcu_result unmap_pieces(uint64_t address, const size_t *sizes, size_t count)
+{
+	mcu_result first = {0, ""};
+	for (size_t i = 0; i < count; i++) {
+		mcu_result r = RUN(cuMemUnmap, address, sizes[i]);
+		if (first.code == 0)
+			first = r;
+		address += sizes[i];
+	}
+	return first;
+}
+
+static mcu_result map_pieces(int device, uint64_t address, const size_t *sizes, size_t count)
+{
+	size_t mapped = 0;
+	uint64_t end = address;
+	mcu_result r = {0, ""};
+	for (; mapped < count; mapped++) {
+		r = map_piece(device, end, sizes[mapped]);
+		if (r.code != 0)
+			break;
+		end += sizes[mapped];
+	}
+	if (r.code == 0) {
+		access_rights rights = {{1, device}, 3};
+		r = RUN(cuMemSetAccess, address, end - address, &rights, 1);
+	}
+	if (r.code != 0)
+		unmap_pieces(address, sizes, mapped);
+	return r;
+}
+
+mcu_result mcu_map(mcu_handle context, int device, uint64_t address, const size_t *sizes, size_t count)
+{
+	ENTER_IF(context);
+	return leave_if(context, map_pieces(device, address, sizes, count));
+}
+
+mcu_result mcu_unmap(mcu_handle context, uint64_t address, const size_t *sizes, size_t count)
+{
+	ENTER_IF(context);
+	return leave_if(context, unmap_pieces(address, sizes, count));
+}
+
+mcu_result mcu_read(mcu_handle context, void *host, uint64_t from, size_t size)
+{
+	INSIDE(context, cuMemcpyDtoH_v2, host, from, size);
+}
+
+mcu_result mcu_write(mcu_handle context, uint64_t to, const void *host, size_t size)
+{
+	ENTER(context);
+	mcu_result r = RUN(cuMemcpyHtoD_v2, to, host, size);
+	if (r.code == 0) // the copy may still be on its way from a buffer of the driver's
+		r = result(api.cuCtxSynchronize(), "cuCtxSynchronize");
+	return leave(r);
+}
+
+mcu_result mcu_host_alloc(mcu_handle context, size_t size, void **host)
+{
+	INSIDE(context, cuMemHostAlloc, host, size, 0);
+}
+
+mcu_result mcu_host_free(mcu_handle context, void *host)
+{
+	INSIDE(context, cuMemFreeHost, host);
+}
+
+mcu_result mcu_host_register(mcu_handle context, void *host, size_t size)
+{
+	INSIDE(context, cuMemHostRegister_v2, host, size, 0);
+}
+
+mcu_result mcu_host_unregister(mcu_handle context, void *host)
+{
+	INSIDE(context, cuMemHostUnregister, host);
+}
+
+mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *module, char *log, size_t room)
+{
+	enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6 };
+	int options[] = {ERROR_LOG, ERROR_LOG_SIZE};
+	void *values[] = {log, (void *)(uintptr_t)room};
+	void *loaded = NULL;
+	ENTER(context);
+	mcu_result r = RUN(cuModuleLoadDataEx, &loaded, image, 2, options, values);
+	*module = (mcu_handle)loaded;
+	return leave(r);
+}
+
+mcu_result mcu_module_unload(mcu_handle context, mcu_handle module)
+{
+	INSIDE(context, cuModuleUnload, (void *)module);
+}
+
+mcu_result mcu_module_global(mcu_handle context, mcu_handle module, const char *name, uint64_t *address, size_t *size)
+{
+	INSIDE(context, cuModuleGetGlobal_v2, address, size, (void *)module, name);
+}
+
+mcu_result mcu_module_function_count(mcu_handle context, mcu_handle module, unsigned int *count)
+{
+	INSIDE(context, cuModuleGetFunctionCount, count, (void *)module);
+}
+
+mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handle *functions, unsigned int count)
+{
+	INSIDE(context, cuModuleEnumerateFunctions, (void **)functions, count, (void *)module);
+}
+
+static mcu_result function_info(void *function, int shared_block, mcu_function *info)
+{
+	enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE, MAX_DYNAMIC_SHARED };
+	TRY(cuFuncGetName, &info->name, function);
+	TRY(cuFuncGetAttribute, &info->max_threads, MAX_THREADS, function);
+	TRY(cuFuncGetAttribute, &info->shared, SHARED, function);
+	TRY(cuFuncGetAttribute, &info->local, LOCAL, function);
+	TRY(cuFuncGetAttribute, &info->registers, REGISTERS, function);
+	TRY(cuFuncGetAttribute, &info->ptx, PTX, function);
+	TRY(cuFuncGetAttribute, &info->binary, BINARY, function);
+	if (info->shared >= shared_block)
+		return result(0, "");
+	return RUN(cuFuncSetAttribute, function, MAX_DYNAMIC_SHARED, shared_block - info->shared);
+}
+
+mcu_result mcu_function_info(mcu_handle context, mcu_handle function, int shared_block, mcu_function *info)
+{
+	ENTER(context);
+	return leave(function_info((void *)function, shared_block, info));
+}
+
+mcu_result mcu_function_param(mcu_handle context, mcu_handle function, size_t index, size_t *offset, size_t *size)
+{
+	INSIDE(context, cuFuncGetParamInfo, (void *)function, index, offset, size);
+}
+
+mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int threads, size_t shared, int *blocks)
+{
+	INSIDE(context, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, (void *)function, threads, shared);
+}
+
+mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream)
+{
+	enum { NON_BLOCKING = 1 };
+	INSIDE(context, cuStreamCreate, (void **)stream, NON_BLOCKING);
+}
+
+mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream)
+{
+	INSIDE(context, cuStreamDestroy_v2, (void *)stream);
+}
+
+mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)
+{
+	INSIDE(context, cuStreamQuery, (void *)stream);
+}
+
+mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event)
+{
+	INSIDE(context, cuStreamWaitEvent, (void *)stream, (void *)event, 0);
+}
+
+static void call_go(void *id)
+{
+	musterCudaCall((uintptr_t)id);
+}
+
+mcu_result mcu_stream_call(mcu_handle context, mcu_handle stream, uint64_t id)
+{
+	INSIDE(context, cuLaunchHostFunc, (void *)stream, call_go, (void *)(uintptr_t)id);
+}
+
+mcu_result mcu_copy_in(mcu_handle context, mcu_handle stream, uint64_t to, const void *host, size_t size)
+{
+	INSIDE(context, cuMemcpyHtoDAsync_v2, to, host, size, (void *)stream);
+}
+
+mcu_result mcu_copy_out(mcu_handle context, mcu_handle stream, void *host, uint64_t from, size_t size)
+{
+	INSIDE(context, cuMemcpyDtoHAsync_v2, host, from, size, (void *)stream);
+}
+
+mcu_result mcu_copy(mcu_handle context, mcu_handle stream, uint64_t to, uint64_t from, size_t size)
+{
+	INSIDE(context, cuMemcpyDtoDAsync_v2, to, from, size, (void *)stream);
+}
+
+mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t value, int width, size_t count)
+{
+	ENTER(context);
+	switch (width) {
+	case 1:
+		return leave(RUN(cuMemsetD8Async, to, (unsigned char)value, count, (void *)stream));
+	case 2:
+		return leave(RUN(cuMemsetD16Async, to, (unsigned short)value, count, (void *)stream));
+	default:
+		return leave(RUN(cuMemsetD32Async, to, value, count, (void *)stream));
+	}
+}
+
+static mcu_result launch(void *stream, void *f, const uint32_t s[6], unsigned int shared, int cooperative, void **params)
+{
+	if (cooperative)
+		return RUN(cuLaunchCooperativeKernel, f, s[0], s[1], s[2], s[3], s[4], s[5], shared, stream, params);
+	return RUN(cuLaunchKernel, f, s[0], s[1], s[2], s[3], s[4], s[5], shared, stream, params, NULL);
+}
+
+mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const uint32_t sides[6], unsigned int shared,
+                      int cooperative, char *params, const uint32_t *offsets, size_t count)
+{
+	enum { OUT_OF_MEMORY = 2 };
+	void *few[32];
+	void **places = few;
+	if (count > sizeof few / sizeof few[0]) {
+		places = calloc(count, sizeof *places);
+		if (places == NULL)
+			return result(OUT_OF_MEMORY, "calloc");
+	}
+	for (size_t i = 0; i < count; i++)
+		places[i] = params + offsets[i];
+	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
+	if (r.code == 0)
+		r = leave(launch((void *)stream, (void *)function, sides, shared, cooperative, count > 0 ? places : NULL));
+	if (places != few)
+		free(places);
+	return r;
+}
+
+mcu_result mcu_event_create(mcu_handle context, int timing, mcu_handle *event)
+{
+	enum { NO_TIMING = 2 };
+	INSIDE(context, cuEventCreate, (void **)event, timing ? 0 : NO_TIMING);
+}
+
+mcu_result mcu_event_destroy(mcu_handle context, mcu_handle event)
+{
+	INSIDE(context, cuEventDestroy_v2, (void *)event);
+}
+
+mcu_result mcu_event_record(mcu_handle context, mcu_handle event, mcu_handle stream)
+{
+	INSIDE(context, cuEventRecord, (void *)event, (void *)stream);
+}
+
+mcu_result mcu_event_query(mcu_handle context, mcu_handle event)
+{
+	INSIDE(context, cuEventQuery, (void *)event);
+}
+
+mcu_result mcu_event_elapsed(mcu_handle context, mcu_handle start, mcu_handle end, float *milliseconds)
+{
+	INSIDE(context, cuEventElapsedTime, milliseconds, (void *)start, (void *)end);
+}

@@ -1,0 +1,100 @@
+// What the Go files need of NVIDIA's driver. No header of CUDA's is used.
+//
+// Every operation makes its context current on the calling thread, does its
+// work and puts the thread back as it was, all within one C function: Go may
+// move a goroutine to another thread between two.
+#ifndef MUSTER_CUDA_DRIVER_H
+#define MUSTER_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uintptr_t mcu_handle; // of the driver's: context, stream, event, module, function
+
+// mcu_result is the answer of the driver and the function that gave it. Code 0
+// is success.
+typedef struct {
+	int code;
+	const char *call;
+} mcu_result;
+
+enum { MCU_OPENED, MCU_NO_LIBRARY, MCU_OWN_SHIM, MCU_NO_SYMBOL };
+
+// mcu_open opens the library; text then holds what is wrong with it.
+int mcu_open(const char *path, char *text, size_t room);
+const char *mcu_error_name(int code); // "" if it has none
+const char *mcu_error_text(int code);
+
+mcu_result mcu_init(void);
+mcu_result mcu_device_count(int *count);
+mcu_result mcu_device(int ordinal, int *device, char *name, int room, unsigned char uuid[16], size_t *memory);
+mcu_result mcu_device_attribute(int device, int number, int *value);
+mcu_result mcu_granularity(int device, size_t *granularity);
+
+mcu_result mcu_context_create(int device, mcu_handle *context, size_t *stack);
+mcu_result mcu_context_synchronise(mcu_handle context);
+mcu_result mcu_context_destroy(mcu_handle context);
+mcu_result mcu_context_stack(mcu_handle context, size_t bytes);
+mcu_result mcu_context_memory(mcu_handle context, size_t *free_bytes);
+
+// The next four take context 0 for none.
+mcu_result mcu_reserve(mcu_handle context, uint64_t base, size_t size, uint64_t *got);
+mcu_result mcu_reserve_free(mcu_handle context, uint64_t base, size_t size);
+// mcu_map maps count pieces of new memory one behind the other, all or none.
+mcu_result mcu_map(mcu_handle context, int device, uint64_t address, const size_t *sizes, size_t count);
+// mcu_unmap takes whole pieces away; it goes on after a failure and returns the
+// first.
+mcu_result mcu_unmap(mcu_handle context, uint64_t address, const size_t *sizes, size_t count);
+
+mcu_result mcu_read(mcu_handle context, void *host, uint64_t from, size_t size);
+mcu_result mcu_write(mcu_handle context, uint64_t to, const void *host, size_t size);
+
+mcu_result mcu_host_alloc(mcu_handle context, size_t size, void **host);
+mcu_result mcu_host_free(mcu_handle context, void *host);
+mcu_result mcu_host_register(mcu_handle context, void *host, size_t size);
+mcu_result mcu_host_unregister(mcu_handle context, void *host);
+
+mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *module, char *log, size_t room);
+mcu_result mcu_module_unload(mcu_handle context, mcu_handle module);
+mcu_result mcu_module_global(mcu_handle context, mcu_handle module, const char *name, uint64_t *address, size_t *size);
+mcu_result mcu_module_function_count(mcu_handle context, mcu_handle module, unsigned int *count);
+mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handle *functions, unsigned int count);
+
+typedef struct {
+	const char *name; // the driver's, as long as the module is loaded
+	int max_threads, shared, local, registers, ptx, binary;
+} mcu_function;
+
+// mcu_function_info also allows the function all dynamic shared memory that a
+// block of shared_block bytes has beside the static part.
+mcu_result mcu_function_info(mcu_handle context, mcu_handle function, int shared_block, mcu_function *info);
+// mcu_function_param answers 1 (invalid value) behind the last parameter.
+mcu_result mcu_function_param(mcu_handle context, mcu_handle function, size_t index, size_t *offset, size_t *size);
+mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int threads, size_t shared, int *blocks);
+
+mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream);
+mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
+mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
+mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
+mcu_result mcu_stream_call(mcu_handle context, mcu_handle stream, uint64_t id);
+
+mcu_result mcu_copy_in(mcu_handle context, mcu_handle stream, uint64_t to, const void *host, size_t size);
+mcu_result mcu_copy_out(mcu_handle context, mcu_handle stream, void *host, uint64_t from, size_t size);
+mcu_result mcu_copy(mcu_handle context, mcu_handle stream, uint64_t to, uint64_t from, size_t size);
+mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t value, int width, size_t count);
+
+// mcu_launch starts a kernel; the sides are those of the grid, then of the
+// block, and parameter i lies offsets[i] bytes into params.
+mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const uint32_t sides[6], unsigned int shared,
+                      int cooperative, char *params, const uint32_t *offsets, size_t count);
+
+mcu_result mcu_event_create(mcu_handle context, int timing, mcu_handle *event);
+mcu_result mcu_event_destroy(mcu_handle context, mcu_handle event);
+mcu_result mcu_event_record(mcu_handle context, mcu_handle event, mcu_handle stream);
+mcu_result mcu_event_query(mcu_handle context, mcu_handle event);
+mcu_result mcu_event_elapsed(mcu_handle context, mcu_handle start, mcu_handle end, float *milliseconds);
+
+// musterCudaCall is Go's: it runs the function that was registered as id.
+extern void musterCudaCall(uint64_t id);
+
+#endif

@@ -1,0 +1,171 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"muster/device"
+)
+
+// function is a kernel of a module.
+type function struct {
+	module  *module
+	handle  C.mcu_handle
+	info    device.FunctionInfo
+	offsets []C.uint32_t // of the parameters
+}
+
+var _ device.Function = (*function)(nil)
+
+func (m *module) newFunction(handle C.mcu_handle) (*function, error) {
+	c := m.c
+	var info C.mcu_function
+	shared := C.int(c.dev.info.Limits.SharedBlock)
+	if err := c.call(func() C.mcu_result { return C.mcu_function_info(c.handle, handle, shared, &info) }); err != nil {
+		return nil, err
+	}
+	f := &function{module: m, handle: handle, info: device.FunctionInfo{
+		Name: C.GoString(info.name), MaxThreads: int(info.max_threads), Shared: int(info.shared), Local: int(info.local),
+		Registers: int(info.registers), PTXVersion: int(info.ptx), Binary: int(info.binary),
+	}}
+	if err := f.readParams(); err != nil {
+		return nil, fmt.Errorf("parameters of kernel %s: %w", f.info.Name, err)
+	}
+	return f, nil
+}
+
+// readParams asks for one parameter after the other until there is none.
+func (f *function) readParams() error {
+	c := f.module.c
+	for {
+		var offset, size C.size_t
+		index := C.size_t(len(f.offsets))
+		err := c.call(func() C.mcu_result { return C.mcu_function_param(c.handle, f.handle, index, &offset, &size) })
+		if errors.Is(err, device.ErrInvalidValue) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f.offsets = append(f.offsets, C.uint32_t(offset))
+		f.info.Params = append(f.info.Params, device.Param{Offset: int(offset), Size: int(size)})
+		f.info.ParamSize = max(f.info.ParamSize, int(offset+size))
+	}
+}
+
+// Info returns what is known of the kernel.
+func (f *function) Info() device.FunctionInfo { return f.info }
+
+// Occupancy returns how many blocks a multiprocessor holds at a time.
+func (f *function) Occupancy(threads int, shared uint64) (int, error) {
+	if err := f.module.usable(); err != nil {
+		return 0, err
+	}
+	if threads < 1 {
+		return 0, fmt.Errorf("blocks of %d threads: %w", threads, device.ErrInvalidValue)
+	}
+	if threads > f.info.MaxThreads || f.checkShared(shared) != nil {
+		return 0, nil
+	}
+	c := f.module.c
+	var blocks C.int
+	err := c.call(func() C.mcu_result {
+		return C.mcu_function_occupancy(c.handle, f.handle, C.int(threads), C.size_t(shared), &blocks)
+	})
+	if errors.Is(err, device.ErrInvalidValue) {
+		return 0, nil // what a launch would answer too
+	}
+	return int(blocks), err
+}
+
+func (f *function) checkShared(dynamic uint64) error {
+	most := f.module.c.dev.info.Limits.SharedBlock
+	if static := uint64(f.info.Shared); dynamic > most || static+dynamic > most {
+		return fmt.Errorf("%d bytes of shared memory beside the kernel's own %d: a block has %d: %w", dynamic, static, most, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// check says why a launch is refused, if so.
+func (f *function) check(l device.Launch) error {
+	limits := f.module.c.dev.info.Limits
+	switch {
+	case !l.Grid.Within(limits.Grid):
+		return fmt.Errorf("grid %v: sides from 1 to %v: %w", l.Grid, limits.Grid, device.ErrInvalidValue)
+	case !l.Block.Within(limits.Block) || l.Block.Count() > uint64(f.info.MaxThreads):
+		return fmt.Errorf("block %v: sides from 1 to %v and %d threads at most: %w", l.Block, limits.Block, f.info.MaxThreads, device.ErrInvalidValue)
+	case l.Stack > limits.Local:
+		return fmt.Errorf("%d bytes of stack: at most %d: %w", l.Stack, limits.Local, device.ErrInvalidValue)
+	case len(l.Params) != f.info.ParamSize:
+		return fmt.Errorf("%d bytes of parameters, it takes %d: %w", len(l.Params), f.info.ParamSize, device.ErrInvalidValue)
+	}
+	if err := f.checkShared(l.Shared); err != nil || !l.Cooperative {
+		return err
+	}
+	return f.checkCooperative(l)
+}
+
+func (f *function) checkCooperative(l device.Launch) error {
+	blocks, err := f.Occupancy(int(l.Block.Count()), l.Shared)
+	if err != nil {
+		return err
+	}
+	if blocks == 0 {
+		return fmt.Errorf("no multiprocessor holds a block of %d threads with %d bytes of shared memory: %w", l.Block.Count(), l.Shared, device.ErrInvalidValue)
+	}
+	if most := uint64(blocks) * uint64(f.module.c.dev.info.Multiprocessors); gridCount(l.Grid) > most {
+		return fmt.Errorf("grid %v: the device holds %d such blocks at a time: %w", l.Grid, most, device.ErrTooLarge)
+	}
+	return nil
+}
+
+// gridCount is the number of blocks, or the largest number if there are more.
+func gridCount(d device.Dim) uint64 {
+	area := uint64(d.X) * uint64(d.Y)
+	if area > math.MaxUint64/uint64(d.Z) {
+		return math.MaxUint64
+	}
+	return area * uint64(d.Z)
+}
+
+// Launch submits a kernel.
+func (s *stream) Launch(fn device.Function, l device.Launch) error {
+	f, ok := fn.(*function)
+	if !ok || f == nil || f.module.c != s.c {
+		return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
+	}
+	if err := f.module.usable(); err != nil {
+		return err
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	err := f.check(l)
+	if err == nil {
+		err = s.c.growStack(l.Stack)
+	}
+	if err == nil {
+		err = s.submit(func() C.mcu_result { return s.launch(f, l) })
+	}
+	if err != nil && s.c.Err() == nil {
+		return fmt.Errorf("kernel %s: %w", f.info.Name, err)
+	}
+	return err
+}
+
+func (s *stream) launch(f *function, l device.Launch) C.mcu_result {
+	sides := [6]C.uint32_t{C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y), C.uint32_t(l.Grid.Z), C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z)}
+	cooperative := C.int(0)
+	if l.Cooperative {
+		cooperative = 1
+	}
+	return C.mcu_launch(s.c.handle, s.handle, f.handle, &sides[0], C.uint(l.Shared), cooperative,
+		(*C.char)(unsafe.Pointer(unsafe.SliceData(l.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
+}

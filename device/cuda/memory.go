@@ -1,0 +1,158 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"muster/device"
+)
+
+// Map puts memory at an address of the arena.
+func (c *gpuContext) Map(addr, size uint64) error {
+	s, err := c.checkRange(addr, size)
+	if err != nil {
+		return err
+	}
+	c.mapping.Lock()
+	defer c.mapping.Unlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	free := c.mapped.free(s)
+	c.mu.Unlock()
+	if !free {
+		return fmt.Errorf("mapping %d bytes at %#x: something is mapped there: %w", size, addr, device.ErrInvalidValue)
+	}
+	parts := cut(s, c.dev.info.Granularity)
+	sizes := sizesOf(parts)
+	err = c.call(func() C.mcu_result {
+		return C.mcu_map(c.handle, c.dev.handle, C.uint64_t(addr), &sizes[0], C.size_t(len(sizes)))
+	})
+	if err != nil {
+		return fmt.Errorf("mapping %d bytes at %#x: %w", size, addr, err)
+	}
+	c.mu.Lock()
+	c.mapped = c.mapped.with(parts)
+	c.mu.Unlock()
+	return nil
+}
+
+func sizesOf(parts []span) []C.size_t {
+	sizes := make([]C.size_t, len(parts))
+	for i, p := range parts {
+		sizes[i] = C.size_t(p.size())
+	}
+	return sizes
+}
+
+func (c *gpuContext) checkRange(addr, size uint64) (span, error) {
+	g := c.dev.info.Granularity
+	switch {
+	case size == 0 || addr%g != 0 || size%g != 0:
+		return span{}, fmt.Errorf("%d bytes at %#x: give multiples of %d: %w", size, addr, g, device.ErrInvalidValue)
+	case !c.arena.Contains(addr, size):
+		return span{}, fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.arena.Size, c.arena.Base, device.ErrInvalidValue)
+	}
+	return span{addr, addr + size}, nil
+}
+
+// Unmap takes memory away. It waits for nobody unless parts of pieces stay.
+func (c *gpuContext) Unmap(addr, size uint64) error {
+	s, err := c.checkRange(addr, size)
+	if err != nil {
+		return err
+	}
+	c.mapping.Lock()
+	defer c.mapping.Unlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	covered := c.mapped.covers(s)
+	rest, r := c.mapped.without(s)
+	if covered && len(r.kept) == 0 {
+		c.mapped = rest
+	}
+	c.mu.Unlock()
+	switch {
+	case !covered:
+		return fmt.Errorf("unmapping %d bytes at %#x: not all of it is mapped: %w", size, addr, device.ErrInvalidValue)
+	case len(r.kept) == 0:
+		return c.call(func() C.mcu_result { return c.unmap(r.taken) })
+	}
+	return c.split(rest, r)
+}
+
+func (c *gpuContext) unmap(parts []span) C.mcu_result {
+	sizes := sizesOf(parts)
+	return C.mcu_unmap(c.handle, C.uint64_t(parts[0].from), &sizes[0], C.size_t(len(sizes)))
+}
+
+// split takes pieces away and brings back, in pieces of their own, the parts
+// that stay: the driver cannot divide a piece. Nothing may run meanwhile.
+func (c *gpuContext) split(rest pieces, r removal) error {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if err := c.answer(C.mcu_context_synchronise(c.handle)); err != nil {
+		return err
+	}
+	saved := make([][]byte, len(r.kept))
+	for i, k := range r.kept {
+		saved[i] = make([]byte, k.size())
+		if err := c.answer(C.mcu_read(c.handle, unsafe.Pointer(&saved[i][0]), C.uint64_t(k.from), C.size_t(k.size()))); err != nil {
+			return err
+		}
+	}
+	err := c.answer(c.unmap(r.taken))
+	for i, k := range r.kept {
+		if err != nil {
+			break
+		}
+		parts := cut(k, c.dev.info.Granularity)
+		sizes := sizesOf(parts)
+		if err = c.answer(C.mcu_map(c.handle, c.dev.handle, C.uint64_t(k.from), &sizes[0], C.size_t(len(sizes)))); err != nil {
+			break
+		}
+		rest = rest.with(parts)
+		err = c.answer(C.mcu_write(c.handle, C.uint64_t(k.from), unsafe.Pointer(&saved[i][0]), C.size_t(k.size())))
+	}
+	c.mu.Lock()
+	c.mapped = rest
+	c.mu.Unlock()
+	if err != nil { // what stays of the pieces is lost
+		c.end(&device.Fault{Kind: device.Unspecified, Detail: fmt.Sprintf("memory beside the %d bytes unmapped at %#x could not be kept: %v", r.taken[0].size(), r.taken[0].from, err)})
+		return c.Err()
+	}
+	return nil
+}
+
+// reachable says whether a range is mapped in the arena or lies in a variable
+// of a module.
+func (c *gpuContext) reachable(addr, size uint64) bool {
+	if addr+size < addr {
+		return false
+	}
+	s := span{addr, addr + size}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.arena.Contains(addr, size) {
+		return c.mapped.covers(s)
+	}
+	for _, m := range c.modules {
+		for _, g := range m.globals {
+			if s.from >= g.Address && s.to <= g.Address+g.Size {
+				return true
+			}
+		}
+	}
+	return false
+}

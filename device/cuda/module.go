@@ -1,0 +1,174 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include <stdlib.h>
+// #include "driver.h"
+import "C"
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"muster/device"
+)
+
+// module is a loaded image.
+type module struct {
+	c         *gpuContext
+	handle    C.mcu_handle
+	functions map[string]*function
+	globals   []device.Global // sorted by name
+	unloaded  atomic.Bool
+}
+
+var _ device.Module = (*module)(nil)
+
+// logSize is how much of the compiler's messages is kept.
+const logSize = 8 << 10
+
+// Load gives an image to the driver.
+func (c *gpuContext) Load(image []byte) (device.Module, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	if err := check(image); err != nil {
+		return nil, err
+	}
+	text := make([]byte, len(image)+1) // the driver reads PTX up to a NUL
+	copy(text, image)
+	log := make([]byte, logSize)
+	m := &module{c: c, functions: map[string]*function{}}
+	err := c.call(func() C.mcu_result {
+		return C.mcu_module_load(c.handle, unsafe.Pointer(&text[0]), &m.handle, (*C.char)(unsafe.Pointer(&log[0])), logSize)
+	})
+	if err != nil {
+		log, _, _ = bytes.Cut(log, []byte{0})
+		if log = bytes.TrimSpace(log); len(log) > 0 {
+			return nil, fmt.Errorf("loading a module: %w: %s", err, log)
+		}
+		return nil, fmt.Errorf("loading a module: %w", err)
+	}
+	if err := m.read(image); err != nil {
+		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
+		return nil, err
+	}
+	c.mu.Lock()
+	c.modules = append(c.modules, m)
+	c.mu.Unlock()
+	return m, nil
+}
+
+// read finds out what the module has.
+func (m *module) read(image []byte) error {
+	c := m.c
+	var count C.uint
+	if err := c.call(func() C.mcu_result { return C.mcu_module_function_count(c.handle, m.handle, &count) }); err != nil {
+		return err
+	}
+	if count > 0 {
+		handles := make([]C.mcu_handle, count)
+		if err := c.call(func() C.mcu_result { return C.mcu_module_functions(c.handle, m.handle, &handles[0], count) }); err != nil {
+			return err
+		}
+		for _, handle := range handles {
+			f, err := m.newFunction(handle)
+			if err != nil {
+				return err
+			}
+			m.functions[f.info.Name] = f
+		}
+	}
+	for _, name := range variableNames(image, c.dev.info.Compute) {
+		g, err := m.find(name)
+		if errors.Is(err, device.ErrNotFound) {
+			continue // declared, and left out by the compiler
+		}
+		if err != nil {
+			return err
+		}
+		m.globals = append(m.globals, g)
+	}
+	return nil
+}
+
+// find asks the driver for a variable.
+func (m *module) find(name string) (device.Global, error) {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var address C.uint64_t
+	var size C.size_t
+	err := m.c.call(func() C.mcu_result { return C.mcu_module_global(m.c.handle, m.handle, text, &address, &size) })
+	if err != nil {
+		return device.Global{}, fmt.Errorf("variable %q: %w", name, err)
+	}
+	return device.Global{Name: name, Address: uint64(address), Size: uint64(size)}, nil
+}
+
+// usable says why the module cannot be used, if so.
+func (m *module) usable() error {
+	if err := m.c.Err(); err != nil {
+		return err
+	}
+	if m.unloaded.Load() {
+		return fmt.Errorf("module: %w", device.ErrClosed)
+	}
+	return nil
+}
+
+// Functions returns the names of the kernels.
+func (m *module) Functions() []string {
+	var names []string
+	for name := range m.functions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Function returns a kernel.
+func (m *module) Function(name string) (device.Function, error) {
+	if err := m.usable(); err != nil {
+		return nil, err
+	}
+	f, ok := m.functions[name]
+	if !ok {
+		return nil, fmt.Errorf("kernel %q: %w", name, device.ErrNotFound)
+	}
+	return f, nil
+}
+
+// Globals returns the variables.
+func (m *module) Globals() []device.Global { return slices.Clone(m.globals) }
+
+// Global returns a variable.
+func (m *module) Global(name string) (device.Global, error) {
+	if err := m.usable(); err != nil {
+		return device.Global{}, err
+	}
+	i, ok := slices.BinarySearchFunc(m.globals, name, func(g device.Global, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok {
+		return device.Global{}, fmt.Errorf("variable %q: %w", name, device.ErrNotFound)
+	}
+	return m.globals[i], nil
+}
+
+// Unload gives back what the module took.
+func (m *module) Unload() error {
+	if err := m.usable(); err != nil {
+		return err
+	}
+	if m.unloaded.Swap(true) {
+		return fmt.Errorf("module: %w", device.ErrClosed)
+	}
+	c := m.c
+	c.mu.Lock()
+	c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
+	c.mu.Unlock()
+	return c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
+}

@@ -1,0 +1,216 @@
+package cuda
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/device"
+	"muster/device/fatbin"
+)
+
+// The driver finds a variable by its name and does not tell which there are,
+// so the names come from the image. A name too many does no harm.
+
+// check says why an image must not be given to the driver, which is told no
+// length and would read beyond the end of a damaged one.
+func check(image []byte) error {
+	switch {
+	case len(bytes.TrimRight(image, "\x00")) == 0:
+		return fmt.Errorf("the image is empty: %w", device.ErrInvalidImage)
+	case isELF(image):
+		if _, err := openELF(image); err != nil {
+			return fmt.Errorf("%w: the image begins as a cubin does: %w", device.ErrInvalidImage, err)
+		}
+	case fatbin.Recognise(image):
+		if _, err := fatbin.List(image); err != nil {
+			return fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+		}
+	case bytes.IndexByte(bytes.TrimRight(image, "\x00"), 0) >= 0:
+		return fmt.Errorf("the image is neither PTX text nor a cubin nor a fat binary: %w", device.ErrInvalidImage)
+	}
+	return nil
+}
+
+func isELF(image []byte) bool { return bytes.HasPrefix(image, []byte(elf.ELFMAG)) }
+
+// openELF reads the headers of a cubin and checks that nothing it declares
+// lies outside.
+func openELF(image []byte) (*elf.File, error) {
+	f, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return nil, err
+	}
+	inside := func(offset, size uint64) bool {
+		return offset <= uint64(len(image)) && size <= uint64(len(image))-offset
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && !inside(s.Offset, s.FileSize) {
+			return nil, fmt.Errorf("section %s has %d bytes at byte %d of an image of %d: it is cut short", s.Name, s.FileSize, s.Offset, len(image))
+		}
+	}
+	for i, p := range f.Progs {
+		if !inside(p.Off, p.Filesz) {
+			return nil, fmt.Errorf("segment %d has %d bytes at byte %d of an image of %d: it is cut short", i, p.Filesz, p.Off, len(image))
+		}
+	}
+	return f, nil
+}
+
+// variableNames returns the names of the variables that an image may have on a
+// device, sorted. What cannot be read is left out: the driver judges images.
+func variableNames(image []byte, compute device.Compute) []string {
+	var names []string
+	switch {
+	case isELF(image):
+		names = namesOfELF(image)
+	case fatbin.Recognise(image):
+		names = namesOfFatbin(image, compute)
+	default:
+		names = namesOfPTX(string(image))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// namesOfFatbin looks at the machine code that the device can run or, where
+// there is none, at the PTX from which it is made.
+func namesOfFatbin(image []byte, compute device.Compute) []string {
+	entries, err := fatbin.List(image)
+	if err != nil {
+		return nil
+	}
+	runs := func(e fatbin.Entry) bool {
+		return e.Kind == fatbin.ELF && e.Arch/10 == compute.Major && e.Arch%10 <= compute.Minor
+	}
+	wanted := func(e fatbin.Entry) bool { return e.Kind == fatbin.PTX }
+	if slices.ContainsFunc(entries, runs) {
+		wanted = runs
+	}
+	var names []string
+	for _, e := range entries {
+		if !wanted(e) || e.Load() != nil {
+			continue
+		}
+		if e.Kind == fatbin.ELF {
+			names = append(names, namesOfELF(e.Data)...)
+		} else {
+			names = append(names, namesOfPTX(string(e.Data))...)
+		}
+	}
+	return names
+}
+
+// namesOfELF returns the objects in the sections of variables and of the
+// program's own constants.
+func namesOfELF(image []byte) []string {
+	f, err := openELF(image)
+	if err != nil {
+		return nil
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_OBJECT || int(s.Section) >= len(f.Sections) {
+			continue
+		}
+		section := f.Sections[s.Section].Name
+		if strings.HasPrefix(section, ".nv.global") || strings.HasPrefix(section, ".nv.constant3") {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// namesOfPTX returns the names declared in the global and the constant space
+// outside of functions. It understands just enough for that, of any version of
+// the language.
+func namesOfPTX(text string) []string {
+	var names []string
+	t := tokens{rest: text}
+	depth := 0
+	for tok := t.next(); tok != ""; tok = t.next() {
+		switch {
+		case strings.Contains(openers, tok):
+			depth++
+		case strings.Contains(closers, tok):
+			depth--
+		case depth == 0 && (tok == ".global" || tok == ".const"):
+			names = append(names, t.declared()...)
+		}
+	}
+	return names
+}
+
+const openers, closers = "({[", ")}]"
+
+// tokens are the words and signs of a text, without blanks, comments and
+// strings.
+type tokens struct{ rest string }
+
+// next returns the next token, "" at the end.
+func (t *tokens) next() string {
+	for t.rest != "" {
+		switch c := t.rest[0]; {
+		case c <= ' ':
+			t.rest = t.rest[1:]
+		case strings.HasPrefix(t.rest, "//"):
+			t.skipTo("\n")
+		case strings.HasPrefix(t.rest, "/*"):
+			t.rest = t.rest[2:]
+			t.skipTo("*/")
+		case c == '"':
+			t.rest = t.rest[1:]
+			t.skipTo(`"`)
+		default:
+			n := 1
+			for isWord(c) && n < len(t.rest) && isWord(t.rest[n]) && t.rest[n] != '.' {
+				n++
+			}
+			tok := t.rest[:n]
+			t.rest = t.rest[n:]
+			return tok
+		}
+	}
+	return ""
+}
+
+func (t *tokens) skipTo(end string) {
+	_, t.rest, _ = strings.Cut(t.rest, end)
+}
+
+func isWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c == '%' || c == '.' || c >= 0x80
+}
+
+func isName(tok string) bool {
+	return isWord(tok[0]) && tok[0] != '.' && (tok[0] < '0' || tok[0] > '9') && (len(tok) > 1 || tok[0] != '%')
+}
+
+// declared returns the names in a declaration, up to its semicolon. A name is
+// the first one in the declaration and behind each comma; names within
+// brackets, and behind an equals sign, are sizes and values.
+func (t *tokens) declared() []string {
+	var names []string
+	wanted, depth := true, 0
+	for tok := t.next(); tok != "" && (tok != ";" || depth > 0); tok = t.next() {
+		switch {
+		case strings.Contains(openers, tok):
+			depth++
+		case strings.Contains(closers, tok):
+			depth--
+		case depth > 0:
+		case tok == ",":
+			wanted = true
+		case wanted && isName(tok):
+			names = append(names, tok)
+			wanted = false
+		}
+	}
+	return names
+}

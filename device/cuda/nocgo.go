@@ -1,0 +1,14 @@
+//go:build !linux || !cgo
+
+package cuda
+
+import (
+	"fmt"
+
+	"muster/device"
+)
+
+// Devices answers that there are none: the driver is called through C.
+func Devices(Options) ([]device.Device, error) {
+	return nil, fmt.Errorf("%w: this program was built without it: build on Linux with CGO_ENABLED=1", ErrNoDriver)
+}

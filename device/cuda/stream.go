@@ -1,0 +1,365 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"muster/device"
+)
+
+// stream is a stream of the driver's.
+type stream struct {
+	c      *gpuContext
+	closed atomic.Bool
+
+	mu   sync.Mutex // held by who submits: what belongs together stays together
+	ring *ring      // for host memory that is not pinned; nil before the first
+
+	life   sync.Mutex   // held by who looks at the stream without submitting
+	handle C.mcu_handle // 0 when it is destroyed, which takes both locks
+}
+
+var _ device.Stream = (*stream)(nil)
+
+// NewStream makes a stream.
+func (c *gpuContext) NewStream() (device.Stream, error) {
+	c.sweep()
+	s := &stream{c: c}
+	if err := c.call(func() C.mcu_result { return C.mcu_stream_create(c.handle, &s.handle) }); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.streams = append(c.streams, s)
+	c.mu.Unlock()
+	return s, nil
+}
+
+// usable says why no work can be taken, if so.
+func (s *stream) usable() error {
+	if err := s.c.Err(); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return fmt.Errorf("stream: %w", device.ErrClosed)
+	}
+	return nil
+}
+
+// submit runs a call of the driver that submits something.
+func (s *stream) submit(f func() C.mcu_result) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.submitLocked(f)
+}
+
+func (s *stream) submitLocked(f func() C.mcu_result) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.c.call(f)
+}
+
+// checkMemory says why a transfer cannot be submitted, if so. Nothing is to be
+// done if it returns false.
+func (s *stream) checkMemory(what string, size uint64, addrs ...uint64) (bool, error) {
+	if err := s.usable(); err != nil || size == 0 {
+		return false, err
+	}
+	for _, addr := range addrs {
+		if !s.c.reachable(addr, size) {
+			return false, fmt.Errorf("%s of %d bytes at %#x: not all of it is mapped: %w", what, size, addr, device.ErrInvalidValue)
+		}
+	}
+	return true, nil
+}
+
+// CopyIn copies from the host.
+func (s *stream) CopyIn(dst uint64, src []byte) error {
+	if ok, err := s.checkMemory("copy to the device", uint64(len(src)), dst); !ok {
+		return err
+	}
+	if s.c.pinned(src) {
+		return s.submit(func() C.mcu_result { return s.copyIn(dst, src) })
+	}
+	return s.staged(src, func(at int, part []byte, r room) error {
+		if err := s.callLocked(func() { copy(r.memory, part) }); err != nil {
+			return err
+		}
+		if err := s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) }); err != nil {
+			return err
+		}
+		return s.callLocked(r.give)
+	})
+}
+
+func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
+	return C.mcu_copy_in(s.c.handle, s.handle, C.uint64_t(dst), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)))
+}
+
+// CopyOut copies to the host.
+func (s *stream) CopyOut(dst []byte, src uint64) error {
+	if ok, err := s.checkMemory("copy from the device", uint64(len(dst)), src); !ok {
+		return err
+	}
+	if s.c.pinned(dst) {
+		return s.submit(func() C.mcu_result { return s.copyOut(dst, src) })
+	}
+	return s.staged(dst, func(at int, part []byte, r room) error {
+		if err := s.submitLocked(func() C.mcu_result { return s.copyOut(r.memory, src+uint64(at)) }); err != nil {
+			return err
+		}
+		return s.callLocked(func() {
+			copy(part, r.memory)
+			r.give()
+		})
+	})
+}
+
+func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
+	return C.mcu_copy_out(s.c.handle, s.handle, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
+}
+
+// Host memory that is not pinned is not given to the driver, which would wait
+// for the stream before it touched it, or touch it before its turn.
+const (
+	ringSize    = 8 << 20
+	stagedPiece = 2 << 20
+)
+
+// staged submits a copy of host memory in parts, each through its own room in
+// the ring, which the submitted work gives back.
+func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.needRing(); err != nil {
+		return err
+	}
+	for at := 0; at < len(host); at += stagedPiece {
+		part := host[at:min(at+stagedPiece, len(host))]
+		r, err := s.room(len(part))
+		if err != nil {
+			return err
+		}
+		if err := submit(at, part, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room waits until the ring has room.
+func (s *stream) room(n int) (r room, err error) {
+	err = s.c.wait(context.Background(), func() (bool, error) {
+		var ok bool
+		if r, ok = s.ring.take(n); ok {
+			return true, nil
+		}
+		_, err := s.query() // which learns of a fault
+		return false, err
+	})
+	return r, err
+}
+
+// needRing gives the stream a ring; its lock is held.
+func (s *stream) needRing() error {
+	if s.ring != nil {
+		return s.usable()
+	}
+	c := s.c
+	c.mu.Lock()
+	if n := len(c.rings); n > 0 {
+		s.ring, c.rings = c.rings[n-1], c.rings[:n-1]
+	}
+	c.mu.Unlock()
+	if s.ring != nil {
+		return s.usable()
+	}
+	var memory unsafe.Pointer
+	if err := s.submitLocked(func() C.mcu_result { return C.mcu_host_alloc(c.handle, ringSize, &memory) }); err != nil {
+		return fmt.Errorf("pinning %d bytes of the host's memory for copies: %w", ringSize, err)
+	}
+	c.mu.Lock()
+	s.ring = &ring{memory: unsafe.Slice((*byte)(memory), ringSize)}
+	c.mu.Unlock()
+	return nil
+}
+
+// Copy copies within the device.
+func (s *stream) Copy(dst, src, size uint64) error {
+	if dst != src && (dst-src < size || src-dst < size) {
+		return fmt.Errorf("copy of %d bytes from %#x to %#x: the ranges overlap: %w", size, src, dst, device.ErrInvalidValue)
+	}
+	if ok, err := s.checkMemory("copy within the device", size, dst, src); !ok {
+		return err
+	}
+	return s.submit(func() C.mcu_result {
+		return C.mcu_copy(s.c.handle, s.handle, C.uint64_t(dst), C.uint64_t(src), C.size_t(size))
+	})
+}
+
+// Fill writes the same element many times.
+func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
+	switch {
+	case width != 1 && width != 2 && width != 4:
+		return fmt.Errorf("fill with elements of %d bytes: give 1, 2 or 4: %w", width, device.ErrInvalidValue)
+	case dst%uint64(width) != 0:
+		return fmt.Errorf("fill at %#x with elements of %d bytes: give an address that is a multiple: %w", dst, width, device.ErrInvalidValue)
+	case count > math.MaxInt64/4:
+		return fmt.Errorf("fill with %d elements: no memory is that large: %w", count, device.ErrInvalidValue)
+	}
+	if ok, err := s.checkMemory("fill", count*uint64(width), dst); !ok {
+		return err
+	}
+	return s.submit(func() C.mcu_result {
+		return C.mcu_fill(s.c.handle, s.handle, C.uint64_t(dst), C.uint32_t(value), C.int(width), C.size_t(count))
+	})
+}
+
+// Record lets an event stand for the work so far.
+func (s *stream) Record(e device.Event) error {
+	own, err := s.c.eventOf(e)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return own.use(func(handle C.mcu_handle) error {
+		err := s.submitLocked(func() C.mcu_result { return C.mcu_event_record(s.c.handle, handle, s.handle) })
+		own.recorded = own.recorded || err == nil
+		return err
+	})
+}
+
+// Wait holds later work back until an event's work is done.
+func (s *stream) Wait(e device.Event) error {
+	own, err := s.c.eventOf(e)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return own.use(func(handle C.mcu_handle) error {
+		return s.submitLocked(func() C.mcu_result { return C.mcu_stream_wait(s.c.handle, s.handle, handle) })
+	})
+}
+
+// Call runs a function of the host's in the order of the stream.
+func (s *stream) Call(f func()) error {
+	if f == nil {
+		return fmt.Errorf("calling no function: %w", device.ErrInvalidValue)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.callLocked(f)
+}
+
+func (s *stream) callLocked(f func()) error {
+	id := keepCall(s.c, f)
+	err := s.submitLocked(func() C.mcu_result { return C.mcu_stream_call(s.c.handle, s.handle, C.uint64_t(id)) })
+	if err != nil {
+		takeCall(id)
+	}
+	return err
+}
+
+// query says whether the stream has no work.
+func (s *stream) query() (bool, error) {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.handle == 0 {
+		return true, s.c.Err()
+	}
+	return s.c.isDone(func() C.mcu_result { return C.mcu_stream_query(s.c.handle, s.handle) })
+}
+
+// Done says whether all work has ended.
+func (s *stream) Done() (bool, error) {
+	if err := s.usable(); err != nil {
+		return false, err
+	}
+	return s.query()
+}
+
+// mark puts an event behind the work of the stream; 0 if there is no work. Who
+// gets it gives it back.
+func (s *stream) mark() (C.mcu_handle, error) {
+	if done, err := s.query(); done || err != nil {
+		return 0, err
+	}
+	m, err := s.c.takeMark()
+	if err != nil {
+		return 0, err
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.handle != 0 {
+		err = s.c.call(func() C.mcu_result { return C.mcu_event_record(s.c.handle, m, s.handle) })
+	}
+	if s.handle == 0 || err != nil {
+		s.c.giveMarks([]C.mcu_handle{m})
+		return 0, err
+	}
+	return m, nil
+}
+
+// Synchronise waits for the work that was submitted.
+func (s *stream) Synchronise(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	m, err := s.mark()
+	if m == 0 || err != nil {
+		return err
+	}
+	defer s.c.giveMarks([]C.mcu_handle{m})
+	return s.c.wait(ctx, func() (bool, error) { return s.c.reached(m) })
+}
+
+// Close takes no more work. The driver's stream lives on until it has none, so
+// that Synchronise of the context can wait for it.
+func (s *stream) Close() error {
+	if err := s.c.Err(); err != nil {
+		return err
+	}
+	s.closed.Store(true)
+	s.destroyIfDone()
+	return s.c.Err()
+}
+
+// destroyIfDone destroys a closed stream that has no work.
+func (s *stream) destroyIfDone() {
+	if !s.mu.TryLock() { // somebody still submits: the next sweep will do it
+		return
+	}
+	defer s.mu.Unlock()
+	if done, err := s.query(); !done || err != nil {
+		return
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.handle == 0 {
+		return
+	}
+	if err := s.c.call(func() C.mcu_result { return C.mcu_stream_destroy(s.c.handle, s.handle) }); err != nil {
+		return
+	}
+	s.handle = 0
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams = slices.DeleteFunc(c.streams, func(o *stream) bool { return o == s })
+	if s.ring != nil {
+		c.rings = append(c.rings, s.ring)
+		s.ring = nil
+	}
+}

@@ -17,9 +17,11 @@ type Core struct {
 	growing int    // clients with a Grow unanswered
 
 	nextRefill Time
+	lastSpent  Time
 	spent      time.Duration // by all users since the last refill
 
-	effects []Effect // of the event under way
+	effects []Effect  // of the event under way
+	scratch []*client // for order
 }
 
 type device struct {
@@ -235,18 +237,22 @@ func (c *Core) Busy(now Time, id ClientID) []Effect {
 }
 
 // Idle says that nothing of the client is under way and no calls are pending.
-func (c *Core) Idle(now Time, id ClientID) []Effect {
+func (c *Core) Idle(now Time, id ClientID) []Effect { return c.IdleFor(now, id, 0) }
+
+// IdleFor is Idle for a worker that knows for how long this has been so, as
+// when it answers Watch.
+func (c *Core) IdleFor(now Time, id ClientID, lasted time.Duration) []Effect {
 	x := c.begin(now).clients[id]
 	if x == nil || x.state != Assigned {
 		return nil
 	}
-	x.rest(c.now)
+	x.rest(max(c.now-max(lasted, 0), x.grantAt))
 	return c.decide()
 }
 
-func (x *client) rest(now Time) {
+func (x *client) rest(since Time) {
 	if x.busy || !x.known {
-		x.idleSince = now
+		x.idleSince = since
 	}
 	x.busy, x.known = false, true
 }
@@ -294,7 +300,10 @@ func (c *Core) Ran(now Time, id ClientID, kernels int, busy time.Duration) []Eff
 	x.stats.busy += busy
 	x.phase += busy
 	x.user.credit -= busy
-	c.spent += busy
+	if busy > 0 {
+		c.spent += busy
+		c.lastSpent = c.now
+	}
 	return c.decide()
 }
 

@@ -44,8 +44,13 @@ func (u *account) weight() (w int64) {
 	return w
 }
 
+// creditPeriods bounds credit and debt: what happened so many periods of GPU
+// time ago is forgotten.
+const creditPeriods = 20
+
 // refill ends a period: the GPU time that was spent in it is given back to the
-// users who have or want a GPU, in proportion to their weights.
+// users who have or want a GPU, in proportion to their weights. The others
+// lose what they have and are forgiven half of what they owe.
 func (c *Core) refill() {
 	if c.now < c.nextRefill {
 		return
@@ -56,10 +61,11 @@ func (c *Core) refill() {
 	for _, u := range c.users {
 		all += u.weight()
 	}
+	bound := creditPeriods * c.cfg.Period
 	for _, u := range c.users {
-		w := u.weight()
-		if w > 0 {
-			u.credit += time.Duration(float64(c.spent) * float64(w) / float64(all))
+		if w := u.weight(); w > 0 {
+			share := time.Duration(float64(c.spent) * float64(w) / float64(all))
+			u.credit = min(max(u.credit+share, -bound), bound)
 			continue
 		}
 		u.credit = min(u.credit, 0) >> min(uint(periods), 62)
@@ -68,5 +74,10 @@ func (c *Core) refill() {
 		}
 	}
 	c.spent = 0
+	if c.now-c.lastSpent >= c.cfg.MaxWait { // nobody's credit changes any more: do not let it decide for ever
+		for _, u := range c.users {
+			u.credit = 0
+		}
+	}
 	c.users = slices.DeleteFunc(c.users, func(u *account) bool { return len(u.clients) == 0 && u.credit == 0 })
 }

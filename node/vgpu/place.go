@@ -12,6 +12,9 @@ type supply struct {
 	bytes       int64 // free, or taken by idle clients and keepers
 	creditSlots bool  // the same with those who are out of credit
 	creditBytes int64
+
+	comingSlots int // held by clients that were told to let go
+	comingBytes int64
 }
 
 func (c *Core) survey(d *device) {
@@ -20,8 +23,9 @@ func (c *Core) survey(d *device) {
 		return
 	}
 	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
+	s.comingSlots, s.comingBytes = d.coming()
 	for _, v := range d.keepers {
-		if !v.revoking {
+		if mayStopKeeping(v) {
 			s.bytes += v.taken()
 		}
 	}
@@ -44,17 +48,42 @@ func (c *Core) survey(d *device) {
 	d.supply = s
 }
 
+// coming is what clients that were told to let go are going to free. Some or
+// all of it is claimed.
+func (d *device) coming() (slots int, bytes int64) {
+	for _, v := range d.slots {
+		if v != nil && v.revoking {
+			slots++
+			bytes += v.taken()
+		}
+	}
+	for _, v := range d.keepers {
+		if v.revoking {
+			bytes += v.taken()
+		}
+	}
+	return slots, bytes
+}
+
 // settled says that nothing is under way between the core and an assigned
 // client that would make it no victim.
 func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.growTo == 0 }
 
+// rests says that nothing of an assigned client is under way. What a client
+// said before it was watched may be out of date.
+func rests(v *client) bool { return v.watched && v.known && !v.busy }
+
 func (c *Core) mayLoseSlot(v *client) bool {
-	return settled(v) && !v.busy && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.cfg.MaxIdle))
+	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.cfg.MaxIdle))
 }
 
 func (c *Core) mayLoseMemory(v *client) bool {
-	return settled(v) && !v.busy && (c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
+	return settled(v) && rests(v) && (c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
 }
+
+// mayStopKeeping is for unbound clients. One that was promised a slot is about
+// to use what it keeps.
+func mayStopKeeping(v *client) bool { return !v.revoking && v.claim == nil }
 
 func (c *Core) outOfCredit(v *client) bool {
 	return c.cfg.Policy == Credit && settled(v) && v.user.credit <= 0 && c.now-v.grantAt >= c.cfg.MinResidence
@@ -68,7 +97,7 @@ type victim struct {
 
 func (c *Core) slotReason(v *client) Reason {
 	switch {
-	case v.busy || !c.mayLoseSlot(v):
+	case !c.mayLoseSlot(v):
 		return ForCredit
 	case v.sync:
 		return ForSync
@@ -83,21 +112,30 @@ func (c *Core) memoryReason(v *client) Reason {
 	return ForCredit
 }
 
-// order is the order in which ready clients are served: those that waited too
-// long as they came, then the others by the policy, those without credit last.
+// order is the order in which ready clients are served: those with credit
+// first; among them those that waited too long, as they came; then the others
+// by the policy.
 func (c *Core) order() []*client {
-	out := make([]*client, 0, len(c.ready))
+	out := c.scratch[:0]
+	out = c.appendOrdered(out, func(x *client) bool { return c.cfg.Policy != Credit || x.user.credit > 0 })
+	if c.cfg.Policy == Credit {
+		out = c.appendOrdered(out, func(x *client) bool { return x.user.credit <= 0 })
+	}
+	c.scratch = out
+	return out
+}
+
+func (c *Core) appendOrdered(out []*client, class func(*client) bool) []*client {
+	from := len(out)
 	for _, x := range c.ready {
-		if c.starved(x) {
+		if c.starved(x) && class(x) {
 			out = append(out, x)
 		}
 	}
-	slices.SortFunc(out, func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
-	for _, credit := range []bool{true, false} {
-		for _, x := range c.ready {
-			if !c.starved(x) && (c.cfg.Policy != Credit || x.user.credit > 0) == credit {
-				out = append(out, x)
-			}
+	slices.SortFunc(out[from:], func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
+	for _, x := range c.ready {
+		if !c.starved(x) && class(x) {
+			out = append(out, x)
 		}
 	}
 	return out
@@ -134,6 +172,9 @@ func (c *Core) anySupply() bool {
 // place grants x a slot or promises it one, if there is any way to.
 func (c *Core) place(x *client) bool {
 	full := x.user.full()
+	if full {
+		c.unreserve(x, x.reserved)
+	}
 	if full && !x.user.mayTrade {
 		return false
 	}
@@ -141,6 +182,9 @@ func (c *Core) place(x *client) bool {
 		if d := c.bestFree(x); d != nil {
 			c.promise(x, d, nil, nil)
 			return true
+		}
+		if c.roomIsComing(x) {
+			return false
 		}
 	}
 	for _, useCredit := range []bool{false, true} {
@@ -156,6 +200,14 @@ func (c *Core) place(x *client) bool {
 		c.reserve(x)
 	}
 	return false
+}
+
+// roomIsComing says that x will fit somewhere once all who were told to let go
+// have done so: nobody else needs to leave for it.
+func (c *Core) roomIsComing(x *client) bool {
+	return slices.ContainsFunc(c.devices, func(d *device) bool {
+		return allowed(x, d) && d.freeSlots()+d.supply.comingSlots > 0 && missing(x, d) <= d.supply.comingBytes
+	})
 }
 
 // allowed says whether x may be put on d at all at present.
@@ -268,7 +320,7 @@ func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim
 		add(v, c.slotReason(v))
 	}
 	for _, v := range d.keepers {
-		if lack > 0 && v != x && !v.revoking {
+		if lack > 0 && v != x && mayStopKeeping(v) {
 			add(v, ForMemory)
 		}
 	}
@@ -322,9 +374,6 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 		}
 	}
 	p := &claim{owner: x, dev: d, slot: true, bytes: int64(x.want.Need + d.ContextCost), counted: trade == nil, trade: trade}
-	if x.dev == d {
-		p.bytes -= int64(x.kept)
-	}
 	if p.counted {
 		x.user.slots++
 	}
@@ -372,11 +421,11 @@ func (c *Core) reserve(x *client) {
 		x.reserved.reservedFor = x
 	}
 	d := x.reserved
-	lack, needSlot := missing(x, d), d.freeSlots() <= 0
-	for _, v := range slices.Concat(d.slots, d.keepers) {
-		if v != nil && v.revoking {
+	slots, bytes := d.coming()
+	lack, needSlot := missing(x, d)-bytes, d.freeSlots()+slots <= 0
+	for _, v := range d.keepers {
+		if v != x && mayStopKeeping(v) {
 			lack -= v.taken()
-			needSlot = needSlot && v.state != Assigned
 		}
 	}
 	for lack > 0 || needSlot {
@@ -419,11 +468,12 @@ func (c *Core) answerGrow(x *client, d *device) {
 		return
 	}
 	if d.reservedFor == nil {
-		if set, ok := c.growVictims(d, lack); ok {
+		_, coming := d.coming()
+		if set, ok := c.growVictims(d, lack); ok && coming < lack {
 			c.collect(&claim{owner: x, dev: d, bytes: more}, set)
 			return
 		}
-		if c.now < x.growBy && c.mightFree(x, d) >= lack {
+		if c.now < x.growBy && c.mightFree(x, d)+coming >= lack {
 			return
 		}
 	}
@@ -433,7 +483,7 @@ func (c *Core) answerGrow(x *client, d *device) {
 
 func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 	for _, v := range d.keepers {
-		if lack > 0 && !v.revoking {
+		if lack > 0 && mayStopKeeping(v) {
 			set = append(set, victim{v, ForMemory})
 			lack -= v.taken()
 		}
@@ -451,15 +501,16 @@ func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 	return set, true
 }
 
-// mightFree is how much others on d could let go of, as far as is known.
+// mightFree is how much others on d could be told to let go of, as far as is
+// known.
 func (c *Core) mightFree(x *client, d *device) (bytes int64) {
 	for _, v := range d.slots {
-		if v != nil && v != x && v.growTo == 0 && (v.revoking && v.frees == nil || !v.revoking && !(v.known && v.busy)) {
+		if v != nil && v != x && settled(v) && !(v.watched && v.known && v.busy) {
 			bytes += v.taken()
 		}
 	}
 	for _, v := range d.keepers {
-		if !v.revoking || v.frees == nil {
+		if mayStopKeeping(v) {
 			bytes += v.taken()
 		}
 	}
@@ -519,14 +570,11 @@ func (c *Core) Next() (Time, bool) {
 			if x.growTo > 0 {
 				consider(x.growBy)
 			}
-			if !x.busy {
+			if rests(x) || c.cfg.Policy == Credit {
 				consider(x.grantAt + c.cfg.MinResidence)
 			}
-			if !x.busy && c.cfg.MaxIdle > 0 {
+			if rests(x) && c.cfg.MaxIdle > 0 {
 				consider(x.idleSince + c.cfg.MaxIdle)
-			}
-			if c.cfg.Policy == Credit {
-				consider(x.grantAt + c.cfg.MinResidence)
 			}
 		}
 	}

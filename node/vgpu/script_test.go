@@ -1,0 +1,257 @@
+package vgpu
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write what the core does now into testdata")
+
+// A script is lines: "config", "device" and "limit" first, then events with
+// their time; "#" begins a comment. Below each event, indented, stand the
+// effects and then the queues; -update rewrites those lines. Read the
+// difference before you keep it.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := playScript(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(text) {
+				t.Errorf("the core does something else now (-update writes it down):\n%s", firstDifference(string(text), got))
+			}
+		})
+	}
+}
+
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(w), len(g)) {
+		var a, b string
+		if i < len(w) {
+			a = w[i]
+		}
+		if i < len(g) {
+			b = g[i]
+		}
+		if a != b {
+			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, a, b)
+		}
+	}
+	return ""
+}
+
+type script struct {
+	cfg  Config
+	core *Core
+	out  strings.Builder
+}
+
+func playScript(t *testing.T, text string) string {
+	t.Helper()
+	s := &script{}
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		fmt.Fprintln(&s.out, line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if err := s.play(words); err != nil {
+			t.Fatalf("line %d: %q: %v", i+1, line, err)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) play(words []string) (err error) {
+	args := arguments{}
+	for _, w := range words {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			args[k] = v
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	switch words[0] {
+	case "config":
+		policy, err := ParsePolicy(args.text("policy", "fcfs"))
+		s.cfg.Policy = policy
+		s.cfg.MaxIdle, s.cfg.MinResidence = args.time("idle"), args.time("residence")
+		s.cfg.GrowWait, s.cfg.Period = args.time("growwait"), args.time("period")
+		s.cfg.MaxPasses, s.cfg.MaxWait = int(args.number("passes")), args.time("wait")
+		s.cfg.SlotLimit = int(args.number("slots"))
+		return err
+	case "limit":
+		s.cfg.SlotLimits = map[string]int{args.text("user", ""): int(args.number("slots"))}
+		return nil
+	case "device":
+		s.cfg.Devices = append(s.cfg.Devices, args.device())
+		return nil
+	}
+	if s.core == nil {
+		if s.core, err = New(s.cfg); err != nil {
+			return err
+		}
+	}
+	now, err := time.ParseDuration(words[0])
+	if err != nil {
+		return err
+	}
+	effects, err := s.event(now, words[1], words[2:], args)
+	for _, e := range effects {
+		fmt.Fprintln(&s.out, "    ->", e)
+	}
+	s.queues()
+	return err
+}
+
+// event plays one event; several clients' numbers stand for one event each.
+func (s *script) event(now Time, name string, words []string, args arguments) (all []Effect, err error) {
+	c := s.core
+	switch name {
+	case "tick":
+		return c.Tick(now), nil
+	case "next": // ticks as long as the core wants it until now
+		for at, ok := c.Next(); ok && at <= now; at, ok = c.Next() {
+			for _, e := range c.Tick(at) {
+				fmt.Fprintf(&s.out, "    %v\n", at)
+				all = append(all, e)
+			}
+			if len(all) > 0 {
+				return all, nil
+			}
+		}
+		return nil, nil
+	case "added":
+		_, effects, err := c.Added(now, args.device())
+		return effects, err
+	case "lost":
+		return c.Lost(now, DeviceID(args.number("device"))), nil
+	}
+	for _, w := range words {
+		if strings.Contains(w, "=") {
+			continue
+		}
+		n, err := strconv.ParseUint(w, 10, 64)
+		if err != nil {
+			return all, err
+		}
+		id := ClientID(n)
+		var effects []Effect
+		switch name {
+		case "attach":
+			effects = c.Attach(now, id, args.text("user", "ann"), int(args.number("weight")))
+		case "detach":
+			effects = c.Detach(now, id)
+		case "want":
+			pinned := AnyDevice
+			if args["pinned"] != "" {
+				pinned = DeviceID(args.number("pinned"))
+			}
+			effects = c.Want(now, id, Want{Need: args.number("need"), Estimate: args.time("estimate"), Pinned: pinned})
+		case "grow":
+			effects = c.Grow(now, id, args.number("need"))
+		case "shrink":
+			effects = c.Shrink(now, id, args.number("holds"))
+		case "busy":
+			effects = c.Busy(now, id)
+		case "idle":
+			effects = c.IdleFor(now, id, args.time("for"))
+		case "sync":
+			effects = c.SyncPoint(now, id)
+		case "released":
+			effects = c.Released(now, id, args.number("keeps"))
+		case "ran":
+			effects = c.Ran(now, id, int(args.number("kernels")), args.time("busy"))
+		case "failed":
+			effects = c.Failed(now, id)
+		default:
+			return all, fmt.Errorf("no such event")
+		}
+		all = append(all, effects...)
+	}
+	return all, nil
+}
+
+// queues writes the queues, and what is free on each device.
+func (s *script) queues() {
+	view := s.core.View()
+	var queue [Failed + 1][]string
+	for _, x := range view.Clients {
+		name := fmt.Sprint(x.ID)
+		if x.Revoking {
+			name += "!"
+		}
+		queue[x.State] = append(queue[x.State], name)
+	}
+	fmt.Fprint(&s.out, "   ")
+	for st := Ready; st <= Failed; st++ {
+		if len(queue[st]) > 0 {
+			fmt.Fprintf(&s.out, " %v [%s]", st, strings.Join(queue[st], " "))
+		}
+	}
+	for _, d := range view.Devices {
+		if !d.Lost {
+			fmt.Fprintf(&s.out, " %s %d/%d %d/%d", d.Name, d.Used, d.Slots, d.Taken, d.Memory)
+		}
+	}
+	fmt.Fprintln(&s.out)
+}
+
+type arguments map[string]string
+
+func (a arguments) text(key, otherwise string) string { return orDefault(a[key], otherwise) }
+
+func (a arguments) number(key string) uint64 {
+	if a[key] == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(a[key], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (a arguments) time(key string) time.Duration {
+	if a[key] == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(a[key])
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func (a arguments) device() Device {
+	speed, err := strconv.ParseFloat(a.text("speed", "1"), 64)
+	if err != nil {
+		panic(err)
+	}
+	return Device{Name: a["name"], Slots: int(a.number("slots")), Speed: speed, Memory: a.number("memory"), ContextCost: a.number("context")}
+}

@@ -109,7 +109,7 @@ const (
 // Pending says whether messages wait.
 func (c *Consumer) Pending() bool { return atomic.LoadUint64(c.s.u64(atTail)) != c.head }
 
-// Stop lets Next return, now or later. Any goroutine may call it.
+// Stop lets Next return once there is no message, now or later. Any goroutine may call it.
 func (c *Consumer) Stop() {
 	c.stopped.Store(true)
 	c.s.wake(c.s.u32(atWorkerWaits))
@@ -213,14 +213,14 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 		}
 		atomic.StoreUint32(waits, 0)
 		switch {
-		case stopped:
-			return 0, ErrStopped
 		case woken:
 			return 0, ErrWoken
-		case t == c.head:
-			return 0, ErrTimeout
+		case t != c.head:
+			return t, nil
+		case stopped:
+			return 0, ErrStopped
 		}
-		return t, nil
+		return 0, ErrTimeout
 	}
 }
 

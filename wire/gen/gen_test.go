@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestGeneratedFilesAreUpToDate(t *testing.T) {
+	goFile, cFile := filepath.Join(t.TempDir(), "messages_gen.go"), filepath.Join(t.TempDir(), "wire_gen.h")
+	if err := run("../messages.txt", goFile, cFile); err != nil {
+		t.Fatal(err)
+	}
+	for made, kept := range map[string]string{goFile: "../messages_gen.go", cFile: "../../shim/wire_gen.h"} {
+		want, err := os.ReadFile(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is old: go generate ./wire", kept)
+		}
+	}
+}
+
+func TestDescriptionIsStrict(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"record a { u32 b }\nasync c { } in # why\ncall d { text e; bytes f } out -> { }", ""},
+		{"recrod a { }", "1: not understood: recrod a { }"},
+		{"\nrecord a { u33 b }", `2: not a field: "u33 b"`},
+		{"record a { u32 }", `1: not a field: "u32"`},
+		{"record a { }\nasync a { }", "2: there is a a already"},
+		{"call a { }", "1: a call, and only a call, has a reply: a"},
+		{"async a { } -> { }", "1: a call, and only a call, has a reply: a"},
+		{"call a { } -> { u8 b }", `1: not a field: "u8 b"`},
+	} {
+		_, err := parse(c.text)
+		if got := ""; err != nil || c.want != "" {
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("%q: got %q, want %q", c.text, got, c.want)
+			}
+		}
+	}
+}
+
+// Whatever an older side would misread must change the schema.
+func TestSchemaFollowsTheDescription(t *testing.T) {
+	seen := map[uint32]string{}
+	for _, text := range []string{
+		"call a { u32 b } -> { }", "call a { u64 b } -> { }", "call a { u32 c } -> { }", "call a { u32 b } in -> { }", "call a { u32 b } out -> { }",
+		"call a { u32 b } -> { u32 c }", "async a { u32 b }", "call b { u32 b } -> { }",
+	} {
+		d, err := parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := seen[d.hash()]; ok {
+			t.Errorf("%q and %q have one schema", text, other)
+		}
+		seen[d.hash()] = text
+	}
+}

@@ -49,7 +49,7 @@ device, device/fatbin < device/cuda
 model, vmm, mapping < node/vgpu
 device, vmm, wire < node/worker
 device, vmm < node/checkpoint
-device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
+device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node < node/nodefile
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
@@ -67,7 +67,7 @@ NOTHING < internal/archtest, internal/browser
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 
-use github.com/goccy/go-yaml: model/clusterfile
+use github.com/goccy/go-yaml: model/clusterfile, node/nodefile
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
 use github.com/spf13/pflag: cmd/muster
@@ -178,7 +178,7 @@ func TestCheckerFindsViolations(t *testing.T) {
 		{"clock in a test", "policy/p_test.go", ok + `import "time"; var x = time.Now`, ""},
 		{"upward in a test", "policy/p_test.go", ok + `import "muster/sim"`, ""},
 		{"third party", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml/ast"`, ""},
-		{"third party elsewhere", "policy/p.go", ok + `import "github.com/goccy/go-yaml"`, "policy must not use github.com/goccy/go-yaml: only model/clusterfile may"},
+		{"third party elsewhere", "policy/p.go", ok + `import "github.com/goccy/go-yaml"`, "policy must not use github.com/goccy/go-yaml: only model/clusterfile, node/nodefile may"},
 		{"third party of like name", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml2"`, "github.com/goccy/go-yaml2 is no module that was chosen"},
 		{"third party not chosen", "sim/p_test.go", ok + `import "github.com/stretchr/testify/assert"`, "github.com/stretchr/testify/assert is no module that was chosen"},
 		{"test module in a test", "sim/p_test.go", ok + `import "pgregory.net/rapid"`, ""},

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/node/vgpu"
+	"muster/wire"
+)
+
+// Config says what the node has and how programs share it.
+type Config struct {
+	Name   string // in the status document
+	Socket Socket
+
+	Devices []Device
+	VGPUs   int // virtual GPUs on each device
+	Visible int // devices that a program sees; 0 for as many as there are
+	Policy  vgpu.Policy
+	MaxIdle time.Duration // 0: nobody loses a device for being idle
+	Swap    Swap
+	Defer   bool // keep copies on the host until a kernel needs them, always
+	Limits  Limits
+
+	Warm  int           // workers that wait for clients
+	Grace time.Duration // how long a shutdown waits for clients
+
+	HTTP   string // address for metrics and health; "" for none
+	Remote Remote
+}
+
+// Socket is where programs connect.
+type Socket struct {
+	Address string // a path, or a name that begins with @ and leaves no file
+	Mode    uint32 // of a file; 0 for 0666
+	Group   string // of a file; "" for the daemon's own
+}
+
+// Device is one GPU of the node.
+type Device struct {
+	wire.DeviceConfig
+	Reserve uint64 // bytes of its memory that Muster leaves alone
+}
+
+// Swap is where the memory of programs goes that are not on a device.
+type Swap struct {
+	Size uint64 // bytes for all clients together
+	Dir  string // "" for memory
+}
+
+// Limits bound what clients may take.
+type Limits struct {
+	Clients int // on the node at a time
+	Default UserLimits
+	Users   map[string]UserLimits // by name or number; instead of Default
+}
+
+// UserLimits bound what one user's clients may take. 0 is no limit.
+type UserLimits struct {
+	Clients int
+	Memory  uint64 // bytes of device memory, all clients together; no program sees more
+	VGPUs   int
+	Weight  int // in fair shares; 0 counts as 1
+}
+
+// Remote is how programs on other machines reach the node.
+type Remote struct {
+	Listen        string // HOST:PORT; "" for not at all
+	Cert, Key, CA string // files
+	Token         string
+}
+
+// DefaultSocket leaves no file behind, however the daemon ends.
+const DefaultSocket = "@muster"
+
+// Default is the configuration of a node of which nothing was said. Devices,
+// swap size and name are the machine's: the caller knows them.
+func Default() Config {
+	return Config{
+		Socket:  Socket{Address: DefaultSocket},
+		VGPUs:   vgpu.DefaultSlots,
+		MaxIdle: vgpu.DefaultMaxIdle,
+		Limits:  Limits{Clients: 1024},
+		Warm:    2,
+		Grace:   30 * time.Second,
+	}
+}
+
+// maxDevices is bounded by the descriptors that one message to a worker
+// carries, and by the arenas that fit beside each other in a program.
+const maxDevices = 16
+
+func (c *Config) check() error {
+	switch {
+	case len(c.Devices) == 0:
+		return errors.New("the node has no devices: add some to its configuration")
+	case len(c.Devices) > maxDevices || c.Visible > maxDevices:
+		return fmt.Errorf("a node has at most %d devices", maxDevices)
+	case c.VGPUs < 1:
+		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
+	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0:
+		return errors.New("visible, warm, max_idle and grace must not be negative, and at least one client must be allowed")
+	case c.Swap.Size == 0:
+		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
+	case c.Socket.Address == "":
+		return errors.New("the node has no socket")
+	}
+	return nil
+}
+
+// of returns a user's limits.
+func (l *Limits) of(u account) UserLimits {
+	for _, key := range []string{u.name, fmt.Sprint(u.uid)} {
+		if limits, ok := l.Users[key]; ok {
+			return limits
+		}
+	}
+	return l.Default
+}
+
+// dispatcher returns the part of the configuration that is the dispatcher's.
+func (c *Config) dispatcher(devices []vgpu.Device) vgpu.Config {
+	limits := map[string]int{}
+	for name, u := range c.Limits.Users {
+		if u.VGPUs > 0 {
+			limits[name] = u.VGPUs
+		}
+	}
+	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
+}

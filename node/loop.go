@@ -1,0 +1,354 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"muster/device"
+	"muster/node/vgpu"
+	"muster/wire"
+)
+
+// state is what the loop owns. Nobody else reads or writes it.
+type state struct {
+	core      *vgpu.Core
+	clients   map[vgpu.ClientID]*client
+	lastID    vgpu.ClientID
+	perUser   map[uint32]int // clients that have not ended
+	committed uint64
+	perOwner  map[uint32]uint64 // committed bytes of each user
+	draining  bool
+
+	gpuTime []time.Duration // of each device
+	past    counters        // of clients that have gone
+	waits   histogram
+	refused uint64
+}
+
+func newState(core *vgpu.Core, devices int) state {
+	return state{
+		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[uint32]int{}, perOwner: map[uint32]uint64{},
+		gpuTime: make([]time.Duration, devices),
+	}
+}
+
+// client is one program's virtual device. Fields below the line are the
+// loop's.
+type client struct {
+	id      vgpu.ClientID
+	peer    peer
+	limits  UserLimits
+	memory  uint64
+	program string
+	ordinal int
+	arena   device.Arena
+	conn    *net.UnixConn
+	gone    chan struct{} // closed when nothing of it is left
+
+	// ---
+	since     time.Duration
+	worker    *workerProcess // nil until it has one
+	ring      *os.File
+	ending    bool
+	committed uint64
+	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
+	wantedAt  time.Duration // while it waits for a device
+	wanting   bool
+	counters  counters
+	memoryNow wire.Stats // allocated, resident, swapped
+}
+
+// counters only grow.
+type counters struct {
+	kernels, grants, preemptions, swaps  uint64
+	copiedIn, copiedOut, swapIn, swapOut uint64
+	busy, waited                         time.Duration
+	denials, failures, clients           uint64
+}
+
+// do lets the loop run f, soon. It returns false if there is no loop any more.
+func (d *daemon) do(f func()) bool {
+	select {
+	case d.events <- f:
+		return true
+	case <-d.ended:
+		return false
+	}
+}
+
+// ask lets the loop run f, and waits for that.
+func (d *daemon) ask(f func()) bool {
+	done := make(chan struct{})
+	if !d.do(func() { f(); close(done) }) {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	case <-d.ended:
+		return false
+	}
+}
+
+func (d *daemon) now() time.Duration { return d.opts.Now().Sub(d.start) }
+
+// loop runs events until it is to drain and no client is left.
+func (d *daemon) loop() {
+	defer close(d.ended)
+	alarm := time.NewTimer(time.Hour)
+	defer alarm.Stop()
+	for !d.draining || len(d.clients) > 0 {
+		if at, ok := d.core.Next(); ok {
+			alarm.Reset(max(0, at-d.now()))
+		} else {
+			alarm.Reset(time.Hour)
+		}
+		select {
+		case f := <-d.events:
+			f()
+		case <-alarm.C:
+			d.perform(d.core.Tick(d.now()))
+		}
+	}
+}
+
+// drain lets nobody in any more.
+func (d *daemon) drain() { d.draining = true }
+
+// endAll ends all clients.
+func (d *daemon) endAll(reason string, kill bool) {
+	for _, c := range d.clients {
+		d.end(c, reason, kill)
+	}
+}
+
+// admit makes a client known, within the limits.
+func (d *daemon) admit(c *client) error {
+	var refused *wire.Refused
+	asked := d.ask(func() {
+		uid := c.peer.user.uid
+		switch {
+		case d.draining:
+			refused = refuse(resultSystemNotReady, "the node is shutting down")
+		case len(d.clients) >= d.cfg.Limits.Clients:
+			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
+		case c.limits.Clients > 0 && d.perUser[uid] >= c.limits.Clients:
+			refused = refuse(resultNotPermitted, "user %s has %d clients on this node, as many as allowed", c.peer.user.name, d.perUser[uid])
+		}
+		if refused != nil {
+			d.refused++
+			return
+		}
+		d.lastID++
+		c.id, c.since = d.lastID, d.now()
+		d.clients[c.id] = c
+		d.perUser[uid]++
+		d.perform(d.core.Attach(c.since, c.id, c.peer.user.name, c.limits.Weight))
+		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
+	})
+	if !asked {
+		return refuse(resultSystemNotReady, "the node is shutting down")
+	}
+	if refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// assign gives a client its worker, and listens to it. It returns false if the
+// client has ended meanwhile.
+func (d *daemon) assign(c *client, w *workerProcess, ring *os.File) bool {
+	if c.ending {
+		return false
+	}
+	c.worker, c.ring = w, ring
+	go func() {
+		d.listenTo(c, w)
+		w.stop()
+		<-w.exited
+		d.do(func() { d.forget(c) })
+	}()
+	return true
+}
+
+// listenTo hands what a worker says to the loop until the connection ends.
+func (d *daemon) listenTo(c *client, w *workerProcess) {
+	for {
+		m, files, err := w.control.Receive()
+		if err != nil {
+			return
+		}
+		for _, f := range files {
+			f.Close()
+		}
+		if !d.do(func() { d.message(c, m) }) {
+			return
+		}
+	}
+}
+
+// end ends a client. Its program is told the reason, if there is one.
+func (d *daemon) end(c *client, reason string, kill bool) {
+	if kill && c.worker != nil {
+		c.worker.kill()
+	}
+	if c.ending {
+		return
+	}
+	c.ending = true
+	uid := c.peer.user.uid
+	if d.perUser[uid]--; d.perUser[uid] == 0 {
+		delete(d.perUser, uid)
+	}
+	if reason != "" {
+		d.tell(c, reason)
+	}
+	if c.worker == nil {
+		d.forget(c)
+		return
+	}
+	c.worker.stop()
+}
+
+// tell lets a program know why it is ended.
+func (d *daemon) tell(c *client, reason string) {
+	d.log.Warn("a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
+	if c.ring == nil {
+		return
+	}
+	shared, err := wire.Map(c.ring, nil)
+	if err != nil {
+		d.log.Error("the program cannot be told", "client", c.id, "error", err)
+		return
+	}
+	shared.Close("muster: " + reason)
+	shared.Unmap()
+}
+
+// forget removes a client when its worker is no more, or was never there.
+func (d *daemon) forget(c *client) {
+	if d.clients[c.id] != c {
+		return
+	}
+	if !c.ending {
+		d.end(c, "its worker has ended: "+c.worker.ending(), false)
+	}
+	delete(d.clients, c.id)
+	d.perform(d.core.Detach(d.now(), c.id))
+	d.commit(c, 0)
+	d.past.add(c.counters)
+	d.past.clients++
+	if c.ring != nil {
+		c.ring.Close()
+	}
+	c.conn.Close()
+	close(c.gone)
+	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", c.counters.kernels, "gpu_time", c.counters.busy.String(), "after", (d.now() - c.since).String())
+}
+
+// message takes what a worker says.
+func (d *daemon) message(c *client, m wire.Control) {
+	if d.clients[c.id] != c || c.ending {
+		return
+	}
+	now := d.now()
+	switch m.Kind {
+	case wire.KindWant:
+		if !c.wanting {
+			c.wanting, c.wantedAt = true, now
+		}
+		d.perform(d.core.Want(now, c.id, vgpu.Want{Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Device)}))
+	case wire.KindGrow:
+		d.perform(d.core.Grow(now, c.id, m.Memory))
+	case wire.KindShrink:
+		d.perform(d.core.Shrink(now, c.id, m.Memory))
+	case wire.KindReleased:
+		c.device = vgpu.AnyDevice
+		d.perform(d.core.Released(now, c.id, m.Memory))
+	case wire.KindBusy:
+		d.perform(d.core.Busy(now, c.id))
+	case wire.KindIdle:
+		d.perform(d.core.Idle(now, c.id))
+	case wire.KindSyncPoint:
+		d.perform(d.core.SyncPoint(now, c.id))
+	case wire.KindRan:
+		c.counters.kernels += uint64(max(m.Kernels, 0))
+		c.counters.busy += max(m.Busy, 0)
+		if c.device != vgpu.AnyDevice {
+			d.gpuTime[c.device] += max(m.Busy, 0)
+		}
+		d.perform(d.core.Ran(now, c.id, m.Kernels, m.Busy))
+	case wire.KindFailed:
+		c.device = vgpu.AnyDevice
+		c.counters.failures++
+		d.log.Warn("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
+		d.perform(d.core.Failed(now, c.id))
+	case wire.KindCommit:
+		granted, why := d.commit(c, m.Memory)
+		c.worker.post(wire.Control{Kind: wire.KindCommitted, On: granted, Memory: m.Memory, Reason: why})
+	case wire.KindReport:
+		if m.Stats != nil {
+			c.report(*m.Stats)
+		}
+	default:
+		d.end(c, fmt.Sprintf("its worker said %q, which the node does not know", m.Kind), true)
+	}
+}
+
+// commit gives a client so many bytes of the swap area in all.
+func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
+	uid := c.peer.user.uid
+	if want > c.committed {
+		others, ofUser := d.committed-c.committed, d.perOwner[uid]-c.committed
+		switch {
+		case want > d.cfg.Swap.Size || others > d.cfg.Swap.Size-want:
+			return false, "the node's swap area is full"
+		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
+			return false, "the user's memory limit is reached"
+		}
+	}
+	d.committed += want - c.committed
+	if d.perOwner[uid] += want - c.committed; d.perOwner[uid] == 0 {
+		delete(d.perOwner, uid)
+	}
+	c.committed = want
+	return true, ""
+}
+
+// perform does what the dispatcher decided. It never waits.
+func (d *daemon) perform(effects []vgpu.Effect) {
+	for _, e := range effects {
+		c := d.clients[e.Client]
+		if c == nil || c.worker == nil {
+			continue
+		}
+		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
+		switch e.Kind {
+		case vgpu.Grant:
+			if c.device == vgpu.AnyDevice {
+				c.counters.grants++
+			}
+			if c.wanting {
+				waited := d.now() - c.wantedAt
+				c.wanting = false
+				c.counters.waited += waited
+				d.waits.observe(waited)
+			}
+			c.device = e.Device
+			c.worker.post(wire.Control{Kind: wire.KindGrant, Device: int(e.Device), Memory: e.Memory})
+		case vgpu.Revoke:
+			c.counters.preemptions++
+			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: string(e.Reason)})
+		case vgpu.Gone:
+			c.device = vgpu.AnyDevice
+			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: "the device is lost"})
+		case vgpu.Watch:
+			c.worker.post(wire.Control{Kind: wire.KindWatch, On: e.On})
+		case vgpu.Deny:
+			c.counters.denials++
+			c.worker.post(wire.Control{Kind: wire.KindDeny, Reason: string(e.Reason)})
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/device/soft"
+	"muster/wire"
+)
+
+// The tests' worker is this very binary.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("MUSTER_TEST_PROCESS"); mode != "" {
+		if err := testProcess(mode); err != nil {
+			fmt.Fprintln(os.Stderr, mode+":", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func testProcess(mode string) error {
+	switch mode {
+	case "worker":
+		return testWorker()
+	case "daemon":
+		return testDaemon()
+	case "client":
+		return testClient()
+	}
+	return fmt.Errorf("no such process")
+}
+
+// testWorker answers the protocol without a device: a launch is a want, a
+// synchronise is answered when there is a grant.
+func testWorker() error {
+	conn, err := wire.OpenControl(os.NewFile(3, "control"))
+	if err != nil {
+		return err
+	}
+	first, files, err := conn.Receive()
+	if err != nil {
+		return nil
+	}
+	shared, err := wire.Map(files[0], files[1])
+	if err != nil {
+		return err
+	}
+	granted := make(chan wire.Control, 16)
+	committed := make(chan bool, 16)
+	go func() {
+		for {
+			m, _, err := conn.Receive()
+			if err != nil {
+				os.Exit(0)
+			}
+			switch m.Kind {
+			case wire.KindGrant, wire.KindDeny:
+				granted <- m
+			case wire.KindRevoke:
+				_ = conn.Send(wire.Control{Kind: wire.KindReleased})
+			case wire.KindCommitted:
+				committed <- m.On
+			}
+		}
+	}()
+	consumer := wire.NewConsumer(shared)
+	allocated := uint64(0)
+	for {
+		h, body, err := consumer.Next(time.Hour)
+		if err != nil {
+			shared.Close(err.Error())
+			return err
+		}
+		switch h.Op {
+		case wire.OpMemAlloc:
+			var m wire.MemAlloc
+			if err := m.Decode(body); err != nil {
+				return err
+			}
+			_ = conn.Send(wire.Control{Kind: wire.KindCommit, Memory: allocated + m.Size})
+			if !<-committed {
+				shared.Reply(h.Slot, resultOutOfMemory, nil)
+				continue
+			}
+			allocated += m.Size
+			_ = conn.Send(wire.Control{Kind: wire.KindReport, Stats: &wire.Stats{Allocated: allocated}})
+			shared.Reply(h.Slot, 0, nil)
+		case wire.OpSynchronise:
+			_ = conn.Send(wire.Control{Kind: wire.KindWant, Memory: allocated, Device: -1})
+			m := <-granted
+			if m.Kind == wire.KindDeny {
+				shared.Reply(h.Slot, 1, nil)
+				continue
+			}
+			_ = conn.Send(wire.Control{Kind: wire.KindRan, Kernels: 3, Busy: 5 * time.Millisecond})
+			_ = conn.Send(wire.Control{Kind: wire.KindReport, Stats: &wire.Stats{Allocated: allocated, Resident: allocated, Kernels: 3, Swaps: first.Serve.Client}})
+			shared.Reply(h.Slot, 0, nil)
+		case wire.OpSyncPoint:
+			_ = conn.Send(wire.Control{Kind: wire.KindReleased})
+		case wire.OpHostStop: // dies
+			os.Exit(3)
+		}
+	}
+}
+
+// fixture is a daemon in this process.
+type fixture struct {
+	socket string
+	stop   context.CancelFunc
+	kill   chan struct{}
+	done   chan error
+	log    *strings.Builder
+}
+
+var sockets atomic.Int64
+
+func freshSocket() string {
+	return fmt.Sprintf("@muster-test-%d-%d", os.Getpid(), sockets.Add(1))
+}
+
+func testConfig() Config {
+	cfg := Default()
+	cfg.Name = "test"
+	cfg.Socket.Address = freshSocket()
+	cfg.Swap.Size = 1 << 30
+	cfg.Grace = 5 * time.Second
+	cfg.Devices = []Device{
+		{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
+		{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},
+	}
+	return cfg
+}
+
+func openSoft(c wire.DeviceConfig) (device.Device, error) {
+	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, soft.Options{})
+}
+
+func testOptions() Options {
+	level := slog.LevelError + 1
+	if os.Getenv("MUSTER_TEST_LOG") != "" {
+		level = slog.LevelDebug
+	}
+	return Options{
+		Open: openSoft, Now: time.Now,
+		WorkerCommand: []string{"/usr/bin/env", "MUSTER_TEST_PROCESS=worker", os.Args[0]},
+		Log:           slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}
+}
+
+// run starts a daemon and ends it with the test.
+func run(t *testing.T, cfg Config) *fixture {
+	t.Helper()
+	opts := testOptions()
+	ready := make(chan struct{})
+	f := &fixture{socket: cfg.Socket.Address, kill: make(chan struct{}), done: make(chan error, 1)}
+	opts.Ready, opts.Kill = func() { close(ready) }, f.kill
+	ctx, stop := context.WithCancel(t.Context())
+	f.stop = stop
+	go func() { f.done <- Run(ctx, cfg, opts) }()
+	select {
+	case <-ready:
+	case err := <-f.done:
+		t.Fatal("the daemon did not start:", err)
+	}
+	t.Cleanup(func() {
+		select {
+		case <-f.kill:
+		default:
+			close(f.kill)
+		}
+		stop()
+		if err := <-f.done; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// program is a client as the library in C is one.
+type program struct {
+	conn     *net.UnixConn
+	welcome  wire.Welcome
+	devices  []wire.Device
+	attached wire.Attached
+	shared   *wire.Shared
+	*wire.Producer
+}
+
+func hello() *wire.Hello {
+	return &wire.Hello{Magic: wire.Magic, Version: wire.Version, Schema: wire.Schema, Program: "test program"}
+}
+
+// connect greets the daemon and attaches to a device.
+func connect(socket string, h *wire.Hello, ordinal uint32) (*program, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	p := &program{conn: conn}
+	if err := p.setUp(h, ordinal); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *program) setUp(h *wire.Hello, ordinal uint32) error {
+	if err := wire.WriteRecord(p.conn, h); err != nil {
+		return err
+	}
+	if err := wire.ReadAs(p.conn, &p.welcome); err != nil {
+		return err
+	}
+	p.devices = make([]wire.Device, p.welcome.Devices)
+	for i := range p.devices {
+		if err := wire.ReadAs(p.conn, &p.devices[i]); err != nil {
+			return err
+		}
+	}
+	if err := wire.WriteRecord(p.conn, &wire.Attach{Device: ordinal}); err != nil {
+		return err
+	}
+	b := make([]byte, 4096)
+	n, files, err := wire.ReceiveFiles(p.conn, b)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if err := wire.ReadAs(strings.NewReader(string(b[:n])), &p.attached); err != nil {
+		return err
+	}
+	if len(files) != 2 {
+		return fmt.Errorf("%d descriptors came", len(files))
+	}
+	if p.shared, err = wire.Map(files[0], files[1]); err != nil {
+		return err
+	}
+	p.Producer = wire.NewProducer(p.shared)
+	return nil
+}
+
+// leave goes without a word, as a program does that is killed.
+func (p *program) leave() { p.conn.Close() }
+
+func mustConnect(t *testing.T, f *fixture) *program {
+	t.Helper()
+	p, err := connect(f.socket, hello(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.leave)
+	return p
+}
+
+// synchronise has the test worker want a device.
+func (p *program) synchronise(t *testing.T) {
+	t.Helper()
+	if result, err := p.Call(&wire.Synchronise{}, nil); err != nil || result != 0 {
+		t.Fatal("synchronise:", result, err)
+	}
+}
+
+// statusOf asks a daemon as the commands do.
+func statusOf(t *testing.T, f *fixture) Status {
+	t.Helper()
+	s, err := Ask(f.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *s
+}
+
+// eventually waits for what another process does.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not within 10 s:", what)
+		}
+	}
+}
+
+// testDaemon is a daemon in a process of its own, to be killed.
+func testDaemon() error {
+	cfg := testConfig()
+	cfg.Socket.Address = os.Getenv("MUSTER_TEST_SOCKET")
+	opts := testOptions()
+	opts.Ready = func() { fmt.Println("ready") }
+	return Run(context.Background(), cfg, opts)
+}
+
+// testClient is a program in a process of its own, to be killed.
+func testClient() error {
+	p, err := connect(os.Getenv("MUSTER_TEST_SOCKET"), hello(), 0)
+	if err != nil {
+		return err
+	}
+	if result, err := p.Call(&wire.Synchronise{}, nil); err != nil || result != 0 {
+		return fmt.Errorf("synchronise: %d, %v", result, err)
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// process starts this binary in a mode and waits until it is ready.
+func process(t *testing.T, mode, socket string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "MUSTER_TEST_PROCESS="+mode, "MUSTER_TEST_SOCKET="+socket)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line := make([]byte, 6)
+	if _, err := io.ReadFull(out, line); err != nil || string(line) != "ready\n" {
+		t.Fatalf("%s: %q, %v", mode, line, err)
+	}
+	return cmd
+}
+
+func toJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\n"
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// listen opens the daemon's socket. A file that nobody answers at any more is
+// what a killed daemon left: it is replaced.
+func listen(s Socket) (*net.UnixListener, error) {
+	isFile := !strings.HasPrefix(s.Address, "@")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if conn, dialErr := net.Dial("unix", s.Address); dialErr == nil {
+			conn.Close()
+			return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", s.Address)
+		} else if isFile && errors.Is(dialErr, syscall.ECONNREFUSED) {
+			if err := os.Remove(s.Address); err != nil {
+				return nil, fmt.Errorf("removing the socket of a node that is no more: %w", err)
+			}
+			l, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the socket: %w", err)
+	}
+	if !isFile {
+		return l, nil
+	}
+	if err := giveAccess(s); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func giveAccess(s Socket) error {
+	mode := os.FileMode(0o666)
+	if s.Mode != 0 {
+		mode = os.FileMode(s.Mode)
+	}
+	if s.Group != "" {
+		group, err := user.LookupGroup(s.Group)
+		if err != nil {
+			return fmt.Errorf("the socket's group: %w", err)
+		}
+		gid, err := strconv.Atoi(group.Gid)
+		if err != nil {
+			return fmt.Errorf("the socket's group: %w", err)
+		}
+		if err := os.Chown(s.Address, -1, gid); err != nil {
+			return fmt.Errorf("giving the socket to group %s: %w", s.Group, err)
+		}
+	}
+	if err := os.Chmod(s.Address, mode); err != nil {
+		return fmt.Errorf("setting who may use the socket: %w", err)
+	}
+	return nil
+}
+
+// peer is who is at the other end of a connection, as the kernel says.
+type peer struct {
+	user account
+	pid  int32
+}
+
+// account is a user of the machine.
+type account struct {
+	uid  uint32
+	name string
+}
+
+func peerOf(conn *net.UnixConn, names *userNames) (peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return peer{}, err
+	}
+	var credentials *syscall.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		credentials, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil {
+		return peer{}, err
+	}
+	if failed != nil {
+		return peer{}, fmt.Errorf("asking who connected: %w", failed)
+	}
+	return peer{user: account{credentials.Uid, names.of(credentials.Uid)}, pid: credentials.Pid}, nil
+}
+
+// userNames remembers names, since asking for one may take long.
+type userNames struct {
+	mu    sync.Mutex
+	known map[uint32]string
+}
+
+func (n *userNames) of(uid uint32) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if name, ok := n.known[uid]; ok {
+		return name
+	}
+	name := fmt.Sprint(uid)
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	n.known[uid] = name
+	return name
+}

@@ -1,0 +1,114 @@
+package node
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"muster/device"
+	"muster/wire"
+)
+
+// driverVersion is the CUDA version that programs are told: the newest whose
+// functions our library has.
+const driverVersion = 13000
+
+// CUdevice_attribute, as far as a rule here names them.
+const (
+	attrTextureAlignment      = 14
+	attrPCIBus                = 33
+	attrPCIDevice             = 34
+	attrPCIDomain             = 50
+	attrTexturePitchAlignment = 51
+	attrComputeMajor          = 75
+	attrComputeMinor          = 76
+	attrDoubleRatio           = 87
+	attrSharedReserved        = 111
+)
+
+// honest lists the attributes that hold for a virtual device if they hold for
+// a real one. All others are left out, which is 0 to programs: memory that
+// host and device see at once, memory pools, sharing between processes, and
+// whatever future devices claim.
+var honest = []int{
+	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, attrTextureAlignment, 15, 16, // sizes, warp, clock, overlap, multiprocessors
+	31, 32, 36, 37, 38, 39, 40, 41, attrTexturePitchAlignment, // concurrent kernels, ECC, memory clock and bus, L2, threads, copy engines, one address space
+	attrComputeMajor, attrComputeMinor, 78, 79, 80, 81, 82, attrDoubleRatio, 90, 95, 97, 106, attrSharedReserved,
+}
+
+// larger lists the attributes of which the larger value is the safer one.
+var larger = []int{attrTextureAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
+
+// visible describes the devices that a program sees. Each may be served by any
+// device of the node, so it claims no more than all of them can do.
+func visible(node string, infos []device.Info, count int, memory uint64) []wire.Device {
+	common := leastOf(infos)
+	all := make([]wire.Device, count)
+	for i := range all {
+		a := maps.Clone(common)
+		a[attrPCIDomain], a[attrPCIBus], a[attrPCIDevice] = 0, 1+i, 0
+		uuid := sha256.Sum256(fmt.Appendf(nil, "muster %s device %d", node, i))
+		all[i] = wire.Device{Memory: memory, Name: nameOf(infos), Uuid: uuid[:16], Attributes: attributePairs(a)}
+	}
+	return all
+}
+
+func nameOf(infos []device.Info) string {
+	for _, info := range infos {
+		if info.Name != infos[0].Name {
+			return "Muster vGPU"
+		}
+	}
+	return infos[0].Name
+}
+
+func leastOf(infos []device.Info) map[int]int {
+	least := map[int]int{}
+	for _, number := range honest {
+		value := infos[0].Attributes[number]
+		for _, info := range infos[1:] {
+			if slices.Contains(larger, number) {
+				value = max(value, info.Attributes[number])
+			} else {
+				value = min(value, info.Attributes[number])
+			}
+		}
+		if value != 0 {
+			least[number] = value
+		}
+	}
+	oldest := slices.MinFunc(infos, func(a, b device.Info) int { return cmp.Compare(a.Compute.Arch(), b.Compute.Arch()) })
+	least[attrComputeMajor], least[attrComputeMinor] = oldest.Compute.Major, oldest.Compute.Minor
+	return least
+}
+
+// attributePairs writes attributes in order of their numbers.
+func attributePairs(a map[int]int) []byte {
+	var b []byte
+	for _, number := range slices.Sorted(maps.Keys(a)) {
+		b = binary.LittleEndian.AppendUint32(b, uint32(number))
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(a[number])))
+	}
+	return b
+}
+
+// The device addresses of a program's virtual devices: one range each, where
+// real drivers honour the wish and sanitisers have nothing of theirs.
+const (
+	arenaBase = 0x6400_0000_0000
+	maxArena  = 1 << 40
+	minArena  = 16 << 30
+)
+
+// arenaOf places the arena of a program's virtual device. It is larger than the
+// memory, so that gaps between allocations do not matter.
+func arenaOf(ordinal int, memory uint64) device.Arena {
+	size := uint64(minArena)
+	for size < 4*memory && size < maxArena {
+		size *= 2
+	}
+	return device.Arena{Base: arenaBase + uint64(ordinal)*maxArena, Size: size}
+}

@@ -12,10 +12,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Rapid's default of 100 is over in a moment.
+// Rapid's defaults are over in a moment.
 func TestMain(m *testing.M) {
-	if err := flag.Set("rapid.checks", "2000"); err != nil {
-		panic(err)
+	for name, value := range map[string]string{"rapid.checks": "2000", "rapid.steps": "60"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -38,8 +40,17 @@ type machine struct {
 	number  int
 	written []bool // by chunk: since it was first allocated
 
+	devices  int // that are used
+	last     launch
 	launches int
 	partial  []int // by chunk: the launch that last needed some of it
+}
+
+// launch is what Prepare is asked for.
+type launch struct {
+	dev      Place
+	need     []Range
+	capacity uint64
 }
 
 // fact is an allocation as the test knows it.
@@ -57,14 +68,17 @@ const (
 	modelSize    = modelChunk * modelChunks
 )
 
-func newMachine(t *rapid.T, limit uint64) *machine {
+func newMachine(t *rapid.T) *machine {
+	limit := rapid.SampledFrom([]uint64{0, 1, 40, modelSize}).Draw(t, "limit")
 	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelDevices, Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &machine{
 		t: t, space: space, chunk: modelChunk,
-		flat: make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
+		devices: rapid.IntRange(1, modelDevices).Draw(t, "devices"),
+		last:    launch{dev: Device(0), need: []Range{}},
+		flat:    make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
 		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
 	}
 	for range modelDevices + 1 {
@@ -205,7 +219,7 @@ func (m *machine) ranges() []Range {
 }
 
 func (m *machine) device() Place {
-	return Device(rapid.IntRange(0, modelDevices-1).Draw(m.t, "device"))
+	return Device(rapid.IntRange(0, m.devices-1).Draw(m.t, "device"))
 }
 
 func (m *machine) allocate() {
@@ -325,51 +339,89 @@ func (m *machine) dirty(dev Place) []bool {
 	return marks
 }
 
-func (m *machine) launch() {
-	dev, need := m.device(), m.ranges()
-	capacity := uint64(rapid.IntRange(0, modelChunks*modelChunk+3).Draw(m.t, "capacity"))
+// launchNew makes up a launch, with some preference for a roomy device.
+func (m *machine) launchNew() {
+	capacity := uint64(modelSize)
+	if rapid.Bool().Draw(m.t, "tight") {
+		capacity = uint64(rapid.IntRange(0, modelSize+3).Draw(m.t, "capacity"))
+	}
+	m.launch(launch{m.device(), m.ranges(), capacity})
+}
+
+// launchAgain repeats the last one, perhaps with another capacity, and perhaps
+// in the belief that all is where it was.
+func (m *machine) launchAgain() {
+	l := m.last
+	if rapid.Bool().Draw(m.t, "another capacity") {
+		l.capacity = uint64(rapid.IntRange(0, modelSize).Draw(m.t, "capacity"))
+	}
+	resident := func(r Range) bool { return m.space.Resident(l.dev, r) }
+	if !rapid.Bool().Draw(m.t, "unprepared") || slices.ContainsFunc(l.need, func(r Range) bool { return !resident(r) }) {
+		m.launch(l)
+		return
+	}
+	m.kernel(l)
+}
+
+func (m *machine) launch(l launch) {
+	m.last = l
 	needed := map[int]bool{}
 	missing := 0
-	for _, r := range need {
+	for _, r := range l.need {
+		if f := m.allocs[m.owner[r.Addr-modelBase]]; f == nil || r.end() > f.end() {
+			if _, err := m.space.Prepare(l.dev, l.need, l.capacity); !errors.Is(err, ErrBounds) {
+				m.t.Fatalf("%v was freed: %v", r, err)
+			}
+			return
+		}
 		a, b := chunksOf(r)
 		for c := a; c < b; c++ {
-			if !needed[c] && !m.mapped[dev][c] {
+			if !needed[c] && !m.mapped[l.dev][c] {
 				missing++
 			}
 			needed[c] = true
 		}
 	}
-	before, dirty := slices.Clone(m.mapped[dev]), m.dirty(dev)
-	room := int(capacity / modelChunk)
-	surplus := max(0, m.count(dev)+missing-room)
-	plan, err := m.space.Prepare(dev, need, capacity)
+	before, dirty := slices.Clone(m.mapped[l.dev]), m.dirty(l.dev)
+	room := int(l.capacity / modelChunk)
+	surplus := max(0, m.count(l.dev)+missing-room)
+	plan, err := m.space.Prepare(l.dev, l.need, l.capacity)
 	if len(needed) > room {
 		if !errors.Is(err, ErrCapacity) {
-			m.t.Fatalf("%d chunks in %d bytes: %v", len(needed), capacity, err)
+			m.t.Fatalf("%d chunks in %d bytes: %v", len(needed), l.capacity, err)
 		}
 		return
 	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.perform(plan, capacity)
-	m.gaveWay(dev, before, dirty, needed, surplus)
+	m.perform(plan, l.capacity)
+	m.gaveWay(l.dev, before, dirty, needed, surplus)
 	m.launches++
-	for _, r := range need {
+	for _, r := range l.need {
 		m.needs(r)
-		m.agrees(dev, r)
-		if !m.space.Resident(dev, r) {
+		if !m.space.Resident(l.dev, r) {
 			m.t.Fatalf("%v is not resident after Prepare", r)
 		}
 	}
-	if rapid.Bool().Draw(m.t, "all") {
-		m.kernelEverywhere(dev)
-		return
+	m.kernel(l)
+}
+
+// kernel reads what it needs and writes to some of it, or to all that it can
+// reach.
+func (m *machine) kernel(l launch) {
+	for _, r := range l.need {
+		m.agrees(l.dev, r)
 	}
-	for _, r := range need {
-		m.write(dev, r, false)
+	switch rapid.SampledFrom([]string{"known", "unknown", "only prepared"}).Draw(m.t, "kernel") {
+	case "known":
+		for _, r := range l.need {
+			m.write(l.dev, r, false)
+		}
+		m.space.Launched(l.dev, l.need)
+	case "unknown":
+		m.kernelEverywhere(l.dev)
 	}
-	m.space.Launched(dev, need)
 }
 
 func (m *machine) needs(r Range) {
@@ -577,7 +629,7 @@ func (m *machine) replace() {
 // Whatever happens, the client sees flat memory.
 func TestClientSeesFlatMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMachine(t, rapid.SampledFrom([]uint64{0, 1, 40, modelSize}).Draw(t, "limit"))
+		m := newMachine(t)
 		with := func(f func()) func(*rapid.T) {
 			return func(t *rapid.T) { m.t = t; f() }
 		}
@@ -586,8 +638,9 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"alloc":        with(m.allocate),
 			"alloc 2":      with(m.allocate),
 			"free":         with(m.free),
-			"launch":       with(m.launch),
-			"launch 2":     with(m.launch),
+			"launch":       with(m.launchNew),
+			"launch 2":     with(m.launchNew),
+			"launch again": with(m.launchAgain),
 			"host read":    with(m.hostRead),
 			"host write":   with(m.hostWrite),
 			"device":       with(m.deviceWrite),

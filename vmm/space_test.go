@@ -109,6 +109,22 @@ func prepare(t testing.TB, s *Space, dev Place, need []Range, capacity uint64) {
 
 const unbounded = math.MaxUint64
 
+func TestSteadyLaunchAllocatesNothing(t *testing.T) {
+	s := benchSpace(t, 64, 8)
+	all := s.Allocations()
+	prepare(t, s, Device(0), all, unbounded)
+	for _, need := range [][]Range{nil, all[:3], all} {
+		s.Launched(Device(0), need)
+		n := testing.AllocsPerRun(100, func() {
+			prepare(t, s, Device(0), need, unbounded)
+			s.Launched(Device(0), need)
+		})
+		if n != 0 {
+			t.Errorf("a launch with %d ranges allocates %v times", len(need), n)
+		}
+	}
+}
+
 // 200k chunks, 400 GB: a launch must cost what it costs with ten.
 func BenchmarkLaunchSteady(b *testing.B) {
 	s := benchSpace(b, 200_000, 200)

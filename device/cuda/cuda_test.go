@@ -1,0 +1,286 @@
+package cuda
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/device/devicetest"
+)
+
+//go:embed testdata/basic.fatbin
+var basicFatbin []byte
+
+//go:embed testdata/cubin.fatbin
+var cubinFatbin []byte
+
+// theGPU returns the first GPU, or skips the test where there is none.
+func theGPU(t testing.TB) device.Device {
+	t.Helper()
+	all, err := Devices(Options{})
+	if errors.Is(err, ErrNoDriver) {
+		t.Skipf("this needs an NVIDIA GPU: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
+}
+
+// Faults are not isolated from other contexts of a process, so the suite skips
+// them; TestFaults has a process for each.
+func TestConformance(t *testing.T) {
+	info := theGPU(t).Info()
+	t.Logf("%s, %d MiB, compute capability %d.%d, %d multiprocessors, speed %.2f", info.Name, info.Memory>>20, info.Compute.Major, info.Compute.Minor, info.Multiprocessors, info.Speed)
+	devicetest.Run(t, func(t *testing.T) device.Device { return theGPU(t) }, devicetest.Options{Fatbin: basicFatbin})
+}
+
+const testBase = uint64(0x6400_0000_0000)
+
+type bench struct {
+	testing.TB
+	device.Context
+	stream device.Stream
+	ctx    context.Context
+	g      uint64
+}
+
+func open(t testing.TB, size uint64) *bench {
+	t.Helper()
+	d := theGPU(t)
+	c, err := d.Open(device.Config{Arena: device.Arena{Base: testBase, Size: size}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	b := &bench{TB: t, Context: c, ctx: ctx, g: d.Info().Granularity}
+	t.Cleanup(func() { b.ok(c.Close()) })
+	b.stream, err = c.NewStream()
+	b.ok(err)
+	return b
+}
+
+func (b *bench) ok(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) get(addr, size uint64) []byte {
+	b.Helper()
+	data := make([]byte, size)
+	b.ok(b.stream.CopyOut(data, addr))
+	b.ok(b.stream.Synchronise(b.ctx))
+	return data
+}
+
+func pattern(n uint64) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i % 251)
+	}
+	return p
+}
+
+// What stays of pieces that are taken apart keeps its bytes, and copies that
+// are larger than the buffer they go through are whole.
+func TestPartsOfLargePieces(t *testing.T) {
+	b := open(t, 1<<30)
+	const size = 3*largePiece + 8<<20
+	b.ok(b.Map(testBase, size))
+	data := pattern(size)
+	b.ok(b.stream.CopyIn(testBase, data))
+	if !bytes.Equal(b.get(testBase, size), data) {
+		t.Fatal("a large copy went wrong")
+	}
+	hole := span{largePiece / 2, 2*largePiece + b.g}
+	b.ok(b.Unmap(testBase+hole.from, hole.size()))
+	if !bytes.Equal(b.get(testBase, hole.from), data[:hole.from]) || !bytes.Equal(b.get(testBase+hole.to, size-hole.to), data[hole.to:]) {
+		t.Fatal("what stayed has other bytes")
+	}
+	if err := b.stream.CopyOut(make([]byte, 1), testBase+hole.from); !errors.Is(err, device.ErrInvalidValue) {
+		t.Errorf("copying from the hole: %v", err)
+	}
+	b.ok(b.Map(testBase+hole.from, hole.size()))
+	b.ok(b.Unmap(testBase, size))
+}
+
+// Copies from memory that a call wrote, pinned and not, see what it wrote.
+func TestPinnedAndPageableInOrder(t *testing.T) {
+	b := open(t, 64<<20)
+	b.ok(b.Map(testBase, 2*b.g))
+	pinned, pageable := make([]byte, 1<<20), make([]byte, 1<<20)
+	unpin, err := b.Pin(pinned)
+	b.ok(err)
+	for _, host := range [][]byte{pinned, pageable} {
+		want := pattern(uint64(len(host)))
+		b.ok(b.stream.Call(func() { copy(host, want) }))
+		b.ok(b.stream.CopyIn(testBase, host))
+		b.ok(b.stream.Call(func() { clear(host) }))
+		b.ok(b.stream.CopyOut(host, testBase))
+		b.ok(b.stream.Synchronise(b.ctx))
+		if !bytes.Equal(host, want) {
+			t.Errorf("wrong bytes came back (pinned: %v)", &host[0] == &pinned[0])
+		}
+		b.ok(b.stream.Fill(testBase, 0, 4, b.g/4))
+	}
+	b.ok(b.stream.Synchronise(b.ctx))
+	b.ok(unpin())
+}
+
+func TestCubin(t *testing.T) {
+	b := open(t, 64<<20)
+	m, err := b.Load(cubinFatbin)
+	if compute := theGPU(t).Info().Compute; compute.Major != 9 {
+		if !errors.Is(err, device.ErrNoKernelImage) {
+			t.Errorf("machine code for 9.0 on a device of %d.%d: %v", compute.Major, compute.Minor, err)
+		}
+		return
+	}
+	b.ok(err)
+	var names []string
+	for _, g := range m.Globals() {
+		names = append(names, fmt.Sprint(g.Name, " ", g.Size))
+	}
+	if got, want := fmt.Sprint(names), "[factor 4 pointer 8 table 16 total 8]"; got != want {
+		t.Errorf("variables %s, want %s", got, want)
+	}
+}
+
+const faultyPTX = `
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry touch(.param .u64 addr)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [addr];
+	mov.u32 %r1, 1;
+	st.global.u32 [%rd1], %r1;
+	ret;
+}
+.visible .entry stop() { trap; }
+`
+
+var faultCases = map[string]struct {
+	kernel string
+	params []byte
+	kinds  []device.FaultKind // any of them will do
+}{
+	"hole":       {"touch", address(testBase + 32<<20), []device.FaultKind{device.IllegalAddress}},
+	"misaligned": {"touch", address(testBase + 2), []device.FaultKind{device.MisalignedAddress}},
+	"trap":       {"stop", nil, []device.FaultKind{device.Trap, device.Unspecified}},
+}
+
+func address(a uint64) []byte { return binary.LittleEndian.AppendUint64(nil, a) }
+
+const faultVariable = "MUSTER_TEST_CUDA_FAULT"
+
+// Each fault has a process of its own: this test binary once more.
+func TestFaults(t *testing.T) {
+	if name := os.Getenv(faultVariable); name != "" {
+		testFault(t, name)
+		return
+	}
+	theGPU(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range faultCases {
+		t.Run(name, func(t *testing.T) {
+			c := exec.Command(self, "-test.run=^TestFaults$", "-test.v", "-test.timeout=2m")
+			c.Env = append(os.Environ(), faultVariable+"="+name)
+			if output, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, output)
+			}
+		})
+	}
+}
+
+func testFault(t *testing.T, name string) {
+	which := faultCases[name]
+	b := open(t, 64<<20)
+	b.ok(b.Map(testBase, b.g))
+	m, err := b.Load([]byte(faultyPTX))
+	b.ok(err)
+	f, err := m.Function(which.kernel)
+	b.ok(err)
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	called := false
+	b.ok(b.stream.Launch(f, device.Launch{Grid: one, Block: one, Params: which.params}))
+	_ = b.stream.Call(func() { called = true })
+	var first *device.Fault
+	if err := b.stream.Synchronise(b.ctx); !errors.As(err, &first) {
+		t.Fatalf("answered %v, want a fault", err)
+	}
+	t.Log(first)
+	found := false
+	for _, k := range which.kinds {
+		found = found || first.Kind == k
+	}
+	if !found {
+		t.Errorf("%v, want one of %v", first, which.kinds)
+	}
+	_, _, memoryErr := b.Memory()
+	for what, err := range map[string]error{
+		"Err": b.Err(), "Map": b.Map(testBase+4*b.g, b.g), "Memory": memoryErr, "Fill": b.stream.Fill(testBase, 0, 4, 1),
+		"Call": b.stream.Call(func() {}), "Synchronise": b.Synchronise(b.ctx), "Unload": m.Unload(),
+	} {
+		if !errors.Is(err, first) {
+			t.Errorf("%s: answered %v, want: %v", what, err, first)
+		}
+	}
+	if called {
+		t.Error("work behind a fault was done")
+	}
+	b.ok(b.Close())
+	if err := b.Err(); !errors.Is(err, device.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func BenchmarkLaunchAndSynchronise(b *testing.B) {
+	o := open(b, 64<<20)
+	o.ok(o.Map(testBase, o.g))
+	m, err := o.Load([]byte(faultyPTX))
+	o.ok(err)
+	f, err := m.Function("touch")
+	o.ok(err)
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	for b.Loop() {
+		o.ok(o.stream.Launch(f, device.Launch{Grid: one, Block: one, Params: address(testBase)}))
+		o.ok(o.stream.Synchronise(o.ctx))
+	}
+}
+
+func BenchmarkCopies(b *testing.B) {
+	for _, pinned := range []bool{true, false} {
+		b.Run(fmt.Sprintf("pinned=%v", pinned), func(b *testing.B) {
+			o := open(b, 64<<20)
+			host := make([]byte, 32<<20)
+			o.ok(o.Map(testBase, uint64(len(host))))
+			if pinned {
+				_, err := o.Pin(host)
+				o.ok(err)
+			}
+			b.SetBytes(2 * int64(len(host)))
+			for b.Loop() {
+				o.ok(o.stream.CopyIn(testBase, host))
+				o.ok(o.stream.CopyOut(host, testBase))
+				o.ok(o.stream.Synchronise(o.ctx))
+			}
+		})
+	}
+}

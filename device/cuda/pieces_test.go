@@ -1,0 +1,119 @@
+package cuda
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const testGranule = 2 << 20
+
+// Random calls of map and unmap, beside a plain set of granules.
+func TestPiecesAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const granules = 80
+		base := uint64(0x6400_0000_0000) + testGranule*rapid.Uint64Range(0, 20).Draw(t, "base")
+		var mapped pieces
+		var model [granules]bool
+		all := func(from, to uint64, want bool) bool {
+			for _, m := range model[from:to] {
+				if m != want {
+					return false
+				}
+			}
+			return true
+		}
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			from := rapid.Uint64Range(0, granules-1).Draw(t, "from")
+			to := rapid.Uint64Range(from+1, granules).Draw(t, "to")
+			s := span{base + from*testGranule, base + to*testGranule}
+			free, covered := all(from, to, false), all(from, to, true)
+			if mapped.free(s) != free || mapped.covers(s) != covered {
+				t.Fatalf("%v: free %v, covered %v; want %v, %v", s, mapped.free(s), mapped.covers(s), free, covered)
+			}
+			switch {
+			case free:
+				parts := cut(s, testGranule)
+				checkParts(t, parts, s)
+				mapped = mapped.with(parts)
+			case covered:
+				rest, r := mapped.without(s)
+				checkRemoval(t, mapped, rest, r, s)
+				mapped = rest
+				for _, k := range r.kept {
+					mapped = mapped.with(cut(k, testGranule))
+				}
+			default:
+				continue
+			}
+			for i := from; i < to; i++ {
+				model[i] = free
+			}
+			checkSorted(t, mapped)
+		}
+	})
+}
+
+// checkParts fails unless parts fill a range and each can be mapped by itself.
+func checkParts(t *rapid.T, parts []span, s span) {
+	at := s.from
+	for _, p := range parts {
+		aligned := p.size() == testGranule || p.size() == largePiece && p.from%largePiece == 0
+		if p.from != at || !aligned {
+			t.Fatalf("%v was cut into %v", s, parts)
+		}
+		at = p.to
+	}
+	if at != s.to {
+		t.Fatalf("%v was cut into %v", s, parts)
+	}
+}
+
+// checkRemoval fails unless whole pieces are taken that, less what is kept, are
+// the range.
+func checkRemoval(t *rapid.T, before, rest pieces, r removal, s span) {
+	if len(rest)+len(r.taken) != len(before) {
+		t.Fatalf("of %d pieces %d stay and %d go", len(before), len(rest), len(r.taken))
+	}
+	size := uint64(0)
+	for i, p := range r.taken {
+		size += p.size()
+		if i > 0 && r.taken[i-1].to != p.from {
+			t.Fatalf("there is a gap in %v", r.taken)
+		}
+	}
+	for _, k := range r.kept {
+		size -= k.size()
+		if k.size() >= largePiece || k.from < s.to && s.from < k.to {
+			t.Fatalf("%v is kept of %v", k, s)
+		}
+	}
+	if size != s.size() {
+		t.Fatalf("%v: %d bytes go", s, size)
+	}
+}
+
+func checkSorted(t *rapid.T, p pieces) {
+	for i := range p {
+		if p[i].from >= p[i].to || i > 0 && p[i-1].to > p[i].from {
+			t.Fatalf("not sorted: %v", p)
+		}
+	}
+}
+
+// Granules of any size are cut alike; those larger than a large piece stay
+// whole.
+func TestCutOtherGranules(t *testing.T) {
+	for _, c := range []struct {
+		granule, size uint64
+		pieces        int
+	}{
+		{64 << 10, 32<<20 + 128<<10, 3},
+		{2 << 20, 64 << 20, 2},
+		{64 << 20, 256 << 20, 4},
+	} {
+		if got := cut(span{1 << 40, 1<<40 + c.size}, c.granule); len(got) != c.pieces {
+			t.Errorf("%d bytes in granules of %d: %d pieces, want %d", c.size, c.granule, len(got), c.pieces)
+		}
+	}
+}

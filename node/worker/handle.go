@@ -1,0 +1,332 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+// errProtocol says that the client sent what the library never sends. It ends
+// the client.
+var errProtocol = errors.New("not what a program may send")
+
+// handle does what a message asks for. An error ends the client.
+func (s *session) handle(h wire.Header, body []byte) error {
+	if s.shared.Status() != success && !afterFault[h.Op] {
+		// Staging memory is given back all the same.
+		s.staging.free(s.staging.take(h.Release))
+		s.shared.Reply(h.Slot, s.shared.Status(), nil)
+		return nil
+	}
+	err := s.dispatch(h, body)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, errProtocol) || errors.Is(err, errEnded) || errors.Is(err, errDecode) {
+		return fmt.Errorf("%v: %w", h.Op, err)
+	}
+	s.failed(h, err)
+	return nil
+}
+
+// afterFault are the messages that mean something in a context that has failed.
+var afterFault = map[wire.Op]bool{wire.OpReset: true, wire.OpPrintFetch: true, wire.OpHostNext: true, wire.OpHostDone: true, wire.OpHostStop: true,
+	wire.OpStreamDestroy: true, wire.OpEventDestroy: true}
+
+// failed tells the program that a message could not be done: at once if it
+// waits, or at its next synchronising call.
+func (s *session) failed(h wire.Header, err error) {
+	var fault *device.Fault
+	if errors.As(err, &fault) {
+		s.fault(err)
+		s.shared.Reply(h.Slot, s.shared.Status(), nil)
+		return
+	}
+	s.log.Debug("refused", "message", h.Op.String(), "error", err)
+	if h.Slot >= 0 {
+		s.shared.Reply(h.Slot, resultOf(err), nil)
+		return
+	}
+	if s.failure == success {
+		s.failure = resultOf(err)
+	}
+}
+
+// answer answers a call that ended.
+func (s *session) answer(slot int, err error) {
+	if slot < 0 {
+		return
+	}
+	r := resultOf(err)
+	if r == success && s.failure != success {
+		r, s.failure = s.failure, success
+	}
+	s.shared.Reply(slot, r, nil)
+}
+
+// later answers a call when something has ended. The loop goes on meanwhile.
+func (s *session) later(slot int, wait func() error) {
+	pending := s.failure
+	s.failure = success
+	go func() {
+		err := wait()
+		r := pending
+		var fault *device.Fault
+		switch {
+		case errors.As(err, &fault):
+			// Every later call must fail from now on, and so must those that were
+			// sent already.
+			r = resultOf(err)
+			s.shared.SetStatus(r)
+			select {
+			case s.faults <- err:
+			default: // one is enough
+			}
+			s.consumer.Wake()
+		case ended(err) && s.shared.Status() != success:
+			r = s.shared.Status()
+		case err != nil && !ended(err):
+			r = resultOf(err)
+		}
+		s.shared.Reply(slot, r, nil)
+		if s.watched.Load() {
+			s.consumer.Wake()
+		}
+	}()
+}
+
+// decoding turns a handler of decoded messages into one of bytes.
+func decoding[M any, P interface {
+	*M
+	wire.Message
+}](f func(*session, wire.Header, P) error) func(*session, wire.Header, []byte) error {
+	return func(s *session, h wire.Header, body []byte) error {
+		var m M
+		if err := P(&m).Decode(body); err != nil {
+			return errors.Join(err, errDecode)
+		}
+		return f(s, h, &m)
+	}
+}
+
+var errDecode = errors.New("a damaged message")
+
+// answering is for calls that are answered at once.
+func answering[M any, P interface {
+	*M
+	wire.Message
+}](f func(*session, wire.Header, P) ([]byte, error)) func(*session, wire.Header, []byte) error {
+	return decoding(func(s *session, h wire.Header, m P) error {
+		payload, err := f(s, h, m)
+		if err == nil {
+			s.shared.Reply(h.Slot, success, payload)
+		}
+		return err
+	})
+}
+
+func (s *session) dispatch(h wire.Header, body []byte) error {
+	if int(h.Op) >= len(handlers) || handlers[h.Op] == nil {
+		return fmt.Errorf("no such message: %w", errProtocol)
+	}
+	return handlers[h.Op](s, h, body)
+}
+
+var handlers [64]func(*session, wire.Header, []byte) error
+
+func init() {
+	handlers = [64]func(*session, wire.Header, []byte) error{
+		wire.OpMemAlloc:          answering((*session).memAlloc),
+		wire.OpMemFree:           decoding((*session).memFree),
+		wire.OpMemNest:           decoding((*session).memNest),
+		wire.OpCopyInline:        decoding((*session).copyInline),
+		wire.OpCopyIn:            decoding((*session).copyInMessage),
+		wire.OpCopyOut:           decoding((*session).copyOutMessage),
+		wire.OpCopyWithin:        decoding((*session).copyWithinMessage),
+		wire.OpCopyIn2D:          decoding((*session).copyIn2D),
+		wire.OpCopyOut2D:         decoding((*session).copyOut2D),
+		wire.OpCopyWithin2D:      decoding((*session).copyWithin2D),
+		wire.OpFill:              decoding((*session).fill),
+		wire.OpModuleData:        decoding((*session).moduleData),
+		wire.OpModuleLoad:        answering((*session).moduleLoad),
+		wire.OpModuleUnload:      decoding((*session).moduleUnload),
+		wire.OpModuleNames:       answering((*session).moduleNames),
+		wire.OpModuleFunction:    answering((*session).moduleFunction),
+		wire.OpModuleGlobal:      answering((*session).moduleGlobal),
+		wire.OpFunctionOccupancy: answering((*session).functionOccupancy),
+		wire.OpLaunch:            decoding((*session).launch),
+		wire.OpStreamCreate:      decoding((*session).streamCreate),
+		wire.OpStreamDestroy:     decoding((*session).streamDestroy),
+		wire.OpStreamQuery:       answering((*session).streamQuery),
+		wire.OpStreamSynchronise: decoding((*session).streamSynchronise),
+		wire.OpStreamWait:        decoding((*session).streamWait),
+		wire.OpEventCreate:       decoding((*session).eventCreate),
+		wire.OpEventDestroy:      decoding((*session).eventDestroy),
+		wire.OpEventRecord:       decoding((*session).eventRecord),
+		wire.OpEventQuery:        answering((*session).eventQuery),
+		wire.OpEventSynchronise:  decoding((*session).eventSynchronise),
+		wire.OpEventElapsed:      answering((*session).eventElapsed),
+		wire.OpSynchronise:       decoding((*session).synchronise),
+		wire.OpHostFunction:      decoding((*session).hostFunction),
+		wire.OpHostNext:          decoding((*session).hostNext),
+		wire.OpHostDone:          decoding((*session).hostDone),
+		wire.OpHostStop:          decoding((*session).hostStop),
+		wire.OpPrintFetch:        answering((*session).printFetch),
+		wire.OpSyncPoint:         decoding((*session).syncPoint),
+		wire.OpReset:             answering((*session).resetMessage),
+	}
+}
+
+func (s *session) copyInline(h wire.Header, m *wire.CopyInline) error {
+	data := append([]byte(nil), m.Data...) // the message's bytes are overwritten by the next
+	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, nil)
+}
+
+// incoming returns the bytes that a message names.
+func (s *session) incoming(h wire.Header) ([]byte, *stage, error) {
+	data, err := s.shared.Data(h.Data, h.Length)
+	if err != nil {
+		return nil, nil, errors.Join(err, errProtocol)
+	}
+	return data, s.staging.take(h.Release), nil
+}
+
+func (s *session) copyInMessage(h wire.Header, m *wire.CopyIn) error {
+	data, st, err := s.incoming(h)
+	if err != nil {
+		return err
+	}
+	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, st)
+}
+
+func (s *session) copyIn2D(h wire.Header, m *wire.CopyIn2D) error {
+	data, st, err := s.incoming(h)
+	if err != nil {
+		return err
+	}
+	return s.copyIn(m.Stream, area{m.Dst, m.Pitch, m.Width, m.Height}, data, st)
+}
+
+func (s *session) copyOutMessage(h wire.Header, m *wire.CopyOut) error {
+	return s.copyOut(h, m.Stream, line(m.Src, h.Length))
+}
+
+func (s *session) copyOut2D(h wire.Header, m *wire.CopyOut2D) error {
+	return s.copyOut(h, m.Stream, area{m.Src, m.Pitch, m.Width, m.Height})
+}
+
+func (s *session) copyWithinMessage(_ wire.Header, m *wire.CopyWithin) error {
+	return s.copyWithin(m.Stream, line(m.Dst, m.Size), line(m.Src, m.Size))
+}
+
+func (s *session) copyWithin2D(_ wire.Header, m *wire.CopyWithin2D) error {
+	return s.copyWithin(m.Stream, area{m.Dst, m.DstPitch, m.Width, m.Height}, area{m.Src, m.SrcPitch, m.Width, m.Height})
+}
+
+func (s *session) moduleData(h wire.Header, m *wire.ModuleData) error {
+	data, st, err := s.incoming(h)
+	if err != nil {
+		return err
+	}
+	defer s.staging.free(st)
+	return s.modules.add(m.Module, data)
+}
+
+func (s *session) moduleUnload(_ wire.Header, m *wire.ModuleUnload) error {
+	return s.unloadModule(m.Module)
+}
+
+const cooperative = 1
+
+// launch runs a kernel, on the device that the client has or gets now.
+func (s *session) launch(_ wire.Header, m *wire.Launch) error {
+	f := s.modules.functions[m.Function]
+	if f == nil {
+		return fmt.Errorf("function %d: %w", m.Function, errHandle)
+	}
+	if _, err := s.streams.find(m.Stream); err != nil {
+		return err
+	}
+	if len(m.Params) != f.info.ParamSize {
+		return fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(m.Params), f.info.Name, f.info.ParamSize, device.ErrInvalidValue)
+	}
+	if !s.lease.held || s.gpu == nil || s.gpu.index != s.lease.device || !s.space.AllResident(s.gpu.place) {
+		params := append([]byte(nil), m.Params...) // waiting may read ahead
+		m.Params = params
+		if err := s.ready(s.needs(params)); err != nil {
+			return err
+		}
+	}
+	loaded, err := f.on()
+	if err != nil {
+		return err
+	}
+	on, err := s.give(m.Stream)
+	if err != nil {
+		return err
+	}
+	s.space.Launched(s.gpu.place, nil)
+	s.activity.launched()
+	s.stats.Kernels++
+	return on.Launch(loaded, device.Launch{
+		Grid: device.Dim{X: m.GridX, Y: m.GridY, Z: m.GridZ}, Block: device.Dim{X: m.BlockX, Y: m.BlockY, Z: m.BlockZ},
+		Shared: uint64(m.Shared), Stack: m.Stack, Params: m.Params, Cooperative: m.Flags&cooperative != 0,
+	})
+}
+
+// needs returns what must be on the device for a kernel: everything, if any
+// device of the node can hold it, since a kernel may follow pointers in memory;
+// else what its parameters point to.
+func (s *session) needs(params []byte) []vmm.Range {
+	all := s.space.Allocations()
+	bytes := s.bytesFor(all)
+	for i := range s.serve.Devices {
+		d, err := s.device(i)
+		if err != nil {
+			continue
+		}
+		if info := d.Info(); bytes+info.ContextCost <= info.Memory {
+			return all
+		}
+	}
+	return s.space.Reachable(params)
+}
+
+func (s *session) syncPoint(_ wire.Header, _ *wire.SyncPoint) error {
+	if s.lease.held {
+		s.say(wire.Control{Kind: wire.KindSyncPoint})
+		s.activity.idle = true // the next message says otherwise
+	}
+	return nil
+}
+
+func (s *session) resetMessage(wire.Header, *wire.Reset) ([]byte, error) { return nil, s.reset() }
+
+// readAhead takes messages from the ring to be handled later; those about the
+// program's own functions are handled now.
+func (s *session) readAhead() error {
+	for {
+		h, body, err := s.consumer.Next(time.Microsecond)
+		switch {
+		case errors.Is(err, wire.ErrTimeout), errors.Is(err, wire.ErrWoken):
+			return nil
+		case err != nil:
+			return err
+		case h.Op == wire.OpHostDone, h.Op == wire.OpHostNext, h.Op == wire.OpHostStop:
+			if err := s.dispatch(h, body); err != nil {
+				return err
+			}
+		default:
+			if len(s.backlog) >= maxBacklog {
+				return fmt.Errorf("more than %d messages while a function of the program's was waited for: %w", maxBacklog, errEnded)
+			}
+			s.backlog = append(s.backlog, message{h, append([]byte(nil), body...)})
+		}
+	}
+}
+
+const maxBacklog = 1 << 16

@@ -1,0 +1,315 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/device"
+	"muster/wire"
+)
+
+// streams are the client's queues of work, with CUDA's rules for the legacy
+// default stream: what is given to it waits for all blocking streams, and they
+// wait for it.
+type streams struct {
+	byID map[uint32]*stream
+	all  []*stream // in the order in which they were made
+}
+
+type stream struct {
+	blocking bool
+	device   device.Stream // nil until it has work in the present context
+
+	issued    uint64 // how much work it was given
+	sawLegacy uint64 // how much of the legacy stream's it waits for
+	legacySaw uint64 // how much of its own the legacy stream waits for
+}
+
+const legacyID = 0
+
+func newStreams() streams {
+	legacy := &stream{}
+	return streams{byID: map[uint32]*stream{legacyID: legacy}, all: []*stream{legacy}}
+}
+
+// forget drops what belonged to a context. All work has ended.
+func (t *streams) forget() {
+	for _, st := range t.all {
+		st.device = nil
+		st.issued, st.sawLegacy, st.legacySaw = 0, 0, 0
+	}
+}
+
+// give returns the stream of the present context that new work goes to, after
+// seeing to its order with others.
+func (s *session) give(id uint32) (device.Stream, error) {
+	st, err := s.streams.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if st.device == nil {
+		if st.device, err = s.gpu.context.NewStream(); err != nil {
+			return nil, err
+		}
+	}
+	st.issued++
+	return st.device, s.order(st)
+}
+
+func (t *streams) find(id uint32) (*stream, error) {
+	st := t.byID[id]
+	if st == nil {
+		return nil, fmt.Errorf("stream %d: %w", id, errHandle)
+	}
+	return st, nil
+}
+
+func (s *session) order(st *stream) error {
+	legacy := s.streams.byID[legacyID]
+	if st != legacy {
+		if !st.blocking || legacy.device == nil || legacy.issued == st.sawLegacy {
+			return nil
+		}
+		st.sawLegacy = legacy.issued
+		return s.after(st, legacy)
+	}
+	for _, other := range s.streams.all {
+		if !other.blocking || other.device == nil || other.issued == other.legacySaw {
+			continue
+		}
+		other.legacySaw = other.issued
+		if err := s.after(legacy, other); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// after lets the later work of one stream wait for what another was given.
+func (s *session) after(st, other *stream) error {
+	if err := other.device.Record(s.gpu.scratch); err != nil {
+		return err
+	}
+	return st.device.Wait(s.gpu.scratch)
+}
+
+const nonBlocking = 1
+
+func (s *session) streamCreate(_ wire.Header, m *wire.StreamCreate) error {
+	if s.streams.byID[m.Stream] != nil {
+		return fmt.Errorf("stream %d is taken: %w", m.Stream, errProtocol)
+	}
+	st := &stream{blocking: m.Flags&nonBlocking == 0}
+	s.streams.byID[m.Stream] = st
+	s.streams.all = append(s.streams.all, st)
+	return nil
+}
+
+func (s *session) streamDestroy(_ wire.Header, m *wire.StreamDestroy) error {
+	st, err := s.streams.find(m.Stream)
+	if err != nil || m.Stream == legacyID {
+		return errors.Join(fmt.Errorf("stream %d cannot be destroyed", m.Stream), errProtocol)
+	}
+	delete(s.streams.byID, m.Stream)
+	s.streams.all = slices.DeleteFunc(s.streams.all, func(o *stream) bool { return o == st })
+	if st.device == nil {
+		return nil
+	}
+	// Blocking rules hold for what is still under way.
+	legacy := s.streams.byID[legacyID]
+	if st.blocking && st.issued != st.legacySaw && legacy.device != nil {
+		if err := s.after(legacy, st); err != nil {
+			return err
+		}
+	}
+	return st.device.Close()
+}
+
+// device returns the stream of the present context if it may have work there.
+func (s *session) active(id uint32) (*stream, bool, error) {
+	st, err := s.streams.find(id)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.gpu == nil {
+		return st, false, nil
+	}
+	if id == legacyID { // whoever waits for it waits for all blocking streams
+		if _, err := s.give(id); err != nil {
+			return nil, false, err
+		}
+	}
+	return st, st.device != nil, nil
+}
+
+func (s *session) streamQuery(h wire.Header, m *wire.StreamQuery) ([]byte, error) {
+	st, has, err := s.active(m.Stream)
+	if err != nil || !has {
+		return nil, err
+	}
+	done, err := st.device.Done()
+	if err == nil && !done {
+		err = device.ErrNotReady
+	}
+	return nil, err
+}
+
+func (s *session) streamSynchronise(h wire.Header, m *wire.StreamSynchronise) error {
+	st, has, err := s.active(m.Stream)
+	if err != nil {
+		return err
+	}
+	if !has {
+		s.answer(h.Slot, nil)
+		return nil
+	}
+	waits := st.device
+	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
+	return nil
+}
+
+func (s *session) synchronise(h wire.Header, _ *wire.Synchronise) error {
+	if s.gpu == nil {
+		s.answer(h.Slot, nil)
+		return nil
+	}
+	waits := s.gpu.context
+	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
+	return nil
+}
+
+func (s *session) streamWait(_ wire.Header, m *wire.StreamWait) error {
+	e := s.events[m.Event]
+	if e == nil {
+		return fmt.Errorf("event %d: %w", m.Event, errHandle)
+	}
+	if !e.pending {
+		return nil
+	}
+	st, err := s.give(m.Stream)
+	if err != nil {
+		return err
+	}
+	return st.Wait(e.device)
+}
+
+// event is one of the client's events. It is pending while a context knows its
+// state; otherwise what it stands for has ended, at a time.
+type event struct {
+	device   device.Event
+	pending  bool
+	recorded bool
+	at       time.Time
+}
+
+func (s *session) eventCreate(_ wire.Header, m *wire.EventCreate) error {
+	if s.events[m.Event] != nil {
+		return fmt.Errorf("event %d is taken: %w", m.Event, errProtocol)
+	}
+	s.events[m.Event] = &event{}
+	return nil
+}
+
+func (s *session) eventDestroy(_ wire.Header, m *wire.EventDestroy) error {
+	e := s.events[m.Event]
+	if e == nil {
+		return fmt.Errorf("event %d: %w", m.Event, errProtocol)
+	}
+	delete(s.events, m.Event)
+	if e.device == nil {
+		return nil
+	}
+	return e.device.Close()
+}
+
+func (s *session) eventRecord(_ wire.Header, m *wire.EventRecord) error {
+	e := s.events[m.Event]
+	if e == nil {
+		return fmt.Errorf("event %d: %w", m.Event, errHandle)
+	}
+	if _, err := s.streams.find(m.Stream); err != nil {
+		return err
+	}
+	e.recorded = true
+	if s.gpu == nil || !s.lease.held { // everything before has ended
+		e.pending, e.at = false, time.Now()
+		return nil
+	}
+	if e.device == nil {
+		var err error
+		if e.device, err = s.gpu.context.NewEvent(); err != nil {
+			return err
+		}
+	}
+	st, err := s.give(m.Stream)
+	if err != nil {
+		return err
+	}
+	e.pending = true
+	return st.Record(e.device)
+}
+
+func (s *session) eventQuery(_ wire.Header, m *wire.EventQuery) ([]byte, error) {
+	e := s.events[m.Event]
+	if e == nil {
+		return nil, fmt.Errorf("event %d: %w", m.Event, errHandle)
+	}
+	if !e.pending {
+		return nil, nil
+	}
+	done, err := e.device.Done()
+	if err == nil && !done {
+		err = device.ErrNotReady
+	}
+	return nil, err
+}
+
+func (s *session) eventSynchronise(h wire.Header, m *wire.EventSynchronise) error {
+	e := s.events[m.Event]
+	if e == nil {
+		return fmt.Errorf("event %d: %w", m.Event, errHandle)
+	}
+	if !e.pending {
+		s.answer(h.Slot, nil)
+		return nil
+	}
+	waits := e.device
+	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
+	return nil
+}
+
+func (s *session) eventElapsed(_ wire.Header, m *wire.EventElapsed) ([]byte, error) {
+	from, to := s.events[m.Start], s.events[m.End]
+	if from == nil || to == nil || !from.recorded || !to.recorded {
+		return nil, fmt.Errorf("events %d and %d: %w", m.Start, m.End, errHandle)
+	}
+	var elapsed time.Duration
+	if from.pending && to.pending {
+		var err error
+		if elapsed, err = to.device.Since(from.device); err != nil {
+			return nil, err
+		}
+	} else {
+		start, err := s.gpu.when(from)
+		if err != nil {
+			return nil, err
+		}
+		end, err := s.gpu.when(to)
+		if err != nil {
+			return nil, err
+		}
+		elapsed = end.Sub(start)
+	}
+	return (&wire.EventElapsedReply{Milliseconds: float64(elapsed) / float64(time.Millisecond)}).Append(nil), nil
+}
+
+// when returns the time of an event.
+func (g *gpu) when(e *event) (time.Time, error) {
+	if !e.pending {
+		return e.at, nil
+	}
+	since, err := e.device.Since(g.origin)
+	return g.opened.Add(since), err
+}

@@ -56,13 +56,11 @@ browser:
 		echo "the tests of reports in a browser are skipped: install chromium and chromium-driver to run them" >&2; \
 	fi
 
-# Kernels need a clang; root may install it, others are told.
 examples: ## bin/examples: CUDA programs to run; examples/README.md
-	@if ! ls /usr/bin/clang* >/dev/null 2>&1 && ! command -v clang >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		echo "installing clang for the kernels of the examples" >&2; \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends clang; } >/dev/null; \
-	fi
-	$(MAKE) --no-print-directory -C examples/cuda
+	@for folder in cuda mpi; do \
+		$(MAKE) --no-print-directory -C examples/$$folder tools && \
+		$(MAKE) --no-print-directory -C examples/$$folder || exit; \
+	done
 
 clean: ## remove what make made
 	rm -rf bin demo-out

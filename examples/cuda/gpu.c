@@ -80,7 +80,7 @@ static long number(const struct gpu_option *o, const char *text) {
     long n = strtol(text, &end, 10), factor = 1;
     switch (*end) {
     case 'G':
-        factor *= 1024; // and on
+        factor *= 1024;
         __attribute__((fallthrough));
     case 'M':
         factor *= 1024;

@@ -186,17 +186,17 @@ func (c *Core) Want(now Time, id ClientID, w Want) []Effect {
 
 // Grow says that an assigned client needs so many bytes in all. The answer is
 // a Grant of the same slot with more memory, at once or within GrowWait, or
-// Deny: then it had better release everything and want again.
+// Deny: then it had better release everything and want again. A Grow that
+// crosses a Revoke has no other answer than that.
 func (c *Core) Grow(now Time, id ClientID, need uint64) []Effect {
 	x := c.begin(now).clients[id]
 	switch {
 	case x == nil:
 		return c.refuse(id, Unknown)
-	case x.state != Assigned:
-		return c.refuse(id, NotBound)
-	case x.revoking:
-		return c.refuse(id, Revoking)
+	case x.state != Assigned || x.revoking:
+		return nil // it crossed a Revoke or Gone, which is the answer
 	case !x.dev.holdsEver(need):
+		c.endGrow(x) // it says what it needs anew: what it said before is over
 		return c.refuse(id, TooLarge)
 	}
 	if x.growTo == 0 {
@@ -534,10 +534,18 @@ func (c *Core) answered(x *client) {
 	}
 }
 
-// fulfil hands over what was promised.
+// fulfil hands over what was promised. If victims kept so much that it does
+// not fit, the promise is void, and decide looks for another way.
 func (c *Core) fulfil(p *claim) {
-	x := p.owner
+	x, d := p.owner, p.dev
 	c.drop(p)
+	after := d.used + p.bytes
+	if x.dev == d && p.slot {
+		after -= x.taken()
+	}
+	if after > int64(d.Memory) {
+		return
+	}
 	if p.slot {
 		c.bind(x, p.dev)
 		return

@@ -111,7 +111,7 @@ func (m *machine) take(effects []Effect, credit bool) {
 			x.busy = true
 		case Deny:
 			x.growing = false
-			if !x.bound && e.Reason != NotBound {
+			if !x.bound {
 				x.ready = false
 			}
 		case Gone:

@@ -135,14 +135,11 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	switch name {
 	case "tick":
 		return c.Tick(now), nil
-	case "next": // ticks as long as the core wants it until now
+	case "next": // ticks when the core wants it, until something happens
 		for at, ok := c.Next(); ok && at <= now; at, ok = c.Next() {
-			for _, e := range c.Tick(at) {
-				fmt.Fprintf(&s.out, "    %v\n", at)
-				all = append(all, e)
-			}
-			if len(all) > 0 {
-				return all, nil
+			if effects := c.Tick(at); len(effects) > 0 {
+				fmt.Fprintf(&s.out, "    at %v\n", at)
+				return effects, nil
 			}
 		}
 		return nil, nil

@@ -149,8 +149,6 @@ const (
 	TooLarge   Reason = "too large"        // more than any device it may use has
 	NoDevice   Reason = "no device"        // no device that it may use is there
 	NoRoom     Reason = "no room"          // for Grow: release everything and want again
-	Revoking   Reason = "being revoked"    // for Grow: it must let go first, then want again
-	NotBound   Reason = "not bound"        // for Grow by a client without a slot
 	Bound      Reason = "bound already"    // for Want by a client with a slot
 	Unknown    Reason = "unknown client"   // nobody attached under this number
 	Duplicated Reason = "attached already" // somebody attached under this number

@@ -1,0 +1,70 @@
+package vgpu
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// crowd is 1,000 clients on 16 devices with 64 slots.
+func crowd(b *testing.B, policy Policy, need uint64) *Core {
+	core, err := New(Config{Devices: gpus(16, 4), Policy: policy, MaxIdle: 10 * time.Millisecond})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 1000 {
+		core.Attach(0, ClientID(i), fmt.Sprint("user", i%20), 1+i%3)
+		core.Want(0, ClientID(i), Want{Need: need, Estimate: time.Duration(i%50) * time.Millisecond, Pinned: AnyDevice})
+	}
+	return core
+}
+
+// BenchmarkEvent is one event with 936 clients in the ready queue. "turnover"
+// has a slot change hands (Released, Want); "tight" has slots but no memory
+// free, so that every event looks at the whole queue.
+func BenchmarkEvent(b *testing.B) {
+	for _, policy := range []Policy{FCFS, SJF, Credit} {
+		b.Run(fmt.Sprint("report/", policy), func(b *testing.B) {
+			core := crowd(b, policy, 100)
+			for i := 0; b.Loop(); i++ {
+				now := Time(i) * time.Microsecond
+				if i%2 == 0 {
+					core.Busy(now, ClientID(i%64))
+				} else {
+					core.Ran(now, ClientID(i%64), 1, time.Microsecond)
+				}
+			}
+		})
+		b.Run(fmt.Sprint("turnover/", policy), func(b *testing.B) {
+			core := crowd(b, policy, 100)
+			bound := make([]ClientID, 0, 64)
+			for _, v := range core.View().Clients {
+				if v.State == Assigned {
+					bound = append(bound, v.ID)
+				}
+			}
+			for i := 0; b.Loop(); i++ {
+				now := Time(i) * time.Microsecond
+				id := bound[i%64]
+				for _, e := range core.Released(now, id, 0) {
+					if e.Kind == Grant {
+						bound[i%64] = e.Client
+					}
+				}
+				core.Want(now, id, Want{Need: 100, Pinned: AnyDevice})
+			}
+		})
+		b.Run(fmt.Sprint("tight/", policy), func(b *testing.B) {
+			core := crowd(b, policy, 400)
+			for i := 0; b.Loop(); i++ {
+				core.Busy(Time(i)*time.Microsecond, ClientID(i%32))
+			}
+		})
+	}
+	b.Run("view", func(b *testing.B) {
+		core := crowd(b, FCFS, 100)
+		for b.Loop() {
+			core.View()
+		}
+	})
+}

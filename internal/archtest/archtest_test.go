@@ -24,7 +24,7 @@ module muster
 
 # The words. Nothing of Muster is below model, and it imports only the standard library.
 NOTHING < model
-model < model/clusterfile
+model < model/strictyaml < model/clusterfile
 
 # What decides.
 model < policy, mapping, workload, vmm, wire
@@ -49,7 +49,8 @@ device, device/fatbin < device/cuda
 model, vmm, mapping < node/vgpu
 device, vmm, wire < node/worker
 device, vmm < node/checkpoint
-device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node < node/nodefile
+device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
+node, model/strictyaml < node/nodefile
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
@@ -63,11 +64,11 @@ sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
-NOTHING < internal/archtest, internal/browser
+NOTHING < internal/archtest, internal/browser, shim/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 
-use github.com/goccy/go-yaml: model/clusterfile, node/nodefile
+use github.com/goccy/go-yaml: model/strictyaml
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
 use github.com/spf13/pflag: cmd/muster
@@ -177,8 +178,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 		{"a variable called rand", "mapping/p.go", ok + `import "math/rand/v2"; func f(rand *rand.Rand) int { return rand.IntN(3) }`, ""},
 		{"clock in a test", "policy/p_test.go", ok + `import "time"; var x = time.Now`, ""},
 		{"upward in a test", "policy/p_test.go", ok + `import "muster/sim"`, ""},
-		{"third party", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml/ast"`, ""},
-		{"third party elsewhere", "policy/p.go", ok + `import "github.com/goccy/go-yaml"`, "policy must not use github.com/goccy/go-yaml: only model/clusterfile, node/nodefile may"},
+		{"third party", "model/strictyaml/p.go", ok + `import "github.com/goccy/go-yaml/ast"`, ""},
+		{"third party elsewhere", "policy/p.go", ok + `import "github.com/goccy/go-yaml"`, "policy must not use github.com/goccy/go-yaml: only model/strictyaml may"},
 		{"third party of like name", "model/clusterfile/p.go", ok + `import "github.com/goccy/go-yaml2"`, "github.com/goccy/go-yaml2 is no module that was chosen"},
 		{"third party not chosen", "sim/p_test.go", ok + `import "github.com/stretchr/testify/assert"`, "github.com/stretchr/testify/assert is no module that was chosen"},
 		{"test module in a test", "sim/p_test.go", ok + `import "pgregory.net/rapid"`, ""},

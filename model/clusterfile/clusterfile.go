@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"muster/model"
+	"muster/model/strictyaml"
 )
 
 // maxFile bounds what is read: far more than a description of a million nodes
@@ -20,15 +21,7 @@ import (
 const maxFile = 32 << 20
 
 // Error is something wrong at one place of a file.
-type Error struct {
-	File         string
-	Line, Column int
-	Message      string
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
-}
+type Error = strictyaml.Error
 
 // Read reads a cluster description. The name stands for the file in errors.
 func Read(r io.Reader, name string) (*model.Cluster, error) {

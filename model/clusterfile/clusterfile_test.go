@@ -79,7 +79,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a list", "- a\n", `f:1:1: a cluster description must be a mapping of keys to values, not a list`},
 		{"a word", "hello\n", `f:1:1: a cluster description must be a mapping of keys to values, not a plain value`},
 		{"broken", "name: a\nnodes: [\n", `f:2:8: not valid YAML: sequence end token ']' not found`},
-		{"two documents", node + "---\n" + node, `f:3:1: a second document: describe one cluster a file`},
+		{"two documents", node + "---\n" + node, `f:3:1: a second document: write a cluster description into a file of its own`},
 		{"too deep", "nodes: " + strings.Repeat("[", 99), `f:1:39: nested too deeply for a cluster description`},
 		{"no nodes", "name: a\n", `f:1:1: there are no nodes: add nodes: [{name: n1, cores: 8, memory: 64GB}]`},
 		{"no nodes in the list", "nodes: []\n", `f:1:8: there are no nodes: add - {name: n1, cores: 8, memory: 64GB}`},

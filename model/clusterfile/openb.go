@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"muster/model"
+	"muster/model/strictyaml"
 )
 
 // OpenbGPUMemory is the memory that FromOpenb gives each device: the trace
@@ -96,7 +97,7 @@ func openbType(c *model.Cluster, name string) (int, error) {
 	if t := c.GPUType(name); t >= 0 {
 		return t, nil
 	}
-	if err := checkWord(name); err != nil {
+	if err := strictyaml.CheckName(name); err != nil {
 		return 0, fmt.Errorf("model %w", err)
 	}
 	c.GPUTypes = append(c.GPUTypes, model.GPUType{Name: strings.Clone(name), Memory: OpenbGPUMemory, Speed: 1})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"muster/model"
+	"muster/model/strictyaml"
 )
 
 // Write writes a cluster in the form that Read reads, with neighbouring equal
@@ -65,7 +66,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 // checkWritable refuses what a program can put into a cluster but a file cannot hold.
 func checkWritable(c *model.Cluster) error {
 	if c.Name != "" {
-		if err := checkWord(c.Name); err != nil {
+		if err := strictyaml.CheckName(c.Name); err != nil {
 			return fmt.Errorf("the name of a cluster %w", err)
 		}
 	}
@@ -73,7 +74,7 @@ func checkWritable(c *model.Cluster) error {
 		return fmt.Errorf("the overhead of remote GPUs must be at least 1, not %v", c.Remote.Overhead)
 	}
 	for _, t := range c.GPUTypes {
-		if err := checkWord(t.Name); err != nil {
+		if err := strictyaml.CheckName(t.Name); err != nil {
 			return fmt.Errorf("the name of a GPU type %w", err)
 		}
 	}

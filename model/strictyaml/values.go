@@ -1,0 +1,101 @@
+package strictyaml
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// Value reads a plain value with a parser.
+func Value[T any](f *File, what string, into *T, parse func(string) (T, error)) func(Node) error {
+	return func(n Node) error {
+		w, err := f.Scalar(n, what)
+		if err != nil {
+			return err
+		}
+		v, err := parse(w.Text)
+		if err != nil {
+			return f.Errorf(w.Place, "%s: %v", what, err)
+		}
+		*into = v
+		return nil
+	}
+}
+
+// Size reads a number of bytes.
+func (f *File) Size(what string, into *int64) func(Node) error {
+	return Value(f, what, into, model.ParseSize)
+}
+
+// Bandwidth reads bytes a second.
+func (f *File) Bandwidth(what string, into *int64) func(Node) error {
+	return Value(f, what, into, model.ParseBandwidth)
+}
+
+// Duration reads a time.
+func (f *File) Duration(what string, into *time.Duration) func(Node) error {
+	return Value(f, what, into, model.ParseDuration)
+}
+
+// Number reads a number; need says in words what fits.
+func (f *File) Number(what, need string, fits func(float64) bool, into *float64) func(Node) error {
+	return Value(f, what, into, func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsInf(x, 0) || !fits(x) {
+			return 0, fmt.Errorf("must be a number %s, not %q", need, s)
+		}
+		return x, nil
+	})
+}
+
+// Count reads a whole number.
+func (f *File) Count(what string, least, most int, into *int) func(Node) error {
+	return Value(f, what, into, func(s string) (int, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("must be a whole number from %d to %d, not %q", least, most, s)
+		}
+		return n, nil
+	})
+}
+
+// Bool reads true or false.
+func (f *File) Bool(what string, into *bool) func(Node) error {
+	return Value(f, what, into, func(s string) (bool, error) {
+		if s != "true" && s != "false" {
+			return false, fmt.Errorf("must be true or false, not %q", s)
+		}
+		return s == "true", nil
+	})
+}
+
+// Text reads text that is not empty.
+func (f *File) Text(what string, into *string) func(Node) error {
+	return Value(f, what, into, func(s string) (string, error) {
+		if s == "" {
+			return "", fmt.Errorf("must not be empty")
+		}
+		return s, nil
+	})
+}
+
+// Identifier reads a name of the kind that is safe in every file format and command
+// line.
+func (f *File) Identifier(what string, into *string) func(Node) error {
+	return Value(f, what, into, func(s string) (string, error) { return s, CheckName(s) })
+}
+
+// CheckName says what is wrong with a name.
+func CheckName(s string) error {
+	bad := func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._-+", r))
+	}
+	if s == "" || len(s) > 255 || strings.ContainsFunc(s, bad) {
+		return fmt.Errorf("must be made of letters, digits and ._-+, not %q", s)
+	}
+	return nil
+}

@@ -45,7 +45,7 @@ static void check(const float *a, const float *b, const float *c, long n, long t
 int main(int argc, char **argv) {
     double fraction = 0, milliseconds = 0;
     bool sleeping = false;
-    gpu.size = 96;
+    gpu.size = 160;
     gpu.repeat = 200;
     struct gpu_option own[] = {
         {"cpu", "length of a CPU phase as a part of the GPU phase before it", GPU_REAL, &fraction, false},

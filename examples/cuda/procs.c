@@ -5,16 +5,15 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-// What all processes see: a barrier, then room for a message of each.
-static struct {
-    pthread_barrier_t barrier;
-} *shared;
+// What all processes see: a barrier, and a board with a row for each to write a
+// message to.
+static pthread_barrier_t *meeting;
 static char *board;
 static size_t row;
 static struct peers peers;
@@ -26,7 +25,7 @@ static void *shared_memory(size_t bytes) {
     return p;
 }
 
-static void barrier(void) { pthread_barrier_wait(&shared->barrier); }
+static void barrier(void) { pthread_barrier_wait(meeting); }
 
 // Each of these writes to the board, waits for the others to have written, reads,
 // and waits for them to have read.
@@ -70,12 +69,12 @@ int main(int argc, char **argv) {
         gpu_misuse("--processes must be from 1 to %d", MOST);
     peers = (struct peers){0, (int)processes, barrier, broadcast, scatter, gather, all_to_all};
     row = generator_message(peers.count);
-    shared = shared_memory(sizeof *shared);
+    meeting = shared_memory(sizeof *meeting);
     board = shared_memory(row * (size_t)processes);
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&shared->barrier, &attributes, (unsigned)processes);
+    pthread_barrier_init(meeting, &attributes, (unsigned)processes);
 
     // The GPU is opened by the children: what a process opened does not outlive
     // its fork.
@@ -84,8 +83,10 @@ int main(int argc, char **argv) {
         pid_t child = fork();
         if (child < 0)
             gpu_wrong("cannot start process %d", peers.rank);
-        if (child == 0)
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); // nobody else would end it at the barrier
             return generator_run(&peers);
+        }
         children[peers.rank] = child;
     }
     // One that fails would leave the others waiting at the barrier for ever.

@@ -428,7 +428,17 @@ func (p *Producer) freeSlot() (int, error) {
 // Done says whether the answer is there.
 func (c *Pending) Done() bool { return atomic.LoadUint32(c.p.s.slot(c.slot)) == slotDone }
 
-// Wait returns the answer.
+// WaitDone waits until the answer is there, at most about so long, and leaves it
+// there.
+func (c *Pending) WaitDone(timeout time.Duration) bool {
+	state := c.p.s.slot(c.slot)
+	if atomic.CompareAndSwapUint32(state, slotPending, slotSleeping) || atomic.LoadUint32(state) == slotSleeping {
+		futexWait(state, slotSleeping, timeout)
+	}
+	return c.Done()
+}
+
+// Wait returns the answer. It is taken once.
 func (c *Pending) Wait() (result int32, payload []byte, err error) {
 	state := c.p.s.slot(c.slot)
 	for range maxSpins {

@@ -35,7 +35,8 @@ type gpuContext struct {
 	modules  []*module
 	streams  []*stream // that are not destroyed
 	marks    []C.mcu_handle
-	rings    []*ring // that no stream has
+	slabs    []unsafe.Pointer // memory of all rings
+	rings    []*ring          // that no stream has
 	pins     []*pin
 	err      error         // why the context has ended, or nil
 	ended    chan struct{} // closed when err is set
@@ -315,38 +316,36 @@ func (c *gpuContext) Close() error {
 // says is of no use to anybody.
 func (c *gpuContext) release(sound bool) error {
 	var first error
-	note := func(r C.mcu_result) {
-		if err := failed(r); err != nil && first == nil && sound {
+	note := func(err *driverError) {
+		if err != nil && first == nil && sound {
 			first = err
 		}
 	}
 	c.mu.Lock()
-	pins, rings := c.pins, c.rings
-	for _, s := range c.streams {
-		if s.ring != nil {
-			rings = append(rings, s.ring)
-		}
-	}
+	pins, slabs := c.pins, c.slabs
 	c.mu.Unlock()
-	note(C.mcu_context_synchronise(c.handle))
-	for _, p := range pins {
-		note(C.mcu_host_unregister(c.handle, unsafe.Pointer(unsafe.SliceData(p.host))))
+	if err := failed(C.mcu_context_synchronise(c.handle)); err != nil {
+		sound = sound && err.fault() == nil // which nobody had noticed
+		note(err)
 	}
-	for _, r := range rings {
-		note(C.mcu_host_free(c.handle, unsafe.Pointer(unsafe.SliceData(r.memory))))
+	for _, p := range pins {
+		note(failed(C.mcu_host_unregister(c.handle, unsafe.Pointer(unsafe.SliceData(p.host)))))
+	}
+	for _, slab := range slabs {
+		note(failed(C.mcu_host_free(c.handle, slab)))
 	}
 	inside := c.handle
 	if !sound {
-		note(C.mcu_context_destroy(c.handle))
+		note(failed(C.mcu_context_destroy(c.handle)))
 		inside = 0
 	}
 	for _, p := range c.mapped {
 		size := C.size_t(p.size())
-		note(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1))
+		note(failed(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1)))
 	}
-	note(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size)))
+	note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size))))
 	if sound {
-		note(C.mcu_context_destroy(c.handle))
+		note(failed(C.mcu_context_destroy(c.handle)))
 	}
 	for _, p := range pins {
 		p.pinner.Unpin()

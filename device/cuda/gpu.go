@@ -71,7 +71,12 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 		C.mcu_context_destroy(handle)
 		return nil, err
 	}
-	return newContext(d, handle, a, uint64(stack)), nil
+	c := newContext(d, handle, a, uint64(stack))
+	if err := c.moreRings(); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // reserve takes exactly the addresses of an arena. To the driver a place is no

@@ -131,9 +131,12 @@ func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
 
 // Host memory that is not pinned is not given to the driver, which would wait
 // for the stream before it touched it, or touch it before its turn.
+// Its buffers are pinned in slabs, the first one when the context is opened:
+// pinning may wait for kernels that run.
 const (
-	ringSize    = 8 << 20
-	stagedPiece = 2 << 20
+	ringSize     = 2 << 20
+	stagedPiece  = 512 << 10
+	ringsPerSlab = 8
 )
 
 // staged submits a copy of host memory in parts, each through its own room in
@@ -175,22 +178,36 @@ func (s *stream) needRing() error {
 	if s.ring != nil {
 		return s.usable()
 	}
+	for s.takeRing(); s.ring == nil; s.takeRing() {
+		if err := s.c.moreRings(); err != nil {
+			return err
+		}
+	}
+	return s.usable()
+}
+
+func (s *stream) takeRing() {
 	c := s.c
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if n := len(c.rings); n > 0 {
 		s.ring, c.rings = c.rings[n-1], c.rings[:n-1]
 	}
-	c.mu.Unlock()
-	if s.ring != nil {
-		return s.usable()
-	}
-	var memory unsafe.Pointer
-	if err := s.submitLocked(func() C.mcu_result { return C.mcu_host_alloc(c.handle, ringSize, &memory) }); err != nil {
-		return fmt.Errorf("pinning %d bytes of the host's memory for copies: %w", ringSize, err)
+}
+
+// moreRings pins another slab.
+func (c *gpuContext) moreRings() error {
+	const size = ringsPerSlab * ringSize
+	var slab unsafe.Pointer
+	if err := c.call(func() C.mcu_result { return C.mcu_host_alloc(c.handle, size, &slab) }); err != nil {
+		return fmt.Errorf("pinning %d bytes of the host's memory for copies: %w", size, err)
 	}
 	c.mu.Lock()
-	s.ring = &ring{memory: unsafe.Slice((*byte)(memory), ringSize)}
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.slabs = append(c.slabs, slab)
+	for memory := range slices.Chunk(unsafe.Slice((*byte)(slab), size), ringSize) {
+		c.rings = append(c.rings, &ring{memory: memory})
+	}
 	return nil
 }
 

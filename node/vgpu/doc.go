@@ -1,3 +1,139 @@
 // Package vgpu decides which client gets which virtual GPU, when, with how
 // much device memory, and who has to leave for it.
+//
+// It is a pure core: events go in with their time, effects come out, in the
+// order in which they are to be done. It has no clock, lock, goroutine, file or
+// connection, and knows neither workers nor devices but by what events say. The
+// same events give the same effects. The daemon is a loop around it:
+//
+//	effects := core.Want(now, client, want)   // or any other event
+//	perform(effects)                          // tell the workers
+//	at, ok := core.Next()                     // set a timer for core.Tick(at)
+//
+// # Words
+//
+// A client is one program's virtual device. A device has slots (its virtual
+// GPUs) and memory; a client bound to a slot takes the bytes that it was
+// granted and the device's ContextCost. The queues are the paper's: ready
+// (wants a GPU), assigned (bound to a slot), waiting (unbound, has not asked
+// again), failed (reported a fault or lost its device). A client that never
+// wanted a GPU is in none.
+//
+//	unqueued, waiting, failed --Want--> ready --grant--> assigned
+//	assigned --Released--> waiting      any --Failed, Lost--> failed
+//
+// # Who is served, in which order
+//
+// Only Want asks for a slot. It is denied if no device that the client may use
+// could hold it even alone. Otherwise the client is ready, and the ready queue
+// is gone through after every event:
+//
+//   - FCFS: in the order in which clients wanted.
+//   - SJF: the shortest GPU phase first: the client's estimate or, without one,
+//     its earlier phases' GPU time (each phase counts for a quarter of the
+//     mean). Clients of which nothing is known come after all others, as they
+//     came.
+//   - Credit: clients of users with credit before those of users without, as
+//     they came.
+//
+// A client that cannot be served is passed by later ones that can, but not for
+// ever. When MaxPasses clients that wanted later were served, or after MaxWait,
+// it has waited too long: it goes before all others (under Credit, of those
+// with or without credit like itself; several in the order in which they
+// wanted). If it cannot be served even then, one device is reserved for it,
+// where the fewest bytes are missing: nobody else is served or grows there, and
+// idle clients leave there one by one, until there is room. It keeps looking at
+// the other devices.
+//
+// A user's clients have no more slots at a time than SlotLimits or SlotLimit
+// says. A client of a user who has them all is served only in exchange for
+// another one's slot, see below; no device is reserved for it.
+//
+// # Where
+//
+// Devices come into question if they are there, are what the client is pinned
+// to, could hold it, and are not reserved for another. Of those with a slot and
+// enough memory free:
+//
+//  1. the device where the client was last, unless an idle one (with no client
+//     and promised to none) is faster, or as fast while the last one is not idle;
+//  2. otherwise the fastest idle device;
+//  3. otherwise that with the fewest clients for its speed;
+//
+// and of equals that with the lowest number. If there is none but there will be
+// one when all who were told to leave have done so, the client waits for that.
+// If not, somebody has to leave: on the device where the fewest bytes must be
+// copied out, then with the fewest victims, then with the fewest clients for
+// its speed, then with the lowest number.
+//
+// # Who has to leave
+//
+// An assigned client is idle if it said so since it was last granted or came to
+// be watched, and has not said Busy since.
+//
+//   - It may lose its slot if it is idle and has been for MaxIdle, or announced
+//     a synchronisation point. With MaxIdle zero only the latter.
+//   - It may lose its memory if it may lose its slot, or is idle and was
+//     granted MinResidence ago or longer.
+//   - Under Credit, for a client whose user has credit and that cannot be served
+//     by others leaving: one whose user has none and that was granted
+//     MinResidence ago or longer, busy or not. The worker lets its kernels end
+//     first. Nobody else is ever told to leave while busy.
+//   - It may lose neither while a Revoke or a Grow of it is unanswered.
+//
+// Victims are chosen in this order, each only if it is still needed:
+//
+//  1. if the user has all slots it may have: one of the same user that may lose
+//     its slot, on the device in question if there is one;
+//  2. if no slot is free: one that may lose its slot;
+//  3. for memory, unbound clients that keep bytes on the device, the longest
+//     unbound first, but those that were promised a slot;
+//  4. for memory, those that may lose it, one after the other.
+//
+// Each time it is the one with the fewest bytes that suffice, or with the most
+// bytes if none suffices; of equals the one idle for longest, then the one with
+// the lowest number. If all of them together do not suffice, nobody is told to
+// leave. Otherwise they get a Revoke, and the client is promised the device: the
+// room is nobody else's, and when all of them have let go it is granted. If they
+// kept so much that it does not fit, it is ready as before. A client that goes
+// before that gives up the promise; its victims leave nevertheless.
+//
+// # Growing
+//
+// A Grow is granted if the memory is free and the device is not reserved. If
+// not, victims for memory are chosen as above, among other clients than those
+// that grow too. As long as some are not known to be busy that could make the
+// room, it waits, GrowWait at most; then, or if there are none, it is denied.
+// The worker releases everything and wants again with its larger need; so two
+// that grow never wait for each other.
+//
+// # Credit
+//
+// A user's credit is GPU time. Ran takes it away; at the end of each Period what
+// all users spent is given back to those who have a client that is ready or
+// assigned, in proportion to weight (a user's is the largest of those clients').
+// So credit says how far a user is below its share. It is kept within 20 periods
+// either way. Users without such clients lose their credit and are forgiven half
+// of their debt each period, also when they detach in between. When nobody spent
+// anything for MaxWait, all start again from nothing.
+//
+// # Kept bytes
+//
+// A client that lets go may keep bytes on the device, as for a context that is
+// left open. They count as taken. The client is told to let go of them (Revoke
+// with ForMemory) when others need them, and (ForMove) before it is granted
+// another device.
+//
+// # What workers must do
+//
+// Messages to and from a worker must arrive in the order in which they were sent.
+//
+//   - Every Grant that binds a client begins with it unwatched. After Watch on,
+//     the worker says at once whether it is busy or idle, and then each time that
+//     this changes.
+//   - A Revoke is answered once, with Released. A worker that holds nothing when
+//     it comes has just released of its own accord and says nothing. A worker
+//     that releases of its own accord keeps nothing; so it can tell.
+//   - A worker that is told to leave for memory should keep nothing either.
+//   - A Revoke, or Gone, is also the answer to a Grow that it crossed.
 package vgpu

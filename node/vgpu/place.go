@@ -18,10 +18,6 @@ type supply struct {
 }
 
 func (c *Core) survey(d *device) {
-	d.supply = supply{}
-	if d.lost {
-		return
-	}
 	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
 	s.comingSlots, s.comingBytes = d.coming()
 	for _, v := range d.keepers {
@@ -147,26 +143,50 @@ func (c *Core) starved(x *client) bool {
 
 // serveReady serves every ready client that can be served now.
 func (c *Core) serveReady() {
-	if len(c.ready) == 0 || !c.anySupply() {
+	if len(c.ready) == 0 {
+		return
+	}
+	plain, credit := c.surveyAll()
+	if !credit.slots {
 		return
 	}
 	for _, x := range c.order() {
-		if x.claim == nil && !x.revoking && c.place(x) && !c.anySupply() {
-			return
+		most := plain
+		if x.user.credit > 0 {
+			most = credit
+		}
+		if x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
+			continue
+		}
+		if c.place(x) {
+			plain, credit = c.surveyAll()
 		}
 	}
 }
 
-func (c *Core) anySupply() bool {
-	any := false
+// most is what no device has more of: whoever needs more need not look.
+type most struct {
+	slots bool
+	bytes int64
+}
+
+// surveyAll looks at all devices: without and with victims by credit.
+func (c *Core) surveyAll() (plain, credit most) {
 	for _, u := range c.users {
 		u.mayTrade = false
 	}
 	for _, d := range c.devices {
+		if d.lost {
+			continue
+		}
 		c.survey(d)
-		any = any || d.supply.creditSlots || d.reservedFor != nil
+		s, context := d.supply, int64(d.ContextCost)
+		plain.slots = plain.slots || s.slots
+		plain.bytes = max(plain.bytes, s.bytes-context)
+		credit.slots = credit.slots || s.creditSlots
+		credit.bytes = max(credit.bytes, s.creditBytes-context)
 	}
-	return any
+	return plain, credit
 }
 
 // place grants x a slot or promises it one, if there is any way to.

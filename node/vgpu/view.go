@@ -54,7 +54,7 @@ type DeviceView struct {
 
 // View takes the picture.
 func (c *Core) View() View {
-	v := View{Now: c.now}
+	v := View{Now: c.now, Clients: make([]ClientView, 0, len(c.clients))}
 	for _, x := range c.clients {
 		v.Clients = append(v.Clients, c.viewClient(x))
 		switch x.state {

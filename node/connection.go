@@ -18,7 +18,7 @@ import (
 	"muster/wire"
 )
 
-// setUpTime is how long a connection may take to become a client.
+// setUpTime is how long a connection may take to greet, and to read answers.
 const setUpTime = 10 * time.Second
 
 // maxUnsettled is how many connections without a client one user may have.
@@ -108,6 +108,12 @@ func (d *daemon) settle(conn *net.UnixConn) {
 	}
 }
 
+func (d *daemon) isClosing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closing
+}
+
 // closeUnsettled lets no connection become a client any more.
 func (d *daemon) closeUnsettled() {
 	d.mu.Lock()
@@ -174,6 +180,11 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		return nil, err
 	}
+	// A program may do much else before it uses a device.
+	_ = conn.SetReadDeadline(time.Time{})
+	if d.isClosing() {
+		return nil, refuse(resultSystemNotReady, "the node is shutting down")
+	}
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
 		if isSpoken(err) {
@@ -181,6 +192,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 		}
 		return nil, err
 	}
+	_ = conn.SetWriteDeadline(d.opts.Now().Add(setUpTime))
 	if int64(attach.Device) >= int64(len(devices)) {
 		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(devices))
 	}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -19,6 +21,11 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// exitStatus is an error that says nothing: muster run ends as its program did.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // run is the whole program with its surroundings as arguments.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
@@ -39,6 +46,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 		}
 	})
 	cmd, err := root.ExecuteC()
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
 	if err != nil {
 		return fail(stderr, cmd, err, !running)
 	}

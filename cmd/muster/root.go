@@ -15,6 +15,11 @@ import (
 // commands makes the sub-commands, in the order in which the help lists them.
 // They write data to OutOrStdout and everything else to ErrOrStderr.
 var commands = []func() *cobra.Command{
+	newRun,
+	newNode,
+	newPs,
+	newDevices,
+	newTop,
 	newCluster,
 	newWorkload,
 	newSim,
@@ -22,6 +27,7 @@ var commands = []func() *cobra.Command{
 	newPtx,
 	newVersion,
 	newCompletion,
+	newWorker,
 }
 
 const rootHelp = `Muster turns the GPUs of a cluster into one pool.

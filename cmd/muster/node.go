@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/device"
+	"muster/model"
+	"muster/node"
+	"muster/node/nodefile"
+	"muster/node/vgpu"
+	"muster/wire"
+)
+
+const nodeHelp = `Serve this machine's GPUs to programs: run it in the foreground or as a service.
+Programs reach it with muster run.
+
+Without a configuration it serves all GPUs that the driver has, or a software GPU
+on a machine without any. The file is YAML; all of this may be said, and nothing
+else (the values are the defaults where there are some):
+
+  name: node7                     # default: the host's name
+  socket: "@muster"               # or {path: /run/muster.sock, mode: 0660, group: gpu}
+  devices:
+    - cuda: all                   # or the driver's numbers: [0, 1]
+      reserve: 1GiB               # memory that Muster leaves alone
+    - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4}
+      count: 2
+  vgpus: 4                        # programs that a device serves at a time
+  visible: 2                      # devices that a program sees (default: all)
+  policy: fcfs                    # or sjf, credit
+  max_idle: 10ms                  # so long idle, a program makes room for those that wait
+  swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
+  defer: false                    # keep copies on the host until a kernel needs them
+  limits:
+    clients: 1024                 # on the node
+    default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}   # each user; no limits by default
+    users:
+      alice: {memory: 64GiB, weight: 2}
+  warm: 2                         # worker processes that wait for programs
+  grace: 30s                      # how long a shutdown waits for programs
+  http: 127.0.0.1:9420            # /metrics and /healthz (default: none)
+  listen: ":9421"                 # for programs on other machines (default: none)
+  tls: {cert: node.pem, key: node.key, ca: ca.pem}
+  token: SECRET
+
+SIGTERM ends it when the programs have ended, at the latest after the grace time;
+a second SIGTERM, or SIGINT, ends it at once.`
+
+// nodeFlags are the flags of muster node.
+type nodeFlags struct {
+	config                               string
+	name, socket, devices, policy        string
+	swap, swapDir, http, listen          string
+	vgpus, visible, warm                 int
+	maxIdle, grace                       time.Duration
+	deferCopies, jsonLog, textLog, child bool
+	level                                string
+}
+
+func newNode() *cobra.Command {
+	var f nodeFlags
+	c := &cobra.Command{
+		Use: `node [--config FILE] [--socket ADDRESS] [--devices LIST] [--vgpus N] [--policy NAME] [--max-idle TIME]
+            [--swap SIZE] [--http HOST:PORT] [--log-level LEVEL]`,
+		Short: "Serve this machine's GPUs to programs",
+		Long:  nodeHelp,
+		Example: `  muster node
+  muster node --devices 'soft:memory=256M,speed=0.5;soft:memory=512M' --policy sjf
+  muster node --config /etc/muster/node.yaml --http 127.0.0.1:9420`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, note, err := f.load(c)
+			if err != nil {
+				return err
+			}
+			return f.serve(c, cfg, note)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.config, "config", "", "read the configuration from this `file`; flags win")
+	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
+	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file")
+	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all")
+	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
+	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
+	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
+	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
+	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
+	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
+	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
+	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
+	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
+	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
+	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
+	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
+	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	flags.BoolVar(&f.child, "child", false, "say ready on standard output, and end when standard input does")
+	_ = flags.MarkHidden("child")
+	return c
+}
+
+// load makes the configuration of file, flags and machine.
+func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
+	cfg := node.Default()
+	if f.config != "" {
+		if err := nodefile.ReadFile(f.config, &cfg); err != nil {
+			return cfg, "", err
+		}
+	}
+	if err := f.override(c, &cfg); err != nil {
+		return cfg, "", err
+	}
+	if cfg.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return cfg, "", fmt.Errorf("asking for the host's name (give --name): %w", err)
+		}
+		cfg.Name = name
+	}
+	if cfg.Swap.Size == 0 {
+		memory, err := machineMemory()
+		if err != nil {
+			return cfg, "", err
+		}
+		cfg.Swap.Size = memory / 2
+	}
+	var note string
+	var err error
+	cfg.Devices, note, err = completeDevices(cfg.Devices)
+	return cfg, note, err
+}
+
+// override takes over the flags that were given.
+func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
+	given := c.Flags().Changed
+	for _, t := range []struct {
+		flag string
+		set  func() error
+	}{
+		{"name", func() error { cfg.Name = f.name; return nil }},
+		{"socket", func() error { cfg.Socket = node.Socket{Address: f.socket}; return nil }},
+		{"devices", func() (err error) { cfg.Devices, err = nodefile.Devices(f.devices); return err }},
+		{"vgpus", func() error { cfg.VGPUs = f.vgpus; return nil }},
+		{"visible", func() error { cfg.Visible = f.visible; return nil }},
+		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
+		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
+		{"swap", func() error {
+			size, err := model.ParseSize(f.swap)
+			cfg.Swap.Size = uint64(size)
+			return err
+		}},
+		{"swap-dir", func() error { cfg.Swap.Dir = f.swapDir; return nil }},
+		{"defer", func() error { cfg.Defer = f.deferCopies; return nil }},
+		{"warm", func() error { cfg.Warm = f.warm; return nil }},
+		{"grace", func() error { cfg.Grace = f.grace; return nil }},
+		{"http", func() error { cfg.HTTP = f.http; return nil }},
+		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+	} {
+		if given(t.flag) {
+			if err := t.set(); err != nil {
+				return usageErrorf("--%s: %v", t.flag, strings.TrimPrefix(err.Error(), "vgpu: "))
+			}
+		}
+	}
+	return nil
+}
+
+// startGateway lets programs on other machines in, through the daemon's socket,
+// until ctx ends. It is set where the gateway is built in.
+var startGateway func(ctx context.Context, r node.Remote, socket string, log *slog.Logger) error
+
+// serve runs the daemon until a signal.
+func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error {
+	log, err := f.logger(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		log.Info(note)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program, which workers are too: %w", err)
+	}
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
+	kill := make(chan struct{})
+	go listenToSignals(stop, kill)
+	opts := node.Options{
+		Open:          func(d wire.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
+		WorkerCommand: []string{self, "worker"},
+		Log:           log, Now: time.Now, Kill: kill,
+	}
+	if cfg.Remote.Listen != "" {
+		if startGateway == nil {
+			return errors.New("this build cannot serve programs on other machines: leave listen out")
+		}
+		opts.Ready = func() {
+			if err := startGateway(ctx, cfg.Remote, cfg.Socket.Address, log); err != nil {
+				log.Error("programs on other machines cannot be served", "error", err)
+				stop()
+			}
+		}
+	}
+	if f.child {
+		opts.Ready = func() { fmt.Fprintln(c.OutOrStdout(), "ready") }
+		go func() {
+			_, _ = io.Copy(io.Discard, c.InOrStdin())
+			syscall.Kill(os.Getpid(), syscall.SIGINT)
+		}()
+	}
+	return node.Run(ctx, cfg, opts)
+}
+
+// listenToSignals ends the daemon gracefully at the first SIGTERM, and at once
+// at any other signal.
+func listenToSignals(stop func(), kill chan<- struct{}) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if <-signals == syscall.SIGTERM {
+		stop()
+		<-signals
+	}
+	close(kill)
+}
+
+func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", f.level)
+	}
+	os.Setenv(workerLevelVariable, max(level, slog.LevelWarn).String())
+	if level == slog.LevelDebug {
+		os.Setenv(workerLevelVariable, level.String())
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if f.textLog || isTerminal(w) && !f.jsonLog {
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, options)), nil
+}

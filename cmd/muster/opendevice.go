@@ -1,0 +1,112 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"muster/device"
+	"muster/device/cuda"
+	"muster/device/soft"
+	"muster/model"
+	"muster/node"
+	"muster/node/nodefile"
+	"muster/node/worker"
+	"muster/wire"
+)
+
+// openDevice opens a device of either kind. With a lock it is one of several
+// processes that stand for the same software device.
+func openDevice(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+	switch c.Kind {
+	case "soft":
+		return openSoft(c, lock)
+	case "cuda":
+		all, err := cuda.Devices(cuda.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if c.Index < 0 || c.Index >= len(all) {
+			return nil, fmt.Errorf("there is no CUDA device %d: the driver has %d", c.Index, len(all))
+		}
+		return all[c.Index], nil
+	}
+	return nil, fmt.Errorf("there are no devices of kind %q: only soft and cuda", c.Kind)
+}
+
+func openSoft(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+	id := sha256.Sum256(fmt.Appendf(nil, "software GPU %s %d", c.Name, c.Index))
+	o := soft.Options{UUID: [16]byte(id[:16])}
+	if c.Speed < 1 || c.CopyBandwidth > 0 {
+		o.Clock = soft.SystemClock()
+	}
+	if lock != nil {
+		turns, err := worker.NewTurns(lock)
+		if err != nil {
+			return nil, err
+		}
+		o.Turns = turns
+	}
+	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, o)
+}
+
+// machineMemory is how much memory the machine has.
+func machineMemory() (uint64, error) {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("asking how much memory the machine has: %w", err)
+	}
+	return uint64(info.Totalram) * uint64(info.Unit), nil
+}
+
+// completeDevices puts in what only the machine knows: which devices there are
+// if none was named, all that the driver has, and how many processors. note
+// says what was chosen without being asked for.
+func completeDevices(named []node.Device) (devices []node.Device, note string, err error) {
+	if len(named) == 0 {
+		named, note, err = defaultDevices()
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	for _, d := range named {
+		switch {
+		case d.Kind == "soft" && d.Workers == 0:
+			d.Workers = runtime.NumCPU()
+		case d.Kind == "cuda" && d.Index == nodefile.AllCUDA:
+			all, err := cuda.Devices(cuda.Options{})
+			if err != nil {
+				return nil, "", err
+			}
+			for i := range all {
+				d.Index = i
+				devices = append(devices, d)
+			}
+			continue
+		}
+		devices = append(devices, d)
+	}
+	return devices, note, nil
+}
+
+// defaultDevices are what the machine has: its GPUs, or a software one.
+func defaultDevices() ([]node.Device, string, error) {
+	all, err := cuda.Devices(cuda.Options{})
+	if err == nil {
+		devices, err := nodefile.Devices("cuda:all")
+		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", plural(len(all), "GPU")), err
+	}
+	if !errors.Is(err, cuda.ErrNoDriver) {
+		return nil, "", err
+	}
+	memory, err := machineMemory()
+	if err != nil {
+		return nil, "", err
+	}
+	size := int64(min(1<<30, memory/4) &^ (2<<20 - 1))
+	devices, err := nodefile.Devices(fmt.Sprintf("soft:memory=%d", size))
+	return devices, fmt.Sprintf("no GPU was found and no devices are named: using a software GPU with %s of memory", model.FormatSize(size)), err
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/node"
+	"muster/report"
+)
+
+func newPs() *cobra.Command {
+	var socket string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "ps [--socket ADDRESS] [--json]",
+		Short: "List the programs that a node serves",
+		Long: `List the clients of a node: a program has one for each device that it uses.
+
+STATE is unqueued before it wanted a device, ready while it waits for one, assigned
+while it has one, waiting when it had to leave or let go, failed after a fault.
+RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
+often it got a device, WAITED how long it waited for that; OUSTED how often it had to
+make room for others; SWAPS how often its memory was moved off a device.`,
+		Example: "  muster ps\n  muster ps --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := node.Ask(socketOf(socket))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c, s)
+			}
+			return clientTable(s).WriteText(c.OutOrStdout())
+		},
+	}
+	nodeFlag(c, &socket)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func newDevices() *cobra.Command {
+	var socket string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "devices [--socket ADDRESS] [--json]",
+		Short: "List the devices of a node",
+		Long: `List the devices of a node: their memory and how much of it is free, their virtual
+GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this moment
+(BUSY), and how long kernels have run there since the node began.`,
+		Example: "  muster devices\n  muster devices --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := node.Ask(socketOf(socket))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c, map[string]any{"node": s.Node, "devices": s.Devices})
+			}
+			return deviceTable(s, nil).WriteText(c.OutOrStdout())
+		},
+	}
+	nodeFlag(c, &socket)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func nodeFlag(c *cobra.Command, socket *string) {
+	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
+}
+
+func clientTable(s *node.Status) *report.Table {
+	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
+		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">SINCE")}
+	for _, c := range s.Clients {
+		device := "-"
+		if c.Device != nil {
+			device = fmt.Sprintf("%d %s", *c.Device, s.Devices[*c.Device].Name)
+		}
+		t.Rows = append(t.Rows, []string{
+			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, c.State,
+			briefSize(c.Allocated), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit),
+			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime),
+			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), briefTime(c.Since),
+		})
+	}
+	return t
+}
+
+// deviceTable lists devices; with an earlier status it says how busy they were
+// since.
+func deviceTable(s, before *node.Status) *report.Table {
+	t := &report.Table{Columns: columns(">DEVICE", "<NAME", "<KIND", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
+	if before != nil {
+		t.Columns[len(t.Columns)-1].Name = "GPU NOW"
+	}
+	for i, d := range s.Devices {
+		busy := briefTime(d.BusyTime)
+		if before != nil {
+			busy = "-"
+			if span := s.Up - before.Up; span > 0 && i < len(before.Devices) {
+				busy = report.Percent(min(1, max(0, d.BusyTime-before.Devices[i].BusyTime)/span))
+			}
+		}
+		name := d.Name
+		if d.Lost {
+			name += " (lost)"
+		}
+		t.Rows = append(t.Rows, []string{
+			fmt.Sprint(i), name, d.Kind, report.Number(d.Speed), briefSize(d.Memory), briefSize(d.Free),
+			fmt.Sprint(d.Slots), fmt.Sprint(d.Assigned), fmt.Sprint(d.Busy), busy,
+		})
+	}
+	return t
+}
+
+// columns makes columns of names: > is on the right.
+func columns(names ...string) []report.Column {
+	list := make([]report.Column, len(names))
+	for i, name := range names {
+		list[i] = report.Column{Name: name[1:], Right: name[0] == '>'}
+	}
+	return list
+}
+
+// briefSize writes bytes in at most four digits: 1.5 GiB.
+func briefSize(n uint64) string {
+	if n < 1024 {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	value, unit := float64(n), -1
+	for value >= 1023.5 && unit < 5 {
+		value /= 1024
+		unit++
+	}
+	digits := 0
+	if value < 9.95 {
+		digits = 1
+	}
+	text := strconv.FormatFloat(value, 'f', digits, 64)
+	if digits == 1 && text[len(text)-1] == '0' {
+		text = text[:len(text)-2]
+	}
+	return text + " " + string("KMGTPE"[unit]) + "iB"
+}
+
+// briefTime writes seconds in a few characters: 12.5 ms, 3.2 s, 5m3s.
+func briefTime(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d == 0:
+		return "0"
+	case d < 100*time.Millisecond:
+		return strconv.FormatFloat(seconds*1e3, 'f', 1, 64) + "ms"
+	case d < 100*time.Second:
+		return strconv.FormatFloat(seconds, 'f', 1, 64) + "s"
+	}
+	return d.Round(time.Second).String()
+}

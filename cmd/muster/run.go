@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"muster/model"
+	"muster/node"
+)
+
+const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:
+it finds Muster's libcuda.so.1 where it looks for the driver's.
+
+If a node answers at the socket, the program is served by that. If none does, one
+is started for this program alone, with what the machine has: its GPUs, or a
+software GPU. It ends with the program.
+
+The exit status and the signals are the program's: 127 if there is no such program,
+126 if it cannot be run.
+
+--mpi tells the node when the program waits in MPI's collective operations, so that
+others can have the GPU meanwhile. The library is looked for in lib/ beside this
+program, in ../lib/muster, and first in $MUSTER_LIB if that is set.`
+
+// runFlags are the flags of muster run.
+type runFlags struct {
+	socket, memory string
+	mpi, private   bool
+}
+
+func newRun() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [--socket ADDRESS] [--memory SIZE] [--mpi] [--private] [--] PROGRAM [ARGUMENT...]",
+		Short: "Run a program on Muster's GPUs",
+		Long:  runHelp,
+		Example: `  muster run -- ./vectoradd 1000000
+  muster run --memory 2GiB -- python3 train.py`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("name the program to run")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	flags := c.Flags()
+	flags.SetInterspersed(false) // the program's flags are its own
+	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
+	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
+	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
+	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
+	return c
+}
+
+func (f *runFlags) run(c *cobra.Command, args []string) error {
+	environment, err := f.environment()
+	if err != nil {
+		return err
+	}
+	path, err := findProgram(args[0])
+	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+			return exitStatus(127)
+		}
+		return exitStatus(126)
+	}
+	socket := socketOf(f.socket)
+	if !f.private {
+		_, err := node.Ask(socket)
+		switch {
+		case err == nil:
+			err := syscall.Exec(path, args, append(environment, "MUSTER_SOCKET="+socket))
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
+			return exitStatus(126)
+		case f.socket != "" || !errors.Is(err, node.ErrNoNode):
+			return err
+		}
+	}
+	return runPrivately(c, path, args, environment)
+}
+
+// socketOf is where the node is: as the flag says, or the environment, or the
+// default.
+func socketOf(flag string) string {
+	if flag != "" {
+		return flag
+	}
+	if socket := os.Getenv("MUSTER_SOCKET"); socket != "" {
+		return socket
+	}
+	return node.DefaultSocket
+}
+
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) {
+		err = nil // the user named it
+	}
+	return path, err
+}
+
+// environment is the program's, but for the socket.
+func (f *runFlags) environment() ([]string, error) {
+	lib, err := libraryFolder()
+	if err != nil {
+		return nil, err
+	}
+	environment := prepend(os.Environ(), "LD_LIBRARY_PATH", lib)
+	if f.memory != "" {
+		size, err := model.ParseSize(f.memory)
+		if err != nil {
+			return nil, usageErrorf("--memory: %v", err)
+		}
+		environment = append(environment, "MUSTER_MEMORY="+strconv.FormatInt(size, 10))
+	}
+	if f.mpi {
+		library := filepath.Join(lib, "libmuster-mpi.so")
+		if _, err := os.Stat(library); err != nil {
+			return nil, fmt.Errorf("--mpi needs a library that is not there: %w", err)
+		}
+		environment = prepend(environment, "LD_PRELOAD", library)
+	}
+	return environment, nil
+}
+
+// prepend puts a path before those of a variable.
+func prepend(environment []string, variable, path string) []string {
+	at := slices.IndexFunc(environment, func(s string) bool { return strings.HasPrefix(s, variable+"=") })
+	if at < 0 {
+		return append(environment, variable+"="+path)
+	}
+	if old := strings.TrimPrefix(environment[at], variable+"="); old != "" {
+		path += ":" + old
+	}
+	environment[at] = variable + "=" + path
+	return environment
+}
+
+// libraryFolder finds the folder of Muster's libcuda.so.1.
+func libraryFolder() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	here := filepath.Dir(self)
+	places := []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}
+	if places[0] == "" {
+		places = places[1:]
+	}
+	for _, place := range places {
+		if _, err := os.Stat(filepath.Join(place, "libcuda.so.1")); err == nil {
+			return filepath.Abs(place)
+		}
+	}
+	return "", fmt.Errorf("libcuda.so.1 is in none of %s: build it with make build, or set MUSTER_LIB", strings.Join(places, ", "))
+}
+
+// runPrivately runs the program with a node of its own.
+func runPrivately(c *cobra.Command, path string, args, environment []string) error {
+	socket := fmt.Sprintf("@muster-private-%d-%s", os.Getpid(), rand.Text()[:8])
+	stop, err := startPrivateNode(c, socket)
+	if err != nil {
+		return err
+	}
+	state, err := runChild(path, args, append(environment, "MUSTER_SOCKET="+socket))
+	stop()
+	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
+		return exitStatus(126)
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		dieBy(status.Signal())
+		return exitStatus(128 + int(status.Signal()))
+	}
+	return exitStatus(state.ExitCode())
+}
+
+// startPrivateNode starts a node that ends when its standard input does: when
+// stop is called, and also when this process is killed.
+func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) {
+	devices, note, err := completeDevices(nil)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.Command(self, "node", "--socket", socket, "--child", "--warm", "1", "--log-level", "warn", "--text-log")
+	cmd.Stderr = c.ErrOrStderr()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the program
+	life, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a node: %w", err)
+	}
+	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
+		life.Close()
+		_ = cmd.Wait()
+		return nil, errors.New("the node that was started for this program did not come up")
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "muster: no node answers, so one was started for this program: %s\n", describeDevices(devices, note))
+	return func() {
+		life.Close()
+		_ = cmd.Wait()
+	}, nil
+}
+
+func describeDevices(devices []node.Device, note string) string {
+	if len(devices) == 1 && devices[0].Kind == "soft" {
+		return "a software GPU with " + model.FormatSize(int64(devices[0].Memory)) + " of memory, since no GPU was found"
+	}
+	return note
+}
+
+// runChild runs the program and passes signals on.
+func runChild(path string, args, environment []string) (*os.ProcessState, error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
+	defer signal.Stop(signals)
+	// The program must not outlive us. The system ties it to the thread that
+	// started it, so that thread must stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := &exec.Cmd{
+		Path: path, Args: args, Env: environment, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if !fromTerminal(s) {
+					_ = cmd.Process.Signal(s)
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err := cmd.Wait()
+	close(ended)
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		return nil, err
+	}
+	return cmd.ProcessState, nil
+}
+
+// fromTerminal says whether the program has got a signal already: what is typed
+// at the terminal goes to all processes in its foreground.
+func fromTerminal(s os.Signal) bool {
+	if s != syscall.SIGINT && s != syscall.SIGQUIT {
+		return false
+	}
+	terminal, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := foregroundGroup(terminal)
+	return err == nil && group == syscall.Getpgrp()
+}
+
+// dieBy ends this process by a signal. Go has handlers of its own for some, and
+// a new program has none, so a shell takes this one's place.
+func dieBy(s syscall.Signal) {
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	signal.Reset()
+	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$", int(s))}, os.Environ())
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/node"
+)
+
+// topFlags are the flags of muster top.
+type topFlags struct {
+	socket   string
+	once     bool
+	count    int
+	interval time.Duration
+}
+
+func newTop() *cobra.Command {
+	var f topFlags
+	c := &cobra.Command{
+		Use:   "top [--socket ADDRESS] [--interval TIME] [-n COUNT | --once]",
+		Short: "Watch a node at work",
+		Long: `Watch a node at work: its devices and the programs that it serves, as muster devices
+and muster ps list them, each second. q or Ctrl-C ends it.
+
+With --once or -n the pictures are printed one below the other, which needs no
+terminal.`,
+		Example: "  muster top\n  muster top --once",
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	nodeFlag(c, &f.socket)
+	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two pictures")
+	c.Flags().BoolVar(&f.once, "once", false, "print one picture and end")
+	c.Flags().IntVarP(&f.count, "number", "n", 0, "print so many pictures and end")
+	return c
+}
+
+func (f *topFlags) run(c *cobra.Command) error {
+	if f.once {
+		f.count = 1
+	}
+	if f.count < 0 || f.interval < 10*time.Millisecond {
+		return usageErrorf("give a number above 0, and an interval of 10ms or more")
+	}
+	out, isFile := c.OutOrStdout().(*os.File)
+	if f.count == 0 && (!isFile || !isTerminal(out)) {
+		return usageErrorf("the output is no terminal: say how many pictures to print, with --once or -n")
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(stop)
+	if f.count > 0 {
+		return f.print(c.OutOrStdout(), stop)
+	}
+	return f.live(out, stop)
+}
+
+// print prints pictures one below the other.
+func (f *topFlags) print(w io.Writer, stop <-chan os.Signal) error {
+	var before *node.Status
+	for i := range f.count {
+		if i > 0 {
+			select {
+			case <-time.After(f.interval):
+			case <-stop:
+				return nil
+			}
+			fmt.Fprintln(w)
+		}
+		s, err := node.Ask(socketOf(f.socket))
+		if err != nil {
+			return err
+		}
+		if err := writePicture(w, s, before); err != nil {
+			return err
+		}
+		before = s
+	}
+	return nil
+}
+
+// live shows pictures in place, until q.
+func (f *topFlags) live(out *os.File, stop <-chan os.Signal) error {
+	quit := make(chan struct{})
+	if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+		defer terminal.Close()
+		restore, err := singleKeys(terminal)
+		if err == nil {
+			defer restore()
+			go waitForQuit(terminal, quit)
+		}
+	}
+	const alternateScreen, normalScreen, hideCursor, showCursor = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
+	fmt.Fprint(out, alternateScreen+hideCursor)
+	defer fmt.Fprint(out, showCursor+normalScreen)
+	var before *node.Status
+	for {
+		s, err := node.Ask(socketOf(f.socket))
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if err := writePicture(&b, s, before); err != nil {
+			return err
+		}
+		before = s
+		fmt.Fprint(out, fit(b.String(), out))
+		select {
+		case <-time.After(f.interval):
+		case <-stop:
+			return nil
+		case <-quit:
+			return nil
+		}
+	}
+}
+
+func waitForQuit(terminal io.Reader, quit chan<- struct{}) {
+	key := make([]byte, 1)
+	for {
+		if _, err := terminal.Read(key); err != nil {
+			return
+		}
+		if key[0] == 'q' || key[0] == 'Q' || key[0] == 3 {
+			close(quit)
+			return
+		}
+	}
+}
+
+// fit cuts a picture to the screen, and says how to draw it over the last one.
+func fit(picture string, out *os.File) string {
+	columns, rows, err := terminalSize(out)
+	if err != nil || columns == 0 || rows == 0 {
+		columns, rows = 80, 24
+	}
+	const home, clearLine, clearBelow = "\x1b[H", "\x1b[K", "\x1b[J"
+	lines := strings.Split(strings.TrimRight(picture, "\n"), "\n")
+	var b strings.Builder
+	b.WriteString(home)
+	for i, line := range lines[:min(len(lines), rows)] {
+		if runes := []rune(line); len(runes) > columns {
+			line = string(runes[:columns])
+		}
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(line + clearLine)
+	}
+	return b.String() + clearBelow
+}
+
+func writePicture(w io.Writer, s, before *node.Status) error {
+	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n\n", s.Node, briefTime(s.Up), s.Policy,
+		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
+	if err := deviceTable(s, before).WriteText(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return clientTable(s).WriteText(w)
+}
+
+func countStates(s *node.Status) string {
+	assigned, ready := 0, 0
+	for _, c := range s.Clients {
+		switch c.State {
+		case "assigned":
+			assigned++
+		case "ready":
+			ready++
+		}
+	}
+	return fmt.Sprintf("%s, %d on devices, %d waiting for one", plural(len(s.Clients), "client"), assigned, ready)
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"muster/node/worker"
+)
+
+// newWorker is what the node daemon starts for each client.
+func newWorker() *cobra.Command {
+	return &cobra.Command{
+		Use:     "worker",
+		Short:   "Serve one client of a node (started by muster node)",
+		Long:    "Serve one client of a node. The node starts it, with their connection as descriptor 3; it is of no use to people.",
+		Example: "  muster node --devices soft:memory=1G",
+		Hidden:  true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			control := os.NewFile(3, "control")
+			if _, err := control.Stat(); err != nil {
+				return usageErrorf("only a node starts workers: use muster node")
+			}
+			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: workerLevel()}))
+			return worker.Main(control, openDevice, log)
+		},
+	}
+}
+
+// workerLevel is the daemon's level, which workers inherit.
+func workerLevel() slog.Level {
+	level := slog.LevelWarn
+	_ = level.UnmarshalText([]byte(os.Getenv(workerLevelVariable))) // else it stays
+	return level
+}
+
+// workerLevelVariable tells workers what to log.
+const workerLevelVariable = "MUSTER_WORKER_LOG_LEVEL"

@@ -1,0 +1,405 @@
+// Package nodefile reads the configuration of a node: a strict YAML file, and
+// the short form of a list of devices that a command line takes.
+//
+// What is wrong is named with file, line, column and remedy. It knows nothing
+// of how a node works, and asks the machine nothing.
+package nodefile
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+	"muster/model/strictyaml"
+	"muster/node"
+	"muster/node/vgpu"
+	"muster/wire"
+)
+
+// maxFile is more than any configuration has.
+const maxFile = 1 << 20
+
+// AllCUDA, as the Index of a device of kind cuda, stands for all that the
+// driver has.
+const AllCUDA = -1
+
+// ReadFile reads the file into a configuration; what it does not name is left
+// as it is.
+func ReadFile(path string, into *node.Config) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxFile {
+		return fmt.Errorf("%s: larger than a configuration can be", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return Read(text, path, into)
+}
+
+// Read reads a configuration. The name stands for the file in errors.
+func Read(text []byte, name string, into *node.Config) error {
+	d := &decoder{File: strictyaml.File{
+		Name: name, What: "a node's configuration", Empty: "say what the node has, as devices: [{soft: {memory: 1GiB}}], or do without a file",
+	}}
+	root, err := d.Parse(text)
+	if err != nil {
+		return err
+	}
+	cfg := *into
+	if err := d.document(root, &cfg); err != nil {
+		return err
+	}
+	*into = cfg
+	return nil
+}
+
+type decoder struct{ strictyaml.File }
+
+func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
+	_, err := d.Fields(root, d.What,
+		strictyaml.Key("name", d.Identifier("name", &c.Name)),
+		strictyaml.Key("socket", func(n strictyaml.Node) error { return d.socket(n, &c.Socket) }),
+		strictyaml.Key("devices", func(n strictyaml.Node) error { return d.devices(n, c) }),
+		strictyaml.Key("vgpus", d.Count("vgpus", 1, 1024, &c.VGPUs)),
+		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
+		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
+		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
+		strictyaml.Key("swap", func(n strictyaml.Node) error {
+			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
+			return err
+		}),
+		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
+		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
+		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
+		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
+		strictyaml.Key("http", d.Text("http", &c.HTTP)),
+		strictyaml.Key("listen", d.Text("listen", &c.Remote.Listen)),
+		strictyaml.Key("tls", func(n strictyaml.Node) error {
+			_, err := d.Fields(n, "tls", strictyaml.Key("cert", d.Text("cert", &c.Remote.Cert)),
+				strictyaml.Key("key", d.Text("key", &c.Remote.Key)), strictyaml.Key("ca", d.Text("ca", &c.Remote.CA)))
+			return err
+		}),
+		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
+	)
+	return err
+}
+
+func parsePolicy(s string) (vgpu.Policy, error) {
+	p, err := vgpu.ParsePolicy(s)
+	if err != nil {
+		return 0, fmt.Errorf("there is no policy %q: use fcfs, sjf or credit", s)
+	}
+	return p, nil
+}
+
+// parseShort reads times as short as a node deals with.
+func parseShort(s string) (time.Duration, error) {
+	if s == "0" {
+		return 0, nil
+	}
+	t, err := time.ParseDuration(s)
+	if err != nil || t < 0 {
+		return 0, fmt.Errorf("must be a time as 10ms, 2s or 1m, not %q", s)
+	}
+	return t, nil
+}
+
+func (d *decoder) bytes(what string, into *uint64) func(strictyaml.Node) error {
+	return func(n strictyaml.Node) error {
+		var size int64
+		if err := d.Size(what, &size)(n); err != nil {
+			return err
+		}
+		*into = uint64(size)
+		return nil
+	}
+}
+
+// socket reads an address, or {path, mode, group}.
+func (d *decoder) socket(n strictyaml.Node, s *node.Socket) error {
+	if !strictyaml.IsMapping(n) {
+		return d.Text("socket", &s.Address)(n)
+	}
+	_, err := d.Fields(n, "socket",
+		strictyaml.Key("path", d.Text("path", &s.Address)),
+		strictyaml.Key("mode", strictyaml.Value(&d.File, "mode", &s.Mode, func(text string) (uint32, error) {
+			mode, err := strconv.ParseUint(text, 8, 32)
+			if err != nil || mode == 0 || mode > 0o777 {
+				return 0, fmt.Errorf("must be a file mode as 0660, not %q", text)
+			}
+			return uint32(mode), nil
+		})),
+		strictyaml.Key("group", d.Text("group", &s.Group)),
+	)
+	return err
+}
+
+func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
+	items, ok := strictyaml.Items(n)
+	if !ok || len(items) == 0 {
+		return d.Errorf(strictyaml.Start(n), "devices must be a list, not %s: write - soft: {memory: 1GiB}, or - cuda: all", strictyaml.Kind(n))
+	}
+	c.Devices = nil
+	for _, item := range items {
+		if err := d.device(item, c); err != nil {
+			return err
+		}
+		if len(c.Devices) > 16 {
+			return d.Errorf(strictyaml.Start(item), "a node has at most 16 devices")
+		}
+	}
+	return nil
+}
+
+// device reads one entry, which may stand for several devices.
+func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
+	var found []node.Device
+	var reserve uint64
+	count := 1
+	given, err := d.Fields(n, "a device",
+		strictyaml.Key("soft", func(n strictyaml.Node) error {
+			one, err := d.soft(n)
+			found = append(found, one)
+			return err
+		}),
+		strictyaml.Key("cuda", func(n strictyaml.Node) (err error) {
+			found, err = d.cuda(n)
+			return err
+		}),
+		strictyaml.Key("count", d.Count("count", 1, 16, &count)),
+		strictyaml.Key("reserve", d.bytes("reserve", &reserve)),
+	)
+	switch {
+	case err != nil:
+		return err
+	case given["soft"] == given["cuda"]:
+		return d.Errorf(strictyaml.Start(n), "a device is one of soft and cuda: write soft: {memory: 1GiB}, or cuda: all")
+	case given["count"] && given["cuda"]:
+		return d.Errorf(strictyaml.Start(n), "only software GPUs have a count: name several CUDA devices as cuda: [0, 1]")
+	}
+	for range count {
+		for _, one := range found {
+			one.Reserve = reserve
+			c.Devices = append(c.Devices, number(one, c.Devices))
+		}
+	}
+	return nil
+}
+
+// number tells software devices apart that are otherwise alike.
+func number(one node.Device, before []node.Device) node.Device {
+	if one.Kind == "soft" {
+		one.Index = 0
+		for _, other := range before {
+			if other.Kind == "soft" {
+				one.Index++
+			}
+		}
+	}
+	return one
+}
+
+func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
+	one := softDevice()
+	var memory, bandwidth int64
+	given, err := d.Fields(n, "soft",
+		strictyaml.Key("name", d.Text("name", &one.Name)),
+		strictyaml.Key("memory", strictyaml.Value(&d.File, "memory", &memory, parseMemory)),
+		strictyaml.Key("speed", d.Number("speed", "above 0, and at most 1", isSpeed, &one.Speed)),
+		strictyaml.Key("copy_bandwidth", d.Bandwidth("copy_bandwidth", &bandwidth)),
+		strictyaml.Key("workers", d.Count("workers", 1, 1024, &one.Workers)),
+	)
+	if err == nil && !given["memory"] {
+		err = d.Errorf(strictyaml.Start(n), "this software GPU has no memory: add memory: 1GiB")
+	}
+	one.Memory, one.CopyBandwidth = uint64(memory), uint64(bandwidth)
+	return one, err
+}
+
+// softDevice is a software GPU of which nothing was said. Workers is the
+// caller's to know: as many as the machine has processors.
+func softDevice() node.Device {
+	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
+}
+
+func isSpeed(x float64) bool { return x >= 1e-6 && x <= 1 }
+
+const granule = 2 << 20
+
+func parseMemory(s string) (int64, error) {
+	n, err := model.ParseSize(s)
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 || n%granule != 0 {
+		return 0, fmt.Errorf("must be a multiple of 2MiB, not %q", s)
+	}
+	return n, nil
+}
+
+func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
+	items, isList := strictyaml.Items(n)
+	if !isList {
+		w, err := d.Scalar(n, "cuda")
+		if err != nil {
+			return nil, err
+		}
+		if w.Text == "all" {
+			return []node.Device{cudaDevice(AllCUDA)}, nil
+		}
+		items = []strictyaml.Node{n}
+	}
+	var all []node.Device
+	for _, item := range items {
+		var index int
+		if err := d.Count("a CUDA device", 0, math.MaxInt32, &index)(item); err != nil {
+			return nil, fmt.Errorf("%w: write cuda: all, or cuda: [0, 1]", err)
+		}
+		all = append(all, cudaDevice(index))
+	}
+	if len(all) == 0 {
+		return nil, d.Errorf(strictyaml.Start(n), "no CUDA device is named: write cuda: all, or cuda: [0, 1]")
+	}
+	return all, nil
+}
+
+func cudaDevice(index int) node.Device {
+	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: index}}
+}
+
+func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {
+	_, err := d.Fields(n, "limits",
+		strictyaml.Key("clients", d.Count("clients", 1, 1<<20, &l.Clients)),
+		strictyaml.Key("default", func(n strictyaml.Node) error { return d.userLimits(n, "default", &l.Default) }),
+		strictyaml.Key("users", func(n strictyaml.Node) error {
+			entries, err := d.Entries(n, "users")
+			if err != nil {
+				return err
+			}
+			l.Users = map[string]node.UserLimits{}
+			for _, e := range entries {
+				if err := strictyaml.CheckName(e.Key.Text); err != nil {
+					return d.Errorf(e.Key.Place, "the name of a user %v", err)
+				}
+				var u node.UserLimits
+				if err := d.userLimits(e.Value, "user "+e.Key.Text, &u); err != nil {
+					return err
+				}
+				l.Users[e.Key.Text] = u
+			}
+			return nil
+		}),
+	)
+	return err
+}
+
+func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits) error {
+	_, err := d.Fields(n, what,
+		strictyaml.Key("clients", d.Count("clients", 1, 1<<20, &u.Clients)),
+		strictyaml.Key("memory", d.bytes("memory", &u.Memory)),
+		strictyaml.Key("vgpus", d.Count("vgpus", 1, 1<<20, &u.VGPUs)),
+		strictyaml.Key("weight", d.Count("weight", 1, 1000, &u.Weight)),
+	)
+	return err
+}
+
+// Devices reads the short form: soft:memory=256M,speed=0.5;soft:memory=1G,count=2;cuda:all.
+func Devices(text string) ([]node.Device, error) {
+	var all []node.Device
+	for _, part := range strings.Split(text, ";") {
+		found, err := deviceWord(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("device %q: %w", part, err)
+		}
+		for _, one := range found {
+			all = append(all, number(one, all))
+		}
+		if len(all) > 16 {
+			return nil, fmt.Errorf("a node has at most 16 devices")
+		}
+	}
+	return all, nil
+}
+
+func deviceWord(text string) ([]node.Device, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	switch kind {
+	case "soft":
+		return softWord(rest)
+	case "cuda":
+		if rest == "all" || rest == "" {
+			return []node.Device{cudaDevice(AllCUDA)}, nil
+		}
+		var all []node.Device
+		for _, word := range strings.Split(rest, ",") {
+			index, err := strconv.Atoi(word)
+			if err != nil || index < 0 {
+				return nil, fmt.Errorf("write cuda:all, or the devices' numbers, as cuda:0,1")
+			}
+			all = append(all, cudaDevice(index))
+		}
+		return all, nil
+	}
+	return nil, fmt.Errorf("write soft:memory=256M,speed=0.5, or cuda:all")
+}
+
+func softWord(text string) ([]node.Device, error) {
+	one, count := softDevice(), 1
+	for _, setting := range strings.Split(text, ",") {
+		key, value, ok := strings.Cut(setting, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is no setting: write it as memory=256M", setting)
+		}
+		var err error
+		switch key {
+		case "name":
+			one.Name = value
+		case "memory":
+			err = into(&one.Memory, value, parseMemory)
+		case "copy_bandwidth":
+			err = into(&one.CopyBandwidth, value, model.ParseBandwidth)
+		case "speed":
+			one.Speed, err = strconv.ParseFloat(value, 64)
+			if err != nil || !isSpeed(one.Speed) {
+				err = fmt.Errorf("speed must be above 0 and at most 1, not %q", value)
+			}
+		case "workers":
+			one.Workers, err = parseCount(value, 1024)
+		case "count":
+			count, err = parseCount(value, 16)
+		default:
+			keys := []string{"name", "memory", "speed", "copy_bandwidth", "workers", "count"}
+			err = fmt.Errorf("%q is no setting: it is one of %s", key, strings.Join(keys, ", "))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if one.Memory == 0 {
+		return nil, fmt.Errorf("it has no memory: write soft:memory=256M")
+	}
+	return slices.Repeat([]node.Device{one}, count), nil
+}
+
+func parseCount(s string, most int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("must be a whole number from 1 to %d, not %q", most, s)
+	}
+	return n, nil
+}
+
+func into(to *uint64, text string, parse func(string) (int64, error)) error {
+	n, err := parse(text)
+	*to = uint64(n)
+	return err
+}

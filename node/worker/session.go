@@ -28,6 +28,7 @@ type session struct {
 	inbox   chan wire.Control // from the daemon
 	faults  chan error        // from those who wait for the device
 	open    Open
+	exit    func() // ends the process
 
 	serve    wire.Serve
 	locks    []*os.File
@@ -87,6 +88,7 @@ func Main(control *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	s.exit = func() { os.Exit(0) }
 	return s.run()
 }
 
@@ -149,7 +151,8 @@ func (s *session) receive() {
 		}
 		if err != nil {
 			s.shared.Close("the node daemon ended")
-			os.Exit(0)
+			s.exit()
+			return
 		}
 		s.inbox <- m
 		s.consumer.Wake()

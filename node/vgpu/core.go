@@ -299,9 +299,10 @@ func (c *Core) Ran(now Time, id ClientID, kernels int, busy time.Duration) []Eff
 	x.stats.kernels += max(kernels, 0)
 	x.stats.busy += busy
 	x.phase += busy
-	x.user.credit -= busy
 	if busy > 0 {
-		c.spent += busy
+		spent := min(busy, creditPeriods*c.cfg.Period) // more would be forgotten at once
+		x.user.credit -= spent
+		c.spent += spent
 		c.lastSpent = c.now
 	}
 	return c.decide()

@@ -113,7 +113,7 @@
 // all users spent is given back to those who have a client that is ready or
 // assigned, in proportion to weight (a user's is the largest of those clients').
 // So credit says how far a user is below its share. It is kept within 20 periods
-// either way. Users without such clients lose their credit and are forgiven half
+// either way, and no report counts for more. Users without such clients lose their credit and are forgiven half
 // of their debt each period, also when they detach in between. When nobody spent
 // anything for MaxWait, all start again from nothing.
 //

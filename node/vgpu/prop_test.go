@@ -2,6 +2,7 @@ package vgpu
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -251,7 +252,7 @@ func (m *machine) step() {
 		x.memory = min(x.memory, holds)
 		m.do(m.core.Shrink(m.now, id, holds))
 	case what < 15 && (x.revoking || x.bound || x.kept > 0):
-		keeps := number(1) * m.cfg.Devices[x.device].ContextCost
+		keeps := rapid.SampledFrom([]uint64{0, 0, m.cfg.Devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
 		if x.revoking && !x.bound {
 			keeps = 0
 		}
@@ -343,7 +344,7 @@ func TestNothingForbiddenEverHappens(t *testing.T) {
 				}
 			}
 		}()
-		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+		for range rapid.IntRange(1, 400).Draw(t, "steps") {
 			m.step()
 		}
 		m.behave()

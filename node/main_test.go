@@ -35,6 +35,8 @@ func testProcess(mode string) error {
 	switch mode {
 	case "worker":
 		return testWorker()
+	case "real worker":
+		return realWorker()
 	case "daemon":
 		return testDaemon()
 	case "client":
@@ -122,7 +124,6 @@ type fixture struct {
 	stop   context.CancelFunc
 	kill   chan struct{}
 	done   chan error
-	log    *strings.Builder
 }
 
 var sockets atomic.Int64
@@ -161,9 +162,10 @@ func testOptions() Options {
 }
 
 // run starts a daemon and ends it with the test.
-func run(t *testing.T, cfg Config) *fixture {
+func run(t *testing.T, cfg Config) *fixture { return runWith(t, cfg, testOptions()) }
+
+func runWith(t *testing.T, cfg Config, opts Options) *fixture {
 	t.Helper()
-	opts := testOptions()
 	ready := make(chan struct{})
 	f := &fixture{socket: cfg.Socket.Address, kill: make(chan struct{}), done: make(chan error, 1)}
 	opts.Ready, opts.Kill = func() { close(ready) }, f.kill

@@ -1,0 +1,78 @@
+// libmuster-mpi.so: announces MPI collectives to Muster, in programs that know
+// nothing of it. A rank that enters a collective waits for others, and its GPU
+// may be lent to them meanwhile.
+//
+// It is loaded before the program's MPI (LD_PRELOAD, which `muster run --mpi`
+// sets) and stands in for the collectives: each announces itself and calls the
+// one of MPI's profiling interface. It is built without MPI's headers and works
+// with any MPI whose calls follow the C calling convention: arguments, whatever
+// they mean, are passed on as machine words.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef long word;
+typedef int (*collective)(word, word, word, word, word, word, word, word, word, word);
+
+// musterSync is in our libcuda.so.1. A program without it has no GPU to lend.
+static void announce(void) {
+	static void (*sync)(void);
+	static int looked;
+	if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
+		*(void **)&sync = dlsym(RTLD_DEFAULT, "musterSync");
+		if (!sync) {
+			// The runtime may have loaded it out of everybody's sight.
+			void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+			if (library)
+				*(void **)&sync = dlsym(library, "musterSync");
+		}
+		if (sync)
+			__atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
+	}
+	if (sync)
+		sync();
+}
+
+static collective find(const char *name) {
+	void *f = dlsym(RTLD_NEXT, name);
+	if (!f) {
+		fprintf(stderr, "muster: this MPI has no %s: run without --mpi\n", name);
+		abort();
+	}
+	collective c;
+	*(void **)&c = f;
+	return c;
+}
+
+#define COLLECTIVE(name)                                                                                             \
+	__attribute__((visibility("default"))) int MPI_##name(word a, word b, word c, word d, word e, word f, word g, \
+							      word h, word i, word j);                                \
+	int MPI_##name(word a, word b, word c, word d, word e, word f, word g, word h, word i, word j) {              \
+		static collective next;                                                                               \
+		collective n = __atomic_load_n(&next, __ATOMIC_ACQUIRE);                                              \
+		if (!n) {                                                                                             \
+			n = find("PMPI_" #name);                                                                      \
+			__atomic_store_n(&next, n, __ATOMIC_RELEASE);                                                 \
+		}                                                                                                     \
+		announce();                                                                                           \
+		return n(a, b, c, d, e, f, g, h, i, j);                                                               \
+	}
+
+COLLECTIVE(Barrier)
+COLLECTIVE(Bcast)
+COLLECTIVE(Gather)
+COLLECTIVE(Gatherv)
+COLLECTIVE(Scatter)
+COLLECTIVE(Scatterv)
+COLLECTIVE(Allgather)
+COLLECTIVE(Allgatherv)
+COLLECTIVE(Alltoall)
+COLLECTIVE(Alltoallv)
+COLLECTIVE(Alltoallw)
+COLLECTIVE(Reduce)
+COLLECTIVE(Allreduce)
+COLLECTIVE(Reduce_scatter)
+COLLECTIVE(Reduce_scatter_block)
+COLLECTIVE(Scan)
+COLLECTIVE(Exscan)

@@ -470,7 +470,7 @@ func (c *Core) bind(x *client, d *device) {
 	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
 	x.stats.grants++
 	x.stats.waited += c.now - x.wantAt
-	c.emit(Effect{Kind: Grant, Client: x.id, Device: d.id, Slot: x.slot, Memory: x.memory})
+	c.emitGrant(x)
 }
 
 // leave unbinds a client from wherever it is and ends all that it waits for.
@@ -559,7 +559,11 @@ func (c *Core) enlarge(x *client) {
 	x.dev.used += int64(x.growTo - x.memory)
 	x.memory = x.growTo
 	c.endGrow(x)
-	c.emit(Effect{Kind: Grant, Client: x.id, Device: x.dev.id, Slot: x.slot, Memory: x.memory})
+	c.emitGrant(x)
+}
+
+func (c *Core) emitGrant(x *client) {
+	c.emit(Effect{Kind: Grant, Client: x.id, Device: x.dev.id, Slot: x.slot, Memory: x.memory, Lease: x.stats.grants})
 }
 
 func (c *Core) endGrow(x *client) {

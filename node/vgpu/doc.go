@@ -131,9 +131,11 @@
 //   - Every Grant that binds a client begins with it unwatched. After Watch on,
 //     the worker says at once whether it is busy or idle, and then each time that
 //     this changes.
-//   - A Revoke is answered once, with Released. A worker that holds nothing when
-//     it comes has just released of its own accord and says nothing. A worker
-//     that releases of its own accord keeps nothing; so it can tell.
-//   - A worker that is told to leave for memory should keep nothing either.
+//   - A Revoke is answered with Released, Failed or Detach. It may cross a
+//     Released that the worker said of its own accord, and then be answered a
+//     second time. So the worker says with every Released and Failed the number
+//     of the last lease that it was granted, and the daemon keeps from the core
+//     what was said before the client's present lease (Effect.Lease).
+//   - A worker that is told to leave for memory should keep nothing.
 //   - A Revoke, or Gone, is also the answer to a Grow that it crossed.
 package vgpu

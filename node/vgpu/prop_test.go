@@ -25,6 +25,7 @@ type machine struct {
 // modelClient is what the worker of a client knows.
 type modelClient struct {
 	user     string
+	lease    int
 	bound    bool
 	ready    bool
 	device   DeviceID
@@ -91,8 +92,12 @@ func (m *machine) take(effects []Effect, credit bool) {
 			}
 			x.busy = x.busy && x.bound
 			if x.ready {
+				x.lease++
 				x.busy = true
 				x.watched = false
+			}
+			if e.Lease != x.lease {
+				m.t.Fatalf("%v: lease %d, should be %d", e, e.Lease, x.lease)
 			}
 			x.bound, x.ready, x.growing, x.kept = true, false, false, 0
 			x.device, x.slot, x.memory = e.Device, e.Slot, e.Memory
@@ -119,7 +124,7 @@ func (m *machine) take(effects []Effect, credit bool) {
 			if !x.bound || !m.lost[e.Device] {
 				m.t.Fatalf("%v: it was not there, or the device is", e)
 			}
-			*x = modelClient{user: x.user}
+			*x = modelClient{user: x.user, lease: x.lease}
 		}
 	}
 	m.check()
@@ -263,7 +268,7 @@ func (m *machine) step() {
 		m.do(m.core.Detach(m.now, id))
 	case what == 16:
 		m.note("failed %d", id)
-		*x = modelClient{user: x.user}
+		*x = modelClient{user: x.user, lease: x.lease}
 		m.do(m.core.Failed(m.now, id))
 	case what == 17:
 		m.note("ran %d", id)

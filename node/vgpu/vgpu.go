@@ -162,6 +162,7 @@ type Effect struct {
 	Device DeviceID // Grant, Revoke, Gone
 	Slot   int      // Grant
 	Memory uint64   // Grant: all that the client may map from now on
+	Lease  int      // Grant: how often the client was bound by now, from 1
 	On     bool     // Watch
 	Reason Reason   // Revoke, Deny
 }

@@ -30,7 +30,7 @@ type ClientView struct {
 	Revoking    bool     // told to let go, has not answered
 	Growing     bool     // a Grow is unanswered
 	Watched     bool
-	Grants      int // how often it was bound: the number of its last lease
+	Grants      int           // how often it was bound: the number of its last lease
 	Waits       time.Duration // in the ready queue, all in all
 	Preemptions int
 	Kernels     int

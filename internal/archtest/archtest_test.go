@@ -57,6 +57,7 @@ policy, policy/catalog, wire, model/clusterfile < head, slurm
 
 # Programs' side.
 wire < client < ivm
+wire, client < node/gateway # a client of the node, for programs elsewhere
 
 # What people see.
 model < report
@@ -64,7 +65,7 @@ sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
-NOTHING < internal/archtest, internal/browser, shim/gen
+NOTHING < internal/archtest, internal/browser, shim/gen, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 

@@ -1,0 +1,151 @@
+// Package client is the Go side of the protocol: it attaches to a node's daemon
+// as a program does, and lets programs of this machine use a node elsewhere by
+// playing the daemon to them.
+//
+// It knows no device, and of daemons only what they say.
+package client
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"muster/wire"
+)
+
+// setUpTime is how long the other side may take to answer while a client is set
+// up.
+const setUpTime = 10 * time.Second
+
+// Session is one client of a daemon: a virtual device with its ring.
+type Session struct {
+	Welcome  wire.Welcome
+	Devices  []wire.Device
+	Attached wire.Attached
+	Shared   *wire.Shared
+	Producer *wire.Producer
+
+	conn *net.UnixConn
+}
+
+// Hello is what a program of this build says first.
+func Hello(program string, memory uint64) wire.Hello {
+	return wire.Hello{Magic: wire.Magic, Version: wire.Version, Schema: wire.Schema, Pid: uint32(os.Getpid()), Memory: memory, Program: program}
+}
+
+// Dial greets the daemon at a socket and learns of its devices. If the daemon
+// refuses, the error is a *wire.Refused.
+func Dial(socket string, hello wire.Hello) (*Session, error) {
+	conn, err := net.DialTimeout("unix", socket, setUpTime)
+	if err != nil {
+		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", socket, err)
+	}
+	s := &Session{conn: conn.(*net.UnixConn)}
+	if err := s.greet(hello); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Session) greet(hello wire.Hello) error {
+	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
+	if err := wire.WriteRecord(s.conn, &hello); err != nil {
+		return fmt.Errorf("greeting the node: %w", err)
+	}
+	if err := wire.ReadAs(s.conn, &s.Welcome); err != nil {
+		return err
+	}
+	if s.Welcome.Devices > maxDevices {
+		return fmt.Errorf("the node says that it has %d devices", s.Welcome.Devices)
+	}
+	s.Devices = make([]wire.Device, s.Welcome.Devices)
+	for i := range s.Devices {
+		if err := wire.ReadAs(s.conn, &s.Devices[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxDevices is far more than any node has.
+const maxDevices = 1024
+
+// Attach makes the session the client of a device.
+func (s *Session) Attach(device uint32) error {
+	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
+	if err := wire.WriteRecord(s.conn, &wire.Attach{Device: device}); err != nil {
+		return fmt.Errorf("attaching to device %d: %w", device, err)
+	}
+	in := &fileReader{conn: s.conn}
+	defer in.close()
+	if err := wire.ReadAs(in, &s.Attached); err != nil {
+		return err
+	}
+	if len(in.files) != 2 {
+		return fmt.Errorf("the node sent %d descriptors, not those of the ring and the arena", len(in.files))
+	}
+	shared, err := wire.Map(in.files[0], in.files[1])
+	if err != nil {
+		return err
+	}
+	s.Shared, s.Producer = shared, wire.NewProducer(shared)
+	return s.conn.SetDeadline(time.Time{})
+}
+
+// Attach greets a daemon and becomes the client of one of its devices.
+func Attach(socket string, hello wire.Hello, device uint32) (*Session, error) {
+	s, err := Dial(socket, hello)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Attach(device); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Wait returns when the daemon has ended the client, with the reason, or after
+// Close.
+func (s *Session) Wait() string {
+	_, _ = s.conn.Read(make([]byte, 1))
+	if reason, closed := s.Shared.Closed(); closed {
+		return reason
+	}
+	return "the node ended the client without a word"
+}
+
+// HangUp ends the client; its memory can still be looked at.
+func (s *Session) HangUp() { _ = s.conn.Close() }
+
+// Close ends the client. Nobody may use it any more.
+func (s *Session) Close() {
+	s.HangUp()
+	if s.Shared != nil {
+		s.Shared.Unmap()
+	}
+}
+
+// fileReader reads from a socket and keeps the descriptors that come along.
+type fileReader struct {
+	conn  *net.UnixConn
+	files []*os.File
+}
+
+func (r *fileReader) Read(b []byte) (int, error) {
+	n, files, err := wire.ReceiveFiles(r.conn, b)
+	r.files = append(r.files, files...)
+	if err == net.ErrClosed {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (r *fileReader) close() {
+	for _, f := range r.files {
+		f.Close()
+	}
+}

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"muster/wire"
+)
+
+// The files that a user needs to reach nodes, as muster cert names them.
+const (
+	FileCA      = "ca.pem"
+	FileUser    = "user.pem"
+	FileUserKey = "user-key.pem"
+)
+
+// LoadTLS reads a user's folder: the authority that vouches for nodes, and the
+// user's own certificate. Without the latter a token must do.
+func LoadTLS(dir string) (*tls.Config, error) {
+	pool, err := LoadAuthority(filepath.Join(dir, FileCA))
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, FileUser), filepath.Join(dir, FileUserKey))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("the certificate in %s: %w", dir, err)
+	default:
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// LoadAuthority reads the certificates of whoever vouches for others.
+func LoadAuthority(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w (muster cert makes certificates)", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("there is no certificate in %s", file)
+	}
+	return pool, nil
+}
+
+// Dialler returns how to reach a node at HOST:PORT.
+func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		dialler := tls.Dialer{Config: config, NetDialer: &net.Dialer{Control: GiveUpAfterAMinute}}
+		conn, err := dialler.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, err)
+		}
+		return conn, nil
+	}
+}
+
+// GiveUpAfterAMinute lets connections break when the other machine has been
+// silent for so long; the system's own patience is a quarter of an hour.
+func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {
+	const userTimeout = 18
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, int(time.Minute/time.Millisecond))
+	})
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,385 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"muster/client"
+	"muster/wire"
+)
+
+// bufferSize is several records of TLS.
+const bufferSize = 64 << 10
+
+// watchEvery is how often a change is looked for of which no reply tells.
+const watchEvery = 50 * time.Millisecond
+
+// farewellTime is how long the other side may take to hear why it is over.
+const farewellTime = 5 * time.Second
+
+// bridge carries one client's messages between a connection and a ring. One
+// goroutine reads the connection and writes to the ring, one writes to the
+// connection, each call has one that waits for its answer, one waits for data of
+// messages that the client does not wait for, and one looks for changes.
+type bridge struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	session *client.Session
+	all     sync.WaitGroup
+
+	toSend chan outgoing
+	isOver chan struct{}
+
+	// mu is held while something is put into toSend, so that the order of what
+	// is sent is the order in which it was found done.
+	mu     sync.Mutex
+	unread []given // messages without an answer whose data are awaited, in order
+	more   chan struct{}
+	status int32
+	print  bool
+
+	end    sync.Once
+	reason string
+}
+
+// given is a message that gives data, on its way.
+type given struct {
+	pending *wire.Pending
+	header  wire.Header // as the client sent it
+}
+
+// outgoing is a frame, with bytes of the arena before it.
+type outgoing struct {
+	offset uint64
+	data   []byte
+	frame  []byte
+}
+
+func newBridge(conn net.Conn, in *bufio.Reader, session *client.Session) *bridge {
+	return &bridge{conn: conn, in: in, session: session,
+		toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+}
+
+// run carries messages until one side ends, and says why.
+func (b *bridge) run(ctx context.Context) string {
+	defer b.session.Close()
+	defer context.AfterFunc(ctx, func() { b.over("the node is shutting down") })()
+	b.all.Go(b.write)
+	b.all.Go(b.collect)
+	b.all.Go(b.watch)
+	b.all.Go(func() { b.over(b.session.Wait()) })
+	b.over(b.read())
+	b.all.Wait()
+	return b.reason
+}
+
+// over ends everything. Only the first reason counts; without one the client
+// has gone by itself.
+func (b *bridge) over(reason string) {
+	b.end.Do(func() {
+		b.reason = reason
+		// Whoever waits for the worker waits no more.
+		b.session.Shared.Close(reason)
+		b.session.HangUp()
+		close(b.isOver)
+		// The connection is for the writer to close, which may have to be hurried.
+		_ = b.conn.SetWriteDeadline(time.Now().Add(farewellTime))
+	})
+}
+
+// read does what the client says until something ends, and says why.
+func (b *bridge) read() string {
+	frames := wire.NewFrameReader(b.in)
+	for seq := uint32(0); ; {
+		f, err := frames.Next()
+		if err == nil {
+			switch f.Kind {
+			case wire.FrameData:
+				err = b.take(frames, f)
+			case wire.FrameMessage:
+				if f.Header.Seq != seq {
+					err = fmt.Errorf("%v is message %d where %d was due", f.Header.Op, f.Header.Seq, seq)
+					break
+				}
+				seq++
+				err = b.forward(frames, f)
+			default:
+				err = fmt.Errorf("%v where none is due", f.Kind)
+			}
+		}
+		var network net.Error
+		var closed *wire.ClosedError
+		switch {
+		case err == nil:
+		case errors.As(err, &closed):
+			return closed.Reason
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
+			return ""
+		default:
+			return "the program's side sent what it must not: " + err.Error()
+		}
+	}
+}
+
+// take puts data where a message will say that they are.
+func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
+	to, err := b.unstaged(f.Offset, f.Bytes)
+	if err != nil {
+		return err
+	}
+	return frames.ReadBytes(to)
+}
+
+// unstaged returns a part of the arena that both sides have at the same place.
+func (b *bridge) unstaged(offset, length uint64) ([]byte, error) {
+	if offset < b.session.Shared.Geometry().Staging {
+		return nil, fmt.Errorf("data at %d, in staging memory", offset)
+	}
+	return b.session.Shared.Data(offset, length)
+}
+
+// forward puts a message on the ring.
+func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
+	h, producer := f.Header, b.session.Producer
+	switch {
+	case h.Op.TakesData() && h.Data < b.session.Shared.Geometry().Staging:
+		if f.Bytes != h.Length {
+			return fmt.Errorf("%v without its data", h.Op)
+		}
+		return producer.SendFilled(h, f.Body, f.Bytes, frames.ReadBytes)
+	case h.Op.TakesData():
+		if f.Bytes != 0 {
+			return fmt.Errorf("%v with data that are not staged", h.Op)
+		}
+		if _, err := b.unstaged(h.Data, h.Length); err != nil {
+			return fmt.Errorf("%v: %w", h.Op, err)
+		}
+		h.Release = 0
+		return producer.Send(h, f.Body)
+	case h.Op.GivesData():
+		if _, err := b.unstaged(h.Data, h.Length); err != nil {
+			return fmt.Errorf("%v: %w", h.Op, err)
+		}
+	case h.Slot < 0:
+		return producer.Send(h, f.Body)
+	}
+	pending, err := producer.Start(h, f.Body)
+	if err != nil {
+		return err
+	}
+	if h.Slot < 0 {
+		b.await(given{pending, h})
+	} else {
+		b.all.Go(func() { b.answer(given{pending, h}) })
+	}
+	return nil
+}
+
+// await notes a message whose data are sent when they are there.
+func (b *bridge) await(g given) {
+	b.mu.Lock()
+	b.unread = append(b.unread, g)
+	b.mu.Unlock()
+	select {
+	case b.more <- struct{}{}:
+	default:
+	}
+}
+
+// answer waits for one call's answer and sends it, after all data that were
+// there before it.
+func (b *bridge) answer(g given) {
+	result, payload, err := g.pending.Wait()
+	if err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sweep()
+	b.reply(g.header, result, payload)
+}
+
+// sweep sends data that are there. The caller holds mu.
+func (b *bridge) sweep() {
+	left := b.unread[:0]
+	for _, g := range b.unread {
+		if !g.pending.Done() {
+			left = append(left, g)
+			continue
+		}
+		if result, payload, err := g.pending.Wait(); err == nil {
+			b.reply(g.header, result, payload)
+		}
+	}
+	clear(b.unread[len(left):])
+	b.unread = left
+}
+
+// reply sends an answer, after its data. The caller holds mu.
+func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
+	shared := b.session.Shared
+	b.status, b.print = shared.Status(), shared.Print()
+	frame := wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}
+	out := outgoing{offset: h.Data, frame: frame.Append(nil)}
+	if h.Op.GivesData() && result == 0 {
+		out.data, _ = shared.Data(h.Data, min(h.Length, filled(h, payload)))
+	}
+	select {
+	case b.toSend <- out:
+	case <-b.isOver:
+	}
+}
+
+// filled returns how many of the bytes that a message names were given: some
+// answers say so, and the rest need not travel.
+func filled(h wire.Header, payload []byte) uint64 {
+	switch h.Op {
+	case wire.OpPrintFetch:
+		var r wire.PrintFetchReply
+		if r.Decode(payload) == nil {
+			return uint64(r.Size)
+		}
+	case wire.OpModuleNames:
+		var r wire.ModuleNamesReply
+		if r.Decode(payload) == nil {
+			return r.Total
+		}
+	case wire.OpModuleFunction:
+		var r wire.ModuleFunctionReply
+		if r.Decode(payload) == nil {
+			return 8 * uint64(r.Params)
+		}
+	}
+	return h.Length
+}
+
+// collect sends the data of messages that have no answer while nobody asks for
+// them, so that they do not all wait for the first who does.
+func (b *bridge) collect() {
+	for {
+		b.mu.Lock()
+		b.sweep()
+		var oldest *wire.Pending
+		if len(b.unread) > 0 {
+			oldest = b.unread[0].pending
+		}
+		b.mu.Unlock()
+		if oldest != nil {
+			select {
+			case <-b.isOver:
+				return
+			default:
+			}
+			// Somebody else may sweep meanwhile: it is looked at again soon.
+			oldest.WaitDone(2 * time.Millisecond)
+			continue
+		}
+		select {
+		case <-b.isOver:
+			return
+		case <-b.more:
+		}
+	}
+}
+
+// watch sends changes of which no reply tells.
+func (b *bridge) watch() {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-b.isOver:
+			return
+		case <-ticker.C:
+		}
+		shared := b.session.Shared
+		if reason, closed := shared.Closed(); closed {
+			b.over(reason)
+			return
+		}
+		b.mu.Lock()
+		if shared.Status() != b.status || shared.Print() != b.print {
+			b.status, b.print = shared.Status(), shared.Print()
+			frame := wire.Frame{Kind: wire.FrameState, Status: b.status, Print: b.print}
+			select {
+			case b.toSend <- outgoing{frame: frame.Append(nil)}:
+			case <-b.isOver:
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// write sends what is to be sent, and at the end why it is over.
+func (b *bridge) write() {
+	defer b.conn.Close()
+	out := bufio.NewWriterSize(b.conn, bufferSize)
+	for {
+		select {
+		case o := <-b.toSend:
+			if err := send(out, o); err != nil {
+				b.over("")
+				return
+			}
+			continue
+		default:
+		}
+		if out.Flush() != nil {
+			b.over("")
+			return
+		}
+		select {
+		case o := <-b.toSend:
+			if err := send(out, o); err != nil {
+				b.over("")
+				return
+			}
+		case <-b.isOver:
+			b.farewell(out)
+			return
+		}
+	}
+}
+
+// farewell sends what was found done before the end, and the reason.
+func (b *bridge) farewell(out *bufio.Writer) {
+	if b.reason == "" {
+		return
+	}
+	for {
+		select {
+		case o := <-b.toSend:
+			if send(out, o) != nil {
+				return
+			}
+			continue
+		default:
+		}
+		frame := wire.Frame{Kind: wire.FrameClosed, Reason: b.reason}
+		_, _ = out.Write(frame.Append(nil))
+		_ = out.Flush()
+		return
+	}
+}
+
+func send(out *bufio.Writer, o outgoing) error {
+	for len(o.data) > 0 {
+		n := min(len(o.data), wire.MaxPiece)
+		frame := wire.Frame{Kind: wire.FrameData, Offset: o.offset, Bytes: uint64(n)}
+		if _, err := out.Write(frame.Append(out.AvailableBuffer())); err != nil {
+			return err
+		}
+		if _, err := out.Write(o.data[:n]); err != nil {
+			return err
+		}
+		o.data, o.offset = o.data[n:], o.offset+uint64(n)
+	}
+	_, err := out.Write(o.frame)
+	return err
+}

@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"muster/client"
+)
+
+// The files of an authority and of a node; those of a user are client's.
+const (
+	FileCAKey   = "ca-key.pem"
+	FileNode    = "node.pem"
+	FileNodeKey = "node-key.pem"
+)
+
+// LoadTLS reads a node's certificate and its key, and the authority that vouches
+// for users; without the latter ("") a token must do.
+func LoadTLS(cert, key, ca string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("the node's certificate: %w", err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}}
+	if ca != "" {
+		if config.ClientCAs, err = client.LoadAuthority(ca); err != nil {
+			return nil, err
+		}
+	}
+	return config, nil
+}
+
+// LoadDir reads the folder that muster cert made for a node.
+func LoadDir(dir string) (*tls.Config, error) {
+	return LoadTLS(filepath.Join(dir, FileNode), filepath.Join(dir, FileNodeKey), filepath.Join(dir, client.FileCA))
+}
+
+// Authority vouches for nodes and users.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  any
+	now  time.Time
+}
+
+// authorityDays is how long an authority is good for: ten years.
+const authorityDays = 3653
+
+// OpenAuthority opens the authority in a folder, or makes one there.
+func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err error) {
+	cert, key := filepath.Join(dir, client.FileCA), filepath.Join(dir, FileCAKey)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err == nil {
+		return &Authority{dir, pair.Leaf, pair.PrivateKey, now}, false, nil
+	}
+	for _, file := range []string{cert, key} {
+		if _, there := os.Lstat(file); !errors.Is(there, fs.ErrNotExist) {
+			return nil, false, fmt.Errorf("the authority in %s: %w", dir, err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, false, err
+	}
+	template := certificate("Muster authority", authorityDays, now)
+	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	a = &Authority{dir: dir, now: now}
+	if err := a.issue(template, cert, key); err != nil {
+		return nil, false, err
+	}
+	a, _, err = OpenAuthority(dir, now)
+	return a, true, err
+}
+
+// Node makes a folder for a node that is reached by the names or addresses.
+func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
+	if len(hosts) == 0 {
+		return "", errors.New("a node needs a name or an address")
+	}
+	template := certificate(hosts[0], days, a.now)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else if goodName(host) {
+			template.DNSNames = append(template.DNSNames, host)
+		} else {
+			return "", fmt.Errorf("%q is no name or address of a machine", host)
+		}
+	}
+	return a.folder("node-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileNode, FileNodeKey)
+}
+
+// User makes a folder for a user, who is known to nodes by the name.
+func (a *Authority) User(name string, days int) (folder string, err error) {
+	if !goodName(name) {
+		return "", fmt.Errorf("%q cannot be a user's name here: use letters, digits and . _ - @", name)
+	}
+	template := certificate(name, days, a.now)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return a.folder("user-"+name, template, client.FileUser, client.FileUserKey)
+}
+
+// goodName keeps names from being paths or anything else than names.
+func goodName(name string) bool {
+	if name == "" || len(name) > 64 || name[0] == '.' || name[0] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-@", r))
+	})
+}
+
+// folder makes a folder with all that one side needs.
+func (a *Authority) folder(name string, template *x509.Certificate, cert, key string) (string, error) {
+	folder := filepath.Join(a.dir, name)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("%s is there already: remove it to make a new one", folder)
+		}
+		return "", err
+	}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	if err := a.issue(template, filepath.Join(folder, cert), filepath.Join(folder, key)); err != nil {
+		return "", err
+	}
+	return folder, writePEM(filepath.Join(folder, client.FileCA), "CERTIFICATE", a.cert.Raw)
+}
+
+func certificate(name string, days int, now time.Time) *x509.Certificate {
+	// Clocks differ: it is good a little before it was made.
+	return &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(0, 0, days)}
+}
+
+// issue makes a key and its certificate. An authority without one makes its own.
+func (a *Authority) issue(template *x509.Certificate, certFile, keyFile string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return err
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writePEM(keyFile, "PRIVATE KEY", secret); err != nil {
+		return err
+	}
+	return writePEM(certFile, "CERTIFICATE", cert)
+}
+
+// writePEM writes a file that nobody else can read, and never one that is there.
+func writePEM(file, kind string, der []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pem.Encode(f, &pem.Block{Type: kind, Bytes: der}), f.Close())
+}

@@ -46,8 +46,7 @@ func (d *daemon) handle(conn *net.UnixConn) {
 		return
 	}
 	if refused := d.enter(conn, who); refused != nil {
-		_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
-		_ = wire.WriteRecord(conn, refused)
+		d.turnAway(conn, refused)
 		return
 	}
 	defer d.settle(conn)
@@ -62,7 +61,7 @@ func (d *daemon) handle(conn *net.UnixConn) {
 	switch {
 	case errors.As(err, &refused):
 		d.log.Info("a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
-		_ = wire.WriteRecord(conn, refused)
+		d.turnAway(conn, refused)
 		return
 	case err != nil:
 		d.log.Debug("a connection ended", "user", who.user.name, "pid", who.pid, "error", err)
@@ -76,6 +75,15 @@ func (d *daemon) handle(conn *net.UnixConn) {
 	}
 	d.do(func() { d.end(c, reason, false) })
 	<-c.gone
+}
+
+// turnAway says why not. It then listens for a moment: what the other side is
+// about to say would otherwise keep it from hearing.
+func (d *daemon) turnAway(conn *net.UnixConn, refused *wire.Refused) {
+	_ = conn.SetDeadline(d.opts.Now().Add(time.Second))
+	if wire.WriteRecord(conn, refused) == nil && conn.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, wire.MaxRecord))
+	}
 }
 
 // enter counts a connection against its user's.
@@ -277,9 +285,14 @@ func (d *daemon) attach(c *client) (err error) {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	defer arena.Close()
+	defer ring.Close()
+	shared, err := wire.Map(ring, nil)
+	if err != nil {
+		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+	}
 	worker, err := d.pool.take()
 	if err != nil {
-		ring.Close()
+		shared.Unmap()
 		return refuse(resultSystemNotReady, "%v", err)
 	}
 	serve := wire.Serve{
@@ -290,10 +303,10 @@ func (d *daemon) attach(c *client) (err error) {
 		serve.Devices = append(serve.Devices, device.DeviceConfig)
 	}
 	assigned := false
-	if !d.ask(func() { assigned = d.assign(c, worker, ring) }) || !assigned {
+	if !d.ask(func() { assigned = d.assign(c, worker, shared) }) || !assigned {
 		worker.stop()
 		<-worker.exited
-		ring.Close()
+		shared.Unmap()
 		return refuse(resultSystemNotReady, "the node is shutting down")
 	}
 	if err := worker.serve(serve, append([]*os.File{ring, arena}, d.locks...)); err != nil {

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"muster/device"
@@ -50,7 +49,7 @@ type client struct {
 	// ---
 	since     time.Duration
 	worker    *workerProcess // nil until it has one
-	ring      *os.File
+	shared    *wire.Shared   // the ring only, to say why the client is ended
 	ending    bool
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
@@ -159,11 +158,11 @@ func (d *daemon) admit(c *client) error {
 
 // assign gives a client its worker, and listens to it. It returns false if the
 // client has ended meanwhile.
-func (d *daemon) assign(c *client, w *workerProcess, ring *os.File) bool {
+func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared) bool {
 	if c.ending {
 		return false
 	}
-	c.worker, c.ring = w, ring
+	c.worker, c.shared = w, shared
 	go func() {
 		d.listenTo(c, w)
 		w.stop()
@@ -215,16 +214,9 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 // tell lets a program know why it is ended.
 func (d *daemon) tell(c *client, reason string) {
 	d.log.Warn("a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
-	if c.ring == nil {
-		return
+	if c.shared != nil {
+		c.shared.Close("muster: " + reason)
 	}
-	shared, err := wire.Map(c.ring, nil)
-	if err != nil {
-		d.log.Error("the program cannot be told", "client", c.id, "error", err)
-		return
-	}
-	shared.Close("muster: " + reason)
-	shared.Unmap()
 }
 
 // forget removes a client when its worker is no more, or was never there.
@@ -240,8 +232,8 @@ func (d *daemon) forget(c *client) {
 	d.commit(c, 0)
 	d.past.add(c.counters)
 	d.past.clients++
-	if c.ring != nil {
-		c.ring.Close()
+	if c.shared != nil {
+		c.shared.Unmap()
 	}
 	c.conn.Close()
 	close(c.gone)

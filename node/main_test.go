@@ -149,6 +149,12 @@ func openSoft(c wire.DeviceConfig) (device.Device, error) {
 	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, soft.Options{})
 }
 
+// workerCommand is this binary as a worker, which does not sleep before it
+// exits as the race detector would have it.
+func workerCommand(mode string) []string {
+	return []string{"/usr/bin/env", "GORACE=atexit_sleep_ms=0", "MUSTER_TEST_PROCESS=" + mode, os.Args[0]}
+}
+
 func testOptions() Options {
 	level := slog.LevelError + 1
 	if os.Getenv("MUSTER_TEST_LOG") != "" {
@@ -156,7 +162,7 @@ func testOptions() Options {
 	}
 	return Options{
 		Open: openSoft, Now: time.Now,
-		WorkerCommand: []string{"/usr/bin/env", "MUSTER_TEST_PROCESS=worker", os.Args[0]},
+		WorkerCommand: workerCommand("worker"),
 		Log:           slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	}
 }

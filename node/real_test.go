@@ -29,7 +29,7 @@ func realWorker() error {
 func TestKernelRuns(t *testing.T) {
 	cfg := testConfig()
 	opts := testOptions()
-	opts.WorkerCommand = []string{"/usr/bin/env", "MUSTER_TEST_PROCESS=real worker", os.Args[0]}
+	opts.WorkerCommand = workerCommand("real worker")
 	f := runWith(t, cfg, opts)
 	for range 2 { // the second on a worker that was kept warm
 		p := mustConnect(t, f)

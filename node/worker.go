@@ -126,8 +126,11 @@ func newPool(command []string, warm int, log *slog.Logger) *pool {
 	return p
 }
 
+// fill keeps as many workers as are wanted, until the pool is stopped.
 func (p *pool) fill() {
 	defer close(p.ended)
+	var inHand []*workerProcess
+	defer func() { stopAll(append(p.leftover(), inHand...)) }()
 	for {
 		w, err := startWorker(p.command)
 		if err != nil {
@@ -136,30 +139,37 @@ func (p *pool) fill() {
 			case <-time.After(time.Second):
 				continue
 			case <-p.stopped:
-				p.drain()
 				return
 			}
 		}
 		select {
 		case p.idle <- w:
 		case <-p.stopped:
-			w.stop()
-			<-w.exited
-			p.drain()
+			inHand = append(inHand, w)
 			return
 		}
 	}
 }
 
-func (p *pool) drain() {
+// leftover returns the workers that nobody took.
+func (p *pool) leftover() []*workerProcess {
+	var all []*workerProcess
 	for {
 		select {
 		case w := <-p.idle:
-			w.stop()
-			<-w.exited
+			all = append(all, w)
 		default:
-			return
+			return all
 		}
+	}
+}
+
+func stopAll(workers []*workerProcess) {
+	for _, w := range workers {
+		w.stop()
+	}
+	for _, w := range workers {
+		<-w.exited
 	}
 }
 

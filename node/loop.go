@@ -53,6 +53,7 @@ type client struct {
 	ending    bool
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
+	lease     uint64        // the number of its last grant
 	wantedAt  time.Duration // while it waits for a device
 	wanting   bool
 	counters  counters
@@ -257,12 +258,15 @@ func (d *daemon) message(c *client, m wire.Control) {
 	case wire.KindShrink:
 		d.perform(d.core.Shrink(now, c.id, m.Memory))
 	case wire.KindReleased:
+		if m.Lease < c.lease { // it crossed a newer grant
+			return
+		}
 		c.device = vgpu.AnyDevice
 		d.perform(d.core.Released(now, c.id, m.Memory))
 	case wire.KindBusy:
 		d.perform(d.core.Busy(now, c.id))
 	case wire.KindIdle:
-		d.perform(d.core.Idle(now, c.id))
+		d.perform(d.core.IdleFor(now, c.id, m.Busy))
 	case wire.KindSyncPoint:
 		d.perform(d.core.SyncPoint(now, c.id))
 	case wire.KindRan:
@@ -273,6 +277,9 @@ func (d *daemon) message(c *client, m wire.Control) {
 		}
 		d.perform(d.core.Ran(now, c.id, m.Kernels, m.Busy))
 	case wire.KindFailed:
+		if m.Lease < c.lease {
+			return
+		}
 		c.device = vgpu.AnyDevice
 		c.counters.failures++
 		d.log.Warn("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
@@ -328,8 +335,8 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				c.counters.waited += waited
 				d.waits.observe(waited)
 			}
-			c.device = e.Device
-			c.worker.post(wire.Control{Kind: wire.KindGrant, Device: int(e.Device), Memory: e.Memory})
+			c.device, c.lease = e.Device, uint64(e.Lease)
+			c.worker.post(wire.Control{Kind: wire.KindGrant, Device: int(e.Device), Memory: e.Memory, Lease: uint64(e.Lease)})
 		case vgpu.Revoke:
 			c.counters.preemptions++
 			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: string(e.Reason)})

@@ -20,6 +20,7 @@ type Control struct {
 
 	Device   int           `json:"device,omitempty"`   // KindGrant: which; KindWant: the only one it can be, or -1
 	Memory   uint64        `json:"memory,omitempty"`   // bytes: see the kinds
+	Lease    uint64        `json:"lease,omitempty"`    // KindGrant: its number; KindReleased, KindFailed: the last that was granted
 	Estimate time.Duration `json:"estimate,omitempty"` // KindWant: how long it will use the device, from what was seen
 	Kernels  int           `json:"kernels,omitempty"`  // KindRan
 	Busy     time.Duration `json:"busy,omitempty"`     // KindRan

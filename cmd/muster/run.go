@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -194,19 +195,29 @@ func runPrivately(c *cobra.Command, path string, args, environment []string) err
 	return exitStatus(state.ExitCode())
 }
 
-// startPrivateNode starts a node that ends when its standard input does: when
-// stop is called, and also when this process is killed.
+// startPrivateNode starts a node for one program, and says so.
 func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) {
 	devices, note, err := completeDevices(nil)
 	if err != nil {
 		return nil, err
 	}
+	stop, err = startChildNode(c.ErrOrStderr(), "--socket", socket, "--warm", "1", "--log-level", "warn", "--text-log")
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "muster: no node answers, so one was started for this program: %s\n", describeDevices(devices, note))
+	return stop, nil
+}
+
+// startChildNode starts a node that ends when its standard input does: when
+// stop is called, and also when this process is killed.
+func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	cmd := exec.Command(self, "node", "--socket", socket, "--child", "--warm", "1", "--log-level", "warn", "--text-log")
-	cmd.Stderr = c.ErrOrStderr()
+	cmd := exec.Command(self, append([]string{"node", "--child"}, args...)...)
+	cmd.Stderr = errors
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the program
 	life, err := cmd.StdinPipe()
 	if err != nil {
@@ -222,9 +233,8 @@ func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) 
 	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
 		life.Close()
 		_ = cmd.Wait()
-		return nil, errors.New("the node that was started for this program did not come up")
+		return nil, fmt.Errorf("the node that was started (muster node %s) did not come up", strings.Join(args, " "))
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: no node answers, so one was started for this program: %s\n", describeDevices(devices, note))
 	return func() {
 		life.Close()
 		_ = cmd.Wait()

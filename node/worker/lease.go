@@ -92,7 +92,7 @@ func (s *session) release(reason string) error {
 				return nil
 			}
 		}
-		s.say(wire.Control{Kind: wire.KindReleased})
+		s.say(wire.Control{Kind: wire.KindReleased, Lease: s.granted})
 		return nil
 	}
 	if err := s.drain(); err != nil {
@@ -108,11 +108,20 @@ func (s *session) release(reason string) error {
 			return err
 		}
 		s.gpu.freeze(s)
+		if reason == forMemory {
+			if err := s.leaveGPU(); err != nil {
+				s.fault(err)
+				return nil
+			}
+		}
 	}
 	s.log.Debug("released", "reason", reason)
 	s.letGo()
 	return nil
 }
+
+// forMemory is the reason to revoke that leaves nothing on the device.
+const forMemory = "memory"
 
 // letGo gives the lease back; nothing of the client's memory is on the device.
 func (s *session) letGo() {
@@ -122,7 +131,7 @@ func (s *session) letGo() {
 		keeps = s.gpu.cost + s.modules.memory()
 	}
 	s.lease = lease{}
-	s.say(wire.Control{Kind: wire.KindReleased, Memory: keeps})
+	s.say(wire.Control{Kind: wire.KindReleased, Memory: keeps, Lease: s.granted})
 	s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
 }
 
@@ -218,7 +227,6 @@ func (a *activity) message(s *session) error {
 func (a *activity) watch(on bool) {
 	a.watching = on
 	a.idle = false
-	a.quiet = time.Time{}
 }
 
 // stop notes that nothing runs any more.
@@ -241,6 +249,16 @@ func (a *activity) ended(s *session) {
 	s.stats.Busy += phase
 	s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: phase})
 	a.kernels = 0
+}
+
+// tell says at once whether the client is busy: somebody waits for its device.
+func (s *session) tell() error {
+	quiet, err := s.quiet()
+	if err == nil && (!quiet || s.consumer.Pending()) {
+		s.say(wire.Control{Kind: wire.KindBusy})
+		return nil
+	}
+	return s.observe()
 }
 
 // observe looks around while no message comes.

@@ -45,7 +45,8 @@ type session struct {
 	committed uint64 // bytes that the daemon has swap room for
 
 	lease   lease
-	gpu     *gpu // the open context; nil if there is none
+	granted uint64 // the number of the last lease
+	gpu     *gpu   // the open context; nil if there is none
 	modules modules
 	streams streams
 	events  map[uint32]*event
@@ -209,6 +210,7 @@ func (s *session) told(m wire.Control) error {
 	switch m.Kind {
 	case wire.KindGrant:
 		s.lease.grant(m.Device, m.Memory)
+		s.granted = m.Lease
 	case wire.KindDeny:
 		s.lease.denied = m.Reason
 		if s.lease.denied == "" {
@@ -219,6 +221,9 @@ func (s *session) told(m wire.Control) error {
 	case wire.KindWatch:
 		s.watched.Store(m.On)
 		s.activity.watch(m.On)
+		if m.On {
+			return s.tell()
+		}
 	case wire.KindCommitted:
 		s.lease.answered, s.lease.committed = true, m.On
 	case wire.KindEnd:
@@ -270,7 +275,7 @@ func (s *session) fault(err error) {
 	s.hosts.drop()
 	s.activity.stop(s)
 	s.lease = lease{}
-	s.say(wire.Control{Kind: wire.KindFailed, Reason: err.Error()})
+	s.say(wire.Control{Kind: wire.KindFailed, Reason: err.Error(), Lease: s.granted})
 }
 
 // reset gives the client an empty world in the place of what it has.

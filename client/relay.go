@@ -133,7 +133,6 @@ func (r *relay) serve(hello wire.Hello) error {
 	all.Go(func() { r.finish(r.send()) })
 	all.Go(func() { r.finish(r.receive()) })
 	all.Go(func() {
-		_ = r.near.SetDeadline(time.Time{})
 		_, err := r.near.Read(make([]byte, 1))
 		if err == nil {
 			r.finish("the program sent what it must not, on its socket")
@@ -180,13 +179,14 @@ func (r *relay) setUp(hello wire.Hello) (*wire.Attached, error) {
 			return nil, err
 		}
 	}
+	// A program may do much else before it uses a device.
+	_ = r.near.SetDeadline(time.Time{})
+	_ = r.far.SetDeadline(time.Time{})
 	var attach wire.Attach
 	if err := wire.ReadAs(r.near, &attach); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("the program only asked for the devices")
-		}
-		return nil, fmt.Errorf("a program attaches: %w", err)
+		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
+	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
 	if err := wire.WriteRecord(r.far, &attach); err != nil {
 		return nil, r.lost(err)
 	}

@@ -22,6 +22,8 @@ type testDaemon struct {
 	geometry wire.Geometry
 	clients  sync.WaitGroup
 
+	atOnce bool // workers copy before they take the next message
+
 	mu      sync.Mutex
 	tokens  []string
 	serving int
@@ -113,7 +115,7 @@ func (d *testDaemon) serve(conn *net.UnixConn) error {
 		shared.Unmap()
 		return nil
 	}
-	w := &testWorker{shared: shared, consumer: wire.NewConsumer(shared), device: make([]byte, deviceSize), streams: map[uint32]chan func(){}, gone: make(chan struct{})}
+	w := &testWorker{shared: shared, consumer: wire.NewConsumer(shared), atOnce: d.atOnce, device: make([]byte, deviceSize), streams: map[uint32]chan func(){}, gone: make(chan struct{})}
 	d.mu.Lock()
 	d.serving++
 	d.workers = append(d.workers, w)
@@ -160,6 +162,7 @@ const (
 type testWorker struct {
 	shared   *wire.Shared
 	consumer *wire.Consumer
+	atOnce   bool
 	device   []byte
 	streams  map[uint32]chan func()
 	work     sync.WaitGroup
@@ -196,6 +199,10 @@ func (w *testWorker) run() error {
 
 // on does something when a stream is there.
 func (w *testWorker) on(stream uint32, do func()) {
+	if w.atOnce {
+		do()
+		return
+	}
 	s := w.streams[stream]
 	if s == nil {
 		s = make(chan func(), 4096)
@@ -241,7 +248,9 @@ func (w *testWorker) handle(h wire.Header, body []byte) error {
 		if err := m.Decode(body); err != nil {
 			return err
 		}
-		if h.Release != 0 { // staged: read at once
+		if w.atOnce {
+			defer w.consumer.Release(h.Release)
+		} else if h.Release != 0 { // staged: read at once
 			data = bytes.Clone(data)
 			w.consumer.Release(h.Release)
 		}
@@ -352,8 +361,8 @@ func (w *testWorker) pair() {
 	}
 }
 
-// attach becomes a client at a socket.
-func attach(t testing.TB, socket string) *client.Session {
+// attachTo becomes a client at a socket.
+func attachTo(t testing.TB, socket string) *client.Session {
 	t.Helper()
 	s, err := client.Attach(socket, client.Hello("test", 0), 1)
 	if err != nil {

@@ -50,7 +50,7 @@ const SpeaksFor = "gateway:"
 // tokenUser is the name of users who have no certificate, only the token.
 const tokenUser = "remote"
 
-// setUpTime is how long a connection may take to become a client.
+// setUpTime is how long a connection may take to say who it is and what it wants.
 const setUpTime = 10 * time.Second
 
 // CUresults of refusals.
@@ -133,7 +133,7 @@ func (c *Config) serve(ctx context.Context, plain net.Conn) {
 		return
 	}
 	in := bufio.NewReaderSize(conn, bufferSize)
-	session, user, err := c.setUp(conn, in)
+	session, user, err := c.setUp(ctx, conn, in)
 	var refused *wire.Refused
 	switch {
 	case errors.As(err, &refused):
@@ -154,7 +154,7 @@ func (c *Config) serve(ctx context.Context, plain net.Conn) {
 
 // setUp makes a connection a client of the daemon. Nothing is taken from the
 // daemon before the connection has shown that it may come.
-func (c *Config) setUp(conn *tls.Conn, in *bufio.Reader) (*client.Session, string, error) {
+func (c *Config) setUp(ctx context.Context, conn *tls.Conn, in *bufio.Reader) (*client.Session, string, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(in, &hello); err != nil {
 		return nil, "", spoken(err)
@@ -164,19 +164,18 @@ func (c *Config) setUp(conn *tls.Conn, in *bufio.Reader) (*client.Session, strin
 		return nil, "", err
 	}
 	hello.Token = SpeaksFor + user
-	hello.Pid = 0 // it means nothing on this machine
 	session, err := client.Dial(c.Socket, hello)
 	if err != nil {
 		return nil, "", notReady(err)
 	}
-	if err := c.attach(conn, in, session); err != nil {
+	if err := attach(ctx, conn, in, session); err != nil {
 		session.Close()
 		return nil, "", err
 	}
 	return session, user, nil
 }
 
-func (c *Config) attach(conn *tls.Conn, in *bufio.Reader, session *client.Session) error {
+func attach(ctx context.Context, conn *tls.Conn, in *bufio.Reader, session *client.Session) error {
 	if err := wire.WriteRecord(conn, &session.Welcome); err != nil {
 		return err
 	}
@@ -185,11 +184,17 @@ func (c *Config) attach(conn *tls.Conn, in *bufio.Reader, session *client.Sessio
 			return err
 		}
 	}
-	var attach wire.Attach
-	if err := wire.ReadAs(in, &attach); err != nil {
+	// A program may do much else before it uses a device.
+	_ = conn.SetDeadline(time.Time{})
+	if err := ctx.Err(); err != nil {
+		return err // the deadline that this ended may have been its own
+	}
+	var wanted wire.Attach
+	if err := wire.ReadAs(in, &wanted); err != nil {
 		return spoken(err)
 	}
-	if err := session.Attach(attach.Device); err != nil {
+	_ = conn.SetWriteDeadline(time.Now().Add(setUpTime))
+	if err := session.Attach(wanted.Device); err != nil {
 		return notReady(err)
 	}
 	if err := wire.WriteRecord(conn, &session.Attached); err != nil {

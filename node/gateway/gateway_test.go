@@ -58,9 +58,7 @@ func newWorld(t testing.TB, g wire.Geometry, change func(c *Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.user, err = client.LoadTLS(dir + "/user-ada"); err != nil {
-		t.Fatal(err)
-	}
+	w.user = w.userTLS(t)
 	config := Config{Socket: w.daemon.socket, TLS: nodeTLS, Log: quiet}
 	if change != nil {
 		change(&config)
@@ -73,6 +71,15 @@ func newWorld(t testing.TB, g wire.Geometry, change func(c *Config)) *world {
 	background(t, func(ctx context.Context) error { return Serve(ctx, listener, config) })
 	w.relay(t, w.socket, client.Remote{Dial: client.Dialler(w.address, w.user), Token: config.Token})
 	return w
+}
+
+func (w *world) userTLS(t testing.TB) *tls.Config {
+	t.Helper()
+	config, err := client.LoadTLS(w.dir + "/user-ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 // relay starts another relay.
@@ -278,9 +285,9 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestTheRecordsPassThrough(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
-	s := attach(t, w.socket)
+	s := attachTo(t, w.socket)
 	defer s.Close()
-	want := attach(t, w.daemon.socket)
+	want := attachTo(t, w.daemon.socket)
 	defer want.Close()
 	if s.Welcome != want.Welcome || s.Attached != want.Attached || fmt.Sprint(s.Devices) != fmt.Sprint(want.Devices) || s.Shared.Geometry() != want.Shared.Geometry() {
 		t.Errorf("got %+v\nwant %+v", s, want)
@@ -305,7 +312,7 @@ func TestTheRecordsPassThrough(t *testing.T) {
 
 func TestStatusPrintAndNames(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
-	s := attach(t, w.socket)
+	s := attachTo(t, w.socket)
 	defer s.Close()
 	p, bounce := s.Producer, s.Shared.Geometry().Staging
 	outCall := func(op wire.Op, length uint64, body []byte) ([]byte, []byte) {
@@ -357,7 +364,7 @@ func TestStatusPrintAndNames(t *testing.T) {
 // the message that lets it go on.
 func TestHostFunctions(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
-	s := attach(t, w.socket)
+	s := attachTo(t, w.socket)
 	defer s.Close()
 	p := s.Producer
 	next, err := p.Start(wire.Header{Op: wire.OpHostNext}, nil)
@@ -400,7 +407,7 @@ func TestHostFunctions(t *testing.T) {
 func TestTheReasonComesThrough(t *testing.T) {
 	t.Run("from the worker", func(t *testing.T) {
 		w := newWorld(t, testGeometry, nil)
-		s := attach(t, w.socket)
+		s := attachTo(t, w.socket)
 		defer s.Close()
 		if _, err := s.Producer.Call(&wire.MemAlloc{}, nil); err != nil {
 			t.Fatal(err)
@@ -412,7 +419,7 @@ func TestTheReasonComesThrough(t *testing.T) {
 	})
 	t.Run("of a message that is wrong", func(t *testing.T) {
 		w := newWorld(t, testGeometry, nil)
-		s := attach(t, w.socket)
+		s := attachTo(t, w.socket)
 		defer s.Close()
 		_, err := s.Producer.Call(&wire.EventSynchronise{}, nil)
 		var closed *wire.ClosedError
@@ -422,7 +429,7 @@ func TestTheReasonComesThrough(t *testing.T) {
 	})
 	t.Run("of a message that is none", func(t *testing.T) {
 		w := newWorld(t, testGeometry, nil)
-		s := attach(t, w.socket)
+		s := attachTo(t, w.socket)
 		defer s.Close()
 		if err := s.Producer.Send(wire.Header{Op: wire.OpReset, Slot: -1}, nil); err != nil {
 			t.Fatal(err)
@@ -442,7 +449,7 @@ func TestTheReasonComesThrough(t *testing.T) {
 			{wire.OpCopyOut, 100, "the program's side sent what it must not: copy_out: data at 100, in staging memory"},
 		} {
 			w := newWorld(t, testGeometry, nil)
-			s := attach(t, w.socket)
+			s := attachTo(t, w.socket)
 			if err := s.Producer.Send(wire.Header{Op: c.op, Slot: -1, Data: c.offset, Length: 4}, (&wire.CopyOut{}).Append(nil)); err != nil {
 				t.Fatal(err)
 			}
@@ -457,7 +464,7 @@ func TestTheReasonComesThrough(t *testing.T) {
 // When a program ends, its client at the node does.
 func TestProgramsEnd(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
-	s := attach(t, w.socket)
+	s := attachTo(t, w.socket)
 	// It waits for an answer that never comes, and has messages under way.
 	if _, err := s.Producer.Start(wire.Header{Op: wire.OpHostNext}, nil); err != nil {
 		t.Fatal(err)
@@ -550,7 +557,7 @@ func smallProgram(socket string) error {
 // else does.
 func TestCutAnywhere(t *testing.T) {
 	w := newWorld(t, testGeometry, nil)
-	bystander := attach(t, w.socket)
+	bystander := attachTo(t, w.socket)
 	defer bystander.Close()
 	before := runtime.NumGoroutine()
 	const plenty = 1 << 40
@@ -688,7 +695,7 @@ func TestServeRefusesToBeOpenToAll(t *testing.T) {
 
 func TestMostConnections(t *testing.T) {
 	w := newWorld(t, testGeometry, func(c *Config) { c.MaxConnections = 2 })
-	first, second := attach(t, w.socket), attach(t, w.socket)
+	first, second := attachTo(t, w.socket), attachTo(t, w.socket)
 	defer second.Close()
 	if _, err := client.Attach(w.socket, client.Hello("test", 0), 0); err == nil {
 		t.Error("a third connection was served")
@@ -835,7 +842,7 @@ func TestShutdownIsTold(t *testing.T) {
 	socket := newSocket()
 	w := &world{}
 	w.relay(t, socket, client.Remote{Dial: client.Dialler(listener.Addr().String(), userTLS)})
-	s := attach(t, socket)
+	s := attachTo(t, socket)
 	defer s.Close()
 	cancel()
 	if err := <-served; err != nil {

@@ -11,8 +11,18 @@ VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-build: ## bin/muster
+build: bin/lib/libcuda.so.1 ## bin/muster and bin/lib/libcuda.so.1, the library that programs load
 	$(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
+
+CFLAGS ?= -O2 -g
+SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread
+# nodelete: threads of programs may be inside when they close the library.
+SHIM_LDFLAGS := -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete
+
+bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
+	@mkdir -p bin/lib
+	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
+	ln -sf libcuda.so.1 bin/lib/libcuda.so
 
 demo: build ## a CUDA kernel without a GPU; a what-if on a small log: a table and a page with pictures
 	@mkdir -p demo-out

@@ -1,0 +1,404 @@
+// The connection to the daemon: finding it, saying hello, and attaching to a
+// virtual device.
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct device devices[MAX_DEVICES];
+int device_count, driver_version;
+
+static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct client *) clients[MAX_DEVICES];
+static int first_socket = -1; // of cuInit; the first device that is used takes it
+
+struct record {
+	uint16_t op;
+	struct wire_reader body;
+	int fds[2], fd_count;
+	uint8_t bytes[WIRE_MAX_RECORD];
+};
+
+static int open_socket(void) {
+	const char *path = getenv("MUSTER_SOCKET");
+	if (path == NULL || path[0] == 0)
+		path = "@muster";
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t length = strlen(path);
+	if (length >= sizeof address.sun_path) {
+		complain("muster: MUSTER_SOCKET is longer than the name of a socket may be");
+		return -1;
+	}
+	memcpy(address.sun_path, path, length);
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+	if (path[0] == '@')
+		address.sun_path[0] = 0;
+	else
+		size++;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	while (connect(fd, (struct sockaddr *)&address, size) < 0) {
+		if (errno == EINTR)
+			continue;
+		complain("muster: no daemon at %s (%s): start the program with `muster run -- PROGRAM`", path, strerror(errno));
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+// Anybody may take a name that no daemon has: only root, the user himself, or
+// whom MUSTER_UID names are believed.
+static bool peer_is_trusted(int fd) {
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return false;
+	const char *other = getenv("MUSTER_UID");
+	if (peer.uid == 0 || peer.uid == geteuid() || (other != NULL && other[0] != 0 && strtoul(other, NULL, 10) == peer.uid))
+		return true;
+	complain("muster: the daemon runs as user %u: set MUSTER_UID=%u if that is right", (unsigned)peer.uid, (unsigned)peer.uid);
+	return false;
+}
+
+static bool send_all(int fd, const uint8_t *data, size_t size) {
+	while (size > 0) {
+		ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		data += n;
+		size -= (size_t)n;
+	}
+	return true;
+}
+
+static void take_descriptors(struct msghdr *message, struct record *r) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+			if (r->fd_count < 2)
+				r->fds[r->fd_count++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+static bool receive_all(int fd, uint8_t *data, size_t size, struct record *r) {
+	while (size > 0) {
+		union {
+			struct cmsghdr align;
+			char bytes[CMSG_SPACE(8 * sizeof(int))];
+		} control;
+		struct iovec part = {data, size};
+		struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+		ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		take_descriptors(&message, r);
+		data += n;
+		size -= (size_t)n;
+	}
+	return true;
+}
+
+// Receives a record. A refusal is told to the user, and its result returned.
+static CUresult receive(int fd, struct record *r, uint16_t op) {
+	struct wire_frame frame;
+	r->fd_count = 0;
+	if (!receive_all(fd, (uint8_t *)&frame, sizeof frame, r)) {
+		complain("muster: the daemon closed the connection");
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	}
+	if (frame.size > WIRE_MAX_RECORD || frame.zero != 0 || !receive_all(fd, r->bytes, frame.size, r)) {
+		complain("muster: what the daemon sent is damaged");
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	}
+	r->op = frame.op;
+	r->body = (struct wire_reader){r->bytes, r->bytes + frame.size, false};
+	struct wire_refused refused;
+	if (frame.op == WIRE_REFUSED && wire_refused_get(&r->body, &refused)) {
+		complain("muster: %.*s", (int)refused.reason.size, (const char *)refused.reason.data);
+		return refused.result > 0 ? (CUresult)refused.result : CUDA_ERROR_DEVICE_UNAVAILABLE;
+	}
+	if (frame.op != op) {
+		complain("muster: the daemon answered with message %u where %u was due: its version may differ from the library's", frame.op, op);
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult damaged(const char *what) {
+	complain("muster: %s from the daemon is damaged: its version may differ from the library's", what);
+	return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+}
+
+static CUresult read_device(struct record *r, struct device *d) {
+	struct wire_device m;
+	if (!wire_device_get(&r->body, &m) || m.attributes.size % 8 != 0)
+		return damaged("the description of a device");
+	CUcontext primary = d->primary;
+	memset(d, 0, sizeof *d);
+	d->primary = primary;
+	d->memory = m.memory;
+	memcpy(d->name, m.name.data, m.name.size < sizeof d->name ? m.name.size : sizeof d->name - 1);
+	memcpy(d->uuid, m.uuid.data, m.uuid.size < 16 ? m.uuid.size : 16);
+	for (uint32_t i = 0; i < m.attributes.size; i += 8) {
+		uint32_t number;
+		int32_t value;
+		memcpy(&number, (const uint8_t *)m.attributes.data + i, 4);
+		memcpy(&value, (const uint8_t *)m.attributes.data + i + 4, 4);
+		if (number < MAX_ATTRIBUTE)
+			d->attributes[number] = value;
+	}
+	return CUDA_SUCCESS;
+}
+
+static bool say_hello(int fd) {
+	char program[64] = "";
+	snprintf(program, sizeof program, "%s", program_invocation_short_name);
+	const char *memory = getenv("MUSTER_MEMORY"), *token = getenv("MUSTER_TOKEN");
+	size_t token_size = token != NULL ? strlen(token) : 0;
+	if (token_size > 4096) {
+		complain("muster: MUSTER_TOKEN is longer than a token may be");
+		return false;
+	}
+	struct wire_hello hello = {
+		.magic = WIRE_MAGIC,
+		.version = WIRE_VERSION,
+		.schema = WIRE_SCHEMA,
+		.pid = (uint32_t)getpid(),
+		.memory = memory != NULL ? strtoull(memory, NULL, 10) : 0,
+		.program = {program, (uint32_t)strlen(program)},
+		.token = {token, (uint32_t)token_size},
+	};
+	uint8_t bytes[sizeof(struct wire_frame) + 8192];
+	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};
+	memcpy(bytes, &frame, sizeof frame);
+	wire_hello_put(bytes + sizeof frame, &hello);
+	return send_all(fd, bytes, sizeof frame + frame.size);
+}
+
+// Connects and reads what the daemon has to say about devices; a later connection
+// must see what the first one saw.
+static CUresult open_connection(int *out, bool first) {
+	int fd = open_socket();
+	if (fd < 0)
+		return CUDA_ERROR_NO_DEVICE;
+	struct record *r = malloc(sizeof *r);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (r == NULL)
+		goto fail;
+	result = CUDA_ERROR_NO_DEVICE;
+	if (!peer_is_trusted(fd) || !say_hello(fd))
+		goto fail;
+	result = receive(fd, r, WIRE_WELCOME);
+	if (result != CUDA_SUCCESS)
+		goto fail;
+	struct wire_welcome welcome;
+	if (!wire_welcome_get(&r->body, &welcome) || welcome.version != WIRE_VERSION || welcome.devices > MAX_DEVICES) {
+		result = damaged("the greeting");
+		goto fail;
+	}
+	if (welcome.devices == 0) {
+		result = CUDA_ERROR_NO_DEVICE;
+		goto fail;
+	}
+	for (uint32_t i = 0; i < welcome.devices; i++) {
+		struct device later;
+		result = receive(fd, r, WIRE_DEVICE);
+		if (result == CUDA_SUCCESS)
+			result = read_device(r, first ? &devices[i] : &later);
+		if (result != CUDA_SUCCESS)
+			goto fail;
+	}
+	if (first) {
+		device_count = (int)welcome.devices;
+		driver_version = (int)welcome.driver;
+	}
+	free(r);
+	*out = fd;
+	return CUDA_SUCCESS;
+fail:
+	free(r);
+	close(fd);
+	return result;
+}
+
+CUresult client_connect(void) { return open_connection(&first_socket, true); }
+
+// Maps a descriptor; the mapping is not inherited by children.
+static void *map_shared(int fd, size_t *size) {
+	struct stat info;
+	if (fstat(fd, &info) < 0 || info.st_size <= 0)
+		return NULL;
+	*size = (size_t)info.st_size;
+	void *at = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	madvise(at, *size, MADV_DONTFORK);
+	return at;
+}
+
+static bool geometry_is_sound(struct client *c, size_t ring_bytes, size_t arena_bytes) {
+	const struct wire_ring *r = c->ring;
+	return ring_bytes >= WIRE_RING_AT && r->magic == WIRE_MAGIC && r->version == WIRE_VERSION && r->schema == WIRE_SCHEMA &&
+	       r->slots == WIRE_SLOTS && r->ring_size >= 2 * WIRE_MAX_MESSAGE && (r->ring_size & (r->ring_size - 1)) == 0 &&
+	       r->ring_size <= ring_bytes - WIRE_RING_AT && r->arena_size <= arena_bytes &&
+	       r->staging_size >= WIRE_MAX_MESSAGE && r->staging_size <= r->arena_size &&
+	       r->bounce_size >= WIRE_BOUNCE && r->bounce_size <= r->arena_size - r->staging_size && r->bounce_size % WIRE_BOUNCE == 0;
+}
+
+static CUresult map_memory(struct client *c, const int fds[2]) {
+	size_t ring_bytes = 0, arena_bytes = 0;
+	c->ring = map_shared(fds[0], &ring_bytes);
+	c->arena = map_shared(fds[1], &arena_bytes);
+	if (c->ring == NULL || c->arena == NULL || !geometry_is_sound(c, ring_bytes, arena_bytes)) {
+		if (c->ring != NULL)
+			munmap(c->ring, ring_bytes);
+		if (c->arena != NULL)
+			munmap(c->arena, arena_bytes);
+		return damaged("the shared memory");
+	}
+	c->staging_size = c->ring->staging_size;
+	c->bounce_size = c->ring->bounce_size;
+	c->arena_bytes = c->ring->arena_size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult prepare(struct client *c) {
+	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->host_lock};
+	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
+		pthread_mutex_init(locks[i], NULL);
+	pthread_cond_init(&c->slot_freed, NULL);
+	pthread_cond_init(&c->bounce_freed, NULL);
+	atomic_init(&c->numbers, 1);
+	for (unsigned i = 0; i < WIRE_SLOTS; i++)
+		c->free_slots[c->free_slot_count++] = (uint16_t)(WIRE_SLOTS - i);
+	size_t buffers = c->bounce_size / WIRE_BOUNCE;
+	c->free_bounces = calloc(buffers, sizeof *c->free_bounces);
+	if (c->free_bounces == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < buffers; i++)
+		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;
+	// Nothing of the host's is to have an address of the device's. Where that
+	// fails, something has already, or this is a child whose parent did it.
+	mmap((void *)c->base, c->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	return CUDA_SUCCESS;
+}
+
+static CUresult attach(struct client *c, struct record *r) {
+	uint8_t bytes[sizeof(struct wire_frame) + 64];
+	struct wire_attach message = {.device = (uint32_t)c->device};
+	struct wire_frame frame = {.size = (uint32_t)wire_attach_size(&message), .op = WIRE_ATTACH};
+	memcpy(bytes, &frame, sizeof frame);
+	wire_attach_put(bytes + sizeof frame, &message);
+	if (!send_all(c->socket, bytes, sizeof frame + frame.size)) {
+		complain("muster: the daemon closed the connection");
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	}
+	CUresult result = receive(c->socket, r, WIRE_ATTACHED);
+	struct wire_attached attached;
+	if (result == CUDA_SUCCESS && (!wire_attached_get(&r->body, &attached) || r->fd_count != 2 || attached.arena_base == 0 || attached.arena_size > UINT64_MAX - attached.arena_base))
+		result = damaged("the device");
+	if (result == CUDA_SUCCESS) {
+		c->base = attached.arena_base;
+		c->size = attached.arena_size;
+		c->memory = attached.memory;
+		result = map_memory(c, r->fds);
+	}
+	if (result == CUDA_SUCCESS)
+		result = prepare(c);
+	for (int i = 0; i < r->fd_count; i++)
+		close(r->fds[i]);
+	return result;
+}
+
+static CUresult open_client(int device, struct client **out) {
+	struct client *c = calloc(1, sizeof *c);
+	struct record *r = malloc(sizeof *r);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (c != NULL && r != NULL) {
+		c->device = device;
+		c->socket = first_socket;
+		first_socket = -1;
+		result = c->socket >= 0 ? CUDA_SUCCESS : open_connection(&c->socket, false);
+		if (result == CUDA_SUCCESS) {
+			result = attach(c, r);
+			if (result != CUDA_SUCCESS)
+				close(c->socket);
+		}
+	}
+	free(r);
+	if (result == CUDA_SUCCESS)
+		*out = c;
+	else
+		free(c);
+	return result;
+}
+
+CUresult client_for(int device, struct client **out) {
+	*out = client_at(device);
+	if (*out != NULL)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&attach_lock);
+	CUresult result = CUDA_SUCCESS;
+	*out = client_at(device);
+	if (*out == NULL) {
+		result = open_client(device, out);
+		if (result == CUDA_SUCCESS)
+			atomic_store(&clients[device], *out);
+	}
+	pthread_mutex_unlock(&attach_lock);
+	return result;
+}
+
+struct client *client_at(int device) { return atomic_load_explicit(&clients[device], memory_order_acquire); }
+
+void client_forget_all(void) {
+	pthread_mutex_init(&attach_lock, NULL);
+	if (first_socket >= 0)
+		close(first_socket);
+	first_socket = -1;
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		struct client *c = atomic_exchange(&clients[i], NULL);
+		if (c != NULL)
+			close(c->socket);
+	}
+}
+
+bool client_gone(struct client *c) {
+	if (atomic_load(&c->lost) != 0)
+		return true;
+	char reason[sizeof c->ring->reason] = "the connection to the daemon is lost";
+	if (__atomic_load_n(&c->ring->closed, __ATOMIC_ACQUIRE) != 0) {
+		memcpy(reason, c->ring->reason, sizeof reason);
+		reason[sizeof reason - 1] = 0;
+	} else {
+		char byte;
+		ssize_t n = recv(c->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
+			return false;
+	}
+	uint32_t status = __atomic_load_n(&c->ring->status, __ATOMIC_RELAXED);
+	int expected = 0;
+	if (atomic_compare_exchange_strong(&c->lost, &expected, status != 0 ? (int)status : CUDA_ERROR_DEVICE_UNAVAILABLE))
+		complain("muster: %s", reason[0] != 0 ? reason : "the daemon ended the program's use of its device");
+	return true;
+}

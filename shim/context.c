@@ -1,0 +1,544 @@
+// Contexts: those of programs, the primary one of each device, and which of them
+// is current in a thread. Contexts of a device share its client.
+#include "shim.h"
+
+#include <stdlib.h>
+
+#define STACK 64
+
+static __thread struct {
+	CUcontext stack[STACK];
+	int depth;
+} current;
+
+static _Atomic uint64_t context_ids;
+
+static CUcontext context_new(int device, unsigned flags, unsigned version) {
+	CUcontext context = object_new(KIND_CONTEXT, sizeof *context);
+	if (context == NULL)
+		return NULL;
+	context->device = device;
+	context->flags = flags;
+	context->version = version;
+	context->id = atomic_fetch_add(&context_ids, 1) + 1;
+	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 8u << 20;
+	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8u << 20;
+	context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+	context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+	context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+	pthread_mutex_init(&context->local_lock, NULL);
+	return context;
+}
+
+// Primary contexts have their handles from the beginning: the runtime asks for
+// them before it retains them.
+void contexts_start(void) {
+	for (int i = 0; i < device_count; i++) {
+		devices[i].primary = context_new(i, 0, 3020);
+		if (devices[i].primary != NULL)
+			devices[i].primary->primary = true;
+	}
+}
+
+void contexts_forget_thread(void) {
+	current.depth = 0;
+	for (int i = 0; i < device_count; i++)
+		devices[i].primary = NULL;
+}
+
+CUcontext context_current(void) { return current.depth > 0 ? current.stack[current.depth - 1] : NULL; }
+
+static CUresult usable(CUcontext context) {
+	if (!object_is(context, KIND_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return context->active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+CUresult context_need(CUcontext *context) {
+	*context = context_current();
+	return usable(*context);
+}
+
+CUresult context_client(CUcontext context, struct client **client) {
+	*client = atomic_load_explicit(&context->client, memory_order_acquire);
+	if (*client != NULL)
+		return CUDA_SUCCESS;
+	CUresult result = client_for(context->device, client);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&shim_lock);
+	if (atomic_load(&context->client) == NULL) {
+		(*client)->contexts++;
+		atomic_store(&context->client, *client);
+	}
+	pthread_mutex_unlock(&shim_lock);
+	return CUDA_SUCCESS;
+}
+
+void context_own(CUcontext context, void *object) {
+	pthread_mutex_lock(&shim_lock);
+	((struct object *)object)->context = context;
+	object_link(&context->owned, object);
+	pthread_mutex_unlock(&shim_lock);
+}
+
+void context_disown(CUcontext context, void *object) {
+	pthread_mutex_lock(&shim_lock);
+	object_unlink(&context->owned, object);
+	pthread_mutex_unlock(&shim_lock);
+}
+
+static struct object *next_owned(CUcontext context) {
+	pthread_mutex_lock(&shim_lock);
+	struct object *o = context->owned;
+	pthread_mutex_unlock(&shim_lock);
+	return o;
+}
+
+// Everything that the context has is given back. Where no other context uses the
+// client, one message does that, and clears a fault.
+static CUresult context_clear(CUcontext context) {
+	pthread_mutex_lock(&context->local_lock);
+	size_t count = context->local_count;
+	struct local *locals = context->locals;
+	context->locals = NULL;
+	context->local_count = 0;
+	pthread_mutex_unlock(&context->local_lock);
+	for (size_t i = 0; i < count; i++)
+		if (locals[i].end != NULL)
+			locals[i].end(context, locals[i].key, locals[i].value);
+	free(locals);
+
+	struct client *c = atomic_load(&context->client);
+	if (c == NULL)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&shim_lock);
+	bool alone = c->contexts == 1;
+	pthread_mutex_unlock(&shim_lock);
+	if (client_status(c) == CUDA_SUCCESS)
+		print_pending(c);
+	for (struct object *o = next_owned(context); o != NULL; o = next_owned(context)) {
+		switch (atomic_load(&o->kind)) {
+		case KIND_STREAM:
+			stream_release((CUstream)o, !alone);
+			break;
+		case KIND_EVENT:
+			event_release((CUevent)o, !alone);
+			break;
+		default:
+			module_release((CUmodule)o, !alone);
+		}
+	}
+	CUresult result = CUDA_SUCCESS;
+	if (alone) {
+		struct wire_reset message = {0};
+		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
+		print_pending(c);
+	}
+	memory_release(c, context, !alone);
+	pinned_release(c, context);
+	pthread_mutex_lock(&shim_lock);
+	c->contexts--;
+	atomic_store(&context->client, NULL);
+	context->id = atomic_fetch_add(&context_ids, 1) + 1; // nobody's streams are in it
+	pthread_mutex_unlock(&shim_lock);
+	return result;
+}
+
+// --- contexts of programs --------------------------------------------------------
+
+static CUresult push(CUcontext context) {
+	if (current.depth == STACK)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	current.stack[current.depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned version) {
+	if (out == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	CUcontext context = context_new(device, flags, version);
+	if (context == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct client *c;
+	CUresult result = context_client(context, &c);
+	if (result == CUDA_SUCCESS)
+		result = push(context);
+	if (result != CUDA_SUCCESS) {
+		context_clear(context);
+		object_free(context);
+		return result;
+	}
+	context->active = true;
+	*out = context;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) { return create(context, flags, device, 3020); }
+
+CUresult do_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device) {
+	if (affinity != NULL && count > 0)
+		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+	return create(context, flags, device, 3020);
+}
+
+CUresult do_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) {
+	if (params != NULL)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return create(context, flags, device, 3020);
+}
+
+CUresult do_cuCtxDestroy_v2(CUcontext context) {
+	if (!object_is(context, KIND_CONTEXT) || context->primary)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	context->active = false;
+	CUresult result = context_clear(context);
+	if (context_current() == context)
+		current.depth--;
+	object_free(context);
+	return result;
+}
+
+CUresult do_cuCtxGetCurrent(CUcontext *context) {
+	if (context == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*context = context_current();
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetCurrent(CUcontext context) {
+	if (context == NULL) {
+		if (current.depth > 0)
+			current.depth--;
+		return CUDA_SUCCESS;
+	}
+	if (!object_is(context, KIND_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (current.depth == 0)
+		return push(context);
+	current.stack[current.depth - 1] = context;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxPushCurrent_v2(CUcontext context) {
+	if (!object_is(context, KIND_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return push(context);
+}
+
+CUresult do_cuCtxPopCurrent_v2(CUcontext *context) {
+	if (current.depth == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	current.depth--;
+	if (context != NULL)
+		*context = current.stack[current.depth];
+	return CUDA_SUCCESS;
+}
+
+// --- primary contexts ------------------------------------------------------------
+
+static CUcontext primary_of(CUdevice device) { return device >= 0 && device < device_count ? devices[device].primary : NULL; }
+
+CUresult do_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+	CUcontext primary = primary_of(device);
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (context == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&shim_lock);
+	primary->retained++;
+	primary->active = true;
+	pthread_mutex_unlock(&shim_lock);
+	*context = primary;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+	CUcontext primary = primary_of(device);
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&shim_lock);
+	int left = primary->retained > 0 ? --primary->retained : -1;
+	if (left == 0)
+		primary->active = false;
+	pthread_mutex_unlock(&shim_lock);
+	if (left < 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return left == 0 ? context_clear(primary) : CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+	CUcontext primary = primary_of(device);
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&shim_lock);
+	primary->retained = 0;
+	primary->active = false;
+	primary->flags = 0;
+	pthread_mutex_unlock(&shim_lock);
+	return context_clear(primary);
+}
+
+CUresult do_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+	CUcontext primary = primary_of(device);
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (flags == NULL || active == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = primary->flags;
+	*active = primary->active;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+	CUcontext primary = primary_of(device);
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	primary->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+// --- what a context remembers ----------------------------------------------------
+
+CUresult do_cuCtxGetDevice(CUdevice *device) {
+	CUcontext context = context_current();
+	if (device == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(context, KIND_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = context->device;
+	return CUDA_SUCCESS;
+}
+
+// Finds the context that NULL or a handle means.
+static CUresult named(CUcontext *context) {
+	if (*context == NULL)
+		*context = context_current();
+	return object_is(*context, KIND_CONTEXT) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult do_cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
+	CUresult result = named(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (device == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = context->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetFlags(unsigned int *flags) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (flags == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = context->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetFlags(unsigned int flags) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	context->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetId(CUcontext context, unsigned long long *id) {
+	CUresult result = named(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (id == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*id = context->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetApiVersion(CUcontext context, unsigned int *version) {
+	CUresult result = named(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (version == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = context->version;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (value == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((unsigned)limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	*value = context->limits[limit];
+	if (limit == CU_LIMIT_STACK_SIZE && *value == 0)
+		*value = 1024; // CUDA's; 0 leaves the choice to the worker
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((unsigned)limit >= CU_LIMIT_MAX)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	if (limit == CU_LIMIT_STACK_SIZE && value > 512 * 1024)
+		return CUDA_ERROR_INVALID_VALUE;
+	context->limits[limit] = limit == CU_LIMIT_STACK_SIZE ? (value + 15) & ~(size_t)15 : value;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetCacheConfig(CUfunc_cache config) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		context->cache = config;
+	return result;
+}
+
+CUresult do_cuCtxGetCacheConfig(CUfunc_cache *config) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*config = context->cache;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxSetSharedMemConfig(CUsharedconfig config) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		context->banks = config;
+	return result;
+}
+
+CUresult do_cuCtxGetSharedMemConfig(CUsharedconfig *config) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuCtxResetPersistingL2Cache(void) {
+	CUcontext context;
+	return context_need(&context);
+}
+
+CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (least != NULL)
+		*least = 0;
+	if (greatest != NULL)
+		*greatest = -5;
+	return CUDA_SUCCESS;
+}
+
+static CUresult synchronise(CUcontext context) {
+	struct client *c;
+	CUresult result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_synchronise message = {0};
+	result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	print_pending(c);
+	return result;
+}
+
+CUresult do_cuCtxSynchronize(void) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	return result == CUDA_SUCCESS ? synchronise(context) : result;
+}
+
+CUresult do_cuCtxSynchronize_v2(CUcontext context) {
+	if (context == NULL)
+		return do_cuCtxSynchronize();
+	CUresult result = usable(context);
+	return result == CUDA_SUCCESS ? synchronise(context) : result;
+}
+
+__attribute__((visibility("default"))) CUresult musterSync(void) {
+	if (atomic_load(&shim_state) != SHIM_READY)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_sync_point message = {0};
+	return POST(t.client, SYNC_POINT, sync_point, &message, NO_DATA);
+}
+
+// --- what others keep in a context --------------------------------------------------
+
+// The runtime asks for its own with almost every call; there is one key for each
+// copy of the runtime in the process, so a walk is quick.
+CUresult local_get(CUcontext context, void *key, void **value) {
+	CUresult result = CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&context->local_lock);
+	for (size_t i = 0; i < context->local_count; i++)
+		if (context->locals[i].key == key) {
+			*value = context->locals[i].value;
+			result = CUDA_SUCCESS;
+			break;
+		}
+	pthread_mutex_unlock(&context->local_lock);
+	return result;
+}
+
+CUresult local_put(CUcontext context, void *key, void *value, void (*end)(CUcontext, void *, void *)) {
+	struct local entry = {key, value, end};
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&context->local_lock);
+	size_t i = 0;
+	while (i < context->local_count && context->locals[i].key != key)
+		i++;
+	if (i == context->local_count) {
+		struct local *locals = realloc(context->locals, (i + 1) * sizeof *locals);
+		if (locals != NULL) {
+			context->locals = locals;
+			context->local_count++;
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	if (result == CUDA_SUCCESS)
+		context->locals[i] = entry;
+	pthread_mutex_unlock(&context->local_lock);
+	return result;
+}
+
+CUresult local_delete(CUcontext context, void *key) {
+	CUresult result = CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&context->local_lock);
+	for (size_t i = 0; i < context->local_count; i++)
+		if (context->locals[i].key == key) {
+			context->locals[i] = context->locals[--context->local_count];
+			result = CUDA_SUCCESS;
+			break;
+		}
+	pthread_mutex_unlock(&context->local_lock);
+	return result;
+}

@@ -1,0 +1,466 @@
+// Copies and fills. Data for the device go inline, through staging memory, or from
+// where they lie in pinned memory; data from it through bounce buffers or to
+// pinned memory.
+#include "shim.h"
+
+#include <stdlib.h>
+
+#define INLINE ((size_t)16 << 10)
+#define IN_FLIGHT 4
+
+// --- in and out of a client's memory -------------------------------------------------
+
+static CUresult wait_stream(struct client *c, uint32_t stream) {
+	struct target t = {.client = c, .stream = stream};
+	return target_wait(&t);
+}
+
+// On return the data were taken, unless they are in pinned memory and wait is false.
+CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait) {
+	if (size <= INLINE) {
+		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
+		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
+	}
+	struct wire_header head = {0};
+	CUresult result = CUDA_SUCCESS;
+	if (pinned_offset(c, from, size, &head.data)) {
+		head.length = size;
+		struct wire_copy_in message = {to, stream};
+		result = POST(c, COPY_IN, copy_in, &message, &head);
+		return result == CUDA_SUCCESS && wait ? wait_stream(c, stream) : result;
+	}
+	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
+		size_t piece = size - done < limit ? size - done : limit;
+		result = stage_begin(c, (const uint8_t *)from + done, piece, &head);
+		if (result != CUDA_SUCCESS)
+			return result;
+		struct wire_copy_in message = {to + done, stream};
+		result = POST(c, COPY_IN, copy_in, &message, &head);
+		stage_end(c);
+		done += piece;
+	}
+	return result;
+}
+
+struct pending {
+	uint16_t slot;
+	uint64_t offset;
+	size_t done, size;
+};
+
+// Asks for some bytes; a buffer is waited for only where none is on its way, or
+// several threads could wait for each other.
+static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, struct pending *p, bool wait) {
+	CUresult result = bounce_take(c, wait, &p->offset);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = slot_take(c, &p->slot);
+	if (result == CUDA_SUCCESS) {
+		struct wire_header head = {.slot = p->slot, .data = p->offset, .length = p->size};
+		struct wire_copy_out message = {from + p->done, stream};
+		result = POST(c, COPY_OUT, copy_out, &message, &head);
+		if (result == CUDA_SUCCESS)
+			return CUDA_SUCCESS;
+		slot_give(c, p->slot);
+	}
+	bounce_give(c, p->offset);
+	return result;
+}
+
+static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdeviceptr from, size_t size) {
+	struct pending queue[IN_FLIGHT];
+	unsigned first = 0, count = 0;
+	CUresult result = CUDA_SUCCESS;
+	for (size_t asked = 0; asked < size || count > 0;) {
+		if (asked < size && count < IN_FLIGHT && result == CUDA_SUCCESS) {
+			struct pending *p = &queue[(first + count) % IN_FLIGHT];
+			p->done = asked;
+			p->size = size - asked < WIRE_BOUNCE ? size - asked : WIRE_BOUNCE;
+			CUresult r = ask_out(c, stream, from, p, count == 0);
+			if (r == CUDA_SUCCESS) {
+				asked += p->size;
+				count++;
+				continue;
+			}
+			if (r != CUDA_ERROR_NOT_READY || count == 0)
+				result = r;
+		}
+		if (count == 0)
+			break;
+		struct pending *p = &queue[first];
+		CUresult r = slot_wait(c, p->slot, NULL);
+		if (r == CUDA_SUCCESS)
+			memcpy(to + p->done, c->arena + p->offset, p->size);
+		else if (result == CUDA_SUCCESS)
+			result = r;
+		bounce_give(c, p->offset);
+		first = (first + 1) % IN_FLIGHT;
+		count--;
+		if (result != CUDA_SUCCESS)
+			asked = size;
+	}
+	return result;
+}
+
+CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait) {
+	struct wire_header head = {.length = size};
+	CUresult result;
+	if (pinned_offset(c, to, size, &head.data)) {
+		struct wire_copy_out message = {from, stream};
+		if (!wait)
+			return POST(c, COPY_OUT, copy_out, &message, &head);
+		result = CALL(c, COPY_OUT, copy_out, &message, &head, NULL);
+	} else {
+		result = bounce_out(c, stream, to, from, size);
+	}
+	print_pending(c);
+	return result;
+}
+
+// --- copies of one dimension -----------------------------------------------------------
+
+// Finds the client that has the bytes. If it is that of another device, the stream
+// is waited for and the work goes to the other device's default stream.
+static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsewhere) {
+	struct client *c = memory_owner(t->client, at, size);
+	if (c == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*elsewhere = c != t->client;
+	if (!*elsewhere)
+		return CUDA_SUCCESS;
+	CUresult result = target_wait(t);
+	t->client = c;
+	t->stream = 0;
+	return result;
+}
+
+static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait) {
+	struct target t;
+	bool elsewhere;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || size == 0)
+		return result;
+	if (from == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = route(&t, to, size, &elsewhere);
+	if (result == CUDA_SUCCESS)
+		result = copy_in(t.client, t.stream, to, from, size, wait);
+	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
+}
+
+static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
+	struct target t;
+	bool elsewhere;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || size == 0)
+		return result;
+	if (to == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = route(&t, from, size, &elsewhere);
+	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
+}
+
+// Between two devices the data go through the program's memory.
+static CUresult across(struct client *to_client, CUdeviceptr to, struct client *from_client, CUdeviceptr from, size_t size) {
+	size_t limit = size < STAGE_PIECE ? size : STAGE_PIECE;
+	uint8_t *buffer = malloc(limit);
+	if (buffer == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = CUDA_SUCCESS;
+	for (size_t done = 0; done < size && result == CUDA_SUCCESS; done += limit) {
+		size_t piece = size - done < limit ? size - done : limit;
+		result = copy_out(from_client, 0, buffer, from + done, piece, true);
+		if (result == CUDA_SUCCESS)
+			result = copy_in(to_client, 0, to + done, buffer, piece, true);
+	}
+	free(buffer);
+	return result == CUDA_SUCCESS ? wait_stream(to_client, 0) : result;
+}
+
+static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || size == 0)
+		return result;
+	struct client *to_client = memory_owner(t.client, to, size), *from_client = memory_owner(t.client, from, size);
+	if (to_client == NULL || from_client == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (to_client == t.client && from_client == t.client) {
+		struct wire_copy_within message = {to, from, size, t.stream};
+		return POST(t.client, COPY_WITHIN, copy_within, &message, NO_DATA);
+	}
+	result = target_wait(&t);
+	return result == CUDA_SUCCESS ? across(to_client, to, from_client, from, size) : result;
+}
+
+static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
+
+// Either side may be of either kind.
+static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || size == 0)
+		return result;
+	bool to_device = is_device(t.client, to), from_device = is_device(t.client, from);
+	void *to_host = (void *)(uintptr_t)to;
+	const void *from_host = (const void *)(uintptr_t)from;
+	if (to_device && from_device)
+		return device_to_device(to, from, size, stream);
+	if (to_device)
+		return host_to_device(to, from_host, size, stream, wait);
+	if (from_device)
+		return device_to_host(to_host, from, size, stream, wait);
+	if (to == 0 || from == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = target_wait(&t); // pinned memory may be on its way
+	if (result == CUDA_SUCCESS)
+		memmove(to_host, from_host, size);
+	return result;
+}
+
+CUresult do_cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { return unified(destination, source, bytes, stream, true); }
+
+CUresult do_cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { return unified(destination, source, bytes, stream, false); }
+
+CUresult do_cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { return host_to_device(destination, source, bytes, stream, true); }
+
+CUresult do_cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { return host_to_device(destination, source, bytes, stream, false); }
+
+CUresult do_cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { return device_to_host(destination, source, bytes, stream, true); }
+
+CUresult do_cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { return device_to_host(destination, source, bytes, stream, false); }
+
+CUresult do_cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { return device_to_device(destination, source, bytes, stream); }
+
+CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { return device_to_device(destination, source, bytes, stream); }
+
+CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) {
+	struct target t;
+	struct client *to, *from;
+	if (!object_is(destination_context, KIND_CONTEXT) || !object_is(source_context, KIND_CONTEXT))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS)
+		result = context_client(destination_context, &to);
+	if (result == CUDA_SUCCESS)
+		result = context_client(source_context, &from);
+	if (result != CUDA_SUCCESS || bytes == 0)
+		return result;
+	if (memory_owner(to, destination, bytes) != to || memory_owner(from, source, bytes) != from)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (to == from && to == t.client) {
+		struct wire_copy_within message = {destination, source, bytes, t.stream};
+		return POST(to, COPY_WITHIN, copy_within, &message, NO_DATA);
+	}
+	result = target_wait(&t);
+	return result == CUDA_SUCCESS ? across(to, destination, from, source, bytes) : result;
+}
+
+CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) {
+	return do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream);
+}
+
+// --- copies of two and three dimensions ----------------------------------------------------
+
+// One side of a copy: where its first byte lies, on which client, and how far apart
+// its rows are.
+struct side {
+	bool device;
+	uint64_t at;
+	size_t pitch, slice;
+};
+
+struct shape {
+	size_t width, height, depth;
+};
+
+// The bytes from the first to the last of some rows; false if that is no number.
+static bool extent(size_t pitch, size_t width, size_t height, size_t *size) {
+	return !__builtin_mul_overflow(pitch, height - 1, size) && !__builtin_add_overflow(*size, width, size);
+}
+
+static CUresult rows_in(struct target *t, struct side to, struct side from, size_t width, size_t height) {
+	const uint8_t *host = (const uint8_t *)(uintptr_t)from.at;
+	size_t limit = stage_limit(t->client);
+	if (width > limit || height == 1) {
+		CUresult result = CUDA_SUCCESS;
+		for (size_t y = 0; y < height && result == CUDA_SUCCESS; y++)
+			result = copy_in(t->client, t->stream, to.at + y * to.pitch, host + y * from.pitch, width, true);
+		return result;
+	}
+	for (size_t y = 0, rows; y < height; y += rows) {
+		struct wire_header head;
+		uint8_t *at;
+		rows = limit / width < height - y ? limit / width : height - y;
+		CUresult result = stage_room(t->client, rows * width, &head, &at);
+		if (result != CUDA_SUCCESS)
+			return result;
+		for (size_t i = 0; i < rows; i++)
+			memcpy(at + i * width, host + (y + i) * from.pitch, width);
+		struct wire_copy_in_2d message = {to.at + y * to.pitch, to.pitch, width, rows, t->stream};
+		result = POST(t->client, COPY_IN_2D, copy_in_2d, &message, &head);
+		stage_end(t->client);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult rows_out(struct target *t, struct side to, struct side from, size_t width, size_t height) {
+	uint8_t *host = (uint8_t *)(uintptr_t)to.at;
+	CUresult result = CUDA_SUCCESS;
+	if (width > WIRE_BOUNCE || height == 1) {
+		for (size_t y = 0; y < height && result == CUDA_SUCCESS; y++)
+			result = copy_out(t->client, t->stream, host + y * to.pitch, from.at + y * from.pitch, width, true);
+		return result;
+	}
+	uint64_t offset;
+	result = bounce_take(t->client, true, &offset);
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (size_t y = 0, rows; y < height && result == CUDA_SUCCESS; y += rows) {
+		rows = WIRE_BOUNCE / width < height - y ? WIRE_BOUNCE / width : height - y;
+		const struct wire_header head = {.data = offset, .length = rows * width};
+		struct wire_copy_out_2d message = {from.at + y * from.pitch, from.pitch, width, rows, t->stream};
+		result = CALL(t->client, COPY_OUT_2D, copy_out_2d, &message, &head, NULL);
+		for (size_t i = 0; i < rows && result == CUDA_SUCCESS; i++)
+			memcpy(host + (y + i) * to.pitch, t->client->arena + offset + i * width, width);
+	}
+	bounce_give(t->client, offset);
+	print_pending(t->client);
+	return result;
+}
+
+static CUresult copy_rows(struct target *t, struct side to, struct side from, size_t width, size_t height) {
+	if (to.device && from.device) {
+		struct wire_copy_within_2d message = {to.at, to.pitch, from.at, from.pitch, width, height, t->stream};
+		return POST(t->client, COPY_WITHIN_2D, copy_within_2d, &message, NO_DATA);
+	}
+	if (to.device)
+		return rows_in(t, to, from, width, height);
+	if (from.device)
+		return rows_out(t, to, from, width, height);
+	for (size_t y = 0; y < height; y++)
+		memmove((uint8_t *)(uintptr_t)to.at + y * to.pitch, (const uint8_t *)(uintptr_t)from.at + y * from.pitch, width);
+	return CUDA_SUCCESS;
+}
+
+// Checks one side and finds out where it is. Memory of other devices is not
+// reached by copies of this kind.
+static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
+	switch (type) {
+	case CU_MEMORYTYPE_HOST:
+		s->at = (uint64_t)(uintptr_t)host;
+		break;
+	case CU_MEMORYTYPE_DEVICE:
+		s->at = device;
+		s->device = true;
+		break;
+	case CU_MEMORYTYPE_UNIFIED:
+		s->at = device;
+		s->device = is_device(t->client, device);
+		break;
+	case CU_MEMORYTYPE_ARRAY:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (s->pitch == 0)
+		s->pitch = shape.width;
+	if (s->at == 0 || s->pitch < shape.width || (shape.depth > 1 && rows < shape.height))
+		return CUDA_ERROR_INVALID_VALUE;
+	s->slice = s->pitch * rows;
+	s->at += x + y * s->pitch + z * s->slice;
+	size_t plane, size;
+	if (!extent(s->pitch, shape.width, shape.height, &plane) || !extent(s->slice, plane, shape.depth, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (s->device && memory_owner(t->client, s->at, size) != t->client)
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (copy == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct shape shape = {copy->WidthInBytes, copy->Height, copy->Depth};
+	if (shape.width == 0 || shape.height == 0 || shape.depth == 0)
+		return CUDA_SUCCESS;
+	struct side to = {.pitch = copy->dstPitch}, from = {.pitch = copy->srcPitch};
+	result = check_side(&t, &from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
+	if (result == CUDA_SUCCESS)
+		result = check_side(&t, &to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
+	if (result == CUDA_SUCCESS && !to.device && !from.device)
+		result = target_wait(&t);
+	for (size_t z = 0; z < shape.depth && result == CUDA_SUCCESS; z++) {
+		result = copy_rows(&t, to, from, shape.width, shape.height);
+		to.at += to.slice;
+		from.at += from.slice;
+	}
+	return result;
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream) {
+	if (copy == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	const CUDA_MEMCPY3D as_3d = {
+		.srcXInBytes = copy->srcXInBytes,
+		.srcY = copy->srcY,
+		.srcMemoryType = copy->srcMemoryType,
+		.srcHost = copy->srcHost,
+		.srcDevice = copy->srcDevice,
+		.srcPitch = copy->srcPitch,
+		.dstXInBytes = copy->dstXInBytes,
+		.dstY = copy->dstY,
+		.dstMemoryType = copy->dstMemoryType,
+		.dstHost = copy->dstHost,
+		.dstDevice = copy->dstDevice,
+		.dstPitch = copy->dstPitch,
+		.WidthInBytes = copy->WidthInBytes,
+		.Height = copy->Height,
+		.Depth = 1,
+	};
+	return copy_3d(&as_3d, stream);
+}
+
+CUresult do_cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
+CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
+CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
+CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream); }
+CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream); }
+
+// --- fills ------------------------------------------------------------------------------------
+
+static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height, CUstream stream) {
+	struct target t;
+	bool elsewhere;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || count == 0 || height == 0)
+		return result;
+	size_t row, size;
+	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = route(&t, at, size, &elsewhere);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_fill message = {at, height > 1 ? pitch : row, value, width, count, height, t.stream};
+	result = POST(t.client, FILL, fill, &message, NO_DATA);
+	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
+}
+
+CUresult do_cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { return fill(address, 0, value, 1, count, 1, stream); }
+CUresult do_cuMemsetD16_v2(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { return fill(address, 0, value, 2, count, 1, stream); }
+CUresult do_cuMemsetD32_v2(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { return fill(address, 0, value, 4, count, 1, stream); }
+CUresult do_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { return fill(address, 0, value, 1, count, 1, stream); }
+CUresult do_cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { return fill(address, 0, value, 2, count, 1, stream); }
+CUresult do_cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { return fill(address, 0, value, 4, count, 1, stream); }
+
+CUresult do_cuMemsetD2D8_v2(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 1, width, height, stream); }
+CUresult do_cuMemsetD2D16_v2(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 2, width, height, stream); }
+CUresult do_cuMemsetD2D32_v2(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 4, width, height, stream); }
+CUresult do_cuMemsetD2D8Async(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 1, width, height, stream); }
+CUresult do_cuMemsetD2D16Async(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 2, width, height, stream); }
+CUresult do_cuMemsetD2D32Async(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { return fill(address, pitch, value, 4, width, height, stream); }

@@ -1,0 +1,30 @@
+// What api_gen.c is written with: an exported function notes that it was called,
+// looks whether calls are answered at all, and hands over to its body.
+#ifndef MUSTER_EXPORT_H
+#define MUSTER_EXPORT_H
+
+#include "shim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define ENTER_ANYTIME(name) \
+	do { \
+		if (__builtin_expect(shim_trace >= 2, 0)) \
+			trace_call(#name); \
+	} while (0)
+
+#define ENTER(name) \
+	ENTER_ANYTIME(name); \
+	do { \
+		int state = atomic_load_explicit(&shim_state, memory_order_acquire); \
+		if (__builtin_expect(state != SHIM_READY, 0)) \
+			return state == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED; \
+	} while (0)
+
+#define MISSING(name) \
+	EXPORT CUresult name(void) { \
+		static atomic_flag told = ATOMIC_FLAG_INIT; \
+		return trace_missing(#name, &told); \
+	}
+
+#endif

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFilesAreUpToDate(t *testing.T) {
+	files, err := generate("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("shim/%s is not what api.txt says: run `go generate ./shim/gen`", name)
+		}
+	}
+}
+
+func TestExportsHandOver(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"cuInit 2000 anytime (unsigned int flags)",
+			"EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return do_cuInit(flags); }"},
+		{"cuX 3020 _v2 ptds (void *p)",
+			"EXPORT CUresult (cuX_v2_ptds)(void *p) { ENTER(cuX_v2_ptds); return do_cuX_v2(p, CU_STREAM_PER_THREAD); }"},
+		{"cuY 3020 ptsz (CUstream stream, int n)",
+			"EXPORT CUresult (cuY_ptsz)(CUstream stream, int n) { ENTER(cuY_ptsz); return do_cuY(stream ? stream : CU_STREAM_PER_THREAD, n); }"},
+		{"cuZ 4000 ptsz", "MISSING(cuZ_ptsz)"},
+	} {
+		functions, err := parseFunctions(tt.line)
+		if err != nil {
+			t.Errorf("%s: %v", tt.line, err)
+			continue
+		}
+		if got := string(exports(functions, nil)); !strings.Contains(got, tt.want+"\n") {
+			t.Errorf("%s: no %q in\n%s", tt.line, tt.want, got)
+		}
+	}
+}
+
+func TestBadLines(t *testing.T) {
+	for _, line := range []string{"cuInit", "cuInit x", "cuInit 2000 sometimes", "cuInit 2000 (int", "cuInit 2000 (int)", "cuInit 2000\ncuInit 2000"} {
+		if _, err := parseFunctions(line); err == nil {
+			t.Errorf("%q was understood", line)
+		}
+	}
+}
+
+func TestHeaderNames(t *testing.T) {
+	functions, err := parseFunctions("cuA 1 (int n)\ncuA 2 _v2 (int n)\ncuB 1 plain (int n)\ncuB 2 _v2 (int n)\ncuC 1\ncuC 2 _v2 (int n)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, f := range meant(functions) {
+		got += f.name + "=" + f.export + " "
+	}
+	if want := "cuA=cuA_v2 cuB=cuB cuC=cuC_v2 "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,59 @@
+// Command gen makes the parts of the shim that follow from its description of
+// CUDA's driver interface: cuda.h, the exported functions and the table of
+// cuGetProcAddress. It knows what functions look like, and not what they do.
+package main
+
+//go:generate go run . ..
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	dir := "shim"
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	files, err := generate(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "shim/gen:", err)
+		os.Exit(1)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "shim/gen:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// generate returns the files to be, by their paths below dir.
+func generate(dir string) (map[string][]byte, error) {
+	api, err := os.ReadFile(filepath.Join(dir, "api.txt"))
+	if err != nil {
+		return nil, err
+	}
+	functions, err := parseFunctions(string(api))
+	if err != nil {
+		return nil, fmt.Errorf("api.txt: %w", err)
+	}
+	list, err := os.ReadFile(filepath.Join(dir, "errors.txt"))
+	if err != nil {
+		return nil, err
+	}
+	results, err := parseResults(string(list))
+	if err != nil {
+		return nil, fmt.Errorf("errors.txt: %w", err)
+	}
+	types, err := os.ReadFile(filepath.Join(dir, "types.h"))
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{
+		"include/cuda.h": publicHeader(functions, results, types),
+		"api_gen.h":      bodiesHeader(functions),
+		"api_gen.c":      exports(functions, results),
+	}, nil
+}

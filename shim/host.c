@@ -1,0 +1,111 @@
+// Functions of the program that a stream calls: one thread of a client asks the
+// worker which is due, and runs it.
+#include "shim.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+struct host_call {
+	struct host_call *next;
+	uint64_t cookie;
+	CUhostFn function;
+	CUstreamCallback callback;
+	CUstream stream;
+	void *data;
+};
+
+static struct host_call *take_call(struct client *c, uint64_t cookie) {
+	pthread_mutex_lock(&c->host_lock);
+	struct host_call **at = &c->host_calls, *found = NULL;
+	while (*at != NULL && (*at)->cookie != cookie)
+		at = &(*at)->next;
+	if (*at != NULL) {
+		found = *at;
+		*at = found->next;
+	}
+	pthread_mutex_unlock(&c->host_lock);
+	return found;
+}
+
+static void *serve(void *argument) {
+	struct client *c = argument;
+	while (atomic_load(&shim_state) == SHIM_READY) {
+		struct answer answer;
+		struct wire_host_next message = {0};
+		struct wire_host_next_reply reply;
+		if (CALL(c, HOST_NEXT, host_next, &message, NO_DATA, &answer) != CUDA_SUCCESS)
+			break;
+		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+		if (!wire_host_next_reply_get(&r, &reply) || reply.cookie == 0)
+			break;
+		struct host_call *call = take_call(c, reply.cookie);
+		if (call != NULL) {
+			if (call->function != NULL)
+				call->function(call->data);
+			else
+				call->callback(call->stream, client_status(c), call->data);
+			free(call);
+		}
+		struct wire_host_done done = {reply.cookie};
+		if (POST(c, HOST_DONE, host_done, &done, NO_DATA) != CUDA_SUCCESS)
+			break;
+	}
+	pthread_mutex_lock(&c->host_lock);
+	c->host_thread = false;
+	pthread_mutex_unlock(&c->host_lock);
+	return NULL;
+}
+
+// Signals are for the program's own threads.
+static bool start_thread(struct client *c) {
+	sigset_t all, before;
+	pthread_t thread;
+	pthread_attr_t detached;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	bool started = pthread_create(&thread, &detached, serve, c) == 0;
+	pthread_attr_destroy(&detached);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
+}
+
+static CUresult submit(CUstream stream, struct host_call template) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct client *c = t.client;
+	struct host_call *call = malloc(sizeof *call);
+	if (call == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*call = template;
+	pthread_mutex_lock(&c->host_lock);
+	bool running = c->host_thread || (c->host_thread = start_thread(c));
+	uint64_t cookie = call->cookie = ++c->host_cookies;
+	call->next = c->host_calls;
+	c->host_calls = call;
+	pthread_mutex_unlock(&c->host_lock);
+	struct wire_host_function message = {t.stream, cookie};
+	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
+	if (result != CUDA_SUCCESS)
+		free(take_call(c, cookie));
+	return result;
+}
+
+CUresult do_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
+	return function != NULL ? submit(stream, (struct host_call){.function = function, .data = data}) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) {
+	if (callback == NULL || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return submit(stream, (struct host_call){.callback = callback, .stream = stream, .data = data});
+}
+
+// At the process's end: nobody is waited for.
+void host_stop(struct client *c) {
+	if (c->host_thread)
+		ring_try(c, WIRE_HOST_STOP);
+}

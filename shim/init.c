@@ -1,0 +1,112 @@
+// The life of the library: before cuInit, while calls are answered, and while the
+// process ends; what happens in a child of fork; and the trace.
+#include "shim.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+__attribute__((visibility("default"))) const char muster_shim_version[] = "muster 1";
+
+_Atomic int shim_state = SHIM_NEW;
+int shim_trace;
+
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void complain(const char *format, ...) {
+	char line[512];
+	va_list list;
+	va_start(list, format);
+	int n = vsnprintf(line, sizeof line - 1, format, list);
+	va_end(list);
+	if (n < 0)
+		return;
+	if ((size_t)n > sizeof line - 2)
+		n = sizeof line - 2;
+	line[n++] = '\n';
+	// One write, so that lines of several processes do not mix.
+	while (write(STDERR_FILENO, line, (size_t)n) < 0 && errno == EINTR) {
+	}
+}
+
+void trace_call(const char *name) { complain("muster: %s", name); }
+
+CUresult trace_missing(const char *name, atomic_flag *told) {
+	if (shim_trace >= 1 && !atomic_flag_test_and_set(told))
+		complain("muster: %s is not supported", name);
+	return atomic_load(&shim_state) == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+__attribute__((constructor)) static void read_environment(void) {
+	const char *level = getenv("MUSTER_TRACE");
+	if (level != NULL)
+		shim_trace = atoi(level);
+}
+
+// Other threads may be in the middle of calls, so nothing is given back or waited
+// for here: the worker notices when the process is gone.
+static void end(void) {
+	if (atomic_exchange(&shim_state, SHIM_ENDED) != SHIM_READY)
+		return;
+	for (int i = 0; i < device_count; i++) {
+		struct client *c = client_at(i);
+		if (c != NULL)
+			host_stop(c);
+	}
+}
+
+// The child has one thread, and nothing that it shares with its parent may be
+// used by both. It may call cuInit anew.
+static void in_child(void) {
+	if (atomic_load(&shim_state) == SHIM_NEW)
+		return;
+	atomic_store(&shim_state, SHIM_NEW);
+	pthread_mutex_init(&init_lock, NULL);
+	object_forget_all();
+	client_forget_all();
+	pinned_forget_all();
+	contexts_forget_thread();
+	streams_forget_thread();
+}
+
+CUresult do_cuInit(unsigned int flags) {
+	if (flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	static bool registered; // a child inherits the handlers
+	pthread_mutex_lock(&init_lock);
+	CUresult result = CUDA_SUCCESS;
+	switch (atomic_load(&shim_state)) {
+	case SHIM_ENDED:
+		result = CUDA_ERROR_DEINITIALIZED;
+		break;
+	case SHIM_NEW:
+		result = client_connect();
+		if (result != CUDA_SUCCESS)
+			break;
+		contexts_start();
+		if (!registered) {
+			// As in NVIDIA's library: registered late, so that it runs before the
+			// handlers of the CUDA runtime, whose calls are to find an ended library.
+			atexit(end);
+			pthread_atfork(NULL, NULL, in_child);
+			registered = true;
+		}
+		atomic_store_explicit(&shim_state, SHIM_READY, memory_order_release);
+	}
+	pthread_mutex_unlock(&init_lock);
+	return result;
+}
+
+// Programs ask for it to learn whether the driver is too old for them; without a
+// daemon the answer is what this library was made for.
+CUresult do_cuDriverGetVersion(int *version) {
+	if (version == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = driver_version != 0 ? driver_version : 13000;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuProfilerStart(void) { return CUDA_SUCCESS; }
+CUresult do_cuProfilerStop(void) { return CUDA_SUCCESS; }

@@ -1,0 +1,358 @@
+// Functions and their launches. What CUDA refuses is refused here: a launch is sent
+// without waiting for an answer.
+#include "shim.h"
+
+#include <stdlib.h>
+
+// --- what a function is --------------------------------------------------------------------
+
+static const int *attributes_of(CUfunction f) { return devices[f->object.context->device].attributes; }
+
+CUresult do_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (value == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+		*value = f->max_threads;
+		break;
+	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+		*value = f->shared;
+		break;
+	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+		*value = f->local;
+		break;
+	case CU_FUNC_ATTRIBUTE_NUM_REGS:
+		*value = f->registers;
+		break;
+	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+		*value = f->ptx;
+		break;
+	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+		*value = f->binary;
+		break;
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		*value = f->max_dynamic;
+		break;
+	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+		*value = f->carveout;
+		break;
+	default:
+		if ((unsigned)attribute >= CU_FUNC_ATTRIBUTE_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+		*value = 0;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		if (value < 0 || (int64_t)value + f->shared > attributes_of(f)[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN])
+			return CUDA_ERROR_INVALID_VALUE;
+		f->max_dynamic = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+		if (value < -1 || value > 100)
+			return CUDA_ERROR_INVALID_VALUE;
+		f->carveout = value;
+		return CUDA_SUCCESS;
+	default:
+		return (unsigned)attribute >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET && (unsigned)attribute < CU_FUNC_ATTRIBUTE_MAX ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+CUresult do_cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+	(void)config; // a hint
+	CUfunction f;
+	return function_of(function, &f);
+}
+
+CUresult do_cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
+	(void)config; // devices of today have one kind of banks
+	CUfunction f;
+	return function_of(function, &f);
+}
+
+CUresult do_cuFuncGetModule(CUmodule *module, CUfunction function) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (module == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*module = f->module;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncGetName(const char **name, CUfunction function) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (name == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*name = f->name;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (offset == NULL || index >= f->params)
+		return CUDA_ERROR_INVALID_VALUE;
+	*offset = f->layout[index][0];
+	if (size != NULL)
+		*size = f->layout[index][1];
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (state == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*state = CU_FUNCTION_LOADING_STATE_LOADED;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncLoad(CUfunction function) {
+	CUfunction f;
+	return function_of(function, &f);
+}
+
+// --- occupancy --------------------------------------------------------------------------------
+
+CUresult function_occupancy(CUfunction f, unsigned threads, size_t shared, uint32_t *blocks) {
+	struct client *c;
+	CUresult result = context_client(f->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_function_occupancy message = {f->object.number, threads, shared};
+	struct answer answer;
+	result = CALL(c, FUNCTION_OCCUPANCY, function_occupancy, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_function_occupancy_reply reply;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (!wire_function_occupancy_reply_get(&r, &reply))
+		return CUDA_ERROR_UNKNOWN;
+	*blocks = reply.blocks;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (blocks == NULL || threads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint32_t n;
+	result = function_occupancy(f, (unsigned)threads, shared, &n);
+	if (result == CUDA_SUCCESS)
+		*blocks = (int)n;
+	return result;
+}
+
+CUresult do_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int threads, size_t shared, unsigned int flags) {
+	return flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE ? CUDA_ERROR_INVALID_VALUE : do_cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared);
+}
+
+// The largest block among those with most threads on a multiprocessor.
+CUresult do_cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (grid == NULL || threads == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	const int *a = attributes_of(f);
+	int warp = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] > 0 ? a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] : 32;
+	int most = f->max_threads < a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK] ? f->max_threads : a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+	if (limit > 0 && limit < most)
+		most = limit;
+	int64_t best = 0;
+	*grid = *threads = 0;
+	for (int size = most; size > 0; size = (size - 1) / warp * warp) {
+		uint32_t blocks;
+		result = function_occupancy(f, (unsigned)size, shared_for != NULL ? shared_for(size) : shared, &blocks);
+		if (result != CUDA_SUCCESS)
+			return result;
+		if ((int64_t)blocks * size > best) {
+			best = (int64_t)blocks * size;
+			*threads = size;
+			*grid = (int)blocks * a[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+		}
+		if (best >= a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR])
+			break;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit, unsigned int flags) {
+	return flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE ? CUDA_ERROR_INVALID_VALUE : do_cuOccupancyMaxPotentialBlockSize(grid, threads, function, shared_for, shared, limit);
+}
+
+CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction function, int blocks, int threads) {
+	CUfunction f;
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (shared == NULL || blocks <= 0 || threads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	const int *a = attributes_of(f);
+	int64_t each = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] / blocks - a[CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK] - f->shared;
+	*shared = each < 0 ? 0 : each < f->max_dynamic ? (size_t)each : (size_t)f->max_dynamic;
+	return CUDA_SUCCESS;
+}
+
+// --- launches -------------------------------------------------------------------------------
+
+struct launch {
+	unsigned grid[3], block[3], shared;
+	bool cooperative;
+};
+
+static CUresult check_shape(CUfunction f, const struct launch *l) {
+	const int *a = attributes_of(f);
+	uint64_t threads = 1;
+	for (int i = 0; i < 3; i++) {
+		if (l->grid[i] == 0 || l->block[i] == 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (l->grid[i] > (unsigned)a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i] || l->block[i] > (unsigned)a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i])
+			return CUDA_ERROR_INVALID_VALUE;
+		threads *= l->block[i];
+	}
+	if (threads > (unsigned)a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
+		return CUDA_ERROR_INVALID_VALUE;
+	if (threads > (unsigned)f->max_threads)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	if (l->shared > (unsigned)f->max_dynamic)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!l->cooperative)
+		return CUDA_SUCCESS;
+	uint32_t blocks;
+	CUresult result = function_occupancy(f, (unsigned)threads, l->shared, &blocks);
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint64_t wanted = (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
+	return wanted <= (uint64_t)blocks * (unsigned)a[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
+#define MAX_PARAMS (WIRE_MAX_MESSAGE - WIRE_HEADER - 64)
+
+// Parameters as the kernel sees them: from a list of their addresses, or from
+// memory that the program has laid out itself.
+static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at, size_t *size) {
+	*size = f->param_size;
+	if (*size > MAX_PARAMS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params != NULL && extra != NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params != NULL) {
+		memset(at, 0, *size);
+		for (uint32_t i = 0; i < f->params; i++) {
+			if (params[i] == NULL)
+				return CUDA_ERROR_INVALID_VALUE;
+			memcpy(at + f->layout[i][0], params[i], f->layout[i][1]);
+		}
+		return CUDA_SUCCESS;
+	}
+	if (extra == NULL)
+		return f->params == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	const void *buffer = NULL;
+	size_t given = 0;
+	for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			given = *(size_t *)extra[1];
+		else
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (given < *size || given > MAX_PARAMS || (given > 0 && buffer == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(at, buffer, *size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
+	CUfunction f;
+	struct target t;
+	CUresult result = function_of(function, &f);
+	if (result == CUDA_SUCCESS)
+		result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (f->object.context != t.context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = check_shape(f, l);
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint8_t bytes[MAX_PARAMS];
+	size_t size;
+	result = gather(f, params, extra, bytes, &size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_launch message = {
+		.function = f->object.number,
+		.stream = t.stream,
+		.grid_x = l->grid[0],
+		.grid_y = l->grid[1],
+		.grid_z = l->grid[2],
+		.block_x = l->block[0],
+		.block_y = l->block[1],
+		.block_z = l->block[2],
+		.shared = l->shared,
+		.flags = l->cooperative,
+		.stack = t.context->limits[CU_LIMIT_STACK_SIZE],
+		.params = {bytes, (uint32_t)size},
+	};
+	return POST(t.client, LAUNCH, launch, &message, NO_DATA);
+}
+
+CUresult do_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) {
+	const struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, false};
+	return launch(function, &l, stream, params, extra);
+}
+
+CUresult do_cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) {
+	const struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, true};
+	return launch(function, &l, stream, params, NULL);
+}
+
+// Of the attributes, those are refused that change what a kernel does.
+CUresult do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, CUstream stream) {
+	if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct launch l = {{config->gridDimX, config->gridDimY, config->gridDimZ}, {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, false};
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+		switch (a->id) {
+		case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+			l.cooperative = a->value.cooperative != 0;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+			if (a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z > 1)
+				return CUDA_ERROR_NOT_SUPPORTED;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+			return CUDA_ERROR_NOT_SUPPORTED;
+		default:
+			break;
+		}
+	}
+	return launch(function, &l, config->hStream != NULL ? config->hStream : stream, params, extra);
+}

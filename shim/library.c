@@ -1,0 +1,292 @@
+// Libraries: images that belong to no context. Each context that uses one gets a
+// module of it; a kernel is a function of whichever of these modules is meant.
+#include "shim.h"
+
+#include <stdlib.h>
+
+struct CUkern_st {
+	struct object object;
+	CUlibrary library;
+	char *name;
+};
+
+struct CUlib_st {
+	struct object object;
+	const void *image;
+	void *copy;
+	struct object *kernels;
+	pthread_mutex_t load_lock;
+};
+
+static CUmodule loaded_module(CUcontext context, CUlibrary library) {
+	CUmodule found = NULL;
+	pthread_mutex_lock(&shim_lock);
+	for (struct object *o = context->owned; o != NULL && found == NULL; o = o->next)
+		if (atomic_load(&o->kind) == KIND_MODULE && ((CUmodule)o)->library == library)
+			found = (CUmodule)o;
+	pthread_mutex_unlock(&shim_lock);
+	return found;
+}
+
+static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *module) {
+	*module = loaded_module(context, library);
+	if (*module != NULL)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&library->load_lock);
+	CUresult result = CUDA_SUCCESS;
+	*module = loaded_module(context, library);
+	if (*module == NULL) {
+		result = module_load(context, library->image, module);
+		if (result == CUDA_SUCCESS)
+			(*module)->library = library;
+	}
+	pthread_mutex_unlock(&library->load_lock);
+	return result;
+}
+
+// The context that is current, or else the first device's: questions about a
+// library are allowed without one.
+static CUresult some_context(CUcontext *context) {
+	if (context_need(context) == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	*context = devices[0].primary;
+	return *context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
+	(void)options, (void)values, (void)count, (void)library_values;
+	const void *start;
+	size_t size;
+	if (library == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = image_bounds(code, &start, &size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	bool preserved = false;
+	for (unsigned i = 0; library_options != NULL && i < library_count; i++)
+		preserved |= library_options[i] == CU_LIBRARY_BINARY_IS_PRESERVED;
+	CUlibrary l = object_new(KIND_LIBRARY, sizeof *l);
+	if (l == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_init(&l->load_lock, NULL);
+	l->image = start;
+	if (!preserved) {
+		l->copy = malloc(size + 1);
+		if (l->copy == NULL) {
+			object_free(l);
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		memcpy(l->copy, start, size);
+		((char *)l->copy)[size] = 0;
+		l->image = l->copy;
+	}
+	*library = l;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
+	(void)library_options, (void)library_values, (void)library_count;
+	void *image;
+	size_t size;
+	CUresult result = file_read(path, &image, &size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = do_cuLibraryLoadData(library, image, options, values, count, NULL, NULL, 0);
+	free(image);
+	return result;
+}
+
+CUresult do_cuLibraryUnload(CUlibrary library) {
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (int i = 0; i < device_count; i++)
+		for (CUmodule m; devices[i].primary != NULL && (m = loaded_module(devices[i].primary, library)) != NULL;)
+			module_release(m, true);
+	CUcontext context = context_current();
+	CUmodule m = object_is(context, KIND_CONTEXT) ? loaded_module(context, library) : NULL;
+	if (m != NULL)
+		module_release(m, true);
+	for (struct object *o = library->kernels, *next; o != NULL; o = next) {
+		next = o->next;
+		free(((CUkernel)o)->name);
+		object_free(o);
+	}
+	free(library->copy);
+	object_free(library);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuLibraryGetModule(CUmodule *module, CUlibrary library) {
+	CUcontext context;
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (module == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = context_need(&context);
+	return result == CUDA_SUCCESS ? library_module(library, context, module) : result;
+}
+
+static CUresult kernel_of(CUlibrary library, const char *name, CUkernel *out) {
+	pthread_mutex_lock(&shim_lock);
+	CUkernel found = NULL;
+	for (struct object *o = library->kernels; o != NULL && found == NULL; o = o->next)
+		if (strcmp(((CUkernel)o)->name, name) == 0)
+			found = (CUkernel)o;
+	if (found == NULL && (found = object_new(KIND_KERNEL, sizeof *found)) != NULL) {
+		found->library = library;
+		found->name = strdup(name);
+		if (found->name != NULL) {
+			object_link(&library->kernels, found);
+		} else {
+			object_free(found);
+			found = NULL;
+		}
+	}
+	pthread_mutex_unlock(&shim_lock);
+	*out = found;
+	return found != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult do_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+	CUcontext context;
+	CUmodule module;
+	CUfunction function;
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (kernel == NULL || name == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = some_context(&context);
+	if (result == CUDA_SUCCESS)
+		result = library_module(library, context, &module);
+	if (result == CUDA_SUCCESS)
+		result = module_function(module, name, &function);
+	return result == CUDA_SUCCESS ? kernel_of(library, name, kernel) : result;
+}
+
+CUresult do_cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
+	CUcontext context;
+	CUmodule module;
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = some_context(&context);
+	if (result == CUDA_SUCCESS)
+		result = library_module(library, context, &module);
+	return result == CUDA_SUCCESS ? do_cuModuleGetFunctionCount(count, module) : result;
+}
+
+CUresult do_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library) {
+	CUcontext context;
+	CUmodule module;
+	char *names;
+	uint32_t known;
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (kernels == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = some_context(&context);
+	if (result == CUDA_SUCCESS)
+		result = library_module(library, context, &module);
+	if (result == CUDA_SUCCESS)
+		result = module_names(module, &names, &known);
+	if (result != CUDA_SUCCESS)
+		return result;
+	const char *name = names;
+	for (uint32_t i = 0; i < count && i < known && result == CUDA_SUCCESS; i++, name += strlen(name) + 1)
+		result = kernel_of(library, name, &kernels[i]);
+	free(names);
+	return result;
+}
+
+CUresult do_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
+	CUmodule module;
+	CUresult result = do_cuLibraryGetModule(&module, library);
+	return result == CUDA_SUCCESS ? do_cuModuleGetGlobal_v2(address, bytes, module, name) : result;
+}
+
+CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
+	(void)address, (void)bytes, (void)name;
+	return object_is(library, KIND_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// --- kernels -------------------------------------------------------------------------------------
+
+static CUresult kernel_function(CUkernel kernel, CUcontext context, CUfunction *function) {
+	CUmodule module;
+	CUresult result = library_module(kernel->library, context, &module);
+	return result == CUDA_SUCCESS ? module_function(module, kernel->name, function) : result;
+}
+
+CUresult function_of(CUfunction handle, CUfunction *function) {
+	if (object_is(handle, KIND_FUNCTION)) {
+		*function = handle;
+		return CUDA_SUCCESS;
+	}
+	if (!object_is(handle, KIND_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUcontext context;
+	CUresult result = context_need(&context);
+	return result == CUDA_SUCCESS ? kernel_function((CUkernel)handle, context, function) : result;
+}
+
+CUresult do_cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+	if (!object_is(kernel, KIND_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return function != NULL ? function_of((CUfunction)kernel, function) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
+	if (!object_is(kernel, KIND_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (library == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*library = kernel->library;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuKernelGetName(const char **name, CUkernel kernel) {
+	if (name == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(kernel, KIND_KERNEL))
+		return do_cuFuncGetName(name, (CUfunction)kernel);
+	*name = kernel->name;
+	return CUDA_SUCCESS;
+}
+
+// The function that stands for a kernel on a device.
+static CUresult on_device(CUkernel kernel, CUdevice device, CUfunction *function) {
+	if (!object_is(kernel, KIND_KERNEL))
+		return function_of((CUfunction)kernel, function);
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	CUcontext context = context_current();
+	if (!object_is(context, KIND_CONTEXT) || context->device != device || !context->active)
+		context = devices[device].primary;
+	return kernel_function(kernel, context, function);
+}
+
+CUresult do_cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size) {
+	CUcontext context;
+	CUresult result = some_context(&context);
+	CUfunction function;
+	if (result == CUDA_SUCCESS)
+		result = on_device(kernel, context->device, &function);
+	return result == CUDA_SUCCESS ? do_cuFuncGetParamInfo(function, index, offset, size) : result;
+}
+
+CUresult do_cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
+	CUfunction function;
+	CUresult result = on_device(kernel, device, &function);
+	return result == CUDA_SUCCESS ? do_cuFuncGetAttribute(value, attribute, function) : result;
+}
+
+CUresult do_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
+	CUfunction function;
+	CUresult result = on_device(kernel, device, &function);
+	return result == CUDA_SUCCESS ? do_cuFuncSetAttribute(function, attribute, value) : result;
+}
+
+CUresult do_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device) {
+	CUfunction function;
+	CUresult result = on_device(kernel, device, &function);
+	return result == CUDA_SUCCESS ? do_cuFuncSetCacheConfig(function, config) : result;
+}

@@ -1,0 +1,489 @@
+// Modules and functions: images are sent to the worker, which says what is in them.
+#include "shim.h"
+
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// --- images -----------------------------------------------------------------------------
+
+#define WRAPPER_MAGIC 0x466243b1u
+#define FATBIN_MAGIC 0xba55ed50u
+
+struct wrapper { // what nvcc puts around a fatbin
+	uint32_t magic, version;
+	const void *data;
+	const void *more;
+};
+
+struct fatbin {
+	uint32_t magic;
+	uint16_t version, header_size;
+	uint64_t size;
+};
+
+static size_t later(size_t a, uint64_t offset, uint64_t size) { return offset + size > a ? offset + size : a; }
+
+// The end of all that the headers of a cubin name.
+static size_t elf_size(const uint8_t *image) {
+	Elf64_Ehdr h;
+	memcpy(&h, image, sizeof h);
+	size_t end = sizeof h;
+	end = later(end, h.e_shoff, (uint64_t)h.e_shnum * h.e_shentsize);
+	end = later(end, h.e_phoff, (uint64_t)h.e_phnum * h.e_phentsize);
+	for (unsigned i = 0; h.e_shoff != 0 && i < h.e_shnum; i++) {
+		Elf64_Shdr s;
+		memcpy(&s, image + h.e_shoff + (size_t)i * h.e_shentsize, sizeof s);
+		if (s.sh_type != SHT_NOBITS)
+			end = later(end, s.sh_offset, s.sh_size);
+	}
+	for (unsigned i = 0; h.e_phoff != 0 && i < h.e_phnum; i++) {
+		Elf64_Phdr p;
+		memcpy(&p, image + h.e_phoff + (size_t)i * h.e_phentsize, sizeof p);
+		end = later(end, p.p_offset, p.p_filesz);
+	}
+	return end;
+}
+
+CUresult image_bounds(const void *image, const void **start, size_t *size) {
+	if (image == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint32_t magic;
+	memcpy(&magic, image, strnlen(image, 4) < 4 ? 1 : 4);
+	if (((const char *)image)[0] == 0)
+		return CUDA_ERROR_INVALID_IMAGE;
+	if (strnlen(image, 4) < 4)
+		magic = 0;
+	if (magic == WRAPPER_MAGIC) {
+		struct wrapper w;
+		memcpy(&w, image, sizeof w);
+		image = w.data;
+		if (image == NULL)
+			return CUDA_ERROR_INVALID_IMAGE;
+		memcpy(&magic, image, sizeof magic);
+	}
+	*start = image;
+	if (magic == FATBIN_MAGIC) {
+		struct fatbin f;
+		memcpy(&f, image, sizeof f);
+		*size = f.header_size + f.size;
+	} else if (memcmp(&magic, ELFMAG, SELFMAG) == 0) {
+		if (((const uint8_t *)image)[EI_CLASS] != ELFCLASS64)
+			return CUDA_ERROR_INVALID_IMAGE;
+		*size = elf_size(image);
+	} else {
+		*size = strlen(image);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult file_read(const char *path, void **data, size_t *size) {
+	if (path == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	FILE *file = fopen(path, "rbe");
+	if (file == NULL)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	char *buffer = NULL;
+	size_t used = 0, room = 0, n = 1;
+	while (n > 0) {
+		if (used + 1 >= room) {
+			room = room > 0 ? 2 * room : 1 << 16;
+			char *larger = realloc(buffer, room);
+			if (larger == NULL) {
+				free(buffer);
+				fclose(file);
+				return CUDA_ERROR_OUT_OF_MEMORY;
+			}
+			buffer = larger;
+		}
+		n = fread(buffer + used, 1, room - used - 1, file);
+		used += n;
+	}
+	fclose(file);
+	buffer[used] = 0;
+	*data = buffer;
+	*size = used;
+	return CUDA_SUCCESS;
+}
+
+// --- loading ------------------------------------------------------------------------------
+
+CUresult module_load(CUcontext context, const void *image, CUmodule *out) {
+	const void *start;
+	size_t size;
+	CUresult result = image_bounds(image, &start, &size);
+	struct client *c;
+	if (result == CUDA_SUCCESS)
+		result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint32_t number = atomic_fetch_add(&c->numbers, 1);
+	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
+		size_t piece = size - done < limit ? size - done : limit;
+		struct wire_header head;
+		result = stage_begin(c, (const uint8_t *)start + done, piece, &head);
+		if (result != CUDA_SUCCESS)
+			return result;
+		struct wire_module_data message = {number};
+		result = POST(c, MODULE_DATA, module_data, &message, &head);
+		stage_end(c);
+		done += piece;
+	}
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct answer answer;
+	struct wire_module_load message = {number};
+	result = CALL(c, MODULE_LOAD, module_load, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_module_load_reply reply;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	CUmodule module = object_new(KIND_MODULE, sizeof *module);
+	if (module == NULL || !wire_module_load_reply_get(&r, &reply))
+		return module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+	module->object.number = number;
+	module->function_count = reply.functions;
+	context_own(context, module);
+	*out = module;
+	return CUDA_SUCCESS;
+}
+
+// Variables are told apart by their module in place of a context.
+static void forget_variables(struct client *c, CUmodule module) {
+	pthread_mutex_lock(&c->memory_lock);
+	for (size_t i = c->variables.count; i-- > 0;)
+		if (c->variables.list[i].flags == module->object.number)
+			ranges_remove(&c->variables, &c->variables.list[i]);
+	pthread_mutex_unlock(&c->memory_lock);
+}
+
+void module_release(CUmodule module, bool tell) {
+	CUcontext context = module->object.context;
+	struct client *c = atomic_load(&context->client);
+	context_disown(context, module);
+	if (c != NULL) {
+		forget_variables(c, module);
+		if (tell) {
+			struct wire_module_unload message = {module->object.number};
+			POST(c, MODULE_UNLOAD, module_unload, &message, NO_DATA);
+		}
+	}
+	for (struct object *o = module->functions, *next; o != NULL; o = next) {
+		next = o->next;
+		free(((CUfunction)o)->name);
+		free(((CUfunction)o)->layout);
+		object_free(o);
+	}
+	object_free(module);
+}
+
+// Logs are empty: what there is to say about a failure is in the result.
+static void empty_logs(unsigned count, CUjit_option *options, void **values) {
+	for (unsigned i = 0; options != NULL && values != NULL && i < count; i++) {
+		switch (options[i]) {
+		case CU_JIT_INFO_LOG_BUFFER:
+		case CU_JIT_ERROR_LOG_BUFFER:
+			if (values[i] != NULL)
+				*(char *)values[i] = 0;
+			break;
+		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+		case CU_JIT_WALL_TIME:
+			values[i] = NULL;
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return module != NULL ? module_load(context, image, module) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
+	empty_logs(count, options, values);
+	return do_cuModuleLoadData(module, image);
+}
+
+CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return do_cuModuleLoadData(module, image); }
+
+CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
+	void *image;
+	size_t size;
+	CUresult result = file_read(path, &image, &size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = do_cuModuleLoadData(module, image);
+	free(image);
+	return result;
+}
+
+CUresult do_cuModuleUnload(CUmodule module) {
+	if (!object_is(module, KIND_MODULE) || module->library != NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	module_release(module, true);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+	if (mode == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*mode = CU_MODULE_LAZY_LOADING;
+	return CUDA_SUCCESS;
+}
+
+// --- functions -------------------------------------------------------------------------------
+
+static CUfunction find_function(CUmodule module, const char *name) {
+	for (struct object *o = module->functions; o != NULL; o = o->next)
+		if (strcmp(((CUfunction)o)->name, name) == 0)
+			return (CUfunction)o;
+	return NULL;
+}
+
+static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
+	struct wire_module_function message = {f->module->object.number, f->object.number, {f->name, (uint32_t)strlen(f->name)}};
+	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
+	struct answer answer;
+	CUresult result = CALL(c, MODULE_FUNCTION, module_function, &message, &head, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_module_function_reply reply;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (!wire_module_function_reply_get(&r, &reply) || reply.params > WIRE_BOUNCE / 8)
+		return CUDA_ERROR_UNKNOWN;
+	f->layout = malloc((size_t)reply.params * sizeof *f->layout + 1);
+	if (f->layout == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(f->layout, c->arena + offset, (size_t)reply.params * sizeof *f->layout);
+	for (uint32_t i = 0; i < reply.params; i++)
+		if (f->layout[i][0] > reply.param_size || f->layout[i][1] > reply.param_size - f->layout[i][0])
+			return CUDA_ERROR_UNKNOWN;
+	f->params = reply.params;
+	f->param_size = reply.param_size;
+	f->max_threads = reply.max_threads;
+	f->shared = reply.shared;
+	f->local = reply.local;
+	f->registers = reply.registers;
+	f->ptx = reply.ptx;
+	f->binary = reply.binary;
+	f->max_dynamic = reply.shared < 49152 ? 49152 - reply.shared : 0;
+	f->carveout = -1;
+	return CUDA_SUCCESS;
+}
+
+CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
+	pthread_mutex_lock(&shim_lock);
+	*out = find_function(module, name);
+	pthread_mutex_unlock(&shim_lock);
+	if (*out != NULL)
+		return CUDA_SUCCESS;
+	struct client *c;
+	CUresult result = context_client(module->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint64_t offset;
+	result = bounce_take(c, true, &offset);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUfunction f = object_new(KIND_FUNCTION, sizeof *f);
+	result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (f != NULL) {
+		f->module = module;
+		f->object.context = module->object.context;
+		f->object.number = atomic_fetch_add(&c->numbers, 1);
+		f->name = strdup(name);
+		if (f->name != NULL)
+			result = ask_function(c, f, offset);
+	}
+	bounce_give(c, offset);
+	if (result == CUDA_SUCCESS) {
+		pthread_mutex_lock(&shim_lock);
+		*out = find_function(module, name); // another thread may have been quicker
+		if (*out == NULL) {
+			object_link(&module->functions, f);
+			*out = f;
+		}
+		pthread_mutex_unlock(&shim_lock);
+	}
+	if (f != NULL && *out != f) {
+		free(f->name);
+		free(f->layout);
+		object_free(f);
+	}
+	return result;
+}
+
+CUresult do_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (function == NULL || name == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	return name[0] != 0 ? module_function(module, name, function) : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (name == NULL || (address == NULL && bytes == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct client *c;
+	CUresult result = context_client(module->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_module_global message = {module->object.number, {name, (uint32_t)strlen(name)}};
+	struct answer answer;
+	result = CALL(c, MODULE_GLOBAL, module_global, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_module_global_reply reply;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (!wire_module_global_reply_get(&r, &reply))
+		return CUDA_ERROR_UNKNOWN;
+	pthread_mutex_lock(&c->memory_lock);
+	ranges_add(&c->variables, (struct range){.at = reply.addr, .size = reply.size, .context = module->object.context, .flags = module->object.number});
+	pthread_mutex_unlock(&c->memory_lock);
+	if (address != NULL)
+		*address = reply.addr;
+	if (bytes != NULL)
+		*bytes = reply.size;
+	return CUDA_SUCCESS;
+}
+
+// Returns the names of a module's functions one after the other, each ended by a NUL.
+CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
+	struct client *c;
+	uint64_t offset;
+	CUresult result = context_client(module->object.context, &c);
+	if (result == CUDA_SUCCESS)
+		result = bounce_take(c, true, &offset);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_module_names message = {module->object.number};
+	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
+	struct answer answer;
+	struct wire_module_names_reply reply;
+	result = CALL(c, MODULE_NAMES, module_names, &message, &head, &answer);
+	if (result == CUDA_SUCCESS) {
+		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+		if (!wire_module_names_reply_get(&r, &reply))
+			result = CUDA_ERROR_UNKNOWN;
+		else if (reply.total > WIRE_BOUNCE)
+			result = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (result == CUDA_SUCCESS) {
+		*names = malloc(reply.total + 1);
+		if (*names != NULL) {
+			memcpy(*names, c->arena + offset, reply.total);
+			(*names)[reply.total] = 0;
+			*functions = 0;
+			for (uint64_t i = 0; i < reply.total && *functions < reply.functions; i++)
+				*functions += (*names)[i] == 0;
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	bounce_give(c, offset);
+	return result;
+}
+
+CUresult do_cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (count == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = module->function_count;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (functions == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	char *names;
+	uint32_t known;
+	CUresult result = module_names(module, &names, &known);
+	if (result != CUDA_SUCCESS)
+		return result;
+	const char *name = names;
+	for (uint32_t i = 0; i < count && i < known && result == CUDA_SUCCESS; i++, name += strlen(name) + 1)
+		result = module_function(module, name, &functions[i]);
+	free(names);
+	return result;
+}
+
+// --- linking: of one input, which is its own result ---------------------------------------------
+
+struct CUlinkState_st {
+	struct object object;
+	void *image;
+	size_t size;
+};
+
+CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (state == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	empty_logs(count, options, values);
+	*state = object_new(KIND_LINK, sizeof **state);
+	return *state != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count, CUjit_option *options, void **values) {
+	(void)name;
+	if (!object_is(state, KIND_LINK))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (data == NULL || size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type > CU_JIT_INPUT_FATBINARY || state->image != NULL)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	empty_logs(count, options, values);
+	char *image = malloc(size + 1);
+	if (image == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(image, data, size);
+	image[size] = 0; // PTX may come without
+	state->image = image;
+	state->size = size;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options, void **values) {
+	void *data;
+	size_t size;
+	CUresult result = file_read(path, &data, &size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = do_cuLinkAddData_v2(state, type, data, size, path, count, options, values);
+	free(data);
+	return result;
+}
+
+CUresult do_cuLinkComplete(CUlinkState state, void **cubin, size_t *size) {
+	if (!object_is(state, KIND_LINK))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (cubin == NULL || state->image == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*cubin = state->image;
+	if (size != NULL)
+		*size = state->size;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuLinkDestroy(CUlinkState state) {
+	if (!object_is(state, KIND_LINK))
+		return CUDA_ERROR_INVALID_HANDLE;
+	free(state->image);
+	state->image = NULL;
+	object_free(state);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,138 @@
+// Memory of the host that the worker reaches as well: the rest of the data arena.
+// Registered memory is only remembered.
+#include "shim.h"
+
+
+static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ranges registered;
+
+void pinned_forget_all(void) {
+	pthread_mutex_init(&registered_lock, NULL);
+	registered.count = 0;
+}
+
+bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset) {
+	uint64_t first = c->staging_size + c->bounce_size, at = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)c->arena;
+	if (at < first || at >= c->arena_bytes || size > c->arena_bytes - at)
+		return false;
+	*offset = at;
+	return true;
+}
+
+CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result == CUDA_SUCCESS)
+		result = client_status(t.client);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (address == NULL || bytes == 0 || flags > (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct client *c = t.client;
+	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
+	pthread_mutex_lock(&c->memory_lock);
+	uint64_t at = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, bytes, 4096, t.context);
+	if (at != 0)
+		ranges_find(&c->pinned, at, bytes)->flags = flags;
+	pthread_mutex_unlock(&c->memory_lock);
+	if (at == 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*address = (void *)(uintptr_t)at;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemAllocHost_v2(void **address, size_t bytes) { return do_cuMemHostAlloc(address, bytes, 0); }
+
+// The client whose pinned memory has this address.
+static struct client *find_pinned(const void *host, struct range *out) {
+	for (int i = 0; i < device_count; i++) {
+		struct client *c = client_at(i);
+		if (c == NULL)
+			continue;
+		pthread_mutex_lock(&c->memory_lock);
+		struct range *range = ranges_find(&c->pinned, (uint64_t)(uintptr_t)host, 1);
+		if (range != NULL)
+			*out = *range;
+		pthread_mutex_unlock(&c->memory_lock);
+		if (range != NULL)
+			return c;
+	}
+	return NULL;
+}
+
+bool pinned_range(const void *host, struct range *out, struct client **owner) {
+	*owner = find_pinned(host, out);
+	if (*owner != NULL)
+		return true;
+	pthread_mutex_lock(&registered_lock);
+	struct range *range = ranges_find(&registered, (uint64_t)(uintptr_t)host, 1);
+	if (range != NULL)
+		*out = *range;
+	pthread_mutex_unlock(&registered_lock);
+	if (range != NULL && object_is(out->context, KIND_CONTEXT))
+		*owner = atomic_load(&out->context->client);
+	return range != NULL;
+}
+
+// Copies from and to the memory may be under way: they end first.
+CUresult do_cuMemFreeHost(void *address) {
+	struct range range;
+	struct client *c = find_pinned(address, &range);
+	if (c == NULL || range.at != (uint64_t)(uintptr_t)address)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct wire_synchronise message = {0};
+	CUresult result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	print_pending(c);
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *still = ranges_find(&c->pinned, range.at, 1);
+	if (still != NULL && still->id == range.id)
+		ranges_remove(&c->pinned, still);
+	pthread_mutex_unlock(&c->memory_lock);
+	return result;
+}
+
+void pinned_release(struct client *c, CUcontext context) {
+	pthread_mutex_lock(&c->memory_lock);
+	for (size_t i = c->pinned.count; i-- > 0;)
+		if (c->pinned.list[i].context == context)
+			ranges_remove(&c->pinned, &c->pinned.list[i]);
+	pthread_mutex_unlock(&c->memory_lock);
+}
+
+CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags) {
+	(void)address, (void)host, (void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address) {
+	struct range range;
+	struct client *c;
+	if (flags == NULL || !pinned_range(address, &range, &c))
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = range.flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (address == NULL || bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)address || flags > 0xf)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct range range = {.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
+	pthread_mutex_lock(&registered_lock);
+	bool added = ranges_add(&registered, range);
+	pthread_mutex_unlock(&registered_lock);
+	return added ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+CUresult do_cuMemHostUnregister(void *address) {
+	pthread_mutex_lock(&registered_lock);
+	struct range *range = ranges_find(&registered, (uint64_t)(uintptr_t)address, 1);
+	bool found = range != NULL && range->at == (uint64_t)(uintptr_t)address;
+	if (found)
+		ranges_remove(&registered, range);
+	pthread_mutex_unlock(&registered_lock);
+	return found ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}

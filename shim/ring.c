@@ -1,0 +1,288 @@
+// Messages to the worker through shared memory, and waiting for its answers.
+#include "shim.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+// How often to look before going to sleep. With one processor the worker cannot
+// get on meanwhile.
+#define SPINS 2000
+
+static int spins(void) {
+	static _Atomic int count = -1;
+	int n = atomic_load_explicit(&count, memory_order_relaxed);
+	if (n < 0) {
+		cpu_set_t set;
+		n = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 ? 0 : SPINS;
+		atomic_store_explicit(&count, n, memory_order_relaxed);
+	}
+	return n;
+}
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+// Sleeps until the word changes, for 100 ms at most: whoever should wake us may be
+// gone.
+static void futex_wait(uint32_t *word, uint32_t value) {
+	struct timespec limit = {.tv_nsec = 100 * 1000 * 1000};
+	syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0);
+}
+
+static void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
+
+CUresult client_status(struct client *c) {
+	int lost = atomic_load_explicit(&c->lost, memory_order_relaxed);
+	if (lost != 0)
+		return (CUresult)lost;
+	return (CUresult)__atomic_load_n(&c->ring->status, __ATOMIC_ACQUIRE);
+}
+
+static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
+	return used - __atomic_load_n(word, __ATOMIC_ACQUIRE) <= size;
+}
+
+// Waits until no more than size bytes lie between the worker's word and ours.
+static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint64_t size) {
+	for (int i = spins(); i > 0 && !has_room(word, used, size); i--)
+		pause_briefly();
+	while (!has_room(word, used, size)) {
+		__atomic_store_n(&c->ring->client_waits, 1, __ATOMIC_SEQ_CST);
+		if (has_room(word, used, size))
+			break;
+		futex_wait(&c->ring->client_waits, 1);
+		if (!has_room(word, used, size) && client_gone(c))
+			return (CUresult)atomic_load(&c->lost);
+	}
+	return CUDA_SUCCESS;
+}
+
+static void publish(struct client *c, uint64_t size) {
+	c->tail += size;
+	__atomic_store_n(&c->ring->tail, c->tail, __ATOMIC_RELEASE);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (__atomic_load_n(&c->ring->worker_waits, __ATOMIC_RELAXED) != 0 && __atomic_exchange_n(&c->ring->worker_waits, 0, __ATOMIC_SEQ_CST) != 0)
+		futex_wake(&c->ring->worker_waits);
+}
+
+// After a fault a client is of no use until it is reset; what it printed before
+// may still be read.
+static bool works_after_fault(enum wire_op op) {
+	return op == WIRE_RESET || op == WIRE_PRINT_FETCH || op == WIRE_HOST_NEXT || op == WIRE_HOST_DONE || op == WIRE_HOST_STOP;
+}
+
+// Makes room for a message, writes its header and returns where the body goes.
+static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, const struct wire_header *head, uint8_t **at) {
+	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring->ring_size;
+	uint8_t *messages = (uint8_t *)c->ring + WIRE_RING_AT;
+	uint64_t offset = c->tail & (ring_size - 1);
+	CUresult result;
+	if (offset + size > ring_size) {
+		uint64_t rest = ring_size - offset;
+		result = wait_room(c, &c->ring->head, c->tail + rest, ring_size);
+		if (result != CUDA_SUCCESS)
+			return result;
+		uint32_t pad[2] = {(uint32_t)rest, WIRE_PAD};
+		memcpy(messages + offset, pad, sizeof pad);
+		publish(c, rest);
+		offset = 0;
+	}
+	result = wait_room(c, &c->ring->head, c->tail + padded, ring_size);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_header header = {
+		.size = (uint32_t)size,
+		.op = (uint16_t)op,
+		.slot = head->slot,
+		.seq = c->seq++,
+		.data = head->data,
+		.length = head->length,
+		.release = head->release,
+	};
+	memcpy(messages + offset, &header, WIRE_HEADER);
+	c->opened = padded;
+	*at = messages + offset + WIRE_HEADER;
+	return CUDA_SUCCESS;
+}
+
+// Begins a message, which ring_close ends.
+CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at) {
+	CUresult result = client_status(c);
+	if (result != CUDA_SUCCESS && (atomic_load(&c->lost) != 0 || !works_after_fault(op)))
+		return result;
+	if (body > WIRE_MAX_MESSAGE - WIRE_HEADER)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&c->send_lock);
+	result = open_locked(c, op, WIRE_HEADER + body, head, at);
+	if (result != CUDA_SUCCESS)
+		pthread_mutex_unlock(&c->send_lock);
+	return result;
+}
+
+// The same for a message without a body, if that is possible without waiting.
+bool ring_try(struct client *c, enum wire_op op) {
+	if (client_gone(c) || pthread_mutex_trylock(&c->send_lock) != 0)
+		return false;
+	uint8_t *at;
+	bool room = has_room(&c->ring->head, c->tail + WIRE_MAX_MESSAGE, c->ring->ring_size) && open_locked(c, op, WIRE_HEADER, NO_DATA, &at) == CUDA_SUCCESS;
+	if (room)
+		publish(c, c->opened);
+	pthread_mutex_unlock(&c->send_lock);
+	return room;
+}
+
+void ring_close(struct client *c) {
+	publish(c, c->opened);
+	pthread_mutex_unlock(&c->send_lock);
+}
+
+// --- answers --------------------------------------------------------------------
+
+static struct wire_slot *slot_at(struct client *c, uint16_t slot) {
+	return (struct wire_slot *)((uint8_t *)c->ring + WIRE_SLOTS_AT) + (slot - 1);
+}
+
+// Waits on a condition for a while; false if the client is gone.
+static bool wait_for_other(struct client *c, pthread_cond_t *condition, pthread_mutex_t *lock) {
+	struct timespec limit;
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_nsec += 100 * 1000 * 1000;
+	limit.tv_sec += limit.tv_nsec / 1000000000;
+	limit.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(condition, lock, &limit);
+	return !client_gone(c);
+}
+
+CUresult slot_take(struct client *c, uint16_t *slot) {
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&c->slot_lock);
+	while (c->free_slot_count == 0 && result == CUDA_SUCCESS)
+		if (!wait_for_other(c, &c->slot_freed, &c->slot_lock))
+			result = (CUresult)atomic_load(&c->lost);
+	if (result == CUDA_SUCCESS) {
+		*slot = c->free_slots[--c->free_slot_count];
+		__atomic_store_n(&slot_at(c, *slot)->state, WIRE_PENDING, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&c->slot_lock);
+	return result;
+}
+
+void slot_give(struct client *c, uint16_t slot) {
+	__atomic_store_n(&slot_at(c, slot)->state, WIRE_FREE, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&c->slot_lock);
+	c->free_slots[c->free_slot_count++] = slot;
+	pthread_cond_signal(&c->slot_freed);
+	pthread_mutex_unlock(&c->slot_lock);
+}
+
+CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
+	struct wire_slot *s = slot_at(c, slot);
+	for (int i = spins(); i > 0 && __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE; i--)
+		pause_briefly();
+	while (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE) {
+		uint32_t pending = WIRE_PENDING;
+		if (!__atomic_compare_exchange_n(&s->state, &pending, WIRE_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && pending == WIRE_DONE)
+			break;
+		futex_wait(&s->state, WIRE_SLEEPING);
+		// The slot of a client that is gone is not used again.
+		if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE && client_gone(c))
+			return (CUresult)atomic_load(&c->lost);
+	}
+	CUresult result = (CUresult)s->result;
+	if (answer != NULL) {
+		uint32_t size = __atomic_load_n(&s->size, __ATOMIC_RELAXED);
+		answer->size = size < sizeof answer->payload ? size : sizeof answer->payload;
+		memcpy(answer->payload, s->payload, answer->size);
+	}
+	slot_give(c, slot);
+	return result;
+}
+
+// --- data ------------------------------------------------------------------------
+
+// Several pieces fit, so that the worker reads one while the next is written.
+size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_PIECE ? c->staging_size / 4 : STAGE_PIECE; }
+
+CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
+	pthread_mutex_lock(&c->staging_lock);
+	uint64_t offset = c->staged % c->staging_size;
+	if (offset + size > c->staging_size) {
+		c->staged += c->staging_size - offset;
+		offset = 0;
+	}
+	CUresult result = wait_room(c, &c->ring->staging_head, c->staged + size, c->staging_size);
+	if (result != CUDA_SUCCESS) {
+		pthread_mutex_unlock(&c->staging_lock);
+		return result;
+	}
+	c->staged += size;
+	*head = (struct wire_header){.data = offset, .length = size, .release = c->staged};
+	*at = c->arena + offset;
+	return CUDA_SUCCESS;
+}
+
+CUresult stage_begin(struct client *c, const void *data, size_t size, struct wire_header *head) {
+	uint8_t *at;
+	CUresult result = stage_room(c, size, head, &at);
+	if (result == CUDA_SUCCESS)
+		memcpy(at, data, size);
+	return result;
+}
+
+// The order of messages is that of their pieces: a release frees all before it.
+void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging_lock); }
+
+CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&c->bounce_lock);
+	while (c->free_bounce_count == 0 && result == CUDA_SUCCESS) {
+		if (!wait)
+			result = CUDA_ERROR_NOT_READY;
+		else if (!wait_for_other(c, &c->bounce_freed, &c->bounce_lock))
+			result = (CUresult)atomic_load(&c->lost);
+	}
+	if (result == CUDA_SUCCESS)
+		*offset = c->free_bounces[--c->free_bounce_count];
+	pthread_mutex_unlock(&c->bounce_lock);
+	return result;
+}
+
+void bounce_give(struct client *c, uint64_t offset) {
+	pthread_mutex_lock(&c->bounce_lock);
+	c->free_bounces[c->free_bounce_count++] = offset;
+	pthread_cond_signal(&c->bounce_freed);
+	pthread_mutex_unlock(&c->bounce_lock);
+}
+
+void print_pending(struct client *c) {
+	if (__atomic_load_n(&c->ring->print, __ATOMIC_ACQUIRE) == 0)
+		return;
+	uint64_t offset;
+	if (bounce_take(c, true, &offset) != CUDA_SUCCESS)
+		return;
+	struct wire_print_fetch_reply reply = {.more = 1};
+	while (reply.more != 0) {
+		struct answer answer;
+		struct wire_print_fetch message = {0};
+		const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
+		if (CALL(c, PRINT_FETCH, print_fetch, &message, &head, &answer) != CUDA_SUCCESS)
+			break;
+		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+		if (!wire_print_fetch_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE || reply.size == 0)
+			break;
+		fwrite(c->arena + offset, 1, reply.size, stdout);
+	}
+	bounce_give(c, offset);
+	fflush(stdout);
+}

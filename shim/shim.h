@@ -1,0 +1,326 @@
+// What the parts of Muster's libcuda.so.1 know of each other.
+//
+// A client is a virtual device that the process uses: its connection, its ring of
+// messages and its memory. Contexts, streams and so on are objects of this
+// process; the worker at the other end knows their numbers only.
+#ifndef MUSTER_SHIM_H
+#define MUSTER_SHIM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api_gen.h"
+#include "wire_gen.h"
+
+// --- init.c: the life of the library ------------------------------------------
+
+enum { SHIM_NEW, SHIM_READY, SHIM_ENDED };
+extern _Atomic int shim_state;
+extern int shim_trace; // MUSTER_TRACE
+
+void trace_call(const char *name);
+CUresult trace_missing(const char *name, atomic_flag *told);
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// --- object.c: what handles stand for -----------------------------------------
+
+// Objects are never given back to malloc, so that a handle that is used too
+// late finds a changed kind and no foreign memory.
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_COUNT };
+
+struct object {
+	_Atomic uint32_t kind;
+	uint32_t number; // the worker's name for it
+	CUcontext context;
+	struct object *next, *previous; // of the same owner
+};
+
+void *object_new(enum kind kind, size_t size);
+void object_free(void *object);
+bool object_is(const void *object, enum kind kind);
+void object_link(struct object **list, void *object);
+void object_unlink(struct object **list, void *object);
+void object_forget_all(void); // in a child: locks may be held by nobody
+
+extern pthread_mutex_t shim_lock; // lists of objects, contexts and devices
+
+// --- ranges.c: which addresses are taken ---------------------------------------
+
+struct range {
+	uint64_t at, size;
+	CUcontext context;
+	uint64_t id;    // never used twice
+	uint32_t flags; // of host memory
+};
+
+struct ranges {
+	struct range *list; // by address
+	size_t count, room;
+};
+
+// The range that has all of [at, at + size), or NULL.
+struct range *ranges_find(const struct ranges *r, uint64_t at, uint64_t size);
+// Takes the lowest size bytes between low and high; 0 if there are none.
+uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
+bool ranges_add(struct ranges *r, struct range range); // false if it overlaps
+void ranges_remove(struct ranges *r, struct range *range);
+
+// --- client.c: connection and set-up --------------------------------------------
+
+#define MAX_DEVICES 64
+#define MAX_ATTRIBUTE 160
+
+struct device {
+	uint64_t memory;
+	char name[128];
+	uint8_t uuid[16];
+	int attributes[MAX_ATTRIBUTE];
+	CUcontext primary;
+};
+
+extern struct device devices[MAX_DEVICES];
+extern int device_count, driver_version;
+
+struct host_call;
+
+struct client {
+	int device, socket;
+	struct wire_ring *ring;
+	uint8_t *arena;
+	uint64_t staging_size, bounce_size, arena_bytes;
+	uint64_t base, size; // device addresses
+	uint64_t memory;     // limit
+	_Atomic uint32_t numbers;
+	_Atomic int lost; // what every call answers once the worker is gone
+	int contexts;     // that use it; under shim_lock
+
+	// ring.c
+	pthread_mutex_t send_lock;
+	uint64_t tail, opened;
+	uint32_t seq;
+	pthread_mutex_t staging_lock; // taken before send_lock
+	uint64_t staged;
+	pthread_mutex_t slot_lock;
+	pthread_cond_t slot_freed;
+	uint16_t free_slots[WIRE_SLOTS];
+	unsigned free_slot_count;
+	pthread_mutex_t bounce_lock;
+	pthread_cond_t bounce_freed;
+	uint64_t *free_bounces; // offsets in the arena
+	unsigned free_bounce_count;
+
+	// memory.c
+	pthread_mutex_t memory_lock; // taken before send_lock
+	struct ranges allocations, variables, pinned;
+	uint64_t allocated;
+
+	// host.c
+	pthread_mutex_t host_lock;
+	struct host_call *host_calls;
+	uint64_t host_cookies;
+	bool host_thread;
+};
+
+CUresult client_connect(void);                       // for cuInit
+CUresult client_for(int device, struct client **out); // attaches at first use
+struct client *client_at(int device);                // NULL before that
+void client_forget_all(void);                        // in a child
+bool client_gone(struct client *c);                  // looks at the other end
+
+// --- ring.c: messages ---------------------------------------------------------
+
+CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at);
+void ring_close(struct client *c);
+bool ring_try(struct client *c, enum wire_op op);
+
+struct answer {
+	uint32_t size;
+	uint8_t payload[240];
+};
+
+CUresult slot_take(struct client *c, uint16_t *slot);
+void slot_give(struct client *c, uint16_t slot);
+CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
+CUresult client_status(struct client *c);
+
+// Copies a piece into staging memory; stage_end follows once the message with
+// this header was sent.
+CUresult stage_begin(struct client *c, const void *data, size_t size, struct wire_header *head);
+void stage_end(struct client *c);
+#define STAGE_PIECE ((size_t)1 << 20)
+size_t stage_limit(const struct client *c);
+// The same for data that the caller writes himself.
+CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at);
+
+CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
+void bounce_give(struct client *c, uint64_t offset);
+
+void print_pending(struct client *c); // what kernels have printed
+
+// POST sends a message that has no answer, CALL one that has; both are a CUresult.
+#define POST(client, OP, name, message, head) \
+	__extension__({ \
+		const struct wire_##name *m_ = (message); \
+		uint8_t *at_; \
+		CUresult r_ = ring_open(client, WIRE_##OP, wire_##name##_size(m_), head, &at_); \
+		if (r_ == CUDA_SUCCESS) { \
+			wire_##name##_put(at_, m_); \
+			ring_close(client); \
+		} \
+		r_; \
+	})
+
+#define CALL(client, OP, name, message, head, answer) \
+	__extension__({ \
+		struct wire_header h_ = *(head); \
+		CUresult result_ = slot_take(client, &h_.slot); \
+		if (result_ == CUDA_SUCCESS) { \
+			result_ = POST(client, OP, name, message, &h_); \
+			if (result_ == CUDA_SUCCESS) \
+				result_ = slot_wait(client, h_.slot, answer); \
+			else \
+				slot_give(client, h_.slot); \
+		} \
+		result_; \
+	})
+
+#define NO_DATA (&(const struct wire_header){0})
+
+// --- context.c ------------------------------------------------------------------
+
+struct local { // of a context, by key
+	void *key, *value;
+	void (*end)(CUcontext context, void *key, void *value);
+};
+
+struct CUctx_st {
+	struct object object;
+	int device;
+	bool primary, active;
+	int retained;
+	unsigned flags, version;
+	uint64_t id;
+	_Atomic(struct client *) client;
+	struct object *owned; // streams, events, modules
+	size_t limits[CU_LIMIT_MAX];
+	CUfunc_cache cache;
+	CUsharedconfig banks;
+	pthread_mutex_t local_lock;
+	struct local *locals;
+	size_t local_count;
+};
+
+void contexts_start(void);
+void contexts_forget_thread(void);
+CUcontext context_current(void); // may be NULL
+CUresult context_need(CUcontext *context); // current and usable
+CUresult context_client(CUcontext context, struct client **client);
+void context_own(CUcontext context, void *object);
+void context_disown(CUcontext context, void *object);
+
+CUresult local_put(CUcontext context, void *key, void *value, void (*end)(CUcontext, void *, void *));
+CUresult local_get(CUcontext context, void *key, void **value);
+CUresult local_delete(CUcontext context, void *key);
+
+// --- stream.c -------------------------------------------------------------------
+
+struct CUstream_st {
+	struct object object;
+	unsigned flags;
+	int priority;
+	uint64_t id;
+};
+
+struct CUevent_st {
+	struct object object;
+	unsigned flags;
+	_Atomic bool recorded;
+};
+
+// Where a stream's work goes.
+struct target {
+	CUcontext context;
+	struct client *client;
+	uint32_t stream;
+};
+
+CUresult target_of(CUstream stream, struct target *target);
+CUresult target_current(struct target *target); // the legacy stream of the current context
+CUresult target_wait(const struct target *target);
+void stream_release(CUstream stream, bool tell);
+void event_release(CUevent event, bool tell);
+void streams_forget_thread(void);
+
+// --- module.c -------------------------------------------------------------------
+
+struct CUmod_st {
+	struct object object;
+	struct object *functions;
+	uint32_t function_count;
+	CUlibrary library;
+};
+
+struct CUfunc_st {
+	struct object object;
+	CUmodule module;
+	char *name;
+	uint32_t params, param_size;
+	uint32_t (*layout)[2]; // offset and size of each
+	int max_threads, shared, local, registers, ptx, binary;
+	int max_dynamic, carveout;
+};
+
+CUresult image_bounds(const void *image, const void **start, size_t *size);
+CUresult module_load(CUcontext context, const void *image, CUmodule *module);
+CUresult module_function(CUmodule module, const char *name, CUfunction *function);
+CUresult module_names(CUmodule module, char **names, uint32_t *functions);
+void module_release(CUmodule module, bool tell);
+CUresult file_read(const char *path, void **data, size_t *size);
+
+// library.c: a function's handle may be that of a kernel of a library.
+CUresult function_of(CUfunction handle, CUfunction *function);
+
+CUresult function_occupancy(CUfunction function, unsigned threads, size_t shared, uint32_t *blocks);
+
+// --- memory.c, copy.c, pinned.c ---------------------------------------------------
+
+// The client that has all of these bytes; preferred is asked first.
+struct client *memory_owner(struct client *preferred, CUdeviceptr at, size_t size);
+CUresult memory_free(struct client *c, CUdeviceptr at);
+void memory_release(struct client *c, CUcontext context, bool tell);
+bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
+bool pinned_range(const void *host, struct range *out, struct client **owner);
+void pinned_release(struct client *c, CUcontext context);
+void pinned_forget_all(void);
+
+CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
+CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);
+
+// --- host.c -----------------------------------------------------------------------
+
+void host_stop(struct client *c);
+
+// --- md2.c, proc.c ----------------------------------------------------------------
+
+void md2(const void *data, size_t size, uint8_t digest[16]);
+void hmac_md2(const uint8_t *key, size_t key_size, const void *data, size_t size, uint8_t digest[16]);
+
+struct proc_entry {
+	const char *name;
+	int since;
+	void *function, *per_thread; // for programs whose default stream is one of each thread
+};
+extern const struct proc_entry proc_table[]; // by name, newest first
+extern const size_t proc_count;
+
+struct error_entry {
+	int number;
+	const char *name, *text;
+};
+extern const struct error_entry error_table[]; // by number
+extern const size_t error_count;
+
+#endif

@@ -1,0 +1,393 @@
+// Streams and events, and where a stream's work goes.
+#include "shim.h"
+
+#include <stdlib.h>
+
+// --- which stream is meant ---------------------------------------------------------
+
+// The default streams of this thread, one for each context that it used them in.
+struct own_stream {
+	struct own_stream *next;
+	uint64_t context_id;
+	CUcontext context;
+	CUstream stream;
+};
+
+static __thread struct own_stream *own_streams;
+static pthread_key_t own_key;
+
+static CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority) {
+	struct client *c;
+	CUresult result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUstream stream = object_new(KIND_STREAM, sizeof *stream);
+	if (stream == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	static _Atomic uint64_t ids = 2;
+	stream->object.number = atomic_fetch_add(&c->numbers, 1);
+	stream->flags = flags;
+	stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+	stream->id = atomic_fetch_add(&ids, 1) + 1;
+	struct wire_stream_create message = {stream->object.number, flags, stream->priority};
+	result = POST(c, STREAM_CREATE, stream_create, &message, NO_DATA);
+	if (result != CUDA_SUCCESS) {
+		object_free(stream);
+		return result;
+	}
+	context_own(context, stream);
+	*out = stream;
+	return CUDA_SUCCESS;
+}
+
+void stream_release(CUstream stream, bool tell) {
+	CUcontext context = stream->object.context;
+	struct client *c = atomic_load(&context->client);
+	context_disown(context, stream);
+	if (tell && c != NULL) {
+		struct wire_stream_destroy message = {stream->object.number};
+		POST(c, STREAM_DESTROY, stream_destroy, &message, NO_DATA);
+	}
+	object_free(stream);
+}
+
+// At a thread's end. A context may have ended before; its handle may then be that
+// of another one.
+static void end_own_streams(void *list) {
+	for (struct own_stream *s = list, *next; s != NULL; s = next) {
+		next = s->next;
+		if (atomic_load(&shim_state) == SHIM_READY && object_is(s->context, KIND_CONTEXT) && s->context->id == s->context_id &&
+		    object_is(s->stream, KIND_STREAM) && s->stream->object.context == s->context)
+			stream_release(s->stream, true);
+		free(s);
+	}
+}
+
+__attribute__((constructor)) static void make_own_key(void) { pthread_key_create(&own_key, end_own_streams); }
+
+void streams_forget_thread(void) {
+	own_streams = NULL;
+	pthread_setspecific(own_key, NULL);
+}
+
+static CUresult own_stream(CUcontext context, CUstream *stream) {
+	for (struct own_stream *s = own_streams; s != NULL; s = s->next)
+		if (s->context_id == context->id && object_is(s->stream, KIND_STREAM) && s->stream->object.context == context) {
+			*stream = s->stream;
+			return CUDA_SUCCESS;
+		}
+	struct own_stream *s = calloc(1, sizeof *s);
+	if (s == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = stream_create(&s->stream, context, CU_STREAM_DEFAULT, 0);
+	if (result != CUDA_SUCCESS) {
+		free(s);
+		return result;
+	}
+	s->context = context;
+	s->context_id = context->id;
+	s->next = own_streams;
+	own_streams = s;
+	pthread_setspecific(own_key, own_streams);
+	*stream = s->stream;
+	return CUDA_SUCCESS;
+}
+
+CUresult target_current(struct target *target) {
+	target->stream = 0;
+	CUresult result = context_need(&target->context);
+	return result == CUDA_SUCCESS ? context_client(target->context, &target->client) : result;
+}
+
+CUresult target_of(CUstream stream, struct target *target) {
+	if (stream == NULL || stream == CU_STREAM_LEGACY)
+		return target_current(target);
+	if (stream == CU_STREAM_PER_THREAD) {
+		CUresult result = target_current(target);
+		if (result == CUDA_SUCCESS)
+			result = own_stream(target->context, &stream);
+		if (result == CUDA_SUCCESS)
+			target->stream = stream->object.number;
+		return result;
+	}
+	if (!object_is(stream, KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	target->context = stream->object.context;
+	target->stream = stream->object.number;
+	return context_client(target->context, &target->client);
+}
+
+CUresult target_wait(const struct target *target) {
+	struct wire_stream_synchronise message = {target->stream};
+	CUresult result = CALL(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
+	print_pending(target->client);
+	return result;
+}
+
+// --- streams -------------------------------------------------------------------------
+
+CUresult do_cuStreamCreateWithPriority(CUstream *result, unsigned int flags, int priority) {
+	CUcontext context;
+	CUresult r = context_need(&context);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (result == NULL || flags > CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	return stream_create(result, context, flags, priority);
+}
+
+CUresult do_cuStreamCreate(CUstream *result, unsigned int flags) { return do_cuStreamCreateWithPriority(result, flags, 0); }
+
+CUresult do_cuStreamDestroy_v2(CUstream handle) {
+	if (!object_is(handle, KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	stream_release(handle, true);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamQuery(CUstream stream) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_stream_query message = {t.stream};
+	result = CALL(t.client, STREAM_QUERY, stream_query, &message, NO_DATA, NULL);
+	if (result == CUDA_SUCCESS)
+		print_pending(t.client);
+	return result;
+}
+
+CUresult do_cuStreamSynchronize(CUstream stream) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	return result == CUDA_SUCCESS ? target_wait(&t) : result;
+}
+
+CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+	if (flags > CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
+		return result;
+	struct client *c = atomic_load(&event->object.context->client);
+	if (c != t.client) // of another device: the program waits in the stream's place
+		return do_cuEventSynchronize(event);
+	struct wire_stream_wait message = {t.stream, event->object.number};
+	return POST(t.client, STREAM_WAIT, stream_wait, &message, NO_DATA);
+}
+
+CUresult do_cuStreamGetFlags(CUstream stream, unsigned int *flags) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (flags == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = object_is(stream, KIND_STREAM) ? stream->flags : CU_STREAM_DEFAULT;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetPriority(CUstream stream, int *priority) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (priority == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*priority = object_is(stream, KIND_STREAM) ? stream->priority : 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetCtx(CUstream stream, CUcontext *context) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (context == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*context = t.context;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green) {
+	CUresult result = do_cuStreamGetCtx(stream, context);
+	if (result == CUDA_SUCCESS && green != NULL)
+		*green = NULL;
+	return result;
+}
+
+CUresult do_cuStreamGetDevice(CUstream stream, CUdevice *device) {
+	CUcontext context;
+	if (device == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = do_cuStreamGetCtx(stream, &context);
+	if (result == CUDA_SUCCESS)
+		*device = context->device;
+	return result;
+}
+
+CUresult do_cuStreamGetId(CUstream stream, unsigned long long *id) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (id == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (stream == CU_STREAM_PER_THREAD)
+		result = own_stream(t.context, &stream);
+	*id = object_is(stream, KIND_STREAM) ? stream->id : 1;
+	return result;
+}
+
+// Nothing is captured: graphs are not supported.
+
+CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+	if (status == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD && !object_is(stream, KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+	(void)id, (void)graph, (void)dependencies, (void)count;
+	return do_cuStreamIsCapturing(stream, status);
+}
+
+CUresult do_cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) {
+	(void)id, (void)graph, (void)dependencies, (void)edges, (void)count;
+	return do_cuStreamIsCapturing(stream, status);
+}
+
+CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+	static __thread CUstreamCaptureMode present;
+	if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUstreamCaptureMode before = present;
+	present = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+// --- events --------------------------------------------------------------------------
+
+CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (event == NULL || flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((flags & CU_EVENT_INTERPROCESS) != 0)
+		return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	CUevent e = object_new(KIND_EVENT, sizeof *e);
+	if (e == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	e->object.number = atomic_fetch_add(&t.client->numbers, 1);
+	e->flags = flags;
+	struct wire_event_create message = {e->object.number, flags};
+	result = POST(t.client, EVENT_CREATE, event_create, &message, NO_DATA);
+	if (result != CUDA_SUCCESS) {
+		object_free(e);
+		return result;
+	}
+	context_own(t.context, e);
+	*event = e;
+	return CUDA_SUCCESS;
+}
+
+void event_release(CUevent event, bool tell) {
+	CUcontext context = event->object.context;
+	struct client *c = atomic_load(&context->client);
+	context_disown(context, event);
+	if (tell && c != NULL) {
+		struct wire_event_destroy message = {event->object.number};
+		POST(c, EVENT_DESTROY, event_destroy, &message, NO_DATA);
+	}
+	object_free(event);
+}
+
+CUresult do_cuEventDestroy_v2(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	event_release(event, true);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuEventRecord(CUevent event, CUstream stream) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (event->object.context != t.context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct wire_event_record message = {event->object.number, t.stream};
+	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
+	if (result == CUDA_SUCCESS)
+		atomic_store(&event->recorded, true);
+	return result;
+}
+
+CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : do_cuEventRecord(event, stream);
+}
+
+// An event that was never recorded has happened.
+
+CUresult do_cuEventQuery(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct client *c;
+	CUresult result = context_client(event->object.context, &c);
+	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
+		return result;
+	struct wire_event_query message = {event->object.number};
+	result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
+	if (result == CUDA_SUCCESS)
+		print_pending(c);
+	return result;
+}
+
+CUresult do_cuEventSynchronize(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct client *c;
+	CUresult result = context_client(event->object.context, &c);
+	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
+		return result;
+	struct wire_event_synchronise message = {event->object.number};
+	result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
+	print_pending(c);
+	return result;
+}
+
+CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+	if (milliseconds == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
+	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct client *c;
+	CUresult result = context_client(start->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_event_elapsed message = {start->object.number, end->object.number};
+	struct answer answer;
+	result = CALL(c, EVENT_ELAPSED, event_elapsed, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_event_elapsed_reply reply;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (!wire_event_elapsed_reply_get(&r, &reply))
+		return CUDA_ERROR_UNKNOWN;
+	*milliseconds = (float)reply.milliseconds;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) { return do_cuEventElapsedTime(milliseconds, start, end); }

@@ -283,10 +283,6 @@ func (s *session) reset() error {
 	if err := s.drain(); err != nil {
 		s.fault(err)
 	}
-	s.closeGPU()
-	if s.lease.held {
-		s.letGo()
-	}
 	for _, a := range s.space.Allocations() {
 		plan, err := s.space.Free(a.Addr)
 		if err != nil {
@@ -295,6 +291,10 @@ func (s *session) reset() error {
 		if err := s.perform(plan); err != nil {
 			return err
 		}
+	}
+	s.closeGPU()
+	if s.lease.held {
+		s.letGo()
 	}
 	if err := s.begin(); err != nil {
 		return err

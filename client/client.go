@@ -6,6 +6,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -66,6 +67,28 @@ func (s *Session) greet(hello wire.Hello) error {
 		if err := wire.ReadAs(s.conn, &s.Devices[i]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Check greets a node on another machine, so that what is wrong is known before
+// a program is started.
+func Check(ctx context.Context, remote Remote) error {
+	ctx, cancel := context.WithTimeout(ctx, setUpTime)
+	defer cancel()
+	conn, err := remote.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(setUpTime))
+	hello := Hello("", 0)
+	hello.Token = remote.Token
+	if err := wire.WriteRecord(conn, &hello); err != nil {
+		return fmt.Errorf("greeting the node: %w", err)
+	}
+	if err := wire.ReadAs(conn, &wire.Welcome{}); err != nil {
+		return fmt.Errorf("the node does not let us in: %w", err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -61,7 +60,7 @@ a second SIGTERM, or SIGINT, ends it at once.`
 type nodeFlags struct {
 	config                               string
 	name, socket, devices, policy        string
-	swap, swapDir, http, listen          string
+	swap, swapDir, http, listen, tlsDir  string
 	vgpus, visible, warm                 int
 	maxIdle, grace                       time.Duration
 	deferCopies, jsonLog, textLog, child bool
@@ -102,6 +101,7 @@ func newNode() *cobra.Command {
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
 	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
 	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
@@ -166,6 +166,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+		{"tls-dir", func() error { cfg.Remote = remoteIn(f.tlsDir, cfg.Remote); return nil }},
 	} {
 		if given(t.flag) {
 			if err := t.set(); err != nil {
@@ -175,10 +176,6 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 	}
 	return nil
 }
-
-// startGateway lets programs on other machines in, through the daemon's socket,
-// until ctx ends. It is set where the gateway is built in.
-var startGateway func(ctx context.Context, r node.Remote, socket string, log *slog.Logger) error
 
 // serve runs the daemon until a signal.
 func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error {
@@ -203,15 +200,12 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 		Log:           log, Now: time.Now, Kill: kill,
 	}
 	if cfg.Remote.Listen != "" {
-		if startGateway == nil {
-			return errors.New("this build cannot serve programs on other machines: leave listen out")
+		// It lives as long as the daemon, which ends its clients as it ends others.
+		end, err := startGateway(cfg.Remote, cfg.Socket.Address, log)
+		if err != nil {
+			return fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}
-		opts.Ready = func() {
-			if err := startGateway(ctx, cfg.Remote, cfg.Socket.Address, log); err != nil {
-				log.Error("programs on other machines cannot be served", "error", err)
-				stop()
-			}
-		}
+		defer end()
 	}
 	if f.child {
 		opts.Ready = func() { fmt.Fprintln(c.OutOrStdout(), "ready") }

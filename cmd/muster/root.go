@@ -20,6 +20,7 @@ var commands = []func() *cobra.Command{
 	newPs,
 	newDevices,
 	newTop,
+	newCert,
 	newDemo,
 	newCluster,
 	newWorkload,

@@ -33,6 +33,10 @@ software GPU. It ends with the program.
 The exit status and the signals are the program's: 127 if there is no such program,
 126 if it cannot be run.
 
+--node runs the program on a node of another machine: HOST or HOST:PORT, with the
+folder that muster cert made for you. A token that the node wants is taken from
+$MUSTER_TOKEN.
+
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
 program, in ../lib/muster, and first in $MUSTER_LIB if that is set.`
@@ -40,17 +44,19 @@ program, in ../lib/muster, and first in $MUSTER_LIB if that is set.`
 // runFlags are the flags of muster run.
 type runFlags struct {
 	socket, memory string
+	node, tlsDir   string
 	mpi, private   bool
 }
 
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use:   "run [--socket ADDRESS] [--memory SIZE] [--mpi] [--private] [--] PROGRAM [ARGUMENT...]",
+		Use:   "run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --private] [--memory SIZE] [--mpi] [--] PROGRAM [ARGUMENT...]",
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
-  muster run --memory 2GiB -- python3 train.py`,
+  muster run --memory 2GiB -- python3 train.py
+  muster run --node gpu1.example.org --tls-dir ~/certs/user-alice -- ./vectoradd`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("name the program to run")
@@ -62,6 +68,8 @@ func newRun() *cobra.Command {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
+	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
@@ -80,6 +88,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return exitStatus(127)
 		}
 		return exitStatus(126)
+	}
+	if f.node != "" {
+		return f.runRemotely(c, path, args, environment)
 	}
 	socket := socketOf(f.socket)
 	if !f.private {
@@ -184,6 +195,11 @@ func runPrivately(c *cobra.Command, path string, args, environment []string) err
 	}
 	state, err := runChild(path, args, append(environment, "MUSTER_SOCKET="+socket))
 	stop()
+	return exitAs(c, state, err)
+}
+
+// exitAs ends as the program did.
+func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 	if err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
 		return exitStatus(126)

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"muster/client"
+	"muster/node"
+	"muster/node/gateway"
+)
+
+// gatewayPort is where nodes listen for programs on other machines, unless they
+// are told otherwise.
+const gatewayPort = "9421"
+
+// remoteIn returns where the files are in a folder that muster cert made.
+func remoteIn(dir string, r node.Remote) node.Remote {
+	r.Cert, r.Key, r.CA = filepath.Join(dir, gateway.FileNode), filepath.Join(dir, gateway.FileNodeKey), filepath.Join(dir, client.FileCA)
+	return r
+}
+
+// startGateway lets programs on other machines in, through the daemon's socket,
+// until stop is called.
+func startGateway(r node.Remote, socket string, log *slog.Logger) (stop func(), err error) {
+	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", r.Listen)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("programs on other machines are served", "address", listener.Addr().String())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := gateway.Serve(ctx, listener, gateway.Config{Socket: socket, TLS: config, Token: r.Token, Log: log}); err != nil {
+			log.Error("programs on other machines are no longer served", "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}, nil
+}
+
+// runRemotely runs the program on a node elsewhere.
+func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment []string) error {
+	if f.socket != "" || f.private {
+		return usageErrorf("--node is instead of --socket and --private")
+	}
+	remote, err := f.remote()
+	if err != nil {
+		return err
+	}
+	if err := client.Check(c.Context(), remote); err != nil {
+		return err
+	}
+	socket := fmt.Sprintf("@muster-remote-%d-%s", os.Getpid(), rand.Text()[:8])
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listening for the program: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	relayed := make(chan error, 1)
+	go func() { relayed <- client.Relay(ctx, listener, remote, slog.New(slog.DiscardHandler)) }()
+	state, err := runChild(path, args, append(environment, "MUSTER_SOCKET="+socket))
+	cancel()
+	<-relayed
+	return exitAs(c, state, err)
+}
+
+// remote is the node that the flags name. The token is not for command lines,
+// which everybody on the machine can read.
+func (f *runFlags) remote() (client.Remote, error) {
+	address := f.node
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(f.node, gatewayPort)
+	}
+	if f.tlsDir == "" {
+		return client.Remote{}, usageErrorf("--node needs --tls-dir: the folder that muster cert made for you")
+	}
+	config, err := client.LoadTLS(f.tlsDir)
+	if err != nil {
+		return client.Remote{}, err
+	}
+	token := os.Getenv("MUSTER_TOKEN")
+	if len(config.Certificates) == 0 && token == "" {
+		return client.Remote{}, errors.New("there is no certificate in " + f.tlsDir + " and no token in $MUSTER_TOKEN: one of them must say who you are")
+	}
+	return client.Remote{Dial: client.Dialler(address, config), Token: token}, nil
+}
+

@@ -87,7 +87,9 @@ func sameUser(conn *net.UnixConn) error {
 	}
 	var peer *syscall.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil {
 		return err
 	}
 	if failed != nil {

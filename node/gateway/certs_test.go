@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"muster/client"
+)
+
+func TestCertificatesSayWhatTheyShould(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
+	authority, made, err := OpenAuthority(dir, now)
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	node, err := authority.Node([]string{"gpu1", "10.0.0.7", "::1"}, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := authority.User("ada", 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := client.LoadAuthority(filepath.Join(node, client.FileCA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(folder, cert, key string) *x509.Certificate {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(folder, cert), filepath.Join(folder, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	nodeCert, userCert := load(node, FileNode, FileNodeKey), load(user, client.FileUser, client.FileUserKey)
+	for _, c := range []struct {
+		cert *x509.Certificate
+		use  x509.ExtKeyUsage
+		host string
+		day  int
+		good bool
+	}{
+		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", 1, true},
+		{nodeCert, x509.ExtKeyUsageServerAuth, "10.0.0.7", 1, true},
+		{nodeCert, x509.ExtKeyUsageServerAuth, "::1", 29, true},
+		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu2", 1, false},
+		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", 31, false},
+		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", -1, false},
+		{nodeCert, x509.ExtKeyUsageClientAuth, "", 1, false},
+		{userCert, x509.ExtKeyUsageClientAuth, "", 1, true},
+		{userCert, x509.ExtKeyUsageServerAuth, "", 1, false},
+	} {
+		_, err := c.cert.Verify(x509.VerifyOptions{Roots: pool, DNSName: c.host, CurrentTime: now.AddDate(0, 0, c.day), KeyUsages: []x509.ExtKeyUsage{c.use}})
+		if (err == nil) != c.good {
+			t.Errorf("%s for %v as %q on day %d: %v", c.cert.Subject, c.use, c.host, c.day, err)
+		}
+	}
+	if userCert.Subject.CommonName != "ada" {
+		t.Errorf("the user is %s", userCert.Subject)
+	}
+	if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Perm()&0o077 != 0 && path != dir {
+			t.Errorf("others may use %s: %v", path, info.Mode())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, made, err := OpenAuthority(dir, now); made || err != nil {
+		t.Errorf("the authority was made anew: %v", err)
+	}
+}

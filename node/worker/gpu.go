@@ -43,6 +43,12 @@ func (s *session) openGPU() error {
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: s.print}); err != nil {
 		return fmt.Errorf("opening %s: %w", d.Info().Name, err)
 	}
+	// Copies go straight between the device and what the program shares. Pinned
+	// memory of the program's is not pinned here: it may be large and unused.
+	geometry := s.shared.Geometry()
+	if _, err := g.context.Pin(s.shared.Arena()[:geometry.Staging+geometry.Bounce]); err != nil {
+		s.log.Debug("pinning staging memory", "error", err) // copies are slower without
+	}
 	if err := g.prepare(); err != nil {
 		g.context.Close()
 		return err

@@ -25,7 +25,8 @@ func openDevice(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
 	case "soft":
 		return openSoft(c, lock)
 	case "cuda":
-		all, err := cuda.Devices(cuda.Options{})
+		// A worker prints nothing of its own.
+		all, err := cuda.Devices(cuda.Options{TakeStdout: true})
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -23,6 +24,10 @@ type gpuContext struct {
 	dev    *gpu
 	handle C.mcu_handle
 	arena  device.Arena
+
+	print    func([]byte)
+	prints   *prints     // nil if what kernels print goes elsewhere
+	mayPrint atomic.Bool // a module was loaded whose kernels may print
 
 	mapping sync.Mutex // held by who changes what is mapped
 
@@ -173,6 +178,7 @@ func (c *gpuContext) Synchronise(ctx context.Context) error {
 		}
 	}
 	c.sweep()
+	c.printed()
 	return c.Err()
 }
 

@@ -9,9 +9,9 @@
 //     so two cannot have the same arena. Whoever wants isolation gives each
 //     context a process.
 //   - A kernel cannot be stopped. Close waits for what was submitted.
-//   - What kernels print goes to the standard output of the process, when the
-//     driver sees fit (at the latest when the context is synchronised or
-//     closed), and not to Config.Print.
+//   - What kernels print goes to the standard output of the process. With
+//     Options.TakeStdout it goes to Config.Print, when a stream, an event or the
+//     context is synchronised.
 //   - Unmap of a part of memory that was mapped as one piece waits for all
 //     work of the context, and holds new work back. Pieces are the aligned
 //     32 MiB within a call of Map, and single granules for the rest of it.
@@ -34,6 +34,10 @@ type Options struct {
 	// Library is the driver's path; "" for libcuda.so.1 where the system
 	// looks for libraries. Muster's own library of that name is refused.
 	Library string
+	// TakeStdout gives the process's standard output to what kernels print,
+	// from the first context with a Config.Print on: for processes that have
+	// no other use for it.
+	TakeStdout bool
 }
 
 const defaultLibrary = "libcuda.so.1"

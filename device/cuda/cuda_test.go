@@ -92,6 +92,82 @@ func pattern(n uint64) []byte {
 	return p
 }
 
+// What kernels print comes out when they are synchronised. Standard output is
+// taken for good, so a process of its own does it.
+func TestPrints(t *testing.T) {
+	if os.Getenv("MUSTER_TEST_PRINTS") == "" {
+		theGPU(t)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestPrints$")
+		cmd.Env = append(os.Environ(), "MUSTER_TEST_PRINTS=1")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil || said.String() != "got: i 0\ngot: i 1\n" {
+			t.Errorf("%v: %s", err, said.String())
+		}
+		return
+	}
+	all, err := Devices(Options{TakeStdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed bytes.Buffer
+	c, err := all[0].Open(device.Config{Arena: device.Arena{Base: testBase, Size: 64 << 20}, Print: func(text []byte) { printed.Write(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Load([]byte(printPTX))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.Function("say")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		params := binary.LittleEndian.AppendUint32(nil, uint32(i))
+		if err := s.Launch(f, device.Launch{Grid: device.Dim{X: 1, Y: 1, Z: 1}, Block: device.Dim{X: 1, Y: 1, Z: 1}, Params: params}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Synchronise(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(os.Stderr, "got: %s", printed.String())
+		printed.Reset()
+	}
+}
+
+const printPTX = `.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+.global .align 1 .b8 text[6] = {105, 32, 37, 100, 10, 0};
+.visible .entry say(.param .u32 n) {
+	.local .align 8 .b8 args[8];
+	.reg .b64 %a<4>;
+	.reg .b32 %r<3>;
+	mov.u64 %a0, args;
+	cvta.local.u64 %a1, %a0;
+	ld.param.u32 %r0, [n];
+	st.local.u32 [%a0], %r0;
+	mov.u64 %a2, text;
+	cvta.global.u64 %a3, %a2;
+	{
+	.param .b64 f;
+	st.param.b64 [f], %a3;
+	.param .b64 a;
+	st.param.b64 [a], %a1;
+	.param .b32 r;
+	call.uni (r), vprintf, (f, a);
+	ld.param.b32 %r1, [r];
+	}
+	ret;
+}
+`
+
 // What stays of pieces that are taken apart keeps its bytes, and copies that
 // are larger than the buffer they go through are whole.
 func TestPartsOfLargePieces(t *testing.T) {

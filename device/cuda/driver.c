@@ -4,9 +4,12 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 // The driver's types, as far as they are used here.
 typedef struct {
@@ -48,6 +51,7 @@ typedef void (*host_function)(void *);
 	X(cuCtxPushCurrent_v2, (void *)) \
 	X(cuCtxPopCurrent_v2, (void **)) \
 	X(cuCtxSynchronize, (void)) \
+	X(cuStreamSynchronize, (void *)) \
 	X(cuCtxGetLimit, (size_t *, int)) \
 	X(cuCtxSetLimit, (int, size_t)) \
 	X(cuMemGetInfo_v2, (size_t *, size_t *)) \
@@ -427,6 +431,29 @@ mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream)
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream)
 {
 	INSIDE(context, cuStreamDestroy_v2, (void *)stream);
+}
+
+int mcu_take_stdout(void)
+{
+	int fd = memfd_create("prints", MFD_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	fcntl(fd, F_SETFL, O_APPEND);
+	fflush(stdout);
+	if (dup2(fd, 1) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+void mcu_flush_stdout(void) { fflush(stdout); }
+
+// Synchronising any stream makes the driver write what was printed so far; this
+// one has no work, and nobody is waited for.
+mcu_result mcu_flush_prints(mcu_handle context)
+{
+	INSIDE(context, cuStreamSynchronize, (void *)2);
 }
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)

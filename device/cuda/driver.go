@@ -84,6 +84,7 @@ func Devices(o Options) ([]device.Device, error) {
 		if err != nil {
 			return nil, fmt.Errorf("device %d: %w", i, err)
 		}
+		d.takeStdout = o.TakeStdout
 		all = append(all, d)
 	}
 	return all, nil

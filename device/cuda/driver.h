@@ -74,6 +74,12 @@ mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int t
 
 mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream);
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
+// What kernels print: a file in the place of standard output (-1 if that fails),
+// the C library's buffer emptied, and the driver made to write.
+int mcu_take_stdout(void);
+void mcu_flush_stdout(void);
+mcu_result mcu_flush_prints(mcu_handle context);
+
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
 mcu_result mcu_stream_call(mcu_handle context, mcu_handle stream, uint64_t id);

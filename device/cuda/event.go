@@ -72,7 +72,13 @@ func (e *event) Done() (done bool, err error) {
 }
 
 // Synchronise waits for the work.
-func (e *event) Synchronise(ctx context.Context) error { return e.c.wait(ctx, e.Done) }
+func (e *event) Synchronise(ctx context.Context) error {
+	err := e.c.wait(ctx, e.Done)
+	if err == nil {
+		e.c.printed()
+	}
+	return err
+}
 
 // Since returns the time from another event to this one.
 func (e *event) Since(start device.Event) (time.Duration, error) {

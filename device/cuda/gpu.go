@@ -17,6 +17,8 @@ import (
 type gpu struct {
 	handle C.int
 	info   device.Info
+
+	takeStdout bool
 }
 
 var _ device.Device = (*gpu)(nil)
@@ -72,6 +74,14 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 		return nil, err
 	}
 	c := newContext(d, handle, a, uint64(stack))
+	if d.takeStdout && config.Print != nil {
+		c.print = config.Print
+		var err error
+		if c.prints, err = takeStdout(); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
 	if err := c.moreRings(); err != nil {
 		_ = c.Close()
 		return nil, err

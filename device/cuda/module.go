@@ -54,6 +54,9 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		}
 		return nil, fmt.Errorf("loading a module: %w", err)
 	}
+	if mayPrint(image) {
+		c.mayPrint.Store(true)
+	}
 	if err := m.read(image); err != nil {
 		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 		return nil, err

@@ -335,11 +335,17 @@ func (s *stream) Synchronise(ctx context.Context) error {
 		return err
 	}
 	m, err := s.mark()
-	if m == 0 || err != nil {
+	if err != nil {
 		return err
 	}
-	defer s.c.giveMarks([]C.mcu_handle{m})
-	return s.c.wait(ctx, func() (bool, error) { return s.c.reached(m) })
+	if m != 0 {
+		defer s.c.giveMarks([]C.mcu_handle{m})
+		err = s.c.wait(ctx, func() (bool, error) { return s.c.reached(m) })
+	}
+	if err == nil {
+		s.c.printed()
+	}
+	return err
 }
 
 // Close takes no more work. The driver's stream lives on until it has none, so

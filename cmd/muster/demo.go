@@ -24,10 +24,10 @@ const demoNode = "soft:name=Fast,memory=48M,speed=0.4,workers=1,copy_bandwidth=2
 
 // demoPrograms need more memory together than the devices have.
 var demoPrograms = []string{
-	"mm --repeat 40 --cpu 1 --cpu-sleep --memory 16M",
-	"mm --repeat 40 --cpu 1 --cpu-sleep --memory 20M --seed 2",
-	"mm --repeat 40 --cpu 1 --cpu-sleep --memory 24M --seed 3",
-	"mm --repeat 30 --cpu 2 --cpu-sleep --memory 16M --seed 4",
+	"mm --repeat 24 --cpu 1 --cpu-sleep --memory 16M",
+	"mm --repeat 24 --cpu 1 --cpu-sleep --memory 20M --seed 2",
+	"mm --repeat 24 --cpu 1 --cpu-sleep --memory 24M --seed 3",
+	"mm --repeat 18 --cpu 2 --cpu-sleep --memory 16M --seed 4",
 	"bs --repeat 60 --memory 12M",
 	"hotspot --memory 8M",
 	"nw",

@@ -24,11 +24,8 @@ bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
 	ln -sf libcuda.so.1 bin/lib/libcuda.so
 
-demo: build ## a CUDA kernel without a GPU; a what-if on a small log: a table and a page with pictures
-	@mkdir -p demo-out
-	bin/muster ptx run ptx/testdata/kernels/matmul.nvcc90.ptx --kernel matmul_tiled --grid 1,1 --block 16,16 \
-		--arg 'f32[]=1,2,3,4' --arg 'f32[]=5,6,7,8' --arg 'out:f32[4]' --arg s32:2 --arg s32:2 --arg s32:2
-	bin/muster sim --cluster small --workload small --policy g-queue,r-queue --html demo-out/report.html
+demo: build examples ## CUDA programs share two software GPUs that are too small for them
+	bin/muster demo
 
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,14 +22,14 @@ const bufferSize = 64 << 10
 const watchEvery = 50 * time.Millisecond
 
 // farewellTime is how long the other side may take to hear why it is over.
-const farewellTime = 5 * time.Second
+const farewellTime = 3 * time.Second
 
 // bridge carries one client's messages between a connection and a ring. One
 // goroutine reads the connection and writes to the ring, one writes to the
 // connection, each call has one that waits for its answer, one waits for data of
 // messages that the client does not wait for, and one looks for changes.
 type bridge struct {
-	conn    net.Conn
+	conn    *tls.Conn
 	in      *bufio.Reader
 	session *client.Session
 	all     sync.WaitGroup
@@ -61,7 +62,7 @@ type outgoing struct {
 	frame  []byte
 }
 
-func newBridge(conn net.Conn, in *bufio.Reader, session *client.Session) *bridge {
+func newBridge(conn *tls.Conn, in *bufio.Reader, session *client.Session) *bridge {
 	return &bridge{conn: conn, in: in, session: session,
 		toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
 }
@@ -363,7 +364,15 @@ func (b *bridge) farewell(out *bufio.Writer) {
 		}
 		frame := wire.Frame{Kind: wire.FrameClosed, Reason: b.reason}
 		_, _ = out.Write(frame.Append(nil))
-		_ = out.Flush()
+		if out.Flush() != nil || b.conn.CloseWrite() != nil {
+			return
+		}
+		// What is still on its way here must be read: with something unread left,
+		// the system would tell the other side of a broken connection, and that
+		// may come before the reason does.
+		plain := b.conn.NetConn()
+		_ = plain.SetReadDeadline(time.Now().Add(farewellTime))
+		_, _ = io.Copy(io.Discard, plain)
 		return
 	}
 }

@@ -232,6 +232,7 @@ func (w *testWorker) handle(h wire.Header, body []byte) error {
 	}
 	reply := func(payload ...byte) { w.shared.Reply(h.Slot, w.shared.Status(), payload) }
 	switch h.Op {
+	case wire.OpStreamCreate:
 	case wire.OpMemAlloc, wire.OpStreamQuery, wire.OpEventQuery:
 		reply()
 	case wire.OpReset:

@@ -7,6 +7,7 @@ pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *free_objects[KIND_COUNT];
+static uint32_t process;
 
 void *object_new(enum kind kind, size_t size) {
 	pthread_mutex_lock(&free_lock);
@@ -19,6 +20,7 @@ void *object_new(enum kind kind, size_t size) {
 	if (o == NULL)
 		return NULL;
 	memset(o, 0, size);
+	o->process = process;
 	atomic_store(&o->kind, kind);
 	return o;
 }
@@ -36,7 +38,8 @@ bool object_is(const void *object, enum kind kind) {
 	uintptr_t at = (uintptr_t)object;
 	if (at < 4096 || at % _Alignof(struct object) != 0)
 		return false;
-	return atomic_load_explicit(&((struct object *)object)->kind, memory_order_relaxed) == kind;
+	const struct object *o = object;
+	return atomic_load_explicit(&o->kind, memory_order_relaxed) == kind && o->process == process;
 }
 
 void object_link(struct object **list, void *object) {
@@ -61,4 +64,6 @@ void object_unlink(struct object **list, void *object) {
 void object_forget_all(void) {
 	pthread_mutex_init(&shim_lock, NULL);
 	pthread_mutex_init(&free_lock, NULL);
+	memset(free_objects, 0, sizeof free_objects);
+	process++;
 }

@@ -34,6 +34,7 @@ enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_
 struct object {
 	_Atomic uint32_t kind;
 	uint32_t number; // the worker's name for it
+	uint32_t process; // counts forks: what the parent had is nothing in a child
 	CUcontext context;
 	struct object *next, *previous; // of the same owner
 };
@@ -43,7 +44,7 @@ void object_free(void *object);
 bool object_is(const void *object, enum kind kind);
 void object_link(struct object **list, void *object);
 void object_unlink(struct object **list, void *object);
-void object_forget_all(void); // in a child: locks may be held by nobody
+void object_forget_all(void); // in a child: locks may be held by nobody, and lists may be half changed
 
 extern pthread_mutex_t shim_lock; // lists of objects, contexts and devices
 

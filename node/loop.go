@@ -246,6 +246,7 @@ func (d *daemon) message(c *client, m wire.Control) {
 	if d.clients[c.id] != c || c.ending {
 		return
 	}
+	d.log.Debug("heard", "client", c.id, "kind", m.Kind, "memory", m.Memory, "busy", m.Busy.String())
 	now := d.now()
 	switch m.Kind {
 	case wire.KindWant:

@@ -61,6 +61,8 @@ func testWorker() error {
 		return err
 	}
 	granted := make(chan wire.Control, 16)
+	var lease atomic.Uint64
+	release := func() { _ = conn.Send(wire.Control{Kind: wire.KindReleased, Lease: lease.Load()}) }
 	committed := make(chan bool, 16)
 	go func() {
 		for {
@@ -69,10 +71,13 @@ func testWorker() error {
 				os.Exit(0)
 			}
 			switch m.Kind {
-			case wire.KindGrant, wire.KindDeny:
+			case wire.KindGrant:
+				lease.Store(m.Lease)
+				granted <- m
+			case wire.KindDeny:
 				granted <- m
 			case wire.KindRevoke:
-				_ = conn.Send(wire.Control{Kind: wire.KindReleased})
+				release()
 			case wire.KindCommitted:
 				committed <- m.On
 			}
@@ -111,7 +116,7 @@ func testWorker() error {
 			_ = conn.Send(wire.Control{Kind: wire.KindReport, Stats: &wire.Stats{Allocated: allocated, Resident: allocated, Kernels: 3, Swaps: first.Serve.Client}})
 			shared.Reply(h.Slot, 0, nil)
 		case wire.OpSyncPoint:
-			_ = conn.Send(wire.Control{Kind: wire.KindReleased})
+			release()
 		case wire.OpHostStop: // dies
 			os.Exit(3)
 		}

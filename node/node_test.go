@@ -32,7 +32,11 @@ func TestProgramGetsDevice(t *testing.T) {
 		t.Fatal(result, err)
 	}
 	p.synchronise(t)
-	s := statusOf(t, f)
+	var s Status
+	eventually(t, "the worker's report is there", func() bool {
+		s = statusOf(t, f)
+		return s.Clients[0].Swaps > 0
+	})
 	if s.Pid != os.Getpid() || s.Up <= 0 || len(s.Clients) != 1 || s.Clients[0].Since <= 0 || s.Clients[0].Pid != int32(os.Getpid()) {
 		t.Fatalf("%+v", s)
 	}
@@ -418,6 +422,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	f := run(t, cfg)
 	p := mustConnect(t, f)
 	p.synchronise(t)
+	eventually(t, "the worker's report is there", func() bool { return statusOf(t, f).Clients[0].Swaps > 0 })
 	get := func(path string) string {
 		t.Helper()
 		response, err := http.Get("http://" + cfg.HTTP + path)

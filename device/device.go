@@ -35,6 +35,7 @@ type Inspector interface {
 type ImageInfo struct {
 	Functions []FunctionInfo
 	Globals   []Global
+	Memory    uint64 // bytes of the device that loading takes
 }
 
 // Config says what a context is to be like.

@@ -255,6 +255,7 @@ type Usage struct {
 	Allocated uint64   // what the client asked for
 	Chunked   uint64   // chunks that its allocations touch
 	Host      uint64   // chunks with a valid copy on the host
+	HostOnly  uint64   // of those, valid nowhere else
 	Swap      uint64   // chunks that have pages on the host, valid or not
 	Resident  []uint64 // chunks mapped, by device from 0 on
 	Dirty     []uint64 // chunks valid on that device only
@@ -278,6 +279,7 @@ func (s *Space) Usage() Usage {
 		Allocated: s.allocated,
 		Chunked:   s.Chunked(),
 		Host:      s.bytes(s.tallies[Host].valid),
+		HostOnly:  s.bytes(s.tallies[Host].only),
 		Swap:      s.bytes(s.tallies[Host].held),
 	}
 	for _, t := range s.tallies[1:] {

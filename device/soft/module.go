@@ -73,6 +73,7 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 	if err := m.load(tree, varsBases[0], size); err != nil {
 		return info, err
 	}
+	info.Memory = size
 	for _, name := range m.Functions() {
 		info.Functions = append(info.Functions, (&function{module: m, kernel: m.program.Kernel(name)}).Info())
 	}

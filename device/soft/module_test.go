@@ -89,11 +89,19 @@ func TestInspectTellsWhatLoadTells(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		before, _, err := c.Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
 		m, err := c.Load(image)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want device.ImageInfo
+		after, _, err := c.Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := device.ImageInfo{Memory: before - after}
 		for _, name := range m.Functions() {
 			f, err := m.Function(name)
 			if err != nil {

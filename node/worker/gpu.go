@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"muster/device"
@@ -21,6 +22,9 @@ type gpu struct {
 	origin  device.Event  // times are told relative to it
 	opened  time.Time
 	cost    uint64 // what the context takes by itself
+
+	mu   sync.Mutex
+	free []device.Event // for marks
 }
 
 // openGPU makes sure that there is a context on the device of the lease, with
@@ -54,11 +58,17 @@ func (s *session) openGPU() error {
 		return err
 	}
 	s.gpu = g
-	if err := s.modules.load(s); err != nil {
-		s.closeGPU()
-		return err
+	err = s.modules.load(s)
+	if err == nil {
+		return nil
 	}
-	return nil
+	s.closeGPU()
+	if errors.Is(err, errMoved) && s.modules.pinned < 0 {
+		// Where they were placed first, they have their addresses.
+		s.modules.pinned = s.modules.home
+		return s.release(false)
+	}
+	return err
 }
 
 // device opens a device of the node, once.
@@ -102,6 +112,7 @@ func (s *session) leaveGPU() error {
 	return nil
 }
 
+// closeGPU ends the context, and what is left on it.
 func (s *session) closeGPU() {
 	if s.gpu == nil {
 		return
@@ -110,11 +121,44 @@ func (s *session) closeGPU() {
 		s.log.Debug("closing a context", "error", err)
 	}
 	s.gpu = nil
+	s.staging.returned()
 	s.modules.forget()
 	s.streams.forget()
 	for _, e := range s.events {
-		e.device = nil
+		e.device, e.pending = nil, false
 	}
+}
+
+// mark returns a function that waits for what a stream was given so far, and for
+// nothing that comes later.
+func (s *session) mark(on device.Stream) (wait func() error, err error) {
+	g := s.gpu
+	e, err := g.event()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.block(func() error { return on.Record(e) }); err != nil {
+		return nil, err
+	}
+	return func() error {
+		err := e.Synchronise(s.ctx)
+		g.mu.Lock()
+		g.free = append(g.free, e)
+		g.mu.Unlock()
+		return err
+	}, nil
+}
+
+// event returns an event that nobody uses.
+func (g *gpu) event() (device.Event, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.free); n > 0 {
+		e := g.free[n-1]
+		g.free = g.free[:n-1]
+		return e, nil
+	}
+	return g.context.NewEvent()
 }
 
 // freeze turns recorded events into times, so that they outlive the context.
@@ -124,6 +168,7 @@ func (g *gpu) freeze(s *session) {
 		if e.device == nil || !e.pending {
 			continue
 		}
+		e.at = time.Now()
 		if since, err := e.device.Since(g.origin); err == nil {
 			e.at = g.opened.Add(since)
 		}
@@ -136,7 +181,8 @@ func (s *session) drain() error {
 	if s.gpu == nil {
 		return nil
 	}
-	return s.block(func() error { return s.gpu.context.Synchronise(s.ctx) })
+	all := s.gpu.context
+	return s.block(func() error { return all.Synchronise(s.ctx) })
 }
 
 // quiet says whether nothing is under way on the device.
@@ -153,7 +199,7 @@ func (s *session) quiet() (bool, error) {
 			return false, err
 		}
 	}
-	return true, nil
+	return s.streams.left()
 }
 
 // block does what may take long. While functions of the program's wait to be
@@ -164,16 +210,14 @@ func (s *session) block(f func() error) error {
 		return f()
 	}
 	done := make(chan error, 1)
-	go func() { done <- f() }()
+	s.others.Go(func() { done <- f() })
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-time.After(100 * time.Microsecond):
 			if err := s.readAhead(); err != nil {
-				s.stop()
-				<-done
-				return err
+				return err // it ends the client, and that ends f
 			}
 		}
 	}
@@ -189,8 +233,7 @@ func (s *session) perform(plan vmm.Plan) error {
 	}
 	for _, step := range plan {
 		if err := s.move(step); err != nil {
-			var fault *device.Fault
-			if errors.As(err, &fault) {
+			if isFault(err) {
 				return err
 			}
 			// The directory has no way back from a step that failed.

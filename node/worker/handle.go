@@ -1,9 +1,9 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"time"
 
 	"muster/device"
 	"muster/vmm"
@@ -16,10 +16,10 @@ var errProtocol = errors.New("not what a program may send")
 
 // handle does what a message asks for. An error ends the client.
 func (s *session) handle(h wire.Header, body []byte) error {
-	if s.shared.Status() != success && !afterFault[h.Op] {
+	if r := s.sticky.now(); r != success && !afterFault[h.Op] {
 		// Staging memory is given back all the same.
 		s.staging.free(s.staging.take(h.Release))
-		s.shared.Reply(h.Slot, s.shared.Status(), nil)
+		s.shared.Reply(h.Slot, r, nil)
 		return nil
 	}
 	err := s.dispatch(h, body)
@@ -40,10 +40,9 @@ var afterFault = map[wire.Op]bool{wire.OpReset: true, wire.OpPrintFetch: true, w
 // failed tells the program that a message could not be done: at once if it
 // waits, or at its next synchronising call.
 func (s *session) failed(h wire.Header, err error) {
-	var fault *device.Fault
-	if errors.As(err, &fault) {
+	if isFault(err) {
 		s.fault(err)
-		s.shared.Reply(h.Slot, s.shared.Status(), nil)
+		s.shared.Reply(h.Slot, s.sticky.now(), nil)
 		return
 	}
 	s.log.Debug("refused", "message", h.Op.String(), "error", err)
@@ -66,37 +65,6 @@ func (s *session) answer(slot int, err error) {
 		r, s.failure = s.failure, success
 	}
 	s.shared.Reply(slot, r, nil)
-}
-
-// later answers a call when something has ended. The loop goes on meanwhile.
-func (s *session) later(slot int, wait func() error) {
-	pending := s.failure
-	s.failure = success
-	go func() {
-		err := wait()
-		r := pending
-		var fault *device.Fault
-		switch {
-		case errors.As(err, &fault):
-			// Every later call must fail from now on, and so must those that were
-			// sent already.
-			r = resultOf(err)
-			s.shared.SetStatus(r)
-			select {
-			case s.faults <- err:
-			default: // one is enough
-			}
-			s.consumer.Wake()
-		case ended(err) && s.shared.Status() != success:
-			r = s.shared.Status()
-		case err != nil && !ended(err):
-			r = resultOf(err)
-		}
-		s.shared.Reply(slot, r, nil)
-		if s.watched.Load() {
-			s.consumer.Wake()
-		}
-	}()
 }
 
 // decoding turns a handler of decoded messages into one of bytes.
@@ -183,11 +151,19 @@ func init() {
 
 func (s *session) copyInline(h wire.Header, m *wire.CopyInline) error {
 	data := append([]byte(nil), m.Data...) // the message's bytes are overwritten by the next
-	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, nil)
+	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, true, nil)
 }
 
 // incoming returns the bytes that a message names.
 func (s *session) incoming(h wire.Header) ([]byte, *stage, error) {
+	if s.backlog.data != nil {
+		return s.backlog.data, nil, nil
+	}
+	return s.staged(h)
+}
+
+// staged returns the bytes of the data arena that a message names.
+func (s *session) staged(h wire.Header) ([]byte, *stage, error) {
 	data, err := s.shared.Data(h.Data, h.Length)
 	if err != nil {
 		return nil, nil, errors.Join(err, errProtocol)
@@ -200,7 +176,7 @@ func (s *session) copyInMessage(h wire.Header, m *wire.CopyIn) error {
 	if err != nil {
 		return err
 	}
-	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, st)
+	return s.copyIn(m.Stream, line(m.Dst, uint64(len(data))), data, s.backlog.data != nil, st)
 }
 
 func (s *session) copyIn2D(h wire.Header, m *wire.CopyIn2D) error {
@@ -208,7 +184,7 @@ func (s *session) copyIn2D(h wire.Header, m *wire.CopyIn2D) error {
 	if err != nil {
 		return err
 	}
-	return s.copyIn(m.Stream, area{m.Dst, m.Pitch, m.Width, m.Height}, data, st)
+	return s.copyIn(m.Stream, area{m.Dst, m.Pitch, m.Width, m.Height}, data, s.backlog.data != nil, st)
 }
 
 func (s *session) copyOutMessage(h wire.Header, m *wire.CopyOut) error {
@@ -254,10 +230,11 @@ func (s *session) launch(_ wire.Header, m *wire.Launch) error {
 	if len(m.Params) != f.info.ParamSize {
 		return fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(m.Params), f.info.Name, f.info.ParamSize, device.ErrInvalidValue)
 	}
-	if !s.lease.held || s.gpu == nil || s.gpu.index != s.lease.device || !s.space.AllResident(s.gpu.place) {
-		params := append([]byte(nil), m.Params...) // waiting may read ahead
-		m.Params = params
-		if err := s.ready(s.needs(params)); err != nil {
+	if !s.isReady() || s.hosts.outstanding() > 0 {
+		m.Params = bytes.Clone(m.Params) // waiting may read ahead
+	}
+	if !s.isReady() {
+		if err := s.ready(s.needs(m.Params)); err != nil {
 			return err
 		}
 	}
@@ -272,10 +249,16 @@ func (s *session) launch(_ wire.Header, m *wire.Launch) error {
 	s.space.Launched(s.gpu.place, nil)
 	s.activity.launched()
 	s.stats.Kernels++
-	return on.Launch(loaded, device.Launch{
+	how := device.Launch{
 		Grid: device.Dim{X: m.GridX, Y: m.GridY, Z: m.GridZ}, Block: device.Dim{X: m.BlockX, Y: m.BlockY, Z: m.BlockZ},
 		Shared: uint64(m.Shared), Stack: m.Stack, Params: m.Params, Cooperative: m.Flags&cooperative != 0,
-	})
+	}
+	return s.block(func() error { return on.Launch(loaded, how) })
+}
+
+// isReady says whether everything that the client has is on the device.
+func (s *session) isReady() bool {
+	return s.lease.held && s.gpu != nil && s.gpu.index == s.lease.device && s.space.AllResident(s.gpu.place) && s.modules.allPlaced(s.gpu)
 }
 
 // needs returns what must be on the device for a kernel: everything, if any
@@ -283,13 +266,13 @@ func (s *session) launch(_ wire.Header, m *wire.Launch) error {
 // else what its parameters point to.
 func (s *session) needs(params []byte) []vmm.Range {
 	all := s.space.Allocations()
-	bytes := s.bytesFor(all)
+	size := s.bytesFor(all)
 	for i := range s.serve.Devices {
 		d, err := s.device(i)
 		if err != nil {
 			continue
 		}
-		if info := d.Info(); bytes+info.ContextCost <= info.Memory {
+		if info := d.Info(); size+info.ContextCost <= info.Memory {
 			return all
 		}
 	}
@@ -305,28 +288,3 @@ func (s *session) syncPoint(_ wire.Header, _ *wire.SyncPoint) error {
 }
 
 func (s *session) resetMessage(wire.Header, *wire.Reset) ([]byte, error) { return nil, s.reset() }
-
-// readAhead takes messages from the ring to be handled later; those about the
-// program's own functions are handled now.
-func (s *session) readAhead() error {
-	for {
-		h, body, err := s.consumer.Next(time.Microsecond)
-		switch {
-		case errors.Is(err, wire.ErrTimeout), errors.Is(err, wire.ErrWoken):
-			return nil
-		case err != nil:
-			return err
-		case h.Op == wire.OpHostDone, h.Op == wire.OpHostNext, h.Op == wire.OpHostStop:
-			if err := s.dispatch(h, body); err != nil {
-				return err
-			}
-		default:
-			if len(s.backlog) >= maxBacklog {
-				return fmt.Errorf("more than %d messages while a function of the program's was waited for: %w", maxBacklog, errEnded)
-			}
-			s.backlog = append(s.backlog, message{h, append([]byte(nil), body...)})
-		}
-	}
-}
-
-const maxBacklog = 1 << 16

@@ -15,13 +15,12 @@ type hosts struct {
 	queue   []uint64                 // cookies that the program has not been given
 	running map[uint64]chan struct{} // closed when the function has returned
 	slots   []int                    // where the program waits for a cookie
-	count   int                      // functions that have not returned
 }
 
 func (t *hosts) outstanding() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.count
+	return len(t.running)
 }
 
 // match hands out cookies to who waits for them.
@@ -36,8 +35,10 @@ func (t *hosts) match(s *session) {
 // order of a stream.
 func (t *hosts) call(s *session, cookie uint64, done chan struct{}) {
 	t.mu.Lock()
-	t.queue = append(t.queue, cookie)
-	t.match(s)
+	if t.running[cookie] == done { // otherwise it was dropped
+		t.queue = append(t.queue, cookie)
+		t.match(s)
+	}
 	t.mu.Unlock()
 	select {
 	case <-done:
@@ -53,7 +54,7 @@ func (t *hosts) drop() {
 		close(done)
 		delete(t.running, cookie)
 	}
-	t.queue, t.count = nil, 0
+	t.queue = nil
 }
 
 func (s *session) hostFunction(_ wire.Header, m *wire.HostFunction) error {
@@ -68,6 +69,11 @@ func (s *session) hostFunction(_ wire.Header, m *wire.HostFunction) error {
 			return err
 		}
 	}
+	// Ordering may wait for functions that were given before, but not for this one.
+	on, err := s.give(m.Stream)
+	if err != nil {
+		return err
+	}
 	t := &s.hosts
 	t.mu.Lock()
 	if t.running == nil {
@@ -77,14 +83,20 @@ func (s *session) hostFunction(_ wire.Header, m *wire.HostFunction) error {
 		t.mu.Unlock()
 		return fmt.Errorf("cookie %d is taken: %w", m.Cookie, errProtocol)
 	}
-	done := make(chan struct{})
-	t.running[m.Cookie] = done
-	t.count++
+	if len(t.running) >= maxObjects {
+		t.mu.Unlock()
+		return tooMany("functions of the program's that have not returned")
+	}
+	done, cookie := make(chan struct{}), m.Cookie
+	t.running[cookie] = done
 	t.mu.Unlock()
-	on, err := s.give(m.Stream)
-	if err == nil {
-		cookie := m.Cookie
-		err = on.Call(func() { t.call(s, cookie, done) })
+	err = s.block(func() error { return on.Call(func() { t.call(s, cookie, done) }) })
+	if err != nil {
+		t.mu.Lock()
+		if t.running[cookie] == done {
+			delete(t.running, cookie)
+		}
+		t.mu.Unlock()
 	}
 	return err
 }
@@ -93,6 +105,9 @@ func (s *session) hostNext(h wire.Header, _ *wire.HostNext) error {
 	t := &s.hosts
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.slots) >= wire.Slots {
+		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, errProtocol)
+	}
 	t.slots = append(t.slots, h.Slot)
 	t.match(s)
 	return nil
@@ -108,7 +123,6 @@ func (s *session) hostDone(_ wire.Header, m *wire.HostDone) error {
 	}
 	close(done)
 	delete(t.running, m.Cookie)
-	t.count--
 	return nil
 }
 
@@ -143,6 +157,7 @@ func (s *session) print(text []byte) {
 	if len(p.text)+len(text) > maxPrinted {
 		if !p.dropped {
 			p.text = append(p.text, droppedNote...)
+			s.shared.SetPrint(true)
 		}
 		p.dropped = true
 		return

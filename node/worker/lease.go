@@ -22,15 +22,14 @@ func (l *lease) grant(device int, memory uint64) {
 	l.held, l.device, l.memory, l.denied = true, device, memory, ""
 }
 
-// ready makes all of need usable on a device: it gets a lease if there is none,
-// and brings what is missing. all says that need is everything the client has.
+// ready makes all of need usable on a device, with the client's modules: it gets
+// a lease if there is none, and brings what is missing.
 func (s *session) ready(need []vmm.Range) error {
-	for {
+	for s.faulted == nil {
 		if err := s.leased(s.bytesFor(need)); err != nil {
 			return err
 		}
-		bytes := s.bytesFor(need)
-		if bytes > s.lease.memory {
+		if bytes := s.bytesFor(need); bytes > s.lease.memory {
 			if err := s.grow(bytes); err != nil {
 				return err
 			}
@@ -39,15 +38,25 @@ func (s *session) ready(need []vmm.Range) error {
 		if err := s.openGPU(); err != nil {
 			return err
 		}
-		if s.gpu == nil || s.bytesFor(need) > s.lease.memory {
+		if s.gpu == nil {
 			continue
 		}
 		plan, err := s.space.Prepare(s.gpu.place, need, s.lease.memory-s.modules.memory())
 		if err != nil {
 			return err
 		}
-		return s.perform(plan)
+		if err := s.perform(plan); err != nil {
+			return err
+		}
+		if err := s.modules.place(s); err != nil {
+			return err
+		}
+		if s.modules.memory()+s.space.Mapped(s.gpu.place) <= s.lease.memory {
+			return nil
+		}
+		// Some devices tell how much modules take only when they have them.
 	}
+	return s.faulted
 }
 
 // leased waits for a lease.
@@ -57,8 +66,11 @@ func (s *session) leased(bytes uint64) error {
 	}
 	s.lease.denied = ""
 	s.say(wire.Control{Kind: wire.KindWant, Memory: bytes, Estimate: s.activity.estimate, Device: s.modules.pinned})
-	if err := s.await(func() bool { return s.lease.held || s.lease.denied != "" }); err != nil {
+	if err := s.await(func() bool { return s.lease.held || s.lease.denied != "" || s.faulted != nil }); err != nil {
 		return err
+	}
+	if s.faulted != nil {
+		return s.faulted
 	}
 	if !s.lease.held {
 		return fmt.Errorf("no device for %d bytes: %s: %w", bytes, s.lease.denied, vmm.ErrCapacity)
@@ -76,52 +88,66 @@ func (s *session) grow(bytes uint64) error {
 		return err
 	}
 	if s.lease.held && s.lease.denied != "" {
-		return s.release("")
+		return s.release(true)
 	}
+	return nil
+}
+
+// forMemory is the reason of a revocation for somebody else's memory.
+const forMemory = "memory"
+
+// revoked gives the lease back because the daemon wants that, or what the client
+// has kept on a device where it is no more.
+func (s *session) revoked(reason string) error {
+	s.log.Debug("revoked", "reason", reason)
+	if s.lease.held {
+		return s.release(reason != forMemory)
+	}
+	if s.gpu != nil {
+		if err := s.leaveGPU(); isFault(err) {
+			s.fault(err)
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	s.say(wire.Control{Kind: wire.KindReleased, Lease: s.granted})
 	return nil
 }
 
 // release lets what runs end, moves the client's memory to the host and gives
-// the lease back. The context stays open where that costs others little.
-func (s *session) release(reason string) error {
-	if !s.lease.held {
-		// What is kept on a device where the client is no more is wanted back.
-		if s.gpu != nil {
-			if err := s.leaveGPU(); err != nil {
-				s.fault(err)
-				return nil
-			}
-		}
-		s.say(wire.Control{Kind: wire.KindReleased, Lease: s.granted})
-		return nil
-	}
-	if err := s.drain(); err != nil {
+// the lease back. The context may stay open.
+func (s *session) release(keep bool) error {
+	if err := s.moveOut(keep); isFault(err) {
 		s.fault(err)
 		return nil
+	} else if err != nil {
+		return err
 	}
-	if s.gpu != nil {
-		plan := s.space.Evict(s.gpu.place, 0)
-		if len(plan) > 0 {
-			s.stats.Swaps++
-		}
-		if err := s.perform(plan); err != nil {
-			return err
-		}
-		s.gpu.freeze(s)
-		if reason == forMemory {
-			if err := s.leaveGPU(); err != nil {
-				s.fault(err)
-				return nil
-			}
-		}
-	}
-	s.log.Debug("released", "reason", reason)
 	s.letGo()
 	return nil
 }
 
-// forMemory is the reason to revoke that leaves nothing on the device.
-const forMemory = "memory"
+func (s *session) moveOut(keep bool) error {
+	if s.gpu == nil {
+		return nil
+	}
+	if err := s.drain(); err != nil {
+		return err
+	}
+	plan := s.space.Evict(s.gpu.place, 0)
+	if len(plan) > 0 {
+		s.stats.Swaps++
+	}
+	if err := s.perform(plan); err != nil {
+		return err
+	}
+	s.gpu.freeze(s)
+	if keep {
+		return nil
+	}
+	return s.leaveGPU()
+}
 
 // letGo gives the lease back; nothing of the client's memory is on the device.
 func (s *session) letGo() {
@@ -139,7 +165,7 @@ func (s *session) letGo() {
 // variables of modules.
 func (s *session) bytesFor(ranges []vmm.Range) uint64 {
 	total, end := s.modules.memory(), uint64(0)
-	for _, r := range ranges { // in the order of their addresses
+	for _, r := range ranges { // in the order of their addresses, all in the arena
 		from, to := max(r.Addr&^(chunk-1), end), (r.Addr+r.Size+chunk-1)&^(chunk-1)
 		if to > from {
 			total += to - from
@@ -213,20 +239,58 @@ func (a *activity) launched() {
 }
 
 // message notes that the client did something.
-func (a *activity) message(s *session) error {
+func (a *activity) message(s *session) {
+	a.part(s)
 	if a.idle {
 		a.idle = false
 		s.say(wire.Control{Kind: wire.KindBusy})
 	}
 	a.quiet = time.Time{}
 	a.reported = time.Time{}
+}
+
+// part tells of a part of a long phase.
+func (a *activity) part(s *session) {
+	if !a.busy {
+		return
+	}
+	if phase := time.Since(a.since); phase > reportEvery {
+		s.stats.Busy += phase
+		s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: phase})
+		a.kernels, a.since = 0, a.since.Add(phase)
+	}
+}
+
+// watch begins or ends telling the daemon whether the client is idle. It begins
+// with what is so now.
+func (s *session) watch(on bool) error {
+	a := &s.activity
+	s.watched.Store(on)
+	a.watching, a.idle = on, false
+	if !on || !s.lease.held {
+		return nil
+	}
+	quiet, err := s.quiet()
+	if err != nil {
+		s.fault(err)
+		return nil
+	}
+	if !quiet || a.quiet.IsZero() || s.consumer.Pending() || s.backlog.waits() {
+		a.quiet = time.Time{}
+		s.say(wire.Control{Kind: wire.KindBusy})
+		return nil
+	}
+	s.idle(time.Now())
 	return nil
 }
 
-// watch begins or ends telling the daemon.
-func (a *activity) watch(on bool) {
-	a.watching = on
-	a.idle = false
+// idle tells the daemon that nothing happens, once that has been so for a while.
+func (s *session) idle(now time.Time) {
+	a := &s.activity
+	if a.watching && !a.idle && s.lease.held && now.Sub(a.quiet) >= idleAfter {
+		a.idle = true
+		s.say(wire.Control{Kind: wire.KindIdle, Busy: now.Sub(a.quiet)})
+	}
 }
 
 // stop notes that nothing runs any more.
@@ -251,16 +315,6 @@ func (a *activity) ended(s *session) {
 	a.kernels = 0
 }
 
-// tell says at once whether the client is busy: somebody waits for its device.
-func (s *session) tell() error {
-	quiet, err := s.quiet()
-	if err == nil && (!quiet || s.consumer.Pending()) {
-		s.say(wire.Control{Kind: wire.KindBusy})
-		return nil
-	}
-	return s.observe()
-}
-
 // observe looks around while no message comes.
 func (s *session) observe() error {
 	a := &s.activity
@@ -272,11 +326,7 @@ func (s *session) observe() error {
 	now := time.Now()
 	if !quiet {
 		a.quiet = time.Time{}
-		if now.Sub(a.since) > reportEvery { // a long phase is told of in parts
-			s.stats.Busy += now.Sub(a.since)
-			s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: now.Sub(a.since)})
-			a.kernels, a.since = 0, now
-		}
+		a.part(s)
 		return nil
 	}
 	if a.busy {
@@ -285,10 +335,7 @@ func (s *session) observe() error {
 	if a.quiet.IsZero() {
 		a.quiet = now
 	}
-	if a.watching && !a.idle && s.lease.held && now.Sub(a.quiet) >= idleAfter {
-		a.idle = true
-		s.say(wire.Control{Kind: wire.KindIdle, Busy: now.Sub(a.quiet)})
-	}
+	s.idle(now)
 	if a.reported.IsZero() {
 		a.reported = now
 		s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,13 +12,23 @@ import (
 )
 
 func (s *session) memAlloc(_ wire.Header, m *wire.MemAlloc) ([]byte, error) {
-	if err := s.commit(s.space.Allocated() + m.Size); err != nil {
+	if err := s.space.Alloc(vmm.Range{Addr: m.Addr, Size: m.Size}); err != nil {
 		return nil, err
 	}
-	return nil, s.space.Alloc(vmm.Range{Addr: m.Addr, Size: m.Size})
+	err := s.commit(s.space.Chunked())
+	if err != nil { // nothing has used it yet: there is no plan to perform
+		_, wrong := s.space.Free(m.Addr)
+		err = errors.Join(err, wrong)
+	}
+	return nil, err
 }
 
 func (s *session) memFree(_ wire.Header, m *wire.MemFree) error {
+	// Others may share the last chunk, so that no plan waits for the device; but
+	// the program may use the addresses anew.
+	if err := s.drain(); err != nil {
+		return err
+	}
 	plan, err := s.space.Free(m.Addr)
 	if err != nil {
 		return err
@@ -25,7 +36,7 @@ func (s *session) memFree(_ wire.Header, m *wire.MemFree) error {
 	if err := s.perform(plan); err != nil {
 		return err
 	}
-	return s.commit(s.space.Allocated())
+	return s.commit(s.space.Chunked())
 }
 
 func (s *session) memNest(_ wire.Header, m *wire.MemNest) error {
@@ -73,13 +84,7 @@ func (s *session) where(ranges ...vmm.Range) (target, error) {
 		}
 		return onHost, nil
 	}
-	var need []vmm.Range
-	for _, r := range arena {
-		if a, ok := s.space.Find(r.Addr); ok {
-			need = append(need, a)
-		}
-	}
-	return onDevice, s.ready(need)
+	return onDevice, s.ready(arena) // one at most
 }
 
 // written notes that memory was written on the device.
@@ -101,8 +106,13 @@ func (s *session) hostRead(r vmm.Range) ([]byte, error) {
 	return s.host.at(r), nil
 }
 
-// hostWrite returns the host copies of a range, to be written.
-func (s *session) hostWrite(r vmm.Range) ([]byte, error) {
+// hostWrite returns the host copies of an area, to be written; r is its span.
+func (s *session) hostWrite(r vmm.Range, a area) ([]byte, error) {
+	if !a.dense() { // what lies between the rows stays as it is
+		if _, err := s.hostRead(r); err != nil {
+			return nil, err
+		}
+	}
 	plan, err := s.space.HostWrite(r)
 	if err != nil {
 		return nil, err
@@ -130,9 +140,12 @@ func (a area) span() (vmm.Range, error) {
 	return vmm.Range{Addr: a.addr, Size: (a.height-1)*a.pitch + a.width}, nil
 }
 
+// dense says whether the area is one piece.
+func (a area) dense() bool { return a.pitch == a.width || a.height == 1 }
+
 // rows calls f for each row, with neighbouring rows in one.
 func (a area) rows(f func(addr, offset, size uint64) error) error {
-	if a.pitch == a.width {
+	if a.dense() {
 		return f(a.addr, 0, a.width*a.height)
 	}
 	for i := range a.height {
@@ -143,8 +156,8 @@ func (a area) rows(f func(addr, offset, size uint64) error) error {
 	return nil
 }
 
-// copyIn copies from the data arena, or from bytes of a message.
-func (s *session) copyIn(streamID uint32, to area, data []byte, st *stage) error {
+// copyIn copies from the data arena, or from bytes that are our own.
+func (s *session) copyIn(streamID uint32, to area, data []byte, own bool, st *stage) error {
 	defer func() { s.staging.free(st) }()
 	s.stats.CopiedIn += uint64(len(data))
 	r, err := to.span()
@@ -162,7 +175,12 @@ func (s *session) copyIn(streamID uint32, to area, data []byte, st *stage) error
 		return err
 	}
 	if at == onHost || s.serve.Defer && s.space.Check(r) == nil {
-		host, err := s.hostWrite(r)
+		if st == nil && !own {
+			if err := s.settle(streamID); err != nil {
+				return err
+			}
+		}
+		host, err := s.hostWrite(r, to)
 		if err != nil {
 			return err
 		}
@@ -171,11 +189,20 @@ func (s *session) copyIn(streamID uint32, to area, data []byte, st *stage) error
 			return nil
 		})
 	}
+	if st != nil && s.hosts.outstanding() > 0 {
+		// The program may wait for this memory before it says that its function
+		// has returned, which the copy may wait for.
+		data = bytes.Clone(data)
+		s.staging.free(st)
+		st = nil
+	}
 	on, err := s.give(streamID)
 	if err != nil {
 		return err
 	}
-	err = to.rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+	err = s.block(func() error {
+		return to.rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+	})
 	if err != nil {
 		return err
 	}
@@ -183,9 +210,26 @@ func (s *session) copyIn(streamID uint32, to area, data []byte, st *stage) error
 	if st == nil {
 		return nil
 	}
-	held := st
-	st = nil // freed when the copy is done
-	return on.Call(func() { s.staging.free(held) })
+	lent := st
+	st = nil // freed when the copy is done, or the context has ended
+	s.staging.lend(lent)
+	return s.block(func() error { return on.Call(func() { s.staging.free(lent) }) })
+}
+
+// settle waits until what a stream was given before has ended: it may write or
+// read the memory of the program's that a copy is about to use.
+func (s *session) settle(streamID uint32) error {
+	if s.gpu == nil || !s.lease.held {
+		return nil
+	}
+	on, err := s.give(streamID)
+	if err != nil {
+		return err
+	}
+	if done, err := on.Done(); done || err != nil {
+		return err
+	}
+	return s.block(func() error { return on.Synchronise(s.ctx) })
 }
 
 // copyOut copies to the data arena; it answers when the bytes are there.
@@ -214,6 +258,9 @@ func (s *session) copyOut(h wire.Header, streamID uint32, from area) error {
 		return err
 	}
 	if at == onHost {
+		if err := s.settle(streamID); err != nil {
+			return err
+		}
 		host, err := s.hostRead(r)
 		if err != nil {
 			return err
@@ -229,14 +276,13 @@ func (s *session) copyOut(h wire.Header, streamID uint32, from area) error {
 	if err != nil {
 		return err
 	}
-	err = from.rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
-	if err != nil {
+	err = s.block(func() error {
+		return from.rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
+	})
+	if err != nil || h.Slot < 0 {
 		return err
 	}
-	if h.Slot >= 0 {
-		s.later(h.Slot, func() error { return on.Synchronise(s.ctx) })
-	}
-	return nil
+	return s.laterOn(h.Slot, on)
 }
 
 // copyWithin copies between two areas of the same shape.
@@ -261,7 +307,7 @@ func (s *session) copyWithin(streamID uint32, to, from area) error {
 		if err != nil {
 			return err
 		}
-		target, err := s.hostWrite(dst)
+		target, err := s.hostWrite(dst, to)
 		if err != nil {
 			return err
 		}
@@ -274,15 +320,17 @@ func (s *session) copyWithin(streamID uint32, to, from area) error {
 	if err != nil {
 		return err
 	}
-	if to.pitch == to.width && from.pitch == from.width {
-		err = on.Copy(dst.Addr, src.Addr, dst.Size)
-	} else {
+	err = s.block(func() error {
+		if to.dense() && from.dense() {
+			return on.Copy(dst.Addr, src.Addr, dst.Size)
+		}
 		for i := range to.height {
-			if err = on.Copy(to.addr+i*to.pitch, from.addr+i*from.pitch, to.width); err != nil {
-				break
+			if err := on.Copy(to.addr+i*to.pitch, from.addr+i*from.pitch, to.width); err != nil {
+				return err
 			}
 		}
-	}
+		return nil
+	})
 	if err == nil {
 		s.written(dst)
 	}
@@ -301,6 +349,9 @@ func (s *session) fill(_ wire.Header, m *wire.Fill) error {
 	if err != nil || r.Size == 0 {
 		return err
 	}
+	if (m.Dst|to.pitch)%uint64(m.Width) != 0 {
+		return fmt.Errorf("fill at %#x, rows %d bytes apart, with elements of %d bytes: give multiples: %w", m.Dst, to.pitch, m.Width, device.ErrInvalidValue)
+	}
 	if _, err := s.streams.find(m.Stream); err != nil {
 		return err
 	}
@@ -309,7 +360,7 @@ func (s *session) fill(_ wire.Header, m *wire.Fill) error {
 		return err
 	}
 	if at == onHost {
-		host, err := s.hostWrite(r)
+		host, err := s.hostWrite(r, to)
 		if err != nil {
 			return err
 		}
@@ -322,8 +373,10 @@ func (s *session) fill(_ wire.Header, m *wire.Fill) error {
 	if err != nil {
 		return err
 	}
-	err = to.rows(func(addr, _, size uint64) error {
-		return on.Fill(addr, m.Value, int(m.Width), size/uint64(m.Width))
+	err = s.block(func() error {
+		return to.rows(func(addr, _, size uint64) error {
+			return on.Fill(addr, m.Value, int(m.Width), size/uint64(m.Width))
+		})
 	})
 	if err == nil {
 		s.written(r)

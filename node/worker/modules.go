@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,13 +12,16 @@ import (
 )
 
 // modules is what the client has loaded. The journal lists every load and
-// unload, so that a context on another device gets the same images at the same
-// addresses.
+// unload that gave variables their addresses, so that a context on another
+// device gets the same images at the same addresses.
 type modules struct {
 	byID      map[uint32]*module
 	images    map[uint32]*bytes.Buffer // on their way in
+	kept      int                      // bytes of all images
 	journal   []entry
+	unplaced  []*module // that were in no context yet, in the order of their loading
 	functions map[uint32]*function
+	home      int    // the device on which the modules of the journal were first
 	pinned    int    // the only device on which variables have their addresses; -1 for any
 	variables uint64 // bytes of device memory that variables take
 }
@@ -33,8 +37,10 @@ type module struct {
 	info   device.ImageInfo
 	loaded device.Module // nil while there is no context
 	placed bool          // the addresses in info are true
-	live   bool
-	saved  [][]byte // contents of variables, when they are on no device
+	saved  [][]byte      // contents of variables, when they are on no device
+
+	refused   error // why the context would not take it
+	refusedBy *gpu
 }
 
 type function struct {
@@ -51,81 +57,109 @@ func newModules() modules {
 // granules.
 func (m *modules) memory() uint64 { return m.variables }
 
-// count works out memory anew.
+// count works out memory anew: as much as is taken at a time while a context
+// gets all modules.
 func (m *modules) count() {
-	m.variables = 0
-	for _, mod := range m.byID {
-		var size uint64
+	var now, most uint64
+	for _, e := range m.journal {
+		if e.unload {
+			now -= e.module.memory()
+		} else {
+			now += e.module.memory()
+		}
+		most = max(most, now)
+	}
+	for _, mod := range m.unplaced {
+		now += mod.memory()
+	}
+	m.variables = max(most, now)
+}
+
+// memory is what one module takes; where the device cannot tell, what its
+// variables would take by themselves.
+func (mod *module) memory() uint64 {
+	size := mod.info.Memory
+	if size == 0 {
 		for _, g := range mod.info.Globals {
 			size = (size+255)&^255 + g.Size
 		}
-		m.variables += (size + chunk - 1) &^ (chunk - 1)
 	}
+	return (size + chunk - 1) &^ (chunk - 1)
 }
 
-const maxImage = 1 << 30
+// maxImages is how many bytes of images a client may have in all.
+const maxImages = 4 << 30
 
 // add appends a piece of an image.
 func (m *modules) add(id uint32, piece []byte) error {
 	b := m.images[id]
 	if b == nil {
+		if len(m.images) >= maxObjects {
+			return tooMany("images")
+		}
 		b = &bytes.Buffer{}
 		m.images[id] = b
 	}
-	if b.Len()+len(piece) > maxImage {
-		return fmt.Errorf("an image of more than %d bytes: %w", maxImage, errProtocol)
+	if len(piece) > maxImages-m.kept {
+		return fmt.Errorf("images of more than %d bytes in all: unload modules that are not used: %w", maxImages, device.ErrOutOfMemory)
 	}
+	m.kept += len(piece)
 	b.Write(piece)
 	return nil
 }
 
-// finish makes a module of the image that was sent.
+// finishModule makes a module of the image that was sent.
 func (s *session) finishModule(id uint32) (*module, error) {
 	m := &s.modules
 	image := m.images[id]
-	delete(m.images, id)
 	if image == nil || m.byID[id] != nil {
 		return nil, fmt.Errorf("module %d: no image was sent, or it is loaded already: %w", id, errProtocol)
 	}
-	mod := &module{image: image.Bytes(), live: true}
-	inspector := s.inspector()
-	if inspector == nil || s.gpu != nil && s.lease.held {
-		// Only a device can tell.
-		if err := s.ready(nil); err != nil {
-			return nil, err
-		}
-		if err := mod.load(s.gpu.context); err != nil {
-			return nil, err
-		}
-	} else {
-		var err error
-		if mod.info, err = inspector.Inspect(mod.image); err != nil {
-			return nil, err
-		}
+	delete(m.images, id)
+	mod := &module{image: image.Bytes()}
+	info, known, err := s.inspect(mod.image)
+	if err == nil && len(m.byID) >= maxObjects {
+		err = tooMany("modules")
 	}
+	if err != nil {
+		m.kept -= len(mod.image)
+		return nil, err
+	}
+	mod.info = info
 	m.byID[id] = mod
-	m.journal = append(m.journal, entry{module: mod})
+	m.unplaced = append(m.unplaced, mod)
 	m.count()
-	if mod.loaded == nil && s.gpu != nil { // open, but not in use
-		if err := mod.load(s.gpu.context); err != nil {
-			return nil, err
-		}
+	if known {
+		return mod, nil // it goes to the device with the next kernel
+	}
+	// Only a device can tell.
+	if err = s.ready(nil); err == nil {
+		err = mod.refused
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.unloadModule(id))
 	}
 	return mod, nil
 }
 
-// inspector returns a device that can look into images, or nil.
-func (s *session) inspector() device.Inspector {
+// inspect tells what an image holds, if a device can tell that before the image
+// is loaded.
+func (s *session) inspect(image []byte) (info device.ImageInfo, known bool, err error) {
 	for i := range s.serve.Devices {
-		d, err := s.device(i)
-		if err != nil {
-			return nil
+		d, wrong := s.device(i)
+		if wrong != nil {
+			continue
 		}
-		if in, ok := d.(device.Inspector); ok {
-			return in
+		in, ok := d.(device.Inspector)
+		if !ok {
+			continue
+		}
+		// Another device may be large enough.
+		if info, err = in.Inspect(image); !errors.Is(err, device.ErrOutOfMemory) {
+			return info, true, err
 		}
 	}
-	return nil
+	return info, false, err
 }
 
 // load puts the module into a context.
@@ -157,7 +191,8 @@ func (mod *module) load(c device.Context) error {
 // have seen.
 var errMoved = errors.New("the program's variables have other addresses on this device")
 
-// load puts all modules into a new context, as they were in the one before.
+// load puts all modules that were placed into a new context, as they were in the
+// one before.
 func (m *modules) load(s *session) error {
 	for _, e := range m.journal {
 		var err error
@@ -172,6 +207,48 @@ func (m *modules) load(s *session) error {
 		}
 	}
 	return m.restore(s)
+}
+
+// place puts the modules that were in no context yet into the present one. One
+// that it does not take is found out when it is used.
+func (m *modules) place(s *session) error {
+	if m.allPlaced(s.gpu) {
+		return nil
+	}
+	var left []*module
+	for _, mod := range m.unplaced {
+		if mod.refusedBy == s.gpu {
+			left = append(left, mod)
+			continue
+		}
+		err := mod.load(s.gpu.context)
+		if isFault(err) {
+			return err
+		}
+		mod.refused = err
+		if err != nil {
+			mod.refusedBy = s.gpu
+			left = append(left, mod)
+			continue
+		}
+		if len(m.journal) == 0 {
+			m.home = s.gpu.index
+		}
+		m.journal = append(m.journal, entry{module: mod})
+	}
+	m.unplaced = left
+	m.count()
+	return nil
+}
+
+// allPlaced says whether a context has all modules that it takes.
+func (m *modules) allPlaced(g *gpu) bool {
+	for _, mod := range m.unplaced {
+		if mod.refusedBy != g {
+			return false
+		}
+	}
+	return true
 }
 
 // save copies the contents of variables to the host.
@@ -214,13 +291,15 @@ func (m *modules) forget() {
 	for _, e := range m.journal {
 		e.module.loaded = nil
 	}
+	for _, mod := range m.unplaced {
+		mod.refused, mod.refusedBy = nil, nil
+	}
 	for _, f := range m.functions {
 		f.loaded = nil
 	}
 }
 
-// unload drops a module. Its image stays in the journal if later ones were
-// placed behind it.
+// unloadModule drops a module.
 func (s *session) unloadModule(id uint32) error {
 	m := &s.modules
 	mod := m.byID[id]
@@ -235,22 +314,47 @@ func (s *session) unloadModule(id uint32) error {
 			return err
 		}
 	}
-	mod.live, mod.loaded, mod.saved = false, nil, nil
+	mod.loaded, mod.saved = nil, nil
 	delete(m.byID, id)
 	for number, f := range m.functions {
 		if f.module == mod {
 			delete(m.functions, number)
 		}
 	}
-	if last := len(m.journal) - 1; m.journal[last].module == mod {
-		m.journal = m.journal[:last]
-	} else if mod.placed {
+	if mod.placed {
 		m.journal = append(m.journal, entry{module: mod, unload: true})
+		m.tidy()
 	} else {
-		m.journal = slices.DeleteFunc(m.journal, func(e entry) bool { return e.module == mod })
+		m.kept -= len(mod.image)
+		m.unplaced = slices.DeleteFunc(m.unplaced, func(o *module) bool { return o == mod })
 	}
 	m.count()
 	return nil
+}
+
+// tidy takes a module out of the journal if nothing was loaded between its load
+// and its unload: then nothing lies where it does for its sake.
+func (m *modules) tidy() {
+	for {
+		load := -1 // the last one
+		for i, e := range m.journal {
+			if !e.unload {
+				load = i
+			}
+		}
+		if load < 0 {
+			break
+		}
+		mod := m.journal[load].module
+		if !slices.Contains(m.journal[load+1:], entry{mod, true}) {
+			break
+		}
+		m.journal = slices.DeleteFunc(m.journal, func(e entry) bool { return e.module == mod })
+		m.kept -= len(mod.image)
+	}
+	if len(m.journal) == 0 {
+		m.pinned = -1
+	}
 }
 
 // global finds the variable that a range lies in.
@@ -272,7 +376,7 @@ func (m *modules) global(addr, size uint64) (*module, bool) {
 func (f *function) on() (device.Function, error) {
 	if f.loaded == nil {
 		if f.module.loaded == nil {
-			return nil, fmt.Errorf("kernel %s is of a module that is not loaded: %w", f.info.Name, errHandle)
+			return nil, fmt.Errorf("kernel %s is of a module that is not loaded: %w", f.info.Name, cmp.Or(f.module.refused, errHandle))
 		}
 		loaded, err := f.module.loaded.Function(f.info.Name)
 		if err != nil {
@@ -319,6 +423,9 @@ func (s *session) moduleFunction(h wire.Header, m *wire.ModuleFunction) ([]byte,
 	if s.modules.functions[m.Function] != nil {
 		return nil, fmt.Errorf("function %d is taken: %w", m.Function, errProtocol)
 	}
+	if len(s.modules.functions) >= maxObjects {
+		return nil, tooMany("functions")
+	}
 	i := slices.IndexFunc(mod.info.Functions, func(f device.FunctionInfo) bool { return f.Name == m.Name })
 	if i < 0 {
 		return nil, fmt.Errorf("kernel %q: %w", m.Name, device.ErrNotFound)
@@ -360,6 +467,9 @@ func (s *session) moduleGlobal(h wire.Header, m *wire.ModuleGlobal) ([]byte, err
 		if err := s.ready(nil); err != nil {
 			return nil, err
 		}
+		if mod.refused != nil {
+			return nil, mod.refused
+		}
 	}
 	g := mod.info.Globals[find()]
 	return (&wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}).Append(nil), nil
@@ -370,7 +480,7 @@ func (s *session) functionOccupancy(h wire.Header, m *wire.FunctionOccupancy) ([
 	if f == nil {
 		return nil, fmt.Errorf("function %d: %w", m.Function, errHandle)
 	}
-	if s.gpu == nil {
+	if f.module.loaded == nil {
 		if err := s.ready(nil); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 
 	"muster/device"
 	"muster/vmm"
@@ -66,6 +67,14 @@ func resultOf(err error) result {
 		}
 	}
 	return unknownError
+}
+
+// maxObjects is how many a client may have of each kind: no program needs so
+// many, and each takes room.
+const maxObjects = 1 << 20
+
+func tooMany(what string) error {
+	return fmt.Errorf("more than %d %s: destroy those not used: %w", maxObjects, what, device.ErrOutOfMemory)
 }
 
 // errHandle is what a message with a number gets that stands for nothing.

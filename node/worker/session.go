@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ type session struct {
 	log     *slog.Logger
 	control *wire.ControlConn
 	inbox   chan wire.Control // from the daemon
-	faults  chan error        // from those who wait for the device
+	faults  chan found        // from those who wait for the device
 	open    Open
 	exit    func() // ends the process
 
@@ -35,10 +36,12 @@ type session struct {
 	devices  []device.Device // opened so far
 	shared   *wire.Shared
 	consumer *wire.Consumer
-	backlog  []message // read ahead while waiting
+	backlog  backlog // read ahead while waiting
 
-	ctx  context.Context // ends with the session
-	stop context.CancelFunc
+	ctx     context.Context // ends with the session
+	stop    context.CancelFunc
+	others  sync.WaitGroup // goroutines beside the loop
+	waiting atomic.Int32   // calls that are answered later
 
 	space     *vmm.Space
 	host      *hostMemory
@@ -57,17 +60,12 @@ type session struct {
 	// failure is a result that the next synchronising call answers with, once:
 	// what a program would have been told by the launch itself.
 	failure result
-	faulted bool // the sticky status is set, and the device was let go
+	sticky  sticky
+	faulted error // what the sticky result is for, once the device was let go
 
 	watched  atomic.Bool
 	activity activity
 	stats    wire.Stats
-}
-
-// message is one that was taken from the ring to be handled later.
-type message struct {
-	header wire.Header
-	body   []byte
 }
 
 // Main serves the client that the daemon names on the control connection, and
@@ -90,10 +88,14 @@ func Main(control *os.File, open Open, log *slog.Logger) error {
 		return err
 	}
 	s.exit = func() { os.Exit(0) }
+	defer s.close()
 	return s.run()
 }
 
 func newSession(conn *wire.ControlConn, serve wire.Serve, files []*os.File, open Open, log *slog.Logger) (*session, error) {
+	if len(files) < 2+len(serve.Devices) {
+		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
+	}
 	shared, err := wire.Map(files[0], files[1])
 	if err != nil {
 		return nil, err
@@ -101,12 +103,13 @@ func newSession(conn *wire.ControlConn, serve wire.Serve, files []*os.File, open
 	files[0].Close()
 	files[1].Close()
 	s := &session{
-		log: log, control: conn, inbox: make(chan wire.Control, 64), faults: make(chan error, 1), open: open,
+		log: log, control: conn, inbox: make(chan wire.Control, 64), faults: make(chan found, 4), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.staging = &staging{release: s.consumer.Release}
+	s.sticky.publish = shared.SetStatus
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if s.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
 		return nil, err
@@ -133,8 +136,7 @@ var errEnded = errors.New("the session has ended")
 
 // run is the loop.
 func (s *session) run() error {
-	go s.receive()
-	defer s.stop()
+	s.others.Go(s.receive)
 	for {
 		if err := s.step(); err != nil {
 			return s.end(err)
@@ -152,12 +154,30 @@ func (s *session) receive() {
 		}
 		if err != nil {
 			s.shared.Close("the node daemon ended")
+			s.stop()
+			s.consumer.Stop()
 			s.exit()
 			return
 		}
-		s.inbox <- m
-		s.consumer.Wake()
+		select {
+		case s.inbox <- m:
+			s.consumer.Wake()
+		case <-s.ctx.Done():
+			return
+		}
 	}
+}
+
+// close lets go of everything. The daemon sees the connection end first: if the
+// device cannot stop what runs, it ends this process.
+func (s *session) close() {
+	s.control.Close()
+	s.stop()
+	s.hosts.drop()
+	s.closeGPU()
+	s.others.Wait()
+	s.host.close()
+	s.shared.Unmap()
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -170,21 +190,19 @@ func (s *session) step() error {
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
 		return s.observe()
+	case errors.Is(err, wire.ErrStopped):
+		return fmt.Errorf("the node daemon ended: %w", errEnded)
 	case err != nil:
 		return fmt.Errorf("the program sent what it must not: %w", err)
 	}
 	s.stats.Messages++
-	if err := s.activity.message(s); err != nil {
-		return err
-	}
+	s.activity.message(s)
 	return s.handle(h, body)
 }
 
 // next returns the next message, first those that were read ahead.
 func (s *session) next(timeout time.Duration) (wire.Header, []byte, error) {
-	if len(s.backlog) > 0 {
-		m := s.backlog[0]
-		s.backlog = s.backlog[1:]
+	if m, ok := s.backlog.next(); ok {
 		return m.header, m.body, nil
 	}
 	return s.consumer.Next(timeout)
@@ -197,8 +215,10 @@ func (s *session) drainInbox() error {
 			if err := s.told(m); err != nil {
 				return err
 			}
-		case err := <-s.faults:
-			s.fault(err)
+		case f := <-s.faults:
+			if f.world == s.sticky.current() {
+				s.fault(f.err)
+			}
 		default:
 			return nil
 		}
@@ -217,13 +237,9 @@ func (s *session) told(m wire.Control) error {
 			s.lease.denied = "refused"
 		}
 	case wire.KindRevoke:
-		return s.release(m.Reason)
+		return s.revoked(m.Reason)
 	case wire.KindWatch:
-		s.watched.Store(m.On)
-		s.activity.watch(m.On)
-		if m.On {
-			return s.tell()
-		}
+		return s.watch(m.On)
 	case wire.KindCommitted:
 		s.lease.answered, s.lease.committed = true, m.On
 	case wire.KindEnd:
@@ -237,8 +253,13 @@ func (s *session) told(m wire.Control) error {
 // await waits for the daemon until something is true.
 func (s *session) await(done func() bool) error {
 	for !done() {
-		if err := s.told(<-s.inbox); err != nil {
-			return err
+		select {
+		case m := <-s.inbox:
+			if err := s.told(m); err != nil {
+				return err
+			}
+		case <-s.ctx.Done():
+			return fmt.Errorf("the node daemon ended: %w", errEnded)
 		}
 	}
 	return nil
@@ -259,29 +280,18 @@ func (s *session) end(err error) error {
 	return err
 }
 
-// fault notes that the client's work failed for good: everything on the device
-// is gone, and every later call fails.
-func (s *session) fault(err error) {
-	if s.faulted {
-		return
-	}
-	s.faulted = true
-	s.log.Info("fault", "error", err)
-	s.shared.SetStatus(resultOf(err))
-	s.closeGPU()
-	for i := range s.serve.Devices {
-		s.space.Lost(vmm.Device(i))
-	}
-	s.hosts.drop()
-	s.activity.stop(s)
-	s.lease = lease{}
-	s.say(wire.Control{Kind: wire.KindFailed, Reason: err.Error(), Lease: s.granted})
-}
-
 // reset gives the client an empty world in the place of what it has.
 func (s *session) reset() error {
-	if err := s.drain(); err != nil {
+	if err := s.drain(); isFault(err) {
 		s.fault(err)
+	} else if err != nil {
+		return err
+	}
+	s.hosts.drop()
+	s.closeGPU()
+	s.allLost()
+	if s.lease.held {
+		s.letGo()
 	}
 	for _, a := range s.space.Allocations() {
 		plan, err := s.space.Free(a.Addr)
@@ -292,15 +302,11 @@ func (s *session) reset() error {
 			return err
 		}
 	}
-	s.closeGPU()
-	if s.lease.held {
-		s.letGo()
-	}
 	if err := s.begin(); err != nil {
 		return err
 	}
-	s.faulted = false
-	s.shared.SetStatus(success)
+	s.faulted = nil
+	s.sticky.clear()
 	return s.commit(0)
 }
 
@@ -308,7 +314,7 @@ func (s *session) reset() error {
 func (s *session) statistics() *wire.Stats {
 	u := s.space.Usage()
 	stats := s.stats
-	stats.Allocated, stats.Swapped = u.Allocated, u.Host
+	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
 	for _, n := range u.Resident {
 		stats.Resident += n
 	}

@@ -14,6 +14,7 @@ type staging struct {
 // stage is the staging memory of one message.
 type stage struct {
 	position uint64
+	lent     bool // to the device
 	done     bool
 }
 
@@ -29,6 +30,13 @@ func (s *staging) take(position uint64) *stage {
 	return st
 }
 
+// lend notes that the device reads the bytes, and frees them when it has.
+func (s *staging) lend(st *stage) {
+	s.mu.Lock()
+	st.lent = true
+	s.mu.Unlock()
+}
+
 // free says that the bytes were read. Any goroutine may call it.
 func (s *staging) free(st *stage) {
 	if st == nil {
@@ -37,6 +45,21 @@ func (s *staging) free(st *stage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.done = true
+	s.advance()
+}
+
+// returned says that the device reads nothing any more: a context that ends
+// drops copies without a word.
+func (s *staging) returned() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.pending {
+		st.done = st.done || st.lent
+	}
+	s.advance()
+}
+
+func (s *staging) advance() {
 	var last uint64
 	for len(s.pending) > 0 && s.pending[0].done {
 		last = s.pending[0].position

@@ -16,6 +16,8 @@ import (
 type streams struct {
 	byID map[uint32]*stream
 	all  []*stream // in the order in which they were made
+
+	leaving []device.Stream // destroyed, with work under way
 }
 
 type stream struct {
@@ -40,6 +42,23 @@ func (t *streams) forget() {
 		st.device = nil
 		st.issued, st.sawLegacy, st.legacySaw = 0, 0, 0
 	}
+	t.leaving = nil
+}
+
+// left says whether the streams that were destroyed have nothing to do any more,
+// and closes those of which that is true.
+func (t *streams) left() (bool, error) {
+	for len(t.leaving) > 0 {
+		done, err := t.leaving[0].Done()
+		if err != nil || !done {
+			return false, err
+		}
+		if err := t.leaving[0].Close(); err != nil {
+			return false, err
+		}
+		t.leaving = t.leaving[1:]
+	}
+	return true, nil
 }
 
 // give returns the stream of the present context that new work goes to, after
@@ -89,10 +108,13 @@ func (s *session) order(st *stream) error {
 
 // after lets the later work of one stream wait for what another was given.
 func (s *session) after(st, other *stream) error {
-	if err := other.device.Record(s.gpu.scratch); err != nil {
-		return err
-	}
-	return st.device.Wait(s.gpu.scratch)
+	between := s.gpu.scratch
+	return s.block(func() error {
+		if err := other.device.Record(between); err != nil {
+			return err
+		}
+		return st.device.Wait(between)
+	})
 }
 
 const nonBlocking = 1
@@ -100,6 +122,9 @@ const nonBlocking = 1
 func (s *session) streamCreate(_ wire.Header, m *wire.StreamCreate) error {
 	if s.streams.byID[m.Stream] != nil {
 		return fmt.Errorf("stream %d is taken: %w", m.Stream, errProtocol)
+	}
+	if len(s.streams.all) >= maxObjects {
+		return tooMany("streams")
 	}
 	st := &stream{blocking: m.Flags&nonBlocking == 0}
 	s.streams.byID[m.Stream] = st
@@ -118,13 +143,21 @@ func (s *session) streamDestroy(_ wire.Header, m *wire.StreamDestroy) error {
 		return nil
 	}
 	// Blocking rules hold for what is still under way.
-	legacy := s.streams.byID[legacyID]
-	if st.blocking && st.issued != st.legacySaw && legacy.device != nil {
+	if st.blocking && st.issued != st.legacySaw {
+		legacy := s.streams.byID[legacyID]
+		if legacy.device == nil {
+			if legacy.device, err = s.gpu.context.NewStream(); err != nil {
+				return err
+			}
+		}
+		legacy.issued++ // later work of other streams waits for this, too
 		if err := s.after(legacy, st); err != nil {
 			return err
 		}
 	}
-	return st.device.Close()
+	s.streams.leaving = append(s.streams.leaving, st.device)
+	_, err = s.streams.left()
+	return err
 }
 
 // device returns the stream of the present context if it may have work there.
@@ -165,9 +198,26 @@ func (s *session) streamSynchronise(h wire.Header, m *wire.StreamSynchronise) er
 		s.answer(h.Slot, nil)
 		return nil
 	}
-	waits := st.device
-	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
-	return nil
+	return s.laterOn(h.Slot, st.device)
+}
+
+// laterOn answers a call when streams have done what they were given so far.
+func (s *session) laterOn(slot int, on ...device.Stream) error {
+	waits := make([]func() error, len(on))
+	for i, st := range on {
+		var err error
+		if waits[i], err = s.mark(st); err != nil {
+			return err
+		}
+	}
+	return s.later(slot, func() error {
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (s *session) synchronise(h wire.Header, _ *wire.Synchronise) error {
@@ -175,9 +225,16 @@ func (s *session) synchronise(h wire.Header, _ *wire.Synchronise) error {
 		s.answer(h.Slot, nil)
 		return nil
 	}
-	waits := s.gpu.context
-	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
-	return nil
+	if _, err := s.streams.left(); err != nil {
+		return err
+	}
+	all := slices.Clone(s.streams.leaving)
+	for _, st := range s.streams.all {
+		if st.device != nil {
+			all = append(all, st.device)
+		}
+	}
+	return s.laterOn(h.Slot, all...)
 }
 
 func (s *session) streamWait(_ wire.Header, m *wire.StreamWait) error {
@@ -185,14 +242,14 @@ func (s *session) streamWait(_ wire.Header, m *wire.StreamWait) error {
 	if e == nil {
 		return fmt.Errorf("event %d: %w", m.Event, errHandle)
 	}
-	if !e.pending {
-		return nil
+	if _, err := s.streams.find(m.Stream); err != nil || !e.pending {
+		return err
 	}
 	st, err := s.give(m.Stream)
 	if err != nil {
 		return err
 	}
-	return st.Wait(e.device)
+	return s.block(func() error { return st.Wait(e.device) })
 }
 
 // event is one of the client's events. It is pending while a context knows its
@@ -207,6 +264,9 @@ type event struct {
 func (s *session) eventCreate(_ wire.Header, m *wire.EventCreate) error {
 	if s.events[m.Event] != nil {
 		return fmt.Errorf("event %d is taken: %w", m.Event, errProtocol)
+	}
+	if len(s.events) >= maxObjects {
+		return tooMany("events")
 	}
 	s.events[m.Event] = &event{}
 	return nil
@@ -248,7 +308,7 @@ func (s *session) eventRecord(_ wire.Header, m *wire.EventRecord) error {
 		return err
 	}
 	e.pending = true
-	return st.Record(e.device)
+	return s.block(func() error { return st.Record(e.device) })
 }
 
 func (s *session) eventQuery(_ wire.Header, m *wire.EventQuery) ([]byte, error) {
@@ -276,8 +336,7 @@ func (s *session) eventSynchronise(h wire.Header, m *wire.EventSynchronise) erro
 		return nil
 	}
 	waits := e.device
-	s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
-	return nil
+	return s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
 }
 
 func (s *session) eventElapsed(_ wire.Header, m *wire.EventElapsed) ([]byte, error) {

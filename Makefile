@@ -11,7 +11,7 @@ VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-build: bin/lib/libcuda.so.1 ## bin/muster and bin/lib/libcuda.so.1, the library that programs load
+build: bin/lib/libcuda.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
 	$(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
 
 CFLAGS ?= -O2 -g
@@ -23,6 +23,10 @@ bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
 	@mkdir -p bin/lib
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
 	ln -sf libcuda.so.1 bin/lib/libcuda.so
+
+bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
+	@mkdir -p bin/lib
+	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
 demo: build examples ## CUDA programs share two software GPUs that are too small for them
 	bin/muster demo

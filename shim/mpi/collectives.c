@@ -7,7 +7,6 @@
 // one of MPI's profiling interface. It is built without MPI's headers and works
 // with any MPI whose calls follow the C calling convention: arguments, whatever
 // they mean, are passed on as machine words.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -145,8 +145,11 @@ func (d *decoder) socket(n strictyaml.Node, s *node.Socket) error {
 
 func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
 	items, ok := strictyaml.Items(n)
-	if !ok || len(items) == 0 {
+	if !ok {
 		return d.Errorf(strictyaml.Start(n), "devices must be a list, not %s: write - soft: {memory: 1GiB}, or - cuda: all", strictyaml.Kind(n))
+	}
+	if len(items) == 0 {
+		return d.Errorf(strictyaml.Start(n), "there are no devices: write - soft: {memory: 1GiB}, or - cuda: all, or leave it out")
 	}
 	c.Devices = nil
 	for _, item := range items {

@@ -1,0 +1,203 @@
+package nodefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/model/strictyaml"
+	"muster/node"
+	"muster/node/vgpu"
+	"muster/wire"
+)
+
+const everything = `
+name: node7
+socket: {path: /run/muster.sock, mode: 0660, group: gpu}
+devices:
+  - cuda: [0, 2]
+    reserve: 1GiB
+  - soft: {name: Slow one, memory: 512MiB, speed: 0.5, copy_bandwidth: 2GB/s, workers: 4}
+    count: 2
+  - cuda: all
+vgpus: 8
+visible: 2
+policy: credit
+max_idle: 25ms
+swap: {size: 32GiB, dir: /var/tmp/muster}
+defer: true
+limits:
+  clients: 100
+  default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}
+  users:
+    alice: {memory: 64GiB, weight: 2}
+    1001: {clients: 1}
+warm: 0
+grace: 2m
+http: 127.0.0.1:9420
+listen: ":9421"
+tls: {cert: node.pem, key: node.key, ca: ca.pem}
+token: SECRET
+`
+
+func TestRead(t *testing.T) {
+	cfg := node.Default()
+	if err := Read([]byte(everything), "f", &cfg); err != nil {
+		t.Fatal(err)
+	}
+	slow := wire.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
+	slow2 := slow
+	slow2.Index = 1
+	want := node.Config{
+		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"},
+		Devices: []node.Device{
+			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
+			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
+			{DeviceConfig: slow}, {DeviceConfig: slow2},
+			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
+		},
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
+		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,
+		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
+			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
+		Warm: 0, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
+		Remote: node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
+	}
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got\n%+v, want\n%+v", cfg, want)
+	}
+}
+
+func TestReadLeavesTheRest(t *testing.T) {
+	cfg := node.Default()
+	if err := Read([]byte("vgpus: 2\nmax_idle: 0\n"), "f", &cfg); err != nil {
+		t.Fatal(err)
+	}
+	want := node.Default()
+	want.VGPUs, want.MaxIdle = 2, 0
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "f:1:1: the file is empty: say what the node has, as devices: [{soft: {memory: 1GiB}}], or do without a file"},
+		{"key", "vgpu: 3\n", `f:1:1: "vgpu" is no key of a node's configuration: did you mean vgpus?`},
+		{"twice", "warm: 1\nwarm: 2\n", `f:2:1: "warm" is given twice, first on line 1: remove one`},
+		{"vgpus", "vgpus: 0\n", `f:1:8: vgpus: must be a whole number from 1 to 1024, not "0"`},
+		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
+		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},
+		{"negative", "grace: -3s\n", `f:1:8: grace: must be a time as 10ms, 2s or 1m, not "-3s"`},
+		{"defer", "defer: maybe\n", `f:1:8: defer: must be true or false, not "maybe"`},
+		{"mode", "socket: {path: /a, mode: 0999}\n", `f:1:26: mode: must be a file mode as 0660, not "0999"`},
+		{"devices", "devices: soft\n", `f:1:10: devices must be a list, not a plain value: write - soft: {memory: 1GiB}, or - cuda: all`},
+		{"no devices", "devices: []\n", `f:1:10: there are no devices: write - soft: {memory: 1GiB}, or - cuda: all, or leave it out`},
+		{"memory", "devices:\n  - soft: {speed: 0.5}\n", `f:2:11: this software GPU has no memory: add memory: 1GiB`},
+		{"odd memory", "devices: [{soft: {memory: 3MiB}}]\n", `f:1:27: memory: must be a multiple of 2MiB, not "3MiB"`},
+		{"speed", "devices: [{soft: {memory: 2MiB, speed: 2}}]\n", `f:1:40: speed: must be a number above 0, and at most 1, not "2"`},
+		{"both", "devices: [{soft: {memory: 2MiB}, cuda: all}]\n", `f:1:11: a device is one of soft and cuda: write soft: {memory: 1GiB}, or cuda: all`},
+		{"neither", "devices: [{count: 3}]\n", `a device is one of soft and cuda`},
+		{"count of cuda", "devices: [{cuda: all, count: 2}]\n", `only software GPUs have a count: name several CUDA devices as cuda: [0, 1]`},
+		{"cuda", "devices: [{cuda: some}]\n", `f:1:18: a CUDA device: must be a whole number from 0 to 2147483647, not "some": write cuda: all, or cuda: [0, 1]`},
+		{"no cuda", "devices: [{cuda: []}]\n", `f:1:18: no CUDA device is named: write cuda: all, or cuda: [0, 1]`},
+		{"too many", "devices: [{soft: {memory: 2MiB}, count: 16}, {cuda: 0}]\n", "a node has at most 16 devices"},
+		{"user", "limits: {users: {\"a b\": {clients: 1}}}\n", `f:1:18: the name of a user must be made of letters, digits and ._-+, not "a b"`},
+		{"limit", "limits: {default: {client: 1}}\n", `"client" is no key of default: did you mean clients?`},
+		{"size", "swap: {size: big}\n", `f:1:14: size: size "big": write it as 4GiB`},
+		{"two documents", "warm: 1\n---\nwarm: 2\n", "f:3:1: a second document: write a node's configuration into a file of its own"},
+	} {
+		cfg := node.Default()
+		err := Read([]byte(c.text), "f", &cfg)
+		if err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
+		}
+		if !reflect.DeepEqual(cfg, node.Default()) {
+			t.Errorf("%s: a bad file changed the configuration: %+v", c.name, cfg)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	cfg := node.Default()
+	if err := ReadFile(path, &cfg); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, []byte("warm: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReadFile(path, &cfg); err != nil || cfg.Warm != 7 {
+		t.Error(cfg.Warm, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("# much\n", 1<<18)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReadFile(path, &cfg); err == nil || !strings.Contains(err.Error(), "larger than a configuration can be") {
+		t.Error(err)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"soft:memory=256M,speed=0.5;soft:memory=512M", "soft 256MiB 0.5 #0; soft 512MiB 1 #1"},
+		{"soft:memory=2M,count=2 ; cuda:0,3", "soft 2MiB 1 #0; soft 2MiB 1 #1; cuda #0; cuda #3"},
+		{"cuda:all", "cuda #-1"},
+		{"", `error: device "": write soft:memory=256M,speed=0.5, or cuda:all`},
+		{"soft", `error: device "soft": "" is no setting: write it as memory=256M`},
+		{"soft:speed=1", `error: device "soft:speed=1": it has no memory: write soft:memory=256M`},
+		{"soft:memory=1", `error: device "soft:memory=1": must be a multiple of 2MiB, not "1"`},
+		{"soft:memory=2M,speed=0", `error: device "soft:memory=2M,speed=0": speed must be above 0 and at most 1, not "0"`},
+		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, copy_bandwidth, workers, count`},
+		{"soft:memory=2M,count=17", `error: device "soft:memory=2M,count=17": must be a whole number from 1 to 16, not "17"`},
+		{"cuda:x", `error: device "cuda:x": write cuda:all, or the devices' numbers, as cuda:0,1`},
+		{"soft:memory=2M,count=16;cuda:0", "error: a node has at most 16 devices"},
+	} {
+		devices, err := Devices(c.text)
+		var parts []string
+		for _, d := range devices {
+			if d.Kind == "soft" {
+				parts = append(parts, fmt.Sprintf("soft %dMiB %v #%d", d.Memory>>20, d.Speed, d.Index))
+			} else {
+				parts = append(parts, fmt.Sprintf("cuda #%d", d.Index))
+			}
+		}
+		got := strings.Join(parts, "; ")
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: got  %s\nwant %s", c.text, got, c.want)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(everything))
+	f.Add([]byte("devices: [{soft: {memory: 2MiB}}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg := node.Default()
+		err := Read(text, "f", &cfg)
+		var at *strictyaml.Error
+		if err != nil && !errors.As(err, &at) {
+			t.Errorf("an error without a place: %v", err)
+		}
+		if len(cfg.Devices) > 16 {
+			t.Errorf("%d devices", len(cfg.Devices))
+		}
+	})
+}
+
+func FuzzDevices(f *testing.F) {
+	f.Add("soft:memory=256M,speed=0.5;soft:memory=512M,count=2;cuda:all")
+	f.Fuzz(func(t *testing.T, text string) {
+		if devices, err := Devices(text); err == nil && (len(devices) == 0 || len(devices) > 16) {
+			t.Errorf("%d devices", len(devices))
+		}
+	})
+}

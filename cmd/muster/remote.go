@@ -73,7 +73,7 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 	ctx, cancel := context.WithCancel(context.Background())
 	relayed := make(chan error, 1)
 	go func() { relayed <- client.Relay(ctx, listener, remote, slog.New(slog.DiscardHandler)) }()
-	state, err := runChild(path, args, append(environment, "MUSTER_SOCKET="+socket))
+	state, err := runChild(path, args, set(environment, "MUSTER_SOCKET", socket))
 	cancel()
 	<-relayed
 	return exitAs(c, state, err)

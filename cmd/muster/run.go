@@ -97,7 +97,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		_, err := node.Ask(socket)
 		switch {
 		case err == nil:
-			err := syscall.Exec(path, args, append(environment, "MUSTER_SOCKET="+socket))
+			err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
 			fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
 			return exitStatus(126)
 		case f.socket != "" || !errors.Is(err, node.ErrNoNode):
@@ -139,7 +139,7 @@ func (f *runFlags) environment() ([]string, error) {
 		if err != nil {
 			return nil, usageErrorf("--memory: %v", err)
 		}
-		environment = append(environment, "MUSTER_MEMORY="+strconv.FormatInt(size, 10))
+		environment = set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}
 	if f.mpi {
 		library := filepath.Join(lib, "libmuster-mpi.so")
@@ -149,6 +149,13 @@ func (f *runFlags) environment() ([]string, error) {
 		environment = prepend(environment, "LD_PRELOAD", library)
 	}
 	return environment, nil
+}
+
+// set gives a variable a value, instead of one that it may have: of two, programs
+// find the first.
+func set(environment []string, variable, value string) []string {
+	without := slices.DeleteFunc(environment, func(s string) bool { return strings.HasPrefix(s, variable+"=") })
+	return append(without, variable+"="+value)
 }
 
 // prepend puts a path before those of a variable.
@@ -193,7 +200,7 @@ func runPrivately(c *cobra.Command, path string, args, environment []string) err
 	if err != nil {
 		return err
 	}
-	state, err := runChild(path, args, append(environment, "MUSTER_SOCKET="+socket))
+	state, err := runChild(path, args, set(environment, "MUSTER_SOCKET", socket))
 	stop()
 	return exitAs(c, state, err)
 }

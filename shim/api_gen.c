@@ -86,12 +86,12 @@ EXPORT CUresult (cuDeviceGetUuid)(CUuuid *uuid, CUdevice device) { ENTER(cuDevic
 EXPORT CUresult (cuDeviceGetUuid_v2)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid_v2); return do_cuDeviceGetUuid_v2(uuid, device); }
 MISSING(cuDeviceGraphMemTrim)
 EXPORT CUresult (cuDevicePrimaryCtxGetState)(CUdevice device, unsigned int *flags, int *active) { ENTER(cuDevicePrimaryCtxGetState); return do_cuDevicePrimaryCtxGetState(device, flags, active); }
-MISSING(cuDevicePrimaryCtxRelease)
+EXPORT CUresult (cuDevicePrimaryCtxRelease)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease); return do_cuDevicePrimaryCtxRelease(device); }
 EXPORT CUresult (cuDevicePrimaryCtxRelease_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease_v2); return do_cuDevicePrimaryCtxRelease_v2(device); }
-MISSING(cuDevicePrimaryCtxReset)
+EXPORT CUresult (cuDevicePrimaryCtxReset)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset); return do_cuDevicePrimaryCtxReset(device); }
 EXPORT CUresult (cuDevicePrimaryCtxReset_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset_v2); return do_cuDevicePrimaryCtxReset_v2(device); }
 EXPORT CUresult (cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device) { ENTER(cuDevicePrimaryCtxRetain); return do_cuDevicePrimaryCtxRetain(context, device); }
-MISSING(cuDevicePrimaryCtxSetFlags)
+EXPORT CUresult (cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags); return do_cuDevicePrimaryCtxSetFlags(device, flags); }
 EXPORT CUresult (cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags_v2); return do_cuDevicePrimaryCtxSetFlags_v2(device, flags); }
 MISSING(cuDeviceRegisterAsyncNotification)
 MISSING(cuDeviceSetGraphMemAttribute)

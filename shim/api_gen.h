@@ -48,9 +48,12 @@ CUresult do_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_format for
 CUresult do_cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult do_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult do_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
+CUresult do_cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device);
+CUresult do_cuDevicePrimaryCtxReset(CUdevice device);
 CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult do_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult do_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags);
 CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags);
 CUresult do_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
 CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);

@@ -82,10 +82,17 @@ void context_own(CUcontext context, void *object) {
 	pthread_mutex_unlock(&shim_lock);
 }
 
-void context_disown(CUcontext context, void *object) {
+// A thread's end, a destroyed handle and the end of a context may meet: one of them
+// ends the object.
+bool context_disown(void *object) {
+	struct object *o = object;
 	pthread_mutex_lock(&shim_lock);
-	object_unlink(&context->owned, object);
+	bool mine = o->context != NULL;
+	if (mine)
+		object_unlink(&o->context->owned, o);
+	o->context = NULL;
 	pthread_mutex_unlock(&shim_lock);
+	return mine;
 }
 
 static struct object *next_owned(CUcontext context) {
@@ -301,6 +308,12 @@ CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
 	primary->flags = flags;
 	return CUDA_SUCCESS;
 }
+
+// The runtime of today still asks for those of before 11.0; only what they say of
+// threads that use the context differs, and we say nothing of them.
+CUresult do_cuDevicePrimaryCtxRelease(CUdevice device) { return do_cuDevicePrimaryCtxRelease_v2(device); }
+CUresult do_cuDevicePrimaryCtxReset(CUdevice device) { return do_cuDevicePrimaryCtxReset_v2(device); }
+CUresult do_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) { return do_cuDevicePrimaryCtxSetFlags_v2(device, flags); }
 
 // --- what a context remembers ----------------------------------------------------
 

@@ -81,6 +81,13 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
+static uint64_t allocated_bytes(struct client *c) {
+	pthread_mutex_lock(&c->memory_lock);
+	uint64_t bytes = c->allocated;
+	pthread_mutex_unlock(&c->memory_lock);
+	return bytes;
+}
+
 // The allocation or variable that has these bytes.
 static bool owned_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
 	pthread_mutex_lock(&c->memory_lock);
@@ -154,9 +161,7 @@ CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 		return result;
 	if (free_bytes == NULL || total == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&t.client->memory_lock);
-	uint64_t used = t.client->allocated;
-	pthread_mutex_unlock(&t.client->memory_lock);
+	uint64_t used = allocated_bytes(t.client);
 	*total = t.client->memory;
 	*free_bytes = used < t.client->memory ? t.client->memory - used : 0;
 	return CUDA_SUCCESS;
@@ -268,7 +273,7 @@ CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		*(cuuint64_t *)value = c != NULL ? c->allocated : 0;
+		*(cuuint64_t *)value = c != NULL ? allocated_bytes(c) : 0;
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

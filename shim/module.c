@@ -48,12 +48,11 @@ static size_t elf_size(const uint8_t *image) {
 CUresult image_bounds(const void *image, const void **start, size_t *size) {
 	if (image == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	uint32_t magic;
-	memcpy(&magic, image, strnlen(image, 4) < 4 ? 1 : 4);
-	if (((const char *)image)[0] == 0)
+	uint32_t magic = 0;
+	if (strnlen(image, 4) == 4) // text may be shorter, what has a magic number is not
+		memcpy(&magic, image, 4);
+	else if (((const char *)image)[0] == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
-	if (strnlen(image, 4) < 4)
-		magic = 0;
 	if (magic == WRAPPER_MAGIC) {
 		struct wrapper w;
 		memcpy(&w, image, sizeof w);
@@ -148,7 +147,7 @@ CUresult module_load(CUcontext context, const void *image, CUmodule *out) {
 	return CUDA_SUCCESS;
 }
 
-// Variables are told apart by their module in place of a context.
+// A variable's flags are the number of its module.
 static void forget_variables(struct client *c, CUmodule module) {
 	pthread_mutex_lock(&c->memory_lock);
 	for (size_t i = c->variables.count; i-- > 0;)
@@ -159,8 +158,9 @@ static void forget_variables(struct client *c, CUmodule module) {
 
 void module_release(CUmodule module, bool tell) {
 	CUcontext context = module->object.context;
+	if (context == NULL || !context_disown(module))
+		return;
 	struct client *c = atomic_load(&context->client);
-	context_disown(context, module);
 	if (c != NULL) {
 		forget_variables(c, module);
 		if (tell) {

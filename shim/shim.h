@@ -122,7 +122,7 @@ struct client {
 	pthread_mutex_t host_lock;
 	struct host_call *host_calls;
 	uint64_t host_cookies;
-	bool host_thread;
+	_Atomic bool host_thread;
 };
 
 CUresult client_connect(void);                       // for cuInit
@@ -200,7 +200,8 @@ struct local { // of a context, by key
 struct CUctx_st {
 	struct object object;
 	int device;
-	bool primary, active;
+	bool primary;
+	_Atomic bool active;
 	int retained;
 	unsigned flags, version;
 	uint64_t id;
@@ -220,7 +221,7 @@ CUcontext context_current(void); // may be NULL
 CUresult context_need(CUcontext *context); // current and usable
 CUresult context_client(CUcontext context, struct client **client);
 void context_own(CUcontext context, void *object);
-void context_disown(CUcontext context, void *object);
+bool context_disown(void *object); // false if another thread was quicker
 
 CUresult local_put(CUcontext context, void *key, void *value, void (*end)(CUcontext, void *, void *));
 CUresult local_get(CUcontext context, void *key, void **value);

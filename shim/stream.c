@@ -42,8 +42,9 @@ static CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, 
 
 void stream_release(CUstream stream, bool tell) {
 	CUcontext context = stream->object.context;
+	if (context == NULL || !context_disown(stream))
+		return;
 	struct client *c = atomic_load(&context->client);
-	context_disown(context, stream);
 	if (tell && c != NULL) {
 		struct wire_stream_destroy message = {stream->object.number};
 		POST(c, STREAM_DESTROY, stream_destroy, &message, NO_DATA);
@@ -302,8 +303,9 @@ CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
 
 void event_release(CUevent event, bool tell) {
 	CUcontext context = event->object.context;
+	if (context == NULL || !context_disown(event))
+		return;
 	struct client *c = atomic_load(&context->client);
-	context_disown(context, event);
 	if (tell && c != NULL) {
 		struct wire_event_destroy message = {event->object.number};
 		POST(c, EVENT_DESTROY, event_destroy, &message, NO_DATA);

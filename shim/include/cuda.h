@@ -553,9 +553,12 @@ CUresult CUDAAPI cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_forma
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
 CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device);
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device);
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags);
 CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags);
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);

@@ -192,7 +192,9 @@ static bool say_hello(int fd) {
 	struct wire_frame frame = {.size = (uint32_t)wire_hello_size(&hello), .op = WIRE_HELLO};
 	memcpy(bytes, &frame, sizeof frame);
 	wire_hello_put(bytes + sizeof frame, &hello);
-	return send_all(fd, bytes, sizeof frame + frame.size);
+	// If that fails, the daemon may have said why before it closed the connection.
+	send_all(fd, bytes, sizeof frame + frame.size);
+	return true;
 }
 
 // Connects and reads what the daemon has to say about devices; a later connection

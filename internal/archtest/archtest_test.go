@@ -65,7 +65,7 @@ sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
-NOTHING < internal/archtest, internal/browser, shim/gen, wire/gen
+NOTHING < internal/archtest, internal/browser, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 

@@ -1,0 +1,377 @@
+// How fast the node runtime is, as a program sees it. Each figure is a line of
+// JSON: the median of several rounds, with the least and the most.
+//
+//   bench calls          what calls cost
+//   bench copies         copies of 64 MiB beside memcpy of as many, round by round
+//   bench attach N       from cuInit to the first answer of a worker, N programs one after another
+//   bench crowd N        N programs at once, until each has run a kernel; then they wait for the end of stdin
+//   bench swap MIB       two programs take turns on a device that does not hold both
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(call) \
+	do { \
+		CUresult r_ = (call); \
+		if (r_ != CUDA_SUCCESS) { \
+			fprintf(stderr, "bench: %s: error %d\n", #call, (int)r_); \
+			_exit(1); \
+		} \
+	} while (0)
+
+static const char kernels[] = ".version 6.4\n.target sm_70\n.address_size 64\n"
+			      ".visible .entry nothing()\n{\n\tret;\n}\n"
+			      ".visible .entry touch(.param .u64 at)\n{\n"
+			      "\t.reg .u64 %a;\n\tld.param.u64 %a, [at];\n\tst.global.u32 [%a], 1;\n\tret;\n}\n";
+
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int by_size(const void *a, const void *b) {
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, int n) {
+	qsort(values, (size_t)n, sizeof *values, by_size);
+	return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static void report(const char *name, const char *unit, double *values, int n) {
+	double middle = median(values, n);
+	printf("{\"name\": \"%s\", \"unit\": \"%s\", \"median\": %.4g, \"least\": %.4g, \"most\": %.4g, \"rounds\": %d}\n", name, unit, middle, values[0], values[n - 1], n);
+	fflush(stdout);
+}
+
+static CUmodule module;
+static CUfunction nothing, touch;
+
+static void open_context(void) {
+	CUdevice device;
+	CUcontext context;
+	CHECK(cuInit(0));
+	CHECK(cuDeviceGet(&device, 0));
+	CHECK(cuCtxCreate(&context, 0, device));
+}
+
+static void open_kernels(void) {
+	CHECK(cuModuleLoadData(&module, kernels));
+	CHECK(cuModuleGetFunction(&nothing, module, "nothing"));
+	CHECK(cuModuleGetFunction(&touch, module, "touch"));
+}
+
+static void launch(CUfunction f, void **params) { CHECK(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL)); }
+
+// --- calls -------------------------------------------------------------------------
+
+enum { ROUNDS = 25 };
+
+static CUdeviceptr word;
+static CUevent event;
+
+static void do_launch(void) { launch(nothing, NULL); }
+
+static void do_launch_wait(void) {
+	launch(nothing, NULL);
+	CHECK(cuCtxSynchronize());
+}
+
+static void do_wait(void) { CHECK(cuCtxSynchronize()); }
+
+static void do_in(void) {
+	uint32_t value = 1;
+	CHECK(cuMemcpyHtoD(word, &value, sizeof value));
+}
+
+static void do_out(void) {
+	uint32_t value;
+	CHECK(cuMemcpyDtoH(&value, word, sizeof value));
+}
+
+static void do_query(void) { CHECK(cuStreamQuery(NULL)); }
+
+static void do_record(void) { CHECK(cuEventRecord(event, NULL)); }
+
+static void do_memory(void) {
+	CUdeviceptr at;
+	CHECK(cuMemAlloc(&at, 1 << 20));
+	CHECK(cuMemFree(at));
+}
+
+// Microseconds of one call. What was only sent is waited for within the round if
+// all is true, and behind it if not.
+static void measure(const char *name, void (*call)(void), int calls, bool all) {
+	double rounds[ROUNDS];
+	for (int r = -2; r < ROUNDS; r++) { // the first two are to warm up
+		double start = now();
+		for (int i = 0; i < calls; i++)
+			call();
+		if (all)
+			CHECK(cuCtxSynchronize());
+		double seconds = now() - start;
+		CHECK(cuCtxSynchronize());
+		if (r >= 0)
+			rounds[r] = seconds / calls * 1e6;
+	}
+	report(name, "us", rounds, ROUNDS);
+}
+
+static void calls(void) {
+	open_context();
+	open_kernels();
+	CHECK(cuMemAlloc(&word, 4));
+	CHECK(cuEventCreate(&event, 0));
+	void *params[] = {&word};
+	launch(touch, params);
+	CHECK(cuCtxSynchronize());
+	measure("launch", do_launch, 2000, false);
+	measure("launch until done", do_launch, 20000, true);
+	measure("launch and synchronise", do_launch_wait, 500, false);
+	measure("synchronise", do_wait, 1000, false);
+	measure("copy 4 bytes in", do_in, 1000, false);
+	measure("copy 4 bytes in until done", do_in, 10000, true);
+	measure("copy 4 bytes out", do_out, 500, false);
+	measure("query a stream", do_query, 1000, false);
+	measure("record an event", do_record, 1000, false);
+	measure("allocate and free 1 MiB", do_memory, 200, false);
+}
+
+// --- copies ------------------------------------------------------------------------
+
+#define SIZE ((size_t)64 << 20)
+enum { COPIES = 15 };
+
+struct copy {
+	const char *name;
+	void *host;
+	bool in;
+	double rounds[COPIES], ratios[COPIES];
+};
+
+static void *fresh(void) {
+	void *at = malloc(SIZE);
+	if (at == NULL)
+		_exit(1);
+	memset(at, 1, SIZE);
+	return at;
+}
+
+static void copies(void) {
+	open_context();
+	open_kernels();
+	CUdeviceptr device;
+	void *from = fresh(), *to = fresh(), *pinned;
+	CHECK(cuMemAlloc(&device, SIZE));
+	CHECK(cuMemHostAlloc(&pinned, SIZE, 0));
+	memset(pinned, 1, SIZE);
+	void *params[] = {&device};
+	launch(touch, params);
+	CHECK(cuCtxSynchronize());
+	struct copy kinds[] = {{.name = "in, pageable", .host = from, .in = true}, {.name = "out, pageable", .host = to}, {.name = "in, pinned", .host = pinned, .in = true}, {.name = "out, pinned", .host = pinned}};
+	enum { KINDS = sizeof kinds / sizeof *kinds };
+	double plain[COPIES * KINDS];
+	for (int r = -2; r < COPIES; r++)
+		for (int k = 0; k < KINDS; k++) {
+			struct copy *c = &kinds[k];
+			double start = now();
+			memcpy(to, from, SIZE);
+			double beside = (double)SIZE / (now() - start) / 1e9;
+			start = now();
+			if (c->in) {
+				CHECK(cuMemcpyHtoD(device, c->host, SIZE));
+				CHECK(cuCtxSynchronize());
+			} else {
+				CHECK(cuMemcpyDtoH(c->host, device, SIZE));
+			}
+			double speed = (double)SIZE / (now() - start) / 1e9;
+			if (r < 0)
+				continue;
+			plain[r * KINDS + k] = beside;
+			c->rounds[r] = speed;
+			c->ratios[r] = speed / beside;
+		}
+	report("memcpy", "GB/s", plain, COPIES * KINDS);
+	for (int k = 0; k < KINDS; k++) {
+		char name[64];
+		snprintf(name, sizeof name, "copy %s", kinds[k].name);
+		report(name, "GB/s", kinds[k].rounds, COPIES);
+		snprintf(name, sizeof name, "copy %s, of memcpy", kinds[k].name);
+		report(name, "1", kinds[k].ratios, COPIES);
+	}
+}
+
+// --- programs beside each other ------------------------------------------------------
+
+// Starts a program that writes a number to a pipe when it is done with its part.
+static void program(int results, int goes_on, double (*part)(void)) {
+	pid_t child = fork();
+	if (child < 0) {
+		perror("bench: fork");
+		exit(1);
+	}
+	if (child > 0)
+		return;
+	double value = part();
+	if (write(results, &value, sizeof value) != sizeof value)
+		_exit(1);
+	char byte;
+	if (goes_on >= 0 && read(goes_on, &byte, 1) != 0)
+		_exit(1);
+	_exit(0);
+}
+
+static double result_of(int results) {
+	double value;
+	if (read(results, &value, sizeof value) != sizeof value) {
+		fprintf(stderr, "bench: a program has failed\n");
+		exit(1);
+	}
+	return value;
+}
+
+static void new_pipe(int ends[2]) {
+	if (pipe(ends) < 0) {
+		perror("bench: pipe");
+		exit(1);
+	}
+}
+
+static double attach_part(void) {
+	double start = now();
+	open_context();
+	CHECK(cuCtxSynchronize());
+	return (now() - start) * 1e3;
+}
+
+static void attach(int n) {
+	double *all = calloc((size_t)n, sizeof *all);
+	for (int i = 0; i < n; i++) {
+		int results[2];
+		new_pipe(results);
+		program(results[1], -1, attach_part);
+		close(results[1]);
+		all[i] = result_of(results[0]);
+		close(results[0]);
+		wait(NULL);
+		// So that the node is not still busy with the one before.
+		nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
+	}
+	report("attach", "ms", all, n);
+	free(all);
+}
+
+static double crowd_part(void) {
+	open_context();
+	open_kernels();
+	launch(nothing, NULL);
+	CHECK(cuCtxSynchronize());
+	return now();
+}
+
+static void crowd(int n) {
+	int results[2], goes_on[2];
+	new_pipe(results);
+	new_pipe(goes_on);
+	double start = now(), last = 0;
+	for (int i = 0; i < n; i++)
+		program(results[1], goes_on[0], crowd_part);
+	close(results[1]);
+	for (int i = 0; i < n; i++) {
+		double at = result_of(results[0]);
+		last = at > last ? at : last;
+	}
+	double seconds = last - start;
+	report("all have run a kernel", "s", &seconds, 1);
+	while (getchar() != EOF) {
+	}
+	close(goes_on[0]);
+	close(goes_on[1]);
+	while (wait(NULL) > 0) {
+	}
+}
+
+// Two programs hold more than the device together. Each runs a kernel when the
+// other one's has ended: every turn moves one out and the other in.
+static size_t held;
+static int my_turn, other_turn;
+
+enum { TURNS = 12 };
+
+static double swap_part(void) {
+	open_context();
+	open_kernels();
+	CUdeviceptr at;
+	CHECK(cuMemAlloc(&at, held));
+	void *params[] = {&at};
+	CHECK(cuMemsetD32(at, 7, held / 4));
+	double turns[TURNS];
+	for (int i = -2; i < TURNS; i++) {
+		char byte = 0;
+		if (read(my_turn, &byte, 1) != 1)
+			_exit(1);
+		double start = now();
+		launch(touch, params);
+		CHECK(cuCtxSynchronize());
+		if (i >= 0)
+			turns[i] = now() - start;
+		if (write(other_turn, &byte, 1) != 1)
+			_exit(1);
+	}
+	return median(turns, TURNS);
+}
+
+static void swap(size_t bytes) {
+	int results[2], turns[2][2];
+	held = bytes;
+	new_pipe(results);
+	new_pipe(turns[0]);
+	new_pipe(turns[1]);
+	for (int i = 0; i < 2; i++) {
+		my_turn = turns[i][0];
+		other_turn = turns[1 - i][1];
+		program(results[1], -1, swap_part);
+	}
+	char byte = 0;
+	if (write(turns[0][1], &byte, 1) != 1)
+		exit(1);
+	double both[2] = {result_of(results[0]), result_of(results[0])};
+	while (wait(NULL) > 0) {
+	}
+	for (int i = 0; i < 2; i++)
+		both[i] *= 1e3;
+	report("turn of two programs", "ms", both, 2);
+	double speeds[2];
+	for (int i = 0; i < 2; i++)
+		speeds[i] = 2 * (double)bytes / both[i] / 1e6;
+	report("swap, out and in", "GB/s", speeds, 2);
+}
+
+int main(int argc, char **argv) {
+	const char *what = argc > 1 ? argv[1] : "";
+	int n = argc > 2 ? atoi(argv[2]) : 0;
+	if (strcmp(what, "calls") == 0)
+		calls();
+	else if (strcmp(what, "copies") == 0)
+		copies();
+	else if (strcmp(what, "attach") == 0 && n > 0)
+		attach(n);
+	else if (strcmp(what, "crowd") == 0 && n > 0)
+		crowd(n);
+	else if (strcmp(what, "swap") == 0 && n > 0)
+		swap((size_t)n << 20);
+	else {
+		fprintf(stderr, "bench: say calls, copies, attach N, crowd N or swap MIB\n");
+		return 2;
+	}
+	return 0;
+}

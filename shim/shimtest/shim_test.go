@@ -1,0 +1,155 @@
+// Package shimtest builds the library in C with sanitizers and runs its tests in C
+// against a daemon that is a fake. It knows how to build and run, and not what is
+// tested.
+package shimtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// build compiles C files of shim/ into a program.
+func build(t *testing.T, name, sanitizers string, patterns ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc")
+	}
+	out := filepath.Join(t.TempDir(), name)
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-o", out}
+	if sanitizers != "" {
+		args = append(args, "-fsanitize="+sanitizers, "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+	}
+	for _, p := range patterns {
+		files, err := filepath.Glob(filepath.Join("..", p))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files %s: %v", p, err)
+		}
+		args = append(args, files...)
+	}
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, text)
+	}
+	return out
+}
+
+// fake starts the fake daemon and returns its socket.
+func fake(t *testing.T, program string, mode ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "shim") // the name of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	command := exec.Command(program, append([]string{socket}, mode...)...)
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	complaints := &bytes.Buffer{}
+	command.Stderr = complaints
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		command.Process.Kill()
+		command.WaitDelay = time.Second // its children may have the pipe open
+		command.Wait()
+		if complaints.Len() > 0 {
+			t.Errorf("the fake daemon complained: %s", complaints)
+		}
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "listening\n" {
+		t.Fatalf("the fake daemon said %q: %v", line, err)
+	}
+	return socket
+}
+
+// run runs a test program, and returns what it printed.
+func run(t *testing.T, program, socket string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	limit, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer stop()
+	command := exec.CommandContext(limit, program, args...)
+	// Where a process is cut off in the middle, everything is a leak.
+	leaks := "1"
+	if len(args) == 1 && (args[0] == "fork" || args[0] == "exit") {
+		leaks = "0"
+	}
+	command.Env = append(os.Environ(), "MUSTER_SOCKET="+socket, "ASAN_OPTIONS=detect_leaks="+leaks, "MUSTER_TRACE=1")
+	var out, complaints bytes.Buffer
+	command.Stdout, command.Stderr = &out, &complaints
+	err = command.Run()
+	return out.String(), complaints.String(), err
+}
+
+func TestDigest(t *testing.T) {
+	program := build(t, "md2", "address,undefined", "test/md2_test.c", "md2.c")
+	if _, stderr, err := run(t, program, ""); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+}
+
+func TestLibrary(t *testing.T) {
+	daemon := build(t, "fake", "", "test/fake.c")
+	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")
+	for _, tt := range []struct{ name, stdout string }{
+		{"copies", ""}, {"rows", ""}, {"addresses", ""}, {"launches", ""}, {"libraries", "a kernel says 8\n"}, {"streams", ""},
+		{"contexts", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stdout, stderr, err := run(t, program, fake(t, daemon, "serve"), tt.name)
+			if err != nil || stdout != tt.stdout {
+				t.Errorf("%v, printed %q\n%s", err, stdout, stderr)
+			}
+		})
+	}
+	// Whatever the other end does, the program hears of it and goes on.
+	for _, tt := range []struct{ mode, result, complaint string }{
+		{"refuse", "101", "muster: not today\n"},
+		{"garbage 0", "46", "muster: the daemon closed the connection\n"},
+		{"garbage 1", "46", "muster: what the daemon sent is damaged\n"},
+		{"garbage 2", "803", "muster: the daemon answered with message 0 where 2 was due: its version may differ from the library's\n"},
+		{"garbage 3", "803", "muster: the shared memory from the daemon is damaged: its version may differ from the library's\n"},
+		{"die 1", "46", "muster: the connection to the daemon is lost\n"},
+		{"die 40", "46", "muster: the connection to the daemon is lost\n"},
+		{"die 203", "46", "muster: the connection to the daemon is lost\n"},
+		{"close 1", "46", "muster: time is up\n"},
+		{"close 55", "46", "muster: time is up\n"},
+	} {
+		t.Run(tt.mode, func(t *testing.T) {
+			stdout, stderr, err := run(t, program, fake(t, daemon, strings.Fields(tt.mode)...), "lost")
+			if err != nil || stdout != tt.result+"\n" || stderr != tt.complaint {
+				t.Errorf("%v, result %q, complaint %q; want %q and %q", err, stdout, stderr, tt.result, tt.complaint)
+			}
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		stdout, stderr, err := run(t, program, filepath.Join(t.TempDir(), "none"), "lost")
+		if err != nil || stdout != "100\n" || !strings.Contains(stderr, "muster run -- PROGRAM") {
+			t.Errorf("%v, result %q, complaint %q", err, stdout, stderr)
+		}
+	})
+}
+
+func TestThreadsDoNotRace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	daemon := build(t, "fake", "", "test/fake.c")
+	program := build(t, "calls", "thread", "test/calls_test.c", "*.c")
+	for _, name := range []string{"threads", "streams", "contexts"} {
+		t.Run(name, func(t *testing.T) {
+			if _, stderr, err := run(t, program, fake(t, daemon, "serve"), name); err != nil {
+				t.Errorf("%v\n%s", err, stderr)
+			}
+		})
+	}
+}

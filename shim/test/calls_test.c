@@ -1,0 +1,619 @@
+// Calls of the driver interface against the fake daemon.
+//
+//   calls_test WHAT
+//
+// Each WHAT is a test of its own process; shimtest says which there are and which
+// daemon each of them needs.
+#include "../include/muster.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WANT(call, expected) \
+	do { \
+		CUresult got_ = (call); \
+		if (got_ != (expected)) { \
+			fprintf(stderr, "%s:%d: %s is %d, not %d\n", __FILE__, __LINE__, #call, got_, expected); \
+			_exit(1); \
+		} \
+	} while (0)
+#define OK(call) WANT(call, CUDA_SUCCESS)
+#define MUST(condition) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+			_exit(1); \
+		} \
+	} while (0)
+
+static CUcontext start(void) {
+	CUcontext context;
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	return context;
+}
+
+static uint8_t *noise(size_t size, unsigned seed) {
+	uint8_t *data = malloc(size);
+	for (size_t i = 0; i < size; i++) {
+		seed = seed * 1664525 + 1013904223;
+		data[i] = (uint8_t)(seed >> 24);
+	}
+	return data;
+}
+
+// --- memory and copies ----------------------------------------------------------------
+
+static void round_trip(CUdeviceptr device, void *from, void *to, size_t size, CUstream stream, int async) {
+	memset(to, 0, size);
+	if (async) {
+		OK(cuMemcpyHtoDAsync(device, from, size, stream));
+		OK(cuMemcpyDtoHAsync(to, device, size, stream));
+		OK(cuStreamSynchronize(stream));
+	} else {
+		OK(cuMemcpyHtoD(device, from, size));
+		OK(cuMemcpyDtoH(to, device, size));
+	}
+	MUST(memcmp(from, to, size) == 0);
+}
+
+static void test_copies(void) {
+	start();
+	const size_t most = 5u << 20;
+	CUdeviceptr device, other;
+	CUstream stream;
+	uint8_t *from = noise(most, 1), *to = malloc(most), *pinned_from, *pinned_to;
+	OK(cuMemAlloc(&device, most));
+	OK(cuMemAlloc(&other, most));
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuMemAllocHost((void **)&pinned_from, most));
+	OK(cuMemHostAlloc((void **)&pinned_to, most, CU_MEMHOSTALLOC_PORTABLE));
+	memcpy(pinned_from, from, most);
+	const size_t sizes[] = {1, 7, 4096, 16384, 16385, 262144, 1 << 20, (1 << 20) + 1, most};
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+		for (int async = 0; async < 2; async++) {
+			round_trip(device, from, to, sizes[i], stream, async);
+			round_trip(device, pinned_from, pinned_to, sizes[i], stream, async);
+			round_trip(device, pinned_from, to, sizes[i], stream, async);
+			round_trip(device, from, pinned_to, sizes[i], stream, async);
+		}
+	OK(cuMemcpyDtoD(other, device, most));
+	memset(to, 0, most);
+	OK(cuMemcpy((CUdeviceptr)(uintptr_t)to, other, most)); // unified
+	MUST(memcmp(from, to, most) == 0);
+	OK(cuMemcpy(device, (CUdeviceptr)(uintptr_t)from, most));
+	OK(cuMemcpy((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)pinned_from, most));
+
+	OK(cuMemsetD8(device, 0x5a, 100));
+	OK(cuMemsetD16(device + 100, 0x1234, 50));
+	OK(cuMemsetD32(device + 200, 0xdeadbeef, 25));
+	WANT(cuMemsetD32(device + 1, 0, 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemcpyDtoH(to, device, 300));
+	MUST(to[0] == 0x5a && to[99] == 0x5a && to[100] == 0x34 && to[199] == 0x12 && to[200] == 0xef && to[299] == 0xde);
+
+	// What lies outside of an allocation is refused before anything is sent.
+	WANT(cuMemcpyHtoD(device, from, most + 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpyDtoH(to, device + most - 1, 2), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpyDtoH(to, 0x1234, 2), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemsetD8(device + most - 1, 0, SIZE_MAX), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemFree(device + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemcpyHtoD(device, NULL, 0));
+	OK(cuMemFree(device));
+	WANT(cuMemFree(device), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpyHtoD(device, from, 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFreeHost(pinned_from));
+	WANT(cuMemFreeHost(pinned_from), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemHostAlloc((void **)&pinned_from, 1u << 30, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	free(from);
+	free(to);
+}
+
+static void test_rows(void) {
+	start();
+	const size_t width = 300, height = 5000, host_pitch = 311;
+	size_t pitch;
+	CUdeviceptr device, other;
+	OK(cuMemAllocPitch(&device, &pitch, width, height, 4));
+	OK(cuMemAlloc(&other, pitch * height));
+	MUST(pitch % 512 == 0 && pitch >= width);
+	uint8_t *from = noise(host_pitch * height, 2), *to = calloc(height, host_pitch);
+	CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = from, .srcPitch = host_pitch, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+	                    .dstDevice = device, .dstPitch = pitch, .WidthInBytes = width, .Height = height};
+	OK(cuMemcpy2D(&in));
+	CUDA_MEMCPY2D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = device, .srcPitch = pitch, .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+	                        .dstDevice = other, .dstPitch = pitch, .WidthInBytes = width, .Height = height};
+	OK(cuMemcpy2DAsync(&within, NULL));
+	CUDA_MEMCPY2D out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = other, .srcPitch = pitch, .srcY = 1, .srcXInBytes = 2,
+	                     .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = to, .dstPitch = host_pitch, .WidthInBytes = width - 2, .Height = height - 1};
+	OK(cuMemcpy2DUnaligned(&out));
+	for (size_t y = 0; y + 1 < height; y++)
+		MUST(memcmp(to + y * host_pitch, from + (y + 1) * host_pitch + 2, width - 2) == 0);
+	in.Height = height + 1;
+	WANT(cuMemcpy2D(&in), CUDA_ERROR_INVALID_VALUE);
+	in.Height = height;
+	in.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+	WANT(cuMemcpy2D(&in), CUDA_ERROR_NOT_SUPPORTED);
+	OK(cuMemsetD2D8(device, pitch, 7, width, height));
+	OK(cuMemsetD2D32(device, pitch, 9, 2, height));
+	CUDA_MEMCPY3D cube = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = device, .srcPitch = pitch, .srcHeight = 10,
+	                      .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = to, .dstPitch = width, .dstHeight = 10, .WidthInBytes = width, .Height = 10, .Depth = 3};
+	OK(cuMemcpy3D(&cube));
+	MUST(to[0] == 9 && to[1] == 0 && to[8] == 7 && to[29 * width] == 9 && to[29 * width + 299] == 7);
+	free(from);
+	free(to);
+}
+
+static void test_addresses(void) {
+	CUcontext context = start();
+	size_t available, total;
+	OK(cuMemGetInfo(&available, &total));
+	MUST(available == total);
+	CUdeviceptr a, b, c, large, base;
+	size_t size;
+	OK(cuMemAlloc(&a, 1));
+	OK(cuMemAlloc(&b, 513));
+	OK(cuMemAlloc(&c, 1));
+	MUST(a % 512 == 0 && b == a + 512 && c == b + 1024);
+	OK(cuMemFree(b));
+	OK(cuMemAlloc(&b, 1024));
+	MUST(b == a + 512); // lowest first
+	OK(cuMemAlloc(&large, 3u << 20));
+	MUST(large % (2u << 20) == 0);
+	OK(cuMemGetAddressRange(&base, &size, large + 5));
+	MUST(base == large && size == 3u << 20);
+	WANT(cuMemGetAddressRange(&base, &size, 77), CUDA_ERROR_NOT_FOUND);
+	OK(cuMemGetInfo(&available, &total));
+	MUST(total - available == (3u << 20) + 512 + 1024 + 512);
+	WANT(cuMemAlloc(&base, 0), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemAlloc(&base, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	WANT(cuMemAlloc(&base, total), CUDA_ERROR_OUT_OF_MEMORY); // the daemon says so
+	OK(cuMemAlloc(&base, 4096));
+	unsigned type;
+	int ordinal;
+	CUcontext owner;
+	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT};
+	void *values[] = {&type, &ordinal, &owner};
+	OK(cuPointerGetAttributes(3, which, values, large + 100));
+	MUST(type == CU_MEMORYTYPE_DEVICE && ordinal == 0 && owner == context);
+	OK(cuPointerGetAttributes(3, which, values, (CUdeviceptr)(uintptr_t)&type));
+	MUST(type == 0 && ordinal == CU_DEVICE_INVALID && owner == NULL);
+	WANT(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 99), CUDA_ERROR_INVALID_VALUE);
+	char registered[100];
+	OK(cuMemHostRegister(registered, 100, 0));
+	WANT(cuMemHostRegister(registered + 50, 100, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+	OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)(registered + 9)));
+	MUST(type == CU_MEMORYTYPE_HOST);
+	OK(cuMemHostUnregister(registered));
+	WANT(cuMemHostUnregister(registered), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+	const CUdeviceptr children[] = {a, b};
+	OK(musterNested(large, children, 2));
+	WANT(musterNested(large + (9u << 20), children, 2), CUDA_ERROR_INVALID_VALUE);
+	OK(musterSync());
+}
+
+// --- code ---------------------------------------------------------------------------------
+
+static void test_launches(void) {
+	start();
+	CUmodule module;
+	CUfunction add, echo, again, missing;
+	WANT(cuModuleLoadData(&module, "bad"), CUDA_ERROR_INVALID_PTX);
+	WANT(cuModuleLoadData(&module, ""), CUDA_ERROR_INVALID_IMAGE);
+	OK(cuModuleLoadData(&module, ".version 8.0"));
+	OK(cuModuleGetFunction(&add, module, "add"));
+	OK(cuModuleGetFunction(&again, module, "add"));
+	MUST(add == again);
+	WANT(cuModuleGetFunction(&missing, module, "subtract"), CUDA_ERROR_NOT_FOUND);
+	WANT(cuModuleGetFunction(&missing, (CUmodule)add, "add"), CUDA_ERROR_INVALID_HANDLE);
+
+	enum { n = 1000 };
+	float x[n], y[n], z[n];
+	CUdeviceptr a, b, c;
+	for (int i = 0; i < n; i++)
+		x[i] = (float)i, y[i] = (float)(2 * i);
+	OK(cuMemAlloc(&a, sizeof x));
+	OK(cuMemAlloc(&b, sizeof x));
+	OK(cuMemAlloc(&c, sizeof x));
+	OK(cuMemcpyHtoD(a, x, sizeof x));
+	OK(cuMemcpyHtoD(b, y, sizeof x));
+	int count = n;
+	void *params[] = {&a, &b, &c, &count};
+	OK(cuLaunchKernel(add, 4, 1, 1, 256, 1, 1, 0, NULL, params, NULL));
+	OK(cuMemcpyDtoH(z, c, sizeof z));
+	for (int i = 0; i < n; i++)
+		MUST(z[i] == (float)(3 * i));
+
+	// Laid out by the program itself.
+	struct {
+		CUdeviceptr a, b, c;
+		int n;
+	} packed = {a, a, c, n};
+	size_t size = 28;
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+	OK(cuLaunchKernel(add, 4, 1, 1, 256, 1, 1, 0, NULL, NULL, extra));
+	OK(cuMemcpyDtoH(z, c, sizeof z));
+	MUST(z[999] == 1998);
+	size = 27;
+	WANT(cuLaunchKernel(add, 4, 1, 1, 256, 1, 1, 0, NULL, NULL, extra), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 4, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 0, 1, 1, 256, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 1, 70000, 1, 256, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 1, 1, 1, 1024, 2, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 1, 1, 1, 1, 1, 65, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 50000, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuFuncSetAttribute(add, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200000), CUDA_ERROR_INVALID_VALUE);
+	OK(cuFuncSetAttribute(add, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000));
+	OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 50000, NULL, params, NULL));
+	WANT(cuLaunchKernel((CUfunction)module, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_HANDLE);
+
+	// 4 multiprocessors with 2048 threads each.
+	OK(cuLaunchCooperativeKernel(add, 8, 1, 1, 1024, 1, 1, 0, NULL, params));
+	WANT(cuLaunchCooperativeKernel(add, 9, 1, 1, 1024, 1, 1, 0, NULL, params), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+	int grid, threads;
+	OK(cuOccupancyMaxPotentialBlockSize(&grid, &threads, add, NULL, 0, 0));
+	MUST(grid == 8 && threads == 1024);
+
+	// A large parameter, a gap before it, and the size of the stack.
+	OK(cuModuleGetFunction(&echo, module, "echo"));
+	CUdeviceptr target;
+	uint8_t *text = noise(4000, 3), got[4024];
+	OK(cuMemAlloc(&target, sizeof got));
+	void *echo_params[] = {&target, text};
+	OK(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048));
+	OK(cuLaunchKernel(echo, 1, 1, 1, 1, 1, 1, 0, NULL, echo_params, NULL));
+	OK(cuMemcpyDtoH(got, target, sizeof got));
+	MUST(memcmp(got, &target, 8) == 0 && memcmp(got + 16, text, 4000) == 0 && memcmp(got + 4016, &(uint64_t){2048}, 8) == 0);
+	for (int i = 8; i < 16; i++)
+		MUST(got[i] == 0);
+	free(text);
+	size_t offset, length;
+	OK(cuFuncGetParamInfo(echo, 1, &offset, &length));
+	MUST(offset == 16 && length == 4000);
+	WANT(cuFuncGetParamInfo(echo, 2, &offset, &length), CUDA_ERROR_INVALID_VALUE);
+
+	CUdeviceptr variable;
+	OK(cuModuleGetGlobal(&variable, &length, module, "v"));
+	OK(cuMemcpyHtoD(variable, x, length));
+	WANT(cuMemcpyHtoD(variable, x, length + 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuModuleUnload(module));
+	WANT(cuMemcpyHtoD(variable, x, length), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_HANDLE);
+	WANT(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
+
+	CUlinkState link;
+	void *cubin;
+	OK(cuLinkCreate(0, NULL, NULL, &link));
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL));
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+	OK(cuLinkComplete(link, &cubin, &size));
+	MUST(size == 5 && strcmp(cubin, "text") == 0);
+	OK(cuLinkDestroy(link));
+}
+
+static void test_libraries(void) {
+	OK(cuInit(0));
+	CUlibrary library;
+	CUkernel kernel, all[16];
+	CUfunction function;
+	unsigned count;
+	const char *name;
+	struct { // a fatbin in what nvcc puts around it
+		uint32_t magic, version;
+		const void *data, *more;
+	} wrapper = {0x466243b1, 1, NULL, NULL};
+	struct {
+		uint32_t magic;
+		uint16_t version, header;
+		uint64_t size;
+		char body[64];
+	} fatbin = {0xba55ed50, 1, 16, 64, "body"};
+	wrapper.data = &fatbin;
+	OK(cuLibraryLoadData(&library, &wrapper, NULL, NULL, 0, NULL, NULL, 0));
+	OK(cuLibraryGetKernelCount(&count, library));
+	MUST(count == 6);
+	OK(cuLibraryEnumerateKernels(all, 6, library));
+	OK(cuLibraryGetKernel(&kernel, library, "say"));
+	MUST(kernel == all[2]);
+	OK(cuKernelGetName(&name, kernel));
+	MUST(strcmp(name, "say") == 0);
+	start();
+	OK(cuKernelGetFunction(&function, kernel));
+	OK(cuLaunchKernel(function, 7, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+	CUlaunchConfig config = {.gridDimX = 8, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1, .attrs = &cooperative, .numAttrs = 1};
+	OK(cuLaunchKernelEx(&config, (CUfunction)kernel, NULL, NULL));
+	OK(cuCtxSynchronize()); // prints
+	OK(cuLibraryUnload(library));
+	WANT(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+}
+
+// --- streams, events, contexts ----------------------------------------------------------------
+
+static void count_call(void *data) { ++*(_Atomic int *)data; }
+
+static void count_callback(CUstream stream, CUresult status, void *data) {
+	(void)stream;
+	if (status == CUDA_SUCCESS)
+		++*(_Atomic int *)data;
+}
+
+static void test_streams(void) {
+	CUcontext context = start(), found;
+	CUstream stream;
+	CUevent begin, end, plain;
+	float milliseconds;
+	_Atomic int calls = 0;
+	unsigned flags;
+	OK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -9));
+	int priority;
+	OK(cuStreamGetPriority(stream, &priority));
+	OK(cuStreamGetFlags(stream, &flags));
+	OK(cuStreamGetCtx(stream, &found));
+	MUST(priority == -5 && flags == CU_STREAM_NON_BLOCKING && found == context);
+	OK(cuEventCreate(&begin, 0));
+	OK(cuEventCreate(&end, 0));
+	OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventQuery(begin)); // never recorded: happened
+	WANT(cuEventElapsedTime(&milliseconds, begin, end), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuEventRecord(begin, stream));
+	for (int i = 0; i < 100; i++) {
+		OK(cuLaunchHostFunc(stream, count_call, &calls));
+		OK(cuStreamAddCallback(stream, count_callback, &calls, 0));
+	}
+	OK(cuEventRecord(end, stream));
+	OK(cuEventRecord(plain, stream));
+	OK(cuStreamWaitEvent(NULL, end, 0));
+	OK(cuStreamSynchronize(stream));
+	MUST(calls == 200);
+	OK(cuEventElapsedTime(&milliseconds, begin, end));
+	MUST(milliseconds == 1.5f);
+	WANT(cuEventElapsedTime(&milliseconds, begin, plain), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+	OK(cuStreamSynchronize(CU_STREAM_LEGACY));
+	OK(cuStreamDestroy(stream));
+	WANT(cuStreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+	WANT(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuEventDestroy(begin));
+	WANT(cuEventRecord(begin, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void test_contexts(void) {
+	CUcontext first, second, popped, current;
+	CUdevice device;
+	unsigned flags;
+	int active;
+	CUdeviceptr memory;
+	WANT(cuCtxGetCurrent(&first), CUDA_ERROR_NOT_INITIALIZED);
+	OK(cuInit(0));
+	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+	MUST(!active);
+	OK(cuCtxCreate(&first, CU_CTX_SCHED_YIELD, 0));
+	OK(cuCtxCreate(&second, 0, 1));
+	OK(cuCtxGetDevice(&device));
+	MUST(device == 1);
+	OK(cuMemAlloc(&memory, 1 << 20)); // a second connection
+	OK(cuMemsetD8(memory, 42, 1 << 20));
+	OK(cuCtxPopCurrent(&popped));
+	MUST(popped == second);
+	OK(cuCtxGetCurrent(&current));
+	MUST(current == first);
+	CUdeviceptr near;
+	uint8_t byte = 0;
+	OK(cuMemAlloc(&near, 1 << 20));
+	OK(cuMemcpyPeer(near, first, memory, second, 1 << 20));
+	OK(cuMemcpyDtoH(&byte, near + 12345, 1));
+	MUST(byte == 42);
+	OK(cuCtxDestroy(second));
+	WANT(cuCtxPushCurrent(second), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxDestroy(first)); // frees what is in it
+	OK(cuCtxGetCurrent(&current));
+	MUST(current == NULL);
+
+	// A fault stays until the primary context is reset.
+	start();
+	CUmodule module;
+	CUfunction fault;
+	OK(cuModuleLoadData(&module, "text"));
+	OK(cuModuleGetFunction(&fault, module, "fault"));
+	OK(cuMemAlloc(&memory, 1));
+	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	WANT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+	WANT(cuMemFree(memory), CUDA_ERROR_ILLEGAL_ADDRESS);
+	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
+	OK(cuDevicePrimaryCtxReset(0));
+	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	start();
+	OK(cuMemAlloc(&memory, 1));
+	OK(cuDevicePrimaryCtxRelease(0));
+	WANT(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static void test_names(void) {
+	void *found, *second;
+	CUdriverProcAddressQueryResult status;
+	const char *text;
+	int value;
+	OK(cuGetProcAddress("cuMemAlloc", &found, 12000, 0, &status));
+	MUST(found == (void *)cuMemAlloc_v2 && status == CU_GET_PROC_ADDRESS_SUCCESS);
+	OK(cuGetProcAddress("cuMemcpyHtoD", &second, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status));
+	MUST(second == (void *)cuMemcpyHtoD_v2_ptds);
+	OK(cuGetProcAddress("cuCtxSynchronize", &found, 12080, 0, &status));
+	OK(cuGetProcAddress("cuCtxSynchronize", &second, 13000, 0, &status));
+	MUST(found == (void *)cuCtxSynchronize && second == (void *)cuCtxSynchronize_v2);
+	OK(cuGetProcAddress("cuLaunchKernel", &found, 3000, 0, &status));
+	MUST(found == NULL && status == CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+	OK(cuGetProcAddress("cuNothing", &found, 13000, 0, &status));
+	MUST(found == NULL && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+	WANT(cuGetProcAddress("cuNothing", &found, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+	OK(cuGetProcAddress("cuGraphLaunch", &found, 13000, 0, &status));
+	WANT(((CUresult(*)(void *, void *))found)(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+	OK(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &text));
+	MUST(strcmp(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);
+	WANT(cuGetErrorString((CUresult)12345, &text), CUDA_ERROR_INVALID_VALUE);
+	OK(cuInit(0));
+	OK(cuDriverGetVersion(&value));
+	MUST(value == 13000);
+	OK(cuDeviceGetCount(&value));
+	MUST(value == 2);
+	char name[64], bus[16];
+	OK(cuDeviceGetName(name, sizeof name, 1));
+	OK(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+	MUST(strcmp(name, "Fake GPU") == 0 && strcmp(bus, "0000:03:07.0") == 0);
+	OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0));
+	MUST(value == 0); // the device has it, the library has not
+	OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
+	MUST(value == 32);
+	WANT(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2), CUDA_ERROR_INVALID_DEVICE);
+}
+
+// --- many at once, children, and bad ends ----------------------------------------------------------
+
+static void *worker(void *argument) {
+	unsigned seed = (unsigned)(uintptr_t)argument;
+	CUcontext context;
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	CUstream stream;
+	CUevent event;
+	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&event, 0));
+	for (int round = 0; round < 60; round++) {
+		seed = seed * 1664525 + 1013904223;
+		size_t size = (seed >> 8) % (round % 10 == 0 ? 3u << 20 : 60000) + 1;
+		uint8_t *from = noise(size, seed), *to = malloc(size);
+		CUdeviceptr memory;
+		OK(cuMemAlloc(&memory, size));
+		OK(cuMemcpyHtoDAsync(memory, from, size, stream));
+		OK(cuEventRecord(event, stream));
+		OK(cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0));
+		OK(cuMemcpyDtoHAsync(to, memory, size, stream));
+		OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+		MUST(memcmp(from, to, size) == 0);
+		OK(cuMemFree(memory));
+		free(from);
+		free(to);
+	}
+	OK(cuEventDestroy(event));
+	OK(cuStreamDestroy(stream));
+	OK(cuDevicePrimaryCtxRelease(0));
+	return NULL;
+}
+
+static void test_threads(void) {
+	start();
+	pthread_t threads[8];
+	for (uintptr_t i = 0; i < 8; i++)
+		MUST(pthread_create(&threads[i], NULL, worker, (void *)(i + 1)) == 0);
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void test_fork(void) {
+	start();
+	CUdeviceptr memory, other;
+	CUcontext context;
+	OK(cuMemAlloc(&memory, 4096));
+	OK(cuMemsetD8(memory, 1, 4096));
+	for (int anew = 0; anew < 2; anew++) {
+		fflush(stdout);
+		pid_t child = fork();
+		if (child == 0) {
+			WANT(cuCtxGetCurrent(&context), CUDA_ERROR_NOT_INITIALIZED);
+			WANT(cuMemFree(memory), CUDA_ERROR_NOT_INITIALIZED);
+			if (anew) {
+				OK(cuInit(0));
+				WANT(cuMemAlloc(&other, 4096), CUDA_ERROR_INVALID_CONTEXT);
+				start();
+				OK(cuMemAlloc(&other, 4096));
+				OK(cuMemsetD8(other, 2, 4096));
+				OK(cuCtxSynchronize());
+			}
+			exit(0);
+		}
+		int status;
+		MUST(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	uint8_t bytes[4096];
+	OK(cuMemcpyDtoH(bytes, memory, 4096));
+	MUST(bytes[0] == 1 && bytes[4095] == 1);
+}
+
+static void *forever(void *argument) {
+	static _Atomic int calls;
+	CUcontext context;
+	CUdeviceptr memory;
+	uint8_t *data = noise(1 << 20, (unsigned)(uintptr_t)argument);
+	cuDevicePrimaryCtxRetain(&context, 0);
+	cuCtxSetCurrent(context);
+	while (cuMemAlloc(&memory, 1 << 20) == CUDA_SUCCESS && cuMemcpyHtoD(memory, data, 1 << 20) == CUDA_SUCCESS &&
+	       cuMemcpyDtoH(data, memory, 1 << 20) == CUDA_SUCCESS && cuLaunchHostFunc(NULL, count_call, &calls) == CUDA_SUCCESS)
+		cuMemFree(memory);
+	pause();
+	return NULL;
+}
+
+static void at_exit(void) {
+	int count;
+	WANT(cuDeviceGetCount(&count), CUDA_ERROR_DEINITIALIZED);
+	WANT(cuInit(0), CUDA_ERROR_DEINITIALIZED);
+}
+
+// The process ends while other threads are in the middle of calls.
+static void test_exit(void) {
+	atexit(at_exit); // before cuInit, so that it runs after the library's
+	start();
+	pthread_t thread;
+	for (uintptr_t i = 0; i < 4; i++)
+		MUST(pthread_create(&thread, NULL, forever, (void *)i) == 0);
+	nanosleep(&(struct timespec){.tv_nsec = 30 * 1000 * 1000}, NULL);
+	exit(0);
+}
+
+// Whatever happens to the other end, calls return, and go on failing.
+static void test_lost(void) {
+	CUcontext context;
+	CUdeviceptr memory;
+	uint8_t *data = malloc(1 << 21);
+	memset(data, 1, 1 << 21);
+	CUresult result = cuInit(0);
+	if (result == CUDA_SUCCESS)
+		result = cuCtxCreate(&context, 0, 0);
+	for (int i = 0; i < 10000 && result == CUDA_SUCCESS; i++) {
+		result = cuMemAlloc(&memory, 1 << 21);
+		if (result == CUDA_SUCCESS)
+			result = cuMemcpyHtoDAsync(memory, data, 1 << 21, NULL);
+		if (result == CUDA_SUCCESS)
+			result = cuMemcpyDtoH(data, memory, 1 << 21);
+		if (result == CUDA_SUCCESS)
+			result = cuMemFree(memory);
+	}
+	CUresult next = cuMemAlloc(&memory, 1);
+	MUST(next != CUDA_SUCCESS);
+	free(data);
+	printf("%d\n", result);
+}
+
+int main(int argc, char **argv) {
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} tests[] = {
+		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries},
+		{"streams", test_streams}, {"contexts", test_contexts}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
+		{"exit", test_exit}, {"lost", test_lost},
+	};
+	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)
+		if (strcmp(argv[1], tests[i].name) == 0) {
+			tests[i].run();
+			return 0;
+		}
+	fprintf(stderr, "which test?\n");
+	return 2;
+}

@@ -1,137 +1,273 @@
 package gateway
 
 import (
+	"bufio"
+	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"muster/client"
 	"muster/wire"
 )
 
 var benchGeometry = wire.Geometry{Ring: 1 << 20, Staging: 16 << 20, Bounce: 16 << 20, Pinned: 256 << 20}
 
-// benchWorld has workers that do as little as they can, and returns the relay's
-// socket.
-func benchWorld(b *testing.B) string {
-	w := newWorld(b, benchGeometry, nil)
-	w.daemon.atOnce = true
-	return w.socket
+// The daemon with its worker, the gateway, the relay and the program are
+// processes of their own, as they are in life. They say where they can be
+// reached, and end when their standard input does.
+func start(b *testing.B, args ...string) (address string) {
+	b.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), processVariable+"="+strings.Join(args, " "))
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		stdin.Close()
+		_ = child.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		b.Fatal(args, err)
+	}
+	return strings.TrimSpace(line)
 }
 
-// A synchronous call over TCP and TLS, there and back.
-func BenchmarkCall(b *testing.B) {
-	s := attachTo(b, benchWorld(b))
-	defer s.Close()
-	for b.Loop() {
-		if _, err := s.Producer.Call(&wire.MemAlloc{}, nil); err != nil {
-			b.Fatal(err)
+// untilInputEnds says where a process can be reached, and waits.
+func untilInputEnds(address string) {
+	fmt.Println(address)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// runDaemon plays a daemon whose worker does as little as it can.
+func runDaemon([]string) error {
+	d := &testDaemon{socket: newSocket(), geometry: benchGeometry, atOnce: true}
+	var err error
+	if d.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: d.socket, Net: "unix"}); err != nil {
+		return err
+	}
+	go d.run(func(err error) { fmt.Fprintln(os.Stderr, err) })
+	untilInputEnds(d.socket)
+	return nil
+}
+
+func runGateway(args []string) error {
+	config, err := LoadDir(args[0] + "/node-localhost")
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() {
+		_ = Serve(context.Background(), listener, Config{Socket: args[1], TLS: config, Log: quiet})
+	}()
+	untilInputEnds(listener.Addr().String())
+	return nil
+}
+
+func runRelay(args []string) error {
+	config, err := client.LoadTLS(args[0] + "/user-ada")
+	if err != nil {
+		return err
+	}
+	socket := newSocket()
+	near, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	go func() {
+		_ = client.Relay(context.Background(), near, client.Remote{Dial: client.Dialler(args[1], config)}, quiet)
+	}()
+	untilInputEnds(socket)
+	return nil
+}
+
+// runTLS is the other side of plainTLS.
+func runTLS(args []string) error {
+	config, err := LoadDir(args[0] + "/node-localhost")
+	if err != nil {
+		return err
+	}
+	question, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	answer, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	plain, err := listener.Accept()
+	if err != nil {
+		return err
+	}
+	conn := tls.Server(plain, strict(config))
+	in, out := make([]byte, question), make([]byte, answer)
+	for {
+		if _, err := io.ReadFull(conn, in); err != nil {
+			return nil
+		}
+		if _, err := conn.Write(out); err != nil {
+			return nil
 		}
 	}
 }
 
+func benchSession(b *testing.B) *client.Session {
+	dir := certificates(b)
+	s := attachTo(b, start(b, "relay", dir, start(b, "gateway", dir, start(b, "daemon"))))
+	b.Cleanup(s.Close)
+	return s
+}
+
+// plainTLS is a connection whose other side answers each so many bytes with so
+// many others.
+func plainTLS(b *testing.B, question, answer int) *tls.Conn {
+	dir := certificates(b)
+	config, err := client.LoadTLS(dir + "/user-ada")
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", start(b, "tls", dir, fmt.Sprint(question), fmt.Sprint(answer)), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // What the program waits for when nothing is answered.
 func BenchmarkPost(b *testing.B) {
-	s := attachTo(b, benchWorld(b))
-	defer s.Close()
+	s := benchSession(b)
 	for b.Loop() {
 		if err := s.Producer.Post(&wire.Fill{Dst: deviceBase, Count: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}
+	synchronise(b, s)
+}
+
+func synchronise(b *testing.B, s *client.Session) {
 	if _, err := s.Producer.Call(&wire.Synchronise{}, nil); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// Copies of a mebibyte, as the library in C cuts them, against the same bytes
-// through a connection of TLS alone, from and to as much memory.
-func BenchmarkCopy(b *testing.B) {
-	b.Run("in", func(b *testing.B) {
-		s := attachTo(b, benchWorld(b))
-		defer s.Close()
-		data, m := make([]byte, wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
-		b.SetBytes(wire.MaxPiece)
-		for b.Loop() {
-			if err := s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, m, data); err != nil {
+// The rest is measured against a connection of TLS alone, in turns, so that
+// whatever else the machine does hurts both alike.
+type turns struct{ ours, plain time.Duration }
+
+func (t *turns) measure(ours, plain func()) {
+	start := time.Now()
+	ours()
+	middle := time.Now()
+	plain()
+	t.ours += middle.Sub(start)
+	t.plain += time.Since(middle)
+}
+
+// exchange sends bytes and waits for the answer.
+func exchange(b *testing.B, conn *tls.Conn, question, answer []byte) {
+	if _, err := conn.Write(question); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// A call with its answer, and as many bytes there and back.
+func BenchmarkCall(b *testing.B) {
+	s, conn := benchSession(b), plainTLS(b, 64, 32)
+	question, answer := make([]byte, 64), make([]byte, 32)
+	var t turns
+	for b.Loop() {
+		t.measure(func() {
+			if _, err := s.Producer.Call(&wire.MemAlloc{}, nil); err != nil {
 				b.Fatal(err)
 			}
-		}
-		if _, err := s.Producer.Call(&wire.Synchronise{}, nil); err != nil {
-			b.Fatal(err)
-		}
-	})
-	b.Run("out", func(b *testing.B) {
-		s := attachTo(b, benchWorld(b))
-		defer s.Close()
-		m := (&wire.CopyOut{Src: deviceBase}).Append(nil)
-		b.SetBytes(wire.MaxPiece)
-		// As many on their way as there are buffers.
-		var onTheWay []*wire.Pending
-		wait := func() {
-			if _, _, err := onTheWay[0].Wait(); err != nil {
-				b.Fatal(err)
+		}, func() { exchange(b, conn, question, answer) })
+	}
+	b.ReportMetric(float64(t.ours.Microseconds())/float64(b.N), "us/call")
+	b.ReportMetric(float64(t.plain.Microseconds())/float64(b.N), "us/tls")
+}
+
+const pieces = 16 // of MaxPiece, in one turn
+
+// speed reports bandwidths.
+func (t *turns) speed(b *testing.B) {
+	size := float64(b.N) * pieces * wire.MaxPiece
+	b.ReportMetric(size/1e6/t.ours.Seconds(), "MB/s")
+	b.ReportMetric(size/1e6/t.plain.Seconds(), "MB/s-tls")
+	b.ReportMetric(100*t.plain.Seconds()/t.ours.Seconds(), "%-of-tls")
+}
+
+// Copies in pieces as the library in C makes them.
+func BenchmarkCopyIn(b *testing.B) {
+	s, conn := benchSession(b), plainTLS(b, pieces*wire.MaxPiece, 1)
+	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
+	var t turns
+	for b.Loop() {
+		t.measure(func() {
+			for i := range pieces {
+				if err := s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, m, data[i*wire.MaxPiece:][:wire.MaxPiece]); err != nil {
+					b.Fatal(err)
+				}
 			}
-			onTheWay = onTheWay[1:]
-		}
-		for i := uint64(0); b.Loop(); i++ {
-			if len(onTheWay) == 16 {
-				wait()
+			synchronise(b, s)
+		}, func() { exchange(b, conn, data, make([]byte, 1)) })
+	}
+	t.speed(b)
+}
+
+func BenchmarkCopyOut(b *testing.B) {
+	s, conn := benchSession(b), plainTLS(b, 1, pieces*wire.MaxPiece)
+	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyOut{Src: deviceBase}).Append(nil)
+	var t turns
+	for b.Loop() {
+		t.measure(func() {
+			var waits [pieces]*wire.Pending
+			for i := range waits {
+				var err error
+				h := wire.Header{Op: wire.OpCopyOut, Data: benchGeometry.Staging + uint64(i)*wire.BounceBuffer, Length: wire.MaxPiece}
+				if waits[i], err = s.Producer.Start(h, m); err != nil {
+					b.Fatal(err)
+				}
 			}
-			p, err := s.Producer.Start(wire.Header{Op: wire.OpCopyOut, Data: benchGeometry.Staging + i%16*wire.BounceBuffer, Length: wire.MaxPiece}, m)
-			if err != nil {
-				b.Fatal(err)
+			for i, p := range waits {
+				if _, _, err := p.Wait(); err != nil {
+					b.Fatal(err)
+				}
+				from, err := s.Shared.Data(benchGeometry.Staging+uint64(i)*wire.BounceBuffer, wire.MaxPiece)
+				if err != nil {
+					b.Fatal(err)
+				}
+				copy(data[i*wire.MaxPiece:], from)
 			}
-			onTheWay = append(onTheWay, p)
-		}
-		for len(onTheWay) > 0 {
-			wait()
-		}
-	})
-	b.Run("tls", func(b *testing.B) {
-		dir := certificates(b)
-		nodeTLS, err := LoadDir(dir + "/node-localhost")
-		if err != nil {
-			b.Fatal(err)
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer listener.Close()
-		done := make(chan error, 1)
-		go func() {
-			conn, err := listener.Accept()
-			if err != nil {
-				done <- err
-				return
-			}
-			defer conn.Close()
-			from := tls.Server(conn, strict(nodeTLS))
-			to := make([]byte, 16*wire.MaxPiece)
-			for i := 0; err == nil; i = (i + 1) % 16 {
-				_, err = io.ReadFull(from, to[i*wire.MaxPiece:][:wire.MaxPiece])
-			}
-			if err == io.EOF {
-				err = nil
-			}
-			done <- err
-		}()
-		w := world{dir: dir}
-		conn, err := tls.Dial("tcp", listener.Addr().String(), w.userTLS(b))
-		if err != nil {
-			b.Fatal(err)
-		}
-		data := make([]byte, 16*wire.MaxPiece)
-		b.SetBytes(wire.MaxPiece)
-		for i := 0; b.Loop(); i = (i + 1) % 16 {
-			if _, err := conn.Write(data[i*wire.MaxPiece:][:wire.MaxPiece]); err != nil {
-				b.Fatal(err)
-			}
-		}
-		conn.Close()
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
-	})
+		}, func() { exchange(b, conn, []byte{0}, data) })
+	}
+	t.speed(b)
 }

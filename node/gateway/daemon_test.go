@@ -39,25 +39,27 @@ func startDaemon(t testing.TB, g wire.Geometry) *testDaemon {
 	t.Helper()
 	d := &testDaemon{socket: newSocket(), geometry: g}
 	d.listener = listen(t, d.socket)
-	go func() {
-		for {
-			conn, err := d.listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			d.clients.Go(func() {
-				defer conn.Close()
-				if err := d.serve(conn); err != nil {
-					t.Error("the test's daemon:", err)
-				}
-			})
-		}
-	}()
+	go d.run(func(err error) { t.Error("the test's daemon:", err) })
 	t.Cleanup(func() {
 		d.listener.Close()
 		d.clients.Wait()
 	})
 	return d
+}
+
+func (d *testDaemon) run(failed func(error)) {
+	for {
+		conn, err := d.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		d.clients.Go(func() {
+			defer conn.Close()
+			if err := d.serve(conn); err != nil {
+				failed(err)
+			}
+		})
+	}
 }
 
 func newSocket() string {

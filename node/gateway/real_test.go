@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +19,24 @@ import (
 	"muster/wire"
 )
 
-const workerVariable = "MUSTER_GATEWAY_TEST_WORKER"
+const processVariable = "MUSTER_GATEWAY_TEST_PROCESS"
 
-// The workers of the daemon in these tests are this very binary.
+// Workers and other processes of these tests are this very binary.
 func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) == "" {
+	words := strings.Fields(os.Getenv(processVariable))
+	if len(words) == 0 {
 		os.Exit(m.Run())
 	}
+	if err := processes[words[0]](words[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+var processes = map[string]func(args []string) error{"worker": runWorker, "daemon": runDaemon, "gateway": runGateway, "relay": runRelay, "tls": runTLS}
+
+func runWorker([]string) error {
 	open := func(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
 		turns, err := worker.NewTurns(lock)
 		if err != nil {
@@ -33,11 +45,7 @@ func TestMain(m *testing.M) {
 		return soft.New(profile(c), soft.Options{Turns: turns})
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := worker.Main(os.NewFile(3, "control"), open, log); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	return worker.Main(os.NewFile(3, "control"), open, log)
 }
 
 func profile(c wire.DeviceConfig) soft.Profile {
@@ -53,7 +61,7 @@ func startNode(t *testing.T) (socket string) {
 	ready := make(chan struct{})
 	opts := node.Options{
 		Open:          func(c wire.DeviceConfig) (device.Device, error) { return soft.New(profile(c), soft.Options{}) },
-		WorkerCommand: []string{"/usr/bin/env", workerVariable + "=1", os.Args[0]},
+		WorkerCommand: []string{"/usr/bin/env", processVariable + "=worker", os.Args[0]},
 		Log:           quiet, Now: time.Now, Ready: func() { close(ready) },
 	}
 	background(t, func(ctx context.Context) error { return node.Run(ctx, cfg, opts) })

@@ -220,15 +220,16 @@ func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 
 // startPrivateNode starts a node for one program, and says so.
 func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) {
-	devices, note, err := completeDevices(nil)
-	if err != nil {
-		return nil, err
-	}
 	stop, err = startChildNode(c.ErrOrStderr(), "--socket", socket, "--warm", "1", "--log-level", "warn", "--text-log")
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: no node answers, so one was started for this program: %s\n", describeDevices(devices, note))
+	status, err := node.Ask(socket)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", describeDevices(status.Devices))
 	return stop, nil
 }
 
@@ -264,11 +265,17 @@ func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
 	}, nil
 }
 
-func describeDevices(devices []node.Device, note string) string {
-	if len(devices) == 1 && devices[0].Kind == "soft" {
-		return "a software GPU with " + model.FormatSize(int64(devices[0].Memory)) + " of memory, since no GPU was found"
+// describeDevices says in a few words what a node has.
+func describeDevices(devices []node.DeviceStatus) string {
+	var parts []string
+	for _, d := range devices {
+		kind := d.Name
+		if d.Kind == "soft" {
+			kind = "a software GPU"
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s of memory)", kind, briefSize(d.Memory)))
 	}
-	return note
+	return strings.Join(parts, ", ")
 }
 
 // runChild runs the program and passes signals on.

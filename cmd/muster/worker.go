@@ -19,7 +19,7 @@ func newWorker() *cobra.Command {
 		Hidden:  true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			control := os.NewFile(3, "control")
-			if _, err := control.Stat(); err != nil {
+			if info, err := control.Stat(); err != nil || info.Mode()&os.ModeSocket == 0 {
 				return usageErrorf("only a node starts workers: use muster node")
 			}
 			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: workerLevel()}))

@@ -175,6 +175,10 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
+	ours := who.user.uid == uint32(os.Getuid())
+	if name, ok := strings.CutPrefix(hello.Token, wire.SpeaksFor); ok && ours && name != "" {
+		who.user = account{uid: nobody, name: printable(name)}
+	}
 	limits := d.cfg.Limits.of(who.user)
 	memory := d.worldOf(hello.Memory, limits)
 	devices := visible(d.cfg.Name, d.infos, d.visibleCount(), memory)
@@ -208,7 +212,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 		peer: who, limits: limits, memory: memory, program: printable(hello.Program), ordinal: int(attach.Device),
 		arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice,
 	}
-	if hello.Pid != 0 && who.user.uid == uint32(os.Getuid()) {
+	if hello.Pid != 0 && ours {
 		c.peer.pid = int32(hello.Pid) // someone of ours speaks for it
 	}
 	return c, d.attach(c)

@@ -15,9 +15,9 @@ type state struct {
 	core      *vgpu.Core
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
-	perUser   map[uint32]int // clients that have not ended
+	perUser   map[string]int // clients that have not ended
 	committed uint64
-	perOwner  map[uint32]uint64 // committed bytes of each user
+	perOwner  map[string]uint64 // committed bytes of each user
 	draining  bool
 
 	gpuTime []time.Duration // of each device
@@ -28,7 +28,7 @@ type state struct {
 
 func newState(core *vgpu.Core, devices int) state {
 	return state{
-		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[uint32]int{}, perOwner: map[uint32]uint64{},
+		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		gpuTime: make([]time.Duration, devices),
 	}
 }
@@ -128,14 +128,14 @@ func (d *daemon) endAll(reason string, kill bool) {
 func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
 	asked := d.ask(func() {
-		uid := c.peer.user.uid
+		name := c.peer.user.name
 		switch {
 		case d.draining:
 			refused = refuse(resultSystemNotReady, "the node is shutting down")
 		case len(d.clients) >= d.cfg.Limits.Clients:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
-		case c.limits.Clients > 0 && d.perUser[uid] >= c.limits.Clients:
-			refused = refuse(resultNotPermitted, "user %s has %d clients on this node, as many as allowed", c.peer.user.name, d.perUser[uid])
+		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
+			refused = refuse(resultNotPermitted, "user %s has %d clients on this node, as many as allowed", c.peer.user.name, d.perUser[name])
 		}
 		if refused != nil {
 			d.refused++
@@ -144,7 +144,7 @@ func (d *daemon) admit(c *client) error {
 		d.lastID++
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
-		d.perUser[uid]++
+		d.perUser[name]++
 		d.perform(d.core.Attach(c.since, c.id, c.peer.user.name, c.limits.Weight))
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
@@ -198,9 +198,9 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 		return
 	}
 	c.ending = true
-	uid := c.peer.user.uid
-	if d.perUser[uid]--; d.perUser[uid] == 0 {
-		delete(d.perUser, uid)
+	name := c.peer.user.name
+	if d.perUser[name]--; d.perUser[name] == 0 {
+		delete(d.perUser, name)
 	}
 	if reason != "" {
 		d.tell(c, reason)
@@ -299,9 +299,9 @@ func (d *daemon) message(c *client, m wire.Control) {
 
 // commit gives a client so many bytes of the swap area in all.
 func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
-	uid := c.peer.user.uid
+	name := c.peer.user.name
 	if want > c.committed {
-		others, ofUser := d.committed-c.committed, d.perOwner[uid]-c.committed
+		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
 		case want > d.cfg.Swap.Size || others > d.cfg.Swap.Size-want:
 			return false, "the node's swap area is full"
@@ -310,8 +310,8 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 		}
 	}
 	d.committed += want - c.committed
-	if d.perOwner[uid] += want - c.committed; d.perOwner[uid] == 0 {
-		delete(d.perOwner, uid)
+	if d.perOwner[name] += want - c.committed; d.perOwner[name] == 0 {
+		delete(d.perOwner, name)
 	}
 	c.committed = want
 	return true, ""

@@ -77,6 +77,9 @@ type account struct {
 	name string
 }
 
+// nobody is the number of users who are not on this machine: none has it.
+const nobody = ^uint32(0)
+
 func peerOf(conn *net.UnixConn, names *userNames) (peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -53,6 +53,10 @@ const MaxPiece = 1 << 20
 // StreamProtocol names the protocol where TLS agrees on one.
 const StreamProtocol = "muster/1"
 
+// SpeaksFor begins the token of a hello from the gateway; the name of the user
+// for whom it comes follows. A daemon believes it only from its own user.
+const SpeaksFor = "gateway:"
+
 const (
 	streamHead  = 8
 	maxReasonIn = 4096

@@ -42,11 +42,6 @@ type Config struct {
 // DefaultConnections is how many connections are served at a time.
 const DefaultConnections = 256
 
-// SpeaksFor is how the gateway tells the daemon in whose name it comes: this and
-// the user's name, as the token of hello. The daemon must believe it only from
-// its own user.
-const SpeaksFor = "gateway:"
-
 // tokenUser is the name of users who have no certificate, only the token.
 const tokenUser = "remote"
 
@@ -163,7 +158,7 @@ func (c *Config) setUp(ctx context.Context, conn *tls.Conn, in *bufio.Reader) (*
 	if err != nil {
 		return nil, "", err
 	}
-	hello.Token = SpeaksFor + user
+	hello.Token = wire.SpeaksFor + user
 	session, err := client.Dial(c.Socket, hello)
 	if err != nil {
 		return nil, "", notReady(err)

@@ -53,9 +53,10 @@ func profile(c wire.DeviceConfig) soft.Profile {
 }
 
 // startNode starts a real daemon with a software GPU.
-func startNode(t *testing.T) (socket string) {
+func startNode(t *testing.T, limits node.Limits) (socket string) {
 	t.Helper()
 	cfg := node.Default()
+	cfg.Limits = limits
 	cfg.Name, cfg.Socket.Address, cfg.Swap.Size, cfg.Grace = "test", newSocket(), 1<<36, time.Second
 	cfg.Devices = []node.Device{{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "GPU", Memory: 64 << 20, Speed: 1, Workers: 1}}}
 	ready := make(chan struct{})
@@ -69,9 +70,37 @@ func startNode(t *testing.T) (socket string) {
 	return cfg.Socket.Address
 }
 
+// The daemon knows users by the names in their certificates.
+func TestUsersHaveNames(t *testing.T) {
+	limits := node.Default().Limits
+	limits.Users = map[string]node.UserLimits{"ada": {Clients: 1}}
+	socket := startNode(t, limits)
+	w := &world{dir: certificates(t), socket: newSocket()}
+	w.connect(t, socket, nil)
+	s, err := client.Attach(w.socket, client.Hello("test", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	status, err := node.Ask(socket)
+	if err != nil || len(status.Clients) != 1 || status.Clients[0].User != "ada" {
+		t.Errorf("%+v, %v", status, err)
+	}
+	_, err = client.Attach(w.socket, client.Hello("test", 0), 0)
+	if want := "user ada has 1 clients on this node, as many as allowed"; err == nil || err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+	// Programs of this machine are someone else.
+	local, err := client.Attach(socket, client.Hello("test", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local.Close()
+}
+
 // The same as with the test's worker, with the real one.
 func TestRemoteIsLikeTheRingOfARealNode(t *testing.T) {
-	socket := startNode(t)
+	socket := startNode(t, node.Default().Limits)
 	w := &world{dir: certificates(t), socket: newSocket()}
 	w.connect(t, socket, nil)
 	sameResults(t, socket, w.socket, 3)
@@ -80,7 +109,7 @@ func TestRemoteIsLikeTheRingOfARealNode(t *testing.T) {
 // A kernel's way from a program here to a device there, and its results back.
 func TestKernelRunsElsewhere(t *testing.T) {
 	w := &world{dir: certificates(t), socket: newSocket()}
-	w.connect(t, startNode(t), nil)
+	w.connect(t, startNode(t, node.Default().Limits), nil)
 	s, err := client.Attach(w.socket, client.Hello("test", 0), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,9 @@ type Experiment struct {
 	Summary string
 	// Runs is how many seeds are tried unless Options says otherwise.
 	Runs int
-	Run  func(context.Context, Options) (*Result, error)
+	// Figures are the parts that can be had alone; nil if there are none.
+	Figures []string
+	Run     func(context.Context, Options) (*Result, error)
 }
 
 // Options are what a caller may choose.
@@ -31,6 +33,8 @@ type Options struct {
 	// Days shortens the log that an experiment generates; 0 is its full length.
 	// What comes out is no longer what the paper measured.
 	Days int
+	// Figures are the parts that are wanted; nil for all.
+	Figures []string
 	// Workers run at the same time; the result is the same with any number.
 	Workers int
 	// Progress is told now and then how much of the work is done. It may be nil.

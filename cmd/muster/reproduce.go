@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -26,15 +27,18 @@ Every row has the paper's number (a dash where it has none), the mean over all
 seeds, the least and the most, and the ratio of ours to the paper's. Inputs that
 the authors did not publish are generated from what they did publish; the notes
 say so, and say what differs and why. The same seed and number of runs give the
-same output, byte for byte, on every machine.
+same output, byte for byte, on every machine, but for experiments that measure
+time (noderuntime).
 
 --html writes a page with the pictures. --days shortens the generated logs, to see
-quickly how it works; the numbers are then not those of the paper's setting.`
+quickly how it works; the numbers are then not those of the paper's setting.
+--figure chooses figures where an experiment has several that stand alone.`
 
 type reproduceFlags struct {
 	seed         uint64
 	runs, days   int
 	workers      int
+	figures      []string
 	html         string
 	asJSON, list bool
 }
@@ -42,12 +46,13 @@ type reproduceFlags struct {
 func newReproduce() *cobra.Command {
 	var f reproduceFlags
 	c := &cobra.Command{
-		Use:   "reproduce NAME [--seed S] [--runs N] [--json] [--html FILE]",
+		Use:   "reproduce NAME [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE]",
 		Short: "Make a paper's experiments again, with its numbers beside ours",
 		Long:  reproduceHelp,
 		Example: `  muster reproduce --list
   muster reproduce tsubame --html tsubame.html
-  muster reproduce tsubame --runs 1 --days 30 --json`,
+  muster reproduce tsubame --runs 1 --days 30 --json
+  muster reproduce noderuntime --figure 3-9,3-10 --runs 3`,
 		Args:              f.arguments,
 		ValidArgsFunction: completeExperiments,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,6 +68,7 @@ func newReproduce() *cobra.Command {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().IntVar(&f.days, "days", 0, "length of generated logs, in days (default: as long as the paper's)")
+	c.Flags().StringSliceVar(&f.figures, "figure", nil, "make only these figures, as `3-9,3-10` (default: all)")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
 	return c
 }
@@ -137,6 +143,9 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	case f.workers < 1:
 		return usageErrorf("--workers %d: give 1 or more", f.workers)
 	}
+	if err := f.checkFigures(e); err != nil {
+		return err
+	}
 	if err := checkFolder(f.html); err != nil {
 		return err
 	}
@@ -156,6 +165,19 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	return writeResult(c.OutOrStdout(), e, result)
 }
 
+// checkFigures wants figures that the experiment has.
+func (f *reproduceFlags) checkFigures(e *exp.Experiment) error {
+	for _, name := range f.figures {
+		switch {
+		case len(e.Figures) == 0:
+			return usageErrorf("--figure %s: experiment %s is made as a whole", name, e.Name)
+		case !slices.Contains(e.Figures, name):
+			return usageErrorf("--figure %s: experiment %s has %s", name, e.Name, strings.Join(e.Figures, ", "))
+		}
+	}
+	return nil
+}
+
 // experiment runs it, with a progress bar on a terminal, until it is done or interrupted.
 func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment) (*exp.Result, error) {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
@@ -164,7 +186,7 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment) (*exp.R
 	const steps = 10_000
 	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), e.Name, steps)
 	result, err := e.Run(ctx, exp.Options{
-		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers,
+		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures,
 		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },
 	})
 	bar.Done()

@@ -1,0 +1,491 @@
+package worker
+
+import (
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/device/soft"
+	"muster/wire"
+)
+
+const (
+	testBase = 0x6400_0000_0000
+	mib      = 1 << 20
+)
+
+// client is a program to a worker in this process.
+type client struct {
+	t       testing.TB
+	p       *wire.Producer
+	shared  *wire.Shared
+	daemon  *daemon
+	ended   chan error
+	arenaAt uint64
+}
+
+type options struct {
+	devices  []soft.Profile
+	memory   uint64
+	defers   bool
+	swapDir  string
+	swapRoom uint64                                             // what the daemon commits; 0: much
+	grant    func(c wire.Control) (device int, memory uint64)   // decides where to; nil: device 0, all that is wanted
+	wrap     func(name string, c device.Context) device.Context // changes a device's contexts; nil: not
+}
+
+func newClient(t testing.TB, o options) *client {
+	t.Helper()
+	if o.devices == nil {
+		o.devices = []soft.Profile{{Name: "test", Memory: 64 * mib, Speed: 1, Workers: 1}}
+	}
+	if o.memory == 0 {
+		o.memory = 1 << 30
+	}
+	if o.swapRoom == 0 {
+		o.swapRoom = 4 << 30
+	}
+	before := runtime.NumGoroutine()
+	g := wire.Geometry{Ring: 256 << 10, Staging: 4 * mib, Bounce: 4 * mib, Pinned: 16 * mib}
+	ring, arena, err := wire.Create(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := wire.Map(ring, arena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, child, err := wire.ControlPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := wire.OpenControl(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.Close()
+	serve := wire.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, MaxIdle: 10 * time.Millisecond, Defer: o.defers, SwapDir: o.swapDir}
+	files := []*os.File{ring, arena}
+	for _, p := range o.devices {
+		serve.Devices = append(serve.Devices, wire.DeviceConfig{Kind: "soft", Name: p.Name})
+		files = append(files, nil)
+	}
+	d := newDaemon(t, own, o)
+	s, err := newSession(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exit = func() {}
+	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1)}
+	go func() {
+		err := s.run()
+		s.close()
+		c.ended <- err
+	}()
+	go d.serve()
+	t.Cleanup(func() {
+		own.Close()
+		<-c.ended
+		<-d.ended
+		for n := 0; runtime.NumGoroutine() > before; n++ { // ending takes a moment
+			if n == 1000 {
+				stacks := make([]byte, 1<<20)
+				t.Fatalf("%d goroutines more than before:\n%s", runtime.NumGoroutine()-before, stacks[:runtime.Stack(stacks, true)])
+			}
+			time.Sleep(time.Millisecond)
+		}
+		shared.Unmap()
+	})
+	return c
+}
+
+// daemon is one to a single worker. It keeps account of what it lends, and fails
+// the test if more is taken.
+type daemon struct {
+	t       testing.TB
+	o       options
+	control *wire.ControlConn
+	devices []*soft.Device
+	ended   chan struct{}
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	heard   []wire.Control
+	forgets bool // heard is not kept
+	counts  map[wire.ControlKind]int
+	bound   int    // the device that is lent; -1 for none
+	lease   uint64 // its number
+	granted uint64
+	keptOn  int
+	kept    uint64
+	wants   *wire.Control // to be granted when what is kept was given back
+	chance  *rand.Rand    // decides; nil: the options do
+}
+
+func newDaemon(t testing.TB, control *wire.ControlConn, o options) *daemon {
+	d := &daemon{t: t, o: o, control: control, ended: make(chan struct{}), counts: map[wire.ControlKind]int{}, bound: -1}
+	d.changed = sync.NewCond(&d.mu)
+	for _, p := range o.devices {
+		dev, err := soft.New(p, soft.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.devices = append(d.devices, dev)
+	}
+	return d
+}
+
+// open gives the worker a device that is looked after.
+func (d *daemon) open(c wire.DeviceConfig, _ *os.File) (device.Device, error) {
+	for i, p := range d.o.devices {
+		if p.Name == c.Name {
+			return &checkedDevice{d.devices[i], d, i}, nil
+		}
+	}
+	return nil, device.ErrNotFound
+}
+
+type checkedDevice struct {
+	*soft.Device
+	daemon *daemon
+	index  int
+}
+
+func (d *checkedDevice) Open(c device.Config) (device.Context, error) {
+	inner, err := d.Device.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	if d.daemon.o.wrap != nil {
+		inner = d.daemon.o.wrap(d.Info().Name, inner)
+	}
+	d.daemon.check(d.index, inner, "opening a context")
+	return &checkedContext{inner, d}, nil
+}
+
+type checkedContext struct {
+	device.Context
+	device *checkedDevice
+}
+
+func (c *checkedContext) Map(addr, size uint64) error {
+	err := c.Context.Map(addr, size)
+	c.device.daemon.check(c.device.index, c.Context, "mapping memory")
+	return err
+}
+
+func (c *checkedContext) Load(image []byte) (device.Module, error) {
+	m, err := c.Context.Load(image)
+	c.device.daemon.check(c.device.index, c.Context, "loading a module")
+	return m, err
+}
+
+// check finds out whether more of a device is taken than was lent.
+func (d *daemon) check(index int, c device.Context, what string) {
+	free, total, err := c.Memory()
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var lent uint64
+	if d.bound == index {
+		lent = d.granted
+	} else if d.bound < 0 && d.keptOn == index {
+		lent = d.kept
+	}
+	if total-free > lent {
+		d.t.Errorf("%s: %d bytes are taken of device %d, where %d were lent", what, total-free, index, lent)
+	}
+}
+
+// serve answers the worker.
+func (d *daemon) serve() {
+	defer close(d.ended)
+	for {
+		m, _, err := d.control.Receive()
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		d.counts[m.Kind]++
+		if !d.forgets {
+			d.heard = append(d.heard, m)
+		}
+		d.changed.Broadcast()
+		d.take(m)
+		d.mu.Unlock()
+	}
+}
+
+func (d *daemon) say(m wire.Control) { _ = d.control.Send(m) } // the worker may have ended
+
+func (d *daemon) take(m wire.Control) {
+	switch m.Kind {
+	case wire.KindWant:
+		if d.bound >= 0 {
+			d.t.Errorf("a device is wanted while device %d is lent", d.bound)
+		}
+		dev, memory := d.place(m)
+		if d.kept > 0 && dev != d.keptOn {
+			d.wants = &m
+			d.say(wire.Control{Kind: wire.KindRevoke, Reason: "move"})
+			return
+		}
+		d.answer(m, dev, memory)
+	case wire.KindGrow:
+		if d.bound < 0 {
+			return // it crossed a revocation
+		}
+		dev, memory := d.place(m)
+		if dev != d.bound {
+			memory = 0
+		}
+		if memory < m.Memory {
+			d.say(wire.Control{Kind: wire.KindDeny, Reason: "too much"})
+			return
+		}
+		d.granted = memory
+		d.say(wire.Control{Kind: wire.KindGrant, Device: dev, Memory: memory, Lease: d.lease})
+	case wire.KindReleased:
+		if m.Lease < d.lease {
+			return
+		}
+		if d.bound >= 0 {
+			d.keptOn = d.bound
+		}
+		d.bound, d.kept = -1, m.Memory
+		d.given()
+		if w := d.wants; w != nil && d.kept == 0 {
+			d.wants = nil
+			dev, memory := d.place(*w)
+			d.answer(*w, dev, memory)
+		}
+	case wire.KindFailed:
+		if m.Lease < d.lease {
+			return
+		}
+		d.bound, d.kept, d.wants = -1, 0, nil
+		d.given()
+	case wire.KindCommit:
+		d.say(wire.Control{Kind: wire.KindCommitted, On: m.Memory <= d.o.swapRoom})
+	}
+}
+
+// given checks that what the worker says it gave back is free.
+func (d *daemon) given() {
+	for i, dev := range d.devices {
+		c, err := dev.Open(device.Config{Arena: device.Arena{Base: testBase, Size: 2 * mib}})
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		free, total, _ := c.Memory()
+		c.Close()
+		if lent := d.kept; total-free > lent || total > free && i != d.keptOn {
+			d.t.Errorf("%d bytes are taken of device %d, of which %d are said to be kept", total-free, i, lent)
+		}
+	}
+}
+
+// place decides which device to lend, and how much of it.
+func (d *daemon) place(m wire.Control) (dev int, memory uint64) {
+	if d.o.grant != nil {
+		return d.o.grant(m)
+	}
+	if d.chance == nil {
+		return 0, m.Memory
+	}
+	if m.Kind == wire.KindGrow {
+		if size := d.o.devices[d.bound].Memory; m.Memory <= size && d.chance.IntN(3) > 0 {
+			return d.bound, m.Memory + 2*mib*d.chance.Uint64N((size-m.Memory)/(2*mib)+1)
+		}
+		return d.bound, 0
+	}
+	var fit []int
+	for i, p := range d.o.devices {
+		if m.Memory <= p.Memory && (m.Device < 0 || m.Device == i) {
+			fit = append(fit, i)
+		}
+	}
+	if len(fit) == 0 {
+		return 0, 0
+	}
+	dev = fit[d.chance.IntN(len(fit))]
+	return dev, m.Memory + 2*mib*d.chance.Uint64N((d.o.devices[dev].Memory-m.Memory)/(2*mib)+1)
+}
+
+func (d *daemon) answer(m wire.Control, dev int, memory uint64) {
+	if memory < m.Memory {
+		d.say(wire.Control{Kind: wire.KindDeny, Reason: "too much"})
+		return
+	}
+	d.lease++
+	d.bound, d.granted, d.kept = dev, memory, 0
+	d.say(wire.Control{Kind: wire.KindGrant, Device: dev, Memory: memory, Lease: d.lease})
+}
+
+// hear waits until the worker has said something n times.
+func (c *client) hear(kind wire.ControlKind, n int) wire.Control {
+	d := c.daemon
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		count := 0
+		for _, m := range d.heard {
+			if m.Kind == kind {
+				if count++; count == n {
+					return m
+				}
+			}
+		}
+		d.changed.Wait()
+	}
+}
+
+// said returns how often the worker has said something.
+func (c *client) said(kind wire.ControlKind) int {
+	c.daemon.mu.Lock()
+	defer c.daemon.mu.Unlock()
+	return c.daemon.counts[kind]
+}
+
+// tell lets the daemon say something.
+func (c *client) tell(m wire.Control) {
+	c.t.Helper()
+	if err := c.daemon.control.Send(m); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// revoke takes the lease back, and waits for that.
+func (c *client) revoke(reason string) {
+	c.t.Helper()
+	n := c.said(wire.KindReleased) + 1
+	c.tell(wire.Control{Kind: wire.KindRevoke, Reason: reason})
+	c.hear(wire.KindReleased, n)
+}
+
+func (c *client) call(m wire.Message, reply interface{ Decode([]byte) error }) int32 {
+	c.t.Helper()
+	r, err := c.p.Call(m, reply)
+	if err != nil {
+		c.t.Fatalf("%v: %v", m.Op(), err)
+	}
+	return r
+}
+
+func (c *client) must(m wire.Message, reply interface{ Decode([]byte) error }) {
+	c.t.Helper()
+	if r := c.call(m, reply); r != 0 {
+		c.t.Fatalf("%v answered %d", m.Op(), r)
+	}
+}
+
+func (c *client) post(m wire.Message) {
+	c.t.Helper()
+	if err := c.p.Post(m); err != nil {
+		c.t.Fatalf("%v: %v", m.Op(), err)
+	}
+}
+
+// alloc returns new memory.
+func (c *client) alloc(size uint64) uint64 {
+	c.t.Helper()
+	addr := testBase + c.arenaAt
+	c.arenaAt += (size + 2*mib - 1) &^ (2*mib - 1)
+	c.must(&wire.MemAlloc{Addr: addr, Size: size}, nil)
+	return addr
+}
+
+func (c *client) in(addr uint64, data []byte) {
+	c.t.Helper()
+	for off := 0; off < len(data); off += mib {
+		piece := data[off:min(off+mib, len(data))]
+		if err := c.p.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, (&wire.CopyIn{Dst: addr + uint64(off)}).Append(nil), piece); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// bounce is where this program's data come back to.
+func (c *client) bounce() uint64 { return c.shared.Geometry().Staging }
+
+func (c *client) out(addr, size uint64) []byte {
+	c.t.Helper()
+	var all []byte
+	for off := uint64(0); off < size; off += mib {
+		n := min(size-off, mib)
+		pending, err := c.p.Start(wire.Header{Op: wire.OpCopyOut, Data: c.bounce(), Length: n}, (&wire.CopyOut{Src: addr + off}).Append(nil))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if r, _, err := pending.Wait(); r != 0 || err != nil {
+			c.t.Fatalf("copy_out: %d %v", r, err)
+		}
+		data, _ := c.shared.Data(c.bounce(), n)
+		all = append(all, data...)
+	}
+	return all
+}
+
+// load loads an image as module 1 and returns the number of a kernel.
+func (c *client) load(module uint32, image []byte, kernel string) uint32 {
+	c.t.Helper()
+	if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: module}).Append(nil), image); err != nil {
+		c.t.Fatal(err)
+	}
+	c.must(&wire.ModuleLoad{Module: module}, &wire.ModuleLoadReply{})
+	function := module * 100
+	pending, err := c.p.Start(wire.Header{Op: wire.OpModuleFunction, Data: c.bounce(), Length: 4096}, (&wire.ModuleFunction{Module: module, Function: function, Name: kernel}).Append(nil))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if r, _, err := pending.Wait(); r != 0 || err != nil {
+		c.t.Fatalf("module_function %s: %d %v", kernel, r, err)
+	}
+	return function
+}
+
+func kernelFile(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("../../ptx/testdata/kernels/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func params(values ...any) []byte {
+	var b []byte
+	for _, v := range values {
+		switch v := v.(type) {
+		case uint64:
+			for len(b)%8 != 0 {
+				b = append(b, 0)
+			}
+			b = binary.LittleEndian.AppendUint64(b, v)
+		case int:
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		case float32:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+	}
+	return b
+}
+
+func floats(n int, f func(i int) float32) []byte {
+	b := make([]byte, 0, 4*n)
+	for i := range n {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f(i)))
+	}
+	return b
+}

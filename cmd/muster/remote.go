@@ -99,4 +99,3 @@ func (f *runFlags) remote() (client.Remote, error) {
 	}
 	return client.Remote{Dial: client.Dialler(address, config), Token: token}, nil
 }
-

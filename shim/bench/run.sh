@@ -34,8 +34,7 @@ through() { "$muster" run --socket "$socket" -- "$bench" "$@"; }
 
 # seconds of processor time that the node and its workers have used
 processor() {
-	cat /proc/"$node"/stat $(for p in $(workers); do echo /proc/"$p"/stat; done) |
-		awk -v tick="$(getconf CLK_TCK)" '{ s += $14 + $15 } END { printf "%.2f", s / tick }'
+	for p in "$node" $(workers); do cat /proc/"$p"/task/*/schedstat; done | awk '{ s += $1 } END { printf "%.2f", s / 1e9 }'
 }
 
 workers() { cat /proc/"$node"/task/*/children; }
@@ -77,7 +76,7 @@ for part; do
 		by ring <"$folder/crowd"
 		echo "{\"name\": \"processor time of node and workers for 200 programs\", \"unit\": \"s\", \"value\": $(processor)}"
 		sleep 2
-		set -- $(workers); echo "$#" >&2; head -c 300 /proc/$1/stat >&2; cat /proc/$1/smaps_rollup >&2
+		set -- $(workers)
 		echo "{\"name\": \"memory of an idle client's worker\", \"unit\": \"MiB\", \"value\": $(awk "BEGIN { printf \"%.2f\", $(pss "$@") / $# / 1024 }")}"
 		echo "{\"name\": \"memory of the node for a client\", \"unit\": \"MiB\", \"value\": $(awk "BEGIN { printf \"%.3f\", ($(pss "$node") - $before) / 200 / 1024 }")}"
 		exec 3>&-

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
@@ -122,6 +123,32 @@ type systemClock struct{ start time.Time }
 
 func (c systemClock) Now() time.Duration    { return time.Since(c.start) }
 func (c systemClock) Sleep(d time.Duration) { time.Sleep(d) }
+func (c systemClock) Worked() time.Duration { return threadTime() }
+
+// worker is a clock that also tells how long the calling thread has worked, not
+// counting when others had its processor.
+type worker interface{ Worked() time.Duration }
+
+// timed runs a part of a kernel and returns how long it counts. A slow device
+// must not become slower still because the machine has other things to do: only
+// what the thread worked counts, and the time for which it could not is taken off
+// the wait that follows. With several processors at work that cannot be told, and
+// all of the time counts.
+func (d *Device) timed(part func() error) (time.Duration, error) {
+	start, factor := d.clock.Now(), d.engine.pace.factor
+	w, ok := d.clock.(worker)
+	if !ok || d.profile.Workers > 1 || factor == 0 {
+		err := part()
+		return d.clock.Now() - start, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := w.Worked()
+	err := part()
+	worked := w.Worked() - before
+	kept := d.clock.Now() - start - worked
+	return worked - time.Duration(float64(kept)/factor), err
+}
 
 // turn is what one user has at a time; those who wait get it in order.
 type turn struct {
@@ -158,12 +185,12 @@ const longestSleep = 10 * time.Millisecond
 
 // after waits as long as is due after work of a length, or until the context
 // of the work has ended: nobody waits for its sake any more. Waits that turned
-// out too long are made good for later.
+// out too long are made good for later, within bounds.
 func (p *pace) after(work time.Duration, ended <-chan struct{}) {
 	if p.factor == 0 {
 		return
 	}
-	p.owed += time.Duration(float64(work) * p.factor)
+	p.owed = max(p.owed+time.Duration(float64(work)*p.factor), -longestSleep)
 	for p.owed >= shortestWait {
 		select {
 		case <-ended:

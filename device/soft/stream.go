@@ -484,10 +484,9 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	if !s.tryEnter() {
 		return false, c.Err()
 	}
-	start := d.clock.Now()
-	err = k.execution.RunFor(d.slice)
+	work, err := d.timed(func() error { return k.execution.RunFor(d.slice) })
 	done, err = k.leave(s, err)
-	d.engine.pace.after(d.clock.Now()-start, c.ended)
+	d.engine.pace.after(work, c.ended)
 	return done, err
 }
 

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/node"
+	"muster/node/nodefile"
+	"muster/wire"
+)
+
+// The page about nodes shows what the commands print of this one.
+func TestNodePageShowsRealOutput(t *testing.T) {
+	t.Chdir("../..")
+	cfg := node.Default()
+	cfg.Name = "n1"
+	cfg.Socket.Address = fmt.Sprintf("@muster-docs-%d", os.Getpid())
+	cfg.Swap.Size = 1 << 30
+	cfg.Warm = 0
+	named, err := nodefile.Devices("soft:memory=256M,speed=0.5;soft:memory=512M")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Devices, _, err = completeDevices(named); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("MUSTER_SOCKET", cfg.Socket.Address)
+	ctx, stop := context.WithCancel(t.Context())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- node.Run(ctx, cfg, node.Options{
+			Open:          func(c wire.DeviceConfig) (device.Device, error) { return openDevice(c, nil) },
+			WorkerCommand: []string{"/bin/false"},
+			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
+			Ready: func() { close(ready) },
+		})
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	checkPage(t, "docs/node.md")
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What the help says of the configuration can be read, and so can the file that
+// comes along.
+func TestConfigurationInHelp(t *testing.T) {
+	_, text, _ := strings.Cut(nodeHelp, "where there are some):\n")
+	text, _, _ = strings.Cut(text, "\nSIGTERM")
+	cfg := node.Default()
+	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	if len(cfg.Devices) != 3 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
+		t.Errorf("%+v", cfg)
+	}
+	cfg = node.Default()
+	if err := nodefile.ReadFile("../../dist/node.yaml", &cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBriefSizesAndTimes(t *testing.T) {
+	for _, c := range []struct {
+		size uint64
+		want string
+	}{
+		{0, "0 B"}, {1023, "1023 B"}, {1024, "1 KiB"}, {1536, "1.5 KiB"}, {10 << 10, "10 KiB"}, {1<<20 - 1, "1 MiB"},
+		{256 << 20, "256 MiB"}, {1<<30 + 1<<29, "1.5 GiB"}, {141 << 30, "141 GiB"}, {1 << 62, "4 EiB"},
+	} {
+		if got := briefSize(c.size); got != c.want {
+			t.Errorf("%d: %q, want %q", c.size, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		seconds float64
+		want    string
+	}{{0, "0"}, {0.0125, "12.5ms"}, {0.0999, "99.9ms"}, {3.21, "3.2s"}, {99.94, "99.9s"}, {303, "5m3s"}, {90061, "25h1m1s"}} {
+		if got := briefTime(c.seconds); got != c.want {
+			t.Errorf("%v: %q, want %q", c.seconds, got, c.want)
+		}
+	}
+}
+
+// A picture never runs over the screen, and never leaves anything of the last
+// one.
+func TestPictureFitsTheScreen(t *testing.T) {
+	null, err := os.Open(os.DevNull) // no terminal: 80 by 24
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	drawn := fit(strings.Repeat(strings.Repeat("x", 200)+"\n", 50), null)
+	lines := strings.Split(drawn, "\r\n")
+	if len(lines) != 24 || !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
+		t.Errorf("%d lines: %q", len(lines), drawn)
+	}
+	for _, line := range lines {
+		if n := strings.Count(line, "x"); n != 80 || !strings.Contains(line, "\x1b[K") {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}

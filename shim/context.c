@@ -1,6 +1,6 @@
 // Contexts: those of programs, the primary one of each device, and which of them
 // is current in a thread. Contexts of a device share its client.
-#include "shim.h"
+#include "export.h"
 
 #include <stdlib.h>
 
@@ -493,9 +493,8 @@ CUresult do_cuCtxSynchronize_v2(CUcontext context) {
 	return result == CUDA_SUCCESS ? synchronise(context) : result;
 }
 
-__attribute__((visibility("default"))) CUresult musterSync(void) {
-	if (atomic_load(&shim_state) != SHIM_READY)
-		return CUDA_ERROR_NOT_INITIALIZED;
+EXPORT CUresult musterSync(void) {
+	ENTER(musterSync);
 	struct target t;
 	CUresult result = target_current(&t);
 	if (result != CUDA_SUCCESS)

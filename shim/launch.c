@@ -255,14 +255,13 @@ static CUresult check_shape(CUfunction f, const struct launch *l) {
 
 // Parameters as the kernel sees them: from a list of their addresses, or from
 // memory that the program has laid out itself.
-static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at, size_t *size) {
-	*size = f->param_size;
-	if (*size > MAX_PARAMS)
+static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
+	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params != NULL && extra != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params != NULL) {
-		memset(at, 0, *size);
+		memset(at, 0, f->param_size);
 		for (uint32_t i = 0; i < f->params; i++) {
 			if (params[i] == NULL)
 				return CUDA_ERROR_INVALID_VALUE;
@@ -282,9 +281,10 @@ static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at, s
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (given < *size || given > MAX_PARAMS || (given > 0 && buffer == NULL))
+	if (given < f->param_size || (given > 0 && buffer == NULL))
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(at, buffer, *size);
+	if (f->param_size > 0)
+		memcpy(at, buffer, f->param_size);
 	return CUDA_SUCCESS;
 }
 
@@ -301,11 +301,11 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 	result = check_shape(f, l);
 	if (result != CUDA_SUCCESS)
 		return result;
-	uint8_t bytes[MAX_PARAMS];
-	size_t size;
-	result = gather(f, params, extra, bytes, &size);
-	if (result != CUDA_SUCCESS)
-		return result;
+	uint8_t usual[4096]; // threads may have little stack
+	uint8_t *bytes = f->param_size <= sizeof usual ? usual : malloc(f->param_size);
+	if (bytes == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = gather(f, params, extra, bytes);
 	struct wire_launch message = {
 		.function = f->object.number,
 		.stream = t.stream,
@@ -318,9 +318,13 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 		.shared = l->shared,
 		.flags = l->cooperative,
 		.stack = t.context->limits[CU_LIMIT_STACK_SIZE],
-		.params = {bytes, (uint32_t)size},
+		.params = {bytes, f->param_size},
 	};
-	return POST(t.client, LAUNCH, launch, &message, NO_DATA);
+	if (result == CUDA_SUCCESS)
+		result = POST(t.client, LAUNCH, launch, &message, NO_DATA);
+	if (bytes != usual)
+		free(bytes);
+	return result;
 }
 
 CUresult do_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) {

@@ -1,6 +1,6 @@
 // Device memory: the library chooses addresses, the worker provides what is behind
 // them. Small allocations lie in the first sixteenth of the addresses.
-#include "shim.h"
+#include "export.h"
 
 #include <stdlib.h>
 
@@ -178,9 +178,8 @@ CUresult do_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevicept
 	return CUDA_SUCCESS;
 }
 
-__attribute__((visibility("default"))) CUresult musterNested(CUdeviceptr parent, const CUdeviceptr *children, size_t n) {
-	if (atomic_load(&shim_state) != SHIM_READY)
-		return CUDA_ERROR_NOT_INITIALIZED;
+EXPORT CUresult musterNested(CUdeviceptr parent, const CUdeviceptr *children, size_t n) {
+	ENTER(musterNested);
 	if (n > 0 && children == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct target t;

@@ -58,8 +58,8 @@ const StreamProtocol = "muster/1"
 const SpeaksFor = "gateway:"
 
 const (
-	streamHead  = 8
-	maxReasonIn = 4096
+	streamHead = 8
+	maxSmall   = 4096
 )
 
 // Frame is a frame without the bytes of the arena that it carries.
@@ -99,7 +99,7 @@ func (f *Frame) Append(b []byte) []byte {
 	case FrameState:
 		b = appendU32(appendI32(b, f.Status), printWord(f.Print))
 	case FrameClosed:
-		b = append(b, f.Reason[:min(len(f.Reason), maxReasonIn)]...)
+		b = append(b, f.Reason[:min(len(f.Reason), maxSmall)]...)
 	}
 	binary.LittleEndian.PutUint32(b[at:], uint32(uint64(len(b)-at-streamHead)+f.Bytes))
 	b[at+4] = byte(f.Kind)
@@ -214,7 +214,7 @@ func (r *FrameReader) data(f *Frame, size uint64) error {
 }
 
 func (r *FrameReader) small(f *Frame, size uint64) error {
-	if size > maxReasonIn {
+	if size > maxSmall {
 		return fmt.Errorf("%v of %d bytes is too long", f.Kind, size)
 	}
 	b, err := r.take(f.Kind.String(), size)

@@ -1,0 +1,176 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"muster/wire"
+)
+
+// relayTo starts a relay whose node is played by the test.
+func relayTo(t *testing.T, play func(far net.Conn)) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "socket")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	played, done := make(chan struct{}), make(chan error)
+	remote := Remote{Token: "secret", Dial: func(context.Context) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer close(played)
+			defer far.Close()
+			play(far)
+		}()
+		return near, nil
+	}}
+	go func() { done <- Relay(ctx, listener, remote, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		<-played
+	})
+	return socket
+}
+
+// playNode plays a node's part until its first frame.
+func playNode(t *testing.T, far net.Conn) {
+	var hello wire.Hello
+	if err := wire.ReadAs(far, &hello); err != nil || hello.Token != "secret" {
+		t.Errorf("the node heard %+v, %v", hello, err)
+	}
+	_ = wire.WriteRecord(far, &wire.Welcome{Devices: 1})
+	_ = wire.WriteRecord(far, &wire.Device{})
+	_ = wire.ReadAs(far, &wire.Attach{})
+	_ = wire.WriteRecord(far, &wire.Attached{})
+}
+
+// Whatever a node sends, the program hears what was wrong with it.
+func TestNodesThatAreWrong(t *testing.T) {
+	frame := func(f wire.Frame) []byte { return append(f.Append(nil), make([]byte, f.Bytes)...) }
+	const broke = "the connection to the node broke: "
+	for _, c := range []struct {
+		name string
+		send []byte
+		want string
+	}{
+		{"nothing", nil, broke + "the node closed it"},
+		{"half a frame", []byte{1, 2, 3}, broke + "a frame's head breaks off: unexpected EOF"},
+		{"garbage", bytes.Repeat([]byte{0xa5}, 8), broke + "a damaged frame: frame 165 of 2779096485 bytes"},
+		{"a message", frame(wire.Frame{Kind: wire.FrameMessage, Header: wire.Header{Op: wire.OpReset, Slot: 1}}), broke + "message where none is due"},
+		{"data in staging memory", frame(wire.Frame{Kind: wire.FrameData, Offset: 8, Bytes: 8}), broke + "data for staging memory"},
+		{"data out of bounds", frame(wire.Frame{Kind: wire.FrameData, Offset: 1 << 40, Bytes: 8}), broke + "8 bytes at 1099511627776 are not in the data arena of 4194304 bytes"},
+		{"a reason", frame(wire.Frame{Kind: wire.FrameClosed, Reason: "the device is gone"}), "the device is gone"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			socket := relayTo(t, func(far net.Conn) {
+				playNode(t, far)
+				_, _ = far.Write(frame(wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}))
+				_, _ = far.Write(c.send)
+			})
+			s, err := Attach(socket, Hello("", 0), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if got := s.Wait(); got != c.want {
+				t.Errorf("got %q\nwant %q", got, c.want)
+			}
+		})
+	}
+	for _, c := range []struct {
+		name, want string
+		send       []byte
+	}{
+		{"no geometry", "the node does not answer as a node does: state where geometry was due", frame(wire.Frame{Kind: wire.FrameState})},
+		{"a geometry that cannot be", "the node does not answer as a node does: the shared memory cannot have these sizes: {Ring:1 Staging:0 Bounce:0 Pinned:0}",
+			frame(wire.Frame{Kind: wire.FrameGeometry, Geometry: wire.Geometry{Ring: 1}})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			socket := relayTo(t, func(far net.Conn) {
+				playNode(t, far)
+				_, _ = far.Write(c.send)
+			})
+			if _, err := Attach(socket, Hello("", 0), 0); err == nil || err.Error() != c.want {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// What the program sends arrives as it was, data before the messages that need
+// them, and staging memory comes back.
+func TestWhatTheNodeHears(t *testing.T) {
+	type heard struct {
+		frame wire.Frame
+		data  string
+	}
+	frames := make(chan heard, 16)
+	socket := relayTo(t, func(far net.Conn) {
+		defer close(frames)
+		playNode(t, far)
+		_, _ = far.Write((&wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}).Append(nil))
+		r := wire.NewFrameReader(far)
+		for {
+			f, err := r.Next()
+			data := make([]byte, f.Bytes)
+			if err != nil || r.ReadBytes(data) != nil {
+				return
+			}
+			f.Body = bytes.Clone(f.Body)
+			frames <- heard{f, string(data)}
+		}
+	})
+	s, err := Attach(socket, Hello("", 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := geometry.Staging + geometry.Bounce
+	copy(s.Shared.Arena()[pinned:], "pinned")
+	in := (&wire.CopyIn{Dst: 5}).Append(nil)
+	out := (&wire.CopyOut{Src: 5}).Append(nil)
+	for _, err := range []error{
+		s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, in, []byte("staged")),
+		s.Producer.Send(wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: pinned, Length: 6}, in),
+		s.Producer.Send(wire.Header{Op: wire.OpCopyOut, Slot: -1, Data: pinned + 2, Length: 2}, out),
+		s.Producer.Send(wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: pinned, Length: 6}, in),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []struct {
+		kind   wire.FrameKind
+		offset uint64
+		data   string
+	}{
+		{wire.FrameMessage, 0, "staged"},
+		{wire.FrameData, pinned, "pinned"}, {wire.FrameMessage, 0, ""},
+		{wire.FrameMessage, 0, ""},
+		// The two bytes between will be filled there.
+		{wire.FrameData, pinned, "pi"}, {wire.FrameData, pinned + 4, "ed"}, {wire.FrameMessage, 0, ""},
+	} {
+		got := <-frames
+		if got.frame.Kind != want.kind || got.frame.Offset != want.offset || got.data != want.data {
+			t.Errorf("frame %d is %v at %d with %q, want %+v", i, got.frame.Kind, got.frame.Offset, got.data, want)
+		}
+	}
+	// All of staging memory can be used, many times over.
+	for range 20 {
+		if err := s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, in, make([]byte, geometry.Staging/2)); err != nil {
+			t.Fatal(err)
+		}
+		<-frames
+	}
+	s.Close()
+	for range frames { // until the relay has hung up
+	}
+}

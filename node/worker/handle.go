@@ -281,8 +281,7 @@ func (s *session) needs(params []byte) []vmm.Range {
 
 func (s *session) syncPoint(_ wire.Header, _ *wire.SyncPoint) error {
 	if s.lease.held {
-		s.say(wire.Control{Kind: wire.KindSyncPoint})
-		s.activity.idle = true // the next message says otherwise
+		s.atSyncPoint()
 	}
 	return nil
 }

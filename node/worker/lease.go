@@ -207,6 +207,7 @@ type activity struct {
 
 	watching bool
 	idle     bool // the daemon was told so
+	synced   bool // nothing came since the client announced that it waits for others
 	quiet    time.Time
 	reported time.Time
 }
@@ -241,6 +242,7 @@ func (a *activity) launched() {
 // message notes that the client did something.
 func (a *activity) message(s *session) {
 	a.part(s)
+	a.synced = false
 	if a.idle {
 		a.idle = false
 		s.say(wire.Control{Kind: wire.KindBusy})
@@ -270,6 +272,10 @@ func (s *session) watch(on bool) error {
 	if !on || !s.lease.held {
 		return nil
 	}
+	if a.synced && !s.consumer.Pending() && !s.backlog.waits() {
+		s.atSyncPoint()
+		return nil
+	}
 	quiet, err := s.quiet()
 	if err != nil {
 		s.fault(err)
@@ -293,12 +299,19 @@ func (s *session) idle(now time.Time) {
 	}
 }
 
+// atSyncPoint tells the daemon that the client waits for others. The next
+// message says otherwise.
+func (s *session) atSyncPoint() {
+	s.activity.idle, s.activity.synced = true, true
+	s.say(wire.Control{Kind: wire.KindSyncPoint})
+}
+
 // stop notes that nothing runs any more.
 func (a *activity) stop(s *session) {
 	if a.busy {
 		a.ended(s)
 	}
-	a.idle, a.watching = false, false
+	a.idle, a.synced, a.watching = false, false, false
 	s.watched.Store(false)
 }
 

@@ -45,12 +45,12 @@ func (d *daemon) handle(conn *net.UnixConn) {
 		d.log.Warn("a connection was dropped", "error", err)
 		return
 	}
+	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
 	if refused := d.enter(conn, who); refused != nil {
 		d.turnAway(conn, refused)
 		return
 	}
 	defer d.settle(conn)
-	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
 		d.answer(conn, in)

@@ -339,7 +339,9 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 			c.device, c.lease = e.Device, uint64(e.Lease)
 			c.worker.post(wire.Control{Kind: wire.KindGrant, Device: int(e.Device), Memory: e.Memory, Lease: uint64(e.Lease)})
 		case vgpu.Revoke:
-			c.counters.preemptions++
+			if c.device != vgpu.AnyDevice { // else it only keeps something there
+				c.counters.preemptions++
+			}
 			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: string(e.Reason)})
 		case vgpu.Gone:
 			c.device = vgpu.AnyDevice

@@ -175,7 +175,7 @@ func testOptions() Options {
 // run starts a daemon and ends it with the test.
 func run(t *testing.T, cfg Config) *fixture { return runWith(t, cfg, testOptions()) }
 
-func runWith(t *testing.T, cfg Config, opts Options) *fixture {
+func runWith(t testing.TB, cfg Config, opts Options) *fixture {
 	t.Helper()
 	ready := make(chan struct{})
 	f := &fixture{socket: cfg.Socket.Address, kill: make(chan struct{}), done: make(chan error, 1)}
@@ -291,7 +291,7 @@ func (p *program) synchronise(t *testing.T) {
 }
 
 // statusOf asks a daemon as the commands do.
-func statusOf(t *testing.T, f *fixture) Status {
+func statusOf(t testing.TB, f *fixture) Status {
 	t.Helper()
 	s, err := Ask(f.socket)
 	if err != nil {
@@ -301,7 +301,7 @@ func statusOf(t *testing.T, f *fixture) Status {
 }
 
 // eventually waits for what another process does.
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {

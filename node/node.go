@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"muster/device"
@@ -162,9 +163,15 @@ func (d *daemon) accept(listener *net.UnixListener) error {
 	}
 }
 
+// isPassing says whether it may be better soon: descriptors or memory are used
+// up, or the other side gave up first.
 func isPassing(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Temporary()
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // shutDown ends clients, connections and workers, and waits for all of them.

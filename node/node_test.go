@@ -345,7 +345,7 @@ func TestAttachRaces(t *testing.T) {
 }
 
 // children lists the children of this process.
-func children(t *testing.T) []string {
+func children(t testing.TB) []string {
 	t.Helper()
 	var all []string
 	tasks, err := filepath.Glob("/proc/self/task/*/children")

@@ -65,6 +65,7 @@ sim, report < report/simpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
+everything < internal/stack # tests of all together
 NOTHING < internal/archtest, internal/browser, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu

@@ -1,0 +1,446 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/node"
+)
+
+// patience is how long anything may take. It fails a test loudly instead of
+// leaving it to hang, and is never what a test waits for.
+const patience = 60 * time.Second
+
+var built struct {
+	dir    string // muster, lib/ and the programs in C
+	failed error
+}
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("MUSTER_STACK_PROCESS"); mode != "" {
+		testProcess(mode)
+		return
+	}
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "muster-stack-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		built.dir = dir
+		if err := buildAll(); err != nil {
+			fmt.Fprintln(os.Stderr, "building what the tests need:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// buildAll builds muster, its libraries and the small program.
+func buildAll() error {
+	if err := os.Mkdir(filepath.Join(built.dir, "lib"), 0o755); err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	errs := make([]error, 3)
+	group.Go(func() {
+		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", binary("muster"), "../../cmd/muster")...)
+	})
+	group.Go(func() {
+		if errs[1] = buildShim(binary("lib/libcuda.so.1")); errs[1] == nil {
+			errs[1] = errors.Join(compile("small"), compile("threads"))
+		}
+	})
+	group.Go(func() {
+		errs[2] = command("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", binary("lib/libmuster-mpi.so"), "../../shim/mpi/collectives.c", "-ldl")
+	})
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+func binary(name string) string { return filepath.Join(built.dir, name) }
+
+func buildShim(to string, flags ...string) error {
+	sources, err := filepath.Glob("../../shim/*.c")
+	if err != nil {
+		return err
+	}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}
+	return command("gcc", append(append(args, flags...), sources...)...)
+}
+
+// compile builds a program of testdata.
+func compile(name string) error { return compileAs(binary(name), name, binary("lib")) }
+
+func compileAs(to, name, lib string, flags ...string) error {
+	args := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-I../../shim/include"}, flags...)
+	return command("gcc", append(args, "testdata/"+name+".c", "-o", to, "-L"+lib, "-l:libcuda.so.1")...)
+}
+
+func command(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// example returns an example program, or skips the test.
+func example(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/examples/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
+			t.Fatalf("the example %s is not there: %v", name, err)
+		}
+		t.Skipf("the example %s is not built: run make examples first", name)
+	}
+	return path
+}
+
+// world is one test's processes. They can be told by a mark in their
+// environment, so that none is overlooked.
+type world struct {
+	*testing.T
+	mark string
+	temp string
+}
+
+var worlds atomic.Int64
+
+// newWorld begins a world, and at its end sees to it that nothing is left.
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, mark: fmt.Sprintf("MUSTER_STACK_WORLD=%d-%d", os.Getpid(), worlds.Add(1)), temp: t.TempDir()}
+	t.Cleanup(func() {
+		w.eventually("no process is left", func() bool { return len(w.processes()) == 0 })
+		for _, pid := range w.processes() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if files, _ := filepath.Glob(w.temp + "/*"); len(files) > 0 {
+			t.Errorf("files were left: %v", files)
+		}
+		if files, _ := filepath.Glob("/dev/shm/*muster*"); len(files) > 0 {
+			t.Errorf("shared memory was left: %v", files)
+		}
+	})
+	return w
+}
+
+// processes are those of this world that run.
+func (w *world) processes() []int {
+	var found []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(text, []byte(w.mark+"\x00")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		found = append(found, pid)
+	}
+	return found
+}
+
+func (w *world) environment(more ...string) []string {
+	return append(append(os.Environ(), w.mark, "TMPDIR="+w.temp, "GORACE=halt_on_error=1 atexit_sleep_ms=0"), more...)
+}
+
+// eventually waits for what other processes do.
+func (w *world) eventually(what string, is func() bool) {
+	w.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("not within %v: %s\nthe processes of this test: %v", patience, what, w.processes())
+		}
+	}
+}
+
+// notebook is a log that may be read while it is written.
+type notebook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (n *notebook) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(b)
+}
+
+func (n *notebook) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+// theNode is a daemon in a process of its own.
+type theNode struct {
+	*world
+	socket  string
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	log     *notebook
+	exited  chan struct{}
+	web     string // address of the metrics
+	gateway string // address for other machines
+	killed  bool
+}
+
+var sockets atomic.Int64
+
+// start starts a node, and ends it with the test, which must find no trouble in
+// its log.
+func (w *world) start(args ...string) *theNode {
+	w.Helper()
+	n := &theNode{world: w, socket: fmt.Sprintf("@muster-stack-%d-%d", os.Getpid(), sockets.Add(1)), log: &notebook{}, exited: make(chan struct{})}
+	all := append([]string{"node", "--child", "--json-log", "--socket", n.socket, "--http", "127.0.0.1:0"}, args...)
+	n.cmd = exec.Command(binary("muster"), all...)
+	n.cmd.Env = w.environment()
+	n.cmd.Stderr = n.log
+	stdin, err := n.cmd.StdinPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	n.stdin = stdin
+	stdout, err := n.cmd.StdoutPipe()
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	line := make([]byte, 6)
+	_, err = io.ReadFull(stdout, line)
+	go func() {
+		_ = n.cmd.Wait()
+		close(n.exited)
+	}()
+	if err != nil || string(line) != "ready\n" {
+		stdin.Close()
+		<-n.exited
+		w.Fatalf("the node did not come up: %q\n%s", line, n.log)
+	}
+	w.Cleanup(n.finish)
+	w.eventually("the log arrives", func() bool { return n.logged("the node is up", "socket") != "" })
+	n.web, n.gateway = n.logged("metrics and health are served", "address"), n.logged("programs on other machines are served", "address")
+	return n
+}
+
+// finish ends the node, and says what is wrong with it.
+func (n *theNode) finish() {
+	if !n.killed {
+		n.stdin.Close()
+	}
+	select {
+	case <-n.exited:
+	case <-time.After(patience):
+		n.Error("the node does not end")
+		_ = n.cmd.Process.Kill()
+		<-n.exited
+	}
+	text := n.log.String()
+	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE", "goroutine "} {
+		if strings.Contains(text, bad) {
+			n.Errorf("the log has %q", bad)
+		}
+	}
+	if n.Failed() {
+		n.Logf("the node's log:\n%s", text)
+	}
+}
+
+// kill ends the daemon as the system does when memory runs out.
+func (n *theNode) kill() {
+	n.killed = true
+	_ = n.cmd.Process.Kill()
+	<-n.exited
+}
+
+// logged returns an attribute of the first line with a message.
+func (n *theNode) logged(message, attribute string) string {
+	for line := range strings.Lines(n.log.String()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+			return fmt.Sprint(entry[attribute])
+		}
+	}
+	return ""
+}
+
+// status asks the node how it is.
+func (n *theNode) status() *node.Status {
+	n.Helper()
+	s, err := node.Ask(n.socket)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return s
+}
+
+// total returns one of the node's metrics, which count clients that have gone
+// too.
+func (n *theNode) total(name string) float64 {
+	n.Helper()
+	reply, err := http.Get(n.web + "/metrics")
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				n.Fatal(err)
+			}
+			return v
+		}
+	}
+	n.Fatalf("no metric is called %s", name)
+	return 0
+}
+
+// idle waits until nobody uses the node, and all that it has is free again.
+func (n *theNode) idle() {
+	n.Helper()
+	n.eventually("the node is free again", func() bool {
+		s := n.status()
+		for _, d := range s.Devices {
+			if d.Free != d.Memory || d.Assigned != 0 {
+				return false
+			}
+		}
+		return len(s.Clients) == 0 && s.Committed == 0
+	})
+}
+
+// program is a program that runs under muster run.
+type program struct {
+	*world
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	output *notebook
+	exited chan struct{}
+}
+
+// launch starts a program on the node.
+func (n *theNode) launch(path string, args ...string) *program {
+	n.Helper()
+	return n.launchWith([]string{"--socket", n.socket}, path, args...)
+}
+
+// launchWith starts a program with options of muster run.
+func (w *world) launchWith(options []string, path string, args ...string) *program {
+	w.Helper()
+	all := append(append(append([]string{"run"}, options...), "--", path), args...)
+	return w.execute(binary("muster"), all...)
+}
+
+// execute starts a command.
+func (w *world) execute(path string, args ...string) *program {
+	w.Helper()
+	p := &program{world: w, name: strings.Join(append([]string{filepath.Base(path)}, args...), " "), output: &notebook{}, exited: make(chan struct{})}
+	p.cmd = exec.Command(path, args...)
+	p.cmd.Env = w.environment("MUSTER_SOCKET=@muster-stack-nowhere")
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		w.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.exited)
+	}()
+	w.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	})
+	return p
+}
+
+// wait returns how the program ended: an exit code, or -1 for a signal.
+func (p *program) wait() int {
+	p.Helper()
+	p.stdin.Close()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.Errorf("%s does not end; it said: %s", p.name, p.output)
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// right waits for the program, which must end well.
+func (p *program) right() string {
+	p.Helper()
+	if code := p.wait(); code != 0 {
+		p.Errorf("%s ended with %d (%v): %s", p.name, code, p.cmd.ProcessState, p.output)
+	}
+	return p.output.String()
+}
+
+// says waits until the program has said something.
+func (p *program) says(what string) {
+	p.Helper()
+	p.eventually(p.name+" says "+what, func() bool {
+		if strings.Contains(p.output.String(), what) {
+			return true
+		}
+		select {
+		case <-p.exited:
+			if !strings.Contains(p.output.String(), what) {
+				p.Fatalf("%s ended (%v) without saying %q: %s", p.name, p.cmd.ProcessState, what, p.output)
+			}
+		default:
+		}
+		return false
+	})
+}
+
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// muster runs a command of muster to its end.
+func (w *world) muster(args ...string) string {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary("muster"), args...)
+	cmd.Env = w.environment()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.Fatalf("muster %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

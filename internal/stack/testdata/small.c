@@ -1,0 +1,130 @@
+// A small program, and what it is asked to do: see main.
+#include "kernels.h"
+
+static CUcontext context;
+static CUfunction add, poke;
+
+static void start(void) {
+	CUdevice device;
+	CUmodule module;
+	CHECK(cuInit(0));
+	CHECK(cuDeviceGet(&device, 0));
+	CHECK(cuCtxCreate(&context, 0, device));
+	CHECK(cuModuleLoadData(&module, image));
+	CHECK(cuModuleGetFunction(&add, module, "add"));
+	CHECK(cuModuleGetFunction(&poke, module, "poke"));
+}
+
+static void launch(CUdeviceptr p, unsigned n, unsigned v) {
+	void *args[] = {&p, &n, &v};
+	CHECK(cuLaunchKernel(add, (n + 127) / 128, 1, 1, 128, 1, 1, 0, NULL, args, NULL));
+}
+
+// Adds to count words, rounds times, and looks at the sums each time.
+static void sums(unsigned count, unsigned rounds) {
+	CUdeviceptr p;
+	unsigned *words = malloc(4ul * count);
+	CHECK(cuMemAlloc(&p, 4ul * count));
+	for (unsigned i = 0; i < count; i++)
+		words[i] = i * 2654435761u;
+	CHECK(cuMemcpyHtoD(p, words, 4ul * count));
+	for (unsigned round = 1; round <= rounds; round++) {
+		launch(p, count, round);
+		CHECK(cuMemcpyDtoH(words, p, 4ul * count));
+		for (unsigned i = 0; i < count; i++)
+			if (words[i] != i * 2654435761u + round * (round + 1) / 2) {
+				fprintf(stderr, "round %u: word %u is %#x\n", round, i, words[i]);
+				exit(1);
+			}
+	}
+	CHECK(cuMemFree(p));
+	free(words);
+}
+
+// An address where nothing is: told at the next synchronisation, and for ever.
+static void fault(void) {
+	CUdeviceptr p = 0x10, q;
+	void *args[] = {&p};
+	unsigned word = 0;
+	size_t free_bytes, total;
+	CHECK(cuMemAlloc(&q, 1 << 20));
+	CHECK(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
+	NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	for (int i = 0; i < 100; i++) {
+		NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+		NEED(cuMemcpyDtoH(&word, q, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
+		NEED(cuMemcpyHtoD(q, &word, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
+		NEED(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL) == CUDA_ERROR_ILLEGAL_ADDRESS);
+		NEED(cuMemAlloc(&p, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
+		NEED(cuMemGetInfo(&free_bytes, &total) == CUDA_ERROR_ILLEGAL_ADDRESS);
+	}
+	puts("told");
+	fflush(stdout);
+	getchar();
+	NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+// A new context forgets the fault.
+static void recover(void) {
+	CUdeviceptr p = 0x10;
+	void *args[] = {&p};
+	CHECK(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
+	NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	cuCtxDestroy(context);
+	start();
+	sums(1000, 3);
+}
+
+// The program's world is as large as it was told, to the byte.
+static void memory(size_t limit) {
+	size_t free_bytes, total;
+	CUdeviceptr all, one;
+	CHECK(cuMemGetInfo(&free_bytes, &total));
+	printf("%zu of %zu\n", free_bytes, total);
+	NEED(total == limit && free_bytes == limit);
+	NEED(cuMemAlloc(&all, limit + 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(cuMemAlloc(&all, limit));
+	CHECK(cuMemGetInfo(&free_bytes, &total));
+	NEED(total == limit && free_bytes == 0);
+	NEED(cuMemAlloc(&one, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+	launch(all, (unsigned)(limit / 4), 7);
+	unsigned last;
+	CHECK(cuMemsetD32(all, 1, limit / 4));
+	launch(all, (unsigned)(limit / 4), 7);
+	CHECK(cuMemcpyDtoH(&last, all + limit - 4, 4));
+	NEED(last == 8);
+	CHECK(cuMemFree(all));
+	CHECK(cuMemAlloc(&one, 1));
+	CHECK(cuMemFree(one));
+	CHECK(cuMemGetInfo(&free_bytes, &total));
+	NEED(free_bytes == limit);
+}
+
+int main(int argc, char **argv) {
+	const char *what = argc > 1 ? argv[1] : "sums";
+	unsigned long n = argc > 2 ? strtoul(argv[2], NULL, 0) : 1000;
+	unsigned long m = argc > 3 ? strtoul(argv[3], NULL, 0) : 3;
+	start();
+	if (strcmp(what, "sums") == 0)
+		sums((unsigned)n, (unsigned)m);
+	else if (strcmp(what, "fault") == 0)
+		fault();
+	else if (strcmp(what, "recover") == 0)
+		recover();
+	else if (strcmp(what, "memory") == 0)
+		memory(n);
+	else if (strcmp(what, "hold") == 0) { // until standard input ends
+		sums((unsigned)n, 1);
+		puts("holding");
+		fflush(stdout);
+		while (getchar() != EOF)
+			;
+		sums((unsigned)n, (unsigned)m);
+	} else if (strcmp(what, "endless") == 0) { // until somebody ends it
+		for (;;)
+			sums((unsigned)n, 3);
+	} else
+		return 2;
+	puts("right");
+	return 0;
+}

@@ -116,18 +116,19 @@ type daemon struct {
 	devices []*soft.Device
 	ended   chan struct{}
 
-	mu      sync.Mutex
-	changed *sync.Cond
-	heard   []wire.Control
-	forgets bool // heard is not kept
-	counts  map[wire.ControlKind]int
-	bound   int    // the device that is lent; -1 for none
-	lease   uint64 // its number
-	granted uint64
-	keptOn  int
-	kept    uint64
-	wants   *wire.Control // to be granted when what is kept was given back
-	chance  *rand.Rand    // decides; nil: the options do
+	mu       sync.Mutex
+	changed  *sync.Cond
+	heard    []wire.Control
+	forgets  bool // heard is not kept
+	counts   map[wire.ControlKind]int
+	bound    int    // the device that is lent; -1 for none
+	lease    uint64 // its number
+	granted  uint64
+	revoking bool // the lease is wanted back
+	keptOn   int
+	kept     uint64
+	wants    *wire.Control // to be granted when what is kept was given back
+	chance   *rand.Rand    // decides; nil: the options do
 }
 
 func newDaemon(t testing.TB, control *wire.ControlConn, o options) *daemon {
@@ -242,8 +243,8 @@ func (d *daemon) take(m wire.Control) {
 		}
 		d.answer(m, dev, memory)
 	case wire.KindGrow:
-		if d.bound < 0 {
-			return // it crossed a revocation
+		if d.bound < 0 || d.revoking {
+			return // it crossed a revocation, which is the answer
 		}
 		dev, memory := d.place(m)
 		if dev != d.bound {
@@ -262,7 +263,7 @@ func (d *daemon) take(m wire.Control) {
 		if d.bound >= 0 {
 			d.keptOn = d.bound
 		}
-		d.bound, d.kept = -1, m.Memory
+		d.bound, d.kept, d.revoking = -1, m.Memory, false
 		d.given()
 		if w := d.wants; w != nil && d.kept == 0 {
 			d.wants = nil
@@ -273,7 +274,7 @@ func (d *daemon) take(m wire.Control) {
 		if m.Lease < d.lease {
 			return
 		}
-		d.bound, d.kept, d.wants = -1, 0, nil
+		d.bound, d.kept, d.wants, d.revoking = -1, 0, nil, false
 		d.given()
 	case wire.KindCommit:
 		d.say(wire.Control{Kind: wire.KindCommitted, On: m.Memory <= d.o.swapRoom})
@@ -333,6 +334,14 @@ func (d *daemon) answer(m wire.Control, dev int, memory uint64) {
 	d.say(wire.Control{Kind: wire.KindGrant, Device: dev, Memory: memory, Lease: d.lease})
 }
 
+// revoke wants back what is lent or kept.
+func (d *daemon) revoke(reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.revoking = d.bound >= 0
+	d.say(wire.Control{Kind: wire.KindRevoke, Reason: reason})
+}
+
 // hear waits until the worker has said something n times.
 func (c *client) hear(kind wire.ControlKind, n int) wire.Control {
 	d := c.daemon
@@ -370,7 +379,7 @@ func (c *client) tell(m wire.Control) {
 func (c *client) revoke(reason string) {
 	c.t.Helper()
 	n := c.said(wire.KindReleased) + 1
-	c.tell(wire.Control{Kind: wire.KindRevoke, Reason: reason})
+	c.daemon.revoke(reason)
 	c.hear(wire.KindReleased, n)
 }
 

@@ -210,6 +210,9 @@ func (s *session) copyIn(streamID uint32, to area, data []byte, own bool, st *st
 	if st == nil {
 		return nil
 	}
+	if done, err := on.Done(); done || err != nil {
+		return err // and the memory is free again
+	}
 	lent := st
 	st = nil // freed when the copy is done, or the context has ended
 	s.staging.lend(lent)

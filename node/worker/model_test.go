@@ -117,6 +117,7 @@ type program struct {
 	readings []*reading
 	bounces  []uint64
 	vecadd   uint32
+	nested   *block // the one that has a child
 
 	pinnedAt uint64
 	pinned   []byte // what pinned memory holds when everything has ended
@@ -147,7 +148,7 @@ func (p *program) fresh() {
 	p.mu.Unlock()
 	p.pinned = make([]byte, pinnedSize)
 	clear(p.memory())
-	p.vecadd = 0
+	p.vecadd, p.nested = 0, nil
 }
 
 func (p *program) memory() []byte {
@@ -228,7 +229,12 @@ func (p *program) follow(to uint32) {
 	from := p.current
 	p.current = to
 	switch {
-	case from == to, from == 0 && p.streams[to], to == 0 && p.streams[from]:
+	case from == to, to == 0 && p.streams[from]:
+	case from == 0 && p.streams[to]: // what it is given next waits; only who has work can be waited for
+		e := p.number()
+		p.send(&wire.EventCreate{Event: e})
+		p.send(&wire.EventRecord{Event: e, Stream: to})
+		p.send(&wire.EventDestroy{Event: e})
 	case p.r.IntN(4) == 0:
 		p.expect("stream_synchronise", p.ask(&wire.StreamSynchronise{Stream: from}, nil), p.told())
 	default:
@@ -323,6 +329,9 @@ func (p *program) free() {
 	b := p.blocks[i]
 	p.send(&wire.MemFree{Addr: b.addr})
 	p.blocks = slices.Delete(p.blocks, i, i+1)
+	if p.nested == b {
+		p.nested = nil
+	}
 	for _, o := range p.blocks {
 		if o.child == b {
 			o.child = nil
@@ -689,6 +698,11 @@ func (p *program) followPointer() {
 		if child == parent || parent.addr%8 != 0 {
 			return
 		}
+		if old := p.nested; old != nil { // long chains would not fit
+			p.send(&wire.MemNest{Parent: old.addr})
+			old.child = nil
+		}
+		p.nested = parent
 		pointer := binary.LittleEndian.AppendUint64(nil, child.addr)
 		p.send(&wire.CopyInline{Dst: parent.addr, Stream: p.stream(), Data: pointer})
 		p.send(&wire.MemNest{Parent: parent.addr, Children: pointer})
@@ -799,9 +813,9 @@ func (p *program) disturb() {
 	case 0:
 		p.tell(wire.Control{Kind: wire.KindWatch, On: p.r.IntN(2) == 0})
 	case 1:
-		p.tell(wire.Control{Kind: wire.KindRevoke, Reason: "memory"})
+		p.daemon.revoke("memory")
 	default:
-		p.tell(wire.Control{Kind: wire.KindRevoke, Reason: "idle"})
+		p.daemon.revoke("idle")
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -203,6 +204,12 @@ func (s *session) streamSynchronise(h wire.Header, m *wire.StreamSynchronise) er
 
 // laterOn answers a call when streams have done what they were given so far.
 func (s *session) laterOn(slot int, on ...device.Stream) error {
+	if over, err := s.soon(func() (bool, error) { return allDone(on) }); err != nil {
+		return err
+	} else if over {
+		s.answerNow(slot)
+		return nil
+	}
 	waits := make([]func() error, len(on))
 	for i, st := range on {
 		var err error
@@ -218,6 +225,46 @@ func (s *session) laterOn(slot int, on ...device.Stream) error {
 		}
 		return nil
 	})
+}
+
+func allDone(streams []device.Stream) (bool, error) {
+	for _, st := range streams {
+		if done, err := st.Done(); !done || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// soon waits for a moment until something is over, unless there is something else
+// to do. Most calls wait for what is nearly over, and a goroutine that waits for
+// it takes longer.
+func (s *session) soon(over func() (bool, error)) (bool, error) {
+	var start time.Time
+	for {
+		if done, err := over(); done || err != nil {
+			return done, err
+		}
+		if s.consumer.Pending() || s.backlog.waits() || s.hosts.outstanding() > 0 {
+			return false, nil
+		}
+		if start.IsZero() {
+			start = time.Now()
+		} else if time.Since(start) > aMoment {
+			return false, nil
+		}
+		runtime.Gosched() // the device may be of this process
+	}
+}
+
+const aMoment = 20 * time.Microsecond
+
+// answerNow answers a call that has waited for the device.
+func (s *session) answerNow(slot int) {
+	s.answer(slot, nil)
+	if s.watched.Load() {
+		s.consumer.Wake()
+	}
 }
 
 func (s *session) synchronise(h wire.Header, _ *wire.Synchronise) error {
@@ -336,6 +383,12 @@ func (s *session) eventSynchronise(h wire.Header, m *wire.EventSynchronise) erro
 		return nil
 	}
 	waits := e.device
+	if over, err := s.soon(waits.Done); err != nil {
+		return err
+	} else if over {
+		s.answerNow(h.Slot)
+		return nil
+	}
 	return s.later(h.Slot, func() error { return waits.Synchronise(s.ctx) })
 }
 

@@ -153,7 +153,7 @@ func fit(picture string, out *os.File) string {
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(line + clearLine)
+		b.WriteString(clearLine + line)
 	}
 	return b.String() + clearBelow
 }

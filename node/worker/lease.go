@@ -175,15 +175,18 @@ func (s *session) bytesFor(ranges []vmm.Range) uint64 {
 	return total
 }
 
-// commitStep is in what steps the daemon is asked for swap room.
-const commitStep = 256 << 20
+// maxSpare is the most swap room that a client has without need.
+const maxSpare = 256 << 20
 
 // commit makes sure that all of the client's memory has room in the swap area.
+// Large clients get a little more than they need, so that not each allocation
+// asks the daemon; others cannot have that meanwhile.
 func (s *session) commit(bytes uint64) error {
-	if bytes <= s.committed && s.committed-bytes < 2*commitStep {
+	spare := min(bytes/16, maxSpare) / chunk * chunk
+	if bytes <= s.committed && s.committed-bytes <= 2*spare {
 		return nil
 	}
-	for _, want := range []uint64{(bytes + commitStep - 1) / commitStep * commitStep, bytes} {
+	for _, want := range []uint64{bytes + spare, bytes} {
 		s.lease.answered = false
 		s.say(wire.Control{Kind: wire.KindCommit, Memory: want})
 		if err := s.await(func() bool { return s.lease.answered }); err != nil {

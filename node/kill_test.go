@@ -18,6 +18,15 @@ import (
 // Whatever is killed, no process, no shared memory and no socket is left, and
 // the others learn of it.
 func TestKill(t *testing.T) {
+	for _, worker := range []string{"worker", "real worker"} {
+		t.Run(worker, func(t *testing.T) {
+			t.Setenv("MUSTER_TEST_WORKER", worker)
+			testKill(t)
+		})
+	}
+}
+
+func testKill(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		socket := freshSocket()
 		daemon := process(t, "daemon", socket)

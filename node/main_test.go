@@ -315,6 +315,7 @@ func testDaemon() error {
 	cfg := testConfig()
 	cfg.Socket.Address = os.Getenv("MUSTER_TEST_SOCKET")
 	opts := testOptions()
+	opts.WorkerCommand = workerCommand(os.Getenv("MUSTER_TEST_WORKER"))
 	opts.Ready = func() { fmt.Println("ready") }
 	return Run(context.Background(), cfg, opts)
 }

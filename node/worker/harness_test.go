@@ -129,6 +129,7 @@ type daemon struct {
 	kept     uint64
 	wants    *wire.Control // to be granted when what is kept was given back
 	chance   *rand.Rand    // decides; nil: the options do
+	silent   func()        // instead of answering a want; nil: not
 }
 
 func newDaemon(t testing.TB, control *wire.ControlConn, o options) *daemon {
@@ -232,6 +233,10 @@ func (d *daemon) say(m wire.Control) { _ = d.control.Send(m) } // the worker may
 func (d *daemon) take(m wire.Control) {
 	switch m.Kind {
 	case wire.KindWant:
+		if d.silent != nil {
+			d.silent()
+			return
+		}
 		if d.bound >= 0 {
 			d.t.Errorf("a device is wanted while device %d is lent", d.bound)
 		}

@@ -303,15 +303,15 @@ const piece = 512 << 10 // of a copy
 // --- what a program does ------------------------------------------------------
 
 func (p *program) alloc() {
-	if len(p.blocks) >= 24 {
+	if len(p.blocks) >= 14 {
 		p.free()
 		return
 	}
 	size := 8 + p.r.IntN(40_000)
-	if p.r.IntN(6) == 0 {
-		size = 8 + p.r.IntN(3*mib)
+	if p.r.IntN(10) == 0 {
+		size = 8 + p.r.IntN(2*mib)
 	}
-	at := testBase + p.r.Uint64N(64*mib)&^15
+	at := testBase + p.r.Uint64N(24*mib)&^15
 	want := success
 	for _, b := range p.blocks {
 		if at < b.addr+uint64(len(b.data)) && b.addr < at+uint64(size) {
@@ -832,7 +832,7 @@ func (p *program) step() {
 		{20, p.alloc}, {8, p.free}, {120, p.copyIn}, {60, p.copyIn2D}, {120, p.copyOut}, {60, p.copyOut2D},
 		{90, p.copyWithin}, {50, p.copyWithin2D}, {120, p.fill}, {50, p.pinnedIn}, {50, p.pinnedOut}, {30, p.hostFunction},
 		{40, p.synchronise}, {20, p.query}, {20, p.newStream}, {10, p.leaveStream}, {4, p.loadCounting}, {60, p.useVariables},
-		{120, p.addCount}, {40, p.followPointer}, {40, p.vecadds}, {20, p.wrong}, {6, p.disturb},
+		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb},
 	}
 	total := 0
 	for _, a := range all {
@@ -854,7 +854,7 @@ func (p *program) step() {
 // others, and denies growth, and compares every byte that they see with what they
 // would see on a device of their own.
 func TestPrograms(t *testing.T) {
-	calls, each := 1_000_000, 20_000
+	calls, each := 300_000, 20_000
 	if testing.Short() {
 		calls, each = 20_000, 4_000
 	}
@@ -880,7 +880,7 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 		o.swapDir = t.TempDir()
 	}
 	// The largest has room for what a kernel needs, some for all that there is.
-	for i, memory := range [][]uint64{{32}, {32, 24}, {128, 32}, {128, 128}, {40, 64, 24}}[r.IntN(5)] {
+	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {
 		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: memory * mib, Speed: 1 / float64(i+1), Workers: 1 + i})
 	}
 	c := newClient(t, o)

@@ -19,6 +19,7 @@ type sticky struct {
 	mu     sync.Mutex
 	world  uint64 // counts resets: a fault of an earlier world is over
 	result result
+	before result // of the world before
 }
 
 func (t *sticky) now() result {
@@ -31,6 +32,16 @@ func (t *sticky) current() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.world
+}
+
+// of returns the result of a world, for calls that waited in it.
+func (t *sticky) of(world uint64) result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if world != t.world {
+		return t.before
+	}
+	return t.result
 }
 
 // set makes a result the answer to everything, unless there was a reset since.
@@ -52,7 +63,7 @@ func (t *sticky) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world++
-	t.result = success
+	t.before, t.result = t.result, success
 	t.publish(success)
 }
 
@@ -99,11 +110,15 @@ func (s *session) later(slot int, wait func() error) error {
 	world, pending := s.sticky.current(), s.failure
 	s.failure = success
 	s.others.Go(func() {
-		r := s.outcome(world, wait())
+		err := wait()
+		s.waiting.Add(-1)
+		if ended(err) && s.ctx.Err() != nil {
+			return // nobody knows what was done; the client hears of the end instead
+		}
+		r := s.outcome(world, err)
 		if r == success {
 			r = pending
 		}
-		s.waiting.Add(-1)
 		s.shared.Reply(slot, r, nil)
 		if s.watched.Load() {
 			s.consumer.Wake()
@@ -126,7 +141,7 @@ func (s *session) outcome(world uint64, err error) result {
 		}
 		return resultOf(err)
 	case ended(err): // with everything on it, or by a fault
-		return s.sticky.now()
+		return s.sticky.of(world)
 	}
 	return resultOf(err)
 }

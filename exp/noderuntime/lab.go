@@ -28,7 +28,6 @@ type setting struct {
 	devices []node.Device
 	vgpus   int
 	maxIdle time.Duration
-	clients int // workers that are started beforehand
 }
 
 var nodes atomic.Int64
@@ -43,7 +42,8 @@ func withNode(ctx context.Context, s setting, f func(socket string) error) error
 	cfg.Name = name
 	cfg.Socket.Address = fmt.Sprintf("@muster-%s-%d-%d", name, os.Getpid(), nodes.Add(1))
 	cfg.Devices, cfg.VGPUs, cfg.MaxIdle = s.devices, s.vgpus, s.maxIdle
-	cfg.Warm, cfg.Grace = s.clients, 5*time.Second
+	// No spare workers: to start them takes time off those that are measured.
+	cfg.Warm, cfg.Grace = 0, 5*time.Second
 	cfg.Swap.Size = 64 << 30 // a promise: only what is written takes memory
 	ready, kill, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	running, stop := context.WithCancel(context.Background())
@@ -78,4 +78,29 @@ func together(n int, f func(i int) error) error {
 	}
 	all.Wait()
 	return errors.Join(failed...)
+}
+
+// watchMachine looks how late the machine wakes sleepers up until it is called
+// back, in seconds on average. A busy machine distorts all times.
+func watchMachine() (late func() float64) {
+	const nap = 2 * time.Millisecond
+	stop, answer := make(chan struct{}), make(chan float64)
+	go func() {
+		var over time.Duration
+		for naps := 1; ; naps++ {
+			start := time.Now()
+			time.Sleep(nap)
+			over += time.Since(start) - nap
+			select {
+			case <-stop:
+				answer <- over.Seconds() / float64(naps)
+				return
+			default:
+			}
+		}
+	}()
+	return func() float64 {
+		close(stop)
+		return <-answer
+	}
 }

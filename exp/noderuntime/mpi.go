@@ -172,7 +172,6 @@ func parallelOnNode(ctx context.Context, how scheme, v vectors, programs []paral
 			return outcome{}, err
 		}
 		jobs = append(jobs, job)
-		s.clients += len(job)
 	}
 	var out outcome
 	err := withNode(ctx, s, func(socket string) error {

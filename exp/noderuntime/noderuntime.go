@@ -101,7 +101,9 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	done := 0
 	for _, seed := range seeds {
 		for _, one := range plan {
+			late := watchMachine()
 			out, err := one.make(l, rand.New(rand.NewPCG(seed, 0)))
+			out.late = late()
 			if err != nil {
 				return nil, fmt.Errorf("%s, seed %d: %w", one.key, seed, err)
 			}
@@ -116,7 +118,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // result makes rows, notes and the page.
 func result(chosen []figure, m measured, seeds []uint64, all bool) *exp.Result {
-	r := &exp.Result{Name: name, Notes: notes(seeds, all)}
+	r := &exp.Result{Name: name, Notes: notes(m, seeds, all)}
 	r.Page = &report.Page{Title: title, Lead: lead}
 	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
 	add(report.Heading("How it was done, and what differs"))

@@ -14,7 +14,7 @@ const lead = "Programs that share the GPUs of a node through Muster's daemon, me
 	"those of the paper. Only ratios can be compared: the GPUs are made of software and the time is scaled."
 
 // notes tell how it was done, what differs and why.
-func notes(seeds []uint64, all bool) []string {
+func notes(m measured, seeds []uint64, all bool) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s, medians with the least and the most. Times vary with what else the machine does; a quiet machine with two "+
 			"processors or more is needed. What is drawn at random follows from the seed.", plural(len(seeds), "run")),
@@ -30,6 +30,10 @@ func notes(seeds []uint64, all bool) []string {
 		fmt.Sprintf("Idle time alone cannot give the paper's largest speed-ups: with three of four processes faster by half, batch scheduling leaves GPUs idle 37.5 %% of "+
 			"the time, so that no schedule is faster than %.2f times; the paper has 2.9. Between programs, CPU phases as long as GPU phases and three processes on four "+
 			"GPUs leave 62.5 %% idle, a bound of %.2f; the paper has 3.5.", idleBound(3, 50), 2/0.75),
+	}
+	if late := m.lateness(); late > tooLate {
+		list = append(list, fmt.Sprintf("The machine was busy: it woke sleepers %.1f ms late on average. These numbers say more of that than of anything else; "+
+			"measure again when nothing else runs.", 1e3*late))
 	}
 	if !all {
 		list = append(list, "All figures at once measure some points of each; --figure NAME measures all points of a figure, with the long GPU phases too.")
@@ -60,4 +64,19 @@ func scaleTable() *report.Table {
 		}
 	}
 	return t
+}
+
+// tooLate is how late a machine may wake sleepers, in seconds: about what is
+// usual for one that has little to do.
+const tooLate = 0.0005
+
+// lateness is the mean of all measurements.
+func (m measured) lateness() float64 {
+	sum, n := 0.0, 0
+	for _, list := range m {
+		for _, o := range list {
+			sum, n = sum+o.late, n+1
+		}
+	}
+	return sum / float64(max(1, n))
 }

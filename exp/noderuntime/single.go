@@ -12,6 +12,7 @@ import (
 // outcome is one measurement.
 type outcome struct {
 	seconds float64 // until the last program had its results
+	late    float64 // how late the machine woke sleepers meanwhile, in seconds
 	use
 }
 
@@ -19,7 +20,6 @@ type outcome struct {
 // when all are attached: how long processes take to start is not scaled.
 func onNode(ctx context.Context, s setting, scripts []*script) (outcome, error) {
 	var out outcome
-	s.clients = len(scripts)
 	err := withNode(ctx, s, func(socket string) error {
 		clients := make([]gpu, len(scripts))
 		err := together(len(scripts), func(i int) error {

@@ -175,15 +175,18 @@ func (s *session) bytesFor(ranges []vmm.Range) uint64 {
 	return total
 }
 
-// maxSpare is the most swap room that a client has without need.
-const maxSpare = 256 << 20
+const (
+	maxSpare = 256 << 20 // the most swap room that a client gets without need
+	kept     = 16 << 20  // that it does not give back at once
+)
 
 // commit makes sure that all of the client's memory has room in the swap area.
 // Large clients get a little more than they need, so that not each allocation
-// asks the daemon; others cannot have that meanwhile.
+// asks the daemon, and all keep a little of what they had; others cannot have
+// that meanwhile.
 func (s *session) commit(bytes uint64) error {
 	spare := min(bytes/16, maxSpare) / chunk * chunk
-	if bytes <= s.committed && s.committed-bytes <= 2*spare {
+	if bytes <= s.committed && s.committed-bytes <= max(2*spare, kept) {
 		return nil
 	}
 	for _, want := range []uint64{bytes + spare, bytes} {

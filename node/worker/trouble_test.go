@@ -119,6 +119,29 @@ func TestFaultWhileOthersWait(t *testing.T) {
 	v.round(2)
 }
 
+// Copies that a fault kept from being done give their staging memory back.
+func TestFaultBeforeCopies(t *testing.T) {
+	c := newClient(t, options{})
+	v := newVectors(c, 100_000)
+	c.post(&wire.StreamCreate{Stream: 1, Flags: nonBlocking})
+	c.post(&wire.StreamCreate{Stream: 2, Flags: nonBlocking})
+	v.round(0)
+	for range 300 {
+		v.launch(1)
+	}
+	if err := c.p.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, (&wire.CopyIn{Dst: v.a, Stream: 1}).Append(nil), make([]byte, 4000)); err != nil {
+		t.Fatal(err)
+	}
+	v.a = 0x10
+	v.launch(2)
+	if r := c.call(&wire.StreamSynchronise{Stream: 2}, nil); r != illegalAddress {
+		t.Fatalf("stream_synchronise answered %d", r)
+	}
+	c.must(&wire.Reset{}, nil)
+	c.arenaAt = 0
+	newVectors(c, 1<<20).round(1) // more than staging memory holds
+}
+
 // What an earlier world left behind does not hurt the next.
 func TestFaultsEndWithTheirWorld(t *testing.T) {
 	c := newClient(t, options{})
@@ -175,14 +198,17 @@ func TestRowsKeepWhatIsBetween(t *testing.T) {
 func TestDestroyedStreamKeepsOrder(t *testing.T) {
 	c := newClient(t, options{})
 	v := newVectors(c, 100_000)
-	c.post(&wire.StreamCreate{Stream: 1})
-	v.launch(1) // the first work of all: the default stream had none
 	for i := range 20 {
+		if i%2 == 0 { // a context in which the default stream has had no work
+			c.revoke("memory")
+		}
 		id := uint32(2 + i)
 		c.post(&wire.StreamCreate{Stream: id})
 		c.post(&wire.Fill{Dst: v.a, Pitch: 4, Value: math.Float32bits(float32(i)), Width: 4, Count: uint64(v.n), Height: 1, Stream: id})
 		c.post(&wire.Fill{Dst: v.b, Pitch: 4, Value: math.Float32bits(1), Width: 4, Count: uint64(v.n), Height: 1, Stream: id})
-		v.launch(id)
+		for range 5 {
+			v.launch(id)
+		}
 		c.post(&wire.StreamDestroy{Stream: id})
 		if got, want := v.out(v.c, uint64(4*v.n)), floats(v.n, func(int) float32 { return float32(i) + 1 }); !bytes.Equal(got, want) {
 			t.Fatalf("round %d: the default stream overtook a destroyed one", i)

@@ -16,6 +16,13 @@ type lease struct {
 	denied string // why the last request was refused; "" if it was not
 
 	answered, committed bool // the answer to the last KindCommit
+
+	// A revocation waits until the program's functions have returned: one of them
+	// may wait for another thread of the program's, which waits for us. But not
+	// while the lease is to grow: the revocation is the answer to that.
+	wanted    bool
+	wantedFor string
+	growing   bool
 }
 
 func (l *lease) grant(device int, memory uint64) {
@@ -81,12 +88,16 @@ func (s *session) leased(bytes uint64) error {
 // grow asks for more memory on the device. If there is none for now, the device
 // is let go, so that two clients that grow do not wait for each other.
 func (s *session) grow(bytes uint64) error {
-	s.lease.denied = ""
+	if s.lease.wanted {
+		return s.revoked(s.lease.wantedFor)
+	}
+	s.lease.denied, s.lease.growing = "", true
 	s.say(wire.Control{Kind: wire.KindGrow, Memory: bytes})
 	err := s.await(func() bool { return !s.lease.held || s.lease.denied != "" || s.lease.memory >= bytes })
 	if err != nil {
 		return err
 	}
+	s.lease.growing = false
 	if s.lease.held && s.lease.denied != "" {
 		return s.release(true)
 	}

@@ -186,6 +186,10 @@ func (s *session) step() error {
 	if err := s.drainInbox(); err != nil {
 		return err
 	}
+	if s.lease.wanted && s.hosts.outstanding() == 0 {
+		s.lease.wanted = false
+		return s.revoked(s.lease.wantedFor)
+	}
 	h, body, err := s.next(s.activity.wait(s))
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
@@ -237,6 +241,10 @@ func (s *session) told(m wire.Control) error {
 			s.lease.denied = "refused"
 		}
 	case wire.KindRevoke:
+		if s.hosts.outstanding() > 0 && !s.lease.growing {
+			s.lease.wanted, s.lease.wantedFor = true, m.Reason
+			return nil
+		}
 		return s.revoked(m.Reason)
 	case wire.KindWatch:
 		return s.watch(m.On)

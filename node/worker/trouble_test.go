@@ -80,6 +80,26 @@ func TestCopiesBehindAFunction(t *testing.T) {
 	}
 }
 
+// The device is not given back while a function of the program's runs, which may
+// wait for another of its threads.
+func TestRevocationWaitsForFunctions(t *testing.T) {
+	c := newClient(t, options{})
+	v := newVectors(c, 1000)
+	v.round(0)
+	c.post(&wire.HostFunction{Cookie: 1})
+	cookie := c.nextCookie()
+	c.daemon.revoke("idle")
+	for range 3 {
+		c.alloc(4096) // answered meanwhile
+	}
+	if c.said(wire.KindReleased) != 0 {
+		t.Error("the device was given back while a stream was in use")
+	}
+	c.post(&wire.HostDone{Cookie: cookie})
+	c.hear(wire.KindReleased, 1)
+	v.round(1)
+}
+
 // A fault on one stream ends the wait of another for the program, and every call
 // that waits is told of it.
 func TestFaultWhileOthersWait(t *testing.T) {

@@ -10,22 +10,33 @@
 #include <time.h>
 #include <unistd.h>
 
-// How often to look before going to sleep. With one processor the worker cannot
-// get on meanwhile.
-#define SPINS 2000
+// How often to look before going to sleep: more often if going to sleep was not
+// worth it the last time, less often if it was. Now and then others may have the
+// processor: it may be the one that the worker waits for.
+enum { LEAST_SPINS = 64, MOST_SPINS = 1024, A_MOMENT = 100 * 1000 };
 
-static int spins(void) {
-	static _Atomic int count = -1;
-	int n = atomic_load_explicit(&count, memory_order_relaxed);
-	if (n < 0) {
-		cpu_set_t set;
-		n = sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 ? 0 : SPINS;
-		atomic_store_explicit(&count, n, memory_order_relaxed);
-	}
-	return n;
+static _Atomic int spins = LEAST_SPINS;
+
+static int64_t nanoseconds(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static inline void pause_briefly(void) {
+static void slept_since(int64_t start) {
+	int n = atomic_load_explicit(&spins, memory_order_relaxed);
+	if (nanoseconds() - start < A_MOMENT)
+		n = 2 * n < MOST_SPINS ? 2 * n : MOST_SPINS;
+	else
+		n = n / 2 > LEAST_SPINS ? n / 2 : LEAST_SPINS;
+	atomic_store_explicit(&spins, n, memory_order_relaxed);
+}
+
+static inline void pause_briefly(int i) {
+	if (i % LEAST_SPINS == 0) {
+		sched_yield();
+		return;
+	}
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -55,8 +66,11 @@ static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
 
 // Waits until no more than size bytes lie between the worker's word and ours.
 static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint64_t size) {
-	for (int i = spins(); i > 0 && !has_room(word, used, size); i--)
-		pause_briefly();
+	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !has_room(word, used, size); i--)
+		pause_briefly(i);
+	if (has_room(word, used, size))
+		return CUDA_SUCCESS;
+	int64_t start = nanoseconds();
 	while (!has_room(word, used, size)) {
 		__atomic_store_n(&c->ring->client_waits, 1, __ATOMIC_SEQ_CST);
 		if (has_room(word, used, size))
@@ -65,6 +79,7 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 		if (!has_room(word, used, size) && client_gone(c))
 			return (CUresult)atomic_load(&c->lost);
 	}
+	slept_since(start);
 	return CUDA_SUCCESS;
 }
 
@@ -186,19 +201,30 @@ void slot_give(struct client *c, uint16_t slot) {
 	pthread_mutex_unlock(&c->slot_lock);
 }
 
-CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
-	struct wire_slot *s = slot_at(c, slot);
-	for (int i = spins(); i > 0 && __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE; i--)
-		pause_briefly();
-	while (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE) {
+static bool is_done(const struct wire_slot *s) { return __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == WIRE_DONE; }
+
+// Sleeps until the answer is there; false if it will never be.
+static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
+	int64_t start = nanoseconds();
+	while (!is_done(s)) {
 		uint32_t pending = WIRE_PENDING;
 		if (!__atomic_compare_exchange_n(&s->state, &pending, WIRE_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && pending == WIRE_DONE)
 			break;
 		futex_wait(&s->state, WIRE_SLEEPING);
-		// The slot of a client that is gone is not used again.
-		if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != WIRE_DONE && client_gone(c))
-			return (CUresult)atomic_load(&c->lost);
+		if (!is_done(s) && client_gone(c))
+			return false;
 	}
+	slept_since(start);
+	return true;
+}
+
+CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
+	struct wire_slot *s = slot_at(c, slot);
+	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !is_done(s); i--)
+		pause_briefly(i);
+	// The slot of a client that is gone is not used again.
+	if (!is_done(s) && !sleep_for_answer(c, s))
+		return (CUresult)atomic_load(&c->lost);
 	CUresult result = (CUresult)s->result;
 	if (answer != NULL) {
 		uint32_t size = __atomic_load_n(&s->size, __ATOMIC_RELAXED);

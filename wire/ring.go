@@ -99,11 +99,13 @@ func NewConsumer(s *Shared) *Consumer {
 	return &Consumer{s: s, buffer: make([]byte, MaxMessage), spins: minSpins}
 }
 
-// How often to look for a message before going to sleep: more often where that
-// was worth it lately.
+// How often to look for a message before going to sleep: more often if going to
+// sleep was not worth it the last time, less often if it was. Now and then others
+// may have the processor: it may be the one that the client waits for.
 const (
-	minSpins = 16
+	minSpins = 64
 	maxSpins = 1024
+	aMoment  = 100 * time.Microsecond
 )
 
 // Pending says whether messages wait.
@@ -193,14 +195,22 @@ func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	}
 	for i := range c.spins {
 		if t := atomic.LoadUint64(tail); t != c.head {
-			if i > 0 {
-				c.spins = min(2*c.spins, maxSpins)
-			}
 			return t, nil
 		}
-		pause()
+		if i%minSpins == minSpins-1 {
+			yield()
+		} else {
+			pause()
+		}
 	}
-	c.spins = max(c.spins/2, minSpins)
+	start := time.Now()
+	defer func() {
+		if time.Since(start) < aMoment {
+			c.spins = min(2*c.spins, maxSpins)
+		} else {
+			c.spins = max(c.spins/2, minSpins)
+		}
+	}()
 	for {
 		atomic.StoreUint32(waits, 1)
 		t := atomic.LoadUint64(tail)

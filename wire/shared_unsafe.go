@@ -20,6 +20,10 @@ func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec)
 	return errno
 }
 
+// yield lets another process have the processor. It returns soon enough not to
+// tell the scheduler of goroutines.
+func yield() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // The syscall package does not know this one.
 var memfdNumber = map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH]
 

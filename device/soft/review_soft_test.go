@@ -37,7 +37,10 @@ func TestEventsAreDoneAfterSynchronise(t *testing.T) {
 	s := newStream(t, c)
 	e, err := c.NewEvent()
 	must(t, err)
+	begin := make(chan struct{})
+	must(t, s.Call(func() { <-begin })) // else the event is reached at once
 	must(t, s.Record(e))
+	close(begin)
 	<-clock.asked // the event is about to be reached
 	if done, err := s.Done(); err != nil || done {
 		t.Errorf("the stream is done: %v (%v), before its event is", done, err)

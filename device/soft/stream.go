@@ -82,8 +82,59 @@ func (s *stream) submit(w work) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	s.push(w)
+	if !s.doNow(w) {
+		s.push(w)
+	}
 	return nil
+}
+
+// doNow does what is quick at once, if nothing is before it: another goroutine
+// would begin later than this one ends. c.mu is held, but not while copying.
+func (s *stream) doNow(w work) bool {
+	if s.serving || s.head < len(s.queue) || s.mustWait() {
+		return false
+	}
+	switch w := w.(type) {
+	case *mark:
+		w.reach(s)
+		return true
+	case *transfer:
+		if w.size > quickCopy || w.linked && s.c.dev.link.pace.factor != 0 {
+			return false
+		}
+		s.copyNow(w)
+		return true
+	}
+	return false
+}
+
+// quickCopy is how much is copied by who submits it.
+const quickCopy = 1 << 20
+
+// copyNow does a copy as the stream's goroutine would.
+func (s *stream) copyNow(t *transfer) {
+	c := s.c
+	s.serving, s.busy, s.current = true, true, t
+	c.serving.Add(1)
+	c.mu.Unlock()
+	err := t.piece(c.mem, 0, t.size)
+	c.mu.Lock()
+	s.serving, s.busy, s.current = false, false, nil
+	if err != nil {
+		c.endLocked(err)
+	}
+	switch {
+	case s.head < len(s.queue) && c.err == nil: // others have submitted more
+		s.serving = true
+		go s.serve()
+		c.changed.Broadcast()
+		return
+	case s.closed:
+		s.leaveContext()
+	}
+	s.queue, s.head = nil, 0
+	c.changed.Broadcast()
+	c.serving.Done()
 }
 
 // usable says why no work can be taken, if so.
@@ -349,9 +400,13 @@ type mark struct {
 func newMark() *mark { return &mark{reached: make(chan struct{})} }
 
 func (m *mark) do(s *stream) error {
+	m.reach(s)
+	return nil
+}
+
+func (m *mark) reach(s *stream) {
 	m.at = s.c.dev.clock.Now()
 	close(m.reached)
-	return nil
 }
 
 // waiting is work that ends when a mark is reached.

@@ -11,6 +11,7 @@ import (
 type function struct {
 	module *module
 	kernel *simt.Kernel
+	pace   float64 // nanoseconds an instruction; whoever has the device's turn sets it
 }
 
 var _ device.Function = (*function)(nil)

@@ -177,7 +177,7 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		if err != nil {
 			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
 		}
-		return &kernel{function: &function{m, f}, execution: x}, nil
+		return &kernel{function: &function{module: m, kernel: f}, execution: x}, nil
 	}
 	if elsewhere {
 		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load and unload the images in the order in which it was done before: %w", st.name, device.ErrInvalidValue)

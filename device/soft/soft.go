@@ -129,25 +129,42 @@ func (c systemClock) Worked() time.Duration { return threadTime() }
 // counting when others had its processor.
 type worker interface{ Worked() time.Duration }
 
-// timed runs a part of a kernel and returns how long it counts. A slow device
-// must not become slower still because the machine has other things to do: only
-// what the thread worked counts, and the time for which it could not is taken off
-// the wait that follows. With several processors at work that cannot be told, and
-// all of the time counts.
-func (d *Device) timed(part func() error) (time.Duration, error) {
+// timed runs a part of a kernel and returns for how long that counts. A slow
+// device must not become slower still because the machine has other things to
+// do: only what the thread worked counts, at the speed that the kernel has when
+// it is not disturbed, and time for which it could not work is taken off the wait
+// that follows. With several processors at work that cannot be told, and all of
+// the time counts. Who calls has the turn.
+func (d *Device) timed(k *kernel) (time.Duration, error) {
 	start, factor := d.clock.Now(), d.engine.pace.factor
 	w, ok := d.clock.(worker)
 	if !ok || d.profile.Workers > 1 || factor == 0 {
-		err := part()
+		err := k.execution.RunFor(d.slice)
 		return d.clock.Now() - start, err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := w.Worked()
-	err := part()
-	worked := w.Worked() - before
-	kept := d.clock.Now() - start - worked
-	return worked - time.Duration(float64(kept)/factor), err
+	before, done := w.Worked(), k.execution.Stats().Instructions
+	err := k.execution.RunFor(d.slice)
+	work := k.function.undisturbed(w.Worked()-before, k.execution.Stats().Instructions-done, d.slice)
+	kept := d.clock.Now() - start - work
+	return work - time.Duration(float64(kept)/factor), err
+}
+
+// undisturbed is how long a number of instructions takes when nothing else uses
+// the processor's caches: as few nanoseconds each as were seen lately.
+func (f *function) undisturbed(worked time.Duration, instructions, slice uint64) time.Duration {
+	const forget = 1.02 // the parts of a kernel differ
+	if instructions >= max(1, slice/4) {
+		each := float64(worked) / float64(instructions)
+		if f.pace *= forget; f.pace == 0 || each < f.pace {
+			f.pace = each
+		}
+	}
+	if f.pace == 0 {
+		return worked
+	}
+	return min(worked, time.Duration(f.pace*float64(instructions)))
 }
 
 // turn is what one user has at a time; those who wait get it in order.

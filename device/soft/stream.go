@@ -539,7 +539,7 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	if !s.tryEnter() {
 		return false, c.Err()
 	}
-	work, err := d.timed(func() error { return k.execution.RunFor(d.slice) })
+	work, err := d.timed(k)
 	done, err = k.leave(s, err)
 	d.engine.pace.after(work, c.ended)
 	return done, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"muster/wire"
@@ -118,12 +119,12 @@ const leastMemory = granule * 3 / 4
 func (c *calibrator) calibrate(ctx context.Context, p program) (*script, error) {
 	want := c.scale.duration(p.gpu) / time.Duration(p.calls)
 	memory := max(uint64(p.memory*1e6*c.scale.memory), leastMemory) &^ 255
-	units := 1
+	units, most := 1, math.MaxInt
 	for round := 0; ; round++ {
 		b, err := p.kernel.build(units, p.calls, memory)
 		var large tooLarge
 		if errors.As(err, &large) {
-			units, round = large.most, lastRound
+			units, most = large.most, large.most
 			b, err = p.kernel.build(units, p.calls, memory)
 		}
 		if err != nil {
@@ -134,7 +135,7 @@ func (c *calibrator) calibrate(ctx context.Context, p program) (*script, error) 
 			return nil, err
 		}
 		// The first guess tells more of launches than of units.
-		next := min(max(1, int(float64(units)*float64(want)/float64(s.takes)+0.5)), 50*units)
+		next := min(max(1, int(float64(units)*float64(want)/float64(s.takes)+0.5)), 50*units, most)
 		if next == units || round >= lastRound {
 			return s, nil
 		}

@@ -60,21 +60,21 @@ func buildAll() error {
 	var group sync.WaitGroup
 	errs := make([]error, 3)
 	group.Go(func() {
-		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", binary("muster"), "../../cmd/muster")...)
+		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", made("muster"), "../../cmd/muster")...)
 	})
 	group.Go(func() {
-		if errs[1] = buildShim(binary("lib/libcuda.so.1")); errs[1] == nil {
+		if errs[1] = buildShim(made("lib/libcuda.so.1")); errs[1] == nil {
 			errs[1] = errors.Join(compile("small"), compile("threads"))
 		}
 	})
 	group.Go(func() {
-		errs[2] = command("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", binary("lib/libmuster-mpi.so"), "../../shim/mpi/collectives.c", "-ldl")
+		errs[2] = command("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", made("lib/libmuster-mpi.so"), "../../shim/mpi/collectives.c", "-ldl")
 	})
 	group.Wait()
 	return errors.Join(errs...)
 }
 
-func binary(name string) string { return filepath.Join(built.dir, name) }
+func made(name string) string { return filepath.Join(built.dir, name) }
 
 func buildShim(to string, flags ...string) error {
 	sources, err := filepath.Glob("../../shim/*.c")
@@ -87,7 +87,7 @@ func buildShim(to string, flags ...string) error {
 }
 
 // compile builds a program of testdata.
-func compile(name string) error { return compileAs(binary(name), name, binary("lib")) }
+func compile(name string) error { return compileAs(made(name), name, made("lib")) }
 
 func compileAs(to, name, lib string, flags ...string) error {
 	args := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-I../../shim/include"}, flags...)
@@ -214,7 +214,7 @@ func (w *world) start(args ...string) *theNode {
 	w.Helper()
 	n := &theNode{world: w, socket: fmt.Sprintf("@muster-stack-%d-%d", os.Getpid(), sockets.Add(1)), log: &notebook{}, exited: make(chan struct{})}
 	all := append([]string{"node", "--child", "--json-log", "--socket", n.socket, "--http", "127.0.0.1:0"}, args...)
-	n.cmd = exec.Command(binary("muster"), all...)
+	n.cmd = exec.Command(made("muster"), all...)
 	n.cmd.Env = w.environment()
 	n.cmd.Stderr = n.log
 	stdin, err := n.cmd.StdinPipe()
@@ -357,7 +357,7 @@ func (n *theNode) launch(path string, args ...string) *program {
 func (w *world) launchWith(options []string, path string, args ...string) *program {
 	w.Helper()
 	all := append(append(append([]string{"run"}, options...), "--", path), args...)
-	return w.execute(binary("muster"), all...)
+	return w.execute(made("muster"), all...)
 }
 
 // execute starts a command.
@@ -436,7 +436,7 @@ func (w *world) muster(args ...string) string {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary("muster"), args...)
+	cmd := exec.CommandContext(ctx, made("muster"), args...)
 	cmd.Env = w.environment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {

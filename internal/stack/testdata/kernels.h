@@ -23,6 +23,9 @@ static const char image[] =
 static inline void check(CUresult result, const char *call, int line) {
 	if (result == CUDA_SUCCESS)
 		return;
+	if (result == CUDA_ERROR_DEINITIALIZED) // another thread is ending the program
+		for (;;)
+			pause();
 	const char *name = NULL;
 	cuGetErrorName(result, &name);
 	fprintf(stderr, "line %d: %s: %s\n", line, call, name != NULL ? name : "an error without a name");

@@ -147,7 +147,8 @@ int main(int argc, char **argv) {
 		puts("right");
 		exit(0);
 	}
-	fork_round();
+	if (strcmp(what, "fork") == 0)
+		fork_round();
 	for (size_t i = 0; i < THREADS; i++)
 		NEED(pthread_join(threads[i], NULL) == 0);
 	NEED(finished == THREADS);

@@ -1,0 +1,402 @@
+package stack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"muster/client"
+	"muster/node"
+	"muster/wire"
+)
+
+// testProcess is a process of a test that is this very binary.
+func testProcess(mode string) {
+	if mode != "victim" {
+		fmt.Fprintf(os.Stderr, "there is no process %q\n", mode)
+		os.Exit(2)
+	}
+	var after int
+	if _, err := fmt.Sscan(os.Getenv("MUSTER_STACK_AFTER"), &after); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if err := (&victim{left: after}).live(os.Getenv("MUSTER_STACK_SOCKET")); err != nil {
+		fmt.Fprintln(os.Stderr, "the victim:", err)
+		os.Exit(1)
+	}
+}
+
+// victim is a client that kills itself after so many messages.
+type victim struct {
+	left int
+	*client.Session
+}
+
+// step dies if it is time.
+func (v *victim) step() {
+	if v.left == 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	v.left--
+}
+
+func (v *victim) live(socket string) error {
+	hello := client.Hello("victim", 0)
+	v.step()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	v.step() // connected, and never a word
+	if _, err := conn.Write([]byte{1, 2, 3}); err != nil {
+		return err
+	}
+	v.step() // in the middle of a word
+	conn.Close()
+	if v.Session, err = client.Dial(socket, hello); err != nil {
+		return err
+	}
+	v.step()
+	if err := v.Attach(0); err != nil {
+		return err
+	}
+	v.step()
+	for _, send := range v.script() {
+		if err := send(); err != nil {
+			return err
+		}
+		v.step()
+	}
+	return nil
+}
+
+// script is everything that a program says, in order.
+func (v *victim) script() []func() error {
+	const size = 5 << 20 // several chunks, several pieces
+	base := v.Attached.ArenaBase
+	post := func(m wire.Message) func() error { return func() error { return v.Producer.Post(m) } }
+	data := func(m wire.Message, bytes []byte) func() error {
+		return func() error {
+			return v.Producer.SendData(wire.Header{Op: m.Op(), Slot: -1}, m.Append(nil), bytes)
+		}
+	}
+	begin := func(m wire.Message, length uint64) func() error { // without waiting for the answer
+		return func() error {
+			_, err := v.Producer.Start(wire.Header{Op: m.Op(), Data: at(length, v.Shared.Geometry().Staging), Length: length}, m.Append(nil))
+			return err
+		}
+	}
+	call := func(m wire.Message, length uint64) func() error {
+		return func() error {
+			p, err := v.Producer.Start(wire.Header{Op: m.Op(), Data: at(length, v.Shared.Geometry().Staging), Length: length}, m.Append(nil))
+			if err != nil {
+				return err
+			}
+			result, _, err := p.Wait()
+			if err == nil && result != 0 {
+				err = fmt.Errorf("%v: result %d", m.Op(), result)
+			}
+			return err
+		}
+	}
+	launch := func(n uint32, stream uint32) *wire.Launch {
+		params := binary.LittleEndian.AppendUint64(nil, base)
+		params = binary.LittleEndian.AppendUint32(params, n)
+		params = binary.LittleEndian.AppendUint32(params, 1)
+		return &wire.Launch{Function: 1, Stream: stream, GridX: (n + 127) / 128, GridY: 1, GridZ: 1, BlockX: 128, BlockY: 1, BlockZ: 1, Params: params}
+	}
+	return []func() error{
+		begin(&wire.MemAlloc{Addr: base, Size: size}, 0),
+		data(&wire.CopyIn{Dst: base}, make([]byte, 1<<20)),
+		data(&wire.CopyIn{Dst: base + 1<<20}, make([]byte, 1<<20)),
+		post(&wire.CopyInline{Dst: base, Data: []byte{1, 2, 3, 4}}),
+		data(&wire.ModuleData{Module: 1}, []byte(ptx[:100])),
+		data(&wire.ModuleData{Module: 1}, []byte(ptx[100:])),
+		begin(&wire.ModuleLoad{Module: 1}, 0),
+		call(&wire.ModuleFunction{Module: 1, Function: 1, Name: "add"}, 1024),
+		post(&wire.StreamCreate{Stream: 1}),
+		post(&wire.EventCreate{Event: 1}),
+		post(launch(size/4, 1)),
+		post(&wire.EventRecord{Event: 1, Stream: 1}),
+		begin(&wire.EventSynchronise{Event: 1}, 0),
+		post(&wire.SyncPoint{}),
+		begin(&wire.HostNext{}, 0),
+		post(&wire.HostFunction{Stream: 1, Cookie: 7}),
+		post(launch(1000, 1)), // behind a function that never ends
+		begin(&wire.CopyOut{Src: base}, 1<<20),
+		post(&wire.HostDone{Cookie: 7}),
+		call(&wire.Synchronise{}, 0),
+		post(&wire.MemFree{Addr: base}),
+		call(&wire.Reset{}, 0),
+	}
+}
+
+// at returns where answers with bytes go.
+func at(length, place uint64) uint64 {
+	if length == 0 {
+		return 0
+	}
+	return place
+}
+
+// ptx is the kernel of testdata/kernels.h.
+const ptx = `.version 6.5
+.target sm_70
+.address_size 64
+.visible .entry add(.param .u64 p, .param .u32 n, .param .u32 v) {
+  .reg .pred %q; .reg .b32 %r<8>; .reg .b64 %d<4>;
+  mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x;
+  mad.lo.u32 %r3, %r0, %r1, %r2;
+  ld.param.u32 %r4, [n]; setp.ge.u32 %q, %r3, %r4; @%q bra end;
+  ld.param.u64 %d0, [p]; mul.wide.u32 %d1, %r3, 4; add.u64 %d2, %d0, %d1;
+  ld.param.u32 %r5, [v]; ld.global.u32 %r6, [%d2]; add.u32 %r7, %r6, %r5; st.global.u32 [%d2], %r7;
+end: ret;
+}
+`
+
+// A client is killed at each boundary between its messages. It leaves nothing,
+// and those beside it do not notice.
+func TestClientKilledAtEveryMessage(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "2")
+	beside := n.launch(made("small"), "endless", "200000")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	boundaries := 0
+	for ; ; boundaries++ {
+		cmd := exec.Command(self)
+		cmd.Env = n.environment("MUSTER_STACK_PROCESS=victim", "MUSTER_STACK_SOCKET="+n.socket, fmt.Sprint("MUSTER_STACK_AFTER=", boundaries))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			break // it came to its end
+		}
+		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+			t.Fatalf("after %d messages: %v: %s", boundaries, err, out)
+		}
+		n.eventually("only the other client is left", func() bool {
+			s := n.status()
+			return len(s.Clients) == 1 && s.Clients[0].Pid == int32(beside.cmd.Process.Pid) && s.Devices[0].Assigned <= 1
+		})
+	}
+	if boundaries < 20 {
+		t.Errorf("only %d boundaries", boundaries)
+	}
+	select {
+	case <-beside.exited:
+		t.Errorf("the other program ended: %s", beside.output)
+	default:
+		beside.kill()
+	}
+	n.idle()
+}
+
+// Real programs are killed while they compute, copy, swap or wait.
+func TestProgramsKilledAtRandom(t *testing.T) {
+	const seed = 1
+	random := rand.New(rand.NewPCG(seed, 0))
+	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms")
+	rounds := 30
+	if testing.Short() {
+		rounds = 8
+	}
+	for range rounds {
+		var doomed []*program
+		for range 4 {
+			doomed = append(doomed, n.launch(made("small"), "endless", fmt.Sprint(1000+random.IntN(1<<20))))
+		}
+		steady := n.launch(made("small"), "sums", "600000", "4")
+		for _, p := range doomed {
+			kernels, copied := uint64(random.IntN(20)), uint64(random.IntN(4<<20))
+			n.eventually("the program has done something", func() bool {
+				for _, c := range n.status().Clients {
+					if c.Pid == int32(p.cmd.Process.Pid) {
+						return c.Kernels >= kernels || c.CopiedIn >= copied
+					}
+				}
+				return false
+			})
+			p.kill()
+		}
+		steady.right()
+	}
+	n.idle()
+}
+
+// The worker of a program is killed: the program is told, and nobody else.
+func TestWorkerKilled(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4")
+	beside := n.launch(made("small"), "hold", "1000")
+	beside.says("holding")
+	others := n.workers()
+	p := n.launch(made("small"), "endless", "100000")
+	var worker int
+	n.eventually("the program has a worker", func() bool {
+		for pid := range n.workers() {
+			if !others[pid] {
+				worker = pid
+			}
+		}
+		return worker != 0
+	})
+	_ = syscall.Kill(worker, syscall.SIGKILL)
+	if code := p.wait(); code != 1 {
+		t.Errorf("the program ended with %d", code)
+	}
+	if got := p.output.String(); !strings.Contains(got, "muster: its worker has ended: signal: killed") || !strings.Contains(got, "CUDA_ERROR_") {
+		t.Errorf("it said %q", got)
+	}
+	beside.right()
+	n.idle()
+}
+
+// workers returns the daemon's children that serve a client.
+func (n *theNode) workers() map[int]bool {
+	found := map[int]bool{}
+	for _, pid := range n.processes() {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.HasPrefix(string(text), made("muster")+"\x00worker") && len(sharedMemory(pid)) > 0 {
+			found[pid] = true
+		}
+	}
+	return found
+}
+
+// sharedMemory returns the inodes of what a process shares with others of
+// Muster, mapped or open.
+func sharedMemory(pid int) map[string]bool {
+	found := map[string]bool{}
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	for line := range strings.Lines(string(maps)) {
+		if fields := strings.Fields(line); len(fields) > 5 && strings.HasPrefix(fields[5], "/memfd:muster-") {
+			found[fields[3]+" "+fields[4]] = true
+		}
+	}
+	descriptors, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, path := range descriptors {
+		if name, _ := os.Readlink(path); strings.HasPrefix(name, "/memfd:muster-") {
+			var info syscall.Stat_t
+			if syscall.Stat(path, &info) == nil {
+				found[fmt.Sprintf("%02x:%02x %d", info.Dev>>8&0xff, info.Dev&0xff, info.Ino)] = true
+			}
+		}
+	}
+	return found
+}
+
+// The daemon is killed under load. The programs end with an error and a reason,
+// and nothing is left: no process, no shared memory, no file.
+func TestDaemonKilled(t *testing.T) {
+	w := newWorld(t)
+	swap, socket := t.TempDir(), filepath.Join(t.TempDir(), "socket")
+	n := w.start("--devices", "soft:memory=8M", "--vgpus", "4", "--max-idle", "1ms", "--swap-dir", swap)
+	var programs []*program
+	for i := range 6 {
+		programs = append(programs, n.launch(made("small"), "endless", fmt.Sprint(100_000*(i+1))))
+	}
+	n.eventually("all programs compute", func() bool {
+		busy := 0
+		for _, c := range n.status().Clients {
+			if c.Kernels > 10 {
+				busy++
+			}
+		}
+		return busy == len(programs)
+	})
+	memory := map[string]bool{}
+	for _, pid := range w.processes() {
+		for inode := range sharedMemory(pid) {
+			memory[inode] = true
+		}
+	}
+	if len(memory) < 2*len(programs) {
+		t.Fatalf("only %d pieces of shared memory were found", len(memory))
+	}
+	n.kill()
+	for _, p := range programs {
+		if code := p.wait(); code != 1 {
+			t.Errorf("%s ended with %d", p.name, code)
+		}
+		if got := p.output.String(); strings.Count(got, "muster: ") != 1 || !strings.Contains(got, "CUDA_ERROR_") {
+			t.Errorf("it said %q", got)
+		}
+	}
+	w.eventually("no process is left", func() bool { return len(w.processes()) == 0 })
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range all {
+		var pid int
+		_, _ = fmt.Sscan(filepath.Base(path), &pid)
+		for inode := range sharedMemory(pid) {
+			if memory[inode] {
+				t.Errorf("process %d still has %s", pid, inode)
+			}
+		}
+	}
+	if files, _ := filepath.Glob(swap + "/*"); len(files) > 0 {
+		t.Errorf("swap files are left: %v", files)
+	}
+	if _, err := node.Ask(n.socket); err == nil {
+		t.Error("somebody answers")
+	}
+
+	// With a socket that is a file: the next daemon takes its place.
+	for range 2 {
+		n := w.start("--devices", "soft:memory=8M", "--socket", socket)
+		n.socket = socket
+		n.launch(made("small"), "sums").right()
+		n.kill()
+	}
+	n = w.start("--devices", "soft:memory=8M", "--socket", socket)
+	n.finish()
+	if _, err := os.Stat(socket); err == nil {
+		t.Error("a daemon that ends left its socket")
+	}
+}
+
+// muster run with a node of its own is killed, or its program: everything goes.
+func TestPrivateNodeKilled(t *testing.T) {
+	t.Run("muster run", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.launchWith([]string{"--private"}, made("small"), "hold", "1000")
+		p.says("holding")
+		if got := len(w.processes()); got < 4 {
+			t.Errorf("%d processes: muster run, the program, the daemon and a worker were expected", got)
+		}
+		p.kill()
+		w.eventually("no process is left", func() bool { return len(w.processes()) == 0 })
+	})
+	t.Run("the program", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", made("small")+" sums && kill -9 $$")
+		p.wait()
+		if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGKILL {
+			t.Errorf("muster run ended by itself: %v", p.cmd.ProcessState)
+		}
+	})
+	t.Run("its daemon", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.launchWith([]string{"--private"}, made("small"), "endless", "10000")
+		w.eventually("the daemon runs", func() bool {
+			for _, pid := range w.processes() {
+				text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				if strings.Contains(string(text), "\x00node\x00") && len(w.processes()) >= 4 {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+					return true
+				}
+			}
+			return false
+		})
+		if code := p.wait(); code != 1 {
+			t.Errorf("the program ended with %d: %s", code, p.output)
+		}
+	})
+}

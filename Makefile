@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser examples clean
+.PHONY: help build demo test lint bench browser examples tryexamples clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -33,10 +33,11 @@ demo: build examples ## CUDA programs share two software GPUs that are too small
 
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same.
-test: lint browser ## everything that must hold: format, vet, architecture, tests
+test: lint browser build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
 	fi; \
+	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
 	set -x; \
 	$(GO) test -race -short ./... && \
 	$(GO) test ./... && \
@@ -66,6 +67,11 @@ browser:
 	else \
 		echo "the tests of reports in a browser are skipped: install chromium and chromium-driver to run them" >&2; \
 	fi
+
+# The examples are run by tests, which are skipped where they cannot be built.
+tryexamples:
+	@if $(MAKE) --no-print-directory -C examples/cuda tools; then $(MAKE) --no-print-directory examples; \
+	else echo "the tests that run the examples are skipped" >&2; fi
 
 examples: ## bin/examples: CUDA programs to run; examples/README.md
 	@for folder in cuda mpi; do \

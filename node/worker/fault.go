@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"muster/device"
 	"muster/vmm"
@@ -111,6 +112,8 @@ func (s *session) later(slot int, wait func() error) error {
 	s.failure = success
 	s.others.Go(func() {
 		err := wait()
+		now := time.Now()
+		s.done.Store(&now)
 		s.waiting.Add(-1)
 		if ended(err) && s.ctx.Err() != nil {
 			return // nobody knows what was done; the client hears of the end instead

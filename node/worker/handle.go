@@ -242,12 +242,12 @@ func (s *session) launch(_ wire.Header, m *wire.Launch) error {
 	if err != nil {
 		return err
 	}
+	s.activity.launched(s)
 	on, err := s.give(m.Stream)
 	if err != nil {
 		return err
 	}
 	s.space.Launched(s.gpu.place, nil)
-	s.activity.launched()
 	s.stats.Kernels++
 	how := device.Launch{
 		Grid: device.Dim{X: m.GridX, Y: m.GridY, Z: m.GridZ}, Block: device.Dim{X: m.BlockX, Y: m.BlockY, Z: m.BlockZ},

@@ -219,19 +219,24 @@ func (s *session) commit(bytes uint64) error {
 type activity struct {
 	busy     bool // kernels were launched and may run
 	since    time.Time
-	kernels  int           // launched since the last report
+	last     time.Time     // of the last launch
+	kernels  int           // launched since the daemon was told
+	ran      time.Duration // what they took, in phases that have ended
+	told     time.Time     // when the daemon was told
 	estimate time.Duration // of a phase with kernels, from those seen
 
 	watching bool
 	idle     bool // the daemon was told so
 	synced   bool // nothing came since the client announced that it waits for others
 	quiet    time.Time
-	reported time.Time
+	reported time.Time // when the daemon got the statistics
+	changed  bool      // something happened since
 }
 
 const (
 	idleAfter   = time.Millisecond       // so long nothing happens before the daemon is told
 	reportEvery = 250 * time.Millisecond // how often the daemon is told what was done
+	toldEvery   = 10 * time.Millisecond  // how often it is told of short phases
 	longWait    = 10 * time.Second
 )
 
@@ -242,18 +247,56 @@ func (a *activity) wait(s *session) time.Duration {
 		return idleAfter
 	case a.busy:
 		return 5 * time.Millisecond
-	case s.stats.Messages > 0 && a.reported.IsZero():
+	case a.changed:
 		return reportEvery
 	}
 	return longWait
 }
 
-// launched notes a kernel.
-func (a *activity) launched() {
+// launched notes that a kernel is about to be. If somebody has seen the end of
+// those before, a new phase begins.
+func (a *activity) launched(s *session) {
+	now := time.Now()
+	if done := s.done.Load(); a.busy && done != nil && done.After(a.last) {
+		if quiet, err := s.quiet(); quiet && err == nil {
+			a.over(s, *done)
+			if now.Sub(a.told) > toldEvery {
+				a.tell(s, now)
+			}
+		}
+	}
 	a.kernels++
 	if !a.busy {
-		a.busy, a.since = true, time.Now()
+		a.busy, a.since = true, now
 	}
+	a.last = now
+	if now.Sub(a.reported) > reportEvery {
+		s.report(now)
+	}
+}
+
+// over ends a phase with kernels.
+func (a *activity) over(s *session, at time.Time) {
+	phase := max(0, at.Sub(a.since))
+	a.busy = false
+	if a.estimate == 0 {
+		a.estimate = phase
+	}
+	a.estimate = (3*a.estimate + phase) / 4
+	s.stats.Busy += phase
+	a.ran += phase
+}
+
+// tell tells the daemon what kernels took.
+func (a *activity) tell(s *session, now time.Time) {
+	s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: a.ran})
+	a.kernels, a.ran, a.told = 0, 0, now
+}
+
+// report tells the daemon what was done so far, and what the client has.
+func (s *session) report(now time.Time) {
+	s.activity.reported, s.activity.changed = now, false
+	s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
 }
 
 // message notes that the client did something.
@@ -265,7 +308,7 @@ func (a *activity) message(s *session) {
 		s.say(wire.Control{Kind: wire.KindBusy})
 	}
 	a.quiet = time.Time{}
-	a.reported = time.Time{}
+	a.changed = true
 }
 
 // part tells of a part of a long phase.
@@ -275,8 +318,9 @@ func (a *activity) part(s *session) {
 	}
 	if phase := time.Since(a.since); phase > reportEvery {
 		s.stats.Busy += phase
-		s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: phase})
-		a.kernels, a.since = 0, a.since.Add(phase)
+		a.ran += phase
+		a.since = a.since.Add(phase)
+		a.tell(s, a.since)
 	}
 }
 
@@ -325,24 +369,32 @@ func (s *session) atSyncPoint() {
 
 // stop notes that nothing runs any more.
 func (a *activity) stop(s *session) {
-	if a.busy {
-		a.ended(s)
-	}
+	a.settle(s)
 	a.idle, a.synced, a.watching = false, false, false
 	s.watched.Store(false)
 }
 
-// ended notes that the kernels have ended.
-func (a *activity) ended(s *session) {
-	phase := time.Since(a.since)
-	a.busy = false
-	if a.estimate == 0 {
-		a.estimate = phase
+// settle notes that nothing runs any more, and tells the daemon all that it was
+// not told.
+func (a *activity) settle(s *session) {
+	if a.busy {
+		a.ended(s)
 	}
-	a.estimate = (3*a.estimate + phase) / 4
-	s.stats.Busy += phase
-	s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: phase})
-	a.kernels = 0
+	if a.kernels > 0 {
+		a.tell(s, time.Now())
+	}
+}
+
+// ended notes that the kernels have ended: when somebody who waited saw it, or
+// else now.
+func (a *activity) ended(s *session) {
+	now := time.Now()
+	at := now
+	if done := s.done.Load(); done != nil && done.After(a.last) {
+		at = *done
+	}
+	a.over(s, at)
+	a.tell(s, now)
 }
 
 // observe looks around while no message comes.
@@ -359,16 +411,13 @@ func (s *session) observe() error {
 		a.part(s)
 		return nil
 	}
-	if a.busy {
-		a.ended(s)
-	}
+	a.settle(s)
 	if a.quiet.IsZero() {
 		a.quiet = now
 	}
 	s.idle(now)
-	if a.reported.IsZero() {
-		a.reported = now
-		s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
+	if a.changed && now.Sub(a.reported) > reportEvery {
+		s.report(now)
 	}
 	return nil
 }

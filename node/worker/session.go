@@ -64,6 +64,7 @@ type session struct {
 	faulted error // what the sticky result is for, once the device was let go
 
 	watched  atomic.Bool
+	done     atomic.Pointer[time.Time] // when somebody last saw work end that it waited for
 	activity activity
 	stats    wire.Stats
 }

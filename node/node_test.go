@@ -369,8 +369,9 @@ func TestGracefulShutdownWaits(t *testing.T) {
 	}
 	defer idle.Close()
 	f.stop()
-	if _, err := idle.Read(make([]byte, 1)); err == nil {
-		t.Error("an idle connection got an answer")
+	// It ends, perhaps with a refusal: it may still have waited to be accepted.
+	if _, err := io.ReadAll(idle); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
 	}
 	if err := p.Post(&wire.SyncPoint{}); err != nil { // it is served as before
 		t.Fatal(err)

@@ -451,11 +451,15 @@ func (c *Pending) WaitDone(timeout time.Duration) bool {
 // Wait returns the answer. It is taken once.
 func (c *Pending) Wait() (result int32, payload []byte, err error) {
 	state := c.p.s.slot(c.slot)
-	for range maxSpins {
+	for i := range maxSpins {
 		if atomic.LoadUint32(state) == slotDone {
 			return c.take()
 		}
-		pause()
+		if i%minSpins == minSpins-1 {
+			yield()
+		} else {
+			pause()
+		}
 	}
 	for atomic.LoadUint32(state) != slotDone {
 		// The answer may have come just before the end.

@@ -303,6 +303,9 @@ func (d *daemon) attach(c *client) (err error) {
 		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer, MaxIdle: d.cfg.MaxIdle,
 	}
+	if os.Geteuid() == 0 {
+		serve.User = c.peer.user.process()
+	}
 	for _, device := range d.cfg.Devices {
 		serve.Devices = append(serve.Devices, device.DeviceConfig)
 	}

@@ -78,8 +78,18 @@ type Serve struct {
 	// Defer keeps copies to the device on the host until a kernel needs them,
 	// even after the first launch.
 	Defer bool `json:"defer,omitempty"`
+	// User is who the worker becomes before it looks at what the client sent;
+	// nil to stay who it is.
+	User *User `json:"user,omitempty"`
 	// MaxIdle is how long a client may be idle before the worker says so.
 	MaxIdle time.Duration `json:"max_idle"`
+}
+
+// User is a user of the machine, as the system knows them.
+type User struct {
+	UID    int   `json:"uid"`
+	GID    int   `json:"gid"`
+	Groups []int `json:"groups,omitempty"`
 }
 
 // DeviceConfig says how to open a device.

@@ -262,6 +262,7 @@ func (s *session) move(step vmm.Step) error {
 		return g.mover.CopyIn(r.Addr, s.host.at(r))
 	case vmm.CopyOut:
 		s.stats.SwapOut += r.Size
+		s.host.expect(r)
 		return g.mover.CopyOut(s.host.at(r), r.Addr)
 	case vmm.Unmap:
 		if err := g.mover.Synchronise(s.ctx); err != nil {

@@ -90,6 +90,9 @@ func Main(control *os.File, open Open, log *slog.Logger) error {
 	}
 	s.exit = func() { os.Exit(0) }
 	defer s.close()
+	if err := s.become(s.serve.User); err != nil {
+		return s.end(err)
+	}
 	return s.run()
 }
 

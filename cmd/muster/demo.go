@@ -94,7 +94,6 @@ type demoRound struct {
 	memory uint64 // of the devices
 	peak   uint64 // the most that programs had allocated at a time
 
-	mu   sync.Mutex
 	last map[int]node.ClientStatus // the last that was seen of each process
 	seen map[int]map[string]bool   // the devices that it was on
 	runs []*demoRun

@@ -50,12 +50,18 @@ lint: ## format, vet and the import rules
 	$(GO) vet ./...
 	$(GO) test ./internal/archtest
 
-bench: ## the benchmarks; docs/benchmarks.md says what they mean
+bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they mean
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
 	@if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		echo "the software GPU again, with vectors:"; \
 		GOEXPERIMENT=simd $(GO) test -run '^$$' -bench 'Engine|Kernels' -timeout 60m ./ptx/simt/...; \
 	fi
+	@echo "the node runtime, as programs see it:"
+	shim/bench/run.sh bin/muster bin/bench/node
+
+bin/bench/node: shim/bench/bench.c shim/include/cuda.h bin/lib/libcuda.so.1
+	@mkdir -p bin/bench
+	$(CC) -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -Ishim/include -o $@ $< -Lbin/lib -lcuda
 
 # Reports are tested in a real browser. Root may install one; others are told.
 browser:

@@ -167,7 +167,7 @@ end: ret;
 // and those beside it do not notice.
 func TestClientKilledAtEveryMessage(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "2")
-	beside := n.launch(made("small"), "endless", "200000")
+	beside := n.launch(made("small"), "endless", "20000")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -205,16 +205,16 @@ func TestProgramsKilledAtRandom(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms")
-	rounds := 30
+	rounds, words := 30, 1<<20
 	if testing.Short() {
-		rounds = 8
+		rounds, words = 5, 1<<17
 	}
 	for range rounds {
 		var doomed []*program
 		for range 4 {
-			doomed = append(doomed, n.launch(made("small"), "endless", fmt.Sprint(1000+random.IntN(1<<20))))
+			doomed = append(doomed, n.launch(made("small"), "endless", fmt.Sprint(1000+random.IntN(words))))
 		}
-		steady := n.launch(made("small"), "sums", "600000", "4")
+		steady := n.launch(made("small"), "sums", fmt.Sprint(words/2), "4")
 		for _, p := range doomed {
 			kernels, copied := uint64(random.IntN(20)), uint64(random.IntN(4<<20))
 			n.eventually("the program has done something", func() bool {
@@ -301,12 +301,12 @@ func TestDaemonKilled(t *testing.T) {
 	n := w.start("--devices", "soft:memory=8M", "--vgpus", "4", "--max-idle", "1ms", "--swap-dir", swap)
 	var programs []*program
 	for i := range 6 {
-		programs = append(programs, n.launch(made("small"), "endless", fmt.Sprint(100_000*(i+1))))
+		programs = append(programs, n.launch(made("small"), "endless", fmt.Sprint(20_000*(i+1))))
 	}
 	n.eventually("all programs compute", func() bool {
 		busy := 0
 		for _, c := range n.status().Clients {
-			if c.Kernels > 10 {
+			if c.Kernels > 5 {
 				busy++
 			}
 		}
@@ -399,4 +399,42 @@ func TestPrivateNodeKilled(t *testing.T) {
 			t.Errorf("the program ended with %d: %s", code, p.output)
 		}
 	})
+}
+
+// A program that uses a node elsewhere: whatever is killed, the other side
+// notices.
+func TestRemoteKilled(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	way := []string{"--node", n.gateway, "--tls-dir", user}
+	launch := func(args ...string) *program { return w.launchWith(way, made("small"), args...) }
+
+	p := launch("hold", "1000")
+	p.says("holding")
+	p.kill() // muster run, and with it the program
+	n.idle()
+
+	p = launch("endless", "100000")
+	n.eventually("it computes", func() bool {
+		clients := n.status().Clients
+		return len(clients) == 1 && clients[0].Kernels > 3
+	})
+	for pid := range n.workers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "muster: its worker has ended: signal: killed") {
+		t.Errorf("without its worker the program ended with %d: %s", code, p.output)
+	}
+	n.idle()
+
+	p = launch("endless", "100000")
+	n.eventually("it computes", func() bool {
+		clients := n.status().Clients
+		return len(clients) == 1 && clients[0].Kernels > 3
+	})
+	n.kill()
+	if code := p.wait(); code != 1 || strings.Count(p.output.String(), "muster: ") != 1 {
+		t.Errorf("without its node the program ended with %d: %s", code, p.output)
+	}
 }

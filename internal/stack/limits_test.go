@@ -13,13 +13,13 @@ import (
 // compute: it alone is told, and keeps being told.
 func TestFaultBesideOthers(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "3", "--max-idle", "1ms")
+	rounds, words := 5, 40_000
+	if testing.Short() {
+		rounds, words = 2, 4_000
+	}
 	var others []*program
 	for i := range 10 {
-		others = append(others, n.launch(made("small"), "hold", fmt.Sprint(40000*(i+1)), "20"))
-	}
-	rounds := 5
-	if testing.Short() {
-		rounds = 2
+		others = append(others, n.launch(made("small"), "hold", fmt.Sprint(words*(i+1)), "20"))
 	}
 	for _, p := range others {
 		p.says("holding")
@@ -103,7 +103,7 @@ func TestUserLimits(t *testing.T) {
 		n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nvgpus: 8\nmax_idle: 1ms\nlimits: {default: {vgpus: 2}}\n")
 		var programs []*program
 		for range 6 {
-			programs = append(programs, n.launch(made("small"), "hold", "100000", "15"))
+			programs = append(programs, n.launch(made("small"), "hold", "50000", "10"))
 		}
 		for _, p := range programs {
 			p.says("holding")

@@ -43,6 +43,9 @@ var sanitized = sync.OnceValues(func() (string, error) {
 // its own. Without fork, in whose children AddressSanitizer's own locks may be
 // held by nobody.
 func TestAddressSanitizer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("building with AddressSanitizer takes a while")
+	}
 	if out, err := exec.Command("gcc", "-print-file-name=libasan.so").Output(); err != nil || !filepath.IsAbs(string(out)) {
 		t.Skip("this gcc has no AddressSanitizer")
 	}
@@ -53,10 +56,8 @@ func TestAddressSanitizer(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M")
 	runs := [][]string{{"threads", "join"}, {"threads", "leave"}, {"small", "sums", "500000"}, {"small", "fault"}, {"small", "recover"}}
-	if !testing.Short() {
-		for range 5 {
-			runs = append(runs, []string{"threads", "join"}, []string{"threads", "leave"})
-		}
+	for range 5 {
+		runs = append(runs, []string{"threads", "join"}, []string{"threads", "leave"})
 	}
 	t.Setenv("MUSTER_LIB", dir)
 	t.Setenv("ASAN_OPTIONS", "detect_leaks=0")

@@ -87,10 +87,9 @@ static void memory(size_t limit) {
 	CHECK(cuMemGetInfo(&free_bytes, &total));
 	NEED(total == limit && free_bytes == 0);
 	NEED(cuMemAlloc(&one, 1) == CUDA_ERROR_OUT_OF_MEMORY);
-	launch(all, (unsigned)(limit / 4), 7);
 	unsigned last;
 	CHECK(cuMemsetD32(all, 1, limit / 4));
-	launch(all, (unsigned)(limit / 4), 7);
+	launch(all + limit - 4000, 1000, 7);
 	CHECK(cuMemcpyDtoH(&last, all + limit - 4, 4));
 	NEED(last == 8);
 	CHECK(cuMemFree(all));

@@ -222,7 +222,7 @@ func intraFigure(number string, p pattern) figure {
 			}
 			for _, percent := range []int{10, 20, 30, 40, 50} {
 				f.points = append(f.points, point{
-					key: fmt.Sprint(percent), label: fmt.Sprintf("%d %%", percent), some: length.some && percent%20 == 10,
+					key: fmt.Sprint(percent), label: fmt.Sprintf("%d %%", percent), some: length.some && (percent == 10 || percent == 50),
 					programs: alike(parallel{phases: intra(c.faster, length.seconds, percent), pattern: p, iterations: length.iterations}),
 				})
 			}
@@ -287,7 +287,7 @@ func interParts(number, part string, p pattern) []*parallelFigure {
 			}
 			for three := 0; three <= jobsOfWorkload; three++ {
 				key, label := compositionName(three)
-				f.points = append(f.points, point{key: key, label: label, some: length.some && cpu != 50 && three%2 == 0,
+				f.points = append(f.points, point{key: key, label: label, some: length.some && cpu != 50 && three%jobsOfWorkload == 0,
 					programs: composition(three, parallel{cpu: float64(cpu) / 100, pattern: p, iterations: length.iterations}, length.seconds)})
 			}
 			parts = append(parts, f)

@@ -28,7 +28,7 @@ func (c card) power() float64 { return float64(c.cores) * c.clock }
 // referenceSpeed is that of the C2050. It is far below 1, so that all devices
 // together take a part of one processor and each of them really is what its
 // users wait for.
-const referenceSpeed = 0.08
+const referenceSpeed = 0.04
 
 // pcie is bytes a second over PCI Express 2.0 with 16 lanes, as programs get it.
 const pcie = 5e9
@@ -43,7 +43,7 @@ type scale struct {
 // costs real time; the bandwidth follows from both.
 var (
 	short = scale{time: 1.0 / 25, memory: 1.0 / 32}   // short programs
-	long  = scale{time: 1.0 / 150, memory: 1.0 / 256} // long ones
+	long  = scale{time: 1.0 / 200, memory: 1.0 / 256} // long ones
 )
 
 // multi is for programs of several processes. Their memory is small and stays

@@ -223,7 +223,7 @@ func TestShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		for metric, want := range map[string]float64{
-			"fig3_7_worst_overhead_pct": 0, "fig3_9_growth_serial": 1.25, "fig3_9_growth_sharing": 1,
+			"fig3_7_worst_overhead_pct": 0, "fig3_7_all_4vgpus_over_bare": 1, "fig3_9_growth_serial": 1.25, "fig3_9_growth_sharing": 1,
 			"fig3_14a_10_4way_speedup": 0.75, "fig3_15_most_speedup": 1.5, "fig3_18_20_most_over_batch": 1.5, "fig3_18_20_most_over_4way": 2,
 		} {
 			if got := find(t, r, metric); got.Ours != want {

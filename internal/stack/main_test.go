@@ -27,8 +27,7 @@ import (
 const patience = 60 * time.Second
 
 var built struct {
-	dir    string // muster, lib/ and the programs in C
-	failed error
+	dir string // muster, lib/ and the programs in C
 }
 
 func TestMain(m *testing.M) {
@@ -51,6 +50,17 @@ func TestMain(m *testing.M) {
 		return m.Run()
 	}())
 }
+
+// lookAtSources lets the go command know that the results depend on all of
+// them: it remembers results, and what tests have looked at.
+var lookAtSources = sync.OnceValue(func() error {
+	return filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && filepath.Base(path) == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	})
+})
 
 // buildAll builds muster, its libraries and the small program.
 func buildAll() error {
@@ -130,6 +140,9 @@ var worlds atomic.Int64
 
 // newWorld begins a world, and at its end sees to it that nothing is left.
 func newWorld(t *testing.T) *world {
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
 	w := &world{T: t, mark: fmt.Sprintf("MUSTER_STACK_WORLD=%d-%d", os.Getpid(), worlds.Add(1)), temp: t.TempDir()}
 	t.Cleanup(func() {
 		w.eventually("no process is left", func() bool { return len(w.processes()) == 0 })

@@ -212,8 +212,9 @@ static void copies(void) {
 
 // --- programs beside each other ------------------------------------------------------
 
-// Starts a program that writes a number to a pipe when it is done with its part.
-static void program(int results, int goes_on, double (*part)(void)) {
+// Starts a program that writes a number to a pipe when it is done with its part, and
+// goes on until a pipe ends, if there is one.
+static void program(int results, const int goes_on[2], double (*part)(void)) {
 	pid_t child = fork();
 	if (child < 0) {
 		perror("bench: fork");
@@ -221,11 +222,13 @@ static void program(int results, int goes_on, double (*part)(void)) {
 	}
 	if (child > 0)
 		return;
+	if (goes_on != NULL)
+		close(goes_on[1]);
 	double value = part();
 	if (write(results, &value, sizeof value) != sizeof value)
 		_exit(1);
 	char byte;
-	if (goes_on >= 0 && read(goes_on, &byte, 1) != 0)
+	if (goes_on != NULL && read(goes_on[0], &byte, 1) != 0)
 		_exit(1);
 	_exit(0);
 }
@@ -258,7 +261,7 @@ static void attach(int n) {
 	for (int i = 0; i < n; i++) {
 		int results[2];
 		new_pipe(results);
-		program(results[1], -1, attach_part);
+		program(results[1], NULL, attach_part);
 		close(results[1]);
 		all[i] = result_of(results[0]);
 		close(results[0]);
@@ -284,7 +287,7 @@ static void crowd(int n) {
 	new_pipe(goes_on);
 	double start = now(), last = 0;
 	for (int i = 0; i < n; i++)
-		program(results[1], goes_on[0], crowd_part);
+		program(results[1], goes_on, crowd_part);
 	close(results[1]);
 	for (int i = 0; i < n; i++) {
 		double at = result_of(results[0]);
@@ -339,7 +342,7 @@ static void swap(size_t bytes) {
 	for (int i = 0; i < 2; i++) {
 		my_turn = turns[i][0];
 		other_turn = turns[1 - i][1];
-		program(results[1], -1, swap_part);
+		program(results[1], NULL, swap_part);
 	}
 	char byte = 0;
 	if (write(turns[0][1], &byte, 1) != 1)

@@ -8,12 +8,13 @@ shift 2
 [ $# -gt 0 ] || set -- ring tcp attach crowd swap
 folder=$(mktemp -d)
 node=
-trap 'if [ -n "$node" ]; then kill "$node"; fi; rm -rf "$folder"' EXIT
+trap 'if [ -n "$node" ]; then kill -INT "$node"; fi; rm -rf "$folder"' EXIT
+trap 'exit 1' INT TERM
 socket=@muster-bench-$$
 
 # start_node FLAG...: a node for this script alone.
 start_node() {
-	"$muster" node --socket "$socket" --log-level warn --text-log "$@" &
+	"$muster" node --socket "$socket" --log-level error --text-log "$@" &
 	node=$!
 	for _ in $(seq 100); do
 		"$muster" ps --socket "$socket" >/dev/null 2>&1 && break
@@ -69,7 +70,7 @@ for part; do
 		start_node --devices soft:memory=1G --warm 2
 		before=$(pss "$node")
 		mkfifo "$folder/hold"
-		through crowd 200 <"$folder/hold" >"$folder/crowd" &
+		"$muster" run --socket "$socket" -- "$bench" crowd 200 <"$folder/hold" >"$folder/crowd" &
 		crowd=$!
 		exec 3>"$folder/hold"
 		while ! [ -s "$folder/crowd" ] && kill -0 $crowd; do sleep 0.1; done

@@ -13,6 +13,20 @@ static __thread struct {
 
 static _Atomic uint64_t context_ids;
 
+#define STACK_UNSET ((size_t)-1) // CUDA's 1024 for the program, the worker's choice for kernels
+#define LEAST_FIFO ((size_t)512 << 10)
+#define LEAST_HEAP ((size_t)4 << 20)
+
+// What a new context has, and a primary one that begins anew.
+static void set_defaults(CUcontext context) {
+	context->limits[CU_LIMIT_STACK_SIZE] = STACK_UNSET;
+	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = (8u << 20) + (256u << 10);
+	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8u << 20;
+	context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+	context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+	context->cache = CU_FUNC_CACHE_PREFER_NONE;
+}
+
 static CUcontext context_new(int device, unsigned flags, unsigned version) {
 	CUcontext context = object_new(KIND_CONTEXT, sizeof *context);
 	if (context == NULL)
@@ -21,11 +35,7 @@ static CUcontext context_new(int device, unsigned flags, unsigned version) {
 	context->flags = flags;
 	context->version = version;
 	context->id = atomic_fetch_add(&context_ids, 1) + 1;
-	context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 8u << 20;
-	context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8u << 20;
-	context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
-	context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
-	context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+	set_defaults(context);
 	pthread_mutex_init(&context->local_lock, NULL);
 	return context;
 }
@@ -54,8 +64,12 @@ static CUresult usable(CUcontext context) {
 	return context->active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+size_t context_stack(CUcontext context) { return context->limits[CU_LIMIT_STACK_SIZE] == STACK_UNSET ? 0 : context->limits[CU_LIMIT_STACK_SIZE]; }
+
 CUresult context_need(CUcontext *context) {
 	*context = context_current();
+	if (*context == NULL && host_calling())
+		return CUDA_ERROR_NOT_PERMITTED;
 	return usable(*context);
 }
 
@@ -115,6 +129,8 @@ static CUresult context_clear(CUcontext context) {
 		if (locals[i].end != NULL)
 			locals[i].end(context, locals[i].key, locals[i].value);
 	free(locals);
+	set_defaults(context);
+	registered_release(context);
 
 	struct client *c = atomic_load(&context->client);
 	if (c == NULL)
@@ -161,11 +177,19 @@ static CUresult push(CUcontext context) {
 	return CUDA_SUCCESS;
 }
 
+// A context has one way of waiting.
+static bool flags_make_sense(unsigned flags, unsigned allowed) {
+	unsigned how = flags & CU_CTX_SCHED_MASK;
+	return (flags & ~allowed) == 0 && (how & (how - 1)) == 0;
+}
+
 static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned version) {
-	if (out == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
+	if (out == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (device < 0 || device >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (!flags_make_sense(flags, CU_CTX_FLAGS_MASK))
+		return CUDA_ERROR_INVALID_VALUE;
 	CUcontext context = context_new(device, flags, version);
 	if (context == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -198,14 +222,14 @@ CUresult do_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsign
 }
 
 CUresult do_cuCtxDestroy_v2(CUcontext context) {
-	if (!object_is(context, KIND_CONTEXT) || context->primary)
+	if (context == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(context, KIND_CONTEXT) || context->primary || !atomic_exchange(&context->active, false))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	context->active = false;
 	CUresult result = context_clear(context);
 	if (context_current() == context)
 		current.depth--;
-	object_free(context);
-	return result;
+	return result; // other threads may have it: its handle is never another's
 }
 
 CUresult do_cuCtxGetCurrent(CUcontext *context) {
@@ -230,6 +254,8 @@ CUresult do_cuCtxSetCurrent(CUcontext context) {
 }
 
 CUresult do_cuCtxPushCurrent_v2(CUcontext context) {
+	if (context == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (!object_is(context, KIND_CONTEXT))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return push(context);
@@ -255,7 +281,8 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 	if (context == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&shim_lock);
-	primary->retained++;
+	// Who has retained it before a reset may still release it, but it is another one.
+	primary->retained = primary->active ? primary->retained + 1 : 1;
 	primary->active = true;
 	pthread_mutex_unlock(&shim_lock);
 	*context = primary;
@@ -268,8 +295,10 @@ CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&shim_lock);
 	int left = primary->retained > 0 ? --primary->retained : -1;
-	if (left == 0)
+	if (left == 0) {
 		primary->active = false;
+		primary->flags = 0;
+	}
 	pthread_mutex_unlock(&shim_lock);
 	if (left < 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -281,7 +310,6 @@ CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&shim_lock);
-	primary->retained = 0;
 	primary->active = false;
 	primary->flags = 0;
 	pthread_mutex_unlock(&shim_lock);
@@ -290,10 +318,10 @@ CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 CUresult do_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
 	CUcontext primary = primary_of(device);
-	if (primary == NULL)
-		return CUDA_ERROR_INVALID_DEVICE;
 	if (flags == NULL || active == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (primary == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
 	*flags = primary->flags;
 	*active = primary->active;
 	return CUDA_SUCCESS;
@@ -303,7 +331,7 @@ CUresult do_cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
 	CUcontext primary = primary_of(device);
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if ((flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0)
+	if (!flags_make_sense(flags, CU_CTX_FLAGS_MASK & ~CU_CTX_MAP_HOST))
 		return CUDA_ERROR_INVALID_VALUE;
 	primary->flags = flags;
 	return CUDA_SUCCESS;
@@ -351,7 +379,7 @@ CUresult do_cuCtxGetFlags(unsigned int *flags) {
 		return result;
 	if (flags == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = context->flags;
+	*flags = context->primary ? context->flags | CU_CTX_MAP_HOST : context->flags;
 	return CUDA_SUCCESS;
 }
 
@@ -391,13 +419,13 @@ CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (value == NULL)
+	if (value == NULL || (unsigned)limit > CU_LIMIT_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	if ((unsigned)limit >= CU_LIMIT_MAX)
+	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_MAX)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	*value = context->limits[limit];
-	if (limit == CU_LIMIT_STACK_SIZE && *value == 0)
-		*value = 1024; // CUDA's; 0 leaves the choice to the worker
+	if (*value == STACK_UNSET)
+		*value = 1024;
 	return CUDA_SUCCESS;
 }
 
@@ -406,20 +434,41 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if ((unsigned)limit >= CU_LIMIT_MAX)
+	switch (limit) {
+	case CU_LIMIT_STACK_SIZE:
+		if (value > 512 * 1024)
+			return CUDA_ERROR_INVALID_VALUE;
+		value = (value + 15) & ~(size_t)15;
+		break;
+	case CU_LIMIT_PRINTF_FIFO_SIZE:
+		value = value < LEAST_FIFO ? LEAST_FIFO : value;
+		break;
+	case CU_LIMIT_MALLOC_HEAP_SIZE:
+		value = value < LEAST_HEAP ? LEAST_HEAP : value;
+		break;
+	case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+		if (value > 128)
+			return CUDA_ERROR_INVALID_VALUE;
+		break;
+	case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
-	if (limit == CU_LIMIT_STACK_SIZE && value > 512 * 1024)
-		return CUDA_ERROR_INVALID_VALUE;
-	context->limits[limit] = limit == CU_LIMIT_STACK_SIZE ? (value + 15) & ~(size_t)15 : value;
+	default:
+		if ((unsigned)limit >= CU_LIMIT_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	context->limits[limit] = value;
 	return CUDA_SUCCESS;
 }
 
 CUresult do_cuCtxSetCacheConfig(CUfunc_cache config) {
 	CUcontext context;
 	CUresult result = context_need(&context);
-	if (result == CUDA_SUCCESS)
-		context->cache = config;
-	return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	context->cache = config;
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuCtxGetCacheConfig(CUfunc_cache *config) {

@@ -134,6 +134,26 @@ static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsew
 	return result;
 }
 
+static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait);
+
+static bool is_pinned(CUdeviceptr at) {
+	struct range range;
+	struct client *c;
+	return pinned_range((void *)(uintptr_t)at, &range, &c);
+}
+
+// Whether an address is one of those that devices have; most of the host's are not.
+static bool may_be_device(const void *at) {
+	for (int i = 0; i < device_count; i++) {
+		struct client *c = client_at(i);
+		if (c != NULL && (uint64_t)(uintptr_t)at - c->base < c->size)
+			return true;
+	}
+	return false;
+}
+
+// What is said to be the host's may be a device's, and the other way round if the
+// host's is pinned.
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait) {
 	struct target t;
 	bool elsewhere;
@@ -142,6 +162,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 		return result;
 	if (from == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (may_be_device(from) || is_pinned(to))
+		return unified(to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
 	result = route(&t, to, size, &elsewhere);
 	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
@@ -156,6 +178,8 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 		return result;
 	if (to == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (may_be_device(to) || is_pinned(from))
+		return unified((CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
 	result = route(&t, from, size, &elsewhere);
 	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
 }
@@ -183,6 +207,8 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	struct client *to_client = memory_owner(t.client, to, size), *from_client = memory_owner(t.client, from, size);
+	if ((to_client == NULL && is_pinned(to)) || (from_client == NULL && is_pinned(from)))
+		return unified(to, from, size, stream, true);
 	if (to_client == NULL || from_client == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (to_client == t.client && from_client == t.client) {
@@ -360,14 +386,15 @@ static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, 
 		s->at = device;
 		s->device = is_device(t->client, device);
 		break;
-	case CU_MEMORYTYPE_ARRAY:
-		return CUDA_ERROR_NOT_SUPPORTED;
+	case CU_MEMORYTYPE_ARRAY: // there are none
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (s->pitch == 0)
-		s->pitch = shape.width;
-	if (s->at == 0 || s->pitch < shape.width || (shape.depth > 1 && rows < shape.height))
+		s->pitch = x + shape.width;
+	if (s->pitch > (size_t)devices[t->client->device].attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH] && shape.height > 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (s->at == 0 || s->pitch < shape.width || x > s->pitch - shape.width || (shape.depth > 1 && rows < shape.height))
 		return CUDA_ERROR_INVALID_VALUE;
 	s->slice = s->pitch * rows;
 	s->at += x + y * s->pitch + z * s->slice;

@@ -33,10 +33,10 @@ CUresult do_cuDeviceGetName(char *name, int length, CUdevice device) {
 
 CUresult do_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
 	struct device *d = device_of(device);
-	if (d == NULL)
-		return CUDA_ERROR_INVALID_DEVICE;
 	if (uuid == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (d == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
 	memcpy(uuid->bytes, d->uuid, sizeof uuid->bytes);
 	return CUDA_SUCCESS;
 }
@@ -45,10 +45,10 @@ CUresult do_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) { return do_cuDevi
 
 CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	struct device *d = device_of(device);
-	if (d == NULL)
-		return CUDA_ERROR_INVALID_DEVICE;
 	if (bytes == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (d == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
 	*bytes = d->memory;
 	return CUDA_SUCCESS;
 }
@@ -99,9 +99,11 @@ static bool is_withheld(CUdevice_attribute attribute) {
 
 CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
 	struct device *d = device_of(device);
+	if (value == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (d == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (value == NULL || (int)attribute <= 0 || (int)attribute >= MAX_ATTRIBUTE)
+	if ((int)attribute <= 0 || (int)attribute >= MAX_ATTRIBUTE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)
 		*value = 1;
@@ -121,10 +123,10 @@ CUresult do_cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
 
 CUresult do_cuDeviceGetProperties(CUdevprop *properties, CUdevice device) {
 	struct device *d = device_of(device);
-	if (d == NULL)
-		return CUDA_ERROR_INVALID_DEVICE;
 	if (properties == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (d == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
 	const int *a = d->attributes;
 	*properties = (CUdevprop){
 		.maxThreadsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
@@ -150,10 +152,10 @@ CUresult do_cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
 	struct device *d = device_of(device);
 	if (d == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (text == NULL || length <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
 	char id[32];
 	bus_id(id, d);
+	if (text == NULL || length <= (int)strlen(id))
+		return CUDA_ERROR_INVALID_VALUE;
 	snprintf(text, (size_t)length, "%s", id);
 	return CUDA_SUCCESS;
 }

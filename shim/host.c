@@ -27,7 +27,12 @@ static struct host_call *take_call(struct client *c, uint64_t cookie) {
 	return found;
 }
 
+static __thread bool calling;
+
+bool host_calling(void) { return calling; }
+
 static void *serve(void *argument) {
+	calling = true;
 	struct client *c = argument;
 	while (atomic_load(&shim_state) == SHIM_READY) {
 		struct answer answer;

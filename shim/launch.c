@@ -70,9 +70,11 @@ CUresult do_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribu
 }
 
 CUresult do_cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
-	(void)config; // a hint
 	CUfunction f;
-	return function_of(function, &f);
+	CUresult result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return (unsigned)config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; // a hint
 }
 
 CUresult do_cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
@@ -82,6 +84,8 @@ CUresult do_cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
 }
 
 CUresult do_cuFuncGetModule(CUmodule *module, CUfunction function) {
+	if (function == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	CUfunction f;
 	CUresult result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
@@ -104,6 +108,8 @@ CUresult do_cuFuncGetName(const char **name, CUfunction function) {
 }
 
 CUresult do_cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+	if (function == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	CUfunction f;
 	CUresult result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
@@ -176,7 +182,7 @@ CUresult do_cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction
 	CUresult result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (grid == NULL || threads == NULL)
+	if (grid == NULL || threads == NULL || limit < 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	const int *a = attributes_of(f);
 	int warp = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] > 0 ? a[CU_DEVICE_ATTRIBUTE_WARP_SIZE] : 32;
@@ -238,9 +244,9 @@ static CUresult check_shape(CUfunction f, const struct launch *l) {
 	if (threads > (unsigned)a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
 		return CUDA_ERROR_INVALID_VALUE;
 	if (threads > (unsigned)f->max_threads)
-		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-	if (l->shared > (unsigned)f->max_dynamic)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (l->shared > (unsigned)f->max_dynamic)
+		return l->cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE;
 	if (!l->cooperative)
 		return CUDA_SUCCESS;
 	uint32_t blocks;
@@ -258,7 +264,9 @@ static CUresult check_shape(CUfunction f, const struct launch *l) {
 static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (params != NULL && extra != NULL)
+	if (params != NULL && f->params == 0)
+		return CUDA_SUCCESS;
+	if (params != NULL && extra != NULL && *extra != CU_LAUNCH_PARAM_END)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params != NULL) {
 		memset(at, 0, f->param_size);
@@ -281,19 +289,24 @@ static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 		else
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (given < f->param_size || (given > 0 && buffer == NULL))
+	if (buffer == NULL ? f->params > 0 || given > 0 : given == 0 && f->params > 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (f->param_size > 0)
-		memcpy(at, buffer, f->param_size);
+	if (given > f->param_size)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	memset(at, 0, f->param_size); // the program may give less
+	if (given > 0)
+		memcpy(at, buffer, given);
 	return CUDA_SUCCESS;
 }
 
 static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
 	CUfunction f;
 	struct target t;
-	CUresult result = function_of(function, &f);
+	CUresult result = target_of(stream, &t);
 	if (result == CUDA_SUCCESS)
-		result = target_of(stream, &t);
+		result = client_status(t.client);
+	if (result == CUDA_SUCCESS)
+		result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (f->object.context != t.context)
@@ -317,7 +330,7 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 		.block_z = l->block[2],
 		.shared = l->shared,
 		.flags = l->cooperative,
-		.stack = t.context->limits[CU_LIMIT_STACK_SIZE],
+		.stack = context_stack(t.context),
 		.params = {bytes, f->param_size},
 	};
 	if (result == CUDA_SUCCESS)

@@ -200,7 +200,7 @@ CUresult do_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUl
 CUresult do_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
 	CUmodule module;
 	CUresult result = do_cuLibraryGetModule(&module, library);
-	return result == CUDA_SUCCESS ? do_cuModuleGetGlobal_v2(address, bytes, module, name) : result;
+	return result == CUDA_SUCCESS ? module_global(module, name, address, bytes) : result;
 }
 
 CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
@@ -266,7 +266,7 @@ static CUresult on_device(CUkernel kernel, CUdevice device, CUfunction *function
 
 CUresult do_cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, size_t *size) {
 	CUcontext context;
-	CUresult result = some_context(&context);
+	CUresult result = context_need(&context);
 	CUfunction function;
 	if (result == CUDA_SUCCESS)
 		result = on_device(kernel, context->device, &function);

@@ -123,15 +123,23 @@ static struct client *current_client(void) {
 
 CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 	struct target t;
-	if (address == NULL || bytes == 0)
-		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = target_current(&t);
-	return result == CUDA_SUCCESS ? allocate(&t, bytes, address) : result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	return address != NULL && bytes > 0 ? allocate(&t, bytes, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
-	if (address == NULL || pitch == NULL || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
+	if (address == NULL || pitch == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	CUcontext context;
+	CUresult usable = context_need(&context);
+	if (usable != CUDA_SUCCESS)
+		return usable;
+	if (width == 0 || height == 0 || (element != 4 && element != 8 && element != 16)) {
+		*pitch = 0;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (width > SIZE_MAX - 511)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	size_t row = (width + 511) / 512 * 512, size;
@@ -144,11 +152,9 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width
 }
 
 CUresult do_cuMemFree_v2(CUdeviceptr address) {
-	struct target t;
-	CUresult result = target_current(&t);
-	if (result != CUDA_SUCCESS || address == 0)
-		return result;
-	struct client *c = memory_owner(t.client, address, 1);
+	if (address == 0)
+		return CUDA_SUCCESS;
+	struct client *c = memory_owner(current_client(), address, 1);
 	return c != NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -159,23 +165,27 @@ CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 		result = client_status(t.client);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (free_bytes == NULL || total == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t used = allocated_bytes(t.client);
-	*total = t.client->memory;
-	*free_bytes = used < t.client->memory ? t.client->memory - used : 0;
+	if (total != NULL)
+		*total = t.client->memory;
+	if (free_bytes != NULL)
+		*free_bytes = used < t.client->memory ? t.client->memory - used : 0;
 	return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
-	struct range range;
-	if (owner(current_client(), address, 1, &range) == NULL)
-		return CUDA_ERROR_NOT_FOUND;
+	struct range range = {0};
+	struct client *c;
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	bool found = owner(current_client(), address, 1, &range) != NULL || pinned_range((void *)(uintptr_t)address, &range, &c);
 	if (base != NULL)
 		*base = range.at;
 	if (bytes != NULL)
 		*bytes = range.size;
-	return CUDA_SUCCESS;
+	return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 EXPORT CUresult musterNested(CUdeviceptr parent, const CUdeviceptr *children, size_t n) {
@@ -324,6 +334,8 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 	bool device = c != NULL;
 	bool host = !device && pinned_range((void *)(uintptr_t)address, &range, &c);
 	bool known = device || host;
+	if (!known && !unknown_is_null)
+		return CUDA_ERROR_INVALID_VALUE;
 	CUresult none = unknown_is_null ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -7,6 +7,7 @@
 
 // --- images -----------------------------------------------------------------------------
 
+#define NEWEST_PTX 9.0
 #define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
 
@@ -107,6 +108,15 @@ CUresult file_read(const char *path, void **data, size_t *size) {
 
 // --- loading ------------------------------------------------------------------------------
 
+// What is wrong with an image that was refused: CUDA tells PTX from what is none.
+static CUresult refusal(const char *image, size_t size, CUresult result) {
+	static const char sign[] = ".version";
+	const char *version = memmem(image, size, sign, sizeof sign - 1);
+	if (result != CUDA_ERROR_INVALID_IMAGE || memchr(image, 0, size) != NULL || version == NULL)
+		return result;
+	return strtod(version + sizeof sign - 1, NULL) > NEWEST_PTX ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX;
+}
+
 CUresult module_load(CUcontext context, const void *image, CUmodule *out) {
 	const void *start;
 	size_t size;
@@ -134,7 +144,7 @@ CUresult module_load(CUcontext context, const void *image, CUmodule *out) {
 	struct wire_module_load message = {number};
 	result = CALL(c, MODULE_LOAD, module_load, &message, NO_DATA, &answer);
 	if (result != CUDA_SUCCESS)
-		return result;
+		return refusal(start, size, result);
 	struct wire_module_load_reply reply;
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 	CUmodule module = object_new(KIND_MODULE, sizeof *module);
@@ -177,24 +187,40 @@ void module_release(CUmodule module, bool tell) {
 	object_free(module);
 }
 
-// Logs are empty: what there is to say about a failure is in the result.
-static void empty_logs(unsigned count, CUjit_option *options, void **values) {
+#define JIT_OPTIONS 64 // more than any version of CUDA knows
+
+static bool options_exist(unsigned count, const CUjit_option *options) {
+	for (unsigned i = 0; options != NULL && i < count; i++)
+		if ((unsigned)options[i] >= JIT_OPTIONS)
+			return false;
+	return true;
+}
+
+// Writes a line into the log whose buffer and size these options are, or empties it.
+// The node knows the details.
+static void write_log(unsigned count, CUjit_option *options, void **values, CUjit_option buffer, CUjit_option size, const char *line) {
+	char *log = NULL;
+	size_t *room = NULL;
 	for (unsigned i = 0; options != NULL && values != NULL && i < count; i++) {
-		switch (options[i]) {
-		case CU_JIT_INFO_LOG_BUFFER:
-		case CU_JIT_ERROR_LOG_BUFFER:
-			if (values[i] != NULL)
-				*(char *)values[i] = 0;
-			break;
-		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-		case CU_JIT_WALL_TIME:
-			values[i] = NULL;
-			break;
-		default:
-			break;
-		}
+		if (options[i] == buffer)
+			log = values[i];
+		else if (options[i] == size)
+			room = (size_t *)&values[i];
 	}
+	if (room == NULL)
+		return;
+	if (log == NULL || *room == 0)
+		*room = 0;
+	else if (snprintf(log, *room, "%s", line) < (int)*room)
+		*room = line[0] == 0 ? 0 : strlen(line) + 1;
+}
+
+static void write_logs(unsigned count, CUjit_option *options, void **values, CUresult result) {
+	write_log(count, options, values, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+	write_log(count, options, values, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, result == CUDA_SUCCESS ? "" : "error: the node refused this image\n");
+	for (unsigned i = 0; options != NULL && values != NULL && i < count; i++)
+		if (options[i] == CU_JIT_WALL_TIME)
+			values[i] = NULL;
 }
 
 CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
@@ -206,8 +232,11 @@ CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
 }
 
 CUresult do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
-	empty_logs(count, options, values);
-	return do_cuModuleLoadData(module, image);
+	if (!options_exist(count, options))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = do_cuModuleLoadData(module, image);
+	write_logs(count, options, values, result);
+	return result;
 }
 
 CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return do_cuModuleLoadData(module, image); }
@@ -215,7 +244,10 @@ CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return 
 CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 	void *image;
 	size_t size;
-	CUresult result = file_read(path, &image, &size);
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		result = file_read(path, &image, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = do_cuModuleLoadData(module, image);
@@ -224,10 +256,16 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 }
 
 CUresult do_cuModuleUnload(CUmodule module) {
-	if (!object_is(module, KIND_MODULE) || module->library != NULL)
+	if (!object_is(module, KIND_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (module->library != NULL)
+		return CUDA_ERROR_NOT_PERMITTED;
+	struct client *c;
+	CUresult result = context_client(module->object.context, &c);
+	if (result == CUDA_SUCCESS)
+		result = client_status(c);
 	module_release(module, true);
-	return CUDA_SUCCESS;
+	return result;
 }
 
 CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
@@ -324,13 +362,12 @@ CUresult do_cuModuleGetFunction(CUfunction *function, CUmodule module, const cha
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (function == NULL || name == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	return name[0] != 0 ? module_function(module, name, function) : CUDA_ERROR_NOT_FOUND;
+	return name[0] != 0 ? module_function(module, name, function) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (name == NULL || (address == NULL && bytes == NULL))
+CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *bytes) {
+	CUfunction function;
+	if (name == NULL || name[0] == 0 || (address == NULL && bytes == NULL))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);
@@ -339,6 +376,8 @@ CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule m
 	struct wire_module_global message = {module->object.number, {name, (uint32_t)strlen(name)}};
 	struct answer answer;
 	result = CALL(c, MODULE_GLOBAL, module_global, &message, NO_DATA, &answer);
+	if (result == CUDA_ERROR_NOT_FOUND && module_function(module, name, &function) == CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_module_global_reply reply;
@@ -353,6 +392,15 @@ CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule m
 	if (bytes != NULL)
 		*bytes = reply.size;
 	return CUDA_SUCCESS;
+}
+
+CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = module_global(module, name, address, bytes);
+	if (result != CUDA_SUCCESS && bytes != NULL)
+		*bytes = 0;
+	return result;
 }
 
 // Returns the names of a module's functions one after the other, each ended by a NUL.
@@ -433,7 +481,7 @@ CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **va
 		return result;
 	if (state == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	empty_logs(count, options, values);
+	write_logs(count, options, values, CUDA_SUCCESS);
 	*state = object_new(KIND_LINK, sizeof **state);
 	return *state != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -446,7 +494,7 @@ CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type > CU_JIT_INPUT_FATBINARY || state->image != NULL)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	empty_logs(count, options, values);
+	write_logs(count, options, values, CUDA_SUCCESS);
 	char *image = malloc(size + 1);
 	if (image == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -26,8 +26,12 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 		result = client_status(t.client);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (address == NULL || bytes == 0 || flags > (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
+	if (address == NULL || flags > (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (bytes == 0) {
+		*address = NULL;
+		return CUDA_SUCCESS;
+	}
 	struct client *c = t.client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
 	pthread_mutex_lock(&c->memory_lock);
@@ -77,6 +81,8 @@ bool pinned_range(const void *host, struct range *out, struct client **owner) {
 // Copies from and to the memory may be under way: they end first.
 CUresult do_cuMemFreeHost(void *address) {
 	struct range range;
+	if (address == NULL)
+		return CUDA_SUCCESS;
 	struct client *c = find_pinned(address, &range);
 	if (c == NULL || range.at != (uint64_t)(uintptr_t)address)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -99,6 +105,14 @@ void pinned_release(struct client *c, CUcontext context) {
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
+void registered_release(CUcontext context) {
+	pthread_mutex_lock(&registered_lock);
+	for (size_t i = registered.count; i-- > 0;)
+		if (registered.list[i].context == context)
+			ranges_remove(&registered, &registered.list[i]);
+	pthread_mutex_unlock(&registered_lock);
+}
+
 CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags) {
 	(void)address, (void)host, (void)flags;
 	return CUDA_ERROR_NOT_SUPPORTED;
@@ -107,6 +121,10 @@ CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsig
 CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address) {
 	struct range range;
 	struct client *c;
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (flags == NULL || !pinned_range(address, &range, &c))
 		return CUDA_ERROR_INVALID_VALUE;
 	*flags = range.flags;
@@ -120,7 +138,10 @@ CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags
 		return result;
 	if (address == NULL || bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)address || flags > 0xf)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct range range = {.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
+	struct range range;
+	if (find_pinned(address, &range) != NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	range = (struct range){.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
 	pthread_mutex_lock(&registered_lock);
 	bool added = ranges_add(&registered, range);
 	pthread_mutex_unlock(&registered_lock);
@@ -128,11 +149,15 @@ CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags
 }
 
 CUresult do_cuMemHostUnregister(void *address) {
+	struct range pinned;
+	if (find_pinned(address, &pinned) != NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&registered_lock);
 	struct range *range = ranges_find(&registered, (uint64_t)(uintptr_t)address, 1);
 	bool found = range != NULL && range->at == (uint64_t)(uintptr_t)address;
 	if (found)
 		ranges_remove(&registered, range);
+	bool inside = range != NULL && !found;
 	pthread_mutex_unlock(&registered_lock);
-	return found ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	return found ? CUDA_SUCCESS : inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

@@ -219,6 +219,7 @@ void contexts_start(void);
 void contexts_forget_thread(void);
 CUcontext context_current(void); // may be NULL
 CUresult context_need(CUcontext *context); // current and usable
+size_t context_stack(CUcontext context);   // bytes of stack that a kernel's thread gets; 0: the worker's choice
 CUresult context_client(CUcontext context, struct client **client);
 void context_own(CUcontext context, void *object);
 bool context_disown(void *object); // false if another thread was quicker
@@ -278,6 +279,7 @@ struct CUfunc_st {
 CUresult image_bounds(const void *image, const void **start, size_t *size);
 CUresult module_load(CUcontext context, const void *image, CUmodule *module);
 CUresult module_function(CUmodule module, const char *name, CUfunction *function);
+CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *bytes);
 CUresult module_names(CUmodule module, char **names, uint32_t *functions);
 void module_release(CUmodule module, bool tell);
 CUresult file_read(const char *path, void **data, size_t *size);
@@ -296,6 +298,7 @@ void memory_release(struct client *c, CUcontext context, bool tell);
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);
 void pinned_release(struct client *c, CUcontext context);
+void registered_release(CUcontext context);
 void pinned_forget_all(void);
 
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
@@ -304,6 +307,7 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 // --- host.c -----------------------------------------------------------------------
 
 void host_stop(struct client *c);
+bool host_calling(void); // whether this thread runs a function of the program for a stream
 
 // --- md2.c, proc.c ----------------------------------------------------------------
 

@@ -171,6 +171,8 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct target t;
 	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS && flags == CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct client *c = atomic_load(&event->object.context->client);
@@ -370,11 +372,11 @@ CUresult do_cuEventSynchronize(CUevent event) {
 }
 
 CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-	if (milliseconds == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	if (!object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
 	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (milliseconds == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	struct client *c;
 	CUresult result = context_client(start->object.context, &c);
 	if (result != CUDA_SUCCESS)

@@ -20,16 +20,17 @@ type state struct {
 	perOwner  map[string]uint64 // committed bytes of each user
 	draining  bool
 
-	gpuTime []time.Duration // of each device
-	past    counters        // of clients that have gone
-	waits   histogram
-	refused uint64
+	gpuTime   []time.Duration // of each device
+	past      counters        // of clients that have gone
+	waits     histogram
+	preempted map[vgpu.Reason]uint64 // clients that had to leave their device, by why
+	refused   uint64
 }
 
 func newState(core *vgpu.Core, devices int) state {
 	return state{
 		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		gpuTime: make([]time.Duration, devices),
+		gpuTime: make([]time.Duration, devices), preempted: map[vgpu.Reason]uint64{},
 	}
 }
 
@@ -341,6 +342,7 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
 				c.counters.preemptions++
+				d.preempted[e.Reason]++
 			}
 			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: string(e.Reason)})
 		case vgpu.Gone:

@@ -108,7 +108,6 @@ func (d *daemon) writeMetrics(w io.Writer) {
 		{"muster_busy_seconds_total", "counter", "Time of kernels.", total.busy.Seconds()},
 		{"muster_grants_total", "counter", "Times that a client got a device.", float64(total.grants)},
 		{"muster_denials_total", "counter", "Requests for a device or memory that were turned down.", float64(total.denials)},
-		{"muster_preemptions_total", "counter", "Times that a client had to leave its device.", float64(total.preemptions)},
 		{"muster_faults_total", "counter", "Faults of programs' kernels.", float64(total.failures)},
 		{"muster_swaps_total", "counter", "Times that memory was moved off a device.", float64(total.swaps)},
 		{"muster_swap_in_bytes_total", "counter", "Bytes moved from host copies to devices.", float64(total.swapIn)},
@@ -118,6 +117,10 @@ func (d *daemon) writeMetrics(w io.Writer) {
 	} {
 		metric(w, m.name, m.kind, m.help)
 		fmt.Fprintf(w, "%s %s\n", m.name, number(m.value))
+	}
+	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
+	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync} {
+		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, d.preempted[why])
 	}
 	d.waits.write(w)
 }

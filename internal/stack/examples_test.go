@@ -161,7 +161,7 @@ func TestMPI(t *testing.T) {
 			n := w.start("--devices", "soft:memory=64M", "--vgpus", "2", "--max-idle", "0")
 			w.execute(mpiexec, "-n", "5", made("muster"), "run", "--mpi", "--socket", n.socket, "--",
 				example(t, "phases"), "--iterations", "3", "--kernels", "2", "--elements", "4k", "--gpu-bytes", "4k", "--mpi-bytes", "4k", "--pattern", pattern).right()
-			if got := n.total("muster_preemptions_total"); got < 3 {
+			if got := n.total(`muster_preemptions_total{reason="sync"}`); got < 3 {
 				t.Errorf("%v preemptions: five ranks cannot have met three times on two virtual GPUs", got)
 			}
 			n.idle()

@@ -323,17 +323,22 @@ func (n *theNode) total(name string) float64 {
 	if err != nil {
 		n.Fatal(err)
 	}
+	sum, found := 0.0, false
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				n.Fatal(err)
-			}
-			return v
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != ' ' && rest[0] != '{' {
+			continue
 		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):]), 64)
+		if err != nil {
+			n.Fatal(err)
+		}
+		sum, found = sum+v, true
 	}
-	n.Fatalf("no metric is called %s", name)
-	return 0
+	if !found {
+		n.Fatalf("there is no metric %s", name)
+	}
+	return sum
 }
 
 // idle waits until nobody uses the node, and all that it has is free again.

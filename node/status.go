@@ -127,14 +127,12 @@ func (c *client) report(s wire.Stats) {
 func (a *counters) add(b counters) {
 	a.kernels += b.kernels
 	a.grants += b.grants
-	a.preemptions += b.preemptions
 	a.swaps += b.swaps
 	a.copiedIn += b.copiedIn
 	a.copiedOut += b.copiedOut
 	a.swapIn += b.swapIn
 	a.swapOut += b.swapOut
 	a.busy += b.busy
-	a.waited += b.waited
 	a.denials += b.denials
 	a.failures += b.failures
 	a.clients += b.clients

@@ -48,7 +48,7 @@ func newDemo() *cobra.Command {
 		Short: "Watch programs share two software GPUs",
 		Long: `Start a node with two unequal software GPUs, run real CUDA programs there that need
 more memory together than the devices have, watch them, check their results, and say
-what sharing saved: the same programs run again with one program on a device at a time.
+what sharing saved: before that, the same programs run with one on a device at a time.
 
 The programs are those of make examples.`,
 		Example: "  muster demo",

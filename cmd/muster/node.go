@@ -50,7 +50,7 @@ else (the values are the defaults where there are some):
   grace: 30s                      # how long a shutdown waits for programs
   http: 127.0.0.1:9420            # /metrics and /healthz (default: none)
   listen: ":9421"                 # for programs on other machines (default: none)
-  tls: {cert: node.pem, key: node.key, ca: ca.pem}
+  tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
 
 SIGTERM ends it when the programs have ended, at the latest after the grace time;

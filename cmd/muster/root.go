@@ -48,7 +48,7 @@ func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
 		Use:   "muster",
 		Short: "One pool of all the GPUs of a cluster",
 		Long:  rootHelp,
-		Example: "  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html\n" +
+		Example: "  muster run -- ./program\n  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html\n" +
 			"  muster workload describe sacct.txt.gz\n  muster reproduce tsubame\n  muster help sim",
 		Version: readVersion().String(),
 		// Errors are printed by run, once, without the whole usage.

@@ -1264,6 +1264,7 @@ const struct error_entry error_table[] = {
 	{7, "CUDA_ERROR_PROFILER_ALREADY_STARTED", "profiler already started"},
 	{8, "CUDA_ERROR_PROFILER_ALREADY_STOPPED", "profiler already stopped"},
 	{34, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"},
+	{36, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "the call needs a newer driver"},
 	{46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
 	{100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	{101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
@@ -1352,7 +1353,8 @@ const struct error_entry error_table[] = {
 	{913, "CUDA_ERROR_FUNCTION_NOT_LOADED", "the function handle is not loaded when calling an API that requires a loaded function"},
 	{914, "CUDA_ERROR_INVALID_RESOURCE_TYPE", "the resources passed in do not match the type of the operation"},
 	{915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", "the resources are not enough, or not fit, for the operation"},
+	{916, "CUDA_ERROR_KEY_ROTATION", "keys could not be exchanged"},
 	{999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-const size_t error_count = 99;
+const size_t error_count = 101;

@@ -13,6 +13,10 @@ static __thread struct {
 
 static _Atomic uint64_t context_ids;
 
+// Threads may still have them, and hear what they are: their handles are never
+// those of others.
+static struct object *destroyed;
+
 #define STACK_UNSET ((size_t)-1) // CUDA's 1024 for the program, the worker's choice for kernels
 #define LEAST_FIFO ((size_t)512 << 10)
 #define LEAST_HEAP ((size_t)4 << 20)
@@ -52,13 +56,14 @@ void contexts_start(void) {
 
 void contexts_forget_thread(void) {
 	current.depth = 0;
+	destroyed = NULL;
 	for (int i = 0; i < device_count; i++)
 		devices[i].primary = NULL;
 }
 
 CUcontext context_current(void) { return current.depth > 0 ? current.stack[current.depth - 1] : NULL; }
 
-static CUresult usable(CUcontext context) {
+CUresult context_usable(CUcontext context) {
 	if (!object_is(context, KIND_CONTEXT))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return context->active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -70,7 +75,7 @@ CUresult context_need(CUcontext *context) {
 	*context = context_current();
 	if (*context == NULL && host_calling())
 		return CUDA_ERROR_NOT_PERMITTED;
-	return usable(*context);
+	return context_usable(*context);
 }
 
 CUresult context_client(CUcontext context, struct client **client) {
@@ -229,7 +234,10 @@ CUresult do_cuCtxDestroy_v2(CUcontext context) {
 	CUresult result = context_clear(context);
 	if (context_current() == context)
 		current.depth--;
-	return result; // other threads may have it: its handle is never another's
+	pthread_mutex_lock(&shim_lock);
+	object_link(&destroyed, context);
+	pthread_mutex_unlock(&shim_lock);
+	return result;
 }
 
 CUresult do_cuCtxGetCurrent(CUcontext *context) {
@@ -281,8 +289,7 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 	if (context == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&shim_lock);
-	// Who has retained it before a reset may still release it, but it is another one.
-	primary->retained = primary->active ? primary->retained + 1 : 1;
+	primary->retained++;
 	primary->active = true;
 	pthread_mutex_unlock(&shim_lock);
 	*context = primary;
@@ -294,7 +301,7 @@ CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&shim_lock);
-	int left = primary->retained > 0 ? --primary->retained : -1;
+	int left = primary->retained > 0 ? --primary->retained : -1; // a reset changes nothing in that
 	if (left == 0) {
 		primary->active = false;
 		primary->flags = 0;
@@ -538,7 +545,7 @@ CUresult do_cuCtxSynchronize(void) {
 CUresult do_cuCtxSynchronize_v2(CUcontext context) {
 	if (context == NULL)
 		return do_cuCtxSynchronize();
-	CUresult result = usable(context);
+	CUresult result = context_usable(context);
 	return result == CUDA_SUCCESS ? synchronise(context) : result;
 }
 

@@ -263,9 +263,11 @@ CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, si
 CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) {
 	struct target t;
 	struct client *to, *from;
-	if (!object_is(destination_context, KIND_CONTEXT) || !object_is(source_context, KIND_CONTEXT))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	CUresult result = target_of(stream, &t);
+	CUresult result = context_usable(destination_context);
+	if (result == CUDA_SUCCESS)
+		result = context_usable(source_context);
+	if (result == CUDA_SUCCESS)
+		result = target_of(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = context_client(destination_context, &to);
 	if (result == CUDA_SUCCESS)
@@ -461,6 +463,12 @@ CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { ret
 
 // --- fills ------------------------------------------------------------------------------------
 
+static void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height) {
+	for (size_t y = 0; y < height; y++)
+		for (size_t x = 0; x < count; x++)
+			memcpy(at + y * pitch + x * width, &value, width); // the low bytes come first
+}
+
 static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height, CUstream stream) {
 	struct target t;
 	bool elsewhere;
@@ -470,6 +478,12 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 	size_t row, size;
 	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (is_pinned(at)) {
+		result = target_wait(&t);
+		if (result == CUDA_SUCCESS)
+			fill_host((uint8_t *)(uintptr_t)at, pitch, value, width, count, height);
+		return result;
+	}
 	result = route(&t, at, size, &elsewhere);
 	if (result != CUDA_SUCCESS)
 		return result;

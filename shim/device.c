@@ -97,15 +97,23 @@ static bool is_withheld(CUdevice_attribute attribute) {
 	}
 }
 
+// What this library provides by itself.
+static bool is_own(CUdevice_attribute attribute) {
+	return attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
+	       attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+}
+
+#define LAST_ATTRIBUTE 147 // of CUDA 13.0
+
 CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
 	struct device *d = device_of(device);
 	if (value == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (d == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if ((int)attribute <= 0 || (int)attribute >= MAX_ATTRIBUTE)
+	if ((int)attribute <= 0 || (int)attribute > LAST_ATTRIBUTE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)
+	if (is_own(attribute))
 		*value = 1;
 	else
 		*value = is_withheld(attribute) ? 0 : d->attributes[attribute];

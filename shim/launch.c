@@ -165,8 +165,9 @@ CUresult do_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction 
 		return result;
 	if (blocks == NULL || threads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	uint32_t n;
-	result = function_occupancy(f, (unsigned)threads, shared, &n);
+	uint32_t n = 0;
+	if (shared <= (size_t)f->max_dynamic)
+		result = function_occupancy(f, (unsigned)threads, shared, &n);
 	if (result == CUDA_SUCCESS)
 		*blocks = (int)n;
 	return result;

@@ -218,6 +218,7 @@ struct CUctx_st {
 void contexts_start(void);
 void contexts_forget_thread(void);
 CUcontext context_current(void); // may be NULL
+CUresult context_usable(CUcontext context);
 CUresult context_need(CUcontext *context); // current and usable
 size_t context_stack(CUcontext context);   // bytes of stack that a kernel's thread gets; 0: the worker's choice
 CUresult context_client(CUcontext context, struct client **client);

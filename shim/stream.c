@@ -372,11 +372,9 @@ CUresult do_cuEventSynchronize(CUevent event) {
 }
 
 CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-	if (!object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
+	if (milliseconds == NULL || !object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
 	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (milliseconds == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
 	struct client *c;
 	CUresult result = context_client(start->object.context, &c);
 	if (result != CUDA_SUCCESS)

@@ -100,7 +100,10 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 	// Always asked in the same order, so that both ways round are alike.
 	switch {
 	case from == e:
-		return 0, nil
+		if done, err := e.Done(); err != nil || done {
+			return 0, err
+		}
+		return 0, fmt.Errorf("the event's work has not ended: %w", device.ErrNotReady)
 	case from.number < e.number:
 		return from.until(e)
 	}

@@ -66,7 +66,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
-NOTHING < internal/archtest, internal/browser, shim/gen, shim/shimtest, wire/gen
+NOTHING < internal/archtest, internal/browser, shim/conformance, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
 

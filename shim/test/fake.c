@@ -417,7 +417,7 @@ static void greet(int fd) {
 	}
 	struct wire_welcome welcome = {WIRE_VERSION, 13000, 2};
 	write_record(fd, WIRE_WELCOME, body, (size_t)(wire_welcome_put(body, &welcome) - body), NULL);
-	const int32_t attributes[][2] = {{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32},
+	const int32_t attributes[][2] = {{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32}, {11, 2147483647},
 	                                 {16, 4}, {19, 1}, {33, 3}, {34, 7}, {39, 2048}, {75, 9}, {76, 0}, {83, 1}, {97, 100000}};
 	for (uint32_t i = 0; i < welcome.devices; i++) {
 		char uuid[16] = "0123456789abcde";

@@ -2,11 +2,10 @@
 // one line a call: what was asked, what came of it, and hashes of the data. What
 // differs from machine to machine, or from run to run, is not printed.
 //
-//   sequence [--without FILE] FIRST COUNT   the sequences of COUNT seeds
+//   sequence FIRST COUNT   the sequences of COUNT seeds
 //
-// Steps named in FILE are left out: those that crash NVIDIA's driver. A sequence is
-// one of calls by two threads that take turns. The choice of calls depends on results of calls only in so far as
-// what could not be made cannot be used.
+// A sequence is one of calls by two threads that take turns. Which calls depends on
+// results only in so far as what could not be made cannot be used.
 #include <cuda.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -158,6 +157,13 @@ static void settle(void) {
 	}
 	memset(w.busy, 0, sizeof w.busy);
 	w.last_context = -1;
+}
+
+// Waits for events as well, which take no time but some.
+static void settle_all(void) {
+	for (int i = 0; i < CONTEXTS; i++)
+		w.busy[i] = w.alive[i];
+	settle();
 }
 
 // Work in one stream after work in another is waited for, unless CUDA orders the two.
@@ -1259,7 +1265,7 @@ static void stream_synchronise(void) {
 static void stream_query(void) {
 	char name[16];
 	CUstream s = any_stream(name);
-	settle();
+	settle_all();
 	ASK("cuStreamQuery(%s)", name);
 	DO(cuStreamQuery(s));
 	end();
@@ -1358,9 +1364,7 @@ static void event_query(void) {
 	int i = LIVE(events, EVENTS);
 	if (i < 0)
 		return;
-	for (int k = 0; k < CONTEXTS; k++)
-		w.busy[k] = w.alive[k];
-	settle();
+	settle_all();
 	ASK("cuEventQuery(e%d)", i);
 	DO(cuEventQuery(w.events[i].handle));
 	end();
@@ -1380,9 +1384,7 @@ static void event_elapsed(void) {
 	float ms = -1;
 	if (a < 0)
 		return;
-	for (int k = 0; k < CONTEXTS; k++)
-		w.busy[k] = w.alive[k];
-	settle();
+	settle_all();
 	ASK("cuEventElapsedTime(e%d of c%d, e%d of c%d)", a, w.events[a].owner, b, w.events[b].owner);
 	CUresult r = DO(cuEventElapsedTime(&ms, w.events[a].handle, w.events[b].handle));
 	say(" %s", r != OK && ms != -1 ? "changed" : "");
@@ -2134,12 +2136,11 @@ static void library_launch(void) {
 
 // --- the sequence ---------------------------------------------------------------------------------------
 
-#define STEP(weight, name) {#name, name, weight, false}
-static struct step {
+#define STEP(weight, name) {#name, name, weight}
+static const struct step {
 	const char *name;
 	void (*run)(void);
 	unsigned weight;
-	bool without;
 } steps[] = {
 	STEP(1, device_get), STEP(1, device_attribute), STEP(1, device_attribute_null), STEP(1, device_name), STEP(1, device_memory), STEP(1, device_uuid), STEP(1, device_capability),
 	STEP(1, device_properties), STEP(1, device_bus), STEP(1, device_by_bus), STEP(1, device_by_bus_null), STEP(2, error_names), STEP(3, proc_address),
@@ -2214,9 +2215,7 @@ static void recover(void) {
 
 // What is in memory at last.
 static void read_all(void) {
-	for (int k = 0; k < CONTEXTS; k++)
-		w.busy[k] = w.alive[k];
-	settle();
+	settle_all();
 	for (int i = 0; i < MEMORIES; i++) {
 		CUcontext popped;
 		if (w.memory[i].owner < 0 || w.memory[i].size > ROOM)
@@ -2294,8 +2293,7 @@ static void sequence(int seed) {
 		int who = once_in(4);
 		thread = who;
 		on(who, recover);
-		if (!steps[i].without)
-			on(who, steps[i].run);
+		on(who, steps[i].run);
 	}
 	shared->step = -1;
 	on(0, read_all);
@@ -2328,31 +2326,10 @@ static int child(int first, int end_at) {
 	return status;
 }
 
-static void leave_out(const char *path) {
-	char line[256];
-	FILE *file = fopen(path, "r");
-	if (file == NULL) {
-		perror(path);
-		exit(2);
-	}
-	while (fgets(line, sizeof line, file) != NULL) {
-		line[strcspn(line, " \n")] = 0;
-		for (int i = 0; i < STEPS; i++)
-			if (strcmp(steps[i].name, line) == 0)
-				steps[i].without = true;
-	}
-	fclose(file);
-}
-
 int main(int argc, char **argv) {
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (argc == 5 && strcmp(argv[1], "--without") == 0) {
-		leave_out(argv[2]);
-		argv += 2;
-		argc -= 2;
-	}
 	if (argc != 3) {
-		fprintf(stderr, "usage: sequence [--without FILE] FIRST COUNT\n");
+		fprintf(stderr, "usage: sequence FIRST COUNT\n");
 		return 2;
 	}
 	int first = atoi(argv[1]), last = first + atoi(argv[2]);

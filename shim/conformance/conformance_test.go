@@ -1,0 +1,161 @@
+// Package conformance holds Muster's libcuda.so.1 to NVIDIA's driver: programs in C
+// print what came of calls, and golden/ is what they printed with NVIDIA's driver
+// on one GPU. It knows Muster by its commands only.
+package conformance
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const patience = 2 * time.Minute
+
+var built string // the folder with muster, lib/ and the programs
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		if _, err := exec.LookPath("gcc"); err != nil {
+			fmt.Fprintln(os.Stderr, "the tests need gcc; skipped")
+			return 0
+		}
+		var err error
+		if built, err = os.MkdirTemp("", "muster-conformance-"); err == nil {
+			defer os.RemoveAll(built)
+			err = build()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "building what the tests need:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func build() error {
+	library := filepath.Join(built, "lib", "libcuda.so.1")
+	if err := os.Mkdir(filepath.Dir(library), 0o755); err != nil {
+		return err
+	}
+	sources, err := filepath.Glob("../*.c")
+	if err != nil {
+		return err
+	}
+	warnings := []string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"}
+	commands := [][]string{
+		{"go", "build", "-buildvcs=false", "-o", filepath.Join(built, "muster"), "muster/cmd/muster"},
+		append(append(warnings, "-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library), sources...),
+	}
+	for _, name := range []string{"sequence", "cases"} {
+		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))
+	}
+	for _, c := range commands {
+		if text, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(c, " "), err, text)
+		}
+	}
+	return nil
+}
+
+// through runs a program on what the machine has, a software GPU most times, and
+// returns what it printed.
+func through(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	limit, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	command := exec.CommandContext(limit, filepath.Join(built, "muster"), append([]string{"run", "--private", "--", filepath.Join(built, program)}, args...)...)
+	var out, complaints bytes.Buffer
+	command.Stdout, command.Stderr = &out, &complaints
+	if err := command.Run(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", program, args, err, &complaints)
+	}
+	return out.String()
+}
+
+// parts splits a text at lines that begin with a prefix; the names are what follows.
+func parts(text, prefix string) map[string][]string {
+	found := map[string][]string{}
+	name := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if after, ok := strings.CutPrefix(line, prefix); ok {
+			name = after
+			found[name] = []string{}
+		} else if !strings.HasPrefix(line, "~ ") { // of one model of GPU
+			found[name] = append(found[name], line)
+		}
+	}
+	return found
+}
+
+// compare says where the calls of a sequence or case first differ from the golden ones.
+func compare(t *testing.T, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		ours, nvidia := "(the end)", "(the end)"
+		if i < len(got) {
+			ours = got[i]
+		}
+		if i < len(want) {
+			nvidia = want[i]
+		}
+		if ours != nvidia {
+			t.Errorf("line %d:\nMuster:          %s\nNVIDIA's driver: %s\nafter:\n%s", i+1, ours, nvidia, strings.Join(want[max(0, i-8):min(i, len(want))], "\n"))
+			return
+		}
+	}
+}
+
+func TestCases(t *testing.T) {
+	golden, err := os.ReadFile("golden/cases.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := parts(string(golden), "== ")
+	got := parts(through(t, "cases"), "== ")
+	if len(got) != len(want) {
+		t.Errorf("%d cases, and %d golden ones", len(got), len(want))
+	}
+	for name := range want {
+		t.Run(name, func(t *testing.T) { compare(t, got[name], want[name]) })
+	}
+}
+
+func TestSequences(t *testing.T) {
+	file, err := os.Open("golden/sequences.txt.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unpacked, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := parts(string(golden), "seed ")
+	groups := 15
+	if testing.Short() {
+		groups = 4
+	}
+	for group := range groups {
+		first := 1 + 4*group
+		got := parts(through(t, "sequence", fmt.Sprint(first), "4"), "seed ")
+		for seed := first; seed < first+4; seed++ {
+			name := fmt.Sprint(seed)
+			if want[name] != nil {
+				t.Run("seed "+name, func(t *testing.T) { compare(t, got[name], want[name]) })
+			}
+		}
+	}
+}

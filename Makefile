@@ -86,4 +86,4 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 	done
 
 clean: ## remove what make made
-	rm -rf bin demo-out
+	rm -rf bin

@@ -12,7 +12,7 @@ import (
 	"muster/ptx/simt"
 )
 
-// outWords is how many words of output the kernels of the review tests have.
+// outWords is how many words of output the kernels of these tests have.
 const outWords = 1024
 
 // hostile is one small kernel: what is around its body is always the same.

@@ -7,6 +7,10 @@ type Info struct {
 	Name string
 	UUID [16]byte
 
+	// Driver is the version of CUDA that the driver offers, as 13000 for 13.0;
+	// 0 where there is no driver.
+	Driver int
+
 	Memory      uint64 // bytes for all contexts together
 	ContextCost uint64 // bytes of it that a context takes before anything is mapped
 	Granularity uint64 // mapped addresses and sizes are multiples of this

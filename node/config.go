@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"muster/node/vgpu"
@@ -119,13 +120,21 @@ func (l *Limits) of(u account) UserLimits {
 	return l.Default
 }
 
-// dispatcher returns the part of the configuration that is the dispatcher's.
-func (c *Config) dispatcher(devices []vgpu.Device) vgpu.Config {
+// dispatcher returns the part of the configuration that is the dispatcher's,
+// which knows users by name only; nameOf is the name that belongs to a number.
+// A user who has limits of his own has them instead of the default ones, also
+// where they say nothing of virtual GPUs.
+func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) string) vgpu.Config {
 	limits := map[string]int{}
-	for name, u := range c.Limits.Users {
-		if u.VGPUs > 0 {
-			limits[name] = u.VGPUs
+	for key, u := range c.Limits.Users {
+		if uid, err := strconv.ParseUint(key, 10, 32); err == nil {
+			name := nameOf(uint32(uid))
+			if _, named := c.Limits.Users[name]; name == key || !named { // the name goes before the number
+				limits[name] = u.VGPUs
+			}
+			continue
 		}
+		limits[key] = u.VGPUs
 	}
 	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
 }

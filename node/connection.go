@@ -183,7 +183,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 	memory := d.worldOf(hello.Memory, limits)
 	devices := visible(d.cfg.Name, d.infos, d.visibleCount(), memory)
 	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: driverVersion, Devices: uint32(len(devices))})
+	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: driverVersion(d.infos), Devices: uint32(len(devices))})
 	for i := range devices {
 		if err := wire.WriteRecord(&out, &devices[i]); err != nil {
 			return nil, err

@@ -118,7 +118,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		d.infos = append(d.infos, info)
 		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
 	}
-	core, err := vgpu.New(cfg.dispatcher(devices))
+	core, err := vgpu.New(cfg.dispatcher(devices, d.names.of))
 	if err != nil {
 		return nil, err
 	}

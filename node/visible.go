@@ -12,9 +12,20 @@ import (
 	"muster/wire"
 )
 
-// driverVersion is the CUDA version that programs are told: the newest whose
-// functions our library has.
-const driverVersion = 13000
+// newestVersion is the newest version of CUDA whose programs find all that they
+// ask for.
+const newestVersion = 13000
+
+// driverVersion is what programs are told: no more than the drivers offer.
+func driverVersion(devices []device.Info) uint32 {
+	version := newestVersion
+	for _, d := range devices {
+		if d.Driver > 0 {
+			version = min(version, d.Driver)
+		}
+	}
+	return uint32(version)
+}
 
 // CUdevice_attribute, as far as a rule here names them.
 const (

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"maps"
 	"testing"
 
 	"muster/device"
@@ -78,6 +79,35 @@ func TestLimitsOfUsers(t *testing.T) {
 	}{{account{5, "alice"}, 2}, {account{1001, "bob"}, 3}, {account{6, "carol"}, 1}} {
 		if got := l.of(c.user); got.Clients != c.want {
 			t.Errorf("%v: %+v", c.user, got)
+		}
+	}
+}
+
+// Limits of a user's own replace the default ones, by name or by number.
+func TestVGPULimitsOfUsers(t *testing.T) {
+	c := Config{Limits: Limits{Default: UserLimits{VGPUs: 4}, Users: map[string]UserLimits{
+		"alice": {Clients: 2}, "bob": {VGPUs: 1}, "1001": {VGPUs: 2}, "1002": {VGPUs: 3}, "1003": {VGPUs: 7},
+	}}}
+	names := map[uint32]string{1001: "carol", 1002: "1002", 1003: "bob"}
+	got := c.dispatcher(nil, func(uid uint32) string { return names[uid] })
+	want := map[string]int{"alice": 0, "bob": 1, "carol": 2, "1002": 3}
+	if got.SlotLimit != 4 || !maps.Equal(got.SlotLimits, want) {
+		t.Errorf("%d, %v", got.SlotLimit, got.SlotLimits)
+	}
+}
+
+// A program that is told of a newer driver than there is asks for what is not there.
+func TestDriverVersionIsTheLeast(t *testing.T) {
+	for _, c := range []struct {
+		drivers []int
+		want    uint32
+	}{{nil, 13000}, {[]int{0}, 13000}, {[]int{12080, 0, 12060}, 12060}, {[]int{13020}, 13000}} {
+		var infos []device.Info
+		for _, d := range c.drivers {
+			infos = append(infos, device.Info{Driver: d})
+		}
+		if got := driverVersion(infos); got != c.want {
+			t.Errorf("%v: %d", c.drivers, got)
 		}
 	}
 }

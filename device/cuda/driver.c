@@ -40,6 +40,7 @@ typedef void (*host_function)(void *);
 	X(cuGetErrorName, (int, const char **)) \
 	X(cuGetErrorString, (int, const char **)) \
 	X(cuInit, (unsigned int)) \
+	X(cuDriverGetVersion, (int *)) \
 	X(cuDeviceGetCount, (int *)) \
 	X(cuDeviceGet, (int *, int)) \
 	X(cuDeviceGetName, (char *, int, int)) \
@@ -201,6 +202,11 @@ mcu_result mcu_init(void)
 mcu_result mcu_device_count(int *count)
 {
 	return RUN(cuDeviceGetCount, count);
+}
+
+mcu_result mcu_driver_version(int *version)
+{
+	return RUN(cuDriverGetVersion, version);
 }
 
 mcu_result mcu_device(int ordinal, int *device, char *name, int room, unsigned char uuid[16], size_t *memory)

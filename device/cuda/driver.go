@@ -78,13 +78,17 @@ func Devices(o Options) ([]device.Device, error) {
 	if count == 0 {
 		return nil, fmt.Errorf("%w: it knows no device: see nvidia-smi -L and CUDA_VISIBLE_DEVICES", ErrNoDriver)
 	}
+	var version C.int
+	if err := failed(C.mcu_driver_version(&version)); err != nil {
+		return nil, err
+	}
 	var all []device.Device
 	for i := range int(count) {
 		d, err := newDevice(i)
 		if err != nil {
 			return nil, fmt.Errorf("device %d: %w", i, err)
 		}
-		d.takeStdout = o.TakeStdout
+		d.takeStdout, d.info.Driver = o.TakeStdout, int(version)
 		all = append(all, d)
 	}
 	return all, nil

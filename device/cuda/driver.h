@@ -27,6 +27,7 @@ const char *mcu_error_text(int code);
 
 mcu_result mcu_init(void);
 mcu_result mcu_device_count(int *count);
+mcu_result mcu_driver_version(int *version);
 mcu_result mcu_device(int ordinal, int *device, char *name, int room, unsigned char uuid[16], size_t *memory);
 mcu_result mcu_device_attribute(int device, int number, int *value);
 mcu_result mcu_granularity(int device, size_t *granularity);

@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser examples tryexamples clean
+.PHONY: help build demo test lint bench browser examples tryexamples valgrind clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -33,11 +33,12 @@ demo: build examples ## CUDA programs share two software GPUs that are too small
 
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same.
-test: lint browser build tryexamples ## everything that must hold: format, vet, architecture, tests
+test: lint browser valgrind build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
 	fi; \
 	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
+	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
 	set -x; \
 	$(GO) test -race -short ./... && \
 	$(GO) test ./... && \
@@ -62,6 +63,17 @@ bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they
 bin/bench/node: shim/bench/bench.c shim/include/cuda.h bin/lib/libcuda.so.1
 	@mkdir -p bin/bench
 	$(CC) -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -Ishim/include -o $@ $< -Lbin/lib -lcuda
+
+# The library in C runs under valgrind too. Root may install it; others are told.
+valgrind:
+	@if command -v valgrind >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing valgrind for the tests of the library in C" >&2; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends valgrind; } >/dev/null || \
+		echo "that failed: the library in C will not be run under it" >&2; \
+	else \
+		echo "the library in C is not run under valgrind: install it to do so" >&2; \
+	fi
 
 # Reports are tested in a real browser. Root may install one; others are told.
 browser:

@@ -153,3 +153,26 @@ func TestThreadsDoNotRace(t *testing.T) {
 		})
 	}
 }
+
+// What sanitizers do not see: reads of memory that was never written.
+func TestNothingUnwrittenIsRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	valgrind, err := exec.LookPath("valgrind")
+	if err != nil {
+		if os.Getenv("MUSTER_REQUIRE_VALGRIND") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("there is no valgrind")
+	}
+	daemon := build(t, "fake", "", "test/fake.c")
+	program := build(t, "calls", "", "test/calls_test.c", "*.c")
+	for _, name := range []string{"launches", "streams", "contexts", "addresses"} {
+		t.Run(name, func(t *testing.T) {
+			if _, stderr, err := run(t, valgrind, fake(t, daemon, "serve"), "--quiet", "--error-exitcode=9", program, name); err != nil {
+				t.Errorf("%v\n%s", err, stderr)
+			}
+		})
+	}
+}

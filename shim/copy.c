@@ -134,7 +134,10 @@ static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsew
 	return result;
 }
 
+static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait);
+
+static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
 
 static bool is_pinned(CUdeviceptr at) {
 	struct range range;
@@ -162,9 +165,11 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 		return result;
 	if (from == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (may_be_device(from) || is_pinned(to))
-		return unified(to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
+	if (may_be_device(from))
+		return is_device(t.client, (CUdeviceptr)(uintptr_t)from) ? device_to_device(to, (CUdeviceptr)(uintptr_t)from, size, stream) : CUDA_ERROR_INVALID_VALUE;
 	result = route(&t, to, size, &elsewhere);
+	if (result != CUDA_SUCCESS && is_pinned(to))
+		return unified(to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
 	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
@@ -178,9 +183,11 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 		return result;
 	if (to == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (may_be_device(to) || is_pinned(from))
-		return unified((CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
+	if (may_be_device(to))
+		return is_device(t.client, (CUdeviceptr)(uintptr_t)to) ? device_to_device((CUdeviceptr)(uintptr_t)to, from, size, stream) : CUDA_ERROR_INVALID_VALUE;
 	result = route(&t, from, size, &elsewhere);
+	if (result != CUDA_SUCCESS && is_pinned(from))
+		return unified((CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
 	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
 }
 
@@ -218,8 +225,6 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 	result = target_wait(&t);
 	return result == CUDA_SUCCESS ? across(to_client, to, from_client, from, size) : result;
 }
-
-static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
 
 // Either side may be of either kind.
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
@@ -478,13 +483,13 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 	size_t row, size;
 	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (is_pinned(at)) {
+	result = route(&t, at, size, &elsewhere);
+	if (result != CUDA_SUCCESS && is_pinned(at)) {
 		result = target_wait(&t);
 		if (result == CUDA_SUCCESS)
 			fill_host((uint8_t *)(uintptr_t)at, pitch, value, width, count, height);
 		return result;
 	}
-	result = route(&t, at, size, &elsewhere);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_fill message = {at, height > 1 ? pitch : row, value, width, count, height, t.stream};

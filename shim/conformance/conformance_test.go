@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -23,21 +26,27 @@ var built string // the folder with muster, lib/ and the programs
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		if _, err := exec.LookPath("gcc"); err != nil {
-			fmt.Fprintln(os.Stderr, "the tests need gcc; skipped")
-			return 0
-		}
 		var err error
-		if built, err = os.MkdirTemp("", "muster-conformance-"); err == nil {
-			defer os.RemoveAll(built)
-			err = build()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "building what the tests need:", err)
+		if built, err = os.MkdirTemp("", "muster-conformance-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		defer os.RemoveAll(built)
 		return m.Run()
 	}())
+}
+
+var buildOnce = sync.OnceValue(func() error { return errors.Join(lookAround(), build()) })
+
+// lookAround looks at all folders of the source, so that go test knows that the
+// results depend on them.
+func lookAround() error {
+	return filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && (entry.Name() == "bin" || strings.HasPrefix(entry.Name(), ".") && entry.Name() != "..") {
+			return filepath.SkipDir
+		}
+		return err
+	})
 }
 
 func build() error {
@@ -69,6 +78,12 @@ func build() error {
 // returns what it printed.
 func through(t *testing.T, program string, args ...string) string {
 	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("there is no gcc")
+	}
+	if err := buildOnce(); err != nil {
+		t.Fatal(err)
+	}
 	limit, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	command := exec.CommandContext(limit, filepath.Join(built, "muster"), append([]string{"run", "--private", "--", filepath.Join(built, program)}, args...)...)

@@ -107,6 +107,20 @@ static void test_copies(void) {
 	OK(cuMemFree(device));
 	WANT(cuMemFree(device), CUDA_ERROR_INVALID_VALUE);
 	WANT(cuMemcpyHtoD(device, from, 1), CUDA_ERROR_INVALID_VALUE);
+
+	// The device's for the host's, and the other way round where that is pinned.
+	WANT(cuMemcpyHtoD(other, (void *)(uintptr_t)device, 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpyDtoH((void *)(uintptr_t)device, other, 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpy(other, device, 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpy(device, other, 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemcpyHtoD(other, (void *)(uintptr_t)(other + 100), 100));
+	OK(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)pinned_to, from + 7, 100));
+	OK(cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)pinned_to, 100));
+	MUST(memcmp(to, from + 7, 100) == 0);
+	OK(cuMemcpyDtoD(other, (CUdeviceptr)(uintptr_t)pinned_to, 100));
+	OK(cuMemsetD32((CUdeviceptr)(uintptr_t)pinned_to, 0x01020304, 2));
+	MUST(pinned_to[0] == 4 && pinned_to[7] == 1);
+	WANT(cuMemcpyDtoD(other, (CUdeviceptr)(uintptr_t)from, 100), CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemFreeHost(pinned_from));
 	WANT(cuMemFreeHost(pinned_from), CUDA_ERROR_INVALID_VALUE);
 	WANT(cuMemHostAlloc((void **)&pinned_from, 1u << 30, 0), CUDA_ERROR_OUT_OF_MEMORY);

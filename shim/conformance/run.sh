@@ -21,7 +21,7 @@ if [ "$way" = muster ]; then
 	done
 	by="$muster run --socket $socket --"
 fi
-names=$("$programs/cases" --list)
+names=$($by "$programs/cases" --list)
 echo "$names" | xargs -P "$(nproc)" -I NAME sh -c "$by $programs/cases NAME >$parts/NAME"
 for name in $names; do cat "$parts/$name"; done >"$out/cases.txt"
 seq 1 4 $((4 * groups)) | xargs -P "$(nproc)" -I N sh -c "$by $programs/sequence N 4 >$parts/N"

@@ -43,6 +43,11 @@ static int open_socket(void) {
 	else
 		size++;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && fd <= STDERR_FILENO) { // a program without these may still write to them
+		int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(fd);
+		fd = higher;
+	}
 	if (fd < 0)
 		return -1;
 	while (connect(fd, (struct sockaddr *)&address, size) < 0) {
@@ -258,9 +263,8 @@ static void *map_shared(int fd, size_t *size) {
 	return at;
 }
 
-static bool geometry_is_sound(struct client *c, size_t ring_bytes, size_t arena_bytes) {
-	const struct wire_ring *r = c->ring;
-	return ring_bytes >= WIRE_RING_AT && r->magic == WIRE_MAGIC && r->version == WIRE_VERSION && r->schema == WIRE_SCHEMA &&
+static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size_t arena_bytes) {
+	return r->magic == WIRE_MAGIC && r->version == WIRE_VERSION && r->schema == WIRE_SCHEMA &&
 	       r->slots == WIRE_SLOTS && r->ring_size >= 2 * WIRE_MAX_MESSAGE && (r->ring_size & (r->ring_size - 1)) == 0 &&
 	       r->ring_size <= ring_bytes - WIRE_RING_AT && r->arena_size <= arena_bytes &&
 	       r->staging_size >= WIRE_MAX_MESSAGE && r->staging_size <= r->arena_size &&
@@ -271,16 +275,20 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 	size_t ring_bytes = 0, arena_bytes = 0;
 	c->ring = map_shared(fds[0], &ring_bytes);
 	c->arena = map_shared(fds[1], &arena_bytes);
-	if (c->ring == NULL || c->arena == NULL || !geometry_is_sound(c, ring_bytes, arena_bytes)) {
+	struct wire_ring head = {0};
+	if (c->ring != NULL && ring_bytes >= WIRE_RING_AT)
+		memcpy(&head, c->ring, sizeof head);
+	if (c->ring == NULL || c->arena == NULL || !geometry_is_sound(&head, ring_bytes, arena_bytes)) {
 		if (c->ring != NULL)
 			munmap(c->ring, ring_bytes);
 		if (c->arena != NULL)
 			munmap(c->arena, arena_bytes);
 		return damaged("the shared memory");
 	}
-	c->staging_size = c->ring->staging_size;
-	c->bounce_size = c->ring->bounce_size;
-	c->arena_bytes = c->ring->arena_size;
+	c->ring_size = head.ring_size;
+	c->staging_size = head.staging_size;
+	c->bounce_size = head.bounce_size;
+	c->arena_bytes = head.arena_size;
 	return CUDA_SUCCESS;
 }
 

@@ -79,6 +79,8 @@ CUresult context_need(CUcontext *context) {
 }
 
 CUresult context_client(CUcontext context, struct client **client) {
+	if (context == NULL) // of an object that another thread ends
+		return CUDA_ERROR_INVALID_HANDLE;
 	*client = atomic_load_explicit(&context->client, memory_order_acquire);
 	if (*client != NULL)
 		return CUDA_SUCCESS;

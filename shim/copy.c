@@ -17,17 +17,18 @@ static CUresult wait_stream(struct client *c, uint32_t stream) {
 
 // On return the data were taken, unless they are in pinned memory and wait is false.
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait) {
-	if (size <= INLINE) {
-		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
-		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
-	}
 	struct wire_header head = {0};
 	CUresult result = CUDA_SUCCESS;
+	// However little it is: what the stream does before may write there.
 	if (pinned_offset(c, from, size, &head.data)) {
 		head.length = size;
 		struct wire_copy_in message = {to, stream};
 		result = POST(c, COPY_IN, copy_in, &message, &head);
 		return result == CUDA_SUCCESS && wait ? wait_stream(c, stream) : result;
+	}
+	if (size <= INLINE) {
+		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
+		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
 	}
 	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
 		size_t piece = size - done < limit ? size - done : limit;
@@ -241,7 +242,7 @@ static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
 		return host_to_device(to, from_host, size, stream, wait);
 	if (from_device)
 		return device_to_host(to_host, from, size, stream, wait);
-	if (to == 0 || from == 0)
+	if (to == 0 || from == 0 || may_be_device(to_host) || may_be_device(from_host))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = target_wait(&t); // pinned memory may be on its way
 	if (result == CUDA_SUCCESS)
@@ -408,7 +409,7 @@ static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, 
 	size_t plane, size;
 	if (!extent(s->pitch, shape.width, shape.height, &plane) || !extent(s->slice, plane, shape.depth, &size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (s->device && memory_owner(t->client, s->at, size) != t->client)
+	if (s->device ? memory_owner(t->client, s->at, size) != t->client : may_be_device((void *)(uintptr_t)s->at))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
@@ -484,7 +485,11 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = route(&t, at, size, &elsewhere);
-	if (result != CUDA_SUCCESS && is_pinned(at)) {
+	struct range range;
+	struct client *owner;
+	if (result != CUDA_SUCCESS && pinned_range((void *)(uintptr_t)at, &range, &owner)) {
+		if (size > range.size - (at - range.at))
+			return CUDA_ERROR_INVALID_VALUE;
 		result = target_wait(&t);
 		if (result == CUDA_SUCCESS)
 			fill_host((uint8_t *)(uintptr_t)at, pitch, value, width, count, height);

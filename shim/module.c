@@ -74,7 +74,7 @@ CUresult image_bounds(const void *image, const void **start, size_t *size) {
 	} else {
 		*size = strlen(image);
 	}
-	return CUDA_SUCCESS;
+	return *size > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 CUresult file_read(const char *path, void **data, size_t *size) {

@@ -99,7 +99,7 @@ static bool works_after_fault(enum wire_op op) {
 
 // Makes room for a message, writes its header and returns where the body goes.
 static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, const struct wire_header *head, uint8_t **at) {
-	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring->ring_size;
+	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring_size;
 	uint8_t *messages = (uint8_t *)c->ring + WIRE_RING_AT;
 	uint64_t offset = c->tail & (ring_size - 1);
 	CUresult result;
@@ -150,7 +150,7 @@ bool ring_try(struct client *c, enum wire_op op) {
 	if (client_gone(c) || pthread_mutex_trylock(&c->send_lock) != 0)
 		return false;
 	uint8_t *at;
-	bool room = has_room(&c->ring->head, c->tail + WIRE_MAX_MESSAGE, c->ring->ring_size) && open_locked(c, op, WIRE_HEADER, NO_DATA, &at) == CUDA_SUCCESS;
+	bool room = has_room(&c->ring->head, c->tail + WIRE_MAX_MESSAGE, c->ring_size) && open_locked(c, op, WIRE_HEADER, NO_DATA, &at) == CUDA_SUCCESS;
 	if (room)
 		publish(c, c->opened);
 	pthread_mutex_unlock(&c->send_lock);
@@ -242,12 +242,19 @@ size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_
 
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
 	pthread_mutex_lock(&c->staging_lock);
+	// What is taken for a message that is not sent is not given back: after a fault
+	// the memory would run out.
+	CUresult result = client_status(c);
+	if (result != CUDA_SUCCESS) {
+		pthread_mutex_unlock(&c->staging_lock);
+		return result;
+	}
 	uint64_t offset = c->staged % c->staging_size;
 	if (offset + size > c->staging_size) {
 		c->staged += c->staging_size - offset;
 		offset = 0;
 	}
-	CUresult result = wait_room(c, &c->ring->staging_head, c->staged + size, c->staging_size);
+	result = wait_room(c, &c->ring->staging_head, c->staged + size, c->staging_size);
 	if (result != CUDA_SUCCESS) {
 		pthread_mutex_unlock(&c->staging_lock);
 		return result;

@@ -91,7 +91,7 @@ struct client {
 	int device, socket;
 	struct wire_ring *ring;
 	uint8_t *arena;
-	uint64_t staging_size, bounce_size, arena_bytes;
+	uint64_t ring_size, staging_size, bounce_size, arena_bytes; // read once: the other end may write there
 	uint64_t base, size; // device addresses
 	uint64_t memory;     // limit
 	_Atomic uint32_t numbers;

@@ -55,6 +55,7 @@ void stream_release(CUstream stream, bool tell) {
 // At a thread's end. A context may have ended before; its handle may then be that
 // of another one.
 static void end_own_streams(void *list) {
+	own_streams = NULL; // what ends after this may begin anew
 	for (struct own_stream *s = list, *next; s != NULL; s = next) {
 		next = s->next;
 		if (atomic_load(&shim_state) == SHIM_READY && object_is(s->context, KIND_CONTEXT) && s->context->id == s->context_id &&
@@ -175,7 +176,10 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
-	struct client *c = atomic_load(&event->object.context->client);
+	struct client *c;
+	result = context_client(event->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (c != t.client) // of another device: the program waits in the stream's place
 		return do_cuEventSynchronize(event);
 	struct wire_stream_wait message = {t.stream, event->object.number};

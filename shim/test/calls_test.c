@@ -113,6 +113,8 @@ static void test_copies(void) {
 	WANT(cuMemcpyDtoH((void *)(uintptr_t)device, other, 1), CUDA_ERROR_INVALID_VALUE);
 	WANT(cuMemcpy(other, device, 1), CUDA_ERROR_INVALID_VALUE);
 	WANT(cuMemcpy(device, other, 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpy((CUdeviceptr)(uintptr_t)to, device, 1), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpy(device, (CUdeviceptr)(uintptr_t)from, 1), CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemcpyHtoD(other, (void *)(uintptr_t)(other + 100), 100));
 	OK(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)pinned_to, from + 7, 100));
 	OK(cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)pinned_to, 100));
@@ -120,6 +122,7 @@ static void test_copies(void) {
 	OK(cuMemcpyDtoD(other, (CUdeviceptr)(uintptr_t)pinned_to, 100));
 	OK(cuMemsetD32((CUdeviceptr)(uintptr_t)pinned_to, 0x01020304, 2));
 	MUST(pinned_to[0] == 4 && pinned_to[7] == 1);
+	WANT(cuMemsetD8((CUdeviceptr)(uintptr_t)pinned_to, 1, most + 1), CUDA_ERROR_INVALID_VALUE);
 	WANT(cuMemcpyDtoD(other, (CUdeviceptr)(uintptr_t)from, 100), CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemFreeHost(pinned_from));
 	WANT(cuMemFreeHost(pinned_from), CUDA_ERROR_INVALID_VALUE);
@@ -439,17 +442,23 @@ static void test_contexts(void) {
 	start();
 	CUmodule module;
 	CUfunction fault;
+	CUdeviceptr kept;
+	static uint8_t large[256 << 10];
 	OK(cuModuleLoadData(&module, "text"));
 	OK(cuModuleGetFunction(&fault, module, "fault"));
 	OK(cuMemAlloc(&memory, 1));
+	OK(cuMemAlloc(&kept, sizeof large));
 	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 	WANT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 	WANT(cuMemFree(memory), CUDA_ERROR_ILLEGAL_ADDRESS);
 	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
+	for (int i = 0; i < 20; i++) // more than staging memory holds
+		WANT(cuMemcpyHtoD(kept, large, sizeof large), CUDA_ERROR_ILLEGAL_ADDRESS);
 	OK(cuDevicePrimaryCtxReset(0));
 	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	start();
-	OK(cuMemAlloc(&memory, 1));
+	OK(cuMemAlloc(&memory, sizeof large));
+	OK(cuMemcpyHtoD(memory, large, sizeof large));
 	OK(cuDevicePrimaryCtxRelease(0)); // once for each start: a reset does not count
 	OK(cuDevicePrimaryCtxRelease(0));
 	WANT(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);

@@ -304,7 +304,7 @@ func (s *session) unloadModule(id uint32) error {
 	m := &s.modules
 	mod := m.byID[id]
 	if mod == nil {
-		return fmt.Errorf("module %d: %w", id, errProtocol)
+		return nil // a reset came before its end
 	}
 	if mod.loaded != nil {
 		if err := s.drain(); err != nil {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -134,9 +133,12 @@ func (s *session) streamCreate(_ wire.Header, m *wire.StreamCreate) error {
 }
 
 func (s *session) streamDestroy(_ wire.Header, m *wire.StreamDestroy) error {
+	if m.Stream == legacyID {
+		return fmt.Errorf("stream %d cannot be destroyed: %w", m.Stream, errProtocol)
+	}
 	st, err := s.streams.find(m.Stream)
-	if err != nil || m.Stream == legacyID {
-		return errors.Join(fmt.Errorf("stream %d cannot be destroyed", m.Stream), errProtocol)
+	if err != nil {
+		return nil // a fault came before its creation, or a reset before its end
 	}
 	delete(s.streams.byID, m.Stream)
 	s.streams.all = slices.DeleteFunc(s.streams.all, func(o *stream) bool { return o == st })
@@ -322,7 +324,7 @@ func (s *session) eventCreate(_ wire.Header, m *wire.EventCreate) error {
 func (s *session) eventDestroy(_ wire.Header, m *wire.EventDestroy) error {
 	e := s.events[m.Event]
 	if e == nil {
-		return fmt.Errorf("event %d: %w", m.Event, errProtocol)
+		return nil // a fault came before its creation, or a reset before its end
 	}
 	delete(s.events, m.Event)
 	if e.device == nil {

@@ -68,12 +68,19 @@ func (s *session) give(id uint32) (device.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	st.issued++
+	return s.ordered(st)
+}
+
+// ordered returns a stream of the present context, with what it waits for by
+// rule.
+func (s *session) ordered(st *stream) (device.Stream, error) {
 	if st.device == nil {
+		var err error
 		if st.device, err = s.gpu.context.NewStream(); err != nil {
 			return nil, err
 		}
 	}
-	st.issued++
 	return st.device, s.order(st)
 }
 
@@ -172,8 +179,8 @@ func (s *session) active(id uint32) (*stream, bool, error) {
 	if s.gpu == nil {
 		return st, false, nil
 	}
-	if id == legacyID { // whoever waits for it waits for all blocking streams
-		if _, err := s.give(id); err != nil {
+	if id == legacyID { // whoever waits for it waits for all blocking streams; nobody waits for that
+		if _, err := s.ordered(st); err != nil {
 			return nil, false, err
 		}
 	}

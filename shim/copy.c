@@ -10,9 +10,23 @@
 
 // --- in and out of a client's memory -------------------------------------------------
 
+static bool is_pinned(CUdeviceptr at) {
+	struct range range;
+	struct client *c;
+	return pinned_range((void *)(uintptr_t)at, &range, &c);
+}
+
 static CUresult wait_stream(struct client *c, uint32_t stream) {
 	struct target t = {.client = c, .stream = stream};
 	return target_wait(&t);
+}
+
+// What is read at once may yet be written by what the stream does before: pinned
+// memory by copies, any that CUDA knows of by functions of the program's.
+static CUresult let_writes_end(struct client *c, uint32_t stream, const void *from, size_t size) {
+	uint64_t offset;
+	bool written = pinned_offset(c, from, size, &offset) || (atomic_load(&c->host_pending) > 0 && is_pinned((CUdeviceptr)(uintptr_t)from));
+	return written && !host_calling() ? wait_stream(c, stream) : CUDA_SUCCESS;
 }
 
 // On return the data were taken, unless they are in pinned memory and wait is false.
@@ -26,6 +40,9 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		result = POST(c, COPY_IN, copy_in, &message, &head);
 		return result == CUDA_SUCCESS && wait ? wait_stream(c, stream) : result;
 	}
+	result = let_writes_end(c, stream, from, size);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (size <= INLINE) {
 		struct wire_copy_inline message = {to, stream, {from, (uint32_t)size}};
 		return POST(c, COPY_INLINE, copy_inline, &message, NO_DATA);
@@ -139,12 +156,6 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait);
 
 static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
-
-static bool is_pinned(CUdeviceptr at) {
-	struct range range;
-	struct client *c;
-	return pinned_range((void *)(uintptr_t)at, &range, &c);
-}
 
 // Whether an address is one of those that devices have; most of the host's are not.
 static bool may_be_device(const void *at) {
@@ -322,11 +333,14 @@ static CUresult rows_in(struct target *t, struct side to, struct side from, size
 			result = copy_in(t->client, t->stream, to.at + y * to.pitch, host + y * from.pitch, width, true);
 		return result;
 	}
+	CUresult result = let_writes_end(t->client, t->stream, host, 1);
+	if (result != CUDA_SUCCESS)
+		return result;
 	for (size_t y = 0, rows; y < height; y += rows) {
 		struct wire_header head;
 		uint8_t *at;
 		rows = limit / width < height - y ? limit / width : height - y;
-		CUresult result = stage_room(t->client, rows * width, &head, &at);
+		result = stage_room(t->client, rows * width, &head, &at);
 		if (result != CUDA_SUCCESS)
 			return result;
 		for (size_t i = 0; i < rows; i++)

@@ -27,6 +27,13 @@ static struct host_call *take_call(struct client *c, uint64_t cookie) {
 	return found;
 }
 
+static void end_call(struct client *c, struct host_call *call) {
+	if (call == NULL)
+		return;
+	free(call);
+	atomic_fetch_sub(&c->host_pending, 1);
+}
+
 static __thread bool calling;
 
 bool host_calling(void) { return calling; }
@@ -49,7 +56,7 @@ static void *serve(void *argument) {
 				call->function(call->data);
 			else
 				call->callback(call->stream, client_status(c), call->data);
-			free(call);
+			end_call(c, call);
 		}
 		struct wire_host_done done = {reply.cookie};
 		if (POST(c, HOST_DONE, host_done, &done, NO_DATA) != CUDA_SUCCESS)
@@ -86,6 +93,7 @@ static CUresult submit(CUstream stream, struct host_call template) {
 	if (call == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*call = template;
+	atomic_fetch_add(&c->host_pending, 1);
 	pthread_mutex_lock(&c->host_lock);
 	bool running = c->host_thread || (c->host_thread = start_thread(c));
 	uint64_t cookie = call->cookie = ++c->host_cookies;
@@ -95,7 +103,7 @@ static CUresult submit(CUstream stream, struct host_call template) {
 	struct wire_host_function message = {t.stream, cookie};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
 	if (result != CUDA_SUCCESS)
-		free(take_call(c, cookie));
+		end_call(c, take_call(c, cookie));
 	return result;
 }
 

@@ -122,6 +122,7 @@ struct client {
 	pthread_mutex_t host_lock;
 	struct host_call *host_calls;
 	uint64_t host_cookies;
+	_Atomic int host_pending; // that have not returned
 	_Atomic bool host_thread;
 };
 

@@ -131,6 +131,31 @@ static void test_copies(void) {
 	free(to);
 }
 
+static void fill_later(void *data) {
+	nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+	memset(data, 5, 4000);
+}
+
+// What a stream writes into the host's memory is there for the copy behind it.
+static void rows_behind_functions(CUdeviceptr device, size_t pitch) {
+	uint8_t *pinned, registered[4000] = {0}, got[4000];
+	OK(cuMemAllocHost((void **)&pinned, 4000));
+	OK(cuMemHostRegister(registered, sizeof registered, 0));
+	for (int i = 0; i < 3; i++) {
+		uint8_t *from = i == 0 ? pinned : registered;
+		memset(from, 0, 4000);
+		OK(cuLaunchHostFunc(NULL, fill_later, from));
+		CUDA_MEMCPY2D in = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = from, .srcPitch = 200, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		                    .dstDevice = device, .dstPitch = pitch, .WidthInBytes = 100, .Height = 20};
+		OK(i < 2 ? cuMemcpy2DAsync(&in, NULL) : cuMemcpyHtoDAsync(device + 19 * pitch, from, 100, NULL));
+		OK(cuMemcpyDtoH(got, device + 19 * pitch, 100));
+		MUST(got[0] == 5 && got[99] == 5);
+		OK(cuMemsetD8(device, 0, 20 * pitch));
+	}
+	OK(cuMemHostUnregister(registered));
+	OK(cuMemFreeHost(pinned));
+}
+
 static void test_rows(void) {
 	start();
 	const size_t width = 300, height = 5000, host_pitch = 311;
@@ -162,6 +187,7 @@ static void test_rows(void) {
 	                      .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = to, .dstPitch = width, .dstHeight = 10, .WidthInBytes = width, .Height = 10, .Depth = 3};
 	OK(cuMemcpy3D(&cube));
 	MUST(to[0] == 9 && to[1] == 0 && to[8] == 7 && to[29 * width] == 9 && to[29 * width + 299] == 7);
+	rows_behind_functions(device, pitch);
 	free(from);
 	free(to);
 }

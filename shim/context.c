@@ -13,6 +13,15 @@ static __thread struct {
 
 static _Atomic uint64_t context_ids;
 
+// Who attaches a context to its device's client, or takes one from it: what is
+// found out about the others must hold until the end.
+static pthread_mutex_t attach_locks[MAX_DEVICES];
+
+static void init_attach_locks(void) {
+	for (int i = 0; i < MAX_DEVICES; i++)
+		pthread_mutex_init(&attach_locks[i], NULL);
+}
+
 // Threads may still have them, and hear what they are: their handles are never
 // those of others.
 static struct object *destroyed;
@@ -47,6 +56,7 @@ static CUcontext context_new(int device, unsigned flags, unsigned version) {
 // Primary contexts have their handles from the beginning: the runtime asks for
 // them before it retains them.
 void contexts_start(void) {
+	init_attach_locks();
 	for (int i = 0; i < device_count; i++) {
 		devices[i].primary = context_new(i, 0, 3020);
 		if (devices[i].primary != NULL)
@@ -84,16 +94,14 @@ CUresult context_client(CUcontext context, struct client **client) {
 	*client = atomic_load_explicit(&context->client, memory_order_acquire);
 	if (*client != NULL)
 		return CUDA_SUCCESS;
+	pthread_mutex_lock(&attach_locks[context->device]);
 	CUresult result = client_for(context->device, client);
-	if (result != CUDA_SUCCESS)
-		return result;
-	pthread_mutex_lock(&shim_lock);
-	if (atomic_load(&context->client) == NULL) {
+	if (result == CUDA_SUCCESS && atomic_load(&context->client) == NULL) {
 		(*client)->contexts++;
 		atomic_store(&context->client, *client);
 	}
-	pthread_mutex_unlock(&shim_lock);
-	return CUDA_SUCCESS;
+	pthread_mutex_unlock(&attach_locks[context->device]);
+	return result;
 }
 
 void context_own(CUcontext context, void *object) {
@@ -123,9 +131,8 @@ static struct object *next_owned(CUcontext context) {
 	return o;
 }
 
-// Everything that the context has is given back. Where no other context uses the
-// client, one message does that, and clears a fault.
-static CUresult context_clear(CUcontext context) {
+// Ends what others keep in a context. These call what they like, so no lock is held.
+static void end_locals(CUcontext context) {
 	pthread_mutex_lock(&context->local_lock);
 	size_t count = context->local_count;
 	struct local *locals = context->locals;
@@ -136,15 +143,22 @@ static CUresult context_clear(CUcontext context) {
 		if (locals[i].end != NULL)
 			locals[i].end(context, locals[i].key, locals[i].value);
 	free(locals);
+}
+
+// Everything that the context has is given back. Where no other context uses the
+// client, one message does that, and clears a fault. The device's attach_lock is held.
+static CUresult clear_locked(CUcontext context) {
 	set_defaults(context);
 	registered_release(context);
 
 	struct client *c = atomic_load(&context->client);
 	if (c == NULL)
 		return CUDA_SUCCESS;
-	pthread_mutex_lock(&shim_lock);
 	bool alone = c->contexts == 1;
-	pthread_mutex_unlock(&shim_lock);
+	if (!alone && pinned_any(c, context)) { // copies from and to it may be under way
+		struct wire_synchronise message = {0};
+		CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	}
 	if (client_status(c) == CUDA_SUCCESS)
 		print_pending(c);
 	for (struct object *o = next_owned(context); o != NULL; o = next_owned(context)) {
@@ -167,11 +181,17 @@ static CUresult context_clear(CUcontext context) {
 	}
 	memory_release(c, context, !alone);
 	pinned_release(c, context);
-	pthread_mutex_lock(&shim_lock);
 	c->contexts--;
 	atomic_store(&context->client, NULL);
 	context->id = atomic_fetch_add(&context_ids, 1) + 1; // nobody's streams are in it
-	pthread_mutex_unlock(&shim_lock);
+	return result;
+}
+
+static CUresult context_clear(CUcontext context) {
+	end_locals(context);
+	pthread_mutex_lock(&attach_locks[context->device]);
+	CUresult result = clear_locked(context);
+	pthread_mutex_unlock(&attach_locks[context->device]);
 	return result;
 }
 
@@ -290,10 +310,10 @@ CUresult do_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (context == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&shim_lock);
+	pthread_mutex_lock(&attach_locks[device]);
 	primary->retained++;
 	primary->active = true;
-	pthread_mutex_unlock(&shim_lock);
+	pthread_mutex_unlock(&attach_locks[device]);
 	*context = primary;
 	return CUDA_SUCCESS;
 }
@@ -302,26 +322,32 @@ CUresult do_cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	CUcontext primary = primary_of(device);
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&shim_lock);
+	pthread_mutex_lock(&attach_locks[device]);
 	int left = primary->retained > 0 ? --primary->retained : -1; // a reset changes nothing in that
 	if (left == 0) {
 		primary->active = false;
 		primary->flags = 0;
 	}
-	pthread_mutex_unlock(&shim_lock);
-	if (left < 0)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return left == 0 ? context_clear(primary) : CUDA_SUCCESS;
+	pthread_mutex_unlock(&attach_locks[device]);
+	if (left != 0)
+		return left < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+	end_locals(primary);
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&attach_locks[device]);
+	if (primary->retained == 0) // nobody wanted it meanwhile
+		result = clear_locked(primary);
+	pthread_mutex_unlock(&attach_locks[device]);
+	return result;
 }
 
 CUresult do_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 	CUcontext primary = primary_of(device);
 	if (primary == NULL)
 		return CUDA_ERROR_INVALID_DEVICE;
-	pthread_mutex_lock(&shim_lock);
+	pthread_mutex_lock(&attach_locks[device]);
 	primary->active = false;
 	primary->flags = 0;
-	pthread_mutex_unlock(&shim_lock);
+	pthread_mutex_unlock(&attach_locks[device]);
 	return context_clear(primary);
 }
 

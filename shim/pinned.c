@@ -97,6 +97,15 @@ CUresult do_cuMemFreeHost(void *address) {
 	return result;
 }
 
+bool pinned_any(struct client *c, CUcontext context) {
+	bool any = false;
+	pthread_mutex_lock(&c->memory_lock);
+	for (size_t i = 0; i < c->pinned.count && !any; i++)
+		any = c->pinned.list[i].context == context;
+	pthread_mutex_unlock(&c->memory_lock);
+	return any;
+}
+
 void pinned_release(struct client *c, CUcontext context) {
 	pthread_mutex_lock(&c->memory_lock);
 	for (size_t i = c->pinned.count; i-- > 0;)

@@ -96,7 +96,7 @@ struct client {
 	uint64_t memory;     // limit
 	_Atomic uint32_t numbers;
 	_Atomic int lost; // what every call answers once the worker is gone
-	int contexts;     // that use it; under shim_lock
+	int contexts;     // that use it; under the attach_lock of its device
 
 	// ring.c
 	pthread_mutex_t send_lock;
@@ -299,6 +299,7 @@ CUresult memory_free(struct client *c, CUdeviceptr at);
 void memory_release(struct client *c, CUcontext context, bool tell);
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);
+bool pinned_any(struct client *c, CUcontext context);
 void pinned_release(struct client *c, CUcontext context);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);

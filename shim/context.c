@@ -175,6 +175,7 @@ static CUresult clear_locked(CUcontext context) {
 	}
 	CUresult result = CUDA_SUCCESS;
 	if (alone) {
+		host_fail(c);
 		struct wire_reset message = {0};
 		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
 		print_pending(c);

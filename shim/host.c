@@ -34,18 +34,71 @@ static void end_call(struct client *c, struct host_call *call) {
 	atomic_fetch_sub(&c->host_pending, 1);
 }
 
+// Notes that what was given until now fails, if there was a fault or the worker is
+// gone.
+void host_fail(struct client *c) {
+	pthread_mutex_lock(&c->host_lock);
+	CUresult status = client_status(c);
+	if (status != CUDA_SUCCESS) {
+		c->host_failed = c->host_cookies;
+		c->host_status = status;
+	}
+	pthread_mutex_unlock(&c->host_lock);
+}
+
+// Ends what failed, in order: callbacks hear why, functions are not called.
+static void end_failed(struct client *c) {
+	struct host_call *failed = NULL;
+	pthread_mutex_lock(&c->host_lock);
+	CUresult status = c->host_status;
+	struct host_call **at = &c->host_calls;
+	while (*at != NULL && (*at)->cookie > c->host_failed) // the newest is the first
+		at = &(*at)->next;
+	while (*at != NULL) {
+		struct host_call *call = *at;
+		*at = call->next;
+		call->next = failed;
+		failed = call;
+	}
+	pthread_mutex_unlock(&c->host_lock);
+	for (struct host_call *next; failed != NULL; failed = next) {
+		next = failed->next;
+		if (failed->callback != NULL && atomic_load(&shim_state) == SHIM_READY)
+			failed->callback(failed->stream, status, failed->data);
+		end_call(c, failed);
+	}
+}
+
 static __thread bool calling;
 
 bool host_calling(void) { return calling; }
+
+// Asks which function is due. None is after a fault, and nobody says so.
+static CUresult ask_next(struct client *c, struct answer *answer) {
+	struct wire_header head = {0};
+	struct wire_host_next message = {0};
+	CUresult result = slot_take(c, &head.slot);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = POST(c, HOST_NEXT, host_next, &message, &head);
+	if (result != CUDA_SUCCESS) {
+		slot_give(c, head.slot);
+		return result;
+	}
+	while ((result = slot_wait_briefly(c, head.slot, answer)) == CUDA_ERROR_NOT_READY) {
+		host_fail(c);
+		end_failed(c);
+	}
+	return result;
+}
 
 static void *serve(void *argument) {
 	calling = true;
 	struct client *c = argument;
 	while (atomic_load(&shim_state) == SHIM_READY) {
 		struct answer answer;
-		struct wire_host_next message = {0};
 		struct wire_host_next_reply reply;
-		if (CALL(c, HOST_NEXT, host_next, &message, NO_DATA, &answer) != CUDA_SUCCESS)
+		if (ask_next(c, &answer) != CUDA_SUCCESS)
 			break;
 		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 		if (!wire_host_next_reply_get(&r, &reply) || reply.cookie == 0)
@@ -62,6 +115,8 @@ static void *serve(void *argument) {
 		if (POST(c, HOST_DONE, host_done, &done, NO_DATA) != CUDA_SUCCESS)
 			break;
 	}
+	host_fail(c);
+	end_failed(c);
 	pthread_mutex_lock(&c->host_lock);
 	c->host_thread = false;
 	pthread_mutex_unlock(&c->host_lock);
@@ -86,6 +141,8 @@ static bool start_thread(struct client *c) {
 static CUresult submit(CUstream stream, struct host_call template) {
 	struct target t;
 	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS)
+		result = client_status(t.client);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct client *c = t.client;
@@ -102,8 +159,12 @@ static CUresult submit(CUstream stream, struct host_call template) {
 	pthread_mutex_unlock(&c->host_lock);
 	struct wire_host_function message = {t.stream, cookie};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
-	if (result != CUDA_SUCCESS)
-		end_call(c, take_call(c, cookie));
+	if (result == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	call = take_call(c, cookie);
+	if (call == NULL && template.callback != NULL) // it failed meanwhile, and the callback heard of it
+		return CUDA_SUCCESS;
+	end_call(c, call);
 	return result;
 }
 

@@ -203,14 +203,36 @@ void slot_give(struct client *c, uint16_t slot) {
 
 static bool is_done(const struct wire_slot *s) { return __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == WIRE_DONE; }
 
+// Copies the answer that is there, and gives the slot back.
+static CUresult take_answer(struct client *c, uint16_t slot, struct answer *answer) {
+	struct wire_slot *s = slot_at(c, slot);
+	CUresult result = (CUresult)s->result;
+	if (answer != NULL) {
+		uint32_t size = __atomic_load_n(&s->size, __ATOMIC_RELAXED);
+		answer->size = size < sizeof answer->payload ? size : sizeof answer->payload;
+		memcpy(answer->payload, s->payload, answer->size);
+	}
+	slot_give(c, slot);
+	return result;
+}
+
+static void look_often(struct wire_slot *s) {
+	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !is_done(s); i--)
+		pause_briefly(i);
+}
+
+// Goes to sleep until the answer is there, or for a while.
+static void doze(struct wire_slot *s) {
+	uint32_t pending = WIRE_PENDING;
+	if (__atomic_compare_exchange_n(&s->state, &pending, WIRE_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || pending != WIRE_DONE)
+		futex_wait(&s->state, WIRE_SLEEPING);
+}
+
 // Sleeps until the answer is there; false if it will never be.
 static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 	int64_t start = nanoseconds();
 	while (!is_done(s)) {
-		uint32_t pending = WIRE_PENDING;
-		if (!__atomic_compare_exchange_n(&s->state, &pending, WIRE_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) && pending == WIRE_DONE)
-			break;
-		futex_wait(&s->state, WIRE_SLEEPING);
+		doze(s);
 		if (!is_done(s) && client_gone(c))
 			return false;
 	}
@@ -220,19 +242,21 @@ static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	struct wire_slot *s = slot_at(c, slot);
-	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !is_done(s); i--)
-		pause_briefly(i);
+	look_often(s);
 	// The slot of a client that is gone is not used again.
 	if (!is_done(s) && !sleep_for_answer(c, s))
 		return (CUresult)atomic_load(&c->lost);
-	CUresult result = (CUresult)s->result;
-	if (answer != NULL) {
-		uint32_t size = __atomic_load_n(&s->size, __ATOMIC_RELAXED);
-		answer->size = size < sizeof answer->payload ? size : sizeof answer->payload;
-		memcpy(answer->payload, s->payload, answer->size);
-	}
-	slot_give(c, slot);
-	return result;
+	return take_answer(c, slot, answer);
+}
+
+CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer) {
+	struct wire_slot *s = slot_at(c, slot);
+	look_often(s);
+	if (!is_done(s))
+		doze(s);
+	if (is_done(s))
+		return take_answer(c, slot, answer);
+	return client_gone(c) ? (CUresult)atomic_load(&c->lost) : CUDA_ERROR_NOT_READY;
 }
 
 // --- data ------------------------------------------------------------------------

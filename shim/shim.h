@@ -121,7 +121,8 @@ struct client {
 	// host.c
 	pthread_mutex_t host_lock;
 	struct host_call *host_calls;
-	uint64_t host_cookies;
+	uint64_t host_cookies, host_failed; // the last of each: given, and of those that failed
+	CUresult host_status;               // why they failed
 	_Atomic int host_pending; // that have not returned
 	_Atomic bool host_thread;
 };
@@ -146,6 +147,7 @@ struct answer {
 CUresult slot_take(struct client *c, uint16_t *slot);
 void slot_give(struct client *c, uint16_t slot);
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
+CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer); // CUDA_ERROR_NOT_READY after a while
 CUresult client_status(struct client *c);
 
 // Copies a piece into staging memory; stage_end follows once the message with
@@ -310,6 +312,7 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 // --- host.c -----------------------------------------------------------------------
 
 void host_stop(struct client *c);
+void host_fail(struct client *c); // before a fault is cleared
 bool host_calling(void); // whether this thread runs a function of the program for a stream
 
 // --- md2.c, proc.c ----------------------------------------------------------------

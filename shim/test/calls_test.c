@@ -7,6 +7,7 @@
 #include "../include/muster.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,6 +427,17 @@ static void test_streams(void) {
 	WANT(cuEventRecord(begin, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
+static void wait_for_gate(void *data) {
+	while (*(_Atomic int *)data == 0)
+		sched_yield();
+}
+
+static void count_fault(CUstream stream, CUresult status, void *data) {
+	(void)stream;
+	if (status == CUDA_ERROR_ILLEGAL_ADDRESS)
+		++*(_Atomic int *)data;
+}
+
 static void test_contexts(void) {
 	CUcontext first, second, popped, current;
 	CUdevice device;
@@ -474,8 +486,19 @@ static void test_contexts(void) {
 	OK(cuModuleGetFunction(&fault, module, "fault"));
 	OK(cuMemAlloc(&memory, 1));
 	OK(cuMemAlloc(&kept, sizeof large));
+	_Atomic int gate = 0, calls = 0, told = 0;
+	OK(cuLaunchHostFunc(NULL, wait_for_gate, &gate));
+	OK(cuStreamAddCallback(NULL, count_fault, &told, 0));
+	OK(cuLaunchHostFunc(NULL, count_call, &calls));
+	OK(cuStreamAddCallback(NULL, count_fault, &told, 0));
 	OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	while (cuMemAlloc(&near, 1) == CUDA_SUCCESS) {
+	}
+	gate = 1;
 	WANT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+	for (int i = 0; i < 500 && told < 2; i++) // callbacks behind the fault hear of it
+		nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+	MUST(told == 2 && calls == 0);
 	WANT(cuMemFree(memory), CUDA_ERROR_ILLEGAL_ADDRESS);
 	WANT(cuMemAlloc(&memory, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
 	for (int i = 0; i < 20; i++) // more than staging memory holds

@@ -124,6 +124,7 @@ static void launch(struct wire_reader *r) {
 		break;
 	case 3:
 		__atomic_store_n(&ring->status, 700, __ATOMIC_RELEASE);
+		due_count = 0;
 		break;
 	case 4:
 		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);

@@ -22,6 +22,8 @@ static void init_attach_locks(void) {
 		pthread_mutex_init(&attach_locks[i], NULL);
 }
 
+struct object *contexts;
+
 // Threads may still have them, and hear what they are: their handles are never
 // those of others.
 static struct object *destroyed;
@@ -50,6 +52,9 @@ static CUcontext context_new(int device, unsigned flags, unsigned version) {
 	context->id = atomic_fetch_add(&context_ids, 1) + 1;
 	set_defaults(context);
 	pthread_mutex_init(&context->local_lock, NULL);
+	pthread_mutex_lock(&shim_lock);
+	object_link(&contexts, context);
+	pthread_mutex_unlock(&shim_lock);
 	return context;
 }
 
@@ -66,7 +71,7 @@ void contexts_start(void) {
 
 void contexts_forget_thread(void) {
 	current.depth = 0;
-	destroyed = NULL;
+	contexts = destroyed = NULL;
 	for (int i = 0; i < device_count; i++)
 		devices[i].primary = NULL;
 }
@@ -227,6 +232,9 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device, unsigned
 		result = push(context);
 	if (result != CUDA_SUCCESS) {
 		context_clear(context);
+		pthread_mutex_lock(&shim_lock);
+		object_unlink(&contexts, context);
+		pthread_mutex_unlock(&shim_lock);
 		object_free(context);
 		return result;
 	}
@@ -258,6 +266,7 @@ CUresult do_cuCtxDestroy_v2(CUcontext context) {
 	if (context_current() == context)
 		current.depth--;
 	pthread_mutex_lock(&shim_lock);
+	object_unlink(&contexts, context);
 	object_link(&destroyed, context);
 	pthread_mutex_unlock(&shim_lock);
 	return result;

@@ -16,14 +16,28 @@ struct CUlib_st {
 	void *copy;
 	struct object *kernels;
 	pthread_mutex_t load_lock;
+	uint64_t serial; // never used twice, as the handle may be
 };
 
+static CUmodule find_module(CUcontext context, CUlibrary library) {
+	for (struct object *o = context->owned; o != NULL; o = o->next)
+		if (atomic_load(&o->kind) == KIND_MODULE && ((CUmodule)o)->library == library->serial)
+			return (CUmodule)o;
+	return NULL;
+}
+
 static CUmodule loaded_module(CUcontext context, CUlibrary library) {
+	pthread_mutex_lock(&shim_lock);
+	CUmodule found = find_module(context, library);
+	pthread_mutex_unlock(&shim_lock);
+	return found;
+}
+
+static CUmodule loaded_anywhere(CUlibrary library) {
 	CUmodule found = NULL;
 	pthread_mutex_lock(&shim_lock);
-	for (struct object *o = context->owned; o != NULL && found == NULL; o = o->next)
-		if (atomic_load(&o->kind) == KIND_MODULE && ((CUmodule)o)->library == library)
-			found = (CUmodule)o;
+	for (struct object *o = contexts; o != NULL && found == NULL; o = o->next)
+		found = find_module((CUcontext)o, library);
 	pthread_mutex_unlock(&shim_lock);
 	return found;
 }
@@ -37,8 +51,11 @@ static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *m
 	*module = loaded_module(context, library);
 	if (*module == NULL) {
 		result = module_load(context, library->image, module);
-		if (result == CUDA_SUCCESS)
-			(*module)->library = library;
+		if (result == CUDA_SUCCESS) {
+			pthread_mutex_lock(&shim_lock);
+			(*module)->library = library->serial;
+			pthread_mutex_unlock(&shim_lock);
+		}
 	}
 	pthread_mutex_unlock(&library->load_lock);
 	return result;
@@ -68,6 +85,8 @@ CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
 	CUlibrary l = object_new(KIND_LIBRARY, sizeof *l);
 	if (l == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	static _Atomic uint64_t serials;
+	l->serial = atomic_fetch_add(&serials, 1) + 1;
 	pthread_mutex_init(&l->load_lock, NULL);
 	l->image = start;
 	if (!preserved) {
@@ -99,12 +118,7 @@ CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_op
 CUresult do_cuLibraryUnload(CUlibrary library) {
 	if (!object_is(library, KIND_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
-	for (int i = 0; i < device_count; i++)
-		for (CUmodule m; devices[i].primary != NULL && (m = loaded_module(devices[i].primary, library)) != NULL;)
-			module_release(m, true);
-	CUcontext context = context_current();
-	CUmodule m = object_is(context, KIND_CONTEXT) ? loaded_module(context, library) : NULL;
-	if (m != NULL)
+	for (CUmodule m; (m = loaded_anywhere(library)) != NULL;)
 		module_release(m, true);
 	for (struct object *o = library->kernels, *next; o != NULL; o = next) {
 		next = o->next;

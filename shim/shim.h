@@ -218,6 +218,8 @@ struct CUctx_st {
 	size_t local_count;
 };
 
+extern struct object *contexts; // that were not destroyed; under shim_lock
+
 void contexts_start(void);
 void contexts_forget_thread(void);
 CUcontext context_current(void); // may be NULL
@@ -267,7 +269,7 @@ struct CUmod_st {
 	struct object object;
 	struct object *functions;
 	uint32_t function_count;
-	CUlibrary library;
+	uint64_t library; // serial number of the one that it is of, or 0
 };
 
 struct CUfunc_st {

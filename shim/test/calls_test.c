@@ -373,8 +373,15 @@ static void test_libraries(void) {
 	CUlaunchConfig config = {.gridDimX = 8, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1, .attrs = &cooperative, .numAttrs = 1};
 	OK(cuLaunchKernelEx(&config, (CUfunction)kernel, NULL, NULL));
 	OK(cuCtxSynchronize()); // prints
+	CUcontext other; // which is not current when the library goes
+	CUmodule module;
+	OK(cuCtxCreate(&other, 0, 0));
+	OK(cuLibraryGetModule(&module, library));
+	OK(cuModuleGetFunction(&function, module, "say"));
+	OK(cuCtxPopCurrent(NULL));
 	OK(cuLibraryUnload(library));
 	WANT(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+	WANT(cuModuleGetFunction(&function, module, "say"), CUDA_ERROR_INVALID_HANDLE);
 }
 
 // --- streams, events, contexts ----------------------------------------------------------------

@@ -13,6 +13,7 @@ struct CUkern_st {
 struct CUlib_st {
 	struct object object;
 	const void *image;
+	size_t size;
 	void *copy;
 	struct object *kernels;
 	pthread_mutex_t load_lock;
@@ -50,7 +51,7 @@ static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *m
 	CUresult result = CUDA_SUCCESS;
 	*module = loaded_module(context, library);
 	if (*module == NULL) {
-		result = module_load(context, library->image, module);
+		result = module_load(context, library->image, library->size, module);
 		if (result == CUDA_SUCCESS) {
 			pthread_mutex_lock(&shim_lock);
 			(*module)->library = library->serial;
@@ -70,18 +71,14 @@ static CUresult some_context(CUcontext *context) {
 	return *context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
-	(void)options, (void)values, (void)count, (void)library_values;
+static CUresult library_load(CUlibrary *library, const void *code, size_t limit, bool preserved) {
 	const void *start;
 	size_t size;
 	if (library == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = image_bounds(code, &start, &size);
+	CUresult result = image_bounds(code, limit, &start, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	bool preserved = false;
-	for (unsigned i = 0; library_options != NULL && i < library_count; i++)
-		preserved |= library_options[i] == CU_LIBRARY_BINARY_IS_PRESERVED;
 	CUlibrary l = object_new(KIND_LIBRARY, sizeof *l);
 	if (l == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -89,6 +86,7 @@ CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
 	l->serial = atomic_fetch_add(&serials, 1) + 1;
 	pthread_mutex_init(&l->load_lock, NULL);
 	l->image = start;
+	l->size = size;
 	if (!preserved) {
 		l->copy = malloc(size + 1);
 		if (l->copy == NULL) {
@@ -103,14 +101,22 @@ CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
 	return CUDA_SUCCESS;
 }
 
+CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
+	(void)options, (void)values, (void)count, (void)library_values;
+	bool preserved = false;
+	for (unsigned i = 0; library_options != NULL && i < library_count; i++)
+		preserved |= library_options[i] == CU_LIBRARY_BINARY_IS_PRESERVED;
+	return library_load(library, code, IMAGE_UNLIMITED, preserved);
+}
+
 CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
-	(void)library_options, (void)library_values, (void)library_count;
+	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
 	void *image;
 	size_t size;
 	CUresult result = file_read(path, &image, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = do_cuLibraryLoadData(library, image, options, values, count, NULL, NULL, 0);
+	result = library_load(library, image, size, false);
 	free(image);
 	return result;
 }

@@ -23,39 +23,66 @@ struct fatbin {
 	uint64_t size;
 };
 
-static size_t later(size_t a, uint64_t offset, uint64_t size) { return offset + size > a ? offset + size : a; }
+// Whether some bytes lie before limit; *end is moved behind them.
+static bool within(size_t limit, uint64_t offset, uint64_t size, size_t *end) {
+	uint64_t last;
+	if (__builtin_add_overflow(offset, size, &last) || last > limit)
+		return false;
+	*end = last > *end ? last : *end;
+	return true;
+}
 
-// The end of all that the headers of a cubin name.
-static size_t elf_size(const uint8_t *image) {
+// Finds the end of all that the headers of a cubin name; false if that is beyond limit.
+static bool elf_size(const uint8_t *image, size_t limit, size_t *end) {
 	Elf64_Ehdr h;
+	*end = 0;
+	if (!within(limit, 0, sizeof h, end))
+		return false;
 	memcpy(&h, image, sizeof h);
-	size_t end = sizeof h;
-	end = later(end, h.e_shoff, (uint64_t)h.e_shnum * h.e_shentsize);
-	end = later(end, h.e_phoff, (uint64_t)h.e_phnum * h.e_phentsize);
+	if (!within(limit, h.e_shoff, (uint64_t)h.e_shnum * h.e_shentsize, end) || !within(limit, h.e_phoff, (uint64_t)h.e_phnum * h.e_phentsize, end))
+		return false;
 	for (unsigned i = 0; h.e_shoff != 0 && i < h.e_shnum; i++) {
 		Elf64_Shdr s;
-		memcpy(&s, image + h.e_shoff + (size_t)i * h.e_shentsize, sizeof s);
-		if (s.sh_type != SHT_NOBITS)
-			end = later(end, s.sh_offset, s.sh_size);
+		uint64_t at = h.e_shoff + (uint64_t)i * h.e_shentsize;
+		if (!within(limit, at, sizeof s, end))
+			return false;
+		memcpy(&s, image + at, sizeof s);
+		if (s.sh_type != SHT_NOBITS && !within(limit, s.sh_offset, s.sh_size, end))
+			return false;
 	}
 	for (unsigned i = 0; h.e_phoff != 0 && i < h.e_phnum; i++) {
 		Elf64_Phdr p;
-		memcpy(&p, image + h.e_phoff + (size_t)i * h.e_phentsize, sizeof p);
-		end = later(end, p.p_offset, p.p_filesz);
+		uint64_t at = h.e_phoff + (uint64_t)i * h.e_phentsize;
+		if (!within(limit, at, sizeof p, end))
+			return false;
+		memcpy(&p, image + at, sizeof p);
+		if (!within(limit, p.p_offset, p.p_filesz, end))
+			return false;
 	}
-	return end;
+	return true;
 }
 
-CUresult image_bounds(const void *image, const void **start, size_t *size) {
+static bool fatbin_size(const void *image, size_t limit, size_t *end) {
+	struct fatbin f;
+	*end = 0;
+	if (!within(limit, 0, sizeof f, end))
+		return false;
+	memcpy(&f, image, sizeof f);
+	return within(limit, f.header_size, f.size, end);
+}
+
+CUresult image_bounds(const void *image, size_t limit, const void **start, size_t *size) {
 	if (image == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint32_t magic = 0;
-	if (strnlen(image, 4) == 4) // text may be shorter, what has a magic number is not
+	if (strnlen(image, limit < 4 ? limit : 4) == 4) // text may be shorter, what has a magic number is not
 		memcpy(&magic, image, 4);
-	else if (((const char *)image)[0] == 0)
+	else if (limit == 0 || ((const char *)image)[0] == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
 	if (magic == WRAPPER_MAGIC) {
 		struct wrapper w;
+		if (limit != IMAGE_UNLIMITED) // a file has no addresses
+			return CUDA_ERROR_INVALID_IMAGE;
 		memcpy(&w, image, sizeof w);
 		image = w.data;
 		if (image == NULL)
@@ -63,18 +90,14 @@ CUresult image_bounds(const void *image, const void **start, size_t *size) {
 		memcpy(&magic, image, sizeof magic);
 	}
 	*start = image;
-	if (magic == FATBIN_MAGIC) {
-		struct fatbin f;
-		memcpy(&f, image, sizeof f);
-		*size = f.header_size + f.size;
-	} else if (memcmp(&magic, ELFMAG, SELFMAG) == 0) {
-		if (((const uint8_t *)image)[EI_CLASS] != ELFCLASS64)
-			return CUDA_ERROR_INVALID_IMAGE;
-		*size = elf_size(image);
-	} else {
-		*size = strlen(image);
-	}
-	return *size > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+	bool whole = true;
+	if (magic == FATBIN_MAGIC)
+		whole = fatbin_size(image, limit, size);
+	else if (memcmp(&magic, ELFMAG, SELFMAG) == 0)
+		whole = limit > EI_CLASS && ((const uint8_t *)image)[EI_CLASS] == ELFCLASS64 && elf_size(image, limit, size);
+	else
+		*size = strnlen(image, limit);
+	return whole && *size > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 CUresult file_read(const char *path, void **data, size_t *size) {
@@ -117,10 +140,10 @@ static CUresult refusal(const char *image, size_t size, CUresult result) {
 	return strtod(version + sizeof sign - 1, NULL) > NEWEST_PTX ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX;
 }
 
-CUresult module_load(CUcontext context, const void *image, CUmodule *out) {
+CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodule *out) {
 	const void *start;
 	size_t size;
-	CUresult result = image_bounds(image, &start, &size);
+	CUresult result = image_bounds(image, limit, &start, &size);
 	struct client *c;
 	if (result == CUDA_SUCCESS)
 		result = context_client(context, &c);
@@ -228,7 +251,7 @@ CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return module != NULL ? module_load(context, image, module) : CUDA_ERROR_INVALID_VALUE;
+	return module != NULL ? module_load(context, image, IMAGE_UNLIMITED, module) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
@@ -250,7 +273,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 		result = file_read(path, &image, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = do_cuModuleLoadData(module, image);
+	result = module != NULL ? module_load(context, image, size, module) : CUDA_ERROR_INVALID_VALUE;
 	free(image);
 	return result;
 }
@@ -500,6 +523,12 @@ CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(image, data, size);
 	image[size] = 0; // PTX may come without
+	const void *start;
+	size_t whole;
+	if (image_bounds(image, size, &start, &whole) != CUDA_SUCCESS) { // whoever loads it does not say how long it is
+		free(image);
+		return CUDA_ERROR_INVALID_IMAGE;
+	}
 	state->image = image;
 	state->size = size;
 	return CUDA_SUCCESS;

@@ -282,8 +282,10 @@ struct CUfunc_st {
 	int max_dynamic, carveout;
 };
 
-CUresult image_bounds(const void *image, const void **start, size_t *size);
-CUresult module_load(CUcontext context, const void *image, CUmodule *module);
+#define IMAGE_UNLIMITED SIZE_MAX // of an image whose headers alone say how long it is
+
+CUresult image_bounds(const void *image, size_t limit, const void **start, size_t *size);
+CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodule *module);
 CUresult module_function(CUmodule module, const char *name, CUfunction *function);
 CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *bytes);
 CUresult module_names(CUmodule module, char **names, uint32_t *functions);

@@ -6,11 +6,13 @@
 // daemon each of them needs.
 #include "../include/muster.h"
 
+#include <elf.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -330,8 +332,27 @@ static void test_launches(void) {
 	WANT(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_HANDLE);
 	WANT(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
 
+	// What its headers say is not in the file.
+	char path[32];
+	int file = memfd_create("image", MFD_CLOEXEC);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+	Elf64_Ehdr cut = {.e_ident = ELFMAG, .e_shoff = 1 << 20, .e_shnum = 4, .e_shentsize = sizeof(Elf64_Shdr)};
+	cut.e_ident[EI_CLASS] = ELFCLASS64;
+	MUST(file >= 0 && write(file, &cut, sizeof cut) == sizeof cut);
+	CUlibrary library;
 	CUlinkState link;
 	void *cubin;
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+	WANT(cuLibraryLoadFromFile(&library, path, NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_INVALID_IMAGE);
+	MUST(ftruncate(file, 20) == 0);
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+	MUST(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0 && write(file, "text", 4) == 4);
+	OK(cuModuleLoad(&module, path));
+	close(file);
+	OK(cuLinkCreate(0, NULL, NULL, &link));
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_CUBIN, &cut, sizeof cut, NULL, 0, NULL, NULL), CUDA_ERROR_INVALID_IMAGE);
+	OK(cuLinkDestroy(link));
+
 	OK(cuLinkCreate(0, NULL, NULL, &link));
 	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL));
 	WANT(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);

@@ -39,12 +39,6 @@ CUresult trace_missing(const char *name, atomic_flag *told) {
 	return atomic_load(&shim_state) == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-__attribute__((constructor)) static void read_environment(void) {
-	const char *level = getenv("MUSTER_TRACE");
-	if (level != NULL)
-		shim_trace = atoi(level);
-}
-
 // Other threads may be in the middle of calls, so nothing is given back or waited
 // for here: the worker notices when the process is gone.
 static void end(void) {
@@ -60,8 +54,6 @@ static void end(void) {
 // The child has one thread, and nothing that it shares with its parent may be
 // used by both. It may call cuInit anew.
 static void in_child(void) {
-	if (atomic_load(&shim_state) == SHIM_NEW)
-		return;
 	atomic_store(&shim_state, SHIM_NEW);
 	pthread_mutex_init(&init_lock, NULL);
 	object_forget_all();
@@ -71,10 +63,18 @@ static void in_child(void) {
 	streams_forget_thread();
 }
 
+// Another thread may be in cuInit when its process forks.
+__attribute__((constructor)) static void load(void) {
+	const char *level = getenv("MUSTER_TRACE");
+	if (level != NULL)
+		shim_trace = atoi(level);
+	pthread_atfork(NULL, NULL, in_child);
+}
+
 CUresult do_cuInit(unsigned int flags) {
 	if (flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	static bool registered; // a child inherits the handlers
+	static bool registered; // a child inherits the handler
 	pthread_mutex_lock(&init_lock);
 	CUresult result = CUDA_SUCCESS;
 	switch (atomic_load(&shim_state)) {
@@ -90,7 +90,6 @@ CUresult do_cuInit(unsigned int flags) {
 			// As in NVIDIA's library: registered late, so that it runs before the
 			// handlers of the CUDA runtime, whose calls are to find an ended library.
 			atexit(end);
-			pthread_atfork(NULL, NULL, in_child);
 			registered = true;
 		}
 		atomic_store_explicit(&shim_state, SHIM_READY, memory_order_release);

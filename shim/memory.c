@@ -27,9 +27,11 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	if (size > c->memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&c->memory_lock);
-	uint64_t at = choose(c, size, t->context);
-	if (at != 0)
+	uint64_t at = choose(c, size, t->context), id = 0;
+	if (at != 0) {
+		id = ranges_find(&c->allocations, at, 1)->id;
 		c->allocated += charged(size);
+	}
 	pthread_mutex_unlock(&c->memory_lock);
 	if (at == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -41,7 +43,7 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	}
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
-	if (range != NULL && range->at == at) {
+	if (range != NULL && range->id == id) { // and not another's, after a reset
 		c->allocated -= charged(size);
 		ranges_remove(&c->allocations, range);
 	}

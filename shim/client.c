@@ -26,9 +26,16 @@ struct record {
 	uint8_t bytes[WIRE_MAX_RECORD];
 };
 
+// A setting, or NULL if there is none. A program with more rights than its user has
+// does not hear of them.
+static const char *setting(const char *name) {
+	const char *value = secure_getenv(name);
+	return value != NULL && value[0] != 0 ? value : NULL;
+}
+
 static int open_socket(void) {
-	const char *path = getenv("MUSTER_SOCKET");
-	if (path == NULL || path[0] == 0)
+	const char *path = setting("MUSTER_SOCKET");
+	if (path == NULL)
 		path = "@muster";
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	size_t length = strlen(path);
@@ -67,8 +74,8 @@ static bool peer_is_trusted(int fd) {
 	socklen_t size = sizeof peer;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return false;
-	const char *other = getenv("MUSTER_UID");
-	if (peer.uid == 0 || peer.uid == geteuid() || (other != NULL && other[0] != 0 && strtoul(other, NULL, 10) == peer.uid))
+	const char *other = setting("MUSTER_UID");
+	if (peer.uid == 0 || peer.uid == geteuid() || (other != NULL && strtoul(other, NULL, 10) == peer.uid))
 		return true;
 	complain("muster: the daemon runs as user %u: set MUSTER_UID=%u if that is right", (unsigned)peer.uid, (unsigned)peer.uid);
 	return false;
@@ -175,21 +182,40 @@ static CUresult read_device(struct record *r, struct device *d) {
 	return CUDA_SUCCESS;
 }
 
+// Reads how much memory the program may have; 0 if nobody said.
+static bool read_limit(uint64_t *bytes) {
+	const char *text = getenv("MUSTER_MEMORY");
+	*bytes = 0;
+	if (text == NULL || text[0] == 0)
+		return true;
+	char *end = NULL;
+	errno = 0;
+	if (text[0] >= '0' && text[0] <= '9') // neither spaces nor signs
+		*bytes = strtoull(text, &end, 10);
+	if (*bytes > 0 && errno == 0 && *end == 0)
+		return true;
+	complain("muster: MUSTER_MEMORY is %.100s, which is no number of bytes: unset it, or give a whole number above 0", text);
+	return false;
+}
+
 static bool say_hello(int fd) {
 	char program[64] = "";
 	snprintf(program, sizeof program, "%s", program_invocation_short_name);
-	const char *memory = getenv("MUSTER_MEMORY"), *token = getenv("MUSTER_TOKEN");
+	const char *token = setting("MUSTER_TOKEN");
+	uint64_t memory;
 	size_t token_size = token != NULL ? strlen(token) : 0;
 	if (token_size > 4096) {
 		complain("muster: MUSTER_TOKEN is longer than a token may be");
 		return false;
 	}
+	if (!read_limit(&memory))
+		return false;
 	struct wire_hello hello = {
 		.magic = WIRE_MAGIC,
 		.version = WIRE_VERSION,
 		.schema = WIRE_SCHEMA,
 		.pid = (uint32_t)getpid(),
-		.memory = memory != NULL ? strtoull(memory, NULL, 10) : 0,
+		.memory = memory,
 		.program = {program, (uint32_t)strlen(program)},
 		.token = {token, (uint32_t)token_size},
 	};

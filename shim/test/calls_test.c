@@ -541,6 +541,16 @@ static void test_contexts(void) {
 	WANT(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+static void test_limits(void) {
+	static const char *const wrong[] = {"0", "-1", " 5", "1G", "1.5", "99999999999999999999999"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		setenv("MUSTER_MEMORY", wrong[i], 1);
+		WANT(cuInit(0), CUDA_ERROR_NO_DEVICE);
+	}
+	setenv("MUSTER_MEMORY", "1073741824", 1);
+	OK(cuInit(0));
+}
+
 static void test_names(void) {
 	void *found, *second;
 	CUdriverProcAddressQueryResult status;
@@ -713,7 +723,7 @@ int main(int argc, char **argv) {
 		void (*run)(void);
 	} tests[] = {
 		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries},
-		{"streams", test_streams}, {"contexts", test_contexts}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
+		{"streams", test_streams}, {"contexts", test_contexts}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 struct device devices[MAX_DEVICES];
@@ -277,16 +278,19 @@ fail:
 CUresult client_connect(void) { return open_connection(&first_socket, true); }
 
 // Maps a descriptor; the mapping is not inherited by children.
-static void *map_shared(int fd, size_t *size) {
+static CUresult map_shared(int fd, void **at, size_t *size) {
 	struct stat info;
 	if (fstat(fd, &info) < 0 || info.st_size <= 0)
-		return NULL;
+		return damaged("the shared memory");
 	*size = (size_t)info.st_size;
-	void *at = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (at == MAP_FAILED)
-		return NULL;
-	madvise(at, *size, MADV_DONTFORK);
-	return at;
+	void *mapped = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (mapped == MAP_FAILED) {
+		complain("muster: %zu bytes of shared memory cannot be mapped (%s): raise the program's limit of address space (ulimit -v)", *size, strerror(errno));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	madvise(mapped, *size, MADV_DONTFORK);
+	*at = mapped;
+	return CUDA_SUCCESS;
 }
 
 static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size_t arena_bytes) {
@@ -299,18 +303,24 @@ static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size
 
 static CUresult map_memory(struct client *c, const int fds[2]) {
 	size_t ring_bytes = 0, arena_bytes = 0;
-	c->ring = map_shared(fds[0], &ring_bytes);
-	c->arena = map_shared(fds[1], &arena_bytes);
+	void *ring = NULL, *arena = NULL;
+	CUresult result = map_shared(fds[0], &ring, &ring_bytes);
+	if (result == CUDA_SUCCESS)
+		result = map_shared(fds[1], &arena, &arena_bytes);
 	struct wire_ring head = {0};
-	if (c->ring != NULL && ring_bytes >= WIRE_RING_AT)
-		memcpy(&head, c->ring, sizeof head);
-	if (c->ring == NULL || c->arena == NULL || !geometry_is_sound(&head, ring_bytes, arena_bytes)) {
-		if (c->ring != NULL)
-			munmap(c->ring, ring_bytes);
-		if (c->arena != NULL)
-			munmap(c->arena, arena_bytes);
-		return damaged("the shared memory");
+	if (result == CUDA_SUCCESS && ring_bytes >= WIRE_RING_AT)
+		memcpy(&head, ring, sizeof head);
+	if (result == CUDA_SUCCESS && !geometry_is_sound(&head, ring_bytes, arena_bytes))
+		result = damaged("the shared memory");
+	if (result != CUDA_SUCCESS) {
+		if (ring != NULL)
+			munmap(ring, ring_bytes);
+		if (arena != NULL)
+			munmap(arena, arena_bytes);
+		return result;
 	}
+	c->ring = ring;
+	c->arena = arena;
 	c->ring_size = head.ring_size;
 	c->staging_size = head.staging_size;
 	c->bounce_size = head.bounce_size;
@@ -391,6 +401,21 @@ static CUresult open_client(int device, struct client **out) {
 	return result;
 }
 
+// A program that goes on after a refusal may ask with every call.
+#define ASK_AGAIN_AFTER 1 // second
+
+static struct {
+	CUresult result;
+	struct timespec at;
+} refusals[MAX_DEVICES]; // under attach_lock
+
+static bool refused_lately(int device, CUresult *result) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	*result = refusals[device].result;
+	return *result != CUDA_SUCCESS && now.tv_sec - refusals[device].at.tv_sec <= ASK_AGAIN_AFTER;
+}
+
 CUresult client_for(int device, struct client **out) {
 	*out = client_at(device);
 	if (*out != NULL)
@@ -398,10 +423,12 @@ CUresult client_for(int device, struct client **out) {
 	pthread_mutex_lock(&attach_lock);
 	CUresult result = CUDA_SUCCESS;
 	*out = client_at(device);
-	if (*out == NULL) {
+	if (*out == NULL && !refused_lately(device, &result)) {
 		result = open_client(device, out);
 		if (result == CUDA_SUCCESS)
 			atomic_store(&clients[device], *out);
+		refusals[device].result = result;
+		clock_gettime(CLOCK_MONOTONIC_COARSE, &refusals[device].at);
 	}
 	pthread_mutex_unlock(&attach_lock);
 	return result;
@@ -411,6 +438,7 @@ struct client *client_at(int device) { return atomic_load_explicit(&clients[devi
 
 void client_forget_all(void) {
 	pthread_mutex_init(&attach_lock, NULL);
+	memset(refusals, 0, sizeof refusals);
 	if (first_socket >= 0)
 		close(first_socket);
 	first_socket = -1;

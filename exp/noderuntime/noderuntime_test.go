@@ -33,6 +33,9 @@ func writer(t *testing.T, s scale, c card) func(p program) *script {
 
 // All programs compute what they should, on a bare device and on a node.
 func TestProgramsCompute(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
 	write := writer(t, tiny, c2050)
 	var all []*script
 	for _, p := range append(slices.Clone(shortPrograms), matmulLarge, optionsLarge) {
@@ -81,6 +84,9 @@ func TestWrongResultsAreFound(t *testing.T) {
 // Fig. 3-9 in small: alone on a GPU nothing is swapped; where memory is in
 // conflict, it is, and all results are right nevertheless.
 func TestSwapping(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
 	p := matmulLarge
 	p.calls, p.cpu = 4, 2
 	s := writer(t, scale{time: 1.0 / 600, memory: long.memory}, c2050)(p)
@@ -96,6 +102,9 @@ func TestSwapping(t *testing.T) {
 // Every scheme brings every pattern to an end; only preemptive ones take a GPU
 // away.
 func TestSchemes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
 	v, err := newLab(t.Context()).vectors()
 	if err != nil {
 		t.Fatal(err)

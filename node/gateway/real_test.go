@@ -65,8 +65,16 @@ func startNode(t *testing.T, limits node.Limits) (socket string) {
 		WorkerCommand: []string{"/usr/bin/env", processVariable + "=worker", os.Args[0]},
 		Log:           quiet, Now: time.Now, Ready: func() { close(ready) },
 	}
-	background(t, func(ctx context.Context) error { return node.Run(ctx, cfg, opts) })
-	<-ready
+	ended := make(chan struct{})
+	background(t, func(ctx context.Context) error {
+		defer close(ended)
+		return node.Run(ctx, cfg, opts)
+	})
+	select {
+	case <-ready:
+	case <-ended:
+		t.Fatal("the node did not come up")
+	}
 	return cfg.Socket.Address
 }
 

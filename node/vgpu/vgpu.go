@@ -81,7 +81,7 @@ type Config struct {
 	MaxWait   time.Duration // and for so long it may wait, before it goes to the front
 
 	SlotLimit  int            // slots that one user's clients may have at a time; 0: no limit
-	SlotLimits map[string]int // the same for single users, before SlotLimit
+	SlotLimits map[string]int // the same for single users, instead of SlotLimit
 }
 
 // State is the queue that a client is in.
@@ -205,8 +205,8 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
 	}
 	for user, n := range c.SlotLimits {
-		if n < 1 {
-			return c, fmt.Errorf("vgpu: the slot limit of user %q must be at least 1", user)
+		if n < 0 {
+			return c, fmt.Errorf("vgpu: user %q may have %d slots: give 0 for no limit, or more", user, n)
 		}
 	}
 	c.MinResidence = orDefault(c.MinResidence, DefaultMinResidence)

@@ -18,7 +18,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		{"negative time", Config{Devices: []Device{ok}, MaxIdle: -1}, "negative"},
 		{"negative passes", Config{Devices: []Device{ok}, MaxPasses: -1}, "negative"},
 		{"negative limit", Config{Devices: []Device{ok}, SlotLimit: -1}, "negative"},
-		{"no slot for a user", Config{Devices: []Device{ok}, SlotLimits: map[string]int{"ann": 0}}, `"ann"`},
+		{"no slot for a user", Config{Devices: []Device{ok}, SlotLimits: map[string]int{"ann": -1}}, `"ann"`},
 		{"policy", Config{Devices: []Device{ok}, Policy: 7}, "number 7"},
 		{"slots", Config{Devices: []Device{{Name: "x", Slots: -1, Memory: 1}}}, `"x": slots and speed`},
 		{"speed", Config{Devices: []Device{{Name: "x", Speed: -1, Memory: 1}}}, "slots and speed"},

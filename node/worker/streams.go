@@ -188,15 +188,31 @@ func (s *session) active(id uint32) (*stream, bool, error) {
 }
 
 func (s *session) streamQuery(h wire.Header, m *wire.StreamQuery) ([]byte, error) {
-	st, has, err := s.active(m.Stream)
-	if err != nil || !has {
+	st, err := s.streams.find(m.Stream)
+	if err != nil || s.gpu == nil {
 		return nil, err
 	}
-	done, err := st.device.Done()
-	if err == nil && !done {
-		err = device.ErrNotReady
+	asked := []*stream{st}
+	if m.Stream == legacyID { // it has ended when all blocking streams have
+		for _, other := range s.streams.all {
+			if other.blocking {
+				asked = append(asked, other)
+			}
+		}
 	}
-	return nil, err
+	for _, st := range asked {
+		if st.device == nil {
+			continue
+		}
+		done, err := st.device.Done()
+		if err == nil && !done {
+			err = device.ErrNotReady
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 func (s *session) streamSynchronise(h wire.Header, m *wire.StreamSynchronise) error {

@@ -23,6 +23,7 @@ type state struct {
 	gpuTime   []time.Duration // of each device
 	past      counters        // of clients that have gone
 	waits     histogram
+	gone      []ClientStatus         // the last clients that have gone
 	preempted map[vgpu.Reason]uint64 // clients that had to leave their device, by why
 	refused   uint64
 }
@@ -54,6 +55,7 @@ type client struct {
 	ending    bool
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
+	peak      uint64        // the most that it was seen to have allocated
 	lease     uint64        // the number of its last grant
 	wantedAt  time.Duration // while it waits for a device
 	wanting   bool
@@ -230,6 +232,7 @@ func (d *daemon) forget(c *client) {
 		d.end(c, "its worker has ended: "+c.worker.ending(), false)
 	}
 	delete(d.clients, c.id)
+	d.remember(c)
 	d.perform(d.core.Detach(d.now(), c.id))
 	d.commit(c, 0)
 	d.past.add(c.counters)

@@ -19,6 +19,7 @@ type Status struct {
 	Committed uint64         `json:"swap_committed"`
 	Devices   []DeviceStatus `json:"devices"`
 	Clients   []ClientStatus `json:"clients"`
+	Ended     []ClientStatus `json:"ended"` // the last that ended, the latest last
 }
 
 // DeviceStatus is one device.
@@ -47,6 +48,7 @@ type ClientStatus struct {
 	Busy        bool    `json:"busy"`
 	Limit       uint64  `json:"memory_limit"`
 	Allocated   uint64  `json:"memory_allocated"`
+	Peak        uint64  `json:"memory_peak"` // the most that it had allocated, as far as was seen
 	Resident    uint64  `json:"memory_resident"`
 	Swapped     uint64  `json:"memory_swapped"`
 	Kernels     uint64  `json:"kernels"`
@@ -76,6 +78,7 @@ func (d *daemon) picture() Status {
 		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.cfg.Policy.String(),
 		SwapSize: d.cfg.Swap.Size, Committed: d.committed,
 		Devices: make([]DeviceStatus, len(view.Devices)), Clients: make([]ClientStatus, 0, len(view.Clients)),
+		Ended: append([]ClientStatus{}, d.gone...),
 	}
 	for i, v := range view.Devices {
 		s.Devices[i] = DeviceStatus{
@@ -97,7 +100,7 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) ClientStatus {
 	s := ClientStatus{
 		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
-		Allocated: c.memoryNow.Allocated, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
+		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: c.counters.kernels, BusyTime: c.counters.busy.Seconds(),
 		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions,
 		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
@@ -116,9 +119,23 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) ClientStatus {
 	return s
 }
 
+// maxEnded is how many clients are remembered after their end.
+const maxEnded = 64
+
+// remember keeps the last picture of a client.
+func (d *daemon) remember(c *client) {
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice}, d.now())
+	s.State = "ended"
+	if len(d.gone) == maxEnded {
+		d.gone = d.gone[1:]
+	}
+	d.gone = append(d.gone, s)
+}
+
 // report takes over what a worker says of itself.
 func (c *client) report(s wire.Stats) {
 	c.memoryNow = s
+	c.peak = max(c.peak, s.Allocated)
 	c.counters.kernels, c.counters.busy = max(c.counters.kernels, s.Kernels), max(c.counters.busy, s.Busy)
 	c.counters.swaps, c.counters.swapIn, c.counters.swapOut = s.Swaps, s.SwapIn, s.SwapOut
 	c.counters.copiedIn, c.counters.copiedOut = s.CopiedIn, s.CopiedOut

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -191,9 +192,25 @@ func (r *demoRound) watch(screen *os.File, title, socket string, ended <-chan st
 		}
 		select {
 		case <-ended:
-			return nil
+			return r.lastLook(socket)
 		case <-time.After(100 * time.Millisecond):
 		}
+	}
+}
+
+// lastLook waits until the node knows that all programs have ended, and notes
+// what it says of them.
+func (r *demoRound) lastLook(socket string) error {
+	for {
+		s, err := node.Ask(socket)
+		if err != nil {
+			return err
+		}
+		r.note(s)
+		if len(s.Clients) == 0 {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -204,10 +221,12 @@ func (r *demoRound) note(s *node.Status) {
 		r.memory += d.Memory
 	}
 	var allocated uint64
-	for _, c := range s.Clients {
-		allocated += c.Allocated
+	for _, c := range slices.Concat(s.Clients, s.Ended) {
 		pid := int(c.Pid)
 		r.last[pid] = c
+		if c.State != "ended" {
+			allocated += c.Allocated
+		}
 		if c.Device != nil {
 			if r.seen[pid] == nil {
 				r.seen[pid] = map[string]bool{}
@@ -231,7 +250,7 @@ func (r *demoRound) table() *report.Table {
 			}
 		}
 		result, _, _ := strings.Cut(strings.TrimSpace(run.output.String()), ", ")
-		t.Rows = append(t.Rows, []string{run.line, strings.Join(on, ", "), fmt.Sprint(c.Kernels), briefSize(c.Allocated),
+		t.Rows = append(t.Rows, []string{run.line, strings.Join(on, ", "), fmt.Sprint(c.Kernels), briefSize(c.Peak),
 			briefSize(c.SwapOut), fmt.Sprint(c.Preemptions), briefTime(c.WaitTime), fmt.Sprintf("%.1f s", run.took.Seconds()), result})
 	}
 	return t

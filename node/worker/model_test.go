@@ -233,6 +233,7 @@ func (p *program) follow(to uint32) {
 	case from == 0 && p.streams[to]: // what it is given next waits; only who has work can be waited for
 		e := p.number()
 		p.send(&wire.EventCreate{Event: e})
+		p.send(&wire.EventRecord{Event: e, Stream: 0}) // else it may have had none: a query is none
 		p.send(&wire.EventRecord{Event: e, Stream: to})
 		p.send(&wire.EventDestroy{Event: e})
 	case p.r.IntN(4) == 0:

@@ -30,6 +30,9 @@ type Node struct {
 	GPUs []int
 	// Link is the node's port to the network, full duplex.
 	Link Link
+	// Switch names the switch that the node hangs on; nodes without one are all
+	// equally near.
+	Switch string
 }
 
 // GPUType describes one kind of device.
@@ -55,6 +58,30 @@ type Remote struct {
 	// Overhead multiplies the bytes moved: 1.09 means 9% more. Not given, 0, it
 	// is 1.
 	Overhead float64
+	// Far multiplies latency and bytes where the device hangs on another switch.
+	// Not given, 0, it is 1.
+	Far float64
+	// DriverMemory and ClientMemory are what a shared device loses to each job
+	// beside its data: the driver's, and the server's for each of its threads.
+	DriverMemory, ClientMemory int64
+}
+
+// ShareOf is the memory of a device that a job takes which needs so much for
+// its data and uses it from so many threads.
+func (r *Remote) ShareOf(data int64, threads int) int64 {
+	return data + r.DriverMemory + r.ClientMemory*int64(max(1, threads))
+}
+
+// Distance is how far a device on node b is from a process on node a: 0 is the
+// same node, 1 the same switch, 2 another one.
+func (c *Cluster) Distance(a, b int32) int {
+	switch {
+	case a == b:
+		return 0
+	case c.Nodes[a].Switch == c.Nodes[b].Switch:
+		return 1
+	}
+	return 2
 }
 
 // TotalCores counts the cores of the cluster.
@@ -142,6 +169,12 @@ func (c *Cluster) Validate() error {
 	}
 	if o := c.Remote.Overhead; !(o >= 0 && o <= maxOverhead) {
 		return fmt.Errorf("the overhead of remote GPUs must be a number from 0 to %d, not %v", maxOverhead, o)
+	}
+	if f := c.Remote.Far; !(f >= 0 && f <= maxOverhead) {
+		return fmt.Errorf("the factor for GPUs on another switch must be a number from 0 to %d, not %v", maxOverhead, f)
+	}
+	if c.Remote.DriverMemory < 0 || c.Remote.ClientMemory < 0 {
+		return errors.New("the memory that remote GPUs lose must not be negative")
 	}
 	seen := make(map[string]int, len(c.Nodes))
 	for i := range c.Nodes {

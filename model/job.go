@@ -30,6 +30,9 @@ type Job struct {
 	Alternatives []Request
 
 	Traffic Traffic
+	// Intensity is the part of its run in which the job keeps its GPUs busy, from
+	// 0 to 1. Not given, 0, it is 1: where devices are shared nothing is for free.
+	Intensity float64
 
 	// Logged is what an accounting log said beyond this; nil where it said nothing.
 	Logged *Logged
@@ -43,6 +46,9 @@ type Request struct {
 	// Cores/Nodes, rounded up, unless CoresPerNode says otherwise.
 	Cores        int
 	CoresPerNode int
+	// CoresPerProcess keeps so many cores together where cores are spread: a
+	// node gives multiples of it. 0 is 1.
+	CoresPerProcess int
 	// Processes is how many processes the job starts in all; 0 means one a node.
 	Processes int
 
@@ -50,7 +56,7 @@ type Request struct {
 	Memory        int64
 	MemoryPerCore int64
 
-	// GPUs is per node. GPUMemory > 0 asks for that much memory of each instead
+	// GPUs is per node: each node that gives cores gives so many. GPUMemory > 0 asks for that much memory of each instead
 	// of the whole device. GPUType restricts them to one type.
 	GPUs      int
 	GPUMemory int64
@@ -65,6 +71,10 @@ type Request struct {
 	Exclusive bool
 	// NodeList restricts the nodes to these names.
 	NodeList []string
+
+	// Run and WallTime replace those of the job where this request is granted;
+	// 0 leaves them. On cores alone a job may take longer than with GPUs.
+	Run, WallTime time.Duration
 }
 
 // RemoteGPUs asks for devices decoupled from the job's nodes.
@@ -117,6 +127,35 @@ func (j *Job) Estimate() time.Duration {
 	return j.Run
 }
 
+// As is the job with one of its requests: 0 is the first, i is Alternatives[i-1].
+// What it returns must not be changed.
+func (j *Job) As(alternative int) *Job {
+	r := &j.Request
+	if alternative > 0 {
+		r = &j.Alternatives[alternative-1]
+	}
+	if alternative == 0 && r.Run == 0 && r.WallTime == 0 {
+		return j
+	}
+	out := *j
+	out.Request = *r
+	if r.Run > 0 {
+		out.Run = r.Run
+	}
+	if r.WallTime > 0 {
+		out.WallTime = r.WallTime
+	}
+	return &out
+}
+
+// GPULoad is the part of a device's time that the job needs while it runs alone.
+func (j *Job) GPULoad() float64 {
+	if j.Intensity == 0 {
+		return 1
+	}
+	return j.Intensity
+}
+
 // CoresOnNode is what each node gives a request that names its nodes: at
 // least one core, since a job's processes run somewhere.
 func (r *Request) CoresOnNode() int {
@@ -163,6 +202,9 @@ func (j *Job) Validate() error {
 	if t := j.Traffic; t.NetBytes < 0 || t.NetConns < 0 || t.GPUBytes < 0 || t.GPUConns < 0 {
 		return fmt.Errorf("job %s: traffic must not be negative", j.ID)
 	}
+	if !(j.Intensity >= 0 && j.Intensity <= 1) {
+		return fmt.Errorf("job %s: the intensity must be a number from 0 to 1, not %v", j.ID, j.Intensity)
+	}
 	if err := j.Request.Validate(); err != nil {
 		return fmt.Errorf("job %s: %w", j.ID, err)
 	}
@@ -181,7 +223,7 @@ func (r *Request) Validate() error {
 		value int
 	}{
 		{"nodes", r.Nodes}, {"cores", r.Cores}, {"cores per node", r.CoresPerNode},
-		{"processes", r.Processes}, {"GPUs", r.GPUs},
+		{"cores per process", r.CoresPerProcess}, {"processes", r.Processes}, {"GPUs", r.GPUs},
 	} {
 		if f.value < 0 || f.value > limit {
 			return fmt.Errorf("%s must be between 0 and %d, not %d", f.name, limit, f.value)
@@ -189,6 +231,9 @@ func (r *Request) Validate() error {
 	}
 	if r.Memory < 0 || r.MemoryPerCore < 0 || r.GPUMemory < 0 {
 		return errors.New("memory must not be negative")
+	}
+	if r.Run < 0 || r.WallTime < 0 {
+		return errors.New("run and wall time must not be negative")
 	}
 	// So that MemoryPerCore x cores + Memory cannot overflow.
 	if cores := int64(max(1, r.Cores, r.CoresOnNode())); r.MemoryPerCore > math.MaxInt64/2/cores || r.Memory > math.MaxInt64/2 {
@@ -199,10 +244,12 @@ func (r *Request) Validate() error {
 		return errors.New("it asks for no nodes and no cores: give one of them")
 	case r.Nodes == 0 && r.CoresPerNode > 0:
 		return errors.New("cores per node need a number of nodes")
-	case r.Nodes == 0 && (r.GPUs > 0 || r.Memory > 0):
-		return errors.New("GPUs and memory are per node: give the number of nodes, or use remote GPUs and memory per core")
-	case r.Nodes == 0 && (r.Contiguous || r.Exclusive):
-		return errors.New("contiguous and exclusive nodes need a number of nodes")
+	case r.Nodes == 0 && r.Exclusive:
+		return errors.New("exclusive nodes need a number of nodes")
+	case r.Nodes == 0 && r.CoresPerProcess > 0 && r.Cores%r.CoresPerProcess != 0:
+		return fmt.Errorf("%d cores are no multiple of %d a process", r.Cores, r.CoresPerProcess)
+	case r.Nodes > 0 && r.CoresPerProcess > 0:
+		return errors.New("cores per process are for cores on any nodes: with a number of nodes give cores per node")
 	case r.Nodes > 0 && r.Cores > 0 && r.CoresPerNode > 0 && r.Cores > r.Nodes*r.CoresPerNode:
 		return fmt.Errorf("%d cores do not fit in %d nodes x %d cores", r.Cores, r.Nodes, r.CoresPerNode)
 	case r.GPUMemory > 0 && r.GPUs == 0:

@@ -59,20 +59,21 @@ func (v *View) inARow(sh *Shape, mode Mode) bool {
 
 func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 	usable := int64(0)
-	for n := range v.nodes {
-		if mode == Alone && v.nodes[n].hosted > 0 || sh.allowed != nil && !sh.allowed.has(int32(n)) {
+	for n := range int32(len(v.nodes)) {
+		if mode == Alone && v.nodes[n].hosted > 0 || sh.allowed != nil && !sh.allowed.has(n) {
 			continue
 		}
-		c := int64(v.nodes[n].cores)
-		if sh.memory > 0 {
-			c = min(c, v.nodes[n].memory/sh.memory)
+		if part, ok := v.spreadOn(sh, n, sh.cores); ok {
+			usable += int64(part.Cores)
 		}
-		usable += c
 	}
-	if usable >= int64(sh.cores) {
-		return fmt.Sprintf("%d whole GPUs %s", v.freeGPUs, now)
+	switch {
+	case usable < int64(sh.cores):
+		return fmt.Sprintf("%d such cores %s", usable, now)
+	case sh.Request.Contiguous:
+		return fmt.Sprintf("%d such cores %s, but not enough next to each other", usable, now)
 	}
-	return fmt.Sprintf("%d such cores %s", usable, now)
+	return fmt.Sprintf("%d whole GPUs %s", v.freeGPUs, now)
 }
 
 func (v *View) nodesWithGPUs() int {
@@ -100,4 +101,24 @@ func (v *View) Ahead(id JobID) (count int, first JobID) {
 			first = at
 		}
 	}
+}
+
+// Explainer is a policy that keeps an account of its latest step.
+type Explainer interface {
+	// Explain says how the latest step came to its plan. It is called after the
+	// step, before anything else changes.
+	Explain(v *View) *Explanation
+}
+
+// Explanation is one step of a policy, for people.
+type Explanation struct {
+	Lead   string // a sentence or two: what the step did
+	Tables []ExplanationTable
+}
+
+// ExplanationTable is a part of it.
+type ExplanationTable struct {
+	Title   string
+	Columns []string
+	Rows    [][]string
 }

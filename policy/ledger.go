@@ -35,8 +35,7 @@ func newLedger(c *model.Cluster) ledger {
 
 // check says why an allocation must not be committed: it is not free, or it
 // is not the whole of what the job asked for.
-func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
-	sh := e.shape
+func (l *ledger) check(e *jobEntry, sh *Shape, a *model.Allocation, c *model.Cluster) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)
 	}
@@ -78,7 +77,7 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 		}
 		switch {
 		case sh.nodes == 0:
-			if p.Cores <= 0 || p.Memory != sh.memory*int64(p.Cores) {
+			if p.Cores <= 0 || p.Cores%sh.granule != 0 || p.Memory != sh.memory*int64(p.Cores)+sh.nodeMemory {
 				return refuse("node %s gives %d cores and %d bytes", c.Nodes[n].Name, p.Cores, p.Memory)
 			}
 		case sh.exclusive:
@@ -103,11 +102,10 @@ func (l *ledger) check(e *jobEntry, a *model.Allocation, c *model.Cluster) error
 	if len(a.Grants) == 0 && sh.Request.Remote == nil {
 		return nil
 	}
-	return l.checkGrants(e, a, c)
+	return l.checkGrants(e, sh, a, c)
 }
 
-func (l *ledger) checkGrants(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
-	sh := e.shape
+func (l *ledger) checkGrants(e *jobEntry, sh *Shape, a *model.Allocation, c *model.Cluster) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("job %s: "+format, append([]any{e.job.ID}, args...)...)
 	}

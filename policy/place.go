@@ -338,9 +338,11 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 	return false
 }
 
+// spread collects cores node by node; contiguous ones from the beginning of a
+// run of nodes that all give some.
 func (pl *placer) spread(sh *Shape, mode Mode) bool {
 	some := pl.coreSteps.atLeast(1)
-	need := sh.cores
+	need, last := sh.cores, int32(-1)
 	for w := range some {
 		set := some[w]
 		if mode == Alone {
@@ -351,24 +353,58 @@ func (pl *placer) spread(sh *Shape, mode Mode) bool {
 		}
 		for ; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
-			cores, memory := pl.nodes[n].cores, pl.nodes[n].memory
-			if left := pl.lim.of(n); left != nil {
-				cores, memory = min(cores, left.cores), min(memory, left.memory)
-			}
-			take := min(cores, need)
-			if sh.memory > 0 {
-				take = int32(min(int64(take), memory/sh.memory))
-			}
-			if take <= 0 {
+			part, ok := pl.spreadOn(sh, n, need)
+			if !ok {
 				continue
 			}
-			pl.out.Parts = append(pl.out.Parts, model.Part{Node: n, Cores: take, Memory: sh.memory * int64(take)})
-			if need -= take; need == 0 {
+			if sh.Request.Contiguous && n != last+1 {
+				pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
+				if part, ok = pl.spreadOn(sh, n, sh.cores); !ok {
+					panic("policy: a node gives less of more")
+				}
+				need = sh.cores
+			}
+			last = n
+			if sh.gpuMemory > 0 {
+				pl.addShares(sh, n, int32(len(pl.out.Parts)))
+			}
+			pl.out.Parts = append(pl.out.Parts, part)
+			if need -= part.Cores; need == 0 {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// spreadOn is what a node gives of so many spread cores, if it gives any.
+func (pl *placer) spreadOn(sh *Shape, n, need int32) (model.Part, bool) {
+	cores, memory, gpus := pl.nodes[n].cores, pl.nodes[n].memory, pl.nodes[n].gpus
+	if left := pl.lim.of(n); left != nil {
+		cores, memory, gpus = min(cores, left.cores), min(memory, left.memory), gpus&left.gpus
+	}
+	memory -= sh.nodeMemory
+	take := min(cores, need)
+	if sh.memory > 0 {
+		take = int32(min(int64(take), memory/sh.memory))
+	}
+	take -= take % sh.granule
+	if take <= 0 || memory < 0 {
+		return model.Part{}, false
+	}
+	part := model.Part{Node: n, Cores: take, Memory: sh.memory*int64(take) + sh.nodeMemory}
+	switch {
+	case sh.gpus == 0:
+	case sh.gpuMemory > 0:
+		if !pl.sharesFit(sh, n) {
+			return model.Part{}, false
+		}
+	default:
+		if part.GPUs = pl.choose(gpus, sh, n, int(sh.gpus)); part.GPUs == 0 {
+			return model.Part{}, false
+		}
+	}
+	return part, true
 }
 
 // borrow is the R queue's search: nodes as for Alone first, then any with

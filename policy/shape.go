@@ -14,14 +14,18 @@ type Shape struct {
 	// Request is the request itself.
 	Request model.Request
 
-	nodes     int32 // 0: spread
-	cores     int32 // per node; in all where spread
-	memory    int64 // per node; per core where spread
-	gpus      int32
-	gpuMemory int64
-	gpuType   int32 // -1: any
-	exclusive bool
-	allowed   bitmap // nil: all nodes
+	nodes  int32 // 0: spread
+	cores  int32 // per node; in all where spread
+	memory int64 // per node; per core where spread
+	// granule and nodeMemory are for spread cores: a node gives multiples of the
+	// one, and the other beside the memory of its cores.
+	granule    int32
+	nodeMemory int64
+	gpus       int32
+	gpuMemory  int64
+	gpuType    int32 // -1: any
+	exclusive  bool
+	allowed    bitmap // nil: all nodes
 
 	totalCores int64 // at least, on all nodes
 	wholeGPUs  int64 // in all, wherever they are
@@ -53,8 +57,14 @@ func (sh *Shape) String() string {
 	var b strings.Builder
 	if sh.nodes == 0 {
 		fmt.Fprintf(&b, "%s on any nodes", plural(int(sh.cores), "core"))
+		if sh.granule > 1 {
+			fmt.Fprintf(&b, ", %d together", sh.granule)
+		}
 		if sh.memory > 0 {
 			fmt.Fprintf(&b, " with %s each", model.FormatSize(sh.memory))
+		}
+		if sh.nodeMemory > 0 {
+			fmt.Fprintf(&b, ", %s of each node", model.FormatSize(sh.nodeMemory))
 		}
 	} else {
 		fmt.Fprintf(&b, "%s with %s", plural(int(sh.nodes), "node"), plural(int(sh.cores), "core"))
@@ -64,18 +74,21 @@ func (sh *Shape) String() string {
 		if sh.memory > 0 {
 			fmt.Fprintf(&b, ", %s", model.FormatSize(sh.memory))
 		}
-		if sh.gpus > 0 {
-			b.WriteString(", " + plural(int(sh.gpus), "GPU"))
-			if sh.gpuMemory > 0 {
-				fmt.Fprintf(&b, " of %s", model.FormatSize(sh.gpuMemory))
-			}
-			if r.GPUType != "" {
-				b.WriteString(" (" + r.GPUType + ")")
-			}
+	}
+	if sh.gpus > 0 {
+		b.WriteString(", " + plural(int(sh.gpus), "GPU"))
+		if sh.gpuMemory > 0 {
+			fmt.Fprintf(&b, " of %s", model.FormatSize(sh.gpuMemory))
 		}
-		if r.Contiguous {
-			b.WriteString(", contiguous")
+		if r.GPUType != "" {
+			b.WriteString(" (" + r.GPUType + ")")
 		}
+		if sh.nodes == 0 {
+			b.WriteString(" of each node")
+		}
+	}
+	if r.Contiguous {
+		b.WriteString(", contiguous")
 	}
 	if r.Remote != nil {
 		fmt.Fprintf(&b, ", %s anywhere", plural(r.Remote.Count, "GPU"))
@@ -99,6 +112,7 @@ func plural(n int, noun string) string {
 // shapeKey is a request in a form that can be compared.
 type shapeKey struct {
 	nodes, cores, coresPerNode, gpus int
+	coresPerProcess                  int
 	memory, memoryPerCore, gpuMemory int64
 	gpuType                          string
 	remote                           model.RemoteGPUs
@@ -109,7 +123,8 @@ type shapeKey struct {
 func keyOf(r *model.Request) shapeKey {
 	k := shapeKey{
 		nodes: r.Nodes, cores: r.Cores, coresPerNode: r.CoresPerNode, gpus: r.GPUs,
-		memory: r.Memory, memoryPerCore: r.MemoryPerCore, gpuMemory: r.GPUMemory,
+		coresPerProcess: r.CoresPerProcess,
+		memory:          r.Memory, memoryPerCore: r.MemoryPerCore, gpuMemory: r.GPUMemory,
 		gpuType: r.GPUType, contiguous: r.Contiguous, exclusive: r.Exclusive,
 	}
 	if r.Remote != nil {
@@ -123,10 +138,10 @@ func keyOf(r *model.Request) shapeKey {
 
 // nodeNeed is what a shape asks of each of its nodes.
 type nodeNeed struct {
-	cores, gpus, gpuType int32
-	memory, gpuMemory    int64
-	exclusive, contig    bool
-	nodeList             string
+	cores, granule, gpus, gpuType int32
+	memory, nodeMemory, gpuMemory int64
+	exclusive, contig             bool
+	nodeList                      string
 }
 
 // shapes interns requests.
@@ -147,7 +162,7 @@ func recentSlot(r *model.Request) uint64 {
 }
 
 func plainEqual(a, b *model.Request) bool {
-	return a.Nodes == b.Nodes && a.Cores == b.Cores && a.CoresPerNode == b.CoresPerNode &&
+	return a.Nodes == b.Nodes && a.Cores == b.Cores && a.CoresPerNode == b.CoresPerNode && a.CoresPerProcess == b.CoresPerProcess &&
 		a.GPUs == b.GPUs && a.Memory == b.Memory && a.MemoryPerCore == b.MemoryPerCore &&
 		a.GPUMemory == b.GPUMemory && a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive &&
 		a.GPUType == b.GPUType
@@ -169,7 +184,8 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 		sh, fresh = s.compile(r), true
 		s.byKey[key] = sh
 		need := nodeNeed{
-			cores: sh.cores, gpus: sh.gpus, gpuType: sh.gpuType, memory: sh.memory, gpuMemory: sh.gpuMemory,
+			cores: sh.cores, granule: sh.granule, gpus: sh.gpus, gpuType: sh.gpuType,
+			memory: sh.memory, nodeMemory: sh.nodeMemory, gpuMemory: sh.gpuMemory,
 			exclusive: sh.exclusive, contig: r.Contiguous, nodeList: key.nodeList,
 		}
 		class, known := s.byNode[need]
@@ -193,6 +209,7 @@ func (s *shapes) compile(r *model.Request) *Shape {
 	}
 	if r.Nodes == 0 {
 		sh.cores, sh.memory = int32(r.Cores), r.MemoryPerCore
+		sh.granule, sh.nodeMemory = int32(max(1, r.CoresPerProcess)), r.Memory
 	} else {
 		sh.cores = int32(r.CoresOnNode())
 		sh.memory = r.MemoryOnNode(r.CoresOnNode())

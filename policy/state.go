@@ -33,6 +33,9 @@ type Traits struct {
 	Mode Mode
 	// Ends keeps the running jobs in order of their estimated ends.
 	Ends bool
+	// Alternatives says that the policy chooses among a job's requests: a job is
+	// impossible only if all of them are.
+	Alternatives bool
 }
 
 type status uint8
@@ -46,9 +49,21 @@ const (
 
 type jobEntry struct {
 	job    *model.Job
-	shape  *Shape
-	slot   int32 // of a running job
+	shape  *Shape   // of the main request
+	others []*Shape // of the alternatives, where the policy chooses
+	slot   int32    // of a running job
 	status status
+}
+
+// as is the shape of one of the job's requests; nil if it has no such.
+func (e *jobEntry) as(alternative int) *Shape {
+	switch {
+	case alternative == 0:
+		return e.shape
+	case uint(alternative) <= uint(len(e.others)):
+		return e.others[alternative-1]
+	}
+	return nil
 }
 
 type slot struct {
@@ -111,7 +126,29 @@ var ErrImpossible = errors.New("impossible on this cluster")
 
 // Submit puts a job into the queue. The job must not change afterwards.
 func (s *State) Submit(j *model.Job) (JobID, error) {
-	sh, fresh := s.shapes.of(&j.Request)
+	sh := s.shapeOf(&j.Request)
+	var others []*Shape
+	possible := sh.impossible == ""
+	if s.traits.Alternatives && len(j.Alternatives) > 0 {
+		others = make([]*Shape, len(j.Alternatives))
+		for i := range j.Alternatives {
+			others[i] = s.shapeOf(&j.Alternatives[i])
+			possible = possible || others[i].impossible == ""
+		}
+	}
+	if !possible {
+		return -1, fmt.Errorf("%w: %s", ErrImpossible, sh.impossible)
+	}
+	id := JobID(len(s.jobs))
+	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, others: others, slot: -1})
+	s.queue.insert(orderedEntry{key: s.key(j), id: id, class: sh.class, nodes: sh.nodes})
+	s.view.arrived = append(s.view.arrived, id)
+	return id, nil
+}
+
+// shapeOf compiles a request, and finds out whether it can ever be granted.
+func (s *State) shapeOf(r *model.Request) *Shape {
+	sh, fresh := s.shapes.of(r)
 	if fresh {
 		s.idle.index(sh)
 		s.view.index(sh)
@@ -119,14 +156,7 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 			sh.impossible = s.idle.Shortage(sh, s.traits.Mode)
 		}
 	}
-	if sh.impossible != "" {
-		return -1, fmt.Errorf("%w: %s", ErrImpossible, sh.impossible)
-	}
-	id := JobID(len(s.jobs))
-	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, slot: -1})
-	s.queue.insert(orderedEntry{key: s.key(j), id: id, class: sh.class, nodes: sh.nodes})
-	s.view.arrived = append(s.view.arrived, id)
-	return id, nil
+	return sh
 }
 
 func (s *State) key(j *model.Job) int64 {
@@ -168,7 +198,7 @@ func (s *State) End(id JobID) {
 // returns the plan. Lines that were refused carry their error.
 func (s *State) Step(now time.Duration) *Plan {
 	p := &s.plan
-	p.Starts = p.Starts[:0]
+	p.Starts, p.Wake, p.Skipped = p.Starts[:0], Never, false
 	s.view.now = now
 	s.policy.Step(&s.view, p)
 	s.view.arrived = s.view.arrived[:0]
@@ -178,7 +208,7 @@ func (s *State) Step(now time.Duration) *Plan {
 		st := &p.Starts[i]
 		e := &s.jobs[st.Job]
 		st.Alloc = &s.slots[e.slot].alloc // slots may have moved since
-		if st.Err = s.ledger.check(e, st.Alloc, s.cluster); st.Err != nil {
+		if st.Err = s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
 			// The policy must think again, and forget that it started the job.
@@ -226,6 +256,15 @@ func (s *State) Why(id JobID) string {
 	return s.policy.Why(&s.view, id)
 }
 
+// Explain says how the latest step came to its plan; nil if the policy keeps
+// no account.
+func (s *State) Explain() *Explanation {
+	if p, ok := s.policy.(Explainer); ok {
+		return p.Explain(&s.view)
+	}
+	return nil
+}
+
 // Waiting counts the queue.
 func (s *State) Waiting() int { return s.queue.n }
 
@@ -267,6 +306,39 @@ func (v *View) Job(id JobID) *model.Job { return v.state.jobs[id].job }
 
 // Shape is what the job asks for.
 func (v *View) Shape(id JobID) *Shape { return v.state.jobs[id].shape }
+
+// ShapeAs is what one of the job's requests asks for: 0 is the main one. It is
+// nil where the job has no such request, or it could never be granted. Policies
+// that choose say so in their Traits.
+func (v *View) ShapeAs(id JobID, alternative int) *Shape {
+	sh := v.state.jobs[id].as(alternative)
+	if sh != nil && sh.impossible != "" {
+		return nil
+	}
+	return sh
+}
+
+// Requests counts the requests of a job: the main one and its alternatives.
+func (v *View) Requests(id JobID) int { return 1 + len(v.state.jobs[id].others) }
+
+// FreeCores is what is free of a node's cores.
+func (v *View) FreeCores(n int32) int32 { return v.nodes[n].cores }
+
+// FreeMemory is what is free of a node's memory.
+func (v *View) FreeMemory(n int32) int64 { return v.nodes[n].memory }
+
+// FreeGPUs is the set of a node's whole devices that are free: bit i is device i.
+// A node that a job has to itself lends none of them (see Closed).
+func (v *View) FreeGPUs(n int32) uint64 { return v.nodes[n].gpus }
+
+// FreeShare is the memory of a device that shares may still take.
+func (v *View) FreeShare(n, device int32) int64 { return v.shareLeft(n, device) }
+
+// Closed says that a job has the node to itself.
+func (v *View) Closed(n int32) bool { return v.nodes[n].closed }
+
+// Untouched says that nothing of a node is in use.
+func (v *View) Untouched(n int32) bool { return v.untouched(n) }
 
 // Cluster is the machine.
 func (v *View) Cluster() *model.Cluster { return v.cluster }
@@ -311,11 +383,18 @@ func (v *View) Charge(a *model.Allocation) { v.charge(a) }
 type Plan struct {
 	state  *State
 	Starts []Start
+	// Wake asks for a step at this time even if nothing happens until then: for
+	// policies that work at intervals. Never, the default, asks for none.
+	Wake time.Duration
+	// Skipped says that the policy did not look: this was no step of its own.
+	Skipped bool
 }
 
 // Start proposes one job.
 type Start struct {
 	Job JobID
+	// Alternative is the request that was granted; 0 is the main one.
+	Alternative int
 	// Alloc is valid until the job ends.
 	Alloc  *model.Allocation
 	Reason Reason
@@ -341,6 +420,8 @@ const (
 	EndsBefore                   // it will have ended when the reservation begins
 	Beside                       // it leaves the reservation what it needs
 	Reserved                     // its own reservation has come
+	Won                          // its bid won the auction
+	Fitted                       // it fits best into what is free
 )
 
 // Text says the reason to people.
@@ -357,6 +438,10 @@ func (r Reason) Text(v *View) string {
 		return "it leaves room for " + at()
 	case Reserved:
 		return "its reservation has come"
+	case Won:
+		return "its bid won the auction"
+	case Fitted:
+		return "it fits best into what is free"
 	default:
 		return "it was its turn"
 	}
@@ -366,20 +451,25 @@ func (r Reason) Text(v *View) string {
 // reports false, and proposes nothing, if a is not free in the view or the job
 // does not wait.
 func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
+	return p.StartAs(id, 0, a, why)
+}
+
+// StartAs proposes to start a job with one of its requests; 0 is the main one.
+func (p *Plan) StartAs(id JobID, alternative int, a *model.Allocation, why Reason) bool {
 	s := p.state
 	e := &s.jobs[id]
-	if e.status != waiting || !s.view.justPlaced(a) && (!s.view.sane(a) || !s.view.holds(a)) {
+	if e.status != waiting || e.as(alternative) == nil || !s.view.justPlaced(a) && (!s.view.sane(a) || !s.view.holds(a)) {
 		return false
 	}
 	s.view.take(a)
 	e.status, e.slot = proposed, s.newSlot()
 	sl := &s.slots[e.slot]
 	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
-	sl.expectedEnd = model.After(s.view.now, e.job.Estimate())
+	sl.expectedEnd = model.After(s.view.now, e.job.As(alternative).Estimate())
 	if s.traits.Ends {
 		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}
-	p.Starts = append(p.Starts, Start{Job: id, Alloc: &sl.alloc, Reason: why})
+	p.Starts = append(p.Starts, Start{Job: id, Alternative: alternative, Alloc: &sl.alloc, Reason: why})
 	return true
 }
 

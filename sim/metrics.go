@@ -27,6 +27,11 @@ type Summary struct {
 	Run      Stats `json:"run"`
 	Life     Stats `json:"life"`
 	Slowdown Stats `json:"slowdown"`
+
+	// Fragmentation is the number of blocks of neighbouring nodes of a job; Spread
+	// is how many times more nodes it spans than it has.
+	Fragmentation Stats `json:"fragmentation"`
+	Spread        Stats `json:"spread"`
 }
 
 // Stats describes a quantity over all jobs that ran.
@@ -80,6 +85,7 @@ func (r *Result) Summarize() Summary {
 	n := len(r.Jobs)
 	waits, runs := make([]float64, 0, n), make([]float64, 0, n)
 	lives, slows := make([]float64, 0, n), make([]float64, 0, n)
+	blocks, spreads := make([]float64, 0, n), make([]float64, 0, n)
 	first, last := time.Duration(math.MaxInt64), time.Duration(0)
 	for i := range r.Outcomes {
 		o, j := &r.Outcomes[i], &r.Jobs[i]
@@ -103,8 +109,10 @@ func (r *Result) Summarize() Summary {
 		runs = append(runs, run.Seconds())
 		lives = append(lives, (wait + run).Seconds())
 		slows = append(slows, Slowdown(wait, run))
+		blocks, spreads = append(blocks, o.Fragmentation()), append(spreads, o.Spread())
 	}
 	s.Wait, s.Run, s.Life, s.Slowdown = StatsOf(waits), StatsOf(runs), StatsOf(lives), StatsOf(slows)
+	s.Fragmentation, s.Spread = StatsOf(blocks), StatsOf(spreads)
 	if last > first {
 		s.Makespan = (last - first).Seconds()
 		s.CoreUtilization = share(r.CoreSeconds, r.Cluster.TotalCores(), s.Makespan)
@@ -192,4 +200,13 @@ func changeOf(differences []float64, base float64) (percent float64, l Losers) {
 // Held counts the cores and devices of an allocation; shares count as parts of a device.
 func Held(c *model.Cluster, a *model.Allocation) (cores int, gpus float64) {
 	return coresOf(a), gpusOf(c, a)
+}
+
+// NodesOf names the nodes of an allocation in short.
+func NodesOf(c *model.Cluster, a *model.Allocation) string {
+	names := make([]string, len(a.Parts))
+	for i := range a.Parts {
+		names[i] = c.Nodes[a.Parts[i].Node].Name
+	}
+	return model.CompressNodes(names)
 }

@@ -24,6 +24,8 @@ type Config struct {
 	Observe Observer
 	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
 	Watch []int
+	// Explain asks for accounts of single steps.
+	Explain []Moment
 	// Progress, if set, is called now and then with the jobs that are over.
 	Progress func(done int)
 }
@@ -57,7 +59,18 @@ type Outcome struct {
 	State      State
 	// Borrowed: it used a GPU of another node.
 	Borrowed bool
+	// Alternative is the request that was granted; 0 is the main one.
+	Alternative uint8
+	// Nodes hosted it, in so many blocks of neighbours; from the first to the
+	// last of them are Span nodes.
+	Nodes, Blocks, Span int32
 }
+
+// Fragmentation is the number of blocks of neighbouring nodes of a job.
+func (o *Outcome) Fragmentation() float64 { return float64(o.Blocks) }
+
+// Spread is how many times more nodes a job spans than it has.
+func (o *Outcome) Spread() float64 { return float64(o.Span) / float64(max(1, o.Nodes)) }
 
 // Result is what a run produced.
 type Result struct {
@@ -73,6 +86,7 @@ type Result struct {
 	// the applier refused.
 	Steps, Refused int
 	Watched        []Watched
+	Explained      []Explained
 }
 
 // Watched says what was known about a job at one instant.
@@ -103,6 +117,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		},
 	}
 	r.state.Expect(len(cfg.Jobs))
+	r.wake = policy.Never
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
 	if err := r.loop(ctx); err != nil {
@@ -118,16 +133,24 @@ type run struct {
 	network *network
 	result  *Result
 
-	now   time.Duration
-	next  int     // the next job to submit
-	jobOf []int32 // index of each policy.JobID
-	done  int
+	now      time.Duration
+	next     int           // the next job to submit
+	wake     time.Duration // when the policy wants a step; policy.Never if it does not
+	idle     int           // steps in a row of which nothing came, on an idle cluster
+	jobOf    []int32       // index of each policy.JobID
+	done     int
+	running  int
+	lastStep time.Duration
 
 	watched map[int]string // what was said last
 }
 
 // horizon is the last instant of a run: beyond it sums of times would not fit.
 const horizon = time.Duration(math.MaxInt64 / 2)
+
+// maxIdle bounds how often a policy may ask for another step on an idle cluster
+// and then start nothing.
+const maxIdle = 1000
 
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
@@ -143,7 +166,10 @@ func (r *run) loop(ctx context.Context) error {
 		if r.next < len(r.Jobs) && (!some || r.Jobs[r.next].Submit < at) {
 			at, some = r.Jobs[r.next].Submit, true
 		}
-		if !some {
+		if r.wake != policy.Never && (!some || r.wake < at) {
+			at, some = r.wake, true
+		}
+		if !some || r.idle > maxIdle {
 			break
 		}
 		if at > horizon {
@@ -155,7 +181,7 @@ func (r *run) loop(ctx context.Context) error {
 		if r.submitJobs() {
 			changed = true
 		}
-		if changed {
+		if changed || r.wake <= r.now {
 			r.step()
 		}
 		r.network.settle(r.now)
@@ -198,6 +224,7 @@ func (r *run) endJobs() (any bool) {
 		r.network.leave(e.job)
 		r.state.End(e.job)
 		r.done++
+		r.running--
 		if r.Observe != nil {
 			r.Observe.Ended(r.now, i)
 		}
@@ -225,7 +252,17 @@ func (r *run) submitJobs() (any bool) {
 
 func (r *run) step() {
 	plan := r.state.Step(r.now)
-	r.result.Steps++
+	r.wake = plan.Wake
+	if r.wake <= r.now {
+		r.wake = policy.Never
+	}
+	if r.idle++; len(plan.Starts) > 0 || r.running > 0 || r.next < len(r.Jobs) {
+		r.idle = 0
+	}
+	if !plan.Skipped {
+		r.result.Steps++
+		r.explain(plan)
+	}
 	for k := range plan.Starts {
 		st := &plan.Starts[k]
 		if st.Err != nil {
@@ -234,9 +271,11 @@ func (r *run) step() {
 		}
 		i := int(r.jobOf[st.Job])
 		o := &r.result.Outcomes[i]
-		o.Start, o.State = r.now, Running
+		o.Start, o.State, o.Alternative = r.now, Running, uint8(st.Alternative)
 		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
-		r.network.enter(st.Job, &r.Jobs[i], st.Alloc)
+		o.place(st.Alloc)
+		r.running++
+		r.network.enter(st.Job, r.Jobs[i].As(st.Alternative), st.Alloc)
 		if r.Observe != nil {
 			r.Observe.Started(r.now, i, st.Alloc)
 		}
@@ -248,6 +287,19 @@ func (r *run) step() {
 		if i < r.next && r.result.Outcomes[i].State == Pending {
 			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
 		}
+	}
+}
+
+// place notes where a job runs; parts are in node order.
+func (o *Outcome) place(a *model.Allocation) {
+	o.Nodes, o.Blocks = int32(len(a.Parts)), 0
+	for i := range a.Parts {
+		if i == 0 || a.Parts[i].Node != a.Parts[i-1].Node+1 {
+			o.Blocks++
+		}
+	}
+	if o.Nodes > 0 {
+		o.Span = a.Parts[o.Nodes-1].Node - a.Parts[0].Node + 1
 	}
 }
 

@@ -21,6 +21,7 @@ type Sweep struct {
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
 	Watch    []int
+	Explain  []Moment
 	// Observe, if set, gives each run its observer.
 	Observe func(Point) Observer
 	// Workers run at the same time; the results are the same with any number.
@@ -115,7 +116,7 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch, Explain: s.Explain,
 		Progress: func(done int) { progress.set(p.Index, done) },
 	}
 	if s.Observe != nil {

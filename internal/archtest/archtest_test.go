@@ -25,15 +25,21 @@ module muster
 # The words. Nothing of Muster is below model, and it imports only the standard library.
 NOTHING < model
 model < model/strictyaml < model/clusterfile
+model < model/slurmopt
 
 # What decides.
 model < policy, mapping, workload, vmm, wire
+model/slurmopt < workload, head, slurm
 policy < policy/*
-policy/* < policy/catalog
+NOTHING < policy/winner # a puzzle with numbers: it knows no job and no cluster
+policy < policy/consres
+policy, policy/consres, policy/winner < policy/auction
+policy/*, policy/auction, policy/consres < policy/catalog
 
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
 policy, policy/catalog, mapping, workload < sim
+model < sim/bound
 NOTHING < workload/bundled # files, not jobs
 
 # Devices. The backends do not know each other.
@@ -66,6 +72,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
+policy/winner < internal/cbc # the referee, behind a build tag
 NOTHING < internal/archtest, internal/browser, shim/conformance, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu

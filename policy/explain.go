@@ -114,7 +114,28 @@ type Explainer interface {
 type Explanation struct {
 	Lead   string // a sentence or two: what the step did
 	Tables []ExplanationTable
+	// Bars are a picture of the step: the nodes from left to right, a row for each
+	// thing that wanted some of them. None, the default, is no picture.
+	Bars []ExplanationBar
 }
+
+// ExplanationBar is a stretch of neighbouring nodes in such a picture. What wants
+// several stretches, as a bid on nodes here and there, has several bars in its row.
+type ExplanationBar struct {
+	// Row counts from 0 at the top. Rows without a bar stay empty; not more than
+	// MaxExplanationRows are drawn.
+	Row int32
+	// From and To are the first and the last node of the stretch.
+	From, To int32
+	// Won is drawn in colour, the others in grey.
+	Won bool
+	// Label names the row, and is told of its bars: "job 17: 8 nodes, 4 cores".
+	// The first bar of a row has it; on the others it is told of them alone.
+	Label string
+}
+
+// MaxExplanationRows is how many rows of a step's picture are drawn.
+const MaxExplanationRows = 300
 
 // ExplanationTable is a part of it.
 type ExplanationTable struct {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"muster/report"
 )
@@ -21,7 +23,32 @@ type Experiment struct {
 	Runs int
 	// Figures are the parts that can be had alone; nil if there are none.
 	Figures []string
-	Run     func(context.Context, Options) (*Result, error)
+	// Flags are options that this experiment has beside those of all.
+	Flags []Flag
+	// Run makes it. When the context ends, an experiment that can gives what it
+	// has, with Result.Partial; the others give the context's error.
+	Run func(context.Context, Options) (*Result, error)
+}
+
+// Flag is an option of an experiment. Its value is one of Values, or several
+// with commas between; without Values anything will do.
+type Flag struct {
+	Name    string
+	Summary string
+	Values  []string
+}
+
+// Check says whether the flag can have this value.
+func (f *Flag) Check(value string) error {
+	if f.Values == nil {
+		return nil
+	}
+	for one := range strings.SplitSeq(value, ",") {
+		if !slices.Contains(f.Values, one) {
+			return fmt.Errorf("--%s %s: give one of %s, or several with commas between", f.Name, value, strings.Join(f.Values, ", "))
+		}
+	}
+	return nil
 }
 
 // Options are what a caller may choose.
@@ -35,6 +62,8 @@ type Options struct {
 	Days int
 	// Figures are the parts that are wanted; nil for all.
 	Figures []string
+	// Flags are the values of the experiment's own flags; those not given are not there.
+	Flags map[string]string
 	// Workers run at the same time; the result is the same with any number.
 	Workers int
 	// Progress is told now and then how much of the work is done. It may be nil.
@@ -54,12 +83,39 @@ func (o Options) Seeds(unlessSet int) []uint64 {
 	return seeds
 }
 
+// Chosen lists what was asked for with a flag of the experiment: all of it,
+// unless the flag was given. The order is that of all.
+func (o Options) Chosen(flag string, all []string) []string {
+	value, given := o.Flags[flag]
+	if !given {
+		return all
+	}
+	asked := strings.Split(value, ",")
+	var list []string
+	for _, one := range all {
+		if slices.Contains(asked, one) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// Wants says whether a part was asked for.
+func (o Options) Wants(figure string) bool {
+	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)
+}
+
 // Result is what an experiment found.
 type Result struct {
 	Name string `json:"name"`
 	Rows []Row  `json:"rows"`
 	// Notes are paragraphs: how it was done, what differs, and why.
 	Notes []string `json:"notes"`
+	// Partial says what is missing where the experiment was interrupted.
+	Partial string `json:"partial,omitempty"`
+	// Tables, where there are some, are shown to people instead of the rows, of
+	// which there may be too many to read.
+	Tables []*report.Table `json:"-"`
 	// Page shows all of it with pictures.
 	Page *report.Page `json:"-"`
 }

@@ -97,3 +97,25 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+func TestFlags(t *testing.T) {
+	f := Flag{Name: "machine", Values: []string{"S", "M", "L"}}
+	for value, ok := range map[string]bool{"S": true, "L,S": true, "": false, "X": false, "S,X": false, "S,": false} {
+		if err := f.Check(value); (err == nil) != ok {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+	if err := (&Flag{Name: "free"}).Check("anything"); err != nil {
+		t.Error(err)
+	}
+	o := Options{Flags: map[string]string{"machine": "L,S"}, Figures: []string{"one"}}
+	if got := o.Chosen("machine", f.Values); !slices.Equal(got, []string{"S", "L"}) {
+		t.Errorf("chosen: %v", got)
+	}
+	if got := o.Chosen("table", []string{"5"}); !slices.Equal(got, []string{"5"}) {
+		t.Errorf("not given: %v", got)
+	}
+	if !o.Wants("one") || o.Wants("two") || !(Options{}).Wants("two") {
+		t.Error("figures")
+	}
+}

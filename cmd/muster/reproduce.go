@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -32,7 +33,11 @@ time (noderuntime).
 
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.
---figure chooses figures where an experiment has several that stand alone.`
+--figure chooses figures where an experiment has several that stand alone. Some
+experiments have flags of their own, which the others refuse.
+
+Ctrl-C ends an experiment; one that can shows what it has by then, says what is
+missing, and ends with status 1. A second Ctrl-C ends it at once.`
 
 type reproduceFlags struct {
 	seed         uint64
@@ -41,18 +46,20 @@ type reproduceFlags struct {
 	figures      []string
 	html         string
 	asJSON, list bool
+	own          map[string]*string // flags of single experiments
 }
 
 func newReproduce() *cobra.Command {
 	var f reproduceFlags
 	c := &cobra.Command{
-		Use:   "reproduce NAME [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE]",
+		Use:   "reproduce NAME [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE] [flags of NAME]",
 		Short: "Make a paper's experiments again, with its numbers beside ours",
 		Long:  reproduceHelp,
 		Example: `  muster reproduce --list
   muster reproduce tsubame --html tsubame.html
   muster reproduce tsubame --runs 1 --days 30 --json
-  muster reproduce noderuntime --figure 3-9,3-10 --runs 3`,
+  muster reproduce noderuntime --figure 3-9,3-10 --runs 3
+  muster reproduce aucsched --machine S --table 5 --runs 2`,
 		Args:              f.arguments,
 		ValidArgsFunction: completeExperiments,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -70,7 +77,56 @@ func newReproduce() *cobra.Command {
 	c.Flags().IntVar(&f.days, "days", 0, "length of generated logs, in days (default: as long as the paper's)")
 	c.Flags().StringSliceVar(&f.figures, "figure", nil, "make only these figures, as `3-9,3-10` (default: all)")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
+	f.ownFlags(c, all.Experiments)
 	return c
+}
+
+// ownFlags adds the flags that single experiments have. Two may have one of the same name.
+func (f *reproduceFlags) ownFlags(c *cobra.Command, list []exp.Experiment) {
+	f.own = map[string]*string{}
+	for _, e := range list {
+		for _, flag := range e.Flags {
+			if known := c.Flags().Lookup(flag.Name); known != nil {
+				known.Usage += "; " + e.Name + ": " + flag.Summary
+				continue
+			}
+			usage := e.Name + ": " + flag.Summary
+			if flag.Values != nil {
+				usage = e.Name + ": " + flag.Summary + ", as `" + strings.Join(flag.Values, "|") + "`"
+			}
+			f.own[flag.Name] = c.Flags().String(flag.Name, "", usage)
+		}
+	}
+}
+
+// ofExperiment gives the values of the experiment's own flags, and refuses those of others.
+func (f *reproduceFlags) ofExperiment(c *cobra.Command, e *exp.Experiment) (map[string]string, error) {
+	values := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(f.own)) {
+		if !c.Flags().Changed(name) {
+			continue
+		}
+		i := slices.IndexFunc(e.Flags, func(flag exp.Flag) bool { return flag.Name == name })
+		if i < 0 {
+			return nil, usageErrorf("--%s: experiment %s has no such flag%s", name, e.Name, whoHas(name))
+		}
+		if err := e.Flags[i].Check(*f.own[name]); err != nil {
+			return nil, usageErrorf("%v", err)
+		}
+		values[name] = *f.own[name]
+	}
+	return values, nil
+}
+
+// whoHas says which experiments have a flag.
+func whoHas(name string) string {
+	var names []string
+	for _, e := range all.Experiments {
+		if slices.ContainsFunc(e.Flags, func(flag exp.Flag) bool { return flag.Name == name }) {
+			names = append(names, e.Name)
+		}
+	}
+	return ": it belongs to " + strings.Join(names, ", ")
 }
 
 // arguments wants a name, unless the names are asked for.
@@ -146,13 +202,28 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	if err := f.checkFigures(e); err != nil {
 		return err
 	}
-	if err := checkFolder(f.html); err != nil {
-		return err
-	}
-	result, err := f.experiment(c, e)
+	own, err := f.ofExperiment(c, e)
 	if err != nil {
 		return err
 	}
+	if err := checkFolder(f.html); err != nil {
+		return err
+	}
+	result, err := f.experiment(c, e, own)
+	if err != nil {
+		return err
+	}
+	if err := f.show(c, e, result); err != nil {
+		return err
+	}
+	if result.Partial != "" {
+		return fmt.Errorf("interrupted: what was printed is a part of it; missing: %s", result.Partial)
+	}
+	return nil
+}
+
+// show writes what was found.
+func (f *reproduceFlags) show(c *cobra.Command, e *exp.Experiment, result *exp.Result) error {
 	if f.html != "" { // before the tables, of which a reader may not want all
 		if err := writeFile(f.html, result.Page.WriteHTML); err != nil {
 			return err
@@ -179,14 +250,14 @@ func (f *reproduceFlags) checkFigures(e *exp.Experiment) error {
 }
 
 // experiment runs it, with a progress bar on a terminal, until it is done or interrupted.
-func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment) (*exp.Result, error) {
+func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map[string]string) (*exp.Result, error) {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	const steps = 10_000
 	bar := report.NewProgress(c.ErrOrStderr(), isTerminal(c.ErrOrStderr()), e.Name, steps)
 	result, err := e.Run(ctx, exp.Options{
-		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures,
+		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures, Flags: own,
 		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },
 	})
 	bar.Done()
@@ -198,9 +269,15 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment) (*exp.R
 
 func writeResult(w io.Writer, e *exp.Experiment, r *exp.Result) error {
 	fmt.Fprintf(w, "%s\n", e.Title)
-	for _, part := range exp.Parts(r.Rows) {
+	tables := r.Tables
+	if len(tables) == 0 {
+		for _, part := range exp.Parts(r.Rows) {
+			tables = append(tables, exp.Table(r.Rows, part))
+		}
+	}
+	for _, t := range tables {
 		fmt.Fprintln(w)
-		if err := exp.Table(r.Rows, part).WriteText(w); err != nil {
+		if err := t.WriteText(w); err != nil {
 			return err
 		}
 	}

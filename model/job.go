@@ -118,11 +118,16 @@ type Logged struct {
 	ThinkTime  time.Duration
 }
 
-// Estimate is how long a scheduler must expect the job to run: its wall time,
-// or, where the log has none, its true run time.
+// Estimate is how long a scheduler must expect the job to run with its main
+// request: its wall time, or, where the log has none, its true run time.
 func (j *Job) Estimate() time.Duration {
-	if j.WallTime > 0 {
+	switch {
+	case j.Request.WallTime > 0:
+		return j.Request.WallTime
+	case j.WallTime > 0:
 		return j.WallTime
+	case j.Request.Run > 0:
+		return j.Request.Run
 	}
 	return j.Run
 }

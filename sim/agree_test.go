@@ -141,6 +141,10 @@ func shrink(s *scenario, bad func(*scenario) bool) *scenario {
 var simpler = []func(*model.Job){
 	func(j *model.Job) { j.Request = model.Request{Nodes: 1} },
 	func(j *model.Job) { j.Traffic = model.Traffic{} },
+	func(j *model.Job) { j.Intensity = 1 },
+	func(j *model.Job) { j.Alternatives = nil },
+	func(j *model.Job) { j.Request.Run = 0 },
+	func(j *model.Job) { j.Request.WallTime = 0 },
 	func(j *model.Job) { j.Submit = 0 },
 	func(j *model.Job) { j.Run = time.Second },
 	func(j *model.Job) { j.WallTime = 0 },
@@ -155,6 +159,7 @@ var simpler = []func(*model.Job){
 	func(j *model.Job) { j.Request.Memory = 0 },
 	func(j *model.Job) { j.Request.MemoryPerCore = 0 },
 	func(j *model.Job) { j.Request.CoresPerNode = 0 },
+	func(j *model.Job) { j.Request.CoresPerProcess = 0 },
 	func(j *model.Job) { j.Request.Cores = min(j.Request.Cores, 1) },
 	func(j *model.Job) { j.Request.Nodes = min(j.Request.Nodes, 1) },
 }
@@ -199,6 +204,8 @@ var gridShapes = []model.Request{
 	{Nodes: 2, Contiguous: true, GPUs: 1},
 	{Nodes: 1, GPUs: 1, GPUMemory: 4},
 	{Nodes: 1, Remote: &model.RemoteGPUs{Count: 2}},
+	{Cores: 4, CoresPerProcess: 2, Contiguous: true},
+	{Cores: 3, GPUs: 1},
 }
 
 var gridLengths = []struct{ run, wall int }{{1, 0}, {2, 0}, {1, 2}, {2, 1}, {0, 0}}

@@ -42,8 +42,8 @@ func (s *scenario) String() string {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintf(&b, "job %d: submit %v run %v wall %v priority %d traffic %+v %s\n",
-			i, j.Submit, j.Run, j.WallTime, j.Priority, j.Traffic, unset.ReplaceAll(req, nil))
+		fmt.Fprintf(&b, "job %d: submit %v run %v wall %v priority %d intensity %v traffic %+v %s\n",
+			i, j.Submit, j.Run, j.WallTime, j.Priority, j.Intensity, j.Traffic, unset.ReplaceAll(req, nil))
 	}
 	return b.String()
 }
@@ -55,7 +55,7 @@ var unset = regexp.MustCompile(`"[A-Za-z]+":(0|""|false|null),?`)
 // once, unless fine says otherwise.
 type generator struct {
 	*rand.Rand
-	traffic bool // jobs move data over the network
+	traffic bool // jobs move data over the network, and slow each other down on shared devices
 	fine    bool // times are random to the nanosecond
 	// tame leaves out what lets a job outlive its estimate: slow devices and
 	// devices of other nodes.
@@ -97,7 +97,7 @@ func (g *generator) cluster(nodes int) *model.Cluster {
 			{Name: "large", Memory: 10, Speed: 2, PeerBandwidth: 12e9},
 			{Name: "slow", Memory: 10, Speed: 0.5, PeerBandwidth: 12e9},
 		},
-		Remote: model.Remote{Latency: time.Duration(g.IntN(3)) * time.Second / 2, Overhead: 1.09},
+		Remote: model.Remote{Latency: time.Duration(g.IntN(3)) * time.Second / 2, Overhead: 1.09, Far: []float64{0, 1.5, 2}[g.IntN(3)]},
 	}
 	latency := time.Duration(g.IntN(2)) * time.Second / 2
 	types := g.between(1, len(c.GPUTypes))
@@ -107,6 +107,9 @@ func (g *generator) cluster(nodes int) *model.Cluster {
 	for i := range nodes {
 		n := model.Node{Name: fmt.Sprint("n", i), Cores: g.between(2, 5), Memory: int64(g.between(5, 14))}
 		n.Link = model.Link{Bandwidth: int64(g.between(1, 4)) * 1e9, Latency: latency}
+		if g.chance(50) {
+			n.Switch = []string{"s", "t"}[g.IntN(2)]
+		}
 		if g.chance(75) {
 			for range g.between(1, 4) {
 				n.GPUs = append(n.GPUs, g.IntN(types))
@@ -134,9 +137,22 @@ func (g *generator) job(i int, c *model.Cluster, lastSubmit int) model.Job {
 	}
 	j.Request = g.request(c)
 	j.Traffic = model.Traffic{NetConns: int64(g.IntN(3)), GPUConns: int64(g.IntN(3))}
-	if g.traffic && g.chance(80) {
-		j.Traffic.NetBytes = g.Int64N(10e9)
-		j.Traffic.GPUBytes = g.Int64N(10e9)
+	j.Intensity = 1.0 / 16 // so many share a device for free
+	if g.traffic {
+		j.Intensity = float64(g.IntN(1001)) / 1000
+		if g.chance(80) {
+			j.Traffic.NetBytes = g.Int64N(10e9)
+			j.Traffic.GPUBytes = g.Int64N(10e9)
+		}
+	}
+	if g.chance(15) {
+		j.Request.Run = g.span(0, 8)
+	}
+	if g.chance(15) {
+		j.Request.WallTime = g.span(0, 8)
+	}
+	if g.chance(10) { // for policies that choose
+		j.Alternatives = []model.Request{{Cores: 1}}
 	}
 	return j
 }
@@ -148,6 +164,15 @@ func (g *generator) request(c *model.Cluster) model.Request {
 		if g.chance(40) {
 			r.MemoryPerCore = int64(g.between(1, 4))
 		}
+		if g.chance(30) {
+			r.Memory = int64(g.between(1, 5))
+		}
+		if g.chance(40) {
+			r.CoresPerProcess = g.between(1, 3)
+			r.Cores = r.CoresPerProcess * g.between(1, 3)
+		}
+		r.Contiguous = g.chance(35)
+		g.devices(&r, 35)
 	} else {
 		r.Nodes = g.between(1, min(len(c.Nodes)+1, 3))
 		switch g.IntN(3) {
@@ -162,12 +187,7 @@ func (g *generator) request(c *model.Cluster) model.Request {
 		if g.chance(20) {
 			r.MemoryPerCore = int64(g.between(1, 3))
 		}
-		if g.chance(50) {
-			r.GPUs = g.between(1, 2)
-			if g.chance(30) {
-				r.GPUMemory = int64(g.between(1, 6))
-			}
-		}
+		g.devices(&r, 50)
 		r.Contiguous = g.chance(20)
 		r.Exclusive = g.chance(10)
 	}
@@ -189,4 +209,15 @@ func (g *generator) request(c *model.Cluster) model.Request {
 		}
 	}
 	return r
+}
+
+// devices asks for GPUs of each node, or shares of them, in so many of 100 requests.
+func (g *generator) devices(r *model.Request, percent int) {
+	if !g.chance(percent) {
+		return
+	}
+	r.GPUs = g.between(1, 2)
+	if g.chance(30) {
+		r.GPUMemory = int64(g.between(1, 6))
+	}
 }

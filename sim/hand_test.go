@@ -16,6 +16,7 @@ type handJob struct {
 	priority          int64
 	request           model.Request
 	traffic           model.Traffic
+	intensity         float64
 
 	start, end int // expected; start -1: impossible
 	killed     bool
@@ -85,8 +86,8 @@ var handCases = []handCase{
 	{
 		name: "what a node gives", policy: "fcfs", cluster: handCluster(2, 1, 0),
 		jobs: []handJob{
-			{id: "shares go to one device", run: 9, request: share(4), start: 0, end: 9, where: "a/a0:4>0"},
-			{id: "while it has room", run: 9, request: share(4), start: 0, end: 9, where: "a/a0:4>0"},
+			{id: "shares go to one device", run: 9, request: share(4), intensity: 0.5, start: 0, end: 9, where: "a/a0:4>0"},
+			{id: "while it has room", run: 9, request: share(4), intensity: 0.5, start: 0, end: 9, where: "a/a0:4>0"},
 			{id: "a whole one leaves shared ones alone", run: 9, request: gpus(2, 1), start: 0, end: 9, where: "ab"},
 			{id: "cores are spread", run: 9, request: model.Request{Cores: 6, MemoryPerCore: 3}, start: 0, end: 9, where: "abc"},
 		},
@@ -281,11 +282,93 @@ var handCases = []handCase{
 		// 7 s + (3 s - 1 s) for 1,000 bytes + (6 s - 1 s) for twice 2,000 bytes.
 		name: "a lender is one user of a port, whatever it lends", policy: "r-queue", cluster: handCluster(0, 2, 1, 2),
 		jobs: []handJob{
-			{id: "x", run: 50, request: share(2), start: 0, end: 50, where: "b/b0:2>0"},
+			{id: "x", run: 50, request: share(2), intensity: 0.5, start: 0, end: 50, where: "b/b0:2>0"},
 			{id: "y", run: 7, request: model.Request{Nodes: 2, CoresPerNode: 1, GPUs: 2, NodeList: []string{"a", "d"}, Remote: &model.RemoteGPUs{Count: 1, Memory: 2, Shared: true}},
-				traffic: model.Traffic{NetBytes: 1000, GPUBytes: 4000}, start: 0, end: 14},
+				traffic: model.Traffic{NetBytes: 1000, GPUBytes: 4000}, intensity: 0.5, start: 0, end: 14},
 		},
 	},
+	{
+		name: "who shares a device that has time for both does not notice", policy: "fcfs", cluster: handCluster(1),
+		jobs: []handJob{
+			{id: "x", run: 10, request: share(4), intensity: 0.4, start: 0, end: 10, where: "a/a0:4>0"},
+			{id: "y", submit: 3, run: 10, request: share(4), intensity: 0.6, start: 3, end: 13, where: "a/a0:4>0"},
+		},
+	},
+	{
+		// From 3 to y's end both need 1.4 devices: y takes 14 s, in which x does 10 s
+		// of its work. Then x has 10 s to do, and nobody beside it.
+		name: "who shares a device that has not slows down", policy: "fcfs", cluster: handCluster(1),
+		jobs: []handJob{
+			{id: "x", run: 23, request: share(4), intensity: 0.5, start: 0, end: 27, where: "a/a0:4>0"},
+			{id: "y", submit: 3, run: 10, request: share(4), intensity: 0.9, start: 3, end: 17, where: "a/a0:4>0"},
+		},
+	},
+	{
+		// z has shares of both devices, of which x has the first and y the second with
+		// it. While all run, the fullest device, a1, needs 2: z takes twice as long, x
+		// 1.5 times. At 6 x is done, at 8 y, and z has done 4 s.
+		name: "the fullest of a job's devices counts", policy: "first-fit", cluster: handCluster(2),
+		jobs: []handJob{
+			{id: "x", run: 4, request: share(6), intensity: 0.5, start: 0, end: 6, where: "a/a0:6>0"},
+			{id: "y", run: 4, request: share(6), start: 0, end: 8, where: "a/a1:6>0"},
+			{id: "z", run: 9, request: model.Request{Nodes: 1, GPUs: 2, GPUMemory: 2}, start: 0, end: 13, where: "a/a0:2>0 a1:2>0"},
+		},
+	},
+	{
+		// y is killed at its wall time, of which x's load has eaten a half.
+		name: "a crowded job may reach its wall time; whole devices are never crowded", policy: "first-fit", cluster: handCluster(2),
+		jobs: []handJob{
+			{id: "x", run: 10, request: share(4), start: 0, end: 13, where: "a/a0:4>0"},
+			{id: "y", run: 5, wall: 6, request: share(4), start: 0, end: 6, killed: true, where: "a/a0:4>0"},
+			{id: "whole", run: 10, request: gpus(1, 1), start: 0, end: 10, where: "a"},
+		},
+	},
+	{
+		// 4,000 bytes take 4 s to b and 1 s at home, and 1 s of latency; to c, on
+		// another switch, three times 4 s and 1 s.
+		name: "far devices cost more", policy: "r-queue", cluster: switchedCluster(),
+		jobs: []handJob{
+			{id: "near", run: 7, request: gpuFor("a"), traffic: model.Traffic{GPUBytes: 4000, GPUConns: 1}, start: 0, end: 11, where: "a/b0>0"},
+			{id: "wait", submit: 20, run: 99, request: gpuFor("b"), start: 20, end: 119, where: "b"},
+			{id: "far", submit: 21, run: 7, request: gpuFor("a"), traffic: model.Traffic{GPUBytes: 4000, GPUConns: 1}, start: 21, end: 42, where: "a/c0>0"},
+		},
+	},
+	{
+		// Of 4 cores and 16 bytes a node gives 3, which are one process with 6 + 3 x 2
+		// bytes; and one GPU, which b has not.
+		name: "spread cores keep processes together, with memory and GPUs on each node", policy: "fcfs", cluster: handCluster(1, 0, 1, 1),
+		jobs: []handJob{
+			{id: "x", run: 5, request: model.Request{Cores: 6, CoresPerProcess: 3, Memory: 6, MemoryPerCore: 2, GPUs: 1}, start: 0, end: 5, where: "ac"},
+			{id: "y", run: 5, request: model.Request{Cores: 6, CoresPerProcess: 3, GPUs: 1}, start: 5, end: 10, where: "ac"},
+			{id: "too wide", run: 5, request: model.Request{Cores: 10, CoresPerProcess: 5}, start: -1},
+		},
+	},
+	{
+		// Nodes a and d have one core left, b and c two: processes of two cores that
+		// stand next to each other go to b and c.
+		name: "contiguous spread cores begin where all nodes give some", policy: "first-fit", cluster: handCluster(0, 0, 0, 0),
+		jobs: []handJob{
+			{id: "a", run: 9, request: model.Request{Nodes: 1, CoresPerNode: 3, NodeList: []string{"a"}}, start: 0, end: 9},
+			{id: "bc", run: 9, request: model.Request{Nodes: 2, CoresPerNode: 2, NodeList: []string{"b", "c"}}, start: 0, end: 9},
+			{id: "pairs", run: 5, request: model.Request{Cores: 4, CoresPerProcess: 2, Contiguous: true}, start: 0, end: 5, where: "bc"},
+			{id: "more", submit: 1, run: 1, request: model.Request{Cores: 5, Contiguous: true}, start: 5, end: 6, where: "abc"},
+		},
+	},
+	{
+		name: "a request may say how long the job takes with it", policy: "sjf", cluster: handCluster(0),
+		jobs: []handJob{
+			{id: "x", run: 3, request: nodes(1), start: 0, end: 3},
+			{id: "y", submit: 1, run: 1, request: model.Request{Nodes: 1, CoresPerNode: 4, Run: seconds(8)}, start: 8, end: 16},
+			{id: "z", submit: 2, run: 9, wall: 9, request: model.Request{Nodes: 1, CoresPerNode: 4, WallTime: seconds(5)}, start: 3, end: 8, killed: true},
+		},
+	},
+}
+
+func switchedCluster() *model.Cluster {
+	c := handCluster(0, 1, 1)
+	c.Nodes[2].Switch = "other"
+	c.Remote.Far = 3
+	return c
 }
 
 func lenderCluster() *model.Cluster {
@@ -302,7 +385,7 @@ func (h *handCase) workload() []model.Job {
 	jobs := make([]model.Job, len(h.jobs))
 	for i, j := range h.jobs {
 		jobs[i] = model.Job{ID: j.id, Submit: seconds(j.submit), Run: seconds(j.run), WallTime: seconds(j.wall),
-			Priority: j.priority, Request: j.request, Traffic: j.traffic}
+			Priority: j.priority, Request: j.request, Traffic: j.traffic, Intensity: j.intensity}
 	}
 	return jobs
 }

@@ -11,26 +11,27 @@ import (
 	"muster/sim/fairshare"
 )
 
-// network tells how long jobs take: those that use no port as long as they
-// say, the others as their share of the ports allows. A job that has done a
-// part of its work at one rate does the rest at the next.
+// network tells how long jobs take: those that share neither ports nor devices
+// as long as they say, the others as their part of these allows. A job that has
+// done a part of its work at one rate does the rest at the next.
 type network struct {
 	run     *run
 	fair    *fairshare.Network
+	devices sharedDevices
 	uniform bool // all devices have speed 1
 	// speeds of the types of devices, in millionths.
 	speeds []uint64
-	// overhead of remote transfers in thousandths.
-	overhead uint64
+	// overhead of remote transfers, and how much more far ones take, in thousandths.
+	overhead, far uint64
 
-	users  []portUser // by slot
+	users  []sharer // by slot
 	vacant []int32
 	slotOf map[policy.JobID]int32
 	userOf []int32 // slot, by flow
 	moved  []int32 // slots whose rates changed, scratch
 }
 
-// whole is all the work of a job, in the unit that portUser.left counts.
+// whole is all the work of a job, in the unit that sharer.left counts.
 const whole = uint64(1) << 62
 
 // fraction is the number of binary digits after the point in rates, so that
@@ -40,14 +41,21 @@ const fraction = 20
 // normalSpeed is speed 1 in the unit of network.speeds.
 const normalSpeed = 1_000_000
 
-// portUser is a running job that uses the network.
-type portUser struct {
+// sharer is a running job that uses the network, or shares of devices: how long
+// it takes depends on others.
+type sharer struct {
 	id    policy.JobID
 	job   *model.Job
 	flows []jobFlow // in order of part
-	// fixed is the part of its time that no rate changes.
-	fixed time.Duration
-	start time.Duration
+	// shares are the devices of which it has a share; crowding is how many times
+	// longer the fullest of them makes it compute, in the unit of load.
+	shares   []int32
+	load     uint64
+	crowding uint64
+	// compute is what it computes on devices that nobody else uses; fixed is the
+	// part of its time that nobody changes.
+	compute, fixed time.Duration
+	start          time.Duration
 
 	left    uint64        // work still to do, of whole
 	total   time.Duration // what all of it would take at the present rates
@@ -76,11 +84,8 @@ func newNetwork(r *run) *network {
 	}
 	n := &network{
 		run: r, fair: fairshare.New(capacity), uniform: true,
-		overhead: uint64(math.Round(c.Remote.Overhead * 1000)),
-		slotOf:   map[policy.JobID]int32{},
-	}
-	if n.overhead == 0 {
-		n.overhead = 1000
+		overhead: thousandths(c.Remote.Overhead), far: thousandths(c.Remote.Far),
+		slotOf: map[policy.JobID]int32{},
 	}
 	for _, t := range c.GPUTypes {
 		speed := uint64(min(max(1, math.Round(t.Speed*normalSpeed)), 1<<50))
@@ -90,6 +95,14 @@ func newNetwork(r *run) *network {
 	return n
 }
 
+// thousandths of a factor; one that is not given is 1.
+func thousandths(factor float64) uint64 {
+	if factor == 0 {
+		return 1000
+	}
+	return uint64(math.Round(factor * 1000))
+}
+
 // enter begins a job and schedules its end.
 func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	now := n.run.now
@@ -97,17 +110,26 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	if !n.uniform {
 		run = n.scaled(run, a)
 	}
-	if !n.usesPorts(j, a) {
+	ports, shares := n.usesPorts(j, a), len(a.Grants) > 0 && hasShares(a)
+	if !ports && !shares {
 		n.run.events.push(n.endOf(id, j, now, run))
 		return
 	}
 	s := n.newSlot()
 	u := &n.users[s]
-	*u = portUser{id: id, job: j, flows: u.flows[:0], start: now, left: whole, since: now, fixed: run}
-	n.addFlows(s, u, j, a)
-	if len(u.flows) == 0 {
+	*u = sharer{
+		id: id, job: j, flows: u.flows[:0], shares: u.shares[:0], crowding: fullLoad,
+		start: now, left: whole, since: now, compute: run,
+	}
+	if ports {
+		n.addFlows(s, u, j, a)
+	}
+	if shares {
+		n.devices.enter(n.run.Cluster, s, u, a)
+	}
+	if len(u.flows) == 0 && len(u.shares) == 0 {
 		n.vacant = append(n.vacant, s)
-		n.run.events.push(n.endOf(id, j, now, u.fixed))
+		n.run.events.push(n.endOf(id, j, now, model.After(u.compute, u.fixed)))
 		return
 	}
 	n.slotOf[id] = s
@@ -139,7 +161,7 @@ func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
 	return time.Duration(mulDiv(uint64(run), normalSpeed, slowest))
 }
 
-func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocation) {
+func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation) {
 	c := n.run.Cluster
 	add := func(f jobFlow, p, q int32) {
 		f.flow = n.fair.Add(p, q)
@@ -161,7 +183,9 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 		if len(lenders) == 0 {
 			continue
 		}
-		latency = max(latency, c.Remote.Latency+link.Latency)
+		for _, lender := range lenders {
+			latency = max(latency, time.Duration(n.further(int64(model.After(c.Remote.Latency, link.Latency)), node, lender)))
+		}
 		if j.Traffic.GPUBytes == 0 {
 			continue
 		}
@@ -177,7 +201,8 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 				q = -1
 			}
 			if c.Nodes[p].Link.Bandwidth > 0 {
-				add(jobFlow{part: int32(i), remote: true, bytes: n.withOverhead(j.Traffic.GPUBytes / int64(len(lenders))), native: native}, p, q)
+				bytes := n.further(n.withOverhead(j.Traffic.GPUBytes/int64(len(lenders))), node, lender)
+				add(jobFlow{part: int32(i), remote: true, bytes: bytes, native: native}, p, q)
 			}
 		}
 	}
@@ -187,6 +212,15 @@ func (n *network) addFlows(s int32, u *portUser, j *model.Job, a *model.Allocati
 // withOverhead is what moves over the network for bytes between GPUs.
 func (n *network) withOverhead(bytes int64) int64 {
 	return mulDiv(uint64(bytes), n.overhead, 1000)
+}
+
+// further is a cost of a device on node b for a process on node a: more where
+// they hang on different switches.
+func (n *network) further(cost int64, a, b int32) int64 {
+	if n.far == 1000 || n.run.Cluster.Distance(a, b) < 2 {
+		return cost
+	}
+	return mulDiv(uint64(cost), n.far, 1000)
 }
 
 // lendersOf lists the nodes from which a part borrows, each once.
@@ -244,9 +278,11 @@ func (n *network) leave(id policy.JobID) {
 	if !ok {
 		return
 	}
-	for _, f := range n.users[s].flows {
+	u := &n.users[s]
+	for _, f := range u.flows {
 		n.fair.Remove(f.flow)
 	}
+	n.devices.leave(s, u)
 	delete(n.slotOf, id)
 	n.vacant = append(n.vacant, s)
 }
@@ -255,12 +291,17 @@ func (n *network) leave(id policy.JobID) {
 // that are faster or slower from now on.
 func (n *network) settle(now time.Duration) {
 	n.moved = n.moved[:0]
-	for _, f := range n.fair.Settle() {
-		s := n.userOf[f]
+	move := func(s int32) {
 		if !n.users[s].moved {
 			n.users[s].moved = true
 			n.moved = append(n.moved, s)
 		}
+	}
+	for _, f := range n.fair.Settle() {
+		move(n.userOf[f])
+	}
+	if len(n.devices.changed) > 0 {
+		n.devices.settle(n.users, move)
 	}
 	for _, s := range n.moved {
 		u := &n.users[s]
@@ -282,7 +323,11 @@ func (n *network) settle(now time.Duration) {
 }
 
 // totalOf is the time that all of a job takes at the present rates.
-func (n *network) totalOf(u *portUser) time.Duration {
+func (n *network) totalOf(u *sharer) time.Duration {
+	compute := u.compute
+	if u.crowding != fullLoad {
+		compute = time.Duration(mulDiv(uint64(compute), u.crowding, fullLoad))
+	}
 	worst := time.Duration(0)
 	for i := 0; i < len(u.flows); {
 		part := u.flows[i].part
@@ -299,13 +344,13 @@ func (n *network) totalOf(u *portUser) time.Duration {
 		}
 		worst = max(worst, net+gpu-native)
 	}
-	return model.After(u.fixed, worst)
+	return model.After(model.After(compute, u.fixed), worst)
 }
 
 // reschedule notes the end of a job. An event that is entered already and comes
 // no later is left where it is, and entered again when it comes: ends that move
 // to and fro would fill the heap otherwise.
-func (u *portUser) reschedule(q *events, end event) {
+func (u *sharer) reschedule(q *events, end event) {
 	if u.turn > 0 && u.entered <= end.at {
 		end.turn = u.turn
 		u.end = end
@@ -351,7 +396,7 @@ func (n *network) newSlot() int32 {
 		n.vacant = n.vacant[:l-1]
 		return s
 	}
-	n.users = append(n.users, portUser{})
+	n.users = append(n.users, sharer{})
 	return int32(len(n.users) - 1)
 }
 

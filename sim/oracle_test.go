@@ -119,7 +119,7 @@ func (o *oracleRun) workDone(r *runningJob) time.Duration {
 
 func (o *oracleRun) end(r *runningJob) time.Duration {
 	end := o.workDone(r)
-	if wall := o.jobs[r.job].WallTime; o.opt.Kill && wall > 0 {
+	if wall := wallTime(&o.jobs[r.job]); o.opt.Kill && wall > 0 {
 		end = min(end, r.start+wall)
 	}
 	return end
@@ -310,8 +310,23 @@ func (o *oracleRun) earliest(j int, held []holding) *holding {
 }
 
 func estimate(j *model.Job) time.Duration {
-	if j.WallTime > 0 {
-		return j.WallTime
+	if wall := wallTime(j); wall > 0 {
+		return wall
+	}
+	return runTime(j)
+}
+
+// wallTime and runTime are the job's own, unless its request has others.
+func wallTime(j *model.Job) time.Duration {
+	if j.Request.WallTime > 0 {
+		return j.Request.WallTime
+	}
+	return j.WallTime
+}
+
+func runTime(j *model.Job) time.Duration {
+	if j.Request.Run > 0 {
+		return j.Request.Run
 	}
 	return j.Run
 }
@@ -536,23 +551,59 @@ func (p *placement) choose(suitable func(int) bool) []int {
 	return nodes
 }
 
-// spread takes cores wherever they are, in node order.
+// spread takes cores wherever they are, in node order; of a contiguous job it
+// tries every node as the first.
 func (p *placement) spread(allowed func(int) bool) bool {
-	missing := p.req.Cores
-	for i, n := range p.nodes {
-		if !allowed(i) || !p.listed(i) {
-			continue
+	if !p.req.Contiguous {
+		return p.spreadFrom(0, allowed)
+	}
+	for first := range p.nodes {
+		if p.spreadFrom(first, allowed) {
+			return true
 		}
-		give := min(n.cores, missing)
-		for give > 0 && p.req.MemoryPerCore*int64(give) > n.memory {
-			give--
+	}
+	return false
+}
+
+func (p *placement) spreadFrom(first int, allowed func(int) bool) bool {
+	p.alloc = model.Allocation{}
+	missing := p.req.Cores
+	var chosen []int
+	for i := first; i < len(p.nodes) && missing > 0; i++ {
+		give := 0
+		if allowed(i) && p.listed(i) && p.hasGPUs(i) {
+			give = p.gives(i, missing)
+		}
+		if give == 0 && p.req.Contiguous {
+			return false
 		}
 		if give > 0 {
-			p.host(i, give, p.req.MemoryPerCore*int64(give))
+			p.host(i, give, p.req.Memory+p.req.MemoryPerCore*int64(give))
+			chosen = append(chosen, i)
 			missing -= give
 		}
 	}
-	return missing == 0
+	if missing > 0 {
+		return false
+	}
+	for part, i := range chosen {
+		for range p.req.GPUs {
+			p.grantOn(i, part, p.req.GPUMemory, 0)
+		}
+	}
+	return true
+}
+
+// gives is how many of the missing cores a node gives: whole processes.
+func (p *placement) gives(i, missing int) int {
+	together := max(1, p.req.CoresPerProcess)
+	give := 0
+	for more := together; more <= missing && more <= p.nodes[i].cores; more += together {
+		if p.req.Memory+p.req.MemoryPerCore*int64(more) <= p.nodes[i].memory {
+			give = more
+		}
+	}
+	return give
 }
 
 func (p *placement) listed(i int) bool {
@@ -786,9 +837,8 @@ func (o *oracleRun) shareFairly(users []*portUser) {
 func (o *oracleRun) wholeTime(r *runningJob, users []*portUser) float64 {
 	job := &o.jobs[r.job]
 	slowest, peer := o.slowestDevice(&r.alloc)
-	fixed := math.Ceil(float64(job.Run) / slowest)
-	worst := 0.0
-	borrows := false
+	fixed := math.Ceil(float64(runTime(job))/slowest) * o.crowding(r)
+	worst, farthest := 0.0, 0.0
 	for part, own := range r.alloc.Parts {
 		link := o.c.Nodes[own.Node].Link
 		from := lenders(&r.alloc, part)
@@ -800,17 +850,51 @@ func (o *oracleRun) wholeTime(r *runningJob, users []*portUser) float64 {
 				net = float64(job.Traffic.NetBytes) * (1/u.rate - 1/float64(link.Bandwidth))
 			default: // the parts of several lenders move side by side
 				bytes := float64(job.Traffic.GPUBytes)
-				gpu = max(gpu, bytes/float64(len(from))*o.c.Remote.Overhead/u.rate-bytes/peer)
+				more := o.c.Remote.Overhead * o.far(int(own.Node), u.lender)
+				gpu = max(gpu, bytes/float64(len(from))*more/u.rate-bytes/peer)
 			}
 		}
 		worst = max(worst, net+gpu)
-		borrows = borrows || len(from) > 0
+		for _, lender := range from {
+			farthest = max(farthest, float64(o.c.Remote.Latency+link.Latency)*o.far(int(own.Node), lender))
+		}
 	}
-	if borrows {
-		link := o.c.Nodes[r.alloc.Parts[0].Node].Link // the tests have one latency for all
-		fixed += float64(job.Traffic.GPUConns) * float64(o.c.Remote.Latency+link.Latency)
+	return fixed + float64(job.Traffic.GPUConns)*farthest + worst*float64(time.Second)
+}
+
+// far is how many times more it costs to use a device there from here.
+func (o *oracleRun) far(here, there int) float64 {
+	if o.c.Nodes[here].Switch == o.c.Nodes[there].Switch || o.c.Remote.Far == 0 {
+		return 1
 	}
-	return fixed + worst*float64(time.Second)
+	return o.c.Remote.Far
+}
+
+// crowding is how many times longer the job computes for those that share its devices.
+func (o *oracleRun) crowding(r *runningJob) float64 {
+	worst := 1.0
+	for _, own := range r.alloc.Grants {
+		if own.Memory == 0 {
+			continue
+		}
+		sum := 0.0
+		for _, other := range o.running {
+			for _, g := range other.alloc.Grants {
+				if g.Memory > 0 && g.Node == own.Node && g.Device == own.Device {
+					sum += intensity(&o.jobs[other.job])
+				}
+			}
+		}
+		worst = max(worst, sum)
+	}
+	return worst
+}
+
+func intensity(j *model.Job) float64 {
+	if j.Intensity == 0 {
+		return 1
+	}
+	return j.Intensity
 }
 
 // slowestDevice is the least speed of a job's devices (1 where it has none),

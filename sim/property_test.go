@@ -197,7 +197,9 @@ func (w *watcher) satisfied(job int, a *model.Allocation) {
 			w.failf("job %d: has devices that node %s has not", job, n.Name)
 		}
 	}
-	if r.Nodes > 0 && len(a.Parts) != r.Nodes || r.Nodes == 0 && cores != r.Cores {
+	together := max(1, r.CoresPerProcess)
+	torn := func(p model.Part) bool { return int(p.Cores)%together != 0 }
+	if r.Nodes > 0 && len(a.Parts) != r.Nodes || r.Nodes == 0 && (cores != r.Cores || slices.ContainsFunc(a.Parts, torn)) {
 		w.failf("job %d: is no whole gang: %+v", job, a)
 	}
 	w.devicesSatisfied(job, a)
@@ -233,7 +235,11 @@ func (w *watcher) devicesSatisfied(job int, a *model.Allocation) {
 			w.failf("job %d: has a share of %d bytes", job, g.Memory)
 		}
 	}
-	if total != r.TotalGPUs() || slices.ContainsFunc(serving, func(n int) bool { return n < r.GPUs }) {
+	want := len(a.Parts) * r.GPUs
+	if r.Remote != nil {
+		want += r.Remote.Count
+	}
+	if total != want || slices.ContainsFunc(serving, func(n int) bool { return n < r.GPUs }) {
 		w.failf("job %d: got other devices than it asked for: %+v", job, a)
 	}
 	mayBorrow := 0

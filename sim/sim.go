@@ -60,7 +60,7 @@ type Outcome struct {
 	// Borrowed: it used a GPU of another node.
 	Borrowed bool
 	// Alternative is the request that was granted; 0 is the main one.
-	Alternative uint8
+	Alternative uint16
 	// Nodes hosted it, in so many blocks of neighbours; from the first to the
 	// last of them are Span nodes.
 	Nodes, Blocks, Span int32
@@ -271,7 +271,7 @@ func (r *run) step() {
 		}
 		i := int(r.jobOf[st.Job])
 		o := &r.result.Outcomes[i]
-		o.Start, o.State, o.Alternative = r.now, Running, uint8(st.Alternative)
+		o.Start, o.State, o.Alternative = r.now, Running, uint16(st.Alternative)
 		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
 		o.place(st.Alloc)
 		r.running++

@@ -154,11 +154,11 @@ func TestOddJobs(t *testing.T) {
 		{ID: "just", Run: 2 * s, WallTime: 2 * s, Request: model.Request{Cores: 8}},
 	}
 	want := []sim.Outcome{
-		{State: sim.Impossible},
-		{State: sim.Finished},
-		{Start: 0, End: s, State: sim.Finished},
-		{Start: s, End: 3 * s, State: sim.Killed},
-		{Start: 3 * s, End: 5 * s, State: sim.Finished},
+		{State: sim.Impossible}, // and so nowhere; the others have both nodes, next to each other
+		{State: sim.Finished, Nodes: 2, Blocks: 1, Span: 2},
+		{Start: 0, End: s, State: sim.Finished, Nodes: 2, Blocks: 1, Span: 2},
+		{Start: s, End: 3 * s, State: sim.Killed, Nodes: 2, Blocks: 1, Span: 2},
+		{Start: 3 * s, End: 5 * s, State: sim.Finished, Nodes: 2, Blocks: 1, Span: 2},
 	}
 	r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs})
 	for i := range want {
@@ -231,6 +231,29 @@ func TestPortsWithoutBandwidth(t *testing.T) {
 	}
 }
 
+// TestSharedGPUsAsMeasured: the paper on remote GPUs under Slurm ran 12 instances
+// of MCUDA-MEME at once on the same 4 GPUs. One alone took 165 s, all took
+// about 1,884 s: 1,884 / (12 x 165) is the load that one of them is.
+func TestSharedGPUsAsMeasured(t *testing.T) {
+	c := &model.Cluster{GPUTypes: []model.GPUType{{Name: "k20", Memory: 5e9, Speed: 1}}}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		c.Nodes = append(c.Nodes, model.Node{Name: name, Cores: 12, GPUs: []int{0}})
+	}
+	jobs := make([]model.Job, 12)
+	for i := range jobs {
+		jobs[i] = model.Job{ID: fmt.Sprint(i), Run: 165 * time.Second, Intensity: 0.9515,
+			Request: model.Request{Nodes: 4, Cores: 4, Remote: &model.RemoteGPUs{Count: 4, Memory: 163e6, Shared: true}}}
+	}
+	if alone := run(t, "fcfs", sim.Config{Cluster: c, Jobs: jobs[:1]}); alone.Outcomes[0].End != 165*time.Second {
+		t.Errorf("one alone takes %v", alone.Outcomes[0].End)
+	}
+	for i, o := range run(t, "fcfs", sim.Config{Cluster: c, Jobs: jobs}).Outcomes {
+		if o.Start != 0 || o.End.Round(time.Second) != 1884*time.Second {
+			t.Errorf("instance %d ran from %v to %v", i, o.Start, o.End)
+		}
+	}
+}
+
 func TestSummaryAndComparison(t *testing.T) {
 	s := time.Second
 	jobs := []model.Job{
@@ -247,6 +270,9 @@ func TestSummaryAndComparison(t *testing.T) {
 		Run:      sim.Stats{Mean: 60, Median: 20, P95: 100, Max: 100},
 		Life:     sim.Stats{Mean: 110, Median: 100, P95: 120, Max: 120},
 		Slowdown: sim.Stats{Mean: 3.5, Median: 1, P95: 6, Max: 6},
+		// a has both nodes, which are neighbours, and b has one.
+		Fragmentation: sim.Stats{Mean: 1, Median: 1, P95: 1, Max: 1},
+		Spread:        sim.Stats{Mean: 1, Median: 1, P95: 1, Max: 1},
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser examples tryexamples valgrind clean
+.PHONY: help build demo test lint bench browser referee examples tryexamples valgrind clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -33,7 +33,7 @@ demo: build examples ## CUDA programs share two software GPUs that are too small
 
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same.
-test: lint browser valgrind build tryexamples ## everything that must hold: format, vet, architecture, tests
+test: lint browser valgrind referee build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
 	fi; \
@@ -42,6 +42,7 @@ test: lint browser valgrind build tryexamples ## everything that must hold: form
 	set -x; \
 	$(GO) test -race -short ./... && \
 	$(GO) test ./... && \
+	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then GOEXPERIMENT=simd $(GO) test -short ./ptx/simt/...; fi
 
 lint: ## format, vet and the import rules
@@ -73,6 +74,17 @@ valgrind:
 		echo "that failed: the library in C will not be run under it" >&2; \
 	else \
 		echo "the library in C is not run under valgrind: install it to do so" >&2; \
+	fi
+
+# The auction's solver is held to CBC. Root may install it; others are told.
+referee:
+	@if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing coinor-libcbc-dev, the referee of the auction's solver" >&2; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends coinor-libcbc-dev g++; } >/dev/null || \
+		echo "that failed: the auction's solver will not be compared with CBC" >&2; \
+	else \
+		echo "the auction's solver is not compared with CBC: install coinor-libcbc-dev to do so" >&2; \
 	fi
 
 # Reports are tested in a real browser. Root may install one; others are told.

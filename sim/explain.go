@@ -21,11 +21,28 @@ type Explained struct {
 	*policy.Explanation
 }
 
+// ExplainedAt is the account of the step that m names, or nil if the run had no
+// such step or was not asked for it.
+func (r *Result) ExplainedAt(m Moment) *Explained {
+	for i := range r.Explained {
+		// The first of those at At or later is the one that was meant.
+		if e := &r.Explained[i]; m.Step == e.Step || m.Step == 0 && e.At >= m.At {
+			return e
+		}
+	}
+	return nil
+}
+
 // explain keeps an account of the step just made, if it was asked for.
 func (r *run) explain(plan *policy.Plan) {
+	step, last := r.result.Steps, r.result.LastStep
+	r.result.LastStep = r.now
 	for _, m := range r.Explain {
-		step := r.result.Steps
-		if m.Step > 0 && m.Step != step || m.Step == 0 && (r.now < m.At || step > 1 && r.lastStep >= m.At) {
+		meant := m.Step == step
+		if m.Step == 0 {
+			meant = r.now >= m.At && (step == 1 || last < m.At)
+		}
+		if !meant {
 			continue
 		}
 		e := r.state.Explain()
@@ -33,8 +50,8 @@ func (r *run) explain(plan *policy.Plan) {
 			e = r.account(plan)
 		}
 		r.result.Explained = append(r.result.Explained, Explained{step, r.now, e})
+		return
 	}
-	r.lastStep = r.now
 }
 
 // maxAccounted bounds the waiting jobs that an account tells of.
@@ -43,17 +60,16 @@ const maxAccounted = 100
 // account is for policies that keep none of their own: what started, and why
 // the others wait.
 func (r *run) account(plan *policy.Plan) *policy.Explanation {
+	v := plan.View()
 	started := policy.ExplanationTable{Title: "Started", Columns: []string{"job", "asks for", "nodes", "why"}}
 	for i := range plan.Starts {
 		if st := &plan.Starts[i]; st.Err == nil {
-			v := plan.View()
 			started.Rows = append(started.Rows, []string{
-				v.Job(st.Job).ID, v.Shape(st.Job).String(), NodesOf(r.Cluster, st.Alloc), st.Reason.Text(v),
+				v.Job(st.Job).ID, v.ShapeAs(st.Job, st.Alternative).String(), NodesOf(r.Cluster, st.Alloc), st.Reason.Text(v),
 			})
 		}
 	}
 	waits := policy.ExplanationTable{Title: "Waiting, in the order of the queue", Columns: []string{"job", "asks for", "why"}}
-	v := plan.View()
 	for c := v.Queue(); len(waits.Rows) < maxAccounted; {
 		id, _, ok := c.Next()
 		if !ok {
@@ -61,9 +77,14 @@ func (r *run) account(plan *policy.Plan) *policy.Explanation {
 		}
 		waits.Rows = append(waits.Rows, []string{v.Job(id).ID, v.Shape(id).String(), r.state.Why(id)})
 	}
-	lead := fmt.Sprintf("%d jobs started, %d wait.", len(started.Rows), r.state.Waiting())
+	e := &policy.Explanation{Lead: fmt.Sprintf("Jobs started: %d. Jobs that wait: %d.", len(started.Rows), r.state.Waiting())}
 	if r.state.Waiting() > len(waits.Rows) {
-		lead += fmt.Sprintf(" The first %d of these are listed.", len(waits.Rows))
+		e.Lead += fmt.Sprintf(" The first %d of these are listed.", len(waits.Rows))
 	}
-	return &policy.Explanation{Lead: lead, Tables: []policy.ExplanationTable{started, waits}}
+	for _, t := range []policy.ExplanationTable{started, waits} {
+		if len(t.Rows) > 0 {
+			e.Tables = append(e.Tables, t)
+		}
+	}
+	return e
 }

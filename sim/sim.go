@@ -82,11 +82,13 @@ type Result struct {
 	// CoreSeconds and GPUSeconds are cores and devices times the seconds they
 	// were held; a share counts as its part of the device's memory.
 	CoreSeconds, GPUSeconds float64
-	// Steps counts the policy's steps; Refused the lines of its plans that
-	// the applier refused.
+	// Steps counts the policy's steps, of which the last was at LastStep; Refused
+	// counts the lines of its plans that the applier refused.
 	Steps, Refused int
+	LastStep       time.Duration
 	Watched        []Watched
-	Explained      []Explained
+	// Explained are the steps that were asked for, each once, in their order.
+	Explained []Explained
 }
 
 // Watched says what was known about a job at one instant.
@@ -133,14 +135,13 @@ type run struct {
 	network *network
 	result  *Result
 
-	now      time.Duration
-	next     int           // the next job to submit
-	wake     time.Duration // when the policy wants a step; policy.Never if it does not
-	idle     int           // steps in a row of which nothing came, on an idle cluster
-	jobOf    []int32       // index of each policy.JobID
-	done     int
-	running  int
-	lastStep time.Duration
+	now     time.Duration
+	next    int           // the next job to submit
+	wake    time.Duration // when the policy wants a step; policy.Never if it does not
+	idle    int           // steps in a row after which the cluster was idle, and no job was to come
+	jobOf   []int32       // index of each policy.JobID
+	done    int
+	running int
 
 	watched map[int]string // what was said last
 }
@@ -169,7 +170,7 @@ func (r *run) loop(ctx context.Context) error {
 		if r.wake != policy.Never && (!some || r.wake < at) {
 			at, some = r.wake, true
 		}
-		if !some || r.idle > maxIdle {
+		if !some || r.idle > maxIdle || r.done == len(r.Jobs) {
 			break
 		}
 		if at > horizon {
@@ -256,9 +257,6 @@ func (r *run) step() {
 	if r.wake <= r.now {
 		r.wake = policy.Never
 	}
-	if r.idle++; len(plan.Starts) > 0 || r.running > 0 || r.next < len(r.Jobs) {
-		r.idle = 0
-	}
 	if !plan.Skipped {
 		r.result.Steps++
 		r.explain(plan)
@@ -280,14 +278,25 @@ func (r *run) step() {
 			r.Observe.Started(r.now, i, st.Alloc)
 		}
 		if len(r.Watch) > 0 {
-			r.note(i, "started: "+st.Reason.Text(plan.View()))
+			r.note(i, "started: "+st.Reason.Text(plan.View())+r.granted(plan, st))
 		}
+	}
+	if r.idle++; r.running > 0 || r.next < len(r.Jobs) {
+		r.idle = 0
 	}
 	for _, i := range r.Watch {
 		if i < r.next && r.result.Outcomes[i].State == Pending {
 			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
 		}
 	}
+}
+
+// granted names the alternative that a job was started with, if it was one.
+func (r *run) granted(plan *policy.Plan, st *policy.Start) string {
+	if st.Alternative == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", with alternative %d: %s", st.Alternative, plan.View().ShapeAs(st.Job, st.Alternative))
 }
 
 // place notes where a job runs; parts are in node order.

@@ -21,7 +21,8 @@ type Sweep struct {
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
 	Watch    []int
-	Explain  []Moment
+	// Explain asks for accounts of steps, of the runs of the first seed and size.
+	Explain []Moment
 	// Observe, if set, gives each run its observer.
 	Observe func(Point) Observer
 	// Workers run at the same time; the results are the same with any number.
@@ -116,8 +117,11 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch, Explain: s.Explain,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch,
 		Progress: func(done int) { progress.set(p.Index, done) },
+	}
+	if p.Index < len(s.Policies) {
+		cfg.Explain = s.Explain
 	}
 	if s.Observe != nil {
 		cfg.Observe = s.Observe(p)

@@ -2,6 +2,7 @@ package exp
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -15,13 +16,15 @@ type Task struct {
 
 // Each does the tasks, Workers at a time and in their order. It says which are done:
 // all of them, unless a task failed or the context ended. An ended context is no
-// error here: what is done by then counts.
-func (o Options) Each(ctx context.Context, tasks []Task) (done []bool, err error) {
-	done = make([]bool, len(tasks))
+// error here: what is done by then counts. Tasks that are at work then are not
+// waited for; they end when they next look at their context.
+func (o Options) Each(ctx context.Context, tasks []Task) ([]bool, error) {
+	done := make([]bool, len(tasks))
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
 		lock       sync.Mutex
+		err        error
 		next       int
 		sum, total int64
 		wg         sync.WaitGroup
@@ -48,6 +51,9 @@ func (o Options) Each(ctx context.Context, tasks []Task) (done []bool, err error
 			}
 			return
 		}
+		if ctx.Err() != nil {
+			return // the caller has gone on
+		}
 		done[i] = true
 		sum += tasks[i].Weight
 		if o.Progress != nil {
@@ -61,6 +67,16 @@ func (o Options) Each(ctx context.Context, tasks []Task) (done []bool, err error
 			}
 		})
 	}
-	wg.Wait()
-	return done, err
+	all := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-ctx.Done():
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	return slices.Clone(done), err
 }

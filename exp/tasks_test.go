@@ -50,6 +50,17 @@ func TestEachKeepsWhatIsDone(t *testing.T) {
 	}
 }
 
+// A task that does not look at its context keeps nobody waiting.
+func TestEachDoesNotWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	defer close(release)
+	tasks := []Task{{1, func(context.Context) error { cancel(); <-release; return nil }}}
+	if done, err := (Options{}).Each(ctx, tasks); err != nil || done[0] {
+		t.Errorf("%v %v", done, err)
+	}
+}
+
 func TestEachStopsAtAnError(t *testing.T) {
 	broken := errors.New("broken")
 	var begun atomic.Int64

@@ -1,0 +1,163 @@
+package slurmopt
+
+import (
+	"muster/model"
+)
+
+// request puts together what was said, by Slurm's rules:
+//
+//   - -n tasks of -c cores are spread over any nodes, a task on one node.
+//   - With -N they are spread evenly over so many nodes, the last ones perhaps
+//     with fewer; every node gives what the fullest needs.
+//   - --ntasks-per-node counts tasks where -n does not, and limits them where it
+//     does.
+//   - Fewer tasks than nodes make fewer nodes.
+//   - -w gives the nodes where -N does not.
+//   - --gres=gpu is for each node, --gres=rgpu for the job.
+func (p *parser) request() (model.Request, error) {
+	var r model.Request
+	g := &p.requested
+	cores := max(1, g.cpus.n)
+	nodes, tasks, err := p.nodesAndTasks()
+	if err != nil {
+		return r, err
+	}
+	if g.exclusive && nodes == 0 {
+		if tasks > 1 {
+			return r, g.exclusiveAt.errorf("--exclusive: say how many nodes with -N")
+		}
+		nodes = 1
+	}
+	r.Contiguous, r.Exclusive, r.NodeList = g.contiguous, g.exclusive, g.nodeList
+	if most/cores < tasks {
+		return r, g.cpus.at.errorf("--cpus-per-task: %d tasks of %d cores are more than any machine has", tasks, cores)
+	}
+	r.Nodes, r.Processes = int(nodes), int(tasks)
+	perNode := tasks
+	if nodes == 0 {
+		r.Cores, r.CoresPerProcess = int(tasks*cores), int(cores)
+	} else {
+		perNode = ceilDiv(tasks, nodes)
+		r.CoresPerNode = int(perNode * cores)
+	}
+	if g.memory.set() && g.memoryPerCPU.set() {
+		return r, g.memoryPerCPU.at.errorf("--mem and --mem-per-cpu exclude each other: give one")
+	}
+	r.Memory, r.MemoryPerCore = g.memory.n, g.memoryPerCPU.n
+	if err := p.setGPUs(&r, nodes, tasks, perNode); err != nil {
+		return r, err
+	}
+	return r, p.setRemote(&r)
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// nodesAndTasks are the numbers of both; 0 nodes are any.
+func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
+	g := &p.requested
+	nodes, tasks = g.nodes.n, g.tasks.n
+	if g.mostNodes.n > nodes {
+		p.note("--nodes=%d-%d is taken as %d: jobs do not stretch here", nodes, g.mostNodes.n, nodes)
+	}
+	if tasks > 0 && nodes > tasks {
+		p.note("%d tasks cannot run on %d nodes: it is taken as %d", tasks, nodes, tasks)
+		nodes = tasks
+	}
+	if listed := int64(len(g.nodeList)); listed > 0 {
+		switch {
+		case nodes > listed:
+			return 0, 0, g.nodeListAt.errorf("--nodelist names %d of %d nodes: name all of them, or leave it out", listed, nodes)
+		case nodes == 0 && tasks > 0:
+			nodes = min(listed, tasks)
+		case nodes == 0:
+			nodes = listed
+		}
+		if nodes < listed {
+			p.note("--nodelist names %d nodes, of which the job needs the first %d", listed, nodes)
+			g.nodeList = g.nodeList[:nodes]
+		}
+	}
+	limit := g.tasksPerNode.n
+	switch {
+	case tasks == 0 && limit > 0:
+		nodes = max(1, nodes)
+		if most/limit < nodes {
+			return 0, 0, g.tasksPerNode.at.errorf("--ntasks-per-node: %d nodes of %d tasks are more than any machine has", nodes, limit)
+		}
+		tasks = nodes * limit
+	case tasks == 0:
+		tasks = max(1, nodes)
+	case limit > 0 && nodes == 0:
+		nodes = ceilDiv(tasks, limit)
+	case limit > 0 && ceilDiv(tasks, nodes) > limit:
+		return 0, 0, g.tasksPerNode.at.errorf("--ntasks-per-node: %d tasks do not fit in %d nodes of %d tasks: ask for more nodes", tasks, nodes, limit)
+	}
+	return nodes, tasks, nil
+}
+
+// setGPUs sets the GPUs of each node, however they were asked for.
+func (p *parser) setGPUs(r *model.Request, nodes, tasks, perNode int64) error {
+	g := &p.requested
+	var asked *setting
+	for _, s := range g.gpuSettings() {
+		if !s.set() {
+			continue
+		}
+		if asked != nil {
+			return s.at.errorf("GPUs are asked for twice: use one of --gres=gpu, --gpus-per-node, --gpus and --gpus-per-task")
+		}
+		asked = s
+	}
+	if asked == nil {
+		return nil
+	}
+	count := asked.n
+	switch asked {
+	case &g.gpus:
+		switch {
+		case nodes == 0 && tasks > 1:
+			return asked.at.errorf("--gpus: how many are on a node is open: say how many nodes with -N, or use --gpus-per-node")
+		case nodes > 0 && count%nodes != 0:
+			return asked.at.errorf("--gpus: %d GPUs cannot be divided evenly over %d nodes", count, nodes)
+		case nodes > 0:
+			count /= nodes
+		}
+	case &g.gpusPerTask:
+		if nodes == 0 && tasks > 1 {
+			return asked.at.errorf("--gpus-per-task: how many tasks are on a node is open: say how many nodes with -N, or use --gpus-per-node")
+		}
+		if count > model.MaxGPUsPerNode || perNode > model.MaxGPUsPerNode {
+			return asked.at.errorf("--gpus-per-task: more than %d GPUs on a node", model.MaxGPUsPerNode)
+		}
+		count *= perNode
+	}
+	if count > model.MaxGPUsPerNode {
+		return asked.at.errorf("%d GPUs on a node: at most %d are supported", count, model.MaxGPUsPerNode)
+	}
+	r.GPUs, r.GPUType = int(count), g.gpuType
+	if asked == &g.gresGPUs {
+		r.GPUType = g.gresType
+	}
+	return nil
+}
+
+// setRemote sets the remote GPUs. Asking for memory chooses the shared mode,
+// unless the exclusive one is asked for: then it is the least that a GPU must have.
+func (p *parser) setRemote(r *model.Request) error {
+	g := &p.requested
+	if !g.rgpu.set() {
+		if g.modeAt != nil {
+			return g.modeAt.errorf("--rcuda-mode is for remote GPUs: ask for them with --gres=rgpu:4")
+		}
+		return nil
+	}
+	if g.mode == sharedMode && g.rgpuMemory == 0 {
+		return g.modeAt.errorf("--rcuda-mode=shar: say how much memory of each GPU, as --gres=rgpu:%d:1G", g.rgpu.n)
+	}
+	if r.GPUs > 0 && r.GPUType != g.gresType {
+		return g.rgpu.at.errorf("--gres: a request has GPUs of one type")
+	}
+	r.GPUType = g.gresType
+	r.Remote = &model.RemoteGPUs{Count: int(g.rgpu.n), Memory: g.rgpuMemory, Shared: g.rgpuMemory > 0 && g.mode != exclusiveMode}
+	return nil
+}

@@ -1,0 +1,372 @@
+// Package slurmopt reads what users ask Slurm for: the options of srun, sbatch
+// and salloc command lines and of the #SBATCH lines in scripts, spelt exactly as
+// Slurm spells them, with the paper's additions for remote GPUs
+// (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). They become a
+// request and the attributes of a job, and a canonical option line again.
+//
+// It is the one parser for simulated and for real submissions. It must not know
+// any cluster, file or queue: whether a request can be met is not its question.
+package slurmopt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// Options is what one submission says.
+type Options struct {
+	// Tool is srun, sbatch or salloc; empty where only options were given.
+	Tool string
+
+	Request model.Request
+	// Alternatives are the requests of --or, in order.
+	Alternatives []model.Request
+
+	Name, Partition, Account, QOS string
+	// Time is the wall time in whole minutes, as Slurm keeps it; 0 is none.
+	Time time.Duration
+	// Unlimited says that no limit was asked for in so many words.
+	Unlimited bool
+	Priority  int64
+	// Exclude are nodes that must not be used. A request has no place for them:
+	// see Avoid.
+	Exclude []string
+
+	// Command is what stands after the options.
+	Command []string
+	// Notes tell where a request is taken otherwise than it is written.
+	Notes []string
+}
+
+// Error is something wrong with one word.
+type Error struct {
+	// Word is the index of the word to blame, in the arguments that were given.
+	Word int
+	// Line and Column are where it stands in a script or line, counted from 1; 0
+	// where it stands in neither.
+	Line, Column int
+	Reason       string
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Line > 0:
+		return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Reason)
+	case e.Column > 0:
+		return fmt.Sprintf("column %d: %s", e.Column, e.Reason)
+	}
+	return e.Reason
+}
+
+// Parse reads a command line, word by word, as a program gets it. The first word
+// may be srun, sbatch or salloc; options end at the first word that is none.
+func Parse(argv []string) (*Options, error) {
+	words := make([]Word, len(argv))
+	for i, text := range argv {
+		words[i] = Word{Text: text, index: i}
+	}
+	return parse(nil, words)
+}
+
+// ParseLine reads a command line as a shell would, with its quotes. Errors name
+// the column.
+func ParseLine(line string) (*Options, error) {
+	words, err := Words(line)
+	if err != nil {
+		return nil, err
+	}
+	return parse(nil, words)
+}
+
+// ParseScript reads the #SBATCH lines at the head of a script, and then the
+// options of the command that submits it, which win.
+func ParseScript(script string, argv []string) (*Options, error) {
+	lines, err := scriptLines(script)
+	if err != nil {
+		return nil, err
+	}
+	words := make([]Word, len(argv))
+	for i, text := range argv {
+		words[i] = Word{Text: text, index: i}
+	}
+	return parse(lines, words)
+}
+
+// Apply puts the options into a job. What the job has and they do not say stays.
+func (o *Options) Apply(j *model.Job) {
+	j.Request, j.Alternatives = o.Request, o.Alternatives
+	j.WallTime, j.Priority = o.Time, o.Priority
+	if o.Partition != "" {
+		j.Queue = o.Partition
+	}
+	if o.Account != "" {
+		j.Group = o.Account
+	}
+}
+
+// Avoid restricts the requests to the nodes of all that -x does not exclude.
+func (o *Options) Avoid(all []string) error {
+	if len(o.Exclude) == 0 {
+		return nil
+	}
+	excluded := make(map[string]bool, len(o.Exclude))
+	for _, name := range o.Exclude {
+		excluded[name] = true
+	}
+	known := make(map[string]bool, len(all))
+	for _, name := range all {
+		known[name] = true
+	}
+	for _, name := range o.Exclude {
+		if !known[name] {
+			return fmt.Errorf("--exclude: there is no node %q", name)
+		}
+	}
+	requests := []*model.Request{&o.Request}
+	for i := range o.Alternatives {
+		requests = append(requests, &o.Alternatives[i])
+	}
+	for _, r := range requests {
+		from := r.NodeList
+		if len(from) == 0 {
+			from = all
+		}
+		left := slices.DeleteFunc(slices.Clone(from), func(name string) bool { return excluded[name] })
+		switch {
+		case len(r.NodeList) > 0 && len(left) < len(r.NodeList):
+			return errors.New("--exclude names nodes that --nodelist asks for: leave them out of one")
+		case len(left) == 0:
+			return errors.New("--exclude leaves no node: exclude fewer")
+		}
+		r.NodeList = left
+	}
+	return nil
+}
+
+// parser collects what the words say; the last one that says something wins.
+type parser struct {
+	options   Options
+	inOr      bool
+	at        Word // the word in hand
+	requested given
+}
+
+// setting is a number that may be given, and the word that gave it.
+type setting struct {
+	n  int64
+	at *Word
+}
+
+func (s *setting) set() bool { return s.at != nil }
+
+// given is what was said of one request.
+type given struct {
+	nodes, mostNodes, tasks, tasksPerNode, cpus    setting
+	memory, memoryPerCPU                           setting
+	gresGPUs, gpusPerNode, gpus, gpusPerTask, rgpu setting
+	gpuType                                        string
+	gresType                                       string
+	rgpuMemory                                     int64
+	mode                                           string
+	modeAt                                         *Word
+	contiguous, exclusive                          bool
+	exclusiveAt                                    *Word
+	nodeList                                       []string
+	nodeListAt                                     *Word
+	time, run                                      time.Duration
+	unlimited                                      bool
+}
+
+func parse(script [][]Word, argv []Word) (*Options, error) {
+	p := new(parser)
+	if script != nil {
+		p.options.Tool = "sbatch"
+	}
+	if len(argv) > 0 && p.options.Tool == "" {
+		if tool := argv[0].Text[strings.LastIndexByte(argv[0].Text, '/')+1:]; slices.Contains(tools, tool) {
+			p.options.Tool = tool
+			argv = argv[1:]
+		}
+	} else if len(argv) > 0 && argv[0].Text == "sbatch" {
+		argv = argv[1:]
+	}
+	for _, line := range script {
+		rest, err := p.words(line)
+		if err != nil {
+			return nil, err
+		}
+		if len(rest) > 0 {
+			return nil, rest[0].errorf("%q is no option: a line that starts with #SBATCH has options alone", rest[0].Text)
+		}
+	}
+	rest, err := p.words(argv)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) > 0 && p.options.Command != nil {
+		return nil, rest[0].errorf("%q: --wrap has the command already, so there is none after the options", rest[0].Text)
+	}
+	for _, w := range rest {
+		p.options.Command = append(p.options.Command, w.Text)
+	}
+	return p.finish()
+}
+
+func (p *parser) finish() (*Options, error) {
+	o := &p.options
+	var err error
+	if o.Request, err = p.request(); err != nil {
+		return nil, err
+	}
+	o.Time, o.Unlimited = p.requested.time, p.requested.unlimited
+	o.Request.Run = p.requested.run
+	if err := o.Request.Validate(); err != nil {
+		return nil, &Error{Reason: err.Error()}
+	}
+	return o, nil
+}
+
+// words reads options up to the first word that is none, and returns the rest.
+func (p *parser) words(words []Word) ([]Word, error) {
+	for len(words) > 0 {
+		w := words[0]
+		switch {
+		case w.Text == "--":
+			return words[1:], nil
+		case strings.HasPrefix(w.Text, "--"):
+			n, err := p.long(w, words[1:])
+			if err != nil {
+				return nil, err
+			}
+			words = words[n:]
+		case len(w.Text) > 1 && w.Text[0] == '-':
+			n, err := p.short(w, words[1:])
+			if err != nil {
+				return nil, err
+			}
+			words = words[n:]
+		default:
+			return words, nil
+		}
+	}
+	return nil, nil
+}
+
+// long reads --name, --name=value or --name value, and says how many words that took.
+func (p *parser) long(w Word, rest []Word) (int, error) {
+	name, value, joined := strings.Cut(w.Text[2:], "=")
+	o, err := findLong(p.options.Tool, name)
+	if err != nil {
+		return 0, w.errorf("%v", err)
+	}
+	used := 1
+	switch {
+	case joined && o.arg == none:
+		return 0, w.errorf("--%s takes no value: write it without =%s", o.long, value)
+	case !joined && o.arg == required:
+		if len(rest) == 0 {
+			return 0, w.errorf("--%s needs a value: write --%s=%s", o.long, o.long, o.valueName())
+		}
+		value, w = rest[0].Text, rest[0]
+		used = 2
+	}
+	return used, p.apply(o, w, value, joined || used == 2)
+}
+
+// short reads -abc: flags, and at most one option with a value, which takes the
+// rest of the word or else the next one.
+func (p *parser) short(w Word, rest []Word) (int, error) {
+	for i := 1; i < len(w.Text); i++ {
+		o := findShort(p.options.Tool, w.Text[i])
+		if o == nil {
+			return 0, w.errorf("-%c is no option that is known here: see the manual of sbatch, or give the long form", rune(w.Text[i]))
+		}
+		if o.arg == none {
+			if err := p.apply(o, w, "", false); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		value := w.Text[i+1:]
+		switch {
+		case value != "" || o.arg == optional:
+			return 1, p.apply(o, w, value, value != "")
+		case len(rest) == 0:
+			return 0, w.errorf("-%c needs a value: write -%c%s", rune(o.short), rune(o.short), o.valueName())
+		}
+		return 2, p.apply(o, rest[0], rest[0].Text, true)
+	}
+	return 1, nil
+}
+
+func (p *parser) apply(o *option, w Word, value string, valued bool) error {
+	switch {
+	case o.refused != "":
+		return w.errorf("--%s %s", o.long, o.refused)
+	case p.inOr && !o.ofRequest:
+		return w.errorf("--%s says nothing about a request: inside --or give -N, -n, -c, --gres, -t and their like", o.long)
+	case o.set == nil:
+		return nil
+	}
+	p.at = w
+	if !valued {
+		value = o.unlessGiven
+	}
+	if err := o.set(p, value); err != nil {
+		var placed *Error
+		if errors.As(err, &placed) {
+			return err
+		}
+		return w.errorf("--%s: %v", o.long, err)
+	}
+	return nil
+}
+
+// here is the word in hand, to blame later.
+func (p *parser) here() *Word {
+	w := p.at
+	return &w
+}
+
+func (p *parser) note(format string, args ...any) {
+	p.options.Notes = append(p.options.Notes, fmt.Sprintf(format, args...))
+}
+
+// or reads the options of another request that would do.
+func (p *parser) or(value string) error {
+	outer := p.at
+	words, err := Words(value)
+	if err != nil {
+		return outer.errorf("--or: %v", err)
+	}
+	inner := &parser{inOr: true}
+	inner.options.Tool = p.options.Tool
+	rest, err := inner.words(words)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%q is no option: an alternative has options alone", rest[0].Text)
+	}
+	if err == nil && len(words) == 0 {
+		err = errors.New("it is empty: write --or='-n 64 -t 2:00:00'")
+	}
+	var r model.Request
+	if err == nil {
+		r, err = inner.request()
+	}
+	if err == nil {
+		r.WallTime, r.Run = inner.requested.time, inner.requested.run
+		err = r.Validate()
+	}
+	if err != nil {
+		return outer.errorf("--or: %v", err)
+	}
+	for _, n := range inner.options.Notes {
+		p.note("--or: %s", n)
+	}
+	p.options.Alternatives = append(p.options.Alternatives, r)
+	return nil
+}

@@ -1,0 +1,378 @@
+package slurmopt
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/model"
+)
+
+// most bounds counts, as a model.Request does.
+const most = math.MaxInt32
+
+// parseCount reads a whole number of at least 1.
+func parseCount(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || s[0] == '+' || n < 1 || n > most {
+		return 0, fmt.Errorf("%q is no whole number from 1 to %d", s, most)
+	}
+	return n, nil
+}
+
+func countOf(at func(*given) *setting) func(*parser, string) error {
+	return func(p *parser, value string) error {
+		n, err := parseCount(value)
+		*at(&p.requested) = setting{n, p.here()}
+		return err
+	}
+}
+
+// setNodes reads MIN or MIN-MAX, where k and m stand for 1024 and 1024 x 1024.
+// Jobs are rigid here: one that may have more nodes gets the fewest.
+func (p *parser) setNodes(value string) error {
+	if strings.ContainsAny(value, ",:") {
+		return fmt.Errorf("%q is a list of node counts, which is not modelled: give one number", value)
+	}
+	low, high, isRange := strings.Cut(value, "-")
+	least, err := parseScaled(low)
+	if err != nil {
+		return err
+	}
+	p.requested.nodes, p.requested.mostNodes = setting{least, p.here()}, setting{}
+	if !isRange {
+		return nil
+	}
+	top, err := parseScaled(high)
+	switch {
+	case err != nil:
+		return err
+	case top < least:
+		return fmt.Errorf("%q runs backwards: write %d-%d", value, top, least)
+	}
+	p.requested.mostNodes = setting{top, p.here()}
+	return nil
+}
+
+func parseScaled(s string) (int64, error) {
+	number, scale := s, int64(1)
+	if s != "" {
+		switch s[len(s)-1] {
+		case 'k', 'K':
+			number, scale = s[:len(s)-1], 1<<10
+		case 'm', 'M':
+			number, scale = s[:len(s)-1], 1<<20
+		}
+	}
+	n, err := parseCount(number)
+	if err == nil && n > most/scale {
+		err = fmt.Errorf("%q is more than %d", s, most)
+	}
+	return n * scale, err
+}
+
+// parseMemory reads Slurm's sizes: a whole number with K, M, G or T, all
+// powers of 1024, and M where there is none.
+func parseMemory(s string) (int64, error) {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	shift := 20
+	if unit := strings.ToUpper(s[digits:]); unit != "" {
+		letter := strings.TrimSuffix(strings.TrimSuffix(unit, "B"), "I")
+		at := strings.Index("KMGT", letter)
+		if at < 0 || len(letter) != 1 || unit == letter+"I" {
+			return 0, fmt.Errorf("%q is no size: write 4G, 512M, or plain megabytes; the units are K, M, G and T", s)
+		}
+		shift = 10 * (at + 1)
+	}
+	n, err := strconv.ParseInt(s[:digits], 10, 64)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is no size: write 4G, 512M, or plain megabytes", s)
+	case n > math.MaxInt64/2>>shift:
+		return 0, fmt.Errorf("%q is more than any machine has", s)
+	}
+	return n << shift, nil
+}
+
+// fromScript says whether a setting comes from a script while the word in hand
+// is from the command line, which wins.
+func (p *parser) fromScript(s setting) bool { return s.set() && s.at.line > 0 && p.at.line == 0 }
+
+func (p *parser) setMemory(value string) error {
+	n, err := parseMemory(value)
+	if err == nil && n == 0 {
+		err = errors.New("0 asks for all the memory of a node, which is not modelled: give a size, or --exclusive")
+	}
+	p.requested.memory = setting{n, p.here()}
+	if p.fromScript(p.requested.memoryPerCPU) {
+		p.requested.memoryPerCPU = setting{}
+	}
+	return err
+}
+
+func (p *parser) setMemoryPerCPU(value string) error {
+	n, err := parseMemory(value)
+	if err == nil && n == 0 {
+		err = errors.New("0 asks for all the memory of a node, which is not modelled: give a size, or --exclusive")
+	}
+	p.requested.memoryPerCPU = setting{n, p.here()}
+	if p.fromScript(p.requested.memory) {
+		p.requested.memory = setting{}
+	}
+	return err
+}
+
+const gresHelp = "write gpu:2, gpu:k20:2, rgpu:4 or rgpu:4:1G"
+
+// setGres reads a list of NAME[[:TYPE]:COUNT], and of rgpu[:TYPE]:COUNT[:MEMORY].
+func (p *parser) setGres(value string) error {
+	g := &p.requested
+	g.gresGPUs, g.rgpu, g.gresType, g.rgpuMemory = setting{}, setting{}, "", 0
+	p.dropScriptGPUs()
+	if value == "none" || value == "NONE" {
+		return nil
+	}
+	for item := range strings.SplitSeq(value, ",") {
+		name, rest, more := strings.Cut(item, ":")
+		var fields []string
+		if more {
+			fields = strings.Split(rest, ":")
+		}
+		into := &g.gresGPUs
+		switch name {
+		case "gpu":
+		case "rgpu":
+			into = &g.rgpu
+		case "":
+			return fmt.Errorf("%q has an empty name: %s", value, gresHelp)
+		default:
+			if near := model.Nearest(name, []string{"gpu", "rgpu"}); near != "" {
+				return fmt.Errorf("there is no resource %q: did you mean %s?", name, near)
+			}
+			return fmt.Errorf("there is no resource %q: %s", name, gresHelp)
+		}
+		if into.set() {
+			return fmt.Errorf("%s is there twice: add the counts up, and choose one type", name)
+		}
+		*into = setting{1, p.here()}
+		if len(fields) > 0 && !isNumber(fields[0]) {
+			if err := checkType(fields[0]); err != nil {
+				return err
+			}
+			if g.gresType != "" && g.gresType != fields[0] {
+				return fmt.Errorf("%q and %q: a request has GPUs of one type", g.gresType, fields[0])
+			}
+			g.gresType = fields[0]
+			fields = fields[1:]
+		}
+		if len(fields) > 0 {
+			n, err := parseCount(fields[0])
+			if err != nil {
+				return fmt.Errorf("%s: %w: %s", item, err, gresHelp)
+			}
+			into.n = n
+			fields = fields[1:]
+		}
+		if len(fields) > 0 && name == "rgpu" {
+			n, err := parseMemory(fields[0])
+			if err == nil && n == 0 {
+				err = errors.New("a share of 0 bytes is none: leave it out for whole GPUs")
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", item, err)
+			}
+			g.rgpuMemory = n
+			fields = fields[1:]
+		}
+		if len(fields) > 0 {
+			return fmt.Errorf("%q has too many parts: %s", item, gresHelp)
+		}
+	}
+	return nil
+}
+
+// isNumber tells counts from types: types such as 2080ti start with a digit, too,
+// but are no number.
+func isNumber(s string) bool {
+	_, err := strconv.ParseInt(s, 10, 64)
+	return err == nil
+}
+
+func checkType(s string) error {
+	if s == "" || isNumber(s) || strings.ContainsAny(s, ":,=(){} \t\r\n\v\f") {
+		return fmt.Errorf("%q is no type of GPU: %s", s, gresHelp)
+	}
+	return nil
+}
+
+// dropScriptGPUs forgets the GPUs of a script where the command line asks for its own.
+func (p *parser) dropScriptGPUs() {
+	for _, s := range p.requested.gpuSettings() {
+		if p.fromScript(*s) {
+			*s = setting{}
+			p.requested.gpuType = ""
+		}
+	}
+}
+
+func (g *given) gpuSettings() []*setting {
+	return []*setting{&g.gresGPUs, &g.gpusPerNode, &g.gpus, &g.gpusPerTask}
+}
+
+// gpusOf reads [TYPE:]COUNT.
+func gpusOf(at func(*given) *setting) func(*parser, string) error {
+	return func(p *parser, value string) error {
+		p.dropScriptGPUs()
+		kind, count, typed := strings.Cut(value, ":")
+		if !typed {
+			kind, count = "", value
+		} else if err := checkType(kind); err != nil {
+			return err
+		}
+		n, err := parseCount(count)
+		if err != nil {
+			return err
+		}
+		p.requested.gpuType = kind
+		*at(&p.requested) = setting{n, p.here()}
+		return nil
+	}
+}
+
+const (
+	exclusiveMode = "excl"
+	sharedMode    = "shar"
+)
+
+func (p *parser) setMode(value string) error {
+	switch value {
+	case exclusiveMode, "exclusive":
+		p.requested.mode = exclusiveMode
+	case sharedMode, "shared":
+		p.requested.mode = sharedMode
+	default:
+		return fmt.Errorf("%q is no mode: use excl or shar", value)
+	}
+	p.requested.modeAt = p.here()
+	return nil
+}
+
+func (p *parser) setExclusive(value string) error {
+	switch value {
+	case "":
+	case "user", "mcs":
+		p.note("--exclusive=%s is taken as --exclusive: nobody shares the nodes", value)
+	default:
+		return fmt.Errorf("%q is neither user nor mcs", value)
+	}
+	p.requested.exclusive, p.requested.exclusiveAt = true, p.here()
+	return nil
+}
+
+func parseNodes(value string) ([]string, error) {
+	if strings.Contains(value, "/") {
+		return nil, errors.New("node files are not read: name the nodes, as n[1-4]")
+	}
+	names, err := model.ExpandNodes(value)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if seen[name] {
+			return nil, fmt.Errorf("node %s is there twice", name)
+		}
+		seen[name] = true
+	}
+	return names, nil
+}
+
+func (p *parser) setNodeList(value string) (err error) {
+	p.requested.nodeList, err = parseNodes(value)
+	p.requested.nodeListAt = p.here()
+	return err
+}
+
+func (p *parser) setExclude(value string) (err error) {
+	p.options.Exclude, err = parseNodes(value)
+	return err
+}
+
+func (p *parser) setPriority(value string) error {
+	n, err := strconv.ParseUint(value, 10, 32)
+	if err != nil || n == math.MaxUint32 {
+		return fmt.Errorf("%q is no whole number from 0 to %d", value, uint32(math.MaxUint32-1))
+	}
+	p.options.Priority = int64(n)
+	return nil
+}
+
+func (p *parser) setTime(value string) error {
+	d, limited, err := parseTime(value)
+	p.requested.time, p.requested.unlimited = d, !limited
+	return err
+}
+
+// setRun reads how long a simulated job would run with this request, in seconds
+// or as other times of a log.
+func (p *parser) setRun(value string) error {
+	d, err := model.ParseDuration(value)
+	switch {
+	case err != nil:
+		return err
+	case d == 0:
+		return errors.New("give a time above 0")
+	case d > longest:
+		return fmt.Errorf("%q is longer than any job runs", value)
+	}
+	p.requested.run = d
+	return nil
+}
+
+const (
+	longest  = 100 * 365 * 24 * time.Hour
+	timeHelp = "write minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes or days-hours:minutes:seconds"
+)
+
+// parseTime reads a time limit as Slurm does: minutes and not seconds where it is
+// a plain number, rounded up to whole minutes, and no limit for 0, UNLIMITED and
+// INFINITE.
+func parseTime(s string) (d time.Duration, limited bool, err error) {
+	if strings.EqualFold(s, "UNLIMITED") || strings.EqualFold(s, "INFINITE") || s == "-1" {
+		return 0, false, nil
+	}
+	bad := fmt.Errorf("%q is no time: %s", s, timeHelp)
+	days, clock, hasDays := strings.Cut(s, "-")
+	if !hasDays {
+		clock = s
+	}
+	fields := strings.Split(clock, ":")
+	units := []time.Duration{time.Hour, time.Minute, time.Second} // after days
+	switch {
+	case len(fields) > 3:
+		return 0, false, bad
+	case !hasDays && len(fields) < 3:
+		units = []time.Duration{time.Minute, time.Second}
+	}
+	if hasDays {
+		fields = append([]string{days}, fields...)
+		units = append([]time.Duration{24 * time.Hour}, units...)
+	}
+	for i, f := range fields {
+		n, err := strconv.ParseUint(f, 10, 63)
+		if err != nil || f[0] < '0' {
+			return 0, false, bad
+		}
+		if n > uint64(longest/units[i]) {
+			return 0, false, fmt.Errorf("%q is longer than any job runs: for no limit write UNLIMITED", s)
+		}
+		d += time.Duration(n) * units[i]
+	}
+	if d > longest {
+		return 0, false, fmt.Errorf("%q is longer than any job runs: for no limit write UNLIMITED", s)
+	}
+	return (d + time.Minute - 1) / time.Minute * time.Minute, d > 0, nil
+}

@@ -1,0 +1,138 @@
+package slurmopt
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Word is one word of a line and where it starts.
+type Word struct {
+	Text string
+	// Column counts bytes from 1; 0 where the word is from no line.
+	Column int
+
+	index, line int
+}
+
+func (w *Word) errorf(format string, args ...any) error {
+	return &Error{Word: w.index, Line: w.line, Column: w.Column, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Words cuts a line at its blanks as a shell does: '...' is taken as it stands, in
+// "..." a backslash protects quotes and backslashes, outside it protects any
+// character. Nothing else is special.
+func Words(line string) ([]Word, error) {
+	var words []Word
+	for i := 0; i < len(line); {
+		if isBlank(line[i]) {
+			i++
+			continue
+		}
+		text, end, err := word(line, i)
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, Word{Text: text, Column: i + 1, index: len(words)})
+		i = end
+	}
+	return words, nil
+}
+
+func isBlank(c byte) bool {
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f'
+}
+
+// word reads the word that starts at i and returns the index after it.
+func word(line string, i int) (string, int, error) {
+	var out strings.Builder
+	quote, opened := byte(0), 0
+	for ; i < len(line); i++ {
+		c := line[i]
+		switch {
+		case quote == 0 && isBlank(c):
+			return out.String(), i, nil
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, opened = c, i
+		case c == quote:
+			quote = 0
+		case c == '\\' && quote != '\'' && i+1 < len(line) && (quote == 0 || line[i+1] == '"' || line[i+1] == '\\'):
+			i++
+			out.WriteByte(line[i])
+		default:
+			out.WriteByte(c)
+		}
+	}
+	if quote != 0 {
+		return "", 0, &Error{Column: opened + 1, Reason: "a quote opens here and does not close"}
+	}
+	return out.String(), i, nil
+}
+
+// plain are the characters that no shell takes for something else.
+const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-"
+
+// quoteWord writes a word so that Words, and a shell, read it back.
+func quoteWord(s string) string {
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// quoteWords joins words to a line.
+func quoteWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quoteWord(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+const directive = "#SBATCH"
+
+// scriptLines are the options of a script: the lines that start with #SBATCH,
+// up to the first that is neither empty nor a comment.
+func scriptLines(script string) ([][]Word, error) {
+	lines := [][]Word{}
+	number := 0
+	for line := range strings.SplitSeq(script, "\n") {
+		number++
+		trimmed := strings.TrimSpace(line)
+		if trimmed != "" && trimmed[0] != '#' {
+			break
+		}
+		rest, ok := strings.CutPrefix(line, directive)
+		if !ok || rest == "" || !isBlank(rest[0]) {
+			continue
+		}
+		words, err := Words(beforeComment(rest))
+		if err != nil {
+			place := err.(*Error)
+			place.Line, place.Column = number, place.Column+len(directive)
+			return nil, place
+		}
+		for i := range words {
+			words[i].line, words[i].Column = number, words[i].Column+len(directive)
+		}
+		lines = append(lines, words)
+	}
+	return lines, nil
+}
+
+// beforeComment cuts a line at a # that starts a word outside quotes.
+func beforeComment(line string) string {
+	quote := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case quote == 0 && c == '#' && (i == 0 || isBlank(line[i-1])):
+			return line[:i]
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case c == quote:
+			quote = 0
+		case c == '\\' && quote != '\'':
+			i++
+		}
+	}
+	return line
+}

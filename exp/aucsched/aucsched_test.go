@@ -1,0 +1,228 @@
+package aucsched
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/exp"
+	"muster/model"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/sim"
+)
+
+// standIn is the experiment with a machine of eight nodes, few jobs, and a policy
+// of no account: for tests of what is done with the runs.
+func standIn(t *testing.T, o exp.Options) (*plan, []part) {
+	t.Helper()
+	p, wanted, err := newPlan(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := &model.Cluster{GPUTypes: []model.GPUType{{Name: "gpu", Speed: 1}}}
+	for i := range 8 {
+		small.Nodes = append(small.Nodes, model.Node{Name: fmt.Sprint("n", i), Cores: 8, GPUs: []int{0, 0}})
+	}
+	for _, m := range machines {
+		p.clusters[m.name] = small
+	}
+	p.policies = func(string) (policy.Policy, error) { return catalog.New("easy") }
+	p.generate = func(settings map[string]string, seed uint64) ([]model.Job, error) {
+		rng := rand.New(rand.NewPCG(seed, uint64(len(settings["workload"]))))
+		var jobs []model.Job
+		for i := range 30 {
+			jobs = append(jobs, model.Job{
+				ID: fmt.Sprint(i), Run: time.Duration(60+rng.IntN(540)) * time.Second,
+				Request: model.Request{Nodes: 1 + rng.IntN(4), CoresPerNode: 1 + rng.IntN(8), Contiguous: settings["contiguous"] == "100"},
+			})
+		}
+		return jobs, nil
+	}
+	p.bound = func(c *model.Cluster, jobs []model.Job) (time.Duration, error) { return theoretical(c, jobs), nil }
+	return p, wanted
+}
+
+// A hand-made run: two jobs on four nodes of two cores.
+func TestMeasure(t *testing.T) {
+	c := &model.Cluster{}
+	for i := range 4 {
+		c.Nodes = append(c.Nodes, model.Node{Name: fmt.Sprint(i), Cores: 2})
+	}
+	hour := time.Hour
+	n, err := measure(&sim.Result{
+		Cluster: c,
+		Jobs: []model.Job{
+			{ID: "a", Run: 2 * hour, Request: model.Request{Nodes: 2, CoresPerNode: 2}}, // 8 core hours
+			{ID: "b", Run: hour, Request: model.Request{Cores: 8}},                      // 8 core hours
+		},
+		Outcomes: []sim.Outcome{
+			{Start: 0, End: 2 * hour, State: sim.Finished, Nodes: 2, Blocks: 2, Span: 4},
+			{Start: 2 * hour, End: 3 * hour, State: sim.Finished, Nodes: 4, Blocks: 1, Span: 4},
+		},
+	})
+	want := numbers{
+		theoretical: 2, runtime: 3, utilization: 200.0 / 3, wait: 1, waitSTD: 1,
+		fragmentation: 1.5, fragmentationSTD: 0.5, slowdown: 2, spread: 1.5, spreadSTD: 0.5,
+	}
+	if err != nil || math.Abs(n.utilization-want.utilization) > 1e-9 {
+		t.Fatalf("%+v, %v", n, err)
+	}
+	n.utilization = want.utilization
+	if n != want {
+		t.Errorf("got  %+v\nwant %+v", n, want)
+	}
+	if _, err := measure(&sim.Result{Cluster: c, Jobs: make([]model.Job, 1), Outcomes: []sim.Outcome{{State: sim.Impossible}}}); err == nil {
+		t.Error("a run with an impossible job has numbers")
+	}
+}
+
+// All parts together give a result that can be shown, the same with any number of workers.
+func TestEveryPart(t *testing.T) {
+	var first []byte
+	for _, workers := range []int{1, 2} {
+		p, wanted := standIn(t, exp.Options{Seed: 1, Runs: 2, Workers: workers})
+		r, err := p.make(t.Context(), wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page bytes.Buffer
+		if err := r.Page.WriteHTML(&page); err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range r.Tables {
+			if err := table.WriteText(&page); err != nil {
+				t.Error(err)
+			}
+		}
+		if first == nil {
+			first = append(text, page.Bytes()...)
+		} else if !bytes.Equal(first, append(text, page.Bytes()...)) {
+			t.Error("two workers find something else than one")
+		}
+		if r.Partial != "" {
+			t.Errorf("all was run, yet %s is missing", r.Partial)
+		}
+		count := map[string]int{}
+		for _, row := range r.Rows {
+			if row.Paper != nil {
+				count[row.Part]++
+			}
+		}
+		for table, want := range map[string]int{"5": 15, "6": 15, "7": 15, "8": 14} {
+			// Six columns and three deviations of each method, and the theoretical run time.
+			if got := count[tableTitles[table]]; got != want*(2*9+1) {
+				t.Errorf("table %s: %d numbers of the paper, want %d", table, got, want*(2*9+1))
+			}
+		}
+	}
+}
+
+// The flags choose.
+func TestChoice(t *testing.T) {
+	for _, c := range []struct {
+		flags   map[string]string
+		figures []string
+		parts   []string // of the rows; nil for an error
+	}{
+		{map[string]string{"table": "5"}, nil, []string{tableTitles["5"]}},
+		{map[string]string{"table": "7,8", "machine": "L"}, nil, []string{tableTitles["7"], tableTitles["8"]}},
+		{map[string]string{"table": "5", "machine": "M"}, nil, nil},
+		{map[string]string{"machine": "S"}, []string{"bound"}, []string{boundTitle}},
+		{map[string]string{"table": "6"}, []string{"tables"}, []string{tableTitles["6"]}},
+	} {
+		p, wanted := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 2, Flags: c.flags, Figures: c.figures})
+		r, err := p.make(t.Context(), wanted)
+		if (err == nil) != (c.parts != nil) {
+			t.Errorf("%v %v: %v", c.flags, c.figures, err)
+		} else if err == nil && !slices.Equal(exp.Parts(r.Rows), c.parts) {
+			t.Errorf("%v %v: %v, want %v", c.flags, c.figures, exp.Parts(r.Rows), c.parts)
+		}
+	}
+}
+
+// An interrupted experiment shows the rows that are complete, and names those that are not.
+func TestPartial(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := exp.Options{Seed: 1, Runs: 2, Workers: 1, Flags: map[string]string{"table": "5"}}
+	o.Progress = func(done, total int64) {
+		if 2*done >= total {
+			cancel()
+		}
+	}
+	p, wanted := standIn(t, o)
+	r, err := p.make(ctx, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if n := len(r.Rows); n < 100 || n > 15*19-100 {
+		t.Errorf("half of the work gave %d of %d rows", n, 15*19)
+	}
+	if !strings.Contains(r.Partial, "V.3") || strings.Contains(r.Partial, "I.1,") || !strings.Contains(r.Partial, "machine S slurm") {
+		t.Errorf("missing: %s", r.Partial)
+	}
+	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+	for _, row := range r.Rows {
+		if strings.Contains(row.Metric, "V.3") {
+			t.Errorf("%s is shown", row.Metric)
+		}
+	}
+	p, wanted = standIn(t, o)
+	if _, err := p.make(ctx, wanted); err == nil {
+		t.Error("an experiment that found nothing shows something")
+	}
+}
+
+// JSON has the fields that scripts rely on.
+func TestJSON(t *testing.T) {
+	p, wanted := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 2, Flags: map[string]string{"table": "5"}})
+	r, err := p.make(t.Context(), wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read struct {
+		Name string
+		Rows []struct {
+			Metric, Unit string
+			Paper        *float64
+			Ours         float64
+		}
+	}
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.Name != "aucsched" || len(read.Rows) != 15*19 {
+		t.Errorf("%s with %d rows", read.Name, len(read.Rows))
+	}
+	for _, row := range read.Rows {
+		if row.Metric == "table5_V.3_slurm_utilization_pct" && *row.Paper == 65 && row.Unit == "%" && row.Ours > 0 {
+			return
+		}
+	}
+	t.Error("there is no table5_V.3_slurm_utilization_pct with the paper's 65 %")
+}
+

@@ -1,0 +1,31 @@
+package aucsched
+
+import (
+	"fmt"
+	"math"
+)
+
+// nothing is where there is no number.
+var nothing = math.NaN()
+
+const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED looks at a window of jobs, lets each bid for several sets of nodes, and lets an " +
+	"integer program choose the winners; SLURM/BF is Slurm's own backfill. The authors emulated both in real time, for a month; here they decide in virtual time."
+
+// notes tell how it was done, what differs and why.
+func (p *plan) notes() []string {
+	return []string{
+		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+
+			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], plural(len(p.seeds), "instance")),
+		"All jobs are submitted at once. The paper does not say in which order they stand in the queue: here larger jobs go first, which is what its text implies (\"AUCSCHED " +
+			"favours larger jobs\"), for both methods; the part \"order\" shows what becomes of it otherwise.",
+		"Run time is from the first submission to the end of the last job. Slowdown, wait, fragmentation and spread are as the paper defines them. Jobs take no time to start " +
+			"here, and the solver no virtual time; in the paper's emulation both did.",
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,261 @@
+package aucsched
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/exp"
+	"muster/model"
+	"muster/model/clusterfile"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/sim"
+	"muster/workload"
+)
+
+// numbers are the columns of the paper's tables. Times are hours.
+type numbers struct {
+	theoretical      float64
+	utilization      float64 // per cent
+	runtime          float64
+	wait             float64
+	waitSTD          float64
+	fragmentation    float64
+	fragmentationSTD float64
+	slowdown         float64
+	spread           float64
+	spreadSTD        float64
+}
+
+// column is one of them, with its name in metrics and for people.
+type column struct {
+	metric, title, unit string
+	of                  func(*numbers) float64
+	// digits behind the point, as the paper prints it.
+	digits int
+	// std, where set, is the standard deviation printed beside it.
+	std func(*numbers) float64
+	// less says that less of it is better.
+	less bool
+}
+
+// columns of the tables, in their order.
+var columns = []column{
+	{"utilization_pct", "util, %", "%", func(n *numbers) float64 { return n.utilization }, 0, nil, false},
+	{"runtime_h", "runtime, h", "h", func(n *numbers) float64 { return n.runtime }, 2, nil, true},
+	{"wait_h", "wait, h", "h", func(n *numbers) float64 { return n.wait }, 2, func(n *numbers) float64 { return n.waitSTD }, true},
+	{"fragmentation", "fragm.", "blocks", func(n *numbers) float64 { return n.fragmentation }, 2, func(n *numbers) float64 { return n.fragmentationSTD }, true},
+	{"slowdown", "slowdown", "", func(n *numbers) float64 { return n.slowdown }, 2, nil, true},
+	{"spread", "spread", "", func(n *numbers) float64 { return n.spread }, 2, func(n *numbers) float64 { return n.spreadSTD }, true},
+}
+
+// scenario is what is run once for each instance of a workload.
+type scenario struct {
+	machine string // S, M or L
+	version string // of the workload: I.1 to V.3
+	jobs    string // settings of the generator beyond the version's, as key=value with spaces between
+	policy  string // in the catalogue's words; boundPolicy for the proven bound
+}
+
+// boundPolicy stands for the best that any policy can do.
+const boundPolicy = "bound"
+
+// lab makes runs, each once.
+type lab struct {
+	options  exp.Options
+	seeds    []uint64
+	clusters map[string]*model.Cluster
+	// Where policies, jobs and bounds come from.
+	policies func(spec string) (policy.Policy, error)
+	generate func(settings map[string]string, seed uint64) ([]model.Job, error)
+	bound    func(*model.Cluster, []model.Job) (time.Duration, error)
+
+	wanted []scenario
+	// found has the numbers of each instance; scenarios that were not run to the
+	// end are not there.
+	found map[scenario][]numbers
+}
+
+func newLab(o exp.Options) (*lab, error) {
+	l := &lab{
+		options: o, seeds: o.Seeds(instances), clusters: map[string]*model.Cluster{}, found: map[scenario][]numbers{},
+		policies: catalog.New, generate: generate, bound: provenBound,
+	}
+	for _, m := range machines {
+		c, err := clusterfile.Preset(m.preset)
+		if err != nil {
+			return nil, err
+		}
+		l.clusters[m.name] = c
+	}
+	return l, nil
+}
+
+// want asks for scenarios to be run.
+func (l *lab) want(list ...scenario) {
+	for _, s := range list {
+		if _, known := l.found[s]; !known {
+			l.found[s] = nil
+			l.wanted = append(l.wanted, s)
+		}
+	}
+}
+
+// run makes all runs that are wanted, and says which scenarios are missing when
+// the context ended before.
+func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+	results := make([][]numbers, len(l.wanted))
+	var tasks []exp.Task
+	for i, s := range l.wanted {
+		results[i] = make([]numbers, len(l.seeds))
+		for k, seed := range l.seeds {
+			tasks = append(tasks, exp.Task{
+				Weight: int64(len(l.clusters[s.machine].Nodes)),
+				Do: func(ctx context.Context) (err error) {
+					results[i][k], err = l.one(ctx, s, seed, nil)
+					if err != nil && ctx.Err() == nil {
+						return fmt.Errorf("machine %s, workload %s %s, %s, seed %d: %w", s.machine, s.version, s.jobs, s.policy, seed, err)
+					}
+					return err
+				},
+			})
+		}
+	}
+	done, err := l.options.Each(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range l.wanted {
+		if slices.Contains(done[i*len(l.seeds):(i+1)*len(l.seeds)], false) {
+			delete(l.found, s)
+			missing = append(missing, s)
+		} else {
+			l.found[s] = results[i]
+		}
+	}
+	return missing, nil
+}
+
+// one makes a run.
+func (l *lab) one(ctx context.Context, s scenario, seed uint64, watch sim.Observer) (numbers, error) {
+	cluster := l.clusters[s.machine]
+	jobs, err := l.workload(s, seed)
+	if err != nil {
+		return numbers{}, err
+	}
+	if s.policy == boundPolicy {
+		least, err := l.bound(cluster, jobs)
+		n := numbers{theoretical: theoretical(cluster, jobs).Hours(), runtime: least.Hours()}
+		n.utilization = 100 * n.theoretical / n.runtime
+		return n, err
+	}
+	p, err := l.policies(s.policy)
+	if err != nil {
+		return numbers{}, err
+	}
+	r, err := sim.Run(ctx, sim.Config{Cluster: cluster, Jobs: jobs, Policy: p, Observe: watch})
+	if err != nil {
+		return numbers{}, err
+	}
+	return measure(r)
+}
+
+// workload gives the jobs of an instance.
+func (l *lab) workload(s scenario, seed uint64) ([]model.Job, error) {
+	v := versionOf(s.version)
+	settings := map[string]string{"workload": v.workload, "contiguous": fmt.Sprint(v.contiguous), "machine": s.machine}
+	for _, kv := range strings.Fields(s.jobs) {
+		key, value, _ := strings.Cut(kv, "=")
+		settings[key] = value
+	}
+	return l.generate(settings, seed)
+}
+
+func generate(settings map[string]string, seed uint64) ([]model.Job, error) {
+	wl, err := workload.Generate("aucsched", settings, seed)
+	if err != nil {
+		return nil, err
+	}
+	return wl.Jobs, nil
+}
+
+// theoretical is the paper's: run times times cores asked for, over the cores there are.
+func theoretical(c *model.Cluster, jobs []model.Job) time.Duration {
+	sum := time.Duration(0)
+	for i := range jobs {
+		sum += jobs[i].Run * time.Duration(jobs[i].Request.TotalCores())
+	}
+	return sum / time.Duration(c.TotalCores())
+}
+
+// measure works out the columns of a run.
+func measure(r *sim.Result) (numbers, error) {
+	var wait, fragmentation, slowdown, spread series
+	end := time.Duration(0)
+	for i := range r.Outcomes {
+		o, j := &r.Outcomes[i], &r.Jobs[i]
+		if o.State != sim.Finished {
+			return numbers{}, fmt.Errorf("job %s is %v: %s", j.ID, o.State, r.Reasons[i])
+		}
+		end = max(end, o.End)
+		wait.add((o.Start - j.Submit).Hours())
+		fragmentation.add(o.Fragmentation())
+		spread.add(o.Spread())
+		slowdown.add(float64(o.End-j.Submit) / float64(o.End-o.Start))
+	}
+	n := numbers{theoretical: theoretical(r.Cluster, r.Jobs).Hours(), runtime: end.Hours()}
+	n.utilization = 100 * n.theoretical / n.runtime
+	n.wait, n.waitSTD = wait.describe()
+	n.fragmentation, n.fragmentationSTD = fragmentation.describe()
+	n.slowdown, _ = slowdown.describe()
+	n.spread, n.spreadSTD = spread.describe()
+	return n, nil
+}
+
+// series are values of all jobs of a run.
+type series []float64
+
+func (s *series) add(v float64) { *s = append(*s, v) }
+
+// describe gives mean and standard deviation.
+func (s series) describe() (mean, std float64) {
+	for _, v := range s {
+		mean += v
+	}
+	mean /= float64(len(s))
+	for _, v := range s {
+		std += float64((v - mean) * (v - mean))
+	}
+	return mean, math.Sqrt(std / float64(len(s)))
+}
+
+// meanOf is over the instances, as the paper's averages are.
+func meanOf(list []numbers) numbers {
+	var sum numbers
+	fields := func(n *numbers) []*float64 {
+		return []*float64{&n.theoretical, &n.utilization, &n.runtime, &n.wait, &n.waitSTD, &n.fragmentation, &n.fragmentationSTD, &n.slowdown, &n.spread, &n.spreadSTD}
+	}
+	for i := range list {
+		for k, f := range fields(&list[i]) {
+			*fields(&sum)[k] += *f / float64(len(list))
+		}
+	}
+	return sum
+}
+
+// each collects a number of all instances.
+func each(list []numbers, of func(*numbers) float64) []float64 {
+	out := make([]float64, len(list))
+	for i := range list {
+		out[i] = of(&list[i])
+	}
+	return out
+}
+
+func provenBound(c *model.Cluster, jobs []model.Job) (time.Duration, error) {
+	return theoretical(c, jobs), nil
+}

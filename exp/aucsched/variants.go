@@ -1,0 +1,131 @@
+package aucsched
+
+import (
+	"fmt"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// The trade-off: what the knob of mosaic buys.
+
+// knobs of mosaic, from one end to the other.
+var knobs = []string{"0", "25", "50", "75", "100"}
+
+func mosaicAt(knob string) contender {
+	return contender{"mosaic at " + knob, "mosaic:favour=" + knob, ""}
+}
+
+var tradeoffPart = part{name: "tradeoff", wants: wantTradeoff, show: showTradeoff}
+
+// tradeoffMachine: one machine tells enough, the smallest of those asked for.
+func (p *plan) tradeoffMachine() string { return p.machines[0].name }
+
+func wantTradeoff(p *plan) []scenario {
+	var list []scenario
+	for _, v := range hard {
+		for _, c := range append([]contender{bySlurm, byAuction, byMosaic}, knobContenders()...) {
+			list = append(list, c.on(p.tradeoffMachine(), v))
+		}
+	}
+	return list
+}
+
+func knobContenders() []contender {
+	var list []contender
+	for _, k := range knobs {
+		list = append(list, mosaicAt(k))
+	}
+	return list
+}
+
+func showTradeoff(p *plan) shown {
+	m := p.tradeoffMachine()
+	title := "The trade-off: the knob of mosaic, on Machine-" + m
+	s := shown{title: title}
+	t := &report.Table{Title: title, Columns: []report.Column{{Name: "workload"}, {Name: "method"}}}
+	for _, c := range columns {
+		t.Columns = append(t.Columns, report.Column{Name: c.title, Right: true})
+	}
+	for _, v := range hard {
+		charts := []*report.Chart{
+			{Title: v + ": utilisation against the mean wait", XLabel: "utilisation, %", YLabel: "wait, h", Note: "Right and low is good."},
+			{Title: v + ": utilisation against the mean slowdown", XLabel: "utilisation, %", YLabel: "slowdown", Note: "Right and low is good."},
+		}
+		ys := []func(*numbers) float64{func(n *numbers) float64 { return n.wait }, func(n *numbers) float64 { return n.slowdown }}
+		put := func(series string, list []contender) {
+			line := []report.Series{{Name: series, Points: true, NoLine: true}, {Name: series, Points: true, NoLine: true}}
+			for _, c := range list {
+				found := p.found[c.on(m, v)]
+				if found == nil {
+					continue
+				}
+				mean := meanOf(found)
+				cells := []string{v, c.name}
+				for _, col := range columns {
+					cells = append(cells, col.text(&mean))
+					s.rows = append(s.rows, exp.Over(title, fmt.Sprintf("tradeoff_%s_%s_%s_%s", m, v, metricName(c.name), col.metric), col.unit, each(found, col.of)))
+				}
+				t.Rows = append(t.Rows, cells)
+				for i := range line {
+					line[i].X, line[i].Y = append(line[i].X, mean.utilization), append(line[i].Y, ys[i](&mean))
+				}
+			}
+			for i := range line {
+				if len(line[i].X) > 0 {
+					charts[i].Series = append(charts[i].Series, line[i])
+				}
+			}
+		}
+		put("slurm", []contender{bySlurm})
+		put("auction", []contender{byAuction})
+		put("mosaic", []contender{byMosaic})
+		put("mosaic, other knobs", knobContenders())
+		for _, c := range charts {
+			if len(c.Series) > 0 {
+				s.pictures = append(s.pictures, c)
+			}
+		}
+	}
+	s.tables = []*report.Table{t}
+	return s
+}
+
+// metricName has no spaces.
+func metricName(name string) string {
+	out := []rune(name)
+	for i, r := range out {
+		if r == ' ' {
+			out[i] = '_'
+		}
+	}
+	return string(out)
+}
+
+// simple is a part that sets contenders side by side on workload V.
+func simple(name, title string, list ...contender) part {
+	return part{
+		name:  name,
+		wants: func(p *plan) []scenario { return p.onHard(list...) },
+		show: func(p *plan) shown {
+			rows, table := p.sideBySide(title, name, list...)
+			return shown{title: title, rows: rows, tables: []*report.Table{table}}
+		},
+	}
+}
+
+// What decoupling GPUs from nodes is worth on the same workloads.
+var remotePart = simple("remote", "GPUs from anywhere: workload V with remote GPUs", bySlurm,
+	contender{"rgpu, remote GPUs", "rgpu", "remote=yes"}, byMosaic, contender{"mosaic, remote GPUs", "mosaic", "remote=yes"})
+
+// Alternatives that the user gives: the paper's second objective.
+var alternativesPart = simple("alternatives", "Half of the GPU jobs would do with cores alone: the auction on workload V", byAuction,
+	contender{"auction, alternatives", auctionPolicy, "alternatives=50"})
+
+// The authors' earlier plug-in, which looks for no neighbours.
+var ipschedPart = simple("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
+	contender{"ipsched", "auction:form=ipsched", ""})
+
+// What the guess about the order of the queue is worth.
+var orderPart = simple("order", "Jobs in the order of submission instead of by size, on workload V",
+	bySlurm, contender{"slurm, by submission", slurmPolicy, "priority=fifo"}, byAuction, contender{"auction, by submission", auctionPolicy, "priority=fifo"})

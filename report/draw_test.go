@@ -57,7 +57,7 @@ func TestChartThatCannotBeDrawnSaysWhy(t *testing.T) {
 
 func TestEmptyDrawingsSayNoData(t *testing.T) {
 	for _, s := range []Section{
-		&Chart{}, &Chart{Series: []Series{{Name: "a"}}}, &Chart{LogY: true, Series: []Series{{X: []float64{1}, Y: []float64{0}}}},
+		&Strips{}, &Chart{}, &Chart{Series: []Series{{Name: "a"}}}, &Chart{LogY: true, Series: []Series{{X: []float64{1}, Y: []float64{0}}}},
 		&Bars{}, &Bars{Groups: []string{"g"}, Series: []BarSeries{{Values: []float64{math.NaN()}}}},
 		&Histogram{}, &Histogram{LogX: true, Series: []Sample{{"a", []float64{0, -1}}}}, &Histogram{Series: []Sample{{"a", []float64{math.Inf(1)}}}},
 	} {
@@ -106,6 +106,26 @@ func TestBars(t *testing.T) {
 			{Name: "ours", Values: []float64{-0.2, 0.1}, Lo: []float64{-0.3, 0.05}, Hi: []float64{-0.1, 0.15}},
 		},
 	}))
+}
+
+func TestStrips(t *testing.T) {
+	s := &Strips{
+		Title: "Bids", Note: "Two jobs.", XLabel: "nodes", Columns: []string{"n1", "n2", "<n3>"}, Rows: []string{"job a", "evil\x1b[2J<b>"},
+		Kinds: []StripKind{{"won", 0}, {"lost", 7}},
+		Strips: []Strip{
+			{Row: 0, From: 0, To: 1, Lines: []string{"job a", "Value\t12"}},
+			{Row: 1, From: 0, To: 0, Kind: 1, Lines: []string{`<script>"`}},
+			{Row: 1, From: 2, To: 2, Kind: 1},
+		},
+	}
+	golden(t, "strips.html", piece(t, s))
+	wellFormed(t, s.draw())
+	// Of many rows the names are told under the pointer alone; every strip of
+	// many columns can still be seen.
+	s.Columns, s.Rows = make([]string, 5000), make([]string, maxNamed+1)
+	if many := s.draw(); strings.Count(many, "<text") > 20 || strings.Contains(many, `width="0`) {
+		t.Error(many)
+	}
 }
 
 func TestHistogram(t *testing.T) {

@@ -3,12 +3,16 @@ package all
 
 import (
 	"muster/exp"
+	"muster/exp/aucsched"
 	"muster/exp/noderuntime"
+	"muster/exp/rgpu"
 	"muster/exp/tsubame"
 )
 
 // Experiments in the order in which they are shown.
 var Experiments = []exp.Experiment{
 	tsubame.Experiment,
+	rgpu.Experiment,
+	aucsched.Experiment,
 	noderuntime.Experiment,
 }

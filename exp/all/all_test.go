@@ -1,6 +1,9 @@
 package all
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestEveryExperimentIsDescribed(t *testing.T) {
 	seen := map[string]bool{}
@@ -9,5 +12,21 @@ func TestEveryExperimentIsDescribed(t *testing.T) {
 			t.Errorf("experiment %q: it needs a name of its own, a title, a summary, a number of runs and a function", e.Name)
 		}
 		seen[e.Name] = true
+	}
+}
+
+// A flag that two experiments have is the same for both, or the help would lie.
+func TestFlagsAgree(t *testing.T) {
+	values := map[string][]string{}
+	for _, e := range Experiments {
+		for _, f := range e.Flags {
+			if f.Name == "" || f.Summary == "" {
+				t.Errorf("%s: a flag needs a name and a summary: %+v", e.Name, f)
+			}
+			if known, twice := values[f.Name]; twice && !slices.Equal(known, f.Values) {
+				t.Errorf("--%s: %s takes %v, another experiment %v", f.Name, e.Name, f.Values, known)
+			}
+			values[f.Name] = f.Values
+		}
 	}
 }

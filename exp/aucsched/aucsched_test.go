@@ -225,4 +225,3 @@ func TestJSON(t *testing.T) {
 	}
 	t.Error("there is no table5_V.3_slurm_utilization_pct with the paper's 65 %")
 }
-

@@ -167,7 +167,12 @@ func (l *lab) one(ctx context.Context, s scenario, seed uint64, watch sim.Observ
 // workload gives the jobs of an instance.
 func (l *lab) workload(s scenario, seed uint64) ([]model.Job, error) {
 	v := versionOf(s.version)
-	settings := map[string]string{"workload": v.workload, "contiguous": fmt.Sprint(v.contiguous), "machine": s.machine}
+	settings := map[string]string{
+		"workload": v.workload, "contiguous": fmt.Sprint(v.contiguous), "nodes": fmt.Sprint(len(l.clusters[s.machine].Nodes)),
+	}
+	if hours, given := l.options.Flags["hours"]; given {
+		settings["hours"] = hours
+	}
 	for _, kv := range strings.Fields(s.jobs) {
 		key, value, _ := strings.Cut(kv, "=")
 		settings[key] = value

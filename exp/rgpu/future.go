@@ -1,0 +1,277 @@
+package rgpu
+
+import (
+	"fmt"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// Twelve MCUDA-MEME on four nodes: what sharing costs when all want the GPUs all the time.
+
+var (
+	twelve       = scenario{hours: 2, setting: onFour, mode: rcuda, policy: "rgpu", only: "MCUDA-MEME"}
+	twelveInTurn = scenario{hours: 2, setting: onFour, mode: cuda, policy: "slurm", only: "MCUDA-MEME"}
+)
+
+// onlyCount is how many jobs of the one application are run.
+const onlyCount = 12
+
+func twelveRows(l *lab) []exp.Row {
+	var rows []exp.Row
+	for _, one := range []struct {
+		scenario scenario
+		metric   string
+		paper    float64
+		note     string
+	}{
+		{twelve, "twelve_meme_at_once_s", paperTwelveAtOnce, "twelve MCUDA-MEME share the same four GPUs; how busy one keeps a GPU was chosen for it"},
+		{twelveInTurn, "twelve_meme_in_turn_s", paperTwelveInTurn, "one after the other"},
+	} {
+		if found := l.found[one.scenario]; found != nil {
+			rows = append(rows, exp.Over(figuresTitle, one.metric, "s", each(found, seconds)).Against(one.paper).Noting("%s", one.note))
+		}
+	}
+	return rows
+}
+
+// What the authors left for the future: GPUs chosen by more than their memory.
+
+// selections of the policy rgpu; the first is the paper's.
+var selections = []string{"memory", "intensity", "speed", "distance", "all"}
+
+// clusters on which they are tried.
+var clusters = []string{likePaper, twoSpeeds, twoSwitches, bothVaried}
+
+func clusterTitle(kind string) string {
+	if kind == likePaper {
+		return "the paper's cluster"
+	}
+	return kind
+}
+
+func selecting(how, cluster string, s setting, hours int) scenario {
+	out := with(rcuda, s, hours)
+	out.policy, out.cluster, out.traffic = "rgpu:select="+how, cluster, true
+	return out
+}
+
+var selectPart = part{name: "select", wants: wantSelect, show: showSelect}
+
+const selectTitle = "Beyond the paper: GPUs chosen by compute intensity, speed and distance too"
+
+// selectSettings: with few GPUs there is more to choose badly.
+var selectSettings = []setting{onEight, onFour}
+
+func wantSelect() []scenario {
+	var list []scenario
+	for _, cluster := range clusters {
+		for _, set := range selectSettings {
+			for _, h := range workloads {
+				for _, how := range selections {
+					list = append(list, selecting(how, cluster, set, h))
+				}
+			}
+		}
+	}
+	return list
+}
+
+func showSelect(l *lab) shown {
+	s := shown{title: selectTitle}
+	for _, cluster := range clusters {
+		bars := &report.Bars{Title: "Execution time on " + clusterTitle(cluster), YLabel: "s", Note: "Lines: the least and the most of the seeds."}
+		if cluster == twoSwitches || cluster == bothVaried {
+			bars.Note += fmt.Sprintf(" A GPU on the other switch costs %d times as much to reach.", farFactor)
+		}
+		for _, how := range selections {
+			bars.Series = append(bars.Series, report.BarSeries{Name: how})
+		}
+		for _, set := range selectSettings {
+			for _, h := range workloads {
+				base := l.found[selecting(selections[0], cluster, set, h)]
+				if base == nil {
+					continue
+				}
+				bars.Groups = append(bars.Groups, fmt.Sprintf("%d GPUs, %d h", set.gpus, h))
+				for i, how := range selections {
+					found := l.found[selecting(how, cluster, set, h)]
+					if found == nil {
+						b := &bars.Series[i]
+						b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
+						continue
+					}
+					key := fmt.Sprintf("select_%s%s_%dh_%s", clusterKey(cluster), set.name, h, how)
+					time := exp.Over(selectTitle, key+"_time_s", "s", each(found, seconds)).Noting("on %s", clusterTitle(cluster))
+					addBar(&bars.Series[i], time)
+					s.rows = append(s.rows, time)
+					if i > 0 {
+						s.rows = append(s.rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
+							Noting("less execution time than with memory alone, on %s", clusterTitle(cluster)),
+							exp.Over(selectTitle, key+"_run_gain_pct", "%", gains(base, found, func(o *outcome) float64 { return o.run })).
+								Noting("less mean run time of a job"))
+					}
+				}
+			}
+		}
+		if len(bars.Groups) > 0 {
+			s.pictures = append(s.pictures, bars)
+		}
+	}
+	return s
+}
+
+// clusterKey is a part of metric names.
+func clusterKey(kind string) string {
+	return map[string]string{likePaper: "", twoSpeeds: "speeds_", twoSwitches: "switches_", bothVaried: "both_"}[kind]
+}
+
+// gains are in per cent, seed by seed.
+func gains(base, other []outcome, of func(*outcome) float64) []float64 {
+	out := ratios(other, base, of)
+	for i := range out {
+		out[i] = 100 * (1 - out[i])
+	}
+	return out
+}
+
+// The burst: all jobs at once, which overflowed the authors' controller.
+
+var burstPart = part{name: "burst", wants: wantBurst, show: showBurst}
+
+const burstTitle = "All jobs at once, against submissions that are delayed as the authors had to"
+
+// delayed are the settings of the generator for submissions one after the other. The paper
+// does not say how long the delays were; these grow from nothing to a second.
+const delayed = "delay=1s"
+
+func inABurst(mode string, hours int) (burst, slow scenario) {
+	burst = with(mode, onEight, hours)
+	slow = burst
+	slow.jobs = delayed
+	return burst, slow
+}
+
+func wantBurst() []scenario {
+	var list []scenario
+	for _, h := range workloads {
+		for _, mode := range []string{cuda, rcuda} {
+			burst, slow := inABurst(mode, h)
+			list = append(list, burst, slow)
+		}
+	}
+	return list
+}
+
+func showBurst(l *lab) shown {
+	s := shown{title: burstTitle}
+	bars := &report.Bars{Title: "Execution time on 8 GPUs", YLabel: "s", Series: []report.BarSeries{{Name: "all at once"}, {Name: "delayed"}}}
+	for _, mode := range []string{cuda, rcuda} {
+		for _, h := range workloads {
+			a, b := inABurst(mode, h)
+			burst, slow := l.found[a], l.found[b]
+			if burst == nil || slow == nil {
+				continue
+			}
+			key := fmt.Sprintf("burst_%dh_%s", h, mode)
+			at, late := exp.Over(burstTitle, key+"_time_s", "s", each(burst, seconds)), exp.Over(burstTitle, key+"_delayed_time_s", "s", each(slow, seconds))
+			s.rows = append(s.rows, at, late,
+				exp.Over(burstTitle, key+"_change_pct", "%", negated(gains(slow, burst, seconds))).Noting("above 0 the burst hurts"))
+			bars.Groups = append(bars.Groups, fmt.Sprintf("%s, %d h", mode, h))
+			addBar(&bars.Series[0], at)
+			addBar(&bars.Series[1], late)
+		}
+	}
+	if len(bars.Groups) > 0 {
+		s.pictures = append(s.pictures, bars)
+	}
+	return s
+}
+
+func negated(values []float64) []float64 {
+	for i, v := range values {
+		if v != 0 { // and no -0
+			values[i] = -v
+		}
+	}
+	return values
+}
+
+// Sensitivity: what the paper does not say about its applications.
+
+// guess is a setting of the generator that the paper does not give.
+type guess struct{ name, jobs, meaning string }
+
+var guesses = []guess{
+	{"default", "", "GPU-Blast and LAMMPS keep a GPU busy half of the time"},
+	{"light", "blast_intensity=0.1 lammps_intensity=0.1", "they keep it busy a tenth of the time"},
+	{"heavy", "blast_intensity=1 lammps_intensity=1", "they keep it busy all the time"},
+	{"slow_lammps", "lammps_on_one_gpu=37.5", "LAMMPS takes 2.5 times longer with CUDA, where its five processes share a GPU"},
+	{"estimates", "estimates=2", "users ask for twice the time that their jobs take"},
+}
+
+var intensityPart = part{name: "intensity", wants: wantIntensity, show: showIntensity}
+
+const intensityTitle = "What the paper does not say about its applications"
+
+func (g guess) with(mode string, s setting, hours int) scenario {
+	out := with(mode, s, hours)
+	out.jobs = g.jobs
+	return out
+}
+
+// costly are the same jobs with data to move to and from GPUs.
+func costly(mode string, s setting, hours int) scenario {
+	out := with(mode, s, hours)
+	out.traffic = true
+	return out
+}
+
+func wantIntensity() []scenario {
+	var list []scenario
+	for _, set := range []setting{onEight, onFour} {
+		for _, h := range workloads {
+			for _, mode := range []string{cuda, rcuda} {
+				for _, g := range guesses {
+					list = append(list, g.with(mode, set, h))
+				}
+				list = append(list, costly(mode, set, h))
+			}
+		}
+	}
+	return list
+}
+
+func showIntensity(l *lab) shown {
+	s := shown{title: intensityTitle}
+	for _, set := range []setting{onEight, onFour} {
+		bars := &report.Bars{Title: set.title + ": how many times faster rCUDA is than CUDA", YLabel: "x", Note: "Lines: the least and the most of the seeds."}
+		add := func(name, meaning string, of func(mode string, h int) scenario) {
+			series := report.BarSeries{Name: name}
+			for _, h := range workloads {
+				a, b := l.found[of(cuda, h)], l.found[of(rcuda, h)]
+				if a == nil || b == nil {
+					series.Values, series.Lo, series.Hi = append(series.Values, nothing), append(series.Lo, nothing), append(series.Hi, nothing)
+					continue
+				}
+				row := exp.Over(intensityTitle, fmt.Sprintf("guess_%s_%s_%dh_speedup", name, set.name, h), "x", ratios(a, b, seconds)).Noting("%s", meaning)
+				if set == onFour {
+					row = row.Against(2)
+				}
+				s.rows = append(s.rows, row)
+				addBar(&series, row)
+			}
+			bars.Series = append(bars.Series, series)
+		}
+		for _, h := range workloads {
+			bars.Groups = append(bars.Groups, fmt.Sprintf("%d hours", h))
+		}
+		for _, g := range guesses {
+			add(g.name, g.meaning, func(mode string, h int) scenario { return g.with(mode, set, h) })
+		}
+		add("traffic", fmt.Sprintf("jobs move %d MiB/s in %d transfers a second to and from their GPUs", bytesPerSecond>>20, transfersPerSecond),
+			func(mode string, h int) scenario { return costly(mode, set, h) })
+		s.pictures = append(s.pictures, bars)
+	}
+	return s
+}

@@ -1,0 +1,130 @@
+// Package rgpu reproduces the paper on Slurm with rCUDA, in which GPUs are
+// decoupled from nodes and shared by their memory: its workloads with local GPUs
+// and with remote ones, on a cluster that has fewer and fewer GPUs. Then what
+// its authors left for the future: GPUs chosen by how busy jobs keep them, by
+// their speed and by their distance.
+//
+// The real applications are stood for by their run times and by how busy they
+// keep a GPU; the latter the paper does not say, and it is varied. Nothing here
+// decides or simulates: that is done by the packages policy and sim.
+package rgpu
+
+import (
+	"context"
+	"strings"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// Experiment is the whole of it.
+var Experiment = exp.Experiment{
+	Name:    name,
+	Title:   title,
+	Summary: "Slurm with remote GPUs shared by memory, on 8, 6 and 4 GPUs (Tables II to V, Figs. 2 and 3), and better selection",
+	Runs:    seedsTried,
+	Figures: partNames(),
+	Run:     run,
+}
+
+const (
+	name  = "rgpu"
+	title = "Slurm with rCUDA: GPUs decoupled from nodes"
+	// seedsTried are orders of the jobs; the paper had one for each workload.
+	seedsTried = 10
+)
+
+// part is something that can be had alone.
+type part struct {
+	name string
+	// wants lists what must be run for it.
+	wants func() []scenario
+	// show makes rows and pictures of what was found.
+	show func(*lab) shown
+}
+
+// shown is what becomes of the runs of a part.
+type shown struct {
+	title    string
+	rows     []exp.Row
+	tables   []*report.Table // for people, beside the rows
+	pictures []report.Section
+}
+
+var parts = []part{workloadsPart, figuresPart, sharesPart, selectPart, burstPart, intensityPart}
+
+func partNames() []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	l, err := newLab(o)
+	if err != nil {
+		return nil, err
+	}
+	return l.make(ctx)
+}
+
+// make runs what the parts need that were asked for, and shows it.
+func (l *lab) make(ctx context.Context) (*exp.Result, error) {
+	var chosen []part
+	for _, p := range parts {
+		if l.options.Wants(p.name) {
+			chosen = append(chosen, p)
+			l.want(p.wants()...)
+		}
+	}
+	missing, err := l.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 && len(missing) == len(l.wanted) {
+		return nil, ctx.Err()
+	}
+	r := &exp.Result{Name: name, Partial: describeMissing(missing)}
+	page := &report.Page{Title: title, Lead: lead}
+	r.Notes, r.Page = l.notes(), page
+	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
+	if r.Partial != "" {
+		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
+	}
+	add(report.Heading("How it was done, and what differs"))
+	for _, n := range r.Notes {
+		add(report.Text(n))
+	}
+	for _, p := range chosen {
+		s := p.show(l)
+		if len(s.rows) == 0 {
+			continue
+		}
+		add(report.Heading(s.title))
+		for _, t := range s.tables {
+			r.Tables = append(r.Tables, t)
+			add(t)
+		}
+		add(s.pictures...)
+		if p.name == figuresPart.name && r.Partial == "" {
+			gantts, err := l.gantts(ctx)
+			if err != nil {
+				return nil, err
+			}
+			add(gantts...)
+		}
+		r.Rows = append(r.Rows, s.rows...)
+		r.Tables = append(r.Tables, exp.Table(s.rows, s.title))
+		add(exp.TableWithNotes(s.rows, s.title))
+	}
+	return r, nil
+}
+
+func describeMissing(missing []scenario) string {
+	var list []string
+	for _, s := range missing {
+		list = append(list, s.String())
+	}
+	return strings.Join(list, "; ")
+}

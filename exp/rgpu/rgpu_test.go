@@ -1,0 +1,90 @@
+package rgpu
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"muster/exp"
+	"muster/policy"
+	"muster/policy/catalog"
+)
+
+// standIn has a policy of no account, for tests of what is done with the runs.
+func standIn(t *testing.T, o exp.Options) *lab {
+	t.Helper()
+	l, err := newLab(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.policies = func(string) (policy.Policy, error) { return catalog.New("easy") }
+	return l
+}
+
+// All parts together give a result that can be shown, the same with any number of workers.
+func TestEveryPart(t *testing.T) {
+	var first []byte
+	for _, workers := range []int{1, 2} {
+		r, err := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: workers}).make(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page bytes.Buffer
+		if err := r.Page.WriteHTML(&page); err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range r.Tables {
+			if err := table.WriteText(&page); err != nil {
+				t.Error(err)
+			}
+		}
+		if first == nil {
+			first = append(text, page.Bytes()...)
+		} else if !bytes.Equal(first, append(text, page.Bytes()...)) {
+			t.Error("two workers find something else than one")
+		}
+		papers := map[string]int{}
+		for _, row := range r.Rows {
+			if row.Paper != nil {
+				papers[row.Part]++
+			}
+		}
+		if papers[sharesTitle] != 3*(8+8+6+4) || papers[workloadsTitle] != 3*5 {
+			t.Errorf("numbers of the paper: %v", papers)
+		}
+	}
+}
+
+// An interrupted experiment shows what is complete, and names the rest.
+func TestPartial(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 1, Figures: []string{"figures"}})
+	l.options.Progress = func(done, total int64) {
+		if 2*done >= total {
+			cancel()
+		}
+	}
+	r, err := l.make(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(r.Partial, "4 GPUs") || strings.Contains(r.Partial, "8 GPUs") {
+		t.Errorf("missing: %s", r.Partial)
+	}
+}

@@ -1,0 +1,284 @@
+package rgpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/exp"
+	"muster/model"
+	"muster/model/clusterfile"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/sim"
+	"muster/workload"
+)
+
+// scenario is what is run once for each seed.
+type scenario struct {
+	hours   int
+	setting setting
+	mode    string // cuda or rcuda
+	policy  string
+	cluster string // a variant of the paper's; empty for its own
+	jobs    string // more settings of the generator, as key=value with spaces between
+	only    string // an application, of which onlyCount jobs are run; empty for all
+	traffic bool   // jobs move data to and from their GPUs
+}
+
+// The ways to use GPUs.
+const (
+	cuda  = "cuda"
+	rcuda = "rcuda"
+)
+
+func (s scenario) String() string {
+	words := []string{fmt.Sprintf("%d hours", s.hours), s.setting.title, s.policy}
+	for _, more := range []string{s.cluster, s.jobs, s.only} {
+		if more != "" {
+			words = append(words, more)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// with is the workload in one of the two modes, as the paper ran it.
+func with(mode string, s setting, hours int) scenario {
+	policy := "slurm"
+	if mode == rcuda {
+		policy = "rgpu"
+	}
+	return scenario{hours: hours, setting: s, mode: mode, policy: policy}
+}
+
+// outcome is what a run gave.
+type outcome struct {
+	seconds   float64 // until all jobs were done
+	perMinute float64 // jobs
+	wait, run float64 // means, in seconds
+	allocated []float64
+	counts    []int // of jobs, by application
+}
+
+// lab makes runs, each once.
+type lab struct {
+	options exp.Options
+	seeds   []uint64
+	paper   *model.Cluster
+	// policies makes them; tests have others.
+	policies func(spec string) (policy.Policy, error)
+
+	wanted []scenario
+	// found has the outcome of each seed; scenarios that were not run to the end
+	// are not there.
+	found map[scenario][]outcome
+}
+
+func newLab(o exp.Options) (*lab, error) {
+	c, err := clusterfile.Preset("rgpu")
+	if err != nil {
+		return nil, err
+	}
+	return &lab{options: o, seeds: o.Seeds(seedsTried), paper: c, policies: catalog.New, found: map[scenario][]outcome{}}, nil
+}
+
+// want asks for scenarios to be run.
+func (l *lab) want(list ...scenario) {
+	for _, s := range list {
+		if _, known := l.found[s]; !known {
+			l.found[s] = nil
+			l.wanted = append(l.wanted, s)
+		}
+	}
+}
+
+// run makes all runs that are wanted, and says which scenarios are missing when
+// the context ended before.
+func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+	results := make([][]outcome, len(l.wanted))
+	var tasks []exp.Task
+	for i, s := range l.wanted {
+		results[i] = make([]outcome, len(l.seeds))
+		for k, seed := range l.seeds {
+			tasks = append(tasks, exp.Task{Weight: int64(s.hours), Do: func(ctx context.Context) error {
+				r, seen, err := l.one(ctx, s, seed)
+				if err != nil {
+					return fmt.Errorf("%v, seed %d: %w", s, seed, err)
+				}
+				results[i][k], err = measure(r, seen)
+				return err
+			}})
+		}
+	}
+	done, err := l.options.Each(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range l.wanted {
+		if slices.Contains(done[i*len(l.seeds):(i+1)*len(l.seeds)], false) {
+			delete(l.found, s)
+			missing = append(missing, s)
+		} else {
+			l.found[s] = results[i]
+		}
+	}
+	return missing, nil
+}
+
+// one makes a run.
+func (l *lab) one(ctx context.Context, s scenario, seed uint64) (*sim.Result, *devices, error) {
+	cluster, err := variant(l.paper, s.cluster, s.setting.gpus)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, err := jobsOf(s, seed)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := l.policies(s.policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := watch(cluster)
+	r, err := sim.Run(ctx, sim.Config{Cluster: cluster, Jobs: jobs, Policy: p, NoKill: true, Observe: seen})
+	return r, seen, err
+}
+
+func jobsOf(s scenario, seed uint64) ([]model.Job, error) {
+	given := map[string]string{
+		"hours": fmt.Sprint(s.hours), "launch": s.setting.launch, "gpus": s.mode, "cluster_gpus": fmt.Sprint(s.setting.gpus),
+	}
+	for _, kv := range strings.Fields(s.jobs) {
+		key, value, _ := strings.Cut(kv, "=")
+		given[key] = value
+	}
+	wl, err := workload.Generate("rgpu", given, seed)
+	if err != nil {
+		return nil, err
+	}
+	jobs := wl.Jobs
+	if s.only != "" {
+		jobs = slices.DeleteFunc(jobs, func(j model.Job) bool { return j.Logged.Executable != s.only })
+		jobs = jobs[:min(onlyCount, len(jobs))]
+	}
+	if s.traffic {
+		for i := range jobs {
+			move(&jobs[i])
+		}
+	}
+	return jobs, nil
+}
+
+// What jobs move to and from their GPUs in a second of their run time, where
+// that is looked at. The paper says nothing of it; with these a GPU of
+// another node costs some per cent, as its authors report of rCUDA elsewhere.
+const (
+	transfersPerSecond = 10
+	bytesPerSecond     = 100 << 20
+)
+
+func move(j *model.Job) {
+	if j.Request.TotalGPUs() > 0 {
+		s := int64(j.Run / time.Second)
+		j.Traffic = model.Traffic{GPUBytes: s * bytesPerSecond, GPUConns: s * transfersPerSecond}
+	}
+}
+
+// countApplications counts jobs, in the order of applications.
+func countApplications(jobs []model.Job) []int {
+	counts := make([]int, len(applications))
+	for i := range jobs {
+		counts[applicationOf(&jobs[i])]++
+	}
+	return counts
+}
+
+func applicationOf(j *model.Job) int {
+	return slices.IndexFunc(applications, func(a application) bool { return a.name == j.Logged.Executable })
+}
+
+// Variants of the paper's cluster.
+const (
+	likePaper = ""
+	// twoSpeeds: every other GPU is twice as fast.
+	twoSpeeds = "two speeds"
+	// twoSwitches: the nodes hang on two switches, and a GPU on the other one is far.
+	twoSwitches = "two switches"
+	// both of them.
+	bothVaried = "two speeds, two switches"
+)
+
+// farFactor is how many times more it costs to use a GPU on the other switch.
+const farFactor = 4
+
+// variant is the cluster with fewer GPUs, and perhaps changed. Nodes that lose
+// their GPUs keep all else.
+func variant(c *model.Cluster, kind string, gpus int) (*model.Cluster, error) {
+	out := *c
+	out.Nodes = slices.Clone(c.Nodes)
+	out.GPUTypes = slices.Clone(c.GPUTypes)
+	if kind == twoSpeeds || kind == bothVaried {
+		fast := out.GPUTypes[0]
+		fast.Name, fast.Speed = fast.Name+"-fast", 2*fast.Speed
+		out.GPUTypes = append(out.GPUTypes, fast)
+		for i := range out.Nodes {
+			if i%2 == 1 {
+				out.Nodes[i].GPUs = []int{len(out.GPUTypes) - 1}
+			}
+		}
+	}
+	if kind == twoSwitches || kind == bothVaried {
+		out.Remote.Far = farFactor
+		for i := range out.Nodes {
+			out.Nodes[i].Switch = [2]string{"left", "right"}[i/2%2]
+		}
+	}
+	for i := gpus; i < len(out.Nodes); i++ {
+		out.Nodes[i].GPUs = nil
+	}
+	return &out, out.Validate()
+}
+
+// measure works out the numbers of a run.
+func measure(r *sim.Result, seen *devices) (outcome, error) {
+	var o outcome
+	end := time.Duration(0)
+	for i := range r.Outcomes {
+		if r.Outcomes[i].State != sim.Finished {
+			return o, fmt.Errorf("job %s is %v: %s", r.Jobs[i].ID, r.Outcomes[i].State, r.Reasons[i])
+		}
+		end = max(end, r.Outcomes[i].End)
+	}
+	sum := r.Summarize()
+	o.seconds = end.Seconds()
+	o.perMinute = float64(len(r.Jobs)) / end.Minutes()
+	o.wait, o.run = sum.Wait.Mean, sum.Run.Mean
+	o.allocated = seen.allocated(end)
+	o.counts = countApplications(r.Jobs)
+	return o, nil
+}
+
+// each collects a number of all seeds.
+func each(list []outcome, of func(*outcome) float64) []float64 {
+	out := make([]float64, len(list))
+	for i := range list {
+		out[i] = of(&list[i])
+	}
+	return out
+}
+
+// ratios are of a number of two scenarios, seed by seed.
+func ratios(a, b []outcome, of func(*outcome) float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = of(&a[i]) / of(&b[i])
+	}
+	return out
+}
+
+func seconds(o *outcome) float64   { return o.seconds }
+func perMinute(o *outcome) float64 { return o.perMinute }
+
+func mean(values []float64) float64 { return exp.Over("", "", "", values).Ours }

@@ -28,12 +28,13 @@ type column struct {
 var columns = []column{
 	textColumn("id", func(j *model.Job) *string { return &j.ID }),
 	timeColumn("submit", func(j *model.Job) *time.Duration { return &j.Submit }),
-	timeColumn("run", func(j *model.Job) *time.Duration { return &j.Run }),
+	runColumn,
 	wallTimeColumn,
 	countColumn("nodes", func(r *model.Request) *int { return &r.Nodes }).unlessZero(),
 	countColumn("cores", func(r *model.Request) *int { return &r.Cores }).
 		when(func(j *model.Job) bool { return j.Request.Cores != j.Request.TotalCores() }),
 	countColumn("cores_per_node", func(r *model.Request) *int { return &r.CoresPerNode }).unlessZero(),
+	countColumn("cores_per_process", func(r *model.Request) *int { return &r.CoresPerProcess }).unlessZero(),
 	countColumn("processes", func(r *model.Request) *int { return &r.Processes }).unlessZero(),
 	sizeColumn("memory", func(r *model.Request) *int64 { return &r.Memory }).unlessZero(),
 	sizeColumn("memory_per_core", func(r *model.Request) *int64 { return &r.MemoryPerCore }).
@@ -44,6 +45,7 @@ var columns = []column{
 	remoteGPUsColumn.unlessZero(),
 	remoteMemoryColumn.unlessZero(),
 	remoteSharedColumn.unlessZero(),
+	intensityColumn.unlessZero(),
 	flagColumn("contiguous", func(r *model.Request) *bool { return &r.Contiguous }).unlessZero(),
 	flagColumn("exclusive", func(r *model.Request) *bool { return &r.Exclusive }).unlessZero(),
 	nodeListColumn.unlessZero(),
@@ -130,14 +132,68 @@ func timeColumn(name string, at func(*model.Job) *time.Duration) column {
 	}
 }
 
-var wallTimeColumn = column{
-	name: "walltime",
-	set: func(j *model.Job, _ *model.Request, text string) (err error) {
-		j.WallTime, err = parseSpan(text)
+// Run and wall time are the job's, and in the row of an alternative those that
+// replace them.
+var runColumn = column{
+	name: "run", ofRequest: true,
+	set: func(j *model.Job, r *model.Request, text string) (err error) {
+		at := &r.Run
+		if r == &j.Request {
+			at = &j.Run
+		}
+		*at, err = parseSpan(text)
 		return err
 	},
-	get:       func(j *model.Job, _ *model.Request) string { return positiveSeconds(j.WallTime) },
+	get: func(j *model.Job, r *model.Request) string {
+		if r == &j.Request {
+			return string(appendSeconds(nil, j.Run))
+		}
+		return positiveSeconds(r.Run)
+	},
 	beyondSWF: never,
+}
+
+var wallTimeColumn = column{
+	name: "walltime", ofRequest: true,
+	set: func(j *model.Job, r *model.Request, text string) (err error) {
+		at := &r.WallTime
+		if r == &j.Request {
+			at = &j.WallTime
+		}
+		*at, err = parseSpan(text)
+		return err
+	},
+	get: func(j *model.Job, r *model.Request) string {
+		if r == &j.Request {
+			return positiveSeconds(j.WallTime)
+		}
+		return positiveSeconds(r.WallTime)
+	},
+	beyondSWF: never,
+}
+
+var intensityColumn = column{
+	name: "gpu_intensity",
+	set: func(j *model.Job, _ *model.Request, text string) error {
+		j.Intensity = 0
+		if text == "" {
+			return nil
+		}
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(x >= 0 && x <= 1) {
+			return fmt.Errorf("%q is not a number from 0 to 1", text)
+		}
+		if x > 0 { // not -0
+			j.Intensity = x
+		}
+		return nil
+	},
+	get: func(j *model.Job, _ *model.Request) string {
+		if j.Intensity == 0 {
+			return ""
+		}
+		return strconv.FormatFloat(j.Intensity, 'g', -1, 64)
+	},
 }
 
 // parseSpan reads a time within the bounds of a log.

@@ -32,7 +32,7 @@ type Parameter struct {
 
 // Generators lists the generators.
 func Generators() []Generator {
-	return []Generator{congestedGenerator, generalGenerator, tsubameGenerator}
+	return []Generator{aucschedGenerator, congestedGenerator, generalGenerator, rgpuGenerator, tsubameGenerator}
 }
 
 // maxJobs bounds a generated workload, so that a slip costs an error.

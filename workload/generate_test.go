@@ -38,7 +38,7 @@ func written(t *testing.T, wl *Workload) []byte {
 }
 
 func TestGeneratorsRepeat(t *testing.T) {
-	small := map[string][]string{"tsubame": {"days=7"}, "general": {"jobs=2000", "traffic=yes"}, "congested": nil}
+	small := map[string][]string{"tsubame": {"days=7"}, "general": {"jobs=2000", "traffic=yes"}, "congested": nil, "rgpu": nil, "aucsched": nil}
 	for _, g := range Generators() {
 		t.Run(g.Name, func(t *testing.T) {
 			settings := small[g.Name]
@@ -72,6 +72,10 @@ func TestGeneratedBytes(t *testing.T) {
 		{"tsubame", []string{"days=30"}, "715e64ee87e0df39"},
 		{"general", []string{"run=lognormal", "max_run=12h", "size=powers", "contiguous=50"}, "745eb116876d13ce"},
 		{"congested", []string{"spread=1h"}, "60c0795077d780b2"},
+		{"rgpu", []string{"hours=8", "counts=drawn", "delay=2", "estimates=1.5"}, "a14734e67caecc5b"},
+		{"rgpu", nil, "bb33a932daaa1cb8"},
+		{"aucsched", []string{"contiguous=50"}, "5f701b22b35e6d87"},
+		{"aucsched", []string{"nodes=1024", "workload=IV", "remote=spread", "estimates=2", "priority=fifo"}, "9315e8b962346337"},
 	} {
 		got := fmt.Sprintf("%x", sha256.Sum256(written(t, generate(t, c.name, 42, c.settings...))))
 		if got[:16] != c.want {

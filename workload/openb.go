@@ -82,14 +82,19 @@ func (d *openbDecoder) decode(cells []cell) *fault {
 	j := d.job()
 	j.ID = d.id([]byte(d.cell(cells, "name").text))
 	j.Queue = d.word([]byte(d.cell(cells, "qos").text))
+	cores := milliCPU
+	if !d.opt.MilliCores {
+		cores = ceilDiv(milliCPU, 1000)
+	}
 	j.Request = model.Request{
 		Nodes:  1,
-		Cores:  int(max(1, ceilDiv(milliCPU, 1000))),
+		Cores:  int(max(1, cores)),
 		Memory: mib << 20,
 		GPUs:   int(gpus),
 	}
 	if gpus > 0 && milliGPU > 0 && milliGPU < 1000 {
 		j.Request.GPUMemory = milliGPU * openbShare
+		j.Intensity = float64(milliGPU) / 1000 // its shares are of computing
 	}
 	if spec := d.cell(cells, "gpu_spec").text; spec != "" && gpus > 0 {
 		d.types(j, strings.Split(spec, "|"))

@@ -69,6 +69,9 @@ type ReadOptions struct {
 	// CoresPerNode turns a log's total of cores into nodes; 0 leaves the cores
 	// spread over any nodes. GPUsPerNode does it for GPUs; 0 is 8, as in Philly.
 	CoresPerNode, GPUsPerNode int
+	// MilliCores counts cores in thousandths where the log does (openb), so that
+	// nothing is rounded. The cluster must count them so too.
+	MilliCores bool
 	// SkipLogged leaves Job.Logged out, a quarter of the memory of a large log.
 	// No simulation needs it.
 	SkipLogged bool
@@ -144,6 +147,11 @@ func Read(r io.Reader, name string, opt ReadOptions) (*Workload, *ReadReport, er
 // Write writes the workload as swf or csv. Nothing that Read would give back
 // differently is lost silently: what a format cannot hold is an error.
 func Write(w io.Writer, wl *Workload, f Format) error {
+	for i := range wl.Jobs {
+		if r := &wl.Jobs[i].Request; r.Run != 0 || r.WallTime != 0 {
+			return fmt.Errorf("job %s: its first request has a run or wall time of its own: put it into the job", wl.Jobs[i].ID)
+		}
+	}
 	out := bufio.NewWriterSize(w, 1<<16)
 	var err error
 	switch f {

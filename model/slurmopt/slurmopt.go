@@ -101,6 +101,9 @@ func ParseScript(script string, argv []string) (*Options, error) {
 func (o *Options) Apply(j *model.Job) {
 	j.Request, j.Alternatives = o.Request, o.Alternatives
 	j.WallTime, j.Priority = o.Time, o.Priority
+	if o.Request.Run > 0 {
+		j.Run, j.Request.Run = o.Request.Run, 0
+	}
 	if o.Partition != "" {
 		j.Queue = o.Partition
 	}

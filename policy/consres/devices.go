@@ -1,0 +1,419 @@
+package consres
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// ranking is what remote devices are chosen by.
+type ranking uint8
+
+const (
+	byMemory    ranking = iota // enough memory: local ones first, then in node order
+	byIntensity                // the least computing going on
+	bySpeed                    // the fastest
+	byDistance                 // the nearest
+	byAll                      // the earliest end, for all who are concerned
+)
+
+// rankings are the words for them, in order.
+var rankings = []string{"memory", "intensity", "speed", "distance", "all"}
+
+// one is a factor of 1: speeds and loads are in millionths, so that every
+// machine works out the same.
+const one = 1_000_000
+
+func millionths(f float64) int64 { return int64(min(max(1, math.Round(f*one)), 1<<50)) }
+
+// mulDiv is a x b / c, or far more than any time.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return plenty
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, plenty))
+}
+
+const plenty = math.MaxInt64 / 8
+
+// devices is the part of a Selector that chooses remote GPUs.
+type devices struct {
+	preferLocal bool
+	by          ranking
+	crowd       *crowd
+	asker       *model.Job
+	at          time.Duration // when the asker would start
+
+	// cost is what the latest choice costs everybody, where by is byAll.
+	cost time.Duration
+
+	all        []int32 // scratch: offers
+	candidates []candidate
+	onSwitch   []int32 // the first part on each switch, or -1
+	serving    []int32 // devices, by part
+}
+
+// candidate is a device that could serve.
+type candidate struct {
+	key          int64
+	node, device int32
+	part         int32 // the nearest
+	distance     int32
+	own, harm    int64
+}
+
+// eligible says whether a device gives what is asked of remote ones.
+func (s *devices) eligible(v FreeView, nd *need, r *model.Request, held *heldDevices, n, d int32) bool {
+	c := v.Cluster()
+	t := c.Nodes[n].GPUs[d]
+	if c.GPUTypes[t].Memory < r.Remote.Memory || nd.gpuType >= 0 && t != nd.gpuType {
+		return false
+	}
+	if r.Remote.Shared {
+		return v.FreeShare(n, d)-held.of(n, d) >= r.Remote.Memory
+	}
+	return v.FreeGPUs(n)>>d&1 != 0 && held.of(n, d) == 0
+}
+
+// lends says whether a node has a device that would serve.
+func (s *devices) lends(v FreeView, nd *need, r *model.Request, held *heldDevices, n int32) bool {
+	if v.Closed(n) {
+		return false
+	}
+	for d := range int32(len(v.Cluster().Nodes[n].GPUs)) {
+		if s.eligible(v, nd, r, held, n, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// enoughDevices is a quick test.
+func (s *devices) enoughDevices(v FreeView, nd *need, r *model.Request, held *heldDevices) bool {
+	missing := r.Remote.Count
+	nodes := v.Cluster().Nodes
+	for n := range int32(len(nodes)) {
+		if len(nodes[n].GPUs) == 0 || v.Closed(n) {
+			continue
+		}
+		for d := range int32(len(nodes[n].GPUs)) {
+			if s.eligible(v, nd, r, held, n, d) {
+				if missing--; missing == 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// serve grants the remote devices of a request to the parts of out.
+func (s *devices) serve(v FreeView, nd *need, r *model.Request, held *heldDevices, out *model.Allocation) bool {
+	s.list(v, nd, r, held, out)
+	if len(s.candidates) < r.Remote.Count {
+		return false
+	}
+	if s.by != byMemory {
+		s.rank(v.Cluster(), r)
+		slices.SortStableFunc(s.candidates, func(a, b candidate) int { return cmp.Compare(a.key, b.key) })
+	}
+	s.serving = append(s.serving[:0], make([]int32, len(out.Parts))...)
+	own, harm := int64(0), int64(0)
+	for i := range s.candidates[:r.Remote.Count] {
+		x := &s.candidates[i]
+		own, harm = max(own, x.own), harm+x.harm
+		user := x.part
+		if x.distance > 0 {
+			user = int32(i % len(out.Parts))
+			if s.by == byDistance || s.by == byAll {
+				user = s.nearest(v.Cluster(), out, x)
+			}
+		}
+		s.serving[user]++
+		g := model.Grant{For: user, Node: x.node, Device: x.device}
+		switch {
+		case r.Remote.Shared:
+			g.Memory = r.Remote.Memory
+			out.Grants = append(out.Grants, g)
+		case x.distance == 0:
+			out.Parts[user].GPUs |= 1 << x.device
+		default:
+			out.Grants = append(out.Grants, g)
+		}
+	}
+	s.cost = time.Duration(own + harm)
+	return true
+}
+
+// list finds the devices that could serve: those of the job's own nodes first,
+// then all others in node order. Where memory decides it stops at enough.
+func (s *devices) list(v FreeView, nd *need, r *model.Request, held *heldDevices, out *model.Allocation) {
+	c := v.Cluster()
+	s.candidates = s.candidates[:0]
+	enough := func() bool { return s.by == byMemory && len(s.candidates) == r.Remote.Count }
+	add := func(n, part, distance int32, taken uint64) {
+		for d := range int32(len(c.Nodes[n].GPUs)) {
+			if taken>>d&1 == 0 && s.eligible(v, nd, r, held, n, d) && !enough() {
+				s.candidates = append(s.candidates, candidate{node: n, device: d, part: part, distance: distance})
+			}
+		}
+	}
+	for i := range out.Parts {
+		taken := out.Parts[i].GPUs
+		for _, g := range out.Grants { // its own shares, where a request is mixed
+			if g.Node == out.Parts[i].Node {
+				taken |= 1 << g.Device
+			}
+		}
+		add(out.Parts[i].Node, int32(i), 0, taken)
+	}
+	if enough() {
+		return
+	}
+	s.noteSwitches(c, out)
+	next := 0 // the part that is next in node order
+	for n := range int32(len(c.Nodes)) {
+		if next < len(out.Parts) && out.Parts[next].Node == n {
+			next++
+			continue
+		}
+		if len(c.Nodes[n].GPUs) == 0 || v.Closed(n) {
+			continue
+		}
+		part, distance := int32(0), int32(2)
+		if s.by != byMemory {
+			if p := s.onSwitch[s.crowd.switches[n]]; p >= 0 {
+				part, distance = p, 1
+			}
+		}
+		if add(n, part, distance, 0); enough() {
+			return
+		}
+	}
+}
+
+func (s *devices) noteSwitches(c *model.Cluster, out *model.Allocation) {
+	if s.by == byMemory {
+		return
+	}
+	s.onSwitch = slices.Grow(s.onSwitch[:0], s.crowd.switchCount)[:s.crowd.switchCount]
+	for i := range s.onSwitch {
+		s.onSwitch[i] = -1
+	}
+	for i := len(out.Parts) - 1; i >= 0; i-- {
+		s.onSwitch[s.crowd.switches[out.Parts[i].Node]] = int32(i)
+	}
+}
+
+// nearest is the part that a borrowed device serves: of those nearest to it the
+// one with the fewest devices.
+func (s *devices) nearest(c *model.Cluster, out *model.Allocation, x *candidate) int32 {
+	best := int32(-1)
+	for i := range out.Parts {
+		if c.Distance(out.Parts[i].Node, x.node) == int(x.distance) && (best < 0 || s.serving[i] < s.serving[best]) {
+			best = int32(i)
+		}
+	}
+	return best
+}
+
+// rank gives each candidate its key: the smallest are taken.
+func (s *devices) rank(c *model.Cluster, r *model.Request) {
+	for i := range s.candidates {
+		x := &s.candidates[i]
+		switch s.by {
+		case byIntensity:
+			x.key = s.crowd.load(x.node, x.device, s.at)
+		case bySpeed:
+			x.key = -s.crowd.speed(c, x.node, x.device)
+		case byDistance:
+			x.key = int64(x.distance)
+		default:
+			x.own, x.harm = s.crowd.price(c, s.asker, r, x, s.at)
+			x.key = x.own + x.harm
+		}
+	}
+}
+
+// crowd is who computes on which device, and until when.
+type crowd struct {
+	now   time.Duration
+	first []int32
+	on    [][]occupant // by device
+	// places lists the devices of each job that shares some.
+	places map[policy.JobID][]int32
+
+	switches    []int32 // by node
+	switchCount int
+	moved       []occupant // scratch
+}
+
+type occupant struct {
+	job  policy.JobID
+	load int64
+	// end is when the job is expected to be done, crowded as it is.
+	end time.Duration
+}
+
+func newCrowd(c *model.Cluster) *crowd {
+	w := &crowd{first: firstDevices(c), places: map[policy.JobID][]int32{}}
+	w.on = make([][]occupant, w.first[len(c.Nodes)])
+	known := map[string]int32{}
+	for i := range c.Nodes {
+		name := c.Nodes[i].Switch
+		id, ok := known[name]
+		if !ok {
+			id = int32(len(known))
+			known[name] = id
+		}
+		w.switches = append(w.switches, id)
+	}
+	w.switchCount = len(known)
+	return w
+}
+
+func (w *crowd) speed(c *model.Cluster, n, d int32) int64 {
+	return millionths(c.GPUTypes[c.Nodes[n].GPUs[d]].Speed)
+}
+
+// endOf is when an occupant must be expected to leave: never before the next instant.
+func (w *crowd) endOf(o *occupant) time.Duration { return max(o.end, w.now+1) }
+
+// load is how much of a device's time is wanted by those who are still there at
+// an instant.
+func (w *crowd) load(n, d int32, at time.Duration) int64 {
+	sum := int64(0)
+	list := w.on[w.first[n]+d]
+	for i := range list {
+		if w.endOf(&list[i]) > at {
+			sum += list[i].load
+		}
+	}
+	return sum
+}
+
+// price is what a device costs a job that begins at an instant: how long it takes
+// there, and how much longer those who are there already will take.
+func (w *crowd) price(c *model.Cluster, j *model.Job, r *model.Request, x *candidate, at time.Duration) (own, harm int64) {
+	mine := millionths(j.GPULoad())
+	load := w.load(x.node, x.device, at)
+	before, after := max(one, load), max(one, load+mine)
+	if !r.Remote.Shared {
+		after = one
+	}
+	own = mulDiv(mulDiv(int64(j.Estimate()), one, w.speed(c, x.node, x.device)), after, one)
+	own += transfer(c, j, x)
+	if after > before {
+		list := w.on[w.first[x.node]+x.device]
+		for i := range list {
+			if left := w.endOf(&list[i]) - at; left > 0 {
+				harm += mulDiv(min(int64(left), own), after-before, before)
+			}
+		}
+	}
+	return own, harm
+}
+
+// transfer is what a job loses because a device is not in its own node.
+func transfer(c *model.Cluster, j *model.Job, x *candidate) int64 {
+	if x.distance == 0 {
+		return 0
+	}
+	far := int64(one)
+	if x.distance == 2 && c.Remote.Far > 0 {
+		far = millionths(c.Remote.Far)
+	}
+	overhead := int64(one)
+	if c.Remote.Overhead > 0 {
+		overhead = millionths(c.Remote.Overhead)
+	}
+	link := c.Nodes[x.node].Link
+	sum := mulDiv(j.Traffic.GPUConns, mulDiv(int64(c.Remote.Latency+link.Latency), far, one), 1)
+	if link.Bandwidth > 0 {
+		bytes := mulDiv(mulDiv(j.Traffic.GPUBytes, overhead, one), far, one)
+		sum += mulDiv(bytes, int64(time.Second), link.Bandwidth)
+		if peer := c.GPUTypes[c.Nodes[x.node].GPUs[x.device]].PeerBandwidth; peer > 0 {
+			sum -= mulDiv(j.Traffic.GPUBytes, int64(time.Second), peer)
+		}
+	}
+	return max(0, sum)
+}
+
+// enter notes a job that starts.
+func (w *crowd) enter(c *model.Cluster, id policy.JobID, j *model.Job, a *model.Allocation) {
+	now := w.now
+	own := int64(j.Estimate())
+	w.moved = w.moved[:0]
+	for _, g := range a.Grants {
+		if g.Memory == 0 {
+			continue
+		}
+		x := candidate{node: g.Node, device: g.Device, distance: int32(c.Distance(a.Parts[g.For].Node, g.Node))}
+		took, _ := w.price(c, j, &model.Request{Remote: &model.RemoteGPUs{Shared: true}}, &x, now)
+		own = max(own, took)
+		w.delay(&x, millionths(j.GPULoad()), now, took)
+	}
+	for _, o := range w.moved {
+		for _, d := range w.places[o.job] {
+			for i := range w.on[d] {
+				if w.on[d][i].job == o.job {
+					w.on[d][i].end = o.end
+				}
+			}
+		}
+	}
+	for _, g := range a.Grants {
+		if g.Memory > 0 {
+			d := w.first[g.Node] + g.Device
+			w.on[d] = append(w.on[d], occupant{id, millionths(j.GPULoad()), model.After(now, time.Duration(own))})
+			w.places[id] = append(w.places[id], d)
+		}
+	}
+}
+
+// delay works out the later ends of those on a device which somebody joins.
+func (w *crowd) delay(x *candidate, mine int64, now time.Duration, own int64) {
+	load := w.load(x.node, x.device, now)
+	before, after := max(one, load), max(one, load+mine)
+	if after == before {
+		return
+	}
+	for _, o := range w.on[w.first[x.node]+x.device] {
+		o.end = w.endOf(&o)
+		o.end = model.After(o.end, time.Duration(mulDiv(min(int64(o.end-now), own), after-before, before)))
+		known := slices.IndexFunc(w.moved, func(m occupant) bool { return m.job == o.job })
+		if known < 0 {
+			w.moved = append(w.moved, o)
+		} else {
+			w.moved[known].end = max(w.moved[known].end, o.end)
+		}
+	}
+}
+
+// leave notes a job that is over.
+func (w *crowd) leave(id policy.JobID) {
+	for _, d := range w.places[id] {
+		w.on[d] = slices.DeleteFunc(w.on[d], func(o occupant) bool { return o.job == id })
+	}
+	delete(w.places, id)
+}
+
+// ends lists the instants until limit at which somebody leaves a shared device.
+func (w *crowd) ends(out []time.Duration, limit time.Duration) []time.Duration {
+	for d := range w.on {
+		for _, o := range w.on[d] {
+			if end := w.endOf(&o); end < limit {
+				out = append(out, end)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

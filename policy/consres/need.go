@@ -1,0 +1,206 @@
+package consres
+
+import (
+	"math/bits"
+	"strings"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// bitmap is a set of nodes.
+type bitmap []uint64
+
+func newBitmap(n int) bitmap { return make(bitmap, (n+63)/64) }
+
+func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
+func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
+
+// add makes b the union with c, which may be nil.
+func (b bitmap) add(c bitmap) {
+	for i, w := range c {
+		b[i] |= w
+	}
+}
+
+// need is what a request asks of each node that gives it anything.
+type need struct {
+	spread     bool
+	cores      int32 // of each node; where spread, the multiple that a node gives
+	memory     int64 // of each node; where spread, of each core
+	nodeMemory int64 // where spread, beside that of the cores
+	gpus       int
+	gpuMemory  int64 // of each GPU; 0 is the whole
+	gpuType    int   // -1: any
+	exclusive  bool
+	allowed    bitmap // nil: all nodes
+}
+
+// needKey tells needs apart.
+type needKey struct {
+	need0    [7]int64
+	exclude  bool
+	nodeList string
+}
+
+// needOf compiles a request. It can be granted on the idle cluster: its type of
+// GPU and its nodes exist.
+func needOf(c *model.Cluster, r *model.Request) need {
+	nd := need{gpus: r.GPUs, gpuMemory: r.GPUMemory, gpuType: -1, exclusive: r.Exclusive}
+	if r.GPUType != "" {
+		nd.gpuType = c.GPUType(r.GPUType)
+	}
+	if r.Nodes == 0 {
+		nd.spread, nd.cores, nd.memory, nd.nodeMemory = true, int32(max(1, r.CoresPerProcess)), r.MemoryPerCore, r.Memory
+	} else {
+		nd.cores = int32(r.CoresOnNode())
+		nd.memory = r.MemoryOnNode(r.CoresOnNode())
+	}
+	if len(r.NodeList) > 0 {
+		nd.allowed = newBitmap(len(c.Nodes))
+		for n := range c.Nodes {
+			for _, name := range r.NodeList {
+				if c.Nodes[n].Name == name {
+					nd.allowed.set(int32(n))
+				}
+			}
+		}
+	}
+	return nd
+}
+
+func (nd *need) key(r *model.Request) needKey {
+	spread := int64(0)
+	if nd.spread {
+		spread = 1
+	}
+	return needKey{
+		need0:   [7]int64{spread, int64(nd.cores), nd.memory, nd.nodeMemory, int64(nd.gpus), nd.gpuMemory, int64(nd.gpuType)},
+		exclude: nd.exclusive, nodeList: strings.Join(r.NodeList, "\x00"),
+	}
+}
+
+// local says that the request touches what its nodes lend: their own GPUs, or all of them.
+func (nd *need) local() bool { return nd.gpus > 0 || nd.exclusive }
+
+// mixed requests ask for GPUs of their nodes and for others anywhere. The best
+// fit for the one may leave too little for the other.
+func mixed(r *model.Request) bool { return r.GPUs > 0 && r.Remote != nil }
+
+// want is what a request asks for in all, in the unit of offers: nodes, or cores.
+func want(r *model.Request) int32 {
+	if r.Nodes == 0 {
+		return int32(r.Cores)
+	}
+	return int32(r.Nodes)
+}
+
+// FreeView tells what is free of each node. *policy.View is one; who wonders what
+// would be free passes a table of its own.
+type FreeView interface {
+	Cluster() *model.Cluster
+	FreeCores(n int32) int32
+	FreeMemory(n int32) int64
+	// FreeGPUs is the set of whole devices that are free: bit i is device i.
+	FreeGPUs(n int32) uint64
+	// FreeShare is the memory of a device that shares may still take.
+	FreeShare(n, device int32) int64
+	// Closed says that a job has the node to itself: it lends nothing.
+	Closed(n int32) bool
+	// Untouched says that nothing of the node is in use.
+	Untouched(n int32) bool
+}
+
+var _ FreeView = (*policy.View)(nil)
+
+// offer is what a node could give: the number of cores where they are spread,
+// 1 where it is a matter of nodes, 0 if it gives nothing.
+func (nd *need) offer(v FreeView, n int32) int32 {
+	cores, memory := v.FreeCores(n), v.FreeMemory(n)
+	if nd.spread {
+		memory -= nd.nodeMemory
+		if nd.memory > 0 {
+			cores = int32(min(int64(cores), max(0, memory)/nd.memory))
+		}
+		cores -= cores % nd.cores
+		if cores <= 0 || memory < 0 {
+			return 0
+		}
+	} else {
+		if cores < nd.cores || memory < nd.memory {
+			return 0
+		}
+		cores = 1
+	}
+	if nd.allowed != nil && !nd.allowed.has(n) || nd.exclusive && !v.Untouched(n) {
+		return 0
+	}
+	switch {
+	case nd.gpus == 0:
+	case nd.gpuMemory > 0:
+		if nd.shares(v, n, nil, 0) < nd.gpus {
+			return 0
+		}
+	case bits.OnesCount64(v.FreeGPUs(n)&nd.typeMask(v.Cluster(), n)) < nd.gpus:
+		return 0
+	}
+	return cores
+}
+
+// typeMask is the set of a node's devices of the right type.
+func (nd *need) typeMask(c *model.Cluster, n int32) uint64 {
+	if nd.gpuType < 0 {
+		return ^uint64(0)
+	}
+	mask := uint64(0)
+	for d, t := range c.Nodes[n].GPUs {
+		if t == nd.gpuType {
+			mask |= 1 << d
+		}
+	}
+	return mask
+}
+
+// shares counts the devices of a node that give a share, up to what is asked
+// for, and grants them to part user of out, if there is one.
+func (nd *need) shares(v FreeView, n int32, out *model.Allocation, user int32) int {
+	mask, found := nd.typeMask(v.Cluster(), n), 0
+	for d := range int32(len(v.Cluster().Nodes[n].GPUs)) {
+		if found == nd.gpus {
+			break
+		}
+		if mask>>d&1 == 0 || v.FreeShare(n, d) < nd.gpuMemory {
+			continue
+		}
+		found++
+		if out != nil {
+			out.Grants = append(out.Grants, model.Grant{For: user, Node: n, Device: d, Memory: nd.gpuMemory})
+		}
+	}
+	return found
+}
+
+// part is what a node gives when it gives so many cores (or, where it is a
+// matter of nodes, itself).
+func (nd *need) part(v FreeView, n, cores int32, out *model.Allocation) {
+	p := model.Part{Node: n, Cores: nd.cores, Memory: nd.memory}
+	if nd.spread {
+		p.Cores, p.Memory = cores, nd.memory*int64(cores)+nd.nodeMemory
+	}
+	if nd.exclusive {
+		p.Cores, p.Exclusive = int32(v.Cluster().Nodes[n].Cores), true
+	}
+	switch {
+	case nd.gpus == 0:
+	case nd.gpuMemory > 0:
+		nd.shares(v, n, out, int32(len(out.Parts)))
+	default:
+		free := v.FreeGPUs(n) & nd.typeMask(v.Cluster(), n)
+		rest := free
+		for range nd.gpus {
+			rest &= rest - 1
+		}
+		p.GPUs = free &^ rest
+	}
+	out.Parts = append(out.Parts, p)
+}

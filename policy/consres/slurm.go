@@ -1,0 +1,509 @@
+package consres
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Slurm makes the policy "slurm" known.
+var Slurm = policy.Entry{
+	Name:    "slurm",
+	Summary: "Slurm's way: best fit on nodes in a row, backfilling with whole nodes reserved for all who are tried",
+	Options: options(),
+	New: func(s policy.Settings) (policy.Policy, error) {
+		return newScheduler(s)
+	},
+}
+
+// RGPU makes the policy "rgpu" known.
+var RGPU = policy.Entry{
+	Name:    "rgpu",
+	Summary: "Slurm's way with GPUs decoupled from nodes, exclusive or shared by memory (the rCUDA paper)",
+	Options: append(options(), policy.Option{
+		Name: "select", Default: rankings[byMemory],
+		Summary: "what remote devices are chosen by: memory (the paper), intensity, speed, distance or all",
+	}),
+	New: func(s policy.Settings) (policy.Policy, error) {
+		p, err := newScheduler(s)
+		if err != nil {
+			return nil, err
+		}
+		p.selector.preferLocal = true
+		by := slices.Index(rankings, s["select"])
+		if by < 0 {
+			return nil, fmt.Errorf("select is %s, not %q", strings.Join(rankings, ", "), s["select"])
+		}
+		p.selector.by = ranking(by)
+		return p, nil
+	},
+}
+
+func options() []policy.Option {
+	return append(policy.BackfillOptions("how many waiting jobs backfilling tries (bf_max_job_test)"),
+		policy.Option{Name: "bf_interval", Default: "30s", Summary: "the least time from one backfilling to the next; 0 for at every event"},
+		policy.Option{Name: "bf_resolution", Default: "0", Summary: "reservations are rounded outwards to multiples of this; 0 for exact"},
+	)
+}
+
+func newScheduler(s policy.Settings) (*scheduler, error) {
+	p := &scheduler{byKey: map[needKey]*compiled{}}
+	var err error
+	if p.depth, p.window, err = s.Backfill(); err != nil {
+		return nil, err
+	}
+	for _, o := range []struct {
+		name string
+		to   *time.Duration
+	}{{"bf_interval", &p.interval}, {"bf_resolution", &p.resolution}} {
+		if *o.to, err = model.ParseDuration(s[o.name]); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.name, err)
+		}
+	}
+	return p, nil
+}
+
+// scheduler is both policies.
+type scheduler struct {
+	depth                        int
+	interval, window, resolution time.Duration
+
+	needs  []*compiled // by shape
+	byKey  map[needKey]*compiled
+	remote bool // some job asks for remote GPUs
+
+	selector Selector
+	future   future
+	space    nodeSpace
+	held     heldDevices
+	walk     walk
+	rows     rows
+	out      model.Allocation
+	ends     []time.Duration // scratch
+
+	passes   int           // of backfilling so far
+	passed   time.Duration // when the latest was
+	reserved []reservation // in it
+	patient  []patience    // in the latest step
+}
+
+// compiled is a need with its curve.
+type compiled struct {
+	need
+	curve curve
+}
+
+// reservation is what a waiting job was promised in a pass.
+type reservation struct {
+	job     policy.JobID
+	at, end time.Duration
+	nodes   []int32
+	devices []model.Grant
+}
+
+// patience: a job could start, and waits for devices that are less crowded.
+type patience struct {
+	job   policy.JobID
+	until time.Duration
+}
+
+var _ policy.Policy = (*scheduler)(nil)
+var _ policy.Explainer = (*scheduler)(nil)
+
+func (p *scheduler) Traits() policy.Traits {
+	return policy.Traits{Order: policy.ByPriority, Ends: true}
+}
+
+func (p *scheduler) Step(v *policy.View, plan *policy.Plan) {
+	p.begin(v)
+	if !p.inTurn(v, plan) {
+		p.reserved = p.reserved[:0]
+		return
+	}
+	if due := model.After(p.passed, p.interval); p.passes > 0 && v.Now() < due {
+		plan.Wake = due
+		return
+	}
+	p.passes++
+	p.passed = v.Now()
+	p.backfill(v, plan)
+}
+
+// begin takes in what happened since the last step.
+func (p *scheduler) begin(v *policy.View) {
+	if p.future.now == nil {
+		p.future = newFuture(v.Cluster())
+		p.held.first = p.future.now.first
+		p.held.share = make([]int64, len(p.future.now.shared))
+		if p.selector.by != byMemory {
+			p.selector.crowd = newCrowd(v.Cluster())
+		}
+	}
+	p.patient = p.patient[:0]
+	if w := p.selector.crowd; w != nil {
+		w.now = v.Now()
+		for _, id := range v.Left() {
+			w.leave(id)
+		}
+	}
+	for _, id := range v.Arrived() {
+		p.remote = p.remote || v.Shape(id).Request.Remote != nil
+	}
+}
+
+func (p *scheduler) compiledOf(v *policy.View, sh *policy.Shape) *compiled {
+	for sh.ID() >= len(p.needs) {
+		p.needs = append(p.needs, nil)
+	}
+	if p.needs[sh.ID()] == nil {
+		nd := needOf(v.Cluster(), &sh.Request)
+		key := nd.key(&sh.Request)
+		if p.byKey[key] == nil {
+			p.byKey[key] = &compiled{need: nd}
+		}
+		p.needs[sh.ID()] = p.byKey[key]
+	}
+	return p.needs[sh.ID()]
+}
+
+// inTurn is Slurm's main loop: jobs start in order of priority until one does
+// not fit. It says whether any waits.
+func (p *scheduler) inTurn(v *policy.View, plan *policy.Plan) (waits bool) {
+	queue := v.Queue()
+	for {
+		id, _, ok := queue.Next()
+		if !ok {
+			return false
+		}
+		sh := v.Shape(id)
+		if !v.MayFit(sh, policy.Sharing) {
+			return true
+		}
+		p.ask(v.Job(id), v.Now())
+		if !p.selector.place(v, &p.compiledOf(v, sh).need, &sh.Request, nil, nil, &p.out) {
+			return true
+		}
+		if _, wait := p.betterLater(v, id, sh, v, nil); wait || !p.start(v, plan, id, policy.Reason{Code: policy.InTurn}) {
+			return true
+		}
+	}
+}
+
+func (p *scheduler) ask(j *model.Job, at time.Duration) { p.selector.asker, p.selector.at = j, at }
+
+// start proposes the job with the placement in out.
+func (p *scheduler) start(v *policy.View, plan *policy.Plan, id policy.JobID, why policy.Reason) bool {
+	if !plan.Start(id, &p.out, why) {
+		return false
+	}
+	if w := p.selector.crowd; w != nil {
+		w.enter(v.Cluster(), id, v.Job(id), &p.out)
+	}
+	return true
+}
+
+// betterLater says whether a job that could start now on crowded devices, with
+// the placement in out, had better wait until somebody leaves one of them.
+func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shape, free FreeView, held *heldDevices) (until time.Duration, wait bool) {
+	r := &sh.Request
+	if p.selector.by != byAll || r.Remote == nil || !r.Remote.Shared || mixed(r) {
+		return 0, false
+	}
+	s := &p.selector
+	now := v.Now()
+	least := s.cost
+	p.ends = s.crowd.ends(p.ends[:0], model.After(now, least))
+	trial := model.Allocation{Parts: slices.Clone(p.out.Parts)}
+	nd := &p.compiledOf(v, sh).need
+	for _, t := range p.ends {
+		s.at = t
+		trial.Grants = trial.Grants[:0]
+		if !s.serve(free, nd, r, held, &trial) {
+			break // it was possible with the same devices: it is not reached
+		}
+		if cost := t - now + s.cost; cost < least {
+			least, until, wait = cost, t, true
+		}
+	}
+	s.at = now
+	if wait {
+		p.patient = append(p.patient, patience{id, until})
+	}
+	return until, wait
+}
+
+// backfill is one pass: every job that is tried starts, or has nodes reserved.
+func (p *scheduler) backfill(v *policy.View, plan *policy.Plan) {
+	p.reserved = p.reserved[:0]
+	p.patient = p.patient[:0]
+	p.future.clear()
+	running := v.Ends()
+	for id, _, ok := running.Next(); ok; id, _, ok = running.Next() {
+		p.future.runs(v.Held(id), v.ExpectedEnd(id))
+	}
+	p.space.clear(len(v.Cluster().Nodes), v.Now())
+	queue := v.Queue()
+	tried := 0
+	for id, _, ok := queue.Next(); ok && tried < p.depth; id, _, ok = queue.Next() {
+		if v.Held(id) != nil {
+			continue // started in its turn
+		}
+		tried++
+		p.try(v, plan, id)
+	}
+}
+
+// try starts a job, or reserves for it.
+func (p *scheduler) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
+	now, sh := v.Now(), v.Shape(id)
+	d := max(v.Job(id).Estimate(), 1)
+	p.ask(v.Job(id), now)
+	c := p.compiledOf(v, sh)
+	at, ok := p.earliest(c, &sh.Request, d, now, now)
+	if ok && at == now {
+		until, wait := p.betterLater(v, id, sh, p.future.now, &p.held)
+		if !wait {
+			if p.start(v, plan, id, p.reason(now, d)) {
+				p.future.runs(&p.out, model.After(now, d))
+			}
+			return
+		}
+		at, ok = p.earliest(c, &sh.Request, d, now, until)
+	}
+	if ok {
+		p.reserve(id, at, model.After(at, d))
+	}
+}
+
+// reason says why a job may start in a pass.
+func (p *scheduler) reason(now, d time.Duration) policy.Reason {
+	if len(p.reserved) == 0 {
+		return policy.Reason{Code: policy.InTurn}
+	}
+	first := &p.reserved[0]
+	why := policy.Reason{Code: policy.Beside, Job: first.job, At: first.at}
+	if model.After(now, d) <= first.at {
+		why.Code = policy.EndsBefore
+	}
+	return why
+}
+
+// reserve speaks for what the selector chose.
+func (p *scheduler) reserve(id policy.JobID, at, end time.Duration) {
+	r := reservation{job: id, at: at, end: end, nodes: slices.Clone(p.selector.nodes)}
+	begin, until := at, end
+	if p.resolution > 0 {
+		begin -= begin % p.resolution
+		if over := until % p.resolution; over > 0 {
+			until = model.After(until, p.resolution-over)
+		}
+	}
+	begin = max(begin, p.space.records[0].begin)
+	from, to := p.space.reserve(p.selector.nodes, begin, until)
+	if p.remote {
+		p.space.holdDevices(&p.out, p.future.now, begin, until, from, to)
+		r.devices = slices.Clone(p.out.Grants)
+	}
+	p.reserved = append(p.reserved, r)
+}
+
+// earliest finds the first time from floor on at which a job that runs for d has
+// what it needs, beside running jobs and reservations, and leaves its nodes in the
+// selector, and its placement in out where it starts now or devices matter.
+func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.Duration) (time.Duration, bool) {
+	last := never
+	if p.window < never-now {
+		last = now + p.window
+	}
+	c.curve.build(&p.future, &c.need)
+	p.walk.begin(&c.curve)
+	units := want(r)
+	if c.spread {
+		units /= c.curve.unit
+	}
+	t := floor
+	for i := p.space.at(t); t <= last; {
+		later := p.space.end(i)
+		p.walk.forward(later)
+		hidden := p.space.reserved(i, model.After(t, d), c.local())
+		if p.walk.suffices(hidden, units, r.Contiguous) {
+			at, ok := p.settle(c, r, hidden, units, d, now, t, later)
+			if ok && at > last {
+				return 0, false
+			}
+			if ok && !p.clashes(c, r, d, at, t) {
+				return at, true
+			}
+			if ok && at < later {
+				t = at
+				continue
+			}
+		}
+		if later == never {
+			return 0, false
+		}
+		i, t = i+1, later
+	}
+	return 0, false
+}
+
+// settle finds when, between t and later, the nodes not hidden have what the job
+// needs, and chooses.
+func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units int32, d, now, t, later time.Duration) (time.Duration, bool) {
+	at, ok := c.curve.earliest(&p.rows, hidden, units, r.Contiguous, now, later)
+	if !ok {
+		return 0, false
+	}
+	at = max(at, t)
+	if r.Remote == nil {
+		p.choose(c, r, hidden, at)
+		if at == now || p.remote {
+			p.write(c, at)
+		}
+		return at, true
+	}
+	p.held.during(&p.space, t, model.After(t, d))
+	p.future.restart()
+	for {
+		p.future.forward(at)
+		p.selector.at = at
+		if p.selector.place(p.future.then, &c.need, r, hidden, &p.held, &p.out) {
+			return at, true
+		}
+		if at, ok = p.future.next(); !ok || at > later {
+			return 0, false
+		}
+	}
+}
+
+// choose picks nodes by what they will offer.
+func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time.Duration) {
+	s := &p.selector
+	n := len(c.curve.offers)
+	s.offers = slices.Grow(s.offers[:0], n)[:n]
+	for i, o := range c.curve.offers {
+		s.offers[i] = o * c.curve.unit
+	}
+	for i := range c.curve.steps {
+		step := &c.curve.steps[i]
+		if step.at > at {
+			break
+		}
+		s.offers[step.node] = step.to * c.curve.unit
+	}
+	for n := range s.offers {
+		if hidden.has(int32(n)) {
+			s.offers[n] = 0
+		}
+	}
+	if !s.pick(r) {
+		panic("consres: nodes that suffice do not suffice")
+	}
+}
+
+// write makes the choice a placement.
+func (p *scheduler) write(c *compiled, at time.Duration) {
+	p.future.restart()
+	p.future.forward(at)
+	p.out.Parts, p.out.Grants = p.out.Parts[:0], p.out.Grants[:0]
+	for i, n := range p.selector.nodes {
+		c.part(p.future.then, n, p.selector.gives[i], &p.out)
+	}
+}
+
+// clashes says whether a choice made for a start at t meets reservations when it
+// really starts, at at.
+func (p *scheduler) clashes(c *compiled, r *model.Request, d, at, t time.Duration) bool {
+	if at == t {
+		return false
+	}
+	end := model.After(at, d)
+	if p.space.clashes(p.selector.nodes, at, end, c.local()) {
+		return true
+	}
+	if r.Remote == nil {
+		return false
+	}
+	p.held.during(&p.space, at, end)
+	for i := range p.out.Parts {
+		part := &p.out.Parts[i]
+		for d := range int32(len(p.future.now.cluster.Nodes[part.Node].GPUs)) {
+			if part.GPUs>>d&1 != 0 && p.held.of(part.Node, d) > 0 {
+				return true
+			}
+		}
+	}
+	for _, g := range p.out.Grants {
+		if !p.selector.eligible(p.future.then, &c.need, r, &p.held, g.Node, g.Device) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
+	sh := v.Shape(id)
+	lacks := v.Shortage(sh, policy.Sharing)
+	p.ask(v.Job(id), v.Now())
+	fits := p.selector.place(v, &p.compiledOf(v, sh).need, &sh.Request, nil, nil, &p.out)
+	if fits {
+		lacks = "it fits now, but its turn has not come"
+	}
+	for _, w := range p.patient {
+		if w.job == id {
+			return fmt.Sprintf("it fits now, but the devices are crowded: it does better to wait until %s", policy.Clock(w.until))
+		}
+	}
+	for i := range p.reserved {
+		if r := &p.reserved[i]; r.job == id {
+			if fits && r.at > v.Now() {
+				lacks = "it fits now, but would delay the reservations of others"
+			}
+			return fmt.Sprintf("%s; reserved for %s", lacks, policy.Clock(r.at))
+		}
+	}
+	ahead, _ := v.Ahead(id)
+	switch {
+	case v.Now() > p.passed:
+		return fmt.Sprintf("%s; backfilling looks again at %s (bf_interval)", lacks, policy.Clock(model.After(p.passed, p.interval)))
+	case ahead >= p.depth:
+		return fmt.Sprintf("%d jobs ahead, and backfilling tries only the first %d (depth)", ahead, p.depth)
+	}
+	return lacks + "; nothing is reserved for it (bf_window)"
+}
+
+// Explain lists the reservations of the latest pass of backfilling.
+func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
+	lead := fmt.Sprintf("%d jobs wait. Backfilling last looked at %s and reserved for %d.",
+		v.Waiting(), policy.Clock(p.passed), len(p.reserved))
+	c := v.Cluster()
+	t := policy.ExplanationTable{Title: "Reservations, in the order of the queue", Columns: []string{"job", "asks for", "from", "to", "whole nodes", "devices elsewhere"}}
+	for i := range p.reserved {
+		r := &p.reserved[i]
+		names := make([]string, len(r.nodes))
+		for k, n := range r.nodes {
+			names[k] = c.Nodes[n].Name
+		}
+		devices := ""
+		for _, g := range r.devices {
+			if !slices.Contains(r.nodes, g.Node) {
+				devices += fmt.Sprintf("%s:%d ", c.Nodes[g.Node].Name, g.Device)
+			}
+		}
+		t.Rows = append(t.Rows, []string{v.Job(r.job).ID, v.Shape(r.job).String(), policy.Clock(r.at), policy.Clock(r.end),
+			model.CompressNodes(names), devices})
+	}
+	waits := policy.ExplanationTable{Title: "Waiting by choice", Columns: []string{"job", "until"}}
+	for _, w := range p.patient {
+		waits.Rows = append(waits.Rows, []string{v.Job(w.job).ID, policy.Clock(w.until)})
+	}
+	e := &policy.Explanation{Lead: lead, Tables: []policy.ExplanationTable{t}}
+	if len(waits.Rows) > 0 {
+		e.Tables = append(e.Tables, waits)
+	}
+	return e
+}

@@ -51,6 +51,11 @@ func (f *Flag) Check(value string) error {
 	return nil
 }
 
+// UsageError says that options make no sense together, or for an experiment.
+type UsageError string
+
+func (e UsageError) Error() string { return string(e) }
+
 // Options are what a caller may choose.
 type Options struct {
 	// Seed is the first seed; the others follow it.

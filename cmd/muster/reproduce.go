@@ -153,13 +153,26 @@ type experimentJSON struct {
 	Title   string `json:"title"`
 	Summary string `json:"summary"`
 	Runs    int    `json:"runs"`
+	// Figures can be had alone with --figure; Flags are the experiment's own.
+	Figures []string   `json:"figures"`
+	Flags   []flagJSON `json:"flags"`
+}
+
+type flagJSON struct {
+	Name    string   `json:"name"`
+	Summary string   `json:"summary"`
+	Values  []string `json:"values"`
 }
 
 func listExperiments(c *cobra.Command, asJSON bool) error {
 	if asJSON {
 		list := []experimentJSON{}
 		for _, e := range all.Experiments {
-			list = append(list, experimentJSON{e.Name, e.Title, e.Summary, e.Runs})
+			one := experimentJSON{e.Name, e.Title, e.Summary, e.Runs, append([]string{}, e.Figures...), []flagJSON{}}
+			for _, flag := range e.Flags {
+				one.Flags = append(one.Flags, flagJSON{flag.Name, flag.Summary, append([]string{}, flag.Values...)})
+			}
+			list = append(list, one)
 		}
 		return printJSON(c, map[string]any{"experiments": list})
 	}
@@ -261,7 +274,11 @@ func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map
 		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },
 	})
 	bar.Done()
-	if err != nil && ctx.Err() != nil {
+	var usage exp.UsageError
+	switch {
+	case errors.As(err, &usage):
+		return nil, usageErrorf("%v", err)
+	case err != nil && ctx.Err() != nil:
 		return nil, errors.New("interrupted: nothing was written")
 	}
 	return result, err

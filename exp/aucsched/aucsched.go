@@ -10,9 +10,9 @@ package aucsched
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"muster/exp"
@@ -39,6 +39,8 @@ const (
 	title = "AUCSCHED: jobs bid for nodes, cores and GPUs"
 	// instances of each workload, as in the paper.
 	instances = 7
+	// Workloads shorter than that have hardly a job, longer ones take for ever.
+	leastHours, mostHours = 0.01, 1000.0
 )
 
 // machine is one of the paper's.
@@ -122,6 +124,11 @@ func (p *plan) onMachine(name string) bool {
 }
 
 func newPlan(o exp.Options) (*plan, []part, error) {
+	if hours, given := o.Flags["hours"]; given {
+		if h, err := strconv.ParseFloat(hours, 64); err != nil || !(h >= leastHours && h <= mostHours) {
+			return nil, nil, exp.UsageError(fmt.Sprintf("--hours %s: give a number from %v to %v", hours, leastHours, mostHours))
+		}
+	}
 	l, err := newLab(o)
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +166,7 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 		p.want(one.wants(p)...)
 	}
 	if len(p.wanted) == 0 {
-		return nil, errors.New("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
+		return nil, exp.UsageError("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
 	}
 	missing, err := p.run(ctx)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -54,13 +55,20 @@ could not start even on the idle cluster is impossible: it is named on standard
 error and counts nowhere else.
 
 --html writes a page with pictures that needs nothing else. --jobs-csv writes a
-line for each job of each run. --why tells of single jobs what they waited for.`
+line for each job of each run. --why tells of single jobs what they waited for.
+
+--explain tells of single steps of each policy how they came about: which jobs were
+started and why the others wait, or what else the policy keeps an account of, as
+bids and winners. A step is named by its number, from 1, or by a time such as 1h30m
+or 1-00:00:00, which means the first step then or later. Of several seeds and sizes
+the first ones are explained.`
 
 // simFlags are the flags of muster sim.
 type simFlags struct {
 	cluster, workload, policies string
 	nodes, seeds                string
 	html, jobsCSV, why, traffic string
+	explain                     string
 	noKill, asJSON, list        bool
 	workers                     int
 	log                         logFlags
@@ -70,7 +78,8 @@ func newSim() *cobra.Command {
 	var f simFlags
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
-             [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]] [--json]`,
+             [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
+             [--explain STEP[,STEP]] [--json]`,
 		Short: "Ask what if: a log of jobs on a cluster, under several policies",
 		Long:  simHelp,
 		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
@@ -92,6 +101,7 @@ func newSim() *cobra.Command {
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
+	c.Flags().StringVar(&f.explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
 	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
 	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
@@ -172,6 +182,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkExplained(runs[:len(sweep.Policies)], sweep.Explain); err != nil {
+		return err
+	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
 	study.Asked = f.asked(first, sweep)
 	study.Command = commandLine(c)
@@ -207,6 +220,9 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 	}
 	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
 		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
+	}
+	if s.Explain, err = parseMoments(f.explain); err != nil {
+		return nil, err
 	}
 	if f.workers < 1 {
 		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
@@ -298,6 +314,48 @@ func findJobs(list string, jobs []model.Job) ([]int, error) {
 		found = append(found, i)
 	}
 	return found, nil
+}
+
+// parseMoments reads "STEP,STEP".
+func parseMoments(list string) ([]sim.Moment, error) {
+	if list == "" {
+		return nil, nil
+	}
+	var moments []sim.Moment
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		var m sim.Moment
+		var err error
+		if m.Step, err = strconv.Atoi(word); err == nil {
+			if m.Step < 1 {
+				return nil, usageErrorf("--explain %s: steps are numbered from 1", word)
+			}
+		} else if m.At, err = model.ParseDuration(word); err != nil {
+			return nil, usageErrorf("--explain: %q is no number of a step and no time: write 12, or 1h30m for the first step then or later", word)
+		}
+		if slices.Contains(moments, m) {
+			return nil, usageErrorf("--explain: %s is named twice", word)
+		}
+		moments = append(moments, m)
+	}
+	return moments, nil
+}
+
+// checkExplained says which run was over before a step that was asked for.
+func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error {
+	for i, m := range moments {
+		for _, r := range runs {
+			if r.ExplainedAt(m) != nil {
+				continue
+			}
+			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
+			if r.Steps == 0 {
+				return usageErrorf("--explain %s: the run of %s had no step", word, r.Policy)
+			}
+			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, plural(r.Steps, "step"), policy.Clock(r.LastStep))
+		}
+	}
+	return nil
 }
 
 // record sets up what watches the runs: the pictures need the runs of the first
@@ -425,7 +483,7 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 	return err
 }
 
-// writeStudy writes the tables and the answers to --why.
+// writeStudy writes the tables and the answers to --why and --explain.
 func writeStudy(w io.Writer, s *simpage.Study) error {
 	for i, t := range s.Tables() {
 		if i > 0 {
@@ -442,7 +500,7 @@ func writeStudy(w io.Writer, s *simpage.Study) error {
 			return err
 		}
 	}
-	return nil
+	return s.WriteExplained(w)
 }
 
 // tellReading says what a log had beside its jobs, if anything.

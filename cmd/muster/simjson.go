@@ -12,8 +12,9 @@ import (
 // The JSON form of a study: flat, times in seconds.
 type (
 	jsonStudy struct {
-		Runs []jsonRun `json:"runs"`
-		Why  []jsonWhy `json:"why,omitempty"`
+		Runs      []jsonRun       `json:"runs"`
+		Why       []jsonWhy       `json:"why,omitempty"`
+		Explained []jsonExplained `json:"explained,omitempty"`
 	}
 	jsonRun struct {
 		Policy          string  `json:"policy"`
@@ -43,6 +44,15 @@ type (
 		MedianSlowdown  float64 `json:"median_slowdown"`
 		P95Slowdown     float64 `json:"p95_slowdown"`
 		MaxSlowdown     float64 `json:"max_slowdown"`
+		// Blocks of neighbouring nodes of a job, and how many times more nodes it spans than it has.
+		MeanFragmentation   float64 `json:"mean_fragmentation"`
+		MedianFragmentation float64 `json:"median_fragmentation"`
+		P95Fragmentation    float64 `json:"p95_fragmentation"`
+		MaxFragmentation    float64 `json:"max_fragmentation"`
+		MeanSpread          float64 `json:"mean_spread"`
+		MedianSpread        float64 `json:"median_spread"`
+		P95Spread           float64 `json:"p95_spread"`
+		MaxSpread           float64 `json:"max_spread"`
 		// Comparison with the first policy, of the same seed and size; null for the first.
 		Comparison     *jsonComparison  `json:"comparison"`
 		ImpossibleJobs []jsonImpossible `json:"impossible_jobs,omitempty"`
@@ -76,6 +86,30 @@ type (
 		At     float64 `json:"at_s"`
 		Text   string  `json:"text"`
 	}
+	// jsonExplained is a step of a run, as --explain asks for it.
+	jsonExplained struct {
+		Policy string      `json:"policy"`
+		Seed   uint64      `json:"seed"`
+		Nodes  int         `json:"nodes"`
+		Step   int         `json:"step"`
+		At     float64     `json:"at_s"`
+		Lead   string      `json:"lead"`
+		Tables []jsonTable `json:"tables"`
+		Bars   []jsonBar   `json:"bars,omitempty"`
+	}
+	jsonTable struct {
+		Title   string     `json:"title"`
+		Columns []string   `json:"columns"`
+		Rows    [][]string `json:"rows"`
+	}
+	// jsonBar is a stretch of nodes, from and to included, that something wanted.
+	jsonBar struct {
+		Row   int32  `json:"row"`
+		From  int32  `json:"from"`
+		To    int32  `json:"to"`
+		Won   bool   `json:"won"`
+		Label string `json:"label"`
+	}
 )
 
 func simJSON(s *simpage.Study) jsonStudy {
@@ -86,6 +120,20 @@ func simJSON(s *simpage.Study) jsonStudy {
 		for _, w := range r.Result.Watched {
 			out.Why = append(out.Why, jsonWhy{r.Policy, r.Seed, r.Nodes, r.Result.Jobs[w.Job].ID, w.At.Seconds(), w.Text})
 		}
+		for k := range r.Result.Explained {
+			out.Explained = append(out.Explained, explainedJSON(r, &r.Result.Explained[k]))
+		}
+	}
+	return out
+}
+
+func explainedJSON(r *simpage.Run, e *sim.Explained) jsonExplained {
+	out := jsonExplained{Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes, Step: e.Step, At: e.At.Seconds(), Lead: e.Lead, Tables: []jsonTable{}}
+	for _, t := range e.Tables {
+		out.Tables = append(out.Tables, jsonTable(t))
+	}
+	for _, b := range e.Bars {
+		out.Bars = append(out.Bars, jsonBar(b))
 	}
 	return out
 }
@@ -100,6 +148,8 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 		MeanRun: s.Run.Mean, MedianRun: s.Run.Median, P95Run: s.Run.P95, MaxRun: s.Run.Max,
 		MeanLife: s.Life.Mean, MedianLife: s.Life.Median, P95Life: s.Life.P95, MaxLife: s.Life.Max,
 		MeanSlowdown: s.Slowdown.Mean, MedianSlowdown: s.Slowdown.Median, P95Slowdown: s.Slowdown.P95, MaxSlowdown: s.Slowdown.Max,
+		MeanFragmentation: s.Fragmentation.Mean, MedianFragmentation: s.Fragmentation.Median, P95Fragmentation: s.Fragmentation.P95, MaxFragmentation: s.Fragmentation.Max,
+		MeanSpread: s.Spread.Mean, MedianSpread: s.Spread.Median, P95Spread: s.Spread.P95, MaxSpread: s.Spread.Max,
 	}
 	if r.Against != nil {
 		out.Comparison = comparisonJSON(r.Against, first)

@@ -98,12 +98,16 @@ func (s *Study) why(r *Run, job int) string {
 		between := [2]string{"...", fmt.Sprintf("%d more reasons; --json has all", extra)}
 		lines = slices.Concat(lines[:half], [][2]string{between}, lines[len(lines)-half:])
 	}
-	lines = slices.Insert(lines, 0, [2]string{clock(j.Submit), "submitted: " + Words(&j.Request)})
+	asked := "submitted: " + Words(&j.Request)
+	for i := range j.Alternatives {
+		asked += fmt.Sprintf(" | alternative %d: %s", i+1, Words(&j.Alternatives[i]))
+	}
+	lines = slices.Insert(lines, 0, [2]string{clock(j.Submit), asked})
 	switch o.State {
 	case sim.Finished:
 		lines = append(lines, [2]string{clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
 	case sim.Killed:
-		lines = append(lines, [2]string{clock(o.End), "killed at its wall time of " + model.FormatDuration(j.WallTime)})
+		lines = append(lines, [2]string{clock(o.End), "killed at its wall time of " + model.FormatDuration(j.As(int(o.Alternative)).WallTime)})
 	}
 	width := 0
 	for _, l := range lines {
@@ -117,6 +121,11 @@ func (s *Study) why(r *Run, job int) string {
 	return b.String()
 }
 
+// alternative says which of its alternatives a job was granted.
+func alternative(j *model.Job, o *sim.Outcome) string {
+	return fmt.Sprintf("alternative %d: %s", o.Alternative, Words(&j.Alternatives[o.Alternative-1]))
+}
+
 // clock writes an instant, to the second.
 func clock(at time.Duration) string { return model.FormatDuration(at.Round(time.Second)) }
 
@@ -126,10 +135,17 @@ func Words(r *model.Request) string {
 	switch cores := r.CoresOnNode(); {
 	case r.Nodes == 0:
 		b.WriteString(plural(r.Cores, "core") + " anywhere")
+		if r.CoresPerProcess > 1 {
+			fmt.Fprintf(&b, ", %d together", r.CoresPerProcess)
+		}
 	case r.Nodes == 1:
 		b.WriteString("1 node, " + plural(cores, "core"))
 	default:
 		fmt.Fprintf(&b, "%d nodes, each with %s", r.Nodes, plural(cores, "core"))
+	}
+	ofEach := "" // of what cores anywhere take beside them
+	if r.Nodes == 0 {
+		ofEach = " on each node"
 	}
 	if r.GPUs > 0 {
 		what := "GPU"
@@ -140,9 +156,10 @@ func Words(r *model.Request) string {
 		if r.GPUMemory > 0 {
 			b.WriteString(" of " + model.FormatSize(r.GPUMemory))
 		}
+		b.WriteString(ofEach)
 	}
 	if r.Memory > 0 {
-		b.WriteString(", " + model.FormatSize(r.Memory))
+		b.WriteString(", " + model.FormatSize(r.Memory) + ofEach)
 	}
 	if r.MemoryPerCore > 0 {
 		b.WriteString(", " + model.FormatSize(r.MemoryPerCore) + " a core")
@@ -179,7 +196,7 @@ func (s *Study) WriteJobs(w io.Writer) error {
 	out := csv.NewWriter(w)
 	err := out.Write([]string{
 		"policy", "seed", "nodes", "job", "user", "submit_s", "start_s", "end_s", "wait_s", "run_s", "slowdown", "state",
-		"borrowed", "nodes_used", "node_list", "borrowed_from",
+		"borrowed", "nodes_used", "node_list", "borrowed_from", "alternative", "blocks", "span",
 	})
 	for i := range s.Runs {
 		r := &s.Runs[i]
@@ -200,14 +217,15 @@ func jobRow(r *Run, job int) []string {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	row := []string{r.Policy, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Nodes), j.ID, j.User, seconds(j.Submit)}
 	if !o.Ran() {
-		return append(row, "", "", "", "", "", o.State.String(), "", "", "", "")
+		return append(row, "", "", "", "", "", o.State.String(), "", "", "", "", "", "", "")
 	}
 	hosts, count := r.Recorder.Hosts(job)
 	lenders, _ := r.Recorder.Lenders(job)
 	wait, run := o.Start-j.Submit, o.End-o.Start
 	return append(row, seconds(o.Start), seconds(o.End), seconds(wait), seconds(run),
 		strconv.FormatFloat(sim.Slowdown(wait, run), 'f', 4, 64), o.State.String(),
-		strconv.FormatBool(o.Borrowed), strconv.Itoa(count), hosts, lenders)
+		strconv.FormatBool(o.Borrowed), strconv.Itoa(count), hosts, lenders,
+		strconv.Itoa(int(o.Alternative)), strconv.Itoa(int(o.Blocks)), strconv.Itoa(int(o.Span)))
 }
 
 // seconds writes a time exactly, without zeros at the end.

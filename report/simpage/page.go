@@ -61,6 +61,7 @@ func (s *Study) Page() *report.Page {
 			add(report.Pre(strings.TrimRight(text, "\n")))
 		}
 	}
+	add(s.explainedSections()...)
 	if len(s.Runs) > manyRuns {
 		add(report.Heading("All runs"), s.runTable())
 	}
@@ -366,12 +367,19 @@ func (r *Run) tell(job int) report.GanttJob {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	wait, run := o.Start-j.Submit, o.End-o.Start
 	hosts, _ := r.Recorder.Hosts(job)
-	lines := make([]string, 0, 8)
+	if o.Blocks > 1 {
+		hosts += fmt.Sprintf(" (%d blocks over %d nodes)", o.Blocks, o.Span)
+	}
+	lines := make([]string, 0, 10)
 	if j.User != "" {
 		lines = append(lines, "User\t"+j.User)
 	}
 	lines = append(lines,
-		"Asked for\t"+Words(&j.Request),
+		"Asked for\t"+Words(&j.Request))
+	if o.Alternative > 0 {
+		lines = append(lines, "Granted\t"+alternative(j, o))
+	}
+	lines = append(lines,
 		"Submitted\t"+report.Duration(j.Submit.Seconds()),
 		"Waited\t"+report.Duration(wait.Seconds()),
 		"Ran\t"+report.Duration(run.Seconds()),

@@ -2,6 +2,7 @@ package simpage
 
 import (
 	"math"
+	"slices"
 
 	"muster/model"
 	"muster/sim"
@@ -131,4 +132,23 @@ var quantities = []quantity{
 		func(c *sim.Comparison) float64 { return c.LifeChange }, func(c *sim.Comparison) *sim.Losers { return &c.EndLater },
 	},
 	{"slowdown", "Life time over run time; runs count as 10 s at least.", false, func(s *sim.Summary) *sim.Stats { return &s.Slowdown }, nil, nil},
+}
+
+// placement are the quantities that say where jobs ran.
+var placement = []quantity{
+	{"blocks", "Blocks of neighbouring nodes that a job ran on: fragmentation.", false, func(s *sim.Summary) *sim.Stats { return &s.Fragmentation }, nil, nil},
+	{"spread", "Nodes from a job's first to its last, over the nodes that it had.", false, func(s *sim.Summary) *sim.Stats { return &s.Spread }, nil, nil},
+}
+
+// quantities that are worth a place in the tables: where every job's nodes stand
+// next to each other there is nothing to say of them.
+func (s *Study) quantities() []quantity {
+	if s.fragmented() {
+		return append(quantities[:len(quantities):len(quantities)], placement...)
+	}
+	return quantities
+}
+
+func (s *Study) fragmented() bool {
+	return slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Summary.Fragmentation.Max > 1 })
 }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/policy"
 	"muster/report/simpage"
+	"muster/sim"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -119,6 +121,7 @@ func TestWords(t *testing.T) {
 		want    string
 	}{
 		{model.Request{Cores: 1}, "1 core anywhere"},
+		{model.Request{Cores: 8, CoresPerProcess: 4, GPUs: 1, Memory: 2e9}, "8 cores anywhere, 4 together, 1 GPU on each node, 2GB on each node"},
 		{model.Request{Cores: 7, MemoryPerCore: 1 << 30}, "7 cores anywhere, 1GiB a core"},
 		{model.Request{Nodes: 1, CoresPerNode: 4, GPUs: 1, Memory: 8e9}, "1 node, 4 cores, 1 GPU, 8GB"},
 		{model.Request{Nodes: 3, Cores: 7, GPUs: 2, GPUType: "a100", Contiguous: true}, "3 nodes, each with 3 cores, 2 a100 GPUs; next to each other"},
@@ -128,5 +131,125 @@ func TestWords(t *testing.T) {
 		if got := simpage.Words(&c.request); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
+	}
+}
+
+// bidder starts every job with its last request, on node 1, and tells of it.
+type bidder struct{}
+
+func (bidder) Traits() policy.Traits                 { return policy.Traits{Alternatives: true} }
+func (bidder) Why(*policy.View, policy.JobID) string { return "it lost" }
+
+func (bidder) Step(v *policy.View, p *policy.Plan) {
+	for c := v.Queue(); ; {
+		id, _, ok := c.Next()
+		if !ok {
+			return
+		}
+		last := v.Requests(id) - 1
+		if a := v.Place(v.ShapeAs(id, last), policy.Sharing); a != nil {
+			p.StartAs(id, last, a, policy.Reason{Code: policy.Won})
+		}
+	}
+}
+
+func (bidder) Explain(v *policy.View) *policy.Explanation {
+	return &policy.Explanation{
+		Lead: "Two bids, one winner.",
+		Tables: []policy.ExplanationTable{{
+			Title: "Bids", Columns: []string{"job", "value"}, Rows: [][]string{{"a<", "1,200"}, {"b", "7"}},
+		}},
+		Bars: []policy.ExplanationBar{
+			{Row: 0, From: 0, To: 1, Won: true, Label: "job a<"},
+			{Row: 1, From: 0, To: 0, Label: "job b"},
+			{Row: policy.MaxExplanationRows, From: 0, To: 0, Label: "too many"},
+		},
+	}
+}
+
+// A job that was granted an alternative is told with it, and a step with its
+// tables and its picture.
+func TestAlternativesAndExplainedSteps(t *testing.T) {
+	jobs := []model.Job{{
+		ID: "a", Run: time.Hour, Request: model.Request{Nodes: 3},
+		Alternatives: []model.Request{{Nodes: 4}, {Cores: 6, CoresPerProcess: 3, Run: 2 * time.Hour, WallTime: time.Minute}},
+	}}
+	recorder := simpage.NewRecorder(twoNodes(), simpage.MaxBlocks)
+	result, err := sim.Run(t.Context(), sim.Config{
+		Cluster: twoNodes(), Jobs: jobs, Policy: bidder{}, Observe: recorder, Watch: []int{0}, Explain: []sim.Moment{{Step: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := sim.RunOf{Point: sim.Point{Policy: "bidder", Seed: 1, Nodes: 2}, Result: result}
+	s := simpage.NewStudy(twoNodes(), []sim.RunOf{run}, []*simpage.Recorder{recorder})
+
+	var csv, text, page bytes.Buffer
+	for _, err := range []error{s.WriteJobs(&csv), s.WriteExplained(&text), s.Page().WriteHTML(&page)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := ",killed,false,2,n[1-2],,2,1,2\n"; !strings.HasSuffix(csv.String(), want) {
+		t.Errorf("the list of jobs ends in %q, want %q", csv.String(), want)
+	}
+	const explained = `
+Step 1 explained: bidder, at 00:00:00
+Two bids, one winner.
+
+Bids
+job  value
+---  -----
+a<   1,200
+b        7
+`
+	if text.String() != explained {
+		t.Errorf("the step is told as %s", &text)
+	}
+	why := s.Why()[0]
+	for _, want := range []string{
+		"submitted: 3 nodes, each with 1 core | alternative 1: 4 nodes, each with 1 core | alternative 2: 6 cores anywhere, 3 together\n",
+		"started: its bid won the auction, with alternative 2: 6 cores on any nodes, 3 together\n",
+		"killed at its wall time of 00:01:00\n",
+	} {
+		if !strings.Contains(why, want) {
+			t.Errorf("%q is not in %s", want, why)
+		}
+	}
+	for _, want := range []string{
+		">Step 1 explained: bidder, at 00:00:00</h2>", "<p>Two bids, one winner.</p>", "<td data-right>1,200</td>",
+		`data-tip="job a&lt;&#10;Nodes&#9;n[1-2]&#10;Result&#9;won"`, `data-tip="job b&#10;Nodes&#9;n1&#10;Result&#9;lost"`,
+		"The first 300 of 301 rows.",
+	} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+}
+
+// Where jobs ran is told as soon as one ran on nodes that are no neighbours.
+func TestFragmentation(t *testing.T) {
+	c := twoNodes()
+	third := c.Nodes[1]
+	third.Name = "n3"
+	c.Nodes = append(c.Nodes, third)
+	jobs := []model.Job{
+		{ID: "middle", Run: time.Hour, Request: model.Request{Nodes: 1, CoresPerNode: 4, NodeList: []string{"n2"}}},
+		{ID: "around", Run: time.Hour, Request: model.Request{Nodes: 2, CoresPerNode: 4}},
+	}
+	table := func(jobs []model.Job) string {
+		var b bytes.Buffer
+		if err := study(t, c, jobs, "fcfs").Tables()[0].WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	if got := table(jobs[1:]); strings.Contains(got, "Blocks") {
+		t.Errorf("nothing is fragmented, but the table is\n%s", got)
+	}
+	// One job has one block of one node, the other two, and three nodes for two.
+	got := table(jobs)
+	if !strings.Contains(got, "Slowdown  Blocks  Spread\n") || !strings.Contains(got, "       1     1.5    1.25\n") {
+		t.Errorf("the table is\n%s", got)
 	}
 }

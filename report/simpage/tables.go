@@ -58,10 +58,14 @@ func (s *Study) runTable() *report.Table {
 	if s.Cluster.TotalGPUs() > 0 {
 		c.add(true, "GPUs", "GPUs held, of all, over the makespan.", func(r *Run) string { return report.Percent(r.Summary.GPUUtilization) })
 	}
-	for _, q := range quantities {
+	for _, q := range s.quantities() {
 		c.add(true, strings.ToUpper(q.name[:1])+q.name[1:], q.help+" Mean over the jobs that ran.", func(r *Run) string { return q.write(q.stats(&r.Summary).Mean) })
 	}
-	t := &report.Table{Title: "Runs (wait, run, life and slowdown: means over jobs)", Columns: c.heads}
+	title := "Runs (wait, run, life and slowdown: means over jobs)"
+	if s.fragmented() {
+		title = "Runs (wait, run, life, slowdown, blocks and spread: means over jobs)"
+	}
+	t := &report.Table{Title: title, Columns: c.heads}
 	for i := range s.Runs {
 		row := make([]string, len(c.cells))
 		for k, cell := range c.cells {
@@ -126,7 +130,7 @@ func (s *Study) jobTable() *report.Table {
 	if len(s.Seeds) > 1 {
 		t.Note = fmt.Sprintf("Means over %d seeds; worst and at most: of all seeds.", len(s.Seeds))
 	}
-	for _, q := range quantities {
+	for _, q := range s.quantities() {
 		for i, p := range s.points() {
 			row := []string{"", p.policy}
 			if i == 0 {
@@ -169,7 +173,7 @@ type measure struct {
 	value func(*Run) float64
 	write func(float64) string
 	// compared measures need another policy to compare with.
-	compared, ofGPUs bool
+	compared, ofGPUs, ofPlacement bool
 }
 
 func fraction(x float64) string { return report.Percent(x) }
@@ -182,6 +186,9 @@ var measures = func() []measure {
 	}
 	for _, q := range quantities {
 		list = append(list, measure{name: "mean " + q.name, value: func(r *Run) float64 { return q.stats(&r.Summary).Mean }, write: q.write})
+	}
+	for _, q := range placement {
+		list = append(list, measure{name: "mean " + q.name, value: func(r *Run) float64 { return q.stats(&r.Summary).Mean }, write: q.write, ofPlacement: true})
 	}
 	for _, q := range quantities {
 		if q.change != nil {
@@ -202,7 +209,7 @@ func (s *Study) seedTable() *report.Table {
 	}
 	t.Columns = append(t.Columns, report.Column{Name: "Mean", Right: true}, report.Column{Name: "Lowest", Right: true}, report.Column{Name: "Highest", Right: true})
 	for _, m := range measures {
-		if m.ofGPUs && s.Cluster.TotalGPUs() == 0 {
+		if m.ofGPUs && s.Cluster.TotalGPUs() == 0 || m.ofPlacement && !s.fragmented() {
 			continue
 		}
 		first := true

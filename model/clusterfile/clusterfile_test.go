@@ -24,13 +24,14 @@ gpu_types:
     speed: 2.5
 links:
   qdr: {bandwidth: 10GB/s, latency: 1.2ms}
-remote_gpus: {latency: 3.47ms, overhead: 1.09}     # optional
+remote_gpus: {latency: 3.47ms, overhead: 1.09, far: 1.5, driver_memory: 10M, client_memory: 63MB}     # optional
 nodes:
-  - {name: "n[1-2]", cores: 8, memory: 22GB, gpus: {k20x: 2, p100: 1}, link: qdr}
+  - {name: "n[1-2]", cores: 8, memory: 22GB, gpus: {k20x: 2, p100: 1}, link: qdr, switch: rack-1}
   - name: mixed
     cores: 4
     memory: 512M
     gpus: [p100, k20x, p100]
+    switch: "2"
   - {name: login, cores: 2, memory: 1024}
 `
 
@@ -42,11 +43,11 @@ func TestRead(t *testing.T) {
 			{Name: "k20x", Memory: 6e9, Speed: 1, PeerBandwidth: 171e9},
 			{Name: "p100", Memory: 16 << 30, Speed: 2.5},
 		},
-		Remote: model.Remote{Latency: 3470 * time.Microsecond, Overhead: 1.09},
+		Remote: model.Remote{Latency: 3470 * time.Microsecond, Overhead: 1.09, Far: 1.5, DriverMemory: 10 << 20, ClientMemory: 63e6},
 		Nodes: []model.Node{
-			{Name: "n1", Cores: 8, Memory: 22e9, GPUs: []int{0, 0, 1}, Link: qdr},
-			{Name: "n2", Cores: 8, Memory: 22e9, GPUs: []int{0, 0, 1}, Link: qdr},
-			{Name: "mixed", Cores: 4, Memory: 512 << 20, GPUs: []int{1, 0, 1}},
+			{Name: "n1", Cores: 8, Memory: 22e9, GPUs: []int{0, 0, 1}, Link: qdr, Switch: "rack-1"},
+			{Name: "n2", Cores: 8, Memory: 22e9, GPUs: []int{0, 0, 1}, Link: qdr, Switch: "rack-1"},
+			{Name: "mixed", Cores: 4, Memory: 512 << 20, GPUs: []int{1, 0, 1}, Switch: "2"},
 			{Name: "login", Cores: 2, Memory: 1024},
 		},
 	}
@@ -124,7 +125,11 @@ func TestReadRefuses(t *testing.T) {
 		{"GPUs as a number", "nodes: [{name: a, cores: 1, memory: 1, gpus: 3}]", `f:1:46: gpus must be a mapping of keys to values, not a plain value`},
 		{"speed 0", node + "gpu_types: {k: {speed: 0}}\n", `f:2:24: speed: must be a number above 0, not "0"`},
 		{"speed not a number", node + "gpu_types: {k: {speed: .nan}}\n", `f:2:24: speed: must be a number above 0, not ".nan"`},
-		{"small overhead", node + "remote_gpus: {overhead: 0.9}\n", `f:2:25: overhead: must be a number of at least 1, not "0.9"`},
+		{"small overhead", node + "remote_gpus: {overhead: 0.9}\n", `f:2:25: overhead: must be a number from 1 to 1000000, not "0.9"`},
+		{"huge overhead", node + "remote_gpus: {overhead: 1e7}\n", `f:2:25: overhead: must be a number from 1 to 1000000, not "1e7"`},
+		{"near is farther", node + "remote_gpus: {far: 0.5}\n", `f:2:20: far: must be a number from 1 to 1000000, not "0.5"`},
+		{"negative driver memory", node + "remote_gpus: {driver_memory: -1}\n", `f:2:30: driver_memory: size "-1": it is negative: write it as 4GiB, 22GB, 512M or plain bytes`},
+		{"switch without a name", "nodes: [{name: a, cores: 1, memory: 1G, switch: 'a b'}]\n", `f:1:49: switch: must be made of letters, digits and ._-+, not "a b"`},
 		{"bad name", "name: \"a b\"\n", `f:1:7: name: must be made of letters, digits and ._-+, not "a b"`},
 		{"bad GPU name", "gpu_types: {\"a b\": {}}\n" + node, `f:1:13: the name of a GPU type must be made of letters, digits and ._-+, not "a b"`},
 		{"anchor", "name: &x a\n", `f:1:7: name must be a plain value, not an anchor, alias or merge: write it out`},
@@ -213,6 +218,8 @@ func TestWriteRefuses(t *testing.T) {
 		{node(model.Node{Name: "a[1-2]"}), `node "a[1-2]": a name has no brackets, commas, spaces or broken characters`},
 		{node(model.Node{Name: "\xff"}), `node "\xff": a name has no brackets, commas, spaces or broken characters`},
 		{node(model.Node{Name: "a", Link: model.Link{Latency: 1}}), `node a: a link without bandwidth cannot be written`},
+		{node(model.Node{Name: "a", Switch: "x y"}), `node a: the name of its switch must be made of letters, digits and ._-+, not "x y"`},
+		{model.Cluster{Nodes: []model.Node{{Name: "a", Cores: 1}}, Remote: model.Remote{Far: 0.5}}, `the factor for GPUs on another switch must be at least 1, not 0.5`},
 	} {
 		if err := Write(&bytes.Buffer{}, &c.cluster); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
@@ -243,6 +250,25 @@ func TestPresets(t *testing.T) {
 		}
 		if got := fmt.Sprintf("%d nodes, %d cores, %d GPUs", len(c.Nodes), c.TotalCores(), c.TotalGPUs()); got != totals[p.Name] {
 			t.Errorf("%s: has %s, want %s", p.Name, got, totals[p.Name])
+		}
+	}
+}
+
+// TestRGPUShares: with what driver and server take, the shares of the paper's launch
+// lines leave whole megabytes for the applications: 1686M with 6 threads, 3275M
+// and 163M with one.
+func TestRGPUShares(t *testing.T) {
+	c, err := Load("rgpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range []struct {
+		memory  int64
+		threads int
+		share   int64
+	}{{1298, 6, 1686}, {3202, 1, 3275}, {90, 1, 163}} {
+		if got := c.Remote.ShareOf(app.memory<<20, app.threads); got != app.share<<20 {
+			t.Errorf("%dM with %d threads: got %s, want %dM", app.memory, app.threads, model.FormatSize(got), app.share)
 		}
 	}
 }

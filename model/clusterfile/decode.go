@@ -37,7 +37,8 @@ func decode(text []byte, file string) (*model.Cluster, error) {
 
 func above0(x float64) bool { return x > 0 }
 
-func atLeast1(x float64) bool { return x >= 1 }
+// Factors are at least 1, and no larger than a model.Cluster takes.
+func isFactor(x float64) bool { return x >= 1 && x <= 1_000_000 }
 
 // document reads the whole file. The keys may stand in any order, but nodes
 // need the types and links, so they are read last.
@@ -123,7 +124,10 @@ func (d *decoder) remote(n strictyaml.Node) error {
 	r := &d.cluster.Remote
 	_, err := d.Fields(n, "remote_gpus",
 		strictyaml.Key("latency", d.Duration("latency", &r.Latency)),
-		strictyaml.Key("overhead", d.Number("overhead", "of at least 1", atLeast1, &r.Overhead)),
+		strictyaml.Key("overhead", d.Number("overhead", "from 1 to 1000000", isFactor, &r.Overhead)),
+		strictyaml.Key("far", d.Number("far", "from 1 to 1000000", isFactor, &r.Far)),
+		strictyaml.Key("driver_memory", d.Size("driver_memory", &r.DriverMemory)),
+		strictyaml.Key("client_memory", d.Size("client_memory", &r.ClientMemory)),
 	)
 	return err
 }
@@ -177,6 +181,7 @@ func (d *decoder) node(n strictyaml.Node) error {
 			node.Link = link
 			return nil
 		}),
+		strictyaml.Key("switch", d.Identifier("switch", &node.Switch)),
 	)
 	if err != nil {
 		return err

@@ -48,9 +48,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 		}
 		fmt.Fprintln(b, "}")
 	}
-	if r := c.Remote; r.Latency > 0 || r.Overhead > 1 {
-		fmt.Fprintf(b, "remote_gpus: {latency: %s, overhead: %s}\n", r.Latency, formatFloat(max(1, r.Overhead)))
-	}
+	writeRemote(b, &c.Remote)
 	fmt.Fprintln(b, "nodes:")
 	for first := 0; first < len(c.Nodes); {
 		end := first + 1
@@ -63,6 +61,24 @@ func Write(w io.Writer, c *model.Cluster) error {
 	return b.Flush()
 }
 
+// writeRemote writes what remote GPUs cost, where they cost something.
+func writeRemote(b *bufio.Writer, r *model.Remote) {
+	if r.Latency == 0 && r.Overhead <= 1 && r.Far == 0 && r.DriverMemory == 0 && r.ClientMemory == 0 {
+		return
+	}
+	fmt.Fprintf(b, "remote_gpus: {latency: %s, overhead: %s", r.Latency, formatFloat(max(1, r.Overhead)))
+	if r.Far > 0 {
+		fmt.Fprintf(b, ", far: %s", formatFloat(r.Far))
+	}
+	if r.DriverMemory > 0 {
+		fmt.Fprintf(b, ", driver_memory: %s", model.FormatSize(r.DriverMemory))
+	}
+	if r.ClientMemory > 0 {
+		fmt.Fprintf(b, ", client_memory: %s", model.FormatSize(r.ClientMemory))
+	}
+	fmt.Fprintln(b, "}")
+}
+
 // checkWritable refuses what a program can put into a cluster but a file cannot hold.
 func checkWritable(c *model.Cluster) error {
 	if c.Name != "" {
@@ -73,6 +89,9 @@ func checkWritable(c *model.Cluster) error {
 	if 0 < c.Remote.Overhead && c.Remote.Overhead < 1 {
 		return fmt.Errorf("the overhead of remote GPUs must be at least 1, not %v", c.Remote.Overhead)
 	}
+	if 0 < c.Remote.Far && c.Remote.Far < 1 {
+		return fmt.Errorf("the factor for GPUs on another switch must be at least 1, not %v", c.Remote.Far)
+	}
 	for _, t := range c.GPUTypes {
 		if err := strictyaml.CheckName(t.Name); err != nil {
 			return fmt.Errorf("the name of a GPU type %w", err)
@@ -82,6 +101,11 @@ func checkWritable(c *model.Cluster) error {
 		n := &c.Nodes[i]
 		if one, err := model.ExpandNodes(n.Name); err != nil || len(one) != 1 || one[0] != n.Name || !validName(n.Name) {
 			return fmt.Errorf("node %q: a name has no brackets, commas, spaces or broken characters", n.Name)
+		}
+		if n.Switch != "" {
+			if err := strictyaml.CheckName(n.Switch); err != nil {
+				return fmt.Errorf("node %s: the name of its switch %w", n.Name, err)
+			}
 		}
 		if n.Link.Bandwidth == 0 && n.Link.Latency != 0 {
 			return fmt.Errorf("node %s: a link without bandwidth cannot be written", n.Name)
@@ -107,7 +131,7 @@ func linksOf(c *model.Cluster) []model.Link {
 func linkName(i int) string { return fmt.Sprintf("link%d", i+1) }
 
 func equalNodes(a, b *model.Node) bool {
-	return a.Cores == b.Cores && a.Memory == b.Memory && a.Link == b.Link && slices.Equal(a.GPUs, b.GPUs)
+	return a.Cores == b.Cores && a.Memory == b.Memory && a.Link == b.Link && a.Switch == b.Switch && slices.Equal(a.GPUs, b.GPUs)
 }
 
 // writeNodes writes equal nodes as one entry.
@@ -123,6 +147,9 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []m
 	}
 	if i := slices.Index(links, n.Link); i >= 0 {
 		fmt.Fprintf(b, ", link: %s", linkName(i))
+	}
+	if n.Switch != "" {
+		fmt.Fprintf(b, ", switch: %s", quote(n.Switch))
 	}
 	fmt.Fprintln(b, "}")
 }

@@ -1,0 +1,477 @@
+package auction
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/winner"
+)
+
+// Entry makes the policy known.
+var Entry = policy.Entry{
+	Name:    "auction",
+	Summary: "AUCSCHED: the first jobs of the queue bid for nodes, and the bids with the largest sum of priorities win",
+	Options: []policy.Option{
+		{Name: "window", Default: "100", Summary: "how many jobs bid; 0 for all"},
+		{Name: "bids_per_job", Default: "15", Summary: "bids of one request at most; 0 for all"},
+		{Name: "bids", Default: "250", Summary: "bids of all jobs at most, made in the order of the queue; 0 for no limit"},
+		{Name: "interval", Default: "5s", Summary: "auctions are held at multiples of it; 0 for one whenever anything happens"},
+		{Name: "slurm_bids", Default: "on", Summary: "each job also bids for the nodes that Slurm would choose"},
+		{Name: "classes", Default: "ABC", Summary: "which classes of bids are made; AB for blocks of neighbours only"},
+		{Name: "avoid", Default: "BC", Summary: "classes whose bids go to the least contested nodes first; none for no class"},
+		{Name: "form", Default: "auction", Summary: "auction, or ipsched for any nodes that suit"},
+		{Name: "iterations", Default: "", Summary: "of the solver's search; its own limit unless given"},
+		{Name: "bound_iterations", Default: "", Summary: "of the solver's bound; its own limit unless given"},
+		{Name: "tree_nodes", Default: "", Summary: "of the solver's tree search; its own limit unless given"},
+		{Name: "cut", Default: "off", Summary: "an auction that is not solved to the end divides the limit on all bids by 1.5"},
+	},
+	New: func(s policy.Settings) (policy.Policy, error) { return New(s, new(winner.Search)) },
+}
+
+// New returns the policy with a solver of the caller's choice.
+func New(s policy.Settings, solver winner.Solver) (policy.Policy, error) {
+	p := &auction{solver: solver, limits: winner.DefaultLimits()}
+	var err error
+	limit := func(name string) int {
+		n, e := strconv.Atoi(s[name])
+		if e != nil || n < 0 {
+			err = fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
+		}
+		if n == 0 {
+			n = math.MaxInt
+		}
+		return n
+	}
+	count := func(name string, otherwise int64) int64 {
+		if s[name] == "" {
+			return otherwise
+		}
+		n, e := strconv.ParseInt(s[name], 10, 64)
+		if e != nil || n < 0 {
+			err = fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
+		}
+		return n
+	}
+	switched := func(name string) bool {
+		if s[name] != "on" && s[name] != "off" {
+			err = fmt.Errorf("%s must be on or off, not %q", name, s[name])
+		}
+		return s[name] == "on"
+	}
+	p.window, p.perJob, p.most = limit("window"), limit("bids_per_job"), limit("bids")
+	p.slurm, p.cut = switched("slurm_bids"), switched("cut")
+	p.limits.Iterations = count("iterations", p.limits.Iterations)
+	p.limits.BoundIterations = int(min(math.MaxInt32, count("bound_iterations", int64(p.limits.BoundIterations))))
+	p.limits.TreeNodes = count("tree_nodes", p.limits.TreeNodes)
+	if p.classes, err = classesOf("classes", s["classes"], err); p.classes == [3]bool{} && err == nil {
+		err = fmt.Errorf("classes must name at least one of A, B and C")
+	}
+	p.avoid, err = classesOf("avoid", s["avoid"], err)
+	switch s["form"] {
+	case "auction":
+	case "ipsched":
+		p.ipsched = true
+	default:
+		err = fmt.Errorf("form must be auction or ipsched, not %q", s["form"])
+	}
+	interval, e := model.ParseDuration(s["interval"])
+	if p.interval = interval; e != nil {
+		err = fmt.Errorf("interval: %w", e)
+	}
+	return p, err
+}
+
+func classesOf(name, text string, err error) (set [3]bool, _ error) {
+	if text == "none" {
+		return set, err
+	}
+	for _, c := range text {
+		if c < 'A' || c > 'C' {
+			return set, fmt.Errorf("%s is made of the letters A, B and C, not %q", name, text)
+		}
+		set[c-'A'] = true
+	}
+	return set, err
+}
+
+// auction is the policy. An auction is held at an instant; see Step for when.
+type auction struct {
+	window, perJob int
+	most           int // bids in all
+	interval       time.Duration
+	slurm, cut     bool
+	classes, avoid [3]bool
+	ipsched        bool
+	limits         winner.Limits
+	solver         winner.Solver
+
+	market market
+	would  table   // what would be free if the Slurm bids so far had won
+	needs  []*need // by shape
+	alloc  model.Allocation
+
+	// pending says that something happened since the last auction.
+	pending bool
+	newest  policy.JobID  // of all that have come so far
+	next    time.Duration // when the next auction is, if pending
+	held    []*round      // the auctions of the latest step
+}
+
+// round is one auction, and all that is to be told about it.
+type round struct {
+	jobs   []bidder
+	sets   []Nodeset
+	bids   []bid
+	whole  int64 // what a preference of 1 is, in units of bid.preference
+	answer *winner.Answer
+	note   string // what was wrong with the solver
+	capped int    // jobs that could not bid any more
+	newest policy.JobID
+	alone  policy.JobID
+	starts int
+}
+
+// bidder is a job of the window.
+type bidder struct {
+	id         policy.JobID
+	priority   int64
+	first, end int // its bids
+	capped     bool
+	// failed: its bid won, but what it asked for was not free after all. It can
+	// happen where the bids do not tell all, as with memory.
+	failed bool
+}
+
+var (
+	_ policy.Policy    = (*auction)(nil)
+	_ policy.Explainer = (*auction)(nil)
+)
+
+func (p *auction) Traits() policy.Traits {
+	return policy.Traits{Order: policy.ByPriority, Ends: true, Alternatives: true}
+}
+
+// Step holds an auction if it is time for one and anything has happened since the
+// last: what arrived, left or was started.
+func (p *auction) Step(v *policy.View, plan *policy.Plan) {
+	if len(v.Arrived()) > 0 || len(v.Left()) > 0 || v.Freed() {
+		p.pending = true
+	}
+	for _, id := range v.Arrived() {
+		p.newest = max(p.newest, id)
+	}
+	if !p.pending || v.Waiting() == 0 {
+		plan.Skipped = true
+		return
+	}
+	if p.interval > 0 {
+		if late := v.Now() % p.interval; late != 0 {
+			p.next = model.After(v.Now()-late, p.interval)
+			plan.Skipped, plan.Wake = true, p.next
+			return
+		}
+	}
+	p.held = p.held[:0]
+	for {
+		r := p.hold(v, plan)
+		p.held = append(p.held, r)
+		if r.starts == 0 || p.interval > 0 {
+			break
+		}
+	}
+	// Those who could not bid may do so when others have started; those who lost
+	// may find other nodes.
+	if p.pending = len(plan.Starts) > 0 && p.interval > 0; p.pending {
+		p.next = model.After(v.Now(), p.interval)
+		plan.Wake = p.next
+	}
+}
+
+// hold is one auction.
+func (p *auction) hold(v *policy.View, plan *policy.Plan) *round {
+	r := &round{alone: -1, newest: p.newest}
+	p.market.open(v)
+	if p.slurm && !p.ipsched {
+		p.would.copy(v)
+	}
+	p.invite(v, r)
+	p.bidAll(v, r)
+	r.sets, r.bids, r.whole = p.market.sets, p.market.bids, p.market.prefer.whole
+	if len(r.bids) > 0 {
+		p.evaluate(v, r)
+		p.solve(r)
+		p.start(v, plan, r)
+	}
+	if r.starts == 0 && len(plan.Starts) == 0 {
+		p.startAlone(v, plan, r)
+	}
+	return r
+}
+
+// invite lists the jobs of the window.
+func (p *auction) invite(v *policy.View, r *round) {
+	for queue := v.Queue(); len(r.jobs) < p.window; {
+		id, _, ok := queue.Next()
+		if !ok {
+			break
+		}
+		if v.Held(id) == nil { // not started by this very step
+			r.jobs = append(r.jobs, bidder{id: id, priority: v.Job(id).Priority})
+		}
+	}
+	if n := len(r.jobs); n > 0 && r.jobs[0].priority == r.jobs[n-1].priority {
+		for i := range r.jobs {
+			r.jobs[i].priority = int64(n - i)
+		}
+	}
+}
+
+// bidAll makes the bids of all jobs, until there are enough.
+func (p *auction) bidAll(v *policy.View, r *round) {
+	for i := range r.jobs {
+		j := &r.jobs[i]
+		j.first = len(p.market.bids)
+		if j.capped = j.first >= p.most; j.capped {
+			r.capped++
+		}
+		for request := 0; request < v.Requests(j.id) && !j.capped; request++ {
+			sh := v.ShapeAs(j.id, request)
+			if sh == nil || !v.MayFit(sh, policy.Sharing) {
+				continue
+			}
+			p.bidFor(v, bid{job: int32(i), request: request}, sh)
+		}
+		j.end = len(p.market.bids)
+	}
+}
+
+// needOf is what a shape asks for; worked out once.
+func (p *auction) needOf(sh *policy.Shape, c *model.Cluster) *need {
+	for sh.ID() >= len(p.needs) {
+		p.needs = append(p.needs, nil)
+	}
+	if p.needs[sh.ID()] == nil {
+		p.needs[sh.ID()] = needOf(sh, c)
+	}
+	return p.needs[sh.ID()]
+}
+
+// bidFor makes the bids of one request.
+func (p *auction) bidFor(v *policy.View, b bid, sh *policy.Shape) {
+	m := &p.market
+	nd := p.needOf(sh, m.cluster)
+	first := len(m.bids)
+	left := func() int { return min(p.perJob-(len(m.bids)-first), p.most-len(m.bids)) }
+
+	var slurm []int32
+	if p.slurm && !p.ipsched && left() > 0 && p.would.choose(sh, &p.alloc) {
+		if p.mayUse(nd, &p.alloc) {
+			b.class = Slurm
+			m.placed(b, nd, &p.alloc)
+			slurm = m.bids[len(m.bids)-1].nodes
+		}
+	}
+	if !nd.odd {
+		m.gather(nd)
+		if p.ipsched && !nd.contiguous {
+			m.any(b, nd, left())
+		} else {
+			p.bidByClass(b, nd, left, slurm)
+		}
+	}
+	// One placement for what the classes do not cover: special requests, and
+	// cores whose memory is scarce.
+	if len(m.bids) == first && left() > 0 && (nd.odd || nd.spread() && nd.perCore > 0) {
+		if a := v.Place(sh, policy.Sharing); a != nil && p.mayUse(nd, a) {
+			b.class = Placed
+			m.placed(b, nd, a)
+		}
+	}
+}
+
+func (p *auction) bidByClass(b bid, nd *need, left func() int, slurm []int32) {
+	m := &p.market
+	find := [3]func(*need){m.aligned, m.inside, m.joined}
+	for class, made := range p.classes {
+		if !made || left() <= 0 || Class(class) == Joined && nd.contiguous {
+			continue
+		}
+		find[class](nd)
+		b.class = Class(class)
+		m.take(b, nd, left(), p.avoid[class], b.class != Aligned, slurm)
+	}
+}
+
+// mayUse says whether a placement is one block where it must be.
+func (p *auction) mayUse(nd *need, a *model.Allocation) bool {
+	if p.classes[Joined] && !nd.contiguous {
+		return true
+	}
+	n := len(a.Parts)
+	return int(a.Parts[n-1].Node-a.Parts[0].Node) == n-1
+}
+
+// evaluate gives the bids their values. Of several requests of a job the one
+// that is over soonest keeps its preferences; those of a request that takes
+// twice as long are worth half.
+func (p *auction) evaluate(v *policy.View, r *round) {
+	for i := range r.bids {
+		if b := &r.bids[i]; v.Requests(r.jobs[b.job].id) > 1 {
+			shortest, own := estimates(v, r.jobs[b.job].id, b.request)
+			high, low := bits.Mul64(uint64(b.preference), uint64(shortest))
+			f, _ := bits.Div64(high, low, uint64(own))
+			b.preference = int64(max(1, f))
+		}
+	}
+	priorities := make([]int64, len(r.jobs))
+	for i := range r.jobs {
+		priorities[i] = r.jobs[i].priority
+	}
+	s := scaleFor(priorities, r.whole)
+	for i := range r.bids {
+		b := &r.bids[i]
+		b.value = s.value(r.jobs[b.job].priority, b.preference)
+	}
+}
+
+// estimates are that of a job's shortest request that can be granted at all, and
+// that of one of its requests; at least one instant.
+func estimates(v *policy.View, id policy.JobID, request int) (shortest, own time.Duration) {
+	job := v.Job(id)
+	own = max(1, job.As(request).Estimate())
+	shortest = own
+	for i := range v.Requests(id) {
+		if v.ShapeAs(id, i) != nil {
+			shortest = min(shortest, max(1, job.As(i).Estimate()))
+		}
+	}
+	return shortest, own
+}
+
+// solve asks the solver who wins. Whatever the solver does, there is an answer.
+func (p *auction) solve(r *round) {
+	m := &p.market
+	problem := &winner.Problem{Cores: m.cores, GPUs: m.gpus, Jobs: len(r.jobs), Bids: make([]winner.Bid, len(r.bids))}
+	for i := range r.bids {
+		b := &r.bids[i]
+		w := winner.Bid{Job: b.job, Value: b.value, Nodes: b.nodes, Count: b.count, PerNode: b.perNode, GPUs: b.gpus}
+		if b.perNode == 0 {
+			w.Total = b.total
+		}
+		problem.Bids[i] = w
+	}
+	if r.answer, r.note = ask(p.solver, problem, p.limits); r.answer == nil {
+		r.answer = winner.Greedy(problem)
+	}
+	for _, w := range r.answer.Won {
+		r.bids[w.Bid].won = true
+	}
+	if p.cut && !r.answer.Proven {
+		least := min(p.most, p.perJob, len(r.bids))
+		p.most = max(1, least, int(float64(min(p.most, len(r.bids)))/1.5))
+	}
+}
+
+// ask returns the solver's answer if it is one, or what was wrong with it.
+func ask(solver winner.Solver, problem *winner.Problem, limits winner.Limits) (a *winner.Answer, wrong string) {
+	defer func() {
+		if e := recover(); e != nil {
+			a, wrong = nil, fmt.Sprintf("the solver broke down: %v", e)
+		}
+	}()
+	a, err := solver.Solve(problem, limits)
+	if err == nil && a == nil {
+		return nil, "the solver gave no answer"
+	}
+	if err == nil {
+		err = winner.Check(problem, a)
+	}
+	if err != nil {
+		return nil, fmt.Sprintf("the solver failed: %v", err)
+	}
+	return a, ""
+}
+
+// start turns the bids that won into starts, in the order of the queue.
+func (p *auction) start(v *policy.View, plan *policy.Plan, r *round) {
+	won := policy.Reason{Code: policy.Won}
+	for _, w := range r.answer.Won {
+		b := &r.bids[w.Bid]
+		j := &r.jobs[b.job]
+		sh := v.ShapeAs(j.id, b.request)
+		nd := p.needOf(sh, p.market.cluster)
+		a := p.allocation(v, nd, b, &w)
+		if a != nil && plan.StartAs(j.id, b.request, a, won) {
+			r.starts++
+			continue
+		}
+		// The bids do not tell all: of memory, of shares and of remote devices a job
+		// with a larger priority may have taken what this one counted on.
+		if a = v.Place(sh, policy.Sharing); a != nil && p.mayUse(nd, a) && plan.StartAs(j.id, b.request, a, won) {
+			r.starts++
+			continue
+		}
+		j.failed = true
+	}
+}
+
+// allocation is what a bid that won asks for; nil if others have taken it.
+func (p *auction) allocation(v *policy.View, nd *need, b *bid, w *winner.Win) *model.Allocation {
+	if nd.odd || b.exact != nil && nd.perCore > 0 {
+		return b.exact
+	}
+	p.alloc.Parts, p.alloc.Grants = p.alloc.Parts[:0], p.alloc.Grants[:0]
+	for i, n := range w.Nodes {
+		cores := w.Cores[i]
+		part := model.Part{Node: n, Cores: cores, Memory: nd.memory + nd.perCore*int64(cores)}
+		free := v.FreeGPUs(n)
+		if nd.gpuType >= 0 {
+			free &= typeMask(p.market.cluster, n, nd.gpuType)
+		}
+		if part.GPUs = lowest(free, nd.gpus); bits.OnesCount64(part.GPUs) < int(nd.gpus) {
+			return nil
+		}
+		p.alloc.Parts = append(p.alloc.Parts, part)
+	}
+	return &p.alloc
+}
+
+// lowest is the k lowest devices of a set, or all where there are fewer.
+func lowest(set uint64, k int32) uint64 {
+	rest := set
+	for ; k > 0 && rest != 0; k-- {
+		rest &= rest - 1
+	}
+	return set &^ rest
+}
+
+// startAlone keeps the policy from waiting for nothing: where nothing runs and
+// no bid won, the first job that fits is started. It can happen where
+// classes are left out.
+func (p *auction) startAlone(v *policy.View, plan *policy.Plan, r *round) {
+	ends := v.Ends()
+	if _, _, some := ends.Next(); some {
+		return
+	}
+	for queue := v.Queue(); ; {
+		id, _, ok := queue.Next()
+		if !ok {
+			return
+		}
+		for request := range v.Requests(id) {
+			sh := v.ShapeAs(id, request)
+			if sh == nil {
+				continue
+			}
+			if a := v.Place(sh, policy.Sharing); a != nil && plan.StartAs(id, request, a, policy.Reason{Code: policy.InTurn}) {
+				r.alone, r.starts = id, 1
+				return
+			}
+		}
+	}
+}

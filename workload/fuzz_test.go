@@ -59,3 +59,5 @@ func FuzzPhilly(f *testing.F) {
 	f.Add([]byte("timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,12,66.0,11cb48\n"))
 	fuzz(f, Philly)
 }
+
+func FuzzSubmit(f *testing.F) { fuzz(f, Submit, "sample.submit") }

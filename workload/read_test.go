@@ -130,7 +130,7 @@ func dump(v any) string {
 
 // TestGolden fixes what the readers make of the samples, value by value.
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"sample.sacct", "sample.pbs", "sample.csv"} {
+	for _, name := range []string{"sample.sacct", "sample.pbs", "sample.csv", "sample.submit"} {
 		t.Run(name, func(t *testing.T) {
 			wl, report, err := ReadFile(filepath.Join("testdata", name), ReadOptions{})
 			if err != nil {
@@ -301,6 +301,15 @@ func TestBadLines(t *testing.T) {
 		{"pbs nodes", "x.pbs", "04/01/2013 00:00:01;E;1;ctime=5 start=5 end=6 Resource_List.nodes=2:ppn=x\n", 1, 25, "ppn"},
 		{"openb column", "x.csv", "name,cpu_milli,num_gpu\na,1,1\n", 1, 1, `"memory_mib" is missing`},
 		{"openb number", "x.csv", "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,some,1,1,1\n", 2, 3, "cpu_milli"},
+		{"submit alone", "x.submit", "# a\n0\n", 2, 2, "the run time and options"},
+		{"submit time", "x.submit", "0 1 -n1\n soon 165 -n4\n", 2, 2, "submission: time"},
+		{"submit run", "x.submit", "0 1m2 -n4\n", 1, 3, "run time: time"},
+		{"submit option", "x.submit", "0 165 -n4 --gress=gpu:1\n", 1, 11, "did you mean --gres?"},
+		{"submit value", "x.submit", "0 165  -N x\n", 1, 11, `"x" is no whole number`},
+		{"submit quote", "x.submit", "0 165 -J 'x\n", 1, 10, "does not close"},
+		{"submit no dash", "x.submit", "0 165 -n4 c1\n", 1, 7, `"c1" is no option: write a dash`},
+		{"submit exclude", "x.submit", "0 165 -n4 -x n1\n", 1, 7, "needs a cluster"},
+		{"submit run twice", "x.submit", "0 165 -n4 --run=3\n", 1, 7, "second word"},
 		{"philly time", "x.csv", "timestamp,duration,num_gpus\nnever,1,1\n", 2, 1, "timestamp"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -390,7 +399,12 @@ func TestGuess(t *testing.T) {
 		{"run,cores\n", "x", CSV},
 		{"# mine\nrun,cores\n", "x", CSV},
 		{"run\n", "jobs.CSV.gz", CSV},
+		{"# a b c d e f g h i j k l m n o p q r s\nrun,cores\n", "x.csv", CSV},
 		{"x\n", "a.swf", SWF},
+		{"0 165 -n4\n", "x", Submit},
+		{"0 1:30:00 sbatch -n4 job.sh\n", "x.txt", Submit},
+		{"0 1 -N 1 -n 1 -c 1 -t 1 -J a -p b -A c -o d -e e\n", "x", Submit},
+		{"# mine\n0 165 -n4\n", "jobs.submit.gz", Submit},
 	} {
 		if got, err := guess([]byte(c.head), c.name); err != nil || got != c.want {
 			t.Errorf("%q in %s: got %q, %v", c.head, c.name, got, err)
@@ -421,7 +435,7 @@ func TestWriteSWFKeepsTheHeader(t *testing.T) {
 func TestEverythingRoundTrips(t *testing.T) {
 	full := model.Job{
 		ID: "a b", User: "-", Group: "50%", Queue: "q,\"x\"", Submit: 0, Run: 1500 * time.Millisecond, WallTime: time.Hour + 1,
-		Priority: -3,
+		Priority: -3, Intensity: 0.1,
 		Request: model.Request{
 			Nodes: 3, Cores: 10, CoresPerNode: 4, Processes: 7, Memory: 1001, MemoryPerCore: 3, GPUs: 2, GPUMemory: 5,
 			GPUType: "k 20", Remote: &model.RemoteGPUs{Count: 2, Memory: 9, Shared: true}, Contiguous: true, Exclusive: true,
@@ -437,13 +451,18 @@ func TestEverythingRoundTrips(t *testing.T) {
 	stopped := model.Job{ID: "#8", Submit: time.Second, Request: model.Request{Nodes: 2},
 		Logged: &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Status: model.StatusCancelled, Preceding: "7"}}
 	remote := model.Job{ID: "9", Submit: 2 * time.Second, Run: time.Second, User: "12",
-		Request: model.Request{Cores: 5, MemoryPerCore: 4096, Remote: &model.RemoteGPUs{Count: 1}}}
+		Request: model.Request{Cores: 6, CoresPerProcess: 3, MemoryPerCore: 4096, Remote: &model.RemoteGPUs{Count: 1}}}
 	wl := &Workload{Name: "all", Start: time.Unix(1_700_000_000, 0).UTC(), Jobs: []model.Job{full, plain, stopped, remote}}
 	checkInvariants(t, wl)
 	checkRoundTrips(t, wl)
 
-	wl.Jobs[1].Alternatives = []model.Request{{Nodes: 1, GPUs: 1}, {Cores: 9}}
+	wl.Jobs[1].Alternatives = []model.Request{{Nodes: 1, GPUs: 1}, {Cores: 9, CoresPerProcess: 3, Run: 1500 * time.Millisecond, WallTime: time.Minute}}
 	checkRoundTrips(t, wl)
+	wl.Jobs[2].Request.WallTime = 1
+	if err := Write(new(bytes.Buffer), wl, CSV); err == nil || !strings.Contains(err.Error(), "put it into the job") {
+		t.Errorf("got %v: a first request has no times of its own", err)
+	}
+	wl.Jobs[2].Request.WallTime = 0
 	if err := Write(new(bytes.Buffer), wl, SWF); err == nil || !strings.Contains(err.Error(), "write csv") {
 		t.Errorf("got %v: SWF cannot hold alternatives", err)
 	}
@@ -508,6 +527,9 @@ func TestOpenb(t *testing.T) {
 	other := share
 	other.GPUType = "V100"
 	a, b := wl.Jobs[0], wl.Jobs[1]
+	if a.Intensity != 0.46 || b.Intensity != 0 {
+		t.Errorf("intensities %v and %v: shares are shares of computing", a.Intensity, b.Intensity)
+	}
 	if !reflect.DeepEqual(a.Request, share) || !reflect.DeepEqual(a.Alternatives, []model.Request{other}) {
 		t.Errorf("got %s", dump(a))
 	}

@@ -39,10 +39,11 @@ const (
 	Openb  Format = "openb"
 	Philly Format = "philly"
 	CSV    Format = "csv"
+	Submit Format = "submit"
 )
 
 // Formats lists the formats that Read understands.
-func Formats() []Format { return []Format{SWF, Sacct, PBS, Openb, Philly, CSV} }
+func Formats() []Format { return []Format{SWF, Sacct, PBS, Openb, Philly, CSV, Submit} }
 
 // ParseFormat finds a format by its name.
 func ParseFormat(name string) (Format, error) {
@@ -202,6 +203,8 @@ func newDecoder(format Format, b *batch) (decoder, error) {
 		return &phillyDecoder{batch: b}, nil
 	case CSV:
 		return &csvDecoder{batch: b}, nil
+	case Submit:
+		return &submitDecoder{batch: b}, nil
 	}
 	_, err := ParseFormat(string(format))
 	return nil, err
@@ -223,7 +226,9 @@ func guess(head []byte, name string) (Format, error) {
 		return Openb, nil
 	case strings.HasPrefix(text, "timestamp,duration,num_gpus"):
 		return Philly, nil
-	case len(strings.Fields(text)) >= swfFields && !strings.Contains(text, ","):
+	case isSubmit(text):
+		return Submit, nil
+	case len(strings.Fields(text)) >= swfFields && !strings.Contains(text, ",") && !strings.HasPrefix(text, "#"):
 		return SWF, nil
 	}
 	switch filepath.Ext(strings.TrimSuffix(strings.ToLower(name), ".gz")) {
@@ -235,6 +240,8 @@ func guess(head []byte, name string) (Format, error) {
 		return Sacct, nil
 	case ".pbs":
 		return PBS, nil
+	case ".submit":
+		return Submit, nil
 	}
 	if strings.Contains(text, ",") || strings.HasPrefix(text, "#") {
 		return CSV, nil

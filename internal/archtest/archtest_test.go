@@ -34,12 +34,14 @@ policy < policy/*
 NOTHING < policy/winner # a puzzle with numbers: it knows no job and no cluster
 policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
-policy/*, policy/auction, policy/consres < policy/catalog
+NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it
+policy, policy/prices < policy/mosaic
+policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
 
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
 policy, policy/catalog, mapping, workload < sim
-model < sim/bound
+model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
 
 # Devices. The backends do not know each other.

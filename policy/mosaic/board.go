@@ -1,0 +1,379 @@
+package mosaic
+
+import (
+	"math"
+	"slices"
+
+	"muster/policy/prices"
+)
+
+// need is what a kind of jobs asks of each node.
+type need struct {
+	cores, gpus int32
+	memory      int64
+	// spread cores come in multiples of cores from as many nodes as it takes;
+	// memory is for each core, nodeMemory for each node beside it.
+	spread     bool
+	nodeMemory int64
+	// remote jobs have devices beside their nodes, wherever they are.
+	remote bool
+	// whole nodes belong to one job.
+	exclusive bool
+}
+
+// seg is a stretch of neighbouring nodes that have the same free. It begins
+// where the one before it ends.
+type seg struct {
+	to          int32
+	cores, gpus int32
+	memory      int64
+}
+
+func (s *seg) like(o *seg) bool {
+	return s.cores == o.cores && s.gpus == o.gpus && s.memory == o.memory
+}
+
+// piece is a stretch of nodes that each give the same to one job.
+type piece struct {
+	from, to    int32
+	cores, gpus int32
+	memory      int64
+}
+
+// board is what is free of all nodes at one instant. Jobs sit in blocks, so
+// there are few stretches, however many nodes there are.
+type board struct {
+	segs []seg
+	tmp  []seg
+}
+
+// add appends a stretch, or makes the last one longer.
+func add(segs []seg, s seg) []seg {
+	if n := len(segs); n > 0 && segs[n-1].like(&s) {
+		segs[n-1].to = s.to
+		return segs
+	}
+	return append(segs, s)
+}
+
+// begin is the first node of a stretch.
+func begin(segs []seg, i int) int32 {
+	if i == 0 {
+		return 0
+	}
+	return segs[i-1].to
+}
+
+// at is the stretch that holds a node.
+func at(segs []seg, node int32) int {
+	lo, hi := 0, len(segs)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if segs[mid].to <= node {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func (b *board) take(p *piece) { b.change(p, 1) }
+func (b *board) give(p *piece) { b.change(p, -1) }
+
+// change takes a piece sign times from what is free.
+func (b *board) change(p *piece, sign int32) {
+	first := at(b.segs, p.from)
+	from := begin(b.segs, first)
+	i, j := first, first
+	out := b.tmp[:0]
+	if i > 0 { // it may become one with what is changed
+		i--
+		out = append(out, b.segs[i])
+	}
+	if from < p.from {
+		s := b.segs[j]
+		s.to = p.from
+		out = append(out, s)
+	}
+	for ; j < len(b.segs) && max(from, p.from) < p.to; j++ {
+		whole := b.segs[j]
+		s := whole
+		s.to = min(s.to, p.to)
+		s.cores -= sign * p.cores
+		s.gpus -= sign * p.gpus
+		s.memory -= int64(sign) * p.memory
+		out = add(out, s)
+		if s.to < whole.to {
+			out = add(out, whole)
+		}
+		from = whole.to
+	}
+	if j < len(b.segs) {
+		out = add(out, b.segs[j])
+		j++
+	}
+	b.tmp = out
+	b.segs = slices.Replace(b.segs, i, j, out...)
+}
+
+// narrow writes into out what is free in both a and b.
+func narrow(out, a, b []seg) []seg {
+	out = out[:0]
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		s := seg{
+			to: min(a[i].to, b[j].to), cores: min(a[i].cores, b[j].cores),
+			gpus: min(a[i].gpus, b[j].gpus), memory: min(a[i].memory, b[j].memory),
+		}
+		out = add(out, s)
+		if a[i].to == s.to {
+			i++
+		}
+		if b[j].to == s.to {
+			j++
+		}
+	}
+	return out
+}
+
+func (n *need) suits(s *seg) bool {
+	return s.cores >= n.cores && s.gpus >= n.gpus && s.memory >= n.memory
+}
+
+// gives is how many spread cores each node of a stretch can give.
+func (n *need) gives(s *seg) int32 {
+	c := s.cores
+	if n.memory > 0 {
+		c = int32(min(int64(c), (s.memory-n.nodeMemory)/n.memory))
+	} else if s.memory < n.nodeMemory {
+		return 0
+	}
+	return max(0, c-c%n.cores)
+}
+
+// has says whether a task fits in one block.
+func (n *need) has(segs []seg, t *task) bool {
+	if n.remote {
+		devices := int64(0)
+		for i := range segs {
+			devices += int64(segs[i].to-begin(segs, i)) * int64(segs[i].gpus)
+		}
+		if devices < int64(t.devices) {
+			return false
+		}
+	}
+	from := int32(0)
+	if n.spread {
+		sum := int64(0)
+		for i := range segs {
+			if g := n.gives(&segs[i]); g == 0 {
+				sum = 0
+			} else if sum += int64(segs[i].to-begin(segs, i)) * int64(g); sum >= int64(t.width) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range segs {
+		s := &segs[i]
+		if !n.suits(s) {
+			from = s.to
+		} else if s.to-from >= t.width {
+			return true
+		}
+	}
+	return false
+}
+
+// find appends the pieces of the best block for a task to out; none if it does
+// not fit. Best is where the least is lost of what the nodes are worth to
+// others, then where the smallest hole is left.
+func (b *board) find(n *need, t *task, worth *prices.Table, out []piece) []piece {
+	if n.spread {
+		out = b.findSpread(n, t.width, worth, out)
+	} else {
+		out = b.findBlock(n, t.width, worth, out)
+	}
+	if n.remote && len(out) > 0 {
+		out = b.findDevices(t.devices, out)
+	}
+	return out
+}
+
+// apart is added to the hole that a block leaves where it touches no end of the
+// stretch of suitable nodes: it would leave two.
+const apart = 1 << 24
+
+func (b *board) findBlock(n *need, width int32, worth *prices.Table, out []piece) []piece {
+	cost, hole, place := int64(math.MaxInt64), int32(0), int32(-1)
+	for i := 0; i < len(b.segs); i++ {
+		if !n.suits(&b.segs[i]) {
+			continue
+		}
+		j := i
+		for j < len(b.segs) && n.suits(&b.segs[j]) {
+			j++
+		}
+		from, end := begin(b.segs, i), b.segs[j-1].to
+		if end-from >= width {
+			try := func(node int32, k int) {
+				c, h := b.loss(n, node, width, k, worth), end-from-width
+				if node != from && node+width != end {
+					h += apart
+				}
+				if c < cost || c == cost && h < hole {
+					cost, hole, place = c, h, node
+				}
+			}
+			// Blocks that begin or end where a stretch does.
+			k := i
+			for e := i; e < j; e++ {
+				if node := begin(b.segs, e); node+width <= end {
+					try(node, e)
+				}
+				if node := b.segs[e].to - width; node >= from {
+					for b.segs[k].to <= node {
+						k++
+					}
+					try(node, k)
+				}
+			}
+		}
+		i = j
+	}
+	if place < 0 {
+		return out
+	}
+	return append(out, piece{place, place + width, n.cores, n.gpus, n.memory})
+}
+
+// loss is what others lose by a block that begins in stretch k.
+func (b *board) loss(n *need, node, width int32, k int, worth *prices.Table) int64 {
+	sum := int64(0)
+	for end := node + width; node < end; k++ {
+		s := &b.segs[k]
+		to := min(s.to, end)
+		sum += int64(to-node) * (worth.Worth(s.cores, s.gpus) - worth.Worth(s.cores-n.cores, s.gpus-n.gpus))
+		node = to
+	}
+	return sum
+}
+
+func (b *board) findSpread(n *need, cores int32, worth *prices.Table, out []piece) []piece {
+	best, bestAt, bestUp := int64(math.MaxInt64), -1, false
+	for i := range b.segs {
+		if n.gives(&b.segs[i]) == 0 {
+			continue
+		}
+		for _, up := range [2]bool{true, false} {
+			if c, ok := b.walk(n, cores, i, up, worth, nil); ok && c < best {
+				best, bestAt, bestUp = c, i, up
+			}
+		}
+	}
+	if bestAt < 0 {
+		return out
+	}
+	b.walk(n, cores, bestAt, bestUp, worth, &out)
+	return out
+}
+
+// walk collects spread cores from the first node of stretch i upwards, or from
+// its last one downwards, and says what others lose by it.
+func (b *board) walk(n *need, left int32, i int, up bool, worth *prices.Table, out *[]piece) (lost int64, ok bool) {
+	for left > 0 && i >= 0 && i < len(b.segs) {
+		s := &b.segs[i]
+		from, to := begin(b.segs, i), s.to
+		g := n.gives(s)
+		if g == 0 {
+			return 0, false
+		}
+		collect := func(nodes, each int32) {
+			if nodes <= 0 {
+				return
+			}
+			lost += int64(nodes) * (worth.Worth(s.cores, s.gpus) - worth.Worth(s.cores-each, s.gpus))
+			left -= nodes * each
+			p := piece{from: from, to: from + nodes, cores: each, memory: int64(each)*n.memory + n.nodeMemory}
+			if up {
+				from += nodes
+			} else {
+				p.from, p.to = to-nodes, to
+				to -= nodes
+			}
+			if out != nil {
+				*out = append(*out, p)
+			}
+		}
+		collect(min(to-from, left/g), g)
+		if left > 0 && from < to {
+			collect(1, left)
+		}
+		if i++; !up {
+			i -= 2
+		}
+	}
+	return lost, left == 0
+}
+
+// findDevices adds count free devices to the pieces of a block: those of the
+// block first, then those of the nearest nodes. Without enough of them out is empty.
+func (b *board) findDevices(count int32, out []piece) []piece {
+	from, to := out[0].from, out[0].to
+	for i := range out {
+		from, to = min(from, out[i].from), max(to, out[i].to)
+	}
+	collect := func(start, end, each int32, up bool) {
+		if each == 0 || start >= end || count == 0 {
+			return
+		}
+		nodes := min(end-start, count/each)
+		if nodes > 0 {
+			p := piece{from: start, to: start + nodes, gpus: each}
+			if up {
+				start += nodes
+			} else {
+				p.from, p.to = end-nodes, end
+				end -= nodes
+			}
+			out = append(out, p)
+			count -= nodes * each
+		}
+		if count > 0 && start < end { // fewer than each are missing
+			if up {
+				out = append(out, piece{from: start, to: start + 1, gpus: count})
+			} else {
+				out = append(out, piece{from: end - 1, to: end, gpus: count})
+			}
+			count = 0
+		}
+	}
+	below, above := at(b.segs, from), at(b.segs, to-1)
+	for i := below; i <= above; i++ {
+		collect(max(from, begin(b.segs, i)), min(to, b.segs[i].to), b.segs[i].gpus, true)
+	}
+	down, up := from, to
+	for count > 0 && (below >= 0 || above < len(b.segs)) {
+		// The next stretch on each side; the nearer goes first.
+		for below >= 0 && (b.segs[below].gpus == 0 || begin(b.segs, below) >= down) {
+			down = min(down, begin(b.segs, below))
+			below--
+		}
+		for above < len(b.segs) && (b.segs[above].gpus == 0 || b.segs[above].to <= up) {
+			up = max(up, b.segs[above].to)
+			above++
+		}
+		switch {
+		case below >= 0 && (above == len(b.segs) || from-down <= up-to):
+			collect(begin(b.segs, below), down, b.segs[below].gpus, false)
+			down = begin(b.segs, below)
+		case above < len(b.segs):
+			collect(up, b.segs[above].to, b.segs[above].gpus, true)
+			up = b.segs[above].to
+		}
+	}
+	if count > 0 {
+		return out[:0]
+	}
+	return out
+}

@@ -1,0 +1,337 @@
+// Package mosaic is a policy that plans: it fits blocks of neighbouring nodes
+// together in time so that no node that is worth something idles, short and
+// small jobs come early, and every job sits in one block.
+//
+// Three ideas make it work. Prices, from a small linear program over node
+// configurations, tell the jobs that make the schedule long from those that fit
+// beside them for nothing. The priced jobs are planned backwards, from the end of all
+// towards now, largest first: read the right way that is smallest first, without the
+// ragged end that smallest first has otherwise. And what fits beside is put into
+// the gaps, in order of what waiting costs.
+//
+// The exact rules are in docs/mosaic.md. The package knows neither the simulator nor
+// a clock; its search is seeded and counts trials, not time.
+package mosaic
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Entry makes the policy known.
+var Entry = policy.Entry{
+	Name:    "mosaic",
+	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
+	Options: []policy.Option{
+		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
+		{Name: "effort", Default: "600", Summary: "how many plans are tried for a full queue; 0 takes the first"},
+		{Name: "depth", Default: "500", Summary: "how many jobs are planned, in order of submission; 0 for all"},
+		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
+		{Name: "seed", Default: "1", Summary: "of the search"},
+	},
+	New: newMosaic,
+}
+
+func newMosaic(s policy.Settings) (policy.Policy, error) {
+	p := &mosaic{}
+	number := func(name string, most int64) int64 {
+		n, err := strconv.ParseInt(s[name], 10, 64)
+		if err != nil || n < 0 || n > most {
+			p.wrong = fmt.Errorf("%s must be a whole number from 0 to %d, not %q", name, most, s[name])
+		}
+		return n
+	}
+	p.balance = number("balance", 100)
+	p.effort = int(number("effort", 1_000_000))
+	p.depth = int(number("depth", 1_000_000))
+	p.seed = uint64(number("seed", 1<<62))
+	if p.wrong != nil {
+		return nil, p.wrong
+	}
+	age, err := model.ParseDuration(s["age"])
+	if err != nil {
+		return nil, fmt.Errorf("age: %w", err)
+	}
+	p.age = age
+	return p, nil
+}
+
+type mosaic struct {
+	balance       int64
+	effort, depth int
+	age           time.Duration
+	seed          uint64
+	wrong         error
+
+	machine machine
+	shapes  []int32 // by shape: the kind, plus 1; 0 is not known yet, -1 not planned
+	jobs    []jobPlan
+	planner planner
+
+	// due are the planned jobs that have not started, in order of their start.
+	due   []policy.JobID
+	stale bool
+	// elsewhere are waiting jobs that are not planned: asked for in ways that the
+	// planner does not model.
+	elsewhere []policy.JobID
+	started   []startedAs
+	guard     time.Duration // nothing that runs longer may start; 0 is no limit
+}
+
+// jobPlan is what the policy has in mind for a job.
+type jobPlan struct {
+	planned bool
+	start   time.Duration
+	pieces  []piece
+	end     time.Duration // of a running job, as expected
+	running bool
+}
+
+type startedAs struct {
+	id      policy.JobID
+	planned bool
+}
+
+var (
+	_ policy.Policy    = (*mosaic)(nil)
+	_ policy.Explainer = (*mosaic)(nil)
+)
+
+func (p *mosaic) Traits() policy.Traits { return policy.Traits{Ends: true} }
+
+func (p *mosaic) job(id policy.JobID) *jobPlan {
+	for int(id) >= len(p.jobs) {
+		p.jobs = append(p.jobs, jobPlan{})
+	}
+	return &p.jobs[id]
+}
+
+func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
+	if p.machine.nodes == nil {
+		p.machine.read(v.Cluster())
+		p.planner.init(p)
+	}
+	p.started = p.started[:0]
+	p.notice(v)
+	p.guard = p.protect(v)
+	if p.stale || !p.startDue(v, plan) {
+		p.replan(v)
+		p.startDue(v, plan)
+	}
+	p.startElsewhere(v, plan)
+}
+
+// notice compares what happened with what was expected.
+func (p *mosaic) notice(v *policy.View) {
+	for _, id := range v.Left() {
+		j := p.job(id)
+		if j.running && j.end != v.Now() || !j.running {
+			p.stale = true
+		}
+		p.drop(id)
+		j.planned, j.running = false, false
+	}
+	for _, id := range v.Arrived() {
+		if p.kindOf(v, id) < 0 {
+			p.elsewhere = append(p.elsewhere, id)
+		} else {
+			p.stale = true
+		}
+	}
+}
+
+// drop forgets a job that waits no more.
+func (p *mosaic) drop(id policy.JobID) {
+	p.due = without(p.due, id)
+	p.elsewhere = without(p.elsewhere, id)
+}
+
+func without(list []policy.JobID, id policy.JobID) []policy.JobID {
+	for i, at := range list {
+		if at == id {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// startDue starts the jobs whose time has come, where they were planned. False
+// means that a place was not free: the plan is not true any more.
+func (p *mosaic) startDue(v *policy.View, plan *policy.Plan) bool {
+	for len(p.due) > 0 {
+		id := p.due[0]
+		j := p.job(id)
+		if j.start > v.Now() {
+			break
+		}
+		if p.mustWait(v, id) {
+			p.stale = true
+			return true
+		}
+		why := policy.Reason{Code: policy.Fitted}
+		if j.start < v.Now() {
+			return false // it should have been started before
+		}
+		a := p.allocation(v, v.Shape(id), j.pieces)
+		if a == nil || !plan.Start(id, a, why) {
+			return false
+		}
+		p.due = p.due[1:]
+		p.begun(v, id, true)
+	}
+	return true
+}
+
+func (p *mosaic) begun(v *policy.View, id policy.JobID, planned bool) {
+	j := p.job(id)
+	j.planned, j.running = false, true
+	j.end = model.After(v.Now(), estimate(v, id))
+	p.started = append(p.started, startedAs{id, planned})
+}
+
+func estimate(v *policy.View, id policy.JobID) time.Duration { return v.Job(id).As(0).Estimate() }
+
+// protect looks for a job that is not planned and has waited too long: until it
+// has started, nothing may start that would still run when it could.
+func (p *mosaic) protect(v *policy.View) time.Duration {
+	if p.age == 0 {
+		return 0
+	}
+	for _, id := range p.elsewhere {
+		if v.Now()-v.Job(id).Submit >= p.age && v.Place(v.Shape(id), policy.Sharing) == nil {
+			if at := v.ReserveEarliest(v.Shape(id), policy.Never); at != policy.Never {
+				return at
+			}
+		}
+	}
+	return 0
+}
+
+// mustWait says that a job would delay the one that is protected.
+func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
+	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard
+}
+
+// startElsewhere starts the jobs that the planner does not model wherever they fit.
+func (p *mosaic) startElsewhere(v *policy.View, plan *policy.Plan) {
+	keep := p.elsewhere[:0]
+	protected := p.guard > 0
+	for _, id := range p.elsewhere {
+		sh := v.Shape(id)
+		old := protected && v.Now()-v.Job(id).Submit >= p.age
+		if old || !p.mustWait(v, id) {
+			if v.MayFit(sh, policy.Sharing) {
+				if a := v.Place(sh, policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.Overtook}) {
+					p.begun(v, id, false)
+					continue
+				}
+			}
+			protected = protected && !old // only the oldest is above the rule
+		}
+		keep = append(keep, id)
+	}
+	p.elsewhere = keep
+}
+
+// allocation makes pieces what the applier understands; nil if they are not free.
+func (p *mosaic) allocation(v *policy.View, sh *policy.Shape, pieces []piece) *model.Allocation {
+	a := &p.machine.alloc
+	a.Parts, a.Grants = a.Parts[:0], a.Grants[:0]
+	r := &sh.Request
+	for i := range pieces {
+		if q := &pieces[i]; q.cores > 0 {
+			for n := q.from; n < q.to; n++ {
+				part := model.Part{Node: n, Cores: q.cores, Memory: q.memory, Exclusive: r.Exclusive}
+				gpus := q.gpus
+				if r.Exclusive {
+					gpus = int32(r.GPUs)
+				}
+				if part.GPUs = lowest(v.FreeGPUs(n), gpus); bits.OnesCount64(part.GPUs) < int(gpus) {
+					return nil
+				}
+				a.Parts = append(a.Parts, part)
+			}
+		}
+	}
+	sortParts(a.Parts)
+	if r.Remote != nil && !p.grantDevices(v, a, pieces) {
+		return nil
+	}
+	if !v.Holds(a) {
+		return nil
+	}
+	return a
+}
+
+// grantDevices adds the remote devices: those of the job's own nodes are local,
+// the others serve its nodes in turn.
+func (p *mosaic) grantDevices(v *policy.View, a *model.Allocation, pieces []piece) bool {
+	for i := range pieces {
+		q := &pieces[i]
+		if q.cores > 0 {
+			continue
+		}
+		for n := q.from; n < q.to; n++ {
+			devices := lowest(v.FreeGPUs(n), q.gpus)
+			if bits.OnesCount64(devices) < int(q.gpus) || v.Closed(n) {
+				return false
+			}
+			if own := partOn(a.Parts, n); own >= 0 {
+				a.Parts[own].GPUs |= devices
+				continue
+			}
+			for ; devices != 0; devices &= devices - 1 {
+				a.Grants = append(a.Grants, model.Grant{
+					For: int32(len(a.Grants) % len(a.Parts)), Node: n, Device: int32(bits.TrailingZeros64(devices)),
+				})
+			}
+		}
+	}
+	return true
+}
+
+func partOn(parts []model.Part, node int32) int {
+	if i := int(node - parts[0].Node); i >= 0 && i < len(parts) && parts[i].Node == node {
+		return i // they are neighbours
+	}
+	return -1
+}
+
+// lowest are the count lowest devices of a set, or all.
+func lowest(free uint64, count int32) uint64 {
+	rest := free
+	for range count {
+		rest &= rest - 1
+	}
+	return free &^ rest
+}
+
+func (p *mosaic) Why(v *policy.View, id policy.JobID) string {
+	sh := v.Shape(id)
+	j := p.job(id)
+	switch {
+	case j.planned:
+		from, to := j.pieces[0].from, j.pieces[0].to
+		for i := range j.pieces {
+			if j.pieces[i].cores > 0 {
+				from, to = min(from, j.pieces[i].from), max(to, j.pieces[i].to)
+			}
+		}
+		nodes := v.Cluster().Nodes
+		where := nodes[from].Name
+		if to-from > 1 {
+			where += " to " + nodes[to-1].Name
+		}
+		return fmt.Sprintf("needs %s; planned for %s on %s", sh, policy.Clock(j.start), where)
+	case p.mustWait(v, id):
+		return "a job that has waited too long comes first, and this one would delay it"
+	case p.kindOf(v, id) >= 0:
+		return fmt.Sprintf("needs %s; the plan does not reach as far (depth)", sh)
+	}
+	return v.Shortage(sh, policy.Sharing)
+}

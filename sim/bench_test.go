@@ -134,7 +134,8 @@ func BenchmarkQueue(b *testing.B) {
 }
 
 // BenchmarkContention is the R queue with the network: a month of TSUBAME's
-// jobs, and, as the worst case, a crowd of wide jobs that all use it.
+// jobs, and, as the worst case, a crowd of wide jobs that all use it; and jobs
+// that share devices, six on each.
 func BenchmarkContention(b *testing.B) {
 	b.Run("tsubame", func(b *testing.B) {
 		c, err := clusterfile.Preset("tsubame")
@@ -148,4 +149,11 @@ func BenchmarkContention(b *testing.B) {
 		benchmarkJobs(b, "r-queue", c, w.Jobs)
 	})
 	b.Run("wide", func(b *testing.B) { benchmarkPolicy(b, "r-queue", 480, 20_000, 0.95, true) })
+	b.Run("shares", func(b *testing.B) {
+		jobs := benchJobs(20_000, 480, 0.95, false)
+		for i := range jobs {
+			jobs[i].Request.GPUs, jobs[i].Request.GPUMemory, jobs[i].Intensity = 1, 1e9, 0.3
+		}
+		benchmarkJobs(b, "first-fit", benchCluster(480), jobs)
+	})
 }

@@ -217,7 +217,11 @@ func (g *generator) devices(r *model.Request, percent int) {
 		return
 	}
 	r.GPUs = g.between(1, 2)
-	if g.chance(30) {
+	shares := 30
+	if g.traffic {
+		shares = 50 // so that many meet on a device
+	}
+	if g.chance(shares) {
 		r.GPUMemory = int64(g.between(1, 6))
 	}
 }

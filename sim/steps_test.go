@@ -49,7 +49,7 @@ func (chooser) Step(v *policy.View, p *policy.Plan) {
 func TestAlternatives(t *testing.T) {
 	cases := uint64(3000)
 	if testing.Short() {
-		cases = 300
+		cases = 150
 	}
 	granted, killed := 0, 0
 	for seed := range cases {

@@ -22,16 +22,18 @@ A description is a YAML file. All of this may be said, and nothing else:
     k20x: {memory: 6GB, speed: 1.0, peer_bandwidth: 171GB/s}
   links:
     qdr: {bandwidth: 10GB/s, latency: 1.2ms}
-  remote_gpus: {latency: 3.47ms, overhead: 1.09}
+  remote_gpus: {latency: 3.47ms, overhead: 1.09, far: 2, driver_memory: 10M, client_memory: 63M}
   nodes:
-    - {name: "n[001-480]", cores: 8, memory: 22GB, gpus: {k20x: 3}, link: qdr}
+    - {name: "n[001-480]", cores: 8, memory: 22GB, gpus: {k20x: 3}, link: qdr, switch: rack-1}
     - {name: login, cores: 4, memory: 8GB}
 
 Only nodes are needed, each with name, cores and memory. Names take ranges as in
 Slurm, in quotes. GB is decimal, GiB and G are binary; bandwidths are per second
 and in bytes (GB/s) or bits (Gbit/s). speed is relative to the machine the job's
 run times come from. remote_gpus is what using a GPU of another node costs beyond
-the network: time for each transfer, and a factor on the bytes moved.`
+the network: time for each transfer, a factor on the bytes moved, how many times
+more both are on another switch (far), and the memory that a shared GPU loses to
+each job and to each of its threads.`
 
 func newCluster() *cobra.Command {
 	c := &cobra.Command{

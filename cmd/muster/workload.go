@@ -30,6 +30,7 @@ content unless --from says it:
   openb    pod lists of Alibaba's GPU trace of 2023
   philly   the flattened log of Microsoft's Philly cluster
   csv      a table for people: a row a job, with the columns it needs
+  submit   a line a job: when, how long, and the options that ask Slurm for it
 
 swf and csv can be written. docs/workloads.md tells what becomes of each field.`
 
@@ -171,7 +172,7 @@ type logFlags struct {
 }
 
 func (l *logFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&l.format, "from", "", "format of the log: swf, sacct, pbs, openb, philly or csv (default: told from the content)")
+	c.Flags().StringVar(&l.format, "from", "", "format of the log: swf, sacct, pbs, openb, philly, csv or submit (default: told from the content)")
 	c.Flags().BoolVar(&l.skipBad, "skip-bad", false, "count lines that make no sense instead of stopping at the first")
 	c.Flags().IntVar(&l.coresPerNode, "cores-per-node", 0, "put cores on nodes of this many where the log has no nodes; 0 spreads them over any")
 	c.Flags().IntVar(&l.gpusPerNode, "gpus-per-node", 0, "put GPUs on nodes of this many where the log has no nodes; 0 is 8 (Philly)")

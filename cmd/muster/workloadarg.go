@@ -16,8 +16,8 @@ import (
 	"muster/workload/bundled"
 )
 
-const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly or csv, gzipped or not), the
-name of a bundled log, or a generator with its parameters:
+const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly, csv or submit, gzipped or not),
+the name of a bundled log, or a generator with its parameters:
 
   log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
 

@@ -177,7 +177,7 @@ func Describe(wl *Workload) Summary {
 }
 
 func (s *Summary) countKinds(j *model.Job) {
-	if j.Request.GPUMemory > 0 {
+	if r := j.Request.Remote; j.Request.GPUMemory > 0 || (r != nil && r.Shared) {
 		s.SharedGPUs++
 	}
 	if j.Request.Remote != nil {

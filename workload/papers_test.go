@@ -101,6 +101,9 @@ func TestRGPUJobs(t *testing.T) {
 		wl := generate(t, "rgpu", 1, settings...)
 		return wl.Jobs[slices.IndexFunc(wl.Jobs, func(j model.Job) bool { return j.Logged.Executable == name })]
 	}
+	if s := Describe(generate(t, "rgpu", 1)); s.RemoteGPUs != 48 || s.SharedGPUs != 48 {
+		t.Errorf("%d jobs ask for remote GPUs, %d for shares, 48 do", s.RemoteGPUs, s.SharedGPUs)
+	}
 	meme := find("MCUDA-MEME")
 	want := model.Request{Cores: 4, CoresPerProcess: 1, Processes: 4, Remote: &model.RemoteGPUs{Count: 4, Memory: 163 * megabyte, Shared: true}}
 	if !reflect.DeepEqual(meme.Request, want) || meme.Run != 165*time.Second || meme.Traffic != (model.Traffic{}) || meme.WallTime != 0 {

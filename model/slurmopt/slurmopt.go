@@ -190,13 +190,12 @@ func parse(script [][]Word, argv []Word) (*Options, error) {
 	if script != nil {
 		p.options.Tool = "sbatch"
 	}
-	if len(argv) > 0 && p.options.Tool == "" {
-		if tool := argv[0].Text[strings.LastIndexByte(argv[0].Text, '/')+1:]; slices.Contains(tools, tool) {
+	if len(argv) > 0 {
+		tool := argv[0].Text[strings.LastIndexByte(argv[0].Text, '/')+1:]
+		if slices.Contains(tools, tool) && (script == nil || tool == "sbatch") {
 			p.options.Tool = tool
 			argv = argv[1:]
 		}
-	} else if len(argv) > 0 && argv[0].Text == "sbatch" {
-		argv = argv[1:]
 	}
 	for _, line := range script {
 		rest, err := p.words(line)

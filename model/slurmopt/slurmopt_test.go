@@ -260,7 +260,7 @@ func TestScripts(t *testing.T) {
 echo hello
 #SBATCH -n 99
 `
-	o, err := ParseScript(script, []string{"sbatch", "--mem-per-cpu=1G", "-n4", "job.sh", "x"})
+	o, err := ParseScript(script, []string{"/usr/bin/sbatch", "--mem-per-cpu=1G", "-n4", "job.sh", "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,8 @@ func (v *View) Ahead(id JobID) (count int, first JobID) {
 // Explainer is a policy that keeps an account of its latest step.
 type Explainer interface {
 	// Explain says how the latest step came to its plan. It is called after the
-	// step, before anything else changes.
+	// step, before anything else changes. What was started and why the others wait
+	// is added to it.
 	Explain(v *View) *Explanation
 }
 

@@ -45,11 +45,7 @@ func (r *run) explain(plan *policy.Plan) {
 		if !meant {
 			continue
 		}
-		e := r.state.Explain()
-		if e == nil {
-			e = r.account(plan)
-		}
-		r.result.Explained = append(r.result.Explained, Explained{step, r.now, e})
+		r.result.Explained = append(r.result.Explained, Explained{step, r.now, r.account(plan)})
 		return
 	}
 }
@@ -57,8 +53,8 @@ func (r *run) explain(plan *policy.Plan) {
 // maxAccounted bounds the waiting jobs that an account tells of.
 const maxAccounted = 100
 
-// account is for policies that keep none of their own: what started, and why
-// the others wait.
+// account is the policy's own, if it keeps one, and then, for every policy,
+// what started, and why the others wait.
 func (r *run) account(plan *policy.Plan) *policy.Explanation {
 	v := plan.View()
 	started := policy.ExplanationTable{Title: "Started", Columns: []string{"job", "asks for", "nodes", "why"}}
@@ -69,19 +65,22 @@ func (r *run) account(plan *policy.Plan) *policy.Explanation {
 			})
 		}
 	}
-	waits := policy.ExplanationTable{Title: "Waiting, in the order of the queue", Columns: []string{"job", "asks for", "why"}}
-	for c := v.Queue(); len(waits.Rows) < maxAccounted; {
+	waiting := policy.ExplanationTable{Title: "Waiting, in the order of the queue", Columns: []string{"job", "asks for", "why"}}
+	for c := v.Queue(); len(waiting.Rows) < maxAccounted; {
 		id, _, ok := c.Next()
 		if !ok {
 			break
 		}
-		waits.Rows = append(waits.Rows, []string{v.Job(id).ID, v.Shape(id).String(), r.state.Why(id)})
+		waiting.Rows = append(waiting.Rows, []string{v.Job(id).ID, v.Shape(id).String(), r.state.Why(id)})
 	}
-	e := &policy.Explanation{Lead: fmt.Sprintf("Jobs started: %d. Jobs that wait: %d.", len(started.Rows), r.state.Waiting())}
-	if r.state.Waiting() > len(waits.Rows) {
-		e.Lead += fmt.Sprintf(" The first %d of these are listed.", len(waits.Rows))
+	if all := r.state.Waiting(); all > len(waiting.Rows) {
+		waiting.Title += fmt.Sprintf(": the first %d of %d", len(waiting.Rows), all)
 	}
-	for _, t := range []policy.ExplanationTable{started, waits} {
+	e := r.state.Explain()
+	if e == nil {
+		e = &policy.Explanation{Lead: fmt.Sprintf("Jobs started: %d. Jobs that wait: %d.", len(started.Rows), r.state.Waiting())}
+	}
+	for _, t := range []policy.ExplanationTable{started, waiting} {
 		if len(t.Rows) > 0 {
 			e.Tables = append(e.Tables, t)
 		}

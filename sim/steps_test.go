@@ -210,7 +210,7 @@ func TestPolicyThatAsksForEver(t *testing.T) {
 type explaining struct{ chooser }
 
 func (explaining) Explain(v *policy.View) *policy.Explanation {
-	return &policy.Explanation{Lead: fmt.Sprintf("at %v %d wait", v.Now(), v.Waiting()), Bars: []policy.ExplanationBar{{To: 1, Won: true}}}
+	return &policy.Explanation{Lead: fmt.Sprintf("at %v %d wait", v.Now(), v.Waiting()), Tables: []policy.ExplanationTable{{Title: "Own"}}}
 }
 
 func TestExplain(t *testing.T) {
@@ -227,8 +227,21 @@ func TestExplain(t *testing.T) {
 	}{
 		{explaining{}, `
 1 0s at 0s 1 wait
+  Own []
+  Started [job asks for nodes why]
+    [x 2 nodes with 3 cores a,b it fits best into what is free]
+  Waiting, in the order of the queue [job asks for why]
+    [y 2 nodes with 2 cores nothing fits]
 2 2s at 2s 1 wait
-3 3s at 3s 1 wait`},
+  Own []
+  Started [job asks for nodes why]
+    [z 1 core on any nodes a it fits best into what is free]
+  Waiting, in the order of the queue [job asks for why]
+    [y 2 nodes with 2 cores nothing fits]
+3 3s at 3s 1 wait
+  Own []
+  Waiting, in the order of the queue [job asks for why]
+    [y 2 nodes with 2 cores nothing fits]`},
 		{nil, `
 1 0s Jobs started: 1. Jobs that wait: 1.
   Started [job asks for nodes why]
@@ -274,6 +287,18 @@ func TestExplain(t *testing.T) {
 				t.Errorf("%+v is %+v, want step %d", moments[i], e, want)
 			}
 		}
+	}
+}
+
+// Of a long queue the first jobs are listed.
+func TestExplainLongQueue(t *testing.T) {
+	jobs := make([]model.Job, 151)
+	for i := range jobs {
+		jobs[i] = model.Job{ID: fmt.Sprint(i), Run: time.Second, Request: model.Request{Nodes: 2, CoresPerNode: 4}}
+	}
+	r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs, Explain: []sim.Moment{{Step: 1}}})
+	if got := r.Explained[0].Tables[1]; got.Title != "Waiting, in the order of the queue: the first 100 of 150" || len(got.Rows) != 100 {
+		t.Errorf("%s, %d rows", got.Title, len(got.Rows))
 	}
 }
 

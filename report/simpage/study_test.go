@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/model/clusterfile"
 	"muster/policy"
+	"muster/policy/catalog"
 	"muster/report/simpage"
 	"muster/sim"
+	"muster/workload"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -202,6 +205,11 @@ job  value
 ---  -----
 a<   1,200
 b        7
+
+Started
+job  asks for                          nodes   why
+---  --------------------------------  ------  -----------------------
+a    6 cores on any nodes, 3 together  n[1-2]  its bid won the auction
 `
 	if text.String() != explained {
 		t.Errorf("the step is told as %s", &text)
@@ -223,6 +231,45 @@ b        7
 	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in the page", want)
+		}
+	}
+}
+
+// Every policy's account of a step can be written, whatever it keeps in it.
+func TestEveryPolicyExplains(t *testing.T) {
+	cluster, err := clusterfile.Preset("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wl, err := workload.Generate("congested", map[string]string{"jobs": "40", "max_nodes": "4"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range catalog.Entries {
+		p, err := catalog.New(e.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorder := simpage.NewRecorder(cluster, simpage.MaxBlocks)
+		result, err := sim.Run(t.Context(), sim.Config{
+			Cluster: cluster, Jobs: wl.Jobs, Policy: p, Observe: recorder, Explain: []sim.Moment{{Step: 1}, {Step: 12}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := sim.RunOf{Point: sim.Point{Policy: e.Name, Seed: 1, Nodes: len(cluster.Nodes)}, Result: result}
+		s := simpage.NewStudy(cluster, []sim.RunOf{run}, []*simpage.Recorder{recorder})
+		var text, page bytes.Buffer
+		if err := s.WriteExplained(&text); err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+		if err := s.Page().WriteHTML(&page); err != nil {
+			t.Errorf("%s: %v", e.Name, err)
+		}
+		for _, want := range []string{"Step 1 explained: " + e.Name, "Step 12 explained: " + e.Name} {
+			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
+				t.Errorf("%q is missing", want)
+			}
 		}
 	}
 }

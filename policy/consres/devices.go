@@ -55,6 +55,7 @@ type devices struct {
 	cost time.Duration
 
 	all        []int32 // scratch: offers
+	lent       []int32 // scratch: devices that would serve, by node
 	candidates []candidate
 	onSwitch   []int32 // the first part on each switch, or -1
 	serving    []int32 // devices, by part
@@ -82,36 +83,57 @@ func (s *devices) eligible(v FreeView, nd *need, r *model.Request, held *heldDev
 	return v.FreeGPUs(n)>>d&1 != 0 && held.of(n, d) == 0
 }
 
-// lends says whether a node has a device that would serve.
-func (s *devices) lends(v FreeView, nd *need, r *model.Request, held *heldDevices, n int32) bool {
-	if v.Closed(n) {
-		return false
+// lends counts the devices of a node that would serve, up to most.
+func (s *devices) lends(v FreeView, nd *need, r *model.Request, held *heldDevices, n int32, most int) int {
+	devices := len(v.Cluster().Nodes[n].GPUs)
+	if devices == 0 || v.Closed(n) {
+		return 0
 	}
-	for d := range int32(len(v.Cluster().Nodes[n].GPUs)) {
+	found := 0
+	for d := int32(0); d < int32(devices) && found < most; d++ {
 		if s.eligible(v, nd, r, held, n, d) {
-			return true
+			found++
 		}
 	}
-	return false
+	return found
 }
 
 // enoughDevices is a quick test.
 func (s *devices) enoughDevices(v FreeView, nd *need, r *model.Request, held *heldDevices) bool {
 	missing := r.Remote.Count
-	nodes := v.Cluster().Nodes
-	for n := range int32(len(nodes)) {
-		if len(nodes[n].GPUs) == 0 || v.Closed(n) {
-			continue
-		}
-		for d := range int32(len(nodes[n].GPUs)) {
-			if s.eligible(v, nd, r, held, n, d) {
-				if missing--; missing == 0 {
-					return true
-				}
-			}
-		}
+	for n := int32(0); n < int32(len(v.Cluster().Nodes)) && missing > 0; n++ {
+		missing -= s.lends(v, nd, r, held, n, missing)
 	}
-	return false
+	return missing == 0
+}
+
+// lenders counts devices that would serve while jobs end.
+type lenders struct {
+	devices *devices
+	v       FreeView
+	nd      *need
+	r       *model.Request
+	held    *heldDevices
+	total   int
+}
+
+func (s *devices) count(v FreeView, nd *need, r *model.Request, held *heldDevices) lenders {
+	l := lenders{devices: s, v: v, nd: nd, r: r, held: held}
+	n := len(v.Cluster().Nodes)
+	s.lent = slices.Grow(s.lent[:0], n)[:n]
+	clear(s.lent)
+	for i := range int32(n) {
+		l.again(i)
+	}
+	return l
+}
+
+// again looks at a node of which something was given back.
+func (l *lenders) again(n int32) {
+	s := l.devices
+	k := int32(s.lends(l.v, l.nd, l.r, l.held, n, model.MaxGPUsPerNode))
+	l.total += int(k - s.lent[n])
+	s.lent[n] = k
 }
 
 // serve grants the remote devices of a request to the parts of out.

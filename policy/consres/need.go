@@ -16,10 +16,11 @@ func newBitmap(n int) bitmap { return make(bitmap, (n+63)/64) }
 func (b bitmap) set(i int32)      { b[i>>6] |= 1 << (i & 63) }
 func (b bitmap) has(i int32) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
-// add makes b the union with c, which may be nil.
+// add makes b the union with c, which is as long.
 func (b bitmap) add(c bitmap) {
-	for i, w := range c {
-		b[i] |= w
+	c = c[:len(b)]
+	for i := range b {
+		b[i] |= c[i]
 	}
 }
 

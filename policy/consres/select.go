@@ -65,7 +65,7 @@ func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *h
 		all := append(s.all[:0], s.offers...)
 		s.all = all
 		for n, o := range s.offers {
-			if o > 0 && !s.lends(v, nd, r, held, int32(n)) {
+			if o > 0 && s.lends(v, nd, r, held, int32(n), 1) == 0 {
 				s.offers[n] = 0
 			}
 		}

@@ -2,6 +2,7 @@ package consres
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -313,7 +314,7 @@ func (p *scheduler) reserve(id policy.JobID, at, end time.Duration) {
 
 // earliest finds the first time from floor on at which a job that runs for d has
 // what it needs, beside running jobs and reservations, and leaves its nodes in the
-// selector, and its placement in out where it starts now or devices matter.
+// selector, and its placement in out where it starts now or has devices.
 func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.Duration) (time.Duration, bool) {
 	last := never
 	if p.window < never-now {
@@ -329,8 +330,10 @@ func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.D
 	for i := p.space.at(t); t <= last; {
 		later := p.space.end(i)
 		p.walk.forward(later)
-		hidden := p.space.reserved(i, model.After(t, d), c.local())
-		if p.walk.suffices(hidden, units, r.Contiguous) {
+		// What is spoken for at t is looked at first: that is cheap, and often enough.
+		if p.walk.suffices(p.space.records[i].hosts, units, false) &&
+			p.walk.suffices(p.space.reserved(i, model.After(t, d), c.local()), units, r.Contiguous) {
+			hidden := p.space.reach
 			at, ok := p.settle(c, r, hidden, units, d, now, t, later)
 			if ok && at > last {
 				return 0, false
@@ -361,21 +364,29 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 	at = max(at, t)
 	if r.Remote == nil {
 		p.choose(c, r, hidden, at)
-		if at == now || p.remote {
+		p.out.Parts, p.out.Grants = p.out.Parts[:0], p.out.Grants[:0]
+		if at == now || p.remote && c.local() {
 			p.write(c, at)
 		}
 		return at, true
 	}
 	p.held.during(&p.space, t, model.After(t, d))
-	p.future.restart()
+	f := &p.future
+	f.restart()
+	f.forward(at)
+	lenders := p.selector.count(f.then, &c.need, r, &p.held)
 	for {
-		p.future.forward(at)
 		p.selector.at = at
-		if p.selector.place(p.future.then, &c.need, r, hidden, &p.held, &p.out) {
+		if lenders.total >= r.Remote.Count && p.selector.place(f.then, &c.need, r, hidden, &p.held, &p.out) {
 			return at, true
 		}
-		if at, ok = p.future.next(); !ok || at > later {
+		if at, ok = f.next(); !ok || at > later {
 			return 0, false
+		}
+		from := f.applied
+		f.forward(at)
+		for i := range f.releases[from:f.applied] {
+			lenders.again(f.releases[from+i].node)
 		}
 	}
 }
@@ -383,21 +394,22 @@ func (p *scheduler) settle(c *compiled, r *model.Request, hidden bitmap, units i
 // choose picks nodes by what they will offer.
 func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time.Duration) {
 	s := &p.selector
-	n := len(c.curve.offers)
-	s.offers = slices.Grow(s.offers[:0], n)[:n]
-	for i, o := range c.curve.offers {
-		s.offers[i] = o * c.curve.unit
-	}
+	s.offers = append(s.offers[:0], c.curve.offers...)
 	for i := range c.curve.steps {
 		step := &c.curve.steps[i]
 		if step.at > at {
 			break
 		}
-		s.offers[step.node] = step.to * c.curve.unit
+		s.offers[step.node] = step.to
 	}
-	for n := range s.offers {
-		if hidden.has(int32(n)) {
-			s.offers[n] = 0
+	for w, word := range hidden {
+		for ; word != 0; word &= word - 1 {
+			s.offers[w<<6+bits.TrailingZeros64(word)] = 0
+		}
+	}
+	if unit := c.curve.unit; unit > 1 {
+		for i := range s.offers {
+			s.offers[i] *= unit
 		}
 	}
 	if !s.pick(r) {
@@ -409,7 +421,6 @@ func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time
 func (p *scheduler) write(c *compiled, at time.Duration) {
 	p.future.restart()
 	p.future.forward(at)
-	p.out.Parts, p.out.Grants = p.out.Parts[:0], p.out.Grants[:0]
 	for i, n := range p.selector.nodes {
 		c.part(p.future.then, n, p.selector.gives[i], &p.out)
 	}

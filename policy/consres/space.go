@@ -90,10 +90,14 @@ func (s *nodeSpace) end(i int) time.Duration {
 // of record i to end; lenders too where local GPUs are wanted. It is valid
 // until the next call.
 func (s *nodeSpace) reserved(i int, end time.Duration, local bool) bitmap {
-	clear(s.reach)
-	for ; i < len(s.records) && s.records[i].begin < end; i++ {
+	copy(s.reach, s.records[i].hosts)
+	lenders := local && s.lending
+	if lenders {
+		s.reach.add(s.records[i].lenders)
+	}
+	for i++; i < len(s.records) && s.records[i].begin < end; i++ {
 		s.reach.add(s.records[i].hosts)
-		if local && s.lending {
+		if lenders {
 			s.reach.add(s.records[i].lenders)
 		}
 	}

@@ -157,7 +157,8 @@ func (f *future) runs(a *model.Allocation, end time.Duration) {
 		at--
 	}
 	k := len(a.Parts) + len(a.Grants)
-	f.releases = slices.Insert(f.releases, at, make([]release, k)...)
+	f.releases = slices.Grow(f.releases, k)[:len(f.releases)+k]
+	copy(f.releases[at+k:], f.releases[at:])
 	for i := range a.Parts {
 		p := &a.Parts[i]
 		f.releases[at] = release{at: end, node: p.Node, cores: p.Cores, memory: p.Memory, gpus: p.GPUs, opens: p.Exclusive}
@@ -290,6 +291,7 @@ func (w *walk) forward(to time.Duration) {
 func (w *walk) suffices(hidden bitmap, want int32, contiguous bool) bool {
 	sum := int32(0)
 	for _, level := range w.levels {
+		hidden := hidden[:len(level)]
 		for i, word := range level {
 			sum += int32(bits.OnesCount64(word &^ hidden[i]))
 		}

@@ -32,6 +32,7 @@ model < policy, mapping, workload, vmm, wire
 model/slurmopt < workload, head, slurm
 policy < policy/*
 NOTHING < policy/winner # a puzzle with numbers: it knows no job and no cluster
+policy/winner < policy/winner/winnertest # auctions to try solvers on
 policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
 NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it

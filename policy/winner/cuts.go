@@ -1,0 +1,302 @@
+package winner
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Rows that hold for all winners. Those of nodes are the program's own; the
+// others follow from them because bids win wholly or not at all.
+
+// separate looks for rows that the last solution breaks, and adds the worst to
+// the program. Rows of nodes are always looked at, cuts only if asked for. It
+// says whether it added any.
+func (s *tree) separate(w *tableau, cuts bool) bool {
+	s.found = s.found[:0]
+	s.stand()
+	s.nodeRows()
+	if s.t.loose {
+		s.setRows()
+	}
+	if cuts {
+		s.roundedRows()
+		s.cliques()
+	}
+	if len(s.found) == 0 {
+		return false
+	}
+	slices.SortFunc(s.found, func(x, y violation) int {
+		switch {
+		case x.by > y.by:
+			return -1
+		case x.by < y.by:
+			return 1
+		}
+		return int(x.row - y.row)
+	})
+	const most = 40
+	s.locate(w)
+	added, any := int32(-1), false
+	for i, f := range s.found {
+		if i >= most {
+			break
+		}
+		if f.row == added {
+			continue
+		}
+		added = f.row
+		if w.has(int32(s.t.bids()) + f.row) {
+			continue // it is there, and what it lacks is rounding
+		}
+		any = true
+		b, c := s.rows.row(f.row)
+		s.work += w.addRow(int32(s.t.bids())+f.row, s.rows.unit[f.row], float64(s.rows.rhs[f.row]), b, c, s.rowOf, s.colOf)
+	}
+	return any
+}
+
+// minPart is the least share of a bid in a solution that is looked at.
+const minPart = 1e-7
+
+// stand lists for each node the bids that have a part in the solution.
+func (s *tree) stand() {
+	t := s.t
+	for n := range s.head {
+		s.head[n] = -1
+	}
+	clear(s.used)
+	for b, x := range s.x {
+		if x < minPart || t.kind[b] == slack {
+			continue
+		}
+		g := float64(t.ngpu[b])
+		for e := t.first[b]; e < t.first[b+1]; e++ {
+			n := t.spot[e]
+			s.link[e], s.head[n] = s.head[n], e
+			s.used[n] += float64(float64(t.low[e]) * x)
+			s.used[t.nodes()+int(n)] += float64(g * x)
+		}
+	}
+}
+
+// nodeRows finds nodes that give more than they have.
+func (s *tree) nodeRows() {
+	t := s.t
+	for n := range t.nodes() {
+		if by := s.used[n] - float64(t.cores[n]); by > 1e-6 {
+			s.broken(s.nodeRowFor(n, 1, 0, 1, n), by/float64(max(t.cores[n], 1)))
+		}
+		k := t.nodes() + n
+		if by := s.used[k] - float64(t.gpus[n]); by > 1e-6 {
+			s.broken(s.nodeRowFor(n, 0, 1, 1, k), by/float64(max(t.gpus[n], 1)))
+		}
+	}
+}
+
+func (s *tree) broken(row int32, by float64) { s.found = append(s.found, violation{row, by}) }
+
+// nodeRowFor makes the row of node n in which cores and GPUs count so much, all
+// divided by a number and rounded down. known is where it is remembered, or -1.
+func (s *tree) nodeRowFor(n int, coreWeight, gpuWeight, by int32, known int) int32 {
+	if known >= 0 && s.nodeRow[known] >= 0 {
+		return s.nodeRow[known]
+	}
+	t := s.t
+	s.cut.bids, s.cut.coef = s.cut.bids[:0], s.cut.coef[:0]
+	for _, e := range t.at[t.atFirst[n]:t.atFirst[n+1]] {
+		b := t.bidOf[e]
+		if t.kind[b] == slack {
+			continue
+		}
+		if c := (coreWeight*t.low[e] + gpuWeight*t.ngpu[b]) / by; c > 0 {
+			s.cut.bids = append(s.cut.bids, b)
+			s.cut.coef = append(s.cut.coef, c)
+		}
+	}
+	rhs := int64((coreWeight*t.cores[n] + gpuWeight*t.gpus[n]) / by)
+	row := s.rows.add(rhs, s.cut.bids, s.cut.coef)
+	if known >= 0 {
+		s.nodeRow[known] = row
+	}
+	return row
+}
+
+// weights in which cores and GPUs are added up before a row is divided.
+var weights = [...][2]int32{{1, 0}, {0, 1}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 3}}
+
+// roundedRows divides the row of a node by a number and rounds down: bids are
+// whole, so that the row still holds (Chvatal and Gomory).
+func (s *tree) roundedRows() {
+	t := s.t
+	const most = 24 // the largest divisor
+	for n := range t.nodes() {
+		var share float64
+		for e := s.head[n]; e >= 0; e = s.link[e] {
+			share += s.x[t.bidOf[e]]
+		}
+		if share < 1+1e-3 || t.cores[n] > 1<<20 || t.gpus[n] > 1<<20 {
+			continue
+		}
+		worst, by := 0.02, int32(0)
+		var pair [2]int32
+		for _, p := range weights {
+			have := p[0]*t.cores[n] + p[1]*t.gpus[n]
+			for k := int32(2); k <= min(have, most); k++ {
+				rhs := have / k
+				var sum float64
+				for e := s.head[n]; e >= 0; e = s.link[e] {
+					b := t.bidOf[e]
+					if c := (p[0]*t.low[e] + p[1]*t.ngpu[b]) / k; c > 0 {
+						sum += float64(float64(c) * s.x[b])
+					}
+				}
+				if v := (sum - float64(rhs)) / float64(rhs); v > worst {
+					worst, by, pair = v, k, p
+				}
+			}
+		}
+		if by > 0 {
+			s.broken(s.nodeRowFor(n, pair[0], pair[1], by, -1), worst)
+		}
+	}
+}
+
+// cliques finds sets of bids of which no two can win together but that have more
+// than one whole part in the solution.
+func (s *tree) cliques() {
+	t := s.t
+	s.winners = s.winners[:0]
+	for b, x := range s.x {
+		if x > 1e-4 && x < 1-1e-4 {
+			s.winners = append(s.winners, int32(b))
+		}
+	}
+	slices.SortFunc(s.winners, func(a, b int32) int {
+		switch x, y := s.x[a], s.x[b]; {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return int(a - b)
+	})
+	common := make([]uint64, (t.bids()+63)/64)
+	for _, seed := range s.winners {
+		copy(common, s.against[seed])
+		sum := s.x[seed]
+		s.cut.bids = append(s.cut.bids[:0], seed)
+		for _, b := range s.winners {
+			if common[b>>6]>>(b&63)&1 != 0 {
+				s.cut.bids = append(s.cut.bids, b)
+				sum += s.x[b]
+				meet(common, s.against[b])
+			}
+		}
+		if sum < 1.02 {
+			continue
+		}
+		// Whoever conflicts with all of them may join for nothing.
+		for i := range common {
+			for common[i] != 0 {
+				b := int32(i<<6 + bits.TrailingZeros64(common[i]))
+				common[i] &^= 1 << (b & 63)
+				s.cut.bids = append(s.cut.bids, b)
+				meet(common, s.against[b])
+			}
+		}
+		slices.Sort(s.cut.bids)
+		s.cut.coef = s.cut.coef[:0]
+		for range s.cut.bids {
+			s.cut.coef = append(s.cut.coef, 1)
+		}
+		s.broken(s.rows.add(1, s.cut.bids, s.cut.coef), sum-1)
+	}
+}
+
+func meet(x, y []uint64) {
+	for i := range x {
+		x[i] &= y[i]
+	}
+}
+
+// setRows looks at all nodes of a bid that is not rigid together: however it is
+// placed, it takes so much of them, and so does everybody else.
+func (s *tree) setRows() {
+	t := s.t
+	inside := make([]bool, t.nodes())
+	for b := range t.bids() {
+		if t.kind[b] == rigid || s.x[b] < minPart {
+			continue
+		}
+		for e := t.first[b]; e < t.first[b+1]; e++ {
+			inside[t.spot[e]] = true
+		}
+		var cores, gpus int64
+		for n, in := range inside {
+			if in {
+				cores += int64(t.cores[n])
+				gpus += int64(t.gpus[n])
+			}
+		}
+		for _, ofGPUs := range [...]bool{false, true} {
+			rhs := cores
+			if ofGPUs {
+				rhs = gpus
+			}
+			if rhs == 0 {
+				continue
+			}
+			s.cut.bids, s.cut.coef = s.cut.bids[:0], s.cut.coef[:0]
+			var sum float64
+			for a := range t.bids() {
+				c := s.atLeast(int32(a), inside, ofGPUs)
+				if c > 0 {
+					c = min(c, rhs+1)
+					s.cut.bids = append(s.cut.bids, int32(a))
+					s.cut.coef = append(s.cut.coef, int32(min(c, 1<<30)))
+					sum += float64(c) * s.x[a]
+				}
+			}
+			if by := sum - float64(rhs); by > 1e-6*float64(rhs) {
+				s.broken(s.rows.add(rhs, s.cut.bids, s.cut.coef), by/float64(rhs))
+			}
+		}
+		clear(inside)
+	}
+}
+
+// atLeast is the least that the bid takes of the nodes inside.
+func (s *tree) atLeast(b int32, inside []bool, ofGPUs bool) int64 {
+	t := s.t
+	var in, lows, outside, coresOutside int64
+	for e := t.first[b]; e < t.first[b+1]; e++ {
+		n := t.spot[e]
+		if inside[n] {
+			in++
+			lows += int64(t.low[e])
+		} else {
+			outside++
+			coresOutside += int64(t.cores[n])
+		}
+	}
+	if in == 0 {
+		return 0
+	}
+	least := in // nodes it must have inside
+	if t.kind[b] == slack {
+		least = max(0, int64(t.count[b])-outside)
+	}
+	if ofGPUs {
+		return least * int64(t.ngpu[b])
+	}
+	switch {
+	case t.kind[b] == rigid:
+		return lows
+	case t.per[b] > 0:
+		return least * int64(t.per[b])
+	case t.kind[b] == flexible:
+		return max(lows, int64(t.total[b])-coresOutside)
+	default:
+		return max(least, int64(t.total[b])-coresOutside)
+	}
+}

@@ -1,0 +1,127 @@
+package winner
+
+// Search is the solver of this package. It may be used again and again, which
+// spares memory; an answer does not depend on what was solved before. It is not
+// for two users at once.
+type Search struct {
+	reducer reducer
+	part    part
+	room    room
+	prices  prices
+	eject   eject
+	tree    tree
+	best    result
+	order   []int32
+	members []int32
+}
+
+var _ Solver = (*Search)(nil)
+
+// Solve finds winners and a bound. It errs only where the problem is not valid.
+func (s *Search) Solve(p *Problem, l Limits) (*Answer, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Answer{Method: "search"}
+	s.reducer.load(p)
+	parts := s.reducer.reduce()
+	all := max(s.reducer.living(), 1)
+	treeWork := l.TreeWork
+	for k := range parts {
+		s.members = s.members[:0]
+		for j, of := range s.reducer.partOf {
+			if int(of) == k {
+				s.members = append(s.members, int32(j))
+			}
+		}
+		s.reducer.cut(&s.part, s.members)
+		if s.part.bids() == 0 {
+			continue
+		}
+		share := l
+		share.Iterations = l.Iterations * int64(s.part.bids()) / int64(all)
+		share.TreeWork = treeWork
+		bound, steps, work := s.solvePart(share)
+		treeWork -= work
+		a.Value += s.best.value
+		a.Bound += bound
+		a.Steps += steps
+		s.part.winners(a, &s.best)
+	}
+	a.Proven = a.Value == a.Bound
+	a.sortWon()
+	a.restoreRigid(p)
+	return a, nil
+}
+
+// living is the number of bids that still matter.
+func (r *reducer) living() (n int) {
+	for _, yes := range r.alive {
+		if yes {
+			n++
+		}
+	}
+	return n
+}
+
+// shortSearch is how many moves a part gets for each bid before the tree is
+// tried.
+const shortSearch = 100
+
+// solvePart leaves the best winners of the part in s.best.
+func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
+	t := &s.part
+	m := &s.room
+	m.use(t)
+	m.steps = 0
+	s.best = result{bids: s.best.bids[:0], give: s.best.give[:0]}
+	bound = t.bestSum()
+	for rule := range greedyRules {
+		s.order = greedyOrder(t, rule, s.order)
+		m.clear()
+		m.fill(s.order)
+		if m.value > s.best.value {
+			s.best.keep(m)
+		}
+		if s.best.value == bound {
+			return bound, m.steps, 0
+		}
+	}
+	q := &s.prices
+	q.use(t)
+	q.steps = 0
+	q.search(l.BoundIterations, m, &s.best)
+	if b, ok := q.prove(); ok {
+		bound = min(bound, b)
+	}
+	x := &s.eject
+	x.use(m, l.Seed)
+	x.steps = 0
+	typical := float64(t.bestSum()) / float64(t.jobs())
+	small := t.bids() <= l.TreeBids && l.TreeNodes > 0 && l.TreeWork > 0
+	if s.best.value < bound && small {
+		moves := min(l.Iterations, shortSearch*int64(t.bids()))
+		s.best.restore(m)
+		m.exact = true
+		x.run(moves, typical*hot, typical*cold, bound, &s.best)
+		l.Iterations -= moves
+		if s.best.value < bound {
+			s.tree.use(t, m, &s.best, l, l.TreeWork)
+			bound = min(bound, s.tree.solve())
+			work = s.tree.work
+			steps += s.tree.nodes
+		}
+	}
+	if s.best.value < bound {
+		s.best.restore(m)
+		x.run(l.Iterations, typical*hot, typical*cold, bound, &s.best)
+	}
+	return bound, steps + m.steps + q.steps + x.steps, work
+}
+
+// The temperatures at which the ejection search begins and ends, in the typical
+// value of a job.
+const (
+	hot  = 0.15
+	cold = 0.005
+)

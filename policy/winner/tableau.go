@@ -1,0 +1,194 @@
+package winner
+
+import "slices"
+
+// tableau is the linear program of a part in the form that the dual simplex
+// works on: the basic variables and the objective as functions of the others.
+//
+//	basic[i] = beta[i] - sum over j of a[i][j] * free[j]
+//	value    = z       - sum over j of d[j]    * free[j]
+//
+// Variables below the number of bids are bids, the others are what rows have
+// left. It is dense: only rows that have mattered are in it, so that it stays
+// small. Nothing is proven with it; it finds prices for rows.
+type tableau struct {
+	rows, cols int
+	a          []float64 // rows of cols
+	beta, d    []float64
+	z          float64
+	basic      []int32
+	free       []int32
+}
+
+// tiny is what counts as zero here.
+const tiny = 1e-9
+
+func (w *tableau) row(i int) []float64 { return w.a[i*w.cols : (i+1)*w.cols] }
+
+// pivot swaps the basic variable of row r with the free one of column c. It
+// returns the number of cells changed.
+func (w *tableau) pivot(r, c int) int64 {
+	pr := w.row(r)
+	inv := 1 / pr[c]
+	for j := range pr {
+		pr[j] *= inv
+	}
+	pr[c] = inv
+	w.beta[r] *= inv
+	work := int64(w.cols)
+	br := w.beta[r]
+	for i := range w.rows {
+		if i == r {
+			continue
+		}
+		ri := w.row(i)
+		f := ri[c]
+		if f == 0 {
+			continue
+		}
+		if f < 1e-11 && f > -1e-11 {
+			ri[c] = 0
+			continue
+		}
+		ri[c] = 0
+		subtract(ri, pr, f)
+		w.beta[i] -= float64(f * br)
+		work += int64(w.cols)
+	}
+	f := w.d[c]
+	w.d[c] = 0
+	subtract(w.d[:w.cols], pr, f)
+	w.z -= float64(f * br)
+	w.basic[r], w.free[c] = w.free[c], w.basic[r]
+	return work
+}
+
+// subtract takes f times y off x. The conversion keeps a compiler from fusing
+// the two operations, which would round differently on other machines.
+func subtract(x, y []float64, f float64) {
+	y = y[:len(x)]
+	for len(x) >= 4 {
+		x[0] -= float64(f * y[0])
+		x[1] -= float64(f * y[1])
+		x[2] -= float64(f * y[2])
+		x[3] -= float64(f * y[3])
+		x, y = x[4:], y[4:]
+	}
+	for j := range x {
+		x[j] -= float64(f * y[j])
+	}
+}
+
+// leaving is the row whose basic variable is most wrong: below 0, or above it
+// though the variable may not be used. It is -1 where none is.
+func (w *tableau) leaving(zero []bool) int {
+	const wrong = 1e-7
+	found, most := -1, wrong
+	for i, v := range w.beta[:w.rows] {
+		if v < -most {
+			found, most = i, -v
+		} else if v > most && isZero(zero, w.basic[i]) {
+			found, most = i, v
+		}
+	}
+	return found
+}
+
+func isZero(zero []bool, v int32) bool { return int(v) < len(zero) && zero[v] }
+
+// entering is the column that can take the place of row r's variable and keeps
+// the objective's coefficients right; -1 where there is none, so that the
+// program has no solution.
+func (w *tableau) entering(r int, zero []bool) int {
+	row := w.row(r)
+	sign := 1.0
+	if w.beta[r] < 0 {
+		sign = -1
+	}
+	found, best, size := -1, 0.0, 0.0
+	for j, v := range row {
+		v *= sign
+		if v <= 1e-7 || isZero(zero, w.free[j]) {
+			continue
+		}
+		ratio := max(w.d[j], 0) / v
+		if found < 0 || ratio < best-tiny || ratio < best+tiny && v > size {
+			found, size = j, v
+			best = min(ratio, best)
+			if size == v {
+				best = ratio
+			}
+		}
+	}
+	return found
+}
+
+// addRow appends a row, divided by its unit: its slack is basic. rowOf says in which row a bid is
+// basic, or -1; colOf in which column it is free, or -1.
+func (w *tableau) addRow(slack int32, unit, rhs float64, bids []int32, coef []int32, rowOf, colOf []int32) int64 {
+	need := (w.rows + 1) * w.cols
+	if cap(w.a) < need {
+		grown := make([]float64, need, need+need/2)
+		copy(grown, w.a)
+		w.a = grown
+	}
+	w.a = w.a[:need]
+	w.rows++
+	r := w.row(w.rows - 1)
+	clear(r)
+	rhs /= unit
+	work := int64(w.cols)
+	for k, b := range bids {
+		f := float64(coef[k]) / unit
+		if c := colOf[b]; c >= 0 {
+			r[c] += f
+		} else if i := rowOf[b]; i >= 0 {
+			subtract(r, w.row(int(i)), f)
+			rhs -= float64(f * w.beta[i])
+			work += int64(w.cols)
+		}
+	}
+	w.beta = append(w.beta[:w.rows-1], rhs)
+	w.basic = append(w.basic[:w.rows-1], slack)
+	return work
+}
+
+// copyFrom makes w what v is, without columns of variables that may not be used
+// and without rows that do not bind. jobVars is where variables of rows begin
+// that may go.
+func (w *tableau) copyFrom(v *tableau, zero []bool, jobVars int32) {
+	w.free, w.d = w.free[:0], w.d[:0]
+	for j, x := range v.free[:v.cols] {
+		if !isZero(zero, x) {
+			w.free = append(w.free, x)
+			w.d = append(w.d, v.d[j])
+		}
+	}
+	w.cols = len(w.free)
+	w.beta, w.basic, w.a = w.beta[:0], w.basic[:0], w.a[:0]
+	w.rows = 0
+	w.z = v.z
+	for i := range v.rows {
+		if v.basic[i] >= jobVars && v.beta[i] > 1e-7 {
+			continue
+		}
+		w.rows++
+		w.beta = append(w.beta, v.beta[i])
+		w.basic = append(w.basic, v.basic[i])
+		from := v.row(i)
+		if w.cols == v.cols {
+			w.a = append(w.a, from...)
+			continue
+		}
+		for j, x := range v.free[:v.cols] {
+			if !isZero(zero, x) {
+				w.a = append(w.a, from[j])
+			}
+		}
+	}
+}
+
+// has says that the variable is in the tableau.
+func (w *tableau) has(v int32) bool {
+	return slices.Contains(w.basic[:w.rows], v) || slices.Contains(w.free[:w.cols], v)
+}

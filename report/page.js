@@ -111,7 +111,7 @@ function showTip(x, y, title, lines, colours = []) {
 const hideTip = () => { tip.hidden = true; };
 
 for (const e of document.querySelectorAll("[data-tip]")) {
-  const series = e.closest("svg") ? i => "s" + ((i + 8) % 8) : () => "";
+  const series = e.matches("svg .hover") ? i => "s" + ((i + 8) % 8) : () => "";
   const show = event => {
     const lines = e.dataset.tip.split("\n");
     const box = e.getBoundingClientRect();

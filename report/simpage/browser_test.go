@@ -113,3 +113,28 @@ func TestDemoInABrowser(t *testing.T) {
 		b.Screenshot(filepath.Join(*shots, "page-"+string(rune('a'+i))+".png"))
 	}
 }
+
+// TestExplainedStepInABrowser points at a bid in the picture of a step.
+func TestExplainedStepInABrowser(t *testing.T) {
+	b := browser.Start(t)
+	server := browser.Serve(t, bidderStudy(t).Page().WriteHTML)
+	b.Show(server)
+	var at [2]int
+	b.Script(&at, `const bid = document.querySelector('rect[data-tip^="job b"]');
+		bid.scrollIntoView({block: "center", behavior: "instant"});
+		const box = bid.getBoundingClientRect();
+		return [Math.round(box.x + box.width / 2), Math.round(box.y + box.height / 2)];`)
+	b.Pointer(false, at)
+	told := b.Tip()
+	for _, want := range []string{"job b", "Nodes", "n1", "Result", "lost"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("of a bid the page tells %q, want %q in it", told, want)
+		}
+	}
+	if list := append(b.Complaints(), server.Others()...); len(list) > 0 {
+		t.Errorf("the page complains or asks for more: %v", list)
+	}
+	if *shots != "" {
+		b.Screenshot(filepath.Join(*shots, "step.png"))
+	}
+}

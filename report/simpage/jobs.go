@@ -98,11 +98,11 @@ func (s *Study) why(r *Run, job int) string {
 		between := [2]string{"...", fmt.Sprintf("%d more reasons; --json has all", extra)}
 		lines = slices.Concat(lines[:half], [][2]string{between}, lines[len(lines)-half:])
 	}
-	asked := "submitted: " + Words(&j.Request)
+	asked := [][2]string{{clock(j.Submit), "submitted: " + Words(&j.Request)}}
 	for i := range j.Alternatives {
-		asked += fmt.Sprintf(" | alternative %d: %s", i+1, Words(&j.Alternatives[i]))
+		asked = append(asked, [2]string{"", fmt.Sprintf("or alternative %d: %s", i+1, Words(&j.Alternatives[i]))})
 	}
-	lines = slices.Insert(lines, 0, [2]string{clock(j.Submit), asked})
+	lines = slices.Insert(lines, 0, asked...)
 	switch o.State {
 	case sim.Finished:
 		lines = append(lines, [2]string{clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})

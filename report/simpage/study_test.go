@@ -170,9 +170,10 @@ func (bidder) Explain(v *policy.View) *policy.Explanation {
 	}
 }
 
-// A job that was granted an alternative is told with it, and a step with its
-// tables and its picture.
-func TestAlternativesAndExplainedSteps(t *testing.T) {
+// bidderStudy has one job, which is granted its second alternative, and an
+// explained step with a table and a picture.
+func bidderStudy(t *testing.T) *simpage.Study {
+	t.Helper()
 	jobs := []model.Job{{
 		ID: "a", Run: time.Hour, Request: model.Request{Nodes: 3},
 		Alternatives: []model.Request{{Nodes: 4}, {Cores: 6, CoresPerProcess: 3, Run: 2 * time.Hour, WallTime: time.Minute}},
@@ -185,8 +186,13 @@ func TestAlternativesAndExplainedSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := sim.RunOf{Point: sim.Point{Policy: "bidder", Seed: 1, Nodes: 2}, Result: result}
-	s := simpage.NewStudy(twoNodes(), []sim.RunOf{run}, []*simpage.Recorder{recorder})
+	return simpage.NewStudy(twoNodes(), []sim.RunOf{run}, []*simpage.Recorder{recorder})
+}
 
+// A job that was granted an alternative is told with it, and a step with its
+// tables and its picture.
+func TestAlternativesAndExplainedSteps(t *testing.T) {
+	s := bidderStudy(t)
 	var csv, text, page bytes.Buffer
 	for _, err := range []error{s.WriteJobs(&csv), s.WriteExplained(&text), s.Page().WriteHTML(&page)} {
 		if err != nil {
@@ -216,7 +222,8 @@ a    6 cores on any nodes, 3 together  n[1-2]  its bid won the auction
 	}
 	why := s.Why()[0]
 	for _, want := range []string{
-		"submitted: 3 nodes, each with 1 core | alternative 1: 4 nodes, each with 1 core | alternative 2: 6 cores anywhere, 3 together\n",
+		"  00:00:00  submitted: 3 nodes, each with 1 core\n            or alternative 1: 4 nodes, each with 1 core\n",
+		"or alternative 2: 6 cores anywhere, 3 together\n",
 		"started: its bid won the auction, with alternative 2: 6 cores on any nodes, 3 together\n",
 		"killed at its wall time of 00:01:00\n",
 	} {

@@ -67,6 +67,7 @@ type candidate struct {
 	node, device int32
 	part         int32 // the nearest
 	distance     int32
+	speed        int64
 	own, harm    int64
 }
 
@@ -145,6 +146,9 @@ func (s *devices) serve(v FreeView, nd *need, r *model.Request, held *heldDevice
 	if s.by != byMemory {
 		s.rank(v.Cluster(), r)
 		slices.SortStableFunc(s.candidates, func(a, b candidate) int { return cmp.Compare(a.key, b.key) })
+	}
+	if s.by == byAll {
+		s.spare(r.Remote.Count)
 	}
 	s.serving = append(s.serving[:0], make([]int32, len(out.Parts))...)
 	own, harm := int64(0), int64(0)
@@ -258,10 +262,29 @@ func (s *devices) rank(c *model.Cluster, r *model.Request) {
 		case byDistance:
 			x.key = int64(x.distance)
 		default:
+			x.speed = s.crowd.speed(c, x.node, x.device)
 			x.own, x.harm = s.crowd.price(c, s.asker, r, x, s.at)
 			x.key = x.own + x.harm
 		}
 	}
+}
+
+// spare puts other devices in front, if they are as good: a job is as slow as its
+// slowest device, and need not take fast ones beside it.
+func (s *devices) spare(count int) {
+	slowest := int64(0)
+	for i := range s.candidates[:count] {
+		slowest = max(slowest, s.candidates[i].own)
+	}
+	slices.SortStableFunc(s.candidates, func(a, b candidate) int {
+		switch {
+		case a.own > slowest && b.own <= slowest:
+			return 1
+		case b.own > slowest && a.own <= slowest:
+			return -1
+		}
+		return cmp.Or(cmp.Compare(a.harm, b.harm), cmp.Compare(a.speed, b.speed))
+	})
 }
 
 // crowd is who computes on which device, and until when.
@@ -330,7 +353,7 @@ func (w *crowd) price(c *model.Cluster, j *model.Job, r *model.Request, x *candi
 	if !r.Remote.Shared {
 		after = one
 	}
-	own = mulDiv(mulDiv(int64(j.Estimate()), one, w.speed(c, x.node, x.device)), after, one)
+	own = mulDiv(mulDiv(int64(j.Estimate()), one, x.speed), after, one)
 	own += transfer(c, j, x)
 	if after > before {
 		list := w.on[w.first[x.node]+x.device]
@@ -378,6 +401,7 @@ func (w *crowd) enter(c *model.Cluster, id policy.JobID, j *model.Job, a *model.
 			continue
 		}
 		x := candidate{node: g.Node, device: g.Device, distance: int32(c.Distance(a.Parts[g.For].Node, g.Node))}
+		x.speed = w.speed(c, g.Node, g.Device)
 		took, _ := w.price(c, j, &model.Request{Remote: &model.RemoteGPUs{Shared: true}}, &x, now)
 		own = max(own, took)
 		w.delay(&x, millionths(j.GPULoad()), now, took)

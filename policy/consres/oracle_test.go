@@ -494,11 +494,13 @@ func (o *oracle) serve(v *policy.View, j *model.Job, f *naive, a *model.Allocati
 	}
 	type ranked struct {
 		place
-		key *big.Rat
+		key       *big.Rat
+		own, harm time.Duration
 	}
 	var order []ranked
 	for _, x := range list {
 		key := new(big.Rat)
+		var own, harm time.Duration
 		switch o.by {
 		case "intensity":
 			key = o.load(v, x, at)
@@ -507,12 +509,33 @@ func (o *oracle) serve(v *policy.View, j *model.Job, f *naive, a *model.Allocati
 		case "distance":
 			key.SetInt64(int64(nearestTo(f.c, a, x)))
 		case "all":
-			own, harm := o.price(v, j, x, nearestTo(f.c, a, x), at, r.Remote.Shared)
+			own, harm = o.price(v, j, x, nearestTo(f.c, a, x), at, r.Remote.Shared)
 			key.SetInt64(int64(own + harm))
 		}
-		order = append(order, ranked{x, key})
+		order = append(order, ranked{x, key, own, harm})
 	}
 	sort.SliceStable(order, func(i, k int) bool { return order[i].key.Cmp(order[k].key) < 0 })
+	if o.by == "all" {
+		slowest := time.Duration(0)
+		for _, x := range order[:r.Remote.Count] {
+			slowest = max(slowest, x.own)
+		}
+		var enough, rest []ranked
+		for _, x := range order {
+			if x.own <= slowest {
+				enough = append(enough, x)
+			} else {
+				rest = append(rest, x)
+			}
+		}
+		sort.SliceStable(enough, func(i, k int) bool {
+			if enough[i].harm != enough[k].harm {
+				return enough[i].harm < enough[k].harm
+			}
+			return speedOf(f.c, enough[i].place).Cmp(speedOf(f.c, enough[k].place)) < 0
+		})
+		order = append(enough, rest...)
+	}
 	counts := make([]int, len(a.Parts))
 	for i, x := range order[:r.Remote.Count] {
 		user, own := parts[x.node]
@@ -718,6 +741,13 @@ func (o *oracle) waits(v *policy.View, j *model.Job, a *model.Allocation, held f
 		return 0, false
 	}
 	now := v.Now()
+	full := false
+	for _, g := range a.Grants {
+		full = full || o.load(v, place{int(g.Node), int(g.Device)}, now).Cmp(unity) >= 0
+	}
+	if !full {
+		return 0, false
+	}
 	start := o.cost(v, j, a, now)
 	least := start
 	var ends []time.Duration

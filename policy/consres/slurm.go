@@ -216,6 +216,10 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	}
 	s := &p.selector
 	now := v.Now()
+	// While all its devices have time to spare, sharing gets more done than waiting.
+	if !slices.ContainsFunc(p.out.Grants, func(g model.Grant) bool { return s.crowd.load(g.Node, g.Device, now) >= one }) {
+		return 0, false
+	}
 	least := s.cost
 	p.ends = s.crowd.ends(p.ends[:0], model.After(now, least))
 	trial := model.Allocation{Parts: slices.Clone(p.out.Parts)}

@@ -481,6 +481,19 @@ func TestExplain(t *testing.T) {
 	if got := find("Summary").Rows; got[0][1] != "10" {
 		t.Errorf("summary: %v", got)
 	}
+	// The picture has a row for each bid; J1 won two stretches of nodes.
+	if last := e.Bars[len(e.Bars)-1].Row; int(last) != len(bids.Rows)-1 {
+		t.Errorf("the picture has %d rows for %d bids", last+1, len(bids.Rows))
+	}
+	var stretches [][2]int32
+	for _, b := range e.Bars {
+		if b.Won && strings.Contains(b.Label, "job J1,") {
+			stretches = append(stretches, [2]int32{b.From, b.To})
+		}
+	}
+	if !slices.Equal(stretches, [][2]int32{{0, 63}, {80, 143}}) {
+		t.Errorf("J1 won %v", stretches)
+	}
 }
 
 // Settings that make no sense are refused.

@@ -125,6 +125,7 @@ func (p *auction) Explain(v *policy.View) *policy.Explanation {
 			e.Lead += " "
 		}
 		e.Lead += p.lead(v, r)
+		e.Bars = p.bars(e.Bars, v, r)
 		e.Tables = append(e.Tables,
 			policy.ExplanationTable{Title: "Summary" + title, Columns: []string{"quantity", "value"}, Rows: p.summary(v, r)},
 			policy.ExplanationTable{
@@ -224,6 +225,35 @@ func (p *auction) bids(v *policy.View, r *round) [][]string {
 		}
 	}
 	return rows
+}
+
+// bars adds the bids of a round to the picture of the step, a row for each, below
+// those that are in it. Of a bid that won with some of its nodes these are in colour.
+func (p *auction) bars(bars []policy.ExplanationBar, v *policy.View, r *round) []policy.ExplanationBar {
+	row := int32(0)
+	if n := len(bars); n > 0 {
+		row = bars[n-1].Row + 1
+	}
+	got := make([][]int32, len(r.bids))
+	if r.answer != nil {
+		for _, w := range r.answer.Won {
+			got[w.Bid] = w.Nodes
+		}
+	}
+	for i := range r.bids {
+		b := &r.bids[i]
+		label := fmt.Sprintf("bid %d: job %s, %s", i+1, v.Job(r.jobs[b.job].id).ID, b.class)
+		first := len(bars)
+		for _, n := range b.nodes {
+			won := slices.Contains(got[i], n)
+			if last := len(bars) - 1; last >= first && bars[last].To == n-1 && bars[last].Won == won {
+				bars[last].To = n
+				continue
+			}
+			bars = append(bars, policy.ExplanationBar{Row: row + int32(i), From: n, To: n, Won: won, Label: label})
+		}
+	}
+	return bars
 }
 
 func (p *auction) winners(v *policy.View, r *round) [][]string {

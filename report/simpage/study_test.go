@@ -278,6 +278,9 @@ func TestEveryPolicyExplains(t *testing.T) {
 				t.Errorf("%q is missing", want)
 			}
 		}
+		if drawn := strings.Contains(page.String(), "Who wanted which nodes"); drawn != (e.Name == "auction") {
+			t.Errorf("%s has a picture: %v", e.Name, drawn)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type nodes struct {
 	list    []node
 	order   []int32 // of trial: ties go to the first
 	typed   [][]uint64
+	changes []int32 // every node that was read again, in turn
 	// The largest node, in cores and thousandths of GPUs.
 	mostCores, mostGPUs int32
 }
@@ -57,6 +58,7 @@ func newNodes(v *policy.View, order []int32) *nodes {
 func (s *nodes) read(v *policy.View, n int32) {
 	x := &s.list[n]
 	x.version++
+	s.changes = append(s.changes, n)
 	x.cores, x.memory, x.whole = v.FreeCores(n), v.FreeMemory(n), v.FreeGPUs(n)
 	x.closed, x.alone = v.Closed(n), v.Untouched(n)
 	x.idle, x.levels = 0, x.levels[:0]

@@ -126,6 +126,7 @@ type packing struct {
 	expects, learns bool
 	census          Census
 	again           int
+	expected        int // grows when all scores become void
 
 	nodes    *nodes
 	lines    []line
@@ -155,8 +156,12 @@ type choice struct {
 	nodes        int
 	// shape is set where the request is none of those that scores are for:
 	// first fit places it.
-	shape  *policy.Shape
-	scores [][]cachedScore // by alternative and node
+	shape *policy.Shape
+	// scores by alternative and node, as they were after so many changes of nodes
+	// and with what was expected then.
+	scores   [][]cachedScore
+	changes  int
+	expected int
 }
 
 type cachedScore struct {
@@ -166,8 +171,12 @@ type cachedScore struct {
 	fit     int32 // decoupled: best-fit score of a node that could host the task beside its devices, or -1
 }
 
-// maxCached bounds the scores that are kept.
-const maxCached = 1 << 24
+// maxCached bounds the scores that are kept, maxChanges the changes remembered
+// for them.
+const (
+	maxCached  = 1 << 24
+	maxChanges = 1 << 20
+)
 
 type holding struct {
 	nodes []int32 // all that gave anything
@@ -199,6 +208,10 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 		if p.expects && !p.learns {
 			p.expect(v, p.config.Target)
 		}
+	}
+	if len(p.nodes.changes) > maxChanges {
+		p.nodes.changes = p.nodes.changes[:0]
+		p.expected++ // all are scored anew
 	}
 	p.freed = p.freed[:0]
 	for _, id := range v.Left() {
@@ -267,9 +280,7 @@ func (p *packing) expect(v *policy.View, t *Target) {
 	case p.config.Decoupled:
 		p.devices = &pooledDescent{t}
 	}
-	for n := range p.nodes.list {
-		p.nodes.list[n].version++
-	}
+	p.expected++
 }
 
 // foremost is the line whose first job is first in the queue of those that may fit.
@@ -313,8 +324,8 @@ func (p *packing) helped(l *line) bool {
 		for _, n := range p.freed {
 			for a := range c.needs {
 				// Cores of one node and GPUs of another may be what was missing.
-				apart := p.devices != nil && (p.nodes.hosts(n, &c.needs[a]) || p.nodes.fit(n, &c.needs[a]) != 0)
-				if apart || p.scoreOf(c, a, n).score >= 0 {
+				hosts, gpus := p.nodes.hosts(n, &c.needs[a]), bitCount(p.nodes.fit(n, &c.needs[a]))
+				if hosts && gpus >= c.needs[a].gpus || p.devices != nil && (hosts || gpus > 0) {
 					return true
 				}
 			}
@@ -437,10 +448,11 @@ func (p *packing) place(c *choice) (*model.Allocation, int) {
 	if c.nodes == 1 {
 		return p.placeOnOne(c)
 	}
+	p.refresh(c)
 	for a := range c.needs {
 		list := p.ranked[:0]
 		for _, n := range p.nodes.order {
-			if e := p.scoreOf(c, a, n); e.score >= 0 {
+			if e := &c.scores[a][n]; e.score >= 0 {
 				list = append(list, ranked{node: n, score: e.score, device: e.device})
 			}
 		}
@@ -464,11 +476,12 @@ func (p *packing) place(c *choice) (*model.Allocation, int) {
 }
 
 func (p *packing) placeOnOne(c *choice) (*model.Allocation, int) {
+	p.refresh(c)
 	best := ranked{score: -1}
 	equal := p.ranked[:0]
 	for _, n := range p.nodes.order {
-		for a := range c.needs {
-			e := p.scoreOf(c, a, n)
+		for a := range c.scores {
+			e := &c.scores[a][n]
 			if e.score > best.score {
 				best = ranked{node: n, score: e.score, device: e.device, request: int32(a)}
 				equal = append(equal[:0], best)
@@ -489,25 +502,48 @@ func (p *packing) placeOnOne(c *choice) (*model.Allocation, int) {
 	return &p.out, int(best.request)
 }
 
-// scoreOf is the score of a node for one of a choice's requests, from the cache
-// while the node has not changed.
-func (p *packing) scoreOf(c *choice, a int, n int32) cachedScore {
+// refresh makes the scores of a choice those of the nodes as they are now.
+func (p *packing) refresh(c *choice) {
+	log := p.nodes.changes
 	if c.scores == nil {
-		if size := len(c.needs) * len(p.nodes.list); p.cached+size <= maxCached {
-			p.cached += size
-			c.scores = make([][]cachedScore, len(c.needs))
-			for i := range c.scores {
-				c.scores[i] = make([]cachedScore, len(p.nodes.list))
+		p.makeScores(c)
+	}
+	if c.expected != p.expected || len(log)-c.changes > len(p.nodes.list) {
+		for n := range p.nodes.list {
+			p.rescore(c, int32(n))
+		}
+	} else {
+		for _, n := range log[c.changes:] {
+			if c.scores[0][n].version != p.nodes.list[n].version {
+				p.rescore(c, n)
 			}
-		} else {
-			return p.scoreNow(&c.needs[a], n)
 		}
 	}
-	e := &c.scores[a][n]
-	if e.version != p.nodes.list[n].version {
-		*e = p.scoreNow(&c.needs[a], n)
+	c.changes, c.expected = len(log), p.expected
+}
+
+func (p *packing) rescore(c *choice, n int32) {
+	for a := range c.needs {
+		c.scores[a][n] = p.scoreNow(&c.needs[a], n)
 	}
-	return *e
+}
+
+// makeScores makes room for the scores of a choice; when there are too many, all others go.
+func (p *packing) makeScores(c *choice) {
+	size := len(c.needs) * len(p.nodes.list)
+	if p.cached += size; p.cached > maxCached {
+		for i := range p.lines {
+			for k := range p.lines[i].choices {
+				p.lines[i].choices[k].scores = nil
+			}
+		}
+		p.cached = size
+	}
+	c.scores = make([][]cachedScore, len(c.needs))
+	for a := range c.scores {
+		c.scores[a] = make([]cachedScore, len(p.nodes.list))
+	}
+	c.expected = -1
 }
 
 func (p *packing) scoreNow(q *need, n int32) cachedScore {

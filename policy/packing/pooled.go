@@ -128,9 +128,10 @@ func (p *packing) borrowOne(c *choice) (*model.Allocation, int) {
 	best, with := ranked{node: -1, score: -1}, 0
 	fit := int32(-1)
 	if c.needs[0].gpus > 0 {
+		p.refresh(c)
 		for _, n := range p.nodes.order {
-			for a := range c.needs {
-				if e := p.scoreOf(c, a, n); e.score > best.score || e.score >= 0 && e.score == best.score && e.fit > fit {
+			for a := range c.scores {
+				if e := &c.scores[a][n]; e.score > best.score || e.score >= 0 && e.score == best.score && e.fit > fit {
 					best, with, fit = ranked{node: n, score: e.score, device: e.device}, a, e.fit
 				}
 			}
@@ -174,9 +175,10 @@ func (p *packing) host(q *need, taken []ranked) int32 {
 // from nodes with few devices to give, so that what is together stays together.
 func (p *packing) gather(c *choice, a int) bool {
 	q := &c.needs[a]
+	p.refresh(c)
 	list := p.ranked[:0]
 	for _, n := range p.nodes.order {
-		if e := p.scoreOf(c, a, n); e.fit >= 0 {
+		if e := &c.scores[a][n]; e.fit >= 0 {
 			list = append(list, ranked{node: n, score: e.score, fit: e.fit})
 		}
 	}

@@ -152,6 +152,7 @@ func (c *Census) Target(cluster *model.Cluster) *Target {
 			t.tasks = append(t.tasks, next)
 		}
 	}
+	t.weight = max(1, t.weight) // where nothing is expected all is useless
 	slices.SortStableFunc(t.tasks, func(a, b task) int { return cmp.Compare(a.cores, b.cores) })
 	for k := range t.steps {
 		t.steps[k] = t.scoring(k)

@@ -11,6 +11,7 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/consres"
 	"muster/policy/winner"
 	"muster/sim"
 )
@@ -144,6 +145,43 @@ func TestWorkedExample(t *testing.T) {
 				t.Errorf("not proven: gap %v", r.answer.Gap())
 			}
 		})
+	}
+}
+
+// Fig. 5: Slurm takes the jobs one by one, and needs two steps for the four.
+func TestWorkedExampleBySlurm(t *testing.T) {
+	jobs := []model.Job{
+		*job("busy", model.Request{Nodes: 16, CoresPerNode: 8, NodeList: names(65, 80), Exclusive: true}),
+		*job("J1", model.Request{Cores: 512}),
+		*job("J2", model.Request{Nodes: 64, CoresPerNode: 2, GPUs: 1}),
+		*job("J3", model.Request{Nodes: 64, CoresPerNode: 4, GPUs: 2}),
+		*job("J4", model.Request{Nodes: 128, CoresPerNode: 1}),
+	}
+	jobs[0].Run = time.Hour
+	for i := range jobs[1:] {
+		jobs[i+1].Submit = 5 * time.Second
+	}
+	slurm, err := consres.Slurm.Make("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		p    policy.Policy
+		want int // jobs that start at once
+	}{"slurm": {slurm, 2}, "auction": {make1(t, ""), 4}} {
+		res, err := sim.Run(context.Background(), sim.Config{Cluster: row(144, 8, 2), Jobs: jobs, Policy: c.p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := 0
+		for i := 1; i < len(jobs); i++ {
+			if res.Outcomes[i].Start == jobs[i].Submit {
+				now++
+			}
+		}
+		if now != c.want {
+			t.Errorf("%s starts %d of the four jobs at once, want %d", name, now, c.want)
+		}
 	}
 }
 

@@ -157,7 +157,7 @@ func TestBlocksOnly(t *testing.T) {
 	c := row(16, 8, 2)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var jobs []model.Job
-	for i := range 120 {
+	for i := range 50 {
 		r := model.Request{Nodes: 1 + rng.IntN(8), CoresPerNode: 1 + rng.IntN(8), GPUs: rng.IntN(3)}
 		if rng.IntN(2) == 0 {
 			r = model.Request{Cores: 1 + rng.IntN(64)}

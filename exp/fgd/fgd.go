@@ -116,6 +116,11 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return runOn(ctx, o, cluster)
+}
+
+// runOn makes all runs on a cluster.
+func runOn(ctx context.Context, o exp.Options, cluster *model.Cluster) (*exp.Result, error) {
 	seeds := o.Seeds(seedsTried)
 	for i := range seeds {
 		seeds[i] += seedsFrom

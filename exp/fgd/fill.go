@@ -14,23 +14,26 @@ import (
 const arrives = 1.3
 
 // sample is the order in which pods come: all of them, shuffled, and then, as long
-// as less than 130 % of the GPUs is asked for, more that are drawn from them.
+// as less than 130 % of the GPUs is asked for, more that are drawn from them. Where
+// all are too many the last are left out.
 func sample(pods []model.Job, capacity int64, seed uint64) []*model.Job {
 	r := rand.New(rand.NewPCG(seed, 0))
 	list := make([]*model.Job, len(pods))
-	sum := int64(0)
 	for i := range pods {
 		list[i] = &pods[i]
-		sum += demand(&pods[i])
 	}
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	limit := int64(arrives * float64(capacity))
+	limit, sum := int64(arrives*float64(capacity)), int64(0)
+	for i, j := range list {
+		if sum += demand(j); sum > limit {
+			return list[:i]
+		}
+	}
 	for {
 		j := &pods[r.IntN(len(pods))]
-		if sum+demand(j) > limit {
+		if sum += demand(j); sum > limit {
 			return list
 		}
-		sum += demand(j)
 		list = append(list, j)
 	}
 }

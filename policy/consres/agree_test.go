@@ -111,10 +111,27 @@ func (g *generator) request(c *model.Cluster) model.Request {
 	return r
 }
 
+// jobs draws jobs; often all want much the same, and differ in how much of it.
 func (g *generator) jobs(c *model.Cluster, most int) []model.Job {
 	var out []model.Job
+	var likes []model.Request
+	if g.chance(40) {
+		likes = []model.Request{g.request(c), g.request(c)}
+		most *= 2
+	}
 	for range g.between(1, most) {
-		j := model.Job{Submit: g.seconds(0, most/2), Run: g.seconds(0, 8), Request: g.request(c)}
+		j := model.Job{Submit: g.seconds(0, most/2), Run: g.seconds(0, 8)}
+		if likes == nil {
+			j.Request = g.request(c)
+		} else {
+			j.Request = likes[g.IntN(2)]
+			if j.Request.Nodes > 0 {
+				j.Request.Nodes = g.between(1, len(c.Nodes))
+			} else {
+				j.Request.Cores = max(1, j.Request.CoresPerProcess) * g.between(1, 8)
+			}
+			j.Request.Contiguous = g.chance(30)
+		}
 		switch {
 		case g.chance(30):
 			j.WallTime = j.Run + g.seconds(0, 4)
@@ -204,7 +221,7 @@ func TestAgreesWithOracle(t *testing.T) {
 	met := map[string]int{}
 	for seed := range uint64(cases) {
 		g := &generator{Rand: rand.New(rand.NewPCG(seed, 7))}
-		c := g.cluster(6)
+		c := g.cluster(8)
 		jobs := g.jobs(c, g.between(2, 14))
 		entry, spec, o := g.oracle()
 		kill := g.chance(50)

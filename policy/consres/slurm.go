@@ -96,6 +96,40 @@ type scheduler struct {
 type compiled struct {
 	need
 	curve curve
+	// known is what the searches of a pass found out.
+	known []bound
+	pass  int
+}
+
+// bound: no job that asks for so many units or more for d or longer can start
+// before at. It stays true in a pass: what starts or is reserved leaves less.
+type bound struct {
+	units      int32
+	contiguous bool
+	d, at      time.Duration
+}
+
+func (b *bound) holds(units int32, contiguous bool, d time.Duration) bool {
+	return b.units <= units && b.d <= d && (contiguous || !b.contiguous)
+}
+
+// notBefore is a time before which a search would find nothing.
+func (c *compiled) notBefore(pass int, units int32, contiguous bool, d, now time.Duration) time.Duration {
+	if c.pass != pass {
+		c.known, c.pass = c.known[:0], pass
+	}
+	for i := range c.known {
+		if b := &c.known[i]; b.holds(units, contiguous, d) {
+			now = max(now, b.at)
+		}
+	}
+	return now
+}
+
+// learn keeps what a search found out.
+func (c *compiled) learn(b bound) {
+	c.known = slices.DeleteFunc(c.known, func(old bound) bool { return old.at <= b.at && b.holds(old.units, old.contiguous, old.d) })
+	c.known = append(c.known, b)
 }
 
 // reservation is what a waiting job was promised in a pass.
@@ -320,16 +354,30 @@ func (p *scheduler) reserve(id policy.JobID, at, end time.Duration) {
 // what it needs, beside running jobs and reservations, and leaves its nodes in the
 // selector, and its placement in out where it starts now or has devices.
 func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.Duration) (time.Duration, bool) {
+	c.curve.build(&p.future, &c.need)
+	units := want(r) / c.curve.unit
+	if r.Remote != nil {
+		return p.search(c, r, units, d, now, floor)
+	}
+	// The search begins with the record in which something may be found, as it
+	// would come to it.
+	from := p.space.at(c.notBefore(p.passes, units, r.Contiguous, d, now))
+	at, ok := p.search(c, r, units, d, now, p.space.records[from].begin)
+	b := bound{units, r.Contiguous, d, at}
+	if !ok {
+		b.at = never
+	}
+	c.learn(b)
+	return at, ok
+}
+
+// search is earliest from the beginning of a record, or from floor, on.
+func (p *scheduler) search(c *compiled, r *model.Request, units int32, d, now, floor time.Duration) (time.Duration, bool) {
 	last := never
 	if p.window < never-now {
 		last = now + p.window
 	}
-	c.curve.build(&p.future, &c.need)
 	p.walk.begin(&c.curve)
-	units := want(r)
-	if c.spread {
-		units /= c.curve.unit
-	}
 	t := floor
 	for i := p.space.at(t); t <= last; {
 		later := p.space.end(i)

@@ -13,9 +13,11 @@ import (
 // 600 s, cores in multiples of a node's 8, jobs added until the sum of run time
 // x cores over all cores reaches about four hours, all submitted at once.
 //
-// The paper does not publish the most cores that a job may ask for. It takes
-// priorities from Slurm, where larger jobs go first; how much is not published
-// either, so priority=size has jobs in the order of their cores.
+// The paper does not publish the most cores that a job may ask for, nor the
+// priorities. As many cores as there are nodes is the most with which every kind
+// of job fits the machine, and with jobs in the order of their submission it gives
+// the utilisations and fragmentations that the paper reports for Slurm, and its
+// waits and slowdowns for the auction; larger jobs first gives neither.
 //
 // What is beyond the paper is drawn last or not at all, so that the same seed
 // gives the same jobs with it and without: contiguous requests, remote GPUs,
@@ -28,12 +30,12 @@ var aucschedGenerator = Generator{
 		{"contiguous", "0", "how many in a hundred jobs want neighbouring nodes: 0, 50 and 100 in the paper"},
 		{"nodes", "128", "nodes of the machine, of 8 cores and 2 GPUs each: 128, 256 and 1024 in the paper"},
 		{"hours", "4", "theoretical run time: run times x cores of all jobs over the cores of the machine"},
-		{"max_cores", "0", "most cores of a job; not published: 0 is a quarter of the machine"},
+		{"max_cores", "0", "most cores of a job; not published: 0 is as many as there are nodes"},
 		{"min_run", "60", "shortest run time"},
 		{"max_run", "600", "longest run time; all whole seconds between are equally likely"},
 		{"cores_per_node", "4,8", "cores a node of jobs with a node request, each as likely"},
 		{"cores_per_gpu", "1,2", "cores for each GPU of jobs with GPUs, each as likely"},
-		{"priority", "size", "size: jobs with more cores first; fifo: all alike"},
+		{"priority", "fifo", "fifo: all alike; size: jobs with more cores first"},
 		{"remote", "no", "yes: GPUs may be anywhere; spread: the cores of GPU jobs may be, too"},
 		{"alternatives", "0", "how many in a hundred GPU jobs would do with cores alone"},
 		{"cores_slowdown", "4", "how many times longer such a job then takes; an assumption"},
@@ -88,7 +90,7 @@ func generateAUCSCHED(p *params, rng *rand.Rand) *Workload {
 		return nil
 	}
 	if maxCores == 0 {
-		maxCores = machine / 4
+		maxCores = max(nodes, aucschedNodeCores)
 	}
 	sizes := max(1, maxCores/aucschedNodeCores)
 	if least := leastNodes(kinds, perNode, perGPU); least > nodes {

@@ -74,8 +74,8 @@ func TestGeneratedBytes(t *testing.T) {
 		{"congested", []string{"spread=1h"}, "60c0795077d780b2"},
 		{"rgpu", []string{"hours=8", "counts=drawn", "delay=2", "estimates=1.5"}, "a14734e67caecc5b"},
 		{"rgpu", nil, "bb33a932daaa1cb8"},
-		{"aucsched", []string{"contiguous=50"}, "5f701b22b35e6d87"},
-		{"aucsched", []string{"nodes=1024", "workload=IV", "remote=spread", "estimates=2", "priority=fifo"}, "9315e8b962346337"},
+		{"aucsched", []string{"contiguous=50"}, "6d1168dcdcbf5921"},
+		{"aucsched", []string{"nodes=1024", "workload=IV", "remote=spread", "estimates=2", "priority=size"}, "1e808c6f58b75db9"},
 	} {
 		got := fmt.Sprintf("%x", sha256.Sum256(written(t, generate(t, c.name, 42, c.settings...))))
 		if got[:16] != c.want {

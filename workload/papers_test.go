@@ -158,8 +158,8 @@ func TestAUCSCHEDWorkloads(t *testing.T) {
 			}
 			cores := r.TotalCores()
 			coreSeconds += j.Run.Seconds() * float64(cores)
-			if r.Nodes > 128 || cores > 256 || cores < 8 || cores%8 != 0 || j.Run < time.Minute || j.Run > 10*time.Minute ||
-				j.Run%time.Second != 0 || j.Submit != 0 || j.WallTime != 0 || j.Priority != int64(cores) {
+			if r.Nodes > 128 || cores > 128 || cores < 8 || cores%8 != 0 || j.Run < time.Minute || j.Run > 10*time.Minute ||
+				j.Run%time.Second != 0 || j.Submit != 0 || j.WallTime != 0 || j.Priority != 0 {
 				t.Fatalf("%s: got %s", name, dump(j))
 			}
 			if r.Nodes > 0 {
@@ -192,11 +192,11 @@ func TestAUCSCHEDVersions(t *testing.T) {
 			j.Request.Contiguous = false
 		}},
 		{"contiguous=50", func(j, _ *model.Job) { j.Request.Contiguous = false }},
-		{"priority=fifo", func(j, was *model.Job) {
-			if j.Priority != 0 {
-				t.Fatal("a job has a priority")
+		{"priority=size", func(j, _ *model.Job) {
+			if j.Priority != int64(j.Request.TotalCores()) {
+				t.Fatalf("priority %d of %d cores", j.Priority, j.Request.TotalCores())
 			}
-			j.Priority = was.Priority
+			j.Priority = 0
 		}},
 		{"estimates=3", func(j, _ *model.Job) {
 			if j.WallTime != 3*j.Run {

@@ -1,6 +1,9 @@
 package winner
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // tableau is the linear program of a part in the form that the dual simplex
 // works on: the basic variables and the objective as functions of the others.
@@ -18,10 +21,9 @@ type tableau struct {
 	z          float64
 	basic      []int32
 	free       []int32
+	keep       []int32 // scratch
+	some       []int32 // scratch: the columns in which a row is not 0
 }
-
-// tiny is what counts as zero here.
-const tiny = 1e-9
 
 func (w *tableau) row(i int) []float64 { return w.a[i*w.cols : (i+1)*w.cols] }
 
@@ -30,13 +32,22 @@ func (w *tableau) row(i int) []float64 { return w.a[i*w.cols : (i+1)*w.cols] }
 func (w *tableau) pivot(r, c int) int64 {
 	pr := w.row(r)
 	inv := 1 / pr[c]
-	for j := range pr {
-		pr[j] *= inv
+	w.some = w.some[:0]
+	for j, v := range pr {
+		if v < 1e-12 && v > -1e-12 {
+			pr[j] = 0
+			continue
+		}
+		pr[j] = v * inv
+		if j != c {
+			w.some = append(w.some, int32(j))
+		}
 	}
 	pr[c] = inv
 	w.beta[r] *= inv
 	work := int64(w.cols)
 	br := w.beta[r]
+	sparse := len(w.some)*3 < w.cols
 	for i := range w.rows {
 		if i == r {
 			continue
@@ -46,13 +57,20 @@ func (w *tableau) pivot(r, c int) int64 {
 		if f == 0 {
 			continue
 		}
+		ri[c] = 0
 		if f < 1e-11 && f > -1e-11 {
-			ri[c] = 0
 			continue
 		}
-		ri[c] = 0
-		subtract(ri, pr, f)
 		w.beta[i] -= float64(f * br)
+		if sparse {
+			for _, j := range w.some {
+				ri[j] -= float64(f * pr[j])
+			}
+			ri[c] = -float64(f * inv)
+			work += int64(len(w.some))
+			continue
+		}
+		subtract(ri, pr, f)
 		work += int64(w.cols)
 	}
 	f := w.d[c]
@@ -98,26 +116,28 @@ func isZero(zero []bool, v int32) bool { return int(v) < len(zero) && zero[v] }
 
 // entering is the column that can take the place of row r's variable and keeps
 // the objective's coefficients right; -1 where there is none, so that the
-// program has no solution.
-func (w *tableau) entering(r int, zero []bool) int {
+// program has no solution. Coefficients may go wrong by a little, so that among
+// columns that are nearly as good the one with the largest entry can be taken:
+// small ones ruin the tableau (Harris).
+func (w *tableau) entering(r int, zero []bool, little float64) int {
 	row := w.row(r)
 	sign := 1.0
 	if w.beta[r] < 0 {
 		sign = -1
 	}
-	found, best, size := -1, 0.0, 0.0
+	const least = 1e-6
+	limit := math.Inf(1)
 	for j, v := range row {
 		v *= sign
-		if v <= 1e-7 || isZero(zero, w.free[j]) {
-			continue
+		if v > least && (max(w.d[j], 0)+little) < limit*v && !isZero(zero, w.free[j]) {
+			limit = (max(w.d[j], 0) + little) / v
 		}
-		ratio := max(w.d[j], 0) / v
-		if found < 0 || ratio < best-tiny || ratio < best+tiny && v > size {
+	}
+	found, size := -1, 0.0
+	for j, v := range row {
+		v *= sign
+		if v > least && v > size && max(w.d[j], 0) <= limit*v && !isZero(zero, w.free[j]) {
 			found, size = j, v
-			best = min(ratio, best)
-			if size == v {
-				best = ratio
-			}
 		}
 	}
 	return found
@@ -154,36 +174,39 @@ func (w *tableau) addRow(slack int32, unit, rhs float64, bids []int32, coef []in
 }
 
 // copyFrom makes w what v is, without columns of variables that may not be used
-// and without rows that do not bind. jobVars is where variables of rows begin
-// that may go.
-func (w *tableau) copyFrom(v *tableau, zero []bool, jobVars int32) {
-	w.free, w.d = w.free[:0], w.d[:0]
+// and without rows that do not bind. rowVars is where the variables of rows begin
+// that may go. w may be v itself.
+func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
+	w.keep = w.keep[:0]
 	for j, x := range v.free[:v.cols] {
 		if !isZero(zero, x) {
-			w.free = append(w.free, x)
-			w.d = append(w.d, v.d[j])
+			w.keep = append(w.keep, int32(j))
 		}
 	}
-	w.cols = len(w.free)
+	rows, cols := v.rows, v.cols
+	a, beta, basic := v.a, v.beta, v.basic
+	free, d := v.free, v.d
+	w.free, w.d = w.free[:0], w.d[:0]
+	for _, j := range w.keep {
+		w.free = append(w.free, free[j])
+		w.d = append(w.d, d[j])
+	}
+	w.z, w.cols, w.rows = v.z, len(w.keep), 0
 	w.beta, w.basic, w.a = w.beta[:0], w.basic[:0], w.a[:0]
-	w.rows = 0
-	w.z = v.z
-	for i := range v.rows {
-		if v.basic[i] >= jobVars && v.beta[i] > 1e-7 {
+	for i := range rows {
+		if basic[i] >= rowVars && beta[i] > 1e-7 {
 			continue
 		}
 		w.rows++
-		w.beta = append(w.beta, v.beta[i])
-		w.basic = append(w.basic, v.basic[i])
-		from := v.row(i)
-		if w.cols == v.cols {
+		w.beta = append(w.beta, beta[i])
+		w.basic = append(w.basic, basic[i])
+		from := a[i*cols : (i+1)*cols]
+		if len(w.keep) == cols {
 			w.a = append(w.a, from...)
 			continue
 		}
-		for j, x := range v.free[:v.cols] {
-			if !isZero(zero, x) {
-				w.a = append(w.a, from[j])
-			}
+		for _, j := range w.keep {
+			w.a = append(w.a, from[j])
 		}
 	}
 }

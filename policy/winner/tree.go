@@ -23,8 +23,12 @@ type tree struct {
 	colOf    []int32
 	cost     []int64
 	scale    uint
+	little   float64 // what the program's coefficients may be wrong by
 	nodeRow  []int32 // the row for the cores of each node, then for its GPUs; -1: not made yet
 	levels   []*level
+	trial    level
+	options  []option
+	seen     []seen // by decision: what no cost, and then what yes cost
 	found    []violation
 	winners  []int32
 	cut      builder
@@ -40,6 +44,12 @@ type tree struct {
 type level struct {
 	w    tableau
 	zero []bool
+}
+
+// seen is what a decision has cost the bound, for a whole step of the program.
+type seen struct {
+	times int
+	sum   float64
 }
 
 // rowStore holds the rows ever made: sum of coef times bid is at most rhs. The
@@ -115,6 +125,7 @@ func (s *tree) use(t *part, m *room, best *result, l Limits, work int64) {
 	s.rowOf, s.colOf = zeroed(s.rowOf, n), zeroed(s.colOf, n)
 	s.cost = zeroed(s.cost, n)
 	s.scale = scaleBits(t.bestSum())
+	s.little = 1e-8 * float64(slices.Max(t.value))
 	s.nodeRow = zeroed(s.nodeRow, 2*t.nodes())
 	for i := range s.nodeRow {
 		s.nodeRow[i] = -1
@@ -122,6 +133,7 @@ func (s *tree) use(t *part, m *room, best *result, l Limits, work int64) {
 	s.nodes, s.maxNodes = 0, l.TreeNodes
 	s.work, s.maxWork = 0, work
 	s.left = 0
+	s.seen = zeroed(s.seen, 2*(n+t.jobs()))
 	s.findConflicts()
 }
 
@@ -218,7 +230,9 @@ func (s *tree) conflict(a, b int32) bool { return s.against[a][b>>6]>>(b&63)&1 !
 // in best.
 func (s *tree) solve() int64 {
 	root := s.level(0)
-	s.start(root)
+	root.zero = zeroed(root.zero, s.t.bids()+s.t.jobs())
+	s.jobRows()
+	s.start(&root.w)
 	s.explore(0)
 	return max(s.best.value, s.left)
 }
@@ -230,38 +244,37 @@ func (s *tree) level(depth int) *level {
 	return s.levels[depth]
 }
 
+// jobRows stores the rows that say that a job wins at most once. They are the
+// first, each with the number of its job.
+func (s *tree) jobRows() {
+	t := s.t
+	for j := range t.jobs() {
+		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
+			s.rows.bid = append(s.rows.bid, b)
+			s.rows.coef = append(s.rows.coef, 1)
+		}
+		s.rows.rhs = append(s.rows.rhs, 1)
+		s.rows.unit = append(s.rows.unit, 1)
+		s.rows.first = append(s.rows.first, int32(len(s.rows.bid)))
+	}
+}
+
 // start sets the program up as if nodes had no limits: each job wins with its
 // best bid, which is optimal for that.
-func (s *tree) start(v *level) {
+func (s *tree) start(w *tableau) {
 	t := s.t
 	n := t.bids()
-	v.zero = zeroed(v.zero, n+t.jobs())
-	w := &v.w
-	*w = tableau{a: w.a[:0], beta: w.beta[:0], d: w.d[:0], basic: w.basic[:0], free: w.free[:0]}
+	w.rows, w.cols, w.z = 0, n, 0
+	w.a, w.beta, w.basic = w.a[:0], w.beta[:0], w.basic[:0]
+	w.d, w.free = w.d[:0], w.free[:0]
 	for b := range n {
 		w.free = append(w.free, int32(b))
 		w.d = append(w.d, -float64(t.value[b]))
 	}
-	w.cols = n
-	ones := make([]int32, n)
-	for i := range ones {
-		ones[i] = 1
-	}
-	for j := range t.jobs() {
-		s.cut.bids = s.cut.bids[:0]
-		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
-			s.cut.bids = append(s.cut.bids, b)
-		}
-		r := s.rows.add(1, s.cut.bids, ones[:len(s.cut.bids)])
-		if int(r) != j {
-			// Two jobs without bids have the same row, which would shift the numbers.
-			r = int32(j)
-			s.rows.rhs = append(s.rows.rhs, 1)
-			s.rows.unit = append(s.rows.unit, 1)
-			s.rows.first = append(s.rows.first, int32(len(s.rows.bid)))
-		}
-		s.locate(w)
-		s.work += w.addRow(int32(n)+r, 1, 1, s.cut.bids, ones[:len(s.cut.bids)], s.rowOf, s.colOf)
+	s.locate(w)
+	for j := range int32(t.jobs()) {
+		bids, ones := s.rows.row(j)
+		s.work += w.addRow(int32(n)+j, 1, 1, bids, ones, s.rowOf, s.colOf)
 	}
 	for j := range t.jobs() {
 		best := int32(-1)
@@ -274,6 +287,25 @@ func (s *tree) start(v *level) {
 			s.work += w.pivot(j, int(best))
 		}
 	}
+}
+
+// ruined says that the solution cannot be right: a job wins more than once, or a
+// bid less than not at all.
+func (s *tree) ruined() bool {
+	t := s.t
+	for j := range t.jobs() {
+		var sum float64
+		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
+			sum += s.x[b]
+			if s.x[b] < -1e-4 {
+				return true
+			}
+		}
+		if sum > 1+1e-4 {
+			return true
+		}
+	}
+	return false
 }
 
 // locate finds out where each bid stands in the tableau.
@@ -307,18 +339,38 @@ func (s *tree) explore(depth int) {
 			s.left = max(s.left, bound)
 			return
 		}
-		b := s.branch(v)
-		if b < 0 {
+		d := s.branch(v)
+		if d < 0 {
 			s.left = max(s.left, bound)
 			return
 		}
 		child := s.level(depth + 1)
 		child.zero = append(child.zero[:0], v.zero...)
-		s.win(child.zero, b)
+		s.decide(child.zero, d, true)
 		child.w.copyFrom(&v.w, child.zero, int32(s.t.bids()+s.t.jobs()))
 		s.work += int64(child.w.rows * child.w.cols)
 		s.explore(depth + 1)
-		v.zero[b] = true
+		s.decide(v.zero, d, false)
+		v.w.copyFrom(&v.w, v.zero, int32(s.t.bids()+s.t.jobs()))
+	}
+}
+
+// decide rules out what a decision leaves no room for. Decisions are numbered as
+// variables are: that a bid wins or not, or that a job wins, however, or not.
+func (s *tree) decide(zero []bool, d int32, yes bool) {
+	t := s.t
+	j := int(d) - t.bids()
+	switch {
+	case j < 0 && yes:
+		s.win(zero, d)
+	case j < 0:
+		zero[d] = true
+	case yes:
+		zero[d] = true
+	default:
+		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
+			zero[b] = true
+		}
 	}
 }
 
@@ -346,19 +398,24 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 	}
 	bound := int64(math.MaxInt64)
 	last := math.Inf(1)
+	rebuilt := false
 	for round := 0; ; round++ {
-		stuck := s.simplex(v)
+		stuck := s.simplex(v, pivotsAtOnce)
 		got := s.prove(w, v.zero, stuck)
 		bound = min(bound, got)
 		if bound <= s.best.value {
 			return bound, false
 		}
-		if stuck >= 0 {
-			// The program has no solution, but rounding kept that from being proven.
-			s.read(w)
-			return bound, true
-		}
 		s.read(w)
+		if stuck >= 0 || s.ruined() {
+			// Rounding has ruined the tableau: once more from the start.
+			if rebuilt {
+				return bound, true
+			}
+			rebuilt = true
+			s.start(w)
+			continue
+		}
 		if s.fix(v.zero, got) {
 			continue
 		}
@@ -386,15 +443,15 @@ const pivotsAtOnce = 4000
 
 // simplex makes the program optimal, or stops when it is worth no more than the
 // best winners. It returns the row that shows that there is no solution, or -1.
-func (s *tree) simplex(v *level) int {
+func (s *tree) simplex(v *level, pivots int) int {
 	w := &v.w
 	enough := float64(s.best.value) + 1 - 1e-3
-	for range pivotsAtOnce {
+	for range pivots {
 		r := w.leaving(v.zero)
 		if r < 0 {
 			return -1
 		}
-		c := w.entering(r, v.zero)
+		c := w.entering(r, v.zero, s.little)
 		if c < 0 {
 			return r
 		}
@@ -573,29 +630,115 @@ func (s *tree) round() {
 	}
 }
 
-// branch chooses the bid to decide next: the one of which the program is least
-// sure, weighed by value. Where it is sure of all, but they do not hold, any
-// bid that is not decided yet; -1 where there is none.
+// branch chooses what to decide next, -1 where nothing is left to decide. It
+// tries the decisions of which the program is least sure and takes the one that
+// lowers the bound most on both sides, going by what was seen before where that
+// is enough. Where it is sure of all, but they do not hold together, it takes
+// any bid that is not decided yet.
 func (s *tree) branch(v *level) int32 {
+	s.candidates(v)
+	if len(s.options) == 0 {
+		for b, x := range s.x {
+			if x > 0.5 && !v.zero[b] && !s.decided(v.zero, int32(b)) {
+				return int32(b)
+			}
+		}
+		return -1
+	}
+	if len(s.options) == 1 {
+		return s.options[0].what
+	}
+	found, most := int32(-1), -1.0
+	for _, o := range s.options {
+		d := o.what
+		up, down := s.lost(v, o, true), s.lost(v, o, false)
+		if score := max(up, s.little) * max(down, s.little); score > most {
+			found, most = d, score
+		}
+	}
+	return found
+}
+
+// option is a decision that could be made, with its part in the program and how
+// unsure that leaves it.
+type option struct {
+	what   int32
+	part   float64
+	unsure float64
+}
+
+// How many decisions about jobs and about bids are compared.
+const (
+	jobOptions = 4
+	bidOptions = 5
+)
+
+func (s *tree) candidates(v *level) {
 	t := s.t
-	found, most := int32(-1), 0.0
+	s.options = s.options[:0]
+	for j := range t.jobs() {
+		var x, value float64
+		for b := t.jobFirst[j]; b < t.jobFirst[j+1]; b++ {
+			x += s.x[b]
+			value += float64(s.x[b] * float64(t.value[b]))
+		}
+		if !s.forced(v.zero, j) && x > 0.02 && x < 0.98 {
+			s.options = append(s.options, option{int32(t.bids() + j), x, min(x, 1-x) * value / x})
+		}
+	}
+	unsurest := func(x, y option) int {
+		switch {
+		case x.unsure > y.unsure:
+			return -1
+		case x.unsure < y.unsure:
+			return 1
+		}
+		return int(x.what - y.what)
+	}
+	slices.SortFunc(s.options, unsurest)
+	s.options = s.options[:min(len(s.options), jobOptions)]
+	n := len(s.options)
 	for b, x := range s.x {
-		if v.zero[b] {
-			continue
-		}
-		if u := min(x, 1-x) * float64(t.value[b]); u > most && x > 1e-5 && x < 1-1e-5 {
-			found, most = int32(b), u
+		if x > 1e-5 && x < 1-1e-5 && !v.zero[b] {
+			s.options = append(s.options, option{int32(b), x, min(x, 1-x) * float64(t.value[b])})
 		}
 	}
-	if found >= 0 {
-		return found
+	slices.SortFunc(s.options[n:], unsurest)
+	s.options = s.options[:min(len(s.options), n+bidOptions)]
+}
+
+// Decisions are tried until they have been so often, with so many pivots.
+const (
+	enoughTries = 3
+	tryPivots   = 12
+)
+
+// lost is what the bound loses when it is decided so. What was seen before in
+// other places is scaled by how far the program has to move.
+func (s *tree) lost(v *level, o option, yes bool) float64 {
+	side := 0
+	move := o.part
+	if yes {
+		side, move = 1, 1-o.part
 	}
-	for b, x := range s.x {
-		if x > 0.5 && !v.zero[b] && !s.decided(v.zero, int32(b)) {
-			return int32(b)
-		}
+	seen := &s.seen[2*int(o.what)+side]
+	if seen.times >= enoughTries {
+		return seen.sum / float64(seen.times) * move
 	}
-	return -1
+	try := &s.trial
+	try.zero = append(try.zero[:0], v.zero...)
+	s.decide(try.zero, o.what, yes)
+	try.w.copyFrom(&v.w, try.zero, int32(s.t.bids()+s.t.jobs()))
+	s.work += int64(try.w.rows * try.w.cols)
+	stuck := s.simplex(try, tryPivots)
+	lost := v.w.z - try.w.z
+	if ceiling := v.w.z - float64(s.best.value); stuck >= 0 || lost > ceiling {
+		lost = ceiling
+	}
+	lost = max(lost, 0)
+	seen.times++
+	seen.sum += lost / max(move, 1e-3)
+	return lost
 }
 
 // decided says that the bid's job must win and this is its only bid left.

@@ -54,7 +54,7 @@ func (s *scene) beside() *report.Bars {
 	}
 	theirs, ours := &b.Series[0], &b.Series[1]
 	for _, k := range contenders {
-		paper, known := published[k.name]
+		paper, known := published[s.name][k.name]
 		if !known {
 			continue
 		}

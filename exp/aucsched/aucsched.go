@@ -102,7 +102,7 @@ type shown struct {
 	pictures []report.Section
 }
 
-var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, orderPart}
+var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart}
 
 func partNames() []string {
 	var names []string

@@ -126,6 +126,7 @@ var alternativesPart = simple("alternatives", "Half of the GPU jobs would do wit
 var ipschedPart = simple("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
 	contender{"ipsched", "auction:form=ipsched", ""})
 
-// What the guess about the order of the queue is worth.
-var orderPart = simple("order", "Jobs in the order of submission instead of by size, on workload V",
-	bySlurm, contender{"slurm, by submission", slurmPolicy, "priority=fifo"}, byAuction, contender{"auction, by submission", auctionPolicy, "priority=fifo"})
+// What the two guesses about the jobs are worth.
+var guessesPart = simple("guesses", "Other guesses about the jobs of workload V: the largest first, or jobs of up to a quarter of the machine",
+	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, larger jobs", slurmPolicy, "max_cores=0"},
+	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, larger jobs", auctionPolicy, "max_cores=0"})

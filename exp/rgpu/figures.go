@@ -83,7 +83,10 @@ func wantFigures() []scenario {
 	var list []scenario
 	for _, s := range settings {
 		for _, h := range workloads {
-			list = append(list, with(cuda, s, h), with(rcuda, s, h))
+			list = append(list, with(cuda, s, h))
+			for _, r := range readings {
+				list = append(list, r.as(with(rcuda, s, h)))
+			}
 		}
 	}
 	return append(list, twelve, twelveInTurn)
@@ -102,53 +105,94 @@ func figureOf(s setting) string {
 	return "Fig. 3 right"
 }
 
+// bothBars are a figure of the paper: execution times, and the throughput that
+// it draws as a line.
+type bothBars struct{ times, rates *report.Bars }
+
+func newBothBars(set setting) bothBars {
+	of := func(what, unit string) *report.Bars {
+		b := &report.Bars{Title: figureOf(set) + ": " + set.title + ", " + what, YLabel: unit, Note: "Lines: the least and the most of the seeds."}
+		b.Series = append(b.Series, report.BarSeries{Name: "CUDA"})
+		for _, r := range readings {
+			b.Series = append(b.Series, report.BarSeries{Name: r.name})
+		}
+		return b
+	}
+	return bothBars{of("execution time", "s"), of("throughput", "jobs/min")}
+}
+
 func showFigures(l *lab) shown {
 	s := shown{title: figuresTitle}
 	for _, set := range settings {
-		times := &report.Bars{Title: figureOf(set) + ": " + set.title + ", execution time", YLabel: "s", Series: []report.BarSeries{{Name: "CUDA"}, {Name: "rCUDA"}},
-			Note: "Lines: the least and the most of the seeds."}
-		through := &report.Bars{Title: figureOf(set) + ": " + set.title + ", throughput", YLabel: "jobs/min", Series: []report.BarSeries{{Name: "CUDA"}, {Name: "rCUDA"}}}
+		bars := newBothBars(set)
 		for _, h := range workloads {
-			with0, with1 := l.found[with(cuda, set, h)], l.found[with(rcuda, set, h)]
-			if with0 == nil || with1 == nil {
-				continue
-			}
-			group := fmt.Sprintf("%d hours", h)
-			times.Groups, through.Groups = append(times.Groups, group), append(through.Groups, group)
-			for i, found := range [][]outcome{with0, with1} {
-				key := fmt.Sprintf("%s_%dh_%s", set.name, h, [2]string{cuda, rcuda}[i])
-				time := exp.Over(figuresTitle, key+"_time_s", "s", each(found, seconds))
-				rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", each(found, perMinute))
-				s.rows = append(s.rows, time, rate)
-				addBar(&times.Series[i], time)
-				addBar(&through.Series[i], rate)
-			}
-			speedup := exp.Over(figuresTitle, fmt.Sprintf("%s_%dh_speedup", set.name, h), "x", ratios(with0, with1, seconds)).
-				Noting("CUDA's execution time over rCUDA's")
-			if set == onFour {
-				speedup = speedup.Against(2).Noting("the paper: more than 2")
-			}
-			s.rows = append(s.rows, speedup)
+			l.showWorkload(&s, bars, set, h)
 		}
-		if len(times.Groups) > 0 {
-			s.pictures = append(s.pictures, times, through)
+		if len(bars.times.Groups) > 0 {
+			s.pictures = append(s.pictures, bars.times, bars.rates)
 		}
 	}
 	for _, h := range workloads {
-		for _, mode := range []string{cuda, rcuda} {
-			all, few := l.found[with(mode, onEight, h)], l.found[with(mode, onFour, h)]
-			if all == nil || few == nil {
-				continue
-			}
-			row := exp.Over(figuresTitle, fmt.Sprintf("throughput_kept_4_of_8_%dh_%s_pct", h, mode), "%", percent(ratios(few, all, perMinute)))
-			if mode == rcuda {
-				row = row.Against(100).Noting("the paper: throughput is kept, whether there are 4, 6 or 8 GPUs")
-			}
-			s.rows = append(s.rows, row)
+		s.rows = append(s.rows, l.kept(cuda, "", "", h)...)
+		for _, r := range readings {
+			s.rows = append(s.rows, l.kept(rcuda, r.key, r.jobs, h)...)
 		}
 	}
 	s.rows = append(s.rows, twelveRows(l)...)
 	return s
+}
+
+// showWorkload adds one group of bars, and its rows, where all of it was run.
+func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) {
+	scenarios := []scenario{with(cuda, set, h)}
+	for _, r := range readings {
+		scenarios = append(scenarios, r.as(with(rcuda, set, h)))
+	}
+	for _, one := range scenarios {
+		if l.found[one] == nil {
+			return
+		}
+	}
+	group := fmt.Sprintf("%d hours", h)
+	bars.times.Groups, bars.rates.Groups = append(bars.times.Groups, group), append(bars.rates.Groups, group)
+	native := l.found[scenarios[0]]
+	for i, one := range scenarios {
+		found, key, meaning := l.found[one], cuda, "GPUs of the job's own nodes"
+		if i > 0 {
+			key, meaning = rcuda+readings[i-1].key, readings[i-1].meaning
+		}
+		key = fmt.Sprintf("%s_%dh_%s", set.name, h, key)
+		time := exp.Over(figuresTitle, key+"_time_s", "s", each(found, seconds)).Noting("%s", meaning)
+		rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", each(found, perMinute))
+		s.rows = append(s.rows, time, rate)
+		addBar(&bars.times.Series[i], time)
+		addBar(&bars.rates.Series[i], rate)
+		if i == 0 {
+			continue
+		}
+		speedup := exp.Over(figuresTitle, key+"_speedup", "x", ratios(native, found, seconds)).Noting("CUDA's execution time over this; %s", meaning)
+		switch set {
+		case onFour:
+			speedup = speedup.Against(2).Noting("the paper: more than 2; %s", meaning)
+		case maxPerformance:
+			speedup = speedup.Against(1).Noting("the paper: a similar behaviour; %s", meaning)
+		}
+		s.rows = append(s.rows, speedup)
+	}
+}
+
+// kept is how much of the throughput on 8 GPUs is left on 4.
+func (l *lab) kept(mode, key, jobs string, h int) []exp.Row {
+	all, few := with(mode, onEight, h), with(mode, onFour, h)
+	all.jobs, few.jobs = jobs, jobs
+	if l.found[all] == nil || l.found[few] == nil {
+		return nil
+	}
+	row := exp.Over(figuresTitle, fmt.Sprintf("throughput_kept_4_of_8_%dh_%s%s_pct", h, mode, key), "%", percent(ratios(l.found[few], l.found[all], perMinute)))
+	if mode == rcuda {
+		row = row.Against(100).Noting("the paper: kept, whether there are 4, 6 or 8 GPUs")
+	}
+	return []exp.Row{row}
 }
 
 func addBar(s *report.BarSeries, row exp.Row) {
@@ -169,7 +213,9 @@ var sharesPart = part{
 	wants: func() []scenario {
 		var list []scenario
 		for _, line := range table5 {
-			list = append(list, with(rcuda, line.setting, line.hours))
+			for _, r := range readings {
+				list = append(list, r.as(with(rcuda, line.setting, line.hours)))
+			}
 		}
 		return list
 	},
@@ -180,32 +226,68 @@ const sharesTitle = "Table V: part of the time for which each GPU was allocated"
 
 func showShares(l *lab) shown {
 	s := shown{title: sharesTitle}
-	t := &report.Table{Title: sharesTitle + ", in %: ours, and the paper's in brackets", Columns: []report.Column{{Name: "setting"}, {Name: "workload"}}}
-	for g := range 8 {
-		t.Columns = append(t.Columns, report.Column{Name: fmt.Sprintf("GPU%d", g), Right: true})
-	}
-	for _, line := range table5 {
-		found := l.found[with(rcuda, line.setting, line.hours)]
-		if found == nil {
+	for _, r := range readings {
+		t := &report.Table{Title: sharesTitle + ", in %: ours, and the paper's in brackets", Note: r.meaning + ".", Columns: []report.Column{{Name: "setting"}, {Name: "workload"}}}
+		for g := range 8 {
+			t.Columns = append(t.Columns, report.Column{Name: fmt.Sprintf("GPU%d", g), Right: true})
+		}
+		apart := map[string][]float64{} // by launch
+		for _, line := range table5 {
+			found := l.found[r.as(with(rcuda, line.setting, line.hours))]
+			if found == nil {
+				continue
+			}
+			cells := []string{line.setting.title, fmt.Sprintf("%d hours", line.hours)}
+			for g, theirs := range line.percent {
+				row := exp.Over(sharesTitle, fmt.Sprintf("table5_%s_%dh_gpu%d%s_pct", line.setting.name, line.hours, g, r.key), "%",
+					each(found, func(o *outcome) float64 { return o.allocated[g] })).Against(theirs)
+				s.rows = append(s.rows, row)
+				cells = append(cells, fmt.Sprintf("%.1f (%.1f)", row.Ours, theirs))
+				apart[line.setting.launch] = append(apart[line.setting.launch], math.Abs(row.Ours-theirs))
+			}
+			for len(cells) < len(t.Columns) {
+				cells = append(cells, "-")
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+		if len(t.Rows) == 0 {
 			continue
 		}
-		cells := []string{line.setting.title, fmt.Sprintf("%d hours", line.hours)}
-		bars := &report.Bars{Title: fmt.Sprintf("%s, %d hours: allocated part of the time", line.setting.title, line.hours), YLabel: "%",
-			Series: []report.BarSeries{{Name: "paper", Values: line.percent, Reference: true}, {Name: "Muster"}}}
-		for g, theirs := range line.percent {
-			row := exp.Over(sharesTitle, fmt.Sprintf("table5_%s_%dh_gpu%d_pct", line.setting.name, line.hours, g), "%",
-				each(found, func(o *outcome) float64 { return o.allocated[g] })).Against(theirs)
-			s.rows = append(s.rows, row)
-			cells = append(cells, fmt.Sprintf("%.1f (%.1f)", row.Ours, theirs))
-			bars.Groups = append(bars.Groups, fmt.Sprintf("GPU%d", g))
-			addBar(&bars.Series[1], row)
+		s.tables = append(s.tables, t)
+		for _, launch := range []string{maxPerformance.launch, onEight.launch} {
+			if values := apart[launch]; len(values) > 0 {
+				row := exp.Over(sharesTitle, "table5_"+launch+r.key+"_mean_difference_pct", "points", []float64{mean(values)})
+				s.rows = append(s.rows, row.Noting("mean difference to the paper's, over all GPUs and workloads; %s", r.meaning))
+			}
 		}
-		for len(cells) < len(t.Columns) {
-			cells = append(cells, "-")
-		}
-		t.Rows = append(t.Rows, cells)
-		s.pictures = append(s.pictures, bars)
 	}
-	s.tables = []*report.Table{t}
+	s.pictures = l.shareBars()
 	return s
+}
+
+// shareBars show Table V on 8 and on 4 GPUs.
+func (l *lab) shareBars() []report.Section {
+	var list []report.Section
+	for _, line := range table5 {
+		bars := &report.Bars{Title: fmt.Sprintf("%s, %d hours: allocated part of the time", line.setting.title, line.hours), YLabel: "%",
+			Series: []report.BarSeries{{Name: "paper", Values: line.percent, Reference: true}}}
+		for g := range line.percent {
+			bars.Groups = append(bars.Groups, fmt.Sprintf("GPU%d", g))
+		}
+		for _, r := range readings {
+			found := l.found[r.as(with(rcuda, line.setting, line.hours))]
+			if found == nil {
+				continue
+			}
+			series := report.BarSeries{Name: r.name}
+			for g := range line.percent {
+				addBar(&series, exp.Over("", "", "", each(found, func(o *outcome) float64 { return o.allocated[g] })))
+			}
+			bars.Series = append(bars.Series, series)
+		}
+		if len(bars.Series) > 1 {
+			list = append(list, bars)
+		}
+	}
+	return list
 }

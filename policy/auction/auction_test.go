@@ -271,6 +271,133 @@ func TestBidsOfEachClass(t *testing.T) {
 	}
 }
 
+// made lists the bids of a class in the latest auction, as "job nodes".
+func (s *setting) made(class Class) []string {
+	var out []string
+	r := s.p.held[0]
+	for i := range r.bids {
+		if b := &r.bids[i]; b.class == class {
+			out = append(out, s.view().Job(r.jobs[b.job].id).ID+" "+s.p.names(s.view(), b.nodes))
+		}
+	}
+	return out
+}
+
+// Slurm bids are what Slurm would do one job after the other: each on what the
+// ones before it leave.
+func TestSlurmBids(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		requests []model.Request
+		want     []string
+	}{
+		{"cores", []model.Request{{Nodes: 2, CoresPerNode: 3}, {Nodes: 1, CoresPerNode: 2}, {Nodes: 2, CoresPerNode: 1}, {Cores: 6}},
+			[]string{"0 n[001-002]", "1 n003", "2 n[001-002]", "3 n[003-004]"}},
+		{"memory", []model.Request{{Nodes: 3, CoresPerNode: 1, Memory: 40 << 30}, {Nodes: 1, CoresPerNode: 1, Memory: 40 << 30}, {Nodes: 1, CoresPerNode: 1, Memory: 40 << 30}},
+			[]string{"0 n[001-003]", "1 n004"}},
+		{"GPUs", []model.Request{{Nodes: 3, CoresPerNode: 1, GPUs: 2}, {Nodes: 2, CoresPerNode: 1, GPUs: 1}, {Nodes: 1, CoresPerNode: 1, GPUs: 1}},
+			[]string{"0 n[001-003]", "2 n004"}},
+		{"shares", []model.Request{
+			{Nodes: 4, CoresPerNode: 1, GPUs: 1}, {Nodes: 4, CoresPerNode: 1, GPUs: 1, GPUMemory: 3 << 30},
+			{Nodes: 1, CoresPerNode: 1, GPUs: 1, GPUMemory: 3 << 30}, {Nodes: 3, CoresPerNode: 1, GPUs: 1, GPUMemory: 2 << 30}},
+			[]string{"0 n[001-004]", "1 n[001-004]", "3 n[001-003]"}},
+		{"alone", []model.Request{{Nodes: 2, CoresPerNode: 1}, {Nodes: 2, CoresPerNode: 1, Exclusive: true}, {Nodes: 1, CoresPerNode: 1, Exclusive: true}, {Nodes: 3, CoresPerNode: 1}},
+			[]string{"0 n[001-002]", "1 n[003-004]"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSetting(t, row(4, 4, 2), "")
+			for i := range c.requests {
+				s.submit(job(fmt.Sprint(i), c.requests[i]))
+			}
+			s.started(0)
+			if got := s.made(Slurm); !slices.Equal(got, c.want) {
+				t.Errorf("Slurm bids %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Nobody bids for the same nodes twice.
+func TestNoBidTwice(t *testing.T) {
+	s := newSetting(t, row(6, 4, 2), "")
+	s.submit(job("a", model.Request{Nodes: 2, CoresPerNode: 3}), job("b", model.Request{Cores: 8}))
+	s.started(0)
+	for _, j := range s.p.held[0].jobs {
+		seen := map[string]bool{}
+		for _, b := range s.p.held[0].bids[j.first:j.end] {
+			nodes := fmt.Sprint(b.nodes)
+			if seen[nodes] {
+				t.Errorf("job %d bids for %s again, as class %v", j.id, nodes, b.class)
+			}
+			seen[nodes] = true
+		}
+	}
+}
+
+// Bids go first to where the fewest bids are, if they are asked to.
+func TestLeastContestedFirst(t *testing.T) {
+	for avoid, want := range map[string][]string{
+		"none": {"a n[002-003]", "b n[002-003]", "c n[002-003]"},
+		"BC":   {"a n[002-003]", "b n[004-005]", "c n[006-007]"},
+	} {
+		s := newSetting(t, row(8, 4, 2), "slurm_bids=off:classes=B:bids_per_job=1:avoid="+avoid)
+		for _, id := range []string{"a", "b", "c"} {
+			s.submit(job(id, model.Request{Nodes: 2, CoresPerNode: 4}))
+		}
+		s.started(0)
+		if got := s.made(Inside); !slices.Equal(got, want) {
+			t.Errorf("avoid=%s: bids %q, want %q", avoid, got, want)
+		}
+	}
+}
+
+// The bids know nothing of memory that two winners want. The second finds
+// another place, or waits: nothing is refused.
+func TestWinnersThatWantTheSameMemory(t *testing.T) {
+	big := model.Request{Nodes: 1, CoresPerNode: 1, Memory: 40 << 30, NodeList: names(1, 2)}
+	s := newSetting(t, row(3, 4, 0), "slurm_bids=off:bids_per_job=1:avoid=none")
+	s.submit(job("a", big), job("b", big), job("c", big))
+	expect(t, s.started(0), map[string]string{"a": "n001", "b": "n002"})
+	if why := s.Why(s.ids["c"]); !strings.Contains(why, "took memory or devices") {
+		t.Errorf("c: %s", why)
+	}
+}
+
+// Spread cores with memory of their own, where some nodes have too little of it
+// for all their cores.
+func TestScarceMemory(t *testing.T) {
+	c := row(3, 4, 0)
+	c.Nodes[1].Memory = 2 << 30
+	s := newSetting(t, c, "slurm_bids=off")
+	s.submit(job("a", model.Request{Cores: 10, MemoryPerCore: 1 << 30}))
+	expect(t, s.started(0), map[string]string{"a": "n[001-003]"})
+	if got := s.made(Placed); len(got) != 1 {
+		t.Errorf("bids by placement: %q", got)
+	}
+	if a := s.Allocation(s.ids["a"]); a.Parts[1].Cores != 2 {
+		t.Errorf("the node with little memory gives %d cores", a.Parts[1].Cores)
+	}
+	s = newSetting(t, c, "slurm_bids=off")
+	s.submit(job("a", model.Request{Cores: 8, MemoryPerCore: 1 << 30}))
+	expect(t, s.started(0), map[string]string{"a": "n[001,003]"})
+	if got := s.made(Joined); len(got) != 1 {
+		t.Errorf("joined bids: %q", got)
+	}
+}
+
+// A job gets devices of the type that it asks for, and only nodes that have them.
+func TestTypesOfGPUs(t *testing.T) {
+	c := row(3, 4, 2)
+	c.GPUTypes = append(c.GPUTypes, model.GPUType{Name: "c2070", Memory: 6 << 30, Speed: 1})
+	c.Nodes[1].GPUs, c.Nodes[2].GPUs = []int{0, 1}, []int{1, 1}
+	s := newSetting(t, c, "")
+	s.submit(job("a", model.Request{Nodes: 2, CoresPerNode: 1, GPUs: 1, GPUType: "c2070"}))
+	expect(t, s.started(0), map[string]string{"a": "n[002-003]"})
+	if a := s.Allocation(s.ids["a"]); a.Parts[0].GPUs != 2 || a.Parts[1].GPUs != 1 {
+		t.Errorf("devices %+v", a.Parts)
+	}
+}
+
 // view is what the policy sees.
 func (s *setting) view() *policy.View {
 	return s.Step(1).View() // between two auctions: nothing happens

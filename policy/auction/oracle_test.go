@@ -27,7 +27,7 @@ type naiveBid struct {
 	value      [2]int64 // priority, preference
 }
 
-func (b *naiveBid) String() string { return fmt.Sprint(b.class, b.nodes, b.total, b.preference) }
+func (b *naiveBid) String() string { return fmt.Sprint(b.class, b.nodes, b.total, b.gpus, b.preference) }
 
 type naiveMarket struct {
 	cores, gpus []int
@@ -370,7 +370,7 @@ func compareBids(t *rapid.T, r *round, all [][]naiveBid) {
 			for k := range b.nodes {
 				n[k] = int(b.nodes[k])
 			}
-			got = append(got, (&naiveBid{class: b.class.String(), nodes: n, total: int(b.total), preference: b.preference}).String())
+			got = append(got, (&naiveBid{class: b.class.String(), nodes: n, total: int(b.total), gpus: int(b.gpus), preference: b.preference}).String())
 		}
 		for k := range all[i] {
 			want = append(want, all[i][k].String())

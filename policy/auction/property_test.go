@@ -181,7 +181,7 @@ func TestBlocksOnly(t *testing.T) {
 func TestLimitsOnBids(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	c := drawCluster(rng)
-	s := newSettingIn(c, "window=9:bids_per_job=3:bids=20"+quick)
+	s := newSettingIn(c, "window=9:bids_per_job=3:bids=10"+quick)
 	for _, j := range drawJobs(rng, c, 60) {
 		if _, err := s.Submit(&j); err != nil {
 			continue
@@ -191,7 +191,7 @@ func TestLimitsOnBids(t *testing.T) {
 	for i := range 30 {
 		plan := s.Step(time.Duration(i) * 5 * time.Second)
 		for _, r := range s.p.held {
-			if len(r.jobs) > 9 || len(r.bids) > 20 {
+			if len(r.jobs) > 9 || len(r.bids) > 10 {
 				t.Errorf("step %d: %d jobs made %d bids", i, len(r.jobs), len(r.bids))
 			}
 			for _, j := range r.jobs {

@@ -183,9 +183,10 @@ func (r *Request) TotalCores() int {
 	return r.Nodes * r.CoresOnNode()
 }
 
-// TotalGPUs is what the request takes in all, remote ones included.
+// TotalGPUs is what the request takes in all, remote ones included; where cores
+// are spread over any nodes it is what it takes at least.
 func (r *Request) TotalGPUs() int {
-	n := r.Nodes * r.GPUs
+	n := max(1, r.Nodes) * r.GPUs
 	if r.Remote != nil {
 		n += r.Remote.Count
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"muster/model"
 )
 
@@ -28,6 +30,9 @@ type (
 	jsonRemote struct {
 		Latency  float64 `json:"latency_s"`
 		Overhead float64 `json:"overhead"`
+		Far      float64 `json:"far"`
+		Driver   int64   `json:"driver_memory_bytes"`
+		Client   int64   `json:"client_memory_bytes"`
 	}
 	jsonNode struct {
 		Name      string   `json:"name"`
@@ -36,6 +41,7 @@ type (
 		GPUs      []string `json:"gpus"`
 		Bandwidth int64    `json:"link_bytes_per_s"`
 		Latency   float64  `json:"link_latency_s"`
+		Switch    string   `json:"switch"`
 	}
 )
 
@@ -44,7 +50,7 @@ func clusterJSON(c *model.Cluster) jsonCluster {
 		Name:       c.Name,
 		Totals:     jsonTotals{Nodes: len(c.Nodes), Cores: c.TotalCores(), GPUs: c.TotalGPUs()},
 		GPUTypes:   make([]jsonGPUType, 0, len(c.GPUTypes)),
-		RemoteGPUs: jsonRemote{Latency: c.Remote.Latency.Seconds(), Overhead: c.Remote.Overhead},
+		RemoteGPUs: jsonRemote{c.Remote.Latency.Seconds(), c.Remote.Overhead, cmp.Or(c.Remote.Far, 1), c.Remote.DriverMemory, c.Remote.ClientMemory},
 		Nodes:      make([]jsonNode, 0, len(c.Nodes)),
 	}
 	counts := gpuCounts(c)
@@ -57,7 +63,7 @@ func clusterJSON(c *model.Cluster) jsonCluster {
 		for j, t := range n.GPUs {
 			gpus[j] = c.GPUTypes[t].Name
 		}
-		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds()})
+		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds(), n.Switch})
 	}
 	return out
 }

@@ -162,27 +162,38 @@ func (n *need) has(segs []seg, t *task) bool {
 			return false
 		}
 	}
+	return n.room(segs, int64(t.width)) >= int64(t.width)
+}
+
+// room is the width of the widest block, or of the first that is at least enough.
+func (n *need) room(segs []seg, enough int64) (widest int64) {
 	from := int32(0)
 	if n.spread {
 		sum := int64(0)
 		for i := range segs {
-			if g := n.gives(&segs[i]); g == 0 {
+			s := &segs[i]
+			if g := n.gives(s); g == 0 {
 				sum = 0
-			} else if sum += int64(segs[i].to-begin(segs, i)) * int64(g); sum >= int64(t.width) {
-				return true
+			} else if sum += int64(s.to-from) * int64(g); sum > widest {
+				if widest = sum; widest >= enough {
+					return widest
+				}
 			}
+			from = s.to
 		}
-		return false
+		return widest
 	}
 	for i := range segs {
 		s := &segs[i]
 		if !n.suits(s) {
 			from = s.to
-		} else if s.to-from >= t.width {
-			return true
+		} else if w := int64(s.to - from); w > widest {
+			if widest = w; widest >= enough {
+				return widest
+			}
 		}
 	}
-	return false
+	return widest
 }
 
 // find appends the pieces of the best block for a task to out; none if it does

@@ -1,7 +1,6 @@
 package mosaic
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 
@@ -119,7 +118,7 @@ func (m *machine) now(v *policy.View, out []seg) []seg {
 
 // held are the pieces that a running job gives back. Shares of devices are
 // left out: others may have theirs still.
-func (m *machine) held(c *model.Cluster, a *model.Allocation, out []piece) []piece {
+func held(c *model.Cluster, a *model.Allocation, out []piece) []piece {
 	out = out[:0]
 	for i := range a.Parts {
 		part := &a.Parts[i]
@@ -139,8 +138,4 @@ func (m *machine) held(c *model.Cluster, a *model.Allocation, out []piece) []pie
 		}
 	}
 	return out
-}
-
-func sortParts(parts []model.Part) {
-	slices.SortFunc(parts, func(a, b model.Part) int { return cmp.Compare(a.Node, b.Node) })
 }

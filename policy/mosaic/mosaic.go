@@ -14,8 +14,10 @@
 package mosaic
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,7 +31,7 @@ var Entry = policy.Entry{
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
 	Options: []policy.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
-		{Name: "effort", Default: "600", Summary: "how many plans are tried for a full queue; 0 takes the first"},
+		{Name: "effort", Default: "200", Summary: "how many plans are tried for a full queue; 0 takes the first"},
 		{Name: "depth", Default: "500", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
 		{Name: "seed", Default: "1", Summary: "of the search"},
@@ -69,32 +71,33 @@ type mosaic struct {
 	wrong         error
 
 	machine machine
-	shapes  []int32 // by shape: the kind, plus 1; 0 is not known yet, -1 not planned
+	shapes  []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
 	jobs    []jobPlan
 	planner planner
 
 	// due are the planned jobs that have not started, in order of their start.
-	due   []policy.JobID
-	stale bool
-	// elsewhere are waiting jobs that are not planned: asked for in ways that the
-	// planner does not model.
+	due    []policy.JobID
+	stale  bool // the plan must be made again
+	beyond bool // more jobs wait than were planned
+	// nextOld is when a planned job will have waited too long.
+	nextOld time.Duration
+	// elsewhere are the waiting jobs that are not planned, in order of submission:
+	// they ask for what the planner does not model.
 	elsewhere []policy.JobID
-	started   []startedAs
-	guard     time.Duration // nothing that runs longer may start; 0 is no limit
+	// guard is when one of them could start that has waited too long; 0 if there
+	// is none. Nothing may start that ends later.
+	guard time.Duration
+	begun []policy.JobID // in the latest step
 }
 
 // jobPlan is what the policy has in mind for a job.
 type jobPlan struct {
 	planned bool
+	seen    bool // start is that of the latest plan with this job
 	start   time.Duration
 	pieces  []piece
-	end     time.Duration // of a running job, as expected
 	running bool
-}
-
-type startedAs struct {
-	id      policy.JobID
-	planned bool
+	end     time.Duration // of a running job, as expected
 }
 
 var (
@@ -114,14 +117,15 @@ func (p *mosaic) job(id policy.JobID) *jobPlan {
 func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 	if p.machine.nodes == nil {
 		p.machine.read(v.Cluster())
-		p.planner.init(p)
+		p.planner.search.problem = new(problem)
+		p.nextOld = policy.Never
 	}
-	p.started = p.started[:0]
+	p.begun = p.begun[:0]
 	p.notice(v)
-	p.guard = p.protect(v)
-	if p.stale || !p.startDue(v, plan) {
+	p.guard = p.protect(v, plan)
+	if p.stale || !p.startDue(v, plan, false) {
 		p.replan(v)
-		p.startDue(v, plan)
+		p.startDue(v, plan, true)
 	}
 	p.startElsewhere(v, plan)
 }
@@ -130,10 +134,10 @@ func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 func (p *mosaic) notice(v *policy.View) {
 	for _, id := range v.Left() {
 		j := p.job(id)
-		if j.running && j.end != v.Now() || !j.running {
+		if !j.running || j.end != v.Now() {
 			p.stale = true
 		}
-		p.drop(id)
+		p.due, p.elsewhere = without(p.due, id), without(p.elsewhere, id)
 		j.planned, j.running = false, false
 	}
 	for _, id := range v.Arrived() {
@@ -143,106 +147,115 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-}
-
-// drop forgets a job that waits no more.
-func (p *mosaic) drop(id policy.JobID) {
-	p.due = without(p.due, id)
-	p.elsewhere = without(p.elsewhere, id)
+	if v.Now() >= p.nextOld || p.beyond && len(p.due) < p.depth/2 {
+		p.stale = true
+	}
 }
 
 func without(list []policy.JobID, id policy.JobID) []policy.JobID {
-	for i, at := range list {
-		if at == id {
-			return append(list[:i], list[i+1:]...)
-		}
+	if i := slices.Index(list, id); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
 
+// old says that a job has waited too long.
+func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
+	return p.age > 0 && v.Now()-v.Job(id).Submit >= p.age
+}
+
 // startDue starts the jobs whose time has come, where they were planned. False
-// means that a place was not free: the plan is not true any more.
-func (p *mosaic) startDue(v *policy.View, plan *policy.Plan) bool {
-	for len(p.due) > 0 {
-		id := p.due[0]
+// means that one could not be: the plan is not true any more. In a plan made just now
+// that cannot be the world's fault: such a job is not planned again.
+func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
+	keep, held := 0, true
+	for k, id := range p.due {
 		j := p.job(id)
 		if j.start > v.Now() {
+			keep += copy(p.due[keep:], p.due[k:])
 			break
 		}
 		if p.mustWait(v, id) {
 			p.stale = true
-			return true
+			p.due[keep] = id
+			keep++
+			continue
 		}
-		why := policy.Reason{Code: policy.Fitted}
-		if j.start < v.Now() {
-			return false // it should have been started before
+		a := p.allocation(v, &v.Shape(id).Request, j.pieces)
+		if a != nil && plan.Start(id, a, policy.Reason{Code: policy.Fitted}) {
+			p.start(v, id)
+			continue
 		}
-		a := p.allocation(v, v.Shape(id), j.pieces)
-		if a == nil || !plan.Start(id, a, why) {
-			return false
+		if !fresh {
+			keep += copy(p.due[keep:], p.due[k:])
+			held = false
+			break
 		}
-		p.due = p.due[1:]
-		p.begun(v, id, true)
+		j.planned = false
+		p.shapes[v.Shape(id).ID()] = -1
+		p.elsewhere = append(p.elsewhere, id)
+		slices.Sort(p.elsewhere)
 	}
-	return true
+	p.due = p.due[:keep]
+	return held
 }
 
-func (p *mosaic) begun(v *policy.View, id policy.JobID, planned bool) {
+func (p *mosaic) start(v *policy.View, id policy.JobID) {
 	j := p.job(id)
 	j.planned, j.running = false, true
 	j.end = model.After(v.Now(), estimate(v, id))
-	p.started = append(p.started, startedAs{id, planned})
+	p.begun = append(p.begun, id)
 }
 
 func estimate(v *policy.View, id policy.JobID) time.Duration { return v.Job(id).As(0).Estimate() }
 
-// protect looks for a job that is not planned and has waited too long: until it
-// has started, nothing may start that would still run when it could.
-func (p *mosaic) protect(v *policy.View) time.Duration {
-	if p.age == 0 {
-		return 0
-	}
-	for _, id := range p.elsewhere {
-		if v.Now()-v.Job(id).Submit >= p.age && v.Place(v.Shape(id), policy.Sharing) == nil {
-			if at := v.ReserveEarliest(v.Shape(id), policy.Never); at != policy.Never {
-				return at
-			}
+// protect starts the jobs that are not planned and have waited too long, and
+// returns when the first of them that does not fit could start; 0 if there is none.
+func (p *mosaic) protect(v *policy.View, plan *policy.Plan) time.Duration {
+	for i := 0; i < len(p.elsewhere); {
+		id := p.elsewhere[i]
+		if !p.old(v, id) {
+			break // those behind it are younger
 		}
+		if a := v.Place(v.Shape(id), policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.InTurn}) {
+			p.elsewhere = slices.Delete(p.elsewhere, i, i+1)
+			p.start(v, id)
+			continue
+		}
+		if at := v.ReserveEarliest(v.Shape(id), policy.Never); at != policy.Never {
+			return at
+		}
+		i++
 	}
 	return 0
 }
 
-// mustWait says that a job would delay the one that is protected.
+// mustWait says that a job would delay the one that has waited too long.
 func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
 	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard
 }
 
-// startElsewhere starts the jobs that the planner does not model wherever they fit.
+// startElsewhere starts the jobs that are not planned wherever they fit.
 func (p *mosaic) startElsewhere(v *policy.View, plan *policy.Plan) {
-	keep := p.elsewhere[:0]
-	protected := p.guard > 0
+	keep := 0
 	for _, id := range p.elsewhere {
 		sh := v.Shape(id)
-		old := protected && v.Now()-v.Job(id).Submit >= p.age
-		if old || !p.mustWait(v, id) {
-			if v.MayFit(sh, policy.Sharing) {
-				if a := v.Place(sh, policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.Overtook}) {
-					p.begun(v, id, false)
-					continue
-				}
+		if !p.mustWait(v, id) && v.MayFit(sh, policy.Sharing) {
+			if a := v.Place(sh, policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.Overtook}) {
+				p.start(v, id)
+				continue
 			}
-			protected = protected && !old // only the oldest is above the rule
 		}
-		keep = append(keep, id)
+		p.elsewhere[keep] = id
+		keep++
 	}
-	p.elsewhere = keep
+	p.elsewhere = p.elsewhere[:keep]
 }
 
 // allocation makes pieces what the applier understands; nil if they are not free.
-func (p *mosaic) allocation(v *policy.View, sh *policy.Shape, pieces []piece) *model.Allocation {
+func (p *mosaic) allocation(v *policy.View, r *model.Request, pieces []piece) *model.Allocation {
 	a := &p.machine.alloc
 	a.Parts, a.Grants = a.Parts[:0], a.Grants[:0]
-	r := &sh.Request
 	for i := range pieces {
 		if q := &pieces[i]; q.cores > 0 {
 			for n := q.from; n < q.to; n++ {
@@ -258,7 +271,7 @@ func (p *mosaic) allocation(v *policy.View, sh *policy.Shape, pieces []piece) *m
 			}
 		}
 	}
-	sortParts(a.Parts)
+	slices.SortFunc(a.Parts, func(x, y model.Part) int { return cmp.Compare(x.Node, y.Node) })
 	if r.Remote != nil && !p.grantDevices(v, a, pieces) {
 		return nil
 	}

@@ -15,8 +15,11 @@ type task struct {
 	width   int32 // nodes; cores where they are spread
 	devices int32 // remote ones
 	run     time.Duration
-	// area is the node time that the task takes from others: its price.
-	area int64
+	// cost is the node time that the task takes from others, by its price, times
+	// its run: small ones of it wait least.
+	cost float64
+	// free tasks fit beside the others for nothing.
+	free bool
 	// first tasks are planned before all others, in their order.
 	first bool
 }
@@ -30,9 +33,10 @@ type problem struct {
 	now   timeline // what is free, and will be when the running jobs end
 	// balance says in per cent how much the end of all counts against waiting.
 	balance int64
+	meanRun time.Duration
 }
 
-// answer says when and where tasks run.
+// answer says when and where tasks run, and what that costs.
 type answer struct {
 	start  []time.Duration // negative: it has no place
 	pieces [][]piece
@@ -50,15 +54,15 @@ func (a *answer) size(n int) {
 type searcher struct {
 	*problem
 	b, future board
-	ends      []ending
+	ends      []ending // of what runs, a heap
 	late      []ending
 	waiting   []int32
 	misfit    []int32 // by kind: the smallest width that does not fit now
-	back      answer
-	line      timeline
-	scratch   []piece
-	meanRun   time.Duration
-	latest    time.Duration // end of all in back
+	// back is a plan read backwards: start is how long before the end of all a task ends.
+	back answer
+	line timeline
+
+	best, try answer
 }
 
 type ending struct {
@@ -101,19 +105,105 @@ func pop(h []ending) (ending, []ending) {
 	}
 }
 
-// backwards fills an idle cluster from the end of all towards now: tasks in the
-// given order whenever they fit, where the first that does not is not delayed
-// by those behind it. s.back.start is how long before the end of all a task
-// ends, s.latest how long it all takes.
+// solve leaves the best plan that it finds in s.best. before is an earlier
+// plan's idea of when tasks start, by task; negative where it had none.
+func (s *searcher) solve(before []time.Duration, trials int, seed, stream uint64) {
+	order := s.mirrored()
+	s.forwards(order, &s.best)
+	if known := s.again(before); known != nil {
+		if s.forwards(known, &s.try); s.try.cost < s.best.cost {
+			s.keep()
+			order = known
+		}
+	}
+	if trials > 0 {
+		s.improve(order, trials, rand.New(rand.NewPCG(seed, stream)))
+	}
+}
+
+func (s *searcher) keep() { s.best, s.try = s.try, s.best }
+
+// again is the order of an earlier plan, with new tasks where the plan in s.best
+// has them; nil if there was none.
+func (s *searcher) again(before []time.Duration) []int32 {
+	if !slices.ContainsFunc(before, func(t time.Duration) bool { return t >= 0 }) {
+		return nil
+	}
+	order := make([]int32, len(s.tasks))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	begins := func(id int32) time.Duration {
+		if before[id] >= 0 {
+			return before[id]
+		}
+		return s.best.start[id]
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(begins(a), begins(b)) })
+	s.putFirst(order)
+	return order
+}
+
+// putFirst moves those that must come first to the front, in order of submission.
+func (s *searcher) putFirst(order []int32) {
+	slices.SortStableFunc(order, func(a, b int32) int {
+		x, y := s.tasks[a].first, s.tasks[b].first
+		switch {
+		case x && y:
+			return cmp.Compare(a, b)
+		case x:
+			return -1
+		case y:
+			return 1
+		}
+		return 0
+	})
+}
+
+// mirrored plans backwards from the end of all, costly tasks first, and returns
+// the order in which tasks start when that is read the right way: first those that
+// have a price, then those that fit beside them.
+func (s *searcher) mirrored() []int32 {
+	var order, free []int32
+	for i := range s.tasks {
+		if s.tasks[i].free {
+			free = append(free, int32(i))
+		} else {
+			order = append(order, int32(i))
+		}
+	}
+	costly := func(a, b int32) int { return cmp.Compare(s.tasks[b].cost, s.tasks[a].cost) }
+	slices.SortStableFunc(order, costly)
+	slices.SortStableFunc(free, costly)
+	s.backwards(order)
+
+	s.line.reset(0, s.idle)
+	for _, id := range order {
+		s.line.hold(s.back.pieces[id], s.back.start[id], s.back.start[id]+s.tasks[id].run)
+	}
+	for _, id := range free {
+		t := &s.tasks[id]
+		s.back.start[id], s.back.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, s.back.pieces[id])
+	}
+	// What ends last backwards starts first.
+	begins := func(id int32) time.Duration { return -s.back.start[id] - s.tasks[id].run }
+	early := func(a, b int32) int { return cmp.Compare(begins(a), begins(b)) }
+	slices.SortStableFunc(order, early)
+	slices.SortStableFunc(free, early)
+	order = append(order, free...)
+	s.putFirst(order)
+	return order
+}
+
+// backwards fills an idle cluster: tasks in the given order whenever they fit,
+// where the first that does not is not delayed by those behind it.
 func (s *searcher) backwards(order []int32) {
 	s.b.segs = append(s.b.segs[:0], s.idle...)
 	s.ends = s.ends[:0]
 	s.waiting = append(s.waiting[:0], order...)
 	s.misfit = slices.Grow(s.misfit[:0], len(s.needs))[:len(s.needs)]
 	s.back.size(len(s.tasks))
-	s.latest = 0
-	now := time.Duration(0)
-	for {
+	for now := time.Duration(0); ; {
 		for i := range s.misfit {
 			s.misfit[i] = 1<<31 - 1
 		}
@@ -128,7 +218,6 @@ func (s *searcher) backwards(order []int32) {
 						s.b.take(&s.back.pieces[id][i])
 					}
 					s.back.start[id] = now
-					s.latest = max(s.latest, now+t.run)
 					s.ends = push(s.ends, ending{now + t.run, id})
 					continue
 				}
@@ -142,7 +231,7 @@ func (s *searcher) backwards(order []int32) {
 			s.waiting[keep] = id
 			keep++
 		}
-		if s.waiting = s.waiting[:keep]; keep == 0 || len(s.ends) == 0 {
+		if s.waiting = s.waiting[:keep]; keep == 0 {
 			return
 		}
 		now = s.ends[0].at
@@ -175,6 +264,24 @@ func (s *searcher) earliest(t *task) time.Duration {
 	return when
 }
 
+// forwards plans tasks one by one, each as early as it fits beside those before it.
+func (s *searcher) forwards(order []int32, a *answer) {
+	a.size(len(s.tasks))
+	s.line.copyFrom(&s.now)
+	now := s.now.at[0]
+	end, waits := time.Duration(0), int64(0)
+	for _, id := range order {
+		t := &s.tasks[id]
+		a.start[id], a.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, a.pieces[id])
+		if a.start[id] >= 0 {
+			wait := a.start[id] - now
+			end = max(end, wait+t.run)
+			waits += s.price(t, wait)
+		}
+	}
+	a.cost = s.weigh(waits, end)
+}
+
 // price is the cost of a wait: half of it counts as it is, half against the
 // run time, as slowdown does. In 1/512 of a millisecond, so that sums fit.
 func (s *searcher) price(t *task, wait time.Duration) int64 {
@@ -183,52 +290,42 @@ func (s *searcher) price(t *task, wait time.Duration) int64 {
 }
 
 // weigh joins waiting and the end of all into one cost.
-func (s *searcher) weigh(prices int64, tasks int, end time.Duration) int64 {
-	return (100-s.balance)*(prices/int64(max(1, tasks)))/256 + s.balance*int64(end/time.Millisecond)
+func (s *searcher) weigh(waits int64, end time.Duration) int64 {
+	mean := waits / int64(len(s.tasks)) / 256
+	return (100-s.balance)*mean + s.balance*int64(end/time.Millisecond)
 }
 
-// costBackwards is the cost of the tasks of order as planned backwards.
-func (s *searcher) costBackwards(order []int32) int64 {
-	sum := int64(0)
-	for _, id := range order {
-		sum += s.price(&s.tasks[id], s.latest-s.back.start[id]-s.tasks[id].run)
+// improve moves tasks in the order, trials times, and keeps what is not worse.
+func (s *searcher) improve(order []int32, trials int, rng *rand.Rand) {
+	first := 0
+	for first < len(order) && s.tasks[order[first]].first {
+		first++ // they stay where they are
 	}
-	return s.weigh(sum, len(order), s.latest)
-}
-
-// improve changes the order a little, trials times, and keeps what is better,
-// or, in the beginning, not much worse. It returns the best order.
-func (s *searcher) improve(order []int32, trials int, rng *rand.Rand) []int32 {
-	s.backwards(order)
-	now := s.costBackwards(order)
-	best, least := slices.Clone(order), now
-	if len(order) < 2 {
-		return best
+	order = slices.Clone(order)
+	move := order[first:]
+	n := len(move)
+	if n < 2 {
+		return
 	}
-	work := slices.Clone(order)
-	for k := range trials {
-		slack := least / 100 * int64(trials-k) / int64(trials)
-		i, j, swap := rng.IntN(len(work)), rng.IntN(len(work)), rng.IntN(2) == 0
+	reach := max(1, n/10)
+	for range trials {
+		i := rng.IntN(n)
+		j := min(n-1, max(0, i+rng.IntN(2*reach+1)-reach))
+		swap := rng.IntN(2) == 0
 		if swap {
-			work[i], work[j] = work[j], work[i]
+			move[i], move[j] = move[j], move[i]
 		} else {
-			shift(work, i, j)
+			shift(move, i, j)
 		}
-		s.backwards(work)
-		c := s.costBackwards(work)
-		switch {
-		case c <= now+slack*int64(rng.IntN(64))/64:
-			if now = c; c < least {
-				least = c
-				copy(best, work)
-			}
+		switch s.forwards(order, &s.try); {
+		case s.try.cost <= s.best.cost:
+			s.keep()
 		case swap:
-			work[i], work[j] = work[j], work[i]
+			move[i], move[j] = move[j], move[i]
 		default:
-			shift(work, j, i)
+			shift(move, j, i)
 		}
 	}
-	return best
 }
 
 // shift moves the element at i to j.
@@ -240,45 +337,4 @@ func shift(list []int32, i, j int) {
 		copy(list[j+1:i+1], list[j:i])
 	}
 	list[j] = v
-}
-
-// forwards plans tasks one by one, each as early as it fits beside those before it.
-func (s *searcher) forwards(order []int32, a *answer) {
-	a.size(len(s.tasks))
-	s.line.copyFrom(&s.now)
-	now := s.now.at[0]
-	end, sum := time.Duration(0), int64(0)
-	for _, id := range order {
-		t := &s.tasks[id]
-		a.start[id], a.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, a.pieces[id])
-		if a.start[id] >= 0 {
-			wait := a.start[id] - now
-			end = max(end, wait+t.run)
-			sum += s.price(t, wait)
-		}
-	}
-	a.cost = s.weigh(sum, len(order), end)
-}
-
-// mirrored is the order in which tasks start when the plan made backwards is
-// read the right way: first those that must come first, then the priced ones,
-// then those that fit beside them.
-func (s *searcher) mirrored(order []int32, rest []int32) []int32 {
-	s.backwards(order)
-	out := slices.Clone(order)
-	begins := func(id int32) time.Duration { return s.latest - s.back.start[id] - s.tasks[id].run }
-	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(begins(a), begins(b)) })
-	out = append(out, rest...)
-	slices.SortStableFunc(out, func(a, b int32) int {
-		switch x, y := s.tasks[a].first, s.tasks[b].first; {
-		case x && !y:
-			return -1
-		case y && !x:
-			return 1
-		case x && y:
-			return cmp.Compare(a, b)
-		}
-		return 0
-	})
-	return out
 }

@@ -1,6 +1,7 @@
 package mosaic
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -11,19 +12,37 @@ import (
 type timeline struct {
 	// points[i] holds from at[i] until at[i+1]; the last one for ever.
 	at     []time.Duration
-	points [][]seg
-	spare  [][]seg
+	points []point
+	spare  []point
+
+	// tried, by kind: what earlier tasks came to. Nothing is given back while
+	// tasks are inserted, so a larger one does not come before a smaller one did.
+	tried [][]attempt
 
 	low board
 	b   board
 	tmp []seg
 }
 
+// point is what is free from one instant until the next.
+type point struct {
+	segs []seg
+	// rooms is by kind the width of the widest block; -1 is not known.
+	rooms []int64
+}
+
+// attempt is a task that found its place at start, and not before.
+type attempt struct {
+	width, devices int32
+	run, start     time.Duration
+}
+
 // reset begins with one board.
 func (l *timeline) reset(now time.Duration, segs []seg) {
 	l.spare = append(l.spare, l.points...)
 	l.at = append(l.at[:0], now)
-	l.points = append(l.points[:0], l.copyOf(segs))
+	l.points = append(l.points[:0], l.copyOf(&point{segs: segs}))
+	l.forget()
 }
 
 // copyFrom makes l the same as o.
@@ -31,28 +50,54 @@ func (l *timeline) copyFrom(o *timeline) {
 	l.spare = append(l.spare, l.points...)
 	l.at = append(l.at[:0], o.at...)
 	l.points = l.points[:0]
-	for _, p := range o.points {
-		l.points = append(l.points, l.copyOf(p))
+	for i := range o.points {
+		l.points = append(l.points, l.copyOf(&o.points[i]))
+	}
+	l.forget()
+}
+
+func (l *timeline) forget() {
+	for k := range l.tried {
+		l.tried[k] = l.tried[k][:0]
 	}
 }
 
-func (l *timeline) copyOf(segs []seg) []seg {
-	var s []seg
+func (l *timeline) copyOf(p *point) point {
+	var c point
 	if n := len(l.spare); n > 0 {
-		s = l.spare[n-1][:0]
+		c = l.spare[n-1]
 		l.spare = l.spare[:n-1]
 	}
-	return append(s, segs...)
+	c.segs = append(c.segs[:0], p.segs...)
+	c.rooms = append(c.rooms[:0], p.rooms...)
+	return c
 }
 
-// release adds the next instant at which something is given back.
-func (l *timeline) release(t time.Duration, pieces []piece) {
-	i := l.split(t)
-	l.b.segs = l.points[i]
-	for k := range pieces {
-		l.b.give(&pieces[k])
+// room is the width of the widest block for a kind at a point.
+func (l *timeline) room(i int, n *need, kind int32) int64 {
+	p := &l.points[i]
+	for int(kind) >= len(p.rooms) {
+		p.rooms = append(p.rooms, -1)
 	}
-	l.points[i] = l.b.segs
+	if p.rooms[kind] < 0 {
+		p.rooms[kind] = n.room(p.segs, math.MaxInt64)
+	}
+	return p.rooms[kind]
+}
+
+// change gives or takes pieces at a point.
+func (l *timeline) change(i int, pieces []piece, sign int32) {
+	p := &l.points[i]
+	l.b.segs = p.segs
+	for k := range pieces {
+		l.b.change(&pieces[k], sign)
+	}
+	p.segs, p.rooms = l.b.segs, p.rooms[:0]
+}
+
+// release adds an instant, not before any other, at which something is given back.
+func (l *timeline) release(t time.Duration, pieces []piece) {
+	l.change(l.split(t), pieces, -1)
 }
 
 // split makes t a point of its own, and returns its index.
@@ -60,45 +105,70 @@ func (l *timeline) split(t time.Duration) int {
 	i, found := slices.BinarySearch(l.at, t)
 	if !found {
 		l.at = slices.Insert(l.at, i, t)
-		l.points = slices.Insert(l.points, i, l.copyOf(l.points[i-1]))
+		l.points = slices.Insert(l.points, i, l.copyOf(&l.points[i-1]))
 	}
 	return i
+}
+
+// notBefore is a time before which a task surely does not fit.
+func (l *timeline) notBefore(t *task) time.Duration {
+	for int(t.kind) >= len(l.tried) {
+		l.tried = append(l.tried, nil)
+	}
+	from := l.at[0]
+	for _, a := range l.tried[t.kind] {
+		if a.start > from && a.width <= t.width && a.devices <= t.devices && a.run <= t.run {
+			from = a.start
+		}
+	}
+	return from
 }
 
 // insert finds the earliest time at which a task fits for as long as it runs,
 // takes that, and returns it with the pieces; a negative time if it never fits.
 func (l *timeline) insert(n *need, t *task, worth *prices.Table, pieces []piece) (time.Duration, []piece) {
-search:
-	for i := range l.at {
-		if !n.has(l.points[i], t) {
-			continue
-		}
+	i, _ := slices.BinarySearch(l.at, l.notBefore(t))
+	for seen := i; i < len(l.at); i++ {
+		// Where there is no room at one instant, there is none during a run over it.
 		start := l.at[i]
-		l.low.segs = append(l.low.segs[:0], l.points[i]...)
-		for j := i + 1; j < len(l.at) && l.at[j]-start < t.run; j++ {
-			l.tmp = narrow(l.tmp, l.low.segs, l.points[j])
-			l.tmp, l.low.segs = l.low.segs, l.tmp
-			if !n.has(l.low.segs, t) {
-				continue search
+		for seen = max(seen, i); seen < len(l.at) && l.at[seen]-start < t.run; seen++ {
+			if l.room(seen, n, t.kind) < int64(t.width) {
+				i = seen
+				start = -1
 			}
 		}
-		if pieces = l.low.find(n, t, worth, pieces[:0]); len(pieces) == 0 {
-			continue // the devices are there, but not the same ones all the time
+		if start < 0 {
+			continue
 		}
-		l.hold(pieces, start, start+t.run)
-		return start, pieces
+		if pieces = l.fits(i, n, t, worth, pieces); len(pieces) > 0 {
+			l.hold(pieces, start, start+t.run)
+			if start > l.at[0] {
+				l.tried[t.kind] = append(l.tried[t.kind], attempt{t.width, t.devices, t.run, start})
+			}
+			return start, pieces
+		}
 	}
 	return -1, pieces[:0]
+}
+
+// fits finds a place that is free during the whole of a run from point i on.
+func (l *timeline) fits(i int, n *need, t *task, worth *prices.Table, pieces []piece) []piece {
+	start := l.at[i]
+	l.low.segs = append(l.low.segs[:0], l.points[i].segs...)
+	for j := i + 1; j < len(l.at) && l.at[j]-start < t.run; j++ {
+		l.tmp = narrow(l.tmp, l.low.segs, l.points[j].segs)
+		l.tmp, l.low.segs = l.low.segs, l.tmp
+		if !n.has(l.low.segs, t) {
+			return pieces[:0]
+		}
+	}
+	return l.low.find(n, t, worth, pieces[:0])
 }
 
 // hold takes pieces during [from, to).
 func (l *timeline) hold(pieces []piece, from, to time.Duration) {
 	i, j := l.split(from), l.split(to)
 	for ; i < j; i++ {
-		l.b.segs = l.points[i]
-		for k := range pieces {
-			l.b.take(&pieces[k])
-		}
-		l.points[i] = l.b.segs
+		l.change(i, pieces, 1)
 	}
 }

@@ -232,6 +232,9 @@ func TestBidsOfEachClass(t *testing.T) {
 			// From the end of the first nodeset it takes three nodes.
 			"A n[001-002]", "A n[002-004]", "A n[007-008]", "A n[008-009]",
 			"C n[001-004,007-009]"}},
+		{"few cores", model.Request{Cores: 2}, "ABC", []string{
+			// All nodes of both nodesets would be more than it has cores for.
+			"A n001", "A n004", "A n007", "A n009", "B n002", "B n008"}},
 		{"more cores", model.Request{Cores: 14}, "ABC", []string{
 			"C n[001-004,007]", "C n[004,007-009]", "C n[001-004,007-009]"}},
 		{"more cores side by side", model.Request{Cores: 14, Contiguous: true}, "ABC", nil},

@@ -216,7 +216,7 @@ func describe(c *model.Cluster, jobs []model.Job) string {
 func TestAgreesWithOracle(t *testing.T) {
 	cases := 12000
 	if testing.Short() {
-		cases = 2500
+		cases = 2000
 	}
 	met := map[string]int{}
 	for seed := range uint64(cases) {
@@ -252,6 +252,35 @@ func TestAgreesWithOracle(t *testing.T) {
 	for _, what := range []string{"finished", "killed", "impossible", "borrowed", "waited"} {
 		if met[what] < cases/10 {
 			t.Errorf("too few jobs %s: the cases are too tame (%v)", what, met)
+		}
+	}
+}
+
+// Long queues of jobs that want much the same: what a pass remembers must not
+// change what it does.
+func TestAgreesOnLongQueues(t *testing.T) {
+	first, last := uint64(14), uint64(40) // 15 and others need every rule
+	if testing.Short() {
+		last = 17
+	}
+	for seed := first; seed <= last; seed++ {
+		const nodes = 24
+		c := mixedMachine(nodes)
+		jobs := mixedJobs(nodes, int(seed%3)*20, 1, seed)[:150]
+		for i := range jobs {
+			jobs[i].Run = jobs[i].Run / time.Minute * time.Second // so that much happens at once
+			jobs[i].Priority *= int64(seed % 2)
+		}
+		_, got, err := starts(c, jobs, made(t, &consres.Slurm, "bf_interval=2s"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, err := starts(c, jobs, &oracle{depth: 100, interval: 2 * time.Second, by: "memory"}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Fatalf("seed %d: got\n%s\nwant\n%s", seed, got, want)
 		}
 	}
 }

@@ -359,9 +359,13 @@ func (p *scheduler) earliest(c *compiled, r *model.Request, d, now, floor time.D
 	if r.Remote != nil {
 		return p.search(c, r, units, d, now, floor)
 	}
-	// The search begins with the record in which something may be found, as it
-	// would come to it.
-	from := p.space.at(c.notBefore(p.passes, units, r.Contiguous, d, now))
+	// The search begins with the first record at whose end something may be found,
+	// as it would come to it.
+	floor = c.notBefore(p.passes, units, r.Contiguous, d, now)
+	from := p.space.at(floor)
+	if from > 0 && p.space.records[from].begin == floor {
+		from--
+	}
 	at, ok := p.search(c, r, units, d, now, p.space.records[from].begin)
 	b := bound{units, r.Contiguous, d, at}
 	if !ok {

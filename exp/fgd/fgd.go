@@ -22,7 +22,7 @@ var Experiment = exp.Experiment{
 	Name:  name,
 	Title: title,
 	Summary: "how full six policies, and three with decoupled GPUs, fill a cloud's cluster of 6,212 GPUs: " +
-		"500 runs in one to two minutes on two cores",
+		"500 runs in about a minute on two cores",
 	Runs:    seedsTried,
 	Figures: workloads,
 	Run:     run,
@@ -60,7 +60,7 @@ var contenders = []contender{
 	{name: fgdCoupled, policy: "fgd"},
 	{name: fgdRandomTies, policy: "fgd", randomTies: true},
 	{name: bestFitDecoupled, policy: "best-fit", decoupled: true},
-	{name: "fgd-decoupled", policy: "fgd", decoupled: true},
+	{name: fgdDecoupled, policy: "fgd", decoupled: true},
 	{name: pricedFit, policy: "priced-fit", decoupled: true},
 }
 
@@ -68,6 +68,7 @@ const (
 	fgdCoupled       = "fgd"
 	fgdRandomTies    = "fgd-random-ties"
 	bestFitDecoupled = "best-fit-decoupled"
+	fgdDecoupled     = "fgd-decoupled"
 	pricedFit        = "priced-fit"
 )
 

@@ -2,6 +2,7 @@ package fgd
 
 import (
 	"fmt"
+	"slices"
 
 	"muster/exp"
 	"muster/report"
@@ -29,13 +30,21 @@ func page(r *exp.Result, scenes []*scene) *report.Page {
 	return p
 }
 
+// drawn are the contenders in the pictures: as many as there are colours. What
+// they leave out is in the tables.
+func drawn() []contender {
+	return slices.DeleteFunc(slices.Clone(contenders), func(k contender) bool {
+		return k.name == fgdRandomTies || k.name == fgdDecoupled
+	})
+}
+
 // wasted compares the workloads.
 func wasted(scenes []*scene) *report.Bars {
 	b := &report.Bars{Title: "GPUs not allocated when 130 % have been asked for", YLabel: "% of GPUs"}
 	for _, s := range scenes {
 		b.Groups = append(b.Groups, s.name)
 	}
-	for _, k := range contenders {
+	for _, k := range drawn() {
 		bar := report.BarSeries{Name: k.name}
 		for _, s := range scenes {
 			row := exp.Over("", "", "", s.of(k.name, func(c *course) float64 { return 100 - allocated(c) }))
@@ -67,12 +76,12 @@ func (s *scene) beside() *report.Bars {
 }
 
 // from is where differences begin to show: before it everything is placed.
-const from = 80
+const from = 88
 
 // lines draws a value of each contender against the arrived demand.
 func (s *scene) lines(c *report.Chart, from int, value func(c *course, at int) float64) *report.Chart {
 	c.XLabel = "demand that has arrived, % of the cluster's GPUs"
-	for _, k := range contenders {
+	for _, k := range drawn() {
 		l := report.Series{Name: k.name}
 		for at := from; at < points; at++ {
 			l.X = append(l.X, float64(at))
@@ -101,7 +110,7 @@ func (s *scene) fragments() *report.Chart {
 func (s *scene) gaps() *report.Bars {
 	b := &report.Bars{
 		Title: "What is left of devices at the end, " + s.name, YLabel: "GPUs idle",
-		Note: "By how much of its device it is. What is left beside a share of 810 thousandths is too small for nearly all pods, and no policy can use it.",
+		Note: "By how much of its device it is. What is left beside a share of 810 thousandths, the most common one, is too small for nearly all pods.",
 	}
 	for i := range tenths {
 		if i == tenths-1 {

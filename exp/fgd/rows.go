@@ -89,7 +89,7 @@ func notes(scenes []*scene, seeds []uint64) []string {
 			"GPUs with enough left, too few cores, another type, or it needs no GPU), and else those of its GPUs that have too little left for it. The tasks expected are those of the workload, the most popular " +
 			"95 of 100 pods, each with its weight. For decoupled GPUs the cluster is one such node, and cores are lacking only if no node has them.",
 		"Two things must be read as the authors' program has them, or the numbers differ. Ties go to the first node in one fixed random order of a run: their nodes get random " +
-			"prefixes, and their scheduler was changed to take the smallest name. With a random choice among ties, as Kubernetes has it, fgd ends far lower (rows *_fgd_random_ties_*). And scores are " +
+			"prefixes, and their scheduler was changed to take the smallest name. With a random choice among ties, as Kubernetes has it, fgd ends points lower on some workloads (rows *_fgd_random_ties_*). And scores are " +
 			"whole numbers from 0 to 100, so that ties are frequent.",
 		"The paper's numbers are those that the authors publish as expected results of their program: means of ten seeds. All of them for the default workload; of the others the final allocation of fgd, and of some policies.",
 	}

@@ -275,3 +275,116 @@ func TestSettings(t *testing.T) {
 		t.Errorf("an unknown ranking says %v", err)
 	}
 }
+
+// pool is a cluster whose first node has no GPU; the others have one each, of the
+// types and on the switches given.
+func pool(types []int, switches string) *model.Cluster {
+	c := &model.Cluster{
+		Name:     "pool",
+		GPUTypes: []model.GPUType{{Name: "slow", Memory: 4, Speed: 1}, {Name: "fast", Memory: 4, Speed: 2}},
+		Remote:   model.Remote{Far: 3, Overhead: 1},
+	}
+	link := model.Link{Bandwidth: 1e9}
+	c.Nodes = append(c.Nodes, model.Node{Name: "host", Cores: 8, Switch: switches[:1], Link: link})
+	for i, t := range types {
+		c.Nodes = append(c.Nodes, model.Node{Name: fmt.Sprint("g", i+1), Cores: 8, GPUs: []int{t}, Switch: switches[i+1 : i+2], Link: link})
+	}
+	return c
+}
+
+// shares asks for shares of so many devices, from a node that has none.
+func shares(id string, run, count int, load float64) model.Job {
+	return model.Job{ID: id, Run: time.Duration(run) * time.Second, Intensity: load, Request: model.Request{
+		Nodes: 1, NodeList: []string{"host"}, Remote: &model.RemoteGPUs{Count: count, Memory: 1, Shared: true}}}
+}
+
+func TestSelect(t *testing.T) {
+	busy := []model.Job{shares("a", 100, 1, 0.5), shares("b", 100, 1, 0.5)}
+	for _, x := range []struct {
+		name, by string
+		cluster  *model.Cluster
+		jobs     []model.Job
+		want     []string
+	}{
+		{"memory piles up", "memory", pool([]int{0, 0}, "xxx"), busy, []string{"0s a host+g1:0s", "0s b host+g1:0s"}},
+		{"intensity spreads", "intensity", pool([]int{0, 0}, "xxx"), busy, []string{"0s a host+g1:0s", "0s b host+g2:0s"}},
+		{"speed", "speed", pool([]int{0, 1}, "xxx"), busy, []string{"0s a host+g2:0s", "0s b host+g2:0s"}},
+		{"distance", "distance", pool([]int{0, 0}, "xyx"), busy, []string{"0s a host+g2:0s", "0s b host+g2:0s"}},
+		{"all: a fast device for two is better than a slow one alone", "all", pool([]int{0, 1}, "xxx"), busy, []string{"0s a host+g2:0s", "0s b host+g2:0s"}},
+		{"all: but not for three", "all", pool([]int{0, 1}, "xxx"), append(slices.Clone(busy), shares("c", 100, 1, 1)),
+			[]string{"0s a host+g2:0s", "0s b host+g2:0s", "0s c host+g1:0s"}},
+		{"all: a job as slow as its slow device leaves the fast one alone", "all", pool([]int{1, 0, 0}, "xxxx"), []model.Job{shares("a", 100, 2, 1)},
+			[]string{"0s a host+g2:0s+g3:0s"}},
+		{"all: it waits for a full device", "all", pool([]int{0}, "xx"), []model.Job{shares("a", 10, 1, 1), shares("b", 100, 1, 1)},
+			[]string{"0s a host+g1:0s", "10s b host+g1:0s"}},
+		{"all: it shares one that is not full", "all", pool([]int{0}, "xx"), []model.Job{shares("a", 10, 1, 0.8), shares("b", 100, 1, 0.8)},
+			[]string{"0s a host+g1:0s", "0s b host+g1:0s"}},
+		{"memory never waits", "memory", pool([]int{0}, "xx"), []model.Job{shares("a", 10, 1, 1), shares("b", 100, 1, 1)},
+			[]string{"0s a host+g1:0s", "0s b host+g1:0s"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			_, got := runOf(t, x.cluster, x.jobs, made(t, &consres.RGPU, "select="+x.by))
+			check(t, got, x.want...)
+		})
+	}
+}
+
+// A far device costs three times the transfer: the slower near one wins where
+// much is moved.
+func TestSelectAllCountsTransfers(t *testing.T) {
+	c := pool([]int{0, 1}, "xxy") // g1 slow and near, g2 fast and far
+	for bytes, want := range map[int64]string{1e9: "g2", 100e9: "g1"} {
+		j := shares("a", 100, 1, 1)
+		j.Traffic.GPUBytes = bytes
+		_, got := runOf(t, c, []model.Job{j}, made(t, &consres.RGPU, "select=all"))
+		check(t, got, "0s a host+"+want+":0s")
+	}
+}
+
+// Each way to wait has its words.
+func TestWhy(t *testing.T) {
+	jobs := []model.Job{
+		onNodes("a", 0, 100, 1, 4),
+		onNodes("b", 0, 100, 2, 4),
+		onNodes("c", 0, 200, 1, 4),
+		onNodes("d", 0, 200, 1, 4),
+		onNodes("e", 1, 10, 1, 4),
+	}
+	r, err := sim.Run(context.Background(), sim.Config{Cluster: plain(2), Jobs: jobs, Policy: made(t, &consres.Slurm, "depth=2"),
+		Watch: []int{1, 2, 3, 4}, Explain: []sim.Moment{{Step: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := map[int]string{}
+	for _, w := range r.Watched {
+		says[w.Job] += w.Text + "\n"
+	}
+	for job, want := range map[int]string{
+		1: "reserved for 00:01:40", 2: "would delay the reservations of others; reserved for 00:03:20",
+		3: "backfilling tries only the first 2 (depth)", 4: "backfilling looks again at 00:00:30 (bf_interval)",
+	} {
+		if !strings.Contains(says[job], want) {
+			t.Errorf("job %s says\n%swithout %q", jobs[job].ID, says[job], want)
+		}
+	}
+	e := r.Explained[0]
+	if len(e.Tables[0].Rows) != 2 || e.Tables[0].Rows[0][0] != "b" || e.Tables[0].Rows[0][4] != "n[0-1]" {
+		t.Errorf("the first step is explained so: %+v", e.Explanation)
+	}
+	if want := []policy.ExplanationBar{
+		{Row: 0, From: 0, To: 1, Label: "job b: reserved for 00:01:40"}, {Row: 1, From: 0, To: 0, Label: "job c: reserved for 00:03:20"},
+	}; !slices.Equal(e.Bars, want) {
+		t.Errorf("it is drawn as %+v", e.Bars)
+	}
+}
+
+func TestWhyPatient(t *testing.T) {
+	r, err := sim.Run(context.Background(), sim.Config{Cluster: pool([]int{0}, "xx"), Policy: made(t, &consres.RGPU, "select=all"),
+		Jobs: []model.Job{shares("a", 10, 1, 1), shares("b", 100, 1, 1)}, Watch: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "the devices are crowded: it does better to wait until 00:00:10"; !strings.Contains(r.Watched[0].Text, want) {
+		t.Errorf("it says %q", r.Watched[0].Text)
+	}
+}

@@ -39,9 +39,11 @@ type need struct {
 
 // needKey tells needs apart.
 type needKey struct {
-	need0    [7]int64
-	exclude  bool
-	nodeList string
+	spread, exclusive             bool
+	cores                         int32
+	gpus, gpuType                 int
+	memory, nodeMemory, gpuMemory int64
+	nodeList                      string
 }
 
 // needOf compiles a request. It can be granted on the idle cluster: its type of
@@ -59,11 +61,13 @@ func needOf(c *model.Cluster, r *model.Request) need {
 	}
 	if len(r.NodeList) > 0 {
 		nd.allowed = newBitmap(len(c.Nodes))
+		listed := make(map[string]bool, len(r.NodeList))
+		for _, name := range r.NodeList {
+			listed[name] = true
+		}
 		for n := range c.Nodes {
-			for _, name := range r.NodeList {
-				if c.Nodes[n].Name == name {
-					nd.allowed.set(int32(n))
-				}
+			if listed[c.Nodes[n].Name] {
+				nd.allowed.set(int32(n))
 			}
 		}
 	}
@@ -71,13 +75,10 @@ func needOf(c *model.Cluster, r *model.Request) need {
 }
 
 func (nd *need) key(r *model.Request) needKey {
-	spread := int64(0)
-	if nd.spread {
-		spread = 1
-	}
 	return needKey{
-		need0:   [7]int64{spread, int64(nd.cores), nd.memory, nd.nodeMemory, int64(nd.gpus), nd.gpuMemory, int64(nd.gpuType)},
-		exclude: nd.exclusive, nodeList: strings.Join(r.NodeList, "\x00"),
+		spread: nd.spread, exclusive: nd.exclusive, cores: nd.cores, gpus: nd.gpus, gpuType: nd.gpuType,
+		memory: nd.memory, nodeMemory: nd.nodeMemory, gpuMemory: nd.gpuMemory,
+		nodeList: strings.Join(r.NodeList, "\x00"),
 	}
 }
 

@@ -39,15 +39,10 @@ func (s *Selector) Select(v FreeView, sh *policy.Shape, out *model.Allocation) b
 
 // place is Select without the nodes in hidden, and without what is held of devices.
 func (s *Selector) place(v FreeView, nd *need, r *model.Request, hidden bitmap, held *heldDevices, out *model.Allocation) bool {
-	s.offer(v, nd, hidden)
-	return s.placeOn(v, nd, r, held, out)
-}
-
-// placeOn goes on from the offers.
-func (s *Selector) placeOn(v FreeView, nd *need, r *model.Request, held *heldDevices, out *model.Allocation) bool {
 	if r.Remote != nil && !s.enoughDevices(v, nd, r, held) {
 		return false
 	}
+	s.offer(v, nd, hidden)
 	if !s.pickPreferred(v, nd, r, held) {
 		return false
 	}
@@ -62,8 +57,7 @@ func (s *Selector) placeOn(v FreeView, nd *need, r *model.Request, held *heldDev
 // ones, if that is preferred and there are enough; else any.
 func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *heldDevices) bool {
 	if s.preferLocal && r.Remote != nil && !mixed(r) {
-		all := append(s.all[:0], s.offers...)
-		s.all = all
+		s.all = append(s.all[:0], s.offers...)
 		for n, o := range s.offers {
 			if o > 0 && s.lends(v, nd, r, held, int32(n), 1) == 0 {
 				s.offers[n] = 0
@@ -72,7 +66,7 @@ func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *h
 		if s.pick(r) {
 			return true
 		}
-		copy(s.offers, all)
+		copy(s.offers, s.all)
 	}
 	return s.pick(r)
 }

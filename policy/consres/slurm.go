@@ -543,34 +543,49 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 	return lacks + "; nothing is reserved for it (bf_window)"
 }
 
-// Explain lists the reservations of the latest pass of backfilling.
+// Explain lists and draws the reservations of the latest pass of backfilling.
 func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
-	lead := fmt.Sprintf("%d jobs wait. Backfilling last looked at %s and reserved for %d.",
-		v.Waiting(), policy.Clock(p.passed), len(p.reserved))
+	e := &policy.Explanation{Lead: fmt.Sprintf("%d jobs wait. Backfilling last looked at %s and reserved for %d.",
+		v.Waiting(), policy.Clock(p.passed), len(p.reserved))}
 	c := v.Cluster()
-	t := policy.ExplanationTable{Title: "Reservations, in the order of the queue", Columns: []string{"job", "asks for", "from", "to", "whole nodes", "devices elsewhere"}}
+	t := policy.ExplanationTable{Title: "Reservations, in the order of the queue",
+		Columns: []string{"job", "asks for", "from", "to", "whole nodes", "devices elsewhere"}}
 	for i := range p.reserved {
 		r := &p.reserved[i]
 		names := make([]string, len(r.nodes))
 		for k, n := range r.nodes {
 			names[k] = c.Nodes[n].Name
 		}
-		devices := ""
+		var devices []string
 		for _, g := range r.devices {
 			if !slices.Contains(r.nodes, g.Node) {
-				devices += fmt.Sprintf("%s:%d ", c.Nodes[g.Node].Name, g.Device)
+				devices = append(devices, fmt.Sprintf("%s:%d", c.Nodes[g.Node].Name, g.Device))
 			}
 		}
 		t.Rows = append(t.Rows, []string{v.Job(r.job).ID, v.Shape(r.job).String(), policy.Clock(r.at), policy.Clock(r.end),
-			model.CompressNodes(names), devices})
+			model.CompressNodes(names), strings.Join(devices, " ")})
+		e.Bars = append(e.Bars, r.bars(int32(i), fmt.Sprintf("job %s: reserved for %s", v.Job(r.job).ID, policy.Clock(r.at)))...)
 	}
-	waits := policy.ExplanationTable{Title: "Waiting by choice", Columns: []string{"job", "until"}}
-	for _, w := range p.patient {
-		waits.Rows = append(waits.Rows, []string{v.Job(w.job).ID, policy.Clock(w.until)})
-	}
-	e := &policy.Explanation{Lead: lead, Tables: []policy.ExplanationTable{t}}
-	if len(waits.Rows) > 0 {
+	e.Tables = append(e.Tables, t)
+	if len(p.patient) > 0 {
+		waits := policy.ExplanationTable{Title: "Waiting for less crowded devices", Columns: []string{"job", "until"}}
+		for _, w := range p.patient {
+			waits.Rows = append(waits.Rows, []string{v.Job(w.job).ID, policy.Clock(w.until)})
+		}
 		e.Tables = append(e.Tables, waits)
 	}
 	return e
+}
+
+// bars are the stretches of a reservation's nodes, which are in node order.
+func (r *reservation) bars(row int32, label string) []policy.ExplanationBar {
+	var out []policy.ExplanationBar
+	for i, n := range r.nodes {
+		if i > 0 && r.nodes[i-1] == n-1 {
+			out[len(out)-1].To = n
+		} else {
+			out = append(out, policy.ExplanationBar{Row: row, From: n, To: n, Label: label})
+		}
+	}
+	return out
 }

@@ -124,34 +124,64 @@ func (s *tree) nodeRowFor(n int, coreWeight, gpuWeight, by int32, known int) int
 // weights in which cores and GPUs are added up before a row is divided.
 var weights = [...][2]int32{{1, 0}, {0, 1}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 3}}
 
+// Rows are divided by numbers up to mostDivisor while what they say of one bid is
+// below mostSize; quotient has all the results.
+const (
+	mostDivisor = 24
+	mostSize    = 64
+)
+
+var quotient = func() (q [mostDivisor + 1][mostSize]float64) {
+	for k := 1; k <= mostDivisor; k++ {
+		for v := range mostSize {
+			q[k][v] = float64(v / k)
+		}
+	}
+	return q
+}()
+
 // roundedRows divides the row of a node by a number and rounds down: bids are
 // whole, so that the row still holds (Chvatal and Gomory).
 func (s *tree) roundedRows() {
 	t := s.t
-	const most = 24 // the largest divisor
 	for n := range t.nodes() {
+		if t.cores[n] >= mostSize || t.gpus[n] >= mostSize {
+			continue
+		}
+		s.here = s.here[:0]
 		var share float64
 		for e := s.head[n]; e >= 0; e = s.link[e] {
-			share += s.x[t.bidOf[e]]
+			b := t.bidOf[e]
+			share += s.x[b]
+			s.here = append(s.here, standing{t.low[e], t.ngpu[b], 0, s.x[b]})
 		}
-		if share < 1+1e-3 || t.cores[n] > 1<<20 || t.gpus[n] > 1<<20 {
+		if share < 1+1e-3 {
 			continue
 		}
 		worst, by := 0.02, int32(0)
 		var pair [2]int32
 		for _, p := range weights {
 			have := p[0]*t.cores[n] + p[1]*t.gpus[n]
-			for k := int32(2); k <= min(have, most); k++ {
-				rhs := have / k
+			var largest int32
+			for i := range s.here {
+				h := &s.here[i]
+				h.size = p[0]*h.cores + p[1]*h.gpus
+				largest = max(largest, h.size)
+			}
+			if largest >= mostSize {
+				continue
+			}
+			s.work += int64(len(s.here)) * int64(largest)
+			for k := int32(2); k <= min(largest, mostDivisor); k++ {
+				table := &quotient[k]
 				var sum float64
-				for e := s.head[n]; e >= 0; e = s.link[e] {
-					b := t.bidOf[e]
-					if c := (p[0]*t.low[e] + p[1]*t.ngpu[b]) / k; c > 0 {
-						sum += float64(float64(c) * s.x[b])
-					}
+				for i := range s.here {
+					h := &s.here[i]
+					sum += float64(table[h.size&(mostSize-1)] * h.part)
 				}
-				if v := (sum - float64(rhs)) / float64(rhs); v > worst {
-					worst, by, pair = v, k, p
+				rhs := float64(have / k)
+				if v := sum - rhs; v > worst*rhs {
+					worst, by, pair = v/rhs, k, p
 				}
 			}
 		}

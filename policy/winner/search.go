@@ -13,6 +13,8 @@ type Search struct {
 	best    result
 	order   []int32
 	members []int32
+	regroup regroup
+	work    int64 // cells of tableaux changed for the last problem
 }
 
 var _ Solver = (*Search)(nil)
@@ -27,6 +29,7 @@ func (s *Search) Solve(p *Problem, l Limits) (*Answer, error) {
 	parts := s.reducer.reduce()
 	all := max(s.reducer.living(), 1)
 	treeWork := l.TreeWork
+	s.work = 0
 	for k := range parts {
 		s.members = s.members[:0]
 		for j, of := range s.reducer.partOf {
@@ -43,6 +46,7 @@ func (s *Search) Solve(p *Problem, l Limits) (*Answer, error) {
 		share.TreeWork = treeWork
 		bound, steps, work := s.solvePart(share)
 		treeWork -= work
+		s.work += work
 		a.Value += s.best.value
 		a.Bound += bound
 		a.Steps += steps
@@ -90,7 +94,12 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	q := &s.prices
 	q.use(t)
 	q.steps = 0
-	q.search(l.BoundIterations, m, &s.best)
+	small := t.bids() <= l.TreeBids && l.TreeNodes > 0 && l.TreeWork > 0
+	rounds := l.BoundIterations
+	if small {
+		rounds = min(rounds, fewRounds) // the tree finds better prices
+	}
+	q.search(rounds, m, &s.best)
 	if b, ok := q.prove(); ok {
 		bound = min(bound, b)
 	}
@@ -98,11 +107,9 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	x.use(m, l.Seed)
 	x.steps = 0
 	typical := float64(t.bestSum()) / float64(t.jobs())
-	small := t.bids() <= l.TreeBids && l.TreeNodes > 0 && l.TreeWork > 0
 	if s.best.value < bound && small {
 		moves := min(l.Iterations, shortSearch*int64(t.bids()))
 		s.best.restore(m)
-		m.exact = true
 		x.run(moves, typical*hot, typical*cold, bound, &s.best)
 		l.Iterations -= moves
 		if s.best.value < bound {
@@ -114,14 +121,26 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	}
 	if s.best.value < bound {
 		s.best.restore(m)
-		x.run(l.Iterations, typical*hot, typical*cold, bound, &s.best)
+		x.run(l.Iterations/annealShare, typical*hot, typical*cold, bound, &s.best)
+		if rest := l.Iterations - l.Iterations/annealShare; rest >= worthRegrouping && s.best.value < bound {
+			steps += s.regroup.run(m, x, q.gain, rest*moveSteps, bound, &s.best)
+		}
 	}
 	return bound, steps + m.steps + q.steps + x.steps, work
 }
 
+const (
+	// fewRounds of prices are enough for a part that the tree will look at.
+	fewRounds = 60
+	// annealShare is the part of the search that goes into annealing, one in so
+	// many; the rest regroups neighbourhoods, if it is long enough for that.
+	annealShare     = 3
+	worthRegrouping = 50_000
+)
+
 // The temperatures at which the ejection search begins and ends, in the typical
 // value of a job.
-const (
+var (
 	hot  = 0.15
 	cold = 0.005
 )

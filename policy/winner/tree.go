@@ -31,6 +31,7 @@ type tree struct {
 	seen     []seen // by decision: what no cost, and then what yes cost
 	found    []violation
 	winners  []int32
+	here     []standing
 	cut      builder
 	nodes    int64 // tree nodes seen
 	maxNodes int64
@@ -50,6 +51,12 @@ type level struct {
 type seen struct {
 	times int
 	sum   float64
+}
+
+// standing is what a bid has on a node, and its part in the program.
+type standing struct {
+	cores, gpus, size int32
+	part              float64
 }
 
 // rowStore holds the rows ever made: sum of coef times bid is at most rhs. The

@@ -1,0 +1,48 @@
+package winner_test
+
+import (
+	"testing"
+
+	"muster/policy/winner"
+	"muster/policy/winner/winnertest"
+)
+
+// One auction within the limits of the original: 250 bids. Value and gap are
+// metrics, so that a change that is faster but worse shows.
+func BenchmarkFaithfulWindow(b *testing.B) {
+	for _, nodes := range []int{128, 256, 1024} {
+		for _, overlap := range []bool{false, true} {
+			benchmark(b, winnertest.Shape{Nodes: nodes, Jobs: 100, MaxBids: 250, Busy: 90, Overlap: overlap, Seed: 1})
+			benchmark(b, winnertest.Shape{Nodes: nodes, Jobs: 100, MaxBids: 250, Busy: 35, Overlap: overlap, Seed: 1})
+		}
+	}
+}
+
+// A window of 200 jobs with all their bids, on a machine that is busy (steady)
+// and on one that is not (cold).
+func BenchmarkWideWindow(b *testing.B) {
+	for _, nodes := range []int{128, 256, 1024} {
+		benchmark(b, winnertest.Shape{Nodes: nodes, Jobs: 200, Busy: 90, Overlap: true, Seed: 1})
+		benchmark(b, winnertest.Shape{Nodes: nodes, Jobs: 200, Busy: 35, Overlap: true, Seed: 1})
+	}
+}
+
+func benchmark(b *testing.B, s winnertest.Shape) {
+	b.Run(s.String(), func(b *testing.B) {
+		p := winnertest.Make(s)
+		var search winner.Search
+		var a *winner.Answer
+		for b.Loop() {
+			var err error
+			if a, err = search.Solve(p, winner.DefaultLimits()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := winner.Check(p, a); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(a.Value)/float64(a.Bound), "value/bound")
+		b.ReportMetric(100*a.Gap(), "gap%")
+		b.ReportMetric(float64(a.Value), "value")
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -282,5 +283,56 @@ func TestAgreesOnLongQueues(t *testing.T) {
 		if got != want {
 			t.Fatalf("seed %d: got\n%s\nwant\n%s", seed, got, want)
 		}
+	}
+}
+
+// Select on a caller's table takes what the rule takes.
+func TestSelectAgreesWithRule(t *testing.T) {
+	g := &generator{Rand: rand.New(rand.NewPCG(1, 2))}
+	fits := 0
+	var s consres.Selector
+	var out model.Allocation
+	for range 3000 {
+		var text []string
+		for range g.between(1, 20) {
+			text = append(text, fmt.Sprintf("%d/%d", g.IntN(9)*g.IntN(2), g.IntN(3)))
+		}
+		free := rowOf(strings.Join(text, " "))
+		r := model.Request{GPUs: g.IntN(3), Contiguous: g.chance(20)}
+		if g.chance(50) {
+			r.Nodes, r.CoresPerNode = g.between(1, 6), g.between(1, 8)
+		} else {
+			r.CoresPerProcess = g.between(1, 4)
+			r.Cores = r.CoresPerProcess * g.between(1, 10)
+		}
+		offers := make([]int, len(text))
+		for n := range offers {
+			switch cores := int(free.cores[n]); {
+			case bits.OnesCount64(free.gpus[n]) < r.GPUs:
+			case r.Nodes == 0:
+				offers[n] = cores / r.CoresPerProcess * r.CoresPerProcess
+			case cores >= r.CoresPerNode:
+				offers[n] = 1
+			}
+		}
+		want := pick(offers, &r, false)
+		if ok := s.Select(free, &policy.Shape{Request: r}, &out); ok != (want != nil) {
+			t.Fatalf("%+v on %v: fits %v", r, text, ok)
+		} else if !ok {
+			continue
+		}
+		fits++
+		for i, p := range out.Parts {
+			k, chosen := want[int(p.Node)]
+			if r.Nodes > 0 {
+				k = r.CoresPerNode
+			}
+			if !chosen || k != int(p.Cores) || len(want) != len(out.Parts) || i > 0 && p.Node <= out.Parts[i-1].Node {
+				t.Fatalf("%+v on %v: got %+v, want %v", r, text, out.Parts, want)
+			}
+		}
+	}
+	if fits < 500 {
+		t.Errorf("only %d fit", fits)
 	}
 }

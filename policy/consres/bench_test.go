@@ -63,19 +63,28 @@ func BenchmarkMixed(b *testing.B) {
 	}
 }
 
-// BenchmarkRemote is the same with all GPUs anywhere.
+// BenchmarkRemote is the same with all GPUs anywhere, whole or shared.
 func BenchmarkRemote(b *testing.B) {
 	for _, nodes := range []int{128, 1024} {
-		jobs := mixedJobs(nodes, 0, 4, 1)
-		for i := range jobs {
-			if r := &jobs[i].Request; r.GPUs > 0 {
-				r.Remote = &model.RemoteGPUs{Count: r.Nodes * r.GPUs}
-				r.GPUs = 0
+		for _, x := range []struct {
+			shared bool
+			spec   string
+		}{{false, ""}, {true, ""}, {true, "select=all"}} {
+			jobs := mixedJobs(nodes, 0, 4, 1)
+			for i := range jobs {
+				if r := &jobs[i].Request; r.GPUs > 0 {
+					r.Remote = &model.RemoteGPUs{Count: r.Nodes * r.GPUs}
+					if x.shared {
+						r.Remote.Memory, r.Remote.Shared = 2e9, true
+					}
+					r.GPUs = 0
+					jobs[i].Intensity = 0.5
+				}
 			}
+			b.Run(fmt.Sprintf("nodes=%d/shared=%v/%s", nodes, x.shared, x.spec), func(b *testing.B) {
+				bench(b, mixedMachine(nodes), jobs, &consres.RGPU, x.spec)
+			})
 		}
-		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			bench(b, mixedMachine(nodes), jobs, &consres.RGPU, "")
-		})
 	}
 }
 

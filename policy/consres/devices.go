@@ -154,7 +154,7 @@ func (s *devices) serve(v FreeView, nd *need, r *model.Request, held *heldDevice
 	own, harm := int64(0), int64(0)
 	for i := range s.candidates[:r.Remote.Count] {
 		x := &s.candidates[i]
-		own, harm = max(own, x.own), harm+x.harm
+		own, harm = max(own, x.own), min(plenty, harm+x.harm)
 		user := x.part
 		if x.distance > 0 {
 			user = int32(i % len(out.Parts))
@@ -354,12 +354,12 @@ func (w *crowd) price(c *model.Cluster, j *model.Job, r *model.Request, x *candi
 		after = one
 	}
 	own = mulDiv(mulDiv(int64(j.Estimate()), one, x.speed), after, one)
-	own += transfer(c, j, x)
+	own = min(plenty, own+transfer(c, j, x))
 	if after > before {
 		list := w.on[w.first[x.node]+x.device]
 		for i := range list {
 			if left := w.endOf(&list[i]) - at; left > 0 {
-				harm += mulDiv(min(int64(left), own), after-before, before)
+				harm = min(plenty, harm+mulDiv(min(int64(left), own), after-before, before))
 			}
 		}
 	}

@@ -755,8 +755,9 @@ func (o *oracle) waits(v *policy.View, j *model.Job, a *model.Allocation, held f
 		ends = append(ends, o.expected(v, s))
 	}
 	slices.Sort(ends)
-	for _, e := range ends {
-		if e-now >= start {
+	ends = slices.Compact(ends)
+	for i, e := range ends {
+		if e-now >= start || i == 16 {
 			break
 		}
 		trial := &model.Allocation{Parts: slices.Clone(a.Parts)}

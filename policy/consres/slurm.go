@@ -241,6 +241,9 @@ func (p *scheduler) start(v *policy.View, plan *policy.Plan, id policy.JobID, wh
 	return true
 }
 
+// maxLooks bounds the instants at which a job that could start now is priced again.
+const maxLooks = 16
+
 // betterLater says whether a job that could start now on crowded devices, with
 // the placement in out, had better wait until somebody leaves one of them.
 func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shape, free FreeView, held *heldDevices) (until time.Duration, wait bool) {
@@ -256,6 +259,7 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	}
 	least := s.cost
 	p.ends = s.crowd.ends(p.ends[:0], model.After(now, least))
+	p.ends = p.ends[:min(maxLooks, len(p.ends))]
 	trial := model.Allocation{Parts: slices.Clone(p.out.Parts)}
 	nd := &p.compiledOf(v, sh).need
 	for _, t := range p.ends {

@@ -95,7 +95,7 @@ func notes(scenes []*scene, seeds []uint64) []string {
 	}
 	for _, s := range scenes {
 		list = append(list, fmt.Sprintf("%s: with GPUs in their nodes fgd fills %.2f %% of them. Decoupled from nodes, plain best fit fills %.2f %%, and packing shares by price %.2f %%: %.0f GPUs more than fgd. "+
-			"To do so %.1f %% of the pods use a GPU of another node. If no pod is refused, nobody can get beyond %.2f %%.",
+			"To do so %.1f %% of the pods use a GPU of another node. While no pod is refused nobody can get beyond %.2f %%; small pods that come later can fill a little more.",
 			s.name, s.mean(fgdCoupled, allocated), s.mean(bestFitDecoupled, allocated), s.mean(pricedFit, allocated),
 			(s.mean(pricedFit, allocated)-s.mean(fgdCoupled, allocated))/100*float64(s.cluster.TotalGPUs()), s.mean(pricedFit, borrowing), s.densest))
 	}

@@ -674,6 +674,23 @@ func TestPricedFitSparesTypes(t *testing.T) {
 	}
 }
 
+// What is borrowed comes from nodes that have least to give, for the nodes of the
+// job in turn.
+func TestDecoupledBorrowsFromTheEmptiest(t *testing.T) {
+	c := one(0, 4, 1, 2, 0)
+	p, err := BestFit.Make("decoupled=on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := whole(0, 1)
+	j.Request = model.Request{Nodes: 2, CoresPerNode: 2, GPUs: 2, NodeList: []string{"n0", "n4"}}
+	_, a := start(t, policy.NewState(c, p), j)
+	want := []model.Grant{{For: 0, Node: 2, Device: 0}, {For: 0, Node: 3, Device: 0}, {For: 1, Node: 3, Device: 1}, {For: 1, Node: 1, Device: 0}}
+	if !slices.Equal(a.Grants, want) {
+		t.Errorf("%+v, want %+v", a.Grants, want)
+	}
+}
+
 // GPUs stay where their jobs are while they can.
 func TestDecoupledPrefersLocal(t *testing.T) {
 	c := one(1, 1)

@@ -100,6 +100,9 @@ func New(name string, c Config) (policy.Policy, error) {
 	default:
 		return nil, fmt.Errorf("there is no packing policy %q", name)
 	}
+	if c.RandomTies && (c.Decoupled || name == pricedFitName) {
+		return nil, fmt.Errorf("%s: ties at random are for GPUs in the job's nodes: leave ties or decoupled out", name)
+	}
 	if c.RandomTies || p.anyDevice {
 		p.random = rand.New(rand.NewPCG(c.Seed, 1))
 	}

@@ -307,7 +307,7 @@ func TestSettings(t *testing.T) {
 		ok    bool
 	}{
 		{FGD, "seed=1:decoupled=on", true}, {FGD, "ties=random", true}, {PricedFit, "seed=2", true},
-		{BestFit, "decoupled=yes", false}, {BestFit, "seed=-1", false}, {BestFit, "seed=x", false}, {FGD, "ties=first", false},
+		{FGD, "ties=random:decoupled=on", false}, {BestFit, "decoupled=yes", false}, {BestFit, "seed=-1", false}, {BestFit, "seed=x", false}, {FGD, "ties=first", false},
 		{RandomFit, "decoupled=on", false}, {RandomFit, "ties=random", false}, {DotProduct, "decoupled=on", false},
 	} {
 		if _, err := c.entry.Make(c.spec); (err == nil) != c.ok {

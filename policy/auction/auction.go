@@ -20,7 +20,7 @@ var Entry = policy.Entry{
 		{Name: "window", Default: "100", Summary: "how many jobs bid; 0 for all"},
 		{Name: "bids_per_job", Default: "15", Summary: "bids of one request at most; 0 for all"},
 		{Name: "bids", Default: "250", Summary: "bids of all jobs at most, made in the order of the queue; 0 for no limit"},
-		{Name: "interval", Default: "5s", Summary: "auctions are held at multiples of it; 0 for one whenever anything happens"},
+		{Name: "interval", Default: "5s", Summary: "the least time from one auction to the next; 0 for one whenever anything happens"},
 		{Name: "slurm_bids", Default: "on", Summary: "each job also bids for the nodes that Slurm would choose"},
 		{Name: "classes", Default: "ABC", Summary: "which classes of bids are made; AB for blocks of neighbours only"},
 		{Name: "avoid", Default: "BC", Summary: "classes whose bids go to the least contested nodes first; none for no class"},
@@ -118,7 +118,7 @@ type auction struct {
 	// pending says that something happened since the last auction.
 	pending bool
 	newest  policy.JobID  // of all that have come so far
-	next    time.Duration // when the next auction is, if pending
+	next    time.Duration // the next auction is not before this
 	held    []*round      // the auctions of the latest step
 }
 
@@ -169,13 +169,11 @@ func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 		plan.Skipped = true
 		return
 	}
-	if p.interval > 0 {
-		if late := v.Now() % p.interval; late != 0 {
-			p.next = model.After(v.Now()-late, p.interval)
-			plan.Skipped, plan.Wake = true, p.next
-			return
-		}
+	if p.next > v.Now() {
+		plan.Skipped, plan.Wake = true, p.next
+		return
 	}
+	p.next = model.After(v.Now(), p.interval)
 	p.held = p.held[:0]
 	for {
 		r := p.hold(v, plan)
@@ -187,7 +185,6 @@ func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 	// Those who could not bid may do so when others have started; those who lost
 	// may find other nodes.
 	if p.pending = len(plan.Starts) > 0 && p.interval > 0; p.pending {
-		p.next = model.After(v.Now(), p.interval)
 		plan.Wake = p.next
 	}
 }

@@ -27,7 +27,9 @@ type naiveBid struct {
 	value      [2]int64 // priority, preference
 }
 
-func (b *naiveBid) String() string { return fmt.Sprint(b.class, b.nodes, b.total, b.gpus, b.preference) }
+func (b *naiveBid) String() string {
+	return fmt.Sprint(b.class, b.nodes, b.total, b.gpus, b.preference)
+}
 
 type naiveMarket struct {
 	cores, gpus []int

@@ -38,8 +38,11 @@ func comeAndGo(name string, seed uint64) error {
 	s := policy.NewState(c, p)
 	now := time.Duration(0)
 	var waiting, running []policy.JobID
+	wake := policy.Never
 	step := func() error {
-		for _, st := range s.Step(now).Starts {
+		plan := s.Step(now)
+		wake = plan.Wake
+		for _, st := range plan.Starts {
 			if st.Err != nil {
 				return st.Err
 			}
@@ -86,9 +89,11 @@ func comeAndGo(name string, seed uint64) error {
 			}
 		}
 	}
-	for len(running) > 0 {
+	for len(running) > 0 || wake != policy.Never {
 		now += time.Minute
-		s.End(pick(&running))
+		if len(running) > 0 {
+			s.End(pick(&running))
+		}
 		if err := step(); err != nil {
 			return err
 		}

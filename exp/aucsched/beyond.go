@@ -58,7 +58,7 @@ func (p *plan) sideBySide(partTitle, prefix string, list ...contender) (rows []e
 				cells := []string{m.name, v, who.name}
 				for _, c := range columns {
 					cells = append(cells, c.text(&mean))
-					rows = append(rows, exp.Over(partTitle, fmt.Sprintf("%s_%s_%s_%s_%s", prefix, m.name, v, who.name, c.metric), c.unit, each(found, c.of)))
+					rows = append(rows, exp.Over(partTitle, metricName(prefix, m.name, v, who.name, c.metric), c.unit, each(found, c.of)))
 				}
 				t.Rows = append(t.Rows, cells)
 			}
@@ -149,10 +149,13 @@ var boundPart = part{
 				list = append(list, scenario{m.name, v.name, "", boundPolicy})
 			}
 		}
-		return append(list, p.onHard(bySlurm, byAuction, byMosaic)...)
+		return append(list, p.onHard(withRemote, bySlurm, byAuction, byMosaic)...)
 	},
 	show: showBound,
 }
+
+// withRemote is the bound where GPUs may be anywhere.
+var withRemote = contender{"at most with remote GPUs", boundPolicy, remoteJobs}
 
 const boundTitle = "The best possible: a proven bound on the run time of each instance"
 
@@ -163,6 +166,7 @@ func showBound(p *plan) shown {
 		Columns: []report.Column{
 			{Name: "machine"}, {Name: "workload"}, {Name: "theor., h", Right: true},
 			{Name: "runtime at least, h", Right: true}, {Name: "util at most, %", Right: true, Help: "Nobody can use more of the cores: the theoretical run time over the proven bound."},
+			{Name: "with remote GPUs, %", Right: true, Help: "The same where GPUs may be anywhere."},
 			{Name: "slurm, %", Right: true}, {Name: "auction, %", Right: true}, {Name: "mosaic, %", Right: true},
 		},
 		Note: "A dash where the method was not run on this workload.",
@@ -184,6 +188,14 @@ func showBound(p *plan) shown {
 			s.rows = append(s.rows,
 				exp.Over(boundTitle, key+"_runtime_h", "h", each(found, func(n *numbers) float64 { return n.runtime })).Noting("no schedule is shorter"),
 				exp.Over(boundTitle, key+"_utilization_pct", "%", each(found, func(n *numbers) float64 { return n.utilization })).Noting("no schedule uses more"))
+			if remote := p.found[withRemote.on(m.name, v.name)]; remote != nil {
+				mean := meanOf(remote)
+				cells = append(cells, fmt.Sprintf("%.1f", mean.utilization))
+				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", each(remote, func(n *numbers) float64 { return n.utilization })).
+					Noting("no schedule uses more, even where GPUs may be anywhere"))
+			} else {
+				cells = append(cells, "-")
+			}
 			bars.Groups = append(bars.Groups, v.name)
 			bars.Series[0].Values = append(bars.Series[0].Values, best.utilization)
 			for i, who := range []contender{bySlurm, byAuction, byMosaic} {

@@ -14,6 +14,7 @@ import (
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/sim"
+	"muster/sim/bound"
 	"muster/workload"
 )
 
@@ -164,19 +165,11 @@ func (l *lab) one(ctx context.Context, s scenario, seed uint64, watch sim.Observ
 	return measure(r)
 }
 
-// largestJob: the paper does not say how much a job may ask for. With a sixteenth
-// of the machine, and jobs in the order of their submission, fragmentation, spread and
-// the auction's waits come out as the paper has them, on all machines; with larger
-// jobs there are far fewer blocks, with larger jobs first they wait far longer.
-const largestJob = 16
-
 // workload gives the jobs of an instance.
 func (l *lab) workload(s scenario, seed uint64) ([]model.Job, error) {
 	v := versionOf(s.version)
-	cluster := l.clusters[s.machine]
 	settings := map[string]string{
-		"workload": v.workload, "contiguous": fmt.Sprint(v.contiguous), "nodes": fmt.Sprint(len(cluster.Nodes)),
-		"priority": "fifo", "max_cores": fmt.Sprint(cluster.TotalCores() / largestJob),
+		"workload": v.workload, "contiguous": fmt.Sprint(v.contiguous), "nodes": fmt.Sprint(len(l.clusters[s.machine].Nodes)),
 	}
 	if hours, given := l.options.Flags["hours"]; given {
 		settings["hours"] = hours
@@ -269,6 +262,11 @@ func each(list []numbers, of func(*numbers) float64) []float64 {
 	return out
 }
 
+// provenBound is the least run time of any schedule.
 func provenBound(c *model.Cluster, jobs []model.Job) (time.Duration, error) {
-	return theoretical(c, jobs), nil
+	b := bound.Makespan(c, jobs)
+	if b.Jobs != len(jobs) {
+		return 0, fmt.Errorf("%d of %d jobs fit the machine", b.Jobs, len(jobs))
+	}
+	return b.Makespan, nil
 }

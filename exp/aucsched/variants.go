@@ -1,7 +1,7 @@
 package aucsched
 
 import (
-	"fmt"
+	"strings"
 
 	"muster/exp"
 	"muster/report"
@@ -9,11 +9,12 @@ import (
 
 // The trade-off: what the knob of mosaic buys.
 
-// knobs of mosaic, from one end to the other.
-var knobs = []string{"0", "25", "50", "75", "100"}
+// knobs of mosaic, from one end to the other: how much the end of all counts
+// against waiting.
+var knobs = []string{"0", "20", "40", "60", "80", "100"}
 
 func mosaicAt(knob string) contender {
-	return contender{"mosaic at " + knob, "mosaic:favour=" + knob, ""}
+	return contender{"mosaic at " + knob, "mosaic:balance=" + knob, ""}
 }
 
 var tradeoffPart = part{name: "tradeoff", wants: wantTradeoff, show: showTradeoff}
@@ -64,7 +65,7 @@ func showTradeoff(p *plan) shown {
 				cells := []string{v, c.name}
 				for _, col := range columns {
 					cells = append(cells, col.text(&mean))
-					s.rows = append(s.rows, exp.Over(title, fmt.Sprintf("tradeoff_%s_%s_%s_%s", m, v, metricName(c.name), col.metric), col.unit, each(found, col.of)))
+					s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, each(found, col.of)))
 				}
 				t.Rows = append(t.Rows, cells)
 				for i := range line {
@@ -91,15 +92,9 @@ func showTradeoff(p *plan) shown {
 	return s
 }
 
-// metricName has no spaces.
-func metricName(name string) string {
-	out := []rune(name)
-	for i, r := range out {
-		if r == ' ' {
-			out[i] = '_'
-		}
-	}
-	return string(out)
+// metricName joins words; names for people lose their spaces and commas.
+func metricName(words ...string) string {
+	return strings.NewReplacer(" ", "_", ",", "").Replace(strings.Join(words, "_"))
 }
 
 // simple is a part that sets contenders side by side on workload V.
@@ -114,9 +109,12 @@ func simple(name, title string, list ...contender) part {
 	}
 }
 
+// remoteJobs may have their GPUs anywhere.
+const remoteJobs = "remote=yes"
+
 // What decoupling GPUs from nodes is worth on the same workloads.
 var remotePart = simple("remote", "GPUs from anywhere: workload V with remote GPUs", bySlurm,
-	contender{"rgpu, remote GPUs", "rgpu", "remote=yes"}, byMosaic, contender{"mosaic, remote GPUs", "mosaic", "remote=yes"})
+	contender{"rgpu, remote GPUs", "rgpu", remoteJobs}, byMosaic, contender{"mosaic, remote GPUs", "mosaic", remoteJobs})
 
 // Alternatives that the user gives: the paper's second objective.
 var alternativesPart = simple("alternatives", "Half of the GPU jobs would do with cores alone: the auction on workload V", byAuction,
@@ -126,7 +124,10 @@ var alternativesPart = simple("alternatives", "Half of the GPU jobs would do wit
 var ipschedPart = simple("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
 	contender{"ipsched", "auction:form=ipsched", ""})
 
+// smaller jobs than the generator's.
+const smaller = "max_cores=64"
+
 // What the two guesses about the jobs are worth.
-var guessesPart = simple("guesses", "Other guesses about the jobs of workload V: the largest first, or jobs of up to a quarter of the machine",
-	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, larger jobs", slurmPolicy, "max_cores=0"},
-	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, larger jobs", auctionPolicy, "max_cores=0"})
+var guessesPart = simple("guesses", "Other guesses about the jobs of workload V: the largest first, or only up to 64 cores",
+	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, smaller jobs", slurmPolicy, smaller},
+	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, smaller jobs", auctionPolicy, smaller})

@@ -2,6 +2,7 @@ package rgpu
 
 import (
 	"fmt"
+	"math"
 
 	"muster/exp"
 	"muster/report"
@@ -78,7 +79,16 @@ func wantSelect() []scenario {
 }
 
 func showSelect(l *lab) shown {
-	s := shown{title: selectTitle}
+	s := shown{title: selectTitle, told: true}
+	t := &report.Table{
+		Title:   selectTitle,
+		Columns: []report.Column{{Name: "cluster"}, {Name: "GPUs", Right: true}, {Name: "workload"}, {Name: selections[0] + ", s", Right: true}},
+		Note:    "Execution time with the paper's choice by memory, and how much less it is, in %, when GPUs are chosen by more. Means over the seeds.",
+	}
+	for _, how := range selections[1:] {
+		t.Columns = append(t.Columns, report.Column{Name: how + ", %", Right: true})
+	}
+	s.tables = []*report.Table{t}
 	for _, cluster := range clusters {
 		bars := &report.Bars{Title: "Execution time on " + clusterTitle(cluster), YLabel: "s", Note: "Lines: the least and the most of the seeds."}
 		if cluster == twoSwitches || cluster == bothVaried {
@@ -94,11 +104,13 @@ func showSelect(l *lab) shown {
 					continue
 				}
 				bars.Groups = append(bars.Groups, fmt.Sprintf("%d GPUs, %d h", set.gpus, h))
+				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(mean(each(base, seconds))))}
 				for i, how := range selections {
 					found := l.found[selecting(how, cluster, set, h)]
 					if found == nil {
 						b := &bars.Series[i]
 						b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
+						cells = append(cells, "-")
 						continue
 					}
 					key := fmt.Sprintf("select_%s%s_%dh_%s", clusterKey(cluster), set.name, h, how)
@@ -106,12 +118,14 @@ func showSelect(l *lab) shown {
 					addBar(&bars.Series[i], time)
 					s.rows = append(s.rows, time)
 					if i > 0 {
+						cells = append(cells, fmt.Sprintf("%+.1f", mean(gains(base, found, seconds))))
 						s.rows = append(s.rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
 							Noting("less execution time than with memory alone, on %s", clusterTitle(cluster)),
 							exp.Over(selectTitle, key+"_run_gain_pct", "%", gains(base, found, func(o *outcome) float64 { return o.run })).
 								Noting("less mean run time of a job"))
 					}
 				}
+				t.Rows = append(t.Rows, cells)
 			}
 		}
 		if len(bars.Groups) > 0 {

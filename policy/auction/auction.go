@@ -129,9 +129,10 @@ type round struct {
 	bids   []bid
 	whole  int64 // what a preference of 1 is, in units of bid.preference
 	answer *winner.Answer
-	note   string // what was wrong with the solver
-	capped int    // jobs that could not bid any more
-	newest policy.JobID
+	note   string       // what was wrong with the solver
+	capped int          // jobs that could not bid any more
+	newest policy.JobID // of those who had come
+	last   policy.Place // of the window in the queue
 	alone  policy.JobID
 	starts int
 }
@@ -159,11 +160,11 @@ func (p *auction) Traits() policy.Traits {
 // Step holds an auction if it is time for one and anything has happened since the
 // last: what arrived, left or was started.
 func (p *auction) Step(v *policy.View, plan *policy.Plan) {
-	if len(v.Arrived()) > 0 || len(v.Left()) > 0 || v.Freed() {
-		p.pending = true
-	}
 	for _, id := range v.Arrived() {
 		p.newest = max(p.newest, id)
+	}
+	if (len(v.Arrived()) > 0 || len(v.Left()) > 0 || v.Freed()) && !p.wouldBeTheSame(v) {
+		p.pending = true
 	}
 	if !p.pending || v.Waiting() == 0 {
 		plan.Skipped = true
@@ -187,6 +188,25 @@ func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 	if p.pending = len(plan.Starts) > 0 && p.interval > 0; p.pending {
 		plan.Wake = p.next
 	}
+}
+
+// wouldBeTheSame says that another auction now would end as the latest did, which
+// started nobody: all that happened is that jobs came who may not bid.
+func (p *auction) wouldBeTheSame(v *policy.View) bool {
+	if p.pending || v.Freed() || len(v.Left()) > 0 || len(p.held) == 0 {
+		return false
+	}
+	r := p.held[len(p.held)-1]
+	if len(r.jobs) < p.window {
+		return false
+	}
+	for _, id := range v.Arrived() {
+		if r.last.Before(policy.ByPriority(v.Job(id))) {
+			return false
+		}
+	}
+	r.newest = p.newest
+	return true
 }
 
 // hold is one auction.
@@ -219,6 +239,7 @@ func (p *auction) invite(v *policy.View, r *round) {
 		}
 		if v.Held(id) == nil { // not started by this very step
 			r.jobs = append(r.jobs, bidder{id: id, priority: v.Job(id).Priority})
+			r.last = queue.Place()
 		}
 	}
 	if n := len(r.jobs); n > 0 && r.jobs[0].priority == r.jobs[n-1].priority {

@@ -529,6 +529,33 @@ func TestInterval(t *testing.T) {
 	}
 }
 
+// Jobs that come behind a full window change nothing, and cost nothing.
+func TestComingBehindTheWindow(t *testing.T) {
+	s := newSetting(t, row(2, 4, 0), "window=2")
+	wide := func(id string, priority int64) *model.Job {
+		j := job(id, model.Request{Nodes: 2, CoresPerNode: 4})
+		j.Priority = priority
+		return j
+	}
+	s.submit(wide("runs", 9), wide("a", 5), wide("b", 5))
+	s.Step(0)
+	s.Step(5 * time.Second)
+	s.submit(wide("late", 5), wide("low", 1))
+	if plan := s.Step(20 * time.Second); !plan.Skipped || plan.Wake != policy.Never {
+		t.Errorf("an auction for jobs that may not bid: %+v", plan)
+	}
+	if why := s.Why(s.ids["late"]); why != "2 jobs stood before it in the latest auction, and no more may bid (window)" {
+		t.Errorf("why: %s", why)
+	}
+	s.submit(wide("high", 6))
+	if plan := s.Step(30 * time.Second); plan.Skipped {
+		t.Error("no auction though a job came that may bid")
+	}
+	if why := s.Why(s.ids["b"]); !strings.HasPrefix(why, "2 jobs stood before it") {
+		t.Errorf("why: %s", why)
+	}
+}
+
 // Without an interval jobs beyond the window and the limits on bids do not wait
 // for nothing: there is one auction after the other.
 func TestWithoutInterval(t *testing.T) {

@@ -50,7 +50,7 @@ func BenchmarkAuctions(b *testing.B) {
 	for _, nodes := range []int{128, 256, 1024} {
 		for _, spec := range []string{"", "bids_per_job=5", "slurm_bids=off", "bids=0", "bids=0:window=200"} {
 			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, spec), func(b *testing.B) {
-				w, err := workload.Generate("aucsched", map[string]string{"nodes": strconv.Itoa(nodes), "hours": "1"}, 1)
+				w, err := workload.Generate("aucsched", map[string]string{"nodes": strconv.Itoa(nodes), "hours": "0.5"}, 1)
 				if err != nil {
 					b.Fatal(err)
 				}

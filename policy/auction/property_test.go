@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/policy"
 	"muster/sim"
 )
 
@@ -146,6 +147,41 @@ func TestAnyWorkload(t *testing.T) {
 	}
 	if alternatives == 0 || odd == 0 {
 		t.Errorf("%d alternatives and %d special requests: nothing was tested", alternatives, odd)
+	}
+}
+
+// forgetful holds an auction whenever anything happens.
+type forgetful struct{ *auction }
+
+func (f forgetful) Step(v *policy.View, plan *policy.Plan) {
+	f.held = f.held[:0]
+	f.auction.Step(v, plan)
+}
+
+// The auctions that are left out because nothing could come of them would have
+// come to nothing.
+func TestAuctionsLeftOut(t *testing.T) {
+	fewer := 0
+	for round := range 10 {
+		rng := rand.New(rand.NewPCG(uint64(round), 4))
+		c := drawCluster(rng)
+		jobs := drawJobs(rng, c, 60)
+		run := func(p policy.Policy) *sim.Result {
+			res, err := sim.Run(context.Background(), sim.Config{Cluster: c, Jobs: jobs, Policy: p, NoKill: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		spec := "interval=0:window=4" + quick
+		some, all := run(make1(t, spec)), run(forgetful{make1(t, spec)})
+		if !reflect.DeepEqual(some.Outcomes, all.Outcomes) {
+			t.Errorf("round %d: the outcomes differ", round)
+		}
+		fewer += all.Steps - some.Steps
+	}
+	if fewer <= 0 {
+		t.Error("no auction was left out: nothing was tested")
 	}
 }
 

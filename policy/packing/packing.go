@@ -276,12 +276,13 @@ func (p *packing) learn(v *policy.View) {
 
 // expect makes the scores those for a workload.
 func (p *packing) expect(v *policy.View, t *Target) {
-	p.rule = &descent{target: t}
 	switch {
 	case p.name == pricedFitName:
 		p.devices = newPriced(t, v.Cluster())
 	case p.config.Decoupled:
 		p.devices = &pooledDescent{t}
+	default:
+		p.rule = &descent{target: t}
 	}
 	p.expected++
 }
@@ -551,7 +552,7 @@ func (p *packing) makeScores(c *choice) {
 
 func (p *packing) scoreNow(q *need, n int32) cachedScore {
 	e := cachedScore{version: p.nodes.list[n].version, score: -1, device: -1}
-	if p.devices != nil && !q.exclusive {
+	if p.devices != nil {
 		return p.appraise(q, n)
 	}
 	if !p.nodes.hosts(n, q) {
@@ -570,10 +571,7 @@ func (p *packing) begin() { p.out.Parts, p.out.Grants = p.out.Parts[:0], p.out.G
 
 // add puts a task on a node, with the node's own devices: the one given, or the tightest.
 func (p *packing) add(q *need, n, device int32) {
-	part := model.Part{Node: n, Cores: q.cores, Memory: q.memory}
-	if q.exclusive {
-		part.Cores, part.Exclusive = p.nodes.list[n].cores, true
-	}
+	part := p.part(q, n)
 	set := p.nodes.fit(n, q)
 	switch {
 	case device >= 0:
@@ -589,6 +587,15 @@ func (p *packing) add(q *need, n, device int32) {
 		p.grant(int32(len(p.out.Parts)), n, set, q.share)
 	}
 	p.out.Parts = append(p.out.Parts, part)
+}
+
+// part is what a node gives beside devices.
+func (p *packing) part(q *need, n int32) model.Part {
+	part := model.Part{Node: n, Cores: q.cores, Memory: q.memory}
+	if q.exclusive {
+		part.Cores, part.Exclusive = p.nodes.list[n].cores, true
+	}
+	return part
 }
 
 // grant adds devices that serve a part.

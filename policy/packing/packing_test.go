@@ -601,23 +601,17 @@ func TestDecoupledPlacesWhatFits(t *testing.T) {
 					continue
 				}
 				q := &j.Request
-				hosts, devices, suit := 0, 0, 0
+				hosts, devices := 0, 0
 				for n := range b.nodes {
 					if b.canHost(q, n) {
 						hosts++
 					}
-					if b.suits(q, n) {
-						suit++
-					}
 					devices += len(b.devices(q, n))
 				}
 				want := hosts >= q.Nodes && devices >= q.Nodes*q.GPUs
-				if q.Exclusive {
-					want = suit >= q.Nodes
-				}
 				plan := state.Step(0)
 				if got := len(plan.Starts) == 1; got != want {
-					t.Fatalf("%s, seed %d, %+v: started %v; %d hosts, %d devices, %d suit\n%+v", e, seed, q, got, hosts, devices, suit, b.nodes)
+					t.Fatalf("%s, seed %d, %+v: started %v; %d hosts, %d devices\n%+v", e, seed, q, got, hosts, devices, b.nodes)
 				}
 				if !want {
 					if err := state.Cancel(id); err != nil {

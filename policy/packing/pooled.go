@@ -108,9 +108,6 @@ func (p *packing) appraise(q *need, n int32) cachedScore {
 
 // borrow places a request whose GPUs may be anywhere.
 func (p *packing) borrow(c *choice) (*model.Allocation, int) {
-	if c.needs[0].exclusive {
-		return p.place(c) // a node that lends nothing needs nothing lent
-	}
 	if c.nodes == 1 && c.needs[0].gpus <= 1 {
 		return p.borrowOne(c)
 	}
@@ -150,7 +147,7 @@ func (p *packing) borrowOne(c *choice) (*model.Allocation, int) {
 	if host < 0 {
 		return nil, 0
 	}
-	p.out.Parts = append(p.out.Parts, model.Part{Node: host, Cores: q.cores, Memory: q.memory})
+	p.out.Parts = append(p.out.Parts, p.part(q, host))
 	if q.gpus > 0 {
 		p.grant(0, best.node, 1<<best.device, q.share)
 	}
@@ -198,7 +195,7 @@ func (p *packing) gather(c *choice, a int) bool {
 	var missing []int32 // parts, once for each device
 	taken := map[int32]uint64{}
 	for i, h := range list {
-		part := model.Part{Node: h.node, Cores: q.cores, Memory: q.memory}
+		part := p.part(q, h.node)
 		own := p.bestOf(q, h.node, p.nodes.fit(h.node, q), q.gpus)
 		taken[h.node] = own
 		for range q.gpus - bitCount(own) {

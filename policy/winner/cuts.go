@@ -21,6 +21,9 @@ func (s *tree) separate(w *tableau, cuts bool) bool {
 	if cuts {
 		s.roundedRows()
 		s.cliques()
+		if len(s.found) < fewFound {
+			s.halfRows(w)
+		}
 	}
 	if len(s.found) == 0 {
 		return false
@@ -240,6 +243,127 @@ func (s *tree) cliques() {
 			s.cut.coef = append(s.cut.coef, 1)
 		}
 		s.broken(s.rows.add(1, s.cut.bids, s.cut.coef), sum-1)
+	}
+}
+
+// fewFound rows of the cheaper kinds are enough not to look for others.
+const fewFound = 20
+
+// halfRows adds up rows that bind, halves the sum and rounds down. If the right
+// side is odd and the coefficients are mostly even, that cuts the solution off.
+// Which rows to add up is found greedily: each next one has to bring the sum of
+// the odd part down.
+func (s *tree) halfRows(w *tableau) {
+	t := s.t
+	// The bids that have a part, and the rows that bind as bits over them: where
+	// their coefficients are odd.
+	s.winners = s.winners[:0]
+	for b, x := range s.x {
+		if x > 1e-6 {
+			s.winners = append(s.winners, int32(b))
+		}
+	}
+	words := (len(s.winners) + 63) / 64
+	place := s.colOf // free to use: separate asks again where bids are
+	for b := range place {
+		place[b] = -1
+	}
+	for i, b := range s.winners {
+		place[b] = int32(i)
+	}
+	s.binding, s.odd, s.oddRhs = s.binding[:0], s.odd[:0], s.oddRhs[:0]
+	for _, v := range w.free[:w.cols] {
+		r := v - int32(t.bids())
+		if r < 0 || s.rows.unit[r] > 1<<20 {
+			continue
+		}
+		s.binding = append(s.binding, r)
+		s.oddRhs = append(s.oddRhs, s.rows.rhs[r]&1 != 0)
+		at := len(s.odd)
+		for range words {
+			s.odd = append(s.odd, 0)
+		}
+		bids, coef := s.rows.row(r)
+		for i, b := range bids {
+			if k := place[b]; k >= 0 && coef[i]&1 != 0 {
+				s.odd[at+int(k>>6)] |= 1 << (k & 63)
+			}
+		}
+	}
+	s.work += int64(len(s.binding) * len(s.binding) * words)
+	sum := make([]uint64, words)
+	weigh := func(x, y []uint64) (total float64) {
+		for i := range x {
+			for m := x[i] ^ y[i]; m != 0; m &= m - 1 {
+				total += s.x[s.winners[i<<6+bits.TrailingZeros64(m)]]
+			}
+		}
+		return total
+	}
+	none := make([]uint64, words)
+	for start := range s.binding {
+		copy(sum, s.odd[start*words:(start+1)*words])
+		isOdd := s.oddRhs[start]
+		chosen := append(s.chosen[:0], int32(start))
+		weight := weigh(sum, none)
+		for len(chosen) < mostHalved {
+			if isOdd && weight < 0.92 {
+				s.halve(chosen)
+				break
+			}
+			next, least := -1, weight
+			for q := range s.binding {
+				// A row that would leave the right side even is of no use as the last.
+				if s.oddRhs[q] == isOdd && len(chosen) == mostHalved-1 || slices.Contains(chosen, int32(q)) {
+					continue
+				}
+				if v := weigh(sum, s.odd[q*words:(q+1)*words]); v < least-1e-6 {
+					next, least = q, v
+				}
+			}
+			if next < 0 {
+				break
+			}
+			for i := range sum {
+				sum[i] ^= s.odd[next*words+i]
+			}
+			isOdd = isOdd != s.oddRhs[next]
+			weight = least
+			chosen = append(chosen, int32(next))
+		}
+		s.chosen = chosen
+	}
+}
+
+// mostHalved is how many rows are added up at most.
+const mostHalved = 7
+
+// halve makes the row.
+func (s *tree) halve(chosen []int32) {
+	t := s.t
+	sums := zeroed(s.sums, t.bids())
+	s.sums = sums
+	var rhs int64
+	for _, i := range chosen {
+		r := s.binding[i]
+		rhs += s.rows.rhs[r]
+		bids, coef := s.rows.row(r)
+		for k, b := range bids {
+			sums[b] += int64(coef[k])
+		}
+	}
+	rhs /= 2
+	var left float64
+	s.cut.bids, s.cut.coef = s.cut.bids[:0], s.cut.coef[:0]
+	for b, c := range sums {
+		if c /= 2; c > 0 {
+			s.cut.bids = append(s.cut.bids, int32(b))
+			s.cut.coef = append(s.cut.coef, int32(c))
+			left += float64(float64(c) * s.x[b])
+		}
+	}
+	if by := left - float64(rhs); by > 0.02 {
+		s.broken(s.rows.add(rhs, s.cut.bids, s.cut.coef), by/float64(max(rhs, 1)))
 	}
 }
 

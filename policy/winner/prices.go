@@ -121,29 +121,26 @@ func (q *prices) cost(b int32, take func(e int32, cores float64)) float64 {
 // there already.
 func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int32, cores float64)) (sum float64) {
 	t := q.t
-	q.pick = q.pick[:0]
-	for e := t.first[b]; e < t.first[b+1]; e++ {
-		q.pick = append(q.pick, e)
-	}
-	slices.SortFunc(q.pick, func(x, y int32) int {
-		switch a, b := q.core[t.spot[x]], q.core[t.spot[y]]; {
-		case a < b:
-			return -1
-		case a > b:
-			return 1
+	// Mostly little is left, and the cheapest node has it: looking for the next
+	// cheapest is faster than sorting all.
+	last, at := -1.0, int32(-1)
+	for rest > 0 {
+		found, least := int32(-1), math.Inf(1)
+		for e := t.first[b]; e < t.first[b+1]; e++ {
+			p := q.core[t.spot[e]]
+			if p < least && (p > last || p == last && e > at) && t.cores[t.spot[e]] > have(e) {
+				found, least = e, p
+			}
 		}
-		return int(x - y)
-	})
-	for _, e := range q.pick {
-		if rest <= 0 {
+		if found < 0 {
 			break
 		}
-		n := t.spot[e]
-		more := min(rest, t.cores[n]-have(e))
+		last, at = least, found
+		more := min(rest, t.cores[t.spot[found]]-have(found))
 		rest -= more
-		sum += float64(float64(more) * q.core[n])
-		if take != nil && more > 0 {
-			take(e, float64(more))
+		sum += float64(float64(more) * least)
+		if take != nil {
+			take(found, float64(more))
 		}
 	}
 	return sum
@@ -152,7 +149,6 @@ func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int
 // search takes subgradient steps. Every so often the gains suggest an order in
 // which to accept bids, which is tried in the room; better winners are kept.
 func (q *prices) search(iterations int, m *room, best *result) {
-	t := q.t
 	const (
 		patience = 12  // rounds without a better bound, after which steps get shorter
 		shorter  = 0.7 // by this
@@ -192,7 +188,6 @@ func (q *prices) search(iterations int, m *room, best *result) {
 	copy(q.gpu, q.bestGPU)
 	q.choose()
 	q.suggest(m, best)
-	_ = t
 }
 
 // choose finds each job's best bid at the prices, and what is used by them.

@@ -68,9 +68,13 @@ func (r *reducer) living() (n int) {
 	return n
 }
 
-// shortSearch is how many moves a part gets for each bid before the tree is
-// tried.
-const shortSearch = 100
+// A part gets shortSearch moves for each bid before the tree is tried, and
+// longSearch, so many times, when the tree's first bound has not closed the gap.
+const (
+	shortSearch = 60
+	longSearch  = 300
+	restarts    = 3
+)
 
 // solvePart leaves the best winners of the part in s.best.
 func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
@@ -113,7 +117,14 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 		x.run(moves, typical*hot, typical*cold, bound, &s.best)
 		l.Iterations -= moves
 		if s.best.value < bound {
-			s.tree.use(t, m, &s.best, l, l.TreeWork)
+			s.tree.use(t, m, &s.best, l, func() {
+				for range restarts {
+					moves := min(l.Iterations, longSearch*int64(t.bids()))
+					s.best.restore(m)
+					x.run(moves, typical*hot, typical*cold, bound, &s.best)
+					l.Iterations -= moves
+				}
+			})
 			bound = min(bound, s.tree.solve())
 			work = s.tree.work
 			steps += s.tree.nodes

@@ -13,6 +13,9 @@ type tree struct {
 	rows rowStore
 	m    *room
 	best *result
+	// improve looks longer for better winners, once the first bound has not closed
+	// the gap: a tree is small where the best is good.
+	improve func()
 
 	against  [][]uint64 // by bid: the bids that cannot win beside it
 	x        []float64  // by bid, of the last program
@@ -32,6 +35,11 @@ type tree struct {
 	found    []violation
 	winners  []int32
 	here     []standing
+	binding  []int32  // rows that bind
+	odd      []uint64 // for each, the bids with odd coefficients
+	oddRhs   []bool
+	chosen   []int32
+	sums     []int64
 	cut      builder
 	nodes    int64 // tree nodes seen
 	maxNodes int64
@@ -121,8 +129,8 @@ type violation struct {
 	by  float64
 }
 
-func (s *tree) use(t *part, m *room, best *result, l Limits, work int64) {
-	s.t, s.m, s.best = t, m, best
+func (s *tree) use(t *part, m *room, best *result, l Limits, improve func()) {
+	s.t, s.m, s.best, s.improve = t, m, best, improve
 	s.rows.reset()
 	n := t.bids()
 	s.x = zeroed(s.x, n)
@@ -138,7 +146,7 @@ func (s *tree) use(t *part, m *room, best *result, l Limits, work int64) {
 		s.nodeRow[i] = -1
 	}
 	s.nodes, s.maxNodes = 0, l.TreeNodes
-	s.work, s.maxWork = 0, work
+	s.work, s.maxWork = 0, l.TreeWork
 	s.left = 0
 	s.seen = zeroed(s.seen, 2*(n+t.jobs()))
 	s.findConflicts()
@@ -347,7 +355,10 @@ func (s *tree) explore(depth int) {
 			return
 		}
 		d := s.branch(v)
-		if d < 0 {
+		if d == settled {
+			continue
+		}
+		if d == nothing {
 			s.left = max(s.left, bound)
 			return
 		}
@@ -436,6 +447,12 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 				}
 			} else if depth == 0 || s.nodes%16 == 0 {
 				s.round()
+			}
+			if s.nodes == 1 {
+				s.improve()
+				if bound <= s.best.value {
+					return bound, false
+				}
 			}
 			return bound, true
 		}
@@ -637,7 +654,13 @@ func (s *tree) round() {
 	}
 }
 
-// branch chooses what to decide next, -1 where nothing is left to decide. It
+// What branch says where there is nothing to choose.
+const (
+	nothing = int32(-1) // all is decided
+	settled = int32(-2) // one side of a decision is ruled out, and the other made
+)
+
+// branch chooses what to decide next. It
 // tries the decisions of which the program is least sure and takes the one that
 // lowers the bound most on both sides, going by what was seen before where that
 // is enough. Where it is sure of all, but they do not hold together, it takes
@@ -650,7 +673,7 @@ func (s *tree) branch(v *level) int32 {
 				return int32(b)
 			}
 		}
-		return -1
+		return nothing
 	}
 	if len(s.options) == 1 {
 		return s.options[0].what
@@ -658,7 +681,16 @@ func (s *tree) branch(v *level) int32 {
 	found, most := int32(-1), -1.0
 	for _, o := range s.options {
 		d := o.what
-		up, down := s.lost(v, o, true), s.lost(v, o, false)
+		up, ruledOut := s.lost(v, o, true)
+		if ruledOut {
+			s.decide(v.zero, d, false)
+			return settled
+		}
+		down, ruledOut := s.lost(v, o, false)
+		if ruledOut {
+			s.decide(v.zero, d, true)
+			return settled
+		}
 		if score := max(up, s.little) * max(down, s.little); score > most {
 			found, most = d, score
 		}
@@ -720,9 +752,10 @@ const (
 	tryPivots   = 12
 )
 
-// lost is what the bound loses when it is decided so. What was seen before in
-// other places is scaled by how far the program has to move.
-func (s *tree) lost(v *level, o option, yes bool) float64 {
+// lost is what the bound loses when it is decided so, and whether it loses so much
+// that nothing better than the best is left. What was seen before in other places
+// is scaled by how far the program has to move.
+func (s *tree) lost(v *level, o option, yes bool) (lost float64, ruledOut bool) {
 	side := 0
 	move := o.part
 	if yes {
@@ -730,7 +763,7 @@ func (s *tree) lost(v *level, o option, yes bool) float64 {
 	}
 	seen := &s.seen[2*int(o.what)+side]
 	if seen.times >= enoughTries {
-		return seen.sum / float64(seen.times) * move
+		return seen.sum / float64(seen.times) * move, false
 	}
 	try := &s.trial
 	try.zero = append(try.zero[:0], v.zero...)
@@ -738,14 +771,15 @@ func (s *tree) lost(v *level, o option, yes bool) float64 {
 	try.w.copyFrom(&v.w, try.zero, int32(s.t.bids()+s.t.jobs()))
 	s.work += int64(try.w.rows * try.w.cols)
 	stuck := s.simplex(try, tryPivots)
-	lost := v.w.z - try.w.z
-	if ceiling := v.w.z - float64(s.best.value); stuck >= 0 || lost > ceiling {
+	lost = v.w.z - try.w.z
+	if ceiling := v.w.z - float64(s.best.value); stuck >= 0 || lost >= ceiling-1 {
 		lost = ceiling
+		ruledOut = s.prove(&try.w, try.zero, stuck) <= s.best.value
 	}
 	lost = max(lost, 0)
 	seen.times++
 	seen.sum += lost / max(move, 1e-3)
-	return lost
+	return lost, ruledOut
 }
 
 // decided says that the bid's job must win and this is its only bid left.

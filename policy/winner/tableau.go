@@ -21,8 +21,11 @@ type tableau struct {
 	z          float64
 	basic      []int32
 	free       []int32
-	keep       []int32 // scratch
-	some       []int32 // scratch: the columns in which a row is not 0
+	// weight tells how much a wrong value of a row's variable means: a row with large
+	// entries is far off sooner (devex pricing).
+	weight []float64
+	keep   []int32 // scratch
+	some   []int32 // scratch: the columns in which a row is not 0
 }
 
 func (w *tableau) row(i int) []float64 { return w.a[i*w.cols : (i+1)*w.cols] }
@@ -48,6 +51,8 @@ func (w *tableau) pivot(r, c int) int64 {
 	work := int64(w.cols)
 	br := w.beta[r]
 	sparse := len(w.some)*3 < w.cols
+	heavy := w.weight[r] * inv * inv
+	w.weight[r] = max(heavy, 1)
 	for i := range w.rows {
 		if i == r {
 			continue
@@ -62,6 +67,7 @@ func (w *tableau) pivot(r, c int) int64 {
 			continue
 		}
 		w.beta[i] -= float64(f * br)
+		w.weight[i] = max(w.weight[i], f*f*heavy)
 		if sparse {
 			for _, j := range w.some {
 				ri[j] -= float64(f * pr[j])
@@ -101,12 +107,12 @@ func subtract(x, y []float64, f float64) {
 // though the variable may not be used. It is -1 where none is.
 func (w *tableau) leaving(zero []bool) int {
 	const wrong = 1e-7
-	found, most := -1, wrong
+	found, most := -1, 0.0
 	for i, v := range w.beta[:w.rows] {
-		if v < -most {
-			found, most = i, -v
-		} else if v > most && isZero(zero, w.basic[i]) {
-			found, most = i, v
+		if v < -wrong || v > wrong && isZero(zero, w.basic[i]) {
+			if far := v * v; far > most*w.weight[i] {
+				found, most = i, far/w.weight[i]
+			}
 		}
 	}
 	return found
@@ -169,6 +175,7 @@ func (w *tableau) addRow(slack int32, unit, rhs float64, bids []int32, coef []in
 		}
 	}
 	w.beta = append(w.beta[:w.rows-1], rhs)
+	w.weight = append(w.weight[:w.rows-1], 1)
 	w.basic = append(w.basic[:w.rows-1], slack)
 	return work
 }
@@ -184,7 +191,7 @@ func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 		}
 	}
 	rows, cols := v.rows, v.cols
-	a, beta, basic := v.a, v.beta, v.basic
+	a, beta, basic, weight := v.a, v.beta, v.basic, v.weight
 	free, d := v.free, v.d
 	w.free, w.d = w.free[:0], w.d[:0]
 	for _, j := range w.keep {
@@ -192,7 +199,7 @@ func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 		w.d = append(w.d, d[j])
 	}
 	w.z, w.cols, w.rows = v.z, len(w.keep), 0
-	w.beta, w.basic, w.a = w.beta[:0], w.basic[:0], w.a[:0]
+	w.beta, w.basic, w.a, w.weight = w.beta[:0], w.basic[:0], w.a[:0], w.weight[:0]
 	for i := range rows {
 		if basic[i] >= rowVars && beta[i] > 1e-7 {
 			continue
@@ -200,6 +207,7 @@ func (w *tableau) copyFrom(v *tableau, zero []bool, rowVars int32) {
 		w.rows++
 		w.beta = append(w.beta, beta[i])
 		w.basic = append(w.basic, basic[i])
+		w.weight = append(w.weight, weight[i])
 		from := a[i*cols : (i+1)*cols]
 		if len(w.keep) == cols {
 			w.a = append(w.a, from...)

@@ -437,6 +437,10 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 		if s.fix(v.zero, got) {
 			continue
 		}
+		if round%4 == 3 {
+			// Rows that no longer bind only cost time.
+			w.copyFrom(w, v.zero, int32(s.t.bids()+s.t.jobs()))
+		}
 		cuts := round < rounds && (depth > 0 || last-w.z > 1e-4*math.Abs(w.z) || round < 4)
 		last = w.z
 		if !s.separate(w, cuts) {

@@ -121,27 +121,76 @@ func (q *prices) cost(b int32, take func(e int32, cores float64)) float64 {
 // there already.
 func (q *prices) spread(b, rest int32, have func(e int32) int32, take func(e int32, cores float64)) (sum float64) {
 	t := q.t
-	// Mostly little is left, and the cheapest node has it: looking for the next
-	// cheapest is faster than sorting all.
-	last, at := -1.0, int32(-1)
-	for rest > 0 {
+	var room int64
+	for e := t.first[b]; e < t.first[b+1]; e++ {
+		room += int64(t.cores[t.spot[e]] - have(e))
+	}
+	if spare := room - int64(rest); spare < int64(rest) {
+		// Nearly all cores: take all, and give the dearest back.
+		for e := t.first[b]; e < t.first[b+1]; e++ {
+			more := t.cores[t.spot[e]] - have(e)
+			sum += float64(float64(more) * q.core[t.spot[e]])
+			if take != nil {
+				take(e, float64(more))
+			}
+		}
+		return sum - q.pickBy(b, int32(spare), -1, have, take)
+	}
+	return q.pickBy(b, rest, 1, have, take)
+}
+
+// pickBy takes the cores that are cheapest, or with sign -1 those that are
+// dearest, and returns what they cost. Mostly they are on a few nodes: looking
+// for the next is faster than sorting all, up to a point.
+func (q *prices) pickBy(b, rest int32, sign float64, have func(e int32) int32, take func(e int32, cores float64)) (sum float64) {
+	t := q.t
+	const few = 12
+	last, at := math.Inf(-1), int32(-1)
+	use := func(e int32) {
+		more := min(rest, t.cores[t.spot[e]]-have(e))
+		rest -= more
+		sum += float64(float64(more) * q.core[t.spot[e]])
+		if take != nil {
+			take(e, sign*float64(more))
+		}
+	}
+	for range few {
+		if rest <= 0 {
+			return sum
+		}
 		found, least := int32(-1), math.Inf(1)
 		for e := t.first[b]; e < t.first[b+1]; e++ {
-			p := q.core[t.spot[e]]
-			if p < least && (p > last || p == last && e > at) && t.cores[t.spot[e]] > have(e) {
+			p := sign * q.core[t.spot[e]]
+			if p < least && (p > last || p == last && e > at) {
 				found, least = e, p
 			}
 		}
 		if found < 0 {
-			break
+			return sum
 		}
 		last, at = least, found
-		more := min(rest, t.cores[t.spot[found]]-have(found))
-		rest -= more
-		sum += float64(float64(more) * least)
-		if take != nil {
-			take(found, float64(more))
+		use(found)
+	}
+	q.pick = q.pick[:0]
+	for e := t.first[b]; e < t.first[b+1]; e++ {
+		if p := sign * q.core[t.spot[e]]; p > last || p == last && e > at {
+			q.pick = append(q.pick, e)
 		}
+	}
+	slices.SortFunc(q.pick, func(x, y int32) int {
+		switch a, b := sign*q.core[t.spot[x]], sign*q.core[t.spot[y]]; {
+		case a < b:
+			return -1
+		case a > b:
+			return 1
+		}
+		return int(x - y)
+	})
+	for _, e := range q.pick {
+		if rest <= 0 {
+			break
+		}
+		use(e)
 	}
 	return sum
 }

@@ -72,7 +72,7 @@ func (r *reducer) living() (n int) {
 // longSearch, so many times, when the tree's first bound has not closed the gap.
 const (
 	shortSearch = 60
-	longSearch  = 300
+	longSearch  = 200
 	restarts    = 3
 )
 

@@ -452,7 +452,7 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 			} else if depth == 0 || s.nodes%16 == 0 {
 				s.round()
 			}
-			if s.nodes == 1 {
+			if s.nodes == 1 && float64(bound-s.best.value) > wideGap*float64(bound) {
 				s.improve()
 				if bound <= s.best.value {
 					return bound, false
@@ -465,6 +465,9 @@ func (s *tree) bound(v *level, depth int) (int64, bool) {
 		}
 	}
 }
+
+// wideGap is the share of the bound below which a gap is closed by the tree alone.
+const wideGap = 0.002
 
 // pivotsAtOnce bounds the pivots of one program, in case it goes round in circles.
 const pivotsAtOnce = 4000

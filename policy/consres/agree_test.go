@@ -159,7 +159,7 @@ func (g *generator) jobs(c *model.Cluster, most int) []model.Job {
 
 // oracle draws settings, for the policy and for its oracle.
 func (g *generator) oracle() (*policy.Entry, string, *oracle) {
-	o := &oracle{depth: 100, interval: 30 * time.Second, by: "memory"}
+	o := &oracle{depth: 100, interval: 30 * time.Second, window: 24 * time.Hour, by: "memory"}
 	var spec []string
 	say := func(format string, args ...any) { spec = append(spec, fmt.Sprintf(format, args...)) }
 	if g.chance(80) {
@@ -171,7 +171,7 @@ func (g *generator) oracle() (*policy.Entry, string, *oracle) {
 		say("depth=%d", o.depth)
 	}
 	if g.chance(20) {
-		o.window = g.seconds(1, 12)
+		o.window = g.seconds(0, 12)
 		say("bf_window=%v", o.window)
 	}
 	if g.chance(20) {

@@ -44,11 +44,14 @@ var RGPU = policy.Entry{
 	},
 }
 
+// options are Slurm's, with its defaults where they say how it behaves.
 func options() []policy.Option {
-	return append(policy.BackfillOptions("how many waiting jobs backfilling tries (bf_max_job_test)"),
-		policy.Option{Name: "bf_interval", Default: "30s", Summary: "the least time from one backfilling to the next; 0 for at every event"},
-		policy.Option{Name: "bf_resolution", Default: "0", Summary: "reservations are rounded outwards to multiples of this; 0 for exact"},
-	)
+	return []policy.Option{
+		{Name: "depth", Default: "100", Summary: "how many waiting jobs backfilling tries (bf_max_job_test); 0 for all"},
+		{Name: "bf_window", Default: "24h", Summary: "how far ahead a reservation may lie; 0 for no limit"},
+		{Name: "bf_interval", Default: "30s", Summary: "the least time from one backfilling to the next; 0 for at every event"},
+		{Name: "bf_resolution", Default: "0", Summary: "reservations are rounded outwards to multiples of this; 0 for exact"},
+	}
 }
 
 func newScheduler(s policy.Settings) (*scheduler, error) {

@@ -31,8 +31,8 @@ var Entry = policy.Entry{
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
 	Options: []policy.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
-		{Name: "effort", Default: "200", Summary: "how many plans are tried for a full queue; 0 takes the first"},
-		{Name: "depth", Default: "500", Summary: "how many jobs are planned, in order of submission; 0 for all"},
+		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
+		{Name: "depth", Default: "1000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
 		{Name: "seed", Default: "1", Summary: "of the search"},
 	},
@@ -93,7 +93,8 @@ type mosaic struct {
 // jobPlan is what the policy has in mind for a job.
 type jobPlan struct {
 	planned bool
-	seen    bool // start is that of the latest plan with this job
+	seen    bool // in some plan, where it had this rank
+	rank    int
 	start   time.Duration
 	pieces  []piece
 	running bool

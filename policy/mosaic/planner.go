@@ -2,6 +2,7 @@ package mosaic
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,8 +16,8 @@ type planner struct {
 	kinds  map[need]int32
 	needs  []need
 	search searcher
-	ids    []policy.JobID  // by task
-	before []time.Duration // by task: when the last plan had it start, or -1
+	ids    []policy.JobID // by task
+	ranks  []int          // by task: its place in the order of the last plan, or -1
 	plans  uint64
 	held   []piece // scratch
 
@@ -64,13 +65,13 @@ func (p *mosaic) replan(v *policy.View) {
 	}
 	q.price(&p.machine)
 	q.plans++
-	// New jobs are worth looking for a better plan, in proportion; and a longer queue
-	// costs more to plan once.
+	// New jobs are worth looking for a better plan, in proportion. A longer queue
+	// costs more for each.
 	trials := p.effort * fresh / n
 	if n > fullQueue {
 		trials = trials * fullQueue / n * fullQueue / n
 	}
-	q.search.solve(q.before, trials, p.seed, q.plans)
+	q.search.solve(q.ranks, trials, rand.New(rand.NewPCG(p.seed, q.plans)))
 	for t, id := range q.ids {
 		start := q.search.best.start[t]
 		if start < 0 {
@@ -78,7 +79,7 @@ func (p *mosaic) replan(v *policy.View) {
 			continue
 		}
 		j := p.job(id)
-		j.planned, j.seen, j.start = true, true, start
+		j.planned, j.seen, j.rank, j.start = true, true, q.ranks[t], start
 		j.pieces = append(j.pieces[:0], q.search.best.pieces[t]...)
 		p.due = append(p.due, id)
 		if p.age > 0 && !q.search.tasks[t].first {
@@ -91,14 +92,14 @@ func (p *mosaic) replan(v *policy.View) {
 }
 
 // fullQueue is a queue for which effort plans are tried.
-const fullQueue = 400
+const fullQueue = 800
 
 // pose reads the problem, and counts the jobs that no plan has seen before.
 func (p *mosaic) pose(v *policy.View) (fresh int) {
 	q := &p.planner
 	pr := q.search.problem
-	pr.needs, pr.idle, pr.balance = q.needs, p.machine.idle, p.balance
-	pr.tasks, q.ids, q.before = pr.tasks[:0], q.ids[:0], q.before[:0]
+	pr.needs, pr.balance = q.needs, p.balance
+	pr.tasks, q.ids, q.ranks = pr.tasks[:0], q.ids[:0], q.ranks[:0]
 	p.beyond = false
 	for queue := v.Queue(); ; {
 		id, _, ok := queue.Next()
@@ -114,14 +115,14 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			break
 		}
 		t := taskOf(kind, &v.Shape(id).Request)
-		t.run = max(1, estimate(v, id))
+		t.run = min(max(1, estimate(v, id)), longest)
 		t.first = p.old(v, id)
 		pr.tasks = append(pr.tasks, t)
 		q.ids = append(q.ids, id)
 		if j.seen {
-			q.before = append(q.before, j.start)
+			q.ranks = append(q.ranks, j.rank)
 		} else {
-			q.before = append(q.before, -1)
+			q.ranks = append(q.ranks, -1)
 			fresh++
 		}
 	}
@@ -136,9 +137,13 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			return fresh
 		}
 		q.held = held(v.Cluster(), v.Held(id), q.held)
-		pr.now.release(v.ExpectedEnd(id), q.held)
+		pr.now.release(min(v.ExpectedEnd(id), model.After(v.Now(), longest)), q.held)
 	}
 }
+
+// longest is the longest run that is planned for: of longer ones a plan would
+// only say that they last, and sums of them would not fit.
+const longest = 30 * 24 * time.Hour
 
 // units is how often a node's part of a task is done.
 func (t *task) units(n *need) int64 {

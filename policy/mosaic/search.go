@@ -29,18 +29,16 @@ type problem struct {
 	needs []need
 	tasks []task
 	worth *prices.Table
-	idle  []seg    // the cluster with nothing on it
 	now   timeline // what is free, and will be when the running jobs end
 	// balance says in per cent how much the end of all counts against waiting.
 	balance int64
 	meanRun time.Duration
 }
 
-// answer says when and where tasks run, and what that costs.
+// answer says when and where tasks run.
 type answer struct {
 	start  []time.Duration // negative: it has no place
 	pieces [][]piece
-	cost   int64
 }
 
 func (a *answer) size(n int) {
@@ -53,156 +51,105 @@ func (a *answer) size(n int) {
 // searcher looks for good plans; it keeps its memory.
 type searcher struct {
 	*problem
+	base []seg // what will be free in the end
+
+	// Of planning backwards: back.start is how long before the end of all a task ends.
+	back      answer
 	b, future board
 	ends      []ending // of what runs, a heap
 	late      []ending
 	waiting   []int32
 	misfit    []int32 // by kind: the smallest width that does not fit now
-	// back is a plan read backwards: start is how long before the end of all a task ends.
-	back answer
+	behind    timeline
+
+	// best is the plan, line what it leaves.
+	best answer
 	line timeline
-
-	best, try answer
 }
 
-type ending struct {
-	at   time.Duration
-	task int32
-}
-
-func (a ending) before(b ending) bool { return a.at < b.at || a.at == b.at && a.task < b.task }
-
-func push(h []ending, e ending) []ending {
-	h = append(h, e)
-	for i := len(h) - 1; i > 0; {
-		up := (i - 1) / 2
-		if h[up].before(h[i]) {
-			break
-		}
-		h[up], h[i] = h[i], h[up]
-		i = up
-	}
-	return h
-}
-
-func pop(h []ending) (ending, []ending) {
-	top, last := h[0], len(h)-1
-	h[0] = h[last]
-	h = h[:last]
-	for i := 0; ; {
-		c := 2*i + 1
-		if c >= last {
-			return top, h
-		}
-		if c+1 < last && h[c+1].before(h[c]) {
-			c++
-		}
-		if h[i].before(h[c]) {
-			return top, h
-		}
-		h[i], h[c] = h[c], h[i]
-		i = c
-	}
-}
-
-// solve leaves the best plan that it finds in s.best. before is an earlier
-// plan's idea of when tasks start, by task; negative where it had none.
-func (s *searcher) solve(before []time.Duration, trials int, seed, stream uint64) {
-	order := s.mirrored()
-	s.forwards(order, &s.best)
-	if known := s.again(before); known != nil {
-		if s.forwards(known, &s.try); s.try.cost < s.best.cost {
-			s.keep()
-			order = known
-		}
-	}
-	if trials > 0 {
-		s.improve(order, trials, rand.New(rand.NewPCG(seed, stream)))
-	}
-}
-
-func (s *searcher) keep() { s.best, s.try = s.try, s.best }
-
-// again is the order of an earlier plan, with new tasks where the plan in s.best
-// has them; nil if there was none.
-func (s *searcher) again(before []time.Duration) []int32 {
-	if !slices.ContainsFunc(before, func(t time.Duration) bool { return t >= 0 }) {
-		return nil
-	}
-	order := make([]int32, len(s.tasks))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	begins := func(id int32) time.Duration {
-		if before[id] >= 0 {
-			return before[id]
-		}
-		return s.best.start[id]
-	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(begins(a), begins(b)) })
-	s.putFirst(order)
-	return order
-}
-
-// putFirst moves those that must come first to the front, in order of submission.
-func (s *searcher) putFirst(order []int32) {
-	slices.SortStableFunc(order, func(a, b int32) int {
-		x, y := s.tasks[a].first, s.tasks[b].first
-		switch {
-		case x && y:
-			return cmp.Compare(a, b)
-		case x:
-			return -1
-		case y:
-			return 1
-		}
-		return 0
-	})
-}
-
-// mirrored plans backwards from the end of all, costly tasks first, and returns
-// the order in which tasks start when that is read the right way: first those that
-// have a price, then those that fit beside them.
-func (s *searcher) mirrored() []int32 {
-	var order, free []int32
+// solve leaves a plan in s.best. ranks is by task its place in the order of an
+// earlier plan, negative where it had none; solve leaves those of this one there.
+func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
+	n := len(s.tasks)
+	s.best.size(n)
+	s.back.size(n)
+	s.line.copyFrom(&s.now)
+	s.base = append(s.base[:0], s.now.points[len(s.now.points)-1].segs...)
+	var first, priced, free []int32
 	for i := range s.tasks {
-		if s.tasks[i].free {
+		t := &s.tasks[i]
+		switch {
+		case !s.needs[t.kind].has(s.base, t):
+			s.best.start[i] = -1 // not while something that is not modelled is in its way
+		case t.first:
+			first = append(first, int32(i))
+		case t.free:
 			free = append(free, int32(i))
-		} else {
-			order = append(order, int32(i))
+		default:
+			priced = append(priced, int32(i))
 		}
+	}
+	for _, id := range first {
+		s.insert(id)
 	}
 	costly := func(a, b int32) int { return cmp.Compare(s.tasks[b].cost, s.tasks[a].cost) }
-	slices.SortStableFunc(order, costly)
+	slices.SortStableFunc(priced, costly)
 	slices.SortStableFunc(free, costly)
-	s.backwards(order)
+	priced = s.improve(priced, ranks, trials, rng)
+	for place, id := range priced {
+		ranks[id] = place
+	}
+	s.fillIn(priced, free)
+	s.mirror(append(priced, free...))
+}
 
-	s.line.reset(0, s.idle)
-	for _, id := range order {
-		s.line.hold(s.back.pieces[id], s.back.start[id], s.back.start[id]+s.tasks[id].run)
+// insert gives a task the earliest place in the line of the plan.
+func (s *searcher) insert(id int32) {
+	t := &s.tasks[id]
+	s.best.start[id], s.best.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, s.best.pieces[id])
+}
+
+// fillIn adds the tasks that fit beside the others to the plan made backwards.
+func (s *searcher) fillIn(priced, free []int32) {
+	s.behind.reset(0, s.base)
+	for _, id := range priced {
+		s.behind.hold(s.back.pieces[id], s.back.start[id], s.back.start[id]+s.tasks[id].run)
 	}
 	for _, id := range free {
 		t := &s.tasks[id]
-		s.back.start[id], s.back.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, s.back.pieces[id])
+		s.back.start[id], s.back.pieces[id] = s.behind.insert(&s.needs[t.kind], t, s.worth, s.back.pieces[id])
 	}
-	// What ends last backwards starts first.
-	begins := func(id int32) time.Duration { return -s.back.start[id] - s.tasks[id].run }
-	early := func(a, b int32) int { return cmp.Compare(begins(a), begins(b)) }
-	slices.SortStableFunc(order, early)
-	slices.SortStableFunc(free, early)
-	order = append(order, free...)
-	s.putFirst(order)
-	return order
+}
+
+// mirror reads the plan made backwards the right way, behind all that runs and
+// all that must come first; and then moves its tasks, those that start first
+// before the others, to the earliest place that there is now. None starts later than it
+// did, so the plan gets no longer by that.
+func (s *searcher) mirror(order []int32) {
+	length := time.Duration(0)
+	for _, id := range order {
+		length = max(length, s.back.start[id]+s.tasks[id].run)
+	}
+	end := s.line.at[len(s.line.at)-1] + length
+	for _, id := range order {
+		s.best.start[id] = end - s.back.start[id] - s.tasks[id].run
+		s.best.pieces[id] = append(s.best.pieces[id][:0], s.back.pieces[id]...)
+		s.line.hold(s.best.pieces[id], s.best.start[id], s.best.start[id]+s.tasks[id].run)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(s.best.start[a], s.best.start[b]) })
+	for _, id := range order {
+		s.line.free(s.best.pieces[id], s.best.start[id], s.best.start[id]+s.tasks[id].run)
+		s.insert(id)
+	}
 }
 
 // backwards fills an idle cluster: tasks in the given order whenever they fit,
 // where the first that does not is not delayed by those behind it.
 func (s *searcher) backwards(order []int32) {
-	s.b.segs = append(s.b.segs[:0], s.idle...)
+	s.b.segs = append(s.b.segs[:0], s.base...)
 	s.ends = s.ends[:0]
 	s.waiting = append(s.waiting[:0], order...)
 	s.misfit = slices.Grow(s.misfit[:0], len(s.needs))[:len(s.needs)]
-	s.back.size(len(s.tasks))
 	for now := time.Duration(0); ; {
 		for i := range s.misfit {
 			s.misfit[i] = 1<<31 - 1
@@ -264,24 +211,6 @@ func (s *searcher) earliest(t *task) time.Duration {
 	return when
 }
 
-// forwards plans tasks one by one, each as early as it fits beside those before it.
-func (s *searcher) forwards(order []int32, a *answer) {
-	a.size(len(s.tasks))
-	s.line.copyFrom(&s.now)
-	now := s.now.at[0]
-	end, waits := time.Duration(0), int64(0)
-	for _, id := range order {
-		t := &s.tasks[id]
-		a.start[id], a.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, a.pieces[id])
-		if a.start[id] >= 0 {
-			wait := a.start[id] - now
-			end = max(end, wait+t.run)
-			waits += s.price(t, wait)
-		}
-	}
-	a.cost = s.weigh(waits, end)
-}
-
 // price is the cost of a wait: half of it counts as it is, half against the
 // run time, as slowdown does. In 1/512 of a millisecond, so that sums fit.
 func (s *searcher) price(t *task, wait time.Duration) int64 {
@@ -289,43 +218,87 @@ func (s *searcher) price(t *task, wait time.Duration) int64 {
 	return int64(wait/time.Millisecond) * (256 + int64(ratio))
 }
 
-// weigh joins waiting and the end of all into one cost.
-func (s *searcher) weigh(waits int64, end time.Duration) int64 {
+// costOf joins waiting and the end of all, as planned backwards, into one number.
+func (s *searcher) costOf(order []int32) int64 {
+	length, waits := time.Duration(0), int64(0)
+	for _, id := range order {
+		length = max(length, s.back.start[id]+s.tasks[id].run)
+	}
+	for _, id := range order {
+		waits += s.price(&s.tasks[id], length-s.back.start[id]-s.tasks[id].run)
+	}
 	mean := waits / int64(len(s.tasks)) / 256
-	return (100-s.balance)*mean + s.balance*int64(end/time.Millisecond)
+	return (100-s.balance)*mean + s.balance*int64(length/time.Millisecond)
 }
 
-// improve moves tasks in the order, trials times, and keeps what is not worse.
-func (s *searcher) improve(order []int32, trials int, rng *rand.Rand) {
-	first := 0
-	for first < len(order) && s.tasks[order[first]].first {
-		first++ // they stay where they are
+// improve plans tasks backwards, in the given order or that of an earlier plan;
+// changes the order a little, trials times; and returns the best order, with its
+// plan in s.back. At first it also goes on from what is a little worse.
+func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Rand) []int32 {
+	s.backwards(order)
+	if len(order) < 2 {
+		return order
 	}
-	order = slices.Clone(order)
-	move := order[first:]
-	n := len(move)
-	if n < 2 {
-		return
+	best, least := order, s.costOf(order)
+	if again := s.again(order, ranks); again != nil {
+		s.backwards(again)
+		if c := s.costOf(again); c < least {
+			best, least = again, c
+		}
 	}
+	work, now, n := slices.Clone(best), least, len(order)
 	reach := max(1, n/10)
-	for range trials {
+	for k := range trials {
+		slack := least / 300 * int64(trials-k) / int64(trials)
 		i := rng.IntN(n)
 		j := min(n-1, max(0, i+rng.IntN(2*reach+1)-reach))
 		swap := rng.IntN(2) == 0
 		if swap {
-			move[i], move[j] = move[j], move[i]
+			work[i], work[j] = work[j], work[i]
 		} else {
-			shift(move, i, j)
+			shift(work, i, j)
 		}
-		switch s.forwards(order, &s.try); {
-		case s.try.cost <= s.best.cost:
-			s.keep()
+		s.backwards(work)
+		switch c := s.costOf(work); {
+		case c <= now+slack*int64(rng.IntN(64))/64:
+			if now = c; c < least {
+				least = c
+				copy(best, work)
+			}
 		case swap:
-			move[i], move[j] = move[j], move[i]
+			work[i], work[j] = work[j], work[i]
 		default:
-			shift(move, j, i)
+			shift(work, j, i)
 		}
 	}
+	s.backwards(best)
+	return best
+}
+
+// again is the order of an earlier plan, with each new task before the first one
+// that costs less; nil if there was none.
+func (s *searcher) again(order []int32, ranks []int) []int32 {
+	var known, fresh []int32
+	for _, id := range order {
+		if ranks[id] >= 0 {
+			known = append(known, id)
+		} else {
+			fresh = append(fresh, id)
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(known, func(a, b int32) int { return cmp.Compare(ranks[a], ranks[b]) })
+	out := make([]int32, 0, len(order))
+	for _, id := range known {
+		for len(fresh) > 0 && s.tasks[fresh[0]].cost > s.tasks[id].cost {
+			out = append(out, fresh[0])
+			fresh = fresh[1:]
+		}
+		out = append(out, id)
+	}
+	return append(out, fresh...)
 }
 
 // shift moves the element at i to j.
@@ -337,4 +310,44 @@ func shift(list []int32, i, j int) {
 		copy(list[j+1:i+1], list[j:i])
 	}
 	list[j] = v
+}
+
+type ending struct {
+	at   time.Duration
+	task int32
+}
+
+func (a ending) before(b ending) bool { return a.at < b.at || a.at == b.at && a.task < b.task }
+
+func push(h []ending, e ending) []ending {
+	h = append(h, e)
+	for i := len(h) - 1; i > 0; {
+		up := (i - 1) / 2
+		if h[up].before(h[i]) {
+			break
+		}
+		h[up], h[i] = h[i], h[up]
+		i = up
+	}
+	return h
+}
+
+func pop(h []ending) (ending, []ending) {
+	top, last := h[0], len(h)-1
+	h[0] = h[last]
+	h = h[:last]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= last {
+			return top, h
+		}
+		if c+1 < last && h[c+1].before(h[c]) {
+			c++
+		}
+		if h[i].before(h[c]) {
+			return top, h
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
 }

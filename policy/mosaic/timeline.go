@@ -172,3 +172,23 @@ func (l *timeline) hold(pieces []piece, from, to time.Duration) {
 		l.change(i, pieces, 1)
 	}
 }
+
+// free gives back pieces that were held during [from, to).
+func (l *timeline) free(pieces []piece, from, to time.Duration) {
+	i, j := l.split(from), l.split(to)
+	for k := i; k < j; k++ {
+		l.change(k, pieces, -1)
+	}
+	l.forget()
+	l.join(j)
+	l.join(i)
+}
+
+// join takes a point out that is like the one before it.
+func (l *timeline) join(i int) {
+	if i > 0 && slices.Equal(l.points[i].segs, l.points[i-1].segs) {
+		l.spare = append(l.spare, l.points[i])
+		l.points = slices.Delete(l.points, i, i+1)
+		l.at = slices.Delete(l.at, i, i+1)
+	}
+}

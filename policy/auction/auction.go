@@ -25,7 +25,7 @@ var Entry = policy.Entry{
 		{Name: "classes", Default: "ABC", Summary: "which classes of bids are made; AB for blocks of neighbours only"},
 		{Name: "avoid", Default: "BC", Summary: "classes whose bids go to the least contested nodes first; none for no class"},
 		{Name: "form", Default: "auction", Summary: "auction, or ipsched for any nodes that suit"},
-		{Name: "iterations", Default: "", Summary: "of the solver's search; its own limit unless given"},
+		{Name: "iterations", Default: "", Summary: "of the solver's search; unless given 1000 for each bid, and its own limit at most"},
 		{Name: "bound_iterations", Default: "", Summary: "of the solver's bound; its own limit unless given"},
 		{Name: "tree_nodes", Default: "", Summary: "of the solver's tree search; its own limit unless given"},
 		{Name: "cut", Default: "off", Summary: "an auction that is not solved to the end divides the limit on all bids by 1.5"},
@@ -66,6 +66,10 @@ func New(s policy.Settings, solver winner.Solver) (policy.Policy, error) {
 	p.window, p.perJob, p.most = limit("window"), limit("bids_per_job"), limit("bids")
 	p.slurm, p.cut = switched("slurm_bids"), switched("cut")
 	p.limits.Iterations = count("iterations", p.limits.Iterations)
+	p.perBid = math.MaxInt32
+	if s["iterations"] == "" {
+		p.perBid = iterationsPerBid
+	}
 	p.limits.BoundIterations = int(min(math.MaxInt32, count("bound_iterations", int64(p.limits.BoundIterations))))
 	p.limits.TreeNodes = count("tree_nodes", p.limits.TreeNodes)
 	if p.classes, err = classesOf("classes", s["classes"], err); p.classes == [3]bool{} && err == nil {
@@ -85,6 +89,10 @@ func New(s policy.Settings, solver winner.Solver) (policy.Policy, error) {
 	}
 	return p, err
 }
+
+// iterationsPerBid keeps auctions of a few bids short that have no quick proof:
+// more looking would find nothing new there.
+const iterationsPerBid = 1000
 
 func classesOf(name, text string, err error) (set [3]bool, _ error) {
 	if text == "none" {
@@ -108,6 +116,7 @@ type auction struct {
 	classes, avoid [3]bool
 	ipsched        bool
 	limits         winner.Limits
+	perBid         int64 // iterations for each bid at most
 	solver         winner.Solver
 
 	market market
@@ -383,7 +392,9 @@ func (p *auction) solve(r *round) {
 		}
 		problem.Bids[i] = w
 	}
-	if r.answer, r.note = ask(p.solver, problem, p.limits); r.answer == nil {
+	limits := p.limits
+	limits.Iterations = min(limits.Iterations, p.perBid*int64(len(r.bids)))
+	if r.answer, r.note = ask(p.solver, problem, limits); r.answer == nil {
 		r.answer = winner.Greedy(problem)
 	}
 	for _, w := range r.answer.Won {

@@ -388,3 +388,16 @@ func TestWhyPatient(t *testing.T) {
 		t.Errorf("it says %q", r.Watched[0].Text)
 	}
 }
+
+// Jobs without a time limit are expected to run for ever: nothing can be
+// reserved within the window, and whatever fits starts.
+func TestNoTimeLimits(t *testing.T) {
+	jobs := []model.Job{onNodes("a", 0, 10, 1, 4), onNodes("b", 0, 10, 2, 4), onNodes("c", 0, 20, 1, 4)}
+	for i := range jobs {
+		jobs[i].WallTime = time.Duration(365+i) * 24 * time.Hour
+	}
+	_, got := runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0"))
+	check(t, got, "0s a n0", "0s c n1", "20s b n0 n1")
+	_, got = runOf(t, plain(2), jobs, made(t, &consres.Slurm, "bf_interval=0:bf_window=0"))
+	check(t, got, "0s a n0", "10s b n0 n1", "20s c n0")
+}

@@ -268,9 +268,7 @@ func (p *scheduler) betterLater(v *policy.View, id policy.JobID, sh *policy.Shap
 	for _, t := range p.ends {
 		s.at = t
 		trial.Grants = trial.Grants[:0]
-		if !s.serve(free, nd, r, held, &trial) {
-			break // it was possible with the same devices: it is not reached
-		}
+		s.serve(free, nd, r, held, &trial) // the same devices would serve
 		if cost := t - now + s.cost; cost < least {
 			least, until, wait = cost, t, true
 		}

@@ -4,6 +4,7 @@ package all
 import (
 	"muster/exp"
 	"muster/exp/aucsched"
+	"muster/exp/fgd"
 	"muster/exp/noderuntime"
 	"muster/exp/rgpu"
 	"muster/exp/tsubame"
@@ -14,5 +15,6 @@ var Experiments = []exp.Experiment{
 	tsubame.Experiment,
 	rgpu.Experiment,
 	aucsched.Experiment,
+	fgd.Experiment,
 	noderuntime.Experiment,
 }

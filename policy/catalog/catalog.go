@@ -4,18 +4,22 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/auction"
 	"muster/policy/conservative"
+	"muster/policy/consres"
 	"muster/policy/easy"
 	"muster/policy/firstfit"
 	"muster/policy/inorder"
+	"muster/policy/packing"
 )
 
 // Entries are all policies, in the order in which they are shown.
-var Entries = []policy.Entry{
+var Entries = slices.Concat([]policy.Entry{
 	inorder.FCFS,
 	inorder.SJF,
 	firstfit.FirstFit,
@@ -23,7 +27,10 @@ var Entries = []policy.Entry{
 	firstfit.RQueue,
 	easy.Entry,
 	conservative.Entry,
-}
+	consres.Slurm,
+	consres.RGPU,
+	auction.Entry,
+}, packing.Entries)
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value".
 func New(spec string) (policy.Policy, error) {

@@ -1,111 +1,13 @@
 package auction
 
 import (
-	"fmt"
-	"math"
 	"math/bits"
-	"strconv"
 	"time"
 
 	"muster/model"
 	"muster/policy"
 	"muster/policy/winner"
 )
-
-// Entry makes the policy known.
-var Entry = policy.Entry{
-	Name:    "auction",
-	Summary: "AUCSCHED: the first jobs of the queue bid for nodes, and the bids with the largest sum of priorities win",
-	Options: []policy.Option{
-		{Name: "window", Default: "100", Summary: "how many jobs bid; 0 for all"},
-		{Name: "bids_per_job", Default: "15", Summary: "bids of one request at most; 0 for all"},
-		{Name: "bids", Default: "250", Summary: "bids of all jobs at most, made in the order of the queue; 0 for no limit"},
-		{Name: "interval", Default: "5s", Summary: "the least time from one auction to the next; 0 for one whenever anything happens"},
-		{Name: "slurm_bids", Default: "on", Summary: "each job also bids for the nodes that Slurm would choose"},
-		{Name: "classes", Default: "ABC", Summary: "which classes of bids are made; AB for blocks of neighbours only"},
-		{Name: "avoid", Default: "BC", Summary: "classes whose bids go to the least contested nodes first; none for no class"},
-		{Name: "form", Default: "auction", Summary: "auction, or ipsched for any nodes that suit"},
-		{Name: "iterations", Default: "", Summary: "of the solver's search; unless given 1000 for each bid, and its own limit at most"},
-		{Name: "bound_iterations", Default: "", Summary: "of the solver's bound; its own limit unless given"},
-		{Name: "tree_nodes", Default: "", Summary: "of the solver's tree search; its own limit unless given"},
-		{Name: "cut", Default: "off", Summary: "an auction that is not solved to the end divides the limit on all bids by 1.5"},
-	},
-	New: func(s policy.Settings) (policy.Policy, error) { return New(s, new(winner.Search)) },
-}
-
-// New returns the policy with a solver of the caller's choice.
-func New(s policy.Settings, solver winner.Solver) (policy.Policy, error) {
-	p := &auction{solver: solver, limits: winner.DefaultLimits()}
-	var err error
-	limit := func(name string) int {
-		n, e := strconv.Atoi(s[name])
-		if e != nil || n < 0 {
-			err = fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
-		}
-		if n == 0 {
-			n = math.MaxInt
-		}
-		return n
-	}
-	count := func(name string, otherwise int64) int64 {
-		if s[name] == "" {
-			return otherwise
-		}
-		n, e := strconv.ParseInt(s[name], 10, 64)
-		if e != nil || n < 0 {
-			err = fmt.Errorf("%s must be a whole number from 0 on, not %q", name, s[name])
-		}
-		return n
-	}
-	switched := func(name string) bool {
-		if s[name] != "on" && s[name] != "off" {
-			err = fmt.Errorf("%s must be on or off, not %q", name, s[name])
-		}
-		return s[name] == "on"
-	}
-	p.window, p.perJob, p.most = limit("window"), limit("bids_per_job"), limit("bids")
-	p.slurm, p.cut = switched("slurm_bids"), switched("cut")
-	p.limits.Iterations = count("iterations", p.limits.Iterations)
-	p.perBid = math.MaxInt32
-	if s["iterations"] == "" {
-		p.perBid = iterationsPerBid
-	}
-	p.limits.BoundIterations = int(min(math.MaxInt32, count("bound_iterations", int64(p.limits.BoundIterations))))
-	p.limits.TreeNodes = count("tree_nodes", p.limits.TreeNodes)
-	if p.classes, err = classesOf("classes", s["classes"], err); p.classes == [3]bool{} && err == nil {
-		err = fmt.Errorf("classes must name at least one of A, B and C")
-	}
-	p.avoid, err = classesOf("avoid", s["avoid"], err)
-	switch s["form"] {
-	case "auction":
-	case "ipsched":
-		p.ipsched = true
-	default:
-		err = fmt.Errorf("form must be auction or ipsched, not %q", s["form"])
-	}
-	interval, e := model.ParseDuration(s["interval"])
-	if p.interval = interval; e != nil {
-		err = fmt.Errorf("interval: %w", e)
-	}
-	return p, err
-}
-
-// iterationsPerBid keeps auctions of a few bids short that have no quick proof:
-// more looking would find nothing new there.
-const iterationsPerBid = 1000
-
-func classesOf(name, text string, err error) (set [3]bool, _ error) {
-	if text == "none" {
-		return set, err
-	}
-	for _, c := range text {
-		if c < 'A' || c > 'C' {
-			return set, fmt.Errorf("%s is made of the letters A, B and C, not %q", name, text)
-		}
-		set[c-'A'] = true
-	}
-	return set, err
-}
 
 // auction is the policy. An auction is held at an instant; see Step for when.
 type auction struct {
@@ -273,6 +175,7 @@ func (p *auction) bidAll(v *policy.View, r *round) {
 			}
 			p.bidFor(v, bid{job: int32(i), request: request}, sh)
 		}
+		p.would.settle()
 		j.end = len(p.market.bids)
 	}
 }
@@ -296,12 +199,11 @@ func (p *auction) bidFor(v *policy.View, b bid, sh *policy.Shape) {
 	left := func() int { return min(p.perJob-(len(m.bids)-first), p.most-len(m.bids)) }
 
 	var slurm []int32
-	if p.slurm && !p.ipsched && left() > 0 && p.would.choose(sh, &p.alloc) {
-		if p.mayUse(nd, &p.alloc) {
-			b.class = Slurm
-			m.placed(b, nd, &p.alloc)
-			slurm = m.bids[len(m.bids)-1].nodes
-		}
+	if p.slurm && !p.ipsched && left() > 0 && p.would.choose(sh, &p.alloc) && p.mayUse(nd, &p.alloc) {
+		b.class = Slurm
+		m.placed(b, nd, &p.alloc)
+		slurm = m.bids[first].nodes
+		p.would.keep(&p.alloc)
 	}
 	if !nd.odd {
 		m.gather(nd)
@@ -330,7 +232,7 @@ func (p *auction) bidByClass(b bid, nd *need, left func() int, slurm []int32) {
 		}
 		find[class](nd)
 		b.class = Class(class)
-		m.take(b, nd, left(), p.avoid[class], b.class != Aligned, slurm)
+		m.take(b, nd, left(), p.avoid[class], slurm)
 	}
 }
 
@@ -341,89 +243,6 @@ func (p *auction) mayUse(nd *need, a *model.Allocation) bool {
 	}
 	n := len(a.Parts)
 	return int(a.Parts[n-1].Node-a.Parts[0].Node) == n-1
-}
-
-// evaluate gives the bids their values. Of several requests of a job the one
-// that is over soonest keeps its preferences; those of a request that takes
-// twice as long are worth half.
-func (p *auction) evaluate(v *policy.View, r *round) {
-	for i := range r.bids {
-		if b := &r.bids[i]; v.Requests(r.jobs[b.job].id) > 1 {
-			shortest, own := estimates(v, r.jobs[b.job].id, b.request)
-			high, low := bits.Mul64(uint64(b.preference), uint64(shortest))
-			f, _ := bits.Div64(high, low, uint64(own))
-			b.preference = int64(max(1, f))
-		}
-	}
-	priorities := make([]int64, len(r.jobs))
-	for i := range r.jobs {
-		priorities[i] = r.jobs[i].priority
-	}
-	s := scaleFor(priorities, r.whole)
-	for i := range r.bids {
-		b := &r.bids[i]
-		b.value = s.value(r.jobs[b.job].priority, b.preference)
-	}
-}
-
-// estimates are that of a job's shortest request that can be granted at all, and
-// that of one of its requests; at least one instant.
-func estimates(v *policy.View, id policy.JobID, request int) (shortest, own time.Duration) {
-	job := v.Job(id)
-	own = max(1, job.As(request).Estimate())
-	shortest = own
-	for i := range v.Requests(id) {
-		if v.ShapeAs(id, i) != nil {
-			shortest = min(shortest, max(1, job.As(i).Estimate()))
-		}
-	}
-	return shortest, own
-}
-
-// solve asks the solver who wins. Whatever the solver does, there is an answer.
-func (p *auction) solve(r *round) {
-	m := &p.market
-	problem := &winner.Problem{Cores: m.cores, GPUs: m.gpus, Jobs: len(r.jobs), Bids: make([]winner.Bid, len(r.bids))}
-	for i := range r.bids {
-		b := &r.bids[i]
-		w := winner.Bid{Job: b.job, Value: b.value, Nodes: b.nodes, Count: b.count, PerNode: b.perNode, GPUs: b.gpus}
-		if b.perNode == 0 {
-			w.Total = b.total
-		}
-		problem.Bids[i] = w
-	}
-	limits := p.limits
-	limits.Iterations = min(limits.Iterations, p.perBid*int64(len(r.bids)))
-	if r.answer, r.note = ask(p.solver, problem, limits); r.answer == nil {
-		r.answer = winner.Greedy(problem)
-	}
-	for _, w := range r.answer.Won {
-		r.bids[w.Bid].won = true
-	}
-	if p.cut && !r.answer.Proven {
-		least := min(p.most, p.perJob, len(r.bids))
-		p.most = max(1, least, int(float64(min(p.most, len(r.bids)))/1.5))
-	}
-}
-
-// ask returns the solver's answer if it is one, or what was wrong with it.
-func ask(solver winner.Solver, problem *winner.Problem, limits winner.Limits) (a *winner.Answer, wrong string) {
-	defer func() {
-		if e := recover(); e != nil {
-			a, wrong = nil, fmt.Sprintf("the solver broke down: %v", e)
-		}
-	}()
-	a, err := solver.Solve(problem, limits)
-	if err == nil && a == nil {
-		return nil, "the solver gave no answer"
-	}
-	if err == nil {
-		err = winner.Check(problem, a)
-	}
-	if err != nil {
-		return nil, fmt.Sprintf("the solver failed: %v", err)
-	}
-	return a, ""
 }
 
 // start turns the bids that won into starts, in the order of the queue.

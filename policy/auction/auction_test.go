@@ -320,6 +320,18 @@ func TestSlurmBids(t *testing.T) {
 	}
 }
 
+// Each request of a job makes a Slurm bid, and the job takes once.
+func TestSlurmBidsOfAlternatives(t *testing.T) {
+	s := newSetting(t, row(4, 4, 1), "")
+	either := job("either", model.Request{Nodes: 2, CoresPerNode: 4})
+	either.Alternatives = []model.Request{{Nodes: 2, CoresPerNode: 3, GPUs: 1}}
+	s.submit(either, job("next", model.Request{Nodes: 2, CoresPerNode: 4}))
+	s.started(0)
+	if got, want := s.made(Slurm), []string{"either n[001-002]", "either n[001-002]", "next n[003-004]"}; !slices.Equal(got, want) {
+		t.Errorf("Slurm bids %q, want %q", got, want)
+	}
+}
+
 // Nobody bids for the same nodes twice.
 func TestNoBidTwice(t *testing.T) {
 	s := newSetting(t, row(6, 4, 2), "")
@@ -623,6 +635,35 @@ func TestWhy(t *testing.T) {
 	s.started(5 * time.Second)
 	if got := s.Why(s.ids["greedy"]); !strings.Contains(got, "no bid was possible: needs 4 nodes with 4 cores, 1 GPU; 0 nodes give that (free now)") {
 		t.Errorf("greedy: %s", got)
+	}
+}
+
+// What else there is to say about those who wait.
+func TestWhyOfLosers(t *testing.T) {
+	s := newSetting(t, row(8, 1, 0), "slurm_bids=off:bids=9:bids_per_job=8")
+	for i := range 8 {
+		j := job(fmt.Sprint("small", i), model.Request{Nodes: 1, CoresPerNode: 1, NodeList: names(i+1, i+1)})
+		j.Priority = 9
+		s.submit(j)
+	}
+	s.submit(job("wide", model.Request{Nodes: 8, CoresPerNode: 1}), job("last", model.Request{Nodes: 1, CoresPerNode: 1}))
+	s.started(0)
+	for id, want := range map[string]string{
+		"wide": "its bid lost: n[001-008] went to small0, small1, small2, small3, small4, 3 more",
+		"last": "the jobs before it made 9 bids, and no more are allowed (bids)",
+	} {
+		if got := s.Why(s.ids[id]); !strings.HasPrefix(got, want) {
+			t.Errorf("job %s: %q, want %q", id, got, want)
+		}
+	}
+	// A solver that looks at nothing has nobody to blame.
+	s = newSetting(t, row(2, 1, 0), "slurm_bids=off")
+	s.p.solver = rogue(func(*winner.Problem) (*winner.Answer, error) { return &winner.Answer{Bound: 1 << 40}, nil })
+	s.submit(job("busy", model.Request{Nodes: 1, CoresPerNode: 1}), job("idle", model.Request{Nodes: 1, CoresPerNode: 1}))
+	s.started(0) // alone, as nothing runs
+	s.started(5 * time.Second)
+	if got := s.Why(s.ids["idle"]); !strings.Contains(got, "its bid did not win, though nobody took n002") {
+		t.Errorf("idle: %s", got)
 	}
 }
 

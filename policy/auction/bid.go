@@ -340,12 +340,12 @@ func (m *market) joinedCores(nd *need) {
 
 // take makes bids of what was found, at most so many: the most preferred first,
 // and among these the least contested where avoid is set, then in the order in
-// which they were found. It returns how many it made.
-func (m *market) take(from bid, nd *need, most int, avoid bool, sorted bool, not []int32) int {
-	made := 0
-	for made < most && len(m.found) > 0 {
+// which they were found. Those of class A are in that order alone, if they need
+// avoid nobody. A bid for the nodes in not was made before.
+func (m *market) take(from bid, nd *need, most int, avoid bool, not []int32) {
+	for most > 0 && len(m.found) > 0 {
 		at := 0
-		if sorted || avoid {
+		if from.class != Aligned || avoid {
 			if avoid {
 				m.recount()
 			}
@@ -364,9 +364,8 @@ func (m *market) take(from bid, nd *need, most int, avoid bool, sorted bool, not
 		b := from
 		b.nodes, b.sets, b.preference = m.keep(nodes), int32(w.sets), w.preference
 		m.put(b, nd)
-		made++
+		most--
 	}
-	return made
 }
 
 func (m *market) better(i, j int, avoid bool) bool {

@@ -15,6 +15,8 @@ type table struct {
 	gpus     []uint64
 	touched  []bool
 	shared   map[device]int64 // memory of devices that went into shares
+	alloc    model.Allocation // of the job that is bidding
+	kept     bool
 }
 
 type device struct{ node, device int32 }
@@ -31,22 +33,38 @@ func (t *table) copy(v *policy.View) {
 		t.cores[i], t.memory[i], t.gpus[i] = v.FreeCores(i), v.FreeMemory(i), v.FreeGPUs(i)
 		t.touched[i] = false
 	}
-	t.shared = nil
+	t.shared, t.kept = nil, false
 }
 
-// choose finds what Slurm would take, and takes it.
+// choose finds what Slurm would take.
 func (t *table) choose(sh *policy.Shape, out *model.Allocation) bool {
-	if !t.selector.Select(t, sh, out) {
-		return false
+	return t.selector.Select(t, sh, out)
+}
+
+// keep remembers what a job would take. Of several requests the first that found
+// nodes counts: a job runs once.
+func (t *table) keep(a *model.Allocation) {
+	if !t.kept {
+		t.kept = true
+		t.alloc.Parts, t.alloc.Grants = append(t.alloc.Parts[:0], a.Parts...), append(t.alloc.Grants[:0], a.Grants...)
 	}
-	for i := range out.Parts {
-		p := &out.Parts[i]
+}
+
+// settle takes what was kept for the job that is through.
+func (t *table) settle() {
+	if !t.kept {
+		return
+	}
+	t.kept = false
+	a := &t.alloc
+	for i := range a.Parts {
+		p := &a.Parts[i]
 		t.cores[p.Node] -= p.Cores
 		t.memory[p.Node] -= p.Memory
 		t.gpus[p.Node] &^= p.GPUs
 		t.touched[p.Node] = true
 	}
-	for _, g := range out.Grants {
+	for _, g := range a.Grants {
 		t.gpus[g.Node] &^= 1 << g.Device
 		t.touched[g.Node] = true
 		if g.Memory > 0 {
@@ -56,7 +74,6 @@ func (t *table) choose(sh *policy.Shape, out *model.Allocation) bool {
 			t.shared[device{g.Node, g.Device}] += g.Memory
 		}
 	}
-	return true
 }
 
 func (t *table) Cluster() *model.Cluster  { return t.view.Cluster() }

@@ -1,10 +1,127 @@
 package mosaic
 
 import (
+	"fmt"
+	"strings"
+	"time"
+
 	"muster/policy"
+	"muster/policy/prices"
 )
 
-// Explain is an account of the latest step.
+// maxTold bounds the jobs that an account tells of.
+const maxTold = 100
+
+// Explain is an account of the latest step: the prices that the plan rests on,
+// what started, and what is planned next.
 func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
-	return &policy.Explanation{}
+	e := &policy.Explanation{Lead: fmt.Sprintf("%d jobs started. Plan %d has %d more, and %d that it does not model start wherever they fit.",
+		len(p.begun), p.planner.plans, len(p.due), len(p.elsewhere))}
+	if p.guard > 0 {
+		e.Lead += fmt.Sprintf(" One of these has waited too long: nothing starts that runs beyond %s.", policy.Clock(p.guard))
+	}
+	if p.planner.table != nil {
+		e.Tables = append(e.Tables, p.priceTable())
+	}
+	started := policy.ExplanationTable{Title: "Started", Columns: []string{"job", "asks for", "nodes", "beside the plan"}}
+	row := int32(0)
+	for _, id := range p.begun {
+		a := v.Held(id)
+		if a == nil || len(a.Parts) == 0 {
+			continue
+		}
+		from, to := a.Parts[0].Node, a.Parts[len(a.Parts)-1].Node
+		beside := ""
+		if p.kindOf(v, id) < 0 {
+			beside = "yes"
+		}
+		started.Rows = append(started.Rows, []string{v.Job(id).ID, v.Shape(id).String(), p.names(v, from, to+1), beside})
+		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to, Won: true, Label: "job " + v.Job(id).ID + " started"})
+		row++
+	}
+	next := policy.ExplanationTable{Title: "Planned next", Columns: []string{"job", "asks for", "at", "nodes"}}
+	for _, id := range p.due {
+		if len(next.Rows) == maxTold {
+			e.Lead += fmt.Sprintf(" The first %d of the plan are listed.", maxTold)
+			break
+		}
+		j := p.job(id)
+		from, to := block(j.pieces)
+		next.Rows = append(next.Rows, []string{v.Job(id).ID, v.Shape(id).String(), policy.Clock(j.start), p.names(v, from, to)})
+		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to - 1, Label: "job " + v.Job(id).ID + " at " + policy.Clock(j.start)})
+		row++
+	}
+	e.Tables = append(e.Tables, started, next)
+	return e
+}
+
+// priceTable tells what a node's time was worth when the plan was made.
+func (p *mosaic) priceTable() policy.ExplanationTable {
+	q := &p.planner
+	t := policy.ExplanationTable{
+		Title:   "What the waiting work makes of a node",
+		Columns: []string{"work", "node hours asked for", "price of a node's part", ""},
+	}
+	dearest := int64(1)
+	for _, w := range q.table.Node {
+		dearest = max(dearest, w)
+	}
+	for i, w := range q.works {
+		note := ""
+		if w.Demand == 0 {
+			continue
+		}
+		if q.table.Kind[i] < cheap {
+			note = "fits beside the others"
+		}
+		t.Rows = append(t.Rows, []string{
+			amount(w.Cores, w.GPUs), fmt.Sprintf("%.2f", float64(w.Demand)/float64(time.Hour/time.Millisecond)),
+			fmt.Sprintf("%.3f", float64(q.table.Kind[i])/float64(dearest)), note,
+		})
+	}
+	for i, n := range p.machine.nodes {
+		t.Rows = append(t.Rows, []string{
+			"a node of " + amount(n.Cores, n.GPUs), fmt.Sprintf("%d such", n.Count),
+			fmt.Sprintf("%.3f", float64(q.table.Node[i])/float64(dearest)), "at best " + q.mixture(n),
+		})
+	}
+	return t
+}
+
+// mixture is a configuration that makes the most of a node.
+func (q *planner) mixture(n prices.Nodes) string {
+	var list []string
+	for i, count := range q.table.Configuration(q.works, n) {
+		if count > 0 {
+			list = append(list, fmt.Sprintf("%d x (%s)", count, amount(q.works[i].Cores, q.works[i].GPUs)))
+		}
+	}
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, " and ")
+}
+
+func amount(cores, gpus int32) string { return fmt.Sprintf("%d cores, %d GPUs", cores, gpus) }
+
+// block is the stretch of nodes that host a job: from, and the one behind the last.
+func block(pieces []piece) (from, to int32) {
+	from = -1
+	for i := range pieces {
+		if pieces[i].cores > 0 {
+			if from < 0 {
+				from, to = pieces[i].from, pieces[i].to
+			}
+			from, to = min(from, pieces[i].from), max(to, pieces[i].to)
+		}
+	}
+	return from, to
+}
+
+func (p *mosaic) names(v *policy.View, from, to int32) string {
+	nodes := v.Cluster().Nodes
+	if to-from == 1 {
+		return nodes[from].Name
+	}
+	return nodes[from].Name + " to " + nodes[to-1].Name
 }

@@ -124,11 +124,19 @@ func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 	p.begun = p.begun[:0]
 	p.notice(v)
 	p.guard = p.protect(v, plan)
-	if p.stale || !p.startDue(v, plan, false) {
+	if p.stale || !p.startDue(v, plan, false) || p.stuck(v) {
 		p.replan(v)
 		p.startDue(v, plan, true)
 	}
 	p.startElsewhere(v, plan)
+}
+
+// stuck says that nothing runs and nothing has started: then no plan that has a
+// job start later can come true.
+func (p *mosaic) stuck(v *policy.View) bool {
+	ends := v.Ends()
+	_, _, some := ends.Next()
+	return !some && len(p.due) > 0
 }
 
 // notice compares what happened with what was expected.
@@ -204,7 +212,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 func (p *mosaic) start(v *policy.View, id policy.JobID) {
 	j := p.job(id)
 	j.planned, j.running = false, true
-	j.end = model.After(v.Now(), estimate(v, id))
+	j.end = model.After(v.Now(), max(1, estimate(v, id))) // as it was planned
 	p.begun = append(p.begun, id)
 }
 
@@ -330,18 +338,8 @@ func (p *mosaic) Why(v *policy.View, id policy.JobID) string {
 	j := p.job(id)
 	switch {
 	case j.planned:
-		from, to := j.pieces[0].from, j.pieces[0].to
-		for i := range j.pieces {
-			if j.pieces[i].cores > 0 {
-				from, to = min(from, j.pieces[i].from), max(to, j.pieces[i].to)
-			}
-		}
-		nodes := v.Cluster().Nodes
-		where := nodes[from].Name
-		if to-from > 1 {
-			where += " to " + nodes[to-1].Name
-		}
-		return fmt.Sprintf("needs %s; planned for %s on %s", sh, policy.Clock(j.start), where)
+		from, to := block(j.pieces)
+		return fmt.Sprintf("needs %s; planned for %s on %s", sh, policy.Clock(j.start), p.names(v, from, to))
 	case p.mustWait(v, id):
 		return "a job that has waited too long comes first, and this one would delay it"
 	case p.kindOf(v, id) >= 0:

@@ -195,11 +195,14 @@ func (q *planner) price(m *machine) {
 			each = max(each, q.table.Kind[w+1])
 			total += pr.worth.Kind[w+1] * int64(t.devices)
 		}
-		t.free = each < prices.Unit/64
+		t.free = each < cheap
 		run := t.run.Seconds()
 		t.cost = float64(float64(total)*run) * run
 	}
 }
+
+// cheap is a price that is as good as none.
+const cheap = prices.Unit / 64
 
 // tilt is the least that a whole node is worth to any work.
 const tilt = prices.Unit / 32

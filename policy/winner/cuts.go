@@ -247,7 +247,7 @@ func (s *tree) cliques() {
 }
 
 // fewFound rows of the cheaper kinds are enough not to look for others.
-const fewFound = 20
+const fewFound = 60
 
 // halfRows adds up rows that bind, halves the sum and rounds down. If the right
 // side is odd and the coefficients are mostly even, that cuts the solution off.
@@ -307,7 +307,7 @@ func (s *tree) halfRows(w *tableau) {
 		chosen := append(s.chosen[:0], int32(start))
 		weight := weigh(sum, none)
 		for len(chosen) < mostHalved {
-			if isOdd && weight < 0.92 {
+			if isOdd && weight < 0.97 {
 				s.halve(chosen)
 				break
 			}
@@ -362,7 +362,7 @@ func (s *tree) halve(chosen []int32) {
 			left += float64(float64(c) * s.x[b])
 		}
 	}
-	if by := left - float64(rhs); by > 0.02 {
+	if by := left - float64(rhs); by > 0.01 {
 		s.broken(s.rows.add(rhs, s.cut.bids, s.cut.coef), by/float64(max(rhs, 1)))
 	}
 }

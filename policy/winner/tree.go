@@ -410,7 +410,7 @@ func (s *tree) forced(zero []bool, j int) bool { return zero[s.t.bids()+j] }
 // s.x.
 func (s *tree) bound(v *level, depth int) (int64, bool) {
 	w := &v.w
-	rounds := 4
+	rounds := 2
 	if depth == 0 {
 		rounds = 40
 	}

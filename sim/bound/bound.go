@@ -234,7 +234,7 @@ func (m *machine) unitsOf(r *model.Request) []unit {
 	case r.Nodes == 0:
 		g := max(1, r.CoresPerProcess)
 		list = append(list, unit{m.kind(int32(g), 0), int64(r.Cores / g)})
-	case r.Exclusive && m.alike:
+	case r.Exclusive && m.alike && r.Remote == nil: // its remote devices may be its own
 		list = append(list, unit{m.kind(m.nodes[0].Cores, m.nodes[0].GPUs), int64(r.Nodes)})
 	default:
 		list = append(list, unit{m.kind(int32(r.CoresOnNode()), gpus), int64(r.Nodes)})

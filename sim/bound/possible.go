@@ -16,7 +16,7 @@ func (m *machine) possible(r *model.Request) bool {
 		n := &m.c.Nodes[i]
 		devices := m.fitting(n, r)
 		gives := 0
-		if len(listed) == 0 || listed[n.Name] {
+		if len(r.NodeList) == 0 || listed[n.Name] {
 			gives = m.gives(n, r, devices)
 		}
 		lent += m.lends(n, r)

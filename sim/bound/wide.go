@@ -132,6 +132,9 @@ func beside(parts []part, total *big.Int) (best *big.Int, how string) {
 		sum.Add(sum, x.Mul(parts[i].share, big.NewInt(parts[i].hold)))
 	}
 	take(above(sum, total), "their worth")
+	for i := range parts {
+		take(big.NewInt(parts[i].hold), "the longest of them")
+	}
 
 	// Slivers: shares above 1 - e count as all, those below e as nothing.
 	half := new(big.Int).Rsh(total, 1)

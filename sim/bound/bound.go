@@ -9,8 +9,9 @@
 //
 // The package knows clusters and jobs. It knows no policy and no simulator: what it says
 // holds for schedules that neither has thought of. It assumes what the simulator does:
-// jobs are not interrupted, a job holds what it asks for from its start to its end, and
-// nobody is given more than there is.
+// jobs are not interrupted, a job holds what it asks for from its start to its end,
+// nobody is given more than there is, and the GPUs that a job asks for on its nodes are
+// there. For schedules that borrow such GPUs from other nodes there is Decoupled.
 package bound
 
 import (
@@ -91,6 +92,27 @@ func Makespan(c *model.Cluster, jobs []model.Job) Bound {
 	slices.SortStableFunc(b.Arguments, func(x, y Argument) int { return cmp.Compare(y.Makespan, x.Makespan) })
 	b.Makespan, b.By, b.Why = b.Arguments[0].Makespan, b.Arguments[0].Name, b.Arguments[0].Why
 	return b
+}
+
+// Decoupled are the same jobs with GPUs that may be anywhere: what is proven for
+// them holds for policies that borrow GPUs, too.
+func Decoupled(jobs []model.Job) []model.Job {
+	loosen := func(r *model.Request) {
+		if r.Nodes > 0 && r.GPUs > 0 && r.GPUMemory == 0 {
+			// Remote devices that it asks for beside them are not counted.
+			r.Remote = &model.RemoteGPUs{Count: r.Nodes * r.GPUs}
+			r.GPUs = 0
+		}
+	}
+	out := slices.Clone(jobs)
+	for i := range out {
+		loosen(&out[i].Request)
+		out[i].Alternatives = slices.Clone(out[i].Alternatives)
+		for k := range out[i].Alternatives {
+			loosen(&out[i].Alternatives[k])
+		}
+	}
+	return out
 }
 
 // work is what a job surely takes: the least of all ways in which it may run.

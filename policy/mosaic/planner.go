@@ -197,7 +197,8 @@ func (q *planner) price(m *machine) {
 		}
 		t.free = each < cheap
 		run := t.run.Seconds()
-		t.cost = float64(float64(total)*run) * run
+		t.area = float64(total) * run
+		t.cost = t.area * run
 	}
 }
 

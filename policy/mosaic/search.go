@@ -16,8 +16,9 @@ type task struct {
 	devices int32 // remote ones
 	run     time.Duration
 	// cost is the node time that the task takes from others, by its price, times
-	// its run: small ones of it wait least.
+	// its run: where it is small, waiting is to be short.
 	cost float64
+	area float64 // the same without the run
 	// free tasks fit beside the others for nothing.
 	free bool
 	// first tasks are planned before all others, in their order.
@@ -62,9 +63,9 @@ type searcher struct {
 	misfit    []int32 // by kind: the smallest width that does not fit now
 	behind    timeline
 
-	// best is the plan, line what it leaves.
-	best answer
-	line timeline
+	// Of plans read the right way: the best, another, and what the latest leaves.
+	best, try answer
+	line      timeline
 }
 
 // solve leaves a plan in s.best. ranks is by task its place in the order of an
@@ -72,15 +73,15 @@ type searcher struct {
 func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 	n := len(s.tasks)
 	s.best.size(n)
+	s.try.size(n)
 	s.back.size(n)
-	s.line.copyFrom(&s.now)
 	s.base = append(s.base[:0], s.now.points[len(s.now.points)-1].segs...)
 	var first, priced, free []int32
 	for i := range s.tasks {
 		t := &s.tasks[i]
 		switch {
 		case !s.needs[t.kind].has(s.base, t):
-			s.best.start[i] = -1 // not while something that is not modelled is in its way
+			s.best.start[i], s.try.start[i] = -1, -1 // not while something that is not modelled is in its way
 		case t.first:
 			first = append(first, int32(i))
 		case t.free:
@@ -88,9 +89,6 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 		default:
 			priced = append(priced, int32(i))
 		}
-	}
-	for _, id := range first {
-		s.insert(id)
 	}
 	costly := func(a, b int32) int { return cmp.Compare(s.tasks[b].cost, s.tasks[a].cost) }
 	slices.SortStableFunc(priced, costly)
@@ -100,13 +98,55 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 		ranks[id] = place
 	}
 	s.fillIn(priced, free)
-	s.mirror(append(priced, free...))
+	s.begin(&s.best, first)
+	s.mirror(append(slices.Clone(priced), free...))
+	// The same order from the beginning may wait less, but is mostly longer.
+	s.byStart(&s.best, priced)
+	s.byStart(&s.best, free)
+	s.begin(&s.try, first)
+	for _, id := range append(priced, free...) {
+		s.insert(&s.try, id)
+	}
+	if s.weigh(&s.try) < s.weigh(&s.best) {
+		s.best, s.try = s.try, s.best
+	}
 }
 
-// insert gives a task the earliest place in the line of the plan.
-func (s *searcher) insert(id int32) {
+// begin starts a plan with those that must come first.
+func (s *searcher) begin(a *answer, first []int32) {
+	s.line.copyFrom(&s.now)
+	for _, id := range first {
+		s.insert(a, id)
+	}
+}
+
+// insert gives a task the earliest place in the line of a plan.
+func (s *searcher) insert(a *answer, id int32) {
 	t := &s.tasks[id]
-	s.best.start[id], s.best.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, s.best.pieces[id])
+	a.start[id], a.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, a.pieces[id])
+}
+
+func (s *searcher) byStart(a *answer, order []int32) {
+	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(a.start[x], a.start[y]) })
+}
+
+// weigh is the cost of a plan.
+func (s *searcher) weigh(a *answer) int64 {
+	now := s.now.at[0]
+	length, waits := time.Duration(0), int64(0)
+	for i := range s.tasks {
+		if a.start[i] >= 0 {
+			length = max(length, a.start[i]-now+s.tasks[i].run)
+			waits += s.price(&s.tasks[i], a.start[i]-now)
+		}
+	}
+	return s.join(waits, length)
+}
+
+// join makes one number of waits and a length.
+func (s *searcher) join(waits int64, length time.Duration) int64 {
+	mean := waits / int64(len(s.tasks)) / 256
+	return (100-s.balance)*mean + s.balance*int64(length/time.Millisecond)
 }
 
 // fillIn adds the tasks that fit beside the others to the plan made backwards.
@@ -136,10 +176,10 @@ func (s *searcher) mirror(order []int32) {
 		s.best.pieces[id] = append(s.best.pieces[id][:0], s.back.pieces[id]...)
 		s.line.hold(s.best.pieces[id], s.best.start[id], s.best.start[id]+s.tasks[id].run)
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(s.best.start[a], s.best.start[b]) })
+	s.byStart(&s.best, order)
 	for _, id := range order {
 		s.line.free(s.best.pieces[id], s.best.start[id], s.best.start[id]+s.tasks[id].run)
-		s.insert(id)
+		s.insert(&s.best, id)
 	}
 }
 
@@ -227,12 +267,11 @@ func (s *searcher) costOf(order []int32) int64 {
 	for _, id := range order {
 		waits += s.price(&s.tasks[id], length-s.back.start[id]-s.tasks[id].run)
 	}
-	mean := waits / int64(len(s.tasks)) / 256
-	return (100-s.balance)*mean + s.balance*int64(length/time.Millisecond)
+	return s.join(waits, length)
 }
 
-// improve plans tasks backwards, in the given order or that of an earlier plan;
-// changes the order a little, trials times; and returns the best order, with its
+// improve plans tasks backwards, in the given order, by area, or in the order of an
+// earlier plan; changes the order a little, trials times; and returns the best order, with its
 // plan in s.back. At first it also goes on from what is a little worse.
 func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Rand) []int32 {
 	s.backwards(order)
@@ -240,10 +279,14 @@ func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Ran
 		return order
 	}
 	best, least := order, s.costOf(order)
-	if again := s.again(order, ranks); again != nil {
-		s.backwards(again)
-		if c := s.costOf(again); c < least {
-			best, least = again, c
+	byArea := slices.Clone(order)
+	slices.SortStableFunc(byArea, func(a, b int32) int { return cmp.Compare(s.tasks[b].area, s.tasks[a].area) })
+	for _, other := range [][]int32{byArea, s.again(order, ranks)} {
+		if other != nil {
+			s.backwards(other)
+			if c := s.costOf(other); c < least {
+				best, least = other, c
+			}
 		}
 	}
 	work, now, n := slices.Clone(best), least, len(order)

@@ -84,10 +84,11 @@ type mosaic struct {
 	// elsewhere are the waiting jobs that are not planned, in order of submission:
 	// they ask for what the planner does not model.
 	elsewhere []policy.JobID
-	// guard is when one of them could start that has waited too long; 0 if there
-	// is none. Nothing may start that ends later.
-	guard time.Duration
-	begun []policy.JobID // in the latest step
+	// guard is when guarded could start, one of them that has waited too long; 0 if
+	// there is none. Nothing younger may start that ends later.
+	guard   time.Duration
+	guarded policy.JobID
+	begun   []policy.JobID // in the latest step
 }
 
 // jobPlan is what the policy has in mind for a job.
@@ -123,7 +124,7 @@ func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 	}
 	p.begun = p.begun[:0]
 	p.notice(v)
-	p.guard = p.protect(v, plan)
+	p.protect(v, plan)
 	if p.stale || !p.startDue(v, plan, false) || p.stuck(v) {
 		p.replan(v)
 		p.startDue(v, plan, true)
@@ -219,12 +220,17 @@ func (p *mosaic) start(v *policy.View, id policy.JobID) {
 func estimate(v *policy.View, id policy.JobID) time.Duration { return v.Job(id).As(0).Estimate() }
 
 // protect starts the jobs that are not planned and have waited too long, and
-// returns when the first of them that does not fit could start; 0 if there is none.
-func (p *mosaic) protect(v *policy.View, plan *policy.Plan) time.Duration {
+// finds the first of them that does not fit: nothing younger may delay it.
+func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
+	p.guard = 0
 	for i := 0; i < len(p.elsewhere); {
 		id := p.elsewhere[i]
 		if !p.old(v, id) {
 			break // those behind it are younger
+		}
+		if p.freeUntil(v, id) < policy.Never {
+			i++ // one that is planned is older still
+			continue
 		}
 		if a := v.Place(v.Shape(id), policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.InTurn}) {
 			p.elsewhere = slices.Delete(p.elsewhere, i, i+1)
@@ -232,16 +238,30 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) time.Duration {
 			continue
 		}
 		if at := v.ReserveEarliest(v.Shape(id), policy.Never); at != policy.Never {
-			return at
+			p.guard, p.guarded = at, id
+			return
 		}
 		i++
 	}
-	return 0
 }
 
-// mustWait says that a job would delay the one that has waited too long.
+// mustWait says that a job would delay the guarded one, and is not older.
 func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
-	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard
+	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(id <= p.guarded && p.old(v, id))
+}
+
+// freeUntil is when the first of the planned jobs starts that have waited too
+// long and are older than a job that is not planned.
+func (p *mosaic) freeUntil(v *policy.View, id policy.JobID) time.Duration {
+	at := policy.Never
+	if p.age > 0 {
+		for _, other := range p.due {
+			if other < id && p.old(v, other) {
+				at = min(at, p.job(other).start)
+			}
+		}
+	}
+	return at
 }
 
 // startElsewhere starts the jobs that are not planned wherever they fit.
@@ -249,7 +269,7 @@ func (p *mosaic) startElsewhere(v *policy.View, plan *policy.Plan) {
 	keep := 0
 	for _, id := range p.elsewhere {
 		sh := v.Shape(id)
-		if !p.mustWait(v, id) && v.MayFit(sh, policy.Sharing) {
+		if !p.mustWait(v, id) && v.MayFit(sh, policy.Sharing) && model.After(v.Now(), estimate(v, id)) <= p.freeUntil(v, id) {
 			if a := v.Place(sh, policy.Sharing); a != nil && plan.Start(id, a, policy.Reason{Code: policy.Overtook}) {
 				p.start(v, id)
 				continue

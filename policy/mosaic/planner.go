@@ -197,8 +197,7 @@ func (q *planner) price(m *machine) {
 		}
 		t.free = each < cheap
 		run := t.run.Seconds()
-		t.area = float64(total) * run
-		t.cost = t.area * run
+		t.cost = float64(float64(total)*run) * run
 	}
 }
 

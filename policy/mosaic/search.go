@@ -18,7 +18,6 @@ type task struct {
 	// cost is the node time that the task takes from others, by its price, times
 	// its run: where it is small, waiting is to be short.
 	cost float64
-	area float64 // the same without the run
 	// free tasks fit beside the others for nothing.
 	free bool
 	// first tasks are planned before all others, in their order.
@@ -270,8 +269,8 @@ func (s *searcher) costOf(order []int32) int64 {
 	return s.join(waits, length)
 }
 
-// improve plans tasks backwards, in the given order, by area, or in the order of an
-// earlier plan; changes the order a little, trials times; and returns the best order, with its
+// improve plans tasks backwards, in the given order or in that of an earlier plan;
+// changes the order a little, trials times; and returns the best order, with its
 // plan in s.back. At first it also goes on from what is a little worse.
 func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Rand) []int32 {
 	s.backwards(order)
@@ -279,14 +278,10 @@ func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Ran
 		return order
 	}
 	best, least := order, s.costOf(order)
-	byArea := slices.Clone(order)
-	slices.SortStableFunc(byArea, func(a, b int32) int { return cmp.Compare(s.tasks[b].area, s.tasks[a].area) })
-	for _, other := range [][]int32{byArea, s.again(order, ranks)} {
-		if other != nil {
-			s.backwards(other)
-			if c := s.costOf(other); c < least {
-				best, least = other, c
-			}
+	if again := s.again(order, ranks); again != nil {
+		s.backwards(again)
+		if c := s.costOf(again); c < least {
+			best, least = again, c
 		}
 	}
 	work, now, n := slices.Clone(best), least, len(order)

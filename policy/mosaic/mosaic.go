@@ -31,7 +31,7 @@ var Entry = policy.Entry{
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
 	Options: []policy.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
-		{Name: "effort", Default: "1000", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
+		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
 		{Name: "depth", Default: "1000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
 		{Name: "seed", Default: "1", Summary: "of the search"},

@@ -13,7 +13,7 @@ const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED l
 
 // notes tell how it was done, what differs and why.
 func (p *plan) notes() []string {
-	return []string{
+	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+
 			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], plural(len(p.seeds), "instance")),
 		"All jobs are submitted at once. What the paper does not say: how large jobs may be (here: as many cores as the machine has nodes), and in which order they stand in the queue " +
@@ -22,6 +22,13 @@ func (p *plan) notes() []string {
 		"Run time is from the first submission to the end of the last job. Slowdown, wait, fragmentation and spread are as the paper defines them. Jobs take no time to start " +
 			"here, and the solver no virtual time; in the paper's emulation both did.",
 	}
+	if len(p.seeds) < instances {
+		list = append(list, fmt.Sprintf("The paper has %d instances of each workload: --runs %d, or a part alone (--table, --figure, --machine), makes as many.", instances, instances))
+	}
+	if hours, given := p.options.Flags["hours"]; given {
+		list = append(list, "The workloads are of "+hours+" hours, the paper's of 4: the numbers are not those of its setting.")
+	}
+	return list
 }
 
 func plural(n int, noun string) string {

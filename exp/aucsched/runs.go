@@ -82,8 +82,12 @@ type lab struct {
 }
 
 func newLab(o exp.Options) (*lab, error) {
+	count := instances
+	if len(o.Figures) == 0 && o.Flags["table"] == "" && o.Flags["machine"] == "" {
+		count = instancesOfAll
+	}
 	l := &lab{
-		options: o, seeds: o.Seeds(instances), clusters: map[string]*model.Cluster{}, found: map[scenario][]numbers{},
+		options: o, seeds: o.Seeds(count), clusters: map[string]*model.Cluster{}, found: map[scenario][]numbers{},
 		policies: catalog.New, generate: generate, bound: provenBound,
 	}
 	for _, m := range machines {

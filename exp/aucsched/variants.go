@@ -112,9 +112,13 @@ func simple(name, title string, list ...contender) part {
 // remoteJobs may have their GPUs anywhere.
 const remoteJobs = "remote=yes"
 
+var (
+	rgpuRemote   = contender{"rgpu, remote GPUs", "rgpu", remoteJobs}
+	mosaicRemote = contender{"mosaic, remote GPUs", "mosaic", remoteJobs}
+)
+
 // What decoupling GPUs from nodes is worth on the same workloads.
-var remotePart = simple("remote", "GPUs from anywhere: workload V with remote GPUs", bySlurm,
-	contender{"rgpu, remote GPUs", "rgpu", remoteJobs}, byMosaic, contender{"mosaic, remote GPUs", "mosaic", remoteJobs})
+var remotePart = simple("remote", "GPUs from anywhere: workload V with remote GPUs", bySlurm, rgpuRemote, byMosaic, mosaicRemote)
 
 // Alternatives that the user gives: the paper's second objective.
 var alternativesPart = simple("alternatives", "Half of the GPU jobs would do with cores alone: the auction on workload V", byAuction,

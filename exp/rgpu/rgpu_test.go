@@ -26,8 +26,12 @@ func standIn(t *testing.T, o exp.Options) *lab {
 // All parts together give a result that can be shown, the same with any number of workers.
 func TestEveryPart(t *testing.T) {
 	var first []byte
-	for _, workers := range []int{1, 2} {
-		r, err := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: workers}).make(t.Context())
+	o := exp.Options{Seed: 1, Runs: 1}
+	if testing.Short() {
+		o.Figures = []string{"workloads", "figures", "table-v"}
+	}
+	for _, o.Workers = range []int{1, 2} {
+		r, err := standIn(t, o).make(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,120 @@
+package rgpu
+
+import (
+	"testing"
+
+	"muster/exp"
+)
+
+// claims runs scenarios with two orders of their jobs.
+func claims(t *testing.T, wanted ...scenario) *lab {
+	t.Helper()
+	l, err := newLab(exp.Options{Seed: 1, Runs: 2, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.want(wanted...)
+	if missing, err := l.run(t.Context()); err != nil || missing != nil {
+		t.Fatalf("%v, missing %v", err, missing)
+	}
+	return l
+}
+
+func (l *lab) meanSeconds(s scenario) float64 { return mean(each(l.found[s], seconds)) }
+
+// Section IV.E: twelve MCUDA-MEME at once take about as long as one after the other.
+func TestTwelveAtOnce(t *testing.T) {
+	l := claims(t, twelve, twelveInTurn)
+	if got := l.meanSeconds(twelve); got < paperTwelveAtOnce-2 || got > paperTwelveAtOnce+2 {
+		t.Errorf("at once: %v s, want %v", got, paperTwelveAtOnce)
+	}
+	if got := l.meanSeconds(twelveInTurn); got != paperTwelveInTurn {
+		t.Errorf("in turn: %v s, want %v", got, paperTwelveInTurn)
+	}
+}
+
+// Fig. 2 left: with the options of Table III both modes behave alike, if MCUDA-MEME
+// keeps GPUs as busy as twelve at once say.
+func TestMaximumPerformanceIsAlike(t *testing.T) {
+	native, remote := with(cuda, maxPerformance, 2), with(rcuda, maxPerformance, 2)
+	l := claims(t, native, remote)
+	if got := l.meanSeconds(native) / l.meanSeconds(remote); got < 0.85 || got > 1.25 {
+		t.Errorf("rCUDA is %v times faster", got)
+	}
+}
+
+// Figs. 2 right and 3: remote GPUs are more than twice as fast on 4 GPUs, and
+// keep their throughput from 8 to 4, if MCUDA-MEME keeps GPUs busy a quarter of the time;
+// local ones lose theirs.
+func TestFewerGPUs(t *testing.T) {
+	light := readings[2]
+	all, few := light.as(with(rcuda, onEight, 2)), light.as(with(rcuda, onFour, 2))
+	nativeAll, nativeFew := with(cuda, onEight, 2), with(cuda, onFour, 2)
+	l := claims(t, all, few, nativeAll, nativeFew)
+	if got := l.meanSeconds(nativeFew) / l.meanSeconds(few); got <= 2 {
+		t.Errorf("on 4 GPUs rCUDA is %v times faster; the paper: more than 2", got)
+	}
+	if got := l.meanSeconds(all) / l.meanSeconds(few); got < 0.9 {
+		t.Errorf("on 4 GPUs rCUDA keeps %v of its throughput; the paper: all", got)
+	}
+	if got := l.meanSeconds(nativeAll) / l.meanSeconds(nativeFew); got > 0.9 {
+		t.Errorf("on 4 GPUs CUDA keeps %v of its throughput; the paper: it falls", got)
+	}
+}
+
+// What the paper says of twelve at once and of 4 GPUs cannot both come from GPUs
+// alone: if MCUDA-MEME keeps four GPUs busy 95 % of its time, no schedule is
+// twice as fast as CUDA on four.
+func TestBothClaimsCannotBeTrue(t *testing.T) {
+	native, remote := with(cuda, onFour, 2), with(rcuda, onFour, 2)
+	l := claims(t, native, remote)
+	busy := float64(table2[2][2]) * paperTwelveAtOnce / onlyCount // seconds that each GPU computes for MCUDA-MEME alone
+	if got := l.meanSeconds(remote); got < busy {
+		t.Errorf("%v s, though the GPUs have %v s of work", got, busy)
+	}
+	if most := l.meanSeconds(native) / busy; most >= 2 {
+		t.Errorf("a perfect schedule is %v times faster than CUDA", most)
+	}
+}
+
+// Beyond the paper: GPUs chosen by more than memory help where there is a choice.
+func TestSelection(t *testing.T) {
+	for _, c := range []struct{ how, cluster string }{
+		{"intensity", likePaper}, {"all", likePaper}, {"speed", twoSpeeds}, {"all", twoSpeeds}, {"all", bothVaried},
+	} {
+		plain, better := selecting("memory", c.cluster, onEight, 2), selecting(c.how, c.cluster, onEight, 2)
+		l := claims(t, plain, better)
+		if before, after := l.meanSeconds(plain), l.meanSeconds(better); after >= 0.95*before {
+			t.Errorf("%s on %s: %v s instead of %v s", c.how, clusterTitle(c.cluster), after, before)
+		}
+	}
+}
+
+// All jobs at once, which overflowed the authors' controller, do no harm.
+func TestBurst(t *testing.T) {
+	for _, mode := range []string{cuda, rcuda} {
+		burst, slow := inABurst(mode, 8)
+		l := claims(t, burst, slow)
+		if at, late := l.meanSeconds(burst), l.meanSeconds(slow); at > 1.1*late {
+			t.Errorf("%s: %v s at once, %v s delayed", mode, at, late)
+		}
+	}
+}
+
+// The workloads are those of Table II, whatever the mode.
+func TestCounts(t *testing.T) {
+	var wanted []scenario
+	for _, h := range workloads {
+		wanted = append(wanted, with(cuda, onFour, h), with(rcuda, maxPerformance, h))
+	}
+	l := claims(t, wanted...)
+	for _, s := range wanted {
+		for _, o := range l.found[s] {
+			for i, n := range o.counts {
+				if n != table2[s.hours][i] {
+					t.Errorf("%v: %d %s, want %d", s, n, applications[i].name, table2[s.hours][i])
+				}
+			}
+		}
+	}
+}

@@ -176,7 +176,15 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 	if len(missing) == len(p.wanted) {
 		return nil, ctx.Err()
 	}
-	return p.result(wanted, missing), nil
+	r := p.result(wanted, missing)
+	if slices.ContainsFunc(wanted, func(one part) bool { return one.name == beyondPart.name }) && missing == nil {
+		pictures, err := p.gantts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Page.Sections = append(append(r.Page.Sections, report.Heading("Nodes over time")), pictures...)
+	}
+	return r, nil
 }
 
 // result makes rows, notes and the page of what was found.

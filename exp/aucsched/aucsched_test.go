@@ -16,6 +16,7 @@ import (
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/report"
 	"muster/sim"
 )
 
@@ -113,6 +114,15 @@ func TestEveryPart(t *testing.T) {
 			first = append(text, page.Bytes()...)
 		} else if !bytes.Equal(first, append(text, page.Bytes()...)) {
 			t.Error("two workers find something else than one")
+		}
+		gantts := 0
+		for _, section := range r.Page.Sections {
+			if _, ok := section.(*report.Gantt); ok {
+				gantts++
+			}
+		}
+		if gantts != 3 {
+			t.Errorf("%d pictures of nodes over time, want those of slurm, auction and mosaic", gantts)
 		}
 		if r.Partial != "" {
 			t.Errorf("all was run, yet %s is missing", r.Partial)

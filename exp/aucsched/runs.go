@@ -121,7 +121,7 @@ func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 			tasks = append(tasks, exp.Task{
 				Weight: int64(len(l.clusters[s.machine].Nodes)),
 				Do: func(ctx context.Context) (err error) {
-					results[i][k], err = l.one(ctx, s, seed, nil)
+					results[i][k], err = l.one(ctx, s, seed)
 					if err != nil && ctx.Err() == nil {
 						return fmt.Errorf("machine %s, workload %s %s, %s, seed %d: %w", s.machine, s.version, s.jobs, s.policy, seed, err)
 					}
@@ -145,28 +145,41 @@ func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
 	return missing, nil
 }
 
-// one makes a run.
-func (l *lab) one(ctx context.Context, s scenario, seed uint64, watch sim.Observer) (numbers, error) {
+// one makes a run, or proves a bound, and works out its numbers.
+func (l *lab) one(ctx context.Context, s scenario, seed uint64) (numbers, error) {
+	if s.policy == boundPolicy {
+		return l.least(s, seed)
+	}
+	r, err := l.simulate(ctx, s, seed, nil)
+	if err != nil {
+		return numbers{}, err
+	}
+	return measure(r)
+}
+
+func (l *lab) simulate(ctx context.Context, s scenario, seed uint64, watch sim.Observer) (*sim.Result, error) {
+	jobs, err := l.workload(s, seed)
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.policies(s.policy)
+	if err != nil {
+		return nil, err
+	}
+	return sim.Run(ctx, sim.Config{Cluster: l.clusters[s.machine], Jobs: jobs, Policy: p, Observe: watch})
+}
+
+// least are the numbers of a schedule that nobody can beat: its run time and utilisation.
+func (l *lab) least(s scenario, seed uint64) (numbers, error) {
 	cluster := l.clusters[s.machine]
 	jobs, err := l.workload(s, seed)
 	if err != nil {
 		return numbers{}, err
 	}
-	if s.policy == boundPolicy {
-		least, err := l.bound(cluster, jobs)
-		n := numbers{theoretical: theoretical(cluster, jobs).Hours(), runtime: least.Hours()}
-		n.utilization = 100 * n.theoretical / n.runtime
-		return n, err
-	}
-	p, err := l.policies(s.policy)
-	if err != nil {
-		return numbers{}, err
-	}
-	r, err := sim.Run(ctx, sim.Config{Cluster: cluster, Jobs: jobs, Policy: p, Observe: watch})
-	if err != nil {
-		return numbers{}, err
-	}
-	return measure(r)
+	time, err := l.bound(cluster, jobs)
+	n := numbers{theoretical: theoretical(cluster, jobs).Hours(), runtime: time.Hours()}
+	n.utilization = 100 * n.theoretical / n.runtime
+	return n, err
 }
 
 // workload gives the jobs of an instance.

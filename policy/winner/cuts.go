@@ -373,49 +373,76 @@ func meet(x, y []uint64) {
 	}
 }
 
-// setRows looks at all nodes of a bid that is not rigid together: however it is
-// placed, it takes so much of them, and so does everybody else.
-func (s *tree) setRows() {
+// makeSetRows makes rows for all nodes of a bid that is not rigid together:
+// however it is placed, it takes so much of them, and so does everybody else.
+// Classes that many bids share are looked at once.
+func (s *tree) makeSetRows() {
 	t := s.t
+	s.setRow = s.setRow[:0]
 	inside := make([]bool, t.nodes())
+	seen := map[uint64]bool{} // a class met twice by chance of its hash lacks a row, no more
 	for b := range t.bids() {
-		if t.kind[b] == rigid || s.x[b] < minPart {
+		if t.kind[b] == rigid || len(s.setRow) >= mostSets {
 			continue
 		}
-		for e := t.first[b]; e < t.first[b+1]; e++ {
-			inside[t.spot[e]] = true
+		nodes := t.spot[t.first[b]:t.first[b+1]]
+		h := uint64(0)
+		for _, n := range nodes {
+			h = mix(h ^ uint64(n))
 		}
+		if seen[h] {
+			continue
+		}
+		seen[h] = true
 		var cores, gpus int64
-		for n, in := range inside {
-			if in {
-				cores += int64(t.cores[n])
-				gpus += int64(t.gpus[n])
-			}
+		for _, n := range nodes {
+			inside[n] = true
+			cores += int64(t.cores[n])
+			gpus += int64(t.gpus[n])
 		}
-		for _, ofGPUs := range [...]bool{false, true} {
-			rhs := cores
-			if ofGPUs {
-				rhs = gpus
-			}
-			if rhs == 0 {
-				continue
-			}
-			s.cut.bids, s.cut.coef = s.cut.bids[:0], s.cut.coef[:0]
-			var sum float64
-			for a := range t.bids() {
-				c := s.atLeast(int32(a), inside, ofGPUs)
-				if c > 0 {
-					c = min(c, rhs+1)
-					s.cut.bids = append(s.cut.bids, int32(a))
-					s.cut.coef = append(s.cut.coef, int32(min(c, 1<<30)))
-					sum += float64(c) * s.x[a]
-				}
-			}
-			if by := sum - float64(rhs); by > 1e-6*float64(rhs) {
-				s.broken(s.rows.add(rhs, s.cut.bids, s.cut.coef), by/float64(rhs))
-			}
+		s.setRowFor(inside, cores, false)
+		s.setRowFor(inside, gpus, true)
+		for _, n := range nodes {
+			inside[n] = false
 		}
-		clear(inside)
+		s.work += int64(len(t.spot))
+	}
+}
+
+// mostSets bounds the rows made so.
+const mostSets = 1000
+
+func (s *tree) setRowFor(inside []bool, rhs int64, ofGPUs bool) {
+	if rhs > 1<<30 {
+		return
+	}
+	s.cut.bids, s.cut.coef = s.cut.bids[:0], s.cut.coef[:0]
+	var sum int64
+	for a := range int32(s.t.bids()) {
+		if c := s.atLeast(a, inside, ofGPUs); c > 0 {
+			sum += c
+			s.cut.bids = append(s.cut.bids, a)
+			s.cut.coef = append(s.cut.coef, int32(min(c, rhs+1)))
+		}
+	}
+	if sum > rhs {
+		s.setRow = append(s.setRow, s.rows.add(rhs, s.cut.bids, s.cut.coef))
+	}
+}
+
+// setRows finds those that are broken.
+func (s *tree) setRows() {
+	for _, r := range s.setRow {
+		bids, coef := s.rows.row(r)
+		s.work += int64(len(bids)) / 2
+		var sum float64
+		for k, b := range bids {
+			sum += float64(float64(coef[k]) * s.x[b])
+		}
+		rhs := float64(s.rows.rhs[r])
+		if by := sum - rhs; by > 1e-6*max(rhs, 1) {
+			s.broken(r, by/max(rhs, 1))
+		}
 	}
 }
 

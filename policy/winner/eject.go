@@ -125,20 +125,15 @@ func (x *eject) move(b int32, warm int64) {
 func (x *eject) place(k int32) {
 	m := x.m
 	t := m.t
-	for {
-		found := int32(-1)
-		for c := t.jobFirst[k]; c < t.jobFirst[k+1]; c++ {
-			if (found < 0 || t.value[c] > t.value[found]) && m.fits(c) {
-				found = c
-			}
+	found := int32(-1)
+	for c := t.jobFirst[k]; c < t.jobFirst[k+1]; c++ {
+		if (found < 0 || t.value[c] > t.value[found]) && m.fits(c) {
+			found = c
 		}
-		if found >= 0 {
-			if t.kind[found] != rigid && !m.fits(found) {
-				return
-			}
-			m.add(found)
-		}
-		return
+	}
+	// Looking at others may have moved cores: a bid that is not rigid asks again.
+	if found >= 0 && (t.kind[found] == rigid && !m.exact || m.fits(found)) {
+		m.add(found)
 	}
 }
 

@@ -153,11 +153,11 @@ type Limits struct {
 // DefaultLimits keep one auction of some hundred bids well below a second.
 func DefaultLimits() Limits {
 	return Limits{
-		Iterations:      1_500_000,
+		Iterations:      1_000_000,
 		BoundIterations: 400,
 		TreeNodes:       20_000,
 		TreeBids:        400,
-		TreeWork:        600_000_000,
+		TreeWork:        400_000_000,
 		Seed:            1,
 	}
 }

@@ -25,7 +25,7 @@ const (
 )
 
 func regroupLimits(seed uint64) Limits {
-	return Limits{Iterations: 2000, BoundIterations: 40, TreeNodes: 200, TreeBids: mostBids + mostFreed, TreeWork: 12_000_000, Seed: seed}
+	return Limits{Iterations: 2000, BoundIterations: 40, TreeNodes: 200, TreeBids: mostBids + mostFreed, TreeWork: 6_000_000, Seed: seed}
 }
 
 // cellsPerStep is how many cells of tableaux cost about what one step of a room

@@ -103,7 +103,7 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	if small {
 		rounds = min(rounds, fewRounds) // the tree finds better prices
 	}
-	q.search(rounds, m, &s.best)
+	q.search(min(rounds, int(priceWork/t.priceCost())), m, &s.best)
 	if b, ok := q.prove(); ok {
 		bound = min(bound, b)
 	}
@@ -130,6 +130,11 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 			steps += s.tree.nodes
 		}
 	}
+	if small {
+		// The tree has looked where it could; what is left of the gap is mostly the
+		// bound's.
+		l.Iterations = min(l.Iterations, longSearch*int64(t.bids()))
+	}
 	if s.best.value < bound {
 		s.best.restore(m)
 		x.run(l.Iterations/annealShare, typical*hot, typical*cold, bound, &s.best)
@@ -140,7 +145,23 @@ func (s *Search) solvePart(l Limits) (bound, steps, work int64) {
 	return bound, steps + m.steps + q.steps + x.steps, work
 }
 
+// priceCost is about what one round of prices costs, in nodes looked at; for slack
+// bids they are sorted.
+func (t *part) priceCost() (cost int64) {
+	cost = 1
+	for b := range t.bids() {
+		nodes := int64(t.first[b+1] - t.first[b])
+		if t.kind[b] == slack {
+			nodes *= 10
+		}
+		cost += nodes
+	}
+	return cost
+}
+
 const (
+	// priceWork bounds the rounds of prices where each is dear.
+	priceWork = 30_000_000
 	// fewRounds of prices are enough for a part that the tree will look at.
 	fewRounds = 60
 	// annealShare is the part of the search that goes into annealing, one in so
@@ -151,7 +172,7 @@ const (
 
 // The temperatures at which the ejection search begins and ends, in the typical
 // value of a job.
-var (
+const (
 	hot  = 0.15
 	cold = 0.005
 )

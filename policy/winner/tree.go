@@ -34,6 +34,7 @@ type tree struct {
 	seen     []seen // by decision: what no cost, and then what yes cost
 	found    []violation
 	winners  []int32
+	setRow   []int32 // rows for the classes of loose bids
 	here     []standing
 	binding  []int32  // rows that bind
 	odd      []uint64 // for each, the bids with odd coefficients
@@ -247,6 +248,9 @@ func (s *tree) solve() int64 {
 	root := s.level(0)
 	root.zero = zeroed(root.zero, s.t.bids()+s.t.jobs())
 	s.jobRows()
+	if s.t.loose {
+		s.makeSetRows()
+	}
 	s.start(&root.w)
 	s.explore(0)
 	return max(s.best.value, s.left)
@@ -359,7 +363,9 @@ func (s *tree) explore(depth int) {
 			continue
 		}
 		if d == nothing {
-			s.left = max(s.left, bound)
+			if s.mayHold() {
+				s.left = max(s.left, bound)
+			}
 			return
 		}
 		child := s.level(depth + 1)
@@ -618,6 +624,7 @@ func (s *tree) integral() bool {
 // tryWinners takes the bids of an integral program, and keeps them if they are
 // better and hold.
 func (s *tree) tryWinners() {
+	defer s.charge(s.m.steps)
 	s.winners = s.winners[:0]
 	var value int64
 	for b, x := range s.x {
@@ -634,8 +641,25 @@ func (s *tree) tryWinners() {
 	}
 }
 
+// charge counts what the room has done since as work of the tree.
+func (s *tree) charge(before int64) { s.work += (s.m.steps - before) * cellsPerStep }
+
+// mayHold says whether the bids that must win here can, as far as is known.
+func (s *tree) mayHold() bool {
+	defer s.charge(s.m.steps)
+	s.winners = s.winners[:0]
+	for b, x := range s.x {
+		if x > 0.5 {
+			s.winners = append(s.winners, int32(b))
+		}
+	}
+	ok, sure := s.m.holds(s.winners)
+	return ok || !sure
+}
+
 // round accepts bids in the order of their part in the program.
 func (s *tree) round() {
+	defer s.charge(s.m.steps)
 	t := s.t
 	s.winners = s.winners[:0]
 	for b := range t.bids() {

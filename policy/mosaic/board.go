@@ -1,6 +1,7 @@
 package mosaic
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -194,6 +195,86 @@ func (n *need) room(segs []seg, enough int64) (widest int64) {
 		}
 	}
 	return widest
+}
+
+// hasSplit says whether a task fits in any number of blocks.
+func (n *need) hasSplit(segs []seg, t *task) bool {
+	sum, devices, from := int64(0), int64(0), int32(0)
+	for i := range segs {
+		s := &segs[i]
+		each := int64(0)
+		if n.spread {
+			each = int64(n.gives(s))
+		} else if n.suits(s) {
+			each = 1
+		}
+		sum += each * int64(s.to-from)
+		devices += int64(s.gpus) * int64(s.to-from)
+		from = s.to
+	}
+	return sum >= int64(t.width) && devices >= int64(t.devices)
+}
+
+// hole is a run of neighbours that each give something.
+type hole struct {
+	first, last int // stretches
+	room        int64
+}
+
+// findSplit is find in several blocks: the largest holes first, so that there are few.
+func (b *board) findSplit(n *need, t *task, out []piece) []piece {
+	var holes []hole
+	for i := 0; i < len(b.segs); i++ {
+		h := hole{first: i, last: i - 1}
+		for ; i < len(b.segs); i++ {
+			s := &b.segs[i]
+			each := int64(0)
+			if n.spread {
+				each = int64(n.gives(s))
+			} else if n.suits(s) {
+				each = 1
+			}
+			if each == 0 {
+				break
+			}
+			h.last = i
+			h.room += each * int64(s.to-begin(b.segs, i))
+		}
+		if h.room > 0 {
+			holes = append(holes, h)
+		}
+	}
+	slices.SortStableFunc(holes, func(x, y hole) int { return cmp.Compare(y.room, x.room) })
+	left := t.width
+	for _, h := range holes {
+		for i := h.first; i <= h.last && left > 0; i++ {
+			s := &b.segs[i]
+			from := begin(b.segs, i)
+			if !n.spread {
+				nodes := min(s.to-from, left)
+				out = append(out, piece{from, from + nodes, n.cores, n.gpus, n.memory})
+				left -= nodes
+				continue
+			}
+			g := n.gives(s)
+			if nodes := min(s.to-from, left/g); nodes > 0 {
+				out = append(out, piece{from: from, to: from + nodes, cores: g, memory: int64(g)*n.memory + n.nodeMemory})
+				from += nodes
+				left -= nodes * g
+			}
+			if left > 0 && from < s.to {
+				out = append(out, piece{from: from, to: from + 1, cores: left, memory: int64(left)*n.memory + n.nodeMemory})
+				left = 0
+			}
+		}
+	}
+	if left > 0 {
+		return out[:0]
+	}
+	if n.remote {
+		out = b.findDevices(t.devices, out)
+	}
+	return out
 }
 
 // find appends the pieces of the best block for a task to out; none if it does

@@ -155,6 +155,7 @@ func TestFind(t *testing.T) {
 		if n.has(b.segs, &k) != exists || (len(got) > 0) != exists {
 			t.Fatalf("seed %d: %+v %+v on %+v: exists %v, has %v, found %+v", seed, n, k, b.segs, exists, n.has(b.segs, &k), got)
 		}
+		checkSplit(t, seed, b, &n, &k)
 		if !exists {
 			continue
 		}
@@ -188,6 +189,54 @@ func TestFind(t *testing.T) {
 		if !n.spread && lost != least {
 			t.Fatalf("seed %d: others lose %d by %+v, they could lose %d", seed, lost, got, least)
 		}
+	}
+}
+
+// checkSplit: in several blocks a task fits exactly where all nodes together have
+// enough, and one block is one block.
+func checkSplit(t *testing.T, seed uint64, b *board, n *need, k *task) {
+	t.Helper()
+	free := unfold(b.segs)
+	sum, devices := int32(0), int32(0)
+	one := task{width: 1}
+	for i, f := range free {
+		devices += f.gpus
+		if n.spread {
+			for c := f.cores; c > 0; c-- {
+				if c%n.cores == 0 && int64(c)*n.memory+n.nodeMemory <= f.memory {
+					sum += c
+					break
+				}
+			}
+		} else if _, ok := fitsAt(free[i:i+1], n, &one, 0); ok {
+			sum++
+		}
+	}
+	exists := sum >= k.width && devices >= k.devices
+	got := b.findSplit(n, k, nil)
+	if n.hasSplit(b.segs, k) != exists || (len(got) > 0) != exists {
+		t.Fatalf("seed %d: %+v %+v on %+v in several blocks: exists %v, found %+v", seed, n, k, b.segs, exists, got)
+	}
+	hosts, cores, granted := int32(0), int32(0), int32(0)
+	for _, p := range got {
+		for i := p.from; i < p.to; i++ {
+			f := &free[i]
+			if p.cores > f.cores || p.gpus > f.gpus || p.memory > f.memory {
+				t.Fatalf("seed %d: piece %+v is not free", seed, p)
+			}
+			f.cores -= p.cores
+			f.gpus -= p.gpus
+			f.memory -= p.memory
+			if p.cores > 0 {
+				hosts++
+				cores += p.cores
+			} else {
+				granted += p.gpus
+			}
+		}
+	}
+	if exists && (n.spread && cores != k.width || !n.spread && hosts != k.width || granted != k.devices) {
+		t.Fatalf("seed %d: asked for %+v %+v, found %+v", seed, n, k, got)
 	}
 }
 

@@ -31,6 +31,7 @@ var Entry = policy.Entry{
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
 	Options: []policy.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
+		{Name: "patience", Default: "never", Summary: "how much later a job may start for being in one block, in per cent of its estimate; never: it always is"},
 		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
 		{Name: "depth", Default: "1000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
@@ -49,6 +50,10 @@ func newMosaic(s policy.Settings) (policy.Policy, error) {
 		return n
 	}
 	p.balance = number("balance", 100)
+	p.patience = -1
+	if s["patience"] != "never" {
+		p.patience = number("patience", 1_000_000)
+	}
 	p.effort = int(number("effort", 1_000_000))
 	p.depth = int(number("depth", 1_000_000))
 	p.seed = uint64(number("seed", 1<<62))
@@ -65,6 +70,7 @@ func newMosaic(s policy.Settings) (policy.Policy, error) {
 
 type mosaic struct {
 	balance       int64
+	patience      int64
 	effort, depth int
 	age           time.Duration
 	seed          uint64
@@ -337,11 +343,13 @@ func (p *mosaic) grantDevices(v *policy.View, a *model.Allocation, pieces []piec
 	return true
 }
 
+// partOn is the part on a node, or -1; parts are in node order.
 func partOn(parts []model.Part, node int32) int {
-	if i := int(node - parts[0].Node); i >= 0 && i < len(parts) && parts[i].Node == node {
-		return i // they are neighbours
+	i, found := slices.BinarySearchFunc(parts, node, func(p model.Part, n int32) int { return cmp.Compare(p.Node, n) })
+	if !found {
+		return -1
 	}
-	return -1
+	return i
 }
 
 // lowest are the count lowest devices of a set, or all.

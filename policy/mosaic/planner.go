@@ -98,7 +98,7 @@ const fullQueue = 800
 func (p *mosaic) pose(v *policy.View) (fresh int) {
 	q := &p.planner
 	pr := q.search.problem
-	pr.needs, pr.balance = q.needs, p.balance
+	pr.needs, pr.balance, pr.patience = q.needs, p.balance, p.patience
 	pr.tasks, q.ids, q.ranks = pr.tasks[:0], q.ids[:0], q.ranks[:0]
 	p.beyond = false
 	for queue := v.Queue(); ; {
@@ -117,6 +117,7 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 		t := taskOf(kind, &v.Shape(id).Request)
 		t.run = min(max(1, estimate(v, id)), longest)
 		t.first = p.old(v, id)
+		t.strict = v.Shape(id).Request.Contiguous
 		pr.tasks = append(pr.tasks, t)
 		q.ids = append(q.ids, id)
 		if j.seen {

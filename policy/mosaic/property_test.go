@@ -125,7 +125,7 @@ func TestAnyRequest(t *testing.T) {
 	if testing.Short() {
 		cases = 60
 	}
-	specs := []string{"effort=0", "effort=20", "effort=5:depth=3", "effort=5:age=5s", "effort=3:balance=0:age=1s:depth=2", "effort=10:balance=100"}
+	specs := []string{"effort=0", "effort=20", "effort=5:depth=3", "effort=5:age=5s", "effort=3:balance=0:age=1s:depth=2", "effort=10:balance=100", "effort=5:patience=0", "effort=5:patience=50:age=4s"}
 	for seed := range uint64(cases) {
 		g := &anything{Rand: rand.New(rand.NewPCG(seed, 1)), tame: seed%2 == 0}
 		c := g.cluster(1 + g.IntN(9))
@@ -218,7 +218,31 @@ func TestOneBlock(t *testing.T) {
 	}
 }
 
-// TestMoreEffortIsNoLonger checks that looking for better plans finds some.
+// TestPatience: a job that may be split is, where one block is long in coming and
+// its patience is short; a job that wants neighbours never is.
+func TestPatience(t *testing.T) {
+	for _, x := range []struct {
+		spec       string
+		contiguous bool
+		want       int
+	}{{"", false, 100}, {"patience=0", false, 0}, {"patience=50", false, 0}, {"patience=250", false, 100}, {"patience=0", true, 100}} {
+		c := machine(3)
+		whole := model.Request{Nodes: 1, CoresPerNode: 8}
+		middle := whole
+		middle.NodeList = []string{"n001"}
+		jobs := []model.Job{
+			job("middle", 100, middle),
+			job("two", 50, model.Request{Nodes: 2, CoresPerNode: 8, Contiguous: x.contiguous}),
+		}
+		jobs[1].Submit = 1 // the first is not planned, and must be there already
+		got := where(t, c, jobs, x.spec)
+		if got[1].at != x.want {
+			t.Errorf("%q, contiguous %v: started at %d s, want %d: %+v", x.spec, x.contiguous, got[1].at, x.want, got)
+		}
+	}
+}
+
+// TestMoreEffortFindsBetterPlans checks that looking for better plans finds some.
 func TestMoreEffortFindsBetterPlans(t *testing.T) {
 	sum := map[string]time.Duration{}
 	for seed := range uint64(6) {

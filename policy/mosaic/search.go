@@ -20,6 +20,8 @@ type task struct {
 	cost float64
 	// free tasks fit beside the others for nothing.
 	free bool
+	// strict tasks must be in one block.
+	strict bool
 	// first tasks are planned before all others, in their order.
 	first bool
 }
@@ -32,7 +34,10 @@ type problem struct {
 	now   timeline // what is free, and will be when the running jobs end
 	// balance says in per cent how much the end of all counts against waiting.
 	balance int64
-	meanRun time.Duration
+	// patience says in per cent of its run how much later a task may start for being in
+	// one block; negative: it always is.
+	patience int64
+	meanRun  time.Duration
 }
 
 // answer says when and where tasks run.
@@ -122,7 +127,23 @@ func (s *searcher) begin(a *answer, first []int32) {
 // insert gives a task the earliest place in the line of a plan.
 func (s *searcher) insert(a *answer, id int32) {
 	t := &s.tasks[id]
-	a.start[id], a.pieces[id] = s.line.insert(&s.needs[t.kind], t, s.worth, a.pieces[id])
+	n := &s.needs[t.kind]
+	a.start[id], a.pieces[id] = s.line.insert(n, t, s.worth, a.pieces[id])
+	if s.patience < 0 || t.strict || a.start[id] < 0 {
+		return
+	}
+	// In several blocks, if one is too long in coming.
+	before := a.start[id] - time.Duration(s.patience)*(t.run/100)
+	if before <= s.now.at[0] {
+		return
+	}
+	s.line.free(a.pieces[id], a.start[id], a.start[id]+t.run)
+	start, pieces := s.line.insertSplit(n, t, before, nil)
+	if start < 0 {
+		s.line.hold(a.pieces[id], a.start[id], a.start[id]+t.run)
+		return
+	}
+	a.start[id], a.pieces[id] = start, pieces
 }
 
 func (s *searcher) byStart(a *answer, order []int32) {

@@ -151,6 +151,30 @@ func (l *timeline) insert(n *need, t *task, worth *prices.Table, pieces []piece)
 	return -1, pieces[:0]
 }
 
+// insertSplit is insert for tasks that may be in several blocks, and only before
+// a time.
+func (l *timeline) insertSplit(n *need, t *task, before time.Duration, pieces []piece) (time.Duration, []piece) {
+	for i := 0; i < len(l.at) && l.at[i] < before; i++ {
+		start := l.at[i]
+		l.low.segs = append(l.low.segs[:0], l.points[i].segs...)
+		enough := n.hasSplit(l.low.segs, t)
+		j := i + 1
+		for ; enough && j < len(l.at) && l.at[j]-start < t.run; j++ {
+			l.tmp = narrow(l.tmp, l.low.segs, l.points[j].segs)
+			l.tmp, l.low.segs = l.low.segs, l.tmp
+			enough = n.hasSplit(l.low.segs, t)
+		}
+		if !enough {
+			continue
+		}
+		if pieces = l.low.findSplit(n, t, pieces[:0]); len(pieces) > 0 {
+			l.hold(pieces, start, start+t.run)
+			return start, pieces
+		}
+	}
+	return -1, pieces[:0]
+}
+
 // fits finds a place that is free during the whole of a run from point i on.
 func (l *timeline) fits(i int, n *need, t *task, worth *prices.Table, pieces []piece) []piece {
 	start := l.at[i]

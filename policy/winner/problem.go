@@ -156,7 +156,7 @@ func DefaultLimits() Limits {
 		Iterations:      1_000_000,
 		BoundIterations: 400,
 		TreeNodes:       20_000,
-		TreeBids:        400,
+		TreeBids:        600,
 		TreeWork:        400_000_000,
 		Seed:            1,
 	}

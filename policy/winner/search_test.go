@@ -330,3 +330,48 @@ func Example() {
 	fmt.Println(a.Value, a.Proven, a.Won[1].Cores)
 	// Output: 17 true [4 4]
 }
+
+// anyNodes turns an auction into one in which each job asks for so many of all
+// nodes that can serve it: the earlier formulation, without blocks.
+func anyNodes(p *winner.Problem) *winner.Problem {
+	q := &winner.Problem{Cores: p.Cores, GPUs: p.GPUs, Jobs: p.Jobs}
+	last := int32(-1)
+	for _, b := range p.Bids {
+		if b.Job == last {
+			continue
+		}
+		last = b.Job
+		b.Nodes = nil
+		for n := range p.Cores {
+			if p.Cores[n] >= max(b.PerNode, 1) && p.GPUs[n] >= b.GPUs {
+				b.Nodes = append(b.Nodes, int32(n))
+			}
+		}
+		q.Bids = append(q.Bids, b)
+	}
+	return q
+}
+
+// However hard a problem is, it takes no more steps than the limits allow, give
+// or take what is under way when they are reached.
+func TestLimitsBoundTheSteps(t *testing.T) {
+	limits := winner.Limits{Iterations: 5_000, BoundIterations: 50, TreeNodes: 1_000, TreeBids: 600, TreeWork: 5_000_000, Seed: 1}
+	var s winner.Search
+	for _, overlap := range []bool{false, true} {
+		for _, jobs := range []int{60, 150} {
+			made := winnertest.Make(winnertest.Shape{Nodes: 128, Jobs: jobs, Busy: 60, Overlap: overlap, Seed: 5})
+			for _, p := range []*winner.Problem{made, anyNodes(made)} {
+				a, err := s.Solve(p, limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := winner.Check(p, a); err != nil {
+					t.Fatal(err)
+				}
+				if a.Steps > 5_000_000 {
+					t.Errorf("%d bids took %d steps", len(p.Bids), a.Steps)
+				}
+			}
+		}
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 func TestEveryPolicyIsDocumentedAndCanBeMade(t *testing.T) {
 	doc := ""
-	for _, name := range []string{"policies", "slurm-policies", "auction", "packing"} {
+	for _, name := range []string{"policies", "slurm-policies", "auction", "packing", "mosaic"} {
 		text, err := os.ReadFile("../../docs/" + name + ".md")
 		if err != nil {
 			t.Fatal(err)

@@ -382,7 +382,7 @@ func (s *tree) makeSetRows() {
 	inside := make([]bool, t.nodes())
 	seen := map[uint64]bool{} // a class met twice by chance of its hash lacks a row, no more
 	for b := range t.bids() {
-		if t.kind[b] == rigid || len(s.setRow) >= mostSets {
+		if t.kind[b] == rigid || len(s.setRow) >= mostSets || s.work > s.maxWork/4 {
 			continue
 		}
 		nodes := t.spot[t.first[b]:t.first[b+1]]

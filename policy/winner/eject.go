@@ -80,6 +80,7 @@ func (x *eject) run(moves int64, hot, cold float64, goal int64, best *result) {
 func (x *eject) move(b int32, warm int64) {
 	m := x.m
 	t := m.t
+	m.steps++ // even where nothing comes of it, so that the search ends
 	j := t.jobOf[b]
 	old := m.won[j]
 	if old == b {
@@ -96,7 +97,7 @@ func (x *eject) move(b int32, warm int64) {
 	x.out = x.out[:0]
 	m.steps += 4
 	if t.kind[b] == rigid {
-		if !x.inTheWay(b, j, old, allowed) {
+		if !x.inTheWay(b, j, allowed) {
 			return
 		}
 		if old >= 0 {
@@ -145,7 +146,7 @@ func (x *eject) pushOut() {
 
 // inTheWay finds winners to push out so that rigid bid b fits, cheapest first on
 // each node; false where they are worth more than allowed.
-func (x *eject) inTheWay(b, j, old int32, allowed int64) bool {
+func (x *eject) inTheWay(b, j int32, allowed int64) bool {
 	m := x.m
 	t := m.t
 	g := t.ngpu[b]

@@ -205,9 +205,10 @@ func (s *tree) findTightConflicts(join func(a, b int32)) {
 	t := s.t
 	mine := make([]int32, t.nodes()) // what the flexible bid takes of each node at least; 0: not its node
 	for a := range int32(t.bids()) {
-		if t.kind[a] != flexible {
-			continue
+		if t.kind[a] != flexible || s.work > s.maxWork/4 {
+			continue // a conflict that is not known makes the tree larger, not wrong
 		}
+		s.work += int64(len(t.spot))
 		spare := -int64(t.total[a]) // what it can leave to others, on all its nodes
 		for e := t.first[a]; e < t.first[a+1]; e++ {
 			mine[t.spot[e]] = t.low[e]

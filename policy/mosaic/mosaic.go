@@ -31,7 +31,7 @@ var Entry = policy.Entry{
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
 	Options: []policy.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
-		{Name: "patience", Default: "never", Summary: "how much later a job may start for being in one block, in per cent of its estimate; never: it always is"},
+		{Name: "patience", Default: never, Summary: "how much later a job may start for being in one block, in per cent of its estimate; never: it always is"},
 		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
 		{Name: "depth", Default: "1000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
@@ -40,25 +40,28 @@ var Entry = policy.Entry{
 	New: newMosaic,
 }
 
+// never is the patience of jobs that wait for one block however long that takes.
+const never = "never"
+
 func newMosaic(s policy.Settings) (policy.Policy, error) {
-	p := &mosaic{}
+	p := &mosaic{patience: -1}
+	var wrong error
 	number := func(name string, most int64) int64 {
 		n, err := strconv.ParseInt(s[name], 10, 64)
 		if err != nil || n < 0 || n > most {
-			p.wrong = fmt.Errorf("%s must be a whole number from 0 to %d, not %q", name, most, s[name])
+			wrong = fmt.Errorf("%s must be a whole number from 0 to %d, not %q", name, most, s[name])
 		}
 		return n
 	}
 	p.balance = number("balance", 100)
-	p.patience = -1
-	if s["patience"] != "never" {
+	if s["patience"] != never {
 		p.patience = number("patience", 1_000_000)
 	}
 	p.effort = int(number("effort", 1_000_000))
 	p.depth = int(number("depth", 1_000_000))
 	p.seed = uint64(number("seed", 1<<62))
-	if p.wrong != nil {
-		return nil, p.wrong
+	if wrong != nil {
+		return nil, wrong
 	}
 	age, err := model.ParseDuration(s["age"])
 	if err != nil {
@@ -74,7 +77,6 @@ type mosaic struct {
 	effort, depth int
 	age           time.Duration
 	seed          uint64
-	wrong         error
 
 	machine machine
 	shapes  []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
@@ -143,7 +145,7 @@ func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
 func (p *mosaic) stuck(v *policy.View) bool {
 	ends := v.Ends()
 	_, _, some := ends.Next()
-	return !some && len(p.due) > 0
+	return !some && (p.beyond || len(p.due) > 0)
 }
 
 // notice compares what happened with what was expected.
@@ -163,7 +165,8 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-	if v.Now() >= p.nextOld || p.beyond && len(p.due) < p.depth/2 {
+	slices.Sort(p.elsewhere) // a start that was refused comes back
+	if v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
 		p.stale = true
 	}
 }
@@ -218,7 +221,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 
 func (p *mosaic) start(v *policy.View, id policy.JobID) {
 	j := p.job(id)
-	j.planned, j.running = false, true
+	j.planned, j.running, j.pieces = false, true, nil
 	j.end = model.After(v.Now(), max(1, estimate(v, id))) // as it was planned
 	p.begun = append(p.begun, id)
 }

@@ -125,7 +125,7 @@ func TestAnyRequest(t *testing.T) {
 	if testing.Short() {
 		cases = 60
 	}
-	specs := []string{"effort=0", "effort=20", "effort=5:depth=3", "effort=5:age=5s", "effort=3:balance=0:age=1s:depth=2", "effort=10:balance=100", "effort=5:patience=0", "effort=5:patience=50:age=4s"}
+	specs := []string{"effort=0", "effort=20", "effort=5:depth=3", "effort=5:age=5s", "effort=3:balance=0:age=1s:depth=2", "effort=10:balance=100", "effort=5:patience=0", "effort=1:depth=1", "effort=1:depth=1:age=3s:patience=10", "effort=5:patience=50:age=4s"}
 	for seed := range uint64(cases) {
 		g := &anything{Rand: rand.New(rand.NewPCG(seed, 1)), tame: seed%2 == 0}
 		c := g.cluster(1 + g.IntN(9))

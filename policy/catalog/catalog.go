@@ -15,6 +15,7 @@ import (
 	"muster/policy/easy"
 	"muster/policy/firstfit"
 	"muster/policy/inorder"
+	"muster/policy/mosaic"
 	"muster/policy/packing"
 )
 
@@ -30,6 +31,7 @@ var Entries = slices.Concat([]policy.Entry{
 	consres.Slurm,
 	consres.RGPU,
 	auction.Entry,
+	mosaic.Entry,
 }, packing.Entries)
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value".

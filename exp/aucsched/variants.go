@@ -97,16 +97,24 @@ func metricName(words ...string) string {
 	return strings.NewReplacer(" ", "_", ",", "").Replace(strings.Join(words, "_"))
 }
 
-// simple is a part that sets contenders side by side on workload V.
-func simple(name, title string, list ...contender) part {
+// onOne is a part that sets contenders side by side on workload V, on the smallest
+// machine that was asked for.
+func onOne(name, title string, list ...contender) part {
 	return part{
 		name:  name,
-		wants: func(p *plan) []scenario { return p.onHard(list...) },
+		wants: func(p *plan) []scenario { return p.smallest().onHard(list...) },
 		show: func(p *plan) shown {
-			rows, table := p.sideBySide(title, name, list...)
+			rows, table := p.smallest().sideBySide(title, name, list...)
 			return shown{title: title, rows: rows, tables: []*report.Table{table}}
 		},
 	}
+}
+
+// smallest is the plan for one machine.
+func (p *plan) smallest() *plan {
+	one := *p
+	one.machines = p.machines[:1]
+	return &one
 }
 
 // remoteJobs may have their GPUs anywhere.
@@ -117,21 +125,35 @@ var (
 	mosaicRemote = contender{"mosaic, remote GPUs", "mosaic", remoteJobs}
 )
 
-// What decoupling GPUs from nodes is worth on the same workloads.
-var remotePart = simple("remote", "GPUs from anywhere: workload V with remote GPUs", bySlurm, rgpuRemote, byMosaic, mosaicRemote)
+// What decoupling GPUs from nodes is worth on the same workloads, on all machines.
+var remotePart = part{
+	name:  "remote",
+	wants: func(p *plan) []scenario { return p.onHard(bySlurm, rgpuRemote, byMosaic, mosaicRemote) },
+	show: func(p *plan) shown {
+		rows, table := p.sideBySide(remoteTitle, "remote", bySlurm, rgpuRemote, byMosaic, mosaicRemote)
+		return shown{title: remoteTitle, rows: rows, tables: []*report.Table{table}}
+	},
+}
 
-// Alternatives that the user gives: the paper's second objective.
-var alternativesPart = simple("alternatives", "Half of the GPU jobs would do with cores alone: the auction on workload V", byAuction,
-	contender{"auction, alternatives", auctionPolicy, "alternatives=50"})
+const remoteTitle = "GPUs from anywhere: workload V with remote GPUs"
 
-// The authors' earlier plug-in, which looks for no neighbours.
-var ipschedPart = simple("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
-	contender{"ipsched", "auction:form=ipsched", ""})
+// Alternatives that the user gives: the paper's second objective. What they are worth
+// depends on how much longer a job takes without GPUs.
+var alternativesPart = onOne("alternatives", "Half of the GPU jobs would do with cores alone, in so many times their time: the auction on workload V", byAuction,
+	contender{"auction, alternatives in 1.0 times", auctionPolicy, "alternatives=50 cores_slowdown=1"},
+	contender{"auction, alternatives in 1.5 times", auctionPolicy, "alternatives=50 cores_slowdown=1.5"},
+	contender{"auction, alternatives in 2.0 times", auctionPolicy, "alternatives=50 cores_slowdown=2"},
+	contender{"auction, alternatives in 4.0 times", auctionPolicy, "alternatives=50 cores_slowdown=4"})
+
+// The authors' earlier plug-in, which looks for no neighbours. Its programs are
+// larger, so that the search for their solutions is cut short.
+var ipschedPart = onOne("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
+	contender{"ipsched", "auction:form=ipsched:iterations=2000:tree_nodes=0", ""})
 
 // smaller jobs than the generator's.
 const smaller = "max_cores=64"
 
 // What the two guesses about the jobs are worth.
-var guessesPart = simple("guesses", "Other guesses about the jobs of workload V: the largest first, or only up to 64 cores",
+var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: the largest first, or only up to 64 cores",
 	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, smaller jobs", slurmPolicy, smaller},
 	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, smaller jobs", auctionPolicy, smaller})

@@ -103,7 +103,7 @@ type shown struct {
 	pictures []report.Section
 }
 
-var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart}
+var parts = []part{tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
 
 func partNames() []string {
 	var names []string

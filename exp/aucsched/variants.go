@@ -157,3 +157,11 @@ const smaller = "max_cores=64"
 var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: the largest first, or only up to 64 cores",
 	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, smaller jobs", slurmPolicy, smaller},
 	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, smaller jobs", auctionPolicy, smaller})
+
+// wrongTimes: users ask for twice the time that their jobs take.
+const wrongTimes = "estimates=2"
+
+// What plans are worth where run times are not known.
+var estimatesPart = onOne("estimates", "Run times that are known, and users who ask for twice the time, on workload V",
+	bySlurm, contender{"slurm, twice the time", slurmPolicy, wrongTimes}, byAuction, contender{"auction, twice the time", auctionPolicy, wrongTimes},
+	byMosaic, contender{"mosaic, twice the time", byMosaic.policy, wrongTimes})

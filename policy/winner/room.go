@@ -27,6 +27,8 @@ type room struct {
 	origin []int32 // and the position on the node before
 	queue  []int32
 	want   []int32
+	dead   []uint32 // nodes whose cores cannot move away, where it is turn
+	turn   uint32
 	steps  int64 // nodes looked at, about
 }
 
@@ -52,6 +54,10 @@ func (m *room) use(t *part) {
 	if t.loose {
 		m.via, m.origin = zeroed(m.via, t.nodes()), zeroed(m.origin, t.nodes())
 		m.want = zeroed(m.want, t.nodes())
+		m.dead, m.turn = zeroed(m.dead, t.nodes()), 0
+		for i := range m.via {
+			m.via[i] = -1
+		}
 	}
 }
 
@@ -190,6 +196,7 @@ func (m *room) squeeze(b int32) bool {
 	if t.kind[b] == flexible {
 		rest = t.total[b]
 	}
+	m.turn++
 	for e := from; e < to; e++ {
 		m.give[e] = t.low[e]
 		m.want[t.spot[e]] = t.low[e]
@@ -229,39 +236,50 @@ func (m *room) squeeze(b int32) bool {
 
 // moveFrom takes up to limit cores off node n, at least one, by moving them along flexible
 // winners to a node that has more than is wanted of it. Breadth first, so that
-// it finds a way if there is one.
+// it finds a way if there is one. Where there is none, there is none for any node that was
+// reached, until the squeeze is over: no way out of them can open, as ways
+// that are used never pass them.
 func (m *room) moveFrom(n, limit int32) bool {
+	if m.dead[n] == m.turn {
+		return false
+	}
 	t := m.t
 	m.queue = append(m.queue[:0], n)
-	m.steps += int64(len(m.via)) / 4
-	for i := range m.via {
-		m.via[i] = -1
-	}
 	m.via[n] = -2
-	for len(m.queue) > 0 {
-		at := m.queue[0]
-		m.queue = m.queue[1:]
+	found := int32(-1)
+search:
+	for head := 0; head < len(m.queue); head++ {
+		at := m.queue[head]
 		for _, e := range m.slot[m.slotFirst[at]:][:m.slots[at]] {
 			b := t.bidOf[e]
 			if t.kind[b] != flexible || m.give[e] <= t.low[e] {
 				continue
 			}
+			m.steps += int64(t.first[b+1] - t.first[b])
 			for f := t.first[b]; f < t.first[b+1]; f++ {
-				m.steps++
 				to := t.spot[f]
-				if m.via[to] != -1 {
+				if m.via[to] != -1 || m.dead[to] == m.turn {
 					continue
 				}
 				m.via[to], m.origin[to] = f, e
-				if spare := m.cores[to] - m.want[to]; spare > 0 {
-					m.push(n, to, min(limit, spare))
-					return true
-				}
 				m.queue = append(m.queue, to)
+				if m.cores[to] > m.want[to] {
+					found = to
+					break search
+				}
 			}
 		}
 	}
-	return false
+	if found >= 0 {
+		m.push(n, found, min(limit, m.cores[found]-m.want[found]))
+	}
+	for _, at := range m.queue {
+		m.via[at] = -1
+		if found < 0 {
+			m.dead[at] = m.turn
+		}
+	}
+	return found >= 0
 }
 
 // push moves cores along the way that moveFrom found, as many as all steps allow.

@@ -14,10 +14,10 @@ import (
 // x cores over all cores reaches about four hours, all submitted at once.
 //
 // The paper does not publish the most cores that a job may ask for, nor the
-// priorities. As many cores as there are nodes is the most with which every kind
-// of job fits the machine, and with jobs in the order of their submission it gives
-// the utilisations and fragmentations that the paper reports for Slurm, and its
-// waits and slowdowns for the auction; larger jobs first gives neither.
+// priorities. A sixteenth of the machine, in the order of submission, gives
+// utilisations nearest to the paper's over all its workloads; with an eighth
+// workload V comes nearer on large machines and workload IV much further away,
+// and with larger jobs first waits and slowdowns are far from the paper's.
 //
 // What is beyond the paper is drawn last or not at all, so that the same seed
 // gives the same jobs with it and without: contiguous requests, remote GPUs,
@@ -30,7 +30,7 @@ var aucschedGenerator = Generator{
 		{"contiguous", "0", "how many in a hundred jobs want neighbouring nodes: 0, 50 and 100 in the paper"},
 		{"nodes", "128", "nodes of the machine, of 8 cores and 2 GPUs each: 128, 256 and 1024 in the paper"},
 		{"hours", "4", "theoretical run time: run times x cores of all jobs over the cores of the machine"},
-		{"max_cores", "0", "most cores of a job; not published: 0 is as many as there are nodes"},
+		{"max_cores", "0", "most cores of a job; not published: 0 is a sixteenth of the machine"},
 		{"min_run", "60", "shortest run time"},
 		{"max_run", "600", "longest run time; all whole seconds between are equally likely"},
 		{"cores_per_node", "4,8", "cores a node of jobs with a node request, each as likely"},
@@ -90,7 +90,7 @@ func generateAUCSCHED(p *params, rng *rand.Rand) *Workload {
 		return nil
 	}
 	if maxCores == 0 {
-		maxCores = max(nodes, aucschedNodeCores)
+		maxCores = max(machine/16, aucschedNodeCores)
 	}
 	sizes := max(1, maxCores/aucschedNodeCores)
 	if least := leastNodes(kinds, perNode, perGPU); least > nodes {

@@ -74,8 +74,8 @@ func TestGeneratedBytes(t *testing.T) {
 		{"congested", []string{"spread=1h"}, "60c0795077d780b2"},
 		{"rgpu", []string{"hours=8", "counts=drawn", "delay=2", "estimates=1.5"}, "a14734e67caecc5b"},
 		{"rgpu", nil, "bb33a932daaa1cb8"},
-		{"aucsched", []string{"contiguous=50"}, "6d1168dcdcbf5921"},
-		{"aucsched", []string{"nodes=1024", "workload=IV", "remote=spread", "estimates=2", "priority=size"}, "1e808c6f58b75db9"},
+		{"aucsched", []string{"contiguous=50"}, "2e38c2732ab17991"},
+		{"aucsched", []string{"nodes=1024", "workload=IV", "remote=spread", "estimates=2", "priority=size"}, "31e2542b9aa7576e"},
 	} {
 		got := fmt.Sprintf("%x", sha256.Sum256(written(t, generate(t, c.name, 42, c.settings...))))
 		if got[:16] != c.want {

@@ -158,7 +158,7 @@ func TestAUCSCHEDWorkloads(t *testing.T) {
 			}
 			cores := r.TotalCores()
 			coreSeconds += j.Run.Seconds() * float64(cores)
-			if r.Nodes > 128 || cores > 128 || cores < 8 || cores%8 != 0 || j.Run < time.Minute || j.Run > 10*time.Minute ||
+			if r.Nodes > 128 || cores > 64 || cores < 8 || cores%8 != 0 || j.Run < time.Minute || j.Run > 10*time.Minute ||
 				j.Run%time.Second != 0 || j.Submit != 0 || j.WallTime != 0 || j.Priority != 0 {
 				t.Fatalf("%s: got %s", name, dump(j))
 			}

@@ -150,13 +150,13 @@ var alternativesPart = onOne("alternatives", "Half of the GPU jobs would do with
 var ipschedPart = onOne("ipsched", "The earlier formulation without neighbours (IPSCHED) on workload V", byAuction,
 	contender{"ipsched", "auction:form=ipsched:iterations=2000:tree_nodes=0", ""})
 
-// smaller jobs than the generator's.
-const smaller = "max_cores=64"
+// larger jobs than the generator's: on the smallest machine, as many cores as it has nodes.
+const larger = "max_cores=128"
 
 // What the two guesses about the jobs are worth.
-var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: the largest first, or only up to 64 cores",
-	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, smaller jobs", slurmPolicy, smaller},
-	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, smaller jobs", auctionPolicy, smaller})
+var guessesPart = onOne("guesses", "Other guesses about the jobs of workload V: the largest first, or up to 128 cores",
+	bySlurm, contender{"slurm, largest first", slurmPolicy, "priority=size"}, contender{"slurm, larger jobs", slurmPolicy, larger},
+	byAuction, contender{"auction, largest first", auctionPolicy, "priority=size"}, contender{"auction, larger jobs", auctionPolicy, larger})
 
 // wrongTimes: users ask for twice the time that their jobs take.
 const wrongTimes = "estimates=2"

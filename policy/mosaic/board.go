@@ -118,10 +118,22 @@ func (b *board) change(p *piece, sign int32) {
 	b.segs = slices.Replace(b.segs, i, j, out...)
 }
 
+// outOfQuestion stands for nodes that are of no use to the task that is looked at.
+// Most of a busy cluster is, and need not be looked at again.
+var outOfQuestion = seg{cores: -1, gpus: -1}
+
+func (s *seg) isOut() bool { return s.cores < 0 && s.gpus < 0 }
+
 // narrow writes into out what is free in both a and b.
 func narrow(out, a, b []seg) []seg {
 	out = out[:0]
 	for i, j := 0, 0; i < len(a) && j < len(b); {
+		if a[i].isOut() {
+			out = add(out, a[i])
+			j += at(b[j:], a[i].to)
+			i++
+			continue
+		}
 		s := seg{
 			to: min(a[i].to, b[j].to), cores: min(a[i].cores, b[j].cores),
 			gpus: min(a[i].gpus, b[j].gpus), memory: min(a[i].memory, b[j].memory),
@@ -197,17 +209,54 @@ func (n *need) room(segs []seg, enough int64) (widest int64) {
 	return widest
 }
 
+// candidates keeps the stretches of blocks that are wide enough, and puts all
+// others out of the question. It changes segs in place, and says whether any is left.
+func (n *need) candidates(segs []seg, width int32) (kept []seg, some bool) {
+	kept = segs[:0]
+	for i := 0; i < len(segs); {
+		from, first, room := begin(segs, i), i, int64(0)
+		for ; i < len(segs); i++ {
+			each := n.each(&segs[i])
+			if each == 0 {
+				break
+			}
+			room += each * int64(segs[i].to-from)
+			from = segs[i].to
+		}
+		if room >= int64(width) {
+			kept, some = append(kept, segs[first:i]...), true
+		} else if i > first {
+			s := outOfQuestion
+			s.to = from
+			kept = add(kept, s)
+		}
+		if i < len(segs) { // the one that gives nothing
+			s := outOfQuestion
+			s.to = segs[i].to
+			kept = add(kept, s)
+			i++
+		}
+	}
+	return kept, some
+}
+
+// each is what a node of a stretch adds to the width of a block.
+func (n *need) each(s *seg) int64 {
+	switch {
+	case n.spread:
+		return int64(n.gives(s))
+	case n.suits(s):
+		return 1
+	}
+	return 0
+}
+
 // hasSplit says whether a task fits in any number of blocks.
 func (n *need) hasSplit(segs []seg, t *task) bool {
 	sum, devices, from := int64(0), int64(0), int32(0)
 	for i := range segs {
 		s := &segs[i]
-		each := int64(0)
-		if n.spread {
-			each = int64(n.gives(s))
-		} else if n.suits(s) {
-			each = 1
-		}
+		each := n.each(s)
 		sum += each * int64(s.to-from)
 		devices += int64(s.gpus) * int64(s.to-from)
 		from = s.to
@@ -228,12 +277,7 @@ func (b *board) findSplit(n *need, t *task, out []piece) []piece {
 		h := hole{first: i, last: i - 1}
 		for ; i < len(b.segs); i++ {
 			s := &b.segs[i]
-			each := int64(0)
-			if n.spread {
-				each = int64(n.gives(s))
-			} else if n.suits(s) {
-				each = 1
-			}
+			each := n.each(s)
 			if each == 0 {
 				break
 			}

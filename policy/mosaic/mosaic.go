@@ -33,7 +33,7 @@ var Entry = policy.Entry{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
 		{Name: "patience", Default: never, Summary: "how much later a job may start for being in one block, in per cent of its estimate; never: it always is"},
 		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
-		{Name: "depth", Default: "1000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
+		{Name: "depth", Default: "2000", Summary: "how many jobs are planned, in order of submission; 0 for all"},
 		{Name: "age", Default: "1d", Summary: "a job that has waited so long is planned before all younger ones; 0 for never"},
 		{Name: "seed", Default: "1", Summary: "of the search"},
 	},

@@ -179,10 +179,18 @@ func (l *timeline) insertSplit(n *need, t *task, before time.Duration, pieces []
 func (l *timeline) fits(i int, n *need, t *task, worth *prices.Table, pieces []piece) []piece {
 	start := l.at[i]
 	l.low.segs = append(l.low.segs[:0], l.points[i].segs...)
-	for j := i + 1; j < len(l.at) && l.at[j]-start < t.run; j++ {
-		l.tmp = narrow(l.tmp, l.low.segs, l.points[j].segs)
-		l.tmp, l.low.segs = l.low.segs, l.tmp
-		if !n.has(l.low.segs, t) {
+	for j := i; j < len(l.at) && l.at[j]-start < t.run; j++ {
+		if j > i {
+			l.tmp = narrow(l.tmp, l.low.segs, l.points[j].segs)
+			l.tmp, l.low.segs = l.low.segs, l.tmp
+		}
+		enough := false
+		if n.remote { // devices of any node count
+			enough = n.has(l.low.segs, t)
+		} else {
+			l.low.segs, enough = n.candidates(l.low.segs, t.width)
+		}
+		if !enough {
 			return pieces[:0]
 		}
 	}

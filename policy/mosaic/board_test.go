@@ -2,6 +2,7 @@ package mosaic
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -323,5 +324,47 @@ func TestTimelineInsert(t *testing.T) {
 		if len(l.at) != 1 {
 			t.Fatalf("seed %d: all is free, and there are points at %v", seed, l.at)
 		}
+	}
+}
+
+// TestCandidates: what is put out of the question is part of no place, so that
+// the same one is found without it.
+func TestCandidates(t *testing.T) {
+	worth := testWorth()
+	left, none := 0, 0
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		nodes := 1 + rng.Int32N(40)
+		early, _ := randomBoard(rng, nodes)
+		late, _ := randomBoard(rng, nodes)
+		n, task := randomTask(rng, nodes)
+		if n.remote {
+			continue
+		}
+		all := board{segs: narrow(nil, early.segs, late.segs)}
+		want := all.find(&n, &task, worth, nil)
+
+		var some board
+		some.segs, _ = n.candidates(slices.Clone(early.segs), task.width)
+		narrowed := narrow(nil, some.segs, late.segs)
+		if end := narrowed[len(narrowed)-1].to; end != nodes {
+			t.Fatalf("seed %d: %d nodes of %d are left", seed, end, nodes)
+		}
+		var fits bool
+		some.segs, fits = n.candidates(narrowed, task.width)
+		if fits != n.has(all.segs, &task) {
+			t.Fatalf("seed %d: fits %v among the candidates, %v among all of %+v", seed, fits, !fits, all.segs)
+		}
+		if got := some.find(&n, &task, worth, nil); !slices.Equal(got, want) {
+			t.Fatalf("seed %d: found %+v among the candidates, %+v among all of %+v", seed, got, want, all.segs)
+		}
+		if fits {
+			left++
+		} else {
+			none++
+		}
+	}
+	if left < 100 || none < 100 {
+		t.Fatalf("%d tasks fit and %d do not: too few of one", left, none)
 	}
 }

@@ -82,8 +82,11 @@ func (e *Entry) Make(spec string) (Policy, error) {
 			continue
 		}
 		key, value, ok := strings.Cut(kv, "=")
-		if _, known := s[key]; !ok || !known {
-			return nil, fmt.Errorf("policy %s: %q is no setting of it%s", e.Name, kv, e.known())
+		if _, known := s[key]; !known {
+			return nil, fmt.Errorf("policy %s: %q is no setting of it%s", e.Name, kv, e.known(key))
+		}
+		if !ok {
+			return nil, fmt.Errorf("policy %s: %s has no value: write it as %s=%s", e.Name, key, key, s[key])
 		}
 		if given[key] {
 			return nil, fmt.Errorf("policy %s: %s is set twice", e.Name, key)
@@ -97,13 +100,17 @@ func (e *Entry) Make(spec string) (Policy, error) {
 	return p, nil
 }
 
-func (e *Entry) known() string {
+// known names the setting that was meant, or lists all.
+func (e *Entry) known(meant string) string {
 	if len(e.Options) == 0 {
 		return ": it has none"
 	}
-	names := make([]string, len(e.Options))
+	names, all := make([]string, len(e.Options)), make([]string, len(e.Options))
 	for i, o := range e.Options {
-		names[i] = o.Name + "=" + o.Default
+		names[i], all[i] = o.Name, o.Name+"="+o.Default
 	}
-	return ": it has " + strings.Join(names, ", ")
+	if near := model.Nearest(meant, names); near != "" {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ": it has " + strings.Join(all, ", ")
 }

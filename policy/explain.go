@@ -46,7 +46,7 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 	case sh.Request.Contiguous && !v.inARow(&plain, mode):
 		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
 	default:
-		return fmt.Sprintf("needs %s; %d whole GPUs %s, %d of %d nodes have some", sh, v.freeGPUs, now, v.nodesWithGPUs(), len(v.nodes))
+		return fmt.Sprintf("needs %s; %s %s, %d of %d nodes have some", sh, plural(int(v.freeGPUs), "whole GPU"), now, v.nodesWithGPUs(), len(v.nodes))
 	}
 }
 
@@ -73,7 +73,7 @@ func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 	case sh.Request.Contiguous:
 		return fmt.Sprintf("%d such cores %s, but not enough next to each other", usable, now)
 	}
-	return fmt.Sprintf("%d whole GPUs %s", v.freeGPUs, now)
+	return fmt.Sprintf("%s %s", plural(int(v.freeGPUs), "whole GPU"), now)
 }
 
 func (v *View) nodesWithGPUs() int {
@@ -118,6 +118,9 @@ type Explanation struct {
 	// Bars are a picture of the step: the nodes from left to right, a row for each
 	// thing that wanted some of them. None, the default, is no picture.
 	Bars []ExplanationBar
+	// Won and Lost name what the picture shows in colour and in grey; not given,
+	// they are "won" and "lost".
+	Won, Lost string
 }
 
 // ExplanationBar is a stretch of neighbouring nodes in such a picture. What wants

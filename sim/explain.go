@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/policy"
@@ -80,10 +81,7 @@ func (r *run) account(plan *policy.Plan) *policy.Explanation {
 	if e == nil {
 		e = &policy.Explanation{Lead: fmt.Sprintf("Jobs started: %d. Jobs that wait: %d.", len(started.Rows), r.state.Waiting())}
 	}
-	for _, t := range []policy.ExplanationTable{started, waiting} {
-		if len(t.Rows) > 0 {
-			e.Tables = append(e.Tables, t)
-		}
-	}
+	e.Tables = append(e.Tables, started, waiting)
+	e.Tables = slices.DeleteFunc(e.Tables, func(t policy.ExplanationTable) bool { return len(t.Rows) == 0 })
 	return e
 }

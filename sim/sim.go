@@ -155,13 +155,12 @@ const maxIdle = 1000
 
 func (r *run) loop(ctx context.Context) error {
 	for n := 0; ; n++ {
-		if n&0xfff == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if r.Progress != nil {
-				r.Progress(r.done)
-			}
+		// Some policies think long: whoever wants to stop must not wait for many steps.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if n&0xff == 0 && r.Progress != nil {
+			r.Progress(r.done)
 		}
 		at, some := r.events.first()
 		if r.next < len(r.Jobs) && (!some || r.Jobs[r.next].Submit < at) {

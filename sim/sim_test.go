@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,42 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	cancel()
 	if _, err := sim.Run(ctx, sim.Config{Cluster: twoNodes(), Jobs: late[:1], Policy: p}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// quitter starts what it can, one job a step, and is interrupted in its second step.
+type quitter struct {
+	policy.Policy
+	cancel context.CancelFunc
+	steps  *int
+}
+
+func (q quitter) Step(v *policy.View, p *policy.Plan) {
+	if *q.steps++; *q.steps == 2 {
+		q.cancel()
+	}
+	q.Policy.Step(v, p)
+}
+
+// TestInterrupt: a run ends at the step in which it is interrupted, since there
+// are policies of which a thousand steps take minutes.
+func TestInterrupt(t *testing.T) {
+	fcfs, err := catalog.New("fcfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jobs []model.Job
+	for i := range 100 {
+		jobs = append(jobs, model.Job{ID: strconv.Itoa(i), Submit: time.Duration(i), Run: 1, Request: model.Request{Cores: 1}})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	steps := 0
+	if _, err := sim.Run(ctx, sim.Config{Cluster: twoNodes(), Jobs: jobs, Policy: quitter{fcfs, cancel, &steps}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if steps != 2 {
+		t.Errorf("%d steps were made, want 2", steps)
 	}
 }
 

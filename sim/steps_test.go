@@ -210,7 +210,10 @@ func TestPolicyThatAsksForEver(t *testing.T) {
 type explaining struct{ chooser }
 
 func (explaining) Explain(v *policy.View) *policy.Explanation {
-	return &policy.Explanation{Lead: fmt.Sprintf("at %v %d wait", v.Now(), v.Waiting()), Tables: []policy.ExplanationTable{{Title: "Own"}}}
+	return &policy.Explanation{Lead: fmt.Sprintf("at %v %d wait", v.Now(), v.Waiting()), Tables: []policy.ExplanationTable{
+		{Title: "Own", Columns: []string{"now"}, Rows: [][]string{{v.Now().String()}}},
+		{Title: "Empty ones are left out", Columns: []string{"now"}},
+	}}
 }
 
 func TestExplain(t *testing.T) {
@@ -227,19 +230,22 @@ func TestExplain(t *testing.T) {
 	}{
 		{explaining{}, `
 1 0s at 0s 1 wait
-  Own []
+  Own [now]
+    [0s]
   Started [job asks for nodes why]
     [x 2 nodes with 3 cores a,b it fits best into what is free]
   Waiting, in the order of the queue [job asks for why]
     [y 2 nodes with 2 cores nothing fits]
 2 2s at 2s 1 wait
-  Own []
+  Own [now]
+    [2s]
   Started [job asks for nodes why]
     [z 1 core on any nodes a it fits best into what is free]
   Waiting, in the order of the queue [job asks for why]
     [y 2 nodes with 2 cores nothing fits]
 3 3s at 3s 1 wait
-  Own []
+  Own [now]
+    [3s]
   Waiting, in the order of the queue [job asks for why]
     [y 2 nodes with 2 cores nothing fits]`},
 		{nil, `

@@ -684,7 +684,7 @@ func TestExplain(t *testing.T) {
 	s := workedExample(t, "slurm_bids=off")
 	s.started(5 * time.Second)
 	e := s.Explain()
-	if want := "4 of 4 jobs made"; !strings.HasPrefix(e.Lead, want) || !strings.Contains(e.Lead, "on 6 nodesets; 4 jobs were started.") {
+	if want := "Of 4 jobs that could bid 4 did;"; !strings.HasPrefix(e.Lead, want) || !strings.Contains(e.Lead, "nodesets: 6, jobs started: 4.") {
 		t.Errorf("lead: %s", e.Lead)
 	}
 	find := func(title string) *policy.ExplanationTable {

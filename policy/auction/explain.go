@@ -134,7 +134,7 @@ func (p *auction) Explain(v *policy.View) *policy.Explanation {
 			},
 			policy.ExplanationTable{
 				Title:   "Bids" + title,
-				Columns: []string{"bid", "job", "request", "class", "nodes", "cores", "GPUs", "preference", "value", "won"}, Rows: p.bids(v, r),
+				Columns: []string{"bid", "job", "alternative", "class", "nodes", "cores", "GPUs", "preference", "value", "won"}, Rows: p.bids(v, r),
 			},
 			policy.ExplanationTable{
 				Title:   "Winners" + title,
@@ -149,7 +149,7 @@ func (p *auction) Explain(v *policy.View) *policy.Explanation {
 
 func (p *auction) lead(v *policy.View, r *round) string {
 	if r.answer == nil && r.alone < 0 {
-		return fmt.Sprintf("%d jobs could bid, and none found nodes to bid for.", len(r.jobs))
+		return fmt.Sprintf("Jobs that could bid: %d. None found nodes to bid for.", len(r.jobs))
 	}
 	if r.alone >= 0 {
 		return fmt.Sprintf("Nothing runs and no bid won: job %s was started on the first nodes that fit.", v.Job(r.alone).ID)
@@ -160,8 +160,8 @@ func (p *auction) lead(v *policy.View, r *round) string {
 			bidders++
 		}
 	}
-	text := fmt.Sprintf("%d of %d jobs made %d bids on %d nodesets; %d jobs were started.",
-		bidders, len(r.jobs), len(r.bids), len(r.sets), r.starts)
+	text := fmt.Sprintf("Of %d jobs that could bid %d did; bids: %d, nodesets: %d, jobs started: %d.",
+		len(r.jobs), bidders, len(r.bids), len(r.sets), r.starts)
 	if r.capped > 0 {
 		text += fmt.Sprintf(" %d jobs came after the last bid that was allowed.", r.capped)
 	}
@@ -219,7 +219,7 @@ func (p *auction) bids(v *policy.View, r *round) [][]string {
 			won = "won"
 		}
 		rows[i] = []string{
-			strconv.Itoa(i + 1), v.Job(r.jobs[b.job].id).ID, strconv.Itoa(b.request + 1), b.class.String(), nodes,
+			strconv.Itoa(i + 1), v.Job(r.jobs[b.job].id).ID, strconv.Itoa(b.request), b.class.String(), nodes,
 			strconv.Itoa(int(b.total)), strconv.Itoa(int(b.gpus)),
 			fmt.Sprintf("%.4f", float64(b.preference)/float64(r.whole)), strconv.FormatInt(b.value, 10), won,
 		}

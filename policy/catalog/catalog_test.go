@@ -45,15 +45,18 @@ func TestEveryPolicyIsDocumentedAndCanBeMade(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	for spec, want := range map[string]string{
-		"esay":                       `there is no policy "esay": did you mean "easy"?`,
-		"quantum":                    `there is no policy "quantum": there are fcfs, sjf, first-fit, g-queue, r-queue, easy, conservative`,
-		"easy:dept=3":                `policy easy: "dept=3" is no setting of it: it has depth=100, bf_window=0`,
-		"fcfs:depth=3":               `policy fcfs: "depth=3" is no setting of it: it has none`,
-		"easy:depth=-1":              `policy easy: depth must be a whole number from 0 on, not "-1"`,
-		"conservative:bf_window=1x":  "policy conservative: bf_window: ",
-		"easy:depth=1:depth=2":       `policy easy: depth is set twice`,
-		"conservative:depth":         `policy conservative: "depth" is no setting of it`,
-		"conservative:bf_window=-1h": "policy conservative: bf_window: ",
+		"esay":                         `there is no policy "esay": did you mean "easy"?`,
+		"quantum":                      `there is no policy "quantum": there are fcfs, sjf, first-fit, g-queue, r-queue, easy, conservative`,
+		"easy:dept=3":                  `policy easy: "dept=3" is no setting of it: did you mean "depth"?`,
+		"easy:speed=3":                 `policy easy: "speed=3" is no setting of it: it has depth=100, bf_window=0`,
+		"auction:from=ipsched":         `policy auction: "from=ipsched" is no setting of it: did you mean "form"?`,
+		"fgd:ties=random:decoupled=on": `policy fgd: ties at random are for GPUs in the job's nodes`,
+		"fcfs:depth=3":                 `policy fcfs: "depth=3" is no setting of it: it has none`,
+		"easy:depth=-1":                `policy easy: depth must be a whole number from 0 on, not "-1"`,
+		"conservative:bf_window=1x":    "policy conservative: bf_window: ",
+		"easy:depth=1:depth=2":         `policy easy: depth is set twice`,
+		"conservative:depth":           `policy conservative: depth has no value: write it as depth=100`,
+		"conservative:bf_window=-1h":   "policy conservative: bf_window: ",
 	} {
 		_, err := catalog.New(spec)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -550,8 +550,11 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 
 // Explain lists and draws the reservations of the latest pass of backfilling.
 func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
-	e := &policy.Explanation{Lead: fmt.Sprintf("%d jobs wait. Backfilling last looked at %s and reserved for %d.",
-		v.Waiting(), policy.Clock(p.passed), len(p.reserved))}
+	e := &policy.Explanation{
+		Lead: fmt.Sprintf("Jobs that wait: %d. Backfilling last looked at %s and reserved for %d.",
+			v.Waiting(), policy.Clock(p.passed), len(p.reserved)),
+		Won: "started", Lost: "reserved",
+	}
 	c := v.Cluster()
 	t := policy.ExplanationTable{Title: "Reservations, in the order of the queue",
 		Columns: []string{"job", "asks for", "from", "to", "whole nodes", "devices elsewhere"}}

@@ -15,15 +15,17 @@ const maxTold = 100
 // Explain is an account of the latest step: the prices that the plan rests on,
 // what started, and what is planned next.
 func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
-	e := &policy.Explanation{Lead: fmt.Sprintf("%d jobs started. Plan %d has %d more, and %d that it does not model start wherever they fit.",
-		len(p.begun), p.planner.plans, len(p.due), len(p.elsewhere))}
+	e := &policy.Explanation{
+		Lead: fmt.Sprintf("Jobs started: %d. Planned: %d, by plan %d. Not modelled, so that they start wherever they fit: %d.",
+			len(p.begun), len(p.due), p.planner.plans, len(p.elsewhere)),
+		Won: "started", Lost: "planned",
+	}
 	if p.guard > 0 {
 		e.Lead += fmt.Sprintf(" One of these has waited too long: nothing starts that runs beyond %s.", policy.Clock(p.guard))
 	}
 	if p.planner.table != nil {
 		e.Tables = append(e.Tables, p.priceTable())
 	}
-	started := policy.ExplanationTable{Title: "Started", Columns: []string{"job", "asks for", "nodes", "beside the plan"}}
 	row := int32(0)
 	for _, id := range p.begun {
 		a := v.Held(id)
@@ -31,11 +33,6 @@ func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 			continue
 		}
 		from, to := a.Parts[0].Node, a.Parts[len(a.Parts)-1].Node
-		beside := ""
-		if p.kindOf(v, id) < 0 {
-			beside = "yes"
-		}
-		started.Rows = append(started.Rows, []string{v.Job(id).ID, v.Shape(id).String(), p.names(v, from, to+1), beside})
 		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to, Won: true, Label: "job " + v.Job(id).ID + " started"})
 		row++
 	}
@@ -51,7 +48,7 @@ func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to - 1, Label: "job " + v.Job(id).ID + " at " + policy.Clock(j.start)})
 		row++
 	}
-	e.Tables = append(e.Tables, started, next)
+	e.Tables = append(e.Tables, next)
 	return e
 }
 
@@ -60,7 +57,7 @@ func (p *mosaic) priceTable() policy.ExplanationTable {
 	q := &p.planner
 	t := policy.ExplanationTable{
 		Title:   "What the waiting work makes of a node",
-		Columns: []string{"work", "node hours asked for", "price of a node's part", ""},
+		Columns: []string{"work", "hours asked for", "price of a node's part", "which means"},
 	}
 	dearest := int64(1)
 	for _, w := range q.table.Node {
@@ -102,7 +99,14 @@ func (q *planner) mixture(n prices.Nodes) string {
 	return strings.Join(list, " and ")
 }
 
-func amount(cores, gpus int32) string { return fmt.Sprintf("%d cores, %d GPUs", cores, gpus) }
+func amount(cores, gpus int32) string { return counted(cores, "core") + ", " + counted(gpus, "GPU") }
+
+func counted(n int32, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
 
 // block is the stretch of nodes that host a job: from, and the one behind the last.
 func block(pieces []piece) (from, to int32) {

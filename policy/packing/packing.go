@@ -2,6 +2,7 @@ package packing
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -101,7 +102,7 @@ func New(name string, c Config) (policy.Policy, error) {
 		return nil, fmt.Errorf("there is no packing policy %q", name)
 	}
 	if c.RandomTies && (c.Decoupled || name == pricedFitName) {
-		return nil, fmt.Errorf("%s: ties at random are for GPUs in the job's nodes: leave ties or decoupled out", name)
+		return nil, errors.New("ties at random are for GPUs in the job's nodes: leave ties or decoupled out")
 	}
 	if c.RandomTies || p.anyDevice {
 		p.random = rand.New(rand.NewPCG(c.Seed, 1))

@@ -1,6 +1,7 @@
 package simpage
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -49,7 +50,7 @@ func (s *Study) explainedSections() []report.Section {
 	s.explained(func(r *Run, e *sim.Explained, title string) {
 		list = append(list, report.Heading(title), report.Text(e.Lead))
 		if len(e.Bars) > 0 {
-			list = append(list, stepPicture(e.Bars, r.Result.Cluster))
+			list = append(list, stepPicture(e.Explanation, r.Result.Cluster))
 		}
 		for i := range e.Tables {
 			list = append(list, stepTable(&e.Tables[i]))
@@ -81,10 +82,14 @@ const (
 )
 
 // stepPicture draws who wanted which nodes, and who got them.
-func stepPicture(bars []policy.ExplanationBar, c *model.Cluster) *report.Strips {
+func stepPicture(e *policy.Explanation, c *model.Cluster) *report.Strips {
+	bars := e.Bars
 	s := &report.Strips{
 		Title: "Who wanted which nodes", XLabel: "nodes",
-		Kinds: []report.StripKind{won: {Name: "won", Colour: 0}, lost: {Name: "lost", Colour: 7}},
+		Kinds: []report.StripKind{
+			won:  {Name: cmp.Or(e.Won, "won"), Colour: 0},
+			lost: {Name: cmp.Or(e.Lost, "lost"), Colour: 7},
+		},
 	}
 	for i := range c.Nodes {
 		s.Columns = append(s.Columns, c.Nodes[i].Name)

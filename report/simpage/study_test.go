@@ -278,8 +278,12 @@ func TestEveryPolicyExplains(t *testing.T) {
 				t.Errorf("%q is missing", want)
 			}
 		}
-		if drawn := strings.Contains(page.String(), "Who wanted which nodes"); drawn != (e.Name == "auction") {
+		grey, wanted := map[string]string{"auction": ">lost<", "slurm": ">reserved<", "rgpu": ">reserved<", "mosaic": ">planned<"}[e.Name]
+		if drawn := strings.Contains(page.String(), "Who wanted which nodes"); drawn != wanted {
 			t.Errorf("%s has a picture: %v", e.Name, drawn)
+		}
+		if wanted && !strings.Contains(page.String(), grey) {
+			t.Errorf("the picture of %s does not name %s", e.Name, grey)
 		}
 	}
 }

@@ -368,3 +368,41 @@ func TestCandidates(t *testing.T) {
 		t.Fatalf("%d tasks fit and %d do not: too few of one", left, none)
 	}
 }
+
+// TestAlone: the only task that waits gets the place that a whole search gives it.
+func TestAlone(t *testing.T) {
+	const now = 100
+	fits := 0
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		nodes := 1 + rng.Int32N(40)
+		b, taken := randomBoard(rng, nodes)
+		n, one := randomTask(rng, nodes)
+		one.first, one.free = rng.IntN(4) == 0, rng.IntN(2) == 0
+		if whole := (board{segs: []seg{{nodes, 8, 2, 16}}}); !n.has(whole.segs, &one) {
+			continue
+		}
+		p := &problem{needs: []need{n}, tasks: []task{one}, worth: testWorth(), balance: 50, patience: rng.Int64N(3) - 1, meanRun: one.run}
+		p.now.reset(now, b.segs)
+		at := time.Duration(now)
+		for i := range taken {
+			at += time.Duration(1 + rng.IntN(10)) // what runs ends later than now
+			p.now.release(at, taken[i:i+1])
+		}
+		quick, slow := searcher{problem: p, b: *b}, searcher{problem: p}
+		quickRanks, slowRanks := []int{-1}, []int{-1}
+		found := quick.alone(quickRanks, now)
+		slow.solve(slowRanks, 0, rng)
+		if !found { // the search goes on: later, or in several blocks
+			continue
+		}
+		fits++
+		if slow.best.start[0] != now || !slices.Equal(quick.best.pieces[0], slow.best.pieces[0]) || quickRanks[0] != slowRanks[0] {
+			t.Fatalf("seed %d: %+v of rank %d now, and the search says %+v of rank %d at %d",
+				seed, quick.best.pieces[0], quickRanks[0], slow.best.pieces[0], slowRanks[0], slow.best.start[0])
+		}
+	}
+	if fits < 200 {
+		t.Fatalf("%d tasks fit: too few", fits)
+	}
+}

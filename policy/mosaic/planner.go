@@ -65,13 +65,16 @@ func (p *mosaic) replan(v *policy.View) {
 	}
 	q.price(&p.machine)
 	q.plans++
-	// New jobs are worth looking for a better plan, in proportion. A longer queue
-	// costs more for each.
-	trials := p.effort * fresh / n
-	if n > fullQueue {
-		trials = trials * fullQueue / n * fullQueue / n
+	if n > 1 || !q.search.alone(q.ranks, v.Now()) {
+		p.foresee(v)
+		// New jobs are worth looking for a better plan, in proportion. A longer queue
+		// costs more for each.
+		trials := p.effort * fresh / n
+		if n > fullQueue {
+			trials = trials * fullQueue / n * fullQueue / n
+		}
+		q.search.solve(q.ranks, trials, rand.New(rand.NewPCG(p.seed, q.plans)))
 	}
-	q.search.solve(q.ranks, trials, rand.New(rand.NewPCG(p.seed, q.plans)))
 	for t, id := range q.ids {
 		start := q.search.best.start[t]
 		if start < 0 {
@@ -94,7 +97,8 @@ func (p *mosaic) replan(v *policy.View) {
 // fullQueue is a queue for which effort plans are tried.
 const fullQueue = 800
 
-// pose reads the problem, and counts the jobs that no plan has seen before.
+// pose reads the problem but for what runs, and counts the jobs that no plan has
+// seen before.
 func (p *mosaic) pose(v *policy.View) (fresh int) {
 	q := &p.planner
 	pr := q.search.problem
@@ -127,15 +131,21 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			fresh++
 		}
 	}
-	if len(q.ids) == 0 {
-		return 0
+	if len(q.ids) > 0 {
+		q.search.b.segs = p.machine.now(v, q.search.b.segs)
 	}
-	q.search.b.segs = p.machine.now(v, q.search.b.segs)
+	return fresh
+}
+
+// foresee reads what will be free when running jobs have ended.
+func (p *mosaic) foresee(v *policy.View) {
+	q := &p.planner
+	pr := q.search.problem
 	pr.now.reset(v.Now(), q.search.b.segs)
 	for ends := v.Ends(); ; {
 		id, _, ok := ends.Next()
 		if !ok {
-			return fresh
+			return
 		}
 		q.held = held(v.Cluster(), v.Held(id), q.held)
 		pr.now.release(min(v.ExpectedEnd(id), model.After(v.Now(), longest)), q.held)

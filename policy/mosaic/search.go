@@ -116,6 +116,22 @@ func (s *searcher) solve(ranks []int, trials int, rng *rand.Rand) {
 	}
 }
 
+// alone does what solve would for the only task that waits, if it fits now, on
+// s.b: what runs only gives back, so that it fits for as long as it runs.
+func (s *searcher) alone(ranks []int, now time.Duration) bool {
+	t := &s.tasks[0]
+	s.best.size(1)
+	s.best.start[0] = now
+	s.best.pieces[0] = s.b.find(&s.needs[t.kind], t, s.worth, s.best.pieces[0][:0])
+	if len(s.best.pieces[0]) == 0 {
+		return false
+	}
+	if !t.first && !t.free {
+		ranks[0] = 0
+	}
+	return true
+}
+
 // begin starts a plan with those that must come first.
 func (s *searcher) begin(a *answer, first []int32) {
 	s.line.copyFrom(&s.now)

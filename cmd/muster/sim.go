@@ -281,8 +281,11 @@ func parsePolicies(list string) ([]sim.NamedPolicy, error) {
 
 // checkFolder finds out before a long run that a file cannot be written after it.
 func checkFolder(file string) error {
-	if file == "" {
+	switch file {
+	case "":
 		return nil
+	case "-":
+		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
 	info, err := os.Stat(filepath.Dir(file))
 	switch {

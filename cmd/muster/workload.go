@@ -204,10 +204,14 @@ func (l *logFlags) options() (workload.ReadOptions, error) {
 // outputFormat is the format asked for, or that of the file's ending.
 func outputFormat(name, file string) (workload.Format, error) {
 	if name == "" {
-		if filepath.Ext(strings.TrimSuffix(file, ".gz")) == ".csv" {
+		switch filepath.Ext(strings.TrimSuffix(file, ".gz")) {
+		case ".csv":
 			return workload.CSV, nil
+		case ".submit":
+			name = "submit" // which is only read
+		default:
+			return workload.SWF, nil
 		}
-		return workload.SWF, nil
 	}
 	f := workload.Format(strings.ToLower(name))
 	if !slices.Contains([]workload.Format{workload.SWF, workload.CSV}, f) {
@@ -216,9 +220,9 @@ func outputFormat(name, file string) (workload.Format, error) {
 	return f, nil
 }
 
-// writeLog writes to standard output where no file is named.
+// writeLog writes to standard output where no file is named, or -.
 func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file string) error {
-	if file == "" {
+	if file == "" || file == "-" {
 		return workload.Write(c.OutOrStdout(), wl, f)
 	}
 	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {

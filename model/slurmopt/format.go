@@ -57,6 +57,8 @@ func FormatRequest(r *model.Request) (string, error) {
 	return quoteWords(words), err
 }
 
+var errMegabytes = errors.New("Slurm counts memory in megabytes: give a multiple of 1048576 bytes")
+
 func requestWords(r *model.Request, limit time.Duration) ([]string, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -69,8 +71,8 @@ func requestWords(r *model.Request, limit time.Duration) ([]string, error) {
 	switch {
 	case r.Memory > 0 && r.MemoryPerCore > 0:
 		return nil, errors.New("memory for a node and for each core: Slurm has options for either, not for both")
-	case r.Memory%1024 != 0 || r.MemoryPerCore%1024 != 0:
-		return nil, errors.New("Slurm counts memory in K: give a multiple of 1024 bytes")
+	case r.Memory%megabyte != 0 || r.MemoryPerCore%megabyte != 0:
+		return nil, errMegabytes
 	case r.Memory > 0:
 		option("--mem=%s", memoryText(r.Memory))
 	case r.MemoryPerCore > 0:
@@ -129,24 +131,33 @@ func sizeWords(r *model.Request) ([]string, error) {
 	}
 	perNode := int(ceilDiv(int64(tasks), int64(r.Nodes)))
 	cores := r.CoresOnNode()
-	if tasks < r.Nodes || cores%perNode != 0 {
-		return nil, fmt.Errorf("%d processes on %d nodes of %d cores: Slurm gives every node a task, and every task as many cores", tasks, r.Nodes, cores)
+	if tasks < r.Nodes || cores < perNode {
+		return nil, fmt.Errorf("%d processes on %d nodes of %d cores: Slurm gives every node a task, and every task a core", tasks, r.Nodes, cores)
 	}
 	number("-N", r.Nodes)
 	number("-n", tasks)
-	number("-c", cores/perNode)
+	// A node may have more cores than its tasks divide evenly: then it has room for
+	// more tasks than it runs.
+	room := perNode
+	for cores%room != 0 {
+		room++
+	}
+	if room > perNode {
+		words = append(words, "--ntasks-per-node="+strconv.Itoa(room))
+	}
+	number("-c", cores/room)
 	return words, nil
 }
 
-// memoryText writes a multiple of 1024 bytes with the largest unit that fits.
+// memoryText writes whole megabytes with the largest unit that fits.
 func memoryText(n int64) string {
-	n >>= 10
+	n /= megabyte
 	unit := 0
-	for unit < 3 && n%1024 == 0 {
-		n >>= 10
+	for unit < 2 && n%1024 == 0 {
+		n /= 1024
 		unit++
 	}
-	return strconv.FormatInt(n, 10) + "KMGT"[unit:unit+1]
+	return strconv.FormatInt(n, 10) + "MGT"[unit:unit+1]
 }
 
 func gresText(r *model.Request) (string, error) {
@@ -166,8 +177,8 @@ func gresText(r *model.Request) (string, error) {
 	}
 	if m := r.Remote; m != nil {
 		item := fmt.Sprintf("rgpu:%s%d", kind, m.Count)
-		if m.Memory%1024 != 0 {
-			return "", errors.New("Slurm counts memory in K: give a multiple of 1024 bytes")
+		if m.Memory%megabyte != 0 {
+			return "", errMegabytes
 		}
 		if m.Memory > 0 {
 			item += ":" + memoryText(m.Memory)

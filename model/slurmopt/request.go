@@ -1,6 +1,10 @@
 package slurmopt
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	"muster/model"
 )
 
@@ -10,7 +14,8 @@ import (
 //   - With -N they are spread evenly over so many nodes, the last ones perhaps
 //     with fewer; every node gives what the fullest needs.
 //   - --ntasks-per-node counts tasks where -n does not, and limits them where it
-//     does.
+//     does. Every node then gives the cores of that many tasks, even if it runs
+//     fewer.
 //   - Fewer tasks than nodes make fewer nodes.
 //   - -w gives the nodes where -N does not.
 //   - --gres=gpu is for each node, --gres=rgpu for the job.
@@ -38,7 +43,14 @@ func (p *parser) request() (model.Request, error) {
 		r.Cores, r.CoresPerProcess = int(tasks*cores), int(cores)
 	} else {
 		perNode = ceilDiv(tasks, nodes)
-		r.CoresPerNode = int(perNode * cores)
+		room := perNode
+		if g.tasksPerNode.set() && tasks > 1 {
+			room = g.tasksPerNode.n
+		}
+		if most/cores < room {
+			return r, g.tasksPerNode.at.errorf("--ntasks-per-node: %d tasks of %d cores are more than any node has", room, cores)
+		}
+		r.CoresPerNode = int(room * cores)
 	}
 	if g.memory.set() && g.memoryPerCPU.set() {
 		return r, g.memoryPerCPU.at.errorf("--mem and --mem-per-cpu exclude each other: give one")
@@ -56,14 +68,25 @@ func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
 	g := &p.requested
 	nodes, tasks = g.nodes.n, g.tasks.n
-	if g.mostNodes.n > nodes {
-		p.note("--nodes=%d-%d is taken as %d: jobs do not stretch here", nodes, g.mostNodes.n, nodes)
+	listed := int64(len(g.nodeList))
+	top := max(nodes, g.mostNodes.n)
+	// srun then takes the first ones.
+	if g.nodes.set() && listed > top && p.options.Tool != "srun" {
+		return 0, 0, g.nodeListAt.errorf("--nodelist names %d nodes, and --nodes allows %d: name no more", listed, top)
+	}
+	if top > nodes {
+		least := nodes
+		nodes = min(top, max(nodes, listed))
+		if limit := g.tasksPerNode.n; tasks > 0 && limit > 0 {
+			nodes = min(top, max(nodes, ceilDiv(tasks, limit)))
+		}
+		p.note("--nodes=%d-%d is taken as %d: jobs do not stretch here", least, top, nodes)
 	}
 	if tasks > 0 && nodes > tasks {
 		p.note("%d tasks cannot run on %d nodes: it is taken as %d", tasks, nodes, tasks)
 		nodes = tasks
 	}
-	if listed := int64(len(g.nodeList)); listed > 0 {
+	if listed > 0 {
 		switch {
 		case nodes > listed:
 			return 0, 0, g.nodeListAt.errorf("--nodelist names %d of %d nodes: name all of them, or leave it out", listed, nodes)
@@ -74,6 +97,7 @@ func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
 		}
 		if nodes < listed {
 			p.note("--nodelist names %d nodes, of which the job needs the first %d", listed, nodes)
+			slices.SortStableFunc(g.nodeList, compareNames)
 			g.nodeList = g.nodeList[:nodes]
 		}
 	}
@@ -93,6 +117,14 @@ func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
 		return 0, 0, g.tasksPerNode.at.errorf("--ntasks-per-node: %d tasks do not fit in %d nodes of %d tasks: ask for more nodes", tasks, nodes, limit)
 	}
 	return nodes, tasks, nil
+}
+
+// compareNames orders nodes as Slurm does, n2 before n10.
+func compareNames(a, b string) int {
+	const digits = "0123456789"
+	stemA, stemB := strings.TrimRight(a, digits), strings.TrimRight(b, digits)
+	numberA, numberB := strings.TrimLeft(a[len(stemA):], "0"), strings.TrimLeft(b[len(stemB):], "0")
+	return cmp.Or(cmp.Compare(stemA, stemB), cmp.Compare(len(numberA), len(numberB)), cmp.Compare(numberA, numberB))
 }
 
 // setGPUs sets the GPUs of each node, however they were asked for.
@@ -123,6 +155,9 @@ func (p *parser) setGPUs(r *model.Request, nodes, tasks, perNode int64) error {
 			count /= nodes
 		}
 	case &g.gpusPerTask:
+		if !g.tasks.set() && !g.nodes.set() && !g.tasksPerNode.set() {
+			return asked.at.errorf("--gpus-per-task: say how many tasks with -n")
+		}
 		if nodes == 0 && tasks > 1 {
 			return asked.at.errorf("--gpus-per-task: how many tasks are on a node is open: say how many nodes with -N, or use --gpus-per-node")
 		}

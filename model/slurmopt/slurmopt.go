@@ -4,6 +4,9 @@
 // (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). They become a
 // request and the attributes of a job, and a canonical option line again.
 //
+// What a real Slurm says of each line is recorded in testdata, and a test holds
+// the parser to it.
+//
 // It is the one parser for simulated and for real submissions. It must not know
 // any cluster, file or queue: whether a request can be met is not its question.
 package slurmopt
@@ -84,7 +87,8 @@ func ParseLine(line string) (*Options, error) {
 }
 
 // ParseScript reads the #SBATCH lines at the head of a script, and then the
-// options of the command that submits it, which win.
+// options of the command that submits it. Where both give the same option, the
+// command wins.
 func ParseScript(script string, argv []string) (*Options, error) {
 	lines, err := scriptLines(script)
 	if err != nil {

@@ -106,14 +106,16 @@ func TestRequests(t *testing.T) {
 		{"-N3 --ntasks-per-node=4 -c2", onNodes(3, 12, 8)},
 		{"--tasks-per-node=4", onNodes(1, 4, 4)},
 		{"-n10 --ntasks-per-node=4", onNodes(3, 10, 4)},
-		{"-N4 -n10 --ntasks-per-node=4", onNodes(4, 10, 3)},
+		{"-N4 -n10 --ntasks-per-node=4", onNodes(4, 10, 4)},
+		{"-N2 -n2 --ntasks-per-node=4 -c2", onNodes(2, 2, 8)},
+		{"-N1 -n1 --ntasks-per-node=4", onNodes(1, 1, 1)},
 		{"-N1k", onNodes(1024, 1024, 1)},
 		{"-N2-2", onNodes(2, 2, 1)},
 		{"-n7 -c3", spread(7, 3)},
 
 		// Memory.
 		{"--mem=100", with(spread(1, 1), func(r *model.Request) { r.Memory = 100 * mib })},
-		{"--mem=3k", with(spread(1, 1), func(r *model.Request) { r.Memory = 3 << 10 })},
+		{"--mem=3k", with(spread(1, 1), func(r *model.Request) { r.Memory = mib })},
 		{"--mem=2GB", with(spread(1, 1), func(r *model.Request) { r.Memory = 2 << 30 })},
 		{"--mem-per-cpu=1T", with(spread(1, 1), func(r *model.Request) { r.MemoryPerCore = 1 << 40 })},
 
@@ -126,6 +128,8 @@ func TestRequests(t *testing.T) {
 		{"--gpus-per-node=a100:4 -N2", with(onNodes(2, 2, 1), func(r *model.Request) { r.GPUs, r.GPUType = 4, "a100" })},
 		{"-N4 -G8", gpus(onNodes(4, 4, 1), 2)},
 		{"--gpus=3", gpus(spread(1, 1), 3)},
+		{"-G0 --gres=gpu:0,rgpu:0", spread(1, 1)},
+		{"--gpus-per-node=k20", with(spread(1, 1), func(r *model.Request) { r.GPUs, r.GPUType = 1, "k20" })},
 		{"-N2 --ntasks-per-node=3 --gpus-per-task=2", gpus(onNodes(2, 6, 3), 6)},
 		{"--gres=rgpu", whole(spread(1, 1), 1, 0)},
 		{"--gres=rgpu:4:512", shared(spread(1, 1), 4, 512*mib)},
@@ -158,7 +162,9 @@ func TestNotes(t *testing.T) {
 	}{
 		{"-N2-4", "taken as 2", onNodes(2, 2, 1)},
 		{"-N4 -n2", "taken as 2", onNodes(2, 2, 1)},
-		{"-w a,b,c -N2", "the first 2", with(onNodes(2, 2, 1), func(r *model.Request) { r.NodeList = []string{"a", "b"} })},
+		{"srun -w a,b,c -N2", "the first 2", with(onNodes(2, 2, 1), func(r *model.Request) { r.NodeList = []string{"a", "b"} })},
+		{"-w a,b,c -N2-4", "taken as 3", with(onNodes(3, 3, 1), func(r *model.Request) { r.NodeList = []string{"a", "b", "c"} })},
+		{"-w n10,n9,n8 -n2", "the first 2", with(onNodes(2, 2, 1), func(r *model.Request) { r.NodeList = []string{"n8", "n9"} })},
 		{"-w a,b,c -n1", "the first 1", with(onNodes(1, 1, 1), func(r *model.Request) { r.NodeList = []string{"a"} })},
 		{"--exclusive=user", "taken as --exclusive", with(onNodes(1, 1, 1), func(r *model.Request) { r.Exclusive = true })},
 	} {
@@ -178,14 +184,14 @@ func TestTimes(t *testing.T) {
 		"30": 30 * time.Minute, "90": 90 * time.Minute, "30:00": 30 * time.Minute, "0:30": time.Minute, "10:01": 11 * time.Minute,
 		"1:30:00": 90 * time.Minute, "00:00:01": time.Minute, "2-0": 48 * time.Hour, "1-12": 36 * time.Hour, "1-02:03": 26*time.Hour + 3*time.Minute,
 		"1-02:03:04": 26*time.Hour + 4*time.Minute, "100:00:00": 100 * time.Hour,
-		"0": 0, "UNLIMITED": 0, "infinite": 0, "-1": 0,
+		"2-": 48 * time.Hour, "0": 0, "UNLIMITED": 0, "infinite": 0, "-1": 0,
 	} {
 		o, err := Parse([]string{"-t", text})
 		if err != nil || o.Time != want || o.Unlimited != (want == 0) {
 			t.Errorf("%s: got %v, %v, %+v", text, o, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "1:2:3:4", "1-", "-1-2", "1-2:3:4:5", ":", "1:", "1.5", "+3", "1e3", "99999999999999", "9999999999-0"} {
+	for _, text := range []string{"", "x", "1:2:3:4", "-", "-1-2", "1-2:3:4:5", ":", "1:", "1.5", "+3", "1e3", "99999999999999", "9999999999-0"} {
 		if o, err := Parse([]string{"-t", text}); err == nil {
 			t.Errorf("%q was taken as %v", text, o.Time)
 		}
@@ -254,29 +260,30 @@ func TestScripts(t *testing.T) {
 #SBATCH -N 2 --gres=gpu:1   # two of them
 #SBATCH --job-name="a # b"
 # SBATCH -n 77
-#SBATCHED -n 77
 
 #SBATCH --mem=4G
 echo hello
 #SBATCH -n 99
 `
-	o, err := ParseScript(script, []string{"/usr/bin/sbatch", "--mem-per-cpu=1G", "-n4", "job.sh", "x"})
+	o, err := ParseScript(script, []string{"/usr/bin/sbatch", "--mem=1G", "-n4", "job.sh", "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := gpus(onNodes(2, 4, 2), 1)
-	want.MemoryPerCore = 1 << 30
+	want.Memory = 1 << 30
 	if !reflect.DeepEqual(o.Request, want) || o.Name != "a # b" || !reflect.DeepEqual(o.Command, []string{"job.sh", "x"}) {
 		t.Errorf("got %+v", o)
 	}
-	if o, err = ParseScript("#SBATCH --gpus=2\n", []string{"--gres=gpu:1"}); err != nil || o.Request.GPUs != 1 {
+	if o, err = ParseScript("#!x\n#SBATCH --gres=gpu:2\n", []string{"--gres=gpu:1"}); err != nil || o.Request.GPUs != 1 {
 		t.Errorf("got %+v, %v", o, err)
 	}
 	for text, place := range map[string][2]int{
-		"#SBATCH -N1\n#SBATCH -n 0\n":         {2, 12},
-		"#!x\n#SBATCH -N1 run\n":              {2, 13},
-		"#SBATCH --or='-n1\n":                 {1, 14},
-		"\n\n#SBATCH --mem=1 --mem-per-cpu=1": {3, 17},
+		"#!x\n#SBATCH -N1\n#SBATCH -n 0\n":       {3, 12},
+		"#!x\n#SBATCH -N1 run\n":                 {2, 13},
+		"#!x\n#SBATCHED -N1\n":                   {2, 8},
+		"#!x\n#SBATCH --or='-n1\n":               {2, 14},
+		"#!x\n\n#SBATCH --mem=1 --mem-per-cpu=1": {3, 17},
+		"#SBATCH -N1\n":                          {1, 1},
 	} {
 		_, err := ParseScript(text, nil)
 		var e *Error
@@ -309,9 +316,12 @@ func TestErrors(t *testing.T) {
 		{"-N4 -n10 --ntasks-per-node=2", 10, "ask for more nodes"},
 		{"-w n1 -N2", 4, "names 1 of 2 nodes"},
 		{"-w ./nodes", 4, "node files are not read"},
-		{"-w n1,n1", 4, "there twice"},
+		{"-w n1,n2 -N1", 4, "name no more"},
 		{"--mem=1X", 1, "units are K, M, G and T"},
+		{"--mem=1MiB", 1, "units are K, M, G and T"},
 		{"--mem=1.5G", 1, "is no size"},
+		{"--gpus-per-task=1", 1, "say how many tasks"},
+		{"--gres=gpu:2080ti", 1, "no whole number"},
 		{"--mem=", 1, "is no size"},
 		{"--mem=0", 1, "give a size, or --exclusive"},
 		{"--mem=9999999999T", 1, "more than any machine has"},
@@ -321,7 +331,7 @@ func TestErrors(t *testing.T) {
 		{"--gres=gpu:1:2G", 1, "too many parts"},
 		{"--gres=gpu:65", 1, "at most 64"},
 		{"--gres=gpu:a:1,rgpu:b:1", 1, "one type"},
-		{"--gres=rgpu:0", 1, "no whole number"},
+		{"--gres=rgpu:-1", 1, "no whole number"},
 		{"--gres=rgpu:4:0", 1, "share of 0 bytes"},
 		{"--gres=rgpu:4:1G:2", 1, "too many parts"},
 		{"--gres=", 1, "empty name"},
@@ -452,7 +462,7 @@ func TestFormat(t *testing.T) {
 	}
 	for _, r := range []model.Request{
 		{},
-		{Nodes: 3, CoresPerNode: 4, Processes: 7},
+		{Nodes: 3, CoresPerNode: 2, Processes: 7},
 		{Nodes: 3, CoresPerNode: 4, Processes: 2},
 		{Cores: 6, CoresPerProcess: 3, Processes: 6},
 		{Cores: 1, Memory: 100},
@@ -468,6 +478,9 @@ func TestFormat(t *testing.T) {
 		}
 	}
 	if got, err := FormatRequest(&model.Request{Nodes: 2, Cores: 7}); err != nil || got != "-N 2 -n 2 -c 4" {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if got, err := FormatRequest(&model.Request{Nodes: 3, CoresPerNode: 4, Processes: 7}); err != nil || got != "-N 3 -n 7 --ntasks-per-node=4 -c 1" {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
@@ -515,7 +528,7 @@ func FuzzParseLine(f *testing.F) {
 
 func FuzzParseScript(f *testing.F) {
 	f.Add("#!/bin/sh\n#SBATCH -N2 # x\n#SBATCH --job-name='a b'\necho\n#SBATCH -n3\n")
-	f.Add("#SBATCH\t--mem=1\n\n#SBATCH --mem-per-cpu=2")
+	f.Add("#!x\n#SBATCH\t--mem=1\n\n#SBATCH --mem-per-cpu=2")
 	f.Fuzz(func(t *testing.T, script string) {
 		o, err := ParseScript(script, []string{"-n2"})
 		if err == nil {

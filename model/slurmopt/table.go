@@ -68,6 +68,8 @@ func attribute(long string, short byte, example string, set func(p *parser, valu
 const (
 	notModelled = "is not modelled: leave it out"
 	giveCores   = "is not modelled: say how many cores a task needs with -c"
+	giveTasks   = "is not modelled: use --ntasks-per-node and --gpus-per-node"
+	oneCluster  = "is not modelled: there is one cluster"
 )
 
 // table is filled in init: the options of --or read this table themselves.
@@ -115,7 +117,8 @@ func init() {
 		value("constraint", 'C').refuse("is not modelled: name nodes with -w, or a GPU type with --gres=gpu:TYPE:1"),
 		value("prefer", 0).refuse(notModelled),
 		value("cluster-constraint", 0).refuse(notModelled),
-		value("clusters", 'M').refuse("is not modelled: there is one cluster"),
+		value("clusters", 'M').refuse(oneCluster),
+		value("cluster", 0).refuse(oneCluster),
 		value("licenses", 'L').refuse(notModelled),
 		value("reservation", 0).refuse(notModelled),
 		value("switches", 0).refuse("is not modelled: ask for neighbouring nodes with --contiguous"),
@@ -124,6 +127,8 @@ func init() {
 		value("nodefile", 'F').refuse("is not read: name the nodes with -w"),
 		value("relative", 'r').in("srun").refuse("is for steps of a job"),
 		value("jobid", 0).in("srun").refuse("is for steps of a job"),
+		value("het-group", 0).in("srun").refuse("is for steps of a job"),
+		value("pack-group", 0).in("srun").refuse("is for steps of a job"),
 		value("mincpus", 0).refuse(giveCores),
 		value("extra-node-info", 'B').refuse(giveCores),
 		value("sockets-per-node", 0).refuse(giveCores),
@@ -131,7 +136,8 @@ func init() {
 		value("threads-per-core", 0).refuse(giveCores),
 		value("ntasks-per-core", 0).refuse("is not modelled: use --ntasks-per-node"),
 		value("ntasks-per-socket", 0).refuse("is not modelled: use --ntasks-per-node"),
-		value("ntasks-per-gpu", 0).refuse("is not modelled: use --ntasks-per-node and --gpus-per-node"),
+		value("ntasks-per-gpu", 0).refuse(giveTasks),
+		value("ntasks-per-tres", 0).refuse(giveTasks),
 		value("cpus-per-gpu", 0).refuse(giveCores),
 		value("mem-per-gpu", 0).refuse("is not modelled: give --mem"),
 		value("gpus-per-socket", 0).refuse("is not modelled: give --gpus-per-node"),
@@ -140,32 +146,37 @@ func init() {
 		value("tmp", 0).refuse(notModelled),
 		flag("overcommit", 'O').refuse("is not modelled: ask for as many cores as the tasks need"),
 		flag("oversubscribe", 's').refuse("is not modelled: jobs share nodes but not cores"),
-		flag("share", 0).refuse("is not modelled: jobs share nodes but not cores"),
 		value("bb", 0).refuse(notModelled),
 		value("bbf", 0).refuse(notModelled),
 		flag("no-allocate", 'Z').in("srun").refuse(notModelled),
+		flag("reboot", 0).refuse("is not modelled: for nodes of its own a job asks with --exclusive"),
+		flag("test-only", 0).in("sbatch srun").refuse("asks for no job"),
 		flag("help", 'h').refuse("asks for no job: see the manual"),
 		flag("usage", 0).refuse("asks for no job: see the manual"),
 		flag("version", 'V').refuse("asks for no job"),
 
 		// What does not matter here.
-		value("output", 'o'), value("error", 'e'), value("input", 'i'), value("open-mode", 0),
-		value("chdir", 'D'), value("workdir", 0), value("comment", 0), value("admin-comment", 0), value("extra", 0),
-		value("mail-type", 0), value("mail-user", 0), value("export", 0), value("export-file", 0), maybe("get-user-env", 0),
-		flag("requeue", 0), flag("no-requeue", 0), maybe("no-kill", 'k'), flag("parsable", 0), flag("test-only", 0),
-		flag("quiet", 'Q'), flag("verbose", 'v'), value("uid", 0), value("gid", 0), value("wckey", 0), value("signal", 0),
+		value("chdir", 'D'), value("comment", 0), value("extra", 0), value("mail-type", 0), value("mail-user", 0),
+		value("output", 'o').in("sbatch srun"), value("error", 'e').in("sbatch srun"), value("input", 'i').in("sbatch srun"),
+		value("open-mode", 0).in("sbatch srun"), value("export", 0).in("sbatch srun"), value("export-file", 0).in("sbatch"),
+		maybe("get-user-env", 0).in("sbatch salloc"), flag("requeue", 0).in("sbatch"), flag("no-requeue", 0).in("sbatch"),
+		maybe("no-kill", 'k'), flag("parsable", 0).in("sbatch"),
+		flag("quiet", 'Q'), flag("verbose", 'v'), value("uid", 0), value("gid", 0), value("wckey", 0), value("signal", 0), value("context", 0),
 		flag("wait", 'W').in("sbatch"), value("wait", 'W').in("srun"), value("wait-all-nodes", 0).in("sbatch salloc"),
 		maybe("immediate", 'I').in("srun salloc"), maybe("kill-on-bad-exit", 'K').in("srun"), maybe("kill-command", 'K').in("salloc"),
 		flag("label", 'l').in("srun"), flag("unbuffered", 'u').in("srun"), flag("disable-status", 'X').in("srun"),
 		flag("preserve-env", 'E').in("srun"), value("threads", 'T').in("srun"), maybe("pty", 0).in("srun"), flag("multi-prog", 0).in("srun"),
 		value("mpi", 0).in("srun"), value("prolog", 0).in("srun"), value("epilog", 0).in("srun"), value("task-prolog", 0).in("srun"),
-		value("task-epilog", 0).in("srun"), maybe("bcast", 0).in("srun"), maybe("compress", 0).in("srun"), value("slurmd-debug", 0).in("srun"),
-		value("msg-timeout", 0).in("srun"), flag("exact", 0).in("srun"), flag("overlap", 0).in("srun"), maybe("resv-ports", 0).in("srun"),
+		value("task-epilog", 0).in("srun"), maybe("bcast", 0).in("srun"), value("bcast-exclude", 0).in("srun"), maybe("send-libs", 0).in("srun"),
+		maybe("compress", 0).in("srun"), value("slurmd-debug", 0).in("srun"), flag("debugger-test", 0).in("srun"), flag("interactive", 0).in("srun"),
+		value("msg-timeout", 0).in("srun"), flag("exact", 0).in("srun"), flag("whole", 0).in("srun"), maybe("overlap", 0).in("srun"),
+		flag("quit-on-interrupt", 0).in("srun"), maybe("resv-ports", 0).in("srun"),
 		flag("no-shell", 0).in("salloc"), flag("bell", 0).in("salloc"), flag("no-bell", 0).in("salloc"),
-		maybe("x11", 0).in("srun salloc"), flag("ignore-pbs", 0).in("sbatch"), value("batch", 0).in("sbatch"), maybe("propagate", 0),
-		value("distribution", 'm'), value("cpu-bind", 0), value("mem-bind", 0), value("gpu-bind", 0), value("gres-flags", 0), value("hint", 0),
+		maybe("x11", 0).in("srun salloc"), flag("ignore-pbs", 0).in("sbatch"), value("batch", 0).in("sbatch"), maybe("propagate", 0).in("sbatch srun"),
+		value("distribution", 'm'), value("cpu-bind", 0).in("srun"), value("cpu_bind", 0).in("srun"), value("accel-bind", 0).in("srun"),
+		value("mem-bind", 0), value("gpu-bind", 0), value("tres-bind", 0), value("gres-flags", 0), value("hint", 0),
 		value("cpu-freq", 0), value("gpu-freq", 0), value("network", 0), value("profile", 0), value("acctg-freq", 0), value("power", 0),
-		value("delay-boot", 0), flag("reboot", 0), value("container", 0), value("container-id", 0), value("mcs-label", 0), value("tres-bind", 0),
+		value("delay-boot", 0), value("container", 0), value("container-id", 0), value("mcs-label", 0),
 	}
 }
 

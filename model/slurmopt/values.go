@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,10 +15,16 @@ import (
 // most bounds counts, as a model.Request does.
 const most = math.MaxInt32
 
-// parseCount reads a whole number of at least 1.
+const (
+	megabyte = 1 << 20
+	blanks   = " \t\r\n\v\f"
+)
+
+// parseCount reads a whole number of at least 1. As in C, and so in Slurm, blanks
+// and a plus may stand before it.
 func parseCount(s string) (int64, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || s[0] == '+' || n < 1 || n > most {
+	n, err := strconv.ParseInt(strings.TrimLeft(s, blanks), 10, 64)
+	if err != nil || n < 1 || n > most {
 		return 0, fmt.Errorf("%q is no whole number from 1 to %d", s, most)
 	}
 	return n, nil
@@ -74,32 +81,30 @@ func parseScaled(s string) (int64, error) {
 	return n * scale, err
 }
 
-// parseMemory reads Slurm's sizes: a whole number with K, M, G or T, all
-// powers of 1024, and M where there is none.
+// parseMemory reads Slurm's sizes: a whole number with K, M, G or T (and perhaps a
+// B), all powers of 1024, and M where there is none. Slurm keeps whole megabytes,
+// rounded up.
 func parseMemory(s string) (int64, error) {
-	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	number := strings.TrimPrefix(strings.TrimLeft(s, blanks), "+")
+	digits := len(number) - len(strings.TrimLeft(number, "0123456789"))
 	shift := 20
-	if unit := strings.ToUpper(s[digits:]); unit != "" {
-		letter := strings.TrimSuffix(strings.TrimSuffix(unit, "B"), "I")
+	if unit := strings.ToUpper(number[digits:]); unit != "" {
+		letter := strings.TrimSuffix(unit, "B")
 		at := strings.Index("KMGT", letter)
-		if at < 0 || len(letter) != 1 || unit == letter+"I" {
+		if at < 0 || len(letter) != 1 {
 			return 0, fmt.Errorf("%q is no size: write 4G, 512M, or plain megabytes; the units are K, M, G and T", s)
 		}
 		shift = 10 * (at + 1)
 	}
-	n, err := strconv.ParseInt(s[:digits], 10, 64)
+	n, err := strconv.ParseInt(number[:digits], 10, 64)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%q is no size: write 4G, 512M, or plain megabytes", s)
 	case n > math.MaxInt64/2>>shift:
 		return 0, fmt.Errorf("%q is more than any machine has", s)
 	}
-	return n << shift, nil
+	return ceilDiv(n<<shift, megabyte) * megabyte, nil
 }
-
-// fromScript says whether a setting comes from a script while the word in hand
-// is from the command line, which wins.
-func (p *parser) fromScript(s setting) bool { return s.set() && s.at.line > 0 && p.at.line == 0 }
 
 func (p *parser) setMemory(value string) error {
 	n, err := parseMemory(value)
@@ -107,9 +112,6 @@ func (p *parser) setMemory(value string) error {
 		err = errors.New("0 asks for all the memory of a node, which is not modelled: give a size, or --exclusive")
 	}
 	p.requested.memory = setting{n, p.here()}
-	if p.fromScript(p.requested.memoryPerCPU) {
-		p.requested.memoryPerCPU = setting{}
-	}
 	return err
 }
 
@@ -119,9 +121,6 @@ func (p *parser) setMemoryPerCPU(value string) error {
 		err = errors.New("0 asks for all the memory of a node, which is not modelled: give a size, or --exclusive")
 	}
 	p.requested.memoryPerCPU = setting{n, p.here()}
-	if p.fromScript(p.requested.memory) {
-		p.requested.memory = setting{}
-	}
 	return err
 }
 
@@ -131,12 +130,11 @@ const gresHelp = "write gpu:2, gpu:k20:2, rgpu:4 or rgpu:4:1G"
 func (p *parser) setGres(value string) error {
 	g := &p.requested
 	g.gresGPUs, g.rgpu, g.gresType, g.rgpuMemory = setting{}, setting{}, "", 0
-	p.dropScriptGPUs()
-	if value == "none" || value == "NONE" {
+	if strings.EqualFold(value, "none") {
 		return nil
 	}
 	for item := range strings.SplitSeq(value, ",") {
-		name, rest, more := strings.Cut(item, ":")
+		name, rest, more := strings.Cut(strings.TrimPrefix(item, "gres:"), ":")
 		var fields []string
 		if more {
 			fields = strings.Split(rest, ":")
@@ -158,7 +156,7 @@ func (p *parser) setGres(value string) error {
 			return fmt.Errorf("%s is there twice: add the counts up, and choose one type", name)
 		}
 		*into = setting{1, p.here()}
-		if len(fields) > 0 && !isNumber(fields[0]) {
+		if len(fields) > 0 && !isCount(fields) {
 			if err := checkType(fields[0]); err != nil {
 				return err
 			}
@@ -169,11 +167,13 @@ func (p *parser) setGres(value string) error {
 			fields = fields[1:]
 		}
 		if len(fields) > 0 {
-			n, err := parseCount(fields[0])
+			n, err := parseNumber(fields[0])
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", item, err, gresHelp)
 			}
-			into.n = n
+			if *into = (setting{n, p.here()}); n == 0 {
+				*into = setting{}
+			}
 			fields = fields[1:]
 		}
 		if len(fields) > 0 && name == "rgpu" {
@@ -194,11 +194,24 @@ func (p *parser) setGres(value string) error {
 	return nil
 }
 
-// isNumber tells counts from types: types such as 2080ti start with a digit, too,
-// but are no number.
+// parseNumber reads a count that may be 0, which asks for none.
+func parseNumber(s string) (int64, error) {
+	if isNumber(s) && strings.Trim(s, "+0") == "" {
+		return 0, nil
+	}
+	return parseCount(s)
+}
+
 func isNumber(s string) bool {
 	_, err := strconv.ParseInt(s, 10, 64)
 	return err == nil
+}
+
+// isCount tells counts from types. Types such as 2080ti start with a digit, too:
+// Slurm wants a count behind those.
+func isCount(fields []string) bool {
+	s := fields[0]
+	return isNumber(s) || (len(fields) == 1 && s != "" && s[0] >= '0' && s[0] <= '9')
 }
 
 func checkType(s string) error {
@@ -208,36 +221,36 @@ func checkType(s string) error {
 	return nil
 }
 
-// dropScriptGPUs forgets the GPUs of a script where the command line asks for its own.
-func (p *parser) dropScriptGPUs() {
-	for _, s := range p.requested.gpuSettings() {
-		if p.fromScript(*s) {
-			*s = setting{}
-			p.requested.gpuType = ""
-		}
-	}
-}
-
 func (g *given) gpuSettings() []*setting {
 	return []*setting{&g.gresGPUs, &g.gpusPerNode, &g.gpus, &g.gpusPerTask}
 }
 
-// gpusOf reads [TYPE:]COUNT.
+// gpusOf reads TYPE, COUNT or TYPE:COUNT.
 func gpusOf(at func(*given) *setting) func(*parser, string) error {
 	return func(p *parser, value string) error {
-		p.dropScriptGPUs()
-		kind, count, typed := strings.Cut(value, ":")
-		if !typed {
-			kind, count = "", value
-		} else if err := checkType(kind); err != nil {
-			return err
+		kind, count := "", "1"
+		fields := strings.SplitN(value, ":", 2)
+		switch {
+		case len(fields) == 2:
+			kind, count = fields[0], fields[1]
+		case isCount(fields):
+			count = value
+		default:
+			kind = value
 		}
-		n, err := parseCount(count)
+		if kind != "" || len(fields) == 2 || value == "" {
+			if err := checkType(kind); err != nil {
+				return err
+			}
+		}
+		n, err := parseNumber(count)
 		if err != nil {
 			return err
 		}
 		p.requested.gpuType = kind
-		*at(&p.requested) = setting{n, p.here()}
+		if *at(&p.requested) = (setting{n, p.here()}); n == 0 {
+			*at(&p.requested) = setting{}
+		}
 		return nil
 	}
 }
@@ -280,14 +293,13 @@ func parseNodes(value string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Slurm takes a node that is there twice once.
 	seen := make(map[string]bool, len(names))
-	for _, name := range names {
-		if seen[name] {
-			return nil, fmt.Errorf("node %s is there twice", name)
-		}
+	return slices.DeleteFunc(names, func(name string) bool {
+		again := seen[name]
 		seen[name] = true
-	}
-	return names, nil
+		return again
+	}), nil
 }
 
 func (p *parser) setNodeList(value string) (err error) {
@@ -303,8 +315,8 @@ func (p *parser) setExclude(value string) (err error) {
 
 func (p *parser) setPriority(value string) error {
 	n, err := strconv.ParseUint(value, 10, 32)
-	if err != nil || n == math.MaxUint32 {
-		return fmt.Errorf("%q is no whole number from 0 to %d", value, uint32(math.MaxUint32-1))
+	if err != nil || n >= math.MaxUint32-1 {
+		return fmt.Errorf("%q is no whole number from 0 to %d", value, uint32(math.MaxUint32-2))
 	}
 	p.options.Priority = int64(n)
 	return nil
@@ -346,8 +358,11 @@ func parseTime(s string) (d time.Duration, limited bool, err error) {
 	}
 	bad := fmt.Errorf("%q is no time: %s", s, timeHelp)
 	days, clock, hasDays := strings.Cut(s, "-")
-	if !hasDays {
+	switch {
+	case !hasDays:
 		clock = s
+	case clock == "":
+		clock = "0" // Slurm takes 2- for two days
 	}
 	fields := strings.Split(clock, ":")
 	units := []time.Duration{time.Hour, time.Minute, time.Second} // after days

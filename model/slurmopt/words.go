@@ -93,6 +93,9 @@ const directive = "#SBATCH"
 // scriptLines are the options of a script: the lines that start with #SBATCH,
 // up to the first that is neither empty nor a comment.
 func scriptLines(script string) ([][]Word, error) {
+	if !strings.HasPrefix(script, "#!") {
+		return nil, &Error{Line: 1, Column: 1, Reason: "a script starts with #! and what runs it, such as #!/bin/sh"}
+	}
 	lines := [][]Word{}
 	number := 0
 	for line := range strings.SplitSeq(script, "\n") {
@@ -102,7 +105,7 @@ func scriptLines(script string) ([][]Word, error) {
 			break
 		}
 		rest, ok := strings.CutPrefix(line, directive)
-		if !ok || rest == "" || !isBlank(rest[0]) {
+		if !ok {
 			continue
 		}
 		words, err := Words(beforeComment(rest))
@@ -119,12 +122,12 @@ func scriptLines(script string) ([][]Word, error) {
 	return lines, nil
 }
 
-// beforeComment cuts a line at a # that starts a word outside quotes.
+// beforeComment cuts a line at a # outside quotes, even one inside a word.
 func beforeComment(line string) string {
 	quote := byte(0)
 	for i := 0; i < len(line); i++ {
 		switch c := line[i]; {
-		case quote == 0 && c == '#' && (i == 0 || isBlank(line[i-1])):
+		case quote == 0 && c == '#':
 			return line[:i]
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote = c

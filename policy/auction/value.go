@@ -85,7 +85,8 @@ type scale struct {
 }
 
 // scaleFor finds the scale for so many jobs; priorities are in the order of the
-// queue, largest first, and whole is a preference of 1.
+// queue, largest first, and whole is a preference of 1. It always ends: where
+// nothing is left to drop, every bid is worth 1.
 func scaleFor(priorities []int64, whole int64) scale {
 	n := int64(len(priorities))
 	least := priorities[n-1]
@@ -98,17 +99,23 @@ func scaleFor(priorities []int64, whole int64) scale {
 		for _, p := range priorities {
 			sum += float64(s.weight(p))
 		}
+		s.factor = n*s.whole + 1
 		switch {
-		case sum*(float64(n)*float64(s.whole)+1) < mostValue:
-			s.factor = n*s.whole + 1
+		case (sum+1)*float64(s.factor) < mostValue: // n preferences are less than one factor
 			return s
-		case s.whole > 1000:
-			s.whole = max(1000, s.whole/8) // coarser preferences first
-		default:
-			s.shift++ // then coarser priorities
+		case s.whole > fineEnough:
+			s.whole = max(fineEnough, s.whole/8)
+		case sum > float64(n)*float64(s.whole):
+			s.shift++
+		default: // with priorities coarser than preferences, the latter give way
+			s.whole /= 2
 		}
 	}
 }
+
+// fineEnough is how fine preferences remain for as long as priorities have bits
+// to drop.
+const fineEnough = 1000
 
 // weight is what a priority counts: at least 1.
 func (s *scale) weight(priority int64) uint64 {

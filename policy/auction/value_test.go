@@ -141,6 +141,44 @@ func TestHugePriorities(t *testing.T) {
 	}
 }
 
+// However many jobs bid, and however close their values come to what the solver
+// takes: there is a scale, and the values fit.
+func TestManyJobs(t *testing.T) {
+	for _, c := range []struct {
+		jobs            int
+		priority, whole int64
+		kept            bool // as they are
+	}{
+		{1 << 20, 1, 4000, false},
+		{3_000_000, 1, 1000, false},
+		{3_000_000, 1000, 1 << 40, false},
+		{1 << 15, 1 << 30, 1000, false},
+		{1 << 10, 1 << 10, 1 << 20, false},
+		{1 << 10, 1<<10 - 1, 1<<20 - 1, true},
+		{1, 1<<25 - 2, 1<<25 - 1, true},
+		{1, 1<<25 - 1, 1<<25 - 1, false},
+		// Without the preferences these would fit.
+		{1, 1, 1<<50 - 2, false},
+		{1 << 10, 1, 1<<30 - 1, false},
+	} {
+		priorities := make([]int64, c.jobs)
+		for i := range priorities {
+			priorities[i] = c.priority
+		}
+		s := scaleFor(priorities, c.whole)
+		if kept := s.whole == c.whole && s.shift == 0; kept != c.kept {
+			t.Errorf("%+v: kept as they are: %v", c, kept)
+		}
+		one, least := s.value(c.priority, c.whole), s.value(c.priority, 1)
+		if least < 1 || one < least || one > winner.MaxTotal/int64(c.jobs) {
+			t.Errorf("%+v: values from %d to %d with %+v", c, least, one, s)
+		}
+		if s.whole > 0 && s.factor <= int64(c.jobs)*s.whole {
+			t.Errorf("%+v: preferences outweigh a priority with %+v", c, s)
+		}
+	}
+}
+
 func sortDown(values []int64) {
 	for i := range values {
 		for k := i; k > 0 && values[k] > values[k-1]; k-- {

@@ -157,7 +157,7 @@ func TestReservationsAreKept(t *testing.T) {
 		jobs := tameJobs(rng, c, 120)
 		entry, spec := &Slurm, ""
 		if rng.IntN(2) == 0 {
-			entry, spec = &RGPU, "select="+rankings[rng.IntN(4)]
+			entry, spec = &RGPU, "select="+rankings[rng.IntN(len(rankings))]
 		}
 		if rng.IntN(2) == 0 {
 			spec += ":bf_interval=0"

@@ -163,6 +163,10 @@ func DefaultLimits() Limits {
 }
 
 // Solver finds winners. An answer that breaks a rule is a bug: see Check.
+//
+// A solver must end by itself, with the best it has: to keep the limits, or limits
+// of its own, is its duty. Nobody stops it from outside, as a clock would make
+// the answer hang on the machine.
 type Solver interface {
 	Solve(p *Problem, l Limits) (*Answer, error)
 }

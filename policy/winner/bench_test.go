@@ -27,6 +27,49 @@ func BenchmarkWideWindow(b *testing.B) {
 	}
 }
 
+// What the size of a window costs, one size at a time; the rest is that of one
+// point in the middle, which is measured once: 256 nodes, 200 jobs, 500 bids.
+// Jobs are counted with all their bids, for a limit on bids would hide them.
+// go test -bench Scaling -benchtime 3x
+func BenchmarkScaling(b *testing.B) {
+	for _, overlap := range []bool{false, true} {
+		middle := winnertest.Shape{Nodes: 256, Jobs: 200, MaxBids: 500, Busy: 90, Overlap: overlap, Seed: 1}
+		for _, bids := range []int{250, 500, 1000, 0} {
+			s := middle
+			s.MaxBids = bids
+			benchmarkPoint(b, s)
+		}
+		for _, nodes := range []int{128, 1024} {
+			s := middle
+			s.Nodes = nodes
+			benchmarkPoint(b, s)
+		}
+		for _, jobs := range []int{50, 100, 400} {
+			s := middle
+			s.Jobs, s.MaxBids = jobs, 0
+			benchmarkPoint(b, s)
+		}
+	}
+}
+
+func benchmarkPoint(b *testing.B, s winnertest.Shape) {
+	b.Run(s.String(), func(b *testing.B) {
+		p := winnertest.Make(s)
+		var search winner.Search
+		var a *winner.Answer
+		for b.Loop() {
+			var err error
+			if a, err = search.Solve(p, winner.DefaultLimits()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(p.Bids)), "bids")
+		b.ReportMetric(100*a.Gap(), "gap_pct")
+		b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms/solve")
+		b.ReportMetric(0, "ns/op")
+	})
+}
+
 func benchmark(b *testing.B, s winnertest.Shape) {
 	b.Run(s.String(), func(b *testing.B) {
 		p := winnertest.Make(s)

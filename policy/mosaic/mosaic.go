@@ -55,7 +55,7 @@ func newMosaic(s policy.Settings) (policy.Policy, error) {
 	}
 	p.balance = number("balance", 100)
 	if s["patience"] != never {
-		p.patience = number("patience", 1_000_000)
+		p.patience = number("patience", 100_000) // times the longest run it still fits
 	}
 	p.effort = int(number("effort", 1_000_000))
 	p.depth = int(number("depth", 1_000_000))
@@ -102,6 +102,7 @@ type mosaic struct {
 // jobPlan is what the policy has in mind for a job.
 type jobPlan struct {
 	planned bool
+	aside   bool // it could not start as planned, and is not planned again
 	seen    bool // in some plan, where it had this rank
 	rank    int
 	start   time.Duration
@@ -159,7 +160,10 @@ func (p *mosaic) notice(v *policy.View) {
 		j.planned, j.running = false, false
 	}
 	for _, id := range v.Arrived() {
-		if p.kindOf(v, id) < 0 {
+		if slices.Contains(v.Left(), id) { // its start was refused
+			p.job(id).aside = true
+		}
+		if p.isElsewhere(v, id) {
 			p.elsewhere = append(p.elsewhere, id)
 		} else {
 			p.stale = true
@@ -183,9 +187,18 @@ func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
 	return p.age > 0 && v.Now()-v.Job(id).Submit >= p.age
 }
 
+// isElsewhere says that a job is not planned: because of what it asks for, or
+// because its own plan did not come true. Every waiting job is either in the list of
+// those, or is read by the next plan.
+func (p *mosaic) isElsewhere(v *policy.View, id policy.JobID) bool {
+	return p.kindOf(v, id) < 0 || p.job(id).aside
+}
+
 // startDue starts the jobs whose time has come, where they were planned. False
-// means that one could not be: the plan is not true any more. In a plan made just now
-// that cannot be the world's fault: such a job is not planned again.
+// means that one could not be: the plan is not true any more. A fresh plan was made
+// of what the view has free now, so there a place that is not free means that the
+// planner has misread this job: it is put aside, and starts like those that
+// are not planned. Others of its shape are none the worse for it.
 func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 	keep, held := 0, true
 	for k, id := range p.due {
@@ -210,8 +223,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 			held = false
 			break
 		}
-		j.planned = false
-		p.shapes[v.Shape(id).ID()] = -1
+		j.planned, j.aside = false, true
 		p.elsewhere = append(p.elsewhere, id)
 		slices.Sort(p.elsewhere)
 	}
@@ -373,7 +385,7 @@ func (p *mosaic) Why(v *policy.View, id policy.JobID) string {
 		return fmt.Sprintf("needs %s; planned for %s on %s", sh, policy.Clock(j.start), p.names(v, from, to))
 	case p.mustWait(v, id):
 		return "a job that has waited too long comes first, and this one would delay it"
-	case p.kindOf(v, id) >= 0:
+	case !p.isElsewhere(v, id):
 		return fmt.Sprintf("needs %s; the plan does not reach as far (depth)", sh)
 	}
 	return v.Shortage(sh, policy.Sharing)

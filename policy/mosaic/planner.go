@@ -111,7 +111,7 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			break
 		}
 		kind, j := p.kindOf(v, id), p.job(id)
-		if kind < 0 || j.running {
+		if p.isElsewhere(v, id) || j.running {
 			continue
 		}
 		if p.depth > 0 && len(q.ids) == p.depth {
@@ -119,7 +119,7 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			break
 		}
 		t := taskOf(kind, &v.Shape(id).Request)
-		t.run = min(max(1, estimate(v, id)), longest)
+		t.run = max(1, estimate(v, id))
 		t.first = p.old(v, id)
 		t.strict = v.Shape(id).Request.Contiguous
 		pr.tasks = append(pr.tasks, t)
@@ -130,6 +130,9 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 			q.ranks = append(q.ranks, -1)
 			fresh++
 		}
+	}
+	for i := range pr.tasks {
+		pr.tasks[i].run = min(pr.tasks[i].run, longestOf(len(pr.tasks)))
 	}
 	if len(q.ids) > 0 {
 		q.search.b.segs = p.machine.now(v, q.search.b.segs)
@@ -153,8 +156,15 @@ func (p *mosaic) foresee(v *policy.View) {
 }
 
 // longest is the longest run that is planned for: of longer ones a plan would
-// only say that they last, and sums of them would not fit.
+// only say that they last.
 const longest = 30 * 24 * time.Hour
+
+// longestPlan bounds the length of a plan in which all jobs run one after the
+// other, so that every instant of it fits into a Duration.
+const longestPlan = 100 * 365 * 24 * time.Hour
+
+// longestOf is the longest run that is planned for among so many jobs.
+func longestOf(jobs int) time.Duration { return min(longest, longestPlan/time.Duration(max(1, jobs))) }
 
 // units is how often a node's part of a task is done.
 func (t *task) units(n *need) int64 {

@@ -2,6 +2,7 @@ package mosaic
 
 import (
 	"cmp"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -169,19 +170,20 @@ func (s *searcher) byStart(a *answer, order []int32) {
 // weigh is the cost of a plan.
 func (s *searcher) weigh(a *answer) int64 {
 	now := s.now.at[0]
-	length, waits := time.Duration(0), int64(0)
+	var length time.Duration
+	var waits total
 	for i := range s.tasks {
 		if a.start[i] >= 0 {
 			length = max(length, a.start[i]-now+s.tasks[i].run)
-			waits += s.price(&s.tasks[i], a.start[i]-now)
+			waits.add(s.price(&s.tasks[i], a.start[i]-now))
 		}
 	}
-	return s.join(waits, length)
+	return s.join(&waits, length)
 }
 
 // join makes one number of waits and a length.
-func (s *searcher) join(waits int64, length time.Duration) int64 {
-	mean := waits / int64(len(s.tasks)) / 256
+func (s *searcher) join(waits *total, length time.Duration) int64 {
+	mean := waits.over(len(s.tasks)) / 256
 	return (100-s.balance)*mean + s.balance*int64(length/time.Millisecond)
 }
 
@@ -288,7 +290,7 @@ func (s *searcher) earliest(t *task) time.Duration {
 }
 
 // price is the cost of a wait: half of it counts as it is, half against the
-// run time, as slowdown does. In 1/512 of a millisecond, so that sums fit.
+// run time, as slowdown does, but no more than 16 times. In 1/512 of a millisecond.
 func (s *searcher) price(t *task, wait time.Duration) int64 {
 	ratio := 256 * s.meanRun / max(t.run, s.meanRun/16, 1)
 	return int64(wait/time.Millisecond) * (256 + int64(ratio))
@@ -296,14 +298,38 @@ func (s *searcher) price(t *task, wait time.Duration) int64 {
 
 // costOf joins waiting and the end of all, as planned backwards, into one number.
 func (s *searcher) costOf(order []int32) int64 {
-	length, waits := time.Duration(0), int64(0)
+	var length time.Duration
+	var waits total
 	for _, id := range order {
 		length = max(length, s.back.start[id]+s.tasks[id].run)
 	}
 	for _, id := range order {
-		waits += s.price(&s.tasks[id], length-s.back.start[id]-s.tasks[id].run)
+		waits.add(s.price(&s.tasks[id], length-s.back.start[id]-s.tasks[id].run))
 	}
-	return s.join(waits, length)
+	return s.join(&waits, length)
+}
+
+// total is a sum of numbers that are not negative. That of thousands of waits of
+// years does not fit into 64 bits; their mean does.
+type total struct{ high, low uint64 }
+
+func (t *total) add(x int64) {
+	var carry uint64
+	t.low, carry = bits.Add64(t.low, uint64(x), 0)
+	t.high += carry
+}
+
+// over is the total of n numbers by n, or by more.
+func (t *total) over(n int) int64 {
+	mean, _ := bits.Div64(t.high, t.low, uint64(n))
+	return int64(mean)
+}
+
+// portion is x times part by whole, where part is not more than whole.
+func portion(x int64, part, whole int) int64 {
+	high, low := bits.Mul64(uint64(x), uint64(part))
+	out, _ := bits.Div64(high, low, uint64(whole))
+	return int64(out)
 }
 
 // improve plans tasks backwards, in the given order or in that of an earlier plan;
@@ -324,7 +350,7 @@ func (s *searcher) improve(order []int32, ranks []int, trials int, rng *rand.Ran
 	work, now, n := slices.Clone(best), least, len(order)
 	reach := max(1, n/10)
 	for k := range trials {
-		slack := least / 300 * int64(trials-k) / int64(trials)
+		slack := portion(least/300, trials-k, trials)
 		i := rng.IntN(n)
 		j := min(n-1, max(0, i+rng.IntN(2*reach+1)-reach))
 		swap := rng.IntN(2) == 0

@@ -129,15 +129,13 @@ func (l *timeline) notBefore(t *task) time.Duration {
 func (l *timeline) insert(n *need, t *task, worth *prices.Table, pieces []piece) (time.Duration, []piece) {
 	i, _ := slices.BinarySearch(l.at, l.notBefore(t))
 	for seen := i; i < len(l.at); i++ {
-		// Where there is no room at one instant, there is none during a run over it.
 		start := l.at[i]
-		for seen = max(seen, i); seen < len(l.at) && l.at[seen]-start < t.run; seen++ {
-			if l.room(seen, n, t.kind) < int64(t.width) {
-				i = seen
-				start = -1
-			}
+		// All points from i until seen have room.
+		for seen = max(seen, i); seen < len(l.at) && l.at[seen]-start < t.run && l.room(seen, n, t.kind) >= int64(t.width); {
+			seen++
 		}
-		if start < 0 {
+		if seen < len(l.at) && l.at[seen]-start < t.run {
+			i = seen // a run from anywhere between goes over this instant, too
 			continue
 		}
 		if pieces = l.fits(i, n, t, worth, pieces); len(pieces) > 0 {

@@ -46,15 +46,17 @@ func TestMisplanned(t *testing.T) {
 	for i := range 6 {
 		jobs = append(jobs, model.Job{ID: fmt.Sprint(i), Run: 10 * time.Second, Request: model.Request{Nodes: 1, CoresPerNode: 4, Memory: 4}})
 	}
+	// It makes the policy plan again, without the jobs that it has given up.
+	jobs = append(jobs, model.Job{ID: "late", Submit: 5 * time.Second, Run: time.Second, Request: model.Request{Nodes: 1, CoresPerNode: 1}})
 	for _, x := range []struct {
 		name    string
 		spoil   func(q *piece)
 		refused int
 		end     time.Duration
 	}{
-		{"its place is not free", func(q *piece) { q.cores = 5 }, 0, 30 * time.Second},
+		{"its place is not free", func(q *piece) { q.cores = 5 }, 0, 31 * time.Second},
 		// A node is idle until the next step.
-		{"it is refused", func(q *piece) { q.memory++ }, 1, 40 * time.Second},
+		{"it is refused", func(q *piece) { q.memory++ }, 1, 36 * time.Second},
 	} {
 		p, err := Entry.Make("effort=0")
 		if err != nil {

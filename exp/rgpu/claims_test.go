@@ -1,6 +1,9 @@
 package rgpu
 
 import (
+	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"muster/exp"
@@ -74,6 +77,38 @@ func TestBothClaimsCannotBeTrue(t *testing.T) {
 	}
 	if most := l.meanSeconds(native) / busy; most >= 2 {
 		t.Errorf("a perfect schedule is %v times faster than CUDA", most)
+	}
+}
+
+// GPUs that are decoupled but not shared help while there are enough for all that ask
+// for several; jobs alone on their GPUs run as long as they do alone.
+func TestExclusive(t *testing.T) {
+	native, alone, few := with(cuda, onEight, 2), with(exclusive, onEight, 2), with(exclusive, onFour, 2)
+	l := claims(t, native, alone, few)
+	if before, after := l.meanSeconds(native), l.meanSeconds(alone); after >= before {
+		t.Errorf("on 8 GPUs %v s, with CUDA %v s", after, before)
+	}
+	sum := 0.0
+	for i, n := range table2[2] {
+		sum += float64(n) * applications[i].seconds
+	}
+	for _, s := range []scenario{alone, few} {
+		for _, o := range l.found[s] {
+			if want := sum / float64(table2Totals[2]); math.Abs(o.run-want) > 1e-6 {
+				t.Errorf("%v: jobs run for %v s, alone for %v s", s, o.run, want)
+			}
+		}
+	}
+}
+
+// The choice by everything pays for its waiting where there is nothing to choose, and the notes say so.
+func TestWaitingCosts(t *testing.T) {
+	if note := claims(t).waitingCosts(); note != "" {
+		t.Errorf("not run, yet: %s", note)
+	}
+	l := claims(t, selecting("memory", twoSwitches, onFour, 2), selecting("all", twoSwitches, onFour, 2))
+	if note := l.waitingCosts(); !strings.Contains(note, "longer until all is done") || !slices.Contains(l.notes(), note) {
+		t.Errorf("the note: %q", note)
 	}
 }
 

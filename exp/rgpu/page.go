@@ -7,7 +7,7 @@ const lead = "Slurm binds GPUs to the nodes that they are in. With rCUDA, a job 
 
 // notes tell how it was done, what differs and why.
 func (l *lab) notes() []string {
-	return []string{
+	list := []string{
 		fmt.Sprintf("The workloads have as many jobs of each application as Table II, with its run times (Table I) and launch lines (Tables III and IV), in an order that the "+
 			"seed chooses: seeds %d to %d. The paper had one order, which it does not give. Its figures have no numbers; where the text has none either, the column is empty.",
 			l.seeds[0], l.seeds[len(l.seeds)-1]),
@@ -20,5 +20,11 @@ func (l *lab) notes() []string {
 		"With CUDA the policy is slurm, with rCUDA rgpu. All jobs are there at the start. Memory of a GPU that a job takes is what its launch line says, which has the driver's and the " +
 			"rCUDA server's in it.",
 		"Where GPUs are chosen by speed and distance, jobs move data to and from their GPUs, which the paper says nothing of; elsewhere remote GPUs cost nothing.",
+		"The series rCUDA exclusive is the paper's mode that decouples GPUs from nodes without sharing them (--rcuda-mode=excl), with the same jobs; its figures do not show that mode. " +
+			"LAMMPS then takes five whole GPUs (four where there are no more), while with CUDA its processes share one: the fewer GPUs there are, the more that costs.",
 	}
+	if costs := l.waitingCosts(); costs != "" {
+		list = append(list, costs)
+	}
+	return list
 }

@@ -73,23 +73,44 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // make runs what the parts need that were asked for, and shows it.
 func (l *lab) make(ctx context.Context) (*exp.Result, error) {
-	var chosen []part
-	for _, p := range parts {
-		if l.options.Wants(p.name) {
-			chosen = append(chosen, p)
-			l.want(p.wants()...)
-		}
-	}
+	chosen := l.chosen()
 	missing, err := l.run(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(missing) > 0 && len(missing) == len(l.wanted) {
+	partial := describeMissing(missing)
+	var gantts []report.Section
+	if partial == "" && l.options.Wants(figuresPart.name) {
+		if gantts, err = l.gantts(ctx); err != nil {
+			if ctx.Err() == nil {
+				return nil, err
+			}
+			partial = "the pictures of the GPUs over time" // and nothing else
+		}
+	}
+	r := l.result(chosen, gantts, partial)
+	if len(r.Rows) == 0 && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	r := &exp.Result{Name: name, Partial: describeMissing(missing)}
+	return r, nil
+}
+
+// chosen are the parts that were asked for; what they need is wanted from now on.
+func (l *lab) chosen() []part {
+	var list []part
+	for _, p := range parts {
+		if l.options.Wants(p.name) {
+			list = append(list, p)
+			l.want(p.wants()...)
+		}
+	}
+	return list
+}
+
+// result makes rows, notes and the page of what was found.
+func (l *lab) result(chosen []part, gantts []report.Section, partial string) *exp.Result {
 	page := &report.Page{Title: title, Lead: lead}
-	r.Notes, r.Page = l.notes(), page
+	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(), Page: page}
 	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
 	if r.Partial != "" {
 		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
@@ -109,11 +130,7 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 			add(t)
 		}
 		add(s.pictures...)
-		if p.name == figuresPart.name && r.Partial == "" {
-			gantts, err := l.gantts(ctx)
-			if err != nil {
-				return nil, err
-			}
+		if p.name == figuresPart.name {
 			add(gantts...)
 		}
 		r.Rows = append(r.Rows, s.rows...)
@@ -122,7 +139,7 @@ func (l *lab) make(ctx context.Context) (*exp.Result, error) {
 		}
 		add(exp.TableWithNotes(s.rows, s.title))
 	}
-	return r, nil
+	return r
 }
 
 func describeMissing(missing []scenario) string {

@@ -68,6 +68,74 @@ func TestEveryPart(t *testing.T) {
 	}
 }
 
+// Any choice of parts gives a result that can be shown.
+func TestEveryChoiceCanBeShown(t *testing.T) {
+	for set := 1; set < 1<<len(parts); set++ {
+		var names []string
+		for i, p := range parts {
+			if set>>i&1 == 1 {
+				names = append(names, p.name)
+			}
+		}
+		l := standIn(t, exp.Options{Seed: 1, Runs: 1, Figures: names})
+		chosen := l.chosen()
+		for _, s := range l.wanted {
+			l.found[s] = []outcome{{seconds: 1, perMinute: 1, wait: 1, run: 1, allocated: make([]float64, 8), counts: make([]int, len(applications))}}
+		}
+		if err := l.result(chosen, nil, "").Check(); err != nil {
+			t.Errorf("%v: %v", names, err)
+		}
+	}
+}
+
+// What is done when the pictures are interrupted is not lost.
+func TestInterruptedPictures(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 1, Figures: []string{"figures"}})
+	ended := 0
+	l.policies = func(string) (policy.Policy, error) {
+		if ended++; ended > len(wantFigures()) { // those of the pictures
+			cancel()
+		}
+		return catalog.New("easy")
+	}
+	r, err := l.make(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(r.Partial, "pictures") || l.found[twelve] == nil {
+		t.Errorf("missing: %q", r.Partial)
+	}
+	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The mode that shares nothing stands beside the others on 8, 6 and 4 GPUs; the
+// paper's numbers, which are of shared GPUs, do not stand beside it.
+func TestExclusiveIsShown(t *testing.T) {
+	r, err := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 2, Figures: []string{"figures"}}).make(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, row := range r.Rows {
+		if strings.Contains(row.Metric, "_exclusive_") {
+			count++
+			if row.Paper != nil {
+				t.Errorf("%s: the paper has no number", row.Metric)
+			}
+		}
+	}
+	if want := len(workloads) * (3*3 + 1); count != want { // time, throughput and speed-up on each; and what is kept
+		t.Errorf("%d rows, want %d", count, want)
+	}
+}
+
 // An interrupted experiment shows what is complete, and names the rest.
 func TestPartial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

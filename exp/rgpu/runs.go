@@ -20,7 +20,7 @@ import (
 type scenario struct {
 	hours   int
 	setting setting
-	mode    string // cuda or rcuda
+	mode    string // cuda, rcuda or exclusive
 	policy  string
 	cluster string // a variant of the paper's; empty for its own
 	jobs    string // more settings of the generator, as key=value with spaces between
@@ -28,14 +28,18 @@ type scenario struct {
 	traffic bool   // jobs move data to and from their GPUs
 }
 
-// The ways to use GPUs.
+// The ways to use GPUs, in the generator's words.
 const (
-	cuda  = "cuda"
-	rcuda = "rcuda"
+	cuda      = "cuda"
+	rcuda     = "rcuda"
+	exclusive = "exclusive"
 )
 
 func (s scenario) String() string {
 	words := []string{fmt.Sprintf("%d hours", s.hours), s.setting.title, s.policy}
+	if s.mode == exclusive { // the policy tells the others apart
+		words = append(words, s.mode)
+	}
 	for _, more := range []string{s.cluster, s.jobs, s.only} {
 		if more != "" {
 			words = append(words, more)
@@ -44,11 +48,11 @@ func (s scenario) String() string {
 	return strings.Join(words, ", ")
 }
 
-// with is the workload in one of the two modes, as the paper ran it.
+// with is the workload in one of the modes; the paper ran CUDA and shared rCUDA.
 func with(mode string, s setting, hours int) scenario {
-	policy := "slurm"
-	if mode == rcuda {
-		policy = "rgpu"
+	policy := "rgpu"
+	if mode == cuda {
+		policy = "slurm"
 	}
 	return scenario{hours: hours, setting: s, mode: mode, policy: policy}
 }

@@ -62,7 +62,8 @@ type Remote struct {
 	// Not given, 0, it is 1.
 	Far float64
 	// DriverMemory and ClientMemory are what a shared device loses to each job
-	// beside its data: the driver's, and the server's for each of its threads.
+	// beside its data: the driver's, and the server's for each thread of a process.
+	// Where they are given, jobs ask for the memory of their data alone.
 	DriverMemory, ClientMemory int64
 }
 

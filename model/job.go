@@ -183,6 +183,17 @@ func (r *Request) TotalCores() int {
 	return r.Nodes * r.CoresOnNode()
 }
 
+// Threads is how many cores each process has, as far as the request says.
+func (r *Request) Threads() int {
+	switch {
+	case r.CoresPerProcess > 0:
+		return r.CoresPerProcess
+	case r.Processes > 0:
+		return max(1, r.TotalCores()/r.Processes)
+	}
+	return 1
+}
+
 // TotalGPUs is what the request takes in all, remote ones included; where cores
 // are spread over any nodes it is what it takes at least.
 func (r *Request) TotalGPUs() int {

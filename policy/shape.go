@@ -11,7 +11,8 @@ import (
 // one, so that what is found out about the first holds for all.
 type Shape struct {
 	id int32
-	// Request is the request itself.
+	// Request is the request itself; shares of devices are with what driver and
+	// server take of them.
 	Request model.Request
 
 	nodes  int32 // 0: spread
@@ -201,7 +202,28 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 	return sh, fresh
 }
 
+// withOwnUse adds to the shares of devices what driver and server take of them
+// for the job.
+func (s *shapes) withOwnUse(r *model.Request) *model.Request {
+	remote := &s.cluster.Remote
+	shared := r.Remote != nil && r.Remote.Shared
+	if remote.DriverMemory == 0 && remote.ClientMemory == 0 || r.GPUMemory == 0 && !shared {
+		return r
+	}
+	out := *r
+	if r.GPUMemory > 0 {
+		out.GPUMemory = remote.ShareOf(r.GPUMemory, r.Threads())
+	}
+	if shared {
+		asked := *r.Remote
+		asked.Memory = remote.ShareOf(asked.Memory, r.Threads())
+		out.Remote = &asked
+	}
+	return &out
+}
+
 func (s *shapes) compile(r *model.Request) *Shape {
+	r = s.withOwnUse(r)
 	sh := &Shape{
 		id: int32(len(s.byKey)), Request: *r,
 		nodes: int32(r.Nodes), gpus: int32(r.GPUs), gpuMemory: r.GPUMemory, gpuType: -1,

@@ -254,25 +254,6 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// TestRGPUShares: with what driver and server take, the shares of the paper's launch
-// lines leave whole megabytes for the applications: 1686M with 6 threads, 3275M
-// and 163M with one.
-func TestRGPUShares(t *testing.T) {
-	c, err := Load("rgpu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, app := range []struct {
-		memory  int64
-		threads int
-		share   int64
-	}{{1298, 6, 1686}, {3202, 1, 3275}, {90, 1, 163}} {
-		if got := c.Remote.ShareOf(app.memory<<20, app.threads); got != app.share<<20 {
-			t.Errorf("%dM with %d threads: got %s, want %dM", app.memory, app.threads, model.FormatSize(got), app.share)
-		}
-	}
-}
-
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(path, []byte(sample), 0o644); err != nil {

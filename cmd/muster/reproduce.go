@@ -34,7 +34,9 @@ time (noderuntime).
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.
 --figure chooses figures where an experiment has several that stand alone. Some
-experiments have flags of their own, which the others refuse.
+experiments have flags of their own, which the others refuse. aucsched has 7 seeds
+as the paper, but 3 when all of it is made at once, without --figure, --table and
+--machine; --runs 7 makes 7 of all.
 
 Ctrl-C ends an experiment; one that can shows what it has by then, says what is
 missing, and ends with status 1. A second Ctrl-C ends it at once.`

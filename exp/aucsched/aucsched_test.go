@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/mosaic"
 	"muster/report"
 	"muster/sim"
 )
@@ -162,6 +164,128 @@ func TestChoice(t *testing.T) {
 		} else if err == nil && !slices.Equal(exp.Parts(r.Rows), c.parts) {
 			t.Errorf("%v %v: %v, want %v", c.flags, c.figures, exp.Parts(r.Rows), c.parts)
 		}
+	}
+}
+
+// subsets of a list: all that have something in them, with commas between.
+func subsets(list []string) []string {
+	var out []string
+	for set := 1; set < 1<<len(list); set++ {
+		var chosen []string
+		for i, one := range list {
+			if set>>i&1 == 1 {
+				chosen = append(chosen, one)
+			}
+		}
+		out = append(out, strings.Join(chosen, ","))
+	}
+	return out
+}
+
+// Any choice of machines, tables and parts gives a result that can be shown, or
+// an error that says why there is nothing to do. What parts show does not depend on
+// other parts, so that all of them beside each one alone are all choices.
+func TestEveryChoiceCanBeShown(t *testing.T) {
+	tables := append(subsets([]string{"5", "6", "7", "8"}), "")
+	figures := [][]string{nil, partNames()}
+	for _, name := range partNames() {
+		figures = append(figures, []string{name})
+	}
+	for _, machine := range append(subsets(machineNames()), "") {
+		for _, figure := range figures {
+			some := tables
+			if len(figure) == 1 && figure[0] != tablesPart.name {
+				some = tables[:1] // it shows none of them
+			}
+			for _, table := range some {
+				flags := map[string]string{"machine": machine, "table": table}
+				maps.DeleteFunc(flags, func(_, value string) bool { return value == "" })
+				p, wanted, err := newPlan(exp.Options{Seed: 1, Runs: 1, Flags: flags, Figures: figure})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.wantAll(wanted) != nil {
+					tablesOnly := len(wanted) == 1 && wanted[0].name == tablesPart.name
+					if !tablesOnly || machine == "" || table == "" {
+						t.Errorf("%v %v: nothing to do", flags, figure)
+					}
+					continue
+				}
+				for _, s := range p.wanted {
+					p.found[s] = []numbers{{theoretical: 1, utilization: 50, runtime: 2}}
+				}
+				if err := p.result(wanted, nil, "").Check(); err != nil {
+					t.Errorf("%v %v: %v", flags, figure, err)
+				}
+			}
+		}
+	}
+}
+
+// What is done when the pictures are interrupted is not lost.
+func TestInterruptedPictures(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p, wanted := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 1, Figures: []string{"beyond"}, Flags: map[string]string{"machine": "S"}})
+	made := 0
+	p.policies = func(string) (policy.Policy, error) {
+		if made++; made > len(hard)*3 { // those of the pictures
+			cancel()
+		}
+		return catalog.New("easy")
+	}
+	r, err := p.make(ctx, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(r.Partial, "pictures") || len(r.Rows) != len(hard)*(3*len(columns)+1) {
+		t.Errorf("%d rows; missing: %q", len(r.Rows), r.Partial)
+	}
+	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// The line of the trade-off goes through all places of the knob; the others are points.
+func TestTradeoffChart(t *testing.T) {
+	i := slices.IndexFunc(mosaic.Entry.Options, func(o policy.Option) bool { return o.Name == "balance" })
+	if got := mosaic.Entry.Options[i].Default; got != defaultKnob {
+		t.Errorf("mosaic has its knob at %s", got)
+	}
+	list := []tried{{bySlurm, numbers{utilization: 70, wait: 3}}, {byAuction, numbers{utilization: 80, wait: 2}}}
+	for i, c := range knobContenders() {
+		list = append(list, tried{c, numbers{utilization: 90 - 5*float64(i%2), wait: float64(i)}})
+	}
+	c := tradeoffChart("V.1", "wait", "wait, h", list, func(n *numbers) float64 { return n.wait })
+	if err := (&report.Page{Title: "x", Sections: []report.Section{c}}).WriteHTML(&bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Series) != 4 {
+		t.Fatalf("%d series", len(c.Series))
+	}
+	for i, s := range c.Series {
+		if line := i == 3; s.NoLine == line || line != (len(s.X) == len(knobs)) {
+			t.Errorf("%s: %d points, no line: %v", s.Name, len(s.X), s.NoLine)
+		}
+	}
+	if want := "the knob is at 10, 30, 50, 80, 0, 20, 40, 60, 100; 50 is the default"; !strings.Contains(c.Note, want) {
+		t.Errorf("note: %s", c.Note)
+	}
+}
+
+// Work that no time.Duration can count in core hours has a theoretical time all the same.
+func TestTheoreticalOfMuchWork(t *testing.T) {
+	c := &model.Cluster{Nodes: []model.Node{{Name: "n", Cores: 100_000}}}
+	jobs := make([]model.Job, 1000)
+	for i := range jobs {
+		jobs[i] = model.Job{Run: 3*time.Hour + 7, Request: model.Request{Cores: 33_333}}
+	}
+	// 1000 x 33,333 x (3 h + 7 ns) / 100,000, rounded down.
+	if got, want := theoretical(c, jobs), 999*time.Hour+3564*time.Second+2333; got != want {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -3,6 +3,8 @@ package aucsched
 import (
 	"fmt"
 	"math"
+
+	"muster/exp"
 )
 
 // nothing is where there is no number.
@@ -15,7 +17,7 @@ const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED l
 func (p *plan) notes() []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+
-			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], plural(len(p.seeds), "instance")),
+			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], exp.Plural(len(p.seeds), "instance")),
 		"All jobs are submitted at once. What the paper does not say: how large jobs may be (here: up to a sixteenth of the machine), and in which order they stand in the queue " +
 			"(here: that of submission). Both were chosen because utilisations, and the auction's waits and slowdowns, then come out nearest to the paper's over all workloads; the part \"guesses\" shows " +
 			"what becomes of it otherwise.",
@@ -29,11 +31,4 @@ func (p *plan) notes() []string {
 		list = append(list, "The workloads are of "+hours+" hours, the paper's of 4: the numbers are not those of its setting.")
 	}
 	return list
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -206,13 +206,18 @@ func generate(settings map[string]string, seed uint64) ([]model.Job, error) {
 	return wl.Jobs, nil
 }
 
-// theoretical is the paper's: run times times cores asked for, over the cores there are.
+// theoretical is the paper's: run times times cores asked for, over the cores there
+// are. Each job is divided alone, and what is left over at the end: the sum of
+// all would not fit where there is much work.
 func theoretical(c *model.Cluster, jobs []model.Job) time.Duration {
-	sum := time.Duration(0)
+	total := time.Duration(c.TotalCores())
+	var sum, rest time.Duration
 	for i := range jobs {
-		sum += jobs[i].Run * time.Duration(jobs[i].Request.TotalCores())
+		work := jobs[i].Run * time.Duration(jobs[i].Request.TotalCores())
+		sum += work / total
+		rest += work % total
 	}
-	return sum / time.Duration(c.TotalCores())
+	return sum + rest/total
 }
 
 // measure works out the columns of a run.

@@ -1,6 +1,8 @@
 package aucsched
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"muster/exp"
@@ -11,9 +13,15 @@ import (
 
 // knobs of mosaic, from one end to the other: how much the end of all counts
 // against waiting.
-var knobs = []string{"0", "20", "40", "60", "80", "100"}
+var knobs = []string{"0", "10", "20", "30", "40", defaultKnob, "60", "80", "100"}
+
+// defaultKnob is where mosaic has it.
+const defaultKnob = "50"
 
 func mosaicAt(knob string) contender {
+	if knob == defaultKnob {
+		return byMosaic
+	}
 	return contender{"mosaic at " + knob, "mosaic:balance=" + knob, ""}
 }
 
@@ -25,7 +33,7 @@ func (p *plan) tradeoffMachine() string { return p.machines[0].name }
 func wantTradeoff(p *plan) []scenario {
 	var list []scenario
 	for _, v := range hard {
-		for _, c := range append([]contender{bySlurm, byAuction, byMosaic}, knobContenders()...) {
+		for _, c := range append([]contender{bySlurm, byAuction}, knobContenders()...) {
 			list = append(list, c.on(p.tradeoffMachine(), v))
 		}
 	}
@@ -49,53 +57,82 @@ func showTradeoff(p *plan) shown {
 		t.Columns = append(t.Columns, report.Column{Name: c.title, Right: true})
 	}
 	for _, v := range hard {
-		charts := []*report.Chart{
-			{Title: v + ": utilisation against the mean wait", XLabel: "utilisation, %", YLabel: "wait, h", Note: "Right and low is good."},
-			{Title: v + ": utilisation against the mean slowdown", XLabel: "utilisation, %", YLabel: "slowdown", Note: "Right and low is good."},
+		var list []tried
+		for _, c := range append([]contender{bySlurm, byAuction}, knobContenders()...) {
+			found := p.found[c.on(m, v)]
+			if found == nil {
+				continue
+			}
+			mean := meanOf(found)
+			list = append(list, tried{c, mean})
+			cells := []string{v, c.name}
+			if c == byMosaic {
+				cells[1] += " at " + defaultKnob + ", the default"
+			}
+			for _, col := range columns {
+				cells = append(cells, col.text(&mean))
+				s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, each(found, col.of)))
+			}
+			t.Rows = append(t.Rows, cells)
 		}
-		ys := []func(*numbers) float64{func(n *numbers) float64 { return n.wait }, func(n *numbers) float64 { return n.slowdown }}
-		put := func(series string, list []contender) {
-			line := []report.Series{{Name: series, Points: true, NoLine: true}, {Name: series, Points: true, NoLine: true}}
-			for _, c := range list {
-				found := p.found[c.on(m, v)]
-				if found == nil {
-					continue
-				}
-				mean := meanOf(found)
-				cells := []string{v, c.name}
-				for _, col := range columns {
-					cells = append(cells, col.text(&mean))
-					s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, each(found, col.of)))
-				}
-				t.Rows = append(t.Rows, cells)
-				for i := range line {
-					line[i].X, line[i].Y = append(line[i].X, mean.utilization), append(line[i].Y, ys[i](&mean))
-				}
-			}
-			for i := range line {
-				if len(line[i].X) > 0 {
-					charts[i].Series = append(charts[i].Series, line[i])
-				}
-			}
-		}
-		put("slurm", []contender{bySlurm})
-		put("auction", []contender{byAuction})
-		put("mosaic", []contender{byMosaic})
-		put("mosaic, other knobs", knobContenders())
-		for _, c := range charts {
-			if len(c.Series) > 0 {
-				s.pictures = append(s.pictures, c)
-			}
+		if len(list) > 0 {
+			s.pictures = append(s.pictures,
+				tradeoffChart(v, "wait", "wait, h", list, func(n *numbers) float64 { return n.wait }),
+				tradeoffChart(v, "slowdown", "slowdown", list, func(n *numbers) float64 { return n.slowdown }))
 		}
 	}
 	s.tables = []*report.Table{t}
 	return s
 }
 
-// metricName joins words; names for people lose their spaces and commas.
-func metricName(words ...string) string {
-	return strings.NewReplacer(" ", "_", ",", "").Replace(strings.Join(words, "_"))
+// tried is a contender with its numbers, means over the instances.
+type tried struct {
+	contender
+	numbers
 }
+
+// tradeoffChart draws slurm, the auction and mosaic's default as points, and a line through all
+// places of the knob.
+func tradeoffChart(version, what, label string, list []tried, of func(*numbers) float64) *report.Chart {
+	c := &report.Chart{Title: version + ": utilisation against the mean " + what, XLabel: "utilisation, %", YLabel: label, Note: "Right and low is good."}
+	var knob []tried
+	for _, one := range list {
+		if strings.HasPrefix(one.policy, byMosaic.policy) {
+			knob = append(knob, one)
+		}
+		for _, alone := range []contender{bySlurm, byAuction, byMosaic} {
+			if one.contender == alone {
+				c.Series = append(c.Series, report.Series{Name: alone.name, X: []float64{one.utilization}, Y: []float64{of(&one.numbers)}, Points: true, NoLine: true})
+			}
+		}
+	}
+	if len(knob) == 0 {
+		return c
+	}
+	slices.SortStableFunc(knob, func(a, b tried) int { return cmp.Compare(a.utilization, b.utilization) })
+	line := report.Series{Name: "mosaic at other places of its knob", Points: true}
+	var places []string
+	for _, one := range knob {
+		line.X, line.Y = append(line.X, one.utilization), append(line.Y, of(&one.numbers))
+		places = append(places, one.knob())
+	}
+	c.Series = append(c.Series, line)
+	c.Note += " Along the line from left to right the knob is at " + strings.Join(places, ", ") + "; " + defaultKnob + " is the default."
+	return c
+}
+
+// knob is where mosaic has it.
+func (c contender) knob() string {
+	if _, place, given := strings.Cut(c.policy, "="); given {
+		return place
+	}
+	return defaultKnob
+}
+
+// metricName joins words; names for people lose their spaces and commas.
+func metricName(words ...string) string { return inMetrics.Replace(strings.Join(words, "_")) }
+
+var inMetrics = strings.NewReplacer(" ", "_", ",", "")
 
 // onOne is a part that sets contenders side by side on workload V, on the smallest
 // machine that was asked for.

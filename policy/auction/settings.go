@@ -23,7 +23,7 @@ var Entry = policy.Entry{
 		{Name: "classes", Default: "ABC", Summary: "which classes of bids are made; AB for blocks of neighbours only"},
 		{Name: "avoid", Default: "BC", Summary: "classes whose bids go to the least contested nodes first; none for no class"},
 		{Name: "form", Default: "auction", Summary: "auction, or ipsched for any nodes that suit"},
-		{Name: "iterations", Default: "", Summary: "of the solver's search; unless given 1000 for each bid, and its own limit at most"},
+		{Name: "iterations", Default: "", Summary: "of the solver's search; unless given 1000 for each bid, and its own limit at most; 0 for no search"},
 		{Name: "bound_iterations", Default: "", Summary: "of the solver's bound; its own limit unless given"},
 		{Name: "tree_nodes", Default: "", Summary: "of the solver's tree search; its own limit unless given"},
 		{Name: "cut", Default: "off", Summary: "an auction that is not solved to the end divides the limit on all bids by 1.5"},

@@ -191,9 +191,9 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 // wantAll asks for what the parts need.
 func (p *plan) wantAll(wanted []part) error {
 	for _, one := range wanted {
-		p.want(one.wants(p)...)
+		p.Want(one.wants(p)...)
 	}
-	if len(p.wanted) == 0 {
+	if len(p.Wanted) == 0 {
 		return exp.UsageError("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
 	}
 	return nil

@@ -211,8 +211,8 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 					}
 					continue
 				}
-				for _, s := range p.wanted {
-					p.found[s] = []numbers{{theoretical: 1, utilization: 50, runtime: 2}}
+				for _, s := range p.Wanted {
+					p.Found[s] = []numbers{{theoretical: 1, utilization: 50, runtime: 2}}
 				}
 				if err := p.result(wanted, nil, "").Check(); err != nil {
 					t.Errorf("%v %v: %v", flags, figure, err)
@@ -358,4 +358,28 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	t.Error("there is no table5_V.3_slurm_utilization_pct with the paper's 65 %")
+}
+
+// As many instances as in the paper, unless everything is made at once.
+func TestInstances(t *testing.T) {
+	for _, c := range []struct {
+		o    exp.Options
+		want int
+	}{
+		{exp.Options{}, instancesOfAll},
+		{exp.Options{Runs: 5}, 5},
+		{exp.Options{Figures: []string{"bound"}}, instances},
+		{exp.Options{Flags: map[string]string{"machine": "S"}}, instances},
+		{exp.Options{Flags: map[string]string{"table": "5"}}, instances},
+	} {
+		p, _, err := newPlan(c.o)
+		if err != nil || len(p.seeds) != c.want {
+			t.Errorf("%+v: %d instances, want %d; %v", c.o, len(p.seeds), c.want, err)
+		}
+	}
+	for hours, ok := range map[string]bool{"0.25": true, "100": true, "101": false, "NaN": false, "0": false} {
+		if _, _, err := newPlan(exp.Options{Flags: map[string]string{"hours": hours}}); (err == nil) != ok {
+			t.Errorf("%s hours: %v", hours, err)
+		}
+	}
 }

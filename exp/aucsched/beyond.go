@@ -50,7 +50,7 @@ func (p *plan) sideBySide(partTitle, prefix string, list ...contender) (rows []e
 	for _, m := range p.machines {
 		for _, v := range hard {
 			for _, who := range list {
-				found := p.found[who.on(m.name, v)]
+				found := p.Found[who.on(m.name, v)]
 				if found == nil {
 					continue
 				}
@@ -58,7 +58,7 @@ func (p *plan) sideBySide(partTitle, prefix string, list ...contender) (rows []e
 				cells := []string{m.name, v, who.name}
 				for _, c := range columns {
 					cells = append(cells, c.text(&mean))
-					rows = append(rows, exp.Over(partTitle, metricName(prefix, m.name, v, who.name, c.metric), c.unit, each(found, c.of)))
+					rows = append(rows, exp.Over(partTitle, metricName(prefix, m.name, v, who.name, c.metric), c.unit, exp.Values(found, c.of)))
 				}
 				t.Rows = append(t.Rows, cells)
 			}
@@ -89,7 +89,7 @@ func showBeyond(p *plan) shown {
 	}
 	for _, m := range p.machines {
 		for _, v := range hard {
-			ours, auction, slurm := p.found[byMosaic.on(m.name, v)], p.found[byAuction.on(m.name, v)], p.found[bySlurm.on(m.name, v)]
+			ours, auction, slurm := p.Found[byMosaic.on(m.name, v)], p.Found[byAuction.on(m.name, v)], p.Found[bySlurm.on(m.name, v)]
 			if ours == nil || auction == nil || slurm == nil {
 				continue
 			}
@@ -178,7 +178,7 @@ func showBound(p *plan) shown {
 			Series: []report.BarSeries{{Name: "at most", Reference: true}, {Name: "slurm"}, {Name: "auction"}, {Name: "mosaic"}},
 		}
 		for _, v := range versions {
-			found := p.found[scenario{m.name, v.name, "", boundPolicy}]
+			found := p.Found[scenario{m.name, v.name, "", boundPolicy}]
 			if found == nil {
 				continue
 			}
@@ -186,12 +186,12 @@ func showBound(p *plan) shown {
 			cells := []string{m.name, v.name, fmt.Sprintf("%.2f", best.theoretical), fmt.Sprintf("%.2f", best.runtime), fmt.Sprintf("%.1f", best.utilization)}
 			key := "bound_" + m.name + "_" + v.name
 			s.rows = append(s.rows,
-				exp.Over(boundTitle, key+"_runtime_h", "h", each(found, func(n *numbers) float64 { return n.runtime })).Noting("no schedule is shorter"),
-				exp.Over(boundTitle, key+"_utilization_pct", "%", each(found, func(n *numbers) float64 { return n.utilization })).Noting("no schedule uses more"))
-			if remote := p.found[withRemote.on(m.name, v.name)]; remote != nil {
+				exp.Over(boundTitle, key+"_runtime_h", "h", exp.Values(found, func(n *numbers) float64 { return n.runtime })).Noting("no schedule is shorter"),
+				exp.Over(boundTitle, key+"_utilization_pct", "%", exp.Values(found, func(n *numbers) float64 { return n.utilization })).Noting("no schedule uses more"))
+			if remote := p.Found[withRemote.on(m.name, v.name)]; remote != nil {
 				mean := meanOf(remote)
 				cells = append(cells, fmt.Sprintf("%.1f", mean.utilization))
-				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", each(remote, func(n *numbers) float64 { return n.utilization })).
+				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", exp.Values(remote, func(n *numbers) float64 { return n.utilization })).
 					Noting("no schedule uses more, even where GPUs may be anywhere"))
 			} else {
 				cells = append(cells, "-")
@@ -200,13 +200,13 @@ func showBound(p *plan) shown {
 			bars.Series[0].Values = append(bars.Series[0].Values, best.utilization)
 			for i, who := range []contender{bySlurm, byAuction, byMosaic} {
 				b := &bars.Series[i+1]
-				runs := p.found[who.on(m.name, v.name)]
+				runs := p.Found[who.on(m.name, v.name)]
 				if runs == nil {
 					cells = append(cells, "-")
 					b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
 					continue
 				}
-				row := exp.Over("", "", "", each(runs, func(n *numbers) float64 { return n.utilization }))
+				row := exp.Over("", "", "", exp.Values(runs, func(n *numbers) float64 { return n.utilization }))
 				cells = append(cells, fmt.Sprintf("%.1f", row.Ours))
 				b.Values, b.Lo, b.Hi = append(b.Values, row.Ours), append(b.Lo, row.Low), append(b.Hi, row.High)
 				s.rows = append(s.rows, exp.Over(boundTitle, key+"_"+who.name+"_of_best_pct", "%", reached(found, runs)).

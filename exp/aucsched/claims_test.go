@@ -22,10 +22,10 @@ var small = sync.OnceValues(func() (*plan, error) {
 	}
 	for _, v := range hardOnes() {
 		for _, who := range []contender{bySlurm, byAuction, byMosaic, theBound, withRemote, rgpuRemote, mosaicRemote} {
-			p.want(who.on("S", v))
+			p.Want(who.on("S", v))
 		}
 	}
-	p.want(bySlurm.on("S", "II.1"), byAuction.on("S", "II.1"), contiguousOnly.on("S", "V.1"))
+	p.Want(bySlurm.on("S", "II.1"), byAuction.on("S", "II.1"), contiguousOnly.on("S", "V.1"))
 	missing, err := p.run(context.Background())
 	if err == nil && missing != nil {
 		err = fmt.Errorf("missing: %v", missing)
@@ -52,7 +52,7 @@ func ran(t *testing.T, c contender, version string) numbers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return meanOf(p.found[c.on("S", version)])
+	return meanOf(p.Found[c.on("S", version)])
 }
 
 // Section 6.2: jobs with two GPUs a node bring the utilisation down, whoever schedules.

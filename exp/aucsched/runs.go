@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +61,10 @@ type scenario struct {
 	policy  string // in the catalogue's words; boundPolicy for the proven bound
 }
 
+func (s scenario) String() string {
+	return fmt.Sprintf("machine %s, workload %s, %s", s.machine, strings.TrimSpace(s.version+" "+s.jobs), s.policy)
+}
+
 // boundPolicy stands for the best that any policy can do.
 const boundPolicy = "bound"
 
@@ -75,10 +78,7 @@ type lab struct {
 	generate func(settings map[string]string, seed uint64) ([]model.Job, error)
 	bound    func(*model.Cluster, []model.Job) (time.Duration, error)
 
-	wanted []scenario
-	// found has the numbers of each instance; scenarios that were not run to the
-	// end are not there.
-	found map[scenario][]numbers
+	exp.Trials[scenario, numbers]
 }
 
 func newLab(o exp.Options) (*lab, error) {
@@ -87,7 +87,7 @@ func newLab(o exp.Options) (*lab, error) {
 		count = instancesOfAll
 	}
 	l := &lab{
-		options: o, seeds: o.Seeds(count), clusters: map[string]*model.Cluster{}, found: map[scenario][]numbers{},
+		options: o, seeds: o.Seeds(count), clusters: map[string]*model.Cluster{},
 		policies: catalog.New, generate: generate, bound: provenBound,
 	}
 	for _, m := range machines {
@@ -100,49 +100,11 @@ func newLab(o exp.Options) (*lab, error) {
 	return l, nil
 }
 
-// want asks for scenarios to be run.
-func (l *lab) want(list ...scenario) {
-	for _, s := range list {
-		if _, known := l.found[s]; !known {
-			l.found[s] = nil
-			l.wanted = append(l.wanted, s)
-		}
-	}
-}
-
 // run makes all runs that are wanted, and says which scenarios are missing when
 // the context ended before.
 func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
-	results := make([][]numbers, len(l.wanted))
-	var tasks []exp.Task
-	for i, s := range l.wanted {
-		results[i] = make([]numbers, len(l.seeds))
-		for k, seed := range l.seeds {
-			tasks = append(tasks, exp.Task{
-				Weight: int64(len(l.clusters[s.machine].Nodes)),
-				Do: func(ctx context.Context) (err error) {
-					results[i][k], err = l.one(ctx, s, seed)
-					if err != nil && ctx.Err() == nil {
-						return fmt.Errorf("machine %s, workload %s %s, %s, seed %d: %w", s.machine, s.version, s.jobs, s.policy, seed, err)
-					}
-					return err
-				},
-			})
-		}
-	}
-	done, err := l.options.Each(ctx, tasks)
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range l.wanted {
-		if slices.Contains(done[i*len(l.seeds):(i+1)*len(l.seeds)], false) {
-			delete(l.found, s)
-			missing = append(missing, s)
-		} else {
-			l.found[s] = results[i]
-		}
-	}
-	return missing, nil
+	weight := func(s scenario) int64 { return int64(len(l.clusters[s.machine].Nodes)) }
+	return l.Run(ctx, l.options, l.seeds, weight, l.one)
 }
 
 // one makes a run, or proves a bound, and works out its numbers.
@@ -273,15 +235,6 @@ func meanOf(list []numbers) numbers {
 		}
 	}
 	return sum
-}
-
-// each collects a number of all instances.
-func each(list []numbers, of func(*numbers) float64) []float64 {
-	out := make([]float64, len(list))
-	for i := range list {
-		out[i] = of(&list[i])
-	}
-	return out
 }
 
 // provenBound is the least run time of any schedule.

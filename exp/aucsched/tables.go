@@ -101,7 +101,7 @@ func showTables(p *plan) shown {
 		}
 		bars := newUtilizationBars(tableTitles[table] + ": utilisation")
 		for _, ln := range p.lines() {
-			ours := p.found[ln.scenario]
+			ours := p.Found[ln.scenario]
 			if ln.table != table || ours == nil {
 				continue
 			}
@@ -128,7 +128,7 @@ func (ln *line) rows(ours []numbers, theirs *numbers) []exp.Row {
 	prefix := "table" + ln.table + "_" + ln.version + "_"
 	part := tableTitles[ln.table]
 	add := func(metric, unit string, of func(*numbers) float64) {
-		row := exp.Over(part, prefix+metric, unit, each(ours, of)).Against(of(theirs))
+		row := exp.Over(part, prefix+metric, unit, exp.Values(ours, of)).Against(of(theirs))
 		row.Note = strings.TrimSpace(ln.note + slips[prefix+metric])
 		rows = append(rows, row)
 	}
@@ -208,7 +208,7 @@ func (b *utilizationBars) add(version, method string, theirs *numbers, ours []nu
 	if method == slurmMethod {
 		first = 2
 	}
-	row := exp.Over("", "", "", each(ours, func(n *numbers) float64 { return n.utilization }))
+	row := exp.Over("", "", "", exp.Values(ours, func(n *numbers) float64 { return n.utilization }))
 	b.bars.Series[first].Values[last] = theirs.utilization
 	s := &b.bars.Series[first+1]
 	s.Values[last], s.Lo[last], s.Hi[last] = row.Ours, row.Low, row.High

@@ -59,7 +59,7 @@ func showTradeoff(p *plan) shown {
 	for _, v := range hard {
 		var list []tried
 		for _, c := range append([]contender{bySlurm, byAuction}, knobContenders()...) {
-			found := p.found[c.on(m, v)]
+			found := p.Found[c.on(m, v)]
 			if found == nil {
 				continue
 			}
@@ -71,7 +71,7 @@ func showTradeoff(p *plan) shown {
 			}
 			for _, col := range columns {
 				cells = append(cells, col.text(&mean))
-				s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, each(found, col.of)))
+				s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, exp.Values(found, col.of)))
 			}
 			t.Rows = append(t.Rows, cells)
 		}

@@ -16,14 +16,14 @@ func claims(t *testing.T, wanted ...scenario) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.want(wanted...)
+	l.Want(wanted...)
 	if missing, err := l.run(t.Context()); err != nil || missing != nil {
 		t.Fatalf("%v, missing %v", err, missing)
 	}
 	return l
 }
 
-func (l *lab) meanSeconds(s scenario) float64 { return mean(each(l.found[s], seconds)) }
+func (l *lab) meanSeconds(s scenario) float64 { return mean(exp.Values(l.Found[s], seconds)) }
 
 // Section IV.E: twelve MCUDA-MEME at once take about as long as one after the other.
 func TestTwelveAtOnce(t *testing.T) {
@@ -93,7 +93,7 @@ func TestExclusive(t *testing.T) {
 		sum += float64(n) * applications[i].seconds
 	}
 	for _, s := range []scenario{alone, few} {
-		for _, o := range l.found[s] {
+		for _, o := range l.Found[s] {
 			if want := sum / float64(table2Totals[2]); math.Abs(o.run-want) > 1e-6 {
 				t.Errorf("%v: jobs run for %v s, alone for %v s", s, o.run, want)
 			}
@@ -144,7 +144,7 @@ func TestCounts(t *testing.T) {
 	}
 	l := claims(t, wanted...)
 	for _, s := range wanted {
-		for _, o := range l.found[s] {
+		for _, o := range l.Found[s] {
 			for i, n := range o.counts {
 				if n != table2[s.hours][i] {
 					t.Errorf("%v: %d %s, want %d", s, n, applications[i].name, table2[s.hours][i])

@@ -36,15 +36,15 @@ func showWorkloads(l *lab) shown {
 			launch{"LAMMPS on 4 GPUs", "", lammpsOnFour})),
 	}}
 	for _, h := range workloads {
-		found := l.found[with(rcuda, onEight, h)]
+		found := l.Found[with(rcuda, onEight, h)]
 		if found == nil {
 			continue
 		}
 		for i, a := range applications {
 			s.rows = append(s.rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_%s", h, a.name), "jobs",
-				each(found, func(o *outcome) float64 { return float64(o.counts[i]) })).Against(float64(table2[h][i])))
+				exp.Values(found, func(o *outcome) float64 { return float64(o.counts[i]) })).Against(float64(table2[h][i])))
 		}
-		s.rows = append(s.rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_total", h), "jobs", each(found, func(o *outcome) float64 {
+		s.rows = append(s.rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_total", h), "jobs", exp.Values(found, func(o *outcome) float64 {
 			sum := 0
 			for _, n := range o.counts {
 				sum += n
@@ -179,17 +179,17 @@ func showFigures(l *lab) shown {
 func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [][]string) {
 	list := ways(set, h)
 	for _, w := range list {
-		if l.found[w.scenario] == nil {
+		if l.Found[w.scenario] == nil {
 			return nil
 		}
 	}
 	group := fmt.Sprintf("%d hours", h)
 	bars.times.Groups, bars.rates.Groups = append(bars.times.Groups, group), append(bars.rates.Groups, group)
-	native := l.found[list[0].scenario]
+	native := l.Found[list[0].scenario]
 	for i, w := range list {
-		found, key := l.found[w.scenario], fmt.Sprintf("%s_%dh_%s", set.name, h, w.key)
-		time := exp.Over(figuresTitle, key+"_time_s", "s", each(found, seconds)).Noting("%s", w.meaning)
-		rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", each(found, perMinute))
+		found, key := l.Found[w.scenario], fmt.Sprintf("%s_%dh_%s", set.name, h, w.key)
+		time := exp.Over(figuresTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("%s", w.meaning)
+		rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", exp.Values(found, perMinute))
 		s.rows = append(s.rows, time, rate)
 		addBar(&bars.times.Series[i], time)
 		addBar(&bars.rates.Series[i], rate)
@@ -215,7 +215,7 @@ func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [
 
 // kept is how much of the throughput on 8 GPUs is left on 4.
 func (l *lab) kept(all, few way) []exp.Row {
-	onAll, onFew := l.found[all.scenario], l.found[few.scenario]
+	onAll, onFew := l.Found[all.scenario], l.Found[few.scenario]
 	if onAll == nil || onFew == nil {
 		return nil
 	}
@@ -264,14 +264,14 @@ func showShares(l *lab) shown {
 		}
 		apart := map[string][]float64{} // by launch
 		for _, line := range table5 {
-			found := l.found[r.as(with(rcuda, line.setting, line.hours))]
+			found := l.Found[r.as(with(rcuda, line.setting, line.hours))]
 			if found == nil {
 				continue
 			}
 			cells := []string{line.setting.title, fmt.Sprintf("%d hours", line.hours)}
 			for g, theirs := range line.percent {
 				row := exp.Over(sharesTitle, fmt.Sprintf("table5_%s_%dh_gpu%d%s_pct", line.setting.name, line.hours, g, r.key), "%",
-					each(found, func(o *outcome) float64 { return o.allocated[g] })).Against(theirs)
+					exp.Values(found, func(o *outcome) float64 { return o.allocated[g] })).Against(theirs)
 				s.rows = append(s.rows, row)
 				cells = append(cells, fmt.Sprintf("%.1f (%.1f)", row.Ours, theirs))
 				apart[line.setting.launch] = append(apart[line.setting.launch], math.Abs(row.Ours-theirs))
@@ -307,13 +307,13 @@ func (l *lab) shareBars() []report.Section {
 			bars.Groups = append(bars.Groups, fmt.Sprintf("GPU%d", g))
 		}
 		for _, r := range readings {
-			found := l.found[r.as(with(rcuda, line.setting, line.hours))]
+			found := l.Found[r.as(with(rcuda, line.setting, line.hours))]
 			if found == nil {
 				continue
 			}
 			series := report.BarSeries{Name: r.name}
 			for g := range line.percent {
-				addBar(&series, exp.Over("", "", "", each(found, func(o *outcome) float64 { return o.allocated[g] })))
+				addBar(&series, exp.Over("", "", "", exp.Values(found, func(o *outcome) float64 { return o.allocated[g] })))
 			}
 			bars.Series = append(bars.Series, series)
 		}

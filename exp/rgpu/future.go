@@ -29,8 +29,8 @@ func twelveRows(l *lab) []exp.Row {
 		{twelve, "twelve_meme_at_once_s", paperTwelveAtOnce, "twelve MCUDA-MEME share the same four GPUs; how busy one keeps a GPU was chosen for it"},
 		{twelveInTurn, "twelve_meme_in_turn_s", paperTwelveInTurn, "one after the other"},
 	} {
-		if found := l.found[one.scenario]; found != nil {
-			rows = append(rows, exp.Over(figuresTitle, one.metric, "s", each(found, seconds)).Against(one.paper).Noting("%s", one.note))
+		if found := l.Found[one.scenario]; found != nil {
+			rows = append(rows, exp.Over(figuresTitle, one.metric, "s", exp.Values(found, seconds)).Against(one.paper).Noting("%s", one.note))
 		}
 	}
 	return rows
@@ -99,14 +99,14 @@ func showSelect(l *lab) shown {
 		}
 		for _, set := range selectSettings {
 			for _, h := range workloads {
-				base := l.found[selecting(selections[0], cluster, set, h)]
+				base := l.Found[selecting(selections[0], cluster, set, h)]
 				if base == nil {
 					continue
 				}
 				bars.Groups = append(bars.Groups, fmt.Sprintf("%d GPUs, %d h", set.gpus, h))
-				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(mean(each(base, seconds))))}
+				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(mean(exp.Values(base, seconds))))}
 				for i, how := range selections {
-					found := l.found[selecting(how, cluster, set, h)]
+					found := l.Found[selecting(how, cluster, set, h)]
 					if found == nil {
 						b := &bars.Series[i]
 						b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
@@ -114,7 +114,7 @@ func showSelect(l *lab) shown {
 						continue
 					}
 					key := fmt.Sprintf("select_%s%s_%dh_%s", clusterKey(cluster), set.name, h, how)
-					time := exp.Over(selectTitle, key+"_time_s", "s", each(found, seconds)).Noting("on %s", clusterTitle(cluster))
+					time := exp.Over(selectTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("on %s", clusterTitle(cluster))
 					addBar(&bars.Series[i], time)
 					s.rows = append(s.rows, time)
 					if i > 0 {
@@ -141,7 +141,7 @@ func (l *lab) waitingCosts() string {
 	worst, least, most := 0.0, math.Inf(1), math.Inf(-1)
 	for _, cluster := range clusters {
 		for _, h := range workloads {
-			base, all := l.found[selecting("memory", cluster, onFour, h)], l.found[selecting("all", cluster, onFour, h)]
+			base, all := l.Found[selecting("memory", cluster, onFour, h)], l.Found[selecting("all", cluster, onFour, h)]
 			if base == nil || all == nil {
 				continue
 			}
@@ -206,12 +206,12 @@ func showBurst(l *lab) shown {
 	for _, mode := range []string{cuda, rcuda} {
 		for _, h := range workloads {
 			a, b := inABurst(mode, h)
-			burst, slow := l.found[a], l.found[b]
+			burst, slow := l.Found[a], l.Found[b]
 			if burst == nil || slow == nil {
 				continue
 			}
 			key := fmt.Sprintf("burst_%dh_%s", h, mode)
-			at, late := exp.Over(burstTitle, key+"_time_s", "s", each(burst, seconds)), exp.Over(burstTitle, key+"_delayed_time_s", "s", each(slow, seconds))
+			at, late := exp.Over(burstTitle, key+"_time_s", "s", exp.Values(burst, seconds)), exp.Over(burstTitle, key+"_delayed_time_s", "s", exp.Values(slow, seconds))
 			s.rows = append(s.rows, at, late,
 				exp.Over(burstTitle, key+"_change_pct", "%", negated(gains(slow, burst, seconds))).Noting("above 0 the burst hurts"))
 			bars.Groups = append(bars.Groups, fmt.Sprintf("%s, %d h", mode, h))
@@ -286,7 +286,7 @@ func showIntensity(l *lab) shown {
 		add := func(name, meaning string, of func(mode string, h int) scenario) {
 			series := report.BarSeries{Name: name}
 			for _, h := range workloads {
-				a, b := l.found[of(cuda, h)], l.found[of(rcuda, h)]
+				a, b := l.Found[of(cuda, h)], l.Found[of(rcuda, h)]
 				if a == nil || b == nil {
 					series.Values, series.Lo, series.Hi = append(series.Values, nothing), append(series.Lo, nothing), append(series.Hi, nothing)
 					continue

@@ -101,7 +101,7 @@ func (l *lab) chosen() []part {
 	for _, p := range parts {
 		if l.options.Wants(p.name) {
 			list = append(list, p)
-			l.want(p.wants()...)
+			l.Want(p.wants()...)
 		}
 	}
 	return list

@@ -79,8 +79,8 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 		}
 		l := standIn(t, exp.Options{Seed: 1, Runs: 1, Figures: names})
 		chosen := l.chosen()
-		for _, s := range l.wanted {
-			l.found[s] = []outcome{{seconds: 1, perMinute: 1, wait: 1, run: 1, allocated: make([]float64, 8), counts: make([]int, len(applications))}}
+		for _, s := range l.Wanted {
+			l.Found[s] = []outcome{{seconds: 1, perMinute: 1, wait: 1, run: 1, allocated: make([]float64, 8), counts: make([]int, len(applications))}}
 		}
 		if err := l.result(chosen, nil, "").Check(); err != nil {
 			t.Errorf("%v: %v", names, err)
@@ -107,7 +107,7 @@ func TestInterruptedPictures(t *testing.T) {
 	if err := r.Check(); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(r.Partial, "pictures") || l.found[twelve] == nil {
+	if !strings.Contains(r.Partial, "pictures") || l.Found[twelve] == nil {
 		t.Errorf("missing: %q", r.Partial)
 	}
 	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {

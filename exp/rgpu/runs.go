@@ -90,10 +90,7 @@ type lab struct {
 	// policies makes them; tests have others.
 	policies func(spec string) (policy.Policy, error)
 
-	wanted []scenario
-	// found has the outcome of each seed; scenarios that were not run to the end
-	// are not there.
-	found map[scenario][]outcome
+	exp.Trials[scenario, outcome]
 }
 
 func newLab(o exp.Options) (*lab, error) {
@@ -101,50 +98,20 @@ func newLab(o exp.Options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lab{options: o, seeds: o.Seeds(seedsTried), paper: c, policies: catalog.New, found: map[scenario][]outcome{}}, nil
-}
-
-// want asks for scenarios to be run.
-func (l *lab) want(list ...scenario) {
-	for _, s := range list {
-		if _, known := l.found[s]; !known {
-			l.found[s] = nil
-			l.wanted = append(l.wanted, s)
-		}
-	}
+	return &lab{options: o, seeds: o.Seeds(seedsTried), paper: c, policies: catalog.New}, nil
 }
 
 // run makes all runs that are wanted, and says which scenarios are missing when
 // the context ended before.
 func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
-	results := make([][]outcome, len(l.wanted))
-	var tasks []exp.Task
-	for i, s := range l.wanted {
-		results[i] = make([]outcome, len(l.seeds))
-		for k, seed := range l.seeds {
-			tasks = append(tasks, exp.Task{Weight: int64(s.hours), Do: func(ctx context.Context) error {
-				r, seen, err := l.one(ctx, s, seed)
-				if err != nil {
-					return fmt.Errorf("%v, seed %d: %w", s, seed, err)
-				}
-				results[i][k], err = measure(r, seen)
-				return err
-			}})
+	weight := func(s scenario) int64 { return int64(s.hours) }
+	return l.Run(ctx, l.options, l.seeds, weight, func(ctx context.Context, s scenario, seed uint64) (outcome, error) {
+		r, seen, err := l.one(ctx, s, seed)
+		if err != nil {
+			return outcome{}, err
 		}
-	}
-	done, err := l.options.Each(ctx, tasks)
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range l.wanted {
-		if slices.Contains(done[i*len(l.seeds):(i+1)*len(l.seeds)], false) {
-			delete(l.found, s)
-			missing = append(missing, s)
-		} else {
-			l.found[s] = results[i]
-		}
-	}
-	return missing, nil
+		return measure(r, seen)
+	})
 }
 
 // one makes a run.
@@ -278,15 +245,6 @@ func measure(r *sim.Result, seen *devices) (outcome, error) {
 	o.allocated = seen.allocated(end)
 	o.counts = countApplications(r.Jobs)
 	return o, nil
-}
-
-// each collects a number of all seeds.
-func each(list []outcome, of func(*outcome) float64) []float64 {
-	out := make([]float64, len(list))
-	for i := range list {
-		out[i] = of(&list[i])
-	}
-	return out
 }
 
 // ratios are of a number of two scenarios, seed by seed.

@@ -246,7 +246,11 @@ func checkSplit(t *testing.T, seed uint64, b *board, n *need, k *task) {
 // nothing behind.
 func TestTimelineInsert(t *testing.T) {
 	worth := testWorth()
-	for seed := range uint64(200) {
+	cases := uint64(200)
+	if testing.Short() {
+		cases = 60
+	}
+	for seed := range cases {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		nodes := 1 + rng.Int32N(12)
 		const horizon = 400

@@ -121,9 +121,13 @@ func TestRemoteDevicesAreNear(t *testing.T) {
 // TestBetterThanBackfill is the claim, in small: better than Slurm's way in all
 // five columns of the paper at once.
 func TestBetterThanBackfill(t *testing.T) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 2
+	}
 	for version, contiguous := range []int{0, 50, 100} {
 		var slurm, ours [5]float64
-		for seed := range uint64(4) {
+		for seed := range seeds {
 			jobs := paperV(t, 64, contiguous, seed, "no")
 			add := func(p policy.Policy, to *[5]float64) {
 				res, err := sim.Run(context.Background(), sim.Config{Cluster: machine(64), Jobs: jobs, Policy: p})

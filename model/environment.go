@@ -77,6 +77,12 @@ func (a *Allocation) DeviceEnvironment(c *Cluster, part int) []string {
 	if part >= 0 {
 		devices = a.DevicesOf(part)
 	}
+	return c.DeviceEnvironment(devices)
+}
+
+// DeviceEnvironment is what the environment of a process says that has these
+// devices.
+func (c *Cluster) DeviceEnvironment(devices []Device) []string {
 	env := make([]string, 0, 1+len(devices))
 	env = append(env, fmt.Sprintf("%s=%d", deviceCount, len(devices)))
 	for i, d := range devices {

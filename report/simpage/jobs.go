@@ -196,7 +196,7 @@ func (s *Study) WriteJobs(w io.Writer) error {
 	out := csv.NewWriter(w)
 	err := out.Write([]string{
 		"policy", "seed", "nodes", "job", "user", "submit_s", "start_s", "end_s", "wait_s", "run_s", "slowdown", "state",
-		"borrowed", "nodes_used", "node_list", "borrowed_from", "alternative", "blocks", "span",
+		"borrowed", "nodes_used", "node_list", "borrowed_from", "alternative", "blocks", "span", "environment",
 	})
 	for i := range s.Runs {
 		r := &s.Runs[i]
@@ -217,7 +217,7 @@ func jobRow(r *Run, job int) []string {
 	j, o := &r.Result.Jobs[job], &r.Result.Outcomes[job]
 	row := []string{r.Policy, strconv.FormatUint(r.Seed, 10), strconv.Itoa(r.Nodes), j.ID, j.User, seconds(j.Submit)}
 	if !o.Ran() {
-		return append(row, "", "", "", "", "", o.State.String(), "", "", "", "", "", "", "")
+		return append(row, "", "", "", "", "", o.State.String(), "", "", "", "", "", "", "", "")
 	}
 	hosts, count := r.Recorder.Hosts(job)
 	lenders, _ := r.Recorder.Lenders(job)
@@ -225,7 +225,7 @@ func jobRow(r *Run, job int) []string {
 	return append(row, seconds(o.Start), seconds(o.End), seconds(wait), seconds(run),
 		strconv.FormatFloat(sim.Slowdown(wait, run), 'f', 4, 64), o.State.String(),
 		strconv.FormatBool(o.Borrowed), strconv.Itoa(count), hosts, lenders,
-		strconv.Itoa(int(o.Alternative)), strconv.Itoa(int(o.Blocks)), strconv.Itoa(int(o.Span)))
+		strconv.Itoa(int(o.Alternative)), strconv.Itoa(int(o.Blocks)), strconv.Itoa(int(o.Span)), r.Recorder.Environment(job))
 }
 
 // seconds writes a time exactly, without zeros at the end.

@@ -3,6 +3,7 @@ package simpage
 import (
 	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/model"
@@ -15,7 +16,8 @@ type Recorder struct {
 	cluster *model.Cluster
 	held    []holding // by job
 	nodes   []int32   // of all jobs, one after the other
-	picture *picture  // nil where none is wanted
+	devices []model.Device
+	picture *picture // nil where none is wanted
 }
 
 var _ sim.Observer = (*Recorder)(nil)
@@ -27,6 +29,9 @@ type holding struct {
 	cores          int32
 	from           int
 	hosts, lenders int32
+	// Its devices are Recorder.devices[firstDevice:][:devices].
+	firstDevice int
+	devices     int32
 }
 
 // NewRecorder watches a run on a cluster. With blocks above 0 it keeps at most
@@ -57,6 +62,11 @@ func (r *Recorder) Started(now time.Duration, job int, a *model.Allocation) {
 			h.lenders++
 		}
 	}
+	if gpus > 0 {
+		list := a.Devices()
+		h.firstDevice, h.devices = len(r.devices), int32(len(list))
+		r.devices = append(r.devices, list...)
+	}
 	if r.picture != nil {
 		r.picture.start(now, int32(job), a)
 	}
@@ -86,6 +96,16 @@ func (r *Recorder) Lenders(job int) (list string, count int) {
 	h := &r.held[job]
 	from := h.from + int(h.hosts)
 	return r.names(r.nodes[from : from+int(h.lenders)]), int(h.lenders)
+}
+
+// Environment is what the job's environment said about its devices; empty where
+// it had none.
+func (r *Recorder) Environment(job int) string {
+	if job >= len(r.held) || r.held[job].devices == 0 {
+		return ""
+	}
+	h := &r.held[job]
+	return strings.Join(r.cluster.DeviceEnvironment(r.devices[h.firstDevice:][:h.devices]), " ")
 }
 
 func (r *Recorder) names(nodes []int32) string {

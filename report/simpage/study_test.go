@@ -199,7 +199,7 @@ func TestAlternativesAndExplainedSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := ",killed,false,2,n[1-2],,2,1,2\n"; !strings.HasSuffix(csv.String(), want) {
+	if want := ",killed,false,2,n[1-2],,2,1,2,\n"; !strings.HasSuffix(csv.String(), want) {
 		t.Errorf("the list of jobs ends in %q, want %q", csv.String(), want)
 	}
 	const explained = `

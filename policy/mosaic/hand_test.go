@@ -182,7 +182,7 @@ func TestAccounts(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	for _, bad := range []string{"balance=101", "balance=x", "effort=-1", "depth=1.5", "age=soon", "what=1"} {
+	for _, bad := range []string{"balance=101", "balance=x", "effort=-1", "depth=1.5", "age=soon", "patience=100001", "what=1"} {
 		if _, err := mosaic.Entry.Make(bad); err == nil {
 			t.Errorf("%s was accepted", bad)
 		}

@@ -558,15 +558,19 @@ func (l *eventLog) Ended(now time.Duration, job int) {
 // show it. Policies that search get fewer jobs and shorter searches.
 func TestSameTwice(t *testing.T) {
 	many := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 6)), traffic: true}, 20, 400)
-	few := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 7)), traffic: true}, 20, 80)
+	few := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 7)), traffic: true}, 20, 40)
 	searching := map[string]string{"auction": "auction:iterations=2000:tree_nodes=200", "mosaic": "mosaic:effort=20"}
+	processors := []int{1, 2, 1, 2}
+	if testing.Short() {
+		processors = processors[:2]
+	}
 	for _, e := range catalog.Entries {
 		policy, s := e.Name, many
 		if short := searching[e.Name]; short != "" {
 			policy, s = short, few
 		}
 		var first *watcher
-		for _, procs := range []int{1, 2, 1, 2} {
+		for _, procs := range processors {
 			before := runtime.GOMAXPROCS(procs)
 			w, _, err := observed(policy, s, 1)
 			runtime.GOMAXPROCS(before)

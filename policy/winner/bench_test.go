@@ -37,37 +37,19 @@ func BenchmarkScaling(b *testing.B) {
 		for _, bids := range []int{250, 500, 1000, 0} {
 			s := middle
 			s.MaxBids = bids
-			benchmarkPoint(b, s)
+			benchmark(b, s)
 		}
 		for _, nodes := range []int{128, 1024} {
 			s := middle
 			s.Nodes = nodes
-			benchmarkPoint(b, s)
+			benchmark(b, s)
 		}
 		for _, jobs := range []int{50, 100, 400} {
 			s := middle
 			s.Jobs, s.MaxBids = jobs, 0
-			benchmarkPoint(b, s)
+			benchmark(b, s)
 		}
 	}
-}
-
-func benchmarkPoint(b *testing.B, s winnertest.Shape) {
-	b.Run(s.String(), func(b *testing.B) {
-		p := winnertest.Make(s)
-		var search winner.Search
-		var a *winner.Answer
-		for b.Loop() {
-			var err error
-			if a, err = search.Solve(p, winner.DefaultLimits()); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(len(p.Bids)), "bids")
-		b.ReportMetric(100*a.Gap(), "gap_pct")
-		b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms/solve")
-		b.ReportMetric(0, "ns/op")
-	})
 }
 
 func benchmark(b *testing.B, s winnertest.Shape) {
@@ -84,8 +66,11 @@ func benchmark(b *testing.B, s winnertest.Shape) {
 		if err := winner.Check(p, a); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(a.Value)/float64(a.Bound), "value/bound")
-		b.ReportMetric(100*a.Gap(), "gap%")
+		b.ReportMetric(float64(len(p.Bids)), "bids")
 		b.ReportMetric(float64(a.Value), "value")
+		b.ReportMetric(float64(a.Value)/float64(a.Bound), "value/bound")
+		b.ReportMetric(100*a.Gap(), "gap_pct")
+		b.ReportMetric(b.Elapsed().Seconds()*1000/float64(b.N), "ms/solve")
+		b.ReportMetric(0, "ns/op")
 	})
 }

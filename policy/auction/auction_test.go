@@ -482,7 +482,7 @@ func TestSolverThatFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := policy.Settings{}
+			settings := model.Settings{}
 			for _, o := range Entry.Options {
 				settings[o.Name] = o.Default
 			}

@@ -14,7 +14,7 @@ import (
 var Entry = policy.Entry{
 	Name:    "auction",
 	Summary: "AUCSCHED: the first jobs of the queue bid for nodes, and the bids with the largest sum of priorities win",
-	Options: []policy.Option{
+	Options: []model.Option{
 		{Name: "window", Default: "100", Summary: "how many jobs bid; 0 for all"},
 		{Name: "bids_per_job", Default: "15", Summary: "bids of one request at most; 0 for all"},
 		{Name: "bids", Default: "250", Summary: "bids of all jobs at most, made in the order of the queue; 0 for no limit"},
@@ -28,11 +28,11 @@ var Entry = policy.Entry{
 		{Name: "tree_nodes", Default: "", Summary: "of the solver's tree search; its own limit unless given"},
 		{Name: "cut", Default: "off", Summary: "an auction that is not solved to the end divides the limit on all bids by 1.5"},
 	},
-	New: func(s policy.Settings) (policy.Policy, error) { return New(s, new(winner.Search)) },
+	New: func(s model.Settings) (policy.Policy, error) { return New(s, new(winner.Search)) },
 }
 
 // New returns the policy with a solver of the caller's choice.
-func New(s policy.Settings, solver winner.Solver) (policy.Policy, error) {
+func New(s model.Settings, solver winner.Solver) (policy.Policy, error) {
 	p := &auction{solver: solver, limits: winner.DefaultLimits()}
 	var err error
 	limit := func(name string) int {

@@ -17,8 +17,8 @@ var Entry = policy.Entry{
 	Name:    "conservative",
 	Summary: "conservative backfilling: jobs overtake if they delay nobody's reservation",
 	Options: policy.BackfillOptions("how many waiting jobs hold a reservation"),
-	New: func(s policy.Settings) (policy.Policy, error) {
-		depth, window, err := s.Backfill()
+	New: func(s model.Settings) (policy.Policy, error) {
+		depth, window, err := policy.Backfill(s)
 		return &conservative{depth: depth, window: window, promises: map[policy.JobID]*promise{}}, err
 	},
 }

@@ -16,7 +16,7 @@ var Slurm = policy.Entry{
 	Name:    "slurm",
 	Summary: "Slurm's way: best fit on nodes in a row, backfilling with whole nodes reserved for all who are tried",
 	Options: options(),
-	New: func(s policy.Settings) (policy.Policy, error) {
+	New: func(s model.Settings) (policy.Policy, error) {
 		return newScheduler(s)
 	},
 }
@@ -25,11 +25,11 @@ var Slurm = policy.Entry{
 var RGPU = policy.Entry{
 	Name:    "rgpu",
 	Summary: "Slurm's way with GPUs decoupled from nodes, exclusive or shared by memory (the rCUDA paper)",
-	Options: append(options(), policy.Option{
+	Options: append(options(), model.Option{
 		Name: "select", Default: rankings[byMemory],
 		Summary: "what remote devices are chosen by: memory (the paper), intensity, speed, distance or all",
 	}),
-	New: func(s policy.Settings) (policy.Policy, error) {
+	New: func(s model.Settings) (policy.Policy, error) {
 		p, err := newScheduler(s)
 		if err != nil {
 			return nil, err
@@ -45,8 +45,8 @@ var RGPU = policy.Entry{
 }
 
 // options are Slurm's, with its defaults where they say how it behaves.
-func options() []policy.Option {
-	return []policy.Option{
+func options() []model.Option {
+	return []model.Option{
 		{Name: "depth", Default: "100", Summary: "how many waiting jobs backfilling tries (bf_max_job_test); 0 for all"},
 		{Name: "bf_window", Default: "24h", Summary: "how far ahead a reservation may lie; 0 for no limit"},
 		{Name: "bf_interval", Default: "30s", Summary: "the least time from one backfilling to the next; 0 for at every event"},
@@ -54,10 +54,10 @@ func options() []policy.Option {
 	}
 }
 
-func newScheduler(s policy.Settings) (*scheduler, error) {
+func newScheduler(s model.Settings) (*scheduler, error) {
 	p := &scheduler{byKey: map[needKey]*compiled{}}
 	var err error
-	if p.depth, p.window, err = s.Backfill(); err != nil {
+	if p.depth, p.window, err = policy.Backfill(s); err != nil {
 		return nil, err
 	}
 	for _, o := range []struct {

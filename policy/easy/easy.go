@@ -15,8 +15,8 @@ var Entry = policy.Entry{
 	Name:    "easy",
 	Summary: "EASY backfilling: jobs overtake if they do not delay the first job that waits",
 	Options: policy.BackfillOptions("how many jobs behind the first are tried"),
-	New: func(s policy.Settings) (policy.Policy, error) {
-		depth, window, err := s.Backfill()
+	New: func(s model.Settings) (policy.Policy, error) {
+		depth, window, err := policy.Backfill(s)
 		return &easy{depth: depth, window: window, head: -1}, err
 	},
 }

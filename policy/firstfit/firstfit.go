@@ -7,6 +7,7 @@ package firstfit
 import (
 	"slices"
 
+	"muster/model"
 	"muster/policy"
 )
 
@@ -31,8 +32,8 @@ var RQueue = policy.Entry{
 	New:     maker(policy.Borrowing),
 }
 
-func maker(mode policy.Mode) func(policy.Settings) (policy.Policy, error) {
-	return func(policy.Settings) (policy.Policy, error) { return &firstFit{mode: mode}, nil }
+func maker(mode policy.Mode) func(model.Settings) (policy.Policy, error) {
+	return func(model.Settings) (policy.Policy, error) { return &firstFit{mode: mode}, nil }
 }
 
 // firstFit keeps the waiting jobs by shape. Of the jobs of one shape

@@ -14,14 +14,14 @@ import (
 var FCFS = policy.Entry{
 	Name:    "fcfs",
 	Summary: "first come, first served: nothing overtakes the first job of the queue",
-	New:     func(policy.Settings) (policy.Policy, error) { return &inOrder{blocked: -1}, nil },
+	New:     func(model.Settings) (policy.Policy, error) { return &inOrder{blocked: -1}, nil },
 }
 
 // SJF is shortest job first, by the user's estimate.
 var SJF = policy.Entry{
 	Name:    "sjf",
 	Summary: "shortest job first, by wall-time estimate: nothing overtakes the shortest",
-	New: func(policy.Settings) (policy.Policy, error) {
+	New: func(model.Settings) (policy.Policy, error) {
 		return &inOrder{blocked: -1, order: func(j *model.Job) int64 { return int64(j.Estimate()) }}, nil
 	},
 }

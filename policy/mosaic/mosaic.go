@@ -29,7 +29,7 @@ import (
 var Entry = policy.Entry{
 	Name:    "mosaic",
 	Summary: "plans ahead: one block of nodes a job, short jobs early, no priced node idle",
-	Options: []policy.Option{
+	Options: []model.Option{
 		{Name: "balance", Default: "50", Summary: "how much the end of all counts against waiting, in per cent"},
 		{Name: "patience", Default: never, Summary: "how much later a job may start for being in one block, in per cent of its estimate; never: it always is"},
 		{Name: "effort", Default: "500", Summary: "how many plans are tried when all jobs are new; 0 takes the first"},
@@ -43,7 +43,7 @@ var Entry = policy.Entry{
 // never is the patience of jobs that wait for one block however long that takes.
 const never = "never"
 
-func newMosaic(s policy.Settings) (policy.Policy, error) {
+func newMosaic(s model.Settings) (policy.Policy, error) {
 	p := &mosaic{patience: -1}
 	var wrong error
 	number := func(name string, most int64) int64 {

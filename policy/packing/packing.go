@@ -38,15 +38,15 @@ var (
 var Entries = []policy.Entry{RandomFit, DotProduct, GPUClustering, GPUPacking, BestFit, FGD, PricedFit}
 
 var (
-	seed      = policy.Option{Name: "seed", Default: "0", Summary: "draws what is random, and the order of nodes that breaks ties; 0 leaves them in the order of the cluster"}
-	ties      = policy.Option{Name: "ties", Default: "order", Summary: "order: the first of the nodes with the best score; random: any of them, each time anew"}
-	decoupled = policy.Option{Name: "decoupled", Default: "off", Summary: "on: GPUs need not be in the job's nodes"}
+	seed      = model.Option{Name: "seed", Default: "0", Summary: "draws what is random, and the order of nodes that breaks ties; 0 leaves them in the order of the cluster"}
+	ties      = model.Option{Name: "ties", Default: "order", Summary: "order: the first of the nodes with the best score; random: any of them, each time anew"}
+	decoupled = model.Option{Name: "decoupled", Default: "off", Summary: "on: GPUs need not be in the job's nodes"}
 )
 
-func entry(name, summary string, more ...policy.Option) policy.Entry {
+func entry(name, summary string, more ...model.Option) policy.Entry {
 	return policy.Entry{
-		Name: name, Summary: "every waiting job is tried in order, and goes to " + summary, Options: append([]policy.Option{seed}, more...),
-		New: func(s policy.Settings) (policy.Policy, error) {
+		Name: name, Summary: "every waiting job is tried in order, and goes to " + summary, Options: append([]model.Option{seed}, more...),
+		New: func(s model.Settings) (policy.Policy, error) {
 			n, err := strconv.ParseUint(s["seed"], 10, 64)
 			if err != nil {
 				return nil, fmt.Errorf("seed must be a whole number from 0 on, not %q", s["seed"])

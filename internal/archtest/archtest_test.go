@@ -42,6 +42,9 @@ policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
 policy, policy/catalog, mapping, workload < sim
+NOTHING < workload/portable < workload # numbers that are the same on every machine
+model, model/strictyaml, workload/portable < workload/phased
+mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
 
@@ -71,6 +74,7 @@ wire, client < node/gateway # a client of the node, for programs elsewhere
 # What people see.
 model < report
 sim, report < report/simpage
+sim/kernels, report < report/kernelpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster

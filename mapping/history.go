@@ -1,0 +1,60 @@
+package mapping
+
+import "time"
+
+// History is what earlier calls of each kernel took: what to expect of the next.
+// The zero value has seen nothing.
+type History struct {
+	kernels []kernelHistory
+	all     kernelHistory
+}
+
+// kernelHistory fades: what a kernel took lately counts most.
+type kernelHistory struct {
+	calls       int64
+	mean        float64 // nanoseconds
+	meanBytes   float64
+	square, mix float64 // faded means of bytes x bytes, and of bytes x time
+}
+
+// fading is the weight of the newest call; the first ones count equally.
+const fading = 1.0 / 64
+
+// Observe notes how long a call took, at normal speed.
+func (h *History) Observe(c *Call, ran time.Duration) {
+	for int(c.Kernel) >= len(h.kernels) {
+		h.kernels = append(h.kernels, kernelHistory{})
+	}
+	bytes := float64(c.In + c.Out)
+	h.kernels[c.Kernel].observe(bytes, float64(ran))
+	h.all.observe(bytes, float64(ran))
+}
+
+func (k *kernelHistory) observe(bytes, ran float64) {
+	k.calls++
+	w := max(fading, 1/float64(k.calls))
+	k.mean += float64(w * (ran - k.mean))
+	k.meanBytes += float64(w * (bytes - k.meanBytes))
+	k.square += float64(w * (float64(bytes*bytes) - k.square))
+	k.mix += float64(w * (float64(bytes*ran) - k.mix))
+}
+
+// Expect is how long a call should take at normal speed; 0 where nothing is known.
+func (h *History) Expect(c *Call) time.Duration {
+	k := &h.all
+	if int(c.Kernel) < len(h.kernels) && h.kernels[c.Kernel].calls > 0 {
+		k = &h.kernels[c.Kernel]
+	}
+	return k.expect(float64(c.In + c.Out))
+}
+
+// expect follows the line through what was seen: calls that move more run longer,
+// as far as earlier ones did.
+func (k *kernelHistory) expect(bytes float64) time.Duration {
+	variance := k.square - float64(k.meanBytes*k.meanBytes)
+	if k.calls < 8 || variance <= float64(1e-9*k.square) {
+		return time.Duration(k.mean)
+	}
+	slope := (k.mix - float64(k.meanBytes*k.mean)) / variance
+	return time.Duration(max(0, k.mean+float64(slope*(bytes-k.meanBytes))))
+}

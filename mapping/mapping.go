@@ -1,0 +1,119 @@
+// Package mapping decides which device runs a kernel: one of the caller's own
+// node, or one across the network, given queues, data and links.
+//
+// A decision is pure: it sees the call, what is known of the devices, and a
+// random source that it was handed. The same mappers serve the simulator and the
+// node runtime, each of which keeps a Table by telling it what happens. The
+// package knows no clock, no socket and no simulator.
+package mapping
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Anywhere is the answer of a mapper that leaves a call in the one queue that
+// all devices share: the next device to be free takes it.
+const Anywhere = int32(-1)
+
+// Layout is what stays: where the devices are. Devices and nodes are numbered
+// from 0; the devices of a node have consecutive numbers.
+type Layout struct {
+	// NodeOf is the node of each device.
+	NodeOf []int32
+	// First is the first device of each node; those of node n are
+	// First[n] to First[n+1]-1, so that there is one entry more than nodes.
+	First []int32
+	// Cores are those of each node.
+	Cores []int32
+	// Speed is that of each device; 1 is normal.
+	Speed []float64
+	// Owner is the application to which each node was given, or -1.
+	Owner []int32
+	// Critical says of each application whether its nodes' devices are to be kept for it.
+	Critical []bool
+	// Bandwidth is the nominal one between nodes, in bytes per second.
+	Bandwidth int64
+}
+
+// Devices is how many there are.
+func (l *Layout) Devices() int { return len(l.NodeOf) }
+
+// Nodes is how many there are.
+func (l *Layout) Nodes() int { return len(l.Cores) }
+
+// Call is a kernel that is about to be launched.
+type Call struct {
+	// Process launches it, from a node; Rank counts the processes of its application.
+	Process, Rank, Node, App int32
+	// Kernel names the code: calls of one kernel resemble each other.
+	Kernel int32
+	// Home is the device of its own node that the process is bound to where
+	// nothing is mapped at run time; -1 where its node has none.
+	Home int32
+	// In and Out are the bytes that go to a remote device and come back.
+	In, Out int64
+	// Resident says where parts of In are already.
+	Resident []Resident
+}
+
+// Resident is data of a call that a device holds.
+type Resident struct {
+	Device int32
+	Bytes  int64
+}
+
+// ResidentOn is how much of In need not travel to a device.
+func (c *Call) ResidentOn(device int32) int64 {
+	for i := range c.Resident {
+		if c.Resident[i].Device == device {
+			return min(c.Resident[i].Bytes, c.In)
+		}
+	}
+	return 0
+}
+
+// Mapper chooses devices. One may keep scratch memory and is not to be used by
+// two at once.
+type Mapper interface {
+	// Map says which device runs the call, or Anywhere.
+	Map(c *Call, v *View) int32
+}
+
+// View is what the node of a caller knows when it decides.
+type View struct {
+	Now time.Duration
+	// Table is what is known of all devices. It may be behind the truth.
+	Table *Table
+	// Local is what is known of the devices of the caller's own node; it is the same
+	// table where nothing is behind.
+	Local *Table
+	// Wrong, where it is not nil, makes the view of devices of other nodes err.
+	Wrong *Wrong
+	Rand  *rand.Rand
+}
+
+// Wrong is how often the status of a device is not what it seems.
+type Wrong struct {
+	// Positive is how often an idle device seems busy, Negative how often a busy one seems idle.
+	Positive, Negative float64
+	Rand               *rand.Rand
+}
+
+// Queued is how many calls seem to wait or run on a device of another node.
+func (v *View) Queued(device int32) int32 {
+	n := v.Table.devices[device].queued
+	if v.Wrong == nil {
+		return n
+	}
+	if n == 0 {
+		if v.Wrong.Rand.Float64() < v.Wrong.Positive {
+			return 1
+		}
+		return 0
+	}
+	if v.Wrong.Rand.Float64() < v.Wrong.Negative {
+		return 0
+	}
+	return n
+}

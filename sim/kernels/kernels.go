@@ -1,0 +1,179 @@
+// Package kernels simulates processes that alternate between CPU and GPU, in
+// virtual time: a mapper chooses a device for each kernel, data of calls to other
+// nodes share the ports of the network max-min fairly, and a device serves one
+// call at a time.
+//
+// It knows neither jobs nor daemons, and never reads a clock.
+//
+// # The model, exactly
+//
+// A process makes steps: a phase on a core, then a kernel. It has a core for the first,
+// if need be after waiting for one of its node, first come first served, and none
+// while its kernel is under way. A process without a CPU phase needs no core.
+//
+// At the end of the CPU phase the kernel is launched: the mapper names a
+// device, and the call joins the end of its queue; or it names none, and the call joins the
+// end of the queue that all devices share, unless a device is idle, which takes it then and there
+// (the one that has been idle longest). A device serves its own queue first, then the shared one.
+//
+// A call that has its turn holds its device. On the process's own node the kernel
+// begins at once. Elsewhere a latency passes first, then the input travels
+// from the caller's outbound port to the inbound port of the device's node, then the kernel runs,
+// then the output travels the other way. The device is held until the kernel ends, or with
+// HoldResults until the output has arrived. Of the input, Reuse x In is not sent to a device that ran
+// the process's kernel before this one (the last one launched). Of ports without a bandwidth there is always enough.
+// A kernel takes its time divided by the device's speed.
+//
+// When its output has arrived a call is done. The process then begins its next step;
+// with Barrier, when all processes of its application have done theirs. With Async it begins the next
+// step at the launch.
+//
+// At one instant, what is due for processes comes first, in their order, then what is due for calls, in the order
+// of their launch; what this brings about at the same instant follows in the
+// same way. Then the ports are divided anew.
+//
+// Mappers see every launch, begin and end of a call on a device, in the order in which they
+// happen; with Delay, those on other nodes that much later.
+package kernels
+
+import (
+	"context"
+	"time"
+
+	"muster/mapping"
+	"muster/model"
+	"muster/workload/phased"
+)
+
+// Config is one run.
+type Config struct {
+	// Cluster gives nodes, cores, devices with their speeds, the bandwidth of ports, and the
+	// latency of a call to another node: Remote.Latency and that of the link.
+	Cluster  *model.Cluster
+	Workload *phased.Workload
+	// Mapper makes the mapper of the run.
+	Mapper func(*mapping.Layout) (mapping.Mapper, error)
+	Seed   uint64
+	// Span is how long is simulated; 0 is until all processes have ended.
+	Span time.Duration
+	// Window is how many run times of a device count (k); 0 stands for 10.
+	Window int
+	Status Status
+	// HoldResults keeps a device until the results of its call have arrived.
+	HoldResults bool
+	// Progress is called now and then with the time that is simulated.
+	Progress func(now time.Duration)
+	// Observe is told everything, where it is not nil.
+	Observe Observer
+}
+
+// Status is how well nodes know the devices of others.
+type Status struct {
+	// Delay is how long it takes others to learn of a change.
+	Delay time.Duration
+	// FalsePositive is how often an idle device is taken to be busy, FalseNegative how
+	// often a busy one is taken to be idle; of 1.
+	FalsePositive, FalseNegative float64
+}
+
+// Stage is what happens to a call.
+type Stage uint8
+
+// The stages of a call, in order. Local calls have no Sending and no Returning.
+const (
+	Launched  Stage = iota // by its process
+	Queued                 // on a device, or on -1 in the shared queue
+	Holding                // it has its turn on its device
+	Sending                // its input, from now on
+	Running                // its kernel, from now on
+	Returning              // its output, from now on
+	Released               // its device is free again
+	Done
+)
+
+// Event is a stage of a call.
+type Event struct {
+	At      time.Duration
+	Stage   Stage
+	Call    int64 // numbered from 0, in the order of launch
+	Process int32
+	Device  int32
+	// Bytes are those that are about to travel.
+	Bytes int64
+}
+
+// Observer watches a run.
+type Observer interface {
+	Event(Event)
+	// Rate tells how fast a call's data travel from now on, in bytes a second with 20 binary
+	// digits after the point.
+	Rate(at time.Duration, call int64, rate int64)
+}
+
+// Result is what came out.
+type Result struct {
+	// End is when the last process ended, or the span.
+	End     time.Duration
+	Devices []DeviceResult
+	Nodes   []NodeResult
+	Apps    []AppResult
+	// Events is how many instants of calls and processes were simulated.
+	Events int64
+}
+
+// DeviceResult is what became of one device.
+type DeviceResult struct {
+	Node int32
+	// Busy is the time in kernels, Held with that in which it waited for data.
+	Busy, Held time.Duration
+	Kernels    int64
+}
+
+// NodeResult is what went through a node's ports until the end.
+type NodeResult struct{ Sent, Received int64 }
+
+// AppResult is what became of one application. The times are sums over the calls that are done.
+type AppResult struct {
+	Name      string
+	Processes int
+	// Launched calls, those Done, and of these those that were Remote.
+	Launched, Done, Remote int64
+	// Queue is the time before a call has its device, Transfer that of latency and data,
+	// Run that of kernels.
+	Queue, Transfer, Run time.Duration
+	// Steps is how many steps its processes have finished; Ended how many processes have ended.
+	Steps int64
+	Ended int
+	// LastEnd is when the last of its processes ended.
+	LastEnd time.Duration
+}
+
+// Utilisation is the part of all devices' time that was spent in kernels.
+func (r *Result) Utilisation() float64 {
+	if len(r.Devices) == 0 || r.End == 0 {
+		return 0
+	}
+	busy := 0.0
+	for i := range r.Devices {
+		busy += r.Devices[i].Busy.Seconds()
+	}
+	return busy / float64(len(r.Devices)) / r.End.Seconds()
+}
+
+// Wait is the mean time, over all calls that are done, from launch to end without the kernel itself.
+func (r *Result) Wait() time.Duration {
+	sum, calls := time.Duration(0), int64(0)
+	for i := range r.Apps {
+		sum += r.Apps[i].Queue + r.Apps[i].Transfer
+		calls += r.Apps[i].Done
+	}
+	if calls == 0 {
+		return 0
+	}
+	return sum / time.Duration(calls)
+}
+
+// Run simulates. It ends early, with the context's error, when ctx does.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	return newEngine(&c).run(ctx)
+}

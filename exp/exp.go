@@ -138,8 +138,11 @@ type Row struct {
 	Ours float64 `json:"ours"`
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	Unit string  `json:"unit"`
-	Note string  `json:"note,omitempty"`
+	// HalfWidth is that of the 95 % confidence interval of the mean, by Student's t: were there
+	// seeds without end, their mean would lie within Ours ± HalfWidth. It is nil for a single seed.
+	HalfWidth *float64 `json:"ci95,omitempty"`
+	Unit      string   `json:"unit"`
+	Note      string   `json:"note,omitempty"`
 }
 
 // Ratio is ours over the paper's; false where there is nothing to divide by.
@@ -158,6 +161,9 @@ func Over(part, metric, unit string, values []float64) Row {
 		r.Low, r.High = math.Min(r.Low, v), math.Max(r.High, v)
 	}
 	r.Ours /= float64(len(values))
+	if half, ok := halfWidth(values, r.Ours); ok {
+		r.HalfWidth = &half
+	}
 	return r
 }
 
@@ -192,7 +198,7 @@ func (r *Result) Check() error {
 			return fmt.Errorf("a row without a metric or a part: %+v", row)
 		case seen[row.Metric]:
 			return fmt.Errorf("metric %s stands twice", row.Metric)
-		case math.IsNaN(row.Ours) || math.IsInf(row.Low, 0) || math.IsInf(row.High, 0):
+		case math.IsNaN(row.Ours) || math.IsInf(row.Low, 0) || math.IsInf(row.High, 0) || row.HalfWidth != nil && math.IsNaN(*row.HalfWidth):
 			return fmt.Errorf("metric %s is not a number", row.Metric)
 		}
 		seen[row.Metric] = true

@@ -38,14 +38,15 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// The names of the fields are what scripts rely on; paper is null where there is none.
+// The names of the fields are what scripts rely on; paper is null where there is none, and there is no interval
+// around a single seed.
 func TestJSON(t *testing.T) {
-	got, err := json.Marshal(Result{Name: "x", Rows: []Row{Over("p", "m", "s", []float64{1}), Over("p", "n", "%", []float64{2}).AgainstRange(1, 3)}})
+	got, err := json.Marshal(Result{Name: "x", Rows: []Row{Over("p", "m", "s", []float64{1}), Over("p", "n", "%", []float64{2, 2}).AgainstRange(1, 3)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"name":"x","rows":[{"part":"p","metric":"m","paper":null,"ours":1,"low":1,"high":1,"unit":"s"},` +
-		`{"part":"p","metric":"n","paper":1,"paper_high":3,"ours":2,"low":2,"high":2,"unit":"%"}],"notes":null}`
+		`{"part":"p","metric":"n","paper":1,"paper_high":3,"ours":2,"low":2,"high":2,"ci95":0,"unit":"%"}],"notes":null}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -66,14 +67,14 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `one
-metric       paper  ours      spread  unit   ratio
-------  ----------  ----  ----------  ----  ------
-a                4     2      1 to 3  s       0.50
-b                -     1      1 to 1  s          -
-c       -30 to -15   -20  -20 to -20  %     within
-d       -30 to -15   -40  -40 to -40  %      below
-e       -30 to -15     0      0 to 0  %      above
-f                0     5      5 to 5  %          -
+metric       paper  ours  ±95 %      spread  unit   ratio
+------  ----------  ----  -----  ----------  ----  ------
+a                4     2     13      1 to 3  s       0.50
+b                -     1      -      1 to 1  s          -
+c       -30 to -15   -20      -  -20 to -20  %     within
+d       -30 to -15   -40      -  -40 to -40  %      below
+e       -30 to -15     0      -      0 to 0  %      above
+f                0     5      -      5 to 5  %          -
 `
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)

@@ -3,6 +3,7 @@ package exp
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"muster/report"
 )
@@ -34,6 +35,7 @@ func Table(rows []Row, part string) *report.Table {
 			{Name: "metric"},
 			{Name: "paper", Right: true, Help: "What the paper says; a dash where it has no number."},
 			{Name: "ours", Right: true, Help: "The mean over all seeds."},
+			{Name: "±95 %", Right: true, Help: "Half of the 95 % confidence interval of the mean (Student's t); a dash for a single seed."},
 			{Name: "spread", Right: true, Help: "The least and the most of all seeds."},
 			{Name: "unit"},
 			{Name: "ratio", Right: true, Help: "Ours over the paper's; for a range, whether ours lies within."},
@@ -44,7 +46,7 @@ func Table(rows []Row, part string) *report.Table {
 			continue
 		}
 		t.Rows = append(t.Rows, []string{
-			r.Metric, r.paper(), report.Number(r.Ours), report.Number(r.Low) + " to " + report.Number(r.High), r.Unit, r.ratio(),
+			r.Metric, r.paper(), report.Number(r.Ours), r.halfWidth(), report.Number(r.Low) + " to " + report.Number(r.High), r.Unit, r.ratio(),
 		})
 	}
 	return t
@@ -74,6 +76,18 @@ func (r *Row) paper() string {
 		return report.Number(*r.Paper) + " to " + report.Number(*r.PaperHigh)
 	}
 	return report.Number(*r.Paper)
+}
+
+// halfWidth is as exact as such a thing can be: two digits.
+func (r *Row) halfWidth() string {
+	if r.HalfWidth == nil {
+		return "-"
+	}
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(*r.HalfWidth, 'e', 1, 64), 64)
+	if err != nil {
+		return "-"
+	}
+	return report.Number(rounded)
 }
 
 // ratio says how the paper's number and ours compare.

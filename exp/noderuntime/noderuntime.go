@@ -184,6 +184,7 @@ func mostOf(lists [][]float64) []float64 {
 func row(part, metric, unit string, values []float64) exp.Row {
 	r := exp.Over(part, metric, unit, values)
 	r.Ours = median(values)
+	r.HalfWidth = nil // it would be that of the mean
 	return r
 }
 

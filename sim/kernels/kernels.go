@@ -28,9 +28,14 @@
 // with Barrier, when all processes of its application have done theirs. With Async it begins the next
 // step at the launch.
 //
-// At one instant, what is due for processes comes first, in their order, then what is due for calls, in the order
-// of their launch; what this brings about at the same instant follows in the
-// same way. Then the ports are divided anew.
+// The next to happen is always what is due first; of what is due at the same instant,
+// the ends of CPU phases come before all else, in the order of processes, and what is due for calls
+// follows in the order of their launch. CPU phases and kernels of no length end
+// at the instant at which they begin, in their turn; latencies of no length and transfers of no bytes, or between ports of which there is
+// always enough, are passed over at once. When nothing more is due at an instant, the ports are
+// divided anew, and transfers that are faster or slower from then on end earlier or later. What is left of a
+// transfer is kept in 2^-20 bytes, rounded up at each change of its rate; it is over at the
+// first nanosecond by which all has travelled.
 //
 // Mappers see every launch, begin and end of a call on a device, in the order in which they
 // happen; with Delay, those on other nodes that much later.
@@ -175,5 +180,9 @@ func (r *Result) Wait() time.Duration {
 
 // Run simulates. It ends early, with the context's error, when ctx does.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	return newEngine(&c).run(ctx)
+	e, err := newEngine(c)
+	if err != nil {
+		return nil, err
+	}
+	return e.run(ctx)
 }

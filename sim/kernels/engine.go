@@ -1,0 +1,686 @@
+package kernels
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"time"
+
+	"muster/mapping"
+	"muster/model"
+	"muster/sim/fairshare"
+	"muster/workload/phased"
+)
+
+// none is the end of a list, and the device of a call that has none yet.
+const none = int32(-1)
+
+// fraction is the number of binary digits after the point in rates and in bytes under way.
+const fraction = 20
+
+// maxBytes is the most that one transfer can be.
+const maxBytes = math.MaxInt64 >> fraction
+
+// maxAtOnce bounds what happens at one instant, so that programs that never take
+// any time cost an error.
+const maxAtOnce = 50_000_000
+
+type engine struct {
+	Config
+	layout *mapping.Layout
+	mapper mapping.Mapper
+	truth  *mapping.Table
+	reports
+	view mapping.View
+
+	now     time.Duration
+	agenda  agenda
+	procs   []process
+	live    int // processes that have not ended
+	calls   []call
+	vacant  []int32
+	number  int64 // of the next call
+	devices []device
+	nodes   []node
+	apps    []application
+	shared  queue // calls that any device may take
+	// idle lists the devices that hold no call, the one that has been idle longest first.
+	idle       list
+	fair       *fairshare.Network
+	callOfFlow []int32
+	result     *Result
+}
+
+type process struct {
+	app, rank, node, home int32
+	source                *phased.Source
+	draw                  phased.Draw
+	steps                 int64
+	last                  int32 // the device that its last call was given to
+	next                  int32 // of those that wait for a core
+	onCore                bool
+}
+
+type call struct {
+	mapping.Call
+	resident [1]mapping.Resident
+	number   int64
+	device   int32
+	next     int32 // in its queue
+	stage    Stage
+	gpu      time.Duration // at normal speed
+	ran      time.Duration
+
+	launched, held, began time.Duration
+	// expected is what the table expected; the one that is behind may have expected something else.
+	expected, expectedFar time.Duration
+
+	// A transfer under way: what is left of it, in bytes with the fraction, at since.
+	flow  fairshare.Flow
+	bytes int64
+	left  uint64
+	rate  int64
+	since time.Duration
+	// toTell is what other nodes must yet learn of the call before it is forgotten.
+	toTell int32
+}
+
+type device struct {
+	holder   int32 // call slot, or none
+	queue    queue
+	speed    float64
+	busyFrom time.Duration
+	heldFrom time.Duration
+}
+
+type node struct {
+	free  int32 // cores
+	cores queue // processes that wait for one
+}
+
+type application struct {
+	processes int32
+	first     int32 // its first process
+	arrived   int32 // at the barrier
+}
+
+// queue is a list of processes or calls, linked by their next.
+type queue struct{ head, tail int32 }
+
+func newEngine(c Config) (*engine, error) {
+	e := &engine{Config: c, shared: queue{none, none}, result: &Result{}}
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	e.lay()
+	if e.Window == 0 {
+		e.Window = 10
+	}
+	var err error
+	if e.mapper, err = e.Mapper(e.layout); err != nil {
+		return nil, err
+	}
+	e.truth = mapping.NewTable(e.layout, e.Window)
+	e.view = mapping.View{Table: e.truth, Local: e.truth, Rand: rand.New(rand.NewPCG(e.Seed, 0x6d6170))}
+	if e.Status.Delay > 0 {
+		e.reports.table = mapping.NewTable(e.layout, e.Window)
+		e.view.Table = e.reports.table
+	}
+	if e.Status.FalsePositive > 0 || e.Status.FalseNegative > 0 {
+		e.view.Wrong = &mapping.Wrong{
+			Positive: e.Status.FalsePositive, Negative: e.Status.FalseNegative, Rand: rand.New(rand.NewPCG(e.Seed, 0x77726f6e67)),
+		}
+	}
+	e.populate()
+	return e, nil
+}
+
+func (e *engine) check() error {
+	nodes := 0
+	for i := range e.Workload.Apps {
+		a := &e.Workload.Apps[i]
+		nodes += a.Nodes
+		if e.Span == 0 && a.Iterations == 0 {
+			return fmt.Errorf("application %s never ends: give a span of time to simulate, or the iterations it makes", a.Name)
+		}
+	}
+	if nodes > len(e.Cluster.Nodes) {
+		return fmt.Errorf("the applications want %d nodes and the cluster has %d: use a larger cluster, or give them fewer", nodes, len(e.Cluster.Nodes))
+	}
+	for _, p := range []float64{e.Status.FalsePositive, e.Status.FalseNegative} {
+		if !(p >= 0 && p <= 1) {
+			return fmt.Errorf("a share of false reports must be from 0 to 1, not %v", p)
+		}
+	}
+	return e.Cluster.Validate()
+}
+
+// lay numbers the devices and makes the ports.
+func (e *engine) lay() {
+	l := &mapping.Layout{}
+	capacity := make([]int64, 0, 2*len(e.Cluster.Nodes))
+	for n := range e.Cluster.Nodes {
+		nd := &e.Cluster.Nodes[n]
+		l.First = append(l.First, int32(len(l.NodeOf)))
+		l.Cores = append(l.Cores, int32(nd.Cores))
+		l.Owner = append(l.Owner, none)
+		for _, t := range nd.GPUs {
+			l.NodeOf = append(l.NodeOf, int32(n))
+			l.Speed = append(l.Speed, e.Cluster.GPUTypes[t].Speed)
+		}
+		if b := nd.Link.Bandwidth; b > 0 && (l.Bandwidth == 0 || b < l.Bandwidth) {
+			l.Bandwidth = b
+		}
+		port := min(nd.Link.Bandwidth, maxBytes) << fraction
+		capacity = append(capacity, port, port)
+	}
+	l.First = append(l.First, int32(len(l.NodeOf)))
+	n := 0
+	for i := range e.Workload.Apps {
+		a := &e.Workload.Apps[i]
+		l.Critical = append(l.Critical, a.Critical)
+		for range a.Nodes {
+			l.Owner[n] = int32(i)
+			n++
+		}
+	}
+	e.layout = l
+	e.fair = fairshare.New(capacity)
+}
+
+// populate makes devices, nodes and processes.
+func (e *engine) populate() {
+	e.devices = make([]device, e.layout.Devices())
+	e.result.Devices = make([]DeviceResult, e.layout.Devices())
+	e.idle = newList(len(e.devices))
+	for d := range e.devices {
+		e.devices[d] = device{holder: none, queue: queue{none, none}, speed: e.layout.Speed[d]}
+		e.result.Devices[d].Node = e.layout.NodeOf[d]
+		e.idle.append(int32(d))
+	}
+	e.nodes = make([]node, e.layout.Nodes())
+	e.result.Nodes = make([]NodeResult, e.layout.Nodes())
+	for n := range e.nodes {
+		e.nodes[n] = node{free: e.layout.Cores[n], cores: queue{none, none}}
+	}
+	n := int32(0)
+	for i := range e.Workload.Apps {
+		a := &e.Workload.Apps[i]
+		app := application{first: int32(len(e.procs))}
+		rank := int32(0)
+		for range a.Nodes {
+			per := a.PerNode
+			if per == 0 {
+				per = e.Cluster.Nodes[n].Cores
+			}
+			local := e.layout.First[n+1] - e.layout.First[n]
+			for k := range int32(per) {
+				home := none
+				if local > 0 {
+					home = e.layout.First[n] + k%local
+				}
+				e.procs = append(e.procs, process{
+					app: int32(i), rank: rank, node: n, home: home, last: none, next: none,
+					source: e.Workload.Source(i, int(rank), e.Seed),
+				})
+				rank++
+			}
+			n++
+		}
+		app.processes = rank
+		e.apps = append(e.apps, app)
+		e.result.Apps = append(e.result.Apps, AppResult{Name: a.Name, Processes: int(rank)})
+	}
+	e.live = len(e.procs)
+	e.agenda.grow(len(e.procs))
+}
+
+func (e *engine) run(ctx context.Context) (*Result, error) {
+	for p := range e.procs {
+		e.beginStep(int32(p))
+	}
+	atOnce := 0
+	for {
+		next, ok := e.agenda.first()
+		if !ok || next.at != e.now {
+			if e.settle() {
+				continue
+			}
+			if !ok || e.Span > 0 && next.at > e.Span {
+				break
+			}
+			e.now, atOnce = next.at, 0
+		}
+		if atOnce++; atOnce > maxAtOnce {
+			return nil, fmt.Errorf("the programs take no time at all after %v: give their phases a length", e.now)
+		}
+		e.result.Events++
+		if e.result.Events%8192 == 0 {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if e.Progress != nil {
+				e.Progress(e.now)
+			}
+		}
+		e.agenda.remove(next.actor)
+		if int(next.actor) >= len(e.procs) {
+			e.advance(next.actor - int32(len(e.procs)))
+		} else if err := e.endCPU(next.actor); err != nil {
+			return nil, err
+		}
+	}
+	if e.live > 0 && e.Span == 0 {
+		return nil, fmt.Errorf("%d processes wait for ever", e.live)
+	}
+	e.close()
+	return e.result, nil
+}
+
+// beginStep starts the next CPU phase of a process, or ends it.
+func (e *engine) beginStep(p int32) {
+	pr := &e.procs[p]
+	if most := e.Workload.Apps[pr.app].Iterations; most > 0 && pr.steps == most {
+		e.live--
+		app := &e.result.Apps[pr.app]
+		app.Ended++
+		app.LastEnd = e.now
+		return
+	}
+	pr.steps++
+	pr.draw = pr.source.Next()
+	n := &e.nodes[pr.node]
+	switch {
+	case pr.draw.CPU == 0:
+		e.agenda.set(p, e.now, int64(p))
+	case n.free > 0:
+		e.takeCore(p)
+	default:
+		e.join(&n.cores, p)
+	}
+}
+
+func (e *engine) takeCore(p int32) {
+	pr := &e.procs[p]
+	e.nodes[pr.node].free--
+	pr.onCore = true
+	e.agenda.set(p, model.After(e.now, pr.draw.CPU), int64(p))
+}
+
+// endCPU launches the kernel of a process.
+func (e *engine) endCPU(p int32) error {
+	pr := &e.procs[p]
+	if pr.onCore {
+		pr.onCore = false
+		n := &e.nodes[pr.node]
+		n.free++
+		if next := n.cores.head; next != none {
+			n.cores.head = e.procs[next].next
+			e.takeCore(next)
+		}
+	}
+	if err := e.launch(p); err != nil {
+		return err
+	}
+	if e.Workload.Apps[pr.app].Async {
+		e.endStep(p)
+	}
+	return nil
+}
+
+// endStep lets a process go on, with its application where that has a barrier.
+func (e *engine) endStep(p int32) {
+	pr := &e.procs[p]
+	e.result.Apps[pr.app].Steps++
+	if !e.Workload.Apps[pr.app].Barrier {
+		e.beginStep(p)
+		return
+	}
+	a := &e.apps[pr.app]
+	if a.arrived++; a.arrived == a.processes {
+		a.arrived = 0
+		for p := a.first; p < a.first+a.processes; p++ {
+			e.beginStep(p)
+		}
+	}
+}
+
+// join puts a process at the end of a queue for cores.
+func (e *engine) join(q *queue, p int32) {
+	e.procs[p].next = none
+	if q.head == none {
+		q.head = p
+	} else {
+		e.procs[q.tail].next = p
+	}
+	q.tail = p
+}
+
+// launch has the kernel of a process mapped.
+func (e *engine) launch(p int32) error {
+	pr := &e.procs[p]
+	s := e.newCall()
+	c := &e.calls[s]
+	*c = call{
+		Call: mapping.Call{
+			Process: p, Rank: pr.rank, Node: pr.node, App: pr.app, Kernel: pr.draw.Kernel, Home: pr.home,
+			In: min(pr.draw.In, maxBytes), Out: min(pr.draw.Out, maxBytes),
+		},
+		number: e.number, device: none, next: none, gpu: pr.draw.GPU, launched: e.now,
+	}
+	e.number++
+	e.result.Apps[pr.app].Launched++
+	if reuse := e.Workload.Apps[pr.app].Reuse; reuse > 0 && pr.last != none {
+		c.resident[0] = mapping.Resident{Device: pr.last, Bytes: int64(float64(reuse * float64(c.In)))}
+		c.Resident = c.resident[:]
+	}
+	e.tell(s, Launched, 0)
+	e.reports.deliver(e)
+	e.view.Now = e.now
+	d := e.mapper.Map(&c.Call, &e.view)
+	switch {
+	case d == mapping.Anywhere && len(e.devices) > 0:
+		if d = e.idle.head; d == none {
+			e.tell(s, Queued, 0)
+			e.wait(&e.shared, s)
+			return nil
+		}
+	case d < 0 || int(d) >= len(e.devices):
+		return fmt.Errorf("no device was named for a process on node %s: where nodes have no GPUs of their own, use a mapper that uses those of others (gr, ag, ar)",
+			e.Cluster.Nodes[pr.node].Name)
+	}
+	e.give(s, d)
+	e.tell(s, Queued, 0)
+	if e.devices[d].holder == none {
+		e.begin(s)
+	} else {
+		e.wait(&e.devices[d].queue, s)
+	}
+	return nil
+}
+
+// give binds a call to a device.
+func (e *engine) give(s, d int32) {
+	c := &e.calls[s]
+	c.device = d
+	e.procs[c.Process].last = d
+	c.expected = e.truth.Assign(&c.Call, d)
+	e.report(s, assigned)
+}
+
+// wait puts a call at the end of a queue.
+func (e *engine) wait(q *queue, s int32) {
+	if q.head == none {
+		q.head = s
+	} else {
+		e.calls[q.tail].next = s
+	}
+	q.tail = s
+}
+
+// begin gives a call its device.
+func (e *engine) begin(s int32) {
+	c := &e.calls[s]
+	d := &e.devices[c.device]
+	d.holder, d.heldFrom = s, e.now
+	e.idle.remove(c.device)
+	c.held = e.now
+	e.truth.Begin(c.device, c.expected, e.now)
+	e.report(s, begun)
+	e.tell(s, Holding, 0)
+	c.stage = Holding
+	if !e.remote(c) {
+		e.runKernel(s)
+		return
+	}
+	latency := model.After(e.Cluster.Remote.Latency, e.Cluster.Nodes[c.Node].Link.Latency)
+	if latency > 0 {
+		e.at(s, latency)
+		return
+	}
+	e.sendInput(s)
+}
+
+func (e *engine) remote(c *call) bool { return e.layout.NodeOf[c.device] != c.Node }
+
+// at has the next stage of a call come after a span of time.
+func (e *engine) at(s int32, after time.Duration) {
+	e.agenda.set(int32(len(e.procs))+s, model.After(e.now, after), int64(len(e.procs))+e.calls[s].number)
+}
+
+// advance ends the stage of a call that is due.
+func (e *engine) advance(s int32) {
+	c := &e.calls[s]
+	switch c.stage {
+	case Holding: // the latency is over
+		e.sendInput(s)
+	case Sending:
+		e.endTransfer(s)
+		e.runKernel(s)
+	case Running:
+		e.endKernel(s)
+	case Returning:
+		e.endTransfer(s)
+		e.finish(s)
+	}
+}
+
+func (e *engine) sendInput(s int32) {
+	c := &e.calls[s]
+	c.stage = Sending
+	bytes := c.In - c.ResidentOn(c.device)
+	if !e.transfer(s, bytes, c.Node, e.layout.NodeOf[c.device]) {
+		e.runKernel(s)
+	}
+}
+
+func (e *engine) runKernel(s int32) {
+	c := &e.calls[s]
+	d := &e.devices[c.device]
+	c.stage = Running
+	e.tell(s, Running, 0)
+	c.began, d.busyFrom = e.now, e.now
+	c.ran = c.gpu
+	if d.speed != 1 {
+		c.ran = time.Duration(float64(c.gpu) / d.speed)
+	}
+	e.at(s, c.ran)
+}
+
+func (e *engine) endKernel(s int32) {
+	c := &e.calls[s]
+	r := &e.result.Devices[c.device]
+	r.Busy += c.ran
+	r.Kernels++
+	held := e.HoldResults && e.remote(c)
+	c.stage = Returning
+	if !held {
+		e.release(s)
+	}
+	if !e.remote(c) || !e.transfer(s, c.Out, e.layout.NodeOf[c.device], c.Node) {
+		e.finish(s)
+	}
+}
+
+// release frees the device of a call, which takes the next one.
+func (e *engine) release(s int32) {
+	c := &e.calls[s]
+	d := &e.devices[c.device]
+	e.result.Devices[c.device].Held += e.now - d.heldFrom
+	d.holder = none
+	e.idle.append(c.device)
+	e.truth.Finish(&c.Call, c.device, c.expected, c.ran)
+	e.report(s, finished)
+	e.tell(s, Released, 0)
+	if next := d.queue.head; next != none {
+		d.queue.head = e.calls[next].next
+		e.begin(next)
+	} else if next := e.shared.head; next != none {
+		e.shared.head = e.calls[next].next
+		e.give(next, c.device)
+		e.begin(next)
+	}
+}
+
+// finish ends a call.
+func (e *engine) finish(s int32) {
+	c := &e.calls[s]
+	if e.devices[c.device].holder == s {
+		e.release(s)
+	}
+	a := &e.result.Apps[c.App]
+	a.Done++
+	if e.remote(c) {
+		a.Remote++
+	}
+	a.Queue += c.held - c.launched
+	a.Run += c.ran
+	a.Transfer += e.now - c.held - c.ran
+	e.tell(s, Done, 0)
+	p, app := c.Process, c.App
+	c.stage = Done
+	e.forget(s)
+	if !e.Workload.Apps[app].Async {
+		e.endStep(p)
+	}
+}
+
+// transfer sends the data of a call on their way, and says whether that takes time.
+func (e *engine) transfer(s int32, bytes int64, from, to int32) bool {
+	c := &e.calls[s]
+	e.tell(s, c.stage, bytes)
+	out, in := 2*from, 2*to+1
+	if e.Cluster.Nodes[from].Link.Bandwidth == 0 {
+		out, in = in, none
+		if e.Cluster.Nodes[to].Link.Bandwidth == 0 {
+			out = none
+		}
+	} else if e.Cluster.Nodes[to].Link.Bandwidth == 0 {
+		in = none
+	}
+	if bytes == 0 || out == none {
+		e.moved(from, to, bytes)
+		return false
+	}
+	c.bytes, c.left, c.rate, c.since = bytes, uint64(bytes)<<fraction, 0, e.now
+	c.flow = e.fair.Add(out, in)
+	for int(c.flow) >= len(e.callOfFlow) {
+		e.callOfFlow = append(e.callOfFlow, none)
+	}
+	e.callOfFlow[c.flow] = s
+	return true
+}
+
+// moved counts bytes that have arrived.
+func (e *engine) moved(from, to int32, bytes int64) {
+	e.result.Nodes[from].Sent += bytes
+	e.result.Nodes[to].Received += bytes
+}
+
+func (e *engine) endTransfer(s int32) {
+	c := &e.calls[s]
+	e.fair.Remove(c.flow)
+	e.moved(e.ends(c))
+	c.rate = 0
+}
+
+// ends is a transfer that is under way: from where, to where, and all its bytes.
+func (e *engine) ends(c *call) (from, to int32, bytes int64) {
+	if c.stage == Sending {
+		return c.Node, e.layout.NodeOf[c.device], c.bytes
+	}
+	return e.layout.NodeOf[c.device], c.Node, c.bytes
+}
+
+// settle divides the ports anew after the transfers of an instant began and
+// ended, and says whether that changed anything.
+func (e *engine) settle() bool {
+	changed := e.fair.Settle()
+	for _, f := range changed {
+		s := e.callOfFlow[f]
+		c := &e.calls[s]
+		c.progress(e.now)
+		c.rate = max(1, e.fair.Rate(f))
+		if e.Observe != nil {
+			e.Observe.Rate(e.now, c.number, c.rate)
+		}
+		e.at(s, timeFor(c.left, c.rate))
+	}
+	return len(changed) > 0
+}
+
+// progress counts what has travelled at the rate until now.
+func (c *call) progress(now time.Duration) {
+	hi, lo := bits.Mul64(uint64(c.rate), uint64(now-c.since))
+	done, _ := bits.Div64(hi, lo, uint64(time.Second)) // a transfer is over before this overflows
+	c.left -= min(done, c.left)
+	c.since = now
+}
+
+// timeFor is how long so much takes at a rate, rounded up.
+func timeFor(left uint64, rate int64) time.Duration {
+	hi, lo := bits.Mul64(left, uint64(time.Second))
+	if hi >= uint64(rate) {
+		return math.MaxInt64 / 8
+	}
+	q, rest := bits.Div64(hi, lo, uint64(rate))
+	if rest > 0 {
+		q++
+	}
+	return time.Duration(min(q, math.MaxInt64/8))
+}
+
+// close counts what is under way at the end.
+func (e *engine) close() {
+	r := e.result
+	r.End = e.Span
+	if e.Span == 0 {
+		r.End = e.now
+	}
+	for d := range e.devices {
+		s := e.devices[d].holder
+		if s == none {
+			continue
+		}
+		r.Devices[d].Held += r.End - e.devices[d].heldFrom
+		if e.calls[s].stage == Running {
+			r.Devices[d].Busy += r.End - e.devices[d].busyFrom
+		}
+	}
+	for i := range e.calls {
+		if c := &e.calls[i]; c.rate > 0 {
+			c.progress(r.End)
+			from, to, bytes := e.ends(c)
+			e.moved(from, to, bytes-int64((c.left+1<<fraction-1)>>fraction))
+		}
+	}
+}
+
+// tell the observer of a stage.
+func (e *engine) tell(s int32, stage Stage, bytes int64) {
+	if e.Observe == nil {
+		return
+	}
+	c := &e.calls[s]
+	e.Observe.Event(Event{At: e.now, Stage: stage, Call: c.number, Process: c.Process, Device: c.device, Bytes: bytes})
+}
+
+func (e *engine) newCall() int32 {
+	if l := len(e.vacant); l > 0 {
+		s := e.vacant[l-1]
+		e.vacant = e.vacant[:l-1]
+		return s
+	}
+	e.calls = append(e.calls, call{})
+	e.agenda.grow(len(e.procs) + len(e.calls))
+	return int32(len(e.calls) - 1)
+}
+
+// forget a call that is done, once everybody knows.
+func (e *engine) forget(s int32) {
+	if c := &e.calls[s]; c.stage == Done && c.toTell == 0 {
+		e.vacant = append(e.vacant, s)
+	}
+}

@@ -1,0 +1,41 @@
+package kernels
+
+// list keeps numbers from 0 to n-1, each at most once, in the order in which they came.
+type list struct {
+	head, tail int32
+	next, prev []int32
+	in         []bool
+}
+
+func newList(n int) list {
+	return list{head: none, tail: none, next: make([]int32, n), prev: make([]int32, n), in: make([]bool, n)}
+}
+
+func (l *list) append(i int32) {
+	l.in[i] = true
+	l.next[i], l.prev[i] = none, l.tail
+	if l.tail == none {
+		l.head = i
+	} else {
+		l.next[l.tail] = i
+	}
+	l.tail = i
+}
+
+// remove takes a number out, if it is there.
+func (l *list) remove(i int32) {
+	if !l.in[i] {
+		return
+	}
+	l.in[i] = false
+	if p := l.prev[i]; p == none {
+		l.head = l.next[i]
+	} else {
+		l.next[p] = l.next[i]
+	}
+	if n := l.next[i]; n == none {
+		l.tail = l.prev[i]
+	} else {
+		l.prev[n] = l.prev[i]
+	}
+}

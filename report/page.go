@@ -35,14 +35,14 @@ type Page struct {
 }
 
 // Section is a piece of a page: Heading, Text, Pre, *Table, *Chart, *Bars,
-// *Histogram, *Strips or *Gantt.
+// *Stacks, *Histogram, *Strips or *Gantt.
 type Section interface {
 	// check says what is wrong with it, so that no half page is ever written.
 	check() error
 	writeHTML(h *htmlWriter)
 }
 
-var _ = []Section{Heading(""), Text(""), Pre(""), (*Table)(nil), (*Chart)(nil), (*Bars)(nil), (*Histogram)(nil), (*Strips)(nil), (*Gantt)(nil)}
+var _ = []Section{Heading(""), Text(""), Pre(""), (*Table)(nil), (*Chart)(nil), (*Bars)(nil), (*Stacks)(nil), (*Histogram)(nil), (*Strips)(nil), (*Gantt)(nil)}
 
 // Heading begins a part of the page. Pages with several list them at the top.
 type Heading string

@@ -33,7 +33,8 @@ type frame struct {
 	title          string // inside the drawing; empty within a page, which has its own caption
 	xLabel, yLabel string
 	legend         []legendEntry
-	alone          bool // a file of its own: carries its style
+	alone          bool    // a file of its own: carries its style
+	height         float64 // between the axes; 0 is the usual
 }
 
 type legendEntry struct {
@@ -61,6 +62,9 @@ func newPlot(f frame, x, y *axis, categories []string) *plot {
 	}
 	p.top = p.legend(&head, f) + 14
 	p.bottom = p.top + plotHeight - 90
+	if f.height > 0 {
+		p.bottom = p.top + f.height
+	}
 	p.height = p.bottom + 26
 	if f.xLabel != "" {
 		p.height += lineHeight

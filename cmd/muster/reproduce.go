@@ -26,10 +26,10 @@ const reproduceHelp = `Make the experiments of a paper again, and set its number
 
 Every row has the paper's number (a dash where it has none), the mean over all
 seeds, half of its 95 % confidence interval, the least and the most, and the ratio
-of ours to the paper's. Inputs that the authors did not publish are generated from what they did publish; the notes
-say so, and say what differs and why. The same seed and number of runs give the
-same output, byte for byte, on every machine, but for experiments that measure
-time (noderuntime).
+of ours to the paper's. Inputs that the authors did not publish are generated from
+what they did publish; the notes say so, and say what differs and why. The same
+seed and number of runs give the same output, byte for byte, on every machine, but
+for experiments that measure time (noderuntime).
 
 --html writes a page with the pictures. --days shortens the generated logs, to see
 quickly how it works; the numbers are then not those of the paper's setting.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/workload/portable"
 )
 
 // The general generator: one knob for each thing that schedules depend on. With
@@ -79,7 +80,7 @@ func generateGeneral(p *params, rng *rand.Rand) *Workload {
 			r.Contiguous = rng.IntN(100) < contiguous
 		}
 		if margin > 0 {
-			factor := 1 + float64(unit(rng)*max(0, margin-1))
+			factor := 1 + float64(portable.Unit(rng.Uint64())*max(0, margin-1))
 			j.WallTime = time.Duration(float64(j.Run/time.Second)*factor) * time.Second
 		}
 		j.User = users[rng.IntN(len(users))]
@@ -87,7 +88,7 @@ func generateGeneral(p *params, rng *rand.Rand) *Workload {
 			table1(j, rng)
 		}
 		if poisson {
-			now += float64(gap * exponentialUnit(rng))
+			now += float64(gap * -portable.Log(portable.Unit(rng.Uint64())))
 		} else {
 			now += gap
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/workload/portable"
 )
 
 // Generator makes synthetic workloads. The same parameters and seed give the
@@ -286,7 +287,7 @@ func newRunTimes(p *params, kind, meanName, limitName, sigmaName string) runTime
 		return t
 	}
 	if kind == runLognormal {
-		t.scale = mean / exponential(float64(t.sigma*t.sigma)/2)
+		t.scale = mean / portable.Exp(float64(t.sigma*t.sigma)/2)
 	}
 	if limit == 0 || kind == runFixed {
 		return t
@@ -323,9 +324,9 @@ func (t *runTimes) meanOfQuantiles() float64 {
 func (t *runTimes) quantile(u float64) float64 {
 	switch t.kind {
 	case runExponential:
-		return float64(t.scale * -logarithm(u))
+		return float64(t.scale * -portable.Log(u))
 	case runLognormal:
-		return float64(t.scale * exponential(float64(t.sigma*normalQuantile(u))))
+		return float64(t.scale * portable.Exp(float64(t.sigma*portable.NormalQuantile(u))))
 	case runUniform:
 		return float64(t.scale * float64(2*u))
 	}
@@ -341,7 +342,7 @@ func (t *runTimes) clamp(x float64) float64 {
 }
 
 func (t *runTimes) draw(rng *rand.Rand) time.Duration {
-	return time.Duration(t.clamp(t.quantile(unit(rng)))+0.5) * time.Second
+	return time.Duration(t.clamp(t.quantile(portable.Unit(rng.Uint64())))+0.5) * time.Second
 }
 
 // roundLimits are the wall times that people ask for.
@@ -423,7 +424,7 @@ type arrivals struct {
 }
 
 func (a *arrivals) next(rng *rand.Rand) float64 {
-	work := exponentialUnit(rng)
+	work := -portable.Log(portable.Unit(rng.Uint64()))
 	for {
 		hour := int(a.now / 3600)
 		rate := float64(a.rate * float64(a.clock.hours[hour%24]*a.clock.days[(a.weekday+hour/24)%7]))

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -220,29 +219,6 @@ func TestGenerateErrors(t *testing.T) {
 	}
 	if _, err := Generate("general", map[string]string{"gpu_mix": "0:1", "node_gpus": "0", "load_of": "gpus"}, 1); err == nil {
 		t.Error("a load of GPUs that are not there was taken")
-	}
-}
-
-func TestPortableFunctions(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range 10_000 {
-		x := math.Exp(rng.Float64()*100 - 50)
-		if got, want := logarithm(x), math.Log(x); math.Abs(got-want) > 1e-13*max(1, math.Abs(want)) {
-			t.Fatalf("logarithm(%v) = %v, want %v", x, got, want)
-		}
-		y := rng.Float64()*100 - 50
-		if got, want := exponential(y), math.Exp(y); math.Abs(got-want) > 1e-13*want {
-			t.Fatalf("exponential(%v) = %v, want %v", y, got, want)
-		}
-		u := unit(rng)
-		if got := 0.5 * math.Erfc(-normalQuantile(u)/math.Sqrt2); math.Abs(got-u) > 1e-13 {
-			t.Fatalf("normalQuantile(%v) has probability %v", u, got)
-		}
-	}
-	for _, u := range []float64{1e-300, 1e-15, 0.0749, 0.5, 0.9251} {
-		if got := 0.5 * math.Erfc(-normalQuantile(u)/math.Sqrt2); math.Abs(got-u) > 1e-11*u {
-			t.Errorf("normalQuantile(%v) has probability %v", u, got)
-		}
 	}
 }
 

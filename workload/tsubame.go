@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/workload/portable"
 )
 
 // A year-like log of TSUBAME2.5's G queue. The log of the paper is not public.
@@ -113,7 +114,7 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 		like := tsubameJob(rng, nodeMix, gpuMix, coreChoices, memories)
 		like.Submit = time.Duration(at) * time.Second
 		like.User = users[rng.IntN(len(users))]
-		for len(wl.Jobs) == first || float64(unit(rng)*burst) > 1 { // geometric, with the mean asked for
+		for len(wl.Jobs) == first || float64(portable.Unit(rng.Uint64())*burst) > 1 { // geometric, with the mean asked for
 			j := like
 			j.Run = runs.draw(rng)
 			if margin > 0 {
@@ -131,7 +132,7 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 			if i+1 < len(bursts) {
 				last = bursts[i+1]
 			}
-			if unit(rng) < whole {
+			if portable.Unit(rng.Uint64()) < whole {
 				askForAll(wl.Jobs[first:last], all)
 			}
 		}

@@ -238,6 +238,7 @@ func TestPresets(t *testing.T) {
 	totals := map[string]string{
 		"small": "8 nodes, 64 cores, 16 GPUs", "tsubame": "480 nodes, 3840 cores, 1440 GPUs", "rgpu": "8 nodes, 96 cores, 8 GPUs",
 		"aucsched-s": "128 nodes, 1024 cores, 256 GPUs", "aucsched-m": "256 nodes, 2048 cores, 512 GPUs", "aucsched-l": "1024 nodes, 8192 cores, 2048 GPUs",
+		"gremm": "24 nodes, 288 cores, 72 GPUs", "gremm-ib": "24 nodes, 288 cores, 72 GPUs",
 	}
 	for _, p := range Presets() {
 		c, err := Load(p.Name)

@@ -25,6 +25,8 @@ var presets = []PresetInfo{
 	{"aucsched-s", "128 nodes of 8 cores and 2 GPUs: the AUCSCHED paper's Machine-S"},
 	{"aucsched-m", "256 nodes of 8 cores and 2 GPUs: the AUCSCHED paper's Machine-M"},
 	{"aucsched-l", "1024 nodes of 8 cores and 2 GPUs: the AUCSCHED paper's Machine-L"},
+	{"gremm", "24 nodes of 12 cores and 3 GPUs, 100 MB/s: the paper on mapping kernels to devices"},
+	{"gremm-ib", "24 nodes of 12 cores and 3 GPUs, 1 GB/s: the same with a faster network"},
 }
 
 // Presets lists the built-in clusters.

@@ -7,7 +7,11 @@
 package phased
 
 import (
+	"fmt"
+	"slices"
 	"time"
+
+	"muster/model/strictyaml"
 )
 
 // Workload is applications that run at the same time.
@@ -42,7 +46,8 @@ type App struct {
 
 // Step is a phase on the CPU, and the kernel that follows it.
 type Step struct {
-	// Kernel names the code. Equal names in one application are one kernel.
+	// Kernel names the code; it may be empty. Equal names in one application are one
+	// kernel.
 	Kernel string
 	CPU    Time
 	GPU    Time
@@ -61,6 +66,165 @@ type Size struct {
 
 // Time is a span of time that is drawn: a distribution of nanoseconds.
 type Time struct{ Dist }
+
+// Kernels names the kernels of the workload by their numbers, as "application" or
+// "application/kernel": each name in each application has a number of its own.
+func (w *Workload) Kernels() []string {
+	var names []string
+	for i := range w.Apps {
+		a := &w.Apps[i]
+		for j := range a.Steps {
+			if a.kernelOf(j) == len(names)-w.firstKernel(i) {
+				name := a.Name
+				if k := a.Steps[j].Kernel; k != "" {
+					name += "/" + k
+				}
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// firstKernel is the number of an application's first kernel.
+func (w *Workload) firstKernel(app int) int {
+	first := 0
+	for i := range app {
+		first += w.Apps[i].kernels()
+	}
+	return first
+}
+
+// kernels is how many different ones an application has.
+func (a *App) kernels() int {
+	n := 0
+	for i := range a.Steps {
+		if a.firstStep(i) == i {
+			n++
+		}
+	}
+	return n
+}
+
+// kernelOf is the number of a step's kernel among those of its application.
+func (a *App) kernelOf(step int) int {
+	first, n := a.firstStep(step), 0
+	for i := range first {
+		if a.firstStep(i) == i {
+			n++
+		}
+	}
+	return n
+}
+
+// firstStep is the first one with the kernel of a step.
+func (a *App) firstStep(step int) int {
+	return slices.IndexFunc(a.Steps, func(s Step) bool { return s.Kernel == a.Steps[step].Kernel })
+}
+
+// Nodes is how many all applications have together.
+func (w *Workload) Nodes() int {
+	n := 0
+	for i := range w.Apps {
+		n += w.Apps[i].Nodes
+	}
+	return n
+}
+
+// What a workload may have at most, so that a slip costs an error.
+const (
+	maxNodes     = 1 << 24
+	maxProcesses = 1 << 16 // on a node
+	maxApps      = 1000
+	maxSteps     = 1000
+)
+
+// Validate says what makes no sense, on a cluster of some nodes; 0 stands for one
+// that is large enough.
+func (w *Workload) Validate(nodes int) error {
+	if w.Name != "" {
+		if err := strictyaml.CheckName(w.Name); err != nil {
+			return fmt.Errorf("the name of a workload %w", err)
+		}
+	}
+	if len(w.Apps) == 0 || len(w.Apps) > maxApps {
+		return fmt.Errorf("a workload has from 1 to %d applications, not %d", maxApps, len(w.Apps))
+	}
+	for i := range w.Apps {
+		a := &w.Apps[i]
+		if err := strictyaml.CheckName(a.Name); err != nil {
+			return fmt.Errorf("the name of application %d %w", i+1, err)
+		}
+		if slices.ContainsFunc(w.Apps[:i], func(b App) bool { return b.Name == a.Name }) {
+			return fmt.Errorf("two applications are called %s: give each a name of its own", a.Name)
+		}
+		if err := a.validate(); err != nil {
+			return fmt.Errorf("application %s: %w", a.Name, err)
+		}
+	}
+	if all := w.Nodes(); nodes > 0 && all > nodes {
+		return fmt.Errorf("the applications have %d nodes, and the cluster has %d: give them fewer, or take a larger cluster", all, nodes)
+	}
+	return nil
+}
+
+func (a *App) validate() error {
+	switch {
+	case a.Nodes < 1 || a.Nodes > maxNodes:
+		return fmt.Errorf("it needs from 1 to %d nodes, not %d", maxNodes, a.Nodes)
+	case a.PerNode < 0 || a.PerNode > maxProcesses:
+		return fmt.Errorf("it may have up to %d processes on a node, not %d", maxProcesses, a.PerNode)
+	case len(a.Steps) == 0 || len(a.Steps) > maxSteps:
+		return fmt.Errorf("it needs from 1 to %d steps, not %d", maxSteps, len(a.Steps))
+	case a.Iterations < 0:
+		return fmt.Errorf("it cannot make %d steps: 0 is without end", a.Iterations)
+	case !(a.Reuse >= 0 && a.Reuse <= 1):
+		return fmt.Errorf("what it uses again must be from 0 to 1 of its input, not %v", a.Reuse)
+	case a.Barrier && a.Async:
+		return fmt.Errorf("it has barriers and launches asynchronously: a barrier waits for kernels, so choose one")
+	}
+	cpu, all := 0.0, 0.0
+	for i := range a.Steps {
+		s := &a.Steps[i]
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+		cpu += s.CPU.Mean
+		all += s.CPU.Mean + s.GPU.Mean
+	}
+	if a.Iterations == 0 && all == 0 {
+		return fmt.Errorf("its steps take no time and have no end: give them some, or a number of iterations")
+	}
+	if a.Iterations == 0 && a.Async && cpu == 0 {
+		return fmt.Errorf("it would launch kernels without end at one instant: give it time on the CPU, or a number of iterations")
+	}
+	return nil
+}
+
+func (s *Step) validate() error {
+	if s.Kernel != "" {
+		if err := strictyaml.CheckName(s.Kernel); err != nil {
+			return fmt.Errorf("the name of a kernel %w", err)
+		}
+	}
+	for _, d := range []struct {
+		what string
+		dist *Dist
+	}{{"cpu", &s.CPU.Dist}, {"gpu", &s.GPU.Dist}, {"upload", &s.In.Bytes}, {"download", &s.Out.Bytes}} {
+		if err := d.dist.validate(); err != nil {
+			return fmt.Errorf("%s: %w", d.what, err)
+		}
+	}
+	for _, z := range []*Size{&s.In, &s.Out} {
+		if z.PerSecond < 0 || z.PerSecond > maxPerSecond {
+			return fmt.Errorf("data of %d bytes a second: give from 0 to %d", z.PerSecond, int64(maxPerSecond))
+		}
+		if z.PerSecond != 0 && z.Bytes != (Dist{}) {
+			return fmt.Errorf("data are so much a second, or drawn, but not both")
+		}
+	}
+	return nil
+}
 
 // Draw is one phase of each kind, of one process.
 type Draw struct {

@@ -1,64 +1,72 @@
 package phased
 
 import (
-	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// Kind is a family of distributions.
-type Kind uint8
-
-// The families.
-const (
-	Constant Kind = iota
-	Exponential
-)
-
-// Dist is a distribution of numbers that are not negative.
-type Dist struct {
-	Kind Kind
-	Mean float64
-	// Shape is what the family makes of it; not all have one.
-	Shape float64
-}
-
-// Draw is a number from the distribution.
-func (d Dist) Draw(rng *rand.Rand) float64 {
-	if d.Kind == Exponential {
-		return -math.Log(1-rng.Float64()) * d.Mean
-	}
-	return d.Mean
-}
-
 // Source draws the steps of one process. The same seed, application and rank give
 // the same steps, whatever runs them.
 type Source struct {
-	app   *App
-	first int32 // kernel number of each step, from here
-	step  int
-	rng   *rand.Rand
+	steps   []Step
+	kernels []int32 // of each step
+	at      int     // the next step
+	bits    rand.PCG
 }
 
 // Source is that of one process: rank counts those of the application.
 func (w *Workload) Source(app, rank int, seed uint64) *Source {
-	return &Source{app: &w.Apps[app], rng: rand.New(rand.NewPCG(seed, uint64(app)<<32|uint64(rank)))}
+	a := &w.Apps[app]
+	s := &Source{steps: a.Steps, kernels: make([]int32, len(a.Steps))}
+	for i := range s.kernels {
+		s.kernels[i] = int32(w.firstKernel(app) + a.kernelOf(i))
+	}
+	s.bits.Seed(scatter(seed), scatter(uint64(app)<<32|uint64(rank)))
+	return s
+}
+
+// scatter makes neighbouring numbers look unrelated, and different ones stay so (the
+// last step of SplitMix64): generators that begin close to each other are alike for a
+// while.
+func scatter(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // Next is the next step.
 func (s *Source) Next() Draw {
-	st := &s.app.Steps[s.step%len(s.app.Steps)]
-	s.step++
-	gpu := time.Duration(st.GPU.Draw(s.rng))
+	st := &s.steps[s.at]
+	kernel := s.kernels[s.at]
+	if s.at++; s.at == len(s.steps) {
+		s.at = 0
+	}
+	gpu := whole(st.GPU.Draw(&s.bits))
+	cpu := whole(st.CPU.Draw(&s.bits))
 	return Draw{
-		CPU: time.Duration(st.CPU.Draw(s.rng)), GPU: gpu,
-		In: st.In.of(gpu, s.rng), Out: st.Out.of(gpu, s.rng),
+		Kernel: kernel, CPU: time.Duration(cpu), GPU: time.Duration(gpu),
+		In: st.In.draw(gpu, &s.bits), Out: st.Out.draw(gpu, &s.bits),
 	}
 }
 
-func (z Size) of(gpu time.Duration, rng *rand.Rand) int64 {
-	if z.PerSecond > 0 {
-		return int64(float64(z.PerSecond) * gpu.Seconds())
+// draw is the size for a kernel of some nanoseconds.
+func (z *Size) draw(gpu int64, bits *rand.PCG) int64 {
+	if z.PerSecond != 0 {
+		return whole(float64(float64(z.PerSecond)*float64(gpu)) / 1e9)
 	}
-	return int64(z.Bytes.Draw(rng))
+	if z.Bytes.Kind == Constant {
+		return whole(z.Bytes.Mean)
+	}
+	return whole(z.Bytes.Draw(bits))
+}
+
+// whole rounds to the nearest integer. What is longer than 36 years, or larger than
+// an exbibyte, is cut: only the last of a long tail is.
+func whole(x float64) int64 {
+	const most = 1 << 60
+	if x >= most {
+		return most
+	}
+	return int64(x + 0.5)
 }

@@ -40,21 +40,32 @@ func (k *kernelHistory) observe(bytes, ran float64) {
 }
 
 // Expect is how long a call should take at normal speed; 0 where nothing is known.
-func (h *History) Expect(c *Call) time.Duration {
+// A kernel that was never called is taken to be like all others together.
+func (h *History) Expect(c *Call, by Estimate) time.Duration {
 	k := &h.all
 	if int(c.Kernel) < len(h.kernels) && h.kernels[c.Kernel].calls > 0 {
 		k = &h.kernels[c.Kernel]
 	}
-	return k.expect(float64(c.In + c.Out))
+	if by == ByBytes {
+		return k.onLine(float64(c.In + c.Out))
+	}
+	return time.Duration(k.mean)
 }
 
-// expect follows the line through what was seen: calls that move more run longer,
+// onLine follows the line through what was seen: calls that move more run longer,
 // as far as earlier ones did.
-func (k *kernelHistory) expect(bytes float64) time.Duration {
+func (k *kernelHistory) onLine(bytes float64) time.Duration {
 	variance := k.square - float64(k.meanBytes*k.meanBytes)
-	if k.calls < 8 || variance <= float64(1e-9*k.square) {
+	if k.calls < enoughForALine || variance <= float64(1e-9*k.square) {
 		return time.Duration(k.mean)
 	}
-	slope := (k.mix - float64(k.meanBytes*k.mean)) / variance
-	return time.Duration(max(0, k.mean+float64(slope*(bytes-k.meanBytes))))
+	slope := float64(k.mix-float64(k.meanBytes*k.mean)) / variance
+	return time.Duration(min(longest, max(0, k.mean+float64(slope*(bytes-k.meanBytes)))))
 }
+
+const (
+	// enoughForALine is how many calls must be known before a line is drawn through them.
+	enoughForALine = 8
+	// longest bounds what a steep line may say, so that sums of it stay sums: 13 days.
+	longest = 1 << 50
+)

@@ -80,6 +80,31 @@ type Mapper interface {
 	Map(c *Call, v *View) int32
 }
 
+// Estimate is where the time that a call will take on a device is known from.
+type Estimate uint8
+
+const (
+	// ByWindow takes the mean of the last kernels of the device, whichever they were.
+	ByWindow Estimate = iota
+	// ByKernel takes the mean of earlier calls of the same kernel.
+	ByKernel
+	// ByBytes takes the line through bytes and times of earlier calls of the same kernel.
+	ByBytes
+)
+
+// An Estimator is a mapper that needs a table with estimates from kernels' history.
+type Estimator interface {
+	Estimate() Estimate
+}
+
+// EstimateOf is how the table of a mapper must estimate.
+func EstimateOf(m Mapper) Estimate {
+	if e, ok := m.(Estimator); ok {
+		return e.Estimate()
+	}
+	return ByWindow
+}
+
 // View is what the node of a caller knows when it decides.
 type View struct {
 	Now time.Duration
@@ -102,7 +127,7 @@ type Wrong struct {
 
 // Queued is how many calls seem to wait or run on a device of another node.
 func (v *View) Queued(device int32) int32 {
-	n := v.Table.devices[device].queued
+	n := v.Table.loads[device].queued
 	if v.Wrong == nil {
 		return n
 	}

@@ -8,8 +8,13 @@ import "time"
 //
 // Every change costs the same, however many devices there are.
 type Table struct {
+	// Estimate is how the table finds what calls are expected to take. Whoever keeps
+	// the table sets it before the first call, to EstimateOf the mapper.
+	Estimate Estimate
+
 	layout  *Layout
 	window  int32
+	loads   []load
 	devices []device
 	recent  []time.Duration // window entries a device: its last run times, in turn
 	nodes   []traffic
@@ -25,15 +30,23 @@ type Table struct {
 	ran  time.Duration
 	runs int64
 
-	History History
+	history History
 }
 
+// load is what scans of all devices read, close together so that they are quick.
+type load struct {
+	queued  int32
+	inbound int32         // of its node
+	mean    time.Duration // of its last run times; unknown before the first
+}
+
+const unknown = time.Duration(-1)
+
 type device struct {
-	queued int32
 	// next is where the next run time goes; seen how many entries count.
 	next, seen int32
-	sum, mean  time.Duration
-	// expected is what History expected of the calls that are queued; begun is when
+	sum        time.Duration
+	// expected is what was expected of the calls that are queued; begun is when
 	// the one that has its turn began, and what was expected of it.
 	expected time.Duration
 	begun    time.Duration
@@ -49,12 +62,13 @@ type traffic struct{ out, in int32 }
 func NewTable(l *Layout, window int) *Table {
 	t := &Table{
 		layout: l, window: int32(max(1, window)),
-		devices: make([]device, l.Devices()), nodes: make([]traffic, l.Nodes()),
+		loads: make([]load, l.Devices()), devices: make([]device, l.Devices()), nodes: make([]traffic, l.Nodes()),
 		idle: make([]int32, l.Devices()), at: make([]int32, l.Devices()),
 	}
 	t.recent = make([]time.Duration, l.Devices()*int(t.window))
 	for d := range t.idle {
 		t.idle[d], t.at[d] = int32(d), int32(d)
+		t.loads[d].mean = unknown
 	}
 	t.outbound = []int32{int32(l.Devices())}
 	return t
@@ -66,16 +80,13 @@ func (t *Table) Layout() *Layout { return t.layout }
 // Assign notes that a call was given to a device, or waits for its turn there.
 // What it expects the call to take must be told to Begin and Finish.
 func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
-	dev := &t.devices[d]
-	dev.queued++
 	expected = t.Expect(c, d)
-	dev.expected += expected
-	if dev.queued == 1 {
+	t.devices[d].expected += expected
+	if t.loads[d].queued++; t.loads[d].queued == 1 {
 		t.leaveIdle(d)
 	}
 	if to := t.layout.NodeOf[d]; to != c.Node {
-		t.nodes[to].in++
-		t.send(c.Node, 1)
+		t.send(c.Node, to, 1)
 	}
 	return expected
 }
@@ -89,18 +100,18 @@ func (t *Table) Begin(d int32, expected, now time.Duration) {
 // Finish notes that a call has left a device on which it ran for so long.
 func (t *Table) Finish(c *Call, d int32, expected, ran time.Duration) {
 	dev := &t.devices[d]
-	dev.queued--
 	dev.expected -= expected
 	dev.running = 0
-	if dev.queued == 0 {
+	if t.loads[d].queued--; t.loads[d].queued == 0 {
 		t.enterIdle(d)
 	}
 	if to := t.layout.NodeOf[d]; to != c.Node {
-		t.nodes[to].in--
-		t.send(c.Node, -1)
+		t.send(c.Node, to, -1)
 	}
 	t.remember(d, ran)
-	t.History.Observe(c, time.Duration(float64(ran)*t.layout.Speed[d]))
+	if t.Estimate != ByWindow {
+		t.history.Observe(c, time.Duration(float64(ran)*t.layout.Speed[d]))
+	}
 }
 
 func (t *Table) remember(d int32, ran time.Duration) {
@@ -116,19 +127,24 @@ func (t *Table) remember(d int32, ran time.Duration) {
 		dev.seen++
 		t.runs++
 	}
-	dev.mean = dev.sum / time.Duration(dev.seen)
+	t.loads[d].mean = dev.sum / time.Duration(dev.seen)
 }
 
-// send changes the number of outbound calls of a node.
-func (t *Table) send(node, by int32) {
-	n := &t.nodes[node]
-	devices := t.layout.First[node+1] - t.layout.First[node]
+// send changes the number of calls that one node has given to another.
+func (t *Table) send(from, to, by int32) {
+	n := &t.nodes[from]
+	devices := t.layout.First[from+1] - t.layout.First[from]
 	t.outbound[n.out] -= devices
 	n.out += by
 	for int(n.out) >= len(t.outbound) {
 		t.outbound = append(t.outbound, 0)
 	}
 	t.outbound[n.out] += devices
+
+	t.nodes[to].in += by
+	for d := t.layout.First[to]; d < t.layout.First[to+1]; d++ {
+		t.loads[d].inbound += by
+	}
 }
 
 func (t *Table) leaveIdle(d int32) {
@@ -144,7 +160,7 @@ func (t *Table) enterIdle(d int32) {
 }
 
 // Queued is how many calls wait or run on a device (N of equation 2).
-func (t *Table) Queued(d int32) int32 { return t.devices[d].queued }
+func (t *Table) Queued(d int32) int32 { return t.loads[d].queued }
 
 // Idle lists the devices on which nothing waits or runs, in no order. The slice is valid
 // until the table changes.
@@ -153,9 +169,13 @@ func (t *Table) Idle() []int32 { return t.idle }
 // Mean is the mean of the last run times of a device; of a device that has run
 // nothing yet, that of all; 0 where nothing has run at all.
 func (t *Table) Mean(d int32) time.Duration {
-	if dev := &t.devices[d]; dev.seen > 0 {
-		return dev.mean
+	if mean := t.loads[d].mean; mean != unknown {
+		return mean
 	}
+	return t.meanOfAll()
+}
+
+func (t *Table) meanOfAll() time.Duration {
 	if t.runs == 0 {
 		return 0
 	}
@@ -180,17 +200,25 @@ func (t *Table) SumOfBusier(but, floor int32) int64 {
 	return sum - int64(own)*int64(max(t.nodes[but].out, floor))
 }
 
-// Expect is how long a call is expected to run on a device, from the history of its kernel.
+// Expect is how long a call is expected to run on a device, from the history of its
+// kernel; 0 where that is unknown, as it is with ByWindow.
 func (t *Table) Expect(c *Call, d int32) time.Duration {
-	expected := t.History.Expect(c)
-	if s := t.layout.Speed[d]; s != 1 {
-		expected = time.Duration(float64(expected) / s)
+	if t.Estimate == ByWindow {
+		return 0
 	}
-	return expected
+	return t.atSpeed(t.history.Expect(c, t.Estimate), d)
+}
+
+// atSpeed is how long a device takes for what takes so long at normal speed.
+func (t *Table) atSpeed(normal time.Duration, d int32) time.Duration {
+	if s := t.layout.Speed[d]; s != 1 {
+		return time.Duration(float64(normal) / s)
+	}
+	return normal
 }
 
 // Backlog is how long a device is expected to be busy with what it has, from the
-// history of the kernels. A kernel that has run longer than expected may end at any moment.
+// history of the kernels; 0 with ByWindow. A kernel that has run longer than expected may end at any moment.
 func (t *Table) Backlog(d int32, now time.Duration) time.Duration {
 	dev := &t.devices[d]
 	return dev.expected - min(max(0, now-dev.begun), dev.running)

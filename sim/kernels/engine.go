@@ -123,9 +123,11 @@ func newEngine(c Config) (*engine, error) {
 		return nil, err
 	}
 	e.truth = mapping.NewTable(e.layout, e.Window)
+	e.truth.Estimate = mapping.EstimateOf(e.mapper)
 	e.view = mapping.View{Table: e.truth, Local: e.truth, Rand: rand.New(rand.NewPCG(e.Seed, 0x6d6170))}
 	if e.Status.Delay > 0 {
 		e.reports.table = mapping.NewTable(e.layout, e.Window)
+		e.reports.table.Estimate = e.truth.Estimate
 		e.view.Table = e.reports.table
 	}
 	if e.Status.FalsePositive > 0 || e.Status.FalseNegative > 0 {

@@ -1,0 +1,150 @@
+package mapping
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// greedy gives a call to the device with the least waiting: adaptive greedy (AG)
+// of GREMM, equations 1 to 7, and what follows from looking at fewer devices and
+// knowing kernels better.
+type greedy struct {
+	candidates *candidates
+	layout     *Layout
+	estimate   Estimate
+	plus       bool // the other reading of equation 6
+	uniform    bool // all devices are equally fast
+}
+
+func newGreedy(l *Layout, r reach, estimate Estimate, plus bool) *greedy {
+	m := &greedy{candidates: newCandidates(l, r), layout: l, estimate: estimate, plus: plus, uniform: true}
+	for _, s := range l.Speed {
+		m.uniform = m.uniform && s == l.Speed[0]
+	}
+	return m
+}
+
+// Estimate makes greedy an Estimator.
+func (m *greedy) Estimate() Estimate { return m.estimate }
+
+func (m *greedy) Map(c *Call, v *View) int32 {
+	if v.Table.Estimate != m.estimate || v.Local.Estimate != m.estimate {
+		panic("mapping: the table and the mapper estimate differently: set Table.Estimate to EstimateOf the mapper")
+	}
+	s := search{view: v, least: math.MaxInt64, device: Anywhere}
+	if m.estimate != ByWindow && !m.uniform {
+		s.normal = v.Table.history.Expect(c, m.estimate)
+	}
+	spans := m.candidates.of(c, v)
+	s.scan(spans[:1], v.Local, nil, wire{})
+
+	w := wire{outbound: v.Local.Outbound(c.Node), back: m.back(c, v)}
+	if m.candidates.reach.locality {
+		for i := range c.Resident {
+			if d := c.Resident[i].Device; among(spans[1:], d) {
+				w.there = m.travel(c.In - c.ResidentOn(d))
+				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, w)
+			}
+		}
+	}
+	w.there = m.travel(c.In)
+	s.scan(spans[1:], v.Table, v.Wrong, w)
+	return s.device
+}
+
+// travel is how long data are on their way if they have the link to themselves.
+func (m *greedy) travel(bytes int64) time.Duration {
+	if m.layout.Bandwidth <= 0 {
+		return 0
+	}
+	return time.Duration(scale(uint64(max(0, bytes)), uint64(time.Second), uint64(m.layout.Bandwidth)))
+}
+
+// back is how long results are on their way, equation 6. It is the same for all devices.
+func (m *greedy) back(c *Call, v *View) time.Duration {
+	all := uint64(m.layout.Devices())
+	share := uint64(v.Table.SumOfBusier(c.Node, v.Local.Inbound(c.Node)))
+	if m.plus {
+		share += all
+	}
+	// A link is never faster than itself.
+	return time.Duration(scale(uint64(m.travel(c.Out)), max(share, all), all))
+}
+
+// tooLong bounds the time that data travel, so that its multiples can be added: 9 hours.
+const tooLong = 1 << 45
+
+// scale is a x b / c, rounded down, but at most tooLong.
+func scale(a, b, c uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	if hi >= c {
+		return tooLong
+	}
+	q, _ := bits.Div64(hi, lo, c)
+	return min(q, tooLong)
+}
+
+// wire is what equations 3 to 6 know of the network, the same for all devices of one scan.
+type wire struct {
+	outbound int32         // calls of the caller's node that are elsewhere
+	there    time.Duration // of the input, alone on the link
+	back     time.Duration
+}
+
+// search is one decision: the least waiting that was found so far, and where.
+type search struct {
+	view   *View
+	normal time.Duration // what the call itself takes at normal speed, where that matters
+	least  time.Duration
+	device int32
+}
+
+// scan looks for a device with less waiting than was found, equations 1 to 5 and 7.
+func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
+	// No device can have less than this. It ends many scans before they begin.
+	floor := time.Duration(w.outbound+1)*w.there + w.back
+	if floor >= s.least {
+		return
+	}
+	ofAll := t.meanOfAll()
+	history := t.Estimate != ByWindow
+	for _, p := range spans {
+		loads := t.loads[p.from:p.to]
+		for i := range loads {
+			l := &loads[i]
+			queued := l.queued
+			if wrong != nil {
+				queued = s.view.Queued(p.from + int32(i))
+			}
+			waiting := time.Duration(max(w.outbound, l.inbound)+1)*w.there + w.back
+			switch {
+			case history:
+				waiting += s.busy(t, p.from+int32(i), queued)
+			case l.mean != unknown:
+				waiting += time.Duration(queued) * l.mean
+			default:
+				waiting += time.Duration(queued) * ofAll
+			}
+			if waiting < s.least {
+				s.least, s.device = waiting, p.from+int32(i)
+				if waiting == floor {
+					return
+				}
+			}
+		}
+	}
+}
+
+// busy is how long a device is busy by what is known of kernels, and with the
+// call itself where devices differ in speed.
+func (s *search) busy(t *Table, d, queued int32) time.Duration {
+	itself := t.atSpeed(s.normal, d)
+	switch {
+	case queued == 0:
+		return itself
+	case t.loads[d].queued == 0: // it only seems busy
+		return itself + t.Mean(d)
+	}
+	return itself + t.Backlog(d, s.view.Now)
+}

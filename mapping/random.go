@@ -1,0 +1,143 @@
+package mapping
+
+import "sort"
+
+// random draws a device by weights: adaptive random (AR) of GREMM, equations 8
+// to 11, or with weights that somebody fixed.
+type random struct {
+	candidates *candidates
+	layout     *Layout
+	// alpha and beta are fixed where they are more than 0.
+	alpha, beta float64
+	// unbounded lets alpha rise above 1 and beta fall below it, as equations 10 and 11 do.
+	unbounded bool
+
+	upTo []float64 // scratch: the sum of the weights up to each candidate
+}
+
+func newRandom(l *Layout, r reach, alpha, beta float64, unbounded bool) *random {
+	return &random{
+		candidates: newCandidates(l, r), layout: l, alpha: alpha, beta: beta, unbounded: unbounded,
+		upTo: make([]float64, 0, l.Devices()),
+	}
+}
+
+func (m *random) Map(c *Call, v *View) int32 {
+	spans := m.candidates.of(c, v)
+	w := m.factors(c)
+	sum := 0.0
+	m.upTo = m.upTo[:0]
+
+	for d := spans[0].from; d < spans[0].to; d++ {
+		tau := milliseconds(v.Local, d)
+		weight := w.bonus(tau)
+		if v.Local.loads[d].queued > 0 {
+			weight = float64(weight * w.penalty(tau))
+		}
+		sum += weight
+		m.upTo = append(m.upTo, sum)
+	}
+
+	holders := m.candidates.reach.locality && len(c.Resident) > 0
+	for _, p := range spans[1:] {
+		for d := p.from; d < p.to; d++ {
+			queued := v.Table.loads[d].queued
+			if v.Wrong != nil {
+				queued = v.Queued(d)
+			}
+			weight := 1.0
+			if queued > 0 {
+				weight = w.penalty(milliseconds(v.Table, d))
+			}
+			if holders {
+				weight = float64(weight * w.holds(c, d, v.Table))
+			}
+			sum += weight
+			m.upTo = append(m.upTo, sum)
+		}
+	}
+
+	u := float64(v.Rand.Float64() * sum)
+	// Rounding may bring u up to the whole sum; the last device has that.
+	i := min(sort.Search(len(m.upTo), func(i int) bool { return m.upTo[i] > u }), len(m.upTo)-1)
+	for _, p := range spans {
+		if n := int(p.to - p.from); i >= n {
+			i -= n
+			continue
+		}
+		return p.from + int32(i)
+	}
+	return Anywhere
+}
+
+// milliseconds is tau of equations 10 and 11; 0 where nothing has run.
+func milliseconds(t *Table, d int32) float64 { return float64(t.Mean(d)) / 1e6 }
+
+// factors are what equations 10 and 11 know of a call.
+type factors struct {
+	*random
+	coresPerDevice float64 // M/K of the caller's node
+	kilobytes      float64 // D
+	nodesByLink    float64 // N/B, B in kilobytes a millisecond
+}
+
+func (m *random) factors(c *Call) factors {
+	own := m.layout.devicesOf(c.Node)
+	w := factors{
+		random:         m,
+		coresPerDevice: float64(m.layout.Cores[c.Node]) / float64(max(1, own.to-own.from)),
+		kilobytes:      float64(c.In+c.Out) / 1e3,
+	}
+	if m.layout.Bandwidth > 0 {
+		w.nodesByLink = float64(m.layout.Nodes()) / (float64(m.layout.Bandwidth) / 1e6)
+	}
+	return w
+}
+
+// penalty is alpha, equation 10.
+func (w *factors) penalty(tau float64) float64 {
+	switch {
+	case w.alpha > 0:
+		return w.alpha
+	case tau <= 0:
+		return 1
+	}
+	alpha := w.coresPerDevice / tau
+	if !w.unbounded {
+		return min(1, alpha)
+	}
+	return alpha
+}
+
+// bonus is beta, equation 11.
+func (w *factors) bonus(tau float64) float64 {
+	switch {
+	case w.beta > 0:
+		return w.beta
+	case tau <= 0:
+		return 1
+	}
+	rate := w.kilobytes / tau
+	beta := float64(rate*rate) * w.nodesByLink
+	if !w.unbounded {
+		return max(1, beta)
+	}
+	return beta
+}
+
+// holds is how much more a remote device weighs that has some of the data: as
+// much as beta would fall for a call with so few data to send, but never more
+// than a local device would.
+func (w *factors) holds(c *Call, d int32, t *Table) float64 {
+	resident := c.ResidentOn(d)
+	if resident == 0 {
+		return 1
+	}
+	most := max(1, w.bonus(milliseconds(t, d)))
+	left := float64(c.In + c.Out - resident)
+	if left <= 0 {
+		return most
+	}
+	less := float64(c.In+c.Out) / left
+	return min(most, float64(less*less))
+}

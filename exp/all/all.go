@@ -5,6 +5,7 @@ import (
 	"muster/exp"
 	"muster/exp/aucsched"
 	"muster/exp/fgd"
+	"muster/exp/gremm"
 	"muster/exp/noderuntime"
 	"muster/exp/rgpu"
 	"muster/exp/tsubame"
@@ -16,5 +17,6 @@ var Experiments = []exp.Experiment{
 	rgpu.Experiment,
 	aucsched.Experiment,
 	fgd.Experiment,
+	gremm.Experiment,
 	noderuntime.Experiment,
 }

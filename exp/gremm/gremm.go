@@ -1,0 +1,174 @@
+// Package gremm reproduces the paper on dynamic kernel/device mapping (GREMM): which
+// GPU of a cluster should run a kernel, now. Its Figs. 2 to 9, the readings of what
+// it leaves open, and then what its authors left for the future, each with what
+// it gains.
+//
+// Nothing here decides or simulates: that is done by the packages mapping and
+// sim/kernels.
+package gremm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// Experiment is the whole of it.
+var Experiment = exp.Experiment{
+	Name:    name,
+	Title:   title,
+	Summary: "kernels mapped to devices anywhere in the cluster (Figs. 2 to 9), and what the authors left for the future",
+	Runs:    seedsTried,
+	Figures: partNames(),
+	Flags:   []exp.Flag{{Name: "span", Summary: "simulated `time` (default: the paper's 10000s)"}},
+	Run:     run,
+}
+
+const (
+	name  = "gremm"
+	title = "GREMM: kernels mapped to devices at run time"
+	// seedsTried are traces; the paper does not say how many it had.
+	seedsTried = 5
+	// paperSpan is what the paper simulates. Less than the least is over before all
+	// processes have had a kernel.
+	paperSpan            = 10_000 * time.Second
+	leastSpan, mostSpan  = 10 * time.Second, 1_000_000 * time.Second
+	spanOfCountedKernels = 750 * time.Second
+)
+
+// part is something that can be had alone.
+type part struct {
+	name, title string
+	// sweeps are what is run and drawn.
+	sweeps func(*lab) []sweep
+	// tell, where it is not nil, adds what the sweeps alone do not say.
+	tell func(*lab, *shown)
+}
+
+// shown is what becomes of the runs of a part.
+type shown struct {
+	title    string
+	rows     []exp.Row
+	claims   []claim
+	tables   []*report.Table
+	pictures []report.Section
+}
+
+var parts = []part{
+	mixPart, kernelsPart, balancePart, intensityPart, networkPart, weightsPart, scalabilityPart, stalePart,
+	readingsPart, localityPart, groupsPart, protectPart, estimatesPart, choicesPart, barriersPart, scalePart,
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
+	l, err := newLab(o)
+	if err != nil {
+		return nil, err
+	}
+	return l.make(ctx)
+}
+
+// make runs what the parts need that were asked for, and shows it.
+func (l *lab) make(ctx context.Context) (*exp.Result, error) {
+	chosen := l.chosen()
+	missing, err := l.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := l.result(chosen, describeMissing(missing))
+	if len(r.Rows) == 0 && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return r, nil
+}
+
+// chosen are the parts that were asked for; what they need is wanted from now on.
+func (l *lab) chosen() []part {
+	var list []part
+	for _, p := range parts {
+		if !l.options.Wants(p.name) {
+			continue
+		}
+		list = append(list, p)
+		for _, s := range p.sweeps(l) {
+			l.Want(s.scenarios()...)
+		}
+	}
+	return list
+}
+
+// show makes rows, tables and pictures of a part.
+func (l *lab) show(p part) shown {
+	s := shown{title: p.title}
+	for _, one := range p.sweeps(l) {
+		l.showSweep(&s, one)
+	}
+	if p.tell != nil {
+		p.tell(l, &s)
+	}
+	for _, c := range s.claims {
+		s.rows = append(s.rows, c.row)
+	}
+	return s
+}
+
+// result makes rows, notes and the page of what was found.
+func (l *lab) result(chosen []part, partial string) *exp.Result {
+	page := &report.Page{Title: title, Lead: lead}
+	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(), Page: page}
+	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
+	if r.Partial != "" {
+		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
+	}
+	add(report.Heading("How it was done, and what differs"))
+	for _, n := range r.Notes {
+		add(report.Text(n))
+	}
+	var all []shown
+	var claims []claim
+	for _, p := range chosen {
+		if s := l.show(p); len(s.rows) > 0 {
+			all, claims = append(all, s), append(claims, s.claims...)
+		}
+	}
+	if len(claims) > 0 {
+		t := claimsTable(claims)
+		r.Tables = append(r.Tables, t)
+		add(report.Heading("What the paper says, and whether it comes out"), t)
+	}
+	for _, s := range all {
+		r.Rows = append(r.Rows, s.rows...)
+		r.Tables = append(r.Tables, s.tables...)
+		add(report.Heading(s.title))
+		add(s.pictures...)
+		for _, t := range s.tables {
+			add(t)
+		}
+	}
+	return r
+}
+
+// describeMissing names what was not run; of much, how much.
+func describeMissing(missing []scenario) string {
+	const enough = 8
+	var list []string
+	for i, s := range missing {
+		if i == enough {
+			list = append(list, fmt.Sprintf("and %d more", len(missing)-enough))
+			break
+		}
+		list = append(list, s.String())
+	}
+	return strings.Join(list, "; ")
+}

@@ -1,0 +1,106 @@
+package gremm
+
+import (
+	"fmt"
+	"time"
+
+	"muster/exp"
+)
+
+// What the paper leaves open, read in both ways.
+
+var (
+	latencies = []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
+	windows   = []int{1, 10, 100}
+	// someRatios are those at which data matter a little, as in the paper, and much.
+	someRatios = []float64{1, 10, 100, 1000}
+)
+
+var readingsPart = part{
+	name: "readings", title: "What the paper leaves open, read in both ways",
+	sweeps: func(l *lab) []sweep {
+		var list []sweep
+		for _, r := range []struct {
+			key, title string
+			list       []policy
+		}{
+			{"eq6", "Equation 6", []policy{{"AG, literal", greedy.mapper}, {"AG, plus one", "ag:reading=plus"}}},
+			{"bounds", "Bounds of alpha and beta", []policy{{"AR, alpha at most 1, beta at least 1", randomised.mapper}, {"AR, as equations 10 and 11 give them", "ar:bounds=none"}}},
+			{"local", "GR's queue", []policy{{"GR, blind", reserving.mapper}, {"GR, idle local GPUs first", "gr:local=first"}}},
+		} {
+			list = append(list,
+				sweep{
+					key: "readings_" + r.key, title: r.title, axis: "workload", labels: mixes, shows: []measured{utilisation},
+					lines: over(r.list, func(mapper string, i int) scenario { return l.plain(mixes[i], mapper) }),
+				},
+				sweep{
+					key: "readings_" + r.key + "_ratio", title: r.title + ", W4", axis: ratioAxis, labels: ratioLabels(), xs: ratios, logX: true, shows: []measured{utilisation},
+					lines: over(r.list, func(mapper string, i int) scenario { return l.moving(ratios[i], mapper, networks[0]) }),
+				})
+		}
+		return append(list, l.holding(), l.calling(), l.remembering())
+	},
+	tell: tellReadings,
+}
+
+// holding: whether a device waits until the results of its kernel have arrived.
+func (l *lab) holding() sweep {
+	sw := sweep{key: "readings_hold", title: "How long a device is held, W4", axis: ratioAxis, shows: []measured{utilisation}}
+	for _, r := range someRatios {
+		sw.labels = append(sw.labels, fmt.Sprint(r))
+	}
+	for _, p := range dynamic {
+		for _, hold := range []bool{false, true} {
+			until := ", until the kernel ends"
+			if hold {
+				until = ", until results have arrived"
+			}
+			sw.lines = append(sw.lines, line{p.name + until, func(i int) scenario {
+				s := l.moving(someRatios[i], p.mapper, networks[0])
+				s.hold = hold
+				return s
+			}})
+		}
+	}
+	return sw
+}
+
+// calling: the latency of a remote call, which the paper models but does not give.
+func (l *lab) calling() sweep {
+	sw := sweep{key: "readings_latency", title: "Latency of a remote call, W4", axis: "latency", shows: []measured{utilisation}}
+	for _, d := range latencies {
+		sw.labels = append(sw.labels, d.String())
+	}
+	sw.lines = over(dynamic, func(mapper string, i int) scenario {
+		s := l.plain("W4", mapper)
+		s.latency = latencies[i]
+		return s
+	})
+	return sw
+}
+
+// remembering: how many kernels a mean is of; the paper has 10.
+func (l *lab) remembering() sweep {
+	sw := sweep{key: "readings_window", title: "Kernels that a device's mean is of (k), W4", axis: "k", shows: []measured{utilisation}}
+	for _, k := range windows {
+		sw.labels = append(sw.labels, fmt.Sprint(k))
+	}
+	sw.lines = over(adaptive, func(mapper string, i int) scenario {
+		s := l.plain("W4", mapper)
+		if s.window = windows[i]; s.window == 10 {
+			s.window = 0 // the same run as everywhere else
+		}
+		return s
+	})
+	return sw
+}
+
+// tellReadings says what the other reading makes of the paper's strongest claims.
+func tellReadings(l *lab, s *shown) {
+	last := ratios[len(ratios)-1]
+	for _, p := range []policy{{"AG, plus one", "ag:reading=plus"}, {"AR as the equations give it", "ar:bounds=none"}} {
+		if gains := l.gains(l.moving(last, p.mapper, networks[0]), l.moving(last, static.mapper, networks[0]), utilisation); gains != nil {
+			s.rows = append(s.rows, exp.Over(s.title, metric("readings", p.name, "over_st_at_10000_points"), "points", gains).Noting("the paper: AG and AR can be as good as ST at extreme ratios"))
+		}
+	}
+}

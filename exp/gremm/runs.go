@@ -1,0 +1,271 @@
+package gremm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/exp"
+	"muster/mapping"
+	"muster/model"
+	"muster/model/clusterfile"
+	"muster/sim/kernels"
+	"muster/workload/phased"
+)
+
+// The paper's cluster, and what it varies. Rates are bytes a second.
+const (
+	paperNodes   = 24
+	paperGPUs    = 3
+	gbe          = int64(100_000_000)
+	ib           = int64(1_000_000_000)
+	paperLatency = time.Millisecond
+	paperRatio   = 10.0 // KB uploaded for each ms of a kernel
+	byteRatio    = 1e6  // bytes a second of 1 KB/ms
+)
+
+// scenario is what is run once for each seed. What is not said is as in the paper.
+type scenario struct {
+	workload string // W1 to W15, or one of our own
+	mapper   string // in the words of the mapping catalogue
+	nodes    int
+	gpus     int // of each node
+	// bandwidth of a port, latency of a remote call.
+	bandwidth int64
+	latency   time.Duration
+	// ratio is the KB that are uploaded for each ms of a kernel; half of it comes back.
+	ratio  float64
+	status kernels.Status
+	hold   bool // devices until results have arrived
+	window int  // k; 0 stands for the paper's 10
+	// reuse is the part of a kernel's data that stays on its device.
+	reuse float64
+	// critical is the application whose devices are kept for it.
+	critical string
+	barrier  bool
+	span     time.Duration
+}
+
+func (s scenario) String() string {
+	words := []string{s.workload, s.mapper}
+	say := func(different bool, format string, args ...any) {
+		if different {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	say(s.nodes != paperNodes, "%d nodes", s.nodes)
+	say(s.gpus != paperGPUs, "%d GPUs a node", s.gpus)
+	say(s.bandwidth != gbe, "%d MB/s", s.bandwidth/1_000_000)
+	say(s.latency != paperLatency, "latency %v", s.latency)
+	say(s.ratio != paperRatio, "%v KB/ms", s.ratio)
+	say(s.status.Delay != 0, "status %v old", s.status.Delay)
+	say(s.status.FalsePositive != 0, "%v of the idle seem busy", s.status.FalsePositive)
+	say(s.status.FalseNegative != 0, "%v of the busy seem idle", s.status.FalseNegative)
+	say(s.hold, "devices held for results")
+	say(s.window != 0, "k=%d", s.window)
+	say(s.reuse != 0, "reuse %v", s.reuse)
+	say(s.critical != "", "%s critical", s.critical)
+	say(s.barrier, "barriers")
+	return strings.Join(words, " ")
+}
+
+// outcome is what is kept of a run.
+type outcome struct {
+	utilisation float64 // per cent
+	wait        float64 // seconds, mean
+	// devices is the utilisation of each device, per cent; owners the application of its node.
+	devices []float64
+	owners  []int
+	// done is how many kernels of each application finished in a second, remote the
+	// part of all kernels that ran on another node, per cent.
+	done   []float64
+	apps   []string
+	remote float64
+	// moved is the MB between nodes for each kernel, both ways.
+	moved float64
+}
+
+// ofApp is the kernels that an application finished in a second.
+func (o *outcome) ofApp(app string) float64 {
+	if i := slices.Index(o.apps, app); i >= 0 {
+		return o.done[i]
+	}
+	return 0
+}
+
+// onNodesOf is the mean utilisation of the devices that an application's nodes have.
+func (o *outcome) onNodesOf(app string) float64 {
+	sum, n := 0.0, 0
+	for i, u := range o.devices {
+		if o.apps[o.owners[i]] == app {
+			sum += u
+			n++
+		}
+	}
+	return sum / float64(max(1, n))
+}
+
+// lab makes runs, each once.
+type lab struct {
+	options exp.Options
+	seeds   []uint64
+	span    time.Duration
+	cluster *model.Cluster
+	// simulate makes a run.
+	simulate func(context.Context, kernels.Config) (*kernels.Result, error)
+
+	exp.Trials[scenario, outcome]
+}
+
+func newLab(o exp.Options) (*lab, error) {
+	l := &lab{options: o, seeds: o.Seeds(seedsTried), span: paperSpan, simulate: kernels.Run}
+	if text, given := o.Flags["span"]; given {
+		span, err := time.ParseDuration(text)
+		if err != nil || span < leastSpan || span > mostSpan {
+			return nil, exp.UsageError(fmt.Sprintf("--span %s: give a time from %v to %v, as 500s or 10m", text, leastSpan, mostSpan))
+		}
+		l.span = span
+	}
+	var err error
+	l.cluster, err = clusterfile.Preset("gremm")
+	return l, err
+}
+
+// plain is a run in the paper's setting.
+func (l *lab) plain(workload, mapper string) scenario {
+	return scenario{
+		workload: workload, mapper: mapper, nodes: paperNodes, gpus: paperGPUs,
+		bandwidth: gbe, latency: paperLatency, ratio: paperRatio, span: l.span,
+	}
+}
+
+// large is a run of more nodes. What is lost in length is made good by size: as many kernels
+// are simulated as on the paper's cluster, and at least half a minute.
+func (l *lab) large(workload, mapper string, nodes int) scenario {
+	s := l.plain(workload, mapper)
+	s.nodes = nodes
+	if nodes > largestInFull {
+		s.span = max(l.span*paperNodes/time.Duration(nodes), min(l.span, leastLarge))
+	}
+	return s
+}
+
+const (
+	largestInFull = 96 // the largest cluster of the paper
+	leastLarge    = 60 * time.Second
+)
+
+// run makes all runs that are wanted, and says which scenarios are missing when
+// the context ended before.
+func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+	weight := func(s scenario) int64 { return int64(s.nodes) * int64(s.span/time.Second) }
+	return l.Run(ctx, l.options, l.seeds, weight, l.one)
+}
+
+// one makes a run and keeps what is shown of it.
+func (l *lab) one(ctx context.Context, s scenario, seed uint64) (outcome, error) {
+	cluster, err := l.clusterOf(s)
+	if err != nil {
+		return outcome{}, err
+	}
+	work, err := workloadOf(s)
+	if err != nil {
+		return outcome{}, err
+	}
+	r, err := l.simulate(ctx, kernels.Config{
+		Cluster: cluster, Workload: work, Seed: seed, Span: s.span, Window: s.window, Status: s.status, HoldResults: s.hold,
+		Mapper: func(layout *mapping.Layout) (mapping.Mapper, error) { return mapping.New(s.mapper, layout) },
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	return measure(r, work), nil
+}
+
+// clusterOf is the paper's cluster with what the scenario changes.
+func (l *lab) clusterOf(s scenario) (*model.Cluster, error) {
+	c, err := l.cluster.Resize(s.nodes)
+	if err != nil {
+		return nil, err
+	}
+	out := *c
+	out.Nodes = slices.Clone(c.Nodes)
+	for i := range out.Nodes {
+		n := &out.Nodes[i]
+		n.GPUs = slices.Repeat(n.GPUs[:1], s.gpus)
+		n.Link.Bandwidth = s.bandwidth
+	}
+	// The preset may divide the latency between link and remote call.
+	out.Remote.Latency += s.latency - paperLatency
+	return &out, out.Validate()
+}
+
+// workloadOf is the applications of a scenario.
+func workloadOf(s scenario) (*phased.Workload, error) {
+	var w *phased.Workload
+	if s.workload == twoKernels {
+		w = twoKernelWorkload(s.nodes)
+	} else {
+		var err error
+		if w, err = phased.Paper(s.workload, s.nodes); err != nil {
+			return nil, err
+		}
+	}
+	for i := range w.Apps {
+		a := &w.Apps[i]
+		a.Reuse, a.Barrier, a.Critical = s.reuse, s.barrier, a.Name == s.critical
+		for k := range a.Steps {
+			a.Steps[k].In = phased.Size{PerSecond: int64(s.ratio * byteRatio)}
+			a.Steps[k].Out = phased.Size{PerSecond: int64(s.ratio * byteRatio / 2)}
+		}
+	}
+	return w, nil
+}
+
+// twoKernels is W4 with another H: it has a short and a long kernel in turn, which take
+// as long as before on average.
+const twoKernels = "two-kernels"
+
+func twoKernelWorkload(nodes int) *phased.Workload {
+	step := func(kernel string, cpu, gpu time.Duration) phased.Step {
+		return phased.Step{Kernel: kernel, CPU: exponential(cpu), GPU: exponential(gpu)}
+	}
+	return &phased.Workload{Name: twoKernels, Apps: []phased.App{
+		{Name: heavy, Nodes: nodes / 4, Steps: []phased.Step{step("short", 750*time.Millisecond, 250*time.Millisecond), step("long", 750*time.Millisecond, 4250*time.Millisecond)}},
+		{Name: light, Nodes: nodes - nodes/4, Steps: []phased.Step{step("light", 2250*time.Millisecond, 750*time.Millisecond)}},
+	}}
+}
+
+func exponential(mean time.Duration) phased.Time {
+	return phased.Time{Dist: phased.Dist{Kind: phased.Exponential, Mean: float64(mean)}}
+}
+
+// heavy and light are the paper's clients.
+const heavy, light = "H", "L"
+
+func measure(r *kernels.Result, w *phased.Workload) outcome {
+	o := outcome{utilisation: 100 * r.Utilisation(), wait: r.Wait().Seconds()}
+	var ownerOf []int
+	for i, a := range w.Apps {
+		ownerOf = append(ownerOf, slices.Repeat([]int{i}, a.Nodes)...)
+	}
+	end := r.End.Seconds()
+	for i := range r.Devices {
+		o.devices = append(o.devices, 100*r.Devices[i].Busy.Seconds()/end)
+		o.owners = append(o.owners, ownerOf[r.Devices[i].Node])
+	}
+	var done, remote, sent float64
+	for i := range r.Apps {
+		a := &r.Apps[i]
+		o.apps, o.done = append(o.apps, a.Name), append(o.done, float64(a.Done)/end)
+		done += float64(a.Done)
+		remote += float64(a.Remote)
+	}
+	for i := range r.Nodes {
+		sent += float64(r.Nodes[i].Sent)
+	}
+	o.remote, o.moved = 100*remote/max(1, done), sent/1e6/max(1, done)
+	return o
+}

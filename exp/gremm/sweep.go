@@ -1,0 +1,292 @@
+package gremm
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// nothing is where there is no number.
+var nothing = math.NaN()
+
+// sweep is a picture of a paper, or of ours: lines over something that varies.
+type sweep struct {
+	// key begins the metrics of its rows.
+	key, title, note string
+	// axis says what varies; labels are its values in words, and xs, where given, those on an axis of a chart.
+	// Without them there are bars.
+	axis   string
+	labels []string
+	xs     []float64
+	logX   bool
+	lines  []line
+	// shows are the numbers of it, a picture each.
+	shows []measured
+	// over, where it is set, is what the lines are compared with, seed by seed: differences are shown.
+	over *line
+	// overOwn is the same where each line has its own.
+	overOwn func(line) line
+}
+
+// against is what a line is compared with, or nil.
+func (s *sweep) against(ln line) *line {
+	if s.overOwn != nil {
+		other := s.overOwn(ln)
+		return &other
+	}
+	return s.over
+}
+
+// line is a way to map kernels, in the setting of each label.
+type line struct {
+	name string
+	at   func(i int) scenario
+}
+
+// measured is a number of an outcome.
+type measured struct {
+	key, title, unit string
+	of               func(*outcome) float64
+	digits           int
+}
+
+var (
+	utilisation = measured{"utilisation_pct", "GPU utilisation", "%", func(o *outcome) float64 { return o.utilisation }, 1}
+	waiting     = measured{"wait_s", "mean waiting time", "s", func(o *outcome) float64 { return o.wait }, 2}
+	moved       = measured{"moved_MB", "data moved for a kernel", "MB", func(o *outcome) float64 { return o.moved }, 1}
+	remoteShare = measured{"remote_pct", "kernels on another node", "%", func(o *outcome) float64 { return o.remote }, 1}
+)
+
+// finished is the kernels of a client in a time.
+func finished(app string, seconds float64) measured {
+	return measured{
+		fmt.Sprintf("%s_kernels_in_%.0fs", app, seconds), fmt.Sprintf("kernels that client %s finishes in %s s", app, report.Number(seconds)), "kernels",
+		func(o *outcome) float64 { return o.ofApp(app) * seconds }, 0,
+	}
+}
+
+// margin is how a number is called where it is a difference.
+func (m measured) margin() measured {
+	m.key += "_more"
+	if m.unit == "%" {
+		m.key, m.unit = strings.TrimSuffix(m.key, "_pct_more")+"_points_more", "points"
+	}
+	return m
+}
+
+func (s *sweep) scenarios() []scenario {
+	var list []scenario
+	for i := range s.labels {
+		for _, ln := range s.lines {
+			if other := s.against(ln); other != nil {
+				list = append(list, other.at(i))
+			}
+			list = append(list, ln.at(i))
+		}
+	}
+	return list
+}
+
+// values are a number of a line, one a seed; nil where it was not run to the end.
+func (l *lab) values(s *sweep, ln line, i int, m measured) []float64 {
+	found := l.Found[ln.at(i)]
+	if found == nil {
+		return nil
+	}
+	values := exp.Values(found, m.of)
+	other := s.against(ln)
+	if other == nil {
+		return values
+	}
+	base := l.Found[other.at(i)]
+	if base == nil {
+		return nil
+	}
+	return minus(values, exp.Values(base, m.of))
+}
+
+func minus(a, b []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = a[i] - b[i]
+	}
+	return out
+}
+
+// showSweep adds rows, tables and pictures of what was found.
+func (l *lab) showSweep(s *shown, sw sweep) {
+	for _, m := range sw.shows {
+		l.showOne(s, &sw, m)
+	}
+}
+
+func (l *lab) showOne(s *shown, sw *sweep, m measured) {
+	told, caption := m, sw.title+": "+m.title
+	if other := sw.against(sw.lines[0]); other != nil {
+		told = m.margin()
+		caption += " above that of " + other.name
+	}
+	t := &report.Table{Title: caption + ", " + told.unit, Columns: []report.Column{{Name: sw.axis}}}
+	for _, line := range sw.lines {
+		t.Columns = append(t.Columns, report.Column{Name: line.name, Right: true})
+	}
+	series := make([][]exp.Row, len(sw.lines)) // rows without a metric are gaps
+	any := false
+	for i, label := range sw.labels {
+		cells, some := []string{label}, false
+		for k, line := range sw.lines {
+			values := l.values(sw, line, i, m)
+			if values == nil {
+				series[k] = append(series[k], exp.Row{})
+				cells = append(cells, "-")
+				continue
+			}
+			some = true
+			row := exp.Over(s.title, metric(sw.key, label, line.name, told.key), told.unit, values)
+			series[k] = append(series[k], row)
+			s.rows = append(s.rows, row)
+			cells = append(cells, cell(row, told.digits))
+		}
+		if some {
+			any = true
+			t.Rows = append(t.Rows, cells)
+		}
+	}
+	if !any {
+		return
+	}
+	s.tables = append(s.tables, t)
+	note := "Bars of error: 95 % confidence of the mean over the seeds."
+	if sw.note != "" {
+		note = sw.note + " " + note
+	}
+	if sw.xs != nil {
+		s.pictures = append(s.pictures, sw.chart(caption, note, told, series))
+	} else {
+		s.pictures = append(s.pictures, sw.bars(caption, note, told, series))
+	}
+}
+
+func (sw *sweep) chart(caption, note string, m measured, series [][]exp.Row) report.Section {
+	c := &report.Chart{Title: caption, XLabel: sw.axis, YLabel: m.unit, Note: note, LogX: sw.logX}
+	for k, rows := range series {
+		one := report.Series{Name: sw.lines[k].name, X: sw.xs, Points: true}
+		for _, r := range rows {
+			y, lo, hi := ends(r)
+			one.Y, one.Lo, one.Hi = append(one.Y, y), append(one.Lo, lo), append(one.Hi, hi)
+		}
+		c.Series = append(c.Series, one)
+	}
+	return c
+}
+
+func (sw *sweep) bars(caption, note string, m measured, series [][]exp.Row) report.Section {
+	b := &report.Bars{Title: caption, YLabel: m.unit, Note: note, Groups: sw.labels}
+	for k, rows := range series {
+		one := report.BarSeries{Name: sw.lines[k].name}
+		for _, r := range rows {
+			y, lo, hi := ends(r)
+			one.Values, one.Lo, one.Hi = append(one.Values, y), append(one.Lo, lo), append(one.Hi, hi)
+		}
+		b.Series = append(b.Series, one)
+	}
+	return b
+}
+
+// ends are a row's mean and the ends of its interval, as far as it has them.
+func ends(r exp.Row) (mean, lo, hi float64) {
+	switch {
+	case r.Metric == "":
+		return nothing, nothing, nothing
+	case r.HalfWidth == nil:
+		return r.Ours, nothing, nothing
+	}
+	return r.Ours, r.Ours - *r.HalfWidth, r.Ours + *r.HalfWidth
+}
+
+// cell is a mean with its interval, for people.
+func cell(r exp.Row, digits int) string {
+	text := fmt.Sprintf("%.*f", digits, r.Ours)
+	if r.HalfWidth != nil {
+		text += fmt.Sprintf(" ±%.*f", digits, *r.HalfWidth)
+	}
+	return text
+}
+
+// metric joins words to a name that scripts can take apart.
+func metric(words ...string) string {
+	for i, w := range words {
+		var b strings.Builder
+		for _, r := range strings.ToLower(w) {
+			switch {
+			case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.':
+				b.WriteRune(r)
+			case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
+				b.WriteByte('_')
+			}
+		}
+		words[i] = strings.TrimSuffix(b.String(), "_")
+	}
+	return strings.Join(words, "_")
+}
+
+// claim is a statement of the paper that has no number, beside ours.
+type claim struct {
+	figure, says string
+	row          exp.Row
+	holds        bool
+}
+
+// claim adds a statement, and whether a number of ours bears it out.
+func (s *shown) claim(figure, says, metric, unit string, values []float64, holds func(exp.Row) bool) {
+	if values == nil {
+		return
+	}
+	row := exp.Over(s.title, metric, unit, values)
+	c := claim{figure: figure, says: says, row: row, holds: holds(row)}
+	c.row.Note = "the paper: " + says + ": " + c.verdict()
+	s.claims = append(s.claims, c)
+}
+
+func (c *claim) verdict() string {
+	if c.holds {
+		return "holds"
+	}
+	return "does not hold"
+}
+
+// above wants a mean that lies beyond a number with all of its interval.
+func above(limit float64) func(exp.Row) bool {
+	return func(r exp.Row) bool { return least(r) > limit }
+}
+
+func below(limit float64) func(exp.Row) bool {
+	return func(r exp.Row) bool { return r.Ours+(r.Ours-least(r)) < limit }
+}
+
+func least(r exp.Row) float64 {
+	if r.HalfWidth == nil {
+		return r.Ours
+	}
+	return r.Ours - *r.HalfWidth
+}
+
+// notBelow allows a mean that is no more than so much below a number.
+func notBelow(limit float64) func(exp.Row) bool {
+	return func(r exp.Row) bool { return r.Ours >= limit }
+}
+
+func claimsTable(list []claim) *report.Table {
+	t := &report.Table{
+		Title:   "What the paper says in words",
+		Columns: []report.Column{{Name: "figure"}, {Name: "the paper says"}, {Name: "ours", Right: true}, {Name: "unit"}, {Name: "verdict"}, {Name: "row"}},
+		Note:    "Ours: the number that decides, with its 95 % confidence.",
+	}
+	for _, c := range list {
+		t.Rows = append(t.Rows, []string{c.figure, c.says, cell(c.row, 2), c.row.Unit, c.verdict(), c.row.Metric})
+	}
+	return t
+}

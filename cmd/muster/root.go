@@ -72,7 +72,7 @@ func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
 func prepare(c *cobra.Command, env func(string) string) {
 	c.DisableFlagsInUseLine = true
 	c.Flags().SortFlags = false
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && c.RunE == nil {
 		return
 	}
 	if c.Args == nil {
@@ -134,12 +134,15 @@ func checkCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 			return c, nil
 		}
 		sub, known := subCommand(c, arg)
+		if sub == nil && c.RunE != nil && model.Nearest(arg, known) == "" {
+			return c, nil // it has work of its own, and says what it takes
+		}
 		if sub == nil {
 			return c, unknownWord(c, arg, known)
 		}
 		c = sub
 	}
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && c.RunE == nil {
 		_, known := subCommand(c, "")
 		return c, usageErrorf("say what to do: %s", strings.Join(known, ", "))
 	}

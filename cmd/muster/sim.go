@@ -111,6 +111,7 @@ func newSim() *cobra.Command {
 	completeFlag(c, "workload", completeWorkloads)
 	completeFlag(c, "policy", completePolicies)
 	completeFlag(c, "traffic", cobra.FixedCompletions([]string{trafficEstimate, trafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
+	c.AddCommand(newSimKernels())
 	return c
 }
 

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/mapping"
+	"muster/model"
+	"muster/model/clusterfile"
+	"muster/report"
+	"muster/report/kernelpage"
+	"muster/sim/kernels"
+	"muster/workload/phased"
+)
+
+const simKernelsHelp = `Ask which mapper suits your applications: processes alternate between a CPU phase
+and a kernel, and a mapper chooses for each kernel a GPU of the process's own node
+or one across the network. Everything runs in virtual time. The first mapper is
+what the others are compared with.
+
+A workload is one that is built in, with settings where they are to be others, as
+W4:ratio=100, or a YAML file that describes your applications. --list-workloads
+lists the names and settings, docs/kernels.md has the format. A file of that name
+wins over a name.
+
+Mappers are names with commas between, each with settings where it has some, as
+ag:choices=2; --list-policies lists them.
+
+--span is how long is simulated; with 0 all processes run to their end, which
+every application must then have. --seeds repeats everything with other random
+numbers: 1..5. The tables then have means and 95 % confidence intervals.
+
+What nodes know of the GPUs of others may be old or wrong: --delay is how long
+they take to learn of a change, --false-positive how often an idle GPU seems
+busy, --false-negative how often a busy one seems idle (0 to 1). --window is how
+many kernels of a GPU its average counts.
+
+--bandwidth and --latency stand in for the cluster's: of every node's port, and
+of every call to another node. A bandwidth of 0 is no limit. --hold results
+keeps a GPU until the results of a remote call have arrived; else it is free when
+the kernel ends.
+
+--html writes a page with pictures that needs nothing else. --trace-csv writes a line for
+each stage of each call, of the runs with the first seed and size.`
+
+// simKernelsFlags are the flags of muster sim kernels.
+type simKernelsFlags struct {
+	cluster, workload, policies  string
+	nodes, seeds                 string
+	span, delay                  string
+	bandwidth, latency, hold     string
+	falsePositive, falseNegative float64
+	window, workers              int
+	html, trace                  string
+	asJSON                       bool
+	listPolicies, listWorkloads  bool
+}
+
+const (
+	holdKernel  = "kernel"
+	holdResults = "results"
+)
+
+func newSimKernels() *cobra.Command {
+	var f simKernelsFlags
+	c := &cobra.Command{
+		Use: `kernels [--cluster FILE|NAME] [--workload FILE|NAME[:key=value...]] [--policy NAME[:key=value...][,...]]
+                     [--nodes 24,48] [--seeds 1..5] [--span 1000s] [--html FILE] [--trace-csv FILE] [--json]`,
+		Short: "Ask which mapper suits your applications: kernels on the GPUs of all nodes",
+		Long:  simKernelsHelp,
+		Example: `  muster sim kernels
+  muster sim kernels --workload W4 --policy st,ag,ar,probe --seeds 1..5 --html report.html
+  muster sim kernels --cluster mine.yaml --workload apps.yaml --policy st,gr,probe
+  muster sim kernels --policy st,ag,ar --delay 1s --false-negative 0.1
+  muster sim kernels --nodes 24,48,96 --policy st,ag,probe --span 1000s --json`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case f.listPolicies:
+				return listMappers(c, f.asJSON)
+			case f.listWorkloads:
+				return listPhased(c, f.asJSON)
+			}
+			return f.run(c)
+		},
+	}
+	c.Flags().StringVar(&f.cluster, "cluster", "gremm", "the cluster: a `file`, or a name that muster cluster list lists")
+	c.Flags().StringVar(&f.workload, "workload", "W4", "the applications: a `file`, or a name that --list-workloads lists")
+	c.Flags().StringVar(&f.policies, "policy", "st,gr,ag,ar,probe", "the `mappers` to compare, with commas between")
+	c.Flags().StringVar(&f.nodes, "nodes", "", "numbers of nodes to try: a list or `range` (default: the cluster as it is)")
+	c.Flags().StringVar(&f.seeds, "seeds", "1", "seeds to try: a list or `range`")
+	c.Flags().StringVar(&f.span, "span", "10000s", "how long to simulate; 0: until all processes have ended")
+	c.Flags().IntVar(&f.window, "window", 10, "how many of its last kernels the average of a GPU counts (k)")
+	c.Flags().StringVar(&f.delay, "delay", "0s", "how long nodes take to learn what happens on others")
+	c.Flags().Float64Var(&f.falsePositive, "false-positive", 0, "how often an idle GPU of another node seems busy, 0 to 1")
+	c.Flags().Float64Var(&f.falseNegative, "false-negative", 0, "how often a busy GPU of another node seems idle, 0 to 1")
+	c.Flags().StringVar(&f.hold, "hold", holdKernel, "how long a remote call holds its GPU: until the end of its `kernel`, or until its results have arrived (results)")
+	c.Flags().StringVar(&f.bandwidth, "bandwidth", "", "`bandwidth` of every node's port, as 100MB/s; 0 is no limit (default: the cluster's)")
+	c.Flags().StringVar(&f.latency, "latency", "", "latency of a call to another node, as `1ms` (default: the cluster's)")
+	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
+	c.Flags().StringVar(&f.trace, "trace-csv", "", "write a line for each stage of each call to this `file`, gzipped where it ends in .gz")
+	c.Flags().BoolVar(&f.listPolicies, "list-policies", false, "list the mappers and their settings")
+	c.Flags().BoolVar(&f.listWorkloads, "list-workloads", false, "list the workloads that have names")
+	completeFlag(c, "cluster", completePresets)
+	completeFlag(c, "workload", completePhased)
+	completeFlag(c, "policy", completeMappers)
+	completeFlag(c, "hold", cobra.FixedCompletions([]string{holdKernel, holdResults}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// completeMappers completes the last of several names with commas between.
+func completeMappers(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	before := word[:strings.LastIndexByte(word, ',')+1]
+	var names []string
+	for _, e := range mapping.Entries {
+		names = append(names, before+e.Name+"\t"+e.Summary)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// run does the whole of muster sim kernels.
+func (f *simKernelsFlags) run(c *cobra.Command) error {
+	sweep, err := f.sweep()
+	if err != nil {
+		return err
+	}
+	for _, file := range []string{f.html, f.trace} {
+		if err := checkFolder(file); err != nil {
+			return err
+		}
+	}
+	simulate := func(trace io.Writer) error {
+		sweep.trace = trace
+		return sweep.run(c)
+	}
+	if f.trace == "" {
+		err = simulate(nil)
+	} else {
+		err = writeFile(f.trace, simulate)
+	}
+	if err != nil {
+		return err
+	}
+	sweep.study.Asked = f.asked(sweep)
+	sweep.study.Command = commandLine(c)
+	return f.write(c, sweep.study)
+}
+
+// sweep reads the flags that say what to run.
+func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
+	s := &kernelSweep{study: &kernelpage.Study{}, workers: f.workers, drawn: f.html != ""}
+	if err := f.settings(&s.config); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.study.Policies, err = parseMappers(f.policies); err != nil {
+		return nil, err
+	}
+	seeds, err := model.ParseRange(f.seeds)
+	if err != nil {
+		return nil, usageErrorf("--seeds: %v", err)
+	}
+	for _, n := range seeds {
+		s.study.Seeds = append(s.study.Seeds, uint64(n))
+	}
+	if f.workers < 1 {
+		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
+	}
+	cluster, err := f.loadCluster()
+	if err != nil {
+		return nil, err
+	}
+	s.study.Nodes = []int{len(cluster.Nodes)}
+	if f.nodes != "" {
+		if s.study.Nodes, err = model.ParseRange(f.nodes); err != nil {
+			return nil, usageErrorf("--nodes: %v", err)
+		}
+	}
+	if runs := len(seeds) * len(s.study.Nodes) * len(s.study.Policies); runs > maxRuns {
+		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
+	}
+	for _, n := range s.study.Nodes {
+		resized, err := cluster.Resize(n)
+		if err != nil {
+			return nil, usageErrorf("--nodes: %v", err)
+		}
+		wl, err := f.loadWorkload(n)
+		if err != nil {
+			return nil, err
+		}
+		for i := range wl.Apps {
+			if s.config.Span == 0 && wl.Apps[i].Iterations == 0 {
+				return nil, usageErrorf("--span 0: application %s of %s has no end: give a span, or say how many iterations it makes", wl.Apps[i].Name, f.workload)
+			}
+		}
+		s.clusters, s.workloads = append(s.clusters, resized), append(s.workloads, wl)
+	}
+	return s, nil
+}
+
+// settings reads what all runs have in common.
+func (f *simKernelsFlags) settings(c *kernels.Config) error {
+	for _, t := range []struct {
+		name, value string
+		to          *time.Duration
+	}{{"span", f.span, &c.Span}, {"delay", f.delay, &c.Status.Delay}} {
+		var err error
+		if *t.to, err = model.ParseDuration(t.value); err != nil {
+			return usageErrorf("--%s: %v", t.name, err)
+		}
+	}
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"false-positive", f.falsePositive}, {"false-negative", f.falseNegative}} {
+		if !(p.value >= 0 && p.value <= 1) {
+			return usageErrorf("--%s is a share, from 0 to 1, not %v: write 5 %% as 0.05", p.name, p.value)
+		}
+	}
+	c.Status.FalsePositive, c.Status.FalseNegative = f.falsePositive, f.falseNegative
+	if f.window < 1 || f.window > maxWindow {
+		return usageErrorf("--window is 1 to %d kernels, not %d", maxWindow, f.window)
+	}
+	c.Window = f.window
+	switch f.hold {
+	case holdKernel:
+	case holdResults:
+		c.HoldResults = true
+	default:
+		return usageErrorf("--hold %s: use %s or %s", f.hold, holdKernel, holdResults)
+	}
+	return nil
+}
+
+// maxWindow bounds what is kept of each GPU, so that a slip costs an error.
+const maxWindow = 100_000
+
+// parseMappers reads "NAME:key=value,NAME".
+func parseMappers(list string) ([]string, error) {
+	var specs []string
+	for spec := range strings.SplitSeq(list, ",") {
+		spec = strings.TrimSpace(spec)
+		if err := mapping.Check(spec); err != nil {
+			return nil, usageErrorf("--policy: %v; --list-policies lists them", err)
+		}
+		if slices.Contains(specs, spec) {
+			return nil, usageErrorf("--policy: %s is named twice", spec)
+		}
+		specs = append(specs, spec)
+	}
+	return specs, nil
+}
+
+// loadCluster reads the cluster and puts the network of the flags in place of its own.
+func (f *simKernelsFlags) loadCluster() (*model.Cluster, error) {
+	c, err := clusterfile.Load(f.cluster)
+	if err != nil {
+		if _, missing := os.Stat(f.cluster); errors.Is(missing, fs.ErrNotExist) {
+			return nil, usageErrorf("--cluster: %v", err)
+		}
+		return nil, err
+	}
+	if c.TotalGPUs() == 0 {
+		return nil, usageErrorf("--cluster: %s has no GPUs to run kernels on", f.cluster)
+	}
+	if f.bandwidth == "" && f.latency == "" {
+		return c, nil
+	}
+	own := *c
+	own.Nodes = slices.Clone(c.Nodes)
+	if f.bandwidth != "" {
+		bandwidth, err := model.ParseBandwidth(f.bandwidth)
+		if f.bandwidth == "0" {
+			bandwidth, err = 0, nil
+		}
+		if err != nil {
+			return nil, usageErrorf("--bandwidth: %v", err)
+		}
+		for i := range own.Nodes {
+			own.Nodes[i].Link.Bandwidth = bandwidth
+		}
+	}
+	if f.latency != "" {
+		if own.Remote.Latency, err = model.ParseDuration(f.latency); err != nil {
+			return nil, usageErrorf("--latency: %v", err)
+		}
+		for i := range own.Nodes {
+			own.Nodes[i].Link.Latency = 0
+		}
+	}
+	return &own, nil
+}
+
+// loadWorkload finds the applications for a cluster of so many nodes.
+func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
+	wl, err := phased.Load(f.workload, nodes)
+	if err == nil {
+		return wl, nil
+	}
+	if _, missing := os.Stat(f.workload); errors.Is(missing, fs.ErrNotExist) {
+		return nil, usageErrorf("--workload: %v", err)
+	}
+	return nil, err
+}
+
+
+// asked tells in words what was asked.
+func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
+	c := s.clusters[0]
+	network := "no limit"
+	if link := c.Nodes[0].Link; link.Bandwidth > 0 {
+		network = model.FormatBandwidth(link.Bandwidth) + " each way"
+	}
+	network += ", " + (c.Remote.Latency + c.Nodes[0].Link.Latency).String() + " for each call to another node"
+	span := "until all processes have ended"
+	if s.config.Span > 0 {
+		span = model.FormatDuration(s.config.Span)
+	}
+	hold := "until the end of the kernel"
+	if s.config.HoldResults {
+		hold = "until the results have arrived"
+	}
+	var apps []string
+	for i := range s.workloads[0].Apps {
+		apps = append(apps, fmt.Sprintf("%s on %s", s.workloads[0].Apps[i].Name, plural(s.workloads[0].Apps[i].Nodes, "node")))
+	}
+	rows := [][2]string{
+		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(c))},
+		{"Ports of the nodes", network},
+		{"Workload", fmt.Sprintf("%s: %s", f.workload, strings.Join(apps, ", "))},
+		{"Mappers", strings.Join(s.study.Policies, ", ")},
+		{"Simulated time", span},
+		{"A remote call holds its GPU", hold},
+		{"Kernels that an average counts", fmt.Sprint(s.config.Window)},
+	}
+	if st := s.config.Status; st != (kernels.Status{}) {
+		rows = append(rows, [2]string{"What nodes know of others", fmt.Sprintf("after %s; an idle GPU seems busy %s of the time, a busy one idle %s",
+			st.Delay, report.Percent(st.FalsePositive), report.Percent(st.FalseNegative))})
+	}
+	if f.nodes != "" {
+		rows = append(rows, [2]string{"Nodes", f.nodes})
+	}
+	return append(rows, [2]string{"Seeds", f.seeds})
+}
+
+// write gives out what was found. The files come before the tables, so that
+// they are there although a reader of the tables, such as head, stops early;
+// they are named after them, where people look.
+func (f *simKernelsFlags) write(c *cobra.Command, s *kernelpage.Study) error {
+	named := ""
+	if f.trace != "" {
+		named += f.trace + ": every stage of every call\n"
+	}
+	if f.html != "" {
+		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+			return err
+		}
+		named += f.html + ": the report with pictures\n"
+	}
+	var err error
+	if f.asJSON {
+		err = printJSON(c, kernelsJSON(s))
+	} else {
+		err = writeTables(c.OutOrStdout(), s.Tables())
+	}
+	fmt.Fprint(c.ErrOrStderr(), named)
+	return err
+}
+
+// writeTables writes tables with a line between.
+func writeTables(w io.Writer, tables []*report.Table) error {
+	for i, t := range tables {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listMappers prints the catalogue.
+func listMappers(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		return printJSON(c, mappersJSON())
+	}
+	t := &report.Table{Columns: []report.Column{{Name: "Mapper"}, {Name: "What it does"}}}
+	for _, e := range mapping.Entries {
+		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
+		for _, o := range e.Options {
+			t.Rows = append(t.Rows, []string{"  :" + o.Name + "=" + o.Default, o.Summary})
+		}
+	}
+	return t.WriteText(c.OutOrStdout())
+}

@@ -1,0 +1,198 @@
+package kernelpage
+
+import (
+	"time"
+
+	"muster/model"
+	"muster/sim/kernels"
+	"muster/workload/phased"
+)
+
+// Recorder watches one run: whose kernels each device ran, and what the devices did
+// at first, call by call.
+type Recorder struct {
+	processes []Process
+	devices   []watched
+	// busy is the time that each device spent in kernels of each application.
+	busy [][]time.Duration
+
+	// The picture: blocks until limit, and the calls that they are of.
+	limit  int
+	until  time.Duration // after which there is no picture; 0 while it goes on
+	blocks []block
+	calls  []call
+	launch map[int64]launched // calls that have no device yet
+	steps  []int64            // of each process, so far
+}
+
+var _ kernels.Observer = (*Recorder)(nil)
+
+// watched is a device: what it does now.
+type watched struct {
+	doing   doing
+	since   time.Duration
+	process int32
+	number  int64 // of the call that holds it
+	block   int32 // that is being drawn, or -1
+	call    int32 // of the picture, or -1
+}
+
+type doing uint8
+
+const (
+	idle doing = iota
+	forData
+	inKernel
+)
+
+type launched struct {
+	at   time.Duration
+	step int64
+}
+
+// call is what the picture tells of one.
+type call struct {
+	process                 int32
+	step                    int64
+	launched, held, running time.Duration
+	sent, returned          int64
+	remote, ran             bool
+}
+
+type block struct {
+	device, call int32
+	from, to     time.Duration
+	kernel       bool
+}
+
+// Process is one of an application's: which, and on which node.
+type Process struct{ App, Rank, Node int32 }
+
+// Processes lists those of a workload in the order in which the simulator numbers them.
+func Processes(c *model.Cluster, w *phased.Workload) []Process {
+	var list []Process
+	node := int32(0)
+	for app := range w.Apps {
+		rank := int32(0)
+		for range w.Apps[app].Nodes {
+			per := w.Apps[app].PerNode
+			if per == 0 {
+				per = c.Nodes[node].Cores
+			}
+			for range per {
+				list = append(list, Process{int32(app), rank, node})
+				rank++
+			}
+			node++
+		}
+	}
+	return list
+}
+
+// NewRecorder makes the recorder of a run. It keeps about so many blocks for the picture.
+func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
+	r := &Recorder{processes: Processes(c, w), limit: blocks, launch: map[int64]launched{}}
+	r.steps = make([]int64, len(r.processes))
+	r.devices = make([]watched, c.TotalGPUs())
+	r.busy = make([][]time.Duration, len(r.devices))
+	for d := range r.busy {
+		r.devices[d] = watched{block: -1, call: -1}
+		r.busy[d] = make([]time.Duration, len(w.Apps))
+	}
+	return r
+}
+
+// Rate is of no interest here.
+func (r *Recorder) Rate(time.Duration, int64, int64) {}
+
+// Event follows the calls.
+func (r *Recorder) Event(e kernels.Event) {
+	switch e.Stage {
+	case kernels.Launched:
+		r.steps[e.Process]++
+		if r.until == 0 {
+			r.launch[e.Call] = launched{e.At, r.steps[e.Process]}
+		}
+	case kernels.Holding:
+		d := &r.devices[e.Device]
+		d.process, d.number = e.Process, e.Call
+		d.call = r.newCall(e)
+		r.turn(e, forData)
+	case kernels.Sending:
+		if c := r.callOn(e.Device); c != nil {
+			c.remote, c.sent = true, e.Bytes
+		}
+	case kernels.Running:
+		if c := r.callOn(e.Device); c != nil {
+			c.running, c.ran = e.At, true
+		}
+		r.turn(e, inKernel)
+	case kernels.Returning:
+		// The device may have been given away already.
+		if d := &r.devices[e.Device]; d.number == e.Call && d.doing == inKernel {
+			if c := r.callOn(e.Device); c != nil {
+				c.returned = e.Bytes
+			}
+			r.turn(e, forData)
+		}
+	case kernels.Released:
+		r.turn(e, idle)
+		r.devices[e.Device].call = -1
+	}
+}
+
+// newCall begins the account of a call for the picture, while that goes on.
+func (r *Recorder) newCall(e kernels.Event) int32 {
+	if r.until > 0 {
+		return -1
+	}
+	if len(r.blocks) >= r.limit {
+		r.until = max(1, e.At)
+		r.launch = nil
+		return -1
+	}
+	l := r.launch[e.Call]
+	delete(r.launch, e.Call)
+	r.calls = append(r.calls, call{process: e.Process, step: l.step, launched: l.at, held: e.At})
+	return int32(len(r.calls) - 1)
+}
+
+func (r *Recorder) callOn(device int32) *call {
+	if k := r.devices[device].call; k >= 0 {
+		return &r.calls[k]
+	}
+	return nil
+}
+
+// turn makes a device do something else.
+func (r *Recorder) turn(e kernels.Event, next doing) {
+	d := &r.devices[e.Device]
+	if d.doing == inKernel {
+		r.busy[e.Device][r.processes[d.process].App] += e.At - d.since
+	}
+	if d.block >= 0 {
+		r.blocks[d.block].to = e.At
+		if r.blocks[d.block].from == e.At && int(d.block) == len(r.blocks)-1 {
+			r.blocks = r.blocks[:d.block] // it took no time
+		}
+		d.block = -1
+	}
+	d.doing, d.since = next, e.At
+	if next != idle && d.call >= 0 {
+		d.block = int32(len(r.blocks))
+		r.blocks = append(r.blocks, block{device: e.Device, call: d.call, from: e.At, to: -1, kernel: next == inKernel})
+	}
+}
+
+// finish ends what is under way when the run is over.
+func (r *Recorder) finish(end time.Duration) {
+	for i := range r.devices {
+		d := &r.devices[i]
+		if d.doing != idle {
+			r.turn(kernels.Event{At: end, Device: int32(i)}, idle)
+		}
+	}
+	if r.until == 0 {
+		r.until = end
+	}
+}

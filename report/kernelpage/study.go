@@ -1,0 +1,225 @@
+package kernelpage
+
+import (
+	"math"
+	"time"
+
+	"muster/model"
+	"muster/sim/kernels"
+	"muster/workload/phased"
+)
+
+// Study is runs of one workload under several mappers, and what they found.
+type Study struct {
+	// Asked tells what was asked: names and values, in the order of the page.
+	Asked [][2]string
+	// Command writes the page again.
+	Command string
+
+	// Policies, Nodes and Seeds in the order in which they were given. The first
+	// policy is what the others are compared with.
+	Policies []string
+	Nodes    []int
+	Seeds    []uint64
+	Runs     []Run // seeds, then sizes, then policies
+}
+
+// Run is one run of a study.
+type Run struct {
+	Policy string
+	Seed   uint64
+	// Cluster and Workload are those of its size.
+	Cluster  *model.Cluster
+	Workload *phased.Workload
+	Result   *kernels.Result
+	// Recorder watched the run; nil where nobody did.
+	Recorder *Recorder
+}
+
+// Nodes is how many the cluster of a run has.
+func (r *Run) Nodes() int { return len(r.Cluster.Nodes) }
+
+// Drawn says whether the pictures show a run: those of the first seed and size are shown.
+func (s *Study) Drawn(index int) bool { return index < len(s.Policies) }
+
+// base is the run of the first policy with the same seed and size.
+func (s *Study) base(index int) *Run { return &s.Runs[index-index%len(s.Policies)] }
+
+// Measure is a number of a run.
+type Measure func(*Run) float64
+
+// Utilisation is the part of all GPUs' time that was spent in kernels.
+func Utilisation(r *Run) float64 { return r.Result.Utilisation() }
+
+// ForData is the part of all GPUs' time in which they were held for data that travelled.
+func ForData(r *Run) float64 {
+	sum := 0.0
+	for i := range r.Result.Devices {
+		d := &r.Result.Devices[i]
+		sum += (d.Held - d.Busy).Seconds()
+	}
+	return ratio(sum, float64(len(r.Result.Devices))*r.Result.End.Seconds())
+}
+
+// Wait, Queue and Transfer are means over the calls that are done, in seconds. Wait
+// is the sum of the others.
+func Wait(r *Run) float64 { return Queue(r) + Transfer(r) }
+
+// Queue is the mean time until a call has its device.
+func Queue(r *Run) float64 {
+	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Queue })
+}
+
+// Transfer is the mean time in which the data of a call travel, with the latency.
+func Transfer(r *Run) float64 {
+	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Transfer })
+}
+
+func perCall(r *Run, of func(*kernels.AppResult) time.Duration) float64 {
+	sum := 0.0
+	for i := range r.Result.Apps {
+		sum += of(&r.Result.Apps[i]).Seconds()
+	}
+	return ratio(sum, Kernels(r))
+}
+
+// Kernels is how many calls are done.
+func Kernels(r *Run) float64 {
+	return overApps(r, func(a *kernels.AppResult) int64 { return a.Done })
+}
+
+// Remote is the part of the calls that were done elsewhere.
+func Remote(r *Run) float64 {
+	return ratio(overApps(r, func(a *kernels.AppResult) int64 { return a.Remote }), Kernels(r))
+}
+
+func overApps(r *Run, of func(*kernels.AppResult) int64) float64 {
+	sum := int64(0)
+	for i := range r.Result.Apps {
+		sum += of(&r.Result.Apps[i])
+	}
+	return float64(sum)
+}
+
+// Moved is how many bytes went from node to node.
+func Moved(r *Run) float64 {
+	sum := int64(0)
+	for i := range r.Result.Nodes {
+		sum += r.Result.Nodes[i].Received
+	}
+	return float64(sum)
+}
+
+// End is how long the run lasted, in seconds.
+func End(r *Run) float64 { return r.Result.End.Seconds() }
+
+// ratio is 0 where there is nothing to divide by: no call, no device, no time.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// The measures of one application.
+func ofApp(app int, of func(*kernels.AppResult) float64) Measure {
+	return func(r *Run) float64 { return of(&r.Result.Apps[app]) }
+}
+
+func appKernels(a *kernels.AppResult) float64 { return float64(a.Done) }
+func appQueue(a *kernels.AppResult) float64   { return ratio(a.Queue.Seconds(), float64(a.Done)) }
+func appTransfer(a *kernels.AppResult) float64 {
+	return ratio(a.Transfer.Seconds(), float64(a.Done))
+}
+func appWait(a *kernels.AppResult) float64   { return appQueue(a) + appTransfer(a) }
+func appRemote(a *kernels.AppResult) float64 { return ratio(float64(a.Remote), float64(a.Done)) }
+
+// appRate is kernels a second: of an application that has ended, until then.
+func appRate(app int) Measure {
+	return func(r *Run) float64 {
+		a := &r.Result.Apps[app]
+		if a.Ended == a.Processes && a.LastEnd > 0 {
+			return float64(a.Done) / a.LastEnd.Seconds()
+		}
+		return ratio(float64(a.Done), r.Result.End.Seconds())
+	}
+}
+
+// appEnd is when all of an application's processes had ended; NaN where some had not.
+func appEnd(a *kernels.AppResult) float64 {
+	if a.Ended < a.Processes {
+		return math.NaN()
+	}
+	return a.LastEnd.Seconds()
+}
+
+// utilisationOf is that of the GPUs on an application's own nodes.
+func utilisationOf(app int) Measure {
+	return func(r *Run) float64 {
+		owners := r.owners()
+		busy, devices := 0.0, 0
+		for i := range r.Result.Devices {
+			if d := &r.Result.Devices[i]; owners[d.Node] == app {
+				busy += d.Busy.Seconds()
+				devices++
+			}
+		}
+		return ratio(busy, float64(devices)*r.Result.End.Seconds())
+	}
+}
+
+// owners are the applications that the nodes were given to; -1 where to none.
+func (r *Run) owners() []int {
+	owners := make([]int, r.Nodes())
+	for n := range owners {
+		owners[n] = -1
+	}
+	n := 0
+	for app := range r.Workload.Apps {
+		for range r.Workload.Apps[app].Nodes {
+			owners[n] = app
+			n++
+		}
+	}
+	return owners
+}
+
+// Change is how much more a measure is than under the first policy, of 1.
+func (s *Study) change(of Measure) func(index int) float64 {
+	return func(index int) float64 {
+		base := of(s.base(index))
+		if base == 0 {
+			return math.NaN()
+		}
+		return of(&s.Runs[index])/base - 1
+	}
+}
+
+// margin is how much more a measure is than under the first policy.
+func (s *Study) margin(of Measure) func(index int) float64 {
+	return func(index int) float64 { return of(&s.Runs[index]) - of(s.base(index)) }
+}
+
+// Over gives a number of the runs of one policy on one size, with all seeds. Policy
+// and size are counted from 0.
+func (s *Study) Over(size, policy int, of Measure) Interval {
+	return s.overRuns(size, policy, func(index int) float64 { return of(&s.Runs[index]) })
+}
+
+// Against is the same of the change from the first policy, of 1, seed by seed.
+func (s *Study) Against(size, policy int, of Measure) Interval {
+	return s.overRuns(size, policy, s.change(of))
+}
+
+// Margin is the same of the difference from the first policy.
+func (s *Study) Margin(size, policy int, of Measure) Interval {
+	return s.overRuns(size, policy, s.margin(of))
+}
+
+func (s *Study) overRuns(size, policy int, of func(index int) float64) Interval {
+	values := make([]float64, len(s.Seeds))
+	for k := range s.Seeds {
+		values[k] = of((k*len(s.Nodes)+size)*len(s.Policies) + policy)
+	}
+	return IntervalOf(values)
+}

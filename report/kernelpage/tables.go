@@ -1,0 +1,234 @@
+package kernelpage
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"muster/report"
+)
+
+// Tables are the study in numbers: the mappers side by side, then what each
+// application got.
+func (s *Study) Tables() []*report.Table {
+	return []*report.Table{s.mapperTable(), s.appTable()}
+}
+
+// cell is a column of a table, and what stands in it for a policy on a size.
+type cell struct {
+	name, help string
+	right      bool
+	text       func(size, policy int) string
+}
+
+// write gives a number over all seeds: the mean, with its interval where there are several.
+func (s *Study) write(i Interval, format func(float64) string) string {
+	text := format(i.Mean)
+	if len(s.Seeds) > 1 && !math.IsNaN(i.Mean) {
+		text += " ± " + format(i.Half)
+	}
+	return text
+}
+
+func (s *Study) number(name, help string, of Measure, format func(float64) string) cell {
+	return cell{name, help, true, func(size, policy int) string { return s.write(s.Over(size, policy, of), format) }}
+}
+
+// mean is a number without its interval: those that matter most have one, or the
+// table would be wider than any screen.
+func (s *Study) mean(name, help string, of Measure, format func(float64) string) cell {
+	return cell{name, help, true, func(size, policy int) string { return format(s.Over(size, policy, of).Mean) }}
+}
+
+// compared is a column that is empty for the first policy.
+func (s *Study) compared(name, help string, of func(size, policy int) Interval, format func(float64) string) cell {
+	return cell{name, help, true, func(size, policy int) string {
+		if policy == 0 {
+			return ""
+		}
+		i := of(size, policy)
+		text := signed(i.Mean, format)
+		if len(s.Seeds) > 1 && !math.IsNaN(i.Mean) {
+			text += " ± " + format(i.Half)
+		}
+		return text
+	}}
+}
+
+func signed(x float64, format func(float64) string) string {
+	if x > 0 {
+		return "+" + format(x)
+	}
+	return format(x)
+}
+
+// Size writes bytes in the unit in which people speak of so many.
+func Size(bytes float64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	unit := 0
+	for unit+1 < len(units) && bytes >= 999.5 {
+		bytes /= 1000
+		unit++
+	}
+	return strconv.FormatFloat(bytes, 'f', digits(bytes), 64) + " " + units[unit]
+}
+
+// digits after the point that leave three that count.
+func digits(x float64) int {
+	switch {
+	case x == 0 || x >= 99.95 || x == math.Trunc(x):
+		return 0
+	case x >= 9.995:
+		return 1
+	}
+	return 2
+}
+
+// points writes the difference of two shares in percentage points.
+func points(x float64) string { return strconv.FormatFloat(x*100, 'f', 1, 64) + " pp" }
+
+// wait writes seconds; mappers may differ in the third digit.
+func wait(x float64) string {
+	if a := math.Abs(x); a >= 0.9995 && a < 59.5 {
+		return strconv.FormatFloat(x, 'f', digits(a), 64) + " s"
+	}
+	return report.Duration(x)
+}
+
+// count writes a mean of counts.
+func count(x float64) string { return report.Number(math.Round(x)) }
+
+// rate writes kernels a second.
+func rate(x float64) string { return strconv.FormatFloat(x, 'f', digits(x), 64) }
+
+func (s *Study) seedsInWords() string {
+	if len(s.Seeds) == 1 {
+		return ""
+	}
+	return fmt.Sprintf("Means over %d seeds ± 95 %% confidence.", len(s.Seeds))
+}
+
+func (s *Study) mapperTable() *report.Table {
+	cells := []cell{{"Mapper", "What chooses a device for each kernel.", false, func(_, policy int) string { return s.Policies[policy] }}}
+	if len(s.Nodes) > 1 {
+		cells = append(cells, cell{"Nodes", "Nodes of the cluster.", true, func(size, _ int) string { return strconv.Itoa(s.Nodes[size]) }})
+	}
+	cells = append(cells,
+		s.number("GPUs", "Time of all GPUs that was spent in kernels.", Utilisation, report.Percent),
+		s.number("Wait", "From the launch of a kernel until its results are there, without the kernel itself. Mean over calls.", Wait, wait),
+		s.mean("Queue", "Part of the wait: until the call has its device.", Queue, wait),
+		s.mean("Transfer", "Part of the wait: latency and data, of calls to other nodes.", Transfer, wait),
+		s.number("Kernels", "Calls that are done.", Kernels, count),
+		s.mean("Remote", "Part of the calls that were done by a GPU of another node.", Remote, report.Percent),
+		s.mean("Moved", "Data that went from node to node.", Moved, Size),
+		s.mean("For data", "Time of all GPUs in which they were held for data that travelled.", ForData, report.Percent))
+	if s.allEnd() {
+		cells = append(cells, s.number("End", "When the last process ended.", End, report.Duration))
+	}
+	title := "Mappers side by side"
+	if len(s.Policies) > 1 {
+		title += ", and against " + s.Policies[0]
+		cells = append(cells,
+			s.compared("ΔGPUs", "Difference of the GPUs' use from "+s.Policies[0]+", in percentage points.", func(size, policy int) Interval { return s.Margin(size, policy, Utilisation) }, points),
+			s.compared("ΔWait", "Change against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, Wait) }, report.Percent),
+			s.compared("ΔKernels", "Change against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, Kernels) }, report.Percent))
+	}
+	t := s.table(title, cells)
+	t.Note = s.seedsInWords()
+	return t
+}
+
+// appTable has a row for each application, size and policy.
+func (s *Study) appTable() *report.Table {
+	t := &report.Table{Title: "Applications", Note: s.seedsInWords()}
+	if len(s.Policies) > 1 {
+		t.Title += ", and who lost against " + s.Policies[0]
+	}
+	for app := range s.Runs[0].Workload.Apps {
+		part := s.table("", s.appCells(app))
+		t.Columns = part.Columns
+		t.Rows = append(t.Rows, part.Rows...)
+	}
+	return t
+}
+
+func (s *Study) appCells(app int) []cell {
+	name := s.Runs[0].Result.Apps[app].Name
+	cells := []cell{
+		{"Application", "", false, func(size, policy int) string {
+			if size+policy > 0 {
+				return ""
+			}
+			return name
+		}},
+		{"Mapper", "", false, func(_, policy int) string { return s.Policies[policy] }},
+	}
+	if len(s.Nodes) > 1 {
+		cells = append(cells, cell{"Nodes", "Nodes of the cluster.", true, func(size, _ int) string { return strconv.Itoa(s.Nodes[size]) }})
+	}
+	cells = append(cells,
+		cell{"Processes", "", true, func(size, _ int) string {
+			return strconv.Itoa(s.Runs[size*len(s.Policies)].Result.Apps[app].Processes)
+		}},
+		s.number("Kernels", "Calls that are done.", ofApp(app, appKernels), count),
+		s.mean("a second", "Kernels for each second that the application ran.", appRate(app), rate),
+		s.number("Wait", "Mean over its calls.", ofApp(app, appWait), wait),
+		s.mean("Queue", "Part of the wait: until the call has its device.", ofApp(app, appQueue), wait),
+		s.mean("Transfer", "Part of the wait: latency and data.", ofApp(app, appTransfer), wait),
+		s.mean("Remote", "Part of its calls that were done by a GPU of another node.", ofApp(app, appRemote), report.Percent),
+		s.mean("Its GPUs", "Time of the GPUs on its own nodes that was spent in kernels, of whomever.", utilisationOf(app), report.Percent))
+	if s.allEnd() {
+		cells = append(cells, s.number("End", "When the last of its processes ended.", ofApp(app, appEnd), report.Duration))
+	}
+	if len(s.Policies) > 1 {
+		cells = append(cells,
+			s.compared("Δ a second", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, appRate(app)) }, report.Percent))
+	}
+	return cells
+}
+
+// allEnd says whether the processes of every run came to their end.
+func (s *Study) allEnd() bool {
+	for i := range s.Runs {
+		for k := range s.Runs[i].Result.Apps {
+			if a := &s.Runs[i].Result.Apps[k]; a.Ended < a.Processes {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// table fills in the cells for every size and policy.
+func (s *Study) table(title string, cells []cell) *report.Table {
+	t := &report.Table{Title: title}
+	for _, c := range cells {
+		t.Columns = append(t.Columns, report.Column{Name: c.name, Help: c.help, Right: c.right})
+	}
+	for size := range s.Nodes {
+		for policy := range s.Policies {
+			row := make([]string, len(cells))
+			for k, c := range cells {
+				row[k] = c.text(size, policy)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// runTable has a line for each run.
+func (s *Study) runTable() *report.Table {
+	t := &report.Table{Columns: []report.Column{
+		{Name: "Mapper"}, {Name: "Nodes", Right: true}, {Name: "Seed", Right: true}, {Name: "GPUs", Right: true}, {Name: "Wait", Right: true},
+		{Name: "Queue", Right: true}, {Name: "Transfer", Right: true}, {Name: "Kernels", Right: true}, {Name: "Remote", Right: true}, {Name: "Moved", Right: true},
+	}}
+	for i := range s.Runs {
+		r := &s.Runs[i]
+		t.Rows = append(t.Rows, []string{
+			r.Policy, strconv.Itoa(r.Nodes()), strconv.FormatUint(r.Seed, 10), report.Percent(Utilisation(r)), wait(Wait(r)),
+			wait(Queue(r)), wait(Transfer(r)), count(Kernels(r)), report.Percent(Remote(r)), Size(Moved(r)),
+		})
+	}
+	return t
+}

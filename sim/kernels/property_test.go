@@ -1,0 +1,586 @@
+package kernels
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"muster/mapping"
+	"muster/workload/phased"
+)
+
+// checker watches a run, and says what breaks the rules of the model. It knows
+// them from the package comment and shares no state with the engine.
+type checker struct {
+	config  Config
+	layout  *mapping.Layout
+	problem error
+
+	now     time.Duration
+	calls   []*checkedCall
+	holder  []*checkedCall // by device
+	queues  [][]*checkedCall
+	shared  []*checkedCall
+	flows   map[int64]*checkedCall // under way, by number
+	nodes   []NodeResult
+	busy    []time.Duration
+	held    []time.Duration
+	kernels []int64
+}
+
+type checkedCall struct {
+	number  int64
+	process int32
+	device  int32
+	stage   Stage
+	at      [Done + 1]time.Duration
+	seen    [Done + 1]bool
+	// Of the transfer under way: its bytes, how fast since when, and what has travelled,
+	// in 2^-20 bytes / 10^9.
+	bytes   int64
+	rate    int64
+	since   time.Duration
+	moved   *big.Int
+	changes int64
+}
+
+func newChecker(c Config) *checker {
+	l := oracleLayout(c.Cluster, c.Workload)
+	return &checker{
+		config: c, layout: l, holder: make([]*checkedCall, l.Devices()), queues: make([][]*checkedCall, l.Devices()),
+		flows: map[int64]*checkedCall{}, nodes: make([]NodeResult, l.Nodes()),
+		busy: make([]time.Duration, l.Devices()), held: make([]time.Duration, l.Devices()), kernels: make([]int64, l.Devices()),
+	}
+}
+
+func (k *checker) fail(format string, args ...any) {
+	if k.problem == nil {
+		k.problem = fmt.Errorf("at %v: "+format, append([]any{k.now}, args...)...)
+	}
+}
+
+// advance ends an instant: nobody waits who need not, and the ports are divided well.
+func (k *checker) advance(to time.Duration) {
+	if to < k.now {
+		k.fail("back to %v", to)
+	}
+	if to == k.now {
+		return
+	}
+	for d, h := range k.holder {
+		if h == nil && (len(k.queues[d]) > 0 || len(k.shared) > 0) {
+			k.fail("device %d is idle, and calls wait", d)
+		}
+	}
+	k.checkPorts()
+	k.now = to
+}
+
+func (k *checker) Event(e Event) {
+	k.advance(e.At)
+	if e.Stage == Launched {
+		if e.Call != int64(len(k.calls)) {
+			k.fail("call %d launched after %d", e.Call, len(k.calls))
+		}
+		k.calls = append(k.calls, &checkedCall{number: e.Call, process: e.Process, device: -1})
+	}
+	if e.Call >= int64(len(k.calls)) {
+		k.fail("call %d has stage %d before its launch", e.Call, e.Stage)
+		return
+	}
+	c := k.calls[e.Call]
+	if c.process != e.Process || c.seen[e.Stage] || c.seen[Done] || e.Stage > Holding && c.device != e.Device {
+		k.fail("call %d: %+v cannot be", c.number, e)
+	}
+	c.seen[e.Stage], c.at[e.Stage] = true, e.At
+	remote := e.Device >= 0 && k.layout.NodeOf[e.Device] != k.nodeOf(c.process)
+	switch e.Stage {
+	case Queued:
+		if c.device = e.Device; e.Device < 0 {
+			k.shared = append(k.shared, c)
+		} else {
+			k.queues[e.Device] = append(k.queues[e.Device], c)
+		}
+	case Holding:
+		if k.holder[e.Device] != nil {
+			k.fail("call %d takes device %d from call %d", c.number, e.Device, k.holder[e.Device].number)
+		}
+		queue := &k.queues[e.Device]
+		if len(*queue) == 0 {
+			queue = &k.shared
+		}
+		if len(*queue) == 0 || (*queue)[0] != c {
+			k.fail("call %d is served out of turn", c.number)
+			return
+		}
+		*queue = (*queue)[1:]
+		k.holder[e.Device], c.device = c, e.Device
+	case Sending:
+		if !remote {
+			k.fail("local call %d sends", c.number)
+		}
+		if latency := e.At - c.at[Holding]; latency != k.latency(c) {
+			k.fail("latency of call %d is %v", c.number, latency)
+		}
+		k.depart(c, e.Bytes)
+	case Running:
+		if k.holder[e.Device] != c || remote != c.seen[Sending] {
+			k.fail("call %d runs without its turn or its data", c.number)
+		}
+		k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device])
+	case Returning:
+		k.ran(c)
+		if !remote {
+			k.fail("local call %d returns", c.number)
+		}
+		k.depart(c, e.Bytes)
+	case Released:
+		k.ran(c)
+		if k.holder[e.Device] != c || remote && k.config.HoldResults != c.seen[Returning] {
+			k.fail("call %d releases device %d at the wrong time", c.number, e.Device)
+		}
+		k.holder[e.Device] = nil
+		k.held[e.Device] += e.At - c.at[Holding]
+	case Done:
+		if !c.seen[Running] || remote != c.seen[Returning] || !c.seen[Released] {
+			k.fail("call %d is done too early", c.number)
+		}
+		if remote {
+			k.arrive(c, k.layout.NodeOf[e.Device], k.nodeOf(c.process))
+		} else if c.at[Released] != e.At {
+			k.fail("local call %d is not done when its kernel is", c.number)
+		}
+	}
+	c.stage = e.Stage
+}
+
+// ran counts a kernel at its end.
+func (k *checker) ran(c *checkedCall) {
+	if !c.seen[Running] {
+		k.fail("call %d has not run", c.number)
+	}
+	if c.stage == Running {
+		k.busy[c.device] += k.now - c.at[Running]
+		k.kernels[c.device]++
+	}
+}
+
+func (k *checker) latency(c *checkedCall) time.Duration {
+	return k.config.Cluster.Remote.Latency + k.config.Cluster.Nodes[k.nodeOf(c.process)].Link.Latency
+}
+
+// nodeOf is that of a process; they are numbered by application and node.
+func (k *checker) nodeOf(process int32) int32 {
+	node := int32(0)
+	for a := range k.config.Workload.Apps {
+		app := &k.config.Workload.Apps[a]
+		for range app.Nodes {
+			per := app.PerNode
+			if per == 0 {
+				per = k.config.Cluster.Nodes[node].Cores
+			}
+			if process -= int32(per); process < 0 {
+				return node
+			}
+			node++
+		}
+	}
+	panic("no such process")
+}
+
+func (k *checker) depart(c *checkedCall, bytes int64) {
+	c.bytes, c.rate, c.since, c.changes, c.moved = bytes, 0, k.now, 0, new(big.Int)
+	k.flows[c.number] = c
+}
+
+func (k *checker) Rate(at time.Duration, call, rate int64) {
+	// Rates are told when an instant is over, so that those of it need no check before.
+	if at != k.now {
+		k.advance(at)
+	}
+	c, ok := k.flows[call]
+	if !ok || rate <= 0 {
+		k.fail("call %d is given a rate of %d", call, rate)
+		return
+	}
+	c.move(at)
+	c.rate = rate
+	c.changes++
+}
+
+func (c *checkedCall) move(to time.Duration) {
+	c.moved.Add(c.moved, new(big.Int).Mul(big.NewInt(c.rate), big.NewInt(int64(to-c.since))))
+	c.since = to
+}
+
+// arrive ends a transfer: all its bytes have travelled, and had not a nanosecond before.
+func (k *checker) arrive(c *checkedCall, from, to int32) {
+	if _, ok := k.flows[c.number]; !ok {
+		return // it is a local call
+	}
+	delete(k.flows, c.number)
+	k.nodes[from].Sent += c.bytes
+	k.nodes[to].Received += c.bytes
+	instant := c.bytes == 0 || k.config.Cluster.Nodes[from].Link.Bandwidth == 0 && k.config.Cluster.Nodes[to].Link.Bandwidth == 0
+	if instant {
+		if c.changes > 0 || c.since != k.now {
+			k.fail("nothing travels for call %d, and it takes time", c.number)
+		}
+		return
+	}
+	c.move(k.now)
+	all := new(big.Int).Mul(big.NewInt(c.bytes), new(big.Int).Mul(big.NewInt(1<<20), big.NewInt(1e9)))
+	over := new(big.Int).Sub(c.moved, all)
+	// Each change of rate may round what is left up, by less than one unit.
+	most := new(big.Int).Mul(big.NewInt(c.changes), big.NewInt(1e9))
+	if over.Sign() < 0 || over.Cmp(most.Add(most, big.NewInt(c.rate))) >= 0 {
+		k.fail("call %d: %v of 10^-9 x 2^-20 bytes too many or few have travelled, of %d bytes", c.number, over, c.bytes)
+	}
+}
+
+// checkPorts sees that no port has more than it can, and that the division is max-min fair:
+// each transfer has a port that is full and on which nobody is faster. Rates are
+// rounded down, so that each transfer may leave a little.
+func (k *checker) checkPorts() {
+	type load struct{ capacity, sum, fastest, flows int64 }
+	ports := make([]load, 2*k.layout.Nodes())
+	through := func(c *checkedCall) [2]*load {
+		from, to := k.nodeOf(c.process), k.layout.NodeOf[c.device]
+		if c.stage == Returning || c.seen[Returning] {
+			from, to = to, from
+		}
+		return [2]*load{&ports[2*from], &ports[2*to+1]}
+	}
+	for n := range k.layout.Nodes() {
+		ports[2*n].capacity = k.config.Cluster.Nodes[n].Link.Bandwidth << 20
+		ports[2*n+1].capacity = ports[2*n].capacity
+	}
+	for _, c := range k.flows {
+		for _, p := range through(c) {
+			p.sum += c.rate
+			p.flows++
+			p.fastest = max(p.fastest, c.rate)
+		}
+	}
+	for i, p := range ports {
+		if p.capacity > 0 && p.sum > p.capacity {
+			k.fail("port %d carries %d of %d", i, p.sum, p.capacity)
+		}
+	}
+	for _, c := range k.flows {
+		fair := false
+		for _, p := range through(c) {
+			// What others leave is at most one unit each, on each port that stopped them.
+			slack := 2 * int64(len(k.flows))
+			fair = fair || p.capacity > 0 && p.sum+slack >= p.capacity && c.rate+slack >= p.fastest
+		}
+		if !fair {
+			k.fail("call %d could travel faster than at %d", c.number, c.rate)
+		}
+	}
+}
+
+// end compares what is added up with the result.
+func (k *checker) end(r *Result) error {
+	if r.End < k.now {
+		k.fail("the run ended before, at %v", r.End)
+	}
+	k.advance(r.End)
+	sums := make([]AppResult, len(k.config.Workload.Apps))
+	for _, c := range k.calls {
+		app := &sums[k.layout.Owner[k.nodeOf(c.process)]]
+		app.Launched++
+		if !c.seen[Queued] {
+			k.fail("call %d is nowhere", c.number)
+		}
+		if c.seen[Done] {
+			run := c.at[Released] - c.at[Running]
+			if c.seen[Returning] {
+				run = c.at[Returning] - c.at[Running]
+				app.Remote++
+			}
+			app.Done++
+			app.Run += run
+			app.Queue += c.at[Holding] - c.at[Launched]
+			app.Transfer += c.at[Done] - c.at[Holding] - run
+		}
+	}
+	for i := range sums {
+		got := r.Apps[i]
+		got.Name, got.Processes, got.Steps, got.Ended, got.LastEnd = "", 0, 0, 0, 0
+		if got != sums[i] {
+			k.fail("application %d has %+v, not %+v", i, got, sums[i])
+		}
+		if r.Apps[i].Steps != sums[i].Done && !k.config.Workload.Apps[i].Async {
+			k.fail("application %d has made %d steps of %d", i, r.Apps[i].Steps, sums[i].Done)
+		}
+	}
+	if k.config.Span == 0 && (len(k.flows) > 0 || len(k.shared) > 0 || slices.ContainsFunc(k.holder, func(c *checkedCall) bool { return c != nil })) {
+		k.fail("the run ended with calls under way")
+	}
+	for d, c := range k.holder {
+		if c == nil {
+			continue
+		}
+		k.held[d] += r.End - c.at[Holding]
+		if c.stage == Running {
+			k.busy[d] += r.End - c.at[Running]
+		}
+	}
+	for d := range r.Devices {
+		if want := (DeviceResult{Node: k.layout.NodeOf[d], Busy: k.busy[d], Held: k.held[d], Kernels: k.kernels[d]}); r.Devices[d] != want {
+			k.fail("device %d has %+v, not %+v", d, r.Devices[d], want)
+		}
+	}
+	k.endTransfers(r)
+	return k.problem
+}
+
+// endTransfers counts what has travelled of transfers under way.
+func (k *checker) endTransfers(r *Result) {
+	unit := new(big.Int).Mul(big.NewInt(1<<20), big.NewInt(1e9))
+	slack := make([]NodeResult, len(k.nodes)) // each may have one byte less, by rounding
+	for _, c := range k.flows {
+		c.move(r.End)
+		moved := new(big.Int).Div(c.moved, unit).Int64()
+		from, to := k.nodeOf(c.process), k.layout.NodeOf[c.device]
+		if c.seen[Returning] {
+			from, to = to, from
+		}
+		k.nodes[from].Sent += min(moved, c.bytes)
+		k.nodes[to].Received += min(moved, c.bytes)
+		slack[from].Sent++
+		slack[to].Received++
+	}
+	sent, received := int64(0), int64(0)
+	for n := range k.nodes {
+		got, want := r.Nodes[n], k.nodes[n]
+		sent, received = sent+got.Sent, received+got.Received
+		if got.Sent > want.Sent || got.Sent < want.Sent-slack[n].Sent || got.Received > want.Received || got.Received < want.Received-slack[n].Received {
+			k.fail("node %d has %+v, not %+v", n, got, want)
+		}
+	}
+	if sent != received {
+		k.fail("%d bytes were sent and %d received", sent, received)
+	}
+}
+
+// checkProcesses works out from the launches when each CPU phase was: before its launch,
+// for as long as it was drawn. No process has two phases at once, no node more than
+// it has cores, and nobody waits while a core is free.
+func (k *checker) checkProcesses() error {
+	processes := 0
+	for a := range k.config.Workload.Apps {
+		processes += k.processesOf(a)
+	}
+	calls := make([][]*checkedCall, processes)
+	for _, c := range k.calls {
+		calls[c.process] = append(calls[c.process], c)
+	}
+	phases := make([][]cpuPhase, k.layout.Nodes())
+	first := 0
+	for a := range k.config.Workload.Apps {
+		app := &k.config.Workload.Apps[a]
+		of := calls[first : first+k.processesOf(a)]
+		for rank := range of {
+			if app.Iterations > 0 && int64(len(of[rank])) > app.Iterations {
+				return fmt.Errorf("process %d has made %d steps of %d", first+rank, len(of[rank]), app.Iterations)
+			}
+			found, err := k.phasesOf(app, of, rank, k.config.Workload.Source(a, rank, k.config.Seed))
+			if err != nil {
+				return fmt.Errorf("process %d: %w", first+rank, err)
+			}
+			node := k.nodeOf(int32(first + rank))
+			phases[node] = append(phases[node], found...)
+		}
+		first += len(of)
+	}
+	for n := range phases {
+		if err := checkCores(phases[n], k.config.Cluster.Nodes[n].Cores); err != nil {
+			return fmt.Errorf("node %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (k *checker) processesOf(app int) int {
+	n := 0
+	for node, owner := range k.layout.Owner {
+		if owner != int32(app) {
+			continue
+		}
+		if per := k.config.Workload.Apps[app].PerNode; per > 0 {
+			n += per
+		} else {
+			n += k.config.Cluster.Nodes[node].Cores
+		}
+	}
+	return n
+}
+
+// cpuPhase of a process that could begin it when it was ready.
+type cpuPhase struct{ ready, begin, end time.Duration }
+
+func (k *checker) phasesOf(app *phased.App, of [][]*checkedCall, rank int, source *phased.Source) ([]cpuPhase, error) {
+	var phases []cpuPhase
+	for i, c := range of[rank] {
+		draw := source.Next()
+		ready := time.Duration(0)
+		switch {
+		case i > 0 && app.Async:
+			ready = of[rank][i-1].at[Launched]
+		case i > 0 && app.Barrier:
+			for _, other := range of {
+				if len(other) < i || !other[i-1].seen[Done] {
+					return nil, fmt.Errorf("step %d begins before the barrier", i)
+				}
+				ready = max(ready, other[i-1].at[Done])
+			}
+		case i > 0:
+			if !of[rank][i-1].seen[Done] {
+				return nil, fmt.Errorf("step %d begins before the one before it has ended", i)
+			}
+			ready = of[rank][i-1].at[Done]
+		}
+		begin := c.at[Launched] - draw.CPU
+		if begin < ready || draw.CPU == 0 && begin != ready {
+			return nil, fmt.Errorf("the CPU phase of step %d begins at %v, and could at %v", i, begin, ready)
+		}
+		if draw.CPU > 0 {
+			phases = append(phases, cpuPhase{ready, begin, c.at[Launched]})
+		}
+		if run := time.Duration(float64(draw.GPU) / k.speed(c)); c.seen[Released] && c.at[Running]+run != c.endOfKernel() {
+			return nil, fmt.Errorf("the kernel of step %d took %v, not %v", i, c.endOfKernel()-c.at[Running], run)
+		}
+	}
+	return phases, nil
+}
+
+func (k *checker) speed(c *checkedCall) float64 {
+	if c.device < 0 {
+		return 1
+	}
+	return k.layout.Speed[c.device]
+}
+
+func (c *checkedCall) endOfKernel() time.Duration {
+	if c.seen[Returning] {
+		return c.at[Returning]
+	}
+	return c.at[Released]
+}
+
+// checkCores: phases that ended are known, and they alone, so that a core may be busy
+// with one that has not.
+func checkCores(phases []cpuPhase, cores int) error {
+	for _, p := range phases {
+		busy := 0
+		for _, q := range phases {
+			if q.begin <= p.begin && p.begin < q.end {
+				busy++
+			}
+		}
+		if busy > cores {
+			return fmt.Errorf("%d CPU phases at %v", busy, p.begin)
+		}
+		if p.begin > p.ready && !slices.ContainsFunc(phases, func(q cpuPhase) bool { return q.end == p.begin }) {
+			return fmt.Errorf("a CPU phase begins at %v, though no core became free then, and could at %v", p.begin, p.ready)
+		}
+	}
+	byReady := slices.Clone(phases)
+	slices.SortStableFunc(byReady, func(a, b cpuPhase) int { return int(a.ready - b.ready) })
+	for i := 1; i < len(byReady); i++ {
+		if a, b := byReady[i-1], byReady[i]; a.ready < b.ready && a.begin > b.begin {
+			return fmt.Errorf("a CPU phase wanted at %v begins after one wanted at %v", a.ready, b.ready)
+		}
+	}
+	return nil
+}
+
+// checkRun runs, and checks everything.
+func checkRun(config Config, mapper string) error {
+	config.Mapper = func(l *mapping.Layout) (mapping.Mapper, error) { return namedMapper(mapper, l) }
+	k := newChecker(config)
+	config.Observe = k
+	result, err := Run(context.Background(), config)
+	if err != nil {
+		return err
+	}
+	if err := k.end(result); err != nil {
+		return err
+	}
+	if err := k.checkProcesses(); err != nil {
+		return err
+	}
+	config.Observe = nil
+	for _, threads := range []int{1, 2} {
+		before := runtime.GOMAXPROCS(threads)
+		again, err := Run(context.Background(), config)
+		runtime.GOMAXPROCS(before)
+		if err != nil {
+			return err
+		}
+		if !reflect.DeepEqual(again, result) {
+			return fmt.Errorf("again, unobserved, on %d threads, the result is\n%+v, not\n%+v", threads, *again, *result)
+		}
+	}
+	return nil
+}
+
+// TestRunKeepsTheRules runs small configurations, which rapid makes smaller where one fails.
+func TestRunKeepsTheRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		choose := func(what string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, what) }
+		config := smallConfig(choose)
+		name := rapid.SampledFrom(mapperNames).Draw(t, "mapper")
+		if _, err := namedMapper(name, oracleLayout(config.Cluster, config.Workload)); err != nil {
+			t.Skip(err)
+		}
+		if err := checkRun(config, name); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestLargerRunsKeepTheRules does so with more nodes, calls and sharing than the oracle can bear.
+func TestLargerRunsKeepTheRules(t *testing.T) {
+	runs := 60
+	if testing.Short() {
+		runs = 6
+	}
+	for seed := range uint64(runs) {
+		choose := randomly(rand.New(rand.NewPCG(seed, 78)))
+		config := smallConfig(choose)
+		if config.Span == 0 {
+			config.Span = time.Second
+		}
+		config.Span *= 5
+		for i := range config.Workload.Apps {
+			config.Workload.Apps[i].Iterations *= 40
+		}
+		// Nodes like those that there are, and an application for them.
+		for i := range 20 {
+			n := config.Cluster.Nodes[i%len(config.Cluster.Nodes)]
+			n.Name = fmt.Sprint("more", i)
+			config.Cluster.Nodes = append(config.Cluster.Nodes, n)
+		}
+		app := config.Workload.Apps[0]
+		app.Name, app.Nodes, app.PerNode = "more", len(config.Cluster.Nodes)-config.Workload.Nodes(), 6
+		config.Workload.Apps = append(config.Workload.Apps, app)
+		name := pick(choose, "mapper", mapperNames...)
+		if _, err := namedMapper(name, oracleLayout(config.Cluster, config.Workload)); err != nil {
+			continue
+		}
+		if err := checkRun(config, name); err != nil {
+			t.Errorf("seed %d, mapper %s: %v", seed, name, err)
+		}
+	}
+}

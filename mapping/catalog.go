@@ -85,7 +85,7 @@ var Entries = []Entry{
 		Options: append([]model.Option{
 			{Name: "reading", Default: "literal", Summary: "of equation 6; literal: a link is shared by what is under way; plus: and by this call"},
 			{Name: "estimate", Default: "kernel", Summary: estimateSummary},
-		}, reachOptions("4", "first", "yes")...),
+		}, reachOptions("2", "first", "yes")...),
 		read: readGreedy,
 	},
 }

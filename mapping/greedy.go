@@ -42,8 +42,9 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 	w := wire{outbound: v.Local.Outbound(c.Node), back: m.back(c, v)}
 	if m.candidates.reach.locality {
 		for i := range c.Resident {
-			if d := c.Resident[i].Device; among(spans[1:], d) {
-				w.there = m.travel(c.In - c.ResidentOn(d))
+			d := c.Resident[i].Device
+			if held := c.ResidentOn(d); held > 0 && among(spans[1:], d) {
+				w.there = m.travel(c.In - held)
 				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, w)
 			}
 		}

@@ -1,0 +1,377 @@
+package mapping
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestEquations1To7 follows AG by hand: 3 nodes of 2 devices (0,1 | 2,3 | 4,5), a link of
+// 100 KB/ms. The call sends 10,000 KB, which takes 100 ms alone, and gets back 5,000 KB, 50 ms.
+func TestEquations1To7(t *testing.T) {
+	call := &Call{Node: 0, Home: 0, In: 10_000_000, Out: 5_000_000}
+	for _, test := range []struct {
+		name    string
+		prepare func(*Table)
+		reach   reach
+		plus    bool
+		want    int32
+	}{
+		{"all idle: the first local one", func(*Table) {}, reach{}, false, 0},
+		{"nothing has run: queues take no time, so local", func(t *Table) { put(t, 0, 0, 3); put(t, 0, 1, 2) }, reach{}, false, 0},
+		{"a local idle one", func(t *Table) { put(t, 0, 0, 1); ran(t, 3, time.Second) }, reach{}, false, 1},
+		{
+			// 0 and 1 wait 1 x 149 ms. Elsewhere 100 x (max(0,0)+1) + 50 x max(1, 0/6) = 150.
+			"a local one that waits a little less than data travel", func(t *Table) {
+				ran(t, 0, 149*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 2)
+			}, reach{}, false, 0,
+		},
+		{
+			// The same at 150 ms: a tie, which is for the local one.
+			"a tie", func(t *Table) { ran(t, 0, 150*time.Millisecond); put(t, 0, 0, 1); put(t, 0, 1, 2) }, reach{}, false, 0,
+		},
+		{
+			// At 151 ms it is the next node's first device.
+			"a local one that waits more", func(t *Table) { ran(t, 0, 151*time.Millisecond); put(t, 0, 0, 1); put(t, 0, 1, 2) }, reach{}, false, 2,
+		},
+		{
+			// With the other reading of (6) results take 50 x (0/6 + 1) = 50: the same without traffic.
+			"plus without traffic", func(t *Table) { ran(t, 0, 151*time.Millisecond); put(t, 0, 0, 1); put(t, 0, 1, 2) }, reach{}, true, 2,
+		},
+		{
+			// Node 2 has given 2 calls to device 2: I = 2 there, so 100 x 3, and its queue. Devices 4, 5: 100 x 1. Node 2's O is 2, for
+			// each of its 2 devices: the sum of (6) is 0+0+2+2 = 4, of 6 devices: 50 x max(1, 4/6) = 50. So 150 for device 4.
+			"the calls that come to a node", func(t *Table) {
+				ran(t, 0, 151*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 2)
+				put(t, 2, 2, 2)
+			}, reach{}, false, 4,
+		},
+		{
+			// The same with the other reading: 50 x (4/6 + 1) = 83: 183 for device 4, more than 151.
+			"plus with traffic", func(t *Table) {
+				ran(t, 0, 151*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 2)
+				put(t, 2, 2, 2)
+			}, reach{}, true, 0,
+		},
+		{
+			// Node 0 has 2 calls at device 5: O = 2, so 100 x 3 + 50 = 350 anywhere else. Locals wait 1 x 349.
+			"the calls that left the caller's node", func(t *Table) {
+				ran(t, 0, 349*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 1)
+				put(t, 0, 5, 2)
+			}, reach{}, false, 0,
+		},
+		{
+			// As before with 351 ms: 2 has 350.
+			"and a longer queue", func(t *Table) {
+				ran(t, 0, 351*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 1)
+				put(t, 0, 5, 2)
+			}, reach{}, false, 2,
+		},
+		{
+			// Node 0 serves 6 calls of node 1: I_l = 6, so (6) sums max(O, 6) = 6 over 4 devices: 24/6 = 4: 50 x 4 = 200, and
+			// 100 x 1 there: 300 to node 2. Locals wait at least 3 x 100 = 300.
+			"the calls that come to the caller's node", func(t *Table) {
+				ran(t, 0, 100*time.Millisecond)
+				ran(t, 1, 100*time.Millisecond)
+				put(t, 1, 0, 3)
+				put(t, 1, 1, 3)
+			}, reach{}, false, 0,
+		},
+		{
+			// One more: locals wait 400; I_l = 8, 8 x 4 / 6 = 5.33: 50 x 5.33 = 266.67, and 100: 366.67.
+			"and one more each", func(t *Table) {
+				ran(t, 0, 100*time.Millisecond)
+				ran(t, 1, 100*time.Millisecond)
+				put(t, 1, 0, 4)
+				put(t, 1, 1, 4)
+			}, reach{}, false, 2,
+		},
+	} {
+		table := NewTable(even(3, 2, 1), 10)
+		test.prepare(table)
+		if got := newGreedy(table.layout, test.reach, ByWindow, test.plus).Map(call, sees(table)); got != test.want {
+			t.Errorf("%s: device %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// TestResidentDataNeedNotTravel: 9,000 of 10,000 KB are on device 5, so that it takes 10 + 50 ms instead of 100 + 50.
+func TestResidentDataNeedNotTravel(t *testing.T) {
+	call := &Call{Node: 0, Home: 0, In: 10_000_000, Out: 5_000_000, Resident: []Resident{{5, 9_000_000}}}
+	for _, test := range []struct {
+		reach reach
+		wait  time.Duration // on both local devices
+		want  int32
+	}{
+		{reach{}, 100, 0},
+		{reach{locality: true}, 60, 0},
+		{reach{locality: true}, 61, 5},
+		{reach{}, 151, 2},
+		{reach{locality: true, choices: 1}, 61, 5},
+		{reach{locality: true, group: 1}, 61, 0}, // it is in no group of node 0
+	} {
+		table := NewTable(even(3, 2, 1), 10)
+		for d := range int32(2) {
+			ran(table, d, test.wait*time.Millisecond)
+			put(table, 0, d, 1)
+		}
+		if got := newGreedy(table.layout, test.reach, ByWindow, false).Map(call, sees(table)); got != test.want {
+			t.Errorf("%+v, %d ms: device %d, want %d", test.reach, test.wait, got, test.want)
+		}
+	}
+}
+
+// TestEquations8To11 follows AR by hand, on the paper's cluster: M/K = 12/3 = 4, N = 24, B = 100 KB/ms.
+func TestEquations8To11(t *testing.T) {
+	l := even(24, 3, 6)
+	for _, test := range []struct {
+		name      string
+		tau       time.Duration
+		bytes     int64
+		m         random
+		alpha     float64
+		beta      float64
+		unbounded bool
+	}{
+		// alpha = 4/2250; beta = (33,750/2,250)^2 x 24/100 = 225 x 0.24 = 54.
+		{"a heavy kernel", 2250 * time.Millisecond, 33_750_000, random{}, 4.0 / 2250, 54, false},
+		// alpha = 4/2 = 2, bounded to 1; beta = (1/2)^2 x 0.24 = 0.06, bounded to 1.
+		{"a tiny one", 2 * time.Millisecond, 1000, random{}, 1, 1, false},
+		{"a tiny one, as the equations say", 2 * time.Millisecond, 1000, random{}, 2, 0.06, true},
+		{"fixed weights", 2250 * time.Millisecond, 33_750_000, random{alpha: 0.5, beta: 7}, 0.5, 7, false},
+		{"nothing has run", 0, 33_750_000, random{}, 1, 1, true},
+	} {
+		m := newRandom(l, reach{}, test.m.alpha, test.m.beta, test.unbounded)
+		w := m.factors(&Call{Node: 3, In: test.bytes / 3 * 2, Out: test.bytes - test.bytes/3*2})
+		tau := float64(test.tau) / 1e6
+		if a, b := w.penalty(tau), w.bonus(tau); math.Abs(a-test.alpha) > 1e-12 || math.Abs(b-test.beta) > 1e-9 {
+			t.Errorf("%s: alpha %v, beta %v; want %v, %v", test.name, a, b, test.alpha, test.beta)
+		}
+	}
+}
+
+// TestResidentDataWeigh: of D = 6,000 KB the device holds some; beta = (6000/100)^2 x 0.24 = 864, or fixed.
+func TestResidentDataWeigh(t *testing.T) {
+	for _, test := range []struct {
+		resident int64
+		beta     float64
+		want     float64
+	}{
+		{0, 0, 1},
+		{3_000_000, 0, 4},        // half of it is left: 2^2
+		{4_000_000, 0, 9},        // a third is left; it is all of In
+		{9_000_000, 0, 9},        // no more than In counts
+		{4_000_000, 5, 5},        // no more than a local device would weigh
+		{4_000_000, 0.5, 1},      // and never less than without
+		{5_900_000_000, 1e9, 9},  // as above
+		{1_000_000, 0, 36. / 25}, // 6/5
+	} {
+		table := NewTable(even(24, 3, 6), 10)
+		ran(table, 70, 100*time.Millisecond)
+		c := &Call{In: 4_000_000, Out: 2_000_000, Resident: []Resident{{70, test.resident}}}
+		w := newRandom(table.layout, reach{}, 0, test.beta, true).factors(c)
+		if got := w.holds(c, 70, table); math.Abs(got-test.want) > 1e-12 {
+			t.Errorf("%d resident, beta %v: %v, want %v", test.resident, test.beta, got, test.want)
+		}
+	}
+	// Where everything is there already it weighs as much as a local device.
+	table := NewTable(even(24, 3, 6), 10)
+	ran(table, 70, 100*time.Millisecond)
+	c := &Call{In: 6_000_000, Resident: []Resident{{70, 6_000_000}}}
+	w := newRandom(table.layout, reach{}, 0, 0, false).factors(c)
+	if got := w.holds(c, 70, table); math.Abs(got-864) > 1e-9 {
+		t.Errorf("all data resident: %v, want beta, 864", got)
+	}
+}
+
+// TestSplit: 3 of every 4 processes of application 0 go to the 6 devices of nodes 1 to 3, node by node.
+func TestSplit(t *testing.T) {
+	l := even(4, 2, 1)
+	m := newSplit(l, 3, 4, 0, 1)
+	// floor((r+1) x 3/4) > floor(r x 3/4) for r = 1, 2, 3, and again from 4 on.
+	want := []int32{0, 2, 4, 6, 0, 3, 5, 7, 0, 2, 4, 6}
+	for rank, d := range want {
+		if got := m.Map(&Call{Rank: int32(rank), Home: 0}, nil); got != d {
+			t.Errorf("rank %d: device %d, want %d", rank, got, d)
+		}
+	}
+	if got := m.Map(&Call{Rank: 1, App: 1, Home: 3}, nil); got != 3 {
+		t.Errorf("the other application: device %d", got)
+	}
+}
+
+// TestRandomFollowsItsWeights draws often and asks chi-square; the same draws must
+// not pass for weights that are a little different.
+func TestRandomFollowsItsWeights(t *testing.T) {
+	const draws = 200_000
+	table := NewTable(even(24, 3, 6), 10)
+	for d := range int32(72) {
+		ran(table, d, time.Duration(5+d)*time.Millisecond)
+		if d%3 > 0 {
+			put(table, table.layout.NodeOf[d], d, int(d%3))
+		}
+	}
+	call := &Call{Node: 7, In: 200_000, Out: 100_000}
+	m, v := newRandom(table.layout, reach{}, 0, 0, false), sees(table)
+	count := make([]float64, 72)
+	for range draws {
+		count[m.Map(call, v)]++
+	}
+	chi := func(busier float64) (sum float64) {
+		weights, all := make([]float64, 72), 0.0
+		for d := range 72 {
+			w := 1.0
+			if d%3 > 0 {
+				w = busier * 4 / float64(5+d) // equation 10
+			}
+			if d/3 == 7 {
+				w *= max(1, 300/float64(5+d)*300/float64(5+d)*24/100) // equation 11
+			}
+			weights[d], all = w, all+w
+		}
+		for d, w := range weights {
+			e := draws * w / all
+			sum += (count[d] - e) * (count[d] - e) / e
+		}
+		return sum
+	}
+	// 71 degrees of freedom: the mean is 71, its deviation 12.
+	if got := chi(1); got > 71+4*12 {
+		t.Errorf("chi-square %.1f of 71 degrees of freedom", got)
+	}
+	if got := chi(1.1); got < 71+4*12 {
+		t.Errorf("weights that are 10 %% wrong would pass: %.1f", got)
+	}
+}
+
+func TestHowOftenTheViewIsWrong(t *testing.T) {
+	table := NewTable(even(2, 1, 1), 10)
+	put(table, 1, 1, 3)
+	v := sees(table)
+	v.Wrong = &Wrong{Positive: 0.3, Negative: 0.1, Rand: rand.New(rand.NewPCG(3, 4))}
+	const times = 100_000
+	positive, negative := 0, 0
+	for range times {
+		switch v.Queued(0) {
+		case 0:
+		case 1:
+			positive++
+		default:
+			t.Fatal("an idle device seems to have more than one call")
+		}
+		switch v.Queued(1) {
+		case 0:
+			negative++
+		case 3:
+		default:
+			t.Fatal("a busy device seems to have another number of calls")
+		}
+	}
+	// Deviations are 145 and 95.
+	if math.Abs(float64(positive)-30_000) > 5*145 || math.Abs(float64(negative)-10_000) > 5*95 {
+		t.Errorf("of %d: %d false positives, %d false negatives", times, positive, negative)
+	}
+}
+
+// TestWrongViews: what a mapper does when all that it knows of others is the opposite.
+func TestWrongViews(t *testing.T) {
+	call := &Call{Node: 0, Home: 0, In: 1000, Out: 1000}
+	for _, by := range []Estimate{ByWindow, ByKernel} {
+		table := NewTable(even(2, 1, 1), 10)
+		table.Estimate = by
+		ran(table, 0, time.Second)
+		ran(table, 1, time.Second)
+		m, v := newGreedy(table.layout, reach{}, by, false), sees(table)
+		put(table, 0, 0, 1)
+		if got := m.Map(call, v); got != 1 {
+			t.Errorf("an idle device elsewhere: %d", got)
+		}
+		v.Wrong = &Wrong{Positive: 1, Rand: rand.New(rand.NewPCG(3, 4))}
+		if got := m.Map(call, v); got != 0 {
+			t.Errorf("it seems busy, for one kernel: %d", got)
+		}
+		put(table, 1, 1, 5)
+		v.Wrong = &Wrong{Negative: 1, Rand: rand.New(rand.NewPCG(3, 4))}
+		if got := m.Map(call, v); got != 1 {
+			t.Errorf("a busy one seems idle: %d", got)
+		}
+		v.Wrong.Negative = 0
+		if got := m.Map(call, v); got != 0 {
+			t.Errorf("it is busy: %d", got)
+		}
+	}
+}
+
+func TestHistory(t *testing.T) {
+	h := &History{}
+	if got := h.Expect(&Call{Kernel: 3}, ByKernel); got != 0 {
+		t.Errorf("nothing is known, yet %v", got)
+	}
+	// Kernel 0: 5 ms and 1 ms a byte. Kernel 1: always 7 ms.
+	for i := range int64(9) {
+		h.Observe(&Call{Kernel: 0, In: i, Out: i}, time.Duration(5+2*i)*time.Millisecond)
+		h.Observe(&Call{Kernel: 1, In: 100}, 7*time.Millisecond)
+	}
+	near := func(what string, got, want time.Duration) {
+		t.Helper()
+		if d := got - want; d < -time.Microsecond || d > time.Microsecond {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	near("mean of kernel 0", h.Expect(&Call{Kernel: 0, In: 50}, ByKernel), 13*time.Millisecond)
+	near("line of kernel 0", h.Expect(&Call{Kernel: 0, In: 50}, ByBytes), 55*time.Millisecond)
+	near("kernel 1 has no line", h.Expect(&Call{Kernel: 1, In: 900}, ByBytes), 7*time.Millisecond)
+	near("a new kernel is like all", h.Expect(&Call{Kernel: 9}, ByKernel), 10*time.Millisecond)
+
+	// What was long ago fades: after 63 more at 20 ms, and 1000, the mean nears 20.
+	for range 1000 {
+		h.Observe(&Call{Kernel: 1, In: 100}, 20*time.Millisecond)
+	}
+	near("kernel 1, changed", h.Expect(&Call{Kernel: 1}, ByKernel), 20*time.Millisecond)
+}
+
+// TestBacklogCountsDown: a call of 10 ms that has run for 4 leaves 6, and one of 20 ms waits behind it; when it has run for 30 it may end at any moment.
+func TestBacklogCountsDown(t *testing.T) {
+	table := NewTable(even(1, 1, 1), 10)
+	table.Estimate = ByKernel
+	long, short := &Call{Kernel: 0}, &Call{Kernel: 1}
+	table.history.Observe(long, 20*time.Millisecond)
+	table.history.Observe(short, 10*time.Millisecond)
+	first := table.Assign(short, 0)
+	table.Assign(long, 0)
+	table.Begin(0, first, time.Second)
+	for after, want := range map[time.Duration]time.Duration{0: 30, 4: 26, 10: 20, 30: 20} {
+		if got := table.Backlog(0, time.Second+after*time.Millisecond); got != want*time.Millisecond {
+			t.Errorf("after %d ms: %v, want %d ms", after, got, want)
+		}
+	}
+}
+
+// TestFasterDevices: where devices differ in speed, mappers that know kernels count the call itself too.
+func TestFasterDevices(t *testing.T) {
+	l := even(2, 1, 1)
+	l.Speed[1] = 4
+	table := NewTable(l, 10)
+	table.Estimate = ByKernel
+	call := &Call{Node: 0, In: 100_000, Out: 100_000} // 1 ms each way
+	table.history.Observe(call, 100*time.Millisecond)
+	if got := newGreedy(l, reach{}, ByKernel, false).Map(call, sees(table)); got != 1 {
+		t.Errorf("100 ms here, 25 + 2 ms there: device %d", got)
+	}
+	table.history = History{}
+	table.history.Observe(call, 2*time.Millisecond)
+	if got := newGreedy(l, reach{}, ByKernel, false).Map(call, sees(table)); got != 0 {
+		t.Errorf("2 ms here, 0.5 + 2 ms there: device %d", got)
+	}
+}

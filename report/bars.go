@@ -102,7 +102,7 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 	room := x.at(1) - x.at(0)
 	width := math.Min(56, 0.8*room/float64(len(b.Series)))
 	left := x.at(float64(g)+0.5) - width*float64(len(b.Series))/2
-	tip := []string{b.Groups[g]}
+	tip, colours := []string{b.Groups[g]}, []int{}
 	for i, s := range b.Series {
 		v := s.Values[g]
 		told := clean(s.Name) + "\t" + b.unit().format(v)
@@ -119,8 +119,8 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 				fmt.Fprintf(&p.b, `<text class="value" text-anchor="middle" x="%s" y="%s">%s</text>`, px(at), px(y.at(top)-4), escape(label))
 			}
 		}
-		tip = append(tip, told)
+		tip, colours = append(tip, told), append(colours, b.FirstColour+i)
 	}
-	p.hover(x.at(float64(g)), x.at(float64(g+1)), tip)
+	p.hover(x.at(float64(g)), x.at(float64(g+1)), tip, colours)
 	p.b.WriteByte('\n')
 }

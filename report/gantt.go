@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/binary"
@@ -20,6 +21,8 @@ const MaxBlocks = 1_000_000
 // pans, tells the job under the pointer and finds jobs by ID.
 type Gantt struct {
 	Title, Note string
+	// Find is what the field that finds jobs by ID asks for, where they are not called jobs.
+	Find string
 	// Axis names a time axis: all Gantts of a page with the same name zoom and
 	// pan together, and mark the same job. Empty: an axis of its own.
 	Axis   string
@@ -113,7 +116,8 @@ func (g *Gantt) writeHTML(h *htmlWriter) {
 		}
 		h.raw(`><svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" rx="2" fill="` + meta.Kinds[i].Colour + `"/></svg>` + escape(k.Name) + "</li>")
 	}
-	h.raw(`</ul><form role="search"><output></output><input type="search" placeholder="Find a job by ID" aria-label="Find a job by ID" autocomplete="off" spellcheck="false"></form></div>`)
+	find := escape(cmp.Or(g.Find, "Find a job by ID"))
+	h.raw(`</ul><form role="search"><output></output><input type="search" placeholder="` + find + `" aria-label="` + find + `" autocomplete="off" spellcheck="false"></form></div>`)
 	h.raw(`<div class="stage"><canvas class="blocks" tabindex="0" role="img" aria-label="` + escape(g.Title) + `: rows over time"></canvas><canvas class="marks"></canvas>` +
 		`<noscript>This picture is drawn by the page's script.</noscript></div>`)
 	h.raw(`<p class="keys">Wheel: zoom time · Shift+wheel: zoom rows · drag: move · double click: all · keys: + − 0 and arrows</p>`)

@@ -238,15 +238,15 @@ func (h *Histogram) bin(p *plot, bins binned, k int, x, y *axis) {
 	left, right := x.at(bins.edges[k]), x.at(bins.edges[k+1])
 	gap := math.Min(1, (right-left)*0.1)
 	width := (right - left - 2*gap) / float64(len(h.Series))
-	tip := []string{h.unit().format(bins.edges[k]) + " to " + h.unit().format(bins.edges[k+1])}
+	tip, colours := []string{h.unit().format(bins.edges[k]) + " to " + h.unit().format(bins.edges[k+1])}, []int{}
 	for i, s := range h.Series {
 		n := bins.counts[i][k]
 		if n > 0 {
 			at := left + gap + float64(i)*width
 			p.box("box "+seriesClass(h.FirstColour+i), at, at+width, y.from, y.at(float64(n)))
 		}
-		tip = append(tip, clean(s.Name)+"\t"+Number(float64(n))+" of "+Number(float64(len(s.Values))))
+		tip, colours = append(tip, clean(s.Name)+"\t"+Number(float64(n))+" of "+Number(float64(len(s.Values)))), append(colours, h.FirstColour+i)
 	}
-	p.hover(left, right, tip)
+	p.hover(left, right, tip, colours)
 	p.b.WriteByte('\n')
 }

@@ -111,12 +111,12 @@ function showTip(x, y, title, lines, colours = []) {
 const hideTip = () => { tip.hidden = true; };
 
 for (const e of document.querySelectorAll("[data-tip]")) {
-  const series = e.matches("svg .hover") ? i => "s" + ((i + 8) % 8) : () => "";
+  const colours = (e.dataset.colours ?? "").split(" ");
   const show = event => {
     const lines = e.dataset.tip.split("\n");
     const box = e.getBoundingClientRect();
     const title = lines.length > 1 ? lines.shift() : "";
-    showTip(event.clientX ?? box.left, event.clientY ?? box.bottom, title, lines, lines.map((_, i) => series(i)));
+    showTip(event.clientX ?? box.left, event.clientY ?? box.bottom, title, lines, colours);
   };
   e.addEventListener("pointermove", show);
   e.addEventListener("focus", show);

@@ -200,14 +200,19 @@ func (p *plot) errorBar(class string, x, lo, hi float64) {
 	fmt.Fprintf(&p.b, `<path class="error %s" d="M%s %sh6m-3 0V%sm-3 0h6"/>`, class, px(x-3), px(lo), px(hi))
 }
 
-// hover makes a part of the drawing tell something under the pointer.
-func (p *plot) hover(left, right float64, lines []string) {
+// hover makes a part of the drawing tell something under the pointer. The lines after the
+// first have the colours, as far as these go.
+func (p *plot) hover(left, right float64, lines []string, colours []int) {
 	safe := make([]string, len(lines))
 	for i, line := range lines {
 		safe[i] = strings.ReplaceAll(html.EscapeString(cleanPair(line)), "\t", "&#9;")
 	}
-	fmt.Fprintf(&p.b, `<rect class="hover" x="%s" y="%s" width="%s" height="%s" data-tip="%s"/>`,
-		px(left), px(p.top), px(right-left), px(p.bottom-p.top), strings.Join(safe, "&#10;"))
+	classes := make([]string, len(colours))
+	for i, c := range colours {
+		classes[i] = seriesClass(c)
+	}
+	fmt.Fprintf(&p.b, `<rect class="hover" x="%s" y="%s" width="%s" height="%s" data-colours="%s" data-tip="%s"/>`,
+		px(left), px(p.top), px(right-left), px(p.bottom-p.top), strings.Join(classes, " "), strings.Join(safe, "&#10;"))
 }
 
 // empty says that there is nothing to draw.

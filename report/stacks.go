@@ -139,7 +139,7 @@ func (s *Stacks) column(p *plot, i int, x, y *axis) {
 	left, right := x.at(float64(i)), x.at(float64(i+1))
 	middle := (left + right) / 2
 	half := math.Min(40, 0.42*(right-left))
-	tip, from := []string{s.Columns[i]}, 0.0
+	tip, colours, from := []string{s.Columns[i]}, []int{}, 0.0
 	place := func(v float64) float64 { return y.at(math.Min(v, y.hi)) }
 	for _, part := range s.Parts {
 		v := part.Values[i]
@@ -150,7 +150,7 @@ func (s *Stacks) column(p *plot, i int, x, y *axis) {
 			p.box("box "+seriesClass(part.Colour), middle-half, middle+half, place(from), place(from+v))
 		}
 		from += v
-		tip = append(tip, clean(part.Name)+"\t"+s.unit().format(v))
+		tip, colours = append(tip, clean(part.Name)+"\t"+s.unit().format(v)), append(colours, part.Colour)
 	}
 	whole := s.unit().format(from)
 	top := from
@@ -165,7 +165,7 @@ func (s *Stacks) column(p *plot, i int, x, y *axis) {
 	if len(s.Parts) > 1 {
 		tip = append(tip, "together\t"+whole)
 	}
-	p.hover(left, right, tip)
+	p.hover(left, right, tip, colours)
 	p.b.WriteByte('\n')
 }
 

@@ -313,7 +313,6 @@ func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 	return nil, err
 }
 
-
 // asked tells in words what was asked.
 func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	c := s.clusters[0]

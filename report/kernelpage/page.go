@@ -3,6 +3,7 @@ package kernelpage
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -63,11 +64,11 @@ func (s *Study) verdict() string {
 	for k, policy := range s.Policies {
 		mean := func(of Measure) float64 { return s.Over(0, k, of).Mean }
 		fmt.Fprintf(&b, "Under %s the GPUs are in kernels %s of their time, and a call waits %s: %s for its turn, %s for its data",
-			policy, report.Percent(mean(Utilisation)), wait(mean(Wait)), wait(mean(Queue)), wait(mean(Transfer)))
+			policy, percent(mean(Utilisation)), wait(mean(Wait)), wait(mean(Queue)), wait(mean(Transfer)))
 		if k > 0 {
 			var apps []string
 			for app := range s.Runs[0].Workload.Apps {
-				apps = append(apps, fmt.Sprintf("%s %s", s.Runs[0].Result.Apps[app].Name, signed(s.Against(0, k, appRate(app)).Mean, report.Percent)))
+				apps = append(apps, fmt.Sprintf("%s %s", s.Runs[0].Result.Apps[app].Name, signed(s.Against(0, k, appRate(app)).Mean, percent)))
 			}
 			fmt.Fprintf(&b, ". Kernels a second against %s: %s", s.Policies[0], strings.Join(apps, ", "))
 		}
@@ -103,14 +104,15 @@ func (s *Study) intervalsInWords() string {
 	return fmt.Sprintf("Bars: means over %d seeds; lines: 95 %% confidence.", len(s.Seeds))
 }
 
-// series are the bars of one policy, one for each measure.
-func (s *Study) series(policy int, of []Measure) report.BarSeries {
+// series are the bars of one policy, one for each measure. No interval reaches beyond
+// what the measure can be at most.
+func (s *Study) series(policy int, of []Measure, most float64) report.BarSeries {
 	b := report.BarSeries{Name: s.Policies[policy]}
 	for _, m := range of {
 		i := s.Over(0, policy, m)
 		b.Values = append(b.Values, i.Mean)
 		if len(s.Seeds) > 1 {
-			b.Lo, b.Hi = append(b.Lo, i.Lo()), append(b.Hi, i.Hi())
+			b.Lo, b.Hi = append(b.Lo, max(0, i.Lo())), append(b.Hi, min(most, i.Hi()))
 		}
 	}
 	return b
@@ -127,7 +129,7 @@ func (s *Study) useBars() *report.Bars {
 		}
 	}
 	for k := range s.Policies {
-		b.Series = append(b.Series, s.series(k, of))
+		b.Series = append(b.Series, s.series(k, of, 1))
 	}
 	return b
 }
@@ -142,7 +144,7 @@ func (s *Study) waitStacks() *report.Stacks {
 		p.Parts[1].Values = append(p.Parts[1].Values, s.Over(0, k, Transfer).Mean)
 		if len(s.Seeds) > 1 {
 			i := s.Over(0, k, Wait)
-			p.Lo, p.Hi = append(p.Lo, i.Lo()), append(p.Hi, i.Hi())
+			p.Lo, p.Hi = append(p.Lo, max(0, i.Lo())), append(p.Hi, i.Hi())
 		}
 	}
 	return p
@@ -156,7 +158,7 @@ func (s *Study) rateBars() *report.Bars {
 		of = append(of, appRate(app))
 	}
 	for k := range s.Policies {
-		b.Series = append(b.Series, s.series(k, of))
+		b.Series = append(b.Series, s.series(k, of, math.Inf(1)))
 	}
 	return b
 }
@@ -246,7 +248,7 @@ func (s *Study) where() string {
 func (r *Run) deviceStack() *report.Stacks {
 	devices := len(r.Result.Devices)
 	per := max(1, (devices+maxColumns-1)/maxColumns)
-	p := &report.Stacks{Title: fmt.Sprintf("%s: %s", r.Policy, report.Percent(Utilisation(r))), YIsPercent: true, YMax: new(1.0), Low: true}
+	p := &report.Stacks{Title: fmt.Sprintf("%s: %s", r.Policy, percent(Utilisation(r))), YIsPercent: true, YMax: new(1.0), Low: true}
 	if per > 1 {
 		p.Note = fmt.Sprintf("Each column is the mean of %d GPUs.", per)
 	}
@@ -327,7 +329,7 @@ func (s *Study) gantts() []report.Section {
 }
 
 func (r *Run) gantt(until time.Duration) *report.Gantt {
-	g := &report.Gantt{Title: r.Policy, Axis: "time", Rows: r.deviceNames()}
+	g := &report.Gantt{Title: r.Policy, Axis: "time", Find: "Find a call, as H.7#2", Rows: r.deviceNames()}
 	names := r.appNames()
 	for app, name := range names {
 		g.Kinds = append(g.Kinds, report.Kind{Name: "kernel of " + name, Colour: report.Palette[appColour(app)]})

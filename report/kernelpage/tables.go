@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"muster/report"
 )
@@ -23,11 +24,20 @@ type cell struct {
 
 // write gives a number over all seeds: the mean, with its interval where there are several.
 func (s *Study) write(i Interval, format func(float64) string) string {
-	text := format(i.Mean)
-	if len(s.Seeds) > 1 && !math.IsNaN(i.Mean) {
-		text += " ± " + format(i.Half)
+	return s.plusMinus(format(i.Mean), i, format)
+}
+
+// plusMinus adds the interval to a mean, with the unit once where it is the same.
+func (s *Study) plusMinus(mean string, i Interval, format func(float64) string) string {
+	if len(s.Seeds) == 1 || math.IsNaN(i.Mean) {
+		return mean
 	}
-	return text
+	half := format(i.Half)
+	value, unit, _ := strings.Cut(mean, " ")
+	if halfValue, halfUnit, _ := strings.Cut(half, " "); unit == halfUnit && unit != "" {
+		return value + " ± " + halfValue + " " + unit
+	}
+	return mean + " ± " + half
 }
 
 func (s *Study) number(name, help string, of Measure, format func(float64) string) cell {
@@ -47,11 +57,7 @@ func (s *Study) compared(name, help string, of func(size, policy int) Interval, 
 			return ""
 		}
 		i := of(size, policy)
-		text := signed(i.Mean, format)
-		if len(s.Seeds) > 1 && !math.IsNaN(i.Mean) {
-			text += " ± " + format(i.Half)
-		}
-		return text
+		return s.plusMinus(signed(i.Mean, format), i, format)
 	}}
 }
 
@@ -87,6 +93,14 @@ func digits(x float64) int {
 // points writes the difference of two shares in percentage points.
 func points(x float64) string { return strconv.FormatFloat(x*100, 'f', 1, 64) + " pp" }
 
+// percent writes a share, of 1; small ones, such as intervals, with two digits.
+func percent(x float64) string {
+	if a := math.Abs(x); a > 0 && a < 0.00995 {
+		return strconv.FormatFloat(x*100, 'f', 2, 64) + " %"
+	}
+	return report.Percent(x)
+}
+
 // wait writes seconds; mappers may differ in the third digit.
 func wait(x float64) string {
 	if a := math.Abs(x); a >= 0.9995 && a < 59.5 {
@@ -113,25 +127,25 @@ func (s *Study) mapperTable() *report.Table {
 	if len(s.Nodes) > 1 {
 		cells = append(cells, cell{"Nodes", "Nodes of the cluster.", true, func(size, _ int) string { return strconv.Itoa(s.Nodes[size]) }})
 	}
+	title, first := "Mappers side by side", s.Policies[0]
+	cells = append(cells, s.number("GPUs", "Time of all GPUs that was spent in kernels.", Utilisation, percent))
+	if len(s.Policies) > 1 {
+		title += ", and against " + first
+		cells = append(cells, s.compared("ΔGPUs", "Difference from "+first+", in percentage points.", func(size, policy int) Interval { return s.Margin(size, policy, Utilisation) }, points))
+	}
+	cells = append(cells, s.number("Wait", "From the launch of a kernel until its results are there, without the kernel itself. Mean over calls.", Wait, wait))
+	if len(s.Policies) > 1 {
+		cells = append(cells, s.compared("ΔWait", "Change against "+first+".", func(size, policy int) Interval { return s.Against(size, policy, Wait) }, percent))
+	}
 	cells = append(cells,
-		s.number("GPUs", "Time of all GPUs that was spent in kernels.", Utilisation, report.Percent),
-		s.number("Wait", "From the launch of a kernel until its results are there, without the kernel itself. Mean over calls.", Wait, wait),
 		s.mean("Queue", "Part of the wait: until the call has its device.", Queue, wait),
 		s.mean("Transfer", "Part of the wait: latency and data, of calls to other nodes.", Transfer, wait),
 		s.number("Kernels", "Calls that are done.", Kernels, count),
-		s.mean("Remote", "Part of the calls that were done by a GPU of another node.", Remote, report.Percent),
+		s.mean("Remote", "Part of the calls that were done by a GPU of another node.", Remote, percent),
 		s.mean("Moved", "Data that went from node to node.", Moved, Size),
-		s.mean("For data", "Time of all GPUs in which they were held for data that travelled.", ForData, report.Percent))
+		s.mean("For data", "Time of all GPUs in which they were held for data that travelled.", ForData, percent))
 	if s.allEnd() {
-		cells = append(cells, s.number("End", "When the last process ended.", End, report.Duration))
-	}
-	title := "Mappers side by side"
-	if len(s.Policies) > 1 {
-		title += ", and against " + s.Policies[0]
-		cells = append(cells,
-			s.compared("ΔGPUs", "Difference of the GPUs' use from "+s.Policies[0]+", in percentage points.", func(size, policy int) Interval { return s.Margin(size, policy, Utilisation) }, points),
-			s.compared("ΔWait", "Change against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, Wait) }, report.Percent),
-			s.compared("ΔKernels", "Change against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, Kernels) }, report.Percent))
+		cells = append(cells, s.number("End", "When the last process ended.", End, wait))
 	}
 	t := s.table(title, cells)
 	t.Note = s.seedsInWords()
@@ -171,18 +185,19 @@ func (s *Study) appCells(app int) []cell {
 			return strconv.Itoa(s.Runs[size*len(s.Policies)].Result.Apps[app].Processes)
 		}},
 		s.number("Kernels", "Calls that are done.", ofApp(app, appKernels), count),
-		s.mean("a second", "Kernels for each second that the application ran.", appRate(app), rate),
+		s.mean("a second", "Kernels for each second that the application ran.", appRate(app), rate))
+	if len(s.Policies) > 1 {
+		cells = append(cells,
+			s.compared("Change", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, appRate(app)) }, percent))
+	}
+	cells = append(cells,
 		s.number("Wait", "Mean over its calls.", ofApp(app, appWait), wait),
 		s.mean("Queue", "Part of the wait: until the call has its device.", ofApp(app, appQueue), wait),
 		s.mean("Transfer", "Part of the wait: latency and data.", ofApp(app, appTransfer), wait),
-		s.mean("Remote", "Part of its calls that were done by a GPU of another node.", ofApp(app, appRemote), report.Percent),
-		s.mean("Its GPUs", "Time of the GPUs on its own nodes that was spent in kernels, of whomever.", utilisationOf(app), report.Percent))
+		s.mean("Remote", "Part of its calls that were done by a GPU of another node.", ofApp(app, appRemote), percent),
+		s.mean("Its GPUs", "Time of the GPUs on its own nodes that was spent in kernels, of whomever.", utilisationOf(app), percent))
 	if s.allEnd() {
-		cells = append(cells, s.number("End", "When the last of its processes ended.", ofApp(app, appEnd), report.Duration))
-	}
-	if len(s.Policies) > 1 {
-		cells = append(cells,
-			s.compared("Δ a second", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, appRate(app)) }, report.Percent))
+		cells = append(cells, s.number("End", "When the last of its processes ended.", ofApp(app, appEnd), wait))
 	}
 	return cells
 }
@@ -226,8 +241,8 @@ func (s *Study) runTable() *report.Table {
 	for i := range s.Runs {
 		r := &s.Runs[i]
 		t.Rows = append(t.Rows, []string{
-			r.Policy, strconv.Itoa(r.Nodes()), strconv.FormatUint(r.Seed, 10), report.Percent(Utilisation(r)), wait(Wait(r)),
-			wait(Queue(r)), wait(Transfer(r)), count(Kernels(r)), report.Percent(Remote(r)), Size(Moved(r)),
+			r.Policy, strconv.Itoa(r.Nodes()), strconv.FormatUint(r.Seed, 10), percent(Utilisation(r)), wait(Wait(r)),
+			wait(Queue(r)), wait(Transfer(r)), count(Kernels(r)), percent(Remote(r)), Size(Moved(r)),
 		})
 	}
 	return t

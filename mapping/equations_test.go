@@ -154,8 +154,7 @@ func TestEquations8To11(t *testing.T) {
 	} {
 		m := newRandom(l, reach{}, test.m.alpha, test.m.beta, test.unbounded)
 		w := m.factors(&Call{Node: 3, In: test.bytes / 3 * 2, Out: test.bytes - test.bytes/3*2})
-		tau := float64(test.tau) / 1e6
-		if a, b := w.penalty(tau), w.bonus(tau); math.Abs(a-test.alpha) > 1e-12 || math.Abs(b-test.beta) > 1e-9 {
+		if a, b := w.penalty(test.tau), w.bonus(test.tau); math.Abs(a-test.alpha) > 1e-12 || math.Abs(b-test.beta) > 1e-9 {
 			t.Errorf("%s: alpha %v, beta %v; want %v, %v", test.name, a, b, test.alpha, test.beta)
 		}
 	}
@@ -181,7 +180,7 @@ func TestResidentDataWeigh(t *testing.T) {
 		ran(table, 70, 100*time.Millisecond)
 		c := &Call{In: 4_000_000, Out: 2_000_000, Resident: []Resident{{70, test.resident}}}
 		w := newRandom(table.layout, reach{}, 0, test.beta, true).factors(c)
-		if got := w.holds(c, 70, table); math.Abs(got-test.want) > 1e-12 {
+		if got := w.holds(c, 70, table.Mean(70)); math.Abs(got-test.want) > 1e-12 {
 			t.Errorf("%d resident, beta %v: %v, want %v", test.resident, test.beta, got, test.want)
 		}
 	}
@@ -190,7 +189,7 @@ func TestResidentDataWeigh(t *testing.T) {
 	ran(table, 70, 100*time.Millisecond)
 	c := &Call{In: 6_000_000, Resident: []Resident{{70, 6_000_000}}}
 	w := newRandom(table.layout, reach{}, 0, 0, false).factors(c)
-	if got := w.holds(c, 70, table); math.Abs(got-864) > 1e-9 {
+	if got := w.holds(c, 70, table.Mean(70)); math.Abs(got-864) > 1e-9 {
 		t.Errorf("all data resident: %v, want beta, 864", got)
 	}
 }

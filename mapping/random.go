@@ -1,6 +1,9 @@
 package mapping
 
-import "sort"
+import (
+	"sort"
+	"time"
+)
 
 // random draws a device by weights: adaptive random (AR) of GREMM, equations 8
 // to 11, or with weights that somebody fixed.
@@ -18,48 +21,50 @@ type random struct {
 func newRandom(l *Layout, r reach, alpha, beta float64, unbounded bool) *random {
 	return &random{
 		candidates: newCandidates(l, r), layout: l, alpha: alpha, beta: beta, unbounded: unbounded,
-		upTo: make([]float64, 0, l.Devices()),
+		upTo: make([]float64, l.Devices()),
 	}
 }
 
 func (m *random) Map(c *Call, v *View) int32 {
 	spans := m.candidates.of(c, v)
 	w := m.factors(c)
-	sum := 0.0
-	m.upTo = m.upTo[:0]
-
+	w.ofAll = v.Local.meanOfAll()
+	sum, n := 0.0, 0
 	for d := spans[0].from; d < spans[0].to; d++ {
-		tau := milliseconds(v.Local, d)
-		weight := w.bonus(tau)
-		if v.Local.loads[d].queued > 0 {
-			weight = float64(weight * w.penalty(tau))
+		l := &v.Local.loads[d]
+		weight := w.bonus(l.mean)
+		if l.queued > 0 {
+			weight = float64(weight * w.penalty(l.mean))
 		}
 		sum += weight
-		m.upTo = append(m.upTo, sum)
+		m.upTo[n], n = sum, n+1
 	}
 
+	w.ofAll = v.Table.meanOfAll()
 	holders := m.candidates.reach.locality && len(c.Resident) > 0
 	for _, p := range spans[1:] {
-		for d := p.from; d < p.to; d++ {
-			queued := v.Table.loads[d].queued
+		loads, upTo := v.Table.loads[p.from:p.to], m.upTo[n:]
+		for i := range loads {
+			l := &loads[i]
+			queued, weight := l.queued, 1.0
 			if v.Wrong != nil {
-				queued = v.Queued(d)
+				queued = v.Queued(p.from + int32(i))
 			}
-			weight := 1.0
 			if queued > 0 {
-				weight = w.penalty(milliseconds(v.Table, d))
+				weight = w.penalty(l.mean)
 			}
 			if holders {
-				weight = float64(weight * w.holds(c, d, v.Table))
+				weight = float64(weight * w.holds(c, p.from+int32(i), l.mean))
 			}
 			sum += weight
-			m.upTo = append(m.upTo, sum)
+			upTo[i] = sum
 		}
+		n += len(loads)
 	}
 
 	u := float64(v.Rand.Float64() * sum)
 	// Rounding may bring u up to the whole sum; the last device has that.
-	i := min(sort.Search(len(m.upTo), func(i int) bool { return m.upTo[i] > u }), len(m.upTo)-1)
+	i := min(sort.Search(n, func(i int) bool { return m.upTo[i] > u }), n-1)
 	for _, p := range spans {
 		if n := int(p.to - p.from); i >= n {
 			i -= n
@@ -70,15 +75,13 @@ func (m *random) Map(c *Call, v *View) int32 {
 	return Anywhere
 }
 
-// milliseconds is tau of equations 10 and 11; 0 where nothing has run.
-func milliseconds(t *Table, d int32) float64 { return float64(t.Mean(d)) / 1e6 }
-
 // factors are what equations 10 and 11 know of a call.
 type factors struct {
 	*random
 	coresPerDevice float64 // M/K of the caller's node
 	kilobytes      float64 // D
 	nodesByLink    float64 // N/B, B in kilobytes a millisecond
+	ofAll          time.Duration
 }
 
 func (m *random) factors(c *Call) factors {
@@ -94,33 +97,43 @@ func (m *random) factors(c *Call) factors {
 	return w
 }
 
-// penalty is alpha, equation 10.
-func (w *factors) penalty(tau float64) float64 {
-	switch {
-	case w.alpha > 0:
+// milliseconds is tau of equations 10 and 11; 0 where nothing has run.
+func (w *factors) milliseconds(mean time.Duration) float64 {
+	if mean == unknown {
+		mean = w.ofAll
+	}
+	return float64(mean) * 1e-6
+}
+
+// penalty is alpha, equation 10, for a device with such a mean of its last run times.
+func (w *factors) penalty(mean time.Duration) float64 {
+	if w.alpha > 0 {
 		return w.alpha
-	case tau <= 0:
+	}
+	tau := w.milliseconds(mean)
+	if tau <= 0 {
 		return 1
 	}
 	alpha := w.coresPerDevice / tau
-	if !w.unbounded {
-		return min(1, alpha)
+	if alpha > 1 && !w.unbounded {
+		return 1
 	}
 	return alpha
 }
 
 // bonus is beta, equation 11.
-func (w *factors) bonus(tau float64) float64 {
-	switch {
-	case w.beta > 0:
+func (w *factors) bonus(mean time.Duration) float64 {
+	if w.beta > 0 {
 		return w.beta
-	case tau <= 0:
+	}
+	tau := w.milliseconds(mean)
+	if tau <= 0 {
 		return 1
 	}
 	rate := w.kilobytes / tau
 	beta := float64(rate*rate) * w.nodesByLink
-	if !w.unbounded {
-		return max(1, beta)
+	if beta < 1 && !w.unbounded {
+		return 1
 	}
 	return beta
 }
@@ -128,12 +141,12 @@ func (w *factors) bonus(tau float64) float64 {
 // holds is how much more a remote device weighs that has some of the data: as
 // much as beta would fall for a call with so few data to send, but never more
 // than a local device would.
-func (w *factors) holds(c *Call, d int32, t *Table) float64 {
+func (w *factors) holds(c *Call, d int32, mean time.Duration) float64 {
 	resident := c.ResidentOn(d)
 	if resident == 0 {
 		return 1
 	}
-	most := max(1, w.bonus(milliseconds(t, d)))
+	most := max(1, w.bonus(mean))
 	left := float64(c.In + c.Out - resident)
 	if left <= 0 {
 		return most

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,13 +25,13 @@ func Write(w io.Writer, c *model.Cluster) error {
 	links := linksOf(c)
 	b := bufio.NewWriter(w)
 	if c.Name != "" {
-		fmt.Fprintf(b, "name: %s\n", quote(c.Name))
+		fmt.Fprintf(b, "name: %s\n", strictyaml.Quote(c.Name))
 	}
 	if len(c.GPUTypes) > 0 {
 		fmt.Fprintln(b, "gpu_types:")
 	}
 	for _, t := range c.GPUTypes {
-		fmt.Fprintf(b, "  %s: {memory: %s, speed: %s", quote(t.Name), model.FormatSize(t.Memory), formatFloat(t.Speed))
+		fmt.Fprintf(b, "  %s: {memory: %s, speed: %s", strictyaml.Quote(t.Name), model.FormatSize(t.Memory), formatFloat(t.Speed))
 		if t.PeerBandwidth > 0 {
 			fmt.Fprintf(b, ", peer_bandwidth: %s", model.FormatBandwidth(t.PeerBandwidth))
 		}
@@ -141,7 +140,7 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []m
 		names[i] = nodes[i].Name
 	}
 	n := &nodes[0]
-	fmt.Fprintf(b, "  - {name: %s, cores: %d, memory: %s", quote(model.CompressNodes(names)), n.Cores, model.FormatSize(n.Memory))
+	fmt.Fprintf(b, "  - {name: %s, cores: %d, memory: %s", strictyaml.Quote(model.CompressNodes(names)), n.Cores, model.FormatSize(n.Memory))
 	if len(n.GPUs) > 0 {
 		fmt.Fprintf(b, ", gpus: %s", formatGPUs(c, n.GPUs))
 	}
@@ -149,7 +148,7 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []m
 		fmt.Fprintf(b, ", link: %s", linkName(i))
 	}
 	if n.Switch != "" {
-		fmt.Fprintf(b, ", switch: %s", quote(n.Switch))
+		fmt.Fprintf(b, ", switch: %s", strictyaml.Quote(n.Switch))
 	}
 	fmt.Fprintln(b, "}")
 }
@@ -161,14 +160,14 @@ func formatGPUs(c *model.Cluster, devices []int) string {
 	for first := 0; first < len(devices); {
 		end := first
 		for end < len(devices) && devices[end] == devices[first] {
-			list = append(list, quote(c.GPUTypes[devices[first]].Name))
+			list = append(list, strictyaml.Quote(c.GPUTypes[devices[first]].Name))
 			end++
 		}
 		if slices.Contains(types, devices[first]) {
 			counts = nil
 		}
 		types = append(types, devices[first])
-		counts = append(counts, fmt.Sprintf("%s: %d", quote(c.GPUTypes[devices[first]].Name), end-first))
+		counts = append(counts, fmt.Sprintf("%s: %d", strictyaml.Quote(c.GPUTypes[devices[first]].Name), end-first))
 		first = end
 	}
 	if len(counts) < len(types) {
@@ -178,16 +177,3 @@ func formatGPUs(c *model.Cluster, devices []int) string {
 }
 
 func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-
-var (
-	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
-	// yamlWords are read as something else than text by one YAML reader or another.
-	yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
-)
-
-func quote(s string) string {
-	if plainWord.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
-		return s
-	}
-	return strconv.Quote(s)
-}

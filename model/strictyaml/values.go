@@ -3,6 +3,8 @@ package strictyaml
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,4 +100,19 @@ func CheckName(s string) error {
 		return fmt.Errorf("must be made of letters, digits and ._-+, not %q", s)
 	}
 	return nil
+}
+
+var (
+	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+	// yamlWords are read as something else than text by one YAML reader or another.
+	yamlWords = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+)
+
+// Quote writes a text so that every YAML reader takes it for one, without quotes
+// where none are needed.
+func Quote(s string) string {
+	if plainWord.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
+		return s
+	}
+	return strconv.Quote(s)
 }

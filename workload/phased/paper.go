@@ -49,6 +49,18 @@ func paperNumber(name string) (int, bool) {
 
 func paperName(number int) string { return fmt.Sprintf("W%d", number+1) }
 
+func paperSummary(number int) string {
+	h, light := heavyOf24[number%5], lights[number/5]
+	mix := fmt.Sprintf("%d of 24 nodes lean on their GPUs (H), %d less so (L: %v CPU, %v GPU)", h, 24-h, light.cpu, light.gpu)
+	switch h {
+	case 24:
+		mix = "all nodes lean on their GPUs (H)"
+	case 0:
+		mix = fmt.Sprintf("no node leans on its GPUs much (L: %v CPU, %v GPU)", light.cpu, light.gpu)
+	}
+	return mix
+}
+
 func paper(number, nodes int) (*Workload, error) {
 	name, of24 := paperName(number), heavyOf24[number%5]
 	if nodes < 1 || nodes > maxNodes || nodes*of24%24 != 0 {

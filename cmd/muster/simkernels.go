@@ -316,11 +316,6 @@ func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 // asked tells in words what was asked.
 func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	c := s.clusters[0]
-	network := "no limit"
-	if link := c.Nodes[0].Link; link.Bandwidth > 0 {
-		network = model.FormatBandwidth(link.Bandwidth) + " each way"
-	}
-	network += ", " + (c.Remote.Latency + c.Nodes[0].Link.Latency).String() + " for each call to another node"
 	span := "until all processes have ended"
 	if s.config.Span > 0 {
 		span = model.FormatDuration(s.config.Span)
@@ -335,7 +330,7 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	}
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, summary(c))},
-		{"Ports of the nodes", network},
+		{"Network", networkInWords(c)},
 		{"Workload", fmt.Sprintf("%s: %s", f.workload, strings.Join(apps, ", "))},
 		{"Mappers", strings.Join(s.study.Policies, ", ")},
 		{"Simulated time", span},
@@ -350,6 +345,21 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 		rows = append(rows, [2]string{"Nodes", f.nodes})
 	}
 	return append(rows, [2]string{"Seeds", f.seeds})
+}
+
+// networkInWords tells of the ports that all nodes have, if all have the same.
+func networkInWords(c *model.Cluster) string {
+	link := c.Nodes[0].Link
+	for i := range c.Nodes {
+		if c.Nodes[i].Link != link {
+			return "ports as the cluster's nodes have them"
+		}
+	}
+	ports := "ports without limit"
+	if link.Bandwidth > 0 {
+		ports = "ports of " + model.FormatBandwidth(link.Bandwidth) + " each way"
+	}
+	return fmt.Sprintf("%s, %s for each call to another node", ports, c.Remote.Latency+link.Latency)
 }
 
 // write gives out what was found. The files come before the tables, so that

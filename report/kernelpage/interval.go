@@ -31,9 +31,9 @@ func (i Interval) Lo() float64 { return i.Mean - i.Half }
 func (i Interval) Hi() float64 { return i.Mean + i.Half }
 
 // fewSeeds has the 97.5 % quantiles of Student's t with 1, 2, ... degrees of freedom.
-var fewSeeds = [...]float64{12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622}
+var fewSeeds = [...]float64{12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448}
 
-// student is the quantile for any number of degrees of freedom; from 10 on by the
+// student is the quantile for any number of degrees of freedom; from 15 on by the
 // first terms of its expansion about the normal one, which are exact to 0.0001 there.
 func student(freedom int) float64 {
 	if freedom <= len(fewSeeds) {

@@ -375,6 +375,9 @@ func (r *Run) tell(c *call, device string) report.GanttJob {
 	if c.returned > 0 {
 		lines = append(lines, "Results\t"+Size(float64(c.returned)))
 	}
+	if c.done >= 0 {
+		lines = append(lines, "Done\t"+report.Duration((c.done-c.launched).Seconds())+" after its launch")
+	}
 	where := "of its own node"
 	if c.remote {
 		where = "of another node"

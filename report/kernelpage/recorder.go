@@ -21,8 +21,8 @@ type Recorder struct {
 	until  time.Duration // after which there is no picture; 0 while it goes on
 	blocks []block
 	calls  []call
-	launch map[int64]launched // calls that have no device yet
-	steps  []int64            // of each process, so far
+	open   map[int64]int32 // where the calls under way are in calls
+	steps  []int64         // of each process, so far
 }
 
 var _ kernels.Observer = (*Recorder)(nil)
@@ -45,16 +45,12 @@ const (
 	inKernel
 )
 
-type launched struct {
-	at   time.Duration
-	step int64
-}
-
 // call is what the picture tells of one.
 type call struct {
 	process                 int32
 	step                    int64
 	launched, held, running time.Duration
+	done                    time.Duration // -1: not by the end
 	sent, returned          int64
 	remote, ran             bool
 }
@@ -91,7 +87,7 @@ func Processes(c *model.Cluster, w *phased.Workload) []Process {
 
 // NewRecorder makes the recorder of a run. It keeps about so many blocks for the picture.
 func NewRecorder(c *model.Cluster, w *phased.Workload, blocks int) *Recorder {
-	r := &Recorder{processes: Processes(c, w), limit: blocks, launch: map[int64]launched{}}
+	r := &Recorder{processes: Processes(c, w), limit: blocks, open: map[int64]int32{}}
 	r.steps = make([]int64, len(r.processes))
 	r.devices = make([]watched, c.TotalGPUs())
 	r.busy = make([][]time.Duration, len(r.devices))
@@ -107,58 +103,62 @@ func (r *Recorder) Rate(time.Duration, int64, int64) {}
 
 // Event follows the calls.
 func (r *Recorder) Event(e kernels.Event) {
+	c := r.callOf(e)
 	switch e.Stage {
-	case kernels.Launched:
-		r.steps[e.Process]++
-		if r.until == 0 {
-			r.launch[e.Call] = launched{e.At, r.steps[e.Process]}
-		}
 	case kernels.Holding:
 		d := &r.devices[e.Device]
-		d.process, d.number = e.Process, e.Call
-		d.call = r.newCall(e)
+		d.process, d.number, d.call = e.Process, e.Call, -1
+		if r.until == 0 && len(r.blocks) >= r.limit {
+			r.until = max(1, e.At)
+		}
+		if c != nil {
+			c.held = e.At
+			if r.until == 0 {
+				d.call = r.open[e.Call]
+			}
+		}
 		r.turn(e, forData)
 	case kernels.Sending:
-		if c := r.callOn(e.Device); c != nil {
+		if c != nil {
 			c.remote, c.sent = true, e.Bytes
 		}
 	case kernels.Running:
-		if c := r.callOn(e.Device); c != nil {
+		if c != nil {
 			c.running, c.ran = e.At, true
 		}
 		r.turn(e, inKernel)
 	case kernels.Returning:
-		// The device may have been given away already.
+		if c != nil {
+			c.returned = e.Bytes
+		}
+		// The device may be another call's by now.
 		if d := &r.devices[e.Device]; d.number == e.Call && d.doing == inKernel {
-			if c := r.callOn(e.Device); c != nil {
-				c.returned = e.Bytes
-			}
 			r.turn(e, forData)
 		}
 	case kernels.Released:
 		r.turn(e, idle)
-		r.devices[e.Device].call = -1
+	case kernels.Done:
+		if c != nil {
+			c.done = e.At
+			delete(r.open, e.Call)
+		}
 	}
 }
 
-// newCall begins the account of a call for the picture, while that goes on.
-func (r *Recorder) newCall(e kernels.Event) int32 {
-	if r.until > 0 {
-		return -1
+// callOf is what the picture tells of a call; nil where nothing. It ends with the
+// calls that were under way when the last block was drawn.
+func (r *Recorder) callOf(e kernels.Event) *call {
+	if e.Stage == kernels.Launched {
+		r.steps[e.Process]++
+		if r.until == 0 {
+			r.open[e.Call] = int32(len(r.calls))
+			r.calls = append(r.calls, call{process: e.Process, step: r.steps[e.Process], launched: e.At, done: -1})
+		}
 	}
-	if len(r.blocks) >= r.limit {
-		r.until = max(1, e.At)
-		r.launch = nil
-		return -1
+	if len(r.open) == 0 {
+		return nil
 	}
-	l := r.launch[e.Call]
-	delete(r.launch, e.Call)
-	r.calls = append(r.calls, call{process: e.Process, step: l.step, launched: l.at, held: e.At})
-	return int32(len(r.calls) - 1)
-}
-
-func (r *Recorder) callOn(device int32) *call {
-	if k := r.devices[device].call; k >= 0 {
+	if k, known := r.open[e.Call]; known {
 		return &r.calls[k]
 	}
 	return nil

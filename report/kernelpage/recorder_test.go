@@ -1,0 +1,114 @@
+package kernelpage
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"muster/mapping"
+	"muster/model/clusterfile"
+	"muster/sim/kernels"
+	"muster/workload/phased"
+)
+
+// What the recorder saw is what the simulator says: the time of each device in
+// kernels, in blocks that do not overlap.
+func TestRecorderAgreesWithTheResult(t *testing.T) {
+	for _, c := range []struct {
+		workload, mapper string
+		hold             bool
+	}{{"W4", "st", false}, {"W4", "gr", false}, {"W4", "gr", true}, {"W3", "ar", true}, {"async", "ag", false}, {"mpi", "probe", true}} {
+		cluster, err := clusterfile.Preset("gremm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wl, err := phased.Load(c.workload, len(cluster.Nodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const everything = 1 << 30
+		r := NewRecorder(cluster, wl, everything)
+		result, err := kernels.Run(context.Background(), kernels.Config{
+			Cluster: cluster, Workload: wl, Seed: 3, Span: 20 * time.Second, HoldResults: c.hold, Observe: r,
+			Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New(c.mapper, l) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.finish(result.End)
+		kernel, held, last := make([]time.Duration, len(r.devices)), make([]time.Duration, len(r.devices)), make([]time.Duration, len(r.devices))
+		for _, b := range r.blocks {
+			if b.to < b.from || b.from < last[b.device] || b.to > result.End {
+				t.Fatalf("%v: the block %+v begins before %v, where another ends", c, b, last[b.device])
+			}
+			last[b.device] = b.to
+			held[b.device] += b.to - b.from
+			if b.kernel {
+				kernel[b.device] += b.to - b.from
+			}
+		}
+		done, remote := 0, 0
+		for i := range r.calls {
+			if r.calls[i].done >= 0 {
+				done++
+				if r.calls[i].remote {
+					remote++
+				}
+			}
+		}
+		for _, a := range result.Apps {
+			done, remote = done-int(a.Done), remote-int(a.Remote)
+		}
+		if done != 0 || remote != 0 {
+			t.Errorf("%v: the recorder has %d calls too many, %d remote", c, done, remote)
+		}
+		for d, want := range result.Devices {
+			sum := time.Duration(0)
+			for _, busy := range r.busy[d] {
+				sum += busy
+			}
+			if sum != want.Busy || kernel[d] != want.Busy || held[d] != want.Held {
+				t.Fatalf("%v: device %d was in kernels for %v, held for %v; the recorder has %v by application, blocks of %v and %v", c, d, want.Busy, want.Held, sum, kernel[d], held[d])
+			}
+		}
+	}
+}
+
+// A picture that is full says from when on it lacks blocks, and has all before.
+func TestRecorderKeepsSoManyBlocks(t *testing.T) {
+	cluster, err := clusterfile.Preset("gremm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wl, err := phased.Load("W4", len(cluster.Nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(limit int) *Recorder {
+		r := NewRecorder(cluster, wl, limit)
+		result, err := kernels.Run(context.Background(), kernels.Config{
+			Cluster: cluster, Workload: wl, Seed: 3, Span: 30 * time.Second, Observe: r,
+			Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New("ag", l) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.finish(result.End)
+		return r
+	}
+	all, some := run(1<<30), run(500)
+	if some.until <= 0 || some.until >= all.until || len(some.blocks) < 500 || len(some.blocks) > 500+2*len(some.devices) {
+		t.Fatalf("%d blocks until %v, of %d until %v", len(some.blocks), some.until, len(all.blocks), all.until)
+	}
+	for i, b := range all.blocks {
+		if b.from >= some.until {
+			break
+		}
+		if got := some.blocks[i]; got.device != b.device || got.from != b.from || got.to != b.to || got.kernel != b.kernel {
+			t.Fatalf("block %d is %+v, want %+v", i, got, b)
+		}
+	}
+	if len(some.calls) > 5000 {
+		t.Errorf("%d calls are kept for 500 blocks", len(some.calls))
+	}
+}

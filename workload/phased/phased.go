@@ -73,53 +73,39 @@ func (w *Workload) Kernels() []string {
 	var names []string
 	for i := range w.Apps {
 		a := &w.Apps[i]
-		for j := range a.Steps {
-			if a.kernelOf(j) == len(names)-w.firstKernel(i) {
-				name := a.Name
-				if k := a.Steps[j].Kernel; k != "" {
-					name += "/" + k
-				}
-				names = append(names, name)
+		numbers, _ := a.kernels()
+		first := len(names)
+		for j, number := range numbers {
+			if first+int(number) < len(names) {
+				continue
 			}
+			name := a.Name
+			if k := a.Steps[j].Kernel; k != "" {
+				name += "/" + k
+			}
+			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// firstKernel is the number of an application's first kernel.
-func (w *Workload) firstKernel(app int) int {
-	first := 0
-	for i := range app {
-		first += w.Apps[i].kernels()
+// kernels numbers the kernels of an application's steps from 0, and counts those that
+// are different.
+func (a *App) kernels() (numbers []int32, different int32) {
+	numbers = make([]int32, len(a.Steps))
+	if len(a.Steps) == 1 {
+		return numbers, 1
 	}
-	return first
-}
-
-// kernels is how many different ones an application has.
-func (a *App) kernels() int {
-	n := 0
+	known := make(map[string]int32)
 	for i := range a.Steps {
-		if a.firstStep(i) == i {
-			n++
+		number, ok := known[a.Steps[i].Kernel]
+		if !ok {
+			number = int32(len(known))
+			known[a.Steps[i].Kernel] = number
 		}
+		numbers[i] = number
 	}
-	return n
-}
-
-// kernelOf is the number of a step's kernel among those of its application.
-func (a *App) kernelOf(step int) int {
-	first, n := a.firstStep(step), 0
-	for i := range first {
-		if a.firstStep(i) == i {
-			n++
-		}
-	}
-	return n
-}
-
-// firstStep is the first one with the kernel of a step.
-func (a *App) firstStep(step int) int {
-	return slices.IndexFunc(a.Steps, func(s Step) bool { return s.Kernel == a.Steps[step].Kernel })
+	return numbers, int32(len(known))
 }
 
 // Nodes is how many all applications have together.

@@ -16,10 +16,15 @@ type Source struct {
 
 // Source is that of one process: rank counts those of the application.
 func (w *Workload) Source(app, rank int, seed uint64) *Source {
-	a := &w.Apps[app]
-	s := &Source{steps: a.Steps, kernels: make([]int32, len(a.Steps))}
+	s := &Source{steps: w.Apps[app].Steps}
+	first := int32(0)
+	for i := range app {
+		_, different := w.Apps[i].kernels()
+		first += different
+	}
+	s.kernels, _ = w.Apps[app].kernels()
 	for i := range s.kernels {
-		s.kernels[i] = int32(w.firstKernel(app) + a.kernelOf(i))
+		s.kernels[i] += first
 	}
 	s.bits.Seed(scatter(seed), scatter(uint64(app)<<32|uint64(rank)))
 	return s

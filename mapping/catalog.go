@@ -83,10 +83,10 @@ var Entries = []Entry{
 	{
 		Name: "probe", Summary: "the best of the own GPUs and a few others, idle ones first: the same cost on any number",
 		Options: append([]model.Option{
-			{Name: "reading", Default: "literal", Summary: "of equation 6; literal: a link is shared by what is under way; plus: and by this call"},
+			{Name: "care", Default: "4", Summary: "how much a device that is held for data counts for those who wait; 0 for not at all"},
 			{Name: "estimate", Default: "kernel", Summary: estimateSummary},
 		}, reachOptions("2", "first", "yes")...),
-		read: readGreedy,
+		read: readProbe,
 	},
 }
 
@@ -164,13 +164,28 @@ func readSplit(s model.Settings) (maker, error) {
 }
 
 func readGreedy(s model.Settings) (maker, error) {
-	plus, err1 := either(s, "reading", "literal", "plus")
-	estimate, err2 := oneOf(s, "estimate", "window", "kernel", "bytes")
-	r, err3 := readReach(s)
-	if err := cmp.Or(err1, err2, err3); err != nil {
+	plus, err := either(s, "reading", "literal", "plus")
+	if err != nil {
 		return nil, err
 	}
-	return func(l *Layout) (Mapper, error) { return newGreedy(l, r, Estimate(estimate), plus), nil }, nil
+	return greedyWith(s, network{plus: plus})
+}
+
+func readProbe(s model.Settings) (maker, error) {
+	care, err := number(s, "care", 0, 1000)
+	if err != nil {
+		return nil, err
+	}
+	return greedyWith(s, network{probe: true, care: int64(care)})
+}
+
+func greedyWith(s model.Settings, n network) (maker, error) {
+	estimate, err1 := oneOf(s, "estimate", "window", "kernel", "bytes")
+	r, err2 := readReach(s)
+	if err := cmp.Or(err1, err2); err != nil {
+		return nil, err
+	}
+	return func(l *Layout) (Mapper, error) { return newGreedy(l, r, Estimate(estimate), n), nil }, nil
 }
 
 func readRandom(s model.Settings) (maker, error) {

@@ -100,8 +100,28 @@ func TestEquations1To7(t *testing.T) {
 	} {
 		table := NewTable(even(3, 2, 1), 10)
 		test.prepare(table)
-		if got := newGreedy(table.layout, test.reach, ByWindow, test.plus).Map(call, sees(table)); got != test.want {
+		if got := newGreedy(table.layout, test.reach, ByWindow, network{plus: test.plus}).Map(call, sees(table)); got != test.want {
 			t.Errorf("%s: device %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// TestCareForThoseWhoWait: data travel 100 + 50 ms. 6 devices have 3 calls with another before them: with care 4 the
+// 100 ms in which a device is held for data count 4 x 3/6 times more: 350 in all.
+func TestCareForThoseWhoWait(t *testing.T) {
+	call := &Call{Node: 0, Home: 0, In: 10_000_000, Out: 5_000_000}
+	for _, test := range []struct {
+		care int64
+		wait time.Duration // of a call on both local devices, which have 3 and 2
+		want int32
+	}{{0, 75, 1}, {0, 76, 2}, {4, 175, 1}, {4, 176, 2}} {
+		table := NewTable(even(3, 2, 1), 10)
+		ran(table, 0, test.wait*time.Millisecond)
+		put(table, 0, 0, 3)
+		put(table, 0, 1, 2)
+		put(table, 2, 5, 1)
+		if got := newGreedy(table.layout, reach{}, ByWindow, network{probe: true, care: test.care}).Map(call, sees(table)); got != test.want {
+			t.Errorf("care %d, %d ms: device %d, want %d", test.care, test.wait, got, test.want)
 		}
 	}
 }
@@ -126,7 +146,7 @@ func TestResidentDataNeedNotTravel(t *testing.T) {
 			ran(table, d, test.wait*time.Millisecond)
 			put(table, 0, d, 1)
 		}
-		if got := newGreedy(table.layout, test.reach, ByWindow, false).Map(call, sees(table)); got != test.want {
+		if got := newGreedy(table.layout, test.reach, ByWindow, network{}).Map(call, sees(table)); got != test.want {
 			t.Errorf("%+v, %d ms: device %d, want %d", test.reach, test.wait, got, test.want)
 		}
 	}
@@ -291,7 +311,7 @@ func TestWrongViews(t *testing.T) {
 		table.Estimate = by
 		ran(table, 0, time.Second)
 		ran(table, 1, time.Second)
-		m, v := newGreedy(table.layout, reach{}, by, false), sees(table)
+		m, v := newGreedy(table.layout, reach{}, by, network{}), sees(table)
 		put(table, 0, 0, 1)
 		if got := m.Map(call, v); got != 1 {
 			t.Errorf("an idle device elsewhere: %d", got)
@@ -365,12 +385,12 @@ func TestFasterDevices(t *testing.T) {
 	table.Estimate = ByKernel
 	call := &Call{Node: 0, In: 100_000, Out: 100_000} // 1 ms each way
 	table.history.Observe(call, 100*time.Millisecond)
-	if got := newGreedy(l, reach{}, ByKernel, false).Map(call, sees(table)); got != 1 {
+	if got := newGreedy(l, reach{}, ByKernel, network{}).Map(call, sees(table)); got != 1 {
 		t.Errorf("100 ms here, 25 + 2 ms there: device %d", got)
 	}
 	table.history = History{}
 	table.history.Observe(call, 2*time.Millisecond)
-	if got := newGreedy(l, reach{}, ByKernel, false).Map(call, sees(table)); got != 0 {
+	if got := newGreedy(l, reach{}, ByKernel, network{}).Map(call, sees(table)); got != 0 {
 		t.Errorf("2 ms here, 0.5 + 2 ms there: device %d", got)
 	}
 }

@@ -7,18 +7,27 @@ import (
 )
 
 // greedy gives a call to the device with the least waiting: adaptive greedy (AG)
-// of GREMM, equations 1 to 7, and what follows from looking at fewer devices and
-// knowing kernels better.
+// of GREMM, equations 1 to 7, and probe, which asks fewer devices and thinks
+// otherwise of the network.
 type greedy struct {
 	candidates *candidates
 	layout     *Layout
 	estimate   Estimate
-	plus       bool // the other reading of equation 6
+	network    network
 	uniform    bool // all devices are equally fast
 }
 
-func newGreedy(l *Layout, r reach, estimate Estimate, plus bool) *greedy {
-	m := &greedy{candidates: newCandidates(l, r), layout: l, estimate: estimate, plus: plus, uniform: true}
+// network is what is thought of the time that data travel.
+type network struct {
+	plus bool // the other reading of equation 6
+	// probe does without equations 5 and 6. Instead it counts what others lose by a device
+	// that is held for data: care times the time for each call that waits, by device.
+	probe bool
+	care  int64
+}
+
+func newGreedy(l *Layout, r reach, estimate Estimate, n network) *greedy {
+	m := &greedy{candidates: newCandidates(l, r), layout: l, estimate: estimate, network: n, uniform: true}
 	for _, s := range l.Speed {
 		m.uniform = m.uniform && s == l.Speed[0]
 	}
@@ -39,19 +48,35 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 	spans := m.candidates.of(c, v)
 	s.scan(spans[:1], v.Local, nil, wire{})
 
-	w := wire{outbound: v.Local.Outbound(c.Node), back: m.back(c, v)}
+	back := m.back(c, v)
 	if m.candidates.reach.locality {
 		for i := range c.Resident {
 			d := c.Resident[i].Device
 			if held := c.ResidentOn(d); held > 0 && among(spans[1:], d) {
-				w.there = m.travel(c.In - held)
-				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, w)
+				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, m.wire(c, v, c.In-held, back))
 			}
 		}
 	}
-	w.there = m.travel(c.In)
-	s.scan(spans[1:], v.Table, v.Wrong, w)
+	s.scan(spans[1:], v.Table, v.Wrong, m.wire(c, v, c.In, back))
 	return s.device
+}
+
+// wire is what is known of the network, the same for all devices of one scan.
+type wire struct {
+	outbound int32         // calls of the caller's node that are elsewhere
+	each     time.Duration // for each other call on the busier of the two ports
+	always   time.Duration
+}
+
+// wire is equation 3 and the upper part of 5: the time of bytes that are sent, and of results.
+func (m *greedy) wire(c *Call, v *View, bytes int64, back time.Duration) wire {
+	there := m.travel(bytes)
+	if m.network.probe {
+		crowd := uint64(m.network.care * v.Table.Waiting())
+		lost := scale(uint64(there), crowd, uint64(m.layout.Devices()))
+		return wire{always: there + back + time.Duration(lost)}
+	}
+	return wire{outbound: v.Local.Outbound(c.Node), each: there, always: there + back}
 }
 
 // travel is how long data are on their way if they have the link to themselves.
@@ -62,11 +87,14 @@ func (m *greedy) travel(bytes int64) time.Duration {
 	return time.Duration(scale(uint64(max(0, bytes)), uint64(time.Second), uint64(m.layout.Bandwidth)))
 }
 
-// back is how long results are on their way, equation 6. It is the same for all devices.
+// back is how long results are on their way, equation 6: the same for all devices.
 func (m *greedy) back(c *Call, v *View) time.Duration {
+	if m.network.probe {
+		return m.travel(c.Out)
+	}
 	all := uint64(m.layout.Devices())
 	share := uint64(v.Table.SumOfBusier(c.Node, v.Local.Inbound(c.Node)))
-	if m.plus {
+	if m.network.plus {
 		share += all
 	}
 	// A link is never faster than itself.
@@ -86,13 +114,6 @@ func scale(a, b, c uint64) uint64 {
 	return min(q, tooLong)
 }
 
-// wire is what equations 3 to 6 know of the network, the same for all devices of one scan.
-type wire struct {
-	outbound int32         // calls of the caller's node that are elsewhere
-	there    time.Duration // of the input, alone on the link
-	back     time.Duration
-}
-
 // search is one decision: the least waiting that was found so far, and where.
 type search struct {
 	view   *View
@@ -104,7 +125,7 @@ type search struct {
 // scan looks for a device with less waiting than was found, equations 1 to 5 and 7.
 func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 	// No device can have less than this. It ends many scans before they begin.
-	floor := time.Duration(w.outbound+1)*w.there + w.back
+	floor := time.Duration(w.outbound)*w.each + w.always
 	if floor >= s.least {
 		return
 	}
@@ -118,7 +139,7 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 			if wrong != nil {
 				queued = s.view.Queued(p.from + int32(i))
 			}
-			waiting := time.Duration(max(w.outbound, l.inbound)+1)*w.there + w.back
+			waiting := time.Duration(max(w.outbound, l.inbound))*w.each + w.always
 			switch {
 			case history:
 				waiting += s.busy(t, p.from+int32(i), queued)

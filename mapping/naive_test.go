@@ -371,7 +371,7 @@ func times(a, b, c int64) int64 {
 	return q.Int64()
 }
 
-func (s *scene) greedy(r reach, plus bool) int32 {
+func (s *scene) greedy(r reach, net network) int32 {
 	l, c, now := s.layout, s.call, s.view.Now
 	own, others := s.candidates(r)
 	best, least := int32(-1), []int64{math.MaxInt64}
@@ -402,7 +402,15 @@ func (s *scene) greedy(r reach, plus bool) int32 {
 		if r.locality {
 			resident = c.ResidentOn(d)
 		}
-		if l.Bandwidth > 0 {
+		switch {
+		case l.Bandwidth <= 0:
+		case net.probe:
+			there, waiting := times(c.In-resident, 1e9, l.Bandwidth), int64(0)
+			for d := range int32(l.Devices()) {
+				waiting += int64(max(0, s.table.queued(d)-1))
+			}
+			tau += there + times(there, net.care*waiting, int64(l.Devices())) + times(c.Out, 1e9, l.Bandwidth)
+		default:
 			busier := max(s.local.outbound(c.Node), s.table.inbound(l.NodeOf[d]))
 			tau += times(c.In-resident, 1e9, l.Bandwidth) * int64(busier+1) // (3), (5)
 			sum := int64(0)
@@ -412,7 +420,7 @@ func (s *scene) greedy(r reach, plus bool) int32 {
 				}
 			}
 			all := int64(l.Devices())
-			if plus {
+			if net.plus {
 				sum += all
 			}
 			tau += times(times(c.Out, 1e9, l.Bandwidth), max(sum, all), all) // (3), (6)
@@ -432,10 +440,11 @@ func TestGreedyAgainstNaive(t *testing.T) {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				s := drawScene(t, by)
-				r, plus := drawReach(t, s.layout.Nodes()), rapid.Bool().Draw(t, "plus")
-				m := newGreedy(s.layout, r, by, plus)
-				if got, want := m.Map(s.call, s.view), s.greedy(r, plus); got != want {
-					t.Fatalf("%+v: device %d, want %d", r, got, want)
+				r := drawReach(t, s.layout.Nodes())
+				net := rapid.SampledFrom([]network{{}, {plus: true}, {probe: true}, {probe: true, care: 4}}).Draw(t, "network")
+				m := newGreedy(s.layout, r, by, net)
+				if got, want := m.Map(s.call, s.view), s.greedy(r, net); got != want {
+					t.Fatalf("%+v, %+v: device %d, want %d", r, net, got, want)
 				}
 			})
 		})

@@ -26,6 +26,7 @@ type Table struct {
 	// outbound[n] counts the devices on nodes with n outbound calls.
 	outbound []int32
 
+	calls int64 // that are queued, on all devices
 	// ran and runs are the sum and number of the run times that are in windows.
 	ran  time.Duration
 	runs int64
@@ -82,6 +83,7 @@ func (t *Table) Layout() *Layout { return t.layout }
 func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
 	expected = t.Expect(c, d)
 	t.devices[d].expected += expected
+	t.calls++
 	if t.loads[d].queued++; t.loads[d].queued == 1 {
 		t.leaveIdle(d)
 	}
@@ -102,6 +104,7 @@ func (t *Table) Finish(c *Call, d int32, expected, ran time.Duration) {
 	dev := &t.devices[d]
 	dev.expected -= expected
 	dev.running = 0
+	t.calls--
 	if t.loads[d].queued--; t.loads[d].queued == 0 {
 		t.enterIdle(d)
 	}
@@ -165,6 +168,9 @@ func (t *Table) Queued(d int32) int32 { return t.loads[d].queued }
 // Idle lists the devices on which nothing waits or runs, in no order. The slice is valid
 // until the table changes.
 func (t *Table) Idle() []int32 { return t.idle }
+
+// Waiting is how many calls, on all devices, have another before them.
+func (t *Table) Waiting() int64 { return t.calls - int64(len(t.loads)-len(t.idle)) }
 
 // Mean is the mean of the last run times of a device; of a device that has run
 // nothing yet, that of all; 0 where nothing has run at all.

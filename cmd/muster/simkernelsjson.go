@@ -43,7 +43,6 @@ type (
 		MeanQueue    float64  `json:"mean_queue_s"`
 		MeanTransfer float64  `json:"mean_transfer_s"`
 		MeanRun      float64  `json:"mean_run_s"`
-		Steps        int64    `json:"steps"`
 		Ended        int      `json:"processes_ended"`
 		End          *float64 `json:"end_s"` // null where some process had not ended
 	}
@@ -118,7 +117,7 @@ func kernelRunJSON(r *kernelpage.Run) jsonKernelRun {
 
 func kernelAppJSON(a *kernels.AppResult) jsonKernelApp {
 	out := jsonKernelApp{
-		Name: a.Name, Processes: a.Processes, Launched: a.Launched, Kernels: a.Done, Remote: a.Remote, Steps: a.Steps, Ended: a.Ended,
+		Name: a.Name, Processes: a.Processes, Launched: a.Launched, Kernels: a.Done, Remote: a.Remote, Ended: a.Ended,
 	}
 	if calls := float64(a.Done); calls > 0 {
 		out.MeanQueue, out.MeanTransfer, out.MeanRun = a.Queue.Seconds()/calls, a.Transfer.Seconds()/calls, a.Run.Seconds()/calls

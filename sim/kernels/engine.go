@@ -23,6 +23,9 @@ const fraction = 20
 // maxBytes is the most that one transfer can be.
 const maxBytes = math.MaxInt64 >> fraction
 
+// never is longer than any simulation, and several of them can be added.
+const never = math.MaxInt64 / 8
+
 // maxAtOnce bounds what happens at one instant, so that programs that never take
 // any time cost an error.
 const maxAtOnce = 50_000_000
@@ -47,10 +50,12 @@ type engine struct {
 	apps    []application
 	shared  queue // calls that any device may take
 	// idle lists the devices that hold no call, the one that has been idle longest first.
-	idle       list
-	fair       *fairshare.Network
-	callOfFlow []int32
-	result     *Result
+	idle list
+	fair *fairshare.Network
+	// overhead of transfers, and how much more those to other switches take, in thousandths.
+	overhead, far uint64
+	callOfFlow    []int32
+	result        *Result
 }
 
 type process struct {
@@ -60,7 +65,8 @@ type process struct {
 	steps                 int64
 	last                  int32 // the device that its last call was given to
 	next                  int32 // of those that wait for a core
-	onCore                bool
+	open                  int32 // its calls that are not done
+	onCore, stopped       bool  // stopped: it launches no more
 }
 
 type call struct {
@@ -140,16 +146,14 @@ func newEngine(c Config) (*engine, error) {
 }
 
 func (e *engine) check() error {
-	nodes := 0
+	if err := e.Workload.Validate(len(e.Cluster.Nodes)); err != nil {
+		return err
+	}
 	for i := range e.Workload.Apps {
 		a := &e.Workload.Apps[i]
-		nodes += a.Nodes
 		if e.Span == 0 && a.Iterations == 0 {
 			return fmt.Errorf("application %s never ends: give a span of time to simulate, or the iterations it makes", a.Name)
 		}
-	}
-	if nodes > len(e.Cluster.Nodes) {
-		return fmt.Errorf("the applications want %d nodes and the cluster has %d: use a larger cluster, or give them fewer", nodes, len(e.Cluster.Nodes))
 	}
 	for _, p := range []float64{e.Status.FalsePositive, e.Status.FalseNegative} {
 		if !(p >= 0 && p <= 1) {
@@ -189,6 +193,7 @@ func (e *engine) lay() {
 		}
 	}
 	e.layout = l
+	e.overhead, e.far = thousandths(e.Cluster.Remote.Overhead), thousandths(e.Cluster.Remote.Far)
 	e.fair = fairshare.New(capacity)
 }
 
@@ -285,10 +290,8 @@ func (e *engine) run(ctx context.Context) (*Result, error) {
 func (e *engine) beginStep(p int32) {
 	pr := &e.procs[p]
 	if most := e.Workload.Apps[pr.app].Iterations; most > 0 && pr.steps == most {
-		e.live--
-		app := &e.result.Apps[pr.app]
-		app.Ended++
-		app.LastEnd = e.now
+		pr.stopped = true
+		e.endIfDone(p)
 		return
 	}
 	pr.steps++
@@ -301,6 +304,16 @@ func (e *engine) beginStep(p int32) {
 		e.takeCore(p)
 	default:
 		e.join(&n.cores, p)
+	}
+}
+
+// endIfDone ends a process that has made its last step and whose calls are done.
+func (e *engine) endIfDone(p int32) {
+	if pr := &e.procs[p]; pr.stopped && pr.open == 0 {
+		e.live--
+		app := &e.result.Apps[pr.app]
+		app.Ended++
+		app.LastEnd = e.now
 	}
 }
 
@@ -327,7 +340,7 @@ func (e *engine) endCPU(p int32) error {
 		return err
 	}
 	if e.Workload.Apps[pr.app].Async {
-		e.endStep(p)
+		e.beginStep(p)
 	}
 	return nil
 }
@@ -335,7 +348,6 @@ func (e *engine) endCPU(p int32) error {
 // endStep lets a process go on, with its application where that has a barrier.
 func (e *engine) endStep(p int32) {
 	pr := &e.procs[p]
-	e.result.Apps[pr.app].Steps++
 	if !e.Workload.Apps[pr.app].Barrier {
 		e.beginStep(p)
 		return
@@ -373,6 +385,7 @@ func (e *engine) launch(p int32) error {
 		number: e.number, device: none, next: none, gpu: pr.draw.GPU, launched: e.now,
 	}
 	e.number++
+	pr.open++
 	e.result.Apps[pr.app].Launched++
 	if reuse := e.Workload.Apps[pr.app].Reuse; reuse > 0 && pr.last != none {
 		c.resident[0] = mapping.Resident{Device: pr.last, Bytes: int64(float64(reuse * float64(c.In)))}
@@ -438,7 +451,7 @@ func (e *engine) begin(s int32) {
 		return
 	}
 	latency := model.After(e.Cluster.Remote.Latency, e.Cluster.Nodes[c.Node].Link.Latency)
-	if latency > 0 {
+	if latency = time.Duration(e.further(int64(latency), c.Node, e.layout.NodeOf[c.device])); latency > 0 {
 		e.at(s, latency)
 		return
 	}
@@ -544,7 +557,10 @@ func (e *engine) finish(s int32) {
 	p, app := c.Process, c.App
 	c.stage = Done
 	e.forget(s)
-	if !e.Workload.Apps[app].Async {
+	e.procs[p].open--
+	if e.Workload.Apps[app].Async {
+		e.endIfDone(p)
+	} else {
 		e.endStep(p)
 	}
 }
@@ -552,6 +568,7 @@ func (e *engine) finish(s int32) {
 // transfer sends the data of a call on their way, and says whether that takes time.
 func (e *engine) transfer(s int32, bytes int64, from, to int32) bool {
 	c := &e.calls[s]
+	bytes = min(e.further(scaled(bytes, e.overhead), from, to), maxBytes)
 	e.tell(s, c.stage, bytes)
 	out, in := 2*from, 2*to+1
 	if e.Cluster.Nodes[from].Link.Bandwidth == 0 {
@@ -573,6 +590,32 @@ func (e *engine) transfer(s int32, bytes int64, from, to int32) bool {
 	}
 	e.callOfFlow[c.flow] = s
 	return true
+}
+
+// further is a cost between two nodes: more where they hang on different switches.
+func (e *engine) further(cost int64, a, b int32) int64 {
+	if e.far == 1000 || e.Cluster.Distance(a, b) < 2 {
+		return cost
+	}
+	return scaled(cost, e.far)
+}
+
+// scaled is a number times so many thousandths, rounded down, at most a time that never comes.
+func scaled(n int64, thousandths uint64) int64 {
+	hi, lo := bits.Mul64(uint64(n), thousandths)
+	if hi >= 1000 {
+		return never
+	}
+	q, _ := bits.Div64(hi, lo, 1000)
+	return int64(min(q, never))
+}
+
+// thousandths of a factor; one that is not given is 1.
+func thousandths(factor float64) uint64 {
+	if factor == 0 {
+		return 1000
+	}
+	return uint64(math.Round(factor * 1000))
 }
 
 // moved counts bytes that have arrived.
@@ -625,7 +668,7 @@ func (c *call) progress(now time.Duration) {
 func timeFor(left uint64, rate int64) time.Duration {
 	hi, lo := bits.Mul64(left, uint64(time.Second))
 	if hi >= uint64(rate) {
-		return math.MaxInt64 / 8
+		return never
 	}
 	q, rest := bits.Div64(hi, lo, uint64(rate))
 	if rest > 0 {

@@ -27,7 +27,10 @@ func smallConfig(choose chooser) Config {
 		GPUTypes: []model.GPUType{
 			{Name: "plain", Speed: 1}, {Name: "fast", Speed: 2}, {Name: "slow", Speed: 0.5}, {Name: "odd", Speed: 1.3},
 		},
-		Remote: model.Remote{Latency: time.Duration(pick(choose, "latency", 0, 0, 1, 3)) * time.Millisecond},
+		Remote: model.Remote{
+			Latency:  time.Duration(pick(choose, "latency", 0, 0, 1, 3)) * time.Millisecond,
+			Overhead: pick(choose, "overhead", 0, 0, 1, 1.09), Far: pick(choose, "far", 0, 0, 1.5),
+		},
 	}
 	uniform := choose("uniform", 0, 1) == 1
 	bandwidth := pick(choose, "bandwidth", int64(1000), 4096, 100_000, 999_983)
@@ -36,6 +39,7 @@ func smallConfig(choose chooser) Config {
 		node := model.Node{Name: fmt.Sprint("n", n), Cores: choose("cores", 1, 3), Link: model.Link{Bandwidth: bandwidth}}
 		kind := 0
 		if !uniform {
+			node.Switch = pick(choose, "switch", "a", "a", "b")
 			node.Link.Bandwidth = pick(choose, "bandwidth", bandwidth, bandwidth, 0, 777, 50_000)
 			node.Link.Latency = time.Duration(pick(choose, "link latency", 0, 0, 1)) * time.Millisecond
 		}

@@ -291,6 +291,9 @@ func TestRunsWorkedOutByHand(t *testing.T) {
 			l := &handLog{}
 			c := run.config
 			c.Observe = l
+			for i := range c.Workload.Apps {
+				c.Workload.Apps[i].Name = fmt.Sprint("app", i)
+			}
 			if _, err := Run(context.Background(), c); err != nil {
 				t.Fatal(err)
 			}
@@ -312,7 +315,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 	}
 	wantApp := AppResult{
 		Name: "a", Processes: 1, Launched: 2, Done: 2, Remote: 2,
-		Transfer: 2 * 3750 * time.Microsecond, Run: 20 * ms, Steps: 2, Ended: 1, LastEnd: 37500 * time.Microsecond,
+		Transfer: 2 * 3750 * time.Microsecond, Run: 20 * ms, Ended: 1, LastEnd: 37500 * time.Microsecond,
 	}
 	wantDevice := DeviceResult{Node: 1, Busy: 20 * ms, Held: 26500 * time.Microsecond, Kernels: 2}
 	if r.End != 37500*time.Microsecond || r.Apps[0] != wantApp || r.Devices[0] != wantDevice ||
@@ -331,7 +334,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantApp = AppResult{
-		Name: "a", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms, Steps: 1,
+		Name: "a", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms,
 	}
 	// Held: 5 to 18.25, and 23.75 to 26.
 	wantDevice = DeviceResult{Node: 1, Busy: 10 * ms, Held: 15500 * time.Microsecond, Kernels: 1}

@@ -17,16 +17,17 @@
 // (the one that has been idle longest). A device serves its own queue first, then the shared one.
 //
 // A call that has its turn holds its device. On the process's own node the kernel
-// begins at once. Elsewhere a latency passes first, then the input travels
+// begins at once. Elsewhere a latency passes first, that of remote calls and that of the link of the caller's node together; then the input travels
 // from the caller's outbound port to the inbound port of the device's node, then the kernel runs,
 // then the output travels the other way. The device is held until the kernel ends, or with
-// HoldResults until the output has arrived. Of the input, Reuse x In is not sent to a device that ran
-// the process's kernel before this one (the last one launched). Of ports without a bandwidth there is always enough.
-// A kernel takes its time divided by the device's speed.
+// HoldResults until the output has arrived. Of the input, Reuse x In, rounded down, is not sent to the device that
+// was the last to be given to a call of the process when this one is launched. What travels is more by the cluster's overhead;
+// it, and the latency, by the factor for far nodes where the two hang on different switches.
+// Of ports without a bandwidth there is always enough. A kernel takes its time divided by the device's speed, rounded down.
 //
 // When its output has arrived a call is done. The process then begins its next step;
 // with Barrier, when all processes of its application have done theirs. With Async it begins the next
-// step at the launch.
+// step at the launch. A process has ended when it has made its last step and all its calls are done.
 //
 // The next to happen is always what is due first; of what is due at the same instant,
 // the ends of CPU phases come before all else, in the order of processes, and what is due for calls
@@ -38,7 +39,8 @@
 // first nanosecond by which all has travelled.
 //
 // Mappers see every launch, begin and end of a call on a device, in the order in which they
-// happen; with Delay, those on other nodes that much later.
+// happen; with Delay, those on other nodes that much later. The end that they see is that of holding the
+// device. What is due at the end of the span still happens.
 package kernels
 
 import (
@@ -52,8 +54,8 @@ import (
 
 // Config is one run.
 type Config struct {
-	// Cluster gives nodes, cores, devices with their speeds, the bandwidth of ports, and the
-	// latency of a call to another node: Remote.Latency and that of the link.
+	// Cluster gives nodes, cores, devices with their speeds, the bandwidth of ports, and
+	// what a call to another node costs. What remote devices lose of their memory does not matter here.
 	Cluster  *model.Cluster
 	Workload *phased.Workload
 	// Mapper makes the mapper of the run.
@@ -92,7 +94,7 @@ const (
 	Sending                // its input, from now on
 	Running                // its kernel, from now on
 	Returning              // its output, from now on
-	Released               // its device is free again
+	Released               // its device is free again: before Returning, with HoldResults after it
 	Done
 )
 
@@ -146,8 +148,7 @@ type AppResult struct {
 	// Queue is the time before a call has its device, Transfer that of latency and data,
 	// Run that of kernels.
 	Queue, Transfer, Run time.Duration
-	// Steps is how many steps its processes have finished; Ended how many processes have ended.
-	Steps int64
+	// Ended is how many of its processes have ended.
 	Ended int
 	// LastEnd is when the last of its processes ended.
 	LastEnd time.Duration

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"math"
 	"math/big"
 	"time"
 
@@ -465,6 +466,9 @@ func (o *oracle) hold(c *oracleCall) {
 		return
 	}
 	latency := o.Cluster.Remote.Latency + o.Cluster.Nodes[c.call.Node].Link.Latency
+	if o.far(c) {
+		latency = timesThousandths(latency, o.Cluster.Remote.Far)
+	}
 	c.state, c.due = oDelayed, o.now+latency
 	if latency == 0 {
 		o.call(c)
@@ -486,6 +490,7 @@ func (o *oracle) call(c *oracleCall) {
 				bytes -= r.Bytes
 			}
 		}
+		bytes = o.onTheWire(c, bytes)
 		o.tell(c, Sending, bytes)
 		o.travel(c, oSending, bytes)
 	case oSending:
@@ -501,14 +506,36 @@ func (o *oracle) call(c *oracleCall) {
 		if !o.HoldResults {
 			o.release(c)
 		}
-		o.tell(c, Returning, c.call.Out)
-		o.travel(c, oReturning, c.call.Out)
+		bytes := o.onTheWire(c, c.call.Out)
+		o.tell(c, Returning, bytes)
+		o.travel(c, oReturning, bytes)
 	case oReturning:
 		if o.HoldResults {
 			o.release(c)
 		}
 		o.done(c)
 	}
+}
+
+// onTheWire is what travels for bytes of a call.
+func (o *oracle) onTheWire(c *oracleCall, bytes int64) int64 {
+	if o.Cluster.Remote.Overhead != 0 {
+		bytes = timesThousandths(bytes, o.Cluster.Remote.Overhead)
+	}
+	if o.far(c) {
+		bytes = timesThousandths(bytes, o.Cluster.Remote.Far)
+	}
+	return bytes
+}
+
+// far says whether a call's node and device hang on different switches, and that matters.
+func (o *oracle) far(c *oracleCall) bool {
+	return o.Cluster.Remote.Far != 0 && o.Cluster.Distance(c.call.Node, o.layout.NodeOf[c.device]) == 2
+}
+
+// timesThousandths multiplies by a factor that has three digits after the point.
+func timesThousandths[T int64 | time.Duration](n T, factor float64) T {
+	return n * T(math.Round(factor*1000)) / 1000
 }
 
 // travel sets data on their way.
@@ -558,7 +585,6 @@ func (o *oracle) done(c *oracleCall) {
 	app, r := &o.Workload.Apps[p.app], &o.result.Apps[p.app]
 	kernel := o.kernelTime(c)
 	r.Done++
-	r.Steps++
 	r.Queue += c.at[Holding] - c.at[Launched]
 	r.Run += kernel
 	if o.remote(c) {

@@ -314,7 +314,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantApp := AppResult{
-		Name: "a", Processes: 1, Launched: 2, Done: 2, Remote: 2,
+		Name: "app0", Processes: 1, Launched: 2, Done: 2, Remote: 2,
 		Transfer: 2 * 3750 * time.Microsecond, Run: 20 * ms, Ended: 1, LastEnd: 37500 * time.Microsecond,
 	}
 	wantDevice := DeviceResult{Node: 1, Busy: 20 * ms, Held: 26500 * time.Microsecond, Kernels: 2}
@@ -334,7 +334,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantApp = AppResult{
-		Name: "a", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms,
+		Name: "app0", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms,
 	}
 	// Held: 5 to 18.25, and 23.75 to 26.
 	wantDevice = DeviceResult{Node: 1, Busy: 10 * ms, Held: 15500 * time.Microsecond, Kernels: 1}

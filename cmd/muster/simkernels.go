@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -307,7 +308,10 @@ func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 	if err == nil {
 		return wl, nil
 	}
-	if _, missing := os.Stat(f.workload); errors.Is(missing, fs.ErrNotExist) {
+	// What looks like a path was meant as one: that it is not there, or bad, is no wrong usage.
+	name, _, _ := strings.Cut(f.workload, ":")
+	_, missing := os.Stat(f.workload)
+	if errors.Is(missing, fs.ErrNotExist) && filepath.Ext(name) == "" && !strings.ContainsRune(name, filepath.Separator) {
 		return nil, usageErrorf("--workload: %v", err)
 	}
 	return nil, err

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An interrupted run fails, says so, and leaves nothing behind.
+func TestInterruptedSimKernels(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	folder := t.TempDir()
+	root := newRoot(&stdout, &stderr, func(string) string { return "" })
+	root.SetArgs([]string{"sim", "kernels", "--html", filepath.Join(folder, "report.html"), "--trace-csv", filepath.Join(folder, "calls.csv.gz")})
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Fatalf("got the error %v", err)
+	}
+	if status := fail(&stderr, c, err, false); status != exitFailed {
+		t.Errorf("the exit status is %d, want %d", status, exitFailed)
+	}
+	if stdout.Len() > 0 {
+		t.Errorf("it printed %q", stdout.String())
+	}
+	if files, _ := os.ReadDir(folder); len(files) > 0 {
+		t.Errorf("it left %v", files)
+	}
+}
+
+// The trace and the tables tell the same: calls done, those done elsewhere, bytes moved
+// by calls that are done, and how long they queued.
+func TestTraceAgreesWithTheNumbers(t *testing.T) {
+	folder := t.TempDir()
+	trace := filepath.Join(folder, "calls.csv")
+	var stdout, stderr bytes.Buffer
+	args := []string{"sim", "kernels", "--workload", "mpi:iterations=5", "--span", "0", "--policy", "gr,ar,probe", "--nodes", "8", "--json", "--trace-csv", trace}
+	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != exitDone {
+		t.Fatal(stderr.String())
+	}
+	var told struct {
+		Runs []struct {
+			Policy  string
+			Kernels int64
+			Remote  float64 `json:"remote_share"`
+			Moved   int64   `json:"bytes_moved"`
+			Queue   float64 `json:"mean_queue_s"`
+		}
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &told); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(s string) float64 {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	for _, r := range told.Runs {
+		done, remote, moved, queued := int64(0), 0.0, int64(0), 0.0
+		for _, row := range rows[1:] {
+			if row[0] != r.Policy {
+				continue
+			}
+			at, stage := number(row[3]), row[4]
+			switch stage {
+			case "launched":
+				queued -= at
+			case "holding":
+				queued += at
+			case "sending", "returning":
+				moved += int64(number(row[11]))
+			case "done":
+				done++
+				if row[8] != row[10] {
+					remote++
+				}
+			}
+		}
+		if done != r.Kernels || done == 0 || remote/float64(done) != r.Remote || moved != r.Moved || moved == 0 {
+			t.Errorf("%s: the trace has %d calls, %v remote, %d bytes; told were %+v", r.Policy, done, remote, moved, r)
+		}
+		if mean := queued / float64(done); mean < r.Queue-1e-6 || mean > r.Queue+1e-6 {
+			t.Errorf("%s: by the trace calls queue for %v s, told was %v", r.Policy, mean, r.Queue)
+		}
+	}
+}
+
+func TestAppendSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0", time.Second: "1", 1500 * time.Millisecond: "1.5", 1: "0.000000001", 10_050_000_000: "10.05", time.Hour + 20: "3600.00000002"} {
+		if got := string(appendSeconds(nil, d)); got != want {
+			t.Errorf("%d ns are %q, want %q", d, got, want)
+		}
+	}
+}

@@ -175,31 +175,6 @@ func (d *Dist) Draw(from *rand.PCG) float64 {
 	return d.Mean
 }
 
-// Variance is what theory says: the square of the standard deviation.
-func (d *Dist) Variance() float64 {
-	switch d.Kind {
-	case Exponential:
-		return d.Mean * d.Mean
-	case Uniform:
-		return (d.b - d.a) * (d.b - d.a) / 12
-	case Erlang:
-		return d.Mean * d.Mean / d.a
-	case Hyperexponential, Lognormal:
-		return d.Mean * d.Mean * d.a * d.a
-	case Weibull:
-		return d.c*d.c*portable.Gamma(1+2/d.a) - d.Mean*d.Mean
-	case Pareto:
-		return d.a*d.a*d.c*oneLessPower(portable.Log(d.a/d.b), d.c-2)/d.d - d.Mean*d.Mean
-	case Empirical:
-		sum, n := 0.0, len(d.values)/8
-		for i := range n {
-			sum += (d.value(i) - d.Mean) * (d.value(i) - d.Mean)
-		}
-		return sum / float64(n)
-	}
-	return 0
-}
-
 // validate says what is wrong with a distribution.
 func (d *Dist) validate() error {
 	inRange := func(x float64) bool { return x >= 0 && x <= maxMean && x == math.Trunc(x) }

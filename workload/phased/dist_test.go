@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"muster/workload/portable"
 )
 
 // Each distribution with what a textbook says of it: the probability of a draw above x.
@@ -146,6 +148,29 @@ func TestDrawsFollowTheory(t *testing.T) {
 		if limit := 1.95 / math.Sqrt(float64(n)); worst > limit {
 			t.Errorf("%s: seed %d: draws are %v from what they should be, at most %v is chance", c.name, seed, worst, limit)
 		}
+	}
+}
+
+// Families that make a draw of one random number turn it around exactly: the
+// probability to be above the draw, or below it, is that number.
+func TestDrawsAreExactQuantiles(t *testing.T) {
+	checked := 0
+	for seed, c := range theory() {
+		if c.dist.Kind == Hyperexponential || (c.dist.Kind == Erlang && c.dist.a > 1) {
+			continue
+		}
+		checked++
+		from, same := rand.NewPCG(uint64(seed), 3), rand.NewPCG(uint64(seed), 3)
+		for range 1000 {
+			x, u := c.dist.Draw(from), portable.Unit(same.Uint64())
+			above := c.above(x)
+			if min(math.Abs(above-u), math.Abs(1-above-u)) > 1e-11 {
+				t.Fatalf("%s: seed %d: %v drew %v, which has %v above it", c.name, seed, u, x, above)
+			}
+		}
+	}
+	if checked < 14 {
+		t.Errorf("only %d distributions were looked at", checked)
 	}
 }
 

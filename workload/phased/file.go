@@ -15,8 +15,8 @@ import (
 // maxFile bounds what is read.
 const maxFile = 16 << 20
 
-// Read reads a workload, strict YAML. The file's name is for errors, and names
-// file, line, column and remedy.
+// Read reads a workload from strict YAML. Everything wrong is an error that names file,
+// line, column and remedy.
 func Read(r io.Reader, file string) (*Workload, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md, docs/software-gpu.md and docs/whatif.md")
+var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md, docs/software-gpu.md, docs/whatif.md and docs/kernels.md")
 
 // What the pages show is what the commands print: a console block has a
 // command, as it is given in the root of the repository, and its output.
 func TestDocsShowRealOutput(t *testing.T) {
 	t.Chdir("../..")
-	for _, page := range []string{"docs/workloads.md", "docs/software-gpu.md", "docs/whatif.md"} {
+	for _, page := range []string{"docs/workloads.md", "docs/software-gpu.md", "docs/whatif.md", "docs/kernels.md"} {
 		t.Run(page, func(t *testing.T) { checkPage(t, page) })
 	}
 }

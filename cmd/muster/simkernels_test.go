@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"muster/workload/phased"
 )
 
 // An interrupted run fails, says so, and leaves nothing behind.
@@ -109,5 +112,29 @@ func TestAppendSeconds(t *testing.T) {
 		if got := string(appendSeconds(nil, d)); got != want {
 			t.Errorf("%d ns are %q, want %q", d, got, want)
 		}
+	}
+}
+
+// The applications and distributions that docs/kernels.md describes can be read.
+func TestDocsDescribeRealApplications(t *testing.T) {
+	text, err := os.ReadFile("../../docs/kernels.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Describe your own applications\n\n")
+	section, _, _ = strings.Cut("\n"+section, "\n\n    muster ")
+	wl, err := phased.Read(strings.NewReader(strings.ReplaceAll(section, "\n    ", "\n")), "docs/kernels.md")
+	if err != nil || len(wl.Apps) != 2 || !wl.Apps[0].Barrier {
+		t.Errorf("%v: %v", wl, err)
+	}
+	found := 0
+	for _, d := range regexp.MustCompile("`([a-z]+\\([^`]*\\))`").FindAllStringSubmatch(string(text), -1) {
+		found++
+		if _, err := phased.ParseTime(d[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	if found != len(phased.Families(phased.Nanoseconds)) {
+		t.Errorf("the page shows %d distributions, and there are %d", found, len(phased.Families(phased.Nanoseconds)))
 	}
 }

@@ -85,7 +85,9 @@ func TestPageInABrowser(t *testing.T) {
 		}
 	}
 	if *shots != "" {
-		b.Screenshot(filepath.Join(*shots, "gpu.png"))
+		b.Script(nil, `for (const h of document.querySelectorAll("h2")) if (h.textContent === "GPU by GPU") h.scrollIntoView({block: "start", behavior: "instant"})`)
+		b.Settle()
+		b.Screenshot(filepath.Join(*shots, "gpus.png"))
 	}
 
 	// The second step of a process of H is found under its own name.

@@ -113,7 +113,12 @@ func wait(x float64) string {
 func count(x float64) string { return report.Number(math.Round(x)) }
 
 // rate writes kernels a second.
-func rate(x float64) string { return strconv.FormatFloat(x, 'f', digits(x), 64) }
+func rate(x float64) string {
+	if x >= 999.5 {
+		return count(x)
+	}
+	return strconv.FormatFloat(x, 'f', digits(x), 64)
+}
 
 func (s *Study) seedsInWords() string {
 	if len(s.Seeds) == 1 {

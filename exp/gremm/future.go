@@ -16,13 +16,13 @@ var probing = policy{"probe", "probe"}
 var reuses = []float64{0, 0.5, 0.9, 0.99}
 
 var localityPart = part{
-	name: "locality", title: "Beyond the paper: data that a device still holds",
+	name: "locality", title: "Beyond the paper: data that a device still holds", ours: true,
 	sweeps: func(l *lab) []sweep {
 		list := []policy{static, greedy, {"AG, aware", "ag:locality=yes"}, randomised, {"AR, aware", "ar:locality=yes"}, probing}
 		var sweeps []sweep
 		for _, ratio := range []float64{paperRatio, 10 * paperRatio} {
 			sw := sweep{
-				key: metric("locality", fmt.Sprint(ratio)), title: fmt.Sprintf("W4, %v KB/ms", ratio), axis: "part of a kernel's input that stays on its device",
+				key: metric("locality", fmt.Sprint(ratio)), title: fmt.Sprintf("Data that stay, W4, %v KB/ms", ratio), axis: "part of a kernel's input that stays on its device",
 				note:  "A mapper that is aware counts that such data need not travel again.",
 				shows: []measured{utilisation, moved, remoteShare},
 				lines: over(list, func(mapper string, i int) scenario { return l.reusing(reuses[i], ratio, mapper) }),
@@ -55,7 +55,7 @@ func (l *lab) reusing(reuse, ratio float64, mapper string) scenario {
 // gain adds the row of what something gains.
 func (s *shown) gain(metric, unit string, values []float64, note string) {
 	if values != nil {
-		s.rows = append(s.rows, exp.Over(s.title, metric, unit, values).Noting("%s", note))
+		s.told = append(s.told, exp.Over(s.title, metric, unit, values).Noting("%s", note))
 	}
 }
 
@@ -65,7 +65,7 @@ var (
 	// manyNodes are clusters larger than the paper's; full mappers have their cost there.
 	manyNodes = []int{96, 384, 1536}
 	// hugeNodes are for mappers whose decisions cost the same on any number of nodes.
-	hugeNodes = []int{96, 384, 1536, 6144}
+	hugeNodes = []int{96, 1536, 6144}
 )
 
 var grouped = []policy{
@@ -73,23 +73,20 @@ var grouped = []policy{
 }
 
 var groupsPart = part{
-	name: "groups", title: "Beyond the paper: groups of nodes",
+	name: "groups", title: "Beyond the paper: groups of nodes", ours: true,
 	sweeps: func(l *lab) []sweep {
 		labels, xs := counts(manyNodes)
-		var list []sweep
-		for _, age := range []time.Duration{0, time.Second} {
-			set := func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }
-			sw := sweep{
-				key: metric("groups_status", age.String()), title: fmt.Sprintf("W4, status %v old", age), axis: "nodes", labels: labels, xs: xs, logX: true,
+		sweepOf := func(age time.Duration, list []policy) sweep {
+			return sweep{
+				key: metric("groups_status", age.String()), title: "Groups of nodes, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true,
 				note:  "Kernels stay within their group. Mixed: nodes of a group lie far apart, so that applications mix; neighbours are mostly of one application.",
-				lines: over(append([]policy{greedy, randomised}, grouped...), set), shows: []measured{utilisation},
+				lines: over(list, func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }), shows: []measured{utilisation},
 			}
-			if age == 0 {
-				sw.lines = append(sw.lines, *one(static, set))
-			}
-			list = append(list, sw)
 		}
-		return list
+		return []sweep{
+			sweepOf(0, append([]policy{static, greedy, randomised}, grouped...)),
+			sweepOf(time.Second, append([]policy{greedy}, grouped...)),
+		}
 	},
 	tell: func(l *lab, s *shown) {
 		for _, n := range manyNodes {
@@ -104,7 +101,7 @@ var groupsPart = part{
 // A critical application keeps its GPUs.
 
 var protectPart = part{
-	name: "protect", title: "Beyond the paper: a critical application keeps its GPUs",
+	name: "protect", title: "Beyond the paper: a critical application keeps its GPUs", ours: true,
 	sweeps: func(l *lab) []sweep {
 		var list []sweep
 		for _, critical := range []string{light, heavy} {
@@ -145,7 +142,7 @@ func (l *lab) protecting(workload, mapper, critical string) scenario {
 // Estimates from kernels' own history.
 
 var estimatesPart = part{
-	name: "estimates", title: "Beyond the paper: estimates from a kernel's own history",
+	name: "estimates", title: "Beyond the paper: estimates from a kernel's own history", ours: true,
 	sweeps: func(l *lab) []sweep {
 		labels := []string{"W3", "W4", twoKernels}
 		list := []policy{static, {"AG, mean of the device's last kernels", greedy.mapper}, {"AG, mean of the kernel", "ag:estimate=kernel"}, {"AG, the kernel by its data", "ag:estimate=bytes"}, randomised, probing}
@@ -172,11 +169,11 @@ var estimatesPart = part{
 var few = []policy{{"AG, 2 choices", "ag:choices=2"}, {"AG, 2 choices, idle first", "ag:choices=2:idle=first"}, probing}
 
 var choicesPart = part{
-	name: "choices", title: "Beyond the paper: a few devices instead of all",
+	name: "choices", title: "Beyond the paper: a few devices instead of all", ours: true,
 	sweeps: func(l *lab) []sweep {
 		list := append([]policy{greedy, randomised}, few...)
 		small := sweep{
-			key: "choices_24", title: "W4 on 24 nodes", axis: "age of the status", shows: []measured{utilisation, waiting},
+			key: "choices_24", title: "A few devices, W4 on 24 nodes", axis: "age of the status", shows: []measured{utilisation, waiting},
 			note:  "AG looks at all devices; the others at those of the own node and a few more. Probe: four others, idle ones first, and estimates by kernel.",
 			lines: over(list, func(mapper string, i int) scenario { return old(ages[i], l.plain("W4", mapper)) }),
 		}
@@ -187,8 +184,8 @@ var choicesPart = part{
 		labels, xs := counts(manyNodes)
 		for _, age := range []time.Duration{0, time.Second} {
 			all = append(all, sweep{
-				key: metric("choices_status", age.String()), title: fmt.Sprintf("W4, status %v old", age), axis: "nodes", labels: labels, xs: xs, logX: true, shows: []measured{utilisation},
-				lines: over(list, func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }),
+				key: metric("choices_status", age.String()), title: "A few devices, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true, shows: []measured{utilisation},
+				lines: over(append([]policy{greedy}, few...), func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }),
 			})
 		}
 		return all
@@ -211,7 +208,7 @@ func waitingForEachOther(s scenario) scenario {
 }
 
 var barriersPart = part{
-	name: "barriers", title: "Beyond the paper: processes that wait for each other (MPI barriers)",
+	name: "barriers", title: "Beyond the paper: processes that wait for each other (MPI barriers)", ours: true,
 	sweeps: func(l *lab) []sweep {
 		list := append(ofPaper[:len(ofPaper):len(ofPaper)], probing)
 		with := sweep{
@@ -243,13 +240,13 @@ var barriersPart = part{
 // Thousands of nodes.
 
 var scalePart = part{
-	name: "scale", title: "Beyond the paper: thousands of nodes",
+	name: "scale", title: "Beyond the paper: thousands of nodes", ours: true,
 	sweeps: func(l *lab) []sweep {
 		labels, xs := counts(hugeNodes)
 		var list []sweep
 		for _, age := range []time.Duration{0, 100 * time.Millisecond} {
 			list = append(list, sweep{
-				key: metric("scale_status", age.String()), title: fmt.Sprintf("W4, status %v old", age), axis: "nodes", labels: labels, xs: xs, logX: true,
+				key: metric("scale_status", age.String()), title: "Thousands of nodes, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true,
 				note:  "Mappers whose decisions cost the same on any number of nodes. The more nodes, the shorter the time that is simulated.",
 				lines: over([]policy{static, few[0], probing, grouped[0], grouped[2]}, func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, hugeNodes[i])) }),
 				shows: []measured{utilisation, waiting},

@@ -38,11 +38,18 @@ const (
 	paperSpan            = 10_000 * time.Second
 	leastSpan, mostSpan  = 10 * time.Second, 1_000_000 * time.Second
 	spanOfCountedKernels = 750 * time.Second
+	// Our own parts are simulated for a part of the time, if that is enough.
+	partOfTime = 4
+	leastBrief = 500 * time.Second
 )
 
 // part is something that can be had alone.
 type part struct {
 	name, title string
+	// about, where given, is a note on it.
+	about string
+	// ours says that it is none of the paper's figures, and is simulated for a part of the time.
+	ours bool
 	// sweeps are what is run and drawn.
 	sweeps func(*lab) []sweep
 	// tell, where it is not nil, adds what the sweeps alone do not say.
@@ -51,11 +58,12 @@ type part struct {
 
 // shown is what becomes of the runs of a part.
 type shown struct {
-	title    string
-	rows     []exp.Row
-	claims   []claim
-	tables   []*report.Table
-	pictures []report.Section
+	title string
+	// rows are of sweeps, which have tables of their own, and told are the others.
+	rows, told []exp.Row
+	claims     []claim
+	tables     []*report.Table
+	pictures   []report.Section
 }
 
 var parts = []part{
@@ -101,15 +109,26 @@ func (l *lab) chosen() []part {
 			continue
 		}
 		list = append(list, p)
-		for _, s := range p.sweeps(l) {
+		for _, s := range p.sweeps(l.of(p)) {
 			l.Want(s.scenarios()...)
 		}
 	}
 	return list
 }
 
+// of is where the runs of a part are made.
+func (l *lab) of(p part) *lab {
+	if !p.ours {
+		return l
+	}
+	brief := *l
+	brief.usual = max(l.span/partOfTime, min(l.span, leastBrief))
+	return &brief
+}
+
 // show makes rows, tables and pictures of a part.
 func (l *lab) show(p part) shown {
+	l = l.of(p)
 	s := shown{title: p.title}
 	for _, one := range p.sweeps(l) {
 		l.showSweep(&s, one)
@@ -117,6 +136,7 @@ func (l *lab) show(p part) shown {
 	if p.tell != nil {
 		p.tell(l, &s)
 	}
+	s.rows = append(s.rows, s.told...)
 	for _, c := range s.claims {
 		s.rows = append(s.rows, c.row)
 	}
@@ -126,7 +146,7 @@ func (l *lab) show(p part) shown {
 // result makes rows, notes and the page of what was found.
 func (l *lab) result(chosen []part, partial string) *exp.Result {
 	page := &report.Page{Title: title, Lead: lead}
-	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(), Page: page}
+	r := &exp.Result{Name: name, Partial: partial, Notes: l.notes(chosen), Page: page}
 	add := func(list ...report.Section) { page.Sections = append(page.Sections, list...) }
 	if r.Partial != "" {
 		add(report.Text("Interrupted: this is a part of it. Missing: " + r.Partial + "."))
@@ -154,6 +174,10 @@ func (l *lab) result(chosen []part, partial string) *exp.Result {
 		add(s.pictures...)
 		for _, t := range s.tables {
 			add(t)
+		}
+		if len(s.told) > 0 {
+			r.Tables = append(r.Tables, exp.Table(s.told, s.title))
+			add(exp.TableWithNotes(s.told, s.title))
 		}
 	}
 	return r

@@ -21,6 +21,7 @@ const (
 	paperGPUs    = 3
 	gbe          = int64(100_000_000)
 	ib           = int64(1_000_000_000)
+	boundless    = int64(0)
 	paperLatency = time.Millisecond
 	paperRatio   = 10.0 // KB uploaded for each ms of a kernel
 	byteRatio    = 1e6  // bytes a second of 1 KB/ms
@@ -57,7 +58,8 @@ func (s scenario) String() string {
 	}
 	say(s.nodes != paperNodes, "%d nodes", s.nodes)
 	say(s.gpus != paperGPUs, "%d GPUs a node", s.gpus)
-	say(s.bandwidth != gbe, "%d MB/s", s.bandwidth/1_000_000)
+	say(s.bandwidth == boundless, "boundless network")
+	say(s.bandwidth != gbe && s.bandwidth != boundless, "%d MB/s", s.bandwidth/1_000_000)
 	say(s.latency != paperLatency, "latency %v", s.latency)
 	say(s.ratio != paperRatio, "%v KB/ms", s.ratio)
 	say(s.status.Delay != 0, "status %v old", s.status.Delay)
@@ -74,7 +76,9 @@ func (s scenario) String() string {
 // outcome is what is kept of a run.
 type outcome struct {
 	utilisation float64 // per cent
-	wait        float64 // seconds, mean
+	wait        float64 // seconds, mean over all kernels
+	// waitOfProcess is the mean over all processes of the mean wait of their kernels.
+	waitOfProcess float64
 	// devices is the utilisation of each device, per cent; owners the application of its node.
 	devices []float64
 	owners  []int
@@ -111,8 +115,9 @@ func (o *outcome) onNodesOf(app string) float64 {
 type lab struct {
 	options exp.Options
 	seeds   []uint64
-	span    time.Duration
-	cluster *model.Cluster
+	// span is what was asked for, usual what runs of the paper's size take of it.
+	span, usual time.Duration
+	cluster     *model.Cluster
 	// simulate makes a run.
 	simulate func(context.Context, kernels.Config) (*kernels.Result, error)
 
@@ -128,6 +133,7 @@ func newLab(o exp.Options) (*lab, error) {
 		}
 		l.span = span
 	}
+	l.usual = l.span
 	var err error
 	l.cluster, err = clusterfile.Preset("gremm")
 	return l, err
@@ -137,25 +143,22 @@ func newLab(o exp.Options) (*lab, error) {
 func (l *lab) plain(workload, mapper string) scenario {
 	return scenario{
 		workload: workload, mapper: mapper, nodes: paperNodes, gpus: paperGPUs,
-		bandwidth: gbe, latency: paperLatency, ratio: paperRatio, span: l.span,
+		bandwidth: gbe, latency: paperLatency, ratio: paperRatio, span: l.usual,
 	}
 }
 
-// large is a run of more nodes. What is lost in length is made good by size: as many kernels
-// are simulated as on the paper's cluster, and at least half a minute.
+// large is a run of any number of nodes. What is lost in length is made good by size: as many kernels
+// are simulated as on the paper's cluster, and at least a minute.
 func (l *lab) large(workload, mapper string, nodes int) scenario {
 	s := l.plain(workload, mapper)
-	s.nodes = nodes
-	if nodes > largestInFull {
+	s.nodes, s.span = nodes, l.span
+	if nodes > paperNodes {
 		s.span = max(l.span*paperNodes/time.Duration(nodes), min(l.span, leastLarge))
 	}
 	return s
 }
 
-const (
-	largestInFull = 96 // the largest cluster of the paper
-	leastLarge    = 60 * time.Second
-)
+const leastLarge = 60 * time.Second
 
 // run makes all runs that are wanted, and says which scenarios are missing when
 // the context ended before.
@@ -256,9 +259,12 @@ func measure(r *kernels.Result, w *phased.Workload) outcome {
 		o.devices = append(o.devices, 100*r.Devices[i].Busy.Seconds()/end)
 		o.owners = append(o.owners, ownerOf[r.Devices[i].Node])
 	}
-	var done, remote, sent float64
+	var done, remote, sent, processes float64
 	for i := range r.Apps {
 		a := &r.Apps[i]
+		// Processes of an application are all alike, and so are their means.
+		o.waitOfProcess += float64(float64(a.Processes) * (a.Queue + a.Transfer).Seconds() / float64(max(1, a.Done)))
+		processes += float64(a.Processes)
 		o.apps, o.done = append(o.apps, a.Name), append(o.done, float64(a.Done)/end)
 		done += float64(a.Done)
 		remote += float64(a.Remote)
@@ -266,6 +272,7 @@ func measure(r *kernels.Result, w *phased.Workload) outcome {
 	for i := range r.Nodes {
 		sent += float64(r.Nodes[i].Sent)
 	}
+	o.waitOfProcess /= processes
 	o.remote, o.moved = 100*remote/max(1, done), sent/1e6/max(1, done)
 	return o
 }

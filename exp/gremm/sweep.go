@@ -56,8 +56,10 @@ type measured struct {
 var (
 	utilisation = measured{"utilisation_pct", "GPU utilisation", "%", func(o *outcome) float64 { return o.utilisation }, 1}
 	waiting     = measured{"wait_s", "mean waiting time", "s", func(o *outcome) float64 { return o.wait }, 2}
-	moved       = measured{"moved_MB", "data moved for a kernel", "MB", func(o *outcome) float64 { return o.moved }, 1}
-	remoteShare = measured{"remote_pct", "kernels on another node", "%", func(o *outcome) float64 { return o.remote }, 1}
+	// waitingOfProcess counts a process with many short kernels no more than one with few long ones.
+	waitingOfProcess = measured{"wait_of_process_s", "mean waiting time, mean over the processes", "s", func(o *outcome) float64 { return o.waitOfProcess }, 2}
+	moved            = measured{"moved_MB", "data moved for a kernel", "MB", func(o *outcome) float64 { return o.moved }, 1}
+	remoteShare      = measured{"remote_pct", "kernels on another node", "%", func(o *outcome) float64 { return o.remote }, 1}
 )
 
 // finished is the kernels of a client in a time.

@@ -97,7 +97,6 @@ func compare(config Config, mapper string) error {
 	}
 	engineSaw := shown.seen
 	want := oracleLayout(config.Cluster, config.Workload)
-	want.Bandwidth = layout.Bandwidth
 	if !reflect.DeepEqual(want, layout) {
 		return fmt.Errorf("layout %+v, not %+v", *layout, *want)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,14 @@ func handApp(nodes, perNode int, iterations int64, cpu, gpu float64, in, out int
 	step.CPU.Dist = phased.ConstantOf(time.Duration(cpu * 1e6))
 	step.GPU.Dist = phased.ConstantOf(time.Duration(gpu * 1e6))
 	step.In.Bytes, step.Out.Bytes = phased.ConstantOf(in), phased.ConstantOf(out)
-	return phased.App{Name: "a", Nodes: nodes, PerNode: perNode, Iterations: iterations, Steps: []phased.Step{step}}
+	return phased.App{Nodes: nodes, PerNode: perNode, Iterations: iterations, Steps: []phased.Step{step}}
+}
+
+func handWorkload(apps ...phased.App) *phased.Workload {
+	for i := range apps {
+		apps[i].Name = fmt.Sprint("a", i)
+	}
+	return &phased.Workload{Apps: apps}
 }
 
 // script answers with these devices, one call after the other.
@@ -90,7 +98,7 @@ var handRuns = []struct {
 				c.Nodes[1].Link.Latency = 7 * time.Second // of a link that no call begins at
 				return c
 			}(),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 1, 2, 5, 10, 2000, 500)}},
+			Workload: handWorkload(handApp(1, 1, 2, 5, 10, 2000, 500)),
 			Mapper:   script(0),
 		},
 		want: `
@@ -102,7 +110,7 @@ p0 launched 23.75 d0 holding 23.75 sending 25 (2000) running 27 released 37 retu
 		name: "the device is free while results travel",
 		config: Config{
 			Cluster:  handCluster([]float64{2}, []float64{1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 2, 1, 1, 10, 1000, 2000)}},
+			Workload: handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
 			Mapper:   script(0),
 		},
 		want: `
@@ -113,7 +121,7 @@ p1 launched 1 d0 holding 13 sending 14 (1000) running 15 released 25 returning 2
 		name: "the device is held while results travel",
 		config: Config{
 			Cluster:     handCluster([]float64{2}, []float64{1, 1}),
-			Workload:    &phased.Workload{Apps: []phased.App{handApp(1, 2, 1, 1, 10, 1000, 2000)}},
+			Workload:    handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
 			Mapper:      script(0),
 			HoldResults: true,
 		},
@@ -128,9 +136,9 @@ p1 launched 1 d0 holding 15 sending 16 (1000) running 17 returning 27 (2000) rel
 		name: "two uploads share a port",
 		config: Config{
 			Cluster: handCluster([]float64{1}, []float64{1}, []float64{1, 1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{
+			Workload: handWorkload(
 				handApp(1, 1, 1, 1, 4, 3000, 0), handApp(1, 1, 1, 2, 4, 1000, 0),
-			}},
+			),
 			Mapper: script(0, 1),
 		},
 		want: `
@@ -146,9 +154,9 @@ p1 launched 2 d1 holding 2 sending 3 (1000) running 5 released 9 returning 9 (0)
 				c.Nodes[0].Link.Bandwidth = 250_000
 				return c
 			}(),
-			Workload: &phased.Workload{Apps: []phased.App{
+			Workload: handWorkload(
 				handApp(1, 1, 1, 1, 4, 1000, 0), handApp(1, 1, 1, 1, 4, 3000, 0),
-			}},
+			),
 			Mapper: script(0, 1),
 		},
 		want: `
@@ -161,14 +169,31 @@ p1 launched 1 d1 holding 1 sending 2 (3000) running 6 released 10 returning 10 (
 		name: "ports are full duplex",
 		config: Config{
 			Cluster: handCluster([]float64{1, 1}, []float64{1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{
+			Workload: handWorkload(
 				handApp(1, 1, 1, 1, 4, 2000, 0), handApp(1, 1, 1, 1, 4, 2000, 0),
-			}},
+			),
 			Mapper: script(1, 0),
 		},
 		want: `
 p0 launched 1 d1 holding 1 sending 2 (2000) running 4 released 8 returning 8 (0) done 8
 p1 launched 1 d0 holding 1 sending 2 (2000) running 4 released 8 returning 8 (0) done 8`,
+	},
+	{
+		// Far nodes: 1.5 times the latency of 1 ms, and 1.1 x 1.5 times the bytes.
+		name: "overhead, and another switch",
+		config: Config{
+			Cluster: func() *model.Cluster {
+				c := handCluster([]float64{1}, []float64{1, 1}, []float64{1, 1})
+				c.Remote.Overhead, c.Remote.Far = 1.1, 1.5
+				c.Nodes[2].Switch = "other"
+				return c
+			}(),
+			Workload: handWorkload(handApp(1, 1, 2, 1, 2, 2000, 1000)),
+			Mapper:   script(0, 1),
+		},
+		want: `
+p0 launched 1 d0 holding 1 sending 2 (2200) running 4.2 released 6.2 returning 6.2 (1100) done 7.3
+p0 launched 8.3 d1 holding 8.3 sending 9.8 (3300) running 13.1 released 15.1 returning 15.1 (1650) done 16.75`,
 	},
 	{
 		// Three quarters of the input stay where the call before was: device 0 has them for the
@@ -179,7 +204,7 @@ p1 launched 1 d0 holding 1 sending 2 (2000) running 4 released 8 returning 8 (0)
 			Workload: func() *phased.Workload {
 				a := handApp(1, 1, 4, 1, 2, 4000, 0)
 				a.Reuse = 0.75
-				return &phased.Workload{Apps: []phased.App{a}}
+				return handWorkload(a)
 			}(),
 			Mapper: script(0, 0, 1, 1),
 		},
@@ -197,7 +222,7 @@ p0 launched 22 d1 holding 22 sending 23 (1000) running 24 released 26 returning 
 			Workload: func() *phased.Workload {
 				a := handApp(2, 1, 2, 1, 6, 0, 0)
 				a.Barrier = true
-				return &phased.Workload{Apps: []phased.App{a}}
+				return handWorkload(a)
 			}(),
 			Mapper: script(0, 1),
 		},
@@ -213,7 +238,7 @@ p1 launched 8 d1 holding 8 running 8 released 11 done 11`,
 		name: "processes wait for a core",
 		config: Config{
 			Cluster:  handCluster([]float64{1, 1, 1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 3, 2, 2, 3, 0, 0)}},
+			Workload: handWorkload(handApp(1, 3, 2, 2, 3, 0, 0)),
 			Mapper:   script(0, 1, 2),
 		},
 		want: `
@@ -230,7 +255,7 @@ p2 launched 12 d2 holding 12 running 12 released 15 done 15`,
 		name: "own queue first",
 		config: Config{
 			Cluster:  handCluster([]float64{4, 1, 0.5}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 4, 1, 1, 5, 0, 0)}},
+			Workload: handWorkload(handApp(1, 4, 1, 1, 5, 0, 0)),
 			Mapper:   script(0, 0, mapping.Anywhere, mapping.Anywhere),
 		},
 		want: `
@@ -245,7 +270,7 @@ p3 launched 1 queued 1 d0 holding 11 running 11 released 16 done 16`,
 		name: "the device that has been idle longest",
 		config: Config{
 			Cluster:  handCluster([]float64{1, 1, 1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 1, 4, 1, 1, 0, 0)}},
+			Workload: handWorkload(handApp(1, 1, 4, 1, 1, 0, 0)),
 			Mapper:   script(mapping.Anywhere),
 		},
 		want: `
@@ -261,7 +286,7 @@ p0 launched 7 d0 holding 7 running 7 released 8 done 8`,
 			Workload: func() *phased.Workload {
 				a := handApp(1, 1, 3, 1, 3, 0, 0)
 				a.Async = true
-				return &phased.Workload{Apps: []phased.App{a}}
+				return handWorkload(a)
 			}(),
 			Mapper: script(0),
 		},
@@ -275,7 +300,7 @@ p0 launched 3 d0 holding 7 running 7 released 10 done 10`,
 		name: "the span is over",
 		config: Config{
 			Cluster:  handCluster([]float64{1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 1, 0, 1.5, 4, 0, 0)}},
+			Workload: handWorkload(handApp(1, 1, 0, 1.5, 4, 0, 0)),
 			Mapper:   script(0),
 			Span:     9 * time.Millisecond,
 		},
@@ -291,9 +316,6 @@ func TestRunsWorkedOutByHand(t *testing.T) {
 			l := &handLog{}
 			c := run.config
 			c.Observe = l
-			for i := range c.Workload.Apps {
-				c.Workload.Apps[i].Name = fmt.Sprint("app", i)
-			}
 			if _, err := Run(context.Background(), c); err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +336,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantApp := AppResult{
-		Name: "app0", Processes: 1, Launched: 2, Done: 2, Remote: 2,
+		Name: "a0", Processes: 1, Launched: 2, Done: 2, Remote: 2,
 		Transfer: 2 * 3750 * time.Microsecond, Run: 20 * ms, Ended: 1, LastEnd: 37500 * time.Microsecond,
 	}
 	wantDevice := DeviceResult{Node: 1, Busy: 20 * ms, Held: 26500 * time.Microsecond, Kernels: 2}
@@ -334,7 +356,7 @@ func TestResultWorkedOutByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantApp = AppResult{
-		Name: "app0", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms,
+		Name: "a0", Processes: 1, Launched: 2, Done: 1, Remote: 1, Transfer: 3750 * time.Microsecond, Run: 10 * ms,
 	}
 	// Held: 5 to 18.25, and 23.75 to 26.
 	wantDevice = DeviceResult{Node: 1, Busy: 10 * ms, Held: 15500 * time.Microsecond, Kernels: 1}
@@ -350,13 +372,12 @@ func TestStatusIsLate(t *testing.T) {
 	var saw []string
 	c := Config{
 		Cluster: handCluster([]float64{1}, []float64{1, 1}),
-		Workload: &phased.Workload{Apps: []phased.App{
+		Workload: handWorkload(
 			handApp(1, 1, 1, 1, 11, 0, 0),
 			handApp(1, 1, 30, 1, 0, 0, 0), // looks each millisecond
-		}},
+		),
 		Status: Status{Delay: 3 * time.Millisecond},
 	}
-	c.Workload.Apps[0].Name = "b"
 	c.Workload.Apps[1].Async = true
 	c.Mapper = func(*mapping.Layout) (mapping.Mapper, error) {
 		return mapperFunc(func(call *mapping.Call, v *mapping.View) int32 {
@@ -391,6 +412,9 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"more nodes than there are", ctx, func(c *Config) { c.Workload.Apps[0].Nodes = 3 }, nil},
 		{"no end", ctx, func(c *Config) { c.Workload.Apps[0].Iterations = 0 }, nil},
+		{"a barrier and launches that wait for nothing", ctx, func(c *Config) {
+			c.Workload.Apps[0].Barrier, c.Workload.Apps[0].Async = true, true
+		}, nil},
 		{"a device that is not there", ctx, func(c *Config) { c.Mapper = script(1) }, nil},
 		{"a share above 1", ctx, func(c *Config) { c.Status.FalsePositive = 1.5 }, nil},
 		{"no mapper", ctx, func(c *Config) {
@@ -400,12 +424,25 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		c := Config{
 			Cluster:  handCluster([]float64{1}, []float64{1, 1}),
-			Workload: &phased.Workload{Apps: []phased.App{handApp(1, 1, 1_000_000, 1, 1, 1000, 0)}},
+			Workload: handWorkload(handApp(1, 1, 1_000_000, 1, 1, 1000, 0)),
 			Mapper:   script(0),
 		}
 		r.wrong(&c)
 		if _, err := Run(r.ctx, c); err == nil || r.is != nil && !errors.Is(err, r.is) {
 			t.Errorf("%s: %v", r.what, err)
 		}
+	}
+}
+
+func TestProgressIsTold(t *testing.T) {
+	var told []time.Duration
+	c := openQueue(1, millis(1), millis(0.5), 20_000)
+	c.Progress = func(now time.Duration) { told = append(told, now) }
+	r, err := Run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) < 2 || len(told) > 1000 || !slices.IsSorted(told) || told[len(told)-1] > r.End || told[len(told)-1] < r.End/2 {
+		t.Errorf("told %d times, %v, of %v", len(told), told[:min(5, len(told))], r.End)
 	}
 }

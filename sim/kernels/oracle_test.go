@@ -166,6 +166,10 @@ func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
 		l.First = append(l.First, int32(len(l.NodeOf)))
 		l.Cores = append(l.Cores, int32(c.Nodes[n].Cores))
 		l.Owner = append(l.Owner, -1)
+		// The nominal bandwidth is that of the slowest port that has one.
+		if b := c.Nodes[n].Link.Bandwidth; b > 0 && (l.Bandwidth == 0 || b < l.Bandwidth) {
+			l.Bandwidth = b
+		}
 	}
 	node := 0
 	for a := range w.Apps {

@@ -97,6 +97,27 @@ func TestEquations1To7(t *testing.T) {
 				put(t, 1, 1, 4)
 			}, reach{}, false, 2,
 		},
+		{
+			// Node 0 has a call at each of 3 and 5, node 2 one at 3: O = 2, I = 2 and 1: the busier port has 2 in either case.
+			"the busier of two ports", func(t *Table) {
+				ran(t, 0, 10*time.Second)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 1)
+				put(t, 0, 3, 1)
+				put(t, 0, 5, 1)
+				put(t, 2, 3, 1)
+			}, reach{}, false, 2,
+		},
+		{
+			// Device 2 has a call of 1 ns: 150 ms and 1 ns. Device 3 has none.
+			"a nanosecond counts", func(t *Table) {
+				ran(t, 0, 10*time.Second)
+				ran(t, 2, 1)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 1)
+				put(t, 1, 2, 1)
+			}, reach{}, false, 3,
+		},
 	} {
 		table := NewTable(even(3, 2, 1), 10)
 		test.prepare(table)
@@ -123,6 +144,12 @@ func TestCareForThoseWhoWait(t *testing.T) {
 		if got := newGreedy(table.layout, reach{}, ByWindow, network{probe: true, care: test.care}).Map(call, sees(table)); got != test.want {
 			t.Errorf("care %d, %d ms: device %d, want %d", test.care, test.wait, got, test.want)
 		}
+		// Who waits elsewhere is known when others tell.
+		late := NewTable(table.layout, 10)
+		v := &View{Table: late, Local: table}
+		if got := newGreedy(table.layout, reach{}, ByWindow, network{probe: true, care: 4}).Map(call, v); (got == 1) != (test.wait <= 75) {
+			t.Errorf("%d ms, late: device %d", test.wait, got)
+		}
 	}
 }
 
@@ -138,6 +165,7 @@ func TestResidentDataNeedNotTravel(t *testing.T) {
 		{reach{locality: true}, 60, 0},
 		{reach{locality: true}, 61, 5},
 		{reach{}, 151, 2},
+		{reach{locality: true}, 151, 5},
 		{reach{locality: true, choices: 1}, 61, 5},
 		{reach{locality: true, group: 1}, 61, 0}, // it is in no group of node 0
 	} {
@@ -148,6 +176,16 @@ func TestResidentDataNeedNotTravel(t *testing.T) {
 		}
 		if got := newGreedy(table.layout, test.reach, ByWindow, network{}).Map(call, sees(table)); got != test.want {
 			t.Errorf("%+v, %d ms: device %d, want %d", test.reach, test.wait, got, test.want)
+		}
+		// A device that holds none of it is one like any other.
+		none := *call
+		none.Resident = []Resident{{5, 0}}
+		want := int32(0)
+		if test.wait > 150 {
+			want = 2
+		}
+		if got := newGreedy(table.layout, test.reach, ByWindow, network{}).Map(&none, sees(table)); got != want {
+			t.Errorf("%+v, %d ms, nothing resident: device %d, want %d", test.reach, test.wait, got, want)
 		}
 	}
 }
@@ -329,6 +367,55 @@ func TestWrongViews(t *testing.T) {
 		if got := m.Map(call, v); got != 0 {
 			t.Errorf("it is busy: %d", got)
 		}
+	}
+}
+
+func TestWrongWeights(t *testing.T) {
+	table := NewTable(even(2, 1, 1), 10)
+	m, v := newRandom(table.layout, reach{}, 1e-9, 1, false), sees(table)
+	put(table, 0, 0, 1) // the local one is busy: nearly all calls go to the other, which is idle
+	for _, test := range []struct {
+		wrong Wrong
+		more  bool // does the other still get nearly all?
+	}{{Wrong{}, true}, {Wrong{Positive: 1}, false}, {Wrong{Negative: 1}, true}} {
+		test.wrong.Rand = rand.New(rand.NewPCG(5, 6))
+		v.Wrong = &test.wrong
+		there := 0
+		for range 1000 {
+			there += int(m.Map(&Call{}, v))
+		}
+		if (there > 990) != test.more {
+			t.Errorf("%v, %v: %d of 1000 on the other", test.wrong.Positive, test.wrong.Negative, there)
+		}
+	}
+}
+
+// TestOwnNodeIsKnownAtOnce: what a node does itself it knows before others tell it. Two calls of
+// node 0 are at device 5, and it serves two of node 1; the table does not know yet.
+func TestOwnNodeIsKnownAtOnce(t *testing.T) {
+	late, now := NewTable(even(3, 2, 1), 10), NewTable(even(3, 2, 1), 10)
+	for _, table := range []*Table{late, now} {
+		for d := range int32(2) {
+			ran(table, d, 320*time.Millisecond)
+		}
+	}
+	put(now, 0, 5, 2)
+	put(now, 1, 0, 1)
+	put(now, 1, 1, 1)
+	call := &Call{Node: 0, In: 10_000_000, Out: 5_000_000}
+	// 320 ms here; there 100 x (2+1) + 50 x max(1, 2 x 4/6) = 366.
+	v := sees(now)
+	if got := newGreedy(now.layout, reach{}, ByWindow, network{}).Map(call, v); got != 0 {
+		t.Errorf("device %d, want 0", got)
+	}
+	v.Table = late
+	if got := newGreedy(now.layout, reach{}, ByWindow, network{}).Map(call, v); got != 0 {
+		t.Errorf("with a late table: device %d, want 0", got)
+	}
+	// With results alone: 300 x 8/6 = 400, of which the late table would make 300.
+	call = &Call{Node: 0, Out: 30_000_000}
+	if got := newGreedy(now.layout, reach{}, ByWindow, network{}).Map(call, v); got != 0 {
+		t.Errorf("with a late table, and results: device %d, want 0", got)
 	}
 }
 

@@ -146,12 +146,12 @@ type scene struct {
 }
 
 func drawLayout(t *rapid.T) *Layout {
-	l := &Layout{First: []int32{0}, Bandwidth: rapid.SampledFrom([]int64{0, 1, 1000, 100e6, 1000e6}).Draw(t, "bandwidth")}
+	l := &Layout{First: []int32{0}, Bandwidth: rapid.SampledFrom([]int64{0, 1, 100e6, 100e6, 100e6, 1000e6}).Draw(t, "bandwidth")}
 	apps := rapid.IntRange(1, 3).Draw(t, "apps")
 	for range apps {
 		l.Critical = append(l.Critical, rapid.Bool().Draw(t, "critical"))
 	}
-	most := 4
+	most := 3
 	if rapid.Bool().Draw(t, "even") {
 		most = 1
 	}
@@ -159,7 +159,7 @@ func drawLayout(t *rapid.T) *Layout {
 	if rapid.Bool().Draw(t, "unlike") {
 		speeds = []float64{1, 0.5, 3}
 	}
-	for n := range rapid.IntRange(1, 9).Draw(t, "nodes") {
+	for n := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 		l.Cores = append(l.Cores, int32(rapid.IntRange(1, 12).Draw(t, "cores")))
 		l.Owner = append(l.Owner, int32(rapid.IntRange(-1, apps-1).Draw(t, "owner")))
 		for range rapid.IntRange(0, most).Draw(t, "devices") {
@@ -183,8 +183,8 @@ func drawCall(t *rapid.T, l *Layout) *Call {
 		App:     int32(rapid.IntRange(0, len(l.Critical)-1).Draw(t, "app")),
 		Kernel:  int32(rapid.IntRange(0, 2).Draw(t, "kernel")),
 		// Few sizes, so that there are ties.
-		In:  rapid.SampledFrom([]int64{0, 1, 5000, 22_500_000, 1 << 50}).Draw(t, "in"),
-		Out: rapid.SampledFrom([]int64{0, 3, 5000, 11_250_000, 1 << 50}).Draw(t, "out"),
+		In:  rapid.SampledFrom([]int64{0, 1, 5_000_000, 5_000_000, 22_500_000, 1 << 50}).Draw(t, "in"),
+		Out: rapid.SampledFrom([]int64{0, 3, 0, 5_000_000, 11_250_000, 1 << 50}).Draw(t, "out"),
 	}
 	if own := l.devicesOf(c.Node); own.from < own.to {
 		c.Home = own.from + c.Process%(own.to-own.from)
@@ -201,13 +201,13 @@ func drawCall(t *rapid.T, l *Layout) *Call {
 func drawPast(t *rapid.T, l *Layout) (events []happening, now time.Duration) {
 	type open struct{ assigned, begun []happening }
 	devices := make([]open, l.Devices())
-	for id := range rapid.IntRange(0, 60).Draw(t, "events") {
+	for id := range rapid.IntRange(0, 80).Draw(t, "events") {
 		now += time.Duration(rapid.IntRange(0, 5).Draw(t, "pause")) * 100 * time.Millisecond
 		d := int32(rapid.IntRange(0, l.Devices()-1).Draw(t, "device"))
 		o := &devices[d]
-		what := rapid.IntRange(0, 3).Draw(t, "what")
+		assign := rapid.IntRange(0, 2).Draw(t, "what") == 0
 		switch {
-		case what == 0 || len(o.assigned)+len(o.begun) == 0:
+		case (assign && len(o.assigned) < 3) || len(o.assigned)+len(o.begun) == 0:
 			e := happening{'a', id, drawCall(t, l), d, now, 0}
 			events, o.assigned = append(events, e), append(o.assigned, e)
 		case len(o.begun) == 0:
@@ -216,7 +216,7 @@ func drawPast(t *rapid.T, l *Layout) (events []happening, now time.Duration) {
 			events, o.assigned, o.begun = append(events, e), o.assigned[1:], append(o.begun, e)
 		default:
 			e := o.begun[0]
-			e.what, e.at, e.ran = 'f', now, time.Duration(rapid.IntRange(1, 20).Draw(t, "ran"))*100*time.Millisecond
+			e.what, e.at, e.ran = 'f', now, time.Duration(rapid.SampledFrom([]int{1, 99_999_999, 100_000_000, 100_000_001, 1_500_000_000}).Draw(t, "ran"))
 			events, o.begun = append(events, e), nil
 		}
 	}

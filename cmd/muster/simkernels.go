@@ -98,14 +98,14 @@ func newSimKernels() *cobra.Command {
 	c.Flags().StringVar(&f.policies, "policy", "st,gr,ag,ar,probe", "the `mappers` to compare, with commas between")
 	c.Flags().StringVar(&f.nodes, "nodes", "", "numbers of nodes to try: a list or `range` (default: the cluster as it is)")
 	c.Flags().StringVar(&f.seeds, "seeds", "1", "seeds to try: a list or `range`")
-	c.Flags().StringVar(&f.span, "span", "10000s", "how long to simulate; 0: until all processes have ended")
+	c.Flags().StringVar(&f.span, "span", "10000s", "how `long` to simulate; 0: until all processes have ended")
 	c.Flags().IntVar(&f.window, "window", 10, "how many of its last kernels the average of a GPU counts (k)")
-	c.Flags().StringVar(&f.delay, "delay", "0s", "how long nodes take to learn what happens on others")
+	c.Flags().StringVar(&f.delay, "delay", "0s", "how `long` nodes take to learn what happens on others")
 	c.Flags().Float64Var(&f.falsePositive, "false-positive", 0, "how often an idle GPU of another node seems busy, 0 to 1")
 	c.Flags().Float64Var(&f.falseNegative, "false-negative", 0, "how often a busy GPU of another node seems idle, 0 to 1")
-	c.Flags().StringVar(&f.hold, "hold", holdKernel, "how long a remote call holds its GPU: until the end of its `kernel`, or until its results have arrived (results)")
+	c.Flags().StringVar(&f.hold, "hold", holdKernel, "a remote call holds its GPU until the end of its kernel, or until its results have arrived: `kernel|results`")
 	c.Flags().StringVar(&f.bandwidth, "bandwidth", "", "`bandwidth` of every node's port, as 100MB/s; 0 is no limit (default: the cluster's)")
-	c.Flags().StringVar(&f.latency, "latency", "", "latency of a call to another node, as `1ms` (default: the cluster's)")
+	c.Flags().StringVar(&f.latency, "latency", "", "`latency` of a call to another node, as 1ms (default: the cluster's)")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
@@ -322,7 +322,7 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	c := s.clusters[0]
 	span := "until all processes have ended"
 	if s.config.Span > 0 {
-		span = model.FormatDuration(s.config.Span)
+		span = f.span
 	}
 	hold := "until the end of the kernel"
 	if s.config.HoldResults {

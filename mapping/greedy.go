@@ -72,6 +72,7 @@ type wire struct {
 func (m *greedy) wire(c *Call, v *View, bytes int64, back time.Duration) wire {
 	there := m.travel(bytes)
 	if m.network.probe {
+		there += m.layout.Latency
 		crowd := uint64(m.network.care * v.Table.Waiting())
 		lost := scale(uint64(there), crowd, uint64(m.layout.Devices()))
 		return wire{always: there + back + time.Duration(lost)}

@@ -34,6 +34,8 @@ type Layout struct {
 	Critical []bool
 	// Bandwidth is the nominal one between nodes, in bytes per second.
 	Bandwidth int64
+	// Latency is that of a call to another node; probe alone asks for it.
+	Latency time.Duration
 }
 
 // Devices is how many there are.

@@ -147,6 +147,7 @@ type scene struct {
 
 func drawLayout(t *rapid.T) *Layout {
 	l := &Layout{First: []int32{0}, Bandwidth: rapid.SampledFrom([]int64{0, 1, 100e6, 100e6, 100e6, 1000e6}).Draw(t, "bandwidth")}
+	l.Latency = time.Duration(rapid.IntRange(0, 2).Draw(t, "latency")) * 100 * time.Millisecond
 	apps := rapid.IntRange(1, 3).Draw(t, "apps")
 	for range apps {
 		l.Critical = append(l.Critical, rapid.Bool().Draw(t, "critical"))
@@ -402,17 +403,22 @@ func (s *scene) greedy(r reach, net network) int32 {
 		if r.locality {
 			resident = c.ResidentOn(d)
 		}
+		travel := func(bytes int64) int64 {
+			if l.Bandwidth <= 0 {
+				return 0
+			}
+			return times(bytes, 1e9, l.Bandwidth)
+		}
 		switch {
-		case l.Bandwidth <= 0:
 		case net.probe:
-			there, waiting := times(c.In-resident, 1e9, l.Bandwidth), int64(0)
+			there, waiting := int64(l.Latency)+travel(c.In-resident), int64(0)
 			for d := range int32(l.Devices()) {
 				waiting += int64(max(0, s.table.queued(d)-1))
 			}
-			tau += there + times(there, net.care*waiting, int64(l.Devices())) + times(c.Out, 1e9, l.Bandwidth)
+			tau += there + times(there, net.care*waiting, int64(l.Devices())) + travel(c.Out)
 		default:
 			busier := max(s.local.outbound(c.Node), s.table.inbound(l.NodeOf[d]))
-			tau += times(c.In-resident, 1e9, l.Bandwidth) * int64(busier+1) // (3), (5)
+			tau += travel(c.In-resident) * int64(busier+1) // (3), (5)
 			sum := int64(0)
 			for _, n := range l.NodeOf {
 				if n != c.Node {
@@ -423,7 +429,7 @@ func (s *scene) greedy(r reach, net network) int32 {
 			if net.plus {
 				sum += all
 			}
-			tau += times(times(c.Out, 1e9, l.Bandwidth), max(sum, all), all) // (3), (6)
+			tau += times(travel(c.Out), max(sum, all), all) // (3), (6)
 		}
 		if resident > 0 {
 			at := slices.IndexFunc(c.Resident, func(h Resident) bool { return h.Device == d })

@@ -165,7 +165,7 @@ func (e *engine) check() error {
 
 // lay numbers the devices and makes the ports.
 func (e *engine) lay() {
-	l := &mapping.Layout{}
+	l := &mapping.Layout{Latency: e.Cluster.Remote.Latency}
 	capacity := make([]int64, 0, 2*len(e.Cluster.Nodes))
 	for n := range e.Cluster.Nodes {
 		nd := &e.Cluster.Nodes[n]

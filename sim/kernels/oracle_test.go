@@ -157,7 +157,7 @@ func newOracle(c Config, layout *mapping.Layout) (*oracle, error) {
 
 // oracleLayout is what a mapper is told of the cluster.
 func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
-	l := &mapping.Layout{First: []int32{0}}
+	l := &mapping.Layout{First: []int32{0}, Latency: c.Remote.Latency}
 	for n := range c.Nodes {
 		for _, t := range c.Nodes[n].GPUs {
 			l.NodeOf = append(l.NodeOf, int32(n))

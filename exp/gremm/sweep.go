@@ -284,11 +284,11 @@ func notBelow(limit float64) func(exp.Row) bool {
 func claimsTable(list []claim) *report.Table {
 	t := &report.Table{
 		Title:   "What the paper says in words",
-		Columns: []report.Column{{Name: "figure"}, {Name: "the paper says"}, {Name: "ours", Right: true}, {Name: "unit"}, {Name: "verdict"}, {Name: "row"}},
+		Columns: []report.Column{{Name: "figure"}, {Name: "verdict"}, {Name: "ours", Right: true}, {Name: "unit"}, {Name: "the paper says"}},
 		Note:    "Ours: the number that decides, with its 95 % confidence.",
 	}
 	for _, c := range list {
-		t.Rows = append(t.Rows, []string{c.figure, c.says, cell(c.row, 2), c.row.Unit, c.verdict(), c.row.Metric})
+		t.Rows = append(t.Rows, []string{c.figure, c.verdict(), cell(c.row, 2), c.row.Unit, c.says})
 	}
 	return t
 }

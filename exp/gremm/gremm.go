@@ -24,7 +24,7 @@ var Experiment = exp.Experiment{
 	Summary: "kernels mapped to devices anywhere in the cluster (Figs. 2 to 9), and what the authors left for the future",
 	Runs:    seedsTried,
 	Figures: partNames(),
-	Flags:   []exp.Flag{{Name: "span", Summary: "simulated `time` (default: the paper's 10000s)"}},
+	Flags:   []exp.Flag{{Name: "span", Summary: "how long is simulated, as 500s (default: the paper's 10000s)"}},
 	Run:     run,
 }
 

@@ -63,6 +63,9 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 	for seed := range uint64(runs) {
 		choose := randomly(rand.New(rand.NewPCG(seed, 77)))
 		config := smallConfig(choose)
+		if seed%200 == 199 {
+			enlarge(&config, 7, 1)
+		}
 		name := pick(choose, "mapper", mapperNames...)
 		if _, err := namedMapper(name, oracleLayout(config.Cluster, config.Workload)); err != nil {
 			continue // a split needs two applications with GPUs

@@ -28,7 +28,7 @@ func smallConfig(choose chooser) Config {
 			{Name: "plain", Speed: 1}, {Name: "fast", Speed: 2}, {Name: "slow", Speed: 0.5}, {Name: "odd", Speed: 1.3},
 		},
 		Remote: model.Remote{
-			Latency:  time.Duration(pick(choose, "latency", 0, 0, 1, 3)) * time.Millisecond,
+			Latency:  pick(choose, "latency", 0, 0, 1, time.Millisecond, 3*time.Millisecond),
 			Overhead: pick(choose, "overhead", 0, 0, 1, 1.09), Far: pick(choose, "far", 0, 0, 1.5),
 		},
 	}

@@ -552,31 +552,19 @@ func TestRunKeepsTheRules(t *testing.T) {
 	})
 }
 
-// TestLargerRunsKeepTheRules does so with more nodes, calls and sharing than the oracle can bear.
-func TestLargerRunsKeepTheRules(t *testing.T) {
-	runs := 60
+// TestMoreRunsKeepTheRules does so without favour for small numbers, and now and then with more
+// nodes, calls and sharing than the oracle can bear.
+func TestMoreRunsKeepTheRules(t *testing.T) {
+	runs := 5000
 	if testing.Short() {
-		runs = 6
+		runs = 500
 	}
 	for seed := range uint64(runs) {
 		choose := randomly(rand.New(rand.NewPCG(seed, 78)))
 		config := smallConfig(choose)
-		if config.Span == 0 {
-			config.Span = time.Second
+		if seed%50 == 49 {
+			enlarge(&config, 20, 5)
 		}
-		config.Span *= 5
-		for i := range config.Workload.Apps {
-			config.Workload.Apps[i].Iterations *= 40
-		}
-		// Nodes like those that there are, and an application for them.
-		for i := range 20 {
-			n := config.Cluster.Nodes[i%len(config.Cluster.Nodes)]
-			n.Name = fmt.Sprint("more", i)
-			config.Cluster.Nodes = append(config.Cluster.Nodes, n)
-		}
-		app := config.Workload.Apps[0]
-		app.Name, app.Nodes, app.PerNode = "more", len(config.Cluster.Nodes)-config.Workload.Nodes(), 6
-		config.Workload.Apps = append(config.Workload.Apps, app)
 		name := pick(choose, "mapper", mapperNames...)
 		if _, err := namedMapper(name, oracleLayout(config.Cluster, config.Workload)); err != nil {
 			continue
@@ -585,4 +573,24 @@ func TestLargerRunsKeepTheRules(t *testing.T) {
 			t.Errorf("seed %d, mapper %s: %v", seed, name, err)
 		}
 	}
+}
+
+// enlarge adds nodes like those that there are, with an application for them, and makes the
+// run some times as long.
+func enlarge(c *Config, nodes, times int) {
+	if c.Span == 0 {
+		c.Span = 200 * time.Millisecond
+	}
+	c.Span *= time.Duration(times)
+	for i := range c.Workload.Apps {
+		c.Workload.Apps[i].Iterations *= 8 * int64(times)
+	}
+	for i := range nodes {
+		n := c.Cluster.Nodes[i]
+		n.Name = fmt.Sprint("more", i)
+		c.Cluster.Nodes = append(c.Cluster.Nodes, n)
+	}
+	app := c.Workload.Apps[0]
+	app.Name, app.Nodes, app.PerNode = "more", len(c.Cluster.Nodes)-c.Workload.Nodes(), 6
+	c.Workload.Apps = append(c.Workload.Apps, app)
 }

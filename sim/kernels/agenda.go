@@ -50,19 +50,13 @@ func (a *agenda) set(actor int32, at time.Duration, order int64) {
 	}
 }
 
-// remove takes an actor's entry out.
-func (a *agenda) remove(actor int32) {
-	i := int(a.at[actor])
-	a.at[actor] = none
+// removeFirst takes out the entry that is due first.
+func (a *agenda) removeFirst() {
+	a.at[a.heap[0].actor] = none
 	last := a.heap[len(a.heap)-1]
 	a.heap = a.heap[:len(a.heap)-1]
-	if i == len(a.heap) {
-		return
-	}
-	if i > 0 && last.before(&a.heap[(i-1)/4]) {
-		a.rise(i, last)
-	} else {
-		a.sink(i, last)
+	if len(a.heap) > 0 {
+		a.sink(0, last)
 	}
 }
 

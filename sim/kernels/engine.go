@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -146,6 +147,12 @@ func newEngine(c Config) (*engine, error) {
 }
 
 func (e *engine) check() error {
+	switch {
+	case e.Cluster == nil || e.Workload == nil || e.Mapper == nil:
+		return errors.New("a run needs a cluster, a workload and a mapper")
+	case e.Span < 0 || e.Status.Delay < 0 || e.Window < 0:
+		return errors.New("the span, the delay of reports and the window cannot be negative")
+	}
 	if err := e.Workload.Validate(len(e.Cluster.Nodes)); err != nil {
 		return err
 	}
@@ -272,7 +279,7 @@ func (e *engine) run(ctx context.Context) (*Result, error) {
 				e.Progress(e.now)
 			}
 		}
-		e.agenda.remove(next.actor)
+		e.agenda.removeFirst()
 		if int(next.actor) >= len(e.procs) {
 			e.advance(next.actor - int32(len(e.procs)))
 		} else if err := e.endCPU(next.actor); err != nil {
@@ -403,8 +410,7 @@ func (e *engine) launch(p int32) error {
 			return nil
 		}
 	case d < 0 || int(d) >= len(e.devices):
-		return fmt.Errorf("no device was named for a process on node %s: where nodes have no GPUs of their own, use a mapper that uses those of others (gr, ag, ar)",
-			e.Cluster.Nodes[pr.node].Name)
+		return fmt.Errorf("the mapper chose device %d for a process on node %s: there are %d, numbered from 0", d, e.Cluster.Nodes[pr.node].Name, len(e.devices))
 	}
 	e.give(s, d)
 	e.tell(s, Queued, 0)

@@ -36,10 +36,11 @@
 // always enough, are passed over at once. When nothing more is due at an instant, the ports are
 // divided anew, and transfers that are faster or slower from then on end earlier or later. What is left of a
 // transfer is kept in 2^-20 bytes, rounded up at each change of its rate; it is over at the
-// first nanosecond by which all has travelled.
+// first nanosecond by which all has travelled. No transfer is larger than 2^43-1 bytes, and no wait longer than 36 years. Where shares are equal, ports
+// are filled in the order out, in of the first node, then of the next.
 //
 // Mappers see every launch, begin and end of a call on a device, in the order in which they
-// happen; with Delay, those on other nodes that much later. The end that they see is that of holding the
+// happen; with Delay, those on other nodes from that much later on. The end that they see is that of holding the
 // device. What is due at the end of the span still happens.
 package kernels
 

@@ -4,15 +4,13 @@ package kernels
 type list struct {
 	head, tail int32
 	next, prev []int32
-	in         []bool
 }
 
 func newList(n int) list {
-	return list{head: none, tail: none, next: make([]int32, n), prev: make([]int32, n), in: make([]bool, n)}
+	return list{head: none, tail: none, next: make([]int32, n), prev: make([]int32, n)}
 }
 
 func (l *list) append(i int32) {
-	l.in[i] = true
 	l.next[i], l.prev[i] = none, l.tail
 	if l.tail == none {
 		l.head = i
@@ -22,12 +20,8 @@ func (l *list) append(i int32) {
 	l.tail = i
 }
 
-// remove takes a number out, if it is there.
+// remove takes a number out, which must be there.
 func (l *list) remove(i int32) {
-	if !l.in[i] {
-		return
-	}
-	l.in[i] = false
 	if p := l.prev[i]; p == none {
 		l.head = l.next[i]
 	} else {

@@ -251,7 +251,7 @@ func TestInterruptedPictures(t *testing.T) {
 
 // The line of the trade-off goes through all places of the knob; the others are points.
 func TestTradeoffChart(t *testing.T) {
-	i := slices.IndexFunc(mosaic.Entry.Options, func(o policy.Option) bool { return o.Name == "balance" })
+	i := slices.IndexFunc(mosaic.Entry.Options, func(o model.Option) bool { return o.Name == "balance" })
 	if got := mosaic.Entry.Options[i].Default; got != defaultKnob {
 		t.Errorf("mosaic has its knob at %s", got)
 	}

@@ -41,10 +41,7 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 	if v.Table.Estimate != m.estimate || v.Local.Estimate != m.estimate {
 		panic("mapping: the table and the mapper estimate differently: set Table.Estimate to EstimateOf the mapper")
 	}
-	s := search{view: v, least: math.MaxInt64, device: Anywhere}
-	if m.estimate != ByWindow && !m.uniform {
-		s.normal = v.Table.history.Expect(c, m.estimate)
-	}
+	s := m.search(c, v)
 	spans := m.candidates.of(c, v)
 	s.scan(spans[:1], v.Local, nil, wire{})
 
@@ -61,6 +58,15 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 	return s.device
 }
 
+// search begins a decision.
+func (m *greedy) search(c *Call, v *View) search {
+	s := search{view: v, least: math.MaxInt64, device: Anywhere}
+	if m.estimate != ByWindow && !m.uniform {
+		s.normal = v.Table.history.Expect(c, m.estimate)
+	}
+	return s
+}
+
 // wire is what is known of the network, the same for all devices of one scan.
 type wire struct {
 	outbound int32         // calls of the caller's node that are elsewhere
@@ -72,12 +78,18 @@ type wire struct {
 func (m *greedy) wire(c *Call, v *View, bytes int64, back time.Duration) wire {
 	there := m.travel(bytes)
 	if m.network.probe {
-		there += m.layout.Latency
-		crowd := uint64(m.network.care * v.Table.Waiting())
-		lost := scale(uint64(there), crowd, uint64(m.layout.Devices()))
-		return wire{always: there + back + time.Duration(lost)}
+		return wire{always: there + m.layout.Latency + back + m.lost(v, bytes)}
 	}
 	return wire{outbound: v.Local.Outbound(c.Node), each: there, always: there + back}
+}
+
+// lost is what others lose while a device is held for such bytes, as far as probe cares.
+func (m *greedy) lost(v *View, bytes int64) time.Duration {
+	if !m.network.probe {
+		return 0
+	}
+	crowd := uint64(m.network.care * v.Table.Waiting())
+	return time.Duration(scale(uint64(m.travel(bytes)+m.layout.Latency), crowd, uint64(m.layout.Devices())))
 }
 
 // travel is how long data are on their way if they have the link to themselves.

@@ -125,6 +125,10 @@ type Wrong struct {
 	// Positive is how often an idle device seems busy, Negative how often a busy one seems idle.
 	Positive, Negative float64
 	Rand               *rand.Rand
+
+	// seen is what devices seemed to be, while it is kept for an account.
+	keep bool
+	seen []sight
 }
 
 // Queued is how many calls seem to wait or run on a device of another node.
@@ -133,14 +137,22 @@ func (v *View) Queued(device int32) int32 {
 	if v.Wrong == nil {
 		return n
 	}
-	if n == 0 {
-		if v.Wrong.Rand.Float64() < v.Wrong.Positive {
+	n = v.Wrong.seems(n)
+	if v.Wrong.keep {
+		v.Wrong.seen = append(v.Wrong.seen, sight{device, n})
+	}
+	return n
+}
+
+func (w *Wrong) seems(queued int32) int32 {
+	if queued == 0 {
+		if w.Rand.Float64() < w.Positive {
 			return 1
 		}
 		return 0
 	}
-	if v.Wrong.Rand.Float64() < v.Wrong.Negative {
+	if w.Rand.Float64() < w.Negative {
 		return 0
 	}
-	return n
+	return queued
 }

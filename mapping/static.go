@@ -56,10 +56,15 @@ func newSplit(l *Layout, some, of int64, app, to int32) *split {
 }
 
 func (m *split) Map(c *Call, _ *View) int32 {
+	if place, away := m.place(c); away {
+		return m.devices[place%int64(len(m.devices))]
+	}
+	return m.layout.home(c)
+}
+
+// place is that of a process among those that were given away, if it is one of them.
+func (m *split) place(c *Call) (place int64, away bool) {
 	before := int64(c.Rank) * m.some / m.of
 	after := (int64(c.Rank) + 1) * m.some / m.of
-	if c.App != m.app || after == before {
-		return m.layout.home(c)
-	}
-	return m.devices[before%int64(len(m.devices))]
+	return before, c.App == m.app && after > before
 }

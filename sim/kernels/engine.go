@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"muster/mapping"
@@ -56,6 +57,7 @@ type engine struct {
 	// overhead of transfers, and how much more those to other switches take, in thousandths.
 	overhead, far uint64
 	callOfFlow    []int32
+	unexplained   []Moment // that are yet to come
 	result        *Result
 }
 
@@ -117,7 +119,7 @@ type application struct {
 type queue struct{ head, tail int32 }
 
 func newEngine(c Config) (*engine, error) {
-	e := &engine{Config: c, shared: queue{none, none}, result: &Result{}}
+	e := &engine{Config: c, shared: queue{none, none}, unexplained: slices.Clone(c.Explain), result: &Result{}}
 	if err := e.check(); err != nil {
 		return nil, err
 	}
@@ -401,7 +403,12 @@ func (e *engine) launch(p int32) error {
 	e.tell(s, Launched, 0)
 	e.reports.deliver(e)
 	e.view.Now = e.now
-	d := e.mapper.Map(&c.Call, &e.view)
+	var d int32
+	if len(e.unexplained) > 0 && e.asked(c) {
+		d = e.explain(c)
+	} else {
+		d = e.mapper.Map(&c.Call, &e.view)
+	}
 	switch {
 	case d == mapping.Anywhere && len(e.devices) > 0:
 		if d = e.idle.head; d == none {

@@ -69,6 +69,8 @@ type Config struct {
 	Status Status
 	// HoldResults keeps a device until the results of its call have arrived.
 	HoldResults bool
+	// Explain names launches of which the result is to tell why they went where they went.
+	Explain []Moment
 	// Progress is called now and then with the time that is simulated.
 	Progress func(now time.Duration)
 	// Observe is told everything, where it is not nil.
@@ -127,6 +129,8 @@ type Result struct {
 	Apps    []AppResult
 	// Events is how many instants of calls and processes were simulated.
 	Events int64
+	// Explained are the launches that were asked for, as far as there were such, in their order.
+	Explained []Explained
 }
 
 // DeviceResult is what became of one device.

@@ -1,0 +1,64 @@
+package kernels
+
+import (
+	"slices"
+	"time"
+
+	"muster/mapping"
+)
+
+// Moment names a launch of a run: by its number, from 1, or, where that is 0, as
+// the first launch at At or later.
+type Moment struct {
+	Call int64
+	At   time.Duration
+}
+
+// Explained is a launch that was asked for, and why the call went where it went.
+type Explained struct {
+	// Call is its number, from 1, in the order of launch; At when it was.
+	Call     int64
+	At       time.Duration
+	Launched mapping.Call
+	// Given is the device that has the call, or -1 where it waits in the shared queue.
+	Given int32
+	mapping.Account
+	// Truth is how many calls each of the Choices had, whatever the mapper saw.
+	Truth []int32
+}
+
+// ExplainedAt is the account of the launch that m names, or nil if the run had no
+// such launch or was not asked for it.
+func (r *Result) ExplainedAt(m Moment) *Explained {
+	for i := range r.Explained {
+		// The first of those at At or later is the one that was meant.
+		if e := &r.Explained[i]; m.Call == e.Call || m.Call == 0 && e.At >= m.At {
+			return e
+		}
+	}
+	return nil
+}
+
+// asked says whether the launch of a call is to be explained, and strikes it off the list.
+func (e *engine) asked(c *call) bool {
+	before := len(e.unexplained)
+	e.unexplained = slices.DeleteFunc(e.unexplained, func(m Moment) bool {
+		return m.Call == c.number+1 || m.Call == 0 && e.now >= m.At
+	})
+	return len(e.unexplained) < before
+}
+
+// explain has a call mapped and keeps the account.
+func (e *engine) explain(c *call) int32 {
+	told := Explained{Call: c.number + 1, At: e.now, Launched: c.Call, Account: mapping.Explain(e.mapper, &c.Call, &e.view)}
+	told.Launched.Resident = slices.Clone(c.Resident)
+	told.Given = told.Device
+	if told.Device == mapping.Anywhere {
+		told.Given = e.idle.head
+	}
+	for i := range told.Choices {
+		told.Truth = append(told.Truth, e.truth.Queued(told.Choices[i].Device))
+	}
+	e.result.Explained = append(e.result.Explained, told)
+	return told.Device
+}

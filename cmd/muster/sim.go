@@ -222,7 +222,7 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
 		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
 	}
-	if s.Explain, err = parseMoments(f.explain); err != nil {
+	if s.Explain, err = parseMoments(f.explain, "step", "1h30m"); err != nil {
 		return nil, err
 	}
 	if f.workers < 1 {
@@ -320,8 +320,8 @@ func findJobs(list string, jobs []model.Job) ([]int, error) {
 	return found, nil
 }
 
-// parseMoments reads "STEP,STEP".
-func parseMoments(list string) ([]sim.Moment, error) {
+// parseMoments reads "STEP,STEP", or what else is numbered; like is a time as one might write it.
+func parseMoments(list, step, like string) ([]sim.Moment, error) {
 	if list == "" {
 		return nil, nil
 	}
@@ -332,10 +332,10 @@ func parseMoments(list string) ([]sim.Moment, error) {
 		var err error
 		if m.Step, err = strconv.Atoi(word); err == nil {
 			if m.Step < 1 {
-				return nil, usageErrorf("--explain %s: steps are numbered from 1", word)
+				return nil, usageErrorf("--explain %s: %ss are numbered from 1", word, step)
 			}
 		} else if m.At, err = model.ParseDuration(word); err != nil {
-			return nil, usageErrorf("--explain: %q is no number of a step and no time: write 12, or 1h30m for the first step then or later", word)
+			return nil, usageErrorf("--explain: %q is no number of a %[2]s and no time: write 12, or %[3]s for the first %[2]s then or later", word, step, like)
 		}
 		if slices.Contains(moments, m) {
 			return nil, usageErrorf("--explain: %s is named twice", word)

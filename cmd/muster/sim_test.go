@@ -38,7 +38,7 @@ func FuzzMoments(f *testing.F) {
 		f.Add(list)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
-		moments, err := parseMoments(list)
+		moments, err := parseMoments(list, "step", "1h30m")
 		if err != nil {
 			if !strings.Contains(err.Error(), "--explain") {
 				t.Errorf("%q: %v", list, err)

@@ -50,8 +50,12 @@ of every call to another node. A bandwidth of 0 is no limit. --hold results
 keeps a GPU until the results of a remote call have arrived; else it is free when
 the kernel ends.
 
+--explain tells of single calls, under each mapper, why they went to their GPU: which
+others it looked at, and what it expected of them. A call is named by its number,
+from 1 in the order of launch, or by a time such as 12.5s: the first one then or later.
+
 --html writes a page with pictures that needs nothing else. --trace-csv writes a line for
-each stage of each call, of the runs with the first seed and size.`
+each stage of each call. This and --explain are of the runs with the first seed and size.`
 
 // simKernelsFlags are the flags of muster sim kernels.
 type simKernelsFlags struct {
@@ -61,7 +65,7 @@ type simKernelsFlags struct {
 	bandwidth, latency, hold     string
 	falsePositive, falseNegative float64
 	window, workers              int
-	html, trace                  string
+	html, trace, explain         string
 	asJSON                       bool
 	listPolicies, listWorkloads  bool
 }
@@ -75,13 +79,15 @@ func newSimKernels() *cobra.Command {
 	var f simKernelsFlags
 	c := &cobra.Command{
 		Use: `kernels [--cluster FILE|NAME] [--workload FILE|NAME[:key=value...]] [--policy NAME[:key=value...][,...]]
-                     [--nodes 24,48] [--seeds 1..5] [--span 1000s] [--html FILE] [--trace-csv FILE] [--json]`,
+                     [--nodes 24,48] [--seeds 1..5] [--span 1000s] [--html FILE] [--trace-csv FILE]
+                     [--explain CALL[,CALL]] [--json]`,
 		Short: "Ask which mapper suits your applications: kernels on the GPUs of all nodes",
 		Long:  simKernelsHelp,
 		Example: `  muster sim kernels
   muster sim kernels --workload W4 --policy st,ag,ar,probe --seeds 1..5 --html report.html
   muster sim kernels --cluster mine.yaml --workload apps.yaml --policy st,gr,probe
   muster sim kernels --policy st,ag,ar --delay 1s --false-negative 0.1
+  muster sim kernels --policy ag,ar,probe --span 100s --explain 5000,12.5s
   muster sim kernels --nodes 24,48,96 --policy st,ag,probe --span 1000s --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
@@ -110,6 +116,7 @@ func newSimKernels() *cobra.Command {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().StringVar(&f.trace, "trace-csv", "", "write a line for each stage of each call to this `file`, gzipped where it ends in .gz")
+	c.Flags().StringVar(&f.explain, "explain", "", "tell why these `calls` went to their GPU: numbers, from 1, or times such as 12.5s")
 	c.Flags().BoolVar(&f.listPolicies, "list-policies", false, "list the mappers and their settings")
 	c.Flags().BoolVar(&f.listWorkloads, "list-workloads", false, "list the workloads that have names")
 	completeFlag(c, "cluster", completePresets)
@@ -142,7 +149,10 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	}
 	simulate := func(trace io.Writer) error {
 		sweep.trace = trace
-		return sweep.run(c)
+		if err := sweep.run(c); err != nil {
+			return err
+		}
+		return f.checkExplained(sweep)
 	}
 	if f.trace == "" {
 		err = simulate(nil)
@@ -177,6 +187,13 @@ func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
 	if f.workers < 1 {
 		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
 	}
+	moments, err := parseMoments(f.explain, "call", "12.5s")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range moments {
+		s.explain = append(s.explain, kernels.Moment{Call: int64(m.Step), At: m.At})
+	}
 	cluster, err := f.loadCluster()
 	if err != nil {
 		return nil, err
@@ -207,6 +224,28 @@ func (f *simKernelsFlags) sweep() (*kernelSweep, error) {
 		s.clusters, s.workloads = append(s.clusters, resized), append(s.workloads, wl)
 	}
 	return s, nil
+}
+
+// checkExplained says which run was over before a call that was asked for.
+func (f *simKernelsFlags) checkExplained(s *kernelSweep) error {
+	for i, m := range s.explain {
+		for k := range s.study.Policies {
+			r := &s.study.Runs[k]
+			if r.Result.ExplainedAt(m) != nil {
+				continue
+			}
+			launched := int64(0)
+			for app := range r.Result.Apps {
+				launched += r.Result.Apps[app].Launched
+			}
+			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
+			if m.Call == 0 {
+				return usageErrorf("--explain %s: the run of %s launched no call then or later", word, r.Policy)
+			}
+			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Policy, plural(int(launched), "call"))
+		}
+	}
+	return nil
 }
 
 // settings reads what all runs have in common.
@@ -385,6 +424,9 @@ func (f *simKernelsFlags) write(c *cobra.Command, s *kernelpage.Study) error {
 		err = printJSON(c, kernelsJSON(s))
 	} else {
 		err = writeTables(c.OutOrStdout(), s.Tables())
+		if err == nil {
+			err = s.WriteExplained(c.OutOrStdout())
+		}
 	}
 	fmt.Fprint(c.ErrOrStderr(), named)
 	return err

@@ -16,6 +16,8 @@ type (
 		// Summary has a line for each mapper and size: means over the seeds, and how far on either side
 		// of them the truth lies with a confidence of 95 %, null where there is one seed.
 		Summary []jsonKernelSummary `json:"summary"`
+		// Explained are the calls that were asked for.
+		Explained []jsonExplainedCall `json:"explained,omitempty"`
 	}
 	jsonKernelRun struct {
 		Policy         string          `json:"policy"`
@@ -66,6 +68,55 @@ type (
 		WaitChange        *jsonInterval `json:"wait_change_pct"` // null where nothing waited
 		KernelsChange     *jsonInterval `json:"kernels_change_pct"`
 	}
+	// jsonExplainedCall is a launch, as --explain asks for it.
+	jsonExplainedCall struct {
+		Policy   string  `json:"policy"`
+		Seed     uint64  `json:"seed"`
+		Nodes    int     `json:"nodes"`
+		Call     int64   `json:"call"`
+		At       float64 `json:"at_s"`
+		App      string  `json:"app"`
+		Rank     int32   `json:"rank"`
+		Node     string  `json:"node"`
+		Kernel   string  `json:"kernel"`
+		Upload   int64   `json:"upload_bytes"`
+		Download int64   `json:"download_bytes"`
+		// Device has the call; null where it waits for any that is free.
+		Device *jsonDevice `json:"device"`
+		Reason string      `json:"reason,omitempty"`
+		// Choices are the devices that were compared, the best first; Unseen how many more
+		// the mapper did not look at, since none could be better.
+		Choices []jsonChoice `json:"choices,omitempty"`
+		Unseen  int          `json:"unseen,omitempty"`
+	}
+	// jsonDevice is the number of a device on its node.
+	jsonDevice struct {
+		Node   string `json:"node"`
+		Device int    `json:"device"`
+	}
+	jsonChoice struct {
+		jsonDevice
+		Local  bool  `json:"local"`
+		Chosen bool  `json:"chosen"`
+		Queued int32 `json:"queued"`
+		Truth  int32 `json:"queued_in_truth"`
+		Held   int64 `json:"held_bytes"`
+		*jsonCosts
+		*jsonChance
+	}
+	// jsonCosts are expected times, of mappers that look for the least sum.
+	jsonCosts struct {
+		Wait     float64 `json:"wait_s"`
+		Run      float64 `json:"run_s"`
+		Transfer float64 `json:"transfer_s"`
+		Care     float64 `json:"care_s"`
+		Sum      float64 `json:"sum_s"`
+	}
+	// jsonChance is how likely it was, of mappers that draw.
+	jsonChance struct {
+		Weight      float64 `json:"weight"`
+		Probability float64 `json:"probability"`
+	}
 	jsonInterval struct {
 		Mean float64  `json:"mean"`
 		CI95 *float64 `json:"ci95"`
@@ -95,6 +146,43 @@ func kernelsJSON(s *kernelpage.Study) jsonKernels {
 			}
 			out.Summary = append(out.Summary, line)
 		}
+	}
+	for i := range s.Policies {
+		for k := range s.Runs[i].Result.Explained {
+			out.Explained = append(out.Explained, explainedCallJSON(&s.Runs[i], &s.Runs[i].Result.Explained[k]))
+		}
+	}
+	return out
+}
+
+func explainedCallJSON(r *kernelpage.Run, e *kernels.Explained) jsonExplainedCall {
+	c := &e.Launched
+	out := jsonExplainedCall{
+		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes(), Call: e.Call, At: e.At.Seconds(),
+		App: r.Workload.Apps[c.App].Name, Rank: c.Rank, Node: r.Cluster.Nodes[c.Node].Name, Kernel: r.Workload.Kernels()[c.Kernel],
+		Upload: c.In, Download: c.Out, Reason: e.Reason, Unseen: e.Unseen,
+	}
+	var devices []jsonDevice
+	for n := range r.Cluster.Nodes {
+		for k := range r.Cluster.Nodes[n].GPUs {
+			devices = append(devices, jsonDevice{r.Cluster.Nodes[n].Name, k})
+		}
+	}
+	if e.Given >= 0 {
+		out.Device = &devices[e.Given]
+	}
+	for i := range e.Choices {
+		one := &e.Choices[i]
+		choice := jsonChoice{
+			jsonDevice: devices[one.Device], Local: r.Result.Devices[one.Device].Node == c.Node, Chosen: one.Device == e.Device,
+			Queued: one.Queued, Truth: e.Truth[i], Held: one.Held,
+		}
+		if e.Drawn {
+			choice.jsonChance = &jsonChance{one.Weight, one.Chance}
+		} else {
+			choice.jsonCosts = &jsonCosts{one.Wait.Seconds(), one.Run.Seconds(), one.Transfer.Seconds(), one.Care.Seconds(), one.Sum().Seconds()}
+		}
+		out.Choices = append(out.Choices, choice)
 	}
 	return out
 }

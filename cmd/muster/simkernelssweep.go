@@ -35,8 +35,9 @@ type kernelSweep struct {
 	clusters  []*model.Cluster
 	workloads []*phased.Workload
 	workers   int
-	drawn     bool      // the pictures are wanted
-	trace     io.Writer // gets every stage of every call of the first seed and size; may be nil
+	explain   []kernels.Moment // calls of the first seed and size
+	drawn     bool             // the pictures are wanted
+	trace     io.Writer        // gets every stage of every call of the first seed and size; may be nil
 }
 
 // run makes all runs, with a progress bar on a terminal, until they are done or
@@ -124,6 +125,7 @@ func (s *kernelSweep) one(ctx context.Context, index int, trace *traceWriter, pr
 		cfg.Progress = func(now time.Duration) { progress(float64(now) / float64(cfg.Span)) }
 	}
 	if s.study.Drawn(index) {
+		cfg.Explain = s.explain
 		var watch observers
 		if s.drawn {
 			r.Recorder = kernelpage.NewRecorder(r.Cluster, r.Workload, kernelpage.Blocks(len(s.study.Policies), r.Cluster.TotalGPUs()))

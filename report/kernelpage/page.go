@@ -42,6 +42,7 @@ func (s *Study) Page() *report.Page {
 	add(s.deviceStacks()...)
 	add(report.Heading("The first seconds"))
 	add(s.gantts()...)
+	add(s.explainedSections()...)
 	if len(s.Seeds) > 1 {
 		add(report.Heading("All runs"), s.runTable())
 	}

@@ -208,7 +208,8 @@ func TestEquations8To11(t *testing.T) {
 		{"a tiny one", 2 * time.Millisecond, 1000, random{}, 1, 1, false},
 		{"a tiny one, as the equations say", 2 * time.Millisecond, 1000, random{}, 2, 0.06, true},
 		{"fixed weights", 2250 * time.Millisecond, 33_750_000, random{alpha: 0.5, beta: 7}, 0.5, 7, false},
-		{"nothing has run", 0, 33_750_000, random{}, 1, 1, true},
+		{"nothing has run", 0, 33_750_000, random{}, 1, 1e12, true},
+		{"nothing has run, nothing to send", 0, 0, random{}, 1, 1, true},
 	} {
 		m := newRandom(l, reach{}, test.m.alpha, test.m.beta, test.unbounded)
 		w := m.factors(&Call{Node: 3, In: test.bytes / 3 * 2, Out: test.bytes - test.bytes/3*2})

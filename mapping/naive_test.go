@@ -466,6 +466,9 @@ func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []i
 	M, K := float64(l.Cores[c.Node]), math.Max(1, float64(len(own)))
 	factors := func(n *naive, d int32) (a, b float64) {
 		a, b = 1, 1
+		if D > 0 && B > 0 {
+			b = 1e12
+		}
 		if tau := float64(n.mean(d)) / 1e6; tau > 0 {
 			a, b = M/K/tau, 0
 			if B > 0 {

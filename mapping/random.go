@@ -121,14 +121,21 @@ func (w *factors) penalty(mean time.Duration) float64 {
 	return alpha
 }
 
+// unknownBonus is beta where nothing has run: equation 11 grows without end as tau
+// falls, so that calls with data stay at home until something is known.
+const unknownBonus = 1e12
+
 // bonus is beta, equation 11.
 func (w *factors) bonus(mean time.Duration) float64 {
 	if w.beta > 0 {
 		return w.beta
 	}
 	tau := w.milliseconds(mean)
-	if tau <= 0 {
+	switch {
+	case tau <= 0 && (w.kilobytes == 0 || w.nodesByLink == 0):
 		return 1
+	case tau <= 0:
+		return unknownBonus
 	}
 	rate := w.kilobytes / tau
 	beta := float64(rate*rate) * w.nodesByLink

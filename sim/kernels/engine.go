@@ -78,7 +78,8 @@ type call struct {
 	number   int64
 	device   int32
 	next     int32 // in its queue
-	stage    Stage
+	stage    Stage // Holding while the latency passes
+	arrived  bool  // its input
 	gpu      time.Duration // at normal speed
 	ran      time.Duration
 
@@ -423,8 +424,11 @@ func (e *engine) launch(p int32) error {
 	e.tell(s, Queued, 0)
 	if e.devices[d].holder == none {
 		e.begin(s)
-	} else {
-		e.wait(&e.devices[d].queue, s)
+		return nil
+	}
+	e.wait(&e.devices[d].queue, s)
+	if e.SendAhead && e.remote(&e.calls[s]) {
+		e.goOut(s)
 	}
 	return nil
 }
@@ -458,11 +462,18 @@ func (e *engine) begin(s int32) {
 	e.truth.Begin(c.device, c.expected, e.now)
 	e.report(s, begun)
 	e.tell(s, Holding, 0)
-	c.stage = Holding
-	if !e.remote(c) {
+	switch {
+	case !e.remote(c) || c.arrived:
 		e.runKernel(s)
-		return
+	case c.stage == Launched: // it was not sent ahead
+		e.goOut(s)
 	}
+}
+
+// goOut sends a call to another node: the latency passes, then its input travels.
+func (e *engine) goOut(s int32) {
+	c := &e.calls[s]
+	c.stage = Holding
 	latency := model.After(e.Cluster.Remote.Latency, e.Cluster.Nodes[c.Node].Link.Latency)
 	if latency = time.Duration(e.further(int64(latency), c.Node, e.layout.NodeOf[c.device])); latency > 0 {
 		e.at(s, latency)
@@ -486,7 +497,7 @@ func (e *engine) advance(s int32) {
 		e.sendInput(s)
 	case Sending:
 		e.endTransfer(s)
-		e.runKernel(s)
+		e.arrive(s)
 	case Running:
 		e.endKernel(s)
 	case Returning:
@@ -500,6 +511,15 @@ func (e *engine) sendInput(s int32) {
 	c.stage = Sending
 	bytes := c.In - c.ResidentOn(c.device)
 	if !e.transfer(s, bytes, c.Node, e.layout.NodeOf[c.device]) {
+		e.arrive(s)
+	}
+}
+
+// arrive notes that the input of a call is there.
+func (e *engine) arrive(s int32) {
+	c := &e.calls[s]
+	c.arrived = true
+	if e.devices[c.device].holder == s {
 		e.runKernel(s)
 	}
 }

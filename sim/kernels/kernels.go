@@ -23,6 +23,8 @@
 // HoldResults until the output has arrived. Of the input, Reuse x In, rounded down, is not sent to the device that
 // was the last to be given to a call of the process when this one is launched. What travels is more by the cluster's overhead;
 // it, and the latency, by the factor for far nodes where the two hang on different switches.
+// With SendAhead, latency and input do not wait for the call's turn, but begin when the call joins the queue of a device of another node; when it has its turn the device
+// is held until the input is there. Calls in the shared queue have no device yet.
 // Of ports without a bandwidth there is always enough. A kernel takes its time divided by the device's speed, rounded down.
 //
 // When its output has arrived a call is done. The process then begins its next step;
@@ -69,6 +71,8 @@ type Config struct {
 	Status Status
 	// HoldResults keeps a device until the results of its call have arrived.
 	HoldResults bool
+	// SendAhead sends the input of a call as soon as its device is known, while it waits for its turn.
+	SendAhead bool
 	// Explain names launches of which the result is to tell why they went where they went.
 	Explain []Moment
 	// Progress is called now and then with the time that is simulated.
@@ -89,7 +93,7 @@ type Status struct {
 // Stage is what happens to a call.
 type Stage uint8
 
-// The stages of a call, in order. Local calls have no Sending and no Returning.
+// The stages of a call, in order; with SendAhead, Sending may come before Holding. Local calls have no Sending and no Returning.
 const (
 	Launched  Stage = iota // by its process
 	Queued                 // on a device, or on -1 in the shared queue

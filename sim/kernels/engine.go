@@ -77,9 +77,9 @@ type call struct {
 	resident [1]mapping.Resident
 	number   int64
 	device   int32
-	next     int32 // in its queue
-	stage    Stage // Holding while the latency passes
-	arrived  bool  // its input
+	next     int32         // in its queue
+	stage    Stage         // Holding while the latency passes
+	arrived  bool          // its input
 	gpu      time.Duration // at normal speed
 	ran      time.Duration
 

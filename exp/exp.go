@@ -155,14 +155,13 @@ func (r *Row) Ratio() (float64, bool) {
 
 // Over makes the row of a metric from its values, one a seed.
 func Over(part, metric, unit string, values []float64) Row {
-	r := Row{Part: part, Metric: metric, Unit: unit, Low: math.Inf(1), High: math.Inf(-1)}
+	i := report.IntervalOf(values)
+	r := Row{Part: part, Metric: metric, Unit: unit, Ours: i.Mean, Low: math.Inf(1), High: math.Inf(-1)}
 	for _, v := range values {
-		r.Ours += v
 		r.Low, r.High = math.Min(r.Low, v), math.Max(r.High, v)
 	}
-	r.Ours /= float64(len(values))
-	if half, ok := halfWidth(values, r.Ours); ok {
-		r.HalfWidth = &half
+	if len(values) > 1 {
+		r.HalfWidth = &i.Half
 	}
 	return r
 }

@@ -5,6 +5,7 @@ import (
 
 	"muster/mapping"
 	"muster/model"
+	"muster/report"
 	"muster/report/kernelpage"
 	"muster/sim/kernels"
 )
@@ -217,7 +218,7 @@ func kernelAppJSON(a *kernels.AppResult) jsonKernelApp {
 }
 
 // intervalJSON gives an interval in another unit.
-func intervalJSON(i kernelpage.Interval, scale float64) jsonInterval {
+func intervalJSON(i report.Interval, scale float64) jsonInterval {
 	out := jsonInterval{Mean: i.Mean * scale}
 	if !math.IsNaN(i.Half) {
 		out.CI95 = new(i.Half * scale)
@@ -226,7 +227,7 @@ func intervalJSON(i kernelpage.Interval, scale float64) jsonInterval {
 }
 
 // changeJSON gives a change in per cent, where there is one.
-func changeJSON(i kernelpage.Interval) *jsonInterval {
+func changeJSON(i report.Interval) *jsonInterval {
 	if math.IsNaN(i.Mean) {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/report"
 	"muster/sim/kernels"
 	"muster/workload/phased"
 )
@@ -202,24 +203,24 @@ func (s *Study) margin(of Measure) func(index int) float64 {
 
 // Over gives a number of the runs of one policy on one size, with all seeds. Policy
 // and size are counted from 0.
-func (s *Study) Over(size, policy int, of Measure) Interval {
+func (s *Study) Over(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, func(index int) float64 { return of(&s.Runs[index]) })
 }
 
 // Against is the same of the change from the first policy, of 1, seed by seed.
-func (s *Study) Against(size, policy int, of Measure) Interval {
+func (s *Study) Against(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, s.change(of))
 }
 
 // Margin is the same of the difference from the first policy.
-func (s *Study) Margin(size, policy int, of Measure) Interval {
+func (s *Study) Margin(size, policy int, of Measure) report.Interval {
 	return s.overRuns(size, policy, s.margin(of))
 }
 
-func (s *Study) overRuns(size, policy int, of func(index int) float64) Interval {
+func (s *Study) overRuns(size, policy int, of func(index int) float64) report.Interval {
 	values := make([]float64, len(s.Seeds))
 	for k := range s.Seeds {
 		values[k] = of((k*len(s.Nodes)+size)*len(s.Policies) + policy)
 	}
-	return IntervalOf(values)
+	return report.IntervalOf(values)
 }

@@ -147,38 +147,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestInterval(t *testing.T) {
-	for _, c := range []struct {
-		values     []float64
-		mean, half float64
-	}{
-		{[]float64{5}, 5, math.NaN()},
-		{[]float64{1, 3}, 2, 12.7062},
-		{[]float64{1, 2, 3}, 2, 4.3027 / math.Sqrt(3)},
-		{[]float64{4, 4, 4, 4}, 4, 0},
-	} {
-		got := kernelpage.IntervalOf(c.values)
-		if got.Mean != c.mean || math.Abs(got.Half-c.half) > 1e-9 || math.IsNaN(got.Half) != math.IsNaN(c.half) {
-			t.Errorf("%v: %v, want %v ± %v", c.values, got, c.mean, c.half)
-		}
-	}
-	// Student's t from tables: 10, 11, 16, 21, 31, 101 values whose standard error is 1.
-	for n, want := range map[int]float64{10: 2.2622, 11: 2.2281, 16: 2.1314, 21: 2.0860, 31: 2.0423, 101: 1.9840} {
-		values := make([]float64, n)
-		for i := range values {
-			values[i] = float64(i)
-		}
-		squares := 0.0
-		for _, v := range values {
-			squares += (v - float64(n-1)/2) * (v - float64(n-1)/2)
-		}
-		error := math.Sqrt(squares / float64(n-1) / float64(n))
-		if got := kernelpage.IntervalOf(values).Half / error; math.Abs(got-want) > 1e-4 {
-			t.Errorf("of %d values t is %v, want %v", n, got, want)
-		}
-	}
-}
-
 func TestSize(t *testing.T) {
 	for bytes, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1 KB", 1234: "1.23 KB", 12345: "12.3 KB", 999_499: "999 KB", 999_500: "1.00 MB", 864e9: "864 GB", 1e18: "1000 PB"} {
 		if got := kernelpage.Size(bytes); got != want {

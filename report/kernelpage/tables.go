@@ -23,12 +23,12 @@ type cell struct {
 }
 
 // write gives a number over all seeds: the mean, with its interval where there are several.
-func (s *Study) write(i Interval, format func(float64) string) string {
+func (s *Study) write(i report.Interval, format func(float64) string) string {
 	return s.plusMinus(format(i.Mean), i, format)
 }
 
 // plusMinus adds the interval to a mean, with the unit once where it is the same.
-func (s *Study) plusMinus(mean string, i Interval, format func(float64) string) string {
+func (s *Study) plusMinus(mean string, i report.Interval, format func(float64) string) string {
 	if len(s.Seeds) == 1 || math.IsNaN(i.Mean) {
 		return mean
 	}
@@ -51,7 +51,7 @@ func (s *Study) mean(name, help string, of Measure, format func(float64) string)
 }
 
 // compared is a column that is empty for the first policy.
-func (s *Study) compared(name, help string, of func(size, policy int) Interval, format func(float64) string) cell {
+func (s *Study) compared(name, help string, of func(size, policy int) report.Interval, format func(float64) string) cell {
 	return cell{name, help, true, func(size, policy int) string {
 		if policy == 0 {
 			return ""
@@ -136,11 +136,11 @@ func (s *Study) mapperTable() *report.Table {
 	cells = append(cells, s.number("GPUs", "Time of all GPUs that was spent in kernels.", Utilisation, percent))
 	if len(s.Policies) > 1 {
 		title += ", and against " + first
-		cells = append(cells, s.compared("ΔGPUs", "Difference from "+first+", in percentage points.", func(size, policy int) Interval { return s.Margin(size, policy, Utilisation) }, points))
+		cells = append(cells, s.compared("ΔGPUs", "Difference from "+first+", in percentage points.", func(size, policy int) report.Interval { return s.Margin(size, policy, Utilisation) }, points))
 	}
 	cells = append(cells, s.number("Wait", "From the launch of a kernel until its results are there, without the kernel itself. Mean over calls.", Wait, wait))
 	if len(s.Policies) > 1 {
-		cells = append(cells, s.compared("ΔWait", "Change against "+first+".", func(size, policy int) Interval { return s.Against(size, policy, Wait) }, percent))
+		cells = append(cells, s.compared("ΔWait", "Change against "+first+".", func(size, policy int) report.Interval { return s.Against(size, policy, Wait) }, percent))
 	}
 	cells = append(cells,
 		s.mean("Queue", "Part of the wait: until the call has its device.", Queue, wait),
@@ -193,7 +193,7 @@ func (s *Study) appCells(app int) []cell {
 		s.mean("a second", "Kernels for each second that the application ran.", appRate(app), rate))
 	if len(s.Policies) > 1 {
 		cells = append(cells,
-			s.compared("Change", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) Interval { return s.Against(size, policy, appRate(app)) }, percent))
+			s.compared("Change", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) report.Interval { return s.Against(size, policy, appRate(app)) }, percent))
 	}
 	cells = append(cells,
 		s.number("Wait", "Mean over its calls.", ofApp(app, appWait), wait),

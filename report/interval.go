@@ -1,20 +1,35 @@
-package exp
+package report
 
 import "math"
 
-// halfWidth is that of the 95 % confidence interval of the mean of all values that
-// could have come, by Student's t. A single value says nothing of it.
-func halfWidth(values []float64, mean float64) (float64, bool) {
+// Interval is the mean of some values, and how far on either side of it the true
+// mean lies with a confidence of 95 %: Student's t times the standard error. Of a
+// single value nothing can be said, and Half is NaN.
+type Interval struct{ Mean, Half float64 }
+
+// IntervalOf gives that of independent values.
+func IntervalOf(values []float64) Interval {
 	n := float64(len(values))
-	if n < 2 {
-		return 0, false
-	}
-	sum := 0.0
+	mean := 0.0
 	for _, v := range values {
-		sum += float64((v - mean) * (v - mean))
+		mean += v
 	}
-	return student95(len(values)-1) * math.Sqrt(sum/(n-1)/n), true
+	mean /= n
+	if len(values) < 2 {
+		return Interval{mean, math.NaN()}
+	}
+	squares := 0.0
+	for _, v := range values {
+		squares += float64((v - mean) * (v - mean)) // the same bits on every machine
+	}
+	return Interval{mean, student95(len(values)-1) * math.Sqrt(squares/(n-1)/n)}
 }
+
+// Lo is the lower end.
+func (i Interval) Lo() float64 { return i.Mean - i.Half }
+
+// Hi is the upper end.
+func (i Interval) Hi() float64 { return i.Mean + i.Half }
 
 // studentTable has what a t with 1, 2 ... degrees of freedom exceeds, on both
 // sides together, in 5 % of all cases.

@@ -1,4 +1,4 @@
-package exp
+package report
 
 import (
 	"math"
@@ -26,15 +26,19 @@ func TestStudent(t *testing.T) {
 	}
 }
 
-func TestHalfWidth(t *testing.T) {
-	// Mean 4, squares 1+9+16 = 26, variance 13.
-	if got := *Over("p", "m", "s", []float64{3, 1, 8}).HalfWidth; math.Abs(got-4.302653*math.Sqrt(13.0/3)) > 1e-9 {
-		t.Errorf("got %v", got)
-	}
-	if r := Over("p", "m", "s", []float64{3}); r.HalfWidth != nil {
-		t.Errorf("one seed has an interval of %v", *r.HalfWidth)
-	}
-	if r := Over("p", "m", "s", []float64{7, 7, 7}); *r.HalfWidth != 0 {
-		t.Errorf("equal values have an interval of %v", *r.HalfWidth)
+func TestIntervalOf(t *testing.T) {
+	for _, c := range []struct {
+		values     []float64
+		mean, half float64
+	}{
+		{[]float64{5}, 5, math.NaN()},
+		{[]float64{1, 3}, 2, 12.706205},
+		{[]float64{1, 2, 3}, 2, 4.302653 / math.Sqrt(3)},
+		{[]float64{4, 4, 4, 4}, 4, 0},
+	} {
+		got := IntervalOf(c.values)
+		if got.Mean != c.mean || math.Abs(got.Half-c.half) > 1e-9 || math.IsNaN(got.Half) != math.IsNaN(c.half) {
+			t.Errorf("%v: %v, want %v ± %v", c.values, got, c.mean, c.half)
+		}
 	}
 }

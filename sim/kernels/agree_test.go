@@ -59,7 +59,7 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 	if testing.Short() {
 		runs = 2000
 	}
-	compared, failures := 0, 0
+	compared, failures, ahead := 0, 0, aheadSeen{}
 	for seed := range uint64(runs) {
 		choose := randomly(rand.New(rand.NewPCG(seed, 77)))
 		config := smallConfig(choose)
@@ -71,7 +71,7 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 			continue // a split needs two applications with GPUs
 		}
 		compared++
-		if err := compare(config, name); err != nil {
+		if err := compare(config, name, &ahead); err != nil {
 			t.Errorf("seed %d, mapper %s: %v", seed, name, err)
 			if failures++; failures > 5 {
 				return
@@ -81,9 +81,56 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 	if compared < runs*9/10 {
 		t.Errorf("only %d of %d runs were compared", compared, runs)
 	}
+	if ahead.lacks(runs / 200) {
+		t.Errorf("of calls that were sent ahead, too few were compared: %+v", ahead)
+	}
 }
 
-func compare(config Config, mapper string) error {
+// aheadSeen counts calls that were sent ahead, by what may go wrong.
+type aheadSeen struct {
+	// When their turn came: their data were there, on their way, or the latency was not over.
+	there, travelled, late int
+	// Of applications that reuse data, or launch without waiting; on devices that are held for results.
+	reuse, async, hold int
+}
+
+func (a *aheadSeen) lacks(least int) bool {
+	return min(a.there, a.travelled, a.late, a.reuse, a.async, a.hold) < least
+}
+
+func (a *aheadSeen) count(o *oracle) {
+	if !o.SendAhead {
+		return
+	}
+	told := make([][Done + 1]bool, len(o.calls))
+	shared := make([]bool, len(o.calls))
+	for _, e := range o.events {
+		c, was := o.calls[e.Call], &told[e.Call]
+		shared[e.Call] = shared[e.Call] || e.Stage == Queued && e.Device < 0
+		if e.Stage == Holding && o.remote(c) && !shared[e.Call] && c.at[Queued] < e.At {
+			switch {
+			case !was[Sending]:
+				a.late++
+			case c.at[Running] > e.At:
+				a.travelled++
+			default:
+				a.there++
+			}
+			if r := c.call.Resident; len(r) > 0 && r[0].Device == c.device && r[0].Bytes > 0 {
+				a.reuse++
+			}
+			if o.Workload.Apps[c.call.App].Async {
+				a.async++
+			}
+			if o.HoldResults {
+				a.hold++
+			}
+		}
+		was[e.Stage] = true
+	}
+}
+
+func compare(config Config, mapper string, ahead *aheadSeen) error {
 	var layout *mapping.Layout
 	var shown *watchedMapper
 	make := func(l *mapping.Layout) (mapping.Mapper, error) {
@@ -108,6 +155,7 @@ func compare(config Config, mapper string) error {
 		return err
 	}
 	expected := o.run()
+	ahead.count(o)
 	if err := sameEvents(got.events, o.events); err != nil {
 		return err
 	}

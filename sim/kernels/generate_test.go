@@ -86,7 +86,7 @@ func smallConfig(choose chooser) Config {
 	}
 	config := Config{
 		Cluster: c, Workload: w, Seed: uint64(choose("seed", 1, 1000)), Window: choose("window", 0, 3),
-		HoldResults: choose("hold results", 0, 1) == 1,
+		HoldResults: choose("hold results", 0, 1) == 1, SendAhead: choose("send ahead", 0, 1) == 1,
 	}
 	if endless || choose("span", 0, 2) == 0 {
 		config.Span = time.Duration(choose("span", 1, 40)) * time.Millisecond

@@ -82,11 +82,13 @@ func (l *handLog) Event(e Event) {
 
 func (l *handLog) Rate(time.Duration, int64, int64) {}
 
-var handRuns = []struct {
+type handRun struct {
 	name   string
 	config Config
 	want   string
-}{
+}
+
+var handRuns = []handRun{
 	{
 		// Latency: 1 ms, and 0.25 ms of the caller's link. 2000 bytes take 2 ms, 500 take 0.5 ms.
 		// The device is free when the kernel ends, and the second step begins with the results.
@@ -296,6 +298,97 @@ p0 launched 2 d0 holding 4 running 4 released 7 done 7
 p0 launched 3 d0 holding 7 running 7 released 10 done 10`,
 	},
 	{
+		// Both inputs are on their way from 2 ms on, and share the port out: the first call has its later, at
+		// 4 ms, than alone. Those of the second are there long before its turn.
+		name: "sent ahead, data are there before the turn",
+		config: Config{
+			Cluster:   handCluster([]float64{2}, []float64{1, 1}),
+			Workload:  handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
+			Mapper:    script(0),
+			SendAhead: true,
+		},
+		want: `
+p0 launched 1 d0 holding 1 sending 2 (1000) running 4 released 14 returning 14 (2000) done 16
+p1 launched 1 sending 2 (1000) d0 holding 14 running 14 released 24 returning 24 (2000) done 26`,
+	},
+	{
+		// The device is held until the results of the first are there, at 16 ms.
+		name: "sent ahead, the device is held while results travel",
+		config: Config{
+			Cluster:     handCluster([]float64{2}, []float64{1, 1}),
+			Workload:    handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
+			Mapper:      script(0),
+			SendAhead:   true,
+			HoldResults: true,
+		},
+		want: `
+p0 launched 1 d0 holding 1 sending 2 (1000) running 4 returning 14 (2000) released 16 done 16
+p1 launched 1 sending 2 (1000) d0 holding 16 running 16 returning 26 (2000) released 28 done 28`,
+	},
+	{
+		// The kernel of the device's own node ends at 5 ms, when 2000 of 5000 bytes have arrived.
+		name: "sent ahead, the turn comes before the data",
+		config: Config{
+			Cluster: handCluster([]float64{1}, []float64{1, 1}),
+			Workload: handWorkload(
+				handApp(1, 1, 1, 2, 4, 5000, 0), handApp(1, 1, 1, 1, 4, 0, 0),
+			),
+			Mapper:    script(0),
+			SendAhead: true,
+		},
+		want: `
+p1 launched 1 d0 holding 1 running 1 released 5 done 5
+p0 launched 2 sending 3 (5000) d0 holding 5 running 8 released 12 returning 12 (0) done 12`,
+	},
+	{
+		// It ends at 2.5 ms, when half of the latency is over.
+		name: "sent ahead, the turn comes during the latency",
+		config: Config{
+			Cluster: handCluster([]float64{1}, []float64{1, 1}),
+			Workload: handWorkload(
+				handApp(1, 1, 1, 2, 4, 1000, 0), handApp(1, 1, 1, 1, 1.5, 0, 0),
+			),
+			Mapper:    script(0),
+			SendAhead: true,
+		},
+		want: `
+p1 launched 1 d0 holding 1 running 1 released 2.5 done 2.5
+p0 launched 2 d0 holding 2.5 sending 3 (1000) running 4 released 8 returning 8 (0) done 8`,
+	},
+	{
+		// The second call has no device before 13 ms, and its latency begins then.
+		name: "nothing is sent ahead from the shared queue",
+		config: Config{
+			Cluster:   handCluster([]float64{2}, []float64{1, 1}),
+			Workload:  handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
+			Mapper:    script(mapping.Anywhere),
+			SendAhead: true,
+		},
+		want: `
+p0 launched 1 d0 holding 1 sending 2 (1000) running 3 released 13 returning 13 (2000) done 15
+p1 launched 1 queued 1 d0 holding 13 sending 14 (1000) running 15 released 25 returning 25 (2000) done 27`,
+	},
+	{
+		// Three quarters of the second input stay where the first went, though that is still on its way. The second
+		// takes half of the port from 3 to 5 ms; the first, of which 3000 bytes were left, needs until 7 ms. The third goes
+		// to the device of its own node.
+		name: "sent ahead, by launches that wait for nothing and use data again",
+		config: Config{
+			Cluster: handCluster([]float64{1, 1}, []float64{1, 1}),
+			Workload: func() *phased.Workload {
+				a := handApp(1, 1, 3, 1, 10, 4000, 0)
+				a.Async, a.Reuse = true, 0.75
+				return handWorkload(a)
+			}(),
+			Mapper:    script(1, 1, 0),
+			SendAhead: true,
+		},
+		want: `
+p0 launched 1 d1 holding 1 sending 2 (4000) running 7 released 17 returning 17 (0) done 17
+p0 launched 2 sending 3 (1000) d1 holding 17 running 17 released 27 returning 27 (0) done 27
+p0 launched 3 d0 holding 3 running 3 released 13 done 13`,
+	},
+	{
 		// Nothing after 9 ms: the second call is under way for 2 of its 4 ms.
 		name: "the span is over",
 		config: Config{
@@ -363,6 +456,52 @@ func TestResultWorkedOutByHand(t *testing.T) {
 	if r.End != 26*ms || r.Apps[0] != wantApp || r.Devices[0] != wantDevice ||
 		r.Nodes[0] != (NodeResult{3000, 500}) || r.Nodes[1] != (NodeResult{500, 3000}) {
 		t.Errorf("until 26 ms: %+v", *r)
+	}
+}
+
+// TestResultOfSendingAheadByHand adds up two of the runs above. Waiting for the turn is queueing, whether
+// data travel then or not.
+func TestResultOfSendingAheadByHand(t *testing.T) {
+	const ms = time.Millisecond
+	for _, want := range []struct {
+		run     string
+		span    time.Duration
+		app     AppResult
+		device  DeviceResult
+		ofNodes []NodeResult
+	}{
+		{
+			run: "sent ahead, data are there before the turn",
+			app: AppResult{
+				Name: "a0", Processes: 2, Launched: 2, Done: 2, Remote: 2,
+				Queue: 13 * ms, Transfer: (3 + 2 + 2) * ms, Run: 20 * ms, Ended: 2, LastEnd: 26 * ms,
+			},
+			device: DeviceResult{Node: 1, Busy: 20 * ms, Held: 23 * ms, Kernels: 2}, ofNodes: []NodeResult{{2000, 4000}, {4000, 2000}},
+		},
+		{
+			run: "sent ahead, the turn comes before the data",
+			app: AppResult{
+				Name: "a0", Processes: 1, Launched: 1, Done: 1, Remote: 1, Queue: 3 * ms, Transfer: 3 * ms, Run: 4 * ms, Ended: 1, LastEnd: 12 * ms,
+			},
+			device: DeviceResult{Node: 1, Busy: 8 * ms, Held: 11 * ms, Kernels: 2}, ofNodes: []NodeResult{{5000, 0}, {0, 5000}},
+		},
+		{
+			// Before the turn, data have travelled that count.
+			run: "sent ahead, the turn comes before the data", span: 4 * ms,
+			app:    AppResult{Name: "a0", Processes: 1, Launched: 1},
+			device: DeviceResult{Node: 1, Busy: 3 * ms, Held: 3 * ms}, ofNodes: []NodeResult{{1000, 0}, {0, 1000}},
+		},
+	} {
+		at := slices.IndexFunc(handRuns, func(r handRun) bool { return r.name == want.run })
+		c := handRuns[at].config
+		c.Span = want.span
+		r, err := Run(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Apps[0] != want.app || r.Devices[0] != want.device || !slices.Equal(r.Nodes, want.ofNodes) {
+			t.Errorf("%s until %v: %+v", want.run, want.span, *r)
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	oQueued
 	oDelayed
 	oSending
+	oArrived // its input, and it has not had its turn yet
 	oRunning
 	oReturning
 	oFinished
@@ -390,6 +391,9 @@ func (o *oracle) launch(i int32) {
 	default:
 		o.give(c, d)
 		o.devices[d].queue = append(o.devices[d].queue, c)
+		if o.SendAhead && o.remote(c) {
+			o.setOut(c)
+		}
 	}
 	if app.Async {
 		o.begin(i)
@@ -465,10 +469,16 @@ func (o *oracle) hold(c *oracleCall) {
 	o.devices[c.device].holder = c
 	o.tell(c, Holding, 0)
 	o.note(Holding, c)
-	if !o.remote(c) {
+	switch {
+	case !o.remote(c), c.state == oArrived:
 		o.start(c)
-		return
+	case c.state == oQueued:
+		o.setOut(c)
 	}
+}
+
+// setOut begins the way of a call to another node.
+func (o *oracle) setOut(c *oracleCall) {
 	latency := o.Cluster.Remote.Latency + o.Cluster.Nodes[c.call.Node].Link.Latency
 	if o.far(c) {
 		latency = timesThousandths(latency, o.Cluster.Remote.Far)
@@ -498,7 +508,11 @@ func (o *oracle) call(c *oracleCall) {
 		o.tell(c, Sending, bytes)
 		o.travel(c, oSending, bytes)
 	case oSending:
-		o.start(c)
+		if o.devices[c.device].holder == c {
+			o.start(c)
+		} else {
+			c.state = oArrived
+		}
 	case oRunning:
 		d := o.devices[c.device]
 		d.result.Kernels++

@@ -43,9 +43,12 @@ type checkedCall struct {
 	stage   Stage
 	at      [Done + 1]time.Duration
 	seen    [Done + 1]bool
+	shared  bool          // it joined the shared queue
+	arrived time.Duration // its input; -1: not yet
 	// Of the transfer under way: its bytes, how fast since when, and what has travelled,
-	// in 2^-20 bytes / 10^9.
+	// in 2^-20 bytes / 10^9. What is left is in 2^-20 bytes, rounded as the model says.
 	bytes   int64
+	left    *big.Int
 	rate    int64
 	since   time.Duration
 	moved   *big.Int
@@ -72,16 +75,49 @@ func (k *checker) advance(to time.Duration) {
 	if to < k.now {
 		k.fail("back to %v", to)
 	}
-	if to == k.now {
-		return
+	for to > k.now {
+		k.endInstant()
+		// Data that were sent ahead arrive without a word.
+		next := to
+		for _, c := range k.flows {
+			if at, ok := c.due(); ok && k.ahead(c) {
+				next = min(next, at)
+			}
+		}
+		k.now = next
+		for _, c := range k.flows {
+			if at, ok := c.due(); ok && at <= next && k.ahead(c) {
+				k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[c.device])
+			}
+		}
 	}
+}
+
+func (k *checker) endInstant() {
 	for d, h := range k.holder {
 		if h == nil && (len(k.queues[d]) > 0 || len(k.shared) > 0) {
 			k.fail("device %d is idle, and calls wait", d)
 		}
+		if h != nil && !h.seen[Running] && (!k.remote(h) || h.arrived >= 0) {
+			k.fail("call %d has its turn and its data, and does not run", h.number)
+		}
+		if !k.config.SendAhead {
+			continue
+		}
+		for _, c := range k.queues[d] {
+			if k.remote(c) && !c.seen[Sending] && c.at[Queued]+k.latency(c) <= k.now {
+				k.fail("call %d is not sent ahead", c.number)
+			}
+		}
 	}
 	k.checkPorts()
-	k.now = to
+}
+
+// ahead says whether a call is sent or has been sent without having its turn yet.
+func (k *checker) ahead(c *checkedCall) bool { return c.seen[Sending] && !c.seen[Holding] }
+
+func (k *checker) remote(c *checkedCall) bool {
+	return k.layout.NodeOf[c.device] != k.nodeOf(c.process)
 }
 
 func (k *checker) Event(e Event) {
@@ -90,7 +126,7 @@ func (k *checker) Event(e Event) {
 		if e.Call != int64(len(k.calls)) {
 			k.fail("call %d launched after %d", e.Call, len(k.calls))
 		}
-		k.calls = append(k.calls, &checkedCall{number: e.Call, process: e.Process, device: -1})
+		k.calls = append(k.calls, &checkedCall{number: e.Call, process: e.Process, device: -1, arrived: -1})
 	}
 	if e.Call >= int64(len(k.calls)) {
 		k.fail("call %d has stage %d before its launch", e.Call, e.Stage)
@@ -105,6 +141,7 @@ func (k *checker) Event(e Event) {
 	switch e.Stage {
 	case Queued:
 		if c.device = e.Device; e.Device < 0 {
+			c.shared = true
 			k.shared = append(k.shared, c)
 		} else {
 			k.queues[e.Device] = append(k.queues[e.Device], c)
@@ -127,15 +164,27 @@ func (k *checker) Event(e Event) {
 		if !remote {
 			k.fail("local call %d sends", c.number)
 		}
-		if latency := e.At - c.at[Holding]; latency != k.latency(c) {
+		from := c.at[Holding]
+		if k.config.SendAhead && !c.shared {
+			from = c.at[Queued]
+		} else if !c.seen[Holding] {
+			k.fail("call %d sends before its turn", c.number)
+		}
+		if latency := e.At - from; latency != k.latency(c) {
 			k.fail("latency of call %d is %v", c.number, latency)
 		}
 		k.depart(c, e.Bytes)
+		if k.ahead(c) && k.unhindered(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device]) {
+			k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device])
+		}
 	case Running:
 		if k.holder[e.Device] != c || remote != c.seen[Sending] {
 			k.fail("call %d runs without its turn or its data", c.number)
 		}
 		k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device])
+		if from := max(c.at[Holding], c.arrived); from != e.At {
+			k.fail("call %d runs at %v, and could at %v", c.number, e.At, from)
+		}
 	case Returning:
 		k.ran(c)
 		if !remote {
@@ -203,6 +252,7 @@ func (k *checker) nodeOf(process int32) int32 {
 
 func (k *checker) depart(c *checkedCall, bytes int64) {
 	c.bytes, c.rate, c.since, c.changes, c.moved = bytes, 0, k.now, 0, new(big.Int)
+	c.left = new(big.Int).Mul(big.NewInt(bytes), big.NewInt(1<<20))
 	k.flows[c.number] = c
 }
 
@@ -222,20 +272,37 @@ func (k *checker) Rate(at time.Duration, call, rate int64) {
 }
 
 func (c *checkedCall) move(to time.Duration) {
-	c.moved.Add(c.moved, new(big.Int).Mul(big.NewInt(c.rate), big.NewInt(int64(to-c.since))))
+	travelled := new(big.Int).Mul(big.NewInt(c.rate), big.NewInt(int64(to-c.since)))
+	c.moved.Add(c.moved, travelled)
+	c.left.Sub(c.left, travelled.Div(travelled, big.NewInt(1e9)))
 	c.since = to
+}
+
+// due is when all will have travelled, once there is a rate.
+func (c *checkedCall) due() (time.Duration, bool) {
+	if c.rate == 0 {
+		return 0, false
+	}
+	return c.since + time.Duration(roundUp(new(big.Int).Mul(c.left, big.NewInt(1e9)), big.NewInt(c.rate)).Int64()), true
+}
+
+// unhindered says whether nothing travels, or between ports of which there is always enough.
+func (k *checker) unhindered(c *checkedCall, from, to int32) bool {
+	return c.bytes == 0 || k.config.Cluster.Nodes[from].Link.Bandwidth == 0 && k.config.Cluster.Nodes[to].Link.Bandwidth == 0
 }
 
 // arrive ends a transfer: all its bytes have travelled, and had not a nanosecond before.
 func (k *checker) arrive(c *checkedCall, from, to int32) {
 	if _, ok := k.flows[c.number]; !ok {
-		return // it is a local call
+		return // it is a local call, or its data are there
 	}
 	delete(k.flows, c.number)
+	if !c.seen[Returning] {
+		c.arrived = k.now
+	}
 	k.nodes[from].Sent += c.bytes
 	k.nodes[to].Received += c.bytes
-	instant := c.bytes == 0 || k.config.Cluster.Nodes[from].Link.Bandwidth == 0 && k.config.Cluster.Nodes[to].Link.Bandwidth == 0
-	if instant {
+	if k.unhindered(c, from, to) {
 		if c.changes > 0 || c.since != k.now {
 			k.fail("nothing travels for call %d, and it takes time", c.number)
 		}

@@ -83,7 +83,7 @@ type call struct {
 	gpu      time.Duration // at normal speed
 	ran      time.Duration
 
-	launched, held, began time.Duration
+	launched, held time.Duration
 	// expected is what the table expected; the one that is behind may have expected something else.
 	expected, expectedFar time.Duration
 
@@ -222,7 +222,7 @@ func (e *engine) populate() {
 	for n := range e.nodes {
 		e.nodes[n] = node{free: e.layout.Cores[n], cores: queue{none, none}}
 	}
-	n := int32(0)
+	n, sources := int32(0), e.Workload.Sources(e.Seed)
 	for i := range e.Workload.Apps {
 		a := &e.Workload.Apps[i]
 		app := application{first: int32(len(e.procs))}
@@ -240,7 +240,7 @@ func (e *engine) populate() {
 				}
 				e.procs = append(e.procs, process{
 					app: int32(i), rank: rank, node: n, home: home, last: none, next: none,
-					source: e.Workload.Source(i, int(rank), e.Seed),
+					source: sources.Of(i, int(rank)),
 				})
 				rank++
 			}
@@ -289,8 +289,10 @@ func (e *engine) run(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
-	if e.live > 0 && e.Span == 0 {
-		return nil, fmt.Errorf("%d processes wait for ever", e.live)
+	for i := range e.result.Apps {
+		if a := &e.result.Apps[i]; max(a.Queue, a.Run, a.Transfer) == math.MaxInt64 {
+			return nil, fmt.Errorf("the calls of application %s take more than 292 years together, which cannot be added up: simulate a shorter time", a.Name)
+		}
 	}
 	e.close()
 	return e.result, nil
@@ -529,10 +531,10 @@ func (e *engine) runKernel(s int32) {
 	d := &e.devices[c.device]
 	c.stage = Running
 	e.tell(s, Running, 0)
-	c.began, d.busyFrom = e.now, e.now
+	d.busyFrom = e.now
 	c.ran = c.gpu
 	if d.speed != 1 {
-		c.ran = time.Duration(float64(c.gpu) / d.speed)
+		c.ran = time.Duration(min(float64(c.gpu)/d.speed, never))
 	}
 	e.at(s, c.ran)
 }
@@ -583,9 +585,9 @@ func (e *engine) finish(s int32) {
 	if e.remote(c) {
 		a.Remote++
 	}
-	a.Queue += c.held - c.launched
-	a.Run += c.ran
-	a.Transfer += e.now - c.held - c.ran
+	a.Queue = model.After(a.Queue, c.held-c.launched)
+	a.Run = model.After(a.Run, c.ran)
+	a.Transfer = model.After(a.Transfer, e.now-c.held-c.ran)
 	e.tell(s, Done, 0)
 	p, app := c.Process, c.App
 	c.stage = Done
@@ -707,7 +709,7 @@ func timeFor(left uint64, rate int64) time.Duration {
 	if rest > 0 {
 		q++
 	}
-	return time.Duration(min(q, math.MaxInt64/8))
+	return time.Duration(min(q, never))
 }
 
 // close counts what is under way at the end.

@@ -585,3 +585,16 @@ func TestProgressIsTold(t *testing.T) {
 		t.Errorf("told %d times, %v, of %v", len(told), told[:min(5, len(told))], r.End)
 	}
 }
+
+// Sums that no number holds are refused, not wrong.
+func TestEndlessWaiting(t *testing.T) {
+	_, err := Run(context.Background(), Config{
+		Cluster:  handCluster([]float64{1, 1}),
+		Workload: handWorkload(handApp(1, 2000, 0, 1, 3.6e8, 0, 0)), // 2,000 processes, kernels of 100 h
+		Mapper:   script(0),
+		Span:     1_000_000 * time.Hour,
+	})
+	if err == nil || !strings.Contains(err.Error(), "simulate a shorter time") {
+		t.Errorf("got %v", err)
+	}
+}

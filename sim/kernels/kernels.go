@@ -177,15 +177,15 @@ func (r *Result) Utilisation() float64 {
 
 // Wait is the mean time, over all calls that are done, from launch to end without the kernel itself.
 func (r *Result) Wait() time.Duration {
-	sum, calls := time.Duration(0), int64(0)
+	sum, calls := 0.0, int64(0)
 	for i := range r.Apps {
-		sum += r.Apps[i].Queue + r.Apps[i].Transfer
+		sum += float64(r.Apps[i].Queue) + float64(r.Apps[i].Transfer)
 		calls += r.Apps[i].Done
 	}
 	if calls == 0 {
 		return 0
 	}
-	return sum / time.Duration(calls)
+	return time.Duration(sum / float64(calls))
 }
 
 // Run simulates. It ends early, with the context's error, when ctx does.

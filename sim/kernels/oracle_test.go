@@ -145,7 +145,7 @@ func newOracle(c Config, layout *mapping.Layout) (*oracle, error) {
 				}
 				o.procs = append(o.procs, &oracleProcess{
 					app: int32(a), rank: int32(result.Processes), node: node, home: home, last: -1,
-					source: c.Workload.Source(a, result.Processes, c.Seed),
+					source: c.Workload.Sources(c.Seed).Of(a, result.Processes),
 				})
 				result.Processes++
 			}

@@ -463,7 +463,7 @@ func (k *checker) checkProcesses() error {
 			if app.Iterations > 0 && int64(len(of[rank])) > app.Iterations {
 				return fmt.Errorf("process %d has made %d steps of %d", first+rank, len(of[rank]), app.Iterations)
 			}
-			found, err := k.phasesOf(app, of, rank, k.config.Workload.Source(a, rank, k.config.Seed))
+			found, err := k.phasesOf(app, of, rank, k.config.Workload.Sources(k.config.Seed).Of(a, rank))
 			if err != nil {
 				return fmt.Errorf("process %d: %w", first+rank, err)
 			}

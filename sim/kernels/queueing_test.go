@@ -79,7 +79,7 @@ func (o *observed) waits() []time.Duration {
 
 // draws are the steps of one process.
 func draws(c *Config, app, rank int, calls int64) []phased.Draw {
-	source := c.Workload.Source(app, rank, c.Seed)
+	source := c.Workload.Sources(c.Seed).Of(app, rank)
 	out := make([]phased.Draw, calls)
 	for i := range out {
 		out[i] = source.Next()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster/mapping"
+	"muster/model"
 )
 
 // reports are what nodes have not yet learned of each other: the table that is
@@ -41,7 +42,7 @@ func (e *engine) report(s int32, kind reportKind) {
 	if r.count == len(r.sent) {
 		r.grow()
 	}
-	r.sent[(r.first+r.count)%len(r.sent)] = reportOf{e.now + e.Status.Delay, e.now, s, kind}
+	r.sent[(r.first+r.count)%len(r.sent)] = reportOf{model.After(e.now, e.Status.Delay), e.now, s, kind}
 	r.count++
 }
 

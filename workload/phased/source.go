@@ -14,20 +14,33 @@ type Source struct {
 	bits    rand.PCG
 }
 
-// Source is that of one process: rank counts those of the application.
-func (w *Workload) Source(app, rank int, seed uint64) *Source {
-	s := &Source{steps: w.Apps[app].Steps}
+// Sources makes the sources of a workload's processes.
+type Sources struct {
+	work    *Workload
+	seed    uint64
+	kernels [][]int32 // of each step of each application
+}
+
+// Sources are those of all processes, for a seed.
+func (w *Workload) Sources(seed uint64) *Sources {
+	s := &Sources{work: w, seed: seed, kernels: make([][]int32, len(w.Apps))}
 	first := int32(0)
-	for i := range app {
-		_, different := w.Apps[i].kernels()
+	for i := range w.Apps {
+		numbers, different := w.Apps[i].kernels()
+		for k := range numbers {
+			numbers[k] += first
+		}
+		s.kernels[i] = numbers
 		first += different
 	}
-	s.kernels, _ = w.Apps[app].kernels()
-	for i := range s.kernels {
-		s.kernels[i] += first
-	}
-	s.bits.Seed(scatter(seed), scatter(uint64(app)<<32|uint64(rank)))
 	return s
+}
+
+// Of is the source of one process: rank counts those of the application.
+func (s *Sources) Of(app, rank int) *Source {
+	one := &Source{steps: s.work.Apps[app].Steps, kernels: s.kernels[app]}
+	one.bits.Seed(scatter(s.seed), scatter(uint64(app)<<32|uint64(rank)))
+	return one
 }
 
 // scatter makes neighbouring numbers look unrelated, and different ones stay so (the

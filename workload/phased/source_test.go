@@ -19,7 +19,7 @@ func mustPaper(t testing.TB, name string, nodes int) *Workload {
 // The draws themselves: they must be these on every machine.
 func TestSourceGolden(t *testing.T) {
 	w := mustPaper(t, "W4", 24)
-	s := w.Source(1, 7, 1)
+	s := w.Sources(1).Of(1, 7)
 	want := []Draw{
 		{Kernel: 1, CPU: 2817251265, GPU: 344368357, In: 3443684, Out: 1721842},
 		{Kernel: 1, CPU: 849058722, GPU: 1307473019, In: 13074730, Out: 6537365},
@@ -38,7 +38,7 @@ func TestSourceGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		for app := range w.Apps {
-			s := w.Source(app, 3, 99)
+			s := w.Sources(99).Of(app, 3)
 			for range 1000 {
 				d := s.Next()
 				for _, x := range []int64{int64(d.Kernel), int64(d.CPU), int64(d.GPU), d.In, d.Out} {
@@ -54,8 +54,8 @@ func TestSourceGolden(t *testing.T) {
 
 func TestSourcesAreTheirOwn(t *testing.T) {
 	w := mustPaper(t, "W3", 24)
-	first := func(app, rank int, seed uint64) Draw { return w.Source(app, rank, seed).Next() }
-	if first(0, 5, 1) != first(0, 5, 1) {
+	first := func(app, rank int, seed uint64) Draw { return w.Sources(seed).Of(app, rank).Next() }
+	if one, again := first(0, 5, 1), first(0, 5, 1); one != again {
 		t.Error("the same process draws differently")
 	}
 	seen := map[time.Duration]string{}
@@ -77,7 +77,7 @@ func TestSourcesAreUnrelated(t *testing.T) {
 	w := mustPaper(t, "W5", 24)
 	const n = 20_000
 	series := func(rank int, seed uint64) []float64 {
-		s := w.Source(0, rank, seed)
+		s := w.Sources(seed).Of(0, rank)
 		out := make([]float64, n)
 		for i := range out {
 			out[i] = s.Next().GPU.Seconds()/0.75 - 1
@@ -100,7 +100,7 @@ func TestSourcesAreUnrelated(t *testing.T) {
 
 func TestSourceMeansAndSizes(t *testing.T) {
 	w := mustPaper(t, "W7", 24)
-	s := w.Source(1, 0, 5)
+	s := w.Sources(5).Of(1, 0)
 	const n = 100_000
 	var cpu, gpu time.Duration
 	for range n {
@@ -137,7 +137,7 @@ func TestStepsTakeTurnsAndKernelsHaveNumbers(t *testing.T) {
 		{{Kernel: 3, GPU: 5, In: 7, Out: 5}, {Kernel: 3, GPU: 5, In: 7, Out: 5}},
 		{{Kernel: 4, GPU: 6, In: 7, Out: 6}, {Kernel: 5, GPU: 7, In: 7, Out: 7}, {Kernel: 4, GPU: 6, In: 7, Out: 6}},
 	} {
-		s := w.Source(app, 0, 1)
+		s := w.Sources(1).Of(app, 0)
 		for i, d := range want {
 			if got := s.Next(); got != d {
 				t.Errorf("application %d, step %d: %+v, want %+v", app, i, got, d)
@@ -161,7 +161,7 @@ func TestNextAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for app := range w.Apps {
-			s := w.Source(app, 0, 1)
+			s := w.Sources(1).Of(app, 0)
 			if n := testing.AllocsPerRun(100, func() { s.Next() }); n != 0 {
 				t.Errorf("%s, %s: %v allocations a step", e.Name, w.Apps[app].Name, n)
 			}
@@ -177,7 +177,7 @@ func BenchmarkSource(b *testing.B) {
 		}
 		for app := range w.Apps {
 			b.Run(spec+"/"+w.Apps[app].Name, func(b *testing.B) {
-				s := w.Source(app, 7, 1)
+				s := w.Sources(1).Of(app, 7)
 				b.ReportAllocs()
 				sum := int64(0)
 				for b.Loop() {

@@ -156,7 +156,7 @@ func FuzzParseDist(f *testing.F) {
 			t.Fatalf("%q is written as %q, which reads as %+v, %v", text, d.Text(unit), again, err)
 		}
 		w := Workload{Apps: []App{{Name: "a", Nodes: 1, Iterations: 1, Steps: []Step{{GPU: Time{d}, In: Size{Bytes: d}}}}}}
-		s := w.Source(0, 0, 1)
+		s := w.Sources(1).Of(0, 0)
 		for range 20 {
 			if x := s.Next(); x.GPU < 0 || x.GPU > 1<<60 || x.In < 0 || x.In > 1<<60 {
 				t.Fatalf("%q draws %+v", text, x)

@@ -48,7 +48,9 @@ many kernels of a GPU its average counts.
 --bandwidth and --latency stand in for the cluster's: of every node's port, and
 of every call to another node. A bandwidth of 0 is no limit. --hold results
 keeps a GPU until the results of a remote call have arrived; else it is free when
-the kernel ends.
+the kernel ends. --send ahead sends the input of a remote call as soon as its GPU is
+chosen, while other calls run there; else it is sent when the call has its turn, and
+the GPU waits for it.
 
 --explain tells of single calls, under each mapper, why they went to their GPU: which
 others it looked at, and what it expected of them. A call is named by its number,
@@ -62,7 +64,8 @@ type simKernelsFlags struct {
 	cluster, workload, policies  string
 	nodes, seeds                 string
 	span, delay                  string
-	bandwidth, latency, hold     string
+	bandwidth, latency           string
+	hold, send                   string
 	falsePositive, falseNegative float64
 	window, workers              int
 	html, trace, explain         string
@@ -73,6 +76,9 @@ type simKernelsFlags struct {
 const (
 	holdKernel  = "kernel"
 	holdResults = "results"
+
+	sendTurn  = "turn"
+	sendAhead = "ahead"
 )
 
 func newSimKernels() *cobra.Command {
@@ -110,6 +116,7 @@ func newSimKernels() *cobra.Command {
 	c.Flags().Float64Var(&f.falsePositive, "false-positive", 0, "how often an idle GPU of another node seems busy, 0 to 1")
 	c.Flags().Float64Var(&f.falseNegative, "false-negative", 0, "how often a busy GPU of another node seems idle, 0 to 1")
 	c.Flags().StringVar(&f.hold, "hold", holdKernel, "a remote call holds its GPU until the end of its kernel, or until its results have arrived: `kernel|results`")
+	c.Flags().StringVar(&f.send, "send", sendTurn, "the input of a remote call is sent when it has its turn, or ahead, as soon as its GPU is chosen: `turn|ahead`")
 	c.Flags().StringVar(&f.bandwidth, "bandwidth", "", "`bandwidth` of every node's port, as 100MB/s; 0 is no limit (default: the cluster's)")
 	c.Flags().StringVar(&f.latency, "latency", "", "`latency` of a call to another node, as 1ms (default: the cluster's)")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
@@ -123,6 +130,7 @@ func newSimKernels() *cobra.Command {
 	completeFlag(c, "workload", completePhased)
 	completeFlag(c, "policy", completeMappers)
 	completeFlag(c, "hold", cobra.FixedCompletions([]string{holdKernel, holdResults}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "send", cobra.FixedCompletions([]string{sendTurn, sendAhead}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -279,6 +287,13 @@ func (f *simKernelsFlags) settings(c *kernels.Config) error {
 	default:
 		return usageErrorf("--hold %s: use %s or %s", f.hold, holdKernel, holdResults)
 	}
+	switch f.send {
+	case sendTurn:
+	case sendAhead:
+		c.SendAhead = true
+	default:
+		return usageErrorf("--send %s: use %s or %s", f.send, sendTurn, sendAhead)
+	}
 	return nil
 }
 
@@ -367,6 +382,10 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	if s.config.HoldResults {
 		hold = "until the results have arrived"
 	}
+	send := "when it has its turn"
+	if s.config.SendAhead {
+		send = "as soon as its GPU is chosen"
+	}
 	var apps []string
 	for i := range s.workloads[0].Apps {
 		apps = append(apps, fmt.Sprintf("%s on %s", s.workloads[0].Apps[i].Name, plural(s.workloads[0].Apps[i].Nodes, "node")))
@@ -378,6 +397,7 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 		{"Mappers", strings.Join(s.study.Policies, ", ")},
 		{"Simulated time", span},
 		{"A remote call holds its GPU", hold},
+		{"Its input is sent", send},
 		{"Kernels that an average counts", fmt.Sprint(s.config.Window)},
 	}
 	if st := s.config.Status; st != (kernels.Status{}) {

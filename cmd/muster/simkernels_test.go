@@ -42,10 +42,15 @@ func TestInterruptedSimKernels(t *testing.T) {
 // The trace and the tables tell the same: calls done, those done elsewhere, bytes moved
 // by calls that are done, and how long they queued.
 func TestTraceAgreesWithTheNumbers(t *testing.T) {
-	folder := t.TempDir()
-	trace := filepath.Join(folder, "calls.csv")
+	for _, send := range []string{sendTurn, sendAhead} {
+		t.Run(send, func(t *testing.T) { checkTrace(t, send) })
+	}
+}
+
+func checkTrace(t *testing.T, send string) {
+	trace := filepath.Join(t.TempDir(), "calls.csv")
 	var stdout, stderr bytes.Buffer
-	args := []string{"sim", "kernels", "--workload", "mpi:iterations=5", "--span", "0", "--policy", "gr,ar,probe", "--nodes", "8", "--json", "--trace-csv", trace}
+	args := []string{"sim", "kernels", "--workload", "mpi:iterations=5", "--span", "0", "--policy", "gr,ar,probe", "--nodes", "8", "--json", "--trace-csv", trace, "--send", send}
 	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != exitDone {
 		t.Fatal(stderr.String())
 	}

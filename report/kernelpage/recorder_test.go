@@ -2,6 +2,7 @@ package kernelpage
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 func TestRecorderAgreesWithTheResult(t *testing.T) {
 	for _, c := range []struct {
 		workload, mapper string
-		hold             bool
-	}{{"W4", "st", false}, {"W4", "gr", false}, {"W4", "gr", true}, {"W3", "ar", true}, {"async", "ag", false}, {"mpi", "probe", true}} {
+		hold, ahead      bool
+	}{
+		{"W4", "st", false, false}, {"W4", "gr", false, false}, {"W4", "gr", true, false}, {"W3", "ar", true, false}, {"async", "ag", false, false}, {"mpi", "probe", true, false},
+		{"W4", "ag", false, true}, {"W3", "ar", true, true}, {"async", "ag", false, true}, {"mpi", "probe", true, true},
+	} {
 		cluster, err := clusterfile.Preset("gremm")
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +33,7 @@ func TestRecorderAgreesWithTheResult(t *testing.T) {
 		const everything = 1 << 30
 		r := NewRecorder(cluster, wl, everything)
 		result, err := kernels.Run(context.Background(), kernels.Config{
-			Cluster: cluster, Workload: wl, Seed: 3, Span: 20 * time.Second, HoldResults: c.hold, Observe: r,
+			Cluster: cluster, Workload: wl, Seed: 3, Span: 20 * time.Second, HoldResults: c.hold, SendAhead: c.ahead, Observe: r,
 			Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New(c.mapper, l) },
 		})
 		if err != nil {
@@ -70,6 +74,50 @@ func TestRecorderAgreesWithTheResult(t *testing.T) {
 			if sum != want.Busy || kernel[d] != want.Busy || held[d] != want.Held {
 				t.Fatalf("%v: device %d was in kernels for %v, held for %v; the recorder has %v by application, blocks of %v and %v", c, d, want.Busy, want.Held, sum, kernel[d], held[d])
 			}
+		}
+	}
+}
+
+// A GPU is held for data from the turn of a call until its kernel runs, although the data were sent before. At the first
+// call's turn they are there.
+func TestRecorderOfDataSentAhead(t *testing.T) {
+	cluster, err := clusterfile.Preset("gremm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wl, err := phased.Load("W4", len(cluster.Nodes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := Run{Cluster: cluster, Workload: wl, Recorder: NewRecorder(cluster, wl, 100)}
+	const device = 71 // of the last node; processes 0 and 1 are on the first
+	for _, e := range []struct {
+		at    time.Duration
+		call  int64
+		stage kernels.Stage
+	}{
+		{0, 0, kernels.Launched}, {0, 0, kernels.Queued}, {1, 0, kernels.Sending}, {0, 1, kernels.Launched}, {2, 1, kernels.Queued}, {3, 1, kernels.Sending},
+		{5, 0, kernels.Holding}, {5, 0, kernels.Running}, {9, 0, kernels.Released}, {9, 1, kernels.Holding}, {9, 0, kernels.Returning},
+		{10, 0, kernels.Done}, {12, 1, kernels.Running}, {15, 1, kernels.Released}, {15, 1, kernels.Returning}, {15, 1, kernels.Done},
+	} {
+		on := int32(device)
+		if e.stage == kernels.Launched {
+			on = -1
+		}
+		run.Recorder.Event(kernels.Event{At: e.at * time.Second, Call: e.call, Process: int32(e.call), Device: on, Stage: e.stage})
+	}
+	run.Recorder.finish(15 * time.Second)
+	want := []block{
+		{device: device, call: 0, from: 5 * time.Second, to: 9 * time.Second, kernel: true},
+		{device: device, call: 1, from: 9 * time.Second, to: 12 * time.Second},
+		{device: device, call: 1, from: 12 * time.Second, to: 15 * time.Second, kernel: true},
+	}
+	if !slices.Equal(run.Recorder.blocks, want) {
+		t.Errorf("the blocks are %+v", run.Recorder.blocks)
+	}
+	for call, held := range []string{"Held before\t0 s", "Held before\t3 s"} {
+		if told := run.tell(&run.Recorder.calls[call], "n24:2"); !slices.Contains(told.Lines, held) {
+			t.Errorf("call %d: there is no %q in %q", call, held, told.Lines)
 		}
 	}
 }

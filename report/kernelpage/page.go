@@ -20,8 +20,11 @@ func Blocks(policies, devices int) int {
 // grey is the colour of what belongs to no application.
 const grey = len(report.Palette) - 1
 
-// appColour is the colour of an application; the last of the palette is grey.
-func appColour(app int) int { return app % grey }
+// appColours are those of applications, as far as can be others than those of mappers, which
+// have the palette from its beginning on.
+var appColours = [grey]int{5, 6, 4, 3, 2, 1, 0}
+
+func appColour(app int) int { return appColours[app%grey] }
 
 // Page arranges the study as a page. The runs of the first seed and size must
 // have been recorded.
@@ -64,12 +67,16 @@ func (s *Study) verdict() string {
 	var b strings.Builder
 	for k, policy := range s.Policies {
 		mean := func(of Measure) float64 { return s.Over(0, k, of).Mean }
-		fmt.Fprintf(&b, "Under %s the GPUs are in kernels %s of their time, and a call waits %s: %s for its turn, %s for its data",
-			policy, percent(mean(Utilisation)), wait(mean(Wait)), wait(mean(Queue)), wait(mean(Transfer)))
+		fmt.Fprintf(&b, "Under %s the GPUs are in kernels %s of their time, and ", policy, percent(mean(Utilisation)))
+		if mean(Kernels) == 0 {
+			b.WriteString("no call was done")
+		} else {
+			fmt.Fprintf(&b, "a call waits %s: %s for its turn, %s for its data", wait(mean(Wait)), wait(mean(Queue)), wait(mean(Transfer)))
+		}
 		if k > 0 {
 			var apps []string
 			for app := range s.Runs[0].Workload.Apps {
-				apps = append(apps, fmt.Sprintf("%s %s", s.Runs[0].Result.Apps[app].Name, signed(s.Against(0, k, appRate(app)).Mean, percent)))
+				apps = append(apps, fmt.Sprintf("%s %s", s.Runs[0].Result.Apps[app].Name, signed(s.Against(0, k, OfApp(app).Rate).Mean, percent)))
 			}
 			fmt.Fprintf(&b, ". Kernels a second against %s: %s", s.Policies[0], strings.Join(apps, ", "))
 		}
@@ -126,7 +133,7 @@ func (s *Study) useBars() *report.Bars {
 	if apps := s.Runs[0].Workload.Apps; len(apps) > 1 {
 		for app := range apps {
 			b.Groups = append(b.Groups, "on nodes of "+apps[app].Name)
-			of = append(of, utilisationOf(app))
+			of = append(of, OfApp(app).OwnGPUs)
 		}
 	}
 	for k := range s.Policies {
@@ -138,7 +145,7 @@ func (s *Study) useBars() *report.Bars {
 func (s *Study) waitStacks() *report.Stacks {
 	p := &report.Stacks{
 		Title: "Mean wait of a call" + s.onFirst(), YLabel: "wait", YIsTime: true, Columns: s.Policies, Note: s.intervalsInWords(),
-		Parts: []report.Part{{Name: "queue", Colour: 0}, {Name: "transfer", Colour: 1}},
+		Parts: []report.Part{{Name: "queue", Colour: 0}, {Name: "transfer", Colour: grey}},
 	}
 	for k := range s.Policies {
 		p.Parts[0].Values = append(p.Parts[0].Values, s.Over(0, k, Queue).Mean)
@@ -156,7 +163,7 @@ func (s *Study) rateBars() *report.Bars {
 	var of []Measure
 	for app := range s.Runs[0].Workload.Apps {
 		b.Groups = append(b.Groups, s.Runs[0].Workload.Apps[app].Name)
-		of = append(of, appRate(app))
+		of = append(of, OfApp(app).Rate)
 	}
 	for k := range s.Policies {
 		b.Series = append(b.Series, s.series(k, of, math.Inf(1)))
@@ -335,7 +342,7 @@ func (r *Run) gantt(until time.Duration) *report.Gantt {
 	for app, name := range names {
 		g.Kinds = append(g.Kinds, report.Kind{Name: "kernel of " + name, Colour: report.Palette[appColour(app)]})
 	}
-	g.Kinds = append(g.Kinds, report.Kind{Name: "held for data", Colour: "#b8bec6", Help: "The GPU is held for a call from another node: for the latency, the input, and where so configured the results."})
+	g.Kinds = append(g.Kinds, report.Kind{Name: "held for data", Colour: report.Palette[grey], Help: "The GPU is held for a call from another node: for the latency, the input, and where so configured the results."})
 	number := make(map[int32]int32)
 	for i := range r.Recorder.blocks {
 		b := &r.Recorder.blocks[i]

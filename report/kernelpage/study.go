@@ -62,8 +62,12 @@ func ForData(r *Run) float64 {
 	return ratio(sum, float64(len(r.Result.Devices))*r.Result.End.Seconds())
 }
 
-// Wait, Queue and Transfer are means over the calls that are done, in seconds. Wait
-// is the sum of the others.
+// Turnaround is the mean time from the launch of a call until its results are there, in
+// seconds: the wait and the kernel. Like all means over calls it is one over those that are
+// done, and NaN where there is none.
+func Turnaround(r *Run) float64 { return Wait(r) + KernelTime(r) }
+
+// Wait is the mean time of a call without the kernel: Queue and Transfer.
 func Wait(r *Run) float64 { return Queue(r) + Transfer(r) }
 
 // Queue is the mean time until a call has its device.
@@ -76,12 +80,17 @@ func Transfer(r *Run) float64 {
 	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Transfer })
 }
 
+// KernelTime is the mean time that a kernel runs.
+func KernelTime(r *Run) float64 {
+	return perCall(r, func(a *kernels.AppResult) time.Duration { return a.Run })
+}
+
 func perCall(r *Run, of func(*kernels.AppResult) time.Duration) float64 {
 	sum := 0.0
 	for i := range r.Result.Apps {
 		sum += of(&r.Result.Apps[i]).Seconds()
 	}
-	return ratio(sum, Kernels(r))
+	return mean(sum, Kernels(r))
 }
 
 // Kernels is how many calls are done.
@@ -89,9 +98,14 @@ func Kernels(r *Run) float64 {
 	return overApps(r, func(a *kernels.AppResult) int64 { return a.Done })
 }
 
+// Launched is how many calls there were, done or not.
+func Launched(r *Run) float64 {
+	return overApps(r, func(a *kernels.AppResult) int64 { return a.Launched })
+}
+
 // Remote is the part of the calls that were done elsewhere.
 func Remote(r *Run) float64 {
-	return ratio(overApps(r, func(a *kernels.AppResult) int64 { return a.Remote }), Kernels(r))
+	return mean(overApps(r, func(a *kernels.AppResult) int64 { return a.Remote }), Kernels(r))
 }
 
 func overApps(r *Run, of func(*kernels.AppResult) int64) float64 {
@@ -114,7 +128,15 @@ func Moved(r *Run) float64 {
 // End is how long the run lasted, in seconds.
 func End(r *Run) float64 { return r.Result.End.Seconds() }
 
-// ratio is 0 where there is nothing to divide by: no call, no device, no time.
+// mean is that of some calls. Of none there is no mean: 0 would be the best of all waits.
+func mean(sum, calls float64) float64 {
+	if calls == 0 {
+		return math.NaN()
+	}
+	return sum / calls
+}
+
+// ratio is 0 where there is nothing to divide by: no device, no time.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -122,20 +144,38 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// The measures of one application.
-func ofApp(app int, of func(*kernels.AppResult) float64) Measure {
-	return func(r *Run) float64 { return of(&r.Result.Apps[app]) }
+// AppMeasures are those of one application, as the measures of the same names are of all.
+type AppMeasures struct {
+	Kernels, Launched, Turnaround, Wait, Queue, Transfer, KernelTime, Remote Measure
+	// Rate is kernels a second: of an application that has ended, until then.
+	Rate Measure
+	// OwnGPUs is the use of the GPUs on its own nodes, by whomever.
+	OwnGPUs Measure
+	// End is when all its processes had ended, NaN where some had not.
+	End Measure
 }
 
-func appKernels(a *kernels.AppResult) float64 { return float64(a.Done) }
-func appQueue(a *kernels.AppResult) float64   { return ratio(a.Queue.Seconds(), float64(a.Done)) }
-func appTransfer(a *kernels.AppResult) float64 {
-	return ratio(a.Transfer.Seconds(), float64(a.Done))
+// OfApp gives the measures of an application, counted from 0.
+func OfApp(app int) AppMeasures {
+	of := func(f func(*kernels.AppResult) float64) Measure {
+		return func(r *Run) float64 { return f(&r.Result.Apps[app]) }
+	}
+	timeOf := func(f func(*kernels.AppResult) time.Duration) Measure {
+		return of(func(a *kernels.AppResult) float64 { return mean(f(a).Seconds(), float64(a.Done)) })
+	}
+	return AppMeasures{
+		Kernels:    of(func(a *kernels.AppResult) float64 { return float64(a.Done) }),
+		Launched:   of(func(a *kernels.AppResult) float64 { return float64(a.Launched) }),
+		Turnaround: timeOf(func(a *kernels.AppResult) time.Duration { return a.Queue + a.Transfer + a.Run }),
+		Wait:       timeOf(func(a *kernels.AppResult) time.Duration { return a.Queue + a.Transfer }),
+		Queue:      timeOf(func(a *kernels.AppResult) time.Duration { return a.Queue }),
+		Transfer:   timeOf(func(a *kernels.AppResult) time.Duration { return a.Transfer }),
+		KernelTime: timeOf(func(a *kernels.AppResult) time.Duration { return a.Run }),
+		Remote:     of(func(a *kernels.AppResult) float64 { return mean(float64(a.Remote), float64(a.Done)) }),
+		Rate:       appRate(app), OwnGPUs: utilisationOf(app), End: of(appEnd),
+	}
 }
-func appWait(a *kernels.AppResult) float64   { return appQueue(a) + appTransfer(a) }
-func appRemote(a *kernels.AppResult) float64 { return ratio(float64(a.Remote), float64(a.Done)) }
 
-// appRate is kernels a second: of an application that has ended, until then.
 func appRate(app int) Measure {
 	return func(r *Run) float64 {
 		a := &r.Result.Apps[app]
@@ -146,7 +186,6 @@ func appRate(app int) Measure {
 	}
 }
 
-// appEnd is when all of an application's processes had ended; NaN where some had not.
 func appEnd(a *kernels.AppResult) float64 {
 	if a.Ended < a.Processes {
 		return math.NaN()
@@ -154,7 +193,6 @@ func appEnd(a *kernels.AppResult) float64 {
 	return a.LastEnd.Seconds()
 }
 
-// utilisationOf is that of the GPUs on an application's own nodes.
 func utilisationOf(app int) Measure {
 	return func(r *Run) float64 {
 		owners := r.owners()
@@ -185,7 +223,7 @@ func (r *Run) owners() []int {
 	return owners
 }
 
-// Change is how much more a measure is than under the first policy, of 1.
+// change is how much more a measure is than under the first policy, of 1.
 func (s *Study) change(of Measure) func(index int) float64 {
 	return func(index int) float64 {
 		base := of(s.base(index))

@@ -140,11 +140,65 @@ func TestNumbers(t *testing.T) {
 	near("remote", kernelpage.Remote(&s.Runs[1]), 0.5)
 	near("moved", kernelpage.Moved(&s.Runs[1]), 240e3)
 	near("held for data", kernelpage.ForData(&s.Runs[1]), 0.024)
-	empty := made(s.Runs[0].Cluster, s.Runs[0].Workload, "st", 1, 0, 0, 0, 0, 0, false)
-	near("the wait of no call", kernelpage.Wait(&empty), 0)
+	ran := s.Runs[1]
+	for i := range ran.Result.Apps { // 500 ms each
+		ran.Result.Apps[i].Run = 500 * time.Millisecond * time.Duration(ran.Result.Apps[i].Done)
+	}
+	near("the time of a kernel", kernelpage.KernelTime(&ran), 0.5)
+	near("the turnaround", kernelpage.Turnaround(&ran), 1.6)
+	near("that of an application", kernelpage.OfApp(1).Turnaround(&ran), 1.6)
 	if i := s.Against(0, 1, func(*kernelpage.Run) float64 { return 0 }); !math.IsNaN(i.Mean) {
 		t.Errorf("a change from nothing is %v", i.Mean)
 	}
+}
+
+// A mapper under which no call is done has no mean wait, and is not the best of all. That
+// most calls are not done is said.
+func TestNothingDone(t *testing.T) {
+	c, w := plain(4, 1)
+	s := &kernelpage.Study{Policies: []string{"st", "gr", "ag"}, Nodes: []int{4}, Seeds: []uint64{1}, Runs: []kernelpage.Run{
+		made(c, w, "st", 1, 50*time.Second, 400, 0, 2*time.Second, 0, true),
+		made(c, w, "gr", 1, 0, 0, 0, 0, 0, true),
+		made(c, w, "ag", 1, 50*time.Second, 4, 0, 2*time.Second, 0, true),
+	}}
+	for name, of := range map[string]kernelpage.Measure{
+		"wait": kernelpage.Wait, "queue": kernelpage.Queue, "transfer": kernelpage.Transfer, "turnaround": kernelpage.Turnaround, "remote": kernelpage.Remote,
+		"wait of an application": kernelpage.OfApp(0).Wait, "turnaround of an application": kernelpage.OfApp(0).Turnaround, "remote of an application": kernelpage.OfApp(0).Remote,
+	} {
+		if got := of(&s.Runs[1]); !math.IsNaN(got) {
+			t.Errorf("%s of no call is %v", name, got)
+		}
+	}
+	if i := s.Against(0, 1, kernelpage.Wait); !math.IsNaN(i.Mean) {
+		t.Errorf("against st the wait of no call changes by %v", i.Mean)
+	}
+	golden(t, "nothing.txt", text(t, s))
+	if html := page(t, s); !strings.Contains(html, "Under gr the GPUs are in kernels 0.0 % of their time, and no call was done.") ||
+		!strings.Contains(html, "are in no mean: 2 of 2 under gr, 2 of 6 under ag.") || strings.Count(html, "NaN") != strings.Count(page(t, twoByTwo()), "NaN") { // the page's own program knows the word
+		t.Error("the page does not say that no call was done")
+	}
+	// Of several sizes it says which.
+	s.Policies, s.Nodes, s.Runs = s.Policies[:1], []int{4, 8}, []kernelpage.Run{s.Runs[0], made(c, w, "st", 1, 0, 0, 0, 0, 0, false)}
+	if got := text(t, s); !strings.Contains(got, "in no mean: 2 of 2 under st on 8 nodes.") {
+		t.Error(got)
+	}
+}
+
+// Where GPUs differ in speed the time of the kernel itself belongs to the comparison.
+func TestSpeedsDiffer(t *testing.T) {
+	c, w := plain(4, 1)
+	s := &kernelpage.Study{Policies: []string{"st"}, Nodes: []int{4}, Seeds: []uint64{1}, Runs: []kernelpage.Run{made(c, w, "st", 1, 50*time.Second, 400, 0, 2*time.Second, 0, false)}}
+	for i := range s.Runs[0].Result.Apps {
+		a := &s.Runs[0].Result.Apps[i]
+		a.Run = time.Duration(a.Done) * time.Duration(i+1) * time.Second
+	}
+	c.GPUTypes = append(c.GPUTypes, model.GPUType{Name: "same", Speed: 1}, model.GPUType{Name: "fast", Speed: 2})
+	c.Nodes[0].GPUs[0] = 1
+	if got := text(t, s); strings.Contains(got, "urnaround") || strings.Contains(got, "speed") {
+		t.Errorf("all GPUs have the same speed:\n%s", got)
+	}
+	c.Nodes[3].GPUs[0] = 2
+	golden(t, "speeds.txt", text(t, s))
 }
 
 func TestSize(t *testing.T) {

@@ -3,6 +3,7 @@ package kernelpage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -142,6 +143,9 @@ func (s *Study) mapperTable() *report.Table {
 	if len(s.Policies) > 1 {
 		cells = append(cells, s.compared("ΔWait", "Change against "+first+".", func(size, policy int) report.Interval { return s.Against(size, policy, Wait) }, percent))
 	}
+	if s.speedsDiffer() {
+		cells = append(cells, s.number("Turnaround", "From the launch of a kernel until its results are there, with the kernel itself. Mean over calls.", Turnaround, wait))
+	}
 	cells = append(cells,
 		s.mean("Queue", "Part of the wait: until the call has its device.", Queue, wait),
 		s.mean("Transfer", "Part of the wait: latency and data, of calls to other nodes.", Transfer, wait),
@@ -153,8 +157,60 @@ func (s *Study) mapperTable() *report.Table {
 		cells = append(cells, s.number("End", "When the last process ended.", End, wait))
 	}
 	t := s.table(title, cells)
-	t.Note = s.seedsInWords()
+	t.Note = s.notes()
 	return t
+}
+
+// notes are the lines below the table of mappers: what must be known before it is believed.
+func (s *Study) notes() string {
+	list := []string{s.seedsInWords(), s.unfinishedInWords()}
+	if s.speedsDiffer() {
+		list = append(list, "The GPUs differ in speed: compare kernels and turnaround. A fast GPU needs less time for the same work, which GPUs and Wait do not show.")
+	}
+	return strings.Join(slices.DeleteFunc(list, func(line string) bool { return line == "" }), " ")
+}
+
+// speedsDiffer says whether some GPU is faster than another.
+func (s *Study) speedsDiffer() bool {
+	for i := range s.Nodes {
+		c := s.Runs[i*len(s.Policies)].Cluster
+		speed := 0.0
+		for n := range c.Nodes {
+			for _, kind := range c.Nodes[n].GPUs {
+				if speed != 0 && c.GPUTypes[kind].Speed != speed {
+					return true
+				}
+				speed = c.GPUTypes[kind].Speed
+			}
+		}
+	}
+	return false
+}
+
+// fewUnfinished is the part of the calls that may be under way at the end without a word.
+const fewUnfinished = 0.1
+
+// unfinishedInWords names the mappers of whose calls many were not done at the end: what
+// those waited is in no mean, so that the worst may look best.
+func (s *Study) unfinishedInWords() string {
+	var list []string
+	for size, nodes := range s.Nodes {
+		for k, policy := range s.Policies {
+			launched, done := s.Over(size, k, Launched).Mean, s.Over(size, k, Kernels).Mean
+			if launched-done <= fewUnfinished*launched {
+				continue
+			}
+			words := fmt.Sprintf("%s of %s under %s", count(launched-done), count(launched), policy)
+			if len(s.Nodes) > 1 {
+				words += fmt.Sprintf(" on %d nodes", nodes)
+			}
+			list = append(list, words)
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return "Calls that were not done at the end, and so are in no mean: " + strings.Join(list, ", ") + "."
 }
 
 // appTable has a row for each application, size and policy.
@@ -172,7 +228,7 @@ func (s *Study) appTable() *report.Table {
 }
 
 func (s *Study) appCells(app int) []cell {
-	name := s.Runs[0].Result.Apps[app].Name
+	name, its := s.Runs[0].Result.Apps[app].Name, OfApp(app)
 	cells := []cell{
 		{"Application", "", false, func(size, policy int) string {
 			if size+policy > 0 {
@@ -189,20 +245,24 @@ func (s *Study) appCells(app int) []cell {
 		cell{"Processes", "", true, func(size, _ int) string {
 			return strconv.Itoa(s.Runs[size*len(s.Policies)].Result.Apps[app].Processes)
 		}},
-		s.number("Kernels", "Calls that are done.", ofApp(app, appKernels), count),
-		s.mean("a second", "Kernels for each second that the application ran.", appRate(app), rate))
+		s.number("Kernels", "Calls that are done.", its.Kernels, count),
+		s.mean("a second", "Kernels for each second that the application ran.", its.Rate, rate))
 	if len(s.Policies) > 1 {
 		cells = append(cells,
-			s.compared("Change", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) report.Interval { return s.Against(size, policy, appRate(app)) }, percent))
+			s.compared("Change", "Of the kernels a second, against "+s.Policies[0]+".", func(size, policy int) report.Interval { return s.Against(size, policy, its.Rate) }, percent))
 	}
 	cells = append(cells,
-		s.number("Wait", "Mean over its calls.", ofApp(app, appWait), wait),
-		s.mean("Queue", "Part of the wait: until the call has its device.", ofApp(app, appQueue), wait),
-		s.mean("Transfer", "Part of the wait: latency and data.", ofApp(app, appTransfer), wait),
-		s.mean("Remote", "Part of its calls that were done by a GPU of another node.", ofApp(app, appRemote), percent),
-		s.mean("Its GPUs", "Time of the GPUs on its own nodes that was spent in kernels, of whomever.", utilisationOf(app), percent))
+		s.number("Wait", "Mean over its calls.", its.Wait, wait))
+	if s.speedsDiffer() {
+		cells = append(cells, s.number("Turnaround", "Wait and kernel. Mean over its calls.", its.Turnaround, wait))
+	}
+	cells = append(cells,
+		s.mean("Queue", "Part of the wait: until the call has its device.", its.Queue, wait),
+		s.mean("Transfer", "Part of the wait: latency and data.", its.Transfer, wait),
+		s.mean("Remote", "Part of its calls that were done by a GPU of another node.", its.Remote, percent),
+		s.mean("Its GPUs", "Time of the GPUs on its own nodes that was spent in kernels, of whomever.", its.OwnGPUs, percent))
 	if s.allEnd() {
-		cells = append(cells, s.number("End", "When the last of its processes ended.", ofApp(app, appEnd), wait))
+		cells = append(cells, s.number("End", "When the last of its processes ended.", its.End, wait))
 	}
 	return cells
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,8 +31,8 @@ what the others are compared with.
 
 A workload is one that is built in, with settings where they are to be others, as
 W4:ratio=100, or a YAML file that describes your applications. --list-workloads
-lists the names and settings, docs/kernels.md has the format. A file of that name
-wins over a name.
+lists the names and settings, docs/kernel-workloads.md has the format. A file of
+that name wins over a name.
 
 Mappers are names with commas between, each with settings where it has some, as
 ag:choices=2; --list-policies lists them.
@@ -134,14 +135,35 @@ func newSimKernels() *cobra.Command {
 	return c
 }
 
-// completeMappers completes the last of several names with commas between.
+// completeMappers completes the last of several names with commas between, or its settings.
 func completeMappers(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-	before := word[:strings.LastIndexByte(word, ',')+1]
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	cut := strings.LastIndexByte(word, ',') + 1
+	before, last := word[:cut], word[cut:]
+	name, _, hasSettings := strings.Cut(last, ":")
 	var names []string
 	for _, e := range mapping.Entries {
-		names = append(names, before+e.Name+"\t"+e.Summary)
+		switch {
+		case hasSettings && e.Name == name:
+			return completeSettings(before, last, e.Options), directive
+		case !hasSettings && !slices.Contains(strings.Split(before, ","), e.Name): // one is named once
+			names = append(names, before+e.Name+"\t"+e.Summary)
+		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return names, directive
+}
+
+// completeSettings completes the last setting of NAME:key=value:key=value with those that it has not
+// yet, each with the value that it has when nothing is said.
+func completeSettings(before, word string, options []model.Option) []string {
+	given := word[:strings.LastIndexByte(word, ':')+1]
+	var list []string
+	for _, o := range options {
+		if !strings.Contains(given, ":"+o.Name+"=") {
+			list = append(list, before+given+o.Name+"="+"\t"+o.Summary+" ("+o.Default+")")
+		}
+	}
+	return list
 }
 
 // run does the whole of muster sim kernels.
@@ -154,6 +176,9 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
+	}
+	if f.html != "" && f.trace != "" && filepath.Clean(f.html) == filepath.Clean(f.trace) {
+		return usageErrorf("--html and --trace-csv both name %s: give each a file of its own", f.html)
 	}
 	simulate := func(trace io.Writer) error {
 		sweep.trace = trace
@@ -172,7 +197,7 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	}
 	sweep.study.Asked = f.asked(sweep)
 	sweep.study.Command = commandLine(c)
-	return f.write(c, sweep.study)
+	return f.write(c, sweep)
 }
 
 // sweep reads the flags that say what to run.
@@ -335,8 +360,11 @@ func (f *simKernelsFlags) loadCluster() (*model.Cluster, error) {
 	own.Nodes = slices.Clone(c.Nodes)
 	if f.bandwidth != "" {
 		bandwidth, err := model.ParseBandwidth(f.bandwidth)
-		if f.bandwidth == "0" {
+		switch _, plain := strconv.ParseFloat(f.bandwidth, 64); {
+		case f.bandwidth == "0":
 			bandwidth, err = 0, nil
+		case plain == nil: // bytes a second are seldom meant
+			err = fmt.Errorf("%s has no unit: write it as %sMB/s, or %sB/s for bytes", f.bandwidth, f.bandwidth, f.bandwidth)
 		}
 		if err != nil {
 			return nil, usageErrorf("--bandwidth: %v", err)
@@ -412,11 +440,9 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 
 // networkInWords tells of the ports that all nodes have, if all have the same.
 func networkInWords(c *model.Cluster) string {
-	link := c.Nodes[0].Link
-	for i := range c.Nodes {
-		if c.Nodes[i].Link != link {
-			return "ports as the cluster's nodes have them"
-		}
+	link, same := sameLink(c)
+	if !same {
+		return "ports as the cluster's nodes have them"
 	}
 	ports := "ports without limit"
 	if link.Bandwidth > 0 {
@@ -425,11 +451,21 @@ func networkInWords(c *model.Cluster) string {
 	return fmt.Sprintf("%s, %s for each call to another node", ports, c.Remote.Latency+link.Latency)
 }
 
+// sameLink is the port that every node has, if all have the same.
+func sameLink(c *model.Cluster) (model.Link, bool) {
+	for i := range c.Nodes {
+		if c.Nodes[i].Link != c.Nodes[0].Link {
+			return model.Link{}, false
+		}
+	}
+	return c.Nodes[0].Link, true
+}
+
 // write gives out what was found. The files come before the tables, so that
 // they are there although a reader of the tables, such as head, stops early;
 // they are named after them, where people look.
-func (f *simKernelsFlags) write(c *cobra.Command, s *kernelpage.Study) error {
-	named := ""
+func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernelSweep) error {
+	s, named := sweep.study, ""
 	if f.trace != "" {
 		named += f.trace + ": every stage of every call\n"
 	}
@@ -441,7 +477,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, s *kernelpage.Study) error {
 	}
 	var err error
 	if f.asJSON {
-		err = printJSON(c, kernelsJSON(s))
+		err = printJSON(c, kernelsJSON(f.input(sweep), s))
 	} else {
 		err = writeTables(c.OutOrStdout(), s.Tables())
 		if err == nil {

@@ -10,64 +10,117 @@ import (
 	"muster/sim/kernels"
 )
 
-// The JSON form of a study of mappers: flat, times in seconds, sizes in bytes.
+// The JSON form of a study of mappers: flat, times in seconds, sizes in bytes, shares of 1.
+// What there is none of, such as the mean wait of no call, is null. docs/kernels.md lists the names.
 type (
 	jsonKernels struct {
-		Runs []jsonKernelRun `json:"runs"`
+		Input jsonKernelInput `json:"input"`
+		Runs  []jsonKernelRun `json:"runs"`
 		// Summary has a line for each mapper and size: means over the seeds, and how far on either side
 		// of them the truth lies with a confidence of 95 %, null where there is one seed.
 		Summary []jsonKernelSummary `json:"summary"`
 		// Explained are the calls that were asked for.
 		Explained []jsonExplainedCall `json:"explained,omitempty"`
 	}
+	// jsonKernelInput is what was asked.
+	jsonKernelInput struct {
+		Cluster  string   `json:"cluster"`
+		Nodes    []int    `json:"nodes"`
+		GPUs     []int    `json:"gpus"` // of each size
+		Workload string   `json:"workload"`
+		Policies []string `json:"policies"`
+		Seeds    []uint64 `json:"seeds"`
+		Span     *float64 `json:"span_s"` // null: until all processes have ended
+		Window   int      `json:"window"`
+		Hold     string   `json:"hold"`
+		Send     string   `json:"send"`
+
+		Delay         float64 `json:"delay_s"`
+		FalsePositive float64 `json:"false_positive"`
+		FalseNegative float64 `json:"false_negative"`
+
+		// Of the network; null where the nodes differ. A bandwidth of 0 is no limit.
+		Bandwidth *int64   `json:"link_bytes_per_s"`
+		Latency   *float64 `json:"latency_s"` // of a call to another node
+		Overhead  float64  `json:"overhead"`
+		Far       float64  `json:"far"`
+	}
 	jsonKernelRun struct {
-		Policy         string          `json:"policy"`
-		Seed           uint64          `json:"seed"`
-		Nodes          int             `json:"nodes"`
-		GPUs           int             `json:"gpus"`
-		End            float64         `json:"end_s"`
-		GPUUtilization float64         `json:"gpu_utilization"`
-		GPUHeldForData float64         `json:"gpu_held_for_data"`
-		MeanWait       float64         `json:"mean_wait_s"`
-		MeanQueue      float64         `json:"mean_queue_s"`
-		MeanTransfer   float64         `json:"mean_transfer_s"`
-		Kernels        int64           `json:"kernels"`
-		Launched       int64           `json:"launched"`
-		RemoteShare    float64         `json:"remote_share"`
-		BytesMoved     int64           `json:"bytes_moved"`
-		Apps           []jsonKernelApp `json:"apps"`
+		Policy         string  `json:"policy"`
+		Seed           uint64  `json:"seed"`
+		Nodes          int     `json:"nodes"`
+		GPUs           int     `json:"gpus"`
+		End            float64 `json:"end_s"`
+		GPUUtilization float64 `json:"gpu_utilization"`
+		GPUHeldForData float64 `json:"gpu_held_for_data"`
+		BytesMoved     int64   `json:"bytes_moved"`
+		jsonCalls
+		Apps []jsonKernelApp `json:"apps"`
+	}
+	// jsonCalls are what became of calls: all of a run's, or those of an application. The means are
+	// over those that are done.
+	jsonCalls struct {
+		Kernels        int64    `json:"kernels"`
+		Launched       int64    `json:"launched"`
+		RemoteShare    *float64 `json:"remote_share"`
+		MeanTurnaround *float64 `json:"mean_turnaround_s"`
+		MeanWait       *float64 `json:"mean_wait_s"`
+		MeanQueue      *float64 `json:"mean_queue_s"`
+		MeanTransfer   *float64 `json:"mean_transfer_s"`
+		MeanRun        *float64 `json:"mean_run_s"`
 	}
 	jsonKernelApp struct {
-		Name         string   `json:"name"`
-		Processes    int      `json:"processes"`
-		Launched     int64    `json:"launched"`
-		Kernels      int64    `json:"kernels"`
-		Remote       int64    `json:"remote"`
-		MeanQueue    float64  `json:"mean_queue_s"`
-		MeanTransfer float64  `json:"mean_transfer_s"`
-		MeanRun      float64  `json:"mean_run_s"`
-		Ended        int      `json:"processes_ended"`
-		End          *float64 `json:"end_s"` // null where some process had not ended
+		Name      string `json:"name"`
+		Nodes     int    `json:"nodes"`
+		Processes int    `json:"processes"`
+		jsonCalls
+		KernelsPerSecond float64  `json:"kernels_per_s"`
+		OwnGPUs          *float64 `json:"own_gpu_utilization"` // null where its nodes have none
+		Ended            int      `json:"processes_ended"`
+		End              *float64 `json:"end_s"` // null where some process had not ended
 	}
 	jsonKernelSummary struct {
 		Policy         string       `json:"policy"`
 		Nodes          int          `json:"nodes"`
 		Seeds          int          `json:"seeds"`
 		GPUUtilization jsonInterval `json:"gpu_utilization"`
+		GPUHeldForData jsonInterval `json:"gpu_held_for_data"`
+		BytesMoved     jsonInterval `json:"bytes_moved"`
+		jsonCallsSummary
+		// Comparison with the first mapper, seed by seed; null for the first.
+		Comparison *jsonKernelComparison  `json:"comparison"`
+		Apps       []jsonKernelAppSummary `json:"apps"`
+	}
+	jsonCallsSummary struct {
+		Kernels        jsonInterval `json:"kernels"`
+		Launched       jsonInterval `json:"launched"`
+		RemoteShare    jsonInterval `json:"remote_share"`
+		MeanTurnaround jsonInterval `json:"mean_turnaround_s"`
 		MeanWait       jsonInterval `json:"mean_wait_s"`
 		MeanQueue      jsonInterval `json:"mean_queue_s"`
 		MeanTransfer   jsonInterval `json:"mean_transfer_s"`
-		Kernels        jsonInterval `json:"kernels"`
-		RemoteShare    jsonInterval `json:"remote_share"`
-		BytesMoved     jsonInterval `json:"bytes_moved"`
-		// Comparison with the first mapper, seed by seed; null for the first.
-		Comparison *jsonKernelComparison `json:"comparison"`
+		MeanRun        jsonInterval `json:"mean_run_s"`
+	}
+	jsonKernelAppSummary struct {
+		Name string `json:"name"`
+		jsonCallsSummary
+		KernelsPerSecond jsonInterval       `json:"kernels_per_s"`
+		OwnGPUs          jsonInterval       `json:"own_gpu_utilization"`
+		End              jsonInterval       `json:"end_s"`
+		Comparison       *jsonAppComparison `json:"comparison"`
 	}
 	jsonKernelComparison struct {
-		Against           string        `json:"against"`
-		UtilizationPoints jsonInterval  `json:"gpu_utilization_change_points"`
-		WaitChange        *jsonInterval `json:"wait_change_pct"` // null where nothing waited
-		KernelsChange     *jsonInterval `json:"kernels_change_pct"`
+		Against           string       `json:"against"`
+		UtilizationPoints jsonInterval `json:"gpu_utilization_change_points"`
+		WaitChange        jsonInterval `json:"wait_change_pct"`
+		TurnaroundChange  jsonInterval `json:"turnaround_change_pct"`
+		KernelsChange     jsonInterval `json:"kernels_change_pct"`
+	}
+	jsonAppComparison struct {
+		Against          string       `json:"against"`
+		WaitChange       jsonInterval `json:"wait_change_pct"`
+		TurnaroundChange jsonInterval `json:"turnaround_change_pct"`
+		RateChange       jsonInterval `json:"kernels_per_s_change_pct"`
 	}
 	// jsonExplainedCall is a launch, as --explain asks for it.
 	jsonExplainedCall struct {
@@ -118,40 +171,92 @@ type (
 		Weight      float64 `json:"weight"`
 		Probability float64 `json:"probability"`
 	}
+	// jsonInterval is a mean over seeds; null where some seed has no such number.
 	jsonInterval struct {
-		Mean float64  `json:"mean"`
+		Mean *float64 `json:"mean"`
 		CI95 *float64 `json:"ci95"`
 	}
 )
 
-func kernelsJSON(s *kernelpage.Study) jsonKernels {
-	out := jsonKernels{Runs: make([]jsonKernelRun, 0, len(s.Runs))}
+func kernelsJSON(input jsonKernelInput, s *kernelpage.Study) jsonKernels {
+	out := jsonKernels{Input: input, Runs: make([]jsonKernelRun, 0, len(s.Runs))}
 	for i := range s.Runs {
 		out.Runs = append(out.Runs, kernelRunJSON(&s.Runs[i]))
 	}
-	for size, nodes := range s.Nodes {
-		for k, policy := range s.Policies {
-			over := func(of kernelpage.Measure) jsonInterval { return intervalJSON(s.Over(size, k, of), 1) }
-			line := jsonKernelSummary{
-				Policy: policy, Nodes: nodes, Seeds: len(s.Seeds),
-				GPUUtilization: over(kernelpage.Utilisation), MeanWait: over(kernelpage.Wait), MeanQueue: over(kernelpage.Queue),
-				MeanTransfer: over(kernelpage.Transfer), Kernels: over(kernelpage.Kernels), RemoteShare: over(kernelpage.Remote), BytesMoved: over(kernelpage.Moved),
-			}
-			if k > 0 {
-				line.Comparison = &jsonKernelComparison{
-					Against:           s.Policies[0],
-					UtilizationPoints: intervalJSON(s.Margin(size, k, kernelpage.Utilisation), 100),
-					WaitChange:        changeJSON(s.Against(size, k, kernelpage.Wait)),
-					KernelsChange:     changeJSON(s.Against(size, k, kernelpage.Kernels)),
-				}
-			}
-			out.Summary = append(out.Summary, line)
+	for size := range s.Nodes {
+		for k := range s.Policies {
+			out.Summary = append(out.Summary, kernelSummaryJSON(s, size, k))
 		}
 	}
 	for i := range s.Policies {
 		for k := range s.Runs[i].Result.Explained {
 			out.Explained = append(out.Explained, explainedCallJSON(&s.Runs[i], &s.Runs[i].Result.Explained[k]))
 		}
+	}
+	return out
+}
+
+// input tells what was asked, for a program.
+func (f *simKernelsFlags) input(s *kernelSweep) jsonKernelInput {
+	first := s.clusters[0]
+	in := jsonKernelInput{
+		Cluster: f.cluster, Nodes: s.study.Nodes, Workload: f.workload, Policies: s.study.Policies, Seeds: s.study.Seeds,
+		Window: s.config.Window, Hold: f.hold, Send: f.send,
+		Delay: s.config.Status.Delay.Seconds(), FalsePositive: s.config.Status.FalsePositive, FalseNegative: s.config.Status.FalseNegative,
+		Overhead: orOne(first.Remote.Overhead), Far: orOne(first.Remote.Far),
+	}
+	if s.config.Span > 0 {
+		in.Span = new(s.config.Span.Seconds())
+	}
+	for _, c := range s.clusters {
+		in.GPUs = append(in.GPUs, c.TotalGPUs())
+	}
+	if link, same := sameLink(first); same {
+		in.Bandwidth, in.Latency = new(link.Bandwidth), new((link.Latency + first.Remote.Latency).Seconds())
+	}
+	return in
+}
+
+// orOne is a factor; one that was not given is 1.
+func orOne(factor float64) float64 {
+	if factor == 0 {
+		return 1
+	}
+	return factor
+}
+
+func kernelSummaryJSON(s *kernelpage.Study, size, policy int) jsonKernelSummary {
+	over := func(of kernelpage.Measure) jsonInterval { return intervalJSON(s.Over(size, policy, of), 1) }
+	change := func(of kernelpage.Measure) jsonInterval { return intervalJSON(s.Against(size, policy, of), 100) }
+	calls := func(of kernelpage.CallMeasures) jsonCallsSummary {
+		return jsonCallsSummary{
+			Kernels: over(of.Kernels), Launched: over(of.Launched), RemoteShare: over(of.Remote), MeanTurnaround: over(of.Turnaround),
+			MeanWait: over(of.Wait), MeanQueue: over(of.Queue), MeanTransfer: over(of.Transfer), MeanRun: over(of.KernelTime),
+		}
+	}
+	out := jsonKernelSummary{
+		Policy: s.Policies[policy], Nodes: s.Nodes[size], Seeds: len(s.Seeds),
+		GPUUtilization: over(kernelpage.Utilisation), GPUHeldForData: over(kernelpage.ForData), BytesMoved: over(kernelpage.Moved),
+		jsonCallsSummary: calls(kernelpage.OfAll),
+	}
+	if policy > 0 {
+		out.Comparison = &jsonKernelComparison{
+			Against: s.Policies[0], UtilizationPoints: intervalJSON(s.Margin(size, policy, kernelpage.Utilisation), 100),
+			WaitChange: change(kernelpage.Wait), TurnaroundChange: change(kernelpage.Turnaround), KernelsChange: change(kernelpage.Kernels),
+		}
+	}
+	for i := range s.Runs[0].Result.Apps {
+		its := kernelpage.OfApp(i)
+		app := jsonKernelAppSummary{
+			Name: s.Runs[0].Result.Apps[i].Name, jsonCallsSummary: calls(its.CallMeasures),
+			KernelsPerSecond: over(its.Rate), OwnGPUs: over(its.OwnGPUs), End: over(its.End),
+		}
+		if policy > 0 {
+			app.Comparison = &jsonAppComparison{
+				Against: s.Policies[0], WaitChange: change(its.Wait), TurnaroundChange: change(its.Turnaround), RateChange: change(its.Rate),
+			}
+		}
+		out.Apps = append(out.Apps, app)
 	}
 	return out
 }
@@ -191,48 +296,38 @@ func explainedCallJSON(r *kernelpage.Run, e *kernels.Explained) jsonExplainedCal
 func kernelRunJSON(r *kernelpage.Run) jsonKernelRun {
 	out := jsonKernelRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes(), GPUs: len(r.Result.Devices), End: r.Result.End.Seconds(),
-		GPUUtilization: kernelpage.Utilisation(r), GPUHeldForData: kernelpage.ForData(r),
-		MeanWait: kernelpage.Wait(r), MeanQueue: kernelpage.Queue(r), MeanTransfer: kernelpage.Transfer(r),
-		Kernels: int64(kernelpage.Kernels(r)), RemoteShare: kernelpage.Remote(r), BytesMoved: int64(kernelpage.Moved(r)),
-		Apps: []jsonKernelApp{},
+		GPUUtilization: kernelpage.Utilisation(r), GPUHeldForData: kernelpage.ForData(r), BytesMoved: int64(kernelpage.Moved(r)),
+		jsonCalls: callsJSON(r, kernelpage.OfAll),
 	}
 	for i := range r.Result.Apps {
-		a := &r.Result.Apps[i]
-		out.Launched += a.Launched
-		out.Apps = append(out.Apps, kernelAppJSON(a))
+		a, its := &r.Result.Apps[i], kernelpage.OfApp(i)
+		out.Apps = append(out.Apps, jsonKernelApp{
+			Name: a.Name, Nodes: r.Workload.Apps[i].Nodes, Processes: a.Processes, jsonCalls: callsJSON(r, its.CallMeasures),
+			KernelsPerSecond: its.Rate(r), OwnGPUs: numberJSON(its.OwnGPUs(r)), Ended: a.Ended, End: numberJSON(its.End(r)),
+		})
 	}
 	return out
 }
 
-func kernelAppJSON(a *kernels.AppResult) jsonKernelApp {
-	out := jsonKernelApp{
-		Name: a.Name, Processes: a.Processes, Launched: a.Launched, Kernels: a.Done, Remote: a.Remote, Ended: a.Ended,
+func callsJSON(r *kernelpage.Run, of kernelpage.CallMeasures) jsonCalls {
+	number := func(m kernelpage.Measure) *float64 { return numberJSON(m(r)) }
+	return jsonCalls{
+		Kernels: int64(of.Kernels(r)), Launched: int64(of.Launched(r)), RemoteShare: number(of.Remote), MeanTurnaround: number(of.Turnaround),
+		MeanWait: number(of.Wait), MeanQueue: number(of.Queue), MeanTransfer: number(of.Transfer), MeanRun: number(of.KernelTime),
 	}
-	if calls := float64(a.Done); calls > 0 {
-		out.MeanQueue, out.MeanTransfer, out.MeanRun = a.Queue.Seconds()/calls, a.Transfer.Seconds()/calls, a.Run.Seconds()/calls
+}
+
+// numberJSON is null for what is no number.
+func numberJSON(x float64) *float64 {
+	if math.IsNaN(x) {
+		return nil
 	}
-	if a.Ended == a.Processes {
-		out.End = new(a.LastEnd.Seconds())
-	}
-	return out
+	return &x
 }
 
 // intervalJSON gives an interval in another unit.
 func intervalJSON(i report.Interval, scale float64) jsonInterval {
-	out := jsonInterval{Mean: i.Mean * scale}
-	if !math.IsNaN(i.Half) {
-		out.CI95 = new(i.Half * scale)
-	}
-	return out
-}
-
-// changeJSON gives a change in per cent, where there is one.
-func changeJSON(i report.Interval) *jsonInterval {
-	if math.IsNaN(i.Mean) {
-		return nil
-	}
-	out := intervalJSON(i, 100)
-	return &out
+	return jsonInterval{Mean: numberJSON(i.Mean * scale), CI95: numberJSON(i.Half * scale)}
 }
 
 func mappersJSON() jsonPolicies {

@@ -1,16 +1,23 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"muster/report"
 	"muster/workload/phased"
 )
 
-// completePhased completes the names of workloads, and files beside them.
-func completePhased(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// completePhased completes the names of workloads, and files beside them, or the settings
+// of a workload.
+func completePhased(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	name, _, hasSettings := strings.Cut(word, ":")
 	var names []string
 	for _, e := range phased.List() {
+		if hasSettings && strings.EqualFold(e.Name, name) {
+			return completeSettings("", word, e.Options), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
 		names = append(names, e.Name+"\t"+e.Summary)
 	}
 	return names, cobra.ShellCompDirectiveDefault

@@ -128,12 +128,12 @@ func Moved(r *Run) float64 {
 // End is how long the run lasted, in seconds.
 func End(r *Run) float64 { return r.Result.End.Seconds() }
 
-// mean is that of some calls. Of none there is no mean: 0 would be the best of all waits.
-func mean(sum, calls float64) float64 {
-	if calls == 0 {
+// mean is that of some calls, or GPUs. Of none there is no mean: 0 would be the best of all waits.
+func mean(sum, of float64) float64 {
+	if of == 0 {
 		return math.NaN()
 	}
-	return sum / calls
+	return sum / of
 }
 
 // ratio is 0 where there is nothing to divide by: no device, no time.
@@ -144,12 +144,20 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// AppMeasures are those of one application, as the measures of the same names are of all.
-type AppMeasures struct {
+// CallMeasures are those that all calls together have, and those of one application.
+type CallMeasures struct {
 	Kernels, Launched, Turnaround, Wait, Queue, Transfer, KernelTime, Remote Measure
+}
+
+// OfAll has those of all calls.
+var OfAll = CallMeasures{Kernels, Launched, Turnaround, Wait, Queue, Transfer, KernelTime, Remote}
+
+// AppMeasures are those of one application.
+type AppMeasures struct {
+	CallMeasures
 	// Rate is kernels a second: of an application that has ended, until then.
 	Rate Measure
-	// OwnGPUs is the use of the GPUs on its own nodes, by whomever.
+	// OwnGPUs is the use of the GPUs on its own nodes, by whomever; NaN where there are none.
 	OwnGPUs Measure
 	// End is when all its processes had ended, NaN where some had not.
 	End Measure
@@ -163,7 +171,7 @@ func OfApp(app int) AppMeasures {
 	timeOf := func(f func(*kernels.AppResult) time.Duration) Measure {
 		return of(func(a *kernels.AppResult) float64 { return mean(f(a).Seconds(), float64(a.Done)) })
 	}
-	return AppMeasures{
+	calls := CallMeasures{
 		Kernels:    of(func(a *kernels.AppResult) float64 { return float64(a.Done) }),
 		Launched:   of(func(a *kernels.AppResult) float64 { return float64(a.Launched) }),
 		Turnaround: timeOf(func(a *kernels.AppResult) time.Duration { return a.Queue + a.Transfer + a.Run }),
@@ -172,8 +180,8 @@ func OfApp(app int) AppMeasures {
 		Transfer:   timeOf(func(a *kernels.AppResult) time.Duration { return a.Transfer }),
 		KernelTime: timeOf(func(a *kernels.AppResult) time.Duration { return a.Run }),
 		Remote:     of(func(a *kernels.AppResult) float64 { return mean(float64(a.Remote), float64(a.Done)) }),
-		Rate:       appRate(app), OwnGPUs: utilisationOf(app), End: of(appEnd),
 	}
+	return AppMeasures{CallMeasures: calls, Rate: appRate(app), OwnGPUs: utilisationOf(app), End: of(appEnd)}
 }
 
 func appRate(app int) Measure {
@@ -203,7 +211,7 @@ func utilisationOf(app int) Measure {
 				devices++
 			}
 		}
-		return ratio(busy, float64(devices)*r.Result.End.Seconds())
+		return mean(busy, float64(devices)*r.Result.End.Seconds())
 	}
 }
 

@@ -6,6 +6,7 @@
 package strictyaml
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -84,6 +85,8 @@ func (f *File) Parse(text []byte) (root Node, err error) {
 	if !utf8.Valid(text) {
 		return nil, f.Errorf(Place{}, "the file is not UTF-8 text: %s is YAML", f.What)
 	}
+	// Some editors begin a file with this mark; the parser takes it for part of the first key.
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	// The parser is someone else's: if it breaks on a file, the file is at fault.
 	defer func() {
 		if p := recover(); p != nil {

@@ -52,6 +52,16 @@ func read(text string) (settings, error) {
 	return s, err
 }
 
+// The mark with which some editors begin a file is no part of the first key, and moves nothing.
+func TestByteOrderMark(t *testing.T) {
+	if s, err := read("\ufeffcount: 3\n"); err != nil || s.count != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := read("\ufeffcont: 3\n"); err == nil || !strings.HasPrefix(err.Error(), "f:1:1: \"cont\"") {
+		t.Errorf("got the error %v", err)
+	}
+}
+
 func TestValues(t *testing.T) {
 	s, err := read("size: 4KiB\nrate: 1GB/s\nwait: 2s\nshare: 0.5\ncount: 3\non: true\ntext: any thing\nid: a-b\nlist: [1, two]\n")
 	if err != nil {

@@ -39,7 +39,11 @@ func List() []Entry {
 // Load reads the file of that name, or makes the built-in workload for a cluster of
 // some nodes, with its settings: "W4:ratio=100:reuse=0.9".
 func Load(spec string, nodes int) (*Workload, error) {
-	if info, err := os.Stat(spec); err == nil && !info.IsDir() {
+	info, err := os.Stat(spec)
+	if err == nil && info.IsDir() && strings.ContainsAny(spec, "/\\") {
+		return nil, fmt.Errorf("%s is a folder: name a file in it", spec)
+	}
+	if err == nil && !info.IsDir() {
 		w, err := ReadFile(spec)
 		if err != nil {
 			return nil, err

@@ -57,8 +57,11 @@ func (d *decoder) workload(root strictyaml.Node) (*Workload, error) {
 		strictyaml.Key("name", d.Identifier("name", &w.Name)),
 		strictyaml.Key("applications", func(n strictyaml.Node) error {
 			items, ok := strictyaml.Items(n)
-			if !ok || len(items) == 0 {
-				return d.Errorf(strictyaml.Start(n), "applications must be a list of one or more, not %s: %s", strictyaml.Kind(n), addApplication)
+			if !ok {
+				return d.Errorf(strictyaml.Start(n), "applications must be a list, not %s: %s", strictyaml.Kind(n), addApplication)
+			}
+			if len(items) == 0 {
+				return d.Errorf(strictyaml.Start(n), "the list of applications is empty: %s", addApplication)
 			}
 			if len(items) > maxApps {
 				return d.Errorf(strictyaml.Start(n), "there are %d applications: at most %d are supported", len(items), maxApps)

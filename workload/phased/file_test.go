@@ -95,8 +95,8 @@ func TestReadErrors(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "f:1:1: the file is empty: describe applications, as applications: [{name: a, nodes: 4, cpu: 1s, gpu: exponential(2s)}]"},
 		{"no applications", "name: x\n", "f:1:1: there are no applications: write applications: and below it - {name: a, nodes: 4"},
-		{"not a list", "applications: 5\n", "f:1:15: applications must be a list of one or more, not a plain value: add - {name: a"},
-		{"none", "applications: []\n", "f:1:15: applications must be a list of one or more"},
+		{"not a list", "applications: 5\n", "f:1:15: applications must be a list, not a plain value: add - {name: a"},
+		{"none", "applications: []\n", "f:1:15: the list of applications is empty: add - {name: a"},
 		{"unknown key", app("    gpus: 1s\n"), `f:4:5: "gpus" is no key of an application: did you mean gpu?`},
 		{"no name", "applications:\n  - nodes: 2\n    gpu: 1s\n", "f:2:5: this application has no name: add name: solver"},
 		{"no nodes", "applications:\n  - name: a\n    gpu: 1s\n", "f:2:5: this application has no nodes: add nodes: 4"},
@@ -317,6 +317,7 @@ func TestLoad(t *testing.T) {
 	for spec, want := range map[string]string{
 		path:                 path + ": the applications have 30 nodes, and the cluster has 24",
 		path + "x":           `there is no file "` + path + `x"`,
+		filepath.Dir(path):   filepath.Dir(path) + " is a folder: name a file in it",
 		"none.yaml":          `there is no file "none.yaml"`,
 		"trhee":              `there is no workload of kernels and no file called "trhee": did you mean three?`,
 		"zebrafinch":         `there is no workload of kernels and no file called "zebrafinch": built in are W1, W2,`,

@@ -212,6 +212,15 @@ func (b *Browser) Scheme(name string) {
 	b.Settle()
 }
 
+// Width makes the window so wide; 0 gives it its own width back.
+func (b *Browser) Width(pixels int) {
+	b.t.Helper()
+	b.call("POST", b.session+"/goog/cdp/execute", map[string]any{"cmd": "Emulation.setDeviceMetricsOverride", "params": map[string]any{
+		"width": pixels, "height": 0, "deviceScaleFactor": 0, "mobile": false,
+	}})
+	b.Settle()
+}
+
 // Screenshot keeps a picture of the window.
 func (b *Browser) Screenshot(file string) {
 	b.t.Helper()

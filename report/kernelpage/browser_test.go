@@ -70,6 +70,21 @@ func TestPageInABrowser(t *testing.T) {
 		}
 	}
 
+	// In a window of usual width no table is cut off, and the page has no room on the side.
+	b.Width(1400)
+	var cut []string
+	b.Script(&cut, `const wide = [...document.querySelectorAll(".scroll"), document.documentElement].filter(e => e.scrollWidth > e.clientWidth);
+		return wide.map(e => e.className + " " + e.textContent.slice(0, 40) + ": " + e.scrollWidth + " of " + e.clientWidth);`)
+	if len(cut) > 0 {
+		t.Errorf("cut off at the right: %q", cut)
+	}
+	if *shots != "" {
+		b.Script(nil, `document.querySelectorAll("figure.table")[1].scrollIntoView({block: "start", behavior: "instant"})`)
+		b.Settle()
+		b.Screenshot(filepath.Join(*shots, "tables.png"))
+	}
+	b.Width(0)
+
 	// Under st the GPUs of H's nodes are always busy, with kernels of H alone.
 	first := s.Runs[0].Cluster.Nodes[0].Name
 	var at [2]int

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,7 +119,7 @@ func TestAppendSeconds(t *testing.T) {
 	}
 }
 
-// The applications and distributions that docs/kernels.md describes can be read.
+// The applications that docs/kernels.md describes can be read.
 func TestDocsDescribeRealApplications(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kernels.md")
 	if err != nil {
@@ -129,17 +128,48 @@ func TestDocsDescribeRealApplications(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n## Describe your own applications\n\n")
 	section, _, _ = strings.Cut("\n"+section, "\n\n    muster ")
 	wl, err := phased.Read(strings.NewReader(strings.ReplaceAll(section, "\n    ", "\n")), "docs/kernels.md")
-	if err != nil || len(wl.Apps) != 2 || !wl.Apps[0].Barrier {
+	if err != nil || len(wl.Apps) != 2 || wl.Apps[1].Name != "analysis" {
 		t.Errorf("%v: %v", wl, err)
 	}
-	found := 0
-	for _, d := range regexp.MustCompile("`([a-z]+\\([^`]*\\))`").FindAllStringSubmatch(string(text), -1) {
-		found++
-		if _, err := phased.ParseTime(d[1]); err != nil {
-			t.Error(err)
+}
+
+// Every name of the JSON document stands in docs/kernels.md, in the section that explains it.
+func TestDocsNameTheJSON(t *testing.T) {
+	text, err := os.ReadFile("../../docs/kernels.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Take it further\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var stdout, stderr bytes.Buffer
+	args := []string{"sim", "kernels", "--span", "20s", "--policy", "ag,ar,probe,gr", "--explain", "500", "--json"}
+	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != exitDone {
+		t.Fatal(stderr.String())
+	}
+	var document any
+	if err := json.Unmarshal(stdout.Bytes(), &document); err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	var walk func(any)
+	walk = func(x any) {
+		switch x := x.(type) {
+		case map[string]any:
+			for name, value := range x {
+				if !told[name] && !strings.Contains(section, "`"+name+"`") {
+					t.Errorf("docs/kernels.md does not say what %q is", name)
+				}
+				told[name] = true
+				walk(value)
+			}
+		case []any:
+			for _, value := range x {
+				walk(value)
+			}
 		}
 	}
-	if found != len(phased.Families(phased.Nanoseconds)) {
-		t.Errorf("the page shows %d distributions, and there are %d", found, len(phased.Families(phased.Nanoseconds)))
+	walk(document)
+	if len(told) < 50 {
+		t.Errorf("the document has %d names only: %v", len(told), told)
 	}
 }

@@ -1,6 +1,9 @@
 package mapping
 
-import "sort"
+import (
+	"fmt"
+	"sort"
+)
 
 // candidates are the devices that a decision looks at: those of the caller's own
 // node, and of the others all, or those of a group of nodes, or a few drawn at
@@ -16,7 +19,9 @@ type candidates struct {
 	// and group. Without protection all are of class 0.
 	class []int32
 	sets  []set
-	whole set
+	// anywhere are the devices of all groups that a class may use, everything all devices.
+	anywhere   []set
+	everything set
 
 	spans []span  // scratch: the answer
 	free  []int32 // scratch: idle devices of a group
@@ -57,18 +62,31 @@ func newCandidates(l *Layout, r reach) *candidates {
 			}
 		}
 	}
-	c.sets = make([]set, classes*c.groups)
+	c.sets, c.anywhere = make([]set, classes*c.groups), make([]set, classes)
 	for n := range int32(l.Nodes()) {
-		c.whole.add(l.devicesOf(n))
+		c.everything.add(l.devicesOf(n))
 		owner := c.classOf(l.Owner[n])
 		for class := range classes {
 			if owner == 0 || owner == class {
 				c.sets[class*c.groups+c.groupOf(n)].add(l.devicesOf(n))
+				c.anywhere[class].add(l.devicesOf(n))
 			}
 		}
 	}
 	c.spans = make([]span, 0, l.Nodes()+3)
 	return c
+}
+
+// check says whether protection leaves an application on a node without any device.
+func (c *candidates) check() error {
+	for n, owner := range c.layout.Owner {
+		own := c.layout.devicesOf(int32(n))
+		if owner >= 0 && own.from == own.to && c.anywhere[c.classOf(owner)].total == 0 {
+			return fmt.Errorf("application %d has no GPU on its node %d, and protect=yes keeps those of all others from it: "+
+				"leave out protect, or have fewer critical applications", owner, n)
+		}
+	}
+	return nil
 }
 
 func (l *Layout) devicesOf(node int32) span { return span{l.First[node], l.First[node+1]} }
@@ -131,13 +149,16 @@ func (c *candidates) groupOf(node int32) int32 {
 }
 
 // of is the devices to look at: first the span of the caller's own, which may be
-// empty, then others. A caller that would see none sees all. The slice is valid
-// until the next decision.
+// empty, then others. A caller that would see none sees those of all groups. The slice is
+// valid until the next decision.
 func (c *candidates) of(call *Call, v *View) []span {
 	own := c.layout.devicesOf(call.Node)
 	s := &c.sets[c.classOf(call.App)*c.groups+c.groupOf(call.Node)]
 	if s.total == 0 && own.from == own.to {
-		s = &c.whole
+		s = &c.anywhere[c.classOf(call.App)]
+		if s.total == 0 { // check knows of no such application
+			s = &c.everything
+		}
 	}
 	spans := append(c.spans[:0], own)
 	switch {

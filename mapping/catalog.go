@@ -155,6 +155,9 @@ func readSplit(s model.Settings) (maker, error) {
 		return nil, fmt.Errorf("from and to are both %d: name two applications", to)
 	}
 	return func(l *Layout) (Mapper, error) {
+		if apps := int32(len(l.Critical)); max(from, to) >= apps {
+			return nil, fmt.Errorf("there is no application %d: there are %d, numbered from 0; set from and to to two of them", max(from, to), apps)
+		}
 		m := newSplit(l, some, of, from, to)
 		if len(m.devices) == 0 {
 			return nil, fmt.Errorf("no node of application %d has a GPU: set to to another application", to)
@@ -185,7 +188,10 @@ func greedyWith(s model.Settings, n network) (maker, error) {
 	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
-	return func(l *Layout) (Mapper, error) { return newGreedy(l, r, Estimate(estimate), n), nil }, nil
+	return func(l *Layout) (Mapper, error) {
+		m := newGreedy(l, r, Estimate(estimate), n)
+		return m, m.candidates.check()
+	}, nil
 }
 
 func readRandom(s model.Settings) (maker, error) {
@@ -196,7 +202,10 @@ func readRandom(s model.Settings) (maker, error) {
 	if err := cmp.Or(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
-	return func(l *Layout) (Mapper, error) { return newRandom(l, r, alpha, beta, unbounded), nil }, nil
+	return func(l *Layout) (Mapper, error) {
+		m := newRandom(l, r, alpha, beta, unbounded)
+		return m, m.candidates.check()
+	}, nil
 }
 
 // mostChoices keeps few devices few: each is compared with those drawn before.

@@ -128,6 +128,48 @@ func TestProtectedDevicesStayAlone(t *testing.T) {
 	}
 }
 
+// TestProtectionIsNeverDropped: nodes 0 and 1 of the critical application 0 have GPUs, and of application 1's nodes 2 to 5 some.
+func TestProtectionIsNeverDropped(t *testing.T) {
+	layout := func(gpus ...int32) *mapping.Layout {
+		l := &mapping.Layout{First: []int32{0}, Critical: []bool{true, false}, Bandwidth: 100e6}
+		for n, k := range gpus {
+			l.Cores, l.Owner = append(l.Cores, 12), append(l.Owner, int32(min(1, n/2)))
+			for range k {
+				l.NodeOf, l.Speed = append(l.NodeOf, int32(n)), append(l.Speed, 1)
+			}
+			l.First = append(l.First, int32(len(l.NodeOf)))
+		}
+		return l
+	}
+	for _, mapper := range []string{"ag", "ar", "probe"} {
+		_, err := mapping.New(mapper+":protect=yes", layout(2, 2, 0, 0, 0, 0))
+		if err == nil || !strings.Contains(err.Error(), "application 1 has no GPU on its node 2, and protect=yes") {
+			t.Errorf("%s: application 1 has no GPU that it may use: %v", mapper, err)
+		}
+		if _, err := mapping.New(mapper, layout(2, 2, 0, 0, 0, 0)); err != nil {
+			t.Errorf("%s: without protection: %v", mapper, err)
+		}
+		if _, err := mapping.New(mapper+":protect=yes", layout(0, 0, 1, 1, 1, 1)); err != nil {
+			t.Errorf("%s: the critical one may use those of others: %v", mapper, err)
+		}
+		// Node 5 has the only GPU that application 1 may use. The groups are of nodes 0 and 3, 1 and 4, 2 and 5: with
+		// 3 and 4 there are none but protected ones.
+		l := layout(1, 1, 0, 0, 0, 1)
+		m, err := mapping.New(mapper+":protect=yes:group=2", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := mapping.NewTable(l, 10)
+		table.Estimate = mapping.EstimateOf(m)
+		v := &mapping.View{Table: table, Local: table, Rand: rand.New(rand.NewPCG(1, 1))}
+		for node := int32(2); node < 5; node++ {
+			if d := m.Map(&mapping.Call{Node: node, App: 1, Home: -1, In: 1000}, v); d != 2 {
+				t.Errorf("%s: a call from node %d was given to device %d", mapper, node, d)
+			}
+		}
+	}
+}
+
 func TestEveryMapperIsDocumentedAndCanBeMade(t *testing.T) {
 	text, err := os.ReadFile("../docs/mapping.md")
 	if err != nil {
@@ -187,15 +229,21 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		"split:share=1/0":        `mapper split: share must be a fraction from 0 to 1 such as 1/4, not "1/0"`,
 		"split:from=1":           `mapper split: from and to are both 1: name two applications`,
 		"split:to=-1":            `mapper split: to must be a whole number from 0 to 1073741824, not "-1"`,
-		"split:to=5":             `mapper split: no node of application 5 has a GPU: set to to another application`,
+		"split:to=5":             `mapper split: there is no application 5: there are 2, numbered from 0; set from and to to two of them`,
+		"split:from=2":           `mapper split: there is no application 2: there are 2, numbered from 0; set from and to to two of them`,
 	} {
 		_, err := mapping.New(spec, cluster(4, 1))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", spec, err, want)
 		}
-		if err := mapping.Check(spec); (err == nil) != (spec == "split:to=5") {
+		if err := mapping.Check(spec); (err == nil) != (spec == "split:to=5" || spec == "split:from=2") {
 			t.Errorf("Check %s: %v", spec, err)
 		}
+	}
+	l := cluster(4, 1) // all nodes but the first are application 1's
+	l.NodeOf, l.Speed, l.First = l.NodeOf[:1], l.Speed[:1], []int32{0, 1, 1, 1, 1}
+	if _, err := mapping.New("split", l); err == nil || !strings.Contains(err.Error(), "no node of application 1 has a GPU") {
+		t.Errorf("split to nodes without GPUs: %v", err)
 	}
 	if _, err := mapping.New("st", cluster(4, 0)); err == nil || !strings.Contains(err.Error(), "has no GPU") {
 		t.Errorf("a cluster without GPUs: %v", err)

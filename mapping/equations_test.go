@@ -3,6 +3,7 @@ package mapping
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func TestEquations1To7(t *testing.T) {
 		want    int32
 	}{
 		{"all idle: the first local one", func(*Table) {}, reach{}, false, 0},
-		{"nothing has run: queues take no time, so local", func(t *Table) { put(t, 0, 0, 3); put(t, 0, 1, 2) }, reach{}, false, 0},
+		{"nothing has run: a local one, with the shorter queue", func(t *Table) { put(t, 0, 0, 3); put(t, 0, 1, 2) }, reach{}, false, 1},
 		{"a local idle one", func(t *Table) { put(t, 0, 0, 1); ran(t, 3, time.Second) }, reach{}, false, 1},
 		{
 			// 0 and 1 wait 1 x 149 ms. Elsewhere 100 x (max(0,0)+1) + 50 x max(1, 0/6) = 150.
@@ -448,20 +449,133 @@ func TestHistory(t *testing.T) {
 	near("kernel 1, changed", h.Expect(&Call{Kernel: 1}, ByKernel), 20*time.Millisecond)
 }
 
-// TestBacklogCountsDown: a call of 10 ms that has run for 4 leaves 6, and one of 20 ms waits behind it; when it has run for 30 it may end at any moment.
+// TestBacklogCountsDown: a call of 10 ms runs, and one of 20 ms waits behind it. An earlier one, of which 10 ms were
+// expected too, ran for so long: v is the square of its error, of 10.
 func TestBacklogCountsDown(t *testing.T) {
-	table := NewTable(even(1, 1, 1), 10)
-	table.Estimate = ByKernel
-	long, short := &Call{Kernel: 0}, &Call{Kernel: 1}
-	table.history.Observe(long, 20*time.Millisecond)
-	table.history.Observe(short, 10*time.Millisecond)
-	first := table.Assign(short, 0)
-	table.Assign(long, 0)
-	table.Begin(0, first, time.Second)
-	for after, want := range map[time.Duration]time.Duration{0: 30, 4: 26, 10: 20, 30: 20} {
-		if got := table.Backlog(0, time.Second+after*time.Millisecond); got != want*time.Millisecond {
-			t.Errorf("after %d ms: %v, want %d ms", after, got, want)
+	for _, test := range []struct {
+		name string
+		ran  time.Duration
+		left map[time.Duration]float64 // after so long, in ms
+	}{
+		{"always the same: v is 0, and in the end it may be over at any moment", 10, map[time.Duration]float64{0: 30, 4: 26, 10: 20.000001, 30: 20.000001}},
+		{"v is 1/4: at least 1/4 x (5/4)/4 of it is left", 15, map[time.Duration]float64{0: 30, 9: 21, 10: 20.78125, 30: 20.78125}},
+		{"v is 1, as if memoryless: at least half of it", 20, map[time.Duration]float64{0: 30, 4: 26, 5: 25, 30: 25}},
+		{"v is 9: what runs is likely to be a long one", 40, map[time.Duration]float64{0: 45, 30: 45}},
+		{"nothing is known of errors: as memoryless", 0, map[time.Duration]float64{0: 30, 30: 25}},
+	} {
+		table := NewTable(even(1, 1, 1), 10)
+		table.Estimate = ByKernel
+		long, short := &Call{Kernel: 0}, &Call{Kernel: 1}
+		table.history.Observe(long, 20*time.Millisecond)
+		table.history.Observe(short, 10*time.Millisecond)
+		if test.ran > 0 {
+			table.misses.observe(10*time.Millisecond, test.ran*time.Millisecond)
 		}
+		table.misses.observe(0, time.Hour) // nothing was expected, so that it was no error
+		first := table.Assign(short, 0)
+		table.Assign(long, 0)
+		table.Begin(0, first, time.Second)
+		for after, want := range test.left {
+			if got := table.Backlog(0, time.Second+after*time.Millisecond); got != time.Duration(want*1e6) {
+				t.Errorf("%s; after %d ms: %v, want %v ms", test.name, after, got, want)
+			}
+		}
+		if table.Finish(short, 0, first, time.Millisecond); table.Backlog(0, time.Hour) != 20*time.Millisecond {
+			t.Errorf("%s; it is over, and %v are left", test.name, table.Backlog(0, time.Hour))
+		}
+	}
+}
+
+// TestErrorsFade: what calls are like lately counts.
+func TestErrorsFade(t *testing.T) {
+	var m misses
+	for range 1000 {
+		m.observe(10, 40)
+	}
+	if got := m.rest(1000); got != 2500 {
+		t.Errorf("v is 9, and of 1000 are left %d", got)
+	}
+	for range 1000 {
+		m.observe(10, 10)
+	}
+	if got := m.rest(1000); got > 1 {
+		t.Errorf("there are no more errors, and of 1000 are left %d", got)
+	}
+	if m.observe(2, math.MaxInt64); m.rest(math.MaxInt64) != longest {
+		t.Errorf("the rest has no bounds: %d", m.rest(math.MaxInt64))
+	}
+}
+
+// TestRoads follows calls by hand: node 0 has 100 KB/ms, 1 has 10, 2 has 1000, 3 no limit; 2 and 3 hang on another
+// switch. 10,000 KB go there and 5,000 come back, with an overhead of half; far is 4; latencies are 8 ms from node 0 and 2 from others.
+func TestRoads(t *testing.T) {
+	l := even(4, 1, 1)
+	l.Links = []int64{100e6, 10e6, 1000e6, 0}
+	l.Switch = []int32{7, 7, 3, 3}
+	l.Latencies = []time.Duration{8e6, 2e6, 2e6, 2e6}
+	l.Overhead, l.Far = 1.5, 4
+	for _, test := range []struct {
+		from, to int32
+		ms       time.Duration
+	}{
+		{0, 1, 8 + 1500 + 750},       // by the slower link, of the GPU
+		{1, 0, 2 + 1500 + 750},       // or of the caller
+		{0, 2, 4 * (8 + 150 + 75)},   // another switch
+		{0, 3, 4 * (8 + 150 + 75)},   // no limit there
+		{3, 2, 2 + 15 + 7},           // nor here; 7.5, see below
+		{1, 3, 4 * (2 + 1500 + 750)}, // both
+	} {
+		want := test.ms * time.Millisecond
+		if test.from == 3 {
+			want += 500 * time.Microsecond
+		}
+		// Both have run kernels of which 7 wait at home: it is worth it if those take more.
+		for _, more := range []time.Duration{-1, 1} {
+			table := NewTable(l, 10)
+			ran(table, test.from, want/7+more)
+			put(table, test.from, test.from, 7)
+			for d := range int32(4) {
+				if d != test.from && d != test.to {
+					put(table, l.NodeOf[d], d, 1000)
+				}
+			}
+			m := newGreedy(l, reach{}, ByWindow, network{probe: true})
+			call := &Call{Node: test.from, In: 10_000_000, Out: 5_000_000}
+			if got := m.Map(call, sees(table)); (got == test.to) != (more > 0) {
+				t.Errorf("%d to %d, %v of waiting at home: device %d", test.from, test.to, want+7*more, got)
+			}
+		}
+	}
+	// Equation 11 has the caller's own link: (30/10)^2 x 4/B.
+	for node, want := range []float64{36. / 100, 36. / 10, 36. / 1000, 0} {
+		w := newRandom(l, reach{}, 0, 0, true).factors(&Call{Node: int32(node), In: 30_000})
+		if got := w.bonus(10 * time.Millisecond); math.Abs(got-want) > 1e-12 {
+			t.Errorf("beta of node %d: %v, want %v", node, got, want)
+		}
+	}
+}
+
+// TestNodesThatAreReachedAlike: neighbours that are alike are scanned at once, and clusters of such nodes alone as before.
+func TestNodesThatAreReachedAlike(t *testing.T) {
+	l := even(5, 2, 1)
+	l.Switch, l.Latencies = []int32{0, 0, 1, 1, 0}, make([]time.Duration, 5)
+	if r := newRoads(l); r.until != nil {
+		t.Errorf("switches make no difference without far, yet %v", r.until)
+	}
+	l.Links = []int64{5, 5, 5, 5, 5}
+	if r := newRoads(l); r.until != nil {
+		t.Errorf("all links are alike, yet %v", r.until)
+	}
+	l.Links[3], l.Far = 6, 2
+	r := newRoads(l)
+	var got []span
+	for p := (span{1, 10}); p.from < p.to; {
+		q := r.alike(p)
+		got = append(got, q)
+		p.from = q.to
+	}
+	if want := []span{{1, 4}, {4, 6}, {6, 8}, {8, 10}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -132,11 +132,11 @@ func (m *greedy) Explain(c *Call, v *View, _ int32) Account {
 	s := m.search(c, v)
 	spans := m.candidates.spans
 	var looks []Choice // a device may have been looked at twice: as one that holds data, and with all others
-	look := func(t *Table, d, queued int32, held int64, w wire, care time.Duration) {
-		one := Choice{Device: d, Queued: queued, Held: held, Care: care}
-		one.Transfer = time.Duration(max(w.outbound, t.loads[d].inbound))*w.each + w.always - care
+	look := func(t *Table, d, queued int32, held int64, w wire) {
+		one := Choice{Device: d, Queued: queued, Held: held, Care: w.care}
+		one.Transfer = time.Duration(max(w.outbound, t.loads[d].inbound))*w.each + w.always - w.care
 		if t.Estimate == ByWindow {
-			one.Wait = time.Duration(queued) * t.Mean(d)
+			one.Wait = time.Duration(queued) * max(1, t.Mean(d))
 		} else {
 			one.Run = t.atSpeed(s.normal, d)
 			one.Wait = s.busy(t, d, queued) - one.Run
@@ -144,14 +144,13 @@ func (m *greedy) Explain(c *Call, v *View, _ int32) Account {
 		looks = append(looks, one)
 	}
 	for d := spans[0].from; d < spans[0].to; d++ {
-		look(v.Local, d, v.Local.loads[d].queued, 0, wire{}, 0)
+		look(v.Local, d, v.Local.loads[d].queued, 0, wire{})
 	}
-	seen, back := v.memory(), m.back(c, v)
+	seen, n := v.memory(), m.news(c, v)
 	elsewhere := func(p span, held int64) {
-		w, care := m.wire(c, v, c.In-held, back), m.lost(v, c.In-held)
 		for d := p.from; d < p.to; d++ {
 			if queued, looked := seen.queued(v.Table, d); looked {
-				look(v.Table, d, queued, held, w, care)
+				look(v.Table, d, queued, held, m.wire(c, n, d, c.In-held))
 			}
 		}
 	}

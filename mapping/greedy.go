@@ -2,7 +2,6 @@ package mapping
 
 import (
 	"math"
-	"math/bits"
 	"time"
 )
 
@@ -12,6 +11,7 @@ import (
 type greedy struct {
 	candidates *candidates
 	layout     *Layout
+	roads      roads
 	estimate   Estimate
 	network    network
 	uniform    bool // all devices are equally fast
@@ -27,7 +27,7 @@ type network struct {
 }
 
 func newGreedy(l *Layout, r reach, estimate Estimate, n network) *greedy {
-	m := &greedy{candidates: newCandidates(l, r), layout: l, estimate: estimate, network: n, uniform: true}
+	m := &greedy{candidates: newCandidates(l, r), layout: l, roads: newRoads(l), estimate: estimate, network: n, uniform: true}
 	for _, s := range l.Speed {
 		m.uniform = m.uniform && s == l.Speed[0]
 	}
@@ -45,16 +45,26 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 	spans := m.candidates.of(c, v)
 	s.scan(spans[:1], v.Local, nil, wire{})
 
-	back := m.back(c, v)
+	n := m.news(c, v)
 	if m.candidates.reach.locality {
 		for i := range c.Resident {
 			d := c.Resident[i].Device
 			if held := c.ResidentOn(d); held > 0 && among(spans[1:], d) {
-				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, m.wire(c, v, c.In-held, back))
+				s.scan([]span{{d, d + 1}}, v.Table, v.Wrong, m.wire(c, n, d, c.In-held))
 			}
 		}
 	}
-	s.scan(spans[1:], v.Table, v.Wrong, m.wire(c, v, c.In, back))
+	if m.roads.until == nil {
+		s.scan(spans[1:], v.Table, v.Wrong, m.wire(c, n, 0, c.In))
+		return s.device
+	}
+	for _, p := range spans[1:] {
+		for p.from < p.to {
+			q := m.roads.alike(p)
+			s.scan([]span{q}, v.Table, v.Wrong, m.wire(c, n, q.from, c.In))
+			p.from = q.to
+		}
+	}
 	return s.device
 }
 
@@ -67,64 +77,44 @@ func (m *greedy) search(c *Call, v *View) search {
 	return s
 }
 
-// wire is what is known of the network, the same for all devices of one scan.
-type wire struct {
-	outbound int32         // calls of the caller's node that are elsewhere
-	each     time.Duration // for each other call on the busier of the two ports
-	always   time.Duration
+// news is what is known of the network, the same for all devices.
+type news struct {
+	outbound int32  // calls of the caller's node that are elsewhere
+	share    uint64 // the sum of equation 6, at least the number of devices: a link is never faster than itself
+	crowd    uint64 // those who wait, as far as probe cares
 }
 
-// wire is equation 3 and the upper part of 5: the time of bytes that are sent, and of results.
-func (m *greedy) wire(c *Call, v *View, bytes int64, back time.Duration) wire {
-	there := m.travel(bytes)
+func (m *greedy) news(c *Call, v *View) news {
 	if m.network.probe {
-		return wire{always: there + m.layout.Latency + back + m.lost(v, bytes)}
-	}
-	return wire{outbound: v.Local.Outbound(c.Node), each: there, always: there + back}
-}
-
-// lost is what others lose while a device is held for such bytes, as far as probe cares.
-func (m *greedy) lost(v *View, bytes int64) time.Duration {
-	if !m.network.probe {
-		return 0
-	}
-	crowd := uint64(m.network.care * v.Table.Waiting())
-	return time.Duration(scale(uint64(m.travel(bytes)+m.layout.Latency), crowd, uint64(m.layout.Devices())))
-}
-
-// travel is how long data are on their way if they have the link to themselves.
-func (m *greedy) travel(bytes int64) time.Duration {
-	if m.layout.Bandwidth <= 0 {
-		return 0
-	}
-	return time.Duration(scale(uint64(max(0, bytes)), uint64(time.Second), uint64(m.layout.Bandwidth)))
-}
-
-// back is how long results are on their way, equation 6: the same for all devices.
-func (m *greedy) back(c *Call, v *View) time.Duration {
-	if m.network.probe {
-		return m.travel(c.Out)
+		return news{crowd: uint64(m.network.care * v.Table.Waiting())}
 	}
 	all := uint64(m.layout.Devices())
 	share := uint64(v.Table.SumOfBusier(c.Node, v.Local.Inbound(c.Node)))
 	if m.network.plus {
 		share += all
 	}
-	// A link is never faster than itself.
-	return time.Duration(scale(uint64(m.travel(c.Out)), max(share, all), all))
+	return news{outbound: v.Local.Outbound(c.Node), share: max(share, all)}
 }
 
-// tooLong bounds the time that data travel, so that its multiples can be added: 9 hours.
-const tooLong = 1 << 45
+// wire is what is thought of the network for some devices that are reached alike.
+type wire struct {
+	outbound int32         // calls of the caller's node that are elsewhere
+	each     time.Duration // for each other call on the busier of the two ports
+	always   time.Duration
+	care     time.Duration // the part of it that others lose while a device is held for data
+}
 
-// scale is a x b / c, rounded down, but at most tooLong.
-func scale(a, b, c uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	if hi >= c {
-		return tooLong
+// wire is equation 3 and the upper parts of 5 and 6: the time of bytes that are sent to
+// a device, and of results.
+func (m *greedy) wire(c *Call, n news, device int32, bytes int64) wire {
+	all := uint64(m.layout.Devices())
+	w := m.roads.way(c.Node, m.layout.NodeOf[device])
+	there, back := w.travel(bytes), w.travel(c.Out)
+	if m.network.probe {
+		care := time.Duration(scale(uint64(there+w.latency), n.crowd, all))
+		return wire{always: there + w.latency + back + care, care: care}
 	}
-	q, _ := bits.Div64(hi, lo, c)
-	return min(q, tooLong)
+	return wire{outbound: n.outbound, each: there, always: there + time.Duration(scale(uint64(back), n.share, all))}
 }
 
 // search is one decision: the least waiting that was found so far, and where.
@@ -142,7 +132,8 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 	if floor >= s.least {
 		return
 	}
-	ofAll := t.meanOfAll()
+	// An idle device is better than a busy one, even where nothing has run.
+	ofAll := max(1, t.meanOfAll())
 	history := t.Estimate != ByWindow
 	for _, p := range spans {
 		loads := t.loads[p.from:p.to]
@@ -171,15 +162,15 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 	}
 }
 
-// busy is how long a device is busy by what is known of kernels, and with the
-// call itself where devices differ in speed.
+// busy is how long a device is busy by what is known of kernels, and with the call
+// itself where devices differ in speed. A device with calls is never as good as one without.
 func (s *search) busy(t *Table, d, queued int32) time.Duration {
 	itself := t.atSpeed(s.normal, d)
 	switch {
 	case queued == 0:
 		return itself
 	case t.loads[d].queued == 0: // it only seems busy
-		return itself + t.Mean(d)
+		return itself + max(1, t.Mean(d))
 	}
 	return itself + t.Backlog(d, s.view.Now)
 }

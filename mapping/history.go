@@ -64,8 +64,46 @@ func (k *kernelHistory) onLine(bytes float64) time.Duration {
 }
 
 const (
+	// leastExpected is what is expected of a call of which nothing is known, so that a
+	// device with calls is never taken for an idle one.
+	leastExpected = time.Duration(1)
 	// enoughForALine is how many calls must be known before a line is drawn through them.
 	enoughForALine = 8
 	// longest bounds what a steep line may say, so that sums of it stay sums: 13 days.
 	longest = 1 << 50
 )
+
+// misses is how far calls took another time than was expected. The zero value
+// has seen none, and takes calls for memoryless.
+type misses struct {
+	calls        int64
+	square, base float64 // faded means of (ran - expected)^2 and of expected^2
+}
+
+func (m *misses) observe(expected, ran time.Duration) {
+	if expected <= leastExpected {
+		return // nothing was known
+	}
+	m.calls++
+	w := max(fading, 1/float64(m.calls))
+	miss := float64(ran - expected)
+	m.square += float64(w * (float64(miss*miss) - m.square))
+	if m.square < 1 {
+		m.square = 0 // numbers that fade to nothing become slow
+	}
+	m.base += float64(w * (float64(float64(expected)*float64(expected)) - m.base))
+}
+
+// rest is what must be expected of a running call of which so much was expected, however
+// long it has run. With v, the square of the relative error, calls that are met at any time
+// have (1+v)/2 of that before them in the mean; where v is 1, as with exponential times, that is all of it, for ever.
+// Below 1 what has run says more, and this fades to nothing. Half of the mean is taken, since most
+// calls end earlier than that, and who goes elsewhere costs others time: tried with 1/4, 1/2 and 1.
+func (m *misses) rest(expected time.Duration) time.Duration {
+	v := 1.0
+	if m.calls > 0 {
+		v = m.square / m.base
+	}
+	share := float64(min(1, v) * float64((1+v)/4))
+	return max(min(leastExpected, expected), time.Duration(min(longest, float64(share*float64(expected)))))
+}

@@ -32,10 +32,19 @@ type Layout struct {
 	Owner []int32
 	// Critical says of each application whether its nodes' devices are to be kept for it.
 	Critical []bool
-	// Bandwidth is the nominal one between nodes, in bytes per second.
+	// Bandwidth is the nominal one of each node's link, in bytes per second; 0 is
+	// without limit. Where links differ, Links has that of each node; else it is nil.
 	Bandwidth int64
-	// Latency is that of a call to another node; probe alone asks for it.
-	Latency time.Duration
+	Links     []int64
+	// Latency is that of a call to another node; probe alone asks for it. Where it depends on
+	// the node that calls, Latencies has it by that; else it is nil.
+	Latency   time.Duration
+	Latencies []time.Duration
+	// Overhead multiplies what is sent. Far multiplies that and latency between nodes of
+	// different switches. Not given, 0, they are 1.
+	Overhead, Far float64
+	// Switch is that of each node, by any number; nil where all have the same one.
+	Switch []int32
 }
 
 // Devices is how many there are.

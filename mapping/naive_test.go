@@ -117,7 +117,7 @@ func (n *naive) mean(d int32) time.Duration {
 	for _, r := range runs {
 		sum += r
 	}
-	return sum / time.Duration(len(runs))
+	return max(1, sum/time.Duration(len(runs)))
 }
 
 func (n *naive) backlog(d int32, now time.Duration) (sum time.Duration) {
@@ -126,14 +126,40 @@ func (n *naive) backlog(d int32, now time.Duration) (sum time.Duration) {
 			continue
 		}
 		left := n.expected[a.id]
-		for _, b := range n.events {
+		for i, b := range n.events {
 			if b.what == 'b' && b.id == a.id {
-				left = max(0, left-(now-b.at))
+				least := math.Min(1<<50, n.restAfter(n.events[:i])*float64(left))
+				left = max(left-(now-b.at), time.Duration(least), min(left, 1))
 			}
 		}
 		sum += left
 	}
 	return sum
+}
+
+// restAfter is how much of what was expected of a call is expected of its rest, after
+// all that has happened before it began.
+func (n *naive) restAfter(past []happening) float64 {
+	var misses, bases []float64
+	for _, f := range past {
+		if expected := float64(n.expected[f.id]); f.what == 'f' && expected > 1 {
+			misses = append(misses, (float64(f.ran)-expected)*(float64(f.ran)-expected))
+			bases = append(bases, expected*expected)
+		}
+	}
+	v := 1.0
+	if len(misses) > 0 {
+		v = faded(misses) / faded(bases)
+	}
+	return math.Min(1, v) * ((1 + v) / 4)
+}
+
+// faded is a mean in which each of the later ones weighs 1/64, and the first ones alike.
+func faded(list []float64) (mean float64) {
+	for i, x := range list {
+		mean += float64(math.Max(1./64, 1/float64(i+1)) * (x - mean))
+	}
+	return mean
 }
 
 // scene is a cluster with a past, and a call that is about to be mapped.
@@ -148,6 +174,8 @@ type scene struct {
 func drawLayout(t *rapid.T) *Layout {
 	l := &Layout{First: []int32{0}, Bandwidth: rapid.SampledFrom([]int64{0, 1, 100e6, 100e6, 100e6, 1000e6}).Draw(t, "bandwidth")}
 	l.Latency = time.Duration(rapid.IntRange(0, 2).Draw(t, "latency")) * 100 * time.Millisecond
+	l.Overhead = rapid.SampledFrom([]float64{0, 0, 1, 1.09}).Draw(t, "overhead")
+	l.Far = rapid.SampledFrom([]float64{0, 1, 1.5, 10}).Draw(t, "far")
 	apps := rapid.IntRange(1, 3).Draw(t, "apps")
 	for range apps {
 		l.Critical = append(l.Critical, rapid.Bool().Draw(t, "critical"))
@@ -168,6 +196,13 @@ func drawLayout(t *rapid.T) *Layout {
 			l.Speed = append(l.Speed, rapid.SampledFrom(speeds).Draw(t, "speed"))
 		}
 		l.First = append(l.First, int32(len(l.NodeOf)))
+	}
+	if rapid.Bool().Draw(t, "roads differ") {
+		for range l.Cores {
+			l.Links = append(l.Links, rapid.SampledFrom([]int64{0, 1e6, 100e6, 100e6, 1000e6}).Draw(t, "link"))
+			l.Switch = append(l.Switch, int32(rapid.IntRange(0, 1).Draw(t, "switch")))
+			l.Latencies = append(l.Latencies, time.Duration(rapid.IntRange(0, 2).Draw(t, "latency"))*50*time.Millisecond)
+		}
 	}
 	if len(l.NodeOf) == 0 { // one device, on the last node
 		l.NodeOf, l.Speed = []int32{int32(len(l.Cores) - 1)}, []float64{1}
@@ -313,8 +348,10 @@ func (s *scene) sees(r reach, node int32) bool {
 // candidates are the devices that are looked at, in the order in which they are met.
 func (s *scene) candidates(r reach) (own, others []int32) {
 	l := s.layout
-	everything := false
-	for {
+	// A caller that would see none sees those of all groups, and at the very last everything.
+	ungrouped := r
+	ungrouped.group = 0
+	for _, r := range []reach{r, ungrouped, {}} {
 		for k := range int32(l.Nodes()) {
 			node := (s.call.Node + k) % int32(l.Nodes())
 			for d := range int32(l.Devices()) {
@@ -322,7 +359,7 @@ func (s *scene) candidates(r reach) (own, others []int32) {
 				case l.NodeOf[d] != node:
 				case k == 0:
 					own = append(own, d)
-				case everything || s.sees(r, node):
+				case s.sees(r, node):
 					others = append(others, d)
 				}
 			}
@@ -330,7 +367,6 @@ func (s *scene) candidates(r reach) (own, others []int32) {
 		if len(own)+len(others) > 0 {
 			break
 		}
-		everything = true
 	}
 	if !r.idle {
 		return own, others
@@ -372,6 +408,38 @@ func times(a, b, c int64) int64 {
 	return q.Int64()
 }
 
+// road is what is between the caller and another node.
+func (s *scene) road(to int32) (latency int64, travel func(bytes int64) int64) {
+	l, from := s.layout, s.call.Node
+	link, factor := l.Bandwidth, int64(1000)
+	latency = int64(l.Latency)
+	if l.Links != nil {
+		link = 0
+		for _, b := range []int64{l.Links[from], l.Links[to]} {
+			if b > 0 && (link == 0 || b < link) {
+				link = b
+			}
+		}
+	}
+	if l.Latencies != nil {
+		latency = int64(l.Latencies[from])
+	}
+	if l.Overhead > 0 {
+		factor = int64(math.Round(1000 * l.Overhead))
+	}
+	if l.Far > 0 && l.Switch != nil && l.Switch[from] != l.Switch[to] {
+		far := int64(math.Round(1000 * l.Far))
+		latency = times(latency, far, 1000)
+		factor = factor * far / 1000
+	}
+	return latency, func(bytes int64) int64 {
+		if link <= 0 {
+			return 0
+		}
+		return times(times(bytes, 1e9, link), factor, 1000)
+	}
+}
+
 func (s *scene) greedy(r reach, net network) int32 {
 	l, c, now := s.layout, s.call, s.view.Now
 	own, others := s.candidates(r)
@@ -384,7 +452,7 @@ func (s *scene) greedy(r reach, net network) int32 {
 	}
 	queue := func(n *naive, d int32) int64 {
 		if s.by == ByWindow {
-			return int64(n.queued(d)) * int64(n.mean(d)) // (2)
+			return int64(n.queued(d)) * int64(max(1, n.mean(d))) // (2)
 		}
 		q := int64(n.backlog(d, now))
 		for _, speed := range l.Speed {
@@ -403,15 +471,10 @@ func (s *scene) greedy(r reach, net network) int32 {
 		if r.locality {
 			resident = c.ResidentOn(d)
 		}
-		travel := func(bytes int64) int64 {
-			if l.Bandwidth <= 0 {
-				return 0
-			}
-			return times(bytes, 1e9, l.Bandwidth)
-		}
+		latency, travel := s.road(l.NodeOf[d])
 		switch {
 		case net.probe:
-			there, waiting := int64(l.Latency)+travel(c.In-resident), int64(0)
+			there, waiting := latency+travel(c.In-resident), int64(0)
 			for d := range int32(l.Devices()) {
 				waiting += int64(max(0, s.table.queued(d)-1))
 			}
@@ -457,12 +520,42 @@ func TestGreedyAgainstNaive(t *testing.T) {
 	}
 }
 
+// TestIdleBeforeBusy: of two devices of a node that are equally fast, an idle one is never passed over for a busy one.
+func TestIdleBeforeBusy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		by := rapid.SampledFrom([]Estimate{ByWindow, ByKernel, ByBytes}).Draw(t, "by")
+		s := drawScene(t, by)
+		s.view.Rand = rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		s.call.Resident = nil
+		l, r := s.layout, drawReach(t, s.layout.Nodes())
+		r.choices = int32(rapid.IntRange(0, 3).Draw(t, "choices"))
+		net := rapid.SampledFrom([]network{{}, {plus: true}, {probe: true}, {probe: true, care: 4}}).Draw(t, "network")
+		got := newGreedy(l, r, by, net).Map(s.call, s.view)
+		own := l.NodeOf[got] == s.call.Node
+		known := s.table
+		if own {
+			known = s.local
+		}
+		if known.queued(got) == 0 || !own && r.choices > 0 { // whom it did not ask it cannot know
+			return
+		}
+		for d := range int32(l.Devices()) {
+			if l.NodeOf[d] == l.NodeOf[got] && l.Speed[d] == l.Speed[got] && known.queued(d) == 0 {
+				t.Fatalf("device %d has %d calls, and %d of the same node is idle", got, known.queued(got), d)
+			}
+		}
+	})
+}
+
 // weights are those of AR, by device; equations 8 to 11.
 func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []int32, weights []float64) {
 	l, c := s.layout, s.call
 	own, others := s.candidates(r)
 	D, N := float64(c.In+c.Out)/1000, float64(l.Nodes())
 	B := float64(l.Bandwidth) / 1e6
+	if l.Links != nil {
+		B = float64(l.Links[c.Node]) / 1e6
+	}
 	M, K := float64(l.Cores[c.Node]), math.Max(1, float64(len(own)))
 	factors := func(n *naive, d int32) (a, b float64) {
 		a, b = 1, 1

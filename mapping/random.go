@@ -80,7 +80,7 @@ type factors struct {
 	*random
 	coresPerDevice float64 // M/K of the caller's node
 	kilobytes      float64 // D
-	nodesByLink    float64 // N/B, B in kilobytes a millisecond
+	nodesByLink    float64 // N/B, B of the caller's own link in kilobytes a millisecond
 	ofAll          time.Duration
 }
 
@@ -91,8 +91,8 @@ func (m *random) factors(c *Call) factors {
 		coresPerDevice: float64(m.layout.Cores[c.Node]) / float64(max(1, own.to-own.from)),
 		kilobytes:      float64(c.In+c.Out) / 1e3,
 	}
-	if m.layout.Bandwidth > 0 {
-		w.nodesByLink = float64(m.layout.Nodes()) / (float64(m.layout.Bandwidth) / 1e6)
+	if link := m.layout.link(c.Node); link > 0 {
+		w.nodesByLink = float64(m.layout.Nodes()) / (float64(link) / 1e6)
 	}
 	return w
 }

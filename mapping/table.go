@@ -32,13 +32,14 @@ type Table struct {
 	runs int64
 
 	history History
+	misses  misses
 }
 
 // load is what scans of all devices read, close together so that they are quick.
 type load struct {
 	queued  int32
 	inbound int32         // of its node
-	mean    time.Duration // of its last run times; unknown before the first
+	mean    time.Duration // of its last run times, at least 1 ns; unknown before the first
 }
 
 const unknown = time.Duration(-1)
@@ -48,10 +49,11 @@ type device struct {
 	next, seen int32
 	sum        time.Duration
 	// expected is what was expected of the calls that are queued; begun is when
-	// the one that has its turn began, and what was expected of it.
+	// the one that has its turn began, and overdue what its rest, when it has run for
+	// long, is more than what was expected of all of it.
 	expected time.Duration
 	begun    time.Duration
-	running  time.Duration
+	overdue  time.Duration
 }
 
 // traffic is the calls of a node that are served elsewhere, and those of others
@@ -81,7 +83,9 @@ func (t *Table) Layout() *Layout { return t.layout }
 // Assign notes that a call was given to a device, or waits for its turn there.
 // What it expects the call to take must be told to Begin and Finish.
 func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
-	expected = t.Expect(c, d)
+	if t.Estimate != ByWindow {
+		expected = max(t.Expect(c, d), leastExpected)
+	}
 	t.devices[d].expected += expected
 	t.calls++
 	if t.loads[d].queued++; t.loads[d].queued == 1 {
@@ -96,14 +100,14 @@ func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
 // Begin notes that a call has its turn on a device.
 func (t *Table) Begin(d int32, expected, now time.Duration) {
 	dev := &t.devices[d]
-	dev.begun, dev.running = now, expected
+	dev.begun, dev.overdue = now, t.misses.rest(expected)-expected
 }
 
 // Finish notes that a call has left a device on which it ran for so long.
 func (t *Table) Finish(c *Call, d int32, expected, ran time.Duration) {
 	dev := &t.devices[d]
 	dev.expected -= expected
-	dev.running = 0
+	dev.overdue = 0
 	t.calls--
 	if t.loads[d].queued--; t.loads[d].queued == 0 {
 		t.enterIdle(d)
@@ -113,6 +117,7 @@ func (t *Table) Finish(c *Call, d int32, expected, ran time.Duration) {
 	}
 	t.remember(d, ran)
 	if t.Estimate != ByWindow {
+		t.misses.observe(expected, ran)
 		t.history.Observe(c, time.Duration(float64(ran)*t.layout.Speed[d]))
 	}
 }
@@ -130,7 +135,7 @@ func (t *Table) remember(d int32, ran time.Duration) {
 		dev.seen++
 		t.runs++
 	}
-	t.loads[d].mean = dev.sum / time.Duration(dev.seen)
+	t.loads[d].mean = max(1, dev.sum/time.Duration(dev.seen))
 }
 
 // send changes the number of calls that one node has given to another.
@@ -172,8 +177,8 @@ func (t *Table) Idle() []int32 { return t.idle }
 // Waiting is how many calls, on all devices, have another before them.
 func (t *Table) Waiting() int64 { return t.calls - int64(len(t.loads)-len(t.idle)) }
 
-// Mean is the mean of the last run times of a device; of a device that has run
-// nothing yet, that of all; 0 where nothing has run at all.
+// Mean is the mean of the last run times of a device, at least 1 ns; of a device that
+// has run nothing yet, that of all; 0 where nothing has run at all.
 func (t *Table) Mean(d int32) time.Duration {
 	if mean := t.loads[d].mean; mean != unknown {
 		return mean
@@ -185,7 +190,7 @@ func (t *Table) meanOfAll() time.Duration {
 	if t.runs == 0 {
 		return 0
 	}
-	return t.ran / time.Duration(t.runs)
+	return max(1, t.ran/time.Duration(t.runs))
 }
 
 // Outbound is how many unfinished calls of a node were given to others.
@@ -224,8 +229,8 @@ func (t *Table) atSpeed(normal time.Duration, d int32) time.Duration {
 }
 
 // Backlog is how long a device is expected to be busy with what it has, from the
-// history of the kernels; 0 with ByWindow. A kernel that has run longer than expected may end at any moment.
+// history of the kernels, at least 1 ns for each call; 0 with ByWindow.
 func (t *Table) Backlog(d int32, now time.Duration) time.Duration {
 	dev := &t.devices[d]
-	return dev.expected - min(max(0, now-dev.begun), dev.running)
+	return dev.expected + max(dev.overdue, dev.begun-now)
 }

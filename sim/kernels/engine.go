@@ -175,7 +175,7 @@ func (e *engine) check() error {
 
 // lay numbers the devices and makes the ports.
 func (e *engine) lay() {
-	l := &mapping.Layout{Latency: e.Cluster.Remote.Latency}
+	l := &mapping.Layout{}
 	capacity := make([]int64, 0, 2*len(e.Cluster.Nodes))
 	for n := range e.Cluster.Nodes {
 		nd := &e.Cluster.Nodes[n]
@@ -185,9 +185,6 @@ func (e *engine) lay() {
 		for _, t := range nd.GPUs {
 			l.NodeOf = append(l.NodeOf, int32(n))
 			l.Speed = append(l.Speed, e.Cluster.GPUTypes[t].Speed)
-		}
-		if b := nd.Link.Bandwidth; b > 0 && (l.Bandwidth == 0 || b < l.Bandwidth) {
-			l.Bandwidth = b
 		}
 		port := min(nd.Link.Bandwidth, maxBytes) << fraction
 		capacity = append(capacity, port, port)
@@ -202,9 +199,37 @@ func (e *engine) lay() {
 			n++
 		}
 	}
+	e.layRoads(l)
 	e.layout = l
 	e.overhead, e.far = thousandths(e.Cluster.Remote.Overhead), thousandths(e.Cluster.Remote.Far)
 	e.fair = fairshare.New(capacity)
+}
+
+// layRoads tells mappers what is between nodes, by node only where nodes differ.
+func (e *engine) layRoads(l *mapping.Layout) {
+	l.Overhead, l.Far = e.Cluster.Remote.Overhead, e.Cluster.Remote.Far
+	first, unlike, late, switches := &e.Cluster.Nodes[0], false, false, map[string]int32{}
+	for n := range e.Cluster.Nodes {
+		nd := &e.Cluster.Nodes[n]
+		l.Links = append(l.Links, nd.Link.Bandwidth)
+		l.Latencies = append(l.Latencies, model.After(e.Cluster.Remote.Latency, nd.Link.Latency))
+		if _, known := switches[nd.Switch]; !known {
+			switches[nd.Switch] = int32(len(switches))
+		}
+		l.Switch = append(l.Switch, switches[nd.Switch])
+		unlike = unlike || nd.Link.Bandwidth != first.Link.Bandwidth
+		late = late || nd.Link.Latency != first.Link.Latency
+	}
+	l.Bandwidth, l.Latency = l.Links[0], l.Latencies[0]
+	if !unlike {
+		l.Links = nil
+	}
+	if !late {
+		l.Latencies = nil
+	}
+	if len(switches) == 1 {
+		l.Switch = nil
+	}
 }
 
 // populate makes devices, nodes and processes.

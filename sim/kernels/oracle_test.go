@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"muster/mapping"
@@ -158,7 +159,7 @@ func newOracle(c Config, layout *mapping.Layout) (*oracle, error) {
 
 // oracleLayout is what a mapper is told of the cluster.
 func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
-	l := &mapping.Layout{First: []int32{0}, Latency: c.Remote.Latency}
+	l := &mapping.Layout{First: []int32{0}}
 	for n := range c.Nodes {
 		for _, t := range c.Nodes[n].GPUs {
 			l.NodeOf = append(l.NodeOf, int32(n))
@@ -167,9 +168,26 @@ func oracleLayout(c *model.Cluster, w *phased.Workload) *mapping.Layout {
 		l.First = append(l.First, int32(len(l.NodeOf)))
 		l.Cores = append(l.Cores, int32(c.Nodes[n].Cores))
 		l.Owner = append(l.Owner, -1)
-		// The nominal bandwidth is that of the slowest port that has one.
-		if b := c.Nodes[n].Link.Bandwidth; b > 0 && (l.Bandwidth == 0 || b < l.Bandwidth) {
-			l.Bandwidth = b
+	}
+	// What is between nodes is told by node where it is not the same for all. Switches are
+	// numbered in the order in which nodes name them.
+	l.Bandwidth, l.Latency = c.Nodes[0].Link.Bandwidth, c.Remote.Latency+c.Nodes[0].Link.Latency
+	l.Overhead, l.Far = c.Remote.Overhead, c.Remote.Far
+	var names []string
+	for _, n := range c.Nodes {
+		if !slices.Contains(names, n.Switch) {
+			names = append(names, n.Switch)
+		}
+	}
+	for _, n := range c.Nodes {
+		if slices.ContainsFunc(c.Nodes, func(o model.Node) bool { return o.Link.Bandwidth != n.Link.Bandwidth }) {
+			l.Links = append(l.Links, n.Link.Bandwidth)
+		}
+		if slices.ContainsFunc(c.Nodes, func(o model.Node) bool { return o.Link.Latency != n.Link.Latency }) {
+			l.Latencies = append(l.Latencies, c.Remote.Latency+n.Link.Latency)
+		}
+		if len(names) > 1 {
+			l.Switch = append(l.Switch, int32(slices.Index(names, n.Switch)))
 		}
 	}
 	node := 0

@@ -38,7 +38,7 @@ var readingsPart = part{
 					lines: over(r.list, func(mapper string, i int) scenario { return l.moving(ratios[i], mapper, networks[0]) }),
 				})
 		}
-		return append(list, l.holding(), l.calling(), l.remembering(), l.freely())
+		return append(list, l.holding(), l.sending(), l.calling(), l.remembering(), l.freely())
 	},
 	tell: tellReadings,
 }
@@ -63,6 +63,21 @@ func (l *lab) holding() sweep {
 		}
 	}
 	return sw
+}
+
+// sending: whether data wait for the turn of their call, or are sent while it is in the queue.
+func (l *lab) sending() sweep {
+	return sweep{
+		key: "readings_send", title: "When data are sent, W4", axis: "data are sent", labels: []string{"in turn", "ahead"}, shows: []measured{utilisation, waiting},
+		note:  "Calls in GR's queue have no device yet, and can send nothing ahead.",
+		lines: over(append(ofPaper[:len(ofPaper):len(ofPaper)], splits...), func(mapper string, i int) scenario { return l.sent(mapper, i == 1) }),
+	}
+}
+
+func (l *lab) sent(mapper string, ahead bool) scenario {
+	s := l.plain("W4", mapper)
+	s.ahead = ahead
+	return s
 }
 
 // calling: the latency of a remote call, which the paper models but does not give.
@@ -125,8 +140,12 @@ func tellReadings(l *lab, s *shown) {
 		}
 		if found := l.Found[split]; found != nil {
 			s.told = append(s.told, exp.Over(s.title, metric("readings_split_half", n.name, "utilisation_pct"), "%", exp.Values(found, utilisation.of)).
-				Against(paperSplit).Noting("the paper has GbE; so it seems that with a static split its devices are not held while data travel"))
+				Against(paperSplit).Noting("the paper has GbE; so it seems that with a static split its devices hardly wait for data"))
 		}
+	}
+	if found := l.Found[l.sent(splits[half].mapper, true)]; found != nil {
+		s.told = append(s.told, exp.Over(s.title, "readings_split_half_sent_ahead_utilisation_pct", "%", exp.Values(found, utilisation.of)).
+			Against(paperSplit).Noting("on GbE, as in the paper, with data sent ahead"))
 	}
 	last := ratios[len(ratios)-1]
 	for _, p := range []policy{{"AG, plus one", "ag:reading=plus"}, {"AR as the equations give it", "ar:bounds=none"}} {

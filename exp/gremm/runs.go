@@ -40,6 +40,7 @@ type scenario struct {
 	ratio  float64
 	status kernels.Status
 	hold   bool // devices until results have arrived
+	ahead  bool // data are sent while a call waits for its turn
 	window int  // k; 0 stands for the paper's 10
 	// reuse is the part of a kernel's data that stays on its device.
 	reuse float64
@@ -66,6 +67,7 @@ func (s scenario) String() string {
 	say(s.status.FalsePositive != 0, "%v of the idle seem busy", s.status.FalsePositive)
 	say(s.status.FalseNegative != 0, "%v of the busy seem idle", s.status.FalseNegative)
 	say(s.hold, "devices held for results")
+	say(s.ahead, "data sent ahead")
 	say(s.window != 0, "k=%d", s.window)
 	say(s.reuse != 0, "reuse %v", s.reuse)
 	say(s.critical != "", "%s critical", s.critical)
@@ -178,7 +180,7 @@ func (l *lab) one(ctx context.Context, s scenario, seed uint64) (outcome, error)
 		return outcome{}, err
 	}
 	r, err := l.simulate(ctx, kernels.Config{
-		Cluster: cluster, Workload: work, Seed: seed, Span: s.span, Window: s.window, Status: s.status, HoldResults: s.hold,
+		Cluster: cluster, Workload: work, Seed: seed, Span: s.span, Window: s.window, Status: s.status, HoldResults: s.hold, SendAhead: s.ahead,
 		Mapper: func(layout *mapping.Layout) (mapping.Mapper, error) { return mapping.New(s.mapper, layout) },
 	})
 	if err != nil {

@@ -486,6 +486,33 @@ func TestBacklogCountsDown(t *testing.T) {
 	}
 }
 
+// TestBusyIsNotIdle: devices 0 and 1 of node 0. Where nothing is known the shorter queue is better, and kernels that take no time count too.
+func TestBusyIsNotIdle(t *testing.T) {
+	for _, by := range []Estimate{ByWindow, ByKernel, ByBytes} {
+		for name, prepare := range map[string]func(*Table){
+			"nothing is known": func(t *Table) { put(t, 0, 0, 3); put(t, 0, 1, 2) },
+			"no time":          func(t *Table) { ran(t, 0, 0); ran(t, 1, 0); put(t, 0, 0, 1) },
+			"overdue": func(t *Table) {
+				for range 100 {
+					ran(t, 0, time.Second)
+				}
+				t.Begin(0, t.Assign(&Call{}, 0), 0)
+			},
+		} {
+			table := NewTable(even(1, 2, 1), 10)
+			table.Estimate = by
+			prepare(table)
+			v := sees(table)
+			v.Now = time.Hour
+			for _, n := range []network{{}, {probe: true, care: 4}} {
+				if got := newGreedy(table.layout, reach{}, by, n).Map(&Call{}, v); got != 1 {
+					t.Errorf("%s, estimate %d: device %d", name, by, got)
+				}
+			}
+		}
+	}
+}
+
 // TestErrorsFade: what calls are like lately counts.
 func TestErrorsFade(t *testing.T) {
 	var m misses
@@ -546,8 +573,40 @@ func TestRoads(t *testing.T) {
 			}
 		}
 	}
+	// Behind a slower link, or on another switch, a device weighs less: (D/tau)^2 is 10,000, so that beta by the way
+	// from 0 is 400 to itself, 4000 to 1 and 4 x 400 to 2 and 3; from 3, which has no limit, it is 1, and 4 x 4000, 4000, 40.
+	for _, test := range []struct {
+		from, to int32
+		want     float64
+	}{{0, 1, 0.1}, {0, 2, 0.25}, {0, 3, 0.25}, {1, 0, 1}, {3, 0, 1. / 1600}, {3, 1, 1. / 16000}, {3, 2, 1. / 40}} {
+		call := &Call{Node: test.from, In: 1_000_000}
+		for beta, want := range map[float64]float64{0: test.want, 7: 1} {
+			w := newRandom(l, reach{}, 0, beta, false).factors(call)
+			if got := w.behind(call, test.to, 10*time.Millisecond); math.Abs(got-want) > 1e-12 {
+				t.Errorf("from %d, device %d, beta %v: %v, want %v", test.from, test.to, beta, got, want)
+			}
+		}
+	}
+	// So the first, whose own link counts 400, draws from these sums.
+	table := NewTable(l, 10)
+	for d := range int32(4) {
+		ran(table, d, 10*time.Millisecond)
+	}
+	m := newRandom(l, reach{}, 0, 0, false)
+	m.Map(&Call{Node: 0, In: 1_000_000}, sees(table))
+	for i, want := range []float64{400, 400.1, 400.35, 400.6} {
+		if math.Abs(m.upTo[i]-want) > 1e-9 {
+			t.Errorf("AR draws from %v", m.upTo)
+			break
+		}
+	}
+	l.Links[2] = 0
+	unlimited := &Call{Node: 3}
+	if w := m.factors(unlimited); w.behind(unlimited, 2, 0) != 1 {
+		t.Error("a link without limit takes weight away")
+	}
 	// Equation 11 has the caller's own link: (30/10)^2 x 4/B.
-	for node, want := range []float64{36. / 100, 36. / 10, 36. / 1000, 0} {
+	for node, want := range []float64{36. / 100, 36. / 10, 0, 0} {
 		w := newRandom(l, reach{}, 0, 0, true).factors(&Call{Node: int32(node), In: 30_000})
 		if got := w.bonus(10 * time.Millisecond); math.Abs(got-want) > 1e-12 {
 			t.Errorf("beta of node %d: %v, want %v", node, got, want)

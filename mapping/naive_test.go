@@ -547,6 +547,24 @@ func TestIdleBeforeBusy(t *testing.T) {
 	})
 }
 
+// linkTo is the slower of two links, in KB/ms, far less to another switch; 0 without limit.
+func (s *scene) linkTo(node int32) float64 {
+	l, own := s.layout, s.call.Node
+	links := []int64{l.Bandwidth, l.Bandwidth}
+	if l.Links != nil {
+		links = []int64{l.Links[own], l.Links[node]}
+	}
+	slices.Sort(links)
+	link := float64(links[0])
+	if link <= 0 {
+		link = math.Max(0, float64(links[1]))
+	}
+	if l.Far > 0 && l.Switch != nil && l.Switch[own] != l.Switch[node] {
+		link /= l.Far
+	}
+	return link / 1e6
+}
+
 // weights are those of AR, by device; equations 8 to 11.
 func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []int32, weights []float64) {
 	l, c := s.layout, s.call
@@ -557,7 +575,7 @@ func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []i
 		B = float64(l.Links[c.Node]) / 1e6
 	}
 	M, K := float64(l.Cores[c.Node]), math.Max(1, float64(len(own)))
-	factors := func(n *naive, d int32) (a, b float64) {
+	factors := func(n *naive, d int32, B float64) (a, b float64) {
 		a, b = 1, 1
 		if D > 0 && B > 0 {
 			b = 1e12
@@ -580,16 +598,21 @@ func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []i
 		return a, b
 	}
 	for _, d := range own {
-		a, b := factors(s.local, d)
+		a, b := factors(s.local, d, B)
 		if s.local.queued(d) == 0 {
 			a = 1
 		}
 		order, weights = append(order, d), append(weights, a*b)
 	}
 	for _, d := range others {
-		a, b := factors(s.table, d)
+		a, b := factors(s.table, d, B)
 		if s.table.queued(d) == 0 {
 			a = 1
+		}
+		// Behind a slower link it weighs less by as much as beta is more.
+		if link := s.linkTo(l.NodeOf[d]); link > 0 {
+			_, there := factors(s.table, d, link)
+			a *= math.Max(1, b) / math.Max(1, there)
 		}
 		if resident := float64(c.ResidentOn(d)); r.locality && resident > 0 {
 			total := float64(c.In + c.Out)
@@ -632,7 +655,7 @@ func TestRandomAgainstNaive(t *testing.T) {
 			if i > 0 {
 				got -= m.upTo[i-1]
 			}
-			if math.Abs(got-w) > 1e-9*sum {
+			if math.Abs(got-w) > 1e-9*w+1e-14*sum {
 				t.Fatalf("device %d weighs %v, want %v", order[i], got, w)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 type random struct {
 	candidates *candidates
 	layout     *Layout
+	roads      roads
 	// alpha and beta are fixed where they are more than 0.
 	alpha, beta float64
 	// unbounded lets alpha rise above 1 and beta fall below it, as equations 10 and 11 do.
@@ -20,7 +21,7 @@ type random struct {
 
 func newRandom(l *Layout, r reach, alpha, beta float64, unbounded bool) *random {
 	return &random{
-		candidates: newCandidates(l, r), layout: l, alpha: alpha, beta: beta, unbounded: unbounded,
+		candidates: newCandidates(l, r), layout: l, roads: newRoads(l), alpha: alpha, beta: beta, unbounded: unbounded,
 		upTo: make([]float64, l.Devices()),
 	}
 }
@@ -42,6 +43,7 @@ func (m *random) Map(c *Call, v *View) int32 {
 
 	w.ofAll = v.Table.meanOfAll()
 	holders := m.candidates.reach.locality && len(c.Resident) > 0
+	unlike := m.roads.until != nil
 	for _, p := range spans[1:] {
 		loads, upTo := v.Table.loads[p.from:p.to], m.upTo[n:]
 		for i := range loads {
@@ -52,6 +54,9 @@ func (m *random) Map(c *Call, v *View) int32 {
 			}
 			if queued > 0 {
 				weight = w.penalty(l.mean)
+			}
+			if unlike {
+				weight = float64(weight * w.behind(c, p.from+int32(i), l.mean))
 			}
 			if holders {
 				weight = float64(weight * w.holds(c, p.from+int32(i), l.mean))
@@ -130,19 +135,39 @@ func (w *factors) bonus(mean time.Duration) float64 {
 	if w.beta > 0 {
 		return w.beta
 	}
+	return w.bonusBy(w.nodesByLink, mean)
+}
+
+// bonusBy is equation 11 for such a link.
+func (w *factors) bonusBy(nodesByLink float64, mean time.Duration) float64 {
 	tau := w.milliseconds(mean)
 	switch {
-	case tau <= 0 && (w.kilobytes == 0 || w.nodesByLink == 0):
+	case tau <= 0 && (w.kilobytes == 0 || nodesByLink == 0):
 		return 1
 	case tau <= 0:
 		return unknownBonus
 	}
 	rate := w.kilobytes / tau
-	beta := float64(rate*rate) * w.nodesByLink
+	beta := float64(rate*rate) * nodesByLink
 	if beta < 1 && !w.unbounded {
 		return 1
 	}
 	return beta
+}
+
+// behind is how much less a device weighs that lies behind a slower link than the
+// caller's own, or on another switch: as much as beta would be more by that link.
+func (w *factors) behind(c *Call, d int32, mean time.Duration) float64 {
+	if w.beta > 0 {
+		return 1
+	}
+	y := w.roads.way(c.Node, w.layout.NodeOf[d])
+	if y.bandwidth == 0 {
+		return 1
+	}
+	far := float64(y.longer) / float64(w.roads.overhead)
+	nodesByLink := float64(float64(w.layout.Nodes())/(float64(y.bandwidth)/1e6)) * far
+	return max(1, w.bonusBy(w.nodesByLink, mean)) / max(1, w.bonusBy(nodesByLink, mean))
 }
 
 // holds is how much more a remote device weighs that has some of the data: as

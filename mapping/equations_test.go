@@ -601,8 +601,8 @@ func TestRoads(t *testing.T) {
 		}
 	}
 	l.Links[2] = 0
-	unlimited := &Call{Node: 3}
-	if w := m.factors(unlimited); w.behind(unlimited, 2, 0) != 1 {
+	unlimited := &Call{Node: 3, In: 1_000_000}
+	if w := m.factors(unlimited); w.behind(unlimited, 2, 10*time.Millisecond) != 1 {
 		t.Error("a link without limit takes weight away")
 	}
 	// Equation 11 has the caller's own link: (30/10)^2 x 4/B.

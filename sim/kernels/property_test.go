@@ -3,6 +3,7 @@ package kernels
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"reflect"
@@ -24,11 +25,13 @@ type checker struct {
 	layout  *mapping.Layout
 	problem error
 
-	now     time.Duration
-	calls   []*checkedCall
-	holder  []*checkedCall // by device
-	queues  [][]*checkedCall
-	shared  []*checkedCall
+	now    time.Duration
+	calls  []*checkedCall
+	holder []*checkedCall // by device
+	queues [][]*checkedCall
+	shared []*checkedCall
+	// unsent are those that are to be sent ahead, and whose latency is not over.
+	unsent  []*checkedCall
 	flows   map[int64]*checkedCall // under way, by number
 	nodes   []NodeResult
 	busy    []time.Duration
@@ -49,6 +52,7 @@ type checkedCall struct {
 	// in 2^-20 bytes / 10^9. What is left is in 2^-20 bytes, rounded as the model says.
 	bytes   int64
 	left    *big.Int
+	due     time.Duration // when all will have travelled
 	rate    int64
 	since   time.Duration
 	moved   *big.Int
@@ -80,13 +84,13 @@ func (k *checker) advance(to time.Duration) {
 		// Data that were sent ahead arrive without a word.
 		next := to
 		for _, c := range k.flows {
-			if at, ok := c.due(); ok && k.ahead(c) {
-				next = min(next, at)
+			if k.ahead(c) {
+				next = min(next, c.due)
 			}
 		}
 		k.now = next
 		for _, c := range k.flows {
-			if at, ok := c.due(); ok && at <= next && k.ahead(c) {
+			if c.due <= next && k.ahead(c) {
 				k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[c.device])
 			}
 		}
@@ -101,13 +105,11 @@ func (k *checker) endInstant() {
 		if h != nil && !h.seen[Running] && (!k.remote(h) || h.arrived >= 0) {
 			k.fail("call %d has its turn and its data, and does not run", h.number)
 		}
-		if !k.config.SendAhead {
-			continue
-		}
-		for _, c := range k.queues[d] {
-			if k.remote(c) && !c.seen[Sending] && c.at[Queued]+k.latency(c) <= k.now {
-				k.fail("call %d is not sent ahead", c.number)
-			}
+	}
+	k.unsent = slices.DeleteFunc(k.unsent, func(c *checkedCall) bool { return c.seen[Sending] })
+	for _, c := range k.unsent {
+		if c.at[Queued]+k.latency(c) <= k.now {
+			k.fail("call %d is not sent ahead", c.number)
 		}
 	}
 	k.checkPorts()
@@ -145,6 +147,9 @@ func (k *checker) Event(e Event) {
 			k.shared = append(k.shared, c)
 		} else {
 			k.queues[e.Device] = append(k.queues[e.Device], c)
+			if remote && k.config.SendAhead {
+				k.unsent = append(k.unsent, c)
+			}
 		}
 	case Holding:
 		if k.holder[e.Device] != nil {
@@ -252,7 +257,7 @@ func (k *checker) nodeOf(process int32) int32 {
 
 func (k *checker) depart(c *checkedCall, bytes int64) {
 	c.bytes, c.rate, c.since, c.changes, c.moved = bytes, 0, k.now, 0, new(big.Int)
-	c.left = new(big.Int).Mul(big.NewInt(bytes), big.NewInt(1<<20))
+	c.left, c.due = new(big.Int).Mul(big.NewInt(bytes), big.NewInt(1<<20)), math.MaxInt64
 	k.flows[c.number] = c
 }
 
@@ -268,6 +273,7 @@ func (k *checker) Rate(at time.Duration, call, rate int64) {
 	}
 	c.move(at)
 	c.rate = rate
+	c.due = at + time.Duration(roundUp(new(big.Int).Mul(c.left, big.NewInt(1e9)), big.NewInt(rate)).Int64())
 	c.changes++
 }
 
@@ -276,14 +282,6 @@ func (c *checkedCall) move(to time.Duration) {
 	c.moved.Add(c.moved, travelled)
 	c.left.Sub(c.left, travelled.Div(travelled, big.NewInt(1e9)))
 	c.since = to
-}
-
-// due is when all will have travelled, once there is a rate.
-func (c *checkedCall) due() (time.Duration, bool) {
-	if c.rate == 0 {
-		return 0, false
-	}
-	return c.since + time.Duration(roundUp(new(big.Int).Mul(c.left, big.NewInt(1e9)), big.NewInt(c.rate)).Int64()), true
 }
 
 // unhindered says whether nothing travels, or between ports of which there is always enough.
@@ -629,7 +627,9 @@ func TestMoreRunsKeepTheRules(t *testing.T) {
 	for seed := range uint64(runs) {
 		choose := randomly(rand.New(rand.NewPCG(seed, 78)))
 		config := smallConfig(choose)
-		if seed%50 == 49 {
+		// Sent ahead, the data of all calls of an overloaded open queue travel at once, and each instant costs as much.
+		async := slices.ContainsFunc(config.Workload.Apps, func(a phased.App) bool { return a.Async })
+		if seed%50 == 49 && !(async && config.SendAhead) {
 			enlarge(&config, 20, 5)
 		}
 		name := pick(choose, "mapper", mapperNames...)

@@ -12,7 +12,10 @@ import (
 // loaded is a mapper over nodes of 3 devices under load: all have run, calls are under way between nodes, and
 // all devices are busy, or but for some.
 func loaded(t testing.TB, spec string, nodes int, all bool) (mapping.Mapper, *mapping.Table, *mapping.View) {
-	l := cluster(nodes, 3)
+	return loadedOn(t, spec, cluster(nodes, 3), all)
+}
+
+func loadedOn(t testing.TB, spec string, l *mapping.Layout, all bool) (mapping.Mapper, *mapping.Table, *mapping.View) {
 	m, err := mapping.New(spec, l)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +36,7 @@ func loaded(t testing.TB, spec string, nodes int, all bool) (mapping.Mapper, *ma
 		for range calls {
 			from := *own
 			if rng.IntN(2) == 0 {
-				from.Node = rng.Int32N(int32(nodes))
+				from.Node = rng.Int32N(int32(l.Nodes()))
 			}
 			table.Begin(d, table.Assign(&from, d), 0)
 		}
@@ -63,6 +66,34 @@ func BenchmarkMap(b *testing.B) {
 			for _, devices := range []int{72, 720, 7_200, 30_000} {
 				b.Run(fmt.Sprintf("%s/%s/%d", spec, load, devices), func(b *testing.B) {
 					m, table, v := loaded(b, spec, devices/3, load == "all-busy")
+					calls := someCalls(table.Layout())
+					i := 0
+					for b.Loop() {
+						m.Map(&calls[i%len(calls)], v)
+						i++
+					}
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkUnlike is the cost of a decision where nodes differ in how they are reached: 24 neighbours on
+// each switch, or links that differ from node to node.
+func BenchmarkUnlike(b *testing.B) {
+	for _, spec := range []string{"ag", "ag:estimate=kernel", "ar", "probe"} {
+		for _, unlike := range []string{"switches", "links"} {
+			for _, devices := range []int{144, 7_200} {
+				b.Run(fmt.Sprintf("%s/%s/%d", spec, unlike, devices), func(b *testing.B) {
+					l := cluster(devices/3, 3)
+					l.Far = 2
+					for n := range l.Cores {
+						l.Switch = append(l.Switch, int32(n/24))
+						if unlike == "links" {
+							l.Links = append(l.Links, int64(100e6+n))
+						}
+					}
+					m, table, v := loadedOn(b, spec, l, true)
 					calls := someCalls(table.Layout())
 					i := 0
 					for b.Loop() {

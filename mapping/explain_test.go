@@ -78,7 +78,12 @@ func TestAccountsByHand(t *testing.T) {
 		{
 			// 2 is idle and seems to have a call, of the mean of all; 3 has one and seems idle. None can
 			// seem better than that, so that it did not look at 4 and 5.
-			"ag, all errs", "ag", func(t *Table, _ *Call) { ran(t, 0, 151*time.Millisecond); put(t, 0, 0, 1); put(t, 0, 1, 1); put(t, 1, 3, 1) },
+			"ag, all errs", "ag", func(t *Table, _ *Call) {
+				ran(t, 0, 151*time.Millisecond)
+				put(t, 0, 0, 1)
+				put(t, 0, 1, 1)
+				put(t, 1, 3, 1)
+			},
 			&Wrong{Positive: 1, Negative: 1}, 3, 2, []string{
 				"3: 0 queued, wait 0, transfer 150", "0: 1 queued, wait 151, transfer 0", "1: 1 queued, wait 151, transfer 0", "2: 1 queued, wait 151, transfer 150",
 			},

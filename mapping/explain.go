@@ -205,12 +205,9 @@ func (m *random) Explain(c *Call, v *View, device int32) Account {
 		for d := p.from; d < p.to; d++ {
 			queued, _ := seen.queued(v.Table, d) // it looks at all
 			one := look(v.Table, d, queued, 1)
-			if m.roads.until != nil {
-				one.Weight = float64(one.Weight * w.behind(c, d, v.Table.loads[d].mean))
-			}
+			one.Weight = float64(one.Weight * w.place(c, d, v.Table.loads[d].mean))
 			if m.candidates.reach.locality {
 				one.Held = c.ResidentOn(d)
-				one.Weight = float64(one.Weight * w.holds(c, d, v.Table.loads[d].mean))
 			}
 			sum += one.Weight
 		}

@@ -42,8 +42,7 @@ func (m *random) Map(c *Call, v *View) int32 {
 	}
 
 	w.ofAll = v.Table.meanOfAll()
-	holders := m.candidates.reach.locality && len(c.Resident) > 0
-	unlike := m.roads.until != nil
+	byPlace := m.roads.until != nil || m.candidates.reach.locality && len(c.Resident) > 0
 	for _, p := range spans[1:] {
 		loads, upTo := v.Table.loads[p.from:p.to], m.upTo[n:]
 		for i := range loads {
@@ -55,11 +54,8 @@ func (m *random) Map(c *Call, v *View) int32 {
 			if queued > 0 {
 				weight = w.penalty(l.mean)
 			}
-			if unlike {
-				weight = float64(weight * w.behind(c, p.from+int32(i), l.mean))
-			}
-			if holders {
-				weight = float64(weight * w.holds(c, p.from+int32(i), l.mean))
+			if byPlace {
+				weight = float64(weight * w.place(c, p.from+int32(i), l.mean))
 			}
 			sum += weight
 			upTo[i] = sum
@@ -153,6 +149,18 @@ func (w *factors) bonusBy(nodesByLink float64, mean time.Duration) float64 {
 		return 1
 	}
 	return beta
+}
+
+// place is how much more or less a remote device weighs by its data and by what is between.
+func (w *factors) place(c *Call, d int32, mean time.Duration) float64 {
+	place := 1.0
+	if w.roads.until != nil {
+		place = w.behind(c, d, mean)
+	}
+	if w.candidates.reach.locality {
+		place = float64(place * w.holds(c, d, mean))
+	}
+	return place
 }
 
 // behind is how much less a device weighs that lies behind a slower link than the

@@ -15,12 +15,16 @@ type candidates struct {
 	layout *Layout
 	reach  reach
 	groups int32
-	// class of each application, and the sets of devices that a class sees, by class
-	// and group. Without protection all are of class 0.
+	// class is that of each application: each critical one has its own, all others, and
+	// all without protection, are of class 0.
 	class []int32
-	sets  []set
-	// anywhere are the devices of all groups that a class may use, everything all devices.
-	anywhere   []set
+	// common are the devices of each group that all classes see.
+	common []set
+	// special are those that a class sees in a group in which it has nodes of its own.
+	special map[place]*set
+	// anywhere are the devices of all groups that a class may use, from when they are first
+	// asked for, and everything all devices.
+	anywhere   []*set
 	everything set
 
 	spans []span  // scratch: the answer
@@ -36,6 +40,9 @@ type reach struct {
 	locality bool  // those that hold data in any case
 	protect  bool  // not those of other applications that are critical
 }
+
+// place is a class in a group.
+type place struct{ class, group int32 }
 
 // span is the devices from one to before another.
 type span struct{ from, to int32 }
@@ -62,26 +69,72 @@ func newCandidates(l *Layout, r reach) *candidates {
 			}
 		}
 	}
-	c.sets, c.anywhere = make([]set, classes*c.groups), make([]set, classes)
-	for n := range int32(l.Nodes()) {
-		c.everything.add(l.devicesOf(n))
-		owner := c.classOf(l.Owner[n])
-		for class := range classes {
-			if owner == 0 || owner == class {
-				c.sets[class*c.groups+c.groupOf(n)].add(l.devicesOf(n))
-				c.anywhere[class].add(l.devicesOf(n))
-			}
-		}
-	}
+	c.anywhere = make([]*set, classes)
+	c.divide()
 	c.spans = make([]span, 0, l.Nodes()+3)
 	return c
 }
 
+// divide makes the sets. Classes share those of groups in which they have no nodes, so that
+// there are at most as many more sets as nodes.
+func (c *candidates) divide() {
+	l := c.layout
+	c.common, c.special = make([]set, c.groups), map[place]*set{}
+	specials := make([][]*set, c.groups)
+	for n := range int32(l.Nodes()) {
+		at := place{c.classOf(l.Owner[n]), c.groupOf(n)}
+		if at.class > 0 && c.special[at] == nil {
+			c.special[at] = &set{}
+			specials[at.group] = append(specials[at.group], c.special[at])
+		}
+	}
+	for n := range int32(l.Nodes()) {
+		own, at := l.devicesOf(n), place{c.classOf(l.Owner[n]), c.groupOf(n)}
+		c.everything.add(own)
+		if at.class > 0 {
+			c.special[at].add(own)
+			continue
+		}
+		c.common[at.group].add(own)
+		for _, s := range specials[at.group] {
+			s.add(own)
+		}
+	}
+}
+
+// seenBy is the devices that a class sees in a group.
+func (c *candidates) seenBy(class, group int32) *set {
+	if class > 0 {
+		if s := c.special[place{class, group}]; s != nil {
+			return s
+		}
+	}
+	return &c.common[group]
+}
+
+// seenAnywhere is those that it sees in all groups.
+func (c *candidates) seenAnywhere(class int32) *set {
+	if c.anywhere[class] == nil {
+		s := &set{}
+		for n := range int32(c.layout.Nodes()) {
+			if owner := c.classOf(c.layout.Owner[n]); owner == 0 || owner == class {
+				s.add(c.layout.devicesOf(n))
+			}
+		}
+		c.anywhere[class] = s
+	}
+	return c.anywhere[class]
+}
+
 // check says whether protection leaves an application on a node without any device.
 func (c *candidates) check() error {
+	devices := make([]int32, len(c.anywhere)) // by class of their owner
+	for d := range c.layout.NodeOf {
+		devices[c.classOf(c.layout.Owner[c.layout.NodeOf[d]])]++
+	}
 	for n, owner := range c.layout.Owner {
 		own := c.layout.devicesOf(int32(n))
-		if owner >= 0 && own.from == own.to && c.anywhere[c.classOf(owner)].total == 0 {
+		if owner >= 0 && own.from == own.to && devices[0] == 0 && devices[c.classOf(owner)] == 0 {
 			return fmt.Errorf("application %d has no GPU on its node %d, and protect=yes keeps those of all others from it: "+
 				"leave out protect, or have fewer critical applications", owner, n)
 		}
@@ -153,9 +206,9 @@ func (c *candidates) groupOf(node int32) int32 {
 // valid until the next decision.
 func (c *candidates) of(call *Call, v *View) []span {
 	own := c.layout.devicesOf(call.Node)
-	s := &c.sets[c.classOf(call.App)*c.groups+c.groupOf(call.Node)]
+	s := c.seenBy(c.classOf(call.App), c.groupOf(call.Node))
 	if s.total == 0 && own.from == own.to {
-		s = &c.anywhere[c.classOf(call.App)]
+		s = c.seenAnywhere(c.classOf(call.App))
 		if s.total == 0 { // check knows of no such application
 			s = &c.everything
 		}

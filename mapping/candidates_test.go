@@ -154,6 +154,41 @@ func TestProtection(t *testing.T) {
 	}
 }
 
+// TestManyCriticalApplications: each of 50,000 nodes has a critical application, or all but every tenth, and is a group.
+func TestManyCriticalApplications(t *testing.T) {
+	const nodes = 50_000
+	l := even(nodes, 1, 0)
+	l.Critical = nil
+	for n := range nodes {
+		l.Owner[n] = int32(n)
+		l.Critical = append(l.Critical, n%10 != 0)
+	}
+	v := sees(NewTable(l, 1))
+	alone := newCandidates(l, reach{protect: true, group: 1})
+	pairs := newCandidates(l, reach{protect: true, group: 2, block: true})
+	if got := len(alone.special) + len(alone.common) + len(pairs.special) + len(pairs.common); got > 4*nodes {
+		t.Errorf("%d sets", got)
+	}
+	for _, test := range []struct {
+		c         *candidates
+		app, node int32
+		want      []int32
+	}{
+		{alone, 49_999, 49_999, []int32{49_999}},
+		{alone, 49_999, 10, []int32{10}},
+		{pairs, 10, 10, []int32{10}},                     // its neighbour is kept
+		{pairs, 11, 11, []int32{11, 10}},                 // it may use one that is not
+		{pairs, 11, 12, []int32{12}},                     // neither, of another pair
+		{pairs, 49_999, 10, []int32{10}},                 // nor in one where it has nothing
+		{pairs, 49_999, 11, []int32{11, 10}},             // but what all may use
+		{pairs, 49_999, 49_998, []int32{49_998, 49_999}}, // and its own
+	} {
+		if got := flat(test.c.of(&Call{App: test.app, Node: test.node}, v)); !slices.Equal(got, test.want) {
+			t.Errorf("application %d on node %d sees %v, want %v", test.app, test.node, got, test.want)
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	table := NewTable(even(7, 1, 2), 10)
 	for _, test := range []struct {

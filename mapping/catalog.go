@@ -152,15 +152,15 @@ func readSplit(s model.Settings) (maker, error) {
 		return nil, err
 	}
 	if from == to {
-		return nil, fmt.Errorf("from and to are both %d: name two applications", to)
+		return nil, fmt.Errorf("\"from\" and \"to\" are both %d: name two applications", to)
 	}
 	return func(l *Layout) (Mapper, error) {
 		if apps := int32(len(l.Critical)); max(from, to) >= apps {
-			return nil, fmt.Errorf("there is no application %d: there are %d, numbered from 0; set from and to to two of them", max(from, to), apps)
+			return nil, fmt.Errorf("there is no application %d: there are %d, numbered from 0; set \"from\" and \"to\" to two of them", max(from, to), apps)
 		}
 		m := newSplit(l, some, of, from, to)
 		if len(m.devices) == 0 {
-			return nil, fmt.Errorf("no node of application %d has a GPU: set to to another application", to)
+			return nil, fmt.Errorf("no node of application %d has a GPU: set \"to\" to another application", to)
 		}
 		return m, nil
 	}, nil

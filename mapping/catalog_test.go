@@ -227,10 +227,10 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		"split:share=2/1":        `mapper split: share must be a fraction from 0 to 1 such as 1/4, not "2/1"`,
 		"split:share=0.5":        `mapper split: share must be a fraction from 0 to 1 such as 1/4, not "0.5"`,
 		"split:share=1/0":        `mapper split: share must be a fraction from 0 to 1 such as 1/4, not "1/0"`,
-		"split:from=1":           `mapper split: from and to are both 1: name two applications`,
+		"split:from=1":           `mapper split: "from" and "to" are both 1: name two applications`,
 		"split:to=-1":            `mapper split: to must be a whole number from 0 to 1073741824, not "-1"`,
-		"split:to=5":             `mapper split: there is no application 5: there are 2, numbered from 0; set from and to to two of them`,
-		"split:from=2":           `mapper split: there is no application 2: there are 2, numbered from 0; set from and to to two of them`,
+		"split:to=5":             `mapper split: there is no application 5: there are 2, numbered from 0; set "from" and "to" to two of them`,
+		"split:from=2":           `mapper split: there is no application 2: there are 2, numbered from 0; set "from" and "to" to two of them`,
 	} {
 		_, err := mapping.New(spec, cluster(4, 1))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -242,7 +242,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}
 	l := cluster(4, 1) // all nodes but the first are application 1's
 	l.NodeOf, l.Speed, l.First = l.NodeOf[:1], l.Speed[:1], []int32{0, 1, 1, 1, 1}
-	if _, err := mapping.New("split", l); err == nil || !strings.Contains(err.Error(), "no node of application 1 has a GPU") {
+	if _, err := mapping.New("split", l); err == nil || !strings.Contains(err.Error(), `no node of application 1 has a GPU: set "to" to another application`) {
 		t.Errorf("split to nodes without GPUs: %v", err)
 	}
 	if _, err := mapping.New("st", cluster(4, 0)); err == nil || !strings.Contains(err.Error(), "has no GPU") {

@@ -270,6 +270,90 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// TestSplitOfThePaper: nodes of 3 GPUs and 12 processes. Of the 12 of node 0 every fourth stays; the other 9 have the 6
+// GPUs of nodes 1 and 2, so that some have a GPU together.
+func TestSplitOfThePaper(t *testing.T) {
+	m := newSplit(even(3, 3, 1), 3, 4, 0, 1)
+	want := []int32{
+		0, 3, 6, 4, // the first GPU of node 1, of node 2, the second of node 1
+		1, 7, 5, 8,
+		2, 3, 6, 4, // and once more from the first
+	}
+	for rank, d := range want {
+		if got := m.Map(&Call{Rank: int32(rank), Home: int32(rank % 3)}, nil); got != d {
+			t.Errorf("rank %d: device %d, want %d", rank, got, d)
+		}
+	}
+
+	// W4: half of the 72 processes of 6 nodes have 36 of the 54 GPUs of 18 others, each its own, two on each node.
+	l := even(24, 3, 6)
+	m = newSplit(l, 1, 2, 0, 1)
+	users, onNode := map[int32]int{}, map[int32]int{}
+	for rank := range int32(72) {
+		if d := m.Map(&Call{Rank: rank, Home: rank / 12 * 3}, nil); d >= 18 {
+			users[d]++
+			onNode[l.NodeOf[d]]++
+		}
+	}
+	for node := int32(6); node < 24; node++ {
+		if onNode[node] != 2 || users[3*node] != 1 || users[3*node+1] != 1 {
+			t.Errorf("node %d has %d processes, its GPUs %d, %d and %d", node, onNode[node], users[3*node], users[3*node+1], users[3*node+2])
+		}
+	}
+}
+
+// TestOutboundCallsAreForgotten: what the sum of equation 6 costs is up to what is under way now.
+func TestOutboundCallsAreForgotten(t *testing.T) {
+	l := even(3, 1, 1)
+	l.NodeOf, l.Speed, l.First = l.NodeOf[:2], l.Speed[:2], []int32{0, 1, 2, 2} // node 2 has none
+	table := NewTable(l, 10)
+	put(table, 0, 1, 1000)
+	put(table, 2, 1, 1000)
+	if got := len(table.outbound); got != 1001 {
+		t.Fatalf("1000 calls of node 0 are under way, and %d numbers are kept", got)
+	}
+	for range 997 {
+		table.Finish(&Call{Node: 0}, 1, 0, 1)
+	}
+	if got := len(table.outbound); got != 4 || table.sumOfBusier(1, 0) != 3 {
+		t.Errorf("3 calls of node 0 are under way: %d numbers are kept, the sum is %d", got, table.sumOfBusier(1, 0))
+	}
+	put(table, 0, 1, 2)
+	if got := table.sumOfBusier(1, 0); got != 5 {
+		t.Errorf("then 5: the sum is %d", got)
+	}
+}
+
+// TestBandwidths: 100 KB/ms, 6 GPUs. Node 0 has given away 3 calls, and serves 2; node 1 serves 4, of which 3 are node 0's.
+func TestBandwidths(t *testing.T) {
+	table := NewTable(even(3, 2, 1), 10)
+	put(table, 0, 2, 3)
+	put(table, 2, 3, 1)
+	put(table, 1, 0, 2)
+	v := sees(table)
+	for _, test := range []struct {
+		what string
+		got  float64
+		want float64
+	}{
+		{"0 to 1: max(3, 4) + 1", v.OutboundBandwidth(0, 1), 100e6 / 5},
+		{"0 to 2: max(3, 0) + 1", v.OutboundBandwidth(0, 2), 100e6 / 4},
+		{"2 to 0: max(1, 2) + 1", v.OutboundBandwidth(2, 0), 100e6 / 3},
+		// Over 2 GPUs of node 1 max(2, 2), over 2 of node 2 max(1, 2): 8, of 6 GPUs.
+		{"back to 0", v.InboundBandwidth(0, 1, false), 100e6 * 6 / 8},
+		{"back to 0, the other reading", v.InboundBandwidth(0, 1, true), 100e6 * 6 / 14},
+		// Over 2 GPUs of node 0 max(3, 0), over 2 of node 1 max(2, 0): 10.
+		{"back to 2", v.InboundBandwidth(2, 1, false), 100e6 * 6 / 10},
+	} {
+		if math.Abs(test.got-test.want) > 1 {
+			t.Errorf("%s: %v, want %v", test.what, test.got, test.want)
+		}
+	}
+	if v := sees(NewTable(even(2, 2, 1), 10)); v.InboundBandwidth(0, 1, false) != 100e6 {
+		t.Errorf("on an idle network results have %v", v.InboundBandwidth(0, 1, false))
+	}
+}
+
 // TestRandomFollowsItsWeights draws often and asks chi-square; the same draws must
 // not pass for weights that are a little different.
 func TestRandomFollowsItsWeights(t *testing.T) {
@@ -422,14 +506,14 @@ func TestOwnNodeIsKnownAtOnce(t *testing.T) {
 }
 
 func TestHistory(t *testing.T) {
-	h := &History{}
-	if got := h.Expect(&Call{Kernel: 3}, ByKernel); got != 0 {
+	h := &history{}
+	if got := h.expect(&Call{Kernel: 3}, ByKernel); got != 0 {
 		t.Errorf("nothing is known, yet %v", got)
 	}
 	// Kernel 0: 5 ms and 1 ms a byte. Kernel 1: always 7 ms.
 	for i := range int64(9) {
-		h.Observe(&Call{Kernel: 0, In: i, Out: i}, time.Duration(5+2*i)*time.Millisecond)
-		h.Observe(&Call{Kernel: 1, In: 100}, 7*time.Millisecond)
+		h.observe(&Call{Kernel: 0, In: i, Out: i}, time.Duration(5+2*i)*time.Millisecond)
+		h.observe(&Call{Kernel: 1, In: 100}, 7*time.Millisecond)
 	}
 	near := func(what string, got, want time.Duration) {
 		t.Helper()
@@ -437,16 +521,16 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	near("mean of kernel 0", h.Expect(&Call{Kernel: 0, In: 50}, ByKernel), 13*time.Millisecond)
-	near("line of kernel 0", h.Expect(&Call{Kernel: 0, In: 50}, ByBytes), 55*time.Millisecond)
-	near("kernel 1 has no line", h.Expect(&Call{Kernel: 1, In: 900}, ByBytes), 7*time.Millisecond)
-	near("a new kernel is like all", h.Expect(&Call{Kernel: 9}, ByKernel), 10*time.Millisecond)
+	near("mean of kernel 0", h.expect(&Call{Kernel: 0, In: 50}, ByKernel), 13*time.Millisecond)
+	near("line of kernel 0", h.expect(&Call{Kernel: 0, In: 50}, ByBytes), 55*time.Millisecond)
+	near("kernel 1 has no line", h.expect(&Call{Kernel: 1, In: 900}, ByBytes), 7*time.Millisecond)
+	near("a new kernel is like all", h.expect(&Call{Kernel: 9}, ByKernel), 10*time.Millisecond)
 
 	// What was long ago fades: after 63 more at 20 ms, and 1000, the mean nears 20.
 	for range 1000 {
-		h.Observe(&Call{Kernel: 1, In: 100}, 20*time.Millisecond)
+		h.observe(&Call{Kernel: 1, In: 100}, 20*time.Millisecond)
 	}
-	near("kernel 1, changed", h.Expect(&Call{Kernel: 1}, ByKernel), 20*time.Millisecond)
+	near("kernel 1, changed", h.expect(&Call{Kernel: 1}, ByKernel), 20*time.Millisecond)
 }
 
 // TestBacklogCountsDown: a call of 10 ms runs, and one of 20 ms waits behind it. An earlier one, of which 10 ms were
@@ -466,8 +550,8 @@ func TestBacklogCountsDown(t *testing.T) {
 		table := NewTable(even(1, 1, 1), 10)
 		table.Estimate = ByKernel
 		long, short := &Call{Kernel: 0}, &Call{Kernel: 1}
-		table.history.Observe(long, 20*time.Millisecond)
-		table.history.Observe(short, 10*time.Millisecond)
+		table.history.observe(long, 20*time.Millisecond)
+		table.history.observe(short, 10*time.Millisecond)
 		if test.ran > 0 {
 			table.misses.observe(10*time.Millisecond, test.ran*time.Millisecond)
 		}
@@ -645,12 +729,12 @@ func TestFasterDevices(t *testing.T) {
 	table := NewTable(l, 10)
 	table.Estimate = ByKernel
 	call := &Call{Node: 0, In: 100_000, Out: 100_000} // 1 ms each way
-	table.history.Observe(call, 100*time.Millisecond)
+	table.history.observe(call, 100*time.Millisecond)
 	if got := newGreedy(l, reach{}, ByKernel, network{}).Map(call, sees(table)); got != 1 {
 		t.Errorf("100 ms here, 25 + 2 ms there: device %d", got)
 	}
-	table.history = History{}
-	table.history.Observe(call, 2*time.Millisecond)
+	table.history = history{}
+	table.history.observe(call, 2*time.Millisecond)
 	if got := newGreedy(l, reach{}, ByKernel, network{}).Map(call, sees(table)); got != 0 {
 		t.Errorf("2 ms here, 0.5 + 2 ms there: device %d", got)
 	}

@@ -136,7 +136,7 @@ func (m *greedy) Explain(c *Call, v *View, _ int32) Account {
 		one := Choice{Device: d, Queued: queued, Held: held, Care: w.care}
 		one.Transfer = time.Duration(max(w.outbound, t.loads[d].inbound))*w.each + w.always - w.care
 		if t.Estimate == ByWindow {
-			one.Wait = time.Duration(queued) * max(1, t.Mean(d))
+			one.Wait = multiple(queued, max(1, t.Mean(d)))
 		} else {
 			one.Run = t.atSpeed(s.normal, d)
 			one.Wait = s.busy(t, d, queued) - one.Run

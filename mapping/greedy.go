@@ -72,7 +72,7 @@ func (m *greedy) Map(c *Call, v *View) int32 {
 func (m *greedy) search(c *Call, v *View) search {
 	s := search{view: v, least: math.MaxInt64, device: Anywhere}
 	if m.estimate != ByWindow && !m.uniform {
-		s.normal = v.Table.history.Expect(c, m.estimate)
+		s.normal = v.Table.history.expect(c, m.estimate)
 	}
 	return s
 }
@@ -80,20 +80,21 @@ func (m *greedy) search(c *Call, v *View) search {
 // news is what is known of the network, the same for all devices.
 type news struct {
 	outbound int32  // calls of the caller's node that are elsewhere
-	share    uint64 // the sum of equation 6, at least the number of devices: a link is never faster than itself
+	share    uint64 // among how many a link is divided by equation 6, times the number of devices
 	crowd    uint64 // those who wait, as far as probe cares
+	// most is how long the data of one call may count, so that those of all can be added.
+	most time.Duration
 }
 
 func (m *greedy) news(c *Call, v *View) news {
 	if m.network.probe {
 		return news{crowd: uint64(m.network.care * v.Table.Waiting())}
 	}
-	all := uint64(m.layout.Devices())
-	share := uint64(v.Table.SumOfBusier(c.Node, v.Local.Inbound(c.Node)))
-	if m.network.plus {
-		share += all
+	n := news{outbound: v.Local.Outbound(c.Node), share: v.inboundShare(c.Node, m.network.plus), most: tooLong}
+	if calls := max(n.outbound, v.Table.busiest); calls > forever/tooLong {
+		n.most = forever / time.Duration(calls)
 	}
-	return news{outbound: v.Local.Outbound(c.Node), share: max(share, all)}
+	return n
 }
 
 // wire is what is thought of the network for some devices that are reached alike.
@@ -114,7 +115,7 @@ func (m *greedy) wire(c *Call, n news, device int32, bytes int64) wire {
 		care := time.Duration(scale(uint64(there+w.latency), n.crowd, all))
 		return wire{always: there + w.latency + back + care, care: care}
 	}
-	return wire{outbound: n.outbound, each: there, always: there + time.Duration(scale(uint64(back), n.share, all))}
+	return wire{outbound: n.outbound, each: min(there, n.most), always: there + time.Duration(scale(uint64(back), n.share, all))}
 }
 
 // search is one decision: the least waiting that was found so far, and where.
@@ -134,7 +135,7 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 	}
 	// An idle device is better than a busy one, even where nothing has run.
 	ofAll := max(1, t.meanOfAll())
-	history := t.Estimate != ByWindow
+	byKernels := t.Estimate != ByWindow
 	for _, p := range spans {
 		loads := t.loads[p.from:p.to]
 		for i := range loads {
@@ -145,12 +146,12 @@ func (s *search) scan(spans []span, t *Table, wrong *Wrong, w wire) {
 			}
 			waiting := time.Duration(max(w.outbound, l.inbound))*w.each + w.always
 			switch {
-			case history:
+			case byKernels:
 				waiting += s.busy(t, p.from+int32(i), queued)
 			case l.mean != unknown:
 				waiting += time.Duration(queued) * l.mean
 			default:
-				waiting += time.Duration(queued) * ofAll
+				waiting += multiple(queued, ofAll)
 			}
 			if waiting < s.least {
 				s.least, s.device = waiting, p.from+int32(i)

@@ -2,9 +2,9 @@ package mapping
 
 import "time"
 
-// History is what earlier calls of each kernel took: what to expect of the next.
+// history is what earlier calls of each kernel took: what to expect of the next.
 // The zero value has seen nothing.
-type History struct {
+type history struct {
 	kernels []kernelHistory
 	all     kernelHistory
 }
@@ -20,8 +20,8 @@ type kernelHistory struct {
 // fading is the weight of the newest call; the first ones count equally.
 const fading = 1.0 / 64
 
-// Observe notes how long a call took, at normal speed.
-func (h *History) Observe(c *Call, ran time.Duration) {
+// observe notes how long a call took, at normal speed.
+func (h *history) observe(c *Call, ran time.Duration) {
 	for int(c.Kernel) >= len(h.kernels) {
 		h.kernels = append(h.kernels, kernelHistory{})
 	}
@@ -39,9 +39,9 @@ func (k *kernelHistory) observe(bytes, ran float64) {
 	k.mix += float64(w * (float64(bytes*ran) - k.mix))
 }
 
-// Expect is how long a call should take at normal speed; 0 where nothing is known.
+// expect is how long a call should take at normal speed; 0 where nothing is known.
 // A kernel that was never called is taken to be like all others together.
-func (h *History) Expect(c *Call, by Estimate) time.Duration {
+func (h *history) expect(c *Call, by Estimate) time.Duration {
 	k := &h.all
 	if int(c.Kernel) < len(h.kernels) && h.kernels[c.Kernel].calls > 0 {
 		k = &h.kernels[c.Kernel]
@@ -96,9 +96,10 @@ func (m *misses) observe(expected, ran time.Duration) {
 
 // rest is what must be expected of a running call of which so much was expected, however
 // long it has run. With v, the square of the relative error, calls that are met at any time
-// have (1+v)/2 of that before them in the mean; where v is 1, as with exponential times, that is all of it, for ever.
-// Below 1 what has run says more, and this fades to nothing. Half of the mean is taken, since most
-// calls end earlier than that, and who goes elsewhere costs others time: tried with 1/4, 1/2 and 1.
+// have (1+v)/2 of that before them in the mean; where v is 1, as with exponential times, that
+// is all of it, for ever. Below 1 what has run says more, and this fades to nothing. Half of
+// the mean is taken, since most calls end earlier than that, and who goes elsewhere costs
+// others time: tried with 1/4, 1/2 and 1.
 func (m *misses) rest(expected time.Duration) time.Duration {
 	v := 1.0
 	if m.calls > 0 {

@@ -153,6 +153,37 @@ func (v *View) Queued(device int32) int32 {
 	return n
 }
 
+// OutboundBandwidth is what data of a call may have from one node to another by equation 5, in
+// bytes per second; 0 where there is no limit.
+func (v *View) OutboundBandwidth(from, to int32) float64 {
+	sharing := max(v.Local.Outbound(from), v.Table.Inbound(to)) + 1
+	return v.nominal(from, to) / float64(sharing)
+}
+
+// InboundBandwidth is what its results may have on their way back by equation 6, or by the
+// other reading of that; 0 where there is no limit.
+func (v *View) InboundBandwidth(from, to int32, plus bool) float64 {
+	return v.nominal(from, to) * float64(v.Table.layout.Devices()) / float64(v.inboundShare(from, plus))
+}
+
+// nominal is the bandwidth between two nodes when nothing else is under way.
+func (v *View) nominal(from, to int32) float64 {
+	r := roadsOf(v.Table.layout)
+	w := r.way(from, to)
+	return float64(w.bandwidth) * 1000 / float64(w.longer)
+}
+
+// inboundShare is among how many the link of a node is divided by equation 6, times the
+// number of devices: at least that number, since a link is never faster than itself.
+func (v *View) inboundShare(node int32, plus bool) uint64 {
+	all := uint64(v.Table.layout.Devices())
+	share := uint64(v.Table.sumOfBusier(node, v.Local.Inbound(node)))
+	if plus {
+		share += all
+	}
+	return max(share, all)
+}
+
 func (w *Wrong) seems(queued int32) int32 {
 	if queued == 0 {
 		if w.Rand.Float64() < w.Positive {

@@ -311,7 +311,7 @@ func TestTableAgainstNaive(t *testing.T) {
 					sum += int64(max(floor, naive.outbound(of)))
 				}
 			}
-			if got := table.SumOfBusier(n, floor); got != sum {
+			if got := table.sumOfBusier(n, floor); got != sum {
 				t.Fatalf("node %d: sum %d, want %d", n, got, sum)
 			}
 		}
@@ -457,7 +457,7 @@ func (s *scene) greedy(r reach, net network) int32 {
 		q := int64(n.backlog(d, now))
 		for _, speed := range l.Speed {
 			if speed != l.Speed[0] {
-				return q + int64(float64(s.view.Table.history.Expect(c, s.by))/l.Speed[d])
+				return q + int64(float64(s.view.Table.history.expect(c, s.by))/l.Speed[d])
 			}
 		}
 		return q
@@ -518,6 +518,29 @@ func TestGreedyAgainstNaive(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBandwidthsAreThoseOfGreedy: what anybody can ask for is what decisions are made by.
+func TestBandwidthsAreThoseOfGreedy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawScene(t, ByWindow)
+		c, plus := s.call, rapid.Bool().Draw(t, "plus")
+		for _, choice := range Explain(newGreedy(s.layout, reach{}, ByWindow, network{plus: plus}), c, s.view).Choices {
+			node, want := s.layout.NodeOf[choice.Device], 0.0
+			if node != c.Node {
+				if b := s.view.OutboundBandwidth(c.Node, node); b > 0 {
+					want = float64(c.In) / b * 1e9
+				}
+				if b := s.view.InboundBandwidth(c.Node, node, plus); b > 0 {
+					want += float64(c.Out) / b * 1e9
+				}
+			}
+			// Long transfers are bounded, and every step is rounded down.
+			if want < tooLong && math.Abs(float64(choice.Transfer)-want) > 1000+1e-6*want {
+				t.Fatalf("device %d: %v for data, want %v", choice.Device, choice.Transfer, time.Duration(want))
+			}
+		}
+	})
 }
 
 // TestIdleBeforeBusy: of two devices of a node that are equally fast, an idle one is never passed over for a busy one.

@@ -18,8 +18,14 @@ type roads struct {
 	all *way
 }
 
+// roadsOf are the roads of a layout for one who asks now and then.
+func roadsOf(l *Layout) roads {
+	return roads{layout: l, overhead: thousandths(l.Overhead), far: thousandths(l.Far)}
+}
+
+// newRoads are those for one who asks at every call.
 func newRoads(l *Layout) roads {
-	r := roads{layout: l, overhead: thousandths(l.Overhead), far: thousandths(l.Far)}
+	r := roadsOf(l)
 	nodes := l.Nodes()
 	until, alike := make([]int32, nodes), true
 	for n := nodes - 1; n >= 0; n-- {
@@ -80,12 +86,12 @@ func (r *roads) way(from, to int32) way {
 		return *r.all
 	}
 	a, b := r.layout.link(from), r.layout.link(to)
-	w := way{bandwidth: min(a, b), latency: r.layout.Latency, longer: r.overhead}
+	w := way{bandwidth: min(a, b), latency: min(r.layout.Latency, tooLong), longer: r.overhead}
 	if w.bandwidth == 0 {
 		w.bandwidth = max(a, b)
 	}
 	if r.layout.Latencies != nil {
-		w.latency = r.layout.Latencies[from]
+		w.latency = min(r.layout.Latencies[from], tooLong)
 	}
 	if r.isFar(from, to) {
 		w.latency = time.Duration(scale(uint64(w.latency), r.far, 1000))
@@ -106,7 +112,7 @@ func (w *way) travel(bytes int64) time.Duration {
 	return time.Duration(alone)
 }
 
-// tooLong bounds the time that data travel, so that its multiples can be added: 9 hours.
+// tooLong bounds the time that data or calls travel, so that its multiples can be added: 9 hours.
 const tooLong = 1 << 45
 
 // scale is a x b / c, rounded down, but at most tooLong.

@@ -1,6 +1,9 @@
 package mapping
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // Table is what is known of all devices: what is queued, how long the last
 // kernels took, and which calls are on their way between nodes. Whoever drives a
@@ -13,7 +16,7 @@ type Table struct {
 	Estimate Estimate
 
 	layout  *Layout
-	window  int32
+	window  int
 	loads   []load
 	devices []device
 	recent  []time.Duration // window entries a device: its last run times, in turn
@@ -23,32 +26,45 @@ type Table struct {
 	// each in it, or -1.
 	idle []int32
 	at   []int32
-	// outbound[n] counts the devices on nodes with n outbound calls.
+	// outbound[n] counts the devices on nodes with n outbound calls, up to the most that
+	// any node with devices has.
 	outbound []int32
 
 	calls int64 // that are queued, on all devices
 	// ran and runs are the sum and number of the run times that are in windows.
-	ran  time.Duration
+	ran  total
 	runs int64
 
-	history History
+	history history
 	misses  misses
+
+	busiest int32 // the most inbound calls that a node has had
 }
 
 // load is what scans of all devices read, close together so that they are quick.
 type load struct {
 	queued  int32
-	inbound int32         // of its node
-	mean    time.Duration // of its last run times, at least 1 ns; unknown before the first
+	inbound int32 // of its node
+	// mean is that of its last run times, at least 1 ns, but so short that queued times it
+	// is not more than forever; unknown before the first.
+	mean time.Duration
 }
 
 const unknown = time.Duration(-1)
 
+// bound keeps the product that scans need within its bounds.
+func (l *load) bound() {
+	if l.mean != unknown && multiple(l.queued, l.mean) == forever {
+		l.mean = forever / time.Duration(l.queued)
+	}
+}
+
 type device struct {
 	// next is where the next run time goes; seen how many entries count.
-	next, seen int32
+	next, seen int
 	sum        time.Duration
-	// expected is what was expected of the calls that are queued; begun is when
+	// expected is what was expected of the calls that are queued, at most twice
+	// forever; begun is when
 	// the one that has its turn began, and overdue what its rest, when it has run for
 	// long, is more than what was expected of all of it.
 	expected time.Duration
@@ -60,15 +76,36 @@ type device struct {
 // that it serves, until they are finished.
 type traffic struct{ out, in int32 }
 
+// total is a sum of times, of any number of devices: more than one word holds.
+type total struct{ high, low uint64 }
+
+func (s *total) add(t time.Duration) {
+	var carry uint64
+	s.low, carry = bits.Add64(s.low, uint64(t), 0)
+	s.high += carry
+}
+
+func (s *total) take(t time.Duration) {
+	var borrow uint64
+	s.low, borrow = bits.Sub64(s.low, uint64(t), 0)
+	s.high -= borrow
+}
+
+// mean of so many times, as many as were added.
+func (s *total) mean(of int64) time.Duration {
+	mean, _ := bits.Div64(s.high, s.low, uint64(of))
+	return time.Duration(mean)
+}
+
 // NewTable returns the table of idle devices that keeps the last window run times
-// of each (k in the paper).
+// of each (k in the paper), which need 8 bytes each.
 func NewTable(l *Layout, window int) *Table {
 	t := &Table{
-		layout: l, window: int32(max(1, window)),
+		layout: l, window: max(1, window),
 		loads: make([]load, l.Devices()), devices: make([]device, l.Devices()), nodes: make([]traffic, l.Nodes()),
 		idle: make([]int32, l.Devices()), at: make([]int32, l.Devices()),
 	}
-	t.recent = make([]time.Duration, l.Devices()*int(t.window))
+	t.recent = make([]time.Duration, l.Devices()*t.window)
 	for d := range t.idle {
 		t.idle[d], t.at[d] = int32(d), int32(d)
 		t.loads[d].mean = unknown
@@ -84,13 +121,14 @@ func (t *Table) Layout() *Layout { return t.layout }
 // What it expects the call to take must be told to Begin and Finish.
 func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
 	if t.Estimate != ByWindow {
-		expected = max(t.Expect(c, d), leastExpected)
+		expected = min(max(t.Expect(c, d), leastExpected), 2*forever-t.devices[d].expected)
 	}
 	t.devices[d].expected += expected
 	t.calls++
 	if t.loads[d].queued++; t.loads[d].queued == 1 {
 		t.leaveIdle(d)
 	}
+	t.loads[d].bound()
 	if to := t.layout.NodeOf[d]; to != c.Node {
 		t.send(c.Node, to, 1)
 	}
@@ -118,15 +156,18 @@ func (t *Table) Finish(c *Call, d int32, expected, ran time.Duration) {
 	t.remember(d, ran)
 	if t.Estimate != ByWindow {
 		t.misses.observe(expected, ran)
-		t.history.Observe(c, time.Duration(float64(ran)*t.layout.Speed[d]))
+		t.history.observe(c, bounded(float64(ran)*t.layout.Speed[d]))
 	}
 }
 
+// remember puts a run time into the window of a device. Their sum is no longer than the
+// device has been there; that of all devices may be.
 func (t *Table) remember(d int32, ran time.Duration) {
 	dev := &t.devices[d]
-	slot := &t.recent[d*t.window+dev.next]
+	slot := &t.recent[t.place(d)]
 	dev.sum += ran - *slot
-	t.ran += ran - *slot
+	t.ran.add(ran)
+	t.ran.take(*slot)
 	*slot = ran
 	if dev.next++; dev.next == t.window {
 		dev.next = 0
@@ -136,20 +177,31 @@ func (t *Table) remember(d int32, ran time.Duration) {
 		t.runs++
 	}
 	t.loads[d].mean = max(1, dev.sum/time.Duration(dev.seen))
+	t.loads[d].bound()
 }
 
-// send changes the number of calls that one node has given to another.
+// place is where the next run time of a device goes. Many devices with long windows
+// have more places than 32 bits count.
+func (t *Table) place(d int32) int { return int(d)*t.window + t.devices[d].next }
+
+// send changes the number of calls that one node has given to another, by one.
 func (t *Table) send(from, to, by int32) {
 	n := &t.nodes[from]
-	devices := t.layout.First[from+1] - t.layout.First[from]
-	t.outbound[n.out] -= devices
+	before := n.out
 	n.out += by
-	for int(n.out) >= len(t.outbound) {
-		t.outbound = append(t.outbound, 0)
+	if devices := t.layout.First[from+1] - t.layout.First[from]; devices > 0 {
+		if int(n.out) == len(t.outbound) {
+			t.outbound = append(t.outbound, 0)
+		}
+		t.outbound[n.out] += devices
+		t.outbound[before] -= devices
+		if last := len(t.outbound) - 1; t.outbound[last] == 0 {
+			t.outbound = t.outbound[:last]
+		}
 	}
-	t.outbound[n.out] += devices
 
 	t.nodes[to].in += by
+	t.busiest = max(t.busiest, t.nodes[to].in)
 	for d := t.layout.First[to]; d < t.layout.First[to+1]; d++ {
 		t.loads[d].inbound += by
 	}
@@ -180,8 +232,8 @@ func (t *Table) Waiting() int64 { return t.calls - int64(len(t.loads)-len(t.idle
 // Mean is the mean of the last run times of a device, at least 1 ns; of a device that
 // has run nothing yet, that of all; 0 where nothing has run at all.
 func (t *Table) Mean(d int32) time.Duration {
-	if mean := t.loads[d].mean; mean != unknown {
-		return mean
+	if dev := &t.devices[d]; dev.seen > 0 {
+		return max(1, dev.sum/time.Duration(dev.seen))
 	}
 	return t.meanOfAll()
 }
@@ -190,7 +242,7 @@ func (t *Table) meanOfAll() time.Duration {
 	if t.runs == 0 {
 		return 0
 	}
-	return max(1, t.ran/time.Duration(t.runs))
+	return max(1, t.ran.mean(t.runs))
 }
 
 // Outbound is how many unfinished calls of a node were given to others.
@@ -199,10 +251,10 @@ func (t *Table) Outbound(node int32) int32 { return t.nodes[node].out }
 // Inbound is how many unfinished calls of others a node has.
 func (t *Table) Inbound(node int32) int32 { return t.nodes[node].in }
 
-// SumOfBusier is the sum, over the devices of all nodes but one, of the outbound calls of
+// sumOfBusier is the sum, over the devices of all nodes but one, of the outbound calls of
 // its node or of floor, whichever is more (the sum of equation 6). It costs as
-// much as there are different numbers of outbound calls.
-func (t *Table) SumOfBusier(but, floor int32) int64 {
+// much as the most outbound calls are that a node has now.
+func (t *Table) sumOfBusier(but, floor int32) int64 {
 	sum := int64(0)
 	for out, devices := range t.outbound {
 		sum += int64(devices) * int64(max(int32(out), floor))
@@ -217,15 +269,31 @@ func (t *Table) Expect(c *Call, d int32) time.Duration {
 	if t.Estimate == ByWindow {
 		return 0
 	}
-	return t.atSpeed(t.history.Expect(c, t.Estimate), d)
+	return t.atSpeed(t.history.expect(c, t.Estimate), d)
 }
 
 // atSpeed is how long a device takes for what takes so long at normal speed.
 func (t *Table) atSpeed(normal time.Duration, d int32) time.Duration {
 	if s := t.layout.Speed[d]; s != 1 {
-		return time.Duration(float64(normal) / s)
+		return bounded(float64(normal) / s)
 	}
 	return normal
+}
+
+// forever bounds times, so that a few of them can be added: 36 years.
+const forever = 1 << 60
+
+// bounded is a time in nanoseconds, however fast or slow a device is.
+func bounded(nanoseconds float64) time.Duration {
+	return time.Duration(min(forever, nanoseconds))
+}
+
+// multiple is so many times a time, at most forever.
+func multiple(n int32, each time.Duration) time.Duration {
+	if high, low := bits.Mul64(uint64(n), uint64(each)); high == 0 && low < forever {
+		return time.Duration(low)
+	}
+	return forever
 }
 
 // Backlog is how long a device is expected to be busy with what it has, from the

@@ -331,7 +331,7 @@ func parseMappers(list string) ([]string, error) {
 	for spec := range strings.SplitSeq(list, ",") {
 		spec = strings.TrimSpace(spec)
 		if err := mapping.Check(spec); err != nil {
-			return nil, usageErrorf("--policy: %v; --list-policies lists them", err)
+			return nil, usageErrorf("--policy: %v (--list-policies lists them)", err)
 		}
 		if slices.Contains(specs, spec) {
 			return nil, usageErrorf("--policy: %s is named twice", spec)

@@ -174,7 +174,7 @@ var choicesPart = part{
 		list := append([]policy{greedy, randomised}, few...)
 		small := sweep{
 			key: "choices_24", title: "A few devices, W4 on 24 nodes", axis: "age of the status", shows: []measured{utilisation, waiting},
-			note:  "AG looks at all devices; the others at those of the own node and a few more. Probe: four others, idle ones first, and estimates by kernel.",
+			note:  "AG looks at all devices; the others at those of the own node and a few more. Probe: two others, idle ones first, and estimates by kernel.",
 			lines: over(list, func(mapper string, i int) scenario { return old(ages[i], l.plain("W4", mapper)) }),
 		}
 		for _, age := range ages {

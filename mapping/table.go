@@ -63,10 +63,9 @@ type device struct {
 	// next is where the next run time goes; seen how many entries count.
 	next, seen int
 	sum        time.Duration
-	// expected is what was expected of the calls that are queued, at most twice
-	// forever; begun is when
-	// the one that has its turn began, and overdue what its rest, when it has run for
-	// long, is more than what was expected of all of it.
+	// expected is what was expected of the calls that are queued, at most forever; begun
+	// is when the one that has its turn began, and overdue what its rest, when it has run
+	// for long, is more than what was expected of all of it.
 	expected time.Duration
 	begun    time.Duration
 	overdue  time.Duration
@@ -121,7 +120,7 @@ func (t *Table) Layout() *Layout { return t.layout }
 // What it expects the call to take must be told to Begin and Finish.
 func (t *Table) Assign(c *Call, d int32) (expected time.Duration) {
 	if t.Estimate != ByWindow {
-		expected = min(max(t.Expect(c, d), leastExpected), 2*forever-t.devices[d].expected)
+		expected = min(max(t.Expect(c, d), leastExpected), forever-t.devices[d].expected)
 	}
 	t.devices[d].expected += expected
 	t.calls++

@@ -156,6 +156,9 @@ func (e *engine) check() error {
 	case e.Span < 0 || e.Status.Delay < 0 || e.Window < 0:
 		return errors.New("the span, the delay of reports and the window cannot be negative")
 	}
+	if err := e.checkWindow(); err != nil {
+		return err
+	}
 	if err := e.Workload.Validate(len(e.Cluster.Nodes)); err != nil {
 		return err
 	}
@@ -171,6 +174,24 @@ func (e *engine) check() error {
 		}
 	}
 	return e.Cluster.Validate()
+}
+
+// mostWindows bounds the run times that are kept of all devices together: 1 GiB of them.
+const mostWindows = 1 << 30 / 8
+
+func (e *engine) checkWindow() error {
+	devices := 0
+	for n := range e.Cluster.Nodes {
+		devices += len(e.Cluster.Nodes[n].GPUs)
+	}
+	tables := 1
+	if e.Status.Delay > 0 {
+		tables = 2 // what is true, and what others know
+	}
+	if most := mostWindows / max(1, tables*devices); e.Window > most {
+		return fmt.Errorf("a window of %d kernels on each of %d GPUs needs more than 1 GiB of memory: have one of %d at most", e.Window, devices, most)
+	}
+	return nil
 }
 
 // lay numbers the devices and makes the ports.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -555,6 +556,8 @@ func TestRunRefuses(t *testing.T) {
 			c.Workload.Apps[0].Barrier, c.Workload.Apps[0].Async = true, true
 		}, nil},
 		{"a device that is not there", ctx, func(c *Config) { c.Mapper = script(1) }, nil},
+		{"a window that needs too much memory", ctx, func(c *Config) { c.Window = 1<<27 + 1 }, nil}, // of 8 bytes
+		{"a window beyond all numbers", ctx, func(c *Config) { c.Window = math.MaxInt }, nil},
 		{"a share above 1", ctx, func(c *Config) { c.Status.FalsePositive = 1.5 }, nil},
 		{"no mapper", ctx, func(c *Config) {
 			c.Mapper = func(*mapping.Layout) (mapping.Mapper, error) { return nil, ours }
@@ -583,6 +586,22 @@ func TestProgressIsTold(t *testing.T) {
 	}
 	if len(told) < 2 || len(told) > 1000 || !slices.IsSorted(told) || told[len(told)-1] > r.End || told[len(told)-1] < r.End/2 {
 		t.Errorf("told %d times, %v, of %v", len(told), told[:min(5, len(told))], r.End)
+	}
+}
+
+// Windows may have 1 GiB, which is 2^27 run times; the remedy that is told is one.
+func TestWindowsAreBounded(t *testing.T) {
+	e := &engine{Config: Config{Cluster: handCluster([]float64{1, 1, 1}, []float64{1, 1}), Window: 1<<27/3 + 1}}
+	err := e.checkWindow()
+	if err == nil || !strings.HasSuffix(err.Error(), "have one of 44739242 at most") {
+		t.Fatalf("got %v", err)
+	}
+	if e.Window = 44739242; e.checkWindow() != nil {
+		t.Errorf("the window that it asked for is refused: %v", e.checkWindow())
+	}
+	// Late reports need a second table.
+	if e.Status.Delay = time.Second; e.checkWindow() == nil {
+		t.Error("two tables of 1 GiB are let pass")
 	}
 }
 

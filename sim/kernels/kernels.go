@@ -17,14 +17,15 @@
 // (the one that has been idle longest). A device serves its own queue first, then the shared one.
 //
 // A call that has its turn holds its device. On the process's own node the kernel
-// begins at once. Elsewhere a latency passes first, that of remote calls and that of the link of the caller's node together; then the input travels
-// from the caller's outbound port to the inbound port of the device's node, then the kernel runs,
+// begins at once. Elsewhere a latency passes first, that of remote calls and that of the link
+// of the caller's node together; then the input travels from the caller's outbound port to the inbound port of the device's node, then the kernel runs,
 // then the output travels the other way. The device is held until the kernel ends, or with
 // HoldResults until the output has arrived. Of the input, Reuse x In, rounded down, is not sent to the device that
 // was the last to be given to a call of the process when this one is launched. What travels is more by the cluster's overhead;
 // it, and the latency, by the factor for far nodes where the two hang on different switches.
-// With SendAhead, latency and input do not wait for the call's turn, but begin when the call joins the queue of a device of another node; when it has its turn the device
-// is held until the input is there. Calls in the shared queue have no device yet.
+// With SendAhead, latency and input do not wait for the call's turn, but begin when the call
+// joins the queue of a device of another node; when it has its turn the device is held until
+// the input is there. Calls in the shared queue have no device yet.
 // Of ports without a bandwidth there is always enough. A kernel takes its time divided by the device's speed, rounded down.
 //
 // When its output has arrived a call is done. The process then begins its next step;
@@ -34,12 +35,12 @@
 // The next to happen is always what is due first; of what is due at the same instant,
 // the ends of CPU phases come before all else, in the order of processes, and what is due for calls
 // follows in the order of their launch. CPU phases and kernels of no length end
-// at the instant at which they begin, in their turn; latencies of no length and transfers of no bytes, or between ports of which there is
-// always enough, are passed over at once. When nothing more is due at an instant, the ports are
+// at the instant at which they begin, in their turn; latencies of no length and transfers
+// of no bytes, or between ports of which there is always enough, are passed over at once. When nothing more is due at an instant, the ports are
 // divided anew, and transfers that are faster or slower from then on end earlier or later. What is left of a
 // transfer is kept in 2^-20 bytes, rounded up at each change of its rate; it is over at the
-// first nanosecond by which all has travelled. No transfer is larger than 2^43-1 bytes, and no wait longer than 36 years. Where shares are equal, ports
-// are filled in the order out, in of the first node, then of the next.
+// first nanosecond by which all has travelled. No transfer is larger than 2^43-1 bytes, and
+// no wait longer than 36 years. Where shares are equal, ports are filled in the order out, in of the first node, then of the next.
 //
 // Mappers see every launch, begin and end of a call on a device, in the order in which they
 // happen; with Delay, those on other nodes from that much later on. The end that they see is that of holding the

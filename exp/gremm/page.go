@@ -17,8 +17,8 @@ const (
 		"which is 160,000 and 381,000 kernels in 10,000 s, and 12,000 and 28,600 in 750 s. So its count is of 750 s, and it confirms that ST binds each process to one GPU of its node."
 	aboutBalance = "Fig. 4: the paper's 92.5 % for the split in halves does not come out on GbE if devices are held while data travel to them; it does, nearly, if data are sent ahead while kernels wait in the queue, or if the network costs next to " +
 		"nothing (part \"readings\"). The paper says of GR alone that devices are reserved during transfers; kernels whose device is known at their launch need not wait to send their data."
-	aboutNetwork = "Fig. 6: while nothing is known of kernels' times equation 11 has no value; as it grows without end when they fall, AR keeps its first kernels at home. With even weights instead, what is sent away in the first seconds " +
-		"would occupy devices and links for minutes where a kernel has gigabytes to move."
+	aboutNetwork = "Fig. 6: while nothing has run, equation 11 has no time to divide by; its limit keeps kernels on their own node. With even weights instead, what AR sends away in the first seconds occupies devices and links for " +
+		"minutes where kernels have gigabytes to move, and AR does not come back to ST within the span."
 	aboutScalability = "Fig. 8: the paper explains AG's loss on many nodes by estimates that get less accurate. While all nodes know everything at once there is no such loss; so the same is shown with a status that is old."
 )
 

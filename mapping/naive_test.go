@@ -593,6 +593,12 @@ func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []i
 	l, c := s.layout, s.call
 	own, others := s.candidates(r)
 	D, N := float64(c.In+c.Out)/1000, float64(l.Nodes())
+	if r.group > 0 && float64(r.group) < N {
+		N = float64(r.group)
+	}
+	if r.choices > 0 && float64(r.choices)+1 < N {
+		N = float64(r.choices) + 1
+	}
 	B := float64(l.Bandwidth) / 1e6
 	if l.Links != nil {
 		B = float64(l.Links[c.Node]) / 1e6

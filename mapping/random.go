@@ -15,15 +15,24 @@ type random struct {
 	alpha, beta float64
 	// unbounded lets alpha rise above 1 and beta fall below it, as equations 10 and 11 do.
 	unbounded bool
+	// nodes is N of equation 11: those among which a call may choose.
+	nodes int32
 
 	upTo []float64 // scratch: the sum of the weights up to each candidate
 }
 
 func newRandom(l *Layout, r reach, alpha, beta float64, unbounded bool) *random {
-	return &random{
+	m := &random{
 		candidates: newCandidates(l, r), layout: l, roads: newRoads(l), alpha: alpha, beta: beta, unbounded: unbounded,
-		upTo: make([]float64, l.Devices()),
+		nodes: int32(l.Nodes()), upTo: make([]float64, l.Devices()),
 	}
+	if r.group > 0 {
+		m.nodes = min(m.nodes, r.group)
+	}
+	if r.choices > 0 {
+		m.nodes = min(m.nodes, r.choices+1)
+	}
+	return m
 }
 
 func (m *random) Map(c *Call, v *View) int32 {
@@ -93,7 +102,7 @@ func (m *random) factors(c *Call) factors {
 		kilobytes:      float64(c.In+c.Out) / 1e3,
 	}
 	if link := m.layout.link(c.Node); link > 0 {
-		w.nodesByLink = float64(m.layout.Nodes()) / (float64(link) / 1e6)
+		w.nodesByLink = float64(m.nodes) / (float64(link) / 1e6)
 	}
 	return w
 }
@@ -174,7 +183,7 @@ func (w *factors) behind(c *Call, d int32, mean time.Duration) float64 {
 		return 1
 	}
 	far := float64(y.longer) / float64(w.roads.overhead)
-	nodesByLink := float64(float64(w.layout.Nodes())/(float64(y.bandwidth)/1e6)) * far
+	nodesByLink := float64(float64(w.nodes)/(float64(y.bandwidth)/1e6)) * far
 	return max(1, w.bonusBy(w.nodesByLink, mean)) / max(1, w.bonusBy(nodesByLink, mean))
 }
 

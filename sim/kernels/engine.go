@@ -79,7 +79,7 @@ type call struct {
 	device   int32
 	next     int32         // in its queue
 	stage    Stage         // Holding while the latency passes
-	arrived  bool          // its input
+	arrived  bool          // its input, ahead of it
 	gpu      time.Duration // at normal speed
 	ran      time.Duration
 
@@ -458,8 +458,9 @@ func (e *engine) launch(p int32) error {
 	} else {
 		d = e.mapper.Map(&c.Call, &e.view)
 	}
+	anywhere := d == mapping.Anywhere && len(e.devices) > 0
 	switch {
-	case d == mapping.Anywhere && len(e.devices) > 0:
+	case anywhere:
 		if d = e.idle.head; d == none {
 			e.tell(s, Queued, 0)
 			e.wait(&e.shared, s)
@@ -470,13 +471,10 @@ func (e *engine) launch(p int32) error {
 	}
 	e.give(s, d)
 	e.tell(s, Queued, 0)
-	if e.devices[d].holder == none {
-		e.begin(s)
-		return nil
-	}
-	e.wait(&e.devices[d].queue, s)
-	if e.SendAhead && e.remote(&e.calls[s]) {
+	if e.SendAhead && !anywhere && e.remote(&e.calls[s]) {
 		e.goOut(s)
+	} else {
+		e.joinDevice(s)
 	}
 	return nil
 }
@@ -510,10 +508,9 @@ func (e *engine) begin(s int32) {
 	e.truth.Begin(c.device, c.expected, e.now)
 	e.report(s, begun)
 	e.tell(s, Holding, 0)
-	switch {
-	case !e.remote(c) || c.arrived:
+	if !e.remote(c) || c.arrived {
 		e.runKernel(s)
-	case c.stage == Launched: // it was not sent ahead
+	} else {
 		e.goOut(s)
 	}
 }
@@ -563,12 +560,24 @@ func (e *engine) sendInput(s int32) {
 	}
 }
 
-// arrive notes that the input of a call is there.
+// arrive has a call go on whose input is there.
 func (e *engine) arrive(s int32) {
 	c := &e.calls[s]
-	c.arrived = true
 	if e.devices[c.device].holder == s {
 		e.runKernel(s)
+		return
+	}
+	c.arrived = true
+	e.joinDevice(s)
+}
+
+// joinDevice has a call take its device, or wait for its turn there.
+func (e *engine) joinDevice(s int32) {
+	d := &e.devices[e.calls[s].device]
+	if d.holder == none {
+		e.begin(s)
+	} else {
+		e.wait(&d.queue, s)
 	}
 }
 

@@ -23,9 +23,9 @@
 // HoldResults until the output has arrived. Of the input, Reuse x In, rounded down, is not sent to the device that
 // was the last to be given to a call of the process when this one is launched. What travels is more by the cluster's overhead;
 // it, and the latency, by the factor for far nodes where the two hang on different switches.
-// With SendAhead, latency and input do not wait for the call's turn, but begin when the call
-// joins the queue of a device of another node; when it has its turn the device is held until
-// the input is there. Calls in the shared queue have no device yet.
+// With SendAhead, a call for which the mapper named a device of another node does not join its queue at the launch. Its latency passes and its
+// input travels first, and nobody's device is held meanwhile; when the input is there the call joins the end of the queue, or has its turn at once
+// if no call holds the device. Calls that the mapper left to any device are not sent ahead. Mappers see a call that is sent ahead on its device from the launch on.
 // Of ports without a bandwidth there is always enough. A kernel takes its time divided by the device's speed, rounded down.
 //
 // When its output has arrived a call is done. The process then begins its next step;
@@ -72,7 +72,7 @@ type Config struct {
 	Status Status
 	// HoldResults keeps a device until the results of its call have arrived.
 	HoldResults bool
-	// SendAhead sends the input of a call as soon as its device is known, while it waits for its turn.
+	// SendAhead has the input of a call travel before it joins the queue of its device, not when it has its turn there.
 	SendAhead bool
 	// Explain names launches of which the result is to tell why they went where they went.
 	Explain []Moment

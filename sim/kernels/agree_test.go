@@ -88,45 +88,40 @@ func TestEngineAgreesWithOracle(t *testing.T) {
 
 // aheadSeen counts calls that were sent ahead, by what may go wrong.
 type aheadSeen struct {
-	// When their turn came: their data were there, on their way, or the latency was not over.
-	there, travelled, late int
+	// When their data arrived: the device was held, or idle; or a call that was launched later, with less to send, was there already.
+	waited, idle, overtaken int
 	// Of applications that reuse data, or launch without waiting; on devices that are held for results.
 	reuse, async, hold int
 }
 
 func (a *aheadSeen) lacks(least int) bool {
-	return min(a.there, a.travelled, a.late, a.reuse, a.async, a.hold) < least
+	return min(a.waited, a.idle, a.overtaken, a.reuse, a.async, a.hold) < least
 }
 
 func (a *aheadSeen) count(o *oracle) {
-	if !o.SendAhead {
-		return
-	}
-	told := make([][Done + 1]bool, len(o.calls))
-	shared := make([]bool, len(o.calls))
-	for _, e := range o.events {
-		c, was := o.calls[e.Call], &told[e.Call]
-		shared[e.Call] = shared[e.Call] || e.Stage == Queued && e.Device < 0
-		if e.Stage == Holding && o.remote(c) && !shared[e.Call] && c.at[Queued] < e.At {
-			switch {
-			case !was[Sending]:
-				a.late++
-			case c.at[Running] > e.At:
-				a.travelled++
-			default:
-				a.there++
-			}
-			if r := c.call.Resident; len(r) > 0 && r[0].Device == c.device && r[0].Bytes > 0 {
-				a.reuse++
-			}
-			if o.Workload.Apps[c.call.App].Async {
-				a.async++
-			}
-			if o.HoldResults {
-				a.hold++
-			}
+	for _, c := range o.calls {
+		if !c.ahead || c.state < oRunning {
+			continue
 		}
-		was[e.Stage] = true
+		if c.at[Holding] > c.joined {
+			a.waited++
+		} else {
+			a.idle++
+		}
+		if slices.ContainsFunc(o.calls[c.number+1:], func(later *oracleCall) bool {
+			return later.ahead && later.device == c.device && later.state >= oRunning && later.joined < c.joined
+		}) {
+			a.overtaken++
+		}
+		if r := c.call.Resident; len(r) > 0 && r[0].Device == c.device && r[0].Bytes > 0 {
+			a.reuse++
+		}
+		if o.Workload.Apps[c.call.App].Async {
+			a.async++
+		}
+		if o.HoldResults {
+			a.hold++
+		}
 	}
 }
 

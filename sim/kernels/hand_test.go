@@ -299,9 +299,9 @@ p0 launched 2 d0 holding 4 running 4 released 7 done 7
 p0 launched 3 d0 holding 7 running 7 released 10 done 10`,
 	},
 	{
-		// Both inputs are on their way from 2 ms on, and share the port out: the first call has its later, at
-		// 4 ms, than alone. Those of the second are there long before its turn.
-		name: "sent ahead, data are there before the turn",
+		// Both inputs share the port out from 2 ms on and are there at 4 ms. They join the queue in the order of
+		// launch, and the device is not held before.
+		name: "sent ahead, data are there before the device is free",
 		config: Config{
 			Cluster:   handCluster([]float64{2}, []float64{1, 1}),
 			Workload:  handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
@@ -309,7 +309,7 @@ p0 launched 3 d0 holding 7 running 7 released 10 done 10`,
 			SendAhead: true,
 		},
 		want: `
-p0 launched 1 d0 holding 1 sending 2 (1000) running 4 released 14 returning 14 (2000) done 16
+p0 launched 1 sending 2 (1000) d0 holding 4 running 4 released 14 returning 14 (2000) done 16
 p1 launched 1 sending 2 (1000) d0 holding 14 running 14 released 24 returning 24 (2000) done 26`,
 	},
 	{
@@ -323,12 +323,12 @@ p1 launched 1 sending 2 (1000) d0 holding 14 running 14 released 24 returning 24
 			HoldResults: true,
 		},
 		want: `
-p0 launched 1 d0 holding 1 sending 2 (1000) running 4 returning 14 (2000) released 16 done 16
+p0 launched 1 sending 2 (1000) d0 holding 4 running 4 returning 14 (2000) released 16 done 16
 p1 launched 1 sending 2 (1000) d0 holding 16 running 16 returning 26 (2000) released 28 done 28`,
 	},
 	{
-		// The kernel of the device's own node ends at 5 ms, when 2000 of 5000 bytes have arrived.
-		name: "sent ahead, the turn comes before the data",
+		// The kernel of the device's own node ends at 5 ms, and the device is idle until the data are there at 8 ms.
+		name: "sent ahead, the device is idle when data arrive",
 		config: Config{
 			Cluster: handCluster([]float64{1}, []float64{1, 1}),
 			Workload: handWorkload(
@@ -339,26 +339,45 @@ p1 launched 1 sending 2 (1000) d0 holding 16 running 16 returning 26 (2000) rele
 		},
 		want: `
 p1 launched 1 d0 holding 1 running 1 released 5 done 5
-p0 launched 2 sending 3 (5000) d0 holding 5 running 8 released 12 returning 12 (0) done 12`,
+p0 launched 2 sending 3 (5000) d0 holding 8 running 8 released 12 returning 12 (0) done 12`,
 	},
 	{
-		// It ends at 2.5 ms, when half of the latency is over.
-		name: "sent ahead, the turn comes during the latency",
+		// The same with a second kernel of the device's own node at 6 ms, which finds the device idle: what is on its way
+		// has no place in the queue.
+		name: "sent ahead, a later call has the device while data travel",
 		config: Config{
 			Cluster: handCluster([]float64{1}, []float64{1, 1}),
 			Workload: handWorkload(
-				handApp(1, 1, 1, 2, 4, 1000, 0), handApp(1, 1, 1, 1, 1.5, 0, 0),
+				handApp(1, 1, 1, 2, 4, 5000, 0), handApp(1, 1, 2, 1, 4, 0, 0),
 			),
 			Mapper:    script(0),
 			SendAhead: true,
 		},
 		want: `
-p1 launched 1 d0 holding 1 running 1 released 2.5 done 2.5
-p0 launched 2 d0 holding 2.5 sending 3 (1000) running 4 released 8 returning 8 (0) done 8`,
+p1 launched 1 d0 holding 1 running 1 released 5 done 5
+p0 launched 2 sending 3 (5000) d0 holding 10 running 10 released 14 returning 14 (0) done 14
+p1 launched 6 d0 holding 6 running 6 released 10 done 10`,
 	},
 	{
-		// The second call has no device before 13 ms, and its latency begins then.
-		name: "nothing is sent ahead from the shared queue",
+		// The first has sent 1000 of its 5000 bytes at 3 ms, when the second takes half of the port in. That is through
+		// at 5 ms, and runs; the first has 3000 left, is there at 8 ms, and waits.
+		name: "sent ahead, smaller data overtake",
+		config: Config{
+			Cluster: handCluster([]float64{1}, []float64{1}, []float64{1, 1}),
+			Workload: handWorkload(
+				handApp(1, 1, 1, 1, 4, 5000, 0), handApp(1, 1, 1, 2, 4, 1000, 0),
+			),
+			Mapper:    script(0),
+			SendAhead: true,
+		},
+		want: `
+p0 launched 1 sending 2 (5000) d0 holding 9 running 9 released 13 returning 13 (0) done 13
+p1 launched 2 sending 3 (1000) d0 holding 5 running 5 released 9 returning 9 (0) done 9`,
+	},
+	{
+		// The first has an idle device at its launch, the second none before 13 ms: both hold it from then on, and their
+		// latency begins.
+		name: "calls that are left to any device are not sent ahead",
 		config: Config{
 			Cluster:   handCluster([]float64{2}, []float64{1, 1}),
 			Workload:  handWorkload(handApp(1, 2, 1, 1, 10, 1000, 2000)),
@@ -371,7 +390,7 @@ p1 launched 1 queued 1 d0 holding 13 sending 14 (1000) running 15 released 25 re
 	},
 	{
 		// Three quarters of the second input stay where the first went, though that is still on its way. The second
-		// takes half of the port from 3 to 5 ms; the first, of which 3000 bytes were left, needs until 7 ms. The third goes
+		// takes half of the port from 3 to 5 ms, and runs first; the first, of which 3000 bytes were left, is there at 7 ms. The third goes
 		// to the device of its own node.
 		name: "sent ahead, by launches that wait for nothing and use data again",
 		config: Config{
@@ -385,8 +404,8 @@ p1 launched 1 queued 1 d0 holding 13 sending 14 (1000) running 15 released 25 re
 			SendAhead: true,
 		},
 		want: `
-p0 launched 1 d1 holding 1 sending 2 (4000) running 7 released 17 returning 17 (0) done 17
-p0 launched 2 sending 3 (1000) d1 holding 17 running 17 released 27 returning 27 (0) done 27
+p0 launched 1 sending 2 (4000) d1 holding 15 running 15 released 25 returning 25 (0) done 25
+p0 launched 2 sending 3 (1000) d1 holding 5 running 5 released 15 returning 15 (0) done 15
 p0 launched 3 d0 holding 3 running 3 released 13 done 13`,
 	},
 	{
@@ -460,8 +479,8 @@ func TestResultWorkedOutByHand(t *testing.T) {
 	}
 }
 
-// TestResultOfSendingAheadByHand adds up two of the runs above. Waiting for the turn is queueing, whether
-// data travel then or not.
+// TestResultOfSendingAheadByHand adds up two of the runs above. All until the device is held is queueing, the way of the
+// input too.
 func TestResultOfSendingAheadByHand(t *testing.T) {
 	const ms = time.Millisecond
 	for _, want := range []struct {
@@ -472,23 +491,23 @@ func TestResultOfSendingAheadByHand(t *testing.T) {
 		ofNodes []NodeResult
 	}{
 		{
-			run: "sent ahead, data are there before the turn",
+			run: "sent ahead, data are there before the device is free",
 			app: AppResult{
 				Name: "a0", Processes: 2, Launched: 2, Done: 2, Remote: 2,
-				Queue: 13 * ms, Transfer: (3 + 2 + 2) * ms, Run: 20 * ms, Ended: 2, LastEnd: 26 * ms,
+				Queue: (3 + 13) * ms, Transfer: (2 + 2) * ms, Run: 20 * ms, Ended: 2, LastEnd: 26 * ms,
 			},
-			device: DeviceResult{Node: 1, Busy: 20 * ms, Held: 23 * ms, Kernels: 2}, ofNodes: []NodeResult{{2000, 4000}, {4000, 2000}},
+			device: DeviceResult{Node: 1, Busy: 20 * ms, Held: 20 * ms, Kernels: 2}, ofNodes: []NodeResult{{2000, 4000}, {4000, 2000}},
 		},
 		{
-			run: "sent ahead, the turn comes before the data",
+			run: "sent ahead, the device is idle when data arrive",
 			app: AppResult{
-				Name: "a0", Processes: 1, Launched: 1, Done: 1, Remote: 1, Queue: 3 * ms, Transfer: 3 * ms, Run: 4 * ms, Ended: 1, LastEnd: 12 * ms,
+				Name: "a0", Processes: 1, Launched: 1, Done: 1, Remote: 1, Queue: 6 * ms, Run: 4 * ms, Ended: 1, LastEnd: 12 * ms,
 			},
-			device: DeviceResult{Node: 1, Busy: 8 * ms, Held: 11 * ms, Kernels: 2}, ofNodes: []NodeResult{{5000, 0}, {0, 5000}},
+			device: DeviceResult{Node: 1, Busy: 8 * ms, Held: 8 * ms, Kernels: 2}, ofNodes: []NodeResult{{5000, 0}, {0, 5000}},
 		},
 		{
-			// Before the turn, data have travelled that count.
-			run: "sent ahead, the turn comes before the data", span: 4 * ms,
+			// What has travelled of the input counts.
+			run: "sent ahead, the device is idle when data arrive", span: 4 * ms,
 			app:    AppResult{Name: "a0", Processes: 1, Launched: 1},
 			device: DeviceResult{Node: 1, Busy: 3 * ms, Held: 3 * ms}, ofNodes: []NodeResult{{1000, 0}, {0, 1000}},
 		},

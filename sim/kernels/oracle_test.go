@@ -30,7 +30,7 @@ const (
 	oQueued
 	oDelayed
 	oSending
-	oArrived // its input, and it has not had its turn yet
+	oArrived // its input, ahead of its turn
 	oRunning
 	oReturning
 	oFinished
@@ -62,6 +62,8 @@ type oracleCall struct {
 
 	at       [Done + 1]time.Duration
 	released bool
+	ahead    bool          // it is sent before it joins the queue of its device
+	joined   time.Duration // that queue
 }
 
 type oracleDevice struct {
@@ -395,22 +397,20 @@ func (o *oracle) launch(i int32) {
 	o.result.Apps[p.app].Launched++
 
 	d := o.mapper.Map(&c.call, o.view())
-	if d == mapping.Anywhere {
+	named := d != mapping.Anywhere
+	if !named {
 		d = o.longestIdle()
 	}
 	c.device = d
 	o.tell(c, Queued, 0)
-	switch {
-	case d < 0:
+	if d < 0 {
 		o.shared = append(o.shared, c)
-	case o.devices[d].holder == nil:
+	} else {
 		o.give(c, d)
-		o.hold(c)
-	default:
-		o.give(c, d)
-		o.devices[d].queue = append(o.devices[d].queue, c)
-		if o.SendAhead && o.remote(c) {
+		if c.ahead = o.SendAhead && named && o.remote(c); c.ahead {
 			o.setOut(c)
+		} else {
+			o.join(c)
 		}
 	}
 	if app.Async {
@@ -482,15 +482,25 @@ func (o *oracle) kernelTime(c *oracleCall) time.Duration {
 
 func (o *oracle) remote(c *oracleCall) bool { return o.devices[c.device].node != c.call.Node }
 
+// join has a call wait for its device, unless that is idle.
+func (o *oracle) join(c *oracleCall) {
+	c.joined = o.now
+	d := o.devices[c.device]
+	if d.holder != nil {
+		d.queue = append(d.queue, c)
+		return
+	}
+	o.hold(c)
+}
+
 // hold gives a call its turn on its device.
 func (o *oracle) hold(c *oracleCall) {
 	o.devices[c.device].holder = c
 	o.tell(c, Holding, 0)
 	o.note(Holding, c)
-	switch {
-	case !o.remote(c), c.state == oArrived:
+	if !o.remote(c) || c.state == oArrived {
 		o.start(c)
-	case c.state == oQueued:
+	} else {
 		o.setOut(c)
 	}
 }
@@ -526,10 +536,11 @@ func (o *oracle) call(c *oracleCall) {
 		o.tell(c, Sending, bytes)
 		o.travel(c, oSending, bytes)
 	case oSending:
-		if o.devices[c.device].holder == c {
-			o.start(c)
-		} else {
+		if c.ahead {
 			c.state = oArrived
+			o.join(c)
+		} else {
+			o.start(c)
 		}
 	case oRunning:
 		d := o.devices[c.device]

@@ -30,6 +30,7 @@ type checker struct {
 	holder []*checkedCall // by device
 	queues [][]*checkedCall
 	shared []*checkedCall
+	answer int32 // of the mapper, to the last launch
 	// unsent are those that are to be sent ahead, and whose latency is not over.
 	unsent  []*checkedCall
 	flows   map[int64]*checkedCall // under way, by number
@@ -46,7 +47,8 @@ type checkedCall struct {
 	stage   Stage
 	at      [Done + 1]time.Duration
 	seen    [Done + 1]bool
-	shared  bool          // it joined the shared queue
+	ahead   bool          // its input travels before it joins a queue
+	joined  time.Duration // a queue of a device
 	arrived time.Duration // its input; -1: not yet
 	// Of the transfer under way: its bytes, how fast since when, and what has travelled,
 	// in 2^-20 bytes / 10^9. What is left is in 2^-20 bytes, rounded as the model says.
@@ -84,14 +86,14 @@ func (k *checker) advance(to time.Duration) {
 		// Data that were sent ahead arrive without a word.
 		next := to
 		for _, c := range k.flows {
-			if k.ahead(c) {
+			if c.onItsWay() {
 				next = min(next, c.due)
 			}
 		}
 		k.now = next
 		for _, c := range k.flows {
-			if c.due <= next && k.ahead(c) {
-				k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[c.device])
+			if c.due <= next && c.onItsWay() {
+				k.arriveAhead(c)
 			}
 		}
 	}
@@ -115,8 +117,34 @@ func (k *checker) endInstant() {
 	k.checkPorts()
 }
 
-// ahead says whether a call is sent or has been sent without having its turn yet.
-func (k *checker) ahead(c *checkedCall) bool { return c.seen[Sending] && !c.seen[Holding] }
+// onItsWay says whether a call is sent ahead, and its input is not there yet.
+func (c *checkedCall) onItsWay() bool { return c.ahead && c.arrived < 0 }
+
+// arriveAhead has a call join the queue of its device. Of what else joins it at this instant the checker does not know
+// whether it was before.
+func (k *checker) arriveAhead(c *checkedCall) {
+	k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[c.device])
+	k.joinDevice(c)
+}
+
+func (k *checker) joinDevice(c *checkedCall) {
+	c.joined = k.now
+	k.queues[c.device] = append(k.queues[c.device], c)
+}
+
+// takeTurn takes a call that has its turn on a device from its queue, and says whether it was its turn.
+func (k *checker) takeTurn(c *checkedCall, device int32) bool {
+	own := k.queues[device]
+	if i := slices.Index(own, c); i >= 0 {
+		k.queues[device] = slices.Delete(slices.Clone(own), i, i+1)
+		return !slices.ContainsFunc(own[:i], func(o *checkedCall) bool { return o.joined < c.joined || !o.ahead && !c.ahead })
+	}
+	if len(k.shared) == 0 || k.shared[0] != c {
+		return false
+	}
+	k.shared = k.shared[1:]
+	return !slices.ContainsFunc(own, func(o *checkedCall) bool { return o.joined < k.now || !o.ahead })
+}
 
 func (k *checker) remote(c *checkedCall) bool {
 	return k.layout.NodeOf[c.device] != k.nodeOf(c.process)
@@ -142,45 +170,43 @@ func (k *checker) Event(e Event) {
 	remote := e.Device >= 0 && k.layout.NodeOf[e.Device] != k.nodeOf(c.process)
 	switch e.Stage {
 	case Queued:
-		if c.device = e.Device; e.Device < 0 {
-			c.shared = true
+		c.device = e.Device
+		c.ahead = k.config.SendAhead && remote && k.answer != mapping.Anywhere
+		switch {
+		case e.Device < 0:
 			k.shared = append(k.shared, c)
-		} else {
-			k.queues[e.Device] = append(k.queues[e.Device], c)
-			if remote && k.config.SendAhead {
-				k.unsent = append(k.unsent, c)
-			}
+		case c.ahead:
+			k.unsent = append(k.unsent, c)
+		default:
+			k.joinDevice(c)
 		}
 	case Holding:
 		if k.holder[e.Device] != nil {
 			k.fail("call %d takes device %d from call %d", c.number, e.Device, k.holder[e.Device].number)
 		}
-		queue := &k.queues[e.Device]
-		if len(*queue) == 0 {
-			queue = &k.shared
-		}
-		if len(*queue) == 0 || (*queue)[0] != c {
+		if !k.takeTurn(c, e.Device) {
 			k.fail("call %d is served out of turn", c.number)
 			return
 		}
-		*queue = (*queue)[1:]
 		k.holder[e.Device], c.device = c, e.Device
 	case Sending:
 		if !remote {
 			k.fail("local call %d sends", c.number)
 		}
 		from := c.at[Holding]
-		if k.config.SendAhead && !c.shared {
+		if c.ahead {
 			from = c.at[Queued]
-		} else if !c.seen[Holding] {
-			k.fail("call %d sends before its turn", c.number)
+		}
+		if c.ahead == c.seen[Holding] {
+			k.fail("call %d sends at the wrong time", c.number)
+			return
 		}
 		if latency := e.At - from; latency != k.latency(c) {
 			k.fail("latency of call %d is %v", c.number, latency)
 		}
 		k.depart(c, e.Bytes)
-		if k.ahead(c) && k.unhindered(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device]) {
-			k.arrive(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device])
+		if c.ahead && k.unhindered(c, k.nodeOf(c.process), k.layout.NodeOf[e.Device]) {
+			k.arriveAhead(c)
 		}
 	case Running:
 		if k.holder[e.Device] != c || remote != c.seen[Sending] {
@@ -572,10 +598,26 @@ func checkCores(phases []cpuPhase, cores int) error {
 	return nil
 }
 
+// overheard is a mapper whose last answer is known.
+type overheard struct {
+	mapping.Mapper
+	answer *int32
+}
+
+func (m overheard) Estimate() mapping.Estimate { return mapping.EstimateOf(m.Mapper) }
+
+func (m overheard) Map(c *mapping.Call, v *mapping.View) int32 {
+	*m.answer = m.Mapper.Map(c, v)
+	return *m.answer
+}
+
 // checkRun runs, and checks everything.
 func checkRun(config Config, mapper string) error {
-	config.Mapper = func(l *mapping.Layout) (mapping.Mapper, error) { return namedMapper(mapper, l) }
 	k := newChecker(config)
+	config.Mapper = func(l *mapping.Layout) (mapping.Mapper, error) {
+		m, err := namedMapper(mapper, l)
+		return overheard{m, &k.answer}, err
+	}
 	config.Observe = k
 	result, err := Run(context.Background(), config)
 	if err != nil {

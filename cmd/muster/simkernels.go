@@ -50,8 +50,9 @@ many kernels of a GPU its average counts.
 of every call to another node. A bandwidth of 0 is no limit. --hold results
 keeps a GPU until the results of a remote call have arrived; else it is free when
 the kernel ends. --send ahead sends the input of a remote call as soon as its GPU is
-chosen, while other calls run there; else it is sent when the call has its turn, and
-the GPU waits for it.
+chosen, and the call joins the queue there when it has arrived, so that no GPU waits for
+it; else it is sent when the call has its turn, and the GPU waits. A mapper that leaves
+calls to any GPU, as gr does, sends nothing ahead.
 
 --explain tells of single calls, under each mapper, why they went to their GPU: which
 others it looked at, and what it expected of them. A call is named by its number,
@@ -117,7 +118,7 @@ func newSimKernels() *cobra.Command {
 	c.Flags().Float64Var(&f.falsePositive, "false-positive", 0, "how often an idle GPU of another node seems busy, 0 to 1")
 	c.Flags().Float64Var(&f.falseNegative, "false-negative", 0, "how often a busy GPU of another node seems idle, 0 to 1")
 	c.Flags().StringVar(&f.hold, "hold", holdKernel, "a remote call holds its GPU until the end of its kernel, or until its results have arrived: `kernel|results`")
-	c.Flags().StringVar(&f.send, "send", sendTurn, "the input of a remote call is sent when it has its turn, or ahead, as soon as its GPU is chosen: `turn|ahead`")
+	c.Flags().StringVar(&f.send, "send", sendTurn, "the input of a remote call is sent when it has its turn, or ahead, before it joins the queue of its GPU: `turn|ahead`")
 	c.Flags().StringVar(&f.bandwidth, "bandwidth", "", "`bandwidth` of every node's port, as 100MB/s; 0 is no limit (default: the cluster's)")
 	c.Flags().StringVar(&f.latency, "latency", "", "`latency` of a call to another node, as 1ms (default: the cluster's)")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
@@ -412,7 +413,7 @@ func (f *simKernelsFlags) asked(s *kernelSweep) [][2]string {
 	}
 	send := "when it has its turn"
 	if s.config.SendAhead {
-		send = "as soon as its GPU is chosen"
+		send = "as soon as its GPU is chosen, before the call joins the queue there"
 	}
 	var apps []string
 	for i := range s.workloads[0].Apps {

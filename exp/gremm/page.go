@@ -12,11 +12,13 @@ const lead = "Processes on GPU nodes launch kernels; some keep their GPUs overlo
 // What single figures need to be understood. All of it can be seen in the parts themselves.
 const (
 	aboutMix = "Fig. 2: the paper says that the mean waiting time falls too. Over all kernels it rises on W2 to W4 with any mapper that helps client H: H then finishes more kernels, which wait longer than those of L. If every " +
-		"process counts as much as any other, whatever number of kernels it finishes, the mean falls as the paper says."
+		"process counts as much as any other, whatever number of kernels it finishes, the mean falls as the paper says. With data sent before a call joins the queue (part \"readings\") the mean over all kernels falls a little on W4, " +
+		"and still rises on W3."
 	aboutKernels = "Fig. 3: on W3 under ST, the paper counts about 12,000 kernels of client H and 28,000 of L in a span of 10,000 s. Four processes on a GPU keep it busy for 99.96 % (H) and 79.4 % (L) of the time, " +
 		"which is 160,000 and 381,000 kernels in 10,000 s, and 12,000 and 28,600 in 750 s. So its count is of 750 s, and it confirms that ST binds each process to one GPU of its node."
-	aboutBalance = "Fig. 4: the paper's 92.5 % for the split in halves does not come out on GbE if devices are held while data travel to them; it does, nearly, if data are sent ahead while kernels wait in the queue, or if the network costs next to " +
-		"nothing (part \"readings\"). The paper says of GR alone that devices are reserved during transfers; kernels whose device is known at their launch need not wait to send their data."
+	aboutBalance = "Fig. 4: the paper's 92.5 % for the split in halves does not come out on GbE if devices are held while data travel to them; it does, to a tenth of a point, if data are sent before a kernel joins the queue of " +
+		"its device (part \"readings\"). Of the ways that were tried this is the nearest; nearly the same come out if data are sent while a kernel keeps its place in the queue, or if the network costs next to nothing. The paper says of GR alone that " +
+		"devices are reserved during transfers, so it may have meant this one. But then AR is a little below that split, of which the paper says that it is worse than the dynamic policies; with devices held for data both are above it."
 	aboutNetwork = "Fig. 6: while nothing has run, equation 11 has no time to divide by; its limit keeps kernels on their own node. With even weights instead, what AR sends away in the first seconds occupies devices and links for " +
 		"minutes where kernels have gigabytes to move, and AR does not come back to ST within the span."
 	aboutScalability = "Fig. 8: the paper explains AG's loss on many nodes by estimates that get less accurate. While all nodes know everything at once there is no such loss; so the same is shown with a status that is old."

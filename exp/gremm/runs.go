@@ -40,7 +40,7 @@ type scenario struct {
 	ratio  float64
 	status kernels.Status
 	hold   bool // devices until results have arrived
-	ahead  bool // data are sent while a call waits for its turn
+	ahead  bool // data are sent before a call joins the queue of its device
 	window int  // k; 0 stands for the paper's 10
 	// reuse is the part of a kernel's data that stays on its device.
 	reuse float64

@@ -78,8 +78,8 @@ func TestRecorderAgreesWithTheResult(t *testing.T) {
 	}
 }
 
-// A GPU is held for data from the turn of a call until its kernel runs, although the data were sent before. At the first
-// call's turn they are there.
+// A GPU is not held for data that were sent ahead: blocks begin with the turn of a call, not when its data set out. A call that
+// is left to any GPU has its turn first.
 func TestRecorderOfDataSentAhead(t *testing.T) {
 	cluster, err := clusterfile.Preset("gremm")
 	if err != nil {
@@ -90,15 +90,16 @@ func TestRecorderOfDataSentAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := Run{Cluster: cluster, Workload: wl, Recorder: NewRecorder(cluster, wl, 100)}
-	const device = 71 // of the last node; processes 0 and 1 are on the first
+	const device = 71 // of the last node; processes 0 to 2 are on the first
 	for _, e := range []struct {
 		at    time.Duration
 		call  int64
 		stage kernels.Stage
 	}{
-		{0, 0, kernels.Launched}, {0, 0, kernels.Queued}, {1, 0, kernels.Sending}, {0, 1, kernels.Launched}, {2, 1, kernels.Queued}, {3, 1, kernels.Sending},
-		{5, 0, kernels.Holding}, {5, 0, kernels.Running}, {9, 0, kernels.Released}, {9, 1, kernels.Holding}, {9, 0, kernels.Returning},
-		{10, 0, kernels.Done}, {12, 1, kernels.Running}, {15, 1, kernels.Released}, {15, 1, kernels.Returning}, {15, 1, kernels.Done},
+		{0, 0, kernels.Launched}, {0, 0, kernels.Queued}, {1, 0, kernels.Sending}, {2, 1, kernels.Launched}, {2, 1, kernels.Queued}, {3, 2, kernels.Launched}, {3, 2, kernels.Queued}, {3, 1, kernels.Sending},
+		{5, 1, kernels.Holding}, {5, 1, kernels.Running}, {9, 1, kernels.Released}, {9, 0, kernels.Holding}, {9, 0, kernels.Running}, {9, 1, kernels.Returning},
+		{10, 1, kernels.Done}, {12, 0, kernels.Released}, {12, 2, kernels.Holding}, {12, 0, kernels.Returning}, {13, 0, kernels.Done},
+		{14, 2, kernels.Sending}, {15, 2, kernels.Running}, {16, 2, kernels.Released}, {16, 2, kernels.Returning}, {16, 2, kernels.Done},
 	} {
 		on := int32(device)
 		if e.stage == kernels.Launched {
@@ -106,18 +107,22 @@ func TestRecorderOfDataSentAhead(t *testing.T) {
 		}
 		run.Recorder.Event(kernels.Event{At: e.at * time.Second, Call: e.call, Process: int32(e.call), Device: on, Stage: e.stage})
 	}
-	run.Recorder.finish(15 * time.Second)
+	run.Recorder.finish(16 * time.Second)
 	want := []block{
-		{device: device, call: 0, from: 5 * time.Second, to: 9 * time.Second, kernel: true},
-		{device: device, call: 1, from: 9 * time.Second, to: 12 * time.Second},
-		{device: device, call: 1, from: 12 * time.Second, to: 15 * time.Second, kernel: true},
+		{device: device, call: 1, from: 5 * time.Second, to: 9 * time.Second, kernel: true},
+		{device: device, call: 0, from: 9 * time.Second, to: 12 * time.Second, kernel: true},
+		{device: device, call: 2, from: 12 * time.Second, to: 15 * time.Second},
+		{device: device, call: 2, from: 15 * time.Second, to: 16 * time.Second, kernel: true},
 	}
 	if !slices.Equal(run.Recorder.blocks, want) {
 		t.Errorf("the blocks are %+v", run.Recorder.blocks)
 	}
-	for call, held := range []string{"Held before\t0 s", "Held before\t3 s"} {
-		if told := run.tell(&run.Recorder.calls[call], "n24:2"); !slices.Contains(told.Lines, held) {
-			t.Errorf("call %d: there is no %q in %q", call, held, told.Lines)
+	for call, lines := range [][2]string{{"Queued for\t9 s", "Held before\t0 s"}, {"Queued for\t3 s", "Held before\t0 s"}, {"Queued for\t9 s", "Held before\t3 s"}} {
+		told := run.tell(&run.Recorder.calls[call], "n24:2")
+		for _, line := range lines {
+			if !slices.Contains(told.Lines, line) {
+				t.Errorf("call %d: there is no %q in %q", call, line, told.Lines)
+			}
 		}
 	}
 }

@@ -235,7 +235,7 @@ func (t *tracer) Event(e kernels.Event) {
 	b := append(t.line[:0], t.run...)
 	b = appendSeconds(b, e.At)
 	b = append(append(append(b, ','), stageNames[e.Stage]...), ',')
-	b = append(strconv.AppendInt(b, e.Call, 10), ',')
+	b = append(strconv.AppendInt(b, e.Call+1, 10), ',') // as --explain numbers them
 	b = append(b, t.process[e.Process]...)
 	if e.Device >= 0 {
 		b = append(b, t.device[e.Device]...)

@@ -87,7 +87,7 @@ func newSim() *cobra.Command {
   muster sim --cluster tsubame --workload tsubame:days=30 --policy g-queue,r-queue --nodes 450..480:10 --seeds 1..7 --json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.list {
-				return listPolicies(c, f.asJSON)
+				return printChoosable(c, "Policy", policies(), f.asJSON)
 			}
 			return f.run(c)
 		},
@@ -532,19 +532,4 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// listPolicies prints the catalogue.
-func listPolicies(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return printJSON(c, policiesJSON())
-	}
-	t := &report.Table{Columns: []report.Column{{Name: "Policy"}, {Name: "What it does"}}}
-	for _, e := range catalog.Entries {
-		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
-		for _, o := range e.Options {
-			t.Rows = append(t.Rows, []string{"  :" + o.Name + "=" + o.Default, o.Summary})
-		}
-	}
-	return t.WriteText(c.OutOrStdout())
 }

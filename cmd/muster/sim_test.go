@@ -11,12 +11,18 @@ import (
 
 // An interrupted run fails, says so, and leaves nothing behind.
 func TestInterruptedSim(t *testing.T) {
+	folder := t.TempDir()
+	checkInterrupted(t, folder, "sim", "--cluster", "small", "--workload", "small", "--policy", "fcfs", "--html", filepath.Join(folder, "report.html"))
+}
+
+// checkInterrupted runs a command that is to write into a folder, and is interrupted.
+func checkInterrupted(t *testing.T, folder string, args ...string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var stdout, stderr bytes.Buffer
-	page := filepath.Join(t.TempDir(), "report.html")
 	root := newRoot(&stdout, &stderr, func(string) string { return "" })
-	root.SetArgs([]string{"sim", "--cluster", "small", "--workload", "small", "--policy", "fcfs", "--html", page})
+	root.SetArgs(args)
 	c, err := root.ExecuteContextC(ctx)
 	if err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Fatalf("got the error %v", err)
@@ -27,7 +33,7 @@ func TestInterruptedSim(t *testing.T) {
 	if stdout.Len() > 0 {
 		t.Errorf("it printed %q", stdout.String())
 	}
-	if files, _ := os.ReadDir(filepath.Dir(page)); len(files) > 0 {
+	if files, _ := os.ReadDir(folder); len(files) > 0 {
 		t.Errorf("it left %v", files)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"muster/policy/catalog"
 	"muster/report/simpage"
 	"muster/sim"
 )
@@ -185,15 +184,3 @@ type (
 		Summary string `json:"summary"`
 	}
 )
-
-func policiesJSON() jsonPolicies {
-	var out jsonPolicies
-	for _, e := range catalog.Entries {
-		p := jsonPolicy{Name: e.Name, Summary: e.Summary, Settings: []jsonSetting{}}
-		for _, o := range e.Options {
-			p.Settings = append(p.Settings, jsonSetting{o.Name, o.Default, o.Summary})
-		}
-		out.Policies = append(out.Policies, p)
-	}
-	return out
-}

@@ -100,7 +100,7 @@ func newSimKernels() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case f.listPolicies:
-				return listMappers(c, f.asJSON)
+				return printChoosable(c, "Mapper", mappers(), f.asJSON)
 			case f.listWorkloads:
 				return listPhased(c, f.asJSON)
 			}
@@ -502,19 +502,4 @@ func writeTables(w io.Writer, tables []*report.Table) error {
 		}
 	}
 	return nil
-}
-
-// listMappers prints the catalogue.
-func listMappers(c *cobra.Command, asJSON bool) error {
-	if asJSON {
-		return printJSON(c, mappersJSON())
-	}
-	t := &report.Table{Columns: []report.Column{{Name: "Mapper"}, {Name: "What it does"}}}
-	for _, e := range mapping.Entries {
-		t.Rows = append(t.Rows, []string{e.Name, e.Summary})
-		for _, o := range e.Options {
-			t.Rows = append(t.Rows, []string{"  :" + o.Name + "=" + o.Default, o.Summary})
-		}
-	}
-	return t.WriteText(c.OutOrStdout())
 }

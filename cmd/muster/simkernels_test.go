@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"os"
@@ -15,27 +14,9 @@ import (
 	"muster/workload/phased"
 )
 
-// An interrupted run fails, says so, and leaves nothing behind.
 func TestInterruptedSimKernels(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	var stdout, stderr bytes.Buffer
 	folder := t.TempDir()
-	root := newRoot(&stdout, &stderr, func(string) string { return "" })
-	root.SetArgs([]string{"sim", "kernels", "--html", filepath.Join(folder, "report.html"), "--trace-csv", filepath.Join(folder, "calls.csv.gz")})
-	c, err := root.ExecuteContextC(ctx)
-	if err == nil || !strings.Contains(err.Error(), "interrupted") {
-		t.Fatalf("got the error %v", err)
-	}
-	if status := fail(&stderr, c, err, false); status != exitFailed {
-		t.Errorf("the exit status is %d, want %d", status, exitFailed)
-	}
-	if stdout.Len() > 0 {
-		t.Errorf("it printed %q", stdout.String())
-	}
-	if files, _ := os.ReadDir(folder); len(files) > 0 {
-		t.Errorf("it left %v", files)
-	}
+	checkInterrupted(t, folder, "sim", "kernels", "--html", filepath.Join(folder, "report.html"), "--trace-csv", filepath.Join(folder, "calls.csv.gz"))
 }
 
 // The trace and the tables tell the same: calls done, those done elsewhere, bytes moved

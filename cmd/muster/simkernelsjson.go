@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 
-	"muster/mapping"
 	"muster/model"
 	"muster/report"
 	"muster/report/kernelpage"
@@ -328,14 +327,6 @@ func numberJSON(x float64) *float64 {
 // intervalJSON gives an interval in another unit.
 func intervalJSON(i report.Interval, scale float64) jsonInterval {
 	return jsonInterval{Mean: numberJSON(i.Mean * scale), CI95: numberJSON(i.Half * scale)}
-}
-
-func mappersJSON() jsonPolicies {
-	var out jsonPolicies
-	for _, e := range mapping.Entries {
-		out.Policies = append(out.Policies, jsonPolicy{Name: e.Name, Summary: e.Summary, Settings: settingsJSON(e.Options)})
-	}
-	return out
 }
 
 func settingsJSON(options []model.Option) []jsonSetting {

@@ -21,7 +21,7 @@ import (
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
-	Summary: "kernels mapped to devices anywhere in the cluster (Figs. 2 to 9), and what the authors left for the future; about 20 minutes on two cores, --runs 1 --span 1000s for a quick look",
+	Summary: "kernels mapped to devices anywhere in the cluster (Figs. 2 to 9), and what the authors left for the future; 18 minutes on two cores, --runs 1 --span 1000s for a quick look",
 	Runs:    seedsTried,
 	Figures: partNames(),
 	Flags:   []exp.Flag{{Name: "span", Summary: "how long is simulated, as 500s (default: the paper's 10000s)"}},

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -181,4 +182,17 @@ func isClean(s string) bool {
 
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == 0xFFFE || r == 0xFFFF
+}
+
+// FirstOf names the runs with the first size and seed of several, which pictures show;
+// where there is one of each there is nothing to name.
+func FirstOf(nodes []int, seeds []uint64) string {
+	var words []string
+	if len(nodes) > 1 {
+		words = append(words, fmt.Sprintf("on %d nodes", nodes[0]))
+	}
+	if len(seeds) > 1 {
+		words = append(words, fmt.Sprintf("with seed %d", seeds[0]))
+	}
+	return strings.Join(words, " ")
 }

@@ -231,7 +231,7 @@ func (r *Run) appNames() []string {
 func (s *Study) deviceStacks() []report.Section {
 	text := "A column is a GPU, as high as the part of its time that it spent in kernels of each application, and held for data of calls from other nodes. " +
 		"Below stands to which application its node was given: other colours above it are kernels that came over the network."
-	if where := s.where(); where != "" {
+	if where := report.FirstOf(s.Nodes, s.Seeds); where != "" {
 		text += " Of the runs " + where + "."
 	}
 	list := []report.Section{report.Text(text)}
@@ -239,18 +239,6 @@ func (s *Study) deviceStacks() []report.Section {
 		list = append(list, s.Runs[k].deviceStack())
 	}
 	return list
-}
-
-// where names the runs that the pictures show, if there are others.
-func (s *Study) where() string {
-	var words []string
-	if len(s.Nodes) > 1 {
-		words = append(words, fmt.Sprintf("on %d nodes", s.Nodes[0]))
-	}
-	if len(s.Seeds) > 1 {
-		words = append(words, fmt.Sprintf("with seed %d", s.Seeds[0]))
-	}
-	return strings.Join(words, " ")
 }
 
 func (r *Run) deviceStack() *report.Stacks {

@@ -35,7 +35,7 @@ func (s *Study) Page() *report.Page {
 		add(report.Heading("Other seeds"), s.seedTable())
 	}
 	add(report.Heading("Over time"))
-	if where := s.where(); where != "" {
+	if where := report.FirstOf(s.Nodes, s.Seeds); where != "" {
 		add(report.Text("What follows is of the runs " + where + "."))
 	}
 	add(s.usageCharts()...)
@@ -107,18 +107,6 @@ func (s *Study) verdict() string {
 		fmt.Fprintf(&b, "Means over %d seeds.", len(s.Seeds))
 	}
 	return b.String()
-}
-
-// where names the runs that the pictures show, if there are others.
-func (s *Study) where() string {
-	var words []string
-	if len(s.Nodes) > 1 {
-		words = append(words, fmt.Sprintf("on %d nodes", s.Nodes[0]))
-	}
-	if len(s.Seeds) > 1 {
-		words = append(words, fmt.Sprintf("with seed %d", s.Seeds[0]))
-	}
-	return strings.Join(words, " ")
 }
 
 func (s *Study) askedTable() *report.Table {

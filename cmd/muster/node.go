@@ -193,7 +193,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
 	kill := make(chan struct{})
-	go listenToSignals(stop, kill)
+	listenToSignals(stop, kill)
 	opts := node.Options{
 		Open:          func(d wire.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
 		WorkerCommand: []string{self, "worker"},
@@ -218,15 +218,18 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 }
 
 // listenToSignals ends the daemon gracefully at the first SIGTERM, and at once
-// at any other signal.
+// at any other signal. From when it returns no signal ends the program unheard, which
+// would leave the socket behind.
 func listenToSignals(stop func(), kill chan<- struct{}) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if <-signals == syscall.SIGTERM {
-		stop()
-		<-signals
-	}
-	close(kill)
+	go func() {
+		if <-signals == syscall.SIGTERM {
+			stop()
+			<-signals
+		}
+		close(kill)
+	}()
 }
 
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {

@@ -98,8 +98,8 @@ func (s *Space) Free(addr uint64) (Plan, error) {
 			continue
 		}
 		for rest := c.held; rest != 0; rest &= rest - 1 {
-			if p := rest.first(); p == Host {
-				moves.add(Discard, Host, n)
+			if p := rest.first(); p == hostSlot {
+				moves.add(Discard, hostSlot, n)
 			} else {
 				moves.add(Unmap, p, n)
 			}

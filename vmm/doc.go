@@ -5,11 +5,12 @@
 //
 // # Places
 //
-// The host (the client's swap area) and every device are places. For each
-// place a chunk has two marks: the place holds memory for it (mapped on a
-// device, pages in the swap area), and what that memory contains is valid. A
-// chunk valid nowhere was never written and is never copied. One copy or
-// several may be valid; a write anywhere makes that copy the only one.
+// The host (the client's swap area) and every device, of its own node or of
+// another, are places. For each place a chunk has two marks: the place holds
+// memory for it (mapped on a device, pages in the swap area), and what that
+// memory contains is valid. A chunk valid nowhere was never written and is
+// never copied. One copy or several may be valid; a write anywhere makes that
+// copy the only one.
 //
 // With one device this is the page table of the paper's node runtime:
 //

@@ -19,7 +19,8 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 // snapshotHead ends with the version. What follows are unsigned varints in
 // their shortest form:
 //
-//	arena address, arena size, log2 of the chunk, devices, limit
+//	arena address, arena size, log2 of the chunk, limit, number of devices, and of
+//	each its node and its number there
 //	number of needs
 //	number of allocations, and of each, in order: bytes between it and the one
 //	before, size, need, number of children, and of each child, in order: how
@@ -29,7 +30,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 //
 // Needs are numbered in the order of time from 1 on; 0 is never. So the bytes
 // tell nothing of how often something happened.
-const snapshotHead = "vmm\x01"
+const snapshotHead = "vmm\x02"
 
 // MarshalBinary writes the whole state, for another process to go on with.
 func (s *Space) MarshalBinary() ([]byte, error) {
@@ -48,7 +49,10 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 		}
 	}
 	c := s.config
-	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), uint64(c.Devices), c.Limit)
+	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), c.Limit, uint64(len(c.Devices)))
+	for _, p := range c.Devices {
+		put(uint64(p.Node), uint64(p.Device-1))
+	}
 	put(uint64(len(needs)), uint64(len(s.allocations)))
 	before := c.Arena.Addr
 	for _, a := range s.allocations {
@@ -159,6 +163,17 @@ func (r *reader) count(what string) int {
 	return int(n)
 }
 
+// small reads a number of a node or device.
+func (r *reader) small() int {
+	const most = 1 << 30
+	n := r.number()
+	if n > most {
+		r.fail("number %d of a node or device", n)
+		return 0
+	}
+	return int(n)
+}
+
 // need reads the number of a need.
 func (r *reader) need() uint64 {
 	n := r.number()
@@ -178,8 +193,10 @@ func (r *reader) space() (*Space, error) {
 	var c Config
 	c.Arena.Addr, c.Arena.Size = r.number(), r.number()
 	c.Chunk = 1 << min(r.number(), 64) // 0, which is refused, if too large
-	c.Devices = int(min(r.number(), maxDevices+1))
 	c.Limit = r.number()
+	for range min(r.count("devices"), maxDevices+1) {
+		c.Devices = append(c.Devices, DeviceOf(r.small(), r.small()))
+	}
 	r.seen = make([]bool, r.count("needs")+1)
 	if r.err != nil {
 		return nil, r.err
@@ -240,7 +257,7 @@ func (r *reader) allocations(s *Space) {
 }
 
 func (r *reader) chunks(s *Space) {
-	everywhere := uint64(1)<<(s.config.Devices+1) - 1
+	everywhere := uint64(1)<<(len(s.config.Devices)+1) - 1
 	left := 0
 	var row, before chunk
 	first := true

@@ -126,7 +126,7 @@ func (s *session) begin() error {
 	var err error
 	s.space, err = vmm.New(vmm.Config{
 		Arena: vmm.Range{Addr: s.serve.ArenaBase, Size: s.serve.ArenaSize}, Chunk: chunk,
-		Devices: len(s.serve.Devices), Limit: s.serve.Memory,
+		Devices: vmm.Devices(len(s.serve.Devices)), Limit: s.serve.Memory,
 	})
 	s.modules = newModules()
 	s.streams = newStreams()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // Config says what the node has and how programs share it.
@@ -40,7 +40,7 @@ type Socket struct {
 
 // Device is one GPU of the node.
 type Device struct {
-	wire.DeviceConfig
+	control.DeviceConfig
 	Reserve uint64 // bytes of its memory that Muster leaves alone
 }
 

@@ -15,12 +15,13 @@ import (
 	"muster/device"
 	"muster/node/vgpu"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // Options are the daemon's surroundings.
 type Options struct {
 	// Open makes a device of which only Info is used.
-	Open func(wire.DeviceConfig) (device.Device, error)
+	Open func(control.DeviceConfig) (device.Device, error)
 	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
 	WorkerCommand []string
 	Log           *slog.Logger

@@ -59,7 +59,8 @@ device, device/fatbin < device/cuda
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
-device, vmm, wire < node/worker
+wire < wire/control # what daemon and worker say to each other: programs have no business with it
+device, vmm, wire, wire/control < node/worker
 device, vmm < node/checkpoint
 device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
 node, model/strictyaml < node/nodefile
@@ -148,12 +149,14 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
+		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},
 		{"policy", "model/clusterfile", false}, {"policy/easy", "policy/firstfit", false}, {"policy/easy", "policy/catalog", false},
 		{"sim", "head", false}, {"sim", "node", false}, {"sim", "device", false}, {"head", "device", false}, {"head", "device/soft", false},
 		{"node", "policy", false}, {"node", "policy/easy", false}, {"node", "device/cuda", false}, {"device/soft", "device/cuda", false},
 		{"device/cuda", "ptx/simt", false}, {"device", "device/soft", false}, {"ptx", "ptx/simt", false}, {"wire", "client", false},
+		{"wire", "wire/control", false}, {"client", "wire/control", false}, {"node/gateway", "wire/control", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

@@ -18,7 +18,7 @@ import (
 	"muster/model/strictyaml"
 	"muster/node"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // maxFile is more than any configuration has.
@@ -231,7 +231,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 // softDevice is a software GPU of which nothing was said. Workers is the
 // caller's to know: as many as the machine has processors.
 func softDevice() node.Device {
-	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
+	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
 }
 
 func isSpeed(x float64) bool { return x >= 1e-6 && x <= 1 }
@@ -276,7 +276,7 @@ func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
 }
 
 func cudaDevice(index int) node.Device {
-	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: index}}
+	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: index}}
 }
 
 func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {

@@ -13,7 +13,7 @@ import (
 	"muster/model/strictyaml"
 	"muster/node"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 const everything = `
@@ -50,16 +50,16 @@ func TestRead(t *testing.T) {
 	if err := Read([]byte(everything), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
-	slow := wire.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
+	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
 	slow2 := slow
 	slow2.Index = 1
 	want := node.Config{
 		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"},
 		Devices: []node.Device{
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
 			{DeviceConfig: slow}, {DeviceConfig: slow2},
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
 		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,

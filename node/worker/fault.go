@@ -9,6 +9,7 @@ import (
 	"muster/device"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // sticky is the result that every call answers with after a fault, until a
@@ -82,8 +83,16 @@ func isFault(err error) bool {
 // fault notes that the client's work failed for good: everything on the device
 // is gone, and every later call fails.
 func (s *session) fault(err error) {
+	if s.broken(err) {
+		s.say(control.Failed{Lease: s.granted, Reason: err.Error()})
+	}
+}
+
+// broken is fault for a device that the daemon knows to be gone. It returns false
+// if there was a fault before.
+func (s *session) broken(err error) bool {
 	if s.faulted != nil {
-		return
+		return false
 	}
 	s.faulted = err
 	s.log.Info("fault", "error", err)
@@ -93,7 +102,7 @@ func (s *session) fault(err error) {
 	s.allLost()
 	s.activity.stop(s)
 	s.lease = lease{}
-	s.say(wire.Control{Kind: wire.KindFailed, Reason: err.Error(), Lease: s.granted})
+	return true
 }
 
 // allLost notes that no device has anything of the client's memory any more.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"muster/vmm"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // lease is what the daemon has granted.
@@ -15,7 +15,7 @@ type lease struct {
 	memory uint64 // bytes that may be taken on the device
 	denied string // why the last request was refused; "" if it was not
 
-	answered, committed bool // the answer to the last KindCommit
+	answered, committed bool // the answer to the last Commit
 
 	// A revocation waits until the program's functions have returned: one of them
 	// may wait for another thread of the program's, which waits for us. But not
@@ -72,7 +72,7 @@ func (s *session) leased(bytes uint64) error {
 		return nil
 	}
 	s.lease.denied = ""
-	s.say(wire.Control{Kind: wire.KindWant, Memory: bytes, Estimate: s.activity.estimate, Device: s.modules.pinned})
+	s.say(control.Want{Memory: bytes, Estimate: s.activity.estimate, Pinned: s.modules.pinned})
 	if err := s.await(func() bool { return s.lease.held || s.lease.denied != "" || s.faulted != nil }); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *session) grow(bytes uint64) error {
 		return s.revoked(s.lease.wantedFor)
 	}
 	s.lease.denied, s.lease.growing = "", true
-	s.say(wire.Control{Kind: wire.KindGrow, Memory: bytes})
+	s.say(control.Grow{Memory: bytes})
 	err := s.await(func() bool { return !s.lease.held || s.lease.denied != "" || s.lease.memory >= bytes })
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *session) revoked(reason string) error {
 			return err
 		}
 	}
-	s.say(wire.Control{Kind: wire.KindReleased, Lease: s.granted})
+	s.say(control.Released{Lease: s.granted})
 	return nil
 }
 
@@ -168,8 +168,8 @@ func (s *session) letGo() {
 		keeps = s.gpu.cost + s.modules.memory()
 	}
 	s.lease = lease{}
-	s.say(wire.Control{Kind: wire.KindReleased, Memory: keeps, Lease: s.granted})
-	s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
+	s.say(control.Released{Lease: s.granted, Keeps: keeps})
+	s.say(control.Report{Stats: s.statistics()})
 }
 
 // bytesFor is how much room on a device ranges take, in whole chunks, with the
@@ -202,7 +202,7 @@ func (s *session) commit(bytes uint64) error {
 	}
 	for _, want := range []uint64{bytes + spare, bytes} {
 		s.lease.answered = false
-		s.say(wire.Control{Kind: wire.KindCommit, Memory: want})
+		s.say(control.Commit{Bytes: want})
 		if err := s.await(func() bool { return s.lease.answered }); err != nil {
 			return err
 		}
@@ -289,14 +289,14 @@ func (a *activity) over(s *session, at time.Time) {
 
 // tell tells the daemon what kernels took.
 func (a *activity) tell(s *session, now time.Time) {
-	s.say(wire.Control{Kind: wire.KindRan, Kernels: a.kernels, Busy: a.ran})
+	s.say(control.Ran{Kernels: a.kernels, Busy: a.ran})
 	a.kernels, a.ran, a.told = 0, 0, now
 }
 
 // report tells the daemon what was done so far, and what the client has.
 func (s *session) report(now time.Time) {
 	s.activity.reported, s.activity.changed = now, false
-	s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
+	s.say(control.Report{Stats: s.statistics()})
 }
 
 // message notes that the client did something.
@@ -305,7 +305,7 @@ func (a *activity) message(s *session) {
 	a.synced = false
 	if a.idle {
 		a.idle = false
-		s.say(wire.Control{Kind: wire.KindBusy})
+		s.say(control.Busy{})
 	}
 	a.quiet = time.Time{}
 	a.changed = true
@@ -344,7 +344,7 @@ func (s *session) watch(on bool) error {
 	}
 	if !quiet || a.quiet.IsZero() || s.consumer.Pending() || s.backlog.waits() {
 		a.quiet = time.Time{}
-		s.say(wire.Control{Kind: wire.KindBusy})
+		s.say(control.Busy{})
 		return nil
 	}
 	s.idle(time.Now())
@@ -356,7 +356,7 @@ func (s *session) idle(now time.Time) {
 	a := &s.activity
 	if a.watching && !a.idle && s.lease.held && now.Sub(a.quiet) >= idleAfter {
 		a.idle = true
-		s.say(wire.Control{Kind: wire.KindIdle, Busy: now.Sub(a.quiet)})
+		s.say(control.Idle{For: now.Sub(a.quiet)})
 	}
 }
 
@@ -364,7 +364,7 @@ func (s *session) idle(now time.Time) {
 // message says otherwise.
 func (s *session) atSyncPoint() {
 	s.activity.idle, s.activity.synced = true, true
-	s.say(wire.Control{Kind: wire.KindSyncPoint})
+	s.say(control.SyncPoint{})
 }
 
 // stop notes that nothing runs any more.

@@ -16,6 +16,7 @@ import (
 
 	"muster/device/soft"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // countingPTX has variables, one of them aligned so that they take more room than
@@ -812,7 +813,7 @@ func (p *program) fault() {
 func (p *program) disturb() {
 	switch p.r.IntN(4) {
 	case 0:
-		p.tell(wire.Control{Kind: wire.KindWatch, On: p.r.IntN(2) == 0})
+		p.tell(control.Watch{On: p.r.IntN(2) == 0})
 	case 1:
 		p.daemon.revoke("memory")
 	default:

@@ -5,13 +5,13 @@ import (
 	"os"
 	"syscall"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // become makes this process the client's user. Devices are opened before: what
 // a device needs may be closed to the user, and afterwards the system keeps the
 // process from looking at itself.
-func (s *session) become(u *wire.User) error {
+func (s *session) become(u *control.User) error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
 	}

@@ -13,11 +13,12 @@ import (
 	"muster/device"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // Open opens a device; lock is what the processes that stand for a software
 // device take turns with.
-type Open func(c wire.DeviceConfig, lock *os.File) (device.Device, error)
+type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 
 // chunk is the unit of memory that moves between places.
 const chunk = 2 << 20
@@ -25,13 +26,13 @@ const chunk = 2 << 20
 // session is the service of one client.
 type session struct {
 	log     *slog.Logger
-	control *wire.ControlConn
-	inbox   chan wire.Control // from the daemon
-	faults  chan found        // from those who wait for the device
+	control *control.WorkerEnd
+	inbox   chan control.ToWorker // from the daemon
+	faults  chan found            // from those who wait for the device
 	open    Open
 	exit    func() // ends the process
 
-	serve    wire.Serve
+	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // opened so far
 	shared   *wire.Shared
@@ -66,37 +67,40 @@ type session struct {
 	watched  atomic.Bool
 	done     atomic.Pointer[time.Time] // when somebody last saw work end that it waited for
 	activity activity
-	stats    wire.Stats
+	stats    control.Stats
 }
 
 // Main serves the client that the daemon names on the control connection, and
 // returns when the client or the daemon is gone.
-func Main(control *os.File, open Open, log *slog.Logger) error {
-	conn, err := wire.OpenControl(control)
+func Main(connection *os.File, open Open, log *slog.Logger) error {
+	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
 	}
-	control.Close()
+	connection.Close()
 	first, files, err := conn.Receive()
 	if err != nil {
 		return nil // the daemon ended before there was a client
 	}
-	if first.Kind != wire.KindServe || first.Serve == nil || len(files) < 2 {
-		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind, len(files))
+	serve, ok := first.(control.Serve)
+	if !ok {
+		return fmt.Errorf("the daemon began with %q", first.Kind())
 	}
-	s, err := newSession(conn, *first.Serve, files, open, log.With("client", first.Serve.Client))
+	s, err := newSession(conn, serve, files, open, log.With("client", serve.Client))
 	if err != nil {
+		_ = conn.Send(control.CannotServe{Reason: err.Error()})
 		return err
 	}
 	s.exit = func() { os.Exit(0) }
 	defer s.close()
 	if err := s.become(s.serve.User); err != nil {
+		s.say(control.CannotServe{Reason: err.Error()})
 		return s.end(err)
 	}
 	return s.run()
 }
 
-func newSession(conn *wire.ControlConn, serve wire.Serve, files []*os.File, open Open, log *slog.Logger) (*session, error) {
+func newSession(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*session, error) {
 	if len(files) < 2+len(serve.Devices) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
@@ -107,7 +111,7 @@ func newSession(conn *wire.ControlConn, serve wire.Serve, files []*os.File, open
 	files[0].Close()
 	files[1].Close()
 	s := &session{
-		log: log, control: conn, inbox: make(chan wire.Control, 64), faults: make(chan found, 4), open: open,
+		log: log, control: conn, inbox: make(chan control.ToWorker, 64), faults: make(chan found, 4), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared),
 	}
@@ -152,16 +156,17 @@ func (s *session) run() error {
 // left to do, and nobody to do it for.
 func (s *session) receive() {
 	for {
-		m, files, err := s.control.Receive()
-		for _, f := range files {
-			f.Close()
-		}
+		m, _, err := s.control.Receive() // only Serve brings files
 		if err != nil {
 			s.shared.Close("the node daemon ended")
 			s.stop()
 			s.consumer.Stop()
 			s.exit()
 			return
+		}
+		if m, ok := m.(control.Ping); ok { // whatever the loop is doing
+			s.say(control.Pong{Number: m.Number})
+			continue
 		}
 		select {
 		case s.inbox <- m:
@@ -234,30 +239,32 @@ func (s *session) drainInbox() error {
 }
 
 // told does what the daemon says.
-func (s *session) told(m wire.Control) error {
-	switch m.Kind {
-	case wire.KindGrant:
+func (s *session) told(said control.ToWorker) error {
+	switch m := said.(type) {
+	case control.Grant:
 		s.lease.grant(m.Device, m.Memory)
 		s.granted = m.Lease
-	case wire.KindDeny:
+	case control.Deny:
 		s.lease.denied = m.Reason
 		if s.lease.denied == "" {
 			s.lease.denied = "refused"
 		}
-	case wire.KindRevoke:
+	case control.Revoke:
 		if s.hosts.outstanding() > 0 && !s.lease.growing {
 			s.lease.wanted, s.lease.wantedFor = true, m.Reason
 			return nil
 		}
 		return s.revoked(m.Reason)
-	case wire.KindWatch:
+	case control.Watch:
 		return s.watch(m.On)
-	case wire.KindCommitted:
-		s.lease.answered, s.lease.committed = true, m.On
-	case wire.KindEnd:
-		return fmt.Errorf("%s: %w", m.Reason, errEnded)
+	case control.Committed:
+		s.lease.answered, s.lease.committed = true, m.Granted
+	case control.Lost:
+		if s.gpu != nil && s.gpu.index == m.Device || s.lease.held && s.lease.device == m.Device {
+			s.broken(&device.Fault{Kind: device.DeviceLost, Detail: m.Reason})
+		}
 	default:
-		return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind, errEnded)
+		return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 	}
 	return nil
 }
@@ -278,14 +285,14 @@ func (s *session) await(done func() bool) error {
 }
 
 // say tells the daemon something. That it is gone is found out elsewhere.
-func (s *session) say(m wire.Control) { _ = s.control.Send(m) }
+func (s *session) say(m control.ToDaemon) { _ = s.control.Send(m) }
 
 // end tells the client why, and stops what runs.
 func (s *session) end(err error) error {
 	reason := err.Error()
 	s.log.Info("client ended", "reason", reason)
 	s.shared.Close(reason)
-	s.say(wire.Control{Kind: wire.KindReport, Stats: s.statistics()})
+	s.say(control.Report{Stats: s.statistics()})
 	if errors.Is(err, errEnded) {
 		return nil
 	}
@@ -323,12 +330,12 @@ func (s *session) reset() error {
 }
 
 // statistics returns what was done so far.
-func (s *session) statistics() *wire.Stats {
+func (s *session) statistics() control.Stats {
 	u := s.space.Usage()
 	stats := s.stats
 	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
 	for _, n := range u.Resident {
 		stats.Resident += n
 	}
-	return &stats
+	return stats
 }

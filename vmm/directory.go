@@ -44,6 +44,30 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 	return moves.plan(s), nil
 }
 
+// PrepareAll is Prepare for all allocations.
+func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
+	at, ok := s.device(dev)
+	if !ok {
+		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
+	}
+	here := &s.tallies[at]
+	if room := s.chunksIn(capacity); s.chunks > room {
+		return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.bytes(s.chunks), dev, capacity)
+	}
+	if here.ready == s.chunks {
+		return nil, nil
+	}
+	var moves mover
+	for i, c := range s.all() {
+		s.bringChunk(&moves, at, i, c)
+	}
+	s.version++
+	for _, a := range s.allocations {
+		a.needed = s.version
+	}
+	return moves.plan(s), nil
+}
+
 // chunksIn says how many chunks fit into so many bytes.
 func (s *Space) chunksIn(bytes uint64) int { return int(min(bytes>>s.shift, math.MaxInt32)) }
 
@@ -94,21 +118,25 @@ func (s *Space) need(r Range) {
 func (s *Space) bring(moves *mover, dev slot, spans []span) {
 	for _, p := range spans {
 		for i, c := range s.in(p) {
-			if c.ready(dev) {
-				continue
-			}
-			if c.held&dev.bit() == 0 {
-				moves.add(Map, dev, i)
-			}
-			if c.valid == 0 {
-				s.set(c, c.held|dev.bit(), 0)
-				continue
-			}
-			s.fetch(moves, i, c)
-			moves.add(CopyIn, dev, i)
-			s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+			s.bringChunk(moves, dev, i, c)
 		}
 	}
+}
+
+func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
+	if c.ready(dev) {
+		return
+	}
+	if c.held&dev.bit() == 0 {
+		moves.add(Map, dev, i)
+	}
+	if c.valid == 0 {
+		s.set(c, c.held|dev.bit(), 0)
+		return
+	}
+	s.fetch(moves, i, c)
+	moves.add(CopyIn, dev, i)
+	s.set(c, c.held|dev.bit(), c.valid|dev.bit())
 }
 
 // fetch makes a chunk that was written valid on the host.

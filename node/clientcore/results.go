@@ -1,4 +1,4 @@
-package worker
+package clientcore
 
 import (
 	"errors"
@@ -8,41 +8,51 @@ import (
 	"muster/vmm"
 )
 
-// result is a CUresult.
-type result = int32
+// Result is a CUresult.
+type Result = int32
 
 const (
-	success          result = 0
-	invalidValue     result = 1
-	outOfMemory      result = 2
-	invalidImage     result = 200
-	noBinary         result = 209
-	invalidPTX       result = 218
-	invalidHandle    result = 400
-	notFound         result = 500
-	notReady         result = 600
-	illegalAddress   result = 700
-	launchTimeout    result = 702
-	assertFailed     result = 710
-	stackError       result = 714
-	misaligned       result = 716
-	invalidPC        result = 718
-	launchFailed     result = 719
-	tooLarge         result = 720
-	deviceLost       result = 46
-	notSupported     result = 801
-	unknownError     result = 999
+	success          Result = 0
+	invalidValue     Result = 1
+	outOfMemory      Result = 2
+	invalidImage     Result = 200
+	noBinary         Result = 209
+	invalidHandle    Result = 400
+	notFound         Result = 500
+	notReady         Result = 600
+	illegalAddress   Result = 700
+	launchTimeout    Result = 702
+	stackError       Result = 714
+	misaligned       Result = 716
+	invalidPC        Result = 718
+	launchFailed     Result = 719
+	tooLarge         Result = 720
+	deviceLost       Result = 46
+	notSupported     Result = 801
+	unknownError     Result = 999
 	resultOfTooSmall        = outOfMemory // a kernel needs more at once than the device has
 )
 
-var faultResults = map[device.FaultKind]result{
+// Failure is an error as a value: what a program is told, and why.
+type Failure struct {
+	Result Result
+	Text   string
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+func failureOf(err error) *Failure { return &Failure{Result: resultOf(err), Text: err.Error()} }
+
+var faultResults = map[device.FaultKind]Result{
 	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
 	device.StackOverflow: stackError, device.IllegalCall: invalidPC, device.Deadlock: launchTimeout,
 	device.DeviceLost: deviceLost, device.Unspecified: launchFailed,
 }
 
-// resultOf returns what a program is told of an error.
-func resultOf(err error) result {
+// ResultOf returns what a program is told of an error.
+func ResultOf(err error) Result { return resultOf(err) }
+
+func resultOf(err error) Result {
 	var fault *device.Fault
 	if errors.As(err, &fault) {
 		if r, ok := faultResults[fault.Kind]; ok {
@@ -50,9 +60,13 @@ func resultOf(err error) result {
 		}
 		return launchFailed
 	}
+	var known *Failure
+	if errors.As(err, &known) {
+		return known.Result
+	}
 	for _, c := range []struct {
 		err    error
-		result result
+		result Result
 	}{
 		{nil, success},
 		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary}, {device.ErrInvalidImage, invalidImage},
@@ -67,6 +81,12 @@ func resultOf(err error) result {
 		}
 	}
 	return unknownError
+}
+
+// isFault says whether an error is one that ends a context.
+func isFault(err error) bool {
+	var fault *device.Fault
+	return errors.As(err, &fault)
 }
 
 // maxObjects is how many a client may have of each kind: no program needs so

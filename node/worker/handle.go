@@ -16,7 +16,7 @@ var errProtocol = errors.New("not what a program may send")
 
 // handle does what a message asks for. An error ends the client.
 func (s *session) handle(h wire.Header, body []byte) error {
-	if r := s.sticky.now(); r != success && !afterFault[h.Op] {
+	if r := s.sticky.now(); r != success && !h.Op.AfterFault() {
 		// Staging memory is given back all the same.
 		s.staging.free(s.staging.take(h.Release))
 		s.shared.Reply(h.Slot, r, nil)
@@ -32,10 +32,6 @@ func (s *session) handle(h wire.Header, body []byte) error {
 	s.failed(h, err)
 	return nil
 }
-
-// afterFault are the messages that mean something in a context that has failed.
-var afterFault = map[wire.Op]bool{wire.OpReset: true, wire.OpPrintFetch: true, wire.OpHostNext: true, wire.OpHostDone: true, wire.OpHostStop: true,
-	wire.OpStreamDestroy: true, wire.OpEventDestroy: true}
 
 // failed tells the program that a message could not be done: at once if it
 // waits, or at its next synchronising call.

@@ -60,7 +60,8 @@ device, device/fatbin < device/cuda
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
-device, vmm, wire, wire/control < node/worker
+device, vmm, wire, wire/control < node/clientcore # a client as a value
+node/clientcore < node/worker # its executor
 device, vmm < node/checkpoint
 device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
 node, model/strictyaml < node/nodefile
@@ -83,7 +84,7 @@ everything < internal/stack # tests of all together
 policy/winner < internal/cbc # the referee, behind a build tag
 NOTHING < internal/archtest, internal/browser, shim/conformance, shim/gen, shim/shimtest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore
 
 use github.com/goccy/go-yaml: model/strictyaml
 use github.com/klauspost/compress: device/fatbin

@@ -292,7 +292,7 @@ func (c *Core) advance() ([]Op, error) {
 func (c *Core) handle(m Message) ([]Op, error) {
 	c.current = m.Header
 	c.Lease.Denied = ""
-	if c.Sticky != success && !afterFault[m.Header.Op] {
+	if c.Sticky != success && !m.Header.Op.AfterFault() {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil
 	}
@@ -319,7 +319,7 @@ func (c *Core) own(m *Message) {
 func (c *Core) retry() bool {
 	h := c.Head
 	c.current = h.Message.Header
-	if c.Sticky != success && !afterFault[h.Message.Header.Op] {
+	if c.Sticky != success && !h.Message.Header.Op.AfterFault() {
 		c.Head = nil
 		c.reply(h.Message.Header.Slot, c.Sticky, nil)
 		return true

@@ -145,7 +145,3 @@ func (c *Core) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
 	c.emit(Op{Kind: Printed, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
 	return true, nil
 }
-
-// afterFault are the messages that mean something in a context that has failed.
-var afterFault = map[wire.Op]bool{wire.OpReset: true, wire.OpPrintFetch: true, wire.OpHostNext: true, wire.OpHostDone: true, wire.OpHostStop: true,
-	wire.OpStreamDestroy: true, wire.OpEventDestroy: true}

@@ -23,6 +23,18 @@ const (
 	mib      = 1 << 20
 )
 
+// What programs are told, as CUDA numbers it.
+const (
+	invalidValue   = 1
+	outOfMemory    = 2
+	invalidHandle  = 400
+	notFound       = 500
+	notReady       = 600
+	illegalAddress = 700
+)
+
+const nonBlocking = 1 // a stream's flag
+
 // client is a program to a worker in this process.
 type client struct {
 	t       testing.TB
@@ -80,7 +92,7 @@ func newClient(t testing.TB, o options) *client {
 		files = append(files, nil)
 	}
 	d := newDaemon(t, own, o)
-	s, err := newSession(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := newWorker(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -194,7 +194,8 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	switch o.Kind {
 	case clientcore.Drain:
 		err := w.drain(g)
-		if o.Anyway {
+		if o.Anyway { // but those who wait are told
+			w.outcome(w.sticky.current(), err)
 			return nil
 		}
 		return err

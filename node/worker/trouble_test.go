@@ -328,32 +328,6 @@ func TestVariablesKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// A module that came and went leaves nothing that later contexts would load.
-func TestJournalForgetsWhatIsOver(t *testing.T) {
-	m := newModules()
-	load := func() *module {
-		mod := &module{placed: true, info: device.ImageInfo{Memory: chunk}}
-		m.journal = append(m.journal, entry{module: mod})
-		return mod
-	}
-	unload := func(mod *module) {
-		m.journal = append(m.journal, entry{mod, true})
-		m.tidy()
-		m.count()
-	}
-	a, b := load(), load()
-	unload(a)
-	if len(m.journal) != 3 || m.memory() != 2*chunk {
-		t.Fatalf("%d entries, %d bytes: the first module keeps the second where it is", len(m.journal), m.memory())
-	}
-	c := load()
-	unload(b)
-	unload(c)
-	if len(m.journal) != 0 || m.memory() != 0 {
-		t.Errorf("%d entries, %d bytes of modules that are no more", len(m.journal), m.memory())
-	}
-}
-
 // No more is allocated than the daemon has room to swap out, and no size fools
 // the account.
 func TestSwapRoomIsCommitted(t *testing.T) {

@@ -427,6 +427,9 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 	if ops[2].Kind != ptx.ImmediateOperand || !ok || size != 4 && size != 8 && size != 16 {
 		l.refuse("the size must be 4, 8 or 16")
 	}
+	if in.Has("cg") && size != 16 {
+		l.refuse("with .cg the size must be 16")
+	}
 	to, toOffset := l.address(&ops[0])
 	from, fromOffset := l.address(&ops[1])
 	if toOffset != 0 {

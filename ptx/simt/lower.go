@@ -113,7 +113,9 @@ func lowerKernel(p *Program, file string, m *ptx.Module, f *ptx.Function) (*Kern
 	}
 	k := l.kernel
 	for _, v := range f.Params {
-		k.Params = append(k.Params, Param{v.Offset, v.Size()})
+		if !v.Hidden {
+			k.Params = append(k.Params, Param{v.Offset, v.Size()})
+		}
 	}
 	k.sum = sha256.Sum256([]byte(m.String() + "\x00" + f.Name))
 	l.blockSize(f)
@@ -129,26 +131,11 @@ func lowerKernel(p *Program, file string, m *ptx.Module, f *ptx.Function) (*Kern
 	}
 	l.finishCalls()
 	l.assign()
+	l.checkSizes(f)
+	if len(l.errs) > 0 {
+		return nil, l.errs
+	}
 	return k, nil
-}
-
-// blockSize reads .maxntid and .reqntid.
-func (l *lowering) blockSize(f *ptx.Function) {
-	three := func(v []uint64) Dim {
-		d := Dim{1, 1, 1}
-		for i, p := range []*uint32{&d.X, &d.Y, &d.Z} {
-			if i < len(v) {
-				*p = uint32(min(v[i], 1<<20))
-			}
-		}
-		return d
-	}
-	if v, ok := f.Directive("maxntid"); ok {
-		l.kernel.MaxBlock = int(min(three(v).Count(), MaxThreads))
-	}
-	if v, ok := f.Directive("reqntid"); ok {
-		l.kernel.required = three(v)
-	}
 }
 
 func (l *lowering) fresh(c class) reg {

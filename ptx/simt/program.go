@@ -22,12 +22,13 @@ type Program struct {
 // Kernel is a kernel of a program.
 type Kernel struct {
 	Name      string
-	Params    []Param
+	Params    []Param // but hidden ones, which are zeros unless a launch gives all ParamSize bytes itself
 	ParamSize int
 	Shared    int  // static bytes a block
 	Local     int  // bytes a thread, frames of called functions included where their depth is known
 	Registers int  // of 32 bits, a thread
 	MaxBlock  int  // threads of the largest block that the kernel accepts
+	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
 	Recursive bool // calls without a known depth: Launch.Stack bounds them
 
 	program   *Program
@@ -39,8 +40,7 @@ type Kernel struct {
 	n32, n64  int // slots
 	np        int
 	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
-	required  Dim
-	stack     bool // Launch.Stack is needed
+	stack     bool                    // Launch.Stack is needed
 	sum       [32]byte
 
 	kept  sync.Mutex

@@ -13,7 +13,7 @@ import (
 
 const (
 	stateMagic   = "muster.simt"
-	stateVersion = 2
+	stateVersion = 3
 )
 
 // Save returns the state of an execution that is not running.

@@ -54,7 +54,8 @@ type Message struct {
 	Header wire.Header
 	Body   []byte
 	Data   []byte // the bytes of the data arena that it names, if it brings some
-	Owned  bool   // Body and Data are the core's to keep
+	Pinned bool   // Data are memory of the program's, which work before this message may read or write
+	Owned  bool   // Body is the core's to keep
 }
 
 // ErrProtocol says that the client sent what the library never sends. It ends

@@ -334,9 +334,16 @@ type Commits struct {
 	Refused string // why the present message's need was refused; "" if it was not
 }
 
-// onHost is how many bytes the client takes on the host: all of its memory must
-// have room in the swap area, and images are kept for the next context.
-func (c *Core) onHost() uint64 { return c.space.Chunked() + uint64(c.Modules.Kept) }
+// freeImages is how many bytes of images a client may keep that do not count:
+// any program has some, and its memory limit is meant for its data.
+const freeImages = 64 << 20
+
+// onHost is how many bytes of the host count against the client's user: all of
+// its memory must have room in the swap area, and images are kept for the next
+// context.
+func (c *Core) onHost() uint64 {
+	return c.space.Chunked() + uint64(max(0, c.Modules.Kept-freeImages))
+}
 
 // commit makes sure that what the client takes on the host has room. Large
 // clients get a little more than they need, so that not each allocation asks the

@@ -151,19 +151,19 @@ func (c *Core) settle(id uint32, st *Stream) {
 type source uint8
 
 const (
-	inline source = iota // in the message
+	inline source = iota // in the message, or copied
 	staged               // in staging memory, which is given back when they were read
 	pinned               // in memory of the program's, which it may change later
 )
 
 func sourceOf(m *Message) source {
 	switch {
-	case m.Owned:
-		return inline
+	case m.Pinned:
+		return pinned
 	case m.Header.Release != 0:
 		return staged
 	}
-	return pinned
+	return inline
 }
 
 // copyIn copies to the device.

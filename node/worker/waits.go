@@ -69,13 +69,15 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 		if err != nil {
 			return err
 		}
-		if h.Op.TakesData() && h.Release != 0 {
+		switch {
+		case h.Op.TakesData() && h.Release != 0:
 			m.Data = bytes.Clone(data)
-		} else if h.Op.TakesData() {
-			m.Data = data
+		case h.Op.TakesData():
+			m.Data, m.Pinned = data, true
 		}
 	}
 	w.staging.free(w.staging.take(h.Release))
+	m.Header.Release = 0
 	return w.core.Later(m)
 }
 

@@ -257,7 +257,7 @@ func (w *worker) take(h wire.Header, body []byte) error {
 			return errors.Join(err, clientcore.ErrProtocol)
 		}
 		if h.Op.TakesData() {
-			m.Data = data
+			m.Data, m.Pinned = data, h.Release == 0
 		}
 	}
 	w.stage = w.staging.take(h.Release)

@@ -42,11 +42,11 @@ type Core struct {
 	space *vmm.Space
 	stats control.Stats
 
-	ops     []Op
-	asked   Kind // what the executor was asked, if asking
-	asking  bool
-	current wire.Header // of the message that was handled last
-	ended   error       // why the client cannot go on
+	ops    []Op
+	asks   []uint32 // of the last Query
+	asked  Kind     // what the executor was asked, if asking
+	asking bool
+	ended  error // why the client cannot go on
 }
 
 // Message is what the client sent.
@@ -91,6 +91,20 @@ func (c *Core) begin() error {
 // emit adds an operation.
 func (c *Core) emit(o Op) { c.ops = append(c.ops, o) }
 
+// next adds an operation to be filled in. Where it matters, that is faster than
+// emit: an Op is large.
+func (c *Core) next(k Kind) *Op {
+	if len(c.ops) < cap(c.ops) {
+		c.ops = c.ops[:len(c.ops)+1]
+		c.ops[len(c.ops)-1] = Op{}
+	} else {
+		c.ops = append(c.ops, Op{})
+	}
+	o := &c.ops[len(c.ops)-1]
+	o.Kind = k
+	return o
+}
+
 // ask adds an operation whose outcome decides what comes next.
 func (c *Core) ask(o Op) {
 	c.asked, c.asking = o.Kind, true
@@ -102,7 +116,8 @@ func (c *Core) say(m control.ToDaemon) { c.emit(Op{Kind: Say, Message: m}) }
 
 func (c *Core) reply(slot int, r Result, payload []byte) {
 	if slot >= 0 {
-		c.emit(Op{Kind: Reply, Slot: slot, Result: r, Payload: payload})
+		o := c.next(Reply)
+		o.Slot, o.Result, o.Payload = slot, r, payload
 	}
 }
 
@@ -137,6 +152,12 @@ func (c *Core) Message(now Time, m Message) ([]Op, error) {
 	c.stats.Messages++
 	c.Activity.message(c)
 	return c.handle(m)
+}
+
+// Timed says whether the time matters for a message of a kind; if not, any time
+// will do that is not in the future.
+func (c *Core) Timed(op wire.Op) bool {
+	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord
 }
 
 // Next takes the first message of the queue.
@@ -249,6 +270,10 @@ func (c *Core) start(now Time) {
 
 // settleAsk notes how an operation that asked has ended.
 func (c *Core) settleAsk(asked Kind, o Outcome) {
+	if asked == Finish {
+		c.Head.Finished = true
+		return
+	}
 	if isFault(o.Err) {
 		c.opening = nil
 		c.fault(o.Err)
@@ -291,7 +316,7 @@ func (c *Core) advance() ([]Op, error) {
 
 // handle does what a message asks for, or keeps it as the head until it can.
 func (c *Core) handle(m Message) ([]Op, error) {
-	c.current = m.Header
+	c.Current = m.Header
 	c.Lease.Denied = ""
 	if c.Sticky != success && !m.Header.Op.AfterFault() {
 		c.reply(m.Header.Slot, c.Sticky, nil)
@@ -319,7 +344,7 @@ func (c *Core) own(m *Message) {
 // retry handles the head from its beginning. It returns false if it still waits.
 func (c *Core) retry() bool {
 	h := c.Head
-	c.current = h.Message.Header
+	c.Current = h.Message.Header
 	if c.Sticky != success && !h.Message.Header.Op.AfterFault() {
 		c.Head = nil
 		c.reply(h.Message.Header.Slot, c.Sticky, nil)
@@ -356,7 +381,7 @@ func (c *Core) try(m *Message) (done bool, err error) {
 // refuse tells the program that the current message could not be done: at once
 // if it waits, or at its next synchronising call.
 func (c *Core) refuse(err error) {
-	slot := c.current.Slot
+	slot := c.Current.Slot
 	if isFault(err) {
 		c.fault(err)
 		c.reply(slot, c.Sticky, nil)
@@ -439,8 +464,10 @@ func (c *Core) lost(index int, reason string) {
 
 // reset gives the client an empty world in the place of what it has.
 func (c *Core) reset(m *Message) (bool, error) {
-	for _, x := range c.Contexts { // what runs may end; if that fails it does not matter any more
-		c.emit(Op{Kind: Drain, Place: x.Place, Anyway: true})
+	if x := c.anyContext(); x != nil && (c.Head == nil || !c.Head.Finished) {
+		// What runs may end first, with the program's functions.
+		c.ask(Op{Kind: Finish, Place: x.Place})
+		return false, nil
 	}
 	c.dropHosts()
 	c.closeContexts()

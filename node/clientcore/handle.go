@@ -112,10 +112,12 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	if c.Outstanding() > 0 {
 		params = bytes.Clone(params) // messages may be read ahead while it waits
 	}
-	c.ops = append(c.ops, Op{Kind: Launch, Place: at, Stream: d.Stream, Module: f.Module, Function: d.Function, Name: f.Info.Name, How: device.Launch{
+	o := c.next(Launch)
+	o.Place, o.Stream, o.Module, o.Function, o.Name = at, d.Stream, f.Module, d.Function, f.Info.Name
+	o.How = device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
 		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,
-	}})
+	}
 	return true, nil
 }
 

@@ -209,7 +209,7 @@ func (c *Core) drop(err error) {
 	if c.Head != nil {
 		h := c.Head
 		c.Head = nil
-		c.current = h.Message.Header
+		c.Current = h.Message.Header
 		c.undo(h)
 	}
 	c.refuse(err)

@@ -194,13 +194,15 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 			return ok, err
 		}
 		c.stats.CopiedIn += r.Size
-		c.emit(Op{Kind: HostIn, To: to, Data: data})
+		o := c.next(HostIn)
+		o.To, o.Data = to, data
 		return true, nil
 	}
 	x := c.here()
 	c.stats.CopiedIn += uint64(len(data))
 	c.give(stream, st)
-	c.emit(Op{Kind: CopyIn, Place: x.Place, Stream: stream, To: to, Data: data, Staged: from == staged})
+	o := c.next(CopyIn)
+	o.Place, o.Stream, o.To, o.Data, o.Staged = x.Place, stream, to, data, from == staged
 	c.written(x.Place, r)
 	return true, nil
 }
@@ -263,9 +265,10 @@ func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 	x := c.here()
 	c.stats.CopiedOut += h.Length
 	c.give(stream, st)
-	c.emit(Op{Kind: CopyOut, Place: x.Place, Stream: stream, From: from, Out: out})
+	o := c.next(CopyOut)
+	o.Place, o.Stream, o.From, o.Out = x.Place, stream, from, out
 	if h.Slot >= 0 {
-		c.replyAfter(Op{Place: x.Place, Slot: h.Slot, Streams: []uint32{stream}})
+		c.replyAfter(x, m).Stream = stream
 	}
 	return true, nil
 }

@@ -19,7 +19,7 @@ type Kind uint8
 const (
 	// To the program.
 	Reply      Kind = iota // answer the call in Slot with Result and Payload
-	ReplyAfter             // the same when Streams, or all streams if All, or Event at Place have done what they were given
+	ReplyAfter             // the same when Stream, or all streams if All, or Event if OfEvent, have done what they were given
 	Write                  // put Data at Out.Offset of the data arena
 	SetStatus              // every later call fails with Result; 0 begins a new world
 	Tell                   // Text is for whoever looks after the program
@@ -57,6 +57,7 @@ const (
 	Printed    // what kernels have printed, to Out
 	Occupancy  // of Function, with Threads and Shared
 	// What asks: see the package comment.
+	Finish  // wait until everything at Place is done, however that ends
 	Inspect // what does Image hold?
 	Open    // a context at Place with Modules loaded and their contents restored
 	Load    // Image as Module
@@ -68,7 +69,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "inspect", "open", "load", "move", "leave",
+	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave",
 }
 
 func (k Kind) String() string {
@@ -79,7 +80,7 @@ func (k Kind) String() string {
 }
 
 // Asks says whether the core waits for the operation's outcome.
-func (k Kind) Asks() bool { return k >= Inspect && k < kinds }
+func (k Kind) Asks() bool { return k >= Finish && k < kinds }
 
 // Op is one thing for the executor to do. Fields that its kind does not name are
 // zero.
@@ -90,7 +91,6 @@ type Op struct {
 	Staged  bool // CopyIn
 	On      bool // WatchWaits
 	Shut    bool // Leave
-	Anyway  bool // Drain: it does not matter if that fails
 	Place   vmm.Place
 
 	Slot    int
@@ -226,7 +226,7 @@ func (o *Op) String() string {
 		case o.OfEvent:
 			put("event %d", o.Event)
 		default:
-			put("streams %v", o.Streams)
+			put("stream %d", o.Stream)
 		}
 		put("result %d", o.Result)
 	case Write:

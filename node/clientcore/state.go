@@ -1,5 +1,7 @@
 package clientcore
 
+import "muster/wire"
+
 // State is what changes of a client, but for the directory of its memory.
 type State struct {
 	Now   Time   // of the last event
@@ -10,7 +12,8 @@ type State struct {
 	Contexts []*Context // open now
 	Made     uint64     // contexts so far
 
-	Head    *Head // the message that waits; nil if none does
+	Current wire.Header // of the message that was handled last: an operation of its may fail
+	Head    *Head       // the message that waits; nil if none does
 	Backlog Backlog
 
 	Modules Modules
@@ -40,6 +43,8 @@ type State struct {
 type Head struct {
 	Message Message
 	Made    bool // its module was made, of which only a device can tell what it holds
+
+	Finished bool // what ran before it has ended
 
 	found *Outcome // what its image holds
 }

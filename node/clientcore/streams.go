@@ -81,7 +81,8 @@ func (c *Core) order(id uint32, st *Stream) {
 
 // after lets the later work of one stream wait for what another was given.
 func (c *Core) after(id, other uint32) {
-	c.emit(Op{Kind: After, Place: c.anyContext().Place, Stream: id, Other: other})
+	o := c.next(After)
+	o.Place, o.Stream, o.Other = c.anyContext().Place, id, other
 }
 
 const nonBlocking = 1
@@ -127,7 +128,12 @@ func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	var asked []uint32
+	x := c.anyContext()
+	if x == nil {
+		c.reply(m.Header.Slot, success, nil)
+		return true, nil
+	}
+	asked := c.asks[:0]
 	if st.Live {
 		asked = append(asked, d.Stream)
 	}
@@ -138,12 +144,9 @@ func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 			}
 		}
 	}
-	x := c.anyContext()
-	if x == nil || len(asked) == 0 {
-		c.reply(m.Header.Slot, success, nil)
-		return true, nil
-	}
-	c.emit(Op{Kind: Query, Place: x.Place, Slot: m.Header.Slot, Streams: asked})
+	c.asks = asked
+	o := c.next(Query)
+	o.Place, o.Slot, o.Streams = x.Place, m.Header.Slot, asked
 	return true, nil
 }
 
@@ -160,15 +163,16 @@ func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, e
 		c.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(Op{Place: x.Place, Slot: m.Header.Slot, Streams: []uint32{d.Stream}})
+	c.replyAfter(x, m).Stream = d.Stream
 	return true, nil
 }
 
-// replyAfter answers a call when streams, or an event, have done what they were
-// given so far.
-func (c *Core) replyAfter(o Op) {
-	o.Kind, o.Result = ReplyAfter, c.takeFailure()
-	c.emit(o)
+// replyAfter answers a call when a stream, all of them, or an event, have done
+// what they were given so far.
+func (c *Core) replyAfter(x *Context, m *Message) *Op {
+	o := c.next(ReplyAfter)
+	o.Place, o.Slot, o.Result = x.Place, m.Header.Slot, c.takeFailure()
+	return o
 }
 
 func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
@@ -177,7 +181,7 @@ func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
 		c.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(Op{Place: x.Place, Slot: m.Header.Slot, All: true})
+	c.replyAfter(x, m).All = true
 	return true, nil
 }
 
@@ -248,7 +252,8 @@ func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
 	}
 	c.give(d.Stream, st)
 	e.Live, e.Pending = true, true
-	c.emit(Op{Kind: Record, Place: x.Place, Stream: d.Stream, Event: d.Event})
+	o := c.next(Record)
+	o.Place, o.Stream, o.Event = x.Place, d.Stream, d.Event
 	return true, nil
 }
 
@@ -287,7 +292,8 @@ func (c *Core) eventSynchronise(m *Message, d *wire.EventSynchronise) (bool, err
 		return true, err
 	}
 	if x := c.anyContext(); e.Pending && x != nil {
-		c.replyAfter(Op{Place: x.Place, Slot: m.Header.Slot, Event: d.Event, OfEvent: true})
+		o := c.replyAfter(x, m)
+		o.Event, o.OfEvent = d.Event, true
 		return true, nil
 	}
 	c.answer(m.Header.Slot)

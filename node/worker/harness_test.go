@@ -14,6 +14,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/node/clientcore"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -49,6 +50,7 @@ type options struct {
 	devices  []soft.Profile
 	memory   uint64
 	defers   bool
+	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
@@ -97,6 +99,9 @@ func newClient(t testing.TB, o options) *client {
 		t.Fatal(err)
 	}
 	s.exit = func() {}
+	if o.saves != nil {
+		s.between = func() { saveAndRestore(t, s, o.saves) }
+	}
 	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1)}
 	go func() {
 		err := s.run()
@@ -118,6 +123,24 @@ func newClient(t testing.TB, o options) *client {
 		shared.Unmap()
 	})
 	return c
+}
+
+// saveAndRestore puts in the place of a client what its saved bytes say.
+func saveAndRestore(t testing.TB, w *worker, chance *rand.Rand) {
+	if chance.IntN(8) > 0 {
+		return
+	}
+	data, err := w.core.Save()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	core, err := clientcore.Restore(data, func(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) })
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	w.core = core
 }
 
 // daemon is one to a single worker. It keeps account of what it lends, and fails

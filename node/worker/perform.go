@@ -128,7 +128,7 @@ func (w *worker) launch(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if w.core.Outstanding() == 0 {
+	if w.hosts.outstanding() == 0 {
 		return on.Launch(f, o.How)
 	}
 	how := o.How
@@ -193,12 +193,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	}
 	switch o.Kind {
 	case clientcore.Drain:
-		err := w.drain(g)
-		if o.Anyway { // but those who wait are told
-			w.outcome(w.sticky.current(), err)
-			return nil
-		}
-		return err
+		return w.drain(g)
 	case clientcore.LeaveStream:
 		return g.leaveStream(o.Stream)
 	case clientcore.CloseEvent:
@@ -266,7 +261,7 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 
 func (w *worker) copyIn(on device.Stream, o *clientcore.Op) error {
 	to, data := o.To, o.Data
-	if o.Staged && w.stage != nil && w.core.Outstanding() > 0 {
+	if o.Staged && w.stage != nil && w.hosts.outstanding() > 0 {
 		// The program may wait for this memory before it says that its function
 		// has returned, which the copy may wait for.
 		data = bytes.Clone(data)
@@ -377,6 +372,13 @@ func (w *worker) occupancy(g *gpu, o *clientcore.Op) error {
 // ask performs an operation on whose outcome the core waits.
 func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	switch o.Kind {
+	case clientcore.Finish:
+		g, err := w.at(o.Place)
+		if err == nil {
+			err = w.drain(g)
+		}
+		w.outcome(w.sticky.current(), err) // those who wait are told
+		outcome.Err = err
 	case clientcore.Inspect:
 		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
 	case clientcore.Open:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/device"
@@ -17,7 +18,7 @@ import (
 // called, its messages are read ahead: one of them may say that such a function
 // has returned.
 func (w *worker) block(f func() error) error {
-	if w.core.Outstanding() == 0 {
+	if w.hosts.outstanding() == 0 {
 		return f()
 	}
 	done := make(chan error, 1)
@@ -85,7 +86,11 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 type hosts struct {
 	mu      sync.Mutex
 	running map[uint64]chan struct{} // closed when the function has returned
+	count   atomic.Int32             // of them
 }
+
+// outstanding is how many functions have not returned.
+func (t *hosts) outstanding() int { return int(t.count.Load()) }
 
 // begin makes a function known before its stream arrives there.
 func (t *hosts) begin(cookie uint64) chan struct{} {
@@ -96,6 +101,7 @@ func (t *hosts) begin(cookie uint64) chan struct{} {
 	}
 	done := make(chan struct{})
 	t.running[cookie] = done
+	t.count.Store(int32(len(t.running)))
 	return done
 }
 
@@ -106,6 +112,7 @@ func (t *hosts) returned(cookie uint64) {
 	if done := t.running[cookie]; done != nil {
 		close(done)
 		delete(t.running, cookie)
+		t.count.Store(int32(len(t.running)))
 	}
 }
 
@@ -117,6 +124,7 @@ func (t *hosts) drop() {
 		close(done)
 		delete(t.running, cookie)
 	}
+	t.count.Store(0)
 }
 
 // call lets a stream wait until the program has run a function.
@@ -152,19 +160,44 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 	if o.OfEvent {
 		return w.replyAfterEvent(g, o)
 	}
-	on, err := g.waitedFor(o)
+	if o.All {
+		return w.replyAfterAll(g, o)
+	}
+	on, err := g.stream(o.Stream)
 	if err != nil {
 		return err
 	}
-	if over, err := w.soon(func() (bool, error) { return allDone(on) }); err != nil {
+	if over, err := w.soon(on.Done); err != nil {
 		return err
 	} else if over {
 		w.answer(o)
 		return nil
 	}
-	waits := make([]func() error, len(on))
-	for i, st := range on {
-		if waits[i], err = w.mark(g, st); err != nil {
+	wait, err := w.mark(g, on)
+	if err != nil {
+		return err
+	}
+	return w.later(o, wait)
+}
+
+func (w *worker) replyAfterAll(g *gpu, o *clientcore.Op) error {
+	if _, err := g.left(); err != nil {
+		return err
+	}
+	all := append([]device.Stream(nil), g.leaving...)
+	for _, on := range g.streams {
+		all = append(all, on)
+	}
+	if over, err := w.soon(func() (bool, error) { return allDone(all) }); err != nil {
+		return err
+	} else if over {
+		w.answer(o)
+		return nil
+	}
+	waits := make([]func() error, len(all))
+	for i, on := range all {
+		var err error
+		if waits[i], err = w.mark(g, on); err != nil {
 			return err
 		}
 	}
@@ -176,28 +209,6 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 		}
 		return nil
 	})
-}
-
-// waitedFor returns the streams that an operation waits for.
-func (g *gpu) waitedFor(o *clientcore.Op) ([]device.Stream, error) {
-	if o.All {
-		if _, err := g.left(); err != nil {
-			return nil, err
-		}
-		all := append([]device.Stream(nil), g.leaving...)
-		for _, on := range g.streams {
-			all = append(all, on)
-		}
-		return all, nil
-	}
-	all := make([]device.Stream, len(o.Streams))
-	for i, id := range o.Streams {
-		var err error
-		if all[i], err = g.stream(id); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }
 
 func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
@@ -232,7 +243,7 @@ func (w *worker) soon(over func() (bool, error)) (bool, error) {
 		if done, err := over(); done || err != nil {
 			return done, err
 		}
-		if w.consumer.Pending() || w.core.Queued() || w.core.Outstanding() > 0 {
+		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 {
 			return false, nil
 		}
 		if start.IsZero() {

@@ -45,6 +45,8 @@ type worker struct {
 	stage  *stage   // staging memory of the message that is handled
 	faults []notice // that came while the loop was busy
 
+	between func() // between two events, for tests; nil: nothing
+
 	ctx     context.Context // ends with the worker
 	stop    context.CancelFunc
 	others  sync.WaitGroup // goroutines beside the loop
@@ -221,6 +223,9 @@ func (w *worker) close() {
 // step handles one message of the client's, or what the daemon says, or the
 // passing of time.
 func (w *worker) step() error {
+	if w.between != nil {
+		w.between()
+	}
 	if err := w.hear(); err != nil {
 		return err
 	}
@@ -268,7 +273,11 @@ func (w *worker) take(h wire.Header, body []byte) error {
 			}
 		}
 	}
-	return w.perform(w.core.Message(w.now(), m))
+	var now clientcore.Time
+	if w.core.Timed(h.Op) {
+		now = w.now()
+	}
+	return w.perform(w.core.Message(now, m))
 }
 
 // hear takes what the daemon and other goroutines have said.

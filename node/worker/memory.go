@@ -12,13 +12,17 @@ import (
 )
 
 func (s *session) memAlloc(_ wire.Header, m *wire.MemAlloc) ([]byte, error) {
-	if err := s.space.Alloc(vmm.Range{Addr: m.Addr, Size: m.Size}); err != nil {
+	r := vmm.Range{Addr: m.Addr, Size: m.Size}
+	if err := s.space.Alloc(r); err != nil {
 		return nil, err
 	}
 	err := s.commit(s.space.Chunked())
+	if err == nil {
+		err = s.reserve(r)
+	}
 	if err != nil { // nothing has used it yet: there is no plan to perform
 		_, wrong := s.space.Free(m.Addr)
-		err = errors.Join(err, wrong)
+		err = errors.Join(err, wrong, s.commit(s.space.Chunked()))
 	}
 	return nil, err
 }
@@ -29,11 +33,12 @@ func (s *session) memFree(_ wire.Header, m *wire.MemFree) error {
 	if err := s.drain(); err != nil {
 		return err
 	}
+	r, _ := s.space.Find(m.Addr)
 	plan, err := s.space.Free(m.Addr)
 	if err != nil {
 		return err
 	}
-	if err := s.perform(plan); err != nil {
+	if err := errors.Join(s.perform(plan), s.host.release(r)); err != nil {
 		return err
 	}
 	return s.commit(s.space.Chunked())

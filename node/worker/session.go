@@ -310,7 +310,7 @@ func (s *session) reset() error {
 		if err != nil {
 			return err
 		}
-		if err := s.perform(plan); err != nil {
+		if err := errors.Join(s.perform(plan), s.host.release(a)); err != nil {
 			return err
 		}
 	}

@@ -141,11 +141,13 @@ var errEnded = errors.New("the session has ended")
 // run is the loop.
 func (s *session) run() error {
 	s.others.Go(s.receive)
-	for {
-		if err := s.step(); err != nil {
-			return s.end(err)
+	return s.end(wire.Guard(func() error {
+		for {
+			if err := s.step(); err != nil {
+				return err
+			}
 		}
-	}
+	}))
 }
 
 // receive takes the daemon's messages. When the daemon is gone there is nothing

@@ -44,12 +44,6 @@ type Device struct {
 	Reserve uint64 // bytes of its memory that Muster leaves alone
 }
 
-// Swap is where the memory of programs goes that are not on a device.
-type Swap struct {
-	Size uint64 // bytes for all clients together
-	Dir  string // "" for memory
-}
-
 // Limits bound what clients may take.
 type Limits struct {
 	Clients int // on the node at a time

@@ -105,6 +105,13 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		conns: map[*net.UnixConn]uint32{}, unsettle: map[uint32]int{},
 	}
+	warning, err := cfg.Swap.look()
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		d.log.Warn(warning)
+	}
 	var devices []vgpu.Device
 	for i, c := range cfg.Devices {
 		opened, err := opts.Open(c.DeviceConfig)

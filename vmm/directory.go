@@ -3,6 +3,7 @@ package vmm
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -44,28 +45,53 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 	return moves.plan(s), nil
 }
 
-// PrepareAll is Prepare for all allocations.
+// PrepareAll is Prepare for a kernel that may need all that is allocated. It costs
+// what changed since the last time, or, if much did, what the chunks cost; the
+// number of allocations does not matter.
 func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
 	at, ok := s.device(dev)
 	if !ok {
 		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
 	}
-	here := &s.tallies[at]
-	if room := s.chunksIn(capacity); s.chunks > room {
-		return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.bytes(s.chunks), dev, capacity)
-	}
-	if here.ready == s.chunks {
-		return nil, nil
+	if s.chunks > s.chunksIn(capacity) {
+		return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.Chunked(), dev, capacity)
 	}
 	var moves mover
-	for i, c := range s.all() {
-		s.bringChunk(&moves, at, i, c)
+	here := &s.tallies[at]
+	if here.ready < s.chunks {
+		s.bring(&moves, at, s.unready(at, s.these(s.fresh)))
+	}
+	if here.ready < s.chunks {
+		s.bring(&moves, at, s.unready(at, s.all()))
 	}
 	s.version++
-	for _, a := range s.allocations {
-		a.needed = s.version
-	}
+	s.everything = s.version
+	s.fresh, s.brought = s.brought[:0], s.fresh
 	return moves.plan(s), nil
+}
+
+// unready returns those of the chunks that a kernel on dev cannot use as they are.
+func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
+	var spans []span
+	for i, c := range chunks {
+		if c.ready(dev) {
+			continue
+		}
+		if n := len(spans) - 1; n >= 0 && spans[n].first+spans[n].count == i {
+			spans[n].count++
+			continue
+		}
+		spans = append(spans, span{i, 1})
+	}
+	return spans
+}
+
+// lastNeed is when an allocation was last needed, by itself or with all others.
+func (s *Space) lastNeed(a *allocation) uint64 {
+	if a.born < s.everything {
+		return max(a.needed, s.everything)
+	}
+	return a.needed
 }
 
 // chunksIn says how many chunks fit into so many bytes.
@@ -195,7 +221,7 @@ type victim struct {
 // to evict first.
 func (s *Space) victims(dev slot, keep []span) []victim {
 	var list []victim
-	next := 0 // the first allocation that may touch the chunk
+	next := s.allocations.first() // the first allocation that may touch the chunk
 	for i, c := range s.all() {
 		for len(keep) > 0 && keep[0].first+keep[0].count <= i {
 			keep = keep[1:]
@@ -205,11 +231,11 @@ func (s *Space) victims(dev slot, keep []span) []victim {
 		}
 		needed := c.needed
 		r := s.rangeOf(span{i, 1})
-		for s.allocations[next].end() <= r.Addr {
-			next++
+		for next.get().end() <= r.Addr {
+			next = next.next()
 		}
-		for n := next; n < len(s.allocations) && s.allocations[n].Addr < r.end(); n++ {
-			needed = max(needed, s.allocations[n].needed)
+		for at := next; at.get() != nil && at.get().Addr < r.end(); at = at.next() {
+			needed = max(needed, s.lastNeed(at.get()))
 		}
 		dirty := c.valid == dev.bit()
 		if n := len(list) - 1; n >= 0 && list[n].first+list[n].count == i && list[n].needed == needed && list[n].dirty == dirty {
@@ -245,6 +271,13 @@ func (s *Space) Launched(dev Place, used []Range) {
 		return
 	}
 	if used == nil {
+		for _, c := range s.these(s.brought) {
+			s.written(at, c)
+		}
+		s.brought = s.brought[:0]
+		if here.ready == here.only {
+			return
+		}
 		for _, c := range s.all() {
 			s.written(at, c)
 		}

@@ -51,6 +51,14 @@ type launch struct {
 	dev      Place
 	need     []Range
 	capacity uint64
+	all      bool // need is all that is allocated, and PrepareAll is asked
+}
+
+func (l launch) prepare(s *Space) (Plan, error) {
+	if l.all {
+		return s.PrepareAll(l.dev, l.capacity)
+	}
+	return s.Prepare(l.dev, l.need, l.capacity)
 }
 
 // fact is an allocation as the test knows it.
@@ -351,13 +359,26 @@ func (m *machine) launchNew() {
 	if rapid.Bool().Draw(m.t, "tight") {
 		capacity = uint64(rapid.IntRange(0, modelSize+3).Draw(m.t, "capacity"))
 	}
-	m.launch(launch{m.device(), m.ranges(), capacity})
+	m.launch(launch{dev: m.device(), need: m.ranges(), capacity: capacity})
+}
+
+// launchAll is a launch that may need everything.
+func (m *machine) launchAll() {
+	l := launch{dev: m.device(), need: []Range{}, capacity: modelSize, all: true}
+	if rapid.Bool().Draw(m.t, "tight") {
+		l.capacity = uint64(rapid.IntRange(0, modelSize).Draw(m.t, "capacity"))
+	}
+	for _, n := range m.numbers() {
+		l.need = append(l.need, m.allocs[n].Range)
+	}
+	m.launch(l)
 }
 
 // launchAgain repeats the last one, perhaps with another capacity, and perhaps
 // in the belief that all is where it was.
 func (m *machine) launchAgain() {
 	l := m.last
+	l.all = false // what is allocated may have changed
 	if rapid.Bool().Draw(m.t, "another capacity") {
 		l.capacity = uint64(rapid.IntRange(0, modelSize).Draw(m.t, "capacity"))
 	}
@@ -391,7 +412,7 @@ func (m *machine) launch(l launch) {
 	before, dirty := slices.Clone(m.mapped[m.at(l.dev)]), m.dirty(l.dev)
 	room := int(l.capacity / modelChunk)
 	surplus := max(0, m.count(l.dev)+missing-room)
-	plan, err := m.space.Prepare(l.dev, l.need, l.capacity)
+	plan, err := l.prepare(m.space)
 	if len(needed) > room {
 		if !errors.Is(err, ErrCapacity) {
 			m.t.Fatalf("%d chunks in %d bytes: %v", len(needed), l.capacity, err)
@@ -647,6 +668,7 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"launch":       with(m.launchNew),
 			"launch 2":     with(m.launchNew),
 			"launch again": with(m.launchAgain),
+			"launch all":   with(m.launchAll),
 			"host read":    with(m.hostRead),
 			"host write":   with(m.hostWrite),
 			"device":       with(m.deviceWrite),

@@ -53,11 +53,13 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 	for _, p := range c.Devices {
 		put(uint64(p.Node), uint64(p.Device-1))
 	}
-	put(uint64(len(needs)), uint64(len(s.allocations)))
+	put(uint64(len(needs)), uint64(s.allocations.len()))
 	before := c.Arena.Addr
-	for _, a := range s.allocations {
-		children := s.childIndexes(a)
-		put(a.Addr-before, a.Size, number(a.needed), uint64(len(children)))
+	ranks := s.ranks()
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		a := at.get()
+		children := childRanks(a, ranks)
+		put(a.Addr-before, a.Size, number(s.lastNeed(a)), uint64(len(children)))
 		before = a.end()
 		from := 0
 		for _, n := range children {
@@ -93,8 +95,8 @@ func (s *Space) needs() []uint64 {
 			times = append(times, t)
 		}
 	}
-	for _, a := range s.allocations {
-		add(a.needed)
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		add(s.lastNeed(at.get()))
 	}
 	for _, c := range s.all() {
 		add(c.needed)
@@ -103,15 +105,24 @@ func (s *Space) needs() []uint64 {
 	return slices.Compact(times)
 }
 
-// childIndexes returns which allocations are nested in a, in order.
-func (s *Space) childIndexes(a *allocation) []int {
-	var indexes []int
+// ranks tells for each allocation how many lie before it.
+func (s *Space) ranks() map[*allocation]int {
+	ranks := make(map[*allocation]int, s.allocations.len())
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		ranks[at.get()] = len(ranks)
+	}
+	return ranks
+}
+
+// childRanks returns which allocations are nested in a, in order.
+func childRanks(a *allocation, ranks map[*allocation]int) []int {
+	var list []int
 	for _, c := range a.children {
-		if i, ok := s.index(c.Addr); ok && s.allocations[i] == c {
-			indexes = append(indexes, i)
+		if rank, ok := ranks[c]; ok { // else it was freed
+			list = append(list, rank)
 		}
 	}
-	return indexes
+	return list
 }
 
 // UnmarshalBinary replaces the state by that of a snapshot. It accepts only
@@ -221,6 +232,7 @@ func (r *reader) space() (*Space, error) {
 func (r *reader) allocations(s *Space) {
 	n := r.count("allocations")
 	nested := make([][]int, 0, n)
+	list := make([]*allocation, 0, n)
 	at := s.config.Arena.Addr
 	for range n {
 		gap, size, needed := r.number(), r.number(), r.need()
@@ -244,14 +256,15 @@ func (r *reader) allocations(s *Space) {
 			r.fail("%w", err)
 			return
 		}
-		a := s.allocations[len(s.allocations)-1]
+		a := s.around(at + gap)
 		a.needed = needed
 		at = a.end()
 		nested = append(nested, children)
+		list = append(list, a)
 	}
 	for i, children := range nested {
 		for _, c := range children {
-			s.allocations[i].children = append(s.allocations[i].children, s.allocations[c])
+			list[i].children = append(list[i].children, list[c])
 		}
 	}
 }

@@ -126,7 +126,7 @@ type Space struct {
 	config Config
 	shift  int // log2 of the chunk's size
 
-	allocations []*allocation // in order
+	allocations list
 	allocated   uint64
 	search      uint64 // of Reachable, to know what it has seen
 
@@ -139,6 +139,12 @@ type Space struct {
 	version  uint64
 	prepared []memo // by slot: what Prepare last found in order
 	launched []memo // by slot: where Launched last had nothing to change
+
+	// Where a kernel needs everything, what changed since the last one is looked
+	// at first, and all chunks only if the counts say that more has changed.
+	everything uint64 // when PrepareAll last needed all that there was
+	fresh      few    // chunks that came into use since
+	brought    few    // those that it found in fresh
 }
 
 // chunk is one entry of the directory.
@@ -209,6 +215,18 @@ func (m *memo) same(version uint64, ranges []Range) bool {
 	return true
 }
 
+// few remembers numbers of chunks, as long as they are few. It is a hint: some
+// may be missing, or stand for nothing any more.
+type few []int
+
+const fewMost = 1024
+
+func (f *few) add(i int) {
+	if len(*f) < fewMost {
+		*f = append(*f, i)
+	}
+}
+
 // span is a row of chunks, by their number in the arena.
 type span struct{ first, count int }
 
@@ -251,6 +269,18 @@ func (s *Space) all() iter.Seq2[int, *chunk] {
 				if c := &page[i]; c.users > 0 && !yield(n<<pageShift+i, c) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// these gives the entries of chunks that allocations touch.
+func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for _, i := range chunks {
+			c := &s.table[i>>pageShift][i&(1<<pageShift-1)] // it was in use once
+			if c.users > 0 && !yield(i, c) {
+				return
 			}
 		}
 	}

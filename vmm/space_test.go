@@ -43,6 +43,9 @@ func TestPlacesThatAreNoDevices(t *testing.T) {
 		if _, err := s.Prepare(p, nil, 0); !errors.Is(err, ErrInvalid) {
 			t.Errorf("prepare %v: %v", p, err)
 		}
+		if _, err := s.PrepareAll(p, 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("prepare all on %v: %v", p, err)
+		}
 		s.Launched(p, nil)
 		s.Written(p, Range{0x10000, 1})
 		if s.Evict(p, 0) != nil || s.Lost(p) != nil || s.AllResident(p) || s.Resident(p, Range{0x10000, 1}) {

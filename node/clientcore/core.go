@@ -19,6 +19,8 @@ type Config struct {
 	// Defer keeps copies to the device on the host until a kernel needs them, even
 	// after the first launch.
 	Defer bool
+	// Reserves says that host copies need room set aside before they are written.
+	Reserves bool
 }
 
 // Device is what the core must know of a device.
@@ -255,12 +257,26 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 	case asking && (failed == nil || failed.Kind == asked):
 		c.settleAsk(asked, o)
 	case o.Err != nil:
-		if failed != nil && failed.Kind == Call {
-			delete(c.Hosts.Running, failed.Cookie)
-		}
+		c.takeBack(failed)
 		c.refuse(o.Err)
 	}
 	return c.advance()
+}
+
+// takeBack undoes what was noted of an operation that has failed.
+func (c *Core) takeBack(failed *Op) {
+	if failed == nil {
+		return
+	}
+	switch failed.Kind {
+	case Call:
+		delete(c.Hosts.Running, failed.Cookie)
+	case Reserve: // nothing has used it: there is no plan to perform
+		if _, err := c.space.Free(failed.Range.Addr); err != nil {
+			c.ended = err
+		}
+		c.commitLess(c.onHost())
+	}
 }
 
 func (c *Core) start(now Time) {
@@ -474,6 +490,9 @@ func (c *Core) reset(m *Message) (bool, error) {
 	c.allLost()
 	if c.Lease.Held {
 		c.letGo()
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: GiveBack, All: true})
 	}
 	var plan vmm.Plan
 	for _, a := range c.space.Allocations() {

@@ -334,23 +334,27 @@ type Commits struct {
 	Refused string // why the present message's need was refused; "" if it was not
 }
 
-// freeImages is how many bytes of images a client may keep that do not count:
-// any program has some, and its memory limit is meant for its data.
-const freeImages = 64 << 20
+// free is how many bytes a client may keep on the host beside its memory that do
+// not count: a program that allocates all that it may have must be able to load
+// its kernels. The number of clients bounds it.
+const free = 16 << 20
 
 // onHost is how many bytes of the host count against the client's user: all of
-// its memory must have room in the swap area, and images are kept for the next
-// context.
-func (c *Core) onHost() uint64 {
-	return c.space.Chunked() + uint64(max(0, c.Modules.Kept-freeImages))
+// its memory, which must have room in the swap area; images, which are kept for
+// the next context; contents of variables; messages that wait, with their data.
+func (c *Core) onHost() uint64 { return c.onHostWith(0) }
+
+// onHostWith is onHost with more beside the memory.
+func (c *Core) onHostWith(more int) uint64 {
+	beside := c.Modules.Kept + c.Modules.Contents + c.Backlog.Bytes + more
+	return c.space.Chunked() + uint64(max(0, beside-free))
 }
 
-// commit makes sure that what the client takes on the host has room. Large
+// commit makes sure that so many bytes of the host are the client's. Large
 // clients get a little more than they need, so that not each allocation asks the
 // daemon, and all keep a little of what they had; others cannot have that
 // meanwhile. It returns false while the daemon is asked.
-func (c *Core) commit() (bool, error) {
-	bytes := c.onHost()
+func (c *Core) commit(bytes uint64) (bool, error) {
 	if bytes <= c.Committed {
 		return true, nil
 	}

@@ -11,32 +11,39 @@ import (
 )
 
 func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
-	if err := c.space.Alloc(vmm.Range{Addr: d.Addr, Size: d.Size}); err != nil {
+	r := vmm.Range{Addr: d.Addr, Size: d.Size}
+	if err := c.space.Alloc(r); err != nil {
 		return true, err
 	}
-	ok, err := c.commit()
-	if ok && err == nil {
-		c.reply(m.Header.Slot, success, nil)
-		return true, nil
+	if ok, err := c.commit(c.onHost()); !ok || err != nil {
+		// Nothing has used it yet: there is no plan to perform. While the daemon is
+		// asked for room it is not the client's.
+		if _, wrong := c.space.Free(d.Addr); wrong != nil {
+			return true, wrong
+		}
+		return ok, err
 	}
-	// Nothing has used it yet: there is no plan to perform. While the daemon is
-	// asked for room it is not the client's.
-	if _, wrong := c.space.Free(d.Addr); wrong != nil {
-		return true, wrong
+	if c.config.Reserves {
+		c.emit(Op{Kind: Reserve, Range: r})
 	}
-	return ok, err
+	c.reply(m.Header.Slot, success, nil)
+	return true, nil
 }
 
 func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
+	r, _ := c.space.Find(d.Addr)
 	plan, err := c.space.Free(d.Addr)
 	if err != nil {
 		return true, err
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: GiveBack, Range: r})
 	}
 	c.commitLess(c.onHost())
 	// Others may share the last chunk, so that no plan waits for the device; but
 	// the program may use the addresses anew.
 	if x := c.anyContext(); x != nil {
-		c.emit(Op{Kind: Drain, Place: x.Place})
+		c.next(Drain).Place = x.Place
 	}
 	if len(plan) > 0 {
 		c.ask(Op{Kind: Move, Plan: plan})

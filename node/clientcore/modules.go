@@ -16,10 +16,12 @@ import (
 // the same images at the same addresses; where devices can put variables at given
 // addresses, it lists only what is loaded.
 type Modules struct {
-	All       map[uint64]*Module // loaded, or in the journal, by their serial number
-	ByID      map[uint32]uint64  // loaded, by the client's number
-	Images    map[uint32][]byte  // on their way in
-	Kept      int                // bytes of all images
+	All       map[uint64]*Module  // loaded, or in the journal, by their serial number
+	ByID      map[uint32]uint64   // loaded, by the client's number
+	Images    map[uint32][]byte   // on their way in
+	Kept      int                 // bytes of all images
+	Contents  int                 // bytes of saved contents of variables
+	Refused   map[uint32]*Failure // images that could not be taken, until their load
 	Journal   []Entry
 	Unplaced  []uint64 // that were in no context yet, in the order of their loading
 	Functions map[uint32]Function
@@ -54,7 +56,8 @@ type Function struct {
 }
 
 func newModules() Modules {
-	return Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{}, Pinned: -1}
+	return Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{},
+		Refused: map[uint32]*Failure{}, Pinned: -1}
 }
 
 // count works out anew how much variables take: as much as is taken at a time
@@ -89,20 +92,6 @@ func (mod *Module) memory(chunk uint64) uint64 {
 
 // maxImages is how many bytes of images a client may have in all.
 const maxImages = 4 << 30
-
-// add appends a piece of an image.
-func (m *Modules) add(id uint32, piece []byte) error {
-	b, begun := m.Images[id]
-	if !begun && len(m.Images) >= maxObjects {
-		return tooMany("images")
-	}
-	if len(piece) > maxImages-m.Kept {
-		return fmt.Errorf("images of more than %d bytes in all: unload modules that are not used: %w", maxImages, device.ErrOutOfMemory)
-	}
-	m.Kept += len(piece)
-	m.Images[id] = append(b, piece...)
-	return nil
-}
 
 // of returns a module by the client's number.
 func (m *Modules) of(id uint32) (*Module, error) {
@@ -153,6 +142,7 @@ func (m *Modules) restored() {
 		mod := m.All[e.Module]
 		mod.Loaded, mod.Saved = !e.Unload, nil
 	}
+	m.Contents = 0
 }
 
 // save keeps the contents of variables, of modules that are on no device now.
@@ -160,8 +150,16 @@ func (m *Modules) save(contents map[uint64][][]byte) {
 	for serial, saved := range contents {
 		if mod := m.All[serial]; mod != nil {
 			mod.Saved = saved
+			m.Contents += size(saved)
 		}
 	}
+}
+
+func size(contents [][]byte) (n int) {
+	for _, b := range contents {
+		n += len(b)
+	}
+	return n
 }
 
 // forget drops what belonged to a context.
@@ -235,10 +233,32 @@ func (c *Core) loaded(o Outcome) {
 	m.count(c.config.Chunk)
 }
 
-// moduleData takes a piece of an image. Its bytes are not counted against the
-// client's room on the host before the image is whole: the load asks for that.
+// moduleData takes a piece of an image. If there is no room for it, all of the
+// image is dropped, and its load says why.
 func (c *Core) moduleData(m *Message, d *wire.ModuleData) (bool, error) {
-	return true, c.Modules.add(d.Module, m.Data)
+	mods := &c.Modules
+	if mods.Refused[d.Module] != nil {
+		return true, nil
+	}
+	image, begun := mods.Images[d.Module]
+	if !begun && len(mods.Images)+len(mods.Refused) >= maxObjects {
+		return true, tooMany("images")
+	}
+	ok, err := c.commit(c.onHostWith(len(m.Data)))
+	if len(m.Data) > maxImages-mods.Kept {
+		ok, err = true, fmt.Errorf("images of more than %d bytes in all: unload modules that are not used: %w", maxImages, device.ErrOutOfMemory)
+	}
+	switch {
+	case !ok:
+		return false, nil
+	case err != nil:
+		c.dropImage(d.Module)
+		mods.Refused[d.Module] = failureOf(fmt.Errorf("no room for an image: %w", err))
+		return true, nil
+	}
+	mods.Kept += len(m.Data)
+	mods.Images[d.Module] = append(image, m.Data...)
+	return true, nil
 }
 
 // moduleLoad makes a module of the image that was sent.
@@ -248,15 +268,13 @@ func (c *Core) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
 		return true, fmt.Errorf("module %d is loaded already: %w", d.Module, ErrProtocol)
 	}
 	if !begun {
+		if why := c.Modules.Refused[d.Module]; why != nil {
+			delete(c.Modules.Refused, d.Module)
+			return true, why
+		}
 		image, sent := c.Modules.Images[d.Module]
 		if !sent {
 			return true, fmt.Errorf("module %d: no image was sent: %w", d.Module, ErrProtocol)
-		}
-		if ok, err := c.commit(); !ok || err != nil {
-			if err != nil {
-				c.dropImage(d.Module)
-			}
-			return ok, err
 		}
 		if c.Head == nil || c.Head.found == nil {
 			c.ask(Op{Kind: Inspect, Image: image})
@@ -337,6 +355,7 @@ func (c *Core) unload(id uint32) {
 		c.emit(Op{Kind: Drain, Place: x.Place})
 		c.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
 	}
+	m.Contents -= size(mod.Saved)
 	mod.Loaded, mod.Saved = false, nil
 	delete(m.ByID, id)
 	for number, f := range m.Functions {

@@ -31,6 +31,8 @@ const (
 	HostOut  // from From to Out of the data arena
 	HostCopy // from From to To
 	HostFill // To with Value of Width bytes
+	Reserve  // room for the allocation Range, before anything is written there
+	GiveBack // the room of the allocation Range, or of all of them if All
 	// On a device. They only submit work, but for Settle and Drain.
 	CopyIn      // from Data to To, on Stream; Staged: the data are in staging memory
 	CopyOut     // from From to Out of the data arena, on Stream
@@ -67,7 +69,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill",
+	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
 	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave",
 }
@@ -104,6 +106,7 @@ type Op struct {
 	Start, End           Moment
 	Cookie               uint64
 
+	Range    vmm.Range
 	To, From Area
 	Data     []byte
 	Out      Span
@@ -239,6 +242,12 @@ func (o *Op) String() string {
 		put("%s %+v", o.Message.Kind(), o.Message)
 	case WatchWaits:
 		put("%v", o.On)
+	case Reserve, GiveBack:
+		if o.All {
+			put("all")
+		} else {
+			put("%v", o.Range)
+		}
 	case HostIn, HostFill:
 		put("%v", o.To)
 	case HostOut:

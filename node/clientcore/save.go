@@ -163,13 +163,13 @@ func (c *Core) checkLease() error {
 
 func (c *Core) checkModules() error {
 	m := &c.Modules
-	if m.All == nil || m.ByID == nil || m.Images == nil || m.Functions == nil {
+	if m.All == nil || m.ByID == nil || m.Images == nil || m.Functions == nil || m.Refused == nil {
 		return errors.New("a table of modules is missing")
 	}
 	if m.Pinned < -1 || m.Pinned >= len(c.config.Devices) || m.Home < 0 || m.Home >= max(len(c.config.Devices), 1) {
 		return fmt.Errorf("modules pinned to device %d, first on %d", m.Pinned, m.Home)
 	}
-	kept := 0
+	kept, contents := 0, 0
 	for serial, mod := range m.All {
 		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(c.Contexts) == 0 {
 			return fmt.Errorf("module %d is none that the client can have", serial)
@@ -178,12 +178,18 @@ func (c *Core) checkModules() error {
 			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
 		}
 		kept += len(mod.Image)
+		contents += size(mod.Saved)
 	}
 	for _, image := range m.Images {
 		kept += len(image)
 	}
-	if kept != m.Kept {
-		return fmt.Errorf("%d bytes of images, where %d are counted", kept, m.Kept)
+	for _, why := range m.Refused {
+		if why == nil {
+			return errors.New("an image was refused for no reason")
+		}
+	}
+	if kept != m.Kept || contents != m.Contents {
+		return fmt.Errorf("%d bytes of images and %d of contents, where %d and %d are counted", kept, contents, m.Kept, m.Contents)
 	}
 	has := func(serials ...uint64) error {
 		for _, serial := range serials {

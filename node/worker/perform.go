@@ -86,6 +86,13 @@ func (w *worker) do(o *clientcore.Op) error {
 		w.watched.Store(o.On)
 	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
 		return w.onHost(o)
+	case clientcore.Reserve:
+		return w.reserve(o.Range)
+	case clientcore.GiveBack:
+		if o.All {
+			return w.host.releaseAll()
+		}
+		return w.host.release(o.Range)
 	case clientcore.HostReturn:
 		w.hosts.returned(o.Cookie)
 	case clientcore.HostDrop:
@@ -100,6 +107,17 @@ func (w *worker) do(o *clientcore.Op) error {
 		return w.onDevice(o)
 	}
 	return nil
+}
+
+// reserve makes sure that an allocation has room. The node's log has the first time
+// that it has none: programs are told no more than that memory is out.
+func (w *worker) reserve(allocation vmm.Range) error {
+	err := w.host.reserve(allocation)
+	if err != nil && !w.host.warned {
+		w.host.warned = true
+		w.log.Warn("an allocation was refused", "error", err)
+	}
+	return err
 }
 
 // at returns the open context of a place.

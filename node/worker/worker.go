@@ -128,7 +128,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
 		return nil, err
 	}
-	w.core, err = clientcore.New(clientcore.Config{Arena: arena, Chunk: chunk, Limit: serve.Memory, Defer: serve.Defer, Devices: w.openDevices()})
+	w.core, err = clientcore.New(clientcore.Config{Arena: arena, Chunk: chunk, Limit: serve.Memory, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices()})
 	return w, err
 }
 
@@ -171,11 +171,13 @@ var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
 // run is the loop.
 func (w *worker) run() error {
 	w.others.Go(w.receive)
-	for {
-		if err := w.step(); err != nil {
-			return w.end(err)
+	return w.end(wire.Guard(func() error {
+		for {
+			if err := w.step(); err != nil {
+				return err
+			}
 		}
-	}
+	}))
 }
 
 // receive takes the daemon's messages. When the daemon is gone there is nothing

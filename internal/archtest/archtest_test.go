@@ -80,6 +80,8 @@ report, head, slurm, wire < web
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
 policy/winner < internal/cbc # the referee, behind a build tag
+# Files that are read whole: each reader of some has it.
+model < internal/wholefile < model/clusterfile, workload/phased, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, shim/conformance, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -145,7 +146,7 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestReadHugeFile(t *testing.T) {
-	_, err := Read(strings.NewReader(strings.Repeat("#", maxFile+1)), "f")
+	_, err := Read(strings.NewReader(strings.Repeat("#", 32<<20+1)), "f")
 	if want := "f: larger than 32MiB: describe equal nodes in one entry, as n[0001-1024]"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -336,12 +337,58 @@ func TestReadManyEntries(t *testing.T) {
 	}
 }
 
+// manyTypes describes n nodes, each with a GPU type and a link of its own.
+func manyTypes(n int) string {
+	var types, links, nodes strings.Builder
+	for i := range n {
+		fmt.Fprintf(&types, "  k%06d: {memory: 6GB}\n", i)
+		fmt.Fprintf(&links, "  l%06d: {bandwidth: %d}\n", i, i+1)
+		fmt.Fprintf(&nodes, "  - {name: n%06d, cores: 8, memory: 22GB, gpus: {k%06d: 3}, link: l%06d}\n", i, i, i)
+	}
+	return "gpu_types:\n" + types.String() + "links:\n" + links.String() + "nodes:\n" + nodes.String()
+}
+
+// Sixteen times the cluster takes about sixteen times as long to read, check and
+// write. Where each node looks for its type among all, it takes more than a
+// hundred times as long, however often it is tried.
+func TestReadTakesTimeInProportion(t *testing.T) {
+	const n = 3000
+	took := func(text string) time.Duration {
+		start := time.Now()
+		c, err := Read(strings.NewReader(text), "many")
+		if err == nil {
+			err = Write(io.Discard, c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	one, many := manyTypes(n), manyTypes(16*n)
+	small, large := took(one), took(many)
+	for try := 0; try < 20 && large > 50*small; try++ {
+		small, large = min(small, took(one)), min(large, took(many))
+	}
+	if large > 50*small {
+		t.Errorf("%d types in %v, %d in %v", n, small, 16*n, large)
+	}
+	var nodes strings.Builder
+	nodes.WriteString("sn,cpu_milli,memory_mib,gpu,model\n")
+	for i := range 60_000 {
+		fmt.Fprintf(&nodes, "n%d,1000,1,1,m%d\n", i, i)
+	}
+	if c, err := FromOpenb(strings.NewReader(nodes.String())); err != nil || len(c.GPUTypes) != 60_000 {
+		t.Error(err)
+	}
+}
+
 func BenchmarkRead(b *testing.B) {
 	for _, c := range []struct{ name, text string }{
 		{"1024-in-a-range", `nodes: [{name: "n[0001-1024]", cores: 8, memory: 22GB}]`},
 		{"100000-in-a-range", `nodes: [{name: "n[000001-100000]", cores: 8, memory: 22GB}]`},
 		{"1024-entries", manyNodes(1024)},
 		{"100000-entries", manyNodes(100_000)},
+		{"100000-types-and-links", manyTypes(100_000)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

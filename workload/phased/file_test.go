@@ -219,6 +219,42 @@ func TestEveryWorkloadReadsBack(t *testing.T) {
 	})
 }
 
+func TestReadFileRefusesWhatIsNone(t *testing.T) {
+	folder := t.TempDir()
+	for path, want := range map[string]string{"/dev/zero": "/dev/zero is a device: name a file", folder: folder + " is a folder: name a file in it"} {
+		if _, err := ReadFile(path); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// manySteps is as much as a workload may have in steps: n applications of 1000.
+func manySteps(n int) string {
+	var b strings.Builder
+	b.WriteString("applications:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - name: a%d\n    nodes: 1\n    steps:\n", i)
+		for range maxSteps {
+			b.WriteString("      - {cpu: 1s, gpu: exponential(2s)}\n")
+		}
+	}
+	return b.String()
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		text := manySteps(n)
+		b.Run(fmt.Sprint(n*maxSteps, "-steps"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Read(strings.NewReader(text), "bench"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func TestWriteRefuses(t *testing.T) {
 	var b strings.Builder
 	if err := (&Workload{}).Write(&b); err == nil || b.Len() > 0 {

@@ -352,6 +352,9 @@ func manyTypes(n int) string {
 // write. Where each node looks for its type among all, it takes more than a
 // hundred times as long, however often it is tried.
 func TestReadTakesTimeInProportion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tens of thousands of nodes")
+	}
 	const n = 3000
 	took := func(text string) time.Duration {
 		start := time.Now()

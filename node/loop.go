@@ -223,7 +223,7 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 func (d *daemon) tell(c *client, reason string) {
 	d.log.Warn("a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
 	if c.shared != nil {
-		c.shared.Close("muster: " + reason)
+		c.shared.Close(reason)
 	}
 }
 

@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
 	accepted := make(chan error, 1)
-	go func() { accepted <- d.accept(listener) }()
+	go func() { accepted <- d.accept(listener.UnixListener) }()
 	d.log.Info("the node is up", "socket", cfg.Socket.Address, "devices", len(cfg.Devices), "policy", cfg.Policy.String())
 	if opts.Ready != nil {
 		opts.Ready()
@@ -97,6 +97,9 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 
 func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Swap.probe(); err != nil {
 		return nil, err
 	}
 	d := &daemon{

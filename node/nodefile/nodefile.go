@@ -8,12 +8,12 @@ package nodefile
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/strictyaml"
 	"muster/node"
@@ -21,8 +21,8 @@ import (
 	"muster/wire/control"
 )
 
-// maxFile is more than any configuration has.
-const maxFile = 1 << 20
+// fileLimit is more than any configuration has: one with 100,000 users fits.
+var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it the configuration of a node?"}
 
 // AllCUDA, as the Index of a device of kind cuda, stands for all that the
 // driver has.
@@ -31,14 +31,7 @@ const AllCUDA = -1
 // ReadFile reads the file into a configuration; what it does not name is left
 // as it is.
 func ReadFile(path string, into *node.Config) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxFile {
-		return fmt.Errorf("%s: larger than a configuration can be", path)
-	}
-	text, err := os.ReadFile(path)
+	text, err := fileLimit.ReadFile(path)
 	if err != nil {
 		return err
 	}

@@ -135,10 +135,10 @@ func TestReadFile(t *testing.T) {
 	if err := ReadFile(path, &cfg); err != nil || cfg.Warm != 7 {
 		t.Error(cfg.Warm, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("# much\n", 1<<18)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Repeat("# much\n", 3<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := ReadFile(path, &cfg); err == nil || !strings.Contains(err.Error(), "larger than a configuration can be") {
+	if err := ReadFile(path, &cfg); err == nil || !strings.Contains(err.Error(), "larger than 16MiB: is it the configuration of a node?") {
 		t.Error(err)
 	}
 }
@@ -174,6 +174,47 @@ func TestDevices(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: got  %s\nwant %s", c.text, got, c.want)
 		}
+	}
+}
+
+func manyUsers(n int) []byte {
+	var b strings.Builder
+	b.WriteString("limits:\n  users:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "    user%06d: {memory: 64GiB, weight: 2}\n", i)
+	}
+	return []byte(b.String())
+}
+
+func TestManyUsers(t *testing.T) {
+	cfg := node.Default()
+	if err := Read(manyUsers(100_000), "f", &cfg); err != nil || len(cfg.Limits.Users) != 100_000 {
+		t.Error(len(cfg.Limits.Users), err)
+	}
+}
+
+func TestReadFileRefusesWhatIsNone(t *testing.T) {
+	cfg := node.Default()
+	folder := t.TempDir()
+	for path, want := range map[string]string{"/dev/zero": "/dev/zero is a device: name a file", folder: folder + " is a folder: name a file in it"} {
+		if err := ReadFile(path, &cfg); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		text := manyUsers(n)
+		b.Run(fmt.Sprint(n, "-users"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				cfg := node.Default()
+				if err := Read(text, "f", &cfg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -99,9 +99,6 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if err := cfg.Swap.probe(); err != nil {
-		return nil, err
-	}
 	d := &daemon{
 		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
 		names:  userNames{known: map[uint32]string{}},

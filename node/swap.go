@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 
 	"muster/model"
@@ -24,9 +23,12 @@ func (s Swap) look() (warning string, err error) {
 		}
 		return s.inMemory(total), nil
 	}
+	if err := tryFile(s.Dir, minArena); err != nil {
+		return "", fmt.Errorf("the swap area cannot be in %s (swap.dir, --swap-dir): %w", s.Dir, err)
+	}
 	free, total, err := roomIn(s.Dir)
 	if err != nil {
-		return "", fmt.Errorf("the swap area (swap.dir, --swap-dir): %w", err)
+		return "", err
 	}
 	return s.onDisk(free, total)
 }
@@ -60,17 +62,6 @@ func size(n uint64) string { return model.FormatSize(int64(min(n, 1<<62))) }
 // roomIn is what the disk of a folder has for users that are not root, as workers
 // are not.
 func roomIn(dir string) (free, total uint64, err error) {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return 0, 0, fmt.Errorf("%w: make the folder, or name another", err)
-	}
-	if !info.IsDir() {
-		return 0, 0, fmt.Errorf("%s is not a folder: name one", dir)
-	}
-	const writable = 2 // W_OK
-	if err := syscall.Access(dir, writable); err != nil {
-		return 0, 0, fmt.Errorf("writing in %s: %w: give the node's user the right, or name another folder", dir, err)
-	}
 	var disk syscall.Statfs_t
 	if err := syscall.Statfs(dir, &disk); err != nil {
 		return 0, 0, fmt.Errorf("asking how much room there is in %s: %w", dir, err)

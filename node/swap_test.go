@@ -62,12 +62,12 @@ func TestSwapIsLookedAtFirst(t *testing.T) {
 		want string
 	}
 	trials := []trial{
-		{Swap{gib, filepath.Join(t.TempDir(), "nowhere")}, "no such file or directory: make the folder, or name another"},
-		{Swap{gib, file}, "is not a folder: name one"},
+		{Swap{gib, filepath.Join(t.TempDir(), "nowhere")}, "there is no such folder: make it, or name another"},
+		{Swap{gib, file}, "it is no folder: name one"},
 		{Swap{1 << 62, t.TempDir()}, "in all: give it less, or another folder (swap.dir, --swap-dir)"},
 	}
 	if os.Geteuid() != 0 { // who may write everywhere
-		trials = append(trials, trial{Swap{gib, closed}, "permission denied: give the node's user the right, or name another folder"})
+		trials = append(trials, trial{Swap{gib, closed}, "permission denied: give the node's user the right to"})
 	}
 	for _, c := range trials {
 		cfg := testConfig()

@@ -10,20 +10,9 @@ import (
 	"muster/model"
 )
 
-// probe makes a file in the folder of the swap area, as workers do. A node whose
-// folder cannot be used would start, and then fail each program that comes.
-func (s Swap) probe() error {
-	if s.Dir == "" {
-		return nil
-	}
-	if err := tryFile(s.Dir, minArena); err != nil {
-		return fmt.Errorf("the swap area cannot be in %s (swap.dir, --swap-dir): %w", s.Dir, err)
-	}
-	return nil
-}
-
 // tryFile makes a file without a name that is mostly holes, writes to it and maps
-// it. What it leaves behind is nothing.
+// it, as workers do. What it leaves behind is nothing. A node whose folder cannot be
+// used would start, and then fail each program that comes.
 func tryFile(dir string, size int64) error {
 	info, err := os.Stat(dir)
 	switch {

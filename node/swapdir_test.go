@@ -9,13 +9,10 @@ import (
 
 func TestSwapFolders(t *testing.T) {
 	folder := t.TempDir()
-	if err := (Swap{Dir: folder}).probe(); err != nil {
+	if err := tryFile(folder, minArena); err != nil {
 		t.Error(err)
 	}
 	onlyIn(t, folder)
-	if err := (Swap{}).probe(); err != nil {
-		t.Error(err)
-	}
 	file := filepath.Join(folder, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -25,9 +22,9 @@ func TestSwapFolders(t *testing.T) {
 		file:                          "it is no folder: name one",
 		"/proc":                       "no file can be made there: ",
 	} {
-		err := Swap{Dir: dir}.probe()
-		if prefix := "the swap area cannot be in " + dir + " (swap.dir, --swap-dir): " + want; err == nil || !strings.HasPrefix(err.Error(), prefix) {
-			t.Errorf("got  %v\nwant %s", err, prefix)
+		err := tryFile(dir, minArena)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
 	onlyIn(t, folder, "file")
@@ -38,7 +35,7 @@ func TestSwapFolders(t *testing.T) {
 	if err := os.Mkdir(closed, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	if err := (Swap{Dir: closed}).probe(); err == nil || !strings.Contains(err.Error(), "permission denied: give the node's user the right to") {
+	if err := tryFile(closed, minArena); err == nil || !strings.Contains(err.Error(), "permission denied: give the node's user the right to") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -99,18 +99,18 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	d := &daemon{
-		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
-		names:  userNames{known: map[uint32]string{}},
-		events: make(chan func(), 256), ended: make(chan struct{}),
-		conns: map[*net.UnixConn]uint32{}, unsettle: map[uint32]int{},
-	}
 	warning, err := cfg.Swap.look()
 	if err != nil {
 		return nil, err
 	}
 	if warning != "" {
-		d.log.Warn(warning)
+		opts.Log.Warn(warning)
+	}
+	d := &daemon{
+		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
+		names:  userNames{known: map[uint32]string{}},
+		events: make(chan func(), 256), ended: make(chan struct{}),
+		conns: map[*net.UnixConn]uint32{}, unsettle: map[uint32]int{},
 	}
 	var devices []vgpu.Device
 	for i, c := range cfg.Devices {

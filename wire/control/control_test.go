@@ -310,13 +310,17 @@ func again[M message](t *testing.T, m M, kinds map[string]reflect.Type) {
 // uses is what a package does with the types of this one.
 type uses struct{ makes, handles map[string]bool }
 
-// usesOf reads the sources of a package, without its tests.
-func usesOf(t *testing.T, dir string) uses {
+// usesOf reads the sources of packages, without their tests.
+func usesOf(t *testing.T, dirs ...string) uses {
 	t.Helper()
 	u := uses{map[string]bool{}, map[string]bool{}}
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(paths) == 0 {
-		t.Fatal("no sources in", dir, err)
+	var paths []string
+	for _, dir := range dirs {
+		found, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(found) == 0 {
+			t.Fatal("no sources in", dir, err)
+		}
+		paths = append(paths, found...)
 	}
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
@@ -384,7 +388,7 @@ func missing(kinds map[string]reflect.Type, sender, receiver uses, names string)
 }
 
 func TestEveryKindHasASenderAndAReceiver(t *testing.T) {
-	daemon, worker := usesOf(t, "../../node"), usesOf(t, "../../node/worker")
+	daemon, worker := usesOf(t, "../../node"), usesOf(t, "../../node/worker", "../../node/clientcore") // which decides what a worker says
 	for _, b := range append(missing(kindsToWorker, daemon, worker, "node -> node/worker"), missing(kindsToDaemon, worker, daemon, "node/worker -> node")...) {
 		t.Error(b)
 	}

@@ -29,6 +29,7 @@ type Config struct {
 
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
+	Record Record
 }
 
 // Socket is where programs connect.
@@ -70,6 +71,12 @@ type Remote struct {
 	Listen        string // HOST:PORT; "" for not at all
 	Cert, Key, CA string // files
 	Token         string
+}
+
+// Record is where everything goes that the dispatcher is told and decides.
+type Record struct {
+	File  string // "" for nowhere
+	Limit uint64 // bytes, after which nothing is recorded any more; 0 for DefaultRecordLimit
 }
 
 // DefaultSocket leaves no file behind, however the daemon ends.

@@ -76,7 +76,7 @@ type Remote struct {
 // Record is where everything goes that the dispatcher is told and decides.
 type Record struct {
 	File  string // "" for nowhere
-	Limit uint64 // bytes, after which nothing is recorded any more; 0 for DefaultRecordLimit
+	Limit uint64 // bytes, after which nothing is recorded any more
 }
 
 // DefaultSocket leaves no file behind, however the daemon ends.
@@ -92,6 +92,7 @@ func Default() Config {
 		Limits:  Limits{Clients: 1024},
 		Warm:    2,
 		Grace:   30 * time.Second,
+		Record:  Record{Limit: DefaultRecordLimit},
 	}
 }
 

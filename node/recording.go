@@ -63,15 +63,8 @@ func (d *daemon) record() (err error) {
 	if err != nil {
 		return fmt.Errorf("recording: %w", err)
 	}
-	d.log.Info("what the dispatcher decides is recorded", "file", d.cfg.Record.File, "limit", d.cfg.Record.limit())
+	d.log.Info("what the dispatcher decides is recorded", "file", d.cfg.Record.File, "limit", d.cfg.Record.Limit)
 	return nil
-}
-
-func (r Record) limit() uint64 {
-	if r.Limit == 0 {
-		return DefaultRecordLimit
-	}
-	return r.Limit
 }
 
 func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, error) {
@@ -80,15 +73,15 @@ func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, er
 		return nil, err
 	}
 	least := uint64(len(first)) + lastLine
-	if cfg.limit() < least {
-		return nil, fmt.Errorf("the limit of %d bytes is too small: give at least %d", cfg.limit(), least)
+	if cfg.Limit < least {
+		return nil, fmt.Errorf("the limit of %d bytes is too small: give at least %d", cfg.Limit, least)
 	}
 	file, err := openRecording(cfg.File)
 	if err != nil {
 		return nil, err
 	}
 	r := &recording{
-		file: file, log: log, backlog: maxBacklog, left: int64(min(cfg.limit()-least, 1<<62)), waiting: first,
+		file: file, log: log, backlog: maxBacklog, left: int64(min(cfg.Limit-least, 1<<62)), waiting: first,
 		wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
 	r.flush() // what is wrong with the disk is said before the node is up

@@ -180,7 +180,7 @@ func (l *lines) next() ([]byte, error) {
 			l.cut = len(l.long)+len(part) > 0
 			return nil, nil
 		default:
-			return nil, l.failed(err)
+			return nil, err
 		}
 	}
 }

@@ -144,7 +144,8 @@ func TestRecordingIsWrittenRegularly(t *testing.T) {
 	}
 	cfg := recordingConfig(t)
 	recordedBy(t, cfg, func(f *fixture) {
-		mustConnect(t, f).synchronise(t)
+		p := mustConnect(t, f)
+		p.synchronise(t)
 		eventually(t, "the grant is in the file", func() bool {
 			text, _ := os.ReadFile(cfg.Record.File)
 			return bytes.Contains(text, []byte(`"kind":"grant"`))
@@ -152,6 +153,7 @@ func TestRecordingIsWrittenRegularly(t *testing.T) {
 		if r := replayed(t, cfg.Record.File); r.End != "" || r.Events < 2 { // it can be replayed meanwhile
 			t.Errorf("%+v", r)
 		}
+		p.leave() // or the daemon would wait for it
 	})
 }
 

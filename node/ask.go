@@ -7,13 +7,15 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"muster/wire/status"
 )
 
 // ErrNoNode says that no daemon answers at a socket.
 var ErrNoNode = errors.New("no node answers")
 
 // Ask asks the daemon at a socket how it is.
-func Ask(socket string) (*Status, error) {
+func Ask(socket string) (*status.Node, error) {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
@@ -27,7 +29,7 @@ func Ask(socket string) (*Status, error) {
 		return nil, fmt.Errorf("asking the node at %s: %w", socket, err)
 	}
 	var reply struct {
-		Status
+		status.Node
 		Error string `json:"error"`
 	}
 	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
@@ -36,5 +38,5 @@ func Ask(socket string) (*Status, error) {
 	if reply.Error != "" {
 		return nil, fmt.Errorf("the node at %s: %s", socket, reply.Error)
 	}
-	return &reply.Status, nil
+	return &reply.Node, nil
 }

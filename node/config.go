@@ -29,6 +29,7 @@ type Config struct {
 
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
+	Record Record
 }
 
 // Socket is where programs connect.
@@ -66,6 +67,12 @@ type Remote struct {
 	Token         string
 }
 
+// Record is where everything goes that the dispatcher is told and decides.
+type Record struct {
+	File  string // "" for nowhere
+	Limit uint64 // bytes, after which nothing is recorded any more
+}
+
 // DefaultSocket leaves no file behind, however the daemon ends.
 const DefaultSocket = "@muster"
 
@@ -79,6 +86,7 @@ func Default() Config {
 		Limits:  Limits{Clients: 1024},
 		Warm:    2,
 		Grace:   30 * time.Second,
+		Record:  Record{Limit: DefaultRecordLimit},
 	}
 }
 

@@ -3,17 +3,14 @@ package node
 import (
 	"fmt"
 	"math"
-	"time"
 
 	"muster/wire/control"
 )
 
-// The most that one client's counters come to. A worker that says more is cut
-// short there, so that no sum that is kept for the client overflows.
-const (
-	maxCount = math.MaxInt64 / 2
-	maxTime  = time.Duration(math.MaxInt64 / 2)
-)
+// maxCount is the most that one client's counters come to. A worker that says
+// more is cut short there, so that no sum that is kept for the client overflows.
+// The dispatcher does the same with kernels and their time.
+const maxCount = math.MaxInt64 / 2
 
 // credible holds what a worker says to what the daemon knows: everything that a
 // worker claims passes here before it changes a counter or reaches the
@@ -29,16 +26,11 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		return m, c.granted(m.Lease)
 	case control.Failed:
 		return m, c.granted(m.Lease)
-	case control.Ran:
-		m.Kernels = int(min(uint64(m.Kernels), maxCount-min(c.counters.kernels, maxCount)))
-		m.Busy = min(m.Busy, maxTime-min(c.counters.busy, maxTime))
-		return m, nil
 	case control.Report:
 		s := &m.Stats
-		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.Kernels, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {
+		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {
 			*n = min(*n, maxCount)
 		}
-		s.Busy = min(s.Busy, maxTime)
 		return m, nil
 	case control.Pong:
 		if m.Number == 0 || m.Number <= c.ponged || m.Number > c.pinged {
@@ -56,9 +48,9 @@ func (c *client) granted(lease uint64) error {
 	return nil
 }
 
-// sum adds what clients did, and stays at the largest time there is where the sum
-// would be larger.
-func sum[N uint64 | time.Duration](a, b N) N {
+// sum adds what clients did, and stays at the largest number that is kept where
+// the sum would be larger.
+func sum(a, b uint64) uint64 {
 	if b > math.MaxInt64-a {
 		return math.MaxInt64
 	}

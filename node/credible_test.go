@@ -39,7 +39,8 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 		{"the daemon's word", false, `{"kind":"grant","message":{}}`, broken + `a control message was refused: its kind is "grant", which is not known here`},
 		{"negative time", true, `{"kind":"ran","message":{"kernels":1,"busy":-1}}`, broken + "a control message was refused: ran with a negative busy time: -1ns"},
 		{"negative kernels", true, `{"kind":"ran","message":{"kernels":-1}}`, broken + "a control message was refused: ran with a negative number of kernels: -1"},
-		{"negative total", true, `{"kind":"report","message":{"stats":{"busy":-1}}}`, broken + "a control message was refused: report with a negative busy time: -1ns"},
+		{"negative total", true, `{"kind":"report","message":{"stats":{"swaps":-1}}}`, broken + "a control message was refused: report: json: cannot unmarshal number -1 into Go struct field Stats.stats.swaps of type uint64"},
+		{"kernels in two places", true, `{"kind":"report","message":{"stats":{"kernels":1}}}`, broken + `a control message was refused: report: json: unknown field "kernels"`},
 		{"a release without a lease", false, `{"kind":"released","message":{}}`, broken + "it releases a device and never had one"},
 		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
 		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
@@ -81,7 +82,7 @@ func TestCountersDoNotOverflow(t *testing.T) {
 	cfg := testConfig()
 	f := run(t, cfg)
 	ran := fmt.Sprintf(`{"kind":"ran","message":{"kernels":%d,"busy":%d}}`, math.MaxInt64, math.MaxInt64)
-	report := strings.ReplaceAll(`{"kind":"report","message":{"stats":{"allocated":MAX,"resident":MAX,"swapped":MAX,"kernels":MAX,"busy":9223372036854775807,
+	report := strings.ReplaceAll(`{"kind":"report","message":{"stats":{"allocated":MAX,"resident":MAX,"swapped":MAX,
 		"copied_in":MAX,"copied_out":MAX,"swap_in":MAX,"swap_out":MAX,"swaps":MAX,"messages":MAX}}}`, "MAX", "18446744073709551615")
 	idle := fmt.Sprintf(`{"kind":"idle","message":{"for":%d}}`, math.MaxInt64)
 	for range 3 {
@@ -93,7 +94,7 @@ func TestCountersDoNotOverflow(t *testing.T) {
 		p.again(t)
 		s := statusOf(t, f)
 		c := s.Clients[0]
-		if c.Kernels != maxCount || c.BusyTime != maxTime.Seconds() || c.SwapIn != maxCount {
+		if c.Kernels != maxCount || c.BusyTime != time.Duration(maxCount).Seconds() || c.SwapIn != maxCount {
 			t.Errorf("%+v", c)
 		}
 		p.leave()
@@ -106,37 +107,11 @@ func TestCountersDoNotOverflow(t *testing.T) {
 	}
 }
 
-// The core sees each client's claims in all, and must not overflow either.
-func TestCoreDoesNotOverflow(t *testing.T) {
-	core, err := vgpu.New(vgpu.Config{Devices: []vgpu.Device{{Name: "gpu", Memory: 1 << 20}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	core.Attach(0, 1, "ann", 1)
-	c := &client{}
-	for range 4 {
-		said, err := c.credible(control.Ran{Kernels: math.MaxInt64, Busy: math.MaxInt64})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := said.(control.Ran)
-		c.counters.kernels += uint64(m.Kernels)
-		c.counters.busy += m.Busy
-		core.Ran(0, 1, m.Kernels, m.Busy)
-	}
-	if v := core.View().Clients[0]; v.Kernels != maxCount || v.GPUTime != maxTime {
-		t.Errorf("%+v", v)
-	}
-}
-
 func TestSumsStay(t *testing.T) {
-	if got := sum(time.Duration(math.MaxInt64-1), 5); got != math.MaxInt64 {
+	if got := sum(math.MaxInt64, maxCount); got != math.MaxInt64 {
 		t.Error(got)
 	}
-	if got := sum(uint64(math.MaxInt64), maxCount); got != math.MaxInt64 {
-		t.Error(got)
-	}
-	if got := sum(uint64(2), 3); got != 5 {
+	if got := sum(2, 3); got != 5 {
 		t.Error(got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
 // state is what the loop owns. Nobody else reads or writes it.
@@ -22,18 +23,17 @@ type state struct {
 	perOwner  map[string]uint64 // committed bytes of each user
 	draining  bool
 
-	gpuTime   []time.Duration // of each device
-	past      counters        // of clients that have gone
-	waits     histogram
-	gone      []ClientStatus         // the last clients that have gone
+	past      counters // of clients that have gone
+	waits     status.Waits
+	gone      []status.Client        // the last clients that have gone
 	preempted map[vgpu.Reason]uint64 // clients that had to leave their device, by why
 	refused   uint64
 }
 
-func newState(core *vgpu.Core, devices int) state {
+func newState(core *vgpu.Core) state {
 	return state{
 		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		gpuTime: make([]time.Duration, devices), preempted: map[vgpu.Reason]uint64{},
+		preempted: map[vgpu.Reason]uint64{},
 	}
 }
 
@@ -67,11 +67,11 @@ type client struct {
 	ponged    uint64        // the number of the last that was answered
 }
 
-// counters only grow.
+// counters only grow. Kernels and their time are counted by the dispatcher.
 type counters struct {
-	kernels, grants, preemptions, swaps  uint64
+	grants, preemptions, swaps           uint64
 	copiedIn, copiedOut, swapIn, swapOut uint64
-	busy, waited                         time.Duration
+	waited                               time.Duration
 	denials, failures, clients           uint64
 }
 
@@ -116,9 +116,16 @@ func (d *daemon) loop() {
 		case f := <-d.events:
 			f()
 		case <-alarm.C:
-			d.perform(d.core.Tick(d.now()))
+			d.step(d.now(), vgpu.Tick{})
 		}
 	}
+}
+
+// step tells the dispatcher what happened, and does what it decides.
+func (d *daemon) step(now time.Duration, e vgpu.Event) {
+	effects := d.core.Step(now, e)
+	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+	d.perform(effects)
 }
 
 // drain lets nobody in any more.
@@ -152,7 +159,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
-		d.perform(d.core.Attach(c.since, c.id, c.peer.user.name, c.limits.Weight))
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -236,8 +243,8 @@ func (d *daemon) forget(c *client) {
 		d.end(c, "its worker has ended: "+c.worker.ending(), false)
 	}
 	delete(d.clients, c.id)
-	d.remember(c)
-	d.perform(d.core.Detach(d.now(), c.id))
+	used := d.remember(c)
+	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
 	d.past.add(c.counters)
 	d.past.clients++
@@ -246,7 +253,7 @@ func (d *daemon) forget(c *client) {
 	}
 	c.conn.Close()
 	close(c.gone)
-	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", c.counters.kernels, "gpu_time", c.counters.busy.String(), "after", (d.now() - c.since).String())
+	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }
 
 // message takes what a worker says.
@@ -266,28 +273,23 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
-		d.perform(d.core.Want(now, c.id, vgpu.Want{Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)}))
+		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
 	case control.Grow:
-		d.perform(d.core.Grow(now, c.id, m.Memory))
+		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
 	case control.Released:
 		if m.Lease < c.lease { // it crossed a newer grant
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.perform(d.core.Released(now, c.id, m.Keeps))
+		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
 	case control.Busy:
-		d.perform(d.core.Busy(now, c.id))
+		d.step(now, vgpu.Busy{Client: c.id})
 	case control.Idle:
-		d.perform(d.core.IdleFor(now, c.id, m.For))
+		d.step(now, vgpu.Idle{Client: c.id, For: m.For})
 	case control.SyncPoint:
-		d.perform(d.core.SyncPoint(now, c.id))
+		d.step(now, vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
-		c.counters.kernels += uint64(m.Kernels)
-		c.counters.busy += m.Busy
-		if c.device != vgpu.AnyDevice {
-			d.gpuTime[c.device] = sum(d.gpuTime[c.device], m.Busy)
-		}
-		d.perform(d.core.Ran(now, c.id, m.Kernels, m.Busy))
+		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 	case control.Failed:
 		if m.Lease < c.lease {
 			return
@@ -295,7 +297,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.device = vgpu.AnyDevice
 		c.counters.failures++
 		d.log.Warn("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
-		d.perform(d.core.Failed(now, c.id))
+		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
 		c.worker.post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
@@ -345,7 +347,7 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				waited := d.now() - c.wantedAt
 				c.wanting = false
 				c.counters.waited += waited
-				d.waits.observe(waited)
+				d.waits.Observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
 			c.worker.post(control.Grant{Lease: c.lease, Device: int(e.Device), Memory: e.Memory})

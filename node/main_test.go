@@ -19,6 +19,7 @@ import (
 	"muster/device/soft"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
 // The tests' worker is this very binary.
@@ -116,7 +117,7 @@ func testWorker() error {
 				continue
 			}
 			_ = conn.Send(control.Ran{Kernels: 3, Busy: 5 * time.Millisecond})
-			_ = conn.Send(control.Report{Stats: control.Stats{Allocated: allocated, Resident: allocated, Kernels: 3, Swaps: first.(control.Serve).Client}})
+			_ = conn.Send(control.Report{Stats: control.Stats{Allocated: allocated, Resident: allocated, Swaps: first.(control.Serve).Client}})
 			shared.Reply(h.Slot, 0, nil)
 		case wire.OpSyncPoint:
 			release()
@@ -302,7 +303,7 @@ func (p *program) synchronise(t *testing.T) {
 }
 
 // statusOf asks a daemon as the commands do.
-func statusOf(t testing.TB, f *fixture) Status {
+func statusOf(t testing.TB, f *fixture) status.Node {
 	t.Helper()
 	s, err := Ask(f.socket)
 	if err != nil {

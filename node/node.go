@@ -30,6 +30,8 @@ type Options struct {
 	Ready func()
 	// Kill, when closed, ends everything at once.
 	Kill <-chan struct{}
+	// Version is this program's, for recordings.
+	Version string
 }
 
 // daemon is a running node.
@@ -47,6 +49,8 @@ type daemon struct {
 	events chan func()
 	ended  chan struct{}
 	state  // the loop's
+
+	recording *recording // nil if nothing is recorded
 
 	mu       sync.Mutex
 	conns    map[*net.UnixConn]uint32 // whose it is, until it has a client
@@ -67,6 +71,11 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	if err != nil {
 		return err
 	}
+	if err := d.record(); err != nil {
+		listener.Close()
+		return err
+	}
+	defer d.recording.close()
 	web, err := d.serveHTTP()
 	if err != nil {
 		listener.Close()
@@ -130,7 +139,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.state = newState(core, len(devices))
+	d.state = newState(core)
 	for range cfg.Devices {
 		lock, err := wire.CreateLock()
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"muster/wire"
+	"muster/wire/status"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -32,7 +33,7 @@ func TestProgramGetsDevice(t *testing.T) {
 		t.Fatal(result, err)
 	}
 	p.synchronise(t)
-	var s Status
+	var s status.Node
 	eventually(t, "the worker's report is there", func() bool {
 		s = statusOf(t, f)
 		return s.Clients[0].Swaps > 0

@@ -6,84 +6,30 @@ import (
 
 	"muster/node/vgpu"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
-// Status is the picture of a node that people get. Times are in seconds, sizes
-// in bytes.
-type Status struct {
-	Node      string         `json:"node"`
-	Pid       int            `json:"pid"`
-	Up        float64        `json:"up"`
-	Policy    string         `json:"policy"`
-	SwapSize  uint64         `json:"swap_size"`
-	Committed uint64         `json:"swap_committed"`
-	Devices   []DeviceStatus `json:"devices"`
-	Clients   []ClientStatus `json:"clients"`
-	Ended     []ClientStatus `json:"ended"` // the last that ended, the latest last
-}
-
-// DeviceStatus is one device.
-type DeviceStatus struct {
-	Name     string  `json:"name"`
-	Kind     string  `json:"kind"`
-	Speed    float64 `json:"speed"`
-	Memory   uint64  `json:"memory"`
-	Free     uint64  `json:"free"`
-	Slots    int     `json:"vgpus"`
-	Assigned int     `json:"assigned"`
-	Busy     int     `json:"busy"`      // clients with work under way
-	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
-	Lost     bool    `json:"lost,omitempty"`
-}
-
-// ClientStatus is one client.
-type ClientStatus struct {
-	ID          uint64  `json:"client"`
-	Pid         int32   `json:"pid"`
-	User        string  `json:"user"`
-	Program     string  `json:"program"`
-	Virtual     int     `json:"virtual_device"`
-	Device      *int    `json:"device"` // null where it has none
-	State       string  `json:"state"`
-	Busy        bool    `json:"busy"`
-	Limit       uint64  `json:"memory_limit"`
-	Allocated   uint64  `json:"memory_allocated"`
-	Peak        uint64  `json:"memory_peak"` // the most that it had allocated, as far as was seen
-	Resident    uint64  `json:"memory_resident"`
-	Swapped     uint64  `json:"memory_swapped"`
-	Kernels     uint64  `json:"kernels"`
-	BusyTime    float64 `json:"busy_time"`
-	Waits       uint64  `json:"waits"`
-	WaitTime    float64 `json:"wait_time"`
-	Preemptions uint64  `json:"preemptions"`
-	Swaps       uint64  `json:"swaps"`
-	SwapIn      uint64  `json:"swap_in"`
-	SwapOut     uint64  `json:"swap_out"`
-	CopiedIn    uint64  `json:"copied_in"`
-	CopiedOut   uint64  `json:"copied_out"`
-	Since       float64 `json:"since"` // how long it is there
-}
-
 // status asks the loop for a picture.
-func (d *daemon) status() (Status, bool) {
-	var s Status
+func (d *daemon) status() (status.Node, bool) {
+	var s status.Node
 	ok := d.ask(func() { s = d.picture() })
 	return s, ok
 }
 
-func (d *daemon) picture() Status {
+func (d *daemon) picture() status.Node { return d.pictureOf(d.core.View()) }
+
+func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	now := d.now()
-	view := d.core.View()
-	s := Status{
+	s := status.Node{
 		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.cfg.Policy.String(),
 		SwapSize: d.cfg.Swap.Size, Committed: d.committed,
-		Devices: make([]DeviceStatus, len(view.Devices)), Clients: make([]ClientStatus, 0, len(view.Clients)),
-		Ended: append([]ClientStatus{}, d.gone...),
+		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
+		Ended: append([]status.Client{}, d.gone...),
 	}
 	for i, v := range view.Devices {
-		s.Devices[i] = DeviceStatus{
+		s.Devices[i] = status.Device{
 			Name: v.Name, Kind: d.cfg.Devices[i].Kind, Speed: d.infos[i].Speed, Memory: v.Memory, Free: v.Free,
-			Slots: v.Slots, Assigned: v.Used, BusyTime: d.gpuTime[i].Seconds(), Lost: v.Lost,
+			Slots: v.Slots, Assigned: v.Used, BusyTime: v.GPUTime.Seconds(), Lost: v.Lost,
 		}
 	}
 	for _, v := range view.Clients {
@@ -96,12 +42,12 @@ func (d *daemon) picture() Status {
 	return s
 }
 
-func (c *client) status(v vgpu.ClientView, now time.Duration) ClientStatus {
-	s := ClientStatus{
+func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
+	s := status.Client{
 		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
-		Kernels: c.counters.kernels, BusyTime: c.counters.busy.Seconds(),
+		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),
 		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions,
 		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
@@ -122,14 +68,16 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) ClientStatus {
 // maxEnded is how many clients are remembered after their end.
 const maxEnded = 64
 
-// remember keeps the last picture of a client.
-func (d *daemon) remember(c *client) {
-	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice}, d.now())
+// remember keeps the last picture of a client, and returns what it used.
+func (d *daemon) remember(c *client) vgpu.Usage {
+	v, _ := d.core.Client(c.id)
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage}, d.now())
 	s.State = "ended"
 	if len(d.gone) == maxEnded {
 		d.gone = d.gone[1:]
 	}
 	d.gone = append(d.gone, s)
+	return v.Usage
 }
 
 // report takes over what a worker says of itself. Counters do not go back.
@@ -137,20 +85,17 @@ func (c *client) report(s control.Stats) {
 	c.memoryNow = s
 	c.peak = max(c.peak, s.Allocated)
 	n := &c.counters
-	n.kernels, n.busy = max(n.kernels, s.Kernels), max(n.busy, s.Busy)
 	n.swaps, n.swapIn, n.swapOut = max(n.swaps, s.Swaps), max(n.swapIn, s.SwapIn), max(n.swapOut, s.SwapOut)
 	n.copiedIn, n.copiedOut = max(n.copiedIn, s.CopiedIn), max(n.copiedOut, s.CopiedOut)
 }
 
 func (a *counters) add(b counters) {
-	a.kernels = sum(a.kernels, b.kernels)
 	a.grants += b.grants
 	a.swaps = sum(a.swaps, b.swaps)
 	a.copiedIn = sum(a.copiedIn, b.copiedIn)
 	a.copiedOut = sum(a.copiedOut, b.copiedOut)
 	a.swapIn = sum(a.swapIn, b.swapIn)
 	a.swapOut = sum(a.swapOut, b.swapOut)
-	a.busy = sum(a.busy, b.busy)
 	a.denials += b.denials
 	a.failures += b.failures
 	a.clients += b.clients

@@ -17,6 +17,7 @@ import (
 
 	"muster/node"
 	"muster/report"
+	"muster/wire/status"
 )
 
 // demoNode is what the demonstration runs on: two devices, one half as fast, and
@@ -95,8 +96,8 @@ type demoRound struct {
 	memory uint64 // of the devices
 	peak   uint64 // the most that programs had allocated at a time
 
-	last map[int]node.ClientStatus // the last that was seen of each process
-	seen map[int]map[string]bool   // the devices that it was on
+	last map[int]status.Client   // the last that was seen of each process
+	seen map[int]map[string]bool // the devices that it was on
 	runs []*demoRun
 }
 
@@ -121,7 +122,7 @@ func (f *demoFlags) round(c *cobra.Command, title string, nodeArgs ...string) (*
 		return nil, err
 	}
 	defer stop()
-	r := &demoRound{last: map[int]node.ClientStatus{}, seen: map[int]map[string]bool{}}
+	r := &demoRound{last: map[int]status.Client{}, seen: map[int]map[string]bool{}}
 	environment := append(prepend(os.Environ(), "LD_LIBRARY_PATH", lib), "MUSTER_SOCKET="+socket)
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -172,7 +173,7 @@ func (r *demoRound) watch(screen *os.File, title, socket string, ended <-chan st
 		fmt.Fprint(screen, "\x1b[?1049h\x1b[?25l")
 		defer fmt.Fprint(screen, "\x1b[?25h\x1b[?1049l")
 	}
-	var before *node.Status
+	var before *status.Node
 	for {
 		s, err := node.Ask(socket)
 		if err != nil {
@@ -215,7 +216,7 @@ func (r *demoRound) lastLook(socket string) error {
 }
 
 // note remembers what a status says of the programs.
-func (r *demoRound) note(s *node.Status) {
+func (r *demoRound) note(s *status.Node) {
 	r.memory = 0
 	for _, d := range s.Devices {
 		r.memory += d.Memory

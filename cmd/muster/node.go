@@ -52,15 +52,23 @@ else (the values are the defaults where there are some):
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
+  record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
 
 SIGTERM ends it when the programs have ended, at the latest after the grace time;
-a second SIGTERM, or SIGINT, ends it at once.`
+a second SIGTERM, or SIGINT, ends it at once.
+
+With --record everything that the dispatcher is told and decides is written to a
+file, a line of JSON each, and muster node replay plays it again. The file is
+written each second and at the end, and has users' names but nothing of their
+data. At its limit the log says so, and the node goes on without recording. An
+earlier recording of that name is replaced; no other file is.`
 
 // nodeFlags are the flags of muster node.
 type nodeFlags struct {
 	config                               string
 	name, socket, devices, policy        string
 	swap, swapDir, http, listen, tlsDir  string
+	record, recordLimit                  string
 	vgpus, visible, warm                 int
 	maxIdle, grace                       time.Duration
 	deferCopies, jsonLog, textLog, child bool
@@ -71,12 +79,13 @@ func newNode() *cobra.Command {
 	var f nodeFlags
 	c := &cobra.Command{
 		Use: `node [--config FILE] [--socket ADDRESS] [--devices LIST] [--vgpus N] [--policy NAME] [--max-idle TIME]
-            [--swap SIZE] [--http HOST:PORT] [--log-level LEVEL]`,
+            [--swap SIZE] [--http HOST:PORT] [--record FILE] [--log-level LEVEL]`,
 		Short: "Serve this machine's GPUs to programs",
 		Long:  nodeHelp,
 		Example: `  muster node
   muster node --devices 'soft:memory=256M,speed=0.5;soft:memory=512M' --policy sjf
-  muster node --config /etc/muster/node.yaml --http 127.0.0.1:9420`,
+  muster node --config /etc/muster/node.yaml --http 127.0.0.1:9420
+  muster node --record decisions.jsonl`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, note, err := f.load(c)
 			if err != nil {
@@ -102,11 +111,14 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
+	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
+	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
 	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
 	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
 	flags.BoolVar(&f.child, "child", false, "say ready on standard output, and end when standard input does")
 	_ = flags.MarkHidden("child")
+	c.AddCommand(newNodeReplay())
 	return c
 }
 
@@ -166,6 +178,12 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+		{"record", func() error { cfg.Record.File = f.record; return nil }},
+		{"record-limit", func() error {
+			size, err := model.ParseSize(f.recordLimit)
+			cfg.Record.Limit = uint64(size)
+			return err
+		}},
 		{"tls-dir", func() error { cfg.Remote = remoteIn(f.tlsDir, cfg.Remote); return nil }},
 	} {
 		if given(t.flag) {
@@ -197,7 +215,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	opts := node.Options{
 		Open:          func(d control.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
 		WorkerCommand: []string{self, "worker"},
-		Log:           log, Now: time.Now, Kill: kill,
+		Log:           log, Now: time.Now, Kill: kill, Version: readVersion().String(),
 	}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.

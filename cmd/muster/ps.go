@@ -10,6 +10,7 @@ import (
 
 	"muster/node"
 	"muster/report"
+	"muster/wire/status"
 )
 
 func newPs() *cobra.Command {
@@ -58,7 +59,7 @@ GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this momen
 				return err
 			}
 			if asJSON {
-				return printJSON(c, map[string]any{"node": s.Node, "devices": s.Devices})
+				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node})
 			}
 			return deviceTable(s, nil).WriteText(c.OutOrStdout())
 		},
@@ -72,7 +73,7 @@ func nodeFlag(c *cobra.Command, socket *string) {
 	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 }
 
-func clientTable(s *node.Status) *report.Table {
+func clientTable(s *status.Node) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
 		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">SINCE")}
 	for _, c := range s.Clients {
@@ -92,7 +93,7 @@ func clientTable(s *node.Status) *report.Table {
 
 // deviceTable lists devices; with an earlier status it says how busy they were
 // since.
-func deviceTable(s, before *node.Status) *report.Table {
+func deviceTable(s, before *status.Node) *report.Table {
 	t := &report.Table{Columns: columns(">DEVICE", "<NAME", "<KIND", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
 	if before != nil {
 		t.Columns[len(t.Columns)-1].Name = "GPU NOW"

@@ -21,6 +21,7 @@ import (
 
 	"muster/model"
 	"muster/node"
+	"muster/wire/status"
 )
 
 const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:
@@ -224,12 +225,12 @@ func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) 
 	if err != nil {
 		return nil, err
 	}
-	status, err := node.Ask(socket)
+	started, err := node.Ask(socket)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", describeDevices(status.Devices))
+	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", describeDevices(started.Devices))
 	return stop, nil
 }
 
@@ -266,7 +267,7 @@ func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
 }
 
 // describeDevices says in a few words what a node has.
-func describeDevices(devices []node.DeviceStatus) string {
+func describeDevices(devices []status.Device) string {
 	var parts []string
 	for _, d := range devices {
 		kind := d.Name

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/node"
+	"muster/wire/status"
 )
 
 // topFlags are the flags of muster top.
@@ -65,7 +66,7 @@ func (f *topFlags) run(c *cobra.Command) error {
 
 // print prints pictures one below the other.
 func (f *topFlags) print(w io.Writer, stop <-chan os.Signal) error {
-	var before *node.Status
+	var before *status.Node
 	for i := range f.count {
 		if i > 0 {
 			select {
@@ -101,7 +102,7 @@ func (f *topFlags) live(out *os.File, stop <-chan os.Signal) error {
 	const alternateScreen, normalScreen, hideCursor, showCursor = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
 	fmt.Fprint(out, alternateScreen+hideCursor)
 	defer fmt.Fprint(out, showCursor+normalScreen)
-	var before *node.Status
+	var before *status.Node
 	for {
 		s, err := node.Ask(socketOf(f.socket))
 		if err != nil {
@@ -158,7 +159,7 @@ func fit(picture string, out *os.File) string {
 	return b.String() + clearBelow
 }
 
-func writePicture(w io.Writer, s, before *node.Status) error {
+func writePicture(w io.Writer, s, before *status.Node) error {
 	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n\n", s.Node, briefTime(s.Up), s.Policy,
 		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
 	if err := deviceTable(s, before).WriteText(w); err != nil {
@@ -168,7 +169,7 @@ func writePicture(w io.Writer, s, before *node.Status) error {
 	return clientTable(s).WriteText(w)
 }
 
-func countStates(s *node.Status) string {
+func countStates(s *status.Node) string {
 	assigned, ready := 0, 0
 	for _, c := range s.Clients {
 		switch c.State {

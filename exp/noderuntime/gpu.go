@@ -8,6 +8,7 @@ import (
 	"muster/device"
 	"muster/node"
 	"muster/wire"
+	"muster/wire/status"
 )
 
 // gpu is what a script runs on: a device itself, or a virtual one of a node.
@@ -188,17 +189,17 @@ func (a *attached) usage() (use, error) {
 }
 
 // status is what the node says of this client.
-func (a *attached) status() (node.ClientStatus, error) {
+func (a *attached) status() (status.Client, error) {
 	all, err := node.Ask(a.socket)
 	if err != nil {
-		return node.ClientStatus{}, err
+		return status.Client{}, err
 	}
 	for _, c := range all.Clients {
 		if c.ID == a.session.Attached.Client {
 			return c, nil
 		}
 	}
-	return node.ClientStatus{}, fmt.Errorf("the node does not know client %d any more", a.session.Attached.Client)
+	return status.Client{}, fmt.Errorf("the node does not know client %d any more", a.session.Attached.Client)
 }
 
 func (a *attached) close() { a.session.Close() }

@@ -59,6 +59,8 @@ device, device/fatbin < device/cuda
 
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
+model < wire/status # what a node says of itself, for all who show it; no protocol
+wire/status < node, head, slurm, web
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 node/clientcore < node/worker # its executor
@@ -151,6 +153,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
+		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
+		{"wire/status", "model", true},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},
@@ -159,6 +163,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"node", "policy", false}, {"node", "policy/easy", false}, {"node", "device/cuda", false}, {"device/soft", "device/cuda", false},
 		{"device/cuda", "ptx/simt", false}, {"device", "device/soft", false}, {"ptx", "ptx/simt", false}, {"wire", "client", false},
 		{"wire", "wire/control", false}, {"client", "wire/control", false}, {"node/gateway", "wire/control", false},
+		{"wire/status", "wire", false}, {"wire/status", "wire/control", false}, {"wire/status", "node", false}, {"wire/status", "node/vgpu", false},
+		{"wire", "wire/status", false}, {"client", "wire/status", false}, {"node/worker", "wire/status", false}, {"node/vgpu", "wire/status", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

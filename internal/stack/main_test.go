@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"muster/node"
+	"muster/wire/status"
 )
 
 // patience is how long anything may take. It fails a test loudly instead of
@@ -301,7 +302,7 @@ func (n *theNode) logged(message, attribute string) string {
 }
 
 // status asks the node how it is.
-func (n *theNode) status() *node.Status {
+func (n *theNode) status() *status.Node {
 	n.Helper()
 	s, err := node.Ask(n.socket)
 	if err != nil {

@@ -82,6 +82,10 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 			return err
 		}),
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
+		strictyaml.Key("record", func(n strictyaml.Node) error {
+			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))
+			return err
+		}),
 	)
 	return err
 }

@@ -43,6 +43,7 @@ http: 127.0.0.1:9420
 listen: ":9421"
 tls: {cert: node.pem, key: node.key, ca: ca.pem}
 token: SECRET
+record: {file: decisions.jsonl, limit: 64MiB}
 `
 
 func TestRead(t *testing.T) {
@@ -67,6 +68,7 @@ func TestRead(t *testing.T) {
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
 		Warm: 0, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
 		Remote: node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
+		Record: node.Record{File: "decisions.jsonl", Limit: 64 << 20},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v, want\n%+v", cfg, want)

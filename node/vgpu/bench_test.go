@@ -13,8 +13,8 @@ func crowd(b *testing.B, policy Policy, need uint64) *Core {
 		b.Fatal(err)
 	}
 	for i := range 1000 {
-		core.Attach(0, ClientID(i), fmt.Sprint("user", i%20), 1+i%3)
-		core.Want(0, ClientID(i), Want{Need: need, Estimate: time.Duration(i%50) * time.Millisecond, Pinned: AnyDevice})
+		core.Step(0, Attach{ClientID(i), fmt.Sprint("user", i%20), 1 + i%3})
+		core.Step(0, Want{Client: ClientID(i), Need: need, Estimate: time.Duration(i%50) * time.Millisecond, Pinned: AnyDevice})
 	}
 	return core
 }
@@ -29,9 +29,9 @@ func BenchmarkEvent(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now := Time(i) * time.Microsecond
 				if i%2 == 0 {
-					core.Busy(now, ClientID(i%64))
+					core.Step(now, Busy{ClientID(i % 64)})
 				} else {
-					core.Ran(now, ClientID(i%64), 1, time.Microsecond)
+					core.Step(now, Ran{ClientID(i % 64), 1, time.Microsecond})
 				}
 			}
 		})
@@ -46,18 +46,18 @@ func BenchmarkEvent(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now := Time(i) * time.Microsecond
 				id := bound[i%64]
-				for _, e := range core.Released(now, id, 0) {
+				for _, e := range core.Step(now, Released{id, 0}) {
 					if e.Kind == Grant {
 						bound[i%64] = e.Client
 					}
 				}
-				core.Want(now, id, Want{Need: 100, Pinned: AnyDevice})
+				core.Step(now, Want{Client: id, Need: 100, Pinned: AnyDevice})
 			}
 		})
 		b.Run(fmt.Sprint("tight/", policy), func(b *testing.B) {
 			core := crowd(b, policy, 400)
 			for i := 0; b.Loop(); i++ {
-				core.Busy(Time(i)*time.Microsecond, ClientID(i%32))
+				core.Step(Time(i)*time.Microsecond, Busy{ClientID(i % 32)})
 			}
 		})
 	}

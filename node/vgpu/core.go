@@ -1,6 +1,7 @@
 package vgpu
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -20,6 +21,8 @@ type Core struct {
 	lastSpent  Time
 	spent      time.Duration // by all users since the last refill
 
+	past Usage // of clients that have gone
+
 	effects []Effect  // of the event under way
 	scratch []*client // for order
 }
@@ -36,6 +39,7 @@ type device struct {
 	claims      int       // slots promised to claims
 	reservedFor *client
 	supply      supply
+	ran         Usage
 }
 
 func (d *device) freeSlots() int { return len(d.slots) - d.bound - d.claims }
@@ -83,12 +87,11 @@ type client struct {
 
 	phase    time.Duration // GPU time since it was granted
 	observed time.Duration // of its earlier phases, smoothed
+	ran      Usage
 	stats    stats
 }
 
 type stats struct {
-	kernels     int
-	busy        time.Duration
 	grants      int
 	waited      time.Duration
 	preemptions int
@@ -122,272 +125,64 @@ func New(cfg Config) (*Core, error) {
 	}
 	c := &Core{cfg: cfg, clients: map[ClientID]*client{}, nextRefill: cfg.Period}
 	for _, d := range cfg.Devices {
-		if _, err := c.addDevice(d); err != nil {
+		if err := c.addDevice(d); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// Attach makes a client known. Its user's weight in fair shares is the
-// largest of that user's clients; a weight below 1 counts as 1.
-func (c *Core) Attach(now Time, id ClientID, user string, weight int) []Effect {
-	c.begin(now)
-	if c.clients[id] != nil {
-		return c.refuse(id, Duplicated)
+// Step tells the core what happened and when. It returns what the driver is to
+// do about it, in that order. It is the only way in: what the core decides
+// depends on its configuration and on the events that it was told, and on
+// nothing else.
+func (c *Core) Step(now Time, e Event) []Effect {
+	c.now = max(c.now, now)
+	c.effects = nil
+	if e.apply(c) {
+		c.decide()
 	}
-	x := &client{id: id, user: c.account(user), weight: max(weight, 1), last: AnyDevice, slot: -1}
-	x.user.clients = append(x.user.clients, x)
-	c.clients[id] = x
-	return c.decide()
+	return c.effects
 }
 
-// Detach forgets a client that ended or died, in any state. What it took is
-// free at once: call it when its worker has let go of the device.
-func (c *Core) Detach(now Time, id ClientID) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil {
-		return nil
-	}
-	c.leave(x, Waiting, 0)
-	x.user.remove(x)
-	delete(c.clients, id)
-	return c.decide()
-}
+// Config returns the configuration that the core was made with, all defaults put
+// in. It is not to be changed.
+func (c *Core) Config() Config { return c.cfg }
 
-// Want says that a client needs a GPU now. It is granted at once or later, or
-// denied. A ready client may want again to correct what it said; it keeps its
-// place in the queue.
-func (c *Core) Want(now Time, id ClientID, w Want) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil {
-		return c.refuse(id, Unknown)
-	}
-	if x.state == Assigned {
-		return c.refuse(id, Bound)
-	}
-	if x.state == Ready {
-		c.unready(x, Waiting)
-	} else {
-		c.seq++
-		x.seq, x.wantAt, x.passes = c.seq, c.now, 0
-	}
-	x.want = w
-	x.length = orDefault(max(w.Estimate, 0), x.observed)
-	if why := c.hopeless(x); why != "" {
-		c.emit(Effect{Kind: Deny, Client: id, Reason: why})
-		return c.decide()
-	}
-	x.state = Ready
-	at, _ := slices.BinarySearchFunc(c.ready, x, c.before)
-	c.ready = slices.Insert(c.ready, at, x)
-	return c.decide()
-}
-
-// Grow says that an assigned client needs so many bytes in all. The answer is
-// a Grant of the same slot with more memory, at once or within GrowWait, or
-// Deny: then it had better release everything and want again. A Grow that
-// crosses a Revoke has no other answer than that.
-func (c *Core) Grow(now Time, id ClientID, need uint64) []Effect {
-	x := c.begin(now).clients[id]
-	switch {
-	case x == nil:
-		return c.refuse(id, Unknown)
-	case x.state != Assigned || x.revoking:
-		return nil // it crossed a Revoke or Gone, which is the answer
-	case !x.dev.holdsEver(need):
-		c.endGrow(x) // it says what it needs anew: what it said before is over
-		return c.refuse(id, TooLarge)
-	}
-	if x.growTo == 0 {
-		c.growing++
-		x.growBy = c.now + c.cfg.GrowWait
-	} else {
-		c.drop(x.claim)
-	}
-	x.growTo = max(need, x.memory, 1)
-	return c.decide()
-}
-
-// Busy says that kernels of the client are under way or calls are pending.
-func (c *Core) Busy(now Time, id ClientID) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil || x.state != Assigned {
-		return nil
-	}
-	x.busy, x.known, x.sync = true, true, false
-	return c.decide()
-}
-
-// Idle says that nothing of the client is under way and no calls are pending.
-func (c *Core) Idle(now Time, id ClientID) []Effect { return c.IdleFor(now, id, 0) }
-
-// IdleFor is Idle for a worker that knows for how long this has been so, as
-// when it answers Watch.
-func (c *Core) IdleFor(now Time, id ClientID, lasted time.Duration) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil || x.state != Assigned {
-		return nil
-	}
-	x.rest(max(c.now-max(lasted, 0), x.grantAt))
-	return c.decide()
-}
-
-func (x *client) rest(since Time) {
-	if x.busy || !x.known {
-		x.idleSince = since
-	}
-	x.busy, x.known = false, true
-}
-
-// SyncPoint says the same as Idle, and that the client announced that it waits
-// for others: if somebody needs its slot, it loses it at once.
-func (c *Core) SyncPoint(now Time, id ClientID) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil || x.state != Assigned {
-		return nil
-	}
-	x.rest(c.now)
-	x.sync = true
-	return c.decide()
-}
-
-// Released says that the client let go of its device: the answer to Revoke and
-// to a denied Grow, or of its own accord. An assigned client goes to the
-// waiting queue. It may keep some bytes there although it is unbound (a
-// context that is left open); they are taken back when others need them.
-func (c *Core) Released(now Time, id ClientID, keeps uint64) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil || x.dev == nil {
-		return nil
-	}
-	if x.state == Assigned {
-		c.leave(x, Waiting, keeps)
-		return c.decide()
-	}
-	if keeps == 0 || x.revoking {
-		c.letGo(x, 0)
-	}
-	return c.decide()
-}
-
-// Ran reports GPU time since the last report. It is spent from the user's
-// credit and is what later phases of the client are expected to take.
-func (c *Core) Ran(now Time, id ClientID, kernels int, busy time.Duration) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil {
-		return nil
-	}
-	busy = max(busy, 0)
-	x.stats.kernels += max(kernels, 0)
-	x.stats.busy += busy
-	x.phase += busy
-	if busy > 0 {
-		spent := min(busy, creditPeriods*c.cfg.Period) // more would be forgotten at once
-		x.user.credit -= spent
-		c.spent += spent
-		c.lastSpent = c.now
-	}
-	return c.decide()
-}
-
-// Failed says that the client reported a fault and its worker has let go of
-// the device. It stays in the failed queue until it wants again or detaches.
-func (c *Core) Failed(now Time, id ClientID) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil {
-		return nil
-	}
-	c.leave(x, Failed, 0)
-	return c.decide()
-}
-
-// Lost says that a device is no more. Its clients are in the failed queue.
-func (c *Core) Lost(now Time, id DeviceID) []Effect {
-	c.begin(now)
-	if id < 0 || int(id) >= len(c.devices) || c.devices[id].lost {
-		return nil
-	}
-	d := c.devices[id]
-	d.lost = true
-	for _, x := range slices.Concat(d.slots, c.ready) {
-		if x != nil && x.claim != nil && x.claim.dev == d {
-			c.drop(x.claim)
-		}
-	}
-	for _, x := range slices.Clone(d.slots) {
-		if x != nil {
-			c.emit(Effect{Kind: Gone, Client: x.id, Device: id})
-			c.leave(x, Failed, 0)
-		}
-	}
-	for _, x := range slices.Clone(d.keepers) {
-		c.letGo(x, 0)
-	}
-	for _, x := range slices.Clone(c.ready) {
-		c.unreserve(x, d)
-		if why := c.hopeless(x); why != "" {
-			c.unready(x, Waiting)
-			c.emit(Effect{Kind: Deny, Client: x.id, Reason: why})
-		}
-	}
-	return c.decide()
-}
-
-// Added says that a device came. One that bears the name of a lost device
-// takes that one's number.
-func (c *Core) Added(now Time, d Device) (DeviceID, []Effect, error) {
-	c.begin(now)
-	id, err := c.addDevice(d)
-	if err != nil {
-		return id, nil, err
-	}
-	return id, c.decide(), nil
-}
-
-// Tick says that time went on.
-func (c *Core) Tick(now Time) []Effect {
-	c.begin(now)
-	return c.decide()
-}
-
-func (c *Core) addDevice(d Device) (DeviceID, error) {
+func (c *Core) addDevice(d Device) error {
 	d, err := d.complete()
 	if err != nil {
-		return AnyDevice, err
+		return err
 	}
 	made := &device{Device: d, id: DeviceID(len(c.devices)), slots: make([]*client, d.Slots)}
 	for _, old := range c.devices {
 		if old.lost && old.Name == d.Name {
-			made.id = old.id
+			made.id, made.ran = old.id, old.ran
 			c.devices[old.id] = made
-			return made.id, nil
+			return nil
 		}
 	}
+	if len(c.devices) == maxDevices {
+		return fmt.Errorf("vgpu: device %q is one too many: there are %d", d.Name, maxDevices)
+	}
 	c.devices = append(c.devices, made)
-	return made.id, nil
-}
-
-func (c *Core) begin(now Time) *Core {
-	c.now = max(c.now, now)
-	c.effects = nil
-	return c
+	return nil
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
 
-func (c *Core) refuse(id ClientID, why Reason) []Effect {
+// deny answers a client that is not going to get what it asked for.
+func (c *Core) deny(id ClientID, why Reason) bool {
 	c.emit(Effect{Kind: Deny, Client: id, Reason: why})
-	return c.decide()
+	return true
 }
 
-// decide does all that the event made possible, and hands over the effects.
-func (c *Core) decide() []Effect {
+// decide does all that the event made possible.
+func (c *Core) decide() {
 	c.refill()
 	c.answerGrowing()
 	c.serveReady()
 	c.setWatches()
-	return c.effects
 }
 
 // hopeless says why no device could ever serve what x wants.

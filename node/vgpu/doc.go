@@ -4,11 +4,18 @@
 // It is a pure core: events go in with their time, effects come out, in the
 // order in which they are to be done. It has no clock, lock, goroutine, file or
 // connection, and knows neither workers nor devices but by what events say. The
-// same events give the same effects. The daemon is a loop around it:
+// same configuration and events give the same effects, byte for byte, on any
+// machine. The driver is a loop around it; the node daemon is one, a test is
+// another, and Replay is a third:
 //
-//	effects := core.Want(now, client, want)   // or any other event
-//	perform(effects)                          // tell the workers
-//	at, ok := core.Next()                     // set a timer for core.Tick(at)
+//	effects := core.Step(now, vgpu.Want{Client: 1, Need: n, Pinned: vgpu.AnyDevice}) // or any other event
+//	perform(effects)                                                                 // tell the workers
+//	at, ok := core.Next()                                                            // set a timer for a Tick
+//
+// Events and effects are plain values with one form each in JSON. What a core
+// was told and what it decided can be recorded line by line (AppendHeader,
+// AppendEntry, AppendEnd) and played again (Replay): that finds out whether
+// another version decides otherwise, and where.
 //
 // # Words
 //
@@ -20,7 +27,7 @@
 // wanted a GPU is in none.
 //
 //	unqueued, waiting, failed --Want--> ready --grant--> assigned
-//	assigned --Released--> waiting      any --Failed, Lost--> failed
+//	assigned --Released--> waiting      any --Faulted, Lost--> failed
 //
 // # Who is served, in which order
 //
@@ -124,6 +131,40 @@
 // with ForMemory) when others need them, and (ForMove) before it is granted
 // another device.
 //
+// # Usage
+//
+// Kernels and GPU time are counted here and nowhere else. Ran is the only event
+// that counts; it counts once for the client, once for the device that the client
+// has or had last, and stays with the device and with all clients that have gone
+// (View.Past) when the client detaches. One client comes to at most 2^62 kernels
+// and nanoseconds; sums stay at 2^63-1.
+//
+// # What the driver owes the core
+//
+// The core trusts its driver in these things. Everything else it takes: events of
+// any kind, in any order, of clients that it does not know.
+//
+//   - One call at a time. Events are told in the order in which they happened.
+//   - The time of a clock that does not go back; an earlier time counts as the
+//     last one. A Tick at the time that Next names, if no event came before; later
+//     is allowed, and costs whoever waits that much.
+//   - All effects are performed, in the order in which they come, before those
+//     of the next event. They may be dropped only if the client's worker is gone
+//     and a Detach follows.
+//   - A client is attached once, and its number is not given to another one while
+//     it is. Detach is told when its worker has let go of the device for good, not
+//     when it is about to: what the client took is another one's at once. The same
+//     holds for Released and Faulted.
+//   - Every Revoke is answered once, as below. A worker that does not answer
+//     keeps what it has; it is the driver who ends it and tells Detach.
+//   - What a worker claims is checked by the driver: a lease that it never had, a
+//     client that is not its own. Ran is told once for each piece of work, with
+//     what was added since the last one.
+//   - A device that is Added passes Device.Check; otherwise nothing is added.
+//     Lost is told when nothing runs there any more.
+//   - Whoever records writes every event that Step was told, from the first one
+//     on, with the same time and the effects that Step returned.
+//
 // # What workers must do
 //
 // Messages to and from a worker must arrive in the order in which they were sent.
@@ -131,9 +172,9 @@
 //   - Every Grant that binds a client begins with it unwatched. After Watch on,
 //     the worker says at once whether it is busy or idle, and then each time that
 //     this changes.
-//   - A Revoke is answered with Released, Failed or Detach. It may cross a
+//   - A Revoke is answered with Released, Faulted or Detach. It may cross a
 //     Released that the worker said of its own accord, and then be answered a
-//     second time. So the worker says with every Released and Failed the number
+//     second time. So the worker says with every Released and fault the number
 //     of the last lease that it was granted, and the daemon keeps from the core
 //     what was said before the client's present lease (Effect.Lease).
 //   - A worker that is told to leave for memory should keep nothing.

@@ -1,6 +1,7 @@
 package vgpu
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -17,7 +18,7 @@ type machine struct {
 	cfg   Config
 	core  *Core
 	now   Time
-	log   []string
+	log   []byte // a recording
 	model map[ClientID]*modelClient
 	lost  map[DeviceID]bool
 }
@@ -60,7 +61,11 @@ func newMachine(t *rapid.T, cfg Config) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{t: t, cfg: cfg, core: core, model: map[ClientID]*modelClient{}, lost: map[DeviceID]bool{}}
+	log, err := AppendHeader(nil, Header{Muster: "test", Node: "test", Config: core.Config()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machine{t: t, cfg: cfg, core: core, log: log, model: map[ClientID]*modelClient{}, lost: map[DeviceID]bool{}}
 }
 
 func (m *machine) ids() (ids []ClientID) {
@@ -74,7 +79,6 @@ func (m *machine) ids() (ids []ClientID) {
 // take applies effects to the model, and checks each.
 func (m *machine) take(effects []Effect, credit bool) {
 	for _, e := range effects {
-		m.log = append(m.log, e.String())
 		x := m.model[e.Client]
 		if x == nil {
 			if e.Kind == Deny && e.Reason == Unknown {
@@ -184,26 +188,18 @@ func (m *machine) check() {
 
 func (m *machine) credit() bool { return m.cfg.Policy == Credit }
 
-func (m *machine) do(effects []Effect) { m.take(effects, m.credit()) }
-
-func (m *machine) note(format string, args ...any) {
-	m.log = append(m.log, fmt.Sprintf("%v ", m.now)+fmt.Sprintf(format, args...))
-}
-
-func (m *machine) attach(id ClientID, user string, weight int) {
-	m.note("attach %d", id)
-	m.model[id] = &modelClient{user: user}
-	m.do(m.core.Attach(m.now, id, user, weight))
-}
-
-func (m *machine) want(id ClientID, w Want) {
-	m.note("want %d %+v", id, w)
-	m.model[id].ready = true
-	m.do(m.core.Want(m.now, id, w))
+// tell tells the core an event, records it, and checks what was decided.
+func (m *machine) tell(e Event) {
+	effects := m.core.Step(m.now, e)
+	log, err := AppendEntry(m.log, Entry{m.now, e, effects})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.log = log
+	m.take(effects, m.credit())
 }
 
 func (m *machine) release(id ClientID, keeps uint64) {
-	m.note("released %d keeping %d", id, keeps)
 	x := m.model[id]
 	if x.bound {
 		x.kept = min(keeps, x.memory+m.cfg.Devices[x.device].ContextCost)
@@ -211,18 +207,17 @@ func (m *machine) release(id ClientID, keeps uint64) {
 		x.kept = 0
 	}
 	x.bound, x.revoking, x.growing, x.watched = false, false, false, false
-	m.do(m.core.Released(m.now, id, keeps))
+	m.tell(Released{id, keeps})
 }
 
 func (m *machine) say(id ClientID, busy bool) {
-	m.note("busy %d: %v", id, busy)
 	if x := m.model[id]; x.watched {
 		x.busy = busy
 	}
 	if busy {
-		m.do(m.core.Busy(m.now, id))
+		m.tell(Busy{id})
 	} else {
-		m.do(m.core.Idle(m.now, id))
+		m.tell(Idle{Client: id})
 	}
 }
 
@@ -232,25 +227,26 @@ func (m *machine) step() {
 	id := ClientID(rapid.IntRange(1, 8).Draw(t, "client"))
 	x := m.model[id]
 	if x == nil {
-		m.attach(id, rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user"), rapid.IntRange(1, 3).Draw(t, "weight"))
+		user := rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user")
+		m.model[id] = &modelClient{user: user}
+		m.tell(Attach{id, user, rapid.IntRange(1, 3).Draw(t, "weight")})
 		return
 	}
 	number := func(most int) uint64 { return uint64(rapid.IntRange(0, most).Draw(t, "number")) }
 	switch what := rapid.IntRange(0, 19).Draw(t, "event"); {
 	case what < 6 && !x.bound:
-		m.want(id, Want{Need: number(90), Estimate: time.Duration(number(3)) * time.Millisecond, Pinned: DeviceID(rapid.IntRange(-1, 0).Draw(t, "pinned"))})
+		x.ready = true
+		m.tell(Want{Client: id, Need: number(90), Estimate: time.Duration(number(3)) * time.Millisecond, Pinned: DeviceID(rapid.IntRange(-1, 0).Draw(t, "pinned"))})
 	case what < 6 && x.bound:
 		m.say(id, what < 3)
 	case what < 8 && x.bound:
-		m.note("sync %d", id)
 		if x.watched {
 			x.busy = false
 		}
-		m.do(m.core.SyncPoint(m.now, id))
+		m.tell(SyncPoint{id})
 	case what < 10 && x.bound:
-		m.note("grow %d", id)
 		x.growing = !x.revoking
-		m.do(m.core.Grow(m.now, id, x.memory+number(40)))
+		m.tell(Grow{id, x.memory + number(40)})
 	case what < 15 && (x.revoking || x.bound || x.kept > 0):
 		keeps := rapid.SampledFrom([]uint64{0, 0, m.cfg.Devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
 		if x.revoking && !x.bound {
@@ -258,41 +254,31 @@ func (m *machine) step() {
 		}
 		m.release(id, keeps)
 	case what == 15:
-		m.note("detach %d", id)
 		delete(m.model, id)
-		m.do(m.core.Detach(m.now, id))
+		m.tell(Detach{id})
 	case what == 16:
-		m.note("failed %d", id)
 		*x = modelClient{user: x.user, lease: x.lease}
-		m.do(m.core.Failed(m.now, id))
+		m.tell(Faulted{id})
 	case what == 17:
-		m.note("ran %d", id)
-		m.do(m.core.Ran(m.now, id, 1, time.Duration(number(20))*time.Millisecond))
+		m.tell(Ran{id, 1, time.Duration(number(20)) * time.Millisecond})
 	case what == 18 && number(9) == 0:
 		d := DeviceID(number(len(m.cfg.Devices) - 1))
-		m.note("lost %d", d)
 		m.lost[d] = true
 		for _, x := range m.model {
 			if x.kept > 0 && x.device == d {
 				x.kept, x.revoking = 0, false
 			}
 		}
-		m.do(m.core.Lost(m.now, d))
+		m.tell(Lost{d})
 	case what == 18:
 		for d := range m.cfg.Devices {
 			if id := DeviceID(d); m.lost[id] {
 				delete(m.lost, id)
-				m.note("added %d", id)
-				_, effects, err := m.core.Added(m.now, m.cfg.Devices[d])
-				if err != nil {
-					t.Fatal(err)
-				}
-				m.do(effects)
+				m.tell(Added{m.cfg.Devices[d]})
 			}
 		}
 	default:
-		m.note("tick")
-		m.do(m.core.Tick(m.now))
+		m.tell(Tick{})
 	}
 }
 
@@ -329,7 +315,7 @@ func (m *machine) behave() {
 			}
 			m.now = max(m.now, at)
 		}
-		m.do(m.core.Tick(m.now))
+		m.tell(Tick{})
 	}
 	m.t.Fatalf("somebody was not served in %d rounds: %v", limit, waiting)
 }
@@ -339,9 +325,7 @@ func TestNothingForbiddenEverHappens(t *testing.T) {
 		m := newMachine(t, drawConfig(t))
 		defer func() {
 			if t.Failed() {
-				for _, line := range m.log {
-					t.Log(line)
-				}
+				t.Logf("%s", m.log)
 			}
 		}()
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {
@@ -355,8 +339,7 @@ func TestNothingForbiddenEverHappens(t *testing.T) {
 func TestDeterminism(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seed := rapid.IntRange(0, 1<<30).Draw(t, "seed")
-		play := func() []string {
-			var log []string
+		play := func() (log []byte) {
 			rapid.Custom(func(t *rapid.T) int {
 				m := newMachine(t, drawConfig(t))
 				for range 60 {
@@ -367,8 +350,8 @@ func TestDeterminism(t *testing.T) {
 			}).Example(seed)
 			return log
 		}
-		if a, b := play(), play(); !slices.Equal(a, b) {
-			t.Fatalf("two runs differ:\n%v\n%v", a, b)
+		if a, b := play(), play(); !bytes.Equal(a, b) {
+			t.Fatalf("two runs differ:\n%s\n%s", a, b)
 		}
 	})
 }

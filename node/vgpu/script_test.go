@@ -134,20 +134,20 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	c := s.core
 	switch name {
 	case "tick":
-		return c.Tick(now), nil
+		return c.Step(now, Tick{}), nil
 	case "next": // ticks when the core wants it, until something happens
 		for at, ok := c.Next(); ok && at <= now; at, ok = c.Next() {
-			if effects := c.Tick(at); len(effects) > 0 {
+			if effects := c.Step(at, Tick{}); len(effects) > 0 {
 				fmt.Fprintf(&s.out, "    at %v\n", at)
 				return effects, nil
 			}
 		}
 		return nil, nil
 	case "added":
-		_, effects, err := c.Added(now, args.device())
-		return effects, err
+		d := args.device()
+		return c.Step(now, Added{d}), d.Check()
 	case "lost":
-		return c.Lost(now, DeviceID(args.number("device"))), nil
+		return c.Step(now, Lost{DeviceID(args.number("device"))}), nil
 	}
 	for _, w := range words {
 		if strings.Contains(w, "=") {
@@ -157,39 +157,44 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 		if err != nil {
 			return all, err
 		}
-		id := ClientID(n)
-		var effects []Effect
-		switch name {
-		case "attach":
-			effects = c.Attach(now, id, args.text("user", "ann"), int(args.number("weight")))
-		case "detach":
-			effects = c.Detach(now, id)
-		case "want":
-			pinned := AnyDevice
-			if args["pinned"] != "" {
-				pinned = DeviceID(args.number("pinned"))
-			}
-			effects = c.Want(now, id, Want{Need: args.number("need"), Estimate: args.time("estimate"), Pinned: pinned})
-		case "grow":
-			effects = c.Grow(now, id, args.number("need"))
-		case "busy":
-			effects = c.Busy(now, id)
-		case "idle":
-			effects = c.IdleFor(now, id, args.time("for"))
-		case "sync":
-			effects = c.SyncPoint(now, id)
-		case "released":
-			effects = c.Released(now, id, args.number("keeps"))
-		case "ran":
-			effects = c.Ran(now, id, int(args.number("kernels")), args.time("busy"))
-		case "failed":
-			effects = c.Failed(now, id)
-		default:
-			return all, fmt.Errorf("no such event")
+		e, err := clientEvent(name, ClientID(n), args)
+		if err != nil {
+			return all, err
 		}
-		all = append(all, effects...)
+		all = append(all, c.Step(now, e)...)
 	}
 	return all, nil
+}
+
+// clientEvent makes an event of a client.
+func clientEvent(name string, id ClientID, args arguments) (Event, error) {
+	switch name {
+	case "attach":
+		return Attach{id, args.text("user", "ann"), int(args.number("weight"))}, nil
+	case "detach":
+		return Detach{id}, nil
+	case "want":
+		pinned := AnyDevice
+		if args["pinned"] != "" {
+			pinned = DeviceID(args.number("pinned"))
+		}
+		return Want{id, args.number("need"), args.time("estimate"), pinned}, nil
+	case "grow":
+		return Grow{id, args.number("need")}, nil
+	case "busy":
+		return Busy{id}, nil
+	case "idle":
+		return Idle{id, args.time("for")}, nil
+	case "sync":
+		return SyncPoint{id}, nil
+	case "released":
+		return Released{id, args.number("keeps")}, nil
+	case "ran":
+		return Ran{id, int(args.number("kernels")), args.time("busy")}, nil
+	case "failed":
+		return Faulted{id}, nil
+	}
+	return nil, fmt.Errorf("no such event")
 }
 
 // queues writes the queues, and what is free on each device.

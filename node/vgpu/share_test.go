@@ -67,7 +67,7 @@ func newWorld(t *testing.T, cfg Config, apps []application) *world {
 			p := &process{id: ClientID(len(w.procs) + 1), app: app, phases: phases, left: phases[0].gpu}
 			app.processes = append(app.processes, p)
 			w.procs = append(w.procs, p)
-			w.perform(core.Attach(0, p.id, a.name, 1))
+			w.perform(core.Step(0, Attach{p.id, a.name, 1}))
 		}
 	}
 	return w
@@ -93,9 +93,9 @@ func (w *world) perform(effects []Effect) {
 
 func (w *world) report(p *process) {
 	if p.doing == onGPU {
-		w.perform(w.core.Busy(w.now(), p.id))
+		w.perform(w.core.Step(w.now(), Busy{p.id}))
 	} else {
-		w.perform(w.core.Idle(w.now(), p.id))
+		w.perform(w.core.Step(w.now(), Idle{Client: p.id}))
 	}
 }
 
@@ -105,15 +105,15 @@ func (w *world) step() {
 		if p.leaves > 0 {
 			if p.leaves--; p.leaves == 0 {
 				p.bound = false
-				w.perform(w.core.Released(w.now(), p.id, 0))
+				w.perform(w.core.Step(w.now(), Released{p.id, 0}))
 			}
 		}
 		if p.doing == onGPU && !p.bound && !p.wanting {
 			p.wanting = true
-			w.perform(w.core.Want(w.now(), p.id, Want{Need: 10, Pinned: AnyDevice}))
+			w.perform(w.core.Step(w.now(), Want{Client: p.id, Need: 10, Pinned: AnyDevice}))
 		}
 	}
-	w.perform(w.core.Tick(w.now()))
+	w.perform(w.core.Step(w.now(), Tick{}))
 	for _, p := range w.procs {
 		if p.doing == onGPU && p.bound && !slices.Contains(w.lines[p.device], p) {
 			w.lines[p.device] = append(w.lines[p.device], p)
@@ -140,7 +140,7 @@ func (w *world) step() {
 func (w *world) compute(p *process, device int) {
 	if p.left--; p.left == 0 {
 		w.lines[device] = w.lines[device][1:]
-		w.perform(w.core.Ran(w.now(), p.id, 1, time.Duration(p.phases[p.at].gpu)*time.Millisecond))
+		w.perform(w.core.Step(w.now(), Ran{p.id, 1, time.Duration(p.phases[p.at].gpu) * time.Millisecond}))
 		p.doing = atBarrier
 		w.report(p)
 	}
@@ -163,7 +163,7 @@ func (p *process) passBarrier(w *world) {
 func (p *process) begin(w *world) {
 	if p.at++; p.at == len(p.phases) {
 		p.doing = finished
-		w.perform(w.core.Detach(w.now(), p.id))
+		w.perform(w.core.Step(w.now(), Detach{p.id}))
 		p.leaves = 0
 		return
 	}
@@ -329,8 +329,8 @@ func shares(core *Core, weights []int, clients, ms int) []float64 {
 	}
 	for i := range bound {
 		user := i / clients
-		perform(core.Attach(0, ClientID(i), fmt.Sprint("user", user), weights[user]))
-		perform(core.Want(0, ClientID(i), Want{Need: 1, Pinned: AnyDevice}))
+		perform(core.Step(0, Attach{ClientID(i), fmt.Sprint("user", user), weights[user]}))
+		perform(core.Step(0, Want{Client: ClientID(i), Need: 1, Pinned: AnyDevice}))
 	}
 	for at := 3; at < ms; at += 3 {
 		now := Time(at) * time.Millisecond
@@ -339,14 +339,14 @@ func shares(core *Core, weights []int, clients, ms int) []float64 {
 				continue
 			}
 			used[i/clients] += 3
-			perform(core.Ran(now, ClientID(i), 1, 3*time.Millisecond))
+			perform(core.Step(now, Ran{ClientID(i), 1, 3 * time.Millisecond}))
 			if leaving[i] {
 				bound[i], leaving[i] = false, false
-				perform(core.Released(now, ClientID(i), 0))
-				perform(core.Want(now, ClientID(i), Want{Need: 1, Pinned: AnyDevice}))
+				perform(core.Step(now, Released{ClientID(i), 0}))
+				perform(core.Step(now, Want{Client: ClientID(i), Need: 1, Pinned: AnyDevice}))
 			}
 		}
-		perform(core.Tick(now))
+		perform(core.Step(now, Tick{}))
 	}
 	return used
 }
@@ -367,18 +367,18 @@ func TestShortestJobFirstShortensWaits(t *testing.T) {
 				}
 			}
 		}
-		perform(core.Attach(0, 100, "ann", 1))
-		perform(core.Want(0, 100, Want{Pinned: AnyDevice}))
+		perform(core.Step(0, Attach{100, "ann", 1}))
+		perform(core.Step(0, Want{Client: 100, Pinned: AnyDevice}))
 		for i, ms := range length {
-			perform(core.Attach(0, ClientID(i), "ann", 1))
-			perform(core.Want(0, ClientID(i), Want{Estimate: time.Duration(ms) * time.Millisecond, Pinned: AnyDevice}))
+			perform(core.Step(0, Attach{ClientID(i), "ann", 1}))
+			perform(core.Step(0, Want{Client: ClientID(i), Estimate: time.Duration(ms) * time.Millisecond, Pinned: AnyDevice}))
 		}
 		var now, sum Time
-		perform(core.Released(now, 100, 0))
+		perform(core.Step(now, Released{100, 0}))
 		for range length {
 			sum += now
 			now += time.Duration(length[current]) * time.Millisecond
-			perform(core.Detach(now, current))
+			perform(core.Step(now, Detach{current}))
 		}
 		return sum / Time(len(length))
 	}

@@ -3,7 +3,9 @@ package vgpu
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -17,7 +19,7 @@ type ClientID uint64
 // DeviceID is a device's number: its place in Config.Devices.
 type DeviceID int
 
-// AnyDevice, as Want.Pinned, says that the client may go to any device.
+// AnyDevice, as Want's Pinned, says that the client may go to any device.
 const AnyDevice DeviceID = -1
 
 // Policy orders the ready queue.
@@ -33,6 +35,20 @@ var policyNames = [...]string{"fcfs", "sjf", "credit"}
 
 func (p Policy) String() string { return nameOf(policyNames[:], int(p)) }
 
+// MarshalText writes the policy's name.
+func (p Policy) MarshalText() ([]byte, error) {
+	if int(p) >= len(policyNames) {
+		return nil, fmt.Errorf("vgpu: there is no policy with %v", p)
+	}
+	return []byte(p.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (p *Policy) UnmarshalText(name []byte) (err error) {
+	*p, err = ParsePolicy(string(name))
+	return err
+}
+
 // ParsePolicy reads the name that String gives.
 func ParsePolicy(name string) (Policy, error) {
 	for i, n := range policyNames {
@@ -45,11 +61,11 @@ func ParsePolicy(name string) (Policy, error) {
 
 // Device is one GPU.
 type Device struct {
-	Name        string
-	Slots       int     // virtual GPUs; 0 stands for DefaultSlots
-	Speed       float64 // relative to other devices; 0 stands for 1
-	Memory      uint64  // bytes that all clients there may take in all
-	ContextCost uint64  // bytes of it that each client bound there takes besides what it asks for
+	Name        string  `json:"name"`
+	Slots       int     `json:"slots"`        // virtual GPUs; 0 stands for DefaultSlots
+	Speed       float64 `json:"speed"`        // relative to other devices; 0 stands for 1
+	Memory      uint64  `json:"memory"`       // bytes that all clients there may take in all
+	ContextCost uint64  `json:"context_cost"` // bytes of it that each client bound there takes besides what it asks for
 }
 
 // Defaults for zero fields of Config and Device.
@@ -66,22 +82,30 @@ const (
 // MaxIdle, which has a meaning of its own.
 const DefaultMaxIdle = 10 * time.Millisecond
 
+// What a configuration may come to. The core looks at every slot after every
+// event, and a configuration may be a file that somebody damaged.
+const (
+	maxDevices = 256
+	maxSlots   = 1024                                         // of one device
+	maxPeriod  = time.Duration(math.MaxInt64) / creditPeriods // credit is kept within creditPeriods of these
+)
+
 // Config says what there is and how to share it. Fields left zero, but for
 // MaxIdle, take the defaults above.
 type Config struct {
-	Devices []Device
-	Policy  Policy
+	Devices []Device `json:"devices"`
+	Policy  Policy   `json:"policy"`
 
-	MaxIdle      time.Duration // idle for so long, a client may lose its slot; 0: never for idleness
-	MinResidence time.Duration // a client that was just granted is no memory or credit victim for so long
-	GrowWait     time.Duration // the longest that a growing client waits for victims
-	Period       time.Duration // between two refills of credit
+	MaxIdle      time.Duration `json:"max_idle_ns"`      // idle for so long, a client may lose its slot; 0: never for idleness
+	MinResidence time.Duration `json:"min_residence_ns"` // a client that was just granted is no memory or credit victim for so long
+	GrowWait     time.Duration `json:"grow_wait_ns"`     // the longest that a growing client waits for victims
+	Period       time.Duration `json:"period_ns"`        // between two refills of credit
 
-	MaxPasses int           // so many later clients may be served before a ready one
-	MaxWait   time.Duration // and for so long it may wait, before it goes to the front
+	MaxPasses int           `json:"max_passes"`  // so many later clients may be served before a ready one
+	MaxWait   time.Duration `json:"max_wait_ns"` // and for so long it may wait, before it goes to the front
 
-	SlotLimit  int            // slots that one user's clients may have at a time; 0: no limit
-	SlotLimits map[string]int // the same for single users, instead of SlotLimit
+	SlotLimit  int            `json:"slot_limit"`            // slots that one user's clients may have at a time; 0: no limit
+	SlotLimits map[string]int `json:"slot_limits,omitempty"` // the same for single users, instead of SlotLimit
 }
 
 // State is the queue that a client is in.
@@ -99,13 +123,6 @@ var stateNames = [...]string{"unqueued", "ready", "assigned", "waiting", "failed
 
 func (s State) String() string { return nameOf(stateNames[:], int(s)) }
 
-// Want says what a client needs to go on.
-type Want struct {
-	Need     uint64        // bytes that must be resident
-	Estimate time.Duration // of its next GPU phase; 0: unknown
-	Pinned   DeviceID      // must be that device; AnyDevice if it does not matter
-}
-
 // Kind says what an effect asks the daemon to do.
 type Kind uint8
 
@@ -114,7 +131,7 @@ const (
 	// that is bound already it is the answer to Grow.
 	Grant Kind = iota
 	// Revoke takes everything back: the worker lets its kernels end, copies
-	// out, unmaps, and the daemon answers with Released (or Detach, Failed).
+	// out, unmaps, and the daemon answers with Released (or Detach, Faulted).
 	// A client that is unbound but keeps bytes on Device is told to let go of
 	// them, and is answered for in the same way.
 	Revoke
@@ -204,6 +221,9 @@ func (c Config) complete() (Config, error) {
 	if c.MaxPasses < 0 || c.SlotLimit < 0 {
 		return c, errors.New("vgpu: MaxPasses and SlotLimit must not be negative")
 	}
+	if c.Period > maxPeriod {
+		return c, fmt.Errorf("vgpu: a period of %v: give at most %v", c.Period, maxPeriod)
+	}
 	for user, n := range c.SlotLimits {
 		if n < 0 {
 			return c, fmt.Errorf("vgpu: user %q may have %d slots: give 0 for no limit, or more", user, n)
@@ -214,7 +234,22 @@ func (c Config) complete() (Config, error) {
 	c.Period = orDefault(c.Period, DefaultPeriod)
 	c.MaxWait = orDefault(c.MaxWait, DefaultMaxWait)
 	c.MaxPasses = orDefault(c.MaxPasses, DefaultMaxPasses)
+	c.Devices = slices.Clone(c.Devices)
+	c.SlotLimits = maps.Clone(c.SlotLimits)
+	for i, d := range c.Devices {
+		d, err := d.complete()
+		if err != nil {
+			return c, err
+		}
+		c.Devices[i] = d
+	}
 	return c, nil
+}
+
+// Check says what is wrong with a device, if anything is.
+func (d Device) Check() error {
+	_, err := d.complete()
+	return err
 }
 
 func (d Device) complete() (Device, error) {
@@ -222,6 +257,9 @@ func (d Device) complete() (Device, error) {
 	d.Speed = orDefault(d.Speed, 1)
 	if d.Slots < 1 || !(d.Speed > 0) || math.IsInf(d.Speed, 0) {
 		return d, fmt.Errorf("vgpu: device %q: slots and speed must be positive", d.Name)
+	}
+	if d.Slots > maxSlots {
+		return d, fmt.Errorf("vgpu: device %q: %d slots: give at most %d", d.Name, d.Slots, maxSlots)
 	}
 	if d.Memory > 1<<60 || d.ContextCost >= d.Memory {
 		return d, fmt.Errorf("vgpu: device %q: %d bytes of memory leave nothing for clients whose contexts cost %d", d.Name, d.Memory, d.ContextCost)

@@ -3,6 +3,7 @@ package vgpu
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,9 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		{"no slot for a user", Config{Devices: []Device{ok}, SlotLimits: map[string]int{"ann": -1}}, `"ann"`},
 		{"policy", Config{Devices: []Device{ok}, Policy: 7}, "number 7"},
 		{"slots", Config{Devices: []Device{{Name: "x", Slots: -1, Memory: 1}}}, `"x": slots and speed`},
+		{"many slots", Config{Devices: []Device{{Name: "x", Slots: 1 << 62, Memory: 1}}}, `"x": 4611686018427387904 slots: give at most 1024`},
+		{"many devices", Config{Devices: slices.Repeat([]Device{ok}, maxDevices+1)}, `"gpu" is one too many`},
+		{"long period", Config{Devices: []Device{ok}, Period: math.MaxInt64}, "a period of"},
 		{"speed", Config{Devices: []Device{{Name: "x", Speed: -1, Memory: 1}}}, "slots and speed"},
 		{"no number", Config{Devices: []Device{{Name: "x", Speed: math.NaN(), Memory: 1}}}, "slots and speed"},
 		{"no memory", Config{Devices: []Device{{Name: "x"}}}, "leave nothing"},
@@ -35,8 +39,15 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := core.Added(0, Device{Name: "x"}); err == nil {
+	core.Step(0, Added{Device{Name: "x"}})
+	if len(core.View().Devices) != 0 {
 		t.Error("a device without memory was added")
+	}
+	for range maxDevices + 1 {
+		core.Step(0, Added{ok})
+	}
+	if n := len(core.View().Devices); n != maxDevices {
+		t.Errorf("there are %d devices", n)
 	}
 }
 
@@ -57,12 +68,12 @@ func TestEventsOfNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Attach(0, 1, "ann", 0)
+	core.Step(0, Attach{1, "ann", 0})
 	before := core.View()
 	for _, id := range []ClientID{1, 9} {
 		for _, effects := range [][]Effect{
-			core.Busy(0, id), core.Idle(0, id), core.SyncPoint(0, id), core.Released(0, id, 5),
-			core.Ran(0, id, -1, -time.Second), core.Detach(0, 9), core.Failed(0, 9), core.Lost(0, 9), core.Lost(0, -1),
+			core.Step(0, Busy{id}), core.Step(0, Idle{Client: id}), core.Step(0, SyncPoint{id}), core.Step(0, Released{id, 5}),
+			core.Step(0, Ran{id, -1, -time.Second}), core.Step(0, Detach{9}), core.Step(0, Faulted{9}), core.Step(0, Lost{9}), core.Step(0, Lost{-1}),
 		} {
 			if effects != nil {
 				t.Errorf("client %d: %v", id, effects)
@@ -79,8 +90,8 @@ func TestTimeDoesNotGoBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Tick(time.Second)
-	core.Attach(time.Millisecond, 1, "ann", 1)
+	core.Step(time.Second, Tick{})
+	core.Step(time.Millisecond, Attach{1, "ann", 1})
 	if now := core.View().Now; now != time.Second {
 		t.Errorf("it is %v", now)
 	}
@@ -91,17 +102,17 @@ func TestViewCountsWaitsAndPreemptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	any := Want{Need: 10, Pinned: AnyDevice}
-	core.Attach(0, 1, "ann", 1)
-	core.Attach(0, 2, "bob", 1)
-	core.Want(0, 1, any)
-	core.Want(0, 2, any)
-	core.Ran(5*time.Millisecond, 1, 3, 4*time.Millisecond)
-	core.Idle(5*time.Millisecond, 1)
-	core.Tick(6 * time.Millisecond)
-	core.Released(7*time.Millisecond, 1, 0)
-	core.Want(8*time.Millisecond, 1, any)
-	core.Tick(10 * time.Millisecond)
+	want := func(id ClientID) Want { return Want{Client: id, Need: 10, Pinned: AnyDevice} }
+	core.Step(0, Attach{1, "ann", 1})
+	core.Step(0, Attach{2, "bob", 1})
+	core.Step(0, want(1))
+	core.Step(0, want(2))
+	core.Step(5*time.Millisecond, Ran{1, 3, 4 * time.Millisecond})
+	core.Step(5*time.Millisecond, Idle{Client: 1})
+	core.Step(6*time.Millisecond, Tick{})
+	core.Step(7*time.Millisecond, Released{1, 0})
+	core.Step(8*time.Millisecond, want(1))
+	core.Step(10*time.Millisecond, Tick{})
 	view := core.View()
 	one, two := view.Clients[0], view.Clients[1]
 	if one.State != Ready || one.Preemptions != 1 || one.Waits != 2*time.Millisecond || one.Kernels != 3 || one.GPUTime != 4*time.Millisecond || one.Grants != 1 {
@@ -113,8 +124,73 @@ func TestViewCountsWaitsAndPreemptions(t *testing.T) {
 	if view.Ready != 1 || view.Assigned != 1 || view.Devices[0].Used != 1 || view.Devices[0].Free != 990 {
 		t.Errorf("%+v", view)
 	}
-	core.Detach(11*time.Millisecond, 2)
+	core.Step(11*time.Millisecond, Detach{2})
 	if view.Clients[1].State != Assigned {
 		t.Error("the picture changed")
 	}
+}
+
+// Kernels and GPU time are counted once for the client, the device and those who
+// have gone, whatever becomes of clients and devices.
+func TestUsage(t *testing.T) {
+	core, err := New(Config{Devices: gpus(2, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, clients []Usage, devices []Usage, past, total Usage) {
+		t.Helper()
+		v := core.View()
+		for i, want := range clients {
+			if v.Clients[i].Usage != want {
+				t.Errorf("%s: client %d used %+v, want %+v", when, v.Clients[i].ID, v.Clients[i].Usage, want)
+			}
+			if one, ok := core.Client(v.Clients[i].ID); !ok || one != v.Clients[i] {
+				t.Errorf("%s: %+v, %v", when, one, ok)
+			}
+		}
+		for i, want := range devices {
+			if v.Devices[i].Usage != want {
+				t.Errorf("%s: device %d was used %+v, want %+v", when, i, v.Devices[i].Usage, want)
+			}
+		}
+		if len(v.Clients) != len(clients) || v.Past != past || v.Total() != total {
+			t.Errorf("%s: past %+v, total %+v", when, v.Past, v.Total())
+		}
+	}
+	for _, id := range []ClientID{1, 2, 3} {
+		core.Step(0, Attach{id, "ann", 1})
+	}
+	core.Step(0, Ran{1, 1, 1}) // it never had a device
+	check("without a device", []Usage{{1, 1}, {}, {}}, []Usage{{}, {}}, Usage{}, Usage{1, 1})
+	core.Step(0, Want{1, 1, 0, 0})
+	core.Step(0, Want{2, 1, 0, 1})
+	core.Step(0, Ran{1, 2, 10})
+	core.Step(0, Ran{2, 3, 20})
+	core.Step(0, Ran{9, 3, 20}) // nobody
+	core.Step(0, Ran{2, -3, -20})
+	check("bound", []Usage{{3, 11}, {3, 20}, {}}, []Usage{{2, 10}, {3, 20}}, Usage{}, Usage{6, 31})
+	core.Step(0, Faulted{1})
+	core.Step(0, Ran{1, 1, 5}) // what ran before the fault, told late
+	check("late", []Usage{{4, 16}, {3, 20}, {}}, []Usage{{3, 15}, {3, 20}}, Usage{}, Usage{7, 36})
+	core.Step(0, Detach{2})
+	check("gone", []Usage{{4, 16}, {}}, []Usage{{3, 15}, {3, 20}}, Usage{3, 20}, Usage{7, 36})
+	core.Step(0, Lost{1})
+	core.Step(0, Added{Device{Name: "gpu1", Memory: 5}})
+	check("a device came back", []Usage{{4, 16}, {}}, []Usage{{3, 15}, {3, 20}}, Usage{3, 20}, Usage{7, 36})
+	if _, ok := core.Client(2); ok {
+		t.Error("client 2 is still there")
+	}
+
+	// Numbers beyond all measure.
+	for range 3 {
+		core.Step(0, Ran{1, math.MaxInt64, math.MaxInt64})
+	}
+	most := Usage{maxUsage, maxUsage}
+	check("much", []Usage{most, {}}, []Usage{{maxUsage - 1, maxUsage - 1}, {3, 20}}, Usage{3, 20}, Usage{maxUsage + 3, maxUsage + 20})
+	core.Step(0, Want{3, 1, 0, 0})
+	core.Step(0, Ran{3, math.MaxInt64, math.MaxInt64})
+	core.Step(0, Detach{1})
+	core.Step(0, Detach{3})
+	all := Usage{math.MaxInt64, math.MaxInt64}
+	check("too much", nil, []Usage{{math.MaxInt64 - 2, math.MaxInt64 - 2}, {3, 20}}, all, all)
 }

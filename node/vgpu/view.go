@@ -15,6 +15,16 @@ type View struct {
 	Assigned int
 	Waiting  int
 	Failed   int
+	Past     Usage // of clients that have gone
+}
+
+// Total is what all clients used, those that have gone included.
+func (v View) Total() Usage {
+	total := v.Past
+	for _, x := range v.Clients {
+		total = total.plus(x.Usage)
+	}
+	return total
 }
 
 // ClientView is one client.
@@ -33,9 +43,8 @@ type ClientView struct {
 	Grants      int           // how often it was bound: the number of its last lease
 	Waits       time.Duration // in the ready queue, all in all
 	Preemptions int
-	Kernels     int
-	GPUTime     time.Duration
-	Credit      time.Duration // of its user
+	Usage
+	Credit time.Duration // of its user
 }
 
 // DeviceView is one device.
@@ -50,11 +59,12 @@ type DeviceView struct {
 	Taken    uint64 // by clients and their contexts
 	Free     uint64 // neither taken nor promised
 	Reserved bool   // for a client that waited too long
+	Usage           // of all clients, there or gone
 }
 
 // View takes the picture.
 func (c *Core) View() View {
-	v := View{Now: c.now, Clients: make([]ClientView, 0, len(c.clients))}
+	v := View{Now: c.now, Past: c.past, Clients: make([]ClientView, 0, len(c.clients))}
 	for _, x := range c.clients {
 		v.Clients = append(v.Clients, c.viewClient(x))
 		switch x.state {
@@ -72,10 +82,19 @@ func (c *Core) View() View {
 	for _, d := range c.devices {
 		v.Devices = append(v.Devices, DeviceView{
 			ID: d.id, Name: d.Name, Lost: d.lost, Slots: d.Slots, Used: d.bound, Promised: d.claims,
-			Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil,
+			Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil, Usage: d.ran,
 		})
 	}
 	return v
+}
+
+// Client takes the picture of one client; false: it is not attached.
+func (c *Core) Client(id ClientID) (ClientView, bool) {
+	x := c.clients[id]
+	if x == nil {
+		return ClientView{}, false
+	}
+	return c.viewClient(x), true
 }
 
 func (c *Core) viewClient(x *client) ClientView {
@@ -83,7 +102,7 @@ func (c *Core) viewClient(x *client) ClientView {
 		ID: x.id, User: x.user.name, State: x.state, Device: AnyDevice, Slot: x.slot, Memory: x.memory,
 		Need: x.want.Need, Revoking: x.revoking, Growing: x.growTo > 0, Watched: x.watched,
 		Busy: x.state == Assigned && x.busy, Grants: x.stats.grants, Waits: x.stats.waited,
-		Preemptions: x.stats.preemptions, Kernels: x.stats.kernels, GPUTime: x.stats.busy, Credit: x.user.credit,
+		Preemptions: x.stats.preemptions, Usage: x.ran, Credit: x.user.credit,
 	}
 	if x.dev != nil {
 		v.Device = x.dev.id

@@ -1,0 +1,255 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/node/vgpu"
+)
+
+const (
+	// DefaultRecordLimit is how large a recording may become if nothing is said:
+	// some five million events.
+	DefaultRecordLimit = 1 << 30
+
+	flushEvery  = time.Second // so much is lost at most if the daemon is killed
+	flushSize   = 64 << 10    // written sooner if so much waits
+	maxBacklog  = 64 << 20    // more that waits means that the disk cannot keep up
+	lastLine    = 512         // bytes of the limit that are kept for the end
+	nodeHasGone = "the node has ended"
+)
+
+// recording writes what the dispatcher is told and decides to a file. The loop
+// adds lines and never waits for the disk; a goroutine of the recording's own
+// writes them. A nil recording records nothing.
+type recording struct {
+	file    *os.File
+	log     *slog.Logger
+	backlog int // bytes that may wait to be written
+
+	// The loop's, and close's after that.
+	left  int64  // bytes that may still be added, lastLine aside
+	line  []byte // the latest, kept to be used again
+	ended bool   // nothing is added any more
+
+	mu      sync.Mutex
+	waiting []byte // whole lines
+	failed  bool   // the file cannot be written
+
+	// The goroutine's.
+	spare   []byte
+	written int64
+
+	wake    chan struct{} // much is waiting
+	closing chan struct{} // to be closed
+	closed  chan struct{} // closed when everything is written
+}
+
+// record begins to record, if the configuration says so.
+func (d *daemon) record() (err error) {
+	if d.cfg.Record.File == "" {
+		return nil
+	}
+	d.recording, err = startRecording(d.cfg.Record, vgpu.Header{
+		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.start.UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
+	}, d.log)
+	if err != nil {
+		return fmt.Errorf("recording: %w", err)
+	}
+	d.log.Info("what the dispatcher decides is recorded", "file", d.cfg.Record.File, "limit", d.cfg.Record.Limit)
+	return nil
+}
+
+func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, error) {
+	first, err := vgpu.AppendHeader(nil, h)
+	if err != nil {
+		return nil, err
+	}
+	least := uint64(len(first)) + lastLine
+	if cfg.Limit < least {
+		return nil, fmt.Errorf("the limit of %d bytes is too small: give at least %d", cfg.Limit, least)
+	}
+	file, err := openRecording(cfg.File)
+	if err != nil {
+		return nil, err
+	}
+	r := &recording{
+		file: file, log: log, backlog: maxBacklog, left: int64(min(cfg.Limit-least, 1<<62)), waiting: first,
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
+	}
+	r.flush() // what is wrong with the disk is said before the node is up
+	if r.failed {
+		return nil, errors.Join(fmt.Errorf("%s cannot be written", cfg.File), file.Close())
+	}
+	go r.write()
+	return r, nil
+}
+
+// openRecording opens an empty file. One that is there is replaced only if it is
+// an earlier recording: a wrong name must not cost a file.
+func openRecording(path string) (*os.File, error) {
+	switch info, err := os.Stat(path); {
+	case err == nil && !info.Mode().IsRegular():
+		return nil, notRegular(path, info)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	// Should it have become a pipe meanwhile, opening it does not block.
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeEmpty(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func notRegular(path string, info fs.FileInfo) error {
+	return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", path, info.Mode().Type())
+}
+
+func makeEmpty(file *os.File) error {
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return notRegular(file.Name(), info)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another node records to %s: give another name (%w)", file.Name(), err)
+	}
+	head := make([]byte, len(vgpu.HeaderPrefix))
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if n > 0 && string(head) != vgpu.HeaderPrefix {
+		return fmt.Errorf("%s is there already and is no recording, so it is not replaced: give another name, or remove it", file.Name())
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
+}
+
+// add records one event.
+func (r *recording) add(e vgpu.Entry) {
+	if r == nil || r.ended {
+		return
+	}
+	line, err := vgpu.AppendEntry(r.line[:0], e)
+	r.line = line
+	switch {
+	case err != nil:
+		r.end(err.Error())
+	case int64(len(line)) > r.left:
+		r.end("the limit is reached")
+	default:
+		r.left -= int64(len(line))
+		r.put(line)
+	}
+}
+
+// put hands a line to whoever writes.
+func (r *recording) put(line []byte) {
+	r.mu.Lock()
+	waiting := len(r.waiting) + len(line)
+	fits := waiting <= r.backlog
+	if fits && !r.failed {
+		r.waiting = append(r.waiting, line...)
+	}
+	r.ended = r.ended || r.failed
+	r.mu.Unlock()
+	if !fits {
+		r.end("the disk takes it too slowly")
+	}
+	if waiting >= flushSize {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// end adds the last line. The node goes on without a recording.
+func (r *recording) end(why string) {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	if why != nodeHasGone {
+		r.log.Warn("the recording ends here", "file", r.file.Name(), "reason", why)
+	}
+	line, err := vgpu.AppendEnd(nil, why[:min(len(why), lastLine/2)])
+	if err != nil || len(line) > lastLine {
+		line, _ = vgpu.AppendEnd(nil, "an event could not be recorded")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.failed {
+		r.waiting = append(r.waiting, line...)
+	}
+}
+
+// close writes what is left. The loop has ended.
+func (r *recording) close() {
+	if r == nil {
+		return
+	}
+	r.end(nodeHasGone)
+	close(r.closing)
+	<-r.closed
+}
+
+// write writes lines until the recording is closed.
+func (r *recording) write() {
+	defer close(r.closed)
+	regularly := time.NewTicker(flushEvery)
+	defer regularly.Stop()
+	for open := true; open; {
+		select {
+		case <-regularly.C:
+		case <-r.wake:
+		case <-r.closing:
+			open = false
+		}
+		r.flush()
+	}
+	if err := r.file.Close(); err != nil {
+		r.log.Error("the recording is perhaps not whole", "file", r.file.Name(), "error", err)
+	}
+}
+
+// flush writes what waits. What could not be written whole is taken back.
+func (r *recording) flush() {
+	r.mu.Lock()
+	lines := r.waiting
+	r.waiting, r.spare = r.spare[:0], nil
+	r.mu.Unlock()
+	if cap(lines) <= 4*flushSize {
+		r.spare = lines
+	}
+	if len(lines) == 0 {
+		return
+	}
+	n, err := r.file.Write(lines)
+	if err == nil {
+		r.written += int64(n)
+		return
+	}
+	r.log.Error("the recording ends here: it cannot be written", "file", r.file.Name(), "error", err)
+	_ = r.file.Truncate(r.written) // half a line would look like a killed node
+	r.mu.Lock()
+	r.failed, r.waiting = true, nil
+	r.mu.Unlock()
+}

@@ -1,0 +1,314 @@
+package vgpu
+
+import (
+	"slices"
+	"time"
+)
+
+// Event is something that the driver tells the core: one of the types below. It
+// is a plain value, so that it can be recorded and played again (AppendEntry,
+// Replay).
+type Event interface {
+	// Kind is the event's name in recordings.
+	Kind() string
+	// apply changes the core. It returns false if the event means nothing to it,
+	// as when it names a client that has gone: then nothing is decided anew.
+	apply(c *Core) bool
+}
+
+// The kinds of events, by name. A type that is missing here can be neither
+// recorded nor replayed; a test finds it.
+var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{})
+
+func (Attach) Kind() string    { return "attach" }
+func (Detach) Kind() string    { return "detach" }
+func (Want) Kind() string      { return "want" }
+func (Grow) Kind() string      { return "grow" }
+func (Busy) Kind() string      { return "busy" }
+func (Idle) Kind() string      { return "idle" }
+func (SyncPoint) Kind() string { return "sync_point" }
+func (Released) Kind() string  { return "released" }
+func (Ran) Kind() string       { return "ran" }
+func (Faulted) Kind() string   { return "faulted" }
+func (Lost) Kind() string      { return "lost" }
+func (Added) Kind() string     { return "added" }
+func (Tick) Kind() string      { return "tick" }
+
+// Attach makes a client known. Its user's weight in fair shares is the
+// largest of that user's clients; a weight below 1 counts as 1.
+type Attach struct {
+	Client ClientID `json:"client"`
+	User   string   `json:"user"`
+	Weight int      `json:"weight"`
+}
+
+func (e Attach) apply(c *Core) bool {
+	if c.clients[e.Client] != nil {
+		return c.deny(e.Client, Duplicated)
+	}
+	x := &client{id: e.Client, user: c.account(e.User), weight: max(e.Weight, 1), last: AnyDevice, slot: -1}
+	x.user.clients = append(x.user.clients, x)
+	c.clients[x.id] = x
+	return true
+}
+
+// Detach forgets a client that ended or died, in any state. What it took is
+// free at once.
+type Detach struct {
+	Client ClientID `json:"client"`
+}
+
+func (e Detach) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	if x == nil {
+		return false
+	}
+	c.leave(x, Waiting, 0)
+	x.user.remove(x)
+	delete(c.clients, x.id)
+	c.past = c.past.plus(x.ran)
+	return true
+}
+
+// Want says that a client needs a GPU now. It is granted at once or later, or
+// denied. A ready client may want again to correct what it said; it keeps its
+// place in the queue.
+type Want struct {
+	Client   ClientID      `json:"client"`
+	Need     uint64        `json:"need"`        // bytes that must be resident
+	Estimate time.Duration `json:"estimate_ns"` // of its next GPU phase; 0: unknown
+	Pinned   DeviceID      `json:"pinned"`      // must be that device; AnyDevice if it does not matter
+}
+
+func (e Want) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	if x == nil {
+		return c.deny(e.Client, Unknown)
+	}
+	if x.state == Assigned {
+		return c.deny(x.id, Bound)
+	}
+	if x.state == Ready {
+		c.unready(x, Waiting)
+	} else {
+		c.seq++
+		x.seq, x.wantAt, x.passes = c.seq, c.now, 0
+	}
+	x.want = e
+	x.length = orDefault(max(e.Estimate, 0), x.observed)
+	if why := c.hopeless(x); why != "" {
+		return c.deny(x.id, why)
+	}
+	x.state = Ready
+	at, _ := slices.BinarySearchFunc(c.ready, x, c.before)
+	c.ready = slices.Insert(c.ready, at, x)
+	return true
+}
+
+// Grow says that an assigned client needs so many bytes in all. The answer is
+// a Grant of the same slot with more memory, at once or within GrowWait, or
+// Deny: then it had better release everything and want again. A Grow that
+// crosses a Revoke has no other answer than that.
+type Grow struct {
+	Client ClientID `json:"client"`
+	Need   uint64   `json:"need"`
+}
+
+func (e Grow) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	switch {
+	case x == nil:
+		return c.deny(e.Client, Unknown)
+	case x.state != Assigned || x.revoking:
+		return false // it crossed a Revoke or Gone, which is the answer
+	case !x.dev.holdsEver(e.Need):
+		c.endGrow(x) // it says what it needs anew: what it said before is over
+		return c.deny(x.id, TooLarge)
+	}
+	if x.growTo == 0 {
+		c.growing++
+		x.growBy = c.now + c.cfg.GrowWait
+	} else {
+		c.drop(x.claim)
+	}
+	x.growTo = max(e.Need, x.memory, 1)
+	return true
+}
+
+// Busy says that kernels of the client are under way or calls are pending.
+type Busy struct {
+	Client ClientID `json:"client"`
+}
+
+func (e Busy) apply(c *Core) bool {
+	x := c.assigned(e.Client)
+	if x == nil {
+		return false
+	}
+	x.busy, x.known, x.sync = true, true, false
+	return true
+}
+
+// Idle says that nothing of the client is under way and no calls are pending.
+// For is how long this has been so, if the worker knows, as when it answers
+// Watch.
+type Idle struct {
+	Client ClientID      `json:"client"`
+	For    time.Duration `json:"for_ns"`
+}
+
+func (e Idle) apply(c *Core) bool {
+	x := c.assigned(e.Client)
+	if x == nil {
+		return false
+	}
+	x.rest(max(c.now-max(e.For, 0), x.grantAt))
+	return true
+}
+
+// SyncPoint says the same as Idle, and that the client announced that it waits
+// for others: if another client needs its slot, it loses it at once.
+type SyncPoint struct {
+	Client ClientID `json:"client"`
+}
+
+func (e SyncPoint) apply(c *Core) bool {
+	x := c.assigned(e.Client)
+	if x == nil {
+		return false
+	}
+	x.rest(c.now)
+	x.sync = true
+	return true
+}
+
+// Released says that the client let go of its device: the answer to Revoke and
+// to a denied Grow, or of its own accord. An assigned client goes to the
+// waiting queue. It may keep some bytes there although it is unbound (a
+// context that is left open); they are taken back when others need them.
+type Released struct {
+	Client ClientID `json:"client"`
+	Keeps  uint64   `json:"keeps"`
+}
+
+func (e Released) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	switch {
+	case x == nil || x.dev == nil:
+		return false
+	case x.state == Assigned:
+		c.leave(x, Waiting, e.Keeps)
+	case e.Keeps == 0 || x.revoking:
+		c.letGo(x, 0)
+	}
+	return true
+}
+
+// Ran says what ran since the client's last Ran. It is counted (Usage), spent
+// from the user's credit, and is what later phases of the client are expected
+// to take. A client without a device speaks of the one that it had last.
+type Ran struct {
+	Client  ClientID      `json:"client"`
+	Kernels int           `json:"kernels"`
+	Busy    time.Duration `json:"busy_ns"`
+}
+
+func (e Ran) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	if x == nil {
+		return false
+	}
+	ran := Usage{uint64(max(e.Kernels, 0)), max(e.Busy, 0)}.within(x.ran)
+	x.ran = x.ran.plus(ran)
+	if x.last != AnyDevice {
+		d := c.devices[x.last]
+		d.ran = d.ran.plus(ran)
+	}
+	x.phase += ran.GPUTime
+	if ran.GPUTime > 0 {
+		spent := min(ran.GPUTime, creditPeriods*c.cfg.Period) // more would be forgotten at once
+		x.user.credit -= spent
+		c.spent += spent
+		c.lastSpent = c.now
+	}
+	return true
+}
+
+// Faulted says that the client reported a fault and its worker has let go of
+// the device. It stays in the failed queue until it wants again or detaches.
+type Faulted struct {
+	Client ClientID `json:"client"`
+}
+
+func (e Faulted) apply(c *Core) bool {
+	x := c.clients[e.Client]
+	if x == nil {
+		return false
+	}
+	c.leave(x, Failed, 0)
+	return true
+}
+
+// Lost says that a device is no more. Its clients are in the failed queue.
+type Lost struct {
+	Device DeviceID `json:"device"`
+}
+
+func (e Lost) apply(c *Core) bool {
+	if e.Device < 0 || int(e.Device) >= len(c.devices) || c.devices[e.Device].lost {
+		return false
+	}
+	d := c.devices[e.Device]
+	d.lost = true
+	for _, x := range slices.Concat(d.slots, c.ready) {
+		if x != nil && x.claim != nil && x.claim.dev == d {
+			c.drop(x.claim)
+		}
+	}
+	for _, x := range slices.Clone(d.slots) {
+		if x != nil {
+			c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
+			c.leave(x, Failed, 0)
+		}
+	}
+	for _, x := range slices.Clone(d.keepers) {
+		c.letGo(x, 0)
+	}
+	for _, x := range slices.Clone(c.ready) {
+		c.unreserve(x, d)
+		if why := c.hopeless(x); why != "" {
+			c.unready(x, Waiting)
+			c.deny(x.id, why)
+		}
+	}
+	return true
+}
+
+// Added says that a device came. One that bears the name of a lost device
+// takes that one's number, and its Usage. A device that Check refuses changes
+// nothing.
+type Added struct {
+	Device Device `json:"device"`
+}
+
+func (e Added) apply(c *Core) bool { return c.addDevice(e.Device) == nil }
+
+// Tick says that time went on.
+type Tick struct{}
+
+func (Tick) apply(*Core) bool { return true }
+
+// assigned returns a client that is bound to a slot, or nil.
+func (c *Core) assigned(id ClientID) *client {
+	if x := c.clients[id]; x != nil && x.state == Assigned {
+		return x
+	}
+	return nil
+}
+
+func (x *client) rest(since Time) {
+	if x.busy || !x.known {
+		x.idleSince = since
+	}
+	x.busy, x.known = false, true
+}

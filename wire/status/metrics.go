@@ -1,0 +1,157 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Metrics is what monitoring asks a node for. Numbers of clients by state,
+// devices and the swap area are those of the node's status; all else counts from
+// the node's start, clients that have gone included.
+type Metrics struct {
+	Node Node
+	// States are all states that a client can be in; those that no client is in are
+	// written with 0.
+	States []string
+
+	Clients     uint64 // that came
+	Refused     uint64 // by a limit
+	Kernels     uint64
+	BusyTime    float64
+	Grants      uint64
+	Denials     uint64
+	Faults      uint64
+	Swaps       uint64
+	SwapIn      uint64
+	SwapOut     uint64
+	CopiedIn    uint64
+	CopiedOut   uint64
+	Preemptions map[string]uint64 // by reason
+	Waits       Waits
+}
+
+// Waits counts how long clients waited for a device, by length.
+type Waits struct {
+	counts [len(waitBounds)]uint64 // not longer than the bound, and longer than the one before
+	count  uint64
+	sum    time.Duration
+}
+
+var waitBounds = [...]time.Duration{
+	100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond,
+	time.Second, 10 * time.Second, 100 * time.Second,
+}
+
+// Observe counts one wait.
+func (w *Waits) Observe(d time.Duration) {
+	w.count++
+	w.sum += d
+	for i, bound := range waitBounds {
+		if d <= bound {
+			w.counts[i]++
+			return
+		}
+	}
+}
+
+// WriteText writes the text format that Prometheus reads.
+func (m *Metrics) WriteText(w io.Writer) {
+	m.writeStates(w)
+	m.writeDevices(w)
+	for _, v := range []struct {
+		name, kind, help string
+		value            float64
+	}{
+		{"muster_swap_size_bytes", "gauge", "Size of the swap area.", float64(m.Node.SwapSize)},
+		{"muster_swap_committed_bytes", "gauge", "Swap area promised to clients.", float64(m.Node.Committed)},
+		{"muster_clients_total", "counter", "Clients that came.", float64(m.Clients)},
+		{"muster_clients_refused_total", "counter", "Clients that were refused by a limit.", float64(m.Refused)},
+		{"muster_kernels_total", "counter", "Kernels that ran.", float64(m.Kernels)},
+		{"muster_busy_seconds_total", "counter", "Time of kernels.", m.BusyTime},
+		{"muster_grants_total", "counter", "Times that a client got a device.", float64(m.Grants)},
+		{"muster_denials_total", "counter", "Requests for a device or memory that were turned down.", float64(m.Denials)},
+		{"muster_faults_total", "counter", "Faults of programs' kernels.", float64(m.Faults)},
+		{"muster_swaps_total", "counter", "Times that memory was moved off a device.", float64(m.Swaps)},
+		{"muster_swap_in_bytes_total", "counter", "Bytes moved from host copies to devices.", float64(m.SwapIn)},
+		{"muster_swap_out_bytes_total", "counter", "Bytes moved from devices to host copies.", float64(m.SwapOut)},
+		{"muster_copied_in_bytes_total", "counter", "Bytes that programs copied to devices.", float64(m.CopiedIn)},
+		{"muster_copied_out_bytes_total", "counter", "Bytes that programs copied from devices.", float64(m.CopiedOut)},
+	} {
+		metric(w, v.name, v.kind, v.help)
+		fmt.Fprintf(w, "%s %s\n", v.name, number(v.value))
+	}
+	metric(w, "muster_preemptions_total", "counter", "Times that a client had to leave its device, by why.")
+	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
+		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])
+	}
+	m.Waits.write(w)
+}
+
+func (m *Metrics) writeStates(w io.Writer) {
+	states := map[string]int{}
+	for _, state := range m.States {
+		states[state] = 0
+	}
+	for _, c := range m.Node.Clients {
+		states[c.State]++
+	}
+	metric(w, "muster_clients", "gauge", "Clients by state.")
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		fmt.Fprintf(w, "muster_clients{state=%q} %d\n", state, states[state])
+	}
+}
+
+func (m *Metrics) writeDevices(w io.Writer) {
+	for _, v := range []struct {
+		name, kind, help string
+		value            func(Device) float64
+	}{
+		{"muster_device_memory_bytes", "gauge", "Memory of the device that programs may have.", func(d Device) float64 { return float64(d.Memory) }},
+		{"muster_device_free_bytes", "gauge", "Memory of the device that no client has.", func(d Device) float64 { return float64(d.Free) }},
+		{"muster_device_vgpus", "gauge", "Virtual GPUs on the device.", func(d Device) float64 { return float64(d.Slots) }},
+		{"muster_device_assigned", "gauge", "Virtual GPUs that clients have.", func(d Device) float64 { return float64(d.Assigned) }},
+		{"muster_device_busy_seconds_total", "counter", "Time of kernels on the device.", func(d Device) float64 { return d.BusyTime }},
+	} {
+		metric(w, v.name, v.kind, v.help)
+		for i, device := range m.Node.Devices {
+			fmt.Fprintf(w, "%s{device=\"%d\",name=%s} %s\n", v.name, i, label(device.Name), number(v.value(device)))
+		}
+	}
+}
+
+func (w *Waits) write(out io.Writer) {
+	const name = "muster_wait_seconds"
+	metric(out, name, "histogram", "How long clients waited for a device.")
+	sum := uint64(0)
+	for i, bound := range waitBounds {
+		sum += w.counts[i]
+		fmt.Fprintf(out, "%s_bucket{le=%q} %d\n", name, number(bound.Seconds()), sum)
+	}
+	fmt.Fprintf(out, "%s_bucket{le=\"+Inf\"} %d\n%s_sum %s\n%s_count %d\n", name, w.count, name, number(w.sum.Seconds()), name, w.count)
+}
+
+func metric(w io.Writer, name, kind, help string) {
+	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// label quotes a label's value; only these three are special there.
+func label(s string) string {
+	b := []byte{'"'}
+	for _, c := range []byte(s) {
+		switch c {
+		case '\\', '"':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(append(b, '"'))
+}

@@ -1,0 +1,102 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares with a file. Scripts read these documents: a name that changes
+// here breaks them.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s (go test ./wire/status -update rewrites it): got\n%s", path, got)
+	}
+}
+
+// full is a node with something in every field.
+func full() Node {
+	device := 1
+	client := Client{
+		ID: 1, Pid: 2, User: "ann", Program: "/bin/<a>", Virtual: 3, Device: &device, State: "assigned", Busy: true, Limit: 4, Allocated: 5, Peak: 6,
+		Resident: 7, Swapped: 8, Kernels: 9, BusyTime: 1.5, Waits: 10, WaitTime: 2.5, Preemptions: 11, Swaps: 12, SwapIn: 13, SwapOut: 14,
+		CopiedIn: 15, CopiedOut: 16, Since: 3.5,
+	}
+	ended := client
+	ended.ID, ended.Device, ended.State, ended.Busy = 17, nil, "ended", false
+	return Node{
+		Node: "n1", Pid: 18, Up: 4.5, Policy: "fcfs", SwapSize: 19, Committed: 20,
+		Devices: []Device{
+			{Name: "Big", Kind: "soft", Speed: 1, Memory: 1 << 40, Free: 21, Slots: 4, Assigned: 1, Busy: 1, BusyTime: 5.5},
+			{Name: "Gone", Kind: "cuda", Speed: 0.5, Memory: 22, Lost: true},
+		},
+		Clients: []Client{client}, Ended: []Client{ended},
+	}
+}
+
+func TestDocuments(t *testing.T) {
+	n := full()
+	for path, v := range map[string]any{
+		"testdata/node.json": n, "testdata/devices.json": Devices{Devices: n.Devices, Node: n.Node}, "testdata/empty.json": Node{Devices: []Device{}, Clients: []Client{}, Ended: []Client{}},
+	} {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, path, b.String())
+		// What is written is read: nothing is lost on the way.
+		back := reflect.New(reflect.TypeOf(v))
+		dec := json.NewDecoder(&b)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(back.Interface()); err != nil || !reflect.DeepEqual(back.Elem().Interface(), v) {
+			t.Errorf("%s: %+v, %v", path, back.Elem().Interface(), err)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	m := Metrics{
+		Node: Node{
+			SwapSize: 1 << 30, Committed: 1 << 20,
+			Devices: []Device{
+				{Name: "Big", Memory: 256 << 20, Free: 256 << 20, Slots: 4}, {Name: `a "b\c`, Memory: 128 << 20, Free: 128 << 20, Slots: 4, BusyTime: 1.5},
+			},
+			Clients: []Client{{State: "unqueued"}},
+		},
+		States:  []string{"unqueued", "ready", "assigned", "waiting", "failed"},
+		Clients: 13, Refused: 13, Kernels: 1<<60 + 3, BusyTime: 1.5, Grants: 2, Denials: 9, Faults: 10, Swaps: 4, SwapIn: 7, SwapOut: 8, CopiedIn: 5, CopiedOut: 6,
+		Preemptions: map[string]uint64{"credit": 0, "idle": 3, "memory": 0, "sync": 0},
+	}
+	m.Waits.Observe(time.Millisecond)
+	m.Waits.Observe(time.Minute)
+	var b strings.Builder
+	m.WriteText(&b)
+	golden(t, "testdata/metrics.txt", b.String())
+}
+
+func TestLabels(t *testing.T) {
+	for name, want := range map[string]string{"a": `"a"`, "a\"b\\c\nd": `"a\"b\\c\nd"`, "ü\t": "\"ü\t\""} {
+		if got := label(name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}

@@ -66,7 +66,7 @@ func (p *Program) section(u *unit) *section {
 }
 
 func (p *Program) lowerAgain(u *unit) *section {
-	s, errs := lowerUnit(p, u)
+	s, errs := lowerUnit(p, u, new([]op))
 	if len(errs) > 0 {
 		panic("simt: " + errs.Error())
 	}
@@ -222,8 +222,9 @@ func (a *assembly) append(s *section, m *slotMap) {
 			*id += m.private[c]
 		}
 	}
+	var o op
 	for i := range s.ops {
-		o := s.ops[i] // a copy: others use the section, too
+		o = s.ops[i] // a copy: others use the section, too
 		o.list, o.lists, o.targets = slices.Clone(o.list), slices.Clone(o.lists), slices.Clone(o.targets)
 		o.operands(relocate)
 		o.saveList()

@@ -59,9 +59,10 @@ func call(b *strings.Builder, name string) {
 	fmt.Fprintf(b, "\t{\n\t.param .b32 p;\n\t.param .b32 q;\n\tst.param.b32 [p], %%r1;\n\tcall (q), %s, (p);\n\tld.param.b32 %%r1, [q];\n\t}\n", name)
 }
 
-func caller(name string, calls ...string) string {
+// caller returns a kernel that does the same with the thread's number.
+func caller(name string, add int, calls ...string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".visible .entry %s(.param .u64 out)\n{\n\t.reg .b32 %%r<4>;\n\t.reg .b64 %%rd<4>;\n\tmov.u32 %%r1, %%tid.x;\n", name)
+	fmt.Fprintf(&b, ".visible .entry %s(.param .u64 out)\n{\n\t.reg .b32 %%r<4>;\n\t.reg .b64 %%rd<4>;\n\tmov.u32 %%r1, %%tid.x;\n\tadd.s32 %%r1, %%r1, %d;\n", name, add)
 	for _, other := range calls {
 		call(&b, other)
 	}
@@ -69,22 +70,33 @@ func caller(name string, calls ...string) string {
 	return b.String()
 }
 
-// callChain returns a module in which a kernel calls f0, that f1 and so on.
+// callChain returns functions of which each calls the one before it; each adds 1.
 func callChain(n int) string {
 	var b strings.Builder
-	b.WriteString(moduleHead)
-	for i := range n {
-		if i == 0 {
-			b.WriteString(callee("f0", 1))
-		} else {
-			b.WriteString(callee(fmt.Sprintf("f%d", i), 1, fmt.Sprintf("f%d", i-1)))
-		}
+	b.WriteString(callee("f0", 1))
+	for i := 1; i < n; i++ {
+		b.WriteString(callee(fmt.Sprintf("f%d", i), 1, fmt.Sprintf("f%d", i-1)))
 	}
-	b.WriteString(caller("chain", fmt.Sprintf("f%d", n-1)))
 	return b.String()
 }
 
-// sharedFunctions returns a module whose kernels all call all of its functions.
+// oneChain returns a module with a kernel at the end of a chain of calls.
+func oneChain(n int) string {
+	return moduleHead + callChain(n) + caller("kernel0", 0, fmt.Sprintf("f%d", n-1))
+}
+
+// sharedChain returns a module whose kernels all stand at the end of one chain
+// of calls. Kernel i makes of thread t's number t + 1000 i + functions.
+func sharedChain(kernels, functions int) string {
+	var b strings.Builder
+	b.WriteString(moduleHead + callChain(functions))
+	for i := range kernels {
+		b.WriteString(caller(fmt.Sprintf("kernel%d", i), 1000*i, fmt.Sprintf("f%d", functions-1)))
+	}
+	return b.String()
+}
+
+// sharedFunctions returns a module whose kernels each call all functions.
 func sharedFunctions(kernels, functions int) string {
 	var b strings.Builder
 	b.WriteString(moduleHead)
@@ -94,7 +106,7 @@ func sharedFunctions(kernels, functions int) string {
 		b.WriteString(callee(names[i], i))
 	}
 	for i := range kernels {
-		b.WriteString(caller(fmt.Sprintf("kernel%d", i), names...))
+		b.WriteString(caller(fmt.Sprintf("kernel%d", i), i, names...))
 	}
 	return b.String()
 }
@@ -130,10 +142,13 @@ func BenchmarkLoad(b *testing.B) {
 		{"kernels=1000", func() string { return manyKernels(1000) }},
 		{"kernels=8000", func() string { return manyKernels(8000) }},
 		{"kernels=100000", func() string { return manyKernels(100000) }},
-		{"chain=1000", func() string { return callChain(1000) }},
-		{"chain=8000", func() string { return callChain(8000) }},
+		{"chain=1000", func() string { return oneChain(1000) }},
+		{"chain=8000", func() string { return oneChain(8000) }},
+		{"chain=100000", func() string { return oneChain(100000) }},
 		{"shared=100x100", func() string { return sharedFunctions(100, 100) }},
 		{"shared=400x400", func() string { return sharedFunctions(400, 400) }},
+		{"sharedchain=400x400", func() string { return sharedChain(400, 400) }},
+		{"sharedchain=8000x8000", func() string { return sharedChain(8000, 8000) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			source := c.text()
@@ -145,6 +160,39 @@ func BenchmarkLoad(b *testing.B) {
 			b.ReportMetric(float64(heap()-before)/1e6, "MB-kept")
 			b.SetBytes(int64(len(source)))
 			runtime.KeepAlive(program)
+		})
+	}
+}
+
+// BenchmarkFirstLaunches launches all kernels of a module that was just loaded.
+func BenchmarkFirstLaunches(b *testing.B) {
+	for _, c := range []struct {
+		name, source string
+		kernels      int
+	}{
+		{"kernels=1000", manyKernels(1000), 1000},
+		{"sharedchain=400x400", sharedChain(400, 400), 400},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			memory := &testMemory{}
+			memory.regions = append(memory.regions, simt.Region{Base: outAddress, Bytes: make([]byte, 4096)})
+			for b.Loop() {
+				b.StopTimer()
+				program := loadText(b, c.source)
+				b.StartTimer()
+				for _, k := range program.Kernels() {
+					l := chainLaunch(memory)
+					l.Params = append(l.Params, make([]byte, k.ParamSize-len(l.Params))...)
+					x, err := k.Start(l)
+					if err == nil {
+						err = x.Run()
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*c.kernels), "us/launch")
 		})
 	}
 }

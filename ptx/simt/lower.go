@@ -97,10 +97,11 @@ func (l *lowering) wants(in *ptx.Instruction, n int) {
 	}
 }
 
-// lowerUnit lowers a function, or says what of it is not supported.
-func lowerUnit(p *Program, u *unit) (*section, ptx.Errors) {
+// lowerUnit lowers a function, or says what of it is not supported. It works in
+// room, which the caller may use again.
+func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	l := &lowering{
-		program: p, module: p.module, unit: u,
+		program: p, module: p.module, unit: u, ops: (*room)[:0],
 		known:    map[constant]reg{},
 		isShared: map[*ptx.Variable]bool{},
 		regs:     map[registerKey]reg{},
@@ -109,6 +110,7 @@ func lowerUnit(p *Program, u *unit) (*section, ptx.Errors) {
 	}
 	l.frame, l.link = l.fresh(bits64), l.fresh(bits32)
 	l.function(l.fn)
+	*room = l.ops
 	if len(l.errs) > 0 {
 		return nil, l.errs
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -108,8 +109,9 @@ func (p *Program) examine() {
 	p.findUnits()
 	groups := p.groups()
 	findRecursion(groups)
+	var room []op
 	for _, u := range p.reached() {
-		s, errs := lowerUnit(p, u)
+		s, errs := lowerUnit(p, u, &room)
 		if u.errs = errs; len(errs) > 0 {
 			continue
 		}
@@ -132,9 +134,9 @@ func (p *Program) makeKernels() {
 		}
 		f := u.f
 		k := &Kernel{
-			Name: f.Name, ParamSize: f.ParamSize, MaxBlock: MaxThreads, Local: u.depth, Recursive: !u.bounded,
+			Name: strings.Clone(f.Name), ParamSize: f.ParamSize, MaxBlock: MaxThreads, Local: u.depth, Recursive: !u.bounded,
 			program: p, unit: u,
-		}
+		} // the name is copied: whoever remembers it must not keep all of the text
 		for _, v := range f.Params {
 			k.Params = append(k.Params, Param{v.Offset, v.Size()})
 		}
@@ -235,7 +237,7 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 		if err != nil {
 			return nil, fail(v.Pos, "%s", err)
 		}
-		g := Global{Name: v.Name, Address: at, Data: data, Constant: v.Space == ptx.ConstSpace}
+		g := Global{Name: strings.Clone(v.Name), Address: at, Data: data, Constant: v.Space == ptx.ConstSpace}
 		p.globals = append(p.globals, g)
 		if g.Constant {
 			p.constants = append(p.constants, g)

@@ -19,7 +19,6 @@ type unit struct {
 
 	// What Load found out about its own code:
 	errs    ptx.Errors
-	size    int             // instructions
 	frame   int             // bytes
 	shared  []*ptx.Variable // static ones that it names, in the order of the text
 	carried slotCount       // that hand values from one basic block to another

@@ -281,9 +281,8 @@ func (k *Kernel) prepare() *image {
 	return m
 }
 
-// imageRoom is how many bytes of images a program keeps at least. All images
-// of kernels that share no functions fit in any case.
-const imageRoom = 64 << 20
+// minImageRoom is how many bytes of images a program keeps at least.
+const minImageRoom = 64 << 20
 
 // keepImage counts a new image. If there is no room for all, kernels that were
 // not launched since this was last looked at lose theirs and get it anew when
@@ -293,8 +292,7 @@ func (p *Program) keepImage(k *Kernel, m *image) {
 	defer p.mu.Unlock()
 	p.prepared = append(p.prepared, k)
 	p.imageBytes += m.size()
-	room := max(imageRoom, 2*p.size*instBytes)
-	for n := 2 * len(p.prepared); n > 0 && p.imageBytes > room; n-- {
+	for n := 2 * len(p.prepared); n > 0 && p.imageBytes > p.imageRoom; n-- {
 		old := p.prepared[0]
 		p.prepared = p.prepared[1:]
 		if old == k || old.used.Swap(false) {

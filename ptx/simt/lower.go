@@ -226,7 +226,7 @@ func (l *lowering) function(fn *lowFunction) {
 }
 
 func (l *lowering) fail(pos ptx.Pos, format string, args ...any) {
-	if len(l.errs) < 100 {
+	if len(l.errs) < maxErrors {
 		l.errs = append(l.errs, &ptx.Error{File: l.program.file, Pos: pos, Msg: fmt.Sprintf(format, args...)})
 	}
 }

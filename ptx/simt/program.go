@@ -31,14 +31,14 @@ type Program struct {
 	units   []*unit
 	unitOf  map[*ptx.Function]*unit
 	anyone  *unit // stands for all functions; see findUnits
-	size    int   // instructions of all units that kernels reach
 	largest int   // frame of a function, in bytes
 
 	digest func() [sha256.Size]byte // of the module
 
-	mu         sync.Mutex
+	mu         sync.Mutex // the last to be taken: those of a kernel and a unit may be held
 	prepared   []*Kernel // that have images; those not looked at for longest first
 	imageBytes int
+	imageRoom  int     // for so many bytes of images
 	teams      []*team // of launches that have ended, the oldest first
 	teamBytes  int
 }
@@ -80,8 +80,9 @@ func (p *Program) Globals() []Global { return p.globals }
 
 // Load prepares a module to run. Place says where each variable in global or
 // constant memory lies; it is asked once for each, in the order of the module.
-// All that is not supported is an error here, never later. The error is a
-// ptx.Errors if the text is to blame.
+// All that is not supported is an error here, never later; the code of a kernel
+// is made when it is first launched, so the module must not be changed any more.
+// The error is a ptx.Errors if the text is to blame, at most maxErrors of them.
 func Load(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error)) (*Program, error) {
 	p, err := link(name, m, place)
 	if err != nil {
@@ -110,17 +111,19 @@ func (p *Program) examine() {
 	groups := p.groups()
 	findRecursion(groups)
 	var room []op
+	instructions := 0
 	for _, u := range p.reached() {
 		s, errs := lowerUnit(p, u, &room)
 		if u.errs = errs; len(errs) > 0 {
 			continue
 		}
-		u.size, u.frame, u.shared, u.carried, u.private = len(s.ops), s.frame, s.shared, s.carried, s.private
-		p.size += u.size
+		u.frame, u.shared, u.carried, u.private = s.frame, s.shared, s.carried, s.private
+		instructions += len(s.ops)
 		if !u.f.Entry {
 			p.largest = max(p.largest, u.frame)
 		}
 	}
+	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // all fit if kernels share nothing
 	p.sumUp(groups)
 }
 
@@ -132,26 +135,33 @@ func (p *Program) makeKernels() {
 		if u == p.anyone || !u.f.Entry {
 			continue
 		}
-		f := u.f
-		k := &Kernel{
-			Name: strings.Clone(f.Name), ParamSize: f.ParamSize, MaxBlock: MaxThreads, Local: u.depth, Recursive: !u.bounded,
-			program: p, unit: u,
-		} // the name is copied: whoever remembers it must not keep all of the text
-		for _, v := range f.Params {
-			k.Params = append(k.Params, Param{v.Offset, v.Size()})
-		}
-		k.blockSize(f)
-		registers := u.registers
-		if len(u.calls) > 0 {
-			registers += 3 // frame and link
-		}
-		k.Registers = max(16, registers)
+		k := p.newKernel(u)
 		if u.anyShared {
 			k.Shared = layoutShared(p.closure(u, walks.begin()), map[*ptx.Variable]int{})
 		}
 		p.kernels = append(p.kernels, k)
 		p.byName[k.Name] = k
 	}
+}
+
+// newKernel describes a kernel, but for its shared memory. It copies the name:
+// who remembers that after the program must not keep all of the text.
+func (p *Program) newKernel(u *unit) *Kernel {
+	f := u.f
+	k := &Kernel{
+		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, MaxBlock: MaxThreads, Local: u.depth, Recursive: !u.bounded,
+		program: p, unit: u,
+	}
+	for _, v := range f.Params {
+		k.Params = append(k.Params, Param{v.Offset, v.Size()})
+	}
+	k.blockSize(f)
+	registers := u.registers
+	if len(u.calls) > 0 {
+		registers += 3 // frame and link
+	}
+	k.Registers = max(16, registers)
+	return k
 }
 
 // sum tells the kernel from all others, of other modules, too.

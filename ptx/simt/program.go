@@ -36,7 +36,7 @@ type Program struct {
 	digest func() [sha256.Size]byte // of the module
 
 	mu         sync.Mutex // the last to be taken: those of a kernel and a unit may be held
-	prepared   []*Kernel // that have images; those not looked at for longest first
+	prepared   []*Kernel  // that have images; those not looked at for longest first
 	imageBytes int
 	imageRoom  int     // for so many bytes of images
 	teams      []*team // of launches that have ended, the oldest first

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/wire"
 )
 
@@ -31,7 +31,7 @@ func LoadTLS(dir string) (*tls.Config, error) {
 		return nil, err
 	}
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, FileUser), filepath.Join(dir, FileUserKey))
+	pair, err := LoadPair(filepath.Join(dir, FileUser), filepath.Join(dir, FileUserKey))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -42,9 +42,25 @@ func LoadTLS(dir string) (*tls.Config, error) {
 	return config, nil
 }
 
+// fileLimit is more than a bundle of all public authorities has.
+var fileLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate or key in PEM form?"}
+
+// LoadPair reads a certificate and its key.
+func LoadPair(cert, key string) (pair tls.Certificate, err error) {
+	certText, err := fileLimit.ReadFile(cert)
+	if err != nil {
+		return pair, err
+	}
+	keyText, err := fileLimit.ReadFile(key)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(certText, keyText)
+}
+
 // LoadAuthority reads the certificates of whoever vouches for others.
 func LoadAuthority(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
+	text, err := fileLimit.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%w (muster cert makes certificates)", err)
 	}

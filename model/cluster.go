@@ -151,6 +151,7 @@ func (c *Cluster) Validate() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("the cluster has no nodes: describe at least one")
 	}
+	types := make(map[string]bool, len(c.GPUTypes))
 	for i, t := range c.GPUTypes {
 		switch {
 		case t.Name == "":
@@ -161,9 +162,10 @@ func (c *Cluster) Validate() error {
 			return fmt.Errorf("GPU type %s: speed must be a number above 0, not %v", t.Name, t.Speed)
 		case t.PeerBandwidth < 0:
 			return fmt.Errorf("GPU type %s: peer bandwidth is negative", t.Name)
-		case c.GPUType(t.Name) != i:
+		case types[t.Name]:
 			return fmt.Errorf("GPU type %s is described twice", t.Name)
 		}
+		types[t.Name] = true
 	}
 	if c.Remote.Latency < 0 {
 		return errors.New("the latency of remote GPUs must not be negative")

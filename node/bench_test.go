@@ -17,6 +17,7 @@ import (
 	"muster/device/soft"
 	"muster/node/gateway"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // The same calls three ways: on a device of this process, through the ring to a
@@ -167,7 +168,7 @@ func refused(result int32, err error) error {
 func startBench(b *testing.B, warm int) *fixture {
 	cfg := testConfig()
 	cfg.Warm = warm
-	cfg.Devices = []Device{{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Bench", Memory: 512 << 20, Speed: 1, Workers: 1}}}
+	cfg.Devices = []Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Bench", Memory: 512 << 20, Speed: 1, Workers: 1}}}
 	opts := testOptions()
 	opts.WorkerCommand = workerCommand("real worker")
 	return runWith(b, cfg, opts)

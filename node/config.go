@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // Config says what the node has and how programs share it.
@@ -40,14 +40,8 @@ type Socket struct {
 
 // Device is one GPU of the node.
 type Device struct {
-	wire.DeviceConfig
+	control.DeviceConfig
 	Reserve uint64 // bytes of its memory that Muster leaves alone
-}
-
-// Swap is where the memory of programs goes that are not on a device.
-type Swap struct {
-	Size uint64 // bytes for all clients together
-	Dir  string // "" for memory
 }
 
 // Limits bound what clients may take.

@@ -16,6 +16,7 @@ import (
 
 	"muster/node/vgpu"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // setUpTime is how long a connection may take to greet, and to read answers.
@@ -299,9 +300,9 @@ func (d *daemon) attach(c *client) (err error) {
 		shared.Unmap()
 		return refuse(resultSystemNotReady, "%v", err)
 	}
-	serve := wire.Serve{
+	serve := control.Serve{
 		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer, MaxIdle: d.cfg.MaxIdle,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
 	}
 	if os.Geteuid() == 0 {
 		serve.User = c.peer.user.process()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"muster/device"
 	"muster/node/vgpu"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // state is what the loop owns. Nobody else reads or writes it.
@@ -60,7 +62,9 @@ type client struct {
 	wantedAt  time.Duration // while it waits for a device
 	wanting   bool
 	counters  counters
-	memoryNow wire.Stats // allocated, resident, swapped
+	memoryNow control.Stats // allocated, resident, swapped
+	pinged    uint64        // the number of the last ping to its worker
+	ponged    uint64        // the number of the last that was answered
 }
 
 // counters only grow.
@@ -179,12 +183,12 @@ func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared) bool {
 // listenTo hands what a worker says to the loop until the connection ends.
 func (d *daemon) listenTo(c *client, w *workerProcess) {
 	for {
-		m, files, err := w.control.Receive()
+		m, err := w.control.Receive()
+		if errors.Is(err, control.ErrRefused) {
+			d.do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
+		}
 		if err != nil {
 			return
-		}
-		for _, f := range files {
-			f.Close()
 		}
 		if !d.do(func() { d.message(c, m) }) {
 			return
@@ -219,7 +223,7 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 func (d *daemon) tell(c *client, reason string) {
 	d.log.Warn("a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
 	if c.shared != nil {
-		c.shared.Close("muster: " + reason)
+		c.shared.Close(reason)
 	}
 }
 
@@ -246,42 +250,45 @@ func (d *daemon) forget(c *client) {
 }
 
 // message takes what a worker says.
-func (d *daemon) message(c *client, m wire.Control) {
+func (d *daemon) message(c *client, said control.ToDaemon) {
 	if d.clients[c.id] != c || c.ending {
 		return
 	}
-	d.log.Debug("heard", "client", c.id, "kind", m.Kind, "memory", m.Memory, "busy", m.Busy.String())
+	d.log.Debug("heard", "client", c.id, "kind", said.Kind(), "message", fmt.Sprintf("%+v", said))
+	said, err := c.credible(said)
+	if err != nil {
+		d.end(c, "its worker is broken: "+err.Error(), true)
+		return
+	}
 	now := d.now()
-	switch m.Kind {
-	case wire.KindWant:
+	switch m := said.(type) {
+	case control.Want:
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
-		d.perform(d.core.Want(now, c.id, vgpu.Want{Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Device)}))
-	case wire.KindGrow:
+		d.perform(d.core.Want(now, c.id, vgpu.Want{Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)}))
+	case control.Grow:
 		d.perform(d.core.Grow(now, c.id, m.Memory))
-	case wire.KindShrink:
-		d.perform(d.core.Shrink(now, c.id, m.Memory))
-	case wire.KindReleased:
+	case control.Released:
 		if m.Lease < c.lease { // it crossed a newer grant
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.perform(d.core.Released(now, c.id, m.Memory))
-	case wire.KindBusy:
+		d.perform(d.core.Released(now, c.id, m.Keeps))
+	case control.Busy:
 		d.perform(d.core.Busy(now, c.id))
-	case wire.KindIdle:
-		d.perform(d.core.IdleFor(now, c.id, m.Busy))
-	case wire.KindSyncPoint:
+	case control.Idle:
+		d.perform(d.core.IdleFor(now, c.id, m.For))
+	case control.SyncPoint:
 		d.perform(d.core.SyncPoint(now, c.id))
-	case wire.KindRan:
-		c.counters.kernels += uint64(max(m.Kernels, 0))
-		c.counters.busy += max(m.Busy, 0)
+	case control.Ran:
+		c.counters.kernels += uint64(m.Kernels)
+		c.counters.busy += m.Busy
 		if c.device != vgpu.AnyDevice {
-			d.gpuTime[c.device] += max(m.Busy, 0)
+			d.gpuTime[c.device] = sum(d.gpuTime[c.device], m.Busy)
 		}
 		d.perform(d.core.Ran(now, c.id, m.Kernels, m.Busy))
-	case wire.KindFailed:
+	case control.Failed:
 		if m.Lease < c.lease {
 			return
 		}
@@ -289,15 +296,15 @@ func (d *daemon) message(c *client, m wire.Control) {
 		c.counters.failures++
 		d.log.Warn("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
 		d.perform(d.core.Failed(now, c.id))
-	case wire.KindCommit:
-		granted, why := d.commit(c, m.Memory)
-		c.worker.post(wire.Control{Kind: wire.KindCommitted, On: granted, Memory: m.Memory, Reason: why})
-	case wire.KindReport:
-		if m.Stats != nil {
-			c.report(*m.Stats)
-		}
-	default:
-		d.end(c, fmt.Sprintf("its worker said %q, which the node does not know", m.Kind), true)
+	case control.Commit:
+		granted, why := d.commit(c, m.Bytes)
+		c.worker.post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
+	case control.Report:
+		c.report(m.Stats)
+	case control.CannotServe:
+		d.end(c, m.Reason, false)
+	case control.Pong:
+		c.ponged = m.Number
 	}
 }
 
@@ -341,21 +348,23 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				d.waits.observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
-			c.worker.post(wire.Control{Kind: wire.KindGrant, Device: int(e.Device), Memory: e.Memory, Lease: uint64(e.Lease)})
+			c.worker.post(control.Grant{Lease: c.lease, Device: int(e.Device), Memory: e.Memory})
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
 				c.counters.preemptions++
 				d.preempted[e.Reason]++
 			}
-			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: string(e.Reason)})
+			c.worker.post(control.Revoke{Reason: string(e.Reason)})
+			c.pinged++
+			c.worker.post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:
 			c.device = vgpu.AnyDevice
-			c.worker.post(wire.Control{Kind: wire.KindRevoke, Reason: "the device is lost"})
+			c.worker.post(control.Lost{Device: int(e.Device), Reason: "the device is lost"})
 		case vgpu.Watch:
-			c.worker.post(wire.Control{Kind: wire.KindWatch, On: e.On})
+			c.worker.post(control.Watch{On: e.On})
 		case vgpu.Deny:
 			c.counters.denials++
-			c.worker.post(wire.Control{Kind: wire.KindDeny, Reason: string(e.Reason)})
+			c.worker.post(control.Deny{Reason: string(e.Reason)})
 		}
 	}
 }

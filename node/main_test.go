@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"muster/device"
 	"muster/device/soft"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // The tests' worker is this very binary.
@@ -48,7 +50,7 @@ func testProcess(mode string) error {
 // testWorker answers the protocol without a device: a launch is a want, a
 // synchronise is answered when there is a grant.
 func testWorker() error {
-	conn, err := wire.OpenControl(os.NewFile(3, "control"))
+	conn, err := control.OpenWorkerEnd(os.NewFile(3, "control"))
 	if err != nil {
 		return err
 	}
@@ -60,26 +62,28 @@ func testWorker() error {
 	if err != nil {
 		return err
 	}
-	granted := make(chan wire.Control, 16)
+	granted := make(chan control.ToWorker, 16)
 	var lease atomic.Uint64
-	release := func() { _ = conn.Send(wire.Control{Kind: wire.KindReleased, Lease: lease.Load()}) }
+	release := func() { _ = conn.Send(control.Released{Lease: lease.Load()}) }
 	committed := make(chan bool, 16)
 	go func() {
 		for {
-			m, _, err := conn.Receive()
+			said, _, err := conn.Receive()
 			if err != nil {
 				os.Exit(0)
 			}
-			switch m.Kind {
-			case wire.KindGrant:
+			switch m := said.(type) {
+			case control.Grant:
 				lease.Store(m.Lease)
 				granted <- m
-			case wire.KindDeny:
+			case control.Deny:
 				granted <- m
-			case wire.KindRevoke:
+			case control.Revoke:
 				release()
-			case wire.KindCommitted:
-				committed <- m.On
+			case control.Committed:
+				committed <- m.Granted
+			case control.Ping:
+				_ = conn.Send(control.Pong{Number: m.Number})
 			}
 		}
 	}()
@@ -97,26 +101,33 @@ func testWorker() error {
 			if err := m.Decode(body); err != nil {
 				return err
 			}
-			_ = conn.Send(wire.Control{Kind: wire.KindCommit, Memory: allocated + m.Size})
+			_ = conn.Send(control.Commit{Bytes: allocated + m.Size})
 			if !<-committed {
 				shared.Reply(h.Slot, resultOutOfMemory, nil)
 				continue
 			}
 			allocated += m.Size
-			_ = conn.Send(wire.Control{Kind: wire.KindReport, Stats: &wire.Stats{Allocated: allocated}})
+			_ = conn.Send(control.Report{Stats: control.Stats{Allocated: allocated}})
 			shared.Reply(h.Slot, 0, nil)
 		case wire.OpSynchronise:
-			_ = conn.Send(wire.Control{Kind: wire.KindWant, Memory: allocated, Device: -1})
-			m := <-granted
-			if m.Kind == wire.KindDeny {
+			_ = conn.Send(control.Want{Memory: allocated, Pinned: -1})
+			if _, denied := (<-granted).(control.Deny); denied {
 				shared.Reply(h.Slot, 1, nil)
 				continue
 			}
-			_ = conn.Send(wire.Control{Kind: wire.KindRan, Kernels: 3, Busy: 5 * time.Millisecond})
-			_ = conn.Send(wire.Control{Kind: wire.KindReport, Stats: &wire.Stats{Allocated: allocated, Resident: allocated, Kernels: 3, Swaps: first.Serve.Client}})
+			_ = conn.Send(control.Ran{Kernels: 3, Busy: 5 * time.Millisecond})
+			_ = conn.Send(control.Report{Stats: control.Stats{Allocated: allocated, Resident: allocated, Kernels: 3, Swaps: first.(control.Serve).Client}})
 			shared.Reply(h.Slot, 0, nil)
 		case wire.OpSyncPoint:
 			release()
+		case wire.OpCopyInline: // says to the daemon what the program says
+			var m wire.CopyInline
+			if err := m.Decode(body); err != nil {
+				return err
+			}
+			if err := syscall.Sendmsg(3, m.Data, nil, nil, 0); err != nil {
+				return err
+			}
 		case wire.OpHostStop: // dies
 			os.Exit(3)
 		}
@@ -144,13 +155,13 @@ func testConfig() Config {
 	cfg.Swap.Size = 1 << 30
 	cfg.Grace = 5 * time.Second
 	cfg.Devices = []Device{
-		{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
-		{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},
+		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
+		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},
 	}
 	return cfg
 }
 
-func openSoft(c wire.DeviceConfig) (device.Device, error) {
+func openSoft(c control.DeviceConfig) (device.Device, error) {
 	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, soft.Options{})
 }
 

@@ -15,12 +15,13 @@ import (
 	"muster/device"
 	"muster/node/vgpu"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // Options are the daemon's surroundings.
 type Options struct {
 	// Open makes a device of which only Info is used.
-	Open func(wire.DeviceConfig) (device.Device, error)
+	Open func(control.DeviceConfig) (device.Device, error)
 	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
 	WorkerCommand []string
 	Log           *slog.Logger
@@ -74,7 +75,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
 	accepted := make(chan error, 1)
-	go func() { accepted <- d.accept(listener) }()
+	go func() { accepted <- d.accept(listener.UnixListener) }()
 	d.log.Info("the node is up", "socket", cfg.Socket.Address, "devices", len(cfg.Devices), "policy", cfg.Policy.String())
 	if opts.Ready != nil {
 		opts.Ready()
@@ -97,6 +98,13 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
+	}
+	warning, err := cfg.Swap.look()
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		opts.Log.Warn(warning)
 	}
 	d := &daemon{
 		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),

@@ -4,7 +4,7 @@ import (
 	"os/user"
 	"strconv"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // leastPrivileged is who runs the work of remote users that have no account
@@ -13,7 +13,7 @@ const leastPrivileged = 65534
 
 // process says who the worker of a user is: the user, so that a program that
 // breaks its worker has gained nothing. For root it stays root.
-func (a account) process() *wire.User {
+func (a account) process() *control.User {
 	if a.uid == 0 {
 		return nil
 	}
@@ -23,16 +23,16 @@ func (a account) process() *wire.User {
 	}
 	if err != nil {
 		if a.uid == nobody {
-			return &wire.User{UID: leastPrivileged, GID: leastPrivileged}
+			return &control.User{UID: leastPrivileged, GID: leastPrivileged}
 		}
-		return &wire.User{UID: int(a.uid), GID: leastPrivileged}
+		return &control.User{UID: int(a.uid), GID: leastPrivileged}
 	}
 	uid, errUID := strconv.Atoi(u.Uid)
 	gid, errGID := strconv.Atoi(u.Gid)
 	if errUID != nil || errGID != nil || uid == 0 { // a remote root is none here
-		return &wire.User{UID: leastPrivileged, GID: leastPrivileged}
+		return &control.User{UID: leastPrivileged, GID: leastPrivileged}
 	}
-	process := &wire.User{UID: uid, GID: gid}
+	process := &control.User{UID: uid, GID: gid}
 	groups, _ := u.GroupIds()
 	for _, g := range groups {
 		if n, err := strconv.Atoi(g); err == nil {

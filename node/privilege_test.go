@@ -4,18 +4,18 @@ import (
 	"reflect"
 	"testing"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 func TestWhoAWorkerBecomes(t *testing.T) {
-	least := &wire.User{UID: leastPrivileged, GID: leastPrivileged}
+	least := &control.User{UID: leastPrivileged, GID: leastPrivileged}
 	for _, c := range []struct {
 		name string
 		who  account
-		want *wire.User
+		want *control.User
 	}{
 		{"root stays root", account{uid: 0, name: "root"}, nil},
-		{"a user without an entry", account{uid: 3_999_999, name: "3999999"}, &wire.User{UID: 3_999_999, GID: leastPrivileged}},
+		{"a user without an entry", account{uid: 3_999_999, name: "3999999"}, &control.User{UID: 3_999_999, GID: leastPrivileged}},
 		{"a remote user without an account", account{uid: nobody, name: "no-such-user-here"}, least},
 		{"a remote user who calls himself root", account{uid: nobody, name: "root"}, least},
 	} {

@@ -11,11 +11,12 @@ import (
 	"muster/device/soft"
 	"muster/node/worker"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // realWorker is the worker that muster worker is.
 func realWorker() error {
-	open := func(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		turns, err := worker.NewTurns(lock)
 		if err != nil {
 			return nil, err

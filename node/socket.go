@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/user"
@@ -12,33 +13,55 @@ import (
 	"syscall"
 )
 
-// listen opens the daemon's socket. A file that nobody answers at any more is
-// what a killed daemon left: it is replaced.
-func listen(s Socket) (*net.UnixListener, error) {
-	isFile := !strings.HasPrefix(s.Address, "@")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialErr := net.Dial("unix", s.Address); dialErr == nil {
-			conn.Close()
-			return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", s.Address)
-		} else if isFile && errors.Is(dialErr, syscall.ECONNREFUSED) {
-			if err := os.Remove(s.Address); err != nil {
-				return nil, fmt.Errorf("removing the socket of a node that is no more: %w", err)
-			}
-			l, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
+// listener is the daemon's socket.
+type listener struct {
+	*net.UnixListener
+	path string // "" for one without a file
+	file fs.FileInfo
+}
+
+// Close closes the socket and removes its file, unless another daemon has put its
+// own there.
+func (l *listener) Close() error {
+	if l.path != "" {
+		if now, err := os.Lstat(l.path); err == nil && sameSocket(now, l.file) {
+			_ = os.Remove(l.path)
 		}
+	}
+	return l.UnixListener.Close()
+}
+
+// listen opens the daemon's socket. A socket at which nobody answers is what a
+// killed daemon left: it is replaced.
+func listen(s Socket) (*listener, error) {
+	address := &net.UnixAddr{Name: s.Address, Net: "unix"}
+	l, err := net.ListenUnix("unix", address)
+	isFile := !strings.HasPrefix(s.Address, "@")
+	switch {
+	case !errors.Is(err, syscall.EADDRINUSE):
+	case !isFile:
+		return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", s.Address)
+	default:
+		if err := makeWay(s.Address); err != nil {
+			return nil, err
+		}
+		l, err = net.ListenUnix("unix", address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the socket: %w", err)
 	}
 	if !isFile {
-		return l, nil
+		return &listener{UnixListener: l}, nil
 	}
-	if err := giveAccess(s); err != nil {
-		l.Close()
+	l.SetUnlinkOnClose(false)
+	err = giveAccess(s)
+	file, lost := os.Lstat(s.Address)
+	own := &listener{l, s.Address, file}
+	if err = errors.Join(err, lost); err != nil {
+		own.Close()
 		return nil, err
 	}
-	return l, nil
+	return own, nil
 }
 
 func giveAccess(s Socket) error {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // Status is the picture of a node that people get. Times are in seconds, sizes
@@ -132,24 +132,25 @@ func (d *daemon) remember(c *client) {
 	d.gone = append(d.gone, s)
 }
 
-// report takes over what a worker says of itself.
-func (c *client) report(s wire.Stats) {
+// report takes over what a worker says of itself. Counters do not go back.
+func (c *client) report(s control.Stats) {
 	c.memoryNow = s
 	c.peak = max(c.peak, s.Allocated)
-	c.counters.kernels, c.counters.busy = max(c.counters.kernels, s.Kernels), max(c.counters.busy, s.Busy)
-	c.counters.swaps, c.counters.swapIn, c.counters.swapOut = s.Swaps, s.SwapIn, s.SwapOut
-	c.counters.copiedIn, c.counters.copiedOut = s.CopiedIn, s.CopiedOut
+	n := &c.counters
+	n.kernels, n.busy = max(n.kernels, s.Kernels), max(n.busy, s.Busy)
+	n.swaps, n.swapIn, n.swapOut = max(n.swaps, s.Swaps), max(n.swapIn, s.SwapIn), max(n.swapOut, s.SwapOut)
+	n.copiedIn, n.copiedOut = max(n.copiedIn, s.CopiedIn), max(n.copiedOut, s.CopiedOut)
 }
 
 func (a *counters) add(b counters) {
-	a.kernels += b.kernels
+	a.kernels = sum(a.kernels, b.kernels)
 	a.grants += b.grants
-	a.swaps += b.swaps
-	a.copiedIn += b.copiedIn
-	a.copiedOut += b.copiedOut
-	a.swapIn += b.swapIn
-	a.swapOut += b.swapOut
-	a.busy += b.busy
+	a.swaps = sum(a.swaps, b.swaps)
+	a.copiedIn = sum(a.copiedIn, b.copiedIn)
+	a.copiedOut = sum(a.copiedOut, b.copiedOut)
+	a.swapIn = sum(a.swapIn, b.swapIn)
+	a.swapOut = sum(a.swapOut, b.swapOut)
+	a.busy = sum(a.busy, b.busy)
 	a.denials += b.denials
 	a.failures += b.failures
 	a.clients += b.clients

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // killAfter is how long a worker may take to end by itself.
@@ -18,15 +18,15 @@ const killAfter = 2 * time.Second
 // workerProcess is a worker, serving or waiting for a client.
 type workerProcess struct {
 	cmd     *exec.Cmd
-	control *wire.ControlConn
-	queue   chan wire.Control
+	control *control.DaemonEnd
+	queue   chan control.ToWorker
 	exited  chan struct{} // closed when the process is no more
 	err     error         // how it ended, then
 }
 
 // startWorker starts a worker. Its end of the connection is descriptor 3.
 func startWorker(command []string) (*workerProcess, error) {
-	control, child, err := wire.ControlPair()
+	own, child, err := control.Pair()
 	if err != nil {
 		return nil, err
 	}
@@ -37,10 +37,10 @@ func startWorker(command []string) (*workerProcess, error) {
 	// A Ctrl-C at the terminal is for the daemon, which ends its workers itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		control.Close()
+		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
-	w := &workerProcess{cmd: cmd, control: control, queue: make(chan wire.Control, 64), exited: make(chan struct{})}
+	w := &workerProcess{cmd: cmd, control: own, queue: make(chan control.ToWorker, 64), exited: make(chan struct{})}
 	go func() {
 		w.err = cmd.Wait()
 		close(w.exited)
@@ -49,8 +49,8 @@ func startWorker(command []string) (*workerProcess, error) {
 }
 
 // serve gives the worker its client, and lets post send messages from now on.
-func (w *workerProcess) serve(s wire.Serve, files []*os.File) error {
-	if err := w.control.Send(wire.Control{Kind: wire.KindServe, Serve: &s}, files...); err != nil {
+func (w *workerProcess) serve(s control.Serve, files []*os.File) error {
+	if err := w.control.Send(s, files...); err != nil {
 		return fmt.Errorf("the worker does not take its client: %w", err)
 	}
 	go func() {
@@ -70,7 +70,7 @@ func (w *workerProcess) serve(s wire.Serve, files []*os.File) error {
 
 // post sends a message without waiting. A worker that does not read its
 // messages is beyond help.
-func (w *workerProcess) post(m wire.Control) {
+func (w *workerProcess) post(m control.ToWorker) {
 	select {
 	case w.queue <- m:
 	default:

@@ -7,8 +7,10 @@ import (
 	"strings"
 )
 
+// MaxSource is how many bytes of text Parse reads.
+const MaxSource = 1 << 28
+
 const (
-	maxSource  = 1 << 28 // bytes of text
 	maxNesting = 64      // blocks in blocks, braces in braces, parentheses in parentheses
 	maxSize    = 1 << 40 // bytes of one variable
 )
@@ -41,10 +43,15 @@ type parser struct {
 // wrong the error is an Errors, and the module is nil. Zero bytes at the end
 // do not matter: images in memory are terminated and padded with them.
 func Parse(name, src string) (*Module, error) {
+	given := len(src)
 	src = strings.TrimRight(src, "\x00")
 	p := &parser{file: name, scan: newScanner(src), module: &Module{AddressSize: 32, symbols: map[string]Symbol{}}}
-	if len(src) > maxSource {
-		p.report(Pos{1, 1}, "the text has %d bytes; the limit is %d", len(src), maxSource)
+	switch {
+	case len(src) > MaxSource:
+		p.report(Pos{1, 1}, "the text has %d bytes; the limit is %d", len(src), MaxSource)
+		return nil, p.errors
+	case src == "" && given > 0:
+		p.report(Pos{1, 1}, "this is no PTX text: it is %d NUL bytes and nothing else", given)
 		return nil, p.errors
 	}
 	p.next()
@@ -268,8 +275,13 @@ func (p *parser) version() {
 		p.expected("a version such as 8.5")
 		return
 	}
-	if major > 9 {
-		p.fail(p.tok.pos, "expected PTX version 1.0 to 9.x, found %s", p.tok.text)
+	switch {
+	case major > 9:
+		p.fail(p.tok.pos, "this is PTX %s, and PTX 2.3 to 9.x can be read: compile the source with an older nvcc or clang", p.tok.text)
+		return
+	case major < 2 || major == 2 && minor < 3:
+		// Before 2.3 a text could not say how wide its addresses are.
+		p.fail(p.tok.pos, "this is PTX %s, and PTX 2.3 to 9.x can be read: compile the source with nvcc 4.0 or later, or with clang", p.tok.text)
 		return
 	}
 	p.module.Version = Version{major, minor}

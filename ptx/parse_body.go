@@ -1,8 +1,10 @@
 package ptx
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 func (p *parser) functionItem(pos Pos, linkage Linkage) {
@@ -23,6 +25,7 @@ func (p *parser) functionItem(pos Pos, linkage Linkage) {
 		f.Params = p.parameters()
 		f.ParamSize = layout(f.Params)
 	}
+	p.checkParameters(f)
 	f.NoReturn, f.Directives = p.functionDirectives()
 	switch {
 	case p.failed:
@@ -51,7 +54,7 @@ func (p *parser) functionItem(pos Pos, linkage Linkage) {
 
 // parameters reads a list in parentheses and enters its names in the scope.
 func (p *parser) parameters() []*Variable {
-	all := p.parameterList()
+	all := p.parameterList(p.function.Entry)
 	if p.failed {
 		return nil
 	}
@@ -67,15 +70,21 @@ func (p *parser) parameters() []*Variable {
 	return all
 }
 
-func (p *parser) parameterList() []*Variable {
+// parameterList reads a list in parentheses; those of kernels may be hidden.
+func (p *parser) parameterList(kernel bool) []*Variable {
 	var all []*Variable
 	p.expect("(")
 	for !p.is(")") && !p.failed {
+		hidden := kernel && p.isDotted("hidden")
+		if hidden {
+			p.next()
+		}
 		if !p.isDotted("param") && !p.isDotted("reg") {
 			p.expected(".param")
 			return nil
 		}
 		v := p.declarator(Internal)
+		v.Hidden = hidden
 		p.named(&v)
 		p.checkSize(&v)
 		all = append(all, &v)
@@ -85,6 +94,42 @@ func (p *parser) parameterList() []*Variable {
 	}
 	p.expect(")")
 	return all
+}
+
+// checkParameters refuses what no launch of a kernel could pass.
+func (p *parser) checkParameters(f *Function) {
+	if !f.Entry || p.failed {
+		return
+	}
+	most := p.module.maxParameters()
+	for _, v := range f.Params {
+		if v.Size() == 0 {
+			p.report(v.Pos, "parameter %s of kernel %s has no bytes: say how long the array is", quote(v.Name), quote(f.Name))
+			return
+		}
+		if v.Offset+v.Size() > most {
+			p.report(v.Pos, "the parameters of kernel %s take %d bytes up to %s; in PTX %d.%d for %s they may take %d",
+				quote(f.Name), v.Offset+v.Size(), quote(v.Name), p.module.Version.Major, p.module.Version.Minor, strings.Join(p.module.Targets, ", "), most)
+			return
+		}
+	}
+}
+
+// maxParameters returns how many bytes of parameters a kernel may have: the
+// limits of the PTX manual (the directive .entry), and for GPUs before sm_70
+// always the old one.
+func (m *Module) maxParameters() int {
+	const before, since = 4352, 32764
+	if m.Version.Major < 8 || m.Version == (Version{8, 0}) {
+		return before
+	}
+	for _, t := range m.Targets {
+		var sm int
+		if n, _ := fmt.Sscanf(t, "sm_%d", &sm); n == 1 && sm < 70 {
+			return before
+		}
+	}
+	return since
 }
 
 // layout gives the parameters their offsets and returns the size of all.
@@ -327,12 +372,12 @@ func (p *parser) labelled(pos Pos, name string) Statement {
 		t := &Prototype{Pos: pos, Name: name}
 		p.next()
 		if p.is("(") {
-			t.Returns = p.parameterList()
+			t.Returns = p.parameterList(false)
 			layout(t.Returns)
 		}
 		p.name("_ for the function's name")
 		if p.is("(") {
-			t.Params = p.parameterList()
+			t.Params = p.parameterList(false)
 			layout(t.Params)
 		}
 		t.NoReturn, t.Directives = p.functionDirectives()

@@ -194,6 +194,25 @@ func TestParameterLayout(t *testing.T) {
 	}
 }
 
+// What newer compilers append to a kernel's parameters lies behind the others.
+func TestHiddenParameter(t *testing.T) {
+	m := parse(t, ".version 9.1\n.target sm_120a\n.address_size 64\n.entry k(.param .u64 .ptr .global .align 1 a, .hidden .param .align 64 .b8 b[128]) { ret; }")
+	p := m.Function("k").Params
+	if p[0].Hidden || !p[1].Hidden || p[1].Offset != 64 || m.Function("k").ParamSize != 192 {
+		t.Errorf("%+v, %+v, %d bytes", p[0], p[1], m.Function("k").ParamSize)
+	}
+}
+
+// The largest parameters that the PTX manual allows.
+func TestLargestParameters(t *testing.T) {
+	for _, c := range []struct {
+		version, target string
+		bytes           int
+	}{{"2.3", "sm_20", 4352}, {"8.0", "sm_90", 4352}, {"8.1", "sm_70", 32764}, {"9.1", "sm_120a, debug", 32764}, {"8.1", "sm_61", 4352}} {
+		parse(t, fmt.Sprintf(".version %s\n.target %s\n.address_size 64\n.entry k(.param .b8 a[%d]) { ret; }", c.version, c.target, c.bytes))
+	}
+}
+
 func TestData(t *testing.T) {
 	for _, c := range []struct{ decl, want string }{
 		{".global .u32 v;", "[0 0 0 0]"},
@@ -279,7 +298,10 @@ func TestErrors(t *testing.T) {
 	for _, c := range []struct{ name, src, want string }{
 		{"empty", "", `1:1: expected .version as the first directive, found the end of the file`},
 		{"version", ".version eight", `1:10: expected a version such as 8.5, found "eight"`},
-		{"future", ".version 10.0", `1:10: expected PTX version 1.0 to 9.x, found 10.0`},
+		{"zeros", "\x00\x00\x00", `1:1: this is no PTX text: it is 3 NUL bytes and nothing else`},
+		{"future", ".version 10.0", `1:10: this is PTX 10.0, and PTX 2.3 to 9.x can be read: compile the source with an older nvcc or clang`},
+		{"old", ".version 1.4\n.target sm_10, map_f64_to_f32\n.entry k { .param .u32 p; exit; }\n", `1:10: this is PTX 1.4, and PTX 2.3 to 9.x can be read: compile the source with nvcc 4.0 or later, or with clang`},
+		{"old too", "// comment\n.version 2.2\n.target sm_20\n.entry k(.param .u64 p) { exit; }\n", `2:10: this is PTX 2.2, and PTX 2.3 to 9.x can be read: compile the source with nvcc 4.0 or later, or with clang`},
 		{"target", ".version 8.0\n.entry", `2:1: expected .target after .version, found ".entry"`},
 		{"address size", ".version 8.0\n.target sm_70\n.address_size 16", `3:1: expected .address_size 32 or 64, found 16`},
 		{"directive", header + "add", `4:1: expected a directive such as .visible, .entry or .global, found "add"`},
@@ -291,6 +313,20 @@ func TestErrors(t *testing.T) {
 		{"duplicate variable", header + ".global .u32 x;\n.global .u32 x;", `5:14: "x" is already declared at line 4`},
 		{"duplicate function", header + ".func f() {}\n.func f() {}", `5:7: "f" is already declared at line 4`},
 		{"duplicate parameter", header + ".func f(.param .u32 a, .param .u32 a) {}", `4:36: "a" is already declared at line 4`},
+		{"hidden parameter", header + ".func f(.hidden .param .u32 a) {}", `4:9: expected .param, found ".hidden"`},
+		{"hidden of a prototype", inBody("P: .callprototype _ (.hidden .param .u32 a);"), `7:22: expected .param, found ".hidden"`},
+		{"visible parameter", header + ".entry k(.visible .param .u32 a) {}", `4:10: expected .param, found ".visible"`},
+		{"empty parameter", header + ".entry k(.param .u64 a, .param .b8 b[0]) {}", `4:36: parameter "b" of kernel "k" has no bytes: say how long the array is`},
+		{"open parameter", header + ".entry k(.param .b8 b[]) {}", `4:21: parameter "b" of kernel "k" has no bytes: say how long the array is`},
+		{"empty inner", header + ".entry k(.param .b8 b[4][0]) {}", `4:21: parameter "b" of kernel "k" has no bytes: say how long the array is`},
+		{"large parameter", header + ".entry k(.param .u64 a, .param .b8 b[2147483648]) {}",
+			`4:36: the parameters of kernel "k" take 2147483656 bytes up to "b"; in PTX 7.0 for sm_70 they may take 4352`},
+		{"large parameters", header + ".entry k(.param .b8 a[4345], .param .b8 b[8], .param .u64 c) {}",
+			`4:41: the parameters of kernel "k" take 4353 bytes up to "b"; in PTX 7.0 for sm_70 they may take 4352`},
+		{"large new parameter", ".version 8.1\n.target sm_90a\n.address_size 64\n.entry k(.param .b8 a[32765]) {}",
+			`4:21: the parameters of kernel "k" take 32765 bytes up to "a"; in PTX 8.1 for sm_90a they may take 32764`},
+		{"large parameter of an old GPU", ".version 9.0\n.target sm_61\n.address_size 64\n.entry k(.param .b8 a[4353]) {}",
+			`4:21: the parameters of kernel "k" take 4353 bytes up to "a"; in PTX 9.0 for sm_61 they may take 4352`},
 		{"initialiser", header + ".global .u64 x = y;", `4:18: "y" is not declared`},
 		{"alias", header + ".alias a, b;", `4:11: "b" is not declared`},
 		{"head", header + ".func f() .maxfoo 3 {}", `4:11: expected a directive such as .maxntid, or the body, found ".maxfoo"`},

@@ -134,6 +134,9 @@ func (p *printer) attributes(all []Attribute) {
 }
 
 func (p *printer) variable(v *Variable) {
+	if v.Hidden {
+		p.text(".hidden ")
+	}
 	if v.Linkage != Internal {
 		p.text(".", v.Linkage.String(), " ")
 	}

@@ -100,6 +100,7 @@ type Variable struct {
 	Dims       []uint64 // array; a first dimension of 0 is open: []
 	Attributes []Attribute
 	Pointer    *Pointer // what a kernel's parameter points to, where said
+	Hidden     bool     // of a kernel's parameter: drivers do not count it among the arguments of a launch
 	Init       *Value
 
 	Function *Function // nil for a module's own

@@ -69,8 +69,8 @@ CUresult memory_free(struct client *c, CUdeviceptr at) {
 
 void memory_release(struct client *c, CUcontext context, bool tell) {
 	pthread_mutex_lock(&c->memory_lock);
-	for (size_t i = c->allocations.count; i-- > 0;) {
-		struct range *range = &c->allocations.list[i];
+	for (struct range *range = ranges_from(&c->allocations, 0), *next; range != NULL; range = next) {
+		next = ranges_from(&c->allocations, range->at + 1);
 		if (range->context != context)
 			continue;
 		if (tell) {

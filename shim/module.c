@@ -183,9 +183,11 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodul
 // A variable's flags are the number of its module.
 static void forget_variables(struct client *c, CUmodule module) {
 	pthread_mutex_lock(&c->memory_lock);
-	for (size_t i = c->variables.count; i-- > 0;)
-		if (c->variables.list[i].flags == module->object.number)
-			ranges_remove(&c->variables, &c->variables.list[i]);
+	for (struct range *range = ranges_from(&c->variables, 0), *next; range != NULL; range = next) {
+		next = ranges_from(&c->variables, range->at + 1);
+		if (range->flags == module->object.number)
+			ranges_remove(&c->variables, range);
+	}
 	pthread_mutex_unlock(&c->memory_lock);
 }
 

@@ -8,7 +8,7 @@ static struct ranges registered;
 
 void pinned_forget_all(void) {
 	pthread_mutex_init(&registered_lock, NULL);
-	registered.count = 0;
+	registered.root = NULL;
 }
 
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset) {
@@ -100,25 +100,29 @@ CUresult do_cuMemFreeHost(void *address) {
 bool pinned_any(struct client *c, CUcontext context) {
 	bool any = false;
 	pthread_mutex_lock(&c->memory_lock);
-	for (size_t i = 0; i < c->pinned.count && !any; i++)
-		any = c->pinned.list[i].context == context;
+	for (struct range *range = ranges_from(&c->pinned, 0); range != NULL && !any; range = ranges_from(&c->pinned, range->at + 1))
+		any = range->context == context;
 	pthread_mutex_unlock(&c->memory_lock);
 	return any;
 }
 
+static void release_of(struct ranges *r, CUcontext context) {
+	for (struct range *range = ranges_from(r, 0), *next; range != NULL; range = next) {
+		next = ranges_from(r, range->at + 1);
+		if (range->context == context)
+			ranges_remove(r, range);
+	}
+}
+
 void pinned_release(struct client *c, CUcontext context) {
 	pthread_mutex_lock(&c->memory_lock);
-	for (size_t i = c->pinned.count; i-- > 0;)
-		if (c->pinned.list[i].context == context)
-			ranges_remove(&c->pinned, &c->pinned.list[i]);
+	release_of(&c->pinned, context);
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
 void registered_release(CUcontext context) {
 	pthread_mutex_lock(&registered_lock);
-	for (size_t i = registered.count; i-- > 0;)
-		if (registered.list[i].context == context)
-			ranges_remove(&registered, &registered.list[i]);
+	release_of(&registered, context);
 	pthread_mutex_unlock(&registered_lock);
 }
 

@@ -1,75 +1,179 @@
-// Which addresses are taken: a table sorted by address.
+// Which addresses are taken: a search tree by address. Its nodes have pseudo-random
+// priorities, and none has a higher one than its parent: that makes it about as deep as a
+// balanced tree, whatever the order of the program's calls (a treap). Each node knows the
+// largest gap between the ranges below it, so that the lowest gap that is large enough is
+// found on one way down. A program may have a hundred thousand allocations.
 #include "shim.h"
 
 #include <stdlib.h>
 
-// The number of ranges that begin at or before an address.
-static size_t upto(const struct ranges *r, uint64_t at) {
-	size_t low = 0, high = r->count;
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-		if (r->list[middle].at <= at)
-			low = middle + 1;
-		else
-			high = middle;
+struct range_node {
+	struct range range; // first: callers have its address
+	uint64_t end;       // of the range; where the table aligns, where the next may begin
+	uint64_t priority;
+	struct range_node *left, *right;
+	uint64_t first, last, gap; // of all below: where they begin, where they end, and the largest gap between two
+};
+
+static uint64_t align_up(uint64_t at, uint64_t align) { return (at + align - 1) / align * align; }
+
+static uint64_t between(uint64_t end, uint64_t begin) { return begin > end ? begin - end : 0; }
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+// Works out what a node knows of those below it.
+static void look_below(struct range_node *n) {
+	n->first = n->range.at;
+	n->last = n->end;
+	n->gap = 0;
+	if (n->left != NULL) {
+		n->first = n->left->first;
+		n->gap = larger(n->left->gap, between(n->left->last, n->range.at));
 	}
-	return low;
+	if (n->right != NULL) {
+		n->last = n->right->last;
+		n->gap = larger(n->gap, larger(n->right->gap, between(n->end, n->right->first)));
+	}
+}
+
+// Parts a tree into what begins before an address and the rest.
+static void split(struct range_node *n, uint64_t at, struct range_node **low, struct range_node **high) {
+	if (n == NULL) {
+		*low = *high = NULL;
+		return;
+	}
+	if (n->range.at < at) {
+		split(n->right, at, &n->right, high);
+		*low = n;
+	} else {
+		split(n->left, at, low, &n->left);
+		*high = n;
+	}
+	look_below(n);
+}
+
+// Joins two trees of which all of the first lies below all of the second.
+static struct range_node *join(struct range_node *low, struct range_node *high) {
+	if (low == NULL)
+		return high;
+	if (high == NULL)
+		return low;
+	struct range_node *top;
+	if (low->priority > high->priority) {
+		top = low;
+		low->right = join(low->right, high);
+	} else {
+		top = high;
+		high->left = join(low, high->left);
+	}
+	look_below(top);
+	return top;
+}
+
+// The last range that begins at or before an address.
+static struct range_node *upto(const struct ranges *r, uint64_t at) {
+	struct range_node *found = NULL;
+	for (struct range_node *n = r->root; n != NULL;) {
+		if (n->range.at <= at) {
+			found = n;
+			n = n->right;
+		} else {
+			n = n->left;
+		}
+	}
+	return found;
 }
 
 struct range *ranges_find(const struct ranges *r, uint64_t at, uint64_t size) {
-	size_t n = upto(r, at);
-	if (n == 0)
+	struct range_node *n = upto(r, at);
+	if (n == NULL)
 		return NULL;
-	struct range *range = &r->list[n - 1];
-	uint64_t into = at - range->at;
-	return into < range->size && size <= range->size - into ? range : NULL;
+	uint64_t into = at - n->range.at;
+	return into < n->range.size && size <= n->range.size - into ? &n->range : NULL;
 }
 
-static bool insert(struct ranges *r, size_t i, struct range range) {
-	static _Atomic uint64_t ids;
-	if (r->count == r->room) {
-		size_t room = r->room > 0 ? 2 * r->room : 16;
-		struct range *list = realloc(r->list, room * sizeof *list);
-		if (list == NULL)
-			return false;
-		r->list = list;
-		r->room = room;
+struct range *ranges_from(const struct ranges *r, uint64_t at) {
+	struct range_node *found = NULL;
+	for (struct range_node *n = r->root; n != NULL;) {
+		if (n->range.at >= at) {
+			found = n;
+			n = n->left;
+		} else {
+			n = n->right;
+		}
 	}
-	memmove(&r->list[i + 1], &r->list[i], (r->count - i) * sizeof *r->list);
+	return found != NULL ? &found->range : NULL;
+}
+
+// Scatters numbers that follow each other (the end of splitmix64).
+static uint64_t scatter(uint64_t x) {
+	x *= 0x9e3779b97f4a7c15;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+static bool insert(struct ranges *r, struct range range, uint64_t end) {
+	static _Atomic uint64_t ids;
+	struct range_node *n = malloc(sizeof *n);
+	if (n == NULL)
+		return false;
 	range.id = atomic_fetch_add(&ids, 1) + 1;
-	r->list[i] = range;
-	r->count++;
+	*n = (struct range_node){.range = range, .end = end, .priority = scatter(range.id)};
+	look_below(n);
+	struct range_node *low, *high;
+	split(r->root, range.at, &low, &high);
+	r->root = join(join(low, n), high);
 	return true;
 }
 
+struct wish {
+	uint64_t low, high, size, align;
+};
+
+// Whether a wish fits into a gap, and where.
+static bool fits(const struct wish *w, uint64_t from, uint64_t to, uint64_t *at) {
+	from = align_up(larger(from, w->low), w->align);
+	to = to < w->high ? to : w->high;
+	*at = from;
+	return from >= w->low && from <= to && w->size <= to - from;
+}
+
+// The lowest place for a wish between the ranges of a tree.
+static bool search(const struct range_node *n, const struct wish *w, uint64_t *at) {
+	if (n == NULL || n->gap < w->size || n->last <= w->low || n->first >= w->high)
+		return false;
+	if (n->left != NULL && (search(n->left, w, at) || fits(w, n->left->last, n->range.at, at)))
+		return true;
+	return n->right != NULL && (fits(w, n->end, n->right->first, at) || search(n->right, w, at));
+}
+
 uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context) {
+	struct wish w = {low, high, size, align};
+	uint64_t at;
 	if (size == 0 || high < low || size > high - low)
 		return 0;
-	uint64_t at = (low + align - 1) / align * align;
-	size_t i = upto(r, at);
-	if (i > 0 && r->list[i - 1].at + r->list[i - 1].size > at)
-		i--;
-	for (; i < r->count && r->list[i].at < high; i++) {
-		if (r->list[i].at >= at && r->list[i].at - at >= size)
-			break;
-		at = (r->list[i].at + r->list[i].size + align - 1) / align * align;
-	}
-	if (at > high || size > high - at)
-		return 0;
-	return insert(r, i, (struct range){.at = at, .size = size, .context = context}) ? at : 0;
+	bool found = r->root == NULL ? fits(&w, low, high, &at)
+				     : fits(&w, low, r->root->first, &at) || search(r->root, &w, &at) || fits(&w, r->root->last, high, &at);
+	return found && insert(r, (struct range){.at = at, .size = size, .context = context}, align_up(at + size, align)) ? at : 0;
 }
 
 bool ranges_add(struct ranges *r, struct range range) {
-	size_t i = upto(r, range.at);
-	if (i > 0 && r->list[i - 1].at + r->list[i - 1].size > range.at)
+	if (range.size == 0)
 		return false;
-	if (i < r->count && r->list[i].at - range.at < range.size)
+	struct range_node *before = upto(r, range.at);
+	if (before != NULL && before->end > range.at)
 		return false;
-	return insert(r, i, range);
+	struct range *behind = ranges_from(r, range.at);
+	if (behind != NULL && behind->at - range.at < range.size)
+		return false;
+	return insert(r, range, range.at + range.size);
 }
 
 void ranges_remove(struct ranges *r, struct range *range) {
-	size_t i = (size_t)(range - r->list);
-	r->count--;
-	memmove(range, range + 1, (r->count - i) * sizeof *range);
+	struct range_node *low, *found, *high;
+	split(r->root, range->at, &low, &high);
+	split(high, range->at + 1, &found, &high);
+	r->root = join(low, high);
+	free(found);
 }

@@ -91,12 +91,6 @@ static void publish(struct client *c, uint64_t size) {
 		futex_wake(&c->ring->worker_waits);
 }
 
-// After a fault a client is of no use until it is reset; what it printed before
-// may still be read.
-static bool works_after_fault(enum wire_op op) {
-	return op == WIRE_RESET || op == WIRE_PRINT_FETCH || op == WIRE_HOST_NEXT || op == WIRE_HOST_DONE || op == WIRE_HOST_STOP;
-}
-
 // Makes room for a message, writes its header and returns where the body goes.
 static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, const struct wire_header *head, uint8_t **at) {
 	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring_size;
@@ -134,7 +128,7 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 // Begins a message, which ring_close ends.
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at) {
 	CUresult result = client_status(c);
-	if (result != CUDA_SUCCESS && (atomic_load(&c->lost) != 0 || !works_after_fault(op)))
+	if (result != CUDA_SUCCESS && (atomic_load(&c->lost) != 0 || !wire_after_fault(op)))
 		return result;
 	if (body > WIRE_MAX_MESSAGE - WIRE_HEADER)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -58,13 +58,15 @@ struct range {
 };
 
 struct ranges {
-	struct range *list; // by address
-	size_t count, room;
+	struct range_node *root;
 };
 
 // The range that has all of [at, at + size), or NULL.
 struct range *ranges_find(const struct ranges *r, uint64_t at, uint64_t size);
-// Takes the lowest size bytes between low and high; 0 if there are none.
+// The first range that begins at an address or behind it, or NULL.
+struct range *ranges_from(const struct ranges *r, uint64_t at);
+// Takes the lowest size bytes between low and high; 0 if there are none. Who takes
+// between the same low and high must always give the same align.
 uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
 bool ranges_add(struct ranges *r, struct range range); // false if it overlaps
 void ranges_remove(struct ranges *r, struct range *range);

@@ -53,6 +53,22 @@ enum wire_op {
 	WIRE_RESET = 44,
 };
 
+// Whether a message is sent and handled although there was a fault.
+static inline bool wire_after_fault(enum wire_op op) {
+	switch (op) {
+	case WIRE_STREAM_DESTROY:
+	case WIRE_EVENT_DESTROY:
+	case WIRE_HOST_NEXT:
+	case WIRE_HOST_DONE:
+	case WIRE_HOST_STOP:
+	case WIRE_PRINT_FETCH:
+	case WIRE_RESET:
+		return true;
+	default:
+		return false;
+	}
+}
+
 struct wire_hello {
 	uint32_t magic;
 	uint32_t version;

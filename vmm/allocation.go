@@ -10,29 +10,17 @@ import (
 // allocation is one of the client's.
 type allocation struct {
 	Range
-	needed   uint64 // when Prepare last needed all of it
+	needed   uint64 // when Prepare last needed all of it, by itself
+	born     uint64 // when it came
 	children []*allocation
 	freed    bool
 	seen     uint64 // the search that saw it last
 }
 
-// index returns where the allocation around addr is, or where it would be.
-func (s *Space) index(addr uint64) (int, bool) {
-	i, exact := slices.BinarySearchFunc(s.allocations, addr, func(a *allocation, addr uint64) int {
-		return cmp.Compare(a.Addr, addr)
-	})
-	if exact {
-		return i, true
-	}
-	if i > 0 && addr-s.allocations[i-1].Addr < s.allocations[i-1].Size {
-		return i - 1, true
-	}
-	return i, false
-}
-
+// around returns the allocation that addr lies in; nil if there is none.
 func (s *Space) around(addr uint64) *allocation {
-	if i, ok := s.index(addr); ok {
-		return s.allocations[i]
+	if a := s.allocations.upto(addr).get(); a != nil && addr-a.Addr < a.Size {
+		return a
 	}
 	return nil
 }
@@ -50,16 +38,19 @@ func (s *Space) Alloc(r Range) error {
 	if !s.config.Arena.contains(r) {
 		return fmt.Errorf("%w: allocation %v must have a size and lie in the arena %v", ErrInvalid, r, s.config.Arena)
 	}
-	i, taken := s.index(r.Addr)
-	if taken || i < len(s.allocations) && s.allocations[i].Addr < r.end() {
+	before := s.allocations.upto(r.Addr)
+	if a := before.get(); a != nil && a.end() > r.Addr {
+		return fmt.Errorf("%w: %v", ErrOverlap, r)
+	}
+	if a := before.next().get(); a != nil && a.Addr < r.end() {
 		return fmt.Errorf("%w: %v", ErrOverlap, r)
 	}
 	if limit := s.config.Limit; limit > 0 && r.Size > limit-s.allocated {
 		return fmt.Errorf("%w: %d bytes are wanted, %d of %d are left", ErrLimit, r.Size, limit-s.allocated, limit)
 	}
-	s.allocations = slices.Insert(s.allocations, i, &allocation{Range: r})
 	s.allocated += r.Size
 	s.use(s.span(r))
+	s.allocations.insert(&allocation{Range: r, born: s.version})
 	return nil
 }
 
@@ -70,9 +61,10 @@ func (s *Space) use(p span) {
 			s.table[n] = new(page)
 		}
 	}
-	for _, c := range s.in(p) {
+	for i, c := range s.in(p) {
 		if c.users == 0 {
 			s.chunks++
+			s.fresh.add(i)
 		}
 		c.users++
 	}
@@ -82,13 +74,12 @@ func (s *Space) use(p span) {
 // Free forgets the allocation that starts at addr. Chunks that no other
 // allocation touches leave every place.
 func (s *Space) Free(addr uint64) (Plan, error) {
-	i, ok := s.index(addr)
-	if !ok || s.allocations[i].Addr != addr {
+	a := s.allocations.upto(addr).get()
+	if a == nil || a.Addr != addr {
 		return nil, fmt.Errorf("%w: %#x is not where one starts", ErrUnknown, addr)
 	}
-	a := s.allocations[i]
 	a.freed = true
-	s.allocations = slices.Delete(s.allocations, i, i+1)
+	s.allocations.remove(a)
 	s.allocated -= a.Size
 	s.version++
 	var moves mover
@@ -98,8 +89,8 @@ func (s *Space) Free(addr uint64) (Plan, error) {
 			continue
 		}
 		for rest := c.held; rest != 0; rest &= rest - 1 {
-			if p := rest.first(); p == Host {
-				moves.add(Discard, Host, n)
+			if p := rest.first(); p == hostSlot {
+				moves.add(Discard, hostSlot, n)
 			} else {
 				moves.add(Unmap, p, n)
 			}
@@ -133,9 +124,9 @@ func (s *Space) Limit() uint64 { return s.config.Limit }
 
 // Allocations returns all allocations, in order.
 func (s *Space) Allocations() []Range {
-	ranges := make([]Range, len(s.allocations))
-	for i, a := range s.allocations {
-		ranges[i] = a.Range
+	ranges := make([]Range, 0, s.allocations.len())
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		ranges = append(ranges, at.get().Range)
 	}
 	return ranges
 }

@@ -3,6 +3,7 @@ package vmm
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 )
@@ -13,11 +14,12 @@ import (
 // ErrCapacity says that need by itself is larger. Each range of need lies
 // within one allocation.
 func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) {
-	if !s.isDevice(dev) {
-		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, s.config.Devices)
+	at, ok := s.device(dev)
+	if !ok {
+		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
 	}
-	here, room := &s.tallies[dev], s.chunksIn(capacity)
-	if here.held <= room && s.prepared[dev].same(s.version, need) {
+	here, room := &s.tallies[at], s.chunksIn(capacity)
+	if here.held <= room && s.prepared[at].same(s.version, need) {
 		return nil, nil
 	}
 	for _, r := range need {
@@ -28,19 +30,68 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 	var moves mover
 	if here.ready < s.chunks || here.held > room {
 		spans := s.spans(need)
-		missing, total := s.missing(dev, spans)
+		missing, total := s.missing(at, spans)
 		if total > room {
 			return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.bytes(total), dev, capacity)
 		}
-		s.evict(&moves, dev, here.held+missing-room, spans)
-		s.bring(&moves, dev, spans)
+		s.evict(&moves, at, here.held+missing-room, spans)
+		s.bring(&moves, at, spans)
 	}
 	s.version++
 	for _, r := range need {
 		s.need(r)
 	}
-	s.prepared[dev].keep(s.version, need)
+	s.prepared[at].keep(s.version, need)
 	return moves.plan(s), nil
+}
+
+// PrepareAll is Prepare for a kernel that may need all that is allocated. It costs
+// what changed since the last time, or, if much did, what the chunks cost; the
+// number of allocations does not matter.
+func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
+	at, ok := s.device(dev)
+	if !ok {
+		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
+	}
+	if s.chunks > s.chunksIn(capacity) {
+		return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.Chunked(), dev, capacity)
+	}
+	var moves mover
+	here := &s.tallies[at]
+	if here.ready < s.chunks {
+		s.bring(&moves, at, s.unready(at, s.these(s.fresh)))
+	}
+	if here.ready < s.chunks {
+		s.bring(&moves, at, s.unready(at, s.all()))
+	}
+	s.version++
+	s.everything = s.version
+	s.fresh, s.brought = s.brought[:0], s.fresh
+	return moves.plan(s), nil
+}
+
+// unready returns those of the chunks that a kernel on dev cannot use as they are.
+func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
+	var spans []span
+	for i, c := range chunks {
+		if c.ready(dev) {
+			continue
+		}
+		if n := len(spans) - 1; n >= 0 && spans[n].first+spans[n].count == i {
+			spans[n].count++
+			continue
+		}
+		spans = append(spans, span{i, 1})
+	}
+	return spans
+}
+
+// lastNeed is when an allocation was last needed, by itself or with all others.
+func (s *Space) lastNeed(a *allocation) uint64 {
+	if a.born < s.everything {
+		return max(a.needed, s.everything)
+	}
+	return a.needed
 }
 
 // chunksIn says how many chunks fit into so many bytes.
@@ -65,7 +116,7 @@ func (s *Space) spans(ranges []Range) []span {
 }
 
 // missing counts the chunks of the spans, and those that dev does not map.
-func (s *Space) missing(dev Place, spans []span) (missing, total int) {
+func (s *Space) missing(dev slot, spans []span) (missing, total int) {
 	for _, p := range spans {
 		total += p.count
 		for _, c := range s.in(p) {
@@ -90,52 +141,57 @@ func (s *Space) need(r Range) {
 }
 
 // bring makes the chunks ready on dev.
-func (s *Space) bring(moves *mover, dev Place, spans []span) {
+func (s *Space) bring(moves *mover, dev slot, spans []span) {
 	for _, p := range spans {
 		for i, c := range s.in(p) {
-			if c.ready(dev) {
-				continue
-			}
-			if c.held&dev.bit() == 0 {
-				moves.add(Map, dev, i)
-			}
-			if c.valid == 0 {
-				s.set(c, c.held|dev.bit(), 0)
-				continue
-			}
-			s.fetch(moves, i, c)
-			moves.add(CopyIn, dev, i)
-			s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+			s.bringChunk(moves, dev, i, c)
 		}
 	}
 }
 
+func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
+	if c.ready(dev) {
+		return
+	}
+	if c.held&dev.bit() == 0 {
+		moves.add(Map, dev, i)
+	}
+	if c.valid == 0 {
+		s.set(c, c.held|dev.bit(), 0)
+		return
+	}
+	s.fetch(moves, i, c)
+	moves.add(CopyIn, dev, i)
+	s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+}
+
 // fetch makes a chunk that was written valid on the host.
 func (s *Space) fetch(moves *mover, i int, c *chunk) {
-	if c.valid == 0 || c.valid&Host.bit() != 0 {
+	if c.valid == 0 || c.valid&hostSlot.bit() != 0 {
 		return
 	}
 	moves.add(CopyOut, c.valid.first(), i)
-	s.set(c, c.held|Host.bit(), c.valid|Host.bit())
+	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit())
 }
 
 // Evict gives back at least so many bytes of what is mapped on dev, all of it
 // if atLeast is 0. Contents that are valid only there go to the host first.
 func (s *Space) Evict(dev Place, atLeast uint64) Plan {
-	if !s.isDevice(dev) {
+	at, ok := s.device(dev)
+	if !ok {
 		return nil
 	}
-	count := s.tallies[dev].held
+	count := s.tallies[at].held
 	if atLeast > 0 && atLeast < s.bytes(count) {
 		count = int((atLeast-1)>>s.shift) + 1
 	}
 	var moves mover
-	s.evict(&moves, dev, count, nil)
+	s.evict(&moves, at, count, nil)
 	return moves.plan(s)
 }
 
 // evict unmaps count chunks on dev that are not among keep, which is in order.
-func (s *Space) evict(moves *mover, dev Place, count int, keep []span) {
+func (s *Space) evict(moves *mover, dev slot, count int, keep []span) {
 	if count <= 0 {
 		return
 	}
@@ -163,9 +219,9 @@ type victim struct {
 
 // victims returns the chunks mapped on dev that are not among keep, the best
 // to evict first.
-func (s *Space) victims(dev Place, keep []span) []victim {
+func (s *Space) victims(dev slot, keep []span) []victim {
 	var list []victim
-	next := 0 // the first allocation that may touch the chunk
+	next := s.allocations.first() // the first allocation that may touch the chunk
 	for i, c := range s.all() {
 		for len(keep) > 0 && keep[0].first+keep[0].count <= i {
 			keep = keep[1:]
@@ -175,11 +231,11 @@ func (s *Space) victims(dev Place, keep []span) []victim {
 		}
 		needed := c.needed
 		r := s.rangeOf(span{i, 1})
-		for s.allocations[next].end() <= r.Addr {
-			next++
+		for next.get().end() <= r.Addr {
+			next = next.next()
 		}
-		for n := next; n < len(s.allocations) && s.allocations[n].Addr < r.end(); n++ {
-			needed = max(needed, s.allocations[n].needed)
+		for at := next; at.get() != nil && at.get().Addr < r.end(); at = at.next() {
+			needed = max(needed, s.lastNeed(at.get()))
 		}
 		dirty := c.valid == dev.bit()
 		if n := len(list) - 1; n >= 0 && list[n].first+list[n].count == i && list[n].needed == needed && list[n].dirty == dirty {
@@ -206,37 +262,46 @@ func (s *Space) victims(dev Place, keep []span) []victim {
 // that is mapped there. Chunks that were not prepared, because they are not
 // mapped on dev or its copy is out of date, are left as they are.
 func (s *Space) Launched(dev Place, used []Range) {
-	if !s.isDevice(dev) {
+	at, ok := s.device(dev)
+	if !ok {
 		return
 	}
-	here := &s.tallies[dev]
-	if here.ready == here.only || used != nil && s.launched[dev].same(s.version, used) {
+	here := &s.tallies[at]
+	if here.ready == here.only || used != nil && s.launched[at].same(s.version, used) {
 		return
 	}
 	if used == nil {
+		for _, c := range s.these(s.brought) {
+			s.written(at, c)
+		}
+		s.brought = s.brought[:0]
+		if here.ready == here.only {
+			return
+		}
 		for _, c := range s.all() {
-			s.written(dev, c)
+			s.written(at, c)
 		}
 		return
 	}
 	for _, r := range used {
 		s.Written(dev, r)
 	}
-	s.launched[dev].keep(s.version, used)
+	s.launched[at].keep(s.version, used)
 }
 
 // Written says that a copy or fill wrote r on dev, where it was resident: only
 // that copy is valid any more.
 func (s *Space) Written(dev Place, r Range) {
-	if !s.isDevice(dev) || !s.config.Arena.contains(r) {
+	at, ok := s.device(dev)
+	if !ok || !s.config.Arena.contains(r) {
 		return
 	}
 	for _, c := range s.in(s.span(r)) {
-		s.written(dev, c)
+		s.written(at, c)
 	}
 }
 
-func (s *Space) written(dev Place, c *chunk) {
+func (s *Space) written(dev slot, c *chunk) {
 	if c.ready(dev) {
 		s.set(c, c.held, dev.bit())
 	}
@@ -245,14 +310,15 @@ func (s *Space) written(dev Place, c *chunk) {
 // Resident says whether r may be used on dev as it is: all its chunks are
 // mapped there and, if they were ever written, valid.
 func (s *Space) Resident(dev Place, r Range) bool {
-	if !s.isDevice(dev) || s.Check(r) != nil {
+	at, ok := s.device(dev)
+	if !ok || s.Check(r) != nil {
 		return false
 	}
-	if s.AllResident(dev) {
+	if s.tallies[at].ready == s.chunks {
 		return true
 	}
 	for _, c := range s.in(s.span(r)) {
-		if !c.ready(dev) {
+		if !c.ready(at) {
 			return false
 		}
 	}
@@ -261,7 +327,8 @@ func (s *Space) Resident(dev Place, r Range) bool {
 
 // AllResident says whether all allocated memory may be used on dev as it is.
 func (s *Space) AllResident(dev Place) bool {
-	return s.isDevice(dev) && s.tallies[dev].ready == s.chunks
+	at, ok := s.device(dev)
+	return ok && s.tallies[at].ready == s.chunks
 }
 
 // HostRead makes the chunks of r valid on the host. Devices keep their copies.
@@ -289,7 +356,7 @@ func (s *Space) HostWrite(r Range) (Plan, error) {
 		if !s.covers(r, a, i, c) {
 			s.fetch(&moves, i, c)
 		}
-		s.set(c, c.held|Host.bit(), Host.bit())
+		s.set(c, c.held|hostSlot.bit(), hostSlot.bit())
 	}
 	return moves.plan(s), nil
 }
@@ -302,14 +369,14 @@ func (s *Space) covers(r Range, a *allocation, i int, c *chunk) bool {
 
 // Trim gives back the host's pages whose contents are out of date.
 func (s *Space) Trim() Plan {
-	if s.tallies[Host].held == s.tallies[Host].valid {
+	if s.tallies[hostSlot].held == s.tallies[hostSlot].valid {
 		return nil
 	}
 	var moves mover
 	for i, c := range s.all() {
-		if c.held&^c.valid&Host.bit() != 0 {
-			moves.add(Discard, Host, i)
-			s.set(c, c.held&^Host.bit(), c.valid)
+		if c.held&^c.valid&hostSlot.bit() != 0 {
+			moves.add(Discard, hostSlot, i)
+			s.set(c, c.held&^hostSlot.bit(), c.valid)
 		}
 	}
 	return moves.plan(s)
@@ -318,12 +385,13 @@ func (s *Space) Trim() Plan {
 // Lost says that a device is gone with all that was mapped there. It returns
 // the chunks whose only valid copy was lost; they count as never written.
 func (s *Space) Lost(dev Place) []Range {
-	if !s.isDevice(dev) {
+	at, ok := s.device(dev)
+	if !ok {
 		return nil
 	}
 	var lost []Range
 	for i, c := range s.all() {
-		if c.valid == dev.bit() {
+		if c.valid == at.bit() {
 			r := s.rangeOf(span{i, 1})
 			if n := len(lost) - 1; n >= 0 && lost[n].end() == r.Addr {
 				lost[n].Size += r.Size
@@ -331,7 +399,7 @@ func (s *Space) Lost(dev Place) []Range {
 				lost = append(lost, r)
 			}
 		}
-		s.set(c, c.held&^dev.bit(), c.valid&^dev.bit())
+		s.set(c, c.held&^at.bit(), c.valid&^at.bit())
 	}
 	return lost
 }

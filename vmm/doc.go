@@ -5,11 +5,12 @@
 //
 // # Places
 //
-// The host (the client's swap area) and every device are places. For each
-// place a chunk has two marks: the place holds memory for it (mapped on a
-// device, pages in the swap area), and what that memory contains is valid. A
-// chunk valid nowhere was never written and is never copied. One copy or
-// several may be valid; a write anywhere makes that copy the only one.
+// The host (the client's swap area) and every device, of its own node or of
+// another, are places. For each place a chunk has two marks: the place holds
+// memory for it (mapped on a device, pages in the swap area), and what that
+// memory contains is valid. A chunk valid nowhere was never written and is
+// never copied. One copy or several may be valid; a write anywhere makes that
+// copy the only one.
 //
 // With one device this is the page table of the paper's node runtime:
 //
@@ -45,6 +46,9 @@
 // as the last time and nothing else happened, or everything is resident, costs
 // some nanoseconds a range, however many chunks these have. Other calls cost in
 // proportion to the chunks of their ranges, and evictions to the chunks mapped.
+// An allocation and its end cost about the same beside a hundred thousand others
+// as beside ten. A launch that may need everything (PrepareAll) costs what changed
+// since the last one, not what is allocated.
 //
 // Memory newly mapped, or never written, contains what the device or the host
 // put there: to keep one client's data from the next is not this package's

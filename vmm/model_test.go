@@ -51,6 +51,14 @@ type launch struct {
 	dev      Place
 	need     []Range
 	capacity uint64
+	all      bool // need is all that is allocated, and PrepareAll is asked
+}
+
+func (l launch) prepare(s *Space) (Plan, error) {
+	if l.all {
+		return s.PrepareAll(l.dev, l.capacity)
+	}
+	return s.Prepare(l.dev, l.need, l.capacity)
 }
 
 // fact is an allocation as the test knows it.
@@ -70,14 +78,14 @@ const (
 
 func newMachine(t *rapid.T) *machine {
 	limit := rapid.SampledFrom([]uint64{0, 1, 40, modelSize}).Draw(t, "limit")
-	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelDevices, Limit: limit})
+	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelPlaces, Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &machine{
 		t: t, space: space, chunk: modelChunk,
 		devices: rapid.IntRange(1, modelDevices).Draw(t, "devices"),
-		last:    launch{dev: Device(0), need: []Range{}},
+		last:    launch{dev: modelPlaces[0], need: []Range{}},
 		flat:    make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
 		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
 	}
@@ -96,15 +104,21 @@ func chunksOf(r Range) (from, to int) {
 	return a / modelChunk, (b-1)/modelChunk + 1
 }
 
+// modelPlaces are devices of three nodes, one of them the client's own.
+var modelPlaces = []Place{Device(1), DeviceOf(2, 0), DeviceOf(1, 1)}
+
+// at is where the model keeps a place's memory: the host's first.
+func (m *machine) at(p Place) int { return 1 + slices.Index(modelPlaces, p) }
+
 func (m *machine) scramble(place Place, from, to int) {
 	for i := from; i < to; i++ {
 		m.noise = m.noise*5 + 77
-		m.memory[place][i] = m.noise
+		m.memory[m.at(place)][i] = m.noise
 	}
 }
 
 func (m *machine) count(dev Place) (n int) {
-	for _, is := range m.mapped[dev] {
+	for _, is := range m.mapped[m.at(dev)] {
 		if is {
 			n++
 		}
@@ -138,7 +152,7 @@ func (m *machine) perform(plan Plan, capacity uint64) {
 
 func (m *machine) stepChunk(plan Plan, step Step, c int) {
 	from, to := c*modelChunk, (c+1)*modelChunk
-	mapped := &m.mapped[step.Device][c]
+	mapped := &m.mapped[m.at(step.Device)][c]
 	if step.Op != Discard && *mapped != (step.Op != Map) {
 		m.t.Fatalf("%v: chunk %d has mapped = %v in\n%v", step, c, *mapped, plan)
 	}
@@ -154,7 +168,7 @@ func (m *machine) stepChunk(plan Plan, step Step, c int) {
 		if step.Op == CopyOut {
 			src, dst = dst, src
 		}
-		copy(m.memory[dst][from:to], m.memory[src][from:to])
+		copy(m.memory[m.at(dst)][from:to], m.memory[m.at(src)][from:to])
 	case Discard:
 		m.scramble(Host, from, to)
 	}
@@ -164,8 +178,8 @@ func (m *machine) stepChunk(plan Plan, step Step, c int) {
 func (m *machine) agrees(place Place, r Range) {
 	from, to := offsets(r)
 	for i := from; i < to; i++ {
-		if m.defined[i] && m.memory[place][i] != m.flat[i] {
-			m.t.Fatalf("%v has %#x at %#x, not %#x", place, m.memory[place][i], modelBase+i, m.flat[i])
+		if m.defined[i] && m.memory[m.at(place)][i] != m.flat[i] {
+			m.t.Fatalf("%v has %#x at %#x, not %#x", place, m.memory[m.at(place)][i], modelBase+i, m.flat[i])
 		}
 	}
 }
@@ -176,7 +190,7 @@ func (m *machine) write(place Place, r Range, all bool) {
 	pattern := rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(m.t, "bytes")
 	for i := from; i < to; i++ {
 		if b := pattern[i%len(pattern)]; all || b&1 == 0 {
-			m.memory[place][i] = b + byte(i)
+			m.memory[m.at(place)][i] = b + byte(i)
 			m.flat[i], m.defined[i] = b+byte(i), true
 		}
 	}
@@ -219,7 +233,7 @@ func (m *machine) ranges() []Range {
 }
 
 func (m *machine) device() Place {
-	return Device(rapid.IntRange(0, m.devices-1).Draw(m.t, "device"))
+	return modelPlaces[rapid.IntRange(0, m.devices-1).Draw(m.t, "device")]
 }
 
 func (m *machine) allocate() {
@@ -324,8 +338,8 @@ func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, ne
 		return cmp.Compare(a.age, b.age)
 	})
 	for i, v := range list {
-		if m.mapped[dev][v.chunk] != (i >= count) {
-			m.t.Fatalf("chunk %d: mapped is %v, and it is number %d of %d to give way: %v", v.chunk, m.mapped[dev][v.chunk], i, count, list)
+		if m.mapped[m.at(dev)][v.chunk] != (i >= count) {
+			m.t.Fatalf("chunk %d: mapped is %v, and it is number %d of %d to give way: %v", v.chunk, m.mapped[m.at(dev)][v.chunk], i, count, list)
 		}
 	}
 }
@@ -334,7 +348,7 @@ func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, ne
 func (m *machine) dirty(dev Place) []bool {
 	marks := make([]bool, modelChunks)
 	for i, c := range m.space.all() {
-		marks[i] = c.valid == dev.bit()
+		marks[i] = c.valid == slot(m.at(dev)).bit()
 	}
 	return marks
 }
@@ -345,13 +359,26 @@ func (m *machine) launchNew() {
 	if rapid.Bool().Draw(m.t, "tight") {
 		capacity = uint64(rapid.IntRange(0, modelSize+3).Draw(m.t, "capacity"))
 	}
-	m.launch(launch{m.device(), m.ranges(), capacity})
+	m.launch(launch{dev: m.device(), need: m.ranges(), capacity: capacity})
+}
+
+// launchAll is a launch that may need everything.
+func (m *machine) launchAll() {
+	l := launch{dev: m.device(), need: []Range{}, capacity: modelSize, all: true}
+	if rapid.Bool().Draw(m.t, "tight") {
+		l.capacity = uint64(rapid.IntRange(0, modelSize).Draw(m.t, "capacity"))
+	}
+	for _, n := range m.numbers() {
+		l.need = append(l.need, m.allocs[n].Range)
+	}
+	m.launch(l)
 }
 
 // launchAgain repeats the last one, perhaps with another capacity, and perhaps
 // in the belief that all is where it was.
 func (m *machine) launchAgain() {
 	l := m.last
+	l.all = false // what is allocated may have changed
 	if rapid.Bool().Draw(m.t, "another capacity") {
 		l.capacity = uint64(rapid.IntRange(0, modelSize).Draw(m.t, "capacity"))
 	}
@@ -376,16 +403,16 @@ func (m *machine) launch(l launch) {
 		}
 		a, b := chunksOf(r)
 		for c := a; c < b; c++ {
-			if !needed[c] && !m.mapped[l.dev][c] {
+			if !needed[c] && !m.mapped[m.at(l.dev)][c] {
 				missing++
 			}
 			needed[c] = true
 		}
 	}
-	before, dirty := slices.Clone(m.mapped[l.dev]), m.dirty(l.dev)
+	before, dirty := slices.Clone(m.mapped[m.at(l.dev)]), m.dirty(l.dev)
 	room := int(l.capacity / modelChunk)
 	surplus := max(0, m.count(l.dev)+missing-room)
-	plan, err := m.space.Prepare(l.dev, l.need, l.capacity)
+	plan, err := l.prepare(m.space)
 	if len(needed) > room {
 		if !errors.Is(err, ErrCapacity) {
 			m.t.Fatalf("%d chunks in %d bytes: %v", len(needed), l.capacity, err)
@@ -484,7 +511,7 @@ func (m *machine) deviceWrite() {
 func (m *machine) evict() {
 	dev := m.device()
 	atLeast := uint64(rapid.IntRange(0, modelSize+9).Draw(m.t, "at least"))
-	before, dirty := slices.Clone(m.mapped[dev]), m.dirty(dev)
+	before, dirty := slices.Clone(m.mapped[m.at(dev)]), m.dirty(dev)
 	count := int((atLeast + modelChunk - 1) / modelChunk)
 	if n := m.count(dev); count == 0 || count > n {
 		count = n
@@ -504,7 +531,7 @@ func (m *machine) lose() {
 			m.written[c] = false
 		}
 	}
-	m.mapped[dev] = make([]bool, modelChunks)
+	m.mapped[m.at(dev)] = make([]bool, modelChunks)
 	m.scramble(dev, 0, modelSize)
 }
 
@@ -577,7 +604,7 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("chunk %d: valid at %b, held at %b, written: %v", i, c.valid, c.held, m.written[i])
 		}
 		for p := range tallies {
-			bit := Place(p).bit()
+			bit := slot(p).bit()
 			if p > 0 && (c.held&bit != 0) != m.mapped[p][i] {
 				t.Fatalf("chunk %d: the space thinks that it is held at %b", i, c.held)
 			}
@@ -589,22 +616,22 @@ func (m *machine) check(t *rapid.T) {
 			add(&tallies[p].held, c.held&bit != 0)
 			add(&tallies[p].valid, c.valid&bit != 0)
 			add(&tallies[p].only, c.valid == bit)
-			add(&tallies[p].ready, c.ready(Place(p)))
+			add(&tallies[p].ready, c.ready(slot(p)))
 		}
 	}
 	if s.Chunked() != uint64(chunks)*m.chunk || !slices.Equal(s.tallies, tallies) {
 		t.Fatalf("counts %d %v, want %d %v", s.Chunked()/m.chunk, s.tallies, chunks, tallies)
 	}
-	for d := range modelDevices {
-		if got, want := s.Mapped(Device(d)), uint64(m.count(Device(d)))*m.chunk; got != want {
-			t.Fatalf("%v has %d bytes mapped, not %d", Device(d), got, want)
+	for _, dev := range modelPlaces {
+		if got, want := s.Mapped(dev), uint64(m.count(dev))*m.chunk; got != want {
+			t.Fatalf("%v has %d bytes mapped, not %d", dev, got, want)
 		}
 		all := true
 		for _, r := range ranges {
-			all = all && s.Resident(Device(d), r)
+			all = all && s.Resident(dev, r)
 		}
-		if s.AllResident(Device(d)) != all {
-			t.Fatalf("all resident on %v: %v", Device(d), !all)
+		if s.AllResident(dev) != all {
+			t.Fatalf("all resident on %v: %v", dev, !all)
 		}
 	}
 }
@@ -641,6 +668,7 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"launch":       with(m.launchNew),
 			"launch 2":     with(m.launchNew),
 			"launch again": with(m.launchAgain),
+			"launch all":   with(m.launchAll),
 			"host read":    with(m.hostRead),
 			"host write":   with(m.hostWrite),
 			"device":       with(m.deviceWrite),

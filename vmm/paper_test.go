@@ -18,7 +18,7 @@ var entry = Range{entryAddr, entrySize}
 
 func newEntry(t *testing.T) *Space {
 	t.Helper()
-	s, err := New(Config{Arena: Range{entryAddr, 4 * entrySize}, Chunk: entrySize, Devices: 1})
+	s, err := New(Config{Arena: Range{entryAddr, 4 * entrySize}, Chunk: entrySize, Devices: Devices(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func flags(s *Space) string {
 		return "F"
 	}
 	for _, c := range s.all() {
-		dev := Device(0).bit()
-		return fmt.Sprintf("%s/%s/%s", letter(c.held&dev != 0), letter(c.valid == Host.bit()), letter(c.valid == dev))
+		dev := slot(1).bit()
+		return fmt.Sprintf("%s/%s/%s", letter(c.held&dev != 0), letter(c.valid == hostSlot.bit()), letter(c.valid == dev))
 	}
 	return "none"
 }

@@ -66,11 +66,11 @@ type mover struct {
 
 type move struct {
 	op    Op
-	place Place
+	place slot
 	span
 }
 
-func (m *mover) add(op Op, place Place, chunk int) {
+func (m *mover) add(op Op, place slot, chunk int) {
 	if n := m.last[op]; n > 0 {
 		if v := &m.moves[n-1]; v.place == place && v.first+v.count == chunk {
 			v.count++
@@ -89,11 +89,11 @@ func (m *mover) plan(s *Space) Plan {
 	var plan Plan
 	for _, v := range m.moves {
 		r := s.rangeOf(v.span)
-		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == v.place && plan[n].Range.end() == r.Addr {
+		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == s.place(v.place) && plan[n].Range.end() == r.Addr {
 			plan[n].Range.Size += r.Size
 			continue
 		}
-		plan = append(plan, Step{v.op, v.place, r})
+		plan = append(plan, Step{v.op, s.place(v.place), r})
 	}
 	return plan
 }

@@ -148,7 +148,7 @@ func (w *world) run(words []string) string {
 	var err error
 	switch words[0] {
 	case "new":
-		c := Config{Chunk: w.number(words[1]), Devices: int(w.number(words[3]))}
+		c := Config{Chunk: w.number(words[1]), Devices: Devices(int(w.number(words[3])))}
 		c.Arena = Range{0x1000, c.Chunk * w.number(words[2])}
 		if len(words) > 4 {
 			c.Limit = w.number(words[4])
@@ -227,11 +227,11 @@ func directory(s *Space) string {
 	b.WriteString("=")
 	for i, c := range s.all() {
 		fmt.Fprintf(&b, " %d:", i)
-		for p := Host; int(p) < len(s.tallies); p++ {
+		for p := hostSlot; int(p) < len(s.tallies); p++ {
 			if c.held&p.bit() == 0 {
 				continue
 			}
-			if p == Host {
+			if p == hostSlot {
 				b.WriteByte('h')
 			} else {
 				fmt.Fprint(&b, int(p)-1)

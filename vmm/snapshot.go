@@ -19,7 +19,8 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 // snapshotHead ends with the version. What follows are unsigned varints in
 // their shortest form:
 //
-//	arena address, arena size, log2 of the chunk, devices, limit
+//	arena address, arena size, log2 of the chunk, limit, number of devices, and of
+//	each its node and its number there
 //	number of needs
 //	number of allocations, and of each, in order: bytes between it and the one
 //	before, size, need, number of children, and of each child, in order: how
@@ -29,7 +30,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 //
 // Needs are numbered in the order of time from 1 on; 0 is never. So the bytes
 // tell nothing of how often something happened.
-const snapshotHead = "vmm\x01"
+const snapshotHead = "vmm\x02"
 
 // MarshalBinary writes the whole state, for another process to go on with.
 func (s *Space) MarshalBinary() ([]byte, error) {
@@ -48,12 +49,17 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 		}
 	}
 	c := s.config
-	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), uint64(c.Devices), c.Limit)
-	put(uint64(len(needs)), uint64(len(s.allocations)))
+	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), c.Limit, uint64(len(c.Devices)))
+	for _, p := range c.Devices {
+		put(uint64(p.Node), uint64(p.Device-1))
+	}
+	put(uint64(len(needs)), uint64(s.allocations.len()))
 	before := c.Arena.Addr
-	for _, a := range s.allocations {
-		children := s.childIndexes(a)
-		put(a.Addr-before, a.Size, number(a.needed), uint64(len(children)))
+	ranks := s.ranks()
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		a := at.get()
+		children := childRanks(a, ranks)
+		put(a.Addr-before, a.Size, number(s.lastNeed(a)), uint64(len(children)))
 		before = a.end()
 		from := 0
 		for _, n := range children {
@@ -89,8 +95,8 @@ func (s *Space) needs() []uint64 {
 			times = append(times, t)
 		}
 	}
-	for _, a := range s.allocations {
-		add(a.needed)
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		add(s.lastNeed(at.get()))
 	}
 	for _, c := range s.all() {
 		add(c.needed)
@@ -99,15 +105,24 @@ func (s *Space) needs() []uint64 {
 	return slices.Compact(times)
 }
 
-// childIndexes returns which allocations are nested in a, in order.
-func (s *Space) childIndexes(a *allocation) []int {
-	var indexes []int
+// ranks tells for each allocation how many lie before it.
+func (s *Space) ranks() map[*allocation]int {
+	ranks := make(map[*allocation]int, s.allocations.len())
+	for at := s.allocations.first(); at.get() != nil; at = at.next() {
+		ranks[at.get()] = len(ranks)
+	}
+	return ranks
+}
+
+// childRanks returns which allocations are nested in a, in order.
+func childRanks(a *allocation, ranks map[*allocation]int) []int {
+	var list []int
 	for _, c := range a.children {
-		if i, ok := s.index(c.Addr); ok && s.allocations[i] == c {
-			indexes = append(indexes, i)
+		if rank, ok := ranks[c]; ok { // else it was freed
+			list = append(list, rank)
 		}
 	}
-	return indexes
+	return list
 }
 
 // UnmarshalBinary replaces the state by that of a snapshot. It accepts only
@@ -159,6 +174,17 @@ func (r *reader) count(what string) int {
 	return int(n)
 }
 
+// small reads a number of a node or device.
+func (r *reader) small() int {
+	const most = 1 << 30
+	n := r.number()
+	if n > most {
+		r.fail("number %d of a node or device", n)
+		return 0
+	}
+	return int(n)
+}
+
 // need reads the number of a need.
 func (r *reader) need() uint64 {
 	n := r.number()
@@ -178,8 +204,10 @@ func (r *reader) space() (*Space, error) {
 	var c Config
 	c.Arena.Addr, c.Arena.Size = r.number(), r.number()
 	c.Chunk = 1 << min(r.number(), 64) // 0, which is refused, if too large
-	c.Devices = int(min(r.number(), maxDevices+1))
 	c.Limit = r.number()
+	for range min(r.count("devices"), maxDevices+1) {
+		c.Devices = append(c.Devices, DeviceOf(r.small(), r.small()))
+	}
 	r.seen = make([]bool, r.count("needs")+1)
 	if r.err != nil {
 		return nil, r.err
@@ -204,6 +232,7 @@ func (r *reader) space() (*Space, error) {
 func (r *reader) allocations(s *Space) {
 	n := r.count("allocations")
 	nested := make([][]int, 0, n)
+	list := make([]*allocation, 0, n)
 	at := s.config.Arena.Addr
 	for range n {
 		gap, size, needed := r.number(), r.number(), r.need()
@@ -227,20 +256,21 @@ func (r *reader) allocations(s *Space) {
 			r.fail("%w", err)
 			return
 		}
-		a := s.allocations[len(s.allocations)-1]
+		a := s.around(at + gap)
 		a.needed = needed
 		at = a.end()
 		nested = append(nested, children)
+		list = append(list, a)
 	}
 	for i, children := range nested {
 		for _, c := range children {
-			s.allocations[i].children = append(s.allocations[i].children, s.allocations[c])
+			list[i].children = append(list[i].children, list[c])
 		}
 	}
 }
 
 func (r *reader) chunks(s *Space) {
-	everywhere := uint64(1)<<(s.config.Devices+1) - 1
+	everywhere := uint64(1)<<(len(s.config.Devices)+1) - 1
 	left := 0
 	var row, before chunk
 	first := true

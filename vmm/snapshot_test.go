@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 // exampleSpace gives a space in which every part of a snapshot has something.
 func exampleSpace(t testing.TB) *Space {
 	t.Helper()
-	s, err := New(Config{Arena: Range{0x10000, 0x8000}, Chunk: 0x1000, Devices: 2, Limit: 0x4000})
+	s, err := New(Config{Arena: Range{0x10000, 0x8000}, Chunk: 0x1000, Devices: Devices(2), Limit: 0x4000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +34,8 @@ func exampleSpace(t testing.TB) *Space {
 }
 
 // The bytes are a format: a change of them is a new version.
-const exampleSnapshot = "766d6d01" + // head
-	"808004" + "808002" + "0c" + "02" + "808001" + // config
+const exampleSnapshot = "766d6d02" + // head
+	"808004" + "808002" + "0c" + "808001" + "02" + "0000" + "0001" + // config
 	"02" + // needs
 	"03" + // allocations
 	"00" + "8030" + "01" + "00" +
@@ -60,22 +61,24 @@ func TestSnapshotGolden(t *testing.T) {
 	if got, want := directory(&back), directory(s); got != want {
 		t.Errorf("got %swant %s", got, want)
 	}
-	if back.Config() != s.Config() {
+	if !reflect.DeepEqual(back.Config(), s.Config()) {
 		t.Errorf("got %+v, want %+v", back.Config(), s.Config())
 	}
 }
 
 func TestSnapshotRefusesDamage(t *testing.T) {
-	const config = "766d6d01" + "808004" + "808002" + "0c" + "02" + "00"
+	const config = "766d6d02" + "808004" + "808002" + "0c" + "00" + "02" + "0000" + "0001"
 	for _, c := range []struct{ name, data, want string }{
 		{"nothing", "", "does not begin"},
-		{"another version", strings.Replace(exampleSnapshot, "766d6d01", "766d6d02", 1), "does not begin"},
+		{"another version", strings.Replace(exampleSnapshot, "766d6d02", "766d6d01", 1), "does not begin"},
 		{"cut off", exampleSnapshot[:len(exampleSnapshot)-2], "cut off"},
 		{"left over", exampleSnapshot + "00", "1 bytes are left over"},
-		{"a long number", "766d6d01" + "8000", "malformed"},
-		{"a number too large", "766d6d01" + "ffffffffffffffffffff01", "malformed"},
-		{"a chunk of 2^64", "766d6d01" + "00" + "01" + "40" + "02" + "00" + "00", "power of two"},
-		{"no devices", "766d6d01" + "808004" + "808002" + "0c" + "00" + "00" + "00", "0 devices"},
+		{"a long number", "766d6d02" + "8000", "malformed"},
+		{"a number too large", "766d6d02" + "ffffffffffffffffffff01", "malformed"},
+		{"a chunk of 2^64", "766d6d02" + "00" + "01" + "40" + "00" + "01" + "0000" + "00", "power of two"},
+		{"no devices", "766d6d02" + "808004" + "808002" + "0c" + "00" + "00" + "00", "0 devices"},
+		{"one device twice", "766d6d02" + "808004" + "808002" + "0c" + "00" + "02" + "0000" + "0000" + "00", "twice"},
+		{"a device without end", "766d6d02" + "808004" + "808002" + "0c" + "00" + "01" + "00" + "ffffffffffffffffff01" + "00", "of a node or device"},
 		{"too many needs", config + "09" + "00", "9 needs cannot follow"},
 		{"an idle need", config + "01" + "00", "not used"},
 		{"an unknown need", config + "00" + "01" + "0001" + "01" + "00" + "00000000", "need 1 was not announced"},
@@ -125,12 +128,13 @@ func FuzzSnapshot(f *testing.F) {
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("%x became %x: %v", data, again, err)
 		}
-		for d := range s.Config().Devices {
-			s.Launched(Device(d), nil)
-			s.Evict(Device(d), 1)
-			s.Evict(Device(d), 0)
+		devices := s.Config().Devices
+		for _, dev := range devices {
+			s.Launched(dev, nil)
+			s.Evict(dev, 1)
+			s.Evict(dev, 0)
 		}
-		s.Prepare(Device(0), s.Allocations(), s.Usage().Chunked)
+		s.Prepare(devices[0], s.Allocations(), s.Usage().Chunked)
 		for _, r := range s.Allocations() {
 			if _, err := s.Free(r.Addr); err != nil {
 				t.Fatal(err)
@@ -138,7 +142,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		for p, left := range s.tallies {
 			if left != (tally{}) {
-				t.Fatalf("%v has %+v when everything is freed", Place(p), left)
+				t.Fatalf("%v has %+v when everything is freed", s.place(slot(p)), left)
 			}
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Errors, to be asked for with errors.Is.
@@ -30,28 +31,58 @@ func (r Range) contains(q Range) bool {
 
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
-// Place is where a copy of a chunk may be: the host or a device.
-type Place int
-
-// Host is the client's swap area.
-const Host Place = 0
-
-// Device is the place of device i, counted from 0.
-func Device(i int) Place { return Place(i + 1) }
-
-func (p Place) String() string {
-	if p == Host {
-		return "host"
-	}
-	return fmt.Sprintf("dev%d", int(p)-1)
+// Place is where a copy of a chunk may be: the host or a device of a node. Node
+// 0 is where the client runs; the others are numbered by whoever makes the
+// Space. The zero Place is the client's own host.
+type Place struct {
+	Node   int
+	Device int // 0: the host; i+1: device i
 }
 
-func (p Place) bit() places { return 1 << uint(p) }
+// Host is the client's swap area, on its own node.
+var Host = Place{}
+
+// Device is device i of the client's own node, counted from 0.
+func Device(i int) Place { return DeviceOf(0, i) }
+
+// DeviceOf is device i of a node.
+func DeviceOf(node, i int) Place { return Place{node, i + 1} }
+
+// Devices are the first n devices of the client's own node.
+func Devices(n int) []Place {
+	all := make([]Place, n)
+	for i := range all {
+		all[i] = Device(i)
+	}
+	return all
+}
+
+// Index is the device's number on its node; -1 for a host.
+func (p Place) Index() int { return p.Device - 1 }
+
+func (p Place) String() string {
+	name := "host"
+	if p.Device > 0 {
+		name = fmt.Sprintf("dev%d", p.Device-1)
+	}
+	if p.Node != 0 {
+		return fmt.Sprintf("node%d/%s", p.Node, name)
+	}
+	return name
+}
+
+// slot is a place within one Space: 0 for the host, then the devices in the
+// order of Config.Devices.
+type slot int
+
+const hostSlot slot = 0
+
+func (p slot) bit() places { return 1 << uint(p) }
 
 // places is a set of them.
 type places uint32
 
-func (p places) first() Place { return Place(bits.TrailingZeros32(uint32(p))) }
+func (p places) first() slot { return slot(bits.TrailingZeros32(uint32(p))) }
 
 const (
 	maxDevices = 31
@@ -60,10 +91,10 @@ const (
 
 // Config says what a Space is like.
 type Config struct {
-	Arena   Range  // a whole number of chunks, aligned to them
-	Chunk   uint64 // a power of two
-	Devices int
-	Limit   uint64 // bytes that may be allocated, 0: no limit
+	Arena   Range   // a whole number of chunks, aligned to them
+	Chunk   uint64  // a power of two
+	Devices []Place // of any node, each once
+	Limit   uint64  // bytes that may be allocated, 0: no limit
 }
 
 func (c Config) check() error {
@@ -79,8 +110,13 @@ func (c Config) check() error {
 		return bad("arena %v: it goes beyond the last address", c.Arena)
 	case c.Arena.Size/c.Chunk > maxChunks:
 		return bad("arena %v: it has more than %d chunks, make them larger", c.Arena, maxChunks)
-	case c.Devices < 1 || c.Devices > maxDevices:
-		return bad("%d devices: from 1 to %d are possible", c.Devices, maxDevices)
+	case len(c.Devices) < 1 || len(c.Devices) > maxDevices:
+		return bad("%d devices: from 1 to %d are possible", len(c.Devices), maxDevices)
+	}
+	for i, p := range c.Devices {
+		if p.Device < 1 || p.Node < 0 || slices.Contains(c.Devices[:i], p) {
+			return bad("%v is no device, or is there twice", p)
+		}
 	}
 	return nil
 }
@@ -90,19 +126,25 @@ type Space struct {
 	config Config
 	shift  int // log2 of the chunk's size
 
-	allocations []*allocation // in order
+	allocations list
 	allocated   uint64
 	search      uint64 // of Reachable, to know what it has seen
 
 	table   []*page
 	chunks  int     // that allocations touch
-	tallies []tally // by place
+	tallies []tally // by slot
 
 	// version changes with every change of the state, and serves as the time
 	// of a need.
 	version  uint64
-	prepared []memo // by place: what Prepare last found in order
-	launched []memo // by place: where Launched last had nothing to change
+	prepared []memo // by slot: what Prepare last found in order
+	launched []memo // by slot: where Launched last had nothing to change
+
+	// Where a kernel needs everything, what changed since the last one is looked
+	// at first, and all chunks only if the counts say that more has changed.
+	everything uint64 // when PrepareAll last needed all that there was
+	fresh      few    // chunks that came into use since
+	brought    few    // those that it found in fresh
 }
 
 // chunk is one entry of the directory.
@@ -114,7 +156,7 @@ type chunk struct {
 }
 
 // ready says whether a kernel on the device may use the chunk.
-func (c *chunk) ready(p Place) bool {
+func (c *chunk) ready(p slot) bool {
 	return c.held&p.bit() != 0 && (c.valid == 0 || c.valid&p.bit() != 0)
 }
 
@@ -141,9 +183,9 @@ func New(c Config) (*Space, error) {
 		config:   c,
 		shift:    bits.TrailingZeros64(c.Chunk),
 		table:    make([]*page, (n+1<<pageShift-1)>>pageShift),
-		tallies:  make([]tally, c.Devices+1),
-		prepared: make([]memo, c.Devices+1),
-		launched: make([]memo, c.Devices+1),
+		tallies:  make([]tally, len(c.Devices)+1),
+		prepared: make([]memo, len(c.Devices)+1),
+		launched: make([]memo, len(c.Devices)+1),
 	}, nil
 }
 
@@ -171,6 +213,18 @@ func (m *memo) same(version uint64, ranges []Range) bool {
 		}
 	}
 	return true
+}
+
+// few remembers numbers of chunks, as long as they are few. It is a hint: some
+// may be missing, or stand for nothing any more.
+type few []int
+
+const fewMost = 1024
+
+func (f *few) add(i int) {
+	if len(*f) < fewMost {
+		*f = append(*f, i)
+	}
 }
 
 // span is a row of chunks, by their number in the arena.
@@ -220,6 +274,18 @@ func (s *Space) all() iter.Seq2[int, *chunk] {
 	}
 }
 
+// these gives the entries of chunks that allocations touch.
+func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for _, i := range chunks {
+			c := &s.table[i>>pageShift][i&(1<<pageShift-1)] // it was in use once
+			if c.users > 0 && !yield(i, c) {
+				return
+			}
+		}
+	}
+}
+
 // set is the only writer of an entry's marks, so that the counts stay right.
 func (s *Space) set(c *chunk, held, valid places) {
 	if c.held == held && c.valid == valid {
@@ -248,7 +314,23 @@ func (s *Space) count(c *chunk, by int) {
 	}
 }
 
-func (s *Space) isDevice(p Place) bool { return p > Host && int(p) < len(s.tallies) }
+// device returns the slot of a device; false if the space does not know it.
+func (s *Space) device(p Place) (slot, bool) {
+	for i, known := range s.config.Devices {
+		if known == p {
+			return slot(i + 1), true
+		}
+	}
+	return 0, false
+}
+
+// place is where a slot is.
+func (s *Space) place(p slot) Place {
+	if p == hostSlot {
+		return Host
+	}
+	return s.config.Devices[p-1]
+}
 
 // Usage says how much memory is where, in bytes.
 type Usage struct {
@@ -257,7 +339,7 @@ type Usage struct {
 	Host      uint64   // chunks with a valid copy on the host
 	HostOnly  uint64   // of those, valid nowhere else
 	Swap      uint64   // chunks that have pages on the host, valid or not
-	Resident  []uint64 // chunks mapped, by device from 0 on
+	Resident  []uint64 // chunks mapped, by device as in Config.Devices
 	Dirty     []uint64 // chunks valid on that device only
 }
 
@@ -267,10 +349,11 @@ func (s *Space) Chunked() uint64 { return s.bytes(s.chunks) }
 
 // Mapped returns the bytes that are mapped on a device.
 func (s *Space) Mapped(dev Place) uint64 {
-	if !s.isDevice(dev) {
+	at, ok := s.device(dev)
+	if !ok {
 		return 0
 	}
-	return s.bytes(s.tallies[dev].held)
+	return s.bytes(s.tallies[at].held)
 }
 
 // Usage counts.
@@ -278,9 +361,9 @@ func (s *Space) Usage() Usage {
 	u := Usage{
 		Allocated: s.allocated,
 		Chunked:   s.Chunked(),
-		Host:      s.bytes(s.tallies[Host].valid),
-		HostOnly:  s.bytes(s.tallies[Host].only),
-		Swap:      s.bytes(s.tallies[Host].held),
+		Host:      s.bytes(s.tallies[hostSlot].valid),
+		HostOnly:  s.bytes(s.tallies[hostSlot].only),
+		Swap:      s.bytes(s.tallies[hostSlot].held),
 	}
 	for _, t := range s.tallies[1:] {
 		u.Resident = append(u.Resident, s.bytes(t.held))

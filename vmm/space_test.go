@@ -8,17 +8,17 @@ import (
 )
 
 func TestConfigs(t *testing.T) {
-	ok := Config{Arena: Range{1 << 40, 1 << 30}, Chunk: 2 << 20, Devices: 2}
+	ok := Config{Arena: Range{1 << 40, 1 << 30}, Chunk: 2 << 20, Devices: Devices(2)}
 	for _, c := range []struct {
 		name   string
 		change func(c *Config)
 		good   bool
 	}{
 		{"as it is", func(c *Config) {}, true},
-		{"31 devices", func(c *Config) { c.Devices = 31 }, true},
+		{"31 devices", func(c *Config) { c.Devices = Devices(31) }, true},
 		{"bytes as chunks", func(c *Config) { c.Chunk, c.Arena = 1, Range{3, 5} }, true},
-		{"no devices", func(c *Config) { c.Devices = 0 }, false},
-		{"32 devices", func(c *Config) { c.Devices = 32 }, false},
+		{"no devices", func(c *Config) { c.Devices = Devices(0) }, false},
+		{"32 devices", func(c *Config) { c.Devices = Devices(32) }, false},
 		{"chunks of 0", func(c *Config) { c.Chunk = 0 }, false},
 		{"chunks of 3 MiB", func(c *Config) { c.Chunk = 3 << 20 }, false},
 		{"no arena", func(c *Config) { c.Arena.Size = 0 }, false},
@@ -42,6 +42,9 @@ func TestPlacesThatAreNoDevices(t *testing.T) {
 	for _, p := range []Place{Host, Device(2), Device(-2)} {
 		if _, err := s.Prepare(p, nil, 0); !errors.Is(err, ErrInvalid) {
 			t.Errorf("prepare %v: %v", p, err)
+		}
+		if _, err := s.PrepareAll(p, 0); !errors.Is(err, ErrInvalid) {
+			t.Errorf("prepare all on %v: %v", p, err)
 		}
 		s.Launched(p, nil)
 		s.Written(p, Range{0x10000, 1})
@@ -89,7 +92,7 @@ const benchChunk = 2 << 20
 // benchSpace has so many chunks in allocations of so many chunks each.
 func benchSpace(t testing.TB, chunks, each int) *Space {
 	t.Helper()
-	s, err := New(Config{Arena: Range{0x600000000000, 1 << 40}, Chunk: benchChunk, Devices: 2})
+	s, err := New(Config{Arena: Range{0x600000000000, 1 << 40}, Chunk: benchChunk, Devices: Devices(2)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,3 +185,18 @@ func TestCDecodesWhatGoEncodes(t *testing.T) {
 		t.Error(strings.Join(got, "\n"))
 	}
 }
+
+// What may be done after a fault is written once: both sides must read it alike.
+func TestAfterFaultIsTheSameInC(t *testing.T) {
+	var main strings.Builder
+	for _, op := range Ops() {
+		fmt.Fprintf(&main, "\tprintf(\"%%d\\n\", wire_after_fault(WIRE_%s));\n", strings.ToUpper(op.String()))
+	}
+	fmt.Fprintf(&main, "\tprintf(\"%%d\\n\", wire_after_fault((enum wire_op)9999));\n")
+	lines := runC(t, main.String())
+	for i, op := range append(Ops(), 9999) {
+		if inC := lines[i] == "1"; inC != op.AfterFault() {
+			t.Errorf("%v after a fault: %v in C, %v in Go", op, inC, op.AfterFault())
+		}
+	}
+}

@@ -54,50 +54,72 @@ const (
 )
 
 var opTable = [...]opInfo{
-	OpHello:             {name: "hello", record: true, call: false, in: false, out: false},
-	OpWelcome:           {name: "welcome", record: true, call: false, in: false, out: false},
-	OpDevice:            {name: "device", record: true, call: false, in: false, out: false},
-	OpAttach:            {name: "attach", record: true, call: false, in: false, out: false},
-	OpAttached:          {name: "attached", record: true, call: false, in: false, out: false},
-	OpRefused:           {name: "refused", record: true, call: false, in: false, out: false},
-	OpMemAlloc:          {name: "mem_alloc", record: false, call: true, in: false, out: false},
-	OpMemFree:           {name: "mem_free", record: false, call: false, in: false, out: false},
-	OpMemNest:           {name: "mem_nest", record: false, call: false, in: false, out: false},
-	OpCopyInline:        {name: "copy_inline", record: false, call: false, in: false, out: false},
-	OpCopyIn:            {name: "copy_in", record: false, call: false, in: true, out: false},
-	OpCopyOut:           {name: "copy_out", record: false, call: false, in: false, out: true},
-	OpCopyWithin:        {name: "copy_within", record: false, call: false, in: false, out: false},
-	OpCopyIn2D:          {name: "copy_in_2d", record: false, call: false, in: true, out: false},
-	OpCopyOut2D:         {name: "copy_out_2d", record: false, call: false, in: false, out: true},
-	OpCopyWithin2D:      {name: "copy_within_2d", record: false, call: false, in: false, out: false},
-	OpFill:              {name: "fill", record: false, call: false, in: false, out: false},
-	OpModuleData:        {name: "module_data", record: false, call: false, in: true, out: false},
-	OpModuleLoad:        {name: "module_load", record: false, call: true, in: false, out: false},
-	OpModuleUnload:      {name: "module_unload", record: false, call: false, in: false, out: false},
-	OpModuleNames:       {name: "module_names", record: false, call: true, in: false, out: true},
-	OpModuleFunction:    {name: "module_function", record: false, call: true, in: false, out: true},
-	OpModuleGlobal:      {name: "module_global", record: false, call: true, in: false, out: false},
-	OpFunctionOccupancy: {name: "function_occupancy", record: false, call: true, in: false, out: false},
-	OpLaunch:            {name: "launch", record: false, call: false, in: false, out: false},
-	OpStreamCreate:      {name: "stream_create", record: false, call: false, in: false, out: false},
-	OpStreamDestroy:     {name: "stream_destroy", record: false, call: false, in: false, out: false},
-	OpStreamQuery:       {name: "stream_query", record: false, call: true, in: false, out: false},
-	OpStreamSynchronise: {name: "stream_synchronise", record: false, call: true, in: false, out: false},
-	OpStreamWait:        {name: "stream_wait", record: false, call: false, in: false, out: false},
-	OpEventCreate:       {name: "event_create", record: false, call: false, in: false, out: false},
-	OpEventDestroy:      {name: "event_destroy", record: false, call: false, in: false, out: false},
-	OpEventRecord:       {name: "event_record", record: false, call: false, in: false, out: false},
-	OpEventQuery:        {name: "event_query", record: false, call: true, in: false, out: false},
-	OpEventSynchronise:  {name: "event_synchronise", record: false, call: true, in: false, out: false},
-	OpEventElapsed:      {name: "event_elapsed", record: false, call: true, in: false, out: false},
-	OpSynchronise:       {name: "synchronise", record: false, call: true, in: false, out: false},
-	OpHostFunction:      {name: "host_function", record: false, call: false, in: false, out: false},
-	OpHostNext:          {name: "host_next", record: false, call: true, in: false, out: false},
-	OpHostDone:          {name: "host_done", record: false, call: false, in: false, out: false},
-	OpHostStop:          {name: "host_stop", record: false, call: false, in: false, out: false},
-	OpPrintFetch:        {name: "print_fetch", record: false, call: true, in: false, out: true},
-	OpSyncPoint:         {name: "sync_point", record: false, call: false, in: false, out: false},
-	OpReset:             {name: "reset", record: false, call: true, in: false, out: false},
+	OpHello:             {name: "hello", record: true},
+	OpWelcome:           {name: "welcome", record: true},
+	OpDevice:            {name: "device", record: true},
+	OpAttach:            {name: "attach", record: true},
+	OpAttached:          {name: "attached", record: true},
+	OpRefused:           {name: "refused", record: true},
+	OpMemAlloc:          {name: "mem_alloc", call: true},
+	OpMemFree:           {name: "mem_free"},
+	OpMemNest:           {name: "mem_nest"},
+	OpCopyInline:        {name: "copy_inline"},
+	OpCopyIn:            {name: "copy_in", data: DataIn},
+	OpCopyOut:           {name: "copy_out", data: DataOut},
+	OpCopyWithin:        {name: "copy_within"},
+	OpCopyIn2D:          {name: "copy_in_2d", data: DataIn},
+	OpCopyOut2D:         {name: "copy_out_2d", data: DataOut},
+	OpCopyWithin2D:      {name: "copy_within_2d"},
+	OpFill:              {name: "fill"},
+	OpModuleData:        {name: "module_data", data: DataIn},
+	OpModuleLoad:        {name: "module_load", call: true},
+	OpModuleUnload:      {name: "module_unload"},
+	OpModuleNames:       {name: "module_names", call: true, data: DataOut},
+	OpModuleFunction:    {name: "module_function", call: true, data: DataOut},
+	OpModuleGlobal:      {name: "module_global", call: true},
+	OpFunctionOccupancy: {name: "function_occupancy", call: true},
+	OpLaunch:            {name: "launch"},
+	OpStreamCreate:      {name: "stream_create"},
+	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
+	OpStreamQuery:       {name: "stream_query", call: true},
+	OpStreamSynchronise: {name: "stream_synchronise", call: true},
+	OpStreamWait:        {name: "stream_wait"},
+	OpEventCreate:       {name: "event_create"},
+	OpEventDestroy:      {name: "event_destroy", afterFault: true},
+	OpEventRecord:       {name: "event_record"},
+	OpEventQuery:        {name: "event_query", call: true},
+	OpEventSynchronise:  {name: "event_synchronise", call: true},
+	OpEventElapsed:      {name: "event_elapsed", call: true},
+	OpSynchronise:       {name: "synchronise", call: true},
+	OpHostFunction:      {name: "host_function"},
+	OpHostNext:          {name: "host_next", call: true, afterFault: true},
+	OpHostDone:          {name: "host_done", afterFault: true},
+	OpHostStop:          {name: "host_stop", afterFault: true},
+	OpPrintFetch:        {name: "print_fetch", call: true, data: DataOut, afterFault: true},
+	OpSyncPoint:         {name: "sync_point"},
+	OpReset:             {name: "reset", call: true, afterFault: true},
+}
+
+// given returns how many bytes a reply says were given, if it says so.
+func given(o Op, reply []byte) (n uint64, said bool) {
+	switch o {
+	case OpModuleNames:
+		var r ModuleNamesReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Total), true
+		}
+	case OpModuleFunction:
+		var r ModuleFunctionReply
+		if r.Decode(reply) == nil {
+			return 8 * uint64(r.Params), true
+		}
+	case OpPrintFetch:
+		var r PrintFetchReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
+		}
+	}
+	return 0, false
 }
 
 // Hello is described in messages.txt.

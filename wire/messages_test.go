@@ -378,3 +378,55 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 	})
 }
+
+// The attributes of messages as a person would list them.
+func TestAttributes(t *testing.T) {
+	lists := map[string]string{}
+	for _, op := range Ops() {
+		name := " " + op.String()
+		if op.AfterFault() {
+			lists["after a fault"] += name
+		}
+		switch op.Data() {
+		case DataIn:
+			lists["in"] += name
+		case DataOut:
+			lists["out"] += name
+		}
+	}
+	for what, want := range map[string]string{
+		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset",
+		"in":            " copy_in copy_in_2d module_data",
+		"out":           " copy_out copy_out_2d module_names module_function print_fetch",
+	} {
+		if lists[what] != want {
+			t.Errorf("%s:%s\nwant%s", what, lists[what], want)
+		}
+	}
+	if unknown := Op(9999); unknown.AfterFault() || unknown.Data() != NoData {
+		t.Error("an unknown message has attributes")
+	}
+}
+
+// A reply may say that less was given than there was room for, and no more.
+func TestGiven(t *testing.T) {
+	for _, c := range []struct {
+		op     Op
+		reply  []byte
+		length uint64
+		want   uint64
+	}{
+		{OpPrintFetch, (&PrintFetchReply{Size: 7}).Append(nil), 100, 7},
+		{OpPrintFetch, (&PrintFetchReply{Size: 700}).Append(nil), 100, 100},
+		{OpPrintFetch, []byte{1}, 100, 100}, // damaged
+		{OpModuleNames, (&ModuleNamesReply{Total: 1 << 63}).Append(nil), 100, 100},
+		{OpModuleNames, (&ModuleNamesReply{Total: 9}).Append(nil), 100, 9},
+		{OpModuleFunction, (&ModuleFunctionReply{Params: 3}).Append(nil), 100, 24},
+		{OpModuleFunction, (&ModuleFunctionReply{Params: 1<<32 - 1}).Append(nil), 1 << 40, 8 * (1<<32 - 1)},
+		{OpCopyOut, nil, 100, 100}, // says nothing
+	} {
+		if got := c.op.Given(c.length, c.reply); got != c.want {
+			t.Errorf("%v with %x for %d bytes gives %d, not %d", c.op, c.reply, c.length, got, c.want)
+		}
+	}
+}

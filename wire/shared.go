@@ -93,6 +93,11 @@ func Create(g Geometry) (ring, arena *os.File, err error) {
 	if ring, err = memfd("muster-ring", ringAt+g.Ring); err != nil {
 		return nil, nil, err
 	}
+	// The daemon writes there, and must not be killed where the system has no memory.
+	if err = reserveHead(ring); err != nil {
+		ring.Close()
+		return nil, nil, err
+	}
 	if arena, err = memfd("muster-arena", g.Arena()); err != nil {
 		ring.Close()
 		return nil, nil, err
@@ -193,11 +198,15 @@ func (s *Shared) SetPrint(on bool) {
 // Print says whether kernels have printed something.
 func (s *Shared) Print() bool { return atomic.LoadUint32(s.u32(atPrint)) != 0 }
 
-// Close ends the client: it is told the reason and woken wherever it waits.
+// Close ends the client: it is told the reason and woken wherever it waits. A
+// client that has thrown its memory away is not told.
 func (s *Shared) Close(reason string) {
-	if !s.closing.CompareAndSwap(false, true) {
-		return
+	if s.closing.CompareAndSwap(false, true) {
+		_ = Guard(func() error { s.tell(reason); return nil })
 	}
+}
+
+func (s *Shared) tell(reason string) {
 	if len(reason) >= reasonSize {
 		reason = strings.ToValidUTF8(reason[:reasonSize-1], "")
 	}
@@ -251,6 +260,19 @@ func memfd(name string, size uint64) (*os.File, error) {
 		return nil, fmt.Errorf("sealing shared memory: %w", errno)
 	}
 	return f, nil
+}
+
+// reserveHead has the system provide the pages before the ring itself.
+func reserveHead(ring *os.File) error {
+	for {
+		switch err := syscall.Fallocate(int(ring.Fd()), 0, 0, ringAt); err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		default:
+			return fmt.Errorf("reserving %d bytes of shared memory: %w", ringAt, err)
+		}
+	}
 }
 
 func mapFile(f *os.File) ([]byte, error) {

@@ -26,9 +26,21 @@ const Magic = 0x5453554d
 type Op uint16
 
 type opInfo struct {
-	name                  string
-	record, call, in, out bool
+	name         string
+	record, call bool
+	data         Direction
+	afterFault   bool
 }
+
+// Direction says which way the data of a message go.
+type Direction uint8
+
+// Directions, as messages.txt has them.
+const (
+	NoData  Direction = iota
+	DataIn            // the worker reads bytes of the arena
+	DataOut           // the worker fills bytes of the arena
+)
 
 func (o Op) info() opInfo {
 	if int(o) < len(opTable) {
@@ -51,11 +63,27 @@ func (o Op) Known() bool { return o.info().name != "" && !o.info().record }
 // IsCall says whether a reply is due.
 func (o Op) IsCall() bool { return o.info().call }
 
+// Data says which way the message's data go.
+func (o Op) Data() Direction { return o.info().data }
+
 // TakesData says whether the worker reads bytes of the arena.
-func (o Op) TakesData() bool { return o.info().in }
+func (o Op) TakesData() bool { return o.Data() == DataIn }
 
 // GivesData says whether the worker fills bytes of the arena.
-func (o Op) GivesData() bool { return o.info().out }
+func (o Op) GivesData() bool { return o.Data() == DataOut }
+
+// Given returns how many of length bytes that a message gives are of use: some
+// replies say so.
+func (o Op) Given(length uint64, reply []byte) uint64 {
+	if n, said := given(o, reply); said {
+		return min(n, length)
+	}
+	return length
+}
+
+// AfterFault says whether the message is sent and handled although there was a
+// fault and no reset since.
+func (o Op) AfterFault() bool { return o.info().afterFault }
 
 // Ops returns all messages of the ring, in order.
 func Ops() []Op {

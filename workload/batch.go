@@ -30,6 +30,9 @@ type batch struct {
 	originKnown bool
 	expected    int // jobs, according to the log
 
+	kept        int64 // bytes of jobs and names
+	headerBytes int
+
 	counts []count
 	words  map[string]string // strings that many jobs share
 	small  []string          // decimal texts of small numbers
@@ -68,6 +71,7 @@ func (b *batch) read(src *lines, dec decoder) error {
 		if f == nil {
 			continue
 		}
+		f.reason = shortReason(f.reason)
 		if f.fatal || !b.opt.SkipBad {
 			return &LineError{b.file, src.number, f.column, f.reason}
 		}
@@ -112,9 +116,11 @@ func (wl *Workload) countFromFirst(origin time.Duration, originKnown bool) {
 
 // job adds an empty job for the decoder to fill, and then to keep or drop.
 func (b *batch) job() *model.Job {
-	const real = 4096 // jobs that show that a log is what its header claims
-	if n := len(b.wl.Jobs); n == real && b.expected > n {
-		b.wl.Jobs = slices.Grow(b.wl.Jobs, min(b.expected, 1<<24)-n)
+	// A log's header may claim any number of jobs: room is made for some of them
+	// once as many again have been seen.
+	const real = 4096
+	if n := len(b.wl.Jobs); n >= real && n == cap(b.wl.Jobs) && b.expected > n {
+		b.wl.Jobs = slices.Grow(b.wl.Jobs, min(b.expected, 8*n)-n)
 	}
 	b.wl.Jobs = append(b.wl.Jobs, model.Job{})
 	return &b.wl.Jobs[len(b.wl.Jobs)-1]
@@ -132,7 +138,7 @@ func (b *batch) keep(column int) *fault {
 	if b.opt.SkipLogged {
 		job.Logged = nil
 	}
-	return nil
+	return b.charge(jobCost(job))
 }
 
 // note counts a job for a note. What must read well after "12 jobs".
@@ -142,6 +148,11 @@ func (b *batch) note(what string) {
 			b.counts[i].n++
 			return
 		}
+	}
+	if len(b.counts) == maxNotes {
+		last := &b.counts[maxNotes-1]
+		last.what, last.n = "with notes of other kinds", last.n+1
+		return
 	}
 	b.counts = append(b.counts, count{what, 1})
 }
@@ -155,6 +166,7 @@ func (b *batch) word(text []byte) string {
 	if !ok {
 		s = string(text)
 		b.words[s] = s
+		b.kept += 4*sizeOfText + int64(len(s)) // which keep looks at
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func splitCSV(line []byte, cells []cell) ([]cell, *fault) {
 			for i < len(line) && line[i] != ',' {
 				i++
 			}
-			cells = append(cells, cell{strings.TrimSpace(string(line[start:i])), start + 1})
+			cells = append(cells, cell{string(bytes.TrimSpace(line[start:i])), start + 1})
 		}
 		if i >= len(line) {
 			return cells, nil
@@ -84,7 +85,7 @@ func (t *table) row(line []byte) ([]cell, *fault) {
 		for _, c := range cells {
 			t.header = append(t.header, strings.ToLower(c.text))
 		}
-		return nil, nil
+		return nil, checkColumns(len(cells))
 	}
 	if len(cells) != len(t.header) {
 		return nil, faultf(len(line)+1, "the row has %s, the header names %d", plural(len(cells), "cell"), len(t.header))
@@ -112,8 +113,7 @@ type csvDecoder struct {
 
 func (d *csvDecoder) line(text []byte) *fault {
 	if len(text) > 0 && text[0] == '#' {
-		d.comment(strings.TrimSpace(string(text[1:])))
-		return nil
+		return d.comment(string(bytes.TrimSpace(text[1:])))
 	}
 	inHeader := d.header == nil
 	cells, f := d.row(text)
@@ -128,14 +128,14 @@ func (d *csvDecoder) line(text []byte) *fault {
 	return nil
 }
 
-func (d *csvDecoder) comment(line string) {
+func (d *csvDecoder) comment(line string) *fault {
 	if value, ok := strings.CutPrefix(line, "start:"); ok {
 		if at, known, err := parseInstant(strings.TrimSpace(value)); err == nil && known {
 			d.origin, d.originKnown = at, true
-			return
+			return nil
 		}
 	}
-	d.wl.Header = append(d.wl.Header, line)
+	return d.keepComment(line)
 }
 
 // bind finds the columns that the header names.
@@ -234,7 +234,7 @@ func (d *csvDecoder) addAlternative(cells []cell) *fault {
 		return faultf(at, "alternative of job %s: %v", id, err)
 	}
 	j.Alternatives = append(j.Alternatives, r)
-	return nil
+	return d.charge(sizeOfRequest + requestCost(&r))
 }
 
 // writeCSV writes the columns that some job uses, and an alternative a row.

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-)
 
-// maxLine bounds a line, so that a file that is no log costs an error and not
-// all memory.
-const maxLine = 1 << 20
+	"muster/model"
+)
 
 // guessBytes is how much of a log is looked at to tell its format.
 const guessBytes = 1 << 13
@@ -23,12 +21,14 @@ type lines struct {
 	name    string
 	r       *bufio.Reader
 	number  int // of the line that next gave last
+	bytes   int64
 	gzipped bool
 }
 
 func openLines(r io.Reader, name string) (*lines, error) {
 	l := &lines{name: name}
-	raw := bufio.NewReaderSize(r, 1<<16)
+	packed := &counter{r: r}
+	raw := bufio.NewReaderSize(packed, 1<<16)
 	magic, err := raw.Peek(2)
 	if len(magic) == 0 {
 		if err != io.EOF {
@@ -41,7 +41,7 @@ func openLines(r io.Reader, name string) (*lines, error) {
 		return l, nil
 	}
 	l.gzipped = true
-	unzipped, err := gzip.NewReader(raw)
+	unzipped, err := newUnpacker(packed, raw)
 	if err != nil {
 		return nil, l.readError(err)
 	}
@@ -72,6 +72,9 @@ func (l *lines) next() ([]byte, error) {
 		return nil, l.readError(err)
 	}
 	l.number++
+	if l.bytes += int64(len(text)) + 1; l.bytes > maxText {
+		return nil, &LineError{l.name, l.number, 1, fmt.Sprintf("the log has more than %s up to here: split it", model.FormatSize(maxText))}
+	}
 	if l.number == 1 {
 		text = bytes.TrimPrefix(text, bom)
 	}
@@ -80,6 +83,8 @@ func (l *lines) next() ([]byte, error) {
 
 func (l *lines) readError(err error) error {
 	switch {
+	case errors.Is(err, errBomb):
+		return &LineError{l.name, l.number + 1, 1, err.Error()}
 	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF), l.gzipped && errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: the gzip data ends early, after line %d: the file is truncated, fetch it again", l.name, l.number)
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):

@@ -68,6 +68,7 @@ type pbsRecord struct {
 func pbsValues(message string) map[string]string {
 	values := make(map[string]string)
 	last := ""
+	var words []string // of the last value, where it has several
 	for rest := strings.TrimLeft(message, " "); rest != ""; rest = strings.TrimLeft(rest, " ") {
 		end := strings.IndexByte(rest, ' ')
 		if end < 0 {
@@ -76,10 +77,13 @@ func pbsValues(message string) map[string]string {
 		key, value, ok := strings.Cut(rest[:end], "=")
 		if !ok {
 			if last != "" {
-				values[last] += " " + rest[:end]
+				words = append(words, rest[:end])
 			}
 			rest = rest[end:]
 			continue
+		}
+		if len(words) > 1 {
+			values[last] = strings.Join(words, " ")
 		}
 		if strings.HasPrefix(value, `"`) {
 			if length := strings.IndexByte(rest[len(key)+2:], '"'); length >= 0 {
@@ -87,8 +91,11 @@ func pbsValues(message string) map[string]string {
 				value = rest[len(key)+2 : end-1]
 			}
 		}
-		values[key], last = value, key
+		values[key], last, words = value, key, append(words[:0], value)
 		rest = rest[end:]
+	}
+	if len(words) > 1 {
+		values[last] = strings.Join(words, " ")
 	}
 	return values
 }

@@ -39,6 +39,9 @@ func (d *sacctDecoder) line(text []byte) *fault {
 		for _, v := range d.values {
 			d.header = append(d.header, strings.ToLower(strings.TrimSpace(v.text)))
 		}
+		if f := checkColumns(len(d.header)); f != nil {
+			return f
+		}
 		return d.needed()
 	}
 	if len(d.values) != len(d.header) {

@@ -3,9 +3,11 @@ package workload
 import (
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
+	"muster/model"
 	"muster/model/slurmopt"
 )
 
@@ -29,8 +31,7 @@ func (d *submitDecoder) line(text []byte) *fault {
 		return nil
 	}
 	if trimmed[0] == '#' {
-		d.wl.Header = append(d.wl.Header, strings.TrimSpace(trimmed[1:]))
-		return nil
+		return d.keepComment(strings.TrimSpace(trimmed[1:]))
 	}
 	words, err := slurmopt.Words(line)
 	if err != nil {
@@ -71,6 +72,10 @@ func (d *submitDecoder) add(o *slurmopt.Options, submit, run time.Duration, colu
 	d.jobs++
 	j := d.job()
 	o.Apply(j)
+	d.own(&j.Request)
+	for i := range j.Alternatives {
+		d.own(&j.Alternatives[i])
+	}
 	j.ID = d.numeral(int64(d.jobs))
 	j.Submit, j.Run = submit, run
 	j.Queue, j.Group = d.word([]byte(j.Queue)), d.word([]byte(j.Group))
@@ -86,6 +91,16 @@ func (d *submitDecoder) add(o *slurmopt.Options, submit, run time.Duration, colu
 		d.note("taken otherwise than written: " + o.Notes[0])
 	}
 	return d.keep(column)
+}
+
+// own copies the texts of a request that may be parts of a long line, so that
+// they do not keep all of it.
+func (d *submitDecoder) own(r *model.Request) {
+	r.GPUType = d.word([]byte(r.GPUType))
+	r.NodeList = slices.Clone(r.NodeList)
+	for i, name := range r.NodeList {
+		r.NodeList[i] = strings.Clone(name)
+	}
 }
 
 // optionFault places what is wrong with a word that starts after so many bytes.

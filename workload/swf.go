@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,8 +123,7 @@ func (d *swfDecoder) comment(text []byte) *fault {
 			}
 		}
 	}
-	d.wl.Header = append(d.wl.Header, line)
-	return nil
+	return d.keepComment(line)
 }
 
 func (d *swfDecoder) nameColumns(names string) *fault {
@@ -132,6 +132,9 @@ func (d *swfDecoder) nameColumns(names string) *fault {
 		c := findColumn(name)
 		if c == nil {
 			return fatalf(1, "%s: unknown column %q: %s", musterColumns, name, didYouMean(name, columnNames()))
+		}
+		if slices.Contains(d.extra, c) {
+			return fatalf(1, "%s: the column %q is there twice", musterColumns, name)
 		}
 		d.extra = append(d.extra, c)
 		d.hasNodes = d.hasNodes || name == "nodes"

@@ -118,6 +118,9 @@ func ReadFile(path string, opt ReadOptions) (*Workload, *ReadReport, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, nil, fmt.Errorf("%s is a folder: name a file in it", path)
+	}
 	return Read(f, path, opt)
 }
 

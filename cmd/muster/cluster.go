@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -155,12 +155,11 @@ for, is one MiB. FILE may be - for standard input.`,
 			}
 			in := c.InOrStdin()
 			if args[0] != "-" {
-				f, err := os.Open(args[0])
+				text, err := clusterfile.OpenbLimit.ReadFile(args[0])
 				if err != nil {
 					return err
 				}
-				defer f.Close()
-				in = f
+				in = bytes.NewReader(text)
 			}
 			cluster, err := read(in)
 			if err != nil {

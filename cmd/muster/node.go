@@ -18,7 +18,7 @@ import (
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 const nodeHelp = `Serve this machine's GPUs to programs: run it in the foreground or as a service.
@@ -195,7 +195,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	kill := make(chan struct{})
 	listenToSignals(stop, kill)
 	opts := node.Options{
-		Open:          func(d wire.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
+		Open:          func(d control.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
 		WorkerCommand: []string{self, "worker"},
 		Log:           log, Now: time.Now, Kill: kill,
 	}

@@ -13,7 +13,7 @@ import (
 	"muster/device"
 	"muster/node"
 	"muster/node/nodefile"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // The page about nodes shows what the commands print of this one.
@@ -36,7 +36,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- node.Run(ctx, cfg, node.Options{
-			Open:          func(c wire.DeviceConfig) (device.Device, error) { return openDevice(c, nil) },
+			Open:          func(c control.DeviceConfig) (device.Device, error) { return openDevice(c, nil) },
 			WorkerCommand: []string{"/bin/false"},
 			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 			Ready: func() { close(ready) },

@@ -15,12 +15,12 @@ import (
 	"muster/node"
 	"muster/node/nodefile"
 	"muster/node/worker"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // openDevice opens a device of either kind. With a lock it is one of several
 // processes that stand for the same software device.
-func openDevice(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+func openDevice(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	switch c.Kind {
 	case "soft":
 		return openSoft(c, lock)
@@ -38,7 +38,7 @@ func openDevice(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
 	return nil, fmt.Errorf("there are no devices of kind %q: only soft and cuda", c.Kind)
 }
 
-func openSoft(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	id := sha256.Sum256(fmt.Appendf(nil, "software GPU %s %d", c.Name, c.Index))
 	o := soft.Options{UUID: [16]byte(id[:16])}
 	if c.Speed < 1 || c.CopyBandwidth > 0 {

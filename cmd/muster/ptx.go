@@ -9,7 +9,8 @@ const ptxHelp = `Run and check GPU kernels on a machine without a GPU.
 FILE is PTX text, as nvcc -ptx or clang -S write it; a fat binary, as nvcc
 -fatbin writes it; or a program, library or object that holds fat binaries, as
 nvcc makes them. - is standard input. Machine code (a cubin) is for real GPUs
-only. docs/software-gpu.md tells what the software GPU can do.`
+only. PTX text may have 256 MiB, GPU code in a program 4 GiB, and what is no
+ordinary file 64 MiB. docs/software-gpu.md tells what the software GPU can do.`
 
 func newPtx() *cobra.Command {
 	c := &cobra.Command{

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -250,20 +251,31 @@ func (a *kernelArgument) contentAtRandom(text string) error {
 }
 
 func (a *kernelArgument) contentOfFile(path string) error {
-	data, err := os.ReadFile(path)
+	f, file, err := openBounded(path)
 	if err != nil {
 		return err
 	}
+	defer file.Close() // it was only read
 	size := a.typ.Size()
+	if a.count > 0 && f.size >= 0 && f.size != int64(a.count*size) {
+		return fmt.Errorf("%s has %d bytes, %s takes %d: leave the count out to take the whole file", path, f.size, a.shape(), a.count*size)
+	}
+	limit := f.ordinary(maxPTXData)
+	if a.count > 0 {
+		limit = min(int64(a.count*size), maxPTXData)
+	}
+	data, err := f.all(limit)
 	switch {
+	case err != nil:
+		return err
 	case len(data) == 0:
 		return fmt.Errorf("%s is empty", path)
-	case a.count == 0 && len(data)%size != 0:
+	case len(data)%size != 0:
 		return fmt.Errorf("%s has %d bytes, which are no whole number of %v", path, len(data), a.typ)
 	case a.count == 0:
 		a.count = len(data) / size
 	case len(data) != a.count*size:
-		return fmt.Errorf("%s has %d bytes, %s takes %d: leave the count out to take the whole file", path, len(data), a.shape(), a.count*size)
+		return fmt.Errorf("%s has %d bytes, %s takes %d", path, len(data), a.shape(), a.count*size)
 	}
 	a.fill = func(b []byte) { copy(b, data) }
 	return nil
@@ -271,24 +283,31 @@ func (a *kernelArgument) contentOfFile(path string) error {
 
 // checkArguments compares the arguments with a kernel's parameters.
 func checkArguments(kernel *ptx.Function, args []*kernelArgument) error {
-	if len(args) != len(kernel.Params) {
-		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, counted(len(kernel.Params), "argument"), parameterList(kernel), len(args))
+	params := argumentsOf(kernel)
+	if len(args) != len(params) {
+		return usageErrorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, counted(len(params), "argument"), parameterList(params), len(args))
 	}
 	for i, a := range args {
-		if err := a.fits(kernel.Params[i]); err != nil {
+		if err := a.fits(params[i]); err != nil {
 			return usageErrorf("argument %d, %q: %v", a.number, a.text, err)
 		}
 	}
 	return nil
 }
 
+// argumentsOf returns the parameters that a launch gives: all but hidden ones,
+// which are zeros.
+func argumentsOf(kernel *ptx.Function) []*ptx.Variable {
+	return slices.DeleteFunc(slices.Clone(kernel.Params), func(p *ptx.Variable) bool { return p.Hidden })
+}
+
 // parameterList names the types: " (u64, u64, u32)".
-func parameterList(kernel *ptx.Function) string {
-	if len(kernel.Params) == 0 {
+func parameterList(params []*ptx.Variable) string {
+	if len(params) == 0 {
 		return ""
 	}
 	var names []string
-	for _, p := range kernel.Params {
+	for _, p := range params {
 		names = append(names, parameterType(p))
 	}
 	return " (" + strings.Join(names, ", ") + ")"

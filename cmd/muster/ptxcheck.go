@@ -21,7 +21,8 @@ with its line, and the exit status is 1. Nothing is run.
 FILE is PTX text, a fat binary, or a program that holds one; - is standard input.
 Of what a kernel takes it lists: registers of 32 bits a thread, static shared
 memory a block, local memory a thread (+ where recursion or indirect calls need a
-stack besides), the most threads a block may have, and its parameters.`
+stack besides), the most threads a block may have (=X,Y,Z where a block must have
+just these), and its parameters.`
 
 func newPtxCheck() *cobra.Command {
 	var asJSON bool
@@ -71,11 +72,12 @@ type ptxKernelCheck struct {
 	Errors    []ptxErrorCheck     `json:"errors"`
 	Params    []ptxParameterCheck `json:"params"`
 	// What the kernel takes is known of supported ones only.
-	Registers  int  `json:"registers"`
-	Shared     int  `json:"shared"`
-	Local      int  `json:"local"`
-	MaxThreads int  `json:"max_threads"`
-	Stack      bool `json:"stack"`
+	Registers  int        `json:"registers"`
+	Shared     int        `json:"shared"`
+	Local      int        `json:"local"`
+	MaxThreads int        `json:"max_threads"`
+	Block      *[3]uint32 `json:"block"` // that every launch must have; null if there are others
+	Stack      bool       `json:"stack"`
 }
 
 type ptxErrorCheck struct {
@@ -85,8 +87,9 @@ type ptxErrorCheck struct {
 }
 
 type ptxParameterCheck struct {
-	Type string `json:"type"`
-	Size int    `json:"size"`
+	Type   string `json:"type"`
+	Size   int    `json:"size"`
+	Hidden bool   `json:"hidden"` // a launch does not give it
 }
 
 func checkFiles(c *cobra.Command, paths []string, asJSON bool) error {
@@ -190,13 +193,16 @@ func checkImage(image *gpuImage) ptxImageCheck {
 func checkKernel(f *ptx.Function, k *simt.Kernel, errs ptx.Errors) ptxKernelCheck {
 	found := ptxKernelCheck{Name: f.Name, Supported: k != nil, Errors: []ptxErrorCheck{}, Params: []ptxParameterCheck{}}
 	for _, p := range f.Params {
-		found.Params = append(found.Params, ptxParameterCheck{parameterType(p), p.Size()})
+		found.Params = append(found.Params, ptxParameterCheck{parameterType(p), p.Size(), p.Hidden})
 	}
 	if k == nil {
 		found.Errors = errorChecks(errs)
 		return found
 	}
 	found.Registers, found.Shared, found.Local, found.MaxThreads, found.Stack = k.Registers, k.Shared, k.Local, k.MaxBlock, k.Recursive
+	if r := k.Required; r != (simt.Dim{}) {
+		found.Block = &[3]uint32{r.X, r.Y, r.Z}
+	}
 	return found
 }
 
@@ -267,11 +273,7 @@ func (i *ptxImageCheck) write(b *strings.Builder, file string) {
 		if k.Stack {
 			local += "+"
 		}
-		params := []string{"none"}
-		for i, p := range k.Params {
-			params = append(params[:i], p.Type)
-		}
-		fmt.Fprintf(table, "  %s\t%d\t%d\t%s\t%d\t%s\n", k.Name, k.Registers, k.Shared, local, k.MaxThreads, strings.Join(params, " "))
+		fmt.Fprintf(table, "  %s\t%d\t%d\t%s\t%s\t%s\n", k.Name, k.Registers, k.Shared, local, k.threads(), k.parameters())
 	}
 	_ = table.Flush() // to memory
 	for _, k := range i.Kernels {
@@ -280,6 +282,29 @@ func (i *ptxImageCheck) write(b *strings.Builder, file string) {
 			writeErrors(b, "    ", file, k.Errors)
 		}
 	}
+}
+
+// threads says how many a block may have, or which block it must be.
+func (k *ptxKernelCheck) threads() string {
+	if k.Block != nil {
+		return fmt.Sprintf("=%d,%d,%d", k.Block[0], k.Block[1], k.Block[2])
+	}
+	return strconv.Itoa(k.MaxThreads)
+}
+
+// parameters names the types of all parameters.
+func (k *ptxKernelCheck) parameters() string {
+	var types []string
+	for _, p := range k.Params {
+		if p.Hidden {
+			p.Type += "(hidden)"
+		}
+		types = append(types, p.Type)
+	}
+	if len(types) == 0 {
+		return "none"
+	}
+	return strings.Join(types, " ")
 }
 
 // summary says how many kernels can be run.

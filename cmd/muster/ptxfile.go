@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -27,39 +26,74 @@ type gpuImage struct {
 	text   string // of PTX
 }
 
+// textHead is how much of a file is looked at before the rest is read.
+const textHead = 4096
+
 // readImages finds the images in a file, or in standard input for "-".
 func readImages(stdin io.Reader, path string) ([]gpuImage, error) {
-	name := path
-	var data []byte
-	var err error
-	if path == "-" {
-		name = "stdin"
-		data, err = io.ReadAll(stdin)
-	} else {
-		data, err = os.ReadFile(path)
+	f := &boundedFile{name: "stdin", r: stdin, size: -1}
+	if path != "-" {
+		opened, file, err := openBounded(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() // it was only read
+		f = opened
 	}
+	head, err := f.peek(textHead)
+	if err != nil {
+		return nil, err
+	}
+	switch isELF := bytes.HasPrefix(head, []byte(elf.ELFMAG)); {
+	case isELF && f.at != nil:
+		return imagesOfELF(f.name, f.at)
+	case isELF:
+		data, err := f.all(f.ordinary(maxGPUCode))
+		if err != nil {
+			return nil, err
+		}
+		return imagesOfELF(f.name, bytes.NewReader(data))
+	case fatbin.Recognise(head):
+		data, err := f.all(f.ordinary(maxGPUCode))
+		if err != nil {
+			return nil, err
+		}
+		return imagesOfFatbin(f.name, data)
+	}
+	return imagesOfText(f)
+}
+
+// imagesOfText reads PTX text. NUL bytes at its end do not matter; elsewhere
+// they tell that the file is none, however long it is.
+func imagesOfText(f *boundedFile) ([]gpuImage, error) {
+	text := bytes.TrimRight(f.head, "\x00")
+	switch {
+	case bytes.IndexByte(text, 0) >= 0:
+		return nil, fmt.Errorf("%s: this is neither PTX (it has bytes that are no text) nor a fat binary nor a program", f.name)
+	case len(text) == 0 && len(f.head) == textHead:
+		return nil, fmt.Errorf("%s: this is no PTX text: it begins with %s", f.name, counted(textHead, "NUL byte"))
+	case len(text) == 0 && len(f.head) > 0:
+		return nil, fmt.Errorf("%s: this is no PTX text: it is %s and nothing else", f.name, counted(len(f.head), "NUL byte"))
+	}
+	data, err := f.all(f.ordinary(maxPTXText))
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case bytes.HasPrefix(data, []byte(elf.ELFMAG)):
-		return imagesOfELF(name, data)
-	case fatbin.Recognise(data):
-		return imagesOfFatbin(name, data)
-	case len(bytes.Trim(data, " \t\r\n\x00")) == 0:
-		return nil, fmt.Errorf("%s: the file is empty", name)
-	case !strings.Contains(string(data), ".version"):
-		return nil, fmt.Errorf("%s: this is neither PTX (it has no .version line) nor a fat binary nor a program: nvcc -ptx and clang -S --cuda-device-only write PTX", name)
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, fmt.Errorf("%s: the file is empty", f.name)
+	case !bytes.Contains(data, []byte(".version")):
+		return nil, fmt.Errorf("%s: this is neither PTX (it has no .version line) nor a fat binary nor a program: nvcc -ptx and clang -S --cuda-device-only write PTX", f.name)
 	}
-	return []gpuImage{{name: name, kind: fatbin.PTX, text: string(data)}}, nil
+	return []gpuImage{{name: f.name, kind: fatbin.PTX, text: string(data)}}, nil
 }
 
 // cudaMachine is the machine that a cubin's header names.
 const cudaMachine = elf.Machine(190)
 
 // imagesOfELF finds the fat binaries in a program, library or object.
-func imagesOfELF(name string, data []byte) ([]gpuImage, error) {
-	f, err := elf.NewFile(bytes.NewReader(data))
+func imagesOfELF(name string, data io.ReaderAt) ([]gpuImage, error) {
+	f, err := elf.NewFile(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -72,6 +106,9 @@ func imagesOfELF(name string, data []byte) ([]gpuImage, error) {
 		s := f.Section(section)
 		if s == nil || s.Type == elf.SHT_NOBITS {
 			continue
+		}
+		if s.Size > maxGPUCode {
+			return nil, fmt.Errorf("%s: section %s has %d bytes, at most %d are read", name, section, s.Size, int64(maxGPUCode))
 		}
 		content, err := s.Data()
 		if err != nil {

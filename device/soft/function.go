@@ -20,7 +20,7 @@ type function struct {
 var _ device.Function = (*function)(nil)
 
 func (m *module) function(k *simt.Kernel) *function {
-	return &function{module: m, info: m.describe(k), required: m.required[k.Name]}
+	return &function{module: m, info: m.describe(k), required: k.Required.Count()}
 }
 
 // Info returns what is known of the kernel.
@@ -32,10 +32,9 @@ func (f *function) Info() device.FunctionInfo {
 
 // describe returns what is known of a kernel.
 func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
-	threads := m.maxThreads(k)
 	info := device.FunctionInfo{
-		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: threads, Shared: k.Shared, Local: k.Local,
-		Registers: registers(k, threads), PTXVersion: m.target, Binary: compute.Arch(),
+		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: k.MaxBlock, Shared: k.Shared, Local: k.Local,
+		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(),
 	}
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
@@ -43,20 +42,11 @@ func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	return info
 }
 
-// maxThreads is how many a block of a kernel may have.
-func (m *module) maxThreads(k *simt.Kernel) int {
-	most := k.MaxBlock
-	if n, ok := m.required[k.Name]; ok {
-		most = int(min(uint64(most), n))
-	}
-	return most
-}
-
 // registers is what a compiler would leave of a kernel's registers: never so
-// many that its largest block, of so many threads, does not fit.
-func registers(k *simt.Kernel, threads int) int {
+// many that its largest block does not fit.
+func registers(k *simt.Kernel) int {
 	const unit = 8 // a warp's registers are handed out in units of 256
-	most := limits.Registers / int(alignUp(uint64(max(1, threads)), uint64(limits.Warp)))
+	most := limits.Registers / int(alignUp(uint64(max(1, k.MaxBlock)), uint64(limits.Warp)))
 	return min(max(k.Registers, 16), most/unit*unit, 255)
 }
 

@@ -19,9 +19,6 @@ type module struct {
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
 	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
-	// required has the threads of a block for kernels that take no other number;
-	// nil once the module is unloaded.
-	required map[string]uint64
 	at       span // of its variables; empty if it has none
 	globals  []device.Global
 }
@@ -54,7 +51,7 @@ func parseImage(image []byte) (*module, *ptx.Module, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
 	}
-	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree), required: requiredThreads(tree)}, tree, nil
+	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree)}, tree, nil
 }
 
 var _ device.Inspector = (*Device)(nil)
@@ -191,24 +188,6 @@ func targetOf(tree *ptx.Module) int {
 	return n
 }
 
-// requiredThreads returns how many threads a block must have, for the kernels
-// that say so.
-func requiredThreads(tree *ptx.Module) map[string]uint64 {
-	all := map[string]uint64{}
-	for _, f := range tree.Functions {
-		sides, ok := f.Directive("reqntid")
-		if !ok {
-			continue
-		}
-		n := uint64(1)
-		for _, side := range sides {
-			n *= min(side, uint64(limits.Threads)+1) // three of them do not overflow
-		}
-		all[f.Name] = n
-	}
-	return all
-}
-
 // textOf finds the PTX text in an image.
 func textOf(image []byte) (string, error) {
 	switch {
@@ -340,7 +319,7 @@ func (m *module) Unload() error {
 				return err
 			}
 		}
-		m.program, m.required = nil, nil
+		m.program = nil
 		c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
 		return nil
 	})

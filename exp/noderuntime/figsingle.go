@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"muster/report"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // vgpuCounts are those of Figs. 3-7 and 3-8.
@@ -34,7 +34,7 @@ func drawn(key string, jobs, vgpus int, cards ...card) measurement {
 		if vgpus > 0 {
 			return onNode(l.ctx, setting{devices: short.devices(cards...), vgpus: vgpus}, scripts)
 		}
-		var devices []wire.DeviceConfig
+		var devices []control.DeviceConfig
 		for _, d := range short.devices(cards...) {
 			devices = append(devices, d.DeviceConfig)
 		}

@@ -6,7 +6,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/node"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // card is a GPU of the paper.
@@ -53,13 +53,13 @@ var multi = scale{time: 1.0 / 10, memory: 1.0 / 16}
 const granule = 2 << 20 // of device memory
 
 // profile is what stands for a card.
-func (s scale) profile(c card) wire.DeviceConfig {
+func (s scale) profile(c card) control.DeviceConfig {
 	memory := max(2, uint64(c.memory*(1<<30)*s.memory/granule)) * granule
 	bandwidth := pcie * s.memory / s.time
 	if s == multi {
 		bandwidth = pcie
 	}
-	return wire.DeviceConfig{
+	return control.DeviceConfig{
 		Kind: "soft", Name: c.name, Memory: memory, Speed: referenceSpeed * c.power() / c2050.power(),
 		CopyBandwidth: uint64(bandwidth), Workers: 1,
 	}
@@ -81,7 +81,7 @@ func (s scale) devices(cards ...card) []node.Device {
 }
 
 // openSoft makes a device as workers do, but for this process alone.
-func openSoft(c wire.DeviceConfig) (device.Device, error) {
+func openSoft(c control.DeviceConfig) (device.Device, error) {
 	return soft.New(
 		soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers},
 		soft.Options{Clock: soft.SystemClock()})

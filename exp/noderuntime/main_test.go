@@ -9,7 +9,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/node/worker"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // The tests' worker is this very binary.
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func testWorker() error {
-	open := func(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		turns, err := worker.NewTurns(lock)
 		if err != nil {
 			return nil, err

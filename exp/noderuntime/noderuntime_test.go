@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"muster/exp"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // tiny is small enough for tests, which say nothing of times.
@@ -43,7 +43,7 @@ func TestProgramsCompute(t *testing.T) {
 		if s.units < 1 || s.takes <= 0 {
 			t.Errorf("%s: %d units take %v", p.name, s.units, s.takes)
 		}
-		if _, err := onBare([]wire.DeviceConfig{tiny.profile(c2050)}, []*script{s}); err != nil {
+		if _, err := onBare([]control.DeviceConfig{tiny.profile(c2050)}, []*script{s}); err != nil {
 			t.Error(err)
 		}
 		all = append(all, s)

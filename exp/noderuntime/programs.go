@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // program is one of the paper's programs of one process.
@@ -88,7 +88,7 @@ func (s *script) play(g gpu) error {
 // calibrator finds out how large launches must be to take a given time.
 type calibrator struct {
 	scale   scale
-	profile wire.DeviceConfig
+	profile control.DeviceConfig
 	known   map[program]*script
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"muster/device"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // outcome is one measurement.
@@ -41,7 +41,7 @@ func onNode(ctx context.Context, s setting, scripts []*script) (outcome, error) 
 
 // onBare plays scripts at the same time on devices of this process, which are
 // given out in turn, as programs do that choose one themselves.
-func onBare(devices []wire.DeviceConfig, scripts []*script) (outcome, error) {
+func onBare(devices []control.DeviceConfig, scripts []*script) (outcome, error) {
 	opened := make([]device.Device, len(devices))
 	for i, c := range devices {
 		var err error

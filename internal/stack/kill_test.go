@@ -252,7 +252,7 @@ func TestWorkerKilled(t *testing.T) {
 	if code := p.wait(); code != 1 {
 		t.Errorf("the program ended with %d", code)
 	}
-	if got := p.output.String(); !strings.Contains(got, "muster: its worker has ended: signal: killed") || !strings.Contains(got, "CUDA_ERROR_") {
+	if got := p.output.String(); !strings.Contains(got, "muster: its worker has ended: signal: killed") || strings.Count(got, "muster: ") != 1 || !strings.Contains(got, "CUDA_ERROR_") {
 		t.Errorf("it said %q", got)
 	}
 	beside.right()
@@ -423,7 +423,7 @@ func TestRemoteKilled(t *testing.T) {
 	for pid := range n.workers() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "muster: its worker has ended: signal: killed") {
+	if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "muster: its worker has ended: signal: killed") || strings.Count(p.output.String(), "muster: ") != 1 {
 		t.Errorf("without its worker the program ended with %d: %s", code, p.output)
 	}
 	n.idle()

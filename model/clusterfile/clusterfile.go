@@ -10,39 +10,35 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/strictyaml"
 )
 
-// maxFile bounds what is read: far more than a description of a million nodes
-// in ranges, far less than a machine's memory.
-const maxFile = 32 << 20
+// fileLimit is far more than a description of a million nodes in ranges, and far
+// less than a machine's memory.
+var fileLimit = wholefile.Limit{Bytes: 32 << 20, Remedy: "describe equal nodes in one entry, as n[0001-1024]"}
 
 // Error is something wrong at one place of a file.
 type Error = strictyaml.Error
 
 // Read reads a cluster description. The name stands for the file in errors.
 func Read(r io.Reader, name string) (*model.Cluster, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	text, err := fileLimit.Read(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %s: describe equal nodes in one entry, as n[0001-1024]", name, model.FormatSize(maxFile))
+		return nil, err
 	}
 	return decode(text, name)
 }
 
 // ReadFile reads the cluster description in a file.
 func ReadFile(path string) (*model.Cluster, error) {
-	f, err := os.Open(path)
+	text, err := fileLimit.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return Read(f, path)
+	return decode(text, path)
 }
 
 // Load returns the preset of that name, or else reads the file.

@@ -12,6 +12,7 @@ import (
 type decoder struct {
 	strictyaml.File
 	cluster model.Cluster
+	types   map[string]int // the numbers of GPU types
 	links   map[string]model.Link
 	// lineOf says where a node was described first.
 	lineOf map[string]int
@@ -23,7 +24,7 @@ func decode(text []byte, file string) (*model.Cluster, error) {
 			Name: file, What: "a cluster description",
 			Empty: "describe the nodes, as nodes: [{name: n1, cores: 8, memory: 64GB}]",
 		},
-		links: map[string]model.Link{}, lineOf: map[string]int{},
+		types: map[string]int{}, links: map[string]model.Link{}, lineOf: map[string]int{},
 	}
 	root, err := d.Parse(text)
 	if err != nil {
@@ -91,6 +92,7 @@ func (d *decoder) gpuTypes(n strictyaml.Node) error {
 		); err != nil {
 			return err
 		}
+		d.types[t.Name] = len(d.cluster.GPUTypes)
 		d.cluster.GPUTypes = append(d.cluster.GPUTypes, t)
 	}
 	return nil
@@ -219,8 +221,8 @@ func (d *decoder) linkNames() []string {
 func (d *decoder) gpus(n strictyaml.Node) ([]int, error) {
 	var devices []int
 	add := func(tok strictyaml.Word, count int) error {
-		t := d.cluster.GPUType(tok.Text)
-		if t < 0 {
+		t, known := d.types[tok.Text]
+		if !known {
 			return d.Unknown(tok, "GPU type", d.gpuTypeNames())
 		}
 		if len(devices)+count > model.MaxGPUsPerNode {

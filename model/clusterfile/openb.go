@@ -1,6 +1,7 @@
 package clusterfile
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/strictyaml"
 )
@@ -18,13 +20,20 @@ import (
 // counts shares of devices in thousandths, so that one of them is one MiB.
 const OpenbGPUMemory = 1000 << 20
 
+// OpenbLimit is more than a list of as many nodes as a cluster may have takes.
+var OpenbLimit = wholefile.Limit{Bytes: 128 << 20, Remedy: "is it a node list of openb?"}
+
 var openbHeader = []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}
 
 // FromOpenb reads the node list of the openb trace (Alibaba's GPU trace of
 // 2023), a CSV with the columns sn, cpu_milli, memory_mib, gpu and model. All
 // GPU types get speed 1: the trace says nothing of their speeds.
 func FromOpenb(r io.Reader) (*model.Cluster, error) {
-	in := csv.NewReader(r)
+	text, err := OpenbLimit.Read(r, "openb node list")
+	if err != nil {
+		return nil, err
+	}
+	in := csv.NewReader(bytes.NewReader(text))
 	in.ReuseRecord = true
 	header, err := in.Read()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -34,6 +43,7 @@ func FromOpenb(r io.Reader) (*model.Cluster, error) {
 		return nil, fmt.Errorf("openb node list: line 1 must be %s", strings.Join(openbHeader, ","))
 	}
 	c := &model.Cluster{Name: "openb", Remote: model.Remote{Overhead: 1}}
+	types := map[string]int{}
 	seen := map[string]bool{}
 	for {
 		record, err := in.Read()
@@ -43,7 +53,7 @@ func FromOpenb(r io.Reader) (*model.Cluster, error) {
 		if err != nil {
 			return nil, fmt.Errorf("openb node list: %w", err)
 		}
-		node, column, err := openbNode(c, record)
+		node, column, err := openbNode(c, types, record)
 		if err == nil && seen[node.Name] {
 			column, err = 0, fmt.Errorf("node %q is described twice: remove one", node.Name)
 		}
@@ -64,7 +74,7 @@ func FromOpenb(r io.Reader) (*model.Cluster, error) {
 }
 
 // openbNode reads one line; where it fails, it says in which column.
-func openbNode(c *model.Cluster, record []string) (node model.Node, column int, err error) {
+func openbNode(c *model.Cluster, types map[string]int, record []string) (node model.Node, column int, err error) {
 	if names, err := model.ExpandNodes(record[0]); err != nil || len(names) != 1 || !validName(record[0]) {
 		return node, 0, fmt.Errorf("sn %q is no node name", record[0])
 	}
@@ -85,7 +95,7 @@ func openbNode(c *model.Cluster, record []string) (node model.Node, column int, 
 	if gpus == 0 {
 		return node, 0, nil
 	}
-	t, err := openbType(c, record[4])
+	t, err := openbType(c, types, record[4])
 	if err != nil {
 		return node, 4, err
 	}
@@ -93,13 +103,15 @@ func openbNode(c *model.Cluster, record []string) (node model.Node, column int, 
 	return node, 0, nil
 }
 
-func openbType(c *model.Cluster, name string) (int, error) {
-	if t := c.GPUType(name); t >= 0 {
+func openbType(c *model.Cluster, types map[string]int, name string) (int, error) {
+	if t, known := types[name]; known {
 		return t, nil
 	}
 	if err := strictyaml.CheckName(name); err != nil {
 		return 0, fmt.Errorf("model %w", err)
 	}
-	c.GPUTypes = append(c.GPUTypes, model.GPUType{Name: strings.Clone(name), Memory: OpenbGPUMemory, Speed: 1})
-	return len(c.GPUTypes) - 1, nil
+	name = strings.Clone(name)
+	types[name] = len(c.GPUTypes)
+	c.GPUTypes = append(c.GPUTypes, model.GPUType{Name: name, Memory: OpenbGPUMemory, Speed: 1})
+	return types[name], nil
 }

@@ -22,7 +22,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 	if err := checkWritable(c); err != nil {
 		return err
 	}
-	links := linksOf(c)
+	links, numbers := linksOf(c)
 	b := bufio.NewWriter(w)
 	if c.Name != "" {
 		fmt.Fprintf(b, "name: %s\n", strictyaml.Quote(c.Name))
@@ -54,7 +54,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 		for end < len(c.Nodes) && equalNodes(&c.Nodes[first], &c.Nodes[end]) {
 			end++
 		}
-		writeNodes(b, c, links, c.Nodes[first:end])
+		writeNodes(b, c, numbers, c.Nodes[first:end])
 		first = end
 	}
 	return b.Flush()
@@ -115,16 +115,17 @@ func checkWritable(c *model.Cluster) error {
 
 func validName(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
-func linksOf(c *model.Cluster) []model.Link {
-	var links []model.Link
-	seen := map[model.Link]bool{{}: true}
+// linksOf lists the links that nodes have, and says which number each has.
+func linksOf(c *model.Cluster) (links []model.Link, numbers map[model.Link]int) {
+	numbers = map[model.Link]int{}
 	for i := range c.Nodes {
-		if l := c.Nodes[i].Link; !seen[l] {
-			seen[l] = true
+		l := c.Nodes[i].Link
+		if _, seen := numbers[l]; !seen && l != (model.Link{}) {
+			numbers[l] = len(links)
 			links = append(links, l)
 		}
 	}
-	return links
+	return links, numbers
 }
 
 func linkName(i int) string { return fmt.Sprintf("link%d", i+1) }
@@ -134,7 +135,7 @@ func equalNodes(a, b *model.Node) bool {
 }
 
 // writeNodes writes equal nodes as one entry.
-func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []model.Node) {
+func writeNodes(b *bufio.Writer, c *model.Cluster, links map[model.Link]int, nodes []model.Node) {
 	names := make([]string, len(nodes))
 	for i := range nodes {
 		names[i] = nodes[i].Name
@@ -144,7 +145,7 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links []model.Link, nodes []m
 	if len(n.GPUs) > 0 {
 		fmt.Fprintf(b, ", gpus: %s", formatGPUs(c, n.GPUs))
 	}
-	if i := slices.Index(links, n.Link); i >= 0 {
+	if i, linked := links[n.Link]; linked {
 		fmt.Fprintf(b, ", link: %s", linkName(i))
 	}
 	if n.Switch != "" {

@@ -161,6 +161,7 @@ type parser struct {
 	inOr      bool
 	at        Word // the word in hand
 	requested given
+	named     *int // nodes that were named so far, also in --or
 }
 
 // setting is a number that may be given, and the word that gave it.
@@ -190,7 +191,7 @@ type given struct {
 }
 
 func parse(script [][]Word, argv []Word) (*Options, error) {
-	p := new(parser)
+	p := &parser{named: new(int)}
 	if script != nil {
 		p.options.Tool = "sbatch"
 	}
@@ -350,7 +351,7 @@ func (p *parser) or(value string) error {
 	if err != nil {
 		return outer.errorf("--or: %v", err)
 	}
-	inner := &parser{inOr: true}
+	inner := &parser{inOr: true, named: p.named}
 	inner.options.Tool = p.options.Tool
 	rest, err := inner.words(words)
 	if err == nil && len(rest) > 0 {

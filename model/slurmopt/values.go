@@ -285,13 +285,18 @@ func (p *parser) setExclusive(value string) error {
 	return nil
 }
 
-func parseNodes(value string) ([]string, error) {
+// parseNodes reads a list of nodes. All lists of a submission together are
+// bounded as one is: a line of them would else take memory without bound.
+func (p *parser) parseNodes(value string) ([]string, error) {
 	if strings.Contains(value, "/") {
 		return nil, errors.New("node files are not read: name the nodes, as n[1-4]")
 	}
 	names, err := model.ExpandNodes(value)
 	if err != nil {
 		return nil, err
+	}
+	if *p.named += len(names); *p.named > model.MaxNodeNames {
+		return nil, fmt.Errorf("all lists of nodes together have more than %d names", model.MaxNodeNames)
 	}
 	// Slurm takes a node that is there twice once.
 	seen := make(map[string]bool, len(names))
@@ -303,13 +308,13 @@ func parseNodes(value string) ([]string, error) {
 }
 
 func (p *parser) setNodeList(value string) (err error) {
-	p.requested.nodeList, err = parseNodes(value)
+	p.requested.nodeList, err = p.parseNodes(value)
 	p.requested.nodeListAt = p.here()
 	return err
 }
 
 func (p *parser) setExclude(value string) (err error) {
-	p.options.Exclude, err = parseNodes(value)
+	p.options.Exclude, err = p.parseNodes(value)
 	return err
 }
 

@@ -86,7 +86,7 @@ func TestErrors(t *testing.T) {
 		{"twice", "on: true\n\non: false\n", `f:3:1: "on" is given twice, first on line 1: remove one`},
 		{"nothing", "size:\n", "f:1:7: size must be a plain value, not nothing"},
 		{"mapping", "size: {a: 1}\n", "f:1:7: size must be a plain value, not a mapping"},
-		{"alias", "size: &a 1\ncount: *a\n", "an anchor, alias or merge: write it out"},
+		{"alias", "size: &a 1\ncount: *a\n", "f:1:7: an anchor or alias, which are not read: write the value out"},
 		{"number", "share: 2\n", `f:1:8: share: must be a number from 0 to 1, not "2"`},
 		{"not a number", "share: .nan\n", `share: must be a number from 0 to 1`},
 		{"count", "count: 10\n", `f:1:8: count: must be a whole number from 1 to 9, not "10"`},

@@ -229,35 +229,12 @@ func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
 	frame := wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}
 	out := outgoing{offset: h.Data, frame: frame.Append(nil)}
 	if h.Op.GivesData() && result == 0 {
-		out.data, _ = shared.Data(h.Data, min(h.Length, filled(h, payload)))
+		out.data, _ = shared.Data(h.Data, h.Op.Given(h.Length, payload))
 	}
 	select {
 	case b.toSend <- out:
 	case <-b.isOver:
 	}
-}
-
-// filled returns how many of the bytes that a message names were given: some
-// answers say so, and the rest need not travel.
-func filled(h wire.Header, payload []byte) uint64 {
-	switch h.Op {
-	case wire.OpPrintFetch:
-		var r wire.PrintFetchReply
-		if r.Decode(payload) == nil {
-			return uint64(r.Size)
-		}
-	case wire.OpModuleNames:
-		var r wire.ModuleNamesReply
-		if r.Decode(payload) == nil {
-			return r.Total
-		}
-	case wire.OpModuleFunction:
-		var r wire.ModuleFunctionReply
-		if r.Decode(payload) == nil {
-			return 8 * uint64(r.Params)
-		}
-	}
-	return h.Length
 }
 
 // collect sends the data of messages that have no answer while nobody asks for

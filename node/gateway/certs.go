@@ -31,7 +31,7 @@ const (
 // LoadTLS reads a node's certificate and its key, and the authority that vouches
 // for users; without the latter ("") a token must do.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	pair, err := client.LoadPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("the node's certificate: %w", err)
 	}
@@ -63,7 +63,7 @@ const authorityDays = 3653
 // OpenAuthority opens the authority in a folder, or makes one there.
 func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err error) {
 	cert, key := filepath.Join(dir, client.FileCA), filepath.Join(dir, FileCAKey)
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	pair, err := client.LoadPair(cert, key)
 	if err == nil {
 		return &Authority{dir, pair.Leaf, pair.PrivateKey, now}, false, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"muster/node"
 	"muster/node/worker"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 const processVariable = "MUSTER_GATEWAY_TEST_PROCESS"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 var processes = map[string]func(args []string) error{"worker": runWorker, "daemon": runDaemon, "gateway": runGateway, "relay": runRelay, "tls": runTLS}
 
 func runWorker([]string) error {
-	open := func(c wire.DeviceConfig, lock *os.File) (device.Device, error) {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		turns, err := worker.NewTurns(lock)
 		if err != nil {
 			return nil, err
@@ -48,7 +49,7 @@ func runWorker([]string) error {
 	return worker.Main(os.NewFile(3, "control"), open, log)
 }
 
-func profile(c wire.DeviceConfig) soft.Profile {
+func profile(c control.DeviceConfig) soft.Profile {
 	return soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers}
 }
 
@@ -58,10 +59,10 @@ func startNode(t *testing.T, limits node.Limits) (socket string) {
 	cfg := node.Default()
 	cfg.Limits = limits
 	cfg.Name, cfg.Socket.Address, cfg.Swap.Size, cfg.Grace = "test", newSocket(), 1<<36, time.Second
-	cfg.Devices = []node.Device{{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "GPU", Memory: 64 << 20, Speed: 1, Workers: 1}}}
+	cfg.Devices = []node.Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "GPU", Memory: 64 << 20, Speed: 1, Workers: 1}}}
 	ready := make(chan struct{})
 	opts := node.Options{
-		Open:          func(c wire.DeviceConfig) (device.Device, error) { return soft.New(profile(c), soft.Options{}) },
+		Open:          func(c control.DeviceConfig) (device.Device, error) { return soft.New(profile(c), soft.Options{}) },
 		WorkerCommand: []string{"/usr/bin/env", processVariable + "=worker", os.Args[0]},
 		Log:           quiet, Now: time.Now, Ready: func() { close(ready) },
 	}

@@ -8,21 +8,21 @@ package nodefile
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/strictyaml"
 	"muster/node"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
-// maxFile is more than any configuration has.
-const maxFile = 1 << 20
+// fileLimit is more than any configuration has: one with 100,000 users fits.
+var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it the configuration of a node?"}
 
 // AllCUDA, as the Index of a device of kind cuda, stands for all that the
 // driver has.
@@ -31,14 +31,7 @@ const AllCUDA = -1
 // ReadFile reads the file into a configuration; what it does not name is left
 // as it is.
 func ReadFile(path string, into *node.Config) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxFile {
-		return fmt.Errorf("%s: larger than a configuration can be", path)
-	}
-	text, err := os.ReadFile(path)
+	text, err := fileLimit.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -231,7 +224,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 // softDevice is a software GPU of which nothing was said. Workers is the
 // caller's to know: as many as the machine has processors.
 func softDevice() node.Device {
-	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
+	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
 }
 
 func isSpeed(x float64) bool { return x >= 1e-6 && x <= 1 }
@@ -276,7 +269,7 @@ func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
 }
 
 func cudaDevice(index int) node.Device {
-	return node.Device{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: index}}
+	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: index}}
 }
 
 func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {

@@ -13,7 +13,7 @@ import (
 	"muster/model/strictyaml"
 	"muster/node"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/control"
 )
 
 const everything = `
@@ -50,16 +50,16 @@ func TestRead(t *testing.T) {
 	if err := Read([]byte(everything), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
-	slow := wire.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
+	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
 	slow2 := slow
 	slow2.Index = 1
 	want := node.Config{
 		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"},
 		Devices: []node.Device{
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
 			{DeviceConfig: slow}, {DeviceConfig: slow2},
-			{DeviceConfig: wire.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
+			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
 		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,
@@ -135,10 +135,10 @@ func TestReadFile(t *testing.T) {
 	if err := ReadFile(path, &cfg); err != nil || cfg.Warm != 7 {
 		t.Error(cfg.Warm, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("# much\n", 1<<18)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Repeat("# much\n", 3<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := ReadFile(path, &cfg); err == nil || !strings.Contains(err.Error(), "larger than a configuration can be") {
+	if err := ReadFile(path, &cfg); err == nil || !strings.Contains(err.Error(), "larger than 16MiB: is it the configuration of a node?") {
 		t.Error(err)
 	}
 }
@@ -174,6 +174,47 @@ func TestDevices(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: got  %s\nwant %s", c.text, got, c.want)
 		}
+	}
+}
+
+func manyUsers(n int) []byte {
+	var b strings.Builder
+	b.WriteString("limits:\n  users:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "    user%06d: {memory: 64GiB, weight: 2}\n", i)
+	}
+	return []byte(b.String())
+}
+
+func TestManyUsers(t *testing.T) {
+	cfg := node.Default()
+	if err := Read(manyUsers(100_000), "f", &cfg); err != nil || len(cfg.Limits.Users) != 100_000 {
+		t.Error(len(cfg.Limits.Users), err)
+	}
+}
+
+func TestReadFileRefusesWhatIsNone(t *testing.T) {
+	cfg := node.Default()
+	folder := t.TempDir()
+	for path, want := range map[string]string{"/dev/zero": "/dev/zero is a device: name a file", folder: folder + " is a folder: name a file in it"} {
+		if err := ReadFile(path, &cfg); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		text := manyUsers(n)
+		b.Run(fmt.Sprint(n, "-users"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				cfg := node.Default()
+				if err := Read(text, "f", &cfg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -209,23 +209,6 @@ func (c *Core) Grow(now Time, id ClientID, need uint64) []Effect {
 	return c.decide()
 }
 
-// Shrink says that a client takes only so many bytes from now on: an assigned
-// one of those granted, an unbound one of those that it kept.
-func (c *Core) Shrink(now Time, id ClientID, holds uint64) []Effect {
-	x := c.begin(now).clients[id]
-	if x == nil || x.dev == nil || x.growTo > 0 {
-		return nil
-	}
-	x.dev.used -= x.taken()
-	if x.state == Assigned {
-		x.memory = min(x.memory, holds)
-	} else {
-		x.kept = min(x.kept, holds)
-	}
-	x.dev.used += x.taken()
-	return c.decide()
-}
-
 // Busy says that kernels of the client are under way or calls are pending.
 func (c *Core) Busy(now Time, id ClientID) []Effect {
 	x := c.begin(now).clients[id]

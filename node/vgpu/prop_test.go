@@ -251,11 +251,6 @@ func (m *machine) step() {
 		m.note("grow %d", id)
 		x.growing = !x.revoking
 		m.do(m.core.Grow(m.now, id, x.memory+number(40)))
-	case what < 12 && x.bound && !x.growing:
-		m.note("shrink %d", id)
-		holds := number(40)
-		x.memory = min(x.memory, holds)
-		m.do(m.core.Shrink(m.now, id, holds))
 	case what < 15 && (x.revoking || x.bound || x.kept > 0):
 		keeps := rapid.SampledFrom([]uint64{0, 0, m.cfg.Devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
 		if x.revoking && !x.bound {

@@ -172,8 +172,6 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 			effects = c.Want(now, id, Want{Need: args.number("need"), Estimate: args.time("estimate"), Pinned: pinned})
 		case "grow":
 			effects = c.Grow(now, id, args.number("need"))
-		case "shrink":
-			effects = c.Shrink(now, id, args.number("holds"))
 		case "busy":
 			effects = c.Busy(now, id)
 		case "idle":

@@ -61,7 +61,7 @@ func TestEventsOfNobody(t *testing.T) {
 	before := core.View()
 	for _, id := range []ClientID{1, 9} {
 		for _, effects := range [][]Effect{
-			core.Shrink(0, id, 0), core.Busy(0, id), core.Idle(0, id), core.SyncPoint(0, id), core.Released(0, id, 5),
+			core.Busy(0, id), core.Idle(0, id), core.SyncPoint(0, id), core.Released(0, id, 5),
 			core.Ran(0, id, -1, -time.Second), core.Detach(0, 9), core.Failed(0, 9), core.Lost(0, 9), core.Lost(0, -1),
 		} {
 			if effects != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // watched is a client that holds a device and is watched. It was told to be busy:
@@ -12,7 +13,7 @@ func watched(t *testing.T) (*client, *vectors) {
 	c := newClient(t, options{})
 	v := newVectors(c, 1000)
 	v.round(0)
-	c.tell(wire.Control{Kind: wire.KindWatch, On: true})
+	c.tell(control.Watch{On: true})
 	return c, v
 }
 
@@ -21,33 +22,33 @@ func watched(t *testing.T) (*client, *vectors) {
 func TestIdleAndBusyInTurn(t *testing.T) {
 	c, v := watched(t)
 	for i := range 3 {
-		c.hear(wire.KindIdle, i+1)
-		busy := c.said(wire.KindBusy)
+		hear[control.Idle](c, i+1)
+		busy := said[control.Busy](c)
 		v.round(i)
-		c.hear(wire.KindBusy, busy+1)
+		hear[control.Busy](c, busy+1)
 	}
-	c.tell(wire.Control{Kind: wire.KindWatch, On: false})
+	c.tell(control.Watch{On: false})
 }
 
 // While a function of the program's keeps a stream waiting, the client is busy
 // though it sends nothing.
 func TestBusyWhileAStreamWaits(t *testing.T) {
 	c, v := watched(t)
-	c.hear(wire.KindIdle, 1)
+	hear[control.Idle](c, 1)
 	c.post(&wire.HostFunction{Cookie: 1})
 	cookie := c.nextCookie()
 	pending := c.start(&wire.Synchronise{})
-	busy := c.said(wire.KindBusy)
-	c.tell(wire.Control{Kind: wire.KindWatch, On: true}) // is it busy?
-	c.hear(wire.KindBusy, busy+1)
-	if n := c.said(wire.KindIdle); n != 1 {
+	busy := said[control.Busy](c)
+	c.tell(control.Watch{On: true}) // is it busy?
+	hear[control.Busy](c, busy+1)
+	if n := said[control.Idle](c); n != 1 {
 		t.Errorf("idle was said %d times", n)
 	}
 	c.post(&wire.HostDone{Cookie: cookie})
 	if r, _, err := pending.Wait(); r != success || err != nil {
 		t.Fatal(r, err)
 	}
-	c.hear(wire.KindIdle, 2)
+	hear[control.Idle](c, 2)
 	v.round(1)
 }
 
@@ -56,25 +57,25 @@ func TestWatchFindsAnIdleClient(t *testing.T) {
 	c := newClient(t, options{})
 	v := newVectors(c, 1000)
 	v.round(0)
-	c.hear(wire.KindReport, 1) // it has looked around, and nothing runs
-	if n := c.said(wire.KindIdle) + c.said(wire.KindBusy); n != 0 {
+	hear[control.Report](c, 1) // it has looked around, and nothing runs
+	if n := said[control.Idle](c) + said[control.Busy](c); n != 0 {
 		t.Fatalf("a client that nobody watches spoke %d times", n)
 	}
-	c.tell(wire.Control{Kind: wire.KindWatch, On: true})
-	if m := c.hear(wire.KindIdle, 1); m.Busy <= 0 {
-		t.Errorf("idle for %v", m.Busy)
+	c.tell(control.Watch{On: true})
+	if m := hear[control.Idle](c, 1); m.For <= 0 {
+		t.Errorf("idle for %v", m.For)
 	}
 }
 
 // A client without a device is neither.
 func TestWatchWithoutALease(t *testing.T) {
 	c, v := watched(t)
-	c.hear(wire.KindIdle, 1)
+	hear[control.Idle](c, 1)
 	c.revoke("idle")
-	idle, busy := c.said(wire.KindIdle), c.said(wire.KindBusy)
-	c.tell(wire.Control{Kind: wire.KindWatch, On: true})
+	idle, busy := said[control.Idle](c), said[control.Busy](c)
+	c.tell(control.Watch{On: true})
 	c.revoke("idle") // answered after what was said before
-	if c.said(wire.KindIdle) != idle || c.said(wire.KindBusy) != busy {
+	if said[control.Idle](c) != idle || said[control.Busy](c) != busy {
 		t.Error("a client without a device says what it does with it")
 	}
 	v.round(1)
@@ -87,10 +88,10 @@ func TestSyncPoints(t *testing.T) {
 	c.post(&wire.SyncPoint{}) // without a device: nobody cares
 	v.round(0)
 	c.post(&wire.SyncPoint{})
-	c.hear(wire.KindSyncPoint, 1)
+	hear[control.SyncPoint](c, 1)
 	v.round(1)
-	c.hear(wire.KindBusy, 1)
-	if n := c.said(wire.KindSyncPoint); n != 1 {
+	hear[control.Busy](c, 1)
+	if n := said[control.SyncPoint](c); n != 1 {
 		t.Errorf("%d synchronisation points were told", n)
 	}
 }
@@ -113,7 +114,7 @@ func TestKernelsAreToldOf(t *testing.T) {
 	defer d.mu.Unlock()
 	total := 0
 	for _, m := range d.heard {
-		if m.Kind == wire.KindRan {
+		if m, ok := m.(control.Ran); ok {
 			total += m.Kernels
 			if m.Busy <= 0 || m.Busy.Hours() > 1 {
 				t.Errorf("%d kernels took %v", m.Kernels, m.Busy)
@@ -130,16 +131,16 @@ func TestCopiesAreNoPhase(t *testing.T) {
 	c := newClient(t, options{})
 	v := newVectors(c, 1<<19)
 	v.round(0)
-	c.hear(wire.KindRan, 1)
+	hear[control.Ran](c, 1)
 	c.post(&wire.HostFunction{Cookie: 1}) // keeps the stream from being quiet
 	cookie := c.nextCookie()
-	c.tell(wire.Control{Kind: wire.KindWatch, On: true})
-	c.hear(wire.KindBusy, 1)
-	ran := c.said(wire.KindRan)
+	c.tell(control.Watch{On: true})
+	hear[control.Busy](c, 1)
+	ran := said[control.Ran](c)
 	v.in(v.a, make([]byte, mib))
 	c.post(&wire.HostDone{Cookie: cookie})
-	c.hear(wire.KindIdle, 1)
-	if n := c.said(wire.KindRan); n != ran {
+	hear[control.Idle](c, 1)
+	if n := said[control.Ran](c); n != ran {
 		t.Errorf("%d phases of kernels were told of while there was none", n-ran)
 	}
 }

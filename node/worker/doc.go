@@ -1,25 +1,28 @@
-// Package worker is the process that runs one client's GPU work: it reads the
-// client's messages from the ring, keeps its GPU virtual memory, and uses the
-// device that the daemon granted, for as long as it is granted.
+// Package worker is the process that runs one client's GPU work. It carries the
+// client's messages from the ring, and the daemon's words from the control
+// connection, to the client's core (node/clientcore), and performs what the core
+// decides, on devices and on the host copies of the client's memory.
 //
-// One goroutine, the loop in session.go, owns all state: messages, grants and
+// All that is known of the client is the core's, and is a value. The worker owns
+// what exists in this process only:
+//
+//   - a gpu for each place where the client has a context, with the streams,
+//     events and modules in it, by the core's numbers;
+//   - the host copies of the client's memory, and the memory it shares with the
+//     program;
+//   - goroutines that wait for the device on behalf of single calls.
+//
+// One goroutine, the loop in worker.go, calls the core: messages, grants and
 // revocations are handled one after the other. It never waits for the device on
 // behalf of a single call: goroutines that only know a stream or an event do
 // that, and answer when it is done. What they share with the loop has a lock:
-// staging memory, the sticky result, the program's functions.
+// staging memory, the sticky result, the program's functions, printed text.
 //
 // Where the loop must wait, for a stream to take more work or for all work to
 // end, and streams wait for functions of the program's, it reads the messages
-// ahead (backlog.go): one of them says that a function has returned.
+// ahead (waits.go): one of them says that a function has returned.
 //
-// Until the first launch there is no device. Allocations, copies and fills are
-// served from the host copies of the client's memory, and what an image holds
-// is found out by inspection. A launch asks the daemon for a lease; then what
-// the kernel needs is mapped and copied in bulk. When the lease is revoked,
-// what runs may end, the memory moves to the host copies, and the client is
-// where it was before its first launch. The next lease may be for another
-// device.
-//
-// The package knows no policy, no socket of the daemon's and no backend of
-// devices.
+// What happens on grant, revoke, loss and fault is told in the comment of
+// node/clientcore. The package knows no policy, no socket of the daemon's and no
+// backend of devices.
 package worker

@@ -4,89 +4,69 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"time"
 
 	"muster/device"
+	"muster/node/clientcore"
 	"muster/vmm"
 )
 
-// gpu is an open context on a device.
+// gpu is an open context on a device, with what the client has there by the
+// core's numbers.
 type gpu struct {
-	device  device.Device
-	index   int
 	place   vmm.Place
 	context device.Context
-	mover   device.Stream // for the plans of the directory
-	scratch device.Event  // for order between streams
-	origin  device.Event  // times are told relative to it
-	opened  time.Time
-	cost    uint64 // what the context takes by itself
+	mover   device.Stream   // for the plans of the directory
+	scratch device.Event    // for order between streams
+	origin  device.Event    // times are told relative to it
+	opened  clientcore.Time // when that was recorded
+
+	streams map[uint32]device.Stream
+	leaving []device.Stream // destroyed, with work under way
+	events  map[uint32]device.Event
+	modules map[uint64]*loaded
 
 	mu   sync.Mutex
 	free []device.Event // for marks
 }
 
-// openGPU makes sure that there is a context on the device of the lease, with
-// the client's modules in it.
-func (s *session) openGPU() error {
-	if s.gpu != nil && s.gpu.index == s.lease.device {
-		return nil
-	}
-	if s.gpu != nil {
-		if err := s.leaveGPU(); err != nil {
-			return err
-		}
-	}
-	d, err := s.device(s.lease.device)
+// loaded is a module of a context.
+type loaded struct {
+	module    device.Module
+	functions map[uint32]device.Function
+}
+
+// openGPU opens a context with the client's modules in it.
+func (w *worker) openGPU(o *clientcore.Op) error {
+	d, err := w.device(o.Place.Index())
 	if err != nil {
 		return err
 	}
-	g := &gpu{device: d, index: s.lease.device, place: vmm.Device(s.lease.device), cost: d.Info().ContextCost}
-	arena := device.Arena{Base: s.serve.ArenaBase, Size: s.serve.ArenaSize}
-	if g.context, err = d.Open(device.Config{Arena: arena, Print: s.print}); err != nil {
-		return fmt.Errorf("opening %s: %w", d.Info().Name, err)
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]device.Event{}, modules: map[uint64]*loaded{}}
+	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
+	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print}); err != nil {
+		return err
 	}
 	// Copies go straight between the device and what the program shares. Pinned
 	// memory of the program's is not pinned here: it may be large and unused.
-	geometry := s.shared.Geometry()
-	if _, err := g.context.Pin(s.shared.Arena()[:geometry.Staging+geometry.Bounce]); err != nil {
-		s.log.Debug("pinning staging memory", "error", err) // copies are slower without
+	geometry := w.shared.Geometry()
+	if _, err := g.context.Pin(w.shared.Arena()[:geometry.Staging+geometry.Bounce]); err != nil {
+		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
 	}
-	if err := g.prepare(); err != nil {
+	err = g.prepare(w.now)
+	if err == nil {
+		err = g.replay(w.ctx, o.Modules)
+	}
+	if err != nil {
 		g.context.Close()
 		return err
 	}
-	s.gpu = g
-	err = s.modules.load(s)
-	if err == nil {
-		return nil
-	}
-	s.closeGPU()
-	if errors.Is(err, errMoved) && s.modules.pinned < 0 {
-		// Where they were placed first, they have their addresses.
-		s.modules.pinned = s.modules.home
-		return s.release(false)
-	}
-	return err
+	w.gpus[o.Place] = g
+	return nil
 }
 
-// device opens a device of the node, once.
-func (s *session) device(i int) (device.Device, error) {
-	if i < 0 || i >= len(s.devices) {
-		return nil, fmt.Errorf("the daemon grants device %d of %d", i, len(s.devices))
-	}
-	if s.devices[i] == nil {
-		d, err := s.open(s.serve.Devices[i], s.locks[i])
-		if err != nil {
-			return nil, fmt.Errorf("opening device %s: %w", s.serve.Devices[i].Name, err)
-		}
-		s.devices[i] = d
-	}
-	return s.devices[i], nil
-}
-
-func (g *gpu) prepare() error {
+func (g *gpu) prepare(now func() clientcore.Time) error {
 	var err error
 	if g.mover, err = g.context.NewStream(); err != nil {
 		return err
@@ -97,180 +77,257 @@ func (g *gpu) prepare() error {
 	if g.origin, err = g.context.NewEvent(); err != nil {
 		return err
 	}
-	g.opened = time.Now()
+	g.opened = now()
 	return g.mover.Record(g.origin)
 }
 
-// leaveGPU closes the context of a device that the client is no more on; the
-// contents of variables are kept. Memory was moved away before.
-func (s *session) leaveGPU() error {
-	if err := s.modules.save(s); err != nil {
-		return err
+// replay loads and unloads modules as they were in the context before, and puts
+// back what their variables contained.
+func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
+	for _, m := range modules {
+		if m.Unload {
+			if err := g.unload(m.Module); err != nil {
+				return err
+			}
+			continue
+		}
+		globals, _, err := g.load(m.Module, m.Image)
+		if err != nil {
+			return fmt.Errorf("loading the program's modules: %w", err)
+		}
+		if !slices.Equal(globals, m.Globals) {
+			return clientcore.ErrMoved
+		}
 	}
-	s.gpu.freeze(s)
-	s.closeGPU()
-	return nil
+	for _, m := range modules {
+		for i, contents := range m.Saved {
+			if err := g.mover.CopyIn(m.Globals[i].Address, contents); err != nil {
+				return err
+			}
+		}
+	}
+	return g.mover.Synchronise(ctx)
 }
 
-// closeGPU ends the context, and what is left on it.
-func (s *session) closeGPU() {
-	if s.gpu == nil {
+// load puts a module into the context.
+func (g *gpu) load(number uint64, image []byte) ([]device.Global, []device.FunctionInfo, error) {
+	m, err := g.context.Load(image)
+	if err != nil {
+		return nil, nil, err
+	}
+	var functions []device.FunctionInfo
+	for _, name := range m.Functions() {
+		f, err := m.Function(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		functions = append(functions, f.Info())
+	}
+	g.modules[number] = &loaded{m, map[uint32]device.Function{}}
+	return m.Globals(), functions, nil
+}
+
+func (g *gpu) unload(number uint64) error {
+	m := g.modules[number]
+	if m == nil {
+		return fmt.Errorf("module %d is not loaded", number)
+	}
+	delete(g.modules, number)
+	return m.module.Unload()
+}
+
+// function returns the kernel that an operation names.
+func (g *gpu) function(o *clientcore.Op) (device.Function, error) {
+	m := g.modules[o.Module]
+	if m == nil {
+		return nil, fmt.Errorf("module %d is not loaded", o.Module)
+	}
+	if f, ok := m.functions[o.Function]; ok {
+		return f, nil
+	}
+	f, err := m.module.Function(o.Name)
+	if err == nil {
+		m.functions[o.Function] = f
+	}
+	return f, err
+}
+
+// save returns the contents of variables.
+func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64][][]byte, error) {
+	contents := map[uint64][][]byte{}
+	for _, m := range modules {
+		saved := make([][]byte, len(m.Globals))
+		for i, v := range m.Globals {
+			saved[i] = make([]byte, v.Size)
+			if err := g.mover.CopyOut(saved[i], v.Address); err != nil {
+				return nil, err
+			}
+		}
+		contents[m.Module] = saved
+	}
+	return contents, g.mover.Synchronise(ctx)
+}
+
+// closeGPU ends a context, and what is left on it.
+func (w *worker) closeGPU(p vmm.Place) {
+	g := w.drop(p)
+	if g == nil {
 		return
 	}
-	if err := s.gpu.context.Close(); err != nil {
-		s.log.Debug("closing a context", "error", err)
+	if err := g.context.Close(); err != nil {
+		w.log.Debug("closing a context", "error", err)
 	}
-	s.gpu = nil
-	s.staging.returned()
-	s.modules.forget()
-	s.streams.forget()
-	for _, e := range s.events {
-		e.device, e.pending = nil, false
+	w.staging.returned()
+}
+
+// abandonGPU ends a context on a device that may never answer again.
+func (w *worker) abandonGPU(p vmm.Place) {
+	if g := w.drop(p); g != nil {
+		go func() {
+			_ = g.context.Close()
+			w.staging.returned()
+		}()
 	}
 }
 
-// mark returns a function that waits for what a stream was given so far, and for
-// nothing that comes later.
-func (s *session) mark(on device.Stream) (wait func() error, err error) {
-	g := s.gpu
-	e, err := g.event()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.block(func() error { return on.Record(e) }); err != nil {
-		return nil, err
-	}
-	return func() error {
-		err := e.Synchronise(s.ctx)
-		g.mu.Lock()
-		g.free = append(g.free, e)
-		g.mu.Unlock()
-		return err
-	}, nil
+// drop forgets a context and returns it; nil if there is none.
+func (w *worker) drop(p vmm.Place) *gpu {
+	g := w.gpus[p]
+	delete(w.gpus, p)
+	w.latest = nil
+	return g
 }
 
-// event returns an event that nobody uses.
-func (g *gpu) event() (device.Event, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if n := len(g.free); n > 0 {
-		e := g.free[n-1]
-		g.free = g.free[:n-1]
+// stream returns a stream of the context, made when it is first used.
+func (g *gpu) stream(id uint32) (device.Stream, error) {
+	if on, ok := g.streams[id]; ok {
+		return on, nil
+	}
+	on, err := g.context.NewStream()
+	if err == nil {
+		g.streams[id] = on
+	}
+	return on, err
+}
+
+// leaveStream takes a stream out of use.
+func (g *gpu) leaveStream(id uint32) error {
+	if on, ok := g.streams[id]; ok {
+		delete(g.streams, id)
+		g.leaving = append(g.leaving, on)
+	}
+	_, err := g.left()
+	return err
+}
+
+// left says whether the streams that were destroyed have nothing to do any more,
+// and closes those of which that is true.
+func (g *gpu) left() (bool, error) {
+	for len(g.leaving) > 0 {
+		done, err := g.leaving[0].Done()
+		if err != nil || !done {
+			return false, err
+		}
+		if err := g.leaving[0].Close(); err != nil {
+			return false, err
+		}
+		g.leaving = g.leaving[1:]
+	}
+	return true, nil
+}
+
+// event returns an event of the context, made when it is first used.
+func (g *gpu) event(id uint32) (device.Event, error) {
+	if e, ok := g.events[id]; ok {
 		return e, nil
 	}
-	return g.context.NewEvent()
-}
-
-// freeze turns recorded events into times, so that they outlive the context.
-// Everything has ended.
-func (g *gpu) freeze(s *session) {
-	for _, e := range s.events {
-		if e.device == nil || !e.pending {
-			continue
-		}
-		e.at = time.Now()
-		if since, err := e.device.Since(g.origin); err == nil {
-			e.at = g.opened.Add(since)
-		}
-		e.pending = false
+	e, err := g.context.NewEvent()
+	if err == nil {
+		g.events[id] = e
 	}
+	return e, err
 }
 
-// drain waits until everything on the device has ended.
-func (s *session) drain() error {
-	if s.gpu == nil {
+func (g *gpu) closeEvent(id uint32) error {
+	e, ok := g.events[id]
+	if !ok {
 		return nil
 	}
-	all := s.gpu.context
-	return s.block(func() error { return all.Synchronise(s.ctx) })
+	delete(g.events, id)
+	return e.Close()
 }
 
-// quiet says whether nothing is under way on the device.
-func (s *session) quiet() (bool, error) {
-	if s.gpu == nil {
-		return true, nil
+// when returns the time of a moment.
+func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
+	if !m.Pending {
+		return m.At, nil
 	}
-	for _, st := range s.streams.all {
-		if st.device == nil {
-			continue
+	e, err := g.event(m.Event)
+	if err != nil {
+		return 0, err
+	}
+	since, err := e.Since(g.origin)
+	return g.opened + since, err
+}
+
+// between returns the time between two moments.
+func (g *gpu) between(start, end clientcore.Moment) (clientcore.Time, error) {
+	if start.Pending && end.Pending {
+		from, err := g.event(start.Event)
+		if err != nil {
+			return 0, err
 		}
-		done, err := st.device.Done()
+		to, err := g.event(end.Event)
+		if err != nil {
+			return 0, err
+		}
+		return to.Since(from)
+	}
+	from, err := g.when(start)
+	if err != nil {
+		return 0, err
+	}
+	to, err := g.when(end)
+	return to - from, err
+}
+
+// times tells when events were, so that they outlive the context. Everything has
+// ended.
+func (g *gpu) times(events []uint32, now clientcore.Time) []clientcore.Time {
+	all := make([]clientcore.Time, len(events))
+	for i, id := range events {
+		at, err := g.when(clientcore.Moment{Event: id, Pending: true})
+		if err != nil {
+			at = now
+		}
+		all[i] = at
+	}
+	return all
+}
+
+// drain waits until everything in the context has ended.
+func (w *worker) drain(g *gpu) error {
+	return w.block(func() error { return g.context.Synchronise(w.ctx) })
+}
+
+// quiet says whether nothing is under way on any device.
+func (w *worker) quiet() (bool, error) {
+	for _, g := range w.gpus {
+		if quiet, err := g.quiet(); !quiet || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (g *gpu) quiet() (bool, error) {
+	for _, on := range g.streams {
+		done, err := on.Done()
 		if err != nil || !done {
 			return false, err
 		}
 	}
-	return s.streams.left()
-}
-
-// block does what may take long. While functions of the program's wait to be
-// called, its messages are read ahead: one of them may say that such a function
-// has returned.
-func (s *session) block(f func() error) error {
-	if s.hosts.outstanding() == 0 {
-		return f()
-	}
-	done := make(chan error, 1)
-	s.others.Go(func() { done <- f() })
-	for {
-		select {
-		case err := <-done:
-			return err
-		case <-time.After(100 * time.Microsecond):
-			if err := s.readAhead(); err != nil {
-				return err // it ends the client, and that ends f
-			}
-		}
-	}
-}
-
-// perform moves memory as the directory says. Nothing else runs meanwhile.
-func (s *session) perform(plan vmm.Plan) error {
-	if len(plan) == 0 {
-		return nil
-	}
-	if err := s.drain(); err != nil {
-		return err
-	}
-	for _, step := range plan {
-		if err := s.move(step); err != nil {
-			if isFault(err) {
-				return err
-			}
-			// The directory has no way back from a step that failed.
-			return fmt.Errorf("moving memory failed (%v: %v): %w", step, err, errEnded)
-		}
-	}
-	if s.gpu == nil {
-		return nil
-	}
-	return s.gpu.mover.Synchronise(s.ctx)
-}
-
-func (s *session) move(step vmm.Step) error {
-	if step.Op == vmm.Discard {
-		return s.host.discard(step.Range)
-	}
-	if s.gpu == nil || s.gpu.place != step.Device {
-		return errors.New("there is no context on this device")
-	}
-	g, r := s.gpu, step.Range
-	switch step.Op {
-	case vmm.Map:
-		return g.context.Map(r.Addr, r.Size)
-	case vmm.CopyIn:
-		s.stats.SwapIn += r.Size
-		return g.mover.CopyIn(r.Addr, s.host.at(r))
-	case vmm.CopyOut:
-		s.stats.SwapOut += r.Size
-		s.host.expect(r)
-		return g.mover.CopyOut(s.host.at(r), r.Addr)
-	case vmm.Unmap:
-		if err := g.mover.Synchronise(s.ctx); err != nil {
-			return err
-		}
-		return g.context.Unmap(r.Addr, r.Size)
-	}
-	return fmt.Errorf("step %v is not known", step.Op)
+	return g.left()
 }
 
 // ended says whether an error only tells that a context was closed, which

@@ -14,13 +14,27 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/node/clientcore"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 const (
 	testBase = 0x6400_0000_0000
 	mib      = 1 << 20
 )
+
+// What programs are told, as CUDA numbers it.
+const (
+	invalidValue   = 1
+	outOfMemory    = 2
+	invalidHandle  = 400
+	notFound       = 500
+	notReady       = 600
+	illegalAddress = 700
+)
+
+const nonBlocking = 1 // a stream's flag
 
 // client is a program to a worker in this process.
 type client struct {
@@ -36,9 +50,10 @@ type options struct {
 	devices  []soft.Profile
 	memory   uint64
 	defers   bool
+	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
 	swapRoom uint64                                             // what the daemon commits; 0: much
-	grant    func(c wire.Control) (device int, memory uint64)   // decides where to; nil: device 0, all that is wanted
+	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
 	wrap     func(name string, c device.Context) device.Context // changes a device's contexts; nil: not
 }
 
@@ -63,27 +78,30 @@ func newClient(t testing.TB, o options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, child, err := wire.ControlPair()
+	own, child, err := control.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := wire.OpenControl(child)
+	conn, err := control.OpenWorkerEnd(child)
 	if err != nil {
 		t.Fatal(err)
 	}
 	child.Close()
-	serve := wire.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, MaxIdle: 10 * time.Millisecond, Defer: o.defers, SwapDir: o.swapDir}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir}
 	files := []*os.File{ring, arena}
 	for _, p := range o.devices {
-		serve.Devices = append(serve.Devices, wire.DeviceConfig{Kind: "soft", Name: p.Name})
+		serve.Devices = append(serve.Devices, control.DeviceConfig{Kind: "soft", Name: p.Name})
 		files = append(files, nil)
 	}
 	d := newDaemon(t, own, o)
-	s, err := newSession(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := newWorker(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.exit = func() {}
+	if o.saves != nil {
+		s.between = func() { saveAndRestore(t, s, o.saves) }
+	}
 	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1)}
 	go func() {
 		err := s.run()
@@ -107,33 +125,51 @@ func newClient(t testing.TB, o options) *client {
 	return c
 }
 
+// saveAndRestore puts in the place of a client what its saved bytes say.
+func saveAndRestore(t testing.TB, w *worker, chance *rand.Rand) {
+	if chance.IntN(8) > 0 {
+		return
+	}
+	data, err := w.core.Save()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	core, err := clientcore.Restore(data, func(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) })
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	w.core = core
+}
+
 // daemon is one to a single worker. It keeps account of what it lends, and fails
 // the test if more is taken.
 type daemon struct {
 	t       testing.TB
 	o       options
-	control *wire.ControlConn
+	control *control.DaemonEnd
 	devices []*soft.Device
 	ended   chan struct{}
 
 	mu       sync.Mutex
 	changed  *sync.Cond
-	heard    []wire.Control
-	forgets  bool // heard is not kept
-	counts   map[wire.ControlKind]int
-	bound    int    // the device that is lent; -1 for none
-	lease    uint64 // its number
+	heard    []control.ToDaemon
+	forgets  bool           // heard is not kept
+	counts   map[string]int // by kind
+	bound    int            // the device that is lent; -1 for none
+	lease    uint64         // its number
 	granted  uint64
 	revoking bool // the lease is wanted back
 	keptOn   int
 	kept     uint64
-	wants    *wire.Control // to be granted when what is kept was given back
+	wants    *control.Want // to be granted when what is kept was given back
 	chance   *rand.Rand    // decides; nil: the options do
 	silent   func()        // instead of answering a want; nil: not
 }
 
-func newDaemon(t testing.TB, control *wire.ControlConn, o options) *daemon {
-	d := &daemon{t: t, o: o, control: control, ended: make(chan struct{}), counts: map[wire.ControlKind]int{}, bound: -1}
+func newDaemon(t testing.TB, own *control.DaemonEnd, o options) *daemon {
+	d := &daemon{t: t, o: o, control: own, ended: make(chan struct{}), counts: map[string]int{}, bound: -1}
 	d.changed = sync.NewCond(&d.mu)
 	for _, p := range o.devices {
 		dev, err := soft.New(p, soft.Options{})
@@ -146,7 +182,7 @@ func newDaemon(t testing.TB, control *wire.ControlConn, o options) *daemon {
 }
 
 // open gives the worker a device that is looked after.
-func (d *daemon) open(c wire.DeviceConfig, _ *os.File) (device.Device, error) {
+func (d *daemon) open(c control.DeviceConfig, _ *os.File) (device.Device, error) {
 	for i, p := range d.o.devices {
 		if p.Name == c.Name {
 			return &checkedDevice{d.devices[i], d, i}, nil
@@ -213,12 +249,12 @@ func (d *daemon) check(index int, c device.Context, what string) {
 func (d *daemon) serve() {
 	defer close(d.ended)
 	for {
-		m, _, err := d.control.Receive()
+		m, err := d.control.Receive()
 		if err != nil {
 			return
 		}
 		d.mu.Lock()
-		d.counts[m.Kind]++
+		d.counts[m.Kind()]++
 		if !d.forgets {
 			d.heard = append(d.heard, m)
 		}
@@ -228,11 +264,11 @@ func (d *daemon) serve() {
 	}
 }
 
-func (d *daemon) say(m wire.Control) { _ = d.control.Send(m) } // the worker may have ended
+func (d *daemon) say(m control.ToWorker) { _ = d.control.Send(m) } // the worker may have ended
 
-func (d *daemon) take(m wire.Control) {
-	switch m.Kind {
-	case wire.KindWant:
+func (d *daemon) take(said control.ToDaemon) {
+	switch m := said.(type) {
+	case control.Want:
 		if d.silent != nil {
 			d.silent()
 			return
@@ -243,46 +279,46 @@ func (d *daemon) take(m wire.Control) {
 		dev, memory := d.place(m)
 		if d.kept > 0 && dev != d.keptOn {
 			d.wants = &m
-			d.say(wire.Control{Kind: wire.KindRevoke, Reason: "move"})
+			d.say(control.Revoke{Reason: "move"})
 			return
 		}
 		d.answer(m, dev, memory)
-	case wire.KindGrow:
+	case control.Grow:
 		if d.bound < 0 || d.revoking {
 			return // it crossed a revocation, which is the answer
 		}
-		dev, memory := d.place(m)
+		dev, memory := d.place(control.Want{Memory: m.Memory, Pinned: d.bound})
 		if dev != d.bound {
 			memory = 0
 		}
 		if memory < m.Memory {
-			d.say(wire.Control{Kind: wire.KindDeny, Reason: "too much"})
+			d.say(control.Deny{Reason: "too much"})
 			return
 		}
 		d.granted = memory
-		d.say(wire.Control{Kind: wire.KindGrant, Device: dev, Memory: memory, Lease: d.lease})
-	case wire.KindReleased:
+		d.say(control.Grant{Lease: d.lease, Device: dev, Memory: memory})
+	case control.Released:
 		if m.Lease < d.lease {
 			return
 		}
 		if d.bound >= 0 {
 			d.keptOn = d.bound
 		}
-		d.bound, d.kept, d.revoking = -1, m.Memory, false
+		d.bound, d.kept, d.revoking = -1, m.Keeps, false
 		d.given()
 		if w := d.wants; w != nil && d.kept == 0 {
 			d.wants = nil
 			dev, memory := d.place(*w)
 			d.answer(*w, dev, memory)
 		}
-	case wire.KindFailed:
+	case control.Failed:
 		if m.Lease < d.lease {
 			return
 		}
 		d.bound, d.kept, d.wants, d.revoking = -1, 0, nil, false
 		d.given()
-	case wire.KindCommit:
-		d.say(wire.Control{Kind: wire.KindCommitted, On: m.Memory <= d.o.swapRoom})
+	case control.Commit:
+		d.say(control.Committed{Bytes: m.Bytes, Granted: m.Bytes <= d.o.swapRoom})
 	}
 }
 
@@ -303,14 +339,14 @@ func (d *daemon) given() {
 }
 
 // place decides which device to lend, and how much of it.
-func (d *daemon) place(m wire.Control) (dev int, memory uint64) {
+func (d *daemon) place(m control.Want) (dev int, memory uint64) {
 	if d.o.grant != nil {
 		return d.o.grant(m)
 	}
 	if d.chance == nil {
 		return 0, m.Memory
 	}
-	if m.Kind == wire.KindGrow {
+	if d.bound >= 0 { // it grows
 		if size := d.o.devices[d.bound].Memory; m.Memory <= size && d.chance.IntN(3) > 0 {
 			return d.bound, m.Memory + 2*mib*d.chance.Uint64N((size-m.Memory)/(2*mib)+1)
 		}
@@ -318,7 +354,7 @@ func (d *daemon) place(m wire.Control) (dev int, memory uint64) {
 	}
 	var fit []int
 	for i, p := range d.o.devices {
-		if m.Memory <= p.Memory && (m.Device < 0 || m.Device == i) {
+		if m.Memory <= p.Memory && (m.Pinned < 0 || m.Pinned == i) {
 			fit = append(fit, i)
 		}
 	}
@@ -329,14 +365,14 @@ func (d *daemon) place(m wire.Control) (dev int, memory uint64) {
 	return dev, m.Memory + 2*mib*d.chance.Uint64N((d.o.devices[dev].Memory-m.Memory)/(2*mib)+1)
 }
 
-func (d *daemon) answer(m wire.Control, dev int, memory uint64) {
+func (d *daemon) answer(m control.Want, dev int, memory uint64) {
 	if memory < m.Memory {
-		d.say(wire.Control{Kind: wire.KindDeny, Reason: "too much"})
+		d.say(control.Deny{Reason: "too much"})
 		return
 	}
 	d.lease++
 	d.bound, d.granted, d.kept = dev, memory, 0
-	d.say(wire.Control{Kind: wire.KindGrant, Device: dev, Memory: memory, Lease: d.lease})
+	d.say(control.Grant{Lease: d.lease, Device: dev, Memory: memory})
 }
 
 // revoke wants back what is lent or kept.
@@ -344,18 +380,18 @@ func (d *daemon) revoke(reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.revoking = d.bound >= 0
-	d.say(wire.Control{Kind: wire.KindRevoke, Reason: reason})
+	d.say(control.Revoke{Reason: reason})
 }
 
 // hear waits until the worker has said something n times.
-func (c *client) hear(kind wire.ControlKind, n int) wire.Control {
+func hear[M control.ToDaemon](c *client, n int) M {
 	d := c.daemon
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {
 		count := 0
 		for _, m := range d.heard {
-			if m.Kind == kind {
+			if m, ok := m.(M); ok {
 				if count++; count == n {
 					return m
 				}
@@ -366,14 +402,15 @@ func (c *client) hear(kind wire.ControlKind, n int) wire.Control {
 }
 
 // said returns how often the worker has said something.
-func (c *client) said(kind wire.ControlKind) int {
+func said[M control.ToDaemon](c *client) int {
+	var m M
 	c.daemon.mu.Lock()
 	defer c.daemon.mu.Unlock()
-	return c.daemon.counts[kind]
+	return c.daemon.counts[m.Kind()]
 }
 
 // tell lets the daemon say something.
-func (c *client) tell(m wire.Control) {
+func (c *client) tell(m control.ToWorker) {
 	c.t.Helper()
 	if err := c.daemon.control.Send(m); err != nil {
 		c.t.Fatal(err)
@@ -383,9 +420,9 @@ func (c *client) tell(m wire.Control) {
 // revoke takes the lease back, and waits for that.
 func (c *client) revoke(reason string) {
 	c.t.Helper()
-	n := c.said(wire.KindReleased) + 1
+	n := said[control.Released](c) + 1
 	c.daemon.revoke(reason)
-	c.hear(wire.KindReleased, n)
+	hear[control.Released](c, n)
 }
 
 func (c *client) call(m wire.Message, reply interface{ Decode([]byte) error }) int32 {

@@ -16,6 +16,7 @@ import (
 
 	"muster/device/soft"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // countingPTX has variables, one of them aligned so that they take more room than
@@ -812,7 +813,7 @@ func (p *program) fault() {
 func (p *program) disturb() {
 	switch p.r.IntN(4) {
 	case 0:
-		p.tell(wire.Control{Kind: wire.KindWatch, On: p.r.IntN(2) == 0})
+		p.tell(control.Watch{On: p.r.IntN(2) == 0})
 	case 1:
 		p.daemon.revoke("memory")
 	default:
@@ -879,6 +880,9 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 	o := options{defers: r.IntN(3) == 0}
 	if r.IntN(3) == 0 {
 		o.swapDir = t.TempDir()
+	}
+	if r.IntN(3) == 0 {
+		o.saves = rand.New(rand.NewPCG(seed, 3))
 	}
 	// The largest has room for what a kernel needs, some for all that there is.
 	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {

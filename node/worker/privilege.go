@@ -5,18 +5,18 @@ import (
 	"os"
 	"syscall"
 
-	"muster/wire"
+	"muster/wire/control"
 )
 
 // become makes this process the client's user. Devices are opened before: what
 // a device needs may be closed to the user, and afterwards the system keeps the
 // process from looking at itself.
-func (s *session) become(u *wire.User) error {
+func (w *worker) become(u *control.User) error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
 	}
-	for i := range s.serve.Devices {
-		if _, err := s.device(i); err != nil {
+	for i := range w.serve.Devices {
+		if _, err := w.device(i); err != nil {
 			return err
 		}
 	}

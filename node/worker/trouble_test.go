@@ -13,6 +13,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // next takes a cookie, as the program's thread for its functions does.
@@ -92,11 +93,11 @@ func TestRevocationWaitsForFunctions(t *testing.T) {
 	for range 3 {
 		c.alloc(4096) // answered meanwhile
 	}
-	if c.said(wire.KindReleased) != 0 {
+	if said[control.Released](c) != 0 {
 		t.Error("the device was given back while a stream was in use")
 	}
 	c.post(&wire.HostDone{Cookie: cookie})
-	c.hear(wire.KindReleased, 1)
+	hear[control.Released](c, 1)
 	v.round(1)
 }
 
@@ -275,7 +276,7 @@ func TestVariablesCountWithTheirAlignment(t *testing.T) {
 		var reply wire.ModuleGlobalReply
 		c.must(&wire.ModuleGlobal{Module: 2 + i, Name: "wider"}, &reply)
 	}
-	if m := c.hear(wire.KindWant, 1); m.Memory < 6*mib {
+	if m := hear[control.Want](c, 1); m.Memory < 6*mib {
 		t.Errorf("%d bytes were wanted", m.Memory)
 	}
 }
@@ -296,9 +297,9 @@ func TestVariablesKeepTheirAddresses(t *testing.T) {
 	turn := 0
 	c := newClient(t, options{
 		devices: []soft.Profile{{Name: "one", Memory: 64 * mib, Speed: 1, Workers: 1}, {Name: "two", Memory: 64 * mib, Speed: 1, Workers: 1}},
-		grant: func(m wire.Control) (int, uint64) {
-			if m.Device >= 0 {
-				return m.Device, m.Memory + 4*mib
+		grant: func(m control.Want) (int, uint64) {
+			if m.Pinned >= 0 {
+				return m.Pinned, m.Memory + 4*mib
 			}
 			turn++
 			return (turn - 1) % 2, m.Memory + 4*mib // the second one takes more for itself
@@ -324,32 +325,6 @@ func TestVariablesKeepTheirAddresses(t *testing.T) {
 			t.Fatalf("the variable is %d after %d launches", got, i+1)
 		}
 		c.revoke("memory")
-	}
-}
-
-// A module that came and went leaves nothing that later contexts would load.
-func TestJournalForgetsWhatIsOver(t *testing.T) {
-	m := newModules()
-	load := func() *module {
-		mod := &module{placed: true, info: device.ImageInfo{Memory: chunk}}
-		m.journal = append(m.journal, entry{module: mod})
-		return mod
-	}
-	unload := func(mod *module) {
-		m.journal = append(m.journal, entry{mod, true})
-		m.tidy()
-		m.count()
-	}
-	a, b := load(), load()
-	unload(a)
-	if len(m.journal) != 3 || m.memory() != 2*chunk {
-		t.Fatalf("%d entries, %d bytes: the first module keeps the second where it is", len(m.journal), m.memory())
-	}
-	c := load()
-	unload(b)
-	unload(c)
-	if len(m.journal) != 0 || m.memory() != 0 {
-		t.Errorf("%d entries, %d bytes of modules that are no more", len(m.journal), m.memory())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"muster/device/soft"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // vectors is a program that adds vectors.
@@ -57,11 +58,11 @@ func TestNoDeviceBeforeTheFirstLaunch(t *testing.T) {
 		t.Error("the copy is not what was written")
 	}
 	c.must(&wire.Synchronise{}, nil)
-	if c.said(wire.KindWant) > 0 {
+	if said[control.Want](c) > 0 {
 		t.Fatal("a device was wanted before there was a kernel")
 	}
 	v.round(1)
-	if m := c.hear(wire.KindWant, 1); m.Memory == 0 {
+	if m := hear[control.Want](c, 1); m.Memory == 0 {
 		t.Error("no memory was wanted")
 	}
 }
@@ -70,7 +71,7 @@ func TestRevokedClientGoesOnElsewhere(t *testing.T) {
 	turn := 0
 	c := newClient(t, options{
 		devices: []soft.Profile{{Name: "one", Memory: 64 * mib, Speed: 1, Workers: 1}, {Name: "two", Memory: 32 * mib, Speed: 0.5, Workers: 2}},
-		grant:   func(m wire.Control) (int, uint64) { turn++; return turn % 2, m.Memory },
+		grant:   func(m control.Want) (int, uint64) { turn++; return turn % 2, m.Memory },
 	})
 	v := newVectors(c, 200_000)
 	for i := range 6 {
@@ -87,7 +88,7 @@ func TestRevokedClientGoesOnElsewhere(t *testing.T) {
 // there when it runs, the rest is on the host.
 func TestProgramLargerThanTheDevice(t *testing.T) {
 	c := newClient(t, options{devices: []soft.Profile{{Name: "tiny", Memory: 8 * mib, Speed: 1, Workers: 1}},
-		grant: func(m wire.Control) (int, uint64) { return 0, 8 * mib }})
+		grant: func(m control.Want) (int, uint64) { return 0, 8 * mib }})
 	first := newVectors(c, 400_000) // three times 2 MiB
 	second := &vectors{client: c, n: first.n, function: first.function}
 	second.a, second.b, second.c = c.alloc(uint64(4*first.n)), c.alloc(uint64(4*first.n)), c.alloc(uint64(4*first.n))
@@ -114,7 +115,7 @@ func TestFaultStays(t *testing.T) {
 	if r := c.call(&wire.MemAlloc{Addr: testBase + 512*mib, Size: 16}, nil); r != illegalAddress {
 		t.Errorf("after a fault mem_alloc answered %d", r)
 	}
-	c.hear(wire.KindFailed, 1)
+	hear[control.Failed](c, 1)
 	c.must(&wire.Reset{}, nil)
 	c.arenaAt = 0
 	newVectors(c, 1000).round(1)

@@ -64,7 +64,7 @@ func (l *lowering) assign() *section {
 	l.propagate()
 	l.drop()
 	l.blocks()
-	s := &section{unit: l.unit, frame: l.fn.frame, shared: l.shared}
+	s := &section{unit: l.unit, frame: l.fn.frame, shared: l.shared, block: l.threads}
 	l.slots(s)
 	l.finish(s)
 	return s

@@ -23,6 +23,7 @@ type unit struct {
 	shared  []*ptx.Variable // static ones that it names, in the order of the text
 	carried slotCount       // that hand values from one basic block to another
 	private slotCount       // that do not
+	block   blockLimit      // of a kernel
 
 	// What is true of it and all that it may call:
 	depth     int  // bytes of frames
@@ -30,6 +31,8 @@ type unit struct {
 	registers int  // of 32 bits
 	anyErrs   bool
 	anyShared bool
+
+	sharedBytes int // static, of a kernel
 
 	mu      sync.Mutex
 	section *section // its code, once a kernel that calls it was launched

@@ -264,7 +264,7 @@ type gang struct {
 	r32  file[uint32]
 	r64  file[uint64]
 	p    []mask
-	cc   mask // the carry flag of add.cc and its like
+	cc   mask // the carry flag of add.cc and its like; after sub.cc it says that nothing was borrowed
 	bits mask // scratch of kernels that write bits
 
 	live   mask // lanes that have a thread which has not exited

@@ -21,6 +21,7 @@ type section struct {
 	calls  []call
 	frame  int // bytes
 	shared []*ptx.Variable
+	block  blockLimit // of a kernel
 
 	constants           []constant
 	constantCount       slotCount

@@ -144,7 +144,6 @@ func BenchmarkLoad(b *testing.B) {
 		{"kernels=100000", func() string { return manyKernels(100000) }},
 		{"chain=1000", func() string { return oneChain(1000) }},
 		{"chain=8000", func() string { return oneChain(8000) }},
-		{"chain=100000", func() string { return oneChain(100000) }},
 		{"shared=100x100", func() string { return sharedFunctions(100, 100) }},
 		{"shared=400x400", func() string { return sharedFunctions(400, 400) }},
 		{"sharedchain=400x400", func() string { return sharedChain(400, 400) }},

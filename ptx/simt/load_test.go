@@ -2,6 +2,7 @@ package simt_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,5 +49,42 @@ func loadHostile(t *testing.T, source string) {
 	}
 	if _, err := simt.Load("hostile.ptx", module, (&testMemory{}).place); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A launch is not asked for parameters that are hidden, but may give them.
+func TestHiddenParameterIsNoArgument(t *testing.T) {
+	source := ".version 9.0\n.target sm_90\n.address_size 64\n" +
+		".entry k(.param .u64 a, .hidden .param .u32 b, .param .u32 c, .hidden .param .align 64 .b8 d[128]) { ret; }"
+	module, err := ptx.Parse("hidden.ptx", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := simt.Load("hidden.ptx", module, (&testMemory{}).place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := program.Kernel("k")
+	if want := []simt.Param{{Offset: 0, Size: 8}, {Offset: 12, Size: 4}}; !slices.Equal(k.Params, want) || k.ParamSize != 192 {
+		t.Errorf("got %v in %d bytes, want %v in 192", k.Params, k.ParamSize, want)
+	}
+}
+
+// The product of three sides may be more than 64 bits hold.
+func TestLargestBlock(t *testing.T) {
+	for directive, want := range map[string]int{
+		"": 1024, ".maxntid 96, 2": 192, ".maxntid 2147483648, 2147483648, 4": 1024, ".reqntid 4, 5, 6": 120,
+	} {
+		module, err := ptx.Parse("k.ptx", ".version 8.0\n.target sm_90\n.address_size 64\n.entry k() "+directive+" { ret; }")
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := simt.Load("k.ptx", module, (&testMemory{}).place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := program.Kernel("k").MaxBlock; got != want {
+			t.Errorf("%q: got %d, want %d", directive, got, want)
+		}
 	}
 }

@@ -65,6 +65,7 @@ type lowering struct {
 	known     map[constant]reg
 	shared    []*ptx.Variable // static ones that were named
 	isShared  map[*ptx.Variable]bool
+	threads   blockLimit // of a kernel's block
 
 	// Of the function and the instruction at hand:
 	fn       *lowFunction
@@ -107,6 +108,10 @@ func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 		regs:     map[registerKey]reg{},
 		widened:  map[reg]reg{},
 		fn:       &lowFunction{f: u.f, places: map[*ptx.Variable]int{}},
+		threads:  blockLimit{most: MaxThreads},
+	}
+	if u.f.Entry {
+		l.blockSize(u.f)
 	}
 	l.frame, l.link = l.fresh(bits64), l.fresh(bits32)
 	l.function(l.fn)
@@ -116,25 +121,6 @@ func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	}
 	l.finishCalls()
 	return l.assign(), nil
-}
-
-// blockSize reads .maxntid and .reqntid.
-func (k *Kernel) blockSize(f *ptx.Function) {
-	three := func(v []uint64) Dim {
-		d := Dim{1, 1, 1}
-		for i, p := range []*uint32{&d.X, &d.Y, &d.Z} {
-			if i < len(v) {
-				*p = uint32(min(v[i], 1<<20))
-			}
-		}
-		return d
-	}
-	if v, ok := f.Directive("maxntid"); ok {
-		k.MaxBlock = int(min(three(v).Count(), MaxThreads))
-	}
-	if v, ok := f.Directive("reqntid"); ok {
-		k.required = three(v)
-	}
 }
 
 func (l *lowering) fresh(c class) reg {

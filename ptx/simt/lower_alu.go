@@ -26,7 +26,9 @@ func init() {
 		"isspacep": (*lowering).isSpace, "nanosleep": (*lowering).sleep,
 		"prefetch": (*lowering).hint, "prefetchu": (*lowering).hint, "discard": (*lowering).hint,
 		"applypriority": (*lowering).hint, "pmevent": (*lowering).hint, "griddepcontrol": (*lowering).hint,
-		"cp": (*lowering).copyAsync,
+		"cp": (*lowering).copyAsync, "lop3": (*lowering).lop3, "min": (*lowering).extreme, "max": (*lowering).extreme,
+		"movmatrix": (*lowering).moveMatrix, "stmatrix": (*lowering).storeMatrix,
+		"setmaxnreg": (*lowering).setMaxRegisters, "multimem": (*lowering).multicast, "createpolicy": (*lowering).createPolicy,
 	}
 }
 
@@ -269,6 +271,86 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 		return
 	}
 	l.do(name, d, sources...)
+}
+
+// lop3 may give a predicate besides: whether the result is not zero, combined
+// with another predicate. The result may be left out then.
+func (l *lowering) lop3(in *ptx.Instruction) {
+	how := ""
+	for _, m := range in.Modifiers {
+		if m == "and" || m == "or" {
+			how = m
+		}
+	}
+	if how == "" {
+		l.arithmetic(in)
+		return
+	}
+	l.wants(in, 6)
+	pair := &in.Operands[0]
+	if len(in.Modifiers) != 2 || in.Type(0) != ptx.B32 || pair.Kind != ptx.PairOperand {
+		l.refuse("this form is not supported")
+	}
+	sources := make([]reg, 4)
+	for i := range sources {
+		sources[i] = l.src(&in.Operands[i+1], ptx.B32)
+	}
+	q, notQ := l.pred(&in.Operands[5])
+	result, some := l.fresh(bits32), l.fresh(predicate)
+	l.do("lop3.b32", result, sources...)
+	l.do("setp.ne.b32", some, result, l.literal(bits32, 0))
+	l.combine(l.dst(&pair.Elements[1], ptx.Pred), some, false, how, q, notQ)
+	if d := &pair.Elements[0]; d.Kind != ptx.SinkOperand {
+		l.copyTo(l.dst(d, ptx.B32), result)
+	}
+}
+
+// extreme lowers min and max. Those of three f32 are two of two: PTX defines
+// them so.
+func (l *lowering) extreme(in *ptx.Instruction) {
+	if in.Type(0) != ptx.F32 || len(in.Operands) != 4 {
+		l.arithmetic(in)
+		return
+	}
+	l.only(in, "ftz", "NaN", "abs")
+	name := in.Opcode
+	for _, m := range []string{"ftz", "NaN"} {
+		if in.Has(m) {
+			name += "." + m
+		}
+	}
+	var sources [3]reg
+	for i := range sources {
+		sources[i] = l.src(&in.Operands[i+1], ptx.F32)
+		if in.Has("abs") {
+			a := l.fresh(bits32)
+			l.do("abs.f32", a, sources[i])
+			sources[i] = a
+		}
+	}
+	two := l.fresh(bits32)
+	l.do(name+".f32", two, sources[0], sources[1])
+	l.do(name+".f32", l.dst(&in.Operands[0], ptx.F32), two, sources[2])
+}
+
+// setMaxRegisters checks setmaxnreg. It moves registers between the warps of a
+// block, of which there are always enough here.
+func (l *lowering) setMaxRegisters(in *ptx.Instruction) {
+	l.only(in, "inc", "dec", "sync", "aligned")
+	l.wants(in, 1)
+	if len(in.Modifiers) != 4 || in.Has("inc") == in.Has("dec") || !in.Has("sync") || !in.Has("aligned") || in.Type(0) != ptx.U32 {
+		l.refuse("this form is not supported")
+	}
+	n, ok := in.Operands[0].Literal.Int()
+	if in.Operands[0].Kind != ptx.ImmediateOperand || !ok || n < 24 || n > 256 || n%8 != 0 {
+		l.refuse("%s is no number of registers: a constant multiple of 8 from 24 to 256 is wanted", &in.Operands[0])
+	}
+	l.hint(in)
+}
+
+// multicast refuses multimem with the reason.
+func (l *lowering) multicast(*ptx.Instruction) {
+	l.refuse("not supported: multimem needs memory that several GPUs share by multicast, and the software GPU is one")
 }
 
 // operandType returns the type that source i of an instruction has.

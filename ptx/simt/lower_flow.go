@@ -393,22 +393,80 @@ func (l *lowering) match(in *ptx.Instruction) {
 }
 
 func (l *lowering) redux(in *ptx.Instruction) {
-	l.only(in, "sync", "add", "min", "max", "and", "or", "xor")
+	l.only(in, "sync", "add", "min", "max", "and", "or", "xor", "abs", "NaN")
 	t := in.Type(0)
 	modes := map[string]uint8{
 		"add.u32": reduxAdd, "add.s32": reduxAdd, "min.s32": reduxMinSigned, "min.u32": reduxMinUnsigned, "max.s32": reduxMaxSigned,
 		"max.u32": reduxMaxUnsigned, "and.b32": reduxAnd, "or.b32": reduxOr, "xor.b32": reduxXor,
 	}
-	if len(in.Modifiers) != 3 || len(in.Operands) != 3 {
+	run, given := runRedux, len(in.Modifiers)
+	if t == ptx.F32 {
+		run = runReduxFloat
+		modes = map[string]uint8{"min.f32": reduxMin, "max.f32": reduxMax}
+		for _, m := range []string{"abs", "NaN"} {
+			if in.Has(m) {
+				given--
+			}
+		}
+	}
+	if given != 3 || len(in.Operands) != 3 {
 		l.refuse("this form is not supported")
 	}
 	mode, ok := modes[in.Modifiers[1]+"."+t.String()]
 	if !ok {
 		l.refuse("this operation is not supported")
 	}
+	if in.Has("abs") {
+		mode |= reduxAbs
+	}
+	if in.Has("NaN") {
+		mode |= reduxNaN
+	}
 	a := l.src(&in.Operands[1], t)
 	d := l.dst(&in.Operands[0], t)
-	l.warpOp(op{inst: inst{run: runRedux, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, l.member(in, 2))
+	l.warpOp(op{inst: inst{run: run, mode: mode, d: d.id, a: a.id}, cd: bits32, ca: bits32}, l.member(in, 2))
+}
+
+// wholeWarp emits an instruction for which all lanes of a warp come together.
+func (l *lowering) wholeWarp(o op) {
+	all := l.literal(bits32, 1<<WarpSize-1)
+	o.e, o.ce, o.flow = all.id, bits32, flowWarp
+	l.emit(o)
+}
+
+// moveMatrix lowers movmatrix: the transpose of a matrix of 8 by 8 halves that
+// the lanes of a warp hold.
+func (l *lowering) moveMatrix(in *ptx.Instruction) {
+	if in.Name() != "movmatrix.sync.aligned.m8n8.trans.b16" {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 2)
+	a, d := l.src(&in.Operands[1], ptx.B32), l.dst(&in.Operands[0], ptx.B32)
+	l.wholeWarp(op{inst: inst{run: runMoveMatrix, d: d.id, a: a.id}, cd: bits32, ca: bits32})
+}
+
+// storeMatrix lowers stmatrix of one, two or four matrices of 8 by 8 halves.
+func (l *lowering) storeMatrix(in *ptx.Instruction) {
+	l.only(in, "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta")
+	count := int(l.one(in, map[string]uint8{"x1": 1, "x2": 2, "x4": 4}))
+	if !in.Has("sync") || !in.Has("aligned") || !in.Has("m8n8") || len(in.Types) != 1 || in.Type(0) != ptx.B16 {
+		l.refuse("this form is not supported")
+	}
+	l.wants(in, 2)
+	values := l.elements(&in.Operands[1])
+	if len(values) != count {
+		l.refuse("%d values where %d are wanted", len(values), count)
+	}
+	o := op{inst: inst{run: runStoreMatrix, space: in.Space()}, ca: bits64, cl: bits32}
+	if in.Has("trans") {
+		o.mode = transposed
+	}
+	for i := range values {
+		o.list = append(o.list, l.src(&values[i], ptx.B32).id)
+	}
+	base, offset := l.address(&in.Operands[0])
+	o.a, o.imm = base.id, offset
+	l.wholeWarp(o)
 }
 
 func (l *lowering) activeMask(in *ptx.Instruction) {

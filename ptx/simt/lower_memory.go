@@ -403,29 +403,73 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 		l.emit(op{inst: inst{run: runNothing}})
 		return
 	}
+	cacheHint := false
 	for _, x := range m[1:] {
-		if !slices.Contains([]string{"ca", "cg", "shared", "shared::cta", "global"}, x) && !strings.HasPrefix(x, "L2::") {
+		switch x {
+		case "ca", "cg", "shared", "shared::cta", "global", "L2::64B", "L2::128B", "L2::256B":
+		case "L2::cache_hint":
+			cacheHint = true
+		default:
 			l.refuse("modifier .%s is not supported", x)
 		}
 	}
-	if n := len(in.Operands); n < 3 || n > 4 || !in.Has("global") {
+	ops := in.Operands
+	if cacheHint && len(ops) > 3 {
+		l.src(&ops[len(ops)-1], ptx.B64) // a policy for caches, of which there are none
+		ops = ops[:len(ops)-1]
+	} else if cacheHint {
+		l.refuse("the cache policy is missing")
+	}
+	if n := len(ops); n < 3 || n > 4 || !in.Has("global") {
 		l.refuse("this form is not supported")
 	}
-	size, ok := in.Operands[2].Literal.Int()
-	if in.Operands[2].Kind != ptx.ImmediateOperand || !ok || size != 4 && size != 8 && size != 16 {
+	size, ok := ops[2].Literal.Int()
+	if ops[2].Kind != ptx.ImmediateOperand || !ok || size != 4 && size != 8 && size != 16 {
 		l.refuse("the size must be 4, 8 or 16")
 	}
-	to, toOffset := l.address(&in.Operands[0])
-	from, fromOffset := l.address(&in.Operands[1])
+	if in.Has("cg") && size != 16 {
+		l.refuse("with .cg the size must be 16")
+	}
+	to, toOffset := l.address(&ops[0])
+	from, fromOffset := l.address(&ops[1])
 	if toOffset != 0 {
 		sum := l.fresh(bits64)
 		l.do("add.b64", sum, to, l.literal(bits64, uint64(toOffset)))
 		to = sum
 	}
 	o := op{inst: inst{run: runCopyAsync, a: from.id, b: to.id, c: -1, imm: fromOffset, size: uint8(size), space: ptx.GlobalSpace}, ca: bits64, cb: bits64}
-	if len(in.Operands) == 4 {
-		c := l.src(&in.Operands[3], ptx.U32)
-		o.c, o.cc = c.id, bits32
+	if len(ops) == 4 {
+		o.c, o.cc = l.copiedBytes(&ops[3], uint64(size)).id, bits32
 	}
 	l.emit(o)
+}
+
+// copiedBytes returns how many bytes cp.async reads, the rest being zeros: a
+// number, or none where a predicate says that the source is to be ignored.
+func (l *lowering) copiedBytes(o *ptx.Operand, size uint64) reg {
+	if o.Kind != ptx.RegisterOperand || o.Register.Type != ptx.Pred {
+		return l.src(o, ptx.U32)
+	}
+	p, not := l.pred(o)
+	n := l.fresh(bits32)
+	l.choose(n, l.literal(bits32, 0), l.literal(bits32, size), p, not)
+	return n
+}
+
+// createPolicy lowers createpolicy. A policy tells caches what to keep; here
+// are none, so that all policies are one, and its bits mean nothing.
+func (l *lowering) createPolicy(in *ptx.Instruction) {
+	most := map[string]int{"fractional": 2, "range": 4, "cvt": 2}
+	if len(in.Modifiers) == 0 || most[in.Modifiers[0]] == 0 || in.Type(0) != ptx.B64 {
+		l.refuse("this form is not supported")
+	}
+	for _, m := range in.Modifiers[1:] {
+		if m != "global" && m != "b64" && m != "L2" && !strings.HasPrefix(m, "L2::evict_") {
+			l.refuse("modifier .%s is not supported", m)
+		}
+	}
+	if n := len(in.Operands); n < 1 || n > most[in.Modifiers[0]] {
+		l.refuse("%d operands are not supported", n)
+	}
+	l.copyTo(l.dst(&in.Operands[0], ptx.B64), l.literal(bits64, 0))
 }

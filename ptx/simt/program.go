@@ -46,17 +46,17 @@ type Program struct {
 // Kernel is a kernel of a program.
 type Kernel struct {
 	Name      string
-	Params    []Param
+	Params    []Param // but hidden ones, which are zeros unless a launch gives all ParamSize bytes itself
 	ParamSize int
 	Shared    int  // static bytes a block
 	Local     int  // bytes a thread, frames of called functions included where their depth is known
 	Registers int  // of 32 bits, a thread, along the calls that need most
 	MaxBlock  int  // threads of the largest block that the kernel accepts
+	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
 	Recursive bool // calls without a known depth: Launch.Stack bounds them
 
-	program  *Program
-	unit     *unit
-	required Dim
+	program *Program
+	unit    *unit
 
 	preparing sync.Mutex            // held while an image is made
 	image     atomic.Pointer[image] // nil before the first launch, and where there was no room for it
@@ -117,7 +117,7 @@ func (p *Program) examine() {
 		if u.errs = errs; len(errs) > 0 {
 			continue
 		}
-		u.frame, u.shared, u.carried, u.private = s.frame, s.shared, s.carried, s.private
+		u.frame, u.shared, u.carried, u.private, u.block = s.frame, s.shared, s.carried, s.private, s.block
 		instructions += len(s.ops)
 		if !u.f.Entry {
 			p.largest = max(p.largest, u.frame)
@@ -125,37 +125,35 @@ func (p *Program) examine() {
 	}
 	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // all fit if kernels share nothing
 	p.sumUp(groups)
+	p.checkSizes()
 }
 
 // makeKernels describes the kernels.
 func (p *Program) makeKernels() {
 	p.byName = map[string]*Kernel{}
-	walks := marks{last: make([]int, len(p.units))}
 	for _, u := range p.units {
 		if u == p.anyone || !u.f.Entry {
 			continue
 		}
 		k := p.newKernel(u)
-		if u.anyShared {
-			k.Shared = layoutShared(p.closure(u, walks.begin()), map[*ptx.Variable]int{})
-		}
 		p.kernels = append(p.kernels, k)
 		p.byName[k.Name] = k
 	}
 }
 
-// newKernel describes a kernel, but for its shared memory. It copies the name:
-// who remembers that after the program must not keep all of the text.
+// newKernel describes a kernel. It copies the name: who remembers that after the
+// program must not keep all of the text.
 func (p *Program) newKernel(u *unit) *Kernel {
 	f := u.f
 	k := &Kernel{
-		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, MaxBlock: MaxThreads, Local: u.depth, Recursive: !u.bounded,
-		program: p, unit: u,
+		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, Shared: u.sharedBytes, Local: u.depth, Recursive: !u.bounded,
+		MaxBlock: u.block.most, Required: u.block.required, program: p, unit: u,
 	}
 	for _, v := range f.Params {
-		k.Params = append(k.Params, Param{v.Offset, v.Size()})
+		if !v.Hidden {
+			k.Params = append(k.Params, Param{v.Offset, v.Size()})
+		}
 	}
-	k.blockSize(f)
 	registers := u.registers
 	if len(u.calls) > 0 {
 		registers += 3 // frame and link

@@ -103,10 +103,10 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a grid of %v blocks of %v threads is empty", g, b)
 	case b.X > MaxBlockX || b.Y > MaxBlockY || b.Z > MaxBlockZ || b.Count() > MaxThreads:
 		return fmt.Errorf("a block of %v threads is too large: at most %d by %d by %d and %d in all", b, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
+	case k.Required != Dim{} && b != k.Required:
+		return fmt.Errorf("a block of %v threads does not fit: the kernel is compiled for %v (.reqntid)", b, k.Required)
 	case b.Count() > uint64(k.MaxBlock):
 		return fmt.Errorf("a block of %v threads is too large: the kernel is compiled for at most %d (.maxntid)", b, k.MaxBlock)
-	case k.required != Dim{} && b != k.required:
-		return fmt.Errorf("a block of %v threads does not fit: the kernel is compiled for %v (.reqntid)", b, k.required)
 	case g.X > MaxGridX || g.Y > MaxGridY || g.Z > MaxGridZ:
 		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, MaxGridX, MaxGridY, MaxGridZ)
 	case len(l.Params) != k.ParamSize:

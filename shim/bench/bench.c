@@ -2,6 +2,7 @@
 // JSON: the median of several rounds, with the least and the most.
 //
 //   bench calls          what calls cost
+//   bench allocations N  what allocating and freeing cost beside N / 4 and N other allocations, and launches there
 //   bench copies         copies of 64 MiB beside memcpy of as many, round by round
 //   bench attach N       from cuInit to the first answer of a worker, N programs one after another
 //   bench crowd N        N programs at once, until each has run a kernel; then they wait for the end of stdin
@@ -144,6 +145,83 @@ static void calls(void) {
 	measure("query a stream", do_query, 1000, false);
 	measure("record an event", do_record, 1000, false);
 	measure("allocate and free 1 MiB", do_memory, 200, false);
+}
+
+// --- allocations --------------------------------------------------------------------
+
+enum { ALLOCATION_ROUNDS = 3, NEAR = 50 };
+
+// Which of n comes i-th, in an order that looks like none: n and the step have no common
+// factor if n is not a multiple of it.
+static int shuffled(int i, int n) { return (int)((uint64_t)i * 7919 % (uint64_t)n); }
+
+static int in_order(int i, int n) { return (void)n, i; }
+
+static void allocate_all(CUdeviceptr *at, int first, int step, int n) {
+	for (int i = first; i < n; i += step)
+		CHECK(cuMemAlloc(&at[i], 256));
+}
+
+// Freeing is only sent: the worker is waited for.
+static double free_all(const CUdeviceptr *at, int n, int (*order)(int, int)) {
+	double start = now();
+	for (int i = 0; i < n; i++)
+		CHECK(cuMemFree(at[order(i, n)]));
+	CHECK(cuCtxSynchronize());
+	return (now() - start) / n * 1e6;
+}
+
+// Each kernel finds memory that was not there for the last one.
+static double launch_beside(void) {
+	CUdeviceptr news[NEAR];
+	double start = now();
+	for (int i = 0; i < NEAR; i++) {
+		CHECK(cuMemAlloc(&news[i], 2 << 20));
+		void *params[] = {&news[i]};
+		launch(touch, params);
+	}
+	CHECK(cuCtxSynchronize());
+	double seconds = now() - start;
+	for (int i = 0; i < NEAR; i++)
+		CHECK(cuMemFree(news[i]));
+	return seconds / NEAR * 1e6;
+}
+
+static void allocations_of(int n) {
+	static const char *names[] = {"allocate", "allocate and launch", "free, first to last", "allocate between others", "free, in any order"};
+	enum { FIGURES = sizeof names / sizeof *names };
+	double rounds[FIGURES][ALLOCATION_ROUNDS];
+	CUdeviceptr *at = calloc((size_t)n, sizeof *at);
+	if (at == NULL)
+		exit(1);
+	for (int r = 0; r < ALLOCATION_ROUNDS; r++) {
+		double start = now();
+		allocate_all(at, 0, 1, n);
+		rounds[0][r] = (now() - start) / n * 1e6;
+		rounds[1][r] = launch_beside();
+		rounds[2][r] = free_all(at, n, in_order);
+		allocate_all(at, 0, 1, n);
+		for (int i = 0; i < n; i += 2)
+			CHECK(cuMemFree(at[i]));
+		CHECK(cuCtxSynchronize());
+		start = now();
+		allocate_all(at, 0, 2, n);
+		rounds[3][r] = (now() - start) / (n - n / 2) * 1e6;
+		rounds[4][r] = free_all(at, n, shuffled);
+	}
+	for (int f = 0; f < FIGURES; f++) {
+		char name[64];
+		snprintf(name, sizeof name, "%s, %d", names[f], n);
+		report(name, "us", rounds[f], ALLOCATION_ROUNDS);
+	}
+	free(at);
+}
+
+static void allocations(int n) {
+	open_context();
+	open_kernels();
+	allocations_of((n + 3) / 4);
+	allocations_of(n);
 }
 
 // --- copies ------------------------------------------------------------------------
@@ -364,6 +442,8 @@ int main(int argc, char **argv) {
 	int n = argc > 2 ? atoi(argv[2]) : 0;
 	if (strcmp(what, "calls") == 0)
 		calls();
+	else if (strcmp(what, "allocations") == 0 && n > 0 && n % 7919 != 0)
+		allocations(n);
 	else if (strcmp(what, "copies") == 0)
 		copies();
 	else if (strcmp(what, "attach") == 0 && n > 0)
@@ -373,7 +453,7 @@ int main(int argc, char **argv) {
 	else if (strcmp(what, "swap") == 0 && n > 0)
 		swap((size_t)n << 20);
 	else {
-		fprintf(stderr, "bench: say calls, copies, attach N, crowd N or swap MIB\n");
+		fprintf(stderr, "bench: say calls, allocations N, copies, attach N, crowd N or swap MIB\n");
 		return 2;
 	}
 	return 0;

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs the microbenchmarks through nodes of their own and prints lines of JSON:
 # bench's, with the way the calls took, and what the nodes' processes used.
-# Usage: run.sh MUSTER BENCH [PART...]; the parts are ring, tcp, attach, crowd and swap.
+# Usage: run.sh MUSTER BENCH [PART...]; the parts are ring, tcp, allocations, attach, crowd and swap.
 set -eu
 muster=$1 bench=$2
 shift 2
-[ $# -gt 0 ] || set -- ring tcp attach crowd swap
+[ $# -gt 0 ] || set -- ring tcp allocations attach crowd swap
 folder=$(mktemp -d)
 node=
 trap 'if [ -n "$node" ]; then kill -INT "$node"; fi; rm -rf "$folder"' EXIT
@@ -57,6 +57,11 @@ for part; do
 		for what in calls copies; do
 			"$muster" run --node 127.0.0.1:19421 --tls-dir "$folder/certs/user-bench" -- "$bench" $what | by tcp
 		done
+		stop_node
+		;;
+	allocations)
+		start_node --devices soft:memory=1G
+		through allocations 100000 | by ring
 		stop_node
 		;;
 	attach)

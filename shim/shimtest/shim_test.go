@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,20 @@ func run(t *testing.T, program, socket string, args ...string) (stdout, stderr s
 func TestDigest(t *testing.T) {
 	program := build(t, "md2", "address,undefined", "test/md2_test.c", "md2.c")
 	if _, stderr, err := run(t, program, ""); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+}
+
+// The table of taken addresses does what a plain list does, and does not slow down
+// with the number of a program's allocations.
+func TestRanges(t *testing.T) {
+	program := build(t, "ranges", "address,undefined", "test/ranges_test.c", "ranges.c")
+	for seed := 1; seed <= 20; seed++ {
+		if _, stderr, err := run(t, program, "", "random", fmt.Sprint(seed)); err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, stderr)
+		}
+	}
+	if _, stderr, err := run(t, build(t, "ranges", "", "test/ranges_test.c", "ranges.c"), "", "growth"); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 }

@@ -17,6 +17,7 @@ func (d *description) cSide() []byte {
 		fmt.Fprintf(&b, "\tWIRE_%s = %d,\n", strings.ToUpper(m.name), i+1)
 	}
 	fmt.Fprintf(&b, "};\n")
+	d.writeCAfterFault(&b)
 	for _, m := range d.messages {
 		writeCType(&b, m.name, m.fields)
 		writeCEncoder(&b, m.name, m.fields)
@@ -30,6 +31,22 @@ func (d *description) cSide() []byte {
 	}
 	fmt.Fprintf(&b, "\n#endif\n")
 	return b.Bytes()
+}
+
+// writeCAfterFault writes the messages marked fault-ok as cases of a switch.
+func (d *description) writeCAfterFault(b *bytes.Buffer) {
+	fmt.Fprintf(b, "\n// Whether a message is sent and handled although there was a fault.\nstatic inline bool wire_after_fault(enum wire_op op) {\n\tswitch (op) {\n")
+	some := false
+	for _, m := range d.messages {
+		if m.faultOK {
+			some = true
+			fmt.Fprintf(b, "\tcase WIRE_%s:\n", strings.ToUpper(m.name))
+		}
+	}
+	if some {
+		fmt.Fprintf(b, "\t\treturn true;\n")
+	}
+	fmt.Fprintf(b, "\tdefault:\n\t\treturn false;\n\t}\n}\n")
 }
 
 func writeCType(b *bytes.Buffer, name string, fields []field) {

@@ -30,6 +30,18 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 func TestDescriptionIsStrict(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"record a { u32 b }\nasync c { } in # why\ncall d { text e; bytes f } out -> { }", ""},
+		{"async a { } fault-ok\nasync b { } in fault-ok\ncall c { } fault-ok -> { }\ncall d { } out(e) fault-ok -> { u64 e }\ncall f { } out(8*g) -> { u32 g }", ""},
+		{"async a { } fault-ok out", "1: not understood: async a { } fault-ok out"},
+		{"async a { } fault-okay", "1: not understood: async a { } fault-okay"},
+		{"async a { } in out", "1: not understood: async a { } in out"},
+		{"call a { } in(b) -> { u32 b }", "1: not understood: call a { } in(b) -> { u32 b }"},
+		{"call a { } out(0*b) -> { u32 b }", "1: not understood: call a { } out(0*b) -> { u32 b }"},
+		{"call a { u32 b } out(b) -> { }", "1: the reply of a has no field b of type u32 or u64"},
+		{"call a { } out(b) -> { i32 b }", "1: the reply of a has no field b of type u32 or u64"},
+		{"call a { } out(2*b) -> { u64 b }", "1: the reply of a has no field b of type u32"},
+		{"async a { } out(b)", "1: the reply of a has no field b of type u32 or u64"},
+		{"record a { } in", "1: a record has neither data nor faults: a"},
+		{"record a { } fault-ok", "1: a record has neither data nor faults: a"},
 		{"recrod a { }", "1: not understood: recrod a { }"},
 		{"\nrecord a { u33 b }", `2: not a field: "u33 b"`},
 		{"record a { u32 }", `1: not a field: "u32"`},
@@ -47,6 +59,20 @@ func TestDescriptionIsStrict(t *testing.T) {
 				t.Errorf("%q: got %q, want %q", c.text, got, c.want)
 			}
 		}
+	}
+}
+
+// What a side does with a message does not travel, and is not in the schema.
+func TestSchemaCoversWhatTravels(t *testing.T) {
+	hash := func(text string) uint32 {
+		d, err := parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.hash()
+	}
+	if hash("call a { } out -> { u32 b }") != hash("call a { } out(4*b) fault-ok -> { u32 b }") {
+		t.Error("the schema tells descriptions apart that have the same bytes")
 	}
 }
 

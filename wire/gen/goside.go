@@ -31,9 +31,10 @@ func (d *description) goSide() ([]byte, error) {
 	}
 	fmt.Fprintf(&b, ")\n\nvar opTable = [...]opInfo{\n")
 	for _, m := range d.messages {
-		fmt.Fprintf(&b, "Op%s: {name: %q, record: %v, call: %v, in: %v, out: %v},\n", camel(m.name), m.name, m.kind == "record", m.kind == "call", m.in, m.out)
+		fmt.Fprintf(&b, "Op%s: {name: %q%s},\n", camel(m.name), m.name, m.goAttributes())
 	}
 	fmt.Fprintf(&b, "}\n\n")
+	d.writeGoGiven(&b)
 	for _, m := range d.messages {
 		writeGoType(&b, camel(m.name), m.fields)
 		fmt.Fprintf(&b, "// Op returns the message's kind.\nfunc (m *%[1]s) Op() Op { return Op%[1]s }\n\n", camel(m.name))
@@ -46,6 +47,40 @@ func (d *description) goSide() ([]byte, error) {
 		return nil, fmt.Errorf("the Go side does not parse: %w", err)
 	}
 	return out, nil
+}
+
+// goAttributes lists what is so of a message, as fields of opInfo.
+func (m *message) goAttributes() string {
+	var all strings.Builder
+	for _, a := range []struct {
+		is   bool
+		text string
+	}{
+		{m.kind == "record", ", record: true"}, {m.kind == "call", ", call: true"},
+		{m.in, ", data: DataIn"}, {m.out, ", data: DataOut"}, {m.faultOK, ", afterFault: true"},
+	} {
+		if a.is {
+			all.WriteString(a.text)
+		}
+	}
+	return all.String()
+}
+
+// writeGoGiven writes the function that finds in a reply how many bytes of data
+// are of use.
+func (d *description) writeGoGiven(b *bytes.Buffer) {
+	fmt.Fprintf(b, "// given returns how many bytes a reply says were given, if it says so.\nfunc given(o Op, reply []byte) (n uint64, said bool) {\nswitch o {\n")
+	for _, m := range d.messages {
+		if m.amount.field == "" {
+			continue
+		}
+		fmt.Fprintf(b, "case Op%[1]s:\nvar r %[1]sReply\nif r.Decode(reply) == nil {\nreturn ", camel(m.name))
+		if m.amount.times > 1 {
+			fmt.Fprintf(b, "%d * ", m.amount.times)
+		}
+		fmt.Fprintf(b, "uint64(r.%s), true\n}\n", camel(m.amount.field))
+	}
+	fmt.Fprintf(b, "}\nreturn 0, false\n}\n\n")
 }
 
 func writeGoType(b *bytes.Buffer, name string, fields []field) {

@@ -41,7 +41,8 @@ func run(in, goFile, cFile string) error {
 	return os.WriteFile(cFile, d.cSide(), 0o644)
 }
 
-// hash tells two descriptions apart.
+// hash tells two descriptions apart by what travels. What a side does with a
+// message, such as fault-ok, is not part of it.
 func (d *description) hash() uint32 {
 	h := fnv.New32a()
 	for _, m := range d.messages {

@@ -4,27 +4,36 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
-	"muster/model"
+	"muster/internal/wholefile"
 	"muster/model/strictyaml"
 )
 
-// maxFile bounds what is read.
-const maxFile = 16 << 20
+// fileLimit is more than the largest workload that is supported takes.
+var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a workload of kernels?"}
 
 // Read reads a workload from strict YAML. Everything wrong is an error that names file,
 // line, column and remedy.
 func Read(r io.Reader, file string) (*Workload, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	text, err := fileLimit.Read(r, file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %s: is it a workload of kernels?", file, model.FormatSize(maxFile))
+	return decode(text, file)
+}
+
+// ReadFile reads the workload in a file.
+func ReadFile(path string) (*Workload, error) {
+	text, err := fileLimit.ReadFile(path)
+	if err != nil {
+		return nil, err
 	}
+	return decode(text, path)
+}
+
+func decode(text []byte, file string) (*Workload, error) {
 	d := &decoder{File: strictyaml.File{
 		Name: file, What: "a workload of kernels",
 		Empty: "describe applications, as applications: [{name: a, nodes: 4, cpu: 1s, gpu: exponential(2s)}]",
@@ -34,16 +43,6 @@ func Read(r io.Reader, file string) (*Workload, error) {
 		return nil, err
 	}
 	return d.workload(root)
-}
-
-// ReadFile reads the workload in a file.
-func ReadFile(path string) (*Workload, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return Read(f, path)
 }
 
 // decoder turns the syntax tree of one file into a workload.

@@ -108,7 +108,7 @@ func TestReadErrors(t *testing.T) {
 		{"unknown key of a step", app("    steps:\n      - {gpu: 1s, kernal: x}\n"), `f:5:19: "kernal" is no key of a step: did you mean kernel?`},
 		{"bad time", app("    gpu: exponential(2x)\n"), `f:4:10: gpu: exponential(2x): mean: time "2x": "x" is no unit of time`},
 		{"comma between braces", "applications:\n  - {name: a, nodes: 1, gpu: uniform(1ms, 5ms)}\n",
-			"f:2:30: gpu: \"uniform(1ms\" does not end with a bracket: write uniform(1ms, 5ms), in quotes where it stands between braces"},
+			`f:2:43: not valid YAML: "5ms)" has no value: write a colon and a blank behind a key, and a value with a comma in quotes`},
 		{"bad size", app("    gpu: 1s\n    upload: 10KB/day\n"), `f:5:13: upload: "10KB/day" is no amount of data for each time of the kernel: write it as 10KB/ms`},
 		{"iterations", app("    gpu: 1s\n    iterations: 0\n"), `f:5:17: iterations: must be a whole number from 1, not "0": leave it out for no end`},
 		{"reuse", app("    gpu: 1s\n    reuse: 2\n"), `f:5:12: reuse: must be a number from 0 to 1, not "2"`},
@@ -217,6 +217,42 @@ func TestEveryWorkloadReadsBack(t *testing.T) {
 			t.Fatalf("%v: reads back as\n%+v\nwant\n%+v\nfrom\n%s", err, again, w, text)
 		}
 	})
+}
+
+func TestReadFileRefusesWhatIsNone(t *testing.T) {
+	folder := t.TempDir()
+	for path, want := range map[string]string{"/dev/zero": "/dev/zero is a device: name a file", folder: folder + " is a folder: name a file in it"} {
+		if _, err := ReadFile(path); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// manySteps is as much as a workload may have in steps: n applications of 1000.
+func manySteps(n int) string {
+	var b strings.Builder
+	b.WriteString("applications:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - name: a%d\n    nodes: 1\n    steps:\n", i)
+		for range maxSteps {
+			b.WriteString("      - {cpu: 1s, gpu: exponential(2s)}\n")
+		}
+	}
+	return b.String()
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		text := manySteps(n)
+		b.Run(fmt.Sprint(n*maxSteps, "-steps"), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Read(strings.NewReader(text), "bench"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 func TestWriteRefuses(t *testing.T) {

@@ -99,6 +99,36 @@ static void memory(size_t limit) {
 	NEED(free_bytes == limit);
 }
 
+// Memory of the host that the worker is the first to write to.
+static void pinned(size_t bytes) {
+	const size_t piece = 1 << 20;
+	CUdeviceptr p;
+	char *host;
+	CHECK(cuMemAlloc(&p, piece));
+	CHECK(cuMemsetD32(p, 1, piece / 4));
+	launch(p, 1000, 1);
+	CHECK(cuMemHostAlloc((void **)&host, bytes, 0));
+	for (size_t at = 0; at + piece <= bytes; at += piece)
+		CHECK(cuMemcpyDtoH(host + at, p, piece));
+}
+
+// Has memory until standard input ends, and computes with it then.
+static void keep(unsigned count) {
+	CUdeviceptr p;
+	unsigned *words = malloc(4ul * count);
+	CHECK(cuMemAlloc(&p, 4ul * count));
+	puts("keeping");
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+	CHECK(cuMemsetD32(p, 5, count));
+	launch(p, count, 2);
+	CHECK(cuMemcpyDtoH(words, p, 4ul * count));
+	for (unsigned i = 0; i < count; i++)
+		NEED(words[i] == 7);
+	free(words);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "sums";
 	unsigned long n = argc > 2 ? strtoul(argv[2], NULL, 0) : 1000;
@@ -112,6 +142,10 @@ int main(int argc, char **argv) {
 		recover();
 	else if (strcmp(what, "memory") == 0)
 		memory(n);
+	else if (strcmp(what, "pinned") == 0)
+		pinned(n);
+	else if (strcmp(what, "keep") == 0)
+		keep((unsigned)n);
 	else if (strcmp(what, "hold") == 0) { // until standard input ends
 		sums((unsigned)n, 1);
 		puts("holding");

@@ -2,18 +2,23 @@ package vec
 
 import "math/bits"
 
+// The carry flag is the one of NVIDIA's GPUs, which subtract by adding the
+// complement: a - b is a + ^b + 1. So the flag after sub.cc and subc.cc is set
+// where nothing was borrowed, and subc takes off 1 less the flag. PTX speaks of
+// a borrow and does not say how it is kept; the difference shows only where
+// additions and subtractions are mixed in one chain.
 func init() {
 	defineCarry("b32", "s32", "u32",
 		func(k kernelWithCarry[uint32]) any { return Carry32(k) },
 		func(a, b, in uint32) (uint32, uint32) { return bits.Add32(a, b, in) },
-		func(a, b, in uint32) (uint32, uint32) { return bits.Sub32(a, b, in) },
+		func(a, b, in uint32) (uint32, uint32) { return bits.Add32(a, ^b, in) },
 		func(a, b uint32) uint32 { return a * b },
 		func(a, b uint32) uint32 { return uint32(int64(int32(a)) * int64(int32(b)) >> 32) },
 		func(a, b uint32) uint32 { return uint32(uint64(a) * uint64(b) >> 32) })
 	defineCarry("b64", "s64", "u64",
 		func(k kernelWithCarry[uint64]) any { return Carry64(k) },
 		func(a, b, in uint64) (uint64, uint64) { return bits.Add64(a, b, in) },
-		func(a, b, in uint64) (uint64, uint64) { return bits.Sub64(a, b, in) },
+		func(a, b, in uint64) (uint64, uint64) { return bits.Add64(a, ^b, in) },
 		func(a, b uint64) uint64 { return a * b },
 		highS64, highU64)
 }
@@ -21,15 +26,16 @@ func init() {
 // kernelWithCarry is Carry32 or Carry64.
 type kernelWithCarry[L lane] func(d, a, b, c []L, in, out []uint64)
 
-// addStep is an addition or a subtraction of one lane with a carry or a borrow.
+// addStep is an addition or a subtraction of one lane with the carry flag.
 type addStep[L lane] func(a, b, in L) (sum, out L)
 
 func defineCarry[L lane](b, s, u string, shape func(kernelWithCarry[L]) any, plus, minus addStep[L], lo, hiS, hiU func(a, b L) L) {
+	minusAlone := func(a, b, _ L) (L, L) { return minus(a, b, 1) } // nothing is borrowed yet
 	define(map[string]any{
 		"add.cc." + b:     shape(sumWithCarry(plus, false, true)),
 		"addc." + b:       shape(sumWithCarry(plus, true, false)),
 		"addc.cc." + b:    shape(sumWithCarry(plus, true, true)),
-		"sub.cc." + b:     shape(sumWithCarry(minus, false, true)),
+		"sub.cc." + b:     shape(sumWithCarry(minusAlone, false, true)),
 		"subc." + b:       shape(sumWithCarry(minus, true, false)),
 		"subc.cc." + b:    shape(sumWithCarry(minus, true, true)),
 		"mad.lo.cc." + b:  shape(productWithCarry(lo, plus, false, true)),

@@ -113,7 +113,7 @@ func oracle(name string, lane []uint64, carry uint64) (d, out uint64) {
 		x.Add(operand(0), operand(1))
 	case "sub", "subc":
 		x.Sub(operand(0), operand(1))
-		carry = -carry
+		carry-- // a clear flag is a borrow
 	case "mul", "mad", "madc":
 		x.Mul(operand(0), operand(1))
 		switch {
@@ -179,7 +179,10 @@ func oracle(name string, lane []uint64, carry uint64) (d, out uint64) {
 			x.Add(x, u.of(lane[2]))
 		}
 		x.Add(x, big.NewInt(int64(carry)))
-		out = bit(x.Sign() < 0 || x.Cmp(power(k.bits)) >= 0)
+		out = bit(x.Cmp(power(k.bits)) >= 0)
+		if strings.HasPrefix(part[0], "sub") {
+			out = bit(x.Sign() >= 0) // the flag says that nothing was borrowed
+		}
 	}
 	return k.wrap(x), out
 }
@@ -537,8 +540,12 @@ func TestCarryTakesNil(t *testing.T) {
 		t.Errorf("add.cc.b32 of ffffffff and 1 = %#x, carry %d; want 0, carry 1", d[0], carry[0])
 	}
 	Kernel("subc.b32").(Carry32)(d, []uint32{0}, []uint32{0}, nil, carry, nil)
-	if d[0] != 0xffffffff {
-		t.Errorf("subc.b32 of 0 and 0 with a borrow = %#x, want ffffffff", d[0])
+	if d[0] != 0 {
+		t.Errorf("subc.b32 of 0 and 0 with the flag set = %#x, want 0", d[0])
+	}
+	Kernel("sub.cc.b32").(Carry32)(d, []uint32{0}, []uint32{1}, nil, nil, carry)
+	if d[0] != 0xffffffff || carry[0] != 0 {
+		t.Errorf("sub.cc.b32 of 0 and 1 = %#x, flag %d; want ffffffff, flag 0", d[0], carry[0])
 	}
 	Kernel("mad.lo.cc.b32").(Carry32)(d, []uint32{3}, []uint32{5}, []uint32{0xfffffff1}, nil, carry)
 	if d[0] != 0 || carry[0] != 1 {

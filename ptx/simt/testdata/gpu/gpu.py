@@ -5,6 +5,7 @@ import struct
 
 JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, JIT_OPTIMIZATION_LEVEL = 5, 6, 7
 PARAM_BUFFER, PARAM_BUFFER_SIZE, PARAM_END = 1, 2, 0
+CAPABILITY = 75, 76  # the attributes of its major and its minor number
 LOG_SIZE = 8192
 
 _driver = None
@@ -29,6 +30,16 @@ def open_gpu():
     _check(_driver.cuInit(0), "cuInit")
     _check(_driver.cuDeviceGet(ctypes.byref(_device), 0), "cuDeviceGet")
     _make_current()
+
+
+def capability():
+    """The compute capability: 90 is 9.0."""
+    numbers = []
+    for attribute in CAPABILITY:
+        number = ctypes.c_int()
+        _check(_driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, _device), "cuDeviceGetAttribute")
+        numbers.append(number.value)
+    return 10 * numbers[0] + numbers[1]
 
 
 def _make_current():

@@ -1,0 +1,83 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// narrow makes room for processes that have so many bytes of memory together; enter
+// puts one there, and all that it starts from then on. Only root can, and only where
+// control groups can be made.
+func (w *world) narrow(bytes int) (enter func(pid int)) {
+	w.Helper()
+	group, limit := memoryGroup()
+	if group == "" {
+		w.Skip("there is no control group for memory that this process could divide")
+	}
+	group = filepath.Join(group, "muster-stack-"+strings.TrimPrefix(w.mark, "MUSTER_STACK_WORLD="))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		w.Skipf("no control group can be made: %v", err)
+	}
+	w.Cleanup(func() {
+		w.eventually("the control group is empty", func() bool { return !errors.Is(os.Remove(group), syscall.EBUSY) })
+	})
+	set := func(file string, value int) {
+		if err := os.WriteFile(filepath.Join(group, file), []byte(fmt.Sprint(value)), 0o644); err != nil {
+			w.Skipf("the control group cannot be used: %v", err)
+		}
+	}
+	set(limit, bytes)
+	return func(pid int) { set("cgroup.procs", pid) }
+}
+
+// memoryGroup returns the folder of this process's control group for memory, and
+// the file that has a group's limit: of version 1 or 2, whichever there is.
+func memoryGroup() (folder, limit string) {
+	text, _ := os.ReadFile("/proc/self/cgroup")
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		for _, c := range []struct{ controller, mount, limit string }{
+			{"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"", "/sys/fs/cgroup", "memory.max"},
+		} {
+			folder := filepath.Join(c.mount, fields[2])
+			if _, err := os.Stat(filepath.Join(folder, c.limit)); fields[1] == c.controller && err == nil {
+				return folder, c.limit
+			}
+		}
+	}
+	return "", ""
+}
+
+// A node has no memory left because of one program: because of what is kept for it
+// on the host, or because of memory that it shares with its worker. That program
+// loses its worker and is told; the one beside it goes on.
+func TestMemoryExhausted(t *testing.T) {
+	for _, what := range []string{"memory", "pinned"} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			enter := w.narrow(256 << 20)
+			n := w.start("--devices", "soft:memory=16M", "--vgpus", "4", "--warm", "0", "--swap", "1G")
+			enter(n.cmd.Process.Pid)
+			beside := n.launch(made("small"), "hold", "1000")
+			beside.says("holding")
+			greedy := w.launchWith([]string{"--socket", n.socket, "--memory", "512M"}, made("small"), what, fmt.Sprint(512<<20))
+			if code := greedy.wait(); code != 1 {
+				t.Errorf("the greedy program ended with %d", code)
+			}
+			if got := greedy.output.String(); !strings.Contains(got, "muster: its worker has ended: signal: killed") || !strings.Contains(got, "CUDA_ERROR_") {
+				t.Errorf("it said %q", got)
+			}
+			beside.right()
+			n.launch(made("small"), "sums").right()
+			n.idle()
+		})
+	}
+}

@@ -1,0 +1,44 @@
+package stack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Images of modules are kept on the host as long as a program may be moved. They
+// count against its user's memory, beside what its programs allocate.
+func TestImagesCountAgainstTheUser(t *testing.T) {
+	if err := compile("images"); err != nil {
+		t.Fatal(err)
+	}
+	const limit = 64 << 20
+	n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {memory: 64MiB}}\n")
+
+	// A program with as much memory as it may have can load what programs load.
+	n.launch(made("small"), "memory", fmt.Sprint(limit)).right()
+
+	greedy := n.launch(made("images"), fmt.Sprint(4*limit))
+	greedy.says("bytes")
+	var loaded int
+	if _, err := fmt.Sscanf(greedy.output.String(), "out of memory after %d bytes", &loaded); err != nil {
+		t.Fatalf("4 times the user's memory: it said %q", greedy.output)
+	}
+	if loaded < limit/2 || loaded > 3*limit/2 {
+		t.Errorf("%d bytes of images were loaded where %d are allowed", loaded, limit)
+	}
+
+	// What it has, another program of the same user has not.
+	other := n.launch(made("small"), "memory", fmt.Sprint(limit))
+	if code := other.wait(); code != 1 || !strings.Contains(other.output.String(), "CUDA_ERROR_OUT_OF_MEMORY") {
+		t.Errorf("beside the images another program got all of the memory: %d, %q", code, other.output)
+	}
+
+	// It goes on with those that it has, and gives back what it unloads.
+	if got := greedy.right(); !strings.Contains(got, "right") {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+	n.launch(made("small"), "memory", fmt.Sprint(limit)).right()
+	n.idle()
+}

@@ -1,0 +1,59 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// smallDisk mounts a file system of so many bytes. Only root can.
+func (w *world) smallDisk(size int) (dir string) {
+	w.Helper()
+	if os.Geteuid() != 0 {
+		w.Skip("only root can mount a small disk")
+	}
+	dir = w.T.TempDir()
+	if err := syscall.Mount("muster-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
+		w.Skipf("a small disk cannot be mounted here: %v", err)
+	}
+	w.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			w.Error(err)
+		}
+	})
+	return dir
+}
+
+// Others fill the disk of the swap area. A program that wants memory then hears
+// that there is none, and the one that has some computes with it.
+func TestSwapDiskIsFull(t *testing.T) {
+	w := newWorld(t)
+	dir := w.smallDisk(32 << 20)
+	n := w.start("--devices", "soft:memory=8M", "--vgpus", "1", "--max-idle", "1ms", "--swap", "32M", "--swap-dir", dir)
+	kept := n.launch(made("small"), "keep", "1000000") // 4 MB
+	kept.says("keeping")
+	others := filepath.Join(dir, "others")
+	if err := os.WriteFile(others, make([]byte, 32<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	refused := n.launch(made("small"), "sums", "2000000")
+	if code := refused.wait(); code != 1 {
+		t.Errorf("it ended with %d", code)
+	}
+	if got := refused.output.String(); !strings.Contains(got, "CUDA_ERROR_OUT_OF_MEMORY") || strings.Contains(got, "worker has ended") {
+		t.Errorf("it said %q", got)
+	}
+	if !strings.Contains(n.log.String(), "the disk of the swap area "+dir+" is full") {
+		t.Error("the log does not say that the disk is full")
+	}
+	kept.right()
+	if err := os.Remove(others); err != nil {
+		t.Fatal(err)
+	}
+	n.launch(made("small"), "sums", "2000000").right()
+	n.idle()
+}

@@ -1,0 +1,80 @@
+// Package wholefile reads files that are small by nature, such as configurations
+// and certificates, into memory: no more of them than the caller can use, and
+// without waiting for ever for a pipe. Whoever names a device, a folder or an
+// endless file by mistake gets an error at once.
+//
+// It knows nothing of what is in the files. Logs, which may be large, are not
+// read so: package workload reads them line by line.
+package wholefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"muster/model"
+)
+
+// Limit is how much of a kind of file is read.
+type Limit struct {
+	Bytes int64
+	// Remedy is what to do about a file that is larger.
+	Remedy string
+}
+
+// pipeWait is how long a pipe may take to give all that it has.
+const pipeWait = 10 * time.Second
+
+// ReadFile reads a file, or a pipe such as <(command) in a shell.
+func (l Limit) ReadFile(path string) ([]byte, error) { return l.readFile(path, pipeWait) }
+
+func (l Limit) readFile(path string, wait time.Duration) ([]byte, error) {
+	// Opening a pipe without O_NONBLOCK waits for somebody to write to it.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular() && info.Size() > l.Bytes:
+		return nil, l.tooLarge(path)
+	case mode.IsRegular():
+	case mode.IsDir():
+		return nil, fmt.Errorf("%s is a folder: name a file in it", path)
+	case mode&fs.ModeNamedPipe != 0:
+		if err := f.SetReadDeadline(time.Now().Add(wait)); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	default:
+		return nil, fmt.Errorf("%s is a device: name a file", path)
+	}
+	text, err := l.Read(f, path)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("%s: this pipe did not end within %v: write all of it and close it, or name a file", path, wait)
+	}
+	return text, err
+}
+
+// Read reads all that a reader has. The name stands for it in errors.
+func (l Limit) Read(r io.Reader, name string) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, l.Bytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if int64(len(text)) > l.Bytes {
+		return nil, l.tooLarge(name)
+	}
+	return text, nil
+}
+
+func (l Limit) tooLarge(name string) error {
+	return fmt.Errorf("%s: larger than %s: %s", name, model.FormatSize(l.Bytes), l.Remedy)
+}

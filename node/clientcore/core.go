@@ -1,0 +1,516 @@
+package clientcore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// Config says what a client is like. It does not change.
+type Config struct {
+	Arena   vmm.Range // where its device memory lies
+	Chunk   uint64    // the unit of memory that moves
+	Limit   uint64    // bytes that it may allocate; 0: no limit
+	Devices []Device  // that it may be given, by the numbers of the daemon
+	// Defer keeps copies to the device on the host until a kernel needs them, even
+	// after the first launch.
+	Defer bool
+	// Reserves says that host copies need room set aside before they are written.
+	Reserves bool
+}
+
+// Device is what the core must know of a device.
+type Device struct {
+	Place       vmm.Place
+	Name        string
+	Memory      uint64
+	ContextCost uint64 // bytes that a context takes by itself
+	// Puts says that the device can load a module with its variables at given
+	// addresses: what was loaded and unloaded before does not matter there.
+	Puts bool
+}
+
+// Core is one client. Nothing but its methods changes it, and one goroutine uses
+// it at a time.
+type Core struct {
+	config Config
+	puts   bool // all devices can
+
+	State
+	space *vmm.Space
+	stats control.Stats
+
+	ops    []Op
+	asks   []uint32 // of the last Query
+	asked  Kind     // what the executor was asked, if asking
+	asking bool
+	ended  error // why the client cannot go on
+}
+
+// Message is what the client sent.
+type Message struct {
+	Header wire.Header
+	Body   []byte
+	Data   []byte // the bytes of the data arena that it names, if it brings some
+	Pinned bool   // Data are memory of the program's, which work before this message may read or write
+	Owned  bool   // Body is the core's to keep
+}
+
+// ErrProtocol says that the client sent what the library never sends. It ends
+// the client.
+var ErrProtocol = errors.New("not what a program may send")
+
+// New makes an empty client.
+func New(c Config) (*Core, error) {
+	core := &Core{config: c, puts: len(c.Devices) > 0}
+	for _, d := range c.Devices {
+		core.puts = core.puts && d.Puts
+	}
+	return core, core.begin()
+}
+
+// begin gives the client an empty world.
+func (c *Core) begin() error {
+	places := make([]vmm.Place, len(c.config.Devices))
+	for i, d := range c.config.Devices {
+		places[i] = d.Place
+	}
+	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit})
+	if err != nil {
+		return err
+	}
+	c.space = space
+	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
+	c.Contexts = nil
+	c.Failure, c.Sticky, c.Faulted = success, success, nil
+	return nil
+}
+
+// emit adds an operation.
+func (c *Core) emit(o Op) { c.ops = append(c.ops, o) }
+
+// next adds an operation to be filled in. Where it matters, that is faster than
+// emit: an Op is large.
+func (c *Core) next(k Kind) *Op {
+	if len(c.ops) < cap(c.ops) {
+		c.ops = c.ops[:len(c.ops)+1]
+		c.ops[len(c.ops)-1] = Op{}
+	} else {
+		c.ops = append(c.ops, Op{})
+	}
+	o := &c.ops[len(c.ops)-1]
+	o.Kind = k
+	return o
+}
+
+// ask adds an operation whose outcome decides what comes next.
+func (c *Core) ask(o Op) {
+	c.asked, c.asking = o.Kind, true
+	c.ops = append(c.ops, o)
+}
+
+// say tells the daemon something.
+func (c *Core) say(m control.ToDaemon) { c.emit(Op{Kind: Say, Message: m}) }
+
+func (c *Core) reply(slot int, r Result, payload []byte) {
+	if slot >= 0 {
+		o := c.next(Reply)
+		o.Slot, o.Result, o.Payload = slot, r, payload
+	}
+}
+
+// Waits says whether a message waits for the daemon: nothing but an event of the
+// daemon's helps.
+func (c *Core) Waits() bool { return c.Head != nil }
+
+// Queued says whether messages wait to be handled.
+func (c *Core) Queued() bool { return len(c.Backlog.Messages) > 0 }
+
+// Outstanding is how many functions of the program's have not returned.
+func (c *Core) Outstanding() int { return len(c.Hosts.Running) }
+
+// Result is what every call is answered with since a fault; 0 if there was none.
+func (c *Core) Result() Result { return c.Sticky }
+
+// Stats is what the client has, and what was done for it.
+func (c *Core) Stats() control.Stats {
+	u := c.space.Usage()
+	stats := c.stats
+	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
+	for _, n := range u.Resident {
+		stats.Resident += n
+	}
+	return stats
+}
+
+// Message takes what the client sent. Nothing of it is kept by the core but what
+// is Owned, or copied.
+func (c *Core) Message(now Time, m Message) ([]Op, error) {
+	c.start(now)
+	c.stats.Messages++
+	c.Activity.message(c)
+	return c.handle(m)
+}
+
+// Timed says whether the time matters for a message of a kind; if not, any time
+// will do that is not in the future.
+func (c *Core) Timed(op wire.Op) bool {
+	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord
+}
+
+// Next takes the first message of the queue.
+func (c *Core) Next(now Time) ([]Op, error) {
+	c.start(now)
+	m, ok := c.Backlog.next()
+	if !ok {
+		return nil, nil
+	}
+	c.stats.Messages++
+	c.Activity.message(c)
+	return c.handle(m)
+}
+
+// Later puts a message into the queue, which the caller has copied.
+func (c *Core) Later(m Message) error { return c.Backlog.add(m) }
+
+// Urgent says whether a message is handled at once, whatever waits: it is about
+// the program's own functions.
+func Urgent(op wire.Op) bool {
+	return op == wire.OpHostDone || op == wire.OpHostNext || op == wire.OpHostStop
+}
+
+// UrgentMessage takes such a message while another operation is performed. Its
+// operations are performed at once; none of them asks.
+func (c *Core) UrgentMessage(m Message) ([]Op, error) {
+	return c.aside(func() error {
+		done, err := c.dispatch(&m)
+		if err == nil && !done {
+			err = fmt.Errorf("%v waits: %w", m.Header.Op, ErrProtocol)
+		}
+		return err
+	})
+}
+
+// aside collects the operations of f apart from those that are being performed.
+func (c *Core) aside(f func() error) ([]Op, error) {
+	ops := c.ops
+	c.ops = nil
+	err := f()
+	ops, c.ops = c.ops, ops
+	return ops, err
+}
+
+// Reached says that a stream has arrived at a function of the program's. It may
+// be called at any time, as UrgentMessage.
+func (c *Core) Reached(cookie uint64) []Op {
+	ops, _ := c.aside(func() error { c.reached(cookie); return nil })
+	return ops
+}
+
+// Control takes what the daemon says, but for Watch.
+func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
+	c.start(now)
+	switch m := m.(type) {
+	case control.Grant:
+		if m.Device < 0 || m.Device >= len(c.config.Devices) {
+			return nil, fmt.Errorf("the daemon grants device %d of %d", m.Device, len(c.config.Devices))
+		}
+		c.Lease.grant(m)
+	case control.Deny:
+		c.Lease.Wanting, c.Lease.Growing = false, false
+		c.Lease.Denied = m.Reason
+		if c.Lease.Denied == "" {
+			c.Lease.Denied = "refused"
+		}
+	case control.Revoke:
+		c.revoke(m.Reason)
+	case control.Lost:
+		c.lost(m.Device, m.Reason)
+	case control.Committed:
+		c.answeredCommit(m)
+	default:
+		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
+	}
+	return c.advance()
+}
+
+// Found says that somebody who waited for the device came upon a fault, in the
+// world in which the wait began.
+func (c *Core) Found(now Time, world uint64, err error) ([]Op, error) {
+	c.start(now)
+	if world == c.World {
+		c.fault(err)
+	}
+	return c.advance()
+}
+
+// Outcome takes how an operation ended: one that asked, or one that failed.
+func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
+	asked, asking := c.asked, c.asking
+	c.start(now)
+	c.asking = false
+	switch {
+	case asking && (failed == nil || failed.Kind == asked):
+		c.settleAsk(asked, o)
+	case o.Err != nil:
+		c.takeBack(failed)
+		c.refuse(o.Err)
+	}
+	return c.advance()
+}
+
+// takeBack undoes what was noted of an operation that has failed.
+func (c *Core) takeBack(failed *Op) {
+	if failed == nil {
+		return
+	}
+	switch failed.Kind {
+	case Call:
+		delete(c.Hosts.Running, failed.Cookie)
+	case Reserve: // nothing has used it: there is no plan to perform
+		if _, err := c.space.Free(failed.Range.Addr); err != nil {
+			c.ended = err
+		}
+		c.commitLess(c.onHost())
+	}
+}
+
+func (c *Core) start(now Time) {
+	c.Now = max(c.Now, now)
+	c.ops = c.ops[:0]
+}
+
+// settleAsk notes how an operation that asked has ended.
+func (c *Core) settleAsk(asked Kind, o Outcome) {
+	if asked == Finish {
+		c.Head.Finished = true
+		return
+	}
+	if isFault(o.Err) {
+		c.opening = nil
+		c.fault(o.Err)
+		return
+	}
+	switch asked {
+	case Inspect:
+		c.Head.found = &o
+	case Open:
+		c.opened(o)
+	case Load:
+		c.loaded(o)
+	case Move:
+		if o.Err != nil { // the directory has no way back from a step that failed
+			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
+		}
+	case Leave:
+		c.left(o)
+	}
+}
+
+// advance goes on with whatever can be gone on with.
+func (c *Core) advance() ([]Op, error) {
+	for c.ended == nil && !c.asking {
+		switch {
+		case c.Release != nil:
+			c.stepRelease()
+		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
+			c.Lease.Wanted = false
+			c.beginRelease(c.Lease.WantedFor)
+		case c.Head != nil && !c.retry():
+			return c.ops, c.ended
+		case c.Head != nil:
+		default:
+			return c.ops, nil
+		}
+	}
+	return c.ops, c.ended
+}
+
+// handle does what a message asks for, or keeps it as the head until it can.
+func (c *Core) handle(m Message) ([]Op, error) {
+	c.Current = m.Header
+	c.Lease.Denied = ""
+	if c.Sticky != success && !m.Header.Op.AfterFault() {
+		c.reply(m.Header.Slot, c.Sticky, nil)
+		return c.ops, nil
+	}
+	done, err := c.try(&m)
+	if err != nil {
+		return c.ops, err
+	}
+	if !done {
+		c.Head = &Head{Message: m}
+		c.own(&c.Head.Message)
+	}
+	return c.advance()
+}
+
+// own copies what the caller of Message keeps for itself. Data in staging memory
+// stay there: the executor keeps them for as long as the message waits.
+func (c *Core) own(m *Message) {
+	if !m.Owned {
+		m.Body = bytes.Clone(m.Body)
+	}
+}
+
+// retry handles the head from its beginning. It returns false if it still waits.
+func (c *Core) retry() bool {
+	h := c.Head
+	c.Current = h.Message.Header
+	if c.Sticky != success && !h.Message.Header.Op.AfterFault() {
+		c.Head = nil
+		c.reply(h.Message.Header.Slot, c.Sticky, nil)
+		return true
+	}
+	done, err := c.try(&h.Message)
+	if err != nil {
+		c.ended = err
+		return true
+	}
+	if done {
+		c.Head = nil
+	}
+	return done || c.Release != nil
+}
+
+// try handles a message. It returns false if the message must wait, and an error
+// if the client must end.
+func (c *Core) try(m *Message) (done bool, err error) {
+	done, err = c.dispatch(m)
+	if err == nil {
+		return done, nil
+	}
+	if errors.Is(err, ErrProtocol) || errors.Is(err, errDecode) {
+		return true, fmt.Errorf("%v: %w", m.Header.Op, err)
+	}
+	if c.Head != nil {
+		c.Head = nil
+	}
+	c.refuse(err)
+	return true, nil
+}
+
+// refuse tells the program that the current message could not be done: at once
+// if it waits, or at its next synchronising call.
+func (c *Core) refuse(err error) {
+	slot := c.Current.Slot
+	if isFault(err) {
+		c.fault(err)
+		c.reply(slot, c.Sticky, nil)
+		return
+	}
+	if slot >= 0 {
+		c.reply(slot, resultOf(err), nil)
+		return
+	}
+	if c.Failure == success {
+		c.Failure = resultOf(err)
+	}
+}
+
+// answer answers a call that has ended well: with what an earlier message could
+// not tell.
+func (c *Core) answer(slot int) {
+	if slot >= 0 {
+		c.reply(slot, c.takeFailure(), nil)
+	}
+}
+
+func (c *Core) takeFailure() Result {
+	r := c.Failure
+	c.Failure = success
+	return r
+}
+
+// fault notes that the client's work failed for good: everything on its devices
+// is gone, and every later call fails.
+func (c *Core) fault(err error) {
+	if c.Faulted != nil {
+		return
+	}
+	c.Faulted = failureOf(err)
+	c.Sticky = c.Faulted.Result
+	c.emit(Op{Kind: SetStatus, Result: c.Sticky})
+	c.emit(Op{Kind: Tell, Text: err.Error()})
+	c.dropHosts() // first: closing waits for those who wait for the program
+	c.closeContexts()
+	c.allLost()
+	c.Activity.stop(c)
+	lease := c.Lease.Number
+	c.Lease = Lease{Number: lease}
+	c.Release = nil
+	c.say(control.Failed{Lease: lease, Reason: err.Error()})
+}
+
+// allLost notes that no device has anything of the client's memory any more.
+func (c *Core) allLost() {
+	for _, d := range c.config.Devices {
+		c.space.Lost(d.Place)
+	}
+}
+
+// lost notes that a device is gone. The client goes on if nothing was there that
+// is nowhere else.
+func (c *Core) lost(index int, reason string) {
+	if index < 0 || index >= len(c.config.Devices) {
+		return
+	}
+	d := c.config.Devices[index]
+	if c.Lease.Held && c.Lease.Device == index {
+		c.Activity.stop(c)
+		c.Lease = Lease{Number: c.Lease.Number}
+	}
+	c.Lease.Wanted = false
+	gone := c.space.Lost(d.Place)
+	open := c.context(d.Place)
+	if open == nil {
+		return
+	}
+	variables := c.Modules.hasVariables()
+	c.emit(Op{Kind: Abandon, Place: d.Place})
+	c.forget(d.Place)
+	if len(gone) > 0 || variables || c.Outstanding() > 0 {
+		c.fault(lostFault(d.Name, reason))
+	}
+}
+
+// reset gives the client an empty world in the place of what it has.
+func (c *Core) reset(m *Message) (bool, error) {
+	if x := c.anyContext(); x != nil && (c.Head == nil || !c.Head.Finished) {
+		// What runs may end first, with the program's functions.
+		c.ask(Op{Kind: Finish, Place: x.Place})
+		return false, nil
+	}
+	c.dropHosts()
+	c.closeContexts()
+	c.allLost()
+	if c.Lease.Held {
+		c.letGo()
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: GiveBack, All: true})
+	}
+	var plan vmm.Plan
+	for _, a := range c.space.Allocations() {
+		freed, err := c.space.Free(a.Addr)
+		if err != nil {
+			return true, err
+		}
+		plan = append(plan, freed...)
+	}
+	if err := c.begin(); err != nil {
+		return true, err
+	}
+	c.World++
+	c.emit(Op{Kind: SetStatus})
+	c.commitLess(0)
+	c.reply(m.Header.Slot, success, nil)
+	if len(plan) > 0 {
+		c.ask(Op{Kind: Move, Plan: plan})
+	}
+	return true, nil
+}

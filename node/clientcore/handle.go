@@ -1,0 +1,149 @@
+package clientcore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"muster/device"
+	"muster/wire"
+)
+
+var errDecode = errors.New("a damaged message")
+
+// handler does what a message asks for. It returns false if the message must
+// wait: then it has changed nothing that counts, and is called again.
+type handler func(*Core, *Message) (done bool, err error)
+
+// decoding makes a handler of one of decoded messages.
+func decoding[M any, P interface {
+	*M
+	wire.Message
+}](f func(*Core, *Message, P) (bool, error)) handler {
+	return func(c *Core, m *Message) (bool, error) {
+		var d M
+		if err := P(&d).Decode(m.Body); err != nil {
+			return true, errors.Join(err, errDecode)
+		}
+		return f(c, m, &d)
+	}
+}
+
+func (c *Core) dispatch(m *Message) (bool, error) {
+	if int(m.Header.Op) >= len(handlers) || handlers[m.Header.Op] == nil {
+		return true, fmt.Errorf("no such message: %w", ErrProtocol)
+	}
+	return handlers[m.Header.Op](c, m)
+}
+
+var handlers [64]handler
+
+func init() {
+	handlers = [64]handler{
+		wire.OpMemAlloc:          decoding((*Core).memAlloc),
+		wire.OpMemFree:           decoding((*Core).memFree),
+		wire.OpMemNest:           decoding((*Core).memNest),
+		wire.OpCopyInline:        decoding((*Core).copyInline),
+		wire.OpCopyIn:            decoding((*Core).copyInMessage),
+		wire.OpCopyOut:           decoding((*Core).copyOutMessage),
+		wire.OpCopyWithin:        decoding((*Core).copyWithinMessage),
+		wire.OpCopyIn2D:          decoding((*Core).copyIn2D),
+		wire.OpCopyOut2D:         decoding((*Core).copyOut2D),
+		wire.OpCopyWithin2D:      decoding((*Core).copyWithin2D),
+		wire.OpFill:              decoding((*Core).fill),
+		wire.OpModuleData:        decoding((*Core).moduleData),
+		wire.OpModuleLoad:        decoding((*Core).moduleLoad),
+		wire.OpModuleUnload:      decoding((*Core).moduleUnload),
+		wire.OpModuleNames:       decoding((*Core).moduleNames),
+		wire.OpModuleFunction:    decoding((*Core).moduleFunction),
+		wire.OpModuleGlobal:      decoding((*Core).moduleGlobal),
+		wire.OpFunctionOccupancy: decoding((*Core).functionOccupancy),
+		wire.OpLaunch:            decoding((*Core).launch),
+		wire.OpStreamCreate:      decoding((*Core).streamCreate),
+		wire.OpStreamDestroy:     decoding((*Core).streamDestroy),
+		wire.OpStreamQuery:       decoding((*Core).streamQuery),
+		wire.OpStreamSynchronise: decoding((*Core).streamSynchronise),
+		wire.OpStreamWait:        decoding((*Core).streamWait),
+		wire.OpEventCreate:       decoding((*Core).eventCreate),
+		wire.OpEventDestroy:      decoding((*Core).eventDestroy),
+		wire.OpEventRecord:       decoding((*Core).eventRecord),
+		wire.OpEventQuery:        decoding((*Core).eventQuery),
+		wire.OpEventSynchronise:  decoding((*Core).eventSynchronise),
+		wire.OpEventElapsed:      decoding((*Core).eventElapsed),
+		wire.OpSynchronise:       decoding((*Core).synchronise),
+		wire.OpHostFunction:      decoding((*Core).hostFunction),
+		wire.OpHostNext:          decoding((*Core).hostNext),
+		wire.OpHostDone:          decoding((*Core).hostDone),
+		wire.OpHostStop:          decoding((*Core).hostStop),
+		wire.OpPrintFetch:        decoding((*Core).printFetch),
+		wire.OpSyncPoint:         decoding((*Core).syncPoint),
+		wire.OpReset:             decoding(func(c *Core, m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) }),
+	}
+}
+
+const cooperative = 1
+
+// launch runs a kernel, on the device that the client has or gets now.
+func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
+	f, ok := c.Modules.Functions[d.Function]
+	if !ok {
+		return true, fmt.Errorf("function %d: %w", d.Function, errHandle)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	if len(d.Params) != f.Info.ParamSize {
+		return true, fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(d.Params), f.Info.Name, f.Info.ParamSize, device.ErrInvalidValue)
+	}
+	if !c.isReady() {
+		if ok, err := c.ready(c.needs(d.Params)); !ok || err != nil {
+			return ok, err
+		}
+	}
+	if err := c.usable(&f); err != nil {
+		return true, err
+	}
+	c.Activity.launched(c)
+	c.give(d.Stream, st)
+	at := c.place()
+	c.space.Launched(at, nil)
+	params := d.Params
+	if c.Outstanding() > 0 {
+		params = bytes.Clone(params) // messages may be read ahead while it waits
+	}
+	o := c.next(Launch)
+	o.Place, o.Stream, o.Module, o.Function, o.Name = at, d.Stream, f.Module, d.Function, f.Info.Name
+	o.How = device.Launch{
+		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
+		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,
+	}
+	return true, nil
+}
+
+// needs returns what must be on the device for a kernel: everything, if any
+// device of the node can hold it, since a kernel may follow pointers in memory;
+// else what its parameters point to.
+func (c *Core) needs(params []byte) need {
+	all := need{all: true}
+	size := c.bytes(all)
+	for _, d := range c.config.Devices {
+		if size+d.ContextCost <= d.Memory {
+			return all
+		}
+	}
+	return need{ranges: c.space.Reachable(params)}
+}
+
+func (c *Core) syncPoint(*Message, *wire.SyncPoint) (bool, error) {
+	if c.Lease.Held {
+		c.Activity.atSyncPoint(c)
+	}
+	return true, nil
+}
+
+// printFetch is the executor's to answer: it has what kernels print.
+func (c *Core) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
+	c.emit(Op{Kind: Printed, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
+	return true, nil
+}

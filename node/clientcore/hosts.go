@@ -1,0 +1,128 @@
+package clientcore
+
+import (
+	"fmt"
+
+	"muster/wire"
+)
+
+// Hosts are functions of the program's that streams call: a stream waits until
+// the program has run its function.
+type Hosts struct {
+	Running map[uint64]bool // cookies of functions that have not returned
+	Queue   []uint64        // cookies that the program has not been given
+	Slots   []int           // where the program waits for a cookie
+}
+
+// match hands out cookies to who waits for them.
+func (c *Core) match() {
+	t := &c.Hosts
+	for len(t.Queue) > 0 && len(t.Slots) > 0 {
+		c.reply(t.Slots[0], success, (&wire.HostNextReply{Cookie: t.Queue[0]}).Append(nil))
+		t.Queue, t.Slots = t.Queue[1:], t.Slots[1:]
+	}
+}
+
+// reached notes that a stream has arrived at a function.
+func (c *Core) reached(cookie uint64) {
+	if c.Hosts.Running[cookie] { // otherwise it was dropped
+		c.Hosts.Queue = append(c.Hosts.Queue, cookie)
+		c.match()
+	}
+}
+
+// dropHosts lets go of all that wait: the context has failed.
+func (c *Core) dropHosts() {
+	if len(c.Hosts.Running) > 0 {
+		c.emit(Op{Kind: HostDrop})
+	}
+	c.Hosts.Running, c.Hosts.Queue = nil, nil
+}
+
+func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
+	if d.Cookie == 0 {
+		return true, fmt.Errorf("a function without a cookie: %w", ErrProtocol)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	t := &c.Hosts
+	if t.Running[d.Cookie] {
+		return true, fmt.Errorf("cookie %d is taken: %w", d.Cookie, ErrProtocol)
+	}
+	if len(t.Running) >= maxObjects {
+		return true, tooMany("functions of the program's that have not returned")
+	}
+	if c.here() == nil {
+		if ok, err := c.ready(need{}); !ok || err != nil {
+			return ok, err
+		}
+	}
+	c.give(d.Stream, st)
+	if t.Running == nil {
+		t.Running = map[uint64]bool{}
+	}
+	t.Running[d.Cookie] = true
+	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie})
+	return true, nil
+}
+
+func (c *Core) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
+	t := &c.Hosts
+	if len(t.Slots) >= wire.Slots {
+		return true, fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, ErrProtocol)
+	}
+	t.Slots = append(t.Slots, m.Header.Slot)
+	c.match()
+	return true, nil
+}
+
+func (c *Core) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
+	if c.Hosts.Running[d.Cookie] { // otherwise the context failed meanwhile
+		delete(c.Hosts.Running, d.Cookie)
+		c.emit(Op{Kind: HostReturn, Cookie: d.Cookie})
+	}
+	return true, nil
+}
+
+func (c *Core) hostStop(*Message, *wire.HostStop) (bool, error) {
+	for _, slot := range c.Hosts.Slots {
+		c.reply(slot, success, (&wire.HostNextReply{}).Append(nil))
+	}
+	c.Hosts.Slots = nil
+	return true, nil
+}
+
+// Backlog is what was taken from the ring to be handled later, in order.
+type Backlog struct {
+	Messages []Message
+	Bytes    int
+}
+
+// A program can send so much while a function of its own is waited for.
+const (
+	maxBacklog      = 1 << 18
+	maxBacklogBytes = 1 << 30
+)
+
+func (b *Backlog) next() (Message, bool) {
+	if len(b.Messages) == 0 {
+		return Message{}, false
+	}
+	m := b.Messages[0]
+	b.Messages[0] = Message{}
+	b.Messages = b.Messages[1:]
+	b.Bytes -= len(m.Body) + len(m.Data)
+	return m, true
+}
+
+func (b *Backlog) add(m Message) error {
+	b.Bytes += len(m.Body) + len(m.Data)
+	if len(b.Messages) >= maxBacklog || b.Bytes > maxBacklogBytes {
+		return fmt.Errorf("%d messages while a function of the program's was waited for", len(b.Messages)+1)
+	}
+	m.Owned = true
+	b.Messages = append(b.Messages, m)
+	return nil
+}

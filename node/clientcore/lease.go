@@ -1,0 +1,414 @@
+package clientcore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire/control"
+)
+
+// Lease is what the daemon has granted, and what was asked of it.
+type Lease struct {
+	Held   bool
+	Device int
+	Memory uint64 // bytes that may be taken on the device
+	Number uint64 // of the last lease
+
+	Wanting bool   // a Want is not answered
+	Growing bool   // a Grow is not answered
+	Denied  string // why the last request of the present message was refused; "" if it was not
+
+	// A revocation waits until the program's functions have returned: one of them
+	// may wait for another thread of the program's, which waits for us. But not
+	// while the lease is to grow: the revocation is the answer to that.
+	Wanted    bool
+	WantedFor string
+}
+
+func (l *Lease) grant(g control.Grant) {
+	*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+}
+
+// Context is one that the executor has open.
+type Context struct {
+	Place vmm.Place
+	Cost  uint64 // what it takes by itself
+	// Number counts the contexts of a client: what one of them has refused to
+	// load, another may take.
+	Number uint64
+}
+
+// Release is a lease on its way back.
+type Release struct {
+	Keep   bool // the context stays open
+	Asked  bool // the executor was told to leave
+	Answer bool // the daemon waits for word, though no lease is held
+}
+
+// context returns the open context of a place.
+func (c *Core) context(p vmm.Place) *Context {
+	for _, x := range c.Contexts {
+		if x.Place == p {
+			return x
+		}
+	}
+	return nil
+}
+
+// place is where the lease is.
+func (c *Core) place() vmm.Place { return c.config.Devices[c.Lease.Device].Place }
+
+// here returns the open context of the lease's device; nil if there is no lease
+// or no context.
+func (c *Core) here() *Context {
+	if !c.Lease.Held {
+		return nil
+	}
+	return c.context(c.place())
+}
+
+// need is what must be on a device for a message: ranges, or all that there is.
+type need struct {
+	all    bool
+	ranges []vmm.Range
+}
+
+// bytes is how much room on a device a need takes, in whole chunks, with the
+// variables of modules.
+func (c *Core) bytes(n need) uint64 {
+	total := c.Modules.Variables
+	if n.all {
+		return total + c.space.Chunked()
+	}
+	mask, end := c.config.Chunk-1, uint64(0)
+	for _, r := range n.ranges { // in the order of their addresses, all in the arena
+		from, to := max(r.Addr&^mask, end), (r.Addr+r.Size+mask)&^mask
+		if to > from {
+			total += to - from
+			end = to
+		}
+	}
+	return total
+}
+
+// isReady says whether everything that the client has is on the device.
+func (c *Core) isReady() bool {
+	x := c.here()
+	return x != nil && c.space.AllResident(x.Place) && c.Modules.allPlaced(x)
+}
+
+// ready makes all of a need usable on a device, with the client's modules: it
+// gets a lease if there is none, and brings what is missing. It returns false if
+// that takes a while.
+func (c *Core) ready(n need) (bool, error) {
+	if c.Faulted != nil {
+		return true, c.Faulted
+	}
+	if ok, err := c.leased(n); !ok || err != nil {
+		return ok, err
+	}
+	x := c.context(c.place())
+	if x == nil {
+		c.open()
+		return false, nil
+	}
+	plan, err := c.prepare(x.Place, n)
+	if err != nil {
+		return true, err
+	}
+	if len(plan) > 0 {
+		c.move(plan)
+		return false, nil
+	}
+	if c.loadNext(x) {
+		return false, nil
+	}
+	// Some devices tell how much modules take only when they have them.
+	return c.Modules.Variables+c.space.Mapped(x.Place) <= c.Lease.Memory, nil
+}
+
+func (c *Core) prepare(p vmm.Place, n need) (vmm.Plan, error) {
+	room := c.Lease.Memory - c.Modules.Variables
+	if n.all {
+		return c.space.PrepareAll(p, room)
+	}
+	return c.space.Prepare(p, n.ranges, room)
+}
+
+// leased makes sure that there is a lease with enough memory.
+func (c *Core) leased(n need) (bool, error) {
+	bytes := c.bytes(n)
+	l := &c.Lease
+	switch {
+	case !l.Held && l.Denied != "":
+		return true, fmt.Errorf("no device for %d bytes: %s: %w", bytes, l.Denied, vmm.ErrCapacity)
+	case !l.Held && l.Wanting:
+		return false, nil
+	case !l.Held:
+		l.Wanting = true
+		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.Modules.Pinned})
+		return false, nil
+	case bytes <= l.Memory:
+		return true, nil
+	case l.Denied != "":
+		// The device is let go, so that two clients that grow do not wait for each
+		// other.
+		l.Denied = ""
+		c.Release = &Release{Keep: true}
+		return false, nil
+	case l.Wanted:
+		l.Wanted = false
+		c.beginRelease(l.WantedFor)
+		return false, nil
+	case !l.Growing:
+		l.Growing = true
+		c.say(control.Grow{Memory: bytes})
+	}
+	return false, nil
+}
+
+// open has a context opened at the lease's device, with the client's modules in
+// it; another that is open elsewhere is left first.
+func (c *Core) open() {
+	if len(c.Contexts) > 0 {
+		c.leave(c.Contexts[0].Place, true)
+		return
+	}
+	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
+	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay()})
+}
+
+// ErrMoved says that a variable would have another address than the program may
+// have seen.
+var ErrMoved = errors.New("the program's variables have other addresses on this device")
+
+// opened notes that there is a context, or why not.
+func (c *Core) opened(o Outcome) {
+	x := c.opening
+	c.opening = nil
+	switch {
+	case o.Err == nil:
+		c.Made++
+		x.Number = c.Made
+		c.Contexts = append(c.Contexts, x)
+		c.Modules.restored()
+	case errors.Is(o.Err, ErrMoved) && c.Modules.Pinned < 0:
+		// Where they were placed first, they have their addresses.
+		c.Modules.Pinned = c.Modules.Home
+		c.Release = &Release{}
+	default:
+		c.drop(fmt.Errorf("opening %s: %w", c.config.Devices[c.Lease.Device].Name, o.Err))
+	}
+}
+
+// drop ends the head: it cannot be done.
+func (c *Core) drop(err error) {
+	if c.Head != nil {
+		h := c.Head
+		c.Head = nil
+		c.Current = h.Message.Header
+		c.undo(h)
+	}
+	c.refuse(err)
+}
+
+// move has memory moved.
+func (c *Core) move(plan vmm.Plan) {
+	c.stats.SwapIn += plan.Bytes(vmm.CopyIn)
+	c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	c.ask(Op{Kind: Move, Plan: plan})
+}
+
+// forMemory is the reason of a revocation for another client's memory.
+const forMemory = "memory"
+
+// revoke takes note that the daemon wants the device back, or what the client
+// keeps on one that it has left.
+func (c *Core) revoke(reason string) {
+	if c.Outstanding() > 0 && !c.Lease.Growing {
+		c.Lease.Wanted, c.Lease.WantedFor = true, reason
+		return
+	}
+	c.beginRelease(reason)
+}
+
+func (c *Core) beginRelease(reason string) {
+	c.Release = &Release{Keep: c.Lease.Held && reason != forMemory, Answer: true}
+}
+
+// stepRelease lets what runs end, moves the client's memory to the host and gives
+// the lease back. The context may stay open.
+func (c *Core) stepRelease() {
+	r := c.Release
+	if !r.Asked && len(c.Contexts) > 0 {
+		r.Asked = true
+		c.leave(c.Contexts[0].Place, !r.Keep)
+		return
+	}
+	c.Release = nil
+	switch {
+	case c.Lease.Held:
+		c.letGo()
+	case r.Answer:
+		c.say(control.Released{Lease: c.Lease.Number})
+	}
+}
+
+// leave has everything moved off a device. If shut, the context is closed.
+func (c *Core) leave(p vmm.Place, shut bool) {
+	plan := c.space.Evict(p, 0)
+	if len(plan) > 0 {
+		c.stats.Swaps++
+		c.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	}
+	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut, Events: c.pendingEvents()}
+	if shut {
+		o.Modules = c.Modules.live()
+	}
+	c.leaving = &o
+	c.ask(o)
+}
+
+// left notes that the device was left.
+func (c *Core) left(o Outcome) {
+	was := c.leaving
+	c.leaving = nil
+	if o.Err != nil {
+		c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
+		return
+	}
+	for i, id := range was.Events {
+		if e := c.Events[id]; e != nil && i < len(o.Times) {
+			e.Pending, e.At = false, o.Times[i]
+		}
+	}
+	if was.Shut {
+		c.Modules.save(o.Saved)
+		c.forget(was.Place)
+	}
+}
+
+// forget drops what the core knows of a context that is no more.
+func (c *Core) forget(p vmm.Place) {
+	c.Contexts = slices.DeleteFunc(c.Contexts, func(x *Context) bool { return x.Place == p })
+	c.Modules.forget()
+	c.Streams.forget()
+	for _, e := range c.Events {
+		e.Live, e.Pending = false, false
+	}
+}
+
+// closeContexts ends all contexts, and what is left on them.
+func (c *Core) closeContexts() {
+	for len(c.Contexts) > 0 {
+		p := c.Contexts[0].Place
+		c.emit(Op{Kind: Close, Place: p})
+		c.forget(p)
+	}
+}
+
+// letGo gives the lease back; nothing of the client's memory is on the device.
+func (c *Core) letGo() {
+	c.Activity.stop(c)
+	var keeps uint64
+	for _, x := range c.Contexts {
+		keeps += x.Cost + c.Modules.Variables
+	}
+	c.Lease = Lease{Number: c.Lease.Number}
+	c.say(control.Released{Lease: c.Lease.Number, Keeps: keeps})
+	c.say(control.Report{Stats: c.Stats()})
+}
+
+const (
+	maxSpare = 256 << 20 // the most swap room that a client gets without need
+	kept     = 16 << 20  // that it does not give back at once
+)
+
+// Commits is what the daemon was asked for room in the swap area.
+type Commits struct {
+	Bytes   uint64 // that were asked for; 0 if nothing waits for an answer
+	Exact   bool   // without any to spare
+	Refused string // why the present message's need was refused; "" if it was not
+}
+
+// free is how many bytes a client may keep on the host beside its memory that do
+// not count: a program that allocates all that it may have must be able to load
+// its kernels. The number of clients bounds it.
+const free = 16 << 20
+
+// onHost is how many bytes of the host count against the client's user: all of
+// its memory, which must have room in the swap area; images, which are kept for
+// the next context; contents of variables; messages that wait, with their data.
+func (c *Core) onHost() uint64 { return c.onHostWith(0) }
+
+// onHostWith is onHost with more beside the memory.
+func (c *Core) onHostWith(more int) uint64 {
+	beside := c.Modules.Kept + c.Modules.Contents + c.Backlog.Bytes + more
+	return c.space.Chunked() + uint64(max(0, beside-free))
+}
+
+// commit makes sure that so many bytes of the host are the client's. Large
+// clients get a little more than they need, so that not each allocation asks the
+// daemon, and all keep a little of what they had; others cannot have that
+// meanwhile. It returns false while the daemon is asked.
+func (c *Core) commit(bytes uint64) (bool, error) {
+	if bytes <= c.Committed {
+		return true, nil
+	}
+	a := &c.Asked
+	switch {
+	case a.Refused != "" && a.Exact:
+		why := a.Refused
+		*a = Commits{}
+		return true, fmt.Errorf("%s: %w", why, vmm.ErrLimit)
+	case a.Refused != "":
+		*a = Commits{Bytes: bytes, Exact: true}
+	case a.Bytes != 0:
+		return false, nil
+	default:
+		*a = Commits{Bytes: bytes + c.spare(bytes)}
+		a.Exact = a.Bytes == bytes
+	}
+	c.say(control.Commit{Bytes: a.Bytes})
+	return false, nil
+}
+
+func (c *Core) spare(bytes uint64) uint64 {
+	return min(bytes/16, maxSpare) / c.config.Chunk * c.config.Chunk
+}
+
+// commitLess gives swap room back that the client is far from using. The daemon
+// never refuses less.
+func (c *Core) commitLess(bytes uint64) {
+	spare := c.spare(bytes)
+	if bytes >= c.Committed || c.Committed-bytes <= max(2*spare, kept) {
+		return
+	}
+	c.Committed = bytes + spare
+	c.say(control.Commit{Bytes: c.Committed})
+}
+
+// answeredCommit takes the daemon's answer, if it is to the question that waits.
+func (c *Core) answeredCommit(m control.Committed) {
+	a := &c.Asked
+	if a.Bytes == 0 || m.Bytes != a.Bytes {
+		return
+	}
+	if m.Granted {
+		c.Committed = m.Bytes
+		*a = Commits{}
+		return
+	}
+	a.Bytes, a.Refused = 0, m.Reason
+	if a.Refused == "" {
+		a.Refused = "the node has no swap room"
+	}
+}
+
+// lostFault is the fault of a client whose device is gone.
+func lostFault(name, reason string) error {
+	return &device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", name, reason)}
+}

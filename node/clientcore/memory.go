@@ -1,0 +1,362 @@
+package clientcore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
+	r := vmm.Range{Addr: d.Addr, Size: d.Size}
+	if err := c.space.Alloc(r); err != nil {
+		return true, err
+	}
+	if ok, err := c.commit(c.onHost()); !ok || err != nil {
+		// Nothing has used it yet: there is no plan to perform. While the daemon is
+		// asked for room it is not the client's.
+		if _, wrong := c.space.Free(d.Addr); wrong != nil {
+			return true, wrong
+		}
+		return ok, err
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: Reserve, Range: r})
+	}
+	c.reply(m.Header.Slot, success, nil)
+	return true, nil
+}
+
+func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
+	r, _ := c.space.Find(d.Addr)
+	plan, err := c.space.Free(d.Addr)
+	if err != nil {
+		return true, err
+	}
+	if c.config.Reserves {
+		c.emit(Op{Kind: GiveBack, Range: r})
+	}
+	c.commitLess(c.onHost())
+	// Others may share the last chunk, so that no plan waits for the device; but
+	// the program may use the addresses anew.
+	if x := c.anyContext(); x != nil {
+		c.next(Drain).Place = x.Place
+	}
+	if len(plan) > 0 {
+		c.ask(Op{Kind: Move, Plan: plan})
+	}
+	return true, nil
+}
+
+func (c *Core) memNest(_ *Message, d *wire.MemNest) (bool, error) {
+	if len(d.Children)%8 != 0 {
+		return true, fmt.Errorf("mem_nest with %d bytes of addresses: %w", len(d.Children), ErrProtocol)
+	}
+	children := make([]uint64, len(d.Children)/8)
+	for i := range children {
+		children[i] = binary.LittleEndian.Uint64(d.Children[8*i:])
+	}
+	return true, c.space.Nest(d.Parent, children)
+}
+
+// target is where an operation on device memory takes place.
+type target uint8
+
+const (
+	later target = iota // something must come first
+	onHost
+	onDevice
+)
+
+// where decides it for ranges that are touched together. Memory that is on the
+// device as a whole is used there; else the host copies are, unless variables of
+// modules are among the ranges: those have none.
+func (c *Core) where(ranges ...vmm.Range) (target, error) {
+	x := c.here()
+	variables, resident := false, x != nil
+	var arena []vmm.Range
+	for _, r := range ranges {
+		if r.Addr-c.config.Arena.Addr >= c.config.Arena.Size {
+			if !c.Modules.holds(r.Addr, r.Size) {
+				return later, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
+			}
+			variables = true
+			continue
+		}
+		if err := c.space.Check(r); err != nil {
+			return later, err
+		}
+		if len(ranges) > 1 {
+			arena = append(arena, r)
+		}
+		resident = resident && c.space.Resident(x.Place, r)
+	}
+	if variables { // with one range of the arena at most
+		if ok, err := c.ready(need{ranges: arena}); !ok || err != nil {
+			return later, err
+		}
+		return onDevice, nil
+	}
+	if resident {
+		return onDevice, nil
+	}
+	return onHost, nil
+}
+
+// written notes that memory was written on the device.
+func (c *Core) written(p vmm.Place, r vmm.Range) {
+	if c.space.Check(r) == nil {
+		c.space.Written(p, r)
+	}
+}
+
+// hostRead makes the host copies of a range true. It returns false while that
+// takes time.
+func (c *Core) hostRead(r vmm.Range) (bool, error) {
+	plan, err := c.space.HostRead(r)
+	if err != nil {
+		return true, err
+	}
+	if len(plan) > 0 {
+		c.move(plan)
+		return false, nil
+	}
+	return true, nil
+}
+
+// hostWrite makes the host copies of an area ready to be written; r is its span.
+func (c *Core) hostWrite(r vmm.Range, a Area) (bool, error) {
+	if !a.Dense() { // what lies between the rows stays as it is
+		if ok, err := c.hostRead(r); !ok || err != nil {
+			return ok, err
+		}
+	}
+	plan, err := c.space.HostWrite(r)
+	if err != nil {
+		return true, err
+	}
+	if len(plan) > 0 {
+		c.move(plan)
+		return false, nil
+	}
+	return true, nil
+}
+
+// settle waits until what a stream was given before has ended: it may write or
+// read the memory of the program's that a copy is about to use.
+func (c *Core) settle(id uint32, st *Stream) {
+	if x := c.here(); x != nil {
+		c.give(id, st)
+		c.emit(Op{Kind: Settle, Place: x.Place, Stream: id})
+	}
+}
+
+// source says where the bytes of a copy to the device are.
+type source uint8
+
+const (
+	inline source = iota // in the message, or copied
+	staged               // in staging memory, which is given back when they were read
+	pinned               // in memory of the program's, which it may change later
+)
+
+func sourceOf(m *Message) source {
+	switch {
+	case m.Pinned:
+		return pinned
+	case m.Header.Release != 0:
+		return staged
+	}
+	return inline
+}
+
+// copyIn copies to the device.
+func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, error) {
+	r, err := to.Span()
+	if err != nil {
+		return true, err
+	}
+	if r.Size == 0 {
+		return true, nil
+	}
+	if to.Width*to.Height != uint64(len(data)) {
+		return true, fmt.Errorf("%d bytes for %d rows of %d: %w", len(data), to.Height, to.Width, ErrProtocol)
+	}
+	st, err := c.Streams.find(stream)
+	if err != nil {
+		return true, err
+	}
+	at, err := c.where(r)
+	if err != nil || at == later {
+		return err != nil, err
+	}
+	if at == onHost || c.config.Defer && c.space.Check(r) == nil {
+		if from == pinned {
+			c.settle(stream, st)
+		}
+		if ok, err := c.hostWrite(r, to); !ok || err != nil {
+			return ok, err
+		}
+		c.stats.CopiedIn += r.Size
+		o := c.next(HostIn)
+		o.To, o.Data = to, data
+		return true, nil
+	}
+	x := c.here()
+	c.stats.CopiedIn += uint64(len(data))
+	c.give(stream, st)
+	o := c.next(CopyIn)
+	o.Place, o.Stream, o.To, o.Data, o.Staged = x.Place, stream, to, data, from == staged
+	c.written(x.Place, r)
+	return true, nil
+}
+
+func (c *Core) copyInline(m *Message, d *wire.CopyInline) (bool, error) {
+	// A device reads the bytes after the message is gone.
+	return c.copyIn(d.Stream, line(d.Dst, uint64(len(d.Data))), bytes.Clone(d.Data), inline)
+}
+
+func (c *Core) copyInMessage(m *Message, d *wire.CopyIn) (bool, error) {
+	return c.copyIn(d.Stream, line(d.Dst, uint64(len(m.Data))), m.Data, sourceOf(m))
+}
+
+func (c *Core) copyIn2D(m *Message, d *wire.CopyIn2D) (bool, error) {
+	return c.copyIn(d.Stream, Area{d.Dst, d.Pitch, d.Width, d.Height}, m.Data, sourceOf(m))
+}
+
+func (c *Core) copyOutMessage(m *Message, d *wire.CopyOut) (bool, error) {
+	return c.copyOut(m, d.Stream, line(d.Src, m.Header.Length))
+}
+
+func (c *Core) copyOut2D(m *Message, d *wire.CopyOut2D) (bool, error) {
+	return c.copyOut(m, d.Stream, Area{d.Src, d.Pitch, d.Width, d.Height})
+}
+
+// copyOut copies to the data arena; the call is answered when the bytes are
+// there.
+func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
+	h := m.Header
+	r, err := from.Span()
+	if err != nil {
+		return true, err
+	}
+	if from.Width*from.Height != h.Length {
+		return true, fmt.Errorf("%d bytes for %d rows of %d: %w", h.Length, from.Height, from.Width, ErrProtocol)
+	}
+	st, err := c.Streams.find(stream)
+	if err != nil {
+		return true, err
+	}
+	if r.Size == 0 {
+		c.answer(h.Slot)
+		return true, nil
+	}
+	at, err := c.where(r)
+	if err != nil || at == later {
+		return err != nil, err
+	}
+	out := Span{h.Data, h.Length}
+	if at == onHost {
+		c.settle(stream, st)
+		if ok, err := c.hostRead(r); !ok || err != nil {
+			return ok, err
+		}
+		c.stats.CopiedOut += h.Length
+		c.emit(Op{Kind: HostOut, From: from, Out: out})
+		c.answer(h.Slot)
+		return true, nil
+	}
+	x := c.here()
+	c.stats.CopiedOut += h.Length
+	c.give(stream, st)
+	o := c.next(CopyOut)
+	o.Place, o.Stream, o.From, o.Out = x.Place, stream, from, out
+	if h.Slot >= 0 {
+		c.replyAfter(x, m).Stream = stream
+	}
+	return true, nil
+}
+
+func (c *Core) copyWithinMessage(_ *Message, d *wire.CopyWithin) (bool, error) {
+	return c.copyWithin(d.Stream, line(d.Dst, d.Size), line(d.Src, d.Size))
+}
+
+func (c *Core) copyWithin2D(_ *Message, d *wire.CopyWithin2D) (bool, error) {
+	return c.copyWithin(d.Stream, Area{d.Dst, d.DstPitch, d.Width, d.Height}, Area{d.Src, d.SrcPitch, d.Width, d.Height})
+}
+
+// copyWithin copies between two areas of the same shape.
+func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
+	dst, err := to.Span()
+	if err != nil {
+		return true, err
+	}
+	src, err := from.Span()
+	if err != nil || dst.Size == 0 {
+		return true, err
+	}
+	st, err := c.Streams.find(stream)
+	if err != nil {
+		return true, err
+	}
+	at, err := c.where(dst, src)
+	if err != nil || at == later {
+		return err != nil, err
+	}
+	if at == onHost {
+		if ok, err := c.hostRead(src); !ok || err != nil {
+			return ok, err
+		}
+		if ok, err := c.hostWrite(dst, to); !ok || err != nil {
+			return ok, err
+		}
+		c.emit(Op{Kind: HostCopy, To: to, From: from})
+		return true, nil
+	}
+	x := c.here()
+	c.give(stream, st)
+	c.emit(Op{Kind: Copy, Place: x.Place, Stream: stream, To: to, From: from})
+	c.written(x.Place, dst)
+	return true, nil
+}
+
+func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
+	if d.Width != 1 && d.Width != 2 && d.Width != 4 || d.Count > 1<<48 {
+		return true, fmt.Errorf("fill with %d elements of %d bytes: %w", d.Count, d.Width, ErrProtocol)
+	}
+	to := Area{d.Dst, d.Pitch, d.Count * uint64(d.Width), d.Height}
+	if to.Height == 1 {
+		to.Pitch = to.Width
+	}
+	r, err := to.Span()
+	if err != nil || r.Size == 0 {
+		return true, err
+	}
+	if (d.Dst|to.Pitch)%uint64(d.Width) != 0 {
+		return true, fmt.Errorf("fill at %#x, rows %d bytes apart, with elements of %d bytes: give multiples: %w", d.Dst, to.Pitch, d.Width, device.ErrInvalidValue)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	at, err := c.where(r)
+	if err != nil || at == later {
+		return err != nil, err
+	}
+	o := Op{Kind: HostFill, Stream: d.Stream, To: to, Value: d.Value, Width: int(d.Width)}
+	if at == onHost {
+		if ok, err := c.hostWrite(r, to); !ok || err != nil {
+			return ok, err
+		}
+		c.emit(o)
+		return true, nil
+	}
+	o.Kind, o.Place = Fill, c.place()
+	c.give(d.Stream, st)
+	c.emit(o)
+	c.written(o.Place, r)
+	return true, nil
+}

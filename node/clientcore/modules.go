@@ -1,0 +1,547 @@
+package clientcore
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"muster/device"
+	"muster/wire"
+)
+
+// Modules is what the client has loaded. The journal lists every load and unload
+// that gave variables their addresses, so that a context on another device gets
+// the same images at the same addresses; where devices can put variables at given
+// addresses, it lists only what is loaded.
+type Modules struct {
+	All       map[uint64]*Module  // loaded, or in the journal, by their serial number
+	ByID      map[uint32]uint64   // loaded, by the client's number
+	Images    map[uint32][]byte   // on their way in
+	Kept      int                 // bytes of all images
+	Contents  int                 // bytes of saved contents of variables
+	Refused   map[uint32]*Failure // images that could not be taken, until their load
+	Journal   []Entry
+	Unplaced  []uint64 // that were in no context yet, in the order of their loading
+	Functions map[uint32]Function
+	Home      int    // the device on which the modules of the journal were first
+	Pinned    int    // the only device on which variables have their addresses; -1 for any
+	Variables uint64 // bytes of device memory that variables take, in whole chunks
+	Last      uint64 // the last serial number
+}
+
+// Entry is a load or an unload.
+type Entry struct {
+	Module uint64
+	Unload bool
+}
+
+// Module is an image, and what is known of it.
+type Module struct {
+	Image  []byte
+	Info   device.ImageInfo
+	Loaded bool     // in the open context
+	Placed bool     // the addresses in Info are true
+	Saved  [][]byte // contents of variables, when they are on no device
+
+	Refused   *Failure // why a context would not take it
+	RefusedBy uint64   // that context's number
+}
+
+// Function is a kernel that the client has asked for.
+type Function struct {
+	Module uint64
+	Info   device.FunctionInfo
+}
+
+func newModules() Modules {
+	return Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{},
+		Refused: map[uint32]*Failure{}, Pinned: -1}
+}
+
+// count works out anew how much variables take: as much as is taken at a time
+// while a context gets all modules.
+func (m *Modules) count(chunk uint64) {
+	var now, most uint64
+	for _, e := range m.Journal {
+		if e.Unload {
+			now -= m.All[e.Module].memory(chunk)
+		} else {
+			now += m.All[e.Module].memory(chunk)
+		}
+		most = max(most, now)
+	}
+	for _, serial := range m.Unplaced {
+		now += m.All[serial].memory(chunk)
+	}
+	m.Variables = max(most, now)
+}
+
+// memory is what one module takes; where the device cannot tell, what its
+// variables would take by themselves.
+func (mod *Module) memory(chunk uint64) uint64 {
+	size := mod.Info.Memory
+	if size == 0 {
+		for _, g := range mod.Info.Globals {
+			size = (size+255)&^255 + g.Size
+		}
+	}
+	return (size + chunk - 1) &^ (chunk - 1)
+}
+
+// maxImages is how many bytes of images a client may have in all.
+const maxImages = 4 << 30
+
+// of returns a module by the client's number.
+func (m *Modules) of(id uint32) (*Module, error) {
+	if serial, ok := m.ByID[id]; ok {
+		return m.All[serial], nil
+	}
+	return nil, fmt.Errorf("module %d: %w", id, errHandle)
+}
+
+// allPlaced says whether a context has all modules that it takes.
+func (m *Modules) allPlaced(x *Context) bool {
+	for _, serial := range m.Unplaced {
+		if m.All[serial].RefusedBy != x.Number {
+			return false
+		}
+	}
+	return true
+}
+
+// live are the modules that a context has, with where their variables lie.
+func (m *Modules) live() []Loaded {
+	var all []Loaded
+	for _, e := range m.Journal {
+		if mod := m.All[e.Module]; mod.Loaded && !e.Unload {
+			all = append(all, Loaded{Module: e.Module, Globals: mod.Info.Globals})
+		}
+	}
+	return all
+}
+
+// replay is what a new context must be given.
+func (m *Modules) replay() []Loaded {
+	all := make([]Loaded, 0, len(m.Journal))
+	for _, e := range m.Journal {
+		mod := m.All[e.Module]
+		l := Loaded{Module: e.Module, Unload: e.Unload}
+		if !e.Unload {
+			l.Image, l.Globals, l.Saved = mod.Image, mod.Info.Globals, mod.Saved
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// restored notes that a context has all that the journal lists.
+func (m *Modules) restored() {
+	for _, e := range m.Journal {
+		mod := m.All[e.Module]
+		mod.Loaded, mod.Saved = !e.Unload, nil
+	}
+	m.Contents = 0
+}
+
+// save keeps the contents of variables, of modules that are on no device now.
+func (m *Modules) save(contents map[uint64][][]byte) {
+	for serial, saved := range contents {
+		if mod := m.All[serial]; mod != nil {
+			mod.Saved = saved
+			m.Contents += size(saved)
+		}
+	}
+}
+
+func size(contents [][]byte) (n int) {
+	for _, b := range contents {
+		n += len(b)
+	}
+	return n
+}
+
+// forget drops what belonged to a context.
+func (m *Modules) forget() {
+	for _, mod := range m.All {
+		mod.Loaded = false
+		mod.Refused, mod.RefusedBy = nil, 0
+	}
+}
+
+// hasVariables says whether a context holds contents that are nowhere else.
+func (m *Modules) hasVariables() bool {
+	for _, mod := range m.All {
+		if mod.Loaded && len(mod.Info.Globals) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// holds says whether a range lies in a variable.
+func (m *Modules) holds(addr, size uint64) bool {
+	for _, serial := range m.ByID {
+		mod := m.All[serial]
+		if !mod.Placed {
+			continue
+		}
+		for _, g := range mod.Info.Globals {
+			if addr >= g.Address && addr-g.Address <= g.Size && size <= g.Size-(addr-g.Address) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// loadNext has the next module loaded that the context has not seen. One that it
+// does not take is found out when it is used. It returns false if there is none.
+func (c *Core) loadNext(x *Context) bool {
+	for _, serial := range c.Modules.Unplaced {
+		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number {
+			c.loading = serial
+			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image})
+			return true
+		}
+	}
+	return false
+}
+
+// loaded notes that a context has a module, or does not take it.
+func (c *Core) loaded(o Outcome) {
+	m, serial := &c.Modules, c.loading
+	mod := m.All[serial]
+	if o.Err != nil {
+		mod.Refused = failureOf(o.Err)
+		if x := c.here(); x != nil {
+			mod.RefusedBy = x.Number
+		}
+		return
+	}
+	mod.Loaded, mod.Placed, mod.Refused = true, true, nil
+	mod.Info.Globals = o.Globals
+	if mod.Info.Functions == nil {
+		mod.Info.Functions = o.Functions
+	}
+	if len(m.Journal) == 0 {
+		m.Home = c.Lease.Device
+	}
+	m.Journal = append(m.Journal, Entry{Module: serial})
+	m.Unplaced = slices.DeleteFunc(m.Unplaced, func(s uint64) bool { return s == serial })
+	m.count(c.config.Chunk)
+}
+
+// moduleData takes a piece of an image. If there is no room for it, all of the
+// image is dropped, and its load says why.
+func (c *Core) moduleData(m *Message, d *wire.ModuleData) (bool, error) {
+	mods := &c.Modules
+	if mods.Refused[d.Module] != nil {
+		return true, nil
+	}
+	image, begun := mods.Images[d.Module]
+	if !begun && len(mods.Images)+len(mods.Refused) >= maxObjects {
+		return true, tooMany("images")
+	}
+	ok, err := c.commit(c.onHostWith(len(m.Data)))
+	if len(m.Data) > maxImages-mods.Kept {
+		ok, err = true, fmt.Errorf("images of more than %d bytes in all: unload modules that are not used: %w", maxImages, device.ErrOutOfMemory)
+	}
+	switch {
+	case !ok:
+		return false, nil
+	case err != nil:
+		c.dropImage(d.Module)
+		mods.Refused[d.Module] = failureOf(fmt.Errorf("no room for an image: %w", err))
+		return true, nil
+	}
+	mods.Kept += len(m.Data)
+	mods.Images[d.Module] = append(image, m.Data...)
+	return true, nil
+}
+
+// moduleLoad makes a module of the image that was sent.
+func (c *Core) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
+	serial, begun := c.Modules.ByID[d.Module]
+	if begun && (c.Head == nil || !c.Head.Made) {
+		return true, fmt.Errorf("module %d is loaded already: %w", d.Module, ErrProtocol)
+	}
+	if !begun {
+		if why := c.Modules.Refused[d.Module]; why != nil {
+			delete(c.Modules.Refused, d.Module)
+			return true, why
+		}
+		image, sent := c.Modules.Images[d.Module]
+		if !sent {
+			return true, fmt.Errorf("module %d: no image was sent: %w", d.Module, ErrProtocol)
+		}
+		if c.Head == nil || c.Head.found == nil {
+			c.ask(Op{Kind: Inspect, Image: image})
+			return false, nil
+		}
+		known, err := c.makeModule(d.Module, image, *c.Head.found)
+		if err != nil {
+			return true, err
+		}
+		serial = c.Modules.ByID[d.Module]
+		c.Head.Made = !known
+	}
+	mod := c.Modules.All[serial]
+	if c.Head.Made { // only a device can tell what the image holds
+		ok, err := c.ready(need{})
+		if err == nil && ok && mod.Refused != nil {
+			err = mod.Refused
+		}
+		if !ok || err != nil {
+			return ok, err
+		}
+	}
+	c.reply(m.Header.Slot, success, (&wire.ModuleLoadReply{Functions: uint32(len(mod.Info.Functions)), Globals: uint32(len(mod.Info.Globals))}).Append(nil))
+	return true, nil
+}
+
+func (c *Core) dropImage(id uint32) {
+	c.Modules.Kept -= len(c.Modules.Images[id])
+	delete(c.Modules.Images, id)
+}
+
+// makeModule makes a module of an image and what was found out about it.
+func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, err error) {
+	m := &c.Modules
+	err = found.Err
+	if err == nil && len(m.ByID) >= maxObjects {
+		err = tooMany("modules")
+	}
+	if err != nil {
+		c.dropImage(id)
+		return false, err
+	}
+	delete(m.Images, id)
+	m.Last++
+	m.All[m.Last] = &Module{Image: slices.Clip(image), Info: found.Info}
+	m.ByID[id] = m.Last
+	m.Unplaced = append(m.Unplaced, m.Last) // it goes to the device with the next kernel
+	m.count(c.config.Chunk)
+	return found.Known, nil
+}
+
+// undo takes back what a message has done that ends with an error.
+func (c *Core) undo(h *Head) {
+	if !h.Made {
+		return
+	}
+	var d wire.ModuleLoad
+	if d.Decode(h.Message.Body) == nil {
+		c.unload(d.Module)
+	}
+}
+
+func (c *Core) moduleUnload(_ *Message, d *wire.ModuleUnload) (bool, error) {
+	c.unload(d.Module)
+	c.commitLess(c.onHost())
+	return true, nil
+}
+
+// unload drops a module.
+func (c *Core) unload(id uint32) {
+	m := &c.Modules
+	serial, ok := m.ByID[id]
+	if !ok {
+		return // a reset came before its end
+	}
+	mod := m.All[serial]
+	if x := c.anyContext(); mod.Loaded && x != nil {
+		c.emit(Op{Kind: Drain, Place: x.Place})
+		c.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
+	}
+	m.Contents -= size(mod.Saved)
+	mod.Loaded, mod.Saved = false, nil
+	delete(m.ByID, id)
+	for number, f := range m.Functions {
+		if f.Module == serial {
+			delete(m.Functions, number)
+		}
+	}
+	switch {
+	case !mod.Placed:
+		m.Unplaced = slices.DeleteFunc(m.Unplaced, func(s uint64) bool { return s == serial })
+		m.remove(serial)
+	case c.puts:
+		m.Journal = slices.DeleteFunc(m.Journal, func(e Entry) bool { return e.Module == serial })
+		m.remove(serial)
+	default:
+		m.Journal = append(m.Journal, Entry{Module: serial, Unload: true})
+		m.tidy()
+	}
+	if len(m.Journal) == 0 {
+		m.Pinned = -1
+	}
+	m.count(c.config.Chunk)
+}
+
+// remove forgets a module that nothing depends on.
+func (m *Modules) remove(serial uint64) {
+	m.Kept -= len(m.All[serial].Image)
+	delete(m.All, serial)
+}
+
+// tidy takes a module out of the journal if nothing was loaded between its load
+// and its unload: then nothing lies where it does for its sake.
+func (m *Modules) tidy() {
+	for {
+		load := -1 // the last one
+		for i, e := range m.Journal {
+			if !e.Unload {
+				load = i
+			}
+		}
+		if load < 0 {
+			return
+		}
+		serial := m.Journal[load].Module
+		if !slices.Contains(m.Journal[load+1:], Entry{serial, true}) {
+			return
+		}
+		m.Journal = slices.DeleteFunc(m.Journal, func(e Entry) bool { return e.Module == serial })
+		m.remove(serial)
+	}
+}
+
+func (c *Core) moduleNames(m *Message, d *wire.ModuleNames) (bool, error) {
+	mod, err := c.Modules.of(d.Module)
+	if err != nil {
+		return true, err
+	}
+	var names bytes.Buffer
+	for _, f := range mod.Info.Functions {
+		names.WriteString(f.Name + "\x00")
+	}
+	for _, g := range mod.Info.Globals {
+		names.WriteString(g.Name + "\x00")
+	}
+	c.write(m, names.Bytes())
+	c.reply(m.Header.Slot, success, (&wire.ModuleNamesReply{
+		Total: uint64(names.Len()), Functions: uint32(len(mod.Info.Functions)), Globals: uint32(len(mod.Info.Globals)),
+	}).Append(nil))
+	return true, nil
+}
+
+// write puts as much of data as fits where a message wants it.
+func (c *Core) write(m *Message, data []byte) {
+	data = data[:min(uint64(len(data)), m.Header.Length)]
+	c.emit(Op{Kind: Write, Out: Span{m.Header.Data, uint64(len(data))}, Data: data})
+}
+
+func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) {
+	mod, err := c.Modules.of(d.Module)
+	if err != nil {
+		return true, err
+	}
+	if _, taken := c.Modules.Functions[d.Function]; taken {
+		return true, fmt.Errorf("function %d is taken: %w", d.Function, ErrProtocol)
+	}
+	if len(c.Modules.Functions) >= maxObjects {
+		return true, tooMany("functions")
+	}
+	i, ok := mod.function(d.Name)
+	if !ok {
+		return true, fmt.Errorf("kernel %q: %w", d.Name, device.ErrNotFound)
+	}
+	info := mod.Info.Functions[i]
+	if m.Header.Length < 8*uint64(len(info.Params)) {
+		return true, fmt.Errorf("no room for %d parameters: %w", len(info.Params), ErrProtocol)
+	}
+	var layout []byte
+	for _, p := range info.Params {
+		layout = appendPair(layout, uint32(p.Offset), uint32(p.Size))
+	}
+	c.write(m, layout)
+	c.Modules.Functions[d.Function] = Function{Module: c.Modules.ByID[d.Module], Info: info}
+	c.reply(m.Header.Slot, success, (&wire.ModuleFunctionReply{
+		Params: uint32(len(info.Params)), ParamSize: uint32(info.ParamSize), MaxThreads: int32(info.MaxThreads),
+		Shared: int32(info.Shared), Local: int32(info.Local), Registers: int32(info.Registers),
+		Ptx: int32(info.PTXVersion), Binary: int32(info.Binary),
+	}).Append(nil))
+	return true, nil
+}
+
+// function finds a kernel; what an image holds is sorted by name.
+func (mod *Module) function(name string) (int, bool) {
+	all := mod.Info.Functions
+	i, ok := slices.BinarySearchFunc(all, name, func(f device.FunctionInfo, name string) int { return cmp.Compare(f.Name, name) })
+	if !ok { // a device may have told them in another order
+		i = slices.IndexFunc(all, func(f device.FunctionInfo) bool { return f.Name == name })
+	}
+	return i, i >= 0 && i < len(all) && all[i].Name == name
+}
+
+func appendPair(b []byte, x, y uint32) []byte {
+	return append(b, byte(x), byte(x>>8), byte(x>>16), byte(x>>24), byte(y), byte(y>>8), byte(y>>16), byte(y>>24))
+}
+
+func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
+	mod, err := c.Modules.of(d.Module)
+	if err != nil {
+		return true, err
+	}
+	find := func() int {
+		return slices.IndexFunc(mod.Info.Globals, func(g device.Global) bool { return g.Name == d.Name })
+	}
+	if find() < 0 {
+		return true, fmt.Errorf("variable %q: %w", d.Name, device.ErrNotFound)
+	}
+	if !mod.Placed { // addresses are the device's choice
+		if ok, err := c.ready(need{}); !ok || err != nil {
+			return ok, err
+		}
+		if mod.Refused != nil {
+			return true, mod.Refused
+		}
+	}
+	g := mod.Info.Globals[find()]
+	c.reply(m.Header.Slot, success, (&wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}).Append(nil))
+	return true, nil
+}
+
+// usable says why a kernel cannot be used in the open context.
+func (c *Core) usable(f *Function) error {
+	mod := c.Modules.All[f.Module]
+	if mod.Loaded {
+		return nil
+	}
+	why := error(errHandle)
+	if mod.Refused != nil {
+		why = mod.Refused
+	}
+	return fmt.Errorf("kernel %s is of a module that is not loaded: %w", f.Info.Name, why)
+}
+
+func (c *Core) functionOccupancy(m *Message, d *wire.FunctionOccupancy) (bool, error) {
+	f, ok := c.Modules.Functions[d.Function]
+	if !ok {
+		return true, fmt.Errorf("function %d: %w", d.Function, errHandle)
+	}
+	if mod := c.Modules.All[f.Module]; !mod.Loaded {
+		if ok, err := c.ready(need{}); !ok || err != nil {
+			return ok, err
+		}
+	}
+	if err := c.usable(&f); err != nil {
+		return true, err
+	}
+	x := c.anyContext()
+	if x == nil {
+		return true, errors.New("there is no context for a module that is loaded")
+	}
+	c.emit(Op{Kind: Occupancy, Place: x.Place, Slot: m.Header.Slot, Module: f.Module, Function: d.Function, Name: f.Info.Name, Threads: int(d.Threads), Shared: d.Shared})
+	return true, nil
+}
+
+// anyContext returns the context that modules are loaded in; nil if none is open.
+func (c *Core) anyContext() *Context {
+	if len(c.Contexts) == 0 {
+		return nil
+	}
+	return c.Contexts[0]
+}

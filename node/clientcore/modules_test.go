@@ -1,0 +1,35 @@
+package clientcore
+
+import (
+	"testing"
+
+	"muster/device"
+)
+
+// A module that came and went leaves nothing that later contexts would load.
+func TestJournalForgetsWhatIsOver(t *testing.T) {
+	const chunk = 2 << 20
+	m := newModules()
+	load := func() uint64 {
+		m.Last++
+		m.All[m.Last] = &Module{Placed: true, Info: device.ImageInfo{Memory: chunk}}
+		m.Journal = append(m.Journal, Entry{Module: m.Last})
+		return m.Last
+	}
+	unload := func(serial uint64) {
+		m.Journal = append(m.Journal, Entry{serial, true})
+		m.tidy()
+		m.count(chunk)
+	}
+	a, b := load(), load()
+	unload(a)
+	if len(m.Journal) != 3 || m.Variables != 2*chunk {
+		t.Fatalf("%d entries, %d bytes: the first module keeps the second where it is", len(m.Journal), m.Variables)
+	}
+	c := load()
+	unload(b)
+	unload(c)
+	if len(m.Journal) != 0 || m.Variables != 0 || len(m.All) != 0 {
+		t.Errorf("%d entries, %d bytes of %d modules that are no more", len(m.Journal), m.Variables, len(m.All))
+	}
+}

@@ -1,0 +1,307 @@
+package clientcore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire/control"
+)
+
+// Kind says what an operation does.
+type Kind uint8
+
+// Operations. Those on devices name a place, and the streams, events, modules
+// and functions there by the client's own numbers; the executor makes streams
+// and events when they are first named in a context.
+const (
+	// To the program.
+	Reply      Kind = iota // answer the call in Slot with Result and Payload
+	ReplyAfter             // the same when Stream, or all streams if All, or Event if OfEvent, have done what they were given
+	Write                  // put Data at Out.Offset of the data arena
+	SetStatus              // every later call fails with Result; 0 begins a new world
+	Tell                   // Text is for whoever looks after the program
+	// To the daemon.
+	Say        // Message
+	WatchWaits // from now on (On) or no more, ends of what replies wait for are of interest
+	// On the host copies.
+	HostIn   // from Data to To
+	HostOut  // from From to Out of the data arena
+	HostCopy // from From to To
+	HostFill // To with Value of Width bytes
+	Reserve  // room for the allocation Range, before anything is written there
+	GiveBack // the room of the allocation Range, or of all of them if All
+	// On a device. They only submit work, but for Settle and Drain.
+	CopyIn      // from Data to To, on Stream; Staged: the data are in staging memory
+	CopyOut     // from From to Out of the data arena, on Stream
+	Copy        // from From to To, on Stream
+	Fill        // To with Value of Width bytes, on Stream
+	Launch      // Function of Module, on Stream
+	After       // what Stream gets next waits for what Other was given
+	Record      // let Event stand for what Stream was given
+	Wait        // what Stream gets next waits for Event
+	Call        // the function of the program's with Cookie, on Stream
+	Settle      // wait until Stream has done what it was given
+	Drain       // wait until everything at Place is done
+	LeaveStream // Stream takes no more work; what it has may end
+	CloseEvent  // Event is not used any more
+	Unload      // Module, with its functions
+	Close       // the context, with all that is left on it
+	Abandon     // the same, of a device that is gone: it cannot be asked
+	HostReturn  // the function with Cookie has returned, so that its stream goes on
+	HostDrop    // let go all functions that streams wait for
+	// Questions to the device, answered to Slot.
+	Query      // are Streams done?
+	QueryEvent // is Event done?
+	Elapsed    // time from Start to End
+	Printed    // what kernels have printed, to Out
+	Occupancy  // of Function, with Threads and Shared
+	// What asks: see the package comment.
+	Finish  // wait until everything at Place is done, however that ends
+	Inspect // what does Image hold?
+	Open    // a context at Place with Modules loaded and their contents restored
+	Load    // Image as Module
+	Move    // Plan, when everything at the devices it names is done
+	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
+	kinds
+)
+
+var kindNames = [kinds]string{
+	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
+	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
+	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave",
+}
+
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("operation %d", uint8(k))
+}
+
+// Asks says whether the core waits for the operation's outcome.
+func (k Kind) Asks() bool { return k >= Finish && k < kinds }
+
+// Op is one thing for the executor to do. Fields that its kind does not name are
+// zero.
+type Op struct {
+	Kind    Kind
+	All     bool // ReplyAfter: all streams
+	OfEvent bool // ReplyAfter: Event
+	Staged  bool // CopyIn
+	On      bool // WatchWaits
+	Shut    bool // Leave
+	Place   vmm.Place
+
+	Slot    int
+	Result  Result
+	Payload []byte
+	Text    string
+
+	Stream, Other, Event uint32
+	Streams              []uint32
+	Events               []uint32
+	Start, End           Moment
+	Cookie               uint64
+
+	Range    vmm.Range
+	To, From Area
+	Data     []byte
+	Out      Span
+	Value    uint32
+	Width    int
+
+	Module   uint64
+	Function uint32
+	Name     string
+	How      device.Launch
+	Threads  int
+	Shared   uint64
+	Image    []byte
+	Modules  []Loaded
+	Plan     vmm.Plan
+
+	Message control.ToDaemon
+}
+
+// Span is a part of the data arena.
+type Span struct{ Offset, Length uint64 }
+
+// Moment is a point in time: that of an event which a context knows, or one that
+// the core knows.
+type Moment struct {
+	Event   uint32
+	Pending bool
+	At      Time
+}
+
+// Loaded is a module of a context that is to be opened, in the order of loading.
+type Loaded struct {
+	Module  uint64
+	Image   []byte
+	Globals []device.Global // where its variables must lie
+	Saved   [][]byte        // what they contain; nil for what the image says
+	Unload  bool            // unload it again: it only takes part in the placing of others
+}
+
+// Outcome is how an operation ended: the last that was performed. What it has
+// besides Err is for operations that ask.
+type Outcome struct {
+	Err error
+
+	Known     bool                  // Inspect: the device could tell
+	Info      device.ImageInfo      // Inspect
+	Globals   []device.Global       // Load
+	Functions []device.FunctionInfo // Load
+	Times     []Time                // Leave: of Events
+	Saved     map[uint64][][]byte   // Leave with Shut: contents of variables, by module
+}
+
+// Time is the time since the client began.
+type Time = time.Duration
+
+// Area is memory in rows: Height rows of Width bytes, Pitch bytes apart.
+type Area struct{ Addr, Pitch, Width, Height uint64 }
+
+func line(addr, size uint64) Area { return Area{addr, size, size, 1} }
+
+// Span returns the range from the first to the last byte; it is empty where
+// there are none.
+func (a Area) Span() (vmm.Range, error) {
+	if a.Width == 0 || a.Height == 0 {
+		return vmm.Range{}, nil
+	}
+	const most = 1 << 48
+	if a.Pitch < a.Width && a.Height > 1 || a.Pitch > most || a.Width > most || a.Height > most/max(a.Pitch, 1) {
+		return vmm.Range{}, fmt.Errorf("%d rows of %d bytes, %d bytes apart: %w", a.Height, a.Width, a.Pitch, device.ErrInvalidValue)
+	}
+	return vmm.Range{Addr: a.Addr, Size: (a.Height-1)*a.Pitch + a.Width}, nil
+}
+
+// Dense says whether the area is one piece.
+func (a Area) Dense() bool { return a.Pitch == a.Width || a.Height == 1 }
+
+// Rows calls f for each row, with neighbouring rows in one; offset is where the
+// row's bytes are in memory without gaps.
+func (a Area) Rows(f func(addr, offset, size uint64) error) error {
+	if a.Dense() {
+		return f(a.Addr, 0, a.Width*a.Height)
+	}
+	for i := range a.Height {
+		if err := f(a.Addr+i*a.Pitch, i*a.Width, a.Width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a Area) String() string {
+	if a.Dense() {
+		return fmt.Sprintf("%#x+%#x", a.Addr, a.Width*a.Height)
+	}
+	return fmt.Sprintf("%#x+%dx%d/%d", a.Addr, a.Height, a.Width, a.Pitch)
+}
+
+// String says what the operation is, for scripts and logs.
+func (o *Op) String() string {
+	var b strings.Builder
+	put := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
+	b.WriteString(o.Kind.String())
+	if o.Place != vmm.Host {
+		put("%v", o.Place)
+	}
+	switch o.Kind {
+	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy:
+		put("slot %d", o.Slot)
+	}
+	switch o.Kind {
+	case Reply:
+		put("result %d", o.Result)
+		if len(o.Payload) > 0 {
+			put("%x", o.Payload)
+		}
+	case ReplyAfter:
+		switch {
+		case o.All:
+			put("all")
+		case o.OfEvent:
+			put("event %d", o.Event)
+		default:
+			put("stream %d", o.Stream)
+		}
+		put("result %d", o.Result)
+	case Write:
+		put("%d bytes at %d", len(o.Data), o.Out.Offset)
+	case SetStatus:
+		put("%d", o.Result)
+	case Tell:
+		put("%q", o.Text)
+	case Say:
+		put("%s %+v", o.Message.Kind(), o.Message)
+	case WatchWaits:
+		put("%v", o.On)
+	case Reserve, GiveBack:
+		if o.All {
+			put("all")
+		} else {
+			put("%v", o.Range)
+		}
+	case HostIn, HostFill:
+		put("%v", o.To)
+	case HostOut:
+		put("%v to %d", o.From, o.Out.Offset)
+	case HostCopy:
+		put("%v to %v", o.From, o.To)
+	case CopyIn, Fill:
+		put("stream %d %v", o.Stream, o.To)
+	case CopyOut:
+		put("stream %d %v to %d", o.Stream, o.From, o.Out.Offset)
+	case Copy:
+		put("stream %d %v to %v", o.Stream, o.From, o.To)
+	case Launch:
+		put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
+	case After:
+		put("stream %d after %d", o.Stream, o.Other)
+	case Record, Wait:
+		put("stream %d event %d", o.Stream, o.Event)
+	case Call:
+		put("stream %d cookie %d", o.Stream, o.Cookie)
+	case HostReturn:
+		put("cookie %d", o.Cookie)
+	case Settle, LeaveStream:
+		put("stream %d", o.Stream)
+	case Query:
+		put("streams %v", o.Streams)
+	case QueryEvent, CloseEvent:
+		put("event %d", o.Event)
+	case Elapsed:
+		put("from %+v to %+v", o.Start, o.End)
+	case Occupancy:
+		put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
+	case Unload, Load:
+		put("module %d", o.Module)
+	case Inspect:
+		put("%d bytes", len(o.Image))
+	case Open:
+		for _, m := range o.Modules {
+			verb := "with"
+			if m.Unload {
+				verb = "without"
+			}
+			put("%s module %d", verb, m.Module)
+		}
+	case Move, Leave:
+		if o.Shut {
+			put("for good")
+		}
+		for _, step := range o.Plan {
+			put("[%v]", step)
+		}
+		if len(o.Events) > 0 {
+			put("events %v", o.Events)
+		}
+	}
+	return b.String()
+}

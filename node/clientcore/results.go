@@ -1,0 +1,101 @@
+package clientcore
+
+import (
+	"errors"
+	"fmt"
+
+	"muster/device"
+	"muster/vmm"
+)
+
+// Result is a CUresult.
+type Result = int32
+
+const (
+	success          Result = 0
+	invalidValue     Result = 1
+	outOfMemory      Result = 2
+	invalidImage     Result = 200
+	noBinary         Result = 209
+	invalidHandle    Result = 400
+	notFound         Result = 500
+	notReady         Result = 600
+	illegalAddress   Result = 700
+	launchTimeout    Result = 702
+	stackError       Result = 714
+	misaligned       Result = 716
+	invalidPC        Result = 718
+	launchFailed     Result = 719
+	tooLarge         Result = 720
+	deviceLost       Result = 46
+	notSupported     Result = 801
+	unknownError     Result = 999
+	resultOfTooSmall        = outOfMemory // a kernel needs more at once than the device has
+)
+
+// Failure is an error as a value: what a program is told, and why.
+type Failure struct {
+	Result Result
+	Text   string
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+func failureOf(err error) *Failure { return &Failure{Result: resultOf(err), Text: err.Error()} }
+
+var faultResults = map[device.FaultKind]Result{
+	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
+	device.StackOverflow: stackError, device.IllegalCall: invalidPC, device.Deadlock: launchTimeout,
+	device.DeviceLost: deviceLost, device.Unspecified: launchFailed,
+}
+
+// ResultOf returns what a program is told of an error.
+func ResultOf(err error) Result { return resultOf(err) }
+
+func resultOf(err error) Result {
+	var fault *device.Fault
+	if errors.As(err, &fault) {
+		if r, ok := faultResults[fault.Kind]; ok {
+			return r
+		}
+		return launchFailed
+	}
+	var known *Failure
+	if errors.As(err, &known) {
+		return known.Result
+	}
+	for _, c := range []struct {
+		err    error
+		result Result
+	}{
+		{nil, success},
+		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary}, {device.ErrInvalidImage, invalidImage},
+		{device.ErrNotFound, notFound}, {device.ErrTooLarge, tooLarge}, {device.ErrNotReady, notReady},
+		{device.ErrNotSupported, notSupported}, {device.ErrInvalidValue, invalidValue},
+		{vmm.ErrLimit, outOfMemory}, {vmm.ErrCapacity, resultOfTooSmall},
+		{vmm.ErrInvalid, invalidValue}, {vmm.ErrOverlap, invalidValue}, {vmm.ErrUnknown, invalidValue}, {vmm.ErrBounds, invalidValue},
+		{errHandle, invalidHandle},
+	} {
+		if errors.Is(err, c.err) {
+			return c.result
+		}
+	}
+	return unknownError
+}
+
+// isFault says whether an error is one that ends a context.
+func isFault(err error) bool {
+	var fault *device.Fault
+	return errors.As(err, &fault)
+}
+
+// maxObjects is how many a client may have of each kind: no program needs so
+// many, and each takes room.
+const maxObjects = 1 << 20
+
+func tooMany(what string) error {
+	return fmt.Errorf("more than %d %s: destroy those not used: %w", maxObjects, what, device.ErrOutOfMemory)
+}
+
+// errHandle is what a message with a number gets that stands for nothing.
+var errHandle = errors.New("no such object")

@@ -1,0 +1,261 @@
+package clientcore
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// savedVersion changes with every change of what Save writes.
+const savedVersion = 1
+
+// saved is a client as it is written. Everything in it is a plain value.
+type saved struct {
+	Version int
+	Config  Config
+	State   State
+	Space   []byte // of vmm
+	Stats   control.Stats
+}
+
+// ErrSaved is wrapped by the errors of Restore.
+var ErrSaved = errors.New("not a saved client")
+
+// Save writes the whole client, for an executor to go on with: the same one, with
+// the contexts that it has open, or another, if none is (Detached). It must not
+// be called while the core waits for an outcome. The same client gives the same
+// bytes.
+func (c *Core) Save() ([]byte, error) {
+	if c.asking {
+		return nil, fmt.Errorf("a client cannot be saved while %v is performed", c.asked)
+	}
+	space, err := c.space.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	state := c.State
+	state.Backlog.Messages = slices.Clone(state.Backlog.Messages)
+	for i := range state.Backlog.Messages {
+		state.Backlog.Messages[i] = state.Backlog.Messages[i].unpinned()
+	}
+	if c.Head != nil {
+		state.Head = &Head{Message: c.Head.Message.unpinned(), Made: c.Head.Made, Finished: c.Head.Finished}
+	}
+	return json.Marshal(saved{savedVersion, c.config, state, space, c.stats})
+}
+
+// unpinned is the message without memory of the program's: what that contains
+// counts when the message is handled.
+func (m Message) unpinned() Message {
+	if m.Pinned {
+		m.Data = nil
+	}
+	return m
+}
+
+// Pinned finds the memory of the program's that a message names.
+type Pinned func(wire.Header) ([]byte, error)
+
+// pin gives the messages that wait their memory of the program's again.
+func (c *Core) pin(find Pinned) error {
+	waiting := make([]*Message, 0, len(c.Backlog.Messages)+1)
+	for i := range c.Backlog.Messages {
+		waiting = append(waiting, &c.Backlog.Messages[i])
+	}
+	if c.Head != nil {
+		waiting = append(waiting, &c.Head.Message)
+	}
+	for _, m := range waiting {
+		if !m.Pinned {
+			continue
+		}
+		var err error
+		if m.Data, err = find(m.Header); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Detached says whether the client has nothing on any device: with its host
+// copies, what Save writes is all of it.
+func (c *Core) Detached() bool { return len(c.Contexts) == 0 }
+
+// Restore makes a client of what Save wrote. It refuses what does not fit
+// together, so that damaged or hostile bytes cannot bring an executor to do what
+// no client could. Find is asked for memory of the program's that messages name
+// which wait.
+func Restore(data []byte, find Pinned) (*Core, error) {
+	var s saved
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows it", ErrSaved)
+	}
+	if s.Version != savedVersion {
+		return nil, fmt.Errorf("%w: it has version %d, and version %d is understood", ErrSaved, s.Version, savedVersion)
+	}
+	c, err := New(s.Config)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	}
+	var space vmm.Space
+	if err := space.UnmarshalBinary(s.Space); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	}
+	if !reflect.DeepEqual(space.Config(), c.space.Config()) {
+		return nil, fmt.Errorf("%w: its memory is another client's", ErrSaved)
+	}
+	c.State, c.space, c.stats = s.State, &space, s.Stats
+	err = c.pin(find)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	}
+	return c, nil
+}
+
+// check says what of a client does not fit together.
+func (c *Core) check() error {
+	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkStreams, c.checkQueues} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Core) checkLease() error {
+	known := map[vmm.Place]bool{}
+	for _, d := range c.config.Devices {
+		known[d.Place] = true
+	}
+	if c.Lease.Held && (c.Lease.Device < 0 || c.Lease.Device >= len(c.config.Devices)) {
+		return fmt.Errorf("a lease of device %d of %d", c.Lease.Device, len(c.config.Devices))
+	}
+	for i, x := range c.Contexts {
+		if x == nil || !known[x.Place] || i > 0 || x.Number == 0 || x.Number > c.Made {
+			return fmt.Errorf("context %d of %d is none that the client can have", i, len(c.Contexts))
+		}
+	}
+	if len(c.Contexts) == 0 {
+		for p := range known {
+			if c.space.Mapped(p) > 0 {
+				return fmt.Errorf("memory on %v, where there is no context", p)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Core) checkModules() error {
+	m := &c.Modules
+	if m.All == nil || m.ByID == nil || m.Images == nil || m.Functions == nil || m.Refused == nil {
+		return errors.New("a table of modules is missing")
+	}
+	if m.Pinned < -1 || m.Pinned >= len(c.config.Devices) || m.Home < 0 || m.Home >= max(len(c.config.Devices), 1) {
+		return fmt.Errorf("modules pinned to device %d, first on %d", m.Pinned, m.Home)
+	}
+	kept, contents := 0, 0
+	for serial, mod := range m.All {
+		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(c.Contexts) == 0 {
+			return fmt.Errorf("module %d is none that the client can have", serial)
+		}
+		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
+			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
+		}
+		kept += len(mod.Image)
+		contents += size(mod.Saved)
+	}
+	for _, image := range m.Images {
+		kept += len(image)
+	}
+	for _, why := range m.Refused {
+		if why == nil {
+			return errors.New("an image was refused for no reason")
+		}
+	}
+	if kept != m.Kept || contents != m.Contents {
+		return fmt.Errorf("%d bytes of images and %d of contents, where %d and %d are counted", kept, contents, m.Kept, m.Contents)
+	}
+	has := func(serials ...uint64) error {
+		for _, serial := range serials {
+			if m.All[serial] == nil {
+				return fmt.Errorf("module %d is not there", serial)
+			}
+		}
+		return nil
+	}
+	err := has(m.Unplaced...)
+	for _, serial := range m.ByID {
+		err = errors.Join(err, has(serial))
+	}
+	for _, f := range m.Functions {
+		err = errors.Join(err, has(f.Module))
+	}
+	loaded := map[uint64]bool{}
+	for _, e := range m.Journal {
+		if loaded[e.Module] != e.Unload {
+			err = errors.Join(err, fmt.Errorf("the journal loads or unloads module %d twice", e.Module))
+		}
+		loaded[e.Module] = !e.Unload
+		err = errors.Join(err, has(e.Module))
+	}
+	if err == nil {
+		variables := m.Variables
+		if m.count(c.config.Chunk); m.Variables != variables {
+			err = fmt.Errorf("variables of %d bytes, where %d are counted", m.Variables, variables)
+		}
+	}
+	return err
+}
+
+func (c *Core) checkStreams() error {
+	t := &c.Streams
+	if len(t.All) != len(t.ByID) || len(t.All) == 0 || t.All[0] != legacyID {
+		return fmt.Errorf("%d streams of which %d are listed", len(t.ByID), len(t.All))
+	}
+	seen := map[uint32]bool{}
+	for _, id := range t.All {
+		if st := t.ByID[id]; st == nil || seen[id] || st.Live && len(c.Contexts) == 0 {
+			return fmt.Errorf("stream %d is none that the client can have", id)
+		}
+		seen[id] = true
+	}
+	if c.Events == nil {
+		return errors.New("the table of events is missing")
+	}
+	for id, e := range c.Events {
+		if e == nil || (e.Live || e.Pending) && len(c.Contexts) == 0 {
+			return fmt.Errorf("event %d is none that the client can have", id)
+		}
+	}
+	return nil
+}
+
+func (c *Core) checkQueues() error {
+	bytes := 0
+	for _, m := range c.Backlog.Messages {
+		bytes += len(m.Body) + len(m.Data)
+	}
+	if bytes != c.Backlog.Bytes || len(c.Backlog.Messages) > maxBacklog {
+		return fmt.Errorf("%d messages of %d bytes wait, where %d are counted", len(c.Backlog.Messages), bytes, c.Backlog.Bytes)
+	}
+	if len(c.Hosts.Running) > 0 && len(c.Contexts) == 0 {
+		return errors.New("functions are under way where there is no context")
+	}
+	return nil
+}

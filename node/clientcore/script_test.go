@@ -1,0 +1,422 @@
+package clientcore
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+var update = flag.Bool("update", false, "record the output of the scripts in testdata anew")
+
+// Scripts are text: an event, ----, the operations that came of it, and an empty
+// line. Only record anew what you understand. Numbers may end in M (2^20).
+//
+//	client DEVICES [puts] [defer]   begin with so many devices of 64M, whose contexts take 1M
+//	alloc OFFSET SIZE               messages of the client; offsets are in its arena.
+//	free OFFSET                     Calls are answered in slot 1
+//	in OFFSET SIZE [STREAM]
+//	out OFFSET SIZE [STREAM]
+//	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables
+//	unload MODULE
+//	function MODULE                 kernel k as function number MODULE
+//	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
+//	stream N | event N | record EVENT STREAM | wait STREAM EVENT
+//	sync [STREAM] | elapsed FROM TO | query STREAM
+//	call STREAM COOKIE | next | returned COOKIE | reached COOKIE
+//	reset | syncpoint
+//	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
+//	committed BYTES yes|no
+//	done                            the operation that asks has ended well
+//	failed fault|moved|memory       the last operation has not
+//	found                           somebody who waited came upon a fault
+//	observe quiet|busy | at TIME    the time is said in milliseconds
+//	room BYTES                      that the daemon has committed; a GiB at first
+//	saved                           go on from what Save wrote
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(t, string(text))
+			if got == string(text) {
+				return
+			}
+			if !*update {
+				t.Errorf("%s differs (go test ./node/clientcore -update records it; read the difference):\n%s", file, got)
+			} else if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// runScript returns the script with the operations that its events give now.
+func runScript(t *testing.T, text string) string {
+	var out strings.Builder
+	s := &script{t: t}
+	skip := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case skip:
+			skip = line != ""
+		case line == "":
+			if !strings.HasSuffix(out.String(), "\n\n") {
+				out.WriteString("\n")
+			}
+		case strings.HasPrefix(line, "#"):
+			out.WriteString(line + "\n")
+		case line == "----":
+			skip = true
+		default:
+			fmt.Fprintf(&out, "%s\n----\n%s\n", line, s.run(strings.Fields(line)))
+		}
+	}
+	return out.String()
+}
+
+const (
+	scriptBase = 1 << 32
+	scriptMiB  = 1 << 20
+)
+
+// script is a client whose executor is a person.
+type script struct {
+	t    testing.TB
+	core *Core
+	now  Time
+	last *Op // that asks, or was performed last
+
+	variables map[uint32]int // of the module that is loaded
+	next      uint64         // address of the next variable
+	placed    map[uint64][]device.Global
+}
+
+func (s *script) number(word string) uint64 {
+	digits, mega := strings.CutSuffix(word, "M")
+	n, err := strconv.ParseUint(digits, 0, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if mega {
+		n *= scriptMiB
+	}
+	return n
+}
+
+// run performs one event and returns what came of it.
+func (s *script) run(words []string) string {
+	ops, err := s.event(words)
+	var b strings.Builder
+	for i := range ops {
+		fmt.Fprintln(&b, ops[i].String())
+	}
+	if err != nil {
+		fmt.Fprintf(&b, "the client ends: %v\n", err)
+	}
+	if n := len(ops); n > 0 {
+		last := ops[n-1]
+		s.last = &last
+	}
+	if s.core != nil && s.core.Waits() && !s.core.asking {
+		fmt.Fprintln(&b, "... waits")
+	}
+	return b.String()
+}
+
+func (s *script) event(words []string) ([]Op, error) {
+	arg := func(i int) uint64 {
+		if i >= len(words) {
+			return 0
+		}
+		return s.number(words[i])
+	}
+	at := func(i int) uint64 { return scriptBase + arg(i) }
+	switch words[0] {
+	case "client":
+		s.begin(words[1:])
+		return nil, nil
+	case "room":
+		s.core.Committed = arg(1)
+		return nil, nil
+	case "at":
+		s.now = Time(arg(1)) * 1e6
+		return nil, nil
+	case "alloc":
+		return s.call(&wire.MemAlloc{Addr: at(1), Size: arg(2)})
+	case "free":
+		return s.send(&wire.MemFree{Addr: at(1)}, wire.Header{Slot: -1}, nil)
+	case "in":
+		return s.send(&wire.CopyIn{Dst: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: -1, Length: arg(2), Release: 1}, make([]byte, arg(2)))
+	case "out":
+		return s.send(&wire.CopyOut{Src: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: 1, Length: arg(2)}, nil)
+	case "load":
+		return s.load(uint32(arg(1)), int(arg(2)))
+	case "unload":
+		return s.send(&wire.ModuleUnload{Module: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
+	case "function":
+		return s.send(&wire.ModuleFunction{Module: uint32(arg(1)), Function: uint32(arg(1)), Name: "k"}, wire.Header{Slot: 1, Length: 64}, nil)
+	case "launch":
+		return s.send(&wire.Launch{Function: uint32(arg(1)), Stream: uint32(arg(2)), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
+			Params: appendPair(nil, 0, scriptBase>>32)}, wire.Header{Slot: -1}, nil)
+	case "stream":
+		return s.send(&wire.StreamCreate{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
+	case "event":
+		return s.send(&wire.EventCreate{Event: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
+	case "record":
+		return s.send(&wire.EventRecord{Event: uint32(arg(1)), Stream: uint32(arg(2))}, wire.Header{Slot: -1}, nil)
+	case "wait":
+		return s.send(&wire.StreamWait{Stream: uint32(arg(1)), Event: uint32(arg(2))}, wire.Header{Slot: -1}, nil)
+	case "sync":
+		if len(words) > 1 {
+			return s.call(&wire.StreamSynchronise{Stream: uint32(arg(1))})
+		}
+		return s.call(&wire.Synchronise{})
+	case "query":
+		return s.call(&wire.StreamQuery{Stream: uint32(arg(1))})
+	case "elapsed":
+		return s.call(&wire.EventElapsed{Start: uint32(arg(1)), End: uint32(arg(2))})
+	case "call":
+		return s.send(&wire.HostFunction{Stream: uint32(arg(1)), Cookie: arg(2)}, wire.Header{Slot: -1}, nil)
+	case "next":
+		return s.call(&wire.HostNext{})
+	case "returned":
+		return s.send(&wire.HostDone{Cookie: arg(1)}, wire.Header{Slot: -1}, nil)
+	case "reached":
+		return s.core.Reached(arg(1)), nil
+	case "reset":
+		return s.call(&wire.Reset{})
+	case "syncpoint":
+		return s.send(&wire.SyncPoint{}, wire.Header{Slot: -1}, nil)
+	case "grant":
+		return s.core.Control(s.now, control.Grant{Device: int(arg(1)), Memory: arg(2), Lease: arg(3)})
+	case "deny":
+		return s.core.Control(s.now, control.Deny{Reason: words[1]})
+	case "revoke":
+		return s.core.Control(s.now, control.Revoke{Reason: words[1]})
+	case "lost":
+		return s.core.Control(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"})
+	case "watch":
+		return s.core.Watch(s.now, words[1] == "on", true, false)
+	case "committed":
+		return s.core.Control(s.now, control.Committed{Bytes: arg(1), Granted: words[2] == "yes", Reason: "the swap area is full"})
+	case "observe":
+		return s.core.Observe(s.now, words[1] == "quiet", 0)
+	case "found":
+		return s.core.Found(s.now, s.core.World, &device.Fault{Kind: device.IllegalAddress})
+	case "done":
+		return s.core.Outcome(s.now, s.last, s.outcome())
+	case "failed":
+		return s.core.Outcome(s.now, s.last, Outcome{Err: map[string]error{
+			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "memory": device.ErrOutOfMemory,
+		}[words[1]]})
+	case "saved":
+		data, err := s.core.Save()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if s.core, err = Restore(data, noMemory); err != nil {
+			s.t.Fatal(err)
+		}
+		return nil, nil
+	}
+	s.t.Fatalf("there is no event %q", words[0])
+	return nil, nil
+}
+
+// noMemory is for clients without pinned memory.
+func noMemory(wire.Header) ([]byte, error) { return nil, errors.New("no memory of the program's") }
+
+func (s *script) begin(words []string) {
+	c := Config{Arena: vmm.Range{Addr: scriptBase, Size: 1 << 30}, Chunk: 2 * scriptMiB, Defer: len(words) > 1 && words[len(words)-1] == "defer"}
+	for i := range int(s.number(words[0])) {
+		c.Devices = append(c.Devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("gpu", i), Memory: 64 * scriptMiB, ContextCost: scriptMiB,
+			Puts: len(words) > 1 && words[1] == "puts"})
+	}
+	core, err := New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	core.Committed = 1 << 30 // scripts about swap room say otherwise
+	*s = script{t: s.t, core: core, variables: map[uint32]int{}, next: 1 << 20, placed: map[uint64][]device.Global{}}
+}
+
+func (s *script) call(m wire.Message) ([]Op, error) { return s.send(m, wire.Header{Slot: 1}, nil) }
+
+func (s *script) send(m wire.Message, h wire.Header, data []byte) ([]Op, error) {
+	h.Op = m.Op()
+	return s.core.Message(s.now, Message{Header: h, Body: m.Append(nil), Data: data})
+}
+
+// load sends an image, in which its number of variables stands for what it holds.
+func (s *script) load(module uint32, variables int) ([]Op, error) {
+	image := []byte{byte(module), byte(variables)}
+	ops, err := s.send(&wire.ModuleData{Module: module}, wire.Header{Slot: -1, Release: 1, Length: 2}, image)
+	if len(ops) > 0 || err != nil {
+		return ops, err
+	}
+	return s.call(&wire.ModuleLoad{Module: module})
+}
+
+// info is what an image of load holds; without addresses.
+func info(image []byte) (i device.ImageInfo) {
+	i.Functions = []device.FunctionInfo{{Name: "k", ParamSize: 8, Params: []device.Param{{Offset: 0, Size: 8}}}}
+	for n := range int(image[1]) {
+		i.Globals = append(i.Globals, device.Global{Name: fmt.Sprint("v", n), Size: 8})
+	}
+	return i
+}
+
+// outcome is how the last operation ends well.
+func (s *script) outcome() (o Outcome) {
+	switch s.last.Kind {
+	case Inspect:
+		o.Known, o.Info = true, info(s.last.Image)
+	case Load:
+		i := info(s.last.Image)
+		for n := range i.Globals {
+			i.Globals[n].Address = s.next
+			s.next += 256
+		}
+		o.Globals, o.Functions = i.Globals, i.Functions
+	case Leave:
+		for range s.last.Events {
+			o.Times = append(o.Times, s.now)
+		}
+		o.Saved = map[uint64][][]byte{}
+		for _, m := range s.last.Modules {
+			var contents [][]byte
+			for range m.Globals {
+				contents = append(contents, make([]byte, 8))
+			}
+			o.Saved[m.Module] = contents
+		}
+	}
+	return o
+}
+
+// A client that is saved and restored between any two events does what it would
+// have done: the scripts again, with a save before each event.
+func TestScriptsFromSavedClients(t *testing.T) {
+	files, _ := filepath.Glob("testdata/*.txt")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &script{t: t}
+		for _, e := range eventsOf(string(text)) {
+			if s.core != nil && !s.core.asking && s.core.ended == nil {
+				s.event([]string{"saved"})
+			}
+			if got := s.run(strings.Fields(e.event)); got != e.answer {
+				t.Fatalf("%s: %s, of a client that was saved and restored:\n%swant:\n%s", file, e.event, got, e.answer)
+			}
+		}
+	}
+}
+
+// scripted is an event of a script, and what came of it.
+type scripted struct{ event, answer string }
+
+func eventsOf(text string) []scripted {
+	var all []scripted
+	answer := false
+	for line := range strings.Lines(text) {
+		switch {
+		case line == "----\n":
+			answer = true
+		case line == "\n":
+			answer = false
+		case answer:
+			all[len(all)-1].answer += line
+		case !strings.HasPrefix(line, "#"):
+			all = append(all, scripted{event: strings.TrimSpace(line)})
+		}
+	}
+	return all
+}
+
+func TestSaveWhileAsking(t *testing.T) {
+	s := &script{t: t}
+	for _, line := range []string{"client 1", "load 1"} {
+		s.run(strings.Fields(line))
+	}
+	if _, err := s.core.Save(); err == nil {
+		t.Error("a client was saved while its image was inspected")
+	}
+	if _, err := Restore([]byte(`{"Version":1}`), noMemory); !errors.Is(err, ErrSaved) {
+		t.Error(err)
+	}
+}
+
+// What is restored is written again to the byte, and can be worked with.
+func FuzzRestore(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.txt")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		s := &script{t: f}
+		for _, e := range eventsOf(string(text)) {
+			s.run(strings.Fields(e.event))
+			if s.core != nil && !s.core.asking {
+				if data, err := s.core.Save(); err == nil {
+					f.Add(data)
+				}
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Restore(data, noMemory)
+		if err != nil {
+			return
+		}
+		first, err := c.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Restore(first, noMemory)
+		if err != nil {
+			t.Fatalf("what was saved is refused: %v", err)
+		}
+		if second, _ := again.Save(); string(second) != string(first) {
+			t.Fatalf("%s became %s", first, second)
+		}
+		// No event may panic. Outcomes are those of an executor that refuses all.
+		events := []func() ([]Op, error){
+			func() ([]Op, error) { return c.Control(c.Now, control.Deny{Reason: "no"}) },
+			func() ([]Op, error) { return c.Control(c.Now, control.Revoke{Reason: "memory"}) },
+			func() ([]Op, error) { return c.Next(c.Now) },
+			func() ([]Op, error) { return c.Observe(c.Now, true, 0) },
+			func() ([]Op, error) { return c.Found(c.Now, c.World, &device.Fault{Kind: device.Trap}) },
+		}
+		for _, event := range events {
+			ops, err := event()
+			for err == nil && len(ops) > 0 && ops[len(ops)-1].Kind.Asks() {
+				last := ops[len(ops)-1]
+				ops, err = c.Outcome(c.Now, &last, Outcome{Err: device.ErrOutOfMemory})
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}

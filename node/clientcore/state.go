@@ -1,0 +1,50 @@
+package clientcore
+
+import "muster/wire"
+
+// State is what changes of a client, but for the directory of its memory.
+type State struct {
+	Now   Time   // of the last event
+	World uint64 // counts resets: what is found out about an earlier world is over
+
+	Lease    Lease
+	Release  *Release   // the lease is on its way back
+	Contexts []*Context // open now
+	Made     uint64     // contexts so far
+
+	Current wire.Header // of the message that was handled last: an operation of its may fail
+	Head    *Head       // the message that waits; nil if none does
+	Backlog Backlog
+
+	Modules Modules
+	Streams Streams
+	Events  map[uint32]*Event
+	Hosts   Hosts
+
+	// Failure is a result that the next synchronising call answers with, once:
+	// what a program would have been told by the launch itself.
+	Failure Result
+	// Sticky is the result that every call answers with after a fault, until a
+	// reset; Faulted says why.
+	Sticky  Result
+	Faulted *Failure
+
+	Committed uint64 // bytes that the daemon has room for on the host
+	Asked     Commits
+	Activity  Activity
+
+	// What the operation that asks is about.
+	opening *Context
+	leaving *Op
+	loading uint64
+}
+
+// Head is a message that waits.
+type Head struct {
+	Message Message
+	Made    bool // its module was made, of which only a device can tell what it holds
+
+	Finished bool // what ran before it has ended
+
+	found *Outcome // what its image holds
+}

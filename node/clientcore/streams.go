@@ -1,0 +1,320 @@
+package clientcore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"muster/wire"
+)
+
+// Streams are the client's queues of work, with CUDA's rules for the legacy
+// default stream: what is given to it waits for all blocking streams, and they
+// wait for it.
+type Streams struct {
+	ByID map[uint32]*Stream
+	All  []uint32 // in the order in which they were made
+}
+
+// Stream is one of them.
+type Stream struct {
+	Blocking bool
+	Live     bool // was given work in the open context
+
+	Issued    uint64 // how much work it was given
+	SawLegacy uint64 // how much of the legacy stream's it waits for
+	LegacySaw uint64 // how much of its own the legacy stream waits for
+}
+
+const legacyID = 0
+
+func newStreams() Streams {
+	return Streams{ByID: map[uint32]*Stream{legacyID: {}}, All: []uint32{legacyID}}
+}
+
+// forget drops what belonged to a context. All work has ended.
+func (t *Streams) forget() {
+	for _, st := range t.ByID {
+		st.Live = false
+		st.Issued, st.SawLegacy, st.LegacySaw = 0, 0, 0
+	}
+}
+
+func (t *Streams) find(id uint32) (*Stream, error) {
+	st := t.ByID[id]
+	if st == nil {
+		return nil, fmt.Errorf("stream %d: %w", id, errHandle)
+	}
+	return st, nil
+}
+
+// give says that a stream gets work in the open context, after seeing to its
+// order with others.
+func (c *Core) give(id uint32, st *Stream) {
+	st.Issued++
+	c.order(id, st)
+}
+
+// order lets a stream wait for what it waits for by rule.
+func (c *Core) order(id uint32, st *Stream) {
+	st.Live = true
+	legacy := c.Streams.ByID[legacyID]
+	if id != legacyID {
+		if st.Blocking && legacy.Live && legacy.Issued != st.SawLegacy {
+			st.SawLegacy = legacy.Issued
+			c.after(id, legacyID)
+		}
+		return
+	}
+	if len(c.Streams.All) == 1 {
+		return
+	}
+	for _, n := range c.Streams.All {
+		other := c.Streams.ByID[n]
+		if other.Blocking && other.Live && other.Issued != other.LegacySaw {
+			other.LegacySaw = other.Issued
+			c.after(legacyID, n)
+		}
+	}
+}
+
+// after lets the later work of one stream wait for what another was given.
+func (c *Core) after(id, other uint32) {
+	o := c.next(After)
+	o.Place, o.Stream, o.Other = c.anyContext().Place, id, other
+}
+
+const nonBlocking = 1
+
+func (c *Core) streamCreate(_ *Message, d *wire.StreamCreate) (bool, error) {
+	if c.Streams.ByID[d.Stream] != nil {
+		return true, fmt.Errorf("stream %d is taken: %w", d.Stream, ErrProtocol)
+	}
+	if len(c.Streams.All) >= maxObjects {
+		return true, tooMany("streams")
+	}
+	c.Streams.ByID[d.Stream] = &Stream{Blocking: d.Flags&nonBlocking == 0}
+	c.Streams.All = append(c.Streams.All, d.Stream)
+	return true, nil
+}
+
+func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
+	if d.Stream == legacyID {
+		return true, fmt.Errorf("stream %d cannot be destroyed: %w", d.Stream, ErrProtocol)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, nil // a fault came before its creation, or a reset before its end
+	}
+	delete(c.Streams.ByID, d.Stream)
+	c.Streams.All = slices.DeleteFunc(c.Streams.All, func(n uint32) bool { return n == d.Stream })
+	if !st.Live {
+		return true, nil
+	}
+	// Blocking rules hold for what is still under way.
+	if st.Blocking && st.Issued != st.LegacySaw {
+		legacy := c.Streams.ByID[legacyID]
+		legacy.Live = true
+		legacy.Issued++ // later work of other streams waits for this, too
+		c.after(legacyID, d.Stream)
+	}
+	c.emit(Op{Kind: LeaveStream, Place: c.anyContext().Place, Stream: d.Stream})
+	return true, nil
+}
+
+func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	x := c.anyContext()
+	if x == nil {
+		c.reply(m.Header.Slot, success, nil)
+		return true, nil
+	}
+	asked := c.asks[:0]
+	if st.Live {
+		asked = append(asked, d.Stream)
+	}
+	if d.Stream == legacyID { // it has ended when all blocking streams have
+		for _, n := range c.Streams.All {
+			if other := c.Streams.ByID[n]; other.Blocking && other.Live {
+				asked = append(asked, n)
+			}
+		}
+	}
+	c.asks = asked
+	o := c.next(Query)
+	o.Place, o.Slot, o.Streams = x.Place, m.Header.Slot, asked
+	return true, nil
+}
+
+func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, error) {
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	x := c.anyContext()
+	if x != nil && d.Stream == legacyID { // whoever waits for it waits for all blocking streams; nobody waits for that
+		c.order(legacyID, st)
+	}
+	if x == nil || !st.Live {
+		c.answer(m.Header.Slot)
+		return true, nil
+	}
+	c.replyAfter(x, m).Stream = d.Stream
+	return true, nil
+}
+
+// replyAfter answers a call when a stream, all of them, or an event, have done
+// what they were given so far.
+func (c *Core) replyAfter(x *Context, m *Message) *Op {
+	o := c.next(ReplyAfter)
+	o.Place, o.Slot, o.Result = x.Place, m.Header.Slot, c.takeFailure()
+	return o
+}
+
+func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
+	x := c.anyContext()
+	if x == nil {
+		c.answer(m.Header.Slot)
+		return true, nil
+	}
+	c.replyAfter(x, m).All = true
+	return true, nil
+}
+
+// Event is one of the client's events. It is pending while a context knows its
+// state; otherwise what it stands for has ended, at a time.
+type Event struct {
+	Live     bool // the open context has it
+	Pending  bool
+	Recorded bool
+	At       Time
+}
+
+func (c *Core) event(id uint32) (*Event, error) {
+	if e := c.Events[id]; e != nil {
+		return e, nil
+	}
+	return nil, fmt.Errorf("event %d: %w", id, errHandle)
+}
+
+// pendingEvents are those of which only a context knows when they were, in order.
+func (c *Core) pendingEvents() []uint32 {
+	var ids []uint32
+	for _, id := range slices.Sorted(maps.Keys(c.Events)) {
+		if c.Events[id].Pending {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (c *Core) eventCreate(_ *Message, d *wire.EventCreate) (bool, error) {
+	if c.Events[d.Event] != nil {
+		return true, fmt.Errorf("event %d is taken: %w", d.Event, ErrProtocol)
+	}
+	if len(c.Events) >= maxObjects {
+		return true, tooMany("events")
+	}
+	c.Events[d.Event] = &Event{}
+	return true, nil
+}
+
+func (c *Core) eventDestroy(_ *Message, d *wire.EventDestroy) (bool, error) {
+	e := c.Events[d.Event]
+	if e == nil {
+		return true, nil // a fault came before its creation, or a reset before its end
+	}
+	delete(c.Events, d.Event)
+	if x := c.anyContext(); e.Live && x != nil {
+		c.emit(Op{Kind: CloseEvent, Place: x.Place, Event: d.Event})
+	}
+	return true, nil
+}
+
+func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
+	e, err := c.event(d.Event)
+	if err != nil {
+		return true, err
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	e.Recorded = true
+	x := c.here()
+	if x == nil { // everything before has ended
+		e.Pending, e.At = false, c.Now
+		return true, nil
+	}
+	c.give(d.Stream, st)
+	e.Live, e.Pending = true, true
+	o := c.next(Record)
+	o.Place, o.Stream, o.Event = x.Place, d.Stream, d.Event
+	return true, nil
+}
+
+func (c *Core) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
+	e, err := c.event(d.Event)
+	if err != nil {
+		return true, err
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	if x := c.anyContext(); e.Pending && x != nil {
+		c.give(d.Stream, st)
+		c.emit(Op{Kind: Wait, Place: x.Place, Stream: d.Stream, Event: d.Event})
+	}
+	return true, nil
+}
+
+func (c *Core) eventQuery(m *Message, d *wire.EventQuery) (bool, error) {
+	e, err := c.event(d.Event)
+	if err != nil {
+		return true, err
+	}
+	if x := c.anyContext(); e.Pending && x != nil {
+		c.emit(Op{Kind: QueryEvent, Place: x.Place, Slot: m.Header.Slot, Event: d.Event})
+		return true, nil
+	}
+	c.reply(m.Header.Slot, success, nil)
+	return true, nil
+}
+
+func (c *Core) eventSynchronise(m *Message, d *wire.EventSynchronise) (bool, error) {
+	e, err := c.event(d.Event)
+	if err != nil {
+		return true, err
+	}
+	if x := c.anyContext(); e.Pending && x != nil {
+		o := c.replyAfter(x, m)
+		o.Event, o.OfEvent = d.Event, true
+		return true, nil
+	}
+	c.answer(m.Header.Slot)
+	return true, nil
+}
+
+func (c *Core) eventElapsed(m *Message, d *wire.EventElapsed) (bool, error) {
+	from, to := c.Events[d.Start], c.Events[d.End]
+	if from == nil || to == nil || !from.Recorded || !to.Recorded {
+		return true, fmt.Errorf("events %d and %d: %w", d.Start, d.End, errHandle)
+	}
+	if x := c.anyContext(); x != nil && (from.Pending || to.Pending) {
+		c.emit(Op{Kind: Elapsed, Place: x.Place, Slot: m.Header.Slot,
+			Start: Moment{d.Start, from.Pending, from.At}, End: Moment{d.End, to.Pending, to.At}})
+		return true, nil
+	}
+	c.reply(m.Header.Slot, success, ElapsedReply(to.At-from.At))
+	return true, nil
+}
+
+// ElapsedReply is the answer to a call for the time between two events.
+func ElapsedReply(d time.Duration) []byte {
+	return (&wire.EventElapsedReply{Milliseconds: float64(d) / float64(time.Millisecond)}).Append(nil)
+}

@@ -1,0 +1,173 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/node/vgpu"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// says has the test worker say something to the daemon, right or wrong.
+func (p *program) says(t *testing.T, packet string) {
+	t.Helper()
+	if err := p.Post(&wire.CopyInline{Data: []byte(packet)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A worker that says what it must not ends its own client, and nothing else.
+func TestLyingWorkersAreEnded(t *testing.T) {
+	f := run(t, testConfig())
+	other := mustConnect(t, f)
+	other.synchronise(t)
+	before := statusOf(t, f)
+	const broken = "its worker is broken: "
+	for _, c := range []struct {
+		name   string
+		leased bool
+		packet string
+		want   string
+	}{
+		{"not JSON", false, `hello`, broken + "a control message was refused: not a JSON object"},
+		{"an unknown kind", false, `{"kind":"shrink","message":{}}`, broken + `a control message was refused: its kind is "shrink", which is not known here`},
+		{"the daemon's word", false, `{"kind":"grant","message":{}}`, broken + `a control message was refused: its kind is "grant", which is not known here`},
+		{"negative time", true, `{"kind":"ran","message":{"kernels":1,"busy":-1}}`, broken + "a control message was refused: ran with a negative busy time: -1ns"},
+		{"negative kernels", true, `{"kind":"ran","message":{"kernels":-1}}`, broken + "a control message was refused: ran with a negative number of kernels: -1"},
+		{"negative total", true, `{"kind":"report","message":{"stats":{"busy":-1}}}`, broken + "a control message was refused: report with a negative busy time: -1ns"},
+		{"a release without a lease", false, `{"kind":"released","message":{}}`, broken + "it releases a device and never had one"},
+		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
+		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
+		{"an answer to no ping", true, `{"kind":"pong","message":{"number":1}}`, broken + "it answers ping 1, after 0 of 0"},
+		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "there is no memory for its streams"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := mustConnect(t, f)
+			if c.leased {
+				p.synchronise(t)
+			}
+			p.says(t, c.packet)
+			_, err := p.Call(&wire.Synchronise{}, nil) // it would have to want a device after that
+			var closed *wire.ClosedError
+			if !errors.As(err, &closed) || closed.Reason != c.want {
+				t.Errorf("%v\nwant %s", err, c.want)
+			}
+			eventually(t, "it is forgotten", func() bool { return len(statusOf(t, f).Clients) == 1 })
+		})
+	}
+	other.again(t)
+	after := statusOf(t, f)
+	if after.Devices[0].Free != before.Devices[0].Free || after.Devices[1].Free != before.Devices[1].Free || after.Devices[0].Assigned != 1 || after.Devices[1].Assigned != 0 {
+		t.Errorf("before %+v\nafter  %+v", before.Devices, after.Devices)
+	}
+}
+
+// again is synchronise for a program that has its device already.
+func (p *program) again(t *testing.T) {
+	t.Helper()
+	if err := p.Post(&wire.SyncPoint{}); err != nil {
+		t.Fatal(err)
+	}
+	p.synchronise(t)
+}
+
+// Claims beyond all measure make no counter negative, and none that goes back.
+func TestCountersDoNotOverflow(t *testing.T) {
+	cfg := testConfig()
+	f := run(t, cfg)
+	ran := fmt.Sprintf(`{"kind":"ran","message":{"kernels":%d,"busy":%d}}`, math.MaxInt64, math.MaxInt64)
+	report := strings.ReplaceAll(`{"kind":"report","message":{"stats":{"allocated":MAX,"resident":MAX,"swapped":MAX,"kernels":MAX,"busy":9223372036854775807,
+		"copied_in":MAX,"copied_out":MAX,"swap_in":MAX,"swap_out":MAX,"swaps":MAX,"messages":MAX}}}`, "MAX", "18446744073709551615")
+	idle := fmt.Sprintf(`{"kind":"idle","message":{"for":%d}}`, math.MaxInt64)
+	for range 3 {
+		p := mustConnect(t, f)
+		p.synchronise(t)
+		for _, said := range []string{ran, ran, report, ran, report, idle} {
+			p.says(t, said)
+		}
+		p.again(t)
+		s := statusOf(t, f)
+		c := s.Clients[0]
+		if c.Kernels != maxCount || c.BusyTime != maxTime.Seconds() || c.SwapIn != maxCount {
+			t.Errorf("%+v", c)
+		}
+		p.leave()
+		eventually(t, "it is forgotten", func() bool { return len(statusOf(t, f).Clients) == 0 })
+	}
+	for i, dev := range statusOf(t, f).Devices {
+		if dev.BusyTime < 0 || i == 0 && dev.BusyTime != time.Duration(math.MaxInt64).Seconds() {
+			t.Errorf("device %d was busy for %v s", i, dev.BusyTime)
+		}
+	}
+}
+
+// The core sees each client's claims in all, and must not overflow either.
+func TestCoreDoesNotOverflow(t *testing.T) {
+	core, err := vgpu.New(vgpu.Config{Devices: []vgpu.Device{{Name: "gpu", Memory: 1 << 20}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Attach(0, 1, "ann", 1)
+	c := &client{}
+	for range 4 {
+		said, err := c.credible(control.Ran{Kernels: math.MaxInt64, Busy: math.MaxInt64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := said.(control.Ran)
+		c.counters.kernels += uint64(m.Kernels)
+		c.counters.busy += m.Busy
+		core.Ran(0, 1, m.Kernels, m.Busy)
+	}
+	if v := core.View().Clients[0]; v.Kernels != maxCount || v.GPUTime != maxTime {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestSumsStay(t *testing.T) {
+	if got := sum(time.Duration(math.MaxInt64-1), 5); got != math.MaxInt64 {
+		t.Error(got)
+	}
+	if got := sum(uint64(math.MaxInt64), maxCount); got != math.MaxInt64 {
+		t.Error(got)
+	}
+	if got := sum(uint64(2), 3); got != 5 {
+		t.Error(got)
+	}
+}
+
+// What the dispatcher decides is what the worker is told.
+func TestWhatWorkersAreTold(t *testing.T) {
+	d, err := newDaemon(testConfig(), testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.closeLocks()
+	c := &client{id: 1, device: vgpu.AnyDevice, worker: &workerProcess{queue: make(chan control.ToWorker, 16)}}
+	d.clients[c.id] = c
+	d.perform([]vgpu.Effect{
+		{Kind: vgpu.Grant, Client: 1, Device: 1, Memory: 5, Lease: 7}, {Kind: vgpu.Watch, Client: 1, On: true},
+		{Kind: vgpu.Revoke, Client: 1, Device: 1, Reason: vgpu.ForIdle}, {Kind: vgpu.Gone, Client: 1, Device: 1},
+		{Kind: vgpu.Deny, Client: 1, Reason: vgpu.NoDevice}, {Kind: vgpu.Watch, Client: 99},
+	})
+	for i, want := range []control.ToWorker{
+		control.Grant{Lease: 7, Device: 1, Memory: 5}, control.Watch{On: true}, control.Revoke{Reason: "idle"}, control.Ping{Number: 1},
+		control.Lost{Device: 1, Reason: "the device is lost"}, control.Deny{Reason: "no device"},
+	} {
+		if got := <-c.worker.queue; got != want {
+			t.Errorf("%d: %+v, want %+v", i, got, want)
+		}
+	}
+	if c.device != vgpu.AnyDevice {
+		t.Error("the client is still on device", c.device)
+	}
+	d.message(c, control.Pong{Number: 1})
+	if c.ponged != 1 {
+		t.Error("the answer to the ping was not noted")
+	}
+}

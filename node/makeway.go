@@ -1,0 +1,79 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// makeWay removes what a killed daemon left where the socket is to be: a socket
+// of this user at which nobody answers. Anything else may be somebody's work,
+// and is refused.
+//
+// The socket is moved aside and looked at again before it is removed, since
+// another daemon that starts at this moment may have put its own there.
+func makeWay(path string) error {
+	dead, err := deadSocket(path)
+	if err != nil {
+		return err
+	}
+	err = removeSame(path, dead)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the socket of a node that is no more: %w", err)
+	}
+	return nil
+}
+
+// deadSocket says what is at a path, if it is a socket that can be removed.
+func deadSocket(path string) (fs.FileInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the socket: %w", err)
+	}
+	const remedy = "give the node's socket a path at which there is nothing"
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return nil, fmt.Errorf("%s is a folder: %s", path, remedy)
+	case mode&fs.ModeSymlink != 0:
+		return nil, fmt.Errorf("%s is a symbolic link: name the socket itself, or %s", path, remedy)
+	case mode.Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is a file, which is left alone: %s", path, remedy)
+	}
+	conn, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
+		conn.Close()
+		return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", path)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("whether a node answers at %s cannot be told: %w: give this one another socket", path, err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != uint32(os.Geteuid()) {
+		return nil, fmt.Errorf("nobody answers at %s, but user %d made it: remove it by hand, or give this node another socket", path, owner.Uid)
+	}
+	return info, nil
+}
+
+// removeSame removes a socket if it is still the one that was looked at.
+func removeSame(path string, seen fs.FileInfo) error {
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".muster-*")
+	if err != nil {
+		return err
+	}
+	aside := filepath.Join(folder, "socket")
+	if err := os.Rename(path, aside); err != nil {
+		return errors.Join(err, os.Remove(folder))
+	}
+	if now, err := os.Lstat(aside); err != nil || !sameSocket(now, seen) {
+		err = errors.Join(fmt.Errorf("another node starts at %s: give this one another socket", path), err, os.Link(aside, path))
+		return errors.Join(err, os.Remove(aside), os.Remove(folder))
+	}
+	return errors.Join(os.Remove(aside), os.Remove(folder))
+}
+
+// sameSocket says whether a file was not replaced. Filesystems give the number of
+// a file that was removed to the next one, so its time counts too.
+func sameSocket(a, b fs.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }

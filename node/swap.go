@@ -1,0 +1,81 @@
+package node
+
+import (
+	"fmt"
+	"syscall"
+
+	"muster/model"
+)
+
+// Swap is where the memory of programs goes that are not on a device.
+type Swap struct {
+	Size uint64 // bytes for all clients together
+	Dir  string // "" for memory
+}
+
+// look compares the swap area with the place where it is to be. An error says that
+// it can never be there, a warning that it may not have all of its room.
+func (s Swap) look() (warning string, err error) {
+	if s.Dir == "" {
+		total, err := memoryAndSwap()
+		if err != nil {
+			return "", err
+		}
+		return s.inMemory(total), nil
+	}
+	if err := tryFile(s.Dir, minArena); err != nil {
+		return "", fmt.Errorf("the swap area cannot be in %s (swap.dir, --swap-dir): %w", s.Dir, err)
+	}
+	free, total, err := roomIn(s.Dir)
+	if err != nil {
+		return "", err
+	}
+	return s.onDisk(free, total)
+}
+
+// onDisk judges a swap area on a disk. Programs are refused memory when the disk
+// is full, so one that is full for now is no reason not to start.
+func (s Swap) onDisk(free, total uint64) (warning string, err error) {
+	switch {
+	case s.Size > total:
+		return "", fmt.Errorf("the swap area is to have %s (swap.size, --swap), and the disk of %s has %s in all: give it less, or another folder (swap.dir, --swap-dir)",
+			size(s.Size), s.Dir, size(total))
+	case s.Size > free:
+		return fmt.Sprintf("the swap area may have %s and the disk of %s has %s free: programs are refused memory when it is full; make room there, or give the swap area less (swap.size, --swap)",
+			size(s.Size), s.Dir, size(free)), nil
+	}
+	return "", nil
+}
+
+// inMemory judges a swap area in memory. The system promises more memory than it
+// has, and when it has none left, kills whom it likes.
+func (s Swap) inMemory(total uint64) (warning string) {
+	if s.Size <= total {
+		return ""
+	}
+	return fmt.Sprintf("the swap area may have %s and is in memory, of which the machine has %s: when that is used up, the system kills programs; give the swap area less (swap.size, --swap) or a folder on a disk (swap.dir, --swap-dir)",
+		size(s.Size), size(total))
+}
+
+func size(n uint64) string { return model.FormatSize(int64(min(n, 1<<62))) }
+
+// roomIn is what the disk of a folder has for users that are not root, as workers
+// are not.
+func roomIn(dir string) (free, total uint64, err error) {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil {
+		return 0, 0, fmt.Errorf("asking how much room there is in %s: %w", dir, err)
+	}
+	unit := uint64(disk.Bsize)
+	return disk.Bavail * unit, disk.Blocks * unit, nil
+}
+
+// memoryAndSwap is how much memory the machine has, with what the system can move
+// to a disk by itself.
+func memoryAndSwap() (uint64, error) {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("asking how much memory the machine has: %w", err)
+	}
+	return (uint64(info.Totalram) + uint64(info.Totalswap)) * uint64(info.Unit), nil
+}

@@ -1,0 +1,514 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/vmm"
+	"muster/wire"
+)
+
+const success clientcore.Result = 0
+
+// perform does what the core decided, and tells it how that ended, until it wants
+// nothing more. An error ends the client.
+func (w *worker) perform(ops []clientcore.Op, err error) error {
+	for err == nil && len(ops) > 0 {
+		last, outcome := w.doAll(ops)
+		if last == nil {
+			break
+		}
+		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) {
+			return outcome.Err
+		}
+		ops, err = w.core.Outcome(w.now(), last, outcome)
+	}
+	if w.stage != nil && !w.core.Waits() {
+		w.staging.free(w.stage)
+		w.stage = nil
+	}
+	return err
+}
+
+// aside does what is to be done while another operation is under way.
+func (w *worker) aside(ops []clientcore.Op, err error) error {
+	if err != nil {
+		return err
+	}
+	_, outcome := w.doAll(ops)
+	return outcome.Err
+}
+
+// doAll performs operations up to the first that fails or asks, which it returns.
+func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) {
+	for i := range ops {
+		o := &ops[i]
+		if o.Kind.Asks() {
+			return o, w.ask(o)
+		}
+		if err := w.do(o); err != nil {
+			return o, clientcore.Outcome{Err: err}
+		}
+	}
+	return nil, clientcore.Outcome{}
+}
+
+// do performs an operation of which only the failure counts.
+func (w *worker) do(o *clientcore.Op) error {
+	switch o.Kind {
+	case clientcore.Launch: // first: it is the most frequent
+		return w.launch(o)
+	case clientcore.Reply:
+		w.shared.Reply(o.Slot, o.Result, o.Payload)
+	case clientcore.ReplyAfter:
+		return w.replyAfter(o)
+	case clientcore.Write:
+		out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+		if err != nil {
+			return errors.Join(err, clientcore.ErrProtocol)
+		}
+		copy(out, o.Data)
+	case clientcore.SetStatus:
+		if o.Result == success {
+			w.sticky.clear()
+		} else {
+			w.sticky.set(w.sticky.current(), o.Result)
+		}
+	case clientcore.Tell:
+		w.log.Info("for the program", "text", o.Text)
+	case clientcore.Say:
+		w.say(o.Message)
+	case clientcore.WatchWaits:
+		w.watched.Store(o.On)
+	case clientcore.HostIn, clientcore.HostOut, clientcore.HostCopy, clientcore.HostFill:
+		return w.onHost(o)
+	case clientcore.Reserve:
+		return w.reserve(o.Range)
+	case clientcore.GiveBack:
+		if o.All {
+			return w.host.releaseAll()
+		}
+		return w.host.release(o.Range)
+	case clientcore.HostReturn:
+		w.hosts.returned(o.Cookie)
+	case clientcore.HostDrop:
+		w.hosts.drop()
+	case clientcore.Close:
+		w.closeGPU(o.Place)
+	case clientcore.Abandon:
+		w.abandonGPU(o.Place)
+	case clientcore.Printed:
+		return w.printFetch(o)
+	default:
+		return w.onDevice(o)
+	}
+	return nil
+}
+
+// reserve makes sure that an allocation has room. The node's log has the first time
+// that it has none: programs are told no more than that memory is out.
+func (w *worker) reserve(allocation vmm.Range) error {
+	err := w.host.reserve(allocation)
+	if err != nil && !w.host.warned {
+		w.host.warned = true
+		w.log.Warn("an allocation was refused", "error", err)
+	}
+	return err
+}
+
+// at returns the open context of a place.
+func (w *worker) at(p vmm.Place) (*gpu, error) {
+	if w.latest != nil && w.latest.place == p {
+		return w.latest, nil
+	}
+	g := w.gpus[p]
+	if g == nil {
+		return nil, fmt.Errorf("there is no context on %v", p)
+	}
+	w.latest = g
+	return g, nil
+}
+
+func (w *worker) launch(o *clientcore.Op) error {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return err
+	}
+	f, err := g.function(o)
+	if err != nil {
+		return err
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	if w.hosts.outstanding() == 0 {
+		return on.Launch(f, o.How)
+	}
+	how := o.How
+	return w.block(func() error { return on.Launch(f, how) })
+}
+
+// onHost works on the host copies.
+func (w *worker) onHost(o *clientcore.Op) error {
+	to, err := o.To.Span()
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case clientcore.HostIn:
+		host := w.host.at(to)
+		return o.To.Rows(func(addr, offset, size uint64) error {
+			copy(host[addr-to.Addr:], o.Data[offset:offset+size])
+			return nil
+		})
+	case clientcore.HostFill:
+		host := w.host.at(to)
+		return o.To.Rows(func(addr, _, size uint64) error {
+			fillBytes(host[addr-to.Addr:][:size], o.Value, o.Width)
+			return nil
+		})
+	}
+	from, err := o.From.Span()
+	if err != nil {
+		return err
+	}
+	host := w.host.at(from)
+	if o.Kind == clientcore.HostCopy {
+		target := w.host.at(to)
+		for i := range o.To.Height {
+			copy(target[i*o.To.Pitch:][:o.To.Width], host[i*o.From.Pitch:][:o.To.Width])
+		}
+		return nil
+	}
+	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	return o.From.Rows(func(addr, offset, size uint64) error {
+		copy(out[offset:offset+size], host[addr-from.Addr:])
+		return nil
+	})
+}
+
+func fillBytes(b []byte, value uint32, width int) {
+	var element [4]byte
+	binary.LittleEndian.PutUint32(element[:], value)
+	for n := copy(b, element[:width]); n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+// onDevice submits work, or asks a device.
+func (w *worker) onDevice(o *clientcore.Op) error {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case clientcore.Drain:
+		return w.drain(g)
+	case clientcore.LeaveStream:
+		return g.leaveStream(o.Stream)
+	case clientcore.CloseEvent:
+		return g.closeEvent(o.Event)
+	case clientcore.Unload:
+		return g.unload(o.Module)
+	case clientcore.Query:
+		return w.query(g, o)
+	case clientcore.QueryEvent:
+		return w.queryEvent(g, o)
+	case clientcore.Elapsed:
+		return w.elapsed(g, o)
+	case clientcore.Occupancy:
+		return w.occupancy(g, o)
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case clientcore.CopyIn:
+		return w.copyIn(on, o)
+	case clientcore.CopyOut:
+		return w.copyOut(on, o)
+	case clientcore.Settle:
+		return w.settle(on)
+	case clientcore.After:
+		return w.after(g, on, o.Other)
+	case clientcore.Call:
+		return w.call(on, o.Cookie)
+	}
+	step := *o // what is waited for may be read ahead of
+	return w.block(func() error { return g.submit(on, &step) })
+}
+
+// submit gives a stream work that needs nothing else.
+func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
+	switch o.Kind {
+	case clientcore.Copy:
+		if o.To.Dense() && o.From.Dense() {
+			return on.Copy(o.To.Addr, o.From.Addr, o.To.Width*o.To.Height)
+		}
+		for i := range o.To.Height {
+			if err := on.Copy(o.To.Addr+i*o.To.Pitch, o.From.Addr+i*o.From.Pitch, o.To.Width); err != nil {
+				return err
+			}
+		}
+		return nil
+	case clientcore.Fill:
+		return o.To.Rows(func(addr, _, size uint64) error {
+			return on.Fill(addr, o.Value, o.Width, size/uint64(o.Width))
+		})
+	case clientcore.Record, clientcore.Wait:
+		e, err := g.event(o.Event)
+		if err != nil {
+			return err
+		}
+		if o.Kind == clientcore.Record {
+			return on.Record(e)
+		}
+		return on.Wait(e)
+	}
+	return fmt.Errorf("%v is not known", o.Kind)
+}
+
+func (w *worker) copyIn(on device.Stream, o *clientcore.Op) error {
+	to, data := o.To, o.Data
+	if o.Staged && w.stage != nil && w.hosts.outstanding() > 0 {
+		// The program may wait for this memory before it says that its function
+		// has returned, which the copy may wait for.
+		data = bytes.Clone(data)
+		w.staging.free(w.stage)
+		w.stage = nil
+	}
+	err := w.block(func() error {
+		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
+	})
+	if err != nil || w.stage == nil {
+		return err
+	}
+	if done, err := on.Done(); done || err != nil {
+		return err // and the memory is free again
+	}
+	lent := w.stage
+	w.stage = nil // freed when the copy is done, or the context has ended
+	w.staging.lend(lent)
+	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
+}
+
+func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
+	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	from := o.From
+	return w.block(func() error {
+		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
+	})
+}
+
+// settle waits until a stream has done what it was given.
+func (w *worker) settle(on device.Stream) error {
+	if done, err := on.Done(); done || err != nil {
+		return err
+	}
+	return w.block(func() error { return on.Synchronise(w.ctx) })
+}
+
+// after lets the later work of one stream wait for what another was given.
+func (w *worker) after(g *gpu, on device.Stream, other uint32) error {
+	first, err := g.stream(other)
+	if err != nil {
+		return err
+	}
+	return w.block(func() error {
+		if err := first.Record(g.scratch); err != nil {
+			return err
+		}
+		return on.Wait(g.scratch)
+	})
+}
+
+func (w *worker) query(g *gpu, o *clientcore.Op) error {
+	for _, id := range o.Streams {
+		on, err := g.stream(id)
+		if err != nil {
+			return err
+		}
+		if err := ready(on.Done()); err != nil {
+			return err
+		}
+	}
+	w.shared.Reply(o.Slot, success, nil)
+	return nil
+}
+
+func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
+	e, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	if err := ready(e.Done()); err != nil {
+		return err
+	}
+	w.shared.Reply(o.Slot, success, nil)
+	return nil
+}
+
+func ready(done bool, err error) error {
+	if err == nil && !done {
+		return device.ErrNotReady
+	}
+	return err
+}
+
+func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
+	elapsed, err := g.between(o.Start, o.End)
+	if err == nil {
+		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
+	}
+	return err
+}
+
+func (w *worker) occupancy(g *gpu, o *clientcore.Op) error {
+	f, err := g.function(o)
+	if err != nil {
+		return err
+	}
+	blocks, err := f.Occupancy(o.Threads, o.Shared)
+	if err == nil {
+		w.shared.Reply(o.Slot, success, (&wire.FunctionOccupancyReply{Blocks: uint32(blocks)}).Append(nil))
+	}
+	return err
+}
+
+// ask performs an operation on whose outcome the core waits.
+func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
+	switch o.Kind {
+	case clientcore.Finish:
+		g, err := w.at(o.Place)
+		if err == nil {
+			err = w.drain(g)
+		}
+		w.outcome(w.sticky.current(), err) // those who wait are told
+		outcome.Err = err
+	case clientcore.Inspect:
+		outcome.Info, outcome.Known, outcome.Err = w.inspect(o.Image)
+	case clientcore.Open:
+		outcome.Err = w.openGPU(o)
+	case clientcore.Load:
+		g, err := w.at(o.Place)
+		if err == nil {
+			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
+		}
+		outcome.Err = err
+	case clientcore.Move:
+		outcome.Err = w.move(o.Plan)
+	case clientcore.Leave:
+		outcome = w.leave(o)
+	}
+	return outcome
+}
+
+// inspect tells what an image holds, if a device can tell that before the image
+// is loaded.
+func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err error) {
+	for i := range w.devices {
+		d, wrong := w.device(i)
+		if wrong != nil {
+			continue
+		}
+		in, ok := d.(device.Inspector)
+		if !ok {
+			continue
+		}
+		// Another device may be large enough.
+		if info, err = in.Inspect(image); !errors.Is(err, device.ErrOutOfMemory) {
+			return info, true, err
+		}
+	}
+	return info, false, err
+}
+
+// move moves memory as the directory says, when everything on the devices has
+// ended.
+func (w *worker) move(plan vmm.Plan) error {
+	drained := map[vmm.Place]*gpu{}
+	for _, step := range plan {
+		if step.Op == vmm.Discard || drained[step.Device] != nil {
+			continue
+		}
+		g, err := w.at(step.Device)
+		if err != nil {
+			return err
+		}
+		if err := w.drain(g); err != nil {
+			return err
+		}
+		drained[step.Device] = g
+	}
+	for _, step := range plan {
+		if err := w.moveStep(step); err != nil {
+			return fmt.Errorf("%v: %w", step, err)
+		}
+	}
+	for _, g := range drained {
+		if err := g.mover.Synchronise(w.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) moveStep(step vmm.Step) error {
+	r := step.Range
+	if step.Op == vmm.Discard {
+		return w.host.discard(r)
+	}
+	g, err := w.at(step.Device)
+	if err != nil {
+		return err
+	}
+	switch step.Op {
+	case vmm.Map:
+		return g.context.Map(r.Addr, r.Size)
+	case vmm.CopyIn:
+		return g.mover.CopyIn(r.Addr, w.host.at(r))
+	case vmm.CopyOut:
+		w.host.expect(r)
+		return g.mover.CopyOut(w.host.at(r), r.Addr)
+	case vmm.Unmap:
+		if err := g.mover.Synchronise(w.ctx); err != nil {
+			return err
+		}
+		return g.context.Unmap(r.Addr, r.Size)
+	}
+	return fmt.Errorf("step %v is not known", step.Op)
+}
+
+// leave moves everything off a device.
+func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
+	g, err := w.at(o.Place)
+	if err == nil {
+		err = w.drain(g)
+	}
+	if err == nil {
+		err = w.move(o.Plan)
+	}
+	if err != nil {
+		return clientcore.Outcome{Err: err}
+	}
+	outcome.Times = g.times(o.Events, w.now())
+	if !o.Shut {
+		return outcome
+	}
+	if outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules); outcome.Err == nil {
+		w.closeGPU(o.Place)
+	}
+	return outcome
+}

@@ -1,0 +1,445 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/wire"
+)
+
+// block does what may take long. While functions of the program's wait to be
+// called, its messages are read ahead: one of them may say that such a function
+// has returned.
+func (w *worker) block(f func() error) error {
+	if w.hosts.outstanding() == 0 {
+		return f()
+	}
+	done := make(chan error, 1)
+	w.others.Go(func() { done <- f() })
+	for {
+		var err error
+		select {
+		case err := <-done:
+			return err
+		case n := <-w.notices:
+			err = w.noticed(n)
+		case <-time.After(100 * time.Microsecond):
+			err = w.readAhead()
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", err, errEnded) // it ends the client, and that ends f
+		}
+	}
+}
+
+// readAhead takes messages from the ring to be handled later; those about the
+// program's own functions are handled now.
+func (w *worker) readAhead() error {
+	for {
+		h, body, err := w.consumer.Next(time.Microsecond)
+		switch {
+		case errors.Is(err, wire.ErrTimeout), errors.Is(err, wire.ErrWoken):
+			return nil
+		case errors.Is(err, wire.ErrStopped):
+			return errDaemonEnded
+		case err != nil:
+		case clientcore.Urgent(h.Op):
+			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
+		default:
+			err = w.putBack(h, body)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// putBack keeps a message for later. Staging memory is given back at once: the
+// program may wait for it before it says that its function has returned.
+func (w *worker) putBack(h wire.Header, body []byte) error {
+	m := clientcore.Message{Header: h, Body: bytes.Clone(body)}
+	if h.Op.TakesData() || h.Op.GivesData() {
+		data, err := w.shared.Data(h.Data, h.Length)
+		if err != nil {
+			return err
+		}
+		switch {
+		case h.Op.TakesData() && h.Release != 0:
+			m.Data = bytes.Clone(data)
+		case h.Op.TakesData():
+			m.Data, m.Pinned = data, true
+		}
+	}
+	w.staging.free(w.staging.take(h.Release))
+	m.Header.Release = 0
+	return w.core.Later(m)
+}
+
+// hosts are the program's functions that streams wait for.
+type hosts struct {
+	mu      sync.Mutex
+	running map[uint64]chan struct{} // closed when the function has returned
+	count   atomic.Int32             // of them
+}
+
+// outstanding is how many functions have not returned.
+func (t *hosts) outstanding() int { return int(t.count.Load()) }
+
+// begin makes a function known before its stream arrives there.
+func (t *hosts) begin(cookie uint64) chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running == nil {
+		t.running = map[uint64]chan struct{}{}
+	}
+	done := make(chan struct{})
+	t.running[cookie] = done
+	t.count.Store(int32(len(t.running)))
+	return done
+}
+
+// returned lets the stream of a function go on.
+func (t *hosts) returned(cookie uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if done := t.running[cookie]; done != nil {
+		close(done)
+		delete(t.running, cookie)
+		t.count.Store(int32(len(t.running)))
+	}
+}
+
+// drop lets go of all that wait: the context has failed.
+func (t *hosts) drop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for cookie, done := range t.running {
+		close(done)
+		delete(t.running, cookie)
+	}
+	t.count.Store(0)
+}
+
+// call lets a stream wait until the program has run a function.
+func (w *worker) call(on device.Stream, cookie uint64) error {
+	done := w.hosts.begin(cookie)
+	err := w.block(func() error {
+		return on.Call(func() {
+			select {
+			case w.notices <- notice{cookie: cookie}:
+				w.consumer.Wake()
+			case <-done: // dropped
+			case <-w.ctx.Done():
+			}
+			select {
+			case <-done:
+			case <-w.ctx.Done():
+			}
+		})
+	})
+	if err != nil {
+		w.hosts.returned(cookie)
+	}
+	return err
+}
+
+// replyAfter answers a call when streams or an event have done what they were
+// given so far.
+func (w *worker) replyAfter(o *clientcore.Op) error {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return err
+	}
+	if o.OfEvent {
+		return w.replyAfterEvent(g, o)
+	}
+	if o.All {
+		return w.replyAfterAll(g, o)
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	if over, err := w.soon(on.Done); err != nil {
+		return err
+	} else if over {
+		w.answer(o)
+		return nil
+	}
+	wait, err := w.mark(g, on)
+	if err != nil {
+		return err
+	}
+	return w.later(o, wait)
+}
+
+func (w *worker) replyAfterAll(g *gpu, o *clientcore.Op) error {
+	if _, err := g.left(); err != nil {
+		return err
+	}
+	all := append([]device.Stream(nil), g.leaving...)
+	for _, on := range g.streams {
+		all = append(all, on)
+	}
+	if over, err := w.soon(func() (bool, error) { return allDone(all) }); err != nil {
+		return err
+	} else if over {
+		w.answer(o)
+		return nil
+	}
+	waits := make([]func() error, len(all))
+	for i, on := range all {
+		var err error
+		if waits[i], err = w.mark(g, on); err != nil {
+			return err
+		}
+	}
+	return w.later(o, func() error {
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
+	e, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	if over, err := w.soon(e.Done); err != nil {
+		return err
+	} else if over {
+		w.answer(o)
+		return nil
+	}
+	return w.later(o, func() error { return e.Synchronise(w.ctx) })
+}
+
+func allDone(streams []device.Stream) (bool, error) {
+	for _, st := range streams {
+		if done, err := st.Done(); !done || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// soon waits for a moment until something is over, unless there is something else
+// to do. Most calls wait for what is nearly over, and a goroutine that waits for
+// it takes longer.
+func (w *worker) soon(over func() (bool, error)) (bool, error) {
+	var start time.Time
+	for {
+		if done, err := over(); done || err != nil {
+			return done, err
+		}
+		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 {
+			return false, nil
+		}
+		if start.IsZero() {
+			start = time.Now()
+		} else if time.Since(start) > aMoment {
+			return false, nil
+		}
+		runtime.Gosched() // the device may be of this process
+	}
+}
+
+const aMoment = 20 * time.Microsecond
+
+// answer answers a call that has waited for the device.
+func (w *worker) answer(o *clientcore.Op) {
+	w.shared.Reply(o.Slot, o.Result, nil)
+	if w.watched.Load() {
+		w.consumer.Wake()
+	}
+}
+
+// mark returns a function that waits for what a stream was given so far, and for
+// nothing that comes later.
+func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
+	e, err := g.spare()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.block(func() error { return on.Record(e) }); err != nil {
+		return nil, err
+	}
+	return func() error {
+		err := e.Synchronise(w.ctx)
+		g.mu.Lock()
+		g.free = append(g.free, e)
+		g.mu.Unlock()
+		return err
+	}, nil
+}
+
+// spare returns an event that nobody uses.
+func (g *gpu) spare() (device.Event, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.free); n > 0 {
+		e := g.free[n-1]
+		g.free = g.free[:n-1]
+		return e, nil
+	}
+	return g.context.NewEvent()
+}
+
+// later answers a call when something has ended. The loop goes on meanwhile.
+func (w *worker) later(o *clientcore.Op, wait func() error) error {
+	if w.waiting.Add(1) > wire.Slots {
+		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
+	}
+	world, slot, pending := w.sticky.current(), o.Slot, o.Result
+	w.others.Go(func() {
+		err := wait()
+		w.done.Store(int64(w.now()))
+		w.waiting.Add(-1)
+		if ended(err) && w.ctx.Err() != nil {
+			return // nobody knows what was done; the client hears of the end instead
+		}
+		r := w.outcome(world, err)
+		if r == success {
+			r = pending
+		}
+		w.shared.Reply(slot, r, nil)
+		if w.watched.Load() {
+			w.consumer.Wake()
+		}
+	})
+	return nil
+}
+
+// outcome is what a call is told that has waited. Every later call must fail
+// after a fault, and so must those that were sent already.
+func (w *worker) outcome(world uint64, err error) clientcore.Result {
+	var fault *device.Fault
+	switch {
+	case errors.As(err, &fault):
+		if w.sticky.set(world, clientcore.ResultOf(err)) {
+			select {
+			case w.notices <- notice{world: world, err: err}:
+			default: // the loop has much to hear, and comes upon the fault itself
+			}
+			w.consumer.Wake()
+		}
+		return clientcore.ResultOf(err)
+	case ended(err): // with everything on it, or by a fault
+		return w.sticky.of(world)
+	}
+	return clientcore.ResultOf(err)
+}
+
+// sticky is the result that every call answers with after a fault, until a
+// reset, for the goroutines beside the loop: they may come upon a fault before
+// the core knows of it. The program sees a copy in the memory that it shares with
+// the worker; what it writes there is no concern of ours.
+type sticky struct {
+	publish func(clientcore.Result)
+
+	mu     sync.Mutex
+	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
+	result clientcore.Result
+	before clientcore.Result // of the world before
+}
+
+func (t *sticky) current() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.world
+}
+
+// of returns the result of a world, for calls that waited in it.
+func (t *sticky) of(world uint64) clientcore.Result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if world != t.world {
+		return t.before
+	}
+	return t.result
+}
+
+// set makes a result the answer to everything, unless there was a reset since.
+func (t *sticky) set(world uint64, r clientcore.Result) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if world != t.world {
+		return false
+	}
+	if t.result == success { // the first one counts
+		t.result = r
+		t.publish(r)
+	}
+	return true
+}
+
+// clear begins a new world.
+func (t *sticky) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.world++
+	t.before, t.result = t.result, success
+	t.publish(success)
+}
+
+// printed is what kernels have printed and the program has not fetched.
+type printed struct {
+	mu      sync.Mutex
+	text    []byte
+	dropped bool
+}
+
+// maxPrinted is what is kept; more is dropped, and said so.
+const maxPrinted = 1 << 20
+
+const droppedNote = "muster: more was printed than is kept between two synchronising calls\n"
+
+// print takes what a kernel prints. It never waits.
+func (w *worker) print(text []byte) {
+	p := &w.printed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.text)+len(text) > maxPrinted {
+		if !p.dropped {
+			p.text = append(p.text, droppedNote...)
+			w.shared.SetPrint(true)
+		}
+		p.dropped = true
+		return
+	}
+	p.text = append(p.text, text...)
+	w.shared.SetPrint(true)
+}
+
+// printFetch hands out what was printed, as much as fits.
+func (w *worker) printFetch(o *clientcore.Op) error {
+	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	p := &w.printed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := copy(out, p.text)
+	p.text = p.text[n:]
+	reply := wire.PrintFetchReply{Size: uint32(n)}
+	if len(p.text) > 0 {
+		reply.More = 1
+	} else {
+		p.text, p.dropped = nil, false
+		w.shared.SetPrint(false)
+	}
+	w.shared.Reply(o.Slot, success, reply.Append(nil))
+	return nil
+}

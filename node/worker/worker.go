@@ -1,0 +1,369 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// Open opens a device; lock is what the processes that stand for a software
+// device take turns with.
+type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
+
+// chunk is the unit of memory that moves between places.
+const chunk = 2 << 20
+
+// worker is the service of one client.
+type worker struct {
+	log     *slog.Logger
+	control *control.WorkerEnd
+	inbox   chan control.ToWorker // from the daemon
+	notices chan notice           // from goroutines of this process
+	open    Open
+	exit    func() // ends the process
+
+	serve    control.Serve
+	locks    []*os.File
+	devices  []device.Device // nil where one could not be opened
+	shared   *wire.Shared
+	consumer *wire.Consumer
+
+	core   *clientcore.Core
+	began  time.Time
+	stage  *stage   // staging memory of the message that is handled
+	faults []notice // that came while the loop was busy
+
+	between func() // between two events, for tests; nil: nothing
+
+	ctx     context.Context // ends with the worker
+	stop    context.CancelFunc
+	others  sync.WaitGroup // goroutines beside the loop
+	waiting atomic.Int32   // calls that are answered later
+
+	host    *hostMemory
+	gpus    map[vmm.Place]*gpu
+	latest  *gpu // the one that was used last
+	hosts   hosts
+	printed printed
+	staging *staging
+	sticky  sticky
+
+	watched atomic.Bool
+	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
+}
+
+// notice is what a goroutine beside the loop tells it.
+type notice struct {
+	cookie uint64 // a stream has arrived at this function of the program's; 0: a fault
+	world  uint64
+	err    error
+}
+
+// Main serves the client that the daemon names on the control connection, and
+// returns when the client or the daemon is gone.
+func Main(connection *os.File, open Open, log *slog.Logger) error {
+	conn, err := control.OpenWorkerEnd(connection)
+	if err != nil {
+		return err
+	}
+	connection.Close()
+	first, files, err := conn.Receive()
+	if err != nil {
+		return nil // the daemon ended before there was a client
+	}
+	serve, ok := first.(control.Serve)
+	if !ok || len(files) < 2 {
+		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
+	}
+	w, err := newWorker(conn, serve, files, open, log.With("client", serve.Client))
+	if err != nil {
+		return cannotServe(conn, err)
+	}
+	w.exit = func() { os.Exit(0) }
+	defer w.close()
+	if err := w.become(serve.User); err != nil {
+		w.end(err)
+		return cannotServe(conn, err)
+	}
+	return w.run()
+}
+
+// cannotServe tells the daemon why there will be no service.
+func cannotServe(conn *control.WorkerEnd, err error) error {
+	_ = conn.Send(control.CannotServe{Reason: err.Error()})
+	return err
+}
+
+func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
+	if len(files) < 2+len(serve.Devices) {
+		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
+	}
+	shared, err := wire.Map(files[0], files[1])
+	if err != nil {
+		return nil, err
+	}
+	files[0].Close()
+	files[1].Close()
+	w := &worker{
+		log: log, control: conn, inbox: make(chan control.ToWorker, 64), notices: make(chan notice, 16), open: open,
+		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
+		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
+	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.staging = &staging{release: w.consumer.Release}
+	w.sticky.publish = shared.SetStatus
+	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
+	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
+		return nil, err
+	}
+	w.core, err = clientcore.New(clientcore.Config{Arena: arena, Chunk: chunk, Limit: serve.Memory, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices()})
+	return w, err
+}
+
+// openDevices opens the node's devices. One that cannot be opened holds nothing,
+// and is asked again if the daemon should grant it.
+func (w *worker) openDevices() []clientcore.Device {
+	known := make([]clientcore.Device, len(w.serve.Devices))
+	for i := range w.serve.Devices {
+		known[i] = clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name}
+		d, err := w.device(i)
+		if err != nil {
+			w.log.Warn("a device cannot be opened", "device", i, "error", err)
+			continue
+		}
+		info := d.Info()
+		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
+	}
+	return known
+}
+
+// device opens a device of the node, once.
+func (w *worker) device(i int) (device.Device, error) {
+	if w.devices[i] == nil {
+		d, err := w.open(w.serve.Devices[i], w.locks[i])
+		if err != nil {
+			return nil, fmt.Errorf("opening device %s: %w", w.serve.Devices[i].Name, err)
+		}
+		w.devices[i] = d
+	}
+	return w.devices[i], nil
+}
+
+func (w *worker) now() clientcore.Time { return time.Since(w.began) }
+
+// errEnded says that the service is over, for a reason that the client knows.
+var errEnded = errors.New("the session has ended")
+
+var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
+
+// run is the loop.
+func (w *worker) run() error {
+	w.others.Go(w.receive)
+	return w.end(wire.Guard(func() error {
+		for {
+			if err := w.step(); err != nil {
+				return err
+			}
+		}
+	}))
+}
+
+// receive takes the daemon's messages. When the daemon is gone there is nothing
+// left to do, and nobody to do it for.
+func (w *worker) receive() {
+	for {
+		m, files, err := w.control.Receive()
+		for _, f := range files {
+			f.Close()
+		}
+		if err != nil {
+			w.shared.Close("the node daemon ended")
+			w.stop()
+			w.consumer.Stop()
+			w.exit()
+			return
+		}
+		if ping, ok := m.(control.Ping); ok { // at once, whatever the loop does
+			w.say(control.Pong{Number: ping.Number})
+			continue
+		}
+		select {
+		case w.inbox <- m:
+			w.consumer.Wake()
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// close lets go of everything. The daemon sees the connection end first: if the
+// device cannot stop what runs, it ends this process.
+func (w *worker) close() {
+	w.control.Close()
+	w.stop()
+	w.hosts.drop()
+	for place := range w.gpus {
+		w.closeGPU(place)
+	}
+	w.others.Wait()
+	w.host.close()
+	w.shared.Unmap()
+}
+
+// step handles one message of the client's, or what the daemon says, or the
+// passing of time.
+func (w *worker) step() error {
+	if w.between != nil {
+		w.between()
+	}
+	if err := w.hear(); err != nil {
+		return err
+	}
+	if w.core.Waits() {
+		return w.await()
+	}
+	if w.core.Queued() {
+		return w.perform(w.core.Next(w.now()))
+	}
+	h, body, err := w.consumer.Next(w.core.Patience())
+	switch {
+	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
+		return w.observe()
+	case errors.Is(err, wire.ErrStopped):
+		return errDaemonEnded
+	case err != nil:
+		return fmt.Errorf("the program sent what it must not: %w", err)
+	}
+	if len(w.inbox)+len(w.notices) > 0 { // a fault counts for what the program sent after it was told
+		body = bytes.Clone(body)
+		if err := w.hear(); err != nil {
+			return err
+		}
+	}
+	return w.take(h, body)
+}
+
+// take hands a message to the core.
+func (w *worker) take(h wire.Header, body []byte) error {
+	m := clientcore.Message{Header: h, Body: body}
+	if h.Op.TakesData() || h.Op.GivesData() {
+		data, err := w.shared.Data(h.Data, h.Length)
+		if err != nil {
+			return errors.Join(err, clientcore.ErrProtocol)
+		}
+		if h.Op.TakesData() {
+			m.Data, m.Pinned = data, h.Release == 0
+		}
+	}
+	w.stage = w.staging.take(h.Release)
+	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
+		if quiet, err := w.quiet(); quiet && err == nil {
+			if err := w.perform(w.core.Ended(w.now(), at), nil); err != nil {
+				return err
+			}
+		}
+	}
+	var now clientcore.Time
+	if w.core.Timed(h.Op) {
+		now = w.now()
+	}
+	return w.perform(w.core.Message(now, m))
+}
+
+// hear takes what the daemon and other goroutines have said.
+func (w *worker) hear() error {
+	for {
+		if len(w.faults) > 0 {
+			f := w.faults[0]
+			w.faults = w.faults[1:]
+			if err := w.perform(w.core.Found(w.now(), f.world, f.err)); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case m := <-w.inbox:
+			if err := w.told(m); err != nil {
+				return err
+			}
+		case n := <-w.notices:
+			if err := w.noticed(n); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// await waits for the daemon: the core can go on only with an answer of its.
+func (w *worker) await() error {
+	select {
+	case m := <-w.inbox:
+		return w.told(m)
+	case n := <-w.notices:
+		return w.noticed(n)
+	case <-w.ctx.Done():
+		return errDaemonEnded
+	}
+}
+
+// noticed takes what a goroutine of this process tells.
+func (w *worker) noticed(n notice) error {
+	if n.cookie != 0 {
+		return w.aside(w.core.Reached(n.cookie), nil)
+	}
+	w.faults = append(w.faults, n)
+	return nil
+}
+
+// told takes what the daemon says.
+func (w *worker) told(m control.ToWorker) error {
+	switch m := m.(type) {
+	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
+		return w.perform(w.core.Control(w.now(), m))
+	case control.Watch:
+		quiet, err := w.quiet()
+		if err != nil {
+			return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+		}
+		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+	}
+	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
+}
+
+// observe looks around while no message comes.
+func (w *worker) observe() error {
+	quiet, err := w.quiet()
+	if err != nil {
+		return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+	}
+	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
+}
+
+// say tells the daemon something. That it is gone is found out elsewhere.
+func (w *worker) say(m control.ToDaemon) { _ = w.control.Send(m) }
+
+// end tells the client why, and stops what runs.
+func (w *worker) end(err error) error {
+	reason := err.Error()
+	w.log.Info("client ended", "reason", reason)
+	w.shared.Close(reason)
+	w.say(control.Report{Stats: w.core.Stats()})
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+package simt_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"muster/ptx"
+	"muster/ptx/simt"
+)
+
+// unsupportedForms are what PTX has and the engine does not, by the word that
+// the documentation lists them with.
+var unsupportedForms = map[string][]string{
+	"`txq`":                  {"txq.width.b32 %r0, [%d0]"},
+	"`tld4`":                 {"tld4.r.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d0, {%f0, %f1}]"},
+	"`suq`":                  {"suq.width.b32 %r0, [%d0]"},
+	"`sured`":                {"sured.b.1d.add.u32.trap [%d0, %r0], %r1"},
+	"`istypep`":              {"istypep.texref %p0, %d0"},
+	"`tcgen05`":              {"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%d0], 32"},
+	"`ldmatrix`":             {"ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%d0]"},
+	"`stmatrix` of 8-bit":    {"stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%d0], {%r0}"},
+	"`mapa`":                 {"mapa.u64 %d0, %d1, %r0"},
+	"`getctarank`":           {"getctarank.u64 %r0, %d1"},
+	"`barrier.cluster`":      {"barrier.cluster.arrive"},
+	"`clusterlaunchcontrol`": {"clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%d0], [%d1]"},
+	"`st.async`":             {"st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%d0], %r0, [%d1]"},
+	"`red.async`":            {"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%d0], %r0, [%d1]"},
+	"`mbarrier`":             {"mbarrier.init.shared.b64 [%d0], 32"},
+	"`cp.async.bulk`":        {"cp.async.bulk.commit_group", "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%d1], 16"},
+	"`cp.async.mbarrier`":    {"cp.async.mbarrier.arrive.shared.b64 [%d0]"},
+	"`cp.reduce`":            {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d0], [%d1], 16"},
+	"`st.bulk`":              {"st.bulk.weak.shared::cta [%d0], 8, 0"},
+	"`tensormap`":            {"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d0], [%d1], 128"},
+	"`.proxy`":               {"fence.proxy.async", "membar.proxy.alias"},
+	"`.mbarrier_init`":       {"fence.mbarrier_init.release.cluster"},
+	"`multimem`":             {"multimem.red.relaxed.sys.global.add.f32 [%d0], %f0", "multimem.st.weak.global.f32 [%d0], %f0"},
+	"fewer than 16 bits":     {"cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1"},
+	"pairs of f32":           {"add.rn.f32x2 %d0, %d1, %d2"},
+	"128-bit registers":      {"mov.b128 %d0, {%d1, %d2}", "atom.global.exch.b128 %d0, [%d1], %d2"},
+	"vector atomics":         {"red.global.add.v2.f32 [%d0], {%f0, %f1}", "atom.global.min.noftz.v2.f16 {%h0, %h1}, [%d0], {%h2, %h3}"},
+	"f32 mixed with f16":     {"add.f32.f16 %f0, %h0, %f1", "sub.f32.bf16 %f0, %h0, %f1", "fma.rn.f32.f16 %f0, %h0, %h1, %f1"},
+	"`.satfinite`":           {"cvt.rn.satfinite.f16.f32 %h0, %f0"},
+	"`.rs`":                  {"cvt.rs.f16x2.f32 %r0, %f0, %f1, %r1"},
+	"`.oob`":                 {"fma.rn.oob.f16 %h0, %h1, %h2, %h3"},
+	"`vadd`":                 {"vadd.u32.u32.u32 %r0, %r1, %r2", "vset4.u32.u32.eq %r0, %r1, %r2, %r3", "vmad.s32.s32.s32 %r0, %r1, %r2, %r3"},
+	"`fns`":                  {"fns.b32 %r0, %r1, %r2, %r3"},
+	"`bmsk`":                 {"bmsk.clamp.b32 %r0, %r1, %r2"},
+	"`szext`":                {"szext.clamp.s32 %r0, %r1, %r2"},
+	"`cvt.pack`":             {"cvt.pack.sat.u8.s32.b32 %r0, %r1, %r2, %r3"},
+	"`alloca`":               {"alloca.u64 %d0, %d1, 16"},
+	"`stacksave`":            {"stacksave.u64 %d0"},
+	"`stackrestore`":         {"stackrestore.u64 %d0"},
+}
+
+// What PTX has and the engine does not is refused by name and line, and the
+// documentation lists it.
+func TestUnsupportedFormsAreListed(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/software-gpu.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(docs), "\nNot supported, and refused")
+	list, _, _ = strings.Cut(list, "`muster ptx check` has the last word")
+	for word, forms := range unsupportedForms {
+		if !strings.Contains(list, word) {
+			t.Errorf("docs/software-gpu.md does not list %s among what is not supported", word)
+		}
+		for _, form := range forms {
+			checkRefused(t, form)
+		}
+	}
+}
+
+func checkRefused(t *testing.T, form string) {
+	t.Helper()
+	const head = ".version 9.0\n.target sm_100a\n.address_size 64\n.entry k()\n{\n" +
+		"\t.reg .b16 %h<4>; .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .f32 %f<4>; .reg .pred %p<4>;\n"
+	module, err := ptx.Parse("form.ptx", head+"\t"+form+";\n\tret;\n}\n")
+	if err != nil {
+		t.Errorf("%s: %v", form, err)
+		return
+	}
+	_, err = simt.Load("form.ptx", module, (&testMemory{}).place)
+	name, _, _ := strings.Cut(form, " ")
+	var errs ptx.Errors
+	if !errors.As(err, &errs) || len(errs) != 1 || errs[0].Line != 7 || !strings.HasPrefix(errs[0].Msg, name+": ") {
+		t.Errorf("%s: got %v, want an error at line 7 that names it", form, err)
+	}
+}

@@ -1,0 +1,23 @@
+// Package control is the conversation between the node daemon and a worker: one
+// type for each message, and the two ends of the connection.
+//
+// A message is a ToWorker, which the daemon sends, or a ToDaemon, which a worker
+// sends; the compiler keeps the two apart. Each end sends the one and receives
+// the other. A test holds the sources of the daemon and of the worker to this:
+// every kind has somebody who sends it and somebody who handles it.
+//
+// The daemon gives a worker its client with Serve and, in answer to Want, a
+// device with Grant. Revoke takes the device back; the worker answers with
+// Released, or with Failed if a fault ended what ran. Leases are numbered, so
+// that a Released that crosses a newer Grant on its way is recognised as stale.
+// Ping is answered with Pong at once, whatever else the worker is doing.
+//
+// Both processes are of one build, so a message is JSON, one packet each on a
+// SOCK_SEQPACKET socket, {"kind": ..., "message": ...}; descriptors travel beside
+// Serve. The daemon does not trust a worker more than a program, and therefore
+// decoding is strict: unknown kinds and fields, anything behind the message, and
+// negative times and counts are refused (ErrRefused).
+//
+// The package knows no scheduling and no device. Whether what a worker says
+// fits what the daemon has granted is for the daemon to judge.
+package control

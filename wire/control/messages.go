@@ -1,0 +1,350 @@
+package control
+
+import (
+	"fmt"
+	"time"
+)
+
+// ToWorker is what the daemon tells a worker.
+type ToWorker interface {
+	message
+	toWorker()
+}
+
+// ToDaemon is what a worker tells the daemon.
+type ToDaemon interface {
+	message
+	toDaemon()
+}
+
+type message interface {
+	// Kind is the message's name on the connection and in logs.
+	Kind() string
+	// check refuses values that no sender means.
+	check() error
+}
+
+// --- from the daemon to a worker ---------------------------------------------
+
+// Serve is the first message: it names the worker's client. The descriptors of
+// the ring, of the data arena and of one lock for each device come with it.
+type Serve struct {
+	// Client is the client's number on this node.
+	Client uint64 `json:"client"`
+	// ArenaBase and ArenaSize are the range of device addresses that the client's
+	// allocations lie in.
+	ArenaBase uint64 `json:"arena_base"`
+	ArenaSize uint64 `json:"arena_size"`
+	// Memory is how many bytes of device memory the client may allocate.
+	Memory uint64 `json:"memory"`
+	// Devices are the node's devices; messages name them by their place here.
+	Devices []DeviceConfig `json:"devices"`
+	// SwapDir is the folder for host copies of device memory; "" keeps them in
+	// memory.
+	SwapDir string `json:"swap_dir,omitempty"`
+	// Defer keeps copies to the device on the host until a kernel needs them,
+	// even after the first launch.
+	Defer bool `json:"defer,omitempty"`
+	// User is who the worker becomes before it looks at what the client sent;
+	// nil to stay who it is.
+	User *User `json:"user,omitempty"`
+}
+
+// User is a user of the machine, as the system knows them.
+type User struct {
+	UID    int   `json:"uid"`
+	GID    int   `json:"gid"`
+	Groups []int `json:"groups,omitempty"`
+}
+
+// DeviceConfig says how to open a device.
+type DeviceConfig struct {
+	// Kind is "soft" or "cuda".
+	Kind string `json:"kind"`
+	// Name is what programs see as the device's name.
+	Name string `json:"name"`
+	// Memory is the size of a soft device's memory in bytes; 0 for its profile's.
+	Memory uint64 `json:"memory,omitempty"`
+	// Speed is relative to other devices; 0 for the device's own.
+	Speed float64 `json:"speed,omitempty"`
+	// CopyBandwidth is a soft device's bytes per second between host and device;
+	// 0 for as fast as it goes.
+	CopyBandwidth uint64 `json:"copy_bandwidth,omitempty"`
+	// Workers is how many threads run a soft device's kernels; 0 for its default.
+	Workers int `json:"workers,omitempty"`
+	// Index tells soft devices of one profile apart; for cuda it is the driver's
+	// number of the device.
+	Index int `json:"index"`
+}
+
+// Grant answers Want and Grow: the worker may use the device.
+type Grant struct {
+	// Lease is the number of this binding to the device, which Released and
+	// Failed repeat. A Grant that answers Grow has the number of the one before.
+	Lease uint64 `json:"lease"`
+	// Device is the device's place in Serve.Devices.
+	Device int `json:"device"`
+	// Memory is how many bytes the worker may take there in all.
+	Memory uint64 `json:"memory"`
+}
+
+// Deny answers a Want or Grow that will not be granted for now. A worker that
+// has a device releases it and wants it again.
+type Deny struct {
+	Reason string `json:"reason"`
+}
+
+// Revoke takes back the device, or what a worker without a lease keeps on one.
+// The worker lets its kernels end, moves the client's memory to the host, and
+// answers with Released, or with Failed.
+type Revoke struct {
+	// Reason is one of the dispatcher's, such as "idle" or "memory".
+	Reason string `json:"reason"`
+}
+
+// Lost says that a device is gone, with all that was on it. The lease, and
+// whatever the worker kept there, have ended; no answer is expected.
+type Lost struct {
+	Device int    `json:"device"`
+	Reason string `json:"reason"`
+}
+
+// Watch asks the worker to say promptly when its client becomes idle or busy,
+// beginning with the present state, or tells it that it need not.
+type Watch struct {
+	On bool `json:"on"`
+}
+
+// Committed answers Commit.
+type Committed struct {
+	// Bytes repeats what the Commit asked for.
+	Bytes uint64 `json:"bytes"`
+	// Granted says whether the swap area has room for that.
+	Granted bool `json:"granted"`
+	// Reason says why not.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Ping asks the worker to answer with Pong at once, to find out whether it is
+// alive.
+type Ping struct {
+	// Number counts the daemon's pings to this worker, from 1.
+	Number uint64 `json:"number"`
+}
+
+// --- from a worker to the daemon ---------------------------------------------
+
+// Want asks for a device.
+type Want struct {
+	// Memory is how many bytes the worker needs there.
+	Memory uint64 `json:"memory"`
+	// Estimate is how long it will use the device, from what was seen; 0 if
+	// nothing was.
+	Estimate time.Duration `json:"estimate"`
+	// Pinned is the only device that will do, or -1 for any.
+	Pinned int `json:"pinned"`
+}
+
+// Grow asks for more memory on the device that the worker has.
+type Grow struct {
+	// Memory is how many bytes it needs in all.
+	Memory uint64 `json:"memory"`
+}
+
+// Released gives the device back, in answer to Revoke or of the worker's own
+// accord.
+type Released struct {
+	// Lease is the number of the last Grant that the worker has seen.
+	Lease uint64 `json:"lease"`
+	// Keeps is how many bytes stay taken on the device, by a context that the
+	// worker leaves open there.
+	Keeps uint64 `json:"keeps"`
+}
+
+// Busy says that work of the client's is under way.
+type Busy struct{}
+
+// Idle says that no work of the client's is under way.
+type Idle struct {
+	// For is how long that has been so already.
+	For time.Duration `json:"for"`
+}
+
+// SyncPoint says that the client waits for other programs: its device may be
+// lent meanwhile.
+type SyncPoint struct{}
+
+// Ran says what ran since the last Ran.
+type Ran struct {
+	// Kernels is how many kernels were launched.
+	Kernels int `json:"kernels"`
+	// Busy is how long the device was used.
+	Busy time.Duration `json:"busy"`
+}
+
+// Commit asks for room in the swap area.
+type Commit struct {
+	// Bytes is how many bytes the client's allocations take in all.
+	Bytes uint64 `json:"bytes"`
+}
+
+// Report tells what the worker has done so far.
+type Report struct {
+	Stats Stats `json:"stats"`
+}
+
+// Stats is what a worker has done so far, and what its client has. Sizes are in
+// bytes.
+type Stats struct {
+	// Allocated is the device memory that the client has, Resident the part of it
+	// on a device, and Swapped the part whose contents are on the host only.
+	Allocated uint64 `json:"allocated"`
+	Resident  uint64 `json:"resident"`
+	Swapped   uint64 `json:"swapped"`
+	// Kernels is how many kernels were launched.
+	Kernels uint64 `json:"kernels"`
+	// Busy is how long devices were used.
+	Busy time.Duration `json:"busy"`
+	// CopiedIn and CopiedOut are what the program copied to and from devices.
+	CopiedIn  uint64 `json:"copied_in"`
+	CopiedOut uint64 `json:"copied_out"`
+	// SwapIn and SwapOut are what was moved between host copies and devices.
+	SwapIn  uint64 `json:"swap_in"`
+	SwapOut uint64 `json:"swap_out"`
+	// Swaps is how often the client's memory was moved off a device.
+	Swaps uint64 `json:"swaps"`
+	// Messages is how many messages the program has sent.
+	Messages uint64 `json:"messages"`
+}
+
+// Failed says that a fault ended what ran. The worker has let go of the device.
+type Failed struct {
+	// Lease is the number of the last Grant that the worker has seen.
+	Lease  uint64 `json:"lease"`
+	Reason string `json:"reason"`
+}
+
+// CannotServe says that the worker cannot serve its client and is about to exit.
+// The daemon tells the program the reason.
+type CannotServe struct {
+	Reason string `json:"reason"`
+}
+
+// Pong answers Ping.
+type Pong struct {
+	// Number is the Ping's.
+	Number uint64 `json:"number"`
+}
+
+func (Serve) Kind() string     { return "serve" }
+func (Grant) Kind() string     { return "grant" }
+func (Deny) Kind() string      { return "deny" }
+func (Revoke) Kind() string    { return "revoke" }
+func (Lost) Kind() string      { return "lost" }
+func (Watch) Kind() string     { return "watch" }
+func (Committed) Kind() string { return "committed" }
+func (Ping) Kind() string      { return "ping" }
+
+func (Want) Kind() string        { return "want" }
+func (Grow) Kind() string        { return "grow" }
+func (Released) Kind() string    { return "released" }
+func (Busy) Kind() string        { return "busy" }
+func (Idle) Kind() string        { return "idle" }
+func (SyncPoint) Kind() string   { return "sync_point" }
+func (Ran) Kind() string         { return "ran" }
+func (Commit) Kind() string      { return "commit" }
+func (Report) Kind() string      { return "report" }
+func (Failed) Kind() string      { return "failed" }
+func (CannotServe) Kind() string { return "cannot_serve" }
+func (Pong) Kind() string        { return "pong" }
+
+func (Serve) toWorker()     {}
+func (Grant) toWorker()     {}
+func (Deny) toWorker()      {}
+func (Revoke) toWorker()    {}
+func (Lost) toWorker()      {}
+func (Watch) toWorker()     {}
+func (Committed) toWorker() {}
+func (Ping) toWorker()      {}
+
+func (Want) toDaemon()        {}
+func (Grow) toDaemon()        {}
+func (Released) toDaemon()    {}
+func (Busy) toDaemon()        {}
+func (Idle) toDaemon()        {}
+func (SyncPoint) toDaemon()   {}
+func (Ran) toDaemon()         {}
+func (Commit) toDaemon()      {}
+func (Report) toDaemon()      {}
+func (Failed) toDaemon()      {}
+func (CannotServe) toDaemon() {}
+func (Pong) toDaemon()        {}
+
+func (s Serve) check() error {
+	if u := s.User; u != nil {
+		if err := notNegative("user", u.UID); err != nil {
+			return err
+		}
+		if err := notNegative("group", u.GID); err != nil {
+			return err
+		}
+		for _, g := range u.Groups {
+			if err := notNegative("group", g); err != nil {
+				return err
+			}
+		}
+	}
+	for _, d := range s.Devices {
+		if err := notNegative("index", d.Index); err != nil {
+			return err
+		}
+		if err := notNegative("workers", d.Workers); err != nil {
+			return err
+		}
+		if d.Speed < 0 {
+			return fmt.Errorf("a speed of %g", d.Speed)
+		}
+	}
+	return nil
+}
+
+func (m Grant) check() error   { return notNegative("device", m.Device) }
+func (Deny) check() error      { return nil }
+func (Revoke) check() error    { return nil }
+func (m Lost) check() error    { return notNegative("device", m.Device) }
+func (Watch) check() error     { return nil }
+func (Committed) check() error { return nil }
+func (Ping) check() error      { return nil }
+
+func (m Want) check() error {
+	if m.Pinned < -1 {
+		return fmt.Errorf("pinned to device %d: give -1 for any", m.Pinned)
+	}
+	return notNegative("estimate", m.Estimate)
+}
+
+func (Grow) check() error      { return nil }
+func (Released) check() error  { return nil }
+func (Busy) check() error      { return nil }
+func (m Idle) check() error    { return notNegative("idle time", m.For) }
+func (SyncPoint) check() error { return nil }
+
+func (m Ran) check() error {
+	if err := notNegative("number of kernels", m.Kernels); err != nil {
+		return err
+	}
+	return notNegative("busy time", m.Busy)
+}
+
+func (Commit) check() error      { return nil }
+func (m Report) check() error    { return notNegative("busy time", m.Stats.Busy) }
+func (Failed) check() error      { return nil }
+func (CannotServe) check() error { return nil }
+func (Pong) check() error        { return nil }
+
+func notNegative[N int | time.Duration](what string, n N) error {
+	if n < 0 {
+		return fmt.Errorf("a negative %s: %v", what, n)
+	}
+	return nil
+}

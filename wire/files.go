@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// SendFiles writes bytes with descriptors beside them.
+func SendFiles(conn *net.UnixConn, b []byte, files ...*os.File) error {
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = syscall.UnixRights(fds...)
+	}
+	n, _, err := conn.WriteMsgUnix(b, rights, nil)
+	if err == nil && n < len(b) {
+		err = fmt.Errorf("%d of %d bytes were sent", n, len(b))
+	}
+	return err
+}
+
+// maxFiles is how many descriptors one message may bring.
+const maxFiles = 64
+
+// ReceiveFiles reads bytes with the descriptors beside them. Nothing at all is
+// the end of the connection: an error.
+func ReceiveFiles(conn *net.UnixConn, b []byte) (int, []*os.File, error) {
+	rights := make([]byte, syscall.CmsgSpace(4*maxFiles))
+	n, got, flags, _, err := conn.ReadMsgUnix(b, rights)
+	if err != nil {
+		return 0, nil, err
+	}
+	files, err := parseRights(rights[:got])
+	if err == nil && flags&(syscall.MSG_CTRUNC|syscall.MSG_TRUNC) != 0 {
+		err = fmt.Errorf("a message with its descriptors is too long")
+	}
+	if err == nil && n == 0 && len(b) > 0 {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return 0, nil, err
+	}
+	return n, files, nil
+}
+
+func parseRights(b []byte) ([]*os.File, error) {
+	messages, err := syscall.ParseSocketControlMessage(b)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"muster/ptx/simt/vec"
 )
 
 // version is what this binary was built from.
@@ -16,10 +18,13 @@ type version struct {
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	Kernels  string `json:"kernels"` // of the software GPU: "avx512" or "plain"
+	Why      string `json:"kernels_reason"`
 }
 
 func readVersion() version {
 	v := version{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v.Kernels, v.Why = vec.InUse().Name, vec.InUse().Reason
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -44,7 +49,7 @@ func (v version) String() string {
 	if v.Modified {
 		commit += ", modified"
 	}
-	return fmt.Sprintf("muster %s (commit %s) %s %s", v.Version, commit, v.Go, v.Platform)
+	return fmt.Sprintf("muster %s (commit %s) %s %s; the software GPU uses %v", v.Version, commit, v.Go, v.Platform, vec.InUse())
 }
 
 func newVersion() *cobra.Command {
@@ -52,7 +57,7 @@ func newVersion() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "version [--json]",
 		Short:   "Say which Muster this is",
-		Long:    "Say which Muster this is: its version, the commit it was built from, and by which Go.",
+		Long:    "Say which Muster this is: its version, the commit it was built from, by which Go, and whether the software GPU uses the processor's vectors.",
 		Example: "  muster version\n  muster version --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {

@@ -3,6 +3,7 @@ package soft
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"muster/device"
@@ -98,4 +99,21 @@ func BenchmarkKernel(b *testing.B) {
 	}
 	const laneOps = 9 * 1000 * 64 * 256
 	b.ReportMetric(laneOps*float64(b.N)/b.Elapsed().Seconds()/1e9, "Glaneop/s")
+}
+
+// BenchmarkModule looks into a module, loads it, finds all its kernels and
+// variables, launches one and unloads it.
+func BenchmarkModule(b *testing.B) {
+	for _, n := range []int{1000, 8000, 100000} {
+		b.Run(fmt.Sprintf("kernels=%d", n), func(b *testing.B) {
+			c, s := benchmark(b)
+			image := manyKernels(n)
+			b.SetBytes(int64(len(image)))
+			must(b, c.Map(base, granule))
+			for b.Loop() {
+				_, m, _ := useModule(b, c.dev, c, s, image)
+				must(b, m.Unload())
+			}
+		})
+	}
 }

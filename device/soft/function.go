@@ -2,26 +2,39 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 
 	"muster/device"
 	"muster/ptx/simt"
 )
 
-// function is a kernel of a module.
+// function is a kernel of a module. It holds nothing of the program, so that
+// Unload can give that back.
 type function struct {
-	module *module
-	kernel *simt.Kernel
-	pace   float64 // nanoseconds an instruction; whoever has the device's turn sets it
+	module   *module
+	info     device.FunctionInfo
+	required uint64  // threads of a block if no other number will do; 0 if any
+	pace     float64 // nanoseconds an instruction; whoever has the device's turn sets it
 }
 
 var _ device.Function = (*function)(nil)
 
+func (m *module) function(k *simt.Kernel) *function {
+	return &function{module: m, info: m.describe(k), required: k.Required.Count()}
+}
+
 // Info returns what is known of the kernel.
 func (f *function) Info() device.FunctionInfo {
-	k := f.kernel
+	info := f.info
+	info.Params = slices.Clone(info.Params)
+	return info
+}
+
+// describe returns what is known of a kernel.
+func (m *module) describe(k *simt.Kernel) device.FunctionInfo {
 	info := device.FunctionInfo{
-		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: f.maxThreads(), Shared: k.Shared, Local: k.Local,
-		Registers: f.registers(), PTXVersion: f.module.target, Binary: compute.Arch(),
+		Name: k.Name, ParamSize: k.ParamSize, MaxThreads: k.MaxBlock, Shared: k.Shared, Local: k.Local,
+		Registers: registers(k), PTXVersion: m.target, Binary: compute.Arch(),
 	}
 	for _, p := range k.Params {
 		info.Params = append(info.Params, device.Param(p))
@@ -29,22 +42,12 @@ func (f *function) Info() device.FunctionInfo {
 	return info
 }
 
-// maxThreads is how many a block of the kernel may have.
-func (f *function) maxThreads() int {
-	most := f.kernel.MaxBlock
-	if n, ok := f.module.required[f.kernel.Name]; ok {
-		most = int(min(uint64(most), n))
-	}
-	return most
-}
-
-// registers is what a compiler would leave of the kernel's registers: never so
+// registers is what a compiler would leave of a kernel's registers: never so
 // many that its largest block does not fit.
-func (f *function) registers() int {
+func registers(k *simt.Kernel) int {
 	const unit = 8 // a warp's registers are handed out in units of 256
-	threads := uint64(max(1, f.maxThreads()))
-	most := limits.Registers / int(alignUp(threads, uint64(limits.Warp)))
-	return min(max(f.kernel.Registers, 16), most/unit*unit, 255)
+	most := limits.Registers / int(alignUp(uint64(max(1, k.MaxBlock)), uint64(limits.Warp)))
+	return min(max(k.Registers, 16), most/unit*unit, 255)
 }
 
 // Occupancy returns how many blocks a multiprocessor holds at a time.
@@ -59,13 +62,10 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 }
 
 func (f *function) resident(threads, shared uint64) int {
-	if threads > uint64(f.maxThreads()) {
+	if threads > uint64(f.info.MaxThreads) || f.required != 0 && threads != f.required {
 		return 0
 	}
-	if n, ok := f.module.required[f.kernel.Name]; ok && threads != n {
-		return 0
-	}
-	return residentBlocks(uint64(f.registers()), uint64(f.kernel.Shared), threads, shared)
+	return residentBlocks(uint64(f.info.Registers), uint64(f.info.Shared), threads, shared)
 }
 
 // residentBlocks counts the blocks for which a multiprocessor has enough of
@@ -92,19 +92,22 @@ func (s *stream) Launch(f device.Function, l device.Launch) error {
 	if !ok || own.module.c != s.c {
 		return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
 	}
-	if err := own.module.check(); err != nil {
+	s.c.mu.Lock()
+	k, err := own.module.kernel(own.info.Name)
+	s.c.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	x, err := own.start(l)
+	x, err := own.start(k, l)
 	if err != nil {
-		return fmt.Errorf("kernel %s: %w", own.kernel.Name, err)
+		return fmt.Errorf("kernel %s: %w", own.info.Name, err)
 	}
 	return s.submit(&kernel{function: own, execution: x})
 }
 
 // start makes a launch ready to run. The engine checks all sizes; this checks
 // only what it does not know.
-func (f *function) start(l device.Launch) (*simt.Execution, error) {
+func (f *function) start(k *simt.Kernel, l device.Launch) (*simt.Execution, error) {
 	c := f.module.c
 	if l.Shared > limits.SharedBlock || l.Stack > limits.Local {
 		return nil, fmt.Errorf("%d bytes of shared memory, %d of stack: at most %d and %d: %w", l.Shared, l.Stack, limits.SharedBlock, limits.Local, device.ErrInvalidValue)
@@ -113,7 +116,7 @@ func (f *function) start(l device.Launch) (*simt.Execution, error) {
 	launch.Grid, launch.Block, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
 	launch.Workers = int(min(uint64(launch.Workers), l.Grid.Count()))
-	x, err := f.kernel.Start(launch)
+	x, err := k.Start(launch)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, device.ErrInvalidValue)
 	}

@@ -18,12 +18,9 @@ type module struct {
 	c       *Context
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
-	program *simt.Program
-	// required has the threads of a block for kernels that take no other number.
-	required map[string]uint64
+	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
 	at       span // of its variables; empty if it has none
 	globals  []device.Global
-	loaded   bool // guarded by the context's lock
 }
 
 var _ device.Module = (*module)(nil)
@@ -54,7 +51,7 @@ func parseImage(image []byte) (*module, *ptx.Module, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
 	}
-	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree), required: requiredThreads(tree), loaded: true}, tree, nil
+	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree)}, tree, nil
 }
 
 var _ device.Inspector = (*Device)(nil)
@@ -74,9 +71,10 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 		return info, err
 	}
 	info.Memory = size
-	for _, name := range m.Functions() {
-		info.Functions = append(info.Functions, (&function{module: m, kernel: m.program.Kernel(name)}).Info())
+	for _, k := range m.program.Kernels() {
+		info.Functions = append(info.Functions, m.describe(k))
 	}
+	slices.SortFunc(info.Functions, func(a, b device.FunctionInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, g := range m.globals {
 		info.Globals = append(info.Globals, device.Global{Name: g.Name, Size: g.Size})
 	}
@@ -190,24 +188,6 @@ func targetOf(tree *ptx.Module) int {
 	return n
 }
 
-// requiredThreads returns how many threads a block must have, for the kernels
-// that say so.
-func requiredThreads(tree *ptx.Module) map[string]uint64 {
-	all := map[string]uint64{}
-	for _, f := range tree.Functions {
-		sides, ok := f.Directive("reqntid")
-		if !ok {
-			continue
-		}
-		n := uint64(1)
-		for _, side := range sides {
-			n *= min(side, uint64(limits.Threads)+1) // three of them do not overflow
-		}
-		all[f.Name] = n
-	}
-	return all
-}
-
 // textOf finds the PTX text in an image.
 func textOf(image []byte) (string, error) {
 	switch {
@@ -257,8 +237,14 @@ func better(a, b int) bool {
 
 // Functions returns the names of the kernels.
 func (m *module) Functions() []string {
+	m.c.mu.Lock()
+	program := m.program
+	m.c.mu.Unlock()
+	if program == nil {
+		return nil
+	}
 	var names []string
-	for _, k := range m.program.Kernels() {
+	for _, k := range program.Kernels() {
 		names = append(names, k.Name)
 	}
 	slices.Sort(names)
@@ -267,14 +253,25 @@ func (m *module) Functions() []string {
 
 // Function returns a kernel.
 func (m *module) Function(name string) (device.Function, error) {
-	if err := m.check(); err != nil {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	k, err := m.kernel(name)
+	if err != nil {
+		return nil, err
+	}
+	return m.function(k), nil
+}
+
+// kernel returns a kernel if the module can be used; the context's lock is held.
+func (m *module) kernel(name string) (*simt.Kernel, error) {
+	if err := m.usable(); err != nil {
 		return nil, err
 	}
 	k := m.program.Kernel(name)
 	if k == nil {
 		return nil, fmt.Errorf("kernel %q: %w", name, device.ErrNotFound)
 	}
-	return &function{module: m, kernel: k}, nil
+	return k, nil
 }
 
 // Globals returns the variables.
@@ -303,13 +300,14 @@ func (m *module) usable() error {
 	if m.c.err != nil {
 		return m.c.err
 	}
-	if !m.loaded {
+	if m.program == nil {
 		return fmt.Errorf("module: %w", device.ErrClosed)
 	}
 	return nil
 }
 
-// Unload gives the memory of the variables back.
+// Unload gives the memory of the variables back, and all of the program: users
+// may keep handles of what is of no use any more.
 func (m *module) Unload() error {
 	c := m.c
 	return c.still(func() error {
@@ -321,7 +319,7 @@ func (m *module) Unload() error {
 				return err
 			}
 		}
-		m.loaded = false
+		m.program = nil
 		c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
 		return nil
 	})

@@ -60,9 +60,9 @@ func (c *Context) Stopped() ([]device.StoppedKernel, error) {
 		}
 		state, err := k.save()
 		if err != nil {
-			return nil, fmt.Errorf("saving kernel %s: %w", k.function.kernel.Name, err)
+			return nil, fmt.Errorf("saving kernel %s: %w", k.function.info.Name, err)
 		}
-		all = append(all, device.StoppedKernel{Stream: s, Function: k.function.kernel.Name, State: state})
+		all = append(all, device.StoppedKernel{Stream: s, Function: k.function.info.Name, State: state})
 	}
 	return all, nil
 }
@@ -85,7 +85,7 @@ func (k *kernel) save() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, name := k.function.module, k.function.kernel.Name
+	m, name := k.function.module, k.function.info.Name
 	var b bytes.Buffer
 	b.WriteString(stateMagic)
 	head := stateHead{m.c.mem.arena.at, m.hash, m.at.from, uint32(len(name)), uint64(len(engine))}
@@ -177,7 +177,7 @@ func (c *Context) revive(st *state) (*kernel, error) {
 		if err != nil {
 			return nil, fmt.Errorf("kernel %s: %w: %w", st.name, err, device.ErrInvalidValue)
 		}
-		return &kernel{function: &function{module: m, kernel: f}, execution: x}, nil
+		return &kernel{function: m.function(f), execution: x}, nil
 	}
 	if elsewhere {
 		return nil, fmt.Errorf("kernel %s: the variables of its module lie elsewhere: load and unload the images in the order in which it was done before: %w", st.name, device.ErrInvalidValue)

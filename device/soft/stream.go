@@ -558,7 +558,7 @@ func (k *kernel) leave(s *stream, err error) (done bool, _ error) {
 	}
 	k.ended = true
 	if err != nil {
-		c.endLocked(faultOf(k.function.kernel.Name, err))
+		c.endLocked(faultOf(k.function.info.Name, err))
 		return false, c.err
 	}
 	return true, nil

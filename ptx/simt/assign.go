@@ -48,101 +48,131 @@ func (o *op) operands(f func(c class, id *int32, written bool)) {
 // conditional says whether an instruction may leave its destination as it was.
 func (o *op) conditional() bool { return o.inst.guard >= 0 }
 
-func (l *lowering) assign() {
+// table has an entry for each virtual register.
+type table[T any] [predicate + 1][]T
+
+func newTable[T any](count slotCount) (t table[T]) {
+	for c, n := range count {
+		t[c] = make([]T, n)
+	}
+	return t
+}
+
+func (t *table[T]) at(r reg) *T { return &t[r.class][r.id] }
+
+func (l *lowering) assign() *section {
 	l.propagate()
 	l.drop()
 	l.blocks()
-	l.slots()
-	l.emitCode()
+	s := &section{unit: l.unit, frame: l.fn.frame, shared: l.shared, block: l.threads}
+	l.slots(s)
+	l.finish(s)
+	return s
+}
+
+// copied is what propagate knows of a register within a basic block.
+type copied struct {
+	block int32 // for which the rest is true
+	of    reg
+	to    []reg // what may be copies of it
 }
 
 // propagate replaces registers that are written once, with a constant, by that
 // constant, and copies within a basic block by their source.
 func (l *lowering) propagate() {
-	writes := map[reg]int{}
+	writes := newTable[int32](l.count)
+	constants := newTable[int32](l.count) // the register of the constant, plus one
+	copies := newTable[copied](l.count)
 	for i := range l.ops {
 		l.ops[i].operands(func(c class, id *int32, written bool) {
 			if written {
-				writes[reg{c, *id}]++
+				*writes.at(reg{c, *id})++
 			}
 		})
 	}
-	constants := map[reg]reg{}
 	for _, c := range l.constants {
-		r := reg{c.class, c.slot}
-		constants[r] = r
+		*constants.at(reg{c.class, c.slot}) = c.slot + 1
 	}
-	copies := map[reg]reg{}   // within the basic block
-	copied := map[reg][]reg{} // source -> what may be copies of it
+	block := int32(0)
+	known := func(r reg) *copied {
+		k := copies.at(r)
+		if k.block != block {
+			*k = copied{block: block, of: r, to: k.to[:0]}
+		}
+		return k
+	}
 	for range 2 {
+		block++
 		for i := range l.ops {
 			o := &l.ops[i]
 			if o.head {
-				clear(copies)
-				clear(copied)
+				block++
 			}
 			o.operands(func(c class, id *int32, written bool) {
 				r := reg{c, *id}
 				if written {
 					return
 				}
-				if k, ok := constants[r]; ok {
-					*id = k.id
-				} else if s, ok := copies[r]; ok {
-					*id = s.id
+				if k := *constants.at(r); k != 0 {
+					*id = k - 1
+				} else {
+					*id = known(r).of.id
 				}
 			})
 			o.operands(func(c class, id *int32, written bool) {
-				if written {
-					r := reg{c, *id}
-					delete(copies, r)
-					for _, d := range copied[r] {
-						if copies[d] == r {
-							delete(copies, d)
-						}
-					}
-					delete(copied, r)
+				if !written {
+					return
 				}
+				r := reg{c, *id}
+				k := known(r)
+				k.of = r
+				for _, d := range k.to {
+					if other := known(d); other.of == r {
+						other.of = d
+					}
+				}
+				k.to = k.to[:0]
 			})
 			if o.flow != flowNone {
-				clear(copies)
-				clear(copied)
+				block++
 			}
 			if !o.copies || o.conditional() {
 				continue
 			}
 			d, s := reg{o.cd, o.d}, reg{o.ca, o.a}
-			if k, ok := constants[s]; ok && writes[d] == 1 {
-				constants[d] = k
+			if k := *constants.at(s); k != 0 && *writes.at(d) == 1 {
+				*constants.at(d) = k
 			} else if d != s {
-				copies[d] = s
-				copied[s] = append(copied[s], d)
+				known(d).of = s
+				k := known(s)
+				k.to = append(k.to, d)
 			}
 		}
 	}
 }
 
 // drop removes instructions whose results nobody uses. They stay in the list,
-// without anything to run, until emitCode leaves them out.
+// without anything to run, until finish leaves them out.
 func (l *lowering) drop() {
-	uses := map[reg]int{}
-	writers := map[reg][]int{}
+	uses := newTable[int32](l.count)
+	writers := newTable[int32](l.count) // the last that writes a register and nothing else, plus one
+	before := make([]int32, len(l.ops)) // the one before it, plus one
 	for i := range l.ops {
 		o := &l.ops[i]
 		o.operands(func(c class, id *int32, written bool) {
 			if !written {
-				uses[reg{c, *id}]++
+				*uses.at(reg{c, *id})++
 			}
 		})
 		if o.pure {
-			d := reg{o.cd, o.d}
-			writers[d] = append(writers[d], i)
+			last := writers.at(reg{o.cd, o.d})
+			before[i], *last = *last, int32(i)+1
 		}
 	}
-	var unused []int
+	var unused []int32
 	for i := range l.ops {
-		if o := &l.ops[i]; o.pure && uses[reg{o.cd, o.d}] == 0 {
-			unused = append(unused, i)
+		if o := &l.ops[i]; o.pure && *uses.at(reg{o.cd, o.d}) == 0 {
+			unused = append(unused, int32(i))
 		}
 	}
 	for len(unused) > 0 {
@@ -153,11 +183,13 @@ func (l *lowering) drop() {
 			if written {
 				return
 			}
-			if uses[r]--; uses[r] == 0 {
-				unused = append(unused, writers[r]...)
+			if *uses.at(r)--; *uses.at(r) == 0 {
+				for w := *writers.at(r); w != 0; w = before[w-1] {
+					unused = append(unused, w-1)
+				}
 			}
 		})
-		*o = op{inst: inst{guard: -1, text: o.text}, head: o.head, function: o.function}
+		*o = op{inst: inst{guard: -1, text: o.text}, head: o.head}
 	}
 }
 
@@ -184,212 +216,184 @@ func (l *lowering) blocks() {
 	}
 }
 
-// slots replaces virtual registers by slots.
-func (l *lowering) slots() {
-	exposed := l.exposed()
-	var next [predicate + 1]int32
-	shared := map[reg]int32{}
-	give := func(r reg) int32 {
-		if s, ok := shared[r]; ok {
-			return s
-		}
-		shared[r] = next[r.class]
-		next[r.class]++
-		return shared[r]
-	}
+// slots replaces virtual registers by slots of the section: first those that it
+// shares with other functions, then those that carry values between its basic
+// blocks, then the private ones.
+func (l *lowering) slots(s *section) {
+	a := &assignment{slot: newTable[int32](l.count), carried: newTable[bool](l.count), final: newTable[int32](l.count)}
 	for i := range l.constants {
 		c := &l.constants[i]
-		c.slot = give(reg{c.class, c.slot})
+		c.slot = a.give(reg{c.class, c.slot})
 	}
-	constant := next
+	s.constants = l.constants
+	s.constantCount = a.next
+	s.frameSlot, s.linkSlot = a.give(l.frame), a.give(l.link)
+	s.common = a.next
+	l.exposed(a)
 	for i := range l.ops {
 		l.ops[i].operands(func(c class, id *int32, _ bool) {
-			if exposed[reg{c, *id}] {
-				give(reg{c, *id})
+			if r := (reg{c, *id}); *a.carried.at(r) && *a.slot.at(r) == 0 {
+				a.give(r)
 			}
 		})
 	}
-	for c := range next {
-		l.kernel.carried[c] = [2]int32{constant[c], next[c]}
+	for c := range a.next {
+		s.carried[c] = a.next[c] - s.common[c]
 	}
-	var pool [predicate + 1][]int32 // slots of private registers that are free
 	for first := 0; first < len(l.ops); {
 		end := first + 1
 		for end < len(l.ops) && !l.ops[end].head {
 			end++
 		}
-		l.block(l.ops[first:end], shared, &next, &pool)
+		l.block(a, first, end)
 		first = end
 	}
-	l.kernel.n32, l.kernel.n64, l.kernel.np = int(next[bits32]), int(next[bits64]), int(next[predicate])
-	constants := 0
-	for _, c := range l.constants {
-		constants++
-		if c.class == bits64 {
-			constants++
-		}
-		if c.perBlock() {
-			l.kernel.perBlock = append(l.kernel.perBlock, c)
-		} else {
-			l.kernel.constants = append(l.kernel.constants, c)
-		}
+	for c := range a.next {
+		s.private[c] = a.next[c] - s.common[c] - s.carried[c]
 	}
-	l.kernel.Registers = max(16, l.kernel.n32+2*l.kernel.n64-constants)
 }
 
-// exposed returns the registers that some block reads before it writes them in
-// all its lanes: they carry a value between blocks. Constants are exposed.
-func (l *lowering) exposed() map[reg]bool {
-	exposed := map[reg]bool{}
-	for _, c := range l.constants {
-		exposed[reg{c.class, c.slot}] = true
-	}
-	written := map[reg]bool{}
+// assignment is the slots of a function's registers while they are found.
+type assignment struct {
+	next    slotCount
+	slot    table[int32] // plus one; 0 for a register that has none, or none in this block
+	carried table[bool]
+	final   table[int32]           // where a private register is used last, by index into ops
+	pool    [predicate + 1][]int32 // slots of private registers that are free
+}
+
+func (a *assignment) give(r reg) int32 {
+	s := a.next[r.class]
+	a.next[r.class]++
+	*a.slot.at(r) = s + 1
+	return s
+}
+
+// exposed finds the registers that some block reads before it writes them in
+// all its lanes: they carry a value between blocks.
+func (l *lowering) exposed(a *assignment) {
+	written := newTable[int32](l.count) // in which block
+	block := int32(1)
 	for i := range l.ops {
 		o := &l.ops[i]
 		if o.head {
-			clear(written)
+			block++
 		}
 		o.operands(func(c class, id *int32, isWrite bool) {
 			r := reg{c, *id}
 			switch {
 			case isWrite && !o.conditional():
-				written[r] = true
-			case !written[r]:
-				exposed[r] = true
+				*written.at(r) = block
+			case *written.at(r) != block:
+				*a.carried.at(r) = true
 			}
 		})
 	}
-	return exposed
 }
 
 // block gives the private registers of a basic block slots from the pool.
-func (l *lowering) block(ops []op, shared map[reg]int32, next *[predicate + 1]int32, pool *[predicate + 1][]int32) {
-	final := map[reg]int{}
-	for i := range ops {
-		ops[i].operands(func(c class, id *int32, _ bool) {
-			if r := (reg{c, *id}); !has(shared, r) {
-				final[r] = i
+func (l *lowering) block(a *assignment, first, end int) {
+	isPrivate := func(r reg) bool { return !*a.carried.at(r) && (*a.slot.at(r) == 0 || *a.final.at(r) > 0) }
+	for i := first; i < end; i++ {
+		l.ops[i].operands(func(c class, id *int32, _ bool) {
+			if r := (reg{c, *id}); isPrivate(r) {
+				*a.final.at(r) = int32(i) + 1
 			}
 		})
 	}
-	current := map[reg]int32{}
-	for i := range ops {
-		o := &ops[i]
+	for i := first; i < end; i++ {
+		o := &l.ops[i]
 		own, others := false, false // destinations
 		var ended []reg
 		o.operands(func(c class, id *int32, written bool) {
 			r := reg{c, *id}
-			if s, ok := shared[r]; ok {
-				*id = s
+			s := a.slot.at(r)
+			if !isPrivate(r) {
+				*id = *s - 1
 				others = others || written
 				return
 			}
 			own = own || written
-			s, ok := current[r]
-			if !ok {
-				if free := pool[c]; len(free) > 0 {
-					s = free[len(free)-1]
-					pool[c] = free[:len(free)-1]
+			if *s == 0 {
+				if free := a.pool[c]; len(free) > 0 {
+					*s = free[len(free)-1] + 1
+					a.pool[c] = free[:len(free)-1]
 				} else {
-					s = next[c]
-					next[c]++
+					a.give(r)
 				}
-				current[r] = s
 			}
-			*id = s
-			if final[r] == i && !slices.Contains(ended, r) {
+			*id = *s - 1
+			if *a.final.at(r) == int32(i)+1 && !slices.Contains(ended, r) {
 				ended = append(ended, r)
 			}
 		})
 		o.private = own && !others && !o.conditional()
 		for _, r := range ended {
-			pool[r.class] = append(pool[r.class], current[r])
-			delete(current, r)
+			a.pool[r.class] = append(a.pool[r.class], *a.slot.at(r)-1)
+			*a.slot.at(r) = 0
 		}
 	}
 }
 
-func has[T any](m map[reg]T, r reg) bool {
-	_, ok := m[r]
-	return ok
-}
-
-// emitCode writes the final code, without what was dropped.
-func (l *lowering) emitCode() {
-	k := l.kernel
+// finish gives a section its instructions, without what was dropped.
+func (l *lowering) finish(s *section) {
 	place := make([]int32, len(l.ops)+1)
 	n := int32(0)
-	heads := map[int32]bool{}
 	for i := range l.ops {
-		o := &l.ops[i]
 		place[i] = n
-		if o.head {
-			heads[n] = true
-		}
-		if !o.dropped() {
+		if !l.ops[i].dropped() {
 			n++
 		}
 	}
 	place[len(l.ops)] = n
+	s.ops = make([]op, 0, n)
+	heads := make([]bool, n+1)
 	for i := range l.ops {
 		o := &l.ops[i]
+		heads[place[i]] = heads[place[i]] || o.head
 		if o.dropped() {
 			continue
 		}
-		in := o.inst
-		switch in.flow {
-		case flowJump, flowBranch:
-			in.target = place[in.target]
-			in.back = in.target <= place[i]
-		case flowTable:
-			in.targets = slices.Clone(in.targets)
-			for j := range in.targets {
-				in.targets[j] = place[in.targets[j]]
-				in.back = in.back || in.targets[j] <= place[i]
+		switch {
+		case o.calls:
+		case o.flow == flowJump, o.flow == flowBranch:
+			o.target = place[o.target]
+			o.back = o.target <= place[i]
+		case o.flow == flowTable:
+			for j := range o.targets {
+				o.targets[j] = place[o.targets[j]]
+				o.back = o.back || o.targets[j] <= place[i]
 			}
-		}
-		if len(o.lists) > 0 {
-			classes := make([]class, len(o.lists))
-			in.list = make([]int32, len(o.lists))
-			for j, r := range o.lists {
-				classes[j], in.list[j] = r.class, r.id
-			}
-			in.k = classes
 		}
 		if o.links {
-			in.x = place[in.x]
+			o.x = place[o.x]
 		}
-		k.code = append(k.code, in)
+		s.ops = append(s.ops, *o)
 	}
-	for f, fn := range l.functions {
-		if f.Entry {
-			k.entry = place[fn.entry]
-		}
-		if at, ok := l.program.functions[f]; ok {
-			k.entries[at] = place[fn.entry]
-		}
+	for _, c := range l.fn.callSites {
+		s.calls = append(s.calls, call{enter: place[c.enter], jump: place[c.leave-1], callee: c.callee})
 	}
-	end := int32(len(k.code) - 1)
+	end := n - 1
 	for i := end; i >= 0; i-- {
-		if k.code[i].flow != flowNone || i < int32(len(k.code)-1) && heads[i+1] {
+		if s.ops[i].flow != flowNone || heads[i+1] {
 			end = i
 		}
-		k.code[i].end = end
+		s.ops[i].end = end
 	}
 }
 
-// liveness returns, for places in a function whose code begins at first, the
-// registers that are needed there or behind.
-func liveness(ops []op, first int32, places map[int32]bool) map[int32][]reg {
-	f := &liveRegisters{ops: ops, first: first, number: map[reg]int{}, blockOf: make([]int32, len(ops))}
+// liveness returns, for places in a function, the registers that are needed
+// there or behind.
+func liveness(ops []op, places map[int32]bool) map[int32][]reg {
+	f := &liveRegisters{ops: ops, number: map[reg]int{}, blockOf: make([]int32, len(ops))}
 	for i := range ops {
 		if i == 0 || ops[i].head || ops[i-1].flow != flowNone {
 			f.begins = append(f.begins, i)
 		}
 		f.blockOf[i] = int32(len(f.begins) - 1)
 		ops[i].operands(func(c class, id *int32, _ bool) {
-			if r := (reg{c, *id}); !has(f.number, r) {
+			r := reg{c, *id}
+			if _, known := f.number[r]; !known {
 				f.number[r] = len(f.all)
 				f.all = append(f.all, r)
 			}
@@ -425,7 +429,6 @@ func liveness(ops []op, first int32, places map[int32]bool) map[int32][]reg {
 // liveRegisters is a function while it is looked at for what it needs where.
 type liveRegisters struct {
 	ops     []op
-	first   int32
 	all     []reg
 	number  map[reg]int
 	begins  []int      // of basic blocks
@@ -453,7 +456,7 @@ func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint6
 				live[n>>6] |= 1 << (n & 63)
 			}
 		})
-		at(f.first+int32(i), live)
+		at(int32(i), live)
 	}
 	return live
 }
@@ -462,21 +465,19 @@ func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint6
 func (f *liveRegisters) behind(i int) []uint64 {
 	live := make([]uint64, (len(f.all)+63)/64)
 	merge := func(target int32) {
-		if j := int(target - f.first); j >= 0 && j < len(f.ops) {
-			for w, bits := range f.needed[f.blockOf[j]] {
+		if int(target) < len(f.ops) {
+			for w, bits := range f.needed[f.blockOf[target]] {
 				live[w] |= bits
 			}
 		}
 	}
-	o, next := &f.ops[i], f.first+int32(i)+1
+	o, next := &f.ops[i], int32(i)+1
 	switch o.flow {
 	case flowJump:
-		if j := o.target - f.first; j >= 0 && int(j) < len(f.ops) && f.ops[j].function == o.function {
-			merge(o.target)
-		}
-		// A call is a jump out of the function that comes back.
-		if i+1 < len(f.ops) && f.ops[i+1].returns {
+		if o.calls { // it comes back
 			merge(next)
+		} else {
+			merge(o.target)
 		}
 	case flowBranch:
 		merge(o.target)

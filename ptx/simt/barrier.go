@@ -139,7 +139,7 @@ func (t *team) release(number int) {
 			if m.empty() {
 				continue
 			}
-			in := &t.x.kernel.code[grp.pc]
+			in := &t.x.image.code[grp.pc]
 			if in.mode != barSync {
 				for _, b := range done {
 					g.barrierResult(in, m.and(&g.lanesOf[b]), t.bars[b][number])
@@ -295,7 +295,7 @@ func (g *gang) wakeWarps() bool {
 		if grp.state != atWarp && grp.state != atWarpBar {
 			continue
 		}
-		in := &g.team.x.kernel.code[grp.pc]
+		in := &g.team.x.image.code[grp.pc]
 		here := grp.lanes
 		if grp.state == atWarpBar {
 			here = atBars

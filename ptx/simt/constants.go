@@ -2,6 +2,8 @@ package simt
 
 import (
 	"encoding/binary"
+
+	"muster/ptx"
 )
 
 // class is the kind of a register.
@@ -42,6 +44,7 @@ const (
 	laneMaskGt
 	dynamicShared  // bytes
 	dynamicAddress // of dynamic shared memory, plus value
+	staticAddress  // of a static shared variable, plus value; a literal once the kernel is put together
 	totalShared    // bytes
 	warpSize
 )
@@ -55,6 +58,7 @@ type constant struct {
 	size  uint8 // bytes of a parameter
 	sign  bool  // it is widened with its sign
 	value uint64
+	of    *ptx.Variable // whose address it is
 }
 
 // perBlock says whether the value differs from block to block.

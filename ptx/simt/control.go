@@ -54,7 +54,7 @@ const (
 // advance runs the gang until it finishes, blocks, yields or is stopped. It
 // never runs more than budget instructions, and adds what it ran.
 func (g *gang) advance(w *worker) outcome {
-	code := g.team.x.kernel.code
+	code := g.team.x.image.code
 	for {
 		if !g.partial {
 			if o, ok := g.choose(); !ok {
@@ -135,7 +135,7 @@ func (g *gang) yields() bool {
 
 // step runs what the budget allows of a basic block and stops.
 func (g *gang) step(w *worker, pc, end int32) outcome {
-	code := g.team.x.kernel.code
+	code := g.team.x.image.code
 	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
 		w.budget--
 		w.stats.Instructions++
@@ -184,7 +184,7 @@ func (g *gang) choose() (outcome, bool) {
 		}
 		g.cur = best
 		pc := g.groups[best].pc
-		waits := g.team.x.kernel.code[pc].flow == flowWarp
+		waits := g.team.x.image.code[pc].flow == flowWarp
 		for i := 0; i < len(g.groups); i++ {
 			o := &g.groups[i]
 			if i != g.cur && o.pc == pc && (o.state == ready || waits && o.state == atWarp) {
@@ -274,9 +274,9 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 			return in.targets[i]
 		})
 	case flowCall:
-		k := g.team.x.kernel
+		entries := g.team.x.image.entries
 		return g.scatter(func(lane int) int32 {
-			entry, ok := k.entries[g.r64.lane(in.a, lane)]
+			entry, ok := entries[g.r64.lane(in.a, lane)]
 			if !ok {
 				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.r64.lane(in.a, lane)))
 			}
@@ -312,7 +312,7 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 // returnTo checks a return address, which the thread may have overwritten in
 // its frame.
 func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
-	if code := g.team.x.kernel.code; uint64(to) >= uint64(len(code)) || !code[to].returns {
+	if code := g.team.x.image.code; uint64(to) >= uint64(len(code)) || !code[to].returns {
 		g.fault(in, lane, IllegalCall, 0, "the return address in the thread's local memory was overwritten")
 	}
 	return int32(to)

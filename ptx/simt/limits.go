@@ -1,13 +1,22 @@
 package simt
 
-import "muster/ptx"
+import (
+	"fmt"
+
+	"muster/ptx"
+)
 
 // This file refuses kernels that no launch could run: what they ask for is
 // beyond the limits of the GPU. Launches themselves are checked by Start.
 
+// blockLimit says which blocks a kernel accepts.
+type blockLimit struct {
+	most     int // threads
+	required Dim // the only one, if not zero
+}
+
 // blockSize reads .maxntid and .reqntid.
 func (l *lowering) blockSize(f *ptx.Function) {
-	k := l.kernel
 	var most, required *ptx.Directive
 	for i := range f.Directives {
 		switch d := &f.Directives[i]; d.Name {
@@ -18,10 +27,10 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		}
 	}
 	if most != nil {
-		k.MaxBlock = 1
+		l.threads.most = 1
 		d := l.sides(most)
 		for _, side := range []uint32{d.X, d.Y, d.Z} {
-			k.MaxBlock = int(min(uint64(k.MaxBlock)*uint64(side), MaxThreads))
+			l.threads.most = int(min(uint64(l.threads.most)*uint64(side), MaxThreads))
 		}
 	}
 	if required == nil {
@@ -36,7 +45,7 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		l.fail(required.Pos, ".reqntid %v: no block can be so large: at most %d by %d by %d threads and %d in all", d, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
 		return
 	}
-	k.Required, k.MaxBlock = d, int(d.Count())
+	l.threads = blockLimit{most: int(d.Count()), required: d}
 }
 
 // sides returns the sides of a block that a directive names; those it leaves
@@ -58,11 +67,27 @@ func (l *lowering) sides(directive *ptx.Directive) Dim {
 	return d
 }
 
-// checkSizes refuses a kernel that needs more memory than there is.
-func (l *lowering) checkSizes(f *ptx.Function) {
-	if k := l.kernel; k.Shared > MaxShared {
-		l.fail(f.Pos, "kernel %s has %d bytes of shared memory a block: at most %d", k.Name, k.Shared, MaxShared)
-	} else if k.Local > MaxLocal {
-		l.fail(f.Pos, "kernel %s takes %d bytes of local memory a thread: at most %d", k.Name, k.Local, MaxLocal)
+// checkSizes finds out how much static shared memory the kernels need, and
+// refuses those that need more memory than there is.
+func (p *Program) checkSizes() {
+	walks := marks{last: make([]int, len(p.units))}
+	for _, u := range p.units {
+		if u == p.anyone || !u.f.Entry || u.anyErrs {
+			continue
+		}
+		if u.anyShared {
+			u.sharedBytes = layoutShared(p.closure(u, walks.begin()), map[*ptx.Variable]int{})
+		}
+		if u.sharedBytes > MaxShared {
+			u.fail(p, "kernel %s has %d bytes of shared memory a block: at most %d", u.f.Name, u.sharedBytes, MaxShared)
+		} else if u.depth > MaxLocal {
+			u.fail(p, "kernel %s takes %d bytes of local memory a thread: at most %d", u.f.Name, u.depth, MaxLocal)
+		}
 	}
+}
+
+// fail notes what is wrong with a kernel as a whole.
+func (u *unit) fail(p *Program, format string, args ...any) {
+	u.errs = append(u.errs, &ptx.Error{File: p.file, Pos: u.f.Pos, Msg: fmt.Sprintf(format, args...)})
+	u.anyErrs = true
 }

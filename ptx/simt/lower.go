@@ -1,17 +1,17 @@
 package simt
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"slices"
 
 	"muster/ptx"
 )
 
-// Lowering turns a kernel and all functions that it may call into one list of
-// instructions over virtual registers; assign.go then finds slots for these.
-// Each function has registers of its own, so a call saves nothing, unless the
-// function may be called again before it has returned.
+// Lowering turns a function into a list of instructions over virtual
+// registers; assign.go then finds slots for these, and image.go puts the
+// functions that a kernel may call behind it. What a function becomes does not
+// depend on the kernel. Each function has registers of its own, so a call saves
+// nothing, unless the function may be called again before it has returned.
 
 // reg is a virtual register.
 type reg struct {
@@ -32,19 +32,16 @@ type op struct {
 	copies                  bool // d = a, nothing else
 	head                    bool // begins a basic block
 	links                   bool // x is the place of an instruction
-	function                *lowFunction
+	calls                   bool // a jump to another function
 }
 
 // lowFunction is a function while it is lowered.
 type lowFunction struct {
 	f         *ptx.Function
-	entry     int32
 	link      reg // where to return to
 	frame     int // bytes of its frame
 	places    map[*ptx.Variable]int
-	calls     []*lowFunction
-	indirect  bool // makes indirect calls
-	recursive bool
+	params    map[*ptx.Variable]bool // of a kernel
 	start     []int32
 	callSites []callSite
 }
@@ -53,24 +50,22 @@ type lowFunction struct {
 type callSite struct {
 	save, enter, leave, restore int32
 	copies                      []int32
-	callee                      *lowFunction // nil: indirect
+	callee                      *unit // nil: indirect
 }
 
 type lowering struct {
 	program *Program
 	module  *ptx.Module
-	file    string
-	kernel  *Kernel
+	unit    *unit
 	errs    ptx.Errors
 
 	ops       []op
-	count     [predicate + 1]int32
+	count     slotCount  // virtual registers
 	constants []constant // with virtual registers as slots
 	known     map[constant]reg
-	shared    map[*ptx.Variable]int
-
-	functions map[*ptx.Function]*lowFunction
-	queue     []*lowFunction
+	shared    []*ptx.Variable // static ones that were named
+	isShared  map[*ptx.Variable]bool
+	threads   blockLimit // of a kernel's block
 
 	// Of the function and the instruction at hand:
 	fn       *lowFunction
@@ -103,39 +98,29 @@ func (l *lowering) wants(in *ptx.Instruction, n int) {
 	}
 }
 
-func lowerKernel(p *Program, file string, m *ptx.Module, f *ptx.Function) (*Kernel, ptx.Errors) {
+// lowerUnit lowers a function, or says what of it is not supported. It works in
+// room, which the caller may use again.
+func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	l := &lowering{
-		program: p, module: m, file: file,
-		kernel:    &Kernel{Name: f.Name, ParamSize: f.ParamSize, MaxBlock: MaxThreads, program: p, entries: map[uint64]int32{}},
-		known:     map[constant]reg{},
-		shared:    map[*ptx.Variable]int{},
-		functions: map[*ptx.Function]*lowFunction{},
+		program: p, module: p.module, unit: u, ops: (*room)[:0],
+		known:    map[constant]reg{},
+		isShared: map[*ptx.Variable]bool{},
+		regs:     map[registerKey]reg{},
+		widened:  map[reg]reg{},
+		fn:       &lowFunction{f: u.f, places: map[*ptx.Variable]int{}},
+		threads:  blockLimit{most: MaxThreads},
 	}
-	k := l.kernel
-	for _, v := range f.Params {
-		if !v.Hidden {
-			k.Params = append(k.Params, Param{v.Offset, v.Size()})
-		}
+	if u.f.Entry {
+		l.blockSize(u.f)
 	}
-	k.sum = sha256.Sum256([]byte(m.String() + "\x00" + f.Name))
-	l.blockSize(f)
 	l.frame, l.link = l.fresh(bits64), l.fresh(bits32)
-	l.enqueue(f)
-	for len(l.queue) > 0 {
-		next := l.queue[0]
-		l.queue = l.queue[1:]
-		l.function(next)
-	}
+	l.function(l.fn)
+	*room = l.ops
 	if len(l.errs) > 0 {
 		return nil, l.errs
 	}
 	l.finishCalls()
-	l.assign()
-	l.checkSizes(f)
-	if len(l.errs) > 0 {
-		return nil, l.errs
-	}
-	return k, nil
+	return l.assign(), nil
 }
 
 func (l *lowering) fresh(c class) reg {
@@ -163,17 +148,6 @@ func (l *lowering) literal(c class, v uint64) reg {
 	return l.constant(constant{class: c, value: v})
 }
 
-// enqueue makes sure that a function is lowered.
-func (l *lowering) enqueue(f *ptx.Function) *lowFunction {
-	if lf, ok := l.functions[f]; ok {
-		return lf
-	}
-	lf := &lowFunction{f: f, places: map[*ptx.Variable]int{}}
-	l.functions[f] = lf
-	l.queue = append(l.queue, lf)
-	return lf
-}
-
 // place gives a variable of a function's frame its offset.
 func (fn *lowFunction) place(v *ptx.Variable) int {
 	if at, ok := fn.places[v]; ok {
@@ -187,10 +161,7 @@ func (fn *lowFunction) place(v *ptx.Variable) int {
 
 // function lowers one function.
 func (l *lowering) function(fn *lowFunction) {
-	l.fn = fn
-	l.regs = map[registerKey]reg{}
 	l.guard = noReg
-	fn.entry = int32(len(l.ops))
 	f := fn.f
 	if !f.Entry {
 		fn.link = l.fresh(bits32)
@@ -203,7 +174,6 @@ func (l *lowering) function(fn *lowFunction) {
 		}
 		l.emit(op{inst: inst{run: runCopy32, d: fn.link.id, a: l.link.id}, cd: bits32, ca: bits32, pure: true})
 	}
-	l.widened = map[reg]reg{}
 	fn.start = make([]int32, len(f.Code)+1)
 	labelled := make([]bool, len(f.Code)+1)
 	for _, label := range f.Labels {
@@ -225,10 +195,9 @@ func (l *lowering) function(fn *lowFunction) {
 			l.ops[fn.start[i]].head = true
 		}
 	}
-	l.ops[fn.entry].head = true
-	for i := fn.entry; i < int32(len(l.ops)); i++ {
+	l.ops[0].head = true
+	for i := range l.ops {
 		o := &l.ops[i]
-		o.function = fn
 		switch o.flow {
 		case flowJump, flowBranch:
 			if o.target < 0 {
@@ -243,8 +212,8 @@ func (l *lowering) function(fn *lowFunction) {
 }
 
 func (l *lowering) fail(pos ptx.Pos, format string, args ...any) {
-	if len(l.errs) < 100 {
-		l.errs = append(l.errs, &ptx.Error{File: l.file, Pos: pos, Msg: fmt.Sprintf(format, args...)})
+	if len(l.errs) < maxErrors {
+		l.errs = append(l.errs, &ptx.Error{File: l.program.file, Pos: pos, Msg: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -487,6 +456,9 @@ func (l *lowering) symbol(o *ptx.Operand, want class) reg {
 	if v.Open() {
 		return l.constant(constant{class: want, from: dynamicAddress, value: uint64(at)})
 	}
+	if v.Space == ptx.SharedSpace {
+		return l.constant(constant{class: want, from: staticAddress, of: l.staticShared(v), value: uint64(at)})
+	}
 	// A place in the frame of a function.
 	sum := l.fresh(bits64)
 	l.do("add.b64", sum, base, l.literal(bits64, uint64(at)))
@@ -501,11 +473,7 @@ func (l *lowering) symbol(o *ptx.Operand, want class) reg {
 // variable returns where a variable lies: at an offset from a register, or at
 // a fixed address of its state space if that is noReg.
 func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
-	if v.Function == nil {
-		if def, ok := l.module.Lookup(v.Name).(*ptx.Variable); ok {
-			v = def
-		}
-	}
+	v = l.definition(v)
 	switch v.Space {
 	case ptx.GlobalSpace, ptx.ConstSpace:
 		a, ok := l.program.addresses[v]
@@ -520,7 +488,7 @@ func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 		if v.Open() { // dynamic shared memory; all such variables are one
 			return l.constant(constant{class: bits64, from: dynamicAddress}), 0
 		}
-		return noReg, int64(l.sharedOffset(v))
+		return l.constant(constant{class: bits64, from: staticAddress, of: l.staticShared(v)}), 0
 	case ptx.LocalSpace:
 		if v.Function == nil {
 			l.refuse("variable %s: local memory outside functions is not supported", v.Name)
@@ -536,8 +504,27 @@ func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 	return noReg, 0
 }
 
+// definition returns the variable that a declaration of a module stands for.
+func (l *lowering) definition(v *ptx.Variable) *ptx.Variable {
+	if v.Function == nil {
+		if def, ok := l.module.Lookup(v.Name).(*ptx.Variable); ok {
+			return def
+		}
+	}
+	return v
+}
+
 func (l *lowering) kernelParam(v *ptx.Variable) bool {
-	return l.fn.f.Entry && slices.Contains(l.fn.f.Params, v)
+	if !l.fn.f.Entry || v.Space != ptx.ParamSpace {
+		return false
+	}
+	if l.fn.params == nil {
+		l.fn.params = map[*ptx.Variable]bool{}
+		for _, v := range l.fn.f.Params {
+			l.fn.params[v] = true
+		}
+	}
+	return l.fn.params[v]
 }
 
 // base returns the register to which places in the frame are relative. The
@@ -549,14 +536,13 @@ func (l *lowering) base() reg {
 	return l.frame
 }
 
-// sharedOffset gives a variable its place in the static shared memory of the
-// block.
-func (l *lowering) sharedOffset(v *ptx.Variable) int {
-	if at, ok := l.shared[v]; ok {
-		return at
+// staticShared notes that the function names a variable in static shared
+// memory, and returns its definition. Where it lies is up to the kernel.
+func (l *lowering) staticShared(v *ptx.Variable) *ptx.Variable {
+	v = l.definition(v)
+	if !l.isShared[v] {
+		l.isShared[v] = true
+		l.shared = append(l.shared, v)
 	}
-	at := round(l.kernel.Shared, v.Alignment())
-	l.shared[v] = at
-	l.kernel.Shared = at + v.Size()
-	return at
+	return v
 }

@@ -84,6 +84,9 @@ func (l *lowering) call(in *ptx.Instruction) {
 			l.builtin(c)
 			return
 		}
+		if callee.Entry {
+			l.refuse("%s is a kernel: only functions can be called", callee.Name)
+		}
 		l.invoke(c, callee, callee.Returns, callee.Params)
 		return
 	}
@@ -122,15 +125,7 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	places := exchange(returns, params)
 	site := callSite{}
 	if callee != nil {
-		site.callee = l.enqueue(callee)
-		l.fn.calls = append(l.fn.calls, site.callee)
-	} else {
-		l.fn.indirect = true
-		for _, f := range l.module.Functions { // any whose address may be known
-			if f.Defined && !f.Entry {
-				l.enqueue(f)
-			}
-		}
+		site.callee = l.program.unitOf[callee]
 	}
 	var target reg
 	if callee == nil {
@@ -149,7 +144,7 @@ func (l *lowering) invoke(c ptx.Call, callee *ptx.Function, returns, params []*p
 	link := l.emit(op{inst: inst{run: runLink, d: l.link.id}, cd: bits32, links: true})
 	var back int32
 	if callee != nil {
-		back = l.emit(op{inst: inst{flow: flowJump, target: 0}})
+		back = l.emit(op{inst: inst{flow: flowJump}, calls: true})
 	} else {
 		back = l.emit(op{inst: inst{flow: flowCall, a: target.id}, ca: bits64})
 	}
@@ -183,122 +178,33 @@ func (l *lowering) argument(base reg, o *ptx.Operand, formal *ptx.Variable, plac
 	return l.emit(op{inst: inst{run: run, a: base.id, imm: int64(place), x: int32(at), y: int32(round(v.Size(), 4))}, ca: bits64})
 }
 
-// finishCalls fills in what is known only when all functions are lowered:
-// frame sizes, where functions begin, what must be saved, how deep it goes.
+// finishCalls fills in what is known only when all of the function is lowered:
+// its frame and what must be saved there. What depends on the functions that it
+// calls follows when they are put together.
 func (l *lowering) finishCalls() {
-	all := make([]*lowFunction, 0, len(l.functions))
-	for _, f := range l.module.Functions {
-		if fn, ok := l.functions[f]; ok {
-			fn.frame = round(fn.frame, 16)
-			all = append(all, fn)
-			if at, ok := l.program.functions[f]; ok {
-				l.kernel.entries[at] = fn.entry
-			}
+	fn := l.fn
+	fn.frame = round(fn.frame, 16)
+	if l.unit.recursive {
+		l.saves(fn)
+	}
+	for _, s := range fn.callSites {
+		frame := int64(fn.frame)
+		for _, i := range s.copies {
+			l.ops[i].imm += frame
 		}
+		l.ops[s.enter].imm, l.ops[s.leave].imm = frame, frame
 	}
-	for _, fn := range all {
-		if fn.indirect { // may call anything that is there
-			for _, other := range all {
-				if !other.f.Entry {
-					fn.calls = append(fn.calls, other)
-				}
-			}
-		}
-	}
-	for _, fn := range all {
-		fn.recursive = reaches(fn, fn, map[*lowFunction]bool{})
-	}
-	var root *lowFunction
-	for _, fn := range all {
-		if fn.recursive {
-			l.saves(fn)
-		}
-		if fn.f.Entry {
-			root = fn
-		}
-	}
-	for _, fn := range all {
-		for _, s := range fn.callSites {
-			frame := int64(fn.frame)
-			for _, i := range s.copies {
-				l.ops[i].imm += frame
-			}
-			l.ops[s.enter].imm, l.ops[s.leave].imm = frame, frame
-			if s.callee != nil {
-				l.ops[s.leave-1].target = s.callee.entry
-			}
-			// What the deepest callee may need is checked on the way in.
-			need := 0
-			if s.callee != nil {
-				need = s.callee.frame
-			} else {
-				for _, other := range fn.calls {
-					need = max(need, other.frame)
-				}
-			}
-			l.ops[s.enter].x = int32(need)
-		}
-	}
-	depth, known := deepest(root, map[*lowFunction]frames{})
-	l.kernel.Local = depth
-	l.kernel.Recursive = !known
-	l.kernel.stack = !known
-}
-
-// reaches says whether a function may call another, itself included.
-func reaches(from, to *lowFunction, seen map[*lowFunction]bool) bool {
-	for _, c := range from.calls {
-		if c == to {
-			return true
-		}
-		if !seen[c] {
-			seen[c] = true
-			if reaches(c, to, seen) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// deepest returns the bytes of the frames of a function and all below it, and
-// whether that is known. It remembers those that are: many ways may lead to a
-// function.
-func deepest(fn *lowFunction, seen map[*lowFunction]frames) (int, bool) {
-	if fn.recursive {
-		return fn.frame, false
-	}
-	if f, ok := seen[fn]; ok {
-		return f.depth, f.known
-	}
-	depth, known := 0, true
-	for _, c := range fn.calls {
-		d, ok := deepest(c, seen)
-		depth, known = max(depth, d), known && ok
-	}
-	seen[fn] = frames{fn.frame + depth, known}
-	return fn.frame + depth, known
-}
-
-// frames is how much the frames of a function and all below it take.
-type frames struct {
-	depth int
-	known bool
 }
 
 // saves finds, for each call in a function that may be called again before it
 // returns, the registers that are needed behind the call, and gives them
 // places in the frame.
 func (l *lowering) saves(fn *lowFunction) {
-	behind := fn.entry
-	for behind < int32(len(l.ops)) && l.ops[behind].function == fn {
-		behind++
-	}
 	places := map[int32]bool{}
 	for _, s := range fn.callSites {
 		places[s.restore+1] = true
 	}
-	live := liveness(l.ops[fn.entry:behind], fn.entry, places)
+	live := liveness(l.ops, places)
 	isConstant := map[reg]bool{l.frame: true, l.link: true}
 	for _, c := range l.constants {
 		isConstant[reg{c.class, c.slot}] = true

@@ -196,7 +196,7 @@ func (l *lowering) loadParam(d []ptx.Operand, t ptx.Type, at int) {
 		if r.class != bits32 && r.class != bits64 || d[i].Register.Type.Bits() < t.Bits() || classOf(t) == none {
 			l.refuse("loads of type .%v into %s are not supported", t, &d[i])
 		}
-		if off < 0 || off > l.kernel.ParamSize-t.Size() {
+		if off < 0 || off > l.fn.f.ParamSize-t.Size() {
 			l.refuse("outside the parameters")
 		}
 		c := l.constant(constant{class: r.class, from: fromParam, size: uint8(t.Size()), sign: t.Signed(), value: uint64(off)})

@@ -1,22 +1,46 @@
 package simt
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"muster/ptx"
 )
 
 // Program is a module, ready to run, with its variables at fixed addresses.
-// It does not change any more and may be used by many executions at a time.
+// What it does never changes, and it may be used by many executions at a time;
+// it reads the module for as long as it is used.
 type Program struct {
+	file      string
+	module    *ptx.Module
 	kernels   []*Kernel
+	byName    map[string]*Kernel
 	globals   []Global
+	constants []Global // those of globals, by address
 	addresses map[*ptx.Variable]uint64
 	functions map[*ptx.Function]uint64 // addresses of code
+
+	units   []*unit
+	unitOf  map[*ptx.Function]*unit
+	anyone  *unit // stands for all functions; see findUnits
+	largest int   // frame of a function, in bytes
+
+	digest func() [sha256.Size]byte // of the module
+
+	mu         sync.Mutex // the last to be taken: those of a kernel and a unit may be held
+	prepared   []*Kernel  // that have images; those not looked at for longest first
+	imageBytes int
+	imageRoom  int     // for so many bytes of images
+	teams      []*team // of launches that have ended, the oldest first
+	teamBytes  int
 }
 
 // Kernel is a kernel of a program.
@@ -26,25 +50,17 @@ type Kernel struct {
 	ParamSize int
 	Shared    int  // static bytes a block
 	Local     int  // bytes a thread, frames of called functions included where their depth is known
-	Registers int  // of 32 bits, a thread
+	Registers int  // of 32 bits, a thread, along the calls that need most
 	MaxBlock  int  // threads of the largest block that the kernel accepts
 	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
 	Recursive bool // calls without a known depth: Launch.Stack bounds them
 
-	program   *Program
-	code      []inst
-	entry     int32
-	entries   map[uint64]int32 // address of a function -> its code
-	constants []constant
-	perBlock  []constant
-	n32, n64  int // slots
-	np        int
-	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
-	stack     bool                    // Launch.Stack is needed
-	sum       [32]byte
+	program *Program
+	unit    *unit
 
-	kept  sync.Mutex
-	teams []*team // of launches that have ended
+	preparing sync.Mutex            // held while an image is made
+	image     atomic.Pointer[image] // nil before the first launch, and where there was no room for it
+	used      atomic.Bool           // since keepImage last looked
 }
 
 // Finding says what of a kernel is not supported; nothing if Errors is empty.
@@ -57,47 +73,99 @@ type Finding struct {
 func (p *Program) Kernels() []*Kernel { return p.kernels }
 
 // Kernel returns the kernel with a name, or nil.
-func (p *Program) Kernel(name string) *Kernel {
-	for _, k := range p.kernels {
-		if k.Name == name {
-			return k
-		}
-	}
-	return nil
-}
+func (p *Program) Kernel(name string) *Kernel { return p.byName[name] }
 
 // Globals returns the variables that must be in memory before a kernel runs.
 func (p *Program) Globals() []Global { return p.globals }
 
 // Load prepares a module to run. Place says where each variable in global or
 // constant memory lies; it is asked once for each, in the order of the module.
-// All that is not supported is an error here, never later. The error is a
-// ptx.Errors if the text is to blame.
+// All that is not supported is an error here, never later; the code of a kernel
+// is made when it is first launched, so the module must not be changed any more.
+// The error is a ptx.Errors if the text is to blame, at most maxErrors of them.
 func Load(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error)) (*Program, error) {
 	p, err := link(name, m, place)
 	if err != nil {
 		return nil, err
 	}
+	p.examine()
 	var errs ptx.Errors
-	seen := map[ptx.Error]bool{}
-	for _, f := range m.Functions {
-		if !f.Entry || !f.Defined {
-			continue
-		}
-		k, kerrs := lowerKernel(p, name, m, f)
-		for _, e := range kerrs {
-			if !seen[*e] { // kernels share functions
-				seen[*e] = true
-				errs = append(errs, e)
-			}
-		}
-		p.kernels = append(p.kernels, k)
+	for _, u := range p.units {
+		errs = append(errs, u.errs...)
 	}
 	if len(errs) > 0 {
 		sort.SliceStable(errs, func(i, j int) bool { return errs[i].Line < errs[j].Line })
-		return nil, errs
+		return nil, errs[:min(len(errs), maxErrors)]
 	}
+	p.makeKernels()
 	return p, nil
+}
+
+// maxErrors is how many errors of a kernel or a module are told.
+const maxErrors = 100
+
+// examine lowers each function that a kernel reaches, to find out what of it is
+// not supported and what it needs.
+func (p *Program) examine() {
+	p.findUnits()
+	groups := p.groups()
+	findRecursion(groups)
+	var room []op
+	instructions := 0
+	for _, u := range p.reached() {
+		s, errs := lowerUnit(p, u, &room)
+		if u.errs = errs; len(errs) > 0 {
+			continue
+		}
+		u.frame, u.shared, u.carried, u.private, u.block = s.frame, s.shared, s.carried, s.private, s.block
+		instructions += len(s.ops)
+		if !u.f.Entry {
+			p.largest = max(p.largest, u.frame)
+		}
+	}
+	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // all fit if kernels share nothing
+	p.sumUp(groups)
+	p.checkSizes()
+}
+
+// makeKernels describes the kernels.
+func (p *Program) makeKernels() {
+	p.byName = map[string]*Kernel{}
+	for _, u := range p.units {
+		if u == p.anyone || !u.f.Entry {
+			continue
+		}
+		k := p.newKernel(u)
+		p.kernels = append(p.kernels, k)
+		p.byName[k.Name] = k
+	}
+}
+
+// newKernel describes a kernel. It copies the name: who remembers that after the
+// program must not keep all of the text.
+func (p *Program) newKernel(u *unit) *Kernel {
+	f := u.f
+	k := &Kernel{
+		Name: strings.Clone(f.Name), ParamSize: f.ParamSize, Shared: u.sharedBytes, Local: u.depth, Recursive: !u.bounded,
+		MaxBlock: u.block.most, Required: u.block.required, program: p, unit: u,
+	}
+	for _, v := range f.Params {
+		if !v.Hidden {
+			k.Params = append(k.Params, Param{v.Offset, v.Size()})
+		}
+	}
+	registers := u.registers
+	if len(u.calls) > 0 {
+		registers += 3 // frame and link
+	}
+	k.Registers = max(16, registers)
+	return k
+}
+
+// sum tells the kernel from all others, of other modules, too.
+func (k *Kernel) sum() [sha256.Size]byte {
+	module := k.program.digest()
+	return sha256.Sum256(append(module[:], k.Name...))
 }
 
 // Check says, kernel by kernel, what of a module is not supported.
@@ -112,12 +180,21 @@ func Check(name string, m *ptx.Module) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.examine()
 	var findings []Finding
-	for _, f := range m.Functions {
-		if f.Entry && f.Defined {
-			_, errs := lowerKernel(p, name, m, f)
-			findings = append(findings, Finding{f.Name, errs})
+	walks := marks{last: make([]int, len(p.units))}
+	for _, u := range p.units {
+		if u == p.anyone || !u.f.Entry {
+			continue
 		}
+		found := Finding{Kernel: u.f.Name}
+		if u.anyErrs {
+			for _, below := range p.closure(u, walks.begin()) {
+				found.Errors = append(found.Errors, below.errs...)
+			}
+			found.Errors = found.Errors[:min(len(found.Errors), maxErrors)]
+		}
+		findings = append(findings, found)
 	}
 	return findings, nil
 }
@@ -130,7 +207,8 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 	if m.AddressSize != 64 {
 		return nil, fail(ptx.Pos{Line: 1, Column: 1}, "addresses of %d bits are not supported: compile for a 64-bit target", m.AddressSize)
 	}
-	p := &Program{addresses: map[*ptx.Variable]uint64{}, functions: map[*ptx.Function]uint64{}}
+	p := &Program{file: name, module: m, addresses: map[*ptx.Variable]uint64{}, functions: map[*ptx.Function]uint64{}}
+	p.digest = sync.OnceValue(func() [sha256.Size]byte { return sha256.Sum256([]byte(m.String())) })
 	for i, f := range m.Functions {
 		if f.Defined && !f.Entry {
 			p.functions[f] = codeWindow + uint64(i+1)*16
@@ -167,8 +245,13 @@ func link(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error
 		if err != nil {
 			return nil, fail(v.Pos, "%s", err)
 		}
-		p.globals = append(p.globals, Global{Name: v.Name, Address: at, Data: data, Constant: v.Space == ptx.ConstSpace})
+		g := Global{Name: strings.Clone(v.Name), Address: at, Data: data, Constant: v.Space == ptx.ConstSpace}
+		p.globals = append(p.globals, g)
+		if g.Constant {
+			p.constants = append(p.constants, g)
+		}
 	}
+	slices.SortFunc(p.constants, func(a, b Global) int { return cmp.Compare(a.Address, b.Address) })
 	return p, nil
 }
 
@@ -212,10 +295,7 @@ func (p *Program) address(m *ptx.Module, s ptx.Symbol) (uint64, error) {
 
 // isConstant says whether an address is in a constant variable.
 func (k *Kernel) isConstant(addr uint64) bool {
-	for _, v := range k.program.globals {
-		if v.Constant && addr-v.Address < uint64(len(v.Data)) {
-			return true
-		}
-	}
-	return false
+	all := k.program.constants
+	i := sort.Search(len(all), func(i int) bool { return all[i].Address > addr }) - 1
+	return i >= 0 && addr-all[i].Address < uint64(len(all[i].Data))
 }

@@ -13,6 +13,7 @@ import (
 // Execution is a launched kernel.
 type Execution struct {
 	kernel     *Kernel
+	image      *image
 	launch     Launch
 	memory     Memory
 	params     view
@@ -79,9 +80,9 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 	if err := k.check(&l); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
 	}
-	x := &Execution{kernel: k, launch: l, memory: l.Memory}
+	x := &Execution{kernel: k, image: k.prepare(), launch: l, memory: l.Memory}
 	x.localBytes = uint64(k.Local)
-	if k.stack {
+	if k.Recursive {
 		x.localBytes += uint64(l.Stack)
 	}
 	params := aligned(k.ParamSize)
@@ -188,7 +189,7 @@ func (x *Execution) RunFor(n uint64) error {
 		}
 	}
 	for _, w := range x.workers {
-		x.kernel.keep(w.idle)
+		x.kernel.program.keep(w.idle)
 		w.idle = nil
 	}
 	return nil
@@ -253,7 +254,7 @@ func (w *worker) admit() bool {
 	var t *team
 	if last := len(w.idle) - 1; last >= 0 {
 		t, w.idle = w.idle[last], w.idle[:last]
-	} else if t = w.x.kernel.reuse(w.x); t == nil {
+	} else if t = w.x.kernel.program.reuse(w.x); t == nil {
 		t = w.x.newTeam()
 	}
 	t.begin(n)
@@ -313,7 +314,7 @@ func (t *team) deadlock() {
 			continue
 		}
 		grp := &g.groups[0]
-		in := &t.x.kernel.code[grp.pc]
+		in := &t.x.image.code[grp.pc]
 		what := "waits at a barrier that the other threads of its block do not reach"
 		if grp.state != atBar {
 			what = "waits for threads of its warp that do not come"
@@ -364,45 +365,80 @@ func (x *Execution) mould() mould {
 	return mould{x.launch.Block, x.width, x.stride, x.perGang, x.sharedBytes(), int(x.localBytes)}
 }
 
-// maxKept is how many teams a kernel keeps for its next launch.
-const maxKept = 8
+// maxKept is how many teams a program keeps for the next launches of their
+// kernels, and how many bytes they may take.
+const (
+	maxKept      = 64
+	maxKeptBytes = 64 << 20
+)
 
-// keep saves teams for the next launch of the kernel: many programs launch
+// keep saves teams for the next launch of their kernel: many programs launch
 // small grids often.
-func (k *Kernel) keep(teams []*team) {
-	k.kept.Lock()
-	defer k.kept.Unlock()
+func (p *Program) keep(teams []*team) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, t := range teams {
 		if t.x.localBytes*uint64(t.x.width) > 1<<20 {
 			return
 		}
-		if len(k.teams) == maxKept {
-			k.teams = slices.Delete(k.teams, 0, 1) // the oldest
-		}
-		k.teams = append(k.teams, t)
+		p.teams = append(p.teams, t)
+		p.teamBytes += t.size()
+	}
+	for len(p.teams) > maxKept || p.teamBytes > maxKeptBytes {
+		p.teamBytes -= p.teams[0].size()
+		p.teams = slices.Delete(p.teams, 0, 1) // the oldest
 	}
 }
 
+// size returns about how many bytes the registers and memories of a team take.
+func (t *team) size() int {
+	n := len(t.bytes)
+	for _, g := range t.gangs {
+		n += 4*len(g.local) + g.width*(4*len(g.r32.form)+8*len(g.r64.form))
+	}
+	return n
+}
+
 // reuse returns a team of an earlier launch that fits, or nil.
-func (k *Kernel) reuse(x *Execution) *team {
-	k.kept.Lock()
-	defer k.kept.Unlock()
-	for i, t := range k.teams {
-		if t.x.mould() != x.mould() {
-			continue
-		}
-		k.teams = slices.Delete(k.teams, i, i+1)
-		t.x = x
-		for _, g := range t.gangs {
-			for _, c := range k.constants {
-				if c.from == fromParam || c.from.ofGrid() {
-					c.fill(g)
-				}
+func (p *Program) reuse(x *Execution) *team {
+	t := p.take(x)
+	if t == nil {
+		return nil
+	}
+	t.x = x
+	for _, g := range t.gangs {
+		for _, c := range x.image.constants {
+			if c.from == fromParam || c.from.ofGrid() {
+				c.fill(g)
 			}
 		}
-		return t
+	}
+	return t
+}
+
+func (p *Program) take(x *Execution) *team {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, t := range p.teams {
+		if t.x.image == x.image && t.x.mould() == x.mould() {
+			p.teams = slices.Delete(p.teams, i, i+1)
+			p.teamBytes -= t.size()
+			return t
+		}
 	}
 	return nil
+}
+
+// dropTeams forgets the teams of an image that is no longer kept; the caller
+// holds the program's lock.
+func (p *Program) dropTeams(m *image) {
+	p.teams = slices.DeleteFunc(p.teams, func(t *team) bool {
+		if t.x.image != m {
+			return false
+		}
+		p.teamBytes -= t.size()
+		return true
+	})
 }
 
 // newTeam makes the gangs of a team and fills in what is the same for all
@@ -428,11 +464,11 @@ func (x *Execution) newTeam() *team {
 
 // newGang makes a gang; first is its first thread of the block.
 func (t *team) newGang(width, first int) *gang {
-	x, k := t.x, t.x.kernel
+	x, m := t.x, t.x.image
 	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
-	g.r32 = newFile(k.n32, width, vec.Expand32, vec.Compress32, vec.Blend32)
-	g.r64 = newFile(k.n64, width, vec.Expand64, vec.Compress64, vec.Blend64)
-	g.p = make([]mask, k.np)
+	g.r32 = newFile(m.n32, width, vec.Expand32, vec.Compress32, vec.Blend32)
+	g.r64 = newFile(m.n64, width, vec.Expand64, vec.Compress64, vec.Blend64)
+	g.p = make([]mask, m.np)
 	g.local = make([]uint32, int(x.localBytes+3)/4*width)
 	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)
 	g.lanesOf = make([]mask, x.perGang)
@@ -450,7 +486,7 @@ func (t *team) newGang(width, first int) *gang {
 			g.lanesOf[block].set(l)
 		}
 	}
-	for _, c := range k.constants {
+	for _, c := range m.constants {
 		c.fill(g)
 	}
 	return g
@@ -492,10 +528,10 @@ func (t *team) begin(number uint64) {
 				g.live = g.live.or(&g.lanesOf[b])
 			}
 		}
-		for i := range t.x.kernel.perBlock {
-			t.x.kernel.perBlock[i].fill(g)
+		for i := range t.x.image.perBlock {
+			t.x.image.perBlock[i].fill(g)
 		}
-		g.groups = append(g.groups[:0], group{pc: t.x.kernel.entry, lanes: g.live})
+		g.groups = append(g.groups[:0], group{lanes: g.live})
 		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
 		g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false
 		g.forget()
@@ -506,14 +542,14 @@ func (t *team) begin(number uint64) {
 // forget makes registers zero again that a block may read before it writes
 // them, so that no block sees what another left.
 func (g *gang) forget() {
-	k := g.team.x.kernel
-	for i := k.carried[bits32][0]; i < k.carried[bits32][1]; i++ {
+	m := g.team.x.image
+	for i := m.carried[bits32][0]; i < m.carried[bits32][1]; i++ {
 		g.r32.setUniform(i, 0)
 	}
-	for i := k.carried[bits64][0]; i < k.carried[bits64][1]; i++ {
+	for i := m.carried[bits64][0]; i < m.carried[bits64][1]; i++ {
 		g.r64.setUniform(i, 0)
 	}
-	clear(g.p[:k.carried[predicate][1]])
+	clear(g.p[:m.carried[predicate][1]])
 	g.cc = mask{}
 }
 

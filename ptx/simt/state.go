@@ -24,7 +24,8 @@ func (x *Execution) Save() ([]byte, error) {
 	e := &encoder{}
 	e.bytes = append(e.bytes, stateMagic...)
 	e.u32(stateVersion)
-	e.bytes = append(e.bytes, x.kernel.sum[:]...)
+	kernel := x.kernel.sum()
+	e.bytes = append(e.bytes, kernel[:]...)
 	l := &x.launch
 	for _, d := range []Dim{l.Grid, l.Block} {
 		e.u32(d.X)
@@ -78,7 +79,7 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	if v := d.u32(); v != stateVersion {
 		return nil, fmt.Errorf("version %d of the state is not understood, only %d", v, stateVersion)
 	}
-	if sum := d.take(len(k.sum)); string(sum) != string(k.sum[:]) {
+	if kernel := k.sum(); string(d.take(len(kernel))) != string(kernel[:]) {
 		return nil, errors.New("the state is that of another kernel, or of another version of it")
 	}
 	l.Grid = Dim{d.u32(), d.u32(), d.u32()}
@@ -186,7 +187,7 @@ func (e *encoder) gang(g *gang) {
 	for i := range g.p {
 		e.mask(&g.p[i])
 	}
-	fixed := g.team.x.kernel.fixed()
+	fixed := g.team.x.image.fixed()
 	encodeFile(e, &g.r32, bits32, fixed)
 	encodeFile(e, &g.r64, bits64, fixed)
 	used := len(g.local) // the rest was never written, or is zero again
@@ -238,9 +239,9 @@ func encodeValue[T regval](e *encoder, v T) {
 }
 
 // fixed returns the slots of constants.
-func (k *Kernel) fixed() map[reg]bool {
+func (m *image) fixed() map[reg]bool {
 	fixed := map[reg]bool{}
-	for _, list := range [][]constant{k.constants, k.perBlock} {
+	for _, list := range [][]constant{m.constants, m.perBlock} {
 		for _, c := range list {
 			fixed[reg{c.class, c.slot}] = true
 		}
@@ -327,8 +328,8 @@ func (d *decoder) team(t *team) {
 }
 
 func (d *decoder) gang(g *gang) {
-	k := g.team.x.kernel
-	for _, c := range k.perBlock {
+	m := g.team.x.image
+	for _, c := range m.perBlock {
 		c.fill(g)
 	}
 	var all mask
@@ -349,12 +350,12 @@ func (d *decoder) gang(g *gang) {
 	n := d.number(maxWidth + 1)
 	g.groups = g.groups[:0]
 	for range n {
-		grp := group{pc: int32(d.number(len(k.code)))}
+		grp := group{pc: int32(d.number(len(m.code)))}
 		state := d.u32()
 		grp.state, grp.bar = groupState(state&0xff), uint8(state>>8)
 		grp.lanes, grp.stamp = inside(d.mask()), d.u64()
 		waits := map[groupState]flow{atBar: flowBarrier, atWarp: flowWarp, atWarpBar: flowWarpWait}[grp.state]
-		if grp.state > atWarpBar || grp.bar >= barriers || grp.lanes.empty() || grp.state != ready && k.code[grp.pc].flow != waits {
+		if grp.state > atWarpBar || grp.bar >= barriers || grp.lanes.empty() || grp.state != ready && m.code[grp.pc].flow != waits {
 			d.fail("the state contradicts itself")
 		}
 		g.groups = append(g.groups, grp)
@@ -365,7 +366,7 @@ func (d *decoder) gang(g *gang) {
 	for i := range g.p {
 		g.p[i] = d.mask()
 	}
-	fixed := k.fixed()
+	fixed := m.fixed()
 	decodeFile(d, &g.r32, bits32, fixed)
 	decodeFile(d, &g.r64, bits64, fixed)
 	used := d.number(len(g.local) + 1)

@@ -11,10 +11,7 @@ import (
 // f64, where its bits depend on the operands, the plain kernel does any vector
 // that has one in its result. Minima are built from compares, since those of
 // the processor care neither for NaN nor for the sign of zeros.
-func init() {
-	if !archsimd.X86.AVX512() {
-		return
-	}
+func installFloats() {
 	install(vectorF32)
 	install(vectorFtzF32)
 	install(vectorF64)

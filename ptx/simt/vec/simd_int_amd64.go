@@ -15,10 +15,7 @@ import (
 // For the same reason no kernel shifts all lanes right without a sign, or by a
 // count that is not constant: the compiler moves such a count with an old SSE
 // instruction, which makes a kernel a hundred times slower (Go 1.26).
-func init() {
-	if !archsimd.X86.AVX512() {
-		return
-	}
+func installIntegers() {
 	install(vectorArithmetic)
 	install(vectorLogic)
 	install(vectorBits)

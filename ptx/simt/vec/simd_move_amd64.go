@@ -4,10 +4,7 @@ package vec
 
 import "simd/archsimd"
 
-func init() {
-	if !archsimd.X86.AVX512() {
-		return
-	}
+func installMovers() {
 	expand32, expand64 = expandVector32, expandVector64
 	compress32, compress64 = compressVector32, compressVector64
 	blend32, blend64 = blendVector32, blendVector64

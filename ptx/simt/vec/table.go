@@ -11,8 +11,10 @@
 // Masks and predicates are bits, lane i at bit i%64 of word i/64.
 //
 // There are two implementations of the kernels that matter for speed: plain
-// Go, and vectors by simd/archsimd in builds with GOEXPERIMENT=simd on amd64.
-// They agree bit for bit, which a test holds them to.
+// Go, and vectors by simd/archsimd in builds with GOEXPERIMENT=simd on amd64,
+// as make build makes. Such a build chooses when it starts, by the processor;
+// with GODEBUG=cpu.avx512f=off it finds one without AVX-512. They agree bit for
+// bit, which a test holds them to.
 package vec
 
 import (
@@ -53,6 +55,25 @@ var (
 	plain = map[string]any{} // every kernel, in plain Go
 	fast  = map[string]any{} // those of them that have a faster equal here
 )
+
+// Choice says which implementation of the kernels is in use.
+type Choice struct {
+	Name   string // "avx512" or "plain"
+	Reason string // why not vectors; empty if they are used
+}
+
+var inUse = Choice{"plain", "built without GOEXPERIMENT=simd"}
+
+// InUse returns which kernels this process runs.
+func InUse() Choice { return inUse }
+
+// String returns the choice as part of a sentence.
+func (c Choice) String() string {
+	if c.Reason == "" {
+		return "AVX-512"
+	}
+	return "plain Go (" + c.Reason + ")"
+}
 
 // define adds kernels; each has one of the shapes above.
 func define(kernels map[string]any) {

@@ -1,0 +1,294 @@
+package simt
+
+import (
+	"sync"
+
+	"muster/ptx"
+)
+
+// The functions of a module and who calls whom. Load looks at each function
+// once, however many kernels use it, and keeps what describes the kernels;
+// image.go makes the code of a kernel when it is first launched.
+
+// unit is a function of a module that has a body.
+type unit struct {
+	f         *ptx.Function
+	number    int     // in Program.units
+	calls     []*unit // each once, in the order of the text
+	recursive bool    // it may be called again before it has returned
+
+	// What Load found out about its own code:
+	errs    ptx.Errors
+	frame   int             // bytes
+	shared  []*ptx.Variable // static ones that it names, in the order of the text
+	carried slotCount       // that hand values from one basic block to another
+	private slotCount       // that do not
+	block   blockLimit      // of a kernel
+
+	// What is true of it and all that it may call:
+	depth     int  // bytes of frames
+	bounded   bool // depth is all of them: nothing is recursive
+	registers int  // of 32 bits
+	anyErrs   bool
+	anyShared bool
+
+	sharedBytes int // static, of a kernel
+
+	mu      sync.Mutex
+	section *section // its code, once a kernel that calls it was launched
+}
+
+// slotCount counts slots by class.
+type slotCount [predicate + 1]int32
+
+// registers returns how many registers of 32 bits the slots stand for.
+func (n slotCount) registers() int { return int(n[bits32] + 2*n[bits64]) }
+
+// findUnits finds the functions of a module and the calls between them. An
+// indirect call may reach any function: it counts as a call of the last unit,
+// which has no code and calls them all.
+func (p *Program) findUnits() {
+	p.unitOf = map[*ptx.Function]*unit{}
+	p.anyone = &unit{}
+	for _, f := range p.module.Functions {
+		if !f.Defined {
+			continue
+		}
+		u := &unit{f: f, number: len(p.units)}
+		p.unitOf[f] = u
+		p.units = append(p.units, u)
+		if !f.Entry {
+			p.anyone.calls = append(p.anyone.calls, u)
+		}
+	}
+	for _, u := range p.units {
+		u.calls = p.callsOf(u.f)
+	}
+	p.anyone.number = len(p.units)
+	p.units = append(p.units, p.anyone)
+}
+
+// callsOf returns whom a function calls. It leaves out the driver's functions,
+// and kernels: lowering refuses a call of one.
+func (p *Program) callsOf(f *ptx.Function) []*unit {
+	var calls []*unit
+	var seen map[*unit]bool
+	for _, in := range f.Code {
+		c, ok := in.Call()
+		if !ok {
+			continue
+		}
+		callee := p.anyone
+		if c.Callee.Kind == ptx.SymbolOperand {
+			callee = p.unitOf[p.module.Function(c.Callee.Name)]
+			if callee == nil || callee.f.Entry {
+				continue
+			}
+		}
+		if seen == nil {
+			seen = map[*unit]bool{}
+		}
+		if !seen[callee] {
+			seen[callee] = true
+			calls = append(calls, callee)
+		}
+	}
+	return calls
+}
+
+// closure returns a unit and all that it may call: first itself, then what it
+// calls, then what those call. It calls isNew once for each unit on each way
+// to it, and passes over those for which that is false.
+func (p *Program) closure(root *unit, isNew func(*unit) bool) []*unit {
+	var all []*unit
+	visit := func(u *unit) {
+		if isNew(u) {
+			all = append(all, u)
+		}
+	}
+	visit(root)
+	for i := 0; i < len(all); i++ {
+		for _, u := range all[i].calls {
+			if u != p.anyone {
+				visit(u)
+			} else if isNew(u) {
+				for _, u := range u.calls {
+					visit(u)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// marks is for walks over the units of a program, one after the other.
+type marks struct {
+	walk int
+	last []int // walk in which a unit was last seen, by number
+}
+
+// begin begins a walk; what it returns tells whether a unit is new to it.
+func (m *marks) begin() func(*unit) bool {
+	m.walk++
+	return func(u *unit) bool {
+		isNew := m.last[u.number] != m.walk
+		m.last[u.number] = m.walk
+		return isNew
+	}
+}
+
+// grouping finds the groups of units that may call each other, by Tarjan's
+// algorithm. Its stack is explicit: a chain of calls may be long.
+type grouping struct {
+	found  []int // when a unit was found, by number; 0 for not yet
+	low    []int // the earliest found that it leads to and that is open
+	open   []*unit
+	isOpen []bool
+	path   []visit
+	count  int
+}
+
+// visit is a unit whose calls are being followed.
+type visit struct {
+	u    *unit
+	next int
+}
+
+// groups returns the units in groups that may call each other, each group
+// before those that call it.
+func (p *Program) groups() [][]*unit {
+	n := len(p.units)
+	g := &grouping{found: make([]int, n), low: make([]int, n), isOpen: make([]bool, n)}
+	var all [][]*unit
+	for _, root := range p.units {
+		if g.found[root.number] != 0 {
+			continue
+		}
+		for g.enter(root); len(g.path) > 0; {
+			if g.descend() {
+				continue
+			}
+			if group := g.leave(); group != nil {
+				all = append(all, group)
+			}
+		}
+	}
+	return all
+}
+
+func (g *grouping) enter(u *unit) {
+	g.count++
+	g.found[u.number], g.low[u.number] = g.count, g.count
+	g.open, g.isOpen[u.number] = append(g.open, u), true
+	g.path = append(g.path, visit{u: u})
+}
+
+// descend follows the next call of the last unit of the path; false if it has
+// no more.
+func (g *grouping) descend() bool {
+	v := &g.path[len(g.path)-1]
+	if v.next == len(v.u.calls) {
+		return false
+	}
+	c := v.u.calls[v.next]
+	v.next++
+	if g.found[c.number] == 0 {
+		g.enter(c)
+	} else if g.isOpen[c.number] {
+		g.low[v.u.number] = min(g.low[v.u.number], g.found[c.number])
+	}
+	return true
+}
+
+// leave takes the last unit off the path, and returns the group that it was
+// the first of, if so.
+func (g *grouping) leave() []*unit {
+	u := g.path[len(g.path)-1].u
+	g.path = g.path[:len(g.path)-1]
+	if len(g.path) > 0 {
+		caller := g.path[len(g.path)-1].u.number
+		g.low[caller] = min(g.low[caller], g.low[u.number])
+	}
+	if g.low[u.number] != g.found[u.number] {
+		return nil
+	}
+	first := len(g.open) - 1
+	for g.open[first] != u {
+		first--
+	}
+	group := append([]*unit(nil), g.open[first:]...)
+	g.open = g.open[:first]
+	for _, m := range group {
+		g.isOpen[m.number] = false
+	}
+	return group
+}
+
+// findRecursion says which units may be called again before they return.
+func findRecursion(groups [][]*unit) {
+	for _, group := range groups {
+		for _, u := range group {
+			u.recursive = len(group) > 1
+			for _, c := range u.calls {
+				u.recursive = u.recursive || c == u
+			}
+		}
+	}
+}
+
+// sumUp finds, from the units that are called up to those that call, what is
+// true of a unit and all below it.
+func (p *Program) sumUp(groups [][]*unit) {
+	for _, group := range groups {
+		for _, u := range group {
+			if u.recursive && u != p.anyone {
+				u.depth, u.bounded = u.frame, false // Launch.Stack is for the rest
+			}
+		}
+		carried, rest := 0, 0
+		anyErrs, anyShared := false, false
+		for _, u := range group {
+			if !u.recursive || u == p.anyone {
+				u.depth, u.bounded = u.deepest()
+			}
+			carried += u.carried.registers()
+			rest = max(rest, u.private.registers())
+			anyErrs, anyShared = anyErrs || len(u.errs) > 0, anyShared || len(u.shared) > 0
+			for _, c := range u.calls { // those of the group count as nothing yet
+				rest = max(rest, c.registers)
+				anyErrs, anyShared = anyErrs || c.anyErrs, anyShared || c.anyShared
+			}
+		}
+		for _, u := range group {
+			u.registers, u.anyErrs, u.anyShared = carried+rest, anyErrs, anyShared
+		}
+	}
+}
+
+// deepest returns the bytes of the frames of a unit and of those below it, of
+// which all is known, and whether that is all that a call may need.
+func (u *unit) deepest() (depth int, bounded bool) {
+	bounded = true
+	for _, c := range u.calls {
+		depth, bounded = max(depth, c.depth), bounded && c.bounded
+	}
+	return u.frame + depth, bounded
+}
+
+// reached returns the units that some kernel may call, and the kernels.
+func (p *Program) reached() []*unit {
+	m := marks{last: make([]int, len(p.units))}
+	isNew := m.begin()
+	for _, u := range p.units {
+		if u != p.anyone && u.f.Entry {
+			p.closure(u, isNew)
+		}
+	}
+	var all []*unit
+	for _, u := range p.units {
+		if u != p.anyone && !isNew(u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}

@@ -30,6 +30,16 @@ type Inspector interface {
 	Inspect(image []byte) (ImageInfo, error)
 }
 
+// Placer is what a device offers that can load an image with its variables where
+// they were in another context. Elsewhere variables have the same addresses only
+// if the same images were loaded and unloaded in the same order.
+type Placer interface {
+	// LoadAt is Load into a context of this device, with the variables at the given
+	// addresses, as Module.Globals told them: ErrInvalidValue if they cannot be
+	// there, or are not the image's.
+	LoadAt(c Context, image []byte, globals []Global) (Module, error)
+}
+
 // ImageInfo is what an image holds, sorted by name. Variables have no address
 // yet.
 type ImageInfo struct {

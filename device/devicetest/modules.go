@@ -15,6 +15,7 @@ var moduleTests = []test{
 	{"variables", always, testVariables},
 	{"variables of two modules", always, testTwoModules},
 	{"same loads, same addresses", func(o Options) bool { return !o.FixedVariables }, testSameAddresses},
+	{"variables at given addresses", always, testPlacedVariables},
 	{"bad images", always, testBadImages},
 	{"cubin", func(o Options) bool { return o.Cubin == nil }, testCubin},
 	{"fat binary", func(o Options) bool { return o.Fatbin == nil }, testFatbin},
@@ -135,6 +136,40 @@ func testSameAddresses(b *bench) {
 		return all
 	}
 	same(b, "addresses of a second context", addresses(), addresses())
+}
+
+// A device that can put variables at given addresses does so whatever was loaded
+// and unloaded before, and refuses addresses that are taken.
+func testPlacedVariables(b *bench) {
+	placer, ok := b.dev.(device.Placer)
+	if !ok {
+		b.Skip("this backend chooses addresses itself")
+	}
+	first := b.open()
+	gone := first.load(variables)
+	kept := first.load(variables)
+	b.ok(gone.Unload())
+	want := kept.Globals()
+
+	o := b.openOn(b.dev, device.Config{Arena: b.arena()})
+	m, err := placer.LoadAt(o.Context, variables, want)
+	b.ok(err)
+	same(b, "addresses", m.Globals(), want)
+	o.sum(m)
+	same(b, "contents", o.getWords(o.variable(m, want[0].Name).Address, 1), first.getWords(want[0].Address, 1))
+	_, err = placer.LoadAt(o.Context, variables, want)
+	b.refused(err, device.ErrOutOfMemory)
+	other := slices.Clone(want)
+	other[0].Name += "x"
+	b.ok(m.Unload())
+	_, err = placer.LoadAt(o.Context, variables, other)
+	b.refused(err, device.ErrInvalidValue)
+	m, err = placer.LoadAt(o.Context, variables, want) // what was refused took nothing
+	b.ok(err)
+	b.ok(m.Unload())
+	m, err = placer.LoadAt(o.Context, basic, nil)
+	b.ok(err)
+	b.ok(m.Unload())
 }
 
 func testBadImages(b *bench) {

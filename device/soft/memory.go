@@ -149,6 +149,13 @@ func (m *memory) roomForVariables(size uint64) (uint64, bool) {
 	return m.vars.gap(size)
 }
 
+// hasRoomForVariables says whether a module's variables can lie from base on.
+func (m *memory) hasRoomForVariables(base, size uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.vars.at.Contains(base, size) && !m.vars.overlaps(span{base, base + size})
+}
+
 // publish makes a new table; step is 1 if the old one is no longer true.
 func (m *memory) publish(step uint64) {
 	t := &table{generation: m.table.Load().generation + step}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -19,8 +20,8 @@ type module struct {
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
 	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
-	at       span // of its variables; empty if it has none
-	globals  []device.Global
+	at      span              // of its variables; empty if it has none
+	globals []device.Global
 }
 
 var _ device.Module = (*module)(nil)
@@ -35,8 +36,39 @@ func (c *Context) Load(image []byte) (device.Module, error) {
 		return nil, err
 	}
 	m.c = c
-	if err := c.place(m, tree); err != nil {
+	if err := c.place(m, tree, c.mem.roomForVariables); err != nil {
 		return nil, err
+	}
+	return m, nil
+}
+
+var _ device.Placer = (*Device)(nil)
+
+// LoadAt makes an image usable with its variables at given addresses.
+func (d *Device) LoadAt(on device.Context, image []byte, globals []device.Global) (device.Module, error) {
+	c, ok := on.(*Context)
+	if !ok || c.dev != d {
+		return nil, fmt.Errorf("the context is not of this device: %w", device.ErrInvalidValue)
+	}
+	if len(globals) == 0 {
+		return c.Load(image)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	m, tree, err := parseImage(image)
+	if err != nil {
+		return nil, err
+	}
+	m.c = c
+	first := slices.MinFunc(globals, func(a, b device.Global) int { return cmp.Compare(a.Address, b.Address) })
+	base := first.Address &^ (granule - 1)
+	err = c.place(m, tree, func(size uint64) (uint64, bool) { return base, c.mem.hasRoomForVariables(base, size) })
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(m.globals, globals) {
+		return nil, errors.Join(fmt.Errorf("the image's variables are others, or cannot lie at %#x: %w", base, device.ErrInvalidValue), m.Unload())
 	}
 	return m, nil
 }
@@ -82,7 +114,7 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 }
 
 // place gives the variables of a module their addresses and loads it.
-func (c *Context) place(m *module, tree *ptx.Module) error {
+func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (base uint64, ok bool)) error {
 	c.loading.Lock()
 	defer c.loading.Unlock()
 	size, err := variablesSize(tree, c.dev.budget.total)
@@ -92,7 +124,7 @@ func (c *Context) place(m *module, tree *ptx.Module) error {
 	if free := c.dev.budget.free(); size > free { // before the engine makes room for first values
 		return fmt.Errorf("the module's variables take %d bytes, %d of %d free: %w", size, free, c.dev.budget.total, device.ErrOutOfMemory)
 	}
-	base, ok := c.mem.roomForVariables(size)
+	base, ok := room(size)
 	if !ok {
 		return fmt.Errorf("no addresses are left for %d bytes of variables: unload modules: %w", size, device.ErrOutOfMemory)
 	}

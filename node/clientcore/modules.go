@@ -319,7 +319,7 @@ func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, e
 	}
 	delete(m.Images, id)
 	m.Last++
-	m.All[m.Last] = &Module{Image: slices.Clip(image), Info: found.Info}
+	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: found.Info} // without the room that appending left
 	m.ByID[id] = m.Last
 	m.Unplaced = append(m.Unplaced, m.Last) // it goes to the device with the next kernel
 	m.count(c.config.Chunk)

@@ -17,6 +17,7 @@ import (
 type gpu struct {
 	place   vmm.Place
 	context device.Context
+	placer  device.Placer   // nil if the device is none
 	mover   device.Stream   // for the plans of the directory
 	scratch device.Event    // for order between streams
 	origin  device.Event    // times are told relative to it
@@ -44,6 +45,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		return err
 	}
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]device.Event{}, modules: map[uint64]*loaded{}}
+	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print}); err != nil {
 		return err
@@ -91,12 +93,8 @@ func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
 			}
 			continue
 		}
-		globals, _, err := g.load(m.Module, m.Image)
-		if err != nil {
+		if err := g.loadAgain(m); err != nil {
 			return fmt.Errorf("loading the program's modules: %w", err)
-		}
-		if !slices.Equal(globals, m.Globals) {
-			return clientcore.ErrMoved
 		}
 	}
 	for _, m := range modules {
@@ -107,6 +105,24 @@ func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
 		}
 	}
 	return g.mover.Synchronise(ctx)
+}
+
+// loadAgain puts a module into the context whose variables the program may have
+// seen the addresses of.
+func (g *gpu) loadAgain(m clientcore.Loaded) error {
+	load := g.context.Load
+	if g.placer != nil {
+		load = func(image []byte) (device.Module, error) { return g.placer.LoadAt(g.context, image, m.Globals) }
+	}
+	made, err := load(m.Image)
+	if err != nil {
+		return err
+	}
+	g.modules[m.Module] = &loaded{made, map[uint32]device.Function{}}
+	if !slices.Equal(made.Globals(), m.Globals) {
+		return clientcore.ErrMoved
+	}
+	return nil
 }
 
 // load puts a module into the context.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +51,7 @@ type options struct {
 	devices  []soft.Profile
 	memory   uint64
 	defers   bool
+	replays  bool       // devices cannot put variables at given addresses
 	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
 	swapRoom uint64                                             // what the daemon commits; 0: much
@@ -185,14 +187,32 @@ func newDaemon(t testing.TB, own *control.DaemonEnd, o options) *daemon {
 func (d *daemon) open(c control.DeviceConfig, _ *os.File) (device.Device, error) {
 	for i, p := range d.o.devices {
 		if p.Name == c.Name {
-			return &checkedDevice{d.devices[i], d, i}, nil
+			checked := &checkedDevice{d.devices[i], d.devices[i], d, i}
+			if d.o.replays || d.o.wrap != nil {
+				return checked, nil
+			}
+			return &checkedPlacer{checked, d.devices[i]}, nil
 		}
 	}
 	return nil, device.ErrNotFound
 }
 
+// checkedPlacer is a checkedDevice that can put variables at given addresses.
+type checkedPlacer struct {
+	*checkedDevice
+	placer device.Placer
+}
+
+func (d *checkedPlacer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
+	inner := c.(*checkedContext).Context
+	m, err := d.placer.LoadAt(inner, image, globals)
+	d.daemon.check(d.index, inner, "loading a module again")
+	return m, err
+}
+
 type checkedDevice struct {
-	*soft.Device
+	device.Device
+	device.Inspector
 	daemon *daemon
 	index  int
 }
@@ -491,8 +511,10 @@ func (c *client) out(addr, size uint64) []byte {
 // load loads an image as module 1 and returns the number of a kernel.
 func (c *client) load(module uint32, image []byte, kernel string) uint32 {
 	c.t.Helper()
-	if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: module}).Append(nil), image); err != nil {
-		c.t.Fatal(err)
+	for piece := range slices.Chunk(image, mib) {
+		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: module}).Append(nil), piece); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.must(&wire.ModuleLoad{Module: module}, &wire.ModuleLoadReply{})
 	function := module * 100

@@ -877,7 +877,7 @@ func TestPrograms(t *testing.T) {
 func runProgram(t *testing.T, seed uint64, calls int) {
 	t.Logf("MUSTER_SEED=%d repeats it", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	o := options{defers: r.IntN(3) == 0}
+	o := options{defers: r.IntN(3) == 0, replays: r.IntN(2) == 0}
 	if r.IntN(3) == 0 {
 		o.swapDir = t.TempDir()
 	}

@@ -145,6 +145,7 @@ func (w *worker) openDevices() []clientcore.Device {
 		}
 		info := d.Info()
 		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
+		_, known[i].Puts = d.(device.Placer)
 	}
 	return known
 }

@@ -3,6 +3,8 @@ package worker
 import (
 	"bytes"
 	"math"
+	"runtime"
+	"strings"
 	"testing"
 
 	"muster/device/soft"
@@ -206,5 +208,36 @@ func TestProtocolErrorsEndTheClient(t *testing.T) {
 				t.Error("the client was not told why it ended")
 			}
 		})
+	}
+}
+
+// Modules that come and go in turn leave nothing: neither images nor code. Each is
+// loaded before the last one goes, so that the journal of a device that cannot put
+// variables at given addresses would keep them all.
+func TestModulesInTurnLeaveNothing(t *testing.T) {
+	c := newClient(t, options{})
+	addr := c.alloc(4096)
+	image := append([]byte(countingPTX), []byte("\n//"+strings.Repeat("x", 4*mib-len(countingPTX)))...)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var before uint64
+	for i := uint32(1); i <= 40; i++ {
+		f := c.load(i, image, "add_count")
+		c.post(&wire.Launch{Function: f, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(addr, addr, uint32(32))})
+		c.must(&wire.Synchronise{}, nil)
+		if i > 1 {
+			c.post(&wire.ModuleUnload{Module: i - 1})
+		}
+		if i == 4 {
+			before = heap()
+		}
+	}
+	c.must(&wire.Synchronise{}, nil)
+	if after := heap(); after > before+24*mib {
+		t.Errorf("%d MiB are kept after 40 modules of 4 MiB, %d MiB after four", after/mib, before/mib)
 	}
 }

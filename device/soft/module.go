@@ -19,8 +19,8 @@ type module struct {
 	hash    [sha256.Size]byte // of its PTX text
 	target  int               // 70 for sm_70
 	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
-	at       span // of its variables; empty if it has none
-	globals  []device.Global
+	at      span              // of its variables; empty if it has none
+	globals []device.Global
 }
 
 var _ device.Module = (*module)(nil)

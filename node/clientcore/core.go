@@ -345,6 +345,9 @@ func (c *Core) handle(m Message) ([]Op, error) {
 	if !done {
 		c.Head = &Head{Message: m}
 		c.own(&c.Head.Message)
+		if c.Release == nil && !c.Lease.Wanted {
+			return c.ops, nil
+		}
 	}
 	return c.advance()
 }

@@ -227,7 +227,7 @@ func TestModulesInTurnLeaveNothing(t *testing.T) {
 	var before uint64
 	for i := uint32(1); i <= 40; i++ {
 		f := c.load(i, image, "add_count")
-		c.post(&wire.Launch{Function: f, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(addr, addr, uint32(32))})
+		c.post(&wire.Launch{Function: f, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(addr, addr, 32)})
 		c.must(&wire.Synchronise{}, nil)
 		if i > 1 {
 			c.post(&wire.ModuleUnload{Module: i - 1})

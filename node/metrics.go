@@ -1,11 +1,9 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -36,31 +34,8 @@ func (h *histogram) observe(d time.Duration) {
 	}
 }
 
-// web serves metrics and health.
-func (d *daemon) web() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		draining := true
-		if !d.ask(func() { draining = d.draining }) || draining {
-			http.Error(w, "shutting down", http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		var b bytes.Buffer
-		if !d.ask(func() { d.writeMetrics(&b) }) {
-			http.Error(w, "shutting down", http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(b.Bytes())
-	})
-	return mux
-}
-
 // writeMetrics writes the text format that Prometheus reads.
-func (d *daemon) writeMetrics(w io.Writer) {
+func (d *daemon) writeMetrics(w io.Writer, problems []Problem) {
 	s := d.picture()
 	total := d.past
 	states := map[string]int{}
@@ -100,6 +75,8 @@ func (d *daemon) writeMetrics(w io.Writer) {
 		name, kind, help string
 		value            float64
 	}{
+		{"muster_problems", "gauge", "What is wrong with the node, as /healthz lists it.", float64(len(problems))},
+		{"muster_connections", "gauge", "Connections of this machine without a client.", float64(d.places.Taken())},
 		{"muster_swap_size_bytes", "gauge", "Size of the swap area.", float64(s.SwapSize)},
 		{"muster_swap_committed_bytes", "gauge", "Swap area promised to clients.", float64(s.Committed)},
 		{"muster_clients_total", "counter", "Clients that came.", float64(total.clients + uint64(len(d.clients)))},

@@ -3,9 +3,11 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,19 +16,21 @@ import (
 
 // listen opens the daemon's socket. A file that nobody answers at any more is
 // what a killed daemon left: it is replaced.
-func listen(s Socket) (*net.UnixListener, error) {
+func listen(s Socket, mode os.FileMode, log *slog.Logger) (*net.UnixListener, error) {
 	isFile := !strings.HasPrefix(s.Address, "@")
+	if isFile {
+		if err := checkFolder(filepath.Dir(s.Address), log); err != nil {
+			return nil, err
+		}
+		// Nobody can connect before it is known who may.
+		defer syscall.Umask(syscall.Umask(0o177))
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialErr := net.Dial("unix", s.Address); dialErr == nil {
-			conn.Close()
-			return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", s.Address)
-		} else if isFile && errors.Is(dialErr, syscall.ECONNREFUSED) {
-			if err := os.Remove(s.Address); err != nil {
-				return nil, fmt.Errorf("removing the socket of a node that is no more: %w", err)
-			}
-			l, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
+		if err := makeWay(s.Address, isFile); err != nil {
+			return nil, err
 		}
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.Address, Net: "unix"})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the socket: %w", err)
@@ -34,18 +38,59 @@ func listen(s Socket) (*net.UnixListener, error) {
 	if !isFile {
 		return l, nil
 	}
-	if err := giveAccess(s); err != nil {
+	if err := giveAccess(s, mode); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func giveAccess(s Socket) error {
-	mode := os.FileMode(0o666)
-	if s.Mode != 0 {
-		mode = os.FileMode(s.Mode)
+// makeWay removes the socket of a daemon that is no more.
+func makeWay(address string, isFile bool) error {
+	conn, err := net.Dial("unix", address)
+	if err == nil {
+		conn.Close()
+		if s, err := Ask(address); err == nil && s.Draining {
+			return fmt.Errorf("the node at %s is still shutting down: wait for it, or give this one another socket", address)
+		}
+		return fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", address)
 	}
+	if !isFile || !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
+	}
+	info, err := os.Lstat(address)
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("%s is no socket: give the node's socket another name", address)
+	}
+	if err := os.Remove(address); err != nil {
+		return fmt.Errorf("removing the socket of a node that is no more: %w", err)
+	}
+	return nil
+}
+
+// checkFolder refuses a folder in which everybody can replace the socket, and warns
+// of one where some can. Programs would not trust what they find there, but they
+// would not find the node either.
+func checkFolder(dir string, log *slog.Logger) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("opening the socket: %w", err)
+	}
+	mode := info.Mode()
+	if mode&os.ModeSticky != 0 {
+		return nil
+	}
+	if mode.Perm()&0o002 != 0 {
+		return fmt.Errorf("everybody can write to %s, and so replace the socket there: put it elsewhere, or chmod o-w %s", dir, dir)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if ok && owner.Uid != 0 && owner.Uid != uint32(os.Getuid()) {
+		log.Warn("the socket's folder is another user's, who can replace the socket", "folder", dir, "owner", owner.Uid)
+	}
+	return nil
+}
+
+func giveAccess(s Socket, mode os.FileMode) error {
 	if s.Group != "" {
 		group, err := user.LookupGroup(s.Group)
 		if err != nil {

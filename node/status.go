@@ -19,7 +19,9 @@ type Status struct {
 	Committed uint64         `json:"swap_committed"`
 	Devices   []DeviceStatus `json:"devices"`
 	Clients   []ClientStatus `json:"clients"`
-	Ended     []ClientStatus `json:"ended"` // the last that ended, the latest last
+	Ended     []ClientStatus `json:"ended"`              // the last that ended, the latest last
+	Draining  bool           `json:"draining,omitempty"` // it is shutting down, and takes no programs
+	Problems  []Problem      `json:"problems,omitempty"`
 }
 
 // DeviceStatus is one device.
@@ -67,7 +69,9 @@ type ClientStatus struct {
 // status asks the loop for a picture.
 func (d *daemon) status() (Status, bool) {
 	var s Status
+	problems := d.problems()
 	ok := d.ask(func() { s = d.picture() })
+	s.Problems = problems
 	return s, ok
 }
 
@@ -76,7 +80,7 @@ func (d *daemon) picture() Status {
 	view := d.core.View()
 	s := Status{
 		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.cfg.Policy.String(),
-		SwapSize: d.cfg.Swap.Size, Committed: d.committed,
+		SwapSize: d.cfg.Swap.Size, Committed: d.committed, Draining: d.draining,
 		Devices: make([]DeviceStatus, len(view.Devices)), Clients: make([]ClientStatus, 0, len(view.Clients)),
 		Ended: append([]ClientStatus{}, d.gone...),
 	}

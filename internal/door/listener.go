@@ -47,8 +47,10 @@ type Conn struct {
 	net.Conn
 	// Last says that the connection has the descriptor that was kept for when no
 	// other is left: serve it shortly, or say why not, and close it.
-	Last     bool
+	Last bool
+
 	listener *Listener
+	left     func() // when it is closed; nil for nothing
 	once     sync.Once
 }
 
@@ -184,8 +186,13 @@ func (l *Listener) refill() {
 // Close ends the connection.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
-	if c.Last {
-		c.once.Do(c.listener.refill)
-	}
+	c.once.Do(func() {
+		if c.Last {
+			c.listener.refill()
+		}
+		if c.left != nil {
+			c.left()
+		}
+	})
 	return err
 }

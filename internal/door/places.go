@@ -113,10 +113,15 @@ func (p *Places) makeRoom(name string, reserve bool) (*Place, error) {
 
 // oldest returns the user's connection to be closed first; nil if all are in use.
 func (u *user) oldest() *Place {
-	for _, l := range []*list.List{&u.waiting, &u.silent} {
-		if first := l.Front(); first != nil {
-			return first.Value.(*Place)
-		}
+	if place := front(&u.waiting); place != nil {
+		return place
+	}
+	return front(&u.silent)
+}
+
+func front(l *list.List) *Place {
+	if first := l.Front(); first != nil {
+		return first.Value.(*Place)
 	}
 	return nil
 }
@@ -142,24 +147,33 @@ func (p *Places) greediest() *Place {
 func (p *Places) Close() {
 	p.mu.Lock()
 	p.closed = true
-	p.mu.Unlock()
-	p.Clear()
-}
-
-// Clear ends all connections that are not in use.
-func (p *Places) Clear() {
-	var victims []*Place
-	p.mu.Lock()
-	for _, u := range p.users {
-		for place := u.oldest(); place != nil; place = u.oldest() {
-			place.drop()
-			victims = append(victims, place)
-		}
-	}
+	victims := p.clear((*user).oldest)
 	p.mu.Unlock()
 	for _, place := range victims {
 		place.hangUp()
 	}
+}
+
+// CloseWaiting ends the connections whose other side can come again.
+func (p *Places) CloseWaiting() {
+	p.mu.Lock()
+	victims := p.clear(func(u *user) *Place { return front(&u.waiting) })
+	p.mu.Unlock()
+	for _, place := range victims {
+		place.hangUp()
+	}
+}
+
+// clear takes the places of all users that next names, and returns them.
+func (p *Places) clear(next func(*user) *Place) []*Place {
+	var victims []*Place
+	for _, u := range p.users {
+		for place := next(u); place != nil; place = next(u) {
+			place.drop()
+			victims = append(victims, place)
+		}
+	}
+	return victims
 }
 
 // Taken is how many places are taken.

@@ -78,6 +78,10 @@ func TestPlaces(t *testing.T) {
 func TestPlacesClose(t *testing.T) {
 	s := newStreet(9, 9)
 	s.run(t, "+a1 +a2 !a2 +b1 =b1")
+	s.CloseWaiting()
+	if strings.Join(s.closed, " ") != "b1" {
+		t.Errorf("closed %q", s.closed)
+	}
 	s.Close()
 	if slices.Sort(s.closed); strings.Join(s.closed, " ") != "a1 b1" {
 		t.Errorf("closed %q", s.closed)

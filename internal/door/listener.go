@@ -32,9 +32,10 @@ type Listener struct {
 	// Notice, if it is not nil, hears when trouble begins, and nil when it is over.
 	Notice func(trouble error)
 
-	rest   func(time.Duration, <-chan struct{}) // waits, at most until closed
-	closed chan struct{}
-	once   sync.Once
+	rest    func(time.Duration, <-chan struct{}) // waits, at most until closed
+	pending func() bool                          // whether a connection waits to be accepted
+	closed  chan struct{}
+	once    sync.Once
 
 	mu      sync.Mutex
 	trouble error
@@ -61,6 +62,10 @@ func Listen(s interface {
 	SetDeadline(time.Time) error
 }, keep bool) *Listener {
 	l := &Listener{socket: s, rest: rest, closed: make(chan struct{}), keep: keep}
+	l.pending = func() bool {
+		conn, ok := s.(syscall.Conn)
+		return ok && isPending(conn)
+	}
 	l.refill()
 	return l
 }
@@ -146,10 +151,10 @@ func (l *Listener) note(trouble error) {
 	}
 }
 
-// last accepts a connection with the descriptor that was kept; nil if that is
-// not there, or somebody else was faster.
+// last accepts a connection with the descriptor that was kept; nil if there is
+// none, or somebody else was faster.
 func (l *Listener) last(err error) net.Conn {
-	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+	if !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) || !l.pending() {
 		return nil
 	}
 	l.mu.Lock()

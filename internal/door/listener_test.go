@@ -112,6 +112,7 @@ func TestLastDescriptor(t *testing.T) {
 	l := Listen(p, true)
 	rests := 0
 	l.rest = func(time.Duration, <-chan struct{}) { rests++ }
+	l.pending = func() bool { return true }
 	if l.kept == nil {
 		t.Fatal("no descriptor is kept")
 	}
@@ -139,5 +140,33 @@ func TestLastDescriptor(t *testing.T) {
 	third.Close()
 	if l.kept != nil {
 		t.Error("a descriptor is kept for nobody")
+	}
+}
+
+// It is not given away while nobody wants to be accepted.
+func TestLastDescriptorIsKeptForSomebody(t *testing.T) {
+	real, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	l := Listen(real.(*net.TCPListener), true)
+	if l.last(syscall.EMFILE) != nil || l.kept == nil {
+		t.Error("nobody waits, and the descriptor was given away")
+	}
+	other, err := net.Dial("tcp", real.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	conn := l.last(syscall.EMFILE)
+	if conn == nil || l.kept != nil {
+		t.Fatal("somebody waits, and was not accepted")
+	}
+	if conn.Close(); l.kept == nil {
+		t.Error("it was not kept again")
+	}
+	if l.last(syscall.ENOMEM) != nil {
+		t.Error("a descriptor does not help")
 	}
 }

@@ -43,9 +43,7 @@ func (p *Patient) Read(b []byte) (int, error) {
 		if p.begun {
 			deadline = time.Now().Add(p.patience)
 		}
-		if err := p.conn.SetReadDeadline(deadline); err != nil {
-			return 0, err
-		}
+		_ = p.conn.SetReadDeadline(deadline) // what fails here fails below
 		p.limited = p.begun
 	}
 	return p.conn.Read(b)
@@ -53,19 +51,16 @@ func (p *Patient) Read(b []byte) (int, error) {
 
 // Write waits until the other side takes bytes.
 func (p *Patient) Write(b []byte) (int, error) {
-	if err := p.allow(); err != nil {
-		return 0, err
-	}
+	p.allow()
 	return p.conn.Write(b)
 }
 
-func (p *Patient) allow() error {
+func (p *Patient) allow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hurried {
-		return nil
+	if !p.hurried {
+		_ = p.conn.SetWriteDeadline(time.Now().Add(p.patience))
 	}
-	return p.conn.SetWriteDeadline(time.Now().Add(p.patience))
 }
 
 // Hurry gives all writes from now on, together with one under way, a time.

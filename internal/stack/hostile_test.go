@@ -154,7 +154,7 @@ func health(t *testing.T, web *http.Client, n *theNode) (status int, text string
 // The node runs out of descriptors. It says so, still answers who asks how it
 // is, and goes on where it was when there are some again.
 func TestDescriptorsRunOut(t *testing.T) {
-	n, users := remoteNode(newWorld(t))
+	n, users := remoteNode(newWorld(t), "--warm", "0")
 	before := len(n.descriptors())
 	kept := &http.Client{Timeout: patience}
 	if status, text := health(t, kept, n); status != http.StatusOK || text != "ok\n" {
@@ -246,7 +246,7 @@ func TestRunWhileTheNodeShutsDown(t *testing.T) {
 // A private node is for its user, and root.
 func TestPrivateNodeIsPrivate(t *testing.T) {
 	w := newWorld(t)
-	p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", `echo "socket $MUSTER_SOCKET."; read line`)
+	p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", `echo "socket $MUSTER_SOCKET."; read line; true`)
 	p.says(".\n")
 	_, socket, _ := strings.Cut(p.output.String(), "socket ")
 	socket, _, _ = strings.Cut(socket, ".\n")
@@ -277,7 +277,7 @@ func TestHalfOpenConnectionsEnd(t *testing.T) {
 	if err := os.WriteFile(config, []byte("connections: {greet: 50ms, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := w.start("--config", config, "--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	n := w.start("--config", config, "--devices", "soft:memory=32M", "--warm", "0", "--listen", "127.0.0.1:0", "--tls-dir", certs)
 	before := len(n.descriptors())
 	keys, err := client.LoadTLS(user)
 	if err != nil {

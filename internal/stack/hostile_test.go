@@ -61,17 +61,21 @@ func TestManyWhoOnlySayHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := 300
+	const many = 300
+	greeted := 0
 	for range many {
 		conn, err := greet(n.gateway, config)
 		if conn != nil {
 			defer conn.Close()
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			t.Fatal(err)
+		if err == nil {
+			greeted++
 		}
 	}
 	n.serves(users...)
+	if greeted < many/2 {
+		t.Errorf("only %d of %d were greeted", greeted, many)
+	}
 	if got := len(n.descriptors()); got > many {
 		t.Errorf("the node has %d descriptors for %d connections that do nothing", got, many)
 	}

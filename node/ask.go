@@ -30,7 +30,7 @@ func Ask(socket string) (*Status, error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	// One who refuses may do so before it was asked: what it said is read below.
-	_, asked := conn.Write([]byte("{\"request\":\"status\"}\n"))
+	_, _ = conn.Write([]byte("{\"request\":\"status\"}\n"))
 	status, err := readStatus(bufio.NewReader(conn))
 	var refused *wire.Refused
 	switch {
@@ -38,7 +38,7 @@ func Ask(socket string) (*Status, error) {
 		return status, nil
 	case errors.As(err, &refused):
 		return nil, fmt.Errorf("the node at %s refuses: %w", socket, refused)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), asked != nil:
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", socket)
 	}
 	return nil, fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)

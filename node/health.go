@@ -2,16 +2,19 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"muster/internal/door"
 	"muster/node/vgpu"
+	"muster/wire"
 )
 
 // Health is how a node is, as a document.
@@ -36,6 +39,18 @@ type Check struct {
 	Trouble func() error
 }
 
+// freshTime is how old what was found of swap folder and workers may be: so often
+// they are looked at, however often somebody asks.
+const freshTime = 100 * time.Millisecond
+
+// examination is what was found of the parts that take some time to look at.
+type examination struct {
+	mu       sync.Mutex
+	at       time.Time
+	problems []Problem
+	unread   map[vgpu.ClientID]time.Time // since when workers have not read a message, as far as was seen
+}
+
 // problems asks all parts of the node how they are.
 func (d *daemon) problems() []Problem {
 	list := []Problem{}
@@ -44,8 +59,8 @@ func (d *daemon) problems() []Problem {
 			list = append(list, Problem{part, trouble.Error()})
 		}
 	}
-	now := d.opts.Now()
-	promised, silent := uint64(0), []string(nil)
+	var promised uint64
+	var workers []servingWorker
 	running := d.ask(func() {
 		if d.draining {
 			add("node", errShuttingDown)
@@ -55,10 +70,10 @@ func (d *daemon) problems() []Problem {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}
 		}
-		promised, silent = d.promised(), d.silentWorkers(now)
+		promised, workers = d.promised(), d.servingWorkers()
 	})
 	if !running {
-		return append(list, Problem{"node", errShuttingDown.Reason})
+		return []Problem{{"node", errShuttingDown.Reason}}
 	}
 	add("socket", cannotAccept(d.socket))
 	if d.web != nil {
@@ -67,14 +82,27 @@ func (d *daemon) problems() []Problem {
 	for _, c := range d.opts.Checks {
 		add(c.Part, c.Trouble())
 	}
-	if d.cfg.Swap.Dir != "" {
-		add("swap", checkSwap(d.cfg.Swap.Dir, promised))
-	}
 	add("workers", d.pool.trouble())
-	if len(silent) > 0 {
-		add("workers", fmt.Errorf("%d do not answer: %s", len(silent), strings.Join(silent, ", ")))
+	return append(list, d.examined.problemsOf(d.opts.Now(), d.cfg.Swap.Dir, promised, workers)...)
+}
+
+// problemsOf looks at the swap folder and at workers, unless that was just done.
+func (e *examination) problemsOf(now time.Time, swap string, promised uint64, workers []servingWorker) []Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.at.IsZero() && now.Sub(e.at) < freshTime {
+		return e.problems
 	}
-	return list
+	e.at, e.problems = now, nil
+	if swap != "" {
+		if err := checkSwap(swap, promised); err != nil {
+			e.problems = append(e.problems, Problem{"swap", err.Error()})
+		}
+	}
+	if silent := e.silentOf(now, workers); len(silent) > 0 {
+		e.problems = append(e.problems, Problem{"workers", fmt.Sprintf("%d do not answer: %s", len(silent), strings.Join(silent, ", "))})
+	}
+	return e.problems
 }
 
 // cannotAccept says why a listener accepts no connections; nil if it does.
@@ -122,52 +150,53 @@ func checkSwap(dir string, promised uint64) error {
 	return nil
 }
 
+// servingWorker is a worker that has a client.
+type servingWorker struct {
+	client  vgpu.ClientID
+	control *wire.ControlConn
+	pid     int
+}
+
+// servingWorkers lists them in the order of their clients. The loop calls it.
+func (d *daemon) servingWorkers() []servingWorker {
+	var list []servingWorker
+	for _, c := range d.clients {
+		if c.worker != nil && !c.ending {
+			list = append(list, servingWorker{c.id, c.worker.control, c.worker.cmd.Process.Pid})
+		}
+	}
+	slices.SortFunc(list, func(a, b servingWorker) int { return cmp.Compare(a.client, b.client) })
+	return list
+}
+
 // unreadTime is how long a worker may leave a message unread. What it does with a
 // message may take longer.
 const unreadTime = 5 * time.Second
 
-// silentWorkers names the workers that do not answer: processes that somebody
-// stopped, and those that have left a message unread for unreadTime. The loop calls
-// it.
-func (d *daemon) silentWorkers(now time.Time) []string {
+// silentOf names the workers that do not answer: processes that somebody stopped,
+// and those that have left a message unread for unreadTime.
+func (e *examination) silentOf(now time.Time, workers []servingWorker) []string {
 	var silent []string
-	for _, id := range sortedIDs(d.clients) {
-		c := d.clients[id]
-		if c.worker == nil || c.ending {
-			continue
+	unread := map[vgpu.ClientID]time.Time{}
+	for _, w := range workers {
+		if n, err := w.control.Unread(); err == nil && n > 0 {
+			unread[w.client] = now
+			if since, ok := e.unread[w.client]; ok {
+				unread[w.client] = since
+			}
 		}
-		if why := c.silence(now); why != "" {
-			silent = append(silent, fmt.Sprintf("client %d's (process %d) %s", c.id, c.worker.cmd.Process.Pid, why))
+		why := ""
+		if since, ok := unread[w.client]; ok && now.Sub(since) >= unreadTime {
+			why = "has not read its messages for " + now.Sub(since).Round(time.Second).String()
+		} else if isStopped(w.pid) {
+			why = "is stopped"
+		}
+		if why != "" {
+			silent = append(silent, fmt.Sprintf("client %d's (process %d) %s", w.client, w.pid, why))
 		}
 	}
+	e.unread = unread
 	return silent
-}
-
-// silence says why a client's worker does not answer; "" if it does, as far as can
-// be seen without asking it.
-func (c *client) silence(now time.Time) string {
-	unread, err := c.worker.control.Unread()
-	switch {
-	case err != nil || unread == 0:
-		c.unread = time.Time{}
-	case c.unread.IsZero():
-		c.unread = now
-	case now.Sub(c.unread) >= unreadTime:
-		return "has not read its messages for " + now.Sub(c.unread).Round(time.Second).String()
-	}
-	if isStopped(c.worker.cmd.Process.Pid) {
-		return "is stopped"
-	}
-	return ""
-}
-
-func sortedIDs(clients map[vgpu.ClientID]*client) []vgpu.ClientID {
-	ids := make([]vgpu.ClientID, 0, len(clients))
-	for id := range clients {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 // isStopped says whether a process was stopped by a signal or a debugger.

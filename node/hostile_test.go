@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -282,6 +281,7 @@ func TestHealthOfTheSwapFolder(t *testing.T) {
 	if err := os.Remove(cfg.Swap.Dir); err != nil {
 		t.Fatal(err)
 	}
+	becomes(t, cfg.HTTP, "swap: ")
 	gateway = errors.New("it has gone")
 	status, text, document := healthOf(t, cfg.HTTP)
 	want := "gateway: it has gone\nswap: no file can be made: open " + cfg.Swap.Dir
@@ -295,9 +295,7 @@ func TestHealthOfTheSwapFolder(t *testing.T) {
 	if err := os.Mkdir(cfg.Swap.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if status, text, _ := healthOf(t, cfg.HTTP); status != http.StatusOK || text != "ok\n" {
-		t.Error(status, text)
-	}
+	becomes(t, cfg.HTTP, "ok\n")
 	if left, err := os.ReadDir(cfg.Swap.Dir); err != nil || len(left) > 0 {
 		t.Error("files are left:", left, err)
 	}
@@ -373,26 +371,30 @@ func TestUnreadMessages(t *testing.T) {
 	}
 	child.Close()
 	defer other.Close()
-	self := exec.Command("/bin/true")
-	self.Process = &os.Process{Pid: os.Getpid()}
-	c := &client{worker: &workerProcess{cmd: self, control: control}}
+	workers := []servingWorker{{client: 7, control: control, pid: os.Getpid()}}
 	at := time.Unix(1000, 0)
 	if err := control.Send(wire.Control{Kind: wire.KindRevoke}); err != nil {
 		t.Fatal(err)
 	}
+	var e examination
+	silent := fmt.Sprintf("workers: 1 do not answer: client 7's (process %d) has not read its messages for 5s", os.Getpid())
 	for _, step := range []struct {
 		after time.Duration
 		want  string
-	}{{0, ""}, {unreadTime - 1, ""}, {unreadTime, "has not read its messages for 5s"}} {
-		if got := c.silence(at.Add(step.after)); got != step.want {
+	}{{0, ""}, {unreadTime - 1, ""}, {unreadTime, ""}, {unreadTime + freshTime, silent}} { // the third time it was just looked at
+		got := ""
+		for _, p := range e.problemsOf(at.Add(step.after), "", 0, workers) {
+			got += p.String()
+		}
+		if got != step.want {
 			t.Errorf("after %v: %q", step.after, got)
 		}
 	}
 	if _, _, err := other.Receive(); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.silence(at.Add(time.Hour)); got != "" || !c.unread.IsZero() {
-		t.Errorf("%q", got)
+	if got := e.problemsOf(at.Add(time.Hour), "", 0, workers); len(got) > 0 || len(e.unread) > 0 {
+		t.Errorf("%v", got)
 	}
 }
 

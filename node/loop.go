@@ -61,7 +61,6 @@ type client struct {
 	wanting   bool
 	counters  counters
 	memoryNow wire.Stats // allocated, resident, swapped
-	unread    time.Time  // since when its worker has not read a message, as far as was seen
 }
 
 // counters only grow.

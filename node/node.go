@@ -57,8 +57,9 @@ type daemon struct {
 	handlers sync.WaitGroup
 	closing  atomic.Bool // no connection becomes a client any more
 
-	socket *door.Listener
-	web    *webServer // nil if there is none
+	socket   *door.Listener
+	web      *webServer // nil if there is none
+	examined examination
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it

@@ -7,10 +7,13 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"reflect"
+	"syscall"
 	"time"
 
 	"muster/wire"
@@ -71,6 +74,11 @@ func (s *Session) greet(hello wire.Hello) error {
 	return nil
 }
 
+// Shows says whether the daemon has said the same as to another session.
+func (s *Session) Shows(welcome wire.Welcome, devices []wire.Device) bool {
+	return s.Welcome == welcome && reflect.DeepEqual(s.Devices, devices)
+}
+
 // Check greets a node on another machine, so that what is wrong is known before
 // a program is started.
 func Check(ctx context.Context, remote Remote) error {
@@ -105,6 +113,9 @@ func (s *Session) Attach(device uint32) error {
 	in := &fileReader{conn: s.conn}
 	defer in.close()
 	if err := wire.ReadAs(in, &s.Attached); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			err = fmt.Errorf("the node has closed the connection, perhaps to make room for newer ones: connect again: %w", err)
+		}
 		return err
 	}
 	if len(in.files) != 2 {

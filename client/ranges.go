@@ -11,11 +11,40 @@ type piece struct{ offset, length uint64 }
 type promised struct {
 	mu     sync.Mutex
 	pieces map[uint32]piece // by the message's number
+	fewer  *sync.Cond       // there is one less, or an end; nil while nobody waits
+	ended  bool
 }
 
-func (p *promised) add(seq uint32, at piece) {
+// maxPromised is how many may be due at a time. A node takes 256 such messages before
+// it has kept a promise; those of one that keeps none must not be without end.
+const maxPromised = 1024
+
+// add notes a promise, and returns false if too many are due.
+func (p *promised) add(seq uint32, at piece) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.pieces) >= maxPromised {
+		return false
+	}
+	p.put(seq, at)
+	return true
+}
+
+// wait notes a promise when there are few enough. It returns false after end.
+func (p *promised) wait(seq uint32, at piece) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fewer == nil {
+		p.fewer = sync.NewCond(&p.mu)
+	}
+	for len(p.pieces) >= maxPromised && !p.ended {
+		p.fewer.Wait()
+	}
+	p.put(seq, at)
+	return !p.ended
+}
+
+func (p *promised) put(seq uint32, at piece) {
 	if p.pieces == nil {
 		p.pieces = map[uint32]piece{}
 	}
@@ -26,6 +55,21 @@ func (p *promised) kept(seq uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pieces, seq)
+	p.wake()
+}
+
+// end lets nobody wait any more.
+func (p *promised) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	p.wake()
+}
+
+func (p *promised) wake() {
+	if p.fewer != nil {
+		p.fewer.Broadcast()
+	}
 }
 
 // without returns what is left of a piece, in order.

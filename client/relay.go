@@ -10,10 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"syscall"
 	"time"
 
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -28,27 +30,37 @@ type Remote struct {
 // resultNotReady is the CUresult of programs whose node cannot be reached.
 const resultNotReady = 802
 
+// silence is how long a node may take to read what it is sent, and to go on with
+// what it has begun to send.
+const silence = time.Minute
+
 // Relay lets programs that connect to a socket use a node on another machine: it
 // plays the daemon to them and sends their messages there. Only programs of the
 // same user are served. It returns when ctx is over and all programs were told.
 func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	programs := door.Listen(listener, false)
+	programs.Notice = func(trouble error) {
+		if trouble != nil {
+			log.Warn("no program can connect for now", "error", trouble)
+		}
+	}
+	defer context.AfterFunc(ctx, func() { _ = programs.Close() })()
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {
-		conn, err := listener.AcceptUnix()
+		accepted, err := programs.Accept()
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			cancel()
-			return fmt.Errorf("waiting for programs: %w", err)
+			return errors.New("somebody closed the socket for programs")
 		}
+		conn := accepted.(*door.Conn)
 		clients.Go(func() {
 			defer conn.Close()
-			if err := serveProgram(ctx, conn, remote); err != nil {
+			if err := serveProgram(ctx, conn.Conn.(*net.UnixConn), remote); err != nil {
 				log.Info("a program's client ended", "reason", err)
 			}
 		})
@@ -65,19 +77,12 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 	if err := wire.ReadAs(near, &hello); err != nil {
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
-	dialling, cancel := context.WithTimeout(ctx, setUpTime)
-	defer cancel()
-	far, err := remote.Dial(dialling)
-	if err != nil {
-		_ = wire.WriteRecord(near, &wire.Refused{Result: resultNotReady, Reason: err.Error()})
-		return err
-	}
-	defer far.Close()
-	r := &relay{near: near, far: far, in: bufio.NewReaderSize(far, bufferSize), out: bufio.NewWriterSize(far, bufferSize)}
 	hello.Token = remote.Token
+	r := &relay{near: near, remote: remote, hello: hello}
 	// Whoever waits is ended by the end of the connections.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
-	return r.serve(hello)
+	defer r.finish("")
+	return r.serve(ctx)
 }
 
 func sameUser(conn *net.UnixConn) error {
@@ -108,10 +113,14 @@ const bufferSize = 64 << 10
 // ring and writes to the connection, one reads from the connection, and one
 // watches the program.
 type relay struct {
-	near *net.UnixConn
-	far  net.Conn
-	in   *bufio.Reader
-	out  *bufio.Writer
+	near   *net.UnixConn
+	remote Remote
+	hello  wire.Hello
+
+	far     net.Conn
+	patient *door.Patient // far, with times for the node
+	in      *bufio.Reader
+	out     *bufio.Writer
 
 	shared   *wire.Shared
 	consumer *wire.Consumer
@@ -122,8 +131,8 @@ type relay struct {
 	reason   string
 }
 
-func (r *relay) serve(hello wire.Hello) error {
-	attached, err := r.setUp(hello)
+func (r *relay) serve(ctx context.Context) error {
+	attached, err := r.setUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,23 +170,32 @@ func (r *relay) finish(reason string) {
 		r.shared.Close(reason)
 		r.consumer.Stop()
 	}
-	_ = r.far.Close()
+	r.promised.end()
+	if r.far != nil {
+		_ = r.far.Close()
+	}
 	_ = r.near.Close()
+}
+
+// said is what a node says of itself to one who greets it.
+type said struct {
+	welcome wire.Welcome
+	devices []wire.Device
 }
 
 // setUp passes records on until the node has attached the program, or one side
 // has had enough.
-func (r *relay) setUp(hello wire.Hello) (*wire.Attached, error) {
-	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
-	if err := wire.WriteRecord(r.far, &hello); err != nil {
+func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
+	first, err := r.greet(ctx)
+	if err != nil {
 		return nil, r.lost(err)
 	}
-	var welcome wire.Welcome
-	if err := r.pass(&welcome); err != nil {
+	_ = r.near.SetDeadline(time.Now().Add(setUpTime))
+	if err := wire.WriteRecord(r.near, &first.welcome); err != nil {
 		return nil, err
 	}
-	for range welcome.Devices {
-		if err := r.pass(&wire.Device{}); err != nil {
+	for i := range first.devices {
+		if err := wire.WriteRecord(r.near, &first.devices[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -188,32 +206,113 @@ func (r *relay) setUp(hello wire.Hello) (*wire.Attached, error) {
 	if err := wire.ReadAs(r.near, &attach); err != nil {
 		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
+	attached, err := r.attach(attach)
+	if isGone(err) { // the node does not keep connections for ever that are not used
+		if attached, err = r.comeAgain(ctx, first, attach); err != nil {
+			return nil, r.lost(err)
+		}
+	}
+	if err != nil {
+		return nil, r.lost(err)
+	}
+	return attached, nil
+}
+
+// greet connects to the node and hears what it says of itself.
+func (r *relay) greet(ctx context.Context) (*said, error) {
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
+	if err := wire.WriteRecord(r.far, &r.hello); err != nil {
+		return nil, odd(err)
+	}
+	s := &said{}
+	if err := wire.ReadAs(r.in, &s.welcome); err != nil {
+		return nil, odd(err)
+	}
+	if s.welcome.Devices > maxDevices {
+		return nil, odd(fmt.Errorf("it says that it has %d devices", s.welcome.Devices))
+	}
+	s.devices = make([]wire.Device, s.welcome.Devices)
+	for i := range s.devices {
+		if err := wire.ReadAs(r.in, &s.devices[i]); err != nil {
+			return nil, odd(err)
+		}
+	}
+	return s, nil
+}
+
+// connect makes the connection to the node, instead of one that it may have had.
+func (r *relay) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, setUpTime)
+	defer cancel()
+	far, err := r.remote.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.finished {
+		_ = far.Close()
+		return errors.New("it was ended while it was set up")
+	}
+	if r.far != nil {
+		_ = r.far.Close()
+	}
+	r.far, r.patient = far, door.NewPatient(far, silence)
+	r.in, r.out = bufio.NewReaderSize(r.patient, bufferSize), bufio.NewWriterSize(r.patient, bufferSize)
+	return nil
+}
+
+// attach asks the node for a device.
+func (r *relay) attach(attach wire.Attach) (*wire.Attached, error) {
 	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
 	if err := wire.WriteRecord(r.far, &attach); err != nil {
-		return nil, r.lost(err)
+		return nil, odd(err)
 	}
 	attached := &wire.Attached{}
 	if err := wire.ReadAs(r.in, attached); err != nil {
-		return nil, r.lost(err)
+		return nil, odd(err)
 	}
-	return attached, r.far.SetDeadline(time.Time{})
+	return attached, nil
 }
 
-// pass passes one record from the node to the program.
-func (r *relay) pass(m wire.Message) error {
-	if err := wire.ReadAs(r.in, m); err != nil {
-		return r.lost(err)
+// comeAgain greets the node a second time, which must say the same, and asks for a
+// device.
+func (r *relay) comeAgain(ctx context.Context, first *said, attach wire.Attach) (*wire.Attached, error) {
+	again, err := r.greet(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return wire.WriteRecord(r.near, m)
+	if !reflect.DeepEqual(first, again) {
+		return nil, errors.New("the node's devices are not those of which the program was told: start it again")
+	}
+	return r.attach(attach)
+}
+
+// isGone says whether an error is that the node has closed the connection.
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// odd says of what came from the node, or did not, that it should have been
+// otherwise; refusals stay what they are.
+func odd(err error) error {
+	var refused *wire.Refused
+	if errors.As(err, &refused) {
+		return err
+	}
+	return fmt.Errorf("the node does not answer as a node does: %w", err)
 }
 
 // lost tells a program that is being set up why that failed.
 func (r *relay) lost(err error) error {
 	var refused *wire.Refused
 	if !errors.As(err, &refused) {
-		err = fmt.Errorf("the node does not answer as a node does: %w", err)
 		refused = &wire.Refused{Result: resultNotReady, Reason: err.Error()}
 	}
+	_ = r.near.SetDeadline(time.Now().Add(setUpTime))
 	_ = wire.WriteRecord(r.near, refused)
 	return err
 }
@@ -225,8 +324,9 @@ func (r *relay) share(attached *wire.Attached) error {
 		err = fmt.Errorf("%v where geometry was due", frame.Kind)
 	}
 	if err != nil {
-		return r.lost(err)
+		return r.lost(odd(err))
 	}
+	_ = r.far.SetDeadline(time.Time{})
 	ring, arena, err := wire.Create(frame.Geometry)
 	if err != nil {
 		return r.lost(err)
@@ -302,7 +402,9 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 			}
 		}
 	case h.Op.GivesData() && h.Length > 0:
-		r.promised.add(h.Seq, piece{h.Data, h.Length})
+		if err := r.promise(h.Seq, piece{h.Data, h.Length}); err != nil {
+			return err
+		}
 	}
 	if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
 		return err
@@ -318,6 +420,21 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 		data = data[n:]
 	}
 	r.consumer.Release(h.Release)
+	return nil
+}
+
+// promise notes that the node will fill a part of the arena. Where too many are
+// due, the node must keep some first.
+func (r *relay) promise(seq uint32, at piece) error {
+	if r.promised.add(seq, at) {
+		return nil
+	}
+	if err := r.out.Flush(); err != nil {
+		return err
+	}
+	if !r.promised.wait(seq, at) {
+		return net.ErrClosed
+	}
 	return nil
 }
 
@@ -346,7 +463,7 @@ func (r *relay) sendData(part piece) error {
 func (r *relay) receive() string {
 	frames := wire.NewFrameReader(r.in)
 	for {
-		f, err := frames.Next()
+		f, err := r.next(frames)
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the node closed it")
 		}
@@ -379,4 +496,15 @@ func (r *relay) receive() string {
 			return broke(fmt.Errorf("%v where none is due", f.Kind))
 		}
 	}
+}
+
+// next reads one frame. The node may take as long as it likes to begin one, but
+// not to finish it.
+func (r *relay) next(frames *wire.FrameReader) (wire.Frame, error) {
+	r.patient.Begun(false)
+	if _, err := r.in.Peek(1); err != nil {
+		return wire.Frame{}, err
+	}
+	r.patient.Begun(true)
+	return frames.Next()
 }

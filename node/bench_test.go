@@ -356,8 +356,11 @@ func startRelay(b *testing.B) (socket string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(b, err)
 	quiet := slog.New(slog.DiscardHandler)
+	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{Socket: daemon, TLS: nodeTLS, Log: quiet})
+	must(b, err)
 	background(b, func(ctx context.Context) error {
-		return gateway.Serve(ctx, listener, gateway.Config{Socket: daemon, TLS: nodeTLS, Log: quiet})
+		g.Serve(ctx)
+		return nil
 	})
 	socket = freshSocket()
 	programs, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})

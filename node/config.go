@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,11 @@ import (
 type Config struct {
 	Name   string // in the status document
 	Socket Socket
+	// Allow lists the users of this machine, by name or number, who may use the
+	// node beside root and the user whose node it is; AllowAny is everybody. nil is
+	// everybody if the node runs as root, which serves each user by workers of that
+	// user, and nobody otherwise.
+	Allow []string
 
 	Devices []Device
 	VGPUs   int // virtual GPUs on each device
@@ -30,12 +36,30 @@ type Config struct {
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
 	Record Record
+
+	Connections Connections
+}
+
+// AllowAny stands for all users of the machine.
+const AllowAny = "any"
+
+// Connections bound what those may take who have no client yet, and how long
+// the other side may be silent.
+type Connections struct {
+	Local   int // of one user of this machine, without a client
+	Unknown int // of other machines, that have not shown who they are
+	Remote  int // of other machines, that have
+	User    int // of those, of one user
+
+	Greet   time.Duration // to say who it is and what it wants
+	Idle    time.Duration // for other machines, until a device is used
+	Silence time.Duration // for other machines, to read, or to go on with what was begun
 }
 
 // Socket is where programs connect.
 type Socket struct {
 	Address string // a path, or a name that begins with @ and leaves no file
-	Mode    uint32 // of a file; 0 for 0666
+	Mode    uint32 // of a file; 0 for 0666, or 0600 if nobody else may use the node
 	Group   string // of a file; "" for the daemon's own
 }
 
@@ -83,10 +107,14 @@ func Default() Config {
 		Socket:  Socket{Address: DefaultSocket},
 		VGPUs:   vgpu.DefaultSlots,
 		MaxIdle: vgpu.DefaultMaxIdle,
-		Limits:  Limits{Clients: 1024},
+		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
 		Grace:   30 * time.Second,
 		Record:  Record{Limit: DefaultRecordLimit},
+		Connections: Connections{
+			Local: 256, Unknown: 64, Remote: 512, User: 128,
+			Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
+		},
 	}
 }
 
@@ -109,8 +137,31 @@ func (c *Config) check() error {
 	case c.Socket.Address == "":
 		return errors.New("the node has no socket")
 	}
+	return c.Connections.check()
+}
+
+func (c Connections) check() error {
+	if min(c.Local, c.Unknown, c.Remote, c.User) < 1 || min(c.Greet, c.Idle, c.Silence) <= 0 {
+		return errors.New("the numbers of connections and their times must be above 0")
+	}
 	return nil
 }
+
+// allows says whether a user of the machine may use the node of user own.
+func (c *Config) allows(a account, own uint32) bool {
+	switch {
+	case a.uid == 0 || a.uid == own:
+		return true
+	case c.Allow == nil:
+		return own == 0
+	}
+	return slices.ContainsFunc(c.Allow, func(who string) bool {
+		return who == AllowAny || who == a.name || who == fmt.Sprint(a.uid)
+	})
+}
+
+// reserve is how many clients root may have beyond those that the node serves.
+func (l *Limits) reserve() int { return l.Clients / 16 }
 
 // of returns a user's limits.
 func (l *Limits) of(u account) UserLimits {

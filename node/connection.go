@@ -10,20 +10,27 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
 )
 
-// setUpTime is how long a connection may take to greet, and to read answers.
+// setUpTime is how long a program may take to read answers while its client is
+// set up.
 const setUpTime = 10 * time.Second
 
-// maxUnsettled is how many connections without a client one user may have.
-const maxUnsettled = 256
+// lastTime is how long a connection may keep the last descriptor, and one that
+// is turned away may take to hear why.
+const lastTime = time.Second
+
+// Those who are turned away are told why, if they are not too many.
+const maxTurned, maxTurnedEach = 64, 16
 
 // CUresult, as far as the daemon refuses with one.
 const (
@@ -39,36 +46,53 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 	return &wire.Refused{Result: result, Reason: fmt.Sprintf(format, args...)}
 }
 
-// handle serves one connection to its end.
-func (d *daemon) handle(conn *net.UnixConn) {
+var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
+
+// errMadeRoom ends a connection whose place was needed by a newer one.
+var errMadeRoom = errors.New("it was closed to make room for others of its user")
+
+// handle serves one connection to its end. The last one has the descriptor that
+// was kept for when there is no other.
+func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	who, err := peerOf(conn, &d.names)
 	if err != nil {
 		d.log.Warn("a connection was dropped", "error", err)
 		return
 	}
-	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
-	if refused := d.enter(conn, who); refused != nil {
-		d.turnAway(conn, refused)
+	if !d.cfg.allows(who.user, d.own.uid) {
+		d.turnAway(conn, who, refuse(resultNotPermitted,
+			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.name, who.user.name))
 		return
 	}
-	defer d.settle(conn)
+	if last {
+		d.handleLast(conn, who)
+		return
+	}
+	place, refused := d.enter(conn, who)
+	if refused != nil {
+		d.turnAway(conn, who, refused)
+		return
+	}
+	defer place.Leave()
+	_ = conn.SetDeadline(d.opts.Now().Add(d.greetTime()))
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
-		d.answer(conn, in)
+		if place.Use() {
+			d.answer(conn, in)
+		}
 		return
 	}
-	c, err := d.setUp(conn, in, who)
-	var refused *wire.Refused
+	c, err := d.setUp(conn, in, who, place)
 	switch {
 	case errors.As(err, &refused):
 		d.log.Info("a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
-		d.turnAway(conn, refused)
+		d.turnAway(conn, who, refused)
 		return
 	case err != nil:
 		d.log.Debug("a connection ended", "user", who.user.name, "pid", who.pid, "error", err)
 		return
 	}
-	d.settle(conn)
+	place.Leave() // from here on it counts as a client
 	_ = conn.SetDeadline(time.Time{})
 	reason := ""
 	if _, err := in.ReadByte(); err == nil {
@@ -78,59 +102,61 @@ func (d *daemon) handle(conn *net.UnixConn) {
 	<-c.gone
 }
 
+// greetTime is how long a connection may take to say what it wants: less than
+// usual where it will be refused.
+func (d *daemon) greetTime() time.Duration {
+	if d.closing.Load() {
+		return min(lastTime, d.cfg.Connections.Greet)
+	}
+	return d.cfg.Connections.Greet
+}
+
+// handleLast answers root and the node's own user, who want to know how it is,
+// and tells all others why they are not served.
+func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
+	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
+	in := bufio.NewReader(conn)
+	if d.isOwner(who) && isRequest(in) {
+		d.answer(conn, in)
+		return
+	}
+	d.turnAway(conn, who, refuse(resultSystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)"))
+}
+
+// isOwner says whether a peer is root or the user whose node it is.
+func (d *daemon) isOwner(who peer) bool { return who.user.uid == 0 || who.user.uid == d.own.uid }
+
 // turnAway says why not. It then listens for a moment: what the other side is
 // about to say would otherwise keep it from hearing.
-func (d *daemon) turnAway(conn *net.UnixConn, refused *wire.Refused) {
-	_ = conn.SetDeadline(d.opts.Now().Add(time.Second))
+func (d *daemon) turnAway(conn *net.UnixConn, who peer, refused *wire.Refused) {
+	place, err := d.turned.Take(who.key(), false, func() { _ = conn.Close() })
+	if err != nil {
+		return
+	}
+	defer place.Leave()
+	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
 	if wire.WriteRecord(conn, refused) == nil && conn.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, wire.MaxRecord))
 	}
 }
 
-// enter counts a connection against its user's.
-func (d *daemon) enter(conn *net.UnixConn, who peer) *wire.Refused {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	uid := who.user.uid
+// key tells users of the machine apart.
+func (p peer) key() string { return strconv.FormatUint(uint64(p.user.uid), 10) }
+
+// enter gives a connection one of its user's places. Those of the gateway are
+// bounded there, for each user of other machines.
+func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused) {
+	if d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
+		return nil, nil
+	}
+	place, err := d.places.Take(who.key(), d.isOwner(who), func() { _ = conn.Close() })
 	switch {
-	case d.closing:
-		return refuse(resultSystemNotReady, "the node is shutting down")
-	case d.unsettle[uid] >= maxUnsettled:
-		return refuse(resultSystemNotReady, "user %s has %d connections without a client: too many", who.user.name, maxUnsettled)
+	case errors.Is(err, door.ErrClosed):
+		return nil, errShuttingDown
+	case err != nil:
+		return nil, refuse(resultSystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.user.name, d.cfg.Connections.Local)
 	}
-	d.conns[conn] = uid
-	d.unsettle[uid]++
-	return nil
-}
-
-// settle says that a connection is a client's, or no more.
-func (d *daemon) settle(conn *net.UnixConn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	uid, ok := d.conns[conn]
-	if !ok {
-		return
-	}
-	delete(d.conns, conn)
-	if d.unsettle[uid]--; d.unsettle[uid] == 0 {
-		delete(d.unsettle, uid)
-	}
-}
-
-func (d *daemon) isClosing() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.closing
-}
-
-// closeUnsettled lets no connection become a client any more.
-func (d *daemon) closeUnsettled() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closing = true
-	for conn := range d.conns {
-		_ = conn.SetReadDeadline(time.Unix(1, 0))
-	}
+	return place, nil
 }
 
 // isRequest tells a person's request, a line of JSON, from a program's hello:
@@ -156,7 +182,7 @@ func (d *daemon) answer(conn io.Writer, in io.Reader) {
 		if status, ok := d.status(); ok {
 			reply = status
 		} else {
-			reply = map[string]string{"error": "the node is shutting down"}
+			reply = map[string]string{"error": errShuttingDown.Reason}
 		}
 	default:
 		reply = map[string]string{"error": fmt.Sprintf("there is no request %q: ask for status", request.Request)}
@@ -165,7 +191,7 @@ func (d *daemon) answer(conn io.Writer, in io.Reader) {
 }
 
 // setUp makes a client of a connection.
-func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, error) {
+func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.Place) (*client, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(in, &hello); err != nil {
 		if isSpoken(err) {
@@ -176,9 +202,12 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
-	ours := who.user.uid == uint32(os.Getuid())
+	if d.closing.Load() {
+		return nil, errShuttingDown
+	}
+	ours := who.user.uid == d.own.uid
 	if name, ok := strings.CutPrefix(hello.Token, wire.SpeaksFor); ok && ours && name != "" {
-		who.user = account{uid: nobody, name: printable(name)}
+		who.user = d.stranger(name)
 	}
 	limits := d.cfg.Limits.of(who.user)
 	memory := d.worldOf(hello.Memory, limits)
@@ -193,10 +222,14 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		return nil, err
 	}
-	// A program may do much else before it uses a device.
+	// A program may do much else before it uses a device. Its connection may be
+	// closed meanwhile, if its user needs the place: then it makes a new one.
 	_ = conn.SetReadDeadline(time.Time{})
-	if d.isClosing() {
-		return nil, refuse(resultSystemNotReady, "the node is shutting down")
+	if !place.Wait() {
+		return nil, errMadeRoom
+	}
+	if d.closing.Load() {
+		return nil, errShuttingDown
 	}
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
@@ -204,6 +237,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 			return nil, refuse(resultMismatch, "the greeting was not followed by a request for a device: %v", err)
 		}
 		return nil, err
+	}
+	if !place.Use() {
+		return nil, errMadeRoom
 	}
 	_ = conn.SetWriteDeadline(d.opts.Now().Add(setUpTime))
 	if int64(attach.Device) >= int64(len(devices)) {
@@ -217,6 +253,15 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 		c.peer.pid = int32(hello.Pid) // someone of ours speaks for it
 	}
 	return c, d.attach(c)
+}
+
+// stranger is a user of another machine. Its root is none here, and counts as
+// another user than ours.
+func (d *daemon) stranger(name string) account {
+	if name == d.names.of(0) {
+		name = "remote:" + name
+	}
+	return account{uid: nobody, name: printable(name)}
 }
 
 // isSpoken says whether the other side said something wrong, rather than
@@ -315,7 +360,7 @@ func (d *daemon) attach(c *client) (err error) {
 		worker.stop()
 		<-worker.exited
 		shared.Unmap()
-		return refuse(resultSystemNotReady, "the node is shutting down")
+		return errShuttingDown
 	}
 	if err := worker.serve(serve, append([]*os.File{ring, arena}, d.locks...)); err != nil {
 		return refuse(resultSystemNotReady, "%v", err)

@@ -141,12 +141,16 @@ func (d *daemon) endAll(reason string, kill bool) {
 // admit makes a client known, within the limits.
 func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
+	most := d.cfg.Limits.Clients
+	if c.peer.user.uid == 0 {
+		most += d.cfg.Limits.reserve()
+	}
 	asked := d.ask(func() {
 		name := c.peer.user.name
 		switch {
 		case d.draining:
-			refused = refuse(resultSystemNotReady, "the node is shutting down")
-		case len(d.clients) >= d.cfg.Limits.Clients:
+			refused = errShuttingDown
+		case len(d.clients) >= most:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
 			refused = refuse(resultNotPermitted, "user %s has %d clients on this node, as many as allowed", c.peer.user.name, d.perUser[name])
@@ -163,7 +167,7 @@ func (d *daemon) admit(c *client) error {
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
-		return refuse(resultSystemNotReady, "the node is shutting down")
+		return errShuttingDown
 	}
 	if refused != nil {
 		return refused

@@ -47,7 +47,7 @@ func deadSocket(path string) (fs.FileInfo, error) {
 	switch {
 	case err == nil:
 		conn.Close()
-		return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", path)
+		return nil, taken(path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("whether a node answers at %s cannot be told: %w: give this one another socket", path, err)
 	}

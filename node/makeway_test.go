@@ -1,6 +1,7 @@
 package node
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,7 +22,7 @@ func abandoned(t *testing.T, path string) {
 
 func mustListen(t *testing.T, path string) *listener {
 	t.Helper()
-	l, err := listen(Socket{Address: path})
+	l, err := listen(Socket{Address: path}, 0o666, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestListenRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := listen(Socket{Address: path})
+			l, err := listen(Socket{Address: path}, 0o666, slog.New(slog.DiscardHandler))
 			if err == nil {
 				l.Close()
 			}
@@ -174,7 +175,7 @@ func TestCloseLeavesAnothersSocket(t *testing.T) {
 func TestANameWithoutAFileIsTakenOnce(t *testing.T) {
 	name := "@muster-test-" + filepath.Base(t.TempDir()) + "-" + t.Name()
 	mustListen(t, name)
-	if _, err := listen(Socket{Address: name}); err == nil || !strings.Contains(err.Error(), "a node answers at "+name+" already") {
+	if _, err := listen(Socket{Address: name}, 0o666, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "a node answers at "+name+" already") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,17 +2,16 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"muster/device"
+	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -32,6 +31,11 @@ type Options struct {
 	Kill <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
+	// Gateway is the process whose connections come for users of other machines, and
+	// are bounded there; 0 if there is none.
+	Gateway int
+	// Checks are asked, beside the daemon's own, how the node is.
+	Checks []Check
 }
 
 // daemon is a running node.
@@ -43,6 +47,7 @@ type daemon struct {
 	locks []*os.File // one for each device, for workers that share it
 	pool  *pool
 	names userNames
+	own   account // whose node it is
 	start time.Time
 
 	// events are run by the loop, one after the other; it closes ended.
@@ -52,11 +57,14 @@ type daemon struct {
 
 	recording *recording // nil if nothing is recorded
 
-	mu       sync.Mutex
-	conns    map[*net.UnixConn]uint32 // whose it is, until it has a client
-	unsettle map[uint32]int           // connections of each user that have no client yet
-	closing  bool
+	places   *door.Places // of connections without a client, by user
+	turned   *door.Places // of connections that hear why they are turned away
 	handlers sync.WaitGroup
+	closing  atomic.Bool // no connection becomes a client any more
+
+	socket   *door.Listener
+	web      *webServer // nil if there is none
+	examined examination
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
@@ -67,41 +75,72 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		return err
 	}
 	defer d.closeLocks()
-	listener, err := listen(cfg.Socket)
+	listener, err := listen(cfg.Socket, d.mode(), d.log)
 	if err != nil {
 		return err
 	}
+	d.socket = door.Listen(listener, true)
+	d.socket.Notice = d.notice("programs")
 	if err := d.record(); err != nil {
-		listener.Close()
+		d.socket.Close()
 		return err
 	}
 	defer d.recording.close()
-	web, err := d.serveHTTP()
-	if err != nil {
-		listener.Close()
+	if d.web, err = d.serveHTTP(); err != nil {
+		d.socket.Close()
 		return err
 	}
 	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
-	accepted := make(chan error, 1)
-	go func() { accepted <- d.accept(listener.UnixListener) }()
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		d.accept()
+	}()
 	d.log.Info("the node is up", "socket", cfg.Socket.Address, "devices", len(cfg.Devices), "policy", cfg.Policy.String())
 	if opts.Ready != nil {
 		opts.Ready()
 	}
 
-	var failed error
 	select {
 	case <-ctx.Done():
 	case <-opts.Kill:
-	case failed = <-accepted:
 	}
-	listener.Close()
-	d.shutDown()
-	if web != nil {
-		web.Close()
+	d.drainClients()
+	// Until now those who came were told that the node is shutting down.
+	d.socket.Close()
+	<-accepted
+	d.places.Close()
+	d.turned.Close()
+	d.pool.stop()
+	d.handlers.Wait()
+	if d.web != nil {
+		d.web.close()
 	}
-	return failed
+	d.log.Info("the node is down")
+	return nil
+}
+
+// mode is who may use a socket that is a file.
+func (d *daemon) mode() os.FileMode {
+	switch {
+	case d.cfg.Socket.Mode != 0:
+		return os.FileMode(d.cfg.Socket.Mode)
+	case d.cfg.Allow == nil && d.own.uid != 0 || d.cfg.Allow != nil && len(d.cfg.Allow) == 0:
+		return 0o600
+	}
+	return 0o666
+}
+
+// notice logs when a listener cannot accept connections, and when it can again.
+func (d *daemon) notice(of string) func(error) {
+	return func(trouble error) {
+		if trouble != nil {
+			d.log.Error("no connections of "+of+" can be accepted for now", "error", trouble)
+		} else {
+			d.log.Info("connections of " + of + " can be accepted again")
+		}
+	}
 }
 
 func newDaemon(cfg Config, opts Options) (*daemon, error) {
@@ -119,8 +158,11 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
 		names:  userNames{known: map[uint32]string{}},
 		events: make(chan func(), 256), ended: make(chan struct{}),
-		conns: map[*net.UnixConn]uint32{}, unsettle: map[uint32]int{},
+		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
+		turned: door.NewPlaces(maxTurnedEach, maxTurned),
 	}
+	uid := uint32(os.Getuid())
+	d.own = account{uid, d.names.of(uid)}
 	var devices []vgpu.Device
 	for i, c := range cfg.Devices {
 		opened, err := opts.Open(c.DeviceConfig)
@@ -157,44 +199,29 @@ func (d *daemon) closeLocks() {
 	}
 }
 
-// accept serves connections until the listener is closed.
-func (d *daemon) accept(listener *net.UnixListener) error {
+// accept serves connections until the socket is closed.
+func (d *daemon) accept() {
 	for {
-		conn, err := listener.AcceptUnix()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return nil
-		case err != nil && !isPassing(err):
-			return fmt.Errorf("accepting connections: %w", err)
-		case err != nil:
-			d.log.Error("a connection could not be accepted", "error", err)
-			time.Sleep(50 * time.Millisecond) // until some descriptors are free again
-			continue
+		accepted, err := d.socket.Accept()
+		if err != nil {
+			return
 		}
+		conn := accepted.(*door.Conn)
 		d.handlers.Add(1)
 		go func() {
 			defer d.handlers.Done()
 			defer conn.Close()
-			d.handle(conn)
+			d.handle(conn.Conn.(*net.UnixConn), conn.Last)
 		}()
 	}
 }
 
-// isPassing says whether it may be better soon: descriptors or memory are used
-// up, or the other side gave up first.
-func isPassing(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED, syscall.EINTR} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// shutDown ends clients, connections and workers, and waits for all of them.
-func (d *daemon) shutDown() {
+// drainClients lets nobody in any more, and waits until all clients have gone. It ends
+// them when their time is over.
+func (d *daemon) drainClients() {
 	d.log.Info("the node is shutting down", "grace", d.cfg.Grace.String())
-	d.closeUnsettled()
+	d.closing.Store(true)
+	d.places.CloseWaiting() // they will be told when they come again
 	d.do(func() { d.drain() })
 	grace := time.NewTimer(d.cfg.Grace)
 	defer grace.Stop()
@@ -212,22 +239,4 @@ func (d *daemon) shutDown() {
 		d.do(func() { d.endAll(reason, true) })
 		<-d.ended
 	}
-	d.pool.stop()
-	d.handlers.Wait()
-	d.log.Info("the node is down")
-}
-
-// serveHTTP starts the server for metrics and health, if one is wanted.
-func (d *daemon) serveHTTP() (*http.Server, error) {
-	if d.cfg.HTTP == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", d.cfg.HTTP)
-	if err != nil {
-		return nil, fmt.Errorf("opening the port for metrics: %w", err)
-	}
-	server := &http.Server{Handler: d.web(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
-	d.log.Info("metrics and health are served", "address", "http://"+l.Addr().String())
-	return server, nil
 }

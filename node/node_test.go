@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -272,38 +273,50 @@ func TestFloodOfBadConnections(t *testing.T) {
 	mustConnect(t, f).synchronise(t)
 }
 
-// One user's idle connections do not grow without bound, and are forgotten.
-func TestUnsettledConnectionsAreBounded(t *testing.T) {
-	f := run(t, testConfig())
-	var conns []net.Conn
-	more := func() {
-		conn, err := net.Dial("unix", f.socket)
+// One user's idle connections do not grow without bound: the oldest make room,
+// those first whose other side can come again. The user is served all the while.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	cfg := testConfig()
+	cfg.Connections.Local = 4
+	f := run(t, cfg)
+	dial := func() *net.UnixConn {
+		t.Helper()
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.socket, Net: "unix"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		conns = append(conns, conn)
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		return conn
 	}
-	for range maxUnsettled {
-		more()
-	}
-	eventually(t, "the next is refused", func() bool {
-		p, err := connect(f.socket, hello(), 0)
-		if err == nil { // it was faster than one of the others, which was refused
-			p.leave()
-			more()
+	greet := func() *net.UnixConn {
+		t.Helper()
+		conn := dial()
+		if err := wire.WriteRecord(conn, hello()); err != nil {
+			t.Fatal(err)
 		}
-		return err != nil && strings.Contains(err.Error(), "connections without a client")
-	})
-	for _, conn := range conns {
-		conn.Close()
-	}
-	eventually(t, "they are forgotten", func() bool {
-		p, err := connect(f.socket, hello(), 0)
-		if err == nil {
-			p.leave()
+		for _, m := range []wire.Message{&wire.Welcome{}, &wire.Device{}, &wire.Device{}} {
+			if err := wire.ReadAs(conn, m); err != nil {
+				t.Fatal(err)
+			}
 		}
-		return err == nil
+		return conn
+	}
+	var all []*net.UnixConn
+	for range 20 {
+		all = append(all, dial(), greet())
+		statusOf(t, f) // is answered, perhaps in the place of another
+	}
+	isOpen := func(conn *net.UnixConn) bool {
+		_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err := conn.Read(make([]byte, 1))
+		return errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	eventually(t, "most were closed", func() bool {
+		all = slices.DeleteFunc(all, func(conn *net.UnixConn) bool { return !isOpen(conn) })
+		return len(all) <= cfg.Connections.Local
 	})
+	mustConnect(t, f).synchronise(t)
 }
 
 // Programs come and go at once, some in the middle of it, and nothing is left.
@@ -361,7 +374,9 @@ func children(t testing.TB) []string {
 }
 
 func TestGracefulShutdownWaits(t *testing.T) {
-	f := run(t, testConfig())
+	cfg := testConfig()
+	cfg.Connections.Greet = 50 * time.Millisecond
+	f := run(t, cfg)
 	p := mustConnect(t, f)
 	p.synchronise(t)
 	idle, err := net.Dial("unix", f.socket) // a connection that never becomes a client

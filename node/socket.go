@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // listener is the daemon's socket.
@@ -33,14 +36,21 @@ func (l *listener) Close() error {
 
 // listen opens the daemon's socket. A socket at which nobody answers is what a
 // killed daemon left: it is replaced.
-func listen(s Socket) (*listener, error) {
+func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 	address := &net.UnixAddr{Name: s.Address, Net: "unix"}
-	l, err := net.ListenUnix("unix", address)
 	isFile := !strings.HasPrefix(s.Address, "@")
+	if isFile {
+		if err := checkFolder(filepath.Dir(s.Address), log); err != nil {
+			return nil, err
+		}
+		// Nobody can connect before it is known who may.
+		defer syscall.Umask(syscall.Umask(0o177))
+	}
+	l, err := net.ListenUnix("unix", address)
 	switch {
 	case !errors.Is(err, syscall.EADDRINUSE):
 	case !isFile:
-		return nil, fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", s.Address)
+		return nil, taken(s.Address)
 	default:
 		if err := makeWay(s.Address); err != nil {
 			return nil, err
@@ -54,7 +64,7 @@ func listen(s Socket) (*listener, error) {
 		return &listener{UnixListener: l}, nil
 	}
 	l.SetUnlinkOnClose(false)
-	err = giveAccess(s)
+	err = giveAccess(s, mode)
 	file, lost := os.Lstat(s.Address)
 	own := &listener{l, s.Address, file}
 	if err = errors.Join(err, lost); err != nil {
@@ -64,11 +74,37 @@ func listen(s Socket) (*listener, error) {
 	return own, nil
 }
 
-func giveAccess(s Socket) error {
-	mode := os.FileMode(0o666)
-	if s.Mode != 0 {
-		mode = os.FileMode(s.Mode)
+// taken says that another node is where the socket is to be.
+func taken(address string) error {
+	if s, err := ask(address, 300*time.Millisecond); err == nil && s.Draining {
+		return fmt.Errorf("the node at %s is still shutting down: wait for it, or give this one another socket", address)
 	}
+	return fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", address)
+}
+
+// checkFolder refuses a folder in which everybody can replace the socket, and warns
+// of one where some can. Programs would not trust what they find there, but they
+// would not find the node either.
+func checkFolder(dir string, log *slog.Logger) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("opening the socket: %w", err)
+	}
+	mode := info.Mode()
+	if mode&os.ModeSticky != 0 {
+		return nil
+	}
+	if mode.Perm()&0o002 != 0 {
+		return fmt.Errorf("everybody can write to %s, and so replace the socket there: put it elsewhere, or chmod o-w %s", dir, dir)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if ok && owner.Uid != 0 && owner.Uid != uint32(os.Getuid()) {
+		log.Warn("the socket's folder is another user's, who can replace the socket", "folder", dir, "owner", owner.Uid)
+	}
+	return nil
+}
+
+func giveAccess(s Socket, mode os.FileMode) error {
 	if s.Group != "" {
 		group, err := user.LookupGroup(s.Group)
 		if err != nil {

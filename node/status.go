@@ -12,7 +12,9 @@ import (
 // status asks the loop for a picture.
 func (d *daemon) status() (status.Node, bool) {
 	var s status.Node
+	problems := d.problems()
 	ok := d.ask(func() { s = d.picture() })
+	s.Problems = problems
 	return s, ok
 }
 
@@ -22,7 +24,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	now := d.now()
 	s := status.Node{
 		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.cfg.Policy.String(),
-		SwapSize: d.cfg.Swap.Size, Committed: d.committed,
+		SwapSize: d.cfg.Swap.Size, Committed: d.committed, Draining: d.draining,
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
 		Ended: append([]status.Client{}, d.gone...),
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"syscall"
@@ -104,96 +103,4 @@ func (w *workerProcess) ending() string {
 		return w.err.Error()
 	}
 	return "it ended by itself"
-}
-
-// pool keeps workers warm, so that a client need not wait for one to start.
-type pool struct {
-	command []string
-	log     *slog.Logger
-	idle    chan *workerProcess
-	stopped chan struct{} // to be closed
-	ended   chan struct{} // closed when all are gone
-}
-
-func newPool(command []string, warm int, log *slog.Logger) *pool {
-	p := &pool{command: command, log: log, stopped: make(chan struct{}), ended: make(chan struct{})}
-	if warm > 0 {
-		p.idle = make(chan *workerProcess, warm-1) // and one in the hand of fill
-		go p.fill()
-	} else {
-		close(p.ended)
-	}
-	return p
-}
-
-// fill keeps as many workers as are wanted, until the pool is stopped.
-func (p *pool) fill() {
-	defer close(p.ended)
-	var inHand []*workerProcess
-	defer func() { stopAll(append(p.leftover(), inHand...)) }()
-	for {
-		w, err := startWorker(p.command)
-		if err != nil {
-			p.log.Error("no worker can be started", "error", err)
-			select {
-			case <-time.After(time.Second):
-				continue
-			case <-p.stopped:
-				return
-			}
-		}
-		select {
-		case p.idle <- w:
-		case <-p.stopped:
-			inHand = append(inHand, w)
-			return
-		}
-	}
-}
-
-// leftover returns the workers that nobody took.
-func (p *pool) leftover() []*workerProcess {
-	var all []*workerProcess
-	for {
-		select {
-		case w := <-p.idle:
-			all = append(all, w)
-		default:
-			return all
-		}
-	}
-}
-
-func stopAll(workers []*workerProcess) {
-	for _, w := range workers {
-		w.stop()
-	}
-	for _, w := range workers {
-		<-w.exited
-	}
-}
-
-// take returns a worker that has no client yet.
-func (p *pool) take() (*workerProcess, error) {
-	for {
-		select {
-		case w := <-p.idle:
-			select {
-			case <-w.exited:
-				p.log.Warn("a worker ended while it waited for a client", "ending", w.ending())
-				w.control.Close()
-				continue
-			default:
-				return w, nil
-			}
-		default:
-			return startWorker(p.command)
-		}
-	}
-}
-
-// stop ends all workers that wait, and waits for that.
-func (p *pool) stop() {
-	close(p.stopped)
-	<-p.ended
 }

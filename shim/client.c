@@ -378,6 +378,14 @@ static CUresult attach(struct client *c, struct record *r) {
 	return result;
 }
 
+// Says whether the daemon has closed a connection that was not used for a while,
+// as it may to make room for others.
+static bool hung_up(int fd) {
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 static CUresult open_client(int device, struct client **out) {
 	struct client *c = calloc(1, sizeof *c);
 	struct record *r = malloc(sizeof *r);
@@ -386,6 +394,10 @@ static CUresult open_client(int device, struct client **out) {
 		c->device = device;
 		c->socket = first_socket;
 		first_socket = -1;
+		if (c->socket >= 0 && hung_up(c->socket)) {
+			close(c->socket);
+			c->socket = -1;
+		}
 		result = c->socket >= 0 ? CUDA_SUCCESS : open_connection(&c->socket, false);
 		if (result == CUDA_SUCCESS) {
 			result = attach(c, r);

@@ -30,6 +30,8 @@ else (the values are the defaults where there are some):
 
   name: node7                     # default: the host's name
   socket: "@muster"               # or {path: /run/muster.sock, mode: 0660, group: gpu}
+  allow: any                      # users of this machine, as [alice, bob]; own: its user and root
+                                  # (default: any if it runs as root, else own)
   devices:
     - cuda: all                   # or the driver's numbers: [0, 1]
       reserve: 1GiB               # memory that Muster leaves alone
@@ -43,16 +45,24 @@ else (the values are the defaults where there are some):
   defer: false                    # keep copies on the host until a kernel needs them
   limits:
     clients: 1024                 # on the node
-    default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}   # each user; no limits by default
+    default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
       alice: {memory: 64GiB, weight: 2}
   warm: 2                         # worker processes that wait for programs
   grace: 30s                      # how long a shutdown waits for programs
-  http: 127.0.0.1:9420            # /metrics and /healthz (default: none)
+  http: 127.0.0.1:9420            # /metrics, /healthz and /healthz.json (default: none)
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
+  connections:                    # of those who use no device (yet), and times
+    local: 256                    # of one user of this machine, before they use a device
+    unknown: 64                   # of other machines, before they have shown who they are
+    remote: 512                   # of other machines, afterwards
+    user: 128                     # of these, of one user
+    greet: 10s                    # to say who it is and what it wants
+    idle: 2m                      # for other machines, until a device is used
+    silence: 1m                   # for other machines, to read, and to finish a message
 
 SIGTERM ends it when the programs have ended, at the latest after the grace time;
 a second SIGTERM, or SIGINT, ends it at once.
@@ -69,6 +79,7 @@ type nodeFlags struct {
 	name, socket, devices, policy        string
 	swap, swapDir, http, listen, tlsDir  string
 	record, recordLimit                  string
+	allow                                string
 	vgpus, visible, warm                 int
 	maxIdle, grace                       time.Duration
 	deferCopies, jsonLog, textLog, child bool
@@ -98,6 +109,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.config, "config", "", "read the configuration from this `file`; flags win")
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
 	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file")
+	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
 	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
@@ -162,6 +174,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 	}{
 		{"name", func() error { cfg.Name = f.name; return nil }},
 		{"socket", func() error { cfg.Socket = node.Socket{Address: f.socket}; return nil }},
+		{"allow", func() (err error) { cfg.Allow, err = nodefile.Allow(f.allow); return err }},
 		{"devices", func() (err error) { cfg.Devices, err = nodefile.Devices(f.devices); return err }},
 		{"vgpus", func() error { cfg.VGPUs = f.vgpus; return nil }},
 		{"visible", func() error { cfg.Visible = f.visible; return nil }},
@@ -219,11 +232,12 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
-		end, err := startGateway(cfg.Remote, cfg.Socket.Address, log)
+		g, err := openGateway(cfg, log)
 		if err != nil {
 			return fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}
-		defer end()
+		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
+		defer serveGateway(g)()
 	}
 	if f.child {
 		opts.Ready = func() { fmt.Fprintln(c.OutOrStdout(), "ready") }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -35,6 +36,7 @@ make room for others; SWAPS how often its memory was moved off a device.`,
 			if asJSON {
 				return printJSON(c, s)
 			}
+			printProblems(c.ErrOrStderr(), s)
 			return clientTable(s).WriteText(c.OutOrStdout())
 		},
 	}
@@ -59,14 +61,22 @@ GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this momen
 				return err
 			}
 			if asJSON {
-				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node})
+				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
 			}
+			printProblems(c.ErrOrStderr(), s)
 			return deviceTable(s, nil).WriteText(c.OutOrStdout())
 		},
 	}
 	nodeFlag(c, &socket)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
+}
+
+// printProblems says what is wrong with a node, a line each.
+func printProblems(w io.Writer, s *status.Node) {
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "muster: problem: %s\n", p)
+	}
 }
 
 func nodeFlag(c *cobra.Command, socket *string) {

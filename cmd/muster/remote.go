@@ -27,9 +27,10 @@ func remoteIn(dir string, r node.Remote) node.Remote {
 	return r
 }
 
-// startGateway lets programs on other machines in, through the daemon's socket,
-// until stop is called.
-func startGateway(r node.Remote, socket string, log *slog.Logger) (stop func(), err error) {
+// openGateway opens the port for programs on other machines, which come in through
+// the daemon's socket once the gateway serves.
+func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
+	r, limits := cfg.Remote, cfg.Connections
 	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
 	if err != nil {
 		return nil, err
@@ -38,25 +39,39 @@ func startGateway(r node.Remote, socket string, log *slog.Logger) (stop func(), 
 	if err != nil {
 		return nil, err
 	}
+	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
+		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Log: log,
+		Limits: gateway.Limits{
+			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
+			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
+		},
+	})
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
 	log.Info("programs on other machines are served", "address", listener.Addr().String())
+	return g, nil
+}
+
+// serveGateway lets programs on other machines in until stop is called.
+func serveGateway(g *gateway.Gateway) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := gateway.Serve(ctx, listener, gateway.Config{Socket: socket, TLS: config, Token: r.Token, Log: log}); err != nil {
-			log.Error("programs on other machines are no longer served", "error", err)
-		}
+		g.Serve(ctx)
 	}()
 	return func() {
 		cancel()
 		<-done
-	}, nil
+	}
 }
 
 // runRemotely runs the program on a node elsewhere.
 func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment []string) error {
-	if f.socket != "" || f.private {
-		return usageErrorf("--node is instead of --socket and --private")
+	if f.socket != "" || f.private || f.wait != 0 {
+		return usageErrorf("--node is instead of --socket, --private and --wait")
 	}
 	remote, err := f.remote()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +30,8 @@ it finds Muster's libcuda.so.1 where it looks for the driver's.
 
 If a node answers at the socket, the program is served by that. If none does, one
 is started for this program alone, with what the machine has: its GPUs, or a
-software GPU. It ends with the program.
+software GPU. It ends with the program. If the node is shutting down, that is said
+and nothing is run; --wait waits until a node serves programs there.
 
 The exit status and the signals are the program's: 127 if there is no such program,
 126 if it cannot be run.
@@ -47,12 +49,14 @@ type runFlags struct {
 	socket, memory string
 	node, tlsDir   string
 	mpi, private   bool
+	wait           time.Duration
 }
 
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use:   "run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --private] [--memory SIZE] [--mpi] [--] PROGRAM [ARGUMENT...]",
+		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --private] [--wait TIME] [--memory SIZE] [--mpi]
+           [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
 		Example: `  muster run -- ./vectoradd 1000000
@@ -74,6 +78,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
+	flags.DurationVar(&f.wait, "wait", 0, "wait so long for a node that serves programs at the socket, and start none")
 	return c
 }
 
@@ -93,19 +98,54 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.node != "" {
 		return f.runRemotely(c, path, args, environment)
 	}
+	if f.private {
+		return runPrivately(c, path, args, environment)
+	}
 	socket := socketOf(f.socket)
-	if !f.private {
-		_, err := node.Ask(socket)
-		switch {
-		case err == nil:
-			err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
-			fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
-			return exitStatus(126)
-		case f.socket != "" || !errors.Is(err, node.ErrNoNode):
-			return err
-		}
+	err = f.findNode(c, socket)
+	switch {
+	case err == nil:
+		err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
+		return exitStatus(126)
+	case f.socket != "" || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
+		return err
 	}
 	return runPrivately(c, path, args, environment)
+}
+
+// askEvery is how often a socket is looked at where a node is waited for.
+const askEvery = 100 * time.Millisecond
+
+// findNode makes sure that a node serves programs at a socket, and waits for one if
+// that is wanted.
+func (f *runFlags) findNode(c *cobra.Command, socket string) error {
+	err := servesPrograms(socket)
+	if err == nil || f.wait <= 0 {
+		return err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "muster: waiting for a node: %v\n", err)
+	late := time.After(f.wait)
+	for err != nil {
+		select {
+		case <-late:
+			return fmt.Errorf("%w (after a wait of %v)", err, f.wait)
+		case <-c.Context().Done():
+			return c.Context().Err()
+		case <-time.After(askEvery):
+			err = servesPrograms(socket)
+		}
+	}
+	return nil
+}
+
+// servesPrograms says whether a node takes programs.
+func servesPrograms(socket string) error {
+	status, err := node.Ask(socket)
+	if err == nil && status.Draining {
+		err = fmt.Errorf("the node at %s is shutting down: try again when it is back, wait for it with --wait, or use --private", socket)
+	}
+	return err
 }
 
 // socketOf is where the node is: as the flag says, or the environment, or the
@@ -234,14 +274,14 @@ func startPrivateNode(c *cobra.Command, socket string) (stop func(), err error) 
 	return stop, nil
 }
 
-// startChildNode starts a node that ends when its standard input does: when
-// stop is called, and also when this process is killed.
+// startChildNode starts a node for this user that ends when its standard input
+// does: when stop is called, and also when this process is killed.
 func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	cmd := exec.Command(self, append([]string{"node", "--child"}, args...)...)
+	cmd := exec.Command(self, append([]string{"node", "--child", "--allow", "own"}, args...)...)
 	cmd.Stderr = errors
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the program
 	life, err := cmd.StdinPipe()

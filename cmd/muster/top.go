@@ -160,8 +160,12 @@ func fit(picture string, out *os.File) string {
 }
 
 func writePicture(w io.Writer, s, before *status.Node) error {
-	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n\n", s.Node, briefTime(s.Up), s.Policy,
+	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n", s.Node, briefTime(s.Up), s.Policy,
 		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "problem: %s\n", p)
+	}
+	fmt.Fprintln(w)
 	if err := deviceTable(s, before).WriteText(w); err != nil {
 		return err
 	}

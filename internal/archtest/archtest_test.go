@@ -57,6 +57,9 @@ NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
 
+# What every socket that strangers reach needs, whoever has it.
+NOTHING < internal/door
+
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 model < wire/status # what a node says of itself, for all who show it; no protocol
@@ -65,15 +68,15 @@ wire < wire/control # what daemon and worker say to each other: programs have no
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 node/clientcore < node/worker # its executor
 device, vmm < node/checkpoint
-device, vmm, wire, mapping, node/vgpu, node/worker, node/checkpoint < node
+device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint < node
 node, model/strictyaml < node/nodefile
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
 
 # Programs' side.
-wire < client < ivm
-wire, client < node/gateway # a client of the node, for programs elsewhere
+wire, internal/door < client < ivm
+wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
 
 # What people see.
 model < report

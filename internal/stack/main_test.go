@@ -382,9 +382,15 @@ func (w *world) launchWith(options []string, path string, args ...string) *progr
 // execute starts a command.
 func (w *world) execute(path string, args ...string) *program {
 	w.Helper()
+	return w.executeWith([]string{"MUSTER_SOCKET=@muster-stack-nowhere"}, path, args...)
+}
+
+// executeWith starts a command with more variables in its environment.
+func (w *world) executeWith(environment []string, path string, args ...string) *program {
+	w.Helper()
 	p := &program{world: w, name: strings.Join(append([]string{filepath.Base(path)}, args...), " "), output: &notebook{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(path, args...)
-	p.cmd.Env = w.environment("MUSTER_SOCKET=@muster-stack-nowhere")
+	p.cmd.Env = w.environment(environment...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {

@@ -78,7 +78,10 @@ func runGateway(args []string) error {
 		return err
 	}
 	go func() {
-		_ = Serve(context.Background(), listener, Config{Socket: args[1], TLS: config, Log: quiet})
+		g, err := New(listener.(*net.TCPListener), Config{Socket: args[1], TLS: config, Log: quiet})
+		if err == nil {
+			g.Serve(context.Background())
+		}
 	}()
 	untilInputEnds(listener.Addr().String())
 	return nil

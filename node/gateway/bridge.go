@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/client"
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -28,11 +31,22 @@ const farewellTime = 3 * time.Second
 // goroutine reads the connection and writes to the ring, one writes to the
 // connection, each call has one that waits for its answer, one waits for data of
 // messages that the client does not wait for, and one looks for changes.
+//
+// What a client can make it keep is bounded, whatever the client does: a call for
+// each place for an answer, a message for each slot of the ring, and a queue of
+// frames. When they are full, nothing more is read from the connection.
 type bridge struct {
 	conn    *tls.Conn
-	in      *bufio.Reader
+	patient *door.Patient // the same connection, with times for the other side
+	in      *bufio.Reader // reads from patient
 	session *client.Session
 	all     sync.WaitGroup
+
+	// waits says which of the client's places for answers wait for one.
+	waits [wire.Slots]atomic.Bool
+	// given is twice the number of messages that the ring has, and odd while it is
+	// being given one, for which it may have no room.
+	given atomic.Uint64
 
 	toSend chan outgoing
 	isOver chan struct{}
@@ -62,8 +76,8 @@ type outgoing struct {
 	frame  []byte
 }
 
-func newBridge(conn *tls.Conn, in *bufio.Reader, session *client.Session) *bridge {
-	return &bridge{conn: conn, in: in, session: session,
+func newBridge(conn *tls.Conn, patient *door.Patient, in *bufio.Reader, session *client.Session) *bridge {
+	return &bridge{conn: conn, patient: patient, in: in, session: session,
 		toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
 }
 
@@ -90,7 +104,7 @@ func (b *bridge) over(reason string) {
 		b.session.HangUp()
 		close(b.isOver)
 		// The connection is for the writer to close, which may have to be hurried.
-		_ = b.conn.SetWriteDeadline(time.Now().Add(farewellTime))
+		b.patient.Hurry(farewellTime)
 	})
 }
 
@@ -98,34 +112,48 @@ func (b *bridge) over(reason string) {
 func (b *bridge) read() string {
 	frames := wire.NewFrameReader(b.in)
 	for seq := uint32(0); ; {
-		f, err := frames.Next()
-		if err == nil {
-			switch f.Kind {
-			case wire.FrameData:
-				err = b.take(frames, f)
-			case wire.FrameMessage:
-				if f.Header.Seq != seq {
-					err = fmt.Errorf("%v is message %d where %d was due", f.Header.Op, f.Header.Seq, seq)
-					break
-				}
-				seq++
-				err = b.forward(frames, f)
-			default:
-				err = fmt.Errorf("%v where none is due", f.Kind)
-			}
-		}
+		err := b.next(frames, &seq)
 		var network net.Error
 		var closed *wire.ClosedError
 		switch {
 		case err == nil:
 		case errors.As(err, &closed):
 			return closed.Reason
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return "the program's side began a message and did not go on with it"
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
 			return ""
 		default:
 			return "the program's side sent what it must not: " + err.Error()
 		}
 	}
+}
+
+// next takes one frame. The client may take as long as it likes to begin one, but
+// not to finish it.
+func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
+	b.patient.Begun(false)
+	if _, err := b.in.Peek(1); err != nil {
+		return err
+	}
+	b.patient.Begun(true)
+	f, err := frames.Next()
+	if err != nil {
+		return err
+	}
+	switch f.Kind {
+	case wire.FrameData:
+		return b.take(frames, f)
+	case wire.FrameMessage:
+		if f.Header.Seq != *seq {
+			return fmt.Errorf("%v is message %d where %d was due", f.Header.Op, f.Header.Seq, *seq)
+		}
+		*seq++
+		b.given.Add(1)
+		defer b.given.Add(1)
+		return b.forward(frames, f)
+	}
+	return fmt.Errorf("%v where none is due", f.Kind)
 }
 
 // take puts data where a message will say that they are.
@@ -169,6 +197,9 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 		}
 	case h.Slot < 0:
 		return producer.Send(h, f.Body)
+	}
+	if h.Slot >= 0 && !b.waits[h.Slot].CompareAndSwap(false, true) {
+		return fmt.Errorf("%v wants its answer in slot %d, where one is due already", h.Op, h.Slot)
 	}
 	pending, err := producer.Start(h, f.Body)
 	if err != nil {
@@ -231,6 +262,9 @@ func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
 	if h.Op.GivesData() && result == 0 {
 		out.data, _ = shared.Data(h.Data, h.Op.Given(h.Length, payload))
 	}
+	if h.Slot >= 0 { // the client uses it again as soon as it has the answer
+		b.waits[h.Slot].Store(false)
+	}
 	select {
 	case b.toSend <- out:
 	case <-b.isOver:
@@ -266,16 +300,23 @@ func (b *bridge) collect() {
 	}
 }
 
-// watch sends changes of which no reply tells.
+// watch sends changes of which no reply tells, and looks whether a client is
+// still there whose messages cannot be read.
 func (b *bridge) watch() {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	for {
+	for before := uint64(0); ; {
 		select {
 		case <-b.isOver:
 			return
 		case <-ticker.C:
 		}
+		given := b.given.Load()
+		if given%2 == 1 && given == before && hungUp(b.conn.NetConn()) {
+			b.over("")
+			return
+		}
+		before = given
 		shared := b.session.Shared
 		if reason, closed := shared.Closed(); closed {
 			b.over(reason)
@@ -297,25 +338,25 @@ func (b *bridge) watch() {
 // write sends what is to be sent, and at the end why it is over.
 func (b *bridge) write() {
 	defer b.conn.Close()
-	out := bufio.NewWriterSize(b.conn, bufferSize)
+	out := bufio.NewWriterSize(b.patient, bufferSize)
 	for {
 		select {
 		case o := <-b.toSend:
 			if err := send(out, o); err != nil {
-				b.over("")
+				b.over(unsent(err))
 				return
 			}
 			continue
 		default:
 		}
-		if out.Flush() != nil {
-			b.over("")
+		if err := out.Flush(); err != nil {
+			b.over(unsent(err))
 			return
 		}
 		select {
 		case o := <-b.toSend:
 			if err := send(out, o); err != nil {
-				b.over("")
+				b.over(unsent(err))
 				return
 			}
 		case <-b.isOver:
@@ -323,6 +364,14 @@ func (b *bridge) write() {
 			return
 		}
 	}
+}
+
+// unsent says why nothing more can be sent; "" if the client has gone.
+func unsent(err error) string {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "the program's side does not read what it is sent"
+	}
+	return ""
 }
 
 // farewell sends what was found done before the end, and the reason.

@@ -199,6 +199,9 @@ func (w *testWorker) run() error {
 	}
 }
 
+// streamQueue is how much work waits for a stream before the worker does.
+const streamQueue = 4096
+
 // on does something when a stream is there.
 func (w *testWorker) on(stream uint32, do func()) {
 	if w.atOnce {
@@ -207,7 +210,7 @@ func (w *testWorker) on(stream uint32, do func()) {
 	}
 	s := w.streams[stream]
 	if s == nil {
-		s = make(chan func(), 4096)
+		s = make(chan func(), streamQueue)
 		w.streams[stream] = s
 		w.work.Go(func() {
 			for f := range s {

@@ -8,6 +8,7 @@ package gateway
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -18,10 +19,12 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
 	"muster/client"
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -33,20 +36,44 @@ type Config struct {
 	// that vouches for users: see LoadTLS.
 	TLS *tls.Config
 	// Token is what programs must know; "" for nothing.
-	Token string
-	// MaxConnections at a time; 0 for DefaultConnections.
-	MaxConnections int
-	Log            *slog.Logger
+	Token  string
+	Limits Limits // what is 0 is as DefaultLimits has it
+	Log    *slog.Logger
 }
 
-// DefaultConnections is how many connections are served at a time.
-const DefaultConnections = 256
+// Limits bound what those outside may take, and how long they may be silent.
+//
+// A connection is unknown until it has shown who it is, waits until it asks for a
+// device, and is served from then on. One that is unknown is closed when Greet is
+// over, or to make room for another that comes from the same address or from where
+// fewer come from. One that waits is closed when Idle is over, or to make room for
+// another of the same user; nothing is lost, since a program's side makes a new
+// one when it needs it. One that is served must read what it is sent, and go on with
+// what it has begun to send, within Silence.
+type Limits struct {
+	Unknown int // connections of which it is not known whose they are
+	All     int // connections of users
+	User    int // of these, of one user
+
+	Greet, Idle, Silence time.Duration
+}
+
+// DefaultLimits are those of a node of which nothing was said.
+var DefaultLimits = Limits{
+	Unknown: 64, All: 512, User: 128,
+	Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
+}
+
+func (l Limits) complete() Limits {
+	d := DefaultLimits
+	return Limits{
+		Unknown: cmp.Or(l.Unknown, d.Unknown), All: cmp.Or(l.All, d.All), User: cmp.Or(l.User, d.User),
+		Greet: cmp.Or(l.Greet, d.Greet), Idle: cmp.Or(l.Idle, d.Idle), Silence: cmp.Or(l.Silence, d.Silence),
+	}
+}
 
 // tokenUser is the name of users who have no certificate, only the token.
 const tokenUser = "remote"
-
-// setUpTime is how long a connection may take to say who it is and what it wants.
-const setUpTime = 10 * time.Second
 
 // CUresults of refusals.
 const (
@@ -55,44 +82,73 @@ const (
 	resultMismatch     = 803
 )
 
-// Serve accepts connections until ctx is over, and then ends those there are.
-func Serve(ctx context.Context, listener net.Listener, c Config) error {
+// Gateway is where programs of other machines come in.
+type Gateway struct {
+	Config
+	listener *door.Listener
+	unknown  *door.Places // by where they come from
+	known    *door.Places // by user
+	ended    atomic.Bool
+}
+
+// New makes a gateway that accepts connections once it serves.
+func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	if c.TLS == nil || len(c.TLS.Certificates) == 0 {
-		return errors.New("a node that others can reach needs a certificate: muster cert makes one")
+		return nil, errors.New("a node that others can reach needs a certificate: muster cert makes one")
 	}
 	if c.TLS.ClientCAs == nil && c.Token == "" {
-		return errors.New("anybody could come: give the authority that vouches for users, or a token")
+		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
-	c.TLS = strict(c.TLS)
+	c.TLS, c.Limits = strict(c.TLS), c.Limits.complete()
+	g := &Gateway{
+		Config: c, listener: door.Listen(listener, false),
+		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
+		known:   door.NewPlaces(c.Limits.User, c.Limits.All),
+	}
+	g.listener.Notice = func(trouble error) {
+		if trouble != nil {
+			c.Log.Error("no connections of other machines can be accepted for now", "error", trouble)
+		} else {
+			c.Log.Info("connections of other machines can be accepted again")
+		}
+	}
+	return g, nil
+}
+
+// Trouble says why nobody from other machines is served; nil if they are.
+func (g *Gateway) Trouble() error {
+	if g.ended.Load() {
+		return errors.New("programs of other machines are no longer served")
+	}
+	if trouble := g.listener.Trouble(); trouble != nil {
+		return fmt.Errorf("no connection can be accepted: %w", trouble)
+	}
+	return nil
+}
+
+// Serve accepts connections until ctx is over, and then ends those there are.
+func (g *Gateway) Serve(ctx context.Context) {
+	defer g.ended.Store(true)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	most := c.MaxConnections
-	if most == 0 {
-		most = DefaultConnections
-	}
-	places := make(chan struct{}, most)
+	defer context.AfterFunc(ctx, func() { _ = g.listener.Close() })()
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
-		conn, err := listener.Accept()
+		conn, err := g.listener.Accept()
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			cancel()
-			return fmt.Errorf("waiting for programs of other machines: %w", err)
+			return
 		}
-		select {
-		case places <- struct{}{}:
-			all.Go(func() {
-				defer func() { <-places }()
-				c.serve(ctx, conn)
-			})
-		default:
-			c.Log.Warn("a connection was turned away: there are too many", "from", conn.RemoteAddr(), "most", most)
+		// The oldest makes room: so the number of those that are served is bounded.
+		place, err := g.unknown.Take(door.Origin(conn.RemoteAddr()), false, func() { _ = conn.Close() })
+		if err != nil {
 			_ = conn.Close()
+			continue
 		}
+		all.Go(func() {
+			defer place.Leave()
+			g.serve(ctx, conn.(*door.Conn).Conn, place)
+		})
 	}
 }
 
@@ -111,97 +167,178 @@ func strict(given *tls.Config) *tls.Config {
 }
 
 // serve serves one connection to its end.
-func (c *Config) serve(ctx context.Context, plain net.Conn) {
+func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place) {
 	defer plain.Close()
-	log := c.Log.With("from", plain.RemoteAddr())
+	log := g.Log.With("from", plain.RemoteAddr().String())
 	if tcp, ok := plain.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = client.GiveUpAfterAMinute("", "", raw)
 		}
 	}
-	_ = plain.SetDeadline(time.Now().Add(setUpTime))
+	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn := tls.Server(plain, c.TLS)
+	conn := tls.Server(plain, g.TLS)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		log.Info("a connection was refused", "error", err)
+		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
-	in := bufio.NewReaderSize(conn, bufferSize)
-	session, user, err := c.setUp(ctx, conn, in)
+	patient := door.NewPatient(conn, g.Limits.Silence)
+	v := &visitor{Gateway: g, conn: conn, in: bufio.NewReaderSize(patient, bufferSize)}
+	defer v.leave()
+	session, err := v.setUp(ctx, unknown)
 	var refused *wire.Refused
 	switch {
 	case errors.As(err, &refused):
-		log.Info("a program was refused", "reason", refused.Reason)
+		log.Info("a program was refused", "user", v.user, "reason", refused.Reason)
 		_ = wire.WriteRecord(conn, refused)
 		_ = conn.Close()
 		return
 	case err != nil:
-		log.Debug("a connection ended", "error", err)
+		log.Debug("a connection ended", "user", v.user, "error", err)
 		return
 	}
 	stop() // from here on it ends with a word
 	_ = plain.SetDeadline(time.Time{})
-	log.Debug("a program is served", "user", user, "client", session.Attached.Client)
-	reason := newBridge(conn, in, session).run(ctx)
-	log.Debug("a program is no more served", "user", user, "client", session.Attached.Client, "reason", reason)
+	log.Debug("a program is served", "user", v.user, "client", session.Attached.Client)
+	reason := newBridge(conn, patient, v.in, session).run(ctx)
+	log.Debug("a program is no more served", "user", v.user, "client", session.Attached.Client, "reason", reason)
 }
+
+// levelOf is how much a failed handshake matters. Anybody can connect and say
+// nothing, as often as they like.
+func levelOf(err error) slog.Level {
+	var network net.Error
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// visitor is a connection that has shown a certificate, if one is needed.
+type visitor struct {
+	*Gateway
+	conn  *tls.Conn
+	in    *bufio.Reader
+	user  string
+	place *door.Place // as a user's
+}
+
+func (v *visitor) leave() { v.place.Leave() }
 
 // setUp makes a connection a client of the daemon. Nothing is taken from the
-// daemon before the connection has shown that it may come.
-func (c *Config) setUp(ctx context.Context, conn *tls.Conn, in *bufio.Reader) (*client.Session, string, error) {
+// daemon before the connection has shown that it may come, nor while it waits.
+func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Session, error) {
 	var hello wire.Hello
-	if err := wire.ReadAs(in, &hello); err != nil {
-		return nil, "", spoken(err)
+	if err := wire.ReadAs(v.in, &hello); err != nil {
+		return nil, spoken(err)
 	}
-	user, err := c.admit(conn.ConnectionState(), hello.Token)
+	if err := v.admit(hello.Token); err != nil {
+		return nil, err
+	}
+	unknown.Leave()
+	hello.Token = wire.SpeaksFor + v.user
+	seen, err := v.greet(hello)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	hello.Token = wire.SpeaksFor + user
-	session, err := client.Dial(c.Socket, hello)
+	wanted, err := v.wait(ctx)
 	if err != nil {
-		return nil, "", notReady(err)
+		return nil, err
 	}
-	if err := attach(ctx, conn, in, session); err != nil {
-		session.Close()
-		return nil, "", err
-	}
-	return session, user, nil
+	return v.attach(hello, seen, wanted)
 }
 
-func attach(ctx context.Context, conn *tls.Conn, in *bufio.Reader, session *client.Session) error {
-	if err := wire.WriteRecord(conn, &session.Welcome); err != nil {
-		return err
+// greet asks the daemon on the program's behalf, and tells the program what it said.
+func (v *visitor) greet(hello wire.Hello) (*client.Session, error) {
+	seen, err := client.Dial(v.Socket, hello)
+	if err != nil {
+		return nil, notReady(err)
 	}
-	for i := range session.Devices {
-		if err := wire.WriteRecord(conn, &session.Devices[i]); err != nil {
-			return err
+	seen.Close()
+	if err := wire.WriteRecord(v.conn, &seen.Welcome); err != nil {
+		return nil, err
+	}
+	for i := range seen.Devices {
+		if err := wire.WriteRecord(v.conn, &seen.Devices[i]); err != nil {
+			return nil, err
 		}
 	}
-	// A program may do much else before it uses a device.
-	_ = conn.SetDeadline(time.Time{})
+	return seen, nil
+}
+
+// wait waits until the program wants a device. It may do much else before.
+func (v *visitor) wait(ctx context.Context) (wanted wire.Attach, err error) {
+	_ = v.conn.SetDeadline(time.Now().Add(v.Limits.Idle))
 	if err := ctx.Err(); err != nil {
-		return err // the deadline that this ended may have been its own
+		return wanted, err // the deadline that this ended may have been its own
 	}
-	var wanted wire.Attach
-	if err := wire.ReadAs(in, &wanted); err != nil {
-		return spoken(err)
+	if !v.place.Wait() {
+		return wanted, errMadeRoom
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(setUpTime))
+	if err := wire.ReadAs(v.in, &wanted); err != nil {
+		return wanted, spoken(err)
+	}
+	if !v.place.Use() {
+		return wanted, errMadeRoom
+	}
+	_ = v.conn.SetDeadline(time.Now().Add(v.Limits.Greet))
+	return wanted, nil
+}
+
+// errMadeRoom ends a connection whose place was needed by a newer one.
+var errMadeRoom = errors.New("it was closed to make room for others of its user")
+
+// attach makes the connection the client of a device, which must be as the program
+// was told.
+func (v *visitor) attach(hello wire.Hello, seen *client.Session, wanted wire.Attach) (*client.Session, error) {
+	session, err := client.Dial(v.Socket, hello)
+	if err != nil {
+		return nil, notReady(err)
+	}
+	if err := v.attachTo(session, seen, wanted); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session, nil
+}
+
+func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) error {
+	if !session.Shows(seen.Welcome, seen.Devices) {
+		return &wire.Refused{Result: resultNotReady, Reason: "the node's devices are not those of which the program was told: start it again"}
+	}
 	if err := session.Attach(wanted.Device); err != nil {
 		return notReady(err)
 	}
-	if err := wire.WriteRecord(conn, &session.Attached); err != nil {
+	if err := wire.WriteRecord(v.conn, &session.Attached); err != nil {
 		return err
 	}
 	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry()}
-	_, err := conn.Write(geometry.Append(nil))
+	_, err := v.conn.Write(geometry.Append(nil))
 	return err
 }
 
-// admit says who is there, or refuses.
-func (c *Config) admit(state tls.ConnectionState, token string) (string, error) {
+// admit finds out whose the connection is, and takes one of the user's places, or
+// refuses.
+func (v *visitor) admit(token string) error {
+	user, err := v.identify(v.conn.ConnectionState(), token)
+	if err != nil {
+		return err
+	}
+	v.user = user
+	plain := v.conn.NetConn()
+	v.place, err = v.known.Take(user, false, func() { _ = plain.Close() })
+	switch {
+	case errors.Is(err, door.ErrUserFull):
+		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("user %s has %d programs' connections to this node, as many as allowed: wait until some have ended", user, v.Limits.User)}
+	case err != nil:
+		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("the node serves %d connections of other machines, as many as it may: try again later", v.Limits.All)}
+	}
+	return nil
+}
+
+// identify says who is there, or refuses.
+func (c *Config) identify(state tls.ConnectionState, token string) (string, error) {
 	if c.Token != "" && !sameSecret(token, c.Token) {
 		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants a token, and this is not it"}
 	}

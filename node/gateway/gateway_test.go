@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // world is a node with its gateway, and a relay on another machine.
 type world struct {
 	daemon  *testDaemon
+	gateway *Gateway
 	address string // of the gateway
 	dir     string // certificates
 	socket  string // of the relay
@@ -75,7 +77,14 @@ func (w *world) connect(t testing.TB, daemon string, change func(c *Config)) {
 		t.Fatal(err)
 	}
 	w.address = listener.Addr().String()
-	background(t, func(ctx context.Context) error { return Serve(ctx, listener, config) })
+	w.gateway, err = New(listener.(*net.TCPListener), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error {
+		w.gateway.Serve(ctx)
+		return nil
+	})
 	w.relay(t, w.socket, client.Remote{Dial: client.Dialler(w.address, w.user), Token: config.Token})
 }
 
@@ -655,7 +664,7 @@ func TestWhoMayCome(t *testing.T) {
 		user   func(w *world) *tls.Config
 		token  string
 		want   string // "" for may
-		daemon string // the token that the daemon hears
+		daemon string // the token that the daemon hears, each time
 	}{
 		{"a certificate", nil, func(w *world) *tls.Config { return w.user }, "", "", "gateway:ada"},
 		{"no certificate", nil, func(w *world) *tls.Config { return with(w.user, func(c *tls.Config) { c.Certificates = nil }) }, "", "certificate required", ""},
@@ -700,7 +709,7 @@ func TestWhoMayCome(t *testing.T) {
 			}
 			w.daemon.mu.Lock()
 			defer w.daemon.mu.Unlock()
-			if got := strings.Join(w.daemon.tokens, " "); got != c.daemon {
+			if got := strings.Join(slices.Compact(w.daemon.tokens), " "); got != c.daemon {
 				t.Errorf("the daemon heard %q, want %q", got, c.daemon)
 			}
 		})
@@ -716,18 +725,19 @@ func TestServeRefusesToBeOpenToAll(t *testing.T) {
 	open := good.Clone()
 	open.ClientCAs = nil
 	for _, c := range []Config{{}, {TLS: &tls.Config{}}, {TLS: open}} {
-		if err := Serve(t.Context(), nil, c); err == nil {
+		if _, err := New(nil, c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}
 	}
 }
 
 func TestMostConnections(t *testing.T) {
-	w := newWorld(t, testGeometry, func(c *Config) { c.MaxConnections = 2 })
+	w := newWorld(t, testGeometry, func(c *Config) { c.Limits.User = 2 })
 	first, second := attachTo(t, w.socket), attachTo(t, w.socket)
 	defer second.Close()
-	if _, err := client.Attach(w.socket, client.Hello("test", 0), 0); err == nil {
-		t.Error("a third connection was served")
+	_, err := client.Attach(w.socket, client.Hello("test", 0), 0)
+	if want := "user ada has 2 programs' connections to this node, as many as allowed: wait until some have ended"; err == nil || err.Error() != want {
+		t.Errorf("a third connection: %v", err)
 	}
 	first.Close()
 	eventually(t, "there is room again", func() bool {
@@ -867,16 +877,27 @@ func TestShutdownIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error)
-	go func() { served <- Serve(ctx, listener, Config{Socket: daemon.socket, TLS: nodeTLS, Log: quiet}) }()
+	g, err := New(listener.(*net.TCPListener), Config{Socket: daemon.socket, TLS: nodeTLS, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		g.Serve(ctx)
+	}()
 	socket := newSocket()
 	w := &world{}
 	w.relay(t, socket, client.Remote{Dial: client.Dialler(listener.Addr().String(), userTLS)})
 	s := attachTo(t, socket)
 	defer s.Close()
-	cancel()
-	if err := <-served; err != nil {
+	if err := g.Trouble(); err != nil {
 		t.Error(err)
+	}
+	cancel()
+	<-served
+	if err := g.Trouble(); err == nil {
+		t.Error("a gateway that has ended says that it is well")
 	}
 	if got := s.Wait(); got != "the node is shutting down" {
 		t.Errorf("got %q", got)

@@ -61,6 +61,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 	_, err := d.Fields(root, d.What,
 		strictyaml.Key("name", d.Identifier("name", &c.Name)),
 		strictyaml.Key("socket", func(n strictyaml.Node) error { return d.socket(n, &c.Socket) }),
+		strictyaml.Key("allow", func(n strictyaml.Node) error { return d.allow(n, c) }),
 		strictyaml.Key("devices", func(n strictyaml.Node) error { return d.devices(n, c) }),
 		strictyaml.Key("vgpus", d.Count("vgpus", 1, 1024, &c.VGPUs)),
 		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
@@ -86,8 +87,90 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))
 			return err
 		}),
+		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
 	return err
+}
+
+// maxConnections is more than a process has descriptors for.
+const maxConnections = 1 << 20
+
+func (d *decoder) connections(n strictyaml.Node, c *node.Connections) error {
+	_, err := d.Fields(n, "connections",
+		strictyaml.Key("local", d.Count("local", 1, maxConnections, &c.Local)),
+		strictyaml.Key("unknown", d.Count("unknown", 1, maxConnections, &c.Unknown)),
+		strictyaml.Key("remote", d.Count("remote", 1, maxConnections, &c.Remote)),
+		strictyaml.Key("user", d.Count("user", 1, maxConnections, &c.User)),
+		strictyaml.Key("greet", strictyaml.Value(&d.File, "greet", &c.Greet, parseSome)),
+		strictyaml.Key("idle", strictyaml.Value(&d.File, "idle", &c.Idle, parseSome)),
+		strictyaml.Key("silence", strictyaml.Value(&d.File, "silence", &c.Silence, parseSome)),
+	)
+	return err
+}
+
+// parseSome reads a time above 0.
+func parseSome(s string) (time.Duration, error) {
+	t, err := parseShort(s)
+	if err != nil || t == 0 {
+		return 0, fmt.Errorf("must be a time above 0 as 10ms, 2s or 1m, not %q", s)
+	}
+	return t, nil
+}
+
+// allow reads any, own, or a list of users.
+func (d *decoder) allow(n strictyaml.Node, c *node.Config) error {
+	items, isList := strictyaml.Items(n)
+	if !isList {
+		w, err := d.Scalar(n, "allow")
+		if err != nil {
+			return err
+		}
+		if w.Text != "any" && w.Text != "own" {
+			return d.Errorf(strictyaml.Start(n), "allow must be any, own or a list of users, as [alice, bob], not %q", w.Text)
+		}
+		c.Allow, _ = Allow(w.Text)
+		return nil
+	}
+	c.Allow = []string{}
+	for _, item := range items {
+		w, err := d.Scalar(item, "a user")
+		if err != nil {
+			return err
+		}
+		if err := checkUser(w.Text); err != nil {
+			return d.Errorf(strictyaml.Start(item), "%v", err)
+		}
+		c.Allow = append(c.Allow, w.Text)
+	}
+	return nil
+}
+
+// checkUser refuses what cannot name one user.
+func checkUser(name string) error {
+	if name == "any" || name == "own" {
+		return fmt.Errorf("%s stands for itself, not in a list of users", name)
+	}
+	if err := strictyaml.CheckName(name); err != nil {
+		return fmt.Errorf("the name of a user %v", err)
+	}
+	return nil
+}
+
+// Allow reads the short form of who may use a node: any, own, or alice,bob.
+func Allow(text string) ([]string, error) {
+	switch text {
+	case "any":
+		return []string{node.AllowAny}, nil
+	case "own":
+		return []string{}, nil
+	}
+	names := strings.Split(text, ",")
+	for _, name := range names {
+		if err := checkUser(name); err != nil {
+			return nil, fmt.Errorf("%w: write any, own or alice,bob", err)
+		}
+	}
+	return names, nil
 }
 
 func parsePolicy(s string) (vgpu.Policy, error) {

@@ -19,6 +19,7 @@ import (
 const everything = `
 name: node7
 socket: {path: /run/muster.sock, mode: 0660, group: gpu}
+allow: [alice, 1001]
 devices:
   - cuda: [0, 2]
     reserve: 1GiB
@@ -44,6 +45,7 @@ listen: ":9421"
 tls: {cert: node.pem, key: node.key, ca: ca.pem}
 token: SECRET
 record: {file: decisions.jsonl, limit: 64MiB}
+connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1m, silence: 30s}
 `
 
 func TestRead(t *testing.T) {
@@ -55,7 +57,7 @@ func TestRead(t *testing.T) {
 	slow2 := slow
 	slow2.Index = 1
 	want := node.Config{
-		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"},
+		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"}, Allow: []string{"alice", "1001"},
 		Devices: []node.Device{
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
@@ -67,8 +69,9 @@ func TestRead(t *testing.T) {
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
 		Warm: 0, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
-		Remote: node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
-		Record: node.Record{File: "decisions.jsonl", Limit: 64 << 20},
+		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
+		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
+		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v, want\n%+v", cfg, want)
@@ -84,6 +87,25 @@ func TestReadLeavesTheRest(t *testing.T) {
 	want.VGPUs, want.MaxIdle = 2, 0
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestAllow(t *testing.T) {
+	for text, want := range map[string][]string{"any": {"any"}, "own": {}, "alice": {"alice"}, "alice,1001": {"alice", "1001"}} {
+		if got, err := Allow(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+		var cfg node.Config
+		if text == "any" || text == "own" {
+			if err := Read([]byte("allow: "+text+"\n"), "f", &cfg); err != nil || !reflect.DeepEqual(cfg.Allow, want) {
+				t.Errorf("%s: %v, %v", text, cfg.Allow, err)
+			}
+		}
+	}
+	for _, text := range []string{"", "alice,", "any,alice", "a b"} {
+		if got, err := Allow(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }
 
@@ -109,6 +131,12 @@ func TestReadErrors(t *testing.T) {
 		{"cuda", "devices: [{cuda: some}]\n", `f:1:18: a CUDA device: must be a whole number from 0 to 2147483647, not "some": write cuda: all, or cuda: [0, 1]`},
 		{"no cuda", "devices: [{cuda: []}]\n", `f:1:18: no CUDA device is named: write cuda: all, or cuda: [0, 1]`},
 		{"too many", "devices: [{soft: {memory: 2MiB}, count: 16}, {cuda: 0}]\n", "a node has at most 16 devices"},
+		{"allow", "allow: all\n", `f:1:8: allow must be any, own or a list of users, as [alice, bob], not "all"`},
+		{"allow any among others", "allow: [alice, any]\n", `f:1:16: any stands for itself, not in a list of users`},
+		{"allow nobody", "allow: [\"\"]\n", `f:1:9: the name of a user must`},
+		{"connections", "connections: {users: 3}\n", `"users" is no key of connections: did you mean user?`},
+		{"no connections", "connections: {user: 0}\n", `f:1:21: user: must be a whole number from 1 to 1048576, not "0"`},
+		{"no time", "connections: {idle: 0}\n", `f:1:21: idle: must be a time above 0 as 10ms, 2s or 1m, not "0"`},
 		{"user", "limits: {users: {\"a b\": {clients: 1}}}\n", `f:1:18: the name of a user must be made of letters, digits and ._-+, not "a b"`},
 		{"limit", "limits: {default: {client: 1}}\n", `"client" is no key of default: did you mean clients?`},
 		{"size", "swap: {size: big}\n", `f:1:14: size: size "big": write it as 4GiB`},

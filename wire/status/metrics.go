@@ -32,6 +32,8 @@ type Metrics struct {
 	CopiedOut   uint64
 	Preemptions map[string]uint64 // by reason
 	Waits       Waits
+	Problems    int // as /healthz lists them
+	Connections int // of the node's machine, without a client
 }
 
 // Waits counts how long clients waited for a device, by length.
@@ -66,6 +68,8 @@ func (m *Metrics) WriteText(w io.Writer) {
 		name, kind, help string
 		value            float64
 	}{
+		{"muster_problems", "gauge", "What is wrong with the node, as /healthz lists it.", float64(m.Problems)},
+		{"muster_connections", "gauge", "Connections of this machine without a client.", float64(m.Connections)},
 		{"muster_swap_size_bytes", "gauge", "Size of the swap area.", float64(m.Node.SwapSize)},
 		{"muster_swap_committed_bytes", "gauge", "Swap area promised to clients.", float64(m.Node.Committed)},
 		{"muster_clients_total", "counter", "Clients that came.", float64(m.Clients)},

@@ -11,6 +11,24 @@ type Node struct {
 	Devices   []Device `json:"devices"`
 	Clients   []Client `json:"clients"`
 	Ended     []Client `json:"ended"` // the last that ended, the latest last
+	// Draining says that it is shutting down, and takes no programs.
+	Draining bool      `json:"draining,omitempty"`
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Problem is what is wrong with a part of a node.
+type Problem struct {
+	Part string `json:"part"` // node, socket, gateway, http, swap, workers, or device N
+	What string `json:"what"`
+}
+
+func (p Problem) String() string { return p.Part + ": " + p.What }
+
+// Health is how a node is: the document of /healthz.
+type Health struct {
+	Node     string    `json:"node"`
+	Healthy  bool      `json:"healthy"`
+	Problems []Problem `json:"problems"`
 }
 
 // Device is one device.
@@ -31,6 +49,8 @@ type Device struct {
 type Devices struct {
 	Devices []Device `json:"devices"`
 	Node    string   `json:"node"`
+	// Problems are those of the whole node.
+	Problems []Problem `json:"problems,omitempty"`
 }
 
 // Client is one client.

@@ -1,0 +1,310 @@
+package stack
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/client"
+	"muster/node"
+	"muster/wire"
+)
+
+// remoteNode starts a node that others can reach, and returns folders of users.
+func remoteNode(w *world, args ...string) (n *theNode, users []string) {
+	w.Helper()
+	certs, user := certificates(w)
+	w.muster("cert", filepath.Dir(certs), "--user", "other")
+	args = append([]string{"--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs}, args...)
+	return w.start(args...), []string{user, filepath.Join(filepath.Dir(user), "user-other")}
+}
+
+// serves checks that a node serves everybody.
+func (n *theNode) serves(users ...string) {
+	n.Helper()
+	if got := n.muster("ps", "--socket", n.socket); !strings.Contains(got, "CLIENT") {
+		n.Errorf("muster ps says %q", got)
+	}
+	n.launch(made("small"), "sums").right()
+	for _, user := range users {
+		n.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, made("small"), "sums").right()
+	}
+}
+
+// greet says hello to a gateway and hears of its devices.
+func greet(address string, config *tls.Config) (net.Conn, error) {
+	conn, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		return nil, err
+	}
+	hello := client.Hello("hostile", 0)
+	if err := wire.WriteRecord(conn, &hello); err != nil {
+		return conn, err
+	}
+	return conn, wire.ReadAs(conn, &wire.Welcome{})
+}
+
+// One user of another machine says hello on many connections and never uses a
+// device. He hurts nobody, not even himself.
+func TestManyWhoOnlySayHello(t *testing.T) {
+	n, users := remoteNode(newWorld(t))
+	config, err := client.LoadTLS(users[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 300
+	greeted := 0
+	for range many {
+		conn, err := greet(n.gateway, config)
+		if conn != nil {
+			defer conn.Close()
+		}
+		if err == nil {
+			greeted++
+		}
+	}
+	n.serves(users...)
+	if greeted < many/2 {
+		t.Errorf("only %d of %d were greeted", greeted, many)
+	}
+	if got := len(n.descriptors()); got > many {
+		t.Errorf("the node has %d descriptors for %d connections that do nothing", got, many)
+	}
+}
+
+// Connections from elsewhere that never say a word hurt nobody.
+func TestManyWhoSayNothing(t *testing.T) {
+	n, users := remoteNode(newWorld(t))
+	for range 300 {
+		conn, err := net.Dial("tcp", n.gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	n.serves(users...)
+}
+
+// descriptors returns what the daemon has open.
+func (n *theNode) descriptors() []string {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", n.cmd.Process.Pid))
+	return files
+}
+
+// A user of this machine fills the places that he has. His programs are served
+// all the same: one whose connection was closed meanwhile makes a new one.
+func TestManyLocalConnections(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=32M")
+	later := n.launch(made("small"), "later")
+	later.says("waiting")
+	for range 300 {
+		s, err := client.Dial(n.socket, client.Hello("hostile", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+	}
+	n.serves()
+	later.right()
+}
+
+// A program elsewhere that has waited so long that its connection was closed
+// makes a new one when it uses a device.
+func TestRemoteProgramComesAgain(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	config := filepath.Join(t.TempDir(), "node.yaml")
+	if err := os.WriteFile(config, []byte("connections: {user: 2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := w.start("--config", config, "--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	way := []string{"--node", n.gateway, "--tls-dir", user}
+	var later []*program
+	for range 5 {
+		p := w.launchWith(way, made("small"), "later")
+		p.says("waiting")
+		later = append(later, p)
+	}
+	for _, p := range later {
+		p.right()
+	}
+	n.idle()
+}
+
+// health asks a node how it is, over a connection of the client's.
+func health(t *testing.T, web *http.Client, n *theNode) (status int, text string) {
+	t.Helper()
+	reply, err := web.Get(n.web + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, string(body)
+}
+
+// The node runs out of descriptors. It says so, still answers who asks how it
+// is, and goes on where it was when there are some again.
+func TestDescriptorsRunOut(t *testing.T) {
+	n, users := remoteNode(newWorld(t), "--warm", "0")
+	before := len(n.descriptors())
+	kept := &http.Client{Timeout: patience}
+	if status, text := health(t, kept, n); status != http.StatusOK || text != "ok\n" {
+		t.Fatal(status, text)
+	}
+	restore := exhaust(t, n.cmd.Process.Pid)
+	// One connection waits at each listener, where it cannot be accepted.
+	remote, err := net.Dial("tcp", n.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the node notices at the gateway", func() bool {
+		status, text := health(t, kept, n)
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "gateway: no connection can be accepted: ")
+	})
+	local, err := net.Dial("unix", n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the node notices at the socket", func() bool {
+		_, text := health(t, kept, n)
+		return strings.Contains(text, "socket: no connection can be accepted: ") && strings.Contains(text, "too many open files")
+	})
+	local.Close()
+	// A new connection is told the same; so is who asks at the socket.
+	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	if status, text := health(t, fresh, n); status != http.StatusServiceUnavailable || !strings.Contains(text, "too many open files") {
+		t.Error(status, text)
+	}
+	if got := n.muster("ps", "--socket", n.socket); !strings.Contains(got, "CLIENT") || !strings.Contains(got, "too many open files") {
+		t.Errorf("muster ps says %q", got)
+	}
+	refused := n.launch(made("small"), "sums")
+	if code := refused.wait(); code != 1 || !strings.Contains(refused.output.String(), "the node has no file descriptors left") {
+		t.Errorf("a program ended with %d: %s", code, refused.output)
+	}
+	restore()
+	remote.Close()
+	n.eventually("the node is well again", func() bool {
+		status, text := health(t, kept, n)
+		return status == http.StatusOK && text == "ok\n"
+	})
+	n.serves(users...)
+	n.idle()
+	kept.CloseIdleConnections()
+	n.eventually("no descriptors are left", func() bool { return len(n.descriptors()) <= before })
+}
+
+// A node that is shutting down is not passed over for a private one: programs
+// are told, and can wait for the next.
+func TestRunWhileTheNodeShutsDown(t *testing.T) {
+	w := newWorld(t)
+	n, users := remoteNode(w)
+	held := n.launch(made("small"), "hold", "1000")
+	held.says("holding")
+	_ = n.cmd.Process.Signal(syscall.SIGTERM)
+	n.eventually("it shuts down", func() bool { return n.logged("the node is shutting down", "grace") != "" })
+	run := func(environment string, args ...string) *program {
+		p := w.executeWith([]string{environment}, made("muster"), append([]string{"run"}, args...)...)
+		return p
+	}
+	for name, p := range map[string]*program{
+		"found":     run("MUSTER_SOCKET="+n.socket, "--", made("small"), "sums"),
+		"named":     run("MUSTER_SOCKET=", "--socket", n.socket, "--", made("small"), "sums"),
+		"elsewhere": run("MUSTER_SOCKET=", "--node", n.gateway, "--tls-dir", users[0], "--", made("small"), "sums"),
+	} {
+		if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "is shutting down") || strings.Contains(p.output.String(), "started a node") {
+			t.Errorf("%s: muster run ended with %d: %s", name, code, p.output)
+		}
+	}
+	// A program that finds the node by itself is told too.
+	direct := w.executeWith([]string{"MUSTER_SOCKET=" + n.socket, "LD_LIBRARY_PATH=" + made("lib")}, made("small"), "sums")
+	if code := direct.wait(); code != 1 || !strings.Contains(direct.output.String(), "muster: the node is shutting down") {
+		t.Errorf("the program ended with %d: %s", code, direct.output)
+	}
+	if got := n.muster("ps", "--socket", n.socket); !strings.Contains(got, "small") || !strings.Contains(got, "the node is shutting down") {
+		t.Errorf("muster ps says %q", got)
+	}
+	// One that waits is served by the next node there.
+	waits := run("MUSTER_SOCKET="+n.socket, "--wait", "1m", "--", made("small"), "sums")
+	waits.says("waiting for a node")
+	held.right()
+	<-n.exited
+	next := w.start("--devices", "soft:memory=32M", "--socket", n.socket)
+	next.socket = n.socket
+	waits.right()
+}
+
+// A private node is for its user, and root.
+func TestPrivateNodeIsPrivate(t *testing.T) {
+	w := newWorld(t)
+	p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", `echo "socket $MUSTER_SOCKET."; read line; true`)
+	p.says(".\n")
+	_, socket, _ := strings.Cut(p.output.String(), "socket ")
+	socket, _, _ = strings.Cut(socket, ".\n")
+	if _, err := node.Ask(socket); err != nil { // its own user
+		t.Fatal(err)
+	}
+	asUser(t, 4321, func() {
+		var refused *wire.Refused
+		s, err := client.Attach(socket, client.Hello("stranger", 0), 0)
+		if err == nil {
+			s.Close()
+		}
+		if !errors.As(err, &refused) || refused.Result != 800 || !strings.Contains(refused.Reason, "user 4321 may not use it") {
+			t.Errorf("a stranger was told %v", err)
+		}
+		if _, err := node.Ask(socket); err == nil || !strings.Contains(err.Error(), "user 4321 may not use it") {
+			t.Errorf("a stranger who asks was told %v", err)
+		}
+	})
+	p.right()
+}
+
+// Half of what the other side may do wrong is to do nothing.
+func TestHalfOpenConnectionsEnd(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	config := filepath.Join(t.TempDir(), "node.yaml")
+	if err := os.WriteFile(config, []byte("connections: {greet: 50ms, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := w.start("--config", config, "--devices", "soft:memory=32M", "--warm", "0", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	before := len(n.descriptors())
+	keys, err := client.LoadTLS(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := func(what string, conn net.Conn, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s is kept for ever", what)
+		}
+		conn.Close()
+	}
+	silent, err := net.Dial("tcp", n.gateway)
+	ends("a connection without a word", silent, err)
+	shaken, err := tls.Dial("tcp", n.gateway, keys)
+	ends("a connection without a greeting", shaken, err)
+	greeted, err := greet(n.gateway, keys)
+	ends("a connection that only greeted", greeted, err)
+	local, err := net.Dial("unix", n.socket)
+	ends("a local connection without a word", local, err)
+	n.eventually("no descriptors are left", func() bool { return len(n.descriptors()) <= before })
+}

@@ -1,0 +1,175 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/internal/door"
+	"muster/node/vgpu"
+	"muster/wire/status"
+)
+
+// Check is how a part of the node can be asked how it is.
+type Check struct {
+	Part string
+	// Trouble says what is wrong with it; nil if nothing is.
+	Trouble func() error
+}
+
+// freshTime is how old what was found of swap folder and workers may be: so often
+// they are looked at, however often somebody asks.
+const freshTime = 100 * time.Millisecond
+
+// examination is what was found of the parts that take some time to look at.
+type examination struct {
+	mu       sync.Mutex
+	at       time.Time
+	problems []status.Problem
+}
+
+// problems asks all parts of the node how they are.
+func (d *daemon) problems() []status.Problem {
+	list := []status.Problem{}
+	add := func(part string, trouble error) {
+		if trouble != nil {
+			list = append(list, status.Problem{Part: part, What: trouble.Error()})
+		}
+	}
+	var promised uint64
+	var workers []servingWorker
+	running := d.ask(func() {
+		if d.draining {
+			add("node", errShuttingDown)
+		}
+		for i, v := range d.core.View().Devices {
+			if v.Lost {
+				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
+			}
+		}
+		promised, workers = d.promised(), d.servingWorkers()
+	})
+	if !running {
+		return []status.Problem{{Part: "node", What: errShuttingDown.Reason}}
+	}
+	add("socket", cannotAccept(d.socket))
+	if d.web != nil {
+		add("http", d.web.trouble())
+	}
+	for _, c := range d.opts.Checks {
+		add(c.Part, c.Trouble())
+	}
+	add("workers", d.pool.trouble())
+	return append(list, d.examined.problemsOf(d.opts.Now(), d.cfg.Swap.Dir, promised, workers)...)
+}
+
+// problemsOf looks at the swap folder and at workers, unless that was just done.
+func (e *examination) problemsOf(now time.Time, swap string, promised uint64, workers []servingWorker) []status.Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.at.IsZero() && now.Sub(e.at) < freshTime {
+		return e.problems
+	}
+	e.at, e.problems = now, nil
+	if swap != "" {
+		if err := checkSwap(swap, promised); err != nil {
+			e.problems = append(e.problems, status.Problem{Part: "swap", What: err.Error()})
+		}
+	}
+	if silent := silentOf(workers); len(silent) > 0 {
+		e.problems = append(e.problems, status.Problem{Part: "workers", What: fmt.Sprintf("%d do not answer: %s", len(silent), strings.Join(silent, ", "))})
+	}
+	return e.problems
+}
+
+// cannotAccept says why a listener accepts no connections; nil if it does.
+func cannotAccept(l *door.Listener) error {
+	if trouble := l.Trouble(); trouble != nil {
+		return fmt.Errorf("no connection can be accepted: %w", trouble)
+	}
+	return nil
+}
+
+// promised is how many bytes clients may still write into the swap area. The loop
+// calls it.
+func (d *daemon) promised() uint64 {
+	sum := uint64(0)
+	for _, c := range d.clients {
+		sum += c.committed - min(c.committed, c.memoryNow.Swapped)
+	}
+	return sum
+}
+
+// leastRoom is what a file system must have left for anything to work.
+const leastRoom = 16 << 20
+
+// checkSwap says what is wrong with the folder of the swap area, where so many
+// bytes may still have to be written; nil if nothing is.
+func checkSwap(dir string, promised uint64) error {
+	f, err := os.CreateTemp(dir, "muster-health-*")
+	if err != nil {
+		return fmt.Errorf("no file can be made: %w", err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return fmt.Errorf("no file can be removed: %w", err)
+	}
+	if _, err := f.Write(make([]byte, 4096)); err != nil {
+		return fmt.Errorf("nothing can be written: %w", err)
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return fmt.Errorf("it cannot be looked at: %w", err)
+	}
+	if free, need := fs.Bavail*uint64(fs.Bsize), max(promised, leastRoom); free < need {
+		return fmt.Errorf("%s has room for %d bytes, and %d may be needed: make room", dir, free, need)
+	}
+	return nil
+}
+
+// servingWorker is a worker that has a client.
+type servingWorker struct {
+	client vgpu.ClientID
+	pid    int
+}
+
+// servingWorkers lists them in the order of their clients. The loop calls it.
+func (d *daemon) servingWorkers() []servingWorker {
+	var list []servingWorker
+	for _, c := range d.clients {
+		if c.worker != nil && !c.ending {
+			list = append(list, servingWorker{c.id, c.worker.cmd.Process.Pid})
+		}
+	}
+	slices.SortFunc(list, func(a, b servingWorker) int { return cmp.Compare(a.client, b.client) })
+	return list
+}
+
+// silentOf names the workers that do not answer.
+func silentOf(workers []servingWorker) []string {
+	var silent []string
+	for _, w := range workers {
+		if isStopped(w.pid) {
+			silent = append(silent, fmt.Sprintf("client %d's (process %d) is stopped", w.client, w.pid))
+		}
+	}
+	return silent
+}
+
+// isStopped says whether a process was stopped by a signal or a debugger.
+func isStopped(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	// The name in brackets may have any character in it.
+	at := bytes.LastIndexByte(text, ')')
+	return at >= 0 && len(text) > at+2 && (text[at+2] == 'T' || text[at+2] == 't')
+}

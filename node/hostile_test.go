@@ -1,0 +1,420 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"muster/wire"
+	"muster/wire/status"
+)
+
+// Whoever answers, it is told as a sentence.
+func TestAskUnderstandsRefusals(t *testing.T) {
+	record := func(reason string) []byte {
+		var b strings.Builder
+		if err := wire.WriteRecord(&b, &wire.Refused{Result: 802, Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+		return []byte(b.String())
+	}
+	likeJSON := strings.Repeat("x", '{'-8) // so long that the record begins as a document does
+	for _, c := range []struct {
+		name   string
+		answer []byte
+		want   string
+	}{
+		{"a record", record("there is no room"), "refuses: there is no room"},
+		{"a record that begins as a document", record(likeJSON), "refuses: " + likeJSON},
+		{"a document", []byte(`{"error":"the node is shutting down"}` + "\n"), "refuses: the node is shutting down"},
+		{"nothing", nil, "closed the connection without an answer: it may just be ending, or have no room; try again"},
+		{"noise", []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "does not answer as a node does: invalid character 'H' looking for beginning of value"},
+	} {
+		for _, atOnce := range []bool{true, false} {
+			socket := freshSocket()
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if !atOnce {
+					_, _ = conn.Read(make([]byte, 100))
+				}
+				_, _ = conn.Write(c.answer)
+			}()
+			_, err = Ask(socket)
+			if want := "the node at " + socket + " " + c.want; err == nil || err.Error() != want {
+				t.Errorf("%s: got %v\nwant %s", c.name, err, want)
+			}
+			l.Close()
+		}
+	}
+}
+
+// A node that is not root's serves its user and root, and whom it was told to.
+func TestWhoMayUseANode(t *testing.T) {
+	ann, bob := account{1001, "ann"}, account{1002, "bob"}
+	root := account{0, "root"}
+	for _, c := range []struct {
+		allow []string
+		own   uint32
+		user  account
+		may   bool
+	}{
+		{nil, 0, ann, true}, {nil, 0, root, true},
+		{nil, 1001, ann, true}, {nil, 1001, root, true}, {nil, 1001, bob, false},
+		{[]string{}, 0, ann, false}, {[]string{}, 0, root, true}, {[]string{}, 1001, ann, true},
+		{[]string{"any"}, 1001, bob, true}, {[]string{"bob"}, 1001, bob, true}, {[]string{"1002"}, 1001, bob, true},
+		{[]string{"eve", "10020"}, 1001, bob, false}, {[]string{"bob"}, 0, ann, false},
+	} {
+		cfg := Config{Allow: c.allow}
+		if got := cfg.allows(c.user, c.own); got != c.may {
+			t.Errorf("allow %v, node of %d: user %s may: %v", c.allow, c.own, c.user.name, got)
+		}
+	}
+}
+
+// Strangers are refused at the socket, whatever they want, and however many
+// they are.
+func TestStrangersAreRefused(t *testing.T) {
+	cfg := testConfig()
+	cfg.Allow = []string{"4321"}
+	f := run(t, cfg)
+	asUser(t, 4321, func() {
+		p, err := connect(f.socket, hello(), 0)
+		if err != nil {
+			t.Error("one who is allowed:", err)
+			return
+		}
+		p.leave()
+	})
+	asUser(t, 4322, func() {
+		var refused *wire.Refused
+		if _, err := connect(f.socket, hello(), 0); !errors.As(err, &refused) || refused.Result != resultNotPermitted ||
+			!strings.HasPrefix(refused.Reason, "this node is user root's, and user 4322 may not use it: run a node of your own") {
+			t.Errorf("a program of a stranger: %v", err)
+		}
+		if _, err := Ask(f.socket); err == nil || !strings.Contains(err.Error(), "user 4322 may not use it") {
+			t.Errorf("a request of a stranger: %v", err)
+		}
+		before := openFiles(t)
+		const many = 500
+		for range many { // they want to hear nothing
+			conn, err := net.Dial("unix", f.socket)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+		}
+		eventually(t, "few of them are kept", func() bool { return openFiles(t)-before-many < maxTurnedEach+20 })
+	})
+	mustConnect(t, f).synchronise(t)
+}
+
+// openFiles is how many descriptors this process has.
+func openFiles(t testing.TB) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// The node is full of one user's clients: root still has some.
+func TestRootHasAReserve(t *testing.T) {
+	cfg := testConfig()
+	cfg.Limits.Clients = 16
+	f := run(t, cfg)
+	asUser(t, 4321, func() {
+		for i := range 16 {
+			p, err := connect(f.socket, hello(), 0)
+			if err != nil {
+				t.Error(i, err)
+				return
+			}
+			t.Cleanup(p.leave)
+		}
+		if _, err := connect(f.socket, hello(), 0); err == nil || !strings.Contains(err.Error(), "the node serves 16 clients, as many as it may") {
+			t.Errorf("one too many: %v", err)
+		}
+	})
+	mustConnect(t, f).synchronise(t)
+	if _, err := connect(f.socket, hello(), 0); err == nil || !strings.Contains(err.Error(), "the node serves 17 clients, as many as it may") {
+		t.Errorf("more than the reserve: %v", err)
+	}
+}
+
+// A user elsewhere who is called root has none of root's clients.
+func TestRootElsewhereIsAnotherUser(t *testing.T) {
+	cfg := testConfig()
+	cfg.Limits.Default.Clients = 1
+	f := run(t, cfg)
+	h := hello()
+	h.Token = wire.SpeaksFor + "root"
+	p, err := connect(f.socket, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.leave()
+	if os.Getuid() == 0 {
+		mustConnect(t, f).synchronise(t)
+	}
+	if got := statusOf(t, f).Clients[0].User; got != "remote:root" {
+		t.Errorf("it is called %s", got)
+	}
+}
+
+// While the last programs end, whoever comes is told.
+func TestDrainingNodeAnswers(t *testing.T) {
+	f := run(t, testConfig())
+	p := mustConnect(t, f)
+	p.synchronise(t)
+	f.stop()
+	eventually(t, "it shuts down", func() bool { return statusOf(t, f).Draining })
+	var refused *wire.Refused
+	if _, err := connect(f.socket, hello(), 0); !errors.As(err, &refused) || refused.Reason != "the node is shutting down" {
+		t.Errorf("a program was told %v", err)
+	}
+	s := statusOf(t, f)
+	if len(s.Clients) != 1 || len(s.Problems) != 1 || s.Problems[0].String() != "node: the node is shutting down" {
+		t.Errorf("%+v", s)
+	}
+	cfg := testConfig()
+	cfg.Socket.Address = f.socket
+	if err := Run(t.Context(), cfg, testOptions()); err == nil || !strings.Contains(err.Error(), "is still shutting down: wait for it") {
+		t.Error(err)
+	}
+	silent, err := net.Dial("unix", f.socket) // does not keep it from ending
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	p.leave()
+	if err := <-f.done; err != nil {
+		t.Error(err)
+	}
+	f.done <- nil
+}
+
+// healthOf asks a node how it is.
+func healthOf(t testing.TB, address string) (code int, text string, document status.Health) {
+	t.Helper()
+	get := func(path string) []byte {
+		reply, err := http.Get("http://" + address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code = reply.StatusCode
+		return text
+	}
+	if err := json.Unmarshal(get("/healthz.json"), &document); err != nil {
+		t.Fatal(err)
+	}
+	if document.Healthy != (code == http.StatusOK) || document.Healthy != (len(document.Problems) == 0) {
+		t.Errorf("status %d for %+v", code, document)
+	}
+	return code, string(get("/healthz")), document
+}
+
+// freePort returns an address where nobody listens.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// becomes waits until the node says what it is to say of its health.
+func becomes(t testing.TB, address, want string) {
+	t.Helper()
+	last := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("the node says %q, not %q", last, want)
+		}
+	}()
+	eventually(t, "its health is told", func() bool {
+		status, text, _ := healthOf(t, address)
+		last = text
+		return strings.Contains(text, want) && (status == http.StatusOK) == (text == "ok\n")
+	})
+}
+
+// status.Health tells the truth of the swap folder and of other parts.
+func TestHealthOfTheSwapFolder(t *testing.T) {
+	cfg := testConfig()
+	cfg.HTTP = freePort(t)
+	cfg.Swap.Dir = filepath.Join(t.TempDir(), "swap")
+	if err := os.Mkdir(cfg.Swap.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	opts := testOptions()
+	var gateway error
+	opts.Checks = []Check{{"gateway", func() error { return gateway }}}
+	runWith(t, cfg, opts)
+	if status, text, _ := healthOf(t, cfg.HTTP); status != http.StatusOK || text != "ok\n" {
+		t.Error(status, text)
+	}
+	if err := os.Remove(cfg.Swap.Dir); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, cfg.HTTP, "swap: ")
+	gateway = errors.New("it has gone")
+	code, text, document := healthOf(t, cfg.HTTP)
+	want := "gateway: it has gone\nswap: no file can be made: open " + cfg.Swap.Dir
+	if code != http.StatusServiceUnavailable || !strings.HasPrefix(text, want) || strings.Count(text, "\n") != 2 {
+		t.Errorf("%d %q", code, text)
+	}
+	if len(document.Problems) != 2 || document.Problems[0] != (status.Problem{Part: "gateway", What: "it has gone"}) || document.Node != "test" {
+		t.Errorf("%+v", document)
+	}
+	gateway = nil
+	if err := os.Mkdir(cfg.Swap.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, cfg.HTTP, "ok\n")
+	if left, err := os.ReadDir(cfg.Swap.Dir); err != nil || len(left) > 0 {
+		t.Error("files are left:", left, err)
+	}
+	if err := checkSwap(cfg.Swap.Dir, 1<<60); err == nil || !strings.Contains(err.Error(), "and 1152921504606846976 may be needed: make room") {
+		t.Error(err)
+	}
+}
+
+// status.Health tells the truth of workers: that none can be started, that they do not
+// stay, that one does not answer.
+func TestHealthOfWorkers(t *testing.T) {
+	t.Run("not started", func(t *testing.T) {
+		program := filepath.Join(t.TempDir(), "env")
+		if err := os.Symlink("/usr/bin/env", program); err != nil {
+			t.Fatal(err)
+		}
+		cfg, opts := testConfig(), testOptions()
+		cfg.HTTP, opts.WorkerCommand = freePort(t), append([]string{program}, workerCommand("worker")[1:]...)
+		f := runWith(t, cfg, opts)
+		becomes(t, cfg.HTTP, "ok\n")
+		if err := os.Rename(program, program+"-gone"); err != nil {
+			t.Fatal(err)
+		}
+		becomes(t, cfg.HTTP, "workers: none can be started: ")
+		if err := os.Rename(program+"-gone", program); err != nil {
+			t.Fatal(err)
+		}
+		becomes(t, cfg.HTTP, "ok\n")
+		mustConnect(t, f).synchronise(t)
+	})
+	t.Run("not staying", func(t *testing.T) {
+		cfg, opts := testConfig(), testOptions()
+		cfg.HTTP, opts.WorkerCommand = freePort(t), []string{"/bin/false"}
+		runWith(t, cfg, opts)
+		becomes(t, cfg.HTTP, "workers: a worker ended before it had a client: exit status 1\n")
+	})
+	t.Run("not answering", func(t *testing.T) {
+		cfg := testConfig()
+		cfg.HTTP = freePort(t)
+		f := run(t, cfg)
+		mustConnect(t, f).synchronise(t)
+		worker := 0
+		for _, child := range children(t) {
+			var pid int
+			if _, err := fmt.Sscan(child, &pid); err != nil {
+				t.Fatal(err)
+			}
+			if len(sharedMemory(child)) > 0 {
+				worker = pid
+			}
+		}
+		if worker == 0 {
+			t.Fatal("there is no worker")
+		}
+		becomes(t, cfg.HTTP, "ok\n")
+		_ = syscall.Kill(worker, syscall.SIGSTOP)
+		becomes(t, cfg.HTTP, fmt.Sprintf("workers: 1 do not answer: client 1's (process %d) is stopped\n", worker))
+		_ = syscall.Kill(worker, syscall.SIGCONT)
+		becomes(t, cfg.HTTP, "ok\n")
+	})
+}
+
+// Nobody can make the server for metrics keep connections without end.
+func TestManyWebConnections(t *testing.T) {
+	cfg := testConfig()
+	cfg.HTTP = freePort(t)
+	run(t, cfg)
+	before := openFiles(t)
+	const many = 300
+	for range many {
+		conn, err := net.Dial("tcp", cfg.HTTP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if status, text, _ := healthOf(t, cfg.HTTP); status != http.StatusOK {
+		t.Error(status, text)
+	}
+	eventually(t, "few are kept", func() bool { return openFiles(t)-before-many < maxWebEach+20 })
+}
+
+// The socket is where nobody else can put one, is for whom it is to be from the
+// beginning, and takes the place of nothing but a socket.
+func TestSocketFolder(t *testing.T) {
+	dir := t.TempDir()
+	try := func(path string) error {
+		cfg := testConfig()
+		cfg.Socket.Address = path
+		return Run(t.Context(), cfg, testOptions())
+	}
+	open := filepath.Join(dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o777), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(open + "/socket"); err == nil || !strings.Contains(err.Error(), "everybody can write to "+open) {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "precious")
+	if err := os.WriteFile(file, []byte("words"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(file); err == nil || !strings.Contains(err.Error(), file+" is a file, which is left alone") {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "words" {
+		t.Errorf("%q, %v", text, err)
+	}
+	for mode, allow := range map[os.FileMode][]string{0o600: {}, 0o666: {"any"}} {
+		cfg := testConfig()
+		cfg.Allow, cfg.Socket.Address = allow, filepath.Join(dir, "socket")
+		f := run(t, cfg)
+		if info, err := os.Stat(cfg.Socket.Address); err != nil || info.Mode().Perm() != mode {
+			t.Error(info.Mode(), err)
+		}
+		f.stop()
+		if err := <-f.done; err != nil {
+			t.Error(err)
+		}
+		f.done <- nil
+	}
+}

@@ -188,7 +188,7 @@ func (r *relay) setUp(hello wire.Hello) (*wire.Attached, error) {
 	if err := wire.ReadAs(r.near, &attach); err != nil {
 		return nil, fmt.Errorf("a program that used no device: %w", err)
 	}
-	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
+	_ = r.far.SetDeadline(time.Now().Add(attachTime))
 	if err := wire.WriteRecord(r.far, &attach); err != nil {
 		return nil, r.lost(err)
 	}

@@ -123,7 +123,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.state = newState(core, len(devices))
+	d.state = newState(core, len(devices), cfg.WorkerTimeout)
 	for range cfg.Devices {
 		lock, err := wire.CreateLock()
 		if err != nil {

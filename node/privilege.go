@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"os/user"
 	"strconv"
 
@@ -10,6 +11,13 @@ import (
 // leastPrivileged is who runs the work of remote users that have no account
 // here.
 const leastPrivileged = 65534
+
+// lend names, in what the worker is told, the user that it becomes.
+func (d *daemon) lend(who *account, serve *control.Serve) {
+	if os.Geteuid() == 0 {
+		serve.User = who.process()
+	}
+}
 
 // process says who the worker of a user is: the user, so that a program that
 // breaks its worker has gained nothing. For root it stays root.

@@ -188,15 +188,16 @@ func attach(ctx context.Context, conn *tls.Conn, in *bufio.Reader, session *clie
 	if err := wire.ReadAs(in, &wanted); err != nil {
 		return spoken(err)
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(setUpTime))
-	if err := session.Attach(wanted.Device); err != nil {
+	err := session.Attach(wanted.Device)
+	_ = conn.SetWriteDeadline(time.Now().Add(setUpTime)) // starting a worker may have taken longer
+	if err != nil {
 		return notReady(err)
 	}
 	if err := wire.WriteRecord(conn, &session.Attached); err != nil {
 		return err
 	}
 	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry()}
-	_, err := conn.Write(geometry.Append(nil))
+	_, err = conn.Write(geometry.Append(nil))
 	return err
 }
 

@@ -80,6 +80,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
+		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseShort)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
 		strictyaml.Key("http", d.Text("http", &c.HTTP)),
 		strictyaml.Key("listen", d.Text("listen", &c.Remote.Listen)),

@@ -126,7 +126,7 @@ type Committed struct {
 }
 
 // Ping asks the worker to answer with Pong at once, to find out whether it is
-// alive.
+// alive. The first comes right after Serve: its answer says that the worker is ready.
 type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`

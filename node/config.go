@@ -26,6 +26,7 @@ type Config struct {
 
 	Warm          int           // workers that wait for clients
 	WorkerTimeout time.Duration // a worker that answers nothing for so long is killed; 0: none is
+	WorkerUIDs    UIDRange      // for workers of users; the zero value stands for a default
 	Grace         time.Duration // how long a shutdown waits for clients
 
 	HTTP   string // address for metrics and health; "" for none
@@ -116,7 +117,7 @@ func (c *Config) check() error {
 	case c.Socket.Address == "":
 		return errors.New("the node has no socket")
 	}
-	return nil
+	return c.WorkerUIDs.check()
 }
 
 // of returns a user's limits.

@@ -47,6 +47,10 @@ func testProcess(mode string) error {
 		return testDaemon()
 	case "client":
 		return testClient()
+	case "adder":
+		return adder()
+	case "signal":
+		return signalProcess()
 	}
 	return fmt.Errorf("no such process")
 }

@@ -510,6 +510,7 @@ func TestBadConfigurations(t *testing.T) {
 		{func(c *Config) { c.Warm = -1 }, "must not be negative"},
 		{func(c *Config) { c.WorkerTimeout = -1 }, "must not be negative"},
 		{func(c *Config) { c.WorkerTimeout = time.Millisecond }, "a worker_timeout of 1ms would kill workers that are only busy: give 1s or more, or 0 for none"},
+		{func(c *Config) { c.WorkerUIDs = UIDRange{1, 70000} }, "worker_uids 1-70000: 65534 belongs to nobody"},
 		{func(c *Config) { c.Socket.Address = "" }, "the node has no socket"},
 		{func(c *Config) { c.Devices[0].Memory = 3 }, "device 0 (soft Big): profile Big: memory of 3 bytes"},
 		{func(c *Config) { c.Devices[1].Reserve = 127 << 20 }, "nothing is left for programs"},

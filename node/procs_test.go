@@ -1,11 +1,13 @@
 package node
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -53,6 +55,67 @@ func dyingWorker() error {
 	return testWorker()
 }
 
+// adder is a program that adds vectors each time that it is told to. The module
+// is descriptor 3.
+func adder() error {
+	image, err := io.ReadAll(os.NewFile(3, "module"))
+	if err != nil {
+		return err
+	}
+	p, err := connect(os.Getenv("MUSTER_TEST_SOCKET"), hello(), 0)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := p.add(image); err != nil {
+			return err
+		}
+		fmt.Println("added")
+	}
+	return nil
+}
+
+// signalProcess tries to do harm to a process, and prints what the system says.
+func signalProcess() error {
+	pid, err := strconv.Atoi(os.Getenv("MUSTER_TEST_VICTIM"))
+	if err != nil {
+		return err
+	}
+	for _, s := range []syscall.Signal{0, syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGKILL} {
+		fmt.Printf("%d: %v\n", int(s), syscall.Kill(pid, s))
+	}
+	runtime.LockOSThread()
+	fmt.Println("trace:", syscall.PtraceAttach(pid))
+	_, err = os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	fmt.Println("memory:", errors.Is(err, os.ErrPermission))
+	return nil
+}
+
+// allRefused is what signalProcess prints of a process that is out of reach.
+const allRefused = "0: operation not permitted\n19: operation not permitted\n15: operation not permitted\n9: operation not permitted\n" +
+	"trace: operation not permitted\nmemory: true\n"
+
+// as is this binary in a mode, as another user. The user may not be able to reach
+// the folder that it lies in.
+func as(uid uint32, mode string, environment ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Dir = "/"
+	cmd.Env = append(append(os.Environ(), "MUSTER_TEST_PROCESS="+mode), environment...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	return cmd
+}
+
+func harm(t *testing.T, uid uint32, pid int) string {
+	t.Helper()
+	out, err := as(uid, "signal", fmt.Sprintf("MUSTER_TEST_VICTIM=%d", pid)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
 // workerOf finds the worker of a program: a child of this process, or of another
 // daemon, that has the program's ring mapped.
 func workerOf(t *testing.T, daemon int, p *program) int {
@@ -73,6 +136,20 @@ func workerOf(t *testing.T, daemon int, p *program) int {
 	}
 	t.Fatal("the worker was not found")
 	return 0
+}
+
+// usersOf returns the real, effective and saved user of a process, and for files.
+func usersOf(t *testing.T, pid int) (uids [4]uint32) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\nUid:")
+	if _, err := fmt.Sscan(rest, &uids[0], &uids[1], &uids[2], &uids[3]); err != nil {
+		t.Fatal(err)
+	}
+	return uids
 }
 
 // within fails the test if something takes far too long, rather than hang.
@@ -260,6 +337,172 @@ func stopWithMemory(t *testing.T, p *program) {
 	}
 	addVectors(t, p)
 	stopProcess(t, workerOf(t, os.Getpid(), p))
+}
+
+// --- whose workers are -----------------------------------------------------------
+
+// needUsers returns the range of numbers for workers here, and the first of two
+// users that, as far as this test knows, are nobody.
+func needUsers(t *testing.T) (workers UIDRange, first uint32) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only a node that runs as root gives its workers to users")
+	}
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers, err = chooseUIDs(UIDRange{}, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []uint32{3_000_001, 59_001} {
+		if (UIDRange{first, first + 1}).isMapped(string(text)) && workers != (UIDRange{}) {
+			return workers, first
+		}
+	}
+	t.Skip("this container (user namespace) has too few users: see /proc/self/uid_map")
+	return
+}
+
+// realFixture is a node with real workers and a swap folder that is root's alone.
+func realFixture(t *testing.T) *fixture {
+	t.Helper()
+	cfg := testConfig()
+	cfg.Swap.Dir = t.TempDir()
+	if err := os.Chmod(cfg.Swap.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	opts := testOptions()
+	opts.WorkerCommand = workerCommand("real worker")
+	return runWith(t, cfg, opts)
+}
+
+// runningAdder is a program of another user.
+type runningAdder struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startAdder(t *testing.T, f *fixture, uid uint32) *runningAdder {
+	t.Helper()
+	module, err := os.Open("../ptx/testdata/kernels/vecadd.nvcc90.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer module.Close()
+	a := &runningAdder{t: t, cmd: as(uid, "adder", "MUSTER_TEST_SOCKET="+f.socket)}
+	a.cmd.ExtraFiles = []*os.File{module}
+	if a.in, err = a.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.out = bufio.NewReader(out)
+	if err := a.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.in.Close(); _ = a.cmd.Wait() })
+	a.hears("ready")
+	return a
+}
+
+func (a *runningAdder) hears(want string) {
+	a.t.Helper()
+	if line, err := a.out.ReadString('\n'); line != want+"\n" {
+		a.t.Fatalf("the program says %q, %v", line, err)
+	}
+}
+
+func (a *runningAdder) add() {
+	a.t.Helper()
+	if _, err := a.in.Write([]byte("add\n")); err != nil {
+		a.t.Fatal(err)
+	}
+	a.hears("added")
+}
+
+// workersFor lists the workers of this process's nodes whose effective user is uid.
+func workersFor(t *testing.T, uid uint32) (found []int) {
+	t.Helper()
+	for _, pid := range children(t) {
+		n, _ := strconv.Atoi(pid)
+		environment, _ := os.ReadFile("/proc/" + pid + "/environ")
+		if bytes.Contains(environment, []byte("MUSTER_TEST_PROCESS=real worker")) && usersOf(t, n)[1] == uid {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// A user's worker has the user's rights and is out of the user's reach.
+func TestUsersCannotReachTheirWorkers(t *testing.T) {
+	numbers, alice := needUsers(t)
+	bob := alice + 1
+	f := realFixture(t)
+	seen := map[uint32]bool{}
+	for _, uid := range []uint32{alice, bob} {
+		program := startAdder(t, f, uid)
+		program.add()
+		workers := workersFor(t, uid)
+		if len(workers) != 1 {
+			t.Fatalf("user %d has workers %v", uid, workers)
+		}
+		users := usersOf(t, workers[0])
+		if own := users[0]; users != [4]uint32{own, uid, own, uid} || !numbers.has(own) || seen[own] {
+			t.Errorf("the worker of user %d has users %v", uid, users)
+		}
+		seen[users[0]] = true
+		for _, who := range []uint32{alice, bob} {
+			if got := harm(t, who, workers[0]); got != allRefused {
+				t.Errorf("user %d can do harm to a worker of user %d:\n%s", who, uid, got)
+			}
+		}
+		program.add()
+	}
+	// Root can kill them: they are ended with the node.
+	workers := append(workersFor(t, alice), workersFor(t, bob)...)
+	close(f.kill)
+	if err := <-f.done; err != nil {
+		t.Error(err)
+	}
+	f.done <- nil
+	for _, pid := range workers {
+		if stateOf(pid) != "" {
+			t.Errorf("worker %d is in state %q after the node's end", pid, stateOf(pid))
+		}
+	}
+}
+
+// Workers of remote users without an account cannot do harm to each other.
+func TestRemoteUsersCannotReachEachOther(t *testing.T) {
+	numbers, _ := needUsers(t)
+	f := realFixture(t)
+	var workers []int
+	for _, name := range []string{"remote-ann-without-account", "remote-ben-without-account"} {
+		h := hello()
+		h.Token = wire.SpeaksFor + name
+		p, err := connect(f.socket, h, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.leave()
+		addVectors(t, p)
+		workers = append(workers, workerOf(t, os.Getpid(), p))
+	}
+	ann, ben := usersOf(t, workers[0]), usersOf(t, workers[1])
+	for _, users := range [][4]uint32{ann, ben} {
+		if own := users[0]; users != [4]uint32{own, own, own, own} || !numbers.has(own) {
+			t.Errorf("a remote user's worker has users %v", users)
+		}
+	}
+	if got := harm(t, ann[1], workers[1]); ann == ben || got != allRefused {
+		t.Errorf("the worker of one remote user (%v) can do harm to that of another (%v):\n%s", ann, ben, got)
+	}
 }
 
 // --- workers that cannot start -----------------------------------------------------

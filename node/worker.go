@@ -34,6 +34,7 @@ type workerProcess struct {
 	queue   chan control.ToWorker
 	words   *words
 	ready   bool          // it has answered its first ping
+	uid     uint32        // of this worker alone; 0 if it has none
 	exited  chan struct{} // closed when the process is no more
 	err     error         // how it ended, then
 }
@@ -279,8 +280,10 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*work
 		if err != nil {
 			return nil, refuse(resultSystemNotReady, "%v", err)
 		}
-		d.lend(&c.peer.user, &serve)
-		if err = w.begin(serve, files, c.gone); err == nil {
+		if err = d.lend(w, &c.peer.user, &serve); err == nil {
+			err = w.begin(serve, files, c.gone)
+		}
+		if err == nil {
 			return w, nil
 		}
 		d.dismiss(w)
@@ -294,8 +297,9 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*work
 	}
 }
 
-// dismiss ends a worker and waits for that.
+// dismiss ends a worker, waits for that, and takes its user number back.
 func (d *daemon) dismiss(w *workerProcess) {
 	w.stop()
 	<-w.exited
+	d.uids.giveBack(w.uid)
 }

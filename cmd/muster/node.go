@@ -48,6 +48,7 @@ else (the values are the defaults where there are some):
       alice: {memory: 64GiB, weight: 2}
   warm: 2                         # worker processes that wait for programs
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
+  worker_uids: 1879048192-2147483647   # of a node that is root: user numbers for its workers, which nobody has
   grace: 30s                      # how long a shutdown waits for programs
   http: 127.0.0.1:9420            # /metrics and /healthz (default: none)
   listen: ":9421"                 # for programs on other machines (default: none)

@@ -39,6 +39,7 @@ limits:
     1001: {clients: 1}
 warm: 0
 worker_timeout: 1m
+worker_uids: 70000-79999
 grace: 2m
 http: 127.0.0.1:9420
 listen: ":9421"
@@ -66,7 +67,7 @@ func TestRead(t *testing.T) {
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
-		Warm: 0, WorkerTimeout: time.Minute, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
+		Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
 		Remote: node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
 	}
 	if !reflect.DeepEqual(cfg, want) {
@@ -96,6 +97,9 @@ func TestReadErrors(t *testing.T) {
 		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},
 		{"negative", "grace: -3s\n", `f:1:8: grace: must be a time as 10ms, 2s or 1m, not "-3s"`},
 		{"timeout", "worker_timeout: never\n", `f:1:17: worker_timeout: must be a time as 10ms, 2s or 1m, not "never"`},
+		{"uids", "worker_uids: 70000\n", `f:1:14: worker_uids: must be a range of user numbers that nobody has, as 1879048192-2147483647, not "70000"`},
+		{"uids of root", "worker_uids: 0-9\n", `f:1:14: worker_uids: must be a range`},
+		{"uids backwards", "worker_uids: 9-8\n", `f:1:14: worker_uids: must be a range`},
 		{"defer", "defer: maybe\n", `f:1:8: defer: must be true or false, not "maybe"`},
 		{"mode", "socket: {path: /a, mode: 0999}\n", `f:1:26: mode: must be a file mode as 0660, not "0999"`},
 		{"devices", "devices: soft\n", `f:1:10: devices must be a list, not a plain value: write - soft: {memory: 1GiB}, or - cuda: all`},

@@ -23,6 +23,10 @@ import (
 // up.
 const setUpTime = 10 * time.Second
 
+// attachTime is how long a node may take to attach a program: it waits for the
+// worker, for a minute at most, and that opens the node's devices first.
+const attachTime = 75 * time.Second
+
 // Session is one client of a daemon: a virtual device with its ring.
 type Session struct {
 	Welcome  wire.Welcome
@@ -106,7 +110,7 @@ const maxDevices = 1024
 
 // Attach makes the session the client of a device.
 func (s *Session) Attach(device uint32) error {
-	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
+	_ = s.conn.SetDeadline(time.Now().Add(attachTime))
 	if err := wire.WriteRecord(s.conn, &wire.Attach{Device: device}); err != nil {
 		return fmt.Errorf("attaching to device %d: %w", device, err)
 	}

@@ -267,7 +267,7 @@ func (r *relay) connect(ctx context.Context) error {
 
 // attach asks the node for a device.
 func (r *relay) attach(attach wire.Attach) (*wire.Attached, error) {
-	_ = r.far.SetDeadline(time.Now().Add(setUpTime))
+	_ = r.far.SetDeadline(time.Now().Add(attachTime))
 	if err := wire.WriteRecord(r.far, &attach); err != nil {
 		return nil, odd(err)
 	}

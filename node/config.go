@@ -30,8 +30,10 @@ type Config struct {
 	Defer   bool // keep copies on the host until a kernel needs them, always
 	Limits  Limits
 
-	Warm  int           // workers that wait for clients
-	Grace time.Duration // how long a shutdown waits for clients
+	Warm          int           // workers that wait for clients
+	WorkerTimeout time.Duration // a worker that answers nothing for so long is killed; 0: none is
+	WorkerUIDs    UIDRange      // for workers of users; the zero value stands for a default
+	Grace         time.Duration // how long a shutdown waits for clients
 
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
@@ -115,12 +117,18 @@ func Default() Config {
 			Local: 256, Unknown: 64, Remote: 512, User: 128,
 			Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
 		},
+
+		WorkerTimeout: 10 * time.Second,
 	}
 }
 
 // maxDevices is bounded by the descriptors that one message to a worker
 // carries, and by the arenas that fit beside each other in a program.
 const maxDevices = 16
+
+// minWorkerTimeout is the shortest time that says something: on a busy machine a
+// process may have to wait for its turn.
+const minWorkerTimeout = time.Second
 
 func (c *Config) check() error {
 	switch {
@@ -130,12 +138,17 @@ func (c *Config) check() error {
 		return fmt.Errorf("a node has at most %d devices", maxDevices)
 	case c.VGPUs < 1:
 		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
-	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0:
-		return errors.New("visible, warm, max_idle and grace must not be negative, and at least one client must be allowed")
+	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0:
+		return errors.New("visible, warm, max_idle, grace and worker_timeout must not be negative, and at least one client must be allowed")
+	case c.WorkerTimeout > 0 && c.WorkerTimeout < minWorkerTimeout:
+		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, minWorkerTimeout)
 	case c.Swap.Size == 0:
 		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
 	case c.Socket.Address == "":
 		return errors.New("the node has no socket")
+	}
+	if err := c.WorkerUIDs.check(); err != nil {
+		return err
 	}
 	return c.Connections.check()
 }

@@ -241,7 +241,6 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if !place.Use() {
 		return nil, errMadeRoom
 	}
-	_ = conn.SetWriteDeadline(d.opts.Now().Add(setUpTime))
 	if int64(attach.Device) >= int64(len(devices)) {
 		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(devices))
 	}
@@ -327,7 +326,8 @@ func (d *daemon) attach(c *client) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			d.do(func() { d.end(c, "", false) })
+			// The connection is left open: the program is told why.
+			d.do(func() { c.refused = true; d.end(c, "", false) })
 		}
 	}()
 	ring, arena, err := wire.Create(wire.DefaultGeometry)
@@ -340,31 +340,25 @@ func (d *daemon) attach(c *client) (err error) {
 	if err != nil {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	worker, err := d.pool.take()
-	if err != nil {
-		shared.Unmap()
-		return refuse(resultSystemNotReady, "%v", err)
-	}
 	serve := control.Serve{
 		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
 	}
-	if os.Geteuid() == 0 {
-		serve.User = c.peer.user.process()
-	}
 	for _, device := range d.cfg.Devices {
 		serve.Devices = append(serve.Devices, device.DeviceConfig)
 	}
+	worker, err := d.employ(c, serve, append([]*os.File{ring, arena}, d.locks...))
+	if err != nil {
+		shared.Unmap()
+		return err
+	}
 	assigned := false
 	if !d.ask(func() { assigned = d.assign(c, worker, shared) }) || !assigned {
-		worker.stop()
-		<-worker.exited
+		d.dismiss(worker)
 		shared.Unmap()
 		return errShuttingDown
 	}
-	if err := worker.serve(serve, append([]*os.File{ring, arena}, d.locks...)); err != nil {
-		return refuse(resultSystemNotReady, "%v", err)
-	}
+	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(d.infos[0].Limits.Warp), Client: uint64(c.id),

@@ -138,6 +138,7 @@ func checkSwap(dir string, promised uint64) error {
 type servingWorker struct {
 	client vgpu.ClientID
 	pid    int
+	missed int // pings in a row that it has not answered
 }
 
 // servingWorkers lists them in the order of their clients. The loop calls it.
@@ -145,7 +146,7 @@ func (d *daemon) servingWorkers() []servingWorker {
 	var list []servingWorker
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
-			list = append(list, servingWorker{c.id, c.worker.cmd.Process.Pid})
+			list = append(list, servingWorker{c.id, c.worker.cmd.Process.Pid, c.missed})
 		}
 	}
 	slices.SortFunc(list, func(a, b servingWorker) int { return cmp.Compare(a.client, b.client) })
@@ -156,8 +157,11 @@ func (d *daemon) servingWorkers() []servingWorker {
 func silentOf(workers []servingWorker) []string {
 	var silent []string
 	for _, w := range workers {
-		if isStopped(w.pid) {
+		switch {
+		case isStopped(w.pid):
 			silent = append(silent, fmt.Sprintf("client %d's (process %d) is stopped", w.client, w.pid))
+		case w.missed > 1:
+			silent = append(silent, fmt.Sprintf("client %d's (process %d) has missed %d pings", w.client, w.pid, w.missed))
 		}
 	}
 	return silent

@@ -16,6 +16,7 @@ import (
 // state is what the loop owns. Nobody else reads or writes it.
 type state struct {
 	core      *vgpu.Core
+	heart     heartbeat // of the workers
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
 	perUser   map[string]int // clients that have not ended
@@ -30,9 +31,9 @@ type state struct {
 	refused   uint64
 }
 
-func newState(core *vgpu.Core) state {
+func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		core: core, clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{},
 	}
 }
@@ -55,6 +56,7 @@ type client struct {
 	worker    *workerProcess // nil until it has one
 	shared    *wire.Shared   // the ring only, to say why the client is ended
 	ending    bool
+	refused   bool // it was never attached, and is told why on its connection
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
 	peak      uint64        // the most that it was seen to have allocated
@@ -63,8 +65,7 @@ type client struct {
 	wanting   bool
 	counters  counters
 	memoryNow control.Stats // allocated, resident, swapped
-	pinged    uint64        // the number of the last ping to its worker
-	ponged    uint64        // the number of the last that was answered
+	pulse                   // of its worker
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -107,7 +108,7 @@ func (d *daemon) loop() {
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	for !d.draining || len(d.clients) > 0 {
-		if at, ok := d.core.Next(); ok {
+		if at, ok := d.nextAlarm(); ok {
 			alarm.Reset(max(0, at-d.now()))
 		} else {
 			alarm.Reset(time.Hour)
@@ -117,6 +118,7 @@ func (d *daemon) loop() {
 			f()
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
+			d.checkWorkers()
 		}
 	}
 }
@@ -175,17 +177,17 @@ func (d *daemon) admit(c *client) error {
 	return nil
 }
 
-// assign gives a client its worker, and listens to it. It returns false if the
-// client has ended meanwhile.
+// assign gives a client its worker, which has answered its first ping, and
+// listens to it. It returns false if the client has ended meanwhile.
 func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared) bool {
 	if c.ending {
 		return false
 	}
 	c.worker, c.shared = w, shared
+	c.pinged, c.ponged = firstPing, firstPing
 	go func() {
 		d.listenTo(c, w)
-		w.stop()
-		<-w.exited
+		d.dismiss(w)
 		d.do(func() { d.forget(c) })
 	}()
 	return true
@@ -255,7 +257,9 @@ func (d *daemon) forget(c *client) {
 	if c.shared != nil {
 		c.shared.Unmap()
 	}
-	c.conn.Close()
+	if !c.refused {
+		c.conn.Close()
+	}
 	close(c.gone)
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }

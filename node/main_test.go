@@ -40,10 +40,18 @@ func testProcess(mode string) error {
 		return testWorker()
 	case "real worker":
 		return realWorker()
+	case "mixed worker":
+		return mixedWorker()
+	case "dying worker":
+		return dyingWorker()
 	case "daemon":
 		return testDaemon()
 	case "client":
 		return testClient()
+	case "adder":
+		return adder()
+	case "signal":
+		return signalProcess()
 	}
 	return fmt.Errorf("no such process")
 }
@@ -64,6 +72,7 @@ func testWorker() error {
 		return err
 	}
 	granted := make(chan control.ToWorker, 16)
+	var stops atomic.Bool
 	var lease atomic.Uint64
 	release := func() { _ = conn.Send(control.Released{Lease: lease.Load()}) }
 	committed := make(chan bool, 16)
@@ -80,7 +89,14 @@ func testWorker() error {
 			case control.Deny:
 				granted <- m
 			case control.Revoke:
+				if stops.Load() {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+				}
 				release()
+			case control.Watch:
+				if stops.Load() {
+					_ = conn.Send(control.Idle{For: time.Hour})
+				}
 			case control.Committed:
 				committed <- m.Granted
 			case control.Ping:
@@ -131,6 +147,15 @@ func testWorker() error {
 			}
 		case wire.OpHostStop: // dies
 			os.Exit(3)
+		case wire.OpHostDone: // is idle from now on, and stops itself when it is told to leave
+			stops.Store(true)
+		case wire.OpStreamQuery: // tells its number
+			shared.Reply(h.Slot, int32(os.Getpid()), nil)
+		case wire.OpStreamDestroy: // writes a lot, and panics
+			for i := range 10_000 {
+				fmt.Fprintln(os.Stderr, "line", i, strings.Repeat("x", 100))
+			}
+			panic("the worker's last words")
 		}
 	}
 }
@@ -221,6 +246,7 @@ type program struct {
 	devices  []wire.Device
 	attached wire.Attached
 	shared   *wire.Shared
+	ring     uint64 // the number of the ring's file
 	*wire.Producer
 }
 
@@ -277,6 +303,11 @@ func (p *program) setUp(h *wire.Hello, ordinal uint32) error {
 	if p.shared, err = wire.Map(files[0], files[1]); err != nil {
 		return err
 	}
+	info, err := files[0].Stat()
+	if err != nil {
+		return err
+	}
+	p.ring = info.Sys().(*syscall.Stat_t).Ino
 	p.Producer = wire.NewProducer(p.shared)
 	return nil
 }

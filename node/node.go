@@ -46,6 +46,7 @@ type daemon struct {
 	infos []device.Info
 	locks []*os.File // one for each device, for workers that share it
 	pool  *pool
+	uids  *uids
 	names userNames
 	own   account // whose node it is
 	start time.Time
@@ -177,11 +178,17 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		d.infos = append(d.infos, info)
 		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
 	}
+	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
+		return nil, err
+	}
+	if os.Geteuid() == 0 && d.uids.all == (UIDRange{}) {
+		d.log.Warn("this container has no user numbers for workers: users can stop and kill their own workers, and remote users each other's; name some that it has with worker_uids")
+	}
 	core, err := vgpu.New(cfg.dispatcher(devices, d.names.of))
 	if err != nil {
 		return nil, err
 	}
-	d.state = newState(core)
+	d.state = newState(core, cfg.WorkerTimeout)
 	for range cfg.Devices {
 		lock, err := wire.CreateLock()
 		if err != nil {

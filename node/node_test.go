@@ -524,6 +524,9 @@ func TestBadConfigurations(t *testing.T) {
 		{func(c *Config) { c.VGPUs = 0 }, "0 virtual GPUs on a device"},
 		{func(c *Config) { c.Swap.Size = 0 }, "the swap area has no size"},
 		{func(c *Config) { c.Warm = -1 }, "must not be negative"},
+		{func(c *Config) { c.WorkerTimeout = -1 }, "must not be negative"},
+		{func(c *Config) { c.WorkerTimeout = time.Millisecond }, "a worker_timeout of 1ms would kill workers that are only busy: give 1s or more, or 0 for none"},
+		{func(c *Config) { c.WorkerUIDs = UIDRange{1, 70000} }, "worker_uids 1-70000: 65534 belongs to nobody"},
 		{func(c *Config) { c.Socket.Address = "" }, "the node has no socket"},
 		{func(c *Config) { c.Devices[0].Memory = 3 }, "device 0 (soft Big): profile Big: memory of 3 bytes"},
 		{func(c *Config) { c.Devices[1].Reserve = 127 << 20 }, "nothing is left for programs"},
@@ -536,21 +539,5 @@ func TestBadConfigurations(t *testing.T) {
 		if err := Run(t.Context(), cfg, testOptions()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
-	}
-}
-
-// Workers that cannot be had are a refusal, not the daemon's end.
-func TestBrokenWorkers(t *testing.T) {
-	for _, command := range [][]string{{"/no/such/program"}, {"/bin/true"}} {
-		cfg := testConfig()
-		opts := testOptions()
-		opts.WorkerCommand = command
-		f := runWith(t, cfg, opts)
-		p, err := connect(f.socket, hello(), 0)
-		if err == nil { // it took the client before it ended
-			eventually(t, "the program is told", func() bool { _, closed := p.shared.Closed(); return closed })
-			p.leave()
-		}
-		eventually(t, "nothing is left", func() bool { return len(statusOf(t, f).Clients) == 0 })
 	}
 }

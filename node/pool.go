@@ -139,7 +139,7 @@ func (p *pool) discard() bool {
 
 // start starts a worker, and remembers whether that worked.
 func (p *pool) start() (*workerProcess, error) {
-	w, err := startWorker(p.command)
+	w, err := startWorker(p.command, p.log)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cannotStart = err
@@ -172,11 +172,12 @@ func (w waitingWorker) settledAfter(at time.Time) bool {
 	}
 }
 
-// take returns a worker that has no client yet.
-func (p *pool) take() (*workerProcess, error) {
+// take returns a worker that has no client yet: one that waits if there is one
+// and warm says that it will do.
+func (p *pool) take(warm bool) (*workerProcess, error) {
 	p.discard()
 	p.mu.Lock()
-	if len(p.idle) > 0 {
+	if warm && len(p.idle) > 0 {
 		w := p.idle[0]
 		p.idle = p.idle[1:]
 		p.mu.Unlock()

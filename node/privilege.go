@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"os/user"
 	"strconv"
 
@@ -8,11 +9,32 @@ import (
 )
 
 // leastPrivileged is who runs the work of remote users that have no account
-// here.
+// here, on a node that has no user number of its own for each worker.
 const leastPrivileged = 65534
 
-// process says who the worker of a user is: the user, so that a program that
-// breaks its worker has gained nothing. For root it stays root.
+// lend names, in what the worker is told, the user that it becomes: the client's,
+// so that a program that breaks its worker has gained nothing. The worker also gets
+// a user number of its own, by which only root can send it a signal.
+func (d *daemon) lend(w *workerProcess, who *account, serve *control.Serve) (err error) {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	serve.User = who.process()
+	if serve.User == nil {
+		return nil
+	}
+	if w.uid, err = d.uids.take(); err != nil || w.uid == 0 {
+		return err
+	}
+	serve.User.Own = int(w.uid)
+	if who.uid == nobody && serve.User.UID == leastPrivileged {
+		serve.User.UID = int(w.uid)
+	}
+	return nil
+}
+
+// process says who the worker of a user is, apart from its own number. For root it
+// stays root.
 func (a account) process() *control.User {
 	if a.uid == 0 {
 		return nil

@@ -2,6 +2,8 @@ package node
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -17,6 +19,9 @@ import (
 // realWorker is the worker that muster worker is.
 func realWorker() error {
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		if os.Getenv("MUSTER_TEST_BROKEN") != "" {
+			return nil, errors.New("it is on fire")
+		}
 		turns, err := worker.NewTurns(lock)
 		if err != nil {
 			return nil, err
@@ -45,10 +50,64 @@ func TestKernelRuns(t *testing.T) {
 
 func addVectors(t *testing.T, p *program) {
 	t.Helper()
+	if err := p.add(vecadd(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// vecadd is a module with a kernel that adds vectors.
+func vecadd(t *testing.T) []byte {
+	t.Helper()
 	image, err := os.ReadFile("../ptx/testdata/kernels/vecadd.nvcc90.ptx")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return image
+}
+
+// do sends a message, with data if there are any, or calls.
+func (p *program) do(m wire.Message, data []byte, call bool) error {
+	if !call && data == nil {
+		return p.Post(m)
+	}
+	if !call {
+		return p.SendData(wire.Header{Op: m.Op(), Slot: -1}, m.Append(nil), data)
+	}
+	result, err := p.Call(m, nil)
+	if err == nil && result != 0 {
+		err = fmt.Errorf("%v: result %d", m.Op(), result)
+	}
+	return err
+}
+
+// fetch returns the bytes that a message gives.
+func (p *program) fetch(m wire.Message, size uint64) ([]byte, error) {
+	at := p.shared.Geometry().Staging // the first bounce buffer
+	pending, err := p.Start(wire.Header{Op: m.Op(), Data: at, Length: size}, m.Append(nil))
+	if err != nil {
+		return nil, err
+	}
+	result, _, err := pending.Wait()
+	if err == nil && result != 0 {
+		err = fmt.Errorf("%v: result %d", m.Op(), result)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.shared.Data(at, size)
+}
+
+// load loads a module and finds a kernel in it, as function 1.
+func (p *program) load(image []byte, kernel string) error {
+	if err := errors.Join(p.do(&wire.ModuleData{Module: 1}, image, false), p.do(&wire.ModuleLoad{Module: 1}, nil, true)); err != nil {
+		return err
+	}
+	_, err := p.fetch(&wire.ModuleFunction{Module: 1, Function: 1, Name: kernel}, 1024)
+	return err
+}
+
+// add adds vectors on the device, and looks at the sums.
+func (p *program) add(image []byte) error {
 	const n = 1000
 	base := p.attached.ArenaBase
 	a, b, c := base, base+8192, base+2*8192
@@ -57,56 +116,26 @@ func addVectors(t *testing.T, p *program) {
 		ones = binary.LittleEndian.AppendUint32(ones, math.Float32bits(1))
 		counts = binary.LittleEndian.AppendUint32(counts, math.Float32bits(float32(i)))
 	}
-	call := func(m wire.Message, reply interface{ Decode([]byte) error }) {
-		t.Helper()
-		if result, err := p.Call(m, reply); err != nil || result != 0 {
-			t.Fatalf("%v: %d, %v", m.Op(), result, err)
-		}
-	}
-	send := func(m wire.Message, data []byte) {
-		t.Helper()
-		var err error
-		if data == nil {
-			err = p.Post(m)
-		} else {
-			err = p.SendData(wire.Header{Op: m.Op(), Slot: -1}, m.Append(nil), data)
-		}
-		if err != nil {
-			t.Fatal(m.Op(), err)
-		}
-	}
-	call(&wire.MemAlloc{Addr: a, Size: 3 * 8192}, nil)
-	send(&wire.CopyIn{Dst: a}, ones)
-	send(&wire.CopyIn{Dst: b}, counts)
-	send(&wire.ModuleData{Module: 1}, image)
-	call(&wire.ModuleLoad{Module: 1}, nil)
-	at := p.shared.Geometry().Staging // the first bounce buffer
-	fetch := func(m wire.Message, size uint64) {
-		t.Helper()
-		pending, err := p.Start(wire.Header{Op: m.Op(), Data: at, Length: size}, m.Append(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result, _, err := pending.Wait(); err != nil || result != 0 {
-			t.Fatalf("%v: %d, %v", m.Op(), result, err)
-		}
-	}
-	fetch(&wire.ModuleFunction{Module: 1, Function: 1, Name: "vecadd"}, 1024)
-	var params []byte
-	for _, v := range []uint64{a, b, c} {
-		params = binary.LittleEndian.AppendUint64(params, v)
-	}
+	params := binary.LittleEndian.AppendUint64(nil, a)
+	params = binary.LittleEndian.AppendUint64(params, b)
+	params = binary.LittleEndian.AppendUint64(params, c)
 	params = binary.LittleEndian.AppendUint32(params, n)
-	send(&wire.Launch{Function: 1, GridX: 4, GridY: 1, GridZ: 1, BlockX: 256, BlockY: 1, BlockZ: 1, Params: params}, nil)
-
-	fetch(&wire.CopyOut{Src: c}, 4*n)
-	got, err := p.shared.Data(at, 4*n)
+	launch := &wire.Launch{Function: 1, GridX: 4, GridY: 1, GridZ: 1, BlockX: 256, BlockY: 1, BlockZ: 1, Params: params}
+	if err := errors.Join(
+		p.do(&wire.MemAlloc{Addr: a, Size: 3 * 8192}, nil, true),
+		p.do(&wire.CopyIn{Dst: a}, ones, false), p.do(&wire.CopyIn{Dst: b}, counts, false),
+		p.load(image, "vecadd"), p.do(launch, nil, false),
+	); err != nil {
+		return err
+	}
+	got, err := p.fetch(&wire.CopyOut{Src: c}, 4*n)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for i := range n {
 		if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); v != float32(i+1) {
-			t.Fatalf("element %d is %v", i, v)
+			return fmt.Errorf("element %d is %v", i, v)
 		}
 	}
+	return errors.Join(p.do(&wire.ModuleUnload{Module: 1}, nil, false), p.do(&wire.MemFree{Addr: a}, nil, false))
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -11,60 +13,130 @@ import (
 	"muster/wire/control"
 )
 
+// startTime is how long a worker may take from being given its client to being
+// ready. It opens the node's devices meanwhile, and a driver that finds many GPUs
+// asleep takes its time.
+const startTime = time.Minute
+
 // killAfter is how long a worker may take to end by itself.
 const killAfter = 2 * time.Second
+
+// maxTries is how many workers are tried for one client.
+const maxTries = 3
+
+// firstPing is the ping that a worker answers when it is ready.
+const firstPing = 1
 
 // workerProcess is a worker, serving or waiting for a client.
 type workerProcess struct {
 	cmd     *exec.Cmd
 	control *control.DaemonEnd
 	queue   chan control.ToWorker
+	words   *words
+	ready   bool          // it has answered its first ping
+	uid     uint32        // of this worker alone; 0 if it has none
 	exited  chan struct{} // closed when the process is no more
 	err     error         // how it ended, then
 }
 
 // startWorker starts a worker. Its end of the connection is descriptor 3.
-func startWorker(command []string) (*workerProcess, error) {
+func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	own, child, err := control.Pair()
 	if err != nil {
 		return nil, err
 	}
 	defer child.Close()
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stderr = os.Stderr
-	cmd.ExtraFiles = []*os.File{child}
+	w := &workerProcess{
+		cmd: exec.Command(command[0], command[1:]...), control: own, queue: make(chan control.ToWorker, 64),
+		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
+	}
+	w.cmd.Stderr = w.words
+	// A process that a worker left behind may hold its standard error open.
+	w.cmd.WaitDelay = killAfter
+	w.cmd.ExtraFiles = []*os.File{child}
 	// A Ctrl-C at the terminal is for the daemon, which ends its workers itself.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := w.cmd.Start(); err != nil {
 		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
-	w := &workerProcess{cmd: cmd, control: own, queue: make(chan control.ToWorker, 64), exited: make(chan struct{})}
 	go func() {
-		w.err = cmd.Wait()
+		w.err = w.cmd.Wait()
+		w.words.close()
 		close(w.exited)
 	}()
 	return w, nil
 }
 
-// serve gives the worker its client, and lets post send messages from now on.
-func (w *workerProcess) serve(s control.Serve, files []*os.File) error {
+// errEndedEarly says that a worker ended before it was ready, and did not say why.
+var errEndedEarly = errors.New("the worker ended before it was ready")
+
+// begin gives the worker its client and waits until it is ready, which it shows
+// by answering a ping. It gives up when gone is closed. From then on post sends
+// messages.
+func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan struct{}) error {
+	w.words.serves(s.Client)
 	if err := w.control.Send(s, files...); err != nil {
-		return fmt.Errorf("the worker does not take its client: %w", err)
+		return early(err)
 	}
+	_ = w.control.Send(control.Ping{Number: firstPing}) // if it has ended already, it may have said why
+	ready, gaveUp := make(chan struct{}), make(chan error, 1)
+	defer close(ready)
 	go func() {
-		for {
+		late := time.NewTimer(startTime)
+		defer late.Stop()
+		select {
+		case <-ready:
+			return
+		case <-gone:
+			gaveUp <- errors.New("the client has ended")
+		case <-late.C:
+			gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
+		}
+		w.kill()
+	}()
+	for {
+		said, err := w.control.Receive()
+		if err != nil {
 			select {
-			case m := <-w.queue:
-				if w.control.Send(m) != nil {
-					return
-				}
-			case <-w.exited:
-				return
+			case why := <-gaveUp:
+				return why
+			default:
+				return early(err)
 			}
 		}
-	}()
-	return nil
+		switch m := said.(type) { // whatever else it says is not for now
+		case control.CannotServe:
+			return errors.New(m.Reason)
+		case control.Pong:
+			w.ready = true
+			go w.sendQueued()
+			return nil
+		}
+	}
+}
+
+// early tells a connection that ended from a message that cannot be sent or read.
+func early(err error) error {
+	var network *net.OpError
+	if errors.As(err, &network) || errors.Is(err, net.ErrClosed) {
+		return errEndedEarly
+	}
+	return fmt.Errorf("the worker is broken: %w", err)
+}
+
+// sendQueued sends what was posted, until the worker ends.
+func (w *workerProcess) sendQueued() {
+	for {
+		select {
+		case m := <-w.queue:
+			if w.control.Send(m) != nil {
+				return
+			}
+		case <-w.exited:
+			return
+		}
+	}
 }
 
 // post sends a message without waiting. A worker that does not read its
@@ -95,12 +167,46 @@ func (w *workerProcess) kill() { _ = w.cmd.Process.Kill() }
 
 // ending says how the worker ended, once exited is closed.
 func (w *workerProcess) ending() string {
-	var failed *exec.ExitError
-	if errors.As(w.err, &failed) {
-		return failed.Error()
-	}
+	how := "it ended by itself"
 	if w.err != nil {
-		return w.err.Error()
+		how = w.err.Error()
 	}
-	return "it ended by itself"
+	if cause := w.words.cause(w.ready); cause != "" {
+		how += ": " + cause
+	}
+	return how
+}
+
+// employ finds a worker for a client and gives it to it. A worker that waited may
+// have been killed meanwhile, as when memory ran out, and that is not the
+// program's fault: if one ends before it is ready and does not say why, another is
+// started.
+func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*workerProcess, error) {
+	for try := 1; ; try++ {
+		w, err := d.pool.take(try == 1)
+		if err != nil {
+			return nil, refuse(resultSystemNotReady, "%v", err)
+		}
+		if err = d.lend(w, &c.peer.user, &serve); err == nil {
+			err = w.begin(serve, files, c.gone)
+		}
+		if err == nil {
+			return w, nil
+		}
+		d.dismiss(w)
+		switch {
+		case !errors.Is(err, errEndedEarly):
+			return nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
+		case try == maxTries:
+			return nil, refuse(resultSystemNotReady, "no worker can serve the program: of %d that were tried each ended before it was ready, the last so: %s", try, w.ending())
+		}
+		d.log.Warn("a worker ended before it was ready: another is started", "client", c.id, "ending", w.ending())
+	}
+}
+
+// dismiss ends a worker, waits for that, and takes its user number back.
+func (d *daemon) dismiss(w *workerProcess) {
+	w.stop()
+	<-w.exited
+	d.uids.giveBack(w.uid)
 }

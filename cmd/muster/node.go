@@ -49,6 +49,8 @@ else (the values are the defaults where there are some):
     users:
       alice: {memory: 64GiB, weight: 2}
   warm: 2                         # worker processes that wait for programs
+  worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
+  worker_uids: 1879048192-2147483647   # of a node that is root: user numbers for its workers, which nobody has
   grace: 30s                      # how long a shutdown waits for programs
   http: 127.0.0.1:9420            # /metrics, /healthz and /healthz.json (default: none)
   listen: ":9421"                 # for programs on other machines (default: none)
@@ -81,7 +83,7 @@ type nodeFlags struct {
 	record, recordLimit                  string
 	allow                                string
 	vgpus, visible, warm                 int
-	maxIdle, grace                       time.Duration
+	maxIdle, grace, workerTimeout        time.Duration
 	deferCopies, jsonLog, textLog, child bool
 	level                                string
 }
@@ -119,6 +121,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
 	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
+	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
@@ -188,6 +191,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"swap-dir", func() error { cfg.Swap.Dir = f.swapDir; return nil }},
 		{"defer", func() error { cfg.Defer = f.deferCopies; return nil }},
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
+		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},

@@ -55,6 +55,25 @@ func TestRunStatus(t *testing.T) {
 	}
 }
 
+// Why no worker can serve a program is what the program prints, however it gets at
+// the node.
+func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--swap-dir", "/no/such/folder", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	for name, way := range map[string][]string{
+		"a node":           {"--socket", n.socket},
+		"a node elsewhere": {"--node", n.gateway, "--tls-dir", user},
+	} {
+		p := w.launchWith(way, made("small"), "sums")
+		const why = "muster: no worker can serve the program: making the swap file: open /no/such/folder/muster-swap-"
+		if got := p.wait(); got == 0 || !strings.Contains(p.output.String(), why) {
+			t.Errorf("%s: the program ended with %d: %s", name, got, p.output)
+		}
+	}
+	n.idle()
+}
+
 // Signals that muster run gets are the program's, and a signal that ends the
 // program ends muster run.
 func TestRunSignals(t *testing.T) {

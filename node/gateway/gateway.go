@@ -307,14 +307,16 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if !session.Shows(seen.Welcome, seen.Devices) {
 		return &wire.Refused{Result: resultNotReady, Reason: "the node's devices are not those of which the program was told: start it again"}
 	}
-	if err := session.Attach(wanted.Device); err != nil {
+	err := session.Attach(wanted.Device)
+	_ = v.conn.SetWriteDeadline(time.Now().Add(v.Limits.Greet)) // starting a worker may have taken longer
+	if err != nil {
 		return notReady(err)
 	}
 	if err := wire.WriteRecord(v.conn, &session.Attached); err != nil {
 		return err
 	}
 	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry()}
-	_, err := v.conn.Write(geometry.Append(nil))
+	_, err = v.conn.Write(geometry.Append(nil))
 	return err
 }
 

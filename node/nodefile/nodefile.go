@@ -74,6 +74,8 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
+		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseShort)),
+		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
 		strictyaml.Key("http", d.Text("http", &c.HTTP)),
 		strictyaml.Key("listen", d.Text("listen", &c.Remote.Listen)),
@@ -191,6 +193,17 @@ func parseShort(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("must be a time as 10ms, 2s or 1m, not %q", s)
 	}
 	return t, nil
+}
+
+// parseUIDs reads a range of user numbers.
+func parseUIDs(s string) (node.UIDRange, error) {
+	first, last, _ := strings.Cut(s, "-")
+	from, errFrom := strconv.ParseUint(first, 10, 32)
+	to, errTo := strconv.ParseUint(last, 10, 32)
+	if errFrom != nil || errTo != nil || from == 0 || from > to {
+		return node.UIDRange{}, fmt.Errorf("must be a range of user numbers that nobody has, as 1879048192-2147483647, not %q", s)
+	}
+	return node.UIDRange{First: uint32(from), Last: uint32(to)}, nil
 }
 
 func (d *decoder) bytes(what string, into *uint64) func(strictyaml.Node) error {

@@ -39,6 +39,8 @@ limits:
     alice: {memory: 64GiB, weight: 2}
     1001: {clients: 1}
 warm: 0
+worker_timeout: 1m
+worker_uids: 70000-79999
 grace: 2m
 http: 127.0.0.1:9420
 listen: ":9421"
@@ -68,7 +70,7 @@ func TestRead(t *testing.T) {
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
-		Warm: 0, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
+		Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
 		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
 		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
@@ -118,6 +120,10 @@ func TestReadErrors(t *testing.T) {
 		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
 		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},
 		{"negative", "grace: -3s\n", `f:1:8: grace: must be a time as 10ms, 2s or 1m, not "-3s"`},
+		{"timeout", "worker_timeout: never\n", `f:1:17: worker_timeout: must be a time as 10ms, 2s or 1m, not "never"`},
+		{"uids", "worker_uids: 70000\n", `f:1:14: worker_uids: must be a range of user numbers that nobody has, as 1879048192-2147483647, not "70000"`},
+		{"uids of root", "worker_uids: 0-9\n", `f:1:14: worker_uids: must be a range`},
+		{"uids backwards", "worker_uids: 9-8\n", `f:1:14: worker_uids: must be a range`},
 		{"defer", "defer: maybe\n", `f:1:8: defer: must be true or false, not "maybe"`},
 		{"mode", "socket: {path: /a, mode: 0999}\n", `f:1:26: mode: must be a file mode as 0660, not "0999"`},
 		{"devices", "devices: soft\n", `f:1:10: devices must be a list, not a plain value: write - soft: {memory: 1GiB}, or - cuda: all`},

@@ -11,6 +11,11 @@ import (
 // become makes this process the client's user. Devices are opened before: what
 // a device needs may be closed to the user, and afterwards the system keeps the
 // process from looking at itself.
+//
+// The effective user is the client's, which decides about files. The real and the
+// saved one are a number that no other process has: they are what the system looks
+// at when a process is to get a signal. So the user cannot stop or kill the worker,
+// nor can the worker of another client.
 func (w *worker) become(u *control.User) error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
@@ -26,8 +31,12 @@ func (w *worker) become(u *control.User) error {
 	if err := syscall.Setresgid(u.GID, u.GID, u.GID); err != nil {
 		return fmt.Errorf("becoming group %d: %w", u.GID, err)
 	}
-	if err := syscall.Setresuid(u.UID, u.UID, u.UID); err != nil {
-		return fmt.Errorf("becoming user %d: %w", u.UID, err)
+	own := u.Own
+	if own == 0 {
+		own = u.UID
+	}
+	if err := syscall.Setresuid(own, u.UID, own); err != nil {
+		return fmt.Errorf("becoming user %d (as %d): %w", u.UID, own, err)
 	}
 	return nil
 }

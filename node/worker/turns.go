@@ -10,7 +10,8 @@ import (
 
 // Turns lets the processes that stand for one software device run kernels one
 // at a time. It locks bytes of a file that all of them have; the system takes
-// the locks back from a process that dies.
+// the locks back from a process that dies. One that is stopped keeps them: the
+// daemon finds out by its pings, and kills it.
 //
 // Who wants the turn first locks the queue's byte, then waits for the turn's
 // byte, so that a process which gives the turn back cannot take it again before

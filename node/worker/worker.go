@@ -72,7 +72,9 @@ type notice struct {
 }
 
 // Main serves the client that the daemon names on the control connection, and
-// returns when the client or the daemon is gone.
+// returns when the client or the daemon is gone. The daemon takes the answer to its
+// first ping for the sign that the worker is ready: receive, which gives it, begins
+// when all else has been set up.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
@@ -93,11 +95,29 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	}
 	w.exit = func() { os.Exit(0) }
 	defer w.close()
-	if err := w.become(serve.User); err != nil {
+	err = w.anyDevice()
+	if err == nil {
+		err = w.become(serve.User)
+	}
+	if err != nil {
 		w.end(err)
 		return cannotServe(conn, err)
 	}
 	return w.run()
+}
+
+// anyDevice says why no device can be opened, if that is so: without any there is
+// nothing to serve the client with.
+func (w *worker) anyDevice() error {
+	var all error
+	for i := range w.devices {
+		_, err := w.device(i)
+		if err == nil {
+			return nil
+		}
+		all = errors.Join(all, err)
+	}
+	return all
 }
 
 // cannotServe tells the daemon why there will be no service.

@@ -228,6 +228,22 @@ func TestLongReasonsAreCut(t *testing.T) {
 	}
 }
 
+// A worker's last words arrive, also if it ends with something unread.
+func TestLastWordsArrive(t *testing.T) {
+	daemon, worker := pair(t)
+	if err := errors.Join(daemon.Send(Ping{Number: 1}), worker.Send(Report{}), worker.Send(CannotServe{Reason: "why"}), worker.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []ToDaemon{Report{}, CannotServe{Reason: "why"}} {
+		if got, err := daemon.Receive(); got != want {
+			t.Errorf("got %v, %v\nwant %v", got, err, want)
+		}
+	}
+	if got, err := daemon.Receive(); err == nil || errors.Is(err, ErrRefused) {
+		t.Error("after the end:", got, err)
+	}
+}
+
 // Any goroutine may send.
 func TestManySenders(t *testing.T) {
 	daemon, worker := pair(t)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -121,6 +122,11 @@ func (e *end) receive() ([]byte, []*os.File, error) {
 		e.buffer = make([]byte, maxMessage)
 	}
 	n, files, err := wire.ReceiveFiles(e.conn, e.buffer)
+	if errors.Is(err, syscall.ECONNRESET) {
+		// The other side ended without having read all that it was sent. What it said
+		// before that is still to be had.
+		n, files, err = wire.ReceiveFiles(e.conn, e.buffer)
+	}
 	return e.buffer[:n], files, err
 }
 

@@ -52,9 +52,12 @@ type Serve struct {
 
 // User is a user of the machine, as the system knows them.
 type User struct {
+	// UID is the effective user, whose files the worker can reach.
 	UID    int   `json:"uid"`
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups,omitempty"`
+	// Own is the real and saved user, which no other process has; 0 for UID.
+	Own int `json:"own,omitempty"`
 }
 
 // DeviceConfig says how to open a device.
@@ -126,7 +129,7 @@ type Committed struct {
 }
 
 // Ping asks the worker to answer with Pong at once, to find out whether it is
-// alive.
+// alive. The first comes right after Serve: its answer says that the worker is ready.
 type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`
@@ -279,6 +282,9 @@ func (Pong) toDaemon()        {}
 func (s Serve) check() error {
 	if u := s.User; u != nil {
 		if err := notNegative("user", u.UID); err != nil {
+			return err
+		}
+		if err := notNegative("own user", u.Own); err != nil {
 			return err
 		}
 		if err := notNegative("group", u.GID); err != nil {

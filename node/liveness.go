@@ -1,0 +1,100 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"muster/wire/control"
+)
+
+// maxMissed is how many intervals in a row a worker may let pass without
+// answering a ping.
+const maxMissed = 3
+
+// heartbeat says when the daemon pings its workers. It has no clock: the loop
+// tells it the time, which only grows.
+//
+// A worker that stops answering is killed, because it may hold what others wait
+// for: a slot, device memory, or the turn on a software device. Only pings tell
+// whether a worker is alive. That it does not let go of its device is no sign: a
+// kernel on a real GPU may take minutes to end, and cannot be interrupted.
+type heartbeat struct {
+	interval time.Duration // 0: workers are never pinged
+	due      time.Duration
+}
+
+// newHeartbeat finds the interval with which a worker that stops is dead at the
+// latest after the timeout: at worst it stops just after an answer, and misses the
+// pings of the next maxMissed intervals.
+func newHeartbeat(timeout time.Duration) heartbeat {
+	return heartbeat{interval: timeout / (maxMissed + 1)}
+}
+
+// next is when tick has something to do.
+func (h *heartbeat) next() (at time.Duration, ok bool) { return h.due, h.interval > 0 }
+
+// tick says whether it is time for pings, and whether the last ones have had a
+// fair chance to be answered. They have not if the tick comes late: then this
+// machine slept, or the daemon did not get a processor, and the same is to be
+// feared of the workers. The next interval begins now, so that a daemon which was
+// stopped for an hour does not make up for the ticks of that hour.
+func (h *heartbeat) tick(now time.Duration) (due, fair bool) {
+	if h.interval == 0 || now < h.due {
+		return false, false
+	}
+	fair = now-h.due < h.interval/2
+	h.due = now + h.interval
+	return true, fair
+}
+
+// pulse is what is known of whether one worker is alive.
+type pulse struct {
+	pinged uint64 // the number of the last ping to the worker
+	ponged uint64 // the number of the last that was answered
+	asked  uint64 // pinged, and
+	heard  uint64 // ponged, as they were after the last beat
+	missed int    // fair intervals in a row without an answer
+}
+
+// beat ends an interval and begins the next, with a ping of the number that it
+// returns. Any answer during the interval is a sign of life, also one that is late.
+func (p *pulse) beat(fair bool) (ping uint64, alive bool) {
+	switch {
+	case p.ponged > p.heard || p.ponged >= p.asked:
+		p.missed = 0
+	case fair:
+		p.missed++
+	}
+	p.pinged++
+	p.asked, p.heard = p.pinged, p.ponged
+	return p.pinged, p.missed < maxMissed
+}
+
+// nextAlarm is when the loop must look at the clock again.
+func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
+	at, ok = d.core.Next()
+	if beat, beats := d.heart.next(); beats && len(d.clients) > 0 && (!ok || beat < at) {
+		return beat, true
+	}
+	return at, ok
+}
+
+// checkWorkers pings the workers that have a client, if it is time, and kills
+// those that have not answered for too long.
+func (d *daemon) checkWorkers() {
+	due, fair := d.heart.tick(d.now())
+	if !due {
+		return
+	}
+	for _, c := range d.clients {
+		if c.worker == nil || c.ending {
+			continue
+		}
+		ping, alive := c.beat(fair)
+		if !alive {
+			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.cfg.WorkerTimeout), true)
+			continue
+		}
+		c.worker.post(control.Ping{Number: ping})
+	}
+}

@@ -1,0 +1,177 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// UIDRange is a range of user numbers, of which both ends belong to it.
+type UIDRange struct{ First, Last uint32 }
+
+// The ranges that no user of a machine has, as systemd gives numbers out
+// (https://systemd.io/UIDS-GIDS): a large one, and one for containers, which often
+// have the numbers below 65536 only.
+var (
+	wideUIDs   = UIDRange{1879048192, 2147483647}
+	narrowUIDs = UIDRange{60578, 61183}
+)
+
+func (r UIDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+func (r UIDRange) size() uint64 { return uint64(r.Last) - uint64(r.First) + 1 }
+
+func (r UIDRange) has(uid uint32) bool { return r.First <= uid && uid <= r.Last }
+
+func (r UIDRange) check() error {
+	switch {
+	case r == UIDRange{}:
+		return nil
+	case r.First == 0 || r.First > r.Last || r.Last >= nobody:
+		return fmt.Errorf("worker_uids %v: give a range that begins above 0, as %v", r, wideUIDs)
+	case r.has(leastPrivileged):
+		return fmt.Errorf("worker_uids %v: %d belongs to nobody: give a range that no user has, as %v", r, leastPrivileged, wideUIDs)
+	}
+	return nil
+}
+
+// isMapped says whether this user namespace has a range: a container may have few
+// users. The text is that of /proc/self/uid_map, one stretch a line.
+func (r UIDRange) isMapped(text string) bool {
+	for line := range strings.Lines(text) {
+		var inside, outside, count uint64
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
+			continue
+		}
+		if inside <= uint64(r.First) && uint64(r.Last) < inside+count {
+			return true
+		}
+	}
+	return false
+}
+
+// chooseUIDs returns the range for workers, given what the configuration and the
+// namespace have to say; the zero value if there is none.
+func chooseUIDs(wanted UIDRange, uidMap string) (UIDRange, error) {
+	if wanted != (UIDRange{}) {
+		if !wanted.isMapped(uidMap) {
+			return UIDRange{}, fmt.Errorf("worker_uids %v: this container (user namespace) does not have these users: /proc/self/uid_map lists those that it has", wanted)
+		}
+		return wanted, nil
+	}
+	for _, r := range []UIDRange{wideUIDs, narrowUIDs} {
+		if r.isMapped(uidMap) {
+			return r, nil
+		}
+	}
+	return UIDRange{}, nil
+}
+
+// uids lends each worker a user number that no other process has. Numbers are
+// lent in order, around and around, so that one is free for long before it is lent
+// again.
+type uids struct {
+	mu     sync.Mutex
+	all    UIDRange // the zero value: none are lent
+	next   uint32
+	lent   map[uint32]bool
+	others map[uint32]bool // those that some process had when this round began
+
+	inUse   func(uid uint32) bool  // says whether a process has it as its real user
+	present func() map[uint32]bool // all that processes have
+}
+
+// newUIDs makes the numbers of a daemon that is root; any other cannot give its
+// workers another user. Two daemons of a machine begin at different places.
+func newUIDs(wanted UIDRange) (*uids, error) {
+	u := &uids{lent: map[uint32]bool{}, inUse: isRealUser, present: usersOfProcesses}
+	if os.Geteuid() != 0 {
+		return u, nil
+	}
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return nil, fmt.Errorf("finding out which users there are: %w", err)
+	}
+	if u.all, err = chooseUIDs(wanted, string(text)); err != nil {
+		return nil, err
+	}
+	const apart = 4096
+	u.startAt(uint64(os.Getpid()) * apart)
+	return u, nil
+}
+
+func (u *uids) startAt(offset uint64) {
+	if u.all != (UIDRange{}) {
+		u.next = u.all.First + uint32(offset%u.all.size())
+		u.others = u.present()
+	}
+}
+
+// take lends a number, or 0 if the daemon has none to lend.
+func (u *uids) take() (uint32, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all == (UIDRange{}) {
+		return 0, nil
+	}
+	const most = 1 << 16 // of numbers that are looked at
+	for range min(u.all.size(), most) {
+		uid := u.next
+		u.advance()
+		if !u.lent[uid] && !u.others[uid] && !u.inUse(uid) {
+			u.lent[uid] = true
+			return uid, nil
+		}
+	}
+	return 0, errors.New("no user number is free for another worker: give the node a larger range with worker_uids")
+}
+
+// advance goes to the next number. A process that a worker left behind keeps its
+// number, and may have changed the real user to another: so at the beginning of
+// each round all processes are looked at. No process can get a number later, unless
+// it descends from a worker that has it.
+func (u *uids) advance() {
+	if u.next < u.all.Last {
+		u.next++
+		return
+	}
+	u.next = u.all.First
+	u.others = u.present()
+}
+
+// giveBack takes back the number of a worker that is no more.
+func (u *uids) giveBack(uid uint32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.lent, uid)
+}
+
+// isRealUser asks the system for the priority of a user's processes, which is the
+// quickest way to learn that there are none.
+func isRealUser(uid uint32) bool {
+	const ofUser = 2 // PRIO_USER
+	_, err := syscall.Getpriority(ofUser, int(uid))
+	return !errors.Is(err, syscall.ESRCH)
+}
+
+// usersOfProcesses returns the users that some thread of the machine has: real,
+// effective, saved, or for files.
+func usersOfProcesses() map[uint32]bool {
+	found := map[uint32]bool{}
+	paths, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/status")
+	for _, path := range paths {
+		text, _ := os.ReadFile(path) // else it has ended
+		for line := range strings.Lines(string(text)) {
+			var real, effective, saved, files uint32
+			if n, _ := fmt.Sscanf(line, "Uid: %d %d %d %d", &real, &effective, &saved, &files); n == 4 {
+				found[real], found[effective], found[saved], found[files] = true, true, true, true
+				break
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,104 @@
+package node
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestChooseUIDs(t *testing.T) {
+	const all = "         0          0 4294967295\n"
+	for _, c := range []struct {
+		name   string
+		wanted UIDRange
+		uidMap string
+		want   UIDRange
+		fails  bool
+	}{
+		{"a machine", UIDRange{}, all, wideUIDs, false},
+		{"a container", UIDRange{}, "0 100000 65536\n", narrowUIDs, false},
+		{"a container with few users", UIDRange{}, "0 1000 1\n1 100000 60000\n", UIDRange{}, false},
+		{"the last user is missing", UIDRange{}, "0 100000 61183\n", UIDRange{}, false},
+		{"just enough", UIDRange{}, "0 1000 1\n60578 100000 606\n", narrowUIDs, false},
+		{"named", UIDRange{5000, 5999}, all, UIDRange{5000, 5999}, false},
+		{"named and not there", UIDRange{5000, 70000}, "0 100000 65536\n", UIDRange{}, true},
+		{"nothing is known", UIDRange{}, "", UIDRange{}, false},
+	} {
+		got, err := chooseUIDs(c.wanted, c.uidMap)
+		if got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s: %v, %v", c.name, got, err)
+		}
+	}
+}
+
+func TestRangesOfUIDs(t *testing.T) {
+	for _, c := range []struct {
+		r    UIDRange
+		want string
+	}{
+		{UIDRange{}, ""}, {wideUIDs, ""}, {narrowUIDs, ""}, {UIDRange{7, 7}, ""},
+		{UIDRange{0, 5}, "worker_uids 0-5: give a range that begins above 0, as 1879048192-2147483647"},
+		{UIDRange{9, 5}, "worker_uids 9-5: give a range"},
+		{UIDRange{9, nobody}, "worker_uids 9-4294967295: give a range"},
+		{UIDRange{9, leastPrivileged}, "worker_uids 9-65534: 65534 belongs to nobody"},
+	} {
+		if err := c.r.check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v", c.r, err)
+		}
+	}
+}
+
+// Numbers are lent in order, and none that any process has.
+func TestLendingUIDs(t *testing.T) {
+	inUse, present, looks := map[uint32]bool{}, map[uint32]bool{}, 0
+	u := &uids{
+		all: UIDRange{10, 14}, lent: map[uint32]bool{},
+		inUse:   func(uid uint32) bool { return inUse[uid] },
+		present: func() map[uint32]bool { looks++; return present },
+	}
+	present[12] = true
+	u.startAt(1)
+	take := func(want uint32) {
+		t.Helper()
+		if got, err := u.take(); got != want || err != nil {
+			t.Fatalf("%d, %v: want %d", got, err, want)
+		}
+	}
+	take(11)
+	take(13) // 12 belongs to a process that was there before
+	inUse[14] = true
+	present = map[uint32]bool{}
+	take(10) // another daemon has 14
+	take(12)
+	if got, err := u.take(); err == nil || !strings.Contains(err.Error(), "worker_uids") {
+		t.Fatal(got, err)
+	}
+	u.giveBack(13)
+	take(13)
+	u.giveBack(11)
+	present = map[uint32]bool{11: true} // it left a process behind
+	if got, err := u.take(); err == nil {
+		t.Fatal(got)
+	}
+	present, inUse = map[uint32]bool{}, map[uint32]bool{}
+	take(14)
+	take(11)
+	if looks < 3 {
+		t.Errorf("processes were looked at %d times", looks)
+	}
+	none := &uids{lent: map[uint32]bool{}}
+	if got, err := none.take(); got != 0 || err != nil {
+		t.Error(got, err)
+	}
+}
+
+func TestUsersOfProcesses(t *testing.T) {
+	me := uint32(os.Getuid())
+	if !usersOfProcesses()[me] || me != 0 && !isRealUser(me) { // 0 stands for the caller
+		t.Error("this process was not found")
+	}
+	const noneHas = 1234567891
+	if usersOfProcesses()[noneHas] || isRealUser(noneHas) {
+		t.Error("a user has processes that nobody started")
+	}
+}

@@ -273,6 +273,43 @@ func TestPrivateNodeIsPrivate(t *testing.T) {
 	p.right()
 }
 
+// A node that is not root's is for its user and root, unless it is told otherwise.
+func TestNodeOfAUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	w := newWorld(t)
+	for _, dir := range []string{built.dir, w.temp, filepath.Dir(w.temp)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := &syscall.Credential{Uid: 4321, Gid: 4321}
+	attach := func(n *theNode, uid int) (err error) {
+		asUser(t, uid, func() {
+			var s *client.Session
+			if s, err = client.Attach(n.socket, client.Hello("test", 0), 0); err == nil {
+				s.Close()
+			}
+		})
+		return err
+	}
+	n := w.startAs(owner, "--devices", "soft:memory=32M")
+	for uid, want := range map[int]string{0: "<nil>", 4321: "<nil>",
+		4322: "this node is user 4321's, and user 4322 may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)"} {
+		if err := attach(n, uid); fmt.Sprint(err) != want {
+			t.Errorf("user %d: %v", uid, err)
+		}
+	}
+	n = w.startAs(owner, "--devices", "soft:memory=32M", "--allow", "4322")
+	if err := attach(n, 4322); err != nil {
+		t.Errorf("one who is allowed: %v", err)
+	}
+	if err := attach(n, 4323); err == nil {
+		t.Error("one who is not was served")
+	}
+}
+
 // Half of what the other side may do wrong is to do nothing.
 func TestHalfOpenConnectionsEnd(t *testing.T) {
 	w := newWorld(t)

@@ -195,6 +195,13 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if code := refused.wait(); code != 1 || !strings.Contains(refused.output.String(), "the node has no file descriptors left") {
 		t.Errorf("a program ended with %d: %s", code, refused.output)
 	}
+	if os.Geteuid() == 0 {
+		asUser(t, 4321, func() {
+			if _, err := client.Dial(n.socket, client.Hello("stranger", 0)); err == nil || !strings.Contains(err.Error(), "the node has no file descriptors left") {
+				t.Errorf("another user was told %v", err)
+			}
+		})
+	}
 	restore()
 	remote.Close()
 	n.eventually("the node is well again", func() bool {
@@ -315,7 +322,7 @@ func TestHalfOpenConnectionsEnd(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
 	config := filepath.Join(t.TempDir(), "node.yaml")
-	if err := os.WriteFile(config, []byte("connections: {greet: 50ms, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("connections: {greet: 1s, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := w.start("--config", config, "--devices", "soft:memory=32M", "--warm", "0", "--listen", "127.0.0.1:0", "--tls-dir", certs)
@@ -324,24 +331,28 @@ func TestHalfOpenConnectionsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := func(what string, conn net.Conn, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(what, err)
-		}
+	silent, err := net.Dial("tcp", n.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := net.Dial("unix", n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaken, err := tls.Dial("tcp", n.gateway, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greeted, err := greet(n.gateway, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, conn := range []net.Conn{silent, local, shaken, greeted} {
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s is kept for ever", what)
+			t.Errorf("connection %d is kept for ever", i)
 		}
 		conn.Close()
 	}
-	silent, err := net.Dial("tcp", n.gateway)
-	ends("a connection without a word", silent, err)
-	shaken, err := tls.Dial("tcp", n.gateway, keys)
-	ends("a connection without a greeting", shaken, err)
-	greeted, err := greet(n.gateway, keys)
-	ends("a connection that only greeted", greeted, err)
-	local, err := net.Dial("unix", n.socket)
-	ends("a local connection without a word", local, err)
 	n.eventually("no descriptors are left", func() bool { return len(n.descriptors()) <= before })
 }

@@ -60,10 +60,16 @@ func Dial(socket string, hello wire.Hello) (*Session, error) {
 
 func (s *Session) greet(hello wire.Hello) error {
 	_ = s.conn.SetDeadline(time.Now().Add(setUpTime))
-	if err := wire.WriteRecord(s.conn, &hello); err != nil {
-		return fmt.Errorf("greeting the node: %w", err)
-	}
-	if err := wire.ReadAs(s.conn, &s.Welcome); err != nil {
+	// One who refuses may do so before it was greeted: what it said comes first.
+	unsaid := wire.WriteRecord(s.conn, &hello)
+	err := wire.ReadAs(s.conn, &s.Welcome)
+	var refused *wire.Refused
+	switch {
+	case errors.As(err, &refused):
+		return err
+	case unsaid != nil:
+		return fmt.Errorf("greeting the node: %w", unsaid)
+	case err != nil:
 		return err
 	}
 	if s.Welcome.Devices > maxDevices {

@@ -59,13 +59,13 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		d.log.Warn("a connection was dropped", "error", err)
 		return
 	}
+	if last {
+		d.handleLast(conn, who)
+		return
+	}
 	if !d.cfg.allows(who.user, d.own.uid) {
 		d.turnAway(conn, who, refuse(resultNotPermitted,
 			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.name, who.user.name))
-		return
-	}
-	if last {
-		d.handleLast(conn, who)
 		return
 	}
 	place, refused := d.enter(conn, who)
@@ -111,16 +111,22 @@ func (d *daemon) greetTime() time.Duration {
 	return d.cfg.Connections.Greet
 }
 
-// handleLast answers root and the node's own user, who want to know how it is,
-// and tells all others why they are not served.
+// handleLast answers root and the node's own user, who want to know how it is, and
+// tells all others why they are not served. Those are not waited for: the next
+// may be root.
 func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
+	none := refuse(resultSystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
+	if !d.isOwner(who) {
+		_ = wire.WriteRecord(conn, none)
+		return
+	}
 	in := bufio.NewReader(conn)
-	if d.isOwner(who) && isRequest(in) {
+	if isRequest(in) {
 		d.answer(conn, in)
 		return
 	}
-	d.turnAway(conn, who, refuse(resultSystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)"))
+	d.turnAway(conn, who, none)
 }
 
 // isOwner says whether a peer is root or the user whose node it is.

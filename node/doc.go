@@ -6,4 +6,10 @@
 // clients; the others only carry messages to and from it. The daemon opens no
 // contexts and sees none of the programs' data: those go through memory that
 // program and worker share. It knows no job policy.
+//
+// A connection is silent until it says what it wants, for which it has a time; it is
+// a request, which is answered, or a program's, which then waits until the program
+// uses a device. Until it is a client's it has one of its user's places, and may be
+// closed to make room for a newer one of the same user: first those that wait,
+// since their programs connect again when they need to.
 package node

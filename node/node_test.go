@@ -375,7 +375,7 @@ func children(t testing.TB) []string {
 
 func TestGracefulShutdownWaits(t *testing.T) {
 	cfg := testConfig()
-	cfg.Connections.Greet = 50 * time.Millisecond
+	cfg.Connections.Greet = time.Second
 	f := run(t, cfg)
 	p := mustConnect(t, f)
 	p.synchronise(t)

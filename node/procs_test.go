@@ -568,9 +568,6 @@ func TestWarmWorkersAreKilled(t *testing.T) {
 // Why no worker can be had is in what the program is told.
 func TestWhyNoWorker(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "swap")
-	if err := os.Mkdir(gone, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	shell := func(script string, args ...string) []string {
 		return append([]string{"/bin/sh", "-c", script, "sh"}, args...)
 	}
@@ -597,6 +594,9 @@ func TestWhyNoWorker(t *testing.T) {
 			cfg := testConfig()
 			if c.change != nil {
 				c.change(&cfg)
+			}
+			if err := os.Mkdir(gone, 0o700); err != nil {
+				t.Fatal(err)
 			}
 			opts := testOptions()
 			opts.WorkerCommand = c.command

@@ -29,13 +29,18 @@ type socket interface {
 // until a connection can be accepted.
 type Listener struct {
 	socket
-	// Notice, if it is not nil, hears when trouble begins, and nil when it is over.
+	// Notice, if it is not nil, hears when trouble begins, and nil when it is over; but
+	// not of trouble soon after other trouble, which somebody may make on purpose.
 	Notice func(trouble error)
 
 	rest    func(time.Duration, <-chan struct{}) // waits, at most until closed
 	pending func() bool                          // whether a connection waits to be accepted
 	closed  chan struct{}
 	once    sync.Once
+
+	now     func() time.Time
+	noticed time.Time // when trouble was noticed last
+	told    bool      // it was noticed, and is not over
 
 	mu      sync.Mutex
 	trouble error
@@ -61,7 +66,7 @@ func Listen(s interface {
 	net.Listener
 	SetDeadline(time.Time) error
 }, keep bool) *Listener {
-	l := &Listener{socket: s, rest: rest, closed: make(chan struct{}), keep: keep}
+	l := &Listener{socket: s, rest: rest, now: time.Now, closed: make(chan struct{}), keep: keep}
 	l.pending = func() bool {
 		conn, ok := s.(syscall.Conn)
 		return ok && isPending(conn)
@@ -147,7 +152,24 @@ func (l *Listener) note(trouble error) {
 		l.refill()
 	}
 	if l.Notice != nil && (trouble == nil) != (was == nil) {
-		l.Notice(trouble)
+		l.tell(trouble)
+	}
+}
+
+// soon is how long after trouble was noticed no other is.
+const soon = 10 * time.Second
+
+// tell lets somebody notice that trouble begins or ends. Only Accept calls it.
+func (l *Listener) tell(trouble error) {
+	now := l.now()
+	if trouble != nil {
+		if l.told = l.noticed.IsZero() || now.Sub(l.noticed) >= soon; l.told {
+			l.noticed = now
+			l.Notice(trouble)
+		}
+	} else if l.told {
+		l.told = false
+		l.Notice(nil)
 	}
 }
 

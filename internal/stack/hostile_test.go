@@ -195,6 +195,13 @@ func TestDescriptorsRunOut(t *testing.T) {
 	if code := refused.wait(); code != 1 || !strings.Contains(refused.output.String(), "the node has no file descriptors left") {
 		t.Errorf("a program ended with %d: %s", code, refused.output)
 	}
+	if os.Geteuid() == 0 {
+		asUser(t, 4321, func() {
+			if _, err := client.Dial(n.socket, client.Hello("stranger", 0)); err == nil || !strings.Contains(err.Error(), "the node has no file descriptors left") {
+				t.Errorf("another user was told %v", err)
+			}
+		})
+	}
 	restore()
 	remote.Close()
 	n.eventually("the node is well again", func() bool {
@@ -273,12 +280,49 @@ func TestPrivateNodeIsPrivate(t *testing.T) {
 	p.right()
 }
 
+// A node that is not root's is for its user and root, unless it is told otherwise.
+func TestNodeOfAUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be somebody else")
+	}
+	w := newWorld(t)
+	for _, dir := range []string{built.dir, w.temp, filepath.Dir(w.temp)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner := &syscall.Credential{Uid: 4321, Gid: 4321}
+	attach := func(n *theNode, uid int) (err error) {
+		asUser(t, uid, func() {
+			var s *client.Session
+			if s, err = client.Attach(n.socket, client.Hello("test", 0), 0); err == nil {
+				s.Close()
+			}
+		})
+		return err
+	}
+	n := w.startAs(owner, "--devices", "soft:memory=32M")
+	for uid, want := range map[int]string{0: "<nil>", 4321: "<nil>",
+		4322: "this node is user 4321's, and user 4322 may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)"} {
+		if err := attach(n, uid); fmt.Sprint(err) != want {
+			t.Errorf("user %d: %v", uid, err)
+		}
+	}
+	n = w.startAs(owner, "--devices", "soft:memory=32M", "--allow", "4322")
+	if err := attach(n, 4322); err != nil {
+		t.Errorf("one who is allowed: %v", err)
+	}
+	if err := attach(n, 4323); err == nil {
+		t.Error("one who is not was served")
+	}
+}
+
 // Half of what the other side may do wrong is to do nothing.
 func TestHalfOpenConnectionsEnd(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
 	config := filepath.Join(t.TempDir(), "node.yaml")
-	if err := os.WriteFile(config, []byte("connections: {greet: 50ms, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("connections: {greet: 1s, idle: 50ms, silence: 50ms}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := w.start("--config", config, "--devices", "soft:memory=32M", "--warm", "0", "--listen", "127.0.0.1:0", "--tls-dir", certs)
@@ -287,24 +331,28 @@ func TestHalfOpenConnectionsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := func(what string, conn net.Conn, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(what, err)
-		}
+	silent, err := net.Dial("tcp", n.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := net.Dial("unix", n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaken, err := tls.Dial("tcp", n.gateway, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greeted, err := greet(n.gateway, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, conn := range []net.Conn{silent, local, shaken, greeted} {
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s is kept for ever", what)
+			t.Errorf("connection %d is kept for ever", i)
 		}
 		conn.Close()
 	}
-	silent, err := net.Dial("tcp", n.gateway)
-	ends("a connection without a word", silent, err)
-	shaken, err := tls.Dial("tcp", n.gateway, keys)
-	ends("a connection without a greeting", shaken, err)
-	greeted, err := greet(n.gateway, keys)
-	ends("a connection that only greeted", greeted, err)
-	local, err := net.Dial("unix", n.socket)
-	ends("a local connection without a word", local, err)
 	n.eventually("no descriptors are left", func() bool { return len(n.descriptors()) <= before })
 }

@@ -226,11 +226,18 @@ var sockets atomic.Int64
 // its log.
 func (w *world) start(args ...string) *theNode {
 	w.Helper()
+	return w.startAs(nil, args...)
+}
+
+// startAs starts a node as another user; nil is this one.
+func (w *world) startAs(user *syscall.Credential, args ...string) *theNode {
+	w.Helper()
 	n := &theNode{world: w, socket: fmt.Sprintf("@muster-stack-%d-%d", os.Getpid(), sockets.Add(1)), log: &notebook{}, exited: make(chan struct{})}
 	all := append([]string{"node", "--child", "--json-log", "--socket", n.socket, "--http", "127.0.0.1:0"}, args...)
 	n.cmd = exec.Command(made("muster"), all...)
 	n.cmd.Env = w.environment()
 	n.cmd.Stderr = n.log
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	stdin, err := n.cmd.StdinPipe()
 	if err != nil {
 		w.Fatal(err)

@@ -242,7 +242,7 @@ func TestUsersHavePlaces(t *testing.T) {
 
 // Thousands who say what nobody does leave nothing.
 func TestMalformedConnections(t *testing.T) {
-	w := newWorld(t, testGeometry, func(c *Config) { c.Limits.Greet = 200 * time.Millisecond })
+	w := newWorld(t, testGeometry, nil)
 	many := 3000
 	if testing.Short() {
 		many = 300

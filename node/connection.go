@@ -210,7 +210,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer) (*client, err
 		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(devices))
 	}
 	c := &client{
-		peer: who, limits: limits, memory: memory, program: printable(hello.Program), ordinal: int(attach.Device),
+		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Device),
 		arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice,
 	}
 	if hello.Pid != 0 && ours {
@@ -301,7 +301,7 @@ func (d *daemon) attach(c *client) (err error) {
 		return refuse(resultSystemNotReady, "%v", err)
 	}
 	serve := control.Serve{
-		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory,
+		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
 	}
 	if os.Geteuid() == 0 {

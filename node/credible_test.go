@@ -27,7 +27,7 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 	other := mustConnect(t, f)
 	other.synchronise(t)
 	before := statusOf(t, f)
-	const broken = "muster: its worker is broken: "
+	const broken = "its worker is broken: "
 	for _, c := range []struct {
 		name   string
 		leased bool
@@ -44,7 +44,7 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
 		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
 		{"an answer to no ping", true, `{"kind":"pong","message":{"number":1}}`, broken + "it answers ping 1, after 0 of 0"},
-		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "muster: there is no memory for its streams"},
+		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "the node cannot serve the program: there is no memory for its streams"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := mustConnect(t, f)

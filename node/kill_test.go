@@ -71,7 +71,7 @@ func testKill(t *testing.T) {
 		}
 		_, err = p.Call(&wire.Synchronise{}, nil)
 		var closed *wire.ClosedError
-		if !errors.As(err, &closed) || closed.Reason != "muster: its worker has ended: signal: killed" {
+		if !errors.As(err, &closed) || closed.Reason != "its worker has ended: signal: killed" {
 			t.Error(err)
 		}
 	})

@@ -178,7 +178,7 @@ func TestWorkerDies(t *testing.T) {
 	}
 	_, err := victim.Call(&wire.Synchronise{}, nil)
 	var closed *wire.ClosedError
-	if !errors.As(err, &closed) || closed.Reason != "muster: its worker has ended: exit status 3" {
+	if !errors.As(err, &closed) || closed.Reason != "its worker has ended: exit status 3" {
 		t.Error(err)
 	}
 	if _, err := victim.conn.Read(make([]byte, 1)); err != io.EOF {
@@ -197,7 +197,7 @@ func TestTalkativeProgramIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is ended", func() bool { _, closed := p.shared.Closed(); return closed })
-	if reason, _ := p.shared.Closed(); reason != "muster: it sent what it must not, on its socket" {
+	if reason, _ := p.shared.Closed(); reason != "it sent what it must not, on its socket" {
 		t.Error(reason)
 	}
 }
@@ -405,7 +405,7 @@ func TestShutdownEndsProgramsAfterGrace(t *testing.T) {
 				t.Error(err)
 			}
 			f.done <- nil
-			if reason, closed := p.shared.Closed(); !closed || reason != "muster: the node has been shut down" {
+			if reason, closed := p.shared.Closed(); !closed || reason != "the node has been shut down" {
 				t.Errorf("%q, %v", reason, closed)
 			}
 		})

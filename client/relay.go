@@ -490,6 +490,8 @@ func (r *relay) receive() string {
 		case wire.FrameState:
 			r.shared.SetStatus(f.Status)
 			r.shared.SetPrint(f.Print)
+		case wire.FrameNotice:
+			r.shared.Notify(f.Reason) // if there is no room, the program does not read them
 		case wire.FrameClosed:
 			return f.Reason
 		default:

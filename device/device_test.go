@@ -47,14 +47,14 @@ func TestFaultError(t *testing.T) {
 		want  string
 	}{
 		{Fault{Kind: DeviceLost}, "device lost"},
-		{Fault{Kind: Trap, Kernel: "k"}, "trap in kernel k"},
+		{Fault{Kind: Trap, Kernel: "k"}, "kernel k: trap"},
 		{Fault{Kind: 77}, "fault 77"},
 		{Fault{Kind: IllegalAddress, Located: true, Address: 0x1234, Detail: "a copy"}, "illegal address 0x1234: a copy"},
 		{
-			Fault{Kind: IllegalAddress, Kernel: "k", Located: true, Block: Dim{1, 2, 3}, Thread: Dim{4, 5, 6}, Address: 0xabc, Line: 7, Detail: "st.global.u32 [%rd1], %r1;"},
-			"illegal address 0xabc in kernel k, block (1,2,3), thread (4,5,6), line 7 of its PTX: st.global.u32 [%rd1], %r1;",
+			Fault{Kind: IllegalAddress, Kernel: "k", Located: true, Block: Dim{1, 2, 3}, Thread: Dim{4, 5, 6}, Address: 0xabc, Line: 7, Instruction: "st.global.u32 [%rd1], %r1"},
+			"kernel k: illegal address 0xabc in block (1,2,3), thread (4,5,6), at line 7 (st.global.u32 [%rd1], %r1)",
 		},
-		{Fault{Kind: Deadlock, Kernel: "k", Located: true}, "deadlock in kernel k, block (0,0,0), thread (0,0,0)"},
+		{Fault{Kind: Deadlock, Kernel: "k", Located: true}, "kernel k: deadlock in block (0,0,0), thread (0,0,0)"},
 	} {
 		if got := c.fault.Error(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

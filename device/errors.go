@@ -19,6 +19,18 @@ var (
 	ErrNotSupported  = errors.New("not supported by this device")
 )
 
+// More exactly, of an image with PTX; each is an ErrInvalidImage too.
+var (
+	ErrInvalidPTX error = imageError("the PTX of the image cannot be used")
+	ErrPTXVersion error = imageError("the PTX of the image is of a newer version than the device knows")
+)
+
+type imageError string
+
+func (e imageError) Error() string { return string(e) }
+
+func (e imageError) Is(target error) bool { return target == ErrInvalidImage }
+
 // FaultKind says what ended a context.
 type FaultKind uint8
 
@@ -60,24 +72,29 @@ type Fault struct {
 	Block, Thread Dim
 	Address       uint64
 
-	Line   int    // in the PTX text; 0 if unknown
-	Detail string // what else the backend says
+	Line        int    // in the PTX text; 0 if unknown
+	Instruction string // there; "" if unknown
+	Detail      string // what else the backend says
 }
 
-// Error says what happened and, as far as known, where.
+// Error says what happened and, as far as known, where, in the words in which the
+// software GPU's engine does.
 func (f *Fault) Error() string {
 	text := f.Kind.String()
 	if f.Located && (f.Kind == IllegalAddress || f.Kind == MisalignedAddress) {
 		text += fmt.Sprintf(" %#x", f.Address)
 	}
 	if f.Kernel != "" {
-		text += " in kernel " + f.Kernel
+		text = "kernel " + f.Kernel + ": " + text
 	}
 	if f.Located && f.Kernel != "" {
-		text += fmt.Sprintf(", block %v, thread %v", f.Block, f.Thread)
+		text += fmt.Sprintf(" in block %v, thread %v", f.Block, f.Thread)
 	}
 	if f.Line > 0 {
-		text += fmt.Sprintf(", line %d of its PTX", f.Line)
+		text += fmt.Sprintf(", at line %d", f.Line)
+	}
+	if f.Instruction != "" {
+		text += " (" + f.Instruction + ")"
 	}
 	if f.Detail != "" {
 		text += ": " + f.Detail

@@ -60,6 +60,27 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(number, 10) + unit
 }
 
+// BriefSize writes a number of bytes for people, in at most four digits: 1.5 GiB.
+func BriefSize(n uint64) string {
+	if n < 1024 {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	value, unit := float64(n), -1
+	for value >= 1023.5 && unit < 5 {
+		value /= 1024
+		unit++
+	}
+	digits := 0
+	if value < 9.95 {
+		digits = 1
+	}
+	text := strconv.FormatFloat(value, 'f', digits, 64)
+	if digits == 1 && text[len(text)-1] == '0' {
+		text = text[:len(text)-2]
+	}
+	return text + " " + string("KMGTPE"[unit]) + "iB"
+}
+
 func abs(n int64) uint64 {
 	if n < 0 {
 		return -uint64(n)

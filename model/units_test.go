@@ -52,6 +52,16 @@ func TestFormatSize(t *testing.T) {
 	}
 }
 
+func TestBriefSize(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 10 << 10: "10 KiB", 1<<20 - 1: "1 MiB", 400_000_000: "381 MiB", 3 << 29: "1.5 GiB", math.MaxUint64: "16 EiB",
+	} {
+		if got := BriefSize(n); got != want {
+			t.Errorf("BriefSize(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestParseBandwidth(t *testing.T) {
 	for text, want := range map[string]int64{
 		"10GB/s": 10e9, "1GiB/s": 1 << 30, "100Gbit/s": 125e8, "1.5Gbit/s": 1875e5, "12500": 12500, "8bit/s": 1, "7B/s": 7,

@@ -251,7 +251,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(devices))
 	}
 	c := &client{
-		peer: who, limits: limits, memory: memory, program: printable(hello.Program), ordinal: int(attach.Device),
+		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Device),
 		arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice,
 	}
 	if hello.Pid != 0 && ours {
@@ -347,7 +347,7 @@ func (d *daemon) attach(c *client) (err error) {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	serve := control.Serve{
-		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory,
+		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
 	}
 	for _, device := range d.cfg.Devices {

@@ -47,7 +47,7 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
 		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
 		{"an answer to no ping", true, `{"kind":"pong","message":{"number":9}}`, broken + "it answers ping 9, after 1 of 1"},
-		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "there is no memory for its streams"},
+		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "the node cannot serve the program: there is no memory for its streams"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := mustConnect(t, f)

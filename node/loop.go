@@ -41,15 +41,16 @@ func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 // client is one program's virtual device. Fields below the line are the
 // loop's.
 type client struct {
-	id      vgpu.ClientID
-	peer    peer
-	limits  UserLimits
-	memory  uint64
-	program string
-	ordinal int
-	arena   device.Arena
-	conn    *net.UnixConn
-	gone    chan struct{} // closed when nothing of it is left
+	id       vgpu.ClientID
+	peer     peer
+	limits   UserLimits
+	memory   uint64
+	memoryBy string // what makes memory what it is, for the program's user
+	program  string
+	ordinal  int
+	arena    device.Arena
+	conn     *net.UnixConn
+	gone     chan struct{} // closed when nothing of it is left
 
 	// ---
 	since     time.Duration
@@ -304,7 +305,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		c.device = vgpu.AnyDevice
 		c.counters.failures++
-		d.log.Warn("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
+		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
 		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
@@ -312,7 +313,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Report:
 		c.report(m.Stats)
 	case control.CannotServe:
-		d.end(c, m.Reason, false)
+		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
 	}
@@ -325,9 +326,9 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
 		case want > d.cfg.Swap.Size || others > d.cfg.Swap.Size-want:
-			return false, "the node's swap area is full"
+			return false, d.swapFull(others)
 		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
-			return false, "the user's memory limit is reached"
+			return false, d.userFull(c, ofUser)
 		}
 	}
 	d.committed += want - c.committed

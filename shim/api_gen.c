@@ -25,83 +25,83 @@ MISSING(cuCoredumpSetAttribute)
 MISSING(cuCoredumpSetAttributeGlobal)
 MISSING(cuCtxAttach)
 MISSING(cuCtxCreate)
-EXPORT CUresult (cuCtxCreate_v2)(CUcontext *context, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v2); return do_cuCtxCreate_v2(context, flags, device); }
-EXPORT CUresult (cuCtxCreate_v3)(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v3); return do_cuCtxCreate_v3(context, affinity, count, flags, device); }
-EXPORT CUresult (cuCtxCreate_v4)(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v4); return do_cuCtxCreate_v4(context, params, flags, device); }
+EXPORT CUresult (cuCtxCreate_v2)(CUcontext *context, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v2); return leave(do_cuCtxCreate_v2(context, flags, device)); }
+EXPORT CUresult (cuCtxCreate_v3)(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v3); return leave(do_cuCtxCreate_v3(context, affinity, count, flags, device)); }
+EXPORT CUresult (cuCtxCreate_v4)(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) { ENTER(cuCtxCreate_v4); return leave(do_cuCtxCreate_v4(context, params, flags, device)); }
 MISSING(cuCtxDestroy)
-EXPORT CUresult (cuCtxDestroy_v2)(CUcontext context) { ENTER(cuCtxDestroy_v2); return do_cuCtxDestroy_v2(context); }
+EXPORT CUresult (cuCtxDestroy_v2)(CUcontext context) { ENTER(cuCtxDestroy_v2); return leave(do_cuCtxDestroy_v2(context)); }
 MISSING(cuCtxDetach)
-EXPORT CUresult (cuCtxDisablePeerAccess)(CUcontext peer) { ENTER(cuCtxDisablePeerAccess); return do_cuCtxDisablePeerAccess(peer); }
-EXPORT CUresult (cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) { ENTER(cuCtxEnablePeerAccess); return do_cuCtxEnablePeerAccess(peer, flags); }
+EXPORT CUresult (cuCtxDisablePeerAccess)(CUcontext peer) { ENTER(cuCtxDisablePeerAccess); return leave(do_cuCtxDisablePeerAccess(peer)); }
+EXPORT CUresult (cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) { ENTER(cuCtxEnablePeerAccess); return leave(do_cuCtxEnablePeerAccess(peer, flags)); }
 MISSING(cuCtxFromGreenCtx)
-EXPORT CUresult (cuCtxGetApiVersion)(CUcontext context, unsigned int *version) { ENTER(cuCtxGetApiVersion); return do_cuCtxGetApiVersion(context, version); }
-EXPORT CUresult (cuCtxGetCacheConfig)(CUfunc_cache *config) { ENTER(cuCtxGetCacheConfig); return do_cuCtxGetCacheConfig(config); }
-EXPORT CUresult (cuCtxGetCurrent)(CUcontext *context) { ENTER(cuCtxGetCurrent); return do_cuCtxGetCurrent(context); }
-EXPORT CUresult (cuCtxGetDevice)(CUdevice *device) { ENTER(cuCtxGetDevice); return do_cuCtxGetDevice(device); }
-EXPORT CUresult (cuCtxGetDevice_v2)(CUdevice *device, CUcontext context) { ENTER(cuCtxGetDevice_v2); return do_cuCtxGetDevice_v2(device, context); }
+EXPORT CUresult (cuCtxGetApiVersion)(CUcontext context, unsigned int *version) { ENTER(cuCtxGetApiVersion); return leave(do_cuCtxGetApiVersion(context, version)); }
+EXPORT CUresult (cuCtxGetCacheConfig)(CUfunc_cache *config) { ENTER(cuCtxGetCacheConfig); return leave(do_cuCtxGetCacheConfig(config)); }
+EXPORT CUresult (cuCtxGetCurrent)(CUcontext *context) { ENTER(cuCtxGetCurrent); return leave(do_cuCtxGetCurrent(context)); }
+EXPORT CUresult (cuCtxGetDevice)(CUdevice *device) { ENTER(cuCtxGetDevice); return leave(do_cuCtxGetDevice(device)); }
+EXPORT CUresult (cuCtxGetDevice_v2)(CUdevice *device, CUcontext context) { ENTER(cuCtxGetDevice_v2); return leave(do_cuCtxGetDevice_v2(device, context)); }
 MISSING(cuCtxGetDevResource)
 MISSING(cuCtxGetExecAffinity)
-EXPORT CUresult (cuCtxGetFlags)(unsigned int *flags) { ENTER(cuCtxGetFlags); return do_cuCtxGetFlags(flags); }
-EXPORT CUresult (cuCtxGetId)(CUcontext context, unsigned long long *id) { ENTER(cuCtxGetId); return do_cuCtxGetId(context, id); }
-EXPORT CUresult (cuCtxGetLimit)(size_t *value, CUlimit limit) { ENTER(cuCtxGetLimit); return do_cuCtxGetLimit(value, limit); }
-EXPORT CUresult (cuCtxGetSharedMemConfig)(CUsharedconfig *config) { ENTER(cuCtxGetSharedMemConfig); return do_cuCtxGetSharedMemConfig(config); }
-EXPORT CUresult (cuCtxGetStreamPriorityRange)(int *least, int *greatest) { ENTER(cuCtxGetStreamPriorityRange); return do_cuCtxGetStreamPriorityRange(least, greatest); }
+EXPORT CUresult (cuCtxGetFlags)(unsigned int *flags) { ENTER(cuCtxGetFlags); return leave(do_cuCtxGetFlags(flags)); }
+EXPORT CUresult (cuCtxGetId)(CUcontext context, unsigned long long *id) { ENTER(cuCtxGetId); return leave(do_cuCtxGetId(context, id)); }
+EXPORT CUresult (cuCtxGetLimit)(size_t *value, CUlimit limit) { ENTER(cuCtxGetLimit); return leave(do_cuCtxGetLimit(value, limit)); }
+EXPORT CUresult (cuCtxGetSharedMemConfig)(CUsharedconfig *config) { ENTER(cuCtxGetSharedMemConfig); return leave(do_cuCtxGetSharedMemConfig(config)); }
+EXPORT CUresult (cuCtxGetStreamPriorityRange)(int *least, int *greatest) { ENTER(cuCtxGetStreamPriorityRange); return leave(do_cuCtxGetStreamPriorityRange(least, greatest)); }
 MISSING(cuCtxPopCurrent)
-EXPORT CUresult (cuCtxPopCurrent_v2)(CUcontext *context) { ENTER(cuCtxPopCurrent_v2); return do_cuCtxPopCurrent_v2(context); }
+EXPORT CUresult (cuCtxPopCurrent_v2)(CUcontext *context) { ENTER(cuCtxPopCurrent_v2); return leave(do_cuCtxPopCurrent_v2(context)); }
 MISSING(cuCtxPushCurrent)
-EXPORT CUresult (cuCtxPushCurrent_v2)(CUcontext context) { ENTER(cuCtxPushCurrent_v2); return do_cuCtxPushCurrent_v2(context); }
+EXPORT CUresult (cuCtxPushCurrent_v2)(CUcontext context) { ENTER(cuCtxPushCurrent_v2); return leave(do_cuCtxPushCurrent_v2(context)); }
 MISSING(cuCtxRecordEvent)
-EXPORT CUresult (cuCtxResetPersistingL2Cache)(void) { ENTER(cuCtxResetPersistingL2Cache); return do_cuCtxResetPersistingL2Cache(); }
-EXPORT CUresult (cuCtxSetCacheConfig)(CUfunc_cache config) { ENTER(cuCtxSetCacheConfig); return do_cuCtxSetCacheConfig(config); }
-EXPORT CUresult (cuCtxSetCurrent)(CUcontext context) { ENTER(cuCtxSetCurrent); return do_cuCtxSetCurrent(context); }
-EXPORT CUresult (cuCtxSetFlags)(unsigned int flags) { ENTER(cuCtxSetFlags); return do_cuCtxSetFlags(flags); }
-EXPORT CUresult (cuCtxSetLimit)(CUlimit limit, size_t value) { ENTER(cuCtxSetLimit); return do_cuCtxSetLimit(limit, value); }
-EXPORT CUresult (cuCtxSetSharedMemConfig)(CUsharedconfig config) { ENTER(cuCtxSetSharedMemConfig); return do_cuCtxSetSharedMemConfig(config); }
-EXPORT CUresult (cuCtxSynchronize)(void) { ENTER(cuCtxSynchronize); return do_cuCtxSynchronize(); }
-EXPORT CUresult (cuCtxSynchronize_v2)(CUcontext context) { ENTER(cuCtxSynchronize_v2); return do_cuCtxSynchronize_v2(context); }
+EXPORT CUresult (cuCtxResetPersistingL2Cache)(void) { ENTER(cuCtxResetPersistingL2Cache); return leave(do_cuCtxResetPersistingL2Cache()); }
+EXPORT CUresult (cuCtxSetCacheConfig)(CUfunc_cache config) { ENTER(cuCtxSetCacheConfig); return leave(do_cuCtxSetCacheConfig(config)); }
+EXPORT CUresult (cuCtxSetCurrent)(CUcontext context) { ENTER(cuCtxSetCurrent); return leave(do_cuCtxSetCurrent(context)); }
+EXPORT CUresult (cuCtxSetFlags)(unsigned int flags) { ENTER(cuCtxSetFlags); return leave(do_cuCtxSetFlags(flags)); }
+EXPORT CUresult (cuCtxSetLimit)(CUlimit limit, size_t value) { ENTER(cuCtxSetLimit); return leave(do_cuCtxSetLimit(limit, value)); }
+EXPORT CUresult (cuCtxSetSharedMemConfig)(CUsharedconfig config) { ENTER(cuCtxSetSharedMemConfig); return leave(do_cuCtxSetSharedMemConfig(config)); }
+EXPORT CUresult (cuCtxSynchronize)(void) { ENTER(cuCtxSynchronize); return leave(do_cuCtxSynchronize()); }
+EXPORT CUresult (cuCtxSynchronize_v2)(CUcontext context) { ENTER(cuCtxSynchronize_v2); return leave(do_cuCtxSynchronize_v2(context)); }
 MISSING(cuCtxWaitEvent)
 MISSING(cuDestroyExternalMemory)
 MISSING(cuDestroyExternalSemaphore)
-EXPORT CUresult (cuDeviceCanAccessPeer)(int *can, CUdevice device, CUdevice peer) { ENTER(cuDeviceCanAccessPeer); return do_cuDeviceCanAccessPeer(can, device, peer); }
-EXPORT CUresult (cuDeviceComputeCapability)(int *major, int *minor, CUdevice device) { ENTER(cuDeviceComputeCapability); return do_cuDeviceComputeCapability(major, minor, device); }
-EXPORT CUresult (cuDeviceGet)(CUdevice *device, int ordinal) { ENTER(cuDeviceGet); return do_cuDeviceGet(device, ordinal); }
-EXPORT CUresult (cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice device) { ENTER(cuDeviceGetAttribute); return do_cuDeviceGetAttribute(value, attribute, device); }
-EXPORT CUresult (cuDeviceGetByPCIBusId)(CUdevice *device, const char *text) { ENTER(cuDeviceGetByPCIBusId); return do_cuDeviceGetByPCIBusId(device, text); }
-EXPORT CUresult (cuDeviceGetCount)(int *count) { ENTER(cuDeviceGetCount); return do_cuDeviceGetCount(count); }
-EXPORT CUresult (cuDeviceGetDefaultMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetDefaultMemPool); return do_cuDeviceGetDefaultMemPool(pool, device); }
+EXPORT CUresult (cuDeviceCanAccessPeer)(int *can, CUdevice device, CUdevice peer) { ENTER(cuDeviceCanAccessPeer); return leave(do_cuDeviceCanAccessPeer(can, device, peer)); }
+EXPORT CUresult (cuDeviceComputeCapability)(int *major, int *minor, CUdevice device) { ENTER(cuDeviceComputeCapability); return leave(do_cuDeviceComputeCapability(major, minor, device)); }
+EXPORT CUresult (cuDeviceGet)(CUdevice *device, int ordinal) { ENTER(cuDeviceGet); return leave(do_cuDeviceGet(device, ordinal)); }
+EXPORT CUresult (cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice device) { ENTER(cuDeviceGetAttribute); return leave(do_cuDeviceGetAttribute(value, attribute, device)); }
+EXPORT CUresult (cuDeviceGetByPCIBusId)(CUdevice *device, const char *text) { ENTER(cuDeviceGetByPCIBusId); return leave(do_cuDeviceGetByPCIBusId(device, text)); }
+EXPORT CUresult (cuDeviceGetCount)(int *count) { ENTER(cuDeviceGetCount); return leave(do_cuDeviceGetCount(count)); }
+EXPORT CUresult (cuDeviceGetDefaultMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetDefaultMemPool); return leave(do_cuDeviceGetDefaultMemPool(pool, device)); }
 MISSING(cuDeviceGetDevResource)
-EXPORT CUresult (cuDeviceGetExecAffinitySupport)(int *supported, CUexecAffinityType type, CUdevice device) { ENTER(cuDeviceGetExecAffinitySupport); return do_cuDeviceGetExecAffinitySupport(supported, type, device); }
+EXPORT CUresult (cuDeviceGetExecAffinitySupport)(int *supported, CUexecAffinityType type, CUdevice device) { ENTER(cuDeviceGetExecAffinitySupport); return leave(do_cuDeviceGetExecAffinitySupport(supported, type, device)); }
 MISSING(cuDeviceGetGraphMemAttribute)
 MISSING(cuDeviceGetHostAtomicCapabilities)
 MISSING(cuDeviceGetLuid)
-EXPORT CUresult (cuDeviceGetMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetMemPool); return do_cuDeviceGetMemPool(pool, device); }
-EXPORT CUresult (cuDeviceGetName)(char *name, int length, CUdevice device) { ENTER(cuDeviceGetName); return do_cuDeviceGetName(name, length, device); }
+EXPORT CUresult (cuDeviceGetMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetMemPool); return leave(do_cuDeviceGetMemPool(pool, device)); }
+EXPORT CUresult (cuDeviceGetName)(char *name, int length, CUdevice device) { ENTER(cuDeviceGetName); return leave(do_cuDeviceGetName(name, length, device)); }
 MISSING(cuDeviceGetNvSciSyncAttributes)
 MISSING(cuDeviceGetP2PAtomicCapabilities)
-EXPORT CUresult (cuDeviceGetP2PAttribute)(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) { ENTER(cuDeviceGetP2PAttribute); return do_cuDeviceGetP2PAttribute(value, attribute, source, destination); }
-EXPORT CUresult (cuDeviceGetPCIBusId)(char *text, int length, CUdevice device) { ENTER(cuDeviceGetPCIBusId); return do_cuDeviceGetPCIBusId(text, length, device); }
-EXPORT CUresult (cuDeviceGetProperties)(CUdevprop *properties, CUdevice device) { ENTER(cuDeviceGetProperties); return do_cuDeviceGetProperties(properties, device); }
-EXPORT CUresult (cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, CUarray_format format, unsigned int channels, CUdevice device) { ENTER(cuDeviceGetTexture1DLinearMaxWidth); return do_cuDeviceGetTexture1DLinearMaxWidth(width, format, channels, device); }
-EXPORT CUresult (cuDeviceGetUuid)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid); return do_cuDeviceGetUuid(uuid, device); }
-EXPORT CUresult (cuDeviceGetUuid_v2)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid_v2); return do_cuDeviceGetUuid_v2(uuid, device); }
+EXPORT CUresult (cuDeviceGetP2PAttribute)(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) { ENTER(cuDeviceGetP2PAttribute); return leave(do_cuDeviceGetP2PAttribute(value, attribute, source, destination)); }
+EXPORT CUresult (cuDeviceGetPCIBusId)(char *text, int length, CUdevice device) { ENTER(cuDeviceGetPCIBusId); return leave(do_cuDeviceGetPCIBusId(text, length, device)); }
+EXPORT CUresult (cuDeviceGetProperties)(CUdevprop *properties, CUdevice device) { ENTER(cuDeviceGetProperties); return leave(do_cuDeviceGetProperties(properties, device)); }
+EXPORT CUresult (cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, CUarray_format format, unsigned int channels, CUdevice device) { ENTER(cuDeviceGetTexture1DLinearMaxWidth); return leave(do_cuDeviceGetTexture1DLinearMaxWidth(width, format, channels, device)); }
+EXPORT CUresult (cuDeviceGetUuid)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid); return leave(do_cuDeviceGetUuid(uuid, device)); }
+EXPORT CUresult (cuDeviceGetUuid_v2)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid_v2); return leave(do_cuDeviceGetUuid_v2(uuid, device)); }
 MISSING(cuDeviceGraphMemTrim)
-EXPORT CUresult (cuDevicePrimaryCtxGetState)(CUdevice device, unsigned int *flags, int *active) { ENTER(cuDevicePrimaryCtxGetState); return do_cuDevicePrimaryCtxGetState(device, flags, active); }
-EXPORT CUresult (cuDevicePrimaryCtxRelease)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease); return do_cuDevicePrimaryCtxRelease(device); }
-EXPORT CUresult (cuDevicePrimaryCtxRelease_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease_v2); return do_cuDevicePrimaryCtxRelease_v2(device); }
-EXPORT CUresult (cuDevicePrimaryCtxReset)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset); return do_cuDevicePrimaryCtxReset(device); }
-EXPORT CUresult (cuDevicePrimaryCtxReset_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset_v2); return do_cuDevicePrimaryCtxReset_v2(device); }
-EXPORT CUresult (cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device) { ENTER(cuDevicePrimaryCtxRetain); return do_cuDevicePrimaryCtxRetain(context, device); }
-EXPORT CUresult (cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags); return do_cuDevicePrimaryCtxSetFlags(device, flags); }
-EXPORT CUresult (cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags_v2); return do_cuDevicePrimaryCtxSetFlags_v2(device, flags); }
+EXPORT CUresult (cuDevicePrimaryCtxGetState)(CUdevice device, unsigned int *flags, int *active) { ENTER(cuDevicePrimaryCtxGetState); return leave(do_cuDevicePrimaryCtxGetState(device, flags, active)); }
+EXPORT CUresult (cuDevicePrimaryCtxRelease)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease); return leave(do_cuDevicePrimaryCtxRelease(device)); }
+EXPORT CUresult (cuDevicePrimaryCtxRelease_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease_v2); return leave(do_cuDevicePrimaryCtxRelease_v2(device)); }
+EXPORT CUresult (cuDevicePrimaryCtxReset)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset); return leave(do_cuDevicePrimaryCtxReset(device)); }
+EXPORT CUresult (cuDevicePrimaryCtxReset_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxReset_v2); return leave(do_cuDevicePrimaryCtxReset_v2(device)); }
+EXPORT CUresult (cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device) { ENTER(cuDevicePrimaryCtxRetain); return leave(do_cuDevicePrimaryCtxRetain(context, device)); }
+EXPORT CUresult (cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags); return leave(do_cuDevicePrimaryCtxSetFlags(device, flags)); }
+EXPORT CUresult (cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags_v2); return leave(do_cuDevicePrimaryCtxSetFlags_v2(device, flags)); }
 MISSING(cuDeviceRegisterAsyncNotification)
 MISSING(cuDeviceSetGraphMemAttribute)
-EXPORT CUresult (cuDeviceSetMemPool)(CUdevice device, CUmemoryPool pool) { ENTER(cuDeviceSetMemPool); return do_cuDeviceSetMemPool(device, pool); }
+EXPORT CUresult (cuDeviceSetMemPool)(CUdevice device, CUmemoryPool pool) { ENTER(cuDeviceSetMemPool); return leave(do_cuDeviceSetMemPool(device, pool)); }
 MISSING(cuDeviceTotalMem)
-EXPORT CUresult (cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) { ENTER(cuDeviceTotalMem_v2); return do_cuDeviceTotalMem_v2(bytes, device); }
+EXPORT CUresult (cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) { ENTER(cuDeviceTotalMem_v2); return leave(do_cuDeviceTotalMem_v2(bytes, device)); }
 MISSING(cuDeviceUnregisterAsyncNotification)
 MISSING(cuDevResourceGenerateDesc)
 MISSING(cuDevSmResourceSplitByCount)
-EXPORT CUresult (cuDriverGetVersion)(int *version) { ENTER_ANYTIME(cuDriverGetVersion); return do_cuDriverGetVersion(version); }
+EXPORT CUresult (cuDriverGetVersion)(int *version) { ENTER_ANYTIME(cuDriverGetVersion); return leave(do_cuDriverGetVersion(version)); }
 MISSING(cuEGLStreamConsumerAcquireFrame)
 MISSING(cuEGLStreamConsumerConnect)
 MISSING(cuEGLStreamConsumerConnectWithFlags)
@@ -111,36 +111,36 @@ MISSING(cuEGLStreamProducerConnect)
 MISSING(cuEGLStreamProducerDisconnect)
 MISSING(cuEGLStreamProducerPresentFrame)
 MISSING(cuEGLStreamProducerReturnFrame)
-EXPORT CUresult (cuEventCreate)(CUevent *event, unsigned int flags) { ENTER(cuEventCreate); return do_cuEventCreate(event, flags); }
+EXPORT CUresult (cuEventCreate)(CUevent *event, unsigned int flags) { ENTER(cuEventCreate); return leave(do_cuEventCreate(event, flags)); }
 MISSING(cuEventDestroy)
-EXPORT CUresult (cuEventDestroy_v2)(CUevent event) { ENTER(cuEventDestroy_v2); return do_cuEventDestroy_v2(event); }
-EXPORT CUresult (cuEventElapsedTime)(float *milliseconds, CUevent start, CUevent end) { ENTER(cuEventElapsedTime); return do_cuEventElapsedTime(milliseconds, start, end); }
-EXPORT CUresult (cuEventElapsedTime_v2)(float *milliseconds, CUevent start, CUevent end) { ENTER(cuEventElapsedTime_v2); return do_cuEventElapsedTime_v2(milliseconds, start, end); }
-EXPORT CUresult (cuEventQuery)(CUevent event) { ENTER(cuEventQuery); return do_cuEventQuery(event); }
-EXPORT CUresult (cuEventRecord)(CUevent event, CUstream stream) { ENTER(cuEventRecord); return do_cuEventRecord(event, stream); }
-EXPORT CUresult (cuEventRecord_ptsz)(CUevent event, CUstream stream) { ENTER(cuEventRecord_ptsz); return do_cuEventRecord(event, stream ? stream : CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuEventRecordWithFlags)(CUevent event, CUstream stream, unsigned int flags) { ENTER(cuEventRecordWithFlags); return do_cuEventRecordWithFlags(event, stream, flags); }
-EXPORT CUresult (cuEventRecordWithFlags_ptsz)(CUevent event, CUstream stream, unsigned int flags) { ENTER(cuEventRecordWithFlags_ptsz); return do_cuEventRecordWithFlags(event, stream ? stream : CU_STREAM_PER_THREAD, flags); }
-EXPORT CUresult (cuEventSynchronize)(CUevent event) { ENTER(cuEventSynchronize); return do_cuEventSynchronize(event); }
+EXPORT CUresult (cuEventDestroy_v2)(CUevent event) { ENTER(cuEventDestroy_v2); return leave(do_cuEventDestroy_v2(event)); }
+EXPORT CUresult (cuEventElapsedTime)(float *milliseconds, CUevent start, CUevent end) { ENTER(cuEventElapsedTime); return leave(do_cuEventElapsedTime(milliseconds, start, end)); }
+EXPORT CUresult (cuEventElapsedTime_v2)(float *milliseconds, CUevent start, CUevent end) { ENTER(cuEventElapsedTime_v2); return leave(do_cuEventElapsedTime_v2(milliseconds, start, end)); }
+EXPORT CUresult (cuEventQuery)(CUevent event) { ENTER(cuEventQuery); return leave(do_cuEventQuery(event)); }
+EXPORT CUresult (cuEventRecord)(CUevent event, CUstream stream) { ENTER(cuEventRecord); return leave(do_cuEventRecord(event, stream)); }
+EXPORT CUresult (cuEventRecord_ptsz)(CUevent event, CUstream stream) { ENTER(cuEventRecord_ptsz); return leave(do_cuEventRecord(event, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuEventRecordWithFlags)(CUevent event, CUstream stream, unsigned int flags) { ENTER(cuEventRecordWithFlags); return leave(do_cuEventRecordWithFlags(event, stream, flags)); }
+EXPORT CUresult (cuEventRecordWithFlags_ptsz)(CUevent event, CUstream stream, unsigned int flags) { ENTER(cuEventRecordWithFlags_ptsz); return leave(do_cuEventRecordWithFlags(event, stream ? stream : CU_STREAM_PER_THREAD, flags)); }
+EXPORT CUresult (cuEventSynchronize)(CUevent event) { ENTER(cuEventSynchronize); return leave(do_cuEventSynchronize(event)); }
 MISSING(cuExternalMemoryGetMappedBuffer)
 MISSING(cuExternalMemoryGetMappedMipmappedArray)
 MISSING(cuFlushGPUDirectRDMAWrites)
-EXPORT CUresult (cuFuncGetAttribute)(int *value, CUfunction_attribute attribute, CUfunction function) { ENTER(cuFuncGetAttribute); return do_cuFuncGetAttribute(value, attribute, function); }
-EXPORT CUresult (cuFuncGetModule)(CUmodule *module, CUfunction function) { ENTER(cuFuncGetModule); return do_cuFuncGetModule(module, function); }
-EXPORT CUresult (cuFuncGetName)(const char **name, CUfunction function) { ENTER(cuFuncGetName); return do_cuFuncGetName(name, function); }
-EXPORT CUresult (cuFuncGetParamInfo)(CUfunction function, size_t index, size_t *offset, size_t *size) { ENTER(cuFuncGetParamInfo); return do_cuFuncGetParamInfo(function, index, offset, size); }
-EXPORT CUresult (cuFuncIsLoaded)(CUfunctionLoadingState *state, CUfunction function) { ENTER(cuFuncIsLoaded); return do_cuFuncIsLoaded(state, function); }
-EXPORT CUresult (cuFuncLoad)(CUfunction function) { ENTER(cuFuncLoad); return do_cuFuncLoad(function); }
-EXPORT CUresult (cuFuncSetAttribute)(CUfunction function, CUfunction_attribute attribute, int value) { ENTER(cuFuncSetAttribute); return do_cuFuncSetAttribute(function, attribute, value); }
+EXPORT CUresult (cuFuncGetAttribute)(int *value, CUfunction_attribute attribute, CUfunction function) { ENTER(cuFuncGetAttribute); return leave(do_cuFuncGetAttribute(value, attribute, function)); }
+EXPORT CUresult (cuFuncGetModule)(CUmodule *module, CUfunction function) { ENTER(cuFuncGetModule); return leave(do_cuFuncGetModule(module, function)); }
+EXPORT CUresult (cuFuncGetName)(const char **name, CUfunction function) { ENTER(cuFuncGetName); return leave(do_cuFuncGetName(name, function)); }
+EXPORT CUresult (cuFuncGetParamInfo)(CUfunction function, size_t index, size_t *offset, size_t *size) { ENTER(cuFuncGetParamInfo); return leave(do_cuFuncGetParamInfo(function, index, offset, size)); }
+EXPORT CUresult (cuFuncIsLoaded)(CUfunctionLoadingState *state, CUfunction function) { ENTER(cuFuncIsLoaded); return leave(do_cuFuncIsLoaded(state, function)); }
+EXPORT CUresult (cuFuncLoad)(CUfunction function) { ENTER(cuFuncLoad); return leave(do_cuFuncLoad(function)); }
+EXPORT CUresult (cuFuncSetAttribute)(CUfunction function, CUfunction_attribute attribute, int value) { ENTER(cuFuncSetAttribute); return leave(do_cuFuncSetAttribute(function, attribute, value)); }
 MISSING(cuFuncSetBlockShape)
-EXPORT CUresult (cuFuncSetCacheConfig)(CUfunction function, CUfunc_cache config) { ENTER(cuFuncSetCacheConfig); return do_cuFuncSetCacheConfig(function, config); }
-EXPORT CUresult (cuFuncSetSharedMemConfig)(CUfunction function, CUsharedconfig config) { ENTER(cuFuncSetSharedMemConfig); return do_cuFuncSetSharedMemConfig(function, config); }
+EXPORT CUresult (cuFuncSetCacheConfig)(CUfunction function, CUfunc_cache config) { ENTER(cuFuncSetCacheConfig); return leave(do_cuFuncSetCacheConfig(function, config)); }
+EXPORT CUresult (cuFuncSetSharedMemConfig)(CUfunction function, CUsharedconfig config) { ENTER(cuFuncSetSharedMemConfig); return leave(do_cuFuncSetSharedMemConfig(function, config)); }
 MISSING(cuFuncSetSharedSize)
-EXPORT CUresult (cuGetErrorName)(CUresult error, const char **text) { ENTER_ANYTIME(cuGetErrorName); return do_cuGetErrorName(error, text); }
-EXPORT CUresult (cuGetErrorString)(CUresult error, const char **text) { ENTER_ANYTIME(cuGetErrorString); return do_cuGetErrorString(error, text); }
-EXPORT CUresult (cuGetExportTable)(const void **table, const CUuuid *id) { ENTER_ANYTIME(cuGetExportTable); return do_cuGetExportTable(table, id); }
-EXPORT CUresult (cuGetProcAddress)(const char *symbol, void **pfn, int version, cuuint64_t flags) { ENTER_ANYTIME(cuGetProcAddress); return do_cuGetProcAddress(symbol, pfn, version, flags); }
-EXPORT CUresult (cuGetProcAddress_v2)(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) { ENTER_ANYTIME(cuGetProcAddress_v2); return do_cuGetProcAddress_v2(symbol, pfn, version, flags, status); }
+EXPORT CUresult (cuGetErrorName)(CUresult error, const char **text) { ENTER_ANYTIME(cuGetErrorName); return leave(do_cuGetErrorName(error, text)); }
+EXPORT CUresult (cuGetErrorString)(CUresult error, const char **text) { ENTER_ANYTIME(cuGetErrorString); return leave(do_cuGetErrorString(error, text)); }
+EXPORT CUresult (cuGetExportTable)(const void **table, const CUuuid *id) { ENTER_ANYTIME(cuGetExportTable); return leave(do_cuGetExportTable(table, id)); }
+EXPORT CUresult (cuGetProcAddress)(const char *symbol, void **pfn, int version, cuuint64_t flags) { ENTER_ANYTIME(cuGetProcAddress); return leave(do_cuGetProcAddress(symbol, pfn, version, flags)); }
+EXPORT CUresult (cuGetProcAddress_v2)(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) { ENTER_ANYTIME(cuGetProcAddress_v2); return leave(do_cuGetProcAddress_v2(symbol, pfn, version, flags, status)); }
 MISSING(cuGLCtxCreate)
 MISSING(cuGLCtxCreate_v2)
 MISSING(cuGLGetDevices)
@@ -275,50 +275,50 @@ MISSING(cuGreenCtxStreamCreate)
 MISSING(cuGreenCtxWaitEvent)
 MISSING(cuImportExternalMemory)
 MISSING(cuImportExternalSemaphore)
-EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return do_cuInit(flags); }
+EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return leave(do_cuInit(flags)); }
 MISSING(cuIpcCloseMemHandle)
 MISSING(cuIpcGetEventHandle)
 MISSING(cuIpcGetMemHandle)
 MISSING(cuIpcOpenEventHandle)
 MISSING(cuIpcOpenMemHandle)
 MISSING(cuIpcOpenMemHandle_v2)
-EXPORT CUresult (cuKernelGetAttribute)(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) { ENTER(cuKernelGetAttribute); return do_cuKernelGetAttribute(value, attribute, kernel, device); }
-EXPORT CUresult (cuKernelGetFunction)(CUfunction *function, CUkernel kernel) { ENTER(cuKernelGetFunction); return do_cuKernelGetFunction(function, kernel); }
-EXPORT CUresult (cuKernelGetLibrary)(CUlibrary *library, CUkernel kernel) { ENTER(cuKernelGetLibrary); return do_cuKernelGetLibrary(library, kernel); }
-EXPORT CUresult (cuKernelGetName)(const char **name, CUkernel kernel) { ENTER(cuKernelGetName); return do_cuKernelGetName(name, kernel); }
-EXPORT CUresult (cuKernelGetParamInfo)(CUkernel kernel, size_t index, size_t *offset, size_t *size) { ENTER(cuKernelGetParamInfo); return do_cuKernelGetParamInfo(kernel, index, offset, size); }
-EXPORT CUresult (cuKernelSetAttribute)(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) { ENTER(cuKernelSetAttribute); return do_cuKernelSetAttribute(attribute, value, kernel, device); }
-EXPORT CUresult (cuKernelSetCacheConfig)(CUkernel kernel, CUfunc_cache config, CUdevice device) { ENTER(cuKernelSetCacheConfig); return do_cuKernelSetCacheConfig(kernel, config, device); }
+EXPORT CUresult (cuKernelGetAttribute)(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) { ENTER(cuKernelGetAttribute); return leave(do_cuKernelGetAttribute(value, attribute, kernel, device)); }
+EXPORT CUresult (cuKernelGetFunction)(CUfunction *function, CUkernel kernel) { ENTER(cuKernelGetFunction); return leave(do_cuKernelGetFunction(function, kernel)); }
+EXPORT CUresult (cuKernelGetLibrary)(CUlibrary *library, CUkernel kernel) { ENTER(cuKernelGetLibrary); return leave(do_cuKernelGetLibrary(library, kernel)); }
+EXPORT CUresult (cuKernelGetName)(const char **name, CUkernel kernel) { ENTER(cuKernelGetName); return leave(do_cuKernelGetName(name, kernel)); }
+EXPORT CUresult (cuKernelGetParamInfo)(CUkernel kernel, size_t index, size_t *offset, size_t *size) { ENTER(cuKernelGetParamInfo); return leave(do_cuKernelGetParamInfo(kernel, index, offset, size)); }
+EXPORT CUresult (cuKernelSetAttribute)(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) { ENTER(cuKernelSetAttribute); return leave(do_cuKernelSetAttribute(attribute, value, kernel, device)); }
+EXPORT CUresult (cuKernelSetCacheConfig)(CUkernel kernel, CUfunc_cache config, CUdevice device) { ENTER(cuKernelSetCacheConfig); return leave(do_cuKernelSetCacheConfig(kernel, config, device)); }
 MISSING(cuLaunch)
-EXPORT CUresult (cuLaunchCooperativeKernel)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) { ENTER(cuLaunchCooperativeKernel); return do_cuLaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params); }
-EXPORT CUresult (cuLaunchCooperativeKernel_ptsz)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) { ENTER(cuLaunchCooperativeKernel_ptsz); return do_cuLaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream ? stream : CU_STREAM_PER_THREAD, params); }
+EXPORT CUresult (cuLaunchCooperativeKernel)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) { ENTER(cuLaunchCooperativeKernel); return leave(do_cuLaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params)); }
+EXPORT CUresult (cuLaunchCooperativeKernel_ptsz)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) { ENTER(cuLaunchCooperativeKernel_ptsz); return leave(do_cuLaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream ? stream : CU_STREAM_PER_THREAD, params)); }
 MISSING(cuLaunchCooperativeKernelMultiDevice)
 MISSING(cuLaunchGrid)
 MISSING(cuLaunchGridAsync)
-EXPORT CUresult (cuLaunchHostFunc)(CUstream stream, CUhostFn function, void *data) { ENTER(cuLaunchHostFunc); return do_cuLaunchHostFunc(stream, function, data); }
-EXPORT CUresult (cuLaunchHostFunc_ptsz)(CUstream stream, CUhostFn function, void *data) { ENTER(cuLaunchHostFunc_ptsz); return do_cuLaunchHostFunc(stream ? stream : CU_STREAM_PER_THREAD, function, data); }
-EXPORT CUresult (cuLaunchKernel)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) { ENTER(cuLaunchKernel); return do_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra); }
-EXPORT CUresult (cuLaunchKernel_ptsz)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) { ENTER(cuLaunchKernel_ptsz); return do_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream ? stream : CU_STREAM_PER_THREAD, params, extra); }
-EXPORT CUresult (cuLaunchKernelEx)(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) { ENTER(cuLaunchKernelEx); return do_cuLaunchKernelEx(config, function, params, extra, NULL); }
-EXPORT CUresult (cuLaunchKernelEx_ptsz)(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) { ENTER(cuLaunchKernelEx_ptsz); return do_cuLaunchKernelEx(config, function, params, extra, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuLibraryEnumerateKernels)(CUkernel *kernels, unsigned int count, CUlibrary library) { ENTER(cuLibraryEnumerateKernels); return do_cuLibraryEnumerateKernels(kernels, count, library); }
-EXPORT CUresult (cuLibraryGetGlobal)(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) { ENTER(cuLibraryGetGlobal); return do_cuLibraryGetGlobal(address, bytes, library, name); }
-EXPORT CUresult (cuLibraryGetKernel)(CUkernel *kernel, CUlibrary library, const char *name) { ENTER(cuLibraryGetKernel); return do_cuLibraryGetKernel(kernel, library, name); }
-EXPORT CUresult (cuLibraryGetKernelCount)(unsigned int *count, CUlibrary library) { ENTER(cuLibraryGetKernelCount); return do_cuLibraryGetKernelCount(count, library); }
-EXPORT CUresult (cuLibraryGetManaged)(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) { ENTER(cuLibraryGetManaged); return do_cuLibraryGetManaged(address, bytes, library, name); }
-EXPORT CUresult (cuLibraryGetModule)(CUmodule *module, CUlibrary library) { ENTER(cuLibraryGetModule); return do_cuLibraryGetModule(module, library); }
+EXPORT CUresult (cuLaunchHostFunc)(CUstream stream, CUhostFn function, void *data) { ENTER(cuLaunchHostFunc); return leave(do_cuLaunchHostFunc(stream, function, data)); }
+EXPORT CUresult (cuLaunchHostFunc_ptsz)(CUstream stream, CUhostFn function, void *data) { ENTER(cuLaunchHostFunc_ptsz); return leave(do_cuLaunchHostFunc(stream ? stream : CU_STREAM_PER_THREAD, function, data)); }
+EXPORT CUresult (cuLaunchKernel)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) { ENTER(cuLaunchKernel); return leave(do_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)); }
+EXPORT CUresult (cuLaunchKernel_ptsz)(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) { ENTER(cuLaunchKernel_ptsz); return leave(do_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream ? stream : CU_STREAM_PER_THREAD, params, extra)); }
+EXPORT CUresult (cuLaunchKernelEx)(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) { ENTER(cuLaunchKernelEx); return leave(do_cuLaunchKernelEx(config, function, params, extra, NULL)); }
+EXPORT CUresult (cuLaunchKernelEx_ptsz)(const CUlaunchConfig *config, CUfunction function, void **params, void **extra) { ENTER(cuLaunchKernelEx_ptsz); return leave(do_cuLaunchKernelEx(config, function, params, extra, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuLibraryEnumerateKernels)(CUkernel *kernels, unsigned int count, CUlibrary library) { ENTER(cuLibraryEnumerateKernels); return leave(do_cuLibraryEnumerateKernels(kernels, count, library)); }
+EXPORT CUresult (cuLibraryGetGlobal)(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) { ENTER(cuLibraryGetGlobal); return leave(do_cuLibraryGetGlobal(address, bytes, library, name)); }
+EXPORT CUresult (cuLibraryGetKernel)(CUkernel *kernel, CUlibrary library, const char *name) { ENTER(cuLibraryGetKernel); return leave(do_cuLibraryGetKernel(kernel, library, name)); }
+EXPORT CUresult (cuLibraryGetKernelCount)(unsigned int *count, CUlibrary library) { ENTER(cuLibraryGetKernelCount); return leave(do_cuLibraryGetKernelCount(count, library)); }
+EXPORT CUresult (cuLibraryGetManaged)(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) { ENTER(cuLibraryGetManaged); return leave(do_cuLibraryGetManaged(address, bytes, library, name)); }
+EXPORT CUresult (cuLibraryGetModule)(CUmodule *module, CUlibrary library) { ENTER(cuLibraryGetModule); return leave(do_cuLibraryGetModule(module, library)); }
 MISSING(cuLibraryGetUnifiedFunction)
-EXPORT CUresult (cuLibraryLoadData)(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) { ENTER(cuLibraryLoadData); return do_cuLibraryLoadData(library, code, options, values, count, library_options, library_values, library_count); }
-EXPORT CUresult (cuLibraryLoadFromFile)(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) { ENTER(cuLibraryLoadFromFile); return do_cuLibraryLoadFromFile(library, path, options, values, count, library_options, library_values, library_count); }
-EXPORT CUresult (cuLibraryUnload)(CUlibrary library) { ENTER(cuLibraryUnload); return do_cuLibraryUnload(library); }
+EXPORT CUresult (cuLibraryLoadData)(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) { ENTER(cuLibraryLoadData); return leave(do_cuLibraryLoadData(library, code, options, values, count, library_options, library_values, library_count)); }
+EXPORT CUresult (cuLibraryLoadFromFile)(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) { ENTER(cuLibraryLoadFromFile); return leave(do_cuLibraryLoadFromFile(library, path, options, values, count, library_options, library_values, library_count)); }
+EXPORT CUresult (cuLibraryUnload)(CUlibrary library) { ENTER(cuLibraryUnload); return leave(do_cuLibraryUnload(library)); }
 MISSING(cuLinkAddData)
-EXPORT CUresult (cuLinkAddData_v2)(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count, CUjit_option *options, void **values) { ENTER(cuLinkAddData_v2); return do_cuLinkAddData_v2(state, type, data, size, name, count, options, values); }
+EXPORT CUresult (cuLinkAddData_v2)(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count, CUjit_option *options, void **values) { ENTER(cuLinkAddData_v2); return leave(do_cuLinkAddData_v2(state, type, data, size, name, count, options, values)); }
 MISSING(cuLinkAddFile)
-EXPORT CUresult (cuLinkAddFile_v2)(CUlinkState state, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options, void **values) { ENTER(cuLinkAddFile_v2); return do_cuLinkAddFile_v2(state, type, path, count, options, values); }
-EXPORT CUresult (cuLinkComplete)(CUlinkState state, void **cubin, size_t *size) { ENTER(cuLinkComplete); return do_cuLinkComplete(state, cubin, size); }
+EXPORT CUresult (cuLinkAddFile_v2)(CUlinkState state, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options, void **values) { ENTER(cuLinkAddFile_v2); return leave(do_cuLinkAddFile_v2(state, type, path, count, options, values)); }
+EXPORT CUresult (cuLinkComplete)(CUlinkState state, void **cubin, size_t *size) { ENTER(cuLinkComplete); return leave(do_cuLinkComplete(state, cubin, size)); }
 MISSING(cuLinkCreate)
-EXPORT CUresult (cuLinkCreate_v2)(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) { ENTER(cuLinkCreate_v2); return do_cuLinkCreate_v2(count, options, values, state); }
-EXPORT CUresult (cuLinkDestroy)(CUlinkState state) { ENTER(cuLinkDestroy); return do_cuLinkDestroy(state); }
+EXPORT CUresult (cuLinkCreate_v2)(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) { ENTER(cuLinkCreate_v2); return leave(do_cuLinkCreate_v2(count, options, values, state)); }
+EXPORT CUresult (cuLinkDestroy)(CUlinkState state) { ENTER(cuLinkDestroy); return leave(do_cuLinkDestroy(state)); }
 MISSING(cuLogsCurrent)
 MISSING(cuLogsDumpToFile)
 MISSING(cuLogsDumpToMemory)
@@ -329,35 +329,35 @@ MISSING(cuMemAddressReserve)
 MISSING(cuMemAdvise)
 MISSING(cuMemAdvise_v2)
 MISSING(cuMemAlloc)
-EXPORT CUresult (cuMemAlloc_v2)(CUdeviceptr *address, size_t bytes) { ENTER(cuMemAlloc_v2); return do_cuMemAlloc_v2(address, bytes); }
-EXPORT CUresult (cuMemAllocAsync)(CUdeviceptr *address, size_t bytes, CUstream stream) { ENTER(cuMemAllocAsync); return do_cuMemAllocAsync(address, bytes, stream); }
-EXPORT CUresult (cuMemAllocAsync_ptsz)(CUdeviceptr *address, size_t bytes, CUstream stream) { ENTER(cuMemAllocAsync_ptsz); return do_cuMemAllocAsync(address, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemAllocFromPoolAsync)(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) { ENTER(cuMemAllocFromPoolAsync); return do_cuMemAllocFromPoolAsync(address, bytes, pool, stream); }
-EXPORT CUresult (cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) { ENTER(cuMemAllocFromPoolAsync_ptsz); return do_cuMemAllocFromPoolAsync(address, bytes, pool, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemAlloc_v2)(CUdeviceptr *address, size_t bytes) { ENTER(cuMemAlloc_v2); return leave(do_cuMemAlloc_v2(address, bytes)); }
+EXPORT CUresult (cuMemAllocAsync)(CUdeviceptr *address, size_t bytes, CUstream stream) { ENTER(cuMemAllocAsync); return leave(do_cuMemAllocAsync(address, bytes, stream)); }
+EXPORT CUresult (cuMemAllocAsync_ptsz)(CUdeviceptr *address, size_t bytes, CUstream stream) { ENTER(cuMemAllocAsync_ptsz); return leave(do_cuMemAllocAsync(address, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemAllocFromPoolAsync)(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) { ENTER(cuMemAllocFromPoolAsync); return leave(do_cuMemAllocFromPoolAsync(address, bytes, pool, stream)); }
+EXPORT CUresult (cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) { ENTER(cuMemAllocFromPoolAsync_ptsz); return leave(do_cuMemAllocFromPoolAsync(address, bytes, pool, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemAllocHost)
-EXPORT CUresult (cuMemAllocHost_v2)(void **address, size_t bytes) { ENTER(cuMemAllocHost_v2); return do_cuMemAllocHost_v2(address, bytes); }
-EXPORT CUresult (cuMemAllocManaged)(CUdeviceptr *address, size_t bytes, unsigned int flags) { ENTER(cuMemAllocManaged); return do_cuMemAllocManaged(address, bytes, flags); }
+EXPORT CUresult (cuMemAllocHost_v2)(void **address, size_t bytes) { ENTER(cuMemAllocHost_v2); return leave(do_cuMemAllocHost_v2(address, bytes)); }
+EXPORT CUresult (cuMemAllocManaged)(CUdeviceptr *address, size_t bytes, unsigned int flags) { ENTER(cuMemAllocManaged); return leave(do_cuMemAllocManaged(address, bytes, flags)); }
 MISSING(cuMemAllocPitch)
-EXPORT CUresult (cuMemAllocPitch_v2)(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) { ENTER(cuMemAllocPitch_v2); return do_cuMemAllocPitch_v2(address, pitch, width, height, element); }
+EXPORT CUresult (cuMemAllocPitch_v2)(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) { ENTER(cuMemAllocPitch_v2); return leave(do_cuMemAllocPitch_v2(address, pitch, width, height, element)); }
 MISSING(cuMemBatchDecompressAsync)
 MISSING(cuMemBatchDecompressAsync_ptsz)
-EXPORT CUresult (cuMemcpy)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpy); return do_cuMemcpy(destination, source, bytes, NULL); }
-EXPORT CUresult (cuMemcpy_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpy_ptds); return do_cuMemcpy(destination, source, bytes, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpy); return leave(do_cuMemcpy(destination, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpy_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpy_ptds); return leave(do_cuMemcpy(destination, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy2D)
-EXPORT CUresult (cuMemcpy2D_v2)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2D_v2); return do_cuMemcpy2D_v2(copy, NULL); }
-EXPORT CUresult (cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2D_v2_ptds); return do_cuMemcpy2D_v2(copy, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy2D_v2)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2D_v2); return leave(do_cuMemcpy2D_v2(copy, NULL)); }
+EXPORT CUresult (cuMemcpy2D_v2_ptds)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2D_v2_ptds); return leave(do_cuMemcpy2D_v2(copy, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy2DAsync)
-EXPORT CUresult (cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D *copy, CUstream stream) { ENTER(cuMemcpy2DAsync_v2); return do_cuMemcpy2DAsync_v2(copy, stream); }
-EXPORT CUresult (cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D *copy, CUstream stream) { ENTER(cuMemcpy2DAsync_v2_ptsz); return do_cuMemcpy2DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy2DAsync_v2)(const CUDA_MEMCPY2D *copy, CUstream stream) { ENTER(cuMemcpy2DAsync_v2); return leave(do_cuMemcpy2DAsync_v2(copy, stream)); }
+EXPORT CUresult (cuMemcpy2DAsync_v2_ptsz)(const CUDA_MEMCPY2D *copy, CUstream stream) { ENTER(cuMemcpy2DAsync_v2_ptsz); return leave(do_cuMemcpy2DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy2DUnaligned)
-EXPORT CUresult (cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2DUnaligned_v2); return do_cuMemcpy2DUnaligned_v2(copy, NULL); }
-EXPORT CUresult (cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2DUnaligned_v2_ptds); return do_cuMemcpy2DUnaligned_v2(copy, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy2DUnaligned_v2)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2DUnaligned_v2); return leave(do_cuMemcpy2DUnaligned_v2(copy, NULL)); }
+EXPORT CUresult (cuMemcpy2DUnaligned_v2_ptds)(const CUDA_MEMCPY2D *copy) { ENTER(cuMemcpy2DUnaligned_v2_ptds); return leave(do_cuMemcpy2DUnaligned_v2(copy, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy3D)
-EXPORT CUresult (cuMemcpy3D_v2)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy3D_v2); return do_cuMemcpy3D_v2(copy, NULL); }
-EXPORT CUresult (cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy3D_v2_ptds); return do_cuMemcpy3D_v2(copy, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy3D_v2)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy3D_v2); return leave(do_cuMemcpy3D_v2(copy, NULL)); }
+EXPORT CUresult (cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy3D_v2_ptds); return leave(do_cuMemcpy3D_v2(copy, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy3DAsync)
-EXPORT CUresult (cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2); return do_cuMemcpy3DAsync_v2(copy, stream); }
-EXPORT CUresult (cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2_ptsz); return do_cuMemcpy3DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2); return leave(do_cuMemcpy3DAsync_v2(copy, stream)); }
+EXPORT CUresult (cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2_ptsz); return leave(do_cuMemcpy3DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpy3DBatchAsync)
 MISSING(cuMemcpy3DBatchAsync_ptsz)
 MISSING(cuMemcpy3DBatchAsync_v2)
@@ -366,8 +366,8 @@ MISSING(cuMemcpy3DPeer)
 MISSING(cuMemcpy3DPeer_ptds)
 MISSING(cuMemcpy3DPeerAsync)
 MISSING(cuMemcpy3DPeerAsync_ptsz)
-EXPORT CUresult (cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync); return do_cuMemcpyAsync(destination, source, bytes, stream); }
-EXPORT CUresult (cuMemcpyAsync_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync_ptsz); return do_cuMemcpyAsync(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync); return leave(do_cuMemcpyAsync(destination, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyAsync_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync_ptsz); return leave(do_cuMemcpyAsync(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoA)
 MISSING(cuMemcpyAtoA_v2)
 MISSING(cuMemcpyAtoA_v2_ptds)
@@ -388,17 +388,17 @@ MISSING(cuMemcpyDtoA)
 MISSING(cuMemcpyDtoA_v2)
 MISSING(cuMemcpyDtoA_v2_ptds)
 MISSING(cuMemcpyDtoD)
-EXPORT CUresult (cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2); return do_cuMemcpyDtoD_v2(destination, source, bytes, NULL); }
-EXPORT CUresult (cuMemcpyDtoD_v2_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2_ptds); return do_cuMemcpyDtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyDtoD_v2_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2_ptds); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoDAsync)
-EXPORT CUresult (cuMemcpyDtoDAsync_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoDAsync_v2); return do_cuMemcpyDtoDAsync_v2(destination, source, bytes, stream); }
-EXPORT CUresult (cuMemcpyDtoDAsync_v2_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoDAsync_v2_ptsz); return do_cuMemcpyDtoDAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyDtoDAsync_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoDAsync_v2); return leave(do_cuMemcpyDtoDAsync_v2(destination, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyDtoDAsync_v2_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoDAsync_v2_ptsz); return leave(do_cuMemcpyDtoDAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoH)
-EXPORT CUresult (cuMemcpyDtoH_v2)(void *destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoH_v2); return do_cuMemcpyDtoH_v2(destination, source, bytes, NULL); }
-EXPORT CUresult (cuMemcpyDtoH_v2_ptds)(void *destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoH_v2_ptds); return do_cuMemcpyDtoH_v2(destination, source, bytes, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyDtoH_v2)(void *destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoH_v2); return leave(do_cuMemcpyDtoH_v2(destination, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyDtoH_v2_ptds)(void *destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoH_v2_ptds); return leave(do_cuMemcpyDtoH_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoHAsync)
-EXPORT CUresult (cuMemcpyDtoHAsync_v2)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2); return do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream); }
-EXPORT CUresult (cuMemcpyDtoHAsync_v2_ptsz)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2_ptsz); return do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyDtoHAsync_v2)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyDtoHAsync_v2_ptsz)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2_ptsz); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoA)
 MISSING(cuMemcpyHtoA_v2)
 MISSING(cuMemcpyHtoA_v2_ptds)
@@ -406,15 +406,15 @@ MISSING(cuMemcpyHtoAAsync)
 MISSING(cuMemcpyHtoAAsync_v2)
 MISSING(cuMemcpyHtoAAsync_v2_ptsz)
 MISSING(cuMemcpyHtoD)
-EXPORT CUresult (cuMemcpyHtoD_v2)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2); return do_cuMemcpyHtoD_v2(destination, source, bytes, NULL); }
-EXPORT CUresult (cuMemcpyHtoD_v2_ptds)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2_ptds); return do_cuMemcpyHtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyHtoD_v2)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyHtoD_v2_ptds)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2_ptds); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoDAsync)
-EXPORT CUresult (cuMemcpyHtoDAsync_v2)(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoDAsync_v2); return do_cuMemcpyHtoDAsync_v2(destination, source, bytes, stream); }
-EXPORT CUresult (cuMemcpyHtoDAsync_v2_ptsz)(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoDAsync_v2_ptsz); return do_cuMemcpyHtoDAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemcpyPeer)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes) { ENTER(cuMemcpyPeer); return do_cuMemcpyPeer(destination, destination_context, source, source_context, bytes, NULL); }
-EXPORT CUresult (cuMemcpyPeer_ptds)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes) { ENTER(cuMemcpyPeer_ptds); return do_cuMemcpyPeer(destination, destination_context, source, source_context, bytes, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemcpyPeerAsync)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync); return do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream); }
-EXPORT CUresult (cuMemcpyPeerAsync_ptsz)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync_ptsz); return do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemcpyHtoDAsync_v2)(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoDAsync_v2); return leave(do_cuMemcpyHtoDAsync_v2(destination, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyHtoDAsync_v2_ptsz)(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoDAsync_v2_ptsz); return leave(do_cuMemcpyHtoDAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpyPeer)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes) { ENTER(cuMemcpyPeer); return leave(do_cuMemcpyPeer(destination, destination_context, source, source_context, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyPeer_ptds)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes) { ENTER(cuMemcpyPeer_ptds); return leave(do_cuMemcpyPeer(destination, destination_context, source, source_context, bytes, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpyPeerAsync)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream)); }
+EXPORT CUresult (cuMemcpyPeerAsync_ptsz)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync_ptsz); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemCreate)
 MISSING(cuMemDiscardAndPrefetchBatchAsync)
 MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz)
@@ -422,27 +422,27 @@ MISSING(cuMemDiscardBatchAsync)
 MISSING(cuMemDiscardBatchAsync_ptsz)
 MISSING(cuMemExportToShareableHandle)
 MISSING(cuMemFree)
-EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return do_cuMemFree_v2(address); }
-EXPORT CUresult (cuMemFreeAsync)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync); return do_cuMemFreeAsync(address, stream); }
-EXPORT CUresult (cuMemFreeAsync_ptsz)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync_ptsz); return do_cuMemFreeAsync(address, stream ? stream : CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemFreeHost)(void *address) { ENTER(cuMemFreeHost); return do_cuMemFreeHost(address); }
+EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return leave(do_cuMemFree_v2(address)); }
+EXPORT CUresult (cuMemFreeAsync)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync); return leave(do_cuMemFreeAsync(address, stream)); }
+EXPORT CUresult (cuMemFreeAsync_ptsz)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync_ptsz); return leave(do_cuMemFreeAsync(address, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemFreeHost)(void *address) { ENTER(cuMemFreeHost); return leave(do_cuMemFreeHost(address)); }
 MISSING(cuMemGetAccess)
 MISSING(cuMemGetAddressRange)
-EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) { ENTER(cuMemGetAddressRange_v2); return do_cuMemGetAddressRange_v2(base, bytes, address); }
+EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) { ENTER(cuMemGetAddressRange_v2); return leave(do_cuMemGetAddressRange_v2(base, bytes, address)); }
 MISSING(cuMemGetAllocationGranularity)
 MISSING(cuMemGetAllocationPropertiesFromHandle)
 MISSING(cuMemGetDefaultMemPool)
 MISSING(cuMemGetHandleForAddressRange)
 MISSING(cuMemGetInfo)
-EXPORT CUresult (cuMemGetInfo_v2)(size_t *free_bytes, size_t *total) { ENTER(cuMemGetInfo_v2); return do_cuMemGetInfo_v2(free_bytes, total); }
+EXPORT CUresult (cuMemGetInfo_v2)(size_t *free_bytes, size_t *total) { ENTER(cuMemGetInfo_v2); return leave(do_cuMemGetInfo_v2(free_bytes, total)); }
 MISSING(cuMemGetMemPool)
-EXPORT CUresult (cuMemHostAlloc)(void **address, size_t bytes, unsigned int flags) { ENTER(cuMemHostAlloc); return do_cuMemHostAlloc(address, bytes, flags); }
+EXPORT CUresult (cuMemHostAlloc)(void **address, size_t bytes, unsigned int flags) { ENTER(cuMemHostAlloc); return leave(do_cuMemHostAlloc(address, bytes, flags)); }
 MISSING(cuMemHostGetDevicePointer)
-EXPORT CUresult (cuMemHostGetDevicePointer_v2)(CUdeviceptr *address, void *host, unsigned int flags) { ENTER(cuMemHostGetDevicePointer_v2); return do_cuMemHostGetDevicePointer_v2(address, host, flags); }
-EXPORT CUresult (cuMemHostGetFlags)(unsigned int *flags, void *address) { ENTER(cuMemHostGetFlags); return do_cuMemHostGetFlags(flags, address); }
+EXPORT CUresult (cuMemHostGetDevicePointer_v2)(CUdeviceptr *address, void *host, unsigned int flags) { ENTER(cuMemHostGetDevicePointer_v2); return leave(do_cuMemHostGetDevicePointer_v2(address, host, flags)); }
+EXPORT CUresult (cuMemHostGetFlags)(unsigned int *flags, void *address) { ENTER(cuMemHostGetFlags); return leave(do_cuMemHostGetFlags(flags, address)); }
 MISSING(cuMemHostRegister)
-EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int flags) { ENTER(cuMemHostRegister_v2); return do_cuMemHostRegister_v2(address, bytes, flags); }
-EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return do_cuMemHostUnregister(address); }
+EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int flags) { ENTER(cuMemHostRegister_v2); return leave(do_cuMemHostRegister_v2(address, bytes, flags)); }
+EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return leave(do_cuMemHostUnregister(address)); }
 MISSING(cuMemImportFromShareableHandle)
 MISSING(cuMemMap)
 MISSING(cuMemMapArrayAsync)
@@ -452,12 +452,12 @@ MISSING(cuMemPoolDestroy)
 MISSING(cuMemPoolExportPointer)
 MISSING(cuMemPoolExportToShareableHandle)
 MISSING(cuMemPoolGetAccess)
-EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return do_cuMemPoolGetAttribute(pool, attribute, value); }
+EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return leave(do_cuMemPoolGetAttribute(pool, attribute, value)); }
 MISSING(cuMemPoolImportFromShareableHandle)
 MISSING(cuMemPoolImportPointer)
 MISSING(cuMemPoolSetAccess)
-EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return do_cuMemPoolSetAttribute(pool, attribute, value); }
-EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return do_cuMemPoolTrimTo(pool, keep); }
+EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
+EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }
 MISSING(cuMemPrefetchAsync)
 MISSING(cuMemPrefetchAsync_ptsz)
 MISSING(cuMemPrefetchAsync_v2)
@@ -470,35 +470,35 @@ MISSING(cuMemRelease)
 MISSING(cuMemRetainAllocationHandle)
 MISSING(cuMemSetAccess)
 MISSING(cuMemsetD16)
-EXPORT CUresult (cuMemsetD16_v2)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2); return do_cuMemsetD16_v2(address, value, count, NULL); }
-EXPORT CUresult (cuMemsetD16_v2_ptds)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2_ptds); return do_cuMemsetD16_v2(address, value, count, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD16Async)(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { ENTER(cuMemsetD16Async); return do_cuMemsetD16Async(address, value, count, stream); }
-EXPORT CUresult (cuMemsetD16Async_ptsz)(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { ENTER(cuMemsetD16Async_ptsz); return do_cuMemsetD16Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD16_v2)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2); return leave(do_cuMemsetD16_v2(address, value, count, NULL)); }
+EXPORT CUresult (cuMemsetD16_v2_ptds)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2_ptds); return leave(do_cuMemsetD16_v2(address, value, count, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD16Async)(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { ENTER(cuMemsetD16Async); return leave(do_cuMemsetD16Async(address, value, count, stream)); }
+EXPORT CUresult (cuMemsetD16Async_ptsz)(CUdeviceptr address, unsigned short value, size_t count, CUstream stream) { ENTER(cuMemsetD16Async_ptsz); return leave(do_cuMemsetD16Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemsetD2D16)
-EXPORT CUresult (cuMemsetD2D16_v2)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height) { ENTER(cuMemsetD2D16_v2); return do_cuMemsetD2D16_v2(address, pitch, value, width, height, NULL); }
-EXPORT CUresult (cuMemsetD2D16_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height) { ENTER(cuMemsetD2D16_v2_ptds); return do_cuMemsetD2D16_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD2D16Async)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D16Async); return do_cuMemsetD2D16Async(address, pitch, value, width, height, stream); }
-EXPORT CUresult (cuMemsetD2D16Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D16Async_ptsz); return do_cuMemsetD2D16Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD2D16_v2)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height) { ENTER(cuMemsetD2D16_v2); return leave(do_cuMemsetD2D16_v2(address, pitch, value, width, height, NULL)); }
+EXPORT CUresult (cuMemsetD2D16_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height) { ENTER(cuMemsetD2D16_v2_ptds); return leave(do_cuMemsetD2D16_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD2D16Async)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D16Async); return leave(do_cuMemsetD2D16Async(address, pitch, value, width, height, stream)); }
+EXPORT CUresult (cuMemsetD2D16Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D16Async_ptsz); return leave(do_cuMemsetD2D16Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemsetD2D32)
-EXPORT CUresult (cuMemsetD2D32_v2)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height) { ENTER(cuMemsetD2D32_v2); return do_cuMemsetD2D32_v2(address, pitch, value, width, height, NULL); }
-EXPORT CUresult (cuMemsetD2D32_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height) { ENTER(cuMemsetD2D32_v2_ptds); return do_cuMemsetD2D32_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD2D32Async)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D32Async); return do_cuMemsetD2D32Async(address, pitch, value, width, height, stream); }
-EXPORT CUresult (cuMemsetD2D32Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D32Async_ptsz); return do_cuMemsetD2D32Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD2D32_v2)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height) { ENTER(cuMemsetD2D32_v2); return leave(do_cuMemsetD2D32_v2(address, pitch, value, width, height, NULL)); }
+EXPORT CUresult (cuMemsetD2D32_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height) { ENTER(cuMemsetD2D32_v2_ptds); return leave(do_cuMemsetD2D32_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD2D32Async)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D32Async); return leave(do_cuMemsetD2D32Async(address, pitch, value, width, height, stream)); }
+EXPORT CUresult (cuMemsetD2D32Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned int value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D32Async_ptsz); return leave(do_cuMemsetD2D32Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemsetD2D8)
-EXPORT CUresult (cuMemsetD2D8_v2)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height) { ENTER(cuMemsetD2D8_v2); return do_cuMemsetD2D8_v2(address, pitch, value, width, height, NULL); }
-EXPORT CUresult (cuMemsetD2D8_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height) { ENTER(cuMemsetD2D8_v2_ptds); return do_cuMemsetD2D8_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD2D8Async)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D8Async); return do_cuMemsetD2D8Async(address, pitch, value, width, height, stream); }
-EXPORT CUresult (cuMemsetD2D8Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D8Async_ptsz); return do_cuMemsetD2D8Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD2D8_v2)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height) { ENTER(cuMemsetD2D8_v2); return leave(do_cuMemsetD2D8_v2(address, pitch, value, width, height, NULL)); }
+EXPORT CUresult (cuMemsetD2D8_v2_ptds)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height) { ENTER(cuMemsetD2D8_v2_ptds); return leave(do_cuMemsetD2D8_v2(address, pitch, value, width, height, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD2D8Async)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D8Async); return leave(do_cuMemsetD2D8Async(address, pitch, value, width, height, stream)); }
+EXPORT CUresult (cuMemsetD2D8Async_ptsz)(CUdeviceptr address, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream) { ENTER(cuMemsetD2D8Async_ptsz); return leave(do_cuMemsetD2D8Async(address, pitch, value, width, height, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemsetD32)
-EXPORT CUresult (cuMemsetD32_v2)(CUdeviceptr address, unsigned int value, size_t count) { ENTER(cuMemsetD32_v2); return do_cuMemsetD32_v2(address, value, count, NULL); }
-EXPORT CUresult (cuMemsetD32_v2_ptds)(CUdeviceptr address, unsigned int value, size_t count) { ENTER(cuMemsetD32_v2_ptds); return do_cuMemsetD32_v2(address, value, count, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD32Async)(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { ENTER(cuMemsetD32Async); return do_cuMemsetD32Async(address, value, count, stream); }
-EXPORT CUresult (cuMemsetD32Async_ptsz)(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { ENTER(cuMemsetD32Async_ptsz); return do_cuMemsetD32Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD32_v2)(CUdeviceptr address, unsigned int value, size_t count) { ENTER(cuMemsetD32_v2); return leave(do_cuMemsetD32_v2(address, value, count, NULL)); }
+EXPORT CUresult (cuMemsetD32_v2_ptds)(CUdeviceptr address, unsigned int value, size_t count) { ENTER(cuMemsetD32_v2_ptds); return leave(do_cuMemsetD32_v2(address, value, count, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD32Async)(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { ENTER(cuMemsetD32Async); return leave(do_cuMemsetD32Async(address, value, count, stream)); }
+EXPORT CUresult (cuMemsetD32Async_ptsz)(CUdeviceptr address, unsigned int value, size_t count, CUstream stream) { ENTER(cuMemsetD32Async_ptsz); return leave(do_cuMemsetD32Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemsetD8)
-EXPORT CUresult (cuMemsetD8_v2)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2); return do_cuMemsetD8_v2(address, value, count, NULL); }
-EXPORT CUresult (cuMemsetD8_v2_ptds)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2_ptds); return do_cuMemsetD8_v2(address, value, count, CU_STREAM_PER_THREAD); }
-EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async); return do_cuMemsetD8Async(address, value, count, stream); }
-EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuMemsetD8_v2)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2); return leave(do_cuMemsetD8_v2(address, value, count, NULL)); }
+EXPORT CUresult (cuMemsetD8_v2_ptds)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2_ptds); return leave(do_cuMemsetD8_v2(address, value, count, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async); return leave(do_cuMemsetD8Async(address, value, count, stream)); }
+EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemSetMemPool)
 MISSING(cuMemUnmap)
 MISSING(cuMipmappedArrayCreate)
@@ -506,47 +506,47 @@ MISSING(cuMipmappedArrayDestroy)
 MISSING(cuMipmappedArrayGetLevel)
 MISSING(cuMipmappedArrayGetMemoryRequirements)
 MISSING(cuMipmappedArrayGetSparseProperties)
-EXPORT CUresult (cuModuleEnumerateFunctions)(CUfunction *functions, unsigned int count, CUmodule module) { ENTER(cuModuleEnumerateFunctions); return do_cuModuleEnumerateFunctions(functions, count, module); }
-EXPORT CUresult (cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name) { ENTER(cuModuleGetFunction); return do_cuModuleGetFunction(function, module, name); }
-EXPORT CUresult (cuModuleGetFunctionCount)(unsigned int *count, CUmodule module) { ENTER(cuModuleGetFunctionCount); return do_cuModuleGetFunctionCount(count, module); }
+EXPORT CUresult (cuModuleEnumerateFunctions)(CUfunction *functions, unsigned int count, CUmodule module) { ENTER(cuModuleEnumerateFunctions); return leave(do_cuModuleEnumerateFunctions(functions, count, module)); }
+EXPORT CUresult (cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name) { ENTER(cuModuleGetFunction); return leave(do_cuModuleGetFunction(function, module, name)); }
+EXPORT CUresult (cuModuleGetFunctionCount)(unsigned int *count, CUmodule module) { ENTER(cuModuleGetFunctionCount); return leave(do_cuModuleGetFunctionCount(count, module)); }
 MISSING(cuModuleGetGlobal)
-EXPORT CUresult (cuModuleGetGlobal_v2)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) { ENTER(cuModuleGetGlobal_v2); return do_cuModuleGetGlobal_v2(address, bytes, module, name); }
-EXPORT CUresult (cuModuleGetLoadingMode)(CUmoduleLoadingMode *mode) { ENTER(cuModuleGetLoadingMode); return do_cuModuleGetLoadingMode(mode); }
+EXPORT CUresult (cuModuleGetGlobal_v2)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) { ENTER(cuModuleGetGlobal_v2); return leave(do_cuModuleGetGlobal_v2(address, bytes, module, name)); }
+EXPORT CUresult (cuModuleGetLoadingMode)(CUmoduleLoadingMode *mode) { ENTER(cuModuleGetLoadingMode); return leave(do_cuModuleGetLoadingMode(mode)); }
 MISSING(cuModuleGetSurfRef)
 MISSING(cuModuleGetTexRef)
-EXPORT CUresult (cuModuleLoad)(CUmodule *module, const char *path) { ENTER(cuModuleLoad); return do_cuModuleLoad(module, path); }
-EXPORT CUresult (cuModuleLoadData)(CUmodule *module, const void *image) { ENTER(cuModuleLoadData); return do_cuModuleLoadData(module, image); }
-EXPORT CUresult (cuModuleLoadDataEx)(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) { ENTER(cuModuleLoadDataEx); return do_cuModuleLoadDataEx(module, image, count, options, values); }
-EXPORT CUresult (cuModuleLoadFatBinary)(CUmodule *module, const void *image) { ENTER(cuModuleLoadFatBinary); return do_cuModuleLoadFatBinary(module, image); }
-EXPORT CUresult (cuModuleUnload)(CUmodule module) { ENTER(cuModuleUnload); return do_cuModuleUnload(module); }
+EXPORT CUresult (cuModuleLoad)(CUmodule *module, const char *path) { ENTER(cuModuleLoad); return leave(do_cuModuleLoad(module, path)); }
+EXPORT CUresult (cuModuleLoadData)(CUmodule *module, const void *image) { ENTER(cuModuleLoadData); return leave(do_cuModuleLoadData(module, image)); }
+EXPORT CUresult (cuModuleLoadDataEx)(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) { ENTER(cuModuleLoadDataEx); return leave(do_cuModuleLoadDataEx(module, image, count, options, values)); }
+EXPORT CUresult (cuModuleLoadFatBinary)(CUmodule *module, const void *image) { ENTER(cuModuleLoadFatBinary); return leave(do_cuModuleLoadFatBinary(module, image)); }
+EXPORT CUresult (cuModuleUnload)(CUmodule module) { ENTER(cuModuleUnload); return leave(do_cuModuleUnload(module)); }
 MISSING(cuMulticastAddDevice)
 MISSING(cuMulticastBindAddr)
 MISSING(cuMulticastBindMem)
 MISSING(cuMulticastCreate)
 MISSING(cuMulticastGetGranularity)
 MISSING(cuMulticastUnbind)
-EXPORT CUresult (cuOccupancyAvailableDynamicSMemPerBlock)(size_t *shared, CUfunction function, int blocks, int threads) { ENTER(cuOccupancyAvailableDynamicSMemPerBlock); return do_cuOccupancyAvailableDynamicSMemPerBlock(shared, function, blocks, threads); }
-EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction function, int threads, size_t shared) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor); return do_cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared); }
-EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, CUfunction function, int threads, size_t shared, unsigned int flags) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags); return do_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags); }
+EXPORT CUresult (cuOccupancyAvailableDynamicSMemPerBlock)(size_t *shared, CUfunction function, int blocks, int threads) { ENTER(cuOccupancyAvailableDynamicSMemPerBlock); return leave(do_cuOccupancyAvailableDynamicSMemPerBlock(shared, function, blocks, threads)); }
+EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction function, int threads, size_t shared) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor); return leave(do_cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared)); }
+EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, CUfunction function, int threads, size_t shared, unsigned int flags) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags); return leave(do_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags)); }
 MISSING(cuOccupancyMaxActiveClusters)
-EXPORT CUresult (cuOccupancyMaxPotentialBlockSize)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit) { ENTER(cuOccupancyMaxPotentialBlockSize); return do_cuOccupancyMaxPotentialBlockSize(grid, threads, function, shared_for, shared, limit); }
-EXPORT CUresult (cuOccupancyMaxPotentialBlockSizeWithFlags)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit, unsigned int flags) { ENTER(cuOccupancyMaxPotentialBlockSizeWithFlags); return do_cuOccupancyMaxPotentialBlockSizeWithFlags(grid, threads, function, shared_for, shared, limit, flags); }
+EXPORT CUresult (cuOccupancyMaxPotentialBlockSize)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit) { ENTER(cuOccupancyMaxPotentialBlockSize); return leave(do_cuOccupancyMaxPotentialBlockSize(grid, threads, function, shared_for, shared, limit)); }
+EXPORT CUresult (cuOccupancyMaxPotentialBlockSizeWithFlags)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit, unsigned int flags) { ENTER(cuOccupancyMaxPotentialBlockSizeWithFlags); return leave(do_cuOccupancyMaxPotentialBlockSizeWithFlags(grid, threads, function, shared_for, shared, limit, flags)); }
 MISSING(cuOccupancyMaxPotentialClusterSize)
 MISSING(cuParamSetf)
 MISSING(cuParamSeti)
 MISSING(cuParamSetSize)
 MISSING(cuParamSetTexRef)
 MISSING(cuParamSetv)
-EXPORT CUresult (cuPointerGetAttribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address) { ENTER(cuPointerGetAttribute); return do_cuPointerGetAttribute(value, attribute, address); }
-EXPORT CUresult (cuPointerGetAttributes)(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address) { ENTER(cuPointerGetAttributes); return do_cuPointerGetAttributes(count, attributes, values, address); }
-EXPORT CUresult (cuPointerSetAttribute)(const void *value, CUpointer_attribute attribute, CUdeviceptr address) { ENTER(cuPointerSetAttribute); return do_cuPointerSetAttribute(value, attribute, address); }
+EXPORT CUresult (cuPointerGetAttribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address) { ENTER(cuPointerGetAttribute); return leave(do_cuPointerGetAttribute(value, attribute, address)); }
+EXPORT CUresult (cuPointerGetAttributes)(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address) { ENTER(cuPointerGetAttributes); return leave(do_cuPointerGetAttributes(count, attributes, values, address)); }
+EXPORT CUresult (cuPointerSetAttribute)(const void *value, CUpointer_attribute attribute, CUdeviceptr address) { ENTER(cuPointerSetAttribute); return leave(do_cuPointerSetAttribute(value, attribute, address)); }
 MISSING(cuProfilerInitialize)
-EXPORT CUresult (cuProfilerStart)(void) { ENTER(cuProfilerStart); return do_cuProfilerStart(); }
-EXPORT CUresult (cuProfilerStop)(void) { ENTER(cuProfilerStop); return do_cuProfilerStop(); }
+EXPORT CUresult (cuProfilerStart)(void) { ENTER(cuProfilerStart); return leave(do_cuProfilerStart()); }
+EXPORT CUresult (cuProfilerStop)(void) { ENTER(cuProfilerStop); return leave(do_cuProfilerStop()); }
 MISSING(cuSignalExternalSemaphoresAsync)
 MISSING(cuSignalExternalSemaphoresAsync_ptsz)
-EXPORT CUresult (cuStreamAddCallback)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback); return do_cuStreamAddCallback(stream, callback, data, flags); }
-EXPORT CUresult (cuStreamAddCallback_ptsz)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback_ptsz); return do_cuStreamAddCallback(stream ? stream : CU_STREAM_PER_THREAD, callback, data, flags); }
+EXPORT CUresult (cuStreamAddCallback)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback); return leave(do_cuStreamAddCallback(stream, callback, data, flags)); }
+EXPORT CUresult (cuStreamAddCallback_ptsz)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback_ptsz); return leave(do_cuStreamAddCallback(stream ? stream : CU_STREAM_PER_THREAD, callback, data, flags)); }
 MISSING(cuStreamAttachMemAsync)
 MISSING(cuStreamAttachMemAsync_ptsz)
 MISSING(cuStreamBatchMemOp)
@@ -561,47 +561,47 @@ MISSING(cuStreamBeginCaptureToGraph)
 MISSING(cuStreamBeginCaptureToGraph_ptsz)
 MISSING(cuStreamCopyAttributes)
 MISSING(cuStreamCopyAttributes_ptsz)
-EXPORT CUresult (cuStreamCreate)(CUstream *result, unsigned int flags) { ENTER(cuStreamCreate); return do_cuStreamCreate(result, flags); }
-EXPORT CUresult (cuStreamCreateWithPriority)(CUstream *result, unsigned int flags, int priority) { ENTER(cuStreamCreateWithPriority); return do_cuStreamCreateWithPriority(result, flags, priority); }
+EXPORT CUresult (cuStreamCreate)(CUstream *result, unsigned int flags) { ENTER(cuStreamCreate); return leave(do_cuStreamCreate(result, flags)); }
+EXPORT CUresult (cuStreamCreateWithPriority)(CUstream *result, unsigned int flags, int priority) { ENTER(cuStreamCreateWithPriority); return leave(do_cuStreamCreateWithPriority(result, flags, priority)); }
 MISSING(cuStreamDestroy)
-EXPORT CUresult (cuStreamDestroy_v2)(CUstream handle) { ENTER(cuStreamDestroy_v2); return do_cuStreamDestroy_v2(handle); }
+EXPORT CUresult (cuStreamDestroy_v2)(CUstream handle) { ENTER(cuStreamDestroy_v2); return leave(do_cuStreamDestroy_v2(handle)); }
 MISSING(cuStreamEndCapture)
 MISSING(cuStreamEndCapture_ptsz)
 MISSING(cuStreamGetAttribute)
 MISSING(cuStreamGetAttribute_ptsz)
 MISSING(cuStreamGetCaptureInfo)
 MISSING(cuStreamGetCaptureInfo_ptsz)
-EXPORT CUresult (cuStreamGetCaptureInfo_v2)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2); return do_cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count); }
-EXPORT CUresult (cuStreamGetCaptureInfo_v2_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2_ptsz); return do_cuStreamGetCaptureInfo_v2(stream ? stream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count); }
-EXPORT CUresult (cuStreamGetCaptureInfo_v3)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) { ENTER(cuStreamGetCaptureInfo_v3); return do_cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count); }
-EXPORT CUresult (cuStreamGetCaptureInfo_v3_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) { ENTER(cuStreamGetCaptureInfo_v3_ptsz); return do_cuStreamGetCaptureInfo_v3(stream ? stream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, edges, count); }
-EXPORT CUresult (cuStreamGetCtx)(CUstream stream, CUcontext *context) { ENTER(cuStreamGetCtx); return do_cuStreamGetCtx(stream, context); }
-EXPORT CUresult (cuStreamGetCtx_ptsz)(CUstream stream, CUcontext *context) { ENTER(cuStreamGetCtx_ptsz); return do_cuStreamGetCtx(stream ? stream : CU_STREAM_PER_THREAD, context); }
-EXPORT CUresult (cuStreamGetCtx_v2)(CUstream stream, CUcontext *context, CUgreenCtx *green) { ENTER(cuStreamGetCtx_v2); return do_cuStreamGetCtx_v2(stream, context, green); }
-EXPORT CUresult (cuStreamGetCtx_v2_ptsz)(CUstream stream, CUcontext *context, CUgreenCtx *green) { ENTER(cuStreamGetCtx_v2_ptsz); return do_cuStreamGetCtx_v2(stream ? stream : CU_STREAM_PER_THREAD, context, green); }
-EXPORT CUresult (cuStreamGetDevice)(CUstream stream, CUdevice *device) { ENTER(cuStreamGetDevice); return do_cuStreamGetDevice(stream, device); }
-EXPORT CUresult (cuStreamGetDevice_ptsz)(CUstream stream, CUdevice *device) { ENTER(cuStreamGetDevice_ptsz); return do_cuStreamGetDevice(stream ? stream : CU_STREAM_PER_THREAD, device); }
-EXPORT CUresult (cuStreamGetFlags)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags); return do_cuStreamGetFlags(stream, flags); }
-EXPORT CUresult (cuStreamGetFlags_ptsz)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags_ptsz); return do_cuStreamGetFlags(stream ? stream : CU_STREAM_PER_THREAD, flags); }
+EXPORT CUresult (cuStreamGetCaptureInfo_v2)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2); return leave(do_cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count)); }
+EXPORT CUresult (cuStreamGetCaptureInfo_v2_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2_ptsz); return leave(do_cuStreamGetCaptureInfo_v2(stream ? stream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count)); }
+EXPORT CUresult (cuStreamGetCaptureInfo_v3)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) { ENTER(cuStreamGetCaptureInfo_v3); return leave(do_cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count)); }
+EXPORT CUresult (cuStreamGetCaptureInfo_v3_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) { ENTER(cuStreamGetCaptureInfo_v3_ptsz); return leave(do_cuStreamGetCaptureInfo_v3(stream ? stream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, edges, count)); }
+EXPORT CUresult (cuStreamGetCtx)(CUstream stream, CUcontext *context) { ENTER(cuStreamGetCtx); return leave(do_cuStreamGetCtx(stream, context)); }
+EXPORT CUresult (cuStreamGetCtx_ptsz)(CUstream stream, CUcontext *context) { ENTER(cuStreamGetCtx_ptsz); return leave(do_cuStreamGetCtx(stream ? stream : CU_STREAM_PER_THREAD, context)); }
+EXPORT CUresult (cuStreamGetCtx_v2)(CUstream stream, CUcontext *context, CUgreenCtx *green) { ENTER(cuStreamGetCtx_v2); return leave(do_cuStreamGetCtx_v2(stream, context, green)); }
+EXPORT CUresult (cuStreamGetCtx_v2_ptsz)(CUstream stream, CUcontext *context, CUgreenCtx *green) { ENTER(cuStreamGetCtx_v2_ptsz); return leave(do_cuStreamGetCtx_v2(stream ? stream : CU_STREAM_PER_THREAD, context, green)); }
+EXPORT CUresult (cuStreamGetDevice)(CUstream stream, CUdevice *device) { ENTER(cuStreamGetDevice); return leave(do_cuStreamGetDevice(stream, device)); }
+EXPORT CUresult (cuStreamGetDevice_ptsz)(CUstream stream, CUdevice *device) { ENTER(cuStreamGetDevice_ptsz); return leave(do_cuStreamGetDevice(stream ? stream : CU_STREAM_PER_THREAD, device)); }
+EXPORT CUresult (cuStreamGetFlags)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags); return leave(do_cuStreamGetFlags(stream, flags)); }
+EXPORT CUresult (cuStreamGetFlags_ptsz)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags_ptsz); return leave(do_cuStreamGetFlags(stream ? stream : CU_STREAM_PER_THREAD, flags)); }
 MISSING(cuStreamGetGreenCtx)
-EXPORT CUresult (cuStreamGetId)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId); return do_cuStreamGetId(stream, id); }
-EXPORT CUresult (cuStreamGetId_ptsz)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId_ptsz); return do_cuStreamGetId(stream ? stream : CU_STREAM_PER_THREAD, id); }
-EXPORT CUresult (cuStreamGetPriority)(CUstream stream, int *priority) { ENTER(cuStreamGetPriority); return do_cuStreamGetPriority(stream, priority); }
-EXPORT CUresult (cuStreamGetPriority_ptsz)(CUstream stream, int *priority) { ENTER(cuStreamGetPriority_ptsz); return do_cuStreamGetPriority(stream ? stream : CU_STREAM_PER_THREAD, priority); }
-EXPORT CUresult (cuStreamIsCapturing)(CUstream stream, CUstreamCaptureStatus *status) { ENTER(cuStreamIsCapturing); return do_cuStreamIsCapturing(stream, status); }
-EXPORT CUresult (cuStreamIsCapturing_ptsz)(CUstream stream, CUstreamCaptureStatus *status) { ENTER(cuStreamIsCapturing_ptsz); return do_cuStreamIsCapturing(stream ? stream : CU_STREAM_PER_THREAD, status); }
-EXPORT CUresult (cuStreamQuery)(CUstream stream) { ENTER(cuStreamQuery); return do_cuStreamQuery(stream); }
-EXPORT CUresult (cuStreamQuery_ptsz)(CUstream stream) { ENTER(cuStreamQuery_ptsz); return do_cuStreamQuery(stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuStreamGetId)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId); return leave(do_cuStreamGetId(stream, id)); }
+EXPORT CUresult (cuStreamGetId_ptsz)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId_ptsz); return leave(do_cuStreamGetId(stream ? stream : CU_STREAM_PER_THREAD, id)); }
+EXPORT CUresult (cuStreamGetPriority)(CUstream stream, int *priority) { ENTER(cuStreamGetPriority); return leave(do_cuStreamGetPriority(stream, priority)); }
+EXPORT CUresult (cuStreamGetPriority_ptsz)(CUstream stream, int *priority) { ENTER(cuStreamGetPriority_ptsz); return leave(do_cuStreamGetPriority(stream ? stream : CU_STREAM_PER_THREAD, priority)); }
+EXPORT CUresult (cuStreamIsCapturing)(CUstream stream, CUstreamCaptureStatus *status) { ENTER(cuStreamIsCapturing); return leave(do_cuStreamIsCapturing(stream, status)); }
+EXPORT CUresult (cuStreamIsCapturing_ptsz)(CUstream stream, CUstreamCaptureStatus *status) { ENTER(cuStreamIsCapturing_ptsz); return leave(do_cuStreamIsCapturing(stream ? stream : CU_STREAM_PER_THREAD, status)); }
+EXPORT CUresult (cuStreamQuery)(CUstream stream) { ENTER(cuStreamQuery); return leave(do_cuStreamQuery(stream)); }
+EXPORT CUresult (cuStreamQuery_ptsz)(CUstream stream) { ENTER(cuStreamQuery_ptsz); return leave(do_cuStreamQuery(stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuStreamSetAttribute)
 MISSING(cuStreamSetAttribute_ptsz)
-EXPORT CUresult (cuStreamSynchronize)(CUstream stream) { ENTER(cuStreamSynchronize); return do_cuStreamSynchronize(stream); }
-EXPORT CUresult (cuStreamSynchronize_ptsz)(CUstream stream) { ENTER(cuStreamSynchronize_ptsz); return do_cuStreamSynchronize(stream ? stream : CU_STREAM_PER_THREAD); }
+EXPORT CUresult (cuStreamSynchronize)(CUstream stream) { ENTER(cuStreamSynchronize); return leave(do_cuStreamSynchronize(stream)); }
+EXPORT CUresult (cuStreamSynchronize_ptsz)(CUstream stream) { ENTER(cuStreamSynchronize_ptsz); return leave(do_cuStreamSynchronize(stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuStreamUpdateCaptureDependencies)
 MISSING(cuStreamUpdateCaptureDependencies_ptsz)
 MISSING(cuStreamUpdateCaptureDependencies_v2)
 MISSING(cuStreamUpdateCaptureDependencies_v2_ptsz)
-EXPORT CUresult (cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent); return do_cuStreamWaitEvent(stream, event, flags); }
-EXPORT CUresult (cuStreamWaitEvent_ptsz)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent_ptsz); return do_cuStreamWaitEvent(stream ? stream : CU_STREAM_PER_THREAD, event, flags); }
+EXPORT CUresult (cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent); return leave(do_cuStreamWaitEvent(stream, event, flags)); }
+EXPORT CUresult (cuStreamWaitEvent_ptsz)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent_ptsz); return leave(do_cuStreamWaitEvent(stream ? stream : CU_STREAM_PER_THREAD, event, flags)); }
 MISSING(cuStreamWaitValue32)
 MISSING(cuStreamWaitValue32_ptsz)
 MISSING(cuStreamWaitValue32_v2)
@@ -663,7 +663,7 @@ MISSING(cuTexRefSetMipmapFilterMode)
 MISSING(cuTexRefSetMipmapLevelBias)
 MISSING(cuTexRefSetMipmapLevelClamp)
 MISSING(cuTexRefSetMipmappedArray)
-EXPORT CUresult (cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *mode) { ENTER(cuThreadExchangeStreamCaptureMode); return do_cuThreadExchangeStreamCaptureMode(mode); }
+EXPORT CUresult (cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *mode) { ENTER(cuThreadExchangeStreamCaptureMode); return leave(do_cuThreadExchangeStreamCaptureMode(mode)); }
 MISSING(cuUserObjectCreate)
 MISSING(cuUserObjectRelease)
 MISSING(cuUserObjectRetain)

@@ -329,7 +329,7 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 }
 
 static CUresult prepare(struct client *c) {
-	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->host_lock};
+	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->notice_lock, &c->host_lock};
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
 		pthread_mutex_init(locks[i], NULL);
 	pthread_cond_init(&c->slot_freed, NULL);

@@ -1,5 +1,6 @@
 // What api_gen.c is written with: an exported function notes that it was called,
-// looks whether calls are answered at all, and hands over to its body.
+// looks whether calls are answered at all, and hands over to its body. If that
+// fails, the user may be told why.
 #ifndef MUSTER_EXPORT_H
 #define MUSTER_EXPORT_H
 
@@ -20,6 +21,8 @@
 		if (__builtin_expect(state != SHIM_READY, 0)) \
 			return state == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED; \
 	} while (0)
+
+static inline CUresult leave(CUresult result) { return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : notices_print(result); }
 
 #define MISSING(name) \
 	EXPORT CUresult name(void) { \

@@ -3,9 +3,11 @@
 #include "shim.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 __attribute__((visibility("default"))) const char muster_shim_version[] = "muster 1";
@@ -15,20 +17,37 @@ int shim_trace;
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// Writes to standard error, which may be a pipe that nobody reads: the program is not
+// to be ended by a line of ours.
+static void write_line(const char *line, size_t size) {
+	sigset_t pipe, before, pending;
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &pipe, &before);
+	ssize_t n;
+	while ((n = write(STDERR_FILENO, line, size)) < 0 && errno == EINTR) {
+	}
+	if (n < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0)
+		sigtimedwait(&pipe, NULL, &(struct timespec){0});
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 void complain(const char *format, ...) {
-	char line[512];
+	static const char more[] = "...";
+	char line[1200];
 	va_list list;
 	va_start(list, format);
 	int n = vsnprintf(line, sizeof line - 1, format, list);
 	va_end(list);
 	if (n < 0)
 		return;
-	if ((size_t)n > sizeof line - 2)
+	if ((size_t)n > sizeof line - 2) {
 		n = sizeof line - 2;
-	line[n++] = '\n';
-	// One write, so that lines of several processes do not mix.
-	while (write(STDERR_FILENO, line, (size_t)n) < 0 && errno == EINTR) {
+		memcpy(line + n - (sizeof more - 1), more, sizeof more - 1);
 	}
+	line[n++] = '\n';
+	write_line(line, (size_t)n); // one write, so that lines of several processes do not mix
 }
 
 void trace_call(const char *name) { complain("muster: %s", name); }

@@ -43,7 +43,8 @@ static CUmodule loaded_anywhere(CUlibrary library) {
 	return found;
 }
 
-static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *module) {
+// Finds or makes the library's module of a context; log is as for module_load.
+static CUresult library_module_logged(CUlibrary library, CUcontext context, char **log, CUmodule *module) {
 	*module = loaded_module(context, library);
 	if (*module != NULL)
 		return CUDA_SUCCESS;
@@ -51,7 +52,7 @@ static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *m
 	CUresult result = CUDA_SUCCESS;
 	*module = loaded_module(context, library);
 	if (*module == NULL) {
-		result = module_load(context, library->image, library->size, module);
+		result = module_load(context, library->image, library->size, log, module);
 		if (result == CUDA_SUCCESS) {
 			pthread_mutex_lock(&shim_lock);
 			(*module)->library = library->serial;
@@ -61,6 +62,8 @@ static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *m
 	pthread_mutex_unlock(&library->load_lock);
 	return result;
 }
+
+static CUresult library_module(CUlibrary library, CUcontext context, CUmodule *module) { return library_module_logged(library, context, NULL, module); }
 
 // The context that is current, or else the first device's: questions about a
 // library are allowed without one.
@@ -77,8 +80,12 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	if (library == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = image_bounds(code, limit, &start, &size);
-	if (result != CUDA_SUCCESS)
+	if (result == CUDA_ERROR_INVALID_IMAGE && limit == IMAGE_UNLIMITED) { // as CUDA does: whoever uses it hears of it
+		start = "";
+		size = 0;
+	} else if (result != CUDA_SUCCESS) {
 		return result;
+	}
 	CUlibrary l = object_new(KIND_LIBRARY, sizeof *l);
 	if (l == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,22 +108,37 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	return CUDA_SUCCESS;
 }
 
+// As CUDA does: that an image is wrong is told by whoever uses it, but its logs are
+// filled now, if there is a context to compile it in.
+static CUresult answer_options(CUresult result, CUlibrary *library, const struct jit *jit) {
+	CUcontext context;
+	CUmodule module;
+	char *log = NULL;
+	if (result == CUDA_SUCCESS && jit->error_room > 0 && context_need(&context) == CUDA_SUCCESS)
+		library_module_logged(*library, context, &log, &module);
+	jit_answer(jit, log);
+	free(log);
+	return result;
+}
+
 CUresult do_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
-	(void)options, (void)values, (void)count, (void)library_values;
+	(void)library_values;
+	const struct jit jit = jit_options(count, options, values);
 	bool preserved = false;
 	for (unsigned i = 0; library_options != NULL && i < library_count; i++)
 		preserved |= library_options[i] == CU_LIBRARY_BINARY_IS_PRESERVED;
-	return library_load(library, code, IMAGE_UNLIMITED, preserved);
+	return answer_options(library_load(library, code, IMAGE_UNLIMITED, preserved), library, &jit);
 }
 
 CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values, unsigned int count, CUlibraryOption *library_options, void **library_values, unsigned int library_count) {
-	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
+	(void)library_options, (void)library_values, (void)library_count;
+	const struct jit jit = jit_options(count, options, values);
 	void *image;
 	size_t size;
 	CUresult result = file_read(path, &image, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = library_load(library, image, size, false);
+	result = answer_options(library_load(library, image, size, false), library, &jit);
 	free(image);
 	return result;
 }

@@ -24,19 +24,17 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (size > c->memory)
-		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&c->memory_lock);
-	uint64_t at = choose(c, size, t->context), id = 0;
+	uint64_t at = size <= c->memory ? choose(c, size, t->context) : 0, id = 0;
 	if (at != 0) {
 		id = ranges_find(&c->allocations, at, 1)->id;
 		c->allocated += charged(size);
 	}
 	pthread_mutex_unlock(&c->memory_lock);
-	if (at == 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	struct wire_mem_alloc message = {at, size};
+	struct wire_mem_alloc message = {at, size}; // without an address, the worker says why
 	result = CALL(c, MEM_ALLOC, mem_alloc, &message, NO_DATA, NULL);
+	if (at == 0)
+		return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS) {
 		*address = at;
 		return CUDA_SUCCESS;

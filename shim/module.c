@@ -7,7 +7,6 @@
 
 // --- images -----------------------------------------------------------------------------
 
-#define NEWEST_PTX 9.0
 #define WRAPPER_MAGIC 0x466243b1u
 #define FATBIN_MAGIC 0xba55ed50u
 
@@ -131,29 +130,13 @@ CUresult file_read(const char *path, void **data, size_t *size) {
 
 // --- loading ------------------------------------------------------------------------------
 
-// What is wrong with an image that was refused: CUDA tells PTX from what is none.
-static CUresult refusal(const char *image, size_t size, CUresult result) {
-	static const char sign[] = ".version";
-	const char *version = memmem(image, size, sign, sizeof sign - 1);
-	if (result != CUDA_ERROR_INVALID_IMAGE || memchr(image, 0, size) != NULL || version == NULL)
-		return result;
-	return strtod(version + sizeof sign - 1, NULL) > NEWEST_PTX ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_ERROR_INVALID_PTX;
-}
-
-CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodule *out) {
-	const void *start;
-	size_t size;
-	CUresult result = image_bounds(image, limit, &start, &size);
-	struct client *c;
-	if (result == CUDA_SUCCESS)
-		result = context_client(context, &c);
-	if (result != CUDA_SUCCESS)
-		return result;
-	uint32_t number = atomic_fetch_add(&c->numbers, 1);
+// Sends an image in pieces.
+static CUresult send_image(struct client *c, uint32_t number, const uint8_t *image, size_t size) {
+	CUresult result = CUDA_SUCCESS;
 	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
 		size_t piece = size - done < limit ? size - done : limit;
 		struct wire_header head;
-		result = stage_begin(c, (const uint8_t *)start + done, piece, &head);
+		result = stage_begin(c, image + done, piece, &head);
 		if (result != CUDA_SUCCESS)
 			return result;
 		struct wire_module_data message = {number};
@@ -161,13 +144,51 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodul
 		stage_end(c);
 		done += piece;
 	}
+	return result;
+}
+
+// Asks what was wrong with an image; NULL if the worker does not say.
+static char *ask_log(struct client *c, uint32_t number) {
+	uint64_t offset;
+	if (bounce_take(c, true, &offset) != CUDA_SUCCESS)
+		return NULL;
+	struct wire_module_log message = {number};
+	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
+	struct answer answer;
+	struct wire_module_log_reply reply;
+	char *log = NULL;
+	if (CALL(c, MODULE_LOG, module_log, &message, &head, &answer) == CUDA_SUCCESS) {
+		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+		if (wire_module_log_reply_get(&r, &reply) && reply.size > 0 && reply.size <= WIRE_BOUNCE)
+			log = strndup((const char *)c->arena + offset, reply.size);
+	}
+	bounce_give(c, offset);
+	return log;
+}
+
+CUresult module_load(CUcontext context, const void *image, size_t limit, char **log, CUmodule *out) {
+	const void *start;
+	size_t size;
+	CUresult result = image_bounds(image, limit, &start, &size);
+	if (result == CUDA_ERROR_INVALID_IMAGE && log != NULL)
+		*log = strdup("error: the image is neither PTX text nor a whole cubin or fat binary");
+	struct client *c;
+	if (result == CUDA_SUCCESS)
+		result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	uint32_t number = atomic_fetch_add(&c->numbers, 1);
+	result = send_image(c, number, start, size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct answer answer;
 	struct wire_module_load message = {number};
 	result = CALL(c, MODULE_LOAD, module_load, &message, NO_DATA, &answer);
-	if (result != CUDA_SUCCESS)
-		return refusal(start, size, result);
+	if (result != CUDA_SUCCESS) {
+		if (log != NULL)
+			*log = ask_log(c, number);
+		return result;
+	}
 	struct wire_module_load_reply reply;
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 	CUmodule module = object_new(KIND_MODULE, sizeof *module);
@@ -212,40 +233,67 @@ void module_release(CUmodule module, bool tell) {
 	object_free(module);
 }
 
+// --- options of those who have images compiled ---------------------------------------------
+
 #define JIT_OPTIONS 64 // more than any version of CUDA knows
 
-static bool options_exist(unsigned count, const CUjit_option *options) {
-	for (unsigned i = 0; options != NULL && i < count; i++)
-		if ((unsigned)options[i] >= JIT_OPTIONS)
+static bool options_exist(const struct jit *jit) {
+	for (unsigned i = 0; jit->options != NULL && i < jit->count; i++)
+		if ((unsigned)jit->options[i] >= JIT_OPTIONS)
 			return false;
 	return true;
 }
 
-// Writes a line into the log whose buffer and size these options are, or empties it.
-// The node knows the details.
-static void write_log(unsigned count, CUjit_option *options, void **values, CUjit_option buffer, CUjit_option size, const char *line) {
-	char *log = NULL;
-	size_t *room = NULL;
-	for (unsigned i = 0; options != NULL && values != NULL && i < count; i++) {
-		if (options[i] == buffer)
-			log = values[i];
-		else if (options[i] == size)
-			room = (size_t *)&values[i];
-	}
-	if (room == NULL)
-		return;
-	if (log == NULL || *room == 0)
-		*room = 0;
-	else if (snprintf(log, *room, "%s", line) < (int)*room)
-		*room = line[0] == 0 ? 0 : strlen(line) + 1;
+static void **value_of(const struct jit *jit, CUjit_option option) {
+	for (unsigned i = 0; jit->options != NULL && jit->values != NULL && i < jit->count; i++)
+		if (jit->options[i] == option)
+			return &jit->values[i];
+	return NULL;
 }
 
-static void write_logs(unsigned count, CUjit_option *options, void **values, CUresult result) {
-	write_log(count, options, values, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
-	write_log(count, options, values, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, result == CUDA_SUCCESS ? "" : "error: the node refused this image\n");
-	for (unsigned i = 0; options != NULL && values != NULL && i < count; i++)
-		if (options[i] == CU_JIT_WALL_TIME)
-			values[i] = NULL;
+static size_t room_of(const struct jit *jit, CUjit_option buffer, CUjit_option size) {
+	void **log = value_of(jit, buffer), **value = value_of(jit, size);
+	return log != NULL && *log != NULL && value != NULL ? (size_t)(uintptr_t)*value : 0;
+}
+
+struct jit jit_options(unsigned count, CUjit_option *options, void **values) {
+	struct jit jit = {count, options, values, 0, 0};
+	jit.info_room = room_of(&jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
+	jit.error_room = room_of(&jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+	return jit;
+}
+
+// Writes a text into the log whose buffer and size these options are, without the end
+// of its last line, and says how long it is with its NUL; an empty one has no length.
+static void write_log(const struct jit *jit, CUjit_option buffer, size_t room, CUjit_option size, const char *text) {
+	void **log = value_of(jit, buffer), **value = value_of(jit, size);
+	if (value == NULL)
+		return;
+	size_t length = strlen(text);
+	if (length > 0 && text[length - 1] == '\n')
+		length--;
+	if (length >= room)
+		length = room > 0 ? room - 1 : 0;
+	if (room > 0) {
+		memcpy(*log, text, length);
+		((char *)*log)[length] = 0;
+	}
+	*value = (void *)(uintptr_t)(length > 0 ? length + 1 : 0);
+}
+
+void jit_answer(const struct jit *jit, const char *errors) {
+	write_log(jit, CU_JIT_INFO_LOG_BUFFER, jit->info_room, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
+	write_log(jit, CU_JIT_ERROR_LOG_BUFFER, jit->error_room, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, errors != NULL ? errors : "");
+	void **time = value_of(jit, CU_JIT_WALL_TIME);
+	if (time != NULL)
+		*time = NULL;
+}
+
+// The same for a load that has ended; the log is given back.
+static CUresult answer_load(const struct jit *jit, CUresult result, char *log) {
+	jit_answer(jit, result == CUDA_SUCCESS ? NULL : log != NULL ? log : "error: the node refused this image");
+	free(log);
+	return result;
 }
 
 CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
@@ -253,15 +301,19 @@ CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return module != NULL ? module_load(context, image, IMAGE_UNLIMITED, module) : CUDA_ERROR_INVALID_VALUE;
+	return module != NULL ? module_load(context, image, IMAGE_UNLIMITED, NULL, module) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
-	if (!options_exist(count, options))
+	const struct jit jit = jit_options(count, options, values);
+	if (!options_exist(&jit))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = do_cuModuleLoadData(module, image);
-	write_logs(count, options, values, result);
-	return result;
+	CUcontext context;
+	char *log = NULL;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		result = module != NULL ? module_load(context, image, IMAGE_UNLIMITED, jit.error_room > 0 ? &log : NULL, module) : CUDA_ERROR_INVALID_VALUE;
+	return answer_load(&jit, result, log);
 }
 
 CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return do_cuModuleLoadData(module, image); }
@@ -275,7 +327,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 		result = file_read(path, &image, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = module != NULL ? module_load(context, image, size, module) : CUDA_ERROR_INVALID_VALUE;
+	result = module != NULL ? module_load(context, image, size, NULL, module) : CUDA_ERROR_INVALID_VALUE;
 	free(image);
 	return result;
 }
@@ -495,31 +547,51 @@ CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count
 
 struct CUlinkState_st {
 	struct object object;
+	struct jit jit; // of the program, for as long as it links
 	void *image;
 	size_t size;
 };
 
 CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) {
+	const struct jit jit = jit_options(count, options, values);
 	CUcontext context;
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (state == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	write_logs(count, options, values, CUDA_SUCCESS);
-	*state = object_new(KIND_LINK, sizeof **state);
-	return *state != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	CUlinkState s = object_new(KIND_LINK, sizeof *s);
+	if (s == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	s->object.context = context;
+	s->jit = jit;
+	jit_answer(&jit, NULL);
+	*state = s;
+	return CUDA_SUCCESS;
+}
+
+// CUDA compiles PTX when it is added, and says what is wrong with it in the logs of
+// whoever began to link.
+static CUresult try_input(CUlinkState state, const void *image, size_t size) {
+	CUmodule module;
+	char *log = NULL;
+	CUresult result = context_usable(state->object.context);
+	if (result == CUDA_SUCCESS)
+		result = module_load(state->object.context, image, size, state->jit.error_room > 0 ? &log : NULL, &module);
+	if (result == CUDA_SUCCESS)
+		module_release(module, true);
+	return answer_load(&state->jit, result, log);
 }
 
 CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count, CUjit_option *options, void **values) {
 	(void)name;
+	const struct jit jit = jit_options(count, options, values);
 	if (!object_is(state, KIND_LINK))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (data == NULL || size == 0)
+	if (data == NULL || size == 0 || jit.info_room > 0 || jit.error_room > 0) // logs are of all inputs together
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type > CU_JIT_INPUT_FATBINARY || state->image != NULL)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	write_logs(count, options, values, CUDA_SUCCESS);
 	char *image = malloc(size + 1);
 	if (image == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -527,9 +599,12 @@ CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
 	image[size] = 0; // PTX may come without
 	const void *start;
 	size_t whole;
-	if (image_bounds(image, size, &start, &whole) != CUDA_SUCCESS) { // whoever loads it does not say how long it is
+	CUresult result = image_bounds(image, size, &start, &whole); // whoever loads it does not say how long it is
+	if (result == CUDA_SUCCESS && type == CU_JIT_INPUT_PTX)
+		result = try_input(state, image, size);
+	if (result != CUDA_SUCCESS) {
 		free(image);
-		return CUDA_ERROR_INVALID_IMAGE;
+		return result;
 	}
 	state->image = image;
 	state->size = size;

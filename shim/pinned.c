@@ -2,6 +2,7 @@
 // Registered memory is only remembered.
 #include "shim.h"
 
+#include <inttypes.h>
 
 static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges registered;
@@ -39,8 +40,12 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 	if (at != 0)
 		ranges_find(&c->pinned, at, bytes)->flags = flags;
 	pthread_mutex_unlock(&c->memory_lock);
-	if (at == 0)
+	if (at == 0) {
+		if (!atomic_flag_test_and_set(&c->pinned_told))
+			notice("%zu bytes of pinned memory: a program has %" PRIu64 " MiB of it in all, and they are not free in one piece: free some, or use memory of malloc", bytes,
+			       (c->arena_bytes - c->staging_size - c->bounce_size) >> 20);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	*address = (void *)(uintptr_t)at;
 	return CUDA_SUCCESS;
 }

@@ -25,6 +25,14 @@ void trace_call(const char *name);
 CUresult trace_missing(const char *name, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// --- notices.c: reasons, for the user -------------------------------------------
+
+// Prints what the workers have to say about a result; returns the result. The
+// caller holds no lock.
+CUresult notices_print(CUresult result);
+// The same for a reason that is known here. Prints nothing if the user wants it so.
+void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 // --- object.c: what handles stand for -----------------------------------------
 
 // Objects are never given back to malloc, so that a handle that is used too
@@ -119,6 +127,11 @@ struct client {
 	pthread_mutex_t memory_lock; // taken before send_lock
 	struct ranges allocations, variables, pinned;
 	uint64_t allocated;
+
+	// notices.c
+	pthread_mutex_t notice_lock;
+	_Atomic uint32_t notices_read;
+	atomic_flag pinned_told;
 
 	// host.c
 	pthread_mutex_t host_lock;
@@ -287,12 +300,24 @@ struct CUfunc_st {
 #define IMAGE_UNLIMITED SIZE_MAX // of an image whose headers alone say how long it is
 
 CUresult image_bounds(const void *image, size_t limit, const void **start, size_t *size);
-CUresult module_load(CUcontext context, const void *image, size_t limit, CUmodule *module);
+// If the image is refused and log is not NULL, *log is what was wrong with it; the
+// caller frees it.
+CUresult module_load(CUcontext context, const void *image, size_t limit, char **log, CUmodule *module);
 CUresult module_function(CUmodule module, const char *name, CUfunction *function);
 CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, size_t *bytes);
 CUresult module_names(CUmodule module, char **names, uint32_t *functions);
 void module_release(CUmodule module, bool tell);
 CUresult file_read(const char *path, void **data, size_t *size);
+
+struct jit { // options of whoever has an image compiled
+	unsigned count;
+	CUjit_option *options;
+	void **values;
+	size_t info_room, error_room; // of the logs: their values are overwritten by the answer
+};
+
+struct jit jit_options(unsigned count, CUjit_option *options, void **values);
+void jit_answer(const struct jit *jit, const char *errors); // NULL: there are none
 
 // library.c: a function's handle may be that of a kernel of a library.
 CUresult function_of(CUfunction handle, CUfunction *function);

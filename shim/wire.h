@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WIRE_MAGIC 0x5453554du // "MUST"
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 
 // On the socket each record has this before it.
 struct wire_frame {
@@ -52,6 +52,8 @@ enum { WIRE_FREE = 0, WIRE_PENDING = 1, WIRE_DONE = 2, WIRE_SLEEPING = 3 };
 
 #define WIRE_SLOTS 256u
 
+#define WIRE_NOTICES 2048u
+
 // The ring's memory: this head, the slots at WIRE_SLOTS_AT, messages at
 // WIRE_RING_AT. Each side writes only what is marked as its own.
 struct wire_ring {
@@ -67,7 +69,8 @@ struct wire_ring {
 	// offset 64, the client's: bytes written so far
 	uint64_t tail;
 	uint32_t client_waits; // 1: the client sleeps on this word until there is room (ring or staging)
-	uint8_t fill1[64 - 12];
+	uint32_t notices_read; // bytes of notices read so far
+	uint8_t fill1[64 - 16];
 	// offset 128, the worker's: bytes read so far
 	uint64_t head;
 	uint64_t staging_head; // staging that is free again
@@ -77,8 +80,11 @@ struct wire_ring {
 	uint32_t status; // a CUresult that stays: every later call fails with it
 	uint32_t closed; // 1: the worker has ended the client; reason says why
 	uint32_t print;  // 1: kernels have printed something
-	uint8_t fill3[64 - 12];
-	char reason[256]; // NUL-terminated
+	uint32_t notices_written; // bytes of notices written so far
+	uint8_t fill3[64 - 16];
+	char reason[1024]; // NUL-terminated
+	uint8_t fill4[2048 - 1280];
+	char notices[WIRE_NOTICES]; // lines for the user, that go round: wire/notices.go
 };
 
 #define WIRE_SLOTS_AT 4096u

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xb9c07c6fu
+#define WIRE_SCHEMA 0xe2dda7dau
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -32,25 +32,26 @@ enum wire_op {
 	WIRE_MODULE_GLOBAL = 23,
 	WIRE_FUNCTION_OCCUPANCY = 24,
 	WIRE_LAUNCH = 25,
-	WIRE_STREAM_CREATE = 26,
-	WIRE_STREAM_DESTROY = 27,
-	WIRE_STREAM_QUERY = 28,
-	WIRE_STREAM_SYNCHRONISE = 29,
-	WIRE_STREAM_WAIT = 30,
-	WIRE_EVENT_CREATE = 31,
-	WIRE_EVENT_DESTROY = 32,
-	WIRE_EVENT_RECORD = 33,
-	WIRE_EVENT_QUERY = 34,
-	WIRE_EVENT_SYNCHRONISE = 35,
-	WIRE_EVENT_ELAPSED = 36,
-	WIRE_SYNCHRONISE = 37,
-	WIRE_HOST_FUNCTION = 38,
-	WIRE_HOST_NEXT = 39,
-	WIRE_HOST_DONE = 40,
-	WIRE_HOST_STOP = 41,
-	WIRE_PRINT_FETCH = 42,
-	WIRE_SYNC_POINT = 43,
-	WIRE_RESET = 44,
+	WIRE_MODULE_LOG = 26,
+	WIRE_STREAM_CREATE = 27,
+	WIRE_STREAM_DESTROY = 28,
+	WIRE_STREAM_QUERY = 29,
+	WIRE_STREAM_SYNCHRONISE = 30,
+	WIRE_STREAM_WAIT = 31,
+	WIRE_EVENT_CREATE = 32,
+	WIRE_EVENT_DESTROY = 33,
+	WIRE_EVENT_RECORD = 34,
+	WIRE_EVENT_QUERY = 35,
+	WIRE_EVENT_SYNCHRONISE = 36,
+	WIRE_EVENT_ELAPSED = 37,
+	WIRE_SYNCHRONISE = 38,
+	WIRE_HOST_FUNCTION = 39,
+	WIRE_HOST_NEXT = 40,
+	WIRE_HOST_DONE = 41,
+	WIRE_HOST_STOP = 42,
+	WIRE_PRINT_FETCH = 43,
+	WIRE_SYNC_POINT = 44,
+	WIRE_RESET = 45,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -677,6 +678,30 @@ static inline uint8_t *wire_launch_put(uint8_t *p, const struct wire_launch *m) 
 	p = wire_put(p, &m->stack, 8);
 	p = wire_put_bytes(p, m->params);
 	return p;
+}
+
+struct wire_module_log {
+	uint32_t module;
+};
+
+static inline size_t wire_module_log_size(const struct wire_module_log *m) {
+	(void)m;
+	return 4;
+}
+
+static inline uint8_t *wire_module_log_put(uint8_t *p, const struct wire_module_log *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	return p;
+}
+
+struct wire_module_log_reply {
+	uint32_t size;
+};
+
+static inline bool wire_module_log_reply_get(struct wire_reader *r, struct wire_module_log_reply *m) {
+	wire_get(r, &m->size, 4);
+	return wire_end(r);
 }
 
 struct wire_stream_create {

@@ -61,6 +61,8 @@ func TestLayoutIsTheSameInC(t *testing.T) {
 		{"offsetof(struct wire_ring, staging_head)", atStagingHead}, {"offsetof(struct wire_ring, worker_waits)", atWorkerWaits},
 		{"offsetof(struct wire_ring, status)", atStatus}, {"offsetof(struct wire_ring, closed)", atClosed}, {"offsetof(struct wire_ring, print)", atPrint},
 		{"offsetof(struct wire_ring, reason)", atReason}, {"sizeof(((struct wire_ring *)0)->reason)", reasonSize},
+		{"offsetof(struct wire_ring, notices_read)", atNoticesRead}, {"offsetof(struct wire_ring, notices_written)", atNoticesWritten},
+		{"offsetof(struct wire_ring, notices)", atNotices}, {"sizeof(((struct wire_ring *)0)->notices)", noticesSize},
 		{"sizeof(struct wire_ring) <= WIRE_SLOTS_AT", 1},
 	}
 	var main strings.Builder

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xb9c07c6f
+const Schema uint32 = 0xe2dda7da
 
 // The kinds of messages.
 const (
@@ -32,25 +32,26 @@ const (
 	OpModuleGlobal      Op = 23
 	OpFunctionOccupancy Op = 24
 	OpLaunch            Op = 25
-	OpStreamCreate      Op = 26
-	OpStreamDestroy     Op = 27
-	OpStreamQuery       Op = 28
-	OpStreamSynchronise Op = 29
-	OpStreamWait        Op = 30
-	OpEventCreate       Op = 31
-	OpEventDestroy      Op = 32
-	OpEventRecord       Op = 33
-	OpEventQuery        Op = 34
-	OpEventSynchronise  Op = 35
-	OpEventElapsed      Op = 36
-	OpSynchronise       Op = 37
-	OpHostFunction      Op = 38
-	OpHostNext          Op = 39
-	OpHostDone          Op = 40
-	OpHostStop          Op = 41
-	OpPrintFetch        Op = 42
-	OpSyncPoint         Op = 43
-	OpReset             Op = 44
+	OpModuleLog         Op = 26
+	OpStreamCreate      Op = 27
+	OpStreamDestroy     Op = 28
+	OpStreamQuery       Op = 29
+	OpStreamSynchronise Op = 30
+	OpStreamWait        Op = 31
+	OpEventCreate       Op = 32
+	OpEventDestroy      Op = 33
+	OpEventRecord       Op = 34
+	OpEventQuery        Op = 35
+	OpEventSynchronise  Op = 36
+	OpEventElapsed      Op = 37
+	OpSynchronise       Op = 38
+	OpHostFunction      Op = 39
+	OpHostNext          Op = 40
+	OpHostDone          Op = 41
+	OpHostStop          Op = 42
+	OpPrintFetch        Op = 43
+	OpSyncPoint         Op = 44
+	OpReset             Op = 45
 )
 
 var opTable = [...]opInfo{
@@ -79,6 +80,7 @@ var opTable = [...]opInfo{
 	OpModuleGlobal:      {name: "module_global", call: true},
 	OpFunctionOccupancy: {name: "function_occupancy", call: true},
 	OpLaunch:            {name: "launch"},
+	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
 	OpStreamQuery:       {name: "stream_query", call: true},
@@ -112,6 +114,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		var r ModuleFunctionReply
 		if r.Decode(reply) == nil {
 			return 8 * uint64(r.Params), true
+		}
+	case OpModuleLog:
+		var r ModuleLogReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
 		}
 	case OpPrintFetch:
 		var r PrintFetchReply
@@ -952,6 +959,45 @@ func (m *Launch) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *Launch) Op() Op { return OpLaunch }
+
+// ModuleLog is described in messages.txt.
+type ModuleLog struct {
+	Module uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLog) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLog) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	return r.end("ModuleLog")
+}
+
+// Op returns the message's kind.
+func (m *ModuleLog) Op() Op { return OpModuleLog }
+
+// ModuleLogReply is described in messages.txt.
+type ModuleLogReply struct {
+	Size uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLogReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLogReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u32()
+	return r.end("ModuleLogReply")
+}
 
 // StreamCreate is described in messages.txt.
 type StreamCreate struct {

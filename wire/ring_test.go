@@ -533,9 +533,9 @@ func TestSharedWords(t *testing.T) {
 	if _, closed := s.Closed(); closed {
 		t.Error("closed before its time")
 	}
-	s.Close(strings.Repeat("é", 200))
+	s.Close(strings.Repeat("é", 2*reasonSize))
 	reason, closed := s.Closed()
-	if !closed || reason != strings.Repeat("é", 127) {
+	if !closed || reason != strings.Repeat("é", (reasonSize-4)/2)+"..." {
 		t.Errorf("got %q", reason)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -51,10 +50,11 @@ const (
 
 	atMagic, atVersion, atSchema, atSlots         = 0, 4, 8, 12
 	atRingSize, atArenaSize, atStaging, atBounce  = 16, 24, 32, 40
-	atTail, atClientWaits                         = 64, 72
+	atTail, atClientWaits, atNoticesRead          = 64, 72, 76
 	atHead, atStagingHead, atWorkerWaits          = 128, 136, 144
-	atStatus, atClosed, atPrint                   = 192, 196, 200
-	atReason, reasonSize                          = 256, 256
+	atStatus, atClosed, atPrint, atNoticesWritten = 192, 196, 200, 204
+	atReason, reasonSize                          = 256, 1024
+	atNotices, noticesSize                        = 2048, 2048
 	slotState, slotResult, slotLength, slotAnswer = 0, 4, 8, 16
 
 	// MaxReply is how many bytes of an answer fit in its slot.
@@ -81,6 +81,7 @@ type Shared struct {
 	ring, arena []byte
 	geometry    Geometry
 	closing     atomic.Bool
+	notices     notices
 }
 
 // Create makes the memory of a new client: two files without names, which
@@ -207,9 +208,7 @@ func (s *Shared) Close(reason string) {
 }
 
 func (s *Shared) tell(reason string) {
-	if len(reason) >= reasonSize {
-		reason = strings.ToValidUTF8(reason[:reasonSize-1], "")
-	}
+	reason = shorten(reason, reasonSize-1)
 	if atomic.LoadUint32(s.u32(atClosed)) == 0 {
 		copy(s.ring[atReason:atReason+reasonSize], reason+"\x00")
 	}

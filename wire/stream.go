@@ -19,6 +19,8 @@ import (
 //	reply     u32 seq of the message, u16 1 + slot or 0, u16 print, i32 result,
 //	          i32 status, then the answer
 //	state     i32 status, u32 print
+//	notice    a line for the user, from the node; it comes before the reply that
+//	          it explains
 //	closed    the reason; the last frame, from the node
 //
 // Data for a message come before it, and data that a message gives come before
@@ -36,9 +38,10 @@ const (
 	FrameReply
 	FrameState
 	FrameClosed
+	FrameNotice
 )
 
-var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed"}
+var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed", FrameNotice: "notice"}
 
 func (k FrameKind) String() string {
 	if int(k) < len(frameNames) && k > 0 {
@@ -74,7 +77,7 @@ type Frame struct {
 	Result   int32
 	Status   int32
 	Print    bool
-	Reason   string
+	Reason   string // of the end; the text of a notice
 	Bytes    uint64 // how many bytes of the arena follow
 }
 
@@ -98,7 +101,7 @@ func (f *Frame) Append(b []byte) []byte {
 		b = append(b, f.Body[:min(len(f.Body), MaxReply)]...)
 	case FrameState:
 		b = appendU32(appendI32(b, f.Status), printWord(f.Print))
-	case FrameClosed:
+	case FrameClosed, FrameNotice:
 		b = append(b, f.Reason[:min(len(f.Reason), maxSmall)]...)
 	}
 	binary.LittleEndian.PutUint32(b[at:], uint32(uint64(len(b)-at-streamHead)+f.Bytes))
@@ -160,7 +163,7 @@ func (r *FrameReader) Next() (Frame, error) {
 		err = r.message(&f, size)
 	case FrameData:
 		err = r.data(&f, size)
-	case FrameGeometry, FrameReply, FrameState, FrameClosed:
+	case FrameGeometry, FrameReply, FrameState, FrameClosed, FrameNotice:
 		err = r.small(&f, size)
 	default:
 		err = fmt.Errorf("%v is of no kind that is known", f.Kind)
@@ -237,7 +240,7 @@ func (r *FrameReader) small(f *Frame, size uint64) error {
 		f.Body, fields.rest = fields.rest, nil
 	case FrameState:
 		f.Status, printed = fields.i32(), fields.u32()
-	case FrameClosed:
+	case FrameClosed, FrameNotice:
 		f.Reason, fields.rest = string(b), nil
 	}
 	f.Print = printed == 1

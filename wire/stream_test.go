@@ -23,6 +23,7 @@ func everyFrame() []Frame {
 		{Kind: FrameReply, Seq: 1, Slot: -1, Body: []byte{}},
 		{Kind: FrameState, Slot: -1, Status: -3, Print: true},
 		{Kind: FrameClosed, Slot: -1, Reason: "the device is gone"},
+		{Kind: FrameNotice, Slot: -1, Reason: "kernel k: illegal address 0x10"},
 	}
 }
 

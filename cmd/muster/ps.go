@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/model"
 	"muster/node"
 	"muster/report"
 	"muster/wire/status"
@@ -138,25 +139,7 @@ func columns(names ...string) []report.Column {
 }
 
 // briefSize writes bytes in at most four digits: 1.5 GiB.
-func briefSize(n uint64) string {
-	if n < 1024 {
-		return strconv.FormatUint(n, 10) + " B"
-	}
-	value, unit := float64(n), -1
-	for value >= 1023.5 && unit < 5 {
-		value /= 1024
-		unit++
-	}
-	digits := 0
-	if value < 9.95 {
-		digits = 1
-	}
-	text := strconv.FormatFloat(value, 'f', digits, 64)
-	if digits == 1 && text[len(text)-1] == '0' {
-		text = text[:len(text)-2]
-	}
-	return text + " " + string("KMGTPE"[unit]) + "iB"
-}
+func briefSize(n uint64) string { return model.BriefSize(n) }
 
 // briefTime writes seconds in a few characters: 12.5 ms, 3.2 s, 5m3s.
 func briefTime(seconds float64) string {

@@ -23,9 +23,9 @@ var refusals = map[int]error{
 	2:            device.ErrOutOfMemory,
 	200:          device.ErrInvalidImage,  // damaged
 	209:          device.ErrNoKernelImage, // no code for this architecture
-	218:          device.ErrInvalidImage,  // PTX that does not compile
+	218:          device.ErrInvalidPTX,    // that does not compile
 	221:          device.ErrNotSupported,  // no compiler for PTX is installed
-	222:          device.ErrInvalidImage,  // PTX of a newer version than the driver's
+	222:          device.ErrPTXVersion,    // newer than the driver's
 	223:          device.ErrNoKernelImage, // compiling PTX is switched off
 	300:          device.ErrInvalidImage,
 	302:          device.ErrInvalidImage, // it needs a symbol that nobody has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"muster/device"
@@ -238,13 +239,13 @@ func faultOf(kernel string, err error) *device.Fault {
 	if !ok {
 		kind = device.Unspecified
 	}
-	detail := f.Line
-	if f.Detail != "" {
-		detail += ": " + f.Detail
+	detail := f.Detail
+	if f.Kind == simt.WriteToReadOnly {
+		detail = strings.TrimSuffix("a write to read-only memory: "+detail, ": ")
 	}
 	return &device.Fault{
 		Kind: kind, Kernel: f.Kernel, Located: true,
 		Block: device.Dim(f.Block), Thread: device.Dim(f.Thread), Address: f.Address,
-		Line: f.Pos.Line, Detail: detail,
+		Line: f.Pos.Line, Instruction: f.Line, Detail: detail,
 	}
 }

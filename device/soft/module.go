@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"muster/device"
 	"muster/device/fatbin"
@@ -81,9 +82,32 @@ func parseImage(image []byte) (*module, *ptx.Module, error) {
 	}
 	tree, err := ptx.Parse("module.ptx", text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+		return nil, nil, fmt.Errorf("%w: %w", unreadable(text), err)
 	}
 	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree)}, tree, nil
+}
+
+// newestPTX is the version that the CUDA this device stands for knows.
+var newestPTX = ptx.Version{Major: 9, Minor: 0}
+
+// unusable says what is wrong with PTX of a version that was refused.
+func unusable(v ptx.Version) error {
+	if v.Major > newestPTX.Major || v.Major == newestPTX.Major && v.Minor > newestPTX.Minor {
+		return device.ErrPTXVersion
+	}
+	return device.ErrInvalidPTX
+}
+
+// unreadable says what is wrong with a text that could not be parsed. As in CUDA,
+// what has no version is no PTX.
+func unreadable(text string) error {
+	_, after, isPTX := strings.Cut(text, ".version")
+	if !isPTX {
+		return device.ErrInvalidImage
+	}
+	var v ptx.Version
+	_, _ = fmt.Sscanf(after, "%d.%d", &v.Major, &v.Minor) // 0 for what is no version
+	return unusable(v)
 }
 
 var _ device.Inspector = (*Device)(nil)
@@ -150,7 +174,7 @@ func (m *module) load(tree *ptx.Module, base, size uint64) error {
 		return at, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", device.ErrInvalidImage, err)
+		return fmt.Errorf("%w: %w", unusable(tree.Version), err)
 	}
 	for _, g := range m.program.Globals() {
 		m.globals = append(m.globals, device.Global{Name: g.Name, Address: g.Address, Size: uint64(len(g.Data))})

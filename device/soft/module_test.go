@@ -47,6 +47,25 @@ func TestImageWithoutPTX(t *testing.T) {
 	}
 }
 
+// Why an image is refused is told apart as CUDA does.
+func TestRefusedImages(t *testing.T) {
+	c := openContext(t, newDevice(t, testProfile(), Options{}))
+	const head = ".target sm_70\n.address_size 64\n.visible .entry f() {\n"
+	for text, want := range map[string]error{
+		"nonsense": device.ErrInvalidImage,
+		".version 6.4\n" + head + "nonsense.u32 %r;\n}\n":                device.ErrInvalidPTX,
+		".version 6.4\n" + head + ".reg .b32 %r;\nnonsense.u32 %r;\n}\n": device.ErrInvalidPTX,
+		".version 6.4\n":                                  device.ErrInvalidPTX,
+		".version 99.9\n" + head + "ret;\n}\n":            device.ErrPTXVersion,
+		".version 9.5\n" + head + "nonsense.u32 %r;\n}\n": device.ErrPTXVersion,
+		".version x\n":                                    device.ErrInvalidPTX,
+	} {
+		if _, err := c.Load([]byte(text)); !errors.Is(err, want) || !errors.Is(err, device.ErrInvalidImage) {
+			t.Errorf("%q: answered %v, want %v", text, err, want)
+		}
+	}
+}
+
 // A module that wants more memory than there is costs none.
 func TestVariablesTooLarge(t *testing.T) {
 	d := newDevice(t, testProfile(), Options{})

@@ -155,7 +155,7 @@ func TestFaultSaysWhere(t *testing.T) {
 	params := binary.LittleEndian.AppendUint64(nil, base+granule-8)
 	must(t, s.Launch(f, device.Launch{Grid: device.Dim{X: 1, Y: 1, Z: 1}, Block: device.Dim{X: 5, Y: 1, Z: 1}, Params: params}))
 	err = s.Synchronise(context.Background())
-	want := "illegal address 0x640000200000 in kernel add, block (0,0,0), thread (2,0,0), line 14 of its PTX: ld.global.u32 %r3, [%rd1]"
+	want := "kernel add: illegal address 0x640000200000 in block (0,0,0), thread (2,0,0), at line 14 (ld.global.u32 %r3, [%rd1])"
 	if err == nil || err.Error() != want && err.Error() != want+";" {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

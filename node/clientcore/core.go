@@ -15,6 +15,7 @@ type Config struct {
 	Arena   vmm.Range // where its device memory lies
 	Chunk   uint64    // the unit of memory that moves
 	Limit   uint64    // bytes that it may allocate; 0: no limit
+	LimitBy string    // what makes Limit what it is, and how to change it: for the program's user
 	Devices []Device  // that it may be given, by the numbers of the daemon
 	// Defer keeps copies to the device on the host until a kernel needs them, even
 	// after the first launch.
@@ -86,7 +87,7 @@ func (c *Core) begin() error {
 	c.space = space
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
 	c.Contexts = nil
-	c.Failure, c.Sticky, c.Faulted = success, success, nil
+	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
 	return nil
 }
 
@@ -258,6 +259,9 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 		c.settleAsk(asked, o)
 	case o.Err != nil:
 		c.takeBack(failed)
+		if failed != nil && failed.Kind == Reserve {
+			o.Err = allocation(failed.Range.Size, o.Err)
+		}
 		c.refuse(o.Err)
 	}
 	return c.advance()
@@ -390,9 +394,8 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	if errors.Is(err, ErrProtocol) || errors.Is(err, errDecode) {
 		return true, fmt.Errorf("%v: %w", m.Header.Op, err)
 	}
-	if c.Head != nil {
-		c.Head = nil
-	}
+	c.Head = nil
+	c.refusedLoad(m, err)
 	c.refuse(err)
 	return true, nil
 }
@@ -406,6 +409,7 @@ func (c *Core) refuse(err error) {
 		c.reply(slot, c.Sticky, nil)
 		return
 	}
+	c.explain(err)
 	if slot >= 0 {
 		c.reply(slot, resultOf(err), nil)
 		return
@@ -437,8 +441,7 @@ func (c *Core) fault(err error) {
 	}
 	c.Faulted = failureOf(err)
 	c.Sticky = c.Faulted.Result
-	c.emit(Op{Kind: SetStatus, Result: c.Sticky})
-	c.emit(Op{Kind: Tell, Text: err.Error()})
+	c.emit(Op{Kind: SetStatus, Result: c.Sticky, Text: c.Faulted.Text})
 	c.dropHosts() // first: closing waits for those who wait for the program
 	c.closeContexts()
 	c.allLost()

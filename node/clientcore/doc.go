@@ -60,7 +60,8 @@
 //   - Loss of a device: the context is forgotten without a word to it. If it had
 //     the only copy of anything, that is a fault; otherwise the client goes on.
 //   - Fault: every context is closed, every later call answers with the fault's
-//     result until a reset, and the daemon is told that the lease has ended.
+//     result until a reset, and the daemon is told that the lease has ended. The
+//     program's user is told where it happened.
 //   - Reset: an empty client, in a new world: what is found out later about the
 //     work of the one before does not count.
 package clientcore

@@ -59,6 +59,7 @@ func init() {
 		wire.OpModuleGlobal:      decoding((*Core).moduleGlobal),
 		wire.OpFunctionOccupancy: decoding((*Core).functionOccupancy),
 		wire.OpLaunch:            decoding((*Core).launch),
+		wire.OpModuleLog:         decoding((*Core).moduleLog),
 		wire.OpStreamCreate:      decoding((*Core).streamCreate),
 		wire.OpStreamDestroy:     decoding((*Core).streamDestroy),
 		wire.OpStreamQuery:       decoding((*Core).streamQuery),
@@ -97,8 +98,12 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 		return true, fmt.Errorf("%d bytes of parameters for kernel %s, which takes %d: %w", len(d.Params), f.Info.Name, f.Info.ParamSize, device.ErrInvalidValue)
 	}
 	if !c.isReady() {
-		if ok, err := c.ready(c.needs(d.Params)); !ok || err != nil {
-			return ok, err
+		ok, err := c.ready(c.needs(d.Params))
+		if err != nil {
+			return true, fmt.Errorf("kernel %s: %w", f.Info.Name, err)
+		}
+		if !ok {
+			return false, nil
 		}
 	}
 	if err := c.usable(&f); err != nil {

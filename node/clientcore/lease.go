@@ -144,7 +144,7 @@ func (c *Core) leased(n need) (bool, error) {
 	l := &c.Lease
 	switch {
 	case !l.Held && l.Denied != "":
-		return true, fmt.Errorf("no device for %d bytes: %s: %w", bytes, l.Denied, vmm.ErrCapacity)
+		return true, c.noDevice(bytes)
 	case !l.Held && l.Wanting:
 		return false, nil
 	case !l.Held:
@@ -210,6 +210,7 @@ func (c *Core) drop(err error) {
 		h := c.Head
 		c.Head = nil
 		c.Current = h.Message.Header
+		c.refusedLoad(&h.Message, err)
 		c.undo(h)
 	}
 	c.refuse(err)
@@ -363,7 +364,7 @@ func (c *Core) commit(bytes uint64) (bool, error) {
 	case a.Refused != "" && a.Exact:
 		why := a.Refused
 		*a = Commits{}
-		return true, fmt.Errorf("%s: %w", why, vmm.ErrLimit)
+		return true, &Failure{Result: outOfMemory, Text: why}
 	case a.Refused != "":
 		*a = Commits{Bytes: bytes, Exact: true}
 	case a.Bytes != 0:

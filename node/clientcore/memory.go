@@ -3,6 +3,7 @@ package clientcore
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"muster/device"
@@ -11,8 +12,14 @@ import (
 )
 
 func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
+	if d.Addr == 0 {
+		return true, allocation(d.Size, c.noPlace(d.Size))
+	}
 	r := vmm.Range{Addr: d.Addr, Size: d.Size}
 	if err := c.space.Alloc(r); err != nil {
+		if errors.Is(err, vmm.ErrLimit) {
+			err = allocation(d.Size, c.beyondLimit())
+		}
 		return true, err
 	}
 	if ok, err := c.commit(c.onHost()); !ok || err != nil {
@@ -20,6 +27,9 @@ func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 		// asked for room it is not the client's.
 		if _, wrong := c.space.Free(d.Addr); wrong != nil {
 			return true, wrong
+		}
+		if err != nil {
+			err = allocation(d.Size, err)
 		}
 		return ok, err
 	}

@@ -22,6 +22,7 @@ type Modules struct {
 	Kept      int                 // bytes of all images
 	Contents  int                 // bytes of saved contents of variables
 	Refused   map[uint32]*Failure // images that could not be taken, until their load
+	Refusals  []Refusal           // why the last loads failed that did
 	Journal   []Entry
 	Unplaced  []uint64 // that were in no context yet, in the order of their loading
 	Functions map[uint32]Function
@@ -253,7 +254,7 @@ func (c *Core) moduleData(m *Message, d *wire.ModuleData) (bool, error) {
 		return false, nil
 	case err != nil:
 		c.dropImage(d.Module)
-		mods.Refused[d.Module] = failureOf(fmt.Errorf("no room for an image: %w", err))
+		mods.Refused[d.Module] = failureOf(fmt.Errorf("no room on the host for the image of a module: %w", err))
 		return true, nil
 	}
 	mods.Kept += len(m.Data)

@@ -21,8 +21,8 @@ const (
 	Reply      Kind = iota // answer the call in Slot with Result and Payload
 	ReplyAfter             // the same when Stream, or all streams if All, or Event if OfEvent, have done what they were given
 	Write                  // put Data at Out.Offset of the data arena
-	SetStatus              // every later call fails with Result; 0 begins a new world
-	Tell                   // Text is for whoever looks after the program
+	SetStatus              // every later call fails with Result, and Text says why to whoever looks after the program; 0 begins a new world
+	Tell                   // Text is for whoever looks after the program, before the results that come after it
 	// To the daemon.
 	Say        // Message
 	WatchWaits // from now on (On) or no more, ends of what replies wait for are of interest
@@ -236,6 +236,9 @@ func (o *Op) String() string {
 		put("%d bytes at %d", len(o.Data), o.Out.Offset)
 	case SetStatus:
 		put("%d", o.Result)
+		if o.Text != "" {
+			put("%q", o.Text)
+		}
 	case Tell:
 		put("%q", o.Text)
 	case Say:

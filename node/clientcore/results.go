@@ -17,6 +17,8 @@ const (
 	outOfMemory      Result = 2
 	invalidImage     Result = 200
 	noBinary         Result = 209
+	invalidPTX       Result = 218
+	ptxVersion       Result = 222
 	invalidHandle    Result = 400
 	notFound         Result = 500
 	notReady         Result = 600
@@ -69,7 +71,8 @@ func resultOf(err error) Result {
 		result Result
 	}{
 		{nil, success},
-		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary}, {device.ErrInvalidImage, invalidImage},
+		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary},
+		{device.ErrInvalidPTX, invalidPTX}, {device.ErrPTXVersion, ptxVersion}, {device.ErrInvalidImage, invalidImage},
 		{device.ErrNotFound, notFound}, {device.ErrTooLarge, tooLarge}, {device.ErrNotReady, notReady},
 		{device.ErrNotSupported, notSupported}, {device.ErrInvalidValue, invalidValue},
 		{vmm.ErrLimit, outOfMemory}, {vmm.ErrCapacity, resultOfTooSmall},

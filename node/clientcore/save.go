@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 1
+const savedVersion = 2
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -188,6 +188,9 @@ func (c *Core) checkModules() error {
 			return errors.New("an image was refused for no reason")
 		}
 	}
+	if len(m.Refusals) > maxRefusals || slices.ContainsFunc(m.Refusals, func(r Refusal) bool { return len(r.Log) > maxLog }) {
+		return fmt.Errorf("%d logs of loads that failed: there are at most %d, of %d bytes", len(m.Refusals), maxRefusals, maxLog)
+	}
 	if kept != m.Kept || contents != m.Contents {
 		return fmt.Errorf("%d bytes of images and %d of contents, where %d and %d are counted", kept, contents, m.Kept, m.Contents)
 	}
@@ -253,6 +256,9 @@ func (c *Core) checkQueues() error {
 	}
 	if bytes != c.Backlog.Bytes || len(c.Backlog.Messages) > maxBacklog {
 		return fmt.Errorf("%d messages of %d bytes wait, where %d are counted", len(c.Backlog.Messages), bytes, c.Backlog.Bytes)
+	}
+	if len(c.Told) > maxTold {
+		return fmt.Errorf("%d reasons were told, where %d are remembered", len(c.Told), maxTold)
 	}
 	if len(c.Hosts.Running) > 0 && len(c.Contexts) == 0 {
 		return errors.New("functions are under way where there is no context")

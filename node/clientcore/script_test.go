@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,13 +22,14 @@ var update = flag.Bool("update", false, "record the output of the scripts in tes
 // Scripts are text: an event, ----, the operations that came of it, and an empty
 // line. Only record anew what you understand. Numbers may end in M (2^20).
 //
-//	client DEVICES [puts] [defer]   begin with so many devices of 64M, whose contexts take 1M
-//	alloc OFFSET SIZE               messages of the client; offsets are in its arena.
+//	client DEVICES [puts] [limited] [defer]   begin with so many devices of 64M, whose contexts take 1M;
+//	                                limited: the client may allocate 8M
+//	alloc OFFSET SIZE               messages of the client; offsets are in its arena, or "nowhere".
 //	free OFFSET                     Calls are answered in slot 1
 //	in OFFSET SIZE [STREAM]
 //	out OFFSET SIZE [STREAM]
 //	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables
-//	unload MODULE
+//	unload MODULE | log MODULE
 //	function MODULE                 kernel k as function number MODULE
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
@@ -37,7 +39,7 @@ var update = flag.Bool("update", false, "record the output of the scripts in tes
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
 //	done                            the operation that asks has ended well
-//	failed fault|moved|memory       the last operation has not
+//	failed fault|moved|memory|ptx   the last operation has not
 //	found                           somebody who waited came upon a fault
 //	observe quiet|busy | at TIME    the time is said in milliseconds
 //	room BYTES                      that the daemon has committed; a GiB at first
@@ -159,6 +161,9 @@ func (s *script) event(words []string) ([]Op, error) {
 		s.now = Time(arg(1)) * 1e6
 		return nil, nil
 	case "alloc":
+		if words[1] == "nowhere" {
+			return s.call(&wire.MemAlloc{Size: arg(2)})
+		}
 		return s.call(&wire.MemAlloc{Addr: at(1), Size: arg(2)})
 	case "free":
 		return s.send(&wire.MemFree{Addr: at(1)}, wire.Header{Slot: -1}, nil)
@@ -168,6 +173,8 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.CopyOut{Src: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: 1, Length: arg(2)}, nil)
 	case "load":
 		return s.load(uint32(arg(1)), int(arg(2)))
+	case "log":
+		return s.send(&wire.ModuleLog{Module: uint32(arg(1))}, wire.Header{Slot: 1, Length: 4096}, nil)
 	case "unload":
 		return s.send(&wire.ModuleUnload{Module: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "function":
@@ -207,7 +214,7 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "grant":
 		return s.core.Control(s.now, control.Grant{Device: int(arg(1)), Memory: arg(2), Lease: arg(3)})
 	case "deny":
-		return s.core.Control(s.now, control.Deny{Reason: words[1]})
+		return s.core.Control(s.now, control.Deny{Reason: strings.Join(words[1:], " ")})
 	case "revoke":
 		return s.core.Control(s.now, control.Revoke{Reason: words[1]})
 	case "lost":
@@ -225,6 +232,7 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "failed":
 		return s.core.Outcome(s.now, s.last, Outcome{Err: map[string]error{
 			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "memory": device.ErrOutOfMemory,
+			"ptx": fmt.Errorf("%w: module.ptx:7:2: nonsense.u32: this instruction is not supported\nmodule.ptx:9:1: \"%%r\" is not declared", device.ErrInvalidPTX),
 		}[words[1]]})
 	case "saved":
 		data, err := s.core.Save()
@@ -248,6 +256,9 @@ func (s *script) begin(words []string) {
 	for i := range int(s.number(words[0])) {
 		c.Devices = append(c.Devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("gpu", i), Memory: 64 * scriptMiB, ContextCost: scriptMiB,
 			Puts: len(words) > 1 && words[1] == "puts"})
+	}
+	if slices.Contains(words, "limited") {
+		c.Limit, c.LimitBy = 8*scriptMiB, "raise it with --memory"
 	}
 	core, err := New(c)
 	if err != nil {

@@ -28,6 +28,7 @@ type State struct {
 	// reset; Faulted says why.
 	Sticky  Result
 	Faulted *Failure
+	Told    []string // reasons that the user was told in this world
 
 	Committed uint64 // bytes that the daemon has room for on the host
 	Asked     Commits

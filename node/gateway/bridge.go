@@ -253,10 +253,24 @@ func (b *bridge) sweep() {
 	b.unread = left
 }
 
-// reply sends an answer, after its data. The caller holds mu.
+// notices sends what the worker has to say to the program's user. The caller holds
+// mu.
+func (b *bridge) notices() {
+	for _, text := range b.session.Shared.Notices() {
+		frame := wire.Frame{Kind: wire.FrameNotice, Reason: text}
+		select {
+		case b.toSend <- outgoing{frame: frame.Append(nil)}:
+		case <-b.isOver:
+		}
+	}
+}
+
+// reply sends an answer, after its data and after what explains it. The caller
+// holds mu.
 func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
 	shared := b.session.Shared
 	b.status, b.print = shared.Status(), shared.Print()
+	b.notices() // written before the status that they explain
 	frame := wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}
 	out := outgoing{offset: h.Data, frame: frame.Append(nil)}
 	if h.Op.GivesData() && result == 0 {
@@ -323,8 +337,10 @@ func (b *bridge) watch() {
 			return
 		}
 		b.mu.Lock()
-		if shared.Status() != b.status || shared.Print() != b.print {
-			b.status, b.print = shared.Status(), shared.Print()
+		status, print := shared.Status(), shared.Print()
+		b.notices()
+		if status != b.status || print != b.print {
+			b.status, b.print = status, print
 			frame := wire.Frame{Kind: wire.FrameState, Status: b.status, Print: b.print}
 			select {
 			case b.toSend <- outgoing{frame: frame.Append(nil)}:

@@ -224,6 +224,7 @@ func (w *testWorker) on(stream uint32, do func()) {
 // memory returns a part of the device; outside of it is a fault.
 func (w *testWorker) memory(addr, size uint64) []byte {
 	if addr < deviceBase || addr-deviceBase > deviceSize || size > deviceSize-(addr-deviceBase) {
+		w.shared.Notify(fmt.Sprintf("nothing is at %#x", addr))
 		w.shared.SetStatus(illegal)
 		return nil
 	}

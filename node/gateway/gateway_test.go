@@ -390,11 +390,23 @@ func TestStatusPrintAndNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the fault is seen", func() bool { return s.Shared.Status() == illegal })
+	if got := s.Shared.Notices(); !slices.Equal(got, []string{"nothing is at 0x10"}) { // it came before the fault
+		t.Errorf("of the fault it is said: %q", got)
+	}
 	if result, err := p.Call(&wire.Synchronise{}, nil); result != illegal || err != nil {
 		t.Error(result, err)
 	}
-	if result, err := p.Call(&wire.Reset{}, nil); result != 0 || err != nil || s.Shared.Status() != 0 {
-		t.Error(result, err, s.Shared.Status())
+	for round := range 100 { // a reason comes before the answer that it explains
+		if result, err := p.Call(&wire.Reset{}, nil); result != 0 || err != nil || s.Shared.Status() != 0 {
+			t.Fatal(result, err, s.Shared.Status())
+		}
+		if err := p.Post(&wire.Fill{Dst: uint64(round), Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+		result, err := p.Call(&wire.StreamSynchronise{}, nil)
+		if got := s.Shared.Notices(); result != illegal || err != nil || !slices.Equal(got, []string{fmt.Sprintf("nothing is at %#x", round)}) {
+			t.Fatalf("round %d: %d, %v, and it is said: %q", round, result, err, got)
+		}
 	}
 }
 

@@ -16,7 +16,8 @@
 // revocations are handled one after the other. It never waits for the device on
 // behalf of a single call: goroutines that only know a stream or an event do
 // that, and answer when it is done. What they share with the loop has a lock:
-// staging memory, the sticky result, the program's functions, printed text.
+// staging memory, the sticky result, the program's functions, printed text, and
+// what the program's user is told.
 //
 // Where the loop must wait, for a stream to take more work or for all work to
 // end, and streams wait for functions of the program's, it reads the messages

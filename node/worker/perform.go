@@ -76,10 +76,10 @@ func (w *worker) do(o *clientcore.Op) error {
 		if o.Result == success {
 			w.sticky.clear()
 		} else {
-			w.sticky.set(w.sticky.current(), o.Result)
+			w.sticky.set(w.sticky.current(), o.Result, o.Text)
 		}
 	case clientcore.Tell:
-		w.log.Info("for the program", "text", o.Text)
+		w.teller.tell(o.Text)
 	case clientcore.Say:
 		w.say(o.Message)
 	case clientcore.WatchWaits:
@@ -110,7 +110,7 @@ func (w *worker) do(o *clientcore.Op) error {
 }
 
 // reserve makes sure that an allocation has room. The node's log has the first time
-// that it has none: programs are told no more than that memory is out.
+// that it has none: whoever looks after the node must hear of it too.
 func (w *worker) reserve(allocation vmm.Range) error {
 	err := w.host.reserve(allocation)
 	if err != nil && !w.host.warned {

@@ -185,6 +185,37 @@ func TestFaultsEndWithTheirWorld(t *testing.T) {
 	}
 }
 
+// Whoever is told of a fault finds the reason, once, however many wait for it and
+// whoever comes upon it first.
+func TestReasonsComeBeforeResults(t *testing.T) {
+	c := newClient(t, options{})
+	for i := range toldAtOnce {
+		c.arenaAt = 0
+		v := newVectors(c, 1000)
+		v.round(i)
+		v.a = 0x10
+		v.launch(0)
+		var waiting []*wire.Pending
+		for range 5 {
+			waiting = append(waiting, c.start(&wire.StreamSynchronise{}))
+		}
+		var told []string
+		for k, w := range waiting {
+			if r, _, err := w.Wait(); r != illegalAddress || err != nil {
+				t.Fatalf("round %d: call %d answered %d, %v", i, k, r, err)
+			}
+			told = append(told, c.shared.Notices()...)
+			if len(told) != 1 || !strings.HasPrefix(told[0], "kernel vecadd: illegal address 0x10 in block (0,0,0), thread (0,0,0), at line ") {
+				t.Fatalf("round %d: with answer %d came %q", i, k, told)
+			}
+		}
+		c.must(&wire.Reset{}, nil)
+		if more := c.shared.Notices(); more != nil {
+			t.Fatalf("round %d: later came %q", i, more)
+		}
+	}
+}
+
 func TestResetWithMemoryOnTheDevice(t *testing.T) {
 	c := newClient(t, options{})
 	for i := range 5 {

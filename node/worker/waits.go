@@ -327,7 +327,7 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 	var fault *device.Fault
 	switch {
 	case errors.As(err, &fault):
-		if w.sticky.set(world, clientcore.ResultOf(err)) {
+		if w.sticky.set(world, clientcore.ResultOf(err), err.Error()) {
 			select {
 			case w.notices <- notice{world: world, err: err}:
 			default: // the loop has much to hear, and comes upon the fault itself
@@ -346,7 +346,7 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 // the core knows of it. The program sees a copy in the memory that it shares with
 // the worker; what it writes there is no concern of ours.
 type sticky struct {
-	publish func(clientcore.Result)
+	publish func(result clientcore.Result, why string)
 
 	mu     sync.Mutex
 	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
@@ -371,7 +371,7 @@ func (t *sticky) of(world uint64) clientcore.Result {
 }
 
 // set makes a result the answer to everything, unless there was a reset since.
-func (t *sticky) set(world uint64, r clientcore.Result) bool {
+func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if world != t.world {
@@ -379,7 +379,7 @@ func (t *sticky) set(world uint64, r clientcore.Result) bool {
 	}
 	if t.result == success { // the first one counts
 		t.result = r
-		t.publish(r)
+		t.publish(r, why)
 	}
 	return true
 }
@@ -390,7 +390,7 @@ func (t *sticky) clear() {
 	defer t.mu.Unlock()
 	t.world++
 	t.before, t.result = t.result, success
-	t.publish(success)
+	t.publish(success, "")
 }
 
 // printed is what kernels have printed and the program has not fetched.

@@ -59,6 +59,7 @@ type worker struct {
 	printed printed
 	staging *staging
 	sticky  sticky
+	teller  teller
 
 	watched atomic.Bool
 	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
@@ -143,12 +144,20 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
-	w.sticky.publish = shared.SetStatus
+	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
+	w.sticky.publish = func(result clientcore.Result, why string) {
+		if result != success {
+			w.teller.tell(why) // first: whoever sees the result looks for the reason
+		}
+		shared.SetStatus(result)
+	}
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
 		return nil, err
 	}
-	w.core, err = clientcore.New(clientcore.Config{Arena: arena, Chunk: chunk, Limit: serve.Memory, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices()})
+	w.core, err = clientcore.New(clientcore.Config{
+		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(),
+	})
 	return w, err
 }
 

@@ -24,11 +24,11 @@ func TestFilesAreUpToDate(t *testing.T) {
 func TestExportsHandOver(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"cuInit 2000 anytime (unsigned int flags)",
-			"EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return do_cuInit(flags); }"},
+			"EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return leave(do_cuInit(flags)); }"},
 		{"cuX 3020 _v2 ptds (void *p)",
-			"EXPORT CUresult (cuX_v2_ptds)(void *p) { ENTER(cuX_v2_ptds); return do_cuX_v2(p, CU_STREAM_PER_THREAD); }"},
+			"EXPORT CUresult (cuX_v2_ptds)(void *p) { ENTER(cuX_v2_ptds); return leave(do_cuX_v2(p, CU_STREAM_PER_THREAD)); }"},
 		{"cuY 3020 ptsz (CUstream stream, int n)",
-			"EXPORT CUresult (cuY_ptsz)(CUstream stream, int n) { ENTER(cuY_ptsz); return do_cuY(stream ? stream : CU_STREAM_PER_THREAD, n); }"},
+			"EXPORT CUresult (cuY_ptsz)(CUstream stream, int n) { ENTER(cuY_ptsz); return leave(do_cuY(stream ? stream : CU_STREAM_PER_THREAD, n)); }"},
 		{"cuZ 4000 ptsz", "MISSING(cuZ_ptsz)"},
 	} {
 		functions, err := parseFunctions(tt.line)

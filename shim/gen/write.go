@@ -136,10 +136,10 @@ func exports(functions []*function, results []result) []byte {
 		if f.anytime {
 			enter = "ENTER_ANYTIME"
 		}
-		fmt.Fprintf(&b, "EXPORT CUresult (%s)(%s) { %s(%s); return do_%s(%s); }\n",
+		fmt.Fprintf(&b, "EXPORT CUresult (%s)(%s) { %s(%s); return leave(do_%s(%s)); }\n",
 			f.export, f.declParams(false), enter, f.export, f.export, f.arguments(false))
 		if f.perThread != "" {
-			fmt.Fprintf(&b, "EXPORT CUresult (%s_%s)(%s) { %s(%s_%s); return do_%s(%s); }\n",
+			fmt.Fprintf(&b, "EXPORT CUresult (%s_%s)(%s) { %s(%s_%s); return leave(do_%s(%s)); }\n",
 				f.export, f.perThread, f.declParams(false), enter, f.export, f.perThread, f.export, f.arguments(true))
 		}
 	}

@@ -76,6 +76,12 @@ func fake(t *testing.T, program string, mode ...string) string {
 // run runs a test program, and returns what it printed.
 func run(t *testing.T, program, socket string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	return runWith(t, "", program, socket, args...)
+}
+
+// runWith runs it with one more variable in its environment.
+func runWith(t *testing.T, variable, program, socket string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	limit, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
 	command := exec.CommandContext(limit, program, args...)
@@ -84,7 +90,7 @@ func run(t *testing.T, program, socket string, args ...string) (stdout, stderr s
 	if len(args) == 1 && (args[0] == "fork" || args[0] == "exit") {
 		leaks = "0"
 	}
-	command.Env = append(os.Environ(), "MUSTER_SOCKET="+socket, "ASAN_OPTIONS=detect_leaks="+leaks, "MUSTER_TRACE=1")
+	command.Env = append(os.Environ(), "MUSTER_SOCKET="+socket, "ASAN_OPTIONS=detect_leaks="+leaks, "MUSTER_TRACE=1", variable)
 	var out, complaints bytes.Buffer
 	command.Stdout, command.Stderr = &out, &complaints
 	err = command.Run()
@@ -117,12 +123,27 @@ func TestLibrary(t *testing.T) {
 	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")
 	for _, tt := range []struct{ name, stdout string }{
 		{"copies", ""}, {"rows", ""}, {"addresses", ""}, {"launches", ""}, {"libraries", "a kernel says 8\n"}, {"streams", ""},
-		{"contexts", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""},
+		{"contexts", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stdout, stderr, err := run(t, program, fake(t, daemon, "serve"), tt.name)
 			if err != nil || stdout != tt.stdout {
 				t.Errorf("%v, printed %q\n%s", err, stdout, stderr)
+			}
+		})
+	}
+	// Reasons are printed by the call that fails, once; or not at all.
+	faults := strings.Repeat("muster: kernel fault: illegal address 0x10\n2\n", 60)
+	pinned := "muster: 1099511627776 bytes of pinned memory: a program has 27 MiB of it in all, and they are not free in one piece: free some, or use memory of malloc\n"
+	for _, tt := range []struct{ mode, variable, stderr string }{
+		{"serve", "", "muster: the fake has not so much\nmuster: and never will\n1\n" + faults + pinned},
+		{"serve", "MUSTER_QUIET=0", "muster: the fake has not so much\nmuster: and never will\n1\n" + faults + pinned},
+		{"serve", "MUSTER_QUIET=1", "1\n" + strings.Repeat("2\n", 60)},
+		{"lie", "", "1\n" + strings.Repeat("2\n", 60) + pinned},
+	} {
+		t.Run("notices "+tt.mode+" "+tt.variable, func(t *testing.T) {
+			if _, stderr, err := runWith(t, tt.variable, program, fake(t, daemon, tt.mode), "notices"); err != nil || stderr != tt.stderr {
+				t.Errorf("%v, said %q\nwant %q", err, stderr, tt.stderr)
 			}
 		})
 	}
@@ -183,7 +204,7 @@ func TestNothingUnwrittenIsRead(t *testing.T) {
 	}
 	daemon := build(t, "fake", "", "test/fake.c")
 	program := build(t, "calls", "", "test/calls_test.c", "*.c")
-	for _, name := range []string{"launches", "streams", "contexts", "addresses"} {
+	for _, name := range []string{"launches", "streams", "contexts", "addresses", "logs", "notices"} {
 		t.Run(name, func(t *testing.T) {
 			if _, stderr, err := run(t, valgrind, fake(t, daemon, "serve"), "--quiet", "--error-exitcode=9", program, name); err != nil {
 				t.Errorf("%v\n%s", err, stderr)

@@ -361,6 +361,98 @@ static void test_launches(void) {
 	OK(cuLinkDestroy(link));
 }
 
+// Logs of compilers are filled, as far as there is room.
+static void test_logs(void) {
+	char error[100], info[100];
+	CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+	void *values[4];
+	CUmodule module;
+	CUlibrary library;
+	CUkernel kernel;
+	CUlinkState link;
+	static const char *const log = "error: line 1: bad\nerror: it stays bad";
+#define FRESH(room) (memset(error, 'x', sizeof error), memset(info, 'x', sizeof info), values[0] = info, values[1] = (void *)sizeof info, values[2] = error, values[3] = (void *)(uintptr_t)(room))
+#define LOGGED(text) MUST(strcmp(error, text) == 0 && values[3] == (void *)(strlen(text) > 0 ? strlen(text) + 1 : 0) && info[0] == 0 && values[1] == NULL)
+	start();
+	FRESH(sizeof error);
+	WANT(cuModuleLoadDataEx(&module, "bad", 4, options, values), CUDA_ERROR_INVALID_PTX);
+	LOGGED(log);
+	FRESH(7);
+	WANT(cuModuleLoadDataEx(&module, "bad", 4, options, values), CUDA_ERROR_INVALID_PTX);
+	LOGGED("error:");
+	MUST(error[7] == 'x');
+	FRESH(0);
+	WANT(cuModuleLoadDataEx(&module, "bad", 4, options, values), CUDA_ERROR_INVALID_PTX);
+	MUST(error[0] == 'x' && values[3] == NULL);
+	WANT(cuModuleLoadDataEx(&module, "bad", 2, options + 2, values + 2), CUDA_ERROR_INVALID_PTX);
+	FRESH(sizeof error);
+	WANT(cuModuleLoadDataEx(&module, "", 4, options, values), CUDA_ERROR_INVALID_IMAGE);
+	MUST(strncmp(error, "error: the image is neither", 27) == 0);
+	FRESH(sizeof error);
+	OK(cuModuleLoadDataEx(&module, "good", 4, options, values));
+	LOGGED("");
+
+	FRESH(sizeof error);
+	OK(cuLinkCreate(4, options, values, &link));
+	LOGGED("");
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_PTX, "bad", 4, NULL, 4, options, (void *[]){info, (void *)1, error, (void *)1}), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_PTX, "bad", 4, NULL, 0, NULL, NULL), CUDA_ERROR_INVALID_PTX);
+	LOGGED(log);
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, "good", 5, NULL, 0, NULL, NULL));
+	LOGGED("");
+	OK(cuLinkDestroy(link));
+
+	FRESH(sizeof error);
+	OK(cuLibraryLoadData(&library, "bad", options, values, 4, NULL, NULL, 0)); // CUDA tells the user of it
+	LOGGED(log);
+	WANT(cuLibraryGetKernel(&kernel, library, "add"), CUDA_ERROR_INVALID_PTX);
+	OK(cuLibraryUnload(library));
+	FRESH(sizeof error);
+	OK(cuLibraryLoadData(&library, "", options, values, 4, NULL, NULL, 0));
+	WANT(cuLibraryGetKernel(&kernel, library, "add"), CUDA_ERROR_INVALID_IMAGE);
+	OK(cuLibraryUnload(library));
+}
+
+static void say(const char *text) {
+	if (write(STDERR_FILENO, text, strlen(text)) < 0)
+		_exit(1);
+}
+
+// The call that fails prints why, once, whatever is said on standard error meanwhile.
+static void test_notices(void) {
+	CUcontext context = start();
+	CUmodule module;
+	CUfunction fault;
+	CUdeviceptr memory;
+	void *pinned;
+	WANT(cuMemAlloc(&memory, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	say("1\n");
+	WANT(cuMemAlloc(NULL, 1), CUDA_ERROR_INVALID_VALUE);
+	for (int i = 0; i < 60; i++) { // more than the memory of notices holds
+		OK(cuModuleLoadData(&module, "good"));
+		OK(cuModuleGetFunction(&fault, module, "fault"));
+		OK(cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+		WANT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+		say("2\n");
+		WANT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+		OK(cuDevicePrimaryCtxReset(0));
+		OK(cuDevicePrimaryCtxRetain(&context, 0));
+	}
+	WANT(cuMemHostAlloc(&pinned, (size_t)1 << 40, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	WANT(cuMemHostAlloc(&pinned, (size_t)1 << 40, 0), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+// A program whose standard error nobody reads goes on.
+static void test_unread(void) {
+	int ends[2];
+	CUdeviceptr memory;
+	MUST(pipe(ends) == 0 && close(ends[0]) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+	start();
+	WANT(cuMemAlloc(&memory, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuMemAlloc(&memory, 16));
+	puts("right");
+}
+
 static void test_libraries(void) {
 	OK(cuInit(0));
 	CUlibrary library;
@@ -722,7 +814,7 @@ int main(int argc, char **argv) {
 		const char *name;
 		void (*run)(void);
 	} tests[] = {
-		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries},
+		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost},
 	};

@@ -4,7 +4,8 @@
 //
 //   fake SOCKET MODE [N]
 //
-// MODE: serve; refuse; garbage (N says of what kind); die and close (after N messages).
+// MODE: serve; refuse; garbage (N says of what kind); die and close (after N messages);
+// lie (about how many notices there are).
 #include "../wire_gen.h"
 
 #include <errno.h>
@@ -95,6 +96,15 @@ static void host_functions(void) {
 			reply(waiting[--waiting_count], (int32_t)ring->status, NULL, 0);
 }
 
+static void notify(const char *line) {
+	uint32_t at = ring->notices_written;
+	for (; *line != 0; line++)
+		ring->notices[at++ % WIRE_NOTICES] = *line;
+	if (at - __atomic_load_n(&ring->notices_read, __ATOMIC_ACQUIRE) > WIRE_NOTICES)
+		fail("notices are not read");
+	__atomic_store_n(&ring->notices_written, strcmp(mode, "lie") == 0 ? at + WIRE_NOTICES : at, __ATOMIC_RELEASE);
+}
+
 static void launch(struct wire_reader *r) {
 	uint32_t f[10];
 	uint64_t stack;
@@ -123,6 +133,7 @@ static void launch(struct wire_reader *r) {
 		__atomic_store_n(&ring->print, 1, __ATOMIC_RELEASE);
 		break;
 	case 3:
+		notify("kernel fault: illegal address 0x10\n");
 		__atomic_store_n(&ring->status, 700, __ATOMIC_RELEASE);
 		due_count = 0;
 		break;
@@ -135,6 +146,10 @@ static void launch(struct wire_reader *r) {
 }
 
 static int mem_alloc(uint64_t address, uint64_t size) {
+	if (address == 0) {
+		notify("the fake has not so much\nand never will\n");
+		return 2;
+	}
 	for (size_t i = 0; i < allocations; i++)
 		if (address < addresses[i] + sizes[i] && addresses[i] < address + size)
 			fail("two allocations overlap");
@@ -267,6 +282,10 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		else
 			reply(h->slot, 0, s, 8);
 		image_size = 0;
+		break;
+	case WIRE_MODULE_LOG:
+		s[0] = (uint32_t)sprintf((char *)data_at(h), "error: line 1: bad\nerror: it stays bad\n");
+		reply(h->slot, 0, s, 4);
 		break;
 	case WIRE_MODULE_NAMES:
 		module_names(h);

@@ -37,6 +37,9 @@ type Serve struct {
 	ArenaSize uint64 `json:"arena_size"`
 	// Memory is how many bytes of device memory the client may allocate.
 	Memory uint64 `json:"memory"`
+	// MemoryBy says what makes Memory what it is and how to change that, for the
+	// program's user.
+	MemoryBy string `json:"memory_by,omitempty"`
 	// Devices are the node's devices; messages name them by their place here.
 	Devices []DeviceConfig `json:"devices"`
 	// SwapDir is the folder for host copies of device memory; "" keeps them in

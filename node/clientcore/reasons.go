@@ -1,0 +1,150 @@
+package clientcore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/model"
+	"muster/wire"
+)
+
+// Results are numbers, and many reasons have one number. What the user of a program
+// needs to know beyond it goes out as a Tell, before the result does. A program that
+// tries again and again is told once for each reason, until a reset.
+
+// maxTold is how many reasons are remembered as told; one beyond them is not told.
+const maxTold = 32
+
+// explain tells why a message could not be done, where its result does not.
+func (c *Core) explain(err error) {
+	result := resultOf(err)
+	if !c.needsWords(result) {
+		return
+	}
+	text := firstLine(err.Error())
+	key := text
+	if result == outOfMemory {
+		key = withoutFigures(text)
+	}
+	if slices.Contains(c.Told, key) || len(c.Told) >= maxTold {
+		return
+	}
+	c.Told = append(c.Told, key)
+	c.emit(Op{Kind: Tell, Text: text})
+}
+
+// needsWords says whether a result leaves its reader in the dark: there are many
+// reasons for it, or it comes with a later call than the one that failed.
+func (c *Core) needsWords(r Result) bool {
+	switch r {
+	case outOfMemory, invalidImage, noBinary, invalidPTX, ptxVersion, notSupported, unknownError:
+		return true
+	case notReady:
+		return false
+	}
+	return c.Current.Slot < 0
+}
+
+// firstLine is the first line of a text; if there are more, it says so.
+func firstLine(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return fmt.Sprintf("%s (the first of %d lines)", lines[0], len(lines))
+}
+
+// withoutFigures leaves out the words that differ each time that the same limit is
+// hit: numbers, and their units.
+func withoutFigures(text string) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "bytes"}
+	words := slices.DeleteFunc(strings.Fields(text), func(word string) bool {
+		return strings.ContainsAny(word, "0123456789") || slices.Contains(units, strings.Trim(word, ",:;()"))
+	})
+	return strings.Join(words, " ")
+}
+
+func sizeOf(bytes uint64) string { return model.BriefSize(bytes) }
+
+// allocation says what an error is about.
+func allocation(bytes uint64, err error) error {
+	return fmt.Errorf("an allocation of %s: %w", sizeOf(bytes), err)
+}
+
+// beyondLimit is what an allocation gets that the client's own limit does not allow.
+func (c *Core) beyondLimit() error {
+	has := c.space.Usage().Allocated
+	text := fmt.Sprintf("the program sees %s of device memory and has allocated %s of it", sizeOf(c.config.Limit), sizeOf(has))
+	if c.config.LimitBy != "" {
+		text += ": " + c.config.LimitBy
+	}
+	return &Failure{Result: outOfMemory, Text: text}
+}
+
+// noPlace is what an allocation gets for which the program's library has found no
+// addresses.
+func (c *Core) noPlace(bytes uint64) error {
+	if limit := c.config.Limit; limit > 0 && bytes > limit-c.space.Usage().Allocated {
+		return c.beyondLimit()
+	}
+	return &Failure{Result: outOfMemory, Text: "no row of free addresses is so long: the program's other allocations lie between; free some of them"}
+}
+
+// noDevice is what a message gets that needs more of a device than there is.
+func (c *Core) noDevice(bytes uint64) error {
+	var largest uint64
+	for _, d := range c.config.Devices {
+		largest = max(largest, d.Memory-min(d.Memory, d.ContextCost))
+	}
+	return &Failure{Result: resultOfTooSmall, Text: fmt.Sprintf(
+		"%s of device memory are needed at a time, and the node has no device for that (%s): its largest has %s for a program; use smaller allocations, or a node with a larger device",
+		sizeOf(bytes), c.Lease.Denied, sizeOf(largest))}
+}
+
+// Refusal is why an image was not loaded.
+type Refusal struct {
+	Module uint32
+	Log    string
+}
+
+const (
+	maxRefusals = 8       // that are kept for the program to ask for
+	maxLog      = 8 << 10 // bytes of each
+)
+
+// refusedLoad keeps the log of a load that failed, for module_log.
+func (c *Core) refusedLoad(m *Message, why error) {
+	var d wire.ModuleLoad
+	if m.Header.Op != wire.OpModuleLoad || d.Decode(m.Body) != nil {
+		return
+	}
+	all := append(c.Modules.Refusals, Refusal{Module: d.Module, Log: logOf(why)})
+	c.Modules.Refusals = slices.Clone(all[max(0, len(all)-maxRefusals):])
+}
+
+// logOf writes an error as compilers write their logs.
+func logOf(why error) string {
+	var b strings.Builder
+	for line := range strings.Lines(why.Error()) {
+		b.WriteString("error: " + strings.TrimSuffix(line, "\n") + "\n")
+	}
+	if b.Len() <= maxLog {
+		return b.String()
+	}
+	whole := b.String()[:maxLog]
+	return whole[:strings.LastIndexByte(whole, '\n')+1]
+}
+
+func (c *Core) moduleLog(m *Message, d *wire.ModuleLog) (bool, error) {
+	log := ""
+	for _, r := range c.Modules.Refusals {
+		if r.Module == d.Module {
+			log = r.Log
+		}
+	}
+	log = log[:min(uint64(len(log)), m.Header.Length)]
+	c.write(m, []byte(log))
+	c.reply(m.Header.Slot, success, (&wire.ModuleLogReply{Size: uint32(len(log))}).Append(nil))
+	return true, nil
+}

@@ -1,0 +1,63 @@
+// Reasons that a result does not tell, for the user: lines on standard error.
+// Workers leave theirs in the memory that they share with us, before the result, so
+// that nobody is asked or waited for.
+#include "shim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool quiet; // MUSTER_QUIET
+
+__attribute__((constructor)) static void read_setting(void) {
+	const char *value = getenv("MUSTER_QUIET");
+	quiet = value != NULL && value[0] != 0 && strcmp(value, "0") != 0;
+}
+
+void notice(const char *format, ...) {
+	char text[1100];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(text, sizeof text, format, list);
+	va_end(list);
+	if (!quiet)
+		complain("muster: %s", text);
+}
+
+static bool has_notices(struct client *c) {
+	return __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE) != atomic_load_explicit(&c->notices_read, memory_order_relaxed);
+}
+
+// Takes the bytes that the worker has written since the last time. What it says of
+// their number may be wrong.
+static size_t take(struct client *c, char text[WIRE_NOTICES]) {
+	pthread_mutex_lock(&c->notice_lock);
+	uint32_t from = atomic_load(&c->notices_read), to = __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE);
+	size_t size = to - from <= WIRE_NOTICES ? to - from : 0;
+	for (size_t i = 0; i < size; i++)
+		text[i] = c->ring->notices[(from + i) % WIRE_NOTICES];
+	atomic_store(&c->notices_read, to);
+	__atomic_store_n(&c->ring->notices_read, to, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&c->notice_lock);
+	return size;
+}
+
+static void print_lines(const char *text, size_t size) {
+	for (const char *end; size > 0 && (end = memchr(text, '\n', size)) != NULL;) {
+		notice("%.*s", (int)(end - text), text);
+		size -= (size_t)(end + 1 - text);
+		text = end + 1;
+	}
+}
+
+CUresult notices_print(CUresult result) {
+	if (result == CUDA_ERROR_NOT_READY) // of those who ask again and again
+		return result;
+	for (int i = 0; i < device_count; i++) {
+		char text[WIRE_NOTICES];
+		struct client *c = client_at(i);
+		if (c != NULL && has_notices(c))
+			print_lines(text, take(c, text));
+	}
+	return result;
+}

@@ -1,0 +1,97 @@
+package wire
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+)
+
+// Notices are lines for whoever looks after the program: why a call failed, where
+// its result says no more than that it did. The worker writes them into the head of
+// the ring's memory, before the result, and the library prints them when a call
+// fails. They need no message, so that neither side waits, and a program hears of
+// them even if its worker is gone.
+//
+// The bytes go round in noticesSize bytes; each side counts those that it has
+// written or read so far, and shows its count to the other.
+type notices struct {
+	mu            sync.Mutex
+	written, read uint32 // this side's own: the other can write to what is shared
+}
+
+// MaxNotice is how long a notice may be; what is longer is cut.
+const MaxNotice = 1000
+
+// Notify gives the program a notice, as one line. It returns false if the program
+// has not read earlier ones and there is no room: then the notice is lost.
+func (s *Shared) Notify(text string) bool {
+	line := shorten(oneLine(text), MaxNotice) + "\n"
+	n := &s.notices
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	unread := n.written - atomic.LoadUint32(s.u32(atNoticesRead))
+	if unread > noticesSize || uint32(len(line)) > noticesSize-unread {
+		return false
+	}
+	for i := range len(line) {
+		s.ring[atNotices+(n.written+uint32(i))%noticesSize] = line[i]
+	}
+	n.written += uint32(len(line))
+	atomic.StoreUint32(s.u32(atNoticesWritten), n.written)
+	return true
+}
+
+// Notices takes the notices that were not taken yet: the program's side.
+func (s *Shared) Notices() []string {
+	n := &s.notices
+	written := atomic.LoadUint32(s.u32(atNoticesWritten))
+	if written == atomic.LoadUint32(&n.read) {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var text strings.Builder
+	if written-n.read <= noticesSize { // otherwise they are damaged
+		for i := n.read; i != written; i++ {
+			text.WriteByte(s.ring[atNotices+i%noticesSize])
+		}
+	}
+	atomic.StoreUint32(&n.read, written)
+	atomic.StoreUint32(s.u32(atNoticesRead), written)
+	var lines []string
+	for line := range strings.Lines(text.String()) {
+		if line = oneLine(strings.TrimSuffix(line, "\n")); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// oneLine leaves nothing in a text that could do harm to terminals or to the order
+// of lines.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
+
+// shorten cuts a text that has more than so many bytes, at a word if there is one
+// near, and shows that something is missing.
+func shorten(text string, most int) string {
+	const mark, near = "...", 80
+	if len(text) <= most {
+		return text
+	}
+	text = strings.ToValidUTF8(text[:most-len(mark)], "")
+	if space := strings.LastIndexByte(text, ' '); space >= len(text)-near && space > 0 {
+		text = strings.TrimRight(text[:space], " ,;:")
+	}
+	return text + mark
+}

@@ -241,6 +241,6 @@ func TestServiceHasReasons(t *testing.T) {
 	if code := p.wait(); code != 1 {
 		t.Errorf("it ended with %d", code)
 	}
-	one(t, p.output.String(), "the node cannot serve the program: making the swap file: open "+regexp.QuoteMeta(dir)+`/muster-swap-\d+: no such file or directory`)
+	one(t, p.output.String(), "no worker can serve the program: making the swap file: open "+regexp.QuoteMeta(dir)+`/muster-swap-\d+: no such file or directory`)
 	n.idle()
 }

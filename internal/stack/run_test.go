@@ -60,13 +60,20 @@ func TestRunStatus(t *testing.T) {
 func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
-	n := w.start("--devices", "soft:memory=64M", "--swap-dir", "/no/such/folder", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	swap := filepath.Join(t.TempDir(), "swap")
+	if err := os.Mkdir(swap, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := w.start("--devices", "soft:memory=64M", "--swap-dir", swap, "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	if err := os.Remove(swap); err != nil { // while it runs
+		t.Fatal(err)
+	}
 	for name, way := range map[string][]string{
 		"a node":           {"--socket", n.socket},
 		"a node elsewhere": {"--node", n.gateway, "--tls-dir", user},
 	} {
 		p := w.launchWith(way, made("small"), "sums")
-		const why = "muster: no worker can serve the program: making the swap file: open /no/such/folder/muster-swap-"
+		why := "muster: no worker can serve the program: making the swap file: open " + swap + "/muster-swap-"
 		if got := p.wait(); got == 0 || !strings.Contains(p.output.String(), why) {
 			t.Errorf("%s: the program ended with %d: %s", name, got, p.output)
 		}

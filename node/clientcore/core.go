@@ -45,11 +45,12 @@ type Core struct {
 	space *vmm.Space
 	stats control.Stats
 
-	ops    []Op
-	asks   []uint32 // of the last Query
-	asked  Kind     // what the executor was asked, if asking
-	asking bool
-	ended  error // why the client cannot go on
+	ops     []Op
+	asks    []uint32 // of the last Query
+	asked   Kind     // what the executor was asked, if asking
+	asking  bool
+	handled Message // is being handled, if it does not wait
+	ended   error   // why the client cannot go on
 }
 
 // Message is what the client sent.
@@ -342,7 +343,8 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil
 	}
-	done, err := c.try(&m)
+	c.handled = m // so that a message need not be allocated to be pointed to
+	done, err := c.try(&c.handled)
 	if err != nil {
 		return c.ops, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -438,9 +439,9 @@ func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err e
 // move moves memory as the directory says, when everything on the devices has
 // ended.
 func (w *worker) move(plan vmm.Plan) error {
-	drained := map[vmm.Place]*gpu{}
+	var drained []*gpu
 	for _, step := range plan {
-		if step.Op == vmm.Discard || drained[step.Device] != nil {
+		if step.Op == vmm.Discard || slices.ContainsFunc(drained, func(g *gpu) bool { return g.place == step.Device }) {
 			continue
 		}
 		g, err := w.at(step.Device)
@@ -450,7 +451,7 @@ func (w *worker) move(plan vmm.Plan) error {
 		if err := w.drain(g); err != nil {
 			return err
 		}
-		drained[step.Device] = g
+		drained = append(drained, g)
 	}
 	for _, step := range plan {
 		if err := w.moveStep(step); err != nil {

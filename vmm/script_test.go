@@ -2,16 +2,13 @@ package vmm
 
 import (
 	"encoding/binary"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "record the output of the scripts in testdata anew")
+	"muster/internal/scripts"
+)
 
 // Scripts are text: a command, ----, what it answered, and an empty line. The
 // answer of a command is its error or its plan, and what the directory says
@@ -34,52 +31,10 @@ var update = flag.Bool("update", false, "record the output of the scripts in tes
 //	usage
 //	restore                           go on from a snapshot
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if got == string(text) {
-				return
-			}
-			if !*update {
-				t.Errorf("%s differs (go test ./vmm -update records it; read the difference):\n%s", file, got)
-			} else if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// runScript returns the script with the answers that its commands have now.
-func runScript(t *testing.T, text string) string {
-	var out strings.Builder
-	w := &world{t: t, names: map[string]Range{}}
-	skip := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		switch {
-		case skip:
-			skip = line != ""
-		case line == "":
-			if !strings.HasSuffix(out.String(), "\n\n") {
-				out.WriteString("\n")
-			}
-		case strings.HasPrefix(line, "#"):
-			out.WriteString(line + "\n")
-		case line == "----":
-			skip = true
-		default:
-			fmt.Fprintf(&out, "%s\n----\n%s\n", line, w.run(strings.Fields(line)))
-		}
-	}
-	return strings.TrimRight(out.String(), "\n") + "\n"
+	scripts.Run(t, func(t *testing.T, text string) string {
+		w := &world{t: t, names: map[string]Range{}}
+		return scripts.Answer(text, w.run)
+	})
 }
 
 // world is what a script has made so far.

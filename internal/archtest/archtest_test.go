@@ -89,7 +89,7 @@ everything < internal/stack # tests of all together
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 model < internal/wholefile < model/clusterfile, workload/phased, node/nodefile, client, node/gateway
-NOTHING < internal/archtest, internal/browser, shim/conformance, shim/gen, shim/shimtest, wire/gen
+NOTHING < internal/archtest, internal/browser, internal/scripts, shim/conformance, shim/gen, shim/shimtest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore
 

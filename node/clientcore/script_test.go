@@ -2,22 +2,19 @@ package clientcore
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"muster/device"
+	"muster/internal/scripts"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 )
-
-var update = flag.Bool("update", false, "record the output of the scripts in testdata anew")
 
 // Scripts are text: an event, ----, the operations that came of it, and an empty
 // line. Only record anew what you understand. Numbers may end in M (2^20).
@@ -45,52 +42,10 @@ var update = flag.Bool("update", false, "record the output of the scripts in tes
 //	room BYTES                      that the daemon has committed; a GiB at first
 //	saved                           go on from what Save wrote
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if got == string(text) {
-				return
-			}
-			if !*update {
-				t.Errorf("%s differs (go test ./node/clientcore -update records it; read the difference):\n%s", file, got)
-			} else if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// runScript returns the script with the operations that its events give now.
-func runScript(t *testing.T, text string) string {
-	var out strings.Builder
-	s := &script{t: t}
-	skip := false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		switch {
-		case skip:
-			skip = line != ""
-		case line == "":
-			if !strings.HasSuffix(out.String(), "\n\n") {
-				out.WriteString("\n")
-			}
-		case strings.HasPrefix(line, "#"):
-			out.WriteString(line + "\n")
-		case line == "----":
-			skip = true
-		default:
-			fmt.Fprintf(&out, "%s\n----\n%s\n", line, s.run(strings.Fields(line)))
-		}
-	}
-	return out.String()
+	scripts.Run(t, func(t *testing.T, text string) string {
+		s := &script{t: t}
+		return scripts.Answer(text, s.run)
+	})
 }
 
 const (
@@ -325,43 +280,21 @@ func (s *script) outcome() (o Outcome) {
 // A client that is saved and restored between any two events does what it would
 // have done: the scripts again, with a save before each event.
 func TestScriptsFromSavedClients(t *testing.T) {
-	files, _ := filepath.Glob("testdata/*.txt")
-	for _, file := range files {
+	for _, file := range scripts.Files(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &script{t: t}
-		for _, e := range eventsOf(string(text)) {
+		for _, e := range scripts.Parse(string(text)) {
 			if s.core != nil && !s.core.asking && s.core.ended == nil {
 				s.event([]string{"saved"})
 			}
-			if got := s.run(strings.Fields(e.event)); got != e.answer {
-				t.Fatalf("%s: %s, of a client that was saved and restored:\n%swant:\n%s", file, e.event, got, e.answer)
+			if got := s.run(strings.Fields(e.Event)); got != e.Answer {
+				t.Fatalf("%s: %s, of a client that was saved and restored:\n%swant:\n%s", file, e.Event, got, e.Answer)
 			}
 		}
 	}
-}
-
-// scripted is an event of a script, and what came of it.
-type scripted struct{ event, answer string }
-
-func eventsOf(text string) []scripted {
-	var all []scripted
-	answer := false
-	for line := range strings.Lines(text) {
-		switch {
-		case line == "----\n":
-			answer = true
-		case line == "\n":
-			answer = false
-		case answer:
-			all[len(all)-1].answer += line
-		case !strings.HasPrefix(line, "#"):
-			all = append(all, scripted{event: strings.TrimSpace(line)})
-		}
-	}
-	return all
 }
 
 func TestSaveWhileAsking(t *testing.T) {
@@ -379,15 +312,14 @@ func TestSaveWhileAsking(t *testing.T) {
 
 // What is restored is written again to the byte, and can be worked with.
 func FuzzRestore(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txt")
-	for _, file := range files {
+	for _, file := range scripts.Files(f) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}
 		s := &script{t: f}
-		for _, e := range eventsOf(string(text)) {
-			s.run(strings.Fields(e.event))
+		for _, e := range scripts.Parse(string(text)) {
+			s.run(strings.Fields(e.Event))
 			if s.core != nil && !s.core.asking {
 				if data, err := s.core.Save(); err == nil {
 					f.Add(data)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/scripts"
 )
 
 // Whatever happened, a recording of it played again gives the same bytes, with
@@ -113,7 +115,7 @@ const sampleFile = "testdata/recording.jsonl"
 // to change, so has recordingVersion, unless only decisions change.
 func TestRecordingToTheLetter(t *testing.T) {
 	got := sample(t)
-	if *update {
+	if *scripts.Update {
 		if err := os.WriteFile(sampleFile, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +125,7 @@ func TestRecordingToTheLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("another recording is written now (-update writes it down):\n%s", firstDifference(string(want), string(got)))
+		t.Errorf("another recording is written now (-update writes it down):\n%s", scripts.FirstDifference(string(want), string(got)))
 	}
 	r, err := Replay(bytes.NewReader(want))
 	if err != nil || r.Events != 12 || r.Effects != 6 || r.Difference != nil || r.End != "the node has ended" || r.Cut || r.Header.Node != "n1" {

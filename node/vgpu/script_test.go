@@ -1,63 +1,20 @@
 package vgpu
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "write what the core does now into testdata")
+	"muster/internal/scripts"
+)
 
 // A script is lines: "config", "device" and "limit" first, then events with
 // their time; "#" begins a comment. Below each event, indented, stand the
 // effects and then the queues; -update rewrites those lines. Read the
 // difference before you keep it.
-func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := playScript(t, string(text))
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(text) {
-				t.Errorf("the core does something else now (-update writes it down):\n%s", firstDifference(string(text), got))
-			}
-		})
-	}
-}
-
-func firstDifference(want, got string) string {
-	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
-	for i := range max(len(w), len(g)) {
-		var a, b string
-		if i < len(w) {
-			a = w[i]
-		}
-		if i < len(g) {
-			b = g[i]
-		}
-		if a != b {
-			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, a, b)
-		}
-	}
-	return ""
-}
+func TestScripts(t *testing.T) { scripts.Run(t, playScript) }
 
 type script struct {
 	cfg  Config

@@ -48,6 +48,9 @@ func (c *Core) Patience() time.Duration {
 	return longWait
 }
 
+// Working says whether kernels may run, as far as the core was told.
+func (c *Core) Working() bool { return c.Activity.Busy }
+
 // Unnoticed says whether the core would learn something if it were told that all
 // work had ended at a time.
 func (c *Core) Unnoticed(at Time) bool { return c.Activity.Busy && at > c.Activity.LastAt }

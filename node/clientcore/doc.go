@@ -9,13 +9,13 @@
 // the client's. An executor (node/worker) performs the operations on devices and
 // host memory:
 //
-//	ops, err := core.Message(now, m)     // or any other event
-//	for len(ops) > 0 {
-//		outcome, asked := perform(ops)   // in order, up to the first that fails
-//		if !asked {
+//	ops, err := core.Message(now, m) // or any other event
+//	for err == nil && len(ops) > 0 {
+//		last, outcome := perform(ops) // in order, up to the first that fails or asks
+//		if last == nil {
 //			break
 //		}
-//		ops, err = core.Outcome(now, outcome)
+//		ops, err = core.Outcome(now, last, outcome)
 //	}
 //
 // An error of an event ends the client: it sent what no program sends, or its
@@ -25,10 +25,12 @@
 //
 // Some operations ask (Kind.Asks): what comes next depends on how they end. Such
 // an operation is the last of its list, and the executor hands in its Outcome
-// before any other event. Of the others only failures are handed in, and what
-// stood behind a failed operation in its list is not performed. ReplyAfter is
-// performed when the executor has made sure that the reply will be sent: what
-// the executor finds out while it waits, it hands in with Found.
+// before any other event but UrgentMessage, Reached and Later, which are about the
+// program's own functions (those of cuLaunchHostFunc): the operation may be waiting
+// for one of them to return. Of the other operations only failures are handed in,
+// and what stood behind a failed operation in its list is not performed. ReplyAfter
+// promises a reply: it counts as performed when the executor has begun to wait for
+// the device. If that wait ends in a fault, Found says so.
 //
 // # A message that cannot be done yet
 //
@@ -42,26 +44,33 @@
 //
 // # Who owns which state
 //
-// The core owns what a client has and what it was told; it can be saved at any
-// time between two events and restored elsewhere (State). The executor owns what
+// The core owns what a client has and what it was told. Whenever no outcome is
+// awaited it can be saved, and gone on with by the same executor; by another one,
+// elsewhere, once no context is open (Save, Detached). The executor owns what
 // only exists in its process: open contexts with their streams, events and loaded
 // modules, by the numbers that the core gives them; the host copies of memory;
 // goroutines that wait. Of a context the core knows only that it is there
 // (contexts), so that an executor which has none can be told what to open.
 //
-//   - Grant: the client may use a device. Nothing happens until a message needs
-//     it; then Open makes a context there as the journal of modules says, Move
-//     brings memory, and the message goes on.
+//   - Grant: the client may use a device, with so many bytes. Nothing happens until
+//     a message needs it; then Open makes a context there with the modules of the
+//     journal (every load and unload that gave variables their addresses), Move
+//     brings memory, and the message goes on. A message that needs more bytes asks
+//     for them (Grow); if that is denied, the lease is released and wanted again.
 //   - Revoke: Leave waits for what runs, moves the client's memory to the host
 //     and the times of events into the core. For memory the context is closed
 //     too, with the contents of variables kept in the core; otherwise it stays
-//     open for the next lease, and the daemon is told what it takes. A revocation
-//     waits while functions of the program's are under way.
+//     open for the next lease, and the daemon is told how many bytes it keeps. A
+//     revocation waits while functions of the program's are under way.
 //   - Loss of a device: the context is forgotten without a word to it. If it had
 //     the only copy of anything, that is a fault; otherwise the client goes on.
 //   - Fault: every context is closed, every later call answers with the fault's
 //     result until a reset, and the daemon is told that the lease has ended. The
 //     program's user is told where it happened.
-//   - Reset: an empty client, in a new world: what is found out later about the
-//     work of the one before does not count.
+//   - Reset: an empty client, in a new world (State.World counts them): what is found
+//     out later about the work of the one before does not count.
+//
+// Host copies need room in the node's swap area, which the daemon commits: a large
+// client is given some to spare (commit in lease.go), so that not each allocation
+// asks.
 package clientcore

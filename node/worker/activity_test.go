@@ -2,6 +2,7 @@ package worker
 
 import (
 	"testing"
+	"time"
 
 	"muster/wire"
 	"muster/wire/control"
@@ -142,5 +143,37 @@ func TestCopiesAreNoPhase(t *testing.T) {
 	hear[control.Idle](c, 1)
 	if n := said[control.Ran](c); n != ran {
 		t.Errorf("%d phases of kernels were told of while there was none", n-ran)
+	}
+}
+
+// What a kernel took ends with the answer that somebody waited for, not when the
+// worker happens to look: pauses of the program count for nothing.
+func TestPausesAreNoGPUTime(t *testing.T) {
+	c := newClient(t, options{})
+	v := newVectors(c, 32)
+	v.round(1)
+	before := said[control.Ran](c)
+	var inCalls time.Duration
+	for range 20 {
+		start := time.Now()
+		v.launch(0)
+		c.must(&wire.Synchronise{}, nil)
+		inCalls += time.Since(start)
+		time.Sleep(8 * time.Millisecond) // the program's pause
+	}
+	c.revoke("idle") // whatever was not told is told now
+	var told time.Duration
+	c.daemon.mu.Lock()
+	seen := 0
+	for _, m := range c.daemon.heard {
+		if ran, ok := m.(control.Ran); ok {
+			if seen++; seen > before {
+				told += ran.Busy
+			}
+		}
+	}
+	c.daemon.mu.Unlock()
+	if told > inCalls {
+		t.Errorf("%v of GPU time were told, and the calls took %v", told, inCalls)
 	}
 }

@@ -6,8 +6,8 @@
 // All that is known of the client is the core's, and is a value. The worker owns
 // what exists in this process only:
 //
-//   - a gpu for each place where the client has a context, with the streams,
-//     events and modules in it, by the core's numbers;
+//   - a gpu for each place (a device, as vmm names them) where the client has a
+//     context, with the streams, events and modules in it, by the core's numbers;
 //   - the host copies of the client's memory, and the memory it shares with the
 //     program;
 //   - goroutines that wait for the device on behalf of single calls.

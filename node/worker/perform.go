@@ -345,6 +345,7 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 			return err
 		}
 	}
+	w.sawEnd()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }
@@ -357,6 +358,7 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 	if err := ready(e.Done()); err != nil {
 		return err
 	}
+	w.sawEnd()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }

@@ -170,6 +170,7 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 	if over, err := w.soon(on.Done); err != nil {
 		return err
 	} else if over {
+		w.over = len(w.gpus) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
 		w.answer(o)
 		return nil
 	}
@@ -191,6 +192,7 @@ func (w *worker) replyAfterAll(g *gpu, o *clientcore.Op) error {
 	if over, err := w.soon(func() (bool, error) { return allDone(all) }); err != nil {
 		return err
 	} else if over {
+		w.over = len(w.gpus) == 1
 		w.answer(o)
 		return nil
 	}
@@ -259,9 +261,18 @@ const aMoment = 20 * time.Microsecond
 
 // answer answers a call that has waited for the device.
 func (w *worker) answer(o *clientcore.Op) {
+	w.sawEnd()
 	w.shared.Reply(o.Slot, o.Result, nil)
 	if w.watched.Load() {
 		w.consumer.Wake()
+	}
+}
+
+// sawEnd notes that somebody has seen the end of work: what kernels took ends there,
+// and not when the loop next looks.
+func (w *worker) sawEnd() {
+	if w.core.Working() {
+		w.done.Store(int64(w.now()))
 	}
 }
 

@@ -61,6 +61,7 @@ type worker struct {
 	sticky  sticky
 	teller  teller
 
+	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
 	done    atomic.Int64 // the Time when somebody last saw work end that it waited for
 }
@@ -299,12 +300,17 @@ func (w *worker) take(h wire.Header, body []byte) error {
 	}
 	w.stage = w.staging.take(h.Release)
 	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
-		if quiet, err := w.quiet(); quiet && err == nil {
+		quiet, err := w.over, error(nil)
+		if !quiet {
+			quiet, err = w.quiet()
+		}
+		if quiet && err == nil {
 			if err := w.perform(w.core.Ended(w.now(), at), nil); err != nil {
 				return err
 			}
 		}
 	}
+	w.over = false
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()

@@ -565,6 +565,26 @@ func TestWarmWorkersAreKilled(t *testing.T) {
 	}
 }
 
+// A worker that was stopped while it waited is replaced, too.
+func TestWarmWorkersAreStopped(t *testing.T) {
+	f := run(t, testConfig())
+	eventually(t, "a worker waits", func() bool { return len(children(t)) > 0 })
+	for _, pid := range children(t) {
+		n, _ := strconv.Atoi(pid)
+		_ = syscall.Kill(n, syscall.SIGSTOP)
+	}
+	start := time.Now()
+	p, err := connect(f.socket, hello(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waited := time.Since(start); waited > startTime/2 {
+		t.Errorf("it took %v", waited)
+	}
+	p.synchronise(t)
+	p.leave()
+}
+
 // Why no worker can be had is in what the program is told.
 func TestWhyNoWorker(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "swap")

@@ -18,6 +18,9 @@ import (
 // asleep takes its time.
 const startTime = time.Minute
 
+// lookTime is how often a worker that is not ready yet is looked at.
+const lookTime = 500 * time.Millisecond
+
 // killAfter is how long a worker may take to end by itself.
 const killAfter = 2 * time.Second
 
@@ -83,15 +86,22 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 	ready, gaveUp := make(chan struct{}), make(chan error, 1)
 	defer close(ready)
 	go func() {
-		late := time.NewTimer(startTime)
+		late, look := time.NewTimer(startTime), time.NewTicker(lookTime)
 		defer late.Stop()
-		select {
-		case <-ready:
-			return
-		case <-gone:
-			gaveUp <- errors.New("the client has ended")
-		case <-late.C:
-			gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
+		defer look.Stop()
+		for waits := true; waits; {
+			select {
+			case <-ready:
+				return
+			case <-gone:
+				gaveUp <- errors.New("the client has ended")
+				waits = false
+			case <-late.C:
+				gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
+				waits = false
+			case <-look.C: // one that somebody stopped is as good as one that has ended
+				waits = !isStopped(w.cmd.Process.Pid)
+			}
 		}
 		w.kill()
 	}()

@@ -338,7 +338,7 @@ func (c *Core) advance() ([]Op, error) {
 // handle does what a message asks for, or keeps it as the head until it can.
 func (c *Core) handle(m Message) ([]Op, error) {
 	c.Current = m.Header
-	c.Lease.Denied = ""
+	c.Lease.Denied, c.Asked.Refused = "", "" // those were answers to an earlier one
 	if c.Sticky != success && !m.Header.Op.AfterFault() {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil

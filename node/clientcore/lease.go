@@ -323,16 +323,16 @@ func (c *Core) letGo() {
 	c.say(control.Report{Stats: c.Stats()})
 }
 
-const (
-	maxSpare = 256 << 20 // the most swap room that a client gets without need
-	kept     = 16 << 20  // that it does not give back at once
-)
+// kept is how much room on the host a client does not give back at once when it
+// frees memory, so that one which allocates and frees in turn need not ask the
+// daemon each time. Others cannot have it meanwhile.
+const kept = 16 << 20
 
 // Commits is what the daemon was asked for room in the swap area.
 type Commits struct {
 	Bytes   uint64 // that were asked for; 0 if nothing waits for an answer
-	Exact   bool   // without any to spare
-	Refused string // why the present message's need was refused; "" if it was not
+	Refused string // why the last question of the present message was refused; "" if it was not
+	TooMuch uint64 // bytes that were refused
 }
 
 // free is how many bytes a client may keep on the host beside its memory that do
@@ -351,45 +351,32 @@ func (c *Core) onHostWith(more int) uint64 {
 	return c.space.Chunked() + uint64(max(0, beside-free))
 }
 
-// commit makes sure that so many bytes of the host are the client's. Large
-// clients get a little more than they need, so that not each allocation asks the
-// daemon, and all keep a little of what they had; others cannot have that
-// meanwhile. It returns false while the daemon is asked.
+// commit makes sure that so many bytes of the host are the client's. It returns
+// false while the daemon is asked.
 func (c *Core) commit(bytes uint64) (bool, error) {
 	if bytes <= c.Committed {
 		return true, nil
 	}
 	a := &c.Asked
 	switch {
-	case a.Refused != "" && a.Exact:
+	case a.Refused != "" && a.TooMuch <= bytes:
 		why := a.Refused
 		*a = Commits{}
 		return true, &Failure{Result: outOfMemory, Text: why}
-	case a.Refused != "":
-		*a = Commits{Bytes: bytes, Exact: true}
-	case a.Bytes != 0:
-		return false, nil
-	default:
-		*a = Commits{Bytes: bytes + c.spare(bytes)}
-		a.Exact = a.Bytes == bytes
+	case a.Bytes == 0:
+		*a = Commits{Bytes: bytes}
+		c.say(control.Commit{Bytes: bytes})
 	}
-	c.say(control.Commit{Bytes: a.Bytes})
 	return false, nil
 }
 
-func (c *Core) spare(bytes uint64) uint64 {
-	return min(bytes/16, maxSpare) / c.config.Chunk * c.config.Chunk
-}
-
-// commitLess gives swap room back that the client is far from using. The daemon
-// never refuses less.
+// commitLess gives room back that the client is far from using. The daemon never
+// refuses less.
 func (c *Core) commitLess(bytes uint64) {
-	spare := c.spare(bytes)
-	if bytes >= c.Committed || c.Committed-bytes <= max(2*spare, kept) {
-		return
+	if bytes < c.Committed && c.Committed-bytes > kept {
+		c.Committed = bytes
+		c.say(control.Commit{Bytes: bytes})
 	}
-	c.Committed = bytes + spare
-	c.say(control.Commit{Bytes: c.Committed})
 }
 
 // answeredCommit takes the daemon's answer, if it is to the question that waits.
@@ -403,7 +390,7 @@ func (c *Core) answeredCommit(m control.Committed) {
 		*a = Commits{}
 		return
 	}
-	a.Bytes, a.Refused = 0, m.Reason
+	*a = Commits{Refused: m.Reason, TooMuch: m.Bytes}
 	if a.Refused == "" {
 		a.Refused = "the node has no swap room"
 	}

@@ -264,6 +264,11 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 			o.Err = allocation(failed.Range.Size, o.Err)
 		}
 		c.refuse(o.Err)
+		if asking && (asked == Move || asked == Leave) && !isFault(o.Err) {
+			// The directory counts on a plan that was not performed. After a fault
+			// nothing is left of what it would have moved.
+			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
+		}
 	}
 	return c.advance()
 }

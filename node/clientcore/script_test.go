@@ -37,6 +37,7 @@ import (
 //	committed BYTES yes|no
 //	done                            the operation that asks has ended well
 //	failed fault|moved|memory|ptx   the last operation has not
+//	failed-before                   the operation before the one that asks has not, for want of memory
 //	found                           somebody who waited came upon a fault
 //	observe quiet|busy | at TIME    the time is said in milliseconds
 //	room BYTES                      that the daemon has committed; a GiB at first
@@ -189,6 +190,8 @@ func (s *script) event(words []string) ([]Op, error) {
 			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "memory": device.ErrOutOfMemory,
 			"ptx": fmt.Errorf("%w: module.ptx:7:2: nonsense.u32: this instruction is not supported\nmodule.ptx:9:1: \"%%r\" is not declared", device.ErrInvalidPTX),
 		}[words[1]]})
+	case "failed-before":
+		return s.core.Outcome(s.now, &Op{Kind: Drain}, Outcome{Err: device.ErrOutOfMemory})
 	case "saved":
 		data, err := s.core.Save()
 		if err != nil {

@@ -298,7 +298,6 @@ func (w *worker) take(h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, h.Release == 0
 		}
 	}
-	w.stage = w.staging.take(h.Release)
 	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
 		quiet, err := w.over, error(nil)
 		if !quiet {
@@ -311,6 +310,7 @@ func (w *worker) take(h wire.Header, body []byte) error {
 		}
 	}
 	w.over = false
+	w.stage = w.staging.take(h.Release) // what was performed before this would have given it back
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()

@@ -221,13 +221,9 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		if m.Device < 0 || m.Device >= len(c.config.Devices) {
 			return nil, fmt.Errorf("the daemon grants device %d of %d", m.Device, len(c.config.Devices))
 		}
-		c.Lease.grant(m)
+		c.granted(m)
 	case control.Deny:
-		c.Lease.Wanting, c.Lease.Growing = false, false
-		c.Lease.Denied = m.Reason
-		if c.Lease.Denied == "" {
-			c.Lease.Denied = "refused"
-		}
+		c.Lease.denied(m.Reason)
 	case control.Revoke:
 		c.revoke(m.Reason)
 	case control.Lost:

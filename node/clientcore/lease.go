@@ -28,8 +28,29 @@ type Lease struct {
 	WantedFor string
 }
 
-func (l *Lease) grant(g control.Grant) {
-	*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+// granted takes a Grant, if it is the answer to what the client has asked. One that
+// crossed a fault on its way is not: the daemon counts a newer lease as the
+// client's, so it is told that nobody uses it; an older one it has taken back.
+func (c *Core) granted(g control.Grant) {
+	l := &c.Lease
+	switch {
+	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
+		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+	case g.Lease > l.Number:
+		l.Number = g.Lease
+		c.say(control.Released{Lease: g.Lease, Keeps: c.keeps()})
+	}
+}
+
+// denied takes a Deny, if something was asked.
+func (l *Lease) denied(reason string) {
+	if !l.Wanting && !l.Growing {
+		return
+	}
+	l.Wanting, l.Growing = false, false
+	if l.Denied = reason; reason == "" {
+		l.Denied = "refused"
+	}
 }
 
 // Context is one that the executor has open.
@@ -314,13 +335,17 @@ func (c *Core) closeContexts() {
 // letGo gives the lease back; nothing of the client's memory is on the device.
 func (c *Core) letGo() {
 	c.Activity.stop(c)
-	var keeps uint64
-	for _, x := range c.Contexts {
-		keeps += x.Cost + c.Modules.Variables
-	}
 	c.Lease = Lease{Number: c.Lease.Number}
-	c.say(control.Released{Lease: c.Lease.Number, Keeps: keeps})
+	c.say(control.Released{Lease: c.Lease.Number, Keeps: c.keeps()})
 	c.say(control.Report{Stats: c.Stats()})
+}
+
+// keeps is what contexts take that stay open without a lease.
+func (c *Core) keeps() (bytes uint64) {
+	for _, x := range c.Contexts {
+		bytes += x.Cost + c.Modules.Variables
+	}
+	return bytes
 }
 
 // kept is how much room on the host a client does not give back at once when it
@@ -371,9 +396,10 @@ func (c *Core) commit(bytes uint64) (bool, error) {
 }
 
 // commitLess gives room back that the client is far from using. The daemon never
-// refuses less.
+// refuses less. While it is asked for more, nothing else is said: its answer must
+// find what it answers.
 func (c *Core) commitLess(bytes uint64) {
-	if bytes < c.Committed && c.Committed-bytes > kept {
+	if c.Asked.Bytes == 0 && bytes < c.Committed && c.Committed-bytes > kept {
 		c.Committed = bytes
 		c.say(control.Commit{Bytes: bytes})
 	}
@@ -387,7 +413,14 @@ func (c *Core) answeredCommit(m control.Committed) {
 	}
 	if m.Granted {
 		c.Committed = m.Bytes
+	}
+	if m.Granted || c.Head == nil {
 		*a = Commits{}
+	}
+	if c.Head == nil { // whoever asked is gone, with a fault
+		c.commitLess(c.onHost())
+	}
+	if m.Granted || c.Head == nil {
 		return
 	}
 	*a = Commits{Refused: m.Reason, TooMuch: m.Bytes}

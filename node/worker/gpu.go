@@ -25,11 +25,19 @@ type gpu struct {
 
 	streams map[uint32]device.Stream
 	leaving []device.Stream // destroyed, with work under way
-	events  map[uint32]device.Event
+	events  map[uint32]*event
 	modules map[uint64]*loaded
 
 	mu   sync.Mutex
 	free []device.Event // for marks
+}
+
+// event is one of the client's. Calls may wait for it while the program destroys it:
+// it is closed when they have been answered.
+type event struct {
+	device.Event
+	waiters int  // guarded by the gpu's lock
+	closing bool // by whoever stops waiting last
 }
 
 // loaded is a module of a context.
@@ -44,7 +52,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]device.Event{}, modules: map[uint64]*loaded{}}
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print}); err != nil {
@@ -253,15 +261,17 @@ func (g *gpu) left() (bool, error) {
 }
 
 // event returns an event of the context, made when it is first used.
-func (g *gpu) event(id uint32) (device.Event, error) {
+func (g *gpu) event(id uint32) (*event, error) {
 	if e, ok := g.events[id]; ok {
 		return e, nil
 	}
-	e, err := g.context.NewEvent()
-	if err == nil {
-		g.events[id] = e
+	made, err := g.context.NewEvent()
+	if err != nil {
+		return nil, err
 	}
-	return e, err
+	e := &event{Event: made}
+	g.events[id] = e
+	return e, nil
 }
 
 func (g *gpu) closeEvent(id uint32) error {
@@ -270,7 +280,32 @@ func (g *gpu) closeEvent(id uint32) error {
 		return nil
 	}
 	delete(g.events, id)
-	return e.Close()
+	g.mu.Lock()
+	e.closing = true
+	last := e.waiters == 0
+	g.mu.Unlock()
+	if last {
+		return e.Close()
+	}
+	return nil
+}
+
+// waitFor returns a function that waits for an event, which stays until then.
+func (g *gpu) waitFor(ctx context.Context, e *event) func() error {
+	g.mu.Lock()
+	e.waiters++
+	g.mu.Unlock()
+	return func() error {
+		err := e.Synchronise(ctx)
+		g.mu.Lock()
+		e.waiters--
+		last := e.closing && e.waiters == 0
+		g.mu.Unlock()
+		if last {
+			_ = e.Close() // nobody asks any more
+		}
+		return err
+	}
 }
 
 // when returns the time of a moment.
@@ -297,7 +332,7 @@ func (g *gpu) between(start, end clientcore.Moment) (clientcore.Time, error) {
 		if err != nil {
 			return 0, err
 		}
-		return to.Since(from)
+		return to.Since(from.Event)
 	}
 	from, err := g.when(start)
 	if err != nil {

@@ -90,10 +90,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Reserve:
 		return w.reserve(o.Range)
 	case clientcore.GiveBack:
-		if o.All {
-			return w.host.releaseAll()
-		}
-		return w.host.release(o.Range)
+		w.giveBack(o)
 	case clientcore.HostReturn:
 		w.hosts.returned(o.Cookie)
 	case clientcore.HostDrop:
@@ -119,6 +116,18 @@ func (w *worker) reserve(allocation vmm.Range) error {
 		w.log.Warn("an allocation was refused", "error", err)
 	}
 	return err
+}
+
+// giveBack gives room of the swap file back. If the disk will not have it, it stays
+// taken until the worker ends: that is nothing the client must hear of.
+func (w *worker) giveBack(o *clientcore.Op) {
+	release := func() error { return w.host.release(o.Range) }
+	if o.All {
+		release = w.host.releaseAll
+	}
+	if err := release(); err != nil {
+		w.log.Warn("room of the swap file stays taken", "error", err)
+	}
 }
 
 // at returns the open context of a place.
@@ -271,9 +280,9 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 			return err
 		}
 		if o.Kind == clientcore.Record {
-			return on.Record(e)
+			return on.Record(e.Event)
 		}
-		return on.Wait(e)
+		return on.Wait(e.Event)
 	}
 	return fmt.Errorf("%v is not known", o.Kind)
 }

@@ -2,11 +2,13 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -545,4 +547,62 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		return b
 	}
 	return m.Append(nil)
+}
+
+// heldContext has work that does not end while it is held.
+type heldContext struct {
+	device.Context
+	held *atomic.Bool
+	gate <-chan struct{}
+}
+
+func (c heldContext) Synchronise(ctx context.Context) error {
+	if c.held.Load() {
+		select {
+		case <-c.gate:
+		case <-ctx.Done():
+		}
+	}
+	return c.Context.Synchronise(ctx)
+}
+
+// A worker answers pings while its loop waits for a kernel, however often the
+// daemon changes its mind about watching it meanwhile.
+func TestPingsAreAnsweredWhileTheLoopWaits(t *testing.T) {
+	var held atomic.Bool
+	gate := make(chan struct{})
+	c := newClient(t, options{wrap: func(_ string, inner device.Context) device.Context { return heldContext{inner, &held, gate} }})
+	v := newVectors(c, 32)
+	v.round(1)
+	addr := c.alloc(4096)
+	held.Store(true)
+	c.post(&wire.MemFree{Addr: addr}) // waits for the kernel
+	for i := range 500 {
+		c.tell(control.Watch{On: i%2 == 0})
+	}
+	c.tell(control.Ping{Number: 7})
+	hear[control.Pong](c, 1)
+	close(gate)
+	c.must(&wire.Synchronise{}, nil)
+}
+
+// An event may be destroyed while a call waits for it: the call is answered when the
+// work has ended, and not before.
+func TestEventDestroyedWhileWaitedFor(t *testing.T) {
+	c := newClient(t, options{})
+	c.post(&wire.StreamCreate{Stream: 1, Flags: nonBlocking})
+	c.post(&wire.EventCreate{Event: 5})
+	c.post(&wire.HostFunction{Stream: 1, Cookie: 3})
+	cookie := c.nextCookie()
+	c.post(&wire.EventRecord{Event: 5, Stream: 1})
+	waits := c.start(&wire.EventSynchronise{Event: 5})
+	c.post(&wire.EventDestroy{Event: 5})
+	c.must(&wire.StreamQuery{}, nil) // the loop has seen it
+	if waits.WaitDone(20 * time.Millisecond) {
+		t.Error("the call was answered while the stream waited for the program")
+	}
+	c.post(&wire.HostDone{Cookie: cookie})
+	if r, _, err := waits.Wait(); r != 0 || err != nil {
+		t.Errorf("answered %d, %v", r, err)
+	}
 }

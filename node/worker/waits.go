@@ -224,7 +224,7 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 		w.answer(o)
 		return nil
 	}
-	return w.later(o, func() error { return e.Synchronise(w.ctx) })
+	return w.later(o, g.waitFor(w.ctx, e))
 }
 
 func allDone(streams []device.Stream) (bool, error) {

@@ -29,8 +29,8 @@ const chunk = 2 << 20
 type worker struct {
 	log     *slog.Logger
 	control *control.WorkerEnd
-	inbox   chan control.ToWorker // from the daemon
-	notices chan notice           // from goroutines of this process
+	inbox   *inbox      // from the daemon
+	notices chan notice // from goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
@@ -139,7 +139,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	files[0].Close()
 	files[1].Close()
 	w := &worker{
-		log: log, control: conn, inbox: make(chan control.ToWorker, 64), notices: make(chan notice, 16), open: open,
+		log: log, control: conn, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
@@ -230,12 +230,8 @@ func (w *worker) receive() {
 			w.say(control.Pong{Number: ping.Number})
 			continue
 		}
-		select {
-		case w.inbox <- m:
-			w.consumer.Wake()
-		case <-w.ctx.Done():
-			return
-		}
+		w.inbox.put(m)
+		w.consumer.Wake()
 	}
 }
 
@@ -277,7 +273,7 @@ func (w *worker) step() error {
 	case err != nil:
 		return fmt.Errorf("the program sent what it must not: %w", err)
 	}
-	if len(w.inbox)+len(w.notices) > 0 { // a fault counts for what the program sent after it was told
+	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts for what the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -329,11 +325,13 @@ func (w *worker) hear() error {
 			}
 			continue
 		}
-		select {
-		case m := <-w.inbox:
+		if m, ok := w.inbox.take(); ok {
 			if err := w.told(m); err != nil {
 				return err
 			}
+			continue
+		}
+		select {
 		case n := <-w.notices:
 			if err := w.noticed(n); err != nil {
 				return err
@@ -346,9 +344,12 @@ func (w *worker) hear() error {
 
 // await waits for the daemon: the core can go on only with an answer of its.
 func (w *worker) await() error {
-	select {
-	case m := <-w.inbox:
+	if m, ok := w.inbox.take(); ok {
 		return w.told(m)
+	}
+	select {
+	case <-w.inbox.news:
+		return nil
 	case n := <-w.notices:
 		return w.noticed(n)
 	case <-w.ctx.Done():

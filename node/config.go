@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os/user"
 	"slices"
 	"strconv"
 	"time"
@@ -171,6 +172,50 @@ func (c *Config) allows(a account, own uint32) bool {
 	return slices.ContainsFunc(c.Allow, func(who string) bool {
 		return who == AllowAny || who == a.name || who == fmt.Sprint(a.uid)
 	})
+}
+
+// strangers returns the users under allow and under limits that this machine does not
+// have. Numbers stand for themselves.
+func (c *Config) strangers(exists func(name string) bool) (allowed, limited []string) {
+	unknown := func(name string) bool {
+		_, err := strconv.ParseUint(name, 10, 32)
+		return err != nil && name != AllowAny && !exists(name)
+	}
+	for _, name := range c.Allow {
+		if unknown(name) {
+			allowed = append(allowed, name)
+		}
+	}
+	for name := range c.Limits.Users {
+		if unknown(name) {
+			limited = append(limited, name)
+		}
+	}
+	slices.Sort(limited)
+	return allowed, limited
+}
+
+// mostStrangers bounds how many users are looked for and named in the log: asking
+// for one may take long.
+const mostStrangers = 100
+
+// warnOfStrangers logs the names of users that may be misspelt. Under limits they may
+// be those of users of other machines.
+func (d *daemon) warnOfStrangers() {
+	looked := 0
+	allowed, limited := d.cfg.strangers(func(name string) bool {
+		if looked++; looked > mostStrangers {
+			return true
+		}
+		_, err := user.Lookup(name)
+		return !errors.As(err, new(user.UnknownUserError))
+	})
+	for _, name := range allowed {
+		d.log.Warn("allow names a user that this machine does not have: look for a mistake in the name", "user", name)
+	}
+	for _, name := range limited {
+		d.log.Info("limits.users names a user that this machine does not have: that is right if it is a user of another machine", "user", name)
+	}
 }
 
 // reserve is how many clients root may have beyond those that the node serves.

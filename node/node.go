@@ -178,6 +178,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		d.infos = append(d.infos, info)
 		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
 	}
+	d.warnOfStrangers()
 	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/client"
+	"muster/internal/door"
 	"muster/node"
 	"muster/node/gateway"
 )
@@ -37,7 +38,7 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 	}
 	listener, err := net.Listen("tcp", r.Listen)
 	if err != nil {
-		return nil, err
+		return nil, door.PortTrouble(r.Listen, err)
 	}
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Log: log,

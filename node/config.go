@@ -127,9 +127,9 @@ func Default() Config {
 // carries, and by the arenas that fit beside each other in a program.
 const maxDevices = 16
 
-// minWorkerTimeout is the shortest time that says something: on a busy machine a
+// MinWorkerTimeout is the shortest time that says something: on a busy machine a
 // process may have to wait for its turn.
-const minWorkerTimeout = time.Second
+const MinWorkerTimeout = time.Second
 
 func (c *Config) check() error {
 	switch {
@@ -141,8 +141,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
 	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0:
 		return errors.New("visible, warm, max_idle, grace and worker_timeout must not be negative, and at least one client must be allowed")
-	case c.WorkerTimeout > 0 && c.WorkerTimeout < minWorkerTimeout:
-		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, minWorkerTimeout)
+	case c.WorkerTimeout > 0 && c.WorkerTimeout < MinWorkerTimeout:
+		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, MinWorkerTimeout)
 	case c.Swap.Size == 0:
 		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
 	case c.Socket.Address == "":

@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"os"
+	"os/user"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,10 +30,7 @@ func Ask(socket string) (*status.Node, error) { return ask(socket, 10*time.Secon
 func ask(socket string, patience time.Duration) (*status.Node, error) {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
-		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
-			return nil, fmt.Errorf("%w at %s: start one with muster node, or say --socket", ErrNoNode, socket)
-		}
-		return nil, fmt.Errorf("asking the node: %w", err)
+		return nil, notReached(socket, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
@@ -46,6 +47,37 @@ func ask(socket string, patience time.Duration) (*status.Node, error) {
 		return nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", socket)
 	}
 	return nil, fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)
+}
+
+// notReached says why nobody can be reached at a socket, as far as it can be seen.
+func notReached(socket string, err error) error {
+	info, lost := os.Stat(socket)
+	isFile := lost == nil && !strings.HasPrefix(socket, "@")
+	switch {
+	case isFile && info.Mode()&fs.ModeSocket == 0:
+		return fmt.Errorf("%s is no socket: name the one that the node was started with (--socket), or leave it out for %s", socket, DefaultSocket)
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("%w at %s: start one with muster node, or say --socket", ErrNoNode, socket)
+	case errors.Is(err, syscall.EACCES) && isFile:
+		return fmt.Errorf("you may not use the socket %s: %s", socket, accessTo(info))
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("you may not use the socket %s: a folder on the way to it is closed to you; ask the administrator to open it", socket)
+	}
+	return fmt.Errorf("asking the node: %w", err)
+}
+
+// accessTo says how one gets to use a socket that is closed to him: by its group, if
+// that may use it.
+func accessTo(info fs.FileInfo) string {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode().Perm()&0o020 == 0 {
+		return "only its owner may (mode " + fmt.Sprintf("%04o", info.Mode().Perm()) + "); run a node of your own (muster run --private), or ask the administrator to open it"
+	}
+	group := fmt.Sprint(owner.Gid)
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
 // readStatus reads the answer to a request: a document, or a record with a

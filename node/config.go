@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"os/user"
 	"slices"
 	"strconv"
 	"time"
@@ -126,9 +127,9 @@ func Default() Config {
 // carries, and by the arenas that fit beside each other in a program.
 const maxDevices = 16
 
-// minWorkerTimeout is the shortest time that says something: on a busy machine a
+// MinWorkerTimeout is the shortest time that says something: on a busy machine a
 // process may have to wait for its turn.
-const minWorkerTimeout = time.Second
+const MinWorkerTimeout = time.Second
 
 func (c *Config) check() error {
 	switch {
@@ -140,8 +141,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
 	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0:
 		return errors.New("visible, warm, max_idle, grace and worker_timeout must not be negative, and at least one client must be allowed")
-	case c.WorkerTimeout > 0 && c.WorkerTimeout < minWorkerTimeout:
-		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, minWorkerTimeout)
+	case c.WorkerTimeout > 0 && c.WorkerTimeout < MinWorkerTimeout:
+		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, MinWorkerTimeout)
 	case c.Swap.Size == 0:
 		return errors.New("the swap area has no size: give programs' memory a place when they are not on a device")
 	case c.Socket.Address == "":
@@ -171,6 +172,50 @@ func (c *Config) allows(a account, own uint32) bool {
 	return slices.ContainsFunc(c.Allow, func(who string) bool {
 		return who == AllowAny || who == a.name || who == fmt.Sprint(a.uid)
 	})
+}
+
+// strangers returns the users under allow and under limits that this machine does not
+// have. Numbers stand for themselves.
+func (c *Config) strangers(exists func(name string) bool) (allowed, limited []string) {
+	unknown := func(name string) bool {
+		_, err := strconv.ParseUint(name, 10, 32)
+		return err != nil && name != AllowAny && !exists(name)
+	}
+	for _, name := range c.Allow {
+		if unknown(name) {
+			allowed = append(allowed, name)
+		}
+	}
+	for name := range c.Limits.Users {
+		if unknown(name) {
+			limited = append(limited, name)
+		}
+	}
+	slices.Sort(limited)
+	return allowed, limited
+}
+
+// mostStrangers bounds how many users are looked for and named in the log: asking
+// for one may take long.
+const mostStrangers = 100
+
+// warnOfStrangers logs the names of users that may be misspelt. Under limits they may
+// be those of users of other machines.
+func (d *daemon) warnOfStrangers() {
+	looked := 0
+	allowed, limited := d.cfg.strangers(func(name string) bool {
+		if looked++; looked > mostStrangers {
+			return true
+		}
+		_, err := user.Lookup(name)
+		return !errors.As(err, new(user.UnknownUserError))
+	})
+	for _, name := range allowed {
+		d.log.Warn("allow names a user that this machine does not have: look for a mistake in the name", "user", name)
+	}
+	for _, name := range limited {
+		d.log.Info("limits.users names a user that this machine does not have: that is right if it is a user of another machine", "user", name)
+	}
 }
 
 // reserve is how many clients root may have beyond those that the node serves.

@@ -156,7 +156,7 @@ func (d *daemon) admit(c *client) error {
 		case len(d.clients) >= most:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
-			refused = refuse(resultNotPermitted, "user %s has %d clients on this node, as many as allowed", c.peer.user.name, d.perUser[name])
+			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
 		}
 		if refused != nil {
 			d.refused++

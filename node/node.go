@@ -172,12 +172,13 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		}
 		info := opened.Info()
 		if info.Memory < c.Reserve+info.ContextCost+info.Granularity {
-			return nil, fmt.Errorf("device %d (%s): of its memory of %d bytes nothing is left for programs", i, info.Name, info.Memory)
+			return nil, fmt.Errorf("device %d (%s): of its memory of %s nothing is left for programs: give it a smaller reserve", i, info.Name, size(info.Memory))
 		}
 		info.Memory -= c.Reserve
 		d.infos = append(d.infos, info)
 		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
 	}
+	d.warnOfStrangers()
 	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
 		return nil, err
 	}

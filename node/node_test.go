@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("the program sees %d bytes", first.attached.Memory)
 	}
 	_, err := connect(f.socket, hello(), 0)
-	if err == nil || !strings.Contains(err.Error(), "has 2 clients on this node, as many as allowed") {
+	if err == nil || !strings.Contains(err.Error(), "use this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it") {
 		t.Error(err)
 	}
 	alloc := func(p *program, size uint64) int32 {
@@ -530,7 +530,7 @@ func TestBadConfigurations(t *testing.T) {
 		{func(c *Config) { c.Socket.Address = "" }, "the node has no socket"},
 		{func(c *Config) { c.Devices[0].Memory = 3 }, "device 0 (soft Big): profile Big: memory of 3 bytes"},
 		{func(c *Config) { c.Devices[1].Reserve = 127 << 20 }, "nothing is left for programs"},
-		{func(c *Config) { c.HTTP = "nowhere:nothing" }, "opening the port for metrics"},
+		{func(c *Config) { c.HTTP = "nowhere:nothing" }, "the port for metrics and health (http, --http) cannot be opened"},
 		{func(c *Config) { c.Socket.Address = "/no/such/folder/socket" }, "opening the socket"},
 		{func(c *Config) { c.Devices = make([]Device, 17) }, "at most 16 devices"},
 	} {

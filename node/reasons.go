@@ -14,26 +14,35 @@ import (
 func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	switch memory {
 	case limits.Memory:
-		return "no program of this user may have more: raise the user's memory under limits in the node's configuration"
+		return "no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration"
 	case d.cfg.Swap.Size:
-		return "that is all of the node's swap area: raise swap.size in the node's configuration (muster node --swap)"
+		return "that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration (muster node --swap)"
 	case wish:
-		return "give it more with muster run --memory (MUSTER_MEMORY), more than the device has if need be"
+		return "give it more with muster run --memory (MUSTER_RUN_MEMORY), more than the device has if need be"
 	case maxArena / 4:
 		return "no program can see more"
 	}
 	return "give it more with muster run --memory, more than the device has if need be"
 }
 
+// userHasAll says that a user has as many programs on the node as limits allow.
+func userHasAll(user string, programs int) string {
+	count := fmt.Sprintf("%d programs of user %s use", programs, user)
+	if programs == 1 {
+		count = fmt.Sprintf("1 program of user %s uses", user)
+	}
+	return count + " this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"
+}
+
 // swapFull says that the swap area has no room; others is what other clients have.
 func (d *daemon) swapFull(others uint64) string {
-	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): raise swap.size in the node's configuration (muster node --swap), or wait for other programs to end",
+	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
 		model.BriefSize(d.cfg.Swap.Size), model.BriefSize(others))
 }
 
 // userFull says that a user's programs have as much memory as they may; others is
 // what those beside the client have.
 func (d *daemon) userFull(c *client, others uint64) string {
-	return fmt.Sprintf("user %s has no more memory on this node (%s, of which the user's other programs have %s): raise the user's memory under limits in the node's configuration, or end another program",
+	return fmt.Sprintf("user %s has no more memory on this node (%s, of which the user's other programs have %s): end another program, or ask the administrator to raise the user's memory under limits in the node's configuration",
 		c.peer.user.name, model.BriefSize(c.limits.Memory), model.BriefSize(others))
 }

@@ -107,6 +107,9 @@ func checkFolder(dir string, log *slog.Logger) error {
 func giveAccess(s Socket, mode os.FileMode) error {
 	if s.Group != "" {
 		group, err := user.LookupGroup(s.Group)
+		if errors.As(err, new(user.UnknownGroupError)) {
+			return fmt.Errorf("the socket's group: there is no group %s on this machine: make it with groupadd, or name another (socket.group)", s.Group)
+		}
 		if err != nil {
 			return fmt.Errorf("the socket's group: %w", err)
 		}

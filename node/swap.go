@@ -57,7 +57,7 @@ func (s Swap) inMemory(total uint64) (warning string) {
 		size(s.Size), size(total))
 }
 
-func size(n uint64) string { return model.FormatSize(int64(min(n, 1<<62))) }
+func size(n uint64) string { return model.BriefSize(n) }
 
 // roomIn is what the disk of a folder has for users that are not root, as workers
 // are not.

@@ -29,12 +29,12 @@ func TestSwapAgainstItsPlace(t *testing.T) {
 	}{
 		{"room", onDisk(8*gib, 9*gib), "", ""},
 		{"too full", onDisk(3*gib, 9*gib),
-			"the swap area may have 8GiB and the disk of /swap has 3GiB free: programs are refused memory when it is full; make room there, or give the swap area less (swap.size, --swap)", ""},
+			"the swap area may have 8 GiB and the disk of /swap has 3 GiB free: programs are refused memory when it is full; make room there, or give the swap area less (swap.size, --swap)", ""},
 		{"too small", onDisk(3*gib, 4*gib), "",
-			"the swap area is to have 8GiB (swap.size, --swap), and the disk of /swap has 4GiB in all: give it less, or another folder (swap.dir, --swap-dir)"},
+			"the swap area is to have 8 GiB (swap.size, --swap), and the disk of /swap has 4 GiB in all: give it less, or another folder (swap.dir, --swap-dir)"},
 		{"memory", verdict{warning: memory.inMemory(8 * gib)}, "", ""},
 		{"little memory", verdict{warning: memory.inMemory(4 * gib)},
-			"the swap area may have 8GiB and is in memory, of which the machine has 4GiB: when that is used up, the system kills programs; give the swap area less (swap.size, --swap) or a folder on a disk (swap.dir, --swap-dir)", ""},
+			"the swap area may have 8 GiB and is in memory, of which the machine has 4 GiB: when that is used up, the system kills programs; give the swap area less (swap.size, --swap) or a folder on a disk (swap.dir, --swap-dir)", ""},
 	} {
 		fail := ""
 		if c.got.err != nil {

@@ -36,7 +36,7 @@ func (d *daemon) serveHTTP() (*webServer, error) {
 	}
 	l, err := net.Listen("tcp", d.cfg.HTTP)
 	if err != nil {
-		return nil, fmt.Errorf("opening the port for metrics: %w", err)
+		return nil, fmt.Errorf("the port for metrics and health (http, --http) cannot be opened: %w", door.PortTrouble(d.cfg.HTTP, err))
 	}
 	w := &webServer{listener: door.Listen(l.(*net.TCPListener), true), places: door.NewPlaces(maxWebEach, maxWeb)}
 	w.listener.Notice = d.notice("those who ask for metrics")

@@ -72,11 +72,11 @@ func (f *demoFlags) run(c *cobra.Command) error {
 	if _, err := os.Stat(filepath.Join(f.programs, "mm")); err != nil {
 		return fmt.Errorf("the programs are not in %s: make examples builds them", f.programs)
 	}
-	alone, err := f.round(c, "one program on a device at a time", "--vgpus", "1", "--max-idle", "0s")
+	alone, err := f.round(c, "one on a device at a time", "--vgpus", "1", "--max-idle", "0s")
 	if err != nil {
 		return err
 	}
-	shared, err := f.round(c, "four programs on a device at a time", "--vgpus", "4")
+	shared, err := f.round(c, "four on a device at a time", "--vgpus", "4")
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (f *demoFlags) run(c *cobra.Command) error {
 	if err := shared.table().WriteText(out); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%d programs that need %s together on %s of GPU memory: all results right.\n", len(demoPrograms), briefSize(shared.peak), briefSize(shared.memory))
+	fmt.Fprintf(out, "\n%d programs that had %s at a time on %s of GPU memory: all results right.\n", len(demoPrograms), briefSize(shared.peak), briefSize(shared.memory))
 	fmt.Fprintf(out, "One at a time on each GPU they took %.1f s; sharing them, %.1f s: %s saved.\n",
 		alone.took.Seconds(), shared.took.Seconds(), report.Percent(1-shared.took.Seconds()/alone.took.Seconds()))
 	return nil
@@ -143,7 +143,7 @@ func (f *demoFlags) round(c *cobra.Command, title string, nodeArgs ...string) (*
 	}
 	ended := make(chan struct{})
 	go func() { wg.Wait(); close(ended) }()
-	err = r.watch(f.screen(c), title, socket, ended)
+	err = r.watch(f.screen(c, title), title, socket, ended)
 	<-ended
 	r.took = time.Since(start)
 	if err != nil {
@@ -157,11 +157,11 @@ func (f *demoFlags) round(c *cobra.Command, title string, nodeArgs ...string) (*
 	return r, nil
 }
 
-// screen returns the terminal for the live view, or nil.
-func (f *demoFlags) screen(c *cobra.Command) *os.File {
+// screen returns the terminal for the live view, or nil; then it says what runs.
+func (f *demoFlags) screen(c *cobra.Command, title string) *os.File {
 	out, ok := c.OutOrStdout().(*os.File)
 	if f.plain || !ok || !isTerminal(out) {
-		fmt.Fprintln(c.ErrOrStderr(), "running", len(demoPrograms), "programs")
+		fmt.Fprintf(c.ErrOrStderr(), "running %d programs, %s\n", len(demoPrograms), title)
 		return nil
 	}
 	return out
@@ -182,7 +182,7 @@ func (r *demoRound) watch(screen *os.File, title, socket string, ended <-chan st
 		r.note(s)
 		if screen != nil {
 			var b bytes.Buffer
-			fmt.Fprintf(&b, "%s\n\n", title)
+			fmt.Fprintf(&b, "%d programs, %s\n\n", len(demoPrograms), title)
 			if err := writePicture(&b, s, before); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,14 @@ func TestVariable(t *testing.T) {
 	}
 }
 
+// Variables that stand for no flag are found, those of sub-commands are known.
+func TestUnknownVariables(t *testing.T) {
+	got := unknownVariables(newNode(), []string{"NODE_VGPUS=8", "NODE_VGPU=8", "NODE_COLOUR=red", "NODE_REPLAY_JSON=true", "NODELIST=a", "MUSTER_NODE_X=1"})
+	if want := []string{"NODE_VGPU (did you mean NODE_VGPUS?)", "NODE_COLOUR"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // What the exit status is does not depend on which command fails, so it is
 // tested on one that does nothing else.
 func TestExitStatus(t *testing.T) {
@@ -96,7 +105,8 @@ func TestExitStatus(t *testing.T) {
 		{"try --need x", "MUSTER_TRY_SEEDS=1", exitFailed, "muster try: it broke\n"},
 		{"try --need x --seeds 0", "MUSTER_TRY_SEEDS=1", exitDone, ""},
 		{"try --need x", "MUSTER_TRY_SEEDS=many", exitUsage,
-			"muster try: the environment variable MUSTER_TRY_SEEDS: invalid argument \"many\" for \"--seeds\" flag: strconv.ParseInt: parsing \"many\": invalid syntax\n" + see},
+			"muster try: the environment variable MUSTER_TRY_SEEDS is \"many\": give a whole number\n" + see},
+		{"try --need x --seeds many", "", exitUsage, "muster try: --seeds \"many\": give a whole number\n" + see},
 		{"try --need x --sead 1", "", exitUsage, "muster try: there is no flag --sead: did you mean --seeds?\n" + see},
 		{"try --colour", "", exitUsage, "muster try: there is no flag --colour\n" + see},
 		{"try --need", "", exitUsage, "muster try: flag needs an argument: --need\n" + see},

@@ -221,6 +221,9 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	if note != "" {
 		log.Info(note)
 	}
+	for _, name := range unknownVariables(c, os.Environ()) {
+		log.Warn("an environment variable stands for no flag of muster node", "variable", name)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program, which workers are too: %w", err)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/client"
+	"muster/internal/door"
 	"muster/node"
 	"muster/node/gateway"
 )
@@ -31,13 +33,19 @@ func remoteIn(dir string, r node.Remote) node.Remote {
 // the daemon's socket once the gateway serves.
 func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 	r, limits := cfg.Remote, cfg.Connections
+	if r.Cert == "" || r.Key == "" {
+		return nil, errors.New("the node has no certificate: give tls.cert and tls.key, or --tls-dir with the folder that muster cert made for it")
+	}
 	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
 	if err != nil {
+		if wrong := wrongFolder(filepath.Dir(r.Cert)); wrong != nil && errors.Is(err, fs.ErrNotExist) {
+			return nil, wrong
+		}
 		return nil, err
 	}
 	listener, err := net.Listen("tcp", r.Listen)
 	if err != nil {
-		return nil, err
+		return nil, door.PortTrouble(r.Listen, err)
 	}
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Log: log,
@@ -52,6 +60,16 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 	}
 	log.Info("programs on other machines are served", "address", listener.Addr().String())
 	return g, nil
+}
+
+// wrongFolder says whose folder was given for that of a node; nil if it is nobody's.
+func wrongFolder(dir string) error {
+	for _, f := range []struct{ file, whose string }{{client.FileUser, "a user's folder"}, {gateway.FileCAKey, "the authority's folder"}} {
+		if _, err := os.Stat(filepath.Join(dir, f.file)); err == nil {
+			return fmt.Errorf("%s is %s: give the node's, which muster cert made as node-HOST", dir, f.whose)
+		}
+	}
+	return nil
 }
 
 // serveGateway lets programs on other machines in until stop is called.

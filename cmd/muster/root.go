@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -185,7 +186,28 @@ func flagError(c *cobra.Command, err error) error {
 		}
 		return usageErrorf("there is no flag --%s", name)
 	}
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		return usageErrorf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), expected(wrong.GetFlag(), wrong.Unwrap()))
+	}
 	return &usageError{err.Error()}
+}
+
+// expected says what a flag takes; cause is what was wrong.
+func expected(f *pflag.Flag, cause error) string {
+	switch f.Value.Type() {
+	case "int":
+		return "give a whole number"
+	case "uint64":
+		return "give a whole number, not below 0"
+	case "float64":
+		return "give a number"
+	case "bool":
+		return "give true or false"
+	case "duration":
+		return "give a time with its unit, as 10ms, 2s or 1m"
+	}
+	return cause.Error()
 }
 
 // flagsFromEnvironment sets each flag that the command line left alone from its variable.
@@ -200,11 +222,39 @@ func flagsFromEnvironment(c *cobra.Command, env func(string) string) error {
 		if value == "" {
 			return
 		}
-		if err := c.Flags().Set(f.Name, value); err != nil {
+		err := c.Flags().Set(f.Name, value)
+		var wrong *pflag.InvalidValueError
+		switch {
+		case errors.As(err, &wrong):
+			first = usageErrorf("the environment variable %s is %q: %s", name, value, expected(f, wrong.Unwrap()))
+		case err != nil:
 			first = usageErrorf("the environment variable %s: %v", name, err)
 		}
 	})
 	return first
+}
+
+// unknownVariables returns those of a command's variables that stand for no flag of it
+// or of its sub-commands, with the name that may have been meant. The environment is
+// a list of NAME=VALUE.
+func unknownVariables(c *cobra.Command, environment []string) (unknown []string) {
+	prefix := variable(c, "")
+	var known []string // without the prefix, so that it makes nothing alike
+	eachCommand(c, func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, strings.TrimPrefix(variable(c, f.Name), prefix)) })
+	})
+	for _, setting := range environment {
+		name, value, _ := strings.Cut(setting, "=")
+		rest, ours := strings.CutPrefix(name, prefix)
+		if !ours || value == "" || slices.Contains(known, rest) {
+			continue
+		}
+		if near := model.Nearest(rest, known); near != "" {
+			name += " (did you mean " + prefix + near + "?)"
+		}
+		unknown = append(unknown, name)
+	}
+	return unknown
 }
 
 // variable is the environment variable that stands for a flag of a command.

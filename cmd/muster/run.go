@@ -28,10 +28,11 @@ import (
 const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:
 it finds Muster's libcuda.so.1 where it looks for the driver's.
 
-If a node answers at the socket, the program is served by that. If none does, one
-is started for this program alone, with what the machine has: its GPUs, or a
-software GPU. It ends with the program. If the node is shutting down, that is said
-and nothing is run; --wait waits until a node serves programs there.
+If a node answers at the socket, the program is served by that. If none does, and
+neither --socket nor $MUSTER_SOCKET names one, one is started for this program alone,
+with what the machine has: its GPUs, or a software GPU. It ends with the program. If
+the node is shutting down, that is said and nothing is run; --wait waits until a node
+serves programs there.
 
 The exit status and the signals are the program's: 127 if there is no such program,
 126 if it cannot be run.
@@ -83,6 +84,9 @@ func newRun() *cobra.Command {
 }
 
 func (f *runFlags) run(c *cobra.Command, args []string) error {
+	if f.wait < 0 {
+		return usageErrorf("--wait %v: give a time above 0, as 30s or 1m", f.wait)
+	}
 	environment, err := f.environment()
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
 		return exitStatus(126)
-	case f.socket != "" || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
+	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
 		return err
 	}
 	return runPrivately(c, path, args, environment)
@@ -121,7 +125,10 @@ const askEvery = 100 * time.Millisecond
 // that is wanted.
 func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 	err := servesPrograms(socket)
-	if err == nil || f.wait <= 0 {
+	switch {
+	case errors.Is(err, errDraining) && f.wait == 0:
+		return fmt.Errorf("%w: try again when it is back, wait for it with --wait, or use --private", err)
+	case err == nil || f.wait == 0:
 		return err
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "muster: waiting for a node: %v\n", err)
@@ -129,7 +136,7 @@ func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 	for err != nil {
 		select {
 		case <-late:
-			return fmt.Errorf("%w (after a wait of %v)", err, f.wait)
+			return f.afterWait(err)
 		case <-c.Context().Done():
 			return c.Context().Err()
 		case <-time.After(askEvery):
@@ -139,11 +146,23 @@ func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 	return nil
 }
 
+// afterWait says that no node served programs in all the time that was waited.
+func (f *runFlags) afterWait(err error) error {
+	err = fmt.Errorf("after a wait of %v, %w", f.wait, err)
+	if errors.Is(err, errDraining) {
+		return fmt.Errorf("%w: wait longer, or use --private", err)
+	}
+	return err
+}
+
+// errDraining says that a node takes no programs any more.
+var errDraining = errors.New("is shutting down")
+
 // servesPrograms says whether a node takes programs.
 func servesPrograms(socket string) error {
 	status, err := node.Ask(socket)
 	if err == nil && status.Draining {
-		err = fmt.Errorf("the node at %s is shutting down: try again when it is back, wait for it with --wait, or use --private", socket)
+		err = fmt.Errorf("the node at %s %w", socket, errDraining)
 	}
 	return err
 }
@@ -160,6 +179,10 @@ func socketOf(flag string) string {
 	return node.DefaultSocket
 }
 
+// isNamed says whether the user named a node, by the flag or in the environment: then
+// no other will do.
+func isNamed(flag string) bool { return flag != "" || os.Getenv("MUSTER_SOCKET") != "" }
+
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if errors.Is(err, exec.ErrDot) {
@@ -167,6 +190,10 @@ func findProgram(name string) (string, error) {
 	}
 	return path, err
 }
+
+// minMemory is the least device memory that a program can be given: less is most
+// likely a size without its unit.
+const minMemory = 1 << 20
 
 // environment is the program's, but for the socket.
 func (f *runFlags) environment() ([]string, error) {
@@ -179,6 +206,10 @@ func (f *runFlags) environment() ([]string, error) {
 		size, err := model.ParseSize(f.memory)
 		if err != nil {
 			return nil, usageErrorf("--memory: %v", err)
+		}
+		if size < minMemory {
+			return nil, usageErrorf("--memory %s is %s: give %s or more, with a unit, as 2GiB; leave it out for as much as the largest device has",
+				f.memory, briefSize(uint64(size)), briefSize(minMemory))
 		}
 		environment = set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}

@@ -5,7 +5,8 @@
 //     says while it lasts that it cannot;
 //   - Places bound connections that nobody has a use for yet, for each user and in
 //     all, and choose which of them to close when room is needed;
-//   - a Patient connection gives the other side a time for each read and write.
+//   - a Patient connection gives the other side a time for each read and write;
+//   - PortTrouble says in words why a port cannot be opened.
 //
 // It knows no protocol, and of users only a name.
 package door

@@ -236,6 +236,12 @@ func TestRunWhileTheNodeShutsDown(t *testing.T) {
 			t.Errorf("%s: muster run ended with %d: %s", name, code, p.output)
 		}
 	}
+	// One that has waited is not told to wait so.
+	late := run("MUSTER_SOCKET="+n.socket, "--wait", "10ms", "--", made("small"), "sums")
+	want := "muster run: after a wait of 10ms, the node at " + n.socket + " is shutting down: wait longer, or use --private\n"
+	if code := late.wait(); code != 1 || !strings.Contains(late.output.String(), want) || strings.Contains(late.output.String(), "with --wait") {
+		t.Errorf("after a wait muster run ended with %d: %s", code, late.output)
+	}
 	// A program that finds the node by itself is told too.
 	direct := w.executeWith([]string{"MUSTER_SOCKET=" + n.socket, "LD_LIBRARY_PATH=" + made("lib")}, made("small"), "sums")
 	if code := direct.wait(); code != 1 || !strings.Contains(direct.output.String(), "muster: the node is shutting down") {

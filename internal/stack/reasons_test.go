@@ -179,19 +179,19 @@ func TestMemoryHasReasons(t *testing.T) {
 	t.Run("as asked for", func(t *testing.T) {
 		n := newWorld(t).start("--devices", "soft:memory=64M")
 		one(t, again(n, []string{"--memory", "48M"}, 1<<40), `an allocation of 1 TiB: the program sees 48 MiB of device memory and has allocated 0 B of it: `+
-			`give it more with muster run --memory \(MUSTER_MEMORY\), more than the device has if need be`)
+			`give it more with muster run --memory \(MUSTER_RUN_MEMORY\), more than the device has if need be`)
 	})
 	t.Run("of the user, for one program", func(t *testing.T) {
 		n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {memory: 32MiB}}\n")
 		one(t, again(n, []string{"--memory", "48M"}, 33<<20), "an allocation of 33 MiB: the program sees 32 MiB of device memory and has allocated 0 B of it: "+
-			"no program of this user may have more: raise the user's memory under limits in the node's configuration")
+			"no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration")
 	})
 	t.Run("of the user, for all programs", func(t *testing.T) {
 		n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {memory: 32MiB}}\n")
 		beside := n.launch(made("small"), "keep", fmt.Sprint(20<<20/4))
 		beside.says("keeping")
 		one(t, again(n, nil, 16<<20), `an allocation of 16 MiB: user \S+ has no more memory on this node \(32 MiB, of which the user's other programs have \S+ MiB\): `+
-			"raise the user's memory under limits in the node's configuration, or end another program")
+			"end another program, or ask the administrator to raise the user's memory under limits in the node's configuration")
 		beside.right()
 	})
 	t.Run("of the swap area", func(t *testing.T) {
@@ -199,18 +199,18 @@ func TestMemoryHasReasons(t *testing.T) {
 		beside := n.launch(made("small"), "keep", fmt.Sprint(20<<20/4))
 		beside.says("keeping")
 		one(t, again(n, nil, 30<<20), `an allocation of 30 MiB: the node's swap area is full \(40 MiB, of which other programs have \S+ MiB\): `+
-			`raise swap.size in the node's configuration \(muster node --swap\), or wait for other programs to end`)
+			`wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration \(muster node --swap\)`)
 		beside.right()
 	})
 	t.Run("all of the swap area", func(t *testing.T) {
 		n := newWorld(t).start("--devices", "soft:memory=64M", "--swap", "40M")
 		one(t, again(n, nil, 50<<20), "an allocation of 50 MiB: the program sees 40 MiB of device memory and has allocated 0 B of it: "+
-			`that is all of the node's swap area: raise swap.size in the node's configuration \(muster node --swap\)`)
+			`that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration \(muster node --swap\)`)
 	})
 	t.Run("for a kernel", func(t *testing.T) {
 		n := newWorld(t).start("--devices", "soft:memory=16M", "--swap", "64M")
 		got := n.launchWith([]string{"--socket", n.socket, "--memory", "48M"}, made("reasons"), "touch", fmt.Sprint(40<<20)).right()
-		one(t, got, `kernel add: 40 MiB of device memory are needed at a time, and the node has no device for that \(too large\): its largest has 16 MiB for a program; `+
+		one(t, got, `kernel add: 40 MiB of device memory are needed at a time, more than any device of the node has for a program \(the largest has 16 MiB\): `+
 			"use smaller allocations, or a node with a larger device")
 		if !strings.Contains(got, oom+"CUDA_SUCCESS\n") {
 			t.Errorf("it said %s", got)

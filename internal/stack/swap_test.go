@@ -48,7 +48,7 @@ func TestSwapDiskIsFull(t *testing.T) {
 	if got := refused.output.String(); !strings.Contains(got, "CUDA_ERROR_OUT_OF_MEMORY") || strings.Contains(got, "worker has ended") {
 		t.Errorf("it said %q", got)
 	}
-	one(t, refused.output.String(), `an allocation of 7.6 MiB: the disk of the swap area `+regexp.QuoteMeta(dir)+` is full, .* \(make room there, or lower the node's swap.size\): .*`)
+	one(t, refused.output.String(), `an allocation of 7.6 MiB: the disk of the swap area `+regexp.QuoteMeta(dir)+` is full, 7.6 MiB are wanted and .* of .* are free \(.*\): ask the administrator to make room there, or to lower the node's swap.size`)
 	if !strings.Contains(n.log.String(), "the disk of the swap area "+dir+" is full") {
 		t.Error("the log does not say that the disk is full")
 	}

@@ -91,15 +91,21 @@ func (c *Core) noPlace(bytes uint64) error {
 	return &Failure{Result: outOfMemory, Text: "no row of free addresses is so long: the program's other allocations lie between; free some of them"}
 }
 
+// deviceGone is the daemon's reason where the devices that a client may use are lost.
+const deviceGone = "no device"
+
 // noDevice is what a message gets that needs more of a device than there is.
 func (c *Core) noDevice(bytes uint64) error {
 	var largest uint64
 	for _, d := range c.config.Devices {
 		largest = max(largest, d.Memory-min(d.Memory, d.ContextCost))
 	}
-	return &Failure{Result: resultOfTooSmall, Text: fmt.Sprintf(
-		"%s of device memory are needed at a time, and the node has no device for that (%s): its largest has %s for a program; use smaller allocations, or a node with a larger device",
-		sizeOf(bytes), c.Lease.Denied, sizeOf(largest))}
+	text := fmt.Sprintf("%s of device memory are needed at a time, more than any device of the node has for a program (the largest has %s): use smaller allocations, or a node with a larger device",
+		sizeOf(bytes), sizeOf(largest))
+	if c.Lease.Denied == deviceGone {
+		text = "no device is left on the node that this program may use: start the program again"
+	}
+	return &Failure{Result: resultOfTooSmall, Text: text}
 }
 
 // Refusal is why an image was not loaded.

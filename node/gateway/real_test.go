@@ -96,7 +96,7 @@ func TestUsersHaveNames(t *testing.T) {
 		t.Errorf("%+v, %v", status, err)
 	}
 	_, err = client.Attach(w.socket, client.Hello("test", 0), 0)
-	if want := "user ada has 1 clients on this node, as many as allowed"; err == nil || err.Error() != want {
+	if want := "1 program of user ada uses this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"; err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 	// Programs of this machine are someone else.

@@ -8,6 +8,7 @@ package nodefile
 import (
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,11 +75,11 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
-		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseShort)),
+		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
 		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
-		strictyaml.Key("http", d.Text("http", &c.HTTP)),
-		strictyaml.Key("listen", d.Text("listen", &c.Remote.Listen)),
+		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
+		strictyaml.Key("listen", strictyaml.Value(&d.File, "listen", &c.Remote.Listen, parseAddress)),
 		strictyaml.Key("tls", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "tls", strictyaml.Key("cert", d.Text("cert", &c.Remote.Cert)),
 				strictyaml.Key("key", d.Text("key", &c.Remote.Key)), strictyaml.Key("ca", d.Text("ca", &c.Remote.CA)))
@@ -193,6 +194,25 @@ func parseShort(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("must be a time as 10ms, 2s or 1m, not %q", s)
 	}
 	return t, nil
+}
+
+// parseTimeout reads how long a worker may be silent.
+func parseTimeout(s string) (time.Duration, error) {
+	t, err := parseShort(s)
+	if err == nil && t > 0 && t < node.MinWorkerTimeout {
+		return 0, fmt.Errorf("%v would kill workers that are only busy: give %v or more, or 0 for none", t, node.MinWorkerTimeout)
+	}
+	return t, err
+}
+
+// parseAddress reads where to listen.
+func parseAddress(s string) (string, error) {
+	_, port, err := net.SplitHostPort(s)
+	number, notNumber := strconv.Atoi(port)
+	if err != nil || port == "" || notNumber == nil && (number < 0 || number > 65535) {
+		return "", fmt.Errorf("must be HOST:PORT with a port up to 65535, as 127.0.0.1:9420, or :9420 for all addresses, not %q", s)
+	}
+	return s, nil
 }
 
 // parseUIDs reads a range of user numbers.

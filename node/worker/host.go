@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"muster/device"
+	"muster/model"
 	"muster/vmm"
 )
 
@@ -215,16 +216,23 @@ func uninterrupted(call func() error) error {
 // full says that the disk has not enough room, and how much it has.
 func (h *hostMemory) full(wanted uint64, err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("reserving %d bytes in the swap area %s: %w: %w", wanted, h.dir, err, device.ErrOutOfMemory)
+		return &noRoom{fmt.Sprintf("no room for %s can be reserved in the swap area %s: %v", model.BriefSize(wanted), h.dir, err)}
 	}
 	var disk syscall.Statfs_t
 	if statErr := syscall.Fstatfs(int(h.file.Fd()), &disk); statErr != nil {
 		err = errors.Join(err, statErr)
 	}
 	unit := uint64(disk.Bsize)
-	return fmt.Errorf("the disk of the swap area %s is full, %d bytes are wanted and %d of %d are free (make room there, or lower the node's swap.size): %w: %w",
-		h.dir, wanted, disk.Bavail*unit, disk.Blocks*unit, err, device.ErrOutOfMemory)
+	return &noRoom{fmt.Sprintf("the disk of the swap area %s is full, %s are wanted and %s of %s are free (%v): ask the administrator to make room there, or to lower the node's swap.size",
+		h.dir, model.BriefSize(wanted), model.BriefSize(disk.Bavail*unit), model.BriefSize(disk.Blocks*unit), err)}
 }
+
+// noRoom is a device.ErrOutOfMemory whose text speaks of the swap area alone: the
+// device has memory enough.
+type noRoom struct{ text string }
+
+func (e *noRoom) Error() string { return e.text }
+func (e *noRoom) Unwrap() error { return device.ErrOutOfMemory }
 
 // rooms counts, for each chunk of the swap file, the allocations that touch it:
 // chunks with none have no room reserved.

@@ -245,7 +245,7 @@ func TestFullDiskTakesNothing(t *testing.T) {
 	if !errors.Is(err, device.ErrOutOfMemory) || clientcore.ResultOf(err) != outOfMemory {
 		t.Fatalf("6 MiB where 2 are left: %v", err)
 	}
-	for _, want := range []string{dir, "6291456 bytes are wanted", "2097152 of 8388608 are free", "swap.size"} {
+	for _, want := range []string{dir, "6 MiB are wanted and 2 MiB of 8 MiB are free", "no space left on device", "ask the administrator to make room there, or to lower the node's swap.size"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

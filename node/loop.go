@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"time"
 
@@ -305,7 +306,9 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		c.device = vgpu.AnyDevice
 		c.counters.failures++
-		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason)
+		if n := c.counters.failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
+			d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason, "faults", n)
+		}
 		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)

@@ -95,14 +95,18 @@ func startRecording(cfg Record, h vgpu.Header, log *slog.Logger) (*recording, er
 // openRecording opens an empty file. One that is there is replaced only if it is
 // an earlier recording: a wrong name must not cost a file.
 func openRecording(path string) (*os.File, error) {
-	switch info, err := os.Stat(path); {
+	flags := os.O_RDWR
+	switch info, err := os.Lstat(path); {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, notRegular(path, info)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
+		flags |= os.O_CREATE | os.O_EXCL
+	case err != nil:
 		return nil, err
 	}
-	// Should it have become a pipe meanwhile, opening it does not block.
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	// Should it have become a link or a pipe meanwhile, it is not followed, and
+	// opening it does not block.
+	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +120,12 @@ func notRegular(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", path, info.Mode().Type())
 }
 
+// isOwn says whether a file is this user's and nobody else may write to it.
+func isOwn(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && owner.Uid == uint32(os.Geteuid()) && info.Mode().Perm()&0o022 == 0
+}
+
 func makeEmpty(file *os.File) error {
 	info, err := file.Stat()
 	switch {
@@ -123,6 +133,8 @@ func makeEmpty(file *os.File) error {
 		return err
 	case !info.Mode().IsRegular():
 		return notRegular(file.Name(), info)
+	case !isOwn(info):
+		return fmt.Errorf("%s is another user's, or others may write to it: they could read and change what is recorded; give another name, or a folder of the node's own", file.Name())
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("another node records to %s: give another name (%w)", file.Name(), err)

@@ -284,3 +284,39 @@ func BenchmarkRecord(b *testing.B) {
 		r.add(e)
 	}
 }
+
+// A recording tells of all users: it goes to a file of the node's own, and links that
+// others may have laid are not followed.
+func TestRecordingsAreTheNodesOwn(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := openRecording(link); err == nil {
+		f.Close()
+		t.Error("a link was followed")
+	}
+	if _, err := os.Lstat(target); err == nil {
+		t.Error("the target of a link was made")
+	}
+	open := filepath.Join(dir, "open")
+	if err := os.WriteFile(open, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := openRecording(open); err == nil || !strings.Contains(err.Error(), "others may write to it") {
+		f.Close()
+		t.Errorf("a file that everybody may write to: %v", err)
+	}
+	f, err := openRecording(filepath.Join(dir, "new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a new one: %v, %v", info, err)
+	}
+}

@@ -33,6 +33,25 @@ static void write_line(const char *line, size_t size) {
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+// What others say, a node of another machine among them, is shown on the user's
+// terminal: nothing in it may command that. Takes out control characters: those
+// below space, DEL, and the C1 ones, which UTF-8 writes as c2 80 to c2 9f.
+static size_t printable(char *line, size_t size) {
+	size_t kept = 0;
+	for (size_t i = 0; i < size; i++) {
+		unsigned char c = (unsigned char)line[i], next = i + 1 < size ? (unsigned char)line[i + 1] : 0;
+		if (c == 0xc2 && next >= 0x80 && next <= 0x9f) {
+			i++;
+			continue;
+		}
+		if (c == '\n' || c == '\t')
+			c = ' ';
+		if (c >= 0x20 && c != 0x7f)
+			line[kept++] = (char)c;
+	}
+	return kept;
+}
+
 void complain(const char *format, ...) {
 	static const char more[] = "...";
 	char line[1200];
@@ -46,6 +65,7 @@ void complain(const char *format, ...) {
 		n = sizeof line - 2;
 		memcpy(line + n - (sizeof more - 1), more, sizeof more - 1);
 	}
+	n = (int)printable(line, (size_t)n);
 	line[n++] = '\n';
 	write_line(line, (size_t)n); // one write, so that lines of several processes do not mix
 }

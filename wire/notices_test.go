@@ -86,3 +86,20 @@ func TestNoticesOfALiar(t *testing.T) {
 		}
 	}
 }
+
+// A reason may come from another machine, and is shown on a terminal.
+func TestReasonsDoNotCommandTerminals(t *testing.T) {
+	ring, arena, err := Create(Geometry{Ring: 256 << 10, Staging: 4 << 20, Bounce: 4 << 20, Pinned: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := Map(ring, arena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Unmap()
+	shared.Close("it ended\x1b]0;title\x07\nand \u009b31m more")
+	if got, closed := shared.Closed(); !closed || got != "it ended]0;title and 31m more" {
+		t.Errorf("%q", got)
+	}
+}

@@ -208,7 +208,7 @@ func (s *Shared) Close(reason string) {
 }
 
 func (s *Shared) tell(reason string) {
-	reason = shorten(reason, reasonSize-1)
+	reason = shorten(oneLine(reason), reasonSize-1)
 	if atomic.LoadUint32(s.u32(atClosed)) == 0 {
 		copy(s.ring[atReason:atReason+reasonSize], reason+"\x00")
 	}

@@ -374,7 +374,7 @@ static void serve(int fd) {
 			if (count_down > 0 && --count_down == 0) {
 				if (strcmp(mode, "die") == 0)
 					_exit(0);
-				strcpy(ring->reason, "time is up");
+				strcpy(ring->reason, "time\177 is\033 up");
 				__atomic_store_n(&ring->closed, 1, __ATOMIC_RELEASE);
 				pause();
 			}
@@ -431,7 +431,7 @@ static void greet(int fd) {
 	if (!wire_hello_get(&r, &hello) || hello.magic != WIRE_MAGIC || hello.schema != WIRE_SCHEMA)
 		fail("a strange hello");
 	if (strcmp(mode, "refuse") == 0) {
-		struct wire_refused refused = {.result = 101, .reason = {"not today", 9}};
+		struct wire_refused refused = {.result = 101, .reason = {"not\033 to\302\233day\a", 9}};
 		write_record(fd, WIRE_REFUSED, body, (size_t)(wire_refused_put(body, &refused) - body), NULL);
 		return;
 	}

@@ -431,7 +431,7 @@ static void greet(int fd) {
 	if (!wire_hello_get(&r, &hello) || hello.magic != WIRE_MAGIC || hello.schema != WIRE_SCHEMA)
 		fail("a strange hello");
 	if (strcmp(mode, "refuse") == 0) {
-		struct wire_refused refused = {.result = 101, .reason = {"not\033 to\302\233day\a", 9}};
+		struct wire_refused refused = {.result = 101, .reason = {"not\033 to\302\233day\a", 13}};
 		write_record(fd, WIRE_REFUSED, body, (size_t)(wire_refused_put(body, &refused) - body), NULL);
 		return;
 	}

@@ -75,7 +75,7 @@ func TestUserLimits(t *testing.T) {
 		if code := refused.wait(); code != 1 {
 			t.Errorf("the fourth ended with %d", code)
 		}
-		if got := refused.output.String(); !strings.Contains(got, "has 3 clients on this node, as many as allowed") {
+		if got := refused.output.String(); !strings.Contains(got, "3 programs of user root use this node already, as many as limits.clients allows") {
 			t.Errorf("the fourth was told %q", got)
 		}
 		held[0].right()

@@ -38,6 +38,15 @@ func (w *words) serves(client uint64) {
 	w.client = client
 }
 
+// because notes why the daemon ends the worker, in the place of its own last words.
+func (w *words) because(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fatal == "" {
+		w.fatal = why
+	}
+}
+
 // Write takes a part of the text. It never fails, and waits for nobody: the worker
 // must be able to go on.
 func (w *words) Write(b []byte) (int, error) {

@@ -155,6 +155,7 @@ func (w *workerProcess) post(m control.ToWorker) {
 	select {
 	case w.queue <- m:
 	default:
+		w.words.because("it did not take its messages, and was killed")
 		w.kill()
 	}
 }

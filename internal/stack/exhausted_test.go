@@ -68,6 +68,11 @@ func TestMemoryExhausted(t *testing.T) {
 			enter(n.cmd.Process.Pid)
 			beside := n.launch(made("small"), "hold", "1000")
 			beside.says("holding")
+			for pid := range n.workers() {
+				if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); err != nil || strings.TrimSpace(string(score)) != "500" {
+					t.Errorf("the system would not end a worker first: %s, %v", score, err)
+				}
+			}
 			greedy := w.launchWith([]string{"--socket", n.socket, "--memory", "512M"}, made("small"), what, fmt.Sprint(512<<20))
 			if code := greedy.wait(); code != 1 {
 				t.Errorf("the greedy program ended with %d", code)

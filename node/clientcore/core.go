@@ -50,6 +50,7 @@ type Core struct {
 	asked   Kind     // what the executor was asked, if asking
 	asking  bool
 	handled Message // is being handled, if it does not wait
+	calling uint64  // the cookie of the function of the program's that operations are about; 0 for none
 	ended   error   // why the client cannot go on
 }
 
@@ -274,9 +275,10 @@ func (c *Core) takeBack(failed *Op) {
 	if failed == nil {
 		return
 	}
+	if c.calling != 0 { // whatever failed of them: the function will not be called
+		delete(c.Hosts.Running, c.calling)
+	}
 	switch failed.Kind {
-	case Call:
-		delete(c.Hosts.Running, failed.Cookie)
 	case Reserve: // nothing has used it: there is no plan to perform
 		if _, err := c.space.Free(failed.Range.Addr); err != nil {
 			c.ended = err
@@ -344,6 +346,7 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		c.reply(m.Header.Slot, c.Sticky, nil)
 		return c.ops, nil
 	}
+	c.calling = 0
 	c.handled = m // so that a message need not be allocated to be pointed to
 	done, err := c.try(&c.handled)
 	if err != nil {
@@ -397,7 +400,10 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	if errors.Is(err, ErrProtocol) || errors.Is(err, errDecode) {
 		return true, fmt.Errorf("%v: %w", m.Header.Op, err)
 	}
-	c.Head = nil
+	if h := c.Head; h != nil {
+		c.Head = nil
+		c.undo(h)
+	}
 	c.refusedLoad(m, err)
 	c.refuse(err)
 	return true, nil
@@ -469,11 +475,10 @@ func (c *Core) lost(index int, reason string) {
 		return
 	}
 	d := c.config.Devices[index]
-	if c.Lease.Held && c.Lease.Device == index {
+	if c.Lease.Held && c.Lease.Device == index { // a revocation of it is answered by that
 		c.Activity.stop(c)
 		c.Lease = Lease{Number: c.Lease.Number}
 	}
-	c.Lease.Wanted = false
 	gone := c.space.Lost(d.Place)
 	open := c.context(d.Place)
 	if open == nil {

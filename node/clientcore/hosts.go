@@ -64,6 +64,7 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 		t.Running = map[uint64]bool{}
 	}
 	t.Running[d.Cookie] = true
+	c.calling = d.Cookie
 	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie})
 	return true, nil
 }
@@ -106,6 +107,15 @@ const (
 	maxBacklogBytes = 1 << 30
 )
 
+// size is how many bytes are kept of a message: not the memory of the program's that
+// it may name.
+func (m *Message) size() int {
+	if m.Pinned {
+		return len(m.Body)
+	}
+	return len(m.Body) + len(m.Data)
+}
+
 func (b *Backlog) next() (Message, bool) {
 	if len(b.Messages) == 0 {
 		return Message{}, false
@@ -113,12 +123,12 @@ func (b *Backlog) next() (Message, bool) {
 	m := b.Messages[0]
 	b.Messages[0] = Message{}
 	b.Messages = b.Messages[1:]
-	b.Bytes -= len(m.Body) + len(m.Data)
+	b.Bytes -= m.size()
 	return m, true
 }
 
 func (b *Backlog) add(m Message) error {
-	b.Bytes += len(m.Body) + len(m.Data)
+	b.Bytes += m.size()
 	if len(b.Messages) >= maxBacklog || b.Bytes > maxBacklogBytes {
 		return fmt.Errorf("%d messages while a function of the program's was waited for", len(b.Messages)+1)
 	}

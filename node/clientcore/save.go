@@ -252,7 +252,7 @@ func (c *Core) checkStreams() error {
 func (c *Core) checkQueues() error {
 	bytes := 0
 	for _, m := range c.Backlog.Messages {
-		bytes += len(m.Body) + len(m.Data)
+		bytes += m.size()
 	}
 	if bytes != c.Backlog.Bytes || len(c.Backlog.Messages) > maxBacklog {
 		return fmt.Errorf("%d messages of %d bytes wait, where %d are counted", len(c.Backlog.Messages), bytes, c.Backlog.Bytes)

@@ -184,11 +184,15 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "found":
 		return s.core.Found(s.now, s.core.World, &device.Fault{Kind: device.IllegalAddress})
 	case "done":
+		if len(words) > 1 {
+			return s.core.Outcome(s.now, s.last, Outcome{})
+		}
 		return s.core.Outcome(s.now, s.last, s.outcome())
 	case "failed":
 		return s.core.Outcome(s.now, s.last, Outcome{Err: map[string]error{
 			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "memory": device.ErrOutOfMemory,
-			"ptx": fmt.Errorf("%w: module.ptx:7:2: nonsense.u32: this instruction is not supported\nmodule.ptx:9:1: \"%%r\" is not declared", device.ErrInvalidPTX),
+			"image": device.ErrInvalidImage,
+			"ptx":   fmt.Errorf("%w: module.ptx:7:2: nonsense.u32: this instruction is not supported\nmodule.ptx:9:1: \"%%r\" is not declared", device.ErrInvalidPTX),
 		}[words[1]]})
 	case "failed-before":
 		return s.core.Outcome(s.now, &Op{Kind: Drain}, Outcome{Err: device.ErrOutOfMemory})
@@ -365,4 +369,35 @@ func FuzzRestore(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is left of a load that failed, a function that could not be called, and
+// pinned memory that messages name: nothing.
+func TestNothingIsLeftOfWhatFailed(t *testing.T) {
+	s := &script{t: t}
+	play := func(events ...string) {
+		for _, e := range events {
+			s.run(strings.Fields(e))
+		}
+	}
+	play("client 1", "load 1 1", "done unknown", "grant 0 4M 1", "done", "failed image")
+	if m := s.core.Modules; len(m.All)+len(m.ByID)+len(m.Unplaced)+m.Kept > 0 {
+		t.Errorf("of an image that the device refused: %v, %v, %d bytes", m.ByID, m.Unplaced, m.Kept)
+	}
+	play("load 2", "done", "function 2", "stream 3", "launch 2", "done", "call 3 11")
+	if s.core.Outstanding() != 1 {
+		t.Fatal("the function is not called")
+	}
+	if _, err := s.core.Outcome(s.now, &Op{Kind: After}, Outcome{Err: device.ErrOutOfMemory}); err != nil {
+		t.Fatal(err)
+	}
+	if s.core.Outstanding() != 0 {
+		t.Error("a function that is never called is waited for")
+	}
+	pinned := make([]byte, 64<<20)
+	for range 40 {
+		if err := s.core.Later(Message{Body: make([]byte, 16), Data: pinned, Pinned: true}); err != nil {
+			t.Fatalf("memory of the program's counts as kept: %v", err)
+		}
+	}
 }

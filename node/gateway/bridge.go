@@ -15,6 +15,7 @@ import (
 
 	"muster/client"
 	"muster/internal/door"
+	"muster/model"
 	"muster/wire"
 )
 
@@ -47,6 +48,9 @@ type bridge struct {
 	// given is twice the number of messages that the ring has, and odd while it is
 	// being given one, for which it may have no room.
 	given atomic.Uint64
+	// pinned are the blocks of the program's pinned memory that were used: what is
+	// there takes memory of this machine. Only the goroutine that reads frames has it.
+	pinned map[uint64]bool
 
 	toSend chan outgoing
 	isOver chan struct{}
@@ -78,7 +82,7 @@ type outgoing struct {
 
 func newBridge(conn *tls.Conn, patient *door.Patient, in *bufio.Reader, session *client.Session) *bridge {
 	return &bridge{conn: conn, patient: patient, in: in, session: session,
-		toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+		pinned: map[uint64]bool{}, toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
 }
 
 // run carries messages until one side ends, and says why.
@@ -170,7 +174,35 @@ func (b *bridge) unstaged(offset, length uint64) ([]byte, error) {
 	if offset < b.session.Shared.Geometry().Staging {
 		return nil, fmt.Errorf("data at %d, in staging memory", offset)
 	}
-	return b.session.Shared.Data(offset, length)
+	data, err := b.session.Shared.Data(offset, length)
+	if err == nil {
+		err = b.countPinned(offset, length)
+	}
+	return data, err
+}
+
+const (
+	pinnedBlock = 1 << 20
+	// leastPinned is how much pinned memory every program may use from another
+	// machine.
+	leastPinned = 64 << 20
+)
+
+// countPinned notes which of the program's pinned memory is used. On this machine
+// nobody allocated it, and no limit counts it: so there may be as much as the
+// program sees of device memory.
+func (b *bridge) countPinned(offset, length uint64) error {
+	g := b.session.Shared.Geometry()
+	if length == 0 || offset+length <= g.Staging+g.Bounce {
+		return nil
+	}
+	for block := offset / pinnedBlock; block <= (offset+length-1)/pinnedBlock; block++ {
+		b.pinned[block] = true
+	}
+	if most := max(leastPinned, b.session.Attached.Memory); uint64(len(b.pinned))*pinnedBlock > most+pinnedBlock {
+		return &wire.ClosedError{Reason: fmt.Sprintf("the program used more than %s of pinned memory, which is as much as it sees of device memory: free some, or use memory of malloc", model.BriefSize(most))}
+	}
+	return nil
 }
 
 // forward puts a message on the ring.

@@ -201,7 +201,7 @@ func (w *worker) closeGPU(p vmm.Place) {
 	if err := g.context.Close(); err != nil {
 		w.log.Debug("closing a context", "error", err)
 	}
-	w.staging.returned()
+	w.staging.returned(g)
 }
 
 // abandonGPU ends a context on a device that may never answer again.
@@ -209,7 +209,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 	if g := w.drop(p); g != nil {
 		go func() {
 			_ = g.context.Close()
-			w.staging.returned()
+			w.staging.returned(g)
 		}()
 	}
 }

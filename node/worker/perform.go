@@ -243,7 +243,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	}
 	switch o.Kind {
 	case clientcore.CopyIn:
-		return w.copyIn(on, o)
+		return w.copyIn(g, on, o)
 	case clientcore.CopyOut:
 		return w.copyOut(on, o)
 	case clientcore.Settle:
@@ -287,7 +287,7 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 	return fmt.Errorf("%v is not known", o.Kind)
 }
 
-func (w *worker) copyIn(on device.Stream, o *clientcore.Op) error {
+func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	to, data := o.To, o.Data
 	if o.Staged && w.stage != nil && w.hosts.outstanding() > 0 {
 		// The program may wait for this memory before it says that its function
@@ -307,7 +307,7 @@ func (w *worker) copyIn(on device.Stream, o *clientcore.Op) error {
 	}
 	lent := w.stage
 	w.stage = nil // freed when the copy is done, or the context has ended
-	w.staging.lend(lent)
+	w.staging.lend(lent, g)
 	return w.block(func() error { return on.Call(func() { w.staging.free(lent) }) })
 }
 

@@ -14,7 +14,7 @@ type staging struct {
 // stage is the staging memory of one message.
 type stage struct {
 	position uint64
-	lent     bool // to the device
+	lent     *gpu // that reads the bytes; nil if none does
 	done     bool
 }
 
@@ -30,10 +30,10 @@ func (s *staging) take(position uint64) *stage {
 	return st
 }
 
-// lend notes that the device reads the bytes, and frees them when it has.
-func (s *staging) lend(st *stage) {
+// lend notes that a device reads the bytes, and frees them when it has.
+func (s *staging) lend(st *stage, to *gpu) {
 	s.mu.Lock()
-	st.lent = true
+	st.lent = to
 	s.mu.Unlock()
 }
 
@@ -48,13 +48,13 @@ func (s *staging) free(st *stage) {
 	s.advance()
 }
 
-// returned says that the device reads nothing any more: a context that ends
-// drops copies without a word.
-func (s *staging) returned() {
+// returned says that a context reads nothing any more: one that ends drops copies
+// without a word.
+func (s *staging) returned(by *gpu) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.pending {
-		st.done = st.done || st.lent
+		st.done = st.done || st.lent == by
 	}
 	s.advance()
 }

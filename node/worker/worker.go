@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +80,7 @@ type notice struct {
 // first ping for the sign that the worker is ready: receive, which gives it, begins
 // when all else has been set up.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
+	volunteer()
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
@@ -120,6 +123,19 @@ func (w *worker) anyDevice() error {
 		all = errors.Join(all, err)
 	}
 	return all
+}
+
+// volunteer has the system end workers before the daemon when memory runs out: what
+// a program makes its worker take must not cost the others their node.
+func volunteer() {
+	const path, more = "/proc/self/oom_score_adj", 500
+	now, err := os.ReadFile(path)
+	if err != nil {
+		return // not every system has it
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && n < more {
+		_ = os.WriteFile(path, []byte(strconv.Itoa(more)), 0) // it works without
+	}
 }
 
 // cannotServe tells the daemon why there will be no service.

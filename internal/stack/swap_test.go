@@ -49,9 +49,7 @@ func TestSwapDiskIsFull(t *testing.T) {
 		t.Errorf("it said %q", got)
 	}
 	one(t, refused.output.String(), `an allocation of 7.6 MiB: the disk of the swap area `+regexp.QuoteMeta(dir)+` is full, 7.6 MiB are wanted and .* of .* are free \(.*\): ask the administrator to make room there, or to lower the node's swap.size`)
-	if !strings.Contains(n.log.String(), "the disk of the swap area "+dir+" is full") {
-		t.Error("the log does not say that the disk is full")
-	}
+	n.eventually("the log says that the disk is full", func() bool { return strings.Contains(n.log.String(), "the disk of the swap area "+dir+" is full") })
 	kept.right()
 	if err := os.Remove(others); err != nil {
 		t.Fatal(err)

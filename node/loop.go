@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"net"
 	"time"
@@ -236,7 +238,11 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 
 // tell lets a program know why it is ended.
 func (d *daemon) tell(c *client, reason string) {
-	d.log.Warn("a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
+	level := slog.LevelWarn
+	if d.draining { // nothing is wrong with it; it may have ended by itself just now
+		level = slog.LevelInfo
+	}
+	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
 	if c.shared != nil {
 		c.shared.Close(reason)
 	}

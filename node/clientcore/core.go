@@ -261,7 +261,7 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 			o.Err = allocation(failed.Range.Size, o.Err)
 		}
 		c.refuse(o.Err)
-		if asking && (asked == Move || asked == Leave) && !isFault(o.Err) {
+		if asking && (asked == Move || asked == Leave || asked == Backup) && !isFault(o.Err) {
 			// The directory counts on a plan that was not performed. After a fault
 			// nothing is left of what it would have moved.
 			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
@@ -316,6 +316,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		}
 	case Leave:
 		c.left(o)
+	case Backup:
+		c.backedUp(o)
 	}
 }
 
@@ -419,6 +421,9 @@ func (c *Core) refuse(err error) {
 		return
 	}
 	c.explain(err)
+	if r := resultOf(err); r != notReady {
+		c.emit(Op{Kind: Refused, Result: r})
+	}
 	if slot >= 0 {
 		c.reply(slot, resultOf(err), nil)
 		return

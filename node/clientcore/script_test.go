@@ -1,6 +1,7 @@
 package clientcore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -42,6 +43,8 @@ import (
 //	observe quiet|busy | at TIME    the time is said in milliseconds
 //	room BYTES                      that the daemon has committed; a GiB at first
 //	saved                           go on from what Save wrote
+//	fold                            make a base
+//	rebuilt                         go on from the last base, which another executor was given
 func TestScripts(t *testing.T) {
 	scripts.Run(t, func(t *testing.T, text string) string {
 		s := &script{t: t}
@@ -60,6 +63,7 @@ type script struct {
 	core *Core
 	now  Time
 	last *Op // that asks, or was performed last
+	base *Base
 
 	variables map[uint32]int // of the module that is loaded
 	next      uint64         // address of the next variable
@@ -92,10 +96,32 @@ func (s *script) run(words []string) string {
 		last := ops[n-1]
 		s.last = &last
 	}
+	for i := range ops {
+		if ops[i].Kind == Commit {
+			s.base = ops[i].Base
+			s.checkBase()
+		}
+	}
 	if s.core != nil && s.core.Waits() && !s.core.asking {
 		fmt.Fprintln(&b, "... waits")
 	}
 	return b.String()
+}
+
+// checkBase holds a base to this: the client that is made of it has the same one.
+func (s *script) checkBase() {
+	s.t.Helper()
+	core, err := RestoreBase(*s.base, noMemory)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	again, err := core.base(nil, Outcome{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !bytes.Equal(again.Client, s.base.Client) || !slices.EqualFunc(again.Blobs, s.base.Blobs, bytes.Equal) {
+		s.t.Errorf("a base that was restored makes another one:\n%s\nwas\n%s", again.Client, s.base.Client)
+	}
 }
 
 func (s *script) event(words []string) ([]Op, error) {
@@ -196,6 +222,15 @@ func (s *script) event(words []string) ([]Op, error) {
 		}[words[1]]})
 	case "failed-before":
 		return s.core.Outcome(s.now, &Op{Kind: Drain}, Outcome{Err: device.ErrOutOfMemory})
+	case "fold":
+		return s.core.Fold(s.now)
+	case "rebuilt":
+		core, err := RestoreBase(*s.base, noMemory)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.core = core
+		return nil, nil
 	case "saved":
 		data, err := s.core.Save()
 		if err != nil {
@@ -268,7 +303,7 @@ func (s *script) outcome() (o Outcome) {
 			s.next += 256
 		}
 		o.Globals, o.Functions = i.Globals, i.Functions
-	case Leave:
+	case Leave, Backup:
 		for range s.last.Events {
 			o.Times = append(o.Times, s.now)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/journal"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -42,17 +44,22 @@ type worker struct {
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
-	core   *clientcore.Core
+	core *clientcore.Core
+	keeper
+	latestEntry journal.Entry // of the last message that was read
+
 	began  time.Time
 	stage  *stage   // staging memory of the message that is handled
 	faults []notice // that came while the loop was busy
 
-	between func() // between two events, for tests; nil: nothing
+	between func()      // between two events, for tests; nil: nothing
+	dies    func() bool // the process is to be killed now, for tests; nil: never
 
 	ctx     context.Context // ends with the worker
 	stop    context.CancelFunc
 	others  sync.WaitGroup // goroutines beside the loop
 	waiting atomic.Int32   // calls that are answered later
+	replies sync.WaitGroup // those of them that are not answered
 
 	host    *hostMemory
 	gpus    map[vmm.Place]*gpu
@@ -145,7 +152,11 @@ func cannotServe(conn *control.WorkerEnd, err error) error {
 }
 
 func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
-	if len(files) < 2+len(serve.Devices) {
+	var held []*os.File
+	if serve.Recover && len(files) >= 2+heldFiles {
+		held, files = files[2:2+heldFiles], slices.Concat(files[:2], files[2+heldFiles:])
+	}
+	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
 	shared, err := wire.Map(files[0], files[1])
@@ -169,8 +180,24 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		shared.SetStatus(result)
 	}
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
-	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
+	if held == nil {
+		w.host, err = newHostMemory(arena, serve.SwapDir, nil)
+	} else {
+		w.host, err = newHostMemory(arena, serve.SwapDir, held[:2])
+	}
+	if err != nil {
 		return nil, err
+	}
+	if held != nil {
+		w.rate = firstRate
+		if w.journal, err = journal.Map(held[2]); err != nil {
+			return nil, err
+		}
+		held[2].Close()
+		w.consumer.Keep = w.record
+	}
+	if serve.Resume {
+		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(),
@@ -213,18 +240,36 @@ func (w *worker) now() clientcore.Time { return time.Since(w.began) }
 // errEnded says that the service is over, for a reason that the client knows.
 var errEnded = errors.New("the session has ended")
 
+// errProgram says that the program has itself to blame.
+var errProgram = errors.New("the program sent what it must not")
+
 var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
 
 // run is the loop.
 func (w *worker) run() error {
 	w.others.Go(w.receive)
 	return w.end(wire.Guard(func() error {
+		if err := w.prepare(); err != nil {
+			return err
+		}
 		for {
 			if err := w.step(); err != nil {
 				return err
 			}
 		}
 	}))
+}
+
+// prepare makes the client what it was before, or begins to keep what makes that
+// possible.
+func (w *worker) prepare() error {
+	switch {
+	case w.replay != nil:
+		return w.replayAll()
+	case w.journal != nil:
+		return w.fold()
+	}
+	return nil
 }
 
 // receive takes the daemon's messages. When the daemon is gone there is nothing
@@ -261,6 +306,9 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	if w.journal != nil {
+		w.journal.Unmap()
+	}
 	w.host.close()
 	w.shared.Unmap()
 }
@@ -277,8 +325,13 @@ func (w *worker) step() error {
 	if w.core.Waits() {
 		return w.await()
 	}
+	if w.journal != nil {
+		if err := w.maybeFold(); err != nil {
+			return err
+		}
+	}
 	if w.core.Queued() {
-		return w.perform(w.core.Next(w.now()))
+		return w.next()
 	}
 	h, body, err := w.consumer.Next(w.core.Patience())
 	switch {
@@ -287,19 +340,31 @@ func (w *worker) step() error {
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
-		return fmt.Errorf("the program sent what it must not: %w", err)
+		return fmt.Errorf("%w: %w", errProgram, err)
 	}
+	e := w.latestEntry
 	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts for what the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
 		}
 	}
-	return w.take(h, body)
+	return w.take(e, h, body)
+}
+
+// next hands the first message of the queue to the core.
+func (w *worker) next() error {
+	if w.journal != nil && len(w.backlog) > 0 {
+		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
+		w.attached = w.header.Release != 0
+		w.backlog = w.backlog[1:]
+	}
+	return w.perform(w.core.Next(w.now()))
 }
 
 // take hands a message to the core.
-func (w *worker) take(h wire.Header, body []byte) error {
+func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	w.entry, w.header, w.attached = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
 		data, err := w.shared.Data(h.Data, h.Length)
@@ -308,6 +373,9 @@ func (w *worker) take(h wire.Header, body []byte) error {
 		}
 		if h.Op.TakesData() {
 			m.Data, m.Pinned = data, h.Release == 0
+		}
+		if h.Op == wire.OpModuleData && w.journal != nil {
+			w.attach(w.entry, data)
 		}
 	}
 	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
@@ -322,7 +390,8 @@ func (w *worker) take(h wire.Header, body []byte) error {
 		}
 	}
 	w.over = false
-	w.stage = w.staging.take(h.Release) // what was performed before this would have given it back
+	w.entry, w.header, w.attached = e, h, false // what was performed before this may have been about another
+	w.stage = w.staging.take(h.Release)         // what was performed before this would have given it back
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -336,7 +405,7 @@ func (w *worker) hear() error {
 		if len(w.faults) > 0 {
 			f := w.faults[0]
 			w.faults = w.faults[1:]
-			if err := w.perform(w.core.Found(w.now(), f.world, f.err)); err != nil {
+			if err := w.found(f.world, f.err); err != nil {
 				return err
 			}
 			continue
@@ -385,12 +454,14 @@ func (w *worker) noticed(n notice) error {
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
-	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
+	case control.Lost:
+		return w.lostDevice(m)
+	case control.Grant, control.Deny, control.Revoke, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
-			return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+			return w.found(w.sticky.current(), err)
 		}
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	}
@@ -401,22 +472,51 @@ func (w *worker) told(m control.ToWorker) error {
 func (w *worker) observe() error {
 	quiet, err := w.quiet()
 	if err != nil {
-		return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+		return w.found(w.sticky.current(), err)
 	}
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
+}
+
+// found tells the core of a fault that somebody came upon.
+func (w *worker) found(world uint64, err error) error {
+	if gone := w.gone(err); gone != nil {
+		return gone
+	}
+	return w.perform(w.core.Found(w.now(), world, err))
 }
 
 // say tells the daemon something. That it is gone is found out elsewhere.
 func (w *worker) say(m control.ToDaemon) { _ = w.control.Send(m) }
 
-// end tells the client why, and stops what runs.
+// end tells the client why, and stops what runs. If another worker can go on, only
+// the daemon is told.
 func (w *worker) end(err error) error {
 	reason := err.Error()
+	if w.mayRebuild(err) {
+		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
+		w.say(control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason})
+		return nil
+	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
 	w.say(control.Report{Stats: w.core.Stats()})
+	w.say(control.Ended{Reason: reason})
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	return err
+}
+
+// mayRebuild says whether the client can go on in another worker after an error that
+// ended this one: not if it is to end, or has itself to blame.
+func (w *worker) mayRebuild(err error) bool {
+	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+}
+
+// onDeviceNumber is the device that the client has something on; -1 for none.
+func (w *worker) onDeviceNumber() int {
+	for place := range w.gpus {
+		return place.Index()
+	}
+	return -1
 }

@@ -48,6 +48,13 @@ type Serve struct {
 	// Defer keeps copies to the device on the host until a kernel needs them,
 	// even after the first launch.
 	Defer bool `json:"defer,omitempty"`
+	// Recover says that the client is to outlive its worker: three descriptors come
+	// after those of the ring and the arena, of two files for host copies and one for
+	// the journal.
+	Recover bool `json:"recover,omitempty"`
+	// Resume says that another worker has served the client before: it is rebuilt from
+	// what those descriptors hold.
+	Resume bool `json:"resume,omitempty"`
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
@@ -232,6 +239,25 @@ type CannotServe struct {
 	Reason string `json:"reason"`
 }
 
+// Rebuild says that the worker cannot go on, and that another one can in its place:
+// it is about to exit. The program was told nothing.
+type Rebuild struct {
+	// Device is where the client had something; -1 for nowhere.
+	Device int `json:"device"`
+	// Lost says that the device may be gone.
+	Lost   bool   `json:"lost,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Rebuilt says that a client whose worker had died is what it was before.
+type Rebuilt struct{}
+
+// Ended says that the client has ended, for a reason that its program was told. The
+// worker is about to exit.
+type Ended struct {
+	Reason string `json:"reason"`
+}
+
 // Pong answers Ping.
 type Pong struct {
 	// Number is the Ping's.
@@ -259,6 +285,9 @@ func (Report) Kind() string      { return "report" }
 func (Failed) Kind() string      { return "failed" }
 func (CannotServe) Kind() string { return "cannot_serve" }
 func (Pong) Kind() string        { return "pong" }
+func (Rebuild) Kind() string     { return "rebuild" }
+func (Rebuilt) Kind() string     { return "rebuilt" }
+func (Ended) Kind() string       { return "ended" }
 
 func (Serve) toWorker()     {}
 func (Grant) toWorker()     {}
@@ -281,6 +310,9 @@ func (Report) toDaemon()      {}
 func (Failed) toDaemon()      {}
 func (CannotServe) toDaemon() {}
 func (Pong) toDaemon()        {}
+func (Rebuild) toDaemon()     {}
+func (Rebuilt) toDaemon()     {}
+func (Ended) toDaemon()       {}
 
 func (s Serve) check() error {
 	if u := s.User; u != nil {
@@ -346,6 +378,15 @@ func (Report) check() error      { return nil }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
+func (Rebuilt) check() error     { return nil }
+func (Ended) check() error       { return nil }
+
+func (m Rebuild) check() error {
+	if m.Device < -1 {
+		return fmt.Errorf("device %d: give -1 for none", m.Device)
+	}
+	return nil
+}
 
 func notNegative[N int | time.Duration](what string, n N) error {
 	if n < 0 {

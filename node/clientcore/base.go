@@ -30,6 +30,9 @@ func (c *Core) Dirty() uint64 { return c.space.Dirty() }
 // Held is the memory of which the host has a copy.
 func (c *Core) Held() []vmm.Range { return c.space.Held() }
 
+// Allocations are the client's.
+func (c *Core) Allocations() []vmm.Range { return c.space.Allocations() }
+
 // Blobs is how many bytes of a base are images and contents of variables, as far as
 // the core knows them.
 func (c *Core) Blobs() int { return c.Modules.Kept + c.Modules.Contents }
@@ -194,6 +197,10 @@ func RestoreBase(b Base, find Pinned) (*Core, error) {
 
 // WaitingSlots are the slots in which the program waits for functions to call.
 func (c *Core) WaitingSlots() []int { return c.Hosts.Slots }
+
+// Answered says that the program got functions to call in slots where it waits for
+// some, since the base.
+func (c *Core) Answered(is func(slot int) bool) { c.Hosts.Slots = slices.DeleteFunc(c.Hosts.Slots, is) }
 
 // RefuseAgain handles a message that was refused with a result when it was handled
 // first: what made it fail then may not be so now, and the program knows that it

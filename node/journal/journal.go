@@ -115,14 +115,6 @@ func (j *Journal) Unmap() {
 	j.mem, j.epoch = nil, j.epoch+1 // marks that come late find nothing
 }
 
-// Kill makes this view of the journal blind to marks, as if its process had been
-// killed.
-func (j *Journal) Kill() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.epoch += 2 // of the same area, which may not be read any more
-}
-
 // current is the area in use.
 func (j *Journal) current() []byte { return j.at(j.epoch) }
 

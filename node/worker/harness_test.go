@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,11 +49,11 @@ type client struct {
 	ended   chan error
 	arenaAt uint64
 
-	serve  control.Serve
-	files  []*os.File
-	mu     sync.Mutex
-	over   bool // no worker is to follow
-	deaths int
+	serve control.Serve
+	files []*os.File
+	mu    sync.Mutex
+	over  bool // no worker is to follow
+	died  atomic.Int32
 }
 
 type options struct {
@@ -171,7 +172,7 @@ func (c *client) employ() {
 				c.ended <- err
 				return
 			}
-			c.deaths++
+			c.died.Add(1)
 			c.daemon.forget()
 			c.mu.Lock()
 			over := c.over
@@ -243,9 +244,8 @@ func live(w *worker) (err error) {
 
 // abort ends a worker as if its process had been killed.
 func (w *worker) abort() {
-	w.journal.Kill()
-	w.control.Close()
 	w.stop()
+	w.control.Close()
 	for place := range w.gpus {
 		w.closeGPU(place)
 	}

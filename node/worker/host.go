@@ -259,22 +259,28 @@ func (h *hostMemory) empty(all runs) {
 
 // resume goes on with files in which chunks are on the given sides; held are those
 // that hold something.
-func (h *hostMemory) resume(which []byte, held []vmm.Range) error {
+func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 	if len(which) != len(h.which) {
 		return fmt.Errorf("%d bytes of sides, where %d are needed", len(which), len(h.which))
 	}
 	copy(h.which, which)
+	for _, r := range allocations {
+		first, last := h.span(r)
+		for i := first; i <= last && h.dir != ""; i++ {
+			h.chunks[i].users++
+			h.chunks[i].room = 1 << h.side(i)
+		}
+	}
 	for _, r := range held {
 		first, last := h.span(r)
 		for i := first; i <= last; i++ {
 			h.chunks[i].used = true
-			h.chunks[i].room = 1 << h.side(i)
 		}
 	}
 	for on := range uint8(len(h.sides)) {
 		var gone runs
 		for i := range h.chunks {
-			if !h.chunks[i].used || h.side(i) != on {
+			if !h.chunks[i].used && h.chunks[i].users == 0 || h.side(i) != on {
 				gone.add(i, on)
 			}
 		}

@@ -396,6 +396,9 @@ func (w *worker) after(g *gpu, on device.Stream, other uint32) error {
 }
 
 func (w *worker) query(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	for _, id := range o.Streams {
 		on, err := g.stream(id)
 		if err != nil {
@@ -406,11 +409,15 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 		}
 	}
 	w.sawEnd()
+	w.saw()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }
 
 func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	e, err := g.event(o.Event)
 	if err != nil {
 		return err
@@ -419,6 +426,7 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 		return err
 	}
 	w.sawEnd()
+	w.saw()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }
@@ -431,8 +439,12 @@ func ready(done bool, err error) error {
 }
 
 func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	elapsed, err := g.between(o.Start, o.End)
 	if err == nil {
+		w.saw()
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
 	}
 	return err
@@ -570,6 +582,7 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
+	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
 	outcome.Times = g.times(o.Events, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {
 		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)

@@ -28,6 +28,7 @@ type keeper struct {
 	backlog  []queued      // messages that were taken from the ring to be handled later
 	kept     []retained    // staging memory that is not given back yet
 	keeping  uint64        // bytes of that
+	left     bool          // the client has left its device since the last base
 	due      bool          // a base must be made before anything else happens
 
 	spent   time.Duration // what kernels had taken at the last base
@@ -63,6 +64,10 @@ const (
 	foldCost = 200 * time.Microsecond
 	// retryFold is how long a client stays exposed whose base did not fit.
 	retryFold = time.Second
+	// maxMoved is how many chunks may be on the host twice where a base costs little.
+	maxMoved = (64 << 20) / chunk
+	// keepTime is how long staging memory is kept while no message comes.
+	keepTime = 500 * time.Microsecond
 	// tightLog is how much room is left in the log when a base is made for that
 	// reason: what is read ahead needs some.
 	tightLog = journal.LogLimit / 2
@@ -219,14 +224,16 @@ func (w *worker) maybeFold() error {
 
 // cannotFold does what can be done when a base cannot be made.
 func (w *worker) cannotFold() {
-	if w.due {
-		w.due = false
-		w.expose(errLogFull)
-	}
+	due := w.due && len(w.kept) == 0
+	w.due = false
 	for _, r := range w.kept {
 		w.attach(r.entry, r.data)
 	}
 	w.release()
+	if due || w.due {
+		w.due = false
+		w.expose(errLogFull)
+	}
 }
 
 // timeToFold says whether it is time for a base: the log is long, host copies are
@@ -240,7 +247,7 @@ func (w *worker) timeToFold() bool {
 		return true
 	}
 	spent := w.core.Spent() - w.spent
-	if len(w.host.moved) > 0 && w.core.Dirty() == 0 {
+	if (w.left || len(w.host.moved) > maxMoved) && w.core.Dirty() == 0 {
 		return true
 	}
 	if j.Valid() && spent < minSpent {
@@ -311,7 +318,7 @@ func (w *worker) commit(b *clientcore.Base) error {
 		w.exposed = false
 	}
 	w.entry = journal.Entry{}
-	w.due = false
+	w.due, w.left = false, false
 	w.spent = w.core.Spent()
 	w.release()
 	return nil
@@ -359,7 +366,7 @@ func (w *worker) drops(o *clientcore.Op) bool {
 		return true
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
-	case clientcore.Write, clientcore.ReplyAfter, clientcore.Query, clientcore.QueryEvent, clientcore.Elapsed, clientcore.Printed, clientcore.Occupancy:
+	case clientcore.Write, clientcore.Printed, clientcore.Occupancy:
 		return r.silent
 	case clientcore.CopyOut, clientcore.HostOut:
 		return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
@@ -367,6 +374,79 @@ func (w *worker) drops(o *clientcore.Op) bool {
 		return r.hasReturned(o.Cookie)
 	}
 	return false
+}
+
+// waitAgain waits for what the program was told had ended, where an operation would
+// tell it: other streams may have been given work that counts on it. It says whether
+// there is nothing else to do.
+func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
+	r := w.replay
+	if r == nil || !r.silent {
+		return false, nil
+	}
+	var events []uint32
+	switch o.Kind {
+	case clientcore.ReplyAfter:
+		if o.All {
+			return true, w.drain(g)
+		}
+		if o.OfEvent {
+			events = []uint32{o.Event}
+			break
+		}
+		on, err := g.stream(o.Stream)
+		if err != nil {
+			return true, err
+		}
+		return true, w.settle(on)
+	case clientcore.Query:
+		if r.message.Marks&journal.Done == 0 {
+			return true, nil
+		}
+		for _, id := range o.Streams {
+			on, err := g.stream(id)
+			if err == nil {
+				err = w.settle(on)
+			}
+			if err != nil {
+				return true, err
+			}
+		}
+		return true, nil
+	case clientcore.QueryEvent:
+		events = []uint32{o.Event}
+	case clientcore.Elapsed:
+		events = pendingOf(o.Start, o.End)
+	}
+	if o.Kind != clientcore.ReplyAfter && r.message.Marks&journal.Done == 0 {
+		return true, nil
+	}
+	for _, id := range events {
+		e, err := g.event(id)
+		if err == nil {
+			err = w.block(func() error { return e.Synchronise(w.ctx) })
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+func pendingOf(moments ...clientcore.Moment) (events []uint32) {
+	for _, m := range moments {
+		if m.Pending {
+			events = append(events, m.Event)
+		}
+	}
+	return events
+}
+
+// saw notes that the program is about to be told that work has ended.
+func (w *worker) saw() {
+	if w.journal != nil {
+		w.journal.Mark(w.entry, journal.Done)
+	}
 }
 
 // resume goes on with what a worker before this one has left.
@@ -386,7 +466,7 @@ func (w *worker) resume() error {
 	if err != nil {
 		return err
 	}
-	if err := w.host.resume(sections[ofSides], core.Held()); err != nil {
+	if err := w.host.resume(sections[ofSides], core.Held(), core.Allocations()); err != nil {
 		return err
 	}
 	w.core = core
@@ -451,6 +531,10 @@ func (w *worker) readJournal(s surroundings) error {
 	for _, h := range latest {
 		r.answered[h.Seq] = w.shared.Answered(h)
 	}
+	w.core.Answered(func(slot int) bool {
+		_, again := latest[slot]
+		return again || w.shared.Answered(wire.Header{Slot: slot, Seq: s.Asked[slot]})
+	})
 	for _, n := range notes {
 		last, used := latest[n.Slot]
 		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
@@ -471,6 +555,9 @@ func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
+	if err := w.waitForFunctions(); err != nil {
+		return err
+	}
 	for _, m := range r.messages {
 		if err := w.again(m); err != nil {
 			return err
@@ -485,8 +572,28 @@ func (w *worker) replayAll() error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
+	w.sticky.publishAgain()
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.say(control.Rebuilt{})
+	return nil
+}
+
+// waitForFunctions lets the program wait for functions to call where it does: what
+// comes before that in the journal may wait for such a function.
+func (w *worker) waitForFunctions() error {
+	for _, m := range w.replay.messages {
+		h, body, err := wire.DecodeMessage(m.Bytes)
+		if err != nil {
+			return err
+		}
+		if h.Op != wire.OpHostNext || w.replay.answered[h.Seq] {
+			continue
+		}
+		w.shared.Asked(h)
+		if err := w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body})); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -499,14 +606,14 @@ func (w *worker) again(m *journal.Message) error {
 	r := w.replay
 	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
 	w.entry, w.header, w.attached = m.Entry, h, false
-	if !r.silent {
+	if !r.silent && h.Op != wire.OpHostNext { // whose slot may be used again by now
 		w.shared.Asked(h)
 	}
 	if err := w.hear(); err != nil {
 		return err
 	}
 	switch {
-	case h.Op == wire.OpHostNext && r.silent:
+	case h.Op == wire.OpHostNext: // it waits already, or was answered
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:
 		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))

@@ -171,6 +171,9 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	if o.OfEvent {
 		return w.replyAfterEvent(g, o)
 	}
@@ -418,6 +421,13 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 		t.publish(r, why)
 	}
 	return true
+}
+
+// publishAgain tells the program what holds now.
+func (t *sticky) publishAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.publish(t.result, "")
 }
 
 // clear begins a new world.

@@ -174,6 +174,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
 	w.sticky.publish = func(result clientcore.Result, why string) {
+		if w.replay != nil {
+			return // it was told before, or is when the client is rebuilt
+		}
 		if result != success {
 			w.teller.tell(why) // first: whoever sees the result looks for the reason
 		}
@@ -280,6 +283,9 @@ func (w *worker) receive() {
 		for _, f := range files {
 			f.Close()
 		}
+		if err != nil && w.ctx.Err() != nil {
+			return // this worker ends, and has said why
+		}
 		if err != nil {
 			w.shared.Close("the node daemon ended")
 			w.stop()
@@ -333,9 +339,10 @@ func (w *worker) step() error {
 	if w.core.Queued() {
 		return w.next()
 	}
-	h, body, err := w.consumer.Next(w.core.Patience())
+	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
+		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
 		return w.observe()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
@@ -350,6 +357,14 @@ func (w *worker) step() error {
 		}
 	}
 	return w.take(e, h, body)
+}
+
+// patience is how long to wait for a message.
+func (w *worker) patience() time.Duration {
+	if len(w.kept) > 0 {
+		return min(w.core.Patience(), keepTime)
+	}
+	return w.core.Patience()
 }
 
 // next hands the first message of the queue to the core.

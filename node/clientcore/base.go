@@ -198,6 +198,10 @@ func RestoreBase(b Base, find Pinned) (*Core, error) {
 // WaitingSlots are the slots in which the program waits for functions to call.
 func (c *Core) WaitingSlots() []int { return c.Hosts.Slots }
 
+// Leased says which lease was the last that the daemon has granted: words of the
+// client are about that one or a later one.
+func (c *Core) Leased(number uint64) { c.Lease.Number = max(c.Lease.Number, number) }
+
 // Answered says that the program got functions to call in slots where it waits for
 // some, since the base.
 func (c *Core) Answered(is func(slot int) bool) { c.Hosts.Slots = slices.DeleteFunc(c.Hosts.Slots, is) }

@@ -203,6 +203,9 @@ func (c *client) worker(resume bool) *worker {
 	child.Close()
 	o, serve := c.daemon.o, c.serve
 	serve.Resume = resume
+	c.daemon.mu.Lock()
+	serve.Lease = c.daemon.lease
+	c.daemon.mu.Unlock()
 	files := duplicates(t, c.files)
 	for range serve.Devices {
 		files = append(files, nil)

@@ -351,8 +351,11 @@ func (r *replay) current() *journal.Message {
 // wasHanded says whether the program was given a function to call.
 func (r *replay) wasHanded(cookie uint64) bool { return r != nil && r.handed[cookie] }
 
-// hasReturned says whether a function has returned.
-func (r *replay) hasReturned(cookie uint64) bool { return r != nil && r.done[cookie] }
+// hasReturned says whether the function of a message has returned.
+func (r *replay) hasReturned(message []byte) bool {
+	var m wire.HostFunction
+	return m.Decode(message) == nil && r.done[m.Cookie]
+}
 
 // drops says whether an operation must not be performed again: the program was told
 // or given what it would tell or give.
@@ -370,8 +373,6 @@ func (w *worker) drops(o *clientcore.Op) bool {
 		return r.silent
 	case clientcore.CopyOut, clientcore.HostOut:
 		return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
-	case clientcore.Call:
-		return r.hasReturned(o.Cookie)
 	}
 	return false
 }
@@ -491,6 +492,7 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 	if err := w.resume(); err != nil {
 		return fmt.Errorf("rebuilding the client: %w", err)
 	}
+	w.core.Leased(w.serve.Lease)
 	return w.core.Fits(devices)
 }
 
@@ -614,6 +616,8 @@ func (w *worker) again(m *journal.Message) error {
 	}
 	switch {
 	case h.Op == wire.OpHostNext: // it waits already, or was answered
+		return nil
+	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:
 		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))

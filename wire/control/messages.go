@@ -55,6 +55,8 @@ type Serve struct {
 	// Resume says that another worker has served the client before: it is rebuilt from
 	// what those descriptors hold.
 	Resume bool `json:"resume,omitempty"`
+	// Lease is the number of the last Grant that the worker before it was sent.
+	Lease uint64 `json:"lease,omitempty"`
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`

@@ -67,6 +67,8 @@
 //   - Fault: every context is closed, every later call answers with the fault's
 //     result until a reset, and the daemon is told that the lease has ended. The
 //     program's user is told where it happened.
+//   - Adoption: another daemon serves the client. It is told the standing, and asked
+//     again for what the last one did not answer.
 //   - Reset: an empty client, in a new world (State.World counts them): what is found
 //     out later about the work of the one before does not count.
 //

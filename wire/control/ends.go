@@ -65,7 +65,7 @@ func open(f *os.File) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// Send tells the worker something. Files may come with Serve only.
+// Send tells the worker something. Files may come with Serve and Hold only.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for what the worker says. A worker has no descriptors to give:
@@ -85,7 +85,7 @@ func (e *DaemonEnd) Receive() (ToDaemon, error) {
 // Send tells the daemon something.
 func (e *WorkerEnd) Send(m ToDaemon) error { return e.send(m, nil) }
 
-// Receive waits for what the daemon says. The files are Serve's, and the
+// Receive waits for what the daemon says. The files are Serve's or Hold's, and the
 // caller's to close.
 func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	b, files, err := e.receive()
@@ -93,7 +93,7 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 		return nil, nil, err
 	}
 	m, err := decode[ToWorker](b, kindsToWorker)
-	if _, serves := m.(Serve); err == nil && !serves && len(files) > 0 {
+	if err == nil && !bringsFiles(m) && len(files) > 0 {
 		err = fmt.Errorf("%w: %s brings %d descriptors", ErrRefused, m.Kind(), len(files))
 	}
 	if err != nil {
@@ -101,6 +101,14 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 		return nil, nil, err
 	}
 	return m, files, nil
+}
+
+func bringsFiles(m ToWorker) bool {
+	switch m.(type) {
+	case Serve, Hold:
+		return true
+	}
+	return false
 }
 
 // Close ends the connection; the other side notices.

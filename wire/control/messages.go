@@ -51,6 +51,11 @@ type Serve struct {
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
+	// Node is the daemon's socket, where a worker that has outlived it finds the
+	// next one, and OrphanGrace how long it looks for that; 0: it ends with the
+	// daemon.
+	Node        string        `json:"node,omitempty"`
+	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -137,6 +142,15 @@ type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`
 }
+
+// Hold says that the program is attached. A descriptor of its connection comes with
+// it, so that the program does not see its end when the daemon dies, and the worker
+// sees the program's. From now on the worker outlives the daemon, if it has an
+// OrphanGrace, unless it is told to End.
+type Hold struct{}
+
+// End says that the client has ended. The daemon closes the connection next.
+type End struct{}
 
 // --- from a worker to the daemon ---------------------------------------------
 
@@ -238,6 +252,28 @@ type Pong struct {
 	Number uint64 `json:"number"`
 }
 
+// Standing is the first that a worker says to a daemon that has adopted it, pings
+// aside: where its client stands after all that the last daemon said. What the worker
+// asked of that one and what was not answered, it asks again.
+type Standing struct {
+	// Lease is the number of the last Grant that the worker has seen. If Held, the
+	// client has Memory bytes of Device; if not, a context that is left open there
+	// keeps Keeps bytes. Failed says that a fault ended what ran.
+	Lease  uint64 `json:"lease"`
+	Held   bool   `json:"held"`
+	Device int    `json:"device"`
+	Memory uint64 `json:"memory"`
+	Keeps  uint64 `json:"keeps"`
+	Failed bool   `json:"failed"`
+	// Committed is the room in the swap area that it was granted.
+	Committed uint64 `json:"committed"`
+	// Kernels and Busy are the sums of what the worker has told with Ran, to
+	// whichever daemon, since it began: the last one may have died before it
+	// counted all of it.
+	Kernels uint64        `json:"kernels"`
+	Busy    time.Duration `json:"busy"`
+}
+
 func (Serve) Kind() string     { return "serve" }
 func (Grant) Kind() string     { return "grant" }
 func (Deny) Kind() string      { return "deny" }
@@ -246,6 +282,8 @@ func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
+func (Hold) Kind() string      { return "hold" }
+func (End) Kind() string       { return "end" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -259,6 +297,7 @@ func (Report) Kind() string      { return "report" }
 func (Failed) Kind() string      { return "failed" }
 func (CannotServe) Kind() string { return "cannot_serve" }
 func (Pong) Kind() string        { return "pong" }
+func (Standing) Kind() string    { return "standing" }
 
 func (Serve) toWorker()     {}
 func (Grant) toWorker()     {}
@@ -268,6 +307,8 @@ func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
+func (Hold) toWorker()      {}
+func (End) toWorker()       {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -281,6 +322,7 @@ func (Report) toDaemon()      {}
 func (Failed) toDaemon()      {}
 func (CannotServe) toDaemon() {}
 func (Pong) toDaemon()        {}
+func (Standing) toDaemon()    {}
 
 func (s Serve) check() error {
 	if u := s.User; u != nil {
@@ -310,7 +352,7 @@ func (s Serve) check() error {
 			return fmt.Errorf("a speed of %g", d.Speed)
 		}
 	}
-	return nil
+	return notNegative("orphan grace", s.OrphanGrace)
 }
 
 func (m Grant) check() error   { return notNegative("device", m.Device) }
@@ -320,6 +362,8 @@ func (m Lost) check() error    { return notNegative("device", m.Device) }
 func (Watch) check() error     { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
+func (Hold) check() error      { return nil }
+func (End) check() error       { return nil }
 
 func (m Want) check() error {
 	if m.Pinned < -1 {
@@ -346,6 +390,13 @@ func (Report) check() error      { return nil }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
+
+func (m Standing) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	return notNegative("busy time", m.Busy)
+}
 
 func notNegative[N int | time.Duration](what string, n N) error {
 	if n < 0 {

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"muster/device"
@@ -30,9 +33,10 @@ const chunk = 2 << 20
 // worker is the service of one client.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd
-	inbox   *inbox      // from the daemon
-	notices chan notice // from goroutines of this process
+	control *control.WorkerEnd // the present daemon's; only receive uses it
+	line    line               // the same, for what is said
+	inbox   *inbox             // from the daemon
+	notices chan notice        // from goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
@@ -41,6 +45,13 @@ type worker struct {
 	devices  []device.Device // nil where one could not be opened
 	shared   *wire.Shared
 	consumer *wire.Consumer
+
+	// What the next daemon needs, should this one die (orphan.go).
+	owner      int            // the user whose daemon it is
+	held       []control.Held // descriptors
+	program    *net.UnixConn  // the program's connection; nil until it is attached
+	dismissed  bool           // the daemon has ended the client
+	complainTo func(*os.File)
 
 	core   *clientcore.Core
 	began  time.Time
@@ -76,11 +87,14 @@ type notice struct {
 }
 
 // Main serves the client that the daemon names on the control connection, and
-// returns when the client or the daemon is gone. The daemon takes the answer to its
+// returns when the client is gone, or the daemon is and no other comes. The daemon takes the answer to its
 // first ping for the sign that the worker is ready: receive, which gives it, begins
 // when all else has been set up.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	volunteer()
+	// The daemon reads what is written to the standard error: without it that is a
+	// broken pipe. And a process whose parent dies while it is stopped gets SIGHUP.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
@@ -98,7 +112,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return cannotServe(conn, err)
 	}
-	w.exit = func() { os.Exit(0) }
+	w.exit, w.complainTo = func() { os.Exit(0) }, complainAt
 	defer w.close()
 	err = w.anyDevice()
 	if err == nil {
@@ -152,13 +166,14 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if err != nil {
 		return nil, err
 	}
-	files[0].Close()
-	files[1].Close()
 	w := &worker{
-		log: log, control: conn, inbox: newInbox(), notices: make(chan notice, 16), open: open,
+		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
+	w.hold("ring", files[0])
+	w.hold("arena", files[1])
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
@@ -227,23 +242,35 @@ func (w *worker) run() error {
 	}))
 }
 
-// receive takes the daemon's messages. When the daemon is gone there is nothing
-// left to do, and nobody to do it for.
+// receive takes the daemon's messages, and those of the next one when it is gone.
+// When none comes there is nothing left to do, and nobody to do it for.
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
+		switch m.(type) {
+		case control.Hold:
+			w.attached(files)
+			continue
+		case control.End:
+			w.dismissed = true
+			continue
+		}
 		for _, f := range files {
 			f.Close()
 		}
 		if err != nil {
-			w.shared.Close("the node daemon ended")
+			why := w.outlive()
+			if why == "" {
+				continue
+			}
+			w.shared.Close(why)
 			w.stop()
 			w.consumer.Stop()
 			w.exit()
 			return
 		}
 		if ping, ok := m.(control.Ping); ok { // at once, whatever the loop does
-			w.say(control.Pong{Number: ping.Number})
+			_ = w.control.Send(control.Pong{Number: ping.Number})
 			continue
 		}
 		w.inbox.put(m)
@@ -254,7 +281,7 @@ func (w *worker) receive() {
 // close lets go of everything. The daemon sees the connection end first: if the
 // device cannot stop what runs, it ends this process.
 func (w *worker) close() {
-	w.control.Close()
+	w.line.close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.gpus {
@@ -263,6 +290,7 @@ func (w *worker) close() {
 	w.others.Wait()
 	w.host.close()
 	w.shared.Unmap()
+	w.letGo()
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -393,6 +421,9 @@ func (w *worker) told(m control.ToWorker) error {
 			return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
 		}
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+	case nextDaemon:
+		w.line.begin(m.end)
+		return w.perform(w.core.Adopted(w.now()))
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -406,8 +437,8 @@ func (w *worker) observe() error {
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
-// say tells the daemon something. That it is gone is found out elsewhere.
-func (w *worker) say(m control.ToDaemon) { _ = w.control.Send(m) }
+// say tells the daemon something.
+func (w *worker) say(m control.ToDaemon) { w.line.say(m) }
 
 // end tells the client why, and stops what runs.
 func (w *worker) end(err error) error {

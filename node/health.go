@@ -50,7 +50,7 @@ func (d *daemon) problems() []status.Problem {
 			add("node", errShuttingDown)
 		}
 		for i, v := range d.core.View().Devices {
-			if v.Lost {
+			if v.State == vgpu.DeviceLost {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}
 		}

@@ -31,7 +31,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	for i, v := range view.Devices {
 		s.Devices[i] = status.Device{
 			Name: v.Name, Kind: d.cfg.Devices[i].Kind, Speed: d.infos[i].Speed, Memory: v.Memory, Free: v.Free,
-			Slots: v.Slots, Assigned: v.Used, BusyTime: v.GPUTime.Seconds(), Lost: v.Lost,
+			Slots: v.Slots, Assigned: v.Used, BusyTime: v.GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
 		}
 	}
 	for _, v := range view.Clients {

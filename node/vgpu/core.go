@@ -49,6 +49,14 @@ func (d *device) free() int64 { return int64(d.Memory) - d.used - d.claimed }
 // holdsEver says whether a client that needs so many bytes fits when alone.
 func (d *device) holdsEver(need uint64) bool { return need <= d.Memory-d.ContextCost }
 
+func (d *device) state() DeviceState {
+	switch {
+	case d.lost:
+		return DeviceLost
+	}
+	return DeviceUp
+}
+
 // load is how many clients the device has or is promised to.
 func (d *device) load() int { return d.bound + d.claims }
 

@@ -18,7 +18,8 @@ type Event interface {
 
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
-var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{})
+var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -33,6 +34,12 @@ func (Faulted) Kind() string   { return "faulted" }
 func (Lost) Kind() string      { return "lost" }
 func (Added) Kind() string     { return "added" }
 func (Tick) Kind() string      { return "tick" }
+func (Move) Kind() string      { return "move" }
+func (Drain) Kind() string     { return "drain" }
+func (Resume) Kind() string    { return "resume" }
+func (Remove) Kind() string    { return "remove" }
+func (Returned) Kind() string  { return "returned" }
+func (Adopt) Kind() string     { return "adopt" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1.

@@ -172,7 +172,7 @@ func (s *script) queues() {
 		}
 	}
 	for _, d := range view.Devices {
-		if !d.Lost {
+		if d.State != DeviceLost {
 			fmt.Fprintf(&s.out, " %s %d/%d %d/%d", d.Name, d.Used, d.Slots, d.Taken, d.Memory)
 		}
 	}

@@ -16,6 +16,8 @@ type View struct {
 	Waiting  int
 	Failed   int
 	Past     Usage // of clients that have gone
+
+	PastMoves Moves // of clients that have gone
 }
 
 // Total is what all clients used, those that have gone included.
@@ -43,6 +45,8 @@ type ClientView struct {
 	Grants      int           // how often it was bound: the number of its last lease
 	Waits       time.Duration // in the ready queue, all in all
 	Preemptions int
+	Moves       Moves
+	Parked      bool // ready, but every device that could hold it is drained or lost
 	Usage
 	Credit time.Duration // of its user
 }
@@ -51,7 +55,7 @@ type ClientView struct {
 type DeviceView struct {
 	ID       DeviceID
 	Name     string
-	Lost     bool
+	State    DeviceState
 	Slots    int
 	Used     int // slots that clients are bound to
 	Promised int // slots that are promised to ready clients
@@ -81,7 +85,7 @@ func (c *Core) View() View {
 	slices.SortFunc(v.Clients, func(a, b ClientView) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range c.devices {
 		v.Devices = append(v.Devices, DeviceView{
-			ID: d.id, Name: d.Name, Lost: d.lost, Slots: d.Slots, Used: d.bound, Promised: d.claims,
+			ID: d.id, Name: d.Name, State: d.state(), Slots: d.Slots, Used: d.bound, Promised: d.claims,
 			Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil, Usage: d.ran,
 		})
 	}

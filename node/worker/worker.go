@@ -183,21 +183,16 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 func (w *worker) openDevices() []clientcore.Device {
 	known := make([]clientcore.Device, len(w.serve.Devices))
 	for i := range w.serve.Devices {
-		known[i] = clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name}
-		d, err := w.device(i)
-		if err != nil {
-			w.log.Warn("a device cannot be opened", "device", i, "error", err)
-			continue
-		}
-		info := d.Info()
-		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
-		_, known[i].Puts = d.(device.Placer)
+		known[i] = w.openDevice(i)
 	}
 	return known
 }
 
 // device opens a device of the node, once.
 func (w *worker) device(i int) (device.Device, error) {
+	if w.serve.Devices[i].Gone {
+		return nil, fmt.Errorf("device %d is not there", i)
+	}
 	if w.devices[i] == nil {
 		d, err := w.open(w.serve.Devices[i], w.locks[i])
 		if err != nil {
@@ -232,8 +227,8 @@ func (w *worker) run() error {
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
-		for _, f := range files {
-			f.Close()
+		if add, ok := m.(control.AddDevice); ok { // with its lock, and with nothing else
+			m = comingDevice{add, files[0]}
 		}
 		if err != nil {
 			w.shared.Close("the node daemon ended")
@@ -387,6 +382,8 @@ func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
 	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
+	case comingDevice:
+		return w.addDevice(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {

@@ -27,7 +27,8 @@ type message interface {
 // --- from the daemon to a worker ---------------------------------------------
 
 // Serve is the first message: it names the worker's client. The descriptors of
-// the ring, of the data arena and of one lock for each device come with it.
+// the ring, of the data arena and of one lock for each device come with it. The
+// locks are open files of this worker's alone.
 type Serve struct {
 	// Client is the client's number on this node.
 	Client uint64 `json:"client"`
@@ -65,6 +66,8 @@ type User struct {
 
 // DeviceConfig says how to open a device.
 type DeviceConfig struct {
+	// Gone says that the device is not there: only its number is taken.
+	Gone bool `json:"gone,omitempty"`
 	// Kind is "soft" or "cuda".
 	Kind string `json:"kind"`
 	// Name is what programs see as the device's name.
@@ -136,6 +139,16 @@ type Committed struct {
 type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`
+}
+
+// AddDevice says that a device came to the node, or that one which was gone came
+// back, perhaps as another. Its lock comes with it, as with Serve: the worker may not
+// be able to open files any more. No answer is expected.
+type AddDevice struct {
+	// Device is its number: the next one, or that of a device which is gone and on
+	// which the worker has nothing.
+	Device int          `json:"device"`
+	Config DeviceConfig `json:"config"`
 }
 
 // --- from a worker to the daemon ---------------------------------------------
@@ -246,6 +259,7 @@ func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
+func (AddDevice) Kind() string { return "add_device" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -268,6 +282,7 @@ func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
+func (AddDevice) toWorker() {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -300,15 +315,22 @@ func (s Serve) check() error {
 		}
 	}
 	for _, d := range s.Devices {
-		if err := notNegative("index", d.Index); err != nil {
+		if err := d.check(); err != nil {
 			return err
 		}
-		if err := notNegative("workers", d.Workers); err != nil {
-			return err
-		}
-		if d.Speed < 0 {
-			return fmt.Errorf("a speed of %g", d.Speed)
-		}
+	}
+	return nil
+}
+
+func (d DeviceConfig) check() error {
+	if err := notNegative("index", d.Index); err != nil {
+		return err
+	}
+	if err := notNegative("workers", d.Workers); err != nil {
+		return err
+	}
+	if d.Speed < 0 {
+		return fmt.Errorf("a speed of %g", d.Speed)
 	}
 	return nil
 }
@@ -320,6 +342,13 @@ func (m Lost) check() error    { return notNegative("device", m.Device) }
 func (Watch) check() error     { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
+
+func (m AddDevice) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	return m.Config.check()
+}
 
 func (m Want) check() error {
 	if m.Pinned < -1 {

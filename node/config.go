@@ -203,7 +203,7 @@ const mostStrangers = 100
 // be those of users of other machines.
 func (d *daemon) warnOfStrangers() {
 	looked := 0
-	allowed, limited := d.cfg.strangers(func(name string) bool {
+	allowed, limited := d.live().strangers(func(name string) bool {
 		if looked++; looked > mostStrangers {
 			return true
 		}

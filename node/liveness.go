@@ -92,7 +92,7 @@ func (d *daemon) checkWorkers() {
 		}
 		ping, alive := c.beat(fair)
 		if !alive {
-			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.cfg.WorkerTimeout), true)
+			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
 			continue
 		}
 		c.worker.post(control.Ping{Number: ping})

@@ -20,6 +20,7 @@ import (
 type state struct {
 	core      *vgpu.Core
 	heart     heartbeat // of the workers
+	changes   deviceChanges
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
 	perUser   map[string]int // clients that have not ended
@@ -37,7 +38,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		preempted: map[vgpu.Reason]uint64{},
+		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}},
 	}
 }
 
@@ -48,7 +49,8 @@ type client struct {
 	peer     peer
 	limits   UserLimits
 	memory   uint64
-	memoryBy string // what makes memory what it is, for the program's user
+	memoryBy string      // what makes memory what it is, for the program's user
+	shown    map[int]int // attributes of its devices, which all must have that it may be given
 	program  string
 	ordinal  int
 	arena    device.Arena
@@ -63,6 +65,7 @@ type client struct {
 	refused   bool // it was never attached, and is told why on its connection
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
+	pinned    vgpu.DeviceID // the only one that will do, as its last Want said; AnyDevice if any will
 	peak      uint64        // the most that it was seen to have allocated
 	lease     uint64        // the number of its last grant
 	wantedAt  time.Duration // while it waits for a device
@@ -132,6 +135,7 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	effects := d.core.Step(now, e)
 	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
 	d.perform(effects)
+	d.tendDevices()
 }
 
 // drain lets nobody in any more.
@@ -147,9 +151,10 @@ func (d *daemon) endAll(reason string, kill bool) {
 // admit makes a client known, within the limits.
 func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
-	most := d.cfg.Limits.Clients
+	limits := &d.live().Limits
+	most := limits.Clients
 	if c.peer.user.uid == 0 {
-		most += d.cfg.Limits.reserve()
+		most += limits.reserve()
 	}
 	asked := d.ask(func() {
 		name := c.peer.user.name
@@ -160,6 +165,8 @@ func (d *daemon) admit(c *client) error {
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
 			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
+		case d.lacking(c) != "":
+			refused = refuse(resultSystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
 		}
 		if refused != nil {
 			d.refused++
@@ -183,11 +190,12 @@ func (d *daemon) admit(c *client) error {
 
 // assign gives a client its worker, which has answered its first ping, and
 // listens to it. It returns false if the client has ended meanwhile.
-func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared) bool {
+func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *inventory) bool {
 	if c.ending {
 		return false
 	}
 	c.worker, c.shared = w, shared
+	d.catchUp(c, told)
 	c.pinged, c.ponged = firstPing, firstPing
 	go func() {
 		d.listenTo(c, w)
@@ -289,6 +297,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
+		c.pinned = vgpu.DeviceID(m.Pinned)
 		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
@@ -330,11 +339,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 
 // commit gives a client so many bytes of the swap area in all.
 func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
-	name := c.peer.user.name
+	name, swap := c.peer.user.name, d.live().Swap.Size
 	if want > c.committed {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
-		case want > d.cfg.Swap.Size || others > d.cfg.Swap.Size-want:
+		case want > swap || others > swap-want:
 			return false, d.swapFull(others)
 		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
 			return false, d.userFull(c, ofUser)
@@ -371,7 +380,9 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 			c.worker.post(control.Grant{Lease: c.lease, Device: int(e.Device), Memory: e.Memory})
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
-				c.counters.preemptions++
+				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {
+					c.counters.preemptions++
+				}
 				d.preempted[e.Reason]++
 			}
 			c.worker.post(control.Revoke{Reason: string(e.Reason)})

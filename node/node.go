@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"muster/device"
 	"muster/internal/door"
 	"muster/node/vgpu"
-	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -40,16 +38,16 @@ type Options struct {
 
 // daemon is a running node.
 type daemon struct {
-	cfg   Config
-	opts  Options
-	log   *slog.Logger
-	infos []device.Info
-	locks []*os.File // one for each device, for workers that share it
-	pool  *pool
-	uids  *uids
-	names userNames
-	own   account // whose node it is
-	start time.Time
+	cfg      Config // as it was at the start: what cannot change
+	opts     Options
+	log      *slog.Logger
+	stock    atomic.Pointer[inventory] // what there is now; the loop changes it
+	settings atomic.Pointer[Config]    // see live
+	pool     *pool
+	uids     *uids
+	names    userNames
+	own      account // whose node it is
+	start    time.Time
 
 	// events are run by the loop, one after the other; it closes ended.
 	events chan func()
@@ -124,10 +122,11 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 
 // mode is who may use a socket that is a file.
 func (d *daemon) mode() os.FileMode {
+	allow := d.live().Allow
 	switch {
 	case d.cfg.Socket.Mode != 0:
 		return os.FileMode(d.cfg.Socket.Mode)
-	case d.cfg.Allow == nil && d.own.uid != 0 || d.cfg.Allow != nil && len(d.cfg.Allow) == 0:
+	case allow == nil && d.own.uid != 0 || allow != nil && len(allow) == 0:
 		return 0o600
 	}
 	return 0o666
@@ -162,21 +161,12 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned),
 	}
+	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
 	d.own = account{uid, d.names.of(uid)}
-	var devices []vgpu.Device
-	for i, c := range cfg.Devices {
-		opened, err := opts.Open(c.DeviceConfig)
-		if err != nil {
-			return nil, fmt.Errorf("device %d (%s %s): %w", i, c.Kind, c.Name, err)
-		}
-		info := opened.Info()
-		if info.Memory < c.Reserve+info.ContextCost+info.Granularity {
-			return nil, fmt.Errorf("device %d (%s): of its memory of %s nothing is left for programs: give it a smaller reserve", i, info.Name, size(info.Memory))
-		}
-		info.Memory -= c.Reserve
-		d.infos = append(d.infos, info)
-		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
+	devices, err := d.stockUp()
+	if err != nil {
+		return nil, err
 	}
 	d.warnOfStrangers()
 	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
@@ -190,21 +180,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		return nil, err
 	}
 	d.state = newState(core, cfg.WorkerTimeout)
-	for range cfg.Devices {
-		lock, err := wire.CreateLock()
-		if err != nil {
-			d.closeLocks()
-			return nil, err
-		}
-		d.locks = append(d.locks, lock)
-	}
-	return d, nil
-}
-
-func (d *daemon) closeLocks() {
-	for _, f := range d.locks {
-		f.Close()
-	}
+	return d, d.makeLocks()
 }
 
 // accept serves connections until the socket is closed.
@@ -227,11 +203,12 @@ func (d *daemon) accept() {
 // drainClients lets nobody in any more, and waits until all clients have gone. It ends
 // them when their time is over.
 func (d *daemon) drainClients() {
-	d.log.Info("the node is shutting down", "grace", d.cfg.Grace.String())
+	patience := d.live().Grace
+	d.log.Info("the node is shutting down", "grace", patience.String())
 	d.closing.Store(true)
 	d.places.CloseWaiting() // they will be told when they come again
 	d.do(func() { d.drain() })
-	grace := time.NewTimer(d.cfg.Grace)
+	grace := time.NewTimer(patience)
 	defer grace.Stop()
 	const reason = "the node has been shut down"
 	select {

@@ -140,7 +140,7 @@ func (w *workerProcess) sendQueued() {
 	for {
 		select {
 		case m := <-w.queue:
-			if w.control.Send(m) != nil {
+			if w.send(m) != nil {
 				return
 			}
 		case <-w.exited:

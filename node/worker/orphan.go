@@ -127,21 +127,16 @@ func (w *worker) letGo() {
 }
 
 // attached takes the program's connection.
-func (w *worker) attached(files []*os.File) {
-	if len(files) != 1 || w.program != nil {
-		for _, f := range files {
-			f.Close()
-		}
-		return
-	}
-	conn, err := net.FileConn(files[0])
-	if err != nil {
+func (w *worker) attached(connection *os.File) {
+	conn, err := net.FileConn(connection)
+	program, ok := conn.(*net.UnixConn)
+	if !ok || w.program != nil {
 		w.log.Warn("the program's connection cannot be watched: the worker ends with its daemon", "error", err)
-		files[0].Close()
+		connection.Close()
 		return
 	}
-	w.program = conn.(*net.UnixConn)
-	w.hold("program", files[0])
+	w.program = program
+	w.hold("program", connection)
 }
 
 const daemonEnded = "the node daemon ended"

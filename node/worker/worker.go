@@ -198,21 +198,16 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 func (w *worker) openDevices() []clientcore.Device {
 	known := make([]clientcore.Device, len(w.serve.Devices))
 	for i := range w.serve.Devices {
-		known[i] = clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name}
-		d, err := w.device(i)
-		if err != nil {
-			w.log.Warn("a device cannot be opened", "device", i, "error", err)
-			continue
-		}
-		info := d.Info()
-		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
-		_, known[i].Puts = d.(device.Placer)
+		known[i] = w.openDevice(i)
 	}
 	return known
 }
 
 // device opens a device of the node, once.
 func (w *worker) device(i int) (device.Device, error) {
+	if w.serve.Devices[i].Gone {
+		return nil, fmt.Errorf("device %d is not there", i)
+	}
 	if w.devices[i] == nil {
 		d, err := w.open(w.serve.Devices[i], w.locks[i])
 		if err != nil {
@@ -247,16 +242,15 @@ func (w *worker) run() error {
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
-		switch m.(type) {
+		switch said := m.(type) {
+		case control.AddDevice: // with its lock, and with nothing else
+			m = comingDevice{said, files[0]}
 		case control.Hold:
-			w.attached(files)
+			w.attached(files[0])
 			continue
 		case control.End:
 			w.dismissed = true
 			continue
-		}
-		for _, f := range files {
-			f.Close()
 		}
 		if err != nil {
 			why := w.outlive()
@@ -415,6 +409,8 @@ func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
 	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
+	case comingDevice:
+		return w.addDevice(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {

@@ -27,7 +27,8 @@ type message interface {
 // --- from the daemon to a worker ---------------------------------------------
 
 // Serve is the first message: it names the worker's client. The descriptors of
-// the ring, of the data arena and of one lock for each device come with it.
+// the ring, of the data arena and of one lock for each device come with it. The
+// locks are open files of this worker's alone.
 type Serve struct {
 	// Client is the client's number on this node.
 	Client uint64 `json:"client"`
@@ -70,6 +71,8 @@ type User struct {
 
 // DeviceConfig says how to open a device.
 type DeviceConfig struct {
+	// Gone says that the device is not there: only its number is taken.
+	Gone bool `json:"gone,omitempty"`
 	// Kind is "soft" or "cuda".
 	Kind string `json:"kind"`
 	// Name is what programs see as the device's name.
@@ -151,6 +154,16 @@ type Hold struct{}
 
 // End says that the client has ended. The daemon closes the connection next.
 type End struct{}
+
+// AddDevice says that a device came to the node, or that one which was gone came
+// back, perhaps as another. Its lock comes with it, as with Serve: the worker may not
+// be able to open files any more. No answer is expected.
+type AddDevice struct {
+	// Device is its number: the next one, or that of a device which is gone and on
+	// which the worker has nothing.
+	Device int          `json:"device"`
+	Config DeviceConfig `json:"config"`
+}
 
 // --- from a worker to the daemon ---------------------------------------------
 
@@ -284,6 +297,7 @@ func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
 func (Hold) Kind() string      { return "hold" }
 func (End) Kind() string       { return "end" }
+func (AddDevice) Kind() string { return "add_device" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -309,6 +323,7 @@ func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
 func (Hold) toWorker()      {}
 func (End) toWorker()       {}
+func (AddDevice) toWorker() {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -342,17 +357,24 @@ func (s Serve) check() error {
 		}
 	}
 	for _, d := range s.Devices {
-		if err := notNegative("index", d.Index); err != nil {
+		if err := d.check(); err != nil {
 			return err
-		}
-		if err := notNegative("workers", d.Workers); err != nil {
-			return err
-		}
-		if d.Speed < 0 {
-			return fmt.Errorf("a speed of %g", d.Speed)
 		}
 	}
 	return notNegative("orphan grace", s.OrphanGrace)
+}
+
+func (d DeviceConfig) check() error {
+	if err := notNegative("index", d.Index); err != nil {
+		return err
+	}
+	if err := notNegative("workers", d.Workers); err != nil {
+		return err
+	}
+	if d.Speed < 0 {
+		return fmt.Errorf("a speed of %g", d.Speed)
+	}
+	return nil
 }
 
 func (m Grant) check() error   { return notNegative("device", m.Device) }
@@ -364,6 +386,13 @@ func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
 func (Hold) check() error      { return nil }
 func (End) check() error       { return nil }
+
+func (m AddDevice) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	return m.Config.check()
+}
 
 func (m Want) check() error {
 	if m.Pinned < -1 {

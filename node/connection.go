@@ -48,6 +48,14 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 
 var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
 
+// notNow is why nobody becomes a client any more.
+func (d *daemon) notNow() *wire.Refused {
+	if d.left.Load() {
+		return errHandingOver
+	}
+	return errShuttingDown
+}
+
 // errMadeRoom ends a connection whose place was needed by a newer one.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
@@ -57,6 +65,10 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	who, err := peerOf(conn, &d.names)
 	if err != nil {
 		d.log.Warn("a connection was dropped", "error", err)
+		return
+	}
+	if c := d.awaited(int(who.pid)); c != nil {
+		d.adoptFrom(conn, c)
 		return
 	}
 	if last {
@@ -94,12 +106,36 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	}
 	place.Leave() // from here on it counts as a client
 	_ = conn.SetDeadline(time.Time{})
+	d.accompany(c, in.Buffered() > 0)
+}
+
+// accompany waits for the end of a program's connection, and of its client with it. It
+// only looks: the worker has the connection too, and so may the next daemon.
+func (d *daemon) accompany(c *client, said bool) {
+	conn := c.conn
+	if !said {
+		said, _ = wire.AwaitEnd(conn)
+	}
 	reason := ""
-	if _, err := in.ReadByte(); err == nil {
+	if said {
 		reason = "it sent what it must not, on its socket"
 	}
-	d.do(func() { d.end(c, reason, false) })
-	<-c.gone
+	present := true
+	d.ask(func() {
+		if present = c.conn == conn; present {
+			d.end(c, reason, false)
+		}
+	})
+	if present {
+		<-c.gone
+	}
+}
+
+// hangUp ends a program's connection, whoever else has it.
+func hangUp(conn *net.UnixConn) {
+	_ = conn.CloseWrite()
+	_ = conn.CloseRead()
+	_ = conn.Close()
 }
 
 // greetTime is how long a connection may take to say what it wants: less than
@@ -158,7 +194,7 @@ func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused
 	place, err := d.places.Take(who.key(), d.isOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	case err != nil:
 		return nil, refuse(resultSystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.user.name, d.cfg.Connections.Local)
 	}
@@ -185,7 +221,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, err
 	}
 	if d.closing.Load() {
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	}
 	ours := who.user.uid == d.own.uid
 	if name, ok := strings.CutPrefix(hello.Token, wire.SpeaksFor); ok && ours && name != "" {
@@ -215,7 +251,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, errMadeRoom
 	}
 	if d.closing.Load() {
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	}
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
@@ -327,7 +363,7 @@ func (d *daemon) attach(c *client) (err error) {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	serve := control.Serve{
-		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
+		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer,
 	}
 	stock := d.stock.Load()
@@ -347,12 +383,14 @@ func (d *daemon) attach(c *client) (err error) {
 	if !d.ask(func() { assigned = d.assign(c, worker, shared, stock) }) || !assigned {
 		d.dismiss(worker)
 		shared.Unmap()
-		return errShuttingDown
+		return d.notNow()
 	}
 	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
+	return d.letLive(c, worker, []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, func() error {
+		return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
+	})
 }

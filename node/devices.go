@@ -51,10 +51,10 @@ type delivery struct {
 }
 
 // send sends a message, with the file that belongs to it.
-func (w *workerProcess) send(m control.ToWorker) error {
+func (w *workerProcess) send(m control.ToWorker, to *control.DaemonEnd) error {
 	d, ok := m.(delivery)
 	if !ok {
-		return w.control.Send(m)
+		return to.Send(m)
 	}
 	lock, err := wire.OpenLock(d.lock)
 	if err != nil {
@@ -63,7 +63,7 @@ func (w *workerProcess) send(m control.ToWorker) error {
 		return err
 	}
 	defer lock.Close()
-	return w.control.Send(d.AddDevice, lock)
+	return to.Send(d.AddDevice, lock)
 }
 
 // --- what workers know ---------------------------------------------------------
@@ -91,6 +91,7 @@ func (d *daemon) catchUp(c *client, told *inventory) {
 func (d *daemon) setEntry(number int, e stocked) {
 	e.change++
 	d.stock.Store(d.stock.Load().with(number, e))
+	d.saveNode() // the next daemon must know by which numbers workers know devices
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
 			c.announce(number, &e)
@@ -307,7 +308,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 		return 0, err
 	}
 	if e.lock == nil {
-		if e.lock, err = wire.CreateLock(); err != nil {
+		if e.lock, err = d.folder.deviceLock(number); err != nil {
 			return 0, err
 		}
 	}

@@ -99,7 +99,7 @@ func (d *daemon) stockUp() ([]vgpu.Device, error) {
 func (d *daemon) makeLocks() error {
 	entries := d.stock.Load().entries
 	for i := range entries {
-		lock, err := wire.CreateLock()
+		lock, err := d.folder.deviceLock(i)
 		if err != nil {
 			d.closeLocks()
 			return err

@@ -27,6 +27,8 @@ type state struct {
 	committed uint64
 	perOwner  map[string]uint64 // committed bytes of each user
 	draining  bool
+	before    before      // what earlier daemons of the node counted
+	books     bookkeeping // of the state folder
 
 	past      counters // of clients that have gone
 	waits     status.Waits
@@ -73,6 +75,7 @@ type client struct {
 	counters  counters
 	memoryNow control.Stats // allocated, resident, swapped
 	pulse                   // of its worker
+	survival
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -126,6 +129,7 @@ func (d *daemon) loop() {
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
+			d.saveDue()
 		}
 	}
 }
@@ -134,6 +138,8 @@ func (d *daemon) loop() {
 func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	effects := d.core.Step(now, e)
 	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+	d.count(effects)
+	d.saveChanged(e, effects)
 	d.perform(effects)
 	d.tendDevices()
 }
@@ -160,7 +166,7 @@ func (d *daemon) admit(c *client) error {
 		name := c.peer.user.name
 		switch {
 		case d.draining:
-			refused = errShuttingDown
+			refused = d.notNow()
 		case len(d.clients) >= most:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
@@ -180,7 +186,7 @@ func (d *daemon) admit(c *client) error {
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
-		return errShuttingDown
+		return d.notNow()
 	}
 	if refused != nil {
 		return refused
@@ -199,10 +205,18 @@ func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *
 	c.pinged, c.ponged = firstPing, firstPing
 	go func() {
 		d.listenTo(c, w)
-		d.dismiss(w)
-		d.do(func() { d.forget(c) })
+		d.finish(c, w)
 	}()
 	return true
+}
+
+// finish ends a worker that says nothing any more, and forgets its client.
+func (d *daemon) finish(c *client, w *workerProcess) {
+	if w.left.Load() {
+		return
+	}
+	d.dismiss(w)
+	d.do(func() { d.forget(c) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
@@ -265,6 +279,7 @@ func (d *daemon) forget(c *client) {
 		d.end(c, "its worker has ended: "+c.worker.ending(), false)
 	}
 	delete(d.clients, c.id)
+	d.forgetFile(c)
 	used := d.remember(c)
 	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
@@ -273,8 +288,8 @@ func (d *daemon) forget(c *client) {
 	if c.shared != nil {
 		c.shared.Unmap()
 	}
-	if !c.refused {
-		c.conn.Close()
+	if !c.refused && c.conn != nil {
+		hangUp(c.conn)
 	}
 	close(c.gone)
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
@@ -292,7 +307,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		return
 	}
 	now := d.now()
+	c.unsaved = true
+	d.touch()
 	switch m := said.(type) {
+	case control.Standing:
+		d.stands(c, m)
 	case control.Want:
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
@@ -314,6 +333,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.SyncPoint:
 		d.step(now, vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
+		c.told = plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 	case control.Failed:
 		if m.Lease < c.lease {
@@ -327,6 +347,9 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
+		if granted {
+			d.save(c)
+		}
 		c.worker.post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
 	case control.Report:
 		c.report(m.Stats)
@@ -357,14 +380,13 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	return true, ""
 }
 
-// perform does what the dispatcher decided. It never waits.
-func (d *daemon) perform(effects []vgpu.Effect) {
+// count notes what the dispatcher decided, before anybody is told of it.
+func (d *daemon) count(effects []vgpu.Effect) {
 	for _, e := range effects {
 		c := d.clients[e.Client]
 		if c == nil || c.worker == nil {
 			continue
 		}
-		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
 		switch e.Kind {
 		case vgpu.Grant:
 			if c.device == vgpu.AnyDevice {
@@ -377,7 +399,6 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				d.waits.Observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
-			c.worker.post(control.Grant{Lease: c.lease, Device: int(e.Device), Memory: e.Memory})
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
 				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {
@@ -385,16 +406,34 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				}
 				d.preempted[e.Reason]++
 			}
+		case vgpu.Gone:
+			c.device = vgpu.AnyDevice
+		case vgpu.Deny:
+			c.counters.denials++
+		}
+	}
+}
+
+// perform does what the dispatcher decided. It never waits.
+func (d *daemon) perform(effects []vgpu.Effect) {
+	for _, e := range effects {
+		c := d.clients[e.Client]
+		if c == nil || c.worker == nil {
+			continue
+		}
+		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
+		switch e.Kind {
+		case vgpu.Grant:
+			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory})
+		case vgpu.Revoke:
 			c.worker.post(control.Revoke{Reason: string(e.Reason)})
 			c.pinged++
 			c.worker.post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:
-			c.device = vgpu.AnyDevice
 			c.worker.post(control.Lost{Device: int(e.Device), Reason: "the device is lost"})
 		case vgpu.Watch:
 			c.worker.post(control.Watch{On: e.On})
 		case vgpu.Deny:
-			c.counters.denials++
 			c.worker.post(control.Deny{Reason: string(e.Reason)})
 		}
 	}

@@ -13,7 +13,7 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	for _, c := range d.clients {
 		total.add(c.counters)
 	}
-	used, moves := view.Total(), movesOf(view.PastMoves)
+	used, moves := plus(view.Total(), d.before.past), movesOf(plusMoves(view.PastMoves, d.before.moves))
 	for _, c := range view.Clients {
 		moves = moves.Plus(movesOf(c.Moves))
 	}

@@ -27,6 +27,8 @@ type Options struct {
 	Ready func()
 	// Kill, when closed, ends everything at once.
 	Kill <-chan struct{}
+	// Handover, when closed, ends the daemon and leaves its clients to the next.
+	Handover <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
 	// Gateway is the process whose connections come for users of other machines, and
@@ -56,6 +58,13 @@ type daemon struct {
 
 	recording *recording // nil if nothing is recorded
 
+	folder  *stateFolder  // nil: nothing outlives the daemon
+	missing atomic.Int32  // workers of an earlier daemon that have not come
+	left    atomic.Bool   // clients are the next daemon's
+	stopBy  chan string   // how a request wants the daemon to end
+	kills   chan struct{} // closed: it ends at once
+	killed  sync.Once
+
 	places   *door.Places // of connections without a client, by user
 	turned   *door.Places // of connections that hear why they are turned away
 	handlers sync.WaitGroup
@@ -67,29 +76,29 @@ type daemon struct {
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
-// waits at most cfg.Grace, or until Kill. Nothing of it is left when it returns.
+// waits at most cfg.Grace, or until Kill. Nothing of it is left when it returns,
+// unless it has handed over.
 func Run(ctx context.Context, cfg Config, opts Options) error {
 	d, err := newDaemon(cfg, opts)
 	if err != nil {
 		return err
 	}
-	defer d.closeLocks()
 	listener, err := listen(cfg.Socket, d.mode(), d.log)
 	if err != nil {
 		return err
 	}
 	d.socket = door.Listen(listener, true)
 	d.socket.Notice = d.notice("programs")
-	if err := d.record(); err != nil {
+	// Whoever connects from now on waits for the node, rather than being told that
+	// there is none.
+	if err := d.begin(); err != nil {
 		d.socket.Close()
+		d.closeFolder()
 		return err
 	}
+	defer d.closeLocks()
+	defer d.closeFolder()
 	defer d.recording.close()
-	if d.web, err = d.serveHTTP(); err != nil {
-		d.socket.Close()
-		return err
-	}
-	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
 	accepted := make(chan struct{})
 	go func() {
@@ -101,11 +110,12 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		opts.Ready()
 	}
 
-	select {
-	case <-ctx.Done():
-	case <-opts.Kill:
+	go d.listenToKill()
+	if d.awaitEnd(ctx) {
+		d.handOver()
+	} else {
+		d.drainClients()
 	}
-	d.drainClients()
 	// Until now those who came were told that the node is shutting down.
 	d.socket.Close()
 	<-accepted
@@ -117,6 +127,34 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		d.web.close()
 	}
 	d.log.Info("the node is down")
+	return nil
+}
+
+// begin makes the daemon ready to serve, with what an earlier one left.
+func (d *daemon) begin() error {
+	if err := d.openFolder(); err != nil {
+		return err
+	}
+	left, err := d.inherit()
+	d.left.Store(len(left.heirs) > 0) // until the daemon is up they are nobody's
+	if err == nil {
+		err = d.equip(&left)
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.record(); err != nil {
+		d.closeLocks()
+		return err
+	}
+	if d.web, err = d.serveHTTP(); err != nil {
+		d.recording.close()
+		d.closeLocks()
+		return err
+	}
+	d.pool = newPool(d.opts.WorkerCommand, d.cfg.Warm, d.log)
+	d.adoptAll(&left)
+	d.left.Store(false)
 	return nil
 }
 
@@ -143,6 +181,7 @@ func (d *daemon) notice(of string) func(error) {
 	}
 }
 
+// newDaemon makes a daemon that has no devices yet.
 func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -160,27 +199,39 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned),
+		stopBy: make(chan string, 1), kills: make(chan struct{}),
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
 	d.own = account{uid, d.names.of(uid)}
-	devices, err := d.stockUp()
+	return d, nil
+}
+
+// equip gives the daemon its devices and its dispatcher.
+func (d *daemon) equip(left *inheritance) error {
+	stockUp := d.stockUp
+	if len(left.heirs) > 0 {
+		stockUp = func() ([]vgpu.Device, error) { return d.stockAsBefore(left) }
+	}
+	devices, err := stockUp()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d.warnOfStrangers()
-	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
-		return nil, err
+	if d.uids, err = newUIDs(d.cfg.WorkerUIDs); err != nil {
+		return err
 	}
 	if os.Geteuid() == 0 && d.uids.all == (UIDRange{}) {
 		d.log.Warn("this container has no user numbers for workers: users can stop and kill their own workers, and remote users each other's; name some that it has with worker_uids")
 	}
-	core, err := vgpu.New(cfg.dispatcher(devices, d.names.of))
+	core, err := vgpu.New(d.cfg.dispatcher(devices, d.names.of))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d.state = newState(core, cfg.WorkerTimeout)
-	return d, d.makeLocks()
+	counted := d.before
+	d.state = newState(core, d.cfg.WorkerTimeout)
+	d.before = counted
+	return d.makeLocks()
 }
 
 // accept serves connections until the socket is closed.
@@ -215,12 +266,12 @@ func (d *daemon) drainClients() {
 	case <-d.ended:
 	case <-grace.C:
 		d.do(func() { d.endAll(reason, false) })
-	case <-d.opts.Kill:
+	case <-d.kills:
 		d.do(func() { d.endAll(reason, true) })
 	}
 	select {
 	case <-d.ended:
-	case <-d.opts.Kill:
+	case <-d.kills:
 		d.do(func() { d.endAll(reason, true) })
 		<-d.ended
 	}

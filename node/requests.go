@@ -30,6 +30,8 @@ func init() { // handlers name the others in what they say
 		"device-resume": (*daemon).answerResume,
 		"device-remove": (*daemon).answerRemove,
 		"device-add":    (*daemon).answerAdd,
+		"stop":          (*daemon).answerStop,
+		"adopt":         (*daemon).answerAdopt,
 	}
 }
 

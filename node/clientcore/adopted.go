@@ -10,7 +10,7 @@ import "muster/wire/control"
 // beginning, and finds that nobody was asked.
 func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.start(now)
-	c.Lease.Wanting, c.Lease.Growing = false, false
+	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
 	c.Asked.Bytes = 0
 	c.Activity.unwatch(c)
 	c.say(c.standing())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -137,6 +138,23 @@ func (w *worker) attached(connection *os.File) {
 	}
 	w.program = program
 	w.hold("program", connection)
+}
+
+// noteLost notes that a device is gone, for the next daemon.
+func (w *worker) noteLost(m control.ToWorker) {
+	if lost, ok := m.(control.Lost); ok && lost.Device < len(w.serve.Devices) {
+		w.serve.Devices = slices.Clone(w.serve.Devices)
+		w.serve.Devices[lost.Device].Gone = true
+	}
+}
+
+// completed puts into the standing what the core does not know.
+func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
+	if standing, ok := m.(control.Standing); ok {
+		standing.Devices = w.serve.Devices
+		return standing
+	}
+	return m
 }
 
 const daemonEnded = "the node daemon ended"

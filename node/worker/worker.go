@@ -408,6 +408,7 @@ func (w *worker) noticed(n notice) error {
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
 	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
+		w.noteLost(m)
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
@@ -434,7 +435,7 @@ func (w *worker) observe() error {
 }
 
 // say tells the daemon something.
-func (w *worker) say(m control.ToDaemon) { w.line.say(m) }
+func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
 
 // end tells the client why, and stops what runs.
 func (w *worker) end(err error) error {

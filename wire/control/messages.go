@@ -285,6 +285,8 @@ type Standing struct {
 	// counted all of it.
 	Kernels uint64        `json:"kernels"`
 	Busy    time.Duration `json:"busy"`
+	// Devices are those that the worker knows, by their numbers.
+	Devices []DeviceConfig `json:"devices"`
 }
 
 func (Serve) Kind() string     { return "serve" }
@@ -423,6 +425,11 @@ func (Pong) check() error        { return nil }
 func (m Standing) check() error {
 	if err := notNegative("device", m.Device); err != nil {
 		return err
+	}
+	for _, d := range m.Devices {
+		if err := d.check(); err != nil {
+			return err
+		}
 	}
 	return notNegative("busy time", m.Busy)
 }

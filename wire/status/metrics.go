@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -59,6 +60,26 @@ func (w *Waits) Observe(d time.Duration) {
 			return
 		}
 	}
+}
+
+// waitsJSON is what is written of Waits.
+type waitsJSON struct {
+	Counts [len(waitBounds)]uint64 `json:"counts"`
+	Count  uint64                  `json:"count"`
+	Sum    time.Duration           `json:"sum"`
+}
+
+// MarshalJSON writes all of it.
+func (w Waits) MarshalJSON() ([]byte, error) {
+	return json.Marshal(waitsJSON{w.counts, w.count, w.sum})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (w *Waits) UnmarshalJSON(b []byte) error {
+	var j waitsJSON
+	err := json.Unmarshal(b, &j)
+	*w = Waits{j.Counts, j.Count, j.Sum}
+	return err
 }
 
 // WriteText writes the text format that Prometheus reads.

@@ -113,3 +113,10 @@ type Client struct {
 	CopiedOut uint64  `json:"copied_out"`
 	Since     float64 `json:"since"` // how long it is there
 }
+
+// Stopping is a node's answer to the request to end.
+type Stopping struct {
+	How     string `json:"how"` // grace, now or handover
+	Pid     int    `json:"pid"`
+	Clients int    `json:"clients"` // that it has at this moment
+}

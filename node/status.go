@@ -61,7 +61,7 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),
 		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions,
 		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
-		Moves: movesOf(v.Moves), Parked: v.Parked,
+		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
 	}
 	if v.State == vgpu.Assigned {

@@ -105,7 +105,9 @@ type Client struct {
 	Preemptions uint64  `json:"preemptions"`
 	Moves       Moves   `json:"moves"`
 	// Parked says that it is ready, and that no device takes it which could hold it.
-	Parked    bool    `json:"parked,omitempty"`
+	Parked bool `json:"parked,omitempty"`
+	// Away says that its worker, of an earlier daemon, has not come back yet.
+	Away      bool    `json:"away,omitempty"`
 	Swaps     uint64  `json:"swaps"`
 	SwapIn    uint64  `json:"swap_in"`
 	SwapOut   uint64  `json:"swap_out"`

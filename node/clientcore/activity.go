@@ -170,11 +170,8 @@ func (a *Activity) atSyncPoint(c *Core) {
 // stop notes that nothing runs any more.
 func (a *Activity) stop(c *Core) {
 	a.settle(c, c.Now)
-	a.Idle, a.Synced = false, false
-	if a.Watching {
-		a.Watching = false
-		c.emit(Op{Kind: WatchWaits})
-	}
+	a.Synced = false
+	a.unwatch(c)
 }
 
 // settle notes that nothing runs any more since a time, and tells the daemon all

@@ -10,7 +10,8 @@ import (
 	"muster/wire/control"
 )
 
-// Config says what a client is like. It does not change.
+// Config says what a client is like. Nothing of it changes but the devices, to which
+// AddDevice adds.
 type Config struct {
 	Arena   vmm.Range // where its device memory lies
 	Chunk   uint64    // the unit of memory that moves
@@ -69,10 +70,8 @@ var ErrProtocol = errors.New("not what a program may send")
 
 // New makes an empty client.
 func New(c Config) (*Core, error) {
-	core := &Core{config: c, puts: len(c.Devices) > 0}
-	for _, d := range c.Devices {
-		core.puts = core.puts && d.Puts
-	}
+	core := &Core{config: c}
+	core.know(c.Devices)
 	return core, core.begin()
 }
 
@@ -480,6 +479,7 @@ func (c *Core) lost(index int, reason string) {
 		return
 	}
 	d := c.config.Devices[index]
+	c.gone(index)
 	if c.Lease.Held && c.Lease.Device == index { // a revocation of it is answered by that
 		c.Activity.stop(c)
 		c.Lease = Lease{Number: c.Lease.Number}

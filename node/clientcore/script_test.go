@@ -36,6 +36,8 @@ import (
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
+//	adopted                         by another daemon
+//	add DEVICE [puts]               a device of 128M comes
 //	done                            the operation that asks has ended well
 //	failed fault|moved|memory|ptx   the last operation has not
 //	failed-before                   the operation before the one that asks has not, for want of memory
@@ -203,8 +205,12 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.core.Control(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"})
 	case "watch":
 		return s.core.Watch(s.now, words[1] == "on", true, false)
+	case "add":
+		return s.core.AddDevice(s.now, int(arg(1)), Device{Name: fmt.Sprint("new", words[1]), Memory: 128 * scriptMiB, ContextCost: scriptMiB, Puts: len(words) > 2})
 	case "committed":
 		return s.core.Control(s.now, control.Committed{Bytes: arg(1), Granted: words[2] == "yes", Reason: "the swap area is full"})
+	case "adopted":
+		return s.core.Adopted(s.now)
 	case "observe":
 		return s.core.Observe(s.now, words[1] == "quiet", 0)
 	case "found":
@@ -389,6 +395,7 @@ func FuzzRestore(f *testing.F) {
 		events := []func() ([]Op, error){
 			func() ([]Op, error) { return c.Control(c.Now, control.Deny{Reason: "no"}) },
 			func() ([]Op, error) { return c.Control(c.Now, control.Revoke{Reason: "memory"}) },
+			func() ([]Op, error) { return c.Adopted(c.Now) },
 			func() ([]Op, error) { return c.Next(c.Now) },
 			func() ([]Op, error) { return c.Observe(c.Now, true, 0) },
 			func() ([]Op, error) { return c.Found(c.Now, c.World, &device.Fault{Kind: device.Trap}) },

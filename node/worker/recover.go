@@ -22,14 +22,14 @@ import (
 type keeper struct {
 	journal *journal.Journal // nil: the client ends with its worker
 
-	entry    journal.Entry // of the message that is handled
-	header   wire.Header   // of that message
-	attached bool          // its data are in the journal
-	backlog  []queued      // messages that were taken from the ring to be handled later
-	kept     []retained    // staging memory that is not given back yet
-	keeping  uint64        // bytes of that
-	left     bool          // the client has left its device since the last base
-	due      bool          // a base must be made before anything else happens
+	entry   journal.Entry // of the message that is handled
+	header  wire.Header   // of that message
+	hasData bool          // its data are in the journal
+	backlog []queued      // messages that were taken from the ring to be handled later
+	kept    []retained    // staging memory that is not given back yet
+	keeping uint64        // bytes of that
+	left    bool          // the client has left its device since the last base
+	due     bool          // a base must be made before anything else happens
 
 	spent   time.Duration // what kernels had taken at the last base
 	rate    float64       // bytes per second that a base copies from the device
@@ -95,7 +95,7 @@ func (w *worker) expose(why error) {
 // keep writes the data of a message that brings some to the journal, or makes sure
 // that they stay where they are until the next base.
 func (w *worker) keep(o *clientcore.Op) {
-	if w.journal == nil || !w.header.Op.TakesData() || w.attached || w.replay.has() {
+	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
 		return
 	}
 	if w.stage != nil && o.Kind == clientcore.HostIn && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
@@ -607,7 +607,7 @@ func (w *worker) again(m *journal.Message) error {
 	}
 	r := w.replay
 	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
-	w.entry, w.header, w.attached = m.Entry, h, false
+	w.entry, w.header, w.hasData = m.Entry, h, false
 	if !r.silent && h.Op != wire.OpHostNext { // whose slot may be used again by now
 		w.shared.Asked(h)
 	}

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"muster/device"
@@ -32,9 +35,10 @@ const chunk = 2 << 20
 // worker is the service of one client.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd
-	inbox   *inbox      // from the daemon
-	notices chan notice // from goroutines of this process
+	control *control.WorkerEnd // the present daemon's; only receive uses it
+	line    line               // the same, for what is said
+	inbox   *inbox             // from the daemon
+	notices chan notice        // from goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
@@ -43,6 +47,13 @@ type worker struct {
 	devices  []device.Device // nil where one could not be opened
 	shared   *wire.Shared
 	consumer *wire.Consumer
+
+	// What the next daemon needs, should this one die (orphan.go).
+	owner      int            // the user whose daemon it is
+	held       []control.Held // descriptors
+	program    *net.UnixConn  // the program's connection; nil until it is attached
+	dismissed  bool           // the daemon has ended the client
+	complainTo func(*os.File)
 
 	core *clientcore.Core
 	keeper
@@ -83,11 +94,14 @@ type notice struct {
 }
 
 // Main serves the client that the daemon names on the control connection, and
-// returns when the client or the daemon is gone. The daemon takes the answer to its
+// returns when the client is gone, or the daemon is and no other comes. The daemon takes the answer to its
 // first ping for the sign that the worker is ready: receive, which gives it, begins
 // when all else has been set up.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	volunteer()
+	// The daemon reads what is written to the standard error: without it that is a
+	// broken pipe. And a process whose parent dies while it is stopped gets SIGHUP.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
@@ -105,7 +119,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return cannotServe(conn, err)
 	}
-	w.exit = func() { os.Exit(0) }
+	w.exit, w.complainTo = func() { os.Exit(0) }, complainAt
 	defer w.close()
 	err = w.anyDevice()
 	if err == nil {
@@ -163,13 +177,14 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if err != nil {
 		return nil, err
 	}
-	files[0].Close()
-	files[1].Close()
 	w := &worker{
-		log: log, control: conn, inbox: newInbox(), notices: make(chan notice, 16), open: open,
+		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
+	w.hold("ring", files[0])
+	w.hold("arena", files[1])
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
@@ -213,21 +228,16 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 func (w *worker) openDevices() []clientcore.Device {
 	known := make([]clientcore.Device, len(w.serve.Devices))
 	for i := range w.serve.Devices {
-		known[i] = clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name}
-		d, err := w.device(i)
-		if err != nil {
-			w.log.Warn("a device cannot be opened", "device", i, "error", err)
-			continue
-		}
-		info := d.Info()
-		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
-		_, known[i].Puts = d.(device.Placer)
+		known[i] = w.openDevice(i)
 	}
 	return known
 }
 
 // device opens a device of the node, once.
 func (w *worker) device(i int) (device.Device, error) {
+	if w.serve.Devices[i].Gone {
+		return nil, fmt.Errorf("device %d is not there", i)
+	}
 	if w.devices[i] == nil {
 		d, err := w.open(w.serve.Devices[i], w.locks[i])
 		if err != nil {
@@ -275,26 +285,37 @@ func (w *worker) prepare() error {
 	return nil
 }
 
-// receive takes the daemon's messages. When the daemon is gone there is nothing
-// left to do, and nobody to do it for.
+// receive takes the daemon's messages, and those of the next one when it is gone.
+// When none comes there is nothing left to do, and nobody to do it for.
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
-		for _, f := range files {
-			f.Close()
+		switch said := m.(type) {
+		case control.AddDevice: // with its lock, and with nothing else
+			m = comingDevice{said, files[0]}
+		case control.Hold:
+			w.attached(files[0])
+			continue
+		case control.End:
+			w.dismissed = true
+			continue
 		}
 		if err != nil && w.ctx.Err() != nil {
 			return // this worker ends, and has said why
 		}
 		if err != nil {
-			w.shared.Close("the node daemon ended")
+			why := w.outlive()
+			if why == "" {
+				continue
+			}
+			w.shared.Close(why)
 			w.stop()
 			w.consumer.Stop()
 			w.exit()
 			return
 		}
 		if ping, ok := m.(control.Ping); ok { // at once, whatever the loop does
-			w.say(control.Pong{Number: ping.Number})
+			_ = w.control.Send(control.Pong{Number: ping.Number})
 			continue
 		}
 		w.inbox.put(m)
@@ -305,7 +326,7 @@ func (w *worker) receive() {
 // close lets go of everything. The daemon sees the connection end first: if the
 // device cannot stop what runs, it ends this process.
 func (w *worker) close() {
-	w.control.Close()
+	w.line.close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.gpus {
@@ -317,6 +338,7 @@ func (w *worker) close() {
 	}
 	w.host.close()
 	w.shared.Unmap()
+	w.letGo()
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -371,7 +393,7 @@ func (w *worker) patience() time.Duration {
 func (w *worker) next() error {
 	if w.journal != nil && len(w.backlog) > 0 {
 		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
-		w.attached = w.header.Release != 0
+		w.hasData = w.header.Release != 0
 		w.backlog = w.backlog[1:]
 	}
 	return w.perform(w.core.Next(w.now()))
@@ -379,7 +401,7 @@ func (w *worker) next() error {
 
 // take hands a message to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
-	w.entry, w.header, w.attached = e, h, false
+	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
 		data, err := w.shared.Data(h.Data, h.Length)
@@ -405,8 +427,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		}
 	}
 	w.over = false
-	w.entry, w.header, w.attached = e, h, false // what was performed before this may have been about another
-	w.stage = w.staging.take(h.Release)         // what was performed before this would have given it back
+	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
+	w.stage = w.staging.take(h.Release)        // what was performed before this would have given it back
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -470,15 +492,21 @@ func (w *worker) noticed(n notice) error {
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
 	case control.Lost:
+		w.noteLost(m)
 		return w.lostDevice(m)
 	case control.Grant, control.Deny, control.Revoke, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
+	case comingDevice:
+		return w.addDevice(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
 			return w.found(w.sticky.current(), err)
 		}
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+	case nextDaemon:
+		w.line.begin(m.end)
+		return w.perform(w.core.Adopted(w.now()))
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -500,8 +528,8 @@ func (w *worker) found(world uint64, err error) error {
 	return w.perform(w.core.Found(w.now(), world, err))
 }
 
-// say tells the daemon something. That it is gone is found out elsewhere.
-func (w *worker) say(m control.ToDaemon) { _ = w.control.Send(m) }
+// say tells the daemon something.
+func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
 
 // end tells the client why, and stops what runs. If another worker can go on, only
 // the daemon is told.

@@ -29,6 +29,7 @@ type Config struct {
 	MaxIdle time.Duration // 0: nobody loses a device for being idle
 	Swap    Swap
 	Defer   bool // keep copies on the host until a kernel needs them, always
+	Recover bool // clients outlive their workers, and devices that are lost
 	Limits  Limits
 
 	Warm          int           // workers that wait for clients

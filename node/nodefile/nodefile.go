@@ -73,6 +73,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 			return err
 		}),
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
+		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, parseOnOff)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
@@ -96,6 +97,14 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
 	return err
+}
+
+func parseOnOff(text string) (bool, error) {
+	switch text {
+	case "on", "off":
+		return text == "on", nil
+	}
+	return false, errors.New("give on or off")
 }
 
 // maxConnections is more than a process has descriptors for.

@@ -21,7 +21,8 @@ import (
 // devices whose memory is counted and whose kernels take time. Everything that
 // happens is drawn from a seed. Devices are lost, drained, resumed, removed and
 // brought back, clients are moved by hand, kernels fault, programs and workers
-// are killed, and all messages are late, so that they cross.
+// are killed, the daemon ends and another one adopts the clients, and all
+// messages are late, so that they cross.
 //
 // It checks after each event that no device has more memory in use than it has,
 // nor more promised; that nobody waits longer than the bound; that drained
@@ -54,7 +55,7 @@ func TestLargeFleet(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for i := range uint64(2) {
-		seed := max(*fleetSeed, 101) + i
+		seed := max(*fleetSeed, 103) + i
 		playFleets(t, fleetConfig{seed: seed, clients: 2000, devices: 24, faults: seed%2 == 0, saves: 200})
 	}
 }
@@ -70,8 +71,8 @@ func TestFleetIsDeterministic(t *testing.T) {
 func playFleets(t *testing.T, cfg fleetConfig) {
 	t.Run(fmt.Sprintf("%d clients, seed %d", cfg.clients, cfg.seed), func(t *testing.T) {
 		f := playFleet(t, cfg)
-		t.Logf("%v, %d events, %d programs, longest wait %v, longest drain %v, %d restarts, %d saves, moves %+v, %d by hand asked, %d drains, %d losses",
-			f.now, f.events, f.finished, f.longest, f.longestDrain, f.restarts, f.saved, f.core.View().PastMoves, f.moves, f.drains, f.losses)
+		t.Logf("%v, %d events, %d programs, longest wait %v, longest drain %v, %d restarts, %d saves, moves %+v, %d by hand asked, %d drains, %d losses, %d daemons",
+			f.now, f.events, f.finished, f.longest, f.longestDrain, f.restarts, f.saved, f.moved, f.moves, f.drains, f.losses, 1+f.handovers)
 		if f.moves == 0 || f.drains == 0 || f.saved == 0 || (!cfg.faults && f.restarts+f.losses > 0) {
 			t.Errorf("seed %d: not everything happened, or something that should not", cfg.seed)
 		}
@@ -80,18 +81,19 @@ func playFleets(t *testing.T, cfg fleetConfig) {
 
 // fleet is the node, and the daemon's loop around the dispatcher.
 type fleet struct {
-	t       *testing.T
-	cfg     fleetConfig
-	r       *rand.Rand
-	now     time.Duration
-	agenda  agenda
-	order   uint64
-	core    *vgpu.Core
-	ticking time.Duration // when the next Tick is due; 0: never
-	devices []*gpu
-	clients map[vgpu.ClientID]*worker
-	lastID  vgpu.ClientID
-	decided interface {
+	t        *testing.T
+	cfg      fleetConfig
+	r        *rand.Rand
+	now      time.Duration
+	agenda   agenda
+	order    uint64
+	core     *vgpu.Core
+	settings vgpu.Config   // of it
+	ticking  time.Duration // when the next Tick is due; 0: never
+	devices  []*gpu
+	clients  map[vgpu.ClientID]*worker
+	lastID   vgpu.ClientID
+	decided  interface {
 		Write([]byte) (int, error)
 		Sum64() uint64
 	}
@@ -103,8 +105,10 @@ type fleet struct {
 	finished      int // programs
 	restarts      int // of programs that saw an error
 	saved         int
-	moves, drains int
+	moves, drains int // that were asked for
+	moved         vgpu.Moves
 	losses        int
+	handovers     int
 	longest       time.Duration // that somebody waited
 	longestDrain  time.Duration
 }
@@ -178,6 +182,7 @@ func playFleet(t *testing.T, cfg fleetConfig) *fleet {
 		f.events++
 		h.do()
 	}
+	f.addMoves(f.core.View().PastMoves)
 	return f
 }
 
@@ -191,15 +196,72 @@ func (f *fleet) makeDevices() {
 		known = append(known, d.described())
 	}
 	last := len(known) - 1
-	core, err := vgpu.New(vgpu.Config{
-		Devices: known[:last], Policy: vgpu.Policy(f.r.IntN(3)), MaxIdle: vgpu.DefaultMaxIdle, MaxWait: 500 * time.Millisecond,
+	f.settings = vgpu.Config{
+		Policy: vgpu.Policy(f.r.IntN(3)), MaxIdle: vgpu.DefaultMaxIdle, MaxWait: 500 * time.Millisecond,
 		Migrate: true, MoveCost: 5 * time.Millisecond, MoveBandwidth: 1 << 30, SlotLimit: f.cfg.devices * 2,
-	})
+	}
+	f.dispatch(known[:last])
+	f.after(f.between(0, time.Second/4), func() { f.tell(vgpu.Added{Device: known[last]}) })
+}
+
+// dispatch begins with a fresh dispatcher.
+func (f *fleet) dispatch(devices []vgpu.Device) {
+	f.settings.Devices = devices
+	core, err := vgpu.New(f.settings)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.core = core
-	f.after(f.between(0, time.Second/4), func() { f.tell(vgpu.Added{Device: known[last]}) })
+	f.core, f.ticking = core, 0
+}
+
+// restart ends the daemon and starts another one, which finds devices and clients
+// as they are. Messages that are under way arrive; who waits for an answer asks
+// again.
+func (f *fleet) restart() {
+	f.handovers++
+	old := f.core.View()
+	f.addMoves(old.PastMoves)
+	var devices []vgpu.Device
+	for _, v := range old.Devices {
+		devices = append(devices, f.devices[v.ID].described())
+	}
+	f.dispatch(devices)
+	for _, v := range old.Devices {
+		switch v.State {
+		case vgpu.DeviceDraining, vgpu.DeviceDrained:
+			f.tell(vgpu.Drain{Device: v.ID})
+		case vgpu.DeviceLost, vgpu.DeviceRemoved:
+			f.tell(vgpu.Lost{Device: v.ID})
+		}
+	}
+	for _, v := range old.Clients {
+		e := vgpu.Adopt{
+			Client: v.ID, User: v.User, Weight: 1, Device: v.Device, Held: v.State == vgpu.Assigned, Lease: v.Grants, Pinned: f.clients[v.ID].want.Pinned,
+			Kernels: v.Kernels, Busy: v.GPUTime, Waited: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
+		}
+		if e.Held {
+			e.Memory = v.Memory
+		} else {
+			e.Kept = v.Memory
+		}
+		f.tell(e)
+	}
+	for _, v := range old.Clients {
+		switch w := f.clients[v.ID]; {
+		case v.State == vgpu.Ready:
+			f.tell(w.want)
+		case v.Growing:
+			f.tell(w.grow)
+		}
+	}
+	f.changed()
+}
+
+// addMoves counts moves of clients that have gone.
+func (f *fleet) addMoves(m vgpu.Moves) {
+	f.moved.Auto += m.Auto
+	f.moved.ByHand += m.ByHand
+	f.moved.Drain += m.Drain
 }
 
 // begin starts a program: a client with a worker.
@@ -287,10 +349,12 @@ func (f *fleet) heard(w *worker, said control.ToDaemon) {
 		if !w.waits {
 			w.waits, w.waitsSince = true, f.now
 		}
-		f.tell(vgpu.Want{Client: w.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
+		w.want = vgpu.Want{Client: w.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)}
+		f.tell(w.want)
 		f.notePark(w)
 	case control.Grow:
-		f.tell(vgpu.Grow{Client: w.id, Need: m.Memory})
+		w.grow = vgpu.Grow{Client: w.id, Need: m.Memory}
+		f.tell(w.grow)
 	case control.Released:
 		if m.Lease >= w.granted {
 			f.tell(vgpu.Released{Client: w.id, Keeps: m.Keeps})
@@ -383,6 +447,8 @@ func (f *fleet) trouble() {
 		f.lose(d)
 	case what < 90 && f.cfg.faults:
 		f.kill()
+	case what >= 95:
+		f.restart()
 	}
 	f.after(f.between(0, 2*f.every), f.trouble)
 }
@@ -445,19 +511,20 @@ func (f *fleet) lose(d *gpu) {
 	}
 	f.losses++
 	d.lose()
+	lost := d.generation
 	f.after(f.between(0, 20*time.Millisecond), func() {
 		f.tell(vgpu.Lost{Device: vgpu.DeviceID(d.id)})
 		f.changed()
 		f.after(f.between(0, 500*time.Millisecond), func() { f.bringBack(d) })
-		f.after(maxDrainInFleet, func() { f.checkAbandoned(d) })
+		f.after(maxDrainInFleet, func() { f.checkAbandoned(d, lost) })
 	})
 }
 
-// checkAbandoned checks that all who had a context on a device that was lost were
-// told, whether they had a lease or not.
-func (f *fleet) checkAbandoned(d *gpu) {
+// checkAbandoned checks that all who had a context on a device that was lost then
+// were told, whether they had a lease or not.
+func (f *fleet) checkAbandoned(d *gpu, lost int) {
 	for _, w := range f.byNumber() {
-		if x := w.contexts[vmm.Device(d.id)]; x != nil && x.generation != d.generation && !w.busy && !w.dead {
+		if x := w.contexts[vmm.Device(d.id)]; x != nil && x.generation < lost && !w.busy && !w.dead {
 			f.fatalf("client %d still has a context on device %d, which was lost under it", w.id, d.id)
 		}
 	}

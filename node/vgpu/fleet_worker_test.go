@@ -111,8 +111,11 @@ type worker struct {
 	// Messages do not overtake each other.
 	lastDown, lastUp time.Duration
 
-	granted    uint64 // the daemon's: the last lease
-	waits      bool   // the daemon's: it wants a device
+	// What the daemon knows of it.
+	granted    uint64 // the last lease
+	want       vgpu.Want
+	grow       vgpu.Grow
+	waits      bool // for a device, since then
 	waitsSince time.Duration
 	parked     bool
 }
@@ -126,7 +129,7 @@ func newWorker(f *fleet, id vgpu.ClientID, p *program) *worker {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	w := &worker{fleet: f, id: id, program: p, core: core, contexts: map[vmm.Place]*context{}}
+	w := &worker{fleet: f, id: id, program: p, core: core, contexts: map[vmm.Place]*context{}, want: vgpu.Want{Client: id, Pinned: vgpu.AnyDevice}}
 	for i := range w.host {
 		w.host[i] = poison
 	}

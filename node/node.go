@@ -27,6 +27,9 @@ type Options struct {
 	Ready func()
 	// Kill, when closed, ends everything at once.
 	Kill <-chan struct{}
+	// Load reads the configuration again, whenever Reload says so; nil: it never changes.
+	Load   func() (Config, error)
+	Reload <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
 	// Gateway is the process whose connections come for users of other machines, and
@@ -91,6 +94,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	}
 	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
+	d.handlers.Go(d.listenToReloads)
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)

@@ -68,6 +68,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
+		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
 			return err
@@ -182,6 +183,14 @@ func parsePolicy(s string) (vgpu.Policy, error) {
 		return 0, fmt.Errorf("there is no policy %q: use fcfs, sjf or credit", s)
 	}
 	return p, nil
+}
+
+// Migrate reads whether programs move to faster devices: auto or off.
+func Migrate(s string) (bool, error) {
+	if s != "auto" && s != "off" {
+		return false, fmt.Errorf("must be auto or off, not %q", s)
+	}
+	return s == "auto", nil
 }
 
 // parseShort reads times as short as a node deals with.

@@ -67,14 +67,14 @@ else (the values are the defaults where there are some):
     idle: 2m                      # for other machines, until a device is used
     silence: 1m                   # for other machines, to read, and to finish a message
 
+SIGTERM ends it when the programs have ended, at the latest after the grace time;
+a second SIGTERM, or SIGINT, ends it at once.
+
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
 max_idle, migrate, swap.size, defer, limits, warm, worker_timeout and grace take effect
 at once. The log names what else has changed, and takes effect at the next start.
-
-SIGTERM ends it when the programs have ended, at the latest after the grace time;
-a second SIGTERM, or SIGINT, ends it at once.
 
 With --record everything that the dispatcher is told and decides is written to a
 file, a line of JSON each, and muster node replay plays it again. The file is

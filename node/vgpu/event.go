@@ -220,6 +220,9 @@ func (e Released) apply(c *Core) bool {
 		return false
 	case x.state == Assigned:
 		c.leave(x, Waiting, e.Keeps)
+		if x.dev != nil && x.dev.overfull() { // it was adopted, or another one beside it
+			c.revoke(victim{x, ForMemory})
+		}
 	case e.Keeps == 0 || x.revoking:
 		c.letGo(x, 0)
 	}

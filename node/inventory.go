@@ -67,7 +67,7 @@ func (d *daemon) examine(c Device) (device.Info, error) {
 		return device.Info{}, err
 	}
 	info := opened.Info()
-	if info.Memory < c.Reserve+info.ContextCost+info.Granularity {
+	if info.Memory < c.Reserve || info.Memory-c.Reserve < info.ContextCost+info.Granularity {
 		return info, fmt.Errorf("of its memory of %s nothing is left for programs: give it a smaller reserve", size(info.Memory))
 	}
 	info.Memory -= c.Reserve

@@ -6,6 +6,7 @@
 package nodefile
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -68,12 +69,13 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
+		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
 			return err
 		}),
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
-		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, parseOnOff)),
+		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, OnOff)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
@@ -99,7 +101,8 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 	return err
 }
 
-func parseOnOff(text string) (bool, error) {
+// OnOff reads on or off.
+func OnOff(text string) (bool, error) {
 	switch text {
 	case "on", "off":
 		return text == "on", nil
@@ -194,6 +197,14 @@ func parsePolicy(s string) (vgpu.Policy, error) {
 		return 0, fmt.Errorf("there is no policy %q: use fcfs, sjf or credit", s)
 	}
 	return p, nil
+}
+
+// Migrate reads whether programs move to faster devices: auto or off.
+func Migrate(s string) (bool, error) {
+	if s != "auto" && s != "off" {
+		return false, fmt.Errorf("must be auto or off, not %q", s)
+	}
+	return s == "auto", nil
 }
 
 // parseShort reads times as short as a node deals with.

@@ -80,7 +80,7 @@ func TestEveryKindTravels(t *testing.T) {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
 			var with []*os.File
 			switch m.(type) {
-			case AddDevice, Hold:
+			case AddDevice, Hold, Probe:
 				with = []*os.File{file}
 			}
 			if err := daemon.Send(m, with...); err != nil {

@@ -49,6 +49,7 @@ type client struct {
 
 type options struct {
 	devices  []soft.Profile
+	later    int // of these, so many come later (client.add)
 	memory   uint64
 	defers   bool
 	replays  bool       // devices cannot put variables at given addresses
@@ -91,7 +92,7 @@ func newClient(t testing.TB, o options) *client {
 	child.Close()
 	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir}
 	files := []*os.File{ring, arena}
-	for _, p := range o.devices {
+	for _, p := range o.devices[:len(o.devices)-o.later] {
 		serve.Devices = append(serve.Devices, control.DeviceConfig{Kind: "soft", Name: p.Name})
 		files = append(files, nil)
 	}
@@ -373,7 +374,7 @@ func (d *daemon) place(m control.Want) (dev int, memory uint64) {
 		return d.bound, 0
 	}
 	var fit []int
-	for i, p := range d.o.devices {
+	for i, p := range d.o.devices[:len(d.o.devices)-d.o.later] {
 		if m.Memory <= p.Memory && (m.Pinned < 0 || m.Pinned == i) {
 			fit = append(fit, i)
 		}

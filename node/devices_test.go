@@ -713,3 +713,36 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 		t.Errorf("%d more locks are open, after one device was added", n)
 	}
 }
+
+// A device that is lost is nobody's any more, and comes back when it can be opened.
+func TestLostDeviceComesBack(t *testing.T) {
+	d, err := newDaemon(testConfig(), testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.closeLocks()
+	go d.loop()
+	defer func() { d.do(d.drain); <-d.ended }()
+	d.ask(func() { d.lose(1, "it fell off the bus"); d.lose(1, "again") })
+	me := peer{user: d.own}
+	says := func(request string) string {
+		reply, err := d.handleRequest([]byte(request), me)
+		return fmt.Sprint(toJSON(t, reply), err)
+	}
+	if got := says(`{"request":"device-drain","device":"Small"}`); !strings.HasSuffix(got, `device "Small" is lost: add it again when it is back`) {
+		t.Error(got)
+	}
+	if infos := d.stock.Load().infos(); len(infos) != 1 || infos[0].Name != "Big" {
+		t.Errorf("%d devices are there", len(infos))
+	}
+	if got := says(`{"request":"device-resume","device":"Small"}`); !strings.Contains(got, `"state": "up"`) || !strings.Contains(got, `"number": 1`) {
+		t.Error(got)
+	}
+	d.ask(func() { d.lose(1, "it fell off the bus") })
+	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, `"state": "removed"`) {
+		t.Error(got)
+	}
+	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, "device #1 (Small) has been removed already") {
+		t.Error(got)
+	}
+}

@@ -241,7 +241,10 @@ func TestReloadIsRecorded(t *testing.T) {
 		c.Policy, c.Migrate = vgpu.Credit, true
 		c.Limits.Users = map[string]UserLimits{"ann": {VGPUs: 2}, "ben": {}}
 	}, nil)
-	r.again(func(c *Config) { c.Limits.Users = map[string]UserLimits{"ben": {}}; c.Devices = append(c.Devices, softDevice("new")) }, nil)
+	r.again(func(c *Config) {
+		c.Limits.Users = map[string]UserLimits{"ben": {}}
+		c.Devices = append(c.Devices, softDevice("new"))
+	}, nil)
 	changes(t)(DrainDevice(r.socket, "Big"))
 	close(r.kill)
 	if err := <-r.done; err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -745,4 +746,55 @@ func TestLostDeviceComesBack(t *testing.T) {
 	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, "device #1 (Small) has been removed already") {
 		t.Error(got)
 	}
+}
+
+// Whatever is asked for is answered, by a document or an error, and nobody but the
+// owner changes anything.
+func FuzzRequests(f *testing.F) {
+	for _, line := range []string{
+		`{"request":"status"}`, `{"request":"device-drain","device":"#0"}`, `{"request":"device-resume","device":"Big"}`, `{"request":"device-remove","device":"Small","force":true}`,
+		`{"request":"device-add","add":{"kind":"soft","name":"a","memory":67108864,"speed":1,"workers":1},"reserve":1}`, `{"request":"move","client":1,"device":"Big"}`,
+		`{"request":"move","client":1e30}`, `{"Request":"STATUS","request":"move"}`, `{`, `[]`, `null`, `{}{}`,
+	} {
+		f.Add(line, true)
+		f.Add(line, false)
+	}
+	opts := testOptions()
+	opts.Open = func(c control.DeviceConfig) (device.Device, error) {
+		if c.Name == "Big" || c.Name == "Small" {
+			return openSoft(c)
+		}
+		return nil, errors.New("it cannot be opened")
+	}
+	d, err := newDaemon(testConfig(), opts)
+	if err != nil {
+		f.Fatal(err)
+	}
+	d.pool, d.socket = &pool{command: []string{"/bin/true"}}, &door.Listener{}
+	go d.loop()
+	f.Cleanup(func() { d.do(d.drain); <-d.ended; d.closeLocks() })
+	f.Fuzz(func(t *testing.T, line string, owner bool) {
+		who := peer{user: account{uid: d.own.uid + 1, name: "ben"}}
+		if owner {
+			who.user = d.own
+		}
+		raw, err := readRequest(strings.NewReader(line))
+		if err != nil {
+			return
+		}
+		devices := func() (all string) {
+			d.ask(func() { all = fmt.Sprint(d.core.View().Devices) })
+			return all
+		}
+		before := devices()
+		reply, err := d.handleRequest(raw, who)
+		if err == nil {
+			if _, err := json.Marshal(reply); err != nil {
+				t.Error(err)
+			}
+		}
+		if !owner && devices() != before {
+			t.Errorf("%q of another user has changed devices", line)
+		}
+	})
 }

@@ -175,6 +175,10 @@ func (d *daemon) configure(was, is *Config) {
 // empty, and adds those that it had not. Those that came or went by hand are left alone.
 func (d *daemon) applyDevices(was, is *Config, add []coming) {
 	for _, c := range added(is.Devices, was.Devices) {
+		if at := slices.IndexFunc(d.changes.coming, func(other coming) bool { return sameDevice(other.Device, c) }); at >= 0 {
+			d.changes.coming = slices.Delete(d.changes.coming, at, at+1) // it never came
+			continue
+		}
 		id := d.stocked(c)
 		if id < 0 {
 			continue // it was removed by hand

@@ -727,7 +727,7 @@ func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
 		case i >= len(known): // it counts them, those that are gone too
 			c.worker.post(delivery{control.AddDevice{Device: i, Config: e.config()}, e.lock})
 		case known[i] != e.config():
-			c.announce(i, e)
+			c.announce(i, e, "the device is not there any more")
 		}
 	}
 }

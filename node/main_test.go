@@ -183,7 +183,7 @@ func testConfig() Config {
 	cfg.Socket.Address = freshSocket()
 	cfg.Swap.Size = 1 << 30
 	cfg.Grace = 5 * time.Second
-	cfg.OrphanGrace = 0 // whoever wants clients to live on says so
+	cfg.OrphanGrace, cfg.Recover = 0, false // whoever wants clients to live on says so
 	cfg.Devices = []Device{
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},

@@ -251,7 +251,7 @@ func (d *daemon) lookFor(number int) {
 			default:
 				d.log.Info("a device that was lost is there again", "device", number, "name", e.info.Name)
 				now.here = true
-				d.setEntry(number, now)
+				d.setEntry(number, now, "")
 				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: dispatched(now.info, d.live().VGPUs)})
 			}
 		})

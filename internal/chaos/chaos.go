@@ -34,6 +34,7 @@ type Options struct {
 	Expect   Expect
 	Keep     bool          // folders of episodes in which nothing was wrong
 	Patience time.Duration // how long anything may take
+	Settle   time.Duration // how long what ended may take to be gone
 	Log      io.Writer     // for progress; nil for nobody
 }
 

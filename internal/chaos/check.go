@@ -53,7 +53,7 @@ func (e *episode) taken() []string {
 // left of the daemon.
 func (e *episode) checkLeaks() {
 	report := func(what string, wrong func() []string) {
-		for _, w := range eventually(e.o.Patience, wrong) {
+		for _, w := range eventually(e.o.Settle, wrong) {
 			e.violate("%s: %s", what, w)
 		}
 	}

@@ -38,9 +38,11 @@ type episode struct {
 	launched  int
 	processes map[int]*process // as they were last seen
 	last      map[int]int      // whose program a worker served, by its process
+	spent     map[int]bool     // workers that were killed or stopped
 	armed     map[string]fault // failures by rule that nobody has met yet, by their file
+	unclaimed []excuse         // of programs that are not known
 	undos     []undo
-	diskFull  string // the fault that filled it
+	ambient   []excuse // of faults that last, for programs that come meanwhile
 	kept      []net.Conn
 
 	kernels  map[uint64]uint64 // that each client ran
@@ -85,7 +87,8 @@ func (e *episode) live() error {
 // prepare makes the folders and files.
 func (e *episode) prepare() error {
 	e.rules, e.mark = filepath.Join(e.dir, "rules"), fmt.Sprintf("%d-%d", os.Getpid(), e.number)
-	e.processes, e.last, e.armed, e.kernels = map[int]*process{}, map[int]int{}, map[string]fault{}, map[uint64]uint64{}
+	e.processes, e.last, e.spent = map[int]*process{}, map[int]int{}, map[int]bool{}
+	e.armed, e.kernels = map[string]fault{}, map[uint64]uint64{}
 	e.result = Result{Faults: map[Kind]int{}, Ends: map[string]int{}}
 	for _, dir := range []string{filepath.Join(e.rules, "now"), filepath.Join(e.dir, "tmp")} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -259,9 +262,7 @@ func (e *episode) admit() error {
 		if err != nil {
 			return err
 		}
-		if e.diskFull != "" {
-			e.meetsFullDisk(p)
-		}
+		p.excuses = append(p.excuses, e.ambient...)
 		e.programs = append(e.programs, p)
 		e.note("%v begins, process %d", p, p.cmd.Process.Pid)
 	}
@@ -328,15 +329,16 @@ func (e *episode) allIn(s *status.Node) bool {
 
 // reap judges the programs that have ended, and finds those that do not.
 func (e *episode) reap() {
-	e.collect()
+	over := slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return !p.ended() })
+	e.collect() // who has ended has met what it has met
 	e.programs = slices.DeleteFunc(e.programs, func(p *program) bool {
-		if !p.ended() {
+		if !slices.Contains(over, p) {
 			if time.Since(p.began) > e.o.Patience {
 				e.hangs(p)
 			}
 			return false
 		}
-		how, err := p.judge()
+		how, err := e.claim(p)
 		e.result.Ends[string(how)]++
 		e.note("%v: %s", p, how)
 		if err != nil {

@@ -26,6 +26,7 @@ type undo struct {
 // How long faults last at most if nothing makes progress.
 const (
 	pauseTime = 300 * time.Millisecond // well below workerTimeout
+	blinkTime = 60 * time.Millisecond  // of the daemon, without which there is no progress to be seen
 	awayTime  = 1500 * time.Millisecond
 )
 
@@ -61,12 +62,12 @@ func (e *episode) running() []*program {
 	return slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return p.ended() || p.killed != "" })
 }
 
-// served are workers with their programs, ordered by program and number of process.
+// served are workers that can be hurt, with their programs, ordered by program and number of process.
 func (e *episode) served() []service {
 	e.look()
 	var all []service
 	for _, w := range e.processes {
-		if w.role != isWorker {
+		if w.role != isWorker || e.spent[w.pid] {
 			continue
 		}
 		number := owner(w, e.processes)
@@ -111,6 +112,7 @@ func (e *episode) killWorker(f fault) error {
 		return err
 	}
 	e.hits(v.program, f, "its worker has ended: signal: killed")
+	e.spent[v.worker.pid] = true
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return syscall.Kill(v.worker.pid, syscall.SIGKILL)
 }
@@ -121,6 +123,7 @@ func (e *episode) stopWorker(f fault) error {
 		return err
 	}
 	e.hits(v.program, f, "its worker has not answered")
+	e.spent[v.worker.pid] = true
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
 }
@@ -183,10 +186,10 @@ func (e *episode) killDaemon(f fault) error {
 		return err
 	}
 	e.note("%v: process %d", f, e.node.pid())
-	e.node.kill()
 	for _, p := range e.running() {
 		e.hits(p, f, "muster: ")
 	}
+	e.node.kill()
 	if e.o.Expect == Fail {
 		e.kernels = map[uint64]uint64{} // clients are numbered anew
 	}
@@ -215,7 +218,7 @@ func (e *episode) pauseDaemon(f fault) error {
 	}
 	e.note("%v: process %d", f, e.node.pid())
 	e.node.paused = true
-	e.later(f, pauseTime, "the daemon goes on", func() error {
+	e.later(f, blinkTime, "the daemon goes on", func() error {
 		e.node.paused = false
 		return e.node.cmd.Process.Signal(syscall.SIGCONT)
 	})
@@ -230,7 +233,9 @@ func (e *episode) device(f fault) string {
 // failOnce lets the next call of a kind that comes to the device fail.
 func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
-	if _, err := os.Lstat(file); err == nil {
+	e.look()
+	e.collect()
+	if _, waits := e.armed[file]; waits {
 		return errNobody // nobody has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
@@ -238,13 +243,20 @@ func (e *episode) failOnce(f fault) error {
 	return os.WriteFile(file, nil, 0o666)
 }
 
-// excuses for those who meet a failure by rule. Whoever meets a kernel's mistake, or a
-// device without memory, has an error of its own, even where programs survive the rest.
+// ruleWords are what those say who meet a failure by rule, and do not survive it.
 var ruleWords = map[Kind]string{
-	LaunchFail: "illegal address: by rule", LaunchLost: "device lost: by rule", CopyLost: "device lost: by rule", MapFail: "CUDA_ERROR_OUT_OF_MEMORY",
+	LaunchFail: "illegal address: by rule", LaunchLost: "device lost: by rule", CopyLost: "device lost: by rule", MapFail: "out of device memory",
 }
 
-// collect finds out who has met the failures by rule.
+// excuses says whether a failure by rule excuses whoever meets it. A kernel's mistake,
+// and a device without memory, are errors of the program's own, even where programs
+// survive the rest.
+func (e *episode) excuses(k Kind) bool {
+	return k == LaunchFail || k == MapFail || (k == LaunchLost || k == CopyLost) && e.o.Expect == Fail
+}
+
+// collect finds out who has met the failures by rule. A worker that was not seen before
+// it met one is nobody's: its excuse waits for a program that needs it.
 func (e *episode) collect() {
 	for file, f := range e.armed {
 		taken, _ := filepath.Glob(file + ".*")
@@ -255,17 +267,37 @@ func (e *episode) collect() {
 		delete(e.armed, file)
 		var pid int
 		_, _ = fmt.Sscanf(filepath.Ext(taken[0]), ".%d", &pid)
-		p := e.servedBy(pid)
-		if p == nil {
-			e.note("%v has hit process %d", f, pid)
-			continue
+		p, x := e.servedBy(pid), excuse{f.String(), ruleWords[f.kind]}
+		switch {
+		case !e.excuses(f.kind):
+		case p == nil:
+			e.unclaimed = append(e.unclaimed, x)
+		default:
+			p.excuses = append(p.excuses, x)
 		}
-		e.note("%v has hit %v, process %d", f, p, pid)
-		words, isExcused := ruleWords[f.kind]
-		if isExcused && (f.kind == LaunchFail || f.kind == MapFail || e.o.Expect == Fail) {
-			p.excuses = append(p.excuses, excuse{f.String(), words})
+		if p != nil {
+			e.note("%v has hit %v, process %d", f, p, pid)
+		} else {
+			e.note("%v has hit process %d", f, pid)
 		}
 	}
+}
+
+// claim gives a program that was wrong an excuse that nobody has.
+func (e *episode) claim(p *program) (outcome, error) {
+	how, err := p.judge()
+	for i, x := range e.unclaimed {
+		if err == nil {
+			break
+		}
+		p.excuses = append(p.excuses, x)
+		if how, err = p.judge(); err == nil {
+			e.unclaimed = slices.Delete(e.unclaimed, i, i+1)
+			break
+		}
+		p.excuses = p.excuses[:len(p.excuses)-1]
+	}
+	return how, err
 }
 
 // loseDevice takes a device away, unless it is the last.
@@ -276,10 +308,13 @@ func (e *episode) loseDevice(f fault) error {
 	name := e.device(f)
 	file := trigger(e.rules, name, DeviceLost)
 	e.note("%v: %s", f, name)
-	for _, p := range e.running() {
-		e.hits(p, f, "device lost: by rule")
+	if e.o.Expect == Fail {
+		e.surround(excuse{f.String(), "device lost: by rule"})
 	}
-	e.later(f, awayTime, name+" is back", func() error { return os.Remove(file) })
+	e.later(f, awayTime, name+" is back", func() error {
+		e.calm(f)
+		return os.Remove(file)
+	})
 	return os.WriteFile(file, nil, 0o666)
 }
 
@@ -343,12 +378,9 @@ func (e *episode) fillDisk(f fault) error {
 		return err
 	}
 	defer file.Close()
-	e.diskFull = f.String()
-	for _, p := range e.running() {
-		e.meetsFullDisk(p)
-	}
+	e.surround(excuse{f.String(), "the disk of the swap area " + e.swapDir + " is full"})
 	e.later(f, awayTime, "there is room on the disk", func() error {
-		e.diskFull = ""
+		e.calm(f)
 		return os.Remove(others)
 	})
 	block := make([]byte, 1<<20)
@@ -361,8 +393,16 @@ func (e *episode) fillDisk(f fault) error {
 	return nil
 }
 
-func (e *episode) meetsFullDisk(p *program) {
-	p.excuses = append(p.excuses, excuse{e.diskFull, "the disk of the swap area " + e.swapDir + " is full"})
+// surround excuses all programs that run, and those that come until calm is called.
+func (e *episode) surround(x excuse) {
+	e.ambient = append(e.ambient, x)
+	for _, p := range e.running() {
+		p.excuses = append(p.excuses, x)
+	}
+}
+
+func (e *episode) calm(f fault) {
+	e.ambient = slices.DeleteFunc(e.ambient, func(x excuse) bool { return x.fault == f.String() })
 }
 
 // --- sabotage ------------------------------------------------------------------------

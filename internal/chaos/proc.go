@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -176,8 +177,10 @@ func descriptorKind(to string) string {
 		name, _, _ := strings.Cut(to, " ")
 		return name
 	}
-	return to
+	return digits.ReplaceAllString(to, "N") // each start has a log of its own
 }
+
+var digits = regexp.MustCompile(`[0-9]+`)
 
 // Memory that a daemon may have more than in the beginning: Go gives what it has
 // freed back to the system when it likes.

@@ -31,6 +31,9 @@ type program struct {
 	excuses []excuse
 }
 
+// visible is how much memory each program sees, on however small a device.
+const visible = "32MiB"
+
 // launch starts a program with its own group of processes.
 func (e *episode) launch(c command) (*program, error) {
 	e.launched++
@@ -45,7 +48,7 @@ func (e *episode) launch(c command) (*program, error) {
 		return nil, err
 	}
 	defer wrong.Close()
-	args := append([]string{"run", "--socket", e.node.socket, "--wait", "1m", "--", filepath.Join(e.o.Examples, c.words[0])}, c.words[1:]...)
+	args := append([]string{"run", "--socket", e.node.socket, "--wait", "1m", "--memory", visible, "--", filepath.Join(e.o.Examples, c.words[0])}, c.words[1:]...)
 	p.cmd = exec.Command(e.o.Muster, args...)
 	p.cmd.Env = append(e.environ(), fmt.Sprintf("%s=%d", programVariable, p.number))
 	p.cmd.Stdout, p.cmd.Stderr = out, wrong

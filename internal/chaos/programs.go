@@ -16,21 +16,22 @@ type command struct {
 
 func (c command) String() string { return strings.Join(c.words, " ") }
 
-// The examples of other people's kinds of work, with what each prints.
+// The examples of other people's kinds of work, with what each prints. What one kernel
+// of them needs fits on the smallest device of any plan.
 var examples = []struct{ words, line string }{
 	{"bp --size 4k --repeat 20", "bp: 20 networks of 4096 inputs right"},
 	{"bfs --size 128k", "bfs: 1 searches of 131072 nodes in 22 calls right"},
 	{"hotspot --size 256", "hotspot: 4 steps of 256 x 256 cells right"},
 	{"nw --size 1k", "nw: 1 alignments of 1024 letters right"},
-	{"sp --size 8k", "sp: 512 products of 8192 elements right"},
+	{"sp --size 2k", "sp: 512 products of 2048 elements right"},
 	{"mt --size 128 --repeat 800", "mt: 800 transposes of 128 x 128 right"},
 	{"pr --size 64k --repeat 400", "pr: 400 sums of 65536 elements right"},
 	{"sc --size 8k --repeat 300", "sc: 300 scans of 8192 elements right"},
 	{"bs --size 16k --repeat 200", "bs: 200 pricings of 16384 options right"},
-	{"va --size 1M", "va: 1 additions of 1048576 elements right"},
+	{"va --size 512k", "va: 1 additions of 524288 elements right"},
 	{"mm --size 96 --repeat 100 --cpu 0.5", "mm: 100 products of 96 x 96 right"},
 	{"mm --size 64 --repeat 60 --cpu-ms 5 --cpu-sleep", "mm: 60 products of 64 x 64 right"},
-	{"nested --repeat 8", "nested: 6 tables of 4 rows right"},
+	{"nested --size 64k --repeat 12", "nested: 6 tables of 4 rows right"},
 	{"procs --processes 2 --iterations 6 --kernels 20 --pattern alltoall --mpi-bytes 3000", "procs: 2 processes, 6 iterations of 1 phases of 20 kernel calls right"},
 }
 

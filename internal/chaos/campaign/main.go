@@ -33,6 +33,7 @@ func run() int {
 	flag.StringVar(&o.Muster, "muster", "bin/muster", "the `program` to hurt, with its libraries in lib/ beside it")
 	flag.StringVar(&o.Examples, "examples", "bin/examples", "`folder` with the programs")
 	flag.Parse()
+	o.Settle = o.Patience
 	if err := complete(&o, *kinds, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return 2

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,6 +76,10 @@ func Run(o Options) (*Report, error) {
 	if len(o.Kinds) == 0 {
 		return nil, fmt.Errorf("none of the faults can be tried here: %s", strings.Join(r.Skipped, "; "))
 	}
+	if err := o.makeCertificates(); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(filepath.Join(o.Dir, "certificates"))
 	for number, left := 1, o.Faults; left > 0 && len(r.Violations) == 0; number++ {
 		share := min(o.Share, left)
 		left -= share
@@ -90,6 +95,24 @@ func Run(o Options) (*Report, error) {
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
+}
+
+// makeCertificates makes those that programs of other machines need.
+func (o *Options) makeCertificates() error {
+	out, err := exec.Command(o.Muster, "cert", filepath.Join(o.Dir, "certificates"), "--host", "127.0.0.1", "--user", "somebody").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making certificates: %w: %s", err, out)
+	}
+	return nil
+}
+
+// certificates is the folder of a node's, or of a user's.
+func (o *Options) certificates(of string) string {
+	found, _ := filepath.Glob(filepath.Join(o.Dir, "certificates", of))
+	if len(found) != 1 {
+		return "nowhere"
+	}
+	return found[0]
 }
 
 func (o *Options) say(format string, args ...any) {

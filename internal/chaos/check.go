@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -120,7 +121,8 @@ func (e *episode) swapFiles() []string {
 func (e *episode) leftFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(e.dir, "tmp") + "/*")
 	memory, _ := filepath.Glob("/dev/shm/*muster*")
-	return append(append(files, memory...), e.swapFiles()...)
+	state, _ := filepath.Glob(e.state() + "/*")
+	return slices.Concat(files, memory, state, e.swapFiles())
 }
 
 // replay has the recorded decisions of the last daemon made again.

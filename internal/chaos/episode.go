@@ -112,8 +112,24 @@ func (e *episode) prepare() error {
 		record = filepath.Join(e.dir, "decisions.jsonl")
 	}
 	e.node = &daemon{muster: e.o.Muster, dir: e.dir, socket: "@muster-chaos-" + e.mark, config: filepath.Join(e.dir, "node.yaml"), environ: e.environ()}
-	return os.WriteFile(e.node.config, []byte(e.spec.file(e.node.socket, e.rules, e.swapDir, record)), 0o644)
+	return os.WriteFile(e.node.config, []byte(e.spec.file(e.node.socket, e.rules, e.swapDir, record, e.settings()...)), 0o644)
 }
+
+// settings are those of the node that depend on what is expected of it.
+func (e *episode) settings() []string {
+	var settings []string
+	if e.spec.remote {
+		at := e.o.certificates("node-*")
+		settings = append(settings, "listen: 127.0.0.1:0", fmt.Sprintf("tls: {cert: %[1]s/node.pem, key: %[1]s/node-key.pem, ca: %[1]s/ca.pem}", at))
+	}
+	if e.o.Expect == Survive {
+		settings = append(settings, "state: "+e.state(), "orphan_grace: 1m")
+	}
+	return settings
+}
+
+// state is the folder in which the daemon leaves what the next one must know.
+func (e *episode) state() string { return filepath.Join(e.dir, "state") }
 
 func (e *episode) prepareSwap() error {
 	if e.spec.swap == "memory" {
@@ -320,7 +336,7 @@ func (e *episode) servedBy(pid int) *program {
 // allIn says whether all programs that run have reached the node.
 func (e *episode) allIn(s *status.Node) bool {
 	for _, p := range e.running() {
-		if !p.paused && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return int(c.Pid) == p.cmd.Process.Pid }) {
+		if !p.paused && !p.remote && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return int(c.Pid) == p.cmd.Process.Pid }) {
 			return false
 		}
 	}

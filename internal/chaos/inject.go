@@ -35,7 +35,7 @@ func (e *episode) inject(f fault) error {
 	does := map[Kind]func(fault) error{
 		WorkerKill: e.killWorker, WorkerStop: e.stopWorker, WorkerPause: e.pauseWorker,
 		ClientKill: e.killClient, ClientPause: e.pauseClient,
-		DaemonKill: e.killDaemon, DaemonPause: e.pauseDaemon,
+		DaemonKill: e.killDaemon, DaemonPause: e.pauseDaemon, Handover: e.handOver,
 		DeviceLost: e.loseDevice, DeviceDrain: e.drainDevice, DeviceRemove: e.removeDevice, Move: e.move,
 		LaunchFail: e.failOnce, LaunchLost: e.failOnce, CopyLost: e.failOnce, MapFail: e.failOnce, DiskFull: e.fillDisk,
 
@@ -75,6 +75,10 @@ func (e *episode) served() []service {
 			if p.number == number {
 				all = append(all, service{w, p})
 			}
+		}
+		// One whose program is elsewhere can be hurt where programs survive that.
+		if number == 0 && len(w.shared) > 0 && e.spec.remote && e.o.Expect == Survive {
+			all = append(all, service{w, &program{}})
 		}
 	}
 	slices.SortFunc(all, func(a, b service) int {
@@ -189,9 +193,38 @@ func (e *episode) killDaemon(f fault) error {
 	for _, p := range e.running() {
 		e.hits(p, f, "muster: ")
 	}
+	e.closeGateway(f)
 	e.node.kill()
 	if e.o.Expect == Fail {
 		e.kernels = map[uint64]uint64{} // clients are numbered anew
+	}
+	return e.node.start()
+}
+
+// closeGateway excuses programs that come from other machines: their connection ends
+// with the daemon.
+func (e *episode) closeGateway(f fault) {
+	for _, p := range e.running() {
+		if p.remote {
+			p.excuses = append(p.excuses, excuse{f.String(), "muster: "})
+		}
+	}
+}
+
+// handOver has the daemon leave its programs to the next one.
+func (e *episode) handOver(f fault) error {
+	if !e.node.up() {
+		return errNobody
+	}
+	e.note("%v: process %d", f, e.node.pid())
+	e.closeGateway(f)
+	if err := e.node.request(map[string]any{"request": "stop", "how": "handover"}, &struct{}{}); err != nil {
+		return err
+	}
+	select {
+	case <-e.node.exited:
+	case <-time.After(e.o.Patience):
+		return fmt.Errorf("the daemon that was to hand over does not end within %v", e.o.Patience)
 	}
 	return e.node.start()
 }
@@ -328,9 +361,15 @@ func (e *episode) drainDevice(f fault) error {
 	return e.ask("device-drain", name)
 }
 
-// removeDevice removes a device, and adds one like it.
+// removeDevice removes a device, and brings it back, or adds another one.
 func (e *episode) removeDevice(f fault) error {
-	return errNobody // until devices can be removed
+	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+		return errNobody
+	}
+	name := e.device(f)
+	e.note("%v: %s", f, name)
+	e.later(f, awayTime, name+" is back", func() error { return e.ask("device-resume", name) })
+	return e.ask("device-remove", name)
 }
 
 // ask has the daemon do something with a device.
@@ -342,7 +381,7 @@ func (e *episode) ask(what, device string) error {
 	return nil
 }
 
-// move has the daemon move a client.
+// move has the daemon move a client to a device that it is not on.
 func (e *episode) move(f fault) error {
 	if !e.node.up() {
 		return errNobody
@@ -351,18 +390,37 @@ func (e *episode) move(f fault) error {
 	if err != nil {
 		return err
 	}
-	clients := s.Clients
-	if len(clients) == 0 {
+	if len(s.Clients) == 0 {
 		return errNobody
 	}
-	client, device := clients[pick(f.choice, len(clients))].ID, e.device(f)
-	e.note("%v: client %d to %s", f, client, device)
-	var done struct{}
-	err = e.node.request(map[string]any{"request": "move", "client": client, "device": device}, &done)
-	if err != nil && strings.Contains(err.Error(), "there is no client") {
-		return nil // it has just ended
+	client := s.Clients[pick(f.choice, len(s.Clients))]
+	var others []string
+	for i, d := range s.Devices {
+		if !d.Lost && (client.Device == nil || *client.Device != i) {
+			others = append(others, fmt.Sprintf("#%d", i))
+		}
 	}
-	return err
+	if len(others) == 0 {
+		return errNobody
+	}
+	device := others[pick(f.device, len(others))]
+	e.note("%v: client %d to %s", f, client.ID, device)
+	err = e.node.request(map[string]any{"request": "move", "client": client.ID, "device": device}, &struct{}{})
+	if err != nil && !isRefusal(err) {
+		return err
+	}
+	return nil
+}
+
+// isRefusal says whether a request came too late, or was for what cannot be now: the
+// client has ended or moved by itself, or the device has just been taken away.
+func isRefusal(err error) bool {
+	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
 }
 
 // fillDisk fills the disk of the swap area. A program that wants memory then is told

@@ -21,6 +21,7 @@ const (
 	ClientPause  Kind = "client-pause"  // a program is stopped, and goes on
 	DaemonKill   Kind = "daemon-kill"   // the daemon gets SIGKILL, and is started again
 	DaemonPause  Kind = "daemon-pause"  // the daemon is stopped, and goes on
+	Handover     Kind = "handover"      // the daemon hands over to the next one
 	DeviceLost   Kind = "device-lost"   // a device answers nothing, and comes back
 	DeviceDrain  Kind = "device-drain"  // a device is drained, and resumed
 	DeviceRemove Kind = "device-remove" // a device is removed, and another one added
@@ -45,7 +46,7 @@ const (
 
 // Kinds are those that a campaign tries unless it is told otherwise.
 var Kinds = []Kind{
-	WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonKill, DaemonPause,
+	WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonKill, DaemonPause, Handover,
 	DeviceLost, DeviceDrain, DeviceRemove, Move, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull,
 }
 

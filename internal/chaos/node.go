@@ -150,6 +150,18 @@ func (d *daemon) status() (*status.Node, error) {
 	return &s, d.request(map[string]any{"request": "status"}, &s)
 }
 
+// gateway is where programs of other machines reach the daemon.
+func (d *daemon) gateway() string {
+	text, _ := os.ReadFile(d.logFile(d.starts))
+	for line := range strings.Lines(string(text)) {
+		var entry struct{ Msg, Address string }
+		if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "programs on other machines are served" {
+			return entry.Address
+		}
+	}
+	return "nowhere"
+}
+
 // trouble finds in the logs what no node ever says.
 func (d *daemon) trouble() []string {
 	var found []string

@@ -75,6 +75,7 @@ type nodeSpec struct {
 	deferIn bool
 	swap    string // "memory", "folder" or "disk", a small one of its own
 	records bool
+	remote  bool // a third of the programs comes as from another machine
 	kinds   []Kind
 }
 
@@ -86,7 +87,7 @@ func drawNode(seed uint64, episode int, kinds []Kind, canMount bool) nodeSpec {
 	word := func(words ...string) string { return words[r.IntN(len(words))] }
 	s := nodeSpec{
 		vgpus: 1 + r.IntN(4), policy: word("fcfs", "sjf", "credit"), maxIdle: word("1ms", "10ms"),
-		warm: r.IntN(3), deferIn: r.IntN(4) == 0, swap: word("memory", "folder", "disk"), records: r.IntN(3) == 0,
+		warm: r.IntN(3), deferIn: r.IntN(4) == 0, swap: word("memory", "folder", "disk"), records: r.IntN(3) == 0, remote: r.IntN(4) == 0,
 	}
 	for i := range 2 + r.IntN(2) {
 		s.devices = append(s.devices, deviceSpec{fmt.Sprintf("gpu%d", i), 2 * (6 + r.IntN(8)), word("1", "1", "0.5"), 1})
@@ -126,7 +127,7 @@ const swapSize = 256
 
 // file is the node's configuration. Rules by which devices fail lie in a folder,
 // beside the files that they look at.
-func (s nodeSpec) file(socket, rules, swapDir, record string) string {
+func (s nodeSpec) file(socket, rules, swapDir, record string, settings ...string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("name: chaos")
@@ -147,6 +148,9 @@ func (s nodeSpec) file(socket, rules, swapDir, record string) string {
 		line("swap: {size: %dMiB}", swapSize)
 	} else {
 		line("swap: {size: %dMiB, dir: %s}", swapSize, swapDir)
+	}
+	for _, setting := range settings {
+		line("%s", setting)
 	}
 	if record != "" {
 		line("record: {file: %s}", record)

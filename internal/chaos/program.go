@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type program struct {
 	exited  chan struct{}
 	killed  string // by which fault; "" if by none
 	paused  bool
+	remote  bool // it uses the node as from another machine
 	excuses []excuse
 }
 
@@ -37,7 +39,7 @@ const visible = "32MiB"
 // launch starts a program with its own group of processes.
 func (e *episode) launch(c command) (*program, error) {
 	e.launched++
-	p := &program{command: c, number: e.launched, dir: e.dir, began: time.Now(), exited: make(chan struct{})}
+	p := &program{command: c, number: e.launched, dir: e.dir, began: time.Now(), exited: make(chan struct{}), remote: e.spec.remote && e.launched%3 == 0}
 	out, err := os.Create(p.file("out"))
 	if err != nil {
 		return nil, err
@@ -48,7 +50,11 @@ func (e *episode) launch(c command) (*program, error) {
 		return nil, err
 	}
 	defer wrong.Close()
-	args := append([]string{"run", "--socket", e.node.socket, "--wait", "1m", "--memory", visible, "--", filepath.Join(e.o.Examples, c.words[0])}, c.words[1:]...)
+	way := []string{"--socket", e.node.socket, "--wait", "1m"}
+	if p.remote {
+		way = []string{"--node", e.node.gateway(), "--tls-dir", e.o.certificates("user-*")}
+	}
+	args := slices.Concat([]string{"run", "--memory", visible}, way, []string{"--", filepath.Join(e.o.Examples, c.words[0])}, c.words[1:])
 	p.cmd = exec.Command(e.o.Muster, args...)
 	p.cmd.Env = append(e.environ(), fmt.Sprintf("%s=%d", programVariable, p.number))
 	p.cmd.Stdout, p.cmd.Stderr = out, wrong
@@ -67,7 +73,12 @@ func (p *program) file(kind string) string {
 	return filepath.Join(p.dir, fmt.Sprintf("program-%d.%s", p.number, kind))
 }
 
-func (p *program) String() string { return fmt.Sprintf("program %d (%v)", p.number, p.command) }
+func (p *program) String() string {
+	if p.number == 0 {
+		return "a program from elsewhere"
+	}
+	return fmt.Sprintf("program %d (%v)", p.number, p.command)
+}
 
 func (p *program) ended() bool {
 	select {

@@ -169,8 +169,10 @@ static void ask_beyond(void) {
     CUdeviceptr p;
     CHECK(cuMemGetInfo(&left, &all));
     CUresult result = cuMemAlloc(&p, all + 1);
+    if (result == CUDA_SUCCESS)
+        gpu_wrong("%zu bytes were given, of %zu", all + 1, all);
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
-        gpu_wrong("%zu bytes of %zu were asked for, and the answer is %d", all + 1, all, result);
+        CHECK(result);
 }
 
 // Ends the program with the error that it makes itself.
@@ -179,8 +181,10 @@ static void fault(int round) {
     CUresult result = cuLaunchKernel(gpu_kernel("poke"), 1, 1, 1, 1, 1, 1, 0, stream[0], (void *[]){&nowhere}, NULL);
     if (result == CUDA_SUCCESS)
         result = cuStreamSynchronize(stream[0]);
+    if (result == CUDA_SUCCESS)
+        gpu_wrong("round %d: a write to nowhere went well", round);
     if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
-        gpu_wrong("round %d: a write to nowhere is answered with %d", round, result);
+        CHECK(result);
     printf("weave: an illegal address in round %d, as asked\n", round);
     exit(fflush(stdout) ? 1 : 3);
 }

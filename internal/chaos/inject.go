@@ -206,7 +206,7 @@ func (e *episode) killDaemon(f fault) error {
 func (e *episode) closeGateway(f fault) {
 	for _, p := range e.running() {
 		if p.remote {
-			p.excuses = append(p.excuses, excuse{f.String(), "muster: "})
+			p.excuses = append(p.excuses, excuse{f.String(), "muster"}) // or muster run, before it begins
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (c command) judge(status int, out, said string, wasKilled bool, excuses []e
 		return ownError, nil
 	case wasKilled && status < 0:
 		return killed, nil
-	case status == 1 && strings.Contains(said, ": CUDA_ERROR_"): // and not a wrong result
+	case status == 1 && (strings.Contains(said, ": CUDA_ERROR_") || strings.HasPrefix(said, "muster run: ")): // and not a wrong result
 		for _, x := range excuses {
 			if strings.Contains(said, x.words) {
 				return excused, nil

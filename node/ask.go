@@ -80,19 +80,28 @@ func accessTo(info fs.FileInfo) string {
 	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
-// readStatus reads the answer to a request: a document, or a record with a
-// refusal.
-func readStatus(in *bufio.Reader) (*status.Node, error) {
+// readRefusal reads a record with a refusal; nil if a document comes.
+func readRefusal(in *bufio.Reader) (*wire.Refused, error) {
 	head, err := in.Peek(8)
 	if err != nil {
 		return nil, err
 	}
 	// A document has text where a record has the number of its kind.
-	if binary.LittleEndian.Uint16(head[6:]) == 0 {
-		refused := &wire.Refused{}
-		if err := wire.ReadAs(in, refused); err != nil {
-			return nil, err
-		}
+	if binary.LittleEndian.Uint16(head[6:]) != 0 {
+		return nil, nil
+	}
+	refused := &wire.Refused{}
+	return refused, wire.ReadAs(in, refused)
+}
+
+// readStatus reads the answer to a request: a document, or a record with a
+// refusal.
+func readStatus(in *bufio.Reader) (*status.Node, error) {
+	refused, err := readRefusal(in)
+	if err != nil {
+		return nil, err
+	}
+	if refused != nil {
 		return nil, refused
 	}
 	var reply struct {

@@ -36,6 +36,14 @@ type Config struct {
 	WorkerUIDs    UIDRange      // for workers of users; the zero value stands for a default
 	Grace         time.Duration // how long a shutdown waits for clients
 
+	// OrphanGrace is how long programs and workers live on without a daemon, for the
+	// next one to adopt them; 0: they end with it. State is the folder in which it
+	// finds what it must know; "" for the usual one. Handover lets a daemon that is
+	// told to end leave them to the next.
+	OrphanGrace time.Duration
+	State       string
+	Handover    bool
+
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
 	Record Record
@@ -120,6 +128,7 @@ func Default() Config {
 		},
 
 		WorkerTimeout: 10 * time.Second,
+		OrphanGrace:   2 * time.Minute,
 	}
 }
 
@@ -139,8 +148,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("a node has at most %d devices", maxDevices)
 	case c.VGPUs < 1:
 		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
-	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0:
-		return errors.New("visible, warm, max_idle, grace and worker_timeout must not be negative, and at least one client must be allowed")
+	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0 || c.OrphanGrace < 0:
+		return errors.New("visible, warm, max_idle, grace, orphan_grace and worker_timeout must not be negative, and at least one client must be allowed")
+	case c.Handover && c.OrphanGrace == 0:
+		return errors.New("a node that hands over to the next (handover) must let its programs live on for a while: give it an orphan_grace above 0")
 	case c.WorkerTimeout > 0 && c.WorkerTimeout < MinWorkerTimeout:
 		return fmt.Errorf("a worker_timeout of %v would kill workers that are only busy: give %v or more, or 0 for none", c.WorkerTimeout, MinWorkerTimeout)
 	case c.Swap.Size == 0:
@@ -203,7 +214,7 @@ const mostStrangers = 100
 // be those of users of other machines.
 func (d *daemon) warnOfStrangers() {
 	looked := 0
-	allowed, limited := d.cfg.strangers(func(name string) bool {
+	allowed, limited := d.live().strangers(func(name string) bool {
 		if looked++; looked > mostStrangers {
 			return true
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"muster/device"
 	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire"
@@ -48,6 +48,14 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 
 var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
 
+// notNow is why nobody becomes a client any more.
+func (d *daemon) notNow() *wire.Refused {
+	if d.left.Load() {
+		return errHandingOver
+	}
+	return errShuttingDown
+}
+
 // errMadeRoom ends a connection whose place was needed by a newer one.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
@@ -59,11 +67,15 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		d.log.Warn("a connection was dropped", "error", err)
 		return
 	}
+	if c := d.awaited(int(who.pid)); c != nil {
+		d.adoptFrom(conn, c)
+		return
+	}
 	if last {
 		d.handleLast(conn, who)
 		return
 	}
-	if !d.cfg.allows(who.user, d.own.uid) {
+	if !d.live().allows(who.user, d.own.uid) {
 		d.turnAway(conn, who, refuse(resultNotPermitted,
 			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.name, who.user.name))
 		return
@@ -78,7 +90,7 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
 		if place.Use() {
-			d.answer(conn, in)
+			d.answer(conn, in, who)
 		}
 		return
 	}
@@ -94,12 +106,36 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	}
 	place.Leave() // from here on it counts as a client
 	_ = conn.SetDeadline(time.Time{})
+	d.accompany(c, in.Buffered() > 0)
+}
+
+// accompany waits for the end of a program's connection, and of its client with it. It
+// only looks: the worker has the connection too, and so may the next daemon.
+func (d *daemon) accompany(c *client, said bool) {
+	conn := c.conn
+	if !said {
+		said, _ = wire.AwaitEnd(conn)
+	}
 	reason := ""
-	if _, err := in.ReadByte(); err == nil {
+	if said {
 		reason = "it sent what it must not, on its socket"
 	}
-	d.do(func() { d.end(c, reason, false) })
-	<-c.gone
+	present := true
+	d.ask(func() {
+		if present = c.conn == conn; present {
+			d.end(c, reason, false)
+		}
+	})
+	if present {
+		<-c.gone
+	}
+}
+
+// hangUp ends a program's connection, whoever else has it.
+func hangUp(conn *net.UnixConn) {
+	_ = conn.CloseWrite()
+	_ = conn.CloseRead()
+	_ = conn.Close()
 }
 
 // greetTime is how long a connection may take to say what it wants: less than
@@ -123,7 +159,7 @@ func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 	}
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
-		d.answer(conn, in)
+		d.answer(conn, in, who)
 		return
 	}
 	d.turnAway(conn, who, none)
@@ -158,7 +194,7 @@ func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused
 	place, err := d.places.Take(who.key(), d.isOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	case err != nil:
 		return nil, refuse(resultSystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.user.name, d.cfg.Connections.Local)
 	}
@@ -170,30 +206,6 @@ func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused
 func isRequest(in *bufio.Reader) bool {
 	head, err := in.Peek(8)
 	return err == nil && head[0] == '{' && binary.LittleEndian.Uint32(head[4:]) != uint32(wire.OpHello)
-}
-
-const maxRequest = 4096
-
-// answer answers a person's request.
-func (d *daemon) answer(conn io.Writer, in io.Reader) {
-	var request struct {
-		Request string `json:"request"`
-	}
-	var reply any
-	err := json.NewDecoder(io.LimitReader(in, maxRequest)).Decode(&request)
-	switch {
-	case err != nil:
-		reply = map[string]string{"error": "a request is one JSON object, as {\"request\":\"status\"}"}
-	case request.Request == "status":
-		if status, ok := d.status(); ok {
-			reply = status
-		} else {
-			reply = map[string]string{"error": errShuttingDown.Reason}
-		}
-	default:
-		reply = map[string]string{"error": fmt.Sprintf("there is no request %q: ask for status", request.Request)}
-	}
-	_ = json.NewEncoder(conn).Encode(reply)
 }
 
 // setUp makes a client of a connection.
@@ -209,17 +221,21 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, err
 	}
 	if d.closing.Load() {
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	}
 	ours := who.user.uid == d.own.uid
 	if name, ok := strings.CutPrefix(hello.Token, wire.SpeaksFor); ok && ours && name != "" {
 		who.user = d.stranger(name)
 	}
-	limits := d.cfg.Limits.of(who.user)
-	memory := d.worldOf(hello.Memory, limits)
-	devices := visible(d.cfg.Name, d.infos, d.visibleCount(), memory)
+	limits := d.live().Limits.of(who.user)
+	infos := d.stock.Load().infos()
+	if len(infos) == 0 {
+		return nil, errNoDevices
+	}
+	memory := d.worldOf(infos, hello.Memory, limits)
+	devices := visible(d.cfg.Name, infos, d.visibleCount(infos), memory)
 	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: driverVersion(d.infos), Devices: uint32(len(devices))})
+	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: driverVersion(infos), Devices: uint32(len(devices))})
 	for i := range devices {
 		if err := wire.WriteRecord(&out, &devices[i]); err != nil {
 			return nil, err
@@ -235,7 +251,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, errMadeRoom
 	}
 	if d.closing.Load() {
-		return nil, errShuttingDown
+		return nil, d.notNow()
 	}
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
@@ -252,7 +268,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	}
 	c := &client{
 		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Device),
-		arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice,
+		shown: leastOf(infos), arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
 	}
 	if hello.Pid != 0 && ours {
 		c.peer.pid = int32(hello.Pid) // someone of ours speaks for it
@@ -303,22 +319,22 @@ func printable(text string) string {
 	return text
 }
 
-func (d *daemon) visibleCount() int {
-	if d.cfg.Visible > 0 {
-		return d.cfg.Visible
+func (d *daemon) visibleCount(infos []device.Info) int {
+	if visible := d.live().Visible; visible > 0 {
+		return visible
 	}
-	return len(d.infos)
+	return len(infos)
 }
 
 // worldOf is how much device memory a client sees.
-func (d *daemon) worldOf(wish uint64, limits UserLimits) uint64 {
+func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) uint64 {
 	memory := wish
 	if memory == 0 {
-		for _, info := range d.infos {
+		for _, info := range infos {
 			memory = max(memory, info.Memory-info.ContextCost)
 		}
 	}
-	memory = min(memory, d.cfg.Swap.Size, maxArena/4)
+	memory = min(memory, d.live().Swap.Size, maxArena/4)
 	if limits.Memory > 0 {
 		memory = min(memory, limits.Memory)
 	}
@@ -347,27 +363,34 @@ func (d *daemon) attach(c *client) (err error) {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	serve := control.Serve{
-		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
+		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer,
 	}
-	for _, device := range d.cfg.Devices {
-		serve.Devices = append(serve.Devices, device.DeviceConfig)
+	stock := d.stock.Load()
+	serve.Devices = stock.configs()
+	locks, err := stock.openLocks()
+	if err != nil {
+		shared.Unmap()
+		return refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
 	}
-	worker, err := d.employ(c, serve, append([]*os.File{ring, arena}, d.locks...))
+	worker, err := d.employ(c, serve, append([]*os.File{ring, arena}, locks...))
+	closeFiles(locks)
 	if err != nil {
 		shared.Unmap()
 		return err
 	}
 	assigned := false
-	if !d.ask(func() { assigned = d.assign(c, worker, shared) }) || !assigned {
+	if !d.ask(func() { assigned = d.assign(c, worker, shared, stock) }) || !assigned {
 		d.dismiss(worker)
 		shared.Unmap()
-		return errShuttingDown
+		return d.notNow()
 	}
 	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(d.infos[0].Limits.Warp), Client: uint64(c.id),
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
+	return d.letLive(c, worker, []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, func() error {
+		return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
+	})
 }

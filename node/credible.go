@@ -18,7 +18,16 @@ const maxCount = math.MaxInt64 / 2
 // that are beyond all measure are cut. Negative ones do not come this far: the
 // connection refuses them.
 func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
+	if _, pong := said.(control.Pong); c.unsettled && !pong {
+		standing, ok := said.(control.Standing)
+		if !ok {
+			return nil, fmt.Errorf("it begins with %s, and not with where it stands", said.Kind())
+		}
+		return standing, c.mayStand(standing)
+	}
 	switch m := said.(type) {
+	case control.Standing:
+		return nil, fmt.Errorf("it says where it stands, and was not adopted")
 	case control.Released:
 		if c.lease == 0 {
 			return nil, fmt.Errorf("it releases a device and never had one")
@@ -38,6 +47,22 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 		}
 	}
 	return said, nil
+}
+
+// mayStand refuses a standing that cannot come of what the client was granted: a worker
+// may be behind what the last daemon wrote down, and never ahead of it.
+func (c *client) mayStand(s control.Standing) error {
+	switch {
+	case s.Lease > c.lease:
+		return c.granted(s.Lease)
+	case s.Held && (!c.was.Held || s.Lease != c.lease || s.Device != int(c.was.Device) || s.Memory > c.was.Memory):
+		return fmt.Errorf("it holds lease %d of device %d with %d bytes, and was granted lease %d of device %d with %d", s.Lease, s.Device, s.Memory, c.was.Lease, c.was.Device, c.was.Memory)
+	case s.Committed > c.committed:
+		return fmt.Errorf("it has %d bytes of the swap area, and was granted %d", s.Committed, c.committed)
+	case s.Kernels < c.told.Kernels || s.Busy < c.told.GPUTime || s.Kernels > maxCount || s.Busy > maxCount:
+		return fmt.Errorf("it ran %d kernels in %v, and has told of %d in %v", s.Kernels, s.Busy, c.told.Kernels, c.told.GPUTime)
+	}
+	return nil
 }
 
 // granted refuses the number of a lease that the client has not had yet.

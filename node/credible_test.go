@@ -121,6 +121,9 @@ func TestSumsStay(t *testing.T) {
 // What the dispatcher decides is what the worker is told.
 func TestWhatWorkersAreTold(t *testing.T) {
 	d, err := newDaemon(testConfig(), testOptions())
+	if err == nil {
+		err = d.equip(&inheritance{})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

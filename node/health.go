@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -50,11 +49,14 @@ func (d *daemon) problems() []status.Problem {
 			add("node", errShuttingDown)
 		}
 		for i, v := range d.core.View().Devices {
-			if v.Lost {
+			if v.State == vgpu.DeviceLost {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}
 		}
 		promised, workers = d.promised(), d.servingWorkers()
+		if d.books.trouble != nil {
+			add("state", fmt.Errorf("it cannot be written, so programs may not survive the daemon: %w", d.books.trouble))
+		}
 	})
 	if !running {
 		return []status.Problem{{Part: "node", What: errShuttingDown.Reason}}
@@ -146,7 +148,7 @@ func (d *daemon) servingWorkers() []servingWorker {
 	var list []servingWorker
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
-			list = append(list, servingWorker{c.id, c.worker.cmd.Process.Pid, c.missed})
+			list = append(list, servingWorker{c.id, c.worker.pid(), c.missed})
 		}
 	}
 	slices.SortFunc(list, func(a, b servingWorker) int { return cmp.Compare(a.client, b.client) })
@@ -165,15 +167,4 @@ func silentOf(workers []servingWorker) []string {
 		}
 	}
 	return silent
-}
-
-// isStopped says whether a process was stopped by a signal or a debugger.
-func isStopped(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	// The name in brackets may have any character in it.
-	at := bytes.LastIndexByte(text, ')')
-	return at >= 0 && len(text) > at+2 && (text[at+2] == 'T' || text[at+2] == 't')
 }

@@ -74,7 +74,10 @@ func (p *pulse) beat(fair bool) (ping uint64, alive bool) {
 func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	at, ok = d.core.Next()
 	if beat, beats := d.heart.next(); beats && len(d.clients) > 0 && (!ok || beat < at) {
-		return beat, true
+		at, ok = beat, true
+	}
+	if d.books.dirty && (!ok || d.books.due < at) {
+		at, ok = d.books.due, true
 	}
 	return at, ok
 }
@@ -91,8 +94,12 @@ func (d *daemon) checkWorkers() {
 			continue
 		}
 		ping, alive := c.beat(fair)
+		if !alive && c.isAway() {
+			d.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
+			continue
+		}
 		if !alive {
-			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.cfg.WorkerTimeout), true)
+			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
 			continue
 		}
 		c.worker.post(control.Ping{Number: ping})

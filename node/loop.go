@@ -20,12 +20,15 @@ import (
 type state struct {
 	core      *vgpu.Core
 	heart     heartbeat // of the workers
+	changes   deviceChanges
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
 	perUser   map[string]int // clients that have not ended
 	committed uint64
 	perOwner  map[string]uint64 // committed bytes of each user
 	draining  bool
+	before    before      // what earlier daemons of the node counted
+	books     bookkeeping // of the state folder
 
 	past      counters // of clients that have gone
 	waits     status.Waits
@@ -37,7 +40,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		preempted: map[vgpu.Reason]uint64{},
+		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}},
 	}
 }
 
@@ -48,7 +51,8 @@ type client struct {
 	peer     peer
 	limits   UserLimits
 	memory   uint64
-	memoryBy string // what makes memory what it is, for the program's user
+	memoryBy string      // what makes memory what it is, for the program's user
+	shown    map[int]int // attributes of its devices, which all must have that it may be given
 	program  string
 	ordinal  int
 	arena    device.Arena
@@ -63,6 +67,7 @@ type client struct {
 	refused   bool // it was never attached, and is told why on its connection
 	committed uint64
 	device    vgpu.DeviceID // where it runs; AnyDevice if nowhere
+	pinned    vgpu.DeviceID // the only one that will do, as its last Want said; AnyDevice if any will
 	peak      uint64        // the most that it was seen to have allocated
 	lease     uint64        // the number of its last grant
 	wantedAt  time.Duration // while it waits for a device
@@ -70,6 +75,7 @@ type client struct {
 	counters  counters
 	memoryNow control.Stats // allocated, resident, swapped
 	pulse                   // of its worker
+	survival
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -123,6 +129,7 @@ func (d *daemon) loop() {
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
+			d.saveDue()
 		}
 	}
 }
@@ -131,7 +138,10 @@ func (d *daemon) loop() {
 func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	effects := d.core.Step(now, e)
 	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+	d.count(effects)
+	d.saveChanged(e, effects)
 	d.perform(effects)
+	d.tendDevices()
 }
 
 // drain lets nobody in any more.
@@ -147,19 +157,22 @@ func (d *daemon) endAll(reason string, kill bool) {
 // admit makes a client known, within the limits.
 func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
-	most := d.cfg.Limits.Clients
+	limits := &d.live().Limits
+	most := limits.Clients
 	if c.peer.user.uid == 0 {
-		most += d.cfg.Limits.reserve()
+		most += limits.reserve()
 	}
 	asked := d.ask(func() {
 		name := c.peer.user.name
 		switch {
 		case d.draining:
-			refused = errShuttingDown
+			refused = d.notNow()
 		case len(d.clients) >= most:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
 			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
+		case d.lacking(c) != "":
+			refused = refuse(resultSystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
 		}
 		if refused != nil {
 			d.refused++
@@ -173,7 +186,7 @@ func (d *daemon) admit(c *client) error {
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
-		return errShuttingDown
+		return d.notNow()
 	}
 	if refused != nil {
 		return refused
@@ -183,18 +196,27 @@ func (d *daemon) admit(c *client) error {
 
 // assign gives a client its worker, which has answered its first ping, and
 // listens to it. It returns false if the client has ended meanwhile.
-func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared) bool {
+func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *inventory) bool {
 	if c.ending {
 		return false
 	}
 	c.worker, c.shared = w, shared
+	d.catchUp(c, told)
 	c.pinged, c.ponged = firstPing, firstPing
 	go func() {
 		d.listenTo(c, w)
-		d.dismiss(w)
-		d.do(func() { d.forget(c) })
+		d.finish(c, w)
 	}()
 	return true
+}
+
+// finish ends a worker that says nothing any more, and forgets its client.
+func (d *daemon) finish(c *client, w *workerProcess) {
+	if w.left.Load() {
+		return
+	}
+	d.dismiss(w)
+	d.do(func() { d.forget(c) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
@@ -257,6 +279,7 @@ func (d *daemon) forget(c *client) {
 		d.end(c, "its worker has ended: "+c.worker.ending(), false)
 	}
 	delete(d.clients, c.id)
+	d.forgetFile(c)
 	used := d.remember(c)
 	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
@@ -265,8 +288,8 @@ func (d *daemon) forget(c *client) {
 	if c.shared != nil {
 		c.shared.Unmap()
 	}
-	if !c.refused {
-		c.conn.Close()
+	if !c.refused && c.conn != nil {
+		hangUp(c.conn)
 	}
 	close(c.gone)
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
@@ -284,11 +307,16 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		return
 	}
 	now := d.now()
+	c.unsaved = true
+	d.touch()
 	switch m := said.(type) {
+	case control.Standing:
+		d.stands(c, m)
 	case control.Want:
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
+		c.pinned = vgpu.DeviceID(m.Pinned)
 		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: vgpu.DeviceID(m.Pinned)})
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
@@ -305,6 +333,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.SyncPoint:
 		d.step(now, vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
+		c.told = plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 	case control.Failed:
 		if m.Lease < c.lease {
@@ -318,6 +347,9 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
+		if granted {
+			d.save(c)
+		}
 		c.worker.post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
 	case control.Report:
 		c.report(m.Stats)
@@ -330,11 +362,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 
 // commit gives a client so many bytes of the swap area in all.
 func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
-	name := c.peer.user.name
+	name, swap := c.peer.user.name, d.live().Swap.Size
 	if want > c.committed {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
-		case want > d.cfg.Swap.Size || others > d.cfg.Swap.Size-want:
+		case want > swap || others > swap-want:
 			return false, d.swapFull(others)
 		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
 			return false, d.userFull(c, ofUser)
@@ -348,14 +380,13 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	return true, ""
 }
 
-// perform does what the dispatcher decided. It never waits.
-func (d *daemon) perform(effects []vgpu.Effect) {
+// count notes what the dispatcher decided, before anybody is told of it.
+func (d *daemon) count(effects []vgpu.Effect) {
 	for _, e := range effects {
 		c := d.clients[e.Client]
 		if c == nil || c.worker == nil {
 			continue
 		}
-		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
 		switch e.Kind {
 		case vgpu.Grant:
 			if c.device == vgpu.AnyDevice {
@@ -368,22 +399,41 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 				d.waits.Observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
-			c.worker.post(control.Grant{Lease: c.lease, Device: int(e.Device), Memory: e.Memory})
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it only keeps something there
-				c.counters.preemptions++
+				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {
+					c.counters.preemptions++
+				}
 				d.preempted[e.Reason]++
 			}
+		case vgpu.Gone:
+			c.device = vgpu.AnyDevice
+		case vgpu.Deny:
+			c.counters.denials++
+		}
+	}
+}
+
+// perform does what the dispatcher decided. It never waits.
+func (d *daemon) perform(effects []vgpu.Effect) {
+	for _, e := range effects {
+		c := d.clients[e.Client]
+		if c == nil || c.worker == nil {
+			continue
+		}
+		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
+		switch e.Kind {
+		case vgpu.Grant:
+			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory})
+		case vgpu.Revoke:
 			c.worker.post(control.Revoke{Reason: string(e.Reason)})
 			c.pinged++
 			c.worker.post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:
-			c.device = vgpu.AnyDevice
 			c.worker.post(control.Lost{Device: int(e.Device), Reason: "the device is lost"})
 		case vgpu.Watch:
 			c.worker.post(control.Watch{On: e.On})
 		case vgpu.Deny:
-			c.counters.denials++
 			c.worker.post(control.Deny{Reason: string(e.Reason)})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -180,6 +181,7 @@ func testConfig() Config {
 	cfg.Socket.Address = freshSocket()
 	cfg.Swap.Size = 1 << 30
 	cfg.Grace = 5 * time.Second
+	cfg.OrphanGrace = 0 // whoever wants clients to live on says so
 	cfg.Devices = []Device{
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},
@@ -356,11 +358,25 @@ func eventually(t testing.TB, what string, is func() bool) {
 // testDaemon is a daemon in a process of its own, to be killed.
 func testDaemon() error {
 	cfg := testConfig()
+	if text := os.Getenv("MUSTER_TEST_CONFIG"); text != "" {
+		if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+			return err
+		}
+	}
 	cfg.Socket.Address = os.Getenv("MUSTER_TEST_SOCKET")
 	opts := testOptions()
 	opts.WorkerCommand = workerCommand(os.Getenv("MUSTER_TEST_WORKER"))
 	opts.Ready = func() { fmt.Println("ready") }
-	return Run(context.Background(), cfg, opts)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	handover, leave := make(chan struct{}), make(chan os.Signal, 1)
+	opts.Handover = handover
+	signal.Notify(leave, syscall.SIGUSR2)
+	go func() {
+		<-leave
+		close(handover)
+	}()
+	return Run(ctx, cfg, opts)
 }
 
 // testClient is a program in a process of its own, to be killed.
@@ -378,10 +394,10 @@ func testClient() error {
 }
 
 // process starts this binary in a mode and waits until it is ready.
-func process(t *testing.T, mode, socket string) *exec.Cmd {
+func process(t *testing.T, mode, socket string, environment ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "MUSTER_TEST_PROCESS="+mode, "MUSTER_TEST_SOCKET="+socket)
+	cmd.Env = append(append(os.Environ(), "MUSTER_TEST_PROCESS="+mode, "MUSTER_TEST_SOCKET="+socket), environment...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -13,17 +13,20 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	for _, c := range d.clients {
 		total.add(c.counters)
 	}
-	used := view.Total()
+	used, moves := plus(view.Total(), d.before.past), movesOf(plusMoves(view.PastMoves, d.before.moves))
+	for _, c := range view.Clients {
+		moves = moves.Plus(movesOf(c.Moves))
+	}
 	m := status.Metrics{
 		Node: d.pictureOf(view), Clients: total.clients + uint64(len(d.clients)), Refused: d.refused,
 		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.grants, Denials: total.denials, Faults: total.failures,
 		Swaps: total.swaps, SwapIn: total.swapIn, SwapOut: total.swapOut, CopiedIn: total.copiedIn, CopiedOut: total.copiedOut,
-		Preemptions: map[string]uint64{}, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
+		Moves: moves, Preemptions: map[string]uint64{}, Waits: d.waits, Problems: len(problems), Connections: d.places.Taken(),
 	}
 	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
 		m.States = append(m.States, state.String())
 	}
-	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync} {
+	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain} {
 		m.Preemptions[string(why)] = d.preempted[why]
 	}
 	m.WriteText(w)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"muster/device"
 	"muster/internal/door"
 	"muster/node/vgpu"
-	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -29,6 +27,8 @@ type Options struct {
 	Ready func()
 	// Kill, when closed, ends everything at once.
 	Kill <-chan struct{}
+	// Handover, when closed, ends the daemon and leaves its clients to the next.
+	Handover <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
 	// Gateway is the process whose connections come for users of other machines, and
@@ -40,16 +40,16 @@ type Options struct {
 
 // daemon is a running node.
 type daemon struct {
-	cfg   Config
-	opts  Options
-	log   *slog.Logger
-	infos []device.Info
-	locks []*os.File // one for each device, for workers that share it
-	pool  *pool
-	uids  *uids
-	names userNames
-	own   account // whose node it is
-	start time.Time
+	cfg      Config // as it was at the start: what cannot change
+	opts     Options
+	log      *slog.Logger
+	stock    atomic.Pointer[inventory] // what there is now; the loop changes it
+	settings atomic.Pointer[Config]    // see live
+	pool     *pool
+	uids     *uids
+	names    userNames
+	own      account // whose node it is
+	start    time.Time
 
 	// events are run by the loop, one after the other; it closes ended.
 	events chan func()
@@ -57,6 +57,13 @@ type daemon struct {
 	state  // the loop's
 
 	recording *recording // nil if nothing is recorded
+
+	folder  *stateFolder  // nil: nothing outlives the daemon
+	missing atomic.Int32  // workers of an earlier daemon that have not come
+	left    atomic.Bool   // clients are the next daemon's
+	stopBy  chan string   // how a request wants the daemon to end
+	kills   chan struct{} // closed: it ends at once
+	killed  sync.Once
 
 	places   *door.Places // of connections without a client, by user
 	turned   *door.Places // of connections that hear why they are turned away
@@ -69,29 +76,29 @@ type daemon struct {
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
-// waits at most cfg.Grace, or until Kill. Nothing of it is left when it returns.
+// waits at most cfg.Grace, or until Kill. Nothing of it is left when it returns,
+// unless it has handed over.
 func Run(ctx context.Context, cfg Config, opts Options) error {
 	d, err := newDaemon(cfg, opts)
 	if err != nil {
 		return err
 	}
-	defer d.closeLocks()
 	listener, err := listen(cfg.Socket, d.mode(), d.log)
 	if err != nil {
 		return err
 	}
 	d.socket = door.Listen(listener, true)
 	d.socket.Notice = d.notice("programs")
-	if err := d.record(); err != nil {
+	// Whoever connects from now on waits for the node, rather than being told that
+	// there is none.
+	if err := d.begin(); err != nil {
 		d.socket.Close()
+		d.closeFolder()
 		return err
 	}
+	defer d.closeLocks()
+	defer d.closeFolder()
 	defer d.recording.close()
-	if d.web, err = d.serveHTTP(); err != nil {
-		d.socket.Close()
-		return err
-	}
-	d.pool = newPool(opts.WorkerCommand, cfg.Warm, d.log)
 	go d.loop()
 	accepted := make(chan struct{})
 	go func() {
@@ -103,11 +110,12 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 		opts.Ready()
 	}
 
-	select {
-	case <-ctx.Done():
-	case <-opts.Kill:
+	go d.listenToKill()
+	if d.awaitEnd(ctx) {
+		d.handOver()
+	} else {
+		d.drainClients()
 	}
-	d.drainClients()
 	// Until now those who came were told that the node is shutting down.
 	d.socket.Close()
 	<-accepted
@@ -122,12 +130,41 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	return nil
 }
 
+// begin makes the daemon ready to serve, with what an earlier one left.
+func (d *daemon) begin() error {
+	if err := d.openFolder(); err != nil {
+		return err
+	}
+	left, err := d.inherit()
+	d.left.Store(len(left.heirs) > 0) // until the daemon is up they are nobody's
+	if err == nil {
+		err = d.equip(&left)
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.record(); err != nil {
+		d.closeLocks()
+		return err
+	}
+	if d.web, err = d.serveHTTP(); err != nil {
+		d.recording.close()
+		d.closeLocks()
+		return err
+	}
+	d.pool = newPool(d.opts.WorkerCommand, d.cfg.Warm, d.log)
+	d.adoptAll(&left)
+	d.left.Store(false)
+	return nil
+}
+
 // mode is who may use a socket that is a file.
 func (d *daemon) mode() os.FileMode {
+	allow := d.live().Allow
 	switch {
 	case d.cfg.Socket.Mode != 0:
 		return os.FileMode(d.cfg.Socket.Mode)
-	case d.cfg.Allow == nil && d.own.uid != 0 || d.cfg.Allow != nil && len(d.cfg.Allow) == 0:
+	case allow == nil && d.own.uid != 0 || allow != nil && len(allow) == 0:
 		return 0o600
 	}
 	return 0o666
@@ -144,6 +181,7 @@ func (d *daemon) notice(of string) func(error) {
 	}
 }
 
+// newDaemon makes a daemon that has no devices yet.
 func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -161,50 +199,39 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned),
+		stopBy: make(chan string, 1), kills: make(chan struct{}),
 	}
+	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
 	d.own = account{uid, d.names.of(uid)}
-	var devices []vgpu.Device
-	for i, c := range cfg.Devices {
-		opened, err := opts.Open(c.DeviceConfig)
-		if err != nil {
-			return nil, fmt.Errorf("device %d (%s %s): %w", i, c.Kind, c.Name, err)
-		}
-		info := opened.Info()
-		if info.Memory < c.Reserve+info.ContextCost+info.Granularity {
-			return nil, fmt.Errorf("device %d (%s): of its memory of %s nothing is left for programs: give it a smaller reserve", i, info.Name, size(info.Memory))
-		}
-		info.Memory -= c.Reserve
-		d.infos = append(d.infos, info)
-		devices = append(devices, vgpu.Device{Name: info.Name, Slots: cfg.VGPUs, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost})
+	return d, nil
+}
+
+// equip gives the daemon its devices and its dispatcher.
+func (d *daemon) equip(left *inheritance) error {
+	stockUp := d.stockUp
+	if len(left.heirs) > 0 {
+		stockUp = func() ([]vgpu.Device, error) { return d.stockAsBefore(left) }
+	}
+	devices, err := stockUp()
+	if err != nil {
+		return err
 	}
 	d.warnOfStrangers()
-	if d.uids, err = newUIDs(cfg.WorkerUIDs); err != nil {
-		return nil, err
+	if d.uids, err = newUIDs(d.cfg.WorkerUIDs); err != nil {
+		return err
 	}
 	if os.Geteuid() == 0 && d.uids.all == (UIDRange{}) {
 		d.log.Warn("this container has no user numbers for workers: users can stop and kill their own workers, and remote users each other's; name some that it has with worker_uids")
 	}
-	core, err := vgpu.New(cfg.dispatcher(devices, d.names.of))
+	core, err := vgpu.New(d.cfg.dispatcher(devices, d.names.of))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d.state = newState(core, cfg.WorkerTimeout)
-	for range cfg.Devices {
-		lock, err := wire.CreateLock()
-		if err != nil {
-			d.closeLocks()
-			return nil, err
-		}
-		d.locks = append(d.locks, lock)
-	}
-	return d, nil
-}
-
-func (d *daemon) closeLocks() {
-	for _, f := range d.locks {
-		f.Close()
-	}
+	counted := d.before
+	d.state = newState(core, d.cfg.WorkerTimeout)
+	d.before = counted
+	return d.makeLocks()
 }
 
 // accept serves connections until the socket is closed.
@@ -227,23 +254,24 @@ func (d *daemon) accept() {
 // drainClients lets nobody in any more, and waits until all clients have gone. It ends
 // them when their time is over.
 func (d *daemon) drainClients() {
-	d.log.Info("the node is shutting down", "grace", d.cfg.Grace.String())
+	patience := d.live().Grace
+	d.log.Info("the node is shutting down", "grace", patience.String())
 	d.closing.Store(true)
 	d.places.CloseWaiting() // they will be told when they come again
 	d.do(func() { d.drain() })
-	grace := time.NewTimer(d.cfg.Grace)
+	grace := time.NewTimer(patience)
 	defer grace.Stop()
 	const reason = "the node has been shut down"
 	select {
 	case <-d.ended:
 	case <-grace.C:
 		d.do(func() { d.endAll(reason, false) })
-	case <-d.opts.Kill:
+	case <-d.kills:
 		d.do(func() { d.endAll(reason, true) })
 	}
 	select {
 	case <-d.ended:
-	case <-d.opts.Kill:
+	case <-d.kills:
 		d.do(func() { d.endAll(reason, true) })
 		<-d.ended
 	}

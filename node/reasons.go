@@ -15,7 +15,7 @@ func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	switch memory {
 	case limits.Memory:
 		return "no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration"
-	case d.cfg.Swap.Size:
+	case d.live().Swap.Size:
 		return "that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration (muster node --swap)"
 	case wish:
 		return "give it more with muster run --memory (MUSTER_RUN_MEMORY), more than the device has if need be"
@@ -37,7 +37,7 @@ func userHasAll(user string, programs int) string {
 // swapFull says that the swap area has no room; others is what other clients have.
 func (d *daemon) swapFull(others uint64) string {
 	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
-		model.BriefSize(d.cfg.Swap.Size), model.BriefSize(others))
+		model.BriefSize(d.live().Swap.Size), model.BriefSize(others))
 }
 
 // userFull says that a user's programs have as much memory as they may; others is

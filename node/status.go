@@ -23,15 +23,18 @@ func (d *daemon) picture() status.Node { return d.pictureOf(d.core.View()) }
 func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	now := d.now()
 	s := status.Node{
-		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.cfg.Policy.String(),
-		SwapSize: d.cfg.Swap.Size, Committed: d.committed, Draining: d.draining,
+		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.live().Policy.String(),
+		SwapSize: d.live().Swap.Size, Committed: d.committed, Draining: d.draining,
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
 		Ended: append([]status.Client{}, d.gone...),
 	}
+	stock := d.stock.Load()
 	for i, v := range view.Devices {
+		e := &stock.entries[i]
 		s.Devices[i] = status.Device{
-			Name: v.Name, Kind: d.cfg.Devices[i].Kind, Speed: d.infos[i].Speed, Memory: v.Memory, Free: v.Free,
-			Slots: v.Slots, Assigned: v.Used, BusyTime: v.GPUTime.Seconds(), Lost: v.Lost,
+			Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
+			Speed: e.info.Speed, Memory: v.Memory, Free: v.Free,
+			Slots: v.Slots, Assigned: v.Used, BusyTime: plus(v.Usage, d.before.of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
 		}
 	}
 	for _, v := range view.Clients {
@@ -44,6 +47,12 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	return s
 }
 
+// clientNow is the picture of one client.
+func (d *daemon) clientNow(c *client) status.Client {
+	v, _ := d.core.Client(c.id)
+	return c.status(v, d.now())
+}
+
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
 		ID: uint64(c.id), Pid: c.peer.pid, User: c.peer.user.name, Program: c.program, Virtual: c.ordinal,
@@ -52,6 +61,7 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),
 		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions,
 		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
+		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
 	}
 	if v.State == vgpu.Assigned {
@@ -67,13 +77,17 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	return s
 }
 
+func movesOf(m vgpu.Moves) status.Moves {
+	return status.Moves{Auto: uint64(m.Auto), ByHand: uint64(m.ByHand), Drain: uint64(m.Drain)}
+}
+
 // maxEnded is how many clients are remembered after their end.
 const maxEnded = 64
 
 // remember keeps the last picture of a client, and returns what it used.
 func (d *daemon) remember(c *client) vgpu.Usage {
 	v, _ := d.core.Client(c.id)
-	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage}, d.now())
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves}, d.now())
 	s.State = "ended"
 	if len(d.gone) == maxEnded {
 		d.gone = d.gone[1:]

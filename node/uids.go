@@ -143,6 +143,15 @@ func (u *uids) advance() {
 	u.others = u.present()
 }
 
+// adopt notes that a worker of an earlier daemon has a number.
+func (u *uids) adopt(uid uint32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if uid != 0 {
+		u.lent[uid] = true
+	}
+}
+
 // giveBack takes back the number of a worker that is no more.
 func (u *uids) giveBack(uid uint32) {
 	u.mu.Lock()

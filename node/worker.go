@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,14 +33,19 @@ const firstPing = 1
 
 // workerProcess is a worker, serving or waiting for a client.
 type workerProcess struct {
-	cmd     *exec.Cmd
-	control *control.DaemonEnd
+	process *os.Process
+	start   uint64             // when it was started, see processStart
+	control *control.DaemonEnd // nil while it is away
 	queue   chan control.ToWorker
 	words   *words
 	ready   bool          // it has answered its first ping
 	uid     uint32        // of this worker alone; 0 if it has none
 	exited  chan struct{} // closed when the process is no more
 	err     error         // how it ended, then
+
+	away   bool        // it has outlived an earlier daemon, and has not come yet; the loop's
+	unsaid unsaid      // meanwhile; the loop's
+	left   atomic.Bool // it is the next daemon's
 }
 
 // startWorker starts a worker. Its end of the connection is descriptor 3.
@@ -50,21 +56,24 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	}
 	defer child.Close()
 	w := &workerProcess{
-		cmd: exec.Command(command[0], command[1:]...), control: own, queue: make(chan control.ToWorker, 64),
+		control: own, queue: make(chan control.ToWorker, 64),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
-	w.cmd.Stderr = w.words
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = w.words
 	// A process that a worker left behind may hold its standard error open.
-	w.cmd.WaitDelay = killAfter
-	w.cmd.ExtraFiles = []*os.File{child}
+	cmd.WaitDelay = killAfter
+	cmd.ExtraFiles = []*os.File{child}
 	// A Ctrl-C at the terminal is for the daemon, which ends its workers itself.
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := w.cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
 		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
+	w.process = cmd.Process
+	w.start, _ = processStart(w.pid())
 	go func() {
-		w.err = w.cmd.Wait()
+		w.err = cmd.Wait()
 		w.words.close()
 		close(w.exited)
 	}()
@@ -100,7 +109,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 				gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
 				waits = false
 			case <-look.C: // one that somebody stopped is as good as one that has ended
-				waits = !isStopped(w.cmd.Process.Pid)
+				waits = !isStopped(w.pid())
 			}
 		}
 		w.kill()
@@ -120,7 +129,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 			return errors.New(m.Reason)
 		case control.Pong:
 			w.ready = true
-			go w.sendQueued()
+			go w.sendQueued(w.queue, w.control)
 			return nil
 		}
 	}
@@ -136,11 +145,11 @@ func early(err error) error {
 }
 
 // sendQueued sends what was posted, until the worker ends.
-func (w *workerProcess) sendQueued() {
+func (w *workerProcess) sendQueued(queue <-chan control.ToWorker, to *control.DaemonEnd) {
 	for {
 		select {
-		case m := <-w.queue:
-			if w.control.Send(m) != nil {
+		case m := <-queue:
+			if w.send(m, to) != nil {
 				return
 			}
 		case <-w.exited:
@@ -152,6 +161,10 @@ func (w *workerProcess) sendQueued() {
 // post sends a message without waiting. A worker that does not read its
 // messages is beyond help.
 func (w *workerProcess) post(m control.ToWorker) {
+	if w.away {
+		w.unsaid.keep(m)
+		return
+	}
 	select {
 	case w.queue <- m:
 	default:
@@ -160,9 +173,20 @@ func (w *workerProcess) post(m control.ToWorker) {
 	}
 }
 
-// stop lets the worker end: at once when it notices, after killAfter otherwise.
+// stop lets the worker end: at once when it notices, after killAfter otherwise. One
+// that is away cannot be told.
 func (w *workerProcess) stop() {
-	w.control.Close()
+	switch {
+	case w.away:
+		w.kill()
+	case w.ready:
+		go func() { // which may wait for the worker to read
+			_ = w.control.Send(control.End{})
+			w.control.Close()
+		}()
+	default: // it has no client that it would live on for
+		w.control.Close()
+	}
 	go func() {
 		late := time.NewTimer(killAfter)
 		defer late.Stop()
@@ -174,7 +198,9 @@ func (w *workerProcess) stop() {
 	}()
 }
 
-func (w *workerProcess) kill() { _ = w.cmd.Process.Kill() }
+func (w *workerProcess) kill() { _ = w.process.Kill() }
+
+func (w *workerProcess) pid() int { return w.process.Pid }
 
 // ending says how the worker ended, once exited is closed.
 func (w *workerProcess) ending() string {

@@ -173,6 +173,12 @@ static bool wait_for_other(struct client *c, pthread_cond_t *condition, pthread_
 	return !client_gone(c);
 }
 
+// The worker's part of the word stays: which message it answered last.
+static void set_state(struct wire_slot *s, uint32_t state) {
+	uint32_t word = __atomic_load_n(&s->state, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->state, (word & ~WIRE_STATE) | state, __ATOMIC_RELAXED);
+}
+
 CUresult slot_take(struct client *c, uint16_t *slot) {
 	CUresult result = CUDA_SUCCESS;
 	pthread_mutex_lock(&c->slot_lock);
@@ -181,21 +187,21 @@ CUresult slot_take(struct client *c, uint16_t *slot) {
 			result = (CUresult)atomic_load(&c->lost);
 	if (result == CUDA_SUCCESS) {
 		*slot = c->free_slots[--c->free_slot_count];
-		__atomic_store_n(&slot_at(c, *slot)->state, WIRE_PENDING, __ATOMIC_RELAXED);
+		set_state(slot_at(c, *slot), WIRE_PENDING);
 	}
 	pthread_mutex_unlock(&c->slot_lock);
 	return result;
 }
 
 void slot_give(struct client *c, uint16_t slot) {
-	__atomic_store_n(&slot_at(c, slot)->state, WIRE_FREE, __ATOMIC_RELAXED);
+	set_state(slot_at(c, slot), WIRE_FREE);
 	pthread_mutex_lock(&c->slot_lock);
 	c->free_slots[c->free_slot_count++] = slot;
 	pthread_cond_signal(&c->slot_freed);
 	pthread_mutex_unlock(&c->slot_lock);
 }
 
-static bool is_done(const struct wire_slot *s) { return __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == WIRE_DONE; }
+static bool is_done(const struct wire_slot *s) { return (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) & WIRE_STATE) == WIRE_DONE; }
 
 // Copies the answer that is there, and gives the slot back.
 static CUresult take_answer(struct client *c, uint16_t slot, struct answer *answer) {
@@ -217,9 +223,11 @@ static void look_often(struct wire_slot *s) {
 
 // Goes to sleep until the answer is there, or for a while.
 static void doze(struct wire_slot *s) {
-	uint32_t pending = WIRE_PENDING;
-	if (__atomic_compare_exchange_n(&s->state, &pending, WIRE_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || pending != WIRE_DONE)
-		futex_wait(&s->state, WIRE_SLEEPING);
+	uint32_t word = __atomic_load_n(&s->state, __ATOMIC_SEQ_CST), asleep = word | WIRE_SLEEPING;
+	if ((word & WIRE_STATE) == WIRE_PENDING)
+		__atomic_compare_exchange_n(&s->state, &word, asleep, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	if ((word & WIRE_STATE) != WIRE_DONE)
+		futex_wait(&s->state, asleep);
 }
 
 // Sleeps until the answer is there; false if it will never be.

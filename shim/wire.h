@@ -48,7 +48,10 @@ struct wire_slot {
 	uint8_t payload[240];
 };
 
+// The state of a slot is in the lowest bits of its word. The others are the worker's: 1
+// more than the number of the message that it answered there last.
 enum { WIRE_FREE = 0, WIRE_PENDING = 1, WIRE_DONE = 2, WIRE_SLEEPING = 3 };
+#define WIRE_STATE 3u
 
 #define WIRE_SLOTS 256u
 

@@ -343,6 +343,40 @@ func (s *Space) HostRead(r Range) (Plan, error) {
 	return moves.plan(s), nil
 }
 
+// Backup makes everything valid on the host. Devices keep their copies.
+func (s *Space) Backup() Plan {
+	var moves mover
+	for i, c := range s.all() {
+		s.fetch(&moves, i, c)
+	}
+	return moves.plan(s)
+}
+
+// Held returns the chunks that have a valid copy on the host.
+func (s *Space) Held() []Range {
+	var held []Range
+	for i, c := range s.all() {
+		if c.valid&hostSlot.bit() == 0 {
+			continue
+		}
+		r := s.rangeOf(span{i, 1})
+		if n := len(held) - 1; n >= 0 && held[n].end() == r.Addr {
+			held[n].Size += r.Size
+		} else {
+			held = append(held, r)
+		}
+	}
+	return held
+}
+
+// Dirty is how many bytes have no valid copy on the host.
+func (s *Space) Dirty() (bytes uint64) {
+	for _, t := range s.tallies[1:] {
+		bytes += s.bytes(t.only)
+	}
+	return bytes
+}
+
 // HostWrite makes the host the only valid place of r's chunks; the caller is
 // about to write all of r there. Chunks that hold more of the client's memory
 // than r are made valid on the host first.

@@ -18,8 +18,8 @@
 //	toCopy2Dev    valid on the host only
 //	toCopy2Swap   valid on the device only
 //
-// Several devices add nothing but more marks. Data goes from one device to
-// another through the host.
+// Several devices add nothing but more marks, and one that comes later adds its own
+// (AddDevice). Data goes from one device to another through the host.
 //
 // # Plans
 //

@@ -40,7 +40,7 @@ type machine struct {
 	number  int
 	written []bool // by chunk: since it was first allocated
 
-	devices  int // that are used
+	devices  int // that the space knows
 	last     launch
 	launches int
 	partial  []int // by chunk: the launch that last needed some of it
@@ -78,13 +78,14 @@ const (
 
 func newMachine(t *rapid.T) *machine {
 	limit := rapid.SampledFrom([]uint64{0, 1, 40, modelSize}).Draw(t, "limit")
-	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelPlaces, Limit: limit})
+	devices := rapid.IntRange(1, modelDevices).Draw(t, "devices")
+	space, err := New(Config{Arena: Range{modelBase, modelSize}, Chunk: modelChunk, Devices: modelPlaces[:devices], Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &machine{
 		t: t, space: space, chunk: modelChunk,
-		devices: rapid.IntRange(1, modelDevices).Draw(t, "devices"),
+		devices: devices,
 		last:    launch{dev: modelPlaces[0], need: []Range{}},
 		flat:    make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
 		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
@@ -593,7 +594,7 @@ func (m *machine) check(t *rapid.T) {
 		t.Fatalf("allocations %v of %d bytes, want %v of %d", got, s.Allocated(), ranges, sum)
 	}
 	chunks := 0
-	tallies := make([]tally, modelDevices+1)
+	tallies := make([]tally, m.devices+1)
 	for i := range m.written {
 		if m.used(i) {
 			chunks++
@@ -622,7 +623,7 @@ func (m *machine) check(t *rapid.T) {
 	if s.Chunked() != uint64(chunks)*m.chunk || !slices.Equal(s.tallies, tallies) {
 		t.Fatalf("counts %d %v, want %d %v", s.Chunked()/m.chunk, s.tallies, chunks, tallies)
 	}
-	for _, dev := range modelPlaces {
+	for _, dev := range modelPlaces[:m.devices] {
 		if got, want := s.Mapped(dev), uint64(m.count(dev))*m.chunk; got != want {
 			t.Fatalf("%v has %d bytes mapped, not %d", dev, got, want)
 		}
@@ -634,6 +635,20 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("all resident on %v: %v", dev, !all)
 		}
 	}
+}
+
+// add makes another device known: what was found out about the others stays true.
+func (m *machine) add() {
+	if m.devices == modelDevices {
+		m.t.Skip("there are no more")
+	}
+	if err := m.space.AddDevice(modelPlaces[0]); !errors.Is(err, ErrInvalid) {
+		m.t.Fatalf("a device is added twice: %v", err)
+	}
+	if err := m.space.AddDevice(modelPlaces[m.devices]); err != nil {
+		m.t.Fatal(err)
+	}
+	m.devices++
 }
 
 // replace lets another space go on from a snapshot.
@@ -674,6 +689,7 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"device":       with(m.deviceWrite),
 			"evict":        with(m.evict),
 			"lose":         with(m.lose),
+			"add":          with(m.add),
 			"nest":         with(m.nest),
 			"reach":        with(m.reach),
 			"trim":         with(func() { m.perform(m.space.Trim(), 0) }),

@@ -28,6 +28,7 @@ import (
 //	write RANGE
 //	trim
 //	lost DEV
+//	add DEV                           another device
 //	usage
 //	restore                           go on from a snapshot
 func TestScripts(t *testing.T) {
@@ -144,6 +145,8 @@ func (w *world) run(words []string) string {
 		plan = s.Trim()
 	case "lost":
 		return fmt.Sprintf("lost %v\n%s", s.Lost(dev()), directory(s))
+	case "add":
+		err = s.AddDevice(dev())
 	case "usage":
 		return fmt.Sprintf("%+v\n", s.Usage())
 	case "restore":

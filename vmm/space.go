@@ -178,6 +178,7 @@ func New(c Config) (*Space, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	c.Devices = slices.Clone(c.Devices)
 	n := int(c.Arena.Size / c.Chunk)
 	return &Space{
 		config:   c,
@@ -189,8 +190,23 @@ func New(c Config) (*Space, error) {
 	}, nil
 }
 
-// Config returns what New was given.
+// Config returns what New was given, with the devices that were added since. It is
+// not to be changed.
 func (s *Space) Config() Config { return s.config }
+
+// AddDevice makes another device known, on which nothing of the client's is. All
+// else stays as it is.
+func (s *Space) AddDevice(p Place) error {
+	c := s.config
+	c.Devices = append(slices.Clone(c.Devices), p)
+	if err := c.check(); err != nil {
+		return err
+	}
+	s.config = c
+	s.tallies = append(s.tallies, tally{})
+	s.prepared, s.launched = append(s.prepared, memo{}), append(s.launched, memo{})
+	return nil
+}
 
 // memo remembers ranges for which nothing had to be done, and when that was.
 type memo struct {

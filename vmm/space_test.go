@@ -59,6 +59,36 @@ func TestPlacesThatAreNoDevices(t *testing.T) {
 	}
 }
 
+// A space takes as many devices as one that is made with them, and no host.
+func TestAddDevice(t *testing.T) {
+	devices := Devices(1)
+	s, err := New(Config{Arena: Range{0x10000, 0x8000}, Chunk: 0x1000, Devices: devices[:1:1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < maxDevices; i++ {
+		if err := s.AddDevice(Device(i)); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	before := s.Config()
+	for _, p := range []Place{Host, Device(0), Device(maxDevices), DeviceOf(-1, 0)} {
+		if err := s.AddDevice(p); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v was added: %v", p, err)
+		}
+	}
+	if got := s.Config(); len(got.Devices) != maxDevices || len(before.Devices) != maxDevices || len(devices) != 1 {
+		t.Errorf("%d devices, and %d before", len(got.Devices), len(before.Devices))
+	}
+	last := Device(maxDevices - 1)
+	if err := s.Alloc(Range{0x10000, 1}); err != nil {
+		t.Fatal(err)
+	}
+	if plan, err := s.Prepare(last, []Range{{0x10000, 1}}, 0x1000); err != nil || s.Mapped(last) != 0x1000 {
+		t.Errorf("%v, %v: %d bytes are mapped", plan, err, s.Mapped(last))
+	}
+}
+
 func TestFind(t *testing.T) {
 	s := exampleSpace(t)
 	for _, c := range []struct {

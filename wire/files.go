@@ -69,3 +69,53 @@ func parseRights(b []byte) ([]*os.File, error) {
 	}
 	return files, nil
 }
+
+// AwaitEnd waits until the other side has ended a connection, or has said something,
+// which stays unread. It does not block in the system even if another process that
+// has the connection too makes it a blocking one.
+func AwaitEnd(conn syscall.Conn) (said bool, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var ended error
+	err = raw.Read(func(fd uintptr) bool {
+		var one [1]byte
+		for {
+			n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			switch {
+			case err == syscall.EINTR:
+				continue
+			case err == syscall.EAGAIN:
+				return false
+			}
+			said, ended = n > 0, err
+			return true
+		}
+	})
+	if err == nil {
+		err = ended
+	}
+	return said, err
+}
+
+// CopyOf makes another descriptor of a connection, to be sent to another process. The
+// connection stays as it is.
+func CopyOf(conn syscall.Conn) (*os.File, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd uintptr
+	var errno syscall.Errno
+	err = raw.Control(func(from uintptr) {
+		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, from, syscall.F_DUPFD_CLOEXEC, 0)
+	})
+	if err == nil && errno != 0 {
+		err = errno
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copying a descriptor: %w", err)
+	}
+	return os.NewFile(fd, "copy"), nil
+}

@@ -92,6 +92,23 @@ type Consumer struct {
 
 	release  sync.Mutex
 	released uint64
+
+	// Keep is called with each message before its room is given back, and with the
+	// position that the ring has after it; nil for nobody. The bytes are valid
+	// during the call.
+	Keep func(position uint64, message []byte)
+}
+
+// Position is where the next message begins, and which number it has.
+func (c *Consumer) Position() (position uint64, seq uint32) { return c.head, c.seq }
+
+// Resume begins where a consumer that died has ended: after the last message that
+// somebody keeps, which has a position and was before the given number.
+func (c *Consumer) Resume(position uint64, seq uint32) {
+	c.head = max(position, atomic.LoadUint64(c.s.u64(atHead)))
+	c.seq = seq
+	c.released = atomic.LoadUint64(c.s.u64(atStagingHead))
+	c.advance(0)
 }
 
 // NewConsumer makes a ring's one consumer.
@@ -142,7 +159,7 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 		at := c.head & (c.s.geometry.Ring - 1)
 		message := c.buffer[:size]
 		copy(message, c.s.ring[ringAt+at:])
-		c.advance(uint64(size+7) &^ 7)
+		padded := uint64(size+7) &^ 7
 		h, body, err := DecodeMessage(message)
 		if err != nil {
 			return h, nil, err
@@ -150,7 +167,12 @@ func (c *Consumer) Next(timeout time.Duration) (Header, []byte, error) {
 		if h.Seq != c.seq {
 			return h, nil, fmt.Errorf("%v is message %d where %d was due", h.Op, h.Seq, c.seq)
 		}
+		if c.Keep != nil {
+			c.Keep(c.head+padded, message)
+		}
+		c.advance(padded)
 		c.seq++
+		c.s.Asked(h)
 		return h, body, nil
 	}
 }
@@ -263,9 +285,31 @@ func (s *Shared) Reply(slot int, result int32, payload []byte) {
 	at := slotsAt + slot*slotSize
 	*s.u32(at + slotResult) = uint32(result)
 	*s.u32(at + slotLength) = uint32(copy(s.ring[at+slotAnswer:at+slotSize], payload))
-	if state := s.slot(slot); atomic.SwapUint32(state, slotDone) == slotSleeping {
+	if state := s.slot(slot); stateOf(atomic.SwapUint32(state, answered(s.asked[slot].Load())|slotDone)) == slotSleeping {
 		futexWake(state)
 	}
+}
+
+// Asked says whose answer is due in a slot. A consumer does that for what it reads.
+func (s *Shared) Asked(h Header) {
+	if h.Slot >= 0 {
+		s.asked[h.Slot].Store(h.Seq)
+	}
+}
+
+// Asks is the number of the message whose answer is due in a slot.
+func (s *Shared) Asks(slot int) uint32 { return s.asked[slot].Load() }
+
+// Answered says whether the last answer in the slot of a message is the answer to
+// it.
+func (s *Shared) Answered(h Header) bool {
+	return h.Slot >= 0 && atomic.LoadUint32(s.slot(h.Slot))&^(slotStates-1) == answered(h.Seq)
+}
+
+// setState is the client's: the worker's part of the word stays.
+func (s *Shared) setState(slot int, state uint32) {
+	word := s.slot(slot)
+	atomic.StoreUint32(word, atomic.LoadUint32(word)&^(slotStates-1)|state)
 }
 
 // Producer sends messages: the client's side of a ring, as the library in C has
@@ -408,9 +452,9 @@ func (p *Producer) Start(h Header, body []byte) (*Pending, error) {
 		return nil, err
 	}
 	h.Slot = slot
-	atomic.StoreUint32(p.s.slot(slot), slotPending)
+	p.s.setState(slot, slotPending)
 	if err := p.Send(h, body); err != nil {
-		atomic.StoreUint32(p.s.slot(slot), slotFree)
+		p.s.setState(slot, slotFree)
 		p.free <- slot
 		return nil, err
 	}
@@ -436,23 +480,32 @@ func (p *Producer) freeSlot() (int, error) {
 }
 
 // Done says whether the answer is there.
-func (c *Pending) Done() bool { return atomic.LoadUint32(c.p.s.slot(c.slot)) == slotDone }
+func (c *Pending) Done() bool { return stateOf(atomic.LoadUint32(c.p.s.slot(c.slot))) == slotDone }
+
+// doze sleeps until the answer is there, or for a while.
+func (c *Pending) doze(timeout time.Duration) {
+	state := c.p.s.slot(c.slot)
+	word := atomic.LoadUint32(state)
+	asleep := word | slotSleeping
+	if stateOf(word) == slotPending && !atomic.CompareAndSwapUint32(state, word, asleep) {
+		return
+	}
+	if stateOf(word) != slotDone {
+		futexWait(state, asleep, timeout)
+	}
+}
 
 // WaitDone waits until the answer is there, at most about so long, and leaves it
 // there.
 func (c *Pending) WaitDone(timeout time.Duration) bool {
-	state := c.p.s.slot(c.slot)
-	if atomic.CompareAndSwapUint32(state, slotPending, slotSleeping) || atomic.LoadUint32(state) == slotSleeping {
-		futexWait(state, slotSleeping, timeout)
-	}
+	c.doze(timeout)
 	return c.Done()
 }
 
 // Wait returns the answer. It is taken once.
 func (c *Pending) Wait() (result int32, payload []byte, err error) {
-	state := c.p.s.slot(c.slot)
 	for i := range maxSpins {
-		if atomic.LoadUint32(state) == slotDone {
+		if c.Done() {
 			return c.take()
 		}
 		if i%minSpins == minSpins-1 {
@@ -461,14 +514,12 @@ func (c *Pending) Wait() (result int32, payload []byte, err error) {
 			pause()
 		}
 	}
-	for atomic.LoadUint32(state) != slotDone {
+	for !c.Done() {
 		// The answer may have come just before the end.
 		if reason, closed := c.p.s.Closed(); closed && !c.Done() {
 			return 0, nil, &ClosedError{reason}
 		}
-		if atomic.CompareAndSwapUint32(state, slotPending, slotSleeping) || atomic.LoadUint32(state) == slotSleeping {
-			futexWait(state, slotSleeping, 100*time.Millisecond)
-		}
+		c.doze(100 * time.Millisecond)
 	}
 	return c.take()
 }
@@ -478,7 +529,7 @@ func (c *Pending) take() (int32, []byte, error) {
 	result := int32(*s.u32(at + slotResult))
 	payload := make([]byte, min(*s.u32(at + slotLength), MaxReply))
 	copy(payload, s.ring[at+slotAnswer:])
-	atomic.StoreUint32(s.slot(c.slot), slotFree)
+	s.setState(c.slot, slotFree)
 	c.p.free <- c.slot
 	return result, payload, nil
 }

@@ -61,13 +61,25 @@ const (
 	MaxReply = slotSize - slotAnswer
 )
 
-// The states of a reply slot.
+// The states of a reply slot, in the lowest bits of its word. The others are the
+// worker's, and say which message it answered there last: whoever comes after a
+// worker that died sees from them what the client has been told.
 const (
 	slotFree uint32 = iota
 	slotPending
 	slotDone
 	slotSleeping
+	slotStates
 )
+
+const stateBits = 2
+
+// stateOf is the state in a slot's word.
+func stateOf(word uint32) uint32 { return word & (slotStates - 1) }
+
+// answered is the worker's part of a slot's word after the answer to a message.
+// 0 is for a slot that was never answered.
+func answered(seq uint32) uint32 { return (seq + 1) << stateBits }
 
 // MaxMessage is how long a message on the ring may be, its header included.
 const MaxMessage = 64 << 10
@@ -82,6 +94,7 @@ type Shared struct {
 	geometry    Geometry
 	closing     atomic.Bool
 	notices     notices
+	asked       [slotCount]atomic.Uint32 // the message whose answer is due in a slot
 }
 
 // Create makes the memory of a new client: two files without names, which
@@ -214,7 +227,7 @@ func (s *Shared) tell(reason string) {
 	}
 	atomic.StoreUint32(s.u32(atClosed), 1)
 	for i := range slotCount {
-		if state := s.slot(i); atomic.LoadUint32(state) == slotSleeping {
+		if state := s.slot(i); stateOf(atomic.LoadUint32(state)) == slotSleeping {
 			futexWake(state)
 		}
 	}

@@ -53,6 +53,9 @@ else (the values are the defaults where there are some):
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
   worker_uids: 1879048192-2147483647   # of a node that is root: user numbers for its workers, which nobody has
   grace: 30s                      # how long a shutdown waits for programs
+  orphan_grace: 2m                # how long programs go on without the daemon, until it is started again; 0: they end with it
+  handover: false                 # SIGTERM leaves the programs to the next daemon, see below
+  state: /run/muster/@muster      # folder for what the next daemon must know; the default depends on socket and user
   http: 127.0.0.1:9420            # /metrics, /healthz and /healthz.json (default: none)
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
@@ -68,7 +71,10 @@ else (the values are the defaults where there are some):
     silence: 1m                   # for other machines, to read, and to finish a message
 
 SIGTERM ends it when the programs have ended, at the latest after the grace time;
-a second SIGTERM, or SIGINT, ends it at once.
+a second SIGTERM, or SIGINT, ends it at once. With --handover SIGTERM ends it at once
+and leaves the programs: they go on, and the next daemon at the same socket adopts them.
+So does SIGUSR2, and muster node stop --handover. A daemon that was killed is replaced
+in the same way. If none comes within orphan_grace, the programs end, and are told why.
 
 With --record everything that the dispatcher is told and decides is written to a
 file, a line of JSON each, and muster node replay plays it again. The file is
@@ -85,6 +91,9 @@ type nodeFlags struct {
 	allow                                string
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
+	orphanGrace                          time.Duration
+	state                                string
+	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	level                                string
 }
@@ -124,6 +133,9 @@ func newNode() *cobra.Command {
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
 	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
+	flags.DurationVar(&f.orphanGrace, "orphan-grace", 2*time.Minute, "how long programs go on without the daemon, until it is started again; 0: they end with it")
+	flags.BoolVar(&f.handover, "handover", false, "leave the programs to the next daemon at SIGTERM")
+	flags.StringVar(&f.state, "state", "", "`folder` for what the next daemon must know (default: one for the socket, in /run/muster or the user's)")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
@@ -134,13 +146,16 @@ func newNode() *cobra.Command {
 	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
 	flags.BoolVar(&f.child, "child", false, "say ready on standard output, and end when standard input does")
 	_ = flags.MarkHidden("child")
-	c.AddCommand(newNodeReplay())
+	c.AddCommand(newNodeReplay(), newNodeStop())
 	return c
 }
 
 // load makes the configuration of file, flags and machine.
 func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	cfg := node.Default()
+	if f.child { // nobody will take its place
+		cfg.OrphanGrace = 0
+	}
 	if f.config != "" {
 		if err := nodefile.ReadFile(f.config, &cfg); err != nil {
 			return cfg, "", err
@@ -194,6 +209,9 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
 		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
+		{"orphan-grace", func() error { cfg.OrphanGrace = f.orphanGrace; return nil }},
+		{"handover", func() error { cfg.Handover = f.handover; return nil }},
+		{"state", func() error { cfg.State = f.state; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
@@ -231,12 +249,12 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
-	kill := make(chan struct{})
-	listenToSignals(stop, kill)
+	kill, handover := make(chan struct{}), make(chan struct{})
+	listenToSignals(stop, kill, handover)
 	opts := node.Options{
 		Open:          func(d control.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
 		WorkerCommand: []string{self, "worker"},
-		Log:           log, Now: time.Now, Kill: kill, Version: readVersion().String(),
+		Log:           log, Now: time.Now, Kill: kill, Handover: handover, Version: readVersion().String(),
 	}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
@@ -260,7 +278,13 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 // listenToSignals ends the daemon gracefully at the first SIGTERM, and at once
 // at any other signal. From when it returns no signal ends the program unheard, which
 // would leave the socket behind.
-func listenToSignals(stop func(), kill chan<- struct{}) {
+func listenToSignals(stop func(), kill, handover chan<- struct{}) {
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR2)
+	go func() {
+		<-leave
+		close(handover)
+	}()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {

@@ -14,6 +14,7 @@ type Activity struct {
 	LastAt   Time          // of the last launch
 	Kernels  int           // launched since the daemon was told
 	Ran      time.Duration // what they took, in phases that have ended
+	Spent    time.Duration // the same, since the client began
 	Told     Time          // when the daemon was told
 	Estimate time.Duration // of a phase with kernels, from those seen
 
@@ -90,6 +91,7 @@ func (a *Activity) over(at Time) {
 	}
 	a.Estimate = (3*a.Estimate + phase) / 4
 	a.Ran += phase
+	a.Spent += phase
 }
 
 // tell tells the daemon what kernels took.
@@ -123,6 +125,7 @@ func (a *Activity) part(c *Core) {
 	}
 	if phase := c.Now - a.Since; phase > reportEvery {
 		a.Ran += phase
+		a.Spent += phase
 		a.Since += phase
 		a.tell(c)
 	}
@@ -167,11 +170,8 @@ func (a *Activity) atSyncPoint(c *Core) {
 // stop notes that nothing runs any more.
 func (a *Activity) stop(c *Core) {
 	a.settle(c, c.Now)
-	a.Idle, a.Synced = false, false
-	if a.Watching {
-		a.Watching = false
-		c.emit(Op{Kind: WatchWaits})
-	}
+	a.Synced = false
+	a.unwatch(c)
 }
 
 // settle notes that nothing runs any more since a time, and tells the daemon all

@@ -10,7 +10,8 @@ import (
 	"muster/wire/control"
 )
 
-// Config says what a client is like. It does not change.
+// Config says what a client is like. Nothing of it changes but the devices, to which
+// AddDevice adds.
 type Config struct {
 	Arena   vmm.Range // where its device memory lies
 	Chunk   uint64    // the unit of memory that moves
@@ -69,10 +70,8 @@ var ErrProtocol = errors.New("not what a program may send")
 
 // New makes an empty client.
 func New(c Config) (*Core, error) {
-	core := &Core{config: c, puts: len(c.Devices) > 0}
-	for _, d := range c.Devices {
-		core.puts = core.puts && d.Puts
-	}
+	core := &Core{config: c}
+	core.know(c.Devices)
 	return core, core.begin()
 }
 
@@ -261,7 +260,7 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 			o.Err = allocation(failed.Range.Size, o.Err)
 		}
 		c.refuse(o.Err)
-		if asking && (asked == Move || asked == Leave) && !isFault(o.Err) {
+		if asking && (asked == Move || asked == Leave || asked == Backup) && !isFault(o.Err) {
 			// The directory counts on a plan that was not performed. After a fault
 			// nothing is left of what it would have moved.
 			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
@@ -316,6 +315,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		}
 	case Leave:
 		c.left(o)
+	case Backup:
+		c.backedUp(o)
 	}
 }
 
@@ -419,6 +420,9 @@ func (c *Core) refuse(err error) {
 		return
 	}
 	c.explain(err)
+	if r := resultOf(err); r != notReady {
+		c.emit(Op{Kind: Refused, Result: r})
+	}
 	if slot >= 0 {
 		c.reply(slot, resultOf(err), nil)
 		return
@@ -475,6 +479,7 @@ func (c *Core) lost(index int, reason string) {
 		return
 	}
 	d := c.config.Devices[index]
+	c.gone(index)
 	if c.Lease.Held && c.Lease.Device == index { // a revocation of it is answered by that
 		c.Activity.stop(c)
 		c.Lease = Lease{Number: c.Lease.Number}

@@ -58,15 +58,20 @@
 //     brings memory, and the message goes on. A message that needs more bytes asks
 //     for them (Grow); if that is denied, the lease is released and wanted again.
 //   - Revoke: Leave waits for what runs, moves the client's memory to the host
-//     and the times of events into the core. For memory the context is closed
-//     too, with the contents of variables kept in the core; otherwise it stays
-//     open for the next lease, and the daemon is told how many bytes it keeps. A
+//     and the times of events into the core. Where another client needs the memory,
+//     the device takes nobody any more or the client is to go to another, the context
+//     is closed too, with the contents of variables kept in the core; otherwise it
+//     stays open for the next lease, and the daemon is told how many bytes it keeps. A
 //     revocation waits while functions of the program's are under way.
 //   - Loss of a device: the context is forgotten without a word to it. If it had
 //     the only copy of anything, that is a fault; otherwise the client goes on.
+//   - A device that comes (AddDevice) has the next number, or that of one which is
+//     gone; nothing of the client's is there.
 //   - Fault: every context is closed, every later call answers with the fault's
 //     result until a reset, and the daemon is told that the lease has ended. The
 //     program's user is told where it happened.
+//   - Adoption: another daemon serves the client. It is told the standing, and asked
+//     again for what the last one did not answer.
 //   - Reset: an empty client, in a new world (State.World counts them): what is found
 //     out later about the work of the one before does not count.
 //

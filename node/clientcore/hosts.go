@@ -19,6 +19,7 @@ func (c *Core) match() {
 	t := &c.Hosts
 	for len(t.Queue) > 0 && len(t.Slots) > 0 {
 		c.reply(t.Slots[0], success, (&wire.HostNextReply{Cookie: t.Queue[0]}).Append(nil))
+		c.ops[len(c.ops)-1].Cookie = t.Queue[0]
 		t.Queue, t.Slots = t.Queue[1:], t.Slots[1:]
 	}
 }

@@ -18,6 +18,7 @@ type Lease struct {
 	Number uint64 // of the last lease
 
 	Wanting bool   // a Want is not answered
+	Stale   bool   // a device has gone since it was said: it may have asked for too much
 	Growing bool   // a Grow is not answered
 	Denied  string // why the last request of the present message was refused; "" if it was not
 
@@ -47,7 +48,11 @@ func (l *Lease) denied(reason string) {
 	if !l.Wanting && !l.Growing {
 		return
 	}
-	l.Wanting, l.Growing = false, false
+	stale := l.Stale
+	l.Wanting, l.Growing, l.Stale = false, false, false
+	if stale { // what the message needs now is asked for
+		return
+	}
 	if l.Denied = reason; reason == "" {
 		l.Denied = "refused"
 	}
@@ -244,9 +249,6 @@ func (c *Core) move(plan vmm.Plan) {
 	c.ask(Op{Kind: Move, Plan: plan})
 }
 
-// forMemory is the reason of a revocation for another client's memory.
-const forMemory = "memory"
-
 // revoke takes note that the daemon wants the device back, or what the client
 // keeps on one that it has left.
 func (c *Core) revoke(reason string) {
@@ -258,7 +260,7 @@ func (c *Core) revoke(reason string) {
 }
 
 func (c *Core) beginRelease(reason string) {
-	c.Release = &Release{Keep: c.Lease.Held && reason != forMemory, Answer: true}
+	c.Release = &Release{Keep: c.Lease.Held && !leavesForGood(reason), Answer: true}
 }
 
 // stepRelease lets what runs end, moves the client's memory to the host and gives

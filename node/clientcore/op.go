@@ -26,6 +26,9 @@ const (
 	// To the daemon.
 	Say        // Message
 	WatchWaits // from now on (On) or no more, ends of what replies wait for are of interest
+	// To whoever rebuilds the client if this executor dies.
+	Refused // the message was refused with Result
+	Commit  // Base is the client as it is now, with the host copies as they are
 	// On the host copies.
 	HostIn   // from Data to To
 	HostOut  // from From to Out of the data arena
@@ -65,13 +68,14 @@ const (
 	Load    // Image as Module
 	Move    // Plan, when everything at the devices it names is done
 	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
+	Backup  // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
 	kinds
 )
 
 var kindNames = [kinds]string{
-	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
+	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave",
+	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave", "backup",
 }
 
 func (k Kind) String() string {
@@ -124,6 +128,7 @@ type Op struct {
 	Plan     vmm.Plan
 
 	Message control.ToDaemon
+	Base    *Base
 }
 
 // Span is a part of the data arena.
@@ -155,8 +160,8 @@ type Outcome struct {
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
 	Functions []device.FunctionInfo // Load
-	Times     []Time                // Leave: of Events
-	Saved     map[uint64][][]byte   // Leave with Shut: contents of variables, by module
+	Times     []Time                // Leave, Backup: of Events
+	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
 
 // Time is the time since the client began.
@@ -295,7 +300,9 @@ func (o *Op) String() string {
 			}
 			put("%s module %d", verb, m.Module)
 		}
-	case Move, Leave:
+	case Refused:
+		put("%d", o.Result)
+	case Move, Leave, Backup:
 		if o.Shut {
 			put("for good")
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 2
+const savedVersion = 3
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -95,17 +95,30 @@ func (c *Core) Detached() bool { return len(c.Contexts) == 0 }
 // which wait.
 func Restore(data []byte, find Pinned) (*Core, error) {
 	var s saved
+	if err := s.decode(data); err != nil {
+		return nil, err
+	}
+	return s.restore(find)
+}
+
+// decode reads a saved client.
+func (s *saved) decode(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	if err := d.Decode(s); err != nil {
+		return fmt.Errorf("%w: %w", ErrSaved, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something follows it", ErrSaved)
+		return fmt.Errorf("%w: something follows it", ErrSaved)
 	}
 	if s.Version != savedVersion {
-		return nil, fmt.Errorf("%w: it has version %d, and version %d is understood", ErrSaved, s.Version, savedVersion)
+		return fmt.Errorf("%w: it has version %d, and version %d is understood", ErrSaved, s.Version, savedVersion)
 	}
+	return nil
+}
+
+// restore makes a client of it.
+func (s *saved) restore(find Pinned) (*Core, error) {
 	c, err := New(s.Config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSaved, err)

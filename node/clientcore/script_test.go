@@ -1,6 +1,7 @@
 package clientcore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -35,6 +36,8 @@ import (
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
+//	adopted                         by another daemon
+//	add DEVICE [puts]               a device of 128M comes
 //	done                            the operation that asks has ended well
 //	failed fault|moved|memory|ptx   the last operation has not
 //	failed-before                   the operation before the one that asks has not, for want of memory
@@ -42,6 +45,8 @@ import (
 //	observe quiet|busy | at TIME    the time is said in milliseconds
 //	room BYTES                      that the daemon has committed; a GiB at first
 //	saved                           go on from what Save wrote
+//	fold                            make a base
+//	rebuilt                         go on from the last base, which another executor was given
 func TestScripts(t *testing.T) {
 	scripts.Run(t, func(t *testing.T, text string) string {
 		s := &script{t: t}
@@ -60,6 +65,7 @@ type script struct {
 	core *Core
 	now  Time
 	last *Op // that asks, or was performed last
+	base *Base
 
 	variables map[uint32]int // of the module that is loaded
 	next      uint64         // address of the next variable
@@ -92,10 +98,32 @@ func (s *script) run(words []string) string {
 		last := ops[n-1]
 		s.last = &last
 	}
+	for i := range ops {
+		if ops[i].Kind == Commit {
+			s.base = ops[i].Base
+			s.checkBase()
+		}
+	}
 	if s.core != nil && s.core.Waits() && !s.core.asking {
 		fmt.Fprintln(&b, "... waits")
 	}
 	return b.String()
+}
+
+// checkBase holds a base to this: the client that is made of it has the same one.
+func (s *script) checkBase() {
+	s.t.Helper()
+	core, err := RestoreBase(*s.base, noMemory)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	again, err := core.base(nil, Outcome{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !bytes.Equal(again.Client, s.base.Client) || !slices.EqualFunc(again.Blobs, s.base.Blobs, bytes.Equal) {
+		s.t.Errorf("a base that was restored makes another one:\n%s\nwas\n%s", again.Client, s.base.Client)
+	}
 }
 
 func (s *script) event(words []string) ([]Op, error) {
@@ -177,8 +205,12 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.core.Control(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"})
 	case "watch":
 		return s.core.Watch(s.now, words[1] == "on", true, false)
+	case "add":
+		return s.core.AddDevice(s.now, int(arg(1)), Device{Name: fmt.Sprint("new", words[1]), Memory: 128 * scriptMiB, ContextCost: scriptMiB, Puts: len(words) > 2})
 	case "committed":
 		return s.core.Control(s.now, control.Committed{Bytes: arg(1), Granted: words[2] == "yes", Reason: "the swap area is full"})
+	case "adopted":
+		return s.core.Adopted(s.now)
 	case "observe":
 		return s.core.Observe(s.now, words[1] == "quiet", 0)
 	case "found":
@@ -196,6 +228,15 @@ func (s *script) event(words []string) ([]Op, error) {
 		}[words[1]]})
 	case "failed-before":
 		return s.core.Outcome(s.now, &Op{Kind: Drain}, Outcome{Err: device.ErrOutOfMemory})
+	case "fold":
+		return s.core.Fold(s.now)
+	case "rebuilt":
+		core, err := RestoreBase(*s.base, noMemory)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.core = core
+		return nil, nil
 	case "saved":
 		data, err := s.core.Save()
 		if err != nil {
@@ -268,7 +309,7 @@ func (s *script) outcome() (o Outcome) {
 			s.next += 256
 		}
 		o.Globals, o.Functions = i.Globals, i.Functions
-	case Leave:
+	case Leave, Backup:
 		for range s.last.Events {
 			o.Times = append(o.Times, s.now)
 		}
@@ -354,6 +395,7 @@ func FuzzRestore(f *testing.F) {
 		events := []func() ([]Op, error){
 			func() ([]Op, error) { return c.Control(c.Now, control.Deny{Reason: "no"}) },
 			func() ([]Op, error) { return c.Control(c.Now, control.Revoke{Reason: "memory"}) },
+			func() ([]Op, error) { return c.Adopted(c.Now) },
 			func() ([]Op, error) { return c.Next(c.Now) },
 			func() ([]Op, error) { return c.Observe(c.Now, true, 0) },
 			func() ([]Op, error) { return c.Found(c.Now, c.World, &device.Fault{Kind: device.Trap}) },

@@ -36,7 +36,7 @@ type State struct {
 
 	// What the operation that asks is about.
 	opening *Context
-	leaving *Op
+	leaving *Op // or backing up
 	loading uint64
 }
 

@@ -79,6 +79,9 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
 		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
+		strictyaml.Key("orphan_grace", strictyaml.Value(&d.File, "orphan_grace", &c.OrphanGrace, parseShort)),
+		strictyaml.Key("state", d.Text("state", &c.State)),
+		strictyaml.Key("handover", d.Bool("handover", &c.Handover)),
 		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
 		strictyaml.Key("listen", strictyaml.Value(&d.File, "listen", &c.Remote.Listen, parseAddress)),
 		strictyaml.Key("tls", func(n strictyaml.Node) error {

@@ -16,22 +16,32 @@ type Core struct {
 	users   []*account
 	seq     uint64 // of the last Want
 	growing int    // clients with a Grow unanswered
+	parked  int    // of ready: none of the devices that could hold them takes clients at present
+	drains  int    // devices that take nobody any more
 
 	nextRefill Time
 	lastSpent  Time
 	spent      time.Duration // by all users since the last refill
 
-	past Usage // of clients that have gone
+	past      Usage // of clients that have gone
+	pastMoves Moves
+
+	ranNow *client // the event under way said that it ran
+	anew   bool    // something changed since migrate last looked at all clients
 
 	effects []Effect  // of the event under way
 	scratch []*client // for order
+	idle    []*device // for migrate
 }
 
 type device struct {
 	Device
 	id          DeviceID
 	lost        bool
-	slots       []*client // nil: free
+	removed     bool      // lost, and nobody waits for it
+	drained     bool      // takes nobody
+	mover       *client   // was told to leave another device for this one
+	slots       []*client // nil: free; longer than Slots while an adopted client is one too many
 	bound       int       // clients in slots
 	keepers     []*client // unbound clients with bytes here, the longest unbound first
 	used        int64     // bytes taken by slots and keepers
@@ -42,12 +52,29 @@ type device struct {
 	ran         Usage
 }
 
-func (d *device) freeSlots() int { return len(d.slots) - d.bound - d.claims }
+func (d *device) freeSlots() int { return d.Slots - d.bound - d.claims }
+
+// up says that d takes clients.
+func (d *device) up() bool { return !d.lost && !d.drained }
 
 func (d *device) free() int64 { return int64(d.Memory) - d.used - d.claimed }
 
 // holdsEver says whether a client that needs so many bytes fits when alone.
 func (d *device) holdsEver(need uint64) bool { return need <= d.Memory-d.ContextCost }
+
+func (d *device) state() DeviceState {
+	switch {
+	case d.removed:
+		return DeviceRemoved
+	case d.lost:
+		return DeviceLost
+	case !d.drained:
+		return DeviceUp
+	case d.bound > 0 || len(d.keepers) > 0:
+		return DeviceDraining
+	}
+	return DeviceDrained
+}
 
 // load is how many clients the device has or is promised to.
 func (d *device) load() int { return d.bound + d.claims }
@@ -63,6 +90,7 @@ type client struct {
 	seq    uint64
 	wantAt Time
 	passes int
+	parked bool // ready, but every device that could hold it is drained or lost
 
 	dev    *device // where it is bound or keeps bytes
 	last   DeviceID
@@ -85,7 +113,12 @@ type client struct {
 	growBy   Time
 	reserved *device
 
+	target DeviceID // where it is to go next; AnyDevice if that is open
+	moving cause    // why it is to go, or had to leave; byNothing if for none of these
+	stays  bool     // it was put where it is by hand
+
 	phase    time.Duration // GPU time since it was granted
+	leftAt   Time          // when it was last unbound
 	observed time.Duration // of its earlier phases, smoothed
 	ran      Usage
 	stats    stats
@@ -95,6 +128,7 @@ type stats struct {
 	grants      int
 	waited      time.Duration
 	preemptions int
+	moves       Moves
 }
 
 // claim is what a client was promised and gets when everybody has let go.
@@ -154,19 +188,28 @@ func (c *Core) addDevice(d Device) error {
 	if err != nil {
 		return err
 	}
-	made := &device{Device: d, id: DeviceID(len(c.devices)), slots: make([]*client, d.Slots)}
 	for _, old := range c.devices {
 		if old.lost && old.Name == d.Name {
-			made.id, made.ran = old.id, old.ran
-			c.devices[old.id] = made
+			c.replace(old, d)
 			return nil
 		}
 	}
 	if len(c.devices) == maxDevices {
 		return fmt.Errorf("vgpu: device %q is one too many: there are %d", d.Name, maxDevices)
 	}
-	c.devices = append(c.devices, made)
+	c.devices = append(c.devices, newDevice(DeviceID(len(c.devices)), d))
 	return nil
+}
+
+func newDevice(id DeviceID, d Device) *device {
+	return &device{Device: d, id: id, slots: make([]*client, d.Slots)}
+}
+
+// replace puts a device in the place of one that was lost.
+func (c *Core) replace(old *device, d Device) {
+	made := newDevice(old.id, d)
+	made.ran = old.ran
+	c.devices[old.id] = made
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
@@ -180,25 +223,48 @@ func (c *Core) deny(id ClientID, why Reason) bool {
 // decide does all that the event made possible.
 func (c *Core) decide() {
 	c.refill()
+	c.evacuate()
 	c.answerGrowing()
 	c.serveReady()
+	c.migrate()
 	c.setWatches()
 }
 
-// hopeless says why no device could ever serve what x wants.
-func (c *Core) hopeless(x *client) Reason {
-	why := NoDevice
+// prospects says why no device could ever serve what x wants or, if one could,
+// whether all that could are drained or lost at present.
+func (c *Core) prospects(x *client) (why Reason, parked bool) {
+	why = NoDevice
 	for _, d := range c.devices {
-		if d.lost || (x.want.Pinned != AnyDevice && x.want.Pinned != d.id) {
-			continue
+		switch pinned := x.want.Pinned; {
+		case d.removed || (pinned != AnyDevice && pinned != d.id):
+		case d.lost && pinned != d.id && x.last != d.id:
+		case d.holdsEver(x.want.Need) && d.up():
+			return "", false
+		case d.holdsEver(x.want.Need):
+			parked = true
+		case !d.lost:
+			why = TooLarge
 		}
-		if d.holdsEver(x.want.Need) {
-			return ""
-		}
-		why = TooLarge
 	}
-	return why
+	if parked {
+		return "", true
+	}
+	return why, false
 }
+
+// park notes whether a ready client cannot be served before a device comes back.
+func (c *Core) park(x *client, parked bool) {
+	switch {
+	case parked && !x.parked:
+		c.parked++
+	case !parked && x.parked:
+		c.parked--
+	}
+	x.parked = parked
+}
+
+// waiting is how many clients wait for what others may have to leave.
+func (c *Core) waiting() int { return len(c.ready) - c.parked }
 
 // before is the order of the ready queue, starvation and credit aside.
 func (c *Core) before(a, b *client) int {
@@ -223,6 +289,8 @@ func (c *Core) unready(x *client, next State) {
 	c.ready = slices.Delete(c.ready, at, at+1)
 	c.drop(x.claim)
 	c.unreserve(x, x.reserved)
+	c.park(x, false)
+	c.anew = true
 	x.state = next
 }
 
@@ -235,17 +303,13 @@ func (c *Core) unreserve(x *client, d *device) {
 // bind puts a ready client into a slot. Room has been made.
 func (c *Core) bind(x *client, d *device) {
 	c.unready(x, Assigned)
+	c.arrive(x, d)
 	if x.dev != nil { // it keeps bytes here: they are part of what it gets
 		d.used -= int64(x.kept)
 		d.keepers = remove(d.keepers, x)
 		x.kept = 0
 	}
-	x.dev, x.last, x.slot, x.memory = d, d.id, slices.Index(d.slots, nil), x.want.Need
-	d.slots[x.slot] = x
-	d.bound++
-	d.used += x.taken()
-	x.user.slots++
-	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
+	c.seat(x, d, x.want.Need)
 	x.stats.grants++
 	x.stats.waited += c.now - x.wantAt
 	c.emitGrant(x)
@@ -260,16 +324,16 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 	case Assigned:
 		c.endGrow(x)
 		d := x.dev
-		d.slots[x.slot] = nil
-		d.bound--
+		d.vacate(x.slot)
 		d.used -= x.taken()
 		x.user.slots--
 		keeps = min(keeps, uint64(x.taken()))
 		x.state, x.slot, x.memory = next, -1, 0
 		x.watched = false
-		if x.revoking {
+		if x.revoking && x.moving == byNothing {
 			x.stats.preemptions++
 		}
+		x.stays, x.leftAt, c.anew = false, c.now, true
 		if x.phase > 0 {
 			x.observed = smooth(x.observed, x.phase)
 		}
@@ -284,6 +348,18 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 		c.letGo(x, keeps)
 		x.state = next
 	}
+	if next == Failed && x.moving == byItself {
+		c.untarget(x)
+	}
+}
+
+// vacate frees a slot, and forgets those that are too many.
+func (d *device) vacate(slot int) {
+	d.slots[slot] = nil
+	d.bound--
+	for n := len(d.slots); n > d.Slots && d.slots[n-1] == nil; n-- {
+		d.slots = d.slots[:n-1]
+	}
 }
 
 // letGo is for unbound clients: bytes that they kept are free.
@@ -292,6 +368,7 @@ func (c *Core) letGo(x *client, keeps uint64) {
 		x.dev.used -= x.taken()
 		x.dev.keepers = remove(x.dev.keepers, x)
 		x.dev, x.kept = nil, 0
+		c.anew = true
 	}
 	c.answered(x)
 }
@@ -314,7 +391,8 @@ func (c *Core) answered(x *client) {
 }
 
 // fulfil hands over what was promised. If victims kept so much that it does
-// not fit, the promise is void, and decide looks for another way.
+// not fit, or an adopted client took the slot, the promise is void, and decide
+// looks for another way.
 func (c *Core) fulfil(p *claim) {
 	x, d := p.owner, p.dev
 	c.drop(p)
@@ -322,7 +400,7 @@ func (c *Core) fulfil(p *claim) {
 	if x.dev == d && p.slot {
 		after -= x.taken()
 	}
-	if after > int64(d.Memory) {
+	if after > int64(d.Memory) || (p.slot && d.bound >= d.Slots) {
 		return
 	}
 	if p.slot {
@@ -349,6 +427,7 @@ func (c *Core) endGrow(x *client) {
 		c.drop(x.claim)
 		x.growTo = 0
 		c.growing--
+		c.anew = true
 	}
 }
 

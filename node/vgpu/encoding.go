@@ -43,8 +43,12 @@ func nameIn(e Event) string {
 	switch e := e.(type) {
 	case Attach:
 		return e.User
+	case Adopt:
+		return e.User
 	case Added:
 		return e.Device.Name
+	case Returned:
+		return e.Is.Name
 	}
 	return ""
 }
@@ -75,10 +79,8 @@ func ParseEvent(b []byte) (Event, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	e := to.Elem().Interface().(Event)
-	if added, ok := e.(Added); ok {
-		if err := added.Device.Check(); err != nil {
-			return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "vgpu: "))
-		}
+	if err := checkDevice(e); err != nil {
+		return nil, fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "vgpu: "))
 	}
 	again, err := AppendEvent(nil, e)
 	if err != nil {
@@ -88,6 +90,17 @@ func ParseEvent(b []byte) (Event, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// checkDevice says what is wrong with the device that an event describes.
+func checkDevice(e Event) error {
+	switch e := e.(type) {
+	case Added:
+		return e.Device.Check()
+	case Returned:
+		return e.Is.Check()
+	}
+	return nil
 }
 
 func kindOf(b []byte) (string, error) {

@@ -18,7 +18,8 @@ type Event interface {
 
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
-var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{})
+var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -33,6 +34,12 @@ func (Faulted) Kind() string   { return "faulted" }
 func (Lost) Kind() string      { return "lost" }
 func (Added) Kind() string     { return "added" }
 func (Tick) Kind() string      { return "tick" }
+func (Move) Kind() string      { return "move" }
+func (Drain) Kind() string     { return "drain" }
+func (Resume) Kind() string    { return "resume" }
+func (Remove) Kind() string    { return "remove" }
+func (Returned) Kind() string  { return "returned" }
+func (Adopt) Kind() string     { return "adopt" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1.
@@ -46,10 +53,16 @@ func (e Attach) apply(c *Core) bool {
 	if c.clients[e.Client] != nil {
 		return c.deny(e.Client, Duplicated)
 	}
-	x := &client{id: e.Client, user: c.account(e.User), weight: max(e.Weight, 1), last: AnyDevice, slot: -1}
+	c.attach(e.Client, e.User, e.Weight)
+	return true
+}
+
+func (c *Core) attach(id ClientID, user string, weight int) *client {
+	x := &client{id: id, user: c.account(user), weight: max(weight, 1), last: AnyDevice, slot: -1, target: AnyDevice}
+	x.want.Pinned = AnyDevice
 	x.user.clients = append(x.user.clients, x)
 	c.clients[x.id] = x
-	return true
+	return x
 }
 
 // Detach forgets a client that ended or died, in any state. What it took is
@@ -64,9 +77,11 @@ func (e Detach) apply(c *Core) bool {
 		return false
 	}
 	c.leave(x, Waiting, 0)
+	c.untarget(x)
 	x.user.remove(x)
 	delete(c.clients, x.id)
 	c.past = c.past.plus(x.ran)
+	c.pastMoves = c.pastMoves.plus(x.stats.moves)
 	return true
 }
 
@@ -96,10 +111,15 @@ func (e Want) apply(c *Core) bool {
 	}
 	x.want = e
 	x.length = orDefault(max(e.Estimate, 0), x.observed)
-	if why := c.hopeless(x); why != "" {
+	why, parked := c.prospects(x)
+	if why != "" {
 		return c.deny(x.id, why)
 	}
+	if x.target != AnyDevice && !x.mayUse(c.devices[x.target]) { // it has grown, or is pinned since
+		c.untarget(x)
+	}
 	x.state = Ready
+	c.park(x, parked)
 	at, _ := slices.BinarySearchFunc(c.ready, x, c.before)
 	c.ready = slices.Insert(c.ready, at, x)
 	return true
@@ -225,6 +245,7 @@ func (e Ran) apply(c *Core) bool {
 		d.ran = d.ran.plus(ran)
 	}
 	x.phase += ran.GPUTime
+	c.ranNow = x
 	if ran.GPUTime > 0 {
 		spent := min(ran.GPUTime, creditPeriods*c.cfg.Period) // more would be forgotten at once
 		x.user.credit -= spent
@@ -248,50 +269,6 @@ func (e Faulted) apply(c *Core) bool {
 	c.leave(x, Failed, 0)
 	return true
 }
-
-// Lost says that a device is no more. Its clients are in the failed queue.
-type Lost struct {
-	Device DeviceID `json:"device"`
-}
-
-func (e Lost) apply(c *Core) bool {
-	if e.Device < 0 || int(e.Device) >= len(c.devices) || c.devices[e.Device].lost {
-		return false
-	}
-	d := c.devices[e.Device]
-	d.lost = true
-	for _, x := range slices.Concat(d.slots, c.ready) {
-		if x != nil && x.claim != nil && x.claim.dev == d {
-			c.drop(x.claim)
-		}
-	}
-	for _, x := range slices.Clone(d.slots) {
-		if x != nil {
-			c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
-			c.leave(x, Failed, 0)
-		}
-	}
-	for _, x := range slices.Clone(d.keepers) {
-		c.letGo(x, 0)
-	}
-	for _, x := range slices.Clone(c.ready) {
-		c.unreserve(x, d)
-		if why := c.hopeless(x); why != "" {
-			c.unready(x, Waiting)
-			c.deny(x.id, why)
-		}
-	}
-	return true
-}
-
-// Added says that a device came. One that bears the name of a lost device
-// takes that one's number, and its Usage. A device that Check refuses changes
-// nothing.
-type Added struct {
-	Device Device `json:"device"`
-}
-
-func (e Added) apply(c *Core) bool { return c.addDevice(e.Device) == nil }
 
 // Tick says that time went on.
 type Tick struct{}

@@ -143,7 +143,7 @@ func (c *Core) starved(x *client) bool {
 
 // serveReady serves every ready client that can be served now.
 func (c *Core) serveReady() {
-	if len(c.ready) == 0 {
+	if c.waiting() == 0 {
 		return
 	}
 	plain, credit := c.surveyAll()
@@ -155,7 +155,7 @@ func (c *Core) serveReady() {
 		if x.user.credit > 0 {
 			most = credit
 		}
-		if x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
+		if x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
 		if c.place(x) {
@@ -176,7 +176,7 @@ func (c *Core) surveyAll() (plain, credit most) {
 		u.mayTrade = false
 	}
 	for _, d := range c.devices {
-		if d.lost {
+		if !d.up() {
 			continue
 		}
 		c.survey(d)
@@ -199,6 +199,10 @@ func (c *Core) place(x *client) bool {
 		return false
 	}
 	if !full {
+		if d, set := c.intended(x); d != nil {
+			c.promise(x, d, set, nil)
+			return true
+		}
 		if d := c.bestFree(x); d != nil {
 			c.promise(x, d, nil, nil)
 			return true
@@ -232,8 +236,12 @@ func (c *Core) roomIsComing(x *client) bool {
 
 // allowed says whether x may be put on d at all at present.
 func allowed(x *client, d *device) bool {
-	return !d.lost && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsEver(x.want.Need) &&
-		(d.reservedFor == nil || d.reservedFor == x)
+	return x.mayUse(d) && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
+}
+
+// mayUse says whether d takes x, which wants a device, if nobody else is there.
+func (x *client) mayUse(d *device) bool {
+	return d.up() && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsEver(x.want.Need)
 }
 
 // missing is how many bytes d lacks for x; what x keeps there is its own.
@@ -556,7 +564,7 @@ func (c *Core) setWatches() {
 			if x.growTo > 0 {
 				others--
 			}
-			on := len(c.ready) > 0 || others > 0
+			on := c.waiting() > 0 || others > 0
 			if on == x.watched {
 				continue
 			}
@@ -579,7 +587,7 @@ func (c *Core) Next() (Time, bool) {
 			at, found = t, true
 		}
 	}
-	if len(c.ready) == 0 && c.growing == 0 {
+	if c.waiting() == 0 && c.growing == 0 {
 		return 0, false
 	}
 	for _, d := range c.devices {
@@ -598,7 +606,7 @@ func (c *Core) Next() (Time, bool) {
 			}
 		}
 	}
-	if c.cfg.Policy == Credit && len(c.ready) > 0 {
+	if c.cfg.Policy == Credit && c.waiting() > 0 {
 		consider(c.nextRefill)
 	}
 	return at, found

@@ -2,6 +2,7 @@ package vgpu
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +62,7 @@ func (s *script) play(words []string) (err error) {
 		s.cfg.GrowWait, s.cfg.Period = args.time("growwait"), args.time("period")
 		s.cfg.MaxPasses, s.cfg.MaxWait = int(args.number("passes")), args.time("wait")
 		s.cfg.SlotLimit = int(args.number("slots"))
+		s.cfg.Migrate, s.cfg.MoveBandwidth, s.cfg.MoveCost = args["migrate"] != "", args.number("bandwidth"), args.time("movecost")
 		return err
 	case "limit":
 		s.cfg.SlotLimits = map[string]int{args.text("user", ""): int(args.number("slots"))}
@@ -100,11 +102,9 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 			}
 		}
 		return nil, nil
-	case "added":
-		d := args.device()
-		return c.Step(now, Added{d}), d.Check()
-	case "lost":
-		return c.Step(now, Lost{DeviceID(args.number("device"))}), nil
+	}
+	if e := deviceEvent(name, args); e != nil {
+		return s.tell(now, e), nil
 	}
 	for _, w := range words {
 		if strings.Contains(w, "=") {
@@ -118,9 +118,37 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 		if err != nil {
 			return all, err
 		}
-		all = append(all, c.Step(now, e)...)
+		all = append(all, s.tell(now, e)...)
 	}
 	return all, nil
+}
+
+// tell tells the core an event, and writes down if it is refused.
+func (s *script) tell(now Time, e Event) []Effect {
+	if err := s.core.Refuses(e); err != nil {
+		fmt.Fprintln(&s.out, "    refused:", err)
+	}
+	return s.core.Step(now, e)
+}
+
+// deviceEvent makes an event of a device, or nil.
+func deviceEvent(name string, args arguments) Event {
+	id := DeviceID(args.number("device"))
+	switch name {
+	case "added":
+		return Added{args.device()}
+	case "returned":
+		return Returned{id, args.device()}
+	case "lost":
+		return Lost{id}
+	case "drain":
+		return Drain{id}
+	case "resume":
+		return Resume{id}
+	case "remove":
+		return Remove{id}
+	}
+	return nil
 }
 
 // clientEvent makes an event of a client.
@@ -150,6 +178,15 @@ func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 		return Ran{id, int(args.number("kernels")), args.time("busy")}, nil
 	case "failed":
 		return Faulted{id}, nil
+	case "move":
+		return Move{id, DeviceID(args.number("device"))}, nil
+	case "adopt":
+		e := Adopt{Client: id, User: args.text("user", "ann"), Weight: 1, Device: AnyDevice, Pinned: AnyDevice, Memory: args.number("memory"), Kept: args.number("kept"), Lease: int(args.number("lease"))}
+		if args["device"] != "" {
+			e.Device = DeviceID(args.number("device"))
+		}
+		e.Held = args["memory"] != ""
+		return e, nil
 	}
 	return nil, fmt.Errorf("no such event")
 }
@@ -163,17 +200,36 @@ func (s *script) queues() {
 		if x.Revoking {
 			name += "!"
 		}
+		if x.Parked {
+			name += "p"
+		}
+		if x.Target != AnyDevice {
+			name += fmt.Sprint(">", x.Target)
+		}
 		queue[x.State] = append(queue[x.State], name)
 	}
 	fmt.Fprint(&s.out, "   ")
+	if len(queue[Unqueued]) > 0 && slices.ContainsFunc(view.Clients, func(x ClientView) bool { return x.Target != AnyDevice }) {
+		fmt.Fprintf(&s.out, " %v [%s]", Unqueued, strings.Join(queue[Unqueued], " "))
+	}
 	for st := Ready; st <= Failed; st++ {
 		if len(queue[st]) > 0 {
 			fmt.Fprintf(&s.out, " %v [%s]", st, strings.Join(queue[st], " "))
 		}
 	}
 	for _, d := range view.Devices {
-		if !d.Lost {
-			fmt.Fprintf(&s.out, " %s %d/%d %d/%d", d.Name, d.Used, d.Slots, d.Taken, d.Memory)
+		if d.State == DeviceLost || d.State == DeviceRemoved {
+			continue
+		}
+		fmt.Fprint(&s.out, " ", d.Name)
+		if d.State != DeviceUp {
+			fmt.Fprintf(&s.out, "(%v)", d.State)
+		}
+		fmt.Fprintf(&s.out, " %d/%d %d/%d", d.Used, d.Slots, d.Taken, d.Memory)
+	}
+	for _, x := range view.Clients {
+		if x.Moves != (Moves{}) {
+			fmt.Fprintf(&s.out, " moves of %d %+v", x.ID, x.Moves)
 		}
 	}
 	fmt.Fprintln(&s.out)

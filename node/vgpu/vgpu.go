@@ -76,6 +76,9 @@ const (
 	DefaultPeriod       = 50 * time.Millisecond
 	DefaultMaxPasses    = 64
 	DefaultMaxWait      = 10 * time.Second
+
+	DefaultMoveBandwidth = 2 << 30                // bytes per second, between a device and the host
+	DefaultMoveCost      = 100 * time.Millisecond // a context on a real GPU takes about as long to open
 )
 
 // DefaultMaxIdle is the paper's maximum idle time. It is not put in for a zero
@@ -106,6 +109,35 @@ type Config struct {
 
 	SlotLimit  int            `json:"slot_limit"`            // slots that one user's clients may have at a time; 0: no limit
 	SlotLimits map[string]int `json:"slot_limits,omitempty"` // the same for single users, instead of SlotLimit
+
+	// Migrate lets the dispatcher move a client to an idle device where it runs
+	// faster. The other two say what that costs; they are not used without it.
+	Migrate       bool          `json:"migrate,omitempty"`
+	MoveBandwidth uint64        `json:"move_bandwidth,omitempty"` // bytes per second at which memory is copied out, and then in
+	MoveCost      time.Duration `json:"move_cost_ns,omitempty"`   // what a move costs besides, as for a new context
+}
+
+// DeviceState says what a device can be used for.
+type DeviceState uint8
+
+const (
+	DeviceUp       DeviceState = iota // takes clients
+	DeviceDraining                    // takes nobody; some are still there
+	DeviceDrained                     // takes nobody, and nobody is there
+	DeviceLost                        // is gone, and may come back
+	DeviceRemoved                     // was taken out; nobody waits for it
+)
+
+var deviceStateNames = [...]string{"up", "draining", "drained", "lost", "removed"}
+
+func (s DeviceState) String() string { return nameOf(deviceStateNames[:], int(s)) }
+
+// Moves counts how often a client that had memory on a device was granted
+// another one, by why it left the first.
+type Moves struct {
+	Auto   int `json:"auto"`    // the other one was idle, and faster for it
+	ByHand int `json:"by_hand"` // Move
+	Drain  int `json:"drain"`   // Drain
 }
 
 // State is the queue that a client is in.
@@ -141,7 +173,8 @@ const (
 	// Deny answers a Want or Grow that is not going to be granted.
 	Deny
 	// Gone says that Device was lost under Client, which is in the failed
-	// queue now. No answer is expected, not even to an earlier Revoke.
+	// queue now if it was bound there. A client that only kept bytes there stays
+	// in its queue. No answer is expected, not even to an earlier Revoke.
 	Gone
 )
 
@@ -158,7 +191,8 @@ const (
 	ForSync   Reason = "sync"   // it announced a synchronisation point, and somebody needs the slot
 	ForMemory Reason = "memory" // idle at this moment, and somebody needs its memory
 	ForCredit Reason = "credit" // its user is beyond the fair share, and one below it waits
-	ForMove   Reason = "move"   // unbound; it is to be granted another device than that where it keeps bytes
+	ForMove   Reason = "move"   // it is to be granted another device than that where it is, or keeps bytes
+	ForDrain  Reason = "drain"  // its device takes nobody any more
 )
 
 // Reasons of Deny.
@@ -210,7 +244,7 @@ func nameOf(names []string, i int) string {
 
 // complete checks a configuration and puts in the defaults.
 func (c Config) complete() (Config, error) {
-	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait} {
+	for _, d := range []*time.Duration{&c.MaxIdle, &c.MinResidence, &c.GrowWait, &c.Period, &c.MaxWait, &c.MoveCost} {
 		if *d < 0 {
 			return c, errors.New("vgpu: a time in the configuration is negative")
 		}
@@ -234,6 +268,10 @@ func (c Config) complete() (Config, error) {
 	c.Period = orDefault(c.Period, DefaultPeriod)
 	c.MaxWait = orDefault(c.MaxWait, DefaultMaxWait)
 	c.MaxPasses = orDefault(c.MaxPasses, DefaultMaxPasses)
+	if c.Migrate {
+		c.MoveBandwidth = orDefault(c.MoveBandwidth, DefaultMoveBandwidth)
+		c.MoveCost = orDefault(c.MoveCost, DefaultMoveCost)
+	}
 	c.Devices = slices.Clone(c.Devices)
 	c.SlotLimits = maps.Clone(c.SlotLimits)
 	for i, d := range c.Devices {

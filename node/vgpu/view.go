@@ -16,6 +16,8 @@ type View struct {
 	Waiting  int
 	Failed   int
 	Past     Usage // of clients that have gone
+
+	PastMoves Moves // of clients that have gone
 }
 
 // Total is what all clients used, those that have gone included.
@@ -43,6 +45,9 @@ type ClientView struct {
 	Grants      int           // how often it was bound: the number of its last lease
 	Waits       time.Duration // in the ready queue, all in all
 	Preemptions int
+	Moves       Moves
+	Target      DeviceID // where it is to go next, as Move said or to run faster; AnyDevice if that is open
+	Parked      bool     // ready, but every device that could hold it is drained or lost
 	Usage
 	Credit time.Duration // of its user
 }
@@ -51,7 +56,7 @@ type ClientView struct {
 type DeviceView struct {
 	ID       DeviceID
 	Name     string
-	Lost     bool
+	State    DeviceState
 	Slots    int
 	Used     int // slots that clients are bound to
 	Promised int // slots that are promised to ready clients
@@ -64,7 +69,7 @@ type DeviceView struct {
 
 // View takes the picture.
 func (c *Core) View() View {
-	v := View{Now: c.now, Past: c.past, Clients: make([]ClientView, 0, len(c.clients))}
+	v := View{Now: c.now, Past: c.past, PastMoves: c.pastMoves, Clients: make([]ClientView, 0, len(c.clients))}
 	for _, x := range c.clients {
 		v.Clients = append(v.Clients, c.viewClient(x))
 		switch x.state {
@@ -80,12 +85,25 @@ func (c *Core) View() View {
 	}
 	slices.SortFunc(v.Clients, func(a, b ClientView) int { return cmp.Compare(a.ID, b.ID) })
 	for _, d := range c.devices {
-		v.Devices = append(v.Devices, DeviceView{
-			ID: d.id, Name: d.Name, Lost: d.lost, Slots: d.Slots, Used: d.bound, Promised: d.claims,
-			Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil, Usage: d.ran,
-		})
+		v.Devices = append(v.Devices, d.view())
 	}
 	return v
+}
+
+// Device takes the picture of one device; false: there is none with this number.
+func (c *Core) Device(id DeviceID) (DeviceView, bool) {
+	d := c.device(id)
+	if d == nil {
+		return DeviceView{}, false
+	}
+	return d.view(), true
+}
+
+func (d *device) view() DeviceView {
+	return DeviceView{
+		ID: d.id, Name: d.Name, State: d.state(), Slots: d.Slots, Used: d.bound, Promised: d.claims,
+		Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil, Usage: d.ran,
+	}
 }
 
 // Client takes the picture of one client; false: it is not attached.
@@ -102,7 +120,7 @@ func (c *Core) viewClient(x *client) ClientView {
 		ID: x.id, User: x.user.name, State: x.state, Device: AnyDevice, Slot: x.slot, Memory: x.memory,
 		Need: x.want.Need, Revoking: x.revoking, Growing: x.growTo > 0, Watched: x.watched,
 		Busy: x.state == Assigned && x.busy, Grants: x.stats.grants, Waits: x.stats.waited,
-		Preemptions: x.stats.preemptions, Usage: x.ran, Credit: x.user.credit,
+		Preemptions: x.stats.preemptions, Moves: x.stats.moves, Target: x.target, Parked: x.parked, Usage: x.ran, Credit: x.user.credit,
 	}
 	if x.dev != nil {
 		v.Device = x.dev.id

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"log/slog"
 	"math"
@@ -10,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +48,12 @@ type client struct {
 	daemon  *daemon
 	ended   chan error
 	arenaAt uint64
+
+	serve control.Serve
+	files []*os.File
+	mu    sync.Mutex
+	over  bool // no worker is to follow
+	died  atomic.Int32
 }
 
 type options struct {
@@ -52,6 +61,9 @@ type options struct {
 	memory   uint64
 	defers   bool
 	replays  bool       // devices cannot put variables at given addresses
+	recovers bool       // the client is kept, as one that is to outlive its worker
+	dies     *rand.Rand // now and then the worker dies; nil: never
+	lives    int        // for about so many operations
 	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
 	swapRoom uint64                                             // what the daemon commits; 0: much
@@ -80,41 +92,25 @@ func newClient(t testing.TB, o options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, child, err := control.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := control.OpenWorkerEnd(child)
-	if err != nil {
-		t.Fatal(err)
-	}
-	child.Close()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Recover: o.recovers || o.dies != nil}
 	files := []*os.File{ring, arena}
+	if serve.Recover {
+		files = append(files, holdFiles(t, serve)...)
+	}
 	for _, p := range o.devices {
 		serve.Devices = append(serve.Devices, control.DeviceConfig{Kind: "soft", Name: p.Name})
-		files = append(files, nil)
 	}
-	d := newDaemon(t, own, o)
-	s, err := newWorker(conn, serve, files, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.exit = func() {}
-	if o.saves != nil {
-		s.between = func() { saveAndRestore(t, s, o.saves) }
-	}
-	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1)}
-	go func() {
-		err := s.run()
-		s.close()
-		c.ended <- err
-	}()
-	go d.serve()
+	d := newDaemon(t, o)
+	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1), serve: serve, files: files}
+	c.employ()
 	t.Cleanup(func() {
-		own.Close()
+		c.mu.Lock()
+		c.over = true
+		c.daemon.end().Close()
+		c.mu.Unlock()
 		<-c.ended
-		<-d.ended
+		<-d.ended // of the last worker
+		closeFiles(files)
 		for n := 0; runtime.NumGoroutine() > before; n++ { // ending takes a moment
 			if n == 1000 {
 				stacks := make([]byte, 1<<20)
@@ -125,6 +121,141 @@ func newClient(t testing.TB, o options) *client {
 		shared.Unmap()
 	})
 	return c
+}
+
+// holdFiles makes the files that outlive a worker.
+func holdFiles(t testing.TB, serve control.Serve) []*os.File {
+	t.Helper()
+	var files []*os.File
+	for range 2 {
+		f, err := CreateHostFile(serve.ArenaSize, serve.SwapDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	f, err := CreateJournal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(files, f)
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// duplicates are descriptors for a worker of its own.
+func duplicates(t testing.TB, files []*os.File) []*os.File {
+	t.Helper()
+	var all []*os.File
+	for _, f := range files {
+		fd, err := syscall.Dup(int(f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, os.NewFile(uintptr(fd), f.Name()))
+	}
+	return all
+}
+
+// employ gives the client a worker, and another one each time that it dies.
+func (c *client) employ() {
+	w := c.worker(false)
+	c.daemon.begin()
+	go func() {
+		for {
+			err := live(w)
+			if !errors.Is(err, errKilled) {
+				c.ended <- err
+				return
+			}
+			c.died.Add(1)
+			c.daemon.forget()
+			c.mu.Lock()
+			over := c.over
+			if !over {
+				w = c.worker(true)
+				c.daemon.begin()
+			}
+			c.mu.Unlock()
+			if over {
+				c.ended <- nil
+				return
+			}
+		}
+	}()
+}
+
+// worker makes a worker for the client.
+func (c *client) worker(resume bool) *worker {
+	t := c.t
+	own, child, err := control.Pair()
+	if err != nil {
+		t.Error(err)
+	}
+	conn, err := control.OpenWorkerEnd(child)
+	if err != nil {
+		t.Error(err)
+	}
+	child.Close()
+	o, serve := c.daemon.o, c.serve
+	serve.Resume = resume
+	c.daemon.mu.Lock()
+	serve.Lease = c.daemon.lease
+	c.daemon.mu.Unlock()
+	files := duplicates(t, c.files)
+	for range serve.Devices {
+		files = append(files, nil)
+	}
+	s, err := newWorker(conn, serve, files, c.daemon.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		t.Error(err)
+		panic(err)
+	}
+	s.exit = func() {}
+	if o.saves != nil {
+		s.between = func() { saveAndRestore(t, s, o.saves) }
+	}
+	if o.dies != nil {
+		s.dies = func() bool {
+			// What streams do after a function that has not returned cannot be stopped
+			// in this process.
+			return s.hosts.outstanding() == 0 && len(s.core.Hosts.Running) == 0 && o.dies.IntN(o.lives) == 0
+		}
+	}
+	c.daemon.connect(own)
+	return s
+}
+
+// live runs a worker to its end, or death.
+func live(w *worker) (err error) {
+	defer func() {
+		if killed := recover(); killed == errKilled {
+			err = errKilled
+			w.abort()
+		} else if killed != nil {
+			panic(killed)
+		}
+	}()
+	err = w.run()
+	w.close()
+	return err
+}
+
+// abort ends a worker as if its process had been killed.
+func (w *worker) abort() {
+	w.stop()
+	w.control.Close()
+	for place := range w.gpus {
+		w.closeGPU(place)
+	}
+	w.others.Wait()
+	w.journal.Unmap()
+	w.host.close()
+	w.shared.Unmap()
 }
 
 // saveAndRestore puts in the place of a client what its saved bytes say.
@@ -170,8 +301,8 @@ type daemon struct {
 	silent   func()        // instead of answering a want; nil: not
 }
 
-func newDaemon(t testing.TB, own *control.DaemonEnd, o options) *daemon {
-	d := &daemon{t: t, o: o, control: own, ended: make(chan struct{}), counts: map[string]int{}, bound: -1}
+func newDaemon(t testing.TB, o options) *daemon {
+	d := &daemon{t: t, o: o, ended: make(chan struct{}), counts: map[string]int{}, bound: -1}
 	d.changed = sync.NewCond(&d.mu)
 	for _, p := range o.devices {
 		dev, err := soft.New(p, soft.Options{})
@@ -181,6 +312,39 @@ func newDaemon(t testing.TB, own *control.DaemonEnd, o options) *daemon {
 		d.devices = append(d.devices, dev)
 	}
 	return d
+}
+
+// connect is about to listen to another worker.
+func (d *daemon) connect(own *control.DaemonEnd) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.control, d.ended = own, make(chan struct{})
+}
+
+// begin listens to the worker.
+func (d *daemon) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	go d.serve(d.control, d.ended)
+}
+
+// end is the connection to the worker.
+func (d *daemon) end() *control.DaemonEnd {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.control
+}
+
+// forget takes back what a worker had that has died.
+func (d *daemon) forget() {
+	d.mu.Lock()
+	end, ended := d.control, d.ended
+	d.mu.Unlock()
+	end.Close()
+	<-ended
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bound, d.kept, d.wants, d.revoking = -1, 0, nil, false
 }
 
 // open gives the worker a device that is looked after.
@@ -266,10 +430,10 @@ func (d *daemon) check(index int, c device.Context, what string) {
 }
 
 // serve answers the worker.
-func (d *daemon) serve() {
-	defer close(d.ended)
+func (d *daemon) serve(end *control.DaemonEnd, ended chan struct{}) {
+	defer close(ended)
 	for {
-		m, err := d.control.Receive()
+		m, err := end.Receive()
 		if err != nil {
 			return
 		}

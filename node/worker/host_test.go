@@ -139,7 +139,7 @@ func TestSwapFileHasNoName(t *testing.T) {
 	if _, err := syscall.InotifyAddWatch(watch, dir, syscall.IN_CREATE|syscall.IN_DELETE); err != nil {
 		t.Fatal(err)
 	}
-	h, err := newHostMemory(vmm.Range{Addr: testBase, Size: 64 * mib}, dir)
+	h, err := newHostMemory(vmm.Range{Addr: testBase, Size: 64 * mib}, dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,34 +166,9 @@ func TestSwapFileWithAName(t *testing.T) {
 	}
 }
 
-func TestRoomsCountAllocations(t *testing.T) {
-	r := make(rooms, 10)
-	for i, step := range []struct {
-		do           func(first, count int) []row
-		first, count int
-		want         []row
-	}{
-		{r.take, 2, 3, []row{{2, 3}}},
-		{r.take, 4, 1, nil}, // a small one in the last chunk
-		{r.take, 0, 8, []row{{0, 2}, {5, 3}}},
-		{r.give, 2, 3, nil},
-		{r.give, 0, 8, []row{{0, 4}, {5, 3}}},
-		{r.take, 9, 1, []row{{9, 1}}},
-		{r.give, 4, 1, []row{{4, 1}}},
-		{r.give, 9, 1, []row{{9, 1}}},
-	} {
-		if got := step.do(step.first, step.count); !slices.Equal(got, step.want) {
-			t.Errorf("step %d: got %v, want %v", i, got, step.want)
-		}
-	}
-	if slices.ContainsFunc(r, func(n uint32) bool { return n > 0 }) {
-		t.Errorf("%v is left", r)
-	}
-}
-
 func openHost(t *testing.T, dir string) *hostMemory {
 	t.Helper()
-	h, err := newHostMemory(vmm.Range{Addr: testBase, Size: 64 * mib}, dir)
+	h, err := newHostMemory(vmm.Range{Addr: testBase, Size: 64 * mib}, dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +179,7 @@ func openHost(t *testing.T, dir string) *hostMemory {
 // room is how many bytes the disk has given to the swap file.
 func (h *hostMemory) room(t *testing.T) int64 {
 	t.Helper()
-	info, err := h.file.Stat()
+	info, err := h.sides[0].file.Stat()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,11 +190,15 @@ func (h *hostMemory) room(t *testing.T) int64 {
 func TestRoomOfTheSwapFile(t *testing.T) {
 	h := openHost(t, t.TempDir())
 	large, small := vmm.Range{Addr: testBase + 4*mib, Size: 5 * mib}, vmm.Range{Addr: testBase + 9*mib, Size: 1000}
+	always := func(do func(vmm.Range)) func(vmm.Range) error {
+		return func(r vmm.Range) error { do(r); return nil }
+	}
 	for i, step := range []struct {
 		do   func(vmm.Range) error
 		r    vmm.Range
 		want int64
-	}{{h.reserve, large, 6 * mib}, {h.reserve, small, 6 * mib}, {h.discard, vmm.Range{Addr: large.Addr, Size: 2 * mib}, 6 * mib}, {h.release, large, 2 * mib}, {h.release, small, 0}} {
+	}{{h.reserve, large, 6 * mib}, {h.reserve, small, 6 * mib}, {always(h.discard), vmm.Range{Addr: large.Addr, Size: 2 * mib}, 6 * mib},
+		{always(h.release), large, 2 * mib}, {always(h.release), small, 0}} {
 		if err := step.do(step.r); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +206,7 @@ func TestRoomOfTheSwapFile(t *testing.T) {
 			t.Errorf("step %d: the file has %d bytes, want %d", i, got, step.want)
 		}
 	}
-	if err := h.write(2*mib, 4*mib); err != nil || h.room(t)/mib != 4 {
+	if err := h.write(0, 2*mib, 4*mib); err != nil || h.room(t)/mib != 4 {
 		t.Errorf("zeros take %d bytes, %v", h.room(t), err)
 	}
 }
@@ -250,15 +229,25 @@ func TestFullDiskTakesNothing(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	if n := other.room(t); n > 0 || slices.Max(other.rooms) > 0 {
-		t.Errorf("%d bytes were taken, chunks %v", n, other.rooms)
+	if n := other.room(t); n > 0 || slices.ContainsFunc(other.chunks, func(c hostChunk) bool { return c.users > 0 || c.room > 0 }) {
+		t.Errorf("%d bytes were taken", n)
 	}
-	copy(one.at(r), pattern(6*mib, 1))
-	if err := one.release(r); err != nil {
-		t.Fatal(err)
-	}
+	one.put(t, r, pattern(6*mib, 1))
+	one.release(r)
 	if err := other.reserve(r); err != nil {
 		t.Errorf("there is room again: %v", err)
 	}
-	copy(other.at(r), pattern(6*mib, 2))
+	other.put(t, r, pattern(6*mib, 2))
+}
+
+// put writes to host copies.
+func (h *hostMemory) put(t *testing.T, r vmm.Range, data []byte) {
+	t.Helper()
+	if err := h.touch(r, true); err != nil {
+		t.Fatal(err)
+	}
+	_ = h.each(r, func(addr uint64, piece []byte) error {
+		copy(piece, data[addr-r.Addr:])
+		return nil
+	})
 }

@@ -884,6 +884,9 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 	if r.IntN(3) == 0 {
 		o.saves = rand.New(rand.NewPCG(seed, 3))
 	}
+	if o.recovers = r.IntN(2) == 0; o.recovers && r.IntN(3) > 0 {
+		o.dies, o.lives = rand.New(rand.NewPCG(seed, 4)), []int{300, 3000, 20_000}[r.IntN(3)]
+	}
 	// The largest has room for what a kernel needs, some for all that there is.
 	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {
 		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: memory * mib, Speed: 1 / float64(i+1), Workers: 1 + i})
@@ -909,4 +912,5 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 	p.finish(len(p.readings))
 	p.post(&wire.HostStop{})
 	<-stopped
+	t.Logf("the worker died %d times", c.died.Load())
 }

@@ -44,8 +44,9 @@ func TestSharedMemoryWithoutPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	child.Close()
-	d := newDaemon(t, own, options{swapRoom: 1 << 30, devices: []soft.Profile{{Name: "test", Memory: 64 * mib, Speed: 1, Workers: 1}}})
-	go d.serve()
+	d := newDaemon(t, options{swapRoom: 1 << 30, devices: []soft.Profile{{Name: "test", Memory: 64 * mib, Speed: 1, Workers: 1}}})
+	d.connect(own)
+	d.begin()
 	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 64 * mib, Memory: 64 * mib, Devices: []control.DeviceConfig{{Kind: "soft", Name: "test"}}}
 	cut, err := os.OpenFile(arena.Name(), os.O_RDWR, 0)
 	if err != nil {

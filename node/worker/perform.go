@@ -26,6 +26,9 @@ func (w *worker) perform(ops []clientcore.Op, err error) error {
 		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) {
 			return outcome.Err
 		}
+		if gone := w.gone(outcome.Err); gone != nil {
+			return gone
+		}
 		ops, err = w.core.Outcome(w.now(), last, outcome)
 	}
 	if w.stage != nil && !w.core.Waits() {
@@ -48,6 +51,12 @@ func (w *worker) aside(ops []clientcore.Op, err error) error {
 func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) {
 	for i := range ops {
 		o := &ops[i]
+		if w.replay != nil && w.drops(o) {
+			continue
+		}
+		if w.dies != nil && w.dies() {
+			panic(errKilled)
+		}
 		if o.Kind.Asks() {
 			return o, w.ask(o)
 		}
@@ -64,6 +73,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Launch: // first: it is the most frequent
 		return w.launch(o)
 	case clientcore.Reply:
+		w.handed(o)
 		w.shared.Reply(o.Slot, o.Result, o.Payload)
 	case clientcore.ReplyAfter:
 		return w.replyAfter(o)
@@ -79,6 +89,10 @@ func (w *worker) do(o *clientcore.Op) error {
 		} else {
 			w.sticky.set(w.sticky.current(), o.Result, o.Text)
 		}
+	case clientcore.Refused:
+		return w.refused(o.Result)
+	case clientcore.Commit:
+		return w.commit(o.Base)
 	case clientcore.Tell:
 		w.teller.tell(o.Text)
 	case clientcore.Say:
@@ -118,16 +132,13 @@ func (w *worker) reserve(allocation vmm.Range) error {
 	return err
 }
 
-// giveBack gives room of the swap file back. If the disk will not have it, it stays
-// taken until the worker ends: that is nothing the client must hear of.
+// giveBack gives room of the swap file back.
 func (w *worker) giveBack(o *clientcore.Op) {
-	release := func() error { return w.host.release(o.Range) }
 	if o.All {
-		release = w.host.releaseAll
+		w.host.releaseAll()
+		return
 	}
-	if err := release(); err != nil {
-		w.log.Warn("room of the swap file stays taken", "error", err)
-	}
+	w.host.release(o.Range)
 }
 
 // at returns the open context of a place.
@@ -165,44 +176,73 @@ func (w *worker) launch(o *clientcore.Op) error {
 
 // onHost works on the host copies.
 func (w *worker) onHost(o *clientcore.Op) error {
-	to, err := o.To.Span()
-	if err != nil {
-		return err
+	if o.Kind != clientcore.HostOut {
+		to, err := o.To.Span()
+		if err != nil {
+			return err
+		}
+		w.touch(to, o.To.Dense())
 	}
 	switch o.Kind {
 	case clientcore.HostIn:
-		host := w.host.at(to)
+		w.keep(o)
 		return o.To.Rows(func(addr, offset, size uint64) error {
-			copy(host[addr-to.Addr:], o.Data[offset:offset+size])
-			return nil
+			return w.host.each(vmm.Range{Addr: addr, Size: size}, func(at uint64, piece []byte) error {
+				copy(piece, o.Data[offset+at-addr:])
+				return nil
+			})
 		})
 	case clientcore.HostFill:
-		host := w.host.at(to)
 		return o.To.Rows(func(addr, _, size uint64) error {
-			fillBytes(host[addr-to.Addr:][:size], o.Value, o.Width)
-			return nil
+			// Pieces end where chunks do, so that each begins with a whole element.
+			return w.host.each(vmm.Range{Addr: addr, Size: size}, func(_ uint64, piece []byte) error {
+				fillBytes(piece, o.Value, o.Width)
+				return nil
+			})
 		})
-	}
-	from, err := o.From.Span()
-	if err != nil {
-		return err
-	}
-	host := w.host.at(from)
-	if o.Kind == clientcore.HostCopy {
-		target := w.host.at(to)
-		for i := range o.To.Height {
-			copy(target[i*o.To.Pitch:][:o.To.Width], host[i*o.From.Pitch:][:o.To.Width])
-		}
-		return nil
+	case clientcore.HostCopy:
+		return w.hostCopy(o)
 	}
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	return o.From.Rows(func(addr, offset, size uint64) error {
-		copy(out[offset:offset+size], host[addr-from.Addr:])
+	err = o.From.Rows(func(addr, offset, size uint64) error {
+		w.host.read(out[offset:offset+size], addr)
 		return nil
 	})
+	w.given()
+	return err
+}
+
+// hostCopy copies between host copies, row by row. Rows may overlap in memory, as in
+// a copy of the device's: each is read before it is written.
+func (w *worker) hostCopy(o *clientcore.Op) error {
+	if o.To.Height == 0 {
+		return nil
+	}
+	row := make([]byte, o.To.Width)
+	for i := range o.To.Height {
+		w.host.read(row, o.From.Addr+i*o.From.Pitch)
+		err := w.host.each(vmm.Range{Addr: o.To.Addr + i*o.To.Pitch, Size: o.To.Width}, func(at uint64, piece []byte) error {
+			copy(piece, row[at-o.To.Addr-i*o.To.Pitch:])
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// touch makes host copies ready to be written. If the base cannot be kept, it is
+// given up: the client cannot be rebuilt until the next one.
+func (w *worker) touch(r vmm.Range, all bool) {
+	if err := w.host.touch(r, all); err != nil {
+		w.expose(err)
+		w.host.abandon()
+		_ = w.host.touch(r, all)
+	}
 }
 
 func fillBytes(b []byte, value uint32, width int) {
@@ -289,6 +329,13 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 
 func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	to, data := o.To, o.Data
+	if w.header.Release != 0 {
+		w.keep(o)
+	} else if w.header.Op.TakesData() {
+		if err := w.attachLater(on, data); err != nil {
+			return err
+		}
+	}
 	if o.Staged && w.stage != nil && w.hosts.outstanding() > 0 {
 		// The program may wait for this memory before it says that its function
 		// has returned, which the copy may wait for.
@@ -317,9 +364,13 @@ func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	from := o.From
-	return w.block(func() error {
+	err = w.block(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
+	if err == nil {
+		err = w.givenLater(on)
+	}
+	return err
 }
 
 // settle waits until a stream has done what it was given.
@@ -345,6 +396,9 @@ func (w *worker) after(g *gpu, on device.Stream, other uint32) error {
 }
 
 func (w *worker) query(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	for _, id := range o.Streams {
 		on, err := g.stream(id)
 		if err != nil {
@@ -355,11 +409,15 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 		}
 	}
 	w.sawEnd()
+	w.saw()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }
 
 func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	e, err := g.event(o.Event)
 	if err != nil {
 		return err
@@ -368,6 +426,7 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 		return err
 	}
 	w.sawEnd()
+	w.saw()
 	w.shared.Reply(o.Slot, success, nil)
 	return nil
 }
@@ -380,8 +439,12 @@ func ready(done bool, err error) error {
 }
 
 func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
 	elapsed, err := g.between(o.Start, o.End)
 	if err == nil {
+		w.saw()
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
 	}
 	return err
@@ -421,7 +484,7 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = err
 	case clientcore.Move:
 		outcome.Err = w.move(o.Plan)
-	case clientcore.Leave:
+	case clientcore.Leave, clientcore.Backup:
 		outcome = w.leave(o)
 	}
 	return outcome
@@ -480,7 +543,8 @@ func (w *worker) move(plan vmm.Plan) error {
 func (w *worker) moveStep(step vmm.Step) error {
 	r := step.Range
 	if step.Op == vmm.Discard {
-		return w.host.discard(r)
+		w.host.discard(r)
+		return nil
 	}
 	g, err := w.at(step.Device)
 	if err != nil {
@@ -490,10 +554,13 @@ func (w *worker) moveStep(step vmm.Step) error {
 	case vmm.Map:
 		return g.context.Map(r.Addr, r.Size)
 	case vmm.CopyIn:
-		return g.mover.CopyIn(r.Addr, w.host.at(r))
+		return w.host.each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) })
 	case vmm.CopyOut:
-		w.host.expect(r)
-		return g.mover.CopyOut(w.host.at(r), r.Addr)
+		w.touch(r, true)
+		return w.host.each(r, func(addr uint64, piece []byte) error {
+			w.host.expect(piece)
+			return g.mover.CopyOut(piece, addr)
+		})
 	case vmm.Unmap:
 		if err := g.mover.Synchronise(w.ctx); err != nil {
 			return err
@@ -515,11 +582,12 @@ func (w *worker) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
+	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
 	outcome.Times = g.times(o.Events, w.now())
-	if !o.Shut {
-		return outcome
+	if o.Shut || o.Kind == clientcore.Backup {
+		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)
 	}
-	if outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules); outcome.Err == nil {
+	if o.Shut && outcome.Err == nil {
 		w.closeGPU(o.Place)
 	}
 	return outcome

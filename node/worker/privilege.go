@@ -20,7 +20,10 @@ func (w *worker) become(u *control.User) error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
 	}
-	for i := range w.serve.Devices {
+	for i, d := range w.serve.Devices {
+		if d.Gone {
+			continue
+		}
 		if _, err := w.device(i); err != nil {
 			return err
 		}

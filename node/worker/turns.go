@@ -22,14 +22,14 @@ type Turns struct {
 
 var _ sync.Locker = (*Turns)(nil)
 
-// NewTurns makes this process's view of a lock file.
-func NewTurns(shared *os.File) (*Turns, error) {
-	// Locks belong to an open file: one of its own is needed.
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", shared.Fd()), os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("opening a device's lock: %w", err)
+// NewTurns takes turns with a lock file. Locks belong to an open file, so this one
+// must be the process's own, as the daemon gives it (wire.OpenLock): those who share
+// one do not exclude each other.
+func NewTurns(own *os.File) (*Turns, error) {
+	if _, err := own.Stat(); err != nil {
+		return nil, fmt.Errorf("a device's lock: %w", err)
 	}
-	return &Turns{f}, nil
+	return &Turns{own}, nil
 }
 
 const turnByte, queueByte = 0, 1

@@ -77,6 +77,12 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, true
 		}
 	}
+	if w.journal != nil {
+		if m.Data != nil && !m.Pinned {
+			w.attach(w.latestEntry, m.Data)
+		}
+		w.backlog = append(w.backlog, queued{w.latestEntry, h})
+	}
 	w.staging.free(w.staging.take(h.Release))
 	m.Header.Release = 0
 	return w.core.Later(m)
@@ -130,8 +136,16 @@ func (t *hosts) drop() {
 // call lets a stream wait until the program has run a function.
 func (w *worker) call(on device.Stream, cookie uint64) error {
 	done := w.hosts.begin(cookie)
+	handed := w.replay.wasHanded(cookie)
 	err := w.block(func() error {
 		return on.Call(func() {
+			if handed { // the program runs it
+				select {
+				case <-done:
+				case <-w.ctx.Done():
+				}
+				return
+			}
 			select {
 			case w.notices <- notice{cookie: cookie}:
 				w.consumer.Wake()
@@ -155,6 +169,9 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 func (w *worker) replyAfter(o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
+		return err
+	}
+	if over, err := w.waitAgain(g, o); over {
 		return err
 	}
 	if o.OfEvent {
@@ -313,12 +330,18 @@ func (w *worker) later(o *clientcore.Op, wait func() error) error {
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
 	world, slot, pending := w.sticky.current(), o.Slot, o.Result
+	w.replies.Add(1)
 	w.others.Go(func() {
+		defer w.replies.Done()
 		err := wait()
 		w.done.Store(int64(w.now()))
 		w.waiting.Add(-1)
 		if ended(err) && w.ctx.Err() != nil {
 			return // nobody knows what was done; the client hears of the end instead
+		}
+		if w.gone(err) != nil { // it is answered when the client is rebuilt
+			w.notice(notice{world: world, err: err})
+			return
 		}
 		r := w.outcome(world, err)
 		if r == success {
@@ -332,6 +355,15 @@ func (w *worker) later(o *clientcore.Op, wait func() error) error {
 	return nil
 }
 
+// notice tells the loop of a fault.
+func (w *worker) notice(n notice) {
+	select {
+	case w.notices <- n:
+	default: // the loop has much to hear, and comes upon the fault itself
+	}
+	w.consumer.Wake()
+}
+
 // outcome is what a call is told that has waited. Every later call must fail
 // after a fault, and so must those that were sent already.
 func (w *worker) outcome(world uint64, err error) clientcore.Result {
@@ -339,11 +371,7 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 	switch {
 	case errors.As(err, &fault):
 		if w.sticky.set(world, clientcore.ResultOf(err), err.Error()) {
-			select {
-			case w.notices <- notice{world: world, err: err}:
-			default: // the loop has much to hear, and comes upon the fault itself
-			}
-			w.consumer.Wake()
+			w.notice(notice{world: world, err: err})
 		}
 		return clientcore.ResultOf(err)
 	case ended(err): // with everything on it, or by a fault
@@ -395,6 +423,13 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 	return true
 }
 
+// publishAgain tells the program what holds now.
+func (t *sticky) publishAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.publish(t.result, "")
+}
+
 // clear begins a new world.
 func (t *sticky) clear() {
 	t.mu.Lock()
@@ -409,6 +444,7 @@ type printed struct {
 	mu      sync.Mutex
 	text    []byte
 	dropped bool
+	skip    uint64 // bytes that were printed before, in a worker that has died
 }
 
 // maxPrinted is what is kept; more is dropped, and said so.
@@ -421,6 +457,11 @@ func (w *worker) print(text []byte) {
 	p := &w.printed
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	seen := min(p.skip, uint64(len(text))) // the program has read that
+	p.skip -= seen
+	if text = text[seen:]; len(text) == 0 {
+		return
+	}
 	if len(p.text)+len(text) > maxPrinted {
 		if !p.dropped {
 			p.text = append(p.text, droppedNote...)
@@ -444,6 +485,9 @@ func (w *worker) printFetch(o *clientcore.Op) error {
 	defer p.mu.Unlock()
 	n := copy(out, p.text)
 	p.text = p.text[n:]
+	if w.journal != nil {
+		w.journal.AddFetched(uint64(n))
+	}
 	reply := wire.PrintFetchReply{Size: uint32(n)}
 	if len(p.text) > 0 {
 		reply.More = 1

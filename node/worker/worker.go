@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/journal"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -30,9 +35,10 @@ const chunk = 2 << 20
 // worker is the service of one client.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd
-	inbox   *inbox      // from the daemon
-	notices chan notice // from goroutines of this process
+	control *control.WorkerEnd // the present daemon's; only receive uses it
+	line    line               // the same, for what is said
+	inbox   *inbox             // from the daemon
+	notices chan notice        // from goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
@@ -42,17 +48,29 @@ type worker struct {
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
-	core   *clientcore.Core
+	// What the next daemon needs, should this one die (orphan.go).
+	owner      int            // the user whose daemon it is
+	held       []control.Held // descriptors
+	program    *net.UnixConn  // the program's connection; nil until it is attached
+	dismissed  bool           // the daemon has ended the client
+	complainTo func(*os.File)
+
+	core *clientcore.Core
+	keeper
+	latestEntry journal.Entry // of the last message that was read
+
 	began  time.Time
 	stage  *stage   // staging memory of the message that is handled
 	faults []notice // that came while the loop was busy
 
-	between func() // between two events, for tests; nil: nothing
+	between func()      // between two events, for tests; nil: nothing
+	dies    func() bool // the process is to be killed now, for tests; nil: never
 
 	ctx     context.Context // ends with the worker
 	stop    context.CancelFunc
 	others  sync.WaitGroup // goroutines beside the loop
 	waiting atomic.Int32   // calls that are answered later
+	replies sync.WaitGroup // those of them that are not answered
 
 	host    *hostMemory
 	gpus    map[vmm.Place]*gpu
@@ -76,11 +94,14 @@ type notice struct {
 }
 
 // Main serves the client that the daemon names on the control connection, and
-// returns when the client or the daemon is gone. The daemon takes the answer to its
+// returns when the client is gone, or the daemon is and no other comes. The daemon takes the answer to its
 // first ping for the sign that the worker is ready: receive, which gives it, begins
 // when all else has been set up.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	volunteer()
+	// The daemon reads what is written to the standard error: without it that is a
+	// broken pipe. And a process whose parent dies while it is stopped gets SIGHUP.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
@@ -98,7 +119,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return cannotServe(conn, err)
 	}
-	w.exit = func() { os.Exit(0) }
+	w.exit, w.complainTo = func() { os.Exit(0) }, complainAt
 	defer w.close()
 	err = w.anyDevice()
 	if err == nil {
@@ -145,32 +166,56 @@ func cannotServe(conn *control.WorkerEnd, err error) error {
 }
 
 func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
-	if len(files) < 2+len(serve.Devices) {
+	var held []*os.File
+	if serve.Recover && len(files) >= 2+heldFiles {
+		held, files = files[2:2+heldFiles], slices.Concat(files[:2], files[2+heldFiles:])
+	}
+	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
 	shared, err := wire.Map(files[0], files[1])
 	if err != nil {
 		return nil, err
 	}
-	files[0].Close()
-	files[1].Close()
 	w := &worker{
-		log: log, control: conn, inbox: newInbox(), notices: make(chan notice, 16), open: open,
+		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
+	w.hold("ring", files[0])
+	w.hold("arena", files[1])
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
 	w.sticky.publish = func(result clientcore.Result, why string) {
+		if w.replay != nil {
+			return // it was told before, or is when the client is rebuilt
+		}
 		if result != success {
 			w.teller.tell(why) // first: whoever sees the result looks for the reason
 		}
 		shared.SetStatus(result)
 	}
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
-	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
+	if held == nil {
+		w.host, err = newHostMemory(arena, serve.SwapDir, nil)
+	} else {
+		w.host, err = newHostMemory(arena, serve.SwapDir, held[:2])
+	}
+	if err != nil {
 		return nil, err
+	}
+	if held != nil {
+		w.rate = firstRate
+		if w.journal, err = journal.Map(held[2]); err != nil {
+			return nil, err
+		}
+		held[2].Close()
+		w.consumer.Keep = w.record
+	}
+	if serve.Resume {
+		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(),
@@ -183,21 +228,16 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 func (w *worker) openDevices() []clientcore.Device {
 	known := make([]clientcore.Device, len(w.serve.Devices))
 	for i := range w.serve.Devices {
-		known[i] = clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name}
-		d, err := w.device(i)
-		if err != nil {
-			w.log.Warn("a device cannot be opened", "device", i, "error", err)
-			continue
-		}
-		info := d.Info()
-		known[i].Memory, known[i].ContextCost = info.Memory, info.ContextCost
-		_, known[i].Puts = d.(device.Placer)
+		known[i] = w.openDevice(i)
 	}
 	return known
 }
 
 // device opens a device of the node, once.
 func (w *worker) device(i int) (device.Device, error) {
+	if w.serve.Devices[i].Gone {
+		return nil, fmt.Errorf("device %d is not there", i)
+	}
 	if w.devices[i] == nil {
 		d, err := w.open(w.serve.Devices[i], w.locks[i])
 		if err != nil {
@@ -213,12 +253,18 @@ func (w *worker) now() clientcore.Time { return time.Since(w.began) }
 // errEnded says that the service is over, for a reason that the client knows.
 var errEnded = errors.New("the session has ended")
 
+// errProgram says that the program has itself to blame.
+var errProgram = errors.New("the program sent what it must not")
+
 var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
 
 // run is the loop.
 func (w *worker) run() error {
 	w.others.Go(w.receive)
 	return w.end(wire.Guard(func() error {
+		if err := w.prepare(); err != nil {
+			return err
+		}
 		for {
 			if err := w.step(); err != nil {
 				return err
@@ -227,23 +273,49 @@ func (w *worker) run() error {
 	}))
 }
 
-// receive takes the daemon's messages. When the daemon is gone there is nothing
-// left to do, and nobody to do it for.
+// prepare makes the client what it was before, or begins to keep what makes that
+// possible.
+func (w *worker) prepare() error {
+	switch {
+	case w.replay != nil:
+		return w.replayAll()
+	case w.journal != nil:
+		return w.fold()
+	}
+	return nil
+}
+
+// receive takes the daemon's messages, and those of the next one when it is gone.
+// When none comes there is nothing left to do, and nobody to do it for.
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
-		for _, f := range files {
-			f.Close()
+		switch said := m.(type) {
+		case control.AddDevice: // with its lock, and with nothing else
+			m = comingDevice{said, files[0]}
+		case control.Hold:
+			w.attached(files[0])
+			continue
+		case control.End:
+			w.dismissed = true
+			continue
+		}
+		if err != nil && w.ctx.Err() != nil {
+			return // this worker ends, and has said why
 		}
 		if err != nil {
-			w.shared.Close("the node daemon ended")
+			why := w.outlive()
+			if why == "" {
+				continue
+			}
+			w.shared.Close(why)
 			w.stop()
 			w.consumer.Stop()
 			w.exit()
 			return
 		}
 		if ping, ok := m.(control.Ping); ok { // at once, whatever the loop does
-			w.say(control.Pong{Number: ping.Number})
+			_ = w.control.Send(control.Pong{Number: ping.Number})
 			continue
 		}
 		w.inbox.put(m)
@@ -254,15 +326,19 @@ func (w *worker) receive() {
 // close lets go of everything. The daemon sees the connection end first: if the
 // device cannot stop what runs, it ends this process.
 func (w *worker) close() {
-	w.control.Close()
+	w.line.close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.gpus {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	if w.journal != nil {
+		w.journal.Unmap()
+	}
 	w.host.close()
 	w.shared.Unmap()
+	w.letGo()
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -277,29 +353,55 @@ func (w *worker) step() error {
 	if w.core.Waits() {
 		return w.await()
 	}
-	if w.core.Queued() {
-		return w.perform(w.core.Next(w.now()))
+	if w.journal != nil {
+		if err := w.maybeFold(); err != nil {
+			return err
+		}
 	}
-	h, body, err := w.consumer.Next(w.core.Patience())
+	if w.core.Queued() {
+		return w.next()
+	}
+	h, body, err := w.consumer.Next(w.patience())
 	switch {
 	case errors.Is(err, wire.ErrWoken), errors.Is(err, wire.ErrTimeout):
+		w.due = w.due || len(w.kept) > 0 // the program may wait for that memory
 		return w.observe()
 	case errors.Is(err, wire.ErrStopped):
 		return errDaemonEnded
 	case err != nil:
-		return fmt.Errorf("the program sent what it must not: %w", err)
+		return fmt.Errorf("%w: %w", errProgram, err)
 	}
+	e := w.latestEntry
 	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts for what the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
 		}
 	}
-	return w.take(h, body)
+	return w.take(e, h, body)
+}
+
+// patience is how long to wait for a message.
+func (w *worker) patience() time.Duration {
+	if len(w.kept) > 0 {
+		return min(w.core.Patience(), keepTime)
+	}
+	return w.core.Patience()
+}
+
+// next hands the first message of the queue to the core.
+func (w *worker) next() error {
+	if w.journal != nil && len(w.backlog) > 0 {
+		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
+		w.hasData = w.header.Release != 0
+		w.backlog = w.backlog[1:]
+	}
+	return w.perform(w.core.Next(w.now()))
 }
 
 // take hands a message to the core.
-func (w *worker) take(h wire.Header, body []byte) error {
+func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
+	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
 		data, err := w.shared.Data(h.Data, h.Length)
@@ -308,6 +410,9 @@ func (w *worker) take(h wire.Header, body []byte) error {
 		}
 		if h.Op.TakesData() {
 			m.Data, m.Pinned = data, h.Release == 0
+		}
+		if h.Op == wire.OpModuleData && w.journal != nil {
+			w.attach(w.entry, data)
 		}
 	}
 	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {
@@ -322,7 +427,8 @@ func (w *worker) take(h wire.Header, body []byte) error {
 		}
 	}
 	w.over = false
-	w.stage = w.staging.take(h.Release) // what was performed before this would have given it back
+	w.entry, w.header, w.hasData = e, h, false // what was performed before this may have been about another
+	w.stage = w.staging.take(h.Release)        // what was performed before this would have given it back
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
 		now = w.now()
@@ -336,7 +442,7 @@ func (w *worker) hear() error {
 		if len(w.faults) > 0 {
 			f := w.faults[0]
 			w.faults = w.faults[1:]
-			if err := w.perform(w.core.Found(w.now(), f.world, f.err)); err != nil {
+			if err := w.found(f.world, f.err); err != nil {
 				return err
 			}
 			continue
@@ -385,14 +491,22 @@ func (w *worker) noticed(n notice) error {
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
-	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
+	case control.Lost:
+		w.noteLost(m)
+		return w.lostDevice(m)
+	case control.Grant, control.Deny, control.Revoke, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
+	case comingDevice:
+		return w.addDevice(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
-			return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+			return w.found(w.sticky.current(), err)
 		}
 		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+	case nextDaemon:
+		w.line.begin(m.end)
+		return w.perform(w.core.Adopted(w.now()))
 	}
 	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 }
@@ -401,22 +515,51 @@ func (w *worker) told(m control.ToWorker) error {
 func (w *worker) observe() error {
 	quiet, err := w.quiet()
 	if err != nil {
-		return w.perform(w.core.Found(w.now(), w.sticky.current(), err))
+		return w.found(w.sticky.current(), err)
 	}
 	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
-// say tells the daemon something. That it is gone is found out elsewhere.
-func (w *worker) say(m control.ToDaemon) { _ = w.control.Send(m) }
+// found tells the core of a fault that somebody came upon.
+func (w *worker) found(world uint64, err error) error {
+	if gone := w.gone(err); gone != nil {
+		return gone
+	}
+	return w.perform(w.core.Found(w.now(), world, err))
+}
 
-// end tells the client why, and stops what runs.
+// say tells the daemon something.
+func (w *worker) say(m control.ToDaemon) { w.line.say(w.completed(m)) }
+
+// end tells the client why, and stops what runs. If another worker can go on, only
+// the daemon is told.
 func (w *worker) end(err error) error {
 	reason := err.Error()
+	if w.mayRebuild(err) {
+		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
+		w.say(control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason})
+		return nil
+	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
 	w.say(control.Report{Stats: w.core.Stats()})
+	w.say(control.Ended{Reason: reason})
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	return err
+}
+
+// mayRebuild says whether the client can go on in another worker after an error that
+// ended this one: not if it is to end, or has itself to blame.
+func (w *worker) mayRebuild(err error) bool {
+	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+}
+
+// onDeviceNumber is the device that the client has something on; -1 for none.
+func (w *worker) onDeviceNumber() int {
+	for place := range w.gpus {
+		return place.Index()
+	}
+	return -1
 }

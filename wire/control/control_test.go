@@ -71,15 +71,26 @@ func fill(v reflect.Value) {
 // What one end sends is what the other receives, whatever the fields hold.
 func TestEveryKindTravels(t *testing.T) {
 	daemon, worker := pair(t)
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	for name, kind := range kindsToWorker {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
-			if err := daemon.Send(m); err != nil {
+			var with []*os.File
+			switch m.(type) {
+			case AddDevice, Hold:
+				with = []*os.File{file}
+			}
+			if err := daemon.Send(m, with...); err != nil {
 				t.Fatal(name, err)
 			}
 			got, files, err := worker.Receive()
-			if err != nil || len(files) != 0 || !reflect.DeepEqual(got, m) {
+			if err != nil || len(files) != len(with) || !reflect.DeepEqual(got, m) {
 				t.Errorf("%s: sent %+v, got %+v, %d files, %v", name, m, got, len(files), err)
 			}
+			closeAll(files)
 		}
 	}
 	for name, kind := range kindsToDaemon {
@@ -147,6 +158,9 @@ func TestDecodingIsStrict(t *testing.T) {
 		{`{"kind":"serve","message":{"devices":[{"speed":-1}]}}`, "serve with a speed of -1"},
 		{`{"kind":"serve","message":{"max_idle":1}}`, `serve: json: unknown field "max_idle"`},
 		{`{"kind":"want","message":{}}`, `its kind is "want", which is not known here`},
+		{`{"kind":"add_device","message":{"device":-1}}`, "add_device with a negative device: -1"},
+		{`{"kind":"add_device","message":{"config":{"workers":-1}}}`, "add_device with a negative workers: -1"},
+		{`{"kind":"add_device","message":{"config":{"lock":3}}}`, `add_device: json: unknown field "lock"`},
 	} {
 		_, err := decode[ToWorker]([]byte(c.packet), kindsToWorker)
 		checkRefusal(t, c.packet, c.want, err)
@@ -163,8 +177,8 @@ func checkRefusal(t *testing.T, packet, want string, err error) {
 	}
 }
 
-// Descriptors come with Serve, and with nothing else.
-func TestFilesComeWithServe(t *testing.T) {
+// Descriptors come with Serve, one with AddDevice and Hold, and none with anything else.
+func TestFilesComeWithServeAndDevices(t *testing.T) {
 	daemon, worker := pair(t)
 	file, err := os.Open(os.DevNull)
 	if err != nil {
@@ -179,11 +193,26 @@ func TestFilesComeWithServe(t *testing.T) {
 		t.Fatal(m, files, err)
 	}
 	closeAll(files)
-	if err := daemon.Send(Watch{On: true}, file); err != nil {
+	if err := daemon.Send(AddDevice{Device: 3}, file); err != nil {
 		t.Fatal(err)
 	}
-	if m, files, err := worker.Receive(); !errors.Is(err, ErrRefused) || files != nil {
-		t.Error(m, files, err)
+	m, files, err = worker.Receive()
+	if err != nil || len(files) != 1 || m.(AddDevice).Device != 3 {
+		t.Fatal(m, files, err)
+	}
+	closeAll(files)
+	for _, c := range []struct {
+		m     ToWorker
+		files []*os.File
+	}{
+		{Watch{On: true}, []*os.File{file}}, {AddDevice{}, nil}, {AddDevice{}, []*os.File{file, file}}, {Hold{}, nil}, {Hold{}, []*os.File{file, file}},
+	} {
+		if err := daemon.Send(c.m, c.files...); err != nil {
+			t.Fatal(err)
+		}
+		if m, files, err := worker.Receive(); !errors.Is(err, ErrRefused) || files != nil {
+			t.Error(c.m.Kind(), len(c.files), m, files, err)
+		}
 	}
 	if err := worker.send(Busy{}, []*os.File{file}); err != nil {
 		t.Fatal(err)

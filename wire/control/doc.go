@@ -12,9 +12,13 @@
 // that a Released that crosses a newer Grant on its way is recognised as stale.
 // Ping is answered with Pong at once, whatever else the worker is doing.
 //
-// Both processes are of one build, so a message is JSON, one packet each on a
+// A worker whose connection ends without End has lost its daemon. It comes to the
+// next one on the node's socket (Introduce) and, once adopted, begins with Standing.
+//
+// Both processes are of one build or, after an upgrade, of builds with the same
+// messages (Protocol), so a message is JSON, one packet each on a
 // SOCK_SEQPACKET socket, {"kind": ..., "message": ...}; descriptors travel beside
-// Serve. The daemon does not trust a worker more than a program, and therefore
+// Serve, AddDevice and Hold. The daemon does not trust a worker more than a program, and therefore
 // decoding is strict: unknown kinds and fields, anything behind the message, and
 // negative times and counts are refused (ErrRefused).
 //

@@ -22,8 +22,8 @@ const maxReason = 8 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToWorker = byKind[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Committed{}, Ping{})
-	kindsToDaemon = byKind[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{})
+	kindsToWorker = byKind[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{})
+	kindsToDaemon = byKind[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{})
 )
 
 func byKind[M message](all ...M) map[string]reflect.Type {

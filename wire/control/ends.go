@@ -65,7 +65,8 @@ func open(f *os.File) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// Send tells the worker something. Files may come with Serve only.
+// Send tells the worker something. Files come with Serve, and one with AddDevice and
+// with Hold.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for what the worker says. A worker has no descriptors to give:
@@ -85,22 +86,40 @@ func (e *DaemonEnd) Receive() (ToDaemon, error) {
 // Send tells the daemon something.
 func (e *WorkerEnd) Send(m ToDaemon) error { return e.send(m, nil) }
 
-// Receive waits for what the daemon says. The files are Serve's, and the
-// caller's to close.
+// Receive waits for what the daemon says. The files are those of Serve, of AddDevice
+// and of Hold, and the caller's to close.
 func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	b, files, err := e.receive()
 	if err != nil {
 		return nil, nil, err
 	}
 	m, err := decode[ToWorker](b, kindsToWorker)
-	if _, serves := m.(Serve); err == nil && !serves && len(files) > 0 {
-		err = fmt.Errorf("%w: %s brings %d descriptors", ErrRefused, m.Kind(), len(files))
+	if err == nil {
+		err = checkFiles(m, len(files))
 	}
 	if err != nil {
 		closeAll(files)
 		return nil, nil, err
 	}
 	return m, files, nil
+}
+
+// checkFiles refuses descriptors where none belong, and a device without its lock.
+// Whether Serve brings as many as it must is for the worker to see.
+func checkFiles(m ToWorker, n int) error {
+	var right bool
+	switch m.(type) {
+	case Serve:
+		right = true
+	case AddDevice, Hold:
+		right = n == 1
+	default:
+		right = n == 0
+	}
+	if !right {
+		return fmt.Errorf("%w: %s brings %d descriptors", ErrRefused, m.Kind(), n)
+	}
+	return nil
 }
 
 // Close ends the connection; the other side notices.

@@ -27,7 +27,8 @@ type message interface {
 // --- from the daemon to a worker ---------------------------------------------
 
 // Serve is the first message: it names the worker's client. The descriptors of
-// the ring, of the data arena and of one lock for each device come with it.
+// the ring, of the data arena and of one lock for each device come with it. The
+// locks are open files of this worker's alone.
 type Serve struct {
 	// Client is the client's number on this node.
 	Client uint64 `json:"client"`
@@ -48,9 +49,23 @@ type Serve struct {
 	// Defer keeps copies to the device on the host until a kernel needs them,
 	// even after the first launch.
 	Defer bool `json:"defer,omitempty"`
+	// Recover says that the client is to outlive its worker: three descriptors come
+	// after those of the ring and the arena, of two files for host copies and one for
+	// the journal.
+	Recover bool `json:"recover,omitempty"`
+	// Resume says that another worker has served the client before: it is rebuilt from
+	// what those descriptors hold.
+	Resume bool `json:"resume,omitempty"`
+	// Lease is the number of the last Grant that the worker before it was sent.
+	Lease uint64 `json:"lease,omitempty"`
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
+	// Node is the daemon's socket, where a worker that has outlived it finds the
+	// next one, and OrphanGrace how long it looks for that; 0: it ends with the
+	// daemon.
+	Node        string        `json:"node,omitempty"`
+	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -65,6 +80,8 @@ type User struct {
 
 // DeviceConfig says how to open a device.
 type DeviceConfig struct {
+	// Gone says that the device is not there: only its number is taken.
+	Gone bool `json:"gone,omitempty"`
 	// Kind is "soft" or "cuda".
 	Kind string `json:"kind"`
 	// Name is what programs see as the device's name.
@@ -139,6 +156,25 @@ type Committed struct {
 type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`
+}
+
+// Hold says that the program is attached. A descriptor of its connection comes with
+// it, so that the program does not see its end when the daemon dies, and the worker
+// sees the program's. From now on the worker outlives the daemon, if it has an
+// OrphanGrace, unless it is told to End.
+type Hold struct{}
+
+// End says that the client has ended. The daemon closes the connection next.
+type End struct{}
+
+// AddDevice says that a device came to the node, or that one which was gone came
+// back, perhaps as another. Its lock comes with it, as with Serve: the worker may not
+// be able to open files any more. No answer is expected.
+type AddDevice struct {
+	// Device is its number: the next one, or that of a device which is gone and on
+	// which the worker has nothing.
+	Device int          `json:"device"`
+	Config DeviceConfig `json:"config"`
 }
 
 // --- from a worker to the daemon ---------------------------------------------
@@ -235,10 +271,53 @@ type CannotServe struct {
 	Reason string `json:"reason"`
 }
 
+// Rebuild says that the worker cannot go on, and that another one can in its place:
+// it is about to exit. The program was told nothing.
+type Rebuild struct {
+	// Device is where the client had something; -1 for nowhere.
+	Device int `json:"device"`
+	// Lost says that the device may be gone.
+	Lost   bool   `json:"lost,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Rebuilt says that a client whose worker had died is what it was before.
+type Rebuilt struct{}
+
+// Ended says that the client has ended, for a reason that its program was told. The
+// worker is about to exit.
+type Ended struct {
+	Reason string `json:"reason"`
+}
+
 // Pong answers Ping.
 type Pong struct {
 	// Number is the Ping's.
 	Number uint64 `json:"number"`
+}
+
+// Standing is the first that a worker says to a daemon that has adopted it, pings
+// aside: where its client stands after all that the last daemon said. What the worker
+// asked of that one and what was not answered, it asks again.
+type Standing struct {
+	// Lease is the number of the last Grant that the worker has seen. If Held, the
+	// client has Memory bytes of Device; if not, a context that is left open there
+	// keeps Keeps bytes. Failed says that a fault ended what ran.
+	Lease  uint64 `json:"lease"`
+	Held   bool   `json:"held"`
+	Device int    `json:"device"`
+	Memory uint64 `json:"memory"`
+	Keeps  uint64 `json:"keeps"`
+	Failed bool   `json:"failed"`
+	// Committed is the room in the swap area that it was granted.
+	Committed uint64 `json:"committed"`
+	// Kernels and Busy are the sums of what the worker has told with Ran, to
+	// whichever daemon, since it began: the last one may have died before it
+	// counted all of it.
+	Kernels uint64        `json:"kernels"`
+	Busy    time.Duration `json:"busy"`
+	// Devices are those that the worker knows, by their numbers.
+	Devices []DeviceConfig `json:"devices"`
 }
 
 func (Serve) Kind() string     { return "serve" }
@@ -249,6 +328,9 @@ func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
+func (Hold) Kind() string      { return "hold" }
+func (End) Kind() string       { return "end" }
+func (AddDevice) Kind() string { return "add_device" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -262,6 +344,10 @@ func (Report) Kind() string      { return "report" }
 func (Failed) Kind() string      { return "failed" }
 func (CannotServe) Kind() string { return "cannot_serve" }
 func (Pong) Kind() string        { return "pong" }
+func (Rebuild) Kind() string     { return "rebuild" }
+func (Rebuilt) Kind() string     { return "rebuilt" }
+func (Ended) Kind() string       { return "ended" }
+func (Standing) Kind() string    { return "standing" }
 
 func (Serve) toWorker()     {}
 func (Grant) toWorker()     {}
@@ -271,6 +357,9 @@ func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
+func (Hold) toWorker()      {}
+func (End) toWorker()       {}
+func (AddDevice) toWorker() {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -284,6 +373,10 @@ func (Report) toDaemon()      {}
 func (Failed) toDaemon()      {}
 func (CannotServe) toDaemon() {}
 func (Pong) toDaemon()        {}
+func (Rebuild) toDaemon()     {}
+func (Rebuilt) toDaemon()     {}
+func (Ended) toDaemon()       {}
+func (Standing) toDaemon()    {}
 
 func (s Serve) check() error {
 	if u := s.User; u != nil {
@@ -303,15 +396,22 @@ func (s Serve) check() error {
 		}
 	}
 	for _, d := range s.Devices {
-		if err := notNegative("index", d.Index); err != nil {
+		if err := d.check(); err != nil {
 			return err
 		}
-		if err := notNegative("workers", d.Workers); err != nil {
-			return err
-		}
-		if d.Speed < 0 {
-			return fmt.Errorf("a speed of %g", d.Speed)
-		}
+	}
+	return notNegative("orphan grace", s.OrphanGrace)
+}
+
+func (d DeviceConfig) check() error {
+	if err := notNegative("index", d.Index); err != nil {
+		return err
+	}
+	if err := notNegative("workers", d.Workers); err != nil {
+		return err
+	}
+	if d.Speed < 0 {
+		return fmt.Errorf("a speed of %g", d.Speed)
 	}
 	return nil
 }
@@ -323,6 +423,15 @@ func (m Lost) check() error    { return notNegative("device", m.Device) }
 func (Watch) check() error     { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
+func (Hold) check() error      { return nil }
+func (End) check() error       { return nil }
+
+func (m AddDevice) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	return m.Config.check()
+}
 
 func (m Want) check() error {
 	if m.Pinned < -1 {
@@ -349,6 +458,27 @@ func (Report) check() error      { return nil }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
+func (Rebuilt) check() error     { return nil }
+func (Ended) check() error       { return nil }
+
+func (m Rebuild) check() error {
+	if m.Device < -1 {
+		return fmt.Errorf("device %d: give -1 for none", m.Device)
+	}
+	return nil
+}
+
+func (m Standing) check() error {
+	if err := notNegative("device", m.Device); err != nil {
+		return err
+	}
+	for _, d := range m.Devices {
+		if err := d.check(); err != nil {
+			return err
+		}
+	}
+	return notNegative("busy time", m.Busy)
+}
 
 func notNegative[N int | time.Duration](what string, n N) error {
 	if n < 0 {

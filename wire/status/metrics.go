@@ -1,6 +1,7 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -31,6 +32,7 @@ type Metrics struct {
 	CopiedIn    uint64
 	CopiedOut   uint64
 	Preemptions map[string]uint64 // by reason
+	Moves       Moves
 	Waits       Waits
 	Problems    int // as /healthz lists them
 	Connections int // of the node's machine, without a client
@@ -58,6 +60,26 @@ func (w *Waits) Observe(d time.Duration) {
 			return
 		}
 	}
+}
+
+// waitsJSON is what is written of Waits.
+type waitsJSON struct {
+	Counts [len(waitBounds)]uint64 `json:"counts"`
+	Count  uint64                  `json:"count"`
+	Sum    time.Duration           `json:"sum"`
+}
+
+// MarshalJSON writes all of it.
+func (w Waits) MarshalJSON() ([]byte, error) {
+	return json.Marshal(waitsJSON{w.counts, w.count, w.sum})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (w *Waits) UnmarshalJSON(b []byte) error {
+	var j waitsJSON
+	err := json.Unmarshal(b, &j)
+	*w = Waits{j.Counts, j.Count, j.Sum}
+	return err
 }
 
 // WriteText writes the text format that Prometheus reads.
@@ -92,6 +114,13 @@ func (m *Metrics) WriteText(w io.Writer) {
 	for _, why := range slices.Sorted(maps.Keys(m.Preemptions)) {
 		fmt.Fprintf(w, "muster_preemptions_total{reason=%q} %d\n", why, m.Preemptions[why])
 	}
+	metric(w, "muster_moves_total", "counter", "Times that a client with memory on a device was given another one, by why.")
+	for _, v := range []struct {
+		why string
+		n   uint64
+	}{{"auto", m.Moves.Auto}, {"by_hand", m.Moves.ByHand}, {"drain", m.Moves.Drain}} {
+		fmt.Fprintf(w, "muster_moves_total{reason=%q} %d\n", v.why, v.n)
+	}
 	m.Waits.write(w)
 }
 
@@ -114,6 +143,7 @@ func (m *Metrics) writeDevices(w io.Writer) {
 		name, kind, help string
 		value            func(Device) float64
 	}{
+		{"muster_device_up", "gauge", "Whether the device takes programs: not while it is drained or lost.", func(d Device) float64 { return oneIf(d.State == "up") }},
 		{"muster_device_memory_bytes", "gauge", "Memory of the device that programs may have.", func(d Device) float64 { return float64(d.Memory) }},
 		{"muster_device_free_bytes", "gauge", "Memory of the device that no client has.", func(d Device) float64 { return float64(d.Free) }},
 		{"muster_device_vgpus", "gauge", "Virtual GPUs on the device.", func(d Device) float64 { return float64(d.Slots) }},
@@ -122,6 +152,9 @@ func (m *Metrics) writeDevices(w io.Writer) {
 	} {
 		metric(w, v.name, v.kind, v.help)
 		for i, device := range m.Node.Devices {
+			if device.State == "removed" {
+				continue
+			}
 			fmt.Fprintf(w, "%s{device=\"%d\",name=%s} %s\n", v.name, i, label(device.Name), number(v.value(device)))
 		}
 	}
@@ -140,6 +173,13 @@ func (w *Waits) write(out io.Writer) {
 
 func metric(w io.Writer, name, kind, help string) {
 	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -31,10 +31,16 @@ type Health struct {
 	Problems []Problem `json:"problems"`
 }
 
-// Device is one device.
+// Device is one device. Its number is its place in the list: a device that was removed
+// keeps it.
 type Device struct {
-	Name     string  `json:"name"`
-	Kind     string  `json:"kind"`
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// State is up, draining (it takes nobody, and somebody is still there), drained,
+	// lost or removed.
+	State string `json:"state"`
+	// Removing says that it is removed when nobody needs it any more.
+	Removing bool    `json:"removing,omitempty"`
 	Speed    float64 `json:"speed"`
 	Memory   uint64  `json:"memory"`
 	Free     uint64  `json:"free"`
@@ -43,6 +49,30 @@ type Device struct {
 	Busy     int     `json:"busy"`      // clients with work under way
 	BusyTime float64 `json:"busy_time"` // of kernels, since the node began
 	Lost     bool    `json:"lost,omitempty"`
+}
+
+// Changed answers a request that changed something: how the device is now, with its
+// number, and the client, if it was about one.
+type Changed struct {
+	Number *int    `json:"number,omitempty"`
+	Device *Device `json:"device,omitempty"`
+	Client *Client `json:"client,omitempty"`
+}
+
+// Moves counts how often a client that had memory on a device was given another one,
+// by why.
+type Moves struct {
+	Auto   uint64 `json:"auto"`    // a faster one had fallen idle
+	ByHand uint64 `json:"by_hand"` // somebody asked for it
+	Drain  uint64 `json:"drain"`   // the one where it was took nobody any more
+}
+
+// Total is how often it moved in all.
+func (m Moves) Total() uint64 { return m.Auto + m.ByHand + m.Drain }
+
+// Plus adds others to them.
+func (m Moves) Plus(n Moves) Moves {
+	return Moves{Auto: m.Auto + n.Auto, ByHand: m.ByHand + n.ByHand, Drain: m.Drain + n.Drain}
 }
 
 // Devices is the document of muster devices --json.
@@ -73,10 +103,22 @@ type Client struct {
 	Waits       uint64  `json:"waits"`
 	WaitTime    float64 `json:"wait_time"`
 	Preemptions uint64  `json:"preemptions"`
-	Swaps       uint64  `json:"swaps"`
-	SwapIn      uint64  `json:"swap_in"`
-	SwapOut     uint64  `json:"swap_out"`
-	CopiedIn    uint64  `json:"copied_in"`
-	CopiedOut   uint64  `json:"copied_out"`
-	Since       float64 `json:"since"` // how long it is there
+	Moves       Moves   `json:"moves"`
+	// Parked says that it is ready, and that no device takes it which could hold it.
+	Parked bool `json:"parked,omitempty"`
+	// Away says that its worker, of an earlier daemon, has not come back yet.
+	Away      bool    `json:"away,omitempty"`
+	Swaps     uint64  `json:"swaps"`
+	SwapIn    uint64  `json:"swap_in"`
+	SwapOut   uint64  `json:"swap_out"`
+	CopiedIn  uint64  `json:"copied_in"`
+	CopiedOut uint64  `json:"copied_out"`
+	Since     float64 `json:"since"` // how long it is there
+}
+
+// Stopping is a node's answer to the request to end.
+type Stopping struct {
+	How     string `json:"how"` // grace, now or handover
+	Pid     int    `json:"pid"`
+	Clients int    `json:"clients"` // that it has at this moment
 }

@@ -36,25 +36,29 @@ func full() Node {
 	device := 1
 	client := Client{
 		ID: 1, Pid: 2, User: "ann", Program: "/bin/<a>", Virtual: 3, Device: &device, State: "assigned", Busy: true, Limit: 4, Allocated: 5, Peak: 6,
-		Resident: 7, Swapped: 8, Kernels: 9, BusyTime: 1.5, Waits: 10, WaitTime: 2.5, Preemptions: 11, Swaps: 12, SwapIn: 13, SwapOut: 14,
+		Resident: 7, Swapped: 8, Kernels: 9, BusyTime: 1.5, Waits: 10, WaitTime: 2.5, Preemptions: 11, Moves: Moves{Auto: 23, ByHand: 24, Drain: 25}, Swaps: 12, SwapIn: 13, SwapOut: 14,
 		CopiedIn: 15, CopiedOut: 16, Since: 3.5,
 	}
 	ended := client
 	ended.ID, ended.Device, ended.State, ended.Busy = 17, nil, "ended", false
+	parked := client
+	parked.ID, parked.Device, parked.State, parked.Parked = 26, nil, "ready", true
 	return Node{
 		Node: "n1", Pid: 18, Up: 4.5, Policy: "fcfs", SwapSize: 19, Committed: 20,
 		Devices: []Device{
-			{Name: "Big", Kind: "soft", Speed: 1, Memory: 1 << 40, Free: 21, Slots: 4, Assigned: 1, Busy: 1, BusyTime: 5.5},
-			{Name: "Gone", Kind: "cuda", Speed: 0.5, Memory: 22, Lost: true},
+			{Name: "Big", Kind: "soft", State: "draining", Removing: true, Speed: 1, Memory: 1 << 40, Free: 21, Slots: 4, Assigned: 1, Busy: 1, BusyTime: 5.5},
+			{Name: "Gone", Kind: "cuda", State: "lost", Speed: 0.5, Memory: 22, Lost: true},
 		},
-		Clients: []Client{client}, Ended: []Client{ended},
+		Clients: []Client{client, parked}, Ended: []Client{ended},
 	}
 }
 
 func TestDocuments(t *testing.T) {
 	n := full()
+	number := 1
 	for path, v := range map[string]any{
-		"testdata/node.json": n, "testdata/devices.json": Devices{Devices: n.Devices, Node: n.Node}, "testdata/empty.json": Node{Devices: []Device{}, Clients: []Client{}, Ended: []Client{}},
+		"testdata/changed.json": Changed{Number: &number, Device: &n.Devices[1], Client: &n.Clients[0]},
+		"testdata/node.json":    n, "testdata/devices.json": Devices{Devices: n.Devices, Node: n.Node}, "testdata/empty.json": Node{Devices: []Device{}, Clients: []Client{}, Ended: []Client{}},
 	} {
 		var b bytes.Buffer
 		enc := json.NewEncoder(&b)
@@ -78,12 +82,14 @@ func TestMetrics(t *testing.T) {
 		Node: Node{
 			SwapSize: 1 << 30, Committed: 1 << 20,
 			Devices: []Device{
-				{Name: "Big", Memory: 256 << 20, Free: 256 << 20, Slots: 4}, {Name: `a "b\c`, Memory: 128 << 20, Free: 128 << 20, Slots: 4, BusyTime: 1.5},
+				{Name: "Big", State: "up", Memory: 256 << 20, Free: 256 << 20, Slots: 4}, {Name: `a "b\c`, State: "drained", Memory: 128 << 20, Free: 128 << 20, Slots: 4, BusyTime: 1.5},
+				{Name: "Out", State: "removed", Memory: 1 << 20},
 			},
 			Clients: []Client{{State: "unqueued"}},
 		},
 		States:  []string{"unqueued", "ready", "assigned", "waiting", "failed"},
 		Clients: 13, Refused: 13, Kernels: 1<<60 + 3, BusyTime: 1.5, Grants: 2, Denials: 9, Faults: 10, Swaps: 4, SwapIn: 7, SwapOut: 8, CopiedIn: 5, CopiedOut: 6,
+		Moves:       Moves{Auto: 14, ByHand: 15, Drain: 16},
 		Preemptions: map[string]uint64{"credit": 0, "idle": 3, "memory": 0, "sync": 0},
 	}
 	m.Waits.Observe(time.Millisecond)

@@ -1,0 +1,723 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/device"
+	"muster/node/vgpu"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// A daemon that starts where another was killed, or has handed over, adopts that one's
+// clients. Their programs and workers live on; what they are, what they may have and
+// what they were granted is in the files of the state folder.
+//
+// At the start all clients whose workers live become clients again, with the leases
+// that they had: nobody else may be given what they use. The dispatcher is told with
+// Adopt. Their workers are away: each comes to the node's socket by itself, and is
+// recognised by its process, which the system names. It brings the descriptors that
+// only it has, and gets a connection of its own in return. Then it says where its
+// client stands (control.Standing), which may be behind what the files say: the last
+// daemon may have died before its last words arrived. One that does not come within
+// WorkerTimeout is killed, as one that does not answer pings.
+
+// inheritance is what an earlier daemon left.
+type inheritance struct {
+	node  nodeStateFile
+	heirs []heir // the clients whose workers live, by their numbers
+
+	retired []vgpu.DeviceID // devices that the configuration does not have, and that they are on
+}
+
+// heir is a client of an earlier daemon.
+type heir struct {
+	clientFile
+	worker *workerProcess
+}
+
+// survival is what there is of a client beyond one daemon. It is the loop's.
+type survival struct {
+	held      map[string]fileID // what its worker holds; nil: the client ends with the daemon
+	place     placeFile         // as it was written
+	was       placeFile         // with the last daemon
+	unsaved   bool              // its statistics have changed
+	told      vgpu.Usage        // by its present worker
+	adopting  bool              // somebody listens to what its worker wants
+	unsettled bool              // its worker has come, and has not said where it stands
+}
+
+// unsaid is what a worker is to hear when it comes.
+type unsaid struct {
+	revoke *control.Revoke
+	watch  bool
+}
+
+// keep notes a message. What of it a worker needs that was away is little: it asks
+// again for what it wants, and is told of devices when it has said which it knows.
+func (u *unsaid) keep(m control.ToWorker) {
+	switch m := m.(type) {
+	case control.Revoke:
+		u.revoke = &m
+	case control.Watch:
+		u.watch = m.On
+	}
+}
+
+// orphanGrace is how long workers look for the next daemon.
+func (d *daemon) orphanGrace() time.Duration {
+	if d.folder == nil {
+		return 0
+	}
+	return d.cfg.OrphanGrace
+}
+
+// address is where workers find the next daemon, wherever they are.
+func (d *daemon) address() string {
+	socket := d.cfg.Socket.Address
+	if path, err := filepath.Abs(socket); err == nil && !strings.HasPrefix(socket, "@") {
+		return path
+	}
+	return socket
+}
+
+// letLive lets a client live on if the daemon dies: it is written down, its program is
+// told that it is attached, and then its worker gets the program's connection. If the
+// daemon dies before that, the program sees the end of its connection.
+func (d *daemon) letLive(c *client, w *workerProcess, held []control.Held, attached func() error) error {
+	if d.folder == nil {
+		return attached()
+	}
+	program, err := wire.CopyOf(c.conn)
+	if err != nil {
+		return refuse(resultSystemNotReady, "the node has no descriptor for the program: %v", err)
+	}
+	defer program.Close()
+	ids, err := identifyAll(append(held, control.Held{Name: "program", File: program}))
+	if err != nil {
+		return err
+	}
+	d.ask(func() {
+		c.held = ids
+		d.save(c)
+	})
+	if err := attached(); err != nil {
+		return err
+	}
+	// If the worker has ended, that is found out elsewhere.
+	_ = w.control.Send(control.Hold{}, program)
+	return nil
+}
+
+// openFolder opens the state folder, unless clients end with the daemon anyway.
+func (d *daemon) openFolder() (err error) {
+	if d.cfg.OrphanGrace == 0 {
+		return nil
+	}
+	d.folder, err = openState(d.cfg.State, d.cfg.Socket.Address)
+	switch {
+	case err == nil:
+		return nil
+	case d.cfg.State != "" || errors.Is(err, errFolderTaken):
+		return fmt.Errorf("the node's state cannot be kept (state, --state): %w", err)
+	}
+	d.folder = nil
+	d.log.Warn("the node's state cannot be kept: programs end with the daemon; give another folder (state, --state), or ask for that (orphan_grace: 0)", "error", err)
+	return nil
+}
+
+// inherit reads what an earlier daemon left, and removes what is of no use.
+func (d *daemon) inherit() (inheritance, error) {
+	var left inheritance
+	if d.folder == nil {
+		return left, nil
+	}
+	err := errors.Join(d.folder.clear(partPrefix), d.sweep())
+	if err != nil {
+		return left, fmt.Errorf("cleaning up after an earlier daemon: %w", err)
+	}
+	switch err := d.readNode(&left.node); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		d.log.Error("the state of an earlier daemon is of no use: its programs end", "error", err)
+		left.node = nodeStateFile{}
+	default:
+		d.readClients(&left)
+	}
+	if len(left.heirs) == 0 {
+		err = errors.Join(d.folder.clear(clientPrefix), d.folder.clear(lockPrefix))
+	}
+	return left, err
+}
+
+func (d *daemon) readNode(into *nodeStateFile) error {
+	err := d.folder.read(nodeStateName, into)
+	switch {
+	case err != nil:
+		return err
+	case into.Version != stateVersion:
+		return fmt.Errorf("its version is %d, and %d is understood", into.Version, stateVersion)
+	case into.Boot != bootID(): // it is of no interest what was
+		*into = nodeStateFile{}
+		return fs.ErrNotExist
+	case len(into.Devices) > maxDevices:
+		return fmt.Errorf("it has %d devices", len(into.Devices))
+	}
+	return nil
+}
+
+// readClients finds the clients whose workers live. Of the others only what they used
+// counts.
+func (d *daemon) readClients(left *inheritance) {
+	for _, name := range d.folder.names(clientPrefix) {
+		var f clientFile
+		err := d.folder.read(name, &f)
+		if err == nil {
+			err = f.check(name)
+		}
+		var worker *workerProcess
+		if err == nil {
+			worker = findWorker(f.Worker.Pid, f.Worker.Start, d.log)
+			left.node.Last = max(left.node.Last, f.Client)
+		}
+		if worker != nil {
+			worker.uid = f.Worker.UID
+			left.heirs = append(left.heirs, heir{f, worker})
+			continue
+		}
+		if err != nil {
+			d.log.Warn("the state of a client is of no use", "file", name, "error", err)
+		} else {
+			left.node.bury(&f)
+		}
+		_ = d.folder.drop(name) // it is looked at again at the next start
+	}
+	slices.SortFunc(left.heirs, func(a, b heir) int { return int(int64(a.Client) - int64(b.Client)) })
+}
+
+// bury counts what a client came to that ended while there was no daemon.
+func (n *nodeStateFile) bury(f *clientFile) {
+	past := n.Past.counters()
+	past.add(f.Counters.counters())
+	past.clients++
+	n.Past = past.file()
+	n.Usage = usageOf(plus(n.Usage.usage(), vgpu.Usage{Kernels: f.Kernels, GPUTime: f.Busy}))
+	n.Moves = plusMoves(n.Moves, f.Moves)
+}
+
+// sweep removes what was left in the swap folder by those who were killed: files whose
+// names are there for a moment only, before they are removed.
+func (d *daemon) sweep() error {
+	const longAgo = time.Minute
+	if d.cfg.Swap.Dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(d.cfg.Swap.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || d.opts.Now().Sub(info.ModTime()) < longAgo || !isOwn(info) {
+			continue
+		}
+		if strings.HasPrefix(e.Name(), swapPrefix) || strings.HasPrefix(e.Name(), healthPrefix) {
+			_ = os.Remove(d.cfg.Swap.Dir + "/" + e.Name())
+		}
+	}
+	return nil
+}
+
+// Names that files in the swap folder have for a moment.
+const swapPrefix, healthPrefix = "muster-swap-", "muster-health-"
+
+// --- devices -------------------------------------------------------------------
+
+// stockAsBefore gives the devices of the configuration the numbers by which the workers
+// of an earlier daemon know them. Devices that the configuration does not have any more
+// keep their numbers; those that clients are on are there until they have left.
+func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
+	used := map[int]bool{}
+	for i := range left.heirs {
+		used[int(left.heirs[i].Place.Device)] = true
+	}
+	configured := slices.Clone(d.cfg.Devices)
+	made := &inventory{}
+	var devices []vgpu.Device
+	for i, was := range left.node.Devices {
+		c, ok := takeAlike(&configured, was.Config)
+		if !ok {
+			c = Device{was.Config, was.Reserve}
+		}
+		e := stocked{Device: c, info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
+		if ok || used[i] && was.Here {
+			info, err := d.examine(c)
+			if err != nil && ok {
+				return nil, fmt.Errorf("device %d (%s %s): %w", i, c.Kind, c.Name, err)
+			}
+			if err == nil {
+				e.info, e.here = info, true
+			}
+			if !ok {
+				left.retired = append(left.retired, vgpu.DeviceID(i))
+			}
+		}
+		made.entries = append(made.entries, e)
+		devices = append(devices, dispatched(e.info, d.cfg.VGPUs))
+		d.before.devices = append(d.before.devices, was.Usage.usage())
+	}
+	for _, c := range configured {
+		info, err := d.examine(c)
+		if err != nil {
+			return nil, fmt.Errorf("device (%s %s): %w", c.Kind, c.Name, err)
+		}
+		c.Index = made.indexFor(c)
+		number := made.freeNumber(used)
+		e := stocked{Device: c, info: info, here: true}
+		if number == len(made.entries) {
+			made.entries, devices = append(made.entries, e), append(devices, dispatched(info, d.cfg.VGPUs))
+			continue
+		}
+		made.entries[number], devices[number] = e, dispatched(info, d.cfg.VGPUs)
+		d.before.devices[number] = vgpu.Usage{}
+	}
+	if n := len(made.entries); n > maxDevices {
+		return nil, fmt.Errorf("programs of an earlier daemon use devices that the configuration does not have, which makes %d in all: a node has at most %d; start it with the old devices, or end the programs", n, maxDevices)
+	}
+	d.stock.Store(made)
+	return devices, nil
+}
+
+// freeNumber is the number of one more device: the next or, where there are no more,
+// that of a device which is gone.
+func (v *inventory) freeNumber(used map[int]bool) int {
+	if len(v.entries) >= maxDevices {
+		for i, e := range v.entries {
+			if !e.here && !used[i] {
+				return i
+			}
+		}
+	}
+	return len(v.entries)
+}
+
+// takeAlike takes the device out of a list that a worker knows so.
+func takeAlike(list *[]Device, was control.DeviceConfig) (Device, bool) {
+	for _, exactly := range []bool{true, false} {
+		at := slices.IndexFunc(*list, func(c Device) bool {
+			is := c.DeviceConfig
+			if !exactly && is.Kind == "soft" { // only their order has changed
+				is.Index = was.Index
+			}
+			return is == was
+		})
+		if at >= 0 {
+			c := (*list)[at]
+			c.DeviceConfig = was
+			*list = slices.Delete(*list, at, at+1)
+			return c, true
+		}
+	}
+	return Device{}, false
+}
+
+// settleDevices tells the dispatcher which of the devices are gone, before it hears of
+// clients.
+func (d *daemon) settleDevices(left *inheritance) {
+	used := map[vgpu.DeviceID]bool{}
+	for i := range left.heirs {
+		used[left.heirs[i].Place.Device] = true
+	}
+	for i, e := range d.stock.Load().entries {
+		id := vgpu.DeviceID(i)
+		switch {
+		case e.here:
+		case used[id]:
+			d.step(d.now(), vgpu.Lost{Device: id})
+		default:
+			d.step(d.now(), vgpu.Drain{Device: id})
+			d.step(d.now(), vgpu.Remove{Device: id})
+		}
+	}
+}
+
+// retireDevices lets those leave who are on devices that the configuration does not have
+// any more.
+func (d *daemon) retireDevices(retired []vgpu.DeviceID) {
+	for _, id := range retired {
+		if err := d.removeDevice(id, false); err != nil {
+			d.log.Error("a device that the configuration no longer has cannot be removed", "device", int(id), "error", err)
+		}
+	}
+}
+
+// --- clients -------------------------------------------------------------------
+
+// adoptAll makes the clients of an earlier daemon this one's. The loop does not run
+// yet.
+func (d *daemon) adoptAll(left *inheritance) {
+	n := &left.node
+	d.lastID, d.past, d.waits, d.refused, d.gone = n.Last, n.Past.counters(), n.Waits, n.Refused, n.Ended
+	if n.Preempted != nil {
+		d.preempted = n.Preempted
+	}
+	d.before.past, d.before.moves = n.Usage.usage(), n.Moves
+	if len(left.heirs) > 0 {
+		d.settleDevices(left)
+	}
+	for i := range left.heirs {
+		d.adopt(&left.heirs[i])
+	}
+	if len(left.heirs) > 0 {
+		d.retireDevices(left.retired)
+		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.heirs))
+	}
+	if d.folder != nil {
+		d.saveNode()
+	}
+}
+
+// adopt makes a client known that is there already. Limits do not keep it out: they
+// are for those who come.
+func (d *daemon) adopt(h *heir) {
+	who := account{uid: h.UID, name: h.User}
+	c := &client{
+		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}),
+		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
+		counters: h.Counters.counters(), memoryNow: h.Stats,
+		survival: survival{held: h.Files, place: h.Place, was: h.Place, told: h.Told.usage()},
+	}
+	if h.Place.Held {
+		c.device = h.Place.Device
+	}
+	if !h.WantedAt.IsZero() {
+		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.start)
+	}
+	d.missing.Add(1)
+	d.uids.adopt(h.worker.uid)
+	d.clients[c.id] = c
+	d.perUser[who.name]++
+	d.commitAdopted(c, h.Committed)
+	e := vgpu.Adopt{
+		Client: c.id, User: who.name, Weight: c.limits.Weight, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
+		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
+	}
+	if h.Place.Held {
+		e.Memory = h.Place.Memory
+	} else {
+		e.Kept = h.Place.Memory
+	}
+	d.step(d.now(), e)
+	go d.awaitWorker(c)
+	if lacks := d.lacking(c); lacks != "" {
+		d.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
+	}
+}
+
+// commitAdopted counts the room in the swap area that a client has, whatever the limits
+// are now.
+func (d *daemon) commitAdopted(c *client, bytes uint64) {
+	c.committed = bytes
+	d.committed += bytes
+	if bytes > 0 {
+		d.perOwner[c.peer.user.name] += bytes
+	}
+}
+
+// awaitWorker sees to it that a client is forgotten whose worker ends before it comes.
+func (d *daemon) awaitWorker(c *client) {
+	w := c.worker
+	select {
+	case <-w.exited:
+	case <-c.gone:
+		return
+	}
+	d.do(func() {
+		if w.away && d.clients[c.id] == c {
+			d.missing.Add(-1)
+			d.uids.giveBack(w.uid)
+			d.forget(c)
+		}
+	})
+}
+
+// isAway says whether a client's worker has not come yet.
+func (c *client) isAway() bool { return c.worker != nil && c.worker.away }
+
+// --- workers that come ---------------------------------------------------------
+
+// awaited finds the client whose worker is a process that has connected, and notes that
+// it is listened to. Since that process is there now, and was before this daemon, it is
+// the one that connected: its number was nobody else's meanwhile.
+func (d *daemon) awaited(pid int) (c *client) {
+	if d.missing.Load() == 0 {
+		return nil
+	}
+	d.ask(func() {
+		for _, each := range d.clients {
+			if each.isAway() && each.worker.pid() == pid && !each.ending && !each.adopting && isRunning(pid, each.worker.start) {
+				each.adopting = true
+				c = each
+			}
+		}
+	})
+	return c
+}
+
+// answerAdopt answers those who want to be adopted and are nobody's workers, as far as
+// this daemon knows.
+func (d *daemon) answerAdopt(who peer, _ []byte) (any, error) {
+	return nil, fmt.Errorf("process %d of user %s is no worker that the node waits for", who.pid, who.user.name)
+}
+
+// adoptFrom takes a worker back that has come to the socket, and then looks after its
+// program as handle does.
+func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
+	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
+	back, err := d.receiveWorker(conn, c)
+	if err != nil {
+		d.log.Warn("a worker that came back was not adopted", "client", c.id, "error", err)
+	}
+	taken := false
+	d.ask(func() {
+		c.adopting = false
+		var refused *control.NotAdopted
+		switch {
+		case errors.As(err, &refused):
+			d.end(c, "its worker could not be adopted: "+refused.Reason, true)
+		case err == nil:
+			taken = d.welcomeBack(c, back)
+		}
+	})
+	if !taken {
+		if back != nil {
+			back.close()
+		}
+		return
+	}
+	conn.Close()
+	d.accompany(c, false)
+}
+
+// homecomer is a worker that was received.
+type homecomer struct {
+	control *control.DaemonEnd
+	shared  *wire.Shared
+	program *net.UnixConn
+	words   *os.File // what it writes on its standard error
+}
+
+func (b *homecomer) close() {
+	b.control.Close()
+	b.shared.Unmap()
+	b.program.Close()
+	b.words.Close()
+}
+
+// receiveWorker talks to a worker that came, and returns what it brings. A NotAdopted
+// says that there is no use in its coming again: it has been told, and ends.
+func (d *daemon) receiveWorker(conn *net.UnixConn, c *client) (*homecomer, error) {
+	refuse := func(format string, args ...any) error {
+		refused := &control.NotAdopted{Reason: fmt.Sprintf(format, args...)}
+		_ = control.RefuseAdoption(conn, refused.Reason)
+		return refused
+	}
+	request, err := control.ReadAdoption(conn)
+	switch {
+	case err != nil:
+		return nil, err
+	case vgpu.ClientID(request.Client) != c.id:
+		return nil, refuse("it is the worker of client %d and says that it is that of client %d", c.id, request.Client)
+	case request.Protocol != control.Protocol:
+		return nil, refuse("it is of another version of Muster, whose messages are not understood")
+	}
+	held, err := control.ReceiveHeld(conn)
+	if err != nil {
+		return nil, err
+	}
+	defer closeHeld(held)
+	ids, err := identifyAll(held)
+	if err == nil {
+		err = sameFiles(c.held, ids, len(held))
+	}
+	if err != nil {
+		return nil, refuse("it brings other descriptors than it was given: %v", err)
+	}
+	return takeBack(conn, held)
+}
+
+func closeHeld(held []control.Held) {
+	for _, h := range held {
+		h.File.Close()
+	}
+}
+
+// sameFiles compares what a worker brings with what it was given.
+func sameFiles(given, brought map[string]fileID, count int) error {
+	if len(brought) != count || count != len(given) {
+		return fmt.Errorf("%d where %d are due", count, len(given))
+	}
+	for name, id := range given {
+		if brought[name] != id {
+			return fmt.Errorf("the %s is another one", name)
+		}
+	}
+	return nil
+}
+
+// takeBack opens what a worker holds, and gives it its end of a new connection.
+func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
+	files := map[string]*os.File{}
+	for _, h := range held {
+		files[h.Name] = h.File
+	}
+	b := &homecomer{}
+	fail := func(err error) (*homecomer, error) {
+		if b.shared != nil {
+			b.shared.Unmap()
+		}
+		if b.program != nil {
+			b.program.Close()
+		}
+		return nil, err
+	}
+	shared, err := wire.Map(files["ring"], nil)
+	if err != nil {
+		return fail(err)
+	}
+	b.shared = shared
+	program, err := net.FileConn(files["program"])
+	if err != nil {
+		return fail(err)
+	}
+	b.program = program.(*net.UnixConn) // it is the one that was accepted
+	own, child, err := control.Pair()
+	if err != nil {
+		return fail(err)
+	}
+	defer child.Close()
+	words, errors, err := os.Pipe()
+	if err != nil {
+		own.Close()
+		return fail(err)
+	}
+	defer errors.Close()
+	b.control, b.words = own, words
+	if err := control.Adopt(conn, child, errors); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// welcomeBack lets a client go on with its worker. It returns false if the client has
+// ended meanwhile.
+func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
+	w := c.worker
+	if c.ending || !w.away {
+		return false
+	}
+	w.control, w.away = back.control, false
+	d.missing.Add(-1)
+	w.words.serves(uint64(c.id))
+	go func() {
+		_, _ = io.Copy(w.words, back.words)
+		back.words.Close()
+		w.words.close()
+	}()
+	c.conn, c.shared, c.unsettled, c.pulse = back.program, back.shared, true, pulse{}
+	w.queue = make(chan control.ToWorker, cap(w.queue))
+	go w.sendQueued(w.queue, w.control)
+	said := w.unsaid
+	w.unsaid = unsaid{}
+	if said.watch {
+		w.post(control.Watch{On: true})
+	}
+	if said.revoke != nil {
+		w.post(*said.revoke)
+	}
+	go d.listenAgain(c, w)
+	d.log.Info("a worker has come back", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "worker", w.pid())
+	return true
+}
+
+// listenAgain hears a worker that was adopted. One that has not understood that it is
+// may come again.
+func (d *daemon) listenAgain(c *client, w *workerProcess) {
+	d.listenTo(c, w)
+	again := false
+	d.ask(func() {
+		if again = c.unsettled && !c.ending && !w.left.Load() && isRunning(w.pid(), w.start); again {
+			d.sendAway(c)
+		}
+	})
+	if !again {
+		d.finish(c, w)
+	}
+}
+
+// sendAway waits again for a worker that had come.
+func (d *daemon) sendAway(c *client) {
+	w := c.worker
+	w.control.Close()
+	c.conn.Close()
+	c.shared.Unmap()
+	w.control, w.away = nil, true
+	d.missing.Add(1)
+	c.conn, c.shared, c.unsettled = nil, nil, false
+	if v, ok := d.core.Client(c.id); ok {
+		w.unsaid.watch = v.Watched
+		if v.Revoking {
+			w.unsaid.revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
+		}
+	}
+	go d.awaitWorker(c)
+}
+
+// stands takes a worker's word of where its client stands, which was held to what is
+// known of it (credible).
+func (d *daemon) stands(c *client, m control.Standing) {
+	c.unsettled = false
+	now := d.now()
+	// What the last daemon did not count.
+	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
+		c.told = plus(c.told, ran)
+		d.step(now, vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
+	}
+	d.commit(c, m.Committed)
+	c.lease = m.Lease
+	if !m.Held {
+		c.device = vgpu.AnyDevice
+		if m.Failed {
+			d.step(now, vgpu.Faulted{Client: c.id})
+		} else {
+			d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
+		}
+	}
+	d.announceAll(c, m.Devices)
+	d.save(c)
+	d.log.Info("adopted", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "held", m.Held, "lease", m.Lease)
+}
+
+// announceAll tells a worker what it does not know of the devices.
+func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
+	for i := range d.stock.Load().entries {
+		e := &d.stock.Load().entries[i]
+		switch {
+		case i >= len(known): // it counts them, those that are gone too
+			c.worker.post(delivery{control.AddDevice{Device: i, Config: e.config()}, e.lock})
+		case known[i] != e.config():
+			c.announce(i, e)
+		}
+	}
+}

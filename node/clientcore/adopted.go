@@ -1,0 +1,48 @@
+package clientcore
+
+import "muster/wire/control"
+
+// Adopted says that another daemon serves the client from now on. The core tells it
+// where the client stands, and asks it again for whatever the last daemon was asked
+// and did not answer. All that the last one said must have been told before.
+//
+// Nothing need be remembered to ask again: the message that waits is handled from its
+// beginning, and finds that nobody was asked.
+func (c *Core) Adopted(now Time) ([]Op, error) {
+	c.start(now)
+	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
+	c.Asked.Bytes = 0
+	c.Activity.unwatch(c)
+	c.say(c.standing())
+	c.Activity.report(c)
+	if c.Head == nil {
+		c.commitLess(c.onHost())
+	}
+	return c.advance()
+}
+
+// standing is what a daemon must know of a client that it has not served so far.
+func (c *Core) standing() control.Standing {
+	s := control.Standing{Lease: c.Lease.Number, Failed: c.Faulted != nil, Committed: c.Committed}
+	if l := &c.Lease; l.Held {
+		s.Held, s.Device, s.Memory = true, l.Device, l.Memory
+		return s
+	}
+	s.Keeps = c.keeps()
+	for i, d := range c.config.Devices {
+		if c.context(d.Place) != nil {
+			s.Device = i
+		}
+	}
+	return s
+}
+
+// unwatch notes that nobody wants to know whether the client is idle. A daemon that
+// does says so.
+func (a *Activity) unwatch(c *Core) {
+	a.Idle = false
+	if a.Watching {
+		a.Watching = false
+		c.emit(Op{Kind: WatchWaits})
+	}
+}

@@ -1,0 +1,406 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/device"
+	"muster/model"
+	"muster/node/vgpu"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// Devices come and go while programs run.
+//
+// A device that is drained takes nobody any more, and those who are on it leave: the
+// dispatcher tells them. One that is to be removed is drained first. When nobody is on
+// it, all workers are told not to count on it; when then nobody waits for it either,
+// it is removed. Its number is kept, for the same device or another one. Workers hear
+// of a device that comes before any of them can be granted it.
+
+// deviceChanges is what is under way. It is the loop's.
+type deviceChanges struct {
+	leaving map[vgpu.DeviceID]*leaving
+	coming  []coming
+	tending bool
+}
+
+// leaving is a device that is to be removed when nobody needs it any more.
+type leaving struct {
+	force bool // also if somebody waits who can use no other
+	said  bool // the log says who is waited for
+}
+
+// coming is a device that is to be added when another, which is in its way, is gone.
+type coming struct {
+	Device
+	info device.Info
+}
+
+// delivery is the word of a new device. Its lock is opened when it is sent, and is the
+// worker's alone then.
+type delivery struct {
+	control.AddDevice
+	lock *os.File
+}
+
+// send sends a message, with the file that belongs to it.
+func (w *workerProcess) send(m control.ToWorker, to *control.DaemonEnd) error {
+	d, ok := m.(delivery)
+	if !ok {
+		return to.Send(m)
+	}
+	lock, err := wire.OpenLock(d.lock)
+	if err != nil {
+		w.words.because("a new device's lock could not be opened for it: " + err.Error())
+		w.kill()
+		return err
+	}
+	defer lock.Close()
+	return to.Send(d.AddDevice, lock)
+}
+
+// --- what workers know ---------------------------------------------------------
+
+// announce tells a worker how a device is now.
+func (c *client) announce(number int, e *stocked) {
+	if !e.here {
+		c.worker.post(control.Lost{Device: number, Reason: "the device was taken out of the node"})
+		return
+	}
+	c.worker.post(delivery{control.AddDevice{Device: number, Config: e.config()}, e.lock})
+}
+
+// catchUp tells a worker what has changed since it was told of the devices.
+func (d *daemon) catchUp(c *client, told *inventory) {
+	now := d.stock.Load()
+	for i := range now.entries {
+		if i >= len(told.entries) || told.entries[i].change != now.entries[i].change {
+			c.announce(i, &now.entries[i])
+		}
+	}
+}
+
+// setEntry changes the inventory, and tells all workers.
+func (d *daemon) setEntry(number int, e stocked) {
+	e.change++
+	d.stock.Store(d.stock.Load().with(number, e))
+	d.saveNode() // the next daemon must know by which numbers workers know devices
+	for _, c := range d.clients {
+		if c.worker != nil && !c.ending {
+			c.announce(number, &e)
+		}
+	}
+}
+
+// --- what devices can do -------------------------------------------------------
+
+// lacking says what a device of the node cannot do that a program was shown; "" if
+// there is nothing.
+func (d *daemon) lacking(c *client) string {
+	for _, e := range d.stock.Load().entries {
+		if why := cannotDo(e.info, c.shown); e.here && why != "" {
+			return fmt.Sprintf("%s %s", e.info.Name, why)
+		}
+	}
+	return ""
+}
+
+// cannotDo says what of the attributes that a program was shown a device does not
+// have; "" if it has all.
+func cannotDo(info device.Info, shown map[int]int) string {
+	arch := shown[attrComputeMajor]*10 + shown[attrComputeMinor]
+	if has := info.Compute.Major*10 + info.Compute.Minor; has < arch {
+		return fmt.Sprintf("has compute capability %d.%d, and programs were told %d.%d", has/10, has%10, arch/10, arch%10)
+	}
+	for _, number := range slices.Sorted(maps.Keys(shown)) {
+		value, has := shown[number], info.Attributes[number]
+		switch {
+		case number == attrComputeMajor || number == attrComputeMinor:
+		case slices.Contains(larger, number) && has > value, !slices.Contains(larger, number) && has < value:
+			return fmt.Sprintf("has %d for CUDA's device attribute %d, and programs were told %d", has, number, value)
+		}
+	}
+	return ""
+}
+
+// --- drain, resume, remove -----------------------------------------------------
+
+// deviceState is the state of a device, as the dispatcher knows it.
+func (d *daemon) deviceState(id vgpu.DeviceID) vgpu.DeviceState {
+	return d.core.View().Devices[id].State
+}
+
+// refusal says why the dispatcher will not do what a person asks for.
+func (d *daemon) refusal(e vgpu.Event) error {
+	if err := d.core.Refuses(e); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "vgpu: "))
+	}
+	return nil
+}
+
+// tellCore tells the dispatcher what a person asks for, unless it refuses.
+func (d *daemon) tellCore(e vgpu.Event) error {
+	err := d.refusal(e)
+	if err == nil {
+		d.step(d.now(), e)
+	}
+	return err
+}
+
+// drainDevice lets a device take nobody any more.
+func (d *daemon) drainDevice(id vgpu.DeviceID) error {
+	if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
+		return err
+	}
+	d.log.Info("a device is drained", "device", int(id), "name", d.nameOf(id))
+	return nil
+}
+
+// resumeDevice lets a device that was drained, or is about to be removed, take clients
+// again.
+func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
+	e := d.stock.Load().entries[id]
+	if err := errors.Join(d.refusal(vgpu.Resume{Device: id}), d.fitsPrograms(e.info)); err != nil {
+		return err
+	}
+	delete(d.changes.leaving, id)
+	if !e.here { // workers were told that it goes
+		e.here = true
+		d.setEntry(int(id), e)
+	}
+	d.step(d.now(), vgpu.Resume{Device: id})
+	d.log.Info("a device takes programs again", "device", int(id), "name", d.nameOf(id))
+	return nil
+}
+
+// removeDevice has a device removed when it is empty and nobody waits for it.
+func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
+	switch state := d.deviceState(id); {
+	case state == vgpu.DeviceRemoved:
+		return fmt.Errorf("%s has been removed already", d.callDevice(id))
+	case state == vgpu.DeviceUp:
+		if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
+			return err
+		}
+	}
+	l := d.changes.leaving[id]
+	if l == nil {
+		l = &leaving{}
+		d.changes.leaving[id] = l
+		d.log.Info("a device is drained, to be removed", "device", int(id), "name", d.nameOf(id))
+	}
+	l.force = l.force || force
+	d.tendDevices()
+	return nil
+}
+
+// lose notes that a device is gone, with all that was on it.
+func (d *daemon) lose(id vgpu.DeviceID, why string) {
+	e := d.stock.Load().entries[id]
+	if !e.here {
+		return
+	}
+	d.log.Error("a device is lost", "device", int(id), "name", e.info.Name, "reason", why)
+	e.here = false
+	d.setEntry(int(id), e)
+	d.step(d.now(), vgpu.Lost{Device: id})
+}
+
+// tendDevices goes on with what is under way: it removes devices that nobody needs any
+// more, and adds those for which they make room.
+func (d *daemon) tendDevices() {
+	if d.changes.tending || len(d.changes.leaving) == 0 && len(d.changes.coming) == 0 {
+		return
+	}
+	d.changes.tending = true
+	defer func() { d.changes.tending = false }()
+	for _, id := range slices.Sorted(maps.Keys(d.changes.leaving)) {
+		d.tendLeaving(id, d.changes.leaving[id])
+	}
+	waiting := d.changes.coming
+	d.changes.coming = nil
+	for _, c := range waiting {
+		if d.samePlace(c.Device) >= 0 {
+			d.changes.coming = append(d.changes.coming, c)
+			continue
+		}
+		if _, err := d.addDevice(c.Device, c.info, anyNumber, false); err != nil {
+			d.log.Error("a device of the configuration cannot be added", "name", c.info.Name, "error", err)
+		}
+	}
+}
+
+func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
+	state := d.deviceState(id)
+	if state != vgpu.DeviceDrained && state != vgpu.DeviceLost {
+		return
+	}
+	if e := d.stock.Load().entries[id]; e.here { // they ask anew for what counted on it
+		e.here = false
+		d.setEntry(int(id), e)
+	}
+	if who := d.dependOn(id); len(who) > 0 && !l.force {
+		if !l.said {
+			l.said = true
+			d.log.Warn("a device is not removed yet: programs wait for it that can use no other; add one that they can use, or remove it with --force", "device", int(id), "name", d.nameOf(id), "clients", who)
+		}
+		return
+	}
+	delete(d.changes.leaving, id)
+	if err := d.tellCore(vgpu.Remove{Device: id}); err != nil {
+		d.log.Error("a device cannot be removed", "device", int(id), "error", err)
+		return
+	}
+	d.log.Info("a device was removed", "device", int(id), "name", d.nameOf(id))
+}
+
+// dependOn lists the clients that can run nowhere but on a device that takes nobody.
+func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
+	var who []vgpu.ClientID
+	view := d.core.View()
+	room := view.Devices[id].Memory - d.stock.Load().entries[id].info.ContextCost
+	for _, v := range view.Clients {
+		c := d.clients[v.ID]
+		switch {
+		case c == nil || c.ending:
+		case c.pinned == id, v.Parked && c.pinned == vgpu.AnyDevice && v.Need <= room:
+			who = append(who, v.ID)
+		}
+	}
+	return who
+}
+
+// --- add -----------------------------------------------------------------------
+
+// anyNumber lets a device that comes have whatever number is free.
+const anyNumber vgpu.DeviceID = -1
+
+// addDevice makes a device the node's, under a number that is free. It was opened, and
+// says of itself what info has.
+func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
+	if same := d.samePlace(c); same >= 0 {
+		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
+	}
+	if err := d.fitsPrograms(info); err != nil {
+		return 0, err
+	}
+	stock := d.stock.Load()
+	view := d.core.View()
+	number, err := stock.numberFor(info.Name, int(at), func(i int) bool { return view.Devices[i].State == vgpu.DeviceRemoved })
+	if err != nil {
+		return 0, err
+	}
+	is := dispatched(info, d.live().VGPUs)
+	var event vgpu.Event = vgpu.Added{Device: is}
+	e := stocked{Device: c, info: info, here: true, byHand: byHand}
+	if number < len(stock.entries) {
+		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
+		e.lock, e.change = stock.entries[number].lock, stock.entries[number].change
+	}
+	if err := d.refusal(event); err != nil {
+		return 0, err
+	}
+	if e.lock == nil {
+		if e.lock, err = d.folder.deviceLock(number); err != nil {
+			return 0, err
+		}
+	}
+	delete(d.changes.leaving, vgpu.DeviceID(number))
+	e.Index = stock.indexFor(c)
+	d.setEntry(number, e)
+	d.step(d.now(), event)
+	d.log.Info("a device was added", "device", number, "name", info.Name, "memory", info.Memory, "speed", info.Speed)
+	return vgpu.DeviceID(number), nil
+}
+
+// fitsPrograms refuses a device that cannot do what programs were told that run now.
+func (d *daemon) fitsPrograms(info device.Info) error {
+	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
+		if why := cannotDo(info, d.clients[id].shown); why != "" {
+			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
+		}
+	}
+	return nil
+}
+
+// samePlace finds the device that is the same piece of hardware as another; -1 if there
+// is none. Software devices are as many as one likes.
+func (d *daemon) samePlace(c Device) vgpu.DeviceID {
+	for i, e := range d.stock.Load().entries {
+		removed := d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceRemoved || d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceLost
+		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && !removed {
+			return vgpu.DeviceID(i)
+		}
+	}
+	return -1
+}
+
+// indexFor tells software devices apart; others have the driver's number.
+func (v *inventory) indexFor(c Device) int {
+	if c.Kind != "soft" {
+		return c.Index
+	}
+	taken := map[int]bool{}
+	for _, e := range v.entries {
+		taken[e.Index] = taken[e.Index] || e.here && e.Kind == c.Kind
+	}
+	for i := 0; ; i++ {
+		if !taken[i] {
+			return i
+		}
+	}
+}
+
+// --- names ---------------------------------------------------------------------
+
+func (d *daemon) nameOf(id vgpu.DeviceID) string { return d.stock.Load().entries[id].info.Name }
+
+// callDevice names a device for people.
+func (d *daemon) callDevice(id vgpu.DeviceID) string {
+	return fmt.Sprintf("device #%d (%s)", int(id), d.nameOf(id))
+}
+
+// findDevice finds a device by its name or as #N. Of several with one name, those that
+// were removed do not count if another is there.
+func (d *daemon) findDevice(word string) (vgpu.DeviceID, error) {
+	entries := d.stock.Load().entries
+	if digits, ok := strings.CutPrefix(word, "#"); ok {
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 0 || n >= len(entries) {
+			return 0, fmt.Errorf("there is no device %s: give one of #0 to #%d", word, len(entries)-1)
+		}
+		return vgpu.DeviceID(n), nil
+	}
+	var found, gone []vgpu.DeviceID
+	var names []string
+	for i, e := range entries {
+		names = append(names, e.info.Name)
+		switch {
+		case e.info.Name != word:
+		case d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceRemoved:
+			gone = append(gone, vgpu.DeviceID(i))
+		default:
+			found = append(found, vgpu.DeviceID(i))
+		}
+	}
+	if len(found) == 0 {
+		found = gone
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return 0, fmt.Errorf("%d devices are named %q: say which by its number, as #%d", len(found), word, int(found[0]))
+	}
+	if near := model.Nearest(word, names); near != "" {
+		return 0, fmt.Errorf("there is no device %q: did you mean %q?", word, near)
+	}
+	return 0, fmt.Errorf("there is no device %q: muster device list names those there are", word)
+}

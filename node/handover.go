@@ -1,0 +1,160 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"muster/wire/status"
+)
+
+// A daemon that hands over leaves its clients as one does that is killed, but for
+// this: it writes down all that it knows, tells those who are being set up to come
+// again, and lets go of its socket first, so that the next daemon can be started at
+// once.
+
+// How a daemon may be asked to end.
+const (
+	stopGracefully = "grace"
+	stopNow        = "now"
+	stopToHandOver = "handover"
+)
+
+// errHandingOver is what programs are told that come at this moment. The library tries
+// again.
+var errHandingOver = refuse(resultSystemNotReady, "the node is being started again: try again")
+
+// awaitEnd waits until the daemon is to end, and says whether it is to hand over.
+func (d *daemon) awaitEnd(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return d.cfg.Handover && !d.isKilled()
+	case <-d.kills:
+		return false
+	case <-d.opts.Handover:
+	case how := <-d.stopBy:
+		if how != stopToHandOver {
+			return false
+		}
+	}
+	if d.folder == nil {
+		d.log.Warn("the node keeps no state that another could take over (orphan_grace): it shuts down")
+	}
+	return d.folder != nil
+}
+
+func (d *daemon) isKilled() bool {
+	select {
+	case <-d.opts.Kill:
+		return true
+	case <-d.kills:
+		return true
+	default:
+		return false
+	}
+}
+
+// listenToKill ends the daemon at once when it is told to.
+func (d *daemon) listenToKill() {
+	select {
+	case <-d.opts.Kill:
+		d.kill()
+	case <-d.ended:
+	}
+}
+
+func (d *daemon) kill() { d.killed.Do(func() { close(d.kills) }) }
+
+// handOver leaves all clients to the next daemon.
+func (d *daemon) handOver() {
+	d.log.Info("the node hands over: programs go on", "wait for the next", d.cfg.OrphanGrace.String())
+	d.left.Store(true)
+	d.closing.Store(true)
+	d.socket.Close()
+	d.places.CloseWaiting()
+	d.do(func() {
+		d.drain()
+		d.leaveAll()
+	})
+	<-d.ended
+}
+
+// leaveAll writes down what is known of clients and forgets them. Those that are being
+// set up end: their programs are told to try again.
+func (d *daemon) leaveAll() {
+	d.saveNode()
+	for _, c := range d.clients {
+		if !c.isKept() {
+			d.end(c, errHandingOver.Reason, true)
+			continue
+		}
+		d.save(c)
+		c.worker.left.Store(true)
+		c.worker.leave()
+		if c.shared != nil {
+			c.shared.Unmap()
+		}
+		if c.conn != nil {
+			c.conn.Close()
+		}
+		delete(d.clients, c.id)
+		close(c.gone)
+	}
+}
+
+// leave ends the connection to a worker without a word.
+func (w *workerProcess) leave() {
+	if !w.away {
+		w.control.Close()
+	}
+}
+
+// closeFolder removes the state of a daemon that leaves nobody.
+func (d *daemon) closeFolder() {
+	if d.left.Load() {
+		d.folder.leave()
+		return
+	}
+	if err := d.folder.remove(); err != nil {
+		d.log.Error("the node's state cannot be removed", "error", err)
+	}
+}
+
+// --- the request ---------------------------------------------------------------
+
+// stopRequest asks the daemon to end.
+type stopRequest struct {
+	Request string `json:"request"`
+	How     string `json:"how"`
+}
+
+func (d *daemon) answerStop(who peer, line []byte) (any, error) {
+	if err := d.mayChangeDevices(who); err != nil {
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.own.name, who.user.name)
+	}
+	var r stopRequest
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	switch r.How {
+	case stopGracefully, stopNow:
+	case stopToHandOver:
+		if d.folder == nil {
+			return nil, fmt.Errorf("the node keeps no state that another could take over: give it an orphan_grace above 0")
+		}
+	default:
+		return nil, fmt.Errorf("how is %q: give %s", r.How, strings.Join([]string{stopGracefully, stopNow, stopToHandOver}, ", "))
+	}
+	var answer status.Node
+	if !d.ask(func() { answer = d.picture() }) {
+		return nil, errShuttingDown
+	}
+	if r.How == stopNow {
+		d.kill()
+	}
+	select {
+	case d.stopBy <- r.How:
+	default: // it is ending already
+	}
+	return status.Stopping{How: r.How, Pid: answer.Pid, Clients: len(answer.Clients)}, nil
+}

@@ -1,0 +1,223 @@
+// Package journal keeps what is needed to rebuild a client whose worker has died:
+// a base, which is the client as it was at some point, and a log of the messages
+// that its program has sent since, with their data. Both lie in a file in memory
+// that outlives the worker.
+//
+// It knows how they are laid out and when they count, and nothing of what a base
+// or a message means. A worker may be killed between any two instructions: what
+// it writes counts only when one word that says so is written, and everything
+// before that word stays what it was. There are two areas; a new base is written
+// to the one that is not in use, which then begins a new log.
+//
+// One goroutine appends and commits. Marks and data of entries may be set by
+// others, at any time: after the next Commit they have no effect.
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+const (
+	magic   = 0x4a4d534d
+	version = 1
+
+	headSize = 4096
+	areaHead = 64
+
+	atMagic, atVersion, atEpoch, atValid, atArea = 0, 4, 8, 16, 24
+	// Of an area.
+	atBaseSize, atLogSize, atFetched = 0, 8, 16
+)
+
+// Limits of a journal.
+const (
+	// Area is how large the file makes each area. It is sparse: what is not used
+	// takes nothing.
+	Area = 1 << 30
+	// LogLimit is how many bytes a log takes at most.
+	LogLimit = 32 << 20
+)
+
+// Size is the size of the file.
+const Size = headSize + 2*Area
+
+// Journal is one that is mapped.
+type Journal struct {
+	mem   []byte
+	area  uint64 // size of one
+	limit uint64 // of the log
+
+	mu    sync.Mutex // held while somebody else than the owner writes to an entry
+	epoch uint64
+	log   uint64 // where the log begins in the area
+	used  uint64 // bytes of it
+	valid atomic.Bool
+}
+
+// Map makes the journal in a file accessible. A file of zeros becomes one without a
+// base.
+func Map(f *os.File) (*Journal, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() < headSize+2*areaHead || info.Size() > Size {
+		return nil, fmt.Errorf("a journal of %d bytes", info.Size())
+	}
+	mem, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|syscall.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("mapping a journal of %d bytes (is there a limit, ulimit -v?): %w", info.Size(), err)
+	}
+	j, err := open(mem, LogLimit)
+	if err != nil {
+		_ = syscall.Munmap(mem)
+	}
+	return j, err
+}
+
+// open reads the head of a journal.
+func open(mem []byte, limit uint64) (*Journal, error) {
+	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit}
+	le := binary.LittleEndian
+	if le.Uint32(mem[atMagic:]) == 0 {
+		le.PutUint32(mem[atMagic:], magic)
+		le.PutUint32(mem[atVersion:], version)
+		le.PutUint64(mem[atArea:], j.area)
+	}
+	if le.Uint32(mem[atMagic:]) != magic || le.Uint32(mem[atVersion:]) != version || le.Uint64(mem[atArea:]) != j.area {
+		return nil, errors.New("the journal was made by another version")
+	}
+	j.epoch = load64(mem, atEpoch)
+	j.valid.Store(load32(mem, atValid) != 0)
+	base := j.number(atBaseSize)
+	if base > j.area-areaHead {
+		return nil, fmt.Errorf("the journal is damaged: a base of %d bytes", base)
+	}
+	j.log = align(areaHead + base)
+	j.used = load64(j.current(), atLogSize)
+	if j.log > j.area || j.used > j.area-j.log || j.used%8 != 0 {
+		return nil, fmt.Errorf("the journal is damaged: a log of %d bytes", j.used)
+	}
+	return j, nil
+}
+
+// Unmap gives the memory back. Nobody may use it any more.
+func (j *Journal) Unmap() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_ = syscall.Munmap(j.mem)
+	j.mem, j.epoch = nil, j.epoch+1 // marks that come late find nothing
+}
+
+// current is the area in use.
+func (j *Journal) current() []byte { return j.at(j.epoch) }
+
+func (j *Journal) at(epoch uint64) []byte {
+	from := headSize + (epoch%2)*j.area
+	return j.mem[from : from+j.area : from+j.area]
+}
+
+func (j *Journal) number(at int) uint64 { return binary.LittleEndian.Uint64(j.current()[at:]) }
+
+func align(n uint64) uint64 { return (n + 7) &^ 7 }
+
+// Valid says whether the client can be rebuilt from what is here. Any goroutine may
+// ask.
+func (j *Journal) Valid() bool { return j.valid.Load() }
+
+// Invalidate says that the client cannot be rebuilt any more, until the next
+// Commit. What is needed for it is about to be overwritten, or does not fit.
+func (j *Journal) Invalidate() {
+	j.valid.Store(false)
+	store32(j.mem, atValid, 0)
+}
+
+// Used is how many bytes the log takes, and Room how many more it may take.
+func (j *Journal) Used() uint64 { return j.used }
+
+// Room is how many more bytes the log may take.
+func (j *Journal) Room() uint64 {
+	most := min(j.limit, j.area-j.log)
+	return most - min(most, j.used)
+}
+
+// ErrTooLarge says that a base does not fit.
+var ErrTooLarge = errors.New("more than a journal holds")
+
+// Commit makes a new base, in sections, and begins a new log. If it fails, nothing
+// has changed.
+func (j *Journal) Commit(sections ...[]byte) error {
+	size := uint64(8 + 8*len(sections))
+	for _, s := range sections {
+		size += uint64(len(s))
+	}
+	if size > j.area-areaHead-min(j.limit, j.area/2) {
+		return fmt.Errorf("%d bytes: %w", size, ErrTooLarge)
+	}
+	next := j.at(j.epoch + 1)
+	le := binary.LittleEndian
+	le.PutUint64(next[atBaseSize:], size)
+	store64(next, atLogSize, 0)
+	store64(next, atFetched, 0)
+	to := next[areaHead:]
+	le.PutUint64(to, uint64(len(sections)))
+	for i, s := range sections {
+		le.PutUint64(to[8+8*i:], uint64(len(s)))
+	}
+	to = to[8+8*len(sections):]
+	for _, s := range sections {
+		to = to[copy(to, s):]
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.epoch++
+	j.log, j.used = align(areaHead+size), 0
+	store64(j.mem, atEpoch, j.epoch) // from here on it counts
+	store32(j.mem, atValid, 1)
+	j.valid.Store(true)
+	return nil
+}
+
+// Base returns the sections of the base, which are valid until the next Commit but
+// one.
+func (j *Journal) Base() ([][]byte, error) {
+	if !j.Valid() {
+		return nil, errors.New("there is no base")
+	}
+	size := j.number(atBaseSize)
+	base := j.current()[areaHead : areaHead+size]
+	le := binary.LittleEndian
+	if len(base) < 8 {
+		return nil, errors.New("the journal is damaged: no base where one must be")
+	}
+	count := le.Uint64(base)
+	if count > uint64(len(base)-8)/8 {
+		return nil, fmt.Errorf("the journal is damaged: a base of %d sections", count)
+	}
+	rest := base[8+8*count:]
+	sections := make([][]byte, count)
+	for i := range sections {
+		n := le.Uint64(base[8+8*i:])
+		if n > uint64(len(rest)) {
+			return nil, fmt.Errorf("the journal is damaged: section %d of %d bytes", i, n)
+		}
+		sections[i], rest = rest[:n:n], rest[n:]
+	}
+	if len(rest) != 0 {
+		return nil, fmt.Errorf("the journal is damaged: %d bytes after the base", len(rest))
+	}
+	return sections, nil
+}
+
+// Fetched counts bytes that the program has fetched since the base, of what kernels
+// have printed.
+func (j *Journal) Fetched() uint64 { return load64(j.current(), atFetched) }
+
+// AddFetched counts more of them.
+func (j *Journal) AddFetched(n uint64) { store64(j.current(), atFetched, j.Fetched()+n) }

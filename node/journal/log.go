@@ -1,0 +1,230 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
+
+// Kinds of records in the log.
+const (
+	isMessage = 1 + iota
+	isData
+	isNote
+)
+
+// Where things lie in a record. All have their size and kind first.
+const (
+	atSize, atKind                        = 0, 4
+	atMarks, atRefused, atPosition        = 8, 12, 16
+	atData, atLength, messageHead         = 24, 32, 40
+	atBytes, dataHead                     = 8, 16
+	atCookie, atSlot, atSequence, noteEnd = 8, 16, 20, 24
+)
+
+// Mark says what has become of a message.
+type Mark uint32
+
+const (
+	// Done: what the message gives has been given: bytes that were copied out are
+	// where the program wanted them.
+	Done Mark = 1 << iota
+	// Refused: the message was refused, with a result.
+	Refused
+)
+
+// Entry is a message in the log, for its worker.
+type Entry struct {
+	at    uint64 // of the record in the log, plus 1; 0 for none
+	epoch uint64
+}
+
+// record makes room for a record of n bytes; false if it does not fit.
+func (j *Journal) record(kind uint32, n uint64) ([]byte, uint64, bool) {
+	n = align(n)
+	if !j.Valid() || n > j.Room() {
+		return nil, 0, false
+	}
+	at := j.used
+	b := j.current()[j.log+at:][:n:n]
+	clear(b[:min(n, messageHead)])
+	binary.LittleEndian.PutUint32(b[atSize:], uint32(n))
+	binary.LittleEndian.PutUint32(b[atKind:], kind)
+	return b, at, true
+}
+
+// publish makes the last record count.
+func (j *Journal) publish(n int) {
+	j.used += uint64(n)
+	store64(j.current(), atLogSize, j.used)
+}
+
+// Append writes a message to the log, with the position that the ring has after it.
+// If it does not fit, the journal is not valid any more.
+func (j *Journal) Append(position uint64, message []byte) Entry {
+	b, at, ok := j.record(isMessage, messageHead+uint64(len(message)))
+	if !ok {
+		if j.Valid() {
+			j.Invalidate()
+		}
+		return Entry{}
+	}
+	binary.LittleEndian.PutUint64(b[atPosition:], position)
+	binary.LittleEndian.PutUint32(b[atLength:], uint32(len(message)))
+	copy(b[messageHead:], message)
+	j.publish(len(b))
+	return Entry{at + 1, j.epoch}
+}
+
+// Reserve makes room for the data of an entry. They count when Seal says that they
+// are there. Nil: they do not fit, or the entry does not count any more.
+func (j *Journal) Reserve(e Entry, n uint64) (data []byte, seal func()) {
+	if e.at == 0 || e.epoch != j.epoch {
+		return nil, nil
+	}
+	b, at, ok := j.record(isData, dataHead+n)
+	if !ok {
+		return nil, nil
+	}
+	binary.LittleEndian.PutUint64(b[atBytes:], n)
+	j.publish(len(b))
+	return b[dataHead:][:n:n], func() {
+		j.write(e, func(b []byte) { store64(b, atData, at+1) })
+	}
+}
+
+// write changes an entry, if it counts still.
+func (j *Journal) write(e Entry, change func(b []byte)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if e.at == 0 || e.epoch != j.epoch || j.mem == nil {
+		return
+	}
+	change(j.current()[j.log+e.at-1:])
+}
+
+// Mark notes what has become of a message.
+func (j *Journal) Mark(e Entry, m Mark) {
+	j.write(e, func(b []byte) { store32(b, atMarks, load32(b, atMarks)|uint32(m)) })
+}
+
+// Refuse notes that a message was refused.
+func (j *Journal) Refuse(e Entry, result int32) {
+	j.write(e, func(b []byte) {
+		store32(b, atRefused, uint32(result))
+		store32(b, atMarks, load32(b, atMarks)|uint32(Refused))
+	})
+}
+
+// Note writes that a function of the program's was handed out, in answer to a
+// message. If it does not fit, the journal is not valid any more.
+func (j *Journal) Note(n Note) {
+	b, _, ok := j.record(isNote, noteEnd)
+	if !ok {
+		if j.Valid() {
+			j.Invalidate()
+		}
+		return
+	}
+	le := binary.LittleEndian
+	le.PutUint64(b[atCookie:], n.Cookie)
+	le.PutUint32(b[atSlot:], uint32(n.Slot))
+	le.PutUint32(b[atSequence:], n.Seq)
+	j.publish(len(b))
+}
+
+// Note says that the function with Cookie was handed out in Slot, as the answer to
+// the message with a number.
+type Note struct {
+	Cookie uint64
+	Slot   int
+	Seq    uint32
+}
+
+// Message is a message of the log, for whoever rebuilds the client.
+type Message struct {
+	Entry    Entry
+	Position uint64
+	Bytes    []byte // as on the ring
+	Data     []byte // nil if they are where they were when the message was sent
+	Marks    Mark
+	Result   int32 // if Refused
+}
+
+// Record is a message or a note.
+type Record struct {
+	Message *Message
+	Note    *Note
+}
+
+// Log returns what was written since the base, in order. An error ends it.
+func (j *Journal) Log() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		log := j.current()[j.log:][:j.used]
+		for at := uint64(0); at < uint64(len(log)); {
+			r, size, err := read(log, at)
+			if err != nil {
+				yield(Record{}, fmt.Errorf("the journal is damaged at %d: %w", at, err))
+				return
+			}
+			if r.Message != nil {
+				r.Message.Entry = Entry{at + 1, j.epoch}
+			}
+			if (r.Message != nil || r.Note != nil) && !yield(r, nil) {
+				return
+			}
+			at += size
+		}
+	}
+}
+
+// read reads the record at a place of the log.
+func read(log []byte, at uint64) (r Record, size uint64, err error) {
+	le := binary.LittleEndian
+	b := log[at:]
+	if len(b) < 8 {
+		return r, 0, fmt.Errorf("a record of %d bytes", len(b))
+	}
+	size = uint64(le.Uint32(b[atSize:]))
+	if size > uint64(len(b)) || size%8 != 0 {
+		return r, 0, fmt.Errorf("a record of %d bytes, where %d are left", size, len(b))
+	}
+	b = b[:size]
+	switch kind := le.Uint32(b[atKind:]); {
+	case kind == isData && size >= dataHead:
+		if n := le.Uint64(b[atBytes:]); n > size-dataHead {
+			return r, 0, fmt.Errorf("data of %d bytes in %d", n, size)
+		}
+		return r, size, nil
+	case kind == isNote && size >= noteEnd:
+		r.Note = &Note{Cookie: le.Uint64(b[atCookie:]), Slot: int(le.Uint32(b[atSlot:])), Seq: le.Uint32(b[atSequence:])}
+		return r, size, nil
+	case kind == isMessage && size >= messageHead:
+		m := &Message{Position: le.Uint64(b[atPosition:]), Marks: Mark(load32(b, atMarks)), Result: int32(le.Uint32(b[atRefused:]))}
+		n := uint64(le.Uint32(b[atLength:]))
+		if n > size-messageHead {
+			return r, 0, fmt.Errorf("a message of %d bytes in %d", n, size)
+		}
+		m.Bytes = b[messageHead:][:n:n]
+		if data := load64(b, atData); data != 0 {
+			if m.Data, err = dataAt(log, data-1); err != nil {
+				return r, 0, err
+			}
+		}
+		r.Message = m
+		return r, size, nil
+	default:
+		return r, 0, fmt.Errorf("a record of kind %d with %d bytes", kind, size)
+	}
+}
+
+func dataAt(log []byte, at uint64) ([]byte, error) {
+	if at%8 != 0 || at > uint64(len(log)) || uint64(len(log))-at < dataHead || binary.LittleEndian.Uint32(log[at+atKind:]) != isData {
+		return nil, fmt.Errorf("data at %d of %d", at, len(log))
+	}
+	n := binary.LittleEndian.Uint64(log[at+atBytes:])
+	if n > uint64(len(log))-at-dataHead {
+		return nil, fmt.Errorf("data of %d bytes at %d of %d", n, at, len(log))
+	}
+	return log[at+dataHead:][:n:n], nil
+}

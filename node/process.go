@@ -1,0 +1,121 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"muster/wire/control"
+)
+
+// processStart says when a process was started, in the system's ticks: with its number
+// that is the name of a process for as long as the machine runs. It returns false if
+// there is no such process, or only what nobody has waited for.
+func processStart(pid int) (uint64, bool) {
+	fields := statOf(pid)
+	const state, start = 0, 19
+	if len(fields) <= start || fields[state][0] == 'Z' || fields[state][0] == 'X' {
+		return 0, false
+	}
+	ticks, err := strconv.ParseUint(string(fields[start]), 10, 64)
+	return ticks, err == nil
+}
+
+// statOf returns what the system says of a process, from its state on; nothing if
+// there is none.
+func statOf(pid int) [][]byte {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	// The name in brackets may have any character in it.
+	return bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+}
+
+// isStopped says whether a process was stopped by a signal or a debugger.
+func isStopped(pid int) bool {
+	fields := statOf(pid)
+	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 't')
+}
+
+// bootID tells this run of the machine from others: numbers of processes, and their
+// times, begin again.
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(bytes.TrimSpace(text))
+}
+
+// errUnknownEnd is how a process ended that this one did not start.
+var errUnknownEnd = errors.New("how is not known: an earlier daemon started it")
+
+// lookTimeAway is how often a process is looked at of whose end the system does not
+// tell.
+const lookTimeAway = 100 * time.Millisecond
+
+// findWorker finds a worker that an earlier daemon started. It returns nil if it has
+// ended.
+func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return nil
+	}
+	end, err := openProcess(pid)
+	// Whatever was opened is the process that was meant, if that is still there.
+	if ticks, ok := processStart(pid); !ok || ticks != start {
+		_ = process.Release()
+		if err == nil {
+			end.Close()
+		}
+		return nil
+	}
+	w := &workerProcess{
+		process: process, start: start, away: true, ready: true, queue: make(chan control.ToWorker, 64),
+		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
+	}
+	go func() {
+		if err == nil {
+			err = awaitEnd(end, pid, start)
+		}
+		if err != nil { // an old system
+			for isRunning(pid, start) {
+				time.Sleep(lookTimeAway)
+			}
+		}
+		w.err = errUnknownEnd
+		close(w.exited)
+	}()
+	return w
+}
+
+func isRunning(pid int, start uint64) bool {
+	ticks, ok := processStart(pid)
+	return ok && ticks == start
+}
+
+// openProcess opens a file that can be read when a process has ended.
+func openProcess(pid int) (*os.File, error) {
+	const pidfdOpen = 434
+	fd, _, errno := syscall.Syscall(pidfdOpen, uintptr(pid), 0, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	if err := syscall.SetNonblock(int(fd), true); err != nil {
+		_ = syscall.Close(int(fd))
+		return nil, err
+	}
+	return os.NewFile(fd, "process"), nil
+}
+
+func awaitEnd(end *os.File, pid int, start uint64) error {
+	defer end.Close()
+	raw, err := end.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(uintptr) bool { return !isRunning(pid, start) })
+}

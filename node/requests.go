@@ -1,0 +1,297 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/model"
+	"muster/node/vgpu"
+	"muster/wire/control"
+	"muster/wire/status"
+)
+
+// requests are what a person can ask of the node, a line of JSON each. A handler reads
+// the line's fields with strictly, and returns the document that is the answer.
+var requests map[string]func(d *daemon, who peer, line []byte) (any, error)
+
+func init() { // handlers name the others in what they say
+	requests = map[string]func(d *daemon, who peer, line []byte) (any, error){
+		"status":        (*daemon).answerStatus,
+		"move":          (*daemon).answerMove,
+		"device-drain":  (*daemon).answerDrain,
+		"device-resume": (*daemon).answerResume,
+		"device-remove": (*daemon).answerRemove,
+		"device-add":    (*daemon).answerAdd,
+		"stop":          (*daemon).answerStop,
+		"adopt":         (*daemon).answerAdopt,
+	}
+}
+
+// maxRequest is how long a request may be.
+const maxRequest = 4096
+
+// requestTime is how long a request may take that has been read: opening a device may
+// wake it up.
+const requestTime = time.Minute
+
+// answer answers a person's request.
+func (d *daemon) answer(conn net.Conn, in io.Reader, who peer) {
+	var reply any
+	line, err := readRequest(in)
+	if err == nil {
+		_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
+		reply, err = d.handleRequest(line, who)
+	}
+	if err != nil {
+		reply = map[string]string{"error": err.Error()}
+	}
+	_ = json.NewEncoder(conn).Encode(reply)
+}
+
+// errNoRequest is what those are told who ask for nothing.
+var errNoRequest = errors.New("a request is one JSON object, as {\"request\":\"status\"}")
+
+// readRequest reads one JSON object, and no more than a request has.
+func readRequest(in io.Reader) (json.RawMessage, error) {
+	var line json.RawMessage
+	if err := json.NewDecoder(io.LimitReader(in, maxRequest)).Decode(&line); err != nil || line[0] != '{' {
+		return nil, errNoRequest
+	}
+	return line, nil
+}
+
+func (d *daemon) handleRequest(line []byte, who peer) (any, error) {
+	var head struct {
+		Request string `json:"request"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return nil, errNoRequest
+	}
+	handler, ok := requests[head.Request]
+	if !ok {
+		return nil, unknownRequest(head.Request)
+	}
+	return handler(d, who, line)
+}
+
+func unknownRequest(name string) error {
+	known := slices.Sorted(maps.Keys(requests))
+	if near := model.Nearest(name, known); near != "" {
+		return fmt.Errorf("there is no request %q: did you mean %s?", name, near)
+	}
+	return fmt.Errorf("there is no request %q: it is one of %s", name, strings.Join(known, ", "))
+}
+
+// strictly reads the fields of a request, which has no others.
+func strictly(line []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("the request cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+func (d *daemon) answerStatus(_ peer, line []byte) (any, error) {
+	var r struct {
+		Request string `json:"request"`
+	}
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	s, ok := d.status()
+	if !ok {
+		return nil, errShuttingDown
+	}
+	return s, nil
+}
+
+// inLoop has the loop do something, and returns the error of it.
+func (d *daemon) inLoop(f func() error) error {
+	err := error(errShuttingDown)
+	d.ask(func() {
+		if err = nil; d.draining {
+			err = errShuttingDown
+			return
+		}
+		err = f()
+	})
+	return err
+}
+
+// mayChangeDevices refuses those who may not say what devices the node has. The gateway
+// speaks for users of other machines, and those may not.
+func (d *daemon) mayChangeDevices(who peer) error {
+	if !d.isOwner(who) || d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
+		return fmt.Errorf("only root and user %s, whose node it is, may change its devices, not %s", d.own.name, who.user.name)
+	}
+	return nil
+}
+
+// --- devices -------------------------------------------------------------------
+
+// deviceRequest names a device.
+type deviceRequest struct {
+	Request string `json:"request"`
+	Device  string `json:"device"`          // its name, or #N
+	Force   bool   `json:"force,omitempty"` // remove it although programs need it
+}
+
+// device reads a request about a device, and finds it. The loop calls do with it, and
+// then says how the device is.
+func (d *daemon) onDevice(who peer, line []byte, mayForce bool, do func(id vgpu.DeviceID, force bool) error) (any, error) {
+	if err := d.mayChangeDevices(who); err != nil {
+		return nil, err
+	}
+	var r deviceRequest
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	if r.Force && !mayForce {
+		return nil, fmt.Errorf("%s cannot be forced", r.Request)
+	}
+	var changed status.Changed
+	err := d.inLoop(func() error {
+		id, err := d.findDevice(r.Device)
+		if err == nil {
+			err = do(id, r.Force)
+		}
+		if err == nil {
+			changed = d.changedDevice(id)
+		}
+		return err
+	})
+	return changed, err
+}
+
+// changedDevice is a device as it is now. The loop calls it.
+func (d *daemon) changedDevice(id vgpu.DeviceID) status.Changed {
+	number := int(id)
+	is := d.picture().Devices[number]
+	return status.Changed{Number: &number, Device: &is}
+}
+
+func (d *daemon) answerDrain(who peer, line []byte) (any, error) {
+	return d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error { return d.drainDevice(id) })
+}
+
+func (d *daemon) answerRemove(who peer, line []byte) (any, error) {
+	return d.onDevice(who, line, true, d.removeDevice)
+}
+
+// answerResume lets a device take programs again: one that is drained, or one that was
+// lost or removed and can be opened now.
+func (d *daemon) answerResume(who peer, line []byte) (any, error) {
+	var again *stocked
+	number := anyNumber
+	reply, err := d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error {
+		if state := d.deviceState(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
+			number, again = id, &d.stock.Load().entries[id]
+			return nil
+		}
+		return d.resumeDevice(id)
+	})
+	if err != nil || again == nil {
+		return reply, err
+	}
+	return d.openAndAdd(again.Device, number, again.byHand)
+}
+
+// addRequest describes a device to add.
+type addRequest struct {
+	Request string               `json:"request"`
+	Add     control.DeviceConfig `json:"add"`
+	Reserve uint64               `json:"reserve,omitempty"`
+}
+
+func (d *daemon) answerAdd(who peer, line []byte) (any, error) {
+	if err := d.mayChangeDevices(who); err != nil {
+		return nil, err
+	}
+	var r addRequest
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	if r.Add.Gone {
+		return nil, errors.New("a device that is gone cannot be added")
+	}
+	return d.openAndAdd(Device{DeviceConfig: r.Add, Reserve: r.Reserve}, anyNumber, true)
+}
+
+// openAndAdd opens a device, which may take a while, and adds it.
+func (d *daemon) openAndAdd(c Device, number vgpu.DeviceID, byHand bool) (any, error) {
+	if err := checkDevice(c); err != nil {
+		return nil, err
+	}
+	info, err := d.examine(c)
+	if err != nil {
+		return nil, fmt.Errorf("the device cannot be opened: %w", err)
+	}
+	var changed status.Changed
+	err = d.inLoop(func() error {
+		id, err := d.addDevice(c, info, number, byHand)
+		if err == nil {
+			changed = d.changedDevice(id)
+		}
+		return err
+	})
+	return changed, err
+}
+
+// --- moves ---------------------------------------------------------------------
+
+// moveRequest says where a client is to run.
+type moveRequest struct {
+	Request string        `json:"request"`
+	Client  vgpu.ClientID `json:"client"`
+	Device  string        `json:"device"`
+}
+
+func (d *daemon) answerMove(who peer, line []byte) (any, error) {
+	var r moveRequest
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	var changed status.Changed
+	err := d.inLoop(func() error {
+		c, err := d.clientFor(who, r.Client)
+		if err != nil {
+			return err
+		}
+		id, err := d.findDevice(r.Device)
+		if err != nil {
+			return err
+		}
+		if err := d.tellCore(vgpu.Move{Client: c.id, Device: id}); err != nil {
+			return err
+		}
+		d.log.Info("a client is moved by hand", "client", c.id, "device", int(id), "by", who.user.name)
+		changed = d.changedDevice(id)
+		is := d.clientNow(c)
+		changed.Client = &is
+		return nil
+	})
+	return changed, err
+}
+
+// clientFor finds a client that somebody may do something with: its own user, the
+// node's owner and root may. Users of other machines have no number here.
+func (d *daemon) clientFor(who peer, id vgpu.ClientID) (*client, error) {
+	c := d.clients[id]
+	switch {
+	case c == nil || c.ending:
+		return nil, fmt.Errorf("there is no client %d: muster ps lists those there are", id)
+	case d.mayChangeDevices(who) == nil:
+	case who.user.uid != c.peer.user.uid || who.user.uid == nobody || d.isOwner(who):
+		return nil, fmt.Errorf("client %d is user %s's: only that user, user %s, whose node it is, and root may do that", id, c.peer.user.name, d.own.name)
+	}
+	return c, nil
+}

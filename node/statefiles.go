@@ -1,0 +1,361 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"muster/device"
+	"muster/node/vgpu"
+	"muster/wire/control"
+	"muster/wire/status"
+)
+
+// stateVersion changes with every change of what the files mean.
+const stateVersion = 1
+
+// clientFile is all that the next daemon must know of a client. What a worker says of
+// its user, limits and leases counts only as far as it is said here.
+type clientFile struct {
+	Version int           `json:"version"`
+	Boot    string        `json:"boot"` // of the machine, see bootID
+	Client  vgpu.ClientID `json:"client"`
+
+	UID       uint32      `json:"uid"`
+	User      string      `json:"user"`
+	Pid       int32       `json:"pid"`
+	Program   string      `json:"program"`
+	Ordinal   int         `json:"ordinal"`
+	Memory    uint64      `json:"memory"`
+	MemoryBy  string      `json:"memory_by"`
+	Shown     map[int]int `json:"shown"`
+	ArenaBase uint64      `json:"arena_base"`
+	ArenaSize uint64      `json:"arena_size"`
+	Since     time.Time   `json:"since"`
+
+	Worker workerFile        `json:"worker"`
+	Files  map[string]fileID `json:"files"` // that the worker holds, by their names
+
+	Place     placeFile     `json:"place"`
+	Pinned    vgpu.DeviceID `json:"pinned"`
+	Committed uint64        `json:"committed"`
+	WantedAt  time.Time     `json:"wanted_at"` // while it waits for a device
+
+	Kernels     uint64        `json:"kernels"`
+	Busy        time.Duration `json:"busy"`
+	Told        usageFile     `json:"told"` // the part of it that this worker told
+	Waits       time.Duration `json:"waits"`
+	Preemptions int           `json:"preemptions"`
+	Moves       vgpu.Moves    `json:"moves"`
+	Counters    countersFile  `json:"counters"`
+	Peak        uint64        `json:"peak"`
+	Stats       control.Stats `json:"stats"`
+}
+
+// workerFile names a process.
+type workerFile struct {
+	Pid   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	UID   uint32 `json:"uid"` // the number that it was lent; 0 if none was
+}
+
+// placeFile is what the dispatcher has given a client. It is written before the worker
+// is told.
+type placeFile struct {
+	Lease  int           `json:"lease"` // the number of its last lease
+	Held   bool          `json:"held"`
+	Device vgpu.DeviceID `json:"device"` // where it is, or keeps something; AnyDevice if nowhere
+	Memory uint64        `json:"memory"` // of the lease, or kept
+}
+
+type usageFile struct {
+	Kernels uint64        `json:"kernels"`
+	Busy    time.Duration `json:"busy"`
+}
+
+func (u usageFile) usage() vgpu.Usage { return vgpu.Usage{Kernels: u.Kernels, GPUTime: u.Busy} }
+
+func usageOf(u vgpu.Usage) usageFile { return usageFile{u.Kernels, u.GPUTime} }
+
+type countersFile struct {
+	Grants      uint64        `json:"grants"`
+	Preemptions uint64        `json:"preemptions"`
+	Swaps       uint64        `json:"swaps"`
+	CopiedIn    uint64        `json:"copied_in"`
+	CopiedOut   uint64        `json:"copied_out"`
+	SwapIn      uint64        `json:"swap_in"`
+	SwapOut     uint64        `json:"swap_out"`
+	Waited      time.Duration `json:"waited"`
+	Denials     uint64        `json:"denials"`
+	Failures    uint64        `json:"failures"`
+	Clients     uint64        `json:"clients"`
+}
+
+func (c *counters) file() countersFile {
+	return countersFile{c.grants, c.preemptions, c.swaps, c.copiedIn, c.copiedOut, c.swapIn, c.swapOut, c.waited, c.denials, c.failures, c.clients}
+}
+
+func (f *countersFile) counters() counters {
+	return counters{
+		grants: f.Grants, preemptions: f.Preemptions, swaps: f.Swaps, copiedIn: f.CopiedIn, copiedOut: f.CopiedOut, swapIn: f.SwapIn, swapOut: f.SwapOut,
+		waited: f.Waited, denials: f.Denials, failures: f.Failures, clients: f.Clients,
+	}
+}
+
+// nodeStateFile is what the next daemon must know of the node: by which numbers the
+// workers know its devices, and what was counted.
+type nodeStateFile struct {
+	Version int           `json:"version"`
+	Boot    string        `json:"boot"`
+	Last    vgpu.ClientID `json:"last"` // the number of the last client
+	Devices []deviceFile  `json:"devices"`
+
+	Past      countersFile           `json:"past"`
+	Usage     usageFile              `json:"usage"` // of clients that have gone
+	Moves     vgpu.Moves             `json:"moves"`
+	Waits     status.Waits           `json:"waits"`
+	Preempted map[vgpu.Reason]uint64 `json:"preempted"`
+	Refused   uint64                 `json:"refused"`
+	Ended     []status.Client        `json:"ended"`
+}
+
+// deviceFile is a device, by its number.
+type deviceFile struct {
+	Config  control.DeviceConfig `json:"config"`
+	Reserve uint64               `json:"reserve"`
+	Here    bool                 `json:"here"`
+	Is      vgpu.Device          `json:"is"`
+	Usage   usageFile            `json:"usage"`
+}
+
+// fileID tells files, and connections, apart for as long as somebody has them.
+type fileID struct {
+	Device uint64 `json:"device"`
+	Number uint64 `json:"number"`
+}
+
+func identify(f *os.File) (fileID, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return fileID{}, err
+	}
+	var stat syscall.Stat_t
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = syscall.Fstat(int(fd), &stat) }); err != nil {
+		return fileID{}, err
+	}
+	return fileID{uint64(stat.Dev), stat.Ino}, failed
+}
+
+// identifyAll notes which files a worker holds.
+func identifyAll(held []control.Held) (map[string]fileID, error) {
+	ids := map[string]fileID{}
+	for _, h := range held {
+		id, err := identify(h.File)
+		if err != nil {
+			return nil, fmt.Errorf("the descriptor of the %s: %w", h.Name, err)
+		}
+		ids[h.Name] = id
+	}
+	return ids, nil
+}
+
+// check refuses a file that is of another daemon's making, or of another run of the
+// machine.
+func (f *clientFile) check(name string) error {
+	switch {
+	case f.Version != stateVersion:
+		return fmt.Errorf("its version is %d, and %d is understood", f.Version, stateVersion)
+	case name != clientName(f.Client) || f.Client == 0:
+		return fmt.Errorf("it is of client %d", f.Client)
+	case f.Worker.Pid <= 1 || f.User == "" || f.Ordinal < 0 || f.Place.Lease < 0 || f.Busy < 0 || f.Told.Busy < 0:
+		return errors.New("it has values that no daemon writes")
+	case f.Boot != bootID():
+		return errors.New("the machine was started again since")
+	}
+	return nil
+}
+
+func clientName(id vgpu.ClientID) string { return fmt.Sprintf("%s%d.json", clientPrefix, id) }
+
+// --- writing -------------------------------------------------------------------
+
+// saveEvery is how often statistics are written. What a worker is granted is written
+// at once.
+const saveEvery = time.Second
+
+// mostSaved is how many clients' statistics are written at a time: the loop has more
+// to do.
+const mostSaved = 32
+
+// bookkeeping is what of the state is not written yet. It is the loop's.
+type bookkeeping struct {
+	dirty   bool          // some statistics have changed
+	due     time.Duration // when they are written
+	trouble error         // why the last file could not be written
+}
+
+// touch notes that statistics have changed.
+func (d *daemon) touch() {
+	if b := &d.books; d.folder != nil && !b.dirty {
+		b.dirty, b.due = true, d.now()+saveEvery
+	}
+}
+
+// saveDue writes statistics if it is time.
+func (d *daemon) saveDue() {
+	b := &d.books
+	if d.folder == nil || !b.dirty || d.now() < b.due {
+		return
+	}
+	b.dirty = false
+	d.saveNode()
+	count := 0
+	for _, c := range d.clients {
+		if !c.unsaved || !c.isKept() {
+			continue
+		}
+		if count++; count > mostSaved {
+			b.dirty, b.due = true, d.now()+saveEvery/100
+			return
+		}
+		d.save(c)
+	}
+}
+
+// isKept says whether a client has a file.
+func (c *client) isKept() bool { return c.worker != nil && c.held != nil && !c.ending }
+
+// save writes all that is known of a client.
+func (d *daemon) save(c *client) {
+	if d.folder == nil || !c.isKept() {
+		return
+	}
+	c.unsaved = false
+	f := d.fileOf(c)
+	c.place = f.Place
+	d.wrote("a client's state", d.folder.write(clientName(c.id), &f))
+}
+
+// forgetFile removes the file of a client that has ended.
+func (d *daemon) forgetFile(c *client) {
+	if d.folder != nil && c.held != nil {
+		d.wrote("a client's state", d.folder.drop(clientName(c.id)))
+		d.touch()
+	}
+}
+
+// saveNode writes what is known of the node.
+func (d *daemon) saveNode() {
+	if d.folder != nil {
+		f := d.nodeFile()
+		d.wrote("the node's state", d.folder.write(nodeStateName, &f))
+	}
+}
+
+// wrote notes whether a file could be written. The node goes on: without its files
+// it cannot be restarted under its programs, and says so.
+func (d *daemon) wrote(what string, err error) {
+	if b := &d.books; (err == nil) != (b.trouble == nil) {
+		if err != nil {
+			d.log.Error(what+" cannot be written: programs may not survive the daemon", "error", err)
+		} else {
+			d.log.Info("the state of clients can be written again")
+		}
+		b.trouble = err
+	}
+}
+
+// placeOf is what the dispatcher has given a client.
+func placeOf(v vgpu.ClientView) placeFile {
+	return placeFile{Lease: v.Grants, Held: v.State == vgpu.Assigned, Device: v.Device, Memory: v.Memory}
+}
+
+// saveChanged writes the clients whose leases an event has changed, before their
+// workers are told.
+func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
+	if d.folder == nil {
+		return
+	}
+	look := func(id vgpu.ClientID) {
+		c := d.clients[id]
+		if v, ok := d.core.Client(id); ok && c != nil && placeOf(v) != c.place {
+			d.save(c)
+		}
+	}
+	switch e := e.(type) {
+	case vgpu.Released:
+		look(e.Client)
+	case vgpu.Faulted:
+		look(e.Client)
+	case vgpu.Tick:
+	default:
+		d.touch()
+	}
+	for _, effect := range effects {
+		if effect.Kind == vgpu.Grant || effect.Kind == vgpu.Gone {
+			look(effect.Client)
+		}
+	}
+}
+
+func (d *daemon) fileOf(c *client) clientFile {
+	v, _ := d.core.Client(c.id)
+	f := clientFile{
+		Version: stateVersion, Boot: bootID(), Client: c.id,
+		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
+		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since),
+		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held,
+		Place: placeOf(v), Pinned: c.pinned, Committed: c.committed,
+		Kernels: v.Kernels, Busy: v.GPUTime, Told: usageOf(c.told), Waits: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
+		Counters: c.counters.file(), Peak: c.peak, Stats: c.memoryNow,
+	}
+	if c.wanting {
+		f.WantedAt = d.start.Add(c.wantedAt)
+	}
+	return f
+}
+
+func (d *daemon) nodeFile() nodeStateFile {
+	view := d.core.View()
+	f := nodeStateFile{
+		Version: stateVersion, Boot: bootID(), Last: d.lastID, Past: d.past.file(), Usage: usageOf(plus(d.before.past, view.Past)), Moves: plusMoves(d.before.moves, view.PastMoves),
+		Waits: d.waits, Preempted: d.preempted, Refused: d.refused, Ended: d.gone,
+	}
+	for i, e := range d.stock.Load().entries {
+		is := deviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.here, Is: dispatched(e.info, d.live().VGPUs), Usage: usageOf(d.before.of(i))}
+		if i < len(view.Devices) { // else the dispatcher is told next
+			is.Usage = usageOf(plus(d.before.of(i), view.Devices[i].Usage))
+		}
+		f.Devices = append(f.Devices, is)
+	}
+	return f
+}
+
+// before is what earlier daemons of the node counted, of clients and devices; what
+// clients came to that are there is the dispatcher's to know.
+type before struct {
+	past    vgpu.Usage
+	moves   vgpu.Moves
+	devices []vgpu.Usage // by number
+}
+
+func (b *before) of(number int) vgpu.Usage {
+	if number < len(b.devices) {
+		return b.devices[number]
+	}
+	return vgpu.Usage{}
+}
+
+// plus adds what was used, and stays at the largest number that is kept.
+func plus(a, b vgpu.Usage) vgpu.Usage {
+	return vgpu.Usage{Kernels: sum(a.Kernels, b.Kernels), GPUTime: time.Duration(sum(uint64(a.GPUTime), uint64(b.GPUTime)))}
+}
+
+func plusMoves(a, b vgpu.Moves) vgpu.Moves {
+	return vgpu.Moves{Auto: a.Auto + b.Auto, ByHand: a.ByHand + b.ByHand, Drain: a.Drain + b.Drain}
+}
+
+func (f *clientFile) arena() device.Arena { return device.Arena{Base: f.ArenaBase, Size: f.ArenaSize} }

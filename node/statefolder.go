@@ -1,0 +1,264 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"muster/internal/wholefile"
+	"muster/wire"
+)
+
+// stateFolder is where the daemon writes down what the next one must know of its
+// clients, should it be killed or hand over: a file for each client, one for the node,
+// and the devices' locks. It is the daemon's alone. While a daemon uses it, it has the
+// folder locked, and at its end it removes it: a folder that is there and not locked
+// is what a daemon left that was killed or has handed over.
+type stateFolder struct {
+	dir  string
+	lock *os.File // the folder itself
+	own  bool     // the folders above it are Muster's too, if they are empty at the end
+}
+
+const (
+	nodeStateName = "node.json"
+	clientPrefix  = "client-"
+	lockPrefix    = "lock-"
+	partPrefix    = ".part-" // a file that is being written
+
+	// How long a daemon that hands over may take to let go of its folder.
+	folderWait = 10 * time.Second
+)
+
+// stateLimit is more than any file of a state has.
+var stateLimit = wholefile.Limit{Bytes: 4 << 20, Remedy: "no daemon wrote it: remove it"}
+
+// stateKey is a socket's name among others'. The library in C has the same.
+func stateKey(socket string) string {
+	if !strings.HasPrefix(socket, "@") {
+		if path, err := filepath.Abs(socket); err == nil {
+			socket = path
+		}
+	}
+	var key strings.Builder
+	for _, c := range []byte(socket) {
+		switch {
+		case c == '/':
+			key.WriteByte('+')
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '@', c == '_', c == '-':
+			key.WriteByte(c)
+		default: // a dot too: "." and ".." are no names
+			fmt.Fprintf(&key, "%%%02X", c)
+		}
+	}
+	return key.String()
+}
+
+// stateParents are the folders in which the state of a node may be, if nothing was
+// said: root's, then the user's.
+func stateParents() []string {
+	parents := []string{"/run/muster"}
+	runtime := os.Getenv("XDG_RUNTIME_DIR")
+	if info, err := os.Stat(runtime); err == nil && info.IsDir() && filepath.IsAbs(runtime) {
+		parents = append(parents, filepath.Join(runtime, "muster"))
+	}
+	return append(parents, fmt.Sprintf("/tmp/muster-%d", os.Getuid()))
+}
+
+// stateParent is that of this user's nodes.
+func stateParent() string {
+	parents := stateParents()
+	if os.Geteuid() == 0 {
+		return parents[0]
+	}
+	return parents[1]
+}
+
+// Restarting says whether a node that is not there at the moment may come back: one
+// that was killed, or hands over to the next, leaves its state behind.
+func Restarting(socket string) bool {
+	for _, parent := range stateParents() {
+		if info, err := os.Stat(filepath.Join(parent, stateKey(socket))); err == nil && info.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+// openState opens the folder that a configuration names, or the usual one.
+func openState(dir, socket string) (*stateFolder, error) {
+	f := &stateFolder{dir: dir}
+	if dir == "" {
+		f.dir, f.own = filepath.Join(stateParent(), stateKey(socket)), true
+		if err := makeParent(stateParent()); err != nil {
+			return nil, err
+		}
+	}
+	for end := time.Now().Add(folderWait); ; {
+		err := f.open()
+		if err == nil || !errors.Is(err, errFolderTaken) || time.Now().After(end) {
+			return f, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// makeParent makes the folder in which the states of nodes are. Everybody may see
+// whose states there are, so that programs wait for a node that comes back, except in
+// a folder for everybody.
+func makeParent(dir string) error {
+	mode := fs.FileMode(0o755)
+	if strings.HasPrefix(dir, "/tmp/") {
+		mode = 0o700
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return checkOwn(dir, 0o022)
+}
+
+// checkOwn refuses a folder that is not this user's alone, as far as the mask says.
+func checkOwn(dir string, mask fs.FileMode) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is no folder", dir)
+	case !ok || owner.Uid != uint32(os.Geteuid()):
+		return fmt.Errorf("%s is another user's", dir)
+	case info.Mode().Perm()&mask != 0:
+		return fmt.Errorf("others may use %s: chmod %04o %s", dir, info.Mode().Perm()&^mask, dir)
+	}
+	return nil
+}
+
+var errFolderTaken = errors.New("another node uses it")
+
+// open opens and locks the folder, which it makes if it is not there.
+func (f *stateFolder) open() error {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return err
+	}
+	if err := checkOwn(f.dir, 0o077); err != nil {
+		return err
+	}
+	lock, err := os.Open(f.dir)
+	if err != nil {
+		return err
+	}
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil && !isSame(lock, f.dir) { // whoever had it has just removed it
+		err = syscall.EWOULDBLOCK
+	}
+	if err != nil {
+		lock.Close()
+		return fmt.Errorf("%w (%s: %w)", errFolderTaken, f.dir, err)
+	}
+	f.lock = lock
+	return nil
+}
+
+func isSame(f *os.File, path string) bool {
+	a, errA := f.Stat()
+	b, errB := os.Lstat(path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// leave lets the next daemon have the folder.
+func (f *stateFolder) leave() {
+	if f != nil {
+		f.lock.Close()
+	}
+}
+
+// remove removes the folder, of a node that has ended.
+func (f *stateFolder) remove() error {
+	if f == nil {
+		return nil
+	}
+	defer f.lock.Close()
+	err := f.clear("")
+	if err == nil {
+		err = os.Remove(f.dir)
+	}
+	if f.own {
+		_ = os.Remove(filepath.Dir(f.dir)) // unless another node has its state there
+	}
+	return err
+}
+
+// clear removes the files of the folder whose names begin so.
+func (f *stateFolder) clear(prefix string) error {
+	var errs []error
+	for _, name := range f.names(prefix) {
+		errs = append(errs, os.Remove(filepath.Join(f.dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// names lists the files of the folder whose names begin so.
+func (f *stateFolder) names(prefix string) []string {
+	entries, _ := os.ReadDir(f.dir)
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// write writes a file, whole or not at all.
+func (f *stateFolder) write(name string, document any) error {
+	text, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	part := filepath.Join(f.dir, partPrefix+name)
+	if err := os.WriteFile(part, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, filepath.Join(f.dir, name))
+}
+
+// read reads what write wrote.
+func (f *stateFolder) read(name string, into any) error {
+	text, err := stateLimit.ReadFile(filepath.Join(f.dir, name))
+	if err != nil {
+		return err
+	}
+	if err := strictly(text, into); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (f *stateFolder) drop(name string) error {
+	err := os.Remove(filepath.Join(f.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// deviceLock opens the lock of a device: the one that the workers of an earlier daemon
+// have, if there are any. Without a folder nobody has one.
+func (f *stateFolder) deviceLock(number int) (*os.File, error) {
+	if f == nil {
+		return wire.CreateLock()
+	}
+	lock, err := os.OpenFile(filepath.Join(f.dir, fmt.Sprint(lockPrefix, number)), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("making a device's lock: %w", err)
+	}
+	return lock, nil
+}

@@ -1,0 +1,110 @@
+package vgpu
+
+import (
+	"slices"
+	"time"
+)
+
+// Adopt makes a client known that an earlier dispatcher served: it holds a
+// lease, or keeps bytes on a device, or has nothing there. It counts as busy and
+// is not watched, whatever it was told before. If its device cannot hold it, as
+// when devices or limits have become smaller, it is told to leave and counts
+// until it has; if the device is not there, it is told that (Gone).
+type Adopt struct {
+	Client ClientID `json:"client"`
+	User   string   `json:"user"`
+	Weight int      `json:"weight"`
+
+	Device DeviceID `json:"device"` // where it is, or was last; AnyDevice if nowhere
+	Held   bool     `json:"held"`   // it holds a lease there
+	Memory uint64   `json:"memory"` // that the lease is for
+	Kept   uint64   `json:"kept"`   // bytes that it keeps there without a lease
+	Lease  int      `json:"lease"`  // the number of its last lease: the next is larger
+	Pinned DeviceID `json:"pinned"` // as in its last Want
+
+	// What it came to with the earlier dispatcher.
+	Kernels     uint64        `json:"kernels"`
+	Busy        time.Duration `json:"busy_ns"`
+	Waited      time.Duration `json:"waited_ns"`
+	Preemptions int           `json:"preemptions"`
+	Moves       Moves         `json:"moves"`
+}
+
+// Numbers of an earlier dispatcher are cut to these, so that nothing that is
+// counted from there overflows.
+const (
+	maxAdoptedBytes = 1 << 60 // of one client
+	maxAdoptedUsed  = 1 << 61 // on one device
+	maxAdoptedCount = 1 << 40
+)
+
+func (e Adopt) apply(c *Core) bool {
+	if c.clients[e.Client] != nil {
+		return c.deny(e.Client, Duplicated)
+	}
+	x := c.attach(e.Client, e.User, e.Weight)
+	x.want.Pinned = e.Pinned
+	x.ran = Usage{e.Kernels, max(e.Busy, 0)}.within(Usage{})
+	x.stats = stats{
+		grants: counted(e.Lease), waited: min(max(e.Waited, 0), maxUsage), preemptions: counted(e.Preemptions),
+		moves: Moves{counted(e.Moves.Auto), counted(e.Moves.ByHand), counted(e.Moves.Drain)},
+	}
+	if e.Lease > 0 {
+		x.state = Waiting
+	}
+	d := c.device(e.Device)
+	if d != nil {
+		x.last = d.id
+	}
+	switch {
+	case !e.Held && e.Kept == 0:
+	case d == nil || d.lost || !d.canCount(e):
+		if e.Held {
+			x.state = Failed
+		}
+		c.emit(Effect{Kind: Gone, Client: x.id, Device: e.Device})
+	default:
+		c.takeIn(x, d, e)
+	}
+	return true
+}
+
+func counted(n int) int { return min(max(n, 0), maxAdoptedCount) }
+
+// canCount says whether what a client claims to have on d is a number that can
+// be added to all the others there.
+func (d *device) canCount(e Adopt) bool {
+	return e.Memory <= maxAdoptedBytes && e.Kept <= maxAdoptedBytes && d.used+int64(max(e.Memory, e.Kept)+d.ContextCost) <= maxAdoptedUsed
+}
+
+// takeIn puts an adopted client where it is already.
+func (c *Core) takeIn(x *client, d *device, e Adopt) {
+	x.dev = d
+	if e.Held {
+		x.want.Need = e.Memory
+		c.seat(x, d, e.Memory)
+	} else {
+		x.kept = e.Kept
+		d.keepers = append(d.keepers, x)
+		d.used += x.taken()
+	}
+	if d.used > int64(d.Memory) || d.bound > d.Slots || (x.user.limit > 0 && x.user.slots > x.user.limit) {
+		c.revoke(victim{x, ForMemory})
+	}
+}
+
+// seat binds a client to a slot of d. An adopted one may find none free: it gets
+// one more, until it leaves.
+func (c *Core) seat(x *client, d *device, memory uint64) {
+	x.state, x.dev, x.last, x.memory, x.slot = Assigned, d, d.id, memory, slices.Index(d.slots, nil)
+	if x.slot < 0 {
+		x.slot = len(d.slots)
+		d.slots = append(d.slots, nil)
+	}
+	d.slots[x.slot] = x
+	d.bound++
+	d.used += x.taken()
+	x.user.slots++
+	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
+	c.anew = true
+}

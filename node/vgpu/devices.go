@@ -1,0 +1,327 @@
+package vgpu
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Lost says that a device is no more. Its clients are in the failed queue; they
+// and those who keep bytes there are told (Gone). Clients that are pinned to it
+// or were there last may wait for it to come back.
+type Lost struct {
+	Device DeviceID `json:"device"`
+}
+
+func (e Lost) apply(c *Core) bool {
+	d := c.device(e.Device)
+	if d == nil || d.lost {
+		return false
+	}
+	c.close(d)
+	c.setDrained(d, false)
+	d.lost = true
+	for _, x := range slices.Clone(d.slots) {
+		if x != nil {
+			c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
+			c.leave(x, Failed, 0)
+		}
+	}
+	for _, x := range slices.Clone(d.keepers) {
+		c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
+		c.letGo(x, 0)
+	}
+	c.resort()
+	return true
+}
+
+// Added says that a device came. One that bears the name of a lost device
+// takes that one's number, and its Usage. A device that Check refuses changes
+// nothing.
+type Added struct {
+	Device Device `json:"device"`
+}
+
+func (e Added) apply(c *Core) bool {
+	if c.addDevice(e.Device) != nil {
+		return false
+	}
+	c.resort()
+	return true
+}
+
+// Returned says that a device that was lost or removed is there again, under
+// its number and with its Usage. Is describes it as it is now.
+type Returned struct {
+	Device DeviceID `json:"device"`
+	Is     Device   `json:"is"`
+}
+
+func (e Returned) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	is, _ := e.Is.complete()
+	c.replace(c.devices[e.Device], is)
+	c.resort()
+	return true
+}
+
+// Drain says that a device is to take nobody any more. All who are bound there
+// or keep bytes there are told to leave; clients that need this very device
+// wait.
+type Drain struct {
+	Device DeviceID `json:"device"`
+}
+
+func (e Drain) apply(c *Core) bool {
+	d := c.device(e.Device)
+	if c.Refuses(e) != nil || d.drained {
+		return false
+	}
+	c.close(d)
+	c.setDrained(d, true)
+	c.resort()
+	return true
+}
+
+// Resume says that a device that was drained takes clients again.
+type Resume struct {
+	Device DeviceID `json:"device"`
+}
+
+func (e Resume) apply(c *Core) bool {
+	d := c.device(e.Device)
+	if c.Refuses(e) != nil || !d.drained {
+		return false
+	}
+	c.setDrained(d, false)
+	c.resort()
+	return true
+}
+
+// Remove takes a device out on which nobody is: one that is drained, or lost.
+// Nobody waits for it any more. It may come back as a lost one may.
+type Remove struct {
+	Device DeviceID `json:"device"`
+}
+
+func (e Remove) apply(c *Core) bool {
+	d := c.device(e.Device)
+	if c.Refuses(e) != nil || d.removed {
+		return false
+	}
+	c.setDrained(d, false)
+	d.lost, d.removed = true, true
+	c.resort()
+	return true
+}
+
+// Move says that somebody wants a client to run on a device: it leaves the one
+// where it is, and its next Want is served there and nowhere else. It stays
+// there until it leaves for another reason.
+type Move struct {
+	Client ClientID `json:"client"`
+	Device DeviceID `json:"device"`
+}
+
+func (e Move) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	x, d := c.clients[e.Client], c.devices[e.Device]
+	c.untarget(x)
+	x.target, x.moving = d.id, byHand
+	switch {
+	case x.state == Assigned && !x.revoking:
+		c.endGrow(x) // the Revoke is the answer
+		c.revoke(victim{x, ForMove})
+	case x.state == Ready && x.claim != nil && x.claim.dev != d:
+		c.drop(x.claim)
+	}
+	if x.reserved != d {
+		c.unreserve(x, x.reserved)
+	}
+	return true
+}
+
+// Refuses says why the core would not do what an event asks for: Move, Drain,
+// Resume, Remove, Returned and Added, which people cause. It returns nil if it
+// would, and for all other events. It changes nothing. A refused event that is
+// told nevertheless changes nothing either.
+func (c *Core) Refuses(e Event) error {
+	switch e := e.(type) {
+	case Move:
+		return c.refusesMove(e)
+	case Drain:
+		return c.refusesState(e.Device)
+	case Resume:
+		return c.refusesState(e.Device)
+	case Remove:
+		return c.refusesRemove(e.Device)
+	case Returned:
+		return c.refusesReturned(e)
+	case Added:
+		if err := e.Device.Check(); err != nil {
+			return err
+		}
+		if len(c.devices) == maxDevices && !slices.ContainsFunc(c.devices, func(d *device) bool { return d.lost && d.Name == e.Device.Name }) {
+			return fmt.Errorf("there are %d devices, as many as there may be", maxDevices)
+		}
+	}
+	return nil
+}
+
+func noSuchDevice(id DeviceID) error { return fmt.Errorf("there is no device #%d", id) }
+
+// refusesState is for devices that are to take clients, or nobody.
+func (c *Core) refusesState(id DeviceID) error {
+	d := c.device(id)
+	if d == nil {
+		return noSuchDevice(id)
+	}
+	return d.gone()
+}
+
+// gone says that a device is not there.
+func (d *device) gone() error {
+	switch {
+	case d.removed:
+		return fmt.Errorf("device %q was removed: add it first", d.Name)
+	case d.lost:
+		return fmt.Errorf("device %q is lost: add it again when it is back", d.Name)
+	}
+	return nil
+}
+
+func (c *Core) refusesRemove(id DeviceID) error {
+	d := c.device(id)
+	switch {
+	case d == nil:
+		return noSuchDevice(id)
+	case d.state() == DeviceUp:
+		return fmt.Errorf("device %q takes clients: drain it first", d.Name)
+	case d.state() == DeviceDraining:
+		return fmt.Errorf("device %q still has clients (%d that run there, %d that keep memory there): try again when it is drained", d.Name, d.bound, len(d.keepers))
+	}
+	return nil
+}
+
+func (c *Core) refusesReturned(e Returned) error {
+	d := c.device(e.Device)
+	switch {
+	case d == nil:
+		return noSuchDevice(e.Device)
+	case !d.lost:
+		return fmt.Errorf("device %q is there already", d.Name)
+	}
+	return e.Is.Check()
+}
+
+func (c *Core) refusesMove(e Move) error {
+	x, d := c.clients[e.Client], c.device(e.Device)
+	switch {
+	case x == nil:
+		return fmt.Errorf("there is no client %d", e.Client)
+	case d == nil:
+		return noSuchDevice(e.Device)
+	case d.lost:
+		return d.gone()
+	case d.drained:
+		return fmt.Errorf("device %q is drained: resume it first", d.Name)
+	case x.state == Assigned && x.dev == d && !x.revoking:
+		return fmt.Errorf("client %d is on device %q already", x.id, d.Name)
+	case x.want.Pinned != AnyDevice && x.want.Pinned != d.id:
+		return fmt.Errorf("client %d can run on device %s only: its program has seen addresses that it would not have elsewhere", x.id, c.nameOf(x.want.Pinned))
+	case x.state == Ready || x.state == Assigned:
+		if need := max(x.want.Need, x.memory, x.growTo); !d.holdsEver(need) {
+			return fmt.Errorf("client %d needs %d bytes, and device %q has %d for it", x.id, need, d.Name, d.Memory-d.ContextCost)
+		}
+	}
+	return nil
+}
+
+// nameOf is how people know a device, which may not be there.
+func (c *Core) nameOf(id DeviceID) string {
+	if d := c.device(id); d != nil {
+		return fmt.Sprintf("%q", d.Name)
+	}
+	return fmt.Sprintf("#%d", id)
+}
+
+// device returns a device by its number, or nil.
+func (c *Core) device(id DeviceID) *device {
+	if id < 0 || int(id) >= len(c.devices) {
+		return nil
+	}
+	return c.devices[id]
+}
+
+// close takes back all that was promised on a device.
+func (c *Core) close(d *device) {
+	for _, x := range slices.Concat(d.slots, c.ready) {
+		if x != nil && x.claim != nil && x.claim.dev == d {
+			c.drop(x.claim)
+		}
+	}
+	if d.reservedFor != nil {
+		c.unreserve(d.reservedFor, d)
+	}
+	for _, x := range c.clients { // in any order: nobody is told anything
+		if x.target == d.id {
+			c.untarget(x)
+		}
+	}
+}
+
+func (c *Core) setDrained(d *device, on bool) {
+	switch {
+	case on && !d.drained:
+		c.drains++
+	case !on && d.drained:
+		c.drains--
+	}
+	d.drained = on
+}
+
+// resort looks anew at what every ready client can hope for, after devices came
+// or went.
+func (c *Core) resort() {
+	c.anew = true
+	for _, x := range slices.Clone(c.ready) {
+		why, parked := c.prospects(x)
+		if why == "" {
+			c.park(x, parked)
+			continue
+		}
+		c.unready(x, Waiting)
+		c.deny(x.id, why)
+	}
+}
+
+// evacuate tells all who are on drained devices to leave. A client that left
+// may have kept bytes there, so this is looked at after every event.
+func (c *Core) evacuate() {
+	if c.drains == 0 {
+		return
+	}
+	for _, d := range c.devices {
+		if !d.drained {
+			continue
+		}
+		for _, x := range d.slots {
+			if x == nil || x.revoking {
+				continue
+			}
+			c.endGrow(x) // the Revoke is the answer
+			if x.moving == byNothing {
+				x.moving = byDrain
+			}
+			c.revoke(victim{x, ForDrain})
+		}
+		for _, x := range d.keepers {
+			if !x.revoking {
+				c.revoke(victim{x, ForDrain})
+			}
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// A worker outlives its daemon, so that the daemon can be restarted, upgraded or
+// killed while programs run. The connection to the daemon then ends without a word
+// (control.End is that word), and the worker is an orphan: it serves its client with
+// the lease that it has, and messages that need the daemon wait. Meanwhile the
+// goroutine that listened to the daemon looks for the next one at the node's socket,
+// for the time that Serve named. It also watches the program's connection, as the
+// daemon did, of which the worker has a descriptor.
+//
+// Nothing that is said while there is no daemon is kept. What counts of it is part of
+// the client's standing, with which the loop begins to talk to the next daemon once it
+// has heard all that the last one said.
+
+const (
+	firstPause    = 20 * time.Millisecond // between two looks for the next daemon
+	longestPause  = 500 * time.Millisecond
+	introduceTime = 5 * time.Second // for a daemon to answer
+)
+
+// line is what the worker says to its daemon.
+type line struct {
+	mu      sync.Mutex
+	current *control.WorkerEnd
+	open    bool // somebody hears what is said
+	closed  bool // for good, by the worker itself
+	kernels uint64
+	busy    time.Duration // what was told with Ran, to whichever daemon
+}
+
+// say tells the daemon something, if there is one.
+func (l *line) say(m control.ToDaemon) {
+	l.mu.Lock()
+	switch said := m.(type) {
+	case control.Ran:
+		l.kernels += uint64(said.Kernels)
+		l.busy += said.Busy
+	case control.Standing:
+		said.Kernels, said.Busy = l.kernels, l.busy
+		m = said
+	}
+	to := l.current
+	if !l.open {
+		to = nil
+	}
+	l.mu.Unlock()
+	if to != nil {
+		_ = to.Send(m) // that it is gone is found out elsewhere
+	}
+}
+
+// cut notes that the daemon has gone. It returns false if the worker ended the
+// connection itself.
+func (l *line) cut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = false
+	l.current.Close()
+	return !l.closed
+}
+
+// join puts the next daemon in the place of the last. It hears nothing before the
+// loop has begun with the standing (begin).
+func (l *line) join(next *control.WorkerEnd) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		next.Close()
+		return false
+	}
+	l.current = next
+	return true
+}
+
+// begin lets a daemon hear what is said from now on, unless it has gone already.
+func (l *line) begin(end *control.WorkerEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = l.current == end && !l.closed
+}
+
+// close ends the connection.
+func (l *line) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.current.Close()
+}
+
+// nextDaemon is the word to the loop that a daemon has adopted the worker.
+type nextDaemon struct {
+	control.Hold
+	end *control.WorkerEnd
+}
+
+// hold keeps a descriptor for the next daemon, if there may be one.
+func (w *worker) hold(name string, f *os.File) {
+	if w.serve.OrphanGrace == 0 {
+		f.Close()
+		return
+	}
+	w.held = append(w.held, control.Held{Name: name, File: f})
+}
+
+// letGo closes what is held.
+func (w *worker) letGo() {
+	for _, h := range w.held {
+		h.File.Close()
+	}
+	if w.program != nil {
+		w.program.Close()
+	}
+}
+
+// attached takes the program's connection.
+func (w *worker) attached(connection *os.File) {
+	conn, err := net.FileConn(connection)
+	program, ok := conn.(*net.UnixConn)
+	if !ok || w.program != nil {
+		w.log.Warn("the program's connection cannot be watched: the worker ends with its daemon", "error", err)
+		connection.Close()
+		return
+	}
+	w.program = program
+	w.hold("program", connection)
+}
+
+// noteLost notes that a device is gone, for the next daemon.
+func (w *worker) noteLost(m control.ToWorker) {
+	if lost, ok := m.(control.Lost); ok && lost.Device < len(w.serve.Devices) {
+		w.serve.Devices = slices.Clone(w.serve.Devices)
+		w.serve.Devices[lost.Device].Gone = true
+	}
+}
+
+// completed puts into the standing what the core does not know.
+func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
+	if standing, ok := m.(control.Standing); ok {
+		standing.Devices = w.serve.Devices
+		return standing
+	}
+	return m
+}
+
+const daemonEnded = "the node daemon ended"
+
+// outlive looks for the next daemon after the last one has gone. If there will be
+// none, it says why.
+func (w *worker) outlive() (why string) {
+	orphaned := w.line.cut()
+	if !orphaned || w.dismissed || w.program == nil || w.serve.OrphanGrace == 0 {
+		return daemonEnded
+	}
+	gone := w.watchProgram()
+	defer func() { // whoever watches ends
+		_ = w.program.SetReadDeadline(time.Unix(1, 0))
+		<-gone
+	}()
+	grace := time.NewTimer(w.serve.OrphanGrace)
+	defer grace.Stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		next, err := w.introduce()
+		var refused *control.NotAdopted
+		switch {
+		case err == nil && w.line.join(next):
+			w.control = next
+			w.inbox.put(nextDaemon{end: next})
+			w.consumer.Wake()
+			return ""
+		case err == nil:
+			return daemonEnded
+		case errors.As(err, &refused):
+			return "the node was started again and did not take the program over: " + refused.Reason
+		}
+		select {
+		case <-time.After(pause):
+		case why, ended := <-gone:
+			if ended {
+				return why
+			}
+		case <-grace.C:
+			return fmt.Sprintf("%s, and for %v no other came (orphan_grace in the node's configuration)", daemonEnded, w.serve.OrphanGrace)
+		case <-w.ctx.Done():
+			return daemonEnded
+		}
+	}
+}
+
+// watchProgram says when the program has gone, and why that ends the client. The
+// channel is closed when nobody watches any more.
+func (w *worker) watchProgram() <-chan string {
+	_ = w.program.SetReadDeadline(time.Time{})
+	gone := make(chan string, 1)
+	go func() {
+		defer close(gone)
+		said, err := wire.AwaitEnd(w.program)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case said:
+			gone <- "the program sent what it must not, on its socket"
+		default:
+			gone <- "the program ended"
+		}
+	}()
+	return gone
+}
+
+// introduce asks the daemon at the node's socket to adopt the worker, if there is
+// one.
+func (w *worker) introduce() (*control.WorkerEnd, error) {
+	dialled, err := net.DialTimeout("unix", w.serve.Node, introduceTime)
+	if err != nil {
+		return nil, err
+	}
+	conn := dialled.(*net.UnixConn)
+	defer conn.Close()
+	defer context.AfterFunc(w.ctx, func() { conn.Close() })()
+	if err := isOf(conn, w.owner); err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(introduceTime))
+	adopted, err := control.Introduce(conn, w.serve.Client, w.held)
+	if err != nil {
+		return nil, err
+	}
+	w.complainTo(adopted.Errors)
+	return adopted.End, nil
+}
+
+// isOf refuses a daemon of another user: anybody may take a name that no daemon has,
+// and would be given the program's memory.
+func isOf(conn *net.UnixConn, owner int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if int(peer.Uid) != owner {
+		return fmt.Errorf("user %d answers at the node's socket, which was user %d's", peer.Uid, owner)
+	}
+	return nil
+}
+
+// complainAt makes a file this process's standard error: that of the last daemon's
+// has nobody who reads it.
+func complainAt(f *os.File) {
+	defer f.Close()
+	_ = syscall.Dup3(int(f.Fd()), int(os.Stderr.Fd()), 0) // it works without
+}

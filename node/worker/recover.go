@@ -1,0 +1,673 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/node/journal"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// keeper keeps what is needed to rebuild the client in another worker, should this
+// one die: the journal, into which every message goes before it counts as read, and
+// a base now and then. Without a journal it does nothing.
+type keeper struct {
+	journal *journal.Journal // nil: the client ends with its worker
+
+	entry   journal.Entry // of the message that is handled
+	header  wire.Header   // of that message
+	hasData bool          // its data are in the journal
+	backlog []queued      // messages that were taken from the ring to be handled later
+	kept    []retained    // staging memory that is not given back yet
+	keeping uint64        // bytes of that
+	left    bool          // the client has left its device since the last base
+	due     bool          // a base must be made before anything else happens
+
+	spent   time.Duration // what kernels had taken at the last base
+	rate    float64       // bytes per second that a base copies from the device
+	exposed bool          // the log has said so
+	retry   time.Time     // when a base is tried again, after one that did not fit
+	replay  *replay       // what was handled by the worker before; nil when that is over
+}
+
+// queued is the entry of a message that is handled later.
+type queued struct {
+	entry  journal.Entry
+	header wire.Header
+}
+
+// retained is staging memory that the journal counts on: the data of an entry.
+type retained struct {
+	entry journal.Entry
+	data  []byte
+	stage *stage
+}
+
+const (
+	// A base may cost one part in so many of the time that kernels take: so long
+	// they have run before the next one is made for their sake.
+	foldShare = 25
+	// minSpent is how long kernels run at least between two bases that nothing else
+	// makes necessary.
+	minSpent = 50 * time.Millisecond
+	// firstRate is what copying from a device is expected to take before it was seen.
+	firstRate = 2 << 30
+	// foldCost is what a base costs by itself.
+	foldCost = 200 * time.Microsecond
+	// retryFold is how long a client stays exposed whose base did not fit.
+	retryFold = time.Second
+	// maxMoved is how many chunks may be on the host twice where a base costs little.
+	maxMoved = (64 << 20) / chunk
+	// keepTime is how long staging memory is kept while no message comes.
+	keepTime = 500 * time.Microsecond
+	// tightLog is how much room is left in the log when a base is made for that
+	// reason: what is read ahead needs some.
+	tightLog = journal.LogLimit / 2
+	// maxAttached is the most that one message's data may take in the log.
+	maxAttached = journal.LogLimit / 4
+)
+
+// record writes a message to the journal before the ring gives its room back.
+func (w *worker) record(position uint64, message []byte) {
+	w.latestEntry = w.journal.Append(position, message)
+}
+
+// expose notes that the client cannot be rebuilt for now.
+func (w *worker) expose(why error) {
+	if w.journal == nil || !w.journal.Valid() {
+		return
+	}
+	w.journal.Invalidate()
+	if !w.exposed {
+		w.exposed = true
+		w.log.Warn("the client cannot be rebuilt for now if its worker dies", "reason", why)
+	}
+}
+
+// keep writes the data of a message that brings some to the journal, or makes sure
+// that they stay where they are until the next base.
+func (w *worker) keep(o *clientcore.Op) {
+	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
+		return
+	}
+	if w.stage != nil && o.Kind == clientcore.HostIn && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
+		// A base copies nothing now: it is made for several messages at once.
+		w.kept = append(w.kept, retained{w.entry, o.Data, w.stage})
+		w.keeping += uint64(len(o.Data))
+		w.stage = nil
+		return
+	}
+	w.attach(w.entry, o.Data)
+}
+
+// attach writes data to the journal.
+func (w *worker) attach(e journal.Entry, data []byte) {
+	if len(data) <= maxAttached {
+		if to, seal := w.journal.Reserve(e, uint64(len(data))); to != nil {
+			copy(to, data)
+			seal()
+			return
+		}
+	}
+	if w.stage != nil { // which is about to be given back
+		w.expose(errLogFull)
+		return
+	}
+	w.due = true
+}
+
+var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
+
+// attachLater is attach for memory of the program's, which counts when the stream
+// arrives there.
+func (w *worker) attachLater(on device.Stream, data []byte) error {
+	if w.journal == nil || w.replay.has() {
+		return nil
+	}
+	if done, err := on.Done(); err != nil {
+		return err
+	} else if done {
+		w.attach(w.entry, data)
+		return nil
+	}
+	if len(data) > maxAttached {
+		w.due = true
+		return nil
+	}
+	to, seal := w.journal.Reserve(w.entry, uint64(len(data)))
+	if to == nil {
+		w.due = true
+		return nil
+	}
+	return w.block(func() error {
+		return on.Call(func() {
+			copy(to, data)
+			seal()
+		})
+	})
+}
+
+// given notes that bytes are where the program wanted them, for messages that have
+// no answer which says so.
+func (w *worker) given() {
+	if w.journal != nil && w.header.Slot < 0 {
+		w.journal.Mark(w.entry, journal.Done)
+	}
+}
+
+// givenLater is given for when a stream arrives there.
+func (w *worker) givenLater(on device.Stream) error {
+	if w.journal == nil || w.header.Slot >= 0 {
+		return nil
+	}
+	if done, err := on.Done(); done || err != nil {
+		w.given()
+		return err
+	}
+	e := w.entry
+	return w.block(func() error { return on.Call(func() { w.journal.Mark(e, journal.Done) }) })
+}
+
+// refused notes that the message was refused. One that was not when it was handled
+// first must not be now: the program counts on what it did.
+func (w *worker) refused(r clientcore.Result) error {
+	if w.journal == nil {
+		return nil
+	}
+	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && w.replay.silent {
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d", errNotSame, w.header.Op, r)
+	}
+	w.journal.Refuse(w.entry, r)
+	return nil
+}
+
+// errNotSame says that the client could not be made what it was.
+var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
+
+// handed notes that a function of the program's is handed out, before it is.
+func (w *worker) handed(o *clientcore.Op) {
+	if w.journal != nil && o.Cookie != 0 {
+		w.journal.Note(journal.Note{Cookie: o.Cookie, Slot: o.Slot, Seq: w.shared.Asks(o.Slot)})
+	}
+}
+
+// release gives staging memory back that was kept.
+func (w *worker) release() {
+	for _, r := range w.kept {
+		w.staging.free(r.stage)
+	}
+	w.kept, w.keeping = w.kept[:0], 0
+}
+
+// maybeFold makes a base if it is time for one.
+func (w *worker) maybeFold() error {
+	if w.journal == nil || w.replay != nil {
+		return nil
+	}
+	if !w.due && w.keeping <= w.shared.Geometry().Staging/2 && !w.timeToFold() {
+		return nil
+	}
+	if !w.core.CanFold() {
+		w.cannotFold()
+		return nil
+	}
+	return w.fold()
+}
+
+// cannotFold does what can be done when a base cannot be made.
+func (w *worker) cannotFold() {
+	due := w.due && len(w.kept) == 0
+	w.due = false
+	for _, r := range w.kept {
+		w.attach(r.entry, r.data)
+	}
+	w.release()
+	if due || w.due {
+		w.due = false
+		w.expose(errLogFull)
+	}
+}
+
+// timeToFold says whether it is time for a base: the log is long, host copies are
+// there twice that need not be, or kernels have run for long.
+func (w *worker) timeToFold() bool {
+	j := w.journal
+	switch used := j.Used(); {
+	case j.Valid() && used == 0:
+		return false
+	case used > tightLog:
+		return true
+	}
+	spent := w.core.Spent() - w.spent
+	if (w.left || len(w.host.moved) > maxMoved) && w.core.Dirty() == 0 {
+		return true
+	}
+	if j.Valid() && spent < minSpent {
+		return false
+	}
+	cost := foldCost + time.Duration(float64(w.core.Dirty()+uint64(w.core.Blobs()))/w.rate*float64(time.Second))
+	if !j.Valid() {
+		return w.core.CanFold() && time.Now().After(w.retry)
+	}
+	return spent > foldShare*cost
+}
+
+// fold makes a base.
+func (w *worker) fold() error {
+	dirty, start := w.core.Dirty(), time.Now()
+	if err := w.perform(w.core.Fold(w.now())); err != nil {
+		return err
+	}
+	if took := time.Since(start); dirty >= 16*chunk {
+		w.rate = (w.rate + float64(dirty)/took.Seconds()) / 2
+	}
+	return nil
+}
+
+// surroundings is what a base holds besides the core's value.
+type surroundings struct {
+	Position uint64         // of the ring
+	Seq      uint32         // of the next message
+	Asked    map[int]uint32 // messages that wait for their answer
+	Now      time.Duration  // since the client began
+	At       time.Time
+	World    uint64
+	Dropped  bool
+}
+
+// Sections of a base.
+const (
+	ofSurroundings = iota
+	ofSides
+	ofPrinted
+	ofClient
+	ofBlobs
+)
+
+// commit makes a base count. All calls that were to be answered before it are.
+func (w *worker) commit(b *clientcore.Base) error {
+	w.replies.Wait()
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current()}
+	s.Position, s.Seq = w.consumer.Position()
+	for _, slot := range w.core.WaitingSlots() {
+		s.Asked[slot] = w.shared.Asks(slot)
+	}
+	w.printed.mu.Lock()
+	printed := bytes.Clone(w.printed.text)
+	s.Dropped = w.printed.dropped
+	w.printed.mu.Unlock()
+	about, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	err = w.journal.Commit(append([][]byte{about, w.host.which, printed, b.Client}, b.Blobs...)...)
+	if err != nil {
+		w.expose(err)
+		w.host.abandon()
+		w.retry = time.Now().Add(retryFold)
+	} else {
+		w.host.commit()
+		w.exposed = false
+	}
+	w.entry = journal.Entry{}
+	w.due, w.left = false, false
+	w.spent = w.core.Spent()
+	w.release()
+	return nil
+}
+
+// replay is what the worker before has handled since its last base, and what is
+// known of how that ended.
+type replay struct {
+	messages []*journal.Message
+	done     map[uint64]bool // functions of the program's that have returned
+	handed   map[uint64]bool // that were handed out
+	answered map[uint32]bool // messages, by their number
+
+	message *journal.Message // that is handled
+	silent  bool             // it was answered
+	sent    wire.Header
+}
+
+// has says whether the message that is handled brings its data from the journal.
+func (r *replay) has() bool { return r != nil && r.message != nil && r.message.Data != nil }
+
+// current is the message that is handled; nil if there is no replay.
+func (r *replay) current() *journal.Message {
+	if r == nil {
+		return nil
+	}
+	return r.message
+}
+
+// wasHanded says whether the program was given a function to call.
+func (r *replay) wasHanded(cookie uint64) bool { return r != nil && r.handed[cookie] }
+
+// hasReturned says whether the function of a message has returned.
+func (r *replay) hasReturned(message []byte) bool {
+	var m wire.HostFunction
+	return m.Decode(message) == nil && r.done[m.Cookie]
+}
+
+// drops says whether an operation must not be performed again: the program was told
+// or given what it would tell or give.
+func (w *worker) drops(o *clientcore.Op) bool {
+	r := w.replay
+	if r == nil {
+		return false
+	}
+	switch o.Kind {
+	case clientcore.Tell:
+		return true
+	case clientcore.Reply:
+		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
+	case clientcore.Write, clientcore.Printed, clientcore.Occupancy:
+		return r.silent
+	case clientcore.CopyOut, clientcore.HostOut:
+		return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
+	}
+	return false
+}
+
+// waitAgain waits for what the program was told had ended, where an operation would
+// tell it: other streams may have been given work that counts on it. It says whether
+// there is nothing else to do.
+func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
+	r := w.replay
+	if r == nil || !r.silent {
+		return false, nil
+	}
+	var events []uint32
+	switch o.Kind {
+	case clientcore.ReplyAfter:
+		if o.All {
+			return true, w.drain(g)
+		}
+		if o.OfEvent {
+			events = []uint32{o.Event}
+			break
+		}
+		on, err := g.stream(o.Stream)
+		if err != nil {
+			return true, err
+		}
+		return true, w.settle(on)
+	case clientcore.Query:
+		if r.message.Marks&journal.Done == 0 {
+			return true, nil
+		}
+		for _, id := range o.Streams {
+			on, err := g.stream(id)
+			if err == nil {
+				err = w.settle(on)
+			}
+			if err != nil {
+				return true, err
+			}
+		}
+		return true, nil
+	case clientcore.QueryEvent:
+		events = []uint32{o.Event}
+	case clientcore.Elapsed:
+		events = pendingOf(o.Start, o.End)
+	}
+	if o.Kind != clientcore.ReplyAfter && r.message.Marks&journal.Done == 0 {
+		return true, nil
+	}
+	for _, id := range events {
+		e, err := g.event(id)
+		if err == nil {
+			err = w.block(func() error { return e.Synchronise(w.ctx) })
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+func pendingOf(moments ...clientcore.Moment) (events []uint32) {
+	for _, m := range moments {
+		if m.Pending {
+			events = append(events, m.Event)
+		}
+	}
+	return events
+}
+
+// saw notes that the program is about to be told that work has ended.
+func (w *worker) saw() {
+	if w.journal != nil {
+		w.journal.Mark(w.entry, journal.Done)
+	}
+}
+
+// resume goes on with what a worker before this one has left.
+func (w *worker) resume() error {
+	sections, err := w.journal.Base()
+	if err != nil {
+		return err
+	}
+	if len(sections) < ofBlobs {
+		return fmt.Errorf("a base of %d sections", len(sections))
+	}
+	var s surroundings
+	if err := json.Unmarshal(sections[ofSurroundings], &s); err != nil {
+		return err
+	}
+	core, err := clientcore.RestoreBase(clientcore.Base{Client: sections[ofClient], Blobs: sections[ofBlobs:]}, w.pinned)
+	if err != nil {
+		return err
+	}
+	if err := w.host.resume(sections[ofSides], core.Held(), core.Allocations()); err != nil {
+		return err
+	}
+	w.core = core
+	w.spent = core.Spent()
+	w.began = time.Now().Add(-s.Now - time.Since(s.At))
+	w.sticky.world = s.World
+	w.printed.text, w.printed.dropped = bytes.Clone(sections[ofPrinted]), s.Dropped
+	for slot, seq := range s.Asked {
+		if slot < 0 || slot >= wire.Slots {
+			return fmt.Errorf("an answer in slot %d", slot)
+		}
+		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
+	}
+	return w.readJournal(s)
+}
+
+// resumeWith is resume with the devices that there are now.
+func (w *worker) resumeWith(devices []clientcore.Device) error {
+	if w.journal == nil {
+		return errors.New("there is nothing to resume from: the client was not kept")
+	}
+	if err := w.resume(); err != nil {
+		return fmt.Errorf("rebuilding the client: %w", err)
+	}
+	w.core.Leased(w.serve.Lease)
+	return w.core.Fits(devices)
+}
+
+// readJournal finds out what has happened since the base.
+func (w *worker) readJournal(s surroundings) error {
+	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}}
+	position, seq := s.Position, s.Seq
+	latest := map[int]wire.Header{}
+	var notes []*journal.Note
+	for record, err := range w.journal.Log() {
+		if err != nil {
+			return err
+		}
+		if record.Note != nil {
+			notes = append(notes, record.Note)
+			continue
+		}
+		h, body, err := wire.DecodeMessage(record.Message.Bytes)
+		if err != nil {
+			return err
+		}
+		r.messages = append(r.messages, record.Message)
+		position, seq = record.Message.Position, h.Seq+1
+		if h.Slot >= 0 {
+			if before, ok := latest[h.Slot]; ok { // a slot is used again when its answer was taken
+				r.answered[before.Seq] = true
+			}
+			latest[h.Slot] = h
+		}
+		if h.Op == wire.OpHostDone {
+			var done wire.HostDone
+			if err := done.Decode(body); err != nil {
+				return err
+			}
+			r.done[done.Cookie] = true
+		}
+	}
+	for _, h := range latest {
+		r.answered[h.Seq] = w.shared.Answered(h)
+	}
+	w.core.Answered(func(slot int) bool {
+		_, again := latest[slot]
+		return again || w.shared.Answered(wire.Header{Slot: slot, Seq: s.Asked[slot]})
+	})
+	for _, n := range notes {
+		last, used := latest[n.Slot]
+		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
+	}
+	fetched := w.journal.Fetched()
+	read := min(fetched, uint64(len(w.printed.text)))
+	w.printed.text, w.printed.skip = w.printed.text[read:], fetched-read
+	w.consumer.Resume(position, seq)
+	w.replay = r
+	return nil
+}
+
+// pinned finds memory of the program's.
+func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) }
+
+// replayAll handles what the worker before has handled since its base, as it did, and
+// says nothing that was said before.
+func (w *worker) replayAll() error {
+	r := w.replay
+	start := time.Now()
+	if err := w.waitForFunctions(); err != nil {
+		return err
+	}
+	for _, m := range r.messages {
+		if err := w.again(m); err != nil {
+			return err
+		}
+		for w.core.Waits() {
+			if err := w.await(); err != nil {
+				return err
+			}
+		}
+	}
+	if w.replay = nil; w.stage != nil {
+		w.staging.free(w.stage)
+		w.stage = nil
+	}
+	w.sticky.publishAgain()
+	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
+	w.say(control.Rebuilt{})
+	return nil
+}
+
+// waitForFunctions lets the program wait for functions to call where it does: what
+// comes before that in the journal may wait for such a function.
+func (w *worker) waitForFunctions() error {
+	for _, m := range w.replay.messages {
+		h, body, err := wire.DecodeMessage(m.Bytes)
+		if err != nil {
+			return err
+		}
+		if h.Op != wire.OpHostNext || w.replay.answered[h.Seq] {
+			continue
+		}
+		w.shared.Asked(h)
+		if err := w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again handles one message of the journal.
+func (w *worker) again(m *journal.Message) error {
+	h, body, err := wire.DecodeMessage(m.Bytes)
+	if err != nil {
+		return err
+	}
+	r := w.replay
+	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
+	w.entry, w.header, w.hasData = m.Entry, h, false
+	if !r.silent && h.Op != wire.OpHostNext { // whose slot may be used again by now
+		w.shared.Asked(h)
+	}
+	if err := w.hear(); err != nil {
+		return err
+	}
+	switch {
+	case h.Op == wire.OpHostNext: // it waits already, or was answered
+		return nil
+	case h.Op == wire.OpHostFunction && r.hasReturned(body): // nothing waits for it any more
+		return nil
+	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad:
+		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))
+	}
+	message := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}
+	switch {
+	case m.Data != nil:
+		message.Data = m.Data
+		w.staging.free(w.staging.take(h.Release))
+	case h.Op.TakesData():
+		if message.Data, err = w.pinned(h); err != nil {
+			return errors.Join(err, clientcore.ErrProtocol)
+		}
+		message.Pinned = h.Release == 0
+		w.stage = w.staging.take(h.Release)
+	}
+	return w.perform(w.core.Message(w.now(), message))
+}
+
+// errRebuild says that this worker cannot go on, but another can in its place.
+var errRebuild = errors.New("the client is to be rebuilt")
+
+// errKilled is what a worker panics with in tests, where its process would be killed.
+var errKilled = errors.New("killed")
+
+// gone is the error of a device that is gone, if the client can be rebuilt elsewhere;
+// nil if it is another error, which the client must hear of.
+func (w *worker) gone(err error) error {
+	var fault *device.Fault
+	if w.journal == nil || !errors.As(err, &fault) || fault.Kind != device.DeviceLost || !w.canRebuild() {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errRebuild, err)
+}
+
+// canRebuild says whether another worker can go on for this one.
+func (w *worker) canRebuild() bool { return w.journal != nil && w.journal.Valid() }
+
+// lostDevice takes the news that a device is gone. It returns an error if the client
+// has something there.
+func (w *worker) lostDevice(m control.Lost) error {
+	if w.gpus[vmm.Device(m.Device)] == nil || !w.canRebuild() {
+		return w.perform(w.core.Control(w.now(), m))
+	}
+	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
+}
+
+// heldFiles are the descriptors that the daemon keeps too, beside those of the
+// ring and of the data arena.
+const heldFiles = 3
+
+// CreateJournal makes the file of a journal.
+func CreateJournal() (*os.File, error) { return wire.CreateMemory("muster-journal", journal.Size) }

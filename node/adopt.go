@@ -515,6 +515,7 @@ type homecomer struct {
 	shared  *wire.Shared
 	program *net.UnixConn
 	words   *os.File // what it writes on its standard error
+	kept    []control.Held
 }
 
 func (b *homecomer) close() {
@@ -522,6 +523,7 @@ func (b *homecomer) close() {
 	b.shared.Unmap()
 	b.program.Close()
 	b.words.Close()
+	closeHeld(b.kept)
 }
 
 // receiveWorker talks to a worker that came, and returns what it brings. A NotAdopted
@@ -589,6 +591,7 @@ func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 		if b.program != nil {
 			b.program.Close()
 		}
+		closeHeld(b.kept)
 		return nil, err
 	}
 	shared, err := wire.Map(files["ring"], nil)
@@ -601,6 +604,11 @@ func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 		return fail(err)
 	}
 	b.program = program.(*net.UnixConn) // it is the one that was accepted
+	if kept := keptOf(files); canOutlive(kept) {
+		if b.kept, err = copyHeld(kept); err != nil {
+			return fail(err)
+		}
+	}
 	own, child, err := control.Pair()
 	if err != nil {
 		return fail(err)
@@ -636,6 +644,8 @@ func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
 		w.words.close()
 	}()
 	c.conn, c.shared, c.unsettled, c.pulse = back.program, back.shared, true, pulse{}
+	closeHeld(c.kept)
+	c.kept = back.kept
 	w.queue = make(chan control.ToWorker, cap(w.queue))
 	go w.sendQueued(w.queue, w.control)
 	said := w.unsaid

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/status"
 )
@@ -28,25 +29,40 @@ func Ask(socket string) (*status.Node, error) { return ask(socket, 10*time.Secon
 
 // ask is Ask of a daemon that has so long to answer.
 func ask(socket string, patience time.Duration) (*status.Node, error) {
+	var reply status.Node
+	err := request(socket, map[string]string{"request": "status"}, &reply, patience)
+	if err != nil {
+		return nil, err
+	}
+	return &reply, nil
+}
+
+// request asks the daemon at a socket for something, and reads the document that is
+// its answer.
+func request(socket string, question, answer any, patience time.Duration) error {
+	line, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
-		return nil, notReached(socket, err)
+		return notReached(socket, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	// One who refuses may do so before it was asked: what it said is read below.
-	_, _ = conn.Write([]byte("{\"request\":\"status\"}\n"))
-	answer, err := readStatus(bufio.NewReader(conn))
+	_, _ = conn.Write(append(line, '\n'))
+	err = readAnswer(bufio.NewReader(conn), answer)
 	var refused *wire.Refused
 	switch {
 	case err == nil:
-		return answer, nil
+		return nil
 	case errors.As(err, &refused):
-		return nil, fmt.Errorf("the node at %s refuses: %w", socket, refused)
+		return fmt.Errorf("the node at %s refuses: %w", socket, refused)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", socket)
+		return fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", socket)
 	}
-	return nil, fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)
+	return fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)
 }
 
 // notReached says why nobody can be reached at a socket, as far as it can be seen.
@@ -80,39 +96,71 @@ func accessTo(info fs.FileInfo) string {
 	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
-// readRefusal reads a record with a refusal; nil if a document comes.
-func readRefusal(in *bufio.Reader) (*wire.Refused, error) {
+// readAnswer reads the answer to a request: a document, or a record with a refusal.
+func readAnswer(in *bufio.Reader, answer any) error {
 	head, err := in.Peek(8)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// A document has text where a record has the number of its kind.
-	if binary.LittleEndian.Uint16(head[6:]) != 0 {
-		return nil, nil
+	if binary.LittleEndian.Uint16(head[6:]) == 0 {
+		refused := &wire.Refused{}
+		if err := wire.ReadAs(in, refused); err != nil {
+			return err
+		}
+		return refused
 	}
-	refused := &wire.Refused{}
-	return refused, wire.ReadAs(in, refused)
-}
-
-// readStatus reads the answer to a request: a document, or a record with a
-// refusal.
-func readStatus(in *bufio.Reader) (*status.Node, error) {
-	refused, err := readRefusal(in)
-	if err != nil {
-		return nil, err
+	var document json.RawMessage
+	if err := json.NewDecoder(in).Decode(&document); err != nil {
+		return err
 	}
-	if refused != nil {
-		return nil, refused
-	}
-	var reply struct {
-		status.Node
+	var failed struct {
 		Error string `json:"error"`
 	}
-	if err := json.NewDecoder(in).Decode(&reply); err != nil {
+	if err := json.Unmarshal(document, &failed); err != nil {
+		return err
+	}
+	if failed.Error != "" {
+		return &wire.Refused{Reason: failed.Error}
+	}
+	return json.Unmarshal(document, answer)
+}
+
+// changeTime is how long the daemon may take to do what somebody asks for.
+const changeTime = requestTime + 10*time.Second
+
+// change asks the daemon to change something.
+func change(socket string, question any) (*status.Changed, error) {
+	var reply status.Changed
+	if err := request(socket, question, &reply, changeTime); err != nil {
 		return nil, err
 	}
-	if reply.Error != "" {
-		return nil, &wire.Refused{Reason: reply.Error}
-	}
-	return &reply.Node, nil
+	return &reply, nil
+}
+
+// DrainDevice lets a device of the node at a socket take nobody any more. It does not
+// wait until those have left that are there. Devices are named by their name or as #N.
+func DrainDevice(socket, device string) (*status.Changed, error) {
+	return change(socket, deviceRequest{Request: "device-drain", Device: device})
+}
+
+// ResumeDevice lets a device take programs again.
+func ResumeDevice(socket, device string) (*status.Changed, error) {
+	return change(socket, deviceRequest{Request: "device-resume", Device: device})
+}
+
+// RemoveDevice has a device removed when nobody needs it any more; with force, as soon
+// as nobody is there.
+func RemoveDevice(socket, device string, force bool) (*status.Changed, error) {
+	return change(socket, deviceRequest{Request: "device-remove", Device: device, Force: force})
+}
+
+// AddDevice adds a device to the node at a socket.
+func AddDevice(socket string, c Device) (*status.Changed, error) {
+	return change(socket, addRequest{Request: "device-add", Add: c.DeviceConfig, Reserve: c.Reserve})
+}
+
+// MoveClient has a client run on a device.
+func MoveClient(socket string, client uint64, device string) (*status.Changed, error) {
+	return change(socket, moveRequest{Request: "move", Client: vgpu.ClientID(client), Device: device})
 }

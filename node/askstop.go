@@ -1,12 +1,8 @@
 package node
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net"
 	"time"
 
 	"muster/wire/status"
@@ -18,15 +14,9 @@ const stopAskEvery = 50 * time.Millisecond
 // Stop asks the daemon at a socket to end, how being grace, now or handover, and waits
 // until it does not answer any more.
 func Stop(ctx context.Context, socket, how string) error {
-	var reply struct {
-		status.Stopping
-		Error string `json:"error"`
-	}
-	if err := request(ctx, socket, stopRequest{"stop", how}, &reply); err != nil {
+	var reply status.Stopping
+	if err := request(socket, stopRequest{"stop", how}, &reply, changeTime); err != nil {
 		return err
-	}
-	if reply.Error != "" {
-		return errors.New(reply.Error)
 	}
 	for {
 		s, err := Ask(socket)
@@ -39,27 +29,4 @@ func Stop(ctx context.Context, socket, how string) error {
 		case <-time.After(stopAskEvery):
 		}
 	}
-}
-
-// request asks the daemon at a socket for something, and reads its answer.
-func request(ctx context.Context, socket string, line, into any) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return notReached(socket, err)
-	}
-	defer conn.Close()
-	if until, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(until)
-	}
-	_ = json.NewEncoder(conn).Encode(line) // one who refuses may do so before it was asked
-	in := bufio.NewReader(conn)
-	refused, err := readRefusal(in)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the node at %s closed the connection without an answer: %w", socket, err)
-	case refused != nil:
-		return fmt.Errorf("the node at %s refuses: %w", socket, refused)
-	}
-	return json.NewDecoder(in).Decode(into)
 }

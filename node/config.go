@@ -27,8 +27,10 @@ type Config struct {
 	Visible int // devices that a program sees; 0 for as many as there are
 	Policy  vgpu.Policy
 	MaxIdle time.Duration // 0: nobody loses a device for being idle
+	Migrate bool          // programs move to idle devices where they run faster
 	Swap    Swap
 	Defer   bool // keep copies on the host until a kernel needs them, always
+	Recover bool // clients outlive their workers, and devices that are lost
 	Limits  Limits
 
 	Warm          int           // workers that wait for clients
@@ -117,7 +119,9 @@ func Default() Config {
 	return Config{
 		Socket:  Socket{Address: DefaultSocket},
 		VGPUs:   vgpu.DefaultSlots,
+		Recover: true,
 		MaxIdle: vgpu.DefaultMaxIdle,
+		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
 		Grace:   30 * time.Second,
@@ -258,5 +262,5 @@ func (c *Config) dispatcher(devices []vgpu.Device, nameOf func(uid uint32) strin
 		}
 		limits[key] = u.VGPUs
 	}
-	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
+	return vgpu.Config{Devices: devices, Policy: c.Policy, MaxIdle: c.MaxIdle, Migrate: c.Migrate, SlotLimit: c.Limits.Default.VGPUs, SlotLimits: limits}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -356,31 +355,40 @@ func (d *daemon) attach(c *client) (err error) {
 	if err != nil {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	defer arena.Close()
-	defer ring.Close()
+	kept := []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
+	defer func() { closeHeld(kept) }()
+	serve := d.serveOf(c)
+	if serve.Recover = d.live().Recover; serve.Recover {
+		more, err := d.makeKept(c)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, more...)
+	}
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
 		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	serve := control.Serve{
-		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer,
-	}
-	stock := d.stock.Load()
-	serve.Devices = stock.configs()
-	locks, err := stock.openLocks()
-	if err != nil {
-		shared.Unmap()
-		return refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
-	}
-	worker, err := d.employ(c, serve, append([]*os.File{ring, arena}, locks...))
-	closeFiles(locks)
+	worker, stock, err := d.employWith(c, serve, kept)
 	if err != nil {
 		shared.Unmap()
 		return err
 	}
+	var copies []control.Held
+	if serve.Recover {
+		if copies, err = copyHeld(kept); err != nil {
+			d.dismiss(worker)
+			shared.Unmap()
+			return refuse(resultSystemNotReady, "%v", err)
+		}
+	}
 	assigned := false
-	if !d.ask(func() { assigned = d.assign(c, worker, shared, stock) }) || !assigned {
+	if !d.ask(func() {
+		if assigned = d.assign(c, worker, shared, stock); assigned {
+			c.kept = copies
+		}
+	}) || !assigned {
+		closeHeld(copies)
 		d.dismiss(worker)
 		shared.Unmap()
 		return d.notNow()
@@ -390,7 +398,7 @@ func (d *daemon) attach(c *client) (err error) {
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	return d.letLive(c, worker, []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, func() error {
+	return d.letLive(c, worker, kept, func() error {
 		return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
 	})
 }

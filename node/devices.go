@@ -293,8 +293,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 		return 0, err
 	}
 	stock := d.stock.Load()
-	view := d.core.View()
-	number, err := stock.numberFor(info.Name, int(at), func(i int) bool { return view.Devices[i].State == vgpu.DeviceRemoved })
+	number, err := stock.numberFor(info.Name, int(at), func(i int) vgpu.DeviceState { return d.deviceState(vgpu.DeviceID(i)) })
 	if err != nil {
 		return 0, err
 	}
@@ -335,8 +334,8 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 // is none. Software devices are as many as one likes.
 func (d *daemon) samePlace(c Device) vgpu.DeviceID {
 	for i, e := range d.stock.Load().entries {
-		removed := d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceRemoved || d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceLost
-		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && !removed {
+		state := d.deviceState(vgpu.DeviceID(i))
+		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return vgpu.DeviceID(i)
 		}
 	}

@@ -67,7 +67,7 @@ func (d *daemon) examine(c Device) (device.Info, error) {
 		return device.Info{}, err
 	}
 	info := opened.Info()
-	if info.Memory < c.Reserve+info.ContextCost+info.Granularity {
+	if info.Memory < c.Reserve || info.Memory-c.Reserve < info.ContextCost+info.Granularity {
 		return info, fmt.Errorf("of its memory of %s nothing is left for programs: give it a smaller reserve", size(info.Memory))
 	}
 	info.Memory -= c.Reserve
@@ -183,25 +183,26 @@ var errNoDevices = refuse(resultNoDevice, "the node has no devices at present: a
 // numberFor is the number of a device that comes: the one that is wished for, if any is,
 // else that of a device of its name which is gone, else the next, else that of any
 // which was removed.
-func (v *inventory) numberFor(name string, wish int, isRemoved func(number int) bool) (int, error) {
-	same, free, here := -1, -1, 0
+func (v *inventory) numberFor(name string, wish int, state func(number int) vgpu.DeviceState) (int, error) {
+	same, free, there := -1, -1, 0
 	for i, e := range v.entries {
+		is := state(i)
 		switch {
-		case e.here:
-			here++
+		case is != vgpu.DeviceLost && is != vgpu.DeviceRemoved:
+			there++
+		case i == wish:
+			return wish, nil
 		case same < 0 && e.info.Name == name:
 			same = i
-		case free < 0 && isRemoved(i):
+		case free < 0 && is == vgpu.DeviceRemoved:
 			free = i
 		}
 	}
 	switch {
-	case here >= maxDevices:
-		return 0, fmt.Errorf("the node has %d devices, as many as it may: remove one first (muster device remove)", here)
-	case wish >= 0 && wish < len(v.entries) && !v.entries[wish].here:
-		return wish, nil
 	case wish >= 0:
 		return 0, fmt.Errorf("device #%d is there", wish)
+	case there >= maxDevices:
+		return 0, fmt.Errorf("the node has %d devices, as many as it may: remove one first (muster device remove)", there)
 	case same >= 0:
 		return same, nil
 	case len(v.entries) < maxDevices:

@@ -99,7 +99,7 @@ func (d *daemon) checkWorkers() {
 			continue
 		}
 		if !alive {
-			d.end(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
+			d.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout))
 			continue
 		}
 		c.worker.post(control.Ping{Number: ping})

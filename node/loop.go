@@ -21,6 +21,7 @@ type state struct {
 	core      *vgpu.Core
 	heart     heartbeat // of the workers
 	changes   deviceChanges
+	probing   map[int]bool // devices that are being tried
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
 	perUser   map[string]int // clients that have not ended
@@ -40,7 +41,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}},
+		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]bool{},
 	}
 }
 
@@ -76,6 +77,7 @@ type client struct {
 	memoryNow control.Stats // allocated, resident, swapped
 	pulse                   // of its worker
 	survival
+	recovery
 }
 
 // counters only grow. Kernels and their time are counted by the dispatcher.
@@ -216,7 +218,7 @@ func (d *daemon) finish(c *client, w *workerProcess) {
 		return
 	}
 	d.dismiss(w)
-	d.do(func() { d.forget(c) })
+	d.do(func() { d.workerEnded(c, w) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
@@ -291,6 +293,7 @@ func (d *daemon) forget(c *client) {
 	if !c.refused && c.conn != nil {
 		hangUp(c.conn)
 	}
+	closeHeld(c.kept)
 	close(c.gone)
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }
@@ -354,9 +357,19 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Report:
 		c.report(m.Stats)
 	case control.CannotServe:
+		c.over = true
 		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
+	case control.Rebuild:
+		c.why = m.Reason
+		if m.Lost {
+			d.suspect(m.Device, m.Reason)
+		}
+	case control.Rebuilt:
+		c.tries = 0
+	case control.Ended:
+		c.over = true
 	}
 }
 

@@ -53,6 +53,8 @@ func testProcess(mode string) error {
 		return adder()
 	case "signal":
 		return signalProcess()
+	case "asker":
+		return asker()
 	}
 	return fmt.Errorf("no such process")
 }

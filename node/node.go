@@ -29,6 +29,9 @@ type Options struct {
 	Kill <-chan struct{}
 	// Handover, when closed, ends the daemon and leaves its clients to the next.
 	Handover <-chan struct{}
+	// Load reads the configuration again, whenever Reload says so; nil: it never changes.
+	Load   func() (Config, error)
+	Reload <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
 	// Gateway is the process whose connections come for users of other machines, and
@@ -100,6 +103,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	defer d.closeFolder()
 	defer d.recording.close()
 	go d.loop()
+	d.handlers.Go(d.listenToReloads)
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)

@@ -12,13 +12,13 @@ import (
 // pool keeps workers warm, so that a client need not wait for one to start.
 type pool struct {
 	command []string
-	warm    int
 	log     *slog.Logger
 	more    chan struct{} // tells fill that workers may be missing
 	stopped chan struct{} // to be closed
 	ended   chan struct{} // closed when all are gone
 
 	mu          sync.Mutex
+	warm        int             // how many are to wait
 	idle        []waitingWorker // the one that waits longest first
 	cannotStart error           // why the last worker could not be started
 	didNotStay  error           // how the last one ended that had no client
@@ -170,6 +170,14 @@ func (w waitingWorker) settledAfter(at time.Time) bool {
 	default:
 		return w.since.After(at) && time.Since(w.since) >= settledTime
 	}
+}
+
+// keep changes how many workers wait. Those that are too many are used up.
+func (p *pool) keep(warm int) {
+	p.mu.Lock()
+	p.warm = warm
+	p.mu.Unlock()
+	p.wake()
 }
 
 // take returns a worker that has no client yet: one that waits if there is one

@@ -122,9 +122,8 @@ func workerOf(t *testing.T, daemon int, p *program) int {
 	t.Helper()
 	ring := fmt.Sprintf(" %d ", p.ring)
 	for _, pid := range childrenOf(daemon) {
-		environment, _ := os.ReadFile("/proc/" + pid + "/environ")
-		if !bytes.Contains(environment, []byte("MUSTER_TEST_PROCESS=")) {
-			continue // it is about to be a worker, and has its parent's memory
+		if !isWorker(pid) {
+			continue
 		}
 		maps, _ := os.ReadFile("/proc/" + pid + "/maps")
 		for line := range strings.Lines(string(maps)) {
@@ -136,6 +135,13 @@ func workerOf(t *testing.T, daemon int, p *program) int {
 	}
 	t.Fatal("the worker was not found")
 	return 0
+}
+
+// isWorker says whether a child of this process has become a worker. Until then it has
+// its parent's memory, and a parent waits for a child that is stopped so early.
+func isWorker(pid string) bool {
+	environment, _ := os.ReadFile("/proc/" + pid + "/environ")
+	return bytes.Contains(environment, []byte("MUSTER_TEST_PROCESS="))
 }
 
 // usersOf returns the real, effective and saved user of a process, and for files.
@@ -568,11 +574,15 @@ func TestWarmWorkersAreKilled(t *testing.T) {
 // A worker that was stopped while it waited is replaced, too.
 func TestWarmWorkersAreStopped(t *testing.T) {
 	f := run(t, testConfig())
-	eventually(t, "a worker waits", func() bool { return len(children(t)) > 0 })
-	for _, pid := range children(t) {
-		n, _ := strconv.Atoi(pid)
-		_ = syscall.Kill(n, syscall.SIGSTOP)
-	}
+	stopped := 0
+	eventually(t, "a worker waits, and is stopped", func() bool {
+		for _, pid := range children(t) {
+			if n, _ := strconv.Atoi(pid); isWorker(pid) && syscall.Kill(n, syscall.SIGSTOP) == nil {
+				stopped++
+			}
+		}
+		return stopped > 0
+	})
 	start := time.Now()
 	p, err := connect(f.socket, hello(), 0)
 	if err != nil {

@@ -42,8 +42,10 @@ else (the values are the defaults where there are some):
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit
   max_idle: 10ms                  # so long idle, a program makes room for those that wait
+  migrate: auto                   # programs move to idle devices that are faster; off: they do not
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
   defer: false                    # keep copies on the host until a kernel needs them
+  recover: on                     # programs outlive their workers and lost devices; off: they end with them
   limits:
     clients: 1024                 # on the node
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
@@ -76,6 +78,12 @@ and leaves the programs: they go on, and the next daemon at the same socket adop
 So does SIGUSR2, and muster node stop --handover. A daemon that was killed is replaced
 in the same way. If none comes within orphan_grace, the programs end, and are told why.
 
+SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
+everything stays as it was. Devices that the file no longer has are drained and then
+removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
+max_idle, migrate, swap.size, defer, limits, warm, worker_timeout and grace take effect
+at once. The log names what else has changed, and takes effect at the next start.
+
 With --record everything that the dispatcher is told and decides is written to a
 file, a line of JSON each, and muster node replay plays it again. The file is
 written each second and at the end, and has users' names but nothing of their
@@ -88,7 +96,7 @@ type nodeFlags struct {
 	name, socket, devices, policy        string
 	swap, swapDir, http, listen, tlsDir  string
 	record, recordLimit                  string
-	allow                                string
+	allow, migrate, recover              string
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
@@ -127,8 +135,10 @@ func newNode() *cobra.Command {
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
+	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
+	flags.StringVar(&f.recover, "recover", "on", "on: programs outlive their workers, and devices that are lost; off: they do not")
 	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
 	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
@@ -199,6 +209,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"visible", func() error { cfg.Visible = f.visible; return nil }},
 		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
+		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"swap", func() error {
 			size, err := model.ParseSize(f.swap)
 			cfg.Swap.Size = uint64(size)
@@ -206,6 +217,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		}},
 		{"swap-dir", func() error { cfg.Swap.Dir = f.swapDir; return nil }},
 		{"defer", func() error { cfg.Defer = f.deferCopies; return nil }},
+		{"recover", func() (err error) { cfg.Recover, err = nodefile.OnOff(f.recover); return err }},
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
 		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
@@ -249,12 +261,16 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
-	kill, handover := make(chan struct{}), make(chan struct{})
-	listenToSignals(stop, kill, handover)
+	kill, handover, reload := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	listenToSignals(stop, kill, handover, reload, terminalGone(c.ErrOrStderr()))
 	opts := node.Options{
 		Open:          func(d control.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
 		WorkerCommand: []string{self, "worker"},
-		Log:           log, Now: time.Now, Kill: kill, Handover: handover, Version: readVersion().String(),
+		Log:           log, Now: time.Now, Kill: kill, Handover: handover, Version: readVersion().String(), Reload: reload,
+		Load: func() (node.Config, error) {
+			again, _, err := f.load(c)
+			return again, err
+		},
 	}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
@@ -277,15 +293,29 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 
 // listenToSignals ends the daemon gracefully at the first SIGTERM, and at once
 // at any other signal. From when it returns no signal ends the program unheard, which
-// would leave the socket behind.
-func listenToSignals(stop func(), kill, handover chan<- struct{}) {
+// would leave the socket behind. SIGHUP has the configuration read again, several in a
+// row once; if it says that the terminal is gone, it ends the daemon.
+func listenToSignals(stop func(), kill, handover, reload chan<- struct{}, hungUp func() bool) {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR2)
 	go func() {
 		<-leave
 		close(handover)
 	}()
-	signals := make(chan os.Signal, 2)
+	signals, hangups := make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for s := range hangups {
+			if hungUp() {
+				signals <- s
+				return
+			}
+			select {
+			case reload <- struct{}{}:
+			default:
+			}
+		}
+	}()
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		if <-signals == syscall.SIGTERM {
@@ -294,6 +324,18 @@ func listenToSignals(stop func(), kill, handover chan<- struct{}) {
 		}
 		close(kill)
 	}()
+}
+
+// terminalGone says whether the terminal that the daemon writes to was closed; never if
+// it does not write to one.
+func terminalGone(w io.Writer) func() bool {
+	f, ok := w.(*os.File)
+	answers := func() bool {
+		_, _, err := terminalSize(f)
+		return err == nil
+	}
+	had := ok && answers()
+	return func() bool { return had && !answers() }
 }
 
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {

@@ -27,7 +27,10 @@ STATE is unqueued before it wanted a device, ready while it waits for one, assig
 while it has one, waiting when it had to leave or let go, failed after a fault.
 RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
 often it got a device, WAITED how long it waited for that; OUSTED how often it had to
-make room for others; SWAPS how often its memory was moved off a device.`,
+make room for others; SWAPS how often its memory was moved off a device; MOVES how
+often it went on on another device, because a faster one had fallen idle, somebody said
+so (muster move) or its device was drained. A client is parked while it waits and every
+device that could hold it is drained or lost.`,
 		Example: "  muster ps\n  muster ps --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := node.Ask(socketOf(socket))
@@ -52,9 +55,13 @@ func newDevices() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "devices [--socket ADDRESS] [--json]",
 		Short: "List the devices of a node",
-		Long: `List the devices of a node: their memory and how much of it is free, their virtual
-GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this moment
-(BUSY), and how long kernels have run there since the node began.`,
+		Long: `List the devices of a node: their state, their memory and how much of it is free,
+their virtual GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this
+moment (BUSY), and how long kernels have run there since the node began. Devices that
+were removed are left out; muster device list has them too.
+
+STATE is up while the device takes programs; draining when it does not any more and some
+are still there, drained when none is; lost when it is gone.`,
 		Example: "  muster devices\n  muster devices --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := node.Ask(socketOf(socket))
@@ -65,7 +72,7 @@ GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this momen
 				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return deviceTable(s, nil).WriteText(c.OutOrStdout())
+			return deviceTable(s, nil, false).WriteText(c.OutOrStdout())
 		},
 	}
 	nodeFlag(c, &socket)
@@ -86,30 +93,37 @@ func nodeFlag(c *cobra.Command, socket *string) {
 
 func clientTable(s *status.Node) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
-		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">SINCE")}
+		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">MOVES", ">SINCE")}
 	for _, c := range s.Clients {
 		device := "-"
 		if c.Device != nil {
 			device = fmt.Sprintf("%d %s", *c.Device, s.Devices[*c.Device].Name)
 		}
+		state := c.State
+		if c.Parked {
+			state += " (parked)"
+		}
 		t.Rows = append(t.Rows, []string{
-			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, c.State,
+			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, state,
 			briefSize(c.Allocated), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit),
 			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime),
-			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), briefTime(c.Since),
+			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), fmt.Sprint(c.Moves.Total()), briefTime(c.Since),
 		})
 	}
 	return t
 }
 
-// deviceTable lists devices; with an earlier status it says how busy they were
-// since.
-func deviceTable(s, before *status.Node) *report.Table {
-	t := &report.Table{Columns: columns(">DEVICE", "<NAME", "<KIND", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
+// deviceTable lists devices, those that were removed if all are wanted; with an earlier
+// status it says how busy they were since.
+func deviceTable(s, before *status.Node, all bool) *report.Table {
+	t := &report.Table{Columns: columns(">DEVICE", "<NAME", "<KIND", "<STATE", ">SPEED", ">MEMORY", ">FREE", ">VGPUS", ">ASSIGNED", ">BUSY", ">GPU")}
 	if before != nil {
 		t.Columns[len(t.Columns)-1].Name = "GPU NOW"
 	}
 	for i, d := range s.Devices {
+		if d.State == "removed" && !all {
+			continue
+		}
 		busy := briefTime(d.BusyTime)
 		if before != nil {
 			busy = "-"
@@ -117,16 +131,20 @@ func deviceTable(s, before *status.Node) *report.Table {
 				busy = report.Percent(min(1, max(0, d.BusyTime-before.Devices[i].BusyTime)/span))
 			}
 		}
-		name := d.Name
-		if d.Lost {
-			name += " (lost)"
-		}
 		t.Rows = append(t.Rows, []string{
-			fmt.Sprint(i), name, d.Kind, report.Number(d.Speed), briefSize(d.Memory), briefSize(d.Free),
+			fmt.Sprint(i), d.Name, d.Kind, stateOf(d), report.Number(d.Speed), briefSize(d.Memory), briefSize(d.Free),
 			fmt.Sprint(d.Slots), fmt.Sprint(d.Assigned), fmt.Sprint(d.Busy), busy,
 		})
 	}
 	return t
+}
+
+// stateOf is the state of a device, and whether it is about to be removed.
+func stateOf(d status.Device) string {
+	if d.Removing {
+		return d.State + ", to be removed"
+	}
+	return d.State
 }
 
 // columns makes columns of names: > is on the right.

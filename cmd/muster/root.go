@@ -20,6 +20,8 @@ var commands = []func() *cobra.Command{
 	newNode,
 	newPs,
 	newDevices,
+	newDevice,
+	newMove,
 	newTop,
 	newCert,
 	newDemo,

@@ -166,7 +166,7 @@ func writePicture(w io.Writer, s, before *status.Node) error {
 		fmt.Fprintf(w, "problem: %s\n", p)
 	}
 	fmt.Fprintln(w)
-	if err := deviceTable(s, before).WriteText(w); err != nil {
+	if err := deviceTable(s, before, false).WriteText(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

@@ -216,16 +216,17 @@ func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
 	return c.advance()
 }
 
-// Fits says why a client cannot be served with some devices: those that it knows must
-// be among them, by the same numbers.
-func (c *Core) Fits(devices []Device) error {
+// Equip tells a client that was rebuilt which devices there are now: those that it
+// knows, by the same numbers, and perhaps more.
+func (c *Core) Equip(devices []Device) error {
 	if len(devices) < len(c.config.Devices) {
 		return fmt.Errorf("the client knows %d devices, and %d are there", len(c.config.Devices), len(devices))
 	}
-	for i, d := range c.config.Devices {
-		if d.Place != devices[i].Place || d.Name != devices[i].Name {
-			return fmt.Errorf("device %d was %s, and is %s", i, d.Name, devices[i].Name)
+	for _, d := range devices[len(c.config.Devices):] {
+		if err := c.space.AddDevice(d.Place); err != nil {
+			return err
 		}
 	}
+	c.know(devices)
 	return nil
 }

@@ -44,13 +44,15 @@ func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 }
 
 // gone notes that a device holds nothing any more, so that no kernel counts on its
-// memory. What was asked of the daemon may have counted on it: if that is refused,
-// it is asked again.
+// memory. What was asked of the daemon may have counted on it, and is asked for anew.
+// A refusal that is on its way may be of the first question.
 func (c *Core) gone(index int) {
 	devices := slices.Clone(c.config.Devices)
 	devices[index].Memory = 0
 	c.know(devices)
-	c.Lease.Stale = c.Lease.Wanting
+	if c.Lease.Wanting && c.Head != nil {
+		c.Lease.Wanting, c.Lease.Stale = false, true
+	}
 }
 
 // know notes which devices there are.

@@ -18,7 +18,7 @@ type Lease struct {
 	Number uint64 // of the last lease
 
 	Wanting bool   // a Want is not answered
-	Stale   bool   // a device has gone since it was said: it may have asked for too much
+	Stale   bool   // it was said twice, since a device had gone: the first refusal may be of the first
 	Growing bool   // a Grow is not answered
 	Denied  string // why the last request of the present message was refused; "" if it was not
 
@@ -50,7 +50,7 @@ func (l *Lease) denied(reason string) {
 	}
 	stale := l.Stale
 	l.Wanting, l.Growing, l.Stale = false, false, false
-	if stale { // what the message needs now is asked for
+	if stale {
 		return
 	}
 	if l.Denied = reason; reason == "" {

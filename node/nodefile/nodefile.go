@@ -6,6 +6,7 @@
 package nodefile
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -69,11 +70,13 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("visible", d.Count("visible", 1, 16, &c.Visible)),
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
+		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("swap", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "swap", strictyaml.Key("size", d.bytes("size", &c.Swap.Size)), strictyaml.Key("dir", d.Text("dir", &c.Swap.Dir)))
 			return err
 		}),
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
+		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, OnOff)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
@@ -97,6 +100,15 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
 	return err
+}
+
+// OnOff reads on or off.
+func OnOff(text string) (bool, error) {
+	switch text {
+	case "on", "off":
+		return text == "on", nil
+	}
+	return false, errors.New("give on or off")
 }
 
 // maxConnections is more than a process has descriptors for.
@@ -186,6 +198,14 @@ func parsePolicy(s string) (vgpu.Policy, error) {
 		return 0, fmt.Errorf("there is no policy %q: use fcfs, sjf or credit", s)
 	}
 	return p, nil
+}
+
+// Migrate reads whether programs move to faster devices: auto or off.
+func Migrate(s string) (bool, error) {
+	if s != "auto" && s != "off" {
+		return false, fmt.Errorf("must be auto or off, not %q", s)
+	}
+	return s == "auto", nil
 }
 
 // parseShort reads times as short as a node deals with.

@@ -30,6 +30,7 @@ vgpus: 8
 visible: 2
 policy: credit
 max_idle: 25ms
+migrate: off
 swap: {size: 32GiB, dir: /var/tmp/muster}
 defer: true
 limits:
@@ -135,6 +136,7 @@ func TestReadErrors(t *testing.T) {
 		{"key", "vgpu: 3\n", `f:1:1: "vgpu" is no key of a node's configuration: did you mean vgpus?`},
 		{"twice", "warm: 1\nwarm: 2\n", `f:2:1: "warm" is given twice, first on line 1: remove one`},
 		{"vgpus", "vgpus: 0\n", `f:1:8: vgpus: must be a whole number from 1 to 1024, not "0"`},
+		{"migrate", "migrate: yes\n", `f:1:10: migrate: must be auto or off, not "yes"`},
 		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
 		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},
 		{"negative", "grace: -3s\n", `f:1:8: grace: must be a time as 10ms, 2s or 1m, not "-3s"`},

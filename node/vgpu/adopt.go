@@ -77,6 +77,9 @@ func (d *device) canCount(e Adopt) bool {
 	return e.Memory <= maxAdoptedBytes && e.Kept <= maxAdoptedBytes && d.used+int64(max(e.Memory, e.Kept)+d.ContextCost) <= maxAdoptedUsed
 }
 
+// overfull says that adopted clients take more than d has.
+func (d *device) overfull() bool { return d.used > int64(d.Memory) }
+
 // takeIn puts an adopted client where it is already.
 func (c *Core) takeIn(x *client, d *device, e Adopt) {
 	x.dev = d
@@ -88,7 +91,7 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 		d.keepers = append(d.keepers, x)
 		d.used += x.taken()
 	}
-	if d.used > int64(d.Memory) || d.bound > d.Slots || (x.user.limit > 0 && x.user.slots > x.user.limit) {
+	if d.overfull() || d.bound > d.Slots || (x.user.limit > 0 && x.user.slots > x.user.limit) {
 		c.revoke(victim{x, ForMemory})
 	}
 }

@@ -19,9 +19,29 @@ func crowd(b *testing.B, policy Policy, need uint64) *Core {
 	return core
 }
 
+// spread is 60 clients on 15 devices, and an idle one which is so slow that nobody
+// is moved there, though all have lost enough to be looked at.
+func spread(b testing.TB, migrate bool) *Core {
+	devices := append(gpus(15, 4), Device{Name: "idle", Speed: 0.1, Memory: 1000})
+	core, err := New(Config{Devices: devices, MaxIdle: 10 * time.Millisecond, Migrate: migrate})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for id := range ClientID(60) {
+		core.Step(0, Attach{id, fmt.Sprint("user", id%20), 1})
+		core.Step(0, Want{Client: id, Need: 100, Pinned: DeviceID(id / 4)})
+		core.Step(0, Ran{id, 1, time.Second})
+	}
+	for id := range ClientID(60) { // any of them might move
+		core.clients[id].want.Pinned = AnyDevice
+	}
+	return core
+}
+
 // BenchmarkEvent is one event with 936 clients in the ready queue. "turnover"
 // has a slot change hands (Released, Want); "tight" has slots but no memory
-// free, so that every event looks at the whole queue.
+// free, so that every event looks at the whole queue. With "nobody waits" the
+// queue is empty and a device idle: then it is looked for moves.
 func BenchmarkEvent(b *testing.B) {
 	for _, policy := range []Policy{FCFS, SJF, Credit} {
 		b.Run(fmt.Sprint("report/", policy), func(b *testing.B) {
@@ -61,10 +81,45 @@ func BenchmarkEvent(b *testing.B) {
 			}
 		})
 	}
+	for _, migrate := range []bool{false, true} {
+		name := map[bool]string{false: "off", true: "on"}[migrate]
+		b.Run("nobody waits/report/migrate "+name, func(b *testing.B) {
+			core := spread(b, migrate)
+			for i := 0; b.Loop(); i++ {
+				now := Time(i) * time.Microsecond
+				if i%2 == 0 {
+					core.Step(now, Busy{ClientID(i % 60)})
+				} else {
+					core.Step(now, Ran{ClientID(i % 60), 1, time.Microsecond})
+				}
+			}
+		})
+		b.Run("nobody waits/turnover/migrate "+name, func(b *testing.B) {
+			core := spread(b, migrate)
+			for i := 0; b.Loop(); i++ {
+				now, id := Time(i)*time.Microsecond, ClientID(i%60)
+				core.Step(now, Released{id, 0})
+				core.Step(now, Want{Client: id, Need: 100, Pinned: DeviceID(i % 60 / 4)})
+			}
+		})
+	}
 	b.Run("view", func(b *testing.B) {
 		core := crowd(b, FCFS, 100)
 		for b.Loop() {
 			core.View()
 		}
 	})
+}
+
+// Whoever says that it ran is looked at without taking memory for it.
+func TestReportsAllocateNothing(t *testing.T) {
+	for _, migrate := range []bool{false, true} {
+		core := spread(t, migrate)
+		if n := testing.AllocsPerRun(100, func() {
+			core.Step(0, Ran{1, 1, time.Microsecond})
+			core.Step(0, Busy{2})
+		}); n != 0 {
+			t.Errorf("migrate %v: %v allocations", migrate, n)
+		}
+	}
 }

@@ -26,12 +26,12 @@ type Core struct {
 	past      Usage // of clients that have gone
 	pastMoves Moves
 
-	ranNow *client // the event under way said that it ran
-	anew   bool    // something changed since migrate last looked at all clients
+	ranNow *client   // the event under way said that it ran
+	anew   bool      // something changed since migrate last looked at all clients
+	idle   []*device // without clients when it did, the fastest first
 
 	effects []Effect  // of the event under way
 	scratch []*client // for order
-	idle    []*device // for migrate
 }
 
 type device struct {

@@ -21,11 +21,7 @@ func (c *Core) account(name string) *account {
 			return u
 		}
 	}
-	limit, ok := c.cfg.SlotLimits[name]
-	if !ok {
-		limit = c.cfg.SlotLimit
-	}
-	u := &account{name: name, limit: limit}
+	u := &account{name: name, limit: c.cfg.limitOf(name)}
 	c.users = append(c.users, u)
 	return u
 }

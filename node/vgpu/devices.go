@@ -145,7 +145,7 @@ func (e Move) apply(c *Core) bool {
 }
 
 // Refuses says why the core would not do what an event asks for: Move, Drain,
-// Resume, Remove, Returned and Added, which people cause. It returns nil if it
+// Resume, Remove, Returned, Added, Configure and Limit, which people cause. It returns nil if it
 // would, and for all other events. It changes nothing. A refused event that is
 // told nevertheless changes nothing either.
 func (c *Core) Refuses(e Event) error {
@@ -158,6 +158,8 @@ func (c *Core) Refuses(e Event) error {
 		return c.refusesState(e.Device)
 	case Remove:
 		return c.refusesRemove(e.Device)
+	case Configure, Limit:
+		return refusesSettings(e)
 	case Returned:
 		return c.refusesReturned(e)
 	case Added:

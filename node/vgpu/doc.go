@@ -33,7 +33,9 @@
 //
 // Only Want asks for a slot. It is denied if no device that the client may use
 // could hold it even alone. Otherwise the client is ready, and the ready queue
-// is gone through after every event:
+// is gone through after every event. (A ready client whose only devices are
+// drained or lost at present is parked: it keeps its place in the queue, and
+// nobody is watched or told to leave for it.)
 //
 //   - FCFS: in the order in which clients wanted.
 //   - SJF: the shortest GPU phase first: the client's estimate or, without one,
@@ -58,9 +60,10 @@
 //
 // # Where
 //
-// Devices come into question if they are there, are what the client is pinned
-// to, could hold it, and are not reserved for another. Of those with a slot and
-// enough memory free:
+// Devices come into question if they are there and not drained, are what the
+// client is pinned to, could hold it, and are not reserved for another. For a
+// client that was moved by hand only the device that was named does. Of those
+// with a slot and enough memory free:
 //
 //  1. the device where the client was last, unless an idle one (with no client
 //     and promised to none) is faster, or as fast while the last one is not idle;
@@ -88,6 +91,10 @@
 //     first. Nobody else is ever told to leave while busy.
 //   - It may lose neither while a Revoke or a Grow of it is unanswered.
 //
+// Two more reasons to leave have nothing to do with others who wait: the client
+// is moved (ForMove), or its device is drained (ForDrain). Both may be told to a
+// busy client; the worker lets its kernels end first.
+//
 // Victims are chosen in this order, each only if it is still needed:
 //
 //  1. if the user has all slots it may have: one of the same user that may lose
@@ -114,6 +121,89 @@
 // The worker releases everything and wants again with its larger need; so two
 // that grow never wait for each other.
 //
+// # Moves to a faster device
+//
+// With Config.Migrate a client does not stay on a slow or crowded device while a
+// better one is idle. After each event, if no client is ready (parked ones
+// aside) and none grows, the dispatcher looks at the devices that are idle: up,
+// with no client and promised to none. The fastest comes first. A bound client
+// is told to leave for such a device (Revoke with ForMove), and its next Want is
+// granted there, if all of these hold:
+//
+//   - It may use that device and fits there, once those who only keep bytes there
+//     have let go. It is not pinned elsewhere, was not put where it is by hand,
+//     and no Revoke or Grow of it is unanswered.
+//   - The gain is at least 1.2. A client's share of a device is the device's speed
+//     divided by the number of clients that are bound there and run. Another
+//     client that has run less than this one since it was granted counts for that
+//     part only; one that never ran a kernel does not count. The gain is the idle
+//     device's whole speed divided by the client's share where it is. So of two
+//     clients that share a device one moves to an idle device of the same speed.
+//   - It has lost as much GPU time as the move costs. Lost is GPU time since the
+//     client's grant (Ran) that it would have saved with that gain: time - time /
+//     gain. The cost is twice the client's memory divided by MoveBandwidth, for
+//     copying out and in, and MoveCost for all else. A client that never runs
+//     kernels loses nothing, and is not moved.
+//
+// If several clients qualify for a device, the one that has lost most goes. One
+// client at a time is on its way to a device. If it does not ask for a device
+// within MoveCost after it has left, it does something else, and another may go.
+// Nothing is kept free for it: if others take the idle device meanwhile, it is
+// placed as any client is.
+//
+// Clients do not move to and fro. A move is paid for in advance: what it costs
+// was lost already, so all moves together cost no more than what clients lost
+// by staying. This is the rule by which one buys skis when the rent paid so far
+// has reached their price; it costs at most twice what the best choice would have,
+// whatever comes next. Moreover, as long as nobody comes or goes, each move
+// either takes one idle device into use, or takes its client to a faster one, so
+// their number is bounded: on n devices by n(n+1)/2.
+//
+// A loss grows only with Ran, which workers say regularly while kernels run, and
+// when they have ended; a client cannot leave earlier. So events find every move
+// in time, and the core needs no Tick for them.
+//
+// # Moves by hand
+//
+// Move names a client and a device. A bound client leaves (Revoke with ForMove);
+// its next Want is served on that device and nowhere else, by the rules above, so
+// it may wait there. It then stays until it is unbound for another reason: it is
+// not moved by itself. If the device is drained or lost before the client comes
+// there, or the client needs more than it has, or is pinned elsewhere, the move
+// is off, and the client is placed as any is. Refuses says beforehand why a move
+// is not possible.
+//
+// # Devices that come and go
+//
+//	up --Drain--> draining --all have left--> drained --Resume--> up
+//	drained, lost --Remove--> removed       any but removed --Lost--> lost
+//	lost, removed --Returned, Added--> up
+//
+// A drained device takes nobody: what was promised there is taken back, and all
+// who are bound or keep bytes there are told to leave (ForDrain), again if they
+// leave and keep something. A Revoke is also the answer to a Grow. They go
+// elsewhere, or wait. A client is never denied anything because of a drain: if
+// only drained devices could hold it, it is parked until one of them is resumed.
+//
+// A lost device is gone at once, with all that was there. Its clients are told
+// (Gone), those who only keep bytes there, too. A client that is pinned to it or
+// was there last, and that no other device can hold, is parked until it returns;
+// others are denied. When the device is removed, those who wait for it are denied
+// too.
+//
+// A device that comes back keeps its number and its Usage; it may be another
+// one than it was. Added gives a new device the next number, unless one of that
+// name is lost or removed.
+//
+// # Clients of an earlier dispatcher
+//
+// Adopt makes a client known that an earlier dispatcher served, with its lease,
+// or the bytes that it keeps, or nothing, and with its counts. Its next lease has
+// a larger number than its last one. It holds what it holds: if the device, or
+// the user's slots, are fewer now and it does not fit, it is told to leave
+// (ForMemory), and counts until it has; nobody is placed there before. Devices
+// may then be over their memory and slots, and in no other case.
+//
 // # Credit
 //
 // A user's credit is GPU time. Ran takes it away; at the end of each Period what
@@ -128,8 +218,8 @@
 //
 // A client that lets go may keep bytes on the device, as for a context that is
 // left open. They count as taken. The client is told to let go of them (Revoke
-// with ForMemory) when others need them, and (ForMove) before it is granted
-// another device.
+// with ForMemory) when others need them, (ForMove) before it is granted another
+// device, and (ForDrain) when the device is drained.
 //
 // # Usage
 //
@@ -160,8 +250,13 @@
 //   - What a worker claims is checked by the driver: a lease that it never had, a
 //     client that is not its own. Ran is told once for each piece of work, with
 //     what was added since the last one.
-//   - A device that is Added passes Device.Check; otherwise nothing is added.
-//     Lost is told when nothing runs there any more.
+//   - A device that is Added or Returned passes Device.Check; otherwise nothing
+//     happens. Lost is told when nothing runs there any more.
+//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added) is asked of
+//     Refuses first, for a word to them. Step does not do what Refuses refuses.
+//   - Clients are adopted before new ones are attached, or at least under numbers
+//     that no other client has. A Want, Grow or Revoke that was unanswered with the
+//     earlier dispatcher is over: the worker says again what it needs.
 //   - Whoever records writes every event that Step was told, from the first one
 //     on, with the same time and the effects that Step returned.
 //
@@ -177,6 +272,8 @@
 //     second time. So the worker says with every Released and fault the number
 //     of the last lease that it was granted, and the daemon keeps from the core
 //     what was said before the client's present lease (Effect.Lease).
-//   - A worker that is told to leave for memory should keep nothing.
+//   - A worker that is told to leave for memory, a move or a drain should keep
+//     nothing. If it does, it is told a second time.
+//   - Gone is told to a worker that only keeps bytes on a device, too.
 //   - A Revoke, or Gone, is also the answer to a Grow that it crossed.
 package vgpu

@@ -45,6 +45,8 @@ func nameIn(e Event) string {
 		return e.User
 	case Adopt:
 		return e.User
+	case Limit:
+		return e.User
 	case Added:
 		return e.Device.Name
 	case Returned:

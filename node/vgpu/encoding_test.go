@@ -40,6 +40,8 @@ var goldenEvents = []struct {
 	{Returned{3, Device{"gpu", 4, 0.5, 1 << 30, 1 << 20}}, `{"kind":"returned","device":3,"is":{"name":"gpu","slots":4,"speed":0.5,"memory":1073741824,"context_cost":1048576}}`},
 	{Adopt{Client: 1, User: "ann", Weight: 2, Device: 3, Held: true, Memory: 4, Kept: 5, Lease: 6, Pinned: AnyDevice, Kernels: 7, Busy: 8, Waited: 9, Preemptions: 10, Moves: Moves{11, 12, 13}},
 		`{"kind":"adopt","client":1,"user":"ann","weight":2,"device":3,"held":true,"memory":4,"kept":5,"lease":6,"pinned":-1,"kernels":7,"busy_ns":8,"waited_ns":9,"preemptions":10,"moves":{"auto":11,"by_hand":12,"drain":13}}`},
+	{Configure{Credit, 5, 2, true}, `{"kind":"configure","policy":"credit","max_idle_ns":5,"slot_limit":2,"migrate":true}`},
+	{Limit{"ann", true, 2}, `{"kind":"limit","user":"ann","own":true,"slots":2}`},
 }
 
 var goldenEffects = []struct {

@@ -19,7 +19,7 @@ type Event interface {
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
 var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
-	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{})
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -40,6 +40,8 @@ func (Resume) Kind() string    { return "resume" }
 func (Remove) Kind() string    { return "remove" }
 func (Returned) Kind() string  { return "returned" }
 func (Adopt) Kind() string     { return "adopt" }
+func (Configure) Kind() string { return "configure" }
+func (Limit) Kind() string     { return "limit" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1.
@@ -218,6 +220,9 @@ func (e Released) apply(c *Core) bool {
 		return false
 	case x.state == Assigned:
 		c.leave(x, Waiting, e.Keeps)
+		if x.dev != nil && x.dev.overfull() { // it was adopted, or another one beside it
+			c.revoke(victim{x, ForMemory})
+		}
 	case e.Keeps == 0 || x.revoking:
 		c.letGo(x, 0)
 	}

@@ -71,51 +71,50 @@ func (c *Core) intended(x *client) (*device, []victim) {
 }
 
 // migrate tells clients to leave for idle devices where they run faster, while
-// nobody waits. What a client lost grows only when it says that it ran, so only
-// that one need be looked at unless something else changed: with a Ran for each
-// kernel this is what keeps a step as short as it is without moves.
+// nobody waits. What a client has lost grows only when it says that it ran, so
+// only that one is looked at unless something else changed: clients say so often,
+// and a step is not to take longer for it.
 func (c *Core) migrate() {
 	ran, all := c.ranNow, c.anew
 	c.ranNow = nil
 	if !c.cfg.Migrate || c.waiting() > 0 || c.growing > 0 {
 		return
 	}
-	if !all && (ran == nil || ran.phase < c.cfg.MoveCost) {
+	if all {
+		c.anew = false
+		c.listIdle()
+	}
+	if len(c.idle) == 0 || (!all && (ran == nil || ran.phase < c.cfg.MoveCost)) {
 		return
 	}
-	c.anew = false
-	for _, t := range c.idleDevices() {
-		var best *client
-		var most time.Duration
-		consider := func(x *client) {
-			if lost := c.lost(x, t); lost > most || (best != nil && lost == most && x.id < best.id) {
-				best, most = x, lost
-			}
-		}
-		if all {
-			c.eachBound(consider)
-		} else {
-			consider(ran)
-		}
-		if best == nil {
+	for _, t := range c.idle {
+		if c.expects(t) {
 			continue
 		}
-		best.target, best.moving, t.mover = t.id, byItself, best
-		c.revoke(victim{best, ForMove})
+		x := ran
+		if all {
+			x = c.mostLost(t)
+		} else if c.lost(x, t) == 0 {
+			x = nil
+		}
+		if x != nil {
+			x.target, x.moving, t.mover = t.id, byItself, x
+			c.revoke(victim{x, ForMove})
+		}
 	}
 }
 
-// idleDevices lists the devices that clients may be moved to, the fastest first.
-func (c *Core) idleDevices() []*device {
-	idle := c.idle[:0]
+// listIdle lists the devices that clients may be moved to, the fastest first.
+func (c *Core) listIdle() {
+	c.idle = c.idle[:0]
 	for _, d := range c.devices {
-		if d.up() && d.load() == 0 && !c.expects(d) {
-			idle = append(idle, d)
+		if d.up() && d.load() == 0 {
+			c.idle = append(c.idle, d)
 		}
 	}
-	slices.SortStableFunc(idle, func(a, b *device) int { return cmp.Compare(b.Speed, a.Speed) })
-	c.idle = idle
-	return idle
+	if len(c.idle) > 1 {
+		slices.SortStableFunc(c.idle, func(a, b *device) int { return cmp.Compare(b.Speed, a.Speed) })
+	}
 }
 
 // expects says that a client was told to go to d and may still come. One that
@@ -124,28 +123,38 @@ func (c *Core) expects(d *device) bool {
 	return d.mover != nil && (d.mover.state == Assigned || c.now-d.mover.leftAt < c.cfg.MoveCost)
 }
 
-func (c *Core) eachBound(f func(x *client)) {
+// mostLost returns the client that has lost most because it was not on t, and
+// enough to be moved there; of equals that with the lowest number.
+func (c *Core) mostLost(t *device) (best *client) {
+	var most time.Duration
 	for _, d := range c.devices {
-		if d.bound == 0 {
+		if t.Speed*float64(d.bound) < minGain*d.Speed {
 			continue
 		}
 		for _, x := range d.slots {
-			if x != nil {
-				f(x)
+			if x == nil {
+				continue
+			}
+			if lost := c.lost(x, t); lost > most || (best != nil && lost == most && x.id < best.id) {
+				best, most = x, lost
 			}
 		}
 	}
+	return best
 }
 
 // lost is how much GPU time x has lost since its grant because it was not alone
 // on t. It is 0 if that is less than a move costs, or if x would not gain enough
 // or cannot go there.
 func (c *Core) lost(x *client, t *device) time.Duration {
-	if !settled(x) || x.stays || x.phase < c.cfg.MoveCost || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) || !t.couldTake(x.memory) {
+	if x.phase < c.cfg.MoveCost || !settled(x) || x.stays || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
+		return 0
+	}
+	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // most often, and found out fast
 		return 0
 	}
 	gain := t.Speed * x.crowd() / x.dev.Speed
-	if !(gain >= minGain) {
+	if gain < minGain || !t.couldTake(x.memory) {
 		return 0
 	}
 	lost := x.phase - time.Duration(float64(x.phase)/gain)

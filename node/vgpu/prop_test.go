@@ -14,13 +14,22 @@ import (
 // machine plays random events against the core, with workers that obey
 // Revokes sooner or later, and checks after each event what must never be.
 type machine struct {
-	t     *rapid.T
-	cfg   Config
-	core  *Core
-	now   Time
-	log   []byte // a recording
-	model map[ClientID]*modelClient
-	lost  map[DeviceID]bool
+	t       *rapid.T
+	cfg     Config
+	core    *Core
+	now     Time
+	log     []byte // a recording
+	model   map[ClientID]*modelClient
+	devices []modelDevice
+	ran     time.Duration // GPU time, all in all
+	autos   int           // clients that were told to leave because they would run faster elsewhere
+	quiet   bool          // no event but the workers' own since autos was 0
+}
+
+// modelDevice is what people know of a device.
+type modelDevice struct {
+	Device
+	drained, lost bool
 }
 
 // modelClient is what the worker of a client knows.
@@ -37,6 +46,17 @@ type modelClient struct {
 	watched  bool
 	revoking bool
 	growing  bool
+
+	want  Want          // the last
+	hand  DeviceID      // where it was said to go
+	moved bool          // it was told to leave for that
+	over  bool          // it was adopted where there was no room for it
+	phase time.Duration // GPU time since it was granted
+}
+
+// fresh is a client without a device.
+func (x *modelClient) fresh() modelClient {
+	return modelClient{user: x.user, lease: x.lease, hand: x.hand, want: x.want}
 }
 
 func drawConfig(t *rapid.T) Config {
@@ -46,14 +66,22 @@ func drawConfig(t *rapid.T) Config {
 		MaxPasses: rapid.IntRange(1, 8).Draw(t, "passes"),
 		MaxWait:   100 * time.Millisecond,
 		SlotLimit: rapid.IntRange(0, 3).Draw(t, "limit"),
+		Migrate:   rapid.Bool().Draw(t, "migrate"),
+	}
+	if cfg.Migrate {
+		cfg.MoveCost, cfg.MoveBandwidth = 20*time.Millisecond, 2000
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "devices") {
-		cfg.Devices = append(cfg.Devices, Device{
-			Name: fmt.Sprint("d", i), Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Speed: float64(rapid.IntRange(1, 3).Draw(t, "speed")),
-			Memory: uint64(rapid.IntRange(20, 100).Draw(t, "memory")), ContextCost: uint64(rapid.IntRange(0, 10).Draw(t, "context")),
-		})
+		cfg.Devices = append(cfg.Devices, drawDevice(t, i))
 	}
 	return cfg
+}
+
+func drawDevice(t *rapid.T, i int) Device {
+	return Device{
+		Name: fmt.Sprint("d", i), Slots: rapid.IntRange(1, 3).Draw(t, "slots"), Speed: float64(rapid.IntRange(1, 3).Draw(t, "speed")),
+		Memory: uint64(rapid.IntRange(20, 100).Draw(t, "memory")), ContextCost: uint64(rapid.IntRange(0, 10).Draw(t, "context")),
+	}
 }
 
 func newMachine(t *rapid.T, cfg Config) *machine {
@@ -65,7 +93,15 @@ func newMachine(t *rapid.T, cfg Config) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{t: t, cfg: cfg, core: core, log: log, model: map[ClientID]*modelClient{}, lost: map[DeviceID]bool{}}
+	m := &machine{t: t, cfg: cfg, core: core, log: log, model: map[ClientID]*modelClient{}}
+	for _, d := range cfg.Devices {
+		m.devices = append(m.devices, modelDevice{Device: d})
+	}
+	return m
+}
+
+func (m *machine) up(id DeviceID) bool {
+	return id >= 0 && int(id) < len(m.devices) && !m.devices[id].lost && !m.devices[id].drained
 }
 
 func (m *machine) ids() (ids []ClientID) {
@@ -88,31 +124,9 @@ func (m *machine) take(effects []Effect, credit bool) {
 		}
 		switch e.Kind {
 		case Grant:
-			if x.revoking || !(x.ready || (x.bound && x.growing && x.device == e.Device && x.slot == e.Slot)) {
-				m.t.Fatalf("%v: to a client that is neither ready nor growing", e)
-			}
-			if x.kept > 0 && x.device != e.Device {
-				m.t.Fatalf("%v: the client keeps %d bytes on device %d", e, x.kept, x.device)
-			}
-			x.busy = x.busy && x.bound
-			if x.ready {
-				x.lease++
-				x.busy = true
-				x.watched = false
-			}
-			if e.Lease != x.lease {
-				m.t.Fatalf("%v: lease %d, should be %d", e, e.Lease, x.lease)
-			}
-			x.bound, x.ready, x.growing, x.kept = true, false, false, 0
-			x.device, x.slot, x.memory = e.Device, e.Slot, e.Memory
+			m.takeGrant(x, e)
 		case Revoke:
-			if x.revoking || (!x.bound && x.kept == 0) || x.device != e.Device {
-				m.t.Fatalf("%v: to a client that has nothing to give or was told already", e)
-			}
-			if x.bound && x.busy && !(credit && e.Reason == ForCredit) {
-				m.t.Fatalf("%v: the client is busy", e)
-			}
-			x.revoking = true
+			m.takeRevoke(x, e, credit)
 		case Watch:
 			if !x.bound || x.watched == e.On {
 				m.t.Fatalf("%v: unbound, or nothing new", e)
@@ -123,22 +137,116 @@ func (m *machine) take(effects []Effect, credit bool) {
 			x.growing = false
 			if !x.bound {
 				x.ready = false
+				m.checkDeny(x, e)
 			}
 		case Gone:
-			if !x.bound || !m.lost[e.Device] {
+			if !(x.bound || x.kept > 0) || x.device != e.Device || (m.up(e.Device) && !x.over) {
 				m.t.Fatalf("%v: it was not there, or the device is", e)
 			}
-			*x = modelClient{user: x.user, lease: x.lease}
+			ready := x.ready
+			*x = x.fresh()
+			x.ready = ready
 		}
 	}
 	m.check()
+}
+
+func (m *machine) takeGrant(x *modelClient, e Effect) {
+	if x.revoking || !(x.ready || (x.bound && x.growing && x.device == e.Device && x.slot == e.Slot)) {
+		m.t.Fatalf("%v: to a client that is neither ready nor growing", e)
+	}
+	if x.kept > 0 && x.device != e.Device {
+		m.t.Fatalf("%v: the client keeps %d bytes on device %d", e, x.kept, x.device)
+	}
+	if !m.up(e.Device) {
+		m.t.Fatalf("%v: the device takes nobody", e)
+	}
+	if x.ready && x.hand != AnyDevice && x.hand != e.Device {
+		m.t.Fatalf("%v: it was to go to device %d", e, x.hand)
+	}
+	x.busy = x.busy && x.bound
+	if x.ready {
+		x.lease++
+		x.busy = true
+		x.watched = false
+		x.hand, x.moved, x.phase = AnyDevice, false, 0
+	}
+	if e.Lease != x.lease {
+		m.t.Fatalf("%v: lease %d, should be %d", e, e.Lease, x.lease)
+	}
+	x.bound, x.ready, x.growing, x.kept = true, false, false, 0
+	x.device, x.slot, x.memory = e.Device, e.Slot, e.Memory
+}
+
+func (m *machine) takeRevoke(x *modelClient, e Effect, credit bool) {
+	if x.revoking || (!x.bound && x.kept == 0) || x.device != e.Device {
+		m.t.Fatalf("%v: to a client that has nothing to give or was told already", e)
+	}
+	switch {
+	case e.Reason == ForDrain:
+		if !m.devices[e.Device].drained {
+			m.t.Fatalf("%v: the device is not drained", e)
+		}
+	case e.Reason == ForMove && x.bound && x.moved:
+	case e.Reason == ForMove && x.bound:
+		m.takeMove(x, e)
+	case x.bound && x.busy && !(credit && e.Reason == ForCredit) && !x.over:
+		m.t.Fatalf("%v: the client is busy", e)
+	}
+	x.revoking, x.growing = true, false
+}
+
+// takeMove checks that a client that is moved to run faster lost more than that
+// costs, that nobody waits, and that it goes to an idle device which is faster.
+func (m *machine) takeMove(x *modelClient, e Effect) {
+	m.autos++
+	to, crowd := m.core.clients[e.Client].target, 0
+	for _, id := range m.ids() {
+		y := m.model[id]
+		if y.growing || (y.ready && !m.core.clients[id].parked) {
+			m.t.Fatalf("%v: client %d waits", e, id)
+		}
+		if y.bound && y.device == to {
+			m.t.Fatalf("%v: client %d is on device %d", e, id, to)
+		}
+		if y.bound && y.device == x.device {
+			crowd++
+		}
+	}
+	cost := m.cfg.MoveCost + time.Duration(2*x.memory)*time.Second/time.Duration(m.cfg.MoveBandwidth)
+	gain := m.devices[to].Speed * float64(crowd) / m.devices[x.device].Speed
+	if !m.cfg.Migrate || !m.up(to) || to == x.device || gain < minGain || x.phase < cost || x.hand != AnyDevice || m.core.clients[e.Client].stays {
+		m.t.Fatalf("%v: to device %d: %v times as fast, after %v, costs %v", e, to, gain, x.phase, cost)
+	}
+	if m.autos > int(m.ran/m.cfg.MoveCost) {
+		m.t.Fatalf("%v: the %dth move in %v of GPU time", e, m.autos, m.ran)
+	}
+	if d := len(m.devices); m.quiet && m.autos > d*(d+1)/2 {
+		m.t.Fatalf("%v: the %dth move between %d devices, and nobody came", e, m.autos, d)
+	}
+}
+
+// checkDeny checks that nobody is denied what a device could hold that is
+// drained, or lost if the client is pinned to it.
+func (m *machine) checkDeny(x *modelClient, e Effect) {
+	if e.Reason == Bound || e.Reason == Duplicated {
+		return
+	}
+	for i, d := range m.devices {
+		id := DeviceID(i)
+		if pinned := x.want.Pinned; (!d.lost && pinned == AnyDevice || pinned == id) && x.want.Need <= d.Memory-d.ContextCost && m.core.devices[i].state() != DeviceRemoved {
+			m.t.Fatalf("%v: device %d could hold it", e, i)
+		}
+	}
 }
 
 // check looks at slots, memory and limits, in the model and in the view.
 func (m *machine) check() {
 	slots := map[[2]int]ClientID{}
 	taken := map[DeviceID]uint64{}
+	over := map[DeviceID]bool{}
 	user := map[string]int{}
+	parked := 0
 	view := m.core.View()
 	for _, id := range m.ids() {
 		x := m.model[id]
@@ -148,17 +256,23 @@ func (m *machine) check() {
 				m.t.Fatalf("clients %d and %d are in one slot", other, id)
 			}
 			slots[place] = id
-			taken[x.device] += x.memory + m.cfg.Devices[x.device].ContextCost
-			user[x.user]++
-			if m.lost[x.device] {
+			taken[x.device] += x.memory + m.devices[x.device].ContextCost
+			if !x.over {
+				user[x.user]++
+			}
+			if m.devices[x.device].lost {
 				m.t.Fatalf("client %d is on a lost device", id)
 			}
-			if x.slot < 0 || x.slot >= m.cfg.Devices[x.device].Slots {
+			if x.slot < 0 || (x.slot >= m.devices[x.device].Slots && !x.over) {
 				m.t.Fatalf("client %d is in slot %d", id, x.slot)
 			}
 		}
-		if x.kept > 0 {
+		if x.bound || x.kept > 0 {
 			taken[x.device] += x.kept
+			over[x.device] = over[x.device] || x.over
+			if m.devices[x.device].drained && !x.revoking {
+				m.t.Fatalf("client %d may stay on device %d, which is drained", id, x.device)
+			}
 		}
 		at, _ := slices.BinarySearchFunc(view.Clients, id, func(v ClientView, id ClientID) int { return int(v.ID) - int(id) })
 		v := view.Clients[at]
@@ -168,20 +282,45 @@ func (m *machine) check() {
 		if x.bound && (v.Memory != x.memory || v.Slot != x.slot) {
 			m.t.Fatalf("client %d: the view says %+v, the worker %+v", id, v, *x)
 		}
-	}
-	for _, d := range view.Devices {
-		if taken[d.ID] != d.Taken || d.Taken > d.Memory {
-			m.t.Fatalf("device %d: %d bytes are taken, the view says %d of %d", d.ID, taken[d.ID], d.Taken, d.Memory)
+		if v.Parked {
+			parked++
 		}
 	}
+	m.checkDevices(view, taken, over)
 	for name, n := range user {
 		if m.cfg.SlotLimit > 0 && n > m.cfg.SlotLimit {
 			m.t.Fatalf("user %s has %d slots, may have %d", name, n, m.cfg.SlotLimit)
 		}
 	}
+	if parked != m.core.parked {
+		m.t.Fatalf("%d clients are parked, the core counts %d", parked, m.core.parked)
+	}
+}
+
+func (m *machine) checkDevices(view View, taken map[DeviceID]uint64, over map[DeviceID]bool) {
+	drains := 0
+	for i, d := range view.Devices {
+		is := m.devices[i]
+		if taken[d.ID] != d.Taken || (d.Taken > d.Memory && !over[d.ID]) {
+			m.t.Fatalf("device %d: %d bytes are taken, the view says %d of %d", d.ID, taken[d.ID], d.Taken, d.Memory)
+		}
+		if is.drained != (d.State == DeviceDraining || d.State == DeviceDrained) || is.lost != (d.State == DeviceLost || d.State == DeviceRemoved) ||
+			(d.State == DeviceDrained && (d.Taken > 0 || d.Used > 0)) || (!m.up(d.ID) && (d.Promised > 0 || d.Reserved)) {
+			m.t.Fatalf("device %d: %+v, should be %+v", i, d, is)
+		}
+		if is.drained {
+			drains++
+		}
+	}
+	if len(view.Devices) != len(m.devices) || drains != m.core.drains {
+		m.t.Fatalf("there are %d devices, of which %d are drained, the core counts %d and %d", len(m.devices), drains, len(view.Devices), m.core.drains)
+	}
 	for _, d := range m.core.devices {
 		if d.claims < 0 || d.claimed < 0 || (len(m.core.ready) == 0 && (d.claims != 0 || d.reservedFor != nil)) {
 			m.t.Fatalf("device %d: promises without anybody: %+v", d.id, *d)
+		}
+		if d.mover != nil && (m.core.clients[d.mover.id] != d.mover || d.mover.target != d.id) {
+			m.t.Fatalf("device %d expects client %d", d.id, d.mover.id)
 		}
 	}
 }
@@ -202,11 +341,11 @@ func (m *machine) tell(e Event) {
 func (m *machine) release(id ClientID, keeps uint64) {
 	x := m.model[id]
 	if x.bound {
-		x.kept = min(keeps, x.memory+m.cfg.Devices[x.device].ContextCost)
+		x.kept = min(keeps, x.memory+m.devices[x.device].ContextCost)
 	} else if keeps == 0 || x.revoking {
 		x.kept = 0
 	}
-	x.bound, x.revoking, x.growing, x.watched = false, false, false, false
+	x.bound, x.revoking, x.growing, x.watched, x.over, x.moved = false, false, false, false, x.over && x.kept > 0, false
 	m.tell(Released{id, keeps})
 }
 
@@ -221,22 +360,23 @@ func (m *machine) say(id ClientID, busy bool) {
 	}
 }
 
+// number draws a number.
+func (m *machine) number(most int) uint64 { return uint64(rapid.IntRange(0, most).Draw(m.t, "number")) }
+
 func (m *machine) step() {
 	t := m.t
 	m.now += time.Duration(rapid.IntRange(0, 8).Draw(t, "ms")) * time.Millisecond
 	id := ClientID(rapid.IntRange(1, 8).Draw(t, "client"))
 	x := m.model[id]
 	if x == nil {
-		user := rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user")
-		m.model[id] = &modelClient{user: user}
-		m.tell(Attach{id, user, rapid.IntRange(1, 3).Draw(t, "weight")})
+		m.arrive(id)
 		return
 	}
-	number := func(most int) uint64 { return uint64(rapid.IntRange(0, most).Draw(t, "number")) }
-	switch what := rapid.IntRange(0, 19).Draw(t, "event"); {
+	switch what := rapid.IntRange(0, 22).Draw(t, "event"); {
 	case what < 6 && !x.bound:
-		x.ready = true
-		m.tell(Want{Client: id, Need: number(90), Estimate: time.Duration(number(3)) * time.Millisecond, Pinned: DeviceID(rapid.IntRange(-1, 0).Draw(t, "pinned"))})
+		most := rapid.SampledFrom([]int{10, 10, 10, 90}).Draw(t, "most")
+		pinned := rapid.SampledFrom([]DeviceID{AnyDevice, AnyDevice, AnyDevice, 0}).Draw(t, "pinned")
+		m.want(id, Want{Client: id, Need: m.number(most), Estimate: time.Duration(m.number(3)) * time.Millisecond, Pinned: pinned})
 	case what < 6 && x.bound:
 		m.say(id, what < 3)
 	case what < 8 && x.bound:
@@ -246,9 +386,9 @@ func (m *machine) step() {
 		m.tell(SyncPoint{id})
 	case what < 10 && x.bound:
 		x.growing = !x.revoking
-		m.tell(Grow{id, x.memory + number(40)})
+		m.tell(Grow{id, x.memory + m.number(40)})
 	case what < 15 && (x.revoking || x.bound || x.kept > 0):
-		keeps := rapid.SampledFrom([]uint64{0, 0, m.cfg.Devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
+		keeps := rapid.SampledFrom([]uint64{0, 0, m.devices[x.device].ContextCost, math.MaxUint64}).Draw(t, "keeps")
 		if x.revoking && !x.bound {
 			keeps = 0
 		}
@@ -257,38 +397,189 @@ func (m *machine) step() {
 		delete(m.model, id)
 		m.tell(Detach{id})
 	case what == 16:
-		*x = modelClient{user: x.user, lease: x.lease}
+		*x = x.fresh()
 		m.tell(Faulted{id})
-	case what == 17:
-		m.tell(Ran{id, 1, time.Duration(number(20)) * time.Millisecond})
-	case what == 18 && number(9) == 0:
-		d := DeviceID(number(len(m.cfg.Devices) - 1))
-		m.lost[d] = true
-		for _, x := range m.model {
-			if x.kept > 0 && x.device == d {
-				x.kept, x.revoking = 0, false
-			}
-		}
-		m.tell(Lost{d})
+	case what == 17 || what == 20:
+		m.runs(id, time.Duration(rapid.SampledFrom([]int{0, 1, 20, 200, 500}).Draw(t, "busy"))*time.Millisecond)
 	case what == 18:
-		for d := range m.cfg.Devices {
-			if id := DeviceID(d); m.lost[id] {
-				delete(m.lost, id)
-				m.tell(Added{m.cfg.Devices[d]})
-			}
-		}
+		m.changeDevice(DeviceID(m.number(len(m.devices) - 1)))
+	case what == 19:
+		m.move(id, DeviceID(m.number(len(m.devices)-1)))
 	default:
 		m.tell(Tick{})
 	}
 }
 
-// behave lets all workers do as they should: report when watched, answer,
-// let go when denied, and go idle; nobody new wants anything. Then everybody
-// who is ready must be served in the end.
+// arrive makes a client known, a new one or one of an earlier dispatcher.
+func (m *machine) arrive(id ClientID) {
+	t := m.t
+	user, weight := rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user"), rapid.IntRange(1, 3).Draw(t, "weight")
+	x := &modelClient{user: user, hand: AnyDevice}
+	m.model[id] = x
+	if m.number(4) > 0 {
+		m.tell(Attach{id, user, weight})
+		return
+	}
+	e := Adopt{Client: id, User: user, Weight: weight, Device: DeviceID(rapid.IntRange(-1, len(m.devices)).Draw(t, "device")), Lease: int(m.number(5)), Pinned: AnyDevice}
+	x.device, x.lease = e.Device, e.Lease
+	switch m.number(2) {
+	case 0:
+		e.Held, e.Memory = true, m.number(120)
+		x.bound, x.memory, x.busy = true, e.Memory, true
+	case 1:
+		e.Kept = m.number(120)
+		x.kept = e.Kept
+	}
+	x.over = x.bound || x.kept > 0 // if it is told at once to leave
+	if x.bound && m.up(e.Device) {
+		x.slot = m.core.freeSlot(e.Device)
+	} else if x.bound && e.Device >= 0 && int(e.Device) < len(m.devices) && m.devices[e.Device].drained {
+		x.slot = m.core.freeSlot(e.Device)
+	}
+	m.tell(e)
+	x.over = x.over && x.revoking
+}
+
+// freeSlot is the slot that an adopted client gets.
+func (c *Core) freeSlot(id DeviceID) int {
+	if at := slices.Index(c.devices[id].slots, nil); at >= 0 {
+		return at
+	}
+	return len(c.devices[id].slots)
+}
+
+func (m *machine) want(id ClientID, e Want) {
+	x := m.model[id]
+	x.ready, x.want = true, e
+	if x.hand != AnyDevice && ((e.Pinned != AnyDevice && e.Pinned != x.hand) || e.Need > m.devices[x.hand].Memory-m.devices[x.hand].ContextCost) {
+		x.hand = AnyDevice
+	}
+	m.tell(e)
+}
+
+func (m *machine) runs(id ClientID, busy time.Duration) {
+	m.ran += busy
+	if x := m.model[id]; x.bound {
+		x.phase += busy
+	}
+	m.tell(Ran{id, 1, busy})
+}
+
+func (m *machine) move(id ClientID, d DeviceID) {
+	e := Move{id, d}
+	if m.core.Refuses(e) == nil {
+		x := m.model[id]
+		x.hand, x.moved = d, x.bound
+	}
+	m.tell(e)
+}
+
+// changeDevice lets a device come or go.
+func (m *machine) changeDevice(id DeviceID) {
+	d := &m.devices[id]
+	what := m.number(9)
+	switch {
+	case what < 3 && !d.lost:
+		d.drained = true
+		m.unhand(id)
+		m.tell(Drain{id})
+	case what < 6 && !d.lost:
+		d.drained = false
+		m.tell(Resume{id})
+	case what == 6:
+		if m.core.Refuses(Remove{id}) == nil {
+			d.drained, d.lost = false, true
+		}
+		m.tell(Remove{id})
+	case what == 7 && len(m.devices) < 4:
+		is := drawDevice(m.t, len(m.devices))
+		m.devices = append(m.devices, modelDevice{Device: is})
+		m.tell(Added{is})
+	case what == 8:
+		d.lost, d.drained = true, false
+		m.unhand(id)
+		m.tell(Lost{id})
+	case d.lost:
+		m.bringBack(id)
+	}
+}
+
+func (m *machine) bringBack(id DeviceID) {
+	is := drawDevice(m.t, int(id))
+	m.devices[id] = modelDevice{Device: is}
+	if m.number(1) == 0 {
+		m.tell(Added{is})
+	} else {
+		m.tell(Returned{id, is})
+	}
+}
+
+// unhand lets all go elsewhere who were said to go to a device that is not there.
+func (m *machine) unhand(id DeviceID) {
+	for _, x := range m.model {
+		if x.hand == id {
+			x.hand = AnyDevice
+		}
+	}
+}
+
+// obey lets all workers do as they should for a while: report when watched,
+// answer, and go idle. Those that wants names want again when they had to leave.
+func (m *machine) obey(again bool) {
+	for _, id := range m.ids() {
+		switch x := m.model[id]; {
+		case x.revoking:
+			bound := x.bound
+			m.release(id, 0)
+			if again && bound {
+				m.want(id, Want{Client: id, Need: x.memory, Pinned: x.want.Pinned})
+			}
+		case x.bound && x.busy:
+			m.say(id, false)
+		}
+	}
+	m.now += time.Millisecond
+	if at, ok := m.core.Next(); ok {
+		if at <= m.core.now {
+			m.t.Fatalf("Next says %v, it is %v", at, m.core.now)
+		}
+		m.now = max(m.now, at)
+	}
+	m.tell(Tick{})
+}
+
+// behave has all workers obey, while nobody new wants anything. Then drained
+// devices are empty in the end, and everybody is served who waits for a device
+// that is there.
 func (m *machine) behave() {
+	m.empty()
+	m.serve()
+	for i, d := range m.devices {
+		switch {
+		case d.drained:
+			m.devices[i].drained = false
+			m.tell(Resume{DeviceID(i)})
+		case d.lost:
+			m.bringBack(DeviceID(i))
+		}
+	}
+	m.serve()
+}
+
+// empty checks that drained devices empty out.
+func (m *machine) empty() {
+	m.obey(false)
+	for _, d := range m.core.View().Devices {
+		if d.State == DeviceDraining {
+			m.t.Fatalf("everybody was told to leave, and obeyed: %+v", d)
+		}
+	}
+}
+
+func (m *machine) serve() {
 	waiting := map[ClientID]bool{}
 	for _, id := range m.ids() {
-		waiting[id] = m.model[id].ready
+		waiting[id] = m.model[id].ready && !m.core.clients[id].parked
 	}
 	limit := 40 * (len(m.model) + 1)
 	for range limit {
@@ -300,24 +591,29 @@ func (m *machine) behave() {
 		if !open {
 			return
 		}
-		for _, id := range m.ids() {
-			switch x := m.model[id]; {
-			case x.revoking:
-				m.release(id, 0)
-			case x.bound && x.busy:
-				m.say(id, false)
-			}
-		}
-		m.now += time.Millisecond
-		if at, ok := m.core.Next(); ok {
-			if at <= m.core.now {
-				m.t.Fatalf("Next says %v, it is %v", at, m.core.now)
-			}
-			m.now = max(m.now, at)
-		}
-		m.tell(Tick{})
+		m.obey(false)
 	}
 	m.t.Fatalf("somebody was not served in %d rounds: %v", limit, waiting)
+}
+
+// settle has all clients run for long, and leave and come back as they are told.
+// Nobody comes: the number of moves is bounded (takeMove).
+func (m *machine) settle() {
+	for _, id := range m.ids() {
+		if x := m.model[id]; x.ready {
+			delete(m.model, id)
+			m.tell(Detach{id})
+		}
+	}
+	m.autos, m.quiet = 0, true
+	for range 3 * len(m.devices) * len(m.devices) {
+		for _, id := range m.ids() {
+			if m.model[id].bound {
+				m.runs(id, time.Duration(m.number(2))*time.Second)
+			}
+		}
+		m.obey(true)
+	}
 }
 
 func TestNothingForbiddenEverHappens(t *testing.T) {
@@ -332,7 +628,56 @@ func TestNothingForbiddenEverHappens(t *testing.T) {
 			m.step()
 		}
 		m.behave()
+		m.settle()
 	})
+}
+
+// Clients that all run spread over the devices that come, in few moves, and then
+// nobody gains by another one.
+func TestMovesComeToAnEnd(t *testing.T) {
+	moves := 0
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := Config{Migrate: true, MoveCost: 20 * time.Millisecond, MoveBandwidth: 2000}
+		for i := range rapid.IntRange(2, 6).Draw(t, "devices") {
+			cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprint("d", i), Slots: 6, Speed: float64(rapid.IntRange(1, 9).Draw(t, "speed")), Memory: 1000})
+		}
+		m := newMachine(t, cfg)
+		for i := range m.devices[1:] {
+			m.devices[i+1].drained = true
+			m.tell(Drain{DeviceID(i + 1)})
+		}
+		for id := range ClientID(rapid.IntRange(1, 6).Draw(t, "clients")) {
+			m.model[id] = &modelClient{user: "ann", hand: AnyDevice}
+			m.tell(Attach{id, "ann", 1})
+			m.want(id, Want{Client: id, Need: 10, Pinned: AnyDevice})
+		}
+		for i := range m.devices[1:] {
+			m.devices[i+1].drained = false
+			m.tell(Resume{DeviceID(i + 1)})
+		}
+		m.quiet = true
+		before := -1
+		for rounds := 0; m.autos != before; rounds++ {
+			before = m.autos
+			for range 2 { // the first round may only take clients away
+				for _, id := range m.ids() {
+					m.runs(id, time.Second)
+				}
+				m.obey(true)
+			}
+		}
+		moves += m.autos
+		for _, idle := range m.core.devices {
+			for _, x := range m.core.clients {
+				if gain := idle.Speed * float64(x.dev.bound) / x.dev.Speed; idle.bound == 0 && gain >= minGain {
+					t.Fatalf("client %d would be %v times as fast on device %d", x.id, gain, idle.id)
+				}
+			}
+		}
+	})
+	if moves == 0 {
+		t.Error("nobody was moved")
+	}
 }
 
 // The same events give the same effects.

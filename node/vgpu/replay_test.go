@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,27 +110,59 @@ func sample(t testing.TB) []byte {
 	return b
 }
 
-const sampleFile = "testdata/recording.jsonl"
-
-// A recording of today, to the letter. Old ones must stay readable: if this has
-// to change, so has recordingVersion, unless only decisions change.
-func TestRecordingToTheLetter(t *testing.T) {
-	got := sample(t)
-	if *scripts.Update {
-		if err := os.WriteFile(sampleFile, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(sampleFile)
+// sampleOfMoves has the events that people and earlier daemons cause.
+func sampleOfMoves(t testing.TB) []byte {
+	t.Helper()
+	slow, fast := Device{Name: "slow", Slots: 2, Memory: 100, ContextCost: 1}, Device{Name: "fast", Slots: 1, Speed: 4, Memory: 100, ContextCost: 1}
+	core, err := New(Config{Devices: []Device{slow, fast}, Migrate: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("another recording is written now (-update writes it down):\n%s", scripts.FirstDifference(string(want), string(got)))
+	b, err := AppendHeader(nil, Header{"muster test", "n1", "2026-01-02T03:04:05Z", core.Config()})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r, err := Replay(bytes.NewReader(want))
-	if err != nil || r.Events != 12 || r.Effects != 6 || r.Difference != nil || r.End != "the node has ended" || r.Cut || r.Header.Node != "n1" {
-		t.Errorf("%+v, %v", r, err)
+	for i, e := range []Event{
+		Adopt{Client: 1, User: "ann", Weight: 1, Device: 0, Held: true, Memory: 40, Lease: 3, Pinned: AnyDevice, Kernels: 5, Busy: time.Second, Moves: Moves{1, 2, 3}},
+		Adopt{Client: 2, User: "bob", Weight: 1, Device: 1, Kept: 1, Lease: 1, Pinned: AnyDevice}, Adopt{Client: 3, User: "cid", Weight: 1, Device: AnyDevice, Pinned: AnyDevice},
+		Ran{1, 1, time.Second}, Released{1, 1}, Want{1, 40, 0, AnyDevice}, Released{1, 0}, Move{1, 0}, Drain{0}, Released{1, 0}, Resume{0}, Want{1, 40, 0, AnyDevice},
+		Drain{1}, Released{2, 0}, Released{1, 0}, Remove{1}, Returned{1, fast}, Lost{1}, Added{fast}, Want{3, 40, 0, 1}, Lost{1},
+	} {
+		now := Time(i) * time.Second
+		if b, err = AppendEntry(b, Entry{now, e, core.Step(now, e)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err = AppendEnd(b, "the node has ended"); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Recordings of today, to the letter. Old ones must stay readable: if one has
+// to change, so has recordingVersion, unless only decisions change.
+func TestRecordingToTheLetter(t *testing.T) {
+	for _, c := range []struct {
+		file            string
+		got             []byte
+		events, effects int
+	}{{"testdata/recording.jsonl", sample(t), 12, 6}, {"testdata/recording_moves.jsonl", sampleOfMoves(t), 21, 9}} {
+		if *scripts.Update {
+			if err := os.WriteFile(c.file, c.got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(c.got, want) {
+			t.Errorf("another recording is written now (-update writes it down):\n%s", scripts.FirstDifference(string(want), string(c.got)))
+		}
+		r, err := Replay(bytes.NewReader(want))
+		if err != nil || r.Events != c.events || r.Effects != c.effects || r.Difference != nil || r.End != "the node has ended" || r.Cut || r.Header.Node != "n1" {
+			t.Errorf("%s: %+v, %v", c.file, r, err)
+		}
 	}
 }
 
@@ -298,6 +331,7 @@ func TestReplayKeepsOneLine(t *testing.T) {
 // However a recording is damaged, it is refused or played to its end.
 func FuzzReplay(f *testing.F) {
 	f.Add(sample(f))
+	f.Add(sampleOfMoves(f))
 	header, _, _ := strings.Cut(string(sample(f)), "\n")
 	f.Add([]byte(strings.Replace(header, "fcfs", "credit", 1) + "\n"))
 	for seed := range 8 {
@@ -349,7 +383,21 @@ func anyEvents(t *rapid.T) {
 		func() Event { return Lost{device()} },
 		func() Event { return Added{m.cfg.Devices[rapid.IntRange(0, len(m.cfg.Devices)-1).Draw(t, "which")]} },
 		func() Event { return Tick{} },
+		func() Event { return Move{id(), device()} },
+		func() Event { return Drain{device()} },
+		func() Event { return Resume{device()} },
+		func() Event { return Remove{device()} },
+		func() Event {
+			return Returned{device(), m.cfg.Devices[rapid.IntRange(0, len(m.cfg.Devices)-1).Draw(t, "which")]}
+		},
+		func() Event {
+			wild := rapid.SampledFrom([]int{0, 1, 5, -1, math.MaxInt64, math.MinInt64})
+			return Adopt{Client: id(), User: "ann", Device: device(), Held: rapid.Bool().Draw(t, "held"), Memory: number.Draw(t, "memory"), Kept: number.Draw(t, "kept"),
+				Lease: wild.Draw(t, "lease"), Pinned: device(), Kernels: number.Draw(t, "kernels"), Busy: span("busy"), Waited: span("waited"), Preemptions: wild.Draw(t, "preemptions"),
+				Moves: Moves{wild.Draw(t, "auto"), wild.Draw(t, "hand"), wild.Draw(t, "drain")}}
+		},
 	}
+	adopted := map[ClientID]bool{}
 	defer func() {
 		if r := recover(); r != nil {
 			t.Logf("%s", m.log)
@@ -365,8 +413,15 @@ func anyEvents(t *rapid.T) {
 		}
 		m.log = log
 		m.core.Next()
-		for _, d := range m.core.View().Devices {
-			if d.Taken > d.Memory || d.Used > d.Slots || d.Used < 0 || d.Promised < 0 {
+		if e, ok := e.(Adopt); ok {
+			adopted[e.Client] = true
+		}
+		view := m.core.View()
+		leaving := func(d DeviceID) bool {
+			return slices.ContainsFunc(view.Clients, func(x ClientView) bool { return x.Device == d && x.Revoking && adopted[x.ID] })
+		}
+		for _, d := range view.Devices {
+			if ((d.Taken > d.Memory || d.Used > d.Slots) && !leaving(d.ID)) || d.Used < 0 || d.Promised < 0 || d.Taken > maxAdoptedUsed {
 				t.Fatalf("%+v after %s", d, m.log)
 			}
 		}

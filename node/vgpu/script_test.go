@@ -106,6 +106,13 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	if e := deviceEvent(name, args); e != nil {
 		return s.tell(now, e), nil
 	}
+	switch name {
+	case "configure":
+		policy, err := ParsePolicy(args.text("policy", "fcfs"))
+		return s.tell(now, Configure{policy, args.time("idle"), int(args.number("slots")), args["migrate"] != ""}), err
+	case "limit":
+		return s.tell(now, Limit{args.text("user", "ann"), args["slots"] != "", int(args.number("slots"))}), nil
+	}
 	for _, w := range words {
 		if strings.Contains(w, "=") {
 			continue

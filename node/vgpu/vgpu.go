@@ -268,10 +268,7 @@ func (c Config) complete() (Config, error) {
 	c.Period = orDefault(c.Period, DefaultPeriod)
 	c.MaxWait = orDefault(c.MaxWait, DefaultMaxWait)
 	c.MaxPasses = orDefault(c.MaxPasses, DefaultMaxPasses)
-	if c.Migrate {
-		c.MoveBandwidth = orDefault(c.MoveBandwidth, DefaultMoveBandwidth)
-		c.MoveCost = orDefault(c.MoveCost, DefaultMoveCost)
-	}
+	c = c.withMoves()
 	c.Devices = slices.Clone(c.Devices)
 	c.SlotLimits = maps.Clone(c.SlotLimits)
 	for i, d := range c.Devices {

@@ -17,6 +17,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		want string
 	}{
 		{"negative time", Config{Devices: []Device{ok}, MaxIdle: -1}, "negative"},
+		{"negative cost", Config{Devices: []Device{ok}, Migrate: true, MoveCost: -1}, "negative"},
 		{"negative passes", Config{Devices: []Device{ok}, MaxPasses: -1}, "negative"},
 		{"negative limit", Config{Devices: []Device{ok}, SlotLimit: -1}, "negative"},
 		{"no slot for a user", Config{Devices: []Device{ok}, SlotLimits: map[string]int{"ann": -1}}, `"ann"`},
@@ -74,6 +75,8 @@ func TestEventsOfNobody(t *testing.T) {
 		for _, effects := range [][]Effect{
 			core.Step(0, Busy{id}), core.Step(0, Idle{Client: id}), core.Step(0, SyncPoint{id}), core.Step(0, Released{id, 5}),
 			core.Step(0, Ran{id, -1, -time.Second}), core.Step(0, Detach{9}), core.Step(0, Faulted{9}), core.Step(0, Lost{9}), core.Step(0, Lost{-1}),
+			core.Step(0, Move{9, 0}), core.Step(0, Move{1, 9}), core.Step(0, Drain{9}), core.Step(0, Drain{-1}), core.Step(0, Resume{9}), core.Step(0, Resume{0}),
+			core.Step(0, Remove{0}), core.Step(0, Remove{9}), core.Step(0, Returned{0, Device{Name: "x", Memory: 1}}), core.Step(0, Returned{9, Device{Name: "x", Memory: 1}}),
 		} {
 			if effects != nil {
 				t.Errorf("client %d: %v", id, effects)
@@ -193,4 +196,69 @@ func TestUsage(t *testing.T) {
 	core.Step(0, Detach{3})
 	all := Usage{math.MaxInt64, math.MaxInt64}
 	check("too much", nil, []Usage{{math.MaxInt64 - 2, math.MaxInt64 - 2}, {3, 20}}, all, all)
+}
+
+// What a client came to with an earlier dispatcher is shown, and counted on.
+func TestAdoptedClientsGoOn(t *testing.T) {
+	core, err := New(Config{Devices: gpus(2, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(0, Adopt{Client: 1, User: "ann", Weight: 3, Device: 1, Held: true, Memory: 10, Lease: 7, Pinned: AnyDevice,
+		Kernels: 5, Busy: time.Second, Waited: time.Minute, Preemptions: 2, Moves: Moves{1, 2, 3}})
+	want := ClientView{
+		ID: 1, User: "ann", State: Assigned, Device: 1, Slot: 0, Memory: 10, Need: 10, Busy: true, Grants: 7, Waits: time.Minute, Preemptions: 2, Moves: Moves{1, 2, 3},
+		Target: AnyDevice, Usage: Usage{5, time.Second},
+	}
+	if got, _ := core.Client(1); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	core.Step(0, Move{1, 0})
+	core.Step(0, Released{1, 0})
+	if effects := core.Step(0, Want{1, 10, 0, AnyDevice}); len(effects) != 1 || effects[0].Lease != 8 || effects[0].Device != 0 {
+		t.Errorf("%v", effects)
+	}
+	core.Step(0, Detach{1})
+	if v := core.View(); v.Past != (Usage{5, time.Second}) || v.PastMoves != (Moves{1, 3, 3}) || v.Devices[1].Usage != (Usage{}) {
+		t.Errorf("%+v", v)
+	}
+	// A damaged state of the earlier one does not make anything overflow.
+	for id := range ClientID(3) {
+		core.Step(0, Adopt{Client: id, User: "ann", Device: 0, Held: true, Memory: maxAdoptedBytes, Lease: math.MaxInt64, Kernels: math.MaxUint64, Busy: math.MaxInt64, Waited: math.MaxInt64, Preemptions: math.MaxInt64,
+			Moves: Moves{math.MaxInt64, math.MaxInt64, math.MinInt64}})
+	}
+	v := core.View()
+	if v.Assigned != 2 || v.Failed != 1 || v.Devices[0].Taken > maxAdoptedUsed || v.Devices[0].Free != 0 || v.Total() != (Usage{math.MaxInt64, math.MaxInt64}) {
+		t.Errorf("%+v", v)
+	}
+	for id := range ClientID(3) {
+		core.Step(0, Detach{id})
+	}
+	if v := core.View(); v.PastMoves != (Moves{1 + 3*maxAdoptedCount, 3 + 3*maxAdoptedCount, 3}) || v.Devices[0].Taken != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestDeviceStates(t *testing.T) {
+	core, err := New(Config{Devices: gpus(1, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(0, Attach{1, "ann", 1})
+	core.Step(0, Want{1, 1, 0, AnyDevice})
+	for _, c := range []struct {
+		event Event
+		want  string
+	}{
+		{Tick{}, "up"}, {Drain{0}, "draining"}, {Released{1, 1}, "draining"}, {Released{1, 0}, "drained"}, {Resume{0}, "up"}, {Lost{0}, "lost"}, {Resume{0}, "lost"},
+		{Returned{0, gpus(1, 1)[0]}, "up"}, {Drain{0}, "drained"}, {Remove{0}, "removed"}, {Lost{0}, "removed"}, {Added{gpus(1, 1)[0]}, "up"},
+	} {
+		core.Step(0, c.event)
+		if d, ok := core.Device(0); !ok || d.State.String() != c.want || d != core.View().Devices[0] {
+			t.Errorf("after %+v: %+v, want %s", c.event, d, c.want)
+		}
+	}
+	if _, ok := core.Device(1); ok {
+		t.Error("there is a second device")
+	}
 }

@@ -110,6 +110,9 @@ type nextDaemon struct {
 
 // hold keeps a descriptor for the next daemon, if there may be one.
 func (w *worker) hold(name string, f *os.File) {
+	if f == nil {
+		return
+	}
 	if w.serve.OrphanGrace == 0 {
 		f.Close()
 		return

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"muster/device"
@@ -493,7 +495,7 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 		return fmt.Errorf("rebuilding the client: %w", err)
 	}
 	w.core.Leased(w.serve.Lease)
-	return w.core.Fits(devices)
+	return w.core.Equip(devices)
 }
 
 // readJournal finds out what has happened since the base.
@@ -671,3 +673,57 @@ const heldFiles = 3
 
 // CreateJournal makes the file of a journal.
 func CreateJournal() (*os.File, error) { return wire.CreateMemory("muster-journal", journal.Size) }
+
+// copyOf is another descriptor of a file; nil if there is none left, which the next
+// daemon will say.
+func copyOf(f *os.File) *os.File {
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		return nil
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// answerProbe tries a device: whether a context can be opened there, and memory be
+// mapped, written and read.
+func answerProbe(conn *control.WorkerEnd, config control.DeviceConfig, lock *os.File, open Open) error {
+	if err := probe(config, lock, open); err != nil {
+		return cannotServe(conn, err)
+	}
+	return conn.Send(control.Pong{Number: 1})
+}
+
+func probe(config control.DeviceConfig, lock *os.File, open Open) error {
+	d, err := open(config, lock)
+	if err != nil {
+		return err
+	}
+	const base = 0x6400_0000_0000
+	c, err := d.Open(device.Config{Arena: device.Arena{Base: base, Size: 1 << 30}, Print: func([]byte) {}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Map(base, chunk); errors.Is(err, device.ErrOutOfMemory) {
+		return nil // others have all of it
+	} else if err != nil {
+		return err
+	}
+	on, err := c.NewStream()
+	if err != nil {
+		return err
+	}
+	sent, got := []byte("is anybody there?"), make([]byte, 17)
+	err = on.CopyIn(base, sent)
+	if err == nil {
+		err = on.CopyOut(got, base)
+	}
+	if err == nil {
+		err = on.Synchronise(context.Background())
+	}
+	if err == nil && !bytes.Equal(sent, got) {
+		err = errors.New("it gives back other bytes than it was given")
+	}
+	return err
+}

@@ -111,6 +111,9 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return nil // the daemon ended before there was a client
 	}
+	if probe, ok := first.(control.Probe); ok {
+		return answerProbe(conn, probe.Device, files[0], open)
+	}
 	serve, ok := first.(control.Serve)
 	if !ok || len(files) < 2 {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
@@ -211,7 +214,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		if w.journal, err = journal.Map(held[2]); err != nil {
 			return nil, err
 		}
-		held[2].Close()
+		w.hold("host0", copyOf(held[0]))
+		w.hold("host1", copyOf(held[1]))
+		w.hold("journal", held[2])
 		w.consumer.Keep = w.record
 	}
 	if serve.Resume {

@@ -111,7 +111,7 @@ func checkFiles(m ToWorker, n int) error {
 	switch m.(type) {
 	case Serve:
 		right = true
-	case AddDevice, Hold:
+	case AddDevice, Hold, Probe:
 		right = n == 1
 	default:
 		right = n == 0

@@ -177,6 +177,12 @@ type AddDevice struct {
 	Config DeviceConfig `json:"config"`
 }
 
+// Probe is the first message to a worker that is to try a device, and has no client.
+// The device's lock comes with it. The worker answers with Pong, or with CannotServe.
+type Probe struct {
+	Device DeviceConfig `json:"device"`
+}
+
 // --- from a worker to the daemon ---------------------------------------------
 
 // Want asks for a device.
@@ -328,6 +334,7 @@ func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
+func (Probe) Kind() string     { return "probe" }
 func (Hold) Kind() string      { return "hold" }
 func (End) Kind() string       { return "end" }
 func (AddDevice) Kind() string { return "add_device" }
@@ -357,6 +364,7 @@ func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
+func (Probe) toWorker()     {}
 func (Hold) toWorker()      {}
 func (End) toWorker()       {}
 func (AddDevice) toWorker() {}
@@ -423,6 +431,7 @@ func (m Lost) check() error    { return notNegative("device", m.Device) }
 func (Watch) check() error     { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
+func (m Probe) check() error   { return m.Device.check() }
 func (Hold) check() error      { return nil }
 func (End) check() error       { return nil }
 

@@ -1,0 +1,99 @@
+package vgpu
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Configure changes what can change of a configuration while clients are there. What
+// was granted or promised stays so. Values that are out of range change nothing
+// (Refuses).
+type Configure struct {
+	Policy    Policy        `json:"policy"`
+	MaxIdle   time.Duration `json:"max_idle_ns"`
+	SlotLimit int           `json:"slot_limit"`
+	Migrate   bool          `json:"migrate"`
+}
+
+func (e Configure) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	c.cfg.Policy, c.cfg.MaxIdle, c.cfg.SlotLimit, c.cfg.Migrate = e.Policy, e.MaxIdle, e.SlotLimit, e.Migrate
+	c.cfg = c.cfg.withMoves()
+	slices.SortFunc(c.ready, c.before)
+	c.setLimits()
+	c.anew = true
+	return true
+}
+
+// Limit says how many slots a user's clients may have at a time: Slots if the user has
+// a limit of its own, 0 for none; else SlotLimit. A user who has more keeps them.
+type Limit struct {
+	User  string `json:"user"`
+	Own   bool   `json:"own"`
+	Slots int    `json:"slots"`
+}
+
+func (e Limit) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	limits := maps.Clone(c.cfg.SlotLimits) // Config has given it away
+	if limits == nil {
+		limits = map[string]int{}
+	}
+	limits[e.User] = e.Slots
+	if !e.Own {
+		delete(limits, e.User)
+	}
+	c.cfg.SlotLimits = limits
+	c.setLimits()
+	c.anew = true
+	return true
+}
+
+// refusesSettings is what Refuses says of Configure and Limit.
+func refusesSettings(e Event) error {
+	switch e := e.(type) {
+	case Configure:
+		if e.Policy > Credit {
+			return fmt.Errorf("there is no policy with %v", e.Policy)
+		}
+		if e.MaxIdle < 0 || e.SlotLimit < 0 {
+			return errors.New("the idle time and the number of slots must not be negative")
+		}
+	case Limit:
+		if e.Slots < 0 {
+			return fmt.Errorf("user %q may have %d slots: give 0 for no limit, or more", e.User, e.Slots)
+		}
+	}
+	return nil
+}
+
+// setLimits takes over the limits of all users who are known.
+func (c *Core) setLimits() {
+	for _, u := range c.users {
+		u.limit = c.cfg.limitOf(u.name)
+	}
+}
+
+// limitOf is how many slots a user's clients may have.
+func (c Config) limitOf(user string) int {
+	if limit, ok := c.SlotLimits[user]; ok {
+		return limit
+	}
+	return c.SlotLimit
+}
+
+// withMoves puts in the defaults of what moves cost.
+func (c Config) withMoves() Config {
+	if c.Migrate {
+		c.MoveBandwidth = orDefault(c.MoveBandwidth, DefaultMoveBandwidth)
+		c.MoveCost = orDefault(c.MoveCost, DefaultMoveCost)
+	}
+	return c
+}

@@ -123,9 +123,9 @@ func (e *episode) settings() []string {
 		settings = append(settings, "listen: 127.0.0.1:0", fmt.Sprintf("tls: {cert: %[1]s/node.pem, key: %[1]s/node-key.pem, ca: %[1]s/ca.pem}", at))
 	}
 	if e.o.Expect == Fail {
-		return append(settings, "orphan_grace: 0")
+		return append(settings, "recover: off", "orphan_grace: 0")
 	}
-	return append(settings, "state: "+e.state(), "orphan_grace: 1m")
+	return append(settings, "recover: on", "state: "+e.state(), "orphan_grace: 1m")
 }
 
 // state is the folder in which the daemon leaves what the next one must know.

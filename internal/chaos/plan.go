@@ -75,6 +75,7 @@ type nodeSpec struct {
 	deferIn bool
 	swap    string // "memory", "folder" or "disk", a small one of its own
 	records bool
+	migrate string
 	remote  bool // a third of the programs comes as from another machine
 	kinds   []Kind
 }
@@ -87,7 +88,7 @@ func drawNode(seed uint64, episode int, kinds []Kind, canMount bool) nodeSpec {
 	word := func(words ...string) string { return words[r.IntN(len(words))] }
 	s := nodeSpec{
 		vgpus: 1 + r.IntN(4), policy: word("fcfs", "sjf", "credit"), maxIdle: word("1ms", "10ms"),
-		warm: r.IntN(3), deferIn: r.IntN(4) == 0, swap: word("memory", "folder", "disk"), records: r.IntN(3) == 0, remote: r.IntN(4) == 0,
+		warm: r.IntN(3), deferIn: r.IntN(4) == 0, swap: word("memory", "folder", "disk"), records: r.IntN(3) == 0, remote: r.IntN(4) == 0, migrate: word("auto", "off"),
 	}
 	for i := range 2 + r.IntN(2) {
 		s.devices = append(s.devices, deviceSpec{fmt.Sprintf("gpu%d", i), 2 * (6 + r.IntN(8)), word("1", "1", "0.5"), 1})
@@ -140,6 +141,7 @@ func (s nodeSpec) file(socket, rules, swapDir, record string, settings ...string
 	line("vgpus: %d", s.vgpus)
 	line("policy: %s", s.policy)
 	line("max_idle: %s", s.maxIdle)
+	line("migrate: %s", s.migrate)
 	line("warm: %d", s.warm)
 	line("defer: %v", s.deferIn)
 	line("worker_timeout: %v", workerTimeout)

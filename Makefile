@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser referee examples tryexamples valgrind clean
+.PHONY: help build demo test lint bench browser referee examples tryexamples valgrind soak clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -120,6 +120,9 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 		$(MAKE) --no-print-directory -C examples/$$folder tools && \
 		$(MAKE) --no-print-directory -C examples/$$folder || exit; \
 	done
+
+soak: ## 10,000 faults against running nodes, most of an hour; docs/chaos.md
+	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 
 clean: ## remove what make made
 	rm -rf bin

@@ -72,6 +72,41 @@ func (p *promised) wake() {
 	}
 }
 
+// behind are the parts of the arena that copies take which were sent while functions of
+// the program's (cuLaunchHostFunc) had not returned. A copy takes what is there when it
+// is its turn, and the function may be what puts it there: so these parts are sent
+// again before the node hears that a function has returned.
+type behind struct {
+	functions int // that have not returned
+	pieces    []piece
+}
+
+// maxBehind is how many parts are told apart.
+const maxBehind = 256
+
+// note notes that a copy takes a part.
+func (b *behind) note(at piece) {
+	if b.functions == 0 {
+		return
+	}
+	for i, other := range b.pieces {
+		end := max(at.offset+at.length, other.offset+other.length)
+		start := min(at.offset, other.offset)
+		if end-start <= at.length+other.length || i == maxBehind-1 { // they touch, or there are too many
+			b.pieces[i] = piece{start, end - start}
+			return
+		}
+	}
+	b.pieces = append(b.pieces, at)
+}
+
+// returned notes that a function has.
+func (b *behind) returned() {
+	if b.functions--; b.functions <= 0 {
+		*b = behind{}
+	}
+}
+
 // without returns what is left of a piece, in order.
 func (p *promised) without(all piece) []piece {
 	p.mu.Lock()

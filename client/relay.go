@@ -125,6 +125,7 @@ type relay struct {
 	shared   *wire.Shared
 	consumer *wire.Consumer
 	promised promised
+	behind   behind // send's
 
 	mu       sync.Mutex
 	finished bool
@@ -390,16 +391,19 @@ func broke(err error) string { return "the connection to the node broke: " + err
 // forward writes one message and the bytes that it takes. Staging memory is free
 // again as soon as its bytes are on their way.
 func (r *relay) forward(h wire.Header, body, data []byte) error {
+	if err := r.countFunctions(h.Op); err != nil {
+		return err
+	}
 	frame := wire.Frame{Kind: wire.FrameMessage, Header: h, Body: body}
 	staged := h.Op.TakesData() && h.Data < r.shared.Geometry().Staging
 	switch {
 	case staged:
 		frame.Bytes = h.Length
 	case h.Op.TakesData() && h.Length > 0:
-		for _, part := range r.promised.without(piece{h.Data, h.Length}) {
-			if err := r.sendData(part); err != nil {
-				return err
-			}
+		at := piece{h.Data, h.Length}
+		r.behind.note(at)
+		if err := r.sendPinned(at); err != nil {
+			return err
 		}
 	case h.Op.GivesData() && h.Length > 0:
 		if err := r.promise(h.Seq, piece{h.Data, h.Length}); err != nil {
@@ -420,6 +424,36 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 		data = data[n:]
 	}
 	r.consumer.Release(h.Release)
+	return nil
+}
+
+// countFunctions counts the program's functions. What one that has returned may have
+// written is sent before that is known.
+func (r *relay) countFunctions(op wire.Op) error {
+	switch op {
+	case wire.OpHostFunction:
+		r.behind.functions++
+	case wire.OpHostDone:
+		for _, at := range r.behind.pieces {
+			if err := r.sendPinned(at); err != nil {
+				return err
+			}
+		}
+		r.behind.returned()
+	case wire.OpReset: // they are not called any more
+		r.behind = behind{}
+	}
+	return nil
+}
+
+// sendPinned sends a part of the program's pinned memory, but for what the node has to
+// fill there.
+func (r *relay) sendPinned(at piece) error {
+	for _, part := range r.promised.without(at) {
+		if err := r.sendData(part); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

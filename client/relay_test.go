@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"muster/wire"
@@ -163,6 +164,34 @@ func TestWhatTheNodeHears(t *testing.T) {
 			t.Errorf("frame %d is %v at %d with %q, want %+v", i, got.frame.Kind, got.frame.Offset, got.data, want)
 		}
 	}
+	// A function of the program's writes what a copy behind it takes.
+	for _, err := range []error{
+		s.Producer.Send(wire.Header{Op: wire.OpHostFunction, Slot: -1}, (&wire.HostFunction{Cookie: 9}).Append(nil)),
+		s.Producer.Send(wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: pinned + 8, Length: 6}, in),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []string{"", "\x00\x00\x00\x00\x00\x00", ""} {
+		if got := <-frames; got.data != want {
+			t.Errorf("frame %d behind a function has %q, want %q", i, got.data, want)
+		}
+	}
+	copy(s.Shared.Arena()[pinned+8:], "filled")
+	for range 2 { // the second is nobody's
+		if err := s.Producer.Send(wire.Header{Op: wire.OpHostDone, Slot: -1}, (&wire.HostDone{Cookie: 9}).Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []struct {
+		kind wire.FrameKind
+		data string
+	}{{wire.FrameData, "filled"}, {wire.FrameMessage, ""}, {wire.FrameMessage, ""}} {
+		if got := <-frames; got.frame.Kind != want.kind || got.data != want.data {
+			t.Errorf("frame %d of a function that has returned is %v with %q, want %+v", i, got.frame.Kind, got.data, want)
+		}
+	}
 	// All of staging memory can be used, many times over.
 	for range 20 {
 		if err := s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, in, make([]byte, geometry.Staging/2)); err != nil {
@@ -172,5 +201,31 @@ func TestWhatTheNodeHears(t *testing.T) {
 	}
 	s.Close()
 	for range frames { // until the relay has hung up
+	}
+}
+
+// Parts that touch are one, and there are never many.
+func TestBehind(t *testing.T) {
+	var b behind
+	b.note(piece{0, 8})
+	if len(b.pieces) != 0 {
+		t.Errorf("%v is noted behind no function", b.pieces)
+	}
+	b.functions = 2
+	for _, p := range []piece{{0, 8}, {100, 8}, {8, 8}, {4, 8}, {0, 2}} {
+		b.note(p)
+	}
+	if want := []piece{{0, 16}, {100, 8}}; !slices.Equal(b.pieces, want) {
+		t.Errorf("%v, want %v", b.pieces, want)
+	}
+	for i := range uint64(10 * maxBehind) {
+		b.note(piece{1000 * (i + 1), 1})
+	}
+	if len(b.pieces) != maxBehind || b.pieces[maxBehind-1].offset+b.pieces[maxBehind-1].length != 10*maxBehind*1000+1 {
+		t.Errorf("%d pieces, the last %v", len(b.pieces), b.pieces[maxBehind-1])
+	}
+	b.returned()
+	if b.returned(); b.functions != 0 || len(b.pieces) != 0 {
+		t.Errorf("when all have returned: %+v", b)
 	}
 }

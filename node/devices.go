@@ -127,6 +127,7 @@ func cannotDo(info device.Info, shown map[int]int) string {
 		value, has := shown[number], info.Attributes[number]
 		switch {
 		case number == attrComputeMajor || number == attrComputeMinor:
+		case slices.Contains(speeds, number): // a slower device does the same
 		case slices.Contains(larger, number) && has > value, !slices.Contains(larger, number) && has < value:
 			return fmt.Sprintf("has %d for CUDA's device attribute %d, and programs were told %d", has, number, value)
 		}

@@ -224,7 +224,7 @@ func (d *daemon) finish(c *client, w *workerProcess) {
 // listenTo hands what a worker says to the loop until the connection ends.
 func (d *daemon) listenTo(c *client, w *workerProcess) {
 	for {
-		m, err := w.control.Receive()
+		m, err := w.receive()
 		if errors.Is(err, control.ErrRefused) {
 			d.do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
 		}

@@ -53,6 +53,10 @@ var honest = []int{
 // larger lists the attributes of which the larger value is the safer one.
 var larger = []int{attrTextureAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
 
+// speeds lists the attributes that say how fast a device is, and nothing of what it can
+// do: clocks, the width of the bus, the cache, and the ratio of single to double precision.
+var speeds = []int{13, 36, 37, 38, attrDoubleRatio}
+
 // visible describes the devices that a program sees. Each may be served by any
 // device of the node, so it claims no more than all of them can do.
 func visible(node string, infos []device.Info, count int, memory uint64) []wire.Device {

@@ -111,3 +111,28 @@ func TestDriverVersionIsTheLeast(t *testing.T) {
 		}
 	}
 }
+
+// A device may be added that is slower than what programs were told, but none that can
+// do less.
+func TestCannotDo(t *testing.T) {
+	shown := map[int]int{attrComputeMajor: 7, attrComputeMinor: 5, 1: 1024, 13: 1_000_000, 36: 900, attrTextureAlignment: 512}
+	info := func(change func(map[int]int)) device.Info {
+		a := maps.Clone(shown)
+		change(a)
+		return device.Info{Compute: device.Compute{Major: 7, Minor: 5}, Attributes: a}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(map[int]int)
+		want   string
+	}{
+		{"the same", func(map[int]int) {}, ""},
+		{"slower", func(a map[int]int) { a[13], a[36] = 500_000, 1 }, ""},
+		{"smaller blocks", func(a map[int]int) { a[1] = 512 }, "has 512 for CUDA's device attribute 1, and programs were told 1024"},
+		{"coarser alignment", func(a map[int]int) { a[attrTextureAlignment] = 1024 }, "has 1024 for CUDA's device attribute 14, and programs were told 512"},
+	} {
+		if got := cannotDo(info(c.change), shown); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -38,10 +38,11 @@ type workerProcess struct {
 	control *control.DaemonEnd // nil while it is away
 	queue   chan control.ToWorker
 	words   *words
-	ready   bool          // it has answered its first ping
-	uid     uint32        // of this worker alone; 0 if it has none
-	exited  chan struct{} // closed when the process is no more
-	err     error         // how it ended, then
+	ready   bool               // it has answered its first ping
+	early   []control.ToDaemon // what it said before that
+	uid     uint32             // of this worker alone; 0 if it has none
+	exited  chan struct{}      // closed when the process is no more
+	err     error              // how it ended, then
 
 	away   bool        // it has outlived an earlier daemon, and has not come yet; the loop's
 	unsaid unsaid      // meanwhile; the loop's
@@ -124,7 +125,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 				return early(err)
 			}
 		}
-		switch m := said.(type) { // whatever else it says is not for now
+		switch m := said.(type) {
 		case control.CannotServe:
 			return errors.New(m.Reason)
 		case control.Pong:
@@ -132,7 +133,24 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 			go w.sendQueued(w.queue, w.control)
 			return nil
 		}
+		// One that rebuilds a client asks for a device at once.
+		if w.early = append(w.early, said); len(w.early) > maxEarly {
+			return errors.New("the worker is broken: it says much before it is ready")
+		}
 	}
+}
+
+// maxEarly is how much a worker may say before it is ready.
+const maxEarly = 64
+
+// receive returns what a worker says that has begun.
+func (w *workerProcess) receive() (control.ToDaemon, error) {
+	if len(w.early) > 0 {
+		said := w.early[0]
+		w.early = w.early[1:]
+		return said, nil
+	}
+	return w.control.Receive()
 }
 
 // early tells a connection that ended from a message that cannot be sent or read.

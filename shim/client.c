@@ -475,8 +475,13 @@ bool client_gone(struct client *c) {
 			return false;
 	}
 	uint32_t status = __atomic_load_n(&c->ring->status, __ATOMIC_RELAXED);
-	int expected = 0;
-	if (atomic_compare_exchange_strong(&c->lost, &expected, status != 0 ? (int)status : CUDA_ERROR_DEVICE_UNAVAILABLE))
+	// No call fails before the reason is printed, in whichever thread: the program may
+	// end at the first that does.
+	pthread_mutex_lock(&c->notice_lock);
+	if (atomic_load(&c->lost) == 0) {
 		complain("muster: %s", reason[0] != 0 ? reason : "the daemon ended the program's use of its device");
+		atomic_store(&c->lost, status != 0 ? (int)status : CUDA_ERROR_DEVICE_UNAVAILABLE);
+	}
+	pthread_mutex_unlock(&c->notice_lock);
 	return true;
 }

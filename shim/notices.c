@@ -28,20 +28,6 @@ static bool has_notices(struct client *c) {
 	return __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE) != atomic_load_explicit(&c->notices_read, memory_order_relaxed);
 }
 
-// Takes the bytes that the worker has written since the last time. What it says of
-// their number may be wrong.
-static size_t take(struct client *c, char text[WIRE_NOTICES]) {
-	pthread_mutex_lock(&c->notice_lock);
-	uint32_t from = atomic_load(&c->notices_read), to = __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE);
-	size_t size = to - from <= WIRE_NOTICES ? to - from : 0;
-	for (size_t i = 0; i < size; i++)
-		text[i] = c->ring->notices[(from + i) % WIRE_NOTICES];
-	atomic_store(&c->notices_read, to);
-	__atomic_store_n(&c->ring->notices_read, to, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&c->notice_lock);
-	return size;
-}
-
 static void print_lines(const char *text, size_t size) {
 	for (const char *end; size > 0 && (end = memchr(text, '\n', size)) != NULL;) {
 		notice("%.*s", (int)(end - text), text);
@@ -50,14 +36,29 @@ static void print_lines(const char *text, size_t size) {
 	}
 }
 
+// Prints what the worker has written since the last time. What it says of the number of
+// bytes may be wrong. They count as read when they are printed: no other thread's call
+// fails before that, after which the program may end.
+static void print_new(struct client *c) {
+	char text[WIRE_NOTICES];
+	pthread_mutex_lock(&c->notice_lock);
+	uint32_t from = atomic_load(&c->notices_read), to = __atomic_load_n(&c->ring->notices_written, __ATOMIC_ACQUIRE);
+	size_t size = to - from <= WIRE_NOTICES ? to - from : 0;
+	for (size_t i = 0; i < size; i++)
+		text[i] = c->ring->notices[(from + i) % WIRE_NOTICES];
+	print_lines(text, size);
+	atomic_store(&c->notices_read, to);
+	__atomic_store_n(&c->ring->notices_read, to, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&c->notice_lock);
+}
+
 CUresult notices_print(CUresult result) {
 	if (result == CUDA_ERROR_NOT_READY) // of those who ask again and again
 		return result;
 	for (int i = 0; i < device_count; i++) {
-		char text[WIRE_NOTICES];
 		struct client *c = client_at(i);
 		if (c != NULL && has_notices(c))
-			print_lines(text, take(c, text));
+			print_new(c);
 	}
 	return result;
 }

@@ -35,6 +35,7 @@ else (the values are the defaults where there are some):
   devices:
     - cuda: all                   # or the driver's numbers: [0, 1]
       reserve: 1GiB               # memory that Muster leaves alone
+      faults: /tmp/rules          # for tests only: the device fails by these rules (docs/chaos.md)
     - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4}
       count: 2
   vgpus: 4                        # programs that a device serves at a time

@@ -7,10 +7,13 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"muster/device"
 	"muster/device/cuda"
+	"muster/device/fault"
 	"muster/device/soft"
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/node"
 	"muster/node/nodefile"
@@ -21,6 +24,31 @@ import (
 // openDevice opens a device of either kind. With a lock it is one of several
 // processes that stand for the same software device.
 func openDevice(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+	d, err := openSound(c, lock)
+	if err != nil || c.Faults == "" {
+		return d, err
+	}
+	return withFaults(d, c.Faults)
+}
+
+// rulesLimit is more than any test has.
+var rulesLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a file with rules for device/fault?"}
+
+// withFaults lets a device fail by the rules of a file, for tests.
+func withFaults(d device.Device, file string) (device.Device, error) {
+	text, err := rulesLimit.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the rules by which the device is to fail: %w", err)
+	}
+	rules, err := fault.Parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("the rules by which the device is to fail: %s: %w", file, err)
+	}
+	return fault.Wrap(d, rules, time.Sleep).Whole(), nil
+}
+
+// openSound opens a device that fails by itself only.
+func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	switch c.Kind {
 	case "soft":
 		return openSoft(c, lock)

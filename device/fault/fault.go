@@ -3,7 +3,9 @@
 // when memory runs out, a device is lost, or a copy is bad.
 //
 // It knows the contract and no backend. Rules count calls and know no chance,
-// so a failure happens again when the same calls are made in the same order.
+// so a failure happens again when the same calls are made in the same order. A
+// rule may also depend on a file: so somebody else makes a device fail, and come
+// back, that several processes stand for.
 package fault
 
 import (
@@ -20,6 +22,7 @@ import (
 type Device struct {
 	device.Device
 	rules []Rule
+	looks bool // a rule is for any call
 	sleep func(time.Duration)
 
 	mu    sync.Mutex
@@ -31,7 +34,57 @@ var _ device.Device = (*Device)(nil)
 // Wrap returns a device that does what inner does, except for what the rules
 // say. sleep is used for delays.
 func Wrap(inner device.Device, rules []Rule, sleep func(time.Duration)) *Device {
-	return &Device{Device: inner, rules: slices.Clone(rules), sleep: sleep, calls: map[string]uint64{}}
+	return &Device{
+		Device: inner, rules: slices.Clone(rules), sleep: sleep, calls: map[string]uint64{},
+		looks: slices.ContainsFunc(rules, func(r Rule) bool { return r.Operation == Any }),
+	}
+}
+
+// Whole returns the device with what the wrapped one offers beyond the contract:
+// it can inspect images, or put variables at given addresses, if that one can.
+func (d *Device) Whole() device.Device {
+	inspector, inspects := d.Device.(device.Inspector)
+	inner, places := d.Device.(device.Placer)
+	placer := &placer{d, inner}
+	switch {
+	case inspects && places:
+		return struct {
+			*Device
+			device.Inspector
+			device.Placer
+		}{d, inspector, placer}
+	case inspects:
+		return struct {
+			*Device
+			device.Inspector
+		}{d, inspector}
+	case places:
+		return struct {
+			*Device
+			device.Placer
+		}{d, placer}
+	}
+	return d
+}
+
+// placer loads modules with variables at given addresses.
+type placer struct {
+	dev   *Device
+	inner device.Placer
+}
+
+// LoadAt is a load to the rules.
+func (p *placer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
+	var own *faultyContext
+	switch c := c.(type) {
+	case *faultyContext:
+		own = c
+	case *preemptible:
+		own = c.faultyContext
+	default:
+		return nil, fmt.Errorf("the context is of another device: %w", device.ErrInvalidValue)
+	}
+	return own.load(func() (device.Module, error) { return p.inner.LoadAt(own.Context, image, globals) })
 }
 
 // Calls returns how often an operation was called.
@@ -69,6 +122,16 @@ func (d *Device) judge(operation string) verdict {
 		}
 	}
 	return v
+}
+
+// judgeAny returns the failure of a rule that is for any call now.
+func (d *Device) judgeAny() error {
+	for _, r := range d.rules {
+		if r.Operation == Any && r.covers(Any, 0) {
+			return failures[r.Do.Fail]
+		}
+	}
+	return nil
 }
 
 // Open opens a context with faults.
@@ -110,14 +173,18 @@ type faultyContext struct {
 	streams []*stream // closed ones as well: they may have a kernel
 }
 
-// check returns the fault that ended the context, if a rule did.
+// check returns the fault that ended the context, if a rule did or does now.
 func (c *faultyContext) check() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	closed, ended := c.closed, c.ended
+	c.mu.Unlock()
+	if closed {
 		return nil // what is inside says so itself
 	}
-	return c.ended
+	if ended == nil && c.dev.looks {
+		return c.refuse(c.dev.judgeAny())
+	}
+	return ended
 }
 
 // refuse returns the error of a rule, and ends the context if it is a fault.
@@ -134,7 +201,8 @@ func (c *faultyContext) refuse(err error) error {
 }
 
 // wait waits for work, until a rule ends the context: on the device the work
-// goes on, to the caller it is dropped.
+// goes on, to the caller it is dropped. A rule that depends on a file is looked at
+// again when the work has ended.
 func (c *faultyContext) wait(ctx context.Context, synchronise func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,6 +210,9 @@ func (c *faultyContext) wait(ctx context.Context, synchronise func(context.Conte
 	err := synchronise(ctx)
 	if err != nil && c.lost.Err() != nil {
 		return c.Err()
+	}
+	if err == nil {
+		err = c.check()
 	}
 	return err
 }
@@ -188,10 +259,14 @@ func (c *faultyContext) Memory() (free, total uint64, err error) {
 }
 
 func (c *faultyContext) Load(image []byte) (device.Module, error) {
+	return c.load(func() (device.Module, error) { return c.Context.Load(image) })
+}
+
+func (c *faultyContext) load(load func() (device.Module, error)) (device.Module, error) {
 	if err := c.now("load"); err != nil {
 		return nil, err
 	}
-	inner, err := c.Context.Load(image)
+	inner, err := load()
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func softDevice(t *testing.T) device.Device {
 
 // Without rules a wrapped device is the device.
 func TestTransparent(t *testing.T) {
-	devicetest.Run(t, func(t *testing.T) device.Device { return Wrap(softDevice(t), nil, nil) },
+	devicetest.Run(t, func(t *testing.T) device.Device { return Wrap(softDevice(t), nil, nil).Whole() },
 		devicetest.Options{Isolated: true, Located: true, Stoppable: true, FixedVariables: true, ExactMemory: true, Prints: true})
 }
 
@@ -164,6 +164,9 @@ func TestParse(t *testing.T) {
 		{"copyout:2-4:corrupt=17", "copyout:2-4:corrupt=17"},
 		{"launch:7-7:delay=1500us", "launch:7:delay=1.5ms"},
 		{"launch:7-:delay=1s", "launch:7-:delay=1s"},
+		{"any:while=/run/lost:fail=device-lost", "any:while=/run/lost:fail=device-lost"},
+		{"copyout:while=/run/slow:delay=1ms", "copyout:while=/run/slow:delay=1ms"},
+		{"copyout:take=/run/bad=1:corrupt", "copyout:take=/run/bad=1:corrupt"},
 	} {
 		rules, err := Parse(c.text)
 		if err != nil {
@@ -193,6 +196,16 @@ func TestParse(t *testing.T) {
 		{"launch:1:delay=-1s", "give a time"},
 		{"launch:1:delay=5", "give a time"},
 		{"copyin:1:corrupt=x", "number of a byte"},
+		{"any:*:fail=device-lost", "any:while=FILE:fail=NAME"},
+		{"any:take=/f:fail=device-lost", "any:while=FILE:fail=NAME"},
+		{"any:while=/f:delay=1s", "any:while=FILE:fail=NAME"},
+		{"ani:while=/f:fail=device-lost", "did you mean any?"},
+		{"copyin:while=f:corrupt", "absolute path"},
+		{"copyin:while=/a/../f:corrupt", "absolute path"},
+		{"copyin:take=:corrupt", "absolute path"},
+		{"copyin:take=/a b:corrupt", "absolute path"},
+		{"copyin:take=/a\x00:corrupt", "absolute path"},
+		{"copyin:took=/f:corrupt", "while=FILE or take=FILE"},
 		{"ok\ncopyin:*:break", "line 1"},
 		{"\ncopyin:*:break", "line 2"},
 	} {
@@ -204,6 +217,7 @@ func TestParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("copyin:3:fail=out-of-memory, launch:*:delay=10ms\ncopyout:2-4:corrupt=8")
+	f.Add("any:while=/run/lost:fail=device-lost\nlaunch:take=/run/launch:fail=illegal-address")
 	f.Fuzz(func(t *testing.T, text string) {
 		rules, err := Parse(text)
 		if err != nil {

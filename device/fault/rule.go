@@ -2,10 +2,13 @@ package fault
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"muster/device"
 	"muster/model"
@@ -13,12 +16,23 @@ import (
 
 // Rule says what goes wrong with which calls.
 type Rule struct {
-	Operation string // one of Operations
+	Operation string // one of Operations, or Any
 	// First and Last are the calls that it is for, counted from 1 over all
-	// contexts of the device; Last is 0 for all that follow.
+	// contexts of the device; Last is 0 for all that follow. Both are 0 if a file
+	// says which calls it is for.
 	First, Last uint64
-	Do          Action
+	// While is a file; the rule is for the calls that are made while it is there.
+	// Several processes that stand for one device look at the same file.
+	While string
+	// Take is a file; the rule is for one call, which takes the file away: it is
+	// renamed to its name, a dot and the number of the process.
+	Take string
+	Do   Action
 }
+
+// Any, as the Operation of a rule with While, is every call of a context and of
+// what was made in it, also those that have no name in Operations.
+const Any = "any"
 
 // Action is what happens. One of its fields is set.
 type Action struct {
@@ -60,10 +74,15 @@ func Failures() []string {
 //	launch:*:delay=10ms
 //	copyout:2-4:corrupt
 //	copyin:5-:corrupt=100
+//	any:while=/run/faults/lost:fail=device-lost
+//	launch:take=/run/faults/launch:fail=device-lost
 //
-// A rule is an operation, which calls of it (* for all, N, N-M, or N- for all
-// from the N-th on), and what happens. Empty lines and what follows a # are
-// left out.
+// A rule is an operation, which calls of it, and what happens. Calls are * for
+// all, N, N-M, N- for all from the N-th on, while=FILE for those that are made
+// while a file is there, or take=FILE for the one that takes the file away. A
+// file is named by its absolute path, without white space and the characters
+// that stand between parts of rules. Empty lines and what follows a # are left
+// out.
 func Parse(text string) ([]Rule, error) {
 	var rules []Rule
 	for i, line := range strings.Split(text, "\n") {
@@ -88,11 +107,11 @@ func parseRule(text string) (Rule, error) {
 		return Rule{}, fmt.Errorf("want operation:calls:action, as in copyin:3:fail=out-of-memory")
 	}
 	r := Rule{Operation: parts[0]}
-	if !slices.Contains(Operations, r.Operation) {
-		return Rule{}, unknown("operation", r.Operation, Operations)
+	if !slices.Contains(Operations, r.Operation) && r.Operation != Any {
+		return Rule{}, unknown("operation", r.Operation, append(slices.Clone(Operations), Any))
 	}
 	var err error
-	if r.First, r.Last, err = parseCalls(parts[1]); err != nil {
+	if err = r.parseWhich(parts[1]); err != nil {
 		return Rule{}, err
 	}
 	if r.Do, err = parseAction(parts[2]); err != nil {
@@ -101,8 +120,38 @@ func parseRule(text string) (Rule, error) {
 	if r.Do.Corrupt && r.Operation != "copyin" && r.Operation != "copyout" {
 		return Rule{}, fmt.Errorf("only copyin and copyout can be corrupted")
 	}
+	if r.Operation == Any && (r.While == "" || r.Do.Fail == "") {
+		return Rule{}, fmt.Errorf("a rule for any operation is any:while=FILE:fail=NAME")
+	}
 	return r, nil
 }
+
+// parseWhich reads which calls the rule is for.
+func (r *Rule) parseWhich(text string) (err error) {
+	name, file, named := strings.Cut(text, "=")
+	switch {
+	case named && name == "while":
+		r.While, err = file, checkFile(file)
+	case named && name == "take":
+		r.Take, err = file, checkFile(file)
+	default:
+		r.First, r.Last, err = parseCalls(text)
+	}
+	return err
+}
+
+// checkFile refuses names that would not be read back as they are written.
+func checkFile(name string) error {
+	if !filepath.IsAbs(name) || filepath.Clean(name) != name || len(name) > maxFile || strings.ContainsFunc(name, unprintable) {
+		return fmt.Errorf("file %q: give an absolute path without white space, as /run/faults/lost", name)
+	}
+	return nil
+}
+
+// maxFile is the longest path that the system takes.
+const maxFile = 4095
+
+func unprintable(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
 
 func unknown(what, name string, all []string) error {
 	hint := ""
@@ -138,7 +187,7 @@ func parseCalls(text string) (first, last uint64, err error) {
 func parseCount(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != text {
-		return 0, fmt.Errorf("calls %q: give *, N, N-M or N-, counted from 1", text)
+		return 0, fmt.Errorf("calls %q: give *, N, N-M or N-, counted from 1, while=FILE or take=FILE", text)
 	}
 	return n, nil
 }
@@ -173,6 +222,10 @@ func parseAction(text string) (Action, error) {
 func (r Rule) String() string {
 	calls := fmt.Sprintf("%d-%d", r.First, r.Last)
 	switch {
+	case r.While != "":
+		calls = "while=" + r.While
+	case r.Take != "":
+		calls = "take=" + r.Take
 	case r.First == 1 && r.Last == 0:
 		calls = "*"
 	case r.Last == 0:
@@ -196,7 +249,17 @@ func (a Action) String() string {
 	return "corrupt"
 }
 
-// covers says whether the rule is for the n-th call of an operation.
+// covers says whether the rule is for the n-th call of an operation. To be asked
+// is to take the file of a rule that has one to take.
 func (r Rule) covers(operation string, n uint64) bool {
-	return r.Operation == operation && n >= r.First && (r.Last == 0 || n <= r.Last)
+	switch {
+	case r.Operation != operation && r.Operation != Any:
+		return false
+	case r.While != "":
+		_, err := os.Lstat(r.While)
+		return err == nil
+	case r.Take != "":
+		return os.Rename(r.Take, fmt.Sprintf("%s.%d", r.Take, os.Getpid())) == nil
+	}
+	return n >= r.First && (r.Last == 0 || n <= r.Last)
 }

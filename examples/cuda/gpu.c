@@ -222,6 +222,12 @@ CUfunction gpu_kernel(const char *name) {
     return kernel;
 }
 
+CUdeviceptr gpu_variable(const char *name, size_t *bytes) {
+    CUdeviceptr address;
+    CHECK(cuModuleGetGlobal(&address, bytes, module, name));
+    return address;
+}
+
 CUdeviceptr gpu_alloc(size_t bytes) {
     CUdeviceptr p;
     CHECK(cuMemAlloc(&p, bytes));

@@ -50,9 +50,11 @@ void gpu_misuse(const char *format, ...) __attribute__((format(printf, 1, 2), no
 // A wrong result: says so and ends the program with status 1.
 void gpu_wrong(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-// Opens the device, loads the image, and takes the memory to be held.
+// Opens the device, loads the image, and takes the memory to be held. Kernels and
+// variables are those of the image.
 void gpu_open(const char *image);
 CUfunction gpu_kernel(const char *name);
+CUdeviceptr gpu_variable(const char *name, size_t *bytes);
 
 // Memory of the GPU; gpu_put and gpu_get are the copies in and out.
 CUdeviceptr gpu_alloc(size_t bytes);

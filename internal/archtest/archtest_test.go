@@ -87,6 +87,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
+model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 model < internal/wholefile < model/clusterfile, workload/phased, node/nodefile, client, node/gateway

@@ -26,6 +26,7 @@ var mix = [][]string{
 	{"bs", "--size", "4k", "--repeat", "20"},
 	{"va", "--size", "256k"},
 	{"mm", "--size", "64", "--repeat", "20", "--cpu", "0.5"},
+	{"weave", "--size", "4k", "--repeat", "30"},
 	{"procs", "--processes", "3", "--iterations", "3", "--kernels", "4", "--pattern", "alltoall", "--mpi-bytes", "3000"},
 }
 
@@ -120,6 +121,16 @@ func randomNode(w *world, r *rand.Rand) (*theNode, []string) {
 	w.Logf("muster node %s", strings.Join(args, " "))
 	n := w.start(args...)
 	return n, []string{"--node", n.gateway, "--tls-dir", user}
+}
+
+// A program from another machine, whose streams call functions of its own: these fill
+// pinned memory that copies behind them take.
+func TestFunctionsFillPinnedMemoryElsewhere(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, example(t, "weave"), "--size", "4k", "--repeat", "30").right()
+	n.idle()
 }
 
 // certificates makes a node's folder and a user's.

@@ -2,11 +2,15 @@ package stack
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A program with eight threads that use the GPU in every way, fork meanwhile,
@@ -68,4 +72,71 @@ func TestAddressSanitizer(t *testing.T) {
 		}
 	}
 	n.idle()
+}
+
+// Two threads wait when a program loses its device, or its kernel faults. The reason is
+// printed by one of them, and neither of their calls fails before that: the program
+// may end at the first failure, and the reason would be lost.
+func TestReasonComesBeforeFailures(t *testing.T) {
+	for what, want := range map[string]string{"ended": "muster: the node has been shut down", "fault": "muster: kernel add: illegal address 0x10"} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.start("--devices", "soft:memory=64M")
+			// Whoever prints on standard error waits until it is read.
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer read.Close()
+			full := fillPipe(t, write)
+			cmd := exec.Command(made("muster"), "run", "--socket", n.socket, "--", made("threads"), what)
+			said := &notebook{}
+			cmd.Env, cmd.Stdout, cmd.Stderr = w.environment(), said, write
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			write.Close()
+			w.eventually("the program waits", func() bool { return strings.Contains(said.String(), "waiting") })
+			if what == "ended" {
+				n.stdin.Close()
+			}
+			// That nothing happens can only be seen by waiting for it.
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if strings.Contains(said.String(), "failed") {
+					t.Error("a call failed before the reason was printed")
+					break
+				}
+			}
+			text, err := io.ReadAll(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil || strings.Count(said.String(), "failed") != 2 {
+				t.Errorf("it ended with %v and said %q", err, said)
+			}
+			if got := string(text[full:]); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
+				t.Errorf("it said %q, want one line that begins with %q", got, want)
+			}
+		})
+	}
+}
+
+// fillPipe writes to a pipe until it takes no more, and says how much that was.
+func fillPipe(t *testing.T, pipe *os.File) (full int) {
+	t.Helper()
+	fd := int(pipe.Fd()) // it waits from now on
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, err := syscall.Write(fd, make([]byte, 4096))
+		if err != nil {
+			break
+		}
+		full += n
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	return full
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -303,6 +304,7 @@ func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
 func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 	var found []node.Device
 	var reserve uint64
+	var faults string
 	count := 1
 	given, err := d.Fields(n, "a device",
 		strictyaml.Key("soft", func(n strictyaml.Node) error {
@@ -316,6 +318,7 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 		}),
 		strictyaml.Key("count", d.Count("count", 1, 16, &count)),
 		strictyaml.Key("reserve", d.bytes("reserve", &reserve)),
+		strictyaml.Key("faults", strictyaml.Value(&d.File, "faults", &faults, parseFaults)),
 	)
 	switch {
 	case err != nil:
@@ -327,11 +330,20 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 	}
 	for range count {
 		for _, one := range found {
-			one.Reserve = reserve
+			one.Reserve, one.Faults = reserve, faults
 			c.Devices = append(c.Devices, number(one, c.Devices))
 		}
 	}
 	return nil
+}
+
+// parseFaults reads the name of a file with rules for tests. Workers look for it
+// from wherever they are, so it must be absolute.
+func parseFaults(s string) (string, error) {
+	if !filepath.IsAbs(s) {
+		return "", fmt.Errorf("must be the absolute path of a file with rules, not %q", s)
+	}
+	return s, nil
 }
 
 // number tells software devices apart that are otherwise alike.
@@ -515,6 +527,10 @@ func softWord(text string) ([]node.Device, error) {
 			one.Workers, err = parseCount(value, 1024)
 		case "count":
 			count, err = parseCount(value, 16)
+		case "faults": // for tests, and not in the list below
+			if one.Faults, err = parseFaults(value); err != nil {
+				err = fmt.Errorf("faults %w", err)
+			}
 		default:
 			keys := []string{"name", "memory", "speed", "copy_bandwidth", "workers", "count"}
 			err = fmt.Errorf("%q is no setting: it is one of %s", key, strings.Join(keys, ", "))

@@ -93,6 +93,24 @@ func TestReadLeavesTheRest(t *testing.T) {
 	}
 }
 
+// Rules by which devices fail are for tests, in either form.
+func TestFaults(t *testing.T) {
+	cfg := node.Default()
+	if err := Read([]byte("devices: [{cuda: 1, faults: /run/rules}, {soft: {memory: 2MiB}, count: 2, faults: /run/soft}]\n"), "f", &cfg); err != nil {
+		t.Fatal(err)
+	}
+	short, err := Devices("soft:memory=2M,faults=/run/soft,count=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Devices; got[0].Faults != "/run/rules" || !reflect.DeepEqual(got[1:], short) || short[1].Faults != "/run/soft" {
+		t.Errorf("%+v, and in short %+v", got, short)
+	}
+	if _, err := Devices("soft:memory=2M,faults=rules"); err == nil || !strings.Contains(err.Error(), `faults must be the absolute path of a file with rules, not "rules"`) {
+		t.Error(err)
+	}
+}
+
 func TestAllow(t *testing.T) {
 	for text, want := range map[string][]string{"any": {"any"}, "own": {}, "alice": {"alice"}, "alice,1001": {"alice", "1001"}} {
 		if got, err := Allow(text); err != nil || !reflect.DeepEqual(got, want) {
@@ -139,6 +157,7 @@ func TestReadErrors(t *testing.T) {
 		{"speed", "devices: [{soft: {memory: 2MiB, speed: 2}}]\n", `f:1:40: speed: must be a number above 0, and at most 1, not "2"`},
 		{"both", "devices: [{soft: {memory: 2MiB}, cuda: all}]\n", `f:1:11: a device is one of soft and cuda: write soft: {memory: 1GiB}, or cuda: all`},
 		{"neither", "devices: [{count: 3}]\n", `a device is one of soft and cuda`},
+		{"faults", "devices: [{soft: {memory: 2MiB}, faults: rules}]\n", `f:1:42: faults: must be the absolute path of a file with rules, not "rules"`},
 		{"count of cuda", "devices: [{cuda: all, count: 2}]\n", `only software GPUs have a count: name several CUDA devices as cuda: [0, 1]`},
 		{"cuda", "devices: [{cuda: some}]\n", `f:1:18: a CUDA device: must be a whole number from 0 to 2147483647, not "some": write cuda: all, or cuda: [0, 1]`},
 		{"no cuda", "devices: [{cuda: []}]\n", `f:1:18: no CUDA device is named: write cuda: all, or cuda: [0, 1]`},

@@ -165,8 +165,7 @@ const daemonEnded = "the node daemon ended"
 // outlive looks for the next daemon after the last one has gone. If there will be
 // none, it says why.
 func (w *worker) outlive() (why string) {
-	orphaned := w.line.cut()
-	if !orphaned || w.dismissed || w.program == nil || w.serve.OrphanGrace == 0 {
+	if w.dismissed || w.program == nil || w.serve.OrphanGrace == 0 {
 		return daemonEnded
 	}
 	gone := w.watchProgram()

@@ -305,7 +305,7 @@ func (w *worker) receive() {
 			w.dismissed = true
 			continue
 		}
-		if err != nil && w.ctx.Err() != nil {
+		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // this worker ends, and has said why
 		}
 		if err != nil {

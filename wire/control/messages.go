@@ -98,6 +98,9 @@ type DeviceConfig struct {
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
 	// number of the device.
 	Index int `json:"index"`
+	// Faults is a file with rules by which the device fails (device/fault); "" for
+	// none. It is for tests only.
+	Faults string `json:"faults,omitempty"`
 }
 
 // Grant answers Want and Grow: the worker may use the device.

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 #include <sys/wait.h>
 
 enum { THREADS = 8, WORDS = 5000 };
@@ -127,6 +128,31 @@ static void fork_round(void) {
 	}
 }
 
+// Waits for the device until that fails, and says so.
+static void *until_failure(void *unused) {
+	CHECK(cuCtxSetCurrent(context));
+	while (cuCtxSynchronize() == CUDA_SUCCESS)
+		usleep(1000);
+	puts("failed");
+	fflush(stdout);
+	return unused;
+}
+
+static void fail_in_threads(bool by_fault) {
+	pthread_t other;
+	NEED(pthread_create(&other, NULL, until_failure, NULL) == 0);
+	if (by_fault) {
+		CUdeviceptr nowhere = 16;
+		unsigned n = 1, value = 1;
+		void *args[] = {&nowhere, &n, &value};
+		CHECK(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL));
+	}
+	puts("waiting");
+	fflush(stdout);
+	until_failure(NULL);
+	NEED(pthread_join(other, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "join";
 	bool leaves = strcmp(what, "leave") == 0;
@@ -134,6 +160,10 @@ int main(int argc, char **argv) {
 	if (leaves)
 		rounds = 1 << 30;
 	start();
+	if (strcmp(what, "ended") == 0 || strcmp(what, "fault") == 0) {
+		fail_in_threads(strcmp(what, "fault") == 0);
+		return 0;
+	}
 	for (size_t i = 0; i < THREADS; i++)
 		NEED(pthread_create(&threads[i], NULL, thread, (void *)(i + 1)) == 0);
 	if (leaves) { // while all others are in calls

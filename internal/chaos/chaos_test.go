@@ -1,0 +1,166 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// built is what campaigns hurt: muster and its library, made once, and the examples.
+type built struct{ muster, examples string }
+
+var buildDir string // of all tests
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		defer func() { os.RemoveAll(buildDir) }()
+		return m.Run()
+	}())
+}
+
+// build makes muster as it is now, or skips the test where there are no examples.
+func build(t *testing.T) built {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("campaigns take longer than a few seconds")
+	}
+	examples, err := filepath.Abs("../../bin/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(examples, "weave")); err != nil {
+		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("the examples are not built: run make examples first")
+	}
+	if err := buildOnce(); err != nil {
+		t.Fatal(err)
+	}
+	return built{filepath.Join(buildDir, "muster"), examples}
+}
+
+var buildOnce = sync.OnceValue(func() (err error) {
+	// The go command remembers results, and what tests have looked at: all sources.
+	err = filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && filepath.Base(path) == ".git" {
+			return filepath.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if buildDir, err = os.MkdirTemp("", "muster-chaos-build-"); err != nil {
+		return err
+	}
+	sources, err := filepath.Glob("../../shim/*.c")
+	if err != nil {
+		return err
+	}
+	library := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", filepath.Join(buildDir, "lib", "libcuda.so.1")}, sources...)
+	return errors.Join(
+		os.Chmod(buildDir, 0o755), os.Mkdir(filepath.Join(buildDir, "lib"), 0o755),
+		runCommand("gcc", library...), runCommand("go", "build", "-buildvcs=false", "-o", filepath.Join(buildDir, "muster"), "../../cmd/muster"))
+})
+
+// runCommand runs a command that says nothing if all is well. The software GPU is made
+// with vectors where the toolchain has them, as make build does.
+func runCommand(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Env = os.Environ()
+	if exec.Command("env", "GOEXPERIMENT=simd", "go", "list", "simd/archsimd").Run() == nil {
+		cmd.Env = append(cmd.Env, "GOEXPERIMENT=simd")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func (b built) options(t *testing.T) Options {
+	t.Helper()
+	// Folders of tests are closed to workers of other users.
+	dir, err := os.MkdirTemp("", "muster-chaos-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what was wrong is kept in %s", dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return Options{Muster: b.muster, Examples: b.examples, Dir: dir, Seed: 1, Programs: 5, Expect: Fail, Patience: 2 * time.Minute, Settle: time.Minute, Kinds: testKinds}
+}
+
+// testKinds are the faults of the test: those that nodes survive.
+var testKinds = []Kind{WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonPause, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull}
+
+// The beginning of the campaign that make soak plays.
+func TestCampaign(t *testing.T) {
+	o := build(t).options(t)
+	o.Faults, o.Share = 200, 50
+	r, err := Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range r.Violations {
+		t.Errorf("episode %d: %s\nplay it again: %s\n%s\n%s", v.Episode, strings.Join(v.What, "\n"), v.Again, v.Account, v.Logs)
+	}
+	t.Logf("seed %d: %v, %v, passed over %d, left out %v", r.Seed, r.Result.Faults, r.Ends, r.PassedOver, r.Skipped)
+	if len(r.Violations) == 0 && (r.Injected < o.Faults*9/10 || r.Ends[string(right)] < 20) {
+		t.Errorf("%d of %d faults and %d right results: that proves little", r.Injected, o.Faults, r.Ends[string(right)])
+	}
+}
+
+// A check that finds nothing proves nothing: here each must find what was done.
+func TestSabotageIsFound(t *testing.T) {
+	b := build(t)
+	for kind, want := range map[Kind]string{
+		SabotageResult:     "it ended with 1",
+		SabotageKill:       "it was killed, and by no fault",
+		SabotageHang:       "does not end within",
+		SabotageProcess:    "processes are left of programs: process",
+		SabotageFile:       "files are left in the swap area",
+		SabotageDescriptor: "the daemon has more than in the beginning: ",
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			o := b.options(t)
+			o.Kinds, o.Faults, o.Share, o.Programs = []Kind{kind}, 2, 2, 2
+			o.Settle = time.Second // all of it is waited for
+			switch kind {
+			case SabotageResult:
+				o.Faults, o.Share = 6, 6
+			case SabotageHang:
+				o.Patience = 5 * time.Second
+			case SabotageFile:
+				for drawNode(o.Seed, 1, o.Kinds, false).swap != "folder" {
+					o.Seed++
+				}
+			}
+			r, err := Run(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Violations) != 1 || !strings.Contains(strings.Join(r.Violations[0].What, "\n"), want) {
+				t.Fatalf("%d violations, want one with %q: %+v", len(r.Violations), want, r.Violations)
+			}
+			v := r.Violations[0]
+			if _, err := os.Stat(filepath.Join(v.Dir, "history")); err != nil || !strings.Contains(v.Again, fmt.Sprintf("--seed %d ", o.Seed)) || !strings.Contains(v.Again, "--episode 1") {
+				t.Errorf("it cannot be looked at or played again: %v, %q", err, v.Again)
+			}
+		})
+	}
+}

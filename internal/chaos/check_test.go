@@ -1,0 +1,114 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestJudge(t *testing.T) {
+	mm := command{words: []string{"mm"}, line: "mm: 2 products right"}
+	poke := command{words: []string{"weave"}, line: "weave: an illegal address in round 3, as asked", status: 3}
+	gone := []excuse{{"fault 1: worker-kill", "its worker has ended"}}
+	const good, told = "mm: 2 products right, 0.02 s (GPU 0.01 s, CPU 0.01 s)\n", "muster: its worker has ended: signal: killed\nmm: gpu.c:1: cuMemAlloc(&p): CUDA_ERROR_DEVICE_UNAVAILABLE: busy\n"
+	for _, c := range []struct {
+		name      string
+		command   command
+		status    int
+		out, said string
+		killed    bool
+		excuses   []excuse
+		want      outcome
+	}{
+		{"right", mm, 0, good, "", false, nil, right},
+		{"right in the end", mm, 0, good, "", true, gone, right},
+		{"its own error", poke, 3, poke.line + "\n", "", false, nil, ownError},
+		{"no error", poke, 0, good, "", false, nil, wrong},
+		{"another error than its own", poke, 1, "", told, false, nil, wrong},
+		{"another error, excused", poke, 1, "", told, false, gone, excused},
+		{"killed by a fault", mm, -1, "", "", true, nil, killed},
+		{"killed by nobody", mm, -1, "", "", false, gone, wrong},
+		{"told", mm, 1, "", told, false, gone, excused},
+		{"told without an excuse", mm, 1, "", told, false, nil, wrong},
+		{"told something else", mm, 1, "", "muster: out of memory\nmm: f(): CUDA_ERROR_OUT_OF_MEMORY: \n", false, gone, wrong},
+		{"a wrong result is never excused", mm, 1, "", "muster: its worker has ended\nmm: element 1, 2 is 3, not 4\n", false, gone, wrong},
+		{"nothing printed", mm, 0, "", "", false, nil, wrong},
+		{"printed twice", mm, 0, good + good, "", false, nil, wrong},
+		{"another result", mm, 0, "mm: 3 products right, 1 s (GPU)\n", "", false, nil, wrong},
+	} {
+		how, err := c.command.judge(c.status, c.out, c.said, c.killed, c.excuses)
+		if how != c.want || (err != nil) != (c.want == wrong) {
+			t.Errorf("%s: %s, %v, want %s", c.name, how, err, c.want)
+		}
+	}
+}
+
+func TestGrown(t *testing.T) {
+	before := vitals{descriptors: map[string]int{"socket": 5, "/memfd:muster-lock": 2}, threads: 10, resident: 30_000, sharedKiB: 100}
+	for _, c := range []struct {
+		name string
+		now  vitals
+		want []string
+	}{
+		{"the same", before, nil},
+		{"less, and a little more memory", vitals{map[string]int{"socket": 4}, 12, 50_000, 200}, nil},
+		{"a socket", vitals{map[string]int{"socket": 6}, 10, 30_000, 100}, []string{"6 descriptors of socket, and 5 in the beginning"}},
+		{"another kind", vitals{map[string]int{"/memfd:muster-ring": 1}, 10, 30_000, 100}, []string{"1 descriptors of /memfd:muster-ring, and 0 in the beginning"}},
+		{"threads", vitals{nil, 43, 0, 0}, []string{"43 threads, and 10 in the beginning"}},
+		{"memory", vitals{nil, 0, 100_000, 0}, []string{"100000 KiB of memory, and 30000 KiB in the beginning"}},
+		{"shared memory", vitals{nil, 0, 0, 5000}, []string{"5000 KiB of shared memory, and 100 KiB in the beginning"}},
+	} {
+		if got := grown(before, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	for to, want := range map[string]string{
+		"socket:[123]": "socket", "pipe:[1]": "pipe", "anon_inode:[eventpoll]": "anon_inode:[eventpoll]",
+		"/memfd:muster-ring (deleted)": "/memfd:muster-ring", "/tmp/a/node-12.log": "/tmp/a/node-N.log",
+	} {
+		if got := descriptorKind(to); got != want {
+			t.Errorf("%s: %s, want %s", to, got, want)
+		}
+	}
+}
+
+// The same seed is the same plan, whatever was drawn before; another one is another.
+func TestPlan(t *testing.T) {
+	type plan struct {
+		node   string
+		first  string
+		faults [20]fault
+	}
+	draw := func(seed uint64, episode int) (p plan) {
+		s := drawNode(seed, episode, Kinds, true)
+		p.node = s.file("@s", "/rules", "/swap", "")
+		p.first = drawCommand(draws(seed, episode, drawsProgram, 0)).String()
+		for i := range p.faults {
+			p.faults[i] = drawFault(seed, episode, i+1, s.kinds)
+		}
+		return p
+	}
+	first := draw(1, 1)
+	if again := draw(1, 1); again != first {
+		t.Errorf("the same seed gives\n%+v, then\n%+v", first, again)
+	}
+	if draw(1, 2) == first || draw(2, 1) == first {
+		t.Error("another episode, or another seed, is the same")
+	}
+	// Each kind comes up, and those that a node cannot have do not.
+	seen := map[Kind]bool{}
+	for episode := range 50 {
+		s := drawNode(7, episode, Kinds, true)
+		for i := range 50 {
+			k := drawFault(7, episode, i, s.kinds).kind
+			seen[k] = true
+			if k == DiskFull && s.swap != "disk" {
+				t.Fatal("a disk is filled that is not there")
+			}
+		}
+	}
+	for _, k := range Kinds {
+		if !seen[k] {
+			t.Errorf("%s never comes up", k)
+		}
+	}
+}

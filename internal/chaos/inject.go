@@ -1,0 +1,505 @@
+package chaos
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// errNobody says that there is nobody to hurt in this way now.
+var errNobody = errors.New("there is nobody to hurt")
+
+// undo is what ends a fault that does not last.
+type undo struct {
+	what     string
+	at       uint64    // when so many kernels have run
+	deadline time.Time // or at this time, if nothing makes progress
+	do       func() error
+}
+
+// How long faults last at most if nothing makes progress.
+const (
+	pauseTime = 300 * time.Millisecond // well below workerTimeout
+	blinkTime = 60 * time.Millisecond  // of the daemon, without which there is no progress to be seen
+	awayTime  = 1500 * time.Millisecond
+)
+
+// inject performs a fault.
+func (e *episode) inject(f fault) error {
+	does := map[Kind]func(fault) error{
+		WorkerKill: e.killWorker, WorkerStop: e.stopWorker, WorkerPause: e.pauseWorker,
+		ClientKill: e.killClient, ClientPause: e.pauseClient,
+		DaemonKill: e.killDaemon, DaemonPause: e.pauseDaemon, Handover: e.handOver,
+		DeviceLost: e.loseDevice, DeviceDrain: e.drainDevice, DeviceRemove: e.removeDevice, Move: e.move,
+		LaunchFail: e.failOnce, LaunchLost: e.failOnce, CopyLost: e.failOnce, MapFail: e.failOnce, DiskFull: e.fillDisk,
+
+		SabotageResult: e.failOnce, SabotageKill: e.sabotageKill, SabotageHang: e.sabotageHang,
+		SabotageProcess: e.sabotageProcess, SabotageFile: e.sabotageFile, SabotageDescriptor: e.sabotageDescriptor,
+	}
+	return does[f.kind](f)
+}
+
+// later plans to undo a fault.
+func (e *episode) later(f fault, most time.Duration, what string, do func() error) {
+	e.undos = append(e.undos, undo{fmt.Sprintf("%v: %s", f, what), e.progress + f.length, time.Now().Add(most), do})
+}
+
+// isUndone says whether nothing of a kind waits to be undone.
+func (e *episode) isUndone(kinds ...Kind) bool {
+	return !slices.ContainsFunc(e.undos, func(u undo) bool {
+		return slices.ContainsFunc(kinds, func(k Kind) bool { return strings.Contains(u.what, ": "+string(k)+": ") })
+	})
+}
+
+// running are the programs that can be hurt, in the order in which they came.
+func (e *episode) running() []*program {
+	return slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return p.ended() || p.killed != "" })
+}
+
+// served are workers that can be hurt, with their programs, ordered by program and number of process.
+func (e *episode) served() []service {
+	e.look()
+	var all []service
+	for _, w := range e.processes {
+		if w.role != isWorker || e.spent[w.pid] {
+			continue
+		}
+		number := owner(w, e.processes)
+		for _, p := range e.running() {
+			if p.number == number {
+				all = append(all, service{w, p})
+			}
+		}
+		// One whose program is elsewhere can be hurt where programs survive that.
+		if number == 0 && len(w.shared) > 0 && e.spec.remote && e.o.Expect == Survive {
+			all = append(all, service{w, &program{}})
+		}
+	}
+	slices.SortFunc(all, func(a, b service) int {
+		if a.program.number != b.program.number {
+			return a.program.number - b.program.number
+		}
+		return a.worker.pid - b.worker.pid
+	})
+	return all
+}
+
+type service struct {
+	worker  *process
+	program *program
+}
+
+func (e *episode) victim(f fault) (service, error) {
+	all := e.served()
+	if len(all) == 0 {
+		return service{}, errNobody
+	}
+	return all[pick(f.choice, len(all))], nil
+}
+
+// hits excuses a program, unless it is to survive that.
+func (e *episode) hits(p *program, f fault, words string) {
+	if e.o.Expect == Fail {
+		p.excuses = append(p.excuses, excuse{f.String(), words})
+	}
+}
+
+func (e *episode) killWorker(f fault) error {
+	v, err := e.victim(f)
+	if err != nil {
+		return err
+	}
+	e.hits(v.program, f, "its worker has ended: signal: killed")
+	e.spent[v.worker.pid] = true
+	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
+	return syscall.Kill(v.worker.pid, syscall.SIGKILL)
+}
+
+func (e *episode) stopWorker(f fault) error {
+	v, err := e.victim(f)
+	if err != nil {
+		return err
+	}
+	e.hits(v.program, f, "its worker has not answered")
+	e.spent[v.worker.pid] = true
+	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
+	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+}
+
+func (e *episode) pauseWorker(f fault) error {
+	v, err := e.victim(f)
+	if err != nil {
+		return err
+	}
+	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
+	e.later(f, pauseTime, "the worker goes on", func() error {
+		_ = syscall.Kill(v.worker.pid, syscall.SIGCONT) // it may have gone
+		return nil
+	})
+	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+}
+
+func (e *episode) client(f fault) (*program, error) {
+	all := slices.DeleteFunc(e.running(), func(p *program) bool { return p.paused })
+	if len(all) == 0 {
+		return nil, errNobody
+	}
+	return all[pick(f.choice, len(all))], nil
+}
+
+func (e *episode) killClient(f fault) error {
+	p, err := e.client(f)
+	if err != nil {
+		return err
+	}
+	e.note("%v: %v", f, p)
+	p.killed = f.String()
+	p.signal(syscall.SIGKILL)
+	return nil
+}
+
+func (e *episode) pauseClient(f fault) error {
+	p, err := e.client(f)
+	if err != nil {
+		return err
+	}
+	e.note("%v: %v", f, p)
+	p.paused = true
+	p.signal(syscall.SIGSTOP)
+	e.later(f, pauseTime, fmt.Sprintf("%v goes on", p), func() error {
+		p.paused = false
+		p.signal(syscall.SIGCONT)
+		return nil
+	})
+	return nil
+}
+
+// killDaemon kills the daemon and starts it again. Programs that have not reached it
+// yet are let in before: nobody can be served by a daemon that is not there.
+func (e *episode) killDaemon(f fault) error {
+	if !e.isUndone(DaemonPause) {
+		return errNobody
+	}
+	if err := e.letIn(); err != nil {
+		return err
+	}
+	e.note("%v: process %d", f, e.node.pid())
+	for _, p := range e.running() {
+		e.hits(p, f, "muster: ")
+	}
+	e.closeGateway(f)
+	e.node.kill()
+	if e.o.Expect == Fail {
+		e.kernels = map[uint64]uint64{} // clients are numbered anew
+	}
+	return e.node.start()
+}
+
+// closeGateway excuses programs that come from other machines: their connection ends
+// with the daemon.
+func (e *episode) closeGateway(f fault) {
+	for _, p := range e.running() {
+		if p.remote {
+			p.excuses = append(p.excuses, excuse{f.String(), "muster"}) // or muster run, before it begins
+		}
+	}
+}
+
+// handOver has the daemon leave its programs to the next one.
+func (e *episode) handOver(f fault) error {
+	if !e.node.up() {
+		return errNobody
+	}
+	e.note("%v: process %d", f, e.node.pid())
+	e.closeGateway(f)
+	if err := e.node.request(map[string]any{"request": "stop", "how": "handover"}, &struct{}{}); err != nil {
+		return err
+	}
+	select {
+	case <-e.node.exited:
+	case <-time.After(e.o.Patience):
+		return fmt.Errorf("the daemon that was to hand over does not end within %v", e.o.Patience)
+	}
+	return e.node.start()
+}
+
+// letIn waits until all programs are the daemon's clients.
+func (e *episode) letIn() error {
+	for end := time.Now().Add(e.o.Patience); ; time.Sleep(pollTime) {
+		s, err := e.node.status()
+		if err != nil {
+			return err
+		}
+		if e.allIn(s) {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not all programs have reached the node within %v", e.o.Patience)
+		}
+	}
+}
+
+func (e *episode) pauseDaemon(f fault) error {
+	if !e.node.up() {
+		return errNobody
+	}
+	e.note("%v: process %d", f, e.node.pid())
+	e.node.paused = true
+	e.later(f, blinkTime, "the daemon goes on", func() error {
+		e.node.paused = false
+		return e.node.cmd.Process.Signal(syscall.SIGCONT)
+	})
+	return e.node.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// device chooses one of the node's.
+func (e *episode) device(f fault) string {
+	return e.spec.devices[pick(f.device, len(e.spec.devices))].name
+}
+
+// failOnce lets the next call of a kind that comes to the device fail.
+func (e *episode) failOnce(f fault) error {
+	file := trigger(e.rules, e.device(f), f.kind)
+	e.look()
+	e.collect()
+	if _, waits := e.armed[file]; waits {
+		return errNobody // nobody has met the one before
+	}
+	e.note("%v: %s", f, filepath.Base(file))
+	e.armed[file] = f
+	return os.WriteFile(file, nil, 0o666)
+}
+
+// ruleWords are what those say who meet a failure by rule, and do not survive it.
+var ruleWords = map[Kind]string{
+	LaunchFail: "illegal address: by rule", LaunchLost: "device lost: by rule", CopyLost: "device lost: by rule", MapFail: "out of device memory",
+}
+
+// excuses says whether a failure by rule excuses whoever meets it. A kernel's mistake,
+// and a device without memory, are errors of the program's own, even where programs
+// survive the rest.
+func (e *episode) excuses(k Kind) bool {
+	return k == LaunchFail || k == MapFail || (k == LaunchLost || k == CopyLost) && e.o.Expect == Fail
+}
+
+// collect finds out who has met the failures by rule. A worker that was not seen before
+// it met one is nobody's: its excuse waits for a program that needs it.
+func (e *episode) collect() {
+	for file, f := range e.armed {
+		taken, _ := filepath.Glob(file + ".*")
+		if len(taken) == 0 {
+			continue
+		}
+		_ = os.Remove(taken[0])
+		delete(e.armed, file)
+		var pid int
+		_, _ = fmt.Sscanf(filepath.Ext(taken[0]), ".%d", &pid)
+		p, x := e.servedBy(pid), excuse{f.String(), ruleWords[f.kind]}
+		switch {
+		case !e.excuses(f.kind):
+		case p == nil:
+			e.unclaimed = append(e.unclaimed, x)
+		default:
+			p.excuses = append(p.excuses, x)
+		}
+		if p != nil {
+			e.note("%v has hit %v, process %d", f, p, pid)
+		} else {
+			e.note("%v has hit process %d", f, pid)
+		}
+	}
+}
+
+// claim gives a program that was wrong an excuse that nobody has.
+func (e *episode) claim(p *program) (outcome, error) {
+	how, err := p.judge()
+	for i, x := range e.unclaimed {
+		if err == nil {
+			break
+		}
+		p.excuses = append(p.excuses, x)
+		if how, err = p.judge(); err == nil {
+			e.unclaimed = slices.Delete(e.unclaimed, i, i+1)
+			break
+		}
+		p.excuses = p.excuses[:len(p.excuses)-1]
+	}
+	return how, err
+}
+
+// loseDevice takes a device away, unless it is the last.
+func (e *episode) loseDevice(f fault) error {
+	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) {
+		return errNobody
+	}
+	name := e.device(f)
+	file := trigger(e.rules, name, DeviceLost)
+	e.note("%v: %s", f, name)
+	if e.o.Expect == Fail {
+		e.surround(excuse{f.String(), "device lost: by rule"})
+	}
+	e.later(f, awayTime, name+" is back", func() error {
+		e.calm(f)
+		return os.Remove(file)
+	})
+	return os.WriteFile(file, nil, 0o666)
+}
+
+func (e *episode) drainDevice(f fault) error {
+	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+		return errNobody
+	}
+	name := e.device(f)
+	e.note("%v: %s", f, name)
+	e.later(f, awayTime, name+" is resumed", func() error { return e.ask("device-resume", name) })
+	return e.ask("device-drain", name)
+}
+
+// removeDevice removes a device, and brings it back, or adds another one.
+func (e *episode) removeDevice(f fault) error {
+	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+		return errNobody
+	}
+	name := e.device(f)
+	e.note("%v: %s", f, name)
+	e.later(f, awayTime, name+" is back", func() error { return e.ask("device-resume", name) })
+	return e.ask("device-remove", name)
+}
+
+// ask has the daemon do something with a device.
+func (e *episode) ask(what, device string) error {
+	var done struct{}
+	if err := e.node.request(map[string]any{"request": what, "device": device}, &done); err != nil {
+		return fmt.Errorf("%s %s: %w", what, device, err)
+	}
+	return nil
+}
+
+// move has the daemon move a client to a device that it is not on.
+func (e *episode) move(f fault) error {
+	if !e.node.up() {
+		return errNobody
+	}
+	s, err := e.node.status()
+	if err != nil {
+		return err
+	}
+	if len(s.Clients) == 0 {
+		return errNobody
+	}
+	client := s.Clients[pick(f.choice, len(s.Clients))]
+	var others []string
+	for i, d := range s.Devices {
+		if !d.Lost && (client.Device == nil || *client.Device != i) {
+			others = append(others, fmt.Sprintf("#%d", i))
+		}
+	}
+	if len(others) == 0 {
+		return errNobody
+	}
+	device := others[pick(f.device, len(others))]
+	e.note("%v: client %d to %s", f, client.ID, device)
+	err = e.node.request(map[string]any{"request": "move", "client": client.ID, "device": device}, &struct{}{})
+	if err != nil && !isRefusal(err) {
+		return err
+	}
+	return nil
+}
+
+// isRefusal says whether a request came too late, or was for what cannot be now: the
+// client has ended or moved by itself, or the device has just been taken away.
+func isRefusal(err error) bool {
+	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+// fillDisk fills the disk of the swap area. A program that wants memory then is told
+// that there is none.
+func (e *episode) fillDisk(f fault) error {
+	if !e.isUndone(DiskFull) {
+		return errNobody
+	}
+	e.note("%v", f)
+	others := filepath.Join(e.swapDir, "others")
+	file, err := os.Create(others)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	e.surround(excuse{f.String(), "the disk of the swap area " + e.swapDir + " is full"})
+	e.later(f, awayTime, "there is room on the disk", func() error {
+		e.calm(f)
+		return os.Remove(others)
+	})
+	block := make([]byte, 1<<20)
+	for err == nil {
+		_, err = file.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("filling the disk of the swap area: %w", err)
+	}
+	return nil
+}
+
+// surround excuses all programs that run, and those that come until calm is called.
+func (e *episode) surround(x excuse) {
+	e.ambient = append(e.ambient, x)
+	for _, p := range e.running() {
+		p.excuses = append(p.excuses, x)
+	}
+}
+
+func (e *episode) calm(f fault) {
+	e.ambient = slices.DeleteFunc(e.ambient, func(x excuse) bool { return x.fault == f.String() })
+}
+
+// --- sabotage ------------------------------------------------------------------------
+
+func (e *episode) sabotageKill(f fault) error {
+	p, err := e.client(f)
+	if err != nil {
+		return err
+	}
+	p.signal(syscall.SIGKILL)
+	return nil
+}
+
+func (e *episode) sabotageHang(f fault) error {
+	p, err := e.client(f)
+	if err != nil {
+		return err
+	}
+	p.signal(syscall.SIGSTOP)
+	return nil
+}
+
+func (e *episode) sabotageProcess(fault) error {
+	cmd := e.shell("setsid sleep 600 &")
+	return cmd.Run()
+}
+
+func (e *episode) sabotageFile(fault) error {
+	if e.swapDir == "" {
+		return errNobody
+	}
+	return os.WriteFile(filepath.Join(e.swapDir, "left"), nil, 0o600)
+}
+
+// sabotageDescriptor has a connection that nobody ends, which the daemon has too.
+func (e *episode) sabotageDescriptor(fault) error {
+	conn, err := net.Dial("unix", e.node.socket)
+	if err == nil {
+		e.kept = append(e.kept, conn)
+	}
+	return err
+}

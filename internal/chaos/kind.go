@@ -1,0 +1,98 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/model"
+)
+
+// Kind is a way to hurt a node.
+type Kind string
+
+// The kinds. What is undone again (a pause, a device that is away) is undone a few
+// kernels later.
+const (
+	WorkerKill   Kind = "worker-kill"   // a worker gets SIGKILL
+	WorkerStop   Kind = "worker-stop"   // a worker is stopped for good, until the daemon kills it
+	WorkerPause  Kind = "worker-pause"  // a worker is stopped, and goes on
+	ClientKill   Kind = "client-kill"   // a program gets SIGKILL, with its processes
+	ClientPause  Kind = "client-pause"  // a program is stopped, and goes on
+	DaemonKill   Kind = "daemon-kill"   // the daemon gets SIGKILL, and is started again
+	DaemonPause  Kind = "daemon-pause"  // the daemon is stopped, and goes on
+	Handover     Kind = "handover"      // the daemon hands over to the next one
+	DeviceLost   Kind = "device-lost"   // a device answers nothing, and comes back
+	DeviceDrain  Kind = "device-drain"  // a device is drained, and resumed
+	DeviceRemove Kind = "device-remove" // a device is removed, and another one added
+	Move         Kind = "move"          // a program is told to move
+	LaunchFail   Kind = "launch-fail"   // a launch fails as by a kernel's own mistake
+	LaunchLost   Kind = "launch-lost"   // a launch fails as if the device were gone
+	CopyLost     Kind = "copy-lost"     // a copy fails as if the device were gone
+	MapFail      Kind = "map-fail"      // the device has no memory, once
+	DiskFull     Kind = "disk-full"     // others fill the disk of the swap area, and make room again
+)
+
+// Sabotage is for tests of the checks themselves: it does what no fault may do, and
+// tells nobody.
+const (
+	SabotageResult     Kind = "sabotage-result"     // a bit of a result is wrong
+	SabotageKill       Kind = "sabotage-kill"       // a neighbour is killed
+	SabotageHang       Kind = "sabotage-hang"       // a program never ends
+	SabotageProcess    Kind = "sabotage-process"    // a process is left
+	SabotageFile       Kind = "sabotage-file"       // a file is left in the swap area
+	SabotageDescriptor Kind = "sabotage-descriptor" // the daemon keeps a descriptor
+)
+
+// Kinds are those that a campaign tries unless it is told otherwise.
+var Kinds = []Kind{
+	WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonKill, DaemonPause, Handover,
+	DeviceLost, DeviceDrain, DeviceRemove, Move, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull,
+}
+
+var sabotage = []Kind{SabotageResult, SabotageKill, SabotageHang, SabotageProcess, SabotageFile, SabotageDescriptor}
+
+// weights say how often a kind is chosen; 1 if it is not here. Those that take long
+// are rarer.
+var weights = map[Kind]int{
+	WorkerKill: 6, ClientKill: 4, WorkerPause: 2, ClientPause: 2, Move: 3, LaunchLost: 3, CopyLost: 3, DeviceDrain: 2, DeviceLost: 2,
+}
+
+func (k Kind) weight() int { return max(1, weights[k]) }
+
+// ParseKinds reads a list of kinds with commas between them. A list whose entries all
+// begin with a minus is all kinds but those.
+func ParseKinds(text string) ([]Kind, error) {
+	var with, without []Kind
+	for _, word := range strings.Split(text, ",") {
+		name, isOut := strings.CutPrefix(word, "-")
+		k := Kind(name)
+		if !slices.Contains(Kinds, k) && !slices.Contains(sabotage, k) {
+			return nil, unknownKind(name)
+		}
+		if isOut {
+			without = append(without, k)
+		} else {
+			with = append(with, k)
+		}
+	}
+	switch {
+	case len(without) == 0:
+		return slices.Compact(with), nil
+	case len(with) > 0:
+		return nil, fmt.Errorf("kinds %q: name those to try, or those to leave out with a minus each", text)
+	}
+	return slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return slices.Contains(without, k) }), nil
+}
+
+func unknownKind(name string) error {
+	var all []string
+	for _, k := range Kinds {
+		all = append(all, string(k))
+	}
+	hint := ""
+	if near := model.Nearest(name, all); near != "" {
+		hint = fmt.Sprintf(": did you mean %s?", near)
+	}
+	return fmt.Errorf("there is no kind of fault %q%s (there are: %s)", name, hint, strings.Join(all, ", "))
+}

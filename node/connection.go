@@ -390,7 +390,5 @@ func (d *daemon) attach(c *client) (err error) {
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	return d.letLive(c, worker, []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, func() error {
-		return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
-	})
+	return d.attachWith(c, worker, out.Bytes(), ring, arena)
 }

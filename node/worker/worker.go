@@ -246,7 +246,7 @@ func (w *worker) receive() {
 		case control.AddDevice: // with its lock, and with nothing else
 			m = comingDevice{said, files[0]}
 		case control.Hold:
-			w.attached(files[0])
+			w.attach(said, files[0])
 			continue
 		case control.End:
 			w.dismissed = true

@@ -37,6 +37,7 @@ const (
 	resultOutOfMemory    = 2
 	resultNoDevice       = 100
 	resultInvalidDevice  = 101
+	resultNotReady       = 600 // the library tries again
 	resultNotPermitted   = 800
 	resultSystemNotReady = 802
 	resultMismatch       = 803

@@ -43,6 +43,8 @@ func testProcess(mode string) error {
 		return realWorker()
 	case "mixed worker":
 		return mixedWorker()
+	case "lying worker":
+		return lyingWorker()
 	case "dying worker":
 		return dyingWorker()
 	case "daemon":
@@ -81,11 +83,13 @@ func testWorker() error {
 	committed := make(chan bool, 16)
 	go func() {
 		for {
-			said, _, err := conn.Receive()
+			said, more, err := conn.Receive()
 			if err != nil {
 				os.Exit(0)
 			}
 			switch m := said.(type) {
+			case control.Hold:
+				tellAttached(m, more[0], files)
 			case control.Grant:
 				lease.Store(m.Lease)
 				granted <- m
@@ -160,6 +164,13 @@ func testWorker() error {
 			}
 			panic("the worker's last words")
 		}
+	}
+}
+
+// tellAttached does what a worker owes its program when it is given its connection.
+func tellAttached(m control.Hold, connection *os.File, shared []*os.File) {
+	if conn, err := net.FileConn(connection); err == nil {
+		_ = wire.SendFiles(conn.(*net.UnixConn), m.Attached, shared[0], shared[1])
 	}
 }
 

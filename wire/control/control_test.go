@@ -59,7 +59,7 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(math.MaxInt64)
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(math.MaxUint64)
 	case reflect.Float64:
 		v.SetFloat(0.1)

@@ -66,8 +66,8 @@ model < wire/status # what a node says of itself, for all who show it; no protoc
 wire/status < node, head, slurm, web
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
-node/clientcore < node/worker # its executor
-device, vmm < node/checkpoint
+device, vmm < node/checkpoint # how a client lies in a file
+node/clientcore, node/checkpoint < node/worker # its executor, which writes and reads that
 device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint < node
 node, model/strictyaml < node/nodefile
 

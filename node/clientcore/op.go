@@ -65,6 +65,9 @@ const (
 	Load    // Image as Module
 	Move    // Plan, when everything at the devices it names is done
 	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
+	// Of Replace: they concern the client that it was given.
+	MakeRoom // room for its allocations, beside those that have some
+	Refill   // Plan, then the host copies of its memory
 	kinds
 )
 
@@ -72,6 +75,7 @@ var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
 	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave",
+	"make-room", "refill",
 }
 
 func (k Kind) String() string {
@@ -295,7 +299,7 @@ func (o *Op) String() string {
 			}
 			put("%s module %d", verb, m.Module)
 		}
-	case Move, Leave:
+	case Move, Leave, Refill:
 		if o.Shut {
 			put("for good")
 		}

@@ -18,6 +18,7 @@ type File struct {
 	About       About
 	Core        []byte // nil if it has none
 	Allocations []vmm.Range
+	Written     []vmm.Range     // of device memory: what pieces tell of, neighbours in one
 	Bytes       map[Kind]uint64 // in pieces, by kind
 
 	from io.ReaderAt
@@ -52,8 +53,21 @@ func (f *File) take(r record, data []byte) (err error) {
 	default:
 		f.Bytes[r.kind] += r.size
 		err = f.place(r)
+		f.note(r)
 	}
 	return err
+}
+
+// note remembers where a piece of device memory lies.
+func (f *File) note(r record) {
+	n := len(f.Written) - 1
+	switch {
+	case r.kind != Memory:
+	case n >= 0 && f.Written[n].Addr+f.Written[n].Size == r.at:
+		f.Written[n].Size += r.size
+	default:
+		f.Written = append(f.Written, vmm.Range{Addr: r.at, Size: r.size})
+	}
 }
 
 // refused says what is wrong with a record.

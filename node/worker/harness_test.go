@@ -40,11 +40,13 @@ const nonBlocking = 1 // a stream's flag
 // client is a program to a worker in this process.
 type client struct {
 	t       testing.TB
+	o       options
 	p       *wire.Producer
 	shared  *wire.Shared
 	daemon  *daemon
 	ended   chan error
 	arenaAt uint64
+	frozen  sync.Mutex // held while the program is to do nothing
 }
 
 type options struct {
@@ -54,6 +56,8 @@ type options struct {
 	replays  bool       // devices cannot put variables at given addresses
 	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
+	identity string
+	chance   *rand.Rand                                         // decides what the daemon does, which keeps nothing of what it hears; nil: the rest of this does
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
 	wrap     func(name string, c device.Context) device.Context // changes a device's contexts; nil: not
@@ -71,15 +75,41 @@ func newClient(t testing.TB, o options) *client {
 		o.swapRoom = 4 << 30
 	}
 	before := runtime.NumGoroutine()
-	g := wire.Geometry{Ring: 256 << 10, Staging: 4 * mib, Bounce: 4 * mib, Pinned: 16 * mib}
-	ring, arena, err := wire.Create(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring, arena := createShared(t)
 	shared, err := wire.Map(ring, arena)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := &client{t: t, o: o, p: wire.NewProducer(shared), shared: shared}
+	c.employ(ring, arena)
+	t.Cleanup(func() {
+		c.dismiss()
+		for n := 0; runtime.NumGoroutine() > before; n++ { // ending takes a moment
+			if n == 1000 {
+				stacks := make([]byte, 1<<20)
+				t.Fatalf("%d goroutines more than before:\n%s", runtime.NumGoroutine()-before, stacks[:runtime.Stack(stacks, true)])
+			}
+			time.Sleep(time.Millisecond)
+		}
+		shared.Unmap()
+	})
+	return c
+}
+
+func createShared(t testing.TB) (ring, arena *os.File) {
+	t.Helper()
+	ring, arena, err := wire.Create(wire.Geometry{Ring: 256 << 10, Staging: 4 * mib, Bounce: 4 * mib, Pinned: 16 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring, arena
+}
+
+// employ gives the client a worker, with a daemon of its own. The worker closes the
+// files.
+func (c *client) employ(ring, arena *os.File) {
+	t, o := c.t, c.o
+	t.Helper()
 	own, child, err := control.Pair()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +119,7 @@ func newClient(t testing.TB, o options) *client {
 		t.Fatal(err)
 	}
 	child.Close()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity}
 	files := []*os.File{ring, arena}
 	for _, p := range o.devices {
 		serve.Devices = append(serve.Devices, control.DeviceConfig{Kind: "soft", Name: p.Name})
@@ -104,27 +134,21 @@ func newClient(t testing.TB, o options) *client {
 	if o.saves != nil {
 		s.between = func() { saveAndRestore(t, s, o.saves) }
 	}
-	c := &client{t: t, p: wire.NewProducer(shared), shared: shared, daemon: d, ended: make(chan error, 1)}
+	ended := make(chan error, 1)
+	c.daemon, c.ended = d, ended
 	go func() {
 		err := s.run()
 		s.close()
-		c.ended <- err
+		ended <- err
 	}()
 	go d.serve()
-	t.Cleanup(func() {
-		own.Close()
-		<-c.ended
-		<-d.ended
-		for n := 0; runtime.NumGoroutine() > before; n++ { // ending takes a moment
-			if n == 1000 {
-				stacks := make([]byte, 1<<20)
-				t.Fatalf("%d goroutines more than before:\n%s", runtime.NumGoroutine()-before, stacks[:runtime.Stack(stacks, true)])
-			}
-			time.Sleep(time.Millisecond)
-		}
-		shared.Unmap()
-	})
-	return c
+}
+
+// dismiss ends the worker.
+func (c *client) dismiss() {
+	c.daemon.control.Close()
+	<-c.ended
+	<-c.daemon.ended
 }
 
 // saveAndRestore puts in the place of a client what its saved bytes say.
@@ -157,10 +181,11 @@ type daemon struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	heard    []control.ToDaemon
-	forgets  bool           // heard is not kept
-	counts   map[string]int // by kind
-	bound    int            // the device that is lent; -1 for none
-	lease    uint64         // its number
+	forgets  bool               // heard is not kept
+	counts   map[string]int     // by kind
+	answers  []control.ToDaemon // to orders
+	bound    int                // the device that is lent; -1 for none
+	lease    uint64             // its number
 	granted  uint64
 	revoking bool // the lease is wanted back
 	keptOn   int
@@ -171,7 +196,7 @@ type daemon struct {
 }
 
 func newDaemon(t testing.TB, own *control.DaemonEnd, o options) *daemon {
-	d := &daemon{t: t, o: o, control: own, ended: make(chan struct{}), counts: map[string]int{}, bound: -1}
+	d := &daemon{t: t, o: o, control: own, ended: make(chan struct{}), counts: map[string]int{}, bound: -1, chance: o.chance, forgets: o.chance != nil}
 	d.changed = sync.NewCond(&d.mu)
 	for _, p := range o.devices {
 		dev, err := soft.New(p, soft.Options{})
@@ -275,6 +300,10 @@ func (d *daemon) serve() {
 		}
 		d.mu.Lock()
 		d.counts[m.Kind()]++
+		switch m.(type) {
+		case control.Checkpointed, control.Restored:
+			d.answers = append(d.answers, m)
+		}
 		if !d.forgets {
 			d.heard = append(d.heard, m)
 		}

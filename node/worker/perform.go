@@ -423,6 +423,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = w.move(o.Plan)
 	case clientcore.Leave:
 		outcome = w.leave(o)
+	case clientcore.MakeRoom:
+		outcome.Err = w.makeRoom()
+	case clientcore.Refill:
+		outcome.Err = w.refill(o.Plan)
 	}
 	return outcome
 }

@@ -39,13 +39,16 @@ type worker struct {
 	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // nil where one could not be opened
+	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
+	config clientcore.Config
 	core   *clientcore.Core
 	began  time.Time
 	stage  *stage   // staging memory of the message that is handled
 	faults []notice // that came while the loop was busy
+	orders orders
 
 	between func() // between two events, for tests; nil: nothing
 
@@ -152,11 +155,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if err != nil {
 		return nil, err
 	}
-	files[0].Close()
-	files[1].Close()
 	w := &worker{
 		log: log, control: conn, inbox: newInbox(), notices: make(chan notice, 16), open: open,
-		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
+		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -172,9 +173,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.host, err = newHostMemory(arena, serve.SwapDir); err != nil {
 		return nil, err
 	}
-	w.core, err = clientcore.New(clientcore.Config{
+	w.config = clientcore.Config{
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(),
-	})
+	}
+	w.core, err = clientcore.New(w.config)
 	return w, err
 }
 
@@ -232,8 +234,8 @@ func (w *worker) run() error {
 func (w *worker) receive() {
 	for {
 		m, files, err := w.control.Receive()
-		for _, f := range files {
-			f.Close()
+		if len(files) == 1 {
+			m = order{m, files[0]}
 		}
 		if err != nil {
 			w.shared.Close("the node daemon ended")
@@ -263,6 +265,10 @@ func (w *worker) close() {
 	w.others.Wait()
 	w.host.close()
 	w.shared.Unmap()
+	w.orders.close()
+	for _, f := range w.files {
+		f.Close()
+	}
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -271,7 +277,13 @@ func (w *worker) step() error {
 	if w.between != nil {
 		w.between()
 	}
+	if w.orders.held {
+		return w.standBy()
+	}
 	if err := w.hear(); err != nil {
+		return err
+	}
+	if obeyed, err := w.obey(); obeyed || err != nil {
 		return err
 	}
 	if w.core.Waits() {
@@ -385,6 +397,11 @@ func (w *worker) noticed(n notice) error {
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
+	case order:
+		w.orders.next = append(w.orders.next, m)
+		return nil
+	case control.Proceed:
+		return w.proceed(m)
 	case control.Grant, control.Deny, control.Revoke, control.Lost, control.Committed:
 		return w.perform(w.core.Control(w.now(), m))
 	case control.Watch:

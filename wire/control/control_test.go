@@ -71,13 +71,23 @@ func fill(v reflect.Value) {
 // What one end sends is what the other receives, whatever the fields hold.
 func TestEveryKindTravels(t *testing.T) {
 	daemon, worker := pair(t)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
 	for name, kind := range kindsToWorker {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
-			if err := daemon.Send(m); err != nil {
+			var sent []*os.File
+			if !mayBring(m, 0) {
+				sent = []*os.File{null}
+			}
+			if err := daemon.Send(m, sent...); err != nil {
 				t.Fatal(name, err)
 			}
 			got, files, err := worker.Receive()
-			if err != nil || len(files) != 0 || !reflect.DeepEqual(got, m) {
+			closeAll(files)
+			if err != nil || len(files) != len(sent) || !reflect.DeepEqual(got, m) {
 				t.Errorf("%s: sent %+v, got %+v, %d files, %v", name, m, got, len(files), err)
 			}
 		}
@@ -163,7 +173,7 @@ func checkRefusal(t *testing.T, packet, want string, err error) {
 	}
 }
 
-// Descriptors come with Serve, and with nothing else.
+// Descriptors come with Serve, one with Checkpoint and Restore, and none with anything else.
 func TestFilesComeWithServe(t *testing.T) {
 	daemon, worker := pair(t)
 	file, err := os.Open(os.DevNull)
@@ -179,11 +189,26 @@ func TestFilesComeWithServe(t *testing.T) {
 		t.Fatal(m, files, err)
 	}
 	closeAll(files)
-	if err := daemon.Send(Watch{On: true}, file); err != nil {
-		t.Fatal(err)
+	for _, m := range []ToWorker{Checkpoint{Hold: true}, Restore{}} {
+		if err := daemon.Send(m, file); err != nil {
+			t.Fatal(err)
+		}
+		got, files, err := worker.Receive()
+		if err != nil || len(files) != 1 || got != m {
+			t.Fatal(got, files, err)
+		}
+		closeAll(files)
 	}
-	if m, files, err := worker.Receive(); !errors.Is(err, ErrRefused) || files != nil {
-		t.Error(m, files, err)
+	for _, wrong := range []struct {
+		m     ToWorker
+		files []*os.File
+	}{{Watch{On: true}, []*os.File{file}}, {Checkpoint{}, nil}, {Restore{}, nil}, {Checkpoint{}, []*os.File{file, file}}, {Proceed{}, []*os.File{file}}} {
+		if err := daemon.Send(wrong.m, wrong.files...); err != nil {
+			t.Fatal(err)
+		}
+		if m, files, err := worker.Receive(); !errors.Is(err, ErrRefused) || files != nil {
+			t.Error(m, files, err)
+		}
 	}
 	if err := worker.send(Busy{}, []*os.File{file}); err != nil {
 		t.Fatal(err)
@@ -203,7 +228,7 @@ func TestFilesComeWithServe(t *testing.T) {
 func TestLongReasonsAreCut(t *testing.T) {
 	daemon, worker := pair(t)
 	long := strings.Repeat("\x01", 1<<20)
-	for _, m := range []ToDaemon{Failed{Lease: 3, Reason: long}, CannotServe{Reason: long}} {
+	for _, m := range []ToDaemon{Failed{Lease: 3, Reason: long}, CannotServe{Reason: long}, Checkpointed{Error: long}, Restored{Error: long}} {
 		if err := worker.Send(m); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@
 //
 // Both processes are of one build, so a message is JSON, one packet each on a
 // SOCK_SEQPACKET socket, {"kind": ..., "message": ...}; descriptors travel beside
-// Serve. The daemon does not trust a worker more than a program, and therefore
+// Serve, Checkpoint and Restore. The daemon does not trust a worker more than a program, and therefore
 // decoding is strict: unknown kinds and fields, anything behind the message, and
 // negative times and counts are refused (ErrRefused).
 //

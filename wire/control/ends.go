@@ -65,7 +65,8 @@ func open(f *os.File) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// Send tells the worker something. Files may come with Serve only.
+// Send tells the worker something. Files may come with Serve; one comes with Checkpoint
+// and with Restore.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for what the worker says. A worker has no descriptors to give:
@@ -85,15 +86,15 @@ func (e *DaemonEnd) Receive() (ToDaemon, error) {
 // Send tells the daemon something.
 func (e *WorkerEnd) Send(m ToDaemon) error { return e.send(m, nil) }
 
-// Receive waits for what the daemon says. The files are Serve's, and the
-// caller's to close.
+// Receive waits for what the daemon says. The files are those of Serve, Checkpoint or
+// Restore, and the caller's to close.
 func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	b, files, err := e.receive()
 	if err != nil {
 		return nil, nil, err
 	}
 	m, err := decode[ToWorker](b, kindsToWorker)
-	if _, serves := m.(Serve); err == nil && !serves && len(files) > 0 {
+	if err == nil && !mayBring(m, len(files)) {
 		err = fmt.Errorf("%w: %s brings %d descriptors", ErrRefused, m.Kind(), len(files))
 	}
 	if err != nil {
@@ -101,6 +102,17 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 		return nil, nil, err
 	}
 	return m, files, nil
+}
+
+// mayBring says whether a message may come with so many descriptors.
+func mayBring(m ToWorker, files int) bool {
+	switch m.(type) {
+	case Serve:
+		return true
+	case Checkpoint, Restore:
+		return files == 1
+	}
+	return files == 0
 }
 
 // Close ends the connection; the other side notices.

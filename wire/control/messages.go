@@ -51,6 +51,9 @@ type Serve struct {
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
+	// Identity is a word that no other client has. It stays with a client that is saved
+	// and restored.
+	Identity string `json:"identity,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -136,6 +139,31 @@ type Committed struct {
 type Ping struct {
 	// Number counts the daemon's pings to this worker, from 1.
 	Number uint64 `json:"number"`
+}
+
+// Checkpoint has the client written to the file that comes with it. The worker lets
+// what runs end, moves the client off its device, writes, and answers with
+// Checkpointed; then the client goes on.
+type Checkpoint struct {
+	// Hold says that the client does not go on until Proceed comes: its program is
+	// being saved too.
+	Hold bool `json:"hold,omitempty"`
+}
+
+// Restore puts the client in the file that comes with it in the place of the worker's,
+// which must be the same one at an earlier time. The worker answers with Restored.
+type Restore struct {
+	// Whole says that the file is of a client whose program was saved too: the memory
+	// that it shares with the program is restored as well, any client may take it, and
+	// it does not go on until Proceed comes.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// Proceed lets a client go on that was held.
+type Proceed struct {
+	// Save has the memory that it shares with its program written first, to the file of
+	// the Checkpoint: the program does nothing meanwhile. Checkpointed is the answer.
+	Save bool `json:"save,omitempty"`
 }
 
 // --- from a worker to the daemon ---------------------------------------------
@@ -238,6 +266,25 @@ type Pong struct {
 	Number uint64 `json:"number"`
 }
 
+// Checkpointed answers Checkpoint, and a Proceed that saves.
+type Checkpointed struct {
+	// Held says that the client does not go on, and that the file is not complete
+	// before a Proceed that saves.
+	Held bool `json:"held,omitempty"`
+	// Bytes is how long the file is.
+	Bytes uint64 `json:"bytes"`
+	// Error says why the client was not saved; "" if it was.
+	Error string `json:"error,omitempty"`
+}
+
+// Restored answers Restore.
+type Restored struct {
+	// Bytes is how much memory the client has now.
+	Bytes uint64 `json:"bytes"`
+	// Error says why the client is as it was before; "" if it was restored.
+	Error string `json:"error,omitempty"`
+}
+
 func (Serve) Kind() string     { return "serve" }
 func (Grant) Kind() string     { return "grant" }
 func (Deny) Kind() string      { return "deny" }
@@ -246,6 +293,10 @@ func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
+
+func (Checkpoint) Kind() string { return "checkpoint" }
+func (Restore) Kind() string    { return "restore" }
+func (Proceed) Kind() string    { return "proceed" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -260,6 +311,9 @@ func (Failed) Kind() string      { return "failed" }
 func (CannotServe) Kind() string { return "cannot_serve" }
 func (Pong) Kind() string        { return "pong" }
 
+func (Checkpointed) Kind() string { return "checkpointed" }
+func (Restored) Kind() string     { return "restored" }
+
 func (Serve) toWorker()     {}
 func (Grant) toWorker()     {}
 func (Deny) toWorker()      {}
@@ -268,6 +322,10 @@ func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
+
+func (Checkpoint) toWorker() {}
+func (Restore) toWorker()    {}
+func (Proceed) toWorker()    {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -281,6 +339,9 @@ func (Report) toDaemon()      {}
 func (Failed) toDaemon()      {}
 func (CannotServe) toDaemon() {}
 func (Pong) toDaemon()        {}
+
+func (Checkpointed) toDaemon() {}
+func (Restored) toDaemon()     {}
 
 func (s Serve) check() error {
 	if u := s.User; u != nil {
@@ -321,6 +382,10 @@ func (Watch) check() error     { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
 
+func (Checkpoint) check() error { return nil }
+func (Restore) check() error    { return nil }
+func (Proceed) check() error    { return nil }
+
 func (m Want) check() error {
 	if m.Pinned < -1 {
 		return fmt.Errorf("pinned to device %d: give -1 for any", m.Pinned)
@@ -346,6 +411,9 @@ func (Report) check() error      { return nil }
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
+
+func (Checkpointed) check() error { return nil }
+func (Restored) check() error     { return nil }
 
 func notNegative[N int | time.Duration](what string, n N) error {
 	if n < 0 {

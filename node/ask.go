@@ -80,20 +80,28 @@ func accessTo(info fs.FileInfo) string {
 	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
-// readStatus reads the answer to a request: a document, or a record with a
-// refusal.
-func readStatus(in *bufio.Reader) (*status.Node, error) {
+// readRefusal looks whether an answer is a record with a refusal, and not a document.
+// The refusal is the error then.
+func readRefusal(in *bufio.Reader) (document bool, err error) {
 	head, err := in.Peek(8)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	// A document has text where a record has the number of its kind.
-	if binary.LittleEndian.Uint16(head[6:]) == 0 {
-		refused := &wire.Refused{}
-		if err := wire.ReadAs(in, refused); err != nil {
-			return nil, err
-		}
-		return nil, refused
+	if binary.LittleEndian.Uint16(head[6:]) != 0 {
+		return true, nil
+	}
+	refused := &wire.Refused{}
+	if err := wire.ReadAs(in, refused); err != nil {
+		return false, err
+	}
+	return false, refused
+}
+
+// readStatus reads the answer to a request.
+func readStatus(in *bufio.Reader) (*status.Node, error) {
+	if document, err := readRefusal(in); !document {
+		return nil, err
 	}
 	var reply struct {
 		status.Node

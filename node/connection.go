@@ -78,7 +78,7 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
 		if place.Use() {
-			d.answer(conn, in)
+			d.answer(conn, in, who)
 		}
 		return
 	}
@@ -93,7 +93,12 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		return
 	}
 	place.Leave() // from here on it counts as a client
-	_ = conn.SetDeadline(time.Time{})
+	d.accompany(c, in)
+}
+
+// accompany waits until a program has closed its connection, and ends its client.
+func (d *daemon) accompany(c *client, in io.ByteReader) {
+	_ = c.conn.SetDeadline(time.Time{})
 	reason := ""
 	if _, err := in.ReadByte(); err == nil {
 		reason = "it sent what it must not, on its socket"
@@ -123,7 +128,7 @@ func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 	}
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
-		d.answer(conn, in)
+		d.answer(conn, in, who)
 		return
 	}
 	d.turnAway(conn, who, none)
@@ -175,12 +180,17 @@ func isRequest(in *bufio.Reader) bool {
 const maxRequest = 4096
 
 // answer answers a person's request.
-func (d *daemon) answer(conn io.Writer, in io.Reader) {
+func (d *daemon) answer(conn *net.UnixConn, in *bufio.Reader, who peer) {
 	var request struct {
 		Request string `json:"request"`
 	}
 	var reply any
-	err := json.NewDecoder(io.LimitReader(in, maxRequest)).Decode(&request)
+	var text json.RawMessage
+	decoder := json.NewDecoder(io.LimitReader(in, maxRequest))
+	err := decoder.Decode(&text)
+	if err == nil {
+		err = json.Unmarshal(text, &request)
+	}
 	switch {
 	case err != nil:
 		reply = map[string]string{"error": "a request is one JSON object, as {\"request\":\"status\"}"}
@@ -190,6 +200,9 @@ func (d *daemon) answer(conn io.Writer, in io.Reader) {
 		} else {
 			reply = map[string]string{"error": errShuttingDown.Reason}
 		}
+	case isOrder(request.Request):
+		d.takeOrder(&talk{conn: conn, in: io.MultiReader(decoder.Buffered(), in), who: who}, request.Request, text)
+		return
 	default:
 		reply = map[string]string{"error": fmt.Sprintf("there is no request %q: ask for status", request.Request)}
 	}
@@ -325,30 +338,65 @@ func (d *daemon) worldOf(wish uint64, limits UserLimits) uint64 {
 	return memory
 }
 
-// attach gives a client its worker and its memory, or says why not.
-func (d *daemon) attach(c *client) (err error) {
-	if err := d.admit(c); err != nil {
+// attach gives a client its worker and its memory, and tells its program, or says why
+// not.
+func (d *daemon) attach(c *client) error {
+	files, err := d.attachMemory(c)
+	if err != nil {
 		return err
 	}
 	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
+	var out bytes.Buffer
+	_ = wire.WriteRecord(&out, &wire.Attached{
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(d.infos[0].Limits.Warp), Client: uint64(c.id),
+	})
+	if err := wire.SendFiles(c.conn, out.Bytes(), files...); err != nil {
+		d.detach(c)
+		return err
+	}
+	return nil
+}
+
+// detach ends a client that never was one to its program. The connection is left open:
+// the program is told why.
+func (d *daemon) detach(c *client) {
+	d.do(func() { c.refused = true; d.end(c, "", false) })
+}
+
+// attachMemory gives a client its worker and its memory, whose files the caller closes:
+// the ring and the data arena.
+func (d *daemon) attachMemory(c *client) (files []*os.File, err error) {
+	if err := d.admit(c); err != nil {
+		return nil, err
+	}
+	defer func() {
 		if err != nil {
-			// The connection is left open: the program is told why.
-			d.do(func() { c.refused = true; d.end(c, "", false) })
+			d.detach(c)
 		}
 	}()
 	ring, arena, err := wire.Create(wire.DefaultGeometry)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	defer arena.Close()
-	defer ring.Close()
+	defer func() {
+		if err != nil {
+			arena.Close()
+			ring.Close()
+		}
+	}()
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
+	c.ring, c.data = ring.Name(), arena.Name()
 	serve := control.Serve{
 		Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.cfg.Defer, Identity: ring.Name(),
 	}
 	for _, device := range d.cfg.Devices {
 		serve.Devices = append(serve.Devices, device.DeviceConfig)
@@ -356,18 +404,13 @@ func (d *daemon) attach(c *client) (err error) {
 	worker, err := d.employ(c, serve, append([]*os.File{ring, arena}, d.locks...))
 	if err != nil {
 		shared.Unmap()
-		return err
+		return nil, err
 	}
 	assigned := false
 	if !d.ask(func() { assigned = d.assign(c, worker, shared) }) || !assigned {
 		d.dismiss(worker)
 		shared.Unmap()
-		return errShuttingDown
+		return nil, errShuttingDown
 	}
-	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(d.infos[0].Limits.Warp), Client: uint64(c.id),
-	})
-	return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
+	return []*os.File{ring, arena}, nil
 }

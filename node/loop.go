@@ -54,6 +54,8 @@ type client struct {
 	arena    device.Arena
 	conn     *net.UnixConn
 	gone     chan struct{} // closed when nothing of it is left
+	ring     string        // the names of the files that it shares with its program
+	data     string
 
 	// ---
 	since     time.Duration
@@ -69,6 +71,7 @@ type client struct {
 	wanting   bool
 	counters  counters
 	memoryNow control.Stats // allocated, resident, swapped
+	order     *order        // that is under way; nil if none is
 	pulse                   // of its worker
 }
 
@@ -325,6 +328,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
+	case control.Checkpointed, control.Restored:
+		c.order.answered(m)
 	}
 }
 

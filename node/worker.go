@@ -34,7 +34,7 @@ const firstPing = 1
 type workerProcess struct {
 	cmd     *exec.Cmd
 	control *control.DaemonEnd
-	queue   chan control.ToWorker
+	queue   chan parcel
 	words   *words
 	ready   bool          // it has answered its first ping
 	uid     uint32        // of this worker alone; 0 if it has none
@@ -50,7 +50,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	}
 	defer child.Close()
 	w := &workerProcess{
-		cmd: exec.Command(command[0], command[1:]...), control: own, queue: make(chan control.ToWorker, 64),
+		cmd: exec.Command(command[0], command[1:]...), control: own, queue: make(chan parcel, 64),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	w.cmd.Stderr = w.words
@@ -139,8 +139,10 @@ func early(err error) error {
 func (w *workerProcess) sendQueued() {
 	for {
 		select {
-		case m := <-w.queue:
-			if w.control.Send(m) != nil {
+		case p := <-w.queue:
+			err := w.control.Send(p.message, p.files...)
+			p.close()
+			if err != nil {
 				return
 			}
 		case <-w.exited:
@@ -149,12 +151,27 @@ func (w *workerProcess) sendQueued() {
 	}
 }
 
-// post sends a message without waiting. A worker that does not read its
+// parcel is a message on its way to a worker, with files that are closed when it was
+// sent.
+type parcel struct {
+	message control.ToWorker
+	files   []*os.File
+}
+
+func (p parcel) close() {
+	for _, f := range p.files {
+		f.Close()
+	}
+}
+
+// post sends a message without waiting, and closes the files that come with it. A worker that does not read its
 // messages is beyond help.
-func (w *workerProcess) post(m control.ToWorker) {
+func (w *workerProcess) post(m control.ToWorker, files ...*os.File) {
+	p := parcel{m, files}
 	select {
-	case w.queue <- m:
+	case w.queue <- p:
 	default:
+		p.close()
 		w.words.because("it did not take its messages, and was killed")
 		w.kill()
 	}

@@ -94,8 +94,6 @@ func (t *talk) say(r orderReply, files ...*os.File) error {
 	return wire.SendFiles(t.conn, append(b, '\n'), files...)
 }
 
-func (t *talk) refuse(err error) { _ = t.say(orderReply{Error: err.Error()}) }
-
 // hear waits for the next line.
 func (t *talk) hear() (request string, err error) {
 	var line orderRequest
@@ -142,26 +140,28 @@ func (o *order) answered(m control.ToDaemon) {
 	o.answers <- m // has room for all that are due
 }
 
-// takeOrder performs an order, and answers.
+// takeOrder performs an order, and answers when others can give orders again.
 func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
 	_ = t.conn.SetDeadline(time.Time{})
 	var r orderRequest
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
+	var reply orderReply
 	err := decoder.Decode(&r)
 	if err == nil {
 		switch kind {
 		case checkpointRequest:
-			err = d.checkpointClient(t, r)
+			reply.Bytes, err = d.checkpointClient(t, r)
 		case restoreRequest:
-			err = d.restoreClient(t, r)
+			reply.Bytes, err = d.restoreClient(t, r)
 		case reviveRequest:
 			err = d.revive(t, r)
 		}
 	}
 	if err != nil {
-		t.refuse(err)
+		reply = orderReply{Error: err.Error()}
 	}
+	_ = t.say(reply) // if nobody hears it, nobody wants to know
 }
 
 // beginOrder finds a client for somebody who may give it orders. Until endOrder nobody
@@ -226,25 +226,22 @@ func (d *daemon) proceed(c *client, o *order) {
 	})
 }
 
-func (d *daemon) checkpointClient(t *talk, r orderRequest) error {
+func (d *daemon) checkpointClient(t *talk, r orderRequest) (bytes uint64, err error) {
 	c, o, err := d.beginOrder(t.who, r.Client)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer d.endOrder(c)
 	file, err := t.file(d.opts.Now().Add(setUpTime))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	d.log.Info("a client is saved", "client", c.id, "by", t.who.user.name, "with its program", r.Hold)
 	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
-	if err != nil {
-		return err
+	if err == nil && answer.Held {
+		return d.hold(t, c, o, answer.Bytes)
 	}
-	if !answer.Held {
-		return t.say(orderReply{Bytes: answer.Bytes})
-	}
-	return d.hold(t, c, o, answer.Bytes)
+	return answer.Bytes, err
 }
 
 // checkpointed takes the answer to Checkpoint.
@@ -263,7 +260,7 @@ func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpo
 
 // hold keeps a client from going on for as long as the connection says nothing and does
 // not end.
-func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) error {
+func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error) {
 	reply := orderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data}
 	stop := d.watch(t.conn, c)
 	defer stop()
@@ -274,13 +271,10 @@ func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) error {
 	}
 	if err != nil || request != saveRequest {
 		d.proceed(c, o)
-		return fmt.Errorf("the checkpoint of client %d was given up", c.id)
+		return 0, fmt.Errorf("the checkpoint of client %d was given up", c.id)
 	}
 	answer, err := d.checkpointed(d.command(c, o, control.Proceed{Save: true}))
-	if err != nil {
-		return err
-	}
-	return t.say(orderReply{Bytes: answer.Bytes})
+	return answer.Bytes, err
 }
 
 // watch keeps a conversation from waiting when its client has ended.
@@ -296,22 +290,21 @@ func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
 	return func() { close(done) }
 }
 
-func (d *daemon) restoreClient(t *talk, r orderRequest) error {
+func (d *daemon) restoreClient(t *talk, r orderRequest) (bytes uint64, err error) {
 	c, o, err := d.beginOrder(t.who, r.Client)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer d.endOrder(c)
 	file, err := t.file(d.opts.Now().Add(setUpTime))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	answer, err := d.restored(d.command(c, o, control.Restore{}, file))
-	if err != nil {
-		return err
+	if err == nil {
+		d.log.Info("a client was restored", "client", c.id, "by", t.who.user.name, "bytes", answer.Bytes)
 	}
-	d.log.Info("a client was restored", "client", c.id, "by", t.who.user.name, "bytes", answer.Bytes)
-	return t.say(orderReply{Bytes: answer.Bytes})
+	return answer.Bytes, err
 }
 
 // restored takes the answer to Restore.
@@ -429,7 +422,7 @@ func (d *daemon) handOver(t *talk, c *client, o *order, files []*os.File) error 
 		return errors.New("the program was not restored")
 	}
 	d.proceed(c, o)
-	return t.say(orderReply{})
+	return nil
 }
 
 // connectionPair makes both ends of a program's connection.

@@ -21,6 +21,8 @@ var commands = []func() *cobra.Command{
 	newPs,
 	newDevices,
 	newTop,
+	newCheckpoint,
+	newRestore,
 	newCert,
 	newDemo,
 	newCluster,
@@ -31,6 +33,7 @@ var commands = []func() *cobra.Command{
 	newVersion,
 	newCompletion,
 	newWorker,
+	newCheckpointHook,
 }
 
 const rootHelp = `Muster turns the GPUs of a cluster into one pool.

@@ -70,6 +70,7 @@ device, vmm < node/checkpoint # how a client lies in a file
 node/clientcore, node/checkpoint < node/worker # its executor, which writes and reads that
 device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint < node
 node, model/strictyaml < node/nodefile
+node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm

@@ -41,6 +41,23 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
+// ReadAbout reads what a file says of itself, and nothing else.
+func ReadAbout(from io.ReaderAt) (About, error) {
+	f := &File{}
+	s := &scanner{in: bufio.NewReader(io.NewSectionReader(from, 0, 1<<62)), rest: 1 << 62}
+	if err := s.begin(); err != nil {
+		return About{}, err
+	}
+	r, data, err := s.next()
+	if err == nil {
+		err = f.about(data)
+	}
+	if err != nil {
+		return About{}, refused(0, r, err)
+	}
+	return f.About, nil
+}
+
 // take notes what a record says.
 func (f *File) take(r record, data []byte) (err error) {
 	switch r.kind {

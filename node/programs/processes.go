@@ -50,9 +50,9 @@ func statOf(path string) []string {
 	return strings.Fields(string(text[name+2:]))
 }
 
-// hasTerminal says whether a process belongs to a session of processes that are not
-// saved with it, as one that was started from a shell.
-func hasTerminal(root int, all []int) bool {
+// inSessionOfOthers says whether a process belongs to a session of processes that are
+// not saved with it, as one that was started from a shell.
+func inSessionOfOthers(root int, all []int) bool {
 	fields := statOf(fmt.Sprintf("/proc/%d/stat", root))
 	if len(fields) < 4 {
 		return false

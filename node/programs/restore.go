@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"muster/node"
 	"muster/node/checkpoint"
@@ -49,7 +50,7 @@ func Restore(ctx context.Context, r Restoring) (*Restored, error) {
 	if m.Kind != checkpoint.OfProgram {
 		return nil, fmt.Errorf("%s has a client alone, and no program", r.Dir)
 	}
-	if err := r.numbersAreFree(m.Program.Pids); err != nil {
+	if err := numbersAreFree(ctx, m.Program.Pids); err != nil {
 		return nil, err
 	}
 	p := &restoring{Restoring: r, manifest: m}
@@ -64,14 +65,30 @@ func Restore(ctx context.Context, r Restoring) (*Restored, error) {
 	return result, nil
 }
 
-// numbersAreFree says which process has a number that the program needs.
-func (r *Restoring) numbersAreFree(pids []int) error {
+// endingTime is how long processes that were killed may take to be gone.
+const endingTime = 5 * time.Second
+
+// numbersAreFree says which process has a number that the program needs. Those that are
+// just ending are waited for.
+func numbersAreFree(ctx context.Context, pids []int) error {
+	late := time.After(endingTime)
 	for _, pid := range pids {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
-			return fmt.Errorf("the program's processes get their old numbers, and there is a process %d: if it is the program itself, end it first", pid)
+		for taken(pid) {
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-late:
+				return fmt.Errorf("the program's processes get their old numbers, and there is a process %d: if it is the program itself, end it first (one that has ended must have been waited for by its parent); else restore it among numbers of its own, with unshare -p -m --fork --mount-proc muster restore", pid)
+			}
 		}
 	}
 	return nil
+}
+
+func taken(pid int) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	return err == nil
 }
 
 // restoring is a program that is being restored.
@@ -112,7 +129,8 @@ func (p *restoring) restore(ctx context.Context) error {
 		p.closed = append(p.closed, f)
 		h.give(f, fmt.Sprintf("socket:[%d]", inode))
 	}
-	args := append([]string{"--restore-detached", "--file-locks"}, p.stdio(h)...)
+	p.giveStdio(h)
+	args := []string{"--restore-detached", "--file-locks"}
 	if len(h.files) > 0 {
 		args = append(args, "--ext-unix-sk")
 	}
@@ -154,20 +172,16 @@ func (h *handed) give(f *os.File, as string) {
 	h.files = append(h.files, f)
 }
 
-// stdio gives the program this process's input and outputs, where those that it had
+// giveStdio gives the program this process's input and outputs, where those that it had
 // were pipes. A terminal CRIU sees to by itself.
-func (p *restoring) stdio(h *handed) (args []string) {
+func (p *restoring) giveStdio(h *handed) {
 	given := map[string]bool{}
 	for i, name := range p.manifest.Program.Stdio {
 		if i < len(p.Stdio) && p.Stdio[i] != nil && strings.HasPrefix(name, "pipe:[") && !given[name] {
 			given[name] = true
 			h.give(p.Stdio[i], name)
 		}
-		if strings.HasPrefix(name, "/dev/pts/") || strings.HasPrefix(name, "/dev/tty") {
-			args = []string{"--shell-job"}
-		}
 	}
-	return args
 }
 
 // deadConnection is one whose other end is closed, for connections to the node that the

@@ -107,6 +107,9 @@ func (p *saving) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if inSessionOfOthers(p.Pid, all) {
+		p.Options = append([]string{"--shell-job"}, p.Options...)
+	}
 	program := &checkpoint.Program{Images: name, Root: p.Pid, Pids: all, Stdio: stdio(p.Pid), Options: p.Options}
 	for _, inode := range external {
 		if !slices.ContainsFunc(p.draft.Manifest.Clients, func(c checkpoint.Client) bool { return c.Socket == inode }) {
@@ -205,8 +208,12 @@ func ownerOf(pid int) (uint32, error) {
 // connections notes in the manifest how the program knows its clients, and returns all
 // of its sockets whose other end is the node's.
 func (p *saving) connections(all []int) ([]uint64, error) {
-	if len(p.clients) == 0 {
-		return nil, nil
+	s, err := node.Ask(p.Socket)
+	if errors.Is(err, node.ErrNoNode) {
+		return nil, nil // it has no clients there
+	}
+	if err != nil {
+		return nil, err
 	}
 	other, err := peers()
 	if err != nil {
@@ -221,10 +228,6 @@ func (p *saving) connections(all []int) ([]uint64, error) {
 			File: filepath.Base(c.file.Name()), Client: c.ID, Pid: int(c.Pid), UID: c.uid, Name: c.Program, Virtual: c.Virtual, Memory: c.Limit,
 			Socket: socket, Ring: c.held.Ring, Arena: c.held.Arena,
 		})
-	}
-	s, err := node.Ask(p.Socket)
-	if err != nil {
-		return nil, err
 	}
 	theirs := sockets(s.Pid)
 	var external []uint64
@@ -245,9 +248,6 @@ func (p *saving) dump(ctx context.Context, images string, all []int, external []
 	for _, inode := range external {
 		args = append(args, fmt.Sprintf("--ext-unix-sk=%d", inode))
 	}
-	if hasTerminal(p.Pid, all) {
-		args = append(args, "--shell-job")
-	}
 	if !p.Stop {
 		args = append(args, "--leave-running")
 	}
@@ -263,10 +263,7 @@ func (p *saving) dump(ctx context.Context, images string, all []int, external []
 	args = append(append(args, "--action-script", script), p.Options...)
 	err = p.CRIU.run(ctx, images, "dump", args, []string{hookVariable + "=" + hook.name}, nil)
 	_ = os.Remove(script)
-	if why := hook.outcome(); why != nil {
-		return why
-	}
-	return err
+	return hook.outcome(err)
 }
 
 // hookVariable is where the hook finds this process.
@@ -299,9 +296,11 @@ func Hook() error {
 type hook struct {
 	name     string
 	listener net.Listener
-	mu       sync.Mutex
-	err      error
 	done     chan struct{}
+
+	mu    sync.Mutex
+	came  bool
+	wrong error
 }
 
 func (p *saving) listen(all []int) (*hook, error) {
@@ -317,21 +316,28 @@ func (p *saving) listen(all []int) (*hook, error) {
 			return // CRIU did not get so far
 		}
 		defer conn.Close()
-		if err := p.whileStopped(all); err != nil {
-			h.mu.Lock()
-			h.err = err
-			h.mu.Unlock()
-			return
+		wrong := p.whileStopped(all)
+		h.mu.Lock()
+		h.came, h.wrong = true, wrong
+		h.mu.Unlock()
+		if wrong == nil {
+			_, _ = conn.Write([]byte("saved\n"))
 		}
-		_, _ = conn.Write([]byte("saved\n"))
 	}()
 	return h, nil
 }
 
-func (h *hook) outcome() error {
+// outcome is how a save ended that CRIU ended with an error or without.
+func (h *hook) outcome(err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.err
+	switch {
+	case h.wrong != nil:
+		return h.wrong
+	case err == nil && !h.came:
+		return errors.New("CRIU has not stopped the program as it was to: it has no --action-script, or is none")
+	}
+	return err
 }
 
 func (h *hook) close() {

@@ -341,63 +341,101 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) ui
 	return memory
 }
 
-// attach gives a client its worker and its memory, or says why not.
-func (d *daemon) attach(c *client) (err error) {
-	if err := d.admit(c); err != nil {
+// attach gives a client its worker and its memory, and tells its program, or says why
+// not.
+func (d *daemon) attach(c *client) error {
+	given, err := d.provide(c)
+	if err != nil {
 		return err
 	}
+	defer given.close()
+	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
+	var out bytes.Buffer
+	_ = wire.WriteRecord(&out, &wire.Attached{
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(given.stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
+	})
+	if err = d.attachWith(c, given.worker, out.Bytes(), given.files); err != nil {
+		d.detach(c)
+	}
+	return err
+}
+
+// detach ends a client that never was one to its program. The connection is left open:
+// the program is told why.
+func (d *daemon) detach(c *client) {
+	d.do(func() { c.refused = true; d.end(c, "", false) })
+}
+
+// provision is what a client is given.
+type provision struct {
+	worker *workerProcess
+	stock  *inventory     // that the worker knows
+	files  []control.Held // the ring, the data arena, and what is kept besides
+}
+
+func (p *provision) close() { closeHeld(p.files) }
+
+// provide makes a client known, and gives it its memory and a worker. The caller closes
+// what is returned when the program has been given what it needs of that.
+func (d *daemon) provide(c *client) (_ *provision, err error) {
+	if err := d.admit(c); err != nil {
+		return nil, err
+	}
+	given := &provision{}
 	defer func() {
 		if err != nil {
-			// The connection is left open: the program is told why.
-			d.do(func() { c.refused = true; d.end(c, "", false) })
+			given.close()
+			d.detach(c)
 		}
 	}()
 	ring, arena, err := wire.Create(wire.DefaultGeometry)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	kept := []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
-	defer func() { closeHeld(kept) }()
+	given.files = []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
+	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
+	serve.Identity = c.ring
 	if serve.Recover = d.live().Recover; serve.Recover {
 		more, err := d.makeKept(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		kept = append(kept, more...)
+		given.files = append(given.files, more...)
 	}
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	worker, stock, err := d.employWith(c, serve, kept)
-	if err != nil {
+	if given.worker, given.stock, err = d.employWith(c, serve, given.files); err != nil {
 		shared.Unmap()
-		return err
+		return nil, err
 	}
+	if err = d.introduce(c, shared, given, serve.Recover); err != nil {
+		d.dismiss(given.worker)
+		shared.Unmap()
+	}
+	return given, err
+}
+
+// introduce gives a client the worker that was found for it. If it is to outlive the
+// worker, the daemon keeps descriptors of its files too.
+func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, outlives bool) error {
 	var copies []control.Held
-	if serve.Recover {
-		if copies, err = copyHeld(kept); err != nil {
-			d.dismiss(worker)
-			shared.Unmap()
+	if outlives {
+		var err error
+		if copies, err = copyHeld(given.files); err != nil {
 			return refuse(resultSystemNotReady, "%v", err)
 		}
 	}
 	assigned := false
 	if !d.ask(func() {
-		if assigned = d.assign(c, worker, shared, stock); assigned {
+		if assigned = d.assign(c, given.worker, shared, given.stock); assigned {
 			c.kept = copies
 		}
 	}) || !assigned {
 		closeHeld(copies)
-		d.dismiss(worker)
-		shared.Unmap()
 		return d.notNow()
 	}
-	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
-	})
-	return d.attachWith(c, worker, out.Bytes(), kept)
+	return nil
 }

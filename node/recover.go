@@ -200,10 +200,7 @@ func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) e
 		d.dismiss(w)
 		return nil // it has ended
 	}
-	if d.folder == nil {
-		return nil
-	}
-	return d.attachWith(c, w, c.attached, kept)
+	return d.entrust(c, w, c.attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------

@@ -67,10 +67,11 @@ wire/status < node, head, slurm, web
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
-node/clientcore, node/journal < node/worker # its executor, and what it keeps for the next
-device, vmm < node/checkpoint
+device, vmm < node/checkpoint # how a client lies in a file
+node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
+node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm

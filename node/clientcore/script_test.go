@@ -47,6 +47,9 @@ import (
 //	saved                           go on from what Save wrote
 //	fold                            make a base
 //	rebuilt                         go on from the last base, which another executor was given
+//	detach                          leave the device, for a checkpoint
+//	point [whole]                   keep what SavePoint writes; whole: what Save does
+//	replace [whole] | unpark        by what was kept; "reserves" is a word of client for MakeRoom
 func TestScripts(t *testing.T) {
 	scripts.Run(t, func(t *testing.T, text string) string {
 		s := &script{t: t}
@@ -70,6 +73,7 @@ type script struct {
 	variables map[uint32]int // of the module that is loaded
 	next      uint64         // address of the next variable
 	placed    map[uint64][]device.Global
+	point     []byte
 }
 
 func (s *script) number(word string) uint64 {
@@ -237,6 +241,26 @@ func (s *script) event(words []string) ([]Op, error) {
 		}
 		s.core = core
 		return nil, nil
+	case "detach":
+		return s.core.Detach(s.now)
+	case "point":
+		save := s.core.SavePoint
+		if len(words) > 1 {
+			save = s.core.Save
+		}
+		var err error
+		if s.point, err = save(); err != nil {
+			s.t.Fatal(err)
+		}
+		return nil, nil
+	case "replace":
+		by, err := Rehomed(s.point, noMemory, s.core.config)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return s.core.Replace(s.now, by, len(words) > 1)
+	case "unpark":
+		return s.core.Unpark(s.now)
 	case "saved":
 		data, err := s.core.Save()
 		if err != nil {
@@ -260,6 +284,7 @@ func (s *script) begin(words []string) {
 		c.Devices = append(c.Devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("gpu", i), Memory: 64 * scriptMiB, ContextCost: scriptMiB,
 			Puts: len(words) > 1 && words[1] == "puts"})
 	}
+	c.Reserves = slices.Contains(words, "reserves")
 	if slices.Contains(words, "limited") {
 		c.Limit, c.LimitBy = 8*scriptMiB, "raise it with --memory"
 	}
@@ -268,7 +293,7 @@ func (s *script) begin(words []string) {
 		s.t.Fatal(err)
 	}
 	core.Committed = 1 << 30 // scripts about swap room say otherwise
-	*s = script{t: s.t, core: core, variables: map[uint32]int{}, next: 1 << 20, placed: map[uint64][]device.Global{}}
+	*s = script{t: s.t, core: core, variables: map[uint32]int{}, next: 1 << 20, placed: map[uint64][]device.Global{}, point: s.point}
 }
 
 func (s *script) call(m wire.Message) ([]Op, error) { return s.send(m, wire.Header{Slot: 1}, nil) }

@@ -23,7 +23,7 @@ func (w *worker) perform(ops []clientcore.Op, err error) error {
 		if last == nil {
 			break
 		}
-		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) {
+		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) || errors.Is(outcome.Err, errAsBefore) {
 			return outcome.Err
 		}
 		if gone := w.gone(outcome.Err); gone != nil {
@@ -486,6 +486,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = w.move(o.Plan)
 	case clientcore.Leave, clientcore.Backup:
 		outcome = w.leave(o)
+	case clientcore.MakeRoom:
+		outcome.Err = w.makeRoom()
+	case clientcore.Refill:
+		outcome.Err = w.refill(o.Plan)
 	}
 	return outcome
 }

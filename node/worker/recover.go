@@ -283,6 +283,7 @@ type surroundings struct {
 	At       time.Time
 	World    uint64
 	Dropped  bool
+	Identity string // see Serve
 }
 
 // Sections of a base.
@@ -297,7 +298,7 @@ const (
 // commit makes a base count. All calls that were to be answered before it are.
 func (w *worker) commit(b *clientcore.Base) error {
 	w.replies.Wait()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current()}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
@@ -476,6 +477,7 @@ func (w *worker) resume() error {
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
 	w.sticky.world = s.World
+	w.serve.Identity = s.Identity
 	w.printed.text, w.printed.dropped = bytes.Clone(sections[ofPrinted]), s.Dropped
 	for slot, seq := range s.Asked {
 		if slot < 0 || slot >= wire.Slots {

@@ -160,6 +160,7 @@ CUresult client_for(int device, struct client **out); // attaches at first use
 struct client *client_at(int device);                // NULL before that
 void client_forget_all(void);                        // in a child
 bool client_gone(struct client *c);                  // looks at the other end
+void client_drop(struct client *c);                  // one that is gone, when nothing is in it
 
 // --- ring.c: messages ---------------------------------------------------------
 

@@ -219,6 +219,30 @@ func TestProgramGetsItsMemoryBack(t *testing.T) {
 	}
 }
 
+// A program whose node is lost with all that was on it goes on with a new one, in the
+// same process: a new context reaches it, and its memory is there again.
+func TestProgramOutlivesItsNode(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("MUSTER_CHECKPOINTS", w.T.TempDir())
+	first := w.start("--devices", "soft:memory=64M")
+	p := w.counter("--socket", first.socket)
+	at := p.ask("alloc 1000000")
+	p.expect("add 3", "added")
+	p.expect("save run", "saved 0")
+	first.kill()
+	p.expect("show", "result 46")
+	p.expect("anew", "result 100") // nobody is there
+	second := w.start("--devices", "soft:memory=32M", "--socket", first.socket)
+	second.socket = first.socket
+	w.eventually("the program reaches it", func() bool { return p.ask("anew") == "result 0" })
+	p.expect("load run", "loaded 0")
+	p.expect("use "+strings.TrimPrefix(at, "at ")+" 1000000", "used")
+	p.expect("add 1", "added")
+	p.expect("show", "value 4")
+	p.right()
+	second.idle()
+}
+
 // What muster checkpoint wrote is a checkpoint for musterRestore, too.
 func TestMemoryOfAnotherProgramsCheckpoint(t *testing.T) {
 	w := newWorld(t)

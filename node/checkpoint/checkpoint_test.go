@@ -29,7 +29,10 @@ func testAbout() About {
 }
 
 // sample is a file with all kinds of records.
-func sample(t testing.TB) []byte {
+func sample(t testing.TB) []byte { return sampleOf(t, 3*mib) } // longer than a piece
+
+// sampleOf is the same with so many bytes of memory in one row.
+func sampleOf(t testing.TB, row int) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := NewWriter(&out, testAbout())
@@ -37,7 +40,7 @@ func sample(t testing.TB) []byte {
 	w.Allocations([]vmm.Range{{Addr: base, Size: 1000}, {Addr: base + 2*mib, Size: 6 * mib}})
 	w.Piece(Memory, base, bytes.Repeat([]byte{7}, 1000))
 	contents := make([]byte, 6*mib)
-	copy(contents[mib:], bytes.Repeat([]byte{9}, 3*mib)) // longer than a piece
+	copy(contents[mib:], bytes.Repeat([]byte{9}, row))
 	contents[6*mib-1] = 1
 	w.Piece(Memory, base+2*mib, contents)
 	w.Piece(Ring, 4096, []byte{1, 2, 3})
@@ -109,7 +112,7 @@ func TestZerosCostNothing(t *testing.T) {
 // Every byte counts: one that is changed anywhere is found, and a file that breaks off
 // anywhere is refused.
 func TestDamageIsFound(t *testing.T) {
-	good := sample(t)
+	good := sampleOf(t, 70_000)
 	chance := rand.New(rand.NewPCG(1, 2))
 	places := []int{}
 	for i := range 400 {

@@ -22,6 +22,7 @@ const (
 	MaxPiece = 2 << 20
 
 	maxAbout       = 2 << 20
+	maxCore        = 8 << 30 // images and messages of a client are bounded, too
 	maxAllocations = 1 << 24
 	block          = 64 << 10 // what is zero is left out in such blocks
 )

@@ -241,6 +241,9 @@ func (s *scanner) room(r record) []byte {
 	return s.buffer[:r.size]
 }
 
+// sizeLimits is how long records may be that are there once.
+var sizeLimits = map[Kind]uint64{about: maxAbout, core: maxCore, allocations: 16 * maxAllocations}
+
 // check says what is wrong with a record, before its bytes are read.
 func (s *scanner) check(r record) error {
 	single := r.kind < Memory
@@ -253,8 +256,8 @@ func (s *scanner) check(r record) error {
 		return errors.New("it is not due here")
 	case single && r.at != 0:
 		return errors.New("it is at no place")
-	case r.kind == about && r.size > maxAbout:
-		return fmt.Errorf("it may have %d bytes", maxAbout)
+	case single && r.size > sizeLimits[r.kind]:
+		return fmt.Errorf("it may have %d bytes", sizeLimits[r.kind])
 	case r.kind == end && (r.size != 0 || r.at != s.records):
 		return fmt.Errorf("there are %d records before it", s.records)
 	case r.kind == end || single:

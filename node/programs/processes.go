@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"muster/node"
+	"muster/wire/status"
 )
 
 // tree returns a process and all that descend from it, in order.
@@ -85,4 +88,47 @@ func stdio(pid int) (names []string) {
 		names = append(names, target)
 	}
 	return names
+}
+
+// The names of sockets that muster run makes for programs.
+const (
+	forRemote  = "@muster-remote-"  // of a node of another machine
+	forPrivate = "@muster-private-" // of the node that was started for the program
+)
+
+// servedHere says which process has its device from somewhere else than the node at a
+// socket: only that node's clients are saved.
+func servedHere(pids []int, clients []status.Client, socket string) error {
+	for _, pid := range pids {
+		named := variableOf(pid, "MUSTER_SOCKET")
+		switch {
+		case strings.HasPrefix(named, forRemote):
+			return fmt.Errorf("process %d has its device on another machine (muster run --node): such a program cannot be saved as a whole; it can save its device memory itself, with musterCheckpoint", pid)
+		case named == "" || named == socket || strings.HasPrefix(named, forPrivate) || hasClient(clients, pid):
+			continue
+		}
+		// One that was restored may have been started with another socket.
+		if s, err := node.Ask(named); err == nil && hasClient(s.Clients, pid) {
+			return fmt.Errorf("process %d has its device from the node at %s: give --socket %s", pid, named, named)
+		}
+	}
+	return nil
+}
+
+func hasClient(clients []status.Client, pid int) bool {
+	return slices.ContainsFunc(clients, func(c status.Client) bool { return int(c.Pid) == pid })
+}
+
+// variableOf is a variable of the environment that a process was started with.
+func variableOf(pid int, name string) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(text, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
+			return string(value)
+		}
+	}
+	return ""
 }

@@ -65,8 +65,8 @@ func Restore(ctx context.Context, r Restoring) (*Restored, error) {
 	return result, nil
 }
 
-// endingTime is how long processes that were killed may take to be gone.
-const endingTime = 5 * time.Second
+// endingTime is how long processes that were killed may take to be gone; tests have less.
+var endingTime = 5 * time.Second
 
 // numbersAreFree says which process has a number that the program needs. Those that are
 // just ending are waited for.

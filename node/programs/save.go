@@ -67,6 +67,7 @@ type saving struct {
 	Saving
 	draft   *checkpoint.Draft
 	clients []*heldClient
+	others  []uint64 // clients that looked like the program's, and are not
 }
 
 // heldClient is one of the program's clients.
@@ -80,11 +81,15 @@ type heldClient struct {
 // letGo lets all clients go on that still wait.
 func (p *saving) letGo() {
 	for _, c := range p.clients {
-		if c.held != nil {
-			c.held.Close()
-		}
-		c.file.Close()
+		c.letGo()
 	}
+}
+
+func (c *heldClient) letGo() {
+	if c.held != nil {
+		c.held.Close()
+	}
+	c.file.Close()
 }
 
 func (p *saving) save(ctx context.Context) error {
@@ -94,6 +99,9 @@ func (p *saving) save(ctx context.Context) error {
 	}
 	running, err := p.clientsOf(all)
 	if err != nil {
+		return err
+	}
+	if err := servedHere(all, running, p.Socket); err != nil {
 		return err
 	}
 	if err := p.hold(ctx, running); err != nil {
@@ -120,8 +128,8 @@ func (p *saving) save(ctx context.Context) error {
 	return p.dump(ctx, images, all, external)
 }
 
-// clientsOf returns the clients of processes. Those of other machines' programs have no
-// processes here.
+// clientsOf returns the clients of processes, by their numbers. A program on another
+// machine may have a process of the same number: connections finds that out.
 func (p *saving) clientsOf(pids []int) ([]status.Client, error) {
 	s, err := node.Ask(p.Socket)
 	if errors.Is(err, node.ErrNoNode) {
@@ -219,16 +227,6 @@ func (p *saving) connections(all []int) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range p.clients {
-		socket := other[c.held.Socket]
-		if socket == 0 {
-			return nil, fmt.Errorf("the connection of client %d is not found: is the node in another container?", c.ID)
-		}
-		p.draft.Manifest.Clients = append(p.draft.Manifest.Clients, checkpoint.Client{
-			File: filepath.Base(c.file.Name()), Client: c.ID, Pid: int(c.Pid), UID: c.uid, Name: c.Program, Virtual: c.Virtual, Memory: c.Limit,
-			Socket: socket, Ring: c.held.Ring, Arena: c.held.Arena, Shown: c.held.Shown,
-		})
-	}
 	theirs := sockets(s.Pid)
 	var external []uint64
 	for _, pid := range all {
@@ -237,6 +235,20 @@ func (p *saving) connections(all []int) ([]uint64, error) {
 				external = append(external, inode)
 			}
 		}
+	}
+	p.clients = slices.DeleteFunc(p.clients, func(c *heldClient) bool {
+		mine := slices.Contains(external, other[c.held.Socket])
+		if !mine {
+			p.others = append(p.others, c.ID)
+			c.letGo()
+		}
+		return !mine
+	})
+	for _, c := range p.clients {
+		p.draft.Manifest.Clients = append(p.draft.Manifest.Clients, checkpoint.Client{
+			File: filepath.Base(c.file.Name()), Client: c.ID, Pid: int(c.Pid), UID: c.uid, Name: c.Program, Virtual: c.Virtual, Memory: c.Limit,
+			Socket: other[c.held.Socket], Ring: c.held.Ring, Arena: c.held.Arena, Shown: c.held.Shown,
+		})
 	}
 	return external, nil
 }
@@ -355,7 +367,7 @@ func (p *saving) whileStopped(all []int) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(now, all) || len(running) != len(p.clients) {
+	if !slices.Equal(now, all) || !p.areAll(running) {
 		return errors.New("the program has started or ended processes, or begun to use a device, while it was to be saved: try again")
 	}
 	for _, c := range p.clients {
@@ -364,6 +376,17 @@ func (p *saving) whileStopped(all []int) error {
 		}
 	}
 	return nil
+}
+
+// areAll says whether these are the clients that are held, and no others.
+func (p *saving) areAll(running []status.Client) bool {
+	running = slices.DeleteFunc(running, func(c status.Client) bool { return slices.Contains(p.others, c.ID) })
+	for _, c := range running {
+		if !slices.ContainsFunc(p.clients, func(held *heldClient) bool { return held.ID == c.ID }) {
+			return false
+		}
+	}
+	return len(running) == len(p.clients)
 }
 
 // saved tells what lies in the folder now.

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -413,6 +416,76 @@ func TestRefusedRestoreChangesNothing(t *testing.T) {
 	if answer := c.restore(file("good")); answer.Error != "" {
 		t.Error(answer.Error)
 	}
+}
+
+// Whatever the state in a file says, restoring it is refused, or harms that client alone:
+// the worker does not fall over, and calls come back.
+func TestHostileClientsInFiles(t *testing.T) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 40
+	}
+	dir := t.TempDir()
+	first := newClient(t, options{identity: "me"})
+	v := newVectors(first, 1000)
+	first.post(&wire.StreamCreate{Stream: 7})
+	first.post(&wire.EventCreate{Event: 3})
+	first.load(2, []byte(countingPTX), "add_count")
+	v.round(1)
+	saved := first.checkpoint(filepath.Join(dir, "good"))
+	chance := rand.New(rand.NewPCG(7, 7))
+	taken := 0
+	for i := range rounds {
+		core := mutate(saved.Core, chance)
+		var out bytes.Buffer
+		w := checkpoint.NewWriter(&out, saved.About)
+		w.Core(core)
+		w.Allocations(saved.Allocations)
+		if err := saved.Each(checkpoint.Memory, func(at uint64, data []byte) error { w.Piece(checkpoint.Memory, at, data); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.End(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "bad")
+		if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			c := newClient(t, options{identity: "me", lenient: true})
+			if c.restore(path).Error != "" {
+				return
+			}
+			taken++
+			p := *v
+			p.client = c
+			p.launch(7) // whatever comes of it
+			for _, m := range []wire.Message{&wire.Synchronise{}, &wire.EventQuery{Event: 3}, &wire.ModuleGlobal{Module: 2, Name: "count"}, &wire.Reset{}} {
+				if _, err := c.p.Call(m, nil); err != nil {
+					return // the client was ended
+				}
+			}
+		})
+	}
+	t.Logf("%d of %d were taken", taken, rounds)
+}
+
+// mutate changes a few of the numbers and words in JSON.
+func mutate(text []byte, chance *rand.Rand) []byte {
+	text = bytes.Clone(text)
+	tokens := regexp.MustCompile(`\b(true|false|null|-?[0-9]+)\b`).FindAllIndex(text, -1)
+	for range 1 + chance.IntN(3) {
+		at := tokens[chance.IntN(len(tokens))]
+		word := []string{"true", "false", "null", "0", "1", "-1", "2", "7", "4096", "2097152", "4294967295", "9223372036854775807", "18446744073709551615"}[chance.IntN(13)]
+		if len(word) <= at[1]-at[0] {
+			word = strings.Repeat(" ", at[1]-at[0]-len(word)) + word
+			copy(text[at[0]:], word)
+			continue
+		}
+		text = slices.Concat(text[:at[0]], []byte(word), text[at[1]:])
+		return text
+	}
+	return text
 }
 
 // A disk that is full is no harm to the client: neither that of the checkpoint nor

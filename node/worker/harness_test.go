@@ -71,6 +71,7 @@ type options struct {
 	saves    *rand.Rand // now and then the client is saved and restored; nil: never
 	swapDir  string
 	identity string
+	lenient  bool                                               // what is taken of devices is not checked
 	chance   *rand.Rand                                         // decides what the daemon does, which keeps nothing of what it hears; nil: the rest of this does
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
@@ -439,7 +440,7 @@ func (c *checkedContext) Load(image []byte) (device.Module, error) {
 // check finds out whether more of a device is taken than was lent.
 func (d *daemon) check(index int, c device.Context, what string) {
 	free, total, err := c.Memory()
-	if err != nil {
+	if err != nil || d.o.lenient {
 		return
 	}
 	d.mu.Lock()
@@ -538,6 +539,9 @@ func (d *daemon) take(said control.ToDaemon) {
 
 // given checks that what the worker says it gave back is free.
 func (d *daemon) given() {
+	if d.o.lenient {
+		return
+	}
 	for i, dev := range d.devices {
 		c, err := dev.Open(device.Config{Arena: device.Arena{Base: testBase, Size: 2 * mib}})
 		if err != nil {

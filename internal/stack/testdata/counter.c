@@ -6,6 +6,7 @@
 //   show           says what they all are
 //   fault          a kernel goes astray; says how that ends
 //   sync           says what waiting for the device ends with
+//   anew           a new context, with its modules, in the place of the old one
 //   save NAME      musterCheckpoint
 //   load NAME      musterRestore
 #include "kernels.h"
@@ -35,6 +36,20 @@ static void show(void) {
 	free(copy);
 }
 
+static CUcontext context;
+
+static CUresult begin(void) {
+	CUmodule module;
+	CUresult result = cuCtxCreate(&context, 0, 0);
+	if (result == CUDA_SUCCESS)
+		result = cuModuleLoadData(&module, image);
+	if (result == CUDA_SUCCESS)
+		result = cuModuleGetFunction(&add, module, "add");
+	if (result == CUDA_SUCCESS)
+		result = cuModuleGetFunction(&poke, module, "poke");
+	return result;
+}
+
 static void obey(const char *what, const char *argument, unsigned n) {
 	unsigned v = (unsigned)strtoul(argument, NULL, 0);
 	if (strcmp(what, "alloc") == 0) {
@@ -56,6 +71,9 @@ static void obey(const char *what, const char *argument, unsigned n) {
 		printf("result %d\n", cuCtxSynchronize());
 	} else if (strcmp(what, "sync") == 0) {
 		printf("result %d\n", cuCtxSynchronize());
+	} else if (strcmp(what, "anew") == 0) {
+		cuCtxDestroy(context);
+		printf("result %d\n", begin());
 	} else if (strcmp(what, "save") == 0) {
 		printf("saved %d\n", musterCheckpoint(argument));
 	} else if (strcmp(what, "load") == 0) {
@@ -66,15 +84,8 @@ static void obey(const char *what, const char *argument, unsigned n) {
 }
 
 int main(void) {
-	CUdevice device;
-	CUcontext context;
-	CUmodule module;
 	CHECK(cuInit(0));
-	CHECK(cuDeviceGet(&device, 0));
-	CHECK(cuCtxCreate(&context, 0, device));
-	CHECK(cuModuleLoadData(&module, image));
-	CHECK(cuModuleGetFunction(&add, module, "add"));
-	CHECK(cuModuleGetFunction(&poke, module, "poke"));
+	CHECK(begin());
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	puts("ready");
 	char line[256], what[64], argument[128];

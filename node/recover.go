@@ -34,6 +34,7 @@ type recovery struct {
 	over     bool           // the worker has said that the client ends
 	why      string         // the worker cannot go on
 	tries    int            // since it was last what it was before
+	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
 }
 
@@ -169,7 +170,9 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	if why == "" {
 		why = "its worker has ended: " + c.worker.ending()
 	}
-	c.tries++
+	if c.tries++; c.tries == 1 {
+		c.lostAt = d.now()
+	}
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}

@@ -42,6 +42,7 @@ type episode struct {
 	armed     map[string]fault // failures by rule that nobody has met yet, by their file
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo
+	lost      int      // devices that are, as the node says
 	ambient   []excuse // of faults that last, for programs that come meanwhile
 	kept      []net.Conn
 
@@ -300,6 +301,14 @@ func (e *episode) observe() {
 			e.violate("the daemon does not say how it is: %v", err)
 		}
 		return
+	}
+	e.bringBack(s)
+	for _, c := range s.Clients {
+		for _, p := range e.programs {
+			if p.cmd.Process.Pid == int(c.Pid) && c.Kernels > p.kernels {
+				p.kernels, p.hurt = c.Kernels, 0
+			}
+		}
 	}
 	for _, c := range slices.Concat(s.Ended, s.Clients) {
 		if was := e.kernels[c.ID]; c.Kernels > was {

@@ -90,32 +90,27 @@ func (d *daemon) address() string {
 	return socket
 }
 
-// letLive lets a client live on if the daemon dies: it is written down, its program is
-// told that it is attached, and then its worker gets the program's connection. If the
-// daemon dies before that, the program sees the end of its connection.
-func (d *daemon) letLive(c *client, w *workerProcess, held []control.Held, attached func() error) error {
+// attachWith tells a program that it is attached, with the memory that it shares with
+// its worker. If the client is to outlive the daemon it is written down first, and its
+// worker gets the program's connection, and tells the program.
+func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held []control.Held) error {
 	if d.folder == nil {
-		return attached()
+		return wire.SendFiles(c.conn, attached, held[0].File, held[1].File)
 	}
 	program, err := wire.CopyOf(c.conn)
 	if err != nil {
 		return refuse(resultSystemNotReady, "the node has no descriptor for the program: %v", err)
 	}
 	defer program.Close()
-	ids, err := identifyAll(append(held, control.Held{Name: "program", File: program}))
+	ids, err := identifyAll(append(slices.Clone(held), control.Held{Name: "program", File: program}))
 	if err != nil {
 		return err
 	}
 	d.ask(func() {
-		c.held = ids
+		c.held, c.attached = ids, attached
 		d.save(c)
 	})
-	if err := attached(); err != nil {
-		return err
-	}
-	// If the worker has ended, that is found out elsewhere.
-	_ = w.control.Send(control.Hold{}, program)
-	return nil
+	return w.control.Send(control.Hold{Attached: attached}, program)
 }
 
 // openFolder opens the state folder, unless clients end with the daemon anyway.
@@ -727,7 +722,7 @@ func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
 		case i >= len(known): // it counts them, those that are gone too
 			c.worker.post(delivery{control.AddDevice{Device: i, Config: e.config()}, e.lock})
 		case known[i] != e.config():
-			c.announce(i, e)
+			c.announce(i, e, "the device is not there any more")
 		}
 	}
 }

@@ -21,12 +21,14 @@ import (
 // house is a node whose daemons come and go: processes that are killed.
 type house struct {
 	*testing.T
-	cfg    Config
-	daemon *exec.Cmd
+	cfg         Config
+	worker      string
+	environment []string
+	daemon      *exec.Cmd
 }
 
 func newHouse(t *testing.T) *house {
-	h := &house{T: t, cfg: testConfig()}
+	h := &house{T: t, cfg: testConfig(), worker: "real worker"}
 	h.cfg.OrphanGrace, h.cfg.State = time.Minute, filepath.Join(t.TempDir(), "state")
 	h.cfg.Warm = 1
 	return h
@@ -39,7 +41,7 @@ func (h *house) start() {
 	if err != nil {
 		h.Fatal(err)
 	}
-	h.daemon = process(h.T, "daemon", h.cfg.Socket.Address, "MUSTER_TEST_CONFIG="+string(text), "MUSTER_TEST_WORKER=real worker")
+	h.daemon = process(h.T, "daemon", h.cfg.Socket.Address, append(h.environment, "MUSTER_TEST_CONFIG="+string(text), "MUSTER_TEST_WORKER="+h.worker)...)
 }
 
 // kill kills the daemon.

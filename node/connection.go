@@ -36,6 +36,7 @@ const (
 	resultOutOfMemory    = 2
 	resultNoDevice       = 100
 	resultInvalidDevice  = 101
+	resultNotReady       = 600 // the library tries again
 	resultNotPermitted   = 800
 	resultSystemNotReady = 802
 	resultMismatch       = 803
@@ -398,7 +399,5 @@ func (d *daemon) attach(c *client) (err error) {
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	return d.letLive(c, worker, kept, func() error {
-		return wire.SendFiles(c.conn, out.Bytes(), ring, arena)
-	})
+	return d.attachWith(c, worker, out.Bytes(), kept)
 }

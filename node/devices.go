@@ -68,10 +68,13 @@ func (w *workerProcess) send(m control.ToWorker, to *control.DaemonEnd) error {
 
 // --- what workers know ---------------------------------------------------------
 
-// announce tells a worker how a device is now.
-func (c *client) announce(number int, e *stocked) {
+// takenOut is why a device is not there that was removed.
+const takenOut = "the device was taken out of the node"
+
+// announce tells a worker how a device is now; why is the reason if it has gone.
+func (c *client) announce(number int, e *stocked, why string) {
 	if !e.here {
-		c.worker.post(control.Lost{Device: number, Reason: "the device was taken out of the node"})
+		c.worker.post(control.Lost{Device: number, Reason: why})
 		return
 	}
 	c.worker.post(delivery{control.AddDevice{Device: number, Config: e.config()}, e.lock})
@@ -82,19 +85,20 @@ func (d *daemon) catchUp(c *client, told *inventory) {
 	now := d.stock.Load()
 	for i := range now.entries {
 		if i >= len(told.entries) || told.entries[i].change != now.entries[i].change {
-			c.announce(i, &now.entries[i])
+			c.announce(i, &now.entries[i], takenOut)
 		}
 	}
 }
 
-// setEntry changes the inventory, and tells all workers.
-func (d *daemon) setEntry(number int, e stocked) {
+// setEntry changes the inventory, and tells all workers; why is the reason if a device
+// has gone.
+func (d *daemon) setEntry(number int, e stocked, why string) {
 	e.change++
 	d.stock.Store(d.stock.Load().with(number, e))
 	d.saveNode() // the next daemon must know by which numbers workers know devices
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
-			c.announce(number, &e)
+			c.announce(number, &e, why)
 		}
 	}
 }
@@ -174,7 +178,7 @@ func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 	delete(d.changes.leaving, id)
 	if !e.here { // workers were told that it goes
 		e.here = true
-		d.setEntry(int(id), e)
+		d.setEntry(int(id), e, "")
 	}
 	d.step(d.now(), vgpu.Resume{Device: id})
 	d.log.Info("a device takes programs again", "device", int(id), "name", d.nameOf(id))
@@ -210,7 +214,7 @@ func (d *daemon) lose(id vgpu.DeviceID, why string) {
 	}
 	d.log.Error("a device is lost", "device", int(id), "name", e.info.Name, "reason", why)
 	e.here = false
-	d.setEntry(int(id), e)
+	d.setEntry(int(id), e, why)
 	d.step(d.now(), vgpu.Lost{Device: id})
 }
 
@@ -245,7 +249,7 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 	}
 	if e := d.stock.Load().entries[id]; e.here { // they ask anew for what counted on it
 		e.here = false
-		d.setEntry(int(id), e)
+		d.setEntry(int(id), e, takenOut)
 	}
 	if who := d.dependOn(id); len(who) > 0 && !l.force {
 		if !l.said {
@@ -314,7 +318,7 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 	}
 	delete(d.changes.leaving, vgpu.DeviceID(number))
 	e.Index = stock.indexFor(c)
-	d.setEntry(number, e)
+	d.setEntry(number, e, "")
 	d.step(d.now(), event)
 	d.log.Info("a device was added", "device", number, "name", info.Name, "memory", info.Memory, "speed", info.Speed)
 	return vgpu.DeviceID(number), nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -712,4 +713,88 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 	if n := count() - before; n != 1 {
 		t.Errorf("%d more locks are open, after one device was added", n)
 	}
+}
+
+// A device that is lost is nobody's any more, and comes back when it can be opened.
+func TestLostDeviceComesBack(t *testing.T) {
+	d, err := newDaemon(testConfig(), testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.closeLocks()
+	go d.loop()
+	defer func() { d.do(d.drain); <-d.ended }()
+	d.ask(func() { d.lose(1, "it fell off the bus"); d.lose(1, "again") })
+	me := peer{user: d.own}
+	says := func(request string) string {
+		reply, err := d.handleRequest([]byte(request), me)
+		return fmt.Sprint(toJSON(t, reply), err)
+	}
+	if got := says(`{"request":"device-drain","device":"Small"}`); !strings.HasSuffix(got, `device "Small" is lost: add it again when it is back`) {
+		t.Error(got)
+	}
+	if infos := d.stock.Load().infos(); len(infos) != 1 || infos[0].Name != "Big" {
+		t.Errorf("%d devices are there", len(infos))
+	}
+	if got := says(`{"request":"device-resume","device":"Small"}`); !strings.Contains(got, `"state": "up"`) || !strings.Contains(got, `"number": 1`) {
+		t.Error(got)
+	}
+	d.ask(func() { d.lose(1, "it fell off the bus") })
+	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, `"state": "removed"`) {
+		t.Error(got)
+	}
+	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, "device #1 (Small) has been removed already") {
+		t.Error(got)
+	}
+}
+
+// Whatever is asked for is answered, by a document or an error, and nobody but the
+// owner changes anything.
+func FuzzRequests(f *testing.F) {
+	for _, line := range []string{
+		`{"request":"status"}`, `{"request":"device-drain","device":"#0"}`, `{"request":"device-resume","device":"Big"}`, `{"request":"device-remove","device":"Small","force":true}`,
+		`{"request":"device-add","add":{"kind":"soft","name":"a","memory":67108864,"speed":1,"workers":1},"reserve":1}`, `{"request":"move","client":1,"device":"Big"}`,
+		`{"request":"move","client":1e30}`, `{"Request":"STATUS","request":"move"}`, `{`, `[]`, `null`, `{}{}`,
+	} {
+		f.Add(line, true)
+		f.Add(line, false)
+	}
+	opts := testOptions()
+	opts.Open = func(c control.DeviceConfig) (device.Device, error) {
+		if c.Name == "Big" || c.Name == "Small" {
+			return openSoft(c)
+		}
+		return nil, errors.New("it cannot be opened")
+	}
+	d, err := newDaemon(testConfig(), opts)
+	if err != nil {
+		f.Fatal(err)
+	}
+	d.pool, d.socket = &pool{command: []string{"/bin/true"}}, &door.Listener{}
+	go d.loop()
+	f.Cleanup(func() { d.do(d.drain); <-d.ended; d.closeLocks() })
+	f.Fuzz(func(t *testing.T, line string, owner bool) {
+		who := peer{user: account{uid: d.own.uid + 1, name: "ben"}}
+		if owner {
+			who.user = d.own
+		}
+		raw, err := readRequest(strings.NewReader(line))
+		if err != nil {
+			return
+		}
+		devices := func() (all string) {
+			d.ask(func() { all = fmt.Sprint(d.core.View().Devices) })
+			return all
+		}
+		before := devices()
+		reply, err := d.handleRequest(raw, who)
+		if err == nil {
+			if _, err := json.Marshal(reply); err != nil {
+				t.Error(err)
+			}
+		}
+		if !owner && devices() != before {
+			t.Errorf("%q of another user has changed devices", line)
+		}
+	})
 }

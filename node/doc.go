@@ -7,6 +7,10 @@
 // contexts and sees none of the programs' data: those go through memory that
 // program and worker share. It knows no job policy.
 //
+// Devices come and go (devices.go). What there is now is a value, the inventory, that the
+// loop replaces and anybody may read; so is the configuration, which can be read again
+// (reload.go, live). What people ask for on the socket is in requests.go.
+//
 // A connection is silent until it says what it wants, for which it has a time; it is
 // a request, which is answered, or a program's, which then waits until the program
 // uses a device. Until it is a client's it has one of its user's places, and may be

@@ -22,7 +22,7 @@ const (
 
 // errHandingOver is what programs are told that come at this moment. The library tries
 // again.
-var errHandingOver = refuse(resultSystemNotReady, "the node is being started again: try again")
+var errHandingOver = refuse(resultNotReady, "the node is being started again: try again")
 
 // awaitEnd waits until the daemon is to end, and says whether it is to hand over.
 func (d *daemon) awaitEnd(ctx context.Context) bool {

@@ -43,6 +43,8 @@ func testProcess(mode string) error {
 		return realWorker()
 	case "mixed worker":
 		return mixedWorker()
+	case "lying worker":
+		return lyingWorker()
 	case "dying worker":
 		return dyingWorker()
 	case "daemon":
@@ -81,11 +83,13 @@ func testWorker() error {
 	committed := make(chan bool, 16)
 	go func() {
 		for {
-			said, _, err := conn.Receive()
+			said, more, err := conn.Receive()
 			if err != nil {
 				os.Exit(0)
 			}
 			switch m := said.(type) {
+			case control.Hold:
+				tellAttached(m, more[0], files)
 			case control.Grant:
 				lease.Store(m.Lease)
 				granted <- m
@@ -163,6 +167,13 @@ func testWorker() error {
 	}
 }
 
+// tellAttached does what a worker owes its program when it is given its connection.
+func tellAttached(m control.Hold, connection *os.File, shared []*os.File) {
+	if conn, err := net.FileConn(connection); err == nil {
+		_ = wire.SendFiles(conn.(*net.UnixConn), m.Attached, shared[0], shared[1])
+	}
+}
+
 // fixture is a daemon in this process.
 type fixture struct {
 	socket string
@@ -183,7 +194,7 @@ func testConfig() Config {
 	cfg.Socket.Address = freshSocket()
 	cfg.Swap.Size = 1 << 30
 	cfg.Grace = 5 * time.Second
-	cfg.OrphanGrace = 0 // whoever wants clients to live on says so
+	cfg.OrphanGrace, cfg.Recover = 0, false // whoever wants clients to live on says so
 	cfg.Devices = []Device{
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},

@@ -30,6 +30,7 @@ const maxRebuilds = 5
 // loop's.
 type recovery struct {
 	kept     []control.Held // descriptors that outlive a worker; nil: the client does not
+	attached []byte         // what its program was told with its memory, or was not when the worker died
 	over     bool           // the worker has said that the client ends
 	why      string         // the worker cannot go on
 	tries    int            // since it was last what it was before
@@ -217,7 +218,10 @@ func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) e
 		d.dismiss(w)
 		return nil // it has ended
 	}
-	return d.letLive(c, w, kept, func() error { return nil })
+	if d.folder == nil {
+		return nil
+	}
+	return d.attachWith(c, w, c.attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------
@@ -271,7 +275,7 @@ func (d *daemon) lookFor(number int) {
 			default:
 				d.log.Info("a device that was lost is there again", "device", number, "name", e.info.Name)
 				now.here = true
-				d.setEntry(number, now)
+				d.setEntry(number, now, "")
 				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: dispatched(now.info, d.live().VGPUs)})
 			}
 		})

@@ -109,6 +109,7 @@ func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
+	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next
 }
 
@@ -132,11 +133,15 @@ func changedSettings(a, b *Config) []string {
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},
 		{"swap.dir", func(c *Config) any { return c.Swap.Dir }},
 		{"defer", func(c *Config) any { return c.Defer }},
+		{"recover", func(c *Config) any { return c.Recover }},
 		{"limits", func(c *Config) any { return c.Limits }},
 		{"warm", func(c *Config) any { return c.Warm }},
 		{"worker_timeout", func(c *Config) any { return c.WorkerTimeout }},
 		{"worker_uids", func(c *Config) any { return c.WorkerUIDs }},
 		{"grace", func(c *Config) any { return c.Grace }},
+		{"orphan_grace", func(c *Config) any { return c.OrphanGrace }},
+		{"state", func(c *Config) any { return c.State }},
+		{"handover", func(c *Config) any { return c.Handover }},
 		{"http", func(c *Config) any { return c.HTTP }},
 		{"listen", func(c *Config) any { return c.Remote.Listen }},
 		{"tls", func(c *Config) any { return [3]string{c.Remote.Cert, c.Remote.Key, c.Remote.CA} }},
@@ -175,6 +180,10 @@ func (d *daemon) configure(was, is *Config) {
 // empty, and adds those that it had not. Those that came or went by hand are left alone.
 func (d *daemon) applyDevices(was, is *Config, add []coming) {
 	for _, c := range added(is.Devices, was.Devices) {
+		if at := slices.IndexFunc(d.changes.coming, func(other coming) bool { return sameDevice(other.Device, c) }); at >= 0 {
+			d.changes.coming = slices.Delete(d.changes.coming, at, at+1) // it never came
+			continue
+		}
 		id := d.stocked(c)
 		if id < 0 {
 			continue // it was removed by hand

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -288,5 +289,85 @@ func TestAddedDevices(t *testing.T) {
 		if got := added(c.was, c.is); !slices.Equal(got, c.want) {
 			t.Errorf("%v -> %v: %v", c.was, c.is, got)
 		}
+	}
+}
+
+// Every setting is among those that a reload looks at.
+func TestReloadKnowsEverySetting(t *testing.T) {
+	typ := reflect.TypeOf(Config{})
+	for i := range typ.NumField() {
+		a, b := Default(), Default()
+		alter(reflect.ValueOf(&b).Elem().Field(i))
+		if len(changedSettings(&a, &b)) == 0 {
+			t.Errorf("a reload does not see that %s has changed: name it in changedSettings, and in fixed if it takes a restart", typ.Field(i).Name)
+		}
+	}
+}
+
+// alter makes a value another one.
+func alter(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			alter(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), v.Len()+1, v.Len()+1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.Zero(v.Type().Key()), reflect.Zero(v.Type().Elem()))
+	case reflect.String:
+		v.SetString(v.String() + "x")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(v.Uint() + 1)
+	case reflect.Float64:
+		v.SetFloat(v.Float() + 1)
+	default:
+		panic(v.Kind())
+	}
+}
+
+// A device that is described anew twice, while it empties, comes as it was described
+// last: two descriptions of one piece of hardware are never there at a time.
+func TestReloadOfADeviceThatEmpties(t *testing.T) {
+	gpu := func(reserve uint64) Device {
+		return Device{DeviceConfig: control.DeviceConfig{Kind: "cuda"}, Reserve: reserve}
+	}
+	opts := testOptions()
+	opts.Open = func(c control.DeviceConfig) (device.Device, error) {
+		return openSoft(control.DeviceConfig{Name: "gpu", Memory: 64 << 20, Speed: 1, Workers: 1})
+	}
+	cfg := testConfig()
+	cfg.Devices = []Device{gpu(0)}
+	d, err := newDaemon(cfg, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.closeLocks()
+	d.pool = &pool{more: make(chan struct{}, 1)}
+	describe := func(reserve uint64) {
+		next := cfg
+		next.Devices = []Device{gpu(reserve)}
+		add, err := d.examineAll(added(d.live().Devices, next.Devices))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.apply(next, add)
+	}
+	d.step(0, vgpu.Attach{Client: 1, User: "ann"})
+	d.step(0, vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})
+	describe(2 << 20)
+	describe(4 << 20)
+	if n := len(d.changes.coming); n != 1 || d.deviceState(0) != vgpu.DeviceDraining {
+		t.Errorf("%d devices are to come, and the old one is %v", n, d.deviceState(0))
+	}
+	d.step(0, vgpu.Detach{Client: 1})
+	is := d.stock.Load().entries
+	if len(is) != 1 || !is[0].here || is[0].Reserve != 4<<20 || is[0].info.Memory != 60<<20 || d.deviceState(0) != vgpu.DeviceUp || len(d.changes.coming) != 0 {
+		t.Errorf("%+v, %v", is, d.deviceState(0))
 	}
 }

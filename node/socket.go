@@ -50,7 +50,9 @@ func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 	switch {
 	case !errors.Is(err, syscall.EADDRINUSE):
 	case !isFile:
-		return nil, taken(s.Address)
+		if l, err = listenLater(address); errors.Is(err, syscall.EADDRINUSE) {
+			return nil, taken(s.Address)
+		}
 	default:
 		if err := makeWay(s.Address); err != nil {
 			return nil, err
@@ -72,6 +74,24 @@ func listen(s Socket, mode os.FileMode, log *slog.Logger) (*listener, error) {
 		return nil, err
 	}
 	return own, nil
+}
+
+// How long, and how often, a name is waited for that nobody answers at.
+const nameWait, nameLook = 2 * time.Second, 10 * time.Millisecond
+
+// listenLater waits for a name at which nobody answers: a daemon that was killed while
+// it started a worker leaves a process that has its socket until it becomes the worker.
+func listenLater(address *net.UnixAddr) (l *net.UnixListener, err error) {
+	for end := time.Now().Add(nameWait); ; {
+		if _, asked := ask(address.Name, 300*time.Millisecond); asked == nil {
+			return nil, syscall.EADDRINUSE
+		}
+		l, err = net.ListenUnix("unix", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return l, err
+		}
+		time.Sleep(nameLook)
+	}
 }
 
 // taken says that another node is where the socket is to be.

@@ -59,7 +59,7 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),
-		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions,
+		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions, Rebuilds: c.rebuilds,
 		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
 		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),

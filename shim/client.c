@@ -34,10 +34,17 @@ static const char *setting(const char *name) {
 	return value != NULL && value[0] != 0 ? value : NULL;
 }
 
-static int open_socket(void) {
+// What a connection comes to that ended while it was set up: the node may be about to
+// be started again.
+#define TRY_AGAIN ((CUresult)-1)
+
+static const char *socket_path(void) {
 	const char *path = setting("MUSTER_SOCKET");
-	if (path == NULL)
-		path = "@muster";
+	return path != NULL ? path : "@muster";
+}
+
+static int open_socket(struct patience *patience) {
+	const char *path = socket_path();
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	size_t length = strlen(path);
 	if (length >= sizeof address.sun_path) {
@@ -60,6 +67,8 @@ static int open_socket(void) {
 		return -1;
 	while (connect(fd, (struct sockaddr *)&address, size) < 0) {
 		if (errno == EINTR)
+			continue;
+		if ((errno == ECONNREFUSED || errno == ENOENT) && node_wait(path, patience))
 			continue;
 		complain("muster: no daemon at %s (%s): start the program with `muster run -- PROGRAM`", path, strerror(errno));
 		close(fd);
@@ -135,10 +144,8 @@ static bool receive_all(int fd, uint8_t *data, size_t size, struct record *r) {
 static CUresult receive(int fd, struct record *r, uint16_t op) {
 	struct wire_frame frame;
 	r->fd_count = 0;
-	if (!receive_all(fd, (uint8_t *)&frame, sizeof frame, r)) {
-		complain("muster: the daemon closed the connection");
-		return CUDA_ERROR_DEVICE_UNAVAILABLE;
-	}
+	if (!receive_all(fd, (uint8_t *)&frame, sizeof frame, r))
+		return TRY_AGAIN;
 	if (frame.size > WIRE_MAX_RECORD || frame.zero != 0 || !receive_all(fd, r->bytes, frame.size, r)) {
 		complain("muster: what the daemon sent is damaged");
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -147,6 +154,8 @@ static CUresult receive(int fd, struct record *r, uint16_t op) {
 	r->body = (struct wire_reader){r->bytes, r->bytes + frame.size, false};
 	struct wire_refused refused;
 	if (frame.op == WIRE_REFUSED && wire_refused_get(&r->body, &refused)) {
+		if (refused.result == CUDA_ERROR_NOT_READY)
+			return TRY_AGAIN;
 		complain("muster: %.*s", (int)refused.reason.size, (const char *)refused.reason.data);
 		return refused.result > 0 ? (CUresult)refused.result : CUDA_ERROR_DEVICE_UNAVAILABLE;
 	}
@@ -231,8 +240,8 @@ static bool say_hello(int fd) {
 
 // Connects and reads what the daemon has to say about devices; a later connection
 // must see what the first one saw.
-static CUresult open_connection(int *out, bool first) {
-	int fd = open_socket();
+static CUresult try_connection(int *out, bool first, struct patience *patience) {
+	int fd = open_socket(patience);
 	if (fd < 0)
 		return CUDA_ERROR_NO_DEVICE;
 	struct record *r = malloc(sizeof *r);
@@ -275,7 +284,25 @@ fail:
 	return result;
 }
 
-CUresult client_connect(void) { return open_connection(&first_socket, true); }
+// Says whether to try again; if not, the user is told why.
+static bool tries_again(CUresult *result, struct patience *patience) {
+	if (*result != TRY_AGAIN)
+		return false;
+	if (node_wait(socket_path(), patience))
+		return true;
+	complain("muster: the daemon closed the connection");
+	*result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+	return false;
+}
+
+CUresult client_connect(void) {
+	struct patience patience = {0};
+	CUresult result;
+	do
+		result = try_connection(&first_socket, true, &patience);
+	while (tries_again(&result, &patience));
+	return result;
+}
 
 // Maps a descriptor; the mapping is not inherited by children.
 static CUresult map_shared(int fd, void **at, size_t *size) {
@@ -357,10 +384,8 @@ static CUresult attach(struct client *c, struct record *r) {
 	struct wire_frame frame = {.size = (uint32_t)wire_attach_size(&message), .op = WIRE_ATTACH};
 	memcpy(bytes, &frame, sizeof frame);
 	wire_attach_put(bytes + sizeof frame, &message);
-	if (!send_all(c->socket, bytes, sizeof frame + frame.size)) {
-		complain("muster: the daemon closed the connection");
-		return CUDA_ERROR_DEVICE_UNAVAILABLE;
-	}
+	if (!send_all(c->socket, bytes, sizeof frame + frame.size))
+		return TRY_AGAIN;
 	CUresult result = receive(c->socket, r, WIRE_ATTACHED);
 	struct wire_attached attached;
 	if (result == CUDA_SUCCESS && (!wire_attached_get(&r->body, &attached) || r->fd_count != 2 || attached.arena_base == 0 || attached.arena_size > UINT64_MAX - attached.arena_base))
@@ -386,24 +411,32 @@ static bool hung_up(int fd) {
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+static CUresult try_client(struct client *c, struct record *r, struct patience *patience) {
+	c->socket = first_socket;
+	first_socket = -1;
+	if (c->socket >= 0 && hung_up(c->socket)) {
+		close(c->socket);
+		c->socket = -1;
+	}
+	CUresult result = c->socket >= 0 ? CUDA_SUCCESS : try_connection(&c->socket, false, patience);
+	if (result == CUDA_SUCCESS) {
+		result = attach(c, r);
+		if (result != CUDA_SUCCESS)
+			close(c->socket);
+	}
+	return result;
+}
+
 static CUresult open_client(int device, struct client **out) {
 	struct client *c = calloc(1, sizeof *c);
 	struct record *r = malloc(sizeof *r);
+	struct patience patience = {0};
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (c != NULL && r != NULL) {
 		c->device = device;
-		c->socket = first_socket;
-		first_socket = -1;
-		if (c->socket >= 0 && hung_up(c->socket)) {
-			close(c->socket);
-			c->socket = -1;
-		}
-		result = c->socket >= 0 ? CUDA_SUCCESS : open_connection(&c->socket, false);
-		if (result == CUDA_SUCCESS) {
-			result = attach(c, r);
-			if (result != CUDA_SUCCESS)
-				close(c->socket);
-		}
+		do
+			result = try_client(c, r, &patience);
+		while (tries_again(&result, &patience));
 	}
 	free(r);
 	if (result == CUDA_SUCCESS)

@@ -25,6 +25,19 @@ void trace_call(const char *name);
 CUresult trace_missing(const char *name, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// --- restart.c: nodes that are started again -------------------------------------
+
+// How long somebody has waited for a node.
+struct patience {
+	bool begun;
+	long since; // in seconds
+};
+
+bool node_may_come_back(const char *socket);
+// Waits a moment for a node that may come back; false if none will, or after 10 s in
+// all. errno stays.
+bool node_wait(const char *socket, struct patience *p);
+
 // --- notices.c: reasons, for the user -------------------------------------------
 
 // Prints what the workers have to say about a result; returns the result. The

@@ -194,6 +194,9 @@ func (s *Shared) Data(offset, length uint64) ([]byte, error) {
 	return s.arena[offset : offset+length : offset+length], nil
 }
 
+// Used says whether the client has sent anything.
+func (s *Shared) Used() bool { return atomic.LoadUint64(s.u64(atTail)) != 0 }
+
 // Status returns the result that stays until a reset.
 func (s *Shared) Status() int32 { return int32(atomic.LoadUint32(s.u32(atStatus))) }
 

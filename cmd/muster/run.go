@@ -125,6 +125,9 @@ const askEvery = 100 * time.Millisecond
 // that is wanted.
 func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 	err := servesPrograms(socket)
+	if f.wait == 0 {
+		err = f.awaitRestart(c, socket, err)
+	}
 	switch {
 	case errors.Is(err, errDraining) && f.wait == 0:
 		return fmt.Errorf("%w: try again when it is back, wait for it with --wait, or use --private", err)
@@ -144,6 +147,29 @@ func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 		}
 	}
 	return nil
+}
+
+// restartWait is how long a node is waited for that is being started again.
+const restartWait = 10 * time.Second
+
+// awaitRestart waits for a node that was killed, or hands over to the next: it will be
+// back in a moment.
+func (f *runFlags) awaitRestart(c *cobra.Command, socket string, err error) error {
+	late := time.After(restartWait)
+	for said := false; errors.Is(err, node.ErrNoNode) && node.Restarting(socket); err = servesPrograms(socket) {
+		if !said {
+			said = true
+			fmt.Fprintf(c.ErrOrStderr(), "muster: the node at %s is being started again: waiting for it\n", socket)
+		}
+		select {
+		case <-late:
+			return fmt.Errorf("the node at %s was killed, or has handed over, and no other came within %v: %w", socket, restartWait, err)
+		case <-c.Context().Done():
+			return c.Context().Err()
+		case <-time.After(askEvery):
+		}
+	}
+	return err
 }
 
 // afterWait says that no node served programs in all the time that was waited.

@@ -66,9 +66,10 @@ model < wire/status # what a node says of itself, for all who show it; no protoc
 wire/status < node, head, slurm, web
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
-node/clientcore < node/worker # its executor
+wire < node/journal # messages of a client, and a base, as bytes
+node/clientcore, node/journal < node/worker # its executor, and what it keeps for the next
 device, vmm < node/checkpoint
-device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint < node
+device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
 
 # The cluster plane: it knows no device.

@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
 		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
-		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true,
+		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true, OrphanGrace: 2 * time.Minute,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
 		Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute, HTTP: "127.0.0.1:9420",

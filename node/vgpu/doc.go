@@ -195,6 +195,12 @@
 // one than it was. Added gives a new device the next number, unless one of that
 // name is lost or removed.
 //
+// # Settings that change
+//
+// Configure changes the policy, MaxIdle, SlotLimit and Migrate, and Limit the limit of
+// one user. Nobody loses what was granted or promised for that: the queue has another
+// order from then on, and a user with more slots than it may have gets no further one.
+//
 // # Clients of an earlier dispatcher
 //
 // Adopt makes a client known that an earlier dispatcher served, with its lease,
@@ -252,8 +258,9 @@
 //     what was added since the last one.
 //   - A device that is Added or Returned passes Device.Check; otherwise nothing
 //     happens. Lost is told when nothing runs there any more.
-//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added) is asked of
-//     Refuses first, for a word to them. Step does not do what Refuses refuses.
+//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure,
+//     Limit) is asked of Refuses first, for a word to them. Step does not do what
+//     Refuses refuses.
 //   - Clients are adopted before new ones are attached, or at least under numbers
 //     that no other client has. A Want, Grow or Revoke that was unanswered with the
 //     earlier dispatcher is over: the worker says again what it needs.

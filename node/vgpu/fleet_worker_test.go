@@ -341,7 +341,7 @@ func (w *worker) do(o *clientcore.Op) (out clientcore.Outcome) {
 		w.sticky = o.Result
 	case clientcore.Say:
 		w.say(o.Message)
-	case clientcore.Tell, clientcore.WatchWaits, clientcore.Write, clientcore.Settle, clientcore.Drain, clientcore.Finish, clientcore.After, clientcore.Unload:
+	case clientcore.Tell, clientcore.Refused, clientcore.WatchWaits, clientcore.Write, clientcore.Settle, clientcore.Drain, clientcore.Finish, clientcore.After, clientcore.Unload:
 	case clientcore.HostFill:
 		w.each(o.To, func(i int) { w.host[i] = uint64(o.Value) })
 	case clientcore.HostOut:

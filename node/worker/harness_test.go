@@ -58,6 +58,7 @@ type client struct {
 
 type options struct {
 	devices  []soft.Profile
+	later    int // of these, so many come later (client.add)
 	memory   uint64
 	defers   bool
 	replays  bool       // devices cannot put variables at given addresses
@@ -97,7 +98,7 @@ func newClient(t testing.TB, o options) *client {
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
 	}
-	for _, p := range o.devices {
+	for _, p := range o.devices[:len(o.devices)-o.later] {
 		serve.Devices = append(serve.Devices, control.DeviceConfig{Kind: "soft", Name: p.Name})
 	}
 	d := newDaemon(t, o)
@@ -537,7 +538,7 @@ func (d *daemon) place(m control.Want) (dev int, memory uint64) {
 		return d.bound, 0
 	}
 	var fit []int
-	for i, p := range d.o.devices {
+	for i, p := range d.o.devices[:len(d.o.devices)-d.o.later] {
 		if m.Memory <= p.Memory && (m.Pinned < 0 || m.Pinned == i) {
 			fit = append(fit, i)
 		}

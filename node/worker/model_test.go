@@ -811,11 +811,13 @@ func (p *program) fault() {
 
 // disturb is what the daemon does in between.
 func (p *program) disturb() {
-	switch p.r.IntN(4) {
+	switch p.r.IntN(7) {
 	case 0:
 		p.tell(control.Watch{On: p.r.IntN(2) == 0})
 	case 1:
-		p.daemon.revoke("memory")
+		p.daemon.revoke([]string{"memory", "move", "drain"}[p.r.IntN(3)])
+	case 2:
+		p.addNext()
 	default:
 		p.daemon.revoke("idle")
 	}
@@ -890,6 +892,9 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 	// The largest has room for what a kernel needs, some for all that there is.
 	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {
 		o.devices = append(o.devices, soft.Profile{Name: fmt.Sprint("device ", i), Memory: memory * mib, Speed: 1 / float64(i+1), Workers: 1 + i})
+	}
+	if o.later = r.IntN(len(o.devices)); o.dies != nil {
+		o.later = 0
 	}
 	c := newClient(t, o)
 	c.daemon.mu.Lock()

@@ -130,14 +130,20 @@ func (w *worker) letGo() {
 	}
 }
 
-// attached takes the program's connection.
-func (w *worker) attached(connection *os.File) {
+// attach takes the program's connection, and tells the program that it is attached. A
+// program that is not told is one that the daemon sees end.
+func (w *worker) attach(m control.Hold, connection *os.File) {
 	conn, err := net.FileConn(connection)
 	program, ok := conn.(*net.UnixConn)
-	if !ok || w.program != nil {
-		w.log.Warn("the program's connection cannot be watched: the worker ends with its daemon", "error", err)
+	if !ok || w.program != nil || len(w.held) < 2 {
+		w.log.Warn("the program cannot be attached", "error", err)
 		connection.Close()
 		return
+	}
+	if !w.serve.Resume || !w.shared.Used() { // else a worker before this one has told it
+		if err := wire.SendFiles(program, m.Attached, w.held[0].File, w.held[1].File); err != nil {
+			w.log.Info("the program has ended before it was attached", "error", err)
+		}
 	}
 	w.program = program
 	w.hold("program", connection)

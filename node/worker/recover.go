@@ -107,11 +107,11 @@ func (w *worker) keep(o *clientcore.Op) {
 		w.stage = nil
 		return
 	}
-	w.attach(w.entry, o.Data)
+	w.attachData(w.entry, o.Data)
 }
 
-// attach writes data to the journal.
-func (w *worker) attach(e journal.Entry, data []byte) {
+// attachData writes data to the journal.
+func (w *worker) attachData(e journal.Entry, data []byte) {
 	if len(data) <= maxAttached {
 		if to, seal := w.journal.Reserve(e, uint64(len(data))); to != nil {
 			copy(to, data)
@@ -128,7 +128,7 @@ func (w *worker) attach(e journal.Entry, data []byte) {
 
 var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
 
-// attachLater is attach for memory of the program's, which counts when the stream
+// attachLater is attachData for memory of the program's, which counts when the stream
 // arrives there.
 func (w *worker) attachLater(on device.Stream, data []byte) error {
 	if w.journal == nil || w.replay.has() {
@@ -137,7 +137,7 @@ func (w *worker) attachLater(on device.Stream, data []byte) error {
 	if done, err := on.Done(); err != nil {
 		return err
 	} else if done {
-		w.attach(w.entry, data)
+		w.attachData(w.entry, data)
 		return nil
 	}
 	if len(data) > maxAttached {
@@ -229,7 +229,7 @@ func (w *worker) cannotFold() {
 	due := w.due && len(w.kept) == 0
 	w.due = false
 	for _, r := range w.kept {
-		w.attach(r.entry, r.data)
+		w.attachData(r.entry, r.data)
 	}
 	w.release()
 	if due || w.due {

@@ -79,7 +79,7 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 	}
 	if w.journal != nil {
 		if m.Data != nil && !m.Pinned {
-			w.attach(w.latestEntry, m.Data)
+			w.attachData(w.latestEntry, m.Data)
 		}
 		w.backlog = append(w.backlog, queued{w.latestEntry, h})
 	}

@@ -299,7 +299,7 @@ func (w *worker) receive() {
 		case control.AddDevice: // with its lock, and with nothing else
 			m = comingDevice{said, files[0]}
 		case control.Hold:
-			w.attached(files[0])
+			w.attach(said, files[0])
 			continue
 		case control.End:
 			w.dismissed = true
@@ -417,7 +417,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, h.Release == 0
 		}
 		if h.Op == wire.OpModuleData && w.journal != nil {
-			w.attach(w.entry, data)
+			w.attachData(w.entry, data)
 		}
 	}
 	if at := clientcore.Time(w.done.Load()); w.core.Unnoticed(at) {

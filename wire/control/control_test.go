@@ -59,7 +59,7 @@ func fill(v reflect.Value) {
 		v.SetBool(true)
 	case reflect.Int, reflect.Int64:
 		v.SetInt(math.MaxInt64)
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(math.MaxUint64)
 	case reflect.Float64:
 		v.SetFloat(0.1)
@@ -80,7 +80,7 @@ func TestEveryKindTravels(t *testing.T) {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
 			var with []*os.File
 			switch m.(type) {
-			case AddDevice, Hold:
+			case AddDevice, Hold, Probe:
 				with = []*os.File{file}
 			}
 			if err := daemon.Send(m, with...); err != nil {

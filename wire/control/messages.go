@@ -158,11 +158,18 @@ type Ping struct {
 	Number uint64 `json:"number"`
 }
 
-// Hold says that the program is attached. A descriptor of its connection comes with
-// it, so that the program does not see its end when the daemon dies, and the worker
-// sees the program's. From now on the worker outlives the daemon, if it has an
-// OrphanGrace, unless it is told to End.
-type Hold struct{}
+// Hold gives a worker that has an OrphanGrace its program's connection, of which a
+// descriptor comes with it. So the program does not see its end when the daemon dies,
+// and the worker sees the program's. From now on the worker outlives the daemon, unless
+// it is told to End.
+//
+// The worker tells the program that it is attached. Whenever the daemon dies, the
+// program either is attached and has a worker that lives on, or sees the end of its
+// connection.
+type Hold struct {
+	// Attached is the record for the program. The ring and the data arena go with it.
+	Attached []byte `json:"attached"`
+}
 
 // End says that the client has ended. The daemon closes the connection next.
 type End struct{}

@@ -103,7 +103,9 @@ type Client struct {
 	Waits       uint64  `json:"waits"`
 	WaitTime    float64 `json:"wait_time"`
 	Preemptions uint64  `json:"preemptions"`
-	Moves       Moves   `json:"moves"`
+	// Rebuilds is how often its worker was replaced, by one that made it what it was.
+	Rebuilds uint64 `json:"rebuilds"`
+	Moves    Moves  `json:"moves"`
 	// Parked says that it is ready, and that no device takes it which could hold it.
 	Parked bool `json:"parked,omitempty"`
 	// Away says that its worker, of an earlier daemon, has not come back yet.

@@ -1,0 +1,72 @@
+// A node that is being started again: its programs go on, and those that come wait
+// for it.
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE = 10, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, nanoseconds
+
+// A socket's name among the folders with the states of nodes; node/statefolder.go has
+// the same. False if it is none that is found from everywhere, or too long.
+static bool state_key(const char *socket, char *key, size_t size) {
+	if (socket[0] != '@' && socket[0] != '/')
+		return false;
+	size_t used = 0;
+	for (const unsigned char *c = (const unsigned char *)socket; *c != 0; c++) {
+		bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '@' || *c == '_' || *c == '-';
+		if (size - used < 4)
+			return false;
+		if (*c == '/')
+			key[used++] = '+';
+		else if (plain)
+			key[used++] = (char)*c;
+		else
+			used += (size_t)snprintf(key + used, size - used, "%%%02X", *c);
+	}
+	key[used] = 0;
+	return true;
+}
+
+static bool is_folder(const char *parent, const char *key) {
+	char path[1024];
+	struct stat info;
+	if (snprintf(path, sizeof path, "%s/%s", parent, key) >= (int)sizeof path)
+		return false;
+	return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// A node that was killed, or hands over to the next, leaves its state behind; one that
+// has ended does not. A node that runs has one too.
+bool node_may_come_back(const char *socket) {
+	char key[256], parent[512];
+	if (!state_key(socket, key, sizeof key))
+		return false;
+	if (is_folder("/run/muster", key))
+		return true;
+	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	if (runtime != NULL && runtime[0] == '/' && snprintf(parent, sizeof parent, "%s/muster", runtime) < (int)sizeof parent && is_folder(parent, key))
+		return true;
+	snprintf(parent, sizeof parent, "/tmp/muster-%u", (unsigned)getuid());
+	return is_folder(parent, key);
+}
+
+bool node_wait(const char *socket, struct patience *p) {
+	struct timespec now, pause = {.tv_nsec = LOOK_EVERY};
+	int before = errno;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!p->begun) {
+		p->begun = true;
+		p->since = now.tv_sec;
+	}
+	bool waits = now.tv_sec - p->since < PATIENCE && node_may_come_back(socket);
+	if (waits)
+		nanosleep(&pause, NULL);
+	errno = before;
+	return waits;
+}

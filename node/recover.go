@@ -213,15 +213,18 @@ func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) e
 	if err != nil {
 		return err
 	}
-	assigned := false
-	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
+	assigned, attached := false, []byte(nil)
+	if !d.ask(func() {
+		assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock)
+		attached = c.attached
+	}) || !assigned {
 		d.dismiss(w)
 		return nil // it has ended
 	}
 	if d.folder == nil {
 		return nil
 	}
-	return d.attachWith(c, w, c.attached, kept)
+	return d.attachWith(c, w, attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------

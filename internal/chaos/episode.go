@@ -126,11 +126,8 @@ func (e *episode) settings() []string {
 	if e.o.Expect == Fail {
 		return append(settings, "recover: off", "orphan_grace: 0")
 	}
-	return append(settings, "recover: on", "state: "+e.state(), "orphan_grace: 1m")
+	return append(settings, "recover: on", "orphan_grace: 1m")
 }
-
-// state is the folder in which the daemon leaves what the next one must know.
-func (e *episode) state() string { return filepath.Join(e.dir, "state") }
 
 func (e *episode) prepareSwap() error {
 	if e.spec.swap == "memory" {

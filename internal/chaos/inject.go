@@ -384,6 +384,9 @@ func (e *episode) loseDevice(f fault) error {
 	if e.o.Expect == Fail {
 		e.surround(excuse{f.String(), "device lost: by rule"})
 	}
+	for _, p := range e.running() { // as far as one can know
+		p.hurt++
+	}
 	e.later(f, awayTime, name+" is back", func() error {
 		e.calm(f)
 		return os.Remove(file)

@@ -433,7 +433,7 @@ func TestRequestsAreStrict(t *testing.T) {
 	const noRequest = `a request is one JSON object, as {"request":"status"}`
 	for _, c := range []struct{ request, want string }{
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
-		{`{"request":"x"}`, `there is no request "x": it is one of device-add, device-drain, device-remove, device-resume, move, status`},
+		{`{"request":"x"}`, `there is no request "x": it is one of adopt, device-add, device-drain, device-remove, device-resume, move, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":7}        `, noRequest},
 		{`{"request":"status"`, noRequest},
@@ -717,13 +717,7 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 
 // A device that is lost is nobody's any more, and comes back when it can be opened.
 func TestLostDeviceComesBack(t *testing.T) {
-	d, err := newDaemon(testConfig(), testOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.closeLocks()
-	go d.loop()
-	defer func() { d.do(d.drain); <-d.ended }()
+	d := begun(t, testConfig(), testOptions())
 	d.ask(func() { d.lose(1, "it fell off the bus"); d.lose(1, "again") })
 	me := peer{user: d.own}
 	says := func(request string) string {
@@ -767,6 +761,9 @@ func FuzzRequests(f *testing.F) {
 		return nil, errors.New("it cannot be opened")
 	}
 	d, err := newDaemon(testConfig(), opts)
+	if err == nil {
+		err = d.equip(&inheritance{})
+	}
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -797,4 +794,24 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("%q of another user has changed devices", line)
 		}
 	})
+}
+
+// begun is a daemon whose loop runs, without a socket.
+func begun(t *testing.T, cfg Config, opts Options) *daemon {
+	t.Helper()
+	d, err := newDaemon(cfg, opts)
+	if err == nil {
+		err = d.begin()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go d.loop()
+	t.Cleanup(func() {
+		d.do(d.drain)
+		<-d.ended
+		d.pool.stop()
+		d.closeLocks()
+	})
+	return d
 }

@@ -344,6 +344,9 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 	cfg := testConfig()
 	cfg.Devices = []Device{gpu(0)}
 	d, err := newDaemon(cfg, opts)
+	if err == nil {
+		err = d.equip(&inheritance{})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

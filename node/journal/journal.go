@@ -41,7 +41,7 @@ const (
 	// takes nothing.
 	Area = 1 << 30
 	// LogLimit is how many bytes a log takes at most.
-	LogLimit = 32 << 20
+	LogLimit = 64 << 20
 )
 
 // Size is the size of the file.

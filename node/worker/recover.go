@@ -72,9 +72,12 @@ const (
 	keepTime = 500 * time.Microsecond
 	// tightLog is how much room is left in the log when a base is made for that
 	// reason: what is read ahead needs some.
-	tightLog = journal.LogLimit / 2
+	tightLog = journal.LogLimit / 4 * 3
 	// maxAttached is the most that one message's data may take in the log.
-	maxAttached = journal.LogLimit / 4
+	maxAttached = journal.LogLimit / 8
+	// aside is how many bytes are worth a goroutine that writes them to the journal
+	// while the device reads them.
+	aside = 256 << 10
 )
 
 // record writes a message to the journal before the ring gives its room back.
@@ -110,14 +113,33 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
+// keepAside is keep, while the caller has the device read the data; it must call what
+// is returned before the data are given back.
+func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
+	if len(o.Data) < aside || w.journal == nil || w.hasData || w.replay.has() || len(o.Data) > maxAttached {
+		w.keep(o)
+		return func() {}
+	}
+	to, seal := w.journal.Reserve(w.entry, uint64(len(o.Data)))
+	if to == nil {
+		w.keep(o)
+		return func() {}
+	}
+	done, data := make(chan struct{}), o.Data
+	go func() {
+		copy(to, data)
+		close(done)
+	}()
+	return func() {
+		<-done
+		seal()
+	}
+}
+
 // attachData writes data to the journal.
 func (w *worker) attachData(e journal.Entry, data []byte) {
-	if len(data) <= maxAttached {
-		if to, seal := w.journal.Reserve(e, uint64(len(data))); to != nil {
-			copy(to, data)
-			seal()
-			return
-		}
+	if len(data) <= maxAttached && w.journal.Attach(e, data) {
+		return
 	}
 	if w.stage != nil { // which is about to be given back
 		w.expose(errLogFull)

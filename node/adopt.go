@@ -107,10 +107,10 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 		return err
 	}
 	d.ask(func() {
-		c.held, c.attached = ids, attached
+		c.held = ids
 		d.save(c)
 	})
-	return w.control.Send(control.Hold{Attached: attached}, program)
+	return w.attach(attached, program, held)
 }
 
 // openFolder opens the state folder, unless clients end with the daemon anyway.

@@ -36,6 +36,7 @@ type recovery struct {
 	tries    int            // since it was last what it was before
 	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
+	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
 }
 
 // names of the descriptors that are kept for recovery beside those of the ring and the
@@ -166,15 +167,13 @@ func (d *daemon) endWorker(c *client, reason string) {
 
 // rebuild gives a client another worker.
 func (d *daemon) rebuild(c *client, kept []control.Held) {
-	why := c.why
-	if why == "" {
-		why = "its worker has ended: " + c.worker.ending()
-	}
+	why, suspects := c.whyNoWorker(), c.suspects
 	if c.tries++; c.tries == 1 {
 		c.lostAt = d.now()
 	}
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
+	c.suspects = nil
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told = vgpu.Usage{}
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
@@ -182,6 +181,13 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease
 	go func() {
 		defer closeHeld(kept)
+		if suspects != nil { // or it would be given the same device again
+			select {
+			case <-suspects:
+			case <-c.gone:
+			case <-d.ended:
+			}
+		}
 		if err := d.reemploy(c, serve, kept); err != nil {
 			d.do(func() {
 				if d.clients[c.id] == c && c.worker == nil {
@@ -192,21 +198,36 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	}()
 }
 
+// whyNoWorker says why the client's worker is no more.
+func (c *client) whyNoWorker() string {
+	why := c.why
+	if why == "" {
+		why = "its worker has ended: " + c.worker.ending()
+	}
+	if c.tries >= maxRebuilds {
+		why += fmt.Sprintf(" (it was rebuilt in another %d times and came no further: start the program again)", c.tries)
+	}
+	return why
+}
+
 // reemploy finds another worker for a client, and lets it go on.
 func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) error {
 	w, stock, err := d.employWith(c, serve, kept)
 	if err != nil {
 		return err
 	}
-	assigned := false
-	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
+	assigned, attached := false, []byte(nil)
+	if !d.ask(func() {
+		assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock)
+		attached = c.attached
+	}) || !assigned {
 		d.dismiss(w)
 		return nil // it has ended
 	}
 	if d.folder == nil {
 		return nil
 	}
-	return d.attachWith(c, w, c.attached, kept)
+	return d.attachWith(c, w, attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------
@@ -220,14 +241,16 @@ const (
 // all.
 func (d *daemon) suspect(number int, why string) {
 	stock := d.stock.Load()
-	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] {
+	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] != nil {
 		return
 	}
-	d.probing[number] = true
+	known := make(chan struct{})
+	d.probing[number] = known
 	e := stock.entries[number]
 	go func() {
 		err := d.probe(e)
 		d.do(func() {
+			defer close(known)
 			delete(d.probing, number)
 			now := d.stock.Load().entries[number]
 			switch {

@@ -561,8 +561,12 @@ func (w *worker) mayRebuild(err error) bool {
 	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
-// onDeviceNumber is the device that the client has something on; -1 for none.
+// onDeviceNumber is the device that the client uses or was about to, or has something
+// on; -1 for none.
 func (w *worker) onDeviceNumber() int {
+	if w.core.Lease.Held {
+		return w.core.Lease.Device
+	}
 	for place := range w.gpus {
 		return place.Index()
 	}

@@ -391,6 +391,7 @@ func (d *daemon) adopt(h *heir) {
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,
 		survival: survival{held: h.Files, place: h.Place, was: h.Place, told: h.Told.usage()},
+		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
 	if h.Place.Held {
 		c.device = h.Place.Device
@@ -441,7 +442,7 @@ func (d *daemon) awaitWorker(c *client) {
 		if w.away && d.clients[c.id] == c {
 			d.missing.Add(-1)
 			d.uids.giveBack(w.uid)
-			d.forget(c)
+			d.workerEnded(c, w)
 		}
 	})
 }
@@ -514,10 +515,14 @@ type homecomer struct {
 }
 
 func (b *homecomer) close() {
-	b.control.Close()
+	if b.control != nil {
+		b.control.Close()
+		b.words.Close()
+	}
+	if b.program != nil {
+		b.program.Close()
+	}
 	b.shared.Unmap()
-	b.program.Close()
-	b.words.Close()
 	closeHeld(b.kept)
 }
 
@@ -578,41 +583,21 @@ func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 	for _, h := range held {
 		files[h.Name] = h.File
 	}
-	b := &homecomer{}
-	fail := func(err error) (*homecomer, error) {
-		if b.shared != nil {
-			b.shared.Unmap()
-		}
-		if b.program != nil {
-			b.program.Close()
-		}
-		closeHeld(b.kept)
+	b, err := openHeld(files)
+	if err != nil {
 		return nil, err
-	}
-	shared, err := wire.Map(files["ring"], nil)
-	if err != nil {
-		return fail(err)
-	}
-	b.shared = shared
-	program, err := net.FileConn(files["program"])
-	if err != nil {
-		return fail(err)
-	}
-	b.program = program.(*net.UnixConn) // it is the one that was accepted
-	if kept := keptOf(files); canOutlive(kept) {
-		if b.kept, err = copyHeld(kept); err != nil {
-			return fail(err)
-		}
 	}
 	own, child, err := control.Pair()
 	if err != nil {
-		return fail(err)
+		b.close()
+		return nil, err
 	}
 	defer child.Close()
 	words, errors, err := os.Pipe()
 	if err != nil {
 		own.Close()
-		return fail(err)
+		b.close()
+		return nil, err
 	}
 	defer errors.Close()
 	b.control, b.words = own, words

@@ -28,7 +28,7 @@ var errHandingOver = refuse(resultNotReady, "the node is being started again: tr
 func (d *daemon) awaitEnd(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return d.cfg.Handover && !d.isKilled()
+		return d.cfg.Handover && d.folder != nil && !d.isKilled()
 	case <-d.kills:
 		return false
 	case <-d.opts.Handover:

@@ -175,7 +175,7 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
 	c.suspects = nil
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
-	c.told = vgpu.Usage{}
+	c.told, c.unsettled = vgpu.Usage{}, false
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease

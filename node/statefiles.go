@@ -35,8 +35,10 @@ type clientFile struct {
 	ArenaSize uint64      `json:"arena_size"`
 	Since     time.Time   `json:"since"`
 
-	Worker workerFile        `json:"worker"`
-	Files  map[string]fileID `json:"files"` // that the worker holds, by their names
+	Worker   workerFile        `json:"worker"`
+	Files    map[string]fileID `json:"files"` // that the worker holds, by their names
+	Attached []byte            `json:"attached"`
+	Rebuilds uint64            `json:"rebuilds"`
 
 	Place     placeFile     `json:"place"`
 	Pinned    vgpu.DeviceID `json:"pinned"`
@@ -307,7 +309,7 @@ func (d *daemon) fileOf(c *client) clientFile {
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
 		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since),
-		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held,
+		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held, Attached: c.attached, Rebuilds: c.rebuilds,
 		Place: placeOf(v), Pinned: c.pinned, Committed: c.committed,
 		Kernels: v.Kernels, Busy: v.GPUTime, Told: usageOf(c.told), Waits: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
 		Counters: c.counters.file(), Peak: c.peak, Stats: c.memoryNow,

@@ -113,9 +113,8 @@ func (w *worker) keep(o *clientcore.Op) {
 // attachData writes data to the journal.
 func (w *worker) attachData(e journal.Entry, data []byte) {
 	if len(data) <= maxAttached {
-		if to, seal := w.journal.Reserve(e, uint64(len(data))); to != nil {
-			copy(to, data)
-			seal()
+		if fill := w.journal.Reserve(e, uint64(len(data))); fill != nil {
+			fill(data)
 			return
 		}
 	}
@@ -144,17 +143,12 @@ func (w *worker) attachLater(on device.Stream, data []byte) error {
 		w.due = true
 		return nil
 	}
-	to, seal := w.journal.Reserve(w.entry, uint64(len(data)))
-	if to == nil {
+	fill := w.journal.Reserve(w.entry, uint64(len(data)))
+	if fill == nil {
 		w.due = true
 		return nil
 	}
-	return w.block(func() error {
-		return on.Call(func() {
-			copy(to, data)
-			seal()
-		})
-	})
+	return w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
 // given notes that bytes are where the program wanted them, for messages that have

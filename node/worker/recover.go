@@ -120,20 +120,17 @@ func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
 		w.keep(o)
 		return func() {}
 	}
-	to, seal := w.journal.Reserve(w.entry, uint64(len(o.Data)))
-	if to == nil {
+	fill := w.journal.Reserve(w.entry, uint64(len(o.Data)))
+	if fill == nil {
 		w.keep(o)
 		return func() {}
 	}
 	done, data := make(chan struct{}), o.Data
 	go func() {
-		copy(to, data)
+		fill(data)
 		close(done)
 	}()
-	return func() {
-		<-done
-		seal()
-	}
+	return func() { <-done }
 }
 
 // attachData writes data to the journal.
@@ -166,17 +163,12 @@ func (w *worker) attachLater(on device.Stream, data []byte) error {
 		w.due = true
 		return nil
 	}
-	to, seal := w.journal.Reserve(w.entry, uint64(len(data)))
-	if to == nil {
+	fill := w.journal.Reserve(w.entry, uint64(len(data)))
+	if fill == nil {
 		w.due = true
 		return nil
 	}
-	return w.block(func() error {
-		return on.Call(func() {
-			copy(to, data)
-			seal()
-		})
-	})
+	return w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
 // given notes that bytes are where the program wanted them, for messages that have

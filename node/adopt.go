@@ -107,7 +107,7 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 		return err
 	}
 	d.ask(func() {
-		c.held, c.attached = ids, attached
+		c.held = ids
 		d.save(c)
 	})
 	return w.control.Send(control.Hold{Attached: attached}, program)

@@ -486,7 +486,9 @@ func TestWorkerDiesBeforeItStands(t *testing.T) {
 	if err := syscall.Kill(worker.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another serves the client", func() bool { return h.client(1).Rebuilds == 1 && h.file(1).Worker.Pid != worker.Pid && !h.client(1).Away })
+	eventually(t, "another serves the client", func() bool {
+		return h.client(1).Rebuilds == 1 && h.file(1).Worker.Pid != worker.Pid && !h.client(1).Away
+	})
 	p.leave()
 	eventually(t, "it is forgotten", func() bool { return len(h.status().Clients) == 0 })
 }

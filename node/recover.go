@@ -37,6 +37,23 @@ type recovery struct {
 	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
 	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
+	pace     pace
+	between  bool // it has no worker, or one that does not have its program's connection yet
+}
+
+// pace bounds how often a client is rebuilt that comes a little farther each time. The
+// first rebuilds are made at once, later ones on average one in each restTime.
+type pace struct{ due time.Duration }
+
+const (
+	restTime = time.Second
+	restless = 20 // rebuilds that are made at once
+)
+
+// rest notes a rebuild, and says how long it is put off.
+func (p *pace) rest(now time.Duration) time.Duration {
+	p.due = max(p.due, now) + restTime
+	return max(0, p.due-now-restless*restTime)
 }
 
 // names of the descriptors that are kept for recovery beside those of the ring and the
@@ -179,6 +196,8 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease
+	c.between = true
+	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {
 		defer closeHeld(kept)
 		if suspects != nil { // or it would be given the same device again
@@ -188,13 +207,23 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 			case <-d.ended:
 			}
 		}
-		if err := d.reemploy(c, serve, kept); err != nil {
-			d.do(func() {
-				if d.clients[c.id] == c && c.worker == nil {
-					d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
-				}
-			})
+		select {
+		case <-time.After(rest):
+		case <-c.gone:
+			return
 		}
+		w, err := d.reemploy(c, serve, kept)
+		d.do(func() {
+			if d.clients[c.id] != c || c.rebuilds != number {
+				return // another worker has followed this one
+			}
+			switch c.between = false; {
+			case err != nil && c.worker == nil:
+				d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
+			case err != nil && c.worker == w: // which may have ended
+				d.endWorker(c, fmt.Sprintf("%s; and the next could not be given its program: %v", why, err))
+			}
+		})
 	}()
 }
 
@@ -211,10 +240,10 @@ func (c *client) whyNoWorker() string {
 }
 
 // reemploy finds another worker for a client, and lets it go on.
-func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) error {
+func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) (*workerProcess, error) {
 	w, stock, err := d.employWith(c, serve, kept)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	assigned, attached := false, []byte(nil)
 	if !d.ask(func() {
@@ -222,12 +251,12 @@ func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) e
 		attached = c.attached
 	}) || !assigned {
 		d.dismiss(w)
-		return nil // it has ended
+		return nil, nil // it has ended
 	}
 	if d.folder == nil {
-		return nil
+		return w, nil
 	}
-	return d.attachWith(c, w, attached, kept)
+	return w, d.attachWith(c, w, attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------
@@ -254,6 +283,8 @@ func (d *daemon) suspect(number int, why string) {
 			delete(d.probing, number)
 			now := d.stock.Load().entries[number]
 			switch {
+			case errors.Is(err, errNotTried):
+				d.log.Warn("a worker says that a device is gone, which cannot be tried", "device", number, "name", e.info.Name, "reason", why, "error", err)
 			case err == nil:
 				d.log.Warn("a worker says that a device is gone, which is there for others", "device", number, "name", e.info.Name, "reason", why)
 			case now.here && now.change == e.change:
@@ -288,16 +319,21 @@ func (d *daemon) lookFor(number int) {
 	})
 }
 
-// probe tries a device, in a process of its own: a driver may not return from a call.
+// errNotTried says that a device could not be tried, which is no fault of its own, and
+// no sign that it is there.
+var errNotTried = errors.New("it could not be tried")
+
+// probe tries a device, in a process of its own: a driver may not return from a call,
+// and not even the end of that process is waited for.
 func (d *daemon) probe(e stocked) error {
 	w, err := d.pool.start()
 	if err != nil {
-		return nil // that is no fault of the device's
+		return errors.Join(errNotTried, err)
 	}
-	defer d.dismiss(w)
+	defer func() { go d.dismiss(w) }()
 	lock, err := wire.OpenLock(e.lock)
 	if err != nil {
-		return nil
+		return errors.Join(errNotTried, err)
 	}
 	defer lock.Close()
 	late := time.AfterFunc(probeTime, w.kill)
@@ -305,7 +341,7 @@ func (d *daemon) probe(e stocked) error {
 	config := e.DeviceConfig
 	config.Gone = false
 	if err := w.control.Send(control.Probe{Device: config}, lock); err != nil {
-		return nil
+		return errors.Join(errNotTried, err)
 	}
 	for {
 		said, err := w.control.Receive()

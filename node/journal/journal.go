@@ -133,6 +133,9 @@ func align(n uint64) uint64 { return (n + 7) &^ 7 }
 // ask.
 func (j *Journal) Valid() bool { return j.valid.Load() }
 
+// Fresh says whether there never was a base.
+func (j *Journal) Fresh() bool { return j.epoch == 0 }
+
 // Invalidate says that the client cannot be rebuilt any more, until the next
 // Commit. What is needed for it is about to be overwritten, or does not fit.
 func (j *Journal) Invalidate() {

@@ -95,7 +95,8 @@ func (d *daemon) awaitRebuilt() {
 		waits := false
 		d.ask(func() {
 			for _, c := range d.clients {
-				waits = waits || c.between && !c.ending
+				ended := c.kept != nil && c.worker != nil && !isRunning(c.worker.pid(), c.worker.start) // which is about to be known
+				waits = waits || (c.between || ended) && !c.ending
 			}
 		})
 		if !waits {

@@ -252,10 +252,11 @@ func TestHandoverBetweenWorkers(t *testing.T) {
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}
+		before := h.client(1).Rebuilds
 		if err := syscall.Kill(h.file(1).Worker.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the daemon knows", func() bool { return h.client(1).Rebuilds > 0 })
+		eventually(t, "the daemon knows", func() bool { return h.client(1).Rebuilds > before })
 		if err := h.daemon.Process.Signal(syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}

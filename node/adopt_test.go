@@ -79,13 +79,21 @@ func (h *house) connect() *program {
 }
 
 // file is what is written of a client.
-func (h *house) file(id uint64) (f clientFile) {
+func (h *house) file(id uint64) (f heir) {
 	h.Helper()
 	text, err := os.ReadFile(filepath.Join(h.cfg.State, fmt.Sprintf("client-%d.json", id)))
 	if err != nil {
 		h.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := json.Unmarshal(text, &f.clientFile); err != nil {
+		h.Fatal(err)
+	}
+	standing, err := (&stateFolder{dir: h.cfg.State}).openSlots(fmt.Sprintf("standing-%d", id))
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer standing.close()
+	if err := standing.read(&f.clientState); err != nil {
 		h.Fatal(err)
 	}
 	return f
@@ -556,5 +564,24 @@ func TestAdoptionIsRecorded(t *testing.T) {
 	played, err := vgpu.Replay(bytes.NewReader(text))
 	if err != nil || played.Difference != nil || played.End != nodeHasGone {
 		t.Errorf("%+v, %v", played, err)
+	}
+}
+
+// BenchmarkSave is what it costs to write a client down, as before each grant.
+func BenchmarkSave(b *testing.B) {
+	cfg := testConfig()
+	cfg.OrphanGrace, cfg.State = time.Minute, filepath.Join(b.TempDir(), "state")
+	f := runWith(b, cfg, testOptions())
+	p, err := connect(f.socket, hello(), 0)
+	must(b, err)
+	defer p.leave()
+	folder := &stateFolder{dir: cfg.State}
+	standing, err := folder.openSlots(standingName(1))
+	must(b, err)
+	defer standing.close()
+	var state clientState
+	must(b, standing.read(&state))
+	for b.Loop() {
+		must(b, standing.write(&state))
 	}
 }

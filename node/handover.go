@@ -122,6 +122,7 @@ func (d *daemon) leaveAll() {
 			continue
 		}
 		d.save(c)
+		c.standing.close()
 		c.worker.left.Store(true)
 		c.worker.leave()
 		if c.shared != nil {

@@ -344,17 +344,20 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) ui
 // attach gives a client its worker and its memory, and tells its program, or says why
 // not.
 func (d *daemon) attach(c *client) error {
-	given, err := d.provide(c)
+	given, err := d.provide(c, true)
 	if err != nil {
 		return err
 	}
 	defer given.close()
 	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(given.stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
-	})
-	if err = d.attachWith(c, given.worker, out.Bytes(), given.files); err != nil {
+	err = d.attachWith(c, given.worker, given.attached, given.files)
+	var refused *wire.Refused
+	switch {
+	case err == nil:
+	case d.folder != nil && canOutlive(given.files) && !errors.As(err, &refused):
+		given.worker.kill() // if it has not ended: the next one tells the program
+		return nil
+	default:
 		d.detach(c)
 	}
 	return err
@@ -371,13 +374,16 @@ type provision struct {
 	worker *workerProcess
 	stock  *inventory     // that the worker knows
 	files  []control.Held // the ring, the data arena, and what is kept besides
+
+	attached []byte // what its program is to be told; nil if it knows
 }
 
 func (p *provision) close() { closeHeld(p.files) }
 
 // provide makes a client known, and gives it its memory and a worker. The caller closes
-// what is returned when the program has been given what it needs of that.
-func (d *daemon) provide(c *client) (_ *provision, err error) {
+// what is returned when the program has been given what it needs of that. If tells, the
+// program is to be told that it is attached.
+func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err := d.admit(c); err != nil {
 		return nil, err
 	}
@@ -411,6 +417,9 @@ func (d *daemon) provide(c *client) (_ *provision, err error) {
 		shared.Unmap()
 		return nil, err
 	}
+	if tells {
+		given.attached = attachedRecord(c, given.stock)
+	}
 	if err = d.introduce(c, shared, given, serve.Recover); err != nil {
 		d.dismiss(given.worker)
 		shared.Unmap()
@@ -431,11 +440,20 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 	assigned := false
 	if !d.ask(func() {
 		if assigned = d.assign(c, given.worker, shared, given.stock); assigned {
-			c.kept = copies
+			c.kept, c.attached = copies, given.attached
 		}
 	}) || !assigned {
 		closeHeld(copies)
 		return d.notNow()
 	}
 	return nil
+}
+
+// attachedRecord is what a program is told with its memory.
+func attachedRecord(c *client, stock *inventory) []byte {
+	var out bytes.Buffer
+	_ = wire.WriteRecord(&out, &wire.Attached{
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
+	})
+	return out.Bytes()
 }

@@ -350,7 +350,7 @@ func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 	}
 	defer theirs.Close()
 	c.conn = own
-	given, err := d.provide(c)
+	given, err := d.provide(c, false)
 	if err != nil {
 		file.Close()
 		own.Close()

@@ -583,6 +583,133 @@ func TestWholeClientGoesOnElsewhere(t *testing.T) {
 	}
 }
 
+// A worker that dies after a restore leaves what was restored; one that dies while it
+// restores leaves what was there before, at whichever operation that is.
+func TestWorkerDiesAroundARestore(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		t.Run(fmt.Sprintf("in a file=%v", dir != ""), func(t *testing.T) {
+			c := newClient(t, options{swapDir: dir, identity: "me", recovers: true})
+			path := filepath.Join(t.TempDir(), "file")
+			v := newVectors(c, 300_000)
+			sum := func(what string, k int) {
+				t.Helper()
+				want := floats(v.n, func(i int) float32 { return float32(i+k) + float32(2*i) })
+				if got := v.out(v.c, uint64(4*v.n)); !bytes.Equal(got, want) {
+					t.Fatalf("%s the client is not what it was in round %d", what, k)
+				}
+			}
+			v.round(1)
+			c.checkpoint(path)
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			died := int32(0)
+			for n := int32(1); ; n++ {
+				v.round(2)
+				c.must(&wire.Synchronise{}, nil)
+				c.doom.Store(n)
+				answer, ok := try[control.Restored](c, control.Restore{}, f)
+				c.doom.Store(0)
+				if ok {
+					if answer.Error != "" {
+						t.Fatal(answer.Error)
+					}
+					break
+				}
+				died++
+				sum(fmt.Sprintf("after a death at operation %d of a restore", n), 2)
+			}
+			if died < 3 || c.died.Load() != died {
+				t.Errorf("the worker died %d times, as told, and %d times in all", died, c.died.Load())
+			}
+			sum("after the restore", 1)
+			c.doom.Store(1)
+			v.launch(0)
+			c.must(&wire.Synchronise{}, nil)
+			if c.died.Load() != died+1 {
+				t.Error("the worker did not die")
+			}
+			sum("after the restore and a death", 1)
+			v.round(3)
+			// One that was rebuilt is saved and restored as any other.
+			c.checkpoint(path)
+			v.round(4)
+			c.doom.Store(1)
+			v.round(5)
+			if answer := c.restore(path); answer.Error != "" {
+				t.Fatal(answer.Error)
+			}
+			sum("after the second restore", 3)
+		})
+	}
+}
+
+// A worker that dies while it saves its client is no harm to that.
+func TestWorkerDiesWhileItSaves(t *testing.T) {
+	c := newClient(t, options{identity: "me", recovers: true})
+	v := newVectors(c, 1000)
+	v.round(1)
+	for n := int32(1); ; n++ {
+		v.launch(0)
+		f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(&wire.Synchronise{}, nil)
+		c.doom.Store(n)
+		answer, ok := try[control.Checkpointed](c, control.Checkpoint{}, f)
+		c.doom.Store(0)
+		f.Close()
+		v.round(int(n) + 1)
+		if ok {
+			if answer.Error != "" || n == 1 {
+				t.Errorf("%+v after %d operations", answer, n)
+			}
+			return
+		}
+	}
+}
+
+// A client that was restored as a whole can be rebuilt as any other.
+func TestWorkerDiesElsewhere(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		c := newClient(t, options{swapDir: dir, identity: "me", recovers: true})
+		v := newVectors(c, 200_000)
+		v.round(1)
+		function, err := c.p.Start(wire.Header{Op: wire.OpHostNext}, nil) // waits all the while
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "file")
+		c.transplant(path)
+		c.must(&wire.Synchronise{}, nil)
+		c.doom.Store(1)
+		v.round(2)
+		if c.died.Load() != 1 {
+			t.Error("the worker did not die")
+		}
+		c.checkpoint(path)
+		v.round(3)
+		if answer := c.restore(path); answer.Error != "" {
+			t.Fatal("the client is not known as itself any more:", answer.Error)
+		}
+		c.post(&wire.HostFunction{Cookie: 77})
+		var next wire.HostNextReply
+		if _, payload, err := function.Wait(); err != nil || next.Decode(payload) != nil || next.Cookie != 77 {
+			t.Errorf("cookie %d, %v", next.Cookie, err)
+		}
+		c.post(&wire.HostDone{Cookie: 77})
+		c.must(&wire.Synchronise{}, nil)
+		c.doom.Store(1)
+		v.round(4)
+		if c.died.Load() != 2 {
+			t.Error("the worker did not die again")
+		}
+	}
+}
+
 // A whole client that had a fault has it elsewhere, too, until a reset.
 func TestFaultGoesElsewhere(t *testing.T) {
 	c := newClient(t, options{identity: "me"})

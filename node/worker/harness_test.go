@@ -55,8 +55,9 @@ type client struct {
 	mu      sync.Mutex
 	over    bool // no worker is to follow
 	died    atomic.Int32
-	revived bool       // it was restored as a whole: a worker may die when there is a base
-	frozen  sync.Mutex // held while the program is to do nothing
+	doom    atomic.Int32 // the worker dies after so many operations; 0: this does not kill it
+	revived bool         // it was restored as a whole: a worker may die when there is a base
+	frozen  sync.Mutex   // held while the program is to do nothing
 }
 
 type options struct {
@@ -243,6 +244,9 @@ func (c *client) worker(resume bool) *worker {
 	s.exit = func() {}
 	if o.saves != nil {
 		s.between = func() { saveAndRestore(t, s, o.saves) }
+	}
+	if o.dies == nil && c.serve.Recover {
+		s.dies = func() bool { return c.doom.Load() > 0 && c.doom.Add(-1) == 0 }
 	}
 	if o.dies != nil {
 		s.dies = func() bool {

@@ -481,3 +481,186 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	p.step()
 	p.expect(1)
 }
+
+// keepingFixture is a node whose clients outlive their workers.
+func keepingFixture(t *testing.T) *fixture {
+	t.Helper()
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover, cfg.Swap.Dir = true, t.TempDir()
+	opts.WorkerCommand = workerCommand("real worker")
+	return runWith(t, cfg, opts)
+}
+
+// killWorker kills the worker of the node's one client, and waits until another has its
+// place.
+func killWorker(t *testing.T, f *fixture) {
+	t.Helper()
+	before := statusOf(t, f).Clients[0].Rebuilds
+	if err := syscall.Kill(theWorker(t), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the client is rebuilt", func() bool { return statusOf(t, f).Clients[0].Rebuilds > before })
+}
+
+// retried repeats an order for as long as the client has no worker.
+func retried(t *testing.T, order func() error) error {
+	t.Helper()
+	var err error
+	eventually(t, "the client has a worker", func() bool {
+		err = order()
+		return err == nil || !strings.Contains(err.Error(), "try again")
+	})
+	return err
+}
+
+// A client whose worker was killed is saved as any other; and what was restored outlives
+// the worker that restored it.
+func TestCheckpointsAndKilledWorkers(t *testing.T) {
+	f := keepingFixture(t)
+	p := startGrowing(t, f)
+	for range 5 {
+		p.step()
+	}
+	killWorker(t, f)
+	p.expect(5)
+	file := scratch(t)
+	if err := retried(t, func() error { _, err := Checkpoint(f.socket, p.id(), file); return err }); err != nil {
+		t.Fatal(err)
+	}
+	p.step()
+	p.expect(6)
+	if _, err := Restore(f.socket, p.id(), file); err != nil {
+		t.Fatal(err)
+	}
+	killWorker(t, f)
+	p.expect(5)
+	for range 3 {
+		p.step()
+	}
+	p.expect(8)
+}
+
+// A worker that is killed while its client is held ends the order, and not the client.
+func TestHeldClientOutlivesItsWorker(t *testing.T) {
+	f := keepingFixture(t)
+	p := startGrowing(t, f)
+	p.step()
+	held, err := Hold(f.socket, p.id(), scratch(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	p.step()
+	killWorker(t, f)
+	if _, err := held.Save(); err == nil || !strings.Contains(err.Error(), "the worker of client 1 ended before it had answered") {
+		t.Error(err)
+	}
+	p.expect(2)
+}
+
+// revive gives a program that was saved as a whole to a node, as a restore of its
+// processes does.
+func (p *growing) revive(socket string, file *os.File) {
+	p.t.Helper()
+	was := checkpoint.Client{UID: uint32(os.Getuid()), Pid: os.Getpid(), Name: "test program", Memory: p.attached.Memory}
+	revived, err := Revive(socket, was, p.attached.ArenaSize, file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer revived.Close()
+	if err := remap(p.shared, revived.Ring, revived.Arena); err != nil {
+		p.t.Fatal(err)
+	}
+	connection, err := net.FileConn(revived.Socket)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.conn.Close()
+	p.conn = connection.(*net.UnixConn)
+	p.attached.Client = revived.Client
+	if err := revived.Go(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// A client that was made for a restored program outlives its worker.
+func TestRevivedClientOutlivesItsWorker(t *testing.T) {
+	f := keepingFixture(t)
+	p := startGrowing(t, f)
+	for range 5 {
+		p.step()
+	}
+	file := scratch(t)
+	held, err := Hold(f.socket, p.id(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Save(); err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+	p.revive(f.socket, file)
+	eventually(t, "the first client is gone", func() bool { return len(statusOf(t, f).Clients) == 1 })
+	p.step()
+	p.expect(6)
+	killWorker(t, f)
+	p.expect(6)
+	p.step()
+	p.expect(7)
+}
+
+// A client that is held, and one that was made for a restored program, outlive the
+// daemon; orders that it had do not.
+func TestCheckpointsAndKilledDaemons(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.Recover = true
+	h.start()
+	socket := h.cfg.Socket.Address
+	p := startGrowing(t, &fixture{socket: socket})
+	for range 5 {
+		p.step()
+	}
+	held, err := Hold(socket, p.id(), scratch(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.step()
+	h.restart()
+	if _, err := held.Save(); err == nil {
+		t.Error("an order outlived its daemon")
+	}
+	held.Close()
+	p.expect(6)
+	h.settled(p.id())
+	if err := retried(t, func() error { _, err := Checkpoint(socket, p.id(), scratch(t)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	file := scratch(t)
+	if held, err = Hold(socket, p.id(), file); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(held.Ring, "muster-ring-") || held.Socket == 0 || len(held.Shown) == 0 {
+		t.Errorf("%+v", held)
+	}
+	if _, err := held.Save(); err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+	p.revive(socket, file)
+	p.step()
+	p.expect(7)
+	h.restart()
+	p.step()
+	p.expect(8)
+	h.settled(p.id())
+	file = scratch(t)
+	if err := retried(t, func() error { _, err := Checkpoint(socket, p.id(), file); return err }); err != nil {
+		t.Fatal(err)
+	}
+	p.step()
+	p.expect(9)
+	if _, err := Restore(socket, p.id(), file); err != nil {
+		t.Fatal(err)
+	}
+	p.expect(8)
+}

@@ -129,7 +129,7 @@ func TestCheckpointOfAClient(t *testing.T) {
 	p.expect("add 1", "added")
 	p.expect("show", "value 6")
 	matches(t, w.fails(1, "restore", "--socket", n.socket, "--client", "2", dir), "muster restore: the file is of another run of a program, .*")
-	matches(t, w.fails(1, "checkpoint", "--socket", n.socket, "9", dir), "muster checkpoint: the node has no client 9: muster ps lists them")
+	matches(t, w.fails(1, "checkpoint", "--socket", n.socket, "9", dir), "muster checkpoint: there is no client 9: muster ps lists those there are")
 	other.expect("show", "value 70")
 
 	// A damaged file changes nothing.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"muster/node"
 	"muster/node/checkpoint"
 	"muster/node/programs"
+	"muster/wire/status"
 )
 
 // checkpointFlags are the flags of muster checkpoint.
@@ -73,6 +75,7 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 		words, options = args[:at], args[at:]
 	}
 	var once func(context.Context) error
+	gone := func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d", f.program)); return err != nil }
 	switch {
 	case c.Flags().Changed("program") && len(words) != 1:
 		return usageErrorf("give --program and the folder, or a client's number and the folder")
@@ -90,28 +93,39 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 			return usageErrorf("%q is no number of a client: muster ps shows them", words[0])
 		}
 		once = func(context.Context) error { return f.saveClient(c, id, words[1]) }
+		gone = func() bool { return isGone(socketOf(f.socket), id) }
 	}
 	if c.Flags().Changed("every") && f.every <= 0 || f.every > 0 && f.stop {
 		return usageErrorf("--every %v: give a time above 0, as 10m, and not with --stop", f.every)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return repeat(ctx, f.every, once)
-}
-
-// repeat does something once, or again and again until it fails or is to end. What was
-// saved before stays.
-func repeat(ctx context.Context, every time.Duration, once func(context.Context) error) error {
-	for {
-		if err := once(ctx); err != nil || every == 0 {
-			return err
-		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
-			return nil
+	err := once(ctx)
+	if err != nil || f.every == 0 {
+		return err
+	}
+	for wait(ctx, f.every) && !gone() {
+		if err := once(ctx); err != nil && ctx.Err() == nil && !gone() {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %v; the last checkpoint stays, and the next is taken in %v\n", c.CommandPath(), err, f.every)
 		}
 	}
+	return nil
+}
+
+// wait lets a time pass. It returns false if the command is to end.
+func wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isGone says whether a node has no such client any more, or is no more itself.
+func isGone(socket string, id uint64) bool {
+	s, err := node.Ask(socket)
+	return errors.Is(err, node.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })
 }
 
 // savedClient is what is printed of a client that was saved or restored.

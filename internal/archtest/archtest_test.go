@@ -161,6 +161,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"cmd/muster", "exp/tsubame", true},
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true},
+		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},

@@ -168,8 +168,14 @@ func TestCheckpointOfAClient(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
 		t.Errorf("the folder has %v", entries)
 	}
+	// Or until the program ends.
+	every = w.execute(made("muster"), "checkpoint", "--socket", n.socket, "--every", "1ms", "2", dir)
+	every.says("client 2: ")
 	p.right()
 	other.right()
+	if code := every.wait(); code != 0 || strings.Contains(every.output.String(), "muster checkpoint:") {
+		t.Errorf("it ended with %d: %s", code, every.output)
+	}
 	n.idle()
 }
 

@@ -7,8 +7,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -324,5 +326,50 @@ func TestPace(t *testing.T) {
 	}
 	if rest := p.rest(now + time.Hour); rest != 0 {
 		t.Errorf("after an hour one is put off by %v", rest)
+	}
+}
+
+// A client is rebuilt though the machine has nothing to start a worker with at first.
+func TestRebuildsWaitForDescriptors(t *testing.T) {
+	var log logbook
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover, cfg.Warm = true, 0
+	opts.WorkerCommand, opts.Log = workerCommand("real worker"), log.logger()
+	f := runWith(t, cfg, opts)
+	p := mustConnect(t, f)
+	defer p.leave()
+	a := newAccumulator(t, p, 1000)
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	pid := theWorker(t)
+	none := syscall.Rlimit{Cur: 3, Max: limit.Max} // which are taken
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	restore := sync.OnceFunc(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+	defer restore()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the daemon knows what is lacking", func() bool {
+		return slices.ContainsFunc(log.entries(t), func(e entry) bool {
+			return strings.Contains(e.Msg, "waits for another worker") || strings.Contains(e.Msg, "is ended")
+		})
+	})
+	restore()
+	if err := a.check(); err != nil {
+		t.Error(err)
 	}
 }

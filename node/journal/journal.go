@@ -191,7 +191,7 @@ func (j *Journal) Commit(sections ...[]byte) error {
 // one.
 func (j *Journal) Base() ([][]byte, error) {
 	if !j.Valid() {
-		return nil, errors.New("there is no base")
+		return nil, errors.New("it had sent more than its journal holds")
 	}
 	size := j.number(atBaseSize)
 	base := j.current()[areaHead : areaHead+size]

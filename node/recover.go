@@ -191,7 +191,7 @@ func (d *daemon) rebuild(c *client) {
 	c.told = vgpu.Usage{}
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
-	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease
+	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed
 	c.between = true
 	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {

@@ -373,3 +373,42 @@ func TestRebuildsWaitForDescriptors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client is rebuilt that had room in the swap area meanwhile which another has now.
+func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover, cfg.Swap.Size = true, 200<<20
+	opts.WorkerCommand = workerCommand("real worker")
+	f := runWith(t, cfg, opts)
+	p, other := mustConnect(t, f), mustConnect(t, f)
+	a := newAccumulator(t, p, 1000)
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Fatal(err)
+	}
+	const size = 150 << 20
+	at := p.attached.ArenaBase + 16<<20
+	if err := p.do(&wire.MemAlloc{Addr: at, Size: size}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(&wire.MemFree{Addr: at}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other has the room", func() bool {
+		return other.do(&wire.MemAlloc{Addr: other.attached.ArenaBase, Size: size}, nil, true) == nil
+	})
+	if err := syscall.Kill(workerOf(t, os.Getpid(), p), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Error(err)
+	}
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Error(err)
+	}
+}

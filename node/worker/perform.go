@@ -11,6 +11,7 @@ import (
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 const success clientcore.Result = 0
@@ -96,6 +97,10 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Tell:
 		w.teller.tell(o.Text)
 	case clientcore.Say:
+		if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
+			w.commitAgain(m)
+			break
+		}
 		w.say(o.Message)
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)

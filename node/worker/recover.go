@@ -611,6 +611,7 @@ func (w *worker) replayAll() error {
 		w.stage = nil
 	}
 	w.sticky.publishAgain()
+	w.say(control.Commit{Bytes: w.core.Committed})
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -622,6 +623,20 @@ func (w *worker) prove() {
 	if quiet, err := w.quiet(); quiet || err != nil {
 		w.unproven = false
 		w.say(control.Rebuilt{})
+	}
+}
+
+// commitAgain takes the core's word of how much room it needs in the swap area. The
+// daemon knows how much that was in the end. What the client had meanwhile may be
+// another's by now, and is not asked for again: the program was told that it had it,
+// and the rest of the journal gives it back.
+func (w *worker) commitAgain(m control.Commit) {
+	switch {
+	case m.Bytes <= w.core.Committed: // it needs less
+	case m.Bytes <= w.serve.Committed || w.replay.silent:
+		w.inbox.put(control.Committed{Bytes: m.Bytes, Granted: true})
+	default: // it had not been answered
+		w.say(m)
 	}
 }
 

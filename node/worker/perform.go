@@ -181,7 +181,7 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		if err != nil {
 			return err
 		}
-		w.touch(to, o.To.Dense())
+		w.touch(to, o.To.Dense() && !readsWithin(o, to))
 	}
 	switch o.Kind {
 	case clientcore.HostIn:
@@ -213,6 +213,15 @@ func (w *worker) onHost(o *clientcore.Op) error {
 	})
 	w.given()
 	return err
+}
+
+// readsWithin says whether an operation reads host copies that it writes.
+func readsWithin(o *clientcore.Op, to vmm.Range) bool {
+	if o.Kind != clientcore.HostCopy {
+		return false
+	}
+	from, err := o.From.Span()
+	return err != nil || from.Addr < to.Addr+to.Size && to.Addr < from.Addr+from.Size
 }
 
 // hostCopy copies between host copies, row by row. Rows may overlap in memory, as in

@@ -41,7 +41,7 @@ const (
 	// takes nothing.
 	Area = 1 << 30
 	// LogLimit is how many bytes a log takes at most.
-	LogLimit = 32 << 20
+	LogLimit = 64 << 20
 )
 
 // Size is the size of the file.
@@ -132,6 +132,9 @@ func align(n uint64) uint64 { return (n + 7) &^ 7 }
 // Valid says whether the client can be rebuilt from what is here. Any goroutine may
 // ask.
 func (j *Journal) Valid() bool { return j.valid.Load() }
+
+// Fresh says whether there never was a base.
+func (j *Journal) Fresh() bool { return j.epoch == 0 }
 
 // Invalidate says that the client cannot be rebuilt any more, until the next
 // Commit. What is needed for it is about to be overwritten, or does not fit.

@@ -97,6 +97,23 @@ func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
 	}
 }
 
+// Attach writes the data of an entry to the log. It returns false if they do not fit,
+// or the entry does not count any more.
+func (j *Journal) Attach(e Entry, data []byte) bool {
+	if e.at == 0 || e.epoch != j.epoch {
+		return false
+	}
+	b, at, ok := j.record(isData, dataHead+uint64(len(data)))
+	if !ok {
+		return false
+	}
+	binary.LittleEndian.PutUint64(b[atBytes:], uint64(len(data)))
+	copy(b[dataHead:], data)
+	j.publish(len(b))
+	j.store64(j.current()[j.log+e.at-1:], atData, at+1)
+	return true
+}
+
 // write changes an entry, if it counts still.
 func (j *Journal) write(e Entry, change func(b []byte)) {
 	j.mu.Lock()

@@ -61,11 +61,12 @@ type options struct {
 	later    int // of these, so many come later (client.add)
 	memory   uint64
 	defers   bool
-	replays  bool       // devices cannot put variables at given addresses
-	recovers bool       // the client is kept, as one that is to outlive its worker
-	dies     *rand.Rand // now and then the worker dies; nil: never
-	lives    int        // for about so many operations
-	saves    *rand.Rand // now and then the client is saved and restored; nil: never
+	replays  bool        // devices cannot put variables at given addresses
+	recovers bool        // the client is kept, as one that is to outlive its worker
+	dies     *rand.Rand  // now and then the worker dies; nil: never
+	lives    int         // for about so many operations
+	killed   func() bool // the worker dies now; nil: only if dies says so
+	saves    *rand.Rand  // now and then the client is saved and restored; nil: never
 	swapDir  string
 	swapRoom uint64                                             // what the daemon commits; 0: much
 	grant    func(m control.Want) (device int, memory uint64)   // decides where to, also for a grow, which is pinned; nil: device 0, all that is wanted
@@ -93,7 +94,7 @@ func newClient(t testing.TB, o options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Recover: o.recovers || o.dies != nil}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Recover: o.recovers || o.dies != nil || o.killed != nil}
 	files := []*os.File{ring, arena}
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
@@ -226,6 +227,9 @@ func (c *client) worker(resume bool) *worker {
 			// in this process.
 			return s.hosts.outstanding() == 0 && len(s.core.Hosts.Running) == 0 && o.dies.IntN(o.lives) == 0
 		}
+	}
+	if o.killed != nil {
+		s.dies = o.killed
 	}
 	c.daemon.connect(own)
 	return s

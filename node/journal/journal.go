@@ -25,14 +25,14 @@ import (
 
 const (
 	magic   = 0x4a4d534d
-	version = 1
+	version = 2
 
 	headSize = 4096
 	areaHead = 64
 
 	atMagic, atVersion, atEpoch, atValid, atArea = 0, 4, 8, 16, 24
 	// Of an area.
-	atBaseSize, atLogSize, atFetched = 0, 8, 16
+	atBaseSize, atLogSize = 0, 8
 )
 
 // Limits of a journal.
@@ -172,7 +172,6 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	le := binary.LittleEndian
 	le.PutUint64(next[atBaseSize:], size)
 	j.store64(next, atLogSize, 0)
-	j.store64(next, atFetched, 0)
 	to := next[areaHead:]
 	le.PutUint64(to, uint64(len(sections)))
 	for i, s := range sections {
@@ -235,10 +234,3 @@ func (j *Journal) Base() ([][]byte, error) {
 	}
 	return sections, nil
 }
-
-// Fetched counts bytes that the program has fetched since the base, of what kernels
-// have printed.
-func (j *Journal) Fetched() uint64 { return load64(j.current(), atFetched) }
-
-// AddFetched counts more of them.
-func (j *Journal) AddFetched(n uint64) { j.store64(j.current(), atFetched, j.Fetched()+n) }

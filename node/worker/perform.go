@@ -55,9 +55,7 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 		if w.replay != nil && w.drops(o) {
 			continue
 		}
-		if w.dies != nil && w.dies() {
-			panic(errKilled)
-		}
+		w.mayDie()
 		if o.Kind.Asks() {
 			return o, w.ask(o)
 		}
@@ -66,6 +64,13 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 		}
 	}
 	return nil, clientcore.Outcome{}
+}
+
+// mayDie is where a test may have this process killed.
+func (w *worker) mayDie() {
+	if w.dies != nil && w.dies() {
+		panic(errKilled)
+	}
 }
 
 // do performs an operation of which only the failure counts.

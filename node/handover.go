@@ -68,6 +68,7 @@ func (d *daemon) kill() { d.killed.Do(func() { close(d.kills) }) }
 // handOver leaves all clients to the next daemon.
 func (d *daemon) handOver() {
 	d.log.Info("the node hands over: programs go on", "wait for the next", d.cfg.OrphanGrace.String())
+	d.settle()
 	d.left.Store(true)
 	d.closing.Store(true)
 	d.socket.Close()

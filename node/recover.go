@@ -35,6 +35,7 @@ type recovery struct {
 	why      string         // the worker cannot go on
 	tries    int            // since it was last what it was before
 	rebuilds uint64
+	changing bool            // another worker takes the client over
 	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
 }
 
@@ -170,7 +171,7 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	c.tries++
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
-	c.suspects = nil
+	c.suspects, c.changing = nil, true
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told = vgpu.Usage{}
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
@@ -221,11 +222,36 @@ func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) e
 		d.dismiss(w)
 		return nil // it has ended
 	}
-	if d.folder == nil {
-		return nil
+	if d.folder != nil {
+		err = d.attachWith(c, w, attached, kept)
 	}
-	return d.attachWith(c, w, attached, kept)
+	d.do(func() {
+		if c.worker == w { // and not one after it
+			c.changing = false
+		}
+	})
+	return err
 }
+
+// settle waits, not for ever, until no client is between two workers.
+func (d *daemon) settle() {
+	for end := d.opts.Now().Add(settleTime); d.opts.Now().Before(end); time.Sleep(settleTime / 1000) {
+		between := false
+		d.ask(func() {
+			for _, c := range d.clients {
+				ended := c.worker != nil && !isRunning(c.worker.pid(), c.worker.start) // which is about to be noticed
+				between = between || (c.changing || ended) && !c.ending
+			}
+		})
+		if !between {
+			return
+		}
+	}
+}
+
+// settleTime is how long a daemon that hands over waits for clients that are between
+// two workers: nobody else has what they need.
+const settleTime = 10 * time.Second
 
 // --- devices that may be gone ----------------------------------------------------
 

@@ -102,6 +102,9 @@ type service struct {
 }
 
 func (e *episode) victim(f fault) (service, error) {
+	if e.away {
+		return service{}, errNobody
+	}
 	all := e.served()
 	if len(all) == 0 {
 		return service{}, errNobody
@@ -191,7 +194,7 @@ func (e *episode) pauseClient(f fault) error {
 // killDaemon kills the daemon and starts it again. Programs that have not reached it
 // yet are let in before: nobody can be served by a daemon that is not there.
 func (e *episode) killDaemon(f fault) error {
-	if !e.isUndone(DaemonPause) {
+	if !e.isUndone(DaemonPause) || !e.isSettled() {
 		return errNobody
 	}
 	if err := e.letIn(); err != nil {
@@ -206,7 +209,20 @@ func (e *episode) killDaemon(f fault) error {
 	if e.o.Expect == Fail {
 		e.kernels = map[uint64]uint64{} // clients are numbered anew
 	}
+	e.away = e.o.Expect == Survive
 	return e.node.start()
+}
+
+// isSettled says whether no program is between two workers, or about to be: what it
+// needs to go on is then the daemon's alone. To lose worker and daemon at once is more
+// than a program survives.
+func (e *episode) isSettled() bool {
+	for _, f := range e.armed {
+		if slices.Contains([]Kind{LaunchLost, CopyLost, MapFail}, f.kind) {
+			return false
+		}
+	}
+	return e.isUndone(DeviceLost) && !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt > 0 })
 }
 
 // closeGateway excuses programs that come from other machines: their connection ends
@@ -276,7 +292,7 @@ func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
-	if _, waits := e.armed[file]; waits || (f.kind == LaunchLost || f.kind == CopyLost) && !e.canLose() {
+	if _, waits := e.armed[file]; waits || e.away || (f.kind == LaunchLost || f.kind == CopyLost) && !e.canLose() {
 		return errNobody // nobody has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
@@ -346,7 +362,7 @@ func (e *episode) claim(p *program) (outcome, error) {
 // that is said to be gone, and may meet the next failure then, which is what a device
 // that is gone looks like: so there is only one such failure at a time.
 func (e *episode) canLose() bool {
-	if e.lost > 0 || !e.isUndone(DeviceLost) {
+	if e.away || e.lost > 0 || !e.isUndone(DeviceLost) {
 		return false
 	}
 	for _, f := range e.armed {
@@ -395,7 +411,7 @@ func (e *episode) loseDevice(f fault) error {
 }
 
 func (e *episode) drainDevice(f fault) error {
-	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+	if e.lost > 0 || !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
 		return errNobody
 	}
 	name := e.device(f)
@@ -406,7 +422,7 @@ func (e *episode) drainDevice(f fault) error {
 
 // removeDevice removes a device, and brings it back, or adds another one.
 func (e *episode) removeDevice(f fault) error {
-	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+	if e.lost > 0 || !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
 		return errNobody
 	}
 	name := e.device(f)
@@ -418,7 +434,8 @@ func (e *episode) removeDevice(f fault) error {
 // ask has the daemon do something with a device.
 func (e *episode) ask(what, device string) error {
 	var done struct{}
-	if err := e.node.request(map[string]any{"request": what, "device": device}, &done); err != nil {
+	err := e.node.request(map[string]any{"request": what, "device": device}, &done)
+	if err != nil && !strings.Contains(err.Error(), "is lost") { // which it may have become just now
 		return fmt.Errorf("%s %s: %w", what, device, err)
 	}
 	return nil

@@ -497,7 +497,7 @@ func (w *worker) resume() error {
 	w.core = core
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.sticky.world = s.World
+	w.sticky.world, w.sticky.result = s.World, core.Result()
 	w.printed.text, w.printed.dropped = bytes.Clone(sections[ofPrinted]), s.Dropped
 	for slot, seq := range s.Asked {
 		if slot < 0 || slot >= wire.Slots {
@@ -598,7 +598,7 @@ func (w *worker) replayAll() error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
-	w.sticky.publishAgain()
+	w.sticky.publishAgain(w.shared.Status())
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.say(control.Rebuilt{})
 	return nil

@@ -390,6 +390,7 @@ type sticky struct {
 	mu     sync.Mutex
 	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
 	result clientcore.Result
+	why    string
 	before clientcore.Result // of the world before
 }
 
@@ -417,17 +418,21 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 		return false
 	}
 	if t.result == success { // the first one counts
-		t.result = r
+		t.result, t.why = r, why
 		t.publish(r, why)
 	}
 	return true
 }
 
-// publishAgain tells the program what holds now.
-func (t *sticky) publishAgain() {
+// publishAgain tells the program what holds now. Told is what it was told before, by a
+// worker that has died: then it knows why.
+func (t *sticky) publishAgain(told clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.publish(t.result, "")
+	if told != success {
+		t.why = ""
+	}
+	t.publish(t.result, t.why)
 }
 
 // clear begins a new world.
@@ -435,7 +440,7 @@ func (t *sticky) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world++
-	t.before, t.result = t.result, success
+	t.before, t.result, t.why = t.result, success, ""
 	t.publish(success, "")
 }
 

@@ -195,7 +195,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		if w.replay != nil {
 			return // it was told before, or is when the client is rebuilt
 		}
-		if result != success {
+		if result != success && why != "" {
 			w.teller.tell(why) // first: whoever sees the result looks for the reason
 		}
 		shared.SetStatus(result)

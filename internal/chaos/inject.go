@@ -94,7 +94,7 @@ func (e *episode) served() []service {
 
 // maxHurt is how often a program loses what it runs on before it has come further: a
 // node gives up a client that it has rebuilt five times in vain.
-const maxHurt = 3
+const maxHurt = 2
 
 type service struct {
 	worker  *process
@@ -128,7 +128,7 @@ func (e *episode) killWorker(f fault) error {
 	e.spent[v.worker.pid] = true
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
-	return syscall.Kill(v.worker.pid, syscall.SIGKILL)
+	return signal(v.worker.pid, syscall.SIGKILL)
 }
 
 func (e *episode) stopWorker(f fault) error {
@@ -140,7 +140,7 @@ func (e *episode) stopWorker(f fault) error {
 	e.spent[v.worker.pid] = true
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
-	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+	return signal(v.worker.pid, syscall.SIGSTOP)
 }
 
 func (e *episode) pauseWorker(f fault) error {
@@ -153,7 +153,15 @@ func (e *episode) pauseWorker(f fault) error {
 		_ = syscall.Kill(v.worker.pid, syscall.SIGCONT) // it may have gone
 		return nil
 	})
-	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+	return signal(v.worker.pid, syscall.SIGSTOP)
+}
+
+// signal sends a signal to a process that may have ended just now.
+func signal(pid int, s syscall.Signal) error {
+	if err := syscall.Kill(pid, s); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return errNobody
 }
 
 func (e *episode) client(f fault) (*program, error) {
@@ -218,7 +226,7 @@ func (e *episode) killDaemon(f fault) error {
 // than a program survives.
 func (e *episode) isSettled() bool {
 	for _, f := range e.armed {
-		if slices.Contains([]Kind{LaunchLost, CopyLost, MapFail}, f.kind) {
+		if endsWorkers(f.kind) {
 			return false
 		}
 	}
@@ -237,11 +245,12 @@ func (e *episode) closeGateway(f fault) {
 
 // handOver has the daemon leave its programs to the next one.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() {
+	if !e.node.up() || !e.isSettled() {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())
 	e.closeGateway(f)
+	e.away = true
 	if err := e.node.request(map[string]any{"request": "stop", "how": "handover"}, &struct{}{}); err != nil {
 		return err
 	}
@@ -292,7 +301,7 @@ func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
-	if _, waits := e.armed[file]; waits || e.away || (f.kind == LaunchLost || f.kind == CopyLost) && !e.canLose() {
+	if _, waits := e.armed[file]; waits || endsWorkers(f.kind) && !e.canLose() {
 		return errNobody // nobody has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
@@ -358,6 +367,10 @@ func (e *episode) claim(p *program) (outcome, error) {
 	return how, err
 }
 
+// endsWorkers says whether a failure by rule ends the worker that meets it, so that the
+// client is rebuilt in another.
+func endsWorkers(k Kind) bool { return k == LaunchLost || k == CopyLost || k == MapFail }
+
 // canLose says whether the node has another device when it loses one. It tries a device
 // that is said to be gone, and may meet the next failure then, which is what a device
 // that is gone looks like: so there is only one such failure at a time.
@@ -366,7 +379,7 @@ func (e *episode) canLose() bool {
 		return false
 	}
 	for _, f := range e.armed {
-		if f.kind == LaunchLost || f.kind == CopyLost {
+		if endsWorkers(f.kind) {
 			return false
 		}
 	}
@@ -497,6 +510,10 @@ func (e *episode) fillDisk(f fault) error {
 	}
 	defer file.Close()
 	e.surround(excuse{f.String(), "the disk of the swap area " + e.swapDir + " is full"})
+	// There is no room for what a program needs to outlive its worker either.
+	for _, words := range []string{"its worker has ended", "its worker has not answered", "device lost: by rule", "out of device memory"} {
+		e.surround(excuse{f.String(), words})
+	}
 	e.later(f, awayTime, "there is room on the disk", func() error {
 		e.calm(f)
 		return os.Remove(others)

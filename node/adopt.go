@@ -42,12 +42,15 @@ type inheritance struct {
 // heir is a client of an earlier daemon.
 type heir struct {
 	clientFile
-	worker *workerProcess
+	clientState
+	standing *slots
+	worker   *workerProcess
 }
 
 // survival is what there is of a client beyond one daemon. It is the loop's.
 type survival struct {
 	held      map[string]fileID // what its worker holds; nil: the client ends with the daemon
+	standing  *slots            // where it is written down where the client stands
 	place     placeFile         // as it was written
 	was       placeFile         // with the last daemon
 	unsaved   bool              // its statistics have changed
@@ -108,8 +111,11 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 	}
 	d.ask(func() {
 		c.held = ids
-		d.save(c)
+		err = d.writeDown(c)
 	})
+	if err != nil {
+		return refuse(resultSystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
+	}
 	return w.attach(attached, program, held)
 }
 
@@ -149,7 +155,7 @@ func (d *daemon) inherit() (inheritance, error) {
 		d.readClients(&left)
 	}
 	if len(left.heirs) == 0 {
-		err = errors.Join(d.folder.clear(clientPrefix), d.folder.clear(lockPrefix))
+		err = errors.Join(d.folder.clear(clientPrefix), d.folder.clear(standingPrefix), d.folder.clear(lockPrefix))
 	}
 	return left, err
 }
@@ -173,34 +179,58 @@ func (d *daemon) readNode(into *nodeStateFile) error {
 // readClients finds the clients whose workers live. Of the others only what they used
 // counts.
 func (d *daemon) readClients(left *inheritance) {
+	standings := map[string]bool{}
 	for _, name := range d.folder.names(clientPrefix) {
-		var f clientFile
-		err := d.folder.read(name, &f)
-		if err == nil {
-			err = f.check(name)
-		}
-		var worker *workerProcess
-		if err == nil {
-			worker = findWorker(f.Worker.Pid, f.Worker.Start, d.log)
-			left.node.Last = max(left.node.Last, f.Client)
-		}
-		if worker != nil {
-			worker.uid = f.Worker.UID
-			left.heirs = append(left.heirs, heir{f, worker})
-			continue
-		}
+		h, err := d.readClient(name)
 		if err != nil {
 			d.log.Warn("the state of a client is of no use", "file", name, "error", err)
-		} else {
-			left.node.bury(&f)
+			_ = d.folder.drop(name) // else it is looked at again at the next start
+			continue
 		}
-		_ = d.folder.drop(name) // it is looked at again at the next start
+		left.node.Last = max(left.node.Last, h.Client)
+		h.worker = findWorker(h.Worker.Pid, h.Worker.Start, d.log)
+		if h.worker == nil {
+			left.node.bury(&h.clientState)
+			h.standing.close()
+			_ = d.folder.drop(name)
+			continue
+		}
+		h.worker.uid = h.Worker.UID
+		left.heirs = append(left.heirs, h)
+		standings[standingName(h.Client)] = true
+	}
+	for _, name := range d.folder.names(standingPrefix) {
+		if !standings[name] {
+			_ = d.folder.drop(name)
+		}
 	}
 	slices.SortFunc(left.heirs, func(a, b heir) int { return int(int64(a.Client) - int64(b.Client)) })
 }
 
+// readClient reads who a client is, and where it stands.
+func (d *daemon) readClient(name string) (h heir, err error) {
+	if err := d.folder.read(name, &h.clientFile); err != nil {
+		return h, err
+	}
+	if err := h.clientFile.check(name); err != nil {
+		return h, err
+	}
+	if h.standing, err = d.folder.openSlots(standingName(h.Client)); err != nil {
+		return h, err
+	}
+	err = h.standing.read(&h.clientState)
+	if err == nil {
+		err = h.clientState.check()
+	}
+	if err != nil {
+		h.standing.close()
+		return h, fmt.Errorf("where it stands: %w", err)
+	}
+	return h, nil
+}
+
 // bury counts what a client came to that ended while there was no daemon.
-func (n *nodeStateFile) bury(f *clientFile) {
+func (n *nodeStateFile) bury(f *clientState) {
 	past := n.Past.counters()
 	past.add(f.Counters.counters())
 	past.clients++
@@ -390,7 +420,8 @@ func (d *daemon) adopt(h *heir) {
 		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}),
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,
-		survival: survival{held: h.Files, place: h.Place, was: h.Place, told: h.Told.usage()},
+		survival: survival{held: h.Files, standing: h.standing, place: h.Place, was: h.Place, told: h.Told.usage()},
+		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
 	if h.Place.Held {
 		c.device = h.Place.Device
@@ -441,7 +472,7 @@ func (d *daemon) awaitWorker(c *client) {
 		if w.away && d.clients[c.id] == c {
 			d.missing.Add(-1)
 			d.uids.giveBack(w.uid)
-			d.forget(c)
+			d.workerEnded(c, w)
 		}
 	})
 }
@@ -514,10 +545,14 @@ type homecomer struct {
 }
 
 func (b *homecomer) close() {
-	b.control.Close()
+	if b.control != nil {
+		b.control.Close()
+		b.words.Close()
+	}
+	if b.program != nil {
+		b.program.Close()
+	}
 	b.shared.Unmap()
-	b.program.Close()
-	b.words.Close()
 	closeHeld(b.kept)
 }
 
@@ -578,41 +613,21 @@ func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
 	for _, h := range held {
 		files[h.Name] = h.File
 	}
-	b := &homecomer{}
-	fail := func(err error) (*homecomer, error) {
-		if b.shared != nil {
-			b.shared.Unmap()
-		}
-		if b.program != nil {
-			b.program.Close()
-		}
-		closeHeld(b.kept)
+	b, err := openHeld(files)
+	if err != nil {
 		return nil, err
-	}
-	shared, err := wire.Map(files["ring"], nil)
-	if err != nil {
-		return fail(err)
-	}
-	b.shared = shared
-	program, err := net.FileConn(files["program"])
-	if err != nil {
-		return fail(err)
-	}
-	b.program = program.(*net.UnixConn) // it is the one that was accepted
-	if kept := keptOf(files); canOutlive(kept) {
-		if b.kept, err = copyHeld(kept); err != nil {
-			return fail(err)
-		}
 	}
 	own, child, err := control.Pair()
 	if err != nil {
-		return fail(err)
+		b.close()
+		return nil, err
 	}
 	defer child.Close()
 	words, errors, err := os.Pipe()
 	if err != nil {
 		own.Close()
-		return fail(err)
+		b.close()
+		return nil, err
 	}
 	defer errors.Close()
 	b.control, b.words = own, words

@@ -79,13 +79,21 @@ func (h *house) connect() *program {
 }
 
 // file is what is written of a client.
-func (h *house) file(id uint64) (f clientFile) {
+func (h *house) file(id uint64) (f heir) {
 	h.Helper()
 	text, err := os.ReadFile(filepath.Join(h.cfg.State, fmt.Sprintf("client-%d.json", id)))
 	if err != nil {
 		h.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := json.Unmarshal(text, &f.clientFile); err != nil {
+		h.Fatal(err)
+	}
+	standing, err := (&stateFolder{dir: h.cfg.State}).openSlots(fmt.Sprintf("standing-%d", id))
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer standing.close()
+	if err := standing.read(&f.clientState); err != nil {
 		h.Fatal(err)
 	}
 	return f
@@ -419,6 +427,80 @@ func TestWorkerDoesNotComeBack(t *testing.T) {
 	addVectors(t, q)
 }
 
+// What a worker holds that was stopped is taken out of it, and its client goes on in
+// another.
+func TestStoppedOrphanIsReplaced(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a few seconds")
+	}
+	h := newHouse(t)
+	h.cfg.WorkerTimeout, h.cfg.Recover = MinWorkerTimeout, true
+	h.start()
+	p := h.connect()
+	if err := errors.Join(<-p.alloc(64<<20, 4096), p.do(&wire.CopyIn{Dst: p.attached.ArenaBase + 64<<20}, bytes.Repeat([]byte{7}, 4096), false)); err != nil {
+		t.Fatal(err)
+	}
+	addVectors(t, p)
+	worker := h.file(1).Worker
+	h.kill()
+	stopProcess(t, worker.Pid)
+	h.start()
+	eventually(t, "the worker was killed", func() bool { return !isRunning(worker.Pid, worker.Start) })
+	addVectors(t, p)
+	got, err := p.fetch(&wire.CopyOut{Src: p.attached.ArenaBase + 64<<20}, 4096)
+	if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{7}, 4096)) {
+		t.Errorf("its memory is not what it was: %v", err)
+	}
+	if c := h.client(1); c.Rebuilds != 1 {
+		t.Errorf("%+v", c)
+	}
+	eventually(t, "the new worker is written down", func() bool { f := h.file(1); return f.Worker.Pid != worker.Pid && f.Rebuilds == 1 })
+	h.restart() // and is adopted as any other
+	h.settled(1)
+	addVectors(t, p)
+	if c := h.client(1); c.Rebuilds != 1 {
+		t.Errorf("%+v", c)
+	}
+	p.leave()
+	eventually(t, "it is forgotten", func() bool { return len(h.status().Clients) == 0 })
+}
+
+// A worker that has come back dies before it could say where its client stands: another
+// one goes on.
+func TestWorkerDiesBeforeItStands(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.Recover = true
+	h.start()
+	p := h.connect()
+	const spin = ".version 8.0\n.target sm_70\n.address_size 64\n.visible .entry spin() {\nagain: bra again;\n}\n"
+	if err := errors.Join(p.load([]byte(spin), "spin"), p.Post(&wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Start(wire.Header{Op: wire.OpReset}, (&wire.Reset{}).Append(nil)); err != nil { // which waits for the kernel
+		t.Fatal(err)
+	}
+	eventually(t, "the kernel runs", func() bool { return h.client(1).State == "assigned" })
+	worker := h.file(1).Worker
+	writesTo := func() string {
+		name, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", worker.Pid))
+		return name
+	}
+	before := writesTo()
+	h.restart()
+	eventually(t, "the worker is back", func() bool { return writesTo() != before })
+	if !h.client(1).Away {
+		t.Error("the worker has said where its client stands while a kernel runs that it waits for")
+	}
+	if err := syscall.Kill(worker.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another serves the client", func() bool {
+		return h.client(1).Rebuilds == 1 && h.file(1).Worker.Pid != worker.Pid && !h.client(1).Away
+	})
+	p.leave()
+	eventually(t, "it is forgotten", func() bool { return len(h.status().Clients) == 0 })
+}
+
 // Daemons are killed again and again, also before workers have come to them.
 func TestDaemonsInARow(t *testing.T) {
 	h := newHouse(t)
@@ -482,5 +564,24 @@ func TestAdoptionIsRecorded(t *testing.T) {
 	played, err := vgpu.Replay(bytes.NewReader(text))
 	if err != nil || played.Difference != nil || played.End != nodeHasGone {
 		t.Errorf("%+v, %v", played, err)
+	}
+}
+
+// BenchmarkSave is what it costs to write a client down, as before each grant.
+func BenchmarkSave(b *testing.B) {
+	cfg := testConfig()
+	cfg.OrphanGrace, cfg.State = time.Minute, filepath.Join(b.TempDir(), "state")
+	f := runWith(b, cfg, testOptions())
+	p, err := connect(f.socket, hello(), 0)
+	must(b, err)
+	defer p.leave()
+	folder := &stateFolder{dir: cfg.State}
+	standing, err := folder.openSlots(standingName(1))
+	must(b, err)
+	defer standing.close()
+	var state clientState
+	must(b, standing.read(&state))
+	for b.Loop() {
+		must(b, standing.write(&state))
 	}
 }

@@ -129,11 +129,12 @@ func BenchmarkCopy(b *testing.B) {
 // there before or is started.
 func BenchmarkAttach(b *testing.B) {
 	for _, c := range []struct {
-		name string
-		warm int
-	}{{"warm", 1}, {"cold", 0}} {
+		name   string
+		warm   int
+		orphan time.Duration // the client is written down, to outlive the daemon
+	}{{"warm", 1, 0}, {"cold", 0, 0}, {"warm and kept", 1, time.Minute}} {
 		b.Run(c.name, func(b *testing.B) {
-			f := startBench(b, c.warm)
+			f := startBenchWith(b, c.warm, c.orphan)
 			b.StopTimer()
 			for range b.N {
 				time.Sleep(100 * time.Millisecond) // the node starts the next worker
@@ -165,9 +166,12 @@ func refused(result int32, err error) error {
 }
 
 // startBench starts a daemon with one device and real workers.
-func startBench(b *testing.B, warm int) *fixture {
+func startBench(b *testing.B, warm int) *fixture { return startBenchWith(b, warm, 0) }
+
+func startBenchWith(b *testing.B, warm int, orphan time.Duration) *fixture {
 	cfg := testConfig()
 	cfg.Warm = warm
+	cfg.OrphanGrace, cfg.State = orphan, filepath.Join(b.TempDir(), "state")
 	cfg.Devices = []Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Bench", Memory: 512 << 20, Speed: 1, Workers: 1}}}
 	opts := testOptions()
 	opts.WorkerCommand = workerCommand("real worker")

@@ -399,5 +399,11 @@ func (d *daemon) attach(c *client) (err error) {
 		return d.notNow()
 	}
 	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	return d.attachWith(c, worker, out.Bytes(), kept)
+	err = d.attachWith(c, worker, out.Bytes(), kept)
+	var refused *wire.Refused
+	if err != nil && d.folder != nil && serve.Recover && !errors.As(err, &refused) {
+		worker.kill() // if it has not ended: the next one tells the program
+		return nil
+	}
+	return err
 }

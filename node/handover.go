@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"muster/wire/status"
 )
@@ -28,7 +29,7 @@ var errHandingOver = refuse(resultNotReady, "the node is being started again: tr
 func (d *daemon) awaitEnd(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return d.cfg.Handover && !d.isKilled()
+		return d.cfg.Handover && d.folder != nil && !d.isKilled()
 	case <-d.kills:
 		return false
 	case <-d.opts.Handover:
@@ -68,16 +69,47 @@ func (d *daemon) kill() { d.killed.Do(func() { close(d.kills) }) }
 // handOver leaves all clients to the next daemon.
 func (d *daemon) handOver() {
 	d.log.Info("the node hands over: programs go on", "wait for the next", d.cfg.OrphanGrace.String())
-	d.settle()
 	d.left.Store(true)
 	d.closing.Store(true)
 	d.socket.Close()
 	d.places.CloseWaiting()
+	d.awaitRebuilt()
 	d.do(func() {
 		d.drain()
 		d.leaveAll()
 	})
 	<-d.ended
+}
+
+// rebuiltTime is how long a daemon that hands over waits for clients that are between two
+// workers, and lookRebuilt how often it looks.
+const rebuiltTime, lookRebuilt = 10 * time.Second, 5 * time.Millisecond
+
+// awaitRebuilt waits until no client is between two workers: only this daemon has what
+// such a client is made of.
+func (d *daemon) awaitRebuilt() {
+	late, look := time.NewTimer(rebuiltTime), time.NewTicker(lookRebuilt)
+	defer late.Stop()
+	defer look.Stop()
+	for {
+		waits := false
+		d.ask(func() {
+			for _, c := range d.clients {
+				ended := c.kept != nil && c.worker != nil && !isRunning(c.worker.pid(), c.worker.start) // which is about to be known
+				waits = waits || (c.between || ended) && !c.ending
+			}
+		})
+		if !waits {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-late.C:
+			return
+		case <-d.kills:
+			return
+		}
+	}
 }
 
 // leaveAll writes down what is known of clients and forgets them. Those that are being
@@ -90,6 +122,7 @@ func (d *daemon) leaveAll() {
 			continue
 		}
 		d.save(c)
+		c.standing.close()
 		c.worker.left.Store(true)
 		c.worker.leave()
 		if c.shared != nil {

@@ -256,7 +256,7 @@ func TestAnotherProcessOfThatNumber(t *testing.T) {
 	f := h.file(1)
 	h.kill()
 	f.Worker.Start++
-	text, err := json.Marshal(f)
+	text, err := json.Marshal(f.clientFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,15 +324,28 @@ func TestStaleState(t *testing.T) {
 		}
 	}
 	dead := f
-	dead.Client, dead.Worker.Pid, dead.Kernels = 7, 1<<22+1, 5 // more than any process has
-	text, err := json.Marshal(dead)
+	dead.Client, dead.Worker.Pid = 7, 1<<22+1 // more than any process has
+	text, err := json.Marshal(dead.clientFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	put("client-7.json", string(text))
+	standing, err := os.ReadFile(filepath.Join(h.cfg.State, "standing-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("standing-7", string(standing))
+	put("standing-12", string(standing)) // of nobody
+	lost := f
+	lost.Client = 6
+	if text, err = json.Marshal(lost.clientFile); err != nil {
+		t.Fatal(err)
+	}
+	put("client-6.json", string(text)) // where it stands is damaged
+	put("standing-6", strings.Repeat("x", len(standing)))
 	other := dead
 	other.Client, other.Worker, other.Boot = 8, f.Worker, "another"
-	if text, err = json.Marshal(other); err != nil {
+	if text, err = json.Marshal(other.clientFile); err != nil {
 		t.Fatal(err)
 	}
 	put("client-8.json", string(text))
@@ -356,7 +369,7 @@ func TestStaleState(t *testing.T) {
 	for _, path := range h.files() {
 		names = append(names, filepath.Base(path))
 	}
-	if got := strings.Join(names, " "); got != "client-1.json lock-0 lock-1 node.json" {
+	if got := strings.Join(names, " "); got != "client-1.json lock-0 lock-1 node.json standing-1" {
 		t.Errorf("the folder has %s", got)
 	}
 	if left, _ := filepath.Glob(h.cfg.Swap.Dir + "/*"); len(left) != 1 || left[0] != fresh {

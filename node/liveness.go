@@ -94,6 +94,11 @@ func (d *daemon) checkWorkers() {
 			continue
 		}
 		ping, alive := c.beat(fair)
+		if !alive && c.isAway() && c.kept == nil && d.rescue(c) {
+			c.why = "its worker did not come to the node that was started again"
+			c.worker.kill()
+			continue
+		}
 		if !alive && c.isAway() {
 			d.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
 			continue

@@ -368,6 +368,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			c.suspects = d.probing[m.Device]
 		}
 	case control.Rebuilt:
+		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
 		c.tries = 0
 	case control.Ended:
 		c.over = true

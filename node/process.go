@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,10 +46,10 @@ func isStopped(pid int) bool {
 
 // bootID tells this run of the machine from others: numbers of processes, and their
 // times, begin again.
-func bootID() string {
+var bootID = sync.OnceValue(func() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return string(bytes.TrimSpace(text))
-}
+})
 
 // errUnknownEnd is how a process ended that this one did not start.
 var errUnknownEnd = errors.New("how is not known: an earlier daemon started it")

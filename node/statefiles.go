@@ -16,8 +16,12 @@ import (
 // stateVersion changes with every change of what the files mean.
 const stateVersion = 1
 
-// clientFile is all that the next daemon must know of a client. What a worker says of
-// its user, limits and leases counts only as far as it is said here.
+// What the next daemon must know of a client is in two files: who it is, which is
+// written when it is attached or gets another worker, and where it stands, which is
+// written often. What a worker says of its user, limits and leases counts only as far as
+// it is said there.
+
+// clientFile says who a client is.
 type clientFile struct {
 	Version int           `json:"version"`
 	Boot    string        `json:"boot"` // of the machine, see bootID
@@ -35,9 +39,13 @@ type clientFile struct {
 	ArenaSize uint64      `json:"arena_size"`
 	Since     time.Time   `json:"since"`
 
-	Worker workerFile        `json:"worker"`
-	Files  map[string]fileID `json:"files"` // that the worker holds, by their names
+	Worker   workerFile        `json:"worker"`
+	Files    map[string]fileID `json:"files"` // that the worker holds, by their names
+	Attached []byte            `json:"attached"`
+}
 
+// clientState says where a client stands.
+type clientState struct {
 	Place     placeFile     `json:"place"`
 	Pinned    vgpu.DeviceID `json:"pinned"`
 	Committed uint64        `json:"committed"`
@@ -49,6 +57,7 @@ type clientFile struct {
 	Waits       time.Duration `json:"waits"`
 	Preemptions int           `json:"preemptions"`
 	Moves       vgpu.Moves    `json:"moves"`
+	Rebuilds    uint64        `json:"rebuilds"`
 	Counters    countersFile  `json:"counters"`
 	Peak        uint64        `json:"peak"`
 	Stats       control.Stats `json:"stats"`
@@ -170,15 +179,26 @@ func (f *clientFile) check(name string) error {
 		return fmt.Errorf("its version is %d, and %d is understood", f.Version, stateVersion)
 	case name != clientName(f.Client) || f.Client == 0:
 		return fmt.Errorf("it is of client %d", f.Client)
-	case f.Worker.Pid <= 1 || f.User == "" || f.Ordinal < 0 || f.Place.Lease < 0 || f.Busy < 0 || f.Told.Busy < 0:
-		return errors.New("it has values that no daemon writes")
+	case f.Worker.Pid <= 1 || f.User == "" || f.Ordinal < 0:
+		return errWrongValues
 	case f.Boot != bootID():
 		return errors.New("the machine was started again since")
 	}
 	return nil
 }
 
+var errWrongValues = errors.New("it has values that no daemon writes")
+
+func (s *clientState) check() error {
+	if s.Place.Lease < 0 || s.Busy < 0 || s.Told.Busy < 0 || s.Told.Busy > s.Busy || s.Told.Kernels > s.Kernels {
+		return errWrongValues
+	}
+	return nil
+}
+
 func clientName(id vgpu.ClientID) string { return fmt.Sprintf("%s%d.json", clientPrefix, id) }
+
+func standingName(id vgpu.ClientID) string { return fmt.Sprintf("%s%d", standingPrefix, id) }
 
 // --- writing -------------------------------------------------------------------
 
@@ -228,21 +248,40 @@ func (d *daemon) saveDue() {
 // isKept says whether a client has a file.
 func (c *client) isKept() bool { return c.worker != nil && c.held != nil && !c.ending }
 
-// save writes all that is known of a client.
-func (d *daemon) save(c *client) {
+// writeDown writes down who a client is, and where it stands.
+func (d *daemon) writeDown(c *client) (err error) {
 	if d.folder == nil || !c.isKept() {
+		return nil
+	}
+	if c.standing == nil {
+		c.standing, err = d.folder.openSlots(standingName(c.id))
+	}
+	if err == nil {
+		d.save(c)
+		f := d.fileOf(c)
+		err = d.folder.write(clientName(c.id), &f)
+	}
+	d.wrote("a client's state", err)
+	return err
+}
+
+// save writes down where a client stands.
+func (d *daemon) save(c *client) {
+	if c.standing == nil {
 		return
 	}
 	c.unsaved = false
-	f := d.fileOf(c)
-	c.place = f.Place
-	d.wrote("a client's state", d.folder.write(clientName(c.id), &f))
+	s := d.stateOf(c)
+	c.place = s.Place
+	d.wrote("a client's state", c.standing.write(&s))
 }
 
-// forgetFile removes the file of a client that has ended.
+// forgetFile removes the files of a client that has ended.
 func (d *daemon) forgetFile(c *client) {
-	if d.folder != nil && c.held != nil {
-		d.wrote("a client's state", d.folder.drop(clientName(c.id)))
+	if c.standing != nil {
+		c.standing.close()
+		c.standing = nil
+		d.wrote("a client's state", errors.Join(d.folder.drop(clientName(c.id)), d.folder.drop(standingName(c.id))))
 		d.touch()
 	}
 }
@@ -302,20 +341,25 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 }
 
 func (d *daemon) fileOf(c *client) clientFile {
-	v, _ := d.core.Client(c.id)
-	f := clientFile{
+	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
 		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since),
-		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held,
+		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held, Attached: c.attached,
+	}
+}
+
+func (d *daemon) stateOf(c *client) clientState {
+	v, _ := d.core.Client(c.id)
+	s := clientState{
 		Place: placeOf(v), Pinned: c.pinned, Committed: c.committed,
 		Kernels: v.Kernels, Busy: v.GPUTime, Told: usageOf(c.told), Waits: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
-		Counters: c.counters.file(), Peak: c.peak, Stats: c.memoryNow,
+		Rebuilds: c.rebuilds, Counters: c.counters.file(), Peak: c.peak, Stats: c.memoryNow,
 	}
 	if c.wanting {
-		f.WantedAt = d.start.Add(c.wantedAt)
+		s.WantedAt = d.start.Add(c.wantedAt)
 	}
-	return f
+	return s
 }
 
 func (d *daemon) nodeFile() nodeStateFile {

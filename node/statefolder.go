@@ -27,10 +27,11 @@ type stateFolder struct {
 }
 
 const (
-	nodeStateName = "node.json"
-	clientPrefix  = "client-"
-	lockPrefix    = "lock-"
-	partPrefix    = ".part-" // a file that is being written
+	nodeStateName  = "node.json"
+	clientPrefix   = "client-"
+	standingPrefix = "standing-" // where a client stands, see slots
+	lockPrefix     = "lock-"
+	partPrefix     = ".part-" // a file that is being written
 
 	// How long a daemon that hands over may take to let go of its folder.
 	folderWait = 10 * time.Second

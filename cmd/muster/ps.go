@@ -30,7 +30,8 @@ often it got a device, WAITED how long it waited for that; OUSTED how often it h
 make room for others; SWAPS how often its memory was moved off a device; MOVES how
 often it went on on another device, because a faster one had fallen idle, somebody said
 so (muster move) or its device was drained. A client is parked while it waits and every
-device that could hold it is drained or lost.`,
+device that could hold it is drained or lost, and away while its worker has not come to
+a node that was started again.`,
 		Example: "  muster ps\n  muster ps --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := node.Ask(socketOf(socket))
@@ -102,6 +103,9 @@ func clientTable(s *status.Node) *report.Table {
 		state := c.State
 		if c.Parked {
 			state += " (parked)"
+		}
+		if c.Away {
+			state += " (away)"
 		}
 		t.Rows = append(t.Rows, []string{
 			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, state,

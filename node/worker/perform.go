@@ -181,7 +181,16 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		if err != nil {
 			return err
 		}
-		w.touch(to, o.To.Dense())
+		all := o.To.Dense()
+		if o.Kind == clientcore.HostCopy && all {
+			// What is copied onto itself must still be there when it is read.
+			from, err := o.From.Span()
+			if err != nil {
+				return err
+			}
+			all = from.Addr+from.Size <= to.Addr || to.Addr+to.Size <= from.Addr
+		}
+		w.touch(to, all)
 	}
 	switch o.Kind {
 	case clientcore.HostIn:

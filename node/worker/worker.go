@@ -219,7 +219,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.hold("journal", held[2])
 		w.consumer.Keep = w.record
 	}
-	if serve.Resume {
+	if serve.Resume && (w.journal == nil || !w.journal.Fresh()) { // else nothing was read from the ring
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
@@ -285,7 +285,7 @@ func (w *worker) prepare() error {
 	case w.replay != nil:
 		return w.replayAll()
 	case w.journal != nil:
-		return w.fold()
+		return w.firstFold()
 	}
 	return nil
 }
@@ -357,6 +357,9 @@ func (w *worker) step() error {
 	}
 	if w.core.Waits() {
 		return w.await()
+	}
+	if w.unproven {
+		w.prove()
 	}
 	if w.journal != nil {
 		if err := w.maybeFold(); err != nil {

@@ -50,6 +50,33 @@ func TestNotices(t *testing.T) {
 	}
 }
 
+// A worker that takes the place of another goes on where that one was.
+func TestNoticesOfTheNextWorker(t *testing.T) {
+	ring, arena, err := Create(smallest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	defer arena.Close()
+	mapped := func() *Shared {
+		s, err := Map(ring, arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Unmap)
+		return s
+	}
+	program := mapped()
+	for _, text := range []string{"of the first", "of the second", "of the third"} {
+		if !mapped().Notify(text) {
+			t.Fatal("there is no room for a notice", text)
+		}
+		if got := program.Notices(); !reflect.DeepEqual(got, []string{text}) {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+}
+
 // A program that reads nothing loses the later notices, and not the earlier ones.
 func TestNoticesThatNobodyReads(t *testing.T) {
 	s := newShared(t, smallest)

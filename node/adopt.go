@@ -110,13 +110,13 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 		return err
 	}
 	d.ask(func() {
-		c.held, c.attached = ids, attached
+		c.held = ids
 		err = d.writeDown(c)
 	})
 	if err != nil {
 		return refuse(resultSystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
 	}
-	return w.control.Send(control.Hold{Attached: attached}, program)
+	return w.attach(attached, program, held)
 }
 
 // openFolder opens the state folder, unless clients end with the daemon anyway.

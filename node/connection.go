@@ -383,10 +383,14 @@ func (d *daemon) attach(c *client) (err error) {
 			return refuse(resultSystemNotReady, "%v", err)
 		}
 	}
+	var out bytes.Buffer
+	_ = wire.WriteRecord(&out, &wire.Attached{
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
+	})
 	assigned := false
 	if !d.ask(func() {
 		if assigned = d.assign(c, worker, shared, stock); assigned {
-			c.kept = copies
+			c.kept, c.attached = copies, out.Bytes()
 		}
 	}) || !assigned {
 		closeHeld(copies)
@@ -395,9 +399,11 @@ func (d *daemon) attach(c *client) (err error) {
 		return d.notNow()
 	}
 	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
-	})
-	return d.attachWith(c, worker, out.Bytes(), kept)
+	err = d.attachWith(c, worker, out.Bytes(), kept)
+	var refused *wire.Refused
+	if err != nil && d.folder != nil && serve.Recover && !errors.As(err, &refused) {
+		worker.kill() // if it has not ended: the next one tells the program
+		return nil
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"muster/wire/status"
 )
@@ -72,11 +73,43 @@ func (d *daemon) handOver() {
 	d.closing.Store(true)
 	d.socket.Close()
 	d.places.CloseWaiting()
+	d.awaitRebuilt()
 	d.do(func() {
 		d.drain()
 		d.leaveAll()
 	})
 	<-d.ended
+}
+
+// rebuiltTime is how long a daemon that hands over waits for clients that are between two
+// workers, and lookRebuilt how often it looks.
+const rebuiltTime, lookRebuilt = 10 * time.Second, 5 * time.Millisecond
+
+// awaitRebuilt waits until no client is between two workers: only this daemon has what
+// such a client is made of.
+func (d *daemon) awaitRebuilt() {
+	late, look := time.NewTimer(rebuiltTime), time.NewTicker(lookRebuilt)
+	defer late.Stop()
+	defer look.Stop()
+	for {
+		waits := false
+		d.ask(func() {
+			for _, c := range d.clients {
+				ended := c.kept != nil && c.worker != nil && !isRunning(c.worker.pid(), c.worker.start) // which is about to be known
+				waits = waits || (c.between || ended) && !c.ending
+			}
+		})
+		if !waits {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-late.C:
+			return
+		case <-d.kills:
+			return
+		}
+	}
 }
 
 // leaveAll writes down what is known of clients and forgets them. Those that are being

@@ -21,7 +21,7 @@ type state struct {
 	core      *vgpu.Core
 	heart     heartbeat // of the workers
 	changes   deviceChanges
-	probing   map[int]bool // devices that are being tried
+	probing   map[int]chan struct{} // devices that are being tried; closed when it is known
 	clients   map[vgpu.ClientID]*client
 	lastID    vgpu.ClientID
 	perUser   map[string]int // clients that have not ended
@@ -41,7 +41,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]bool{},
+		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
 
@@ -278,7 +278,7 @@ func (d *daemon) forget(c *client) {
 		return
 	}
 	if !c.ending {
-		d.end(c, "its worker has ended: "+c.worker.ending(), false)
+		d.end(c, c.whyNoWorker(), false)
 	}
 	delete(d.clients, c.id)
 	d.forgetFile(c)
@@ -365,8 +365,10 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.why = m.Reason
 		if m.Lost {
 			d.suspect(m.Device, m.Reason)
+			c.suspects = d.probing[m.Device]
 		}
 	case control.Rebuilt:
+		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
 		c.tries = 0
 	case control.Ended:
 		c.over = true

@@ -43,6 +43,8 @@ func testProcess(mode string) error {
 		return realWorker()
 	case "mixed worker":
 		return mixedWorker()
+	case "fatal worker":
+		return fatalWorker()
 	case "lying worker":
 		return lyingWorker()
 	case "dying worker":

@@ -75,7 +75,7 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 		return nil
 	}
 	w := &workerProcess{
-		process: process, start: start, away: true, ready: true, queue: make(chan control.ToWorker, 64),
+		process: process, number: pid, start: start, away: true, ready: true, queue: make(chan control.ToWorker, 64),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	go func() {
@@ -88,6 +88,7 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 			}
 		}
 		w.err = errUnknownEnd
+		_ = process.Release() // it has a descriptor
 		close(w.exited)
 	}()
 	return w

@@ -34,7 +34,26 @@ type recovery struct {
 	over     bool           // the worker has said that the client ends
 	why      string         // the worker cannot go on
 	tries    int            // since it was last what it was before
+	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
+	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
+	pace     pace
+	between  bool // it has no worker, or one that does not have its program's connection yet
+}
+
+// pace bounds how often a client is rebuilt that comes a little farther each time. The
+// first rebuilds are made at once, later ones on average one in each restTime.
+type pace struct{ due time.Duration }
+
+const (
+	restTime = time.Second
+	restless = 20 // rebuilds that are made at once
+)
+
+// rest notes a rebuild, and says how long it is put off.
+func (p *pace) rest(now time.Duration) time.Duration {
+	p.due = max(p.due, now) + restTime
+	return max(0, p.due-now-restless*restTime)
 }
 
 // names of the descriptors that are kept for recovery beside those of the ring and the
@@ -165,45 +184,79 @@ func (d *daemon) endWorker(c *client, reason string) {
 
 // rebuild gives a client another worker.
 func (d *daemon) rebuild(c *client, kept []control.Held) {
-	why := c.why
-	if why == "" {
-		why = "its worker has ended: " + c.worker.ending()
+	why, suspects := c.whyNoWorker(), c.suspects
+	if c.tries++; c.tries == 1 {
+		c.lostAt = d.now()
 	}
-	c.tries++
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
+	c.suspects = nil
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled = vgpu.Usage{}, false
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease
+	c.between = true
+	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {
 		defer closeHeld(kept)
-		if err := d.reemploy(c, serve, kept); err != nil {
-			d.do(func() {
-				if d.clients[c.id] == c && c.worker == nil {
-					d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
-				}
-			})
+		if suspects != nil { // or it would be given the same device again
+			select {
+			case <-suspects:
+			case <-c.gone:
+			case <-d.ended:
+			}
 		}
+		select {
+		case <-time.After(rest):
+		case <-c.gone:
+			return
+		}
+		w, err := d.reemploy(c, serve, kept)
+		d.do(func() {
+			if d.clients[c.id] != c || c.rebuilds != number {
+				return // another worker has followed this one
+			}
+			switch c.between = false; {
+			case err != nil && c.worker == nil:
+				d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
+			case err != nil && c.worker == w: // which may have ended
+				d.endWorker(c, fmt.Sprintf("%s; and the next could not be given its program: %v", why, err))
+			}
+		})
 	}()
 }
 
+// whyNoWorker says why the client's worker is no more.
+func (c *client) whyNoWorker() string {
+	why := c.why
+	if why == "" {
+		why = "its worker has ended: " + c.worker.ending()
+	}
+	if c.tries >= maxRebuilds {
+		why += fmt.Sprintf(" (it was rebuilt in another %d times and came no further: start the program again)", c.tries)
+	}
+	return why
+}
+
 // reemploy finds another worker for a client, and lets it go on.
-func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) error {
+func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) (*workerProcess, error) {
 	w, stock, err := d.employWith(c, serve, kept)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	assigned := false
-	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
+	assigned, attached := false, []byte(nil)
+	if !d.ask(func() {
+		assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock)
+		attached = c.attached
+	}) || !assigned {
 		d.dismiss(w)
-		return nil // it has ended
+		return nil, nil // it has ended
 	}
 	if d.folder == nil {
-		return nil
+		return w, nil
 	}
-	return d.attachWith(c, w, c.attached, kept)
+	return w, d.attachWith(c, w, attached, kept)
 }
 
 // --- devices that may be gone ----------------------------------------------------
@@ -217,17 +270,21 @@ const (
 // all.
 func (d *daemon) suspect(number int, why string) {
 	stock := d.stock.Load()
-	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] {
+	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] != nil {
 		return
 	}
-	d.probing[number] = true
+	known := make(chan struct{})
+	d.probing[number] = known
 	e := stock.entries[number]
 	go func() {
 		err := d.probe(e)
 		d.do(func() {
+			defer close(known)
 			delete(d.probing, number)
 			now := d.stock.Load().entries[number]
 			switch {
+			case errors.Is(err, errNotTried):
+				d.log.Warn("a worker says that a device is gone, which cannot be tried", "device", number, "name", e.info.Name, "reason", why, "error", err)
 			case err == nil:
 				d.log.Warn("a worker says that a device is gone, which is there for others", "device", number, "name", e.info.Name, "reason", why)
 			case now.here && now.change == e.change:
@@ -262,16 +319,21 @@ func (d *daemon) lookFor(number int) {
 	})
 }
 
-// probe tries a device, in a process of its own: a driver may not return from a call.
+// errNotTried says that a device could not be tried, which is no fault of its own, and
+// no sign that it is there.
+var errNotTried = errors.New("it could not be tried")
+
+// probe tries a device, in a process of its own: a driver may not return from a call,
+// and not even the end of that process is waited for.
 func (d *daemon) probe(e stocked) error {
 	w, err := d.pool.start()
 	if err != nil {
-		return nil // that is no fault of the device's
+		return errors.Join(errNotTried, err)
 	}
-	defer d.dismiss(w)
+	defer func() { go d.dismiss(w) }()
 	lock, err := wire.OpenLock(e.lock)
 	if err != nil {
-		return nil
+		return errors.Join(errNotTried, err)
 	}
 	defer lock.Close()
 	late := time.AfterFunc(probeTime, w.kill)
@@ -279,7 +341,7 @@ func (d *daemon) probe(e stocked) error {
 	config := e.DeviceConfig
 	config.Gone = false
 	if err := w.control.Send(control.Probe{Device: config}, lock); err != nil {
-		return nil
+		return errors.Join(errNotTried, err)
 	}
 	for {
 		said, err := w.control.Receive()

@@ -3,15 +3,20 @@ package node
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"muster/device"
+	"muster/node/worker"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // accumulator is a program that adds a vector to another again and again, on the
@@ -174,5 +179,151 @@ func TestStoppedWorkerIsReplaced(t *testing.T) {
 	}
 	if err := a.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// fatalWorker is a worker that its client's kernels end: each runs to its end first, so
+// that whoever rebuilds the client has long said so.
+func fatalWorker() error {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		d, err := openSoft(c)
+		return fatalDevice{d}, err
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+type fatalDevice struct{ device.Device }
+
+func (d fatalDevice) Open(c device.Config) (device.Context, error) {
+	opened, err := d.Device.Open(c)
+	return fatalContext{opened}, err
+}
+
+type fatalContext struct{ device.Context }
+
+func (c fatalContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return fatalStream{s}, err
+}
+
+type fatalStream struct{ device.Stream }
+
+func (s fatalStream) Launch(f device.Function, l device.Launch) error {
+	if err := s.Stream.Launch(f, l); err != nil {
+		return err
+	}
+	return s.Stream.Call(func() {
+		time.Sleep(20 * time.Millisecond) // as something that takes more and more memory
+		os.Exit(3)
+	})
+}
+
+// A program whose kernels end its workers is rebuilt some times, and then told.
+func TestKernelsThatEndTheirWorkers(t *testing.T) {
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover = true
+	opts.WorkerCommand = workerCommand("fatal worker")
+	f := runWith(t, cfg, opts)
+	p := mustConnect(t, f)
+	defer p.leave()
+	a := newAccumulator(t, p, 1000)
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the program is told", func() error {
+		if err := a.check(); err == nil || !strings.Contains(err.Error(), "its worker has ended") {
+			return fmt.Errorf("told %v", err)
+		}
+		return nil
+	})
+}
+
+// A client that is between two workers when its daemon hands over is the next daemon's.
+func TestHandoverBetweenWorkers(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.Recover, h.cfg.Warm = true, 0
+	h.start()
+	p := h.connect()
+	a := newAccumulator(t, p, 1000)
+	for range 3 {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+		before := h.client(1).Rebuilds
+		if err := syscall.Kill(h.file(1).Worker.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the daemon knows", func() bool { return h.client(1).Rebuilds > before })
+		if err := h.daemon.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.daemon.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		h.settled(1)
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A program is served whose worker is killed when it has been told of its memory and
+// has not used it, and before.
+func TestWorkersAreKilledEarly(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.Recover = true
+	h.start()
+	for range 5 {
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for kills := 0; kills < 2; { // three that never are ready are enough to refuse the program
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for _, pid := range childrenOf(h.daemon.Process.Pid) {
+					if n, _ := strconv.Atoi(pid); kills < 2 && isWorker(pid) && len(sharedMemory(pid)) > 0 && syscall.Kill(n, syscall.SIGKILL) == nil {
+						kills++
+					}
+				}
+			}
+		}()
+		p := h.connect()
+		addVectors(t, p)
+		close(stop)
+		<-done
+		p.leave()
+		eventually(t, "it is forgotten", func() bool { return len(h.status().Clients) == 0 })
+	}
+}
+
+// Rebuilds of a client that comes farther each time are put off when they are many.
+func TestPace(t *testing.T) {
+	var p pace
+	now := time.Duration(0)
+	for i := range restless {
+		if rest := p.rest(now); rest != 0 {
+			t.Fatalf("rebuild %d is put off by %v", i, rest)
+		}
+	}
+	for i := range 1000 {
+		rest := p.rest(now)
+		if rest <= 0 || rest > restTime {
+			t.Fatalf("rebuild %d is put off by %v", i, rest)
+		}
+		now += rest
+	}
+	if now < 999*restTime {
+		t.Errorf("1000 rebuilds in %v", now)
+	}
+	if rest := p.rest(now + time.Hour); rest != 0 {
+		t.Errorf("after an hour one is put off by %v", rest)
 	}
 }

@@ -34,6 +34,7 @@ const firstPing = 1
 // workerProcess is a worker, serving or waiting for a client.
 type workerProcess struct {
 	process *os.Process
+	number  int                // of the process
 	start   uint64             // when it was started, see processStart
 	control *control.DaemonEnd // nil while it is away
 	queue   chan control.ToWorker
@@ -71,7 +72,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
-	w.process = cmd.Process
+	w.process, w.number = cmd.Process, cmd.Process.Pid
 	w.start, _ = processStart(w.pid())
 	go func() {
 		w.err = cmd.Wait()
@@ -138,6 +139,16 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan str
 			return errors.New("the worker is broken: it says much before it is ready")
 		}
 	}
+}
+
+// attach gives the worker the connection of its program, which it tells that it is
+// attached. If the worker has just ended and another one can go on, that one does so.
+func (w *workerProcess) attach(attached []byte, program *os.File, held []control.Held) error {
+	err := w.control.Send(control.Hold{Attached: attached}, program)
+	if err != nil && canOutlive(held) {
+		return nil
+	}
+	return err
 }
 
 // maxEarly is how much a worker may say before it is ready.
@@ -218,7 +229,7 @@ func (w *workerProcess) stop() {
 
 func (w *workerProcess) kill() { _ = w.process.Kill() }
 
-func (w *workerProcess) pid() int { return w.process.Pid }
+func (w *workerProcess) pid() int { return w.number }
 
 // ending says how the worker ended, once exited is closed.
 func (w *workerProcess) ending() string {

@@ -3,6 +3,8 @@ package node
 import (
 	"log/slog"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,7 +29,7 @@ func beginWith(t *testing.T, says ...control.ToDaemon) (*workerProcess, error) {
 		t.Fatal(err)
 	}
 	w := &workerProcess{
-		process: self, control: own, queue: make(chan control.ToWorker), exited: make(chan struct{}),
+		process: self, number: self.Pid, control: own, queue: make(chan control.ToWorker), exited: make(chan struct{}),
 		words: &words{log: slog.New(slog.DiscardHandler), room: maxWords},
 	}
 	for _, m := range append(says, control.Pong{Number: firstPing}) {
@@ -56,5 +58,64 @@ func TestWordsBeforeTheFirstPong(t *testing.T) {
 	}
 	if _, err := beginWith(t, many...); err == nil || !strings.Contains(err.Error(), "says much before it is ready") {
 		t.Errorf("a worker that talks and talks: %v", err)
+	}
+}
+
+// A worker that ends while its program is being attached is no reason to refuse the
+// program if another one can go on.
+func TestWorkerEndsWhileItAttaches(t *testing.T) {
+	w, err := beginWith(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(w.exited)
+	w.control.Close()
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	held := []control.Held{{Name: "ring"}, {Name: "arena"}}
+	if w.attach(nil, file, held) == nil {
+		t.Error("nobody hears that the program cannot be attached")
+	}
+	for _, name := range keptNames {
+		held = append(held, control.Held{Name: name})
+	}
+	if err := w.attach(nil, file, held); err != nil {
+		t.Errorf("a program is refused that can go on in another worker: %v", err)
+	}
+}
+
+// Nothing is kept of a worker of an earlier daemon that has ended.
+func TestFoundWorkerLeavesNothing(t *testing.T) {
+	descriptors := func() (n int) {
+		all, _ := filepath.Glob("/proc/self/fd/*")
+		for _, path := range all {
+			if to, _ := os.Readlink(path); strings.Contains(to, "pidfd") {
+				n++
+			}
+		}
+		return n
+	}
+	before := descriptors()
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	start, _ := processStart(cmd.Process.Pid)
+	w := findWorker(cmd.Process.Pid, start, slog.New(slog.DiscardHandler))
+	if w == nil {
+		t.Fatal("it is not found")
+	}
+	w.kill()
+	_ = cmd.Wait()
+	<-w.exited
+	if n := descriptors(); n != before {
+		t.Errorf("%d descriptors of processes, and %d before", n, before)
+	}
+	w.kill() // which does nothing
+	if w.pid() != cmd.Process.Pid {
+		t.Errorf("its number has become %d", w.pid())
 	}
 }

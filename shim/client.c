@@ -502,8 +502,10 @@ bool client_gone(struct client *c) {
 		memcpy(reason, c->ring->reason, sizeof reason);
 		reason[sizeof reason - 1] = 0;
 	} else {
-		char byte;
-		ssize_t n = recv(c->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+		// A worker that follows one which was killed early may tell again that the
+		// program is attached. That is taken out: the end of the connection is behind it.
+		char told[256];
+		ssize_t n = recv(c->socket, told, sizeof told, MSG_DONTWAIT);
 		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)))
 			return false;
 	}

@@ -121,8 +121,11 @@ func (e *episode) swapFiles() []string {
 func (e *episode) leftFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(e.dir, "tmp") + "/*")
 	memory, _ := filepath.Glob("/dev/shm/*muster*")
-	state, _ := filepath.Glob(e.state() + "/*")
-	return slices.Concat(files, memory, state, e.swapFiles())
+	// Where daemons leave what the next one must know, by the name of their socket.
+	state, _ := filepath.Glob("/run/muster/" + e.node.socket)
+	own, _ := filepath.Glob(fmt.Sprintf("/tmp/muster-%d/%s", os.Getuid(), e.node.socket))
+	session, _ := filepath.Glob(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "muster", e.node.socket))
+	return slices.Concat(files, memory, state, own, session, e.swapFiles())
 }
 
 // replay has the recorded decisions of the last daemon made again.

@@ -42,6 +42,7 @@ type episode struct {
 	armed     map[string]fault // failures by rule that nobody has met yet, by their file
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo
+	lost      int      // devices that are, as the node says
 	ambient   []excuse // of faults that last, for programs that come meanwhile
 	kept      []net.Conn
 
@@ -125,11 +126,8 @@ func (e *episode) settings() []string {
 	if e.o.Expect == Fail {
 		return append(settings, "recover: off", "orphan_grace: 0")
 	}
-	return append(settings, "recover: on", "state: "+e.state(), "orphan_grace: 1m")
+	return append(settings, "recover: on", "orphan_grace: 1m")
 }
-
-// state is the folder in which the daemon leaves what the next one must know.
-func (e *episode) state() string { return filepath.Join(e.dir, "state") }
 
 func (e *episode) prepareSwap() error {
 	if e.spec.swap == "memory" {
@@ -300,6 +298,14 @@ func (e *episode) observe() {
 			e.violate("the daemon does not say how it is: %v", err)
 		}
 		return
+	}
+	e.bringBack(s)
+	for _, c := range s.Clients {
+		for _, p := range e.programs {
+			if p.cmd.Process.Pid == int(c.Pid) && c.Kernels > p.kernels {
+				p.kernels, p.hurt = c.Kernels, 0
+			}
+		}
 	}
 	for _, c := range slices.Concat(s.Ended, s.Clients) {
 		if was := e.kernels[c.ID]; c.Kernels > was {

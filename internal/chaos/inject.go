@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"muster/wire/status"
 )
 
 // errNobody says that there is nobody to hurt in this way now.
@@ -72,7 +74,7 @@ func (e *episode) served() []service {
 		}
 		number := owner(w, e.processes)
 		for _, p := range e.running() {
-			if p.number == number {
+			if p.number == number && p.hurt < maxHurt {
 				all = append(all, service{w, p})
 			}
 		}
@@ -89,6 +91,10 @@ func (e *episode) served() []service {
 	})
 	return all
 }
+
+// maxHurt is how often a program loses what it runs on before it has come further: a
+// node gives up a client that it has rebuilt five times in vain.
+const maxHurt = 3
 
 type service struct {
 	worker  *process
@@ -117,6 +123,7 @@ func (e *episode) killWorker(f fault) error {
 	}
 	e.hits(v.program, f, "its worker has ended: signal: killed")
 	e.spent[v.worker.pid] = true
+	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return syscall.Kill(v.worker.pid, syscall.SIGKILL)
 }
@@ -128,6 +135,7 @@ func (e *episode) stopWorker(f fault) error {
 	}
 	e.hits(v.program, f, "its worker has not answered")
 	e.spent[v.worker.pid] = true
+	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
 }
@@ -268,7 +276,7 @@ func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
-	if _, waits := e.armed[file]; waits {
+	if _, waits := e.armed[file]; waits || (f.kind == LaunchLost || f.kind == CopyLost) && !e.canLose() {
 		return errNobody // nobody has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
@@ -309,6 +317,7 @@ func (e *episode) collect() {
 			p.excuses = append(p.excuses, x)
 		}
 		if p != nil {
+			p.hurt++
 			e.note("%v has hit %v, process %d", f, p, pid)
 		} else {
 			e.note("%v has hit process %d", f, pid)
@@ -333,9 +342,40 @@ func (e *episode) claim(p *program) (outcome, error) {
 	return how, err
 }
 
+// canLose says whether the node has another device when it loses one. It tries a device
+// that is said to be gone, and may meet the next failure then, which is what a device
+// that is gone looks like: so there is only one such failure at a time.
+func (e *episode) canLose() bool {
+	if e.lost > 0 || !e.isUndone(DeviceLost) {
+		return false
+	}
+	for _, f := range e.armed {
+		if f.kind == LaunchLost || f.kind == CopyLost {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt >= maxHurt })
+}
+
+// bringBack resumes devices that the node counts as lost although nothing is wrong with
+// them any more. It would find that out by itself, after some seconds.
+func (e *episode) bringBack(s *status.Node) {
+	e.lost = 0
+	for i, d := range s.Devices {
+		if !d.Lost {
+			continue
+		}
+		e.lost++
+		if e.isUndone(DeviceLost) {
+			err := e.node.request(map[string]any{"request": "device-resume", "device": fmt.Sprintf("#%d", i)}, &struct{}{})
+			e.note("%s, which was lost, is resumed (%v)", d.Name, err)
+		}
+	}
+}
+
 // loseDevice takes a device away, unless it is the last.
 func (e *episode) loseDevice(f fault) error {
-	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) {
+	if !e.canLose() || !e.isUndone(DeviceDrain, DeviceRemove) {
 		return errNobody
 	}
 	name := e.device(f)
@@ -343,6 +383,9 @@ func (e *episode) loseDevice(f fault) error {
 	e.note("%v: %s", f, name)
 	if e.o.Expect == Fail {
 		e.surround(excuse{f.String(), "device lost: by rule"})
+	}
+	for _, p := range e.running() { // as far as one can know
+		p.hurt++
 	}
 	e.later(f, awayTime, name+" is back", func() error {
 		e.calm(f)

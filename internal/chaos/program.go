@@ -31,6 +31,8 @@ type program struct {
 	paused  bool
 	remote  bool // it uses the node as from another machine
 	excuses []excuse
+	hurt    int    // how often since it ran a kernel
+	kernels uint64 // that it ran, as far as was seen
 }
 
 // visible is how much memory each program sees, on however small a device.

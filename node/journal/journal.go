@@ -41,7 +41,7 @@ const (
 	// takes nothing.
 	Area = 1 << 30
 	// LogLimit is how many bytes a log takes at most.
-	LogLimit = 32 << 20
+	LogLimit = 64 << 20
 )
 
 // Size is the size of the file.
@@ -58,6 +58,8 @@ type Journal struct {
 	log   uint64 // where the log begins in the area
 	used  uint64 // bytes of it
 	valid atomic.Bool
+
+	storing func() // called before and after a word changes that counts, for tests; nil: nothing
 }
 
 // Map makes the journal in a file accessible. A file of zeros becomes one without a
@@ -131,11 +133,14 @@ func align(n uint64) uint64 { return (n + 7) &^ 7 }
 // ask.
 func (j *Journal) Valid() bool { return j.valid.Load() }
 
+// Fresh says whether there never was a base.
+func (j *Journal) Fresh() bool { return j.epoch == 0 }
+
 // Invalidate says that the client cannot be rebuilt any more, until the next
 // Commit. What is needed for it is about to be overwritten, or does not fit.
 func (j *Journal) Invalidate() {
 	j.valid.Store(false)
-	store32(j.mem, atValid, 0)
+	j.store32(j.mem, atValid, 0)
 }
 
 // Used is how many bytes the log takes, and Room how many more it may take.
@@ -157,14 +162,14 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	for _, s := range sections {
 		size += uint64(len(s))
 	}
-	if size > j.area-areaHead-min(j.limit, j.area/2) {
+	if room := j.area - areaHead; size > room || room-size < min(j.limit, j.area/2) {
 		return fmt.Errorf("%d bytes: %w", size, ErrTooLarge)
 	}
 	next := j.at(j.epoch + 1)
 	le := binary.LittleEndian
 	le.PutUint64(next[atBaseSize:], size)
-	store64(next, atLogSize, 0)
-	store64(next, atFetched, 0)
+	j.store64(next, atLogSize, 0)
+	j.store64(next, atFetched, 0)
 	to := next[areaHead:]
 	le.PutUint64(to, uint64(len(sections)))
 	for i, s := range sections {
@@ -178,8 +183,8 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	defer j.mu.Unlock()
 	j.epoch++
 	j.log, j.used = align(areaHead+size), 0
-	store64(j.mem, atEpoch, j.epoch) // from here on it counts
-	store32(j.mem, atValid, 1)
+	j.store64(j.mem, atEpoch, j.epoch) // from here on it counts
+	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
 	return nil
 }
@@ -220,4 +225,4 @@ func (j *Journal) Base() ([][]byte, error) {
 func (j *Journal) Fetched() uint64 { return load64(j.current(), atFetched) }
 
 // AddFetched counts more of them.
-func (j *Journal) AddFetched(n uint64) { store64(j.current(), atFetched, j.Fetched()+n) }
+func (j *Journal) AddFetched(n uint64) { j.store64(j.current(), atFetched, j.Fetched()+n) }

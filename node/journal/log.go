@@ -56,7 +56,7 @@ func (j *Journal) record(kind uint32, n uint64) ([]byte, uint64, bool) {
 // publish makes the last record count.
 func (j *Journal) publish(n int) {
 	j.used += uint64(n)
-	store64(j.current(), atLogSize, j.used)
+	j.store64(j.current(), atLogSize, j.used)
 }
 
 // Append writes a message to the log, with the position that the ring has after it.
@@ -76,21 +76,42 @@ func (j *Journal) Append(position uint64, message []byte) Entry {
 	return Entry{at + 1, j.epoch}
 }
 
-// Reserve makes room for the data of an entry. They count when Seal says that they
-// are there. Nil: they do not fit, or the entry does not count any more.
-func (j *Journal) Reserve(e Entry, n uint64) (data []byte, seal func()) {
-	if e.at == 0 || e.epoch != j.epoch {
-		return nil, nil
+// Reserve makes room for n bytes of data of an entry, and returns what puts them there:
+// once, from any goroutine. They count when that has returned, unless the entry does not
+// any more. Nil: they do not fit, or the entry does not count.
+func (j *Journal) Reserve(e Entry, n uint64) (fill func(data []byte)) {
+	if e.at == 0 || e.epoch != j.epoch || n > j.Room() {
+		return nil
 	}
 	b, at, ok := j.record(isData, dataHead+n)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	binary.LittleEndian.PutUint64(b[atBytes:], n)
 	j.publish(len(b))
-	return b[dataHead:][:n:n], func() {
-		j.write(e, func(b []byte) { store64(b, atData, at+1) })
+	return func(data []byte) {
+		j.write(e, func(message []byte) {
+			copy(b[dataHead:][:n], data)
+			j.store64(message, atData, at+1)
+		})
 	}
+}
+
+// Attach writes the data of an entry to the log. It returns false if they do not fit,
+// or the entry does not count any more.
+func (j *Journal) Attach(e Entry, data []byte) bool {
+	if e.at == 0 || e.epoch != j.epoch {
+		return false
+	}
+	b, at, ok := j.record(isData, dataHead+uint64(len(data)))
+	if !ok {
+		return false
+	}
+	binary.LittleEndian.PutUint64(b[atBytes:], uint64(len(data)))
+	copy(b[dataHead:], data)
+	j.publish(len(b))
+	j.store64(j.current()[j.log+e.at-1:], atData, at+1)
+	return true
 }
 
 // write changes an entry, if it counts still.
@@ -105,14 +126,14 @@ func (j *Journal) write(e Entry, change func(b []byte)) {
 
 // Mark notes what has become of a message.
 func (j *Journal) Mark(e Entry, m Mark) {
-	j.write(e, func(b []byte) { store32(b, atMarks, load32(b, atMarks)|uint32(m)) })
+	j.write(e, func(b []byte) { j.store32(b, atMarks, load32(b, atMarks)|uint32(m)) })
 }
 
 // Refuse notes that a message was refused.
 func (j *Journal) Refuse(e Entry, result int32) {
 	j.write(e, func(b []byte) {
-		store32(b, atRefused, uint32(result))
-		store32(b, atMarks, load32(b, atMarks)|uint32(Refused))
+		j.store32(b, atRefused, uint32(result))
+		j.store32(b, atMarks, load32(b, atMarks)|uint32(Refused))
 	})
 }
 
@@ -186,7 +207,7 @@ func read(log []byte, at uint64) (r Record, size uint64, err error) {
 		return r, 0, fmt.Errorf("a record of %d bytes", len(b))
 	}
 	size = uint64(le.Uint32(b[atSize:]))
-	if size > uint64(len(b)) || size%8 != 0 {
+	if size < 8 || size > uint64(len(b)) || size%8 != 0 {
 		return r, 0, fmt.Errorf("a record of %d bytes, where %d are left", size, len(b))
 	}
 	b = b[:size]

@@ -887,7 +887,7 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 		o.saves = rand.New(rand.NewPCG(seed, 3))
 	}
 	if o.recovers = r.IntN(2) == 0; o.recovers && r.IntN(3) > 0 {
-		o.dies, o.lives = rand.New(rand.NewPCG(seed, 4)), []int{300, 3000, 20_000}[r.IntN(3)]
+		o.dies, o.lives = rand.New(rand.NewPCG(seed, 4)), max(calls/16, []int{300, 3000, 20_000}[r.IntN(3)])
 	}
 	// The largest has room for what a kernel needs, some for all that there is.
 	for i, memory := range [][]uint64{{20}, {20, 14}, {64, 20}, {64, 64}, {22, 40, 12}}[r.IntN(5)] {

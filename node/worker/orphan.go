@@ -83,7 +83,7 @@ func (l *line) join(next *control.WorkerEnd) bool {
 		next.Close()
 		return false
 	}
-	l.current = next
+	l.current, l.open = next, false // the loop may have begun with one that had gone
 	return true
 }
 

@@ -181,7 +181,16 @@ func (w *worker) onHost(o *clientcore.Op) error {
 		if err != nil {
 			return err
 		}
-		w.touch(to, o.To.Dense())
+		all := o.To.Dense()
+		if o.Kind == clientcore.HostCopy && all {
+			// What is copied onto itself must still be there when it is read.
+			from, err := o.From.Span()
+			if err != nil {
+				return err
+			}
+			all = from.Addr+from.Size <= to.Addr || to.Addr+to.Size <= from.Addr
+		}
+		w.touch(to, all)
 	}
 	switch o.Kind {
 	case clientcore.HostIn:
@@ -329,8 +338,9 @@ func (g *gpu) submit(on device.Stream, o *clientcore.Op) error {
 
 func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	to, data := o.To, o.Data
+	kept := func() {}
 	if w.header.Release != 0 {
-		w.keep(o)
+		kept = w.keepAside(o)
 	} else if w.header.Op.TakesData() {
 		if err := w.attachLater(on, data); err != nil {
 			return err
@@ -340,12 +350,15 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		// The program may wait for this memory before it says that its function
 		// has returned, which the copy may wait for.
 		data = bytes.Clone(data)
+		kept()
+		kept = func() {}
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
 	err := w.block(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
 	})
+	kept()
 	if err != nil || w.stage == nil {
 		return err
 	}

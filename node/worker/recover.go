@@ -38,6 +38,8 @@ type keeper struct {
 	exposed bool          // the log has said so
 	retry   time.Time     // when a base is tried again, after one that did not fit
 	replay  *replay       // what was handled by the worker before; nil when that is over
+
+	unproven bool // what was launched again has not ended yet
 }
 
 // queued is the entry of a message that is handled later.
@@ -72,9 +74,12 @@ const (
 	keepTime = 500 * time.Microsecond
 	// tightLog is how much room is left in the log when a base is made for that
 	// reason: what is read ahead needs some.
-	tightLog = journal.LogLimit / 2
+	tightLog = journal.LogLimit / 4 * 3
 	// maxAttached is the most that one message's data may take in the log.
-	maxAttached = journal.LogLimit / 4
+	maxAttached = journal.LogLimit / 8
+	// aside is how many bytes are worth a goroutine that writes them to the journal
+	// while the device reads them.
+	aside = 256 << 10
 )
 
 // record writes a message to the journal before the ring gives its room back.
@@ -110,14 +115,30 @@ func (w *worker) keep(o *clientcore.Op) {
 	w.attachData(w.entry, o.Data)
 }
 
+// keepAside is keep, while the caller has the device read the data; it must call what
+// is returned before the data are given back.
+func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
+	if len(o.Data) < aside || w.journal == nil || w.hasData || w.replay.has() || len(o.Data) > maxAttached {
+		w.keep(o)
+		return func() {}
+	}
+	fill := w.journal.Reserve(w.entry, uint64(len(o.Data)))
+	if fill == nil {
+		w.keep(o)
+		return func() {}
+	}
+	done, data := make(chan struct{}), o.Data
+	go func() {
+		fill(data)
+		close(done)
+	}()
+	return func() { <-done }
+}
+
 // attachData writes data to the journal.
 func (w *worker) attachData(e journal.Entry, data []byte) {
-	if len(data) <= maxAttached {
-		if to, seal := w.journal.Reserve(e, uint64(len(data))); to != nil {
-			copy(to, data)
-			seal()
-			return
-		}
+	if len(data) <= maxAttached && w.journal.Attach(e, data) {
+		return
 	}
 	if w.stage != nil { // which is about to be given back
 		w.expose(errLogFull)
@@ -144,17 +165,12 @@ func (w *worker) attachLater(on device.Stream, data []byte) error {
 		w.due = true
 		return nil
 	}
-	to, seal := w.journal.Reserve(w.entry, uint64(len(data)))
-	if to == nil {
+	fill := w.journal.Reserve(w.entry, uint64(len(data)))
+	if fill == nil {
 		w.due = true
 		return nil
 	}
-	return w.block(func() error {
-		return on.Call(func() {
-			copy(to, data)
-			seal()
-		})
-	})
+	return w.block(func() error { return on.Call(func() { fill(data) }) })
 }
 
 // given notes that bytes are where the program wanted them, for messages that have
@@ -274,6 +290,19 @@ func (w *worker) fold() error {
 	return nil
 }
 
+// firstFold makes the first base, before anything is read from the ring: a worker that
+// finds none knows that nothing was.
+func (w *worker) firstFold() error {
+	if err := w.fold(); err != nil {
+		return err
+	}
+	if w.journal.Fresh() {
+		return errors.New("the journal does not hold the client's first base")
+	}
+	w.unproven = w.serve.Resume
+	return nil
+}
+
 // surroundings is what a base holds besides the core's value.
 type surroundings struct {
 	Position uint64         // of the ring
@@ -318,6 +347,9 @@ func (w *worker) commit(b *clientcore.Base) error {
 	} else {
 		w.host.commit()
 		w.exposed = false
+	}
+	if w.unproven { // nothing is under way
+		w.prove()
 	}
 	w.entry = journal.Entry{}
 	w.due, w.left = false, false
@@ -578,8 +610,17 @@ func (w *worker) replayAll() error {
 	}
 	w.sticky.publishAgain()
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
-	w.say(control.Rebuilt{})
+	w.unproven = true
 	return nil
+}
+
+// prove tells the daemon that the client has come as far as it was, when what was
+// launched again has ended too: a kernel that ends its worker does so each time.
+func (w *worker) prove() {
+	if quiet, err := w.quiet(); quiet || err != nil {
+		w.unproven = false
+		w.say(control.Rebuilt{})
+	}
 }
 
 // waitForFunctions lets the program wait for functions to call where it does: what

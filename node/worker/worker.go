@@ -219,7 +219,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.hold("journal", held[2])
 		w.consumer.Keep = w.record
 	}
-	if serve.Resume {
+	if serve.Resume && (w.journal == nil || !w.journal.Fresh()) { // else nothing was read from the ring
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
@@ -285,7 +285,7 @@ func (w *worker) prepare() error {
 	case w.replay != nil:
 		return w.replayAll()
 	case w.journal != nil:
-		return w.fold()
+		return w.firstFold()
 	}
 	return nil
 }
@@ -357,6 +357,9 @@ func (w *worker) step() error {
 	}
 	if w.core.Waits() {
 		return w.await()
+	}
+	if w.unproven {
+		w.prove()
 	}
 	if w.journal != nil {
 		if err := w.maybeFold(); err != nil {
@@ -561,8 +564,12 @@ func (w *worker) mayRebuild(err error) bool {
 	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
-// onDeviceNumber is the device that the client has something on; -1 for none.
+// onDeviceNumber is the device that the client uses or was about to, or has something
+// on; -1 for none.
 func (w *worker) onDeviceNumber() int {
+	if w.core.Lease.Held {
+		return w.core.Lease.Device
+	}
 	for place := range w.gpus {
 		return place.Index()
 	}

@@ -17,6 +17,7 @@ type vectors struct {
 	*client
 	function uint32
 	a, b, c  uint64
+	large    uint64
 	n        int
 }
 

@@ -294,7 +294,8 @@ type Rebuild struct {
 	Reason string `json:"reason"`
 }
 
-// Rebuilt says that a client whose worker had died is what it was before.
+// Rebuilt says that a client whose worker had died is what it was before, and that what
+// was launched again has ended.
 type Rebuilt struct{}
 
 // Ended says that the client has ended, for a reason that its program was told. The

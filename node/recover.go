@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/device"
 	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/wire"
@@ -331,6 +332,10 @@ func (d *daemon) lookFor(number int) {
 			return
 		}
 		err := d.probe(e)
+		var info device.Info
+		if err == nil { // it may not have been there when the daemon was started
+			info, err = d.examine(e.Device)
+		}
 		d.do(func() {
 			now := d.stock.Load().entries[number]
 			switch {
@@ -339,7 +344,7 @@ func (d *daemon) lookFor(number int) {
 				d.lookFor(number)
 			default:
 				d.log.Info("a device that was lost is there again", "device", number, "name", e.info.Name)
-				now.here = true
+				now.here, now.info = true, info
 				d.setEntry(number, now, "")
 				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: dispatched(now.info, d.live().VGPUs)})
 			}

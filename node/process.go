@@ -73,7 +73,7 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 		return nil
 	}
 	w := &workerProcess{
-		process: process, number: pid, start: start, away: true, ready: true, queue: make(chan parcel, 64),
+		process: process, number: pid, start: start, away: true, ready: true, queue: make(chan parcel, maxQueued),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	go func() {

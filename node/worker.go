@@ -32,6 +32,10 @@ const maxTries = 3
 // firstPing is the ping that a worker answers when it is ready.
 const firstPing = 1
 
+// maxQueued is how many messages wait for a worker that does not take them, before it
+// is taken for dead: on a busy machine it may have to wait for its turn.
+const maxQueued = 1024
+
 // workerProcess is a worker, serving or waiting for a client.
 type workerProcess struct {
 	process *os.Process
@@ -59,7 +63,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	}
 	defer child.Close()
 	w := &workerProcess{
-		control: own, queue: make(chan parcel, 64),
+		control: own, queue: make(chan parcel, maxQueued),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	cmd := exec.Command(command[0], command[1:]...)

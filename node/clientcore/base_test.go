@@ -279,7 +279,7 @@ func TestRestoreBaseRefuses(t *testing.T) {
 		{"no blobs", Base{Client: good.Client}, "not a saved client: 3 blobs are missing and 0 too many"},
 		{"a blob too many", Base{Client: good.Client, Blobs: append(slices.Clone(good.Blobs), nil)}, "not a saved client: 0 blobs are missing and 1 too many"},
 		{"another image", Base{Client: good.Client, Blobs: [][]byte{{1}, good.Blobs[1], good.Blobs[2]}}, "not a saved client: 1 bytes of images and 16 of contents, where 2 and 16 are counted"},
-		{"other contents", Base{Client: good.Client, Blobs: [][]byte{good.Blobs[0], good.Blobs[1], nil}}, "not a saved client: 2 bytes of images and 8 of contents, where 2 and 16 are counted"},
+		{"other contents", Base{Client: good.Client, Blobs: [][]byte{good.Blobs[0], good.Blobs[1], nil}}, `not a saved client: variable "v1" of module 1 has 0 bytes of contents, and 8 bytes`},
 		{"a slot that there is not", with(`"Slots":[3]`, fmt.Sprintf(`"Slots":[%d]`, wire.Slots)), fmt.Sprint("not a saved client: the program waits in slot ", wire.Slots)},
 		{"a slot before the first", with(`"Slots":[3]`, `"Slots":[-1]`), "not a saved client: the program waits in slot -1"},
 		{"a slot twice", with(`"Slots":[3]`, `"Slots":[3,3]`), "not a saved client: the program waits twice in slot 3"},

@@ -6,7 +6,7 @@ GO ?= go
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build demo test lint bench browser referee examples tryexamples valgrind soak clean
+.PHONY: help build demo test lint bench browser referee criu examples tryexamples valgrind soak clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -41,12 +41,13 @@ demo: build examples ## CUDA programs share two software GPUs that are too small
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same, and a
 # build with both must do without vectors.
-test: lint browser valgrind referee build tryexamples ## everything that must hold: format, vet, architecture, tests
+test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
 	fi; \
 	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
 	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
+	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
 	set -x; \
 	$(GO) test -race -short ./... && \
 	$(GO) test ./... && \
@@ -97,6 +98,17 @@ referee:
 		echo "that failed: the auction's solver will not be compared with CBC" >&2; \
 	else \
 		echo "the auction's solver is not compared with CBC: install coinor-libcbc-dev to do so" >&2; \
+	fi
+
+# Whole programs are saved and restored with CRIU, as root. Nothing is installed; others are told.
+criu:
+	@if [ -x bin/criu/criu ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "getting CRIU into bin/criu for the tests of checkpoints" >&2; \
+		scripts/get-criu bin/criu >/dev/null 2>&1 || \
+		echo "that failed: the tests of whole programs will be skipped" >&2; \
+	else \
+		echo "the tests of whole programs are skipped: they need root, and CRIU (scripts/get-criu bin/criu)" >&2; \
 	fi
 
 # Reports are tested in a real browser. Root may install one; others are told.

@@ -76,11 +76,19 @@ func (d *daemon) address() string {
 }
 
 // attachWith tells a program that it is attached, with the memory that it shares with
-// its worker. If the client is to outlive the daemon it is written down first, and its
-// worker gets the program's connection, and tells the program.
+// its worker. If the client is to outlive the daemon, its worker tells the program.
 func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held []control.Held) error {
 	if d.folder == nil {
 		return wire.SendFiles(c.conn, attached, held[0].File, held[1].File)
+	}
+	return d.entrust(c, w, attached, held)
+}
+
+// entrust writes a client down that is to outlive the daemon, and then gives its worker
+// the program's connection, with what the program is to be told; nothing if it knows.
+func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []control.Held) error {
+	if d.folder == nil {
+		return nil
 	}
 	program, err := wire.CopyOf(c.conn)
 	if err != nil {
@@ -136,7 +144,7 @@ func (d *daemon) adopt(h *heir) {
 	who := account{uid: h.UID, name: h.User}
 	c := &client{
 		id: h.Client, peer: peer{user: who, pid: h.Pid}, limits: d.live().Limits.of(who), memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
-		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}),
+		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
 		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters.counters(), memoryNow: h.Stats,
 		survival: survival{held: h.Files, standing: h.standing, place: h.Place, was: h.Place, told: h.Told.usage()},
@@ -374,7 +382,7 @@ func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
 	c.conn, c.shared, c.unsettled, c.pulse = back.program, back.shared, true, pulse{}
 	closeHeld(c.kept)
 	c.kept = back.kept
-	w.queue = make(chan control.ToWorker, cap(w.queue))
+	w.queue = make(chan parcel, cap(w.queue))
 	go w.sendQueued(w.queue, w.control)
 	said := w.unsaid
 	w.unsaid = unsaid{}
@@ -453,7 +461,7 @@ func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
 		e := &d.stock.Load().entries[i]
 		switch {
 		case i >= len(known): // it counts them, those that are gone too
-			c.worker.post(delivery{control.AddDevice{Device: i, Config: e.config()}, e.lock})
+			c.worker.postDevice(control.AddDevice{Device: i, Config: e.config()}, e.lock)
 		case known[i] != e.config():
 			c.announce(i, e, "the device is not there any more")
 		}

@@ -96,19 +96,28 @@ func accessTo(info fs.FileInfo) string {
 	return "group " + group + " may; ask the administrator to make you a member of it, and log in again"
 }
 
-// readAnswer reads the answer to a request: a document, or a record with a refusal.
-func readAnswer(in *bufio.Reader, answer any) error {
+// readRefusal looks whether an answer is a record with a refusal, and not a document.
+// The refusal is the error then.
+func readRefusal(in *bufio.Reader) (document bool, err error) {
 	head, err := in.Peek(8)
 	if err != nil {
-		return err
+		return false, err
 	}
 	// A document has text where a record has the number of its kind.
-	if binary.LittleEndian.Uint16(head[6:]) == 0 {
-		refused := &wire.Refused{}
-		if err := wire.ReadAs(in, refused); err != nil {
-			return err
-		}
-		return refused
+	if binary.LittleEndian.Uint16(head[6:]) != 0 {
+		return true, nil
+	}
+	refused := &wire.Refused{}
+	if err := wire.ReadAs(in, refused); err != nil {
+		return false, err
+	}
+	return false, refused
+}
+
+// readAnswer reads the answer to a request: a document, or a record with a refusal.
+func readAnswer(in *bufio.Reader, answer any) error {
+	if document, err := readRefusal(in); !document {
+		return err
 	}
 	var document json.RawMessage
 	if err := json.NewDecoder(in).Decode(&document); err != nil {

@@ -46,6 +46,19 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 	return &wire.Refused{Result: result, Reason: fmt.Sprintf(format, args...)}
 }
 
+// refusal is one that another error is the reason for.
+type refusal struct {
+	*wire.Refused
+	cause error
+}
+
+func (r refusal) Unwrap() []error { return []error{r.Refused, r.cause} }
+
+// because is refuse for which err is the reason.
+func because(err error, result int32, format string, args ...any) error {
+	return refusal{refuse(result, format, args...), err}
+}
+
 var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
 
 // notNow is why nobody becomes a client any more.
@@ -340,69 +353,119 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) ui
 	return memory
 }
 
-// attach gives a client its worker and its memory, or says why not.
-func (d *daemon) attach(c *client) (err error) {
-	if err := d.admit(c); err != nil {
+// attach gives a client its worker and its memory, and tells its program, or says why
+// not.
+func (d *daemon) attach(c *client) error {
+	given, err := d.provide(c, true)
+	if err != nil {
 		return err
 	}
+	defer given.close()
+	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
+	err = d.attachWith(c, given.worker, given.attached, given.files)
+	var refused *wire.Refused
+	switch {
+	case err == nil:
+	case d.folder != nil && canOutlive(given.files) && !errors.As(err, &refused):
+		given.worker.kill() // if it has not ended: the next one tells the program
+		return nil
+	default:
+		d.detach(c)
+	}
+	return err
+}
+
+// detach ends a client that never was one to its program. The connection is left open:
+// the program is told why.
+func (d *daemon) detach(c *client) {
+	d.do(func() { c.refused = true; d.end(c, "", false) })
+}
+
+// provision is what a client is given.
+type provision struct {
+	worker *workerProcess
+	stock  *inventory     // that the worker knows
+	files  []control.Held // the ring, the data arena, and what is kept besides
+
+	attached []byte // what its program is to be told; nil if it knows
+}
+
+func (p *provision) close() { closeHeld(p.files) }
+
+// provide makes a client known, and gives it its memory and a worker. The caller closes
+// what is returned when the program has been given what it needs of that. If tells, the
+// program is to be told that it is attached.
+func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
+	if err := d.admit(c); err != nil {
+		return nil, err
+	}
+	given := &provision{}
 	defer func() {
 		if err != nil {
-			// The connection is left open: the program is told why.
-			d.do(func() { c.refused = true; d.end(c, "", false) })
+			given.close()
+			d.detach(c)
 		}
 	}()
 	ring, arena, err := wire.Create(wire.DefaultGeometry)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	kept := []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
-	defer func() { closeHeld(kept) }()
+	given.files = []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
+	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
+	serve.Identity = c.ring
 	if serve.Recover = d.live().Recover; serve.Recover {
 		more, err := d.makeKept(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		kept = append(kept, more...)
+		given.files = append(given.files, more...)
 	}
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
-		return refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	worker, stock, err := d.employWith(c, serve, kept)
-	if err != nil {
+	if given.worker, given.stock, err = d.employWith(c, serve, given.files); err != nil {
 		shared.Unmap()
-		return err
+		return nil, err
 	}
+	if tells {
+		given.attached = attachedRecord(c, given.stock)
+	}
+	if err = d.introduce(c, shared, given, serve.Recover); err != nil {
+		d.dismiss(given.worker)
+		shared.Unmap()
+	}
+	return given, err
+}
+
+// introduce gives a client the worker that was found for it. If it is to outlive the
+// worker, the daemon keeps descriptors of its files too.
+func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, outlives bool) error {
 	var copies []control.Held
-	if serve.Recover {
-		if copies, err = copyHeld(kept); err != nil {
-			d.dismiss(worker)
-			shared.Unmap()
+	if outlives {
+		var err error
+		if copies, err = copyHeld(given.files); err != nil {
 			return refuse(resultSystemNotReady, "%v", err)
 		}
 	}
+	assigned := false
+	if !d.ask(func() {
+		if assigned = d.assign(c, given.worker, shared, given.stock); assigned {
+			c.kept, c.attached = copies, given.attached
+		}
+	}) || !assigned {
+		closeHeld(copies)
+		return d.notNow()
+	}
+	return nil
+}
+
+// attachedRecord is what a program is told with its memory.
+func attachedRecord(c *client, stock *inventory) []byte {
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
 	})
-	assigned := false
-	if !d.ask(func() {
-		if assigned = d.assign(c, worker, shared, stock); assigned {
-			c.kept, c.attached = copies, out.Bytes()
-		}
-	}) || !assigned {
-		closeHeld(copies)
-		d.dismiss(worker)
-		shared.Unmap()
-		return d.notNow()
-	}
-	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	err = d.attachWith(c, worker, out.Bytes(), kept)
-	var refused *wire.Refused
-	if err != nil && d.folder != nil && serve.Recover && !errors.As(err, &refused) {
-		worker.kill() // if it has not ended: the next one tells the program
-		return nil
-	}
-	return err
+	return out.Bytes()
 }

@@ -41,6 +41,10 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 			*n = min(*n, maxCount)
 		}
 		return m, nil
+	case control.Checkpointed, control.Restored:
+		if !c.owes() {
+			return nil, fmt.Errorf("it speaks of a checkpoint that nobody ordered")
+		}
 	case control.Pong:
 		if m.Number == 0 || m.Number <= c.ponged || m.Number > c.pinged {
 			return nil, fmt.Errorf("it answers ping %d, after %d of %d", m.Number, c.ponged, c.pinged)

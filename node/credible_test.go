@@ -47,6 +47,8 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
 		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
 		{"an answer to no ping", true, `{"kind":"pong","message":{"number":9}}`, broken + "it answers ping 9, after 1 of 1"},
+		{"a checkpoint of nobody", false, `{"kind":"checkpointed","message":{"bytes":1}}`, broken + "it speaks of a checkpoint that nobody ordered"},
+		{"a restored client of nobody", false, `{"kind":"restored","message":{"bytes":1}}`, broken + "it speaks of a checkpoint that nobody ordered"},
 		{"an excuse", false, `{"kind":"cannot_serve","message":{"reason":"there is no memory for its streams"}}`, "the node cannot serve the program: there is no memory for its streams"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -128,7 +130,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.closeLocks()
-	c := &client{id: 1, device: vgpu.AnyDevice, worker: &workerProcess{queue: make(chan control.ToWorker, 16)}}
+	c := &client{id: 1, device: vgpu.AnyDevice, worker: &workerProcess{queue: make(chan parcel, 16)}}
 	d.clients[c.id] = c
 	d.perform([]vgpu.Effect{
 		{Kind: vgpu.Grant, Client: 1, Device: 1, Memory: 5, Lease: 7}, {Kind: vgpu.Watch, Client: 1, On: true},
@@ -139,7 +141,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 		control.Grant{Lease: 7, Device: 1, Memory: 5}, control.Watch{On: true}, control.Revoke{Reason: "idle"}, control.Ping{Number: 1},
 		control.Lost{Device: 1, Reason: "the device is lost"}, control.Deny{Reason: "no device"},
 	} {
-		if got := <-c.worker.queue; got != want {
+		if got := (<-c.worker.queue).message; got != want {
 			t.Errorf("%d: %+v, want %+v", i, got, want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"muster/device"
 	"muster/model"
 	"muster/node/vgpu"
-	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -43,29 +41,6 @@ type coming struct {
 	info device.Info
 }
 
-// delivery is the word of a new device. Its lock is opened when it is sent, and is the
-// worker's alone then.
-type delivery struct {
-	control.AddDevice
-	lock *os.File
-}
-
-// send sends a message, with the file that belongs to it.
-func (w *workerProcess) send(m control.ToWorker, to *control.DaemonEnd) error {
-	d, ok := m.(delivery)
-	if !ok {
-		return to.Send(m)
-	}
-	lock, err := wire.OpenLock(d.lock)
-	if err != nil {
-		w.words.because("a new device's lock could not be opened for it: " + err.Error())
-		w.kill()
-		return err
-	}
-	defer lock.Close()
-	return to.Send(d.AddDevice, lock)
-}
-
 // --- what workers know ---------------------------------------------------------
 
 // takenOut is why a device is not there that was removed.
@@ -77,7 +52,7 @@ func (c *client) announce(number int, e *stocked, why string) {
 		c.worker.post(control.Lost{Device: number, Reason: why})
 		return
 	}
-	c.worker.post(delivery{control.AddDevice{Device: number, Config: e.config()}, e.lock})
+	c.worker.postDevice(control.AddDevice{Device: number, Config: e.config()}, e.lock)
 }
 
 // catchUp tells a worker what has changed since it was told of the devices.

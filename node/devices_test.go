@@ -433,7 +433,7 @@ func TestRequestsAreStrict(t *testing.T) {
 	const noRequest = `a request is one JSON object, as {"request":"status"}`
 	for _, c := range []struct{ request, want string }{
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
-		{`{"request":"x"}`, `there is no request "x": it is one of adopt, device-add, device-drain, device-remove, device-resume, move, status, stop`},
+		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, move, restore, revive, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":7}        `, noRequest},
 		{`{"request":"status"`, noRequest},
@@ -775,7 +775,7 @@ func FuzzRequests(f *testing.F) {
 		if owner {
 			who.user = d.own
 		}
-		raw, err := readRequest(strings.NewReader(line))
+		raw, _, err := readRequest(strings.NewReader(line))
 		if err != nil {
 			return
 		}

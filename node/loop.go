@@ -59,6 +59,8 @@ type client struct {
 	arena    device.Arena
 	conn     *net.UnixConn
 	gone     chan struct{} // closed when nothing of it is left
+	ring     string        // the names of the files that it shares with its program
+	data     string
 
 	// ---
 	since     time.Duration
@@ -75,6 +77,7 @@ type client struct {
 	wanting   bool
 	counters  counters
 	memoryNow control.Stats // allocated, resident, swapped
+	order     *order        // that is under way; nil if none is
 	pulse                   // of its worker
 	survival
 	recovery
@@ -372,6 +375,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.tries = 0
 	case control.Ended:
 		c.over = true
+	case control.Checkpointed, control.Restored:
+		c.order.answered(m)
 	}
 }
 

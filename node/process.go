@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"muster/wire/control"
 )
 
 // processStart says when a process was started, in the system's ticks: with its number
@@ -75,7 +73,7 @@ func findWorker(pid int, start uint64, log *slog.Logger) *workerProcess {
 		return nil
 	}
 	w := &workerProcess{
-		process: process, number: pid, start: start, away: true, ready: true, queue: make(chan control.ToWorker, 64),
+		process: process, number: pid, start: start, away: true, ready: true, queue: make(chan parcel, 64),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	go func() {

@@ -19,7 +19,8 @@ import (
 )
 
 // requests are what a person can ask of the node, a line of JSON each. A handler reads
-// the line's fields with strictly, and returns the document that is the answer.
+// the line's fields with strictly, and returns the document that is the answer. What
+// takes more than one line is in orders.
 var requests map[string]func(d *daemon, who peer, line []byte) (any, error)
 
 func init() { // handlers name the others in what they say
@@ -43,10 +44,14 @@ const maxRequest = 4096
 const requestTime = time.Minute
 
 // answer answers a person's request.
-func (d *daemon) answer(conn net.Conn, in io.Reader, who peer) {
+func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 	var reply any
-	line, err := readRequest(in)
+	line, in, err := readRequest(in)
 	if err == nil {
+		if kind, _ := requestOf(line); orders[kind] != nil {
+			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
+			return
+		}
 		_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
 		reply, err = d.handleRequest(line, who)
 	}
@@ -59,31 +64,42 @@ func (d *daemon) answer(conn net.Conn, in io.Reader, who peer) {
 // errNoRequest is what those are told who ask for nothing.
 var errNoRequest = errors.New("a request is one JSON object, as {\"request\":\"status\"}")
 
-// readRequest reads one JSON object, and no more than a request has.
-func readRequest(in io.Reader) (json.RawMessage, error) {
-	var line json.RawMessage
-	if err := json.NewDecoder(io.LimitReader(in, maxRequest)).Decode(&line); err != nil || line[0] != '{' {
-		return nil, errNoRequest
+// readRequest reads one JSON object, and no more than a request has. What comes after it
+// is in rest.
+func readRequest(in io.Reader) (line json.RawMessage, rest io.Reader, err error) {
+	dec := json.NewDecoder(io.LimitReader(in, maxRequest))
+	if err := dec.Decode(&line); err != nil || line[0] != '{' {
+		return nil, in, errNoRequest
 	}
-	return line, nil
+	return line, io.MultiReader(dec.Buffered(), in), nil
 }
 
-func (d *daemon) handleRequest(line []byte, who peer) (any, error) {
+// requestOf is the name of what a line asks for.
+func requestOf(line []byte) (string, error) {
 	var head struct {
 		Request string `json:"request"`
 	}
 	if err := json.Unmarshal(line, &head); err != nil {
-		return nil, errNoRequest
+		return "", errNoRequest
 	}
-	handler, ok := requests[head.Request]
+	return head.Request, nil
+}
+
+func (d *daemon) handleRequest(line []byte, who peer) (any, error) {
+	name, err := requestOf(line)
+	if err != nil {
+		return nil, err
+	}
+	handler, ok := requests[name]
 	if !ok {
-		return nil, unknownRequest(head.Request)
+		return nil, unknownRequest(name)
 	}
 	return handler(d, who, line)
 }
 
 func unknownRequest(name string) error {
-	known := slices.Sorted(maps.Keys(requests))
+	known := slices.Concat(slices.Collect(maps.Keys(requests)), slices.Collect(maps.Keys(orders)))
+	slices.Sort(known)
 	if near := model.Nearest(name, known); near != "" {
 		return fmt.Errorf("there is no request %q: did you mean %s?", name, near)
 	}

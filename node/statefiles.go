@@ -38,6 +38,8 @@ type clientFile struct {
 	ArenaBase uint64      `json:"arena_base"`
 	ArenaSize uint64      `json:"arena_size"`
 	Since     time.Time   `json:"since"`
+	Ring      string      `json:"ring"` // the names of the files that it shares with its program
+	Data      string      `json:"data"`
 
 	Worker   workerFile        `json:"worker"`
 	Files    map[string]fileID `json:"files"` // that the worker holds, by their names
@@ -344,7 +346,7 @@ func (d *daemon) fileOf(c *client) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
-		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since),
+		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held, Attached: c.attached,
 	}
 }

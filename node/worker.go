@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -37,7 +38,7 @@ type workerProcess struct {
 	number  int                // of the process
 	start   uint64             // when it was started, see processStart
 	control *control.DaemonEnd // nil while it is away
-	queue   chan control.ToWorker
+	queue   chan parcel
 	words   *words
 	ready   bool               // it has answered its first ping
 	early   []control.ToDaemon // what it said before that
@@ -58,7 +59,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	}
 	defer child.Close()
 	w := &workerProcess{
-		control: own, queue: make(chan control.ToWorker, 64),
+		control: own, queue: make(chan parcel, 64),
 		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
 	}
 	cmd := exec.Command(command[0], command[1:]...)
@@ -174,11 +175,11 @@ func early(err error) error {
 }
 
 // sendQueued sends what was posted, until the worker ends.
-func (w *workerProcess) sendQueued(queue <-chan control.ToWorker, to *control.DaemonEnd) {
+func (w *workerProcess) sendQueued(queue <-chan parcel, to *control.DaemonEnd) {
 	for {
 		select {
-		case m := <-queue:
-			if w.send(m, to) != nil {
+		case p := <-queue:
+			if w.send(p, to) != nil {
 				return
 			}
 		case <-w.exited:
@@ -187,16 +188,50 @@ func (w *workerProcess) sendQueued(queue <-chan control.ToWorker, to *control.Da
 	}
 }
 
-// post sends a message without waiting. A worker that does not read its
-// messages is beyond help.
-func (w *workerProcess) post(m control.ToWorker) {
+// parcel is a message on its way to a worker.
+type parcel struct {
+	message control.ToWorker
+	files   []*os.File // that go with it, and are closed when it was sent
+	lock    *os.File   // of a device that goes with it: it is opened when it is sent, and is the worker's alone then
+}
+
+// send sends a message, with what belongs to it.
+func (w *workerProcess) send(p parcel, to *control.DaemonEnd) error {
+	if p.lock != nil {
+		lock, err := wire.OpenLock(p.lock)
+		if err != nil {
+			w.words.because("a new device's lock could not be opened for it: " + err.Error())
+			w.kill()
+			return err
+		}
+		p.files = []*os.File{lock}
+	}
+	defer closeFiles(p.files)
+	return to.Send(p.message, p.files...)
+}
+
+// post sends a message without waiting, and closes the files that come with it.
+func (w *workerProcess) post(m control.ToWorker, files ...*os.File) {
+	w.put(parcel{message: m, files: files})
+}
+
+// postDevice sends the word of a new device.
+func (w *workerProcess) postDevice(m control.AddDevice, lock *os.File) {
+	w.put(parcel{message: m, lock: lock})
+}
+
+// put puts a message into the queue. A worker that does not read its messages is beyond
+// help.
+func (w *workerProcess) put(p parcel) {
 	if w.away {
-		w.unsaid.keep(m)
+		w.unsaid.keep(p.message)
+		closeFiles(p.files)
 		return
 	}
 	select {
-	case w.queue <- m:
+	case w.queue <- p:
 	default:
+		closeFiles(p.files)
 		w.words.because("it did not take its messages, and was killed")
 		w.kill()
 	}
@@ -251,7 +286,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*work
 	for try := 1; ; try++ {
 		w, err := d.pool.take(try == 1)
 		if err != nil {
-			return nil, refuse(resultSystemNotReady, "%v", err)
+			return nil, because(err, resultSystemNotReady, "%v", err)
 		}
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
 			err = w.begin(serve, files, c.gone)

@@ -29,7 +29,7 @@ func beginWith(t *testing.T, says ...control.ToDaemon) (*workerProcess, error) {
 		t.Fatal(err)
 	}
 	w := &workerProcess{
-		process: self, number: self.Pid, control: own, queue: make(chan control.ToWorker), exited: make(chan struct{}),
+		process: self, number: self.Pid, control: own, queue: make(chan parcel), exited: make(chan struct{}),
 		words: &words{log: slog.New(slog.DiscardHandler), room: maxWords},
 	}
 	for _, m := range append(says, control.Pong{Number: firstPing}) {

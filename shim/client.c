@@ -494,6 +494,17 @@ void client_forget_all(void) {
 	}
 }
 
+// Lets go of a client whose worker is gone: whoever uses the device next gets a new one.
+// Other threads may still look at it, so it is not freed; its memory holds nothing that
+// the program has.
+void client_drop(struct client *c) {
+	struct client *expected = c;
+	if (!atomic_compare_exchange_strong(&clients[c->device], &expected, NULL))
+		return;
+	close(c->socket);
+	madvise(c->arena, c->arena_bytes, MADV_REMOVE);
+}
+
 bool client_gone(struct client *c) {
 	if (atomic_load(&c->lost) != 0)
 		return true;

@@ -151,7 +151,8 @@ static void end_locals(CUcontext context) {
 }
 
 // Everything that the context has is given back. Where no other context uses the
-// client, one message does that, and clears a fault. The device's attach_lock is held.
+// client, one message does that, and clears a fault; if the client is gone, the next
+// use of the device makes a new one. The device's attach_lock is held.
 static CUresult clear_locked(CUcontext context) {
 	set_defaults(context);
 	registered_release(context);
@@ -189,6 +190,8 @@ static CUresult clear_locked(CUcontext context) {
 	pinned_release(c, context);
 	c->contexts--;
 	atomic_store(&context->client, NULL);
+	if (alone && atomic_load(&c->lost) != 0)
+		client_drop(c);
 	context->id = atomic_fetch_add(&context_ids, 1) + 1; // nobody's streams are in it
 	return result;
 }

@@ -49,6 +49,59 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	return result;
 }
 
+// Makes an allocation at an address, unless there is one of the same size already.
+CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made) {
+	*made = false;
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *range = ranges_find(&c->allocations, at, 1);
+	if (range != NULL && range->at == at && range->size == size) {
+		pthread_mutex_unlock(&c->memory_lock);
+		return CUDA_SUCCESS;
+	}
+	*made = range == NULL && at >= c->base && size <= c->size && at - c->base <= c->size - size &&
+		ranges_add(&c->allocations, (struct range){.at = at, .size = size, .context = context});
+	if (*made)
+		c->allocated += charged(size);
+	pthread_mutex_unlock(&c->memory_lock);
+	if (!*made)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct wire_mem_alloc message = {at, size};
+	CUresult result = CALL(c, MEM_ALLOC, mem_alloc, &message, NO_DATA, NULL);
+	if (result == CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	*made = false;
+	pthread_mutex_lock(&c->memory_lock);
+	range = ranges_find(&c->allocations, at, 1);
+	if (range != NULL && range->at == at) {
+		c->allocated -= charged(size);
+		ranges_remove(&c->allocations, range);
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	return result;
+}
+
+// Lists the allocations of a client, in order. The caller frees the list.
+bool memory_list(struct client *c, struct range **list, size_t *count) {
+	size_t room = 0;
+	*list = NULL;
+	*count = 0;
+	bool enough = true;
+	pthread_mutex_lock(&c->memory_lock);
+	for (struct range *range = ranges_from(&c->allocations, 0); range != NULL && enough; range = ranges_from(&c->allocations, range->at + 1)) {
+		if (*count == room) {
+			room = room > 0 ? 2 * room : 64;
+			struct range *more = realloc(*list, room * sizeof *more);
+			enough = more != NULL;
+			if (enough)
+				*list = more;
+		}
+		if (enough)
+			(*list)[(*count)++] = *range;
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	return enough;
+}
+
 // The address may be taken again as soon as the lock is free: the worker must hear
 // of the end before.
 CUresult memory_free(struct client *c, CUdeviceptr at) {

@@ -160,6 +160,7 @@ CUresult client_for(int device, struct client **out); // attaches at first use
 struct client *client_at(int device);                // NULL before that
 void client_forget_all(void);                        // in a child
 bool client_gone(struct client *c);                  // looks at the other end
+void client_drop(struct client *c);                  // one that is gone, when nothing is in it
 
 // --- ring.c: messages ---------------------------------------------------------
 
@@ -342,6 +343,8 @@ CUresult function_occupancy(CUfunction function, unsigned threads, size_t shared
 // The client that has all of these bytes; preferred is asked first.
 struct client *memory_owner(struct client *preferred, CUdeviceptr at, size_t size);
 CUresult memory_free(struct client *c, CUdeviceptr at);
+CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made);
+bool memory_list(struct client *c, struct range **list, size_t *count);
 void memory_release(struct client *c, CUcontext context, bool tell);
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);

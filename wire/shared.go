@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -87,6 +89,9 @@ const MaxMessage = 64 << 10
 // Slots is how many calls can wait for an answer at a time.
 const Slots = slotCount
 
+// How the names of the two files begin.
+const ringName, arenaName = "muster-ring", "muster-arena"
+
 // Shared is the memory between a client and its worker: the ring and the data
 // arena.
 type Shared struct {
@@ -97,14 +102,16 @@ type Shared struct {
 	asked       [slotCount]atomic.Uint32 // the message whose answer is due in a slot
 }
 
-// Create makes the memory of a new client: two files without names, which
-// vanish with the last process that has them and cannot be made smaller under
-// anybody's feet.
+// Create makes the memory of a new client: two files in no folder, which vanish with
+// the last process that has them and cannot be made smaller under anybody's feet. The
+// system shows them with names that no other client's have: so whoever saves and
+// restores a program's processes can tell them apart.
 func Create(g Geometry) (ring, arena *os.File, err error) {
 	if err := g.check(); err != nil {
 		return nil, nil, err
 	}
-	if ring, err = memfd("muster-ring", ringAt+g.Ring); err != nil {
+	unique := "-" + strings.ToLower(rand.Text()[:12])
+	if ring, err = memfd(ringName+unique, ringAt+g.Ring); err != nil {
 		return nil, nil, err
 	}
 	// The daemon writes there, and must not be killed where the system has no memory.
@@ -112,7 +119,7 @@ func Create(g Geometry) (ring, arena *os.File, err error) {
 		ring.Close()
 		return nil, nil, err
 	}
-	if arena, err = memfd("muster-arena", g.Arena()); err != nil {
+	if arena, err = memfd(arenaName+unique, g.Arena()); err != nil {
 		ring.Close()
 		return nil, nil, err
 	}
@@ -150,6 +157,7 @@ func Map(ring, arena *os.File) (*Shared, error) {
 		s.Unmap()
 		return nil, err
 	}
+	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten)) // by a worker before this one
 	return s, nil
 }
 

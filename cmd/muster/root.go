@@ -23,6 +23,8 @@ var commands = []func() *cobra.Command{
 	newDevice,
 	newMove,
 	newTop,
+	newCheckpoint,
+	newRestore,
 	newCert,
 	newDemo,
 	newCluster,
@@ -33,6 +35,7 @@ var commands = []func() *cobra.Command{
 	newVersion,
 	newCompletion,
 	newWorker,
+	newCheckpointHook,
 }
 
 const rootHelp = `Muster turns the GPUs of a cluster into one pool.

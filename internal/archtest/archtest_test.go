@@ -67,10 +67,11 @@ wire/status < node, head, slurm, web
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
-node/clientcore, node/journal < node/worker # its executor, and what it keeps for the next
-device, vmm < node/checkpoint
+device, vmm < node/checkpoint # how a client lies in a file
+node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
+node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
@@ -160,6 +161,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"cmd/muster", "exp/tsubame", true},
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true},
+		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},

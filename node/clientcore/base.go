@@ -21,16 +21,16 @@ type Base struct {
 // CanFold says whether the client is between two messages, and nothing of its
 // program's is waited for: then everything that it is can be in a base.
 func (c *Core) CanFold() bool {
-	return !c.asking && c.ended == nil && c.Head == nil && c.Release == nil && !c.Lease.Wanted && !c.Queued() && c.Outstanding() == 0
+	return !c.asking && c.ended == nil && c.Head == nil && c.Parked == nil && c.Release == nil && !c.Lease.Wanted && !c.Queued() && c.Outstanding() == 0
 }
 
 // Dirty is how many bytes of memory have no copy on the host.
 func (c *Core) Dirty() uint64 { return c.space.Dirty() }
 
-// Held is the memory of which the host has a copy.
+// Held are the chunks of which the host has a valid copy, in order.
 func (c *Core) Held() []vmm.Range { return c.space.Held() }
 
-// Allocations are the client's.
+// Allocations are the client's, in order.
 func (c *Core) Allocations() []vmm.Range { return c.space.Allocations() }
 
 // Blobs is how many bytes of a base are images and contents of variables, as far as
@@ -208,11 +208,11 @@ func (c *Core) Answered(is func(slot int) bool) { c.Hosts.Slots = slices.DeleteF
 
 // RefuseAgain handles a message that was refused with a result when it was handled
 // first: what made it fail then may not be so now, and the program knows that it
-// failed.
+// failed. Its user was told why.
 func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
 	c.start(now)
 	c.Current = h
-	c.refuse(&Failure{Result: r, Text: "refused before"})
+	c.refuseWith(r)
 	return c.advance()
 }
 

@@ -53,6 +53,8 @@ type Core struct {
 	handled Message // is being handled, if it does not wait
 	calling uint64  // the cookie of the function of the program's that operations are about; 0 for none
 	ended   error   // why the client cannot go on
+
+	replaced error // why the last Replace was refused
 }
 
 // Message is what the client sent.
@@ -317,6 +319,10 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.left(o)
 	case Backup:
 		c.backedUp(o)
+	case MakeRoom:
+		c.Head.replacement.room, c.Head.replacement.err = o.Err == nil, o.Err
+	case Refill:
+		c.refilled(o.Err)
 	}
 }
 
@@ -374,6 +380,9 @@ func (c *Core) own(m *Message) {
 // retry handles the head from its beginning. It returns false if it still waits.
 func (c *Core) retry() bool {
 	h := c.Head
+	if h.replacement != nil {
+		return c.replace(h.replacement)
+	}
 	c.Current = h.Message.Header
 	if c.Sticky != success && !h.Message.Header.Op.AfterFault() {
 		c.Head = nil
@@ -420,15 +429,20 @@ func (c *Core) refuse(err error) {
 		return
 	}
 	c.explain(err)
-	if r := resultOf(err); r != notReady {
+	c.refuseWith(resultOf(err))
+}
+
+// refuseWith tells the program the result of a message that could not be done.
+func (c *Core) refuseWith(r Result) {
+	if r != notReady {
 		c.emit(Op{Kind: Refused, Result: r})
 	}
-	if slot >= 0 {
-		c.reply(slot, resultOf(err), nil)
+	if slot := c.Current.Slot; slot >= 0 {
+		c.reply(slot, r, nil)
 		return
 	}
 	if c.Failure == success {
-		c.Failure = resultOf(err)
+		c.Failure = r
 	}
 }
 

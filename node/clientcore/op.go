@@ -69,6 +69,9 @@ const (
 	Move    // Plan, when everything at the devices it names is done
 	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
 	Backup  // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
+	// Of Replace: they concern the client that it was given.
+	MakeRoom // room for its allocations, beside those that have some
+	Refill   // Plan, then the host copies of its memory
 	kinds
 )
 
@@ -76,6 +79,7 @@ var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
 	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave", "backup",
+	"make-room", "refill",
 }
 
 func (k Kind) String() string {
@@ -302,7 +306,7 @@ func (o *Op) String() string {
 		}
 	case Refused:
 		put("%d", o.Result)
-	case Move, Leave, Backup:
+	case Move, Leave, Backup, Refill:
 		if o.Shut {
 			put("for good")
 		}

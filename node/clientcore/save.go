@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 3
+const savedVersion = 4
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -46,10 +46,17 @@ func (c *Core) Save() ([]byte, error) {
 	for i := range state.Backlog.Messages {
 		state.Backlog.Messages[i] = state.Backlog.Messages[i].unpinned()
 	}
-	if c.Head != nil {
-		state.Head = &Head{Message: c.Head.Message.unpinned(), Made: c.Head.Made, Finished: c.Head.Finished}
-	}
+	state.Head, state.Parked = c.Head.saved(), c.Parked.saved()
 	return json.Marshal(saved{savedVersion, c.config, state, space, c.stats})
+}
+
+// saved is the message as it is written. One that replaces the client is dropped:
+// whoever wants that asks again.
+func (h *Head) saved() *Head {
+	if h == nil || h.replacement != nil {
+		return nil
+	}
+	return &Head{Message: h.Message.unpinned(), Made: h.Made, Finished: h.Finished}
 }
 
 // unpinned is the message without memory of the program's: what that contains
@@ -66,12 +73,14 @@ type Pinned func(wire.Header) ([]byte, error)
 
 // pin gives the messages that wait their memory of the program's again.
 func (c *Core) pin(find Pinned) error {
-	waiting := make([]*Message, 0, len(c.Backlog.Messages)+1)
+	waiting := make([]*Message, 0, len(c.Backlog.Messages)+2)
 	for i := range c.Backlog.Messages {
 		waiting = append(waiting, &c.Backlog.Messages[i])
 	}
-	if c.Head != nil {
-		waiting = append(waiting, &c.Head.Message)
+	for _, h := range []*Head{c.Head, c.Parked} {
+		if h != nil {
+			waiting = append(waiting, &h.Message)
+		}
 	}
 	for _, m := range waiting {
 		if !m.Pinned {
@@ -190,6 +199,11 @@ func (c *Core) checkModules() error {
 		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
 			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
 		}
+		for i, contents := range mod.Saved {
+			if g := mod.Info.Globals[i]; uint64(len(contents)) != g.Size {
+				return fmt.Errorf("variable %q of module %d has %d bytes of contents, and %d bytes", g.Name, serial, len(contents), g.Size)
+			}
+		}
 		kept += len(mod.Image)
 		contents += size(mod.Saved)
 	}
@@ -272,6 +286,14 @@ func (c *Core) checkQueues() error {
 	}
 	if len(c.Told) > maxTold {
 		return fmt.Errorf("%d reasons were told, where %d are remembered", len(c.Told), maxTold)
+	}
+	for i, slot := range c.Hosts.Slots {
+		if slot < 0 || slot >= wire.Slots {
+			return fmt.Errorf("the program waits in slot %d", slot)
+		}
+		if slices.Contains(c.Hosts.Slots[:i], slot) {
+			return fmt.Errorf("the program waits twice in slot %d", slot)
+		}
 	}
 	if len(c.Hosts.Running) > 0 && len(c.Contexts) == 0 {
 		return errors.New("functions are under way where there is no context")

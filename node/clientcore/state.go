@@ -14,6 +14,7 @@ type State struct {
 
 	Current wire.Header // of the message that was handled last: an operation of its may fail
 	Head    *Head       // the message that waits; nil if none does
+	Parked  *Head       // the same, of a client that was restored as a whole and has not gone on
 	Backlog Backlog
 
 	Modules Modules
@@ -48,4 +49,6 @@ type Head struct {
 	Finished bool // what ran before it has ended
 
 	found *Outcome // what its image holds
+
+	replacement *replacement // it is no message, but a client that takes this one's place
 }

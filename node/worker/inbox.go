@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,6 +56,20 @@ func (b *inbox) take() (control.ToWorker, bool) {
 	b.messages = b.messages[1:]
 	b.count.Store(int32(len(b.messages)))
 	return m, true
+}
+
+// pick returns the oldest message of a kind. The others stay.
+func pick[M control.ToWorker](b *inbox) (m M, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, waits := range b.messages {
+		if m, ok = waits.(M); ok {
+			b.messages = slices.Delete(b.messages, i, i+1)
+			b.count.Store(int32(len(b.messages)))
+			return m, true
+		}
+	}
+	return m, false
 }
 
 // waits says whether there is something to hear.

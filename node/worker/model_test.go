@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -109,6 +110,9 @@ type program struct {
 	r     *rand.Rand
 	calls int
 
+	scratch string // a file for checkpoints
+	moves   bool   // it may be moved to another worker
+
 	blocks   []*block
 	modules  []*counting
 	next     uint32          // number of a stream, event, module or function
@@ -160,12 +164,14 @@ func (p *program) memory() []byte {
 // callbacks is the thread of the program that runs its functions.
 func (p *program) callbacks() {
 	for {
+		p.frozen.Lock()
 		pending, err := p.p.Start(wire.Header{Op: wire.OpHostNext}, nil)
+		p.frozen.Unlock()
 		if err != nil {
 			return
 		}
 		var reply wire.HostNextReply
-		_, payload, err := pending.Wait()
+		payload, err := p.waitFor(pending)
 		if err != nil || reply.Decode(payload) != nil || reply.Cookie == 0 {
 			return
 		}
@@ -179,6 +185,21 @@ func (p *program) callbacks() {
 		if p.p.Post(&wire.HostDone{Cookie: reply.Cookie}) != nil {
 			return
 		}
+	}
+}
+
+// waitFor waits for an answer, and leaves the shared memory alone while the program is
+// frozen.
+func (p *program) waitFor(pending *wire.Pending) (payload []byte, err error) {
+	for {
+		p.frozen.Lock()
+		_, closed := p.shared.Closed()
+		if done := pending.WaitDone(time.Millisecond); done || closed {
+			_, payload, err = pending.Wait()
+			p.frozen.Unlock()
+			return payload, err
+		}
+		p.frozen.Unlock()
 	}
 }
 
@@ -811,6 +832,19 @@ func (p *program) fault() {
 
 // disturb is what the daemon does in between.
 func (p *program) disturb() {
+	switch p.r.IntN(40) {
+	case 0:
+		p.checkpoint(p.scratch)
+		return
+	case 1:
+		if p.moves {
+			p.transplant(p.scratch)
+		}
+		return
+	case 2:
+		p.putBack()
+		return
+	}
 	switch p.r.IntN(7) {
 	case 0:
 		p.tell(control.Watch{On: p.r.IntN(2) == 0})
@@ -820,6 +854,15 @@ func (p *program) disturb() {
 		p.addNext()
 	default:
 		p.daemon.revoke("idle")
+	}
+}
+
+// putBack has the program go back to where it is.
+func (p *program) putBack() {
+	p.expect("synchronise", p.ask(&wire.Synchronise{}, nil), p.told())
+	p.checkpoint(p.scratch)
+	if answer := p.restore(p.scratch); answer.Error != "" {
+		p.t.Fatal(answer.Error)
 	}
 }
 
@@ -896,11 +939,10 @@ func runProgram(t *testing.T, seed uint64, calls int) {
 	if o.later = r.IntN(len(o.devices)); o.dies != nil {
 		o.later = 0
 	}
+	o.chance = rand.New(rand.NewPCG(seed, 2))
 	c := newClient(t, o)
-	c.daemon.mu.Lock()
-	c.daemon.chance, c.daemon.forgets = rand.New(rand.NewPCG(seed, 2)), true
-	c.daemon.mu.Unlock()
 	p := newProgram(c, r)
+	p.scratch, p.moves = filepath.Join(t.TempDir(), "checkpoint"), o.saves == nil
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); p.callbacks() }()
 	for p.calls < calls && !t.Failed() {

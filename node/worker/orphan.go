@@ -140,7 +140,8 @@ func (w *worker) attach(m control.Hold, connection *os.File) {
 		connection.Close()
 		return
 	}
-	if !w.serve.Resume || !w.shared.Used() { // else a worker before this one has told it
+	// Else the program knows: a worker before this one has told it, or it was restored.
+	if len(m.Attached) > 0 && (!w.serve.Resume || !w.shared.Used()) {
 		if err := wire.SendFiles(program, m.Attached, w.held[0].File, w.held[1].File); err != nil {
 			w.log.Info("the program has ended before it was attached", "error", err)
 		}

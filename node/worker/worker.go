@@ -45,6 +45,7 @@ type worker struct {
 	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // nil where one could not be opened
+	files    []*os.File      // of the memory that is shared with the program: the ring's and the data arena's
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
@@ -62,6 +63,7 @@ type worker struct {
 	began  time.Time
 	stage  *stage   // staging memory of the message that is handled
 	faults []notice // that came while the loop was busy
+	orders orders
 
 	between func()      // between two events, for tests; nil: nothing
 	dies    func() bool // the process is to be killed now, for tests; nil: never
@@ -182,19 +184,17 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
-		serve: serve, locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
+		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
-	w.hold("ring", files[0])
-	w.hold("arena", files[1])
+	if serve.OrphanGrace > 0 {
+		w.held = []control.Held{{Name: "ring", File: files[0]}, {Name: "arena", File: files[1]}}
+	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
 	w.sticky.publish = func(result clientcore.Result, why string) {
-		if w.replay != nil {
-			return // it was told before, or is when the client is rebuilt
-		}
 		if result != success {
 			w.teller.tell(why) // first: whoever sees the result looks for the reason
 		}
@@ -298,6 +298,8 @@ func (w *worker) receive() {
 		switch said := m.(type) {
 		case control.AddDevice: // with its lock, and with nothing else
 			m = comingDevice{said, files[0]}
+		case control.Checkpoint, control.Restore:
+			m = order{said, files[0]}
 		case control.Hold:
 			w.attach(said, files[0])
 			continue
@@ -309,6 +311,7 @@ func (w *worker) receive() {
 			return // this worker ends, and has said why
 		}
 		if err != nil {
+			w.inbox.put(abandoned{})
 			why := w.outlive()
 			if why == "" {
 				continue
@@ -344,6 +347,10 @@ func (w *worker) close() {
 	w.host.close()
 	w.shared.Unmap()
 	w.letGo()
+	w.orders.close()
+	for _, f := range w.files {
+		f.Close()
+	}
 }
 
 // step handles one message of the client's, or what the daemon says, or the
@@ -352,7 +359,13 @@ func (w *worker) step() error {
 	if w.between != nil {
 		w.between()
 	}
+	if w.orders.held {
+		return w.standBy()
+	}
 	if err := w.hear(); err != nil {
+		return err
+	}
+	if obeyed, err := w.obey(); obeyed || err != nil {
 		return err
 	}
 	if w.core.Waits() {
@@ -499,6 +512,13 @@ func (w *worker) noticed(n notice) error {
 // told takes what the daemon says.
 func (w *worker) told(m control.ToWorker) error {
 	switch m := m.(type) {
+	case order:
+		w.orders.next = append(w.orders.next, m)
+		return nil
+	case control.Proceed:
+		return w.proceed(m)
+	case abandoned:
+		return w.disown()
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)

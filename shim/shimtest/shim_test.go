@@ -82,6 +82,12 @@ func run(t *testing.T, program, socket string, args ...string) (stdout, stderr s
 // runWith runs it with one more variable in its environment.
 func runWith(t *testing.T, variable, program, socket string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	return runInput(t, variable, "", program, socket, args...)
+}
+
+// runInput runs it with something to read as well.
+func runInput(t *testing.T, variable, input, program, socket string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	limit, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
 	command := exec.CommandContext(limit, program, args...)
@@ -91,6 +97,7 @@ func runWith(t *testing.T, variable, program, socket string, args ...string) (st
 		leaks = "0"
 	}
 	command.Env = append(os.Environ(), "MUSTER_SOCKET="+socket, "ASAN_OPTIONS=detect_leaks="+leaks, "MUSTER_TRACE=1", variable)
+	command.Stdin = strings.NewReader(input)
 	var out, complaints bytes.Buffer
 	command.Stdout, command.Stderr = &out, &complaints
 	err = command.Run()

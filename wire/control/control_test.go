@@ -79,8 +79,7 @@ func TestEveryKindTravels(t *testing.T) {
 	for name, kind := range kindsToWorker {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
 			var with []*os.File
-			switch m.(type) {
-			case AddDevice, Hold, Probe:
+			if checkFiles(m, 0) != nil {
 				with = []*os.File{file}
 			}
 			if err := daemon.Send(m, with...); err != nil {
@@ -177,8 +176,9 @@ func checkRefusal(t *testing.T, packet, want string, err error) {
 	}
 }
 
-// Descriptors come with Serve, one with AddDevice and Hold, and none with anything else.
-func TestFilesComeWithServeAndDevices(t *testing.T) {
+// Descriptors come with Serve, one with AddDevice, Hold, Checkpoint and Restore, and none
+// with anything else.
+func TestFilesComeWithSomeMessages(t *testing.T) {
 	daemon, worker := pair(t)
 	file, err := os.Open(os.DevNull)
 	if err != nil {
@@ -201,11 +201,22 @@ func TestFilesComeWithServeAndDevices(t *testing.T) {
 		t.Fatal(m, files, err)
 	}
 	closeAll(files)
+	for _, m := range []ToWorker{Checkpoint{Hold: true}, Restore{}} {
+		if err := daemon.Send(m, file); err != nil {
+			t.Fatal(err)
+		}
+		got, files, err := worker.Receive()
+		if err != nil || len(files) != 1 || got != m {
+			t.Fatal(got, files, err)
+		}
+		closeAll(files)
+	}
 	for _, c := range []struct {
 		m     ToWorker
 		files []*os.File
 	}{
 		{Watch{On: true}, []*os.File{file}}, {AddDevice{}, nil}, {AddDevice{}, []*os.File{file, file}}, {Hold{}, nil}, {Hold{}, []*os.File{file, file}},
+		{Checkpoint{}, nil}, {Checkpoint{}, []*os.File{file, file}}, {Restore{}, nil}, {Proceed{}, []*os.File{file}},
 	} {
 		if err := daemon.Send(c.m, c.files...); err != nil {
 			t.Fatal(err)
@@ -232,7 +243,7 @@ func TestFilesComeWithServeAndDevices(t *testing.T) {
 func TestLongReasonsAreCut(t *testing.T) {
 	daemon, worker := pair(t)
 	long := strings.Repeat("\x01", 1<<20)
-	for _, m := range []ToDaemon{Failed{Lease: 3, Reason: long}, CannotServe{Reason: long}} {
+	for _, m := range []ToDaemon{Failed{Lease: 3, Reason: long}, CannotServe{Reason: long}, Checkpointed{Error: long}, Restored{Error: long}} {
 		if err := worker.Send(m); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@
 // Both processes are of one build or, after an upgrade, of builds with the same
 // messages (Protocol), so a message is JSON, one packet each on a
 // SOCK_SEQPACKET socket, {"kind": ..., "message": ...}; descriptors travel beside
-// Serve, AddDevice and Hold. The daemon does not trust a worker more than a program, and therefore
+// Serve, AddDevice, Hold, Probe, Checkpoint and Restore. The daemon does not trust a worker more than a program, and therefore
 // decoding is strict: unknown kinds and fields, anything behind the message, and
 // negative times and counts are refused (ErrRefused).
 //

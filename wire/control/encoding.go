@@ -22,8 +22,8 @@ const maxReason = 8 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToWorker = byKind[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{})
-	kindsToDaemon = byKind[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{})
+	kindsToWorker = byKind[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Checkpoint{}, Restore{}, Proceed{})
+	kindsToDaemon = byKind[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{})
 )
 
 func byKind[M message](all ...M) map[string]reflect.Type {
@@ -70,6 +70,10 @@ func shortened(m message) message {
 		return Failed{m.Lease, cut(m.Reason)}
 	case CannotServe:
 		return CannotServe{cut(m.Reason)}
+	case Checkpointed:
+		return Checkpointed{m.Held, m.Bytes, cut(m.Error)}
+	case Restored:
+		return Restored{m.Bytes, cut(m.Error)}
 	}
 	return m
 }

@@ -65,8 +65,8 @@ func open(f *os.File) (*net.UnixConn, error) {
 	return unix, nil
 }
 
-// Send tells the worker something. Files come with Serve, and one with AddDevice and
-// with Hold.
+// Send tells the worker something. Files come with Serve; one comes with AddDevice,
+// Hold, Probe, Checkpoint and Restore.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for what the worker says. A worker has no descriptors to give:
@@ -86,8 +86,8 @@ func (e *DaemonEnd) Receive() (ToDaemon, error) {
 // Send tells the daemon something.
 func (e *WorkerEnd) Send(m ToDaemon) error { return e.send(m, nil) }
 
-// Receive waits for what the daemon says. The files are those of Serve, of AddDevice
-// and of Hold, and the caller's to close.
+// Receive waits for what the daemon says. The files that come with it, if any do, are
+// the caller's to close.
 func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	b, files, err := e.receive()
 	if err != nil {
@@ -104,14 +104,15 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	return m, files, nil
 }
 
-// checkFiles refuses descriptors where none belong, and a device without its lock.
+// checkFiles refuses descriptors where none belong, and a device without its lock or a
+// checkpoint without its file.
 // Whether Serve brings as many as it must is for the worker to see.
 func checkFiles(m ToWorker, n int) error {
 	var right bool
 	switch m.(type) {
 	case Serve:
 		right = true
-	case AddDevice, Hold, Probe:
+	case AddDevice, Hold, Probe, Checkpoint, Restore:
 		right = n == 1
 	default:
 		right = n == 0

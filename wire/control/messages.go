@@ -58,6 +58,9 @@ type Serve struct {
 	Resume bool `json:"resume,omitempty"`
 	// Lease is the number of the last Grant that the worker before it was sent.
 	Lease uint64 `json:"lease,omitempty"`
+	// Committed is how many bytes of the swap area the worker before it had for the
+	// client. They are the client's still.
+	Committed uint64 `json:"committed,omitempty"`
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
@@ -66,6 +69,9 @@ type Serve struct {
 	// daemon.
 	Node        string        `json:"node,omitempty"`
 	OrphanGrace time.Duration `json:"orphan_grace,omitempty"`
+	// Identity is a word that no other client has. It stays with a client that is saved
+	// and restored.
+	Identity string `json:"identity,omitempty"`
 }
 
 // User is a user of the machine, as the system knows them.
@@ -168,6 +174,7 @@ type Ping struct {
 // connection.
 type Hold struct {
 	// Attached is the record for the program. The ring and the data arena go with it.
+	// Without it the program knows already.
 	Attached []byte `json:"attached"`
 }
 
@@ -188,6 +195,31 @@ type AddDevice struct {
 // The device's lock comes with it. The worker answers with Pong, or with CannotServe.
 type Probe struct {
 	Device DeviceConfig `json:"device"`
+}
+
+// Checkpoint has the client written to the file that comes with it. The worker lets
+// what runs end, moves the client off its device, writes, and answers with
+// Checkpointed; then the client goes on.
+type Checkpoint struct {
+	// Hold says that the client does not go on until Proceed comes: its program is
+	// being saved too.
+	Hold bool `json:"hold,omitempty"`
+}
+
+// Restore puts the client in the file that comes with it in the place of the worker's,
+// which must be the same one at an earlier time. The worker answers with Restored.
+type Restore struct {
+	// Whole says that the file is of a client whose program was saved too: the memory
+	// that it shares with the program is restored as well, any client may take it, and
+	// it does not go on until Proceed comes.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// Proceed lets a client go on that was held.
+type Proceed struct {
+	// Save has the memory that it shares with its program written first, to the file of
+	// the Checkpoint: the program does nothing meanwhile. Checkpointed is the answer.
+	Save bool `json:"save,omitempty"`
 }
 
 // --- from a worker to the daemon ---------------------------------------------
@@ -334,6 +366,25 @@ type Standing struct {
 	Devices []DeviceConfig `json:"devices"`
 }
 
+// Checkpointed answers Checkpoint, and a Proceed that saves.
+type Checkpointed struct {
+	// Held says that the client does not go on, and that the file is not complete
+	// before a Proceed that saves.
+	Held bool `json:"held,omitempty"`
+	// Bytes is how long the file is.
+	Bytes uint64 `json:"bytes"`
+	// Error says why the client was not saved; "" if it was.
+	Error string `json:"error,omitempty"`
+}
+
+// Restored answers Restore.
+type Restored struct {
+	// Bytes is how much memory the client has now.
+	Bytes uint64 `json:"bytes"`
+	// Error says why the client is as it was before; "" if it was restored.
+	Error string `json:"error,omitempty"`
+}
+
 func (Serve) Kind() string     { return "serve" }
 func (Grant) Kind() string     { return "grant" }
 func (Deny) Kind() string      { return "deny" }
@@ -346,6 +397,10 @@ func (Probe) Kind() string     { return "probe" }
 func (Hold) Kind() string      { return "hold" }
 func (End) Kind() string       { return "end" }
 func (AddDevice) Kind() string { return "add_device" }
+
+func (Checkpoint) Kind() string { return "checkpoint" }
+func (Restore) Kind() string    { return "restore" }
+func (Proceed) Kind() string    { return "proceed" }
 
 func (Want) Kind() string        { return "want" }
 func (Grow) Kind() string        { return "grow" }
@@ -364,6 +419,9 @@ func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
 func (Standing) Kind() string    { return "standing" }
 
+func (Checkpointed) Kind() string { return "checkpointed" }
+func (Restored) Kind() string     { return "restored" }
+
 func (Serve) toWorker()     {}
 func (Grant) toWorker()     {}
 func (Deny) toWorker()      {}
@@ -376,6 +434,10 @@ func (Probe) toWorker()     {}
 func (Hold) toWorker()      {}
 func (End) toWorker()       {}
 func (AddDevice) toWorker() {}
+
+func (Checkpoint) toWorker() {}
+func (Restore) toWorker()    {}
+func (Proceed) toWorker()    {}
 
 func (Want) toDaemon()        {}
 func (Grow) toDaemon()        {}
@@ -393,6 +455,9 @@ func (Rebuild) toDaemon()     {}
 func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
 func (Standing) toDaemon()    {}
+
+func (Checkpointed) toDaemon() {}
+func (Restored) toDaemon()     {}
 
 func (s Serve) check() error {
 	if u := s.User; u != nil {
@@ -450,6 +515,10 @@ func (m AddDevice) check() error {
 	return m.Config.check()
 }
 
+func (Checkpoint) check() error { return nil }
+func (Restore) check() error    { return nil }
+func (Proceed) check() error    { return nil }
+
 func (m Want) check() error {
 	if m.Pinned < -1 {
 		return fmt.Errorf("pinned to device %d: give -1 for any", m.Pinned)
@@ -496,6 +565,9 @@ func (m Standing) check() error {
 	}
 	return notNegative("busy time", m.Busy)
 }
+
+func (Checkpointed) check() error { return nil }
+func (Restored) check() error     { return nil }
 
 func notNegative[N int | time.Duration](what string, n N) error {
 	if n < 0 {

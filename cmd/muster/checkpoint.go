@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/node"
+	"muster/node/checkpoint"
+	"muster/node/programs"
+	"muster/wire/status"
+)
+
+// checkpointFlags are the flags of muster checkpoint.
+type checkpointFlags struct {
+	socket, criu string
+	program      int
+	every        time.Duration
+	stop, asJSON bool
+	holding      time.Duration
+}
+
+const checkpointHelp = `Save a program, so that it can go on from there later.
+
+With CLIENT, a number that muster ps shows, the GPU's side of that client is saved:
+its device memory, modules, streams and events. The program goes on meanwhile.
+muster restore DIR puts all of that back into the same program, also after a fault has
+ended its work on the GPU.
+
+With --program, a process and all that descend from it are saved as well, with CRIU,
+and muster restore DIR starts the program again where it was: after everything was
+killed, on a node that was started anew, or on another machine. That needs root, and
+CRIU 4.2 or newer (--criu, $MUSTER_CRIU; scripts/get-criu gets one). What CRIU cannot
+save it says, and the program goes on unharmed. Words behind -- are given to CRIU.
+
+DIR is a folder of the checkpoint's own, made if it is not there. It has the last
+checkpoint until the new one is complete.`
+
+func newCheckpoint() *cobra.Command {
+	var f checkpointFlags
+	c := &cobra.Command{
+		Use: `checkpoint [--socket ADDRESS] [--every TIME] [--json] CLIENT DIR
+  muster checkpoint --program PID [--stop] [--criu FILE] [--every TIME] [--json] DIR [-- OPTION...]`,
+		Short: "Save a program's state in a folder",
+		Long:  checkpointHelp,
+		Example: `  muster checkpoint 3 /scratch/run1
+  muster checkpoint --program 4711 --every 10m /scratch/run1
+  muster checkpoint --program 4711 /scratch/run1 -- --tcp-established`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	nodeFlag(c, &f.socket)
+	flags := c.Flags()
+	flags.IntVar(&f.program, "program", 0, "save this process and all that descend from it, too")
+	flags.BoolVar(&f.stop, "stop", false, "end the program when it was saved")
+	flags.DurationVar(&f.every, "every", 0, "save it again each time that this has passed, until it ends")
+	flags.StringVar(&f.criu, "criu", "", "the CRIU to use (default: $MUSTER_CRIU, or criu)")
+	flags.DurationVar(&f.holding, "patience", time.Minute, "how long to wait for functions of the program's that streams call")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document for each checkpoint")
+	return c
+}
+
+func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
+	words, options := args, []string(nil)
+	if at := c.ArgsLenAtDash(); at >= 0 {
+		words, options = args[:at], args[at:]
+	}
+	var once func(context.Context) error
+	gone := func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d", f.program)); return err != nil }
+	switch {
+	case c.Flags().Changed("program") && len(words) != 1:
+		return usageErrorf("give --program and the folder, or a client's number and the folder")
+	case c.Flags().Changed("program") && f.program <= 0:
+		return usageErrorf("--program %d: give the number of a process", f.program)
+	case c.Flags().Changed("program"):
+		once = func(ctx context.Context) error { return f.saveProgram(ctx, c, words[0], options) }
+	case len(words) != 2:
+		return usageErrorf("give a client's number, which muster ps shows, and the folder for its checkpoint")
+	case len(options) > 0 || f.stop || c.Flags().Changed("criu"):
+		return usageErrorf("--stop, --criu and options of CRIU's are for --program")
+	default:
+		id, err := strconv.ParseUint(words[0], 10, 64)
+		if err != nil {
+			return usageErrorf("%q is no number of a client: muster ps shows them", words[0])
+		}
+		once = func(context.Context) error { return f.saveClient(c, id, words[1]) }
+		gone = func() bool { return isGone(socketOf(f.socket), id) }
+	}
+	if c.Flags().Changed("every") && f.every <= 0 || f.every > 0 && f.stop {
+		return usageErrorf("--every %v: give a time above 0, as 10m, and not with --stop", f.every)
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := once(ctx)
+	if err != nil || f.every == 0 {
+		return err
+	}
+	for wait(ctx, f.every) && !gone() {
+		if err := once(ctx); err != nil && ctx.Err() == nil && !gone() {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %v; the last checkpoint stays, and the next is taken in %v\n", c.CommandPath(), err, f.every)
+		}
+	}
+	return nil
+}
+
+// wait lets a time pass. It returns false if the command is to end.
+func wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isGone says whether a node has no such client any more, or is no more itself.
+func isGone(socket string, id uint64) bool {
+	s, err := node.Ask(socket)
+	return errors.Is(err, node.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })
+}
+
+// savedClient is what is printed of a client that was saved or restored.
+type savedClient struct {
+	Dir    string `json:"dir"`
+	Client uint64 `json:"client"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+func (f *checkpointFlags) saveClient(c *cobra.Command, id uint64, dir string) error {
+	draft, err := checkpoint.Begin(dir, checkpoint.OfClient, time.Now().UTC())
+	if err != nil {
+		return err
+	}
+	bytes, err := saveInto(draft, socketOf(f.socket), id)
+	if err != nil {
+		draft.Drop()
+		return err
+	}
+	if err := draft.Commit(); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(c, savedClient{dir, id, bytes})
+	}
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, briefSize(bytes), dir)
+	return nil
+}
+
+// saveInto has the node write a client into a folder.
+func saveInto(draft *checkpoint.Draft, socket string, id uint64) (uint64, error) {
+	s, err := node.Ask(socket)
+	if err != nil {
+		return 0, err
+	}
+	saved := checkpoint.Client{Client: id}
+	for _, c := range s.Clients {
+		if c.ID == id {
+			saved.Pid, saved.Name, saved.Virtual, saved.Memory = int(c.Pid), c.Program, c.Virtual, c.Limit
+		}
+	}
+	file, err := draft.Create(id)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	saved.File = filepath.Base(file.Name())
+	draft.Manifest.Clients = []checkpoint.Client{saved}
+	return node.Checkpoint(socket, id, file)
+}
+
+func (f *checkpointFlags) saveProgram(ctx context.Context, c *cobra.Command, dir string, options []string) error {
+	criu, err := findCRIU(f.criu)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	saved, err := programs.Save(ctx, programs.Saving{
+		Socket: socketOf(f.socket), CRIU: criu, Hook: []string{self, "checkpoint-hook"}, Pid: f.program, Dir: dir, Stop: f.stop, Options: options, Holding: f.holding,
+	})
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(c, saved)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, count(saved.Processes, "process", "processes"), count(len(saved.Clients), "client", "clients"), briefSize(saved.Bytes), dir)
+	return nil
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// findCRIU finds CRIU as the flag says, or the environment.
+func findCRIU(flag string) (*programs.CRIU, error) {
+	if flag == "" {
+		flag = os.Getenv("MUSTER_CRIU")
+	}
+	return programs.Find(flag)
+}
+
+// newCheckpointHook is what CRIU calls while a program is stopped.
+func newCheckpointHook() *cobra.Command {
+	return &cobra.Command{
+		Use:     "checkpoint-hook",
+		Short:   "Have the GPU's side of a stopped program saved (called by CRIU)",
+		Long:    "Have the GPU's side of a stopped program saved. CRIU calls it for muster checkpoint --program; it is of no use to people.",
+		Example: "  muster checkpoint --program 4711 /scratch/run1",
+		Hidden:  true,
+		RunE:    func(*cobra.Command, []string) error { return programs.Hook() },
+	}
+}
+
+const restoreHelp = `Put back what muster checkpoint saved in a folder.
+
+If the folder has the GPU's side of a client, the program must still run: its device
+memory, modules, streams and events become those of the checkpoint. What it has done
+on the GPU since is gone, and so is a fault that ended its work there. --client names
+the client, if its number is another one now.
+
+If the folder has a whole program, it is started again where it was, with CRIU, by the
+node at the socket. Its processes get their old numbers, so these must be free. Words
+behind -- are given to CRIU. muster restore waits for the program and ends as it does,
+or prints its number and leaves it with --detach.`
+
+// restoreFlags are the flags of muster restore.
+type restoreFlags struct {
+	socket, criu   string
+	client         uint64
+	detach, asJSON bool
+}
+
+func newRestore() *cobra.Command {
+	var f restoreFlags
+	c := &cobra.Command{
+		Use:   "restore [--socket ADDRESS] [--client CLIENT] [--criu FILE] [--detach] [--json] DIR [-- OPTION...]",
+		Short: "Go on from what muster checkpoint saved",
+		Long:  restoreHelp,
+		Example: `  muster restore /scratch/run1
+  muster restore --detach /scratch/run1`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	nodeFlag(c, &f.socket)
+	flags := c.Flags()
+	flags.Uint64Var(&f.client, "client", 0, "the client to restore, as muster ps shows it (default: the number that it had)")
+	flags.StringVar(&f.criu, "criu", "", "the CRIU to use (default: $MUSTER_CRIU, or criu)")
+	flags.BoolVar(&f.detach, "detach", false, "do not wait for the program")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func (f *restoreFlags) run(c *cobra.Command, args []string) error {
+	words, options := args, []string(nil)
+	if at := c.ArgsLenAtDash(); at >= 0 {
+		words, options = args[:at], args[at:]
+	}
+	if len(words) != 1 {
+		return usageErrorf("give the folder of a checkpoint")
+	}
+	m, err := checkpoint.ReadManifest(words[0])
+	if err != nil {
+		return err
+	}
+	if m.Kind == checkpoint.OfProgram {
+		if f.client != 0 {
+			return usageErrorf("--client is for the checkpoint of a client, and %s has a program", words[0])
+		}
+		return f.restoreProgram(c, words[0], options)
+	}
+	if f.detach || len(options) > 0 || f.criu != "" {
+		return usageErrorf("--detach, --criu and options of CRIU's are for programs, and %s has a client", words[0])
+	}
+	return f.restoreClient(c, words[0], m.Clients[0])
+}
+
+func (f *restoreFlags) restoreClient(c *cobra.Command, dir string, was checkpoint.Client) error {
+	file, err := os.Open(filepath.Join(dir, was.File))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	id := was.Client
+	if f.client != 0 {
+		id = f.client
+	}
+	bytes, err := node.Restore(socketOf(f.socket), id, file)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printJSON(c, savedClient{dir, id, bytes})
+	}
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", id, briefSize(bytes), dir)
+	return nil
+}
+
+func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []string) error {
+	criu, err := findCRIU(f.criu)
+	if err != nil {
+		return err
+	}
+	if !f.detach {
+		if err := adoptOrphans(); err != nil {
+			return err
+		}
+	}
+	restored, err := programs.Restore(c.Context(), programs.Restoring{
+		Socket: socketOf(f.socket), CRIU: criu, Dir: dir, Options: options, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.asJSON:
+		if err := printJSON(c, restored); err != nil {
+			return err
+		}
+	case f.detach:
+		fmt.Fprintln(c.OutOrStdout(), restored.Pid)
+	}
+	if f.detach {
+		return nil
+	}
+	status, err := waitForAdopted(restored.Pid)
+	if err != nil {
+		return err
+	}
+	if status.Signaled() {
+		dieBy(status.Signal())
+		return exitStatus(128 + int(status.Signal()))
+	}
+	return exitStatus(status.ExitStatus())
+}
+
+// adoptOrphans has the system give this process the children of those that end below
+// it: CRIU starts the program, and ends.
+func adoptOrphans() error {
+	const setChildSubreaper = 36
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+		return fmt.Errorf("asking to be told when the program ends: %w", errno)
+	}
+	return nil
+}
+
+// waitForAdopted waits for a process, passes signals on to it, and sees to other orphans
+// meanwhile.
+func waitForAdopted(pid int) (syscall.WaitStatus, error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	go func() {
+		for s := range signals {
+			_ = syscall.Kill(pid, s.(syscall.Signal))
+		}
+	}()
+	for {
+		var status syscall.WaitStatus
+		ended, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, fmt.Errorf("waiting for process %d: %w", pid, err)
+		case ended == pid && (status.Exited() || status.Signaled()):
+			return status, nil
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"muster/node/checkpoint"
+	"muster/wire"
+)
+
+// conversation is the other side of a talk.
+type conversation struct {
+	conn   *net.UnixConn
+	socket string
+}
+
+// begin asks a daemon for something that needs a file, and hands that over.
+func begin(socket string, r orderRequest, file *os.File) (*conversation, error) {
+	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
+	if err != nil {
+		return nil, notReached(socket, err)
+	}
+	c := &conversation{conn.(*net.UnixConn), socket}
+	reply, _, err := c.ask(r)
+	if err == nil && reply.Send != "file" {
+		err = fmt.Errorf("the node at %s does not answer as a node does: it may be of another version", socket)
+	}
+	if err == nil {
+		err = wire.SendFiles(c.conn, []byte("f"), file)
+	}
+	if err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// ask says something, and returns the answer with the descriptors that came.
+func (c *conversation) ask(r orderRequest) (*orderReply, []*os.File, error) {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, _ = c.conn.Write(append(line, '\n')) // one who refuses may do so before it was asked
+	return c.answer()
+}
+
+// answer waits for what the daemon says. Its answers are one packet each, and no
+// answer comes without a question.
+func (c *conversation) answer() (*orderReply, []*os.File, error) {
+	buffer := make([]byte, 64<<10)
+	n, files, err := wire.ReceiveFiles(c.conn, buffer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", c.socket)
+	}
+	reply, err := readReply(buffer[:n])
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, nil, err
+	}
+	return reply, files, nil
+}
+
+func readReply(text []byte) (*orderReply, error) {
+	var refused *wire.Refused
+	if _, err := readRefusal(bufio.NewReader(bytes.NewReader(text))); errors.As(err, &refused) {
+		return nil, refused
+	}
+	var reply orderReply
+	if err := json.Unmarshal(text, &reply); err != nil {
+		return nil, fmt.Errorf("what the node answers is not understood: %w", err)
+	}
+	if reply.Error != "" {
+		return nil, errors.New(reply.Error)
+	}
+	return &reply, nil
+}
+
+// Checkpoint has a client of the daemon at a socket written to a file, and returns how
+// long that is. The program goes on.
+func Checkpoint(socket string, client uint64, to *os.File) (uint64, error) {
+	return orderOnce(socket, orderRequest{Request: checkpointRequest, Client: client}, to)
+}
+
+// Restore has a client become what a file says.
+func Restore(socket string, client uint64, from *os.File) (uint64, error) {
+	return orderOnce(socket, orderRequest{Request: restoreRequest, Client: client}, from)
+}
+
+// orderOnce is an order with one answer.
+func orderOnce(socket string, r orderRequest, file *os.File) (uint64, error) {
+	c, err := begin(socket, r, file)
+	if err != nil {
+		return 0, err
+	}
+	defer c.conn.Close()
+	reply, _, err := c.answer()
+	if err != nil {
+		return 0, err
+	}
+	return reply.Bytes, nil
+}
+
+// Held is a client that does not go on, for as long as this is open.
+type Held struct {
+	talk *conversation
+	// Socket is the inode of the daemon's end of the program's connection; Ring and Arena
+	// are the names of the memory that they share.
+	Socket      uint64
+	Ring, Arena string
+	// Shown are the attributes of devices that the program counts on.
+	Shown map[int]int
+}
+
+// Hold has a client written to a file and held, until Save or Close. The file is
+// complete after Save.
+func Hold(socket string, client uint64, to *os.File) (*Held, error) {
+	c, err := begin(socket, orderRequest{Request: checkpointRequest, Client: client, Hold: true}, to)
+	if err != nil {
+		return nil, err
+	}
+	reply, _, err := c.answer()
+	if err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return &Held{c, reply.Socket, reply.Ring, reply.Arena, reply.Shown}, nil
+}
+
+// Save has the rest written, while the program does nothing, and lets the client go on.
+func (h *Held) Save() (uint64, error) {
+	reply, _, err := h.talk.ask(orderRequest{Request: saveRequest})
+	if err != nil {
+		return 0, err
+	}
+	return reply.Bytes, nil
+}
+
+// Close lets the client go on.
+func (h *Held) Close() { h.talk.conn.Close() }
+
+// Revived is a client without its program, for as long as this is open.
+type Revived struct {
+	talk *conversation
+	// Client is its number on the node.
+	Client uint64
+	// What the program must have: its end of the connection, and the shared memory.
+	Socket, Ring, Arena *os.File
+}
+
+// Revive makes a client of a file, for a program that is about to be restored.
+func Revive(socket string, was checkpoint.Client, arenaSize uint64, from *os.File) (*Revived, error) {
+	c, err := begin(socket, orderRequest{
+		Request: reviveRequest, UID: was.UID, Pid: int32(was.Pid), Program: was.Name, Virtual: was.Virtual, Memory: was.Memory, ArenaSize: arenaSize, Shown: was.Shown,
+	}, from)
+	if err != nil {
+		return nil, err
+	}
+	reply, files, err := c.answer()
+	if err == nil && len(files) != 3 {
+		err = fmt.Errorf("%d descriptors came", len(files))
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	if err != nil {
+		c.conn.Close()
+		return nil, err
+	}
+	return &Revived{c, reply.Client, files[0], files[1], files[2]}, nil
+}
+
+// Go lets the client go on: its program was restored. The descriptors are not needed
+// any more.
+func (r *Revived) Go() error {
+	_, _, err := r.talk.ask(orderRequest{Request: goRequest})
+	return err
+}
+
+// Close closes what this process has of the client. Without Go, the client ends.
+func (r *Revived) Close() {
+	r.talk.conn.Close()
+	for _, f := range []*os.File{r.Socket, r.Ring, r.Arena} {
+		f.Close()
+	}
+}

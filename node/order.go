@@ -1,0 +1,481 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"muster/device"
+	"muster/node/vgpu"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// Orders are requests about one client's checkpoints. Whoever orders has opened the
+// file, with the rights that he has, and hands over its descriptor: the daemon opens
+// nothing for anybody. A conversation is in lines of JSON:
+//
+//	{"request":"checkpoint","client":3}     {"send":"file"}
+//	a byte, with the descriptor             {"bytes":4096}
+//
+// and the same for restore. With "hold":true the client does not go on after it was
+// written: {"held":true,...} is the answer, and "save" has the rest written, when the
+// program was stopped. If the connection ends before, the client goes on as if nothing
+// had been.
+//
+//	{"request":"revive",...}                {"send":"file"}
+//	a byte, with the descriptor             {"client":5}, with three descriptors
+//	{"request":"go"}                        {}
+//
+// makes a client of a file, for a program that is about to be restored: the descriptors
+// are the program's end of its connection, the ring and the data arena. If the
+// connection ends before "go", so does the client.
+
+//
+// An order ends with the worker that has it. If the client goes on in another worker,
+// or with another daemon, whoever ordered gives the order again.
+
+const (
+	checkpointRequest = "checkpoint"
+	restoreRequest    = "restore"
+	reviveRequest     = "revive"
+	saveRequest       = "save"
+	goRequest         = "go"
+)
+
+// orders are the requests that begin a conversation.
+var orders = map[string]func(d *daemon, t *talk, r orderRequest) (bytes uint64, err error){
+	checkpointRequest: (*daemon).checkpointClient,
+	restoreRequest:    (*daemon).restoreClient,
+	reviveRequest:     (*daemon).revive,
+}
+
+// orderRequest is what an order says.
+type orderRequest struct {
+	Request string `json:"request"`
+	Client  uint64 `json:"client,omitempty"`
+	Hold    bool   `json:"hold,omitempty"`
+
+	// Of revive: what the client was.
+	UID       uint32 `json:"uid,omitempty"`
+	Pid       int32  `json:"pid,omitempty"`
+	Program   string `json:"program,omitempty"`
+	Virtual   int    `json:"virtual_device,omitempty"`
+	Memory    uint64 `json:"memory,omitempty"`
+	ArenaSize uint64 `json:"arena_size,omitempty"`
+
+	Shown map[int]int `json:"shown,omitempty"` // attributes of the devices that its program was shown
+}
+
+// orderReply is what is answered.
+type orderReply struct {
+	Error string `json:"error,omitempty"`
+	Send  string `json:"send,omitempty"`
+	Held  bool   `json:"held,omitempty"`
+	Bytes uint64 `json:"bytes,omitempty"`
+	// Of a client that is held or revived: how the system knows its connection, on the
+	// daemon's side, and the memory that it shares.
+	Client uint64 `json:"client,omitempty"`
+	Socket uint64 `json:"socket,omitempty"`
+	Ring   string `json:"ring,omitempty"`
+	Arena  string `json:"arena,omitempty"`
+
+	Shown map[int]int `json:"shown,omitempty"`
+}
+
+// talk is a conversation with somebody who orders.
+type talk struct {
+	conn *net.UnixConn
+	in   io.Reader
+	who  peer
+}
+
+// say answers. It says whether that arrived, as far as is known.
+func (t *talk) say(r orderReply, files ...*os.File) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return wire.SendFiles(t.conn, append(b, '\n'), files...)
+}
+
+// hear waits for the next line.
+func (t *talk) hear() (request string, err error) {
+	var line orderRequest
+	d := json.NewDecoder(io.LimitReader(t.in, maxRequest))
+	if err := d.Decode(&line); err != nil {
+		return "", err
+	}
+	t.in = io.MultiReader(d.Buffered(), t.in)
+	return line.Request, nil
+}
+
+// file asks for the file, which must be one that does not make a worker wait.
+func (t *talk) file(within time.Time) (*os.File, error) {
+	if err := t.say(orderReply{Send: "file"}); err != nil {
+		return nil, err
+	}
+	_ = t.conn.SetReadDeadline(within)
+	_, files, err := wire.ReceiveFiles(t.conn, make([]byte, 1))
+	if err != nil {
+		return nil, fmt.Errorf("no file came: %w", err)
+	}
+	if len(files) == 1 {
+		var info os.FileInfo
+		if info, err = files[0].Stat(); err == nil && info.Mode().IsRegular() {
+			return files[0], nil
+		}
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	return nil, errors.New("a checkpoint goes to a file and comes from one: no other kind will do")
+}
+
+// order is one that a client's worker has.
+type order struct {
+	worker  *workerProcess
+	answers chan control.ToDaemon
+	due     int // the loop's: answers that the worker owes
+}
+
+// answered takes what the worker says. The loop calls it.
+func (o *order) answered(m control.ToDaemon) {
+	o.due--
+	o.answers <- m // has room for all that are due
+}
+
+// takeOrder performs an order, and answers when others can give orders again.
+func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
+	_ = t.conn.SetDeadline(time.Time{})
+	var r orderRequest
+	var reply orderReply
+	err := strictly(text, &r)
+	if err == nil {
+		reply.Bytes, err = orders[kind](d, t, r)
+	}
+	if err != nil {
+		reply = orderReply{Error: err.Error()}
+	}
+	_ = t.say(reply) // if nobody hears it, nobody wants to know
+}
+
+// beginOrder finds a client for somebody who may give it orders. Until endOrder nobody
+// else can.
+func (d *daemon) beginOrder(who peer, id uint64) (c *client, o *order, err error) {
+	err = d.inLoop(func() error {
+		if c, err = d.clientFor(who, vgpu.ClientID(id)); err != nil {
+			return err
+		}
+		switch {
+		case c.worker == nil || c.isAway() || c.unsettled:
+			return fmt.Errorf("client %d has no worker at the moment, and gets one: try again", id)
+		case c.order != nil:
+			return fmt.Errorf("client %d is being saved or restored already: try again", id)
+		}
+		o = &order{worker: c.worker, answers: make(chan control.ToDaemon, 4)}
+		c.order = o
+		return nil
+	})
+	return c, o, err
+}
+
+func (d *daemon) endOrder(c *client) {
+	d.do(func() { c.order = nil })
+}
+
+// owes says whether a client's worker has an order that it has not answered.
+func (c *client) owes() bool { return c.order != nil && c.order.worker == c.worker && c.order.due > 0 }
+
+// command has the worker do something, and waits for its answer.
+func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.File) (control.ToDaemon, error) {
+	err := d.inLoop(func() error {
+		switch {
+		case c.ending:
+			return fmt.Errorf("client %d has ended", c.id)
+		case c.worker != o.worker:
+			return c.workerLost()
+		}
+		o.due++
+		c.worker.post(m, files...)
+		return nil
+	})
+	if err != nil {
+		closeFiles(files)
+		return nil, err
+	}
+	select {
+	case answer := <-o.answers:
+		return answer, nil
+	case <-o.worker.exited:
+		return nil, c.workerLost()
+	case <-d.ended:
+		return nil, d.notNow()
+	}
+}
+
+// workerLost is why an order was not done, or not seen to be done.
+func (c *client) workerLost() error {
+	return fmt.Errorf("the worker of client %d ended before it had answered: if muster ps still lists the client, it goes on in another; then try again", c.id)
+}
+
+// proceed lets a held client go on.
+func (d *daemon) proceed(c *client, o *order) {
+	d.do(func() {
+		if !c.ending && c.worker == o.worker {
+			c.worker.post(control.Proceed{})
+		}
+	})
+}
+
+func (d *daemon) checkpointClient(t *talk, r orderRequest) (bytes uint64, err error) {
+	c, o, err := d.beginOrder(t.who, r.Client)
+	if err != nil {
+		return 0, err
+	}
+	defer d.endOrder(c)
+	file, err := t.file(d.opts.Now().Add(setUpTime))
+	if err != nil {
+		return 0, err
+	}
+	d.log.Info("a client is saved", "client", c.id, "by", t.who.user.name, "with its program", r.Hold)
+	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
+	if err == nil && answer.Held {
+		return d.hold(t, c, o, answer.Bytes)
+	}
+	return answer.Bytes, err
+}
+
+// checkpointed takes the answer to Checkpoint.
+func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpointed, error) {
+	answer, ok := said.(control.Checkpointed)
+	switch {
+	case err != nil:
+		return answer, err
+	case !ok:
+		return answer, errors.New("the worker answers what it was not asked")
+	case answer.Error != "":
+		return answer, errors.New(answer.Error)
+	}
+	return answer, nil
+}
+
+// hold keeps a client from going on for as long as the connection says nothing and does
+// not end.
+func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error) {
+	reply := orderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
+	stop := d.watch(t.conn, c)
+	defer stop()
+	err := t.say(reply)
+	request := ""
+	if err == nil {
+		request, err = t.hear()
+	}
+	if err != nil || request != saveRequest {
+		d.proceed(c, o)
+		return 0, fmt.Errorf("the checkpoint of client %d was given up", c.id)
+	}
+	answer, err := d.checkpointed(d.command(c, o, control.Proceed{Save: true}))
+	return answer.Bytes, err
+}
+
+// watch keeps a conversation from waiting when its client has ended.
+func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-c.gone:
+			_ = conn.SetReadDeadline(time.Unix(1, 0))
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+func (d *daemon) restoreClient(t *talk, r orderRequest) (bytes uint64, err error) {
+	c, o, err := d.beginOrder(t.who, r.Client)
+	if err != nil {
+		return 0, err
+	}
+	defer d.endOrder(c)
+	file, err := t.file(d.opts.Now().Add(setUpTime))
+	if err != nil {
+		return 0, err
+	}
+	answer, err := d.restored(d.command(c, o, control.Restore{}, file))
+	if err == nil {
+		d.log.Info("a client was restored", "client", c.id, "by", t.who.user.name, "bytes", answer.Bytes)
+	}
+	return answer.Bytes, err
+}
+
+// restored takes the answer to Restore.
+func (d *daemon) restored(said control.ToDaemon, err error) (control.Restored, error) {
+	answer, ok := said.(control.Restored)
+	switch {
+	case err != nil:
+		return answer, err
+	case !ok:
+		return answer, errors.New("the worker answers what it was not asked")
+	case answer.Error != "":
+		return answer, errors.New(answer.Error)
+	}
+	return answer, nil
+}
+
+// --- reviving ------------------------------------------------------------------------
+
+// maxVirtual is how many virtual devices a program may see.
+const maxVirtual = 64
+
+// revive makes a client of a file, whose program is about to be restored.
+func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
+	c, err := d.revivable(t, r)
+	if err != nil {
+		return 0, err
+	}
+	file, err := t.file(d.opts.Now().Add(setUpTime))
+	if err != nil {
+		return 0, err
+	}
+	own, theirs, err := connectionPair()
+	if err != nil {
+		file.Close()
+		return 0, err
+	}
+	defer theirs.Close()
+	c.conn = own
+	given, err := d.provide(c, false)
+	if err != nil {
+		file.Close()
+		own.Close()
+		return 0, err
+	}
+	defer given.close()
+	bytes, err := d.refill(t, c, given.worker, file)
+	if err == nil {
+		err = d.sendProgram(t, c, given, theirs)
+	}
+	if err != nil {
+		d.do(func() { d.end(c, "it was not restored", false) })
+		<-c.gone
+		return 0, err
+	}
+	d.handlers.Go(func() { d.accompany(c, false) })
+	return bytes, nil
+}
+
+// revivable makes the client that somebody asks for, if he may have it.
+func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
+	who := t.who
+	if r.UID != who.user.uid {
+		if !d.isOwner(who) || r.UID == nobody {
+			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.of(r.UID))
+		}
+		who.user = account{r.UID, d.names.of(r.UID)}
+	}
+	limits := d.live().Limits.of(who.user)
+	infos := d.stock.Load().infos()
+	switch {
+	case len(infos) == 0:
+		return nil, errNoDevices
+	case !d.live().allows(who.user, d.own.uid):
+		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.user.name)
+	case r.Virtual < 0 || r.Virtual >= maxVirtual:
+		return nil, fmt.Errorf("virtual device %d: a program sees at most %d", r.Virtual, maxVirtual)
+	case r.ArenaSize < minArena || r.ArenaSize > maxArena || r.ArenaSize&(r.ArenaSize-1) != 0:
+		return nil, fmt.Errorf("an address range of %d bytes: no node gives that", r.ArenaSize)
+	}
+	if r.Shown == nil {
+		r.Shown = leastOf(infos)
+	}
+	memory := d.worldOf(infos, r.Memory, limits)
+	who.pid = r.Pid
+	arena := arenaOf(r.Virtual, memory)
+	return &client{
+		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(r.Memory, memory, limits), program: printable(r.Program), ordinal: r.Virtual,
+		shown: r.Shown, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
+	}, nil
+}
+
+// refill gives a new client's worker the file.
+func (d *daemon) refill(t *talk, c *client, w *workerProcess, file *os.File) (uint64, error) {
+	_, o, err := d.beginOrder(peer{user: d.own}, uint64(c.id))
+	if err == nil && o.worker != w {
+		d.endOrder(c)
+		err = c.workerLost()
+	}
+	if err != nil {
+		file.Close()
+		return 0, err
+	}
+	defer d.endOrder(c)
+	answer, err := d.restored(d.command(c, o, control.Restore{Whole: true}, file))
+	if err == nil {
+		d.log.Info("a client was revived", "client", c.id, "by", t.who.user.name, "user", c.peer.user.name, "bytes", answer.Bytes)
+	}
+	return answer.Bytes, err
+}
+
+// sendProgram gives whoever restores the program what it needs of its client, and lets
+// the client go on when the program does. From then on it can do without its worker,
+// and without this daemon, as any other.
+func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *os.File) error {
+	stop := d.watch(t.conn, c)
+	defer stop()
+	reply := orderReply{Client: uint64(c.id), Ring: c.ring, Arena: c.data}
+	if err := t.say(reply, connection, given.files[0].File, given.files[1].File); err != nil {
+		return err
+	}
+	request, err := t.hear()
+	if err != nil || request != goRequest {
+		return errors.New("the program was not restored")
+	}
+	if err := d.entrust(c, given.worker, nil, given.files); err != nil {
+		return err
+	}
+	return d.inLoop(func() error {
+		if c.ending || c.worker != given.worker {
+			return c.workerLost()
+		}
+		c.worker.post(control.Proceed{})
+		return nil
+	})
+}
+
+// connectionPair makes both ends of a program's connection.
+func connectionPair() (own *net.UnixConn, theirs *os.File, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a connection for the program: %w", err)
+	}
+	ours := os.NewFile(uintptr(fds[0]), "program")
+	defer ours.Close()
+	theirs = os.NewFile(uintptr(fds[1]), "program")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// inode is the number by which the system knows a connection; 0 if it does not tell.
+func inode(conn *net.UnixConn) (number uint64) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var info syscall.Stat_t
+		if syscall.Fstat(int(fd), &info) == nil {
+			number = info.Ino
+		}
+	})
+	return number
+}

@@ -1,0 +1,547 @@
+package worker
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"muster/node/checkpoint"
+	"muster/node/clientcore"
+	"muster/node/journal"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// Checkpoints. The daemon orders them, with a file that whoever wants the checkpoint has
+// opened. An order is obeyed between two messages of the client's, when the core allows:
+// the client leaves its device, and with its host copies what the core saves is all of
+// it. A client whose program is being saved too is held: nothing is read from its ring,
+// and of what the daemon says only Proceed is heard.
+//
+// Orders end with the daemon that gave them, and with the worker. Should the worker die
+// before a restore has ended, the client is rebuilt as it was before: its base stays
+// intact while the memory is filled, and a new one is made before anybody is told that
+// the client was restored.
+
+// order is what the daemon wants done with a file.
+type order struct {
+	control.ToWorker
+	file *os.File
+}
+
+// orders is where the worker stands with them. It is the loop's.
+type orders struct {
+	next     []order
+	incoming *incoming // is on its way into the core
+	draft    *draft    // of a client that is held, to be completed
+	held     bool
+}
+
+func (t *orders) close() {
+	for _, o := range t.next {
+		o.file.Close()
+	}
+	t.endIncoming()
+	t.endDraft()
+}
+
+func (t *orders) endIncoming() {
+	if t.incoming != nil {
+		t.incoming.file.Close()
+		t.incoming = nil
+	}
+}
+
+func (t *orders) endDraft() {
+	if t.draft != nil {
+		t.draft.file.Close()
+		t.draft = nil
+	}
+}
+
+// abandoned is the word to the loop that the daemon has gone, and with it whoever gave
+// orders.
+type abandoned struct{ control.Proceed }
+
+// disown forgets orders that nobody waits for any more. A client that is held goes on.
+func (w *worker) disown() error {
+	for _, o := range w.orders.next {
+		o.file.Close()
+	}
+	w.orders.next = nil
+	if in := w.orders.incoming; in != nil {
+		in.disowned = true
+	}
+	return w.proceed(control.Proceed{})
+}
+
+// obey does what was ordered, if it can be done now. It returns false if there was
+// nothing to do.
+func (w *worker) obey() (bool, error) {
+	if in := w.orders.incoming; in != nil {
+		done, refused := w.core.Replaced()
+		if !done {
+			return false, nil
+		}
+		return true, w.restored(in, refused)
+	}
+	if len(w.orders.next) == 0 {
+		return false, nil
+	}
+	o := w.orders.next[0]
+	switch m := o.ToWorker.(type) {
+	case control.Checkpoint:
+		if !w.core.CanDetach() {
+			return false, nil
+		}
+		w.orders.next = w.orders.next[1:]
+		return true, w.checkpoint(o.file, m.Hold)
+	case control.Restore:
+		if w.core.Waits() {
+			return false, nil
+		}
+		w.orders.next = w.orders.next[1:]
+		return true, w.restore(o.file, m.Whole)
+	}
+	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", o.Kind(), errEnded)
+}
+
+// --- saving ------------------------------------------------------------------------
+
+// draft is a checkpoint that is being written.
+type draft struct {
+	file *os.File
+	out  *bufio.Writer
+	*checkpoint.Writer
+}
+
+// checkpoint writes the client to a file. If it is to be held, it does not go on.
+func (w *worker) checkpoint(file *os.File, hold bool) error {
+	w.orders.draft = &draft{file: file}
+	if err := w.settleStaging(); err != nil {
+		return err
+	}
+	if err := w.perform(w.core.Detach(w.now())); err != nil {
+		return err
+	}
+	bytes, err := w.writeClient(w.orders.draft, hold)
+	if err == nil && hold {
+		w.orders.held = true
+		w.say(control.Checkpointed{Held: true, Bytes: bytes})
+		return nil
+	}
+	w.orders.endDraft()
+	w.answerCheckpoint(bytes, err)
+	return nil
+}
+
+func (w *worker) answerCheckpoint(bytes uint64, err error) {
+	answer := control.Checkpointed{Bytes: bytes}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	w.say(answer)
+}
+
+// writeClient writes the GPU's side of a client that has left its device. The file of
+// one that is held is completed by writeShared.
+func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
+	save := w.core.SavePoint
+	about := checkpoint.About{Taken: time.Now().UTC(), Identity: w.serve.Identity, ArenaBase: w.serve.ArenaBase, ArenaSize: w.serve.ArenaSize}
+	if held {
+		w.settleReplies()
+		save = w.core.Save
+		about.Shared = w.sharedState()
+	} else if w.core.Result() != success {
+		return 0, errors.New("a fault has ended the program's work on the GPU, and there is nothing to save")
+	}
+	saved, err := save()
+	if err != nil {
+		return 0, err
+	}
+	d.out = bufio.NewWriterSize(d.file, 256<<10)
+	d.Writer = checkpoint.NewWriter(d.out, about)
+	d.Core(saved)
+	all := w.core.Allocations()
+	d.Allocations(all)
+	for _, r := range overlaps(all, w.core.Held()) {
+		for at := range chunks(r) {
+			_ = w.host.each(at, func(addr uint64, piece []byte) error {
+				d.Piece(checkpoint.Memory, addr, piece)
+				return nil
+			})
+		}
+	}
+	if held {
+		return d.Bytes(), d.Err()
+	}
+	return d.end()
+}
+
+func (d *draft) end() (uint64, error) {
+	if err := errors.Join(d.End(), d.out.Flush()); err != nil {
+		return 0, fmt.Errorf("writing the checkpoint: %w", err)
+	}
+	return d.Bytes(), nil
+}
+
+// settleReplies waits until all calls that waited for the device were answered: it has
+// nothing to do any more, and goroutines are about to say so.
+func (w *worker) settleReplies() {
+	for w.waiting.Load() > 0 && w.ctx.Err() == nil {
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+// settleStaging gives staging memory back that was kept for the journal: nobody would
+// give it back to the program that is restored.
+func (w *worker) settleStaging() error {
+	if len(w.kept) == 0 {
+		return nil
+	}
+	w.due = true
+	return w.maybeFold()
+}
+
+// sharedState is where the worker stands with the memory that it shares with the program.
+func (w *worker) sharedState() *checkpoint.Shared {
+	g := w.shared.Geometry()
+	state := &checkpoint.Shared{RingSize: g.RingBytes(), ArenaSize: g.Arena(), Asked: map[int]uint32{}}
+	state.Head, state.Seq = w.consumer.Position()
+	for _, slot := range w.core.WaitingSlots() {
+		state.Asked[slot] = w.shared.Asks(slot)
+	}
+	w.printed.mu.Lock()
+	defer w.printed.mu.Unlock()
+	state.Printed = slices.Clone(w.printed.text)
+	return state
+}
+
+// writeShared completes the file of a client whose program is stopped.
+func (w *worker) writeShared(d *draft) (uint64, error) {
+	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
+		err := wire.Contents(w.files[i], checkpoint.MaxPiece, func(offset uint64, data []byte) error {
+			d.Piece(kind, offset, data)
+			return d.Err()
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return d.end()
+}
+
+// --- holding -----------------------------------------------------------------------
+
+// standBy waits for Proceed, or the end of whoever would say it.
+func (w *worker) standBy() error {
+	for {
+		if m, ok := pick[control.Proceed](w.inbox); ok {
+			return w.proceed(m)
+		}
+		if _, ok := pick[abandoned](w.inbox); ok {
+			return w.disown()
+		}
+		select {
+		case <-w.inbox.news:
+		case <-w.ctx.Done():
+			return errDaemonEnded
+		}
+	}
+}
+
+// proceed lets a client go on that was held.
+func (w *worker) proceed(m control.Proceed) error {
+	if d := w.orders.draft; d != nil && m.Save {
+		w.answerCheckpoint(w.writeShared(d))
+	}
+	w.orders.endDraft()
+	if !w.orders.held {
+		return nil
+	}
+	w.orders.held = false
+	if w.core.Parked == nil {
+		return nil
+	}
+	w.entry, w.header, w.hasData = journal.Entry{}, w.core.Parked.Message.Header, false
+	w.stage = w.staging.take(w.header.Release)
+	return w.perform(w.core.Unpark(w.now()))
+}
+
+// --- restoring ---------------------------------------------------------------------
+
+// incoming is a client that was read from a file.
+type incoming struct {
+	file  *os.File
+	saved *checkpoint.File
+	by    *clientcore.Core
+	whole bool
+	lost  error // why the memory could not be filled
+
+	disowned bool // nobody waits for it any more
+}
+
+// restore reads a client from a file, and lets the core become that.
+func (w *worker) restore(file *os.File, whole bool) error {
+	in, err := w.read(file, whole)
+	if err != nil {
+		file.Close()
+		w.say(control.Restored{Error: err.Error()})
+		return nil
+	}
+	w.orders.incoming = in
+	return w.perform(w.core.Replace(w.now(), in.by, whole))
+}
+
+// read checks all of a file, and that the client in it can be this one.
+func (w *worker) read(file *os.File, whole bool) (*incoming, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	saved, err := checkpoint.Open(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fits(saved, whole); err != nil {
+		return nil, err
+	}
+	by, err := clientcore.Rehomed(saved.Core, w.pinned, w.core.Config())
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(by.Allocations(), saved.Allocations) || !slices.Equal(overlaps(saved.Written, by.Held()), saved.Written) {
+		return nil, fmt.Errorf("%w: its memory is not that of its client", checkpoint.ErrFile)
+	}
+	if !answerable(by.Waiting(), saved.About.Shared) {
+		return nil, fmt.Errorf("%w: answers that no program waits for", checkpoint.ErrFile)
+	}
+	return &incoming{file: file, saved: saved, by: by, whole: whole}, nil
+}
+
+// answerable says whether there are slots for the answers that a program waits for.
+func answerable(waiting []wire.Header, shared *checkpoint.Shared) bool {
+	for _, h := range waiting {
+		if h.Slot < -1 || h.Slot >= wire.Slots {
+			return false
+		}
+	}
+	if shared == nil {
+		return true
+	}
+	for slot := range shared.Asked {
+		if slot < 0 || slot >= wire.Slots {
+			return false
+		}
+	}
+	return true
+}
+
+// fits says why a file cannot be restored into this client.
+func (w *worker) fits(saved *checkpoint.File, whole bool) error {
+	shared, g := saved.About.Shared, w.shared.Geometry()
+	switch {
+	case saved.Core == nil:
+		return errors.New("the file holds memory alone: it was written by musterCheckpoint, and the program reads it with musterRestore")
+	case whole && shared == nil:
+		return errors.New("the file is of a client alone, without its program")
+	case whole && (shared.RingSize != g.RingBytes() || shared.ArenaSize != g.Arena()):
+		return errors.New("the memory that program and node shared has other sizes on this node: use the Muster that wrote it")
+	case !whole && saved.About.Identity != w.serve.Identity:
+		return errors.New("the file is of another run of a program, which knows its memory, modules and streams by other numbers: a program that was started anew gets its memory with musterRestore")
+	}
+	if !whole {
+		return nil
+	}
+	same := false
+	err := saved.Each(checkpoint.Ring, func(at uint64, data []byte) error {
+		same = same || at == 0 && w.shared.SameGeometry(data)
+		return nil
+	})
+	if err == nil && !same {
+		err = errors.New("the program and this node are from different builds of Muster: use the one that wrote the checkpoint")
+	}
+	return err
+}
+
+// makeRoom reserves room for the memory of the client that comes, beside that of the
+// one that is there.
+func (w *worker) makeRoom() error {
+	all := w.orders.incoming.by.Allocations()
+	for i, r := range all {
+		err := w.reserve(r)
+		if err == nil {
+			continue
+		}
+		for _, r := range all[:i] {
+			w.host.release(r)
+		}
+		return err
+	}
+	return nil
+}
+
+// refill makes the host copies those of the file. The core is the new client already.
+func (w *worker) refill(plan vmm.Plan) error {
+	in := w.orders.incoming
+	in.lost = w.fill(in, plan)
+	if in.lost != nil && w.canRebuild() {
+		w.say(control.Restored{Error: in.lost.Error()})
+		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
+	}
+	return in.lost
+}
+
+// errAsBefore says that a restore has failed half-way, and that another worker can make
+// the client what it was.
+var errAsBefore = errors.New("a checkpoint could not be restored")
+
+func (w *worker) fill(in *incoming, plan vmm.Plan) error {
+	if err := w.move(plan); err != nil {
+		return err
+	}
+	for _, r := range w.core.Held() {
+		w.zero(r)
+	}
+	err := in.saved.Each(checkpoint.Memory, func(addr uint64, data []byte) error {
+		r := vmm.Range{Addr: addr, Size: uint64(len(data))}
+		w.touch(r, false)
+		return w.host.each(r, func(at uint64, piece []byte) error {
+			copy(piece, data[at-addr:])
+			return nil
+		})
+	})
+	if err != nil || !in.whole {
+		return err
+	}
+	if w.journal != nil { // it speaks of another ring from here on
+		w.journal.Invalidate()
+	}
+	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
+		err := in.saved.Each(kind, func(offset uint64, data []byte) error {
+			_, err := w.files[i].WriteAt(data, int64(offset))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restored tells the daemon how a restore ended. One that is whole is held: its base is
+// made when it goes on.
+func (w *worker) restored(in *incoming, refused error) error {
+	if refused == nil {
+		refused = in.lost
+	}
+	if refused == nil && in.whole {
+		w.takeOver(in.saved.About)
+		w.orders.held = true
+	}
+	w.orders.endIncoming()
+	if refused == nil && !in.whole {
+		if err := w.rebase(); err != nil {
+			return err
+		}
+	}
+	answer := control.Restored{Bytes: w.core.Stats().Allocated}
+	if refused != nil {
+		answer = control.Restored{Error: refused.Error()}
+	}
+	if !in.disowned {
+		w.say(answer)
+	}
+	return nil
+}
+
+// rebase makes a base of a client that was restored: what the journal has is about what
+// it was before.
+func (w *worker) rebase() error {
+	if w.journal == nil {
+		return nil
+	}
+	if w.core.CanFold() {
+		return w.fold()
+	}
+	w.expose(errors.New("it was restored, and more is waited for"))
+	w.host.abandon()
+	return nil
+}
+
+// takeOver makes this worker stand where the one stood that wrote a file.
+func (w *worker) takeOver(a checkpoint.About) {
+	w.serve.Identity = a.Identity
+	w.consumer.Resume(a.Shared.Head, a.Shared.Seq)
+	w.backlog = nil
+	for _, h := range w.core.Waiting() {
+		w.shared.Asked(h)
+	}
+	for _, h := range w.core.Backlogged() {
+		w.backlog = append(w.backlog, queued{header: h})
+	}
+	for slot, seq := range a.Shared.Asked {
+		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
+	}
+	w.began = time.Now().Add(-w.core.Now)
+	w.sticky.know(w.core.World, w.core.Result())
+	w.printed.mu.Lock()
+	defer w.printed.mu.Unlock()
+	w.printed.text = a.Shared.Printed
+}
+
+// know makes a world and its result known that the program knows already.
+func (t *sticky) know(world uint64, result clientcore.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.world, t.result = world, result
+}
+
+// --- ranges ------------------------------------------------------------------------
+
+// chunks cuts a range where chunks begin.
+func chunks(r vmm.Range) func(func(vmm.Range) bool) {
+	return func(yield func(vmm.Range) bool) {
+		for r.Size > 0 {
+			n := min(chunk-r.Addr%chunk, r.Size)
+			if !yield(vmm.Range{Addr: r.Addr, Size: n}) {
+				return
+			}
+			r = vmm.Range{Addr: r.Addr + n, Size: r.Size - n}
+		}
+	}
+}
+
+// overlaps returns what lies in both of two lists of ranges, each in order.
+func overlaps(a, b []vmm.Range) []vmm.Range {
+	var both []vmm.Range
+	for len(a) > 0 && len(b) > 0 {
+		endA, endB := a[0].Addr+a[0].Size, b[0].Addr+b[0].Size
+		if from, to := max(a[0].Addr, b[0].Addr), min(endA, endB); from < to {
+			both = append(both, vmm.Range{Addr: from, Size: to - from})
+		}
+		if endA < endB {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return both
+}
+
+// zero makes whole chunks that have room contain nothing.
+func (w *worker) zero(r vmm.Range) {
+	w.host.discard(r)
+	w.touch(r, true)
+	if w.host.dir == "" {
+		return
+	}
+	_ = w.host.each(r, func(_ uint64, piece []byte) error {
+		clear(piece)
+		return nil
+	})
+}

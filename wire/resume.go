@@ -1,0 +1,48 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// RingBytes is how large the ring's memory is, with its head and the slots.
+func (g Geometry) RingBytes() uint64 { return ringAt + g.Ring }
+
+// Contents hands out what is written in shared memory, in pieces of at most so many
+// bytes, in order. Pages that nobody touched are left out, and stay untouched.
+func Contents(f *os.File, most int, do func(offset uint64, data []byte) error) error {
+	const seekData, seekHole = 3, 4
+	buffer := make([]byte, most)
+	for at := int64(0); ; {
+		from, err := f.Seek(at, seekData)
+		if errors.Is(err, syscall.ENXIO) {
+			return nil // nothing follows
+		}
+		if err != nil {
+			return fmt.Errorf("looking through shared memory: %w", err)
+		}
+		to, err := f.Seek(from, seekHole)
+		if err != nil {
+			return fmt.Errorf("looking through shared memory: %w", err)
+		}
+		for at = from; at < to; {
+			n, err := f.ReadAt(buffer[:min(int64(most), to-at)], at)
+			if err != nil && !errors.Is(err, io.EOF) || n == 0 {
+				return fmt.Errorf("reading shared memory: %w", err)
+			}
+			if err := do(uint64(at), buffer[:n]); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+	}
+}
+
+// SameGeometry says whether bytes from the beginning of a ring's memory speak of the
+// same protocol and sizes as this one's.
+func (s *Shared) SameGeometry(head []byte) bool {
+	return len(head) >= atTail && string(head[:atTail]) == string(s.ring[:atTail])
+}

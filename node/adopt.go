@@ -171,7 +171,7 @@ func (d *daemon) adopt(h *heir) {
 		e.Kept = h.Place.Memory
 	}
 	d.step(d.now(), e)
-	go d.awaitWorker(c)
+	go d.awaitWorker(c, c.worker)
 	if lacks := d.lacking(c); lacks != "" {
 		d.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
 	}
@@ -188,15 +188,14 @@ func (d *daemon) commitAdopted(c *client, bytes uint64) {
 }
 
 // awaitWorker sees to it that a client is forgotten whose worker ends before it comes.
-func (d *daemon) awaitWorker(c *client) {
-	w := c.worker
+func (d *daemon) awaitWorker(c *client, w *workerProcess) {
 	select {
 	case <-w.exited:
 	case <-c.gone:
 		return
 	}
 	d.do(func() {
-		if w.away && d.clients[c.id] == c {
+		if w.away && c.worker == w && d.clients[c.id] == c {
 			d.missing.Add(-1)
 			d.uids.giveBack(w.uid)
 			d.workerEnded(c, w)
@@ -259,7 +258,7 @@ func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 		return
 	}
 	conn.Close()
-	d.accompany(c, false)
+	d.accompany(c, back.program, false)
 }
 
 // homecomer is a worker that was received.
@@ -428,7 +427,7 @@ func (d *daemon) sendAway(c *client) {
 			w.unsaid.revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
 		}
 	}
-	go d.awaitWorker(c)
+	go d.awaitWorker(c, c.worker)
 }
 
 // stands takes a worker's word of where its client stands, which was held to what is

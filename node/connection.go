@@ -119,13 +119,12 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	}
 	place.Leave() // from here on it counts as a client
 	_ = conn.SetDeadline(time.Time{})
-	d.accompany(c, in.Buffered() > 0)
+	d.accompany(c, conn, in.Buffered() > 0)
 }
 
 // accompany waits for the end of a program's connection, and of its client with it. It
 // only looks: the worker has the connection too, and so may the next daemon.
-func (d *daemon) accompany(c *client, said bool) {
-	conn := c.conn
+func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
 	if !said {
 		said, _ = wire.AwaitEnd(conn)
 	}

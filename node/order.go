@@ -366,7 +366,7 @@ func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 		<-c.gone
 		return 0, err
 	}
-	d.handlers.Go(func() { d.accompany(c, false) })
+	d.handlers.Go(func() { d.accompany(c, own, false) })
 	return bytes, nil
 }
 

@@ -41,7 +41,7 @@ func (d *daemon) rescue(c *client) bool {
 		return false
 	}
 	c.conn, c.shared, c.kept = b.program, b.shared, b.kept
-	d.handlers.Go(func() { d.accompany(c, false) })
+	d.handlers.Go(func() { d.accompany(c, b.program, false) })
 	return true
 }
 

@@ -111,7 +111,7 @@ func TestFoundWorkerLeavesNothing(t *testing.T) {
 	w.kill()
 	_ = cmd.Wait()
 	<-w.exited
-	if n := descriptors(); n > before { // those of other tests may have gone meanwhile
+	if n := descriptors(); n > before { // earlier tests may have left some to be closed
 		t.Errorf("%d descriptors of processes, and %d before", n, before)
 	}
 	w.kill() // which does nothing

@@ -1,0 +1,459 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/node"
+	"muster/wire/status"
+)
+
+// Random programs (testdata/walk.c) run while everything happens to them that a node is
+// meant to hide: they are moved to and fro, devices are drained, resumed and lost, workers
+// are killed and stopped, the daemon is killed or hands over, and what they hold does not
+// fit. What they print must be what they print alone on a roomy node.
+//
+// The seed decides the node, the programs, and what happens in which order. It does not
+// decide how the processes interleave: play a seed a few times if it passes.
+
+// storm is a node to which things happen.
+type storm struct {
+	*theNode
+	r        *rand.Rand
+	args     []string // of the node
+	rules    string   // folder with what makes devices fail
+	devices  []string
+	programs []*program
+	hurt     map[*program]int
+	counts   map[string]int
+	undo     []func() // what ends what has happened
+	history  []string
+}
+
+// How often things happen that cost a program its worker. A node gives up a client that
+// it has rebuilt five times without coming further.
+const (
+	maxKilled = 2 // workers of one program
+	maxLost   = 2 // launches or copies that fail as if the device were gone
+)
+
+// happening is something that happens: it returns false if it cannot now.
+type happening struct {
+	name   string
+	weight int
+	do     func(*storm) bool
+}
+
+var happenings = []happening{
+	{"move", 10, (*storm).move}, {"drain", 5, (*storm).drain}, {"device lost", 2, (*storm).loseDevice}, {"call lost", 4, (*storm).loseCall},
+	{"worker killed", 8, (*storm).killWorker}, {"worker stopped", 2, (*storm).pauseWorker},
+	{"daemon killed", 2, (*storm).killDaemon}, {"handover", 1, (*storm).handOver},
+}
+
+// walk is a random program.
+type walk struct{ seed, steps int }
+
+func (w walk) args(held int) []string {
+	return []string{fmt.Sprint(w.seed), fmt.Sprint(w.steps), fmt.Sprint(held)}
+}
+
+func TestSameResultsWhateverHappens(t *testing.T) {
+	if err := compile("walk"); err != nil {
+		t.Fatal(err)
+	}
+	seeds, walks, times := []uint64{1, 2, 3}, 5, 24
+	if testing.Short() {
+		seeds, walks, times = seeds[:1], 3, 8
+	}
+	if text := os.Getenv("MUSTER_STACK_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = []uint64{seed}
+	}
+	counts := map[string]int{}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Logf("MUSTER_STACK_SEED=%d repeats it", seed)
+			r := rand.New(rand.NewPCG(seed, 2))
+			var all []walk
+			for range walks {
+				all = append(all, walk{seed: 1 + r.IntN(1<<20), steps: 100 * times})
+			}
+			want := walkAlone(t, all)
+			s := newStorm(newWorld(t), r)
+			for _, w := range all {
+				s.launchWalk(w)
+			}
+			s.blow(times)
+			s.check(want)
+			for k, n := range s.counts {
+				counts[k] += n
+			}
+		})
+	}
+	t.Logf("%v", counts)
+	for _, h := range happenings {
+		if !t.Failed() && !testing.Short() && os.Getenv("MUSTER_STACK_SEED") == "" && counts[h.name] == 0 {
+			t.Errorf("nothing of this has happened: %s", h.name)
+		}
+	}
+}
+
+// walkAlone is what programs print on a node with room for all of them.
+func walkAlone(t *testing.T, all []walk) map[string]string {
+	n := newWorld(t).start("--devices", "soft:memory=512M", "--vgpus", "8")
+	results, programs := map[string]string{}, []*program{}
+	for _, w := range all {
+		programs = append(programs, n.launch(made("walk"), w.args(0)...))
+	}
+	for i, p := range programs {
+		results[fmt.Sprint(all[i])] = printed(p.right())
+	}
+	return results
+}
+
+// printed is what a program has printed, without what its user is told.
+func printed(output string) string {
+	var b strings.Builder
+	for line := range strings.Lines(output) {
+		if !strings.HasPrefix(line, "muster: ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// newStorm starts a node with random settings, whose devices can be made to fail.
+func newStorm(w *world, r *rand.Rand) *storm {
+	pick := func(words ...string) string { return words[r.IntN(len(words))] }
+	s := &storm{r: r, rules: w.T.TempDir(), hurt: map[*program]int{}, counts: map[string]int{}}
+	var devices []string
+	for i := range 2 + r.IntN(2) {
+		name := string(rune('a' + i))
+		s.devices = append(s.devices, name)
+		devices = append(devices, fmt.Sprintf("soft:name=%s,memory=%dM,speed=%s,workers=1,faults=%s", name, 2*(8+r.IntN(5)), pick("1", "1", "0.5"), s.writeRules(w, name)))
+	}
+	s.args = []string{"--devices", strings.Join(devices, ";"), "--vgpus", pick("1", "2", "4"), "--policy", pick("fcfs", "sjf", "credit"),
+		"--max-idle", pick("1ms", "10ms"), "--migrate", pick("auto", "off"), "--warm", pick("0", "2"), "--defer=" + pick("true", "false"),
+		"--orphan-grace", "1m", "--state", filepath.Join(w.T.TempDir(), "state")}
+	if r.IntN(2) == 0 {
+		s.args = append(s.args, "--swap-dir", w.T.TempDir())
+	}
+	w.Logf("muster node %s", strings.Join(s.args, " "))
+	s.theNode = w.start(s.args...)
+	return s
+}
+
+// writeRules says how a device fails when there are files.
+func (s *storm) writeRules(w *world, device string) string {
+	file := filepath.Join(s.rules, device)
+	text := "any:while=" + s.trigger("gone", device) + ":fail=device-lost\n"
+	for _, call := range []string{"launch", "copyin", "copyout"} {
+		text += call + ":take=" + s.trigger(call, device) + ":fail=device-lost\n"
+	}
+	if err := errors.Join(os.WriteFile(file, []byte(text), 0o644), os.Chmod(s.rules, 0o777)); err != nil {
+		w.Fatal(err)
+	}
+	return file
+}
+
+func (s *storm) trigger(what, device string) string { return filepath.Join(s.rules, what+"-"+device) }
+
+// launchWalk starts a program that does not fit beside the others, and perhaps not at
+// all.
+func (s *storm) launchWalk(w walk) {
+	s.Helper()
+	held := s.r.IntN(20 << 20)
+	p := s.launchWith([]string{"--socket", s.socket, "--memory", "64M"}, made("walk"), w.args(held)...)
+	p.name = fmt.Sprint(w)
+	s.programs = append(s.programs, p)
+}
+
+// blow lets things happen, so many, while programs run.
+func (s *storm) blow(times int) {
+	s.Helper()
+	s.eventually("all programs compute", func() bool {
+		busy := 0
+		for _, c := range append(s.status().Clients, s.status().Ended...) {
+			if c.Kernels > 0 {
+				busy++
+			}
+		}
+		return busy >= len(s.programs)
+	})
+	for n := 0; n < times && len(s.running()) > 0 && !s.Failed(); {
+		s.goOn(uint64(1 + s.r.IntN(60)))
+		s.calm()
+		if s.happen() {
+			n++
+		}
+	}
+	s.calm()
+}
+
+// goOn waits until programs have run so many kernels more, or none for a while: all
+// devices may be away.
+func (s *storm) goOn(kernels uint64) {
+	s.Helper()
+	before := s.kernels()
+	for end := time.Now().Add(150 * time.Millisecond); time.Now().Before(end) && len(s.running()) > 0 && s.kernels() < before+kernels; {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (s *storm) kernels() (all uint64) {
+	s.Helper()
+	now := s.status()
+	for _, c := range slices.Concat(now.Clients, now.Ended) {
+		all += c.Kernels
+	}
+	return all
+}
+
+// running are the programs that have not ended.
+func (s *storm) running() []*program {
+	return slices.DeleteFunc(slices.Clone(s.programs), func(p *program) bool {
+		select {
+		case <-p.exited:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// happen lets something happen.
+func (s *storm) happen() bool {
+	total := 0
+	for _, h := range happenings {
+		total += h.weight
+	}
+	n := s.r.IntN(total)
+	for _, h := range happenings {
+		if n -= h.weight; n < 0 {
+			s.note("%s", h.name)
+			if !h.do(s) {
+				s.history = s.history[:len(s.history)-1]
+				return false
+			}
+			s.counts[h.name]++
+			return true
+		}
+	}
+	return false
+}
+
+func (s *storm) note(format string, args ...any) {
+	s.history = append(s.history, fmt.Sprintf(format, args...))
+}
+
+// calm ends what has happened and lasts.
+func (s *storm) calm() {
+	for _, undo := range s.undo {
+		undo()
+	}
+	s.undo = nil
+}
+
+// --- what happens ------------------------------------------------------------
+
+// move has a program run on another device.
+func (s *storm) move() bool {
+	clients := s.status().Clients
+	if len(clients) == 0 {
+		return false
+	}
+	c, device := clients[s.r.IntN(len(clients))], s.devices[s.r.IntN(len(s.devices))]
+	out, code := s.tries("move", fmt.Sprint(c.ID), device, "--socket", s.socket)
+	s.note("  client %d to %s: %s", c.ID, device, strings.TrimSpace(out))
+	if code != 0 && !tooLate(out) {
+		s.Errorf("move says %q", out)
+	}
+	return code == 0
+}
+
+// tooLate says whether what was asked for cannot be now: the client has ended or moved
+// by itself.
+func tooLate(text string) bool {
+	return slices.ContainsFunc([]string{"there is no client", "already", "drain", "removed", "lost"}, func(words string) bool { return strings.Contains(text, words) })
+}
+
+// drain takes some devices out of use, perhaps all, until programs have gone on or none
+// can.
+func (s *storm) drain() bool {
+	for _, i := range s.r.Perm(len(s.devices))[:1+s.r.IntN(len(s.devices))] {
+		device := s.devices[i]
+		s.note("  %s", device)
+		s.changed(node.DrainDevice(s.socket, device))
+		s.undo = append(s.undo, func() { s.changed(node.ResumeDevice(s.socket, device)) })
+	}
+	return true
+}
+
+// changed looks at the answer of a node that was asked to change something.
+func (s *storm) changed(_ *status.Changed, err error) {
+	if err != nil && !tooLate(err.Error()) {
+		s.Error(err)
+	}
+}
+
+// loseDevice has all calls to a device fail, once; it comes back.
+func (s *storm) loseDevice() bool {
+	if s.counts["device lost"] > 0 {
+		return false
+	}
+	device := s.devices[s.r.IntN(len(s.devices))]
+	s.note("  %s", device)
+	s.touch(s.trigger("gone", device))
+	s.undo = append(s.undo, func() {
+		s.remove(s.trigger("gone", device))
+		s.changed(node.ResumeDevice(s.socket, device)) // it would find out by itself, later
+	})
+	return true
+}
+
+// loseCall has a launch or a copy fail as if the device were gone.
+func (s *storm) loseCall() bool {
+	if s.counts["call lost"] >= maxLost {
+		return false
+	}
+	call, device := []string{"launch", "copyin", "copyout"}[s.r.IntN(3)], s.devices[s.r.IntN(len(s.devices))]
+	s.note("  %s on %s", call, device)
+	s.touch(s.trigger(call, device))
+	s.undo = append(s.undo, func() {
+		s.remove(s.trigger(call, device)) // nobody may have met it
+		for _, d := range s.status().Devices {
+			if d.Lost {
+				s.changed(node.ResumeDevice(s.socket, d.Name))
+			}
+		}
+	})
+	return true
+}
+
+func (s *storm) touch(file string) {
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *storm) remove(file string) {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.Fatal(err)
+	}
+}
+
+// victim is the worker of a program that may lose it.
+func (s *storm) victim() (pid int, of *program) {
+	workers := slices.Sorted(maps.Keys(s.workers()))
+	for _, i := range s.r.Perm(len(s.programs)) {
+		p := s.programs[i]
+		memory := sharedMemory(p.cmd.Process.Pid)
+		for _, w := range workers {
+			for inode := range sharedMemory(w) {
+				if memory[inode] && s.hurt[p] < maxKilled {
+					return w, p
+				}
+			}
+		}
+	}
+	return 0, nil
+}
+
+// killWorker kills a worker.
+func (s *storm) killWorker() bool {
+	pid, of := s.victim()
+	if of == nil {
+		return false
+	}
+	s.note("  %d of %s", pid, of.name)
+	s.hurt[of]++
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	return true
+}
+
+// pauseWorker stops a worker for a while, which is no reason to kill it.
+func (s *storm) pauseWorker() bool {
+	pid, of := s.victim()
+	if of == nil {
+		return false
+	}
+	s.note("  %d of %s", pid, of.name)
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	s.undo = append(s.undo, func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	return true
+}
+
+// killDaemon kills the daemon, and starts it again.
+func (s *storm) killDaemon() bool {
+	s.kill()
+	s.theNode = s.again(s.args...)
+	if s.r.IntN(2) == 0 {
+		s.back(nil)
+	}
+	return true
+}
+
+// handOver has the daemon leave its programs to the next one.
+func (s *storm) handOver() bool {
+	if out, code := s.tries("node", "stop", "--handover", "--socket", s.socket); code != 0 {
+		s.Errorf("muster node stop says %q", out)
+	}
+	<-s.exited
+	s.killed = true
+	s.theNode = s.again(s.args...)
+	return true
+}
+
+// check compares what the programs print with what they should, and looks at what is
+// left.
+func (s *storm) check(want map[string]string) {
+	s.Helper()
+	for _, p := range s.programs {
+		if got := printed(p.right()); got != want[p.name] {
+			s.Errorf("program %s says something else than alone%s", p.name, differs(got, want[p.name]))
+		}
+	}
+	if s.Failed() {
+		s.Logf("what happened:\n%s", strings.Join(s.history, "\n"))
+		return
+	}
+	s.idle()
+	now := s.status()
+	var rebuilds, moves uint64
+	for _, c := range now.Ended {
+		rebuilds, moves = rebuilds+c.Rebuilds, moves+c.Moves.Total()
+	}
+	s.Logf("%v; %d rebuilds and %d moves are known, %v swaps", s.counts, rebuilds, moves, s.total("muster_swaps_total"))
+}
+
+// differs says where two texts differ first.
+func differs(got, want string) string {
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(a), len(b)) {
+		x, y := "nothing", "nothing"
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return fmt.Sprintf(" in line %d: %q, not %q", i+1, x, y)
+		}
+	}
+	return ""
+}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -411,5 +412,13 @@ func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
 	}
 	if err := a.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lost device does not come back because no process can be started to try it.
+func TestDeviceThatCannotBeTried(t *testing.T) {
+	d := &daemon{pool: &pool{command: []string{"/nonexistent/muster"}}}
+	if err := d.probe(stocked{}); !errors.Is(err, errNotTried) {
+		t.Errorf("it was tried: %v", err)
 	}
 }

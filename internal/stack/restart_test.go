@@ -308,3 +308,49 @@ func lentNumber(t *testing.T, state string) uint32 {
 	}
 	return f.Worker.UID
 }
+
+// A program whose worker was killed before it sent anything goes on in another, and
+// notices when all of the node is killed: that it is told twice of its memory does not
+// hide the end of its connection.
+func TestWorkerKilledBeforeItsClientIsUsed(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		w := newWorld(t)
+		state := filepath.Join(t.TempDir(), "state")
+		n := w.start("--devices", "soft:memory=16M,workers=1", "--state", state, "--orphan-grace", "1m")
+		p := n.launch(made("small"), "attached")
+		p.says("attached")
+		serving := func() int {
+			var f struct {
+				Worker struct {
+					Pid int `json:"pid"`
+				} `json:"worker"`
+			}
+			text, err := os.ReadFile(filepath.Join(state, "client-1.json"))
+			if err == nil {
+				err = json.Unmarshal(text, &f)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f.Worker.Pid
+		}
+		first := serving()
+		if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		n.eventually("it has another worker", func() bool { return serving() != first })
+		if !all {
+			p.right()
+			n.finish()
+			continue
+		}
+		second := serving()
+		n.kill()
+		if err := syscall.Kill(second, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "the connection to the daemon is lost") {
+			t.Errorf("it ended with %d: %s", code, p.output)
+		}
+	}
+}

@@ -394,6 +394,30 @@ func TestAdoptedWithOtherDevices(t *testing.T) {
 	}
 }
 
+// A device that the next daemon cannot open is lost; programs on the others go on.
+func TestAdoptedWithoutADevice(t *testing.T) {
+	h := newHouse(t)
+	h.cfg.VGPUs = 1
+	h.start()
+	p, q := h.connect(), h.connect()
+	addVectors(t, p)
+	addVectors(t, q)
+	if c := h.client(2); c.Device == nil || *c.Device != 1 {
+		t.Fatalf("the second program does not run on the second device: %+v", c)
+	}
+	h.kill()
+	h.environment = []string{"MUSTER_TEST_UNPLUGGED=Big"}
+	h.start()
+	h.settled(1, 2)
+	if s := h.status(); s.Devices[0].State != "lost" || s.Devices[1].State != "up" {
+		t.Errorf("%+v", s.Devices)
+	}
+	addVectors(t, q)
+	p.leave()
+	q.leave()
+	eventually(t, "both are forgotten", func() bool { return len(h.status().Clients) == 0 })
+}
+
 // A worker that was stopped and does not come is killed after the timeout, and its
 // number is nobody's meanwhile.
 func TestWorkerDoesNotComeBack(t *testing.T) {

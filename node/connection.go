@@ -46,6 +46,19 @@ func refuse(result int32, format string, args ...any) *wire.Refused {
 	return &wire.Refused{Result: result, Reason: fmt.Sprintf(format, args...)}
 }
 
+// refusal is one that another error is the reason for.
+type refusal struct {
+	*wire.Refused
+	cause error
+}
+
+func (r refusal) Unwrap() []error { return []error{r.Refused, r.cause} }
+
+// because is refuse for which err is the reason.
+func because(err error, result int32, format string, args ...any) error {
+	return refusal{refuse(result, format, args...), err}
+}
+
 var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
 
 // notNow is why nobody becomes a client any more.

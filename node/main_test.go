@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -380,6 +381,12 @@ func testDaemon() error {
 	}
 	cfg.Socket.Address = os.Getenv("MUSTER_TEST_SOCKET")
 	opts := testOptions()
+	opts.Open = func(c control.DeviceConfig) (device.Device, error) {
+		if c.Name == os.Getenv("MUSTER_TEST_UNPLUGGED") {
+			return nil, errors.New("it is not plugged in")
+		}
+		return openSoft(c)
+	}
 	opts.WorkerCommand = workerCommand(os.Getenv("MUSTER_TEST_WORKER"))
 	opts.Ready = func() { fmt.Println("ready") }
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

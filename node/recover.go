@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/device"
 	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/wire"
@@ -148,7 +149,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held)
 	serve.Devices = stock.configs()
 	locks, err := stock.openLocks()
 	if err != nil {
-		return nil, nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
+		return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
 	}
 	defer closeFiles(locks)
 	w, err := d.employ(c, serve, append(filesOf(kept), locks...))
@@ -158,10 +159,8 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held)
 // workerEnded takes note that a client has no worker any more.
 func (d *daemon) workerEnded(c *client, w *workerProcess) {
 	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
-		if copies, err := copyHeld(c.kept); err == nil {
-			d.rebuild(c, copies)
-			return
-		}
+		d.rebuild(c)
+		return
 	}
 	d.forget(c)
 }
@@ -183,7 +182,7 @@ func (d *daemon) endWorker(c *client, reason string) {
 }
 
 // rebuild gives a client another worker.
-func (d *daemon) rebuild(c *client, kept []control.Held) {
+func (d *daemon) rebuild(c *client) {
 	why, suspects := c.whyNoWorker(), c.suspects
 	if c.tries++; c.tries == 1 {
 		c.lostAt = d.now()
@@ -195,11 +194,10 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 	c.told, c.unsettled = vgpu.Usage{}, false
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
-	serve.Recover, serve.Resume, serve.Lease = true, true, c.lease
+	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed
 	c.between = true
 	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {
-		defer closeHeld(kept)
 		if suspects != nil { // or it would be given the same device again
 			select {
 			case <-suspects:
@@ -207,12 +205,7 @@ func (d *daemon) rebuild(c *client, kept []control.Held) {
 			case <-d.ended:
 			}
 		}
-		select {
-		case <-time.After(rest):
-		case <-c.gone:
-			return
-		}
-		w, err := d.reemploy(c, serve, kept)
+		w, err := d.reemployAfter(rest, c, serve)
 		d.do(func() {
 			if d.clients[c.id] != c || c.rebuilds != number {
 				return // another worker has followed this one
@@ -239,8 +232,47 @@ func (c *client) whyNoWorker() string {
 	return why
 }
 
+// patience is how often another worker is sought for a client while the machine has
+// nothing to start one with: the client is whole, and others may give something back.
+const patience = 30
+
+// reemployAfter is reemploy after a time, and again where the machine lacks descriptors,
+// processes or memory.
+func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serve) (*workerProcess, error) {
+	for try := 1; ; try++ {
+		select {
+		case <-time.After(rest):
+		case <-c.gone:
+			return nil, nil
+		}
+		w, err := d.reemploy(c, serve)
+		if w != nil || try == patience || !isShortage(err) {
+			return w, err
+		}
+		d.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.user.name, "error", err)
+		rest = restTime
+	}
+}
+
+// isShortage says whether an error may pass when others give something back.
+func isShortage(err error) bool {
+	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
+}
+
 // reemploy finds another worker for a client, and lets it go on.
-func (d *daemon) reemploy(c *client, serve control.Serve, kept []control.Held) (*workerProcess, error) {
+func (d *daemon) reemploy(c *client, serve control.Serve) (*workerProcess, error) {
+	var kept []control.Held
+	var err error
+	d.ask(func() { kept, err = copyHeld(c.kept) })
+	if err != nil {
+		return nil, err
+	}
+	defer closeHeld(kept)
 	w, stock, err := d.employWith(c, serve, kept)
 	if err != nil {
 		return nil, err
@@ -300,6 +332,10 @@ func (d *daemon) lookFor(number int) {
 			return
 		}
 		err := d.probe(e)
+		var info device.Info
+		if err == nil { // it may not have been there when the daemon was started
+			info, err = d.examine(e.Device)
+		}
 		d.do(func() {
 			now := d.stock.Load().entries[number]
 			switch {
@@ -308,7 +344,7 @@ func (d *daemon) lookFor(number int) {
 				d.lookFor(number)
 			default:
 				d.log.Info("a device that was lost is there again", "device", number, "name", e.info.Name)
-				now.here = true
+				now.here, now.info = true, info
 				d.setEntry(number, now, "")
 				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: dispatched(now.info, d.live().VGPUs)})
 			}

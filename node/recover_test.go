@@ -7,8 +7,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -325,5 +327,89 @@ func TestPace(t *testing.T) {
 	}
 	if rest := p.rest(now + time.Hour); rest != 0 {
 		t.Errorf("after an hour one is put off by %v", rest)
+	}
+}
+
+// A client is rebuilt though the machine has nothing to start a worker with at first.
+func TestRebuildsWaitForDescriptors(t *testing.T) {
+	var log logbook
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover, cfg.Warm = true, 0
+	opts.WorkerCommand, opts.Log = workerCommand("real worker"), log.logger()
+	f := runWith(t, cfg, opts)
+	p := mustConnect(t, f)
+	defer p.leave()
+	a := newAccumulator(t, p, 1000)
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	pid := theWorker(t)
+	none := syscall.Rlimit{Cur: 3, Max: limit.Max} // which are taken
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	restore := sync.OnceFunc(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+	defer restore()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the daemon knows what is lacking", func() bool {
+		return slices.ContainsFunc(log.entries(t), func(e entry) bool {
+			return strings.Contains(e.Msg, "waits for another worker") || strings.Contains(e.Msg, "is ended")
+		})
+	})
+	restore()
+	if err := a.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A client is rebuilt that had room in the swap area meanwhile which another has now.
+func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
+	cfg, opts := testConfig(), testOptions()
+	cfg.Recover, cfg.Swap.Size = true, 200<<20
+	opts.WorkerCommand = workerCommand("real worker")
+	f := runWith(t, cfg, opts)
+	p, other := mustConnect(t, f), mustConnect(t, f)
+	a := newAccumulator(t, p, 1000)
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Fatal(err)
+	}
+	const size = 150 << 20
+	at := p.attached.ArenaBase + 16<<20
+	if err := p.do(&wire.MemAlloc{Addr: at, Size: size}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(&wire.MemFree{Addr: at}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other has the room", func() bool {
+		return other.do(&wire.MemAlloc{Addr: other.attached.ArenaBase, Size: size}, nil, true) == nil
+	})
+	if err := syscall.Kill(workerOf(t, os.Getpid(), p), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Error(err)
+	}
+	if err := a.round(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.check(); err != nil {
+		t.Error(err)
 	}
 }

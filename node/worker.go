@@ -286,7 +286,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*work
 	for try := 1; ; try++ {
 		w, err := d.pool.take(try == 1)
 		if err != nil {
-			return nil, refuse(resultSystemNotReady, "%v", err)
+			return nil, because(err, resultSystemNotReady, "%v", err)
 		}
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
 			err = w.begin(serve, files, c.gone)

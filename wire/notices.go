@@ -42,6 +42,13 @@ func (s *Shared) Notify(text string) bool {
 	return true
 }
 
+// resumeNotices goes on after the notices of a worker that has died.
+func (s *Shared) resumeNotices() {
+	s.notices.mu.Lock()
+	defer s.notices.mu.Unlock()
+	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten))
+}
+
 // Notices takes the notices that were not taken yet: the program's side.
 func (s *Shared) Notices() []string {
 	n := &s.notices

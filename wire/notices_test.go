@@ -50,6 +50,33 @@ func TestNotices(t *testing.T) {
 	}
 }
 
+// A worker that takes the place of another goes on where that one was.
+func TestNoticesOfTheNextWorker(t *testing.T) {
+	ring, arena, err := Create(smallest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	defer arena.Close()
+	mapped := func() *Shared {
+		s, err := Map(ring, arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Unmap)
+		return s
+	}
+	program := mapped()
+	for _, text := range []string{"of the first", "of the second", "of the third"} {
+		if !mapped().Notify(text) {
+			t.Fatal("there is no room for a notice", text)
+		}
+		if got := program.Notices(); !reflect.DeepEqual(got, []string{text}) {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+}
+
 // A program that reads nothing loses the later notices, and not the earlier ones.
 func TestNoticesThatNobodyReads(t *testing.T) {
 	s := newShared(t, smallest)
@@ -62,6 +89,46 @@ func TestNoticesThatNobodyReads(t *testing.T) {
 	}
 	if !s.Notify("there is room again") {
 		t.Error("there is no room when all were read")
+	}
+}
+
+// A consumer that goes on for one that has died gives notices after those of that one,
+// whether the program has read them or not.
+func TestNoticesOfTheNextConsumer(t *testing.T) {
+	ring, arena, err := Create(smallest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	defer arena.Close()
+	mapped := func() *Shared {
+		s, err := Map(ring, arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Unmap)
+		return s
+	}
+	program := mapped()
+	for round := range 40 { // the bytes go round
+		s := mapped()
+		if round > 0 {
+			NewConsumer(s).Resume(0, 0)
+		}
+		text := fmt.Sprintf("%d %s", round, strings.Repeat("x", 500))
+		if !s.Notify(text) {
+			t.Fatalf("round %d: there is no room for a notice", round)
+		}
+		if round%3 == 0 {
+			continue // read later
+		}
+		got := program.Notices()
+		if len(got) == 0 || got[len(got)-1] != text {
+			t.Fatalf("round %d: got %q", round, got)
+		}
+		if want := 3 - round%3; len(got) != want {
+			t.Fatalf("round %d: got %d notices, %d were expected", round, len(got), want)
+		}
 	}
 }
 

@@ -108,6 +108,7 @@ func (c *Consumer) Resume(position uint64, seq uint32) {
 	c.head = max(position, atomic.LoadUint64(c.s.u64(atHead)))
 	c.seq = seq
 	c.released = atomic.LoadUint64(c.s.u64(atStagingHead))
+	c.s.resumeNotices()
 	c.advance(0)
 }
 

@@ -157,6 +157,7 @@ func Map(ring, arena *os.File) (*Shared, error) {
 		s.Unmap()
 		return nil, err
 	}
+	s.notices.written = atomic.LoadUint32(s.u32(atNoticesWritten)) // by a worker before this one
 	return s, nil
 }
 

@@ -121,11 +121,18 @@ func (e *episode) swapFiles() []string {
 func (e *episode) leftFiles() []string {
 	files, _ := filepath.Glob(filepath.Join(e.dir, "tmp") + "/*")
 	memory, _ := filepath.Glob("/dev/shm/*muster*")
-	// Where daemons leave what the next one must know, by the name of their socket.
-	state, _ := filepath.Glob("/run/muster/" + e.node.socket)
-	own, _ := filepath.Glob(fmt.Sprintf("/tmp/muster-%d/%s", os.Getuid(), e.node.socket))
-	session, _ := filepath.Glob(filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "muster", e.node.socket))
-	return slices.Concat(files, memory, state, own, session, e.swapFiles())
+	return slices.Concat(files, memory, e.stateFolders(), e.swapFiles())
+}
+
+// stateFolders are where daemons leave what the next one must know, by the name of
+// their socket.
+func (e *episode) stateFolders() []string {
+	var found []string
+	for _, parent := range []string{"/run/muster", fmt.Sprintf("/tmp/muster-%d", os.Getuid()), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "muster")} {
+		some, _ := filepath.Glob(filepath.Join(parent, e.node.socket))
+		found = append(found, some...)
+	}
+	return found
 }
 
 // replay has the recorded decisions of the last daemon made again.

@@ -43,6 +43,7 @@ type episode struct {
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo
 	lost      int      // devices that are, as the node says
+	away      bool     // some workers have not come to the daemon yet that was started last
 	ambient   []excuse // of faults that last, for programs that come meanwhile
 	kept      []net.Conn
 
@@ -300,6 +301,7 @@ func (e *episode) observe() {
 		return
 	}
 	e.bringBack(s)
+	e.away = slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.Away })
 	for _, c := range s.Clients {
 		for _, p := range e.programs {
 			if p.cmd.Process.Pid == int(c.Pid) && c.Kernels > p.kernels {
@@ -409,7 +411,10 @@ func (e *episode) clear() error {
 	for _, c := range e.kept {
 		c.Close()
 	}
-	if e.node != nil && e.node.cmd != nil {
+	if e.node == nil {
+		return nil // it was not prepared
+	}
+	if e.node.cmd != nil {
 		_ = e.node.cmd.Process.Kill()
 	}
 	for _, p := range e.programs {
@@ -418,6 +423,9 @@ func (e *episode) clear() error {
 	}
 	for pid := range look(e.mark, nil) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for _, folder := range e.stateFolders() {
+		_ = os.RemoveAll(folder)
 	}
 	if !e.mounted {
 		return nil

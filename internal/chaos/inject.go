@@ -94,7 +94,7 @@ func (e *episode) served() []service {
 
 // maxHurt is how often a program loses what it runs on before it has come further: a
 // node gives up a client that it has rebuilt five times in vain.
-const maxHurt = 3
+const maxHurt = 2
 
 type service struct {
 	worker  *process
@@ -102,6 +102,9 @@ type service struct {
 }
 
 func (e *episode) victim(f fault) (service, error) {
+	if e.away {
+		return service{}, errNobody
+	}
 	all := e.served()
 	if len(all) == 0 {
 		return service{}, errNobody
@@ -125,7 +128,7 @@ func (e *episode) killWorker(f fault) error {
 	e.spent[v.worker.pid] = true
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
-	return syscall.Kill(v.worker.pid, syscall.SIGKILL)
+	return signal(v.worker.pid, syscall.SIGKILL)
 }
 
 func (e *episode) stopWorker(f fault) error {
@@ -137,7 +140,7 @@ func (e *episode) stopWorker(f fault) error {
 	e.spent[v.worker.pid] = true
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
-	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+	return signal(v.worker.pid, syscall.SIGSTOP)
 }
 
 func (e *episode) pauseWorker(f fault) error {
@@ -150,7 +153,15 @@ func (e *episode) pauseWorker(f fault) error {
 		_ = syscall.Kill(v.worker.pid, syscall.SIGCONT) // it may have gone
 		return nil
 	})
-	return syscall.Kill(v.worker.pid, syscall.SIGSTOP)
+	return signal(v.worker.pid, syscall.SIGSTOP)
+}
+
+// signal sends a signal to a process that may have ended just now.
+func signal(pid int, s syscall.Signal) error {
+	if err := syscall.Kill(pid, s); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return errNobody
 }
 
 func (e *episode) client(f fault) (*program, error) {
@@ -191,7 +202,7 @@ func (e *episode) pauseClient(f fault) error {
 // killDaemon kills the daemon and starts it again. Programs that have not reached it
 // yet are let in before: nobody can be served by a daemon that is not there.
 func (e *episode) killDaemon(f fault) error {
-	if !e.isUndone(DaemonPause) {
+	if !e.isUndone(DaemonPause) || !e.isSettled() {
 		return errNobody
 	}
 	if err := e.letIn(); err != nil {
@@ -206,7 +217,20 @@ func (e *episode) killDaemon(f fault) error {
 	if e.o.Expect == Fail {
 		e.kernels = map[uint64]uint64{} // clients are numbered anew
 	}
+	e.away = e.o.Expect == Survive
 	return e.node.start()
+}
+
+// isSettled says whether no program is between two workers, or about to be: what it
+// needs to go on is then the daemon's alone. To lose worker and daemon at once is more
+// than a program survives.
+func (e *episode) isSettled() bool {
+	for _, f := range e.armed {
+		if endsWorkers(f.kind) {
+			return false
+		}
+	}
+	return e.isUndone(DeviceLost) && !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt > 0 })
 }
 
 // closeGateway excuses programs that come from other machines: their connection ends
@@ -221,11 +245,12 @@ func (e *episode) closeGateway(f fault) {
 
 // handOver has the daemon leave its programs to the next one.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() {
+	if !e.node.up() || !e.isSettled() {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())
 	e.closeGateway(f)
+	e.away = true
 	if err := e.node.request(map[string]any{"request": "stop", "how": "handover"}, &struct{}{}); err != nil {
 		return err
 	}
@@ -276,7 +301,7 @@ func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
 	e.look()
 	e.collect()
-	if _, waits := e.armed[file]; waits || (f.kind == LaunchLost || f.kind == CopyLost) && !e.canLose() {
+	if _, waits := e.armed[file]; waits || endsWorkers(f.kind) && !e.canLose() {
 		return errNobody // nobody has met the one before
 	}
 	e.note("%v: %s", f, filepath.Base(file))
@@ -342,15 +367,19 @@ func (e *episode) claim(p *program) (outcome, error) {
 	return how, err
 }
 
+// endsWorkers says whether a failure by rule ends the worker that meets it, so that the
+// client is rebuilt in another.
+func endsWorkers(k Kind) bool { return k == LaunchLost || k == CopyLost || k == MapFail }
+
 // canLose says whether the node has another device when it loses one. It tries a device
 // that is said to be gone, and may meet the next failure then, which is what a device
 // that is gone looks like: so there is only one such failure at a time.
 func (e *episode) canLose() bool {
-	if e.lost > 0 || !e.isUndone(DeviceLost) {
+	if e.away || e.lost > 0 || !e.isUndone(DeviceLost) {
 		return false
 	}
 	for _, f := range e.armed {
-		if f.kind == LaunchLost || f.kind == CopyLost {
+		if endsWorkers(f.kind) {
 			return false
 		}
 	}
@@ -395,7 +424,7 @@ func (e *episode) loseDevice(f fault) error {
 }
 
 func (e *episode) drainDevice(f fault) error {
-	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+	if e.lost > 0 || !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
 		return errNobody
 	}
 	name := e.device(f)
@@ -406,7 +435,7 @@ func (e *episode) drainDevice(f fault) error {
 
 // removeDevice removes a device, and brings it back, or adds another one.
 func (e *episode) removeDevice(f fault) error {
-	if !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
+	if e.lost > 0 || !e.isUndone(DeviceLost, DeviceDrain, DeviceRemove) || !e.node.up() {
 		return errNobody
 	}
 	name := e.device(f)
@@ -418,7 +447,8 @@ func (e *episode) removeDevice(f fault) error {
 // ask has the daemon do something with a device.
 func (e *episode) ask(what, device string) error {
 	var done struct{}
-	if err := e.node.request(map[string]any{"request": what, "device": device}, &done); err != nil {
+	err := e.node.request(map[string]any{"request": what, "device": device}, &done)
+	if err != nil && !strings.Contains(err.Error(), "is lost") { // which it may have become just now
 		return fmt.Errorf("%s %s: %w", what, device, err)
 	}
 	return nil
@@ -480,6 +510,10 @@ func (e *episode) fillDisk(f fault) error {
 	}
 	defer file.Close()
 	e.surround(excuse{f.String(), "the disk of the swap area " + e.swapDir + " is full"})
+	// There is no room for what a program needs to outlive its worker either.
+	for _, words := range []string{"its worker has ended", "its worker has not answered", "device lost: by rule", "out of device memory"} {
+		e.surround(excuse{f.String(), words})
+	}
 	e.later(f, awayTime, "there is room on the disk", func() error {
 		e.calm(f)
 		return os.Remove(others)

@@ -42,6 +42,9 @@ const visible = "32MiB"
 func (e *episode) launch(c command) (*program, error) {
 	e.launched++
 	p := &program{command: c, number: e.launched, dir: e.dir, began: time.Now(), exited: make(chan struct{}), remote: e.spec.remote && e.launched%3 == 0}
+	if p.remote { // it may have been told of a device that is gone when it wants to use one
+		p.excuses = append(p.excuses, excuse{"a change of devices", "the node's devices are not those of which the program was told"})
+	}
 	out, err := os.Create(p.file("out"))
 	if err != nil {
 		return nil, err

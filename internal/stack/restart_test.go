@@ -174,6 +174,26 @@ func TestHandoverUnderLoad(t *testing.T) {
 	}
 }
 
+// The library finds the state of a node by its socket, whatever that is called.
+func TestProgramsWaitAtAnySocket(t *testing.T) {
+	w := newWorld(t)
+	args := []string{"--devices", "soft:memory=8M", "--orphan-grace", "1m", "--socket"}
+	for _, socket := range []string{filepath.Join(w.temp, "a b.c%+\u00f6"), fmt.Sprintf("@muster stack/%d..\u00f6", os.Getpid())} {
+		n := w.start(append(args, socket)...)
+		n.socket = socket
+		n.kill()
+		p := w.executeWith([]string{"MUSTER_SOCKET=" + socket, "LD_LIBRARY_PATH=" + made("lib")}, made("small"), "sums")
+		next := n.again(args[:4]...)
+		p.right()
+		next.finish()
+		// A node that has ended does not come back: nobody waits for it.
+		late := w.executeWith([]string{"MUSTER_SOCKET=" + socket, "LD_LIBRARY_PATH=" + made("lib")}, made("small"), "sums")
+		if code := late.wait(); code != 1 || !strings.Contains(late.output.String(), "muster: no daemon at") {
+			t.Errorf("it ended with %d: %s", code, late.output)
+		}
+	}
+}
+
 // Programs that use the node from another machine end with its daemon, and are told.
 func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
@@ -207,61 +227,84 @@ func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
 	}
 }
 
-// A worker of another user comes back to a node of root's, as the user, with a number
-// that nobody else gets meanwhile.
+// A user's worker comes back: to a node of root's as the user, with a number that nobody
+// else gets meanwhile, and to a node of the user's own, whose state is where users have it.
 func TestWorkersOfUsersComeBack(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only a node of root's has workers of other users")
+		t.Skip("only root can be another user")
 	}
-	w := newWorld(t)
-	for _, dir := range []string{built.dir, filepath.Join(built.dir, "lib"), filepath.Dir(w.temp), w.temp} {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+	const uid = 4321
+	user := &syscall.Credential{Uid: uid, Gid: uid}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	for _, c := range []struct {
+		name  string
+		owner *syscall.Credential
+		state string
+	}{{"of root's", nil, "/run/muster"}, {"of the user's own", user, fmt.Sprint("/tmp/muster-", uid)}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			for _, dir := range []string{built.dir, filepath.Join(built.dir, "lib")} {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := []string{"--devices", "soft:memory=16M,workers=1", "--orphan-grace", "1m"}
+			n := w.startAs(c.owner, args...)
+			state := filepath.Join(c.state, n.socket)
+			cmd := exec.Command(made("small"), "until", "100000", "3")
+			cmd.Dir = "/"
+			cmd.Env = w.environment("MUSTER_SOCKET="+n.socket, "LD_LIBRARY_PATH="+made("lib"))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			n.eventually("it computes", func() bool {
+				clients := n.status().Clients
+				return len(clients) == 1 && clients[0].Kernels > 3
+			})
+			before := lentNumber(t, state)
+			n.kill()
+			next := w.startAs(c.owner, append(args, "--socket", n.socket)...)
+			next.socket = n.socket
+			clients := next.back(nil)
+			if len(clients) != 1 || clients[int32(cmd.Process.Pid)].User != fmt.Sprint(uid) {
+				t.Errorf("clients %+v", clients)
+			}
+			if now := lentNumber(t, state); now != before || (now == 0) != (c.owner != nil) {
+				t.Errorf("the worker's number was %d, and is %d", before, now)
+			}
+			next.more(10)
+			stdin.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("the program ended with %v", err)
+			}
+			next.idle()
+			next.finish()
+			if _, err := os.Stat(state); err == nil {
+				t.Error("the state is left")
+			}
+		})
 	}
-	socket := filepath.Join(w.temp, "socket")
-	args := []string{"--devices", "soft:memory=16M,workers=1", "--socket", socket, "--state", filepath.Join(t.TempDir(), "state"), "--orphan-grace", "1m"}
-	n := w.start(args...)
-	n.socket = socket
-	cmd := exec.Command(made("small"), "until", "100000", "3")
-	cmd.Dir = "/"
-	cmd.Env = w.environment("MUSTER_SOCKET="+socket, "LD_LIBRARY_PATH="+made("lib"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4321, Gid: 4321}}
-	stdin, err := cmd.StdinPipe()
+}
+
+// lentNumber is the user number that the first client's worker has for itself.
+func lentNumber(t *testing.T, state string) uint32 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(state, "client-1.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	var f struct {
+		Worker struct {
+			UID uint32 `json:"uid"`
+		} `json:"worker"`
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("it computes", func() bool { clients := n.status().Clients; return len(clients) == 1 && clients[0].Kernels > 3 })
-	uidOf := func() (uid uint32) {
-		text, err := os.ReadFile(filepath.Join(args[5], "client-1.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f struct {
-			Worker struct {
-				UID uint32 `json:"uid"`
-			} `json:"worker"`
-		}
-		if err := json.Unmarshal(text, &f); err != nil {
-			t.Fatal(err)
-		}
-		return f.Worker.UID
-	}
-	before := uidOf()
-	n.kill()
-	next := w.start(args...)
-	next.socket = socket
-	clients := next.back(nil)
-	if len(clients) != 1 || clients[int32(cmd.Process.Pid)].User != "4321" || uidOf() != before || before == 0 {
-		t.Errorf("clients %+v, number %d, before %d", clients, uidOf(), before)
-	}
-	next.more(10)
-	stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the program ended with %v", err)
-	}
-	next.idle()
+	return f.Worker.UID
 }

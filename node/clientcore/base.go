@@ -208,11 +208,11 @@ func (c *Core) Answered(is func(slot int) bool) { c.Hosts.Slots = slices.DeleteF
 
 // RefuseAgain handles a message that was refused with a result when it was handled
 // first: what made it fail then may not be so now, and the program knows that it
-// failed.
+// failed. Its user was told why.
 func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
 	c.start(now)
 	c.Current = h
-	c.refuse(&Failure{Result: r, Text: "refused before"})
+	c.refuseWith(r)
 	return c.advance()
 }
 

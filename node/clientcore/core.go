@@ -429,15 +429,20 @@ func (c *Core) refuse(err error) {
 		return
 	}
 	c.explain(err)
-	if r := resultOf(err); r != notReady {
+	c.refuseWith(resultOf(err))
+}
+
+// refuseWith tells the program the result of a message that could not be done.
+func (c *Core) refuseWith(r Result) {
+	if r != notReady {
 		c.emit(Op{Kind: Refused, Result: r})
 	}
-	if slot >= 0 {
-		c.reply(slot, resultOf(err), nil)
+	if slot := c.Current.Slot; slot >= 0 {
+		c.reply(slot, r, nil)
 		return
 	}
 	if c.Failure == success {
-		c.Failure = resultOf(err)
+		c.Failure = r
 	}
 }
 

@@ -287,6 +287,14 @@ func (c *Core) checkQueues() error {
 	if len(c.Told) > maxTold {
 		return fmt.Errorf("%d reasons were told, where %d are remembered", len(c.Told), maxTold)
 	}
+	for i, slot := range c.Hosts.Slots {
+		if slot < 0 || slot >= wire.Slots {
+			return fmt.Errorf("the program waits in slot %d", slot)
+		}
+		if slices.Contains(c.Hosts.Slots[:i], slot) {
+			return fmt.Errorf("the program waits twice in slot %d", slot)
+		}
+	}
 	if len(c.Hosts.Running) > 0 && len(c.Contexts) == 0 {
 		return errors.New("functions are under way where there is no context")
 	}

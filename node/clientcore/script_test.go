@@ -32,7 +32,7 @@ import (
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
 //	sync [STREAM] | elapsed FROM TO | query STREAM
-//	call STREAM COOKIE | next | returned COOKIE | reached COOKIE
+//	call STREAM COOKIE | next [SLOT] | returned COOKIE | reached COOKIE
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
@@ -50,6 +50,11 @@ import (
 //	detach                          leave the device, for a checkpoint
 //	point [whole]                   keep what SavePoint writes; whole: what Save does
 //	replace [whole] | unpark        by what was kept; "reserves" is a word of client for MakeRoom
+//	answered SLOT...                ... where the program got functions to call since the base
+//	leased LEASE                    ... which the daemon has granted since
+//	equip DEVICES [puts]            ... with so many devices, those that it does not know of 128M
+//	refused-before RESULT [SLOT]    a message that was refused when it was handled first, again
+//	waiting                         where the program waits for functions to call, and what every call answers
 func TestScripts(t *testing.T) {
 	scripts.Run(t, func(t *testing.T, text string) string {
 		s := &script{t: t}
@@ -90,6 +95,9 @@ func (s *script) number(word string) uint64 {
 
 // run performs one event and returns what came of it.
 func (s *script) run(words []string) string {
+	if words[0] == "waiting" {
+		return fmt.Sprintf("slots %v, lease %d, result %d\n", s.core.WaitingSlots(), s.core.Lease.Number, s.core.Result())
+	}
 	ops, err := s.event(words)
 	var b strings.Builder
 	for i := range ops {
@@ -190,6 +198,9 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "call":
 		return s.send(&wire.HostFunction{Stream: uint32(arg(1)), Cookie: arg(2)}, wire.Header{Slot: -1}, nil)
 	case "next":
+		if len(words) > 1 {
+			return s.send(&wire.HostNext{}, wire.Header{Slot: int(arg(1))}, nil)
+		}
 		return s.call(&wire.HostNext{})
 	case "returned":
 		return s.send(&wire.HostDone{Cookie: arg(1)}, wire.Header{Slot: -1}, nil)
@@ -261,6 +272,20 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.core.Replace(s.now, by, len(words) > 1)
 	case "unpark":
 		return s.core.Unpark(s.now)
+	case "answered":
+		s.core.Answered(func(slot int) bool { return slices.Contains(words[1:], fmt.Sprint(slot)) })
+		return nil, nil
+	case "leased":
+		s.core.Leased(arg(1))
+		return nil, nil
+	case "equip":
+		return nil, s.core.Equip(s.equipment(int(arg(1)), len(words) > 2))
+	case "refused-before":
+		slot := -1
+		if len(words) > 2 {
+			slot = int(arg(2))
+		}
+		return s.core.RefuseAgain(s.now, wire.Header{Op: wire.OpLaunch, Slot: slot}, Result(arg(1)))
 	case "saved":
 		data, err := s.core.Save()
 		if err != nil {
@@ -273,6 +298,15 @@ func (s *script) event(words []string) ([]Op, error) {
 	}
 	s.t.Fatalf("there is no event %q", words[0])
 	return nil, nil
+}
+
+// equipment are devices that there are now.
+func (s *script) equipment(count int, puts bool) []Device {
+	devices := slices.Clone(s.core.config.Devices[:min(count, len(s.core.config.Devices))])
+	for i := len(devices); i < count; i++ {
+		devices = append(devices, Device{Place: vmm.Device(i), Name: fmt.Sprint("new", i), Memory: 128 * scriptMiB, ContextCost: scriptMiB, Puts: puts})
+	}
+	return devices
 }
 
 // noMemory is for clients without pinned memory.

@@ -25,14 +25,14 @@ import (
 
 const (
 	magic   = 0x4a4d534d
-	version = 1
+	version = 2
 
 	headSize = 4096
 	areaHead = 64
 
 	atMagic, atVersion, atEpoch, atValid, atArea = 0, 4, 8, 16, 24
 	// Of an area.
-	atBaseSize, atLogSize, atFetched = 0, 8, 16
+	atBaseSize, atLogSize = 0, 8
 )
 
 // Limits of a journal.
@@ -42,6 +42,9 @@ const (
 	Area = 1 << 30
 	// LogLimit is how many bytes a log takes at most.
 	LogLimit = 64 << 20
+	// spareArea is how much memory an area keeps that is not in use: the next base
+	// but one and its log are written there, and most need no more.
+	spareArea = LogLimit
 )
 
 // Size is the size of the file.
@@ -169,7 +172,6 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	le := binary.LittleEndian
 	le.PutUint64(next[atBaseSize:], size)
 	j.store64(next, atLogSize, 0)
-	j.store64(next, atFetched, 0)
 	to := next[areaHead:]
 	le.PutUint64(to, uint64(len(sections)))
 	for i, s := range sections {
@@ -181,19 +183,32 @@ func (j *Journal) Commit(sections ...[]byte) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	before, end := j.current(), j.log+j.used
 	j.epoch++
 	j.log, j.used = align(areaHead+size), 0
 	j.store64(j.mem, atEpoch, j.epoch) // from here on it counts
 	j.store32(j.mem, atValid, 1)
 	j.valid.Store(true)
+	giveBack(before, end)
 	return nil
 }
 
-// Base returns the sections of the base, which are valid until the next Commit but
-// one.
+// giveBack gives the memory of an area back of which so many bytes were used, except
+// for a part that will be used again soon: the images of a program are in its base,
+// and would take their room twice.
+func giveBack(area []byte, used uint64) {
+	page := uint64(os.Getpagesize())
+	from, to := uint64(spareArea), (used+page-1)&^(page-1)
+	if to > from && to <= uint64(len(area)) {
+		const remove = 9                           // MADV_REMOVE, which takes the pages from the file
+		_ = syscall.Madvise(area[from:to], remove) // it works without
+	}
+}
+
+// Base returns the sections of the base, which are valid until the next Commit.
 func (j *Journal) Base() ([][]byte, error) {
 	if !j.Valid() {
-		return nil, errors.New("there is no base")
+		return nil, errors.New("it had sent more than its journal holds")
 	}
 	size := j.number(atBaseSize)
 	base := j.current()[areaHead : areaHead+size]
@@ -219,10 +234,3 @@ func (j *Journal) Base() ([][]byte, error) {
 	}
 	return sections, nil
 }
-
-// Fetched counts bytes that the program has fetched since the base, of what kernels
-// have printed.
-func (j *Journal) Fetched() uint64 { return load64(j.current(), atFetched) }
-
-// AddFetched counts more of them.
-func (j *Journal) AddFetched(n uint64) { j.store64(j.current(), atFetched, j.Fetched()+n) }

@@ -71,10 +71,10 @@ func view(j *Journal) string {
 			if m.Marks&Refused != 0 {
 				fmt.Fprintf(&b, " refused %d", m.Result)
 			}
+			if m.Given > 0 {
+				fmt.Fprintf(&b, " given %d", m.Given)
+			}
 		}
-	}
-	if n := j.Fetched(); n > 0 {
-		fmt.Fprintf(&b, "\nfetched %d", n)
 	}
 	return b.String()
 }
@@ -148,7 +148,14 @@ func TestJournal(t *testing.T) {
 			j.Append(1, []byte("x"))
 			j.Note(Note{})
 		}, []string{`base ["a" "" "ccc"]`, `note {Cookie:1099511627776 Slot:3 Seq:4294967295}`, `1 "x"`, `note {Cookie:0 Slot:0 Seq:0}`}},
-		{"fetched", func(j *Journal) { j.AddFetched(3); j.AddFetched(4) }, []string{`base ["a" "" "ccc"]`, "fetched 7"}},
+		{"given", func(j *Journal) { j.Give(j.Append(7, []byte("one")), 5); j.Append(8, []byte("two")) },
+			[]string{`base ["a" "" "ccc"]`, `7 "one" given 5`, `8 "two"`}},
+		{"attached", func(j *Journal) {
+			j.Attach(j.Append(7, []byte("one")), []byte("data"))
+			if j.Attach(Entry{}, nil) || j.Attach(j.Append(8, nil), make([]byte, limit)) {
+				t.Error("data of nothing, and too many, were attached")
+			}
+		}, []string{`base ["a" "" "ccc"]`, `7 "one" data "data"`, `8 ""`}},
 		{"no entry", func(j *Journal) {
 			if j.Reserve(Entry{}, 1) != nil {
 				t.Error("there is room for data of nothing")
@@ -172,7 +179,6 @@ func TestJournal(t *testing.T) {
 		{"many bases", func(j *Journal) {
 			for i := range 100 {
 				j.Append(1, []byte(strings.Repeat("old", i)))
-				j.AddFetched(1)
 				commit(t, j, strings.Repeat("b", 100-i), fmt.Sprint(i))
 			}
 			j.Append(2, []byte("y"))
@@ -310,8 +316,9 @@ func TestEntriesOfAnEarlierLog(t *testing.T) {
 		want := view(j)
 		j.Mark(old, Done)
 		j.Refuse(old, 5)
+		j.Give(old, 5)
 		fill(bytes.Repeat([]byte("#"), 100))
-		if j.Reserve(old, 8) != nil {
+		if j.Reserve(old, 8) != nil || j.Attach(old, []byte("#")) {
 			t.Error("there is room for data of an entry that does not count")
 		}
 		reads(t, j, want)

@@ -151,8 +151,11 @@ func (w *writer) do() string {
 		w.Note(Note{w.r.Uint64(), w.r.IntN(64), w.r.Uint32()})
 		return "note"
 	case n < 86:
-		w.AddFetched(w.r.Uint64N(1000))
-		return "fetched"
+		w.Give(entry(), w.r.Uint32N(1000))
+		return "give"
+	case n < 87:
+		w.Attach(entry(), text(100))
+		return "attach"
 	case n < 88:
 		w.Invalidate()
 		return "invalidate"

@@ -17,7 +17,8 @@ const (
 const (
 	atSize, atKind                        = 0, 4
 	atMarks, atRefused, atPosition        = 8, 12, 16
-	atData, atLength, messageHead         = 24, 32, 40
+	atData, atLength, atGiven             = 24, 32, 36
+	messageHead                           = 40
 	atBytes, dataHead                     = 8, 16
 	atCookie, atSlot, atSequence, noteEnd = 8, 16, 20, 24
 )
@@ -137,6 +138,9 @@ func (j *Journal) Refuse(e Entry, result int32) {
 	})
 }
 
+// Give notes how many bytes are given in answer to a message, before they are.
+func (j *Journal) Give(e Entry, n uint32) { j.write(e, func(b []byte) { j.store32(b, atGiven, n) }) }
+
 // Note writes that a function of the program's was handed out, in answer to a
 // message. If it does not fit, the journal is not valid any more.
 func (j *Journal) Note(n Note) {
@@ -169,7 +173,8 @@ type Message struct {
 	Bytes    []byte // as on the ring
 	Data     []byte // nil if they are where they were when the message was sent
 	Marks    Mark
-	Result   int32 // if Refused
+	Result   int32  // if Refused
+	Given    uint32 // bytes, if the message was answered
 }
 
 // Record is a message or a note.
@@ -221,7 +226,7 @@ func read(log []byte, at uint64) (r Record, size uint64, err error) {
 		r.Note = &Note{Cookie: le.Uint64(b[atCookie:]), Slot: int(le.Uint32(b[atSlot:])), Seq: le.Uint32(b[atSequence:])}
 		return r, size, nil
 	case kind == isMessage && size >= messageHead:
-		m := &Message{Position: le.Uint64(b[atPosition:]), Marks: Mark(load32(b, atMarks)), Result: int32(le.Uint32(b[atRefused:]))}
+		m := &Message{Position: le.Uint64(b[atPosition:]), Marks: Mark(load32(b, atMarks)), Result: int32(load32(b, atRefused)), Given: load32(b, atGiven)}
 		n := uint64(le.Uint32(b[atLength:]))
 		if n > size-messageHead {
 			return r, 0, fmt.Errorf("a message of %d bytes in %d", n, size)

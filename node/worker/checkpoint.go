@@ -488,14 +488,14 @@ func (w *worker) takeOver(a checkpoint.About) {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
 	}
 	w.began = time.Now().Add(-w.core.Now)
-	w.sticky.resume(w.core.World, w.core.Result())
+	w.sticky.know(w.core.World, w.core.Result())
 	w.printed.mu.Lock()
 	defer w.printed.mu.Unlock()
 	w.printed.text = a.Shared.Printed
 }
 
-// resume makes a world and its result known that the program knows already.
-func (t *sticky) resume(world uint64, result clientcore.Result) {
+// know makes a world and its result known that the program knows already.
+func (t *sticky) know(world uint64, result clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world, t.result = world, result

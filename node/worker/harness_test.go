@@ -65,11 +65,12 @@ type options struct {
 	later    int // of these, so many come later (client.add)
 	memory   uint64
 	defers   bool
-	replays  bool       // devices cannot put variables at given addresses
-	recovers bool       // the client is kept, as one that is to outlive its worker
-	dies     *rand.Rand // now and then the worker dies; nil: never
-	lives    int        // for about so many operations
-	saves    *rand.Rand // now and then the client is saved and restored; nil: never
+	replays  bool        // devices cannot put variables at given addresses
+	recovers bool        // the client is kept, as one that is to outlive its worker
+	dies     *rand.Rand  // now and then the worker dies; nil: never
+	lives    int         // for about so many operations
+	killed   func() bool // the worker dies now; nil: only if dies says so
+	saves    *rand.Rand  // now and then the client is saved and restored; nil: never
 	swapDir  string
 	identity string
 	lenient  bool                                               // what is taken of devices is not checked
@@ -125,7 +126,7 @@ func createShared(t testing.TB) (ring, arena *os.File) {
 func (c *client) enrol(ring, arena *os.File) {
 	t, o := c.t, c.o
 	t.Helper()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Recover: o.recovers || o.dies != nil}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Recover: o.recovers || o.dies != nil || o.killed != nil}
 	files := []*os.File{ring, arena}
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
@@ -254,6 +255,9 @@ func (c *client) worker(resume bool) *worker {
 			// in this process.
 			return s.hosts.outstanding() == 0 && len(s.core.Hosts.Running) == 0 && (!c.revived || s.canRebuild()) && o.dies.IntN(o.lives) == 0
 		}
+	}
+	if o.killed != nil {
+		s.dies = o.killed
 	}
 	c.daemon.connect(own)
 	return s

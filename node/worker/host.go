@@ -258,7 +258,8 @@ func (h *hostMemory) empty(all runs) {
 }
 
 // resume goes on with files in which chunks are on the given sides; held are those
-// that hold something.
+// that hold something. The others may have given their room back since, and others
+// may have taken it: then device.ErrOutOfMemory says so.
 func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 	if len(which) != len(h.which) {
 		return fmt.Errorf("%d bytes of sides, where %d are needed", len(which), len(h.which))
@@ -268,13 +269,15 @@ func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 		first, last := h.span(r)
 		for i := first; i <= last && h.dir != ""; i++ {
 			h.chunks[i].users++
-			h.chunks[i].room = 1 << h.side(i)
 		}
 	}
 	for _, r := range held {
 		first, last := h.span(r)
 		for i := first; i <= last; i++ {
 			h.chunks[i].used = true
+			if h.chunks[i].users > 0 {
+				h.chunks[i].room = 1 << h.side(i)
+			}
 		}
 	}
 	for on := range uint8(len(h.sides)) {
@@ -286,6 +289,22 @@ func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 		}
 		for _, r := range gone {
 			_ = h.punch(r.on, r.row)
+		}
+	}
+	return h.reserveAgain()
+}
+
+// reserveAgain makes sure that all allocations have room.
+func (h *hostMemory) reserveAgain() error {
+	var wanted runs
+	for i := range h.chunks {
+		if c := &h.chunks[i]; c.users > 0 && c.room == 0 {
+			wanted.add(i, h.side(i))
+		}
+	}
+	for _, r := range wanted {
+		if err := h.allocate(r.on, r.row); err != nil {
+			return h.full(uint64(r.size()), err)
 		}
 	}
 	return nil
@@ -374,11 +393,14 @@ func (h *hostMemory) discard(r vmm.Range) {
 // counts.
 func (h *hostMemory) drop(i int, gone *runs) {
 	c := &h.chunks[i]
-	if c.used && c.written != h.now && len(h.sides) == 2 {
-		h.unspare(c)
+	switch {
+	case c.used && c.written != h.now && len(h.sides) == 2:
 		h.flip(i)
 		h.moved = append(h.moved, i)
+	case c.spare:
+		gone.add(i, 1-h.side(i))
 	}
+	h.unspare(c)
 	gone.add(i, h.side(i))
 	c.used, c.written = false, h.now
 }

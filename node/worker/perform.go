@@ -11,6 +11,7 @@ import (
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 const success clientcore.Result = 0
@@ -54,9 +55,7 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 		if w.replay != nil && w.drops(o) {
 			continue
 		}
-		if w.dies != nil && w.dies() {
-			panic(errKilled)
-		}
+		w.mayDie()
 		if o.Kind.Asks() {
 			return o, w.ask(o)
 		}
@@ -65,6 +64,13 @@ func (w *worker) doAll(ops []clientcore.Op) (last *clientcore.Op, outcome client
 		}
 	}
 	return nil, clientcore.Outcome{}
+}
+
+// mayDie is where a test may have this process killed.
+func (w *worker) mayDie() {
+	if w.dies != nil && w.dies() {
+		panic(errKilled)
+	}
 }
 
 // do performs an operation of which only the failure counts.
@@ -96,6 +102,10 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Tell:
 		w.teller.tell(o.Text)
 	case clientcore.Say:
+		if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
+			w.commitAgain(m)
+			break
+		}
 		w.say(o.Message)
 	case clientcore.WatchWaits:
 		w.watched.Store(o.On)

@@ -508,8 +508,12 @@ func (w *worker) resume() error {
 	w.core = core
 	w.spent = core.Spent()
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.sticky.world = s.World
 	w.serve.Identity = s.Identity
+	why := ""
+	if core.Faulted != nil {
+		why = core.Faulted.Text
+	}
+	w.sticky.resume(s.World, core.Result(), why)
 	w.printed.text, w.printed.dropped = bytes.Clone(sections[ofPrinted]), s.Dropped
 	for slot, seq := range s.Asked {
 		if slot < 0 || slot >= wire.Slots {
@@ -577,7 +581,12 @@ func (w *worker) readJournal(s surroundings) error {
 		last, used := latest[n.Slot]
 		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
 	}
-	fetched := w.journal.Fetched()
+	var fetched uint64 // of what kernels have printed
+	for _, m := range r.messages {
+		if h, _, err := wire.DecodeMessage(m.Bytes); err == nil && h.Op == wire.OpPrintFetch && r.answered[h.Seq] {
+			fetched += uint64(m.Given)
+		}
+	}
 	read := min(fetched, uint64(len(w.printed.text)))
 	w.printed.text, w.printed.skip = w.printed.text[read:], fetched-read
 	w.consumer.Resume(position, seq)
@@ -610,7 +619,8 @@ func (w *worker) replayAll() error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
-	w.sticky.publishAgain()
+	w.sticky.speak(w.shared.Status())
+	w.say(control.Commit{Bytes: w.core.Committed})
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -622,6 +632,20 @@ func (w *worker) prove() {
 	if quiet, err := w.quiet(); quiet || err != nil {
 		w.unproven = false
 		w.say(control.Rebuilt{})
+	}
+}
+
+// commitAgain takes the core's word of how much room it needs in the swap area. The
+// daemon knows how much that was in the end. What the client had meanwhile may be
+// another's by now, and is not asked for again: the program was told that it had it,
+// and the rest of the journal gives it back.
+func (w *worker) commitAgain(m control.Commit) {
+	switch {
+	case m.Bytes <= w.core.Committed: // it needs less
+	case m.Bytes <= w.serve.Committed || w.replay.silent:
+		w.inbox.put(control.Committed{Bytes: m.Bytes, Granted: true})
+	default: // it had not been answered
+		w.say(m)
 	}
 }
 

@@ -390,7 +390,9 @@ type sticky struct {
 	mu     sync.Mutex
 	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
 	result clientcore.Result
+	why    string
 	before clientcore.Result // of the world before
+	silent bool              // the client is being rebuilt: the program is told afterwards
 }
 
 func (t *sticky) current() uint64 {
@@ -417,17 +419,33 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 		return false
 	}
 	if t.result == success { // the first one counts
-		t.result = r
-		t.publish(r, why)
+		t.result, t.why = r, why
+		t.say()
 	}
 	return true
 }
 
-// publishAgain tells the program what holds now.
-func (t *sticky) publishAgain() {
+// say tells the program what holds now.
+func (t *sticky) say() {
+	if !t.silent {
+		t.publish(t.result, t.why)
+	}
+}
+
+// resume begins with what another worker has left, and tells nobody.
+func (t *sticky) resume(world uint64, r clientcore.Result, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.publish(t.result, "")
+	t.world, t.result, t.why, t.silent = world, r, why, true
+}
+
+// speak tells the program what holds now, unless it knows, and from now on.
+func (t *sticky) speak(known clientcore.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.silent = false; t.result != known {
+		t.say()
+	}
 }
 
 // clear begins a new world.
@@ -435,8 +453,8 @@ func (t *sticky) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world++
-	t.before, t.result = t.result, success
-	t.publish(success, "")
+	t.before, t.result, t.why = t.result, success, ""
+	t.say()
 }
 
 // printed is what kernels have printed and the program has not fetched.
@@ -486,8 +504,9 @@ func (w *worker) printFetch(o *clientcore.Op) error {
 	n := copy(out, p.text)
 	p.text = p.text[n:]
 	if w.journal != nil {
-		w.journal.AddFetched(uint64(n))
+		w.journal.Give(w.entry, uint32(n))
 	}
+	w.mayDie()
 	reply := wire.PrintFetchReply{Size: uint32(n)}
 	if len(p.text) > 0 {
 		reply.More = 1

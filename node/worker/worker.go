@@ -195,9 +195,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
 	w.sticky.publish = func(result clientcore.Result, why string) {
-		if w.replay != nil {
-			return // it was told before, or is when the client is rebuilt
-		}
 		if result != success {
 			w.teller.tell(why) // first: whoever sees the result looks for the reason
 		}

@@ -58,6 +58,9 @@ type Serve struct {
 	Resume bool `json:"resume,omitempty"`
 	// Lease is the number of the last Grant that the worker before it was sent.
 	Lease uint64 `json:"lease,omitempty"`
+	// Committed is how many bytes of the swap area the worker before it had for the
+	// client. They are the client's still.
+	Committed uint64 `json:"committed,omitempty"`
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`

@@ -42,7 +42,7 @@ func full() Node {
 	ended := client
 	ended.ID, ended.Device, ended.State, ended.Busy = 17, nil, "ended", false
 	parked := client
-	parked.ID, parked.Device, parked.State, parked.Parked = 26, nil, "ready", true
+	parked.ID, parked.Device, parked.State, parked.Parked, parked.Away = 26, nil, "ready", true, true
 	return Node{
 		Node: "n1", Pid: 18, Up: 4.5, Policy: "fcfs", SwapSize: 19, Committed: 20,
 		Devices: []Device{

@@ -65,6 +65,7 @@ static void fault(void) {
 	fflush(stdout);
 	getchar();
 	NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	NEED(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 // A new context forgets the fault.

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"bytes"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"muster/wire"
+)
+
+// trigger kills a worker, once each time that it is set.
+type trigger struct{ atomic.Bool }
+
+func (k *trigger) pull() bool { return k.CompareAndSwap(true, false) }
+
+// fold has the worker make a base: it is sent more than its journal holds.
+func (c *client) fold() {
+	c.t.Helper()
+	for range tightLog/mib + 1 {
+		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: 99}).Append(nil), make([]byte, mib)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.call(&wire.StreamQuery{}, nil)
+}
+
+// A worker that dies before there is a base has done nothing: the next one begins.
+func TestDiesBeforeTheFirstBase(t *testing.T) {
+	var kill trigger
+	kill.Store(true)
+	c := newClient(t, options{killed: kill.pull})
+	newVectors(c, 1000).round(1)
+	if n := c.died.Load(); n != 1 {
+		t.Errorf("the worker died %d times", n)
+	}
+}
+
+// A client that has failed is that in the next worker too, whether its fault belongs
+// to the base or happens again; and its user is not told twice.
+func TestFaultOutlivesTheWorker(t *testing.T) {
+	for _, inBase := range []bool{false, true} {
+		var kill trigger
+		c := newClient(t, options{killed: kill.pull})
+		v := newVectors(c, 1000)
+		v.round(1)
+		v.a = 0x10
+		v.launch(0)
+		if r := c.call(&wire.Synchronise{}, nil); r != illegalAddress {
+			t.Fatalf("synchronise answered %d", r)
+		}
+		if inBase {
+			c.fold()
+		}
+		if told := c.shared.Notices(); len(told) != 1 || !strings.Contains(told[0], "illegal address") {
+			t.Errorf("the user was told %q", told)
+		}
+		kill.Store(true)
+		for range 3 {
+			if r := c.call(&wire.Synchronise{}, nil); r != illegalAddress {
+				t.Errorf("in the base: %v: synchronise answered %d", inBase, r)
+			}
+			if got := c.shared.Status(); got != illegalAddress {
+				t.Errorf("in the base: %v: the status is %d", inBase, got)
+			}
+		}
+		if told := c.shared.Notices(); len(told) > 0 {
+			t.Errorf("in the base: %v: the user was told again: %q", inBase, told)
+		}
+		if n := c.died.Load(); n != 1 {
+			t.Fatalf("the worker died %d times", n)
+		}
+		c.must(&wire.Reset{}, nil)
+		if got := c.shared.Status(); got != success {
+			t.Errorf("after a reset the status is %d", got)
+		}
+		c.arenaAt = 0
+		v = newVectors(c, 1000)
+		v.round(1)
+		v.a = 0x20
+		v.launch(0)
+		if r := c.call(&wire.Synchronise{}, nil); r != illegalAddress {
+			t.Fatalf("synchronise answered %d", r)
+		}
+		if told := c.shared.Notices(); len(told) != 1 || !strings.Contains(told[0], "illegal address 0x20") {
+			t.Errorf("of another fault the user was told %q", told)
+		}
+	}
+}
+
+// printing is a client whose kernel prints "ready\n".
+func printing(t *testing.T, o options) (*client, func()) {
+	c := newClient(t, o)
+	kernel := c.load(7, kernelFile(t, "print.nvcc90.ptx"), "print_plain")
+	return c, func() {
+		c.post(&wire.Launch{Function: kernel, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1})
+		c.must(&wire.Synchronise{}, nil)
+	}
+}
+
+// fetch takes up to n bytes of what was printed.
+func (c *client) fetch(n uint64) string {
+	c.t.Helper()
+	pending, err := c.p.Start(wire.Header{Op: wire.OpPrintFetch, Data: c.bounce(), Length: n}, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var reply wire.PrintFetchReply
+	r, payload, err := pending.Wait()
+	if r != 0 || err != nil || reply.Decode(payload) != nil {
+		c.t.Fatalf("print_fetch: %d %v", r, err)
+	}
+	text, _ := c.shared.Data(c.bounce(), uint64(reply.Size))
+	return string(bytes.Clone(text))
+}
+
+// What kernels print is fetched once, wherever the worker dies: before the base or
+// after it, fetched in part, and in the middle of a fetch.
+func TestPrintedTextOutlivesTheWorker(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		steps string // p: a kernel prints, f: four bytes are fetched, b: a base is made, k: the worker dies
+	}{
+		{"nothing fetched", "pkf"}, {"in the base", "pbkf"}, {"fetched in part", "pfkf"}, {"fetched after the base", "pbfkf"},
+		{"fetched before the base", "pfbkf"}, {"fetched beyond the base", "pbpffkff"}, {"again and again", "pkpfkbkfkpfkfkbpkf"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var kill trigger
+			client, print := printing(t, options{killed: kill.pull})
+			var got, want strings.Builder
+			for _, step := range c.steps {
+				switch step {
+				case 'p':
+					print()
+					want.WriteString("ready\n")
+				case 'f':
+					got.WriteString(client.fetch(4))
+				case 'b':
+					client.fold()
+				case 'k':
+					died := client.died.Load()
+					kill.Store(true)
+					client.must(&wire.Synchronise{}, nil)
+					if client.died.Load() != died+1 {
+						t.Fatal("the worker lives")
+					}
+				}
+			}
+			for client.shared.Print() {
+				got.WriteString(client.fetch(4))
+			}
+			if got.String() != want.String() {
+				t.Errorf("%q was fetched of %q", &got, &want)
+			}
+		})
+	}
+}
+
+// A worker that dies when it has counted what is fetched, and has not answered, has not
+// given it.
+func TestDiesInTheMiddleOfAFetch(t *testing.T) {
+	var moments atomic.Int32 // until it dies: before the fetch, and in it
+	c, print := printing(t, options{killed: func() bool { return moments.Load() > 0 && moments.Add(-1) == 0 }})
+	print()
+	if got := c.fetch(4); got != "read" {
+		t.Fatalf("fetched %q", got)
+	}
+	moments.Store(2)
+	if got := c.fetch(100); got != "y\n" {
+		t.Errorf("fetched %q", got)
+	}
+	if n := c.died.Load(); n != 1 {
+		t.Errorf("the worker died %d times", n)
+	}
+}

@@ -385,7 +385,28 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 		p.expect("add 5", "added")
 		save(n, p.program, dir)
 		n.idle()
-		again := w.restoreWhole(criu, w.start("--devices", "soft:memory=32M").socket, dir)
+		after := w.start("--devices", "soft:memory=32M")
+		again := w.restoreWhole(criu, after.socket, dir)
+		again.expect("show", "value 5")
+		again.expect("add 1", "added")
+		for pid := range after.workers() { // it is rebuilt as any other
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		again.expect("show", "value 6")
+		if s := after.status(); len(s.Clients) != 1 || s.Clients[0].Rebuilds == 0 {
+			t.Errorf("%+v", s.Clients)
+		}
+		again.right()
+	})
+	t.Run("has a private node", func(t *testing.T) {
+		w := newWorld(t)
+		dir := filepath.Join(w.T.TempDir(), "saved")
+		p := w.counter("--private")
+		p.ask("alloc 2000000")
+		p.expect("add 5", "added")
+		w.muster("checkpoint", "--stop", "--criu", criu, "--program", fmt.Sprint(p.cmd.Process.Pid), dir)
+		<-p.exited
+		again := w.restoreWhole(criu, "@nobody", dir)
 		again.expect("show", "value 5")
 		again.expect("add 1", "added")
 		again.expect("show", "value 6")

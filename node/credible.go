@@ -53,6 +53,10 @@ func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
 	return said, nil
 }
 
+// maxBeside is what a client may have in the swap area beside its memory, which is in
+// whole chunks: more than most programs' modules take.
+const maxBeside = 256 << 20
+
 // mayStand refuses a standing that cannot come of what the client was granted: a worker
 // may be behind what the last daemon wrote down, and never ahead of it.
 func (c *client) mayStand(s control.Standing) error {
@@ -61,7 +65,9 @@ func (c *client) mayStand(s control.Standing) error {
 		return c.granted(s.Lease)
 	case s.Held && (!c.was.Held || s.Lease != c.lease || s.Device != int(c.was.Device) || s.Memory > c.was.Memory):
 		return fmt.Errorf("it holds lease %d of device %d with %d bytes, and was granted lease %d of device %d with %d", s.Lease, s.Device, s.Memory, c.was.Lease, c.was.Device, c.was.Memory)
-	case s.Committed > c.committed:
+	case s.Committed > max(c.committed, 2*c.memory+maxBeside):
+		// A client that was just rebuilt may have had more at its base than it has now,
+		// but never more than it may have.
 		return fmt.Errorf("it has %d bytes of the swap area, and was granted %d", s.Committed, c.committed)
 	case s.Kernels < c.told.Kernels || s.Busy < c.told.GPUTime || s.Kernels > maxCount || s.Busy > maxCount:
 		return fmt.Errorf("it ran %d kernels in %v, and has told of %d in %v", s.Kernels, s.Busy, c.told.Kernels, c.told.GPUTime)

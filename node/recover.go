@@ -72,7 +72,7 @@ func (d *daemon) makeKept(c *client) ([]control.Held, error) {
 		made, err := create()
 		if err != nil {
 			closeHeld(kept)
-			return nil, refuse(resultOutOfMemory, "there is no room for copies of the client's memory: %v", err)
+			return nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
 		}
 		kept = append(kept, control.Held{Name: name, File: made})
 	}

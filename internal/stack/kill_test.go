@@ -232,9 +232,10 @@ func TestProgramsKilledAtRandom(t *testing.T) {
 	n.idle()
 }
 
-// The worker of a program is killed: the program is told, and nobody else.
+// The worker of a program is killed on a node that does not rebuild clients: the program
+// is told, and nobody else.
 func TestWorkerKilled(t *testing.T) {
-	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4")
+	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4", "--recover", "off")
 	beside := n.launch(made("small"), "hold", "1000")
 	beside.says("holding")
 	others := n.workers()
@@ -401,12 +402,12 @@ func TestPrivateNodeKilled(t *testing.T) {
 	})
 }
 
-// A program that uses a node elsewhere: whatever is killed, the other side
-// notices.
+// A program that uses a node elsewhere, which does not rebuild clients: whatever is
+// killed, the other side notices.
 func TestRemoteKilled(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
-	n := w.start("--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	n := w.start("--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs, "--recover", "off")
 	way := []string{"--node", n.gateway, "--tls-dir", user}
 	launch := func(args ...string) *program { return w.launchWith(way, made("small"), args...) }
 

@@ -349,7 +349,9 @@ func TestWorkerKilledBeforeItsClientIsUsed(t *testing.T) {
 		if err := syscall.Kill(second, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "the connection to the daemon is lost") {
+		// The second worker may not have had its connection yet, and says so itself.
+		told := func(text string) bool { return strings.Contains(p.output.String(), text) }
+		if code := p.wait(); code == 0 || !told("the connection to the daemon is lost") && !told("the node daemon ended") {
 			t.Errorf("it ended with %d: %s", code, p.output)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
 // reloading is a node whose configuration can change.
@@ -81,6 +82,15 @@ func (r *reloading) again(change func(*Config), broken error) (changed, restart,
 		}
 	}
 	r.reload <- struct{}{}
+	eventually(r.t, "the third has been dealt with", func() bool { // what it says is not of what comes next
+		said := 0
+		for _, line := range r.lines()[from:] {
+			if strings.HasPrefix(line["msg"], "the configuration was read again") {
+				said++
+			}
+		}
+		return said == 3
+	})
 	return changed, restart, wrong
 }
 
@@ -107,7 +117,11 @@ func TestReloadThatChangesNothing(t *testing.T) {
 	r := withReload(t, "worker", nil)
 	changes(t)(AddDevice(r.socket, softDevice("by hand")))
 	mustConnect(t, r.fixture).synchronise(t)
-	before := statusOf(t, r.fixture)
+	var before status.Node
+	eventually(t, "its worker's report has come", func() bool {
+		before = statusOf(t, r.fixture)
+		return before.Clients[0].Kernels == 3 && before.Clients[0].Swaps > 0
+	})
 	for _, c := range []struct {
 		name   string
 		change func(*Config)

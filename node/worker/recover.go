@@ -392,6 +392,16 @@ func (r *replay) hasReturned(message []byte) bool {
 	return m.Decode(message) == nil && r.done[m.Cookie]
 }
 
+// noteReturned notes that a function has returned, if a message says so. The program was
+// given it by the worker before: it may say so before this one has come to the message
+// that has it called.
+func (r *replay) noteReturned(h wire.Header, body []byte) {
+	var m wire.HostDone
+	if r != nil && h.Op == wire.OpHostDone && m.Decode(body) == nil {
+		r.done[m.Cookie] = true
+	}
+}
+
 // drops says whether an operation must not be performed again: the program was told
 // or given what it would tell or give.
 func (w *worker) drops(o *clientcore.Op) bool {

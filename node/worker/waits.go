@@ -51,6 +51,7 @@ func (w *worker) readAhead() error {
 			return errDaemonEnded
 		case err != nil:
 		case clientcore.Urgent(h.Op):
+			w.replay.noteReturned(h, body)
 			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
 		default:
 			err = w.putBack(h, body)

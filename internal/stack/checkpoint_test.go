@@ -285,7 +285,7 @@ var fetchCRIU = sync.OnceValues(func() (string, error) {
 	}
 	for _, path := range []string{os.Getenv("MUSTER_CRIU"), filepath.Join(own, "criu"), "criu"} {
 		if path != "" && worksAsCRIU(path) {
-			return path, nil
+			return path, savesAnything(path)
 		}
 	}
 	limit, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -294,7 +294,7 @@ var fetchCRIU = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("getting one failed: %w: %s", err, out)
 	}
 	if path := filepath.Join(own, "criu"); worksAsCRIU(path) {
-		return path, nil
+		return path, savesAnything(path)
 	}
 	return "", errors.New("the one that was got does not work on this kernel (criu check)")
 })
@@ -309,6 +309,31 @@ func worksAsCRIU(path string) bool {
 	var major, minor int
 	_, err = fmt.Sscanf(string(version), "Version: %d.%d", &major, &minor)
 	return err == nil && (major > 4 || major == 4 && minor >= 2)
+}
+
+// savesAnything says why CRIU cannot save programs where the tests run, whatever they do:
+// a container may keep from it what it needs.
+func savesAnything(path string) error {
+	images, err := os.MkdirTemp("", "muster-criu-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(images)
+	simple := exec.Command("cat")
+	stdin, err := simple.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := simple.Start(); err != nil {
+		return err
+	}
+	out, err := exec.Command(path, "dump", "--shell-job", "--leave-running", "-D", images, "-t", fmt.Sprint(simple.Process.Pid)).CombinedOutput()
+	stdin.Close()
+	_ = simple.Wait()
+	if err != nil {
+		return fmt.Errorf("CRIU cannot save even cat here: %w: %s", err, out)
+	}
+	return nil
 }
 
 // needCRIU returns a CRIU, or skips the test.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		testProcess(mode)
 		return
 	}
+	leaveOutside()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "muster-stack-")
 		if err != nil {
@@ -50,6 +52,54 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run()
 	}())
+}
+
+// leaveOutside parts the tests' programs from what is outside of the container where the
+// tests run: CRIU saves no program whose session is led from there, or that has a file
+// open which was opened there. In such a container nobody may be there to wait for
+// orphans, so that their numbers stay taken; then this process does it, and the tests
+// run in a child.
+func leaveOutside() {
+	files, _ := os.ReadDir("/proc/self/fd")
+	for _, f := range files {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	if session, _, errno := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0); errno != 0 || session != 0 {
+		return
+	}
+	const subreaper = 36 // PR_SET_CHILD_SUBREAPER
+	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, subreaper, 1, 0); errno != 0 {
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return
+	}
+	child, err := syscall.ForkExec(self, os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	go func() {
+		for s := range signals {
+			_ = syscall.Kill(child, s.(syscall.Signal))
+		}
+	}()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case err != nil && err != syscall.EINTR:
+			os.Exit(1)
+		case pid == child && status.Exited():
+			os.Exit(status.ExitStatus())
+		case pid == child && status.Signaled():
+			os.Exit(128 + int(status.Signal()))
+		}
+	}
 }
 
 // lookAtSources lets the go command know that the results depend on all of

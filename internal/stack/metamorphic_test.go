@@ -279,16 +279,16 @@ func (s *storm) move() bool {
 	c, device := clients[s.r.IntN(len(clients))], s.devices[s.r.IntN(len(s.devices))]
 	out, code := s.tries("move", fmt.Sprint(c.ID), device, "--socket", s.socket)
 	s.note("  client %d to %s: %s", c.ID, device, strings.TrimSpace(out))
-	if code != 0 && !tooLate(out) {
+	if code != 0 && !impossible(out) {
 		s.Errorf("move says %q", out)
 	}
 	return code == 0
 }
 
-// tooLate says whether what was asked for cannot be now: the client has ended or moved
-// by itself.
-func tooLate(text string) bool {
-	return slices.ContainsFunc([]string{"there is no client", "already", "drain", "removed", "lost"}, func(words string) bool { return strings.Contains(text, words) })
+// impossible says whether what was asked for cannot be now: the client has ended or moved
+// by itself, or has more memory than the device.
+func impossible(text string) bool {
+	return slices.ContainsFunc([]string{"there is no client", "already", "drain", "removed", "lost", "bytes, and device"}, func(words string) bool { return strings.Contains(text, words) })
 }
 
 // drain takes some devices out of use, perhaps all, until programs have gone on or none
@@ -305,7 +305,7 @@ func (s *storm) drain() bool {
 
 // changed looks at the answer of a node that was asked to change something.
 func (s *storm) changed(_ *status.Changed, err error) {
-	if err != nil && !tooLate(err.Error()) {
+	if err != nil && !impossible(err.Error()) {
 		s.Error(err)
 	}
 }

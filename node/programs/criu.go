@@ -82,5 +82,9 @@ func complaint(log, output string) string {
 		return "it does not say why"
 	}
 	const most = 4
-	return strings.Join(found[:min(len(found), most)], "; ")
+	text := strings.Join(found[:min(len(found), most)], "; ")
+	if strings.Contains(text, "outside of its pid namespace") {
+		text += "; start the program with setsid"
+	}
+	return text
 }

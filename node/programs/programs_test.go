@@ -167,6 +167,7 @@ func TestComplaints(t *testing.T) {
 		{log, "noise", "unix: no way"},
 		{"nowhere", "Warn (x): y\nunknown option\n", "unknown option"},
 		{"nowhere", "", "it does not say why"},
+		{"nowhere", "A session leader of 7(7) is outside of its pid namespace\n", "A session leader of 7(7) is outside of its pid namespace; start the program with setsid"},
 	} {
 		if got := complaint(c.log, c.output); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

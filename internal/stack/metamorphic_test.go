@@ -22,7 +22,8 @@ import (
 // Random programs (testdata/walk.c) run while everything happens to them that a node is
 // meant to hide: they are moved to and fro, devices are drained, resumed and lost, workers
 // are killed and stopped, the daemon is killed or hands over, and what they hold does not
-// fit. What they print must be what they print alone on a roomy node.
+// fit; they are saved to disk at any time, restored where they wait for it, and save
+// themselves. What they print must be what they print alone on a roomy node.
 //
 // The seed decides the node, the programs, and what happens in which order. It does not
 // decide how the processes interleave: play a seed a few times if it passes.
@@ -59,13 +60,14 @@ var happenings = []happening{
 	{"move", 10, (*storm).move}, {"drain", 5, (*storm).drain}, {"device lost", 2, (*storm).loseDevice}, {"call lost", 4, (*storm).loseCall},
 	{"worker killed", 8, (*storm).killWorker}, {"worker stopped", 2, (*storm).pauseWorker},
 	{"daemon killed", 2, (*storm).killDaemon}, {"handover", 1, (*storm).handOver},
+	{"saved", 3, (*storm).save}, {"saved and restored", 3, (*storm).saveAndRestore},
 }
 
 // walk is a random program.
 type walk struct{ seed, steps int }
 
-func (w walk) args(held int) []string {
-	return []string{fmt.Sprint(w.seed), fmt.Sprint(w.steps), fmt.Sprint(held)}
+func (w walk) args(more ...string) []string {
+	return append([]string{fmt.Sprint(w.seed), fmt.Sprint(w.steps)}, more...)
 }
 
 func TestSameResultsWhateverHappens(t *testing.T) {
@@ -87,6 +89,7 @@ func TestSameResultsWhateverHappens(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Logf("MUSTER_STACK_SEED=%d repeats it", seed)
+			t.Setenv("MUSTER_CHECKPOINTS", t.TempDir())
 			r := rand.New(rand.NewPCG(seed, 2))
 			var all []walk
 			for range walks {
@@ -117,7 +120,7 @@ func walkAlone(t *testing.T, all []walk) map[string]string {
 	n := newWorld(t).start("--devices", "soft:memory=512M", "--vgpus", "8")
 	results, programs := map[string]string{}, []*program{}
 	for _, w := range all {
-		programs = append(programs, n.launch(made("walk"), w.args(0)...))
+		programs = append(programs, n.launch(made("walk"), w.args()...))
 	}
 	for i, p := range programs {
 		results[fmt.Sprint(all[i])] = printed(p.right())
@@ -176,8 +179,10 @@ func (s *storm) trigger(what, device string) string { return filepath.Join(s.rul
 // all.
 func (s *storm) launchWalk(w walk) {
 	s.Helper()
-	held := s.r.IntN(20 << 20)
-	p := s.launchWith([]string{"--socket", s.socket, "--memory", "64M"}, made("walk"), w.args(held)...)
+	limit := []string{"32M", "64M", "1G"}[s.r.IntN(3)]
+	args := w.args(fmt.Sprint(s.r.IntN(20<<20)), fmt.Sprint("walk-", w.seed))
+	args = append(args, s.trigger("save", fmt.Sprint(w)))
+	p := s.launchWith([]string{"--socket", s.socket, "--memory", limit}, made("walk"), args...)
 	p.name = fmt.Sprint(w)
 	s.programs = append(s.programs, p)
 }
@@ -358,19 +363,28 @@ func (s *storm) remove(file string) {
 
 // victim is the worker of a program that may lose it.
 func (s *storm) victim() (pid int, of *program) {
-	workers := slices.Sorted(maps.Keys(s.workers()))
 	for _, i := range s.r.Perm(len(s.programs)) {
 		p := s.programs[i]
-		memory := sharedMemory(p.cmd.Process.Pid)
-		for _, w := range workers {
-			for inode := range sharedMemory(w) {
-				if memory[inode] && s.hurt[p] < maxKilled {
-					return w, p
-				}
+		if s.hurt[p] < maxKilled {
+			if pid = s.workerOf(p); pid != 0 {
+				return pid, p
 			}
 		}
 	}
 	return 0, nil
+}
+
+// workerOf is the worker of a program, or 0.
+func (s *storm) workerOf(p *program) int {
+	memory := sharedMemory(p.cmd.Process.Pid)
+	for _, w := range slices.Sorted(maps.Keys(s.workers())) {
+		for inode := range sharedMemory(w) {
+			if memory[inode] {
+				return w
+			}
+		}
+	}
+	return 0
 }
 
 // killWorker kills a worker.
@@ -416,6 +430,97 @@ func (s *storm) handOver() bool {
 	s.killed = true
 	s.theNode = s.again(s.args...)
 	return true
+}
+
+// save writes a client to the disk, whatever it does just now.
+func (s *storm) save() bool {
+	clients := s.status().Clients
+	if len(clients) == 0 {
+		return false
+	}
+	c := clients[s.r.IntN(len(clients))]
+	s.note("  client %d", c.ID)
+	out, code := s.tries("checkpoint", "--socket", s.socket, fmt.Sprint(c.ID), filepath.Join(s.T.TempDir(), "saved"))
+	if code != 0 && !interrupted(out) {
+		s.Errorf("checkpoint says %q", out)
+	}
+	return code == 0
+}
+
+// interrupted says whether a client cannot be saved or restored now: it has ended, has
+// just lost its worker, or its memory with a fault of its own.
+func interrupted(text string) bool {
+	return slices.ContainsFunc([]string{"there is no client", "try again"}, func(words string) bool { return strings.Contains(text, words) })
+}
+
+// saveAndRestore saves a program that waits for it, lets it spoil its memory, and gives
+// it back, perhaps in another worker.
+func (s *storm) saveAndRestore() bool {
+	running := s.running()
+	if len(running) == 0 {
+		return false
+	}
+	p := running[s.r.IntN(len(running))]
+	kill := s.r.IntN(2) == 0
+	trigger := s.trigger("save", p.name)
+	s.note("  %s", p.name)
+	s.touch(trigger)
+	stopped := s.stops(p)
+	s.remove(trigger)
+	if !stopped {
+		return false
+	}
+	dir := filepath.Join(s.T.TempDir(), "saved")
+	s.insists("checkpoint", "--socket", s.socket, s.clientOf(p), dir)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	if !s.stops(p) {
+		s.Errorf("%s has ended instead of being restored", p.name)
+		return true
+	}
+	if worker := s.workerOf(p); kill && worker != 0 && s.hurt[p] < maxKilled {
+		s.note("  and worker %d killed", worker)
+		s.hurt[p]++
+		_ = syscall.Kill(worker, syscall.SIGKILL)
+	}
+	s.insists("restore", "--socket", s.socket, dir)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	return true
+}
+
+// insists runs a command until no death of a worker comes between.
+func (s *storm) insists(args ...string) {
+	s.Helper()
+	s.eventually(args[0], func() bool {
+		out, code := s.tries(args...)
+		if code != 0 && !interrupted(out) {
+			s.Fatalf("%s says %q", args[0], out)
+		}
+		return code == 0
+	})
+}
+
+// stops waits until a program has stopped itself, or ended.
+func (s *storm) stops(p *program) (stopped bool) {
+	s.Helper()
+	s.eventually(p.name+" stops", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		_, state, _ := strings.Cut(string(stat), ") ")
+		stopped = strings.HasPrefix(state, "T")
+		return stopped || err != nil || !slices.Contains(s.running(), p)
+	})
+	return stopped
+}
+
+// clientOf is the number of a program's client.
+func (s *storm) clientOf(p *program) string {
+	s.Helper()
+	for _, c := range s.status().Clients {
+		if int(c.Pid) == p.cmd.Process.Pid {
+			return fmt.Sprint(c.ID)
+		}
+	}
+	s.Fatalf("%s has no client", p.name)
+	return ""
 }
 
 // check compares what the programs print with what they should, and looks at what is

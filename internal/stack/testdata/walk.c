@@ -2,12 +2,19 @@
 // time. Whatever it reads back goes into a checksum, which it prints now and then, so that
 // two runs can be told apart from where they begin to differ.
 //
-//	walk SEED STEPS [BYTES]    holds so many bytes beside that, which changes nothing of what it prints
+//	walk SEED STEPS [BYTES [NAME [FILE]]]
+//
+// The rest changes nothing of what it prints. It holds so many BYTES beside all that; it
+// saves its memory under the NAME now and then, spoils it, and takes it back; and where
+// there is a FILE, it stops itself for somebody to save it, spoils its memory, and stops
+// again for it to be restored.
 #include "kernels.h"
 
 #include <muster.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <unistd.h>
 
 // stir(p, q, n): p[i] = (p[i] ^ q[i]) * 2654435761 + count. tick: count = count * 3 + 1.
 // follow(p): **p += 1. say(v): prints it.
@@ -390,6 +397,30 @@ static void fault(void) {
 	start();
 }
 
+// spoil writes over all memory that musterRestore gives back, and waits.
+static void spoil(void) {
+	CHECK(cuCtxSynchronize());
+	for (int i = 0; i < BLOCKS; i++)
+		if (block[i].at != 0)
+			CHECK(cuMemsetD32(block[i].at, 0xdeadbeef, block[i].words));
+	for (uint32_t i = 0; i < pieces; i++)
+		CHECK(cuMemsetD32(held[i].at, 0xdeadbeef, PIECE / 4));
+	CHECK(cuCtxSynchronize());
+}
+
+static void go_back(const char *name) {
+	CHECK(musterCheckpoint(name));
+	spoil();
+	CHECK(musterRestore(name));
+}
+
+static void be_restored(void) {
+	CHECK(cuCtxSynchronize());
+	raise(SIGSTOP);
+	spoil();
+	raise(SIGSTOP);
+}
+
 static void step(uint32_t number) {
 	uint32_t n = draw(1000);
 	if (pieces > 0 && number % 16 == 0) {
@@ -442,6 +473,10 @@ int main(int argc, char **argv) {
 	start();
 	for (uint32_t i = 1; i <= steps; i++) {
 		step(i);
+		if (argc > 4 && i % 600 == 150)
+			go_back(argv[4]);
+		if (argc > 5 && i % 5 == 0 && access(argv[5], F_OK) == 0)
+			be_restored();
 		if (i % 50 == 0) {
 			printf("%u %08x\n", i, sum);
 			fflush(stdout);

@@ -40,6 +40,14 @@ type Placer interface {
 	LoadAt(c Context, image []byte, globals []Global) (Module, error)
 }
 
+// Limiter is what a context offers that has limits for what kernels do by
+// themselves, such as the size of their heap.
+type Limiter interface {
+	// SetLimit sets one, by CUDA's number of it (CUlimit). Those that were
+	// submitted before may see either.
+	SetLimit(limit int, value uint64) error
+}
+
 // ImageInfo is what an image holds, sorted by name. Variables have no address
 // yet.
 type ImageInfo struct {
@@ -189,6 +197,13 @@ type Function interface {
 	// Launch would refuse them. A cooperative launch has at most this many
 	// blocks times Info.Multiprocessors.
 	Occupancy(threads int, shared uint64) (blocks int, err error)
+	// SharedFor returns how much dynamic shared memory each of that many blocks
+	// of a multiprocessor can have.
+	SharedFor(blocks, threads int) (uint64, error)
+	// Clusters returns how many clusters of a launch the device holds at a time,
+	// and how many blocks a cluster may have for it: ErrNotSupported where there
+	// are no clusters.
+	Clusters(l Launch) (clusters, blocks int, err error)
 }
 
 // FunctionInfo is what is known of a kernel before it runs.
@@ -199,9 +214,13 @@ type FunctionInfo struct {
 	MaxThreads int // of a block
 	Shared     int // static bytes a block
 	Local      int // bytes a thread
+	Constant   int // bytes that the program gives
 	Registers  int // a thread
 	PTXVersion int // target of the PTX it was made from: 70 for sm_70; 0 if unknown
 	Binary     int // target of the machine code: 90 for sm_90
+
+	Cluster       Dim  // of blocks, that it was compiled for; zero if the launch chooses
+	ClusterNeeded bool // the launch must choose
 }
 
 // Param is where a parameter lies in Launch.Params.
@@ -214,6 +233,9 @@ type Launch struct {
 	Stack       uint64 // bytes a thread has for the functions it calls; 0 for the device's default
 	Params      []byte // FunctionInfo.ParamSize bytes; copied before Launch returns
 	Cooperative bool   // all blocks run at the same time and may wait for each other
+	Cluster     Dim    // of blocks that run together; zero: as the kernel was compiled
+	// LargeCluster allows clusters of more blocks than every device has.
+	LargeCluster bool
 }
 
 // Dim is a size or a position in three dimensions.

@@ -528,10 +528,10 @@ MISSING(cuMulticastUnbind)
 EXPORT CUresult (cuOccupancyAvailableDynamicSMemPerBlock)(size_t *shared, CUfunction function, int blocks, int threads) { ENTER(cuOccupancyAvailableDynamicSMemPerBlock); return leave(do_cuOccupancyAvailableDynamicSMemPerBlock(shared, function, blocks, threads)); }
 EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction function, int threads, size_t shared) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor); return leave(do_cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared)); }
 EXPORT CUresult (cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)(int *blocks, CUfunction function, int threads, size_t shared, unsigned int flags) { ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags); return leave(do_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags)); }
-MISSING(cuOccupancyMaxActiveClusters)
+EXPORT CUresult (cuOccupancyMaxActiveClusters)(int *clusters, CUfunction function, const CUlaunchConfig *config) { ENTER(cuOccupancyMaxActiveClusters); return leave(do_cuOccupancyMaxActiveClusters(clusters, function, config)); }
 EXPORT CUresult (cuOccupancyMaxPotentialBlockSize)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit) { ENTER(cuOccupancyMaxPotentialBlockSize); return leave(do_cuOccupancyMaxPotentialBlockSize(grid, threads, function, shared_for, shared, limit)); }
 EXPORT CUresult (cuOccupancyMaxPotentialBlockSizeWithFlags)(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit, unsigned int flags) { ENTER(cuOccupancyMaxPotentialBlockSizeWithFlags); return leave(do_cuOccupancyMaxPotentialBlockSizeWithFlags(grid, threads, function, shared_for, shared, limit, flags)); }
-MISSING(cuOccupancyMaxPotentialClusterSize)
+EXPORT CUresult (cuOccupancyMaxPotentialClusterSize)(int *size, CUfunction function, const CUlaunchConfig *config) { ENTER(cuOccupancyMaxPotentialClusterSize); return leave(do_cuOccupancyMaxPotentialClusterSize(size, function, config)); }
 MISSING(cuParamSetf)
 MISSING(cuParamSeti)
 MISSING(cuParamSetSize)

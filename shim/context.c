@@ -255,8 +255,10 @@ CUresult do_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, in
 }
 
 CUresult do_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device) {
-	if (params != NULL)
+	if (params != NULL && params->cigParams != NULL)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (params != NULL && params->execAffinityParams != NULL && params->numExecAffinityParams > 0)
+		return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 	return create(context, flags, device, 3020);
 }
 
@@ -505,7 +507,14 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	context->limits[limit] = value;
-	return CUDA_SUCCESS;
+	if (limit == CU_LIMIT_STACK_SIZE)
+		return CUDA_SUCCESS; // launches say it
+	struct client *c;
+	result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_limit message = {(uint32_t)limit, value};
+	return POST(c, LIMIT, limit, &message, NO_DATA);
 }
 
 CUresult do_cuCtxSetCacheConfig(CUfunc_cache config) {

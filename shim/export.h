@@ -22,7 +22,15 @@
 			return state == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED; \
 	} while (0)
 
-static inline CUresult leave(CUresult result) { return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : notices_print(result); }
+#define leave(result) leave_named(__func__, result)
+
+static inline CUresult leave_named(const char *name, CUresult result) {
+	if (__builtin_expect(result == CUDA_SUCCESS, 1))
+		return result;
+	if (__builtin_expect(shim_trace >= 1, 0))
+		trace_result(name, result);
+	return notices_print(result);
+}
 
 #define MISSING(name) \
 	EXPORT CUresult name(void) { \

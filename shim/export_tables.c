@@ -168,9 +168,51 @@ static const slot bypass_table[2] = {(slot)sizeof bypass_table, unsupported};
 static CUresult tools_device(CUcontext context, CUdevice *device) { return do_cuCtxGetDevice_v2(device, context); }
 static CUresult tools_id(CUcontext context, unsigned long long *id) { return do_cuCtxGetId(context, id); }
 
+static CUresult no_tools_flag(void *x, void *y, uint32_t *out) {
+	(void)x, (void)y;
+	if (out != NULL)
+		*out = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult no_tools_object(void *x, int index, void **out) {
+	(void)x, (void)index;
+	if (out != NULL)
+		*out = NULL;
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
 static const slot tools_table[95] = {
 	(slot)sizeof tools_table, unsupported, unsupported, tools_device, tools_id, unsupported, unsupported,
-	EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT, EIGHT,
+	EIGHT, EIGHT, EIGHT, EIGHT, // 7 to 38
+	no_tools_flag, unsupported, unsupported, unsupported, // 39 to 42
+	EIGHT, no_tools_object, unsupported, unsupported, unsupported, // 43 to 54
+	EIGHT, EIGHT, EIGHT, EIGHT, EIGHT,
+};
+
+// --- for libraries that look for their own kernels -------------------------------------------------
+
+// Calls back for each kernel of a module, and returns how many there are.
+static unsigned each_function(CUcontext context, CUmodule module, void (*callback)(void *, CUfunction, CUmodule), void *user, CUmodule owner, int unused) {
+	(void)context, (void)unused;
+	char *names;
+	uint32_t count, told = 0;
+	if (module_names(module, &names, &count) != CUDA_SUCCESS)
+		return 0;
+	const char *name = names;
+	for (uint32_t i = 0; i < count; i++, name += strlen(name) + 1) {
+		CUfunction function;
+		if (module_function(module, name, &function) != CUDA_SUCCESS)
+			continue;
+		callback(user, function, owner);
+		told++;
+	}
+	free(names);
+	return told;
+}
+
+static const slot kernels_table[16] = {
+	(slot)sizeof kernels_table, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported, each_function, EIGHT,
 };
 
 static const struct {
@@ -187,6 +229,7 @@ static const struct {
 	{{0x19, 0x5b, 0xcb, 0xf4, 0xd6, 0x7d, 0x02, 0x4a, 0xac, 0xc5, 0x1d, 0x29, 0xce, 0xa6, 0x31, 0xae}, heap_table},
 	{{0x0c, 0xa5, 0x0b, 0x8c, 0x10, 0x04, 0x92, 0x9a, 0x89, 0xa7, 0xd0, 0xdf, 0x10, 0xe7, 0x72, 0x86}, bypass_table},
 	{{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, tools_table},
+	{{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, kernels_table},
 };
 
 CUresult do_cuGetExportTable(const void **table, const CUuuid *id) {

@@ -72,6 +72,17 @@ void complain(const char *format, ...) {
 
 void trace_call(const char *name) { complain("muster: %s", name); }
 
+void trace_result(const char *name, CUresult result) {
+	const char *text = NULL;
+	if (shim_trace < 2 && result != CUDA_ERROR_NOT_SUPPORTED)
+		return;
+	do_cuGetErrorName(result, &text);
+	if (shim_trace >= 2)
+		complain("muster: %s answers %s", name, text != NULL ? text : "an unknown error");
+	else
+		complain("muster: %s is not supported for what it was asked", name);
+}
+
 CUresult trace_missing(const char *name, atomic_flag *told) {
 	if (shim_trace >= 1 && !atomic_flag_test_and_set(told))
 		complain("muster: %s is not supported", name);

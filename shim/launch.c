@@ -8,6 +8,8 @@
 
 static const int *attributes_of(CUfunction f) { return devices[f->object.context->device].attributes; }
 
+static bool has_clusters(CUfunction f) { return attributes_of(f)[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] != 0; }
+
 CUresult do_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
 	CUfunction f;
 	CUresult result = function_of(function, &f);
@@ -40,6 +42,23 @@ CUresult do_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfun
 	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
 		*value = f->carveout;
 		break;
+	case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+		*value = f->constant;
+		break;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+		*value = f->cluster_needed;
+		break;
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		*value = f->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH];
+		break;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		*value = f->large_cluster;
+		break;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+		*value = f->cluster_policy;
+		break;
 	default:
 		if ((unsigned)attribute >= CU_FUNC_ATTRIBUTE_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -64,8 +83,25 @@ CUresult do_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribu
 			return CUDA_ERROR_INVALID_VALUE;
 		f->carveout = value;
 		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		if (value < 0 || !has_clusters(f))
+			return CUDA_ERROR_INVALID_VALUE;
+		f->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		if (value < 0 || value > 1)
+			return CUDA_ERROR_INVALID_VALUE;
+		f->large_cluster = value;
+		return CUDA_SUCCESS;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+		if (value < 0 || value > 2)
+			return CUDA_ERROR_INVALID_VALUE;
+		f->cluster_policy = value; // a hint
+		return CUDA_SUCCESS;
 	default:
-		return (unsigned)attribute >= CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET && (unsigned)attribute < CU_FUNC_ATTRIBUTE_MAX ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
@@ -219,18 +255,145 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 		return result;
 	if (shared == NULL || blocks <= 0 || threads <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	const int *a = attributes_of(f);
-	int64_t each = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] / blocks - a[CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK] - f->shared;
-	*shared = each < 0 ? 0 : each < f->max_dynamic ? (size_t)each : (size_t)f->max_dynamic;
+	struct client *c;
+	result = context_client(f->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_function_shared message = {f->object.number, (uint32_t)blocks, (uint32_t)threads};
+	struct answer answer;
+	struct wire_function_shared_reply reply;
+	result = CALL(c, FUNCTION_SHARED, function_shared, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (!wire_function_shared_reply_get(&r, &reply))
+		return CUDA_ERROR_UNKNOWN;
+	*shared = reply.shared;
 	return CUDA_SUCCESS;
 }
 
 // --- launches -------------------------------------------------------------------------------
 
+enum { COOPERATIVE = 1, LARGE_CLUSTER = 2 }; // flags of the message
+
 struct launch {
 	unsigned grid[3], block[3], shared;
 	bool cooperative;
+	unsigned cluster[3]; // 0: as the function has it
 };
+
+// What a configuration says. Most attributes are hints: whoever ignores them is slower,
+// and right. An event that is to be there when the kernel begins, or when its blocks say
+// so, is recorded behind it.
+static CUresult configured(const CUlaunchConfig *config, struct launch *l, CUevent *event) {
+	if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	*l = (struct launch){{config->gridDimX, config->gridDimY, config->gridDimZ}, {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, false, {0}};
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *a = &config->attrs[i];
+		switch (a->id) {
+		case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+			l->cooperative = a->value.cooperative != 0;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+			l->cluster[0] = a->value.clusterDim.x;
+			l->cluster[1] = a->value.clusterDim.y;
+			l->cluster[2] = a->value.clusterDim.z;
+			if (l->cluster[0] == 0 || l->cluster[1] == 0 || l->cluster[2] == 0)
+				return CUDA_ERROR_INVALID_VALUE;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+		case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+			*event = a->value.programmaticEvent.event;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+			return CUDA_ERROR_NOT_SUPPORTED;
+		default:
+			break;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+// The portable size of a cluster, which every device that has clusters can run.
+enum { PORTABLE_CLUSTER = 8 };
+
+static CUresult check_cluster(CUfunction f, struct launch *l) {
+	for (int i = 0; i < 3 && f->cluster[0] > 0; i++) {
+		if (l->cluster[0] == 0)
+			continue;
+		if (l->cluster[i] != (unsigned)f->cluster[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (l->cluster[0] == 0)
+		return f->cluster_needed && f->cluster[0] == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	uint64_t blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
+	if (!has_clusters(f)) {
+		if (blocks > 1)
+			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+		memset(l->cluster, 0, sizeof l->cluster);
+		return CUDA_SUCCESS;
+	}
+	for (int i = 0; i < 3; i++)
+		if (l->grid[i] % l->cluster[i] != 0)
+			return CUDA_ERROR_INVALID_VALUE;
+	return blocks > PORTABLE_CLUSTER && !f->large_cluster ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
+}
+
+// How many clusters the device holds, and how large they may be.
+static CUresult ask_clusters(CUfunction f, const struct launch *l, struct wire_function_clusters_reply *reply) {
+	struct client *c;
+	CUresult result = context_client(f->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_function_clusters message = {
+		.function = f->object.number,
+		.grid_x = l->grid[0],
+		.grid_y = l->grid[1],
+		.grid_z = l->grid[2],
+		.block_x = l->block[0],
+		.block_y = l->block[1],
+		.block_z = l->block[2],
+		.shared = l->shared,
+		.flags = (l->cooperative ? COOPERATIVE : 0) | (f->large_cluster ? LARGE_CLUSTER : 0),
+		.cluster_x = l->cluster[0],
+		.cluster_y = l->cluster[1],
+		.cluster_z = l->cluster[2],
+	};
+	struct answer answer;
+	result = CALL(c, FUNCTION_CLUSTERS, function_clusters, &message, NO_DATA, &answer);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	return wire_function_clusters_reply_get(&r, reply) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult clusters_of(int *out, CUfunction function, const CUlaunchConfig *config, bool size) {
+	CUfunction f;
+	struct launch l;
+	CUevent event = NULL;
+	struct wire_function_clusters_reply reply;
+	CUresult result = function_of(function, &f);
+	if (result == CUDA_SUCCESS && out == NULL)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = configured(config, &l, &event);
+	if (result == CUDA_SUCCESS && !has_clusters(f))
+		result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
+	if (result == CUDA_SUCCESS && !size && l.cluster[0] == 0) {
+		for (int i = 0; i < 3; i++)
+			l.cluster[i] = f->cluster[i] > 0 ? (unsigned)f->cluster[i] : 1;
+	}
+	if (result == CUDA_SUCCESS)
+		result = ask_clusters(f, &l, &reply);
+	if (result == CUDA_SUCCESS)
+		*out = (int)(size ? reply.blocks : reply.clusters);
+	return result;
+}
+
+CUresult do_cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) { return clusters_of(clusters, function, config, false); }
+
+CUresult do_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, const CUlaunchConfig *config) { return clusters_of(size, function, config, true); }
 
 static CUresult check_shape(CUfunction f, const struct launch *l) {
 	const int *a = attributes_of(f);
@@ -300,7 +463,7 @@ static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
+static CUresult launch(CUfunction function, struct launch *l, CUstream stream, void **params, void **extra) {
 	CUfunction f;
 	struct target t;
 	CUresult result = target_of(stream, &t);
@@ -313,6 +476,8 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 	if (f->object.context != t.context)
 		return CUDA_ERROR_INVALID_HANDLE;
 	result = check_shape(f, l);
+	if (result == CUDA_SUCCESS)
+		result = check_cluster(f, l);
 	if (result != CUDA_SUCCESS)
 		return result;
 	uint8_t usual[4096]; // threads may have little stack
@@ -330,7 +495,10 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 		.block_y = l->block[1],
 		.block_z = l->block[2],
 		.shared = l->shared,
-		.flags = l->cooperative,
+		.flags = (l->cooperative ? COOPERATIVE : 0) | (f->large_cluster ? LARGE_CLUSTER : 0),
+		.cluster_x = l->cluster[0],
+		.cluster_y = l->cluster[1],
+		.cluster_z = l->cluster[2],
 		.stack = context_stack(t.context),
 		.params = {bytes, f->param_size},
 	};
@@ -342,35 +510,25 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 }
 
 CUresult do_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params, void **extra) {
-	const struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, false};
+	struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, false, {0}};
 	return launch(function, &l, stream, params, extra);
 }
 
 CUresult do_cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **params) {
-	const struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, true};
+	struct launch l = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, true, {0}};
 	return launch(function, &l, stream, params, NULL);
 }
 
-// Of the attributes, those are refused that change what a kernel does.
 CUresult do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, CUstream stream) {
-	if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	struct launch l = {{config->gridDimX, config->gridDimY, config->gridDimZ}, {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, false};
-	for (unsigned i = 0; i < config->numAttrs; i++) {
-		const CUlaunchAttribute *a = &config->attrs[i];
-		switch (a->id) {
-		case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-			l.cooperative = a->value.cooperative != 0;
-			break;
-		case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-			if (a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z > 1)
-				return CUDA_ERROR_NOT_SUPPORTED;
-			break;
-		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-			return CUDA_ERROR_NOT_SUPPORTED;
-		default:
-			break;
-		}
-	}
-	return launch(function, &l, config->hStream != NULL ? config->hStream : stream, params, extra);
+	struct launch l;
+	CUevent event = NULL;
+	CUresult result = configured(config, &l, &event);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (config->hStream != NULL)
+		stream = config->hStream;
+	result = launch(function, &l, stream, params, extra);
+	if (result == CUDA_SUCCESS && event != NULL)
+		result = do_cuEventRecord(event, stream);
+	return result;
 }

@@ -387,6 +387,11 @@ static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
 	f->registers = reply.registers;
 	f->ptx = reply.ptx;
 	f->binary = reply.binary;
+	f->constant = reply.constant;
+	f->cluster[0] = (int)reply.cluster_x;
+	f->cluster[1] = (int)reply.cluster_y;
+	f->cluster[2] = (int)reply.cluster_z;
+	f->cluster_needed = (int)reply.cluster_needed;
 	f->max_dynamic = reply.shared < 49152 ? 49152 - reply.shared : 0;
 	f->carveout = -1;
 	return CUDA_SUCCESS;

@@ -22,6 +22,7 @@ extern _Atomic int shim_state;
 extern int shim_trace; // MUSTER_TRACE
 
 void trace_call(const char *name);
+void trace_result(const char *name, CUresult result);
 CUresult trace_missing(const char *name, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -307,8 +308,11 @@ struct CUfunc_st {
 	char *name;
 	uint32_t params, param_size;
 	uint32_t (*layout)[2]; // offset and size of each
-	int max_threads, shared, local, registers, ptx, binary;
+	int max_threads, shared, local, registers, ptx, binary, constant;
 	int max_dynamic, carveout;
+	// Of blocks that run together: as it was compiled or set (0: the launch says), and
+	// whether a launch has to say it, may have more than eight, and how it wants them placed.
+	int cluster[3], cluster_needed, large_cluster, cluster_policy;
 };
 
 #define IMAGE_UNLIMITED SIZE_MAX // of an image whose headers alone say how long it is

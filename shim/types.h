@@ -23,8 +23,12 @@ typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
-typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct {
+	CUexecAffinityParam *execAffinityParams;
+	int numExecAffinityParams;
+	void *cigParams;
+} CUctxCreateParams;
 typedef struct CUuuid_st { char bytes[16]; } CUuuid;
 
 typedef void (CUDA_CB *CUhostFn)(void *data);
@@ -349,7 +353,12 @@ typedef enum {
 	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT = 7,
 	CU_LAUNCH_ATTRIBUTE_PRIORITY = 8,
 	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP = 9,
-	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10
+	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10,
+	CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION = 11,
+	CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12,
+	CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE = 13,
+	CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 14,
+	CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING = 16
 } CUlaunchAttributeID;
 
 typedef union {
@@ -357,6 +366,7 @@ typedef union {
 	int cooperative;
 	struct { unsigned int x, y, z; } clusterDim;
 	int priority;
+	struct { CUevent event; int flags; int triggerAtBlockStart; } programmaticEvent;
 } CUlaunchAttributeValue;
 
 typedef struct {

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xe2dda7dau
+#define WIRE_SCHEMA 0xfd217cdbu
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -31,27 +31,30 @@ enum wire_op {
 	WIRE_MODULE_FUNCTION = 22,
 	WIRE_MODULE_GLOBAL = 23,
 	WIRE_FUNCTION_OCCUPANCY = 24,
-	WIRE_LAUNCH = 25,
-	WIRE_MODULE_LOG = 26,
-	WIRE_STREAM_CREATE = 27,
-	WIRE_STREAM_DESTROY = 28,
-	WIRE_STREAM_QUERY = 29,
-	WIRE_STREAM_SYNCHRONISE = 30,
-	WIRE_STREAM_WAIT = 31,
-	WIRE_EVENT_CREATE = 32,
-	WIRE_EVENT_DESTROY = 33,
-	WIRE_EVENT_RECORD = 34,
-	WIRE_EVENT_QUERY = 35,
-	WIRE_EVENT_SYNCHRONISE = 36,
-	WIRE_EVENT_ELAPSED = 37,
-	WIRE_SYNCHRONISE = 38,
-	WIRE_HOST_FUNCTION = 39,
-	WIRE_HOST_NEXT = 40,
-	WIRE_HOST_DONE = 41,
-	WIRE_HOST_STOP = 42,
-	WIRE_PRINT_FETCH = 43,
-	WIRE_SYNC_POINT = 44,
-	WIRE_RESET = 45,
+	WIRE_FUNCTION_SHARED = 25,
+	WIRE_FUNCTION_CLUSTERS = 26,
+	WIRE_LAUNCH = 27,
+	WIRE_LIMIT = 28,
+	WIRE_MODULE_LOG = 29,
+	WIRE_STREAM_CREATE = 30,
+	WIRE_STREAM_DESTROY = 31,
+	WIRE_STREAM_QUERY = 32,
+	WIRE_STREAM_SYNCHRONISE = 33,
+	WIRE_STREAM_WAIT = 34,
+	WIRE_EVENT_CREATE = 35,
+	WIRE_EVENT_DESTROY = 36,
+	WIRE_EVENT_RECORD = 37,
+	WIRE_EVENT_QUERY = 38,
+	WIRE_EVENT_SYNCHRONISE = 39,
+	WIRE_EVENT_ELAPSED = 40,
+	WIRE_SYNCHRONISE = 41,
+	WIRE_HOST_FUNCTION = 42,
+	WIRE_HOST_NEXT = 43,
+	WIRE_HOST_DONE = 44,
+	WIRE_HOST_STOP = 45,
+	WIRE_PRINT_FETCH = 46,
+	WIRE_SYNC_POINT = 47,
+	WIRE_RESET = 48,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -573,6 +576,11 @@ struct wire_module_function_reply {
 	int32_t registers;
 	int32_t ptx;
 	int32_t binary;
+	int32_t constant;
+	uint32_t cluster_x;
+	uint32_t cluster_y;
+	uint32_t cluster_z;
+	uint32_t cluster_needed;
 };
 
 static inline bool wire_module_function_reply_get(struct wire_reader *r, struct wire_module_function_reply *m) {
@@ -584,6 +592,11 @@ static inline bool wire_module_function_reply_get(struct wire_reader *r, struct 
 	wire_get(r, &m->registers, 4);
 	wire_get(r, &m->ptx, 4);
 	wire_get(r, &m->binary, 4);
+	wire_get(r, &m->constant, 4);
+	wire_get(r, &m->cluster_x, 4);
+	wire_get(r, &m->cluster_y, 4);
+	wire_get(r, &m->cluster_z, 4);
+	wire_get(r, &m->cluster_needed, 4);
 	return wire_end(r);
 }
 
@@ -643,6 +656,82 @@ static inline bool wire_function_occupancy_reply_get(struct wire_reader *r, stru
 	return wire_end(r);
 }
 
+struct wire_function_shared {
+	uint32_t function;
+	uint32_t blocks;
+	uint32_t threads;
+};
+
+static inline size_t wire_function_shared_size(const struct wire_function_shared *m) {
+	(void)m;
+	return 12;
+}
+
+static inline uint8_t *wire_function_shared_put(uint8_t *p, const struct wire_function_shared *m) {
+	(void)m;
+	p = wire_put(p, &m->function, 4);
+	p = wire_put(p, &m->blocks, 4);
+	p = wire_put(p, &m->threads, 4);
+	return p;
+}
+
+struct wire_function_shared_reply {
+	uint64_t shared;
+};
+
+static inline bool wire_function_shared_reply_get(struct wire_reader *r, struct wire_function_shared_reply *m) {
+	wire_get(r, &m->shared, 8);
+	return wire_end(r);
+}
+
+struct wire_function_clusters {
+	uint32_t function;
+	uint32_t grid_x;
+	uint32_t grid_y;
+	uint32_t grid_z;
+	uint32_t block_x;
+	uint32_t block_y;
+	uint32_t block_z;
+	uint32_t shared;
+	uint32_t flags;
+	uint32_t cluster_x;
+	uint32_t cluster_y;
+	uint32_t cluster_z;
+};
+
+static inline size_t wire_function_clusters_size(const struct wire_function_clusters *m) {
+	(void)m;
+	return 48;
+}
+
+static inline uint8_t *wire_function_clusters_put(uint8_t *p, const struct wire_function_clusters *m) {
+	(void)m;
+	p = wire_put(p, &m->function, 4);
+	p = wire_put(p, &m->grid_x, 4);
+	p = wire_put(p, &m->grid_y, 4);
+	p = wire_put(p, &m->grid_z, 4);
+	p = wire_put(p, &m->block_x, 4);
+	p = wire_put(p, &m->block_y, 4);
+	p = wire_put(p, &m->block_z, 4);
+	p = wire_put(p, &m->shared, 4);
+	p = wire_put(p, &m->flags, 4);
+	p = wire_put(p, &m->cluster_x, 4);
+	p = wire_put(p, &m->cluster_y, 4);
+	p = wire_put(p, &m->cluster_z, 4);
+	return p;
+}
+
+struct wire_function_clusters_reply {
+	uint32_t clusters;
+	uint32_t blocks;
+};
+
+static inline bool wire_function_clusters_reply_get(struct wire_reader *r, struct wire_function_clusters_reply *m) {
+	wire_get(r, &m->clusters, 4);
+	wire_get(r, &m->blocks, 4);
+	return wire_end(r);
+}
+
 struct wire_launch {
 	uint32_t function;
 	uint32_t stream;
@@ -654,13 +743,16 @@ struct wire_launch {
 	uint32_t block_z;
 	uint32_t shared;
 	uint32_t flags;
+	uint32_t cluster_x;
+	uint32_t cluster_y;
+	uint32_t cluster_z;
 	uint64_t stack;
 	struct wire_bytes params;
 };
 
 static inline size_t wire_launch_size(const struct wire_launch *m) {
 	(void)m;
-	return 52 + m->params.size;
+	return 64 + m->params.size;
 }
 
 static inline uint8_t *wire_launch_put(uint8_t *p, const struct wire_launch *m) {
@@ -675,8 +767,28 @@ static inline uint8_t *wire_launch_put(uint8_t *p, const struct wire_launch *m) 
 	p = wire_put(p, &m->block_z, 4);
 	p = wire_put(p, &m->shared, 4);
 	p = wire_put(p, &m->flags, 4);
+	p = wire_put(p, &m->cluster_x, 4);
+	p = wire_put(p, &m->cluster_y, 4);
+	p = wire_put(p, &m->cluster_z, 4);
 	p = wire_put(p, &m->stack, 8);
 	p = wire_put_bytes(p, m->params);
+	return p;
+}
+
+struct wire_limit {
+	uint32_t limit;
+	uint64_t value;
+};
+
+static inline size_t wire_limit_size(const struct wire_limit *m) {
+	(void)m;
+	return 12;
+}
+
+static inline uint8_t *wire_limit_put(uint8_t *p, const struct wire_limit *m) {
+	(void)m;
+	p = wire_put(p, &m->limit, 4);
+	p = wire_put(p, &m->value, 8);
 	return p;
 }
 

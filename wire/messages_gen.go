@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xe2dda7da
+const Schema uint32 = 0xfd217cdb
 
 // The kinds of messages.
 const (
@@ -31,27 +31,30 @@ const (
 	OpModuleFunction    Op = 22
 	OpModuleGlobal      Op = 23
 	OpFunctionOccupancy Op = 24
-	OpLaunch            Op = 25
-	OpModuleLog         Op = 26
-	OpStreamCreate      Op = 27
-	OpStreamDestroy     Op = 28
-	OpStreamQuery       Op = 29
-	OpStreamSynchronise Op = 30
-	OpStreamWait        Op = 31
-	OpEventCreate       Op = 32
-	OpEventDestroy      Op = 33
-	OpEventRecord       Op = 34
-	OpEventQuery        Op = 35
-	OpEventSynchronise  Op = 36
-	OpEventElapsed      Op = 37
-	OpSynchronise       Op = 38
-	OpHostFunction      Op = 39
-	OpHostNext          Op = 40
-	OpHostDone          Op = 41
-	OpHostStop          Op = 42
-	OpPrintFetch        Op = 43
-	OpSyncPoint         Op = 44
-	OpReset             Op = 45
+	OpFunctionShared    Op = 25
+	OpFunctionClusters  Op = 26
+	OpLaunch            Op = 27
+	OpLimit             Op = 28
+	OpModuleLog         Op = 29
+	OpStreamCreate      Op = 30
+	OpStreamDestroy     Op = 31
+	OpStreamQuery       Op = 32
+	OpStreamSynchronise Op = 33
+	OpStreamWait        Op = 34
+	OpEventCreate       Op = 35
+	OpEventDestroy      Op = 36
+	OpEventRecord       Op = 37
+	OpEventQuery        Op = 38
+	OpEventSynchronise  Op = 39
+	OpEventElapsed      Op = 40
+	OpSynchronise       Op = 41
+	OpHostFunction      Op = 42
+	OpHostNext          Op = 43
+	OpHostDone          Op = 44
+	OpHostStop          Op = 45
+	OpPrintFetch        Op = 46
+	OpSyncPoint         Op = 47
+	OpReset             Op = 48
 )
 
 var opTable = [...]opInfo{
@@ -79,7 +82,10 @@ var opTable = [...]opInfo{
 	OpModuleFunction:    {name: "module_function", call: true, data: DataOut},
 	OpModuleGlobal:      {name: "module_global", call: true},
 	OpFunctionOccupancy: {name: "function_occupancy", call: true},
+	OpFunctionShared:    {name: "function_shared", call: true},
+	OpFunctionClusters:  {name: "function_clusters", call: true},
 	OpLaunch:            {name: "launch"},
+	OpLimit:             {name: "limit"},
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
@@ -779,14 +785,19 @@ func (m *ModuleFunction) Op() Op { return OpModuleFunction }
 
 // ModuleFunctionReply is described in messages.txt.
 type ModuleFunctionReply struct {
-	Params     uint32
-	ParamSize  uint32
-	MaxThreads int32
-	Shared     int32
-	Local      int32
-	Registers  int32
-	Ptx        int32
-	Binary     int32
+	Params        uint32
+	ParamSize     uint32
+	MaxThreads    int32
+	Shared        int32
+	Local         int32
+	Registers     int32
+	Ptx           int32
+	Binary        int32
+	Constant      int32
+	ClusterX      uint32
+	ClusterY      uint32
+	ClusterZ      uint32
+	ClusterNeeded uint32
 }
 
 // Append adds the message's bytes.
@@ -799,6 +810,11 @@ func (m *ModuleFunctionReply) Append(b []byte) []byte {
 	b = appendI32(b, m.Registers)
 	b = appendI32(b, m.Ptx)
 	b = appendI32(b, m.Binary)
+	b = appendI32(b, m.Constant)
+	b = appendU32(b, m.ClusterX)
+	b = appendU32(b, m.ClusterY)
+	b = appendU32(b, m.ClusterZ)
+	b = appendU32(b, m.ClusterNeeded)
 	return b
 }
 
@@ -813,6 +829,11 @@ func (m *ModuleFunctionReply) Decode(b []byte) error {
 	m.Registers = r.i32()
 	m.Ptx = r.i32()
 	m.Binary = r.i32()
+	m.Constant = r.i32()
+	m.ClusterX = r.u32()
+	m.ClusterY = r.u32()
+	m.ClusterZ = r.u32()
+	m.ClusterNeeded = r.u32()
 	return r.end("ModuleFunctionReply")
 }
 
@@ -906,6 +927,126 @@ func (m *FunctionOccupancyReply) Decode(b []byte) error {
 	return r.end("FunctionOccupancyReply")
 }
 
+// FunctionShared is described in messages.txt.
+type FunctionShared struct {
+	Function uint32
+	Blocks   uint32
+	Threads  uint32
+}
+
+// Append adds the message's bytes.
+func (m *FunctionShared) Append(b []byte) []byte {
+	b = appendU32(b, m.Function)
+	b = appendU32(b, m.Blocks)
+	b = appendU32(b, m.Threads)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionShared) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Function = r.u32()
+	m.Blocks = r.u32()
+	m.Threads = r.u32()
+	return r.end("FunctionShared")
+}
+
+// Op returns the message's kind.
+func (m *FunctionShared) Op() Op { return OpFunctionShared }
+
+// FunctionSharedReply is described in messages.txt.
+type FunctionSharedReply struct {
+	Shared uint64
+}
+
+// Append adds the message's bytes.
+func (m *FunctionSharedReply) Append(b []byte) []byte {
+	b = appendU64(b, m.Shared)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionSharedReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Shared = r.u64()
+	return r.end("FunctionSharedReply")
+}
+
+// FunctionClusters is described in messages.txt.
+type FunctionClusters struct {
+	Function uint32
+	GridX    uint32
+	GridY    uint32
+	GridZ    uint32
+	BlockX   uint32
+	BlockY   uint32
+	BlockZ   uint32
+	Shared   uint32
+	Flags    uint32
+	ClusterX uint32
+	ClusterY uint32
+	ClusterZ uint32
+}
+
+// Append adds the message's bytes.
+func (m *FunctionClusters) Append(b []byte) []byte {
+	b = appendU32(b, m.Function)
+	b = appendU32(b, m.GridX)
+	b = appendU32(b, m.GridY)
+	b = appendU32(b, m.GridZ)
+	b = appendU32(b, m.BlockX)
+	b = appendU32(b, m.BlockY)
+	b = appendU32(b, m.BlockZ)
+	b = appendU32(b, m.Shared)
+	b = appendU32(b, m.Flags)
+	b = appendU32(b, m.ClusterX)
+	b = appendU32(b, m.ClusterY)
+	b = appendU32(b, m.ClusterZ)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionClusters) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Function = r.u32()
+	m.GridX = r.u32()
+	m.GridY = r.u32()
+	m.GridZ = r.u32()
+	m.BlockX = r.u32()
+	m.BlockY = r.u32()
+	m.BlockZ = r.u32()
+	m.Shared = r.u32()
+	m.Flags = r.u32()
+	m.ClusterX = r.u32()
+	m.ClusterY = r.u32()
+	m.ClusterZ = r.u32()
+	return r.end("FunctionClusters")
+}
+
+// Op returns the message's kind.
+func (m *FunctionClusters) Op() Op { return OpFunctionClusters }
+
+// FunctionClustersReply is described in messages.txt.
+type FunctionClustersReply struct {
+	Clusters uint32
+	Blocks   uint32
+}
+
+// Append adds the message's bytes.
+func (m *FunctionClustersReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Clusters)
+	b = appendU32(b, m.Blocks)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *FunctionClustersReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Clusters = r.u32()
+	m.Blocks = r.u32()
+	return r.end("FunctionClustersReply")
+}
+
 // Launch is described in messages.txt.
 type Launch struct {
 	Function uint32
@@ -918,6 +1059,9 @@ type Launch struct {
 	BlockZ   uint32
 	Shared   uint32
 	Flags    uint32
+	ClusterX uint32
+	ClusterY uint32
+	ClusterZ uint32
 	Stack    uint64
 	Params   []byte
 }
@@ -934,6 +1078,9 @@ func (m *Launch) Append(b []byte) []byte {
 	b = appendU32(b, m.BlockZ)
 	b = appendU32(b, m.Shared)
 	b = appendU32(b, m.Flags)
+	b = appendU32(b, m.ClusterX)
+	b = appendU32(b, m.ClusterY)
+	b = appendU32(b, m.ClusterZ)
 	b = appendU64(b, m.Stack)
 	b = appendBytes(b, m.Params)
 	return b
@@ -952,6 +1099,9 @@ func (m *Launch) Decode(b []byte) error {
 	m.BlockZ = r.u32()
 	m.Shared = r.u32()
 	m.Flags = r.u32()
+	m.ClusterX = r.u32()
+	m.ClusterY = r.u32()
+	m.ClusterZ = r.u32()
 	m.Stack = r.u64()
 	m.Params = r.bytes()
 	return r.end("Launch")
@@ -959,6 +1109,30 @@ func (m *Launch) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *Launch) Op() Op { return OpLaunch }
+
+// Limit is described in messages.txt.
+type Limit struct {
+	Limit uint32
+	Value uint64
+}
+
+// Append adds the message's bytes.
+func (m *Limit) Append(b []byte) []byte {
+	b = appendU32(b, m.Limit)
+	b = appendU64(b, m.Value)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *Limit) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Limit = r.u32()
+	m.Value = r.u64()
+	return r.end("Limit")
+}
+
+// Op returns the message's kind.
+func (m *Limit) Op() Op { return OpLimit }
 
 // ModuleLog is described in messages.txt.
 type ModuleLog struct {

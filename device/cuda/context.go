@@ -232,6 +232,15 @@ func (c *gpuContext) growStack(bytes uint64) error {
 	return nil
 }
 
+// SetLimit sets a limit of the driver's.
+func (c *gpuContext) SetLimit(limit int, value uint64) error {
+	err := c.call(func() C.mcu_result { return C.mcu_context_limit(c.handle, C.int(limit), C.size_t(value)) })
+	if err != nil {
+		return fmt.Errorf("limit %d of %d: %w", limit, value, err)
+	}
+	return nil
+}
+
 // pin is host memory that the device reaches by itself.
 type pin struct {
 	host   []byte

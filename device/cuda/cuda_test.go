@@ -214,6 +214,36 @@ func TestPinnedAndPageableInOrder(t *testing.T) {
 	b.ok(unpin())
 }
 
+// Copies of all sizes, large ones when the stream is idle and when it is not, after small
+// ones that leave the ring of buffers where it happens to be.
+func TestPageableSizes(t *testing.T) {
+	b := open(t, 256<<20)
+	const size = 40 << 20
+	b.ok(b.Map(testBase, size))
+	want := make([]byte, size)
+	for round := range 3 {
+		at := 0
+		for i, n := range []int{1, 16 << 10, 4 << 20, 5<<20 + 7, 1 << 20, 2 << 20, 700 << 10, 9 << 20, 3, 8 << 20} {
+			part := pattern(uint64(n))
+			for k := range part {
+				part[k] += byte(i + round)
+			}
+			if i%3 == round {
+				b.ok(b.stream.Call(func() {})) // which is ahead of it
+			}
+			b.ok(b.stream.CopyIn(testBase+uint64(at), part))
+			copy(want[at:], part)
+			at += n
+		}
+		got := make([]byte, at)
+		b.ok(b.stream.CopyOut(got, testBase))
+		b.ok(b.stream.Synchronise(b.ctx))
+		if !bytes.Equal(got, want[:at]) {
+			t.Fatalf("round %d: other bytes came back", round)
+		}
+	}
+}
+
 func TestCubin(t *testing.T) {
 	b := open(t, 64<<20)
 	m, err := b.Load(cubinFatbin)

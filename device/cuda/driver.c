@@ -34,6 +34,19 @@ typedef struct {
 
 typedef void (*host_function)(void *);
 
+typedef struct {
+	int id;
+	int padding;
+	uint32_t value[16];
+} launch_attribute;
+
+typedef struct {
+	unsigned int sides[6], shared;
+	void *stream;
+	launch_attribute *attributes;
+	unsigned int count;
+} launch_config;
+
 // Each function of the driver that is used, under the name that has the
 // signature given here in every driver since CUDA 12.4.
 #define FUNCTIONS(X) \
@@ -86,6 +99,9 @@ typedef void (*host_function)(void *);
 	X(cuFuncSetAttribute, (void *, int, int)) \
 	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) \
 	X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, void *, int, size_t)) \
+	X(cuOccupancyAvailableDynamicSMemPerBlock, (size_t *, void *, int, int)) \
+	X(cuOccupancyMaxActiveClusters, (int *, void *, const launch_config *)) \
+	X(cuOccupancyMaxPotentialClusterSize, (int *, void *, const launch_config *)) \
 	X(cuStreamCreate, (void **, unsigned int)) \
 	X(cuStreamDestroy_v2, (void *)) \
 	X(cuStreamQuery, (void *)) \
@@ -93,6 +109,7 @@ typedef void (*host_function)(void *);
 	X(cuLaunchHostFunc, (void *, host_function, void *)) \
 	X(cuLaunchKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
 	                   void *, void **, void **)) \
+	X(cuLaunchKernelEx, (const launch_config *, void *, void **, void **)) \
 	X(cuLaunchCooperativeKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
 	                              unsigned int, void *, void **)) \
 	X(cuEventCreate, (void **, unsigned int)) \
@@ -259,6 +276,11 @@ mcu_result mcu_context_stack(mcu_handle context, size_t bytes)
 	INSIDE(context, cuCtxSetLimit, STACK_SIZE, bytes);
 }
 
+mcu_result mcu_context_limit(mcu_handle context, int limit, size_t value)
+{
+	INSIDE(context, cuCtxSetLimit, limit, value);
+}
+
 mcu_result mcu_context_memory(mcu_handle context, size_t *free_bytes)
 {
 	size_t total;
@@ -399,7 +421,7 @@ mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handl
 
 static mcu_result function_info(void *function, int shared_block, mcu_function *info)
 {
-	enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE, MAX_DYNAMIC_SHARED };
+	enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE, MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_NEEDED, CLUSTER_WIDTH };
 	TRY(cuFuncGetName, &info->name, function);
 	TRY(cuFuncGetAttribute, &info->max_threads, MAX_THREADS, function);
 	TRY(cuFuncGetAttribute, &info->shared, SHARED, function);
@@ -407,6 +429,10 @@ static mcu_result function_info(void *function, int shared_block, mcu_function *
 	TRY(cuFuncGetAttribute, &info->registers, REGISTERS, function);
 	TRY(cuFuncGetAttribute, &info->ptx, PTX, function);
 	TRY(cuFuncGetAttribute, &info->binary, BINARY, function);
+	TRY(cuFuncGetAttribute, &info->constant, CONSTANT, function);
+	TRY(cuFuncGetAttribute, &info->cluster_needed, CLUSTER_NEEDED, function);
+	for (int i = 0; i < 3; i++)
+		TRY(cuFuncGetAttribute, &info->cluster[i], CLUSTER_WIDTH + i, function);
 	if (info->shared >= shared_block)
 		return result(0, "");
 	return RUN(cuFuncSetAttribute, function, MAX_DYNAMIC_SHARED, shared_block - info->shared);
@@ -510,15 +536,67 @@ mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t
 	}
 }
 
-static mcu_result launch(void *stream, void *f, const uint32_t s[6], unsigned int shared, int cooperative, void **params)
+mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int blocks, int threads, size_t *shared)
 {
-	if (cooperative)
+	INSIDE(context, cuOccupancyAvailableDynamicSMemPerBlock, shared, (void *)function, blocks, threads);
+}
+
+// describe makes a launch's description; attributes has room for three.
+static launch_config describe(const mcu_shape *shape, void *stream, launch_attribute *attributes)
+{
+	enum { COOPERATIVE = 2, CLUSTER = 4 };
+	const uint32_t *s = shape->sides;
+	launch_config c = {{s[0], s[1], s[2], s[3], s[4], s[5]}, shape->shared, stream, attributes, 0};
+	if (shape->cooperative)
+		attributes[c.count++] = (launch_attribute){.id = COOPERATIVE, .value = {1}};
+	if (shape->cluster[0] != 0)
+		attributes[c.count++] = (launch_attribute){.id = CLUSTER, .value = {shape->cluster[0], shape->cluster[1], shape->cluster[2]}};
+	return c;
+}
+
+static mcu_result allow(void *function, const mcu_shape *shape)
+{
+	enum { NON_PORTABLE = 14 };
+	if (!shape->large_cluster)
+		return result(0, "");
+	return RUN(cuFuncSetAttribute, function, NON_PORTABLE, 1);
+}
+
+static mcu_result function_clusters(void *function, const mcu_shape *shape, int *clusters, int *blocks)
+{
+	launch_attribute attributes[3];
+	launch_config c = describe(shape, NULL, attributes);
+	mcu_result r = allow(function, shape);
+	if (r.code == 0)
+		r = RUN(cuOccupancyMaxPotentialClusterSize, blocks, function, &c);
+	if (r.code == 0 && shape->cluster[0] != 0)
+		r = RUN(cuOccupancyMaxActiveClusters, clusters, function, &c);
+	return r;
+}
+
+mcu_result mcu_function_clusters(mcu_handle context, mcu_handle function, const mcu_shape *shape, int *clusters, int *blocks)
+{
+	ENTER(context);
+	return leave(function_clusters((void *)function, shape, clusters, blocks));
+}
+
+static mcu_result launch(void *stream, void *f, const mcu_shape *shape, void **params)
+{
+	const uint32_t *s = shape->sides;
+	unsigned int shared = shape->shared;
+	if (shape->cluster[0] != 0) {
+		launch_attribute attributes[3];
+		launch_config c = describe(shape, stream, attributes);
+		mcu_result r = allow(f, shape);
+		return r.code != 0 ? r : RUN(cuLaunchKernelEx, &c, f, params, NULL);
+	}
+	if (shape->cooperative)
 		return RUN(cuLaunchCooperativeKernel, f, s[0], s[1], s[2], s[3], s[4], s[5], shared, stream, params);
 	return RUN(cuLaunchKernel, f, s[0], s[1], s[2], s[3], s[4], s[5], shared, stream, params, NULL);
 }
 
-mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const uint32_t sides[6], unsigned int shared,
-                      int cooperative, char *params, const uint32_t *offsets, size_t count)
+mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
+                      char *params, const uint32_t *offsets, size_t count)
 {
 	enum { OUT_OF_MEMORY = 2 };
 	void *few[32];
@@ -532,7 +610,7 @@ mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function
 		places[i] = params + offsets[i];
 	mcu_result r = RUN(cuCtxPushCurrent_v2, (void *)context);
 	if (r.code == 0)
-		r = leave(launch((void *)stream, (void *)function, sides, shared, cooperative, count > 0 ? places : NULL));
+		r = leave(launch((void *)stream, (void *)function, shape, count > 0 ? places : NULL));
 	if (places != few)
 		free(places);
 	return r;

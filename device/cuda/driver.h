@@ -36,6 +36,7 @@ mcu_result mcu_context_create(int device, mcu_handle *context, size_t *stack);
 mcu_result mcu_context_synchronise(mcu_handle context);
 mcu_result mcu_context_destroy(mcu_handle context);
 mcu_result mcu_context_stack(mcu_handle context, size_t bytes);
+mcu_result mcu_context_limit(mcu_handle context, int limit, size_t value);
 mcu_result mcu_context_memory(mcu_handle context, size_t *free_bytes);
 
 // The next four take context 0 for none.
@@ -63,7 +64,8 @@ mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handl
 
 typedef struct {
 	const char *name; // the driver's, as long as the module is loaded
-	int max_threads, shared, local, registers, ptx, binary;
+	int max_threads, shared, local, registers, ptx, binary, constant;
+	int cluster[3], cluster_needed;
 } mcu_function;
 
 // mcu_function_info also allows the function all dynamic shared memory that a
@@ -72,6 +74,18 @@ mcu_result mcu_function_info(mcu_handle context, mcu_handle function, int shared
 // mcu_function_param answers 1 (invalid value) behind the last parameter.
 mcu_result mcu_function_param(mcu_handle context, mcu_handle function, size_t index, size_t *offset, size_t *size);
 mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int threads, size_t shared, int *blocks);
+
+mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int blocks, int threads, size_t *shared);
+
+// How a kernel is launched: sides of the grid, then of the block; cluster[0] is 0 for none.
+typedef struct {
+	uint32_t sides[6], cluster[3];
+	unsigned int shared;
+	int cooperative, large_cluster;
+} mcu_shape;
+
+// mcu_function_clusters also tells how many clusters there can be if the shape has some.
+mcu_result mcu_function_clusters(mcu_handle context, mcu_handle function, const mcu_shape *shape, int *clusters, int *blocks);
 
 mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream);
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
@@ -90,10 +104,9 @@ mcu_result mcu_copy_out(mcu_handle context, mcu_handle stream, void *host, uint6
 mcu_result mcu_copy(mcu_handle context, mcu_handle stream, uint64_t to, uint64_t from, size_t size);
 mcu_result mcu_fill(mcu_handle context, mcu_handle stream, uint64_t to, uint32_t value, int width, size_t count);
 
-// mcu_launch starts a kernel; the sides are those of the grid, then of the
-// block, and parameter i lies offsets[i] bytes into params.
-mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const uint32_t sides[6], unsigned int shared,
-                      int cooperative, char *params, const uint32_t *offsets, size_t count);
+// mcu_launch starts a kernel; parameter i lies offsets[i] bytes into params.
+mcu_result mcu_launch(mcu_handle context, mcu_handle stream, mcu_handle function, const mcu_shape *shape,
+                      char *params, const uint32_t *offsets, size_t count);
 
 mcu_result mcu_event_create(mcu_handle context, int timing, mcu_handle *event);
 mcu_result mcu_event_destroy(mcu_handle context, mcu_handle event);

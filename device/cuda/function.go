@@ -33,7 +33,8 @@ func (m *module) newFunction(handle C.mcu_handle) (*function, error) {
 	}
 	f := &function{module: m, handle: handle, info: device.FunctionInfo{
 		Name: C.GoString(info.name), MaxThreads: int(info.max_threads), Shared: int(info.shared), Local: int(info.local),
-		Registers: int(info.registers), PTXVersion: int(info.ptx), Binary: int(info.binary),
+		Registers: int(info.registers), PTXVersion: int(info.ptx), Binary: int(info.binary), Constant: int(info.constant),
+		Cluster: device.Dim{X: uint32(info.cluster[0]), Y: uint32(info.cluster[1]), Z: uint32(info.cluster[2])}, ClusterNeeded: info.cluster_needed != 0,
 	}}
 	if err := f.readParams(); err != nil {
 		return nil, fmt.Errorf("parameters of kernel %s: %w", f.info.Name, err)
@@ -83,6 +84,31 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 		return 0, nil // what a launch would answer too
 	}
 	return int(blocks), err
+}
+
+// SharedFor returns how much dynamic shared memory so many blocks can have each.
+func (f *function) SharedFor(blocks, threads int) (uint64, error) {
+	if err := f.module.usable(); err != nil {
+		return 0, err
+	}
+	c := f.module.c
+	var shared C.size_t
+	err := c.call(func() C.mcu_result {
+		return C.mcu_function_shared(c.handle, f.handle, C.int(blocks), C.int(threads), &shared)
+	})
+	return uint64(shared), err
+}
+
+// Clusters returns how many clusters of a launch the device holds, and how large they
+// may be.
+func (f *function) Clusters(l device.Launch) (int, int, error) {
+	if err := f.module.usable(); err != nil {
+		return 0, 0, err
+	}
+	c, s := f.module.c, shape(l)
+	var clusters, blocks C.int
+	err := c.call(func() C.mcu_result { return C.mcu_function_clusters(c.handle, f.handle, &s, &clusters, &blocks) })
+	return int(clusters), int(blocks), err
 }
 
 func (f *function) checkShared(dynamic uint64) error {
@@ -161,11 +187,23 @@ func (s *stream) Launch(fn device.Function, l device.Launch) error {
 }
 
 func (s *stream) launch(f *function, l device.Launch) C.mcu_result {
-	sides := [6]C.uint32_t{C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y), C.uint32_t(l.Grid.Z), C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z)}
-	cooperative := C.int(0)
-	if l.Cooperative {
-		cooperative = 1
-	}
-	return C.mcu_launch(s.c.handle, s.handle, f.handle, &sides[0], C.uint(l.Shared), cooperative,
+	how := shape(l)
+	return C.mcu_launch(s.c.handle, s.handle, f.handle, &how,
 		(*C.char)(unsafe.Pointer(unsafe.SliceData(l.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
+}
+
+// shape is a launch as C has it.
+func shape(l device.Launch) C.mcu_shape {
+	number := func(b bool) C.int {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	return C.mcu_shape{
+		sides:       [6]C.uint32_t{C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y), C.uint32_t(l.Grid.Z), C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z)},
+		cluster:     [3]C.uint32_t{C.uint32_t(l.Cluster.X), C.uint32_t(l.Cluster.Y), C.uint32_t(l.Cluster.Z)},
+		shared:      C.uint(l.Shared),
+		cooperative: number(l.Cooperative), large_cluster: number(l.LargeCluster),
+	}
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 
@@ -58,6 +59,35 @@ func TestNamesOfMachineCode(t *testing.T) {
 		}
 	}
 	if err := check(cubin); err != nil {
+		t.Error(err)
+	}
+}
+
+// Compilers since CUDA 13 write a number of their own where ELF has its version.
+func TestVersionOfMachineCode(t *testing.T) {
+	all, err := os.ReadFile("testdata/cubin.fatbin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fatbin.List(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(entries, func(e fatbin.Entry) bool { return e.Kind == fatbin.ELF && e.Load() == nil })
+	if i < 0 {
+		t.Fatal("there is no machine code in it")
+	}
+	e := entries[i]
+	if err := e.Load(); err != nil {
+		t.Fatal(err)
+	}
+	image := slices.Clone(e.Data)
+	want := namesOfELF(image)
+	image[20] = 123
+	if got := namesOfELF(image); len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if err := check(image); err != nil {
 		t.Error(err)
 	}
 }

@@ -61,6 +61,27 @@ func (f *function) Occupancy(threads int, shared uint64) (int, error) {
 	return f.resident(uint64(threads), shared), nil
 }
 
+// SharedFor returns how much dynamic shared memory so many blocks can have each.
+func (f *function) SharedFor(blocks, threads int) (uint64, error) {
+	if err := f.module.check(); err != nil {
+		return 0, err
+	}
+	if blocks < 1 || threads < 1 {
+		return 0, fmt.Errorf("%d blocks of %d threads: %w", blocks, threads, device.ErrInvalidValue)
+	}
+	taken := limits.SharedReserved + alignUp(uint64(f.info.Shared), 16)
+	each := min(limits.SharedMultiprocessor/uint64(blocks), limits.SharedBlock+limits.SharedReserved)
+	if each <= taken {
+		return 0, nil
+	}
+	return each - taken, nil
+}
+
+// Clusters are nothing that a software GPU has.
+func (f *function) Clusters(device.Launch) (clusters, blocks int, err error) {
+	return 0, 0, fmt.Errorf("clusters of blocks: %w", device.ErrNotSupported)
+}
+
 func (f *function) resident(threads, shared uint64) int {
 	if threads > uint64(f.info.MaxThreads) || f.required != 0 && threads != f.required {
 		return 0

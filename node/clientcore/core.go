@@ -538,6 +538,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 	if err := c.begin(); err != nil {
 		return true, err
 	}
+	c.Limits = nil
 	c.World++
 	c.emit(Op{Kind: SetStatus})
 	c.commitLess(0)

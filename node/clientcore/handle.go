@@ -58,6 +58,8 @@ func init() {
 		wire.OpModuleFunction:    decoding((*Core).moduleFunction),
 		wire.OpModuleGlobal:      decoding((*Core).moduleGlobal),
 		wire.OpFunctionOccupancy: decoding((*Core).functionOccupancy),
+		wire.OpFunctionShared:    decoding((*Core).functionShared),
+		wire.OpFunctionClusters:  decoding((*Core).functionClusters),
 		wire.OpLaunch:            decoding((*Core).launch),
 		wire.OpModuleLog:         decoding((*Core).moduleLog),
 		wire.OpStreamCreate:      decoding((*Core).streamCreate),
@@ -78,11 +80,16 @@ func init() {
 		wire.OpHostStop:          decoding((*Core).hostStop),
 		wire.OpPrintFetch:        decoding((*Core).printFetch),
 		wire.OpSyncPoint:         decoding((*Core).syncPoint),
+		wire.OpLimit:             decoding((*Core).limit),
 		wire.OpReset:             decoding(func(c *Core, m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) }),
 	}
 }
 
-const cooperative = 1
+// Flags of launches.
+const (
+	cooperative = 1 << iota
+	largeCluster
+)
 
 // launch runs a kernel, on the device that the client has or gets now.
 func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
@@ -122,6 +129,7 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 	o.How = device.Launch{
 		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ},
 		Shared: uint64(d.Shared), Stack: d.Stack, Params: params, Cooperative: d.Flags&cooperative != 0,
+		Cluster: device.Dim{X: d.ClusterX, Y: d.ClusterY, Z: d.ClusterZ}, LargeCluster: d.Flags&largeCluster != 0,
 	}
 	return true, nil
 }
@@ -138,6 +146,22 @@ func (c *Core) needs(params []byte) need {
 		}
 	}
 	return need{ranges: c.space.Reachable(params)}
+}
+
+// limit notes a limit of the program's, and sets it where there is a context.
+func (c *Core) limit(_ *Message, d *wire.Limit) (bool, error) {
+	const most = 16 // CUDA has fewer
+	if d.Limit >= most {
+		return true, fmt.Errorf("limit %d: %w", d.Limit, device.ErrInvalidValue)
+	}
+	if c.Limits == nil {
+		c.Limits = map[uint32]uint64{}
+	}
+	c.Limits[d.Limit] = d.Value
+	for _, x := range c.Contexts {
+		c.emit(Op{Kind: SetLimit, Place: x.Place, Limits: map[uint32]uint64{d.Limit: d.Value}})
+	}
+	return true, nil
 }
 
 func (c *Core) syncPoint(*Message, *wire.SyncPoint) (bool, error) {

@@ -3,6 +3,7 @@ package clientcore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"muster/device"
@@ -204,7 +205,7 @@ func (c *Core) open() {
 		return
 	}
 	c.opening = &Context{Place: c.place(), Cost: c.config.Devices[c.Lease.Device].ContextCost}
-	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay()})
+	c.ask(Op{Kind: Open, Place: c.place(), Modules: c.Modules.replay(), Limits: maps.Clone(c.Limits)})
 }
 
 // ErrMoved says that a variable would have another address than the program may

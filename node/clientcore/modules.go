@@ -462,7 +462,8 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 	c.reply(m.Header.Slot, success, (&wire.ModuleFunctionReply{
 		Params: uint32(len(info.Params)), ParamSize: uint32(info.ParamSize), MaxThreads: int32(info.MaxThreads),
 		Shared: int32(info.Shared), Local: int32(info.Local), Registers: int32(info.Registers),
-		Ptx: int32(info.PTXVersion), Binary: int32(info.Binary),
+		Ptx: int32(info.PTXVersion), Binary: int32(info.Binary), Constant: int32(info.Constant),
+		ClusterX: info.Cluster.X, ClusterY: info.Cluster.Y, ClusterZ: info.Cluster.Z, ClusterNeeded: flag(info.ClusterNeeded),
 	}).Append(nil))
 	return true, nil
 }
@@ -518,10 +519,33 @@ func (c *Core) usable(f *Function) error {
 	return fmt.Errorf("kernel %s is of a module that is not loaded: %w", f.Info.Name, why)
 }
 
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func (c *Core) functionOccupancy(m *Message, d *wire.FunctionOccupancy) (bool, error) {
-	f, ok := c.Modules.Functions[d.Function]
+	return c.askFunction(m, d.Function, Op{Kind: Occupancy, Threads: int(d.Threads), Shared: d.Shared})
+}
+
+func (c *Core) functionShared(m *Message, d *wire.FunctionShared) (bool, error) {
+	return c.askFunction(m, d.Function, Op{Kind: SharedFor, Threads: int(d.Threads), Blocks: int(d.Blocks)})
+}
+
+func (c *Core) functionClusters(m *Message, d *wire.FunctionClusters) (bool, error) {
+	return c.askFunction(m, d.Function, Op{Kind: Clusters, How: device.Launch{
+		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ}, Shared: uint64(d.Shared),
+		Cooperative: d.Flags&cooperative != 0, Cluster: device.Dim{X: d.ClusterX, Y: d.ClusterY, Z: d.ClusterZ}, LargeCluster: d.Flags&largeCluster != 0,
+	}})
+}
+
+// askFunction has the device answer what it knows of a kernel.
+func (c *Core) askFunction(m *Message, function uint32, o Op) (bool, error) {
+	f, ok := c.Modules.Functions[function]
 	if !ok {
-		return true, fmt.Errorf("function %d: %w", d.Function, errHandle)
+		return true, fmt.Errorf("function %d: %w", function, errHandle)
 	}
 	if mod := c.Modules.All[f.Module]; !mod.Loaded {
 		if ok, err := c.ready(need{}); !ok || err != nil {
@@ -535,7 +559,8 @@ func (c *Core) functionOccupancy(m *Message, d *wire.FunctionOccupancy) (bool, e
 	if x == nil {
 		return true, errors.New("there is no context for a module that is loaded")
 	}
-	c.emit(Op{Kind: Occupancy, Place: x.Place, Slot: m.Header.Slot, Module: f.Module, Function: d.Function, Name: f.Info.Name, Threads: int(d.Threads), Shared: d.Shared})
+	o.Place, o.Slot, o.Module, o.Function, o.Name = x.Place, m.Header.Slot, f.Module, function, f.Info.Name
+	c.emit(o)
 	return true, nil
 }
 

@@ -51,6 +51,7 @@ const (
 	LeaveStream // Stream takes no more work; what it has may end
 	CloseEvent  // Event is not used any more
 	Unload      // Module, with its functions
+	SetLimit    // Limits
 	Close       // the context, with all that is left on it
 	Abandon     // the same, of a device that is gone: it cannot be asked
 	HostReturn  // the function with Cookie has returned, so that its stream goes on
@@ -61,10 +62,12 @@ const (
 	Elapsed    // time from Start to End
 	Printed    // what kernels have printed, to Out
 	Occupancy  // of Function, with Threads and Shared
+	SharedFor  // Function, with Threads and Blocks
+	Clusters   // of Function, launched as in How
 	// What asks: see the package comment.
 	Finish  // wait until everything at Place is done, however that ends
 	Inspect // what does Image hold?
-	Open    // a context at Place with Modules loaded and their contents restored
+	Open    // a context at Place with Limits, and with Modules loaded and their contents restored
 	Load    // Image as Module
 	Move    // Plan, when everything at the devices it names is done
 	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
@@ -78,7 +81,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "finish", "inspect", "open", "load", "move", "leave", "backup",
+	"unload", "set-limit", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "move", "leave", "backup",
 	"make-room", "refill",
 }
 
@@ -126,9 +129,11 @@ type Op struct {
 	Name     string
 	How      device.Launch
 	Threads  int
+	Blocks   int
 	Shared   uint64
 	Image    []byte
 	Modules  []Loaded
+	Limits   map[uint32]uint64
 	Plan     vmm.Plan
 
 	Message control.ToDaemon
@@ -222,7 +227,7 @@ func (o *Op) String() string {
 		put("%v", o.Place)
 	}
 	switch o.Kind {
-	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy:
+	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters:
 		put("slot %d", o.Slot)
 	}
 	switch o.Kind {
@@ -296,6 +301,12 @@ func (o *Op) String() string {
 		put("module %d", o.Module)
 	case Inspect:
 		put("%d bytes", len(o.Image))
+	case SetLimit:
+		put("%v", o.Limits)
+	case SharedFor:
+		put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
+	case Clusters:
+		put("function %d (%s) of module %d, %v blocks of %v threads in clusters of %v", o.Function, o.Name, o.Module, o.How.Grid, o.How.Block, o.How.Cluster)
 	case Open:
 		for _, m := range o.Modules {
 			verb := "with"

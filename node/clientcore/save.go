@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 4
+const savedVersion = 5
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {

@@ -20,6 +20,7 @@ type State struct {
 	Modules Modules
 	Streams Streams
 	Events  map[uint32]*Event
+	Limits  map[uint32]uint64 // that the program has set, by number
 	Hosts   Hosts
 
 	// Failure is a result that the next synchronising call answers with, once:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -46,6 +47,21 @@ type loaded struct {
 	functions map[uint32]device.Function
 }
 
+// setLimits sets what the program wants to be limits of the context, as far as the
+// device has such.
+func (g *gpu) setLimits(all map[uint32]uint64) error {
+	limiter, ok := g.context.(device.Limiter)
+	if !ok {
+		return nil
+	}
+	for _, limit := range slices.Sorted(maps.Keys(all)) {
+		if err := limiter.SetLimit(int(limit), all[limit]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // openGPU opens a context with the client's modules in it.
 func (w *worker) openGPU(o *clientcore.Op) error {
 	d, err := w.device(o.Place.Index())
@@ -65,6 +81,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
 	}
 	err = g.prepare(w.now)
+	if err == nil {
+		err = g.setLimits(o.Limits)
+	}
 	if err == nil {
 		err = g.replay(w.ctx, o.Modules)
 	}

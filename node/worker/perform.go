@@ -293,8 +293,10 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.queryEvent(g, o)
 	case clientcore.Elapsed:
 		return w.elapsed(g, o)
-	case clientcore.Occupancy:
-		return w.occupancy(g, o)
+	case clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters:
+		return w.askFunction(g, o)
+	case clientcore.SetLimit:
+		return g.setLimits(o.Limits)
 	}
 	on, err := g.stream(o.Stream)
 	if err != nil {
@@ -473,14 +475,29 @@ func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-func (w *worker) occupancy(g *gpu, o *clientcore.Op) error {
+// askFunction answers what the device knows of a kernel.
+func (w *worker) askFunction(g *gpu, o *clientcore.Op) error {
 	f, err := g.function(o)
 	if err != nil {
 		return err
 	}
-	blocks, err := f.Occupancy(o.Threads, o.Shared)
+	var reply []byte
+	switch o.Kind {
+	case clientcore.SharedFor:
+		var shared uint64
+		shared, err = f.SharedFor(o.Blocks, o.Threads)
+		reply = (&wire.FunctionSharedReply{Shared: shared}).Append(nil)
+	case clientcore.Clusters:
+		var clusters, blocks int
+		clusters, blocks, err = f.Clusters(o.How)
+		reply = (&wire.FunctionClustersReply{Clusters: uint32(clusters), Blocks: uint32(blocks)}).Append(nil)
+	default:
+		var blocks int
+		blocks, err = f.Occupancy(o.Threads, o.Shared)
+		reply = (&wire.FunctionOccupancyReply{Blocks: uint32(blocks)}).Append(nil)
+	}
 	if err == nil {
-		w.shared.Reply(o.Slot, success, (&wire.FunctionOccupancyReply{Blocks: uint32(blocks)}).Append(nil))
+		w.shared.Reply(o.Slot, success, reply)
 	}
 	return err
 }

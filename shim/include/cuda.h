@@ -137,8 +137,12 @@ typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
-typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct {
+	CUexecAffinityParam *execAffinityParams;
+	int numExecAffinityParams;
+	void *cigParams;
+} CUctxCreateParams;
 typedef struct CUuuid_st { char bytes[16]; } CUuuid;
 
 typedef void (CUDA_CB *CUhostFn)(void *data);
@@ -463,7 +467,12 @@ typedef enum {
 	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT = 7,
 	CU_LAUNCH_ATTRIBUTE_PRIORITY = 8,
 	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP = 9,
-	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10
+	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10,
+	CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION = 11,
+	CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12,
+	CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE = 13,
+	CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 14,
+	CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING = 16
 } CUlaunchAttributeID;
 
 typedef union {
@@ -471,6 +480,7 @@ typedef union {
 	int cooperative;
 	struct { unsigned int x, y, z; } clusterDim;
 	int priority;
+	struct { CUevent event; int flags; int triggerAtBlockStart; } programmaticEvent;
 } CUlaunchAttributeValue;
 
 typedef struct {
@@ -708,8 +718,10 @@ CUresult CUDAAPI cuModuleUnload(CUmodule module);
 CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction function, int blocks, int threads);
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared);
 CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int threads, size_t shared, unsigned int flags);
+CUresult CUDAAPI cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config);
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit);
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_for, size_t shared, int limit, unsigned int flags);
+CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, const CUlaunchConfig *config);
 CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address);
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address);
 CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address);

@@ -130,7 +130,7 @@ func TestLibrary(t *testing.T) {
 	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")
 	for _, tt := range []struct{ name, stdout string }{
 		{"copies", ""}, {"rows", ""}, {"addresses", ""}, {"launches", ""}, {"libraries", "a kernel says 8\n"}, {"streams", ""},
-		{"contexts", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"},
+		{"contexts", ""}, {"attributes", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stdout, stderr, err := run(t, program, fake(t, daemon, "serve"), tt.name)

@@ -633,6 +633,55 @@ static void test_contexts(void) {
 	WANT(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+// Attributes of functions, and launches with attributes of their own, on a device that has
+// no clusters.
+static void test_attributes(void) {
+	start();
+	CUmodule module;
+	CUfunction echo;
+	CUevent event;
+	int value = 77;
+	size_t shared = 0;
+	OK(cuModuleLoadData(&module, "text"));
+	OK(cuModuleGetFunction(&echo, module, "echo"));
+	OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, echo));
+	MUST(value == 0);
+	OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, echo));
+	MUST(value == 0);
+	OK(cuFuncSetAttribute(echo, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+	OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, echo));
+	MUST(value == 1);
+	OK(cuFuncSetAttribute(echo, CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 1));
+	OK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, echo));
+	MUST(value == 1);
+	WANT(cuFuncSetAttribute(echo, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 2), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuFuncSetAttribute(echo, CU_FUNC_ATTRIBUTE_NUM_REGS, 1), CUDA_ERROR_INVALID_VALUE);
+	OK(cuOccupancyAvailableDynamicSMemPerBlock(&shared, echo, 2, 64));
+	MUST(shared == 32768);
+
+	CUdeviceptr out;
+	uint8_t bytes[4000] = {0};
+	OK(cuMemAlloc(&out, sizeof bytes));
+	void *params[] = {&out, bytes};
+	OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	CUlaunchAttribute attributes[3] = {{.id = CU_LAUNCH_ATTRIBUTE_PRIORITY}, {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION}, {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION}};
+	attributes[2].value.clusterDim.x = attributes[2].value.clusterDim.y = attributes[2].value.clusterDim.z = 1;
+	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, attributes, 3};
+	OK(cuLaunchKernelEx(&config, echo, params, NULL)); // hints, and a cluster of one
+	attributes[0].id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+	attributes[0].value.programmaticEvent.event = event;
+	OK(cuLaunchKernelEx(&config, echo, params, NULL));
+	OK(cuEventSynchronize(event));
+	config.gridDimX = attributes[2].value.clusterDim.x = 2;
+	WANT(cuLaunchKernelEx(&config, echo, params, NULL), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+	WANT(cuOccupancyMaxActiveClusters(&value, echo, &config), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+	WANT(cuOccupancyMaxPotentialClusterSize(NULL, echo, &config), CUDA_ERROR_INVALID_VALUE);
+	attributes[2].value.clusterDim.x = 0;
+	WANT(cuLaunchKernelEx(&config, echo, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	attributes[2].id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+	WANT(cuLaunchKernelEx(&config, echo, params, NULL), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 static void test_limits(void) {
 	static const char *const wrong[] = {"0", "-1", " 5", "1G", "1.5", "99999999999999999999999"};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -815,7 +864,7 @@ int main(int argc, char **argv) {
 		void (*run)(void);
 	} tests[] = {
 		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
-		{"streams", test_streams}, {"contexts", test_contexts}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
+		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)

@@ -106,7 +106,7 @@ static void notify(const char *line) {
 }
 
 static void launch(struct wire_reader *r) {
-	uint32_t f[10];
+	uint32_t f[13];
 	uint64_t stack;
 	wire_get(r, f, sizeof f);
 	wire_get(r, &stack, sizeof stack);
@@ -182,7 +182,7 @@ static void function(const struct wire_header *h, struct wire_reader *r) {
 			continue;
 		kernel_of[numbers[1]] = k;
 		static const uint32_t add[8] = {0, 8, 8, 8, 16, 8, 24, 4}, echo[4] = {0, 8, 16, 4000};
-		uint32_t answer[8] = {0, 0, 1024, k == 1 ? 1024 : 0, 0, 16, 80, 90};
+		uint32_t answer[13] = {0, 0, 1024, k == 1 ? 1024 : 0, 0, 16, 80, 90};
 		if (k == 0) {
 			memcpy(data_at(h), add, sizeof add);
 			answer[0] = 4;
@@ -302,6 +302,13 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		wire_get(&r, s, 8);
 		s[0] = 2048 / s[1];
 		reply(h->slot, 0, s, 4);
+		break;
+	case WIRE_FUNCTION_SHARED:
+		wire_get(&r, s, 12);
+		q[0] = 65536 / s[1];
+		reply(h->slot, 0, q, 8);
+		break;
+	case WIRE_LIMIT:
 		break;
 	case WIRE_LAUNCH:
 		launch(&r);

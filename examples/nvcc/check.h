@@ -1,0 +1,31 @@
+// What the programs share: a call that fails ends the program and says where.
+#pragma once
+#include <cstdio>
+#include <cstdlib>
+
+#define CHECK(call)                                                                               \
+    do {                                                                                          \
+        cudaError_t e = (call);                                                                   \
+        if (e != cudaSuccess) {                                                                   \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)); \
+            exit(1);                                                                              \
+        }                                                                                         \
+    } while (0)
+
+// For libraries, whose results are 0 where all is well.
+#define NEED(call)                                                                  \
+    do {                                                                            \
+        int r = (int)(call);                                                        \
+        if (r != 0) {                                                               \
+            fprintf(stderr, "%s:%d: %s answers %d\n", __FILE__, __LINE__, #call, r); \
+            exit(1);                                                                \
+        }                                                                           \
+    } while (0)
+
+#define TRUE(condition)                                                             \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                                \
+        }                                                                           \
+    } while (0)

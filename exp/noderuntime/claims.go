@@ -1,0 +1,282 @@
+package noderuntime
+
+import (
+	"fmt"
+	"math"
+
+	"muster/exp"
+)
+
+// claim is a statement of the paper's, or one of ours on the figures. It holds or is
+// refuted by what was measured, or there is nothing measured that could tell.
+type claim struct {
+	id, figure string
+	says       string
+	// holds gives a verdict and the numbers behind it. known is false where they are
+	// not there.
+	holds func(m *measured) (holds, known bool, because string)
+}
+
+const partClaims = "Statements: 1 holds, 0 is refuted"
+
+// nearly is by how much medians may differ and count as the same: single ones differ
+// by as much from one run to the next.
+const nearly = 0.05
+
+// claims in the order of the figures.
+func claims() []claim {
+	list := append(singleClaims(), migrationClaims()...)
+	list = append(list, multiClaims()...)
+	return append(list, boundClaims()...)
+}
+
+// claimRows are the verdicts, 1 and 0.
+func claimRows(m *measured) []exp.Row {
+	var rows []exp.Row
+	for _, c := range claims() {
+		holds, known, because := c.holds(m)
+		if !known {
+			continue
+		}
+		value, verdict := 0.0, "refuted"
+		if holds {
+			value, verdict = 1, "holds"
+		}
+		rows = append(rows, exp.Over(partClaims, "claim_"+c.id, "holds", []float64{value}).Against(1).Noting("%s: %s (%s)", verdict, c.says, because))
+	}
+	return rows
+}
+
+// middle is the median time of a measurement.
+func (m *measured) middle(key string) float64 { return median(m.seconds(key)) }
+
+func (m *measured) hasAll(keys ...string) bool {
+	for _, key := range keys {
+		if !m.has(key) {
+			return false
+		}
+	}
+	return true
+}
+
+// compare is a claim on the ratio of two measurements.
+func compare(id, figure, says, a, b string, holds func(ratio float64) bool) claim {
+	return claim{id, figure, says, func(m *measured) (bool, bool, string) {
+		if !m.hasAll(a, b) {
+			return false, false, ""
+		}
+		ratio := median(m.ratios(a, b))
+		return holds(ratio), true, fmt.Sprintf("%.2f", ratio)
+	}}
+}
+
+func above(limit float64) func(float64) bool { return func(v float64) bool { return v > limit } }
+func below(limit float64) func(float64) bool { return func(v float64) bool { return v < limit } }
+
+func singleClaims() []claim {
+	return []claim{
+		{"3_7_more_vgpus_cost_less", "3-7", "the time approaches that of bare CUDA as virtual GPUs increase", func(m *measured) (bool, bool, string) {
+			if !m.has(overhead.own(8)) {
+				return false, false, ""
+			}
+			one, eight := median(overhead.over(m, overhead.with(1), overhead.own)), median(overhead.over(m, overhead.with(8), overhead.own))
+			return eight < one, true, fmt.Sprintf("%.2f times the GPU's own time with 1, %.2f with 8", one, eight)
+		}},
+		compare("3_8_sharing_gains", "3-8", "with many programs, four virtual GPUs are faster than one", sharing.name(48, 4), sharing.name(48, 1), below(1)),
+		compare("3_8_no_gain_beyond_four", "3-8", "eight virtual GPUs bring no significant gain over four", sharing.name(48, 8), sharing.name(48, 4), above(1-nearly)),
+		compare("3_8_balanced", "3-8", "with four virtual GPUs eight programs are faster than bare CUDA's, since they are spread by load", sharing.name(8, 4), sharing.own(8), below(1)),
+		{"3_9_serial_grows_linearly", "3-9", "without sharing the time grows linearly with the CPU fraction", func(m *measured) (bool, bool, string) {
+			a, b, c := swapping.name(0, serial), swapping.name(100, serial), swapping.name(200, serial)
+			if !m.hasAll(a, b, c) {
+				return false, false, ""
+			}
+			middle, between := m.middle(b), (m.middle(a)+m.middle(c))/2
+			return math.Abs(middle/between-1) < 2*nearly && m.middle(c) > 1.5*m.middle(a), true,
+				fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.middle(a), middle, m.middle(c))
+		}},
+		compare("3_9_sharing_constant", "3-9", "with sharing the time is constant", swapping.name(200, shared), swapping.name(0, shared), below(1+2*nearly)),
+		compare("3_9_sharing_gains", "3-9", "with much CPU work sharing is faster, in spite of swapping", swapping.name(200, shared), swapping.name(200, serial), below(1)),
+		{"3_9_swaps", "3-9", "sharing swaps, and one program after the other does not", func(m *measured) (bool, bool, string) {
+			one, four := swapping.name(200, serial), swapping.name(200, shared)
+			if !m.hasAll(one, four) {
+				return false, false, ""
+			}
+			return median(m.swaps(one)) == 0 && median(m.swaps(four)) > 0, true, fmt.Sprintf("%v and %v swaps", median(m.swaps(four)), median(m.swaps(one)))
+		}},
+		{"3_10_gain_grows", "3-10", "the gain of sharing grows with the share of MM-L", func(m *measured) (bool, bool, string) {
+			a, b := mix.name(75, shared), mix.name(25, shared)
+			if !m.hasAll(a, b) {
+				return false, false, ""
+			}
+			little, much := median(m.ratios(a, mix.name(75, serial))), median(m.ratios(b, mix.name(25, serial)))
+			return much < little, true, fmt.Sprintf("%.2f of the time with a quarter of MM-L, %.2f with three", little, much)
+		}},
+		compare("3_10_slower_at_75", "3-10", "with a quarter of MM-L sharing is slower", mix.name(75, shared), mix.name(75, serial), above(1)),
+	}
+}
+
+func migrationClaims() []claim {
+	gain := func(m *measured, p migrationPoint) float64 { return median(m.ratios(p.name(true), p.name(false))) }
+	pair := func(id, says string, a, b migrationPoint, holds func(a, b float64) bool) claim {
+		return claim{id, "3-11", says, func(m *measured) (bool, bool, string) {
+			if !m.hasAll(a.name(true), b.name(true)) {
+				return false, false, ""
+			}
+			return holds(gain(m, a), gain(m, b)), true, fmt.Sprintf("%.2f of the time with %s, %.2f with %s", gain(m, a), a.label(), gain(m, b), b.label())
+		}}
+	}
+	few, many := migrationPoint{6, 100}, migrationPoint{24, 100}
+	busy, alternating := migrationPoint{12, 0}, migrationPoint{12, 100}
+	return []claim{
+		compare("3_11_migration_gains", "3-11", "migration makes an unbalanced node faster", alternating.name(true), alternating.name(false), below(1)),
+		pair("3_11_few_gain_more", "few jobs gain more than many", few, many, func(a, b float64) bool { return a < b }),
+		pair("3_11_alternating_gain_more", "jobs with CPU phases gain more than those without", alternating, busy, func(a, b float64) bool { return a < b }),
+		{"3_11_many_move_less", "3-11", "of many jobs fewer migrate than of few, since those that wait go to the fast GPUs", func(m *measured) (bool, bool, string) {
+			if !m.hasAll(few.name(true), many.name(true)) {
+				return false, false, ""
+			}
+			a, b := median(m.moves(few.name(true)))/float64(few.jobs), median(m.moves(many.name(true)))/float64(many.jobs)
+			return b < a, true, fmt.Sprintf("%.2f migrations a job with %d jobs, %.2f with %d", a, few.jobs, b, many.jobs)
+		}},
+	}
+}
+
+func multiClaims() []claim {
+	a, b := &preliminaryIntra, &preliminaryInter
+	mild, strong := &a.points[0], &a.points[len(a.points)-1]
+	balanced, uneven := &b.points[0], &b.points[len(b.points)-1]
+	list := []claim{
+		speedupAbove("3_14a_sharing_gains", "n-way sharing is faster than batch scheduling where one process is slower", a, strong, fourWay, 1),
+		speedupAbove("3_14a_preemption_gains", "so is preemptive sharing", a, strong, preemptive, 1),
+		best("3_14a_preemptive_2way_best", a, strong),
+		grows("3_14a_gain_grows", a, mild, strong),
+		speedupAbove("3_14b_4way_gains", "4-way sharing is faster than batch scheduling if the workload is uneven enough", b, uneven, fourWay, 1),
+		{"3_14b_2way_does_not_gain", "3-14", "and 2-way sharing is not", func(m *measured) (bool, bool, string) {
+			if !m.has(b.name(uneven, batchScheme)) {
+				return false, false, ""
+			}
+			v := median(b.speedups(m, uneven, twoWay))
+			return v < 1+nearly, true, fmt.Sprintf("%.2f", v)
+		}},
+		best("3_14b_preemptive_2way_best", b, uneven),
+		grows("3_14b_gain_grows", b, balanced, uneven),
+	}
+	for i, p := range later {
+		number := fmt.Sprintf("3-%d", 15+i)
+		list = append(list, claim{"3_" + number[2:] + "_speedup", number, fmt.Sprintf("preemptive 2-way sharing is up to %.1f times as fast as batch scheduling", paperIntra[p]), func(m *measured) (bool, bool, string) {
+			all := gains(m, intraParts(number, p), preemptiveTwoWay, batchScheme)
+			if len(all) == 0 {
+				return false, false, ""
+			}
+			return most(all) > paperIntra[p]*(1-nearly), true, fmt.Sprintf("%.2f", most(all))
+		}})
+	}
+	list = append(list, claim{"3_15_broadcast_gains_less", "3-15", "programs that broadcast gain less than others", func(m *measured) (bool, bool, string) {
+		var values []float64
+		for i, p := range later {
+			all := gains(m, intraParts(fmt.Sprintf("3-%d", 15+i), p), preemptiveTwoWay, batchScheme)
+			if len(all) == 0 {
+				return false, false, ""
+			}
+			values = append(values, most(all))
+		}
+		return values[0] < min(values[1], values[2]), true, fmt.Sprintf("%.2f, %.2f, %.2f with broadcast, scatter-gather, barrier", values[0], values[1], values[2])
+	}})
+	for _, c := range []struct {
+		id   string
+		over scheme
+		want float64
+	}{{"3_18_20_over_batch", batchScheme, 3.5}, {"3_18_20_over_4way", fourWay, 2.1}} {
+		list = append(list, claim{c.id, interNumber(0), fmt.Sprintf("between programs, preemptive 2-way sharing is up to %.1f times as fast as %s", c.want, c.over.name), func(m *measured) (bool, bool, string) {
+			all := gains(m, allInter(), preemptiveTwoWay, c.over)
+			if len(all) == 0 {
+				return false, false, ""
+			}
+			return most(all) > c.want*(1-nearly), true, fmt.Sprintf("%.2f", most(all))
+		}})
+	}
+	return list
+}
+
+func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limit float64) claim {
+	return claim{id, "3-14", says, func(m *measured) (bool, bool, string) {
+		if !m.has(f.name(p, how)) {
+			return false, false, ""
+		}
+		v := median(f.speedups(m, p, how))
+		return v > limit, true, fmt.Sprintf("%.2f", v)
+	}}
+}
+
+// best says that no scheme is faster than preemptive 2-way sharing, but for what does
+// not count.
+func best(id string, f *parallelFigure, p *point) claim {
+	return claim{id, "3-14", "preemptive 2-way sharing is the fastest of all", func(m *measured) (bool, bool, string) {
+		if !m.has(f.name(p, batchScheme)) {
+			return false, false, ""
+		}
+		ours, others, text := median(f.speedups(m, p, preemptiveTwoWay)), 0.0, ""
+		for _, how := range f.schemes[1 : len(f.schemes)-1] {
+			v := median(f.speedups(m, p, how))
+			others = max(others, v)
+			text += fmt.Sprintf("%.2f, ", v)
+		}
+		return ours >= others*(1-nearly), true, text + fmt.Sprintf("%.2f with 2-way, 4-way, preemptive, preemptive 2-way", ours)
+	}}
+}
+
+// grows says that preemptive 2-way sharing gains more where there is more imbalance.
+func grows(id string, f *parallelFigure, little, much *point) claim {
+	return claim{id, "3-14", "the gain grows with the imbalance", func(m *measured) (bool, bool, string) {
+		if !m.hasAll(f.name(little, batchScheme), f.name(much, batchScheme)) {
+			return false, false, ""
+		}
+		a, b := median(f.speedups(m, little, preemptiveTwoWay)), median(f.speedups(m, much, preemptiveTwoWay))
+		return b > a, true, fmt.Sprintf("%.2f at %s, %.2f at %s", a, little.label, b, much.label)
+	}}
+}
+
+// excess is the speed-up of ours that is furthest above a bound, as a part of it.
+func excess(m *measured, f figure, bound func(*parallelFigure, *point) float64) (over float64, where string, known bool) {
+	over = math.Inf(-1)
+	for _, part := range f.parts {
+		for _, p := range part.measured(m) {
+			for _, how := range part.schemes[1:] {
+				if v := median(part.speedups(m, p, how)) / bound(part, p); v > over {
+					over, where, known = v, part.name(p, how), true
+				}
+			}
+		}
+	}
+	return over - 1, where, known
+}
+
+// boundClaims hold our own speed-ups to the bounds that are held against the paper's:
+// what the phases of a workload leave idle, and what batch scheduling left idle as it
+// was measured.
+func boundClaims() []claim {
+	var list []claim
+	for _, f := range figures() {
+		if !f.mpi {
+			continue
+		}
+		id := "3_" + f.name[2:]
+		for _, b := range []struct {
+			id, says string
+			of       func(m *measured) func(*parallelFigure, *point) float64
+		}{
+			{"phases", "no speed-up of ours is above what the phases leave idle", func(*measured) func(*parallelFigure, *point) float64 {
+				return func(_ *parallelFigure, p *point) float64 { return p.inPhases() }
+			}},
+			{"idle", "no speed-up of ours is above what batch scheduling left idle", func(m *measured) func(*parallelFigure, *point) float64 {
+				return func(part *parallelFigure, p *point) float64 { return median(part.inIdle(m, p)) }
+			}},
+		} {
+			list = append(list, claim{id + "_bound_" + b.id, f.name, b.says, func(m *measured) (bool, bool, string) {
+				over, where, known := excess(m, f, b.of(m))
+				return over <= nearly, known, fmt.Sprintf("nearest is %s, %+.0f %%", where, 100*over)
+			}})
+		}
+	}
+	return list
+}

@@ -3,6 +3,8 @@ package noderuntime
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"muster/exp"
 )
@@ -26,7 +28,9 @@ const nearly = 0.05
 // claims in the order of the figures.
 func claims() []claim {
 	list := append(singleClaims(), migrationClaims()...)
-	list = append(list, multiClaims()...)
+	list = append(list, preliminaryClaims()...)
+	list = append(list, intraClaims()...)
+	list = append(list, interClaims()...)
 	return append(list, boundClaims()...)
 }
 
@@ -75,6 +79,13 @@ func below(limit float64) func(float64) bool { return func(v float64) bool { ret
 
 func singleClaims() []claim {
 	return []claim{
+		{"3_7_worst_overhead", "3-7", "in the worst case the overhead is about 10 %", func(m *measured) (bool, bool, string) {
+			all := overhead.overheads(m)
+			if len(all) == 0 {
+				return false, false, ""
+			}
+			return most(all) < 1.1+nearly, true, fmt.Sprintf("%.0f %% over the GPU's own time", 100*(most(all)-1))
+		}},
 		{"3_7_more_vgpus_cost_less", "3-7", "the time approaches that of bare CUDA as virtual GPUs increase", func(m *measured) (bool, bool, string) {
 			if !m.has(overhead.own(8)) {
 				return false, false, ""
@@ -141,15 +152,19 @@ func migrationClaims() []claim {
 	}
 }
 
-func multiClaims() []claim {
+// preliminaryClaims are of Fig. 3-14.
+func preliminaryClaims() []claim {
 	a, b := &preliminaryIntra, &preliminaryInter
 	mild, strong := &a.points[0], &a.points[len(a.points)-1]
 	balanced, uneven := &b.points[0], &b.points[len(b.points)-1]
-	list := []claim{
+	return []claim{
+		constant("3_14a_batch_constant", a, mild, strong),
 		speedupAbove("3_14a_sharing_gains", "n-way sharing is faster than batch scheduling where one process is slower", a, strong, fourWay, 1),
-		speedupAbove("3_14a_preemption_gains", "so is preemptive sharing", a, strong, preemptive, 1),
+		grows("3_14a_sharing_gain_grows", "and its gain grows with the imbalance", a, mild, strong, fourWay),
+		outperforms("3_14a_preemption_outperforms", a, strong),
 		best("3_14a_preemptive_2way_best", a, strong),
-		grows("3_14a_gain_grows", a, mild, strong),
+		grows("3_14a_gain_grows", "its gain grows with the imbalance", a, mild, strong, preemptiveTwoWay),
+		constant("3_14b_batch_constant", b, balanced, uneven),
 		speedupAbove("3_14b_4way_gains", "4-way sharing is faster than batch scheduling if the workload is uneven enough", b, uneven, fourWay, 1),
 		{"3_14b_2way_does_not_gain", "3-14", "and 2-way sharing is not", func(m *measured) (bool, bool, string) {
 			if !m.has(b.name(uneven, batchScheme)) {
@@ -158,44 +173,138 @@ func multiClaims() []claim {
 			v := median(b.speedups(m, uneven, twoWay))
 			return v < 1+nearly, true, fmt.Sprintf("%.2f", v)
 		}},
+		outperforms("3_14b_preemption_outperforms", b, uneven),
 		best("3_14b_preemptive_2way_best", b, uneven),
-		grows("3_14b_gain_grows", b, balanced, uneven),
+		grows("3_14b_gain_grows", "its gain grows with the imbalance", b, balanced, uneven, preemptiveTwoWay),
 	}
+}
+
+// intraClaims are of Figs. 3-15 to 3-17.
+func intraClaims() []claim {
+	var list []claim
+	var all []*parallelFigure
 	for i, p := range later {
-		number := fmt.Sprintf("3-%d", 15+i)
-		list = append(list, claim{"3_" + number[2:] + "_speedup", number, fmt.Sprintf("preemptive 2-way sharing is up to %.1f times as fast as batch scheduling", paperIntra[p]), func(m *measured) (bool, bool, string) {
-			all := gains(m, intraParts(number, p), preemptiveTwoWay, batchScheme)
-			if len(all) == 0 {
+		number, parts := intraNumber(i), intraParts(intraNumber(i), p)
+		all = append(all, parts...)
+		list = append(list, upTo("3_"+number[2:]+"_speedup", number, "", paperIntra[p], parts, batchScheme))
+	}
+	const together = "3-15 to 3-17"
+	return append(list,
+		claim{"3_15_broadcast_gains_less", together, "programs that broadcast gain less than others", func(m *measured) (bool, bool, string) {
+			var values []float64
+			for i, p := range later {
+				gained := gains(m, intraParts(intraNumber(i), p), preemptiveTwoWay, batchScheme)
+				if len(gained) == 0 {
+					return false, false, ""
+				}
+				values = append(values, most(gained))
+			}
+			return values[0] < min(values[1], values[2]), true, fmt.Sprintf("%.2f, %.2f, %.2f with broadcast, scatter-gather, barrier", values[0], values[1], values[2])
+		}},
+		claim{"3_15_17_better_almost_everywhere", together, "preemptive 2-way sharing is faster than 4-way sharing in almost every case", func(m *measured) (bool, bool, string) {
+			faster, points := 0, gains(m, all, preemptiveTwoWay, fourWay)
+			for _, ratios := range points {
+				if median(ratios) > 1 {
+					faster++
+				}
+			}
+			return 10*faster >= 9*len(points), len(points) > 0, fmt.Sprintf("at %d of %d points", faster, len(points))
+		}},
+		claim{"3_15_17_4way_fails_worst", together, "4-way sharing hardly gains where one process is faster than the other three", func(m *measured) (bool, bool, string) {
+			var worst []*parallelFigure
+			for _, f := range all {
+				if strings.Contains(f.key, "_worst_") {
+					worst = append(worst, f)
+				}
+			}
+			gained := gains(m, worst, fourWay, batchScheme)
+			if len(gained) == 0 {
 				return false, false, ""
 			}
-			return most(all) > paperIntra[p]*(1-nearly), true, fmt.Sprintf("%.2f", most(all))
-		}})
-	}
-	list = append(list, claim{"3_15_broadcast_gains_less", "3-15", "programs that broadcast gain less than others", func(m *measured) (bool, bool, string) {
-		var values []float64
+			return most(gained) < 1+2*nearly, true, fmt.Sprintf("%.2f at most", most(gained))
+		}},
+		claim{"3_15_4way_suffices", intraNumber(0), "with broadcasts 4-way sharing hides the communication well enough", func(m *measured) (bool, bool, string) {
+			gained := gains(m, intraParts(intraNumber(0), broadcast), preemptiveTwoWay, fourWay)
+			if len(gained) == 0 {
+				return false, false, ""
+			}
+			return most(gained) < 1+2*nearly, true, fmt.Sprintf("preemptive 2-way sharing is %.2f times as fast at most", most(gained))
+		}},
+	)
+}
+
+// interClaims are of Figs. 3-18 to 3-20.
+func interClaims() []claim {
+	const together = "3-18 to 3-20"
+	// over is the speed-up of preemptive 2-way sharing over 4-way sharing at a point with
+	// CPU phases of so many per cent, for some patterns.
+	over := func(m *measured, cpu, three int, patterns ...pattern) (values [][]float64) {
 		for i, p := range later {
-			all := gains(m, intraParts(fmt.Sprintf("3-%d", 15+i), p), preemptiveTwoWay, batchScheme)
-			if len(all) == 0 {
-				return false, false, ""
+			if !slices.Contains(patterns, p) {
+				continue
 			}
-			values = append(values, most(all))
+			for _, f := range interParts(interNumber(i), p) {
+				at := &f.points[three]
+				if strings.Contains(f.key, fmt.Sprintf("_cpu%d_%s", cpu, phases[0].key)) && m.has(f.name(at, fourWay)) {
+					values = append(values, m.ratios(f.name(at, fourWay), f.name(at, preemptiveTwoWay)))
+				}
+			}
 		}
-		return values[0] < min(values[1], values[2]), true, fmt.Sprintf("%.2f, %.2f, %.2f with broadcast, scatter-gather, barrier", values[0], values[1], values[2])
-	}})
-	for _, c := range []struct {
-		id   string
-		over scheme
-		want float64
-	}{{"3_18_20_over_batch", batchScheme, 3.5}, {"3_18_20_over_4way", fourWay, 2.1}} {
-		list = append(list, claim{c.id, interNumber(0), fmt.Sprintf("between programs, preemptive 2-way sharing is up to %.1f times as fast as %s", c.want, c.over.name), func(m *measured) (bool, bool, string) {
-			all := gains(m, allInter(), preemptiveTwoWay, c.over)
-			if len(all) == 0 {
+		return values
+	}
+	return []claim{
+		upTo("3_18_20_over_batch", together, "between programs, ", 3.5, allInter(), batchScheme),
+		upTo("3_18_20_over_4way", together, "between programs, ", 2.1, allInter(), fourWay),
+		{"3_18_balanced_not_worth_it", interNumber(0), "with broadcasts and a balanced workload preemption is not worth its cost", func(m *measured) (bool, bool, string) {
+			gained := over(m, 0, 0, broadcast)
+			if len(gained) == 0 {
 				return false, false, ""
 			}
-			return most(all) > c.want*(1-nearly), true, fmt.Sprintf("%.2f", most(all))
-		}})
+			return most(gained) < 1+nearly, true, fmt.Sprintf("%.2f times as fast as 4-way sharing", most(gained))
+		}},
+		{"3_18_20_cpu_lowers_gain", together, "with longer CPU phases preemption gains less over 4-way sharing", func(m *measured) (bool, bool, string) {
+			none, long := over(m, 0, jobsOfWorkload, later...), over(m, 100, jobsOfWorkload, later...)
+			if len(none) < len(later) || len(long) < len(later) {
+				return false, false, ""
+			}
+			a, b := median(medians(none)), median(medians(long))
+			return b < a, true, fmt.Sprintf("%.2f with CPU phases of 0 %%, %.2f with 100 %%, medians of the patterns", a, b)
+		}},
 	}
-	return list
+}
+
+// upTo is a claim on the largest speed-up of preemptive 2-way sharing over a scheme.
+func upTo(id, figure, where string, want float64, parts []*parallelFigure, over scheme) claim {
+	return claim{id, figure, fmt.Sprintf("%spreemptive 2-way sharing is up to %.1f times as fast as %s", where, want, over.name), func(m *measured) (bool, bool, string) {
+		all := gains(m, parts, preemptiveTwoWay, over)
+		if len(all) == 0 {
+			return false, false, ""
+		}
+		return most(all) > want*(1-nearly), true, fmt.Sprintf("%.2f", most(all))
+	}}
+}
+
+// constant says that batch scheduling takes as long whatever the imbalance.
+func constant(id string, f *parallelFigure, little, much *point) claim {
+	return claim{id, "3-14", "batch scheduling takes as long whatever the imbalance", func(m *measured) (bool, bool, string) {
+		a, b := f.name(little, batchScheme), f.name(much, batchScheme)
+		if !m.hasAll(a, b) {
+			return false, false, ""
+		}
+		ratio := m.middle(b) / m.middle(a)
+		return math.Abs(ratio-1) < nearly, true, fmt.Sprintf("%.2f times as long at %s as at %s", ratio, much.label, little.label)
+	}}
+}
+
+// outperforms says that preemptive sharing is faster than n-way sharing.
+func outperforms(id string, f *parallelFigure, p *point) claim {
+	return claim{id, "3-14", "preemptive sharing is faster than n-way sharing", func(m *measured) (bool, bool, string) {
+		if !m.has(f.name(p, preemptive)) {
+			return false, false, ""
+		}
+		two, four, v := median(f.speedups(m, p, twoWay)), median(f.speedups(m, p, fourWay)), median(f.speedups(m, p, preemptive))
+		return v > max(two, four), true, fmt.Sprintf("%.2f times as fast as batch scheduling; 2-way %.2f, 4-way %.2f", v, two, four)
+	}}
 }
 
 func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limit float64) claim {
@@ -225,13 +334,13 @@ func best(id string, f *parallelFigure, p *point) claim {
 	}}
 }
 
-// grows says that preemptive 2-way sharing gains more where there is more imbalance.
-func grows(id string, f *parallelFigure, little, much *point) claim {
-	return claim{id, "3-14", "the gain grows with the imbalance", func(m *measured) (bool, bool, string) {
+// grows says that a scheme gains more where there is more imbalance.
+func grows(id, says string, f *parallelFigure, little, much *point, how scheme) claim {
+	return claim{id, "3-14", says, func(m *measured) (bool, bool, string) {
 		if !m.hasAll(f.name(little, batchScheme), f.name(much, batchScheme)) {
 			return false, false, ""
 		}
-		a, b := median(f.speedups(m, little, preemptiveTwoWay)), median(f.speedups(m, much, preemptiveTwoWay))
+		a, b := median(f.speedups(m, little, how)), median(f.speedups(m, much, how))
 		return b > a, true, fmt.Sprintf("%.2f at %s, %.2f at %s", a, little.label, b, much.label)
 	}}
 }

@@ -237,7 +237,7 @@ func intraParts(number string, p pattern) []*parallelFigure {
 			}
 			for _, percent := range []int{10, 20, 30, 40, 50} {
 				f.points = append(f.points, point{
-					key: fmt.Sprint(percent), label: fmt.Sprintf("%d %%", percent), some: length.some && c.faster == 3 && (percent == 10 || percent == 50),
+					key: fmt.Sprint(percent), label: fmt.Sprintf("%d %%", percent), some: length.some && (percent == 50 || percent == 10 && c.faster == 3),
 					programs: alike(parallel{processes: 4, phase: length.seconds, others: c.faster, imbalance: -percent, pattern: p, iterations: length.iterations}),
 				})
 			}
@@ -310,7 +310,7 @@ func interParts(number string, p pattern) []*parallelFigure {
 			}
 			for three := 0; three <= jobsOfWorkload; three++ {
 				key, label := compositionName(three)
-				f.points = append(f.points, point{key: key, label: label, some: length.some && cpu != 50 && three == jobsOfWorkload,
+				f.points = append(f.points, point{key: key, label: label, some: length.some && (three == jobsOfWorkload && cpu != 50 || three == 0 && cpu == 0),
 					programs: composition(three, parallel{phase: length.seconds, cpu: float64(cpu) / 100, pattern: p, iterations: length.iterations})})
 			}
 			parts = append(parts, f)
@@ -329,7 +329,10 @@ func interFigure(number string, p pattern) figure {
 
 const partInterAll = "Figs. 3-18 to 3-20 together"
 
-// interNumber is the figure of a pattern.
+// intraNumber and interNumber are the figures of a pattern, with imbalance inside
+// programs and between them.
+func intraNumber(i int) string { return fmt.Sprintf("3-%d", 15+i) }
+
 func interNumber(i int) string { return fmt.Sprintf("3-%d", 18+i) }
 
 // allInter are the pictures of three figures.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -70,7 +69,7 @@ type measurement struct {
 func figures() []figure {
 	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, preliminaryFigure}
 	for i, p := range later {
-		list = append(list, intraFigure(fmt.Sprintf("3-%d", 15+i), p))
+		list = append(list, intraFigure(intraNumber(i), p))
 	}
 	for i, p := range later {
 		list = append(list, interFigure(interNumber(i), p))
@@ -129,7 +128,9 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 			return nil, err
 		}
 	}
-	return result(m), nil
+	r := result(m)
+	r.Partial = m.Missing
+	return r, nil
 }
 
 // machine describes this one, as far as it matters for times.
@@ -144,8 +145,22 @@ func machine() string {
 	return text
 }
 
-// measure makes all measurements of the figures that are wanted.
+// measure makes all measurements of the figures that are wanted. When it is interrupted,
+// it keeps what is complete by then, and Missing says what is not.
 func (l *lab) measure(o exp.Options) error {
+	chosen, err := l.choose(o)
+	if err != nil {
+		return err
+	}
+	err = l.measureAll(chosen, o.Progress)
+	if err != nil && l.ctx.Err() != nil && l.m.keep(chosen) {
+		return nil
+	}
+	return err
+}
+
+// choose gives the figures that are wanted and can be measured here.
+func (l *lab) choose(o exp.Options) ([]figure, error) {
 	var chosen []figure
 	var left []string
 	for _, f := range figures() {
@@ -162,8 +177,13 @@ func (l *lab) measure(o exp.Options) error {
 		l.m.LeftOut = fmt.Sprintf("figures %s are left out: %s", strings.Join(left, ", "), noMPI)
 	}
 	if len(chosen) == 0 {
-		return errors.New(l.m.LeftOut)
+		return nil, errors.New(l.m.LeftOut)
 	}
+	return chosen, nil
+}
+
+// measureAll makes each measurement of some figures once for every seed.
+func (l *lab) measureAll(chosen []figure, progress func(done, total int64)) error {
 	var plan []measurement
 	for _, f := range chosen {
 		plan = append(plan, f.plan(l.m.All)...)
@@ -179,8 +199,8 @@ func (l *lab) measure(o exp.Options) error {
 				return fmt.Errorf("%s, seed %d: %w", one.key, seed, err)
 			}
 			l.m.Outcomes[one.key] = append(l.m.Outcomes[one.key], out)
-			if done++; o.Progress != nil {
-				o.Progress(int64(done), int64(len(l.m.Seeds)*len(plan)))
+			if done++; progress != nil {
+				progress(int64(done), int64(len(l.m.Seeds)*len(plan)))
 			}
 		}
 	}
@@ -261,12 +281,14 @@ func (m *measured) has(key string) bool { return len(m.Outcomes[key]) > 0 }
 
 // most is the largest of several medians. Runs are not looked at one by one: the
 // largest of many single times says most of all how they vary.
-func most(lists [][]float64) float64 {
-	most := math.Inf(-1)
+func most(lists [][]float64) float64 { return slices.Max(medians(lists)) }
+
+func medians(lists [][]float64) []float64 {
+	var all []float64
 	for _, list := range lists {
-		most = max(most, median(list))
+		all = append(all, median(list))
 	}
-	return most
+	return all
 }
 
 // row is of the median: measured times have outliers.

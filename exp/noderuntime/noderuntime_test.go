@@ -2,8 +2,10 @@ package noderuntime
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +131,60 @@ func TestWithoutMPI(t *testing.T) {
 	m.LeftOut = l.m.LeftOut
 	if !slices.Contains(result(m).Notes, l.m.LeftOut) {
 		t.Error("it is not said")
+	}
+}
+
+// An interrupt keeps what is complete: the seeds before it or, during the first, the
+// figures before it; and says what is missing.
+func TestInterruptedMeasurements(t *testing.T) {
+	for _, c := range []struct {
+		seeds, measured int // the interrupt comes after so many of 4 measurements a seed
+		figures         []string
+		kept            int // seeds
+		missing         string
+	}{
+		{3, 1, nil, 0, ""},
+		{3, 2, []string{"one"}, 1, "figures two; the last 2 seeds"},
+		{1, 3, []string{"one"}, 1, "figures two"},
+		{3, 4, []string{"one", "two"}, 1, "the last 2 seeds"},
+		{3, 11, []string{"one", "two"}, 2, "the last 1 seed"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		made := 0
+		make := func(*lab, *rand.Rand) (outcome, error) {
+			if made == c.measured {
+				cancel()
+				return outcome{}, ctx.Err()
+			}
+			made++
+			return outcome{Seconds: 1}, nil
+		}
+		plan := func(figure string) func(bool) []measurement {
+			return func(bool) []measurement { return []measurement{{figure + "_a", make}, {figure + "_b", make}} }
+		}
+		chosen := []figure{{name: "one", plan: plan("one")}, {name: "two", plan: plan("two")}}
+		l := &lab{ctx: ctx, m: &measured{Seeds: []uint64{1, 2, 3}[:c.seeds], Outcomes: map[string][]outcome{}}}
+		if err := l.measureAll(chosen, nil); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if left := l.m.keep(chosen); left != (c.figures != nil) {
+			t.Errorf("%+v: left %v", c, left)
+		} else if !left {
+			continue
+		}
+		if !slices.Equal(l.m.Figures, c.figures) || len(l.m.Seeds) != c.kept || l.m.Missing != c.missing || len(l.m.Outcomes) != 2*len(c.figures) {
+			t.Errorf("%+v: %+v", c, l.m)
+		}
+		for key, list := range l.m.Outcomes {
+			if len(list) != c.kept {
+				t.Errorf("%+v: %d of %s", c, len(list), key)
+			}
+		}
+	}
+	m := made(false, func(string) float64 { return 1 })
+	m.Missing = "figures 3-20"
+	if notes := strings.Join(result(m).Notes, "\n"); !strings.Contains(notes, "Missing: figures 3-20.") {
+		t.Error(notes)
 	}
 }
 

@@ -30,6 +30,9 @@ func notes(m *measured) []string {
 	if m.LeftOut != "" {
 		list = append(list, m.LeftOut)
 	}
+	if m.Missing != "" {
+		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")
+	}
 	busy := m.busy()
 	list = append(list, fmt.Sprintf("The machine was watched: a measurement during which it woke sleepers more than %.1f ms late was made again, while there was patience (--patience). Of several tries "+
 		"the one counts that was disturbed least.", 1e3*tooLate))

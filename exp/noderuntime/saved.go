@@ -9,7 +9,9 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
+	"muster/exp"
 	"muster/internal/wholefile"
 )
 
@@ -22,6 +24,7 @@ type measured struct {
 	Scale   int      `json:"scale"` // one of so many of the paper's iterations was made
 	Seeds   []uint64 `json:"seeds"`
 	LeftOut string   `json:"left_out,omitempty"` // which figures, and why
+	Missing string   `json:"missing,omitempty"`  // what an interrupt prevented
 
 	Alone    map[string]alone     `json:"alone"`    // by a program's name
 	Addition float64              `json:"addition"` // seconds that a vector addition takes on a GTX 480
@@ -50,6 +53,43 @@ func load(path string) (*measured, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
+}
+
+// keep drops what an interrupt left incomplete, and notes it in Missing: the seeds that
+// were not reached or, during the first, the figures. It says whether anything is left.
+func (m *measured) keep(chosen []figure) bool {
+	whole := len(m.Seeds)
+	var complete, missing []string
+	for _, f := range chosen {
+		least := whole
+		for _, one := range f.plan(m.All) {
+			least = min(least, len(m.Outcomes[one.key]))
+		}
+		if least > 0 {
+			complete = append(complete, f.name)
+		} else {
+			missing = append(missing, f.name)
+		}
+		whole = min(whole, least)
+	}
+	if len(missing) > 0 {
+		m.Missing = "figures " + strings.Join(missing, ", ")
+		whole = 1 // of the figures that are complete; measure begins with all of the first seed
+	}
+	if later := len(m.Seeds) - whole; later > 0 {
+		m.Missing = strings.TrimPrefix(m.Missing+"; the last "+exp.Plural(later, "seed"), "; ")
+	}
+	m.Figures, m.Seeds = complete, m.Seeds[:whole]
+	kept := map[string][]outcome{}
+	for _, f := range chosen {
+		for _, one := range f.plan(m.All) {
+			if slices.Contains(complete, f.name) {
+				kept[one.key] = m.Outcomes[one.key][:whole]
+			}
+		}
+	}
+	m.Outcomes = kept
+	return len(complete) > 0
 }
 
 // decode reads what save wrote, and nothing else.

@@ -47,7 +47,7 @@ var (
 	short = proportional(2e8, 1.0/20, 1.0/48)    // short programs
 	long  = proportional(3e8, 1.0/150, 1.0/256)  // long ones whose memory is in conflict
 	moved = proportional(2e8, 1.0/50, 1.0/64)    // long ones whose memory is not
-	multi = scale{4e8, 1.0 / 10, 1.0 / 16, pcie} // of several processes; their memory is small and stays as it is
+	multi = scale{1e8, 1.0 / 10, 1.0 / 16, pcie} // of several processes; their memory is small and stays as it is
 )
 
 func proportional(rate, time, memory float64) scale {

@@ -91,6 +91,7 @@ func (s setting) arguments(socket string) []string {
 		"--recover", "off", // what it costs, in copies that are kept, is not scaled
 		// No spare workers: to start them takes time off those that are measured.
 		"--warm", "0", "--grace", "5s", "--swap", "64GiB", // a promise: only what is written takes memory
+		"--worker-timeout", "0s", // on a busy machine a worker may be late; to kill it would end the experiment
 		"--log-level", "warn", "--text-log",
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sort"
@@ -103,34 +104,45 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 		}
 		return result(m), nil
 	}
-	m := &measured{Version: savedVersion, Machine: machine(), Scale: defaultScale, All: len(o.Figures) > 0, Seeds: o.Seeds(runsMade), Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
-	if text, given := o.Flags["scale"]; given {
-		var err error
-		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
-			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale))
-		}
-	}
-	found, err := findTools(o.Flags["programs"])
+	l, err := prepare(ctx, o)
 	if err != nil {
 		return nil, err
-	}
-	l := &lab{ctx, found, m, defaultPatience}
-	if text, given := o.Flags["patience"]; given {
-		if l.patience, err = patience(text); err != nil {
-			return nil, err
-		}
 	}
 	if err := l.measure(o); err != nil {
 		return nil, err
 	}
 	if path, given := o.Flags["save"]; given {
-		if err := m.save(path); err != nil {
+		if err := l.m.save(path); err != nil {
 			return nil, err
 		}
 	}
-	r := result(m)
-	r.Partial = m.Missing
+	r := result(l.m)
+	r.Partial = l.m.Missing
 	return r, nil
+}
+
+// prepare reads the flags and finds the tools, before anything is measured.
+func prepare(ctx context.Context, o exp.Options) (*lab, error) {
+	m := &measured{Version: savedVersion, Machine: machine(), Scale: defaultScale, All: len(o.Figures) > 0, Seeds: o.Seeds(runsMade), Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	l := &lab{ctx: ctx, m: m, patience: defaultPatience}
+	var err error
+	if text, given := o.Flags["scale"]; given {
+		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
+			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale))
+		}
+	}
+	if text, given := o.Flags["patience"]; given {
+		if l.patience, err = patience(text); err != nil {
+			return nil, err
+		}
+	}
+	if path, given := o.Flags["save"]; given {
+		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
+		}
+	}
+	l.tools, err = findTools(o.Flags["programs"])
+	return l, err
 }
 
 // machine describes this one, as far as it matters for times.

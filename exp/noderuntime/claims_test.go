@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// recorded is what `muster reproduce noderuntime --runs 5 --patience 3h --save FILE` measured.
+// recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured.
 const recorded = "testdata/measured.json"
 
 // What holds of the paper's statements and what is refuted, on the recorded

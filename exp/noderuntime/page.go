@@ -23,7 +23,8 @@ func notes(m *measured) []string {
 			"with all copies at the same time. No driver can do with less, so what is said to be overhead is an upper bound of it.",
 		"Where the paper has a picture only, its numbers are not in the text, and the column is empty.",
 		"Fig. 3-11: the text names no number of jobs and no CPU fractions: those here are ours.",
-		"Figs. 3-14 to 3-20: four equal GPUs; the maximum idle time is scaled like the phases. A worker says that it is idle after a millisecond of silence, which is not scaled. " +
+		fmt.Sprintf("Figs. 3-14 to 3-20: %d iterations stand for the paper's 200, and %d for its 20 (--scale %d). The four GPUs are equal; the maximum idle time is scaled like the phases. ",
+			m.iterationsOf(200), m.iterationsOf(20), m.Scale) + "A worker says that it is idle after a millisecond of silence, which is not scaled. " +
 			"Programs queue up one after the other, as without preemption two of them could wait for each other for ever.",
 		"Figs. 3-12, 3-13 and 3-21 are missing: they need a cluster whose nodes give each other work.",
 	}

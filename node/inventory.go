@@ -42,7 +42,7 @@ const (
 // checkDevice refuses a description of a device that no file could have.
 func checkDevice(c Device) error {
 	switch {
-	case c.Kind == "cuda" && (c.Index < 0 || c.Memory != 0 || c.CopyBandwidth != 0 || c.Workers != 0):
+	case c.Kind == "cuda" && (c.Index < 0 || c.Memory != 0 || c.Rate != 0 || c.CopyBandwidth != 0 || c.Workers != 0):
 		return errors.New("a CUDA device has a number of the driver's and, if need be, a reserve; nothing else")
 	case c.Kind == "cuda":
 		return nil
@@ -54,6 +54,8 @@ func checkDevice(c Device) error {
 		return errors.New("a software GPU's memory must be a multiple of 2MiB, above 0")
 	case !(c.Speed >= minSpeed && c.Speed <= 1):
 		return fmt.Errorf("speed must be above 0 and at most 1, not %g", c.Speed)
+	case c.Rate != 0 && !(c.Rate >= 1e3 && c.Rate <= 1e15):
+		return fmt.Errorf("rate must be a number of operations a second from 1e3 to 1e15, not %g", c.Rate)
 	case c.Workers < 1 || c.Workers > maxThreads:
 		return fmt.Errorf("workers must be a whole number from 1 to %d, not %d", maxThreads, c.Workers)
 	}

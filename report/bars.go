@@ -22,6 +22,8 @@ type BarSeries struct {
 	Values []float64
 	// Lo and Hi, where given, are the ends of the error bars.
 	Lo, Hi []float64
+	// Marks, where given, are written on the bars instead of their values.
+	Marks []string
 	// Reference draws outlines: numbers to compare with.
 	Reference bool
 }
@@ -33,6 +35,9 @@ func (b *Bars) check() error {
 		}
 		if len(s.Lo) != len(s.Hi) || (s.Lo != nil && len(s.Lo) != len(s.Values)) {
 			return fmt.Errorf("bars %q: series %q has %d low and %d high bounds for %d values", b.Title, s.Name, len(s.Lo), len(s.Hi), len(s.Values))
+		}
+		if s.Marks != nil && len(s.Marks) != len(s.Values) {
+			return fmt.Errorf("bars %q: series %q has %d marks for %d values", b.Title, s.Name, len(s.Marks), len(s.Values))
 		}
 	}
 	return nil
@@ -115,7 +120,12 @@ func (b *Bars) group(p *plot, g int, x, y *axis) {
 				top = math.Max(top, s.Hi[g])
 				told += " (" + b.unit().format(s.Lo[g]) + " to " + b.unit().format(s.Hi[g]) + ")"
 			}
-			if label := b.unit().format(v); float64(len(label))*charWidth <= width+4 {
+			label := b.unit().format(v)
+			if s.Marks != nil {
+				label = clean(s.Marks[g])
+				told += ", marked " + label
+			}
+			if float64(len(label))*charWidth <= width+4 {
 				fmt.Fprintf(&p.b, `<text class="value" text-anchor="middle" x="%s" y="%s">%s</text>`, px(at), px(y.at(top)-4), escape(label))
 			}
 		}

@@ -108,6 +108,14 @@ func TestBars(t *testing.T) {
 	}))
 }
 
+// A mark stands on its bar instead of the bar's value, and cannot command a browser.
+func TestMarkedBars(t *testing.T) {
+	text := piece(t, &Bars{Groups: []string{"g"}, Series: []BarSeries{{Name: "s", Values: []float64{12.5}, Marks: []string{"<7>"}}}})
+	if !strings.Contains(text, ">&lt;7&gt;</text>") || strings.Contains(text, ">12.5</text>") || !strings.Contains(text, "12.5, marked") {
+		t.Error(text)
+	}
+}
+
 func TestStrips(t *testing.T) {
 	s := &Strips{
 		Title: "Bids", Note: "Two jobs.", XLabel: "nodes", Columns: []string{"n1", "n2", "<n3>"}, Rows: []string{"job a", "evil\x1b[2J<b>"},

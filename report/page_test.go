@@ -104,6 +104,7 @@ func TestBadSectionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 		{&Chart{Title: "c", YMin: new(2.0), YMax: new(1.0)}, "YMin 2 is not below YMax 1"},
 		{&Bars{Title: "b", Groups: []string{"g"}, Series: []BarSeries{{Name: "s"}}}, "0 values for 1 groups"},
 		{&Bars{Title: "b", Groups: []string{"g"}, Series: []BarSeries{{Values: []float64{1}, Hi: []float64{1}}}}, "0 low and 1 high bounds"},
+		{&Bars{Title: "b", Groups: []string{"g"}, Series: []BarSeries{{Values: []float64{1}, Marks: []string{"a", "b"}}}}, "2 marks for 1 values"},
 		{&Histogram{Title: "h", Bins: -1}, "-1 bins"},
 		{&Strips{Title: "s", Strips: []Strip{{}}}, "in row 0 of 0"},
 		{&Strips{Title: "s", Rows: []string{"r"}, Columns: []string{"c"}, Strips: []Strip{{To: 1}}}, "from column 0 to 1 of 1"},

@@ -37,7 +37,7 @@ else (the values are the defaults where there are some):
       reserve: 1GiB               # memory that Muster leaves alone
       faults: /tmp/rules          # for tests only: the device fails by these rules (docs/chaos.md)
     - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4}
-      count: 2
+      count: 2                    # and rate: 2e8, operations a second whatever the machine does
   vgpus: 4                        # programs that a device serves at a time
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit

@@ -69,7 +69,7 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	id := sha256.Sum256(fmt.Appendf(nil, "software GPU %s %d", c.Name, c.Index))
 	o := soft.Options{UUID: [16]byte(id[:16])}
-	if c.Speed < 1 || c.CopyBandwidth > 0 {
+	if c.Speed < 1 || c.Rate > 0 || c.CopyBandwidth > 0 {
 		o.Clock = soft.SystemClock()
 	}
 	if lock != nil {
@@ -79,7 +79,7 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		o.Turns = turns
 	}
-	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, o)
+	return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}, o)
 }
 
 // machineMemory is how much memory the machine has.

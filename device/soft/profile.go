@@ -18,6 +18,10 @@ type Profile struct {
 	// Speed is that of kernels relative to what this machine can do: from a
 	// millionth to 1.
 	Speed float64
+	// Rate is how many operations of single lanes kernels do in a second, on every
+	// machine that is fast enough; 0 for as many as this one does at Speed, which then
+	// only says how the device compares with others.
+	Rate float64
 	// CopyBandwidth is bytes a second between host and device; 0 for as fast
 	// as it goes.
 	CopyBandwidth uint64
@@ -34,6 +38,8 @@ const (
 	maxMemory  = 1 << 46
 	maxName    = 255
 	minSpeed   = 1e-6 // below, one instruction takes longer than anybody waits
+	minRate    = 1e3  // likewise
+	maxRate    = 1e15
 )
 
 // Validate says what is wrong with a profile.
@@ -45,6 +51,8 @@ func (p Profile) Validate() error {
 		return fmt.Errorf("profile %s: memory of %d bytes: give a multiple of 2 MiB up to 64 TiB", p.Name, p.Memory)
 	case math.IsNaN(p.Speed) || p.Speed < minSpeed || p.Speed > 1:
 		return fmt.Errorf("profile %s: speed %v: give a number from 0.000001 to at most 1, where 1 is as fast as this machine runs kernels", p.Name, p.Speed)
+	case p.Rate != 0 && !(p.Rate >= minRate && p.Rate <= maxRate):
+		return fmt.Errorf("profile %s: rate %v: give a number of operations a second from %.0e to %.0e, or none", p.Name, p.Rate, minRate, maxRate)
 	case p.Workers < 1 || p.Workers > maxWorkers:
 		return fmt.Errorf("profile %s: %d workers: give 1 to %d", p.Name, p.Workers, maxWorkers)
 	}

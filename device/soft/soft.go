@@ -80,7 +80,13 @@ func New(p Profile, o Options) (*Device, error) {
 		return d, nil
 	}
 	d.engine.pace = pace{clock: d.clock, factor: 1/p.Speed - 1}
+	if p.Rate > 0 {
+		d.engine.pace.factor = 1
+	}
 	d.slice = uint64(max(1, kernelSlice*p.Speed)) // so that a turn, with its wait, is as long as elsewhere
+	if p.Rate > 0 {
+		d.slice = uint64(min(kernelSlice, max(1, p.Rate*ratedTurn.Seconds()/widestGang)))
+	}
 	if p.CopyBandwidth > 0 {
 		d.link.pace = pace{clock: d.clock, factor: 1}
 	}
@@ -110,6 +116,12 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	return newContext(d, m, c.Print), nil
 }
 
+// With a rate a turn takes about so long, if all lanes of the widest gangs take part.
+const (
+	ratedTurn  = 2 * time.Millisecond
+	widestGang = 256
+)
+
 // noTurns is for a device that nobody else stands for.
 type noTurns struct{}
 
@@ -134,9 +146,16 @@ type worker interface{ Worked() time.Duration }
 // do: only what the thread worked counts, at the speed that the kernel has when
 // it is not disturbed, and time for which it could not work is taken off the wait
 // that follows. With several processors at work that cannot be told, and all of
-// the time counts. Who calls has the turn.
+// the time counts. With a rate the operations decide, and what is left of their time
+// is to be waited for. Who calls has the turn.
 func (d *Device) timed(k *kernel) (time.Duration, error) {
 	start, factor := d.clock.Now(), d.engine.pace.factor
+	if d.profile.Rate > 0 {
+		done := k.execution.Stats().LaneOps
+		err := k.execution.RunFor(d.slice)
+		took := float64(k.execution.Stats().LaneOps-done) / d.profile.Rate
+		return time.Duration(took*float64(time.Second)) - (d.clock.Now() - start), err
+	}
 	w, ok := d.clock.(worker)
 	if !ok || d.profile.Workers > 1 || factor == 0 {
 		err := k.execution.RunFor(d.slice)

@@ -230,6 +230,31 @@ func TestKernelsArePaced(t *testing.T) {
 	}
 }
 
+// With a rate the operations decide how long kernels take, whatever the machine needs
+// for them: the clock goes on by itself whenever somebody looks at it.
+func TestKernelsHaveARate(t *testing.T) {
+	for _, step := range []time.Duration{0, time.Microsecond, 100 * time.Microsecond} {
+		clock := &fakeClock{step: step}
+		p := testProfile()
+		p.Speed, p.Rate = 0.25, 1000
+		c := openContext(t, newDevice(t, p, Options{Clock: clock}))
+		s := newStream(t, c)
+		m, err := c.Load([]byte(".version 6.4\n.target sm_70\n.address_size 64\n.entry one()\n{\n\tret;\n}\n"))
+		must(t, err)
+		f, err := m.Function("one")
+		must(t, err)
+		one := device.Dim{X: 1, Y: 1, Z: 1}
+		for range 5 {
+			must(t, s.Launch(f, device.Launch{Grid: one, Block: device.Dim{X: 100, Y: 1, Z: 1}}))
+		}
+		must(t, s.Synchronise(context.Background()))
+		// 500 lanes, one operation each. A part of the last wait may be owed.
+		if d := clock.now - 500*time.Millisecond; d < -longestSleep || d > longestSleep {
+			t.Errorf("500 operations at 1000 a second took %v by a clock with steps of %v", clock.now, step)
+		}
+	}
+}
+
 func TestProfileValidate(t *testing.T) {
 	for _, c := range []struct {
 		change    func(*Profile)
@@ -247,6 +272,10 @@ func TestProfileValidate(t *testing.T) {
 		{func(p *Profile) { p.Speed = 0 }, "at most 1"},
 		{func(p *Profile) { p.Speed = 1.5 }, "at most 1"},
 		{func(p *Profile) { p.Speed = math.NaN() }, "at most 1"},
+		{func(p *Profile) { p.Rate = 1e9 }, ""},
+		{func(p *Profile) { p.Rate = 1 }, "operations a second"},
+		{func(p *Profile) { p.Rate = math.NaN() }, "operations a second"},
+		{func(p *Profile) { p.Rate = math.Inf(1) }, "operations a second"},
 		{func(p *Profile) { p.Workers = 0 }, "workers"},
 		{func(p *Profile) { p.Workers = 5000 }, "workers"},
 	} {

@@ -18,6 +18,8 @@ static struct {
     .slow_ranks = 1, .gpu_ms = 50, .pattern = "barrier",
 };
 
+bool generator_patient;
+
 static enum pattern { NONE, BARRIER, BROADCAST, SCATTER_GATHER, ALL_TO_ALL } pattern;
 static const char *const patterns[] = {"none", "barrier", "bcast", "scatter-gather", "alltoall"};
 
@@ -34,6 +36,7 @@ static const struct gpu_option options[] = {
     {"mpi-bytes", "bytes of a communication, in all parts together", GPU_NUMBER, &option.mpi_bytes, false},
     {"imbalance", "per cent by which the GPU phases of slow ranks are longer; shorter below 0", GPU_REAL, &option.imbalance, true},
     {"slow-ranks", "how many ranks are slow: the last ones", GPU_NUMBER, &option.slow_ranks, false},
+    {"patient", "wait asleep for the other processes", GPU_FLAG, &generator_patient, false},
     {"spread", "take the devices in turn, by rank", GPU_FLAG, &option.spread, false},
 };
 
@@ -156,7 +159,7 @@ static void gpu_phase(struct state *s, uint32_t *scratch) {
         s->step[i] = random_bits();
     gpu_begin();
     if (bytes)
-        CHECK(cuMemcpyHtoD(s->gpu_step, s->step, bytes));
+        gpu_set(s->gpu_step, s->step, bytes);
     launch(s, s->kernels);
     if (bytes)
         gpu_get(scratch, s->gpu_sum, bytes);

@@ -4,6 +4,7 @@
 #ifndef GENERATOR_H
 #define GENERATOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // The processes of a program as one of them sees them. All of them call the same
@@ -20,6 +21,10 @@ struct peers {
 // Reads the options. processes is where --processes goes, NULL where it is not
 // the program's to say.
 void generator_options(int argc, char **argv, const char *about, long *processes);
+
+// --patient: processes that wait for each other sleep, where they would otherwise
+// poll and take the processor from those they wait for.
+extern bool generator_patient;
 
 // The most bytes that one function of peers handles in one process.
 size_t generator_message(int count);

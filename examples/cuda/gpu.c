@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 struct gpu_settings gpu = {.seed = 1};
 
@@ -16,6 +19,9 @@ static CUdevice device;
 static CUmodule module;
 static CUdeviceptr held;
 static uint64_t random_state;
+static int gate = -1;
+static size_t copied;
+long gpu_calls;
 
 double now(void) {
     struct timespec t;
@@ -66,7 +72,7 @@ static void help(const char *about, const struct gpu_option *const lists[2]) {
                 printf(" (%ld)", *(long *)o->value);
             if (o->kind == GPU_REAL)
                 printf(" (%g)", *(double *)o->value);
-            if (o->kind == GPU_WORD)
+            if (o->kind == GPU_WORD && *(const char **)o->value)
                 printf(" (%s)", *(const char **)o->value);
             putchar('\n');
         }
@@ -121,7 +127,7 @@ void gpu_options(int argc, char **argv, const char *about, const char *size,
                  const char *repeat, const struct gpu_option *own) {
     started = now();
     program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
-    struct gpu_option shared[8], *next = shared;
+    struct gpu_option shared[9], *next = shared;
     if (size)
         *next++ = (struct gpu_option){"size", size, GPU_NUMBER, &gpu.size, false};
     if (repeat)
@@ -129,6 +135,7 @@ void gpu_options(int argc, char **argv, const char *about, const char *size,
     *next++ = (struct gpu_option){"seed", "where the random numbers start", GPU_NUMBER, &gpu.seed, false};
     *next++ = (struct gpu_option){"memory", "bytes of GPU memory to hold besides", GPU_NUMBER, &gpu.memory, false};
     *next++ = (struct gpu_option){"device", "the device to use", GPU_NUMBER, &gpu.device, false};
+    *next++ = (struct gpu_option){"gate", "a Unix socket to wait at before the GPU is used, as @NAME or a path", GPU_WORD, &gpu.gate, false};
     *next++ = (struct gpu_option){"quiet", "print nothing when all is right", GPU_FLAG, &gpu.quiet, false};
     *next = (struct gpu_option){0};
     const struct gpu_option *const lists[2] = {own, shared};
@@ -186,7 +193,7 @@ static void hold(void) {
         size_t count = piece_words(at);
         for (size_t i = 0; i < count; i++)
             words[i] = held_word(at / 4 + i);
-        CHECK(cuMemcpyHtoD(held + at, words, count * sizeof *words));
+        gpu_set(held + at, words, count * sizeof *words);
     }
     free(words);
 }
@@ -197,13 +204,42 @@ static void check_held(void) {
     uint32_t *words = host_alloc(PIECE * sizeof *words);
     for (size_t at = 0; at < (size_t)gpu.memory; at += PIECE * sizeof *words) {
         size_t count = piece_words(at);
-        CHECK(cuMemcpyDtoH(words, held + at, count * sizeof *words));
+        gpu_get(words, held + at, count * sizeof *words);
         for (size_t i = 0; i < count; i++)
             if (words[i] != held_word(at / 4 + i))
                 gpu_wrong("word %zu of the memory held is %#x, not %#x", at / 4 + i, words[i], held_word(at / 4 + i));
     }
     free(words);
     CHECK(cuMemFree(held));
+}
+
+// Says how far the program is, and waits for the byte that lets it go on.
+static void wait_at_gate(const char *what) {
+    char line[128], byte;
+    int length = snprintf(line, sizeof line, "%s %ld %ld %zu\n", what, (long)getpid(), gpu_calls, copied);
+    if (send(gate, line, (size_t)length, MSG_NOSIGNAL) != length)
+        gpu_wrong("--gate %s: %s", gpu.gate, strerror(errno));
+    ssize_t got;
+    while ((got = read(gate, &byte, 1)) < 0 && errno == EINTR)
+        ;
+    if (got != 1)
+        gpu_wrong("--gate %s: nobody is there to open it", gpu.gate);
+}
+
+static void enter_gate(void) {
+    if (!gpu.gate)
+        return;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(gpu.gate);
+    if (length == 0 || length >= sizeof address.sun_path)
+        gpu_misuse("--gate needs a name of 1 to %zu bytes", sizeof address.sun_path - 1);
+    memcpy(address.sun_path, gpu.gate, length);
+    if (*gpu.gate == '@')
+        *address.sun_path = 0; // a name without a file
+    gate = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (gate < 0 || connect(gate, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)))
+        gpu_wrong("--gate %s: %s", gpu.gate, strerror(errno));
+    wait_at_gate("ready");
 }
 
 void gpu_open(const char *image) {
@@ -214,6 +250,7 @@ void gpu_open(const char *image) {
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, image));
     hold();
+    enter_gate();
 }
 
 CUfunction gpu_kernel(const char *name) {
@@ -236,12 +273,18 @@ CUdeviceptr gpu_alloc(size_t bytes) {
 
 CUdeviceptr gpu_put(const void *data, size_t bytes) {
     CUdeviceptr p = gpu_alloc(bytes);
-    CHECK(cuMemcpyHtoD(p, data, bytes));
+    gpu_set(p, data, bytes);
     return p;
+}
+
+void gpu_set(CUdeviceptr to, const void *data, size_t bytes) {
+    CHECK(cuMemcpyHtoD(to, data, bytes));
+    copied += bytes;
 }
 
 void gpu_get(void *data, CUdeviceptr from, size_t bytes) {
     CHECK(cuMemcpyDtoH(data, from, bytes));
+    copied += bytes;
 }
 
 void gpu_begin(void) { phase_began = now(); }
@@ -269,6 +312,8 @@ void cpu_phase(double seconds, bool sleeping) {
 
 int gpu_close(const char *format, ...) {
     check_held();
+    if (gpu.gate)
+        wait_at_gate("done");
     CHECK(cuModuleUnload(module));
     CHECK(cuDevicePrimaryCtxRelease(device));
     if (gpu.quiet)

@@ -27,6 +27,7 @@ struct gpu_settings {
     long seed;
     long memory;  // bytes held besides
     long device;
+    const char *gate;  // a socket to wait at, or NULL
     bool quiet;
 };
 extern struct gpu_settings gpu;
@@ -51,20 +52,26 @@ void gpu_misuse(const char *format, ...) __attribute__((format(printf, 1, 2), no
 void gpu_wrong(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 // Opens the device, loads the image, and takes the memory to be held. Kernels and
-// variables are those of the image.
+// variables are those of the image. With --gate it then waits until it is let through:
+// who measures several programs together lets them in when all are ready. gpu_close
+// says that the GPU's part of the program is over, with the kernel calls and the bytes
+// copied, and waits until it is let out.
 void gpu_open(const char *image);
 CUfunction gpu_kernel(const char *name);
 CUdeviceptr gpu_variable(const char *name, size_t *bytes);
 
-// Memory of the GPU; gpu_put and gpu_get are the copies in and out.
+// Memory of the GPU; gpu_set and gpu_get are the copies in and out, gpu_put is
+// gpu_alloc and gpu_set.
 CUdeviceptr gpu_alloc(size_t bytes);
 CUdeviceptr gpu_put(const void *data, size_t bytes);
+void gpu_set(CUdeviceptr to, const void *data, size_t bytes);
 void gpu_get(void *data, CUdeviceptr from, size_t bytes);
 
 // Starts a kernel over a grid of x by y blocks of w by h threads; what follows
 // are the addresses of the arguments.
+extern long gpu_calls;
 #define LAUNCH(kernel, x, y, w, h, ...)                                           \
-    CHECK(cuLaunchKernel((kernel), (unsigned)(x), (unsigned)(y), 1, (w), (h), 1, 0, NULL, \
+    gpu_calls++, CHECK(cuLaunchKernel((kernel), (unsigned)(x), (unsigned)(y), 1, (w), (h), 1, 0, NULL, \
                          (void *[]){__VA_ARGS__}, NULL))
 
 // The time of the GPU as the program sees it: gpu_begin before the first launch

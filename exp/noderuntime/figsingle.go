@@ -3,49 +3,25 @@ package noderuntime
 import (
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 
+	"muster/exp"
 	"muster/report"
-	"muster/wire/control"
 )
 
 // vgpuCounts are those of Figs. 3-7 and 3-8.
 var vgpuCounts = []int{1, 2, 4, 8}
 
 // draw chooses short programs, the same ones for the same dice.
-func (l *lab) draw(dice *rand.Rand, jobs int) ([]*script, error) {
-	all := make([]*script, jobs)
+func draw(dice *rand.Rand, jobs int) []program {
+	all := make([]program, jobs)
 	for i := range all {
-		var err error
-		if all[i], err = l.short.write(l.ctx, shortPrograms[dice.IntN(len(shortPrograms))]); err != nil {
-			return nil, err
-		}
+		all[i] = shortPrograms[dice.IntN(len(shortPrograms))]
 	}
-	return all, nil
+	return all
 }
 
-// drawn measures some short programs on GPUs, bare (0 vGPUs) or shared.
-func drawn(key string, jobs, vgpus int, cards ...card) measurement {
-	return measurement{key, func(l *lab, dice *rand.Rand) (outcome, error) {
-		scripts, err := l.draw(dice, jobs)
-		if err != nil {
-			return outcome{}, err
-		}
-		if vgpus > 0 {
-			return onNode(l.ctx, setting{devices: short.devices(cards...), vgpus: vgpus}, scripts)
-		}
-		var devices []control.DeviceConfig
-		for _, d := range short.devices(cards...) {
-			devices = append(devices, d.DeviceConfig)
-		}
-		return onBare(devices, scripts)
-	}}
-}
-
-// maxBare is how many programs the paper's CUDA could serve at a time.
-const maxBare = 8
-
-// drawnFigure is Fig. 3-7 or 3-8: numbers of short programs, bare and shared.
+// drawnFigure is Fig. 3-7 or 3-8: numbers of short programs that share GPUs, and what
+// the GPUs themselves need for them.
 type drawnFigure struct {
 	key, part string
 	cards     []card
@@ -54,11 +30,11 @@ type drawnFigure struct {
 }
 
 func (f *drawnFigure) name(jobs, vgpus int) string {
-	if vgpus == 0 {
-		return fmt.Sprintf("%s_%djobs_bare", f.key, jobs)
-	}
 	return fmt.Sprintf("%s_%djobs_%dvgpus", f.key, jobs, vgpus)
 }
+
+// own is the key of what the GPUs themselves need for a number of programs.
+func (f *drawnFigure) own(jobs int) string { return fmt.Sprintf("%s_%djobs_gpu", f.key, jobs) }
 
 func (f *drawnFigure) plan(all bool) []measurement {
 	counts := f.some
@@ -67,111 +43,127 @@ func (f *drawnFigure) plan(all bool) []measurement {
 	}
 	var list []measurement
 	for _, jobs := range counts {
-		for _, v := range append([]int{0}, vgpuCounts...) {
-			if v > 0 || jobs <= maxBare {
-				list = append(list, drawn(f.name(jobs, v), jobs, v, f.cards...))
-			}
+		list = append(list, measurement{f.own(jobs), func(l *lab, dice *rand.Rand) (outcome, error) {
+			known, err := l.alone(short, shortPrograms...)
+			return outcome{Seconds: f.dealt(known, draw(dice, jobs))}, err
+		}})
+		for _, v := range vgpuCounts {
+			list = append(list, measurement{f.name(jobs, v), func(l *lab, dice *rand.Rand) (outcome, error) {
+				var run []job
+				for _, p := range draw(dice, jobs) {
+					run = append(run, p.of())
+				}
+				return l.run(setting{devices: short.devices(f.cards...), vgpus: v}, run, openAtOnce)
+			}})
 		}
 	}
 	return list
 }
 
+// dealt is how long programs take that are dealt to the GPUs in turn, as programs do
+// that choose one themselves, if nothing but kernels and copies takes time: a GPU runs
+// its kernels one after the other, and copies at the same time.
+func (f *drawnFigure) dealt(known map[string]alone, programs []program) float64 {
+	most, kernels, copies := 0.0, make([]float64, len(f.cards)), make([]float64, len(f.cards))
+	for i, p := range programs {
+		c := i % len(f.cards)
+		kernels[c] += known[p.name].Kernel / f.cards[c].power()
+		copies[c] += known[p.name].Copy
+		most = max(most, kernels[c], copies[c])
+	}
+	return most
+}
+
 // bars shows the times of all measured numbers of programs.
-func (f *drawnFigure) bars(m measured, note string) *report.Bars {
+func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 	b := &report.Bars{Title: f.part, YLabel: "seconds until all are done", Note: note}
-	var counts []int
+	var own [][]float64
+	shared := make([][][]float64, len(vgpuCounts))
 	for _, jobs := range f.counts {
-		if m.has(f.name(jobs, 1)) {
-			counts = append(counts, jobs)
-			b.Groups = append(b.Groups, plural(jobs, "program"))
+		if !m.has(f.own(jobs)) {
+			continue
+		}
+		b.Groups = append(b.Groups, exp.Plural(jobs, "program"))
+		own = append(own, m.seconds(f.own(jobs)))
+		for i, v := range vgpuCounts {
+			shared[i] = append(shared[i], m.seconds(f.name(jobs, v)))
 		}
 	}
-	for _, v := range append([]int{0}, vgpuCounts...) {
-		label := "bare"
-		if v > 0 {
-			label = plural(v, "vGPU")
-		}
-		s := report.BarSeries{Name: label}
-		for _, jobs := range counts {
-			low, mid, high := nothing, nothing, nothing
-			if values := m.seconds(f.name(jobs, v)); len(values) > 0 {
-				one := series("", [][]float64{values})
-				low, mid, high = one.Lo[0], one.Values[0], one.Hi[0]
-			}
-			s.Lo, s.Values, s.Hi = append(s.Lo, low), append(s.Values, mid), append(s.Hi, high)
-		}
-		b.Series = append(b.Series, s)
+	b.Series = []report.BarSeries{series("the GPUs' own time, computed", own)}
+	b.Series[0].Reference = true
+	for i, v := range vgpuCounts {
+		b.Series = append(b.Series, series(exp.Plural(v, "vGPU"), shared[i]))
 	}
 	return b
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+// over are, run by run, the times of all numbers of programs together over those of
+// another column: they vary less than single ones.
+func (f *drawnFigure) over(m *measured, a, b func(jobs int) string) []float64 {
+	var above, below []float64
+	for _, jobs := range f.counts {
+		for i, seconds := range m.seconds(a(jobs)) {
+			if i == len(above) {
+				above, below = append(above, 0), append(below, 0)
+			}
+			above[i] += seconds
+			below[i] += m.seconds(b(jobs))[i]
+		}
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	for i := range above {
+		above[i] /= below[i]
+	}
+	return above
+}
+
+// overheads are the times at all measured points over what the GPUs themselves need.
+func (f *drawnFigure) overheads(m *measured) [][]float64 {
+	var all [][]float64
+	for _, v := range vgpuCounts {
+		for _, jobs := range f.counts {
+			if key := f.name(jobs, v); m.has(key) && (jobs > 1 || v == 1) { // one program has one vGPU at most
+				all = append(all, m.ratios(key, f.own(jobs)))
+			}
+		}
+	}
+	return all
+}
+
+// with is the column of a number of vGPUs.
+func (f *drawnFigure) with(vgpus int) func(jobs int) string {
+	return func(jobs int) string { return f.name(jobs, vgpus) }
 }
 
 var overhead = drawnFigure{
 	key: "fig3_7", part: "Fig. 3-7: overhead, one GPU", cards: []card{c2050},
-	counts: []int{1, 2, 3, 4, 5, 6, 7, 8}, some: []int{1, 2, 4, 8},
+	counts: []int{1, 2, 3, 4, 5, 6, 7, 8}, some: []int{1, 4, 8},
 }
 
-var overheadFigure = figure{name: "3-7", part: overhead.part, plan: overhead.plan, show: func(m measured) shown {
+var overheadFigure = figure{name: "3-7", part: overhead.part, scaled: shortScaled, plan: overhead.plan, show: func(m *measured) shown {
 	var s shown
-	worst := map[int][][]float64{}
-	for _, jobs := range overhead.counts {
-		for _, v := range vgpuCounts {
-			key := overhead.name(jobs, v)
-			if !m.has(key) {
-				continue
+	for _, v := range vgpuCounts {
+		for _, jobs := range overhead.counts {
+			if key := overhead.name(jobs, v); m.has(key) {
+				s.rows = append(s.rows, row(overhead.part, key+"_over_gpu", "x GPU time", m.ratios(key, overhead.own(jobs))))
 			}
-			over := m.ratios(key, overhead.name(jobs, 0))
-			s.rows = append(s.rows, row(overhead.part, key+"_over_bare", "x bare", over))
-			for i := range over {
-				over[i] = 100 * (over[i] - 1)
-			}
-			worst[v] = append(worst[v], over)
 		}
 	}
-	var all [][]float64
 	for _, v := range vgpuCounts {
-		all = append(all, worst[v]...)
-		s.rows = append(s.rows, row(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_bare", v), "x bare", overhead.sums(m, v)).
+		s.rows = append(s.rows, row(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_gpu", v), "x GPU time", overhead.over(m, overhead.with(v), overhead.own)).
 			Noting("the times of all numbers of programs together, which vary less"))
 	}
-	s.rows = append(s.rows, row(overhead.part, "fig3_7_worst_overhead_pct", "%", mostOf(all)).Against(10).
-		Noting("the paper: in the worst case about 10 %% of the execution time"))
-	s.rows = append(s.rows, row(overhead.part, "fig3_7_worst_overhead_4vgpus_pct", "%", mostOf(worst[4])))
+	s.rows = append(s.rows, row(overhead.part, "fig3_7_worst_overhead_pct", "%", []float64{100 * (most(overhead.overheads(m)) - 1)}).Against(10).
+		Noting("the paper: about 10 %% of the execution time, over bare CUDA; ours is over kernels and copies alone, with which no driver can do"))
 	s.pictures = append(s.pictures, overhead.bars(m, "Short programs, drawn at random; the same ones for all bars of a group. The paper's values are not in its text."))
 	return s
 }}
 
-// sums are, run by run, the times of all numbers of programs over those of bare
-// ones.
-func (f *drawnFigure) sums(m measured, vgpus int) []float64 {
-	var over, bare []float64
-	for _, jobs := range f.counts {
-		for i, seconds := range m.seconds(f.name(jobs, vgpus)) {
-			if i == len(over) {
-				over, bare = append(over, 0), append(bare, 0)
-			}
-			over[i] += seconds
-			bare[i] += m.seconds(f.name(jobs, 0))[i]
-		}
-	}
-	for i := range over {
-		over[i] /= bare[i]
-	}
-	return over
-}
-
 var sharing = drawnFigure{
 	key: "fig3_8", part: "Fig. 3-8: sharing, three GPUs", cards: []card{c2050, c2050, c1060},
-	counts: []int{8, 16, 24, 32, 40, 48}, some: []int{8, 24, 48},
+	counts: []int{8, 16, 24, 32, 40, 48}, some: []int{8, 48},
 }
 
-var sharingFigure = figure{name: "3-8", part: sharing.part, plan: sharing.plan, show: func(m measured) shown {
+var sharingFigure = figure{name: "3-8", part: sharing.part, scaled: shortScaled, plan: sharing.plan, show: func(m *measured) shown {
 	var s shown
 	for _, jobs := range sharing.counts {
 		for _, v := range vgpuCounts {
@@ -179,23 +171,14 @@ var sharingFigure = figure{name: "3-8", part: sharing.part, plan: sharing.plan, 
 			if !m.has(key) {
 				continue
 			}
-			if bare := sharing.name(jobs, 0); m.has(bare) {
-				r := row(sharing.part, key+"_over_bare", "x bare", m.ratios(key, bare))
-				if v == 4 {
-					r = r.Noting("the paper: some gain over bare CUDA with four vGPUs, since programs are spread by load")
-				}
-				s.rows = append(s.rows, r)
-			}
+			s.rows = append(s.rows, row(sharing.part, key+"_over_dealt", "x dealt", m.ratios(key, sharing.own(jobs))).
+				Noting("over programs that are dealt to the GPUs in turn and cost kernels and copies alone; the paper: with 4 vGPUs some gain over bare CUDA"))
 			if v > 1 {
-				r := row(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.ratios(key, sharing.name(jobs, 1)))
-				if v == 8 {
-					r = r.Noting("the paper: no significant gain beyond four vGPUs")
-				}
-				s.rows = append(s.rows, r)
+				s.rows = append(s.rows, row(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.ratios(key, sharing.name(jobs, 1))))
 			}
 		}
 	}
-	s.pictures = append(s.pictures, sharing.bars(m, "Bare CUDA could not serve more than eight programs; here bare is shown up to eight too."))
+	s.pictures = append(s.pictures, sharing.bars(m, "The GPUs' own time is of programs that are dealt to them in turn. Bare CUDA could not serve more than eight."))
 	return s
 }}
 
@@ -205,21 +188,19 @@ const manyLong = 36
 // longOnes measures long programs on the node with three GPUs.
 func longOnes(key string, vgpus, others int, cpu float64) measurement {
 	return measurement{key, func(l *lab, dice *rand.Rand) (outcome, error) {
-		large := matmulLarge
-		large.cpu = cpu
-		scripts := make([]*script, manyLong)
-		for i := range scripts {
-			p := large
+		known, err := l.alone(long, matmulLarge, optionsLarge)
+		if err != nil {
+			return outcome{}, err
+		}
+		jobs := make([]job, manyLong)
+		for i := range jobs {
+			jobs[i] = matmulLarge.withCPU(known[matmulLarge.name], cpu)
 			if i < others {
-				p = optionsLarge
-			}
-			var err error
-			if scripts[i], err = l.long.write(l.ctx, p); err != nil {
-				return outcome{}, err
+				jobs[i] = optionsLarge.of()
 			}
 		}
-		dice.Shuffle(len(scripts), func(i, k int) { scripts[i], scripts[k] = scripts[k], scripts[i] })
-		return onNode(l.ctx, setting{devices: long.devices(c2050, c2050, c1060), vgpus: vgpus}, scripts)
+		dice.Shuffle(len(jobs), func(i, k int) { jobs[i], jobs[k] = jobs[k], jobs[i] })
+		return l.run(setting{devices: long.devices(c2050, c2050, c1060), vgpus: vgpus}, jobs, openAtOnce)
 	}}
 }
 
@@ -252,18 +233,18 @@ func (f *longFigure) plan(all bool) []measurement {
 	return list
 }
 
-func (f *longFigure) show(m measured, note func(point int) string) shown {
+func (f *longFigure) show(m *measured, note func(point int) string) shown {
 	var s shown
-	b := &report.Bars{Title: f.part, YLabel: "seconds until all are done", Note: "The paper's values are not in its text, only their direction."}
-	swaps := &report.Bars{Title: f.part + ": swap operations", YLabel: "swaps"}
-	var alone, together, moved [][]float64
+	b := &report.Bars{Title: f.part, YLabel: "seconds until all are done", Note: "On each bar its swap operations. The paper's values are not in its text, only their direction."}
+	var alone, together, still, moved [][]float64
 	for _, p := range f.points {
 		one, four := f.name(p, serial), f.name(p, shared)
 		if !m.has(one) {
 			continue
 		}
-		b.Groups, swaps.Groups = append(b.Groups, f.label(p)), append(swaps.Groups, f.label(p))
-		alone, together, moved = append(alone, m.seconds(one)), append(together, m.seconds(four)), append(moved, m.swaps(four))
+		b.Groups = append(b.Groups, f.label(p))
+		alone, together = append(alone, m.seconds(one)), append(together, m.seconds(four))
+		still, moved = append(still, m.swaps(one)), append(moved, m.swaps(four))
 		s.rows = append(s.rows,
 			row(f.part, one+"_s", "s", m.seconds(one)),
 			row(f.part, four+"_s", "s", m.seconds(four)),
@@ -271,9 +252,8 @@ func (f *longFigure) show(m measured, note func(point int) string) shown {
 			row(f.part, one+"_swaps", "swaps", m.swaps(one)),
 			row(f.part, four+"_swaps", "swaps", m.swaps(four)))
 	}
-	b.Series = []report.BarSeries{series("1 vGPU, one after the other", alone), series("4 vGPUs, sharing", together)}
-	swaps.Series = []report.BarSeries{series("4 vGPUs", moved)}
-	s.pictures = []report.Section{b, swaps}
+	b.Series = []report.BarSeries{marked(series("1 vGPU, one after the other", alone), still), marked(series("4 vGPUs, sharing", together), moved)}
+	s.pictures = []report.Section{b}
 	return s
 }
 
@@ -286,7 +266,7 @@ var swapping = longFigure{
 	},
 }
 
-var swappingFigure = figure{name: "3-9", part: swapping.part, plan: swapping.plan, show: func(m measured) shown {
+var swappingFigure = figure{name: "3-9", part: swapping.part, scaled: longScaled, plan: swapping.plan, show: func(m *measured) shown {
 	s := swapping.show(m, func(int) string { return "below 1: sharing is faster" })
 	for _, f := range []struct {
 		vgpus int
@@ -305,14 +285,14 @@ var swappingFigure = figure{name: "3-9", part: swapping.part, plan: swapping.pla
 
 var mix = longFigure{
 	key: "fig3_10", part: "Fig. 3-10: 36 programs, BS-L and MM-L", metric: "bsl",
-	points: []int{100, 75, 50, 25, 0}, some: []int{100, 75, 50, 25, 0},
+	points: []int{100, 75, 50, 25, 0}, some: []int{75, 25},
 	label: func(p int) string { return fmt.Sprintf("%d/%d", p, 100-p) },
 	make: func(key string, vgpus, point int) measurement {
 		return longOnes(key, vgpus, manyLong*point/100, 1)
 	},
 }
 
-var mixFigure = figure{name: "3-10", part: mix.part, plan: mix.plan, show: func(m measured) shown {
+var mixFigure = figure{name: "3-10", part: mix.part, scaled: longScaled, plan: mix.plan, show: func(m *measured) shown {
 	return mix.show(m, func(point int) string {
 		if point == 75 {
 			return "the paper: above 1, sharing is slower here"

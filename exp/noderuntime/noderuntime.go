@@ -2,11 +2,17 @@ package noderuntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
+	"time"
 
 	"muster/exp"
 	"muster/report"
@@ -16,10 +22,17 @@ import (
 var Experiment = exp.Experiment{
 	Name:    name,
 	Title:   title,
-	Summary: "sharing GPUs of a node: overhead, swapping and preemption, measured on software GPUs",
+	Summary: "sharing GPUs of a node: overhead, swapping, migration and preemption, measured on software GPUs",
 	Runs:    runsMade,
 	Figures: figureNames(),
-	Run:     run,
+	Flags: []exp.Flag{
+		{Name: "scale", Summary: "make one of so many of the paper's iterations of programs of several processes, 1 for all of them (default 20)"},
+		{Name: "programs", Summary: "the folder of the programs to run (default: examples/ beside this program)"},
+		{Name: "patience", Summary: "how long to wait, in all, for a machine that is busy with other things (default 2m)"},
+		{Name: "save", Summary: "keep what was measured in this file"},
+		{Name: "from", Summary: "measure nothing, and show what --save kept in this file"},
+	},
+	Run: run,
 }
 
 const (
@@ -32,9 +45,12 @@ const (
 // figure is one of the paper's figures.
 type figure struct {
 	name, part string
+	mpi        bool // its programs need MPI
+	scaled     []scaling
+	parts      []*parallelFigure // of those that need MPI
 	// plan lists what is to be measured: all points of the paper's, or some.
 	plan func(all bool) []measurement
-	show func(m measured) shown
+	show func(m *measured) shown
 }
 
 // shown is what becomes of the measurements of a figure.
@@ -50,17 +66,14 @@ type measurement struct {
 	make func(l *lab, dice *rand.Rand) (outcome, error)
 }
 
-// measured are the outcomes of measurements, one a run.
-type measured map[string][]outcome
-
 // figures in the paper's order.
 func figures() []figure {
-	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, preliminaryFigure}
-	for i, p := range []pattern{broadcast, scatterGather, barrier} {
-		list = append(list, intraFigure(fmt.Sprintf("3-%d", 15+i), p))
+	list := []figure{overheadFigure, sharingFigure, swappingFigure, mixFigure, migrationFigure, preliminaryFigure}
+	for i, p := range later {
+		list = append(list, intraFigure(intraNumber(i), p))
 	}
-	for i, p := range []pattern{broadcast, scatterGather, barrier} {
-		list = append(list, interFigure(fmt.Sprintf("3-%d", 18+i), p))
+	for i, p := range later {
+		list = append(list, interFigure(interNumber(i), p))
 	}
 	return list
 }
@@ -75,91 +88,199 @@ func figureNames() []string {
 
 // lab is where measurements are made.
 type lab struct {
-	ctx                    context.Context
-	short, long, processes *calibrator
-	additions              *vectors // nil until measured
+	ctx      context.Context
+	tools    tools
+	m        *measured
+	patience time.Duration // what is left to wait for a quiet machine
 }
 
-func newLab(ctx context.Context) *lab {
-	on := func(s scale, c card) *calibrator {
-		return &calibrator{scale: s, profile: s.profile(c), known: map[program]*script{}}
-	}
-	return &lab{ctx: ctx, short: on(short, c2050), long: on(long, c2050), processes: on(multi, gtx480)}
-}
+const maxScale = 1000
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
-	var chosen []figure
-	for _, f := range figures() {
-		if len(o.Figures) == 0 || slices.Contains(o.Figures, f.name) {
-			chosen = append(chosen, f)
+	if from, given := o.Flags["from"]; given {
+		m, err := load(from)
+		if err != nil {
+			return nil, err
+		}
+		return result(m), nil
+	}
+	l, err := prepare(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.measure(o); err != nil {
+		return nil, err
+	}
+	if path, given := o.Flags["save"]; given {
+		if err := l.m.save(path); err != nil {
+			return nil, err
 		}
 	}
-	l, seeds, m := newLab(ctx), o.Seeds(runsMade), measured{}
+	r := result(l.m)
+	r.Partial = l.m.Missing
+	return r, nil
+}
+
+// prepare reads the flags and finds the tools, before anything is measured.
+func prepare(ctx context.Context, o exp.Options) (*lab, error) {
+	m := &measured{Version: savedVersion, Machine: machine(), Scale: defaultScale, All: len(o.Figures) > 0, Seeds: o.Seeds(runsMade), Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	l := &lab{ctx: ctx, m: m, patience: defaultPatience}
+	var err error
+	if text, given := o.Flags["scale"]; given {
+		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
+			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale))
+		}
+	}
+	if text, given := o.Flags["patience"]; given {
+		if l.patience, err = patience(text); err != nil {
+			return nil, err
+		}
+	}
+	if path, given := o.Flags["save"]; given {
+		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
+		}
+	}
+	l.tools, err = findTools(o.Flags["programs"])
+	return l, err
+}
+
+// machine describes this one, as far as it matters for times.
+func machine() string {
+	text := exp.Plural(runtime.NumCPU(), "processor")
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return text + ", " + strings.TrimSpace(value)
+		}
+	}
+	return text
+}
+
+// measure makes all measurements of the figures that are wanted. When it is interrupted,
+// it keeps what is complete by then, and Missing says what is not.
+func (l *lab) measure(o exp.Options) error {
+	chosen, err := l.choose(o)
+	if err != nil {
+		return err
+	}
+	err = l.measureAll(chosen, o.Progress)
+	if err != nil && l.ctx.Err() != nil && l.m.keep(chosen) {
+		return nil
+	}
+	return err
+}
+
+// choose gives the figures that are wanted and can be measured here.
+func (l *lab) choose(o exp.Options) ([]figure, error) {
+	var chosen []figure
+	var left []string
+	for _, f := range figures() {
+		switch {
+		case !o.Wants(f.name):
+		case f.mpi && l.tools.mpiexec == "":
+			left = append(left, f.name)
+		default:
+			chosen = append(chosen, f)
+			l.m.Figures = append(l.m.Figures, f.name)
+		}
+	}
+	if len(left) > 0 {
+		l.m.LeftOut = fmt.Sprintf("figures %s are left out: %s", strings.Join(left, ", "), noMPI)
+	}
+	if len(chosen) == 0 {
+		return nil, errors.New(l.m.LeftOut)
+	}
+	return chosen, nil
+}
+
+// measureAll makes each measurement of some figures once for every seed.
+func (l *lab) measureAll(chosen []figure, progress func(done, total int64)) error {
 	var plan []measurement
 	for _, f := range chosen {
-		plan = append(plan, f.plan(len(o.Figures) > 0)...)
+		plan = append(plan, f.plan(l.m.All)...)
 	}
 	done := 0
-	for _, seed := range seeds {
+	for _, seed := range l.m.Seeds {
 		for _, one := range plan {
-			late := watchMachine()
-			out, err := one.make(l, rand.New(rand.NewPCG(seed, 0)))
-			out.late = late()
+			out, err := quietly(l, func() (outcome, disturbance, error) {
+				out, err := one.make(l, rand.New(rand.NewPCG(seed, 0)))
+				return out, out.disturbance, err
+			})
 			if err != nil {
-				return nil, fmt.Errorf("%s, seed %d: %w", one.key, seed, err)
+				return fmt.Errorf("%s, seed %d: %w", one.key, seed, err)
 			}
-			m[one.key] = append(m[one.key], out)
-			if done++; o.Progress != nil {
-				o.Progress(int64(done), int64(len(seeds)*len(plan)))
+			l.m.Outcomes[one.key] = append(l.m.Outcomes[one.key], out)
+			if done++; progress != nil {
+				progress(int64(done), int64(len(l.m.Seeds)*len(plan)))
 			}
 		}
 	}
-	return result(chosen, m, seeds, len(o.Figures) > 0), nil
+	return nil
 }
 
 // result makes rows, notes and the page.
-func result(chosen []figure, m measured, seeds []uint64, all bool) *exp.Result {
-	r := &exp.Result{Name: name, Notes: notes(m, seeds, all)}
+func result(m *measured) *exp.Result {
+	var chosen []figure
+	for _, f := range figures() {
+		if slices.Contains(m.Figures, f.name) {
+			chosen = append(chosen, f)
+		}
+	}
+	r := &exp.Result{Name: name, Notes: notes(m)}
 	r.Page = &report.Page{Title: title, Lead: lead}
 	add := func(list ...report.Section) { r.Page.Sections = append(r.Page.Sections, list...) }
+	rows := func(part string, rows []exp.Row) {
+		if len(rows) > 0 {
+			r.Rows = append(r.Rows, rows...)
+			add(report.Heading(part))
+		}
+	}
 	add(report.Heading("How it was done, and what differs"))
 	for _, n := range r.Notes {
 		add(report.Text(n))
 	}
 	for _, f := range chosen {
 		s := f.show(m)
-		r.Rows = append(r.Rows, s.rows...)
-		add(report.Heading(f.part))
+		rows(f.part, s.rows)
 		add(s.pictures...)
 		add(exp.TableWithNotes(s.rows, f.part))
 	}
-	if rows := interAll(m); len(rows) > 0 {
-		r.Rows = append(r.Rows, rows...)
-		add(report.Heading(partInterAll), exp.TableWithNotes(rows, partInterAll))
+	for _, more := range []struct {
+		part string
+		rows []exp.Row
+	}{{partInterAll, interAll(m)}, {partClaims, claimRows(m)}, {partScale, scaledRows(m, chosen)}} {
+		rows(more.part, more.rows)
+		if len(more.rows) > 0 {
+			add(exp.TableWithNotes(more.rows, more.part))
+		}
 	}
-	add(report.Heading("Scales"), scaleTable())
 	return r
 }
 
 // seconds are the times of a measurement.
-func (m measured) seconds(key string) []float64 {
-	return m.each(key, func(o outcome) float64 { return o.seconds })
+func (m *measured) seconds(key string) []float64 {
+	return m.each(key, func(o outcome) float64 { return o.Seconds })
 }
 
-func (m measured) swaps(key string) []float64 {
-	return m.each(key, func(o outcome) float64 { return float64(o.swaps) })
+func (m *measured) swaps(key string) []float64 {
+	return m.each(key, func(o outcome) float64 { return float64(o.Swaps) })
 }
 
-func (m measured) each(key string, of func(outcome) float64) []float64 {
+func (m *measured) moves(key string) []float64 {
+	return m.each(key, func(o outcome) float64 { return float64(o.Moves) })
+}
+
+func (m *measured) each(key string, of func(outcome) float64) []float64 {
 	var all []float64
-	for _, o := range m[key] {
+	for _, o := range m.Outcomes[key] {
 		all = append(all, of(o))
 	}
 	return all
 }
 
 // ratios are the times of one measurement over those of another, run by run.
-func (m measured) ratios(key, over string) []float64 {
+func (m *measured) ratios(key, over string) []float64 {
 	a, b := m.seconds(key), m.seconds(over)
 	all := make([]float64, len(a))
 	for i := range a {
@@ -168,16 +289,18 @@ func (m measured) ratios(key, over string) []float64 {
 	return all
 }
 
-func (m measured) has(key string) bool { return len(m[key]) > 0 }
+func (m *measured) has(key string) bool { return len(m.Outcomes[key]) > 0 }
 
-// mostOf is the largest of several medians. Runs are not looked at one by one: the
+// most is the largest of several medians. Runs are not looked at one by one: the
 // largest of many single times says most of all how they vary.
-func mostOf(lists [][]float64) []float64 {
-	most := math.Inf(-1)
+func most(lists [][]float64) float64 { return slices.Max(medians(lists)) }
+
+func medians(lists [][]float64) []float64 {
+	var all []float64
 	for _, list := range lists {
-		most = max(most, median(list))
+		all = append(all, median(list))
 	}
-	return []float64{most}
+	return all
 }
 
 // row is of the median: measured times have outliers.
@@ -201,6 +324,14 @@ func series(label string, points [][]float64) report.BarSeries {
 	for _, values := range points {
 		s.Values = append(s.Values, median(values))
 		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
+	}
+	return s
+}
+
+// marked writes a number on each bar of a series.
+func marked(s report.BarSeries, points [][]float64) report.BarSeries {
+	for _, values := range points {
+		s.Marks = append(s.Marks, report.Number(median(values)))
 	}
 	return s
 }

@@ -1,239 +1,72 @@
 package noderuntime
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/exp"
-	"muster/wire/control"
 )
 
-// tiny is small enough for tests, which say nothing of times.
-var tiny = scale{time: 1.0 / 2000, memory: 1.0 / 256}
-
-func writer(t *testing.T, s scale, c card) func(p program) *script {
-	t.Helper()
-	made := &calibrator{scale: s, profile: s.profile(c), known: map[program]*script{}}
-	return func(p program) *script {
-		t.Helper()
-		one, err := made.write(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return one
+// made gives every measurement of all figures a time: so long in the first run, and
+// twice as long in the second.
+func made(all bool, seconds func(key string) float64) *measured {
+	m := &measured{Version: savedVersion, Machine: "made up", Figures: figureNames(), All: all, Scale: defaultScale, Seeds: []uint64{1, 2}, Addition: 0.001, Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	for _, p := range append(slices.Clone(shortPrograms), matmulLarge, optionsLarge, matmulSmall) {
+		m.Alone[p.name] = alone{Seconds: 0.2, Kernel: 0.15, Copy: 0.01, Kernels: uint64(p.calls)}
 	}
-}
-
-// All programs compute what they should, on a bare device and on a node.
-func TestProgramsCompute(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	write := writer(t, tiny, c2050)
-	var all []*script
-	for _, p := range append(slices.Clone(shortPrograms), matmulLarge, optionsLarge) {
-		s := write(p)
-		if s.units < 1 || s.takes <= 0 {
-			t.Errorf("%s: %d units take %v", p.name, s.units, s.takes)
-		}
-		if _, err := onBare([]control.DeviceConfig{tiny.profile(c2050)}, []*script{s}); err != nil {
-			t.Error(err)
-		}
-		all = append(all, s)
-	}
-	for _, vgpus := range []int{1, 4} {
-		o, err := onNode(t.Context(), setting{devices: tiny.devices(c2050, c1060), vgpus: vgpus}, all)
-		if err != nil {
-			t.Error(err)
-		}
-		if o.seconds <= 0 {
-			t.Error("it took no time")
-		}
-	}
-}
-
-// A script notices when it gets back something else.
-func TestWrongResultsAreFound(t *testing.T) {
-	for _, k := range []*kernel{saxpy, vecadd, matmul, options, transpose, reduce} {
-		b, err := k.build(1, 1, leastMemory)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := slices.Clone(b.out.data)
-		if err := b.verify(got); err != nil {
-			t.Errorf("%s: %v", k.name, err)
-		}
-		got[2] ^= 0xff
-		if b.verify(got) == nil {
-			t.Errorf("%s: a damaged result passes", k.name)
-		}
-		var large tooLarge
-		if _, err := k.build(1<<20, 1, leastMemory); !errors.As(err, &large) || large.most < 1 {
-			t.Errorf("%s: %v", k.name, err)
-		}
-	}
-}
-
-// Fig. 3-9 in small: alone on a GPU nothing is swapped; where memory is in
-// conflict, it is, and all results are right nevertheless.
-func TestSwapping(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	p := matmulLarge
-	p.calls, p.cpu = 4, 2
-	s := writer(t, scale{time: 1.0 / 600, memory: long.memory}, c2050)(p)
-	scripts := slices.Repeat([]*script{s}, 6)
-	for vgpus, swaps := range map[int]bool{serial: false, shared: true} {
-		o, err := onNode(t.Context(), setting{devices: long.devices(c2050), vgpus: vgpus}, scripts)
-		if err != nil || (o.swaps > 0) != swaps {
-			t.Errorf("%d vGPUs: %d swaps, %v", vgpus, o.swaps, err)
-		}
-	}
-}
-
-// Every scheme brings every pattern to an end; only preemptive ones take a GPU
-// away.
-func TestSchemes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
-	v, err := newLab(t.Context()).vectors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, how := range allSchemes {
-		for _, p := range []pattern{allToAll, broadcast, scatterGather, barrier} {
-			programs := composition(2, parallel{cpu: 2, pattern: p, iterations: 2}, 0.05)
-			o, err := parallelOnNode(t.Context(), how, v, programs)
-			if err != nil {
-				t.Errorf("%s, %v: %v", how.name, p, err)
-			}
-			if o.preemptions > 0 && !how.preempts {
-				t.Errorf("%s, %v: %d preemptions", how.name, p, o.preemptions)
-			}
-		}
-	}
-	o, err := parallelOnNode(t.Context(), preemptive, v, composition(0, parallel{cpu: 2, pattern: barrier, iterations: 3}, 0.1))
-	if err != nil || o.preemptions == 0 {
-		t.Errorf("nobody was told to leave while idle: %+v, %v", o, err)
-	}
-}
-
-func TestPatterns(t *testing.T) {
-	// In a broadcast the first waits for nobody, and the others only for it.
-	g := newGroup(3)
-	for i := 1; i <= 5; i++ {
-		if err := g.communicate(broadcast, 0, i, i == 5); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := 1; i <= 5; i++ {
-		if err := g.communicate(broadcast, 2, i, i == 5); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, p := range []pattern{allToAll, scatterGather, barrier} {
-		const iterations = 50
-		g := newGroup(4)
-		reached := make([]int, 4) // guarded by g.mu
-		err := together(4, func(rank int) error {
-			for i := 1; i <= iterations; i++ {
-				g.mu.Lock()
-				reached[rank] = i
-				for other, n := range reached {
-					if n < i-1 {
-						t.Errorf("%v: process %d begins iteration %d while %d is in %d", p, rank, i, other, n)
-					}
-				}
-				g.mu.Unlock()
-				if err := g.communicate(p, rank, i, i == iterations); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Errorf("%v: %v", p, err)
-		}
-	}
-	// Nobody waits for a process that is no more.
-	failing := newGroup(2)
-	err := together(2, func(rank int) error {
-		if rank == 1 {
-			failing.fail()
-			return nil
-		}
-		return failing.communicate(barrier, rank, 1, false)
-	})
-	if !errors.Is(err, errPartner) {
-		t.Error(err)
-	}
-}
-
-func TestInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	slow := script{program: program{name: "slow", kernel: saxpy, calls: 1000, sync: true}, pause: 10 * time.Millisecond}
-	var err error
-	if slow.body, err = saxpy.build(1, slow.calls, leastMemory); err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(300*time.Millisecond, cancel)
-	start := time.Now()
-	if _, err := onNode(ctx, setting{devices: tiny.devices(c2050), vgpus: 1}, []*script{&slow}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if took := time.Since(start); took > 8*time.Second { // 10 s and more if nobody heard
-		t.Errorf("it took %v to end", took)
-	}
-}
-
-// made gives every measurement of all figures a time: so long in the first run,
-// and twice as long in the second.
-func made(all bool, seconds func(key string) float64) measured {
-	m := measured{}
 	for _, f := range figures() {
 		for _, one := range f.plan(all) {
 			for run := 1; run <= 2; run++ {
-				m[one.key] = append(m[one.key], outcome{seconds: float64(run) * seconds(one.key)})
+				m.Outcomes[one.key] = append(m.Outcomes[one.key], outcome{Seconds: float64(run) * seconds(one.key)})
 			}
 		}
 	}
 	return m
 }
 
-// What is shown of made-up times: every figure has rows and a picture, and the
-// ratios are the right way round.
+// What is shown of made-up times: every figure has rows and a picture, the ratios are
+// the right way round, and what was scaled is said.
 func TestShown(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		m := made(all, func(key string) float64 {
 			switch {
 			case strings.HasSuffix(key, "_batch"):
 				return 3
-			case strings.HasSuffix(key, "_preemptive_2way"):
+			case strings.HasSuffix(key, "_preemptive_2way"), strings.HasSuffix(key, "_migrate"):
 				return 2
 			case key == swapping.name(200, serial):
 				return 5
 			}
 			return 4
 		})
-		r := result(figures(), m, []uint64{1, 2}, all)
+		for i := range m.Outcomes["fig3_11_12jobs_cpu100_migrate"] {
+			m.Outcomes["fig3_11_12jobs_cpu100_migrate"][i].Moves = 7
+		}
+		r := result(m)
 		if err := r.Check(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Page.WriteHTML(io.Discard); err != nil {
+		var page strings.Builder
+		if err := r.Page.WriteHTML(&page); err != nil {
 			t.Fatal(err)
 		}
+		for _, f := range figures() {
+			if !strings.Contains(page.String(), f.part) {
+				t.Errorf("%s is not on the page", f.part)
+			}
+		}
 		for metric, want := range map[string]float64{
-			"fig3_7_worst_overhead_pct": 0, "fig3_7_all_4vgpus_over_bare": 1, "fig3_9_growth_serial": 1.25, "fig3_9_growth_sharing": 1,
+			"fig3_7_worst_overhead_pct": 0, "fig3_7_all_4vgpus_over_gpu": 1, "fig3_9_growth_serial": 1.25, "fig3_9_growth_sharing": 1,
+			"fig3_11_12jobs_cpu100_migrate_over_stay": 0.5, "fig3_11_12jobs_cpu100_migrate_moves": 7,
 			"fig3_14a_10_4way_speedup": 0.75, "fig3_15_most_speedup": 1.5, "fig3_18_20_most_over_batch": 1.5, "fig3_18_20_most_over_4way": 2,
+			"claim_3_11_migration_gains": 1, "claim_3_9_serial_grows_linearly": 0,
+			"scale_multi_0.5s_iterations": 10, "scale_multi_0.3s_iterations": 10, "scale_multi_max_idle_ms": 1, "scale_mm_l_alone_s": 0.2, "scale_sc_calls": 3300,
 		} {
 			if got := find(t, r, metric); got.Ours != want {
 				t.Errorf("%s is %v, want %v", metric, got.Ours, want)
@@ -241,6 +74,25 @@ func TestShown(t *testing.T) {
 		}
 		if s := find(t, r, "fig3_9_cpu0_4vgpus_s"); s.Low != 4 || s.Ours != 6 || s.High != 8 {
 			t.Errorf("%+v", s)
+		}
+		for metric, want := range map[string]float64{"scale_multi_0.5s_iterations": 200, "scale_multi_0.3s_phase_s": 0.3, "scale_long_c2050_memory_mib": 3072, "scale_mm_l_alone_s": 30} {
+			if got := find(t, r, metric); got.Paper == nil || *got.Paper != want {
+				t.Errorf("%s is %v in the paper", metric, got.Paper)
+			}
+		}
+		// Long phases are measured only with all points.
+		if got := slices.ContainsFunc(r.Rows, func(row exp.Row) bool {
+			return row.Metric == "scale_multi_3s_iterations" && *row.Paper == 20 && row.Ours == leastIterations
+		}); got != all {
+			t.Errorf("all points %v: iterations of long phases are said %v", all, got)
+		}
+		if note := find(t, r, "scale_bp_calls").Note; !strings.Contains(note, "64K inputs") || !strings.Contains(note, "bp --size 2k") {
+			t.Error(note)
+		}
+		for _, said := range []string{"3-12, 3-13 and 3-21 are missing", "10 iterations stand for the paper's 200, and 3 for its 20"} {
+			if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, said) }) {
+				t.Errorf("no note says %q: %q", said, r.Notes)
+			}
 		}
 	}
 }
@@ -272,59 +124,244 @@ func TestPlans(t *testing.T) {
 			keys[one.key] = true
 		}
 	}
-	if len(figures()) != 11 || !slices.Equal(Experiment.Figures, figureNames()) {
+	if len(figures()) != 12 || !slices.Equal(Experiment.Figures, figureNames()) {
 		t.Error(Experiment.Figures)
+	}
+}
+
+// Without MPI its figures are left out, and if nothing else is wanted that is an error.
+func TestWithoutMPI(t *testing.T) {
+	l := &lab{ctx: t.Context(), m: &measured{}}
+	if err := l.measure(exp.Options{Figures: []string{"3-14", "3-20"}}); err == nil || !strings.Contains(err.Error(), "3-14, 3-20 are left out") || !strings.Contains(err.Error(), "apt-get install mpich") {
+		t.Error(err)
+	}
+	m := made(false, func(string) float64 { return 1 })
+	m.LeftOut = l.m.LeftOut
+	if !slices.Contains(result(m).Notes, l.m.LeftOut) {
+		t.Error("it is not said")
+	}
+}
+
+// An interrupt keeps what is complete: the seeds before it or, during the first, the
+// figures before it; and says what is missing.
+func TestInterruptedMeasurements(t *testing.T) {
+	for _, c := range []struct {
+		seeds, measured int // the interrupt comes after so many of 4 measurements a seed
+		figures         []string
+		kept            int // seeds
+		missing         string
+	}{
+		{3, 1, nil, 0, ""},
+		{3, 2, []string{"one"}, 1, "figures two; the last 2 seeds"},
+		{1, 3, []string{"one"}, 1, "figures two"},
+		{3, 4, []string{"one", "two"}, 1, "the last 2 seeds"},
+		{3, 11, []string{"one", "two"}, 2, "the last 1 seed"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		made := 0
+		make := func(*lab, *rand.Rand) (outcome, error) {
+			if made == c.measured {
+				cancel()
+				return outcome{}, ctx.Err()
+			}
+			made++
+			return outcome{Seconds: 1}, nil
+		}
+		plan := func(figure string) func(bool) []measurement {
+			return func(bool) []measurement { return []measurement{{figure + "_a", make}, {figure + "_b", make}} }
+		}
+		chosen := []figure{{name: "one", plan: plan("one")}, {name: "two", plan: plan("two")}}
+		l := &lab{ctx: ctx, m: &measured{Seeds: []uint64{1, 2, 3}[:c.seeds], Outcomes: map[string][]outcome{}}}
+		if err := l.measureAll(chosen, nil); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if left := l.m.keep(chosen); left != (c.figures != nil) {
+			t.Errorf("%+v: left %v", c, left)
+		} else if !left {
+			continue
+		}
+		if !slices.Equal(l.m.Figures, c.figures) || len(l.m.Seeds) != c.kept || l.m.Missing != c.missing || len(l.m.Outcomes) != 2*len(c.figures) {
+			t.Errorf("%+v: %+v", c, l.m)
+		}
+		for key, list := range l.m.Outcomes {
+			if len(list) != c.kept {
+				t.Errorf("%+v: %d of %s", c, len(list), key)
+			}
+		}
+	}
+	m := made(false, func(string) float64 { return 1 })
+	m.Missing = "figures 3-20"
+	if notes := strings.Join(result(m).Notes, "\n"); !strings.Contains(notes, "Missing: figures 3-20.") {
+		t.Error(notes)
+	}
+}
+
+func TestScaleFlag(t *testing.T) {
+	if _, err := patience("soon"); err == nil || !strings.Contains(err.Error(), "as 10m") {
+		t.Error(err)
+	}
+	for _, text := range []string{"0", "-1", "1001", "half", ""} {
+		_, err := run(context.Background(), exp.Options{Flags: map[string]string{"scale": text}})
+		if _, usage := err.(exp.UsageError); !usage {
+			t.Errorf("--scale %q: %v", text, err)
+		}
+	}
+	for scale, want := range map[int][2]int{1: {200, 20}, 10: {20, 3}, 20: {10, 3}, 1000: {3, 3}} {
+		m := &measured{Scale: scale}
+		if got := [2]int{m.iterationsOf(200), m.iterationsOf(20)}; got != want {
+			t.Errorf("scale %d: %v iterations of 200 and 20, want %v", scale, got, want)
+		}
 	}
 }
 
 // The devices have the paper's proportions.
 func TestProportions(t *testing.T) {
-	fast, slow := short.profile(c2050), short.profile(c1060)
-	if r := slow.Speed / fast.Speed; r < 0.6 || r > 0.61 {
-		t.Error("C1060 : C2050 =", r)
-	}
-	for _, s := range []scale{short, long} {
-		three, four := s.profile(c2050).Memory, s.profile(c1060).Memory
-		if 4*three != 3*four {
-			t.Errorf("%d and %d bytes for 3 and 4 GB", three, four)
-		}
-		// To copy a part of the memory takes as long, relative to kernels.
-		if r := s.memory / float64(s.profile(c2050).CopyBandwidth) / (s.time / pcie); r < 0.99 || r > 1.01 {
-			t.Error("copies are out of proportion:", r)
+	for c, want := range map[card]float64{c1060: 0.606, quadro2000: 0.466, gtx480: 1.304} {
+		if math.Abs(c.power()-want) > 0.001 {
+			t.Errorf("%s : C2050 = %v", c.name, c.power())
 		}
 	}
-	// Two large programs fit on a GPU, three do not.
-	need := (uint64(matmulLarge.memory*1e6*long.memory) + granule - 1) / granule * granule
+	for _, s := range []scale{short, long, moved} {
+		if got := s.copies * s.time / s.memory; math.Abs(got/pcie-1) > 0.01 {
+			t.Errorf("copies are out of proportion: %v bytes a second in the paper's time", got)
+		}
+	}
+	// Two large programs fit on a GPU, three do not. Each takes three units of memory.
 	for _, c := range []card{c2050, c1060} {
-		if m := long.profile(c).Memory; 2*need > m || 3*need <= m {
-			t.Errorf("%s: %d bytes for programs of %d", c.name, m, need)
+		if m := long.bytes(c); 6*granule > m || 9*granule <= m {
+			t.Errorf("%s: %d bytes", c.name, m)
+		}
+	}
+	// As many small products as share a GPU fit on the smallest.
+	if m := moved.bytes(quadro2000); shared*granule > m {
+		t.Errorf("%s: %d bytes", quadro2000.name, m)
+	}
+}
+
+// What a program sleeps in CPU phases is fixed, whoever shares its GPU.
+func TestCPUPhases(t *testing.T) {
+	a := alone{Seconds: 0.5, Kernels: 10}
+	if got := matmulLarge.withCPU(a, 2).String(); !strings.HasSuffix(got, "--cpu-sleep --cpu-ms 100.000") {
+		t.Error(got)
+	}
+	if got := matmulLarge.withCPU(a, 0).String(); got != matmulLarge.of().String() {
+		t.Error(got)
+	}
+	p := parallel{processes: 4, phase: 0.3, others: 3, imbalance: -50, cpu: 0.5, pattern: scatterGather, iterations: 200}
+	m := &measured{Scale: 20, Addition: 0.001}
+	want := "phases --patient --pattern scatter-gather --iterations 10 --kernels 30 --elements 32768 --gpu-bytes 100000 --mpi-bytes 400000 --slow-ranks 3 --imbalance -50 --cpu-sleep --cpu-ms 15.000"
+	if got := p.of(m).String(); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// The GPUs' own time: kernels one after the other on each, copies beside them.
+func TestDealt(t *testing.T) {
+	known := map[string]alone{"a": {Kernel: 1, Copy: 0.5}, "b": {Kernel: 0.1, Copy: 3}}
+	a, b := program{name: "a"}, program{name: "b"}
+	for _, c := range []struct {
+		f    *drawnFigure
+		list []program
+		want float64
+	}{
+		{&overhead, []program{a, a}, 2}, {&overhead, []program{a, b}, 3.5}, {&sharing, []program{a, a, a}, 1 / c1060.power()}, {&sharing, []program{a, a, b, a}, 3},
+	} {
+		if got := c.f.dealt(known, c.list); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v on %d GPUs: %v, want %v", c.list, len(c.f.cards), got, c.want)
 		}
 	}
 }
 
-// One measurement through the experiment's front door.
-func TestRunOneFigure(t *testing.T) {
-	if testing.Short() {
-		t.Skip("half a minute")
+// What the phases of a workload leave idle, worked out by hand.
+func TestBounds(t *testing.T) {
+	best := intraParts("3-16", scatterGather)[1]
+	between := interParts("3-19", scatterGather)[2]
+	for _, c := range []struct {
+		f    *parallelFigure
+		key  string
+		want float64
+	}{
+		{best, "50", 1.6},                  // 4 x 0.3 s one after the other; 4 x (0.3 + 3 x 0.15) s on four GPUs
+		{best, "10", 1.2 / 1.11},           // 4 x (0.3 + 3 x 0.27) / 4
+		{between, "4x3", 2.4 / 0.9},        // phases of 0.3 s and as long on the CPU, three of four GPUs
+		{between, "4x4", 2.4 / 1.2},        // only the CPU phases
+		{&preliminaryIntra, "50", 4.0 / 3}, // 0.5 s, and three times 0.333 s
+		{&preliminaryInter, "4x3", 4.0 / 3},
+		{&preliminaryInter, "3x4_1x3", 4 / 3.75},
+	} {
+		i := slices.IndexFunc(c.f.points, func(p point) bool { return p.key == c.key })
+		if got := c.f.points[i].inPhases(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s, %s: %v, want %v", c.f.key, c.key, got, c.want)
+		}
 	}
-	var steps []string
-	r, err := run(t.Context(), exp.Options{Seed: 1, Runs: 1, Figures: []string{"3-9"}, Progress: func(done, all int64) {
-		steps = append(steps, fmt.Sprint(done, "/", all))
-	}})
+	// As it was run: 10 iterations of 4 programs with phases of 30, 15, 15 and 15 kernels.
+	m := &measured{Scale: 20, Addition: 0.001}
+	if got := best.points[4].work(m); math.Abs(got-10*4*75*0.001/4) > 1e-9 {
+		t.Error(got)
+	}
+}
+
+// A page of nothing but what was kept in a file is the same as that of the measurement.
+func TestSaved(t *testing.T) {
+	m := made(false, func(string) float64 { return 1 })
+	path := t.TempDir() + "/kept.json"
+	if err := m.save(path); err != nil {
+		t.Fatal(err)
+	}
+	r, err := run(context.Background(), exp.Options{Flags: map[string]string{"from": path}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
+	var before, after strings.Builder
+	if err := result(m).Page.WriteHTML(&before); err != nil {
+		t.Fatal(err)
 	}
-	if len(steps) != 10 || steps[9] != "10/10" {
-		t.Error(steps)
+	if err := r.Page.WriteHTML(&after); err != nil || after.String() != before.String() {
+		t.Errorf("the pages differ: %v", err)
 	}
-	if find(t, r, "fig3_9_cpu200_1vgpus_swaps").Ours != 0 || find(t, r, "fig3_9_cpu200_4vgpus_swaps").Ours == 0 {
-		t.Error("swaps where none are needed, or none where they are")
+	for name, spoil := range map[string]func(*measured){
+		"version 2":      func(m *measured) { m.Version = 2 },
+		"scale 0":        func(m *measured) { m.Scale = 0 },
+		"nothing":        func(m *measured) { m.Seeds = nil },
+		"no figure":      func(m *measured) { m.Figures = []string{"3-99"} },
+		"with 2 seeds":   func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"] = m.Outcomes["fig3_7_1jobs_gpu"][:1] },
+		"Seconds:0":      func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"][0].Seconds = 0 },
+		"program SC":     func(m *measured) { m.Alone["SC"] = alone{} },
+		"without fig3_9": func(m *measured) { delete(m.Outcomes, swapping.name(0, serial)) },
+		"an addition":    func(m *measured) { m.Addition = -1 },
+		"without the":    func(m *measured) { m.Addition = 0 },
+	} {
+		m := made(false, func(string) float64 { return 1 })
+		spoil(m)
+		if err := m.save(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load(path); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	var b bytes.Buffer
-	if err := r.Page.WriteHTML(&b); err != nil || !strings.Contains(b.String(), "Fig. 3-9") {
-		t.Error(err)
+	for _, text := range []string{"", "{}", "[]", `{"version":1,"surprise":1}`, `{"version":1} {}`} {
+		if _, err := decode([]byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
+		}
 	}
+}
+
+// Whatever is taken from a file can be shown.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"version":1,"machine":"m","figures":["3-9"],"all":false,"scale":20,"seeds":[1],"alone":{},"addition":0,"outcomes":{}}`))
+	f.Add([]byte(`{"version":1,"figures":["3-7"],"scale":1,"seeds":[1],"outcomes":{"fig3_7_1jobs_gpu":[{"seconds":1e-320}]}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := decode(text)
+		if err != nil {
+			return
+		}
+		r := result(m)
+		if err := r.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Page.WriteHTML(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

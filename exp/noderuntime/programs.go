@@ -5,179 +5,134 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
+	"slices"
 
-	"muster/wire/control"
+	"muster/wire/status"
 )
 
-// program is one of the paper's programs of one process.
+// program is one of the paper's programs of one process: an example, and what
+// Table 3-2 says of it.
 type program struct {
-	name   string
-	kernel *kernel
-	calls  int     // of the kernel, here
-	paper  int     // of the kernel, in Table 3-2
-	gpu    float64 // seconds of kernels on a C2050, in the paper's time
-	memory float64 // MB, in the paper's
-	cpu    float64 // seconds on the CPU for each second of kernels
-	sync   bool    // waits for each kernel
+	name  string
+	words []string
+	// calls are kernel calls and size is what there is to compute, in the paper; here
+	// they are what the node counts and what the words say.
+	calls     int
+	size, our string
+	seconds   float64 // on a C2050 without CPU phases, in the paper
 }
 
-// The programs of Table 3-2. The table has the kernel calls; the memory follows
-// from the sizes of the problems, but SP's and VA's, whose sizes would not fit
-// as often as the text says they do. Short programs took three to five seconds.
-// Where there are very many calls, fewer are made, so that a call is not much
-// shorter here than in the paper. Where a program has no kernel of its own here,
-// saxpy or matmul_tiled stands for it.
+// The programs of Table 3-2. Short programs took three to five seconds there, long
+// ones thirty without CPU phases. Here the number of kernel calls is the paper's (of
+// BFS it follows from the graph), and sizes are such that all short programs take
+// about as long as each other.
 var shortPrograms = []program{
-	{name: "BP", kernel: saxpy, calls: 40, paper: 40, gpu: 4, memory: 14},
-	{name: "BFS", kernel: saxpy, calls: 24, paper: 24, gpu: 4, memory: 40, sync: true},
-	{name: "HS", kernel: matmul, calls: 1, paper: 1, gpu: 4, memory: 12},
-	{name: "NW", kernel: saxpy, calls: 64, paper: 256, gpu: 4, memory: 34},
-	{name: "SP", kernel: matmul, calls: 1, paper: 1, gpu: 4, memory: 100},
-	{name: "MT", kernel: transpose, calls: 82, paper: 816, gpu: 4, memory: 1.2},
-	{name: "PR", kernel: reduce, calls: 80, paper: 801, gpu: 4, memory: 17},
-	{name: "SC", kernel: saxpy, calls: 165, paper: 3300, gpu: 4, memory: 2},
-	{name: "BS-S", kernel: options, calls: 64, paper: 256, gpu: 4, memory: 80},
-	{name: "VA", kernel: vecadd, calls: 1, paper: 1, gpu: 4, memory: 240},
+	{"BP", words("bp", "--size", "2k"), 40, "64K inputs", "2K inputs", 4},
+	{"BFS", words("bfs", "--size", "128k"), 24, "1M nodes", "128K nodes", 4},
+	{"HS", words("hotspot", "--size", "224"), 1, "1M cells", "50K cells", 4},
+	{"NW", words("nw", "--size", "256", "--repeat", "8"), 256, "2K pairs of sequences", "8 pairs of 256 letters", 4},
+	{"SP", words("sp", "--size", "6k"), 1, "512 pairs of 1M elements", "512 pairs of 6K", 4},
+	{"MT", words("mt", "--size", "32"), 816, "384 x 384", "32 x 32", 4},
+	{"PR", words("pr", "--size", "2k"), 801, "4M elements", "2K elements", 4},
+	{"SC", words("sc", "--size", "96"), 3300, "260K elements", "96 elements", 4},
+	{"BS-S", words("bs", "--size", "1536"), 256, "4M options", "1.5K options", 4},
+	{"VA", words("va", "--size", "2M"), 1, "100M elements", "2M elements", 4},
 }
 
+// The long programs. A product of 10K x 10K matrices has fewer bytes for each
+// multiplication than a small one, so the small one holds memory besides, as much as
+// the scale gives it.
 var (
-	matmulLarge  = program{name: "MM-L", kernel: matmul, calls: 10, paper: 10, gpu: 30, memory: 1200, sync: true}
-	optionsLarge = program{name: "BS-L", kernel: options, calls: 64, paper: 256, gpu: 30, memory: 800}
+	matmulLarge  = program{"MM-L", words("mm", "--size", "112", "--repeat", "10", "--memory", "4M"), 10, "10K x 10K, 1.2 GB", "112 x 112, 4.3 MB", 30}
+	optionsLarge = program{"BS-L", words("bs", "--size", "2560", "--memory", "2M"), 256, "40M options, 0.8 GB", "2.5K options, 2.1 MB", 30}
+	matmulSmall  = program{"MM-S", words("mm", "--size", "48", "--repeat", "200"), 200, "2K x 2K", "48 x 48", 30}
 )
 
-// script is a program in the size of an experiment.
-type script struct {
-	program
-	body
-	units int
-	takes time.Duration // of a launch, as measured
-	pause time.Duration // on the CPU, after each kernel
+func words(list ...string) []string { return list }
+
+// of is the program's job.
+func (p program) of() job { return job{words: p.words} }
+
+// withCPU is the job with a phase on the CPU after each kernel call: a sleep of a
+// fixed length, since it stands for work of cores that this machine does not have.
+func (p program) withCPU(a alone, fraction float64) job {
+	if fraction == 0 {
+		return p.of()
+	}
+	each := a.Seconds / float64(a.Kernels) * fraction
+	return job{words: append(append([]string{}, p.words...), "--cpu-sleep", "--cpu-ms", fmt.Sprintf("%.3f", 1e3*each))}
 }
 
-// play runs the script. What it copies out is checked.
-func (s *script) play(g gpu) error {
-	base := g.base()
-	for _, p := range s.in {
-		if err := g.copyIn(base+p.offset, p.data); err != nil {
-			return err
-		}
-	}
-	for call := range s.calls {
-		if err := g.launch(s.grid, s.kernel.block, s.params(base, call)); err != nil {
-			return err
-		}
-		if !s.sync && s.pause == 0 {
-			continue
-		}
-		if err := g.synchronise(); err != nil {
-			return err
-		}
-		time.Sleep(s.pause)
-	}
-	got := make([]byte, len(s.out.data))
-	if err := g.copyOut(base+s.out.offset, got); err != nil {
-		return err
-	}
-	if err := s.verify(got); err != nil {
-		return fmt.Errorf("program %s: wrong result: %w", s.name, err)
-	}
-	return nil
+// alone is what a program does on a C2050 that it has for itself.
+type alone struct {
+	Seconds float64 `json:"seconds"` // from the first call to the last result
+	Kernel  float64 `json:"kernel"`  // of kernels
+	Copy    float64 `json:"copy"`    // of copies, at the link's bandwidth
+	Kernels uint64  `json:"kernels"`
 }
 
-// calibrator finds out how large launches must be to take a given time.
-type calibrator struct {
-	scale   scale
-	profile control.DeviceConfig
-	known   map[program]*script
-}
-
-// write makes the script of a program.
-func (c *calibrator) write(ctx context.Context, p program) (*script, error) {
-	key := p
-	key.cpu = 0
-	s := c.known[key]
-	if s == nil {
-		made, err := c.calibrate(ctx, key)
-		if err != nil {
-			return nil, fmt.Errorf("program %s: %w", p.name, err)
+// alone measures programs one after the other, each of them once and for all. Others
+// who use the machine can only make it longer, so the shortest of several tries counts.
+func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
+	var missing []program
+	for _, p := range programs {
+		if _, known := l.m.Alone[p.name]; !known {
+			missing = append(missing, p)
 		}
-		c.known[key], s = made, made
 	}
-	out := *s
-	out.program = p
-	out.pause = time.Duration(float64(s.takes) * p.cpu)
-	return &out, nil
-}
-
-// leastMemory is what a script has for its data at least: a bit less than the
-// unit of device memory, which each takes anyway.
-const leastMemory = granule * 3 / 4
-
-// calibrate approaches the units with which a launch takes its share of the
-// program's time, or as many as there are data for.
-func (c *calibrator) calibrate(ctx context.Context, p program) (*script, error) {
-	want := c.scale.duration(p.gpu) / time.Duration(p.calls)
-	memory := max(uint64(p.memory*1e6*c.scale.memory), leastMemory) &^ 255
-	units, most := 1, math.MaxInt
-	for round := 0; ; round++ {
-		b, err := p.kernel.build(units, p.calls, memory)
-		var large tooLarge
-		if errors.As(err, &large) {
-			units, most = large.most, large.most
-			b, err = p.kernel.build(units, p.calls, memory)
-		}
-		if err != nil {
-			return nil, err
-		}
-		s := &script{program: p, body: b, units: units}
-		if s.takes, err = c.time(ctx, s); err != nil {
-			return nil, err
-		}
-		// The first guess tells more of launches than of units.
-		next := min(max(1, int(float64(units)*float64(want)/float64(s.takes)+0.5)), 50*units, most)
-		if next == units || round >= lastRound {
-			return s, nil
-		}
-		units = next
+	if len(missing) == 0 {
+		return l.m.Alone, nil
 	}
-}
-
-const lastRound = 3
-
-// time is what a launch takes on the device. Others who use the machine can only
-// make it longer, so the shortest of several tries counts.
-func (c *calibrator) time(ctx context.Context, s *script) (time.Duration, error) {
-	d, err := openSoft(c.profile)
-	if err != nil {
-		return 0, err
-	}
-	g, err := newBare(d)
-	if err != nil {
-		return 0, err
-	}
-	defer g.close()
-	if err := g.prepare(s.size, s.kernel); err != nil {
-		return 0, err
-	}
-	burst := func(launches int) (time.Duration, error) {
-		start := time.Now()
-		for i := range launches {
-			if err := g.launch(s.grid, s.kernel.block, s.params(g.base(), i)); err != nil {
-				return 0, err
+	err := withNode(l.tools, setting{devices: s.devices(c2050), vgpus: 1}, func(n *theNode) error {
+		for _, p := range missing {
+			best := alone{Seconds: math.Inf(1), Kernel: math.Inf(1)}
+			for range 3 {
+				a, err := quietly(l, func() (alone, disturbance, error) { return l.time(n, p.of(), s) })
+				if err != nil {
+					return err
+				}
+				best = alone{min(a.Seconds, best.Seconds), min(a.Kernel, best.Kernel), a.Copy, a.Kernels}
 			}
+			l.m.Alone[p.name] = best
 		}
-		err := g.synchronise()
-		return time.Since(start) / time.Duration(launches), errors.Join(err, ctx.Err())
+		return nil
+	})
+	return l.m.Alone, err
+}
+
+// time runs a job on a node that nobody else uses.
+func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	all, err := n.startAll(ctx, []job{j})
+	if err != nil {
+		return alone{}, disturbance{}, errors.Join(l.ctx.Err(), err)
 	}
-	best, err := burst(1) // of the first launch, which is made ready as well
-	for range 3 {
-		if err != nil {
-			return 0, err
+	if err := l.awaitQuiet(); err != nil {
+		abandonAll(all)
+		return alone{}, disturbance{}, err
+	}
+	var a alone
+	took, by, err := n.measure(ctx, cancel, all, openAtOnce, func(v *visitor) error {
+		c, err := n.reported(ctx, v)
+		a.Kernels, a.Kernel, a.Copy = v.kernels, c.BusyTime, float64(v.copied)/s.copies
+		return err
+	})
+	a.Seconds = took
+	return a, by, errors.Join(l.ctx.Err(), err)
+}
+
+// reported waits until the node knows all kernels of a process: what it is told last
+// is lost when a program ends.
+func (n *theNode) reported(ctx context.Context, v *visitor) (status.Client, error) {
+	var found status.Client
+	_, err := n.waitFor(ctx, func(s *status.Node) bool {
+		at := slices.IndexFunc(s.Clients, func(c status.Client) bool { return c.Pid == v.pid })
+		if at < 0 {
+			return false
 		}
-		var took time.Duration
-		took, err = burst(max(1, int(20*time.Millisecond/max(best, time.Microsecond))))
-		best = min(best, took)
-	}
-	return best, err
+		found = s.Clients[at]
+		return found.Kernels >= v.kernels
+	})
+	return found, err
 }

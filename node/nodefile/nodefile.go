@@ -366,6 +366,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 		strictyaml.Key("name", d.Text("name", &one.Name)),
 		strictyaml.Key("memory", strictyaml.Value(&d.File, "memory", &memory, parseMemory)),
 		strictyaml.Key("speed", d.Number("speed", "above 0, and at most 1", isSpeed, &one.Speed)),
+		strictyaml.Key("rate", d.Number("rate", rateLimits, isRate, &one.Rate)),
 		strictyaml.Key("copy_bandwidth", d.Bandwidth("copy_bandwidth", &bandwidth)),
 		strictyaml.Key("workers", d.Count("workers", 1, 1024, &one.Workers)),
 	)
@@ -381,6 +382,10 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 func softDevice() node.Device {
 	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
 }
+
+func isRate(x float64) bool { return x >= 1e3 && x <= 1e15 }
+
+const rateLimits = "of operations a second, from 1e3 to 1e15"
 
 func isSpeed(x float64) bool { return x >= 1e-6 && x <= 1 }
 
@@ -523,6 +528,11 @@ func softWord(text string) ([]node.Device, error) {
 			if err != nil || !isSpeed(one.Speed) {
 				err = fmt.Errorf("speed must be above 0 and at most 1, not %q", value)
 			}
+		case "rate":
+			one.Rate, err = strconv.ParseFloat(value, 64)
+			if err != nil || !isRate(one.Rate) {
+				err = fmt.Errorf("rate must be a number %s, not %q", rateLimits, value)
+			}
 		case "workers":
 			one.Workers, err = parseCount(value, 1024)
 		case "count":
@@ -532,7 +542,7 @@ func softWord(text string) ([]node.Device, error) {
 				err = fmt.Errorf("faults %w", err)
 			}
 		default:
-			keys := []string{"name", "memory", "speed", "copy_bandwidth", "workers", "count"}
+			keys := []string{"name", "memory", "speed", "rate", "copy_bandwidth", "workers", "count"}
 			err = fmt.Errorf("%q is no setting: it is one of %s", key, strings.Join(keys, ", "))
 		}
 		if err != nil {

@@ -23,7 +23,7 @@ allow: [alice, 1001]
 devices:
   - cuda: [0, 2]
     reserve: 1GiB
-  - soft: {name: Slow one, memory: 512MiB, speed: 0.5, copy_bandwidth: 2GB/s, workers: 4}
+  - soft: {name: Slow one, memory: 512MiB, speed: 0.5, rate: 2e8, copy_bandwidth: 2GB/s, workers: 4}
     count: 2
   - cuda: all
 vgpus: 8
@@ -59,7 +59,7 @@ func TestRead(t *testing.T) {
 	if err := Read([]byte(everything), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
-	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, CopyBandwidth: 2e9, Workers: 4}
+	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, Rate: 2e8, CopyBandwidth: 2e9, Workers: 4}
 	slow2 := slow
 	slow2.Index = 1
 	want := node.Config{
@@ -218,7 +218,10 @@ func TestDevices(t *testing.T) {
 		{"soft:speed=1", `error: device "soft:speed=1": it has no memory: write soft:memory=256M`},
 		{"soft:memory=1", `error: device "soft:memory=1": must be a multiple of 2MiB, not "1"`},
 		{"soft:memory=2M,speed=0", `error: device "soft:memory=2M,speed=0": speed must be above 0 and at most 1, not "0"`},
-		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, copy_bandwidth, workers, count`},
+		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, count`},
+		{"soft:memory=2M,rate=1e9", "soft 2MiB 1 rate 1e+09 #0"},
+		{"soft:memory=2M,rate=7", `error: device "soft:memory=2M,rate=7": rate must be a number of operations a second, from 1e3 to 1e15, not "7"`},
+		{"soft:memory=2M,rate=NaN", `error: device "soft:memory=2M,rate=NaN": rate must be a number of operations a second, from 1e3 to 1e15, not "NaN"`},
 		{"soft:memory=2M,count=17", `error: device "soft:memory=2M,count=17": must be a whole number from 1 to 16, not "17"`},
 		{"cuda:x", `error: device "cuda:x": write cuda:all, or the devices' numbers, as cuda:0,1`},
 		{"soft:memory=2M,count=16;cuda:0", "error: a node has at most 16 devices"},
@@ -227,7 +230,11 @@ func TestDevices(t *testing.T) {
 		var parts []string
 		for _, d := range devices {
 			if d.Kind == "soft" {
-				parts = append(parts, fmt.Sprintf("soft %dMiB %v #%d", d.Memory>>20, d.Speed, d.Index))
+				rate := ""
+				if d.Rate > 0 {
+					rate = fmt.Sprintf(" rate %v", d.Rate)
+				}
+				parts = append(parts, fmt.Sprintf("soft %dMiB %v%s #%d", d.Memory>>20, d.Speed, rate, d.Index))
 			} else {
 				parts = append(parts, fmt.Sprintf("cuda #%d", d.Index))
 			}

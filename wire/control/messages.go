@@ -96,6 +96,9 @@ type DeviceConfig struct {
 	Memory uint64 `json:"memory,omitempty"`
 	// Speed is relative to other devices; 0 for the device's own.
 	Speed float64 `json:"speed,omitempty"`
+	// Rate is how many operations of single lanes a soft device does in a second; 0
+	// for what the machine does at its speed.
+	Rate float64 `json:"rate,omitempty"`
 	// CopyBandwidth is a soft device's bytes per second between host and device;
 	// 0 for as fast as it goes.
 	CopyBandwidth uint64 `json:"copy_bandwidth,omitempty"`

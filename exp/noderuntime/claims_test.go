@@ -1,0 +1,81 @@
+package noderuntime
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// recorded is what `muster reproduce noderuntime --runs 3 --patience 1m --save FILE` measured.
+const recorded = "testdata/measured.json"
+
+// What holds of the paper's statements and what is refuted, on the recorded
+// measurements, is what docs/papers.md says.
+func TestClaims(t *testing.T) {
+	m, err := load(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := os.ReadFile("../../docs/papers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, c := range claims() {
+		holds, known, because := c.holds(m)
+		if !known {
+			t.Errorf("%s: the recorded measurements do not tell", c.id)
+			continue
+		}
+		verdict := "**refuted**"
+		if holds {
+			verdict = "holds"
+		}
+		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.figure, c.says, verdict, because)
+		if lines++; !strings.Contains(string(docs), line) {
+			t.Errorf("docs/papers.md does not have the line\n%s", line)
+		}
+	}
+	// Nothing else is claimed there.
+	if got := strings.Count(string(docs), " | holds | ") + strings.Count(string(docs), " | **refuted** | "); got != lines {
+		t.Errorf("docs/papers.md has %d verdicts, and there are %d statements", got, lines)
+	}
+}
+
+// The measurements are good enough to judge statements by: several runs of each, on a
+// machine that was quiet for most of them.
+func TestRecordedMeasurements(t *testing.T) {
+	m, err := load(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Seeds) < 3 || len(m.Figures) != len(figures()) || m.Scale != defaultScale {
+		t.Errorf("%d runs of %d figures at scale %d", len(m.Seeds), len(m.Figures), m.Scale)
+	}
+	if busy := m.busy(); busy > 0.2 {
+		t.Errorf("%.0f %% of the measurements were disturbed", 100*busy)
+	}
+}
+
+// The paper says that idle time is what sharing uses. So no speed-up, of the paper's or of
+// ours, can be above what was idle: of ours each is held to the time that batch
+// scheduling really took, over the time that the GPUs need.
+func TestOurSpeedupsAreWithinTheirBounds(t *testing.T) {
+	m, err := load(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range figures() {
+		for _, part := range f.parts {
+			for _, p := range part.measured(m) {
+				bound := median(part.inIdle(m, p))
+				for _, how := range part.schemes[1:] {
+					if got := median(part.speedups(m, p, how)); got > bound*(1+nearly) {
+						t.Errorf("%s: %.2f times as fast as batch scheduling, and its idle time leaves room for %.2f", part.name(p, how), got, bound)
+					}
+				}
+			}
+		}
+	}
+}

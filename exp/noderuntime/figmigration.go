@@ -1,0 +1,96 @@
+package noderuntime
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// Fig. 3-11: small matrix products on two fast GPUs and a slow one, with migration
+// and without. The text says that the CPU fraction was varied and that few jobs gain
+// more than many, but gives neither numbers of jobs nor fractions: those here are ours.
+var (
+	migrationCards = []card{c2050, c2050, quadro2000}
+	migrationJobs  = []int{6, 12, 24, 36}
+	migrationCPU   = []int{0, 100, 200} // hundredths of the kernels' time
+)
+
+const partMigration = "Fig. 3-11: migration to faster GPUs"
+
+// migrationPoint is a place on the x axis of Fig. 3-11.
+type migrationPoint struct{ jobs, cpu int }
+
+func (p migrationPoint) name(moves bool) string {
+	how := "stay"
+	if moves {
+		how = "migrate"
+	}
+	return fmt.Sprintf("fig3_11_%djobs_cpu%d_%s", p.jobs, p.cpu, how)
+}
+
+func (p migrationPoint) label() string {
+	return fmt.Sprintf("%s, CPU %.0f", exp.Plural(p.jobs, "job"), float64(p.cpu)/100)
+}
+
+// some says whether the point is measured also when all figures are: all fractions
+// with as many jobs as there are virtual GPUs, and all numbers with one fraction.
+func (p migrationPoint) some() bool { return p.jobs == 12 || p.cpu == 100 && p.jobs != 36 }
+
+func migrationPoints(all bool) []migrationPoint {
+	var list []migrationPoint
+	for _, jobs := range migrationJobs {
+		for _, cpu := range migrationCPU {
+			if p := (migrationPoint{jobs, cpu}); all || p.some() {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+func planMigration(all bool) []measurement {
+	var list []measurement
+	for _, p := range migrationPoints(all) {
+		for _, moves := range []bool{false, true} {
+			list = append(list, measurement{p.name(moves), func(l *lab, _ *rand.Rand) (outcome, error) {
+				known, err := l.alone(moved, matmulSmall)
+				if err != nil {
+					return outcome{}, err
+				}
+				jobs := make([]job, p.jobs)
+				for i := range jobs {
+					jobs[i] = matmulSmall.withCPU(known[matmulSmall.name], float64(p.cpu)/100)
+				}
+				return l.run(setting{devices: moved.devices(migrationCards...), vgpus: shared, migrate: moves}, jobs, openAtOnce)
+			}})
+		}
+	}
+	return list
+}
+
+func showMigration(m *measured) shown {
+	var s shown
+	b := &report.Bars{Title: partMigration, YLabel: "seconds until all are done", Note: "On each bar the number of migrations. The paper's values are not in its text, only their direction."}
+	var stay, migrate, none, moves [][]float64
+	for _, p := range migrationPoints(true) {
+		without, with := p.name(false), p.name(true)
+		if !m.has(with) {
+			continue
+		}
+		b.Groups = append(b.Groups, p.label())
+		stay, migrate = append(stay, m.seconds(without)), append(migrate, m.seconds(with))
+		none, moves = append(none, m.moves(without)), append(moves, m.moves(with))
+		s.rows = append(s.rows,
+			row(partMigration, without+"_s", "s", m.seconds(without)),
+			row(partMigration, with+"_s", "s", m.seconds(with)),
+			row(partMigration, with+"_over_stay", "x staying", m.ratios(with, without)).Noting("below 1: migration is faster"),
+			row(partMigration, with+"_moves", "migrations", m.moves(with)))
+	}
+	b.Series = []report.BarSeries{marked(series("programs stay", stay), none), marked(series("programs migrate", migrate), moves)}
+	s.pictures = []report.Section{b}
+	return s
+}
+
+var migrationFigure = figure{name: "3-11", part: partMigration, scaled: migrationScaled, plan: planMigration, show: showMigration}

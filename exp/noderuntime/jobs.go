@@ -1,0 +1,312 @@
+package noderuntime
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"muster/wire/status"
+)
+
+// job is a program to run.
+type job struct {
+	words     []string // an example and its arguments
+	processes int      // of MPI; 0 for a program of one process without it
+}
+
+func (j job) String() string { return strings.Join(j.words, " ") }
+
+// running is a job whose processes have been started. Each of them opens its
+// context, prepares its data and then waits at the gate: what follows is measured,
+// since starting processes and contexts is not scaled.
+type running struct {
+	job
+	cmd    *exec.Cmd
+	output bytes.Buffer // to be read after exited
+	gate   *net.UnixListener
+	exited chan struct{}
+	err    error // how it ended, after exited
+	ready  chan *visitor
+	inside []*visitor
+}
+
+// visitor is a process at the gate.
+type visitor struct {
+	pid  int32
+	conn net.Conn
+	read *bufio.Reader
+	// What it has done so far, as it says itself.
+	kernels, copied uint64
+}
+
+// says reads what a process says of itself, and whether it is this.
+func (v *visitor) says(what string) bool {
+	var said string
+	n, err := fmt.Fscanf(v.read, "%s %d %d %d\n", &said, &v.pid, &v.kernels, &v.copied)
+	return n == 4 && err == nil && said == what
+}
+
+// let lets it go on.
+func (v *visitor) let() error {
+	_, err := v.conn.Write([]byte{1})
+	return err
+}
+
+var gates atomic.Int64
+
+// start starts a job on a node.
+func (n *theNode) start(ctx context.Context, j job) (*running, error) {
+	address := fmt.Sprintf("@muster-gate-%d-%d", os.Getpid(), gates.Add(1))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	r := &running{job: j, gate: listener, exited: make(chan struct{}), ready: make(chan *visitor, max(1, j.processes))}
+	words := append([]string{filepath.Join(n.tools.programs, j.words[0])}, j.words[1:]...)
+	words = append(words, "--gate", address)
+	if j.processes > 0 {
+		words = append([]string{n.tools.mpiexec, "-n", fmt.Sprint(j.processes)}, words...)
+	}
+	r.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
+	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(syscall.SIGTERM) } // mpiexec ends its processes then
+	r.cmd.WaitDelay = 5 * time.Second
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = n.environment(), &r.output, &r.output
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := r.cmd.Start(); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("starting %v: %w", j, err)
+	}
+	go r.greet()
+	go func() {
+		r.err = r.cmd.Wait()
+		close(r.exited)
+		listener.Close()
+	}()
+	return r, nil
+}
+
+// greet takes the processes in that come to the gate, until it is closed.
+func (r *running) greet() {
+	for {
+		conn, err := r.gate.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			v := &visitor{conn: conn, read: bufio.NewReader(conn)}
+			if v.says("ready") {
+				r.ready <- v
+			}
+		}()
+	}
+}
+
+// failure says how a job ended that should not have.
+func (r *running) failure() error {
+	<-r.exited
+	text := strings.TrimSpace(r.output.String())
+	if r.err == nil {
+		return fmt.Errorf("%v ended before its time\n%s", r.job, text)
+	}
+	return fmt.Errorf("%v: %w\n%s", r.job, r.err, text)
+}
+
+// gather waits until all processes are at the gate.
+func (r *running) gather() error {
+	for len(r.inside) < max(1, r.processes) {
+		select {
+		case v := <-r.ready:
+			r.inside = append(r.inside, v)
+		case <-r.exited:
+			return r.failure()
+		}
+	}
+	return nil
+}
+
+// open lets all processes through.
+func (r *running) open() error {
+	for _, v := range r.inside {
+		if err := v.let(); err != nil {
+			return r.failure()
+		}
+	}
+	return nil
+}
+
+// finish waits until all processes have had what they want of the GPU, and returns
+// when that was. They keep the GPU until they are let out.
+func (r *running) finish(last func(*visitor) error) (time.Time, error) {
+	var at time.Time
+	for _, v := range r.inside {
+		if !v.says("done") {
+			return at, r.failure()
+		}
+		at = time.Now()
+		if err := last(v); err != nil {
+			return at, err
+		}
+		if err := v.let(); err != nil {
+			return at, r.failure()
+		}
+	}
+	return at, nil
+}
+
+// end waits for the job's end: only then it is known that its results are right.
+func (r *running) end() error {
+	<-r.exited
+	for _, v := range r.inside {
+		v.conn.Close()
+	}
+	if r.err != nil {
+		return r.failure()
+	}
+	return nil
+}
+
+// abandon ends a job that is not wanted any more.
+func (r *running) abandon() {
+	for _, v := range r.inside {
+		v.conn.Close()
+	}
+	_ = r.cmd.Process.Signal(syscall.SIGTERM)
+	<-r.exited
+}
+
+// startAll starts jobs, and waits until all their processes are at their gates.
+func (n *theNode) startAll(ctx context.Context, jobs []job) ([]*running, error) {
+	all := make([]*running, 0, len(jobs))
+	for _, j := range jobs {
+		r, err := n.start(ctx, j)
+		if err != nil {
+			abandonAll(all)
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	if err := together(len(all), func(i int) error { return all[i].gather() }); err != nil {
+		abandonAll(all)
+		return nil, err
+	}
+	return all, nil
+}
+
+func abandonAll(all []*running) {
+	_ = together(len(all), func(i int) error { all[i].abandon(); return nil })
+}
+
+// together runs functions at the same time and returns their errors.
+func together(n int, f func(i int) error) error {
+	failed := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { failed[i] = f(i) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// outcome is one measurement.
+type outcome struct {
+	Seconds float64 `json:"seconds"` // until the last program had its results
+	disturbance
+	Swaps       uint64 `json:"swaps,omitempty"`
+	Preemptions uint64 `json:"preemptions,omitempty"`
+	Moves       uint64 `json:"moves,omitempty"`
+}
+
+// count adds up what the node did to jobs. It waits until the last is gone.
+func (n *theNode) count(ctx context.Context, jobs []*running, out *outcome) error {
+	clients := 0
+	for _, r := range jobs {
+		clients += len(r.inside)
+	}
+	s, err := n.waitFor(ctx, func(s *status.Node) bool { return len(s.Clients) == 0 })
+	if err != nil {
+		return err
+	}
+	if len(s.Ended) < clients {
+		return fmt.Errorf("the node remembers %d of %d programs: fewer must run at once", len(s.Ended), clients)
+	}
+	for _, c := range s.Ended[len(s.Ended)-clients:] {
+		out.Swaps += c.Swaps
+		out.Preemptions += c.Preemptions
+		out.Moves += c.Moves.Auto
+	}
+	return nil
+}
+
+// opener lets jobs through their gates: all at once, or some when others are over. It
+// is told the numbers of those that are.
+type opener func(ctx context.Context, n *theNode, all []*running, over <-chan int) error
+
+// openAtOnce lets all jobs start.
+func openAtOnce(_ context.Context, _ *theNode, all []*running, _ <-chan int) error {
+	return together(len(all), func(i int) error { return all[i].open() })
+}
+
+// run runs jobs on a node of their own, and says how long it took from the moment at
+// which all were ready until the last was done.
+func (l *lab) run(s setting, jobs []job, open opener) (outcome, error) {
+	var out outcome
+	err := withNode(l.tools, s, func(n *theNode) error {
+		ctx, cancel := context.WithCancel(l.ctx)
+		defer cancel()
+		all, err := n.startAll(ctx, jobs)
+		if err != nil {
+			return errors.Join(l.ctx.Err(), err)
+		}
+		if err := l.awaitQuiet(); err != nil {
+			abandonAll(all)
+			return err
+		}
+		if out.Seconds, out.disturbance, err = n.measure(ctx, cancel, all, open, func(*visitor) error { return nil }); err != nil {
+			return errors.Join(l.ctx.Err(), err)
+		}
+		return n.count(ctx, all, &out)
+	})
+	return out, err
+}
+
+// measure lets jobs through and waits for their ends. When one fails, cancel ends the
+// others, which may wait for it. last looks at each process before it leaves.
+func (n *theNode) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took float64, by disturbance, err error) {
+	machine := watchMachine()
+	over, opened := make(chan int, len(all)), make(chan error, 1)
+	start, done := time.Now(), make([]time.Time, len(all))
+	go func() {
+		err := open(ctx, n, all, over)
+		if err != nil {
+			cancel()
+		}
+		opened <- err
+	}()
+	err = together(len(all), func(i int) (err error) {
+		if done[i], err = all[i].finish(last); err != nil {
+			cancel()
+			return err
+		}
+		over <- i
+		return nil
+	})
+	by = machine()
+	if err = errors.Join(<-opened, err); err != nil {
+		abandonAll(all)
+		return 0, by, err
+	}
+	took = slices.MaxFunc(done, time.Time.Compare).Sub(start).Seconds()
+	return took, by, together(len(all), func(i int) error { return all[i].end() })
+}

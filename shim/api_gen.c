@@ -324,8 +324,8 @@ MISSING(cuLogsDumpToFile)
 MISSING(cuLogsDumpToMemory)
 MISSING(cuLogsRegisterCallback)
 MISSING(cuLogsUnregisterCallback)
-MISSING(cuMemAddressFree)
-MISSING(cuMemAddressReserve)
+EXPORT CUresult (cuMemAddressFree)(CUdeviceptr address, size_t size) { ENTER(cuMemAddressFree); return leave(do_cuMemAddressFree(address, size)); }
+EXPORT CUresult (cuMemAddressReserve)(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) { ENTER(cuMemAddressReserve); return leave(do_cuMemAddressReserve(address, size, alignment, wish, flags)); }
 MISSING(cuMemAdvise)
 MISSING(cuMemAdvise_v2)
 MISSING(cuMemAlloc)
@@ -415,7 +415,7 @@ EXPORT CUresult (cuMemcpyPeer)(CUdeviceptr destination, CUcontext destination_co
 EXPORT CUresult (cuMemcpyPeer_ptds)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes) { ENTER(cuMemcpyPeer_ptds); return leave(do_cuMemcpyPeer(destination, destination_context, source, source_context, bytes, CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpyPeerAsync)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream)); }
 EXPORT CUresult (cuMemcpyPeerAsync_ptsz)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync_ptsz); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemCreate)
+EXPORT CUresult (cuMemCreate)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) { ENTER(cuMemCreate); return leave(do_cuMemCreate(handle, size, properties, flags)); }
 MISSING(cuMemDiscardAndPrefetchBatchAsync)
 MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz)
 MISSING(cuMemDiscardBatchAsync)
@@ -426,11 +426,11 @@ EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); retur
 EXPORT CUresult (cuMemFreeAsync)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync); return leave(do_cuMemFreeAsync(address, stream)); }
 EXPORT CUresult (cuMemFreeAsync_ptsz)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync_ptsz); return leave(do_cuMemFreeAsync(address, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemFreeHost)(void *address) { ENTER(cuMemFreeHost); return leave(do_cuMemFreeHost(address)); }
-MISSING(cuMemGetAccess)
+EXPORT CUresult (cuMemGetAccess)(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) { ENTER(cuMemGetAccess); return leave(do_cuMemGetAccess(flags, location, address)); }
 MISSING(cuMemGetAddressRange)
 EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) { ENTER(cuMemGetAddressRange_v2); return leave(do_cuMemGetAddressRange_v2(base, bytes, address)); }
-MISSING(cuMemGetAllocationGranularity)
-MISSING(cuMemGetAllocationPropertiesFromHandle)
+EXPORT CUresult (cuMemGetAllocationGranularity)(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) { ENTER(cuMemGetAllocationGranularity); return leave(do_cuMemGetAllocationGranularity(granularity, properties, option)); }
+EXPORT CUresult (cuMemGetAllocationPropertiesFromHandle)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) { ENTER(cuMemGetAllocationPropertiesFromHandle); return leave(do_cuMemGetAllocationPropertiesFromHandle(properties, handle)); }
 MISSING(cuMemGetDefaultMemPool)
 MISSING(cuMemGetHandleForAddressRange)
 MISSING(cuMemGetInfo)
@@ -444,7 +444,7 @@ MISSING(cuMemHostRegister)
 EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int flags) { ENTER(cuMemHostRegister_v2); return leave(do_cuMemHostRegister_v2(address, bytes, flags)); }
 EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return leave(do_cuMemHostUnregister(address)); }
 MISSING(cuMemImportFromShareableHandle)
-MISSING(cuMemMap)
+EXPORT CUresult (cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) { ENTER(cuMemMap); return leave(do_cuMemMap(address, size, offset, handle, flags)); }
 MISSING(cuMemMapArrayAsync)
 MISSING(cuMemMapArrayAsync_ptsz)
 MISSING(cuMemPoolCreate)
@@ -466,9 +466,9 @@ MISSING(cuMemPrefetchBatchAsync)
 MISSING(cuMemPrefetchBatchAsync_ptsz)
 MISSING(cuMemRangeGetAttribute)
 MISSING(cuMemRangeGetAttributes)
-MISSING(cuMemRelease)
-MISSING(cuMemRetainAllocationHandle)
-MISSING(cuMemSetAccess)
+EXPORT CUresult (cuMemRelease)(CUmemGenericAllocationHandle handle) { ENTER(cuMemRelease); return leave(do_cuMemRelease(handle)); }
+EXPORT CUresult (cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle *handle, void *address) { ENTER(cuMemRetainAllocationHandle); return leave(do_cuMemRetainAllocationHandle(handle, address)); }
+EXPORT CUresult (cuMemSetAccess)(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemSetAccess); return leave(do_cuMemSetAccess(address, size, list, count)); }
 MISSING(cuMemsetD16)
 EXPORT CUresult (cuMemsetD16_v2)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2); return leave(do_cuMemsetD16_v2(address, value, count, NULL)); }
 EXPORT CUresult (cuMemsetD16_v2_ptds)(CUdeviceptr address, unsigned short value, size_t count) { ENTER(cuMemsetD16_v2_ptds); return leave(do_cuMemsetD16_v2(address, value, count, CU_STREAM_PER_THREAD)); }
@@ -500,7 +500,7 @@ EXPORT CUresult (cuMemsetD8_v2_ptds)(CUdeviceptr address, unsigned char value, s
 EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async); return leave(do_cuMemsetD8Async(address, value, count, stream)); }
 EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemSetMemPool)
-MISSING(cuMemUnmap)
+EXPORT CUresult (cuMemUnmap)(CUdeviceptr address, size_t size) { ENTER(cuMemUnmap); return leave(do_cuMemUnmap(address, size)); }
 MISSING(cuMipmappedArrayCreate)
 MISSING(cuMipmappedArrayDestroy)
 MISSING(cuMipmappedArrayGetLevel)

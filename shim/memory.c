@@ -10,8 +10,10 @@
 
 static uint64_t charged(uint64_t size) { return (size + SMALL_STEP - 1) / SMALL_STEP * SMALL_STEP; }
 
+uint64_t memory_reserved(struct client *c) { return c->base + c->size / 2; }
+
 static uint64_t choose(struct client *c, size_t size, CUcontext context) {
-	uint64_t middle = c->base + c->size / 16, end = c->base + c->size, at = 0;
+	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0;
 	if (size < SMALL)
 		at = ranges_take(&c->allocations, c->base, middle, size, SMALL_STEP, context);
 	if (at == 0)
@@ -47,6 +49,26 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	}
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
+}
+
+CUresult memory_new(struct target *t, size_t size, CUdeviceptr *address) { return allocate(t, size, address); }
+
+// Copies within a client's memory, behind everything that it was given.
+CUresult memory_copy(struct client *c, uint64_t to, uint64_t from, uint64_t size) {
+	struct wire_copy_within message = {.dst = to, .src = from, .size = size};
+	CUresult result = CALL(c, SYNCHRONISE, synchronise, &(struct wire_synchronise){0}, NO_DATA, NULL);
+	if (result == CUDA_SUCCESS)
+		result = POST(c, COPY_WITHIN, copy_within, &message, NO_DATA);
+	return result == CUDA_SUCCESS ? CALL(c, SYNCHRONISE, synchronise, &(struct wire_synchronise){0}, NO_DATA, NULL) : result;
+}
+
+// Notes what the program has put at an address.
+void memory_mark(struct client *c, uint64_t at, struct allocation *mapped) {
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *range = ranges_find(&c->allocations, at, 1);
+	if (range != NULL && range->at == at)
+		range->mapped = mapped;
+	pthread_mutex_unlock(&c->memory_lock);
 }
 
 // Makes an allocation at an address, unless there is one of the same size already.
@@ -131,6 +153,11 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
 	}
+	for (struct range *range = ranges_from(&c->reservations, 0), *next; range != NULL; range = next) {
+		next = ranges_from(&c->reservations, range->at + 1);
+		if (range->context == context)
+			ranges_remove(&c->reservations, range);
+	}
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
@@ -141,12 +168,37 @@ static uint64_t allocated_bytes(struct client *c) {
 	return bytes;
 }
 
+bool memory_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *range = ranges_find(&c->allocations, at, size);
+	if (range != NULL)
+		*out = *range;
+	pthread_mutex_unlock(&c->memory_lock);
+	return range != NULL;
+}
+
+// What the program has mapped piece by piece without a gap is one stretch.
+static struct range *find_mapped(struct client *c, uint64_t at, uint64_t size) {
+	struct range *first = ranges_find(&c->allocations, at, 1), *range = first;
+	while (range != NULL && range->mapped != NULL) {
+		uint64_t there = range->at + range->size - at;
+		if (there >= size)
+			return first;
+		at += there;
+		size -= there;
+		range = ranges_find(&c->allocations, at, 1);
+	}
+	return NULL;
+}
+
 // The allocation or variable that has these bytes.
 static bool owned_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, size);
 	if (range == NULL)
 		range = ranges_find(&c->variables, at, size);
+	if (range == NULL)
+		range = find_mapped(c, at, size);
 	if (range != NULL)
 		*out = *range;
 	pthread_mutex_unlock(&c->memory_lock);
@@ -207,8 +259,9 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width
 CUresult do_cuMemFree_v2(CUdeviceptr address) {
 	if (address == 0)
 		return CUDA_SUCCESS;
-	struct client *c = memory_owner(current_client(), address, 1);
-	return c != NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
+	struct range range;
+	struct client *c = owner(current_client(), address, 1, &range);
+	return c != NULL && range.mapped == NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {

@@ -51,7 +51,7 @@ void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Objects are never given back to malloc, so that a handle that is used too
 // late finds a changed kind and no foreign memory.
-enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_COUNT };
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_COUNT };
 
 struct object {
 	_Atomic uint32_t kind;
@@ -77,6 +77,7 @@ struct range {
 	CUcontext context;
 	uint64_t id;    // never used twice
 	uint32_t flags; // of host memory
+	struct allocation *mapped; // what the program has put there (virtual.c), or NULL
 };
 
 struct ranges {
@@ -139,7 +140,7 @@ struct client {
 
 	// memory.c
 	pthread_mutex_t memory_lock; // taken before send_lock
-	struct ranges allocations, variables, pinned;
+	struct ranges allocations, variables, pinned, reservations;
 	uint64_t allocated;
 
 	// notices.c
@@ -347,6 +348,11 @@ CUresult function_occupancy(CUfunction function, unsigned threads, size_t shared
 // The client that has all of these bytes; preferred is asked first.
 struct client *memory_owner(struct client *preferred, CUdeviceptr at, size_t size);
 CUresult memory_free(struct client *c, CUdeviceptr at);
+CUresult memory_new(struct target *target, size_t size, CUdeviceptr *address);
+CUresult memory_copy(struct client *client, uint64_t to, uint64_t from, uint64_t size);
+void memory_mark(struct client *client, uint64_t at, struct allocation *mapped);
+bool memory_range(struct client *client, uint64_t at, uint64_t size, struct range *range);
+uint64_t memory_reserved(struct client *client); // where addresses begin that programs reserve
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made);
 bool memory_list(struct client *c, struct range **list, size_t *count);
 void memory_release(struct client *c, CUcontext context, bool tell);
@@ -356,6 +362,7 @@ bool pinned_any(struct client *c, CUcontext context);
 void pinned_release(struct client *c, CUcontext context);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
+void virtual_forget_all(void);
 
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);

@@ -25,13 +25,8 @@ func (s *Space) around(addr uint64) *allocation {
 	return nil
 }
 
-// within returns the allocation that all of r lies in.
-func (s *Space) within(r Range) (*allocation, error) {
-	if a := s.around(r.Addr); a != nil && a.contains(r) {
-		return a, nil
-	}
-	return nil, fmt.Errorf("%w: %v", ErrBounds, r)
-}
+// joined says whether an allocation is one stretch with those right before and behind it.
+func (s *Space) joined(a *allocation) bool { return s.config.Joined > 0 && a.Addr >= s.config.Joined }
 
 // Alloc takes note of an allocation at an address that the client chose.
 func (s *Space) Alloc(r Range) error {
@@ -110,10 +105,21 @@ func (s *Space) Find(addr uint64) (Range, bool) {
 	return Range{}, false
 }
 
-// Check refuses with ErrBounds what does not lie within one allocation.
+// Check refuses with ErrBounds what does not lie within one allocation, or several that
+// are joined.
 func (s *Space) Check(r Range) error {
-	_, err := s.within(r)
-	return err
+	a := s.around(r.Addr)
+	for rest := r; a != nil && rest.Size > 0 && rest.Size <= ^uint64(0)-rest.Addr; {
+		if rest.end() <= a.end() {
+			return nil
+		}
+		rest = Range{Addr: a.end(), Size: rest.end() - a.end()}
+		if !s.joined(a) {
+			break
+		}
+		a = s.around(rest.Addr)
+	}
+	return fmt.Errorf("%w: %v", ErrBounds, r)
 }
 
 // Allocated returns the bytes that are allocated.
@@ -153,8 +159,8 @@ func (s *Space) Nest(parent uint64, children []uint64) error {
 }
 
 // Reachable returns the allocations that the words of a parameter buffer point
-// into, at offsets that are multiples of 8, and all that is nested in those. It
-// is never nil.
+// into, at offsets that are multiples of 8, those that are joined to them, and all that
+// is nested in any of those. It is never nil.
 func (s *Space) Reachable(params []byte) []Range {
 	s.search++
 	var found []*allocation
@@ -170,6 +176,12 @@ func (s *Space) Reachable(params []byte) []Range {
 	for i := 0; i < len(found); i++ {
 		for _, c := range found[i].children {
 			see(c)
+		}
+		if a := found[i]; s.joined(a) {
+			see(s.around(a.end()))
+			if before := s.around(a.Addr - 1); before != nil && s.joined(before) {
+				see(before)
+			}
 		}
 	}
 	byAddress(found)

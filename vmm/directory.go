@@ -381,13 +381,12 @@ func (s *Space) Dirty() (bytes uint64) {
 // about to write all of r there. Chunks that hold more of the client's memory
 // than r are made valid on the host first.
 func (s *Space) HostWrite(r Range) (Plan, error) {
-	a, err := s.within(r)
-	if err != nil {
+	if err := s.Check(r); err != nil {
 		return nil, err
 	}
 	var moves mover
 	for i, c := range s.in(s.span(r)) {
-		if !s.covers(r, a, i, c) {
+		if !s.covers(r, i, c) {
 			s.fetch(&moves, i, c)
 		}
 		s.set(c, c.held|hostSlot.bit(), hostSlot.bit())
@@ -395,9 +394,10 @@ func (s *Space) HostWrite(r Range) (Plan, error) {
 	return moves.plan(s), nil
 }
 
-// covers says whether r, a part of a, is all that is allocated of the chunk.
-func (s *Space) covers(r Range, a *allocation, i int, c *chunk) bool {
+// covers says whether r, which is allocated, is all that is allocated of the chunk.
+func (s *Space) covers(r Range, i int, c *chunk) bool {
 	whole := s.rangeOf(span{i, 1})
+	a := s.around(max(r.Addr, whole.Addr))
 	return c.users == 1 && r.Addr <= max(a.Addr, whole.Addr) && r.end() >= min(a.end(), whole.end())
 }
 

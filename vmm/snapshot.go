@@ -19,7 +19,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 // snapshotHead ends with the version. What follows are unsigned varints in
 // their shortest form:
 //
-//	arena address, arena size, log2 of the chunk, limit, number of devices, and of
+//	arena address, arena size, log2 of the chunk, limit, joined, number of devices, and of
 //	each its node and its number there
 //	number of needs
 //	number of allocations, and of each, in order: bytes between it and the one
@@ -30,7 +30,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 //
 // Needs are numbered in the order of time from 1 on; 0 is never. So the bytes
 // tell nothing of how often something happened.
-const snapshotHead = "vmm\x02"
+const snapshotHead = "vmm\x03"
 
 // MarshalBinary writes the whole state, for another process to go on with.
 func (s *Space) MarshalBinary() ([]byte, error) {
@@ -49,7 +49,7 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 		}
 	}
 	c := s.config
-	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), c.Limit, uint64(len(c.Devices)))
+	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), c.Limit, c.Joined, uint64(len(c.Devices)))
 	for _, p := range c.Devices {
 		put(uint64(p.Node), uint64(p.Device-1))
 	}
@@ -205,6 +205,7 @@ func (r *reader) space() (*Space, error) {
 	c.Arena.Addr, c.Arena.Size = r.number(), r.number()
 	c.Chunk = 1 << min(r.number(), 64) // 0, which is refused, if too large
 	c.Limit = r.number()
+	c.Joined = r.number()
 	for range min(r.count("devices"), maxDevices+1) {
 		c.Devices = append(c.Devices, DeviceOf(r.small(), r.small()))
 	}

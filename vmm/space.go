@@ -95,6 +95,9 @@ type Config struct {
 	Chunk   uint64  // a power of two
 	Devices []Place // of any node, each once
 	Limit   uint64  // bytes that may be allocated, 0: no limit
+	// Joined is the first address from which on allocations without a gap between
+	// them are one stretch of memory, which the client made piece by piece; 0: none.
+	Joined uint64
 }
 
 func (c Config) check() error {

@@ -1,9 +1,11 @@
 package vmm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -241,5 +243,52 @@ func BenchmarkSnapshot200k(b *testing.B) {
 		if _, err := s.MarshalBinary(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Allocations that the client puts side by side, where it may, are one stretch: copies go
+// across, and who needs one needs all.
+func TestJoined(t *testing.T) {
+	const chunk = 0x1000
+	s, err := New(Config{Arena: Range{0x10000, 0x40000}, Chunk: chunk, Devices: []Place{Device(0)}, Joined: 0x30000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Range{{0x10000, chunk}, {0x11000, chunk}, {0x30000, chunk}, {0x31000, 2 * chunk}, {0x33000, chunk}, {0x40000, chunk}, {0x2f000, chunk}} {
+		if err := s.Alloc(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		r  Range
+		ok bool
+	}{
+		{Range{0x30000, 4 * chunk}, true},
+		{Range{0x30fff, 2}, true},
+		{Range{0x32fff, chunk}, true},
+		{Range{0x30000, 4*chunk + 1}, false}, // there is a gap behind
+		{Range{0x10fff, 2}, false},           // not joined
+		{Range{0x2ffff, 2}, false},           // one of them is not
+		{Range{0x30000, ^uint64(0)}, false},
+		{Range{0x30000, 0}, false},
+	} {
+		if err := s.Check(c.r); (err == nil) != c.ok {
+			t.Errorf("%v: %v", c.r, err)
+		}
+	}
+	if _, err := s.HostWrite(Range{0x30800, 3 * chunk}); err != nil {
+		t.Error(err)
+	}
+	want := []Range{{0x30000, chunk}, {0x31000, 2 * chunk}, {0x33000, chunk}}
+	if got := s.Reachable(binary.LittleEndian.AppendUint64(nil, 0x31800)); !slices.Equal(got, want) {
+		t.Errorf("%v can be reached, not %v", got, want)
+	}
+	data, err := s.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Space
+	if err := back.UnmarshalBinary(data); err != nil || back.Check(Range{0x30000, 4 * chunk}) != nil {
+		t.Errorf("a snapshot has forgotten it: %v", err)
 	}
 }

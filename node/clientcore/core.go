@@ -77,13 +77,17 @@ func New(c Config) (*Core, error) {
 	return core, core.begin()
 }
 
+// reserved is where the addresses begin that programs reserve and put memory at piece by
+// piece: the upper half, as the program's library has it.
+func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/2 }
+
 // begin gives the client an empty world.
 func (c *Core) begin() error {
 	places := make([]vmm.Place, len(c.config.Devices))
 	for i, d := range c.config.Devices {
 		places[i] = d.Place
 	}
-	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit})
+	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit, Joined: reserved(c.config.Arena)})
 	if err != nil {
 		return err
 	}

@@ -456,6 +456,42 @@ typedef struct {
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+typedef unsigned long long CUmemGenericAllocationHandle;
+
+typedef enum { CU_MEM_ALLOCATION_TYPE_INVALID = 0, CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_ALLOCATION_TYPE_MANAGED = 2 } CUmemAllocationType;
+typedef enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1 } CUmemAllocationGranularity_flags;
+typedef enum { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READ = 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 } CUmemAccess_flags;
+
+typedef enum {
+	CU_MEM_LOCATION_TYPE_INVALID = 0,
+	CU_MEM_LOCATION_TYPE_DEVICE = 1,
+	CU_MEM_LOCATION_TYPE_HOST = 2,
+	CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+	CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT = 4
+} CUmemLocationType;
+
+typedef struct {
+	CUmemLocationType type;
+	int id;
+} CUmemLocation;
+
+typedef struct {
+	CUmemAllocationType type;
+	int requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	struct {
+		unsigned char compressionType, gpuDirectRDMACapable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} allocFlags;
+} CUmemAllocationProp;
+
+typedef struct {
+	CUmemLocation location;
+	CUmemAccess_flags flags;
+} CUmemAccessDesc;
+
 typedef enum {
 	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
 	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
@@ -629,6 +665,8 @@ CUresult CUDAAPI cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const 
 CUresult CUDAAPI cuLinkComplete(CUlinkState state, void **cubin, size_t *size);
 CUresult CUDAAPI cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state);
 CUresult CUDAAPI cuLinkDestroy(CUlinkState state);
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size);
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream);
@@ -667,20 +705,28 @@ CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_con
 CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes);
 CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags);
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address);
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
 CUresult CUDAAPI cuMemFreeHost(void *address);
+CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);
+CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option);
+CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
 CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 CUresult CUDAAPI cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags);
 CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *address);
 CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostUnregister(void *address);
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle);
+CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count);
 CUresult CUDAAPI cuMemsetD16_v2(CUdeviceptr address, unsigned short value, size_t count);
 CUresult CUDAAPI cuMemsetD16_v2_ptds(CUdeviceptr address, unsigned short value, size_t count);
 CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t count, CUstream stream);
@@ -705,6 +751,7 @@ CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t 
 CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, size_t count);
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
 CUresult CUDAAPI cuMemsetD8Async_ptsz(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size);
 CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module);
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult CUDAAPI cuModuleGetFunctionCount(unsigned int *count, CUmodule module);

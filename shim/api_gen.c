@@ -447,15 +447,15 @@ MISSING(cuMemImportFromShareableHandle)
 EXPORT CUresult (cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) { ENTER(cuMemMap); return leave(do_cuMemMap(address, size, offset, handle, flags)); }
 MISSING(cuMemMapArrayAsync)
 MISSING(cuMemMapArrayAsync_ptsz)
-MISSING(cuMemPoolCreate)
-MISSING(cuMemPoolDestroy)
+EXPORT CUresult (cuMemPoolCreate)(CUmemoryPool *pool, const CUmemPoolProps *properties) { ENTER(cuMemPoolCreate); return leave(do_cuMemPoolCreate(pool, properties)); }
+EXPORT CUresult (cuMemPoolDestroy)(CUmemoryPool pool) { ENTER(cuMemPoolDestroy); return leave(do_cuMemPoolDestroy(pool)); }
 MISSING(cuMemPoolExportPointer)
 MISSING(cuMemPoolExportToShareableHandle)
-MISSING(cuMemPoolGetAccess)
+EXPORT CUresult (cuMemPoolGetAccess)(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) { ENTER(cuMemPoolGetAccess); return leave(do_cuMemPoolGetAccess(flags, pool, location)); }
 EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return leave(do_cuMemPoolGetAttribute(pool, attribute, value)); }
 MISSING(cuMemPoolImportFromShareableHandle)
 MISSING(cuMemPoolImportPointer)
-MISSING(cuMemPoolSetAccess)
+EXPORT CUresult (cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemPoolSetAccess); return leave(do_cuMemPoolSetAccess(pool, list, count)); }
 EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }
 MISSING(cuMemPrefetchAsync)

@@ -110,6 +110,7 @@ static void in_child(void) {
 	client_forget_all();
 	pinned_forget_all();
 	virtual_forget_all();
+	pools_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();
 }

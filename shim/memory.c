@@ -124,6 +124,8 @@ bool memory_list(struct client *c, struct range **list, size_t *count) {
 	return enough;
 }
 
+static void leave_pool(const struct range *range);
+
 // The address may be taken again as soon as the lock is free: the worker must hear
 // of the end before.
 CUresult memory_free(struct client *c, CUdeviceptr at) {
@@ -133,6 +135,7 @@ CUresult memory_free(struct client *c, CUdeviceptr at) {
 	if (range != NULL && range->at == at) {
 		struct wire_mem_free message = {at};
 		result = POST(c, MEM_FREE, mem_free, &message, NO_DATA);
+		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
 	}
@@ -150,6 +153,7 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 			struct wire_mem_free message = {range->at};
 			POST(c, MEM_FREE, mem_free, &message, NO_DATA);
 		}
+		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
 	}
@@ -316,17 +320,97 @@ EXPORT CUresult musterNested(CUdeviceptr parent, const CUdeviceptr *children, si
 	return result;
 }
 
-// --- pools: there is one for each device, and it has all of its memory ------------------
+// --- pools: names for a device's memory, with accounts and settings of their own ---------
 
 struct CUmemPoolHandle_st {
+	struct object object;
+	CUmemPoolProps properties;
 	int device;
 	uint64_t threshold;
 	int reuse[3];
+	_Atomic uint64_t used, most; // bytes
 };
 
-static struct CUmemPoolHandle_st pools[MAX_DEVICES];
+static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // that are there by themselves
+static _Atomic(CUmemoryPool) chosen[MAX_DEVICES];    // by the program; NULL: that one
 
-static bool is_pool(CUmemoryPool pool) { return pool >= pools && pool < pools + device_count; }
+static bool is_default(CUmemoryPool pool) { return pool >= pools && pool < pools + device_count; }
+static bool is_pool(CUmemoryPool pool) { return is_default(pool) || object_is(pool, KIND_POOL); }
+
+void pools_forget_all(void) {
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		atomic_store(&chosen[i], NULL);
+		atomic_store(&pools[i].used, 0);
+	}
+}
+
+static void charge_pool(CUmemoryPool pool, uint64_t size) {
+	uint64_t now = atomic_fetch_add(&pool->used, size) + size, most = atomic_load(&pool->most);
+	while (now > most && !atomic_compare_exchange_weak(&pool->most, &most, now)) {
+	}
+}
+
+static void leave_pool(const struct range *range) {
+	if (range->pool != NULL && is_pool(range->pool))
+		atomic_fetch_sub(&range->pool->used, range->size);
+}
+
+CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+	if (pool == NULL || properties == NULL || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->handleTypes != 0)
+		return CUDA_ERROR_NOT_SUPPORTED; // memory of the host, or for other processes
+	if (properties->location.id < 0 || properties->location.id >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	CUmemoryPool p = object_new(KIND_POOL, sizeof *p);
+	if (p == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p->properties = *properties;
+	p->device = properties->location.id;
+	for (int i = 0; i < 3; i++)
+		p->reuse[i] = 1;
+	*pool = p;
+	return CUDA_SUCCESS;
+}
+
+// What was taken from it stays until it is freed.
+CUresult do_cuMemPoolDestroy(CUmemoryPool pool) {
+	if (!object_is(pool, KIND_POOL))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUmemoryPool it = pool;
+	atomic_compare_exchange_strong(&chosen[pool->device], &it, NULL);
+	struct client *c = client_at(pool->device);
+	if (c != NULL) {
+		pthread_mutex_lock(&c->memory_lock);
+		for (struct range *range = ranges_from(&c->allocations, 0); range != NULL; range = ranges_from(&c->allocations, range->at + 1))
+			if (range->pool == pool)
+				range->pool = NULL;
+		pthread_mutex_unlock(&c->memory_lock);
+	}
+	object_free(pool);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) {
+	if (!is_pool(pool) || (list == NULL && count > 0))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		if (list[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || list[i].location.id < 0 || list[i].location.id >= device_count)
+			return CUDA_ERROR_INVALID_DEVICE;
+		if (list[i].location.id == pool->device && list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return CUDA_ERROR_INVALID_VALUE; // a device reaches its own memory
+		if (list[i].location.id != pool->device && list[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			return CUDA_ERROR_NOT_SUPPORTED; // kernels do not reach other devices
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
+	if (flags == NULL || location == NULL || !is_pool(pool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CUDA_SUCCESS;
+}
 
 CUresult do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
 	if (device < 0 || device >= device_count)
@@ -338,12 +422,23 @@ CUresult do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) { return do_cuDeviceGetDefaultMemPool(pool, device); }
+CUresult do_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+	CUresult result = do_cuDeviceGetDefaultMemPool(pool, device);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUmemoryPool own = atomic_load(&chosen[device]);
+	if (own != NULL)
+		*pool = own;
+	return CUDA_SUCCESS;
+}
 
 CUresult do_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 	if (device < 0 || device >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
-	return pool == &pools[device] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!is_pool(pool) || pool->device != device)
+		return CUDA_ERROR_INVALID_VALUE;
+	atomic_store(&chosen[device], is_default(pool) ? NULL : pool);
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
@@ -365,7 +460,10 @@ CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		return *(cuuint64_t *)value == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		if (*(cuuint64_t *)value != 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		atomic_store(&pool->most, atomic_load(&pool->used));
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -374,7 +472,6 @@ CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
 	if (!is_pool(pool) || value == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct client *c = client_at(pool->device);
 	switch (attribute) {
 	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
 	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
@@ -385,17 +482,41 @@ CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 		*(cuuint64_t *)value = pool->threshold;
 		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		*(cuuint64_t *)value = atomic_load(&pool->used);
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
 	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		*(cuuint64_t *)value = c != NULL ? allocated_bytes(c) : 0;
+		*(cuuint64_t *)value = atomic_load(&pool->most);
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
-CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+// Takes memory from a pool, or from the one that the device uses.
+static CUresult allocate_from(struct target *t, size_t bytes, CUdeviceptr *address, CUmemoryPool pool) {
+	CUresult result = pool == NULL ? do_cuDeviceGetMemPool(&pool, t->client->device) : CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (pool->device != t->client->device)
+		return CUDA_ERROR_NOT_SUPPORTED; // kernels do not reach other devices
+	if (pool->properties.maxSize != 0 && atomic_load(&pool->used) + bytes > pool->properties.maxSize)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = allocate(t, bytes, address);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&t->client->memory_lock);
+	struct range *range = ranges_find(&t->client->allocations, *address, 1);
+	if (range != NULL && range->at == *address) {
+		range->pool = pool;
+		charge_pool(pool, bytes);
+	}
+	pthread_mutex_unlock(&t->client->memory_lock);
+	return CUDA_SUCCESS;
+}
+
+static CUresult alloc_async(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
 	struct target t;
 	if (address == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -406,11 +527,13 @@ CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 		*address = 0;
 		return CUDA_SUCCESS;
 	}
-	return allocate(&t, bytes, address);
+	return allocate_from(&t, bytes, address, pool);
 }
 
+CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) { return alloc_async(address, bytes, NULL, stream); }
+
 CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-	return is_pool(pool) ? do_cuMemAllocAsync(address, bytes, stream) : CUDA_ERROR_INVALID_VALUE;
+	return is_pool(pool) ? alloc_async(address, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Other streams may still use the memory only by a mistake of the program; this
@@ -484,7 +607,7 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(int *)value = device ? 3 : 0; // reading and writing
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		*(CUmemoryPool *)value = NULL;
+		*(CUmemoryPool *)value = range.pool;
 		return known ? CUDA_SUCCESS : none;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

@@ -51,7 +51,7 @@ void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Objects are never given back to malloc, so that a handle that is used too
 // late finds a changed kind and no foreign memory.
-enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_COUNT };
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_COUNT };
 
 struct object {
 	_Atomic uint32_t kind;
@@ -78,6 +78,7 @@ struct range {
 	uint64_t id;    // never used twice
 	uint32_t flags; // of host memory
 	struct allocation *mapped; // what the program has put there (virtual.c), or NULL
+	CUmemoryPool pool;         // that it was taken from, or NULL
 };
 
 struct ranges {
@@ -363,6 +364,7 @@ void pinned_release(struct client *c, CUcontext context);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
 void virtual_forget_all(void);
+void pools_forget_all(void);
 
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);

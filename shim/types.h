@@ -378,6 +378,16 @@ typedef struct {
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
+typedef struct {
+	CUmemAllocationType allocType;
+	int handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+} CUmemPoolProps;
+
 typedef enum {
 	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
 	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,

@@ -492,6 +492,16 @@ typedef struct {
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
+typedef struct {
+	CUmemAllocationType allocType;
+	int handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+} CUmemPoolProps;
+
 typedef enum {
 	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
 	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
@@ -721,7 +731,11 @@ CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *address);
 CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostUnregister(void *address);
 CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
+CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool);
+CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location);
 CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count);
 CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle);

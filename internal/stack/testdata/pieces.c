@@ -53,6 +53,41 @@ static void wrong_calls(CUdeviceptr base, size_t size) {
 	NEED(cuMemRelease(h) == CUDA_ERROR_INVALID_VALUE);
 }
 
+static void use_pools(void) {
+	CUmemoryPool pool, now, standard;
+	CUmemPoolProps wish = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}, .maxSize = 4 << 20};
+	CUdeviceptr p, q;
+	cuuint64_t used = 77;
+	CUmemAccess_flags flags;
+	CHECK(cuMemPoolCreate(&pool, &wish));
+	CHECK(cuMemAllocFromPoolAsync(&p, 1 << 20, pool, NULL));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	NEED(used == 1 << 20);
+	CHECK(cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));
+	NEED(now == pool);
+	NEED(cuMemAllocFromPoolAsync(&q, 4 << 20, pool, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(cuDeviceGetDefaultMemPool(&standard, 0));
+	CHECK(cuDeviceSetMemPool(0, pool));
+	CHECK(cuDeviceGetMemPool(&now, 0));
+	NEED(now == pool && standard != pool);
+	CHECK(cuMemAllocAsync(&q, 1 << 20, NULL));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	NEED(used == 2 << 20);
+	CHECK(cuMemFreeAsync(q, NULL));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	NEED(used == 1 << 20);
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &used));
+	NEED(used == 2 << 20);
+	CHECK(cuMemPoolGetAccess(&flags, pool, &wish.location));
+	NEED(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	CHECK(cuMemPoolDestroy(pool));
+	NEED(cuMemPoolDestroy(pool) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuDeviceGetMemPool(&now, 0));
+	NEED(now == standard);
+	CHECK(cuMemFree(p)); // which outlives its pool
+	NEED(cuMemPoolDestroy(standard) == CUDA_ERROR_INVALID_VALUE);
+}
+
 int main(int argc, char **argv) {
 	uint32_t pieces = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 4;
 	size_t size = (size_t)pieces * PIECE;
@@ -68,6 +103,7 @@ int main(int argc, char **argv) {
 	CHECK(cuModuleGetFunction(&add, module, "add"));
 	CHECK(cuMemAddressReserve(&base, 4ul << 30, 0, 0, 0)); // more than there is memory
 	wrong_calls(base, 4ul << 30);
+	use_pools();
 	CHECK(cuMemGetInfo(&before, &total));
 	for (uint32_t i = 0; i < pieces; i++) {
 		CHECK(cuMemCreate(&h[i], PIECE, &properties, 0));

@@ -194,12 +194,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
-	w.sticky.publish = func(result clientcore.Result, why string) {
-		if result != success {
-			w.teller.tell(why) // first: whoever sees the result looks for the reason
-		}
-		shared.SetStatus(result)
-	}
+	w.sticky.tell, w.sticky.status = w.teller.tell, shared.SetStatus
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
 		w.host, err = newHostMemory(arena, serve.SwapDir, nil)

@@ -46,6 +46,8 @@ func testProcess(mode string) error {
 		return mixedWorker()
 	case "fatal worker":
 		return fatalWorker()
+	case "late worker":
+		return lateWorker()
 	case "lying worker":
 		return lyingWorker()
 	case "dying worker":

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,6 +269,61 @@ func TestHandoverBetweenWorkers(t *testing.T) {
 		}
 		h.start()
 		h.settled(1)
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lateWorker is a worker that takes its time while there is a file: it has been given its
+// client, and is not ready. It says so with another file.
+func lateWorker() error {
+	gate := os.Getenv("MUSTER_TEST_GATE")
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		for _, err := os.Stat(gate); err == nil; _, err = os.Stat(gate) {
+			if err := os.WriteFile(gate+".reached", nil, 0o600); err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return openSoft(c)
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+// A worker that was given a client to rebuild outlives the daemon from then on, though it
+// is not ready, and the daemon has not heard of it.
+func TestDaemonIsKilledWhileAClientIsRebuilt(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "late worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.start()
+	p := h.connect()
+	a := newAccumulator(t, p, 1000)
+	for range 3 {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(h.file(1).Worker.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another worker has the client", func() bool { return os.Remove(gate+".reached") == nil })
+		h.kill()
+		if err := os.Remove(gate); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		_ = os.Remove(gate + ".reached") // it may have been made again
+		h.settled(1)
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}

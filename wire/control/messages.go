@@ -171,7 +171,7 @@ type Ping struct {
 //
 // The worker tells the program that it is attached. Whenever the daemon dies, the
 // program either is attached and has a worker that lives on, or sees the end of its
-// connection.
+// connection. A worker that is to rebuild a client gets it right after Serve.
 type Hold struct {
 	// Attached is the record for the program. The ring and the data arena go with it.
 	// Without it the program knows already.

@@ -48,6 +48,8 @@ func testProcess(mode string) error {
 		return fatalWorker()
 	case "late worker":
 		return lateWorker()
+	case "lossy worker":
+		return lossyWorker()
 	case "lying worker":
 		return lyingWorker()
 	case "dying worker":

@@ -330,6 +330,70 @@ func TestDaemonIsKilledWhileAClientIsRebuilt(t *testing.T) {
 	}
 }
 
+// lossyWorker is a worker that loses its device with the launch that takes a file away.
+func lossyWorker() error {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		d, err := openSoft(c)
+		return lossyDevice{d}, err
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+type lossyDevice struct{ device.Device }
+
+func (d lossyDevice) Open(c device.Config) (device.Context, error) {
+	opened, err := d.Device.Open(c)
+	return lossyContext{opened}, err
+}
+
+type lossyContext struct{ device.Context }
+
+func (c lossyContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return lossyStream{s}, err
+}
+
+type lossyStream struct{ device.Stream }
+
+func (s lossyStream) Launch(f device.Function, l device.Launch) error {
+	if os.Remove(os.Getenv("MUSTER_TEST_GATE")) == nil {
+		return &device.Fault{Kind: device.DeviceLost}
+	}
+	return s.Stream.Launch(f, l)
+}
+
+// A worker that loses its device while there is no daemon waits for one: nobody else has
+// what its client is made of.
+func TestDeviceIsLostWithoutDaemon(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "lossy worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.start()
+	p := h.connect()
+	a := newAccumulator(t, p, 1000)
+	for rebuilds := range uint64(3) {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+		h.kill()
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the device is lost", func() bool { _, err := os.Stat(gate); return err != nil })
+		h.start()
+		eventually(t, "the client is rebuilt", func() bool { return h.client(1).Rebuilds == rebuilds+1 })
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A program is served whose worker is killed when it has been told of its memory and
 // has not used it, and before.
 func TestWorkersAreKilledEarly(t *testing.T) {

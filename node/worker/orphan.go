@@ -94,6 +94,13 @@ func (l *line) begin(end *control.WorkerEnd) {
 	l.open = l.current == end && !l.closed
 }
 
+// isOpen says whether somebody hears what is said, as far as is known.
+func (l *line) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open || l.closed
+}
+
 // close ends the connection.
 func (l *line) close() {
 	l.mu.Lock()
@@ -206,6 +213,27 @@ func (w *worker) outlive() (why string) {
 			return fmt.Sprintf("%s, and for %v no other came (orphan_grace in the node's configuration)", daemonEnded, w.serve.OrphanGrace)
 		case <-w.ctx.Done():
 			return daemonEnded
+		}
+	}
+}
+
+// awaitDaemon waits, if there is no daemon, for one that can give the client another
+// worker: until then nobody else has what the client is made of. The daemon is told
+// where the client stands, which it expects to hear first.
+func (w *worker) awaitDaemon() {
+	for !w.line.isOpen() {
+		m, heard := w.inbox.take()
+		if next, ok := m.(nextDaemon); ok {
+			w.line.begin(next.end)
+			w.say(w.core.Standing())
+		}
+		if heard {
+			continue
+		}
+		select {
+		case <-w.inbox.news:
+		case <-w.ctx.Done(): // none has come
+			return
 		}
 	}
 }

@@ -560,6 +560,7 @@ func (w *worker) end(err error) error {
 	reason := err.Error()
 	if w.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
+		w.awaitDaemon()
 		w.say(control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason})
 		// At once: a stream that waits for a function of the program's must not go on
 		// without it, as it would if things were closed one after the other.

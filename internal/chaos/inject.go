@@ -3,6 +3,7 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -208,6 +209,9 @@ func (e *episode) killDaemon(f fault) error {
 	if err := e.letIn(); err != nil {
 		return err
 	}
+	if !e.isSettled() { // any more
+		return errNobody
+	}
 	e.note("%v: process %d", f, e.node.pid())
 	for _, p := range e.running() {
 		e.hits(p, f, "muster: ")
@@ -230,7 +234,34 @@ func (e *episode) isSettled() bool {
 			return false
 		}
 	}
-	return e.isUndone(DeviceLost) && !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt > 0 })
+	if !e.isUndone(DeviceLost) || time.Since(e.lostUntil) < stallTime {
+		return false // a worker that has met it may be about to end
+	}
+	e.look()
+	return allServed(e.processes, e.spent)
+}
+
+// allServed says whether each program that shares memory with a worker has one that is
+// there and is not about to end. A worker that has mapped the memory has all that it
+// needs to outlive the daemon.
+func allServed(processes map[int]*process, spent map[int]bool) bool {
+	has := map[string]bool{}
+	for pid, w := range processes {
+		if w.role == isWorker && !spent[pid] {
+			maps.Copy(has, w.shared)
+		}
+	}
+	for _, p := range processes {
+		if p.role != isProgram {
+			continue
+		}
+		for memory := range p.shared {
+			if !has[memory] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // closeGateway excuses programs that come from other machines: their connection ends
@@ -341,6 +372,9 @@ func (e *episode) collect() {
 		default:
 			p.excuses = append(p.excuses, x)
 		}
+		if f.kind == LaunchLost || f.kind == CopyLost { // it ends
+			e.spent[pid] = true
+		}
 		if p != nil {
 			p.hurt++
 			e.note("%v has hit %v, process %d", f, p, pid)
@@ -418,6 +452,7 @@ func (e *episode) loseDevice(f fault) error {
 	}
 	e.later(f, awayTime, name+" is back", func() error {
 		e.calm(f)
+		e.lostUntil = time.Now()
 		return os.Remove(file)
 	})
 	return os.WriteFile(file, nil, 0o666)
@@ -485,10 +520,11 @@ func (e *episode) move(f fault) error {
 	return nil
 }
 
-// isRefusal says whether a request came too late, or was for what cannot be now: the
-// client has ended or moved by itself, or the device has just been taken away.
+// isRefusal says whether a move came too late, or was one that cannot be: the client has
+// ended or moved by itself, or the device has just been taken away, or is too small for
+// what the client has by now. The client then goes on where it is.
 func isRefusal(err error) bool {
-	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost"} {
+	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost", " bytes, and device "} {
 		if strings.Contains(err.Error(), words) {
 			return true
 		}

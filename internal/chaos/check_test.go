@@ -83,19 +83,22 @@ func TestAllServed(t *testing.T) {
 	}
 	processes := map[int]*process{
 		1: {role: isDaemon, shared: had("ring1", "ring2")},
-		2: {role: isProgram, shared: had("ring1", "arena1")}, 3: {role: isWorker, shared: had("ring1", "arena1")},
+		2: {role: isProgram, program: 9, shared: had("ring1", "arena1")}, 3: {role: isWorker, shared: had("ring1", "arena1")},
 		4: {role: isProgram, shared: had("ring2")}, 5: {role: isWorker, shared: had("ring2", "arena2")},
 		6: {role: isProgram}, 7: {role: isWorker},
 	}
-	if !allServed(processes, map[int]bool{7: true}) {
+	if !allServed(processes, map[int]bool{7: true}, nil) {
 		t.Error("all have their workers")
 	}
-	if allServed(processes, map[int]bool{5: true}) {
+	if allServed(processes, map[int]bool{5: true}, nil) {
 		t.Error("a worker was killed and counts")
 	}
 	delete(processes, 3)
-	if allServed(processes, nil) {
+	if allServed(processes, nil, nil) {
 		t.Error("a worker is gone, and its program counts as served")
+	}
+	if !allServed(processes, nil, map[int]bool{9: true}) {
+		t.Error("a program from elsewhere counts")
 	}
 }
 

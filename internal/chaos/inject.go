@@ -238,13 +238,17 @@ func (e *episode) isSettled() bool {
 		return false // a worker that has met it may be about to end
 	}
 	e.look()
-	return allServed(e.processes, e.spent)
+	remote := map[int]bool{} // whose memory is shared with the way to the node, and who do not survive the daemon
+	for _, p := range e.programs {
+		remote[p.number] = p.remote
+	}
+	return allServed(e.processes, e.spent, remote)
 }
 
-// allServed says whether each program that shares memory with a worker has one that is
-// there and is not about to end. A worker that has mapped the memory has all that it
-// needs to outlive the daemon.
-func allServed(processes map[int]*process, spent map[int]bool) bool {
+// allServed says whether each program that shares memory with a worker, but for remote
+// ones, has one that is there and is not about to end. A worker that has mapped the
+// memory has all that it needs to outlive the daemon.
+func allServed(processes map[int]*process, spent, remote map[int]bool) bool {
 	has := map[string]bool{}
 	for pid, w := range processes {
 		if w.role == isWorker && !spent[pid] {
@@ -252,7 +256,7 @@ func allServed(processes map[int]*process, spent map[int]bool) bool {
 		}
 	}
 	for _, p := range processes {
-		if p.role != isProgram {
+		if p.role != isProgram || remote[p.program] {
 			continue
 		}
 		for memory := range p.shared {
@@ -274,9 +278,11 @@ func (e *episode) closeGateway(f fault) {
 	}
 }
 
-// handOver has the daemon leave its programs to the next one.
+// handOver has the daemon leave its programs to the next one, whatever their workers are
+// about to do: it waits for those that are between two. Devices are there: a daemon does
+// not start without them.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() || !e.isSettled() {
+	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())
@@ -448,7 +454,9 @@ func (e *episode) loseDevice(f fault) error {
 		e.surround(excuse{f.String(), "device lost: by rule"})
 	}
 	for _, p := range e.running() { // as far as one can know
-		p.hurt++
+		if !p.remote { // of which the node's status does not tell how far it has come
+			p.hurt++
+		}
 	}
 	e.later(f, awayTime, name+" is back", func() error {
 		e.calm(f)

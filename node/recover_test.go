@@ -275,6 +275,31 @@ func TestHandoverBetweenWorkers(t *testing.T) {
 	}
 }
 
+// A client whose worker the daemon has just killed is between two workers, though that
+// one has not ended yet: a daemon that hands over waits for the next.
+func TestBetweenWorkers(t *testing.T) {
+	start, ok := processStart(os.Getpid())
+	if !ok {
+		t.Fatal("this process is not there")
+	}
+	running := &workerProcess{number: os.Getpid(), start: start}
+	for name, c := range map[string]struct {
+		client
+		want bool
+	}{
+		"served":           {client{worker: running}, false},
+		"killed":           {client{worker: running, recovery: recovery{why: "it has not answered"}}, true},
+		"ended":            {client{worker: &workerProcess{number: os.Getpid(), start: start + 1}}, true},
+		"without a worker": {client{recovery: recovery{between: true}}, true},
+		"about to end":     {client{ending: true, recovery: recovery{between: true}}, false},
+	} {
+		c.kept = []control.Held{}
+		if got := c.isBetween(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // lateWorker is a worker that takes its time while there is a file: it has been given its
 // client, and is not ready. It says so with another file.
 func lateWorker() error {

@@ -478,6 +478,10 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	}
 	d.commit(c, m.Committed)
 	c.lease = m.Lease
+	if c.hasLost(m) {
+		m.Held, m.Keeps = false, 0
+		c.worker.post(control.Lost{Device: m.Device, Reason: "it was lost when the node was started again"})
+	}
 	if !m.Held {
 		c.device = vgpu.AnyDevice
 		if m.Failed {

@@ -355,7 +355,8 @@ func TestDaemonIsKilledWhileAClientIsRebuilt(t *testing.T) {
 	}
 }
 
-// lossyWorker is a worker that loses its device with the launch that takes a file away.
+// lossyWorker is a worker that loses its device with the launch that takes a file away,
+// and cannot open it while there is another one.
 func lossyWorker() error {
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		d, err := openSoft(c)
@@ -367,6 +368,9 @@ func lossyWorker() error {
 type lossyDevice struct{ device.Device }
 
 func (d lossyDevice) Open(c device.Config) (device.Context, error) {
+	if _, err := os.Stat(os.Getenv("MUSTER_TEST_GATE") + ".gone"); err == nil {
+		return nil, &device.Fault{Kind: device.DeviceLost}
+	}
 	opened, err := d.Device.Open(c)
 	return lossyContext{opened}, err
 }
@@ -416,6 +420,39 @@ func TestDeviceIsLostWithoutDaemon(t *testing.T) {
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A device is lost for a client whose worker is stopped, and the daemon is replaced before
+// the worker hears of it. It comes to the next daemon with a lease that the client does
+// not have any more, and the client is rebuilt.
+func TestDeviceIsLostForAStoppedWorker(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "lossy worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.cfg.Devices = h.cfg.Devices[:1]
+	h.start()
+	p, q := h.connect(), h.connect()
+	a, b := newAccumulator(t, p, 1000), newAccumulator(t, q, 1000)
+	for _, each := range []*accumulator{a, b} {
+		if err := errors.Join(each.round(), each.check()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped := h.file(1).Worker.Pid
+	stopProcess(t, stopped)
+	if err := errors.Join(os.WriteFile(gate+".gone", nil, 0o600), os.WriteFile(gate, nil, 0o600), b.round()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the device is lost", func() bool { return h.status().Devices[0].Lost })
+	h.kill()
+	if err := os.Remove(gate + ".gone"); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	_ = syscall.Kill(stopped, syscall.SIGCONT)
+	if err := errors.Join(a.round(), a.check()); err != nil {
+		t.Error(err)
 	}
 }
 

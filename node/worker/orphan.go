@@ -225,7 +225,8 @@ func (w *worker) awaitDaemon() {
 		m, heard := w.inbox.take()
 		if next, ok := m.(nextDaemon); ok {
 			w.line.begin(next.end)
-			w.say(w.core.Standing())
+			s := w.core.Standing()
+			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // whatever it had on a device is of no use
 		}
 		if heard {
 			continue

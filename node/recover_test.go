@@ -391,8 +391,8 @@ func (s lossyStream) Launch(f device.Function, l device.Launch) error {
 	return s.Stream.Launch(f, l)
 }
 
-// A worker that loses its device while there is no daemon waits for one: nobody else has
-// what its client is made of.
+// A worker that loses its device while there is no daemon, or one that does not hear, waits
+// for the next: nobody else has what its client is made of.
 func TestDeviceIsLostWithoutDaemon(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "gate")
 	h := newHouse(t)
@@ -400,14 +400,18 @@ func TestDeviceIsLostWithoutDaemon(t *testing.T) {
 	h.start()
 	p := h.connect()
 	a := newAccumulator(t, p, 1000)
-	for rebuilds := range uint64(3) {
+	for rebuilds := range uint64(4) {
 		if err := a.round(); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}
-		h.kill()
+		if stops := rebuilds%2 == 0; stops { // what it is told is not heard
+			stopProcess(t, h.daemon.Process.Pid)
+		} else {
+			h.kill()
+		}
 		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -415,6 +419,9 @@ func TestDeviceIsLostWithoutDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the device is lost", func() bool { _, err := os.Stat(gate); return err != nil })
+		if rebuilds%2 == 0 {
+			h.kill()
+		}
 		h.start()
 		eventually(t, "the client is rebuilt", func() bool { return h.client(1).Rebuilds == rebuilds+1 })
 		if err := a.check(); err != nil {

@@ -560,8 +560,12 @@ func (w *worker) end(err error) error {
 	reason := err.Error()
 	if w.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
-		w.awaitDaemon()
-		w.say(control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason})
+		m := control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason}
+		if w.serve.OrphanGrace > 0 {
+			w.askForAnother(m)
+		} else {
+			w.say(m)
+		}
 		// At once: a stream that waits for a function of the program's must not go on
 		// without it, as it would if things were closed one after the other.
 		w.exit()

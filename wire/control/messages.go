@@ -316,8 +316,9 @@ type CannotServe struct {
 	Reason string `json:"reason"`
 }
 
-// Rebuild says that the worker cannot go on, and that another one can in its place:
-// it is about to exit. The program was told nothing.
+// Rebuild says that the worker cannot go on, and that another one can in its place. A
+// worker that outlives daemons waits to be killed then, any other exits. The program was
+// told nothing.
 type Rebuild struct {
 	// Device is where the client had something; -1 for nowhere.
 	Device int `json:"device"`

@@ -39,6 +39,7 @@ type episode struct {
 	processes map[int]*process // as they were last seen
 	last      map[int]int      // whose program a worker served, by its process
 	spent     map[int]bool     // workers that were killed or stopped
+	dying     int              // the last that was killed
 	armed     map[string]fault // failures by rule that nobody has met yet, by their file
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo

@@ -126,7 +126,7 @@ func (e *episode) killWorker(f fault) error {
 		return err
 	}
 	e.hits(v.program, f, "its worker has ended: signal: killed")
-	e.spent[v.worker.pid] = true
+	e.spent[v.worker.pid], e.dying = true, v.worker.pid
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return signal(v.worker.pid, syscall.SIGKILL)
@@ -279,10 +279,11 @@ func (e *episode) closeGateway(f fault) {
 }
 
 // handOver has the daemon leave its programs to the next one, whatever their workers are
-// about to do: it waits for those that are between two. Devices are there: a daemon does
-// not start without them.
+// about to do: it waits for those that are between two. It cannot know of one that was
+// killed and that the system has not ended yet. Devices are there: a daemon does not start
+// without them.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) {
+	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) || e.dying != 0 && !isZombie(e.dying) {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"errors"
+	"os/exec"
 	"slices"
 	"testing"
 )
@@ -99,6 +100,21 @@ func TestAllServed(t *testing.T) {
 	}
 	if !allServed(processes, nil, map[int]bool{9: true}) {
 		t.Error("a program from elsewhere counts")
+	}
+}
+
+// A worker that was seen between fork and exec looked like its daemon.
+func TestLookAgainAtDaemons(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	cmd.Env = []string{markVariable + "=look-again", programVariable + "=3"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	pid := cmd.Process.Pid
+	p := look("look-again", map[int]*process{pid: {pid: pid, role: isDaemon, shared: map[string]bool{"ring": true}}})[pid]
+	if p == nil || p.role != isProgram || p.program != 3 || len(p.shared) > 0 {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -90,23 +90,59 @@ func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []co
 	if d.folder == nil {
 		return nil
 	}
-	program, err := wire.CopyOf(c.conn)
+	program, ids, err := entrustable(c, held)
 	if err != nil {
-		return refuse(resultSystemNotReady, "the node has no descriptor for the program: %v", err)
+		return refuse(resultSystemNotReady, "%v", err)
 	}
 	defer program.Close()
-	ids, err := identifyAll(append(slices.Clone(held), control.Held{Name: "program", File: program}))
-	if err != nil {
-		return err
-	}
 	d.ask(func() {
 		c.held = ids
-		err = d.writeDown(c)
+		err = d.writeDown(c, w)
 	})
 	if err != nil {
 		return refuse(resultSystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
 	}
 	return w.attach(attached, program, held)
+}
+
+// entrustable is a descriptor of a program's connection, and what a worker holds that
+// has it.
+func entrustable(c *client, held []control.Held) (program *os.File, ids map[string]fileID, err error) {
+	if program, err = wire.CopyOf(c.conn); err != nil {
+		return nil, nil, fmt.Errorf("the node has no descriptor for the program: %w", err)
+	}
+	if ids, err = identifyAll(append(slices.Clone(held), control.Held{Name: "program", File: program})); err != nil {
+		program.Close()
+	}
+	return program, ids, err
+}
+
+// legacy is what a worker gets that goes on with the client of another: the program's
+// connection. It gets that with the client and not later, so that it outlives the daemon
+// from the beginning: the worker before, which did, is no more.
+type legacy struct {
+	attached []byte // what the program is to be told, unless it knows
+	program  *os.File
+}
+
+func (l *legacy) close() {
+	if l != nil {
+		l.program.Close()
+	}
+}
+
+// bequeath prepares what the next worker of a client gets; nil if the client ends with
+// the daemon anyway. It is called by the loop.
+func (d *daemon) bequeath(c *client) (*legacy, error) {
+	if d.folder == nil {
+		return nil, nil
+	}
+	program, ids, err := entrustable(c, c.kept)
+	if err != nil {
+		return nil, err
+	}
+	c.held = ids
+	return &legacy{c.attached, program}, nil
 }
 
 // --- clients -------------------------------------------------------------------
@@ -442,6 +478,10 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	}
 	d.commit(c, m.Committed)
 	c.lease = m.Lease
+	if c.hasLost(m) {
+		m.Held, m.Keeps = false, 0
+		c.worker.post(control.Lost{Device: m.Device, Reason: "it was lost when the node was started again"})
+	}
 	if !m.Held {
 		c.device = vgpu.AnyDevice
 		if m.Failed {

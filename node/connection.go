@@ -425,7 +425,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err != nil {
 		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	if given.worker, given.stock, err = d.employWith(c, serve, given.files); err != nil {
+	if given.worker, given.stock, err = d.employWith(c, serve, given.files, nil); err != nil {
 		shared.Unmap()
 		return nil, err
 	}

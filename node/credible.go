@@ -63,7 +63,7 @@ func (c *client) mayStand(s control.Standing) error {
 	switch {
 	case s.Lease > c.lease:
 		return c.granted(s.Lease)
-	case s.Held && (!c.was.Held || s.Lease != c.lease || s.Device != int(c.was.Device) || s.Memory > c.was.Memory):
+	case s.Held && !c.hasLost(s) && (!c.was.Held || s.Lease != c.lease || s.Device != int(c.was.Device) || s.Memory > c.was.Memory):
 		return fmt.Errorf("it holds lease %d of device %d with %d bytes, and was granted lease %d of device %d with %d", s.Lease, s.Device, s.Memory, c.was.Lease, c.was.Device, c.was.Memory)
 	case s.Committed > max(c.committed, 2*c.memory+maxBeside):
 		// A client that was just rebuilt may have had more at its base than it has now,
@@ -73,6 +73,12 @@ func (c *client) mayStand(s control.Standing) error {
 		return fmt.Errorf("it ran %d kernels in %v, and has told of %d in %v", s.Kernels, s.Busy, c.told.Kernels, c.told.GPUTime)
 	}
 	return nil
+}
+
+// hasLost says whether a client stands on a device that was lost, and its worker has not
+// heard of it from the last daemon.
+func (c *client) hasLost(s control.Standing) bool {
+	return s.Held && !c.was.Held && s.Lease == c.lease
 }
 
 // granted refuses the number of a lease that the client has not had yet.

@@ -73,11 +73,7 @@ func (d *daemon) handOver() {
 	d.closing.Store(true)
 	d.socket.Close()
 	d.places.CloseWaiting()
-	d.awaitRebuilt()
-	d.do(func() {
-		d.drain()
-		d.leaveAll()
-	})
+	d.leaveServed()
 	<-d.ended
 }
 
@@ -85,31 +81,43 @@ func (d *daemon) handOver() {
 // workers, and lookRebuilt how often it looks.
 const rebuiltTime, lookRebuilt = 10 * time.Second, 5 * time.Millisecond
 
-// awaitRebuilt waits until no client is between two workers: only this daemon has what
-// such a client is made of.
-func (d *daemon) awaitRebuilt() {
+// leaveServed leaves all clients when none is between two workers: only this daemon has
+// what such a client is made of.
+func (d *daemon) leaveServed() {
 	late, look := time.NewTimer(rebuiltTime), time.NewTicker(lookRebuilt)
 	defer late.Stop()
 	defer look.Stop()
-	for {
-		waits := false
+	for patient := true; ; {
+		left := true
 		d.ask(func() {
 			for _, c := range d.clients {
-				ended := c.kept != nil && c.worker != nil && !isRunning(c.worker.pid(), c.worker.start) // which is about to be known
-				waits = waits || (c.between || ended) && !c.ending
+				left = left && !(patient && c.isBetween())
+			}
+			if left {
+				d.drain()
+				d.leaveAll()
 			}
 		})
-		if !waits {
+		if left {
 			return
 		}
 		select {
 		case <-look.C:
 		case <-late.C:
-			return
+			patient = false
 		case <-d.kills:
-			return
+			patient = false
 		}
 	}
+}
+
+// isBetween says whether a client has no worker, or one that has ended or is about to:
+// the daemon has killed it, or it has said so.
+func (c *client) isBetween() bool {
+	if c.ending {
+		return false
+	}
+	return c.between || c.kept != nil && c.worker != nil && (c.why != "" || !isRunning(c.worker.pid(), c.worker.start))
 }
 
 // leaveAll writes down what is known of clients and forgets them. Those that are being

@@ -370,6 +370,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			d.suspect(m.Device, m.Reason)
 			c.suspects = d.probing[m.Device]
 		}
+		c.worker.kill() // it waits for that, so that no client is lost with a daemon that has not heard
 	case control.Rebuilt:
 		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
 		c.tries = 0

@@ -46,6 +46,10 @@ func testProcess(mode string) error {
 		return mixedWorker()
 	case "fatal worker":
 		return fatalWorker()
+	case "late worker":
+		return lateWorker()
+	case "lossy worker":
+		return lossyWorker()
 	case "lying worker":
 		return lyingWorker()
 	case "dying worker":

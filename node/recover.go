@@ -39,7 +39,7 @@ type recovery struct {
 	rebuilds uint64
 	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
 	pace     pace
-	between  bool // it has no worker, or one that does not have its program's connection yet
+	between  bool // it has no worker
 }
 
 // pace bounds how often a client is rebuilt that comes a little farther each time. The
@@ -144,7 +144,7 @@ func (d *daemon) serveOf(c *client) control.Serve {
 
 // employWith finds a worker for a client, which gets the files and the devices that
 // there are.
-func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held) (*workerProcess, *inventory, error) {
+func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy) (*workerProcess, *inventory, error) {
 	stock := d.stock.Load()
 	serve.Devices = stock.configs()
 	locks, err := stock.openLocks()
@@ -152,7 +152,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held)
 		return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
 	}
 	defer closeFiles(locks)
-	w, err := d.employ(c, serve, append(filesOf(kept), locks...))
+	w, err := d.employ(c, serve, append(filesOf(kept), locks...), left)
 	return w, stock, err
 }
 
@@ -205,16 +205,13 @@ func (d *daemon) rebuild(c *client) {
 			case <-d.ended:
 			}
 		}
-		w, err := d.reemployAfter(rest, c, serve)
+		err := d.reemployAfter(rest, c, serve)
 		d.do(func() {
 			if d.clients[c.id] != c || c.rebuilds != number {
 				return // another worker has followed this one
 			}
-			switch c.between = false; {
-			case err != nil && c.worker == nil:
+			if c.between = false; err != nil {
 				d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
-			case err != nil && c.worker == w: // which may have ended
-				d.endWorker(c, fmt.Sprintf("%s; and the next could not be given its program: %v", why, err))
 			}
 		})
 	}()
@@ -238,16 +235,16 @@ const patience = 30
 
 // reemployAfter is reemploy after a time, and again where the machine lacks descriptors,
 // processes or memory.
-func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serve) (*workerProcess, error) {
+func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serve) error {
 	for try := 1; ; try++ {
 		select {
 		case <-time.After(rest):
 		case <-c.gone:
-			return nil, nil
+			return nil
 		}
-		w, err := d.reemploy(c, serve)
-		if w != nil || try == patience || !isShortage(err) {
-			return w, err
+		err := d.reemploy(c, serve)
+		if try == patience || !isShortage(err) {
+			return err
 		}
 		d.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.user.name, "error", err)
 		rest = restTime
@@ -265,27 +262,32 @@ func isShortage(err error) bool {
 }
 
 // reemploy finds another worker for a client, and lets it go on.
-func (d *daemon) reemploy(c *client, serve control.Serve) (*workerProcess, error) {
+func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	var kept []control.Held
+	var left *legacy
 	var err error
-	d.ask(func() { kept, err = copyHeld(c.kept) })
-	if err != nil {
-		return nil, err
-	}
+	d.ask(func() {
+		if d.clients[c.id] != c { // it has ended
+			return
+		}
+		if kept, err = copyHeld(c.kept); err == nil {
+			left, err = d.bequeath(c)
+		}
+	})
 	defer closeHeld(kept)
-	w, stock, err := d.employWith(c, serve, kept)
+	defer left.close()
+	if err != nil || kept == nil {
+		return err
+	}
+	w, stock, err := d.employWith(c, serve, kept, left)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	assigned, attached := false, []byte(nil)
-	if !d.ask(func() {
-		assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock)
-		attached = c.attached
-	}) || !assigned {
-		d.dismiss(w)
-		return nil, nil // it has ended
+	assigned := false
+	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
+		d.dismiss(w) // the client has ended
 	}
-	return w, d.entrust(c, w, attached, kept)
+	return nil
 }
 
 // --- devices that may be gone ----------------------------------------------------

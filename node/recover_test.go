@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -271,6 +272,194 @@ func TestHandoverBetweenWorkers(t *testing.T) {
 		if err := a.check(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A client whose worker the daemon has just killed is between two workers, though that
+// one has not ended yet: a daemon that hands over waits for the next.
+func TestBetweenWorkers(t *testing.T) {
+	start, ok := processStart(os.Getpid())
+	if !ok {
+		t.Fatal("this process is not there")
+	}
+	running := &workerProcess{number: os.Getpid(), start: start}
+	for name, c := range map[string]struct {
+		client
+		want bool
+	}{
+		"served":           {client{worker: running}, false},
+		"killed":           {client{worker: running, recovery: recovery{why: "it has not answered"}}, true},
+		"ended":            {client{worker: &workerProcess{number: os.Getpid(), start: start + 1}}, true},
+		"without a worker": {client{recovery: recovery{between: true}}, true},
+		"about to end":     {client{ending: true, recovery: recovery{between: true}}, false},
+	} {
+		c.kept = []control.Held{}
+		if got := c.isBetween(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// lateWorker is a worker that takes its time while there is a file: it has been given its
+// client, and is not ready. It says so with another file.
+func lateWorker() error {
+	gate := os.Getenv("MUSTER_TEST_GATE")
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		for _, err := os.Stat(gate); err == nil; _, err = os.Stat(gate) {
+			if err := os.WriteFile(gate+".reached", nil, 0o600); err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return openSoft(c)
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+// A worker that was given a client to rebuild outlives the daemon from then on, though it
+// is not ready, and the daemon has not heard of it.
+func TestDaemonIsKilledWhileAClientIsRebuilt(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "late worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.start()
+	p := h.connect()
+	a := newAccumulator(t, p, 1000)
+	for range 3 {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(h.file(1).Worker.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "another worker has the client", func() bool { return os.Remove(gate+".reached") == nil })
+		h.kill()
+		if err := os.Remove(gate); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		_ = os.Remove(gate + ".reached") // it may have been made again
+		h.settled(1)
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lossyWorker is a worker that loses its device with the launch that takes a file away,
+// and cannot open it while there is another one.
+func lossyWorker() error {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		d, err := openSoft(c)
+		return lossyDevice{d}, err
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+type lossyDevice struct{ device.Device }
+
+func (d lossyDevice) Open(c device.Config) (device.Context, error) {
+	if _, err := os.Stat(os.Getenv("MUSTER_TEST_GATE") + ".gone"); err == nil {
+		return nil, &device.Fault{Kind: device.DeviceLost}
+	}
+	opened, err := d.Device.Open(c)
+	return lossyContext{opened}, err
+}
+
+type lossyContext struct{ device.Context }
+
+func (c lossyContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return lossyStream{s}, err
+}
+
+type lossyStream struct{ device.Stream }
+
+func (s lossyStream) Launch(f device.Function, l device.Launch) error {
+	if os.Remove(os.Getenv("MUSTER_TEST_GATE")) == nil {
+		return &device.Fault{Kind: device.DeviceLost}
+	}
+	return s.Stream.Launch(f, l)
+}
+
+// A worker that loses its device while there is no daemon, or one that does not hear, waits
+// for the next: nobody else has what its client is made of.
+func TestDeviceIsLostWithoutDaemon(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "lossy worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.start()
+	p := h.connect()
+	a := newAccumulator(t, p, 1000)
+	for rebuilds := range uint64(4) {
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+		if stops := rebuilds%2 == 0; stops { // what it is told is not heard
+			stopProcess(t, h.daemon.Process.Pid)
+		} else {
+			h.kill()
+		}
+		if err := os.WriteFile(gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.round(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the device is lost", func() bool { _, err := os.Stat(gate); return err != nil })
+		if rebuilds%2 == 0 {
+			h.kill()
+		}
+		h.start()
+		eventually(t, "the client is rebuilt", func() bool { return h.client(1).Rebuilds == rebuilds+1 })
+		if err := a.check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A device is lost for a client whose worker is stopped, and the daemon is replaced before
+// the worker hears of it. It comes to the next daemon with a lease that the client does
+// not have any more, and the client is rebuilt.
+func TestDeviceIsLostForAStoppedWorker(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	h := newHouse(t)
+	h.cfg.Recover, h.worker, h.environment = true, "lossy worker", []string{"MUSTER_TEST_GATE=" + gate}
+	h.cfg.Devices = h.cfg.Devices[:1]
+	h.start()
+	p, q := h.connect(), h.connect()
+	a, b := newAccumulator(t, p, 1000), newAccumulator(t, q, 1000)
+	for _, each := range []*accumulator{a, b} {
+		if err := errors.Join(each.round(), each.check()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped := h.file(1).Worker.Pid
+	stopProcess(t, stopped)
+	if err := errors.Join(os.WriteFile(gate+".gone", nil, 0o600), os.WriteFile(gate, nil, 0o600), b.round()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the device is lost", func() bool { return h.status().Devices[0].Lost })
+	h.kill()
+	if err := os.Remove(gate + ".gone"); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	_ = syscall.Kill(stopped, syscall.SIGCONT)
+	if err := errors.Join(a.round(), a.check()); err != nil {
+		t.Error(err)
 	}
 }
 

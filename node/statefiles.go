@@ -250,9 +250,9 @@ func (d *daemon) saveDue() {
 // isKept says whether a client has a file.
 func (c *client) isKept() bool { return c.worker != nil && c.held != nil && !c.ending }
 
-// writeDown writes down who a client is, and where it stands.
-func (d *daemon) writeDown(c *client) (err error) {
-	if d.folder == nil || !c.isKept() {
+// writeDown writes down who a client is, that a worker has it, and where it stands.
+func (d *daemon) writeDown(c *client, w *workerProcess) (err error) {
+	if d.folder == nil || c.held == nil || c.ending {
 		return nil
 	}
 	if c.standing == nil {
@@ -260,7 +260,7 @@ func (d *daemon) writeDown(c *client) (err error) {
 	}
 	if err == nil {
 		d.save(c)
-		f := d.fileOf(c)
+		f := d.fileOf(c, w)
 		err = d.folder.write(clientName(c.id), &f)
 	}
 	d.wrote("a client's state", err)
@@ -342,12 +342,12 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 	}
 }
 
-func (d *daemon) fileOf(c *client) clientFile {
+func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
 		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
 		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
-		Worker: workerFile{c.worker.pid(), c.worker.start, c.worker.uid}, Files: c.held, Attached: c.attached,
+		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
 }
 

@@ -45,6 +45,7 @@ type workerProcess struct {
 	queue   chan parcel
 	words   *words
 	ready   bool               // it has answered its first ping
+	heir    bool               // it was given a legacy, and outlives the daemon
 	early   []control.ToDaemon // what it said before that
 	uid     uint32             // of this worker alone; 0 if it has none
 	exited  chan struct{}      // closed when the process is no more
@@ -90,13 +91,19 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 // errEndedEarly says that a worker ended before it was ready, and did not say why.
 var errEndedEarly = errors.New("the worker ended before it was ready")
 
-// begin gives the worker its client and waits until it is ready, which it shows
-// by answering a ping. It gives up when gone is closed. From then on post sends
-// messages.
-func (w *workerProcess) begin(s control.Serve, files []*os.File, gone <-chan struct{}) error {
+// begin gives the worker its client, with the legacy if that had another worker before,
+// and waits until it is ready, which it shows by answering a ping. It gives up when gone
+// is closed. From then on post sends messages.
+func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, gone <-chan struct{}) error {
 	w.words.serves(s.Client)
 	if err := w.control.Send(s, files...); err != nil {
 		return early(err)
+	}
+	if left != nil {
+		w.heir = true
+		if err := w.control.Send(control.Hold{Attached: left.attached}, left.program); err != nil {
+			return early(err)
+		}
 	}
 	_ = w.control.Send(control.Ping{Number: firstPing}) // if it has ended already, it may have said why
 	ready, gaveUp := make(chan struct{}), make(chan error, 1)
@@ -245,7 +252,7 @@ func (w *workerProcess) put(p parcel) {
 // that is away cannot be told.
 func (w *workerProcess) stop() {
 	switch {
-	case w.away:
+	case w.away, w.heir && !w.ready: // which would look for another daemon
 		w.kill()
 	case w.ready:
 		go func() { // which may wait for the worker to read
@@ -286,14 +293,17 @@ func (w *workerProcess) ending() string {
 // have been killed meanwhile, as when memory ran out, and that is not the
 // program's fault: if one ends before it is ready and does not say why, another is
 // started.
-func (d *daemon) employ(c *client, serve control.Serve, files []*os.File) (*workerProcess, error) {
+func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *legacy) (*workerProcess, error) {
 	for try := 1; ; try++ {
 		w, err := d.pool.take(try == 1)
 		if err != nil {
 			return nil, because(err, resultSystemNotReady, "%v", err)
 		}
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
-			err = w.begin(serve, files, c.gone)
+			if left != nil { // what cannot be written is reported, and no reason to end the client
+				d.ask(func() { _ = d.writeDown(c, w) })
+			}
+			err = w.begin(serve, files, left, c.gone)
 		}
 		if err == nil {
 			return w, nil

@@ -37,7 +37,7 @@ func beginWith(t *testing.T, says ...control.ToDaemon) (*workerProcess, error) {
 			t.Fatal(err)
 		}
 	}
-	return w, w.begin(control.Serve{Client: 1, Devices: []control.DeviceConfig{{Kind: "soft", Name: "GPU"}}}, nil, nil)
+	return w, w.begin(control.Serve{Client: 1, Devices: []control.DeviceConfig{{Kind: "soft", Name: "GPU"}}}, nil, nil, nil)
 }
 
 // A worker that rebuilds a client asks for a device before it has answered its first

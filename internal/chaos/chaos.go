@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,6 +188,21 @@ func (o *Options) again(episode int) string {
 	}
 	return fmt.Sprintf("scripts/chaos --seed %d --faults %d --share %d --programs %d --expect %s --kinds %s --episode %d",
 		o.Seed, o.Faults, o.Share, o.Programs, o.Expect, strings.Join(kinds, ","), episode)
+}
+
+// Line is the report in one line, for those who play many campaigns.
+func (r *Report) Line() string {
+	return fmt.Sprintf("campaign: seed=%d faults=%d (%s) passed_over=%d episodes=%d seconds=%.0f programs=%d (%s) wrong=%d violations=%d",
+		r.Seed, r.Injected, counts(r.Result.Faults), r.PassedOver, r.Episodes, r.Seconds, r.programs(), counts(r.Ends), r.Ends[string(wrong)], len(r.Violations))
+}
+
+// counts writes numbers of things by their names.
+func counts[K ~string](of map[K]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%s %d", k, of[k]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (r *Report) programs() int {

@@ -1,6 +1,8 @@
 package chaos
 
 import (
+	"errors"
+	"os/exec"
 	"slices"
 	"testing"
 )
@@ -68,6 +70,75 @@ func TestGrown(t *testing.T) {
 		if got := descriptorKind(to); got != want {
 			t.Errorf("%s: %s, want %s", to, got, want)
 		}
+	}
+}
+
+// A program whose worker has ended, or is about to, is not served.
+func TestAllServed(t *testing.T) {
+	had := func(inodes ...string) map[string]bool {
+		m := map[string]bool{}
+		for _, i := range inodes {
+			m[i] = true
+		}
+		return m
+	}
+	processes := map[int]*process{
+		1: {role: isDaemon, shared: had("ring1", "ring2")},
+		2: {role: isProgram, program: 9, shared: had("ring1", "arena1")}, 3: {role: isWorker, shared: had("ring1", "arena1")},
+		4: {role: isProgram, shared: had("ring2")}, 5: {role: isWorker, shared: had("ring2", "arena2")},
+		6: {role: isProgram}, 7: {role: isWorker},
+	}
+	if !allServed(processes, map[int]bool{7: true}, nil) {
+		t.Error("all have their workers")
+	}
+	if allServed(processes, map[int]bool{5: true}, nil) {
+		t.Error("a worker was killed and counts")
+	}
+	delete(processes, 3)
+	if allServed(processes, nil, nil) {
+		t.Error("a worker is gone, and its program counts as served")
+	}
+	if !allServed(processes, nil, map[int]bool{9: true}) {
+		t.Error("a program from elsewhere counts")
+	}
+}
+
+// A worker that was seen between fork and exec looked like its daemon.
+func TestLookAgainAtDaemons(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	cmd.Env = []string{markVariable + "=look-again", programVariable + "=3"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	pid := cmd.Process.Pid
+	p := look("look-again", map[int]*process{pid: {pid: pid, role: isDaemon, shared: map[string]bool{"ring": true}}})[pid]
+	if p == nil || p.role != isProgram || p.program != 3 || len(p.shared) > 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestRefusedMoves(t *testing.T) {
+	for text, want := range map[string]bool{
+		"there is no client 3: muster ps lists those there are":              true,
+		`client 3 needs 9437184 bytes, and device "gpu1" has 8388608 for it`: true,
+		"device gpu1 is lost":                         true,
+		"the daemon does not answer: EOF":             false,
+		"there is no request \"moove\": did you mean": false,
+	} {
+		if got := isRefusal(errors.New(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+func TestLine(t *testing.T) {
+	r := Report{Seed: 5, Injected: 30, Episodes: 2, Seconds: 11.6, Violations: []Violation{{}}, Result: Result{
+		Faults: map[Kind]int{WorkerKill: 20, Move: 10}, PassedOver: 1, Ends: map[string]int{string(right): 7, string(wrong): 1},
+	}}
+	const want = "campaign: seed=5 faults=30 (move 10, worker-kill 20) passed_over=1 episodes=2 seconds=12 programs=8 (right 7, wrong 1) wrong=1 violations=1"
+	if got := r.Line(); got != want {
+		t.Errorf("%s, want\n%s", got, want)
 	}
 }
 

@@ -39,12 +39,14 @@ type episode struct {
 	processes map[int]*process // as they were last seen
 	last      map[int]int      // whose program a worker served, by its process
 	spent     map[int]bool     // workers that were killed or stopped
+	dying     int              // the last that was killed
 	armed     map[string]fault // failures by rule that nobody has met yet, by their file
 	unclaimed []excuse         // of programs that are not known
 	undos     []undo
-	lost      int      // devices that are, as the node says
-	away      bool     // some workers have not come to the daemon yet that was started last
-	ambient   []excuse // of faults that last, for programs that come meanwhile
+	lost      int       // devices that are, as the node says
+	lostUntil time.Time // when a device that was taken away came back
+	away      bool      // some workers have not come to the daemon yet that was started last
+	ambient   []excuse  // of faults that last, for programs that come meanwhile
 	kept      []net.Conn
 
 	kernels  map[uint64]uint64 // that each client ran

@@ -3,6 +3,7 @@ package chaos
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -125,7 +126,7 @@ func (e *episode) killWorker(f fault) error {
 		return err
 	}
 	e.hits(v.program, f, "its worker has ended: signal: killed")
-	e.spent[v.worker.pid] = true
+	e.spent[v.worker.pid], e.dying = true, v.worker.pid
 	v.program.hurt++
 	e.note("%v: process %d of %v", f, v.worker.pid, v.program)
 	return signal(v.worker.pid, syscall.SIGKILL)
@@ -208,6 +209,9 @@ func (e *episode) killDaemon(f fault) error {
 	if err := e.letIn(); err != nil {
 		return err
 	}
+	if !e.isSettled() { // any more
+		return errNobody
+	}
 	e.note("%v: process %d", f, e.node.pid())
 	for _, p := range e.running() {
 		e.hits(p, f, "muster: ")
@@ -230,7 +234,38 @@ func (e *episode) isSettled() bool {
 			return false
 		}
 	}
-	return e.isUndone(DeviceLost) && !slices.ContainsFunc(e.running(), func(p *program) bool { return p.hurt > 0 })
+	if !e.isUndone(DeviceLost) || time.Since(e.lostUntil) < stallTime {
+		return false // a worker that has met it may be about to end
+	}
+	e.look()
+	remote := map[int]bool{} // whose memory is shared with the way to the node, and who do not survive the daemon
+	for _, p := range e.programs {
+		remote[p.number] = p.remote
+	}
+	return allServed(e.processes, e.spent, remote)
+}
+
+// allServed says whether each program that shares memory with a worker, but for remote
+// ones, has one that is there and is not about to end. A worker that has mapped the
+// memory has all that it needs to outlive the daemon.
+func allServed(processes map[int]*process, spent, remote map[int]bool) bool {
+	has := map[string]bool{}
+	for pid, w := range processes {
+		if w.role == isWorker && !spent[pid] {
+			maps.Copy(has, w.shared)
+		}
+	}
+	for _, p := range processes {
+		if p.role != isProgram || remote[p.program] {
+			continue
+		}
+		for memory := range p.shared {
+			if !has[memory] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // closeGateway excuses programs that come from other machines: their connection ends
@@ -243,9 +278,12 @@ func (e *episode) closeGateway(f fault) {
 	}
 }
 
-// handOver has the daemon leave its programs to the next one.
+// handOver has the daemon leave its programs to the next one, whatever their workers are
+// about to do: it waits for those that are between two. It cannot know of one that was
+// killed and that the system has not ended yet. Devices are there: a daemon does not start
+// without them.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() || !e.isSettled() {
+	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) || e.dying != 0 && !isZombie(e.dying) {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())
@@ -341,6 +379,9 @@ func (e *episode) collect() {
 		default:
 			p.excuses = append(p.excuses, x)
 		}
+		if f.kind == LaunchLost || f.kind == CopyLost { // it ends
+			e.spent[pid] = true
+		}
 		if p != nil {
 			p.hurt++
 			e.note("%v has hit %v, process %d", f, p, pid)
@@ -414,10 +455,13 @@ func (e *episode) loseDevice(f fault) error {
 		e.surround(excuse{f.String(), "device lost: by rule"})
 	}
 	for _, p := range e.running() { // as far as one can know
-		p.hurt++
+		if !p.remote { // of which the node's status does not tell how far it has come
+			p.hurt++
+		}
 	}
 	e.later(f, awayTime, name+" is back", func() error {
 		e.calm(f)
+		e.lostUntil = time.Now()
 		return os.Remove(file)
 	})
 	return os.WriteFile(file, nil, 0o666)
@@ -485,10 +529,11 @@ func (e *episode) move(f fault) error {
 	return nil
 }
 
-// isRefusal says whether a request came too late, or was for what cannot be now: the
-// client has ended or moved by itself, or the device has just been taken away.
+// isRefusal says whether a move came too late, or was one that cannot be: the client has
+// ended or moved by itself, or the device has just been taken away, or is too small for
+// what the client has by now. The client then goes on where it is.
 func isRefusal(err error) bool {
-	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost"} {
+	for _, words := range []string{"there is no client", "already", "drain", "removed", "lost", " bytes, and device "} {
 		if strings.Contains(err.Error(), words) {
 			return true
 		}

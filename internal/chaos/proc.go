@@ -36,7 +36,8 @@ type process struct {
 }
 
 // look finds the processes of an episode. What it knows already of a process it does
-// not read again, but for shared memory that it had none of.
+// not read again, but for shared memory that it had none of. What looked like a daemon may
+// have been a worker that the daemon was about to start.
 func look(mark string, known map[int]*process) map[int]*process {
 	found := map[int]*process{}
 	entries, _ := os.ReadDir("/proc")
@@ -46,7 +47,7 @@ func look(mark string, known map[int]*process) map[int]*process {
 			continue
 		}
 		p := known[pid]
-		if p == nil || p.role == isOther {
+		if p == nil || p.role == isOther || p.role == isDaemon {
 			p = identify(pid, mark)
 		}
 		if p == nil || isZombie(pid) {

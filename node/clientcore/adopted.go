@@ -13,7 +13,7 @@ func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale = false, false, false
 	c.Asked.Bytes = 0
 	c.Activity.unwatch(c)
-	c.say(c.standing())
+	c.say(c.Standing())
 	c.Activity.report(c)
 	if c.Head == nil {
 		c.commitLess(c.onHost())
@@ -21,8 +21,8 @@ func (c *Core) Adopted(now Time) ([]Op, error) {
 	return c.advance()
 }
 
-// standing is what a daemon must know of a client that it has not served so far.
-func (c *Core) standing() control.Standing {
+// Standing is what a daemon must know of a client that it has not served so far.
+func (c *Core) Standing() control.Standing {
 	s := control.Standing{Lease: c.Lease.Number, Failed: c.Faulted != nil, Committed: c.Committed}
 	if l := &c.Lease; l.Held {
 		s.Held, s.Device, s.Memory = true, l.Device, l.Memory

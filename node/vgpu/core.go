@@ -234,10 +234,12 @@ func (c *Core) decide() {
 // whether all that could are drained or lost at present.
 func (c *Core) prospects(x *client) (why Reason, parked bool) {
 	why = NoDevice
+	lost := false // one could hold a client that has never had a device
 	for _, d := range c.devices {
 		switch pinned := x.want.Pinned; {
 		case d.removed || (pinned != AnyDevice && pinned != d.id):
-		case d.lost && pinned != d.id && x.last != d.id:
+		case d.lost && pinned != d.id && x.last == AnyDevice:
+			lost = lost || d.holdsEver(x.want.Need)
 		case d.holdsEver(x.want.Need) && d.up():
 			return "", false
 		case d.holdsEver(x.want.Need):
@@ -246,7 +248,7 @@ func (c *Core) prospects(x *client) (why Reason, parked bool) {
 			why = TooLarge
 		}
 	}
-	if parked {
+	if parked || lost && why == TooLarge {
 		return "", true
 	}
 	return why, false

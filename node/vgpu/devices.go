@@ -6,8 +6,8 @@ import (
 )
 
 // Lost says that a device is no more. Its clients are in the failed queue; they
-// and those who keep bytes there are told (Gone). Clients that are pinned to it
-// or were there last may wait for it to come back.
+// and those who keep bytes there are told (Gone). Clients that no other device can
+// hold wait for it to come back.
 type Lost struct {
 	Device DeviceID `json:"device"`
 }

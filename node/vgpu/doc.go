@@ -186,10 +186,11 @@
 // only drained devices could hold it, it is parked until one of them is resumed.
 //
 // A lost device is gone at once, with all that was there. Its clients are told
-// (Gone), those who only keep bytes there, too. A client that is pinned to it or
-// was there last, and that no other device can hold, is parked until it returns;
-// others are denied. When the device is removed, those who wait for it are denied
-// too.
+// (Gone), those who only keep bytes there, too. A client that no other device can
+// hold is parked until the device returns: it is not denied for want of memory that
+// the node has as a rule. Only if no device is left at all, a client that has never
+// had one, and is not pinned to it, is denied. When the device is removed, those who
+// wait for it are denied too.
 //
 // A device that comes back keeps its number and its Usage; it may be another
 // one than it was. Added gives a new device the next number, unless one of that

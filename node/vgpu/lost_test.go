@@ -54,3 +54,33 @@ func TestLostDevicesAreWaitedFor(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A client that only a device could hold which is lost waits for it, though it was never
+// there: it is not told that it needs too much.
+func TestLostDevicesLeaveNobodyTooLarge(t *testing.T) {
+	devices := gpus(2, 4)
+	devices[1].Memory /= 2
+	core, err := New(Config{Devices: devices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []ClientID{1, 2} {
+		core.Step(0, Attach{id, "ann", 1})
+	}
+	core.Step(0, Want{1, 10, 0, 1}) // on the small one
+	core.Step(0, Released{1, 0})
+	core.Step(0, Lost{0})
+	large := devices[1].Memory + 1
+	for _, id := range []ClientID{1, 2} {
+		if got := core.Step(0, Want{id, large, 0, AnyDevice}); len(got) > 0 {
+			t.Errorf("client %d: %v", id, got)
+		}
+		if x, _ := core.Client(id); !x.Parked {
+			t.Errorf("%+v", x)
+		}
+	}
+	got := core.Step(0, Returned{0, devices[0]})
+	if len(got) == 0 || got[0].Kind != Grant || got[0].Client != 1 || got[0].Device != 0 {
+		t.Errorf("%v", got)
+	}
+}

@@ -65,12 +65,13 @@ type options struct {
 	later    int // of these, so many come later (client.add)
 	memory   uint64
 	defers   bool
-	replays  bool        // devices cannot put variables at given addresses
-	recovers bool        // the client is kept, as one that is to outlive its worker
-	dies     *rand.Rand  // now and then the worker dies; nil: never
-	lives    int         // for about so many operations
-	killed   func() bool // the worker dies now; nil: only if dies says so
-	saves    *rand.Rand  // now and then the client is saved and restored; nil: never
+	replays  bool            // devices cannot put variables at given addresses
+	recovers bool            // the client is kept, as one that is to outlive its worker
+	dies     *rand.Rand      // now and then the worker dies; nil: never
+	lives    int             // for about so many operations
+	killed   func() bool     // the worker dies now; nil: only if dies says so
+	told     func(w *worker) // the program's user is about to be told something; nil: nothing
+	saves    *rand.Rand      // now and then the client is saved and restored; nil: never
 	swapDir  string
 	identity string
 	lenient  bool                                               // what is taken of devices is not checked
@@ -258,6 +259,13 @@ func (c *client) worker(resume bool) *worker {
 	}
 	if o.killed != nil {
 		s.dies = o.killed
+	}
+	if o.told != nil {
+		tell := s.teller.notify
+		s.teller.notify = func(text string) bool {
+			o.told(s)
+			return tell(text)
+		}
 	}
 	c.daemon.connect(own)
 	return s

@@ -94,6 +94,13 @@ func (l *line) begin(end *control.WorkerEnd) {
 	l.open = l.current == end && !l.closed
 }
 
+// isOpen says whether somebody hears what is said, as far as is known.
+func (l *line) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open || l.closed
+}
+
 // close ends the connection.
 func (l *line) close() {
 	l.mu.Lock()
@@ -209,6 +216,45 @@ func (w *worker) outlive() (why string) {
 		}
 	}
 }
+
+// askForAnother tells the daemon that the client needs another worker, and waits to be
+// killed: until the daemon has heard of it, nobody else has what the client is made of. A
+// daemon that has gone, or goes meanwhile, is not enough; the next one is told where the
+// client stands, as it expects, and then the same.
+func (w *worker) askForAnother(m control.Rebuild) {
+	late := time.NewTimer(w.serve.OrphanGrace + killTime)
+	defer late.Stop()
+	said := false
+	for {
+		switch open := w.line.isOpen(); {
+		case open && !said:
+			w.say(m)
+			said = true
+		case !open:
+			said = false
+		}
+		news, heard := w.inbox.take()
+		if next, ok := news.(nextDaemon); ok {
+			w.line.begin(next.end)
+			s := w.core.Standing()
+			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // whatever it had on a device is of no use
+			said = false
+		}
+		if heard {
+			continue
+		}
+		select {
+		case <-w.inbox.news:
+		case <-late.C:
+			return
+		case <-w.ctx.Done(): // no daemon has come
+			return
+		}
+	}
+}
+
+// killTime is how long a daemon takes at most to kill a worker that has asked for another.
+const killTime = 10 * time.Second
 
 // watchProgram says when the program has gone, and why that ends the client. The
 // channel is closed when nobody watches any more.

@@ -80,7 +80,7 @@ func (w *worker) do(o *clientcore.Op) error {
 		return w.launch(o)
 	case clientcore.Reply:
 		w.handed(o)
-		w.shared.Reply(o.Slot, o.Result, o.Payload)
+		w.reply(o.Slot, o.Result, o.Payload)
 	case clientcore.ReplyAfter:
 		return w.replyAfter(o)
 	case clientcore.Write:

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"muster/device"
 	"muster/wire"
 )
 
@@ -84,6 +86,101 @@ func TestFaultOutlivesTheWorker(t *testing.T) {
 		}
 		if told := c.shared.Notices(); len(told) != 1 || !strings.Contains(told[0], "illegal address 0x20") {
 			t.Errorf("of another fault the user was told %q", told)
+		}
+	}
+}
+
+// hasAnsweredLast says whether the last call that a worker knows of has its answer.
+func hasAnsweredLast(w *worker) bool {
+	var last wire.Header
+	for slot := range wire.Slots {
+		if seq := w.shared.Asks(slot); seq > last.Seq {
+			last = wire.Header{Slot: slot, Seq: seq}
+		}
+	}
+	return w.shared.Answered(last)
+}
+
+// failingLaunches are the contexts of a device on which every launch fails once worse is
+// set.
+type failingLaunches struct {
+	device.Context
+	worse *atomic.Bool
+}
+
+func (c failingLaunches) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return failingStream{s, c.worse}, err
+}
+
+type failingStream struct {
+	device.Stream
+	worse *atomic.Bool
+}
+
+func (s failingStream) Launch(f device.Function, l device.Launch) error {
+	if s.worse.Load() {
+		return &device.Fault{Kind: device.IllegalAddress, Kernel: "as asked"}
+	}
+	return s.Stream.Launch(f, l)
+}
+
+// The worker dies at any moment between a launch and the answer to the call after it. The
+// next one, which launches again, is told of a fault, and gives the user its reason
+// before it answers the call: the program may end at that.
+func TestReasonComesBeforeTheAnswerOfARebuild(t *testing.T) {
+	for doom := range int32(12) {
+		t.Run(fmt.Sprint(doom), func(t *testing.T) { testReason(t, doom+1) })
+	}
+}
+
+func testReason(t *testing.T, operations int32) {
+	var doom atomic.Int32
+	var worse, told, late atomic.Bool
+	c := newClient(t, options{
+		recovers: true,
+		wrap:     func(_ string, c device.Context) device.Context { return failingLaunches{c, &worse} },
+		killed: func() bool {
+			dies := doom.Load() > 0 && doom.Add(-1) == 0
+			if dies {
+				worse.Store(true)
+			}
+			return dies
+		},
+		told: func(w *worker) {
+			if told.CompareAndSwap(false, true) {
+				late.Store(hasAnsweredLast(w))
+			}
+		},
+	})
+	v := newVectors(c, 1000)
+	v.round(1)
+	doom.Store(operations)
+	v.launch(0)
+	var result int32
+	for result == success {
+		result = c.call(&wire.Synchronise{}, nil)
+	}
+	if result != illegalAddress {
+		t.Fatalf("answered %d", result)
+	}
+	if told := c.shared.Notices(); len(told) == 0 || !strings.Contains(told[0], "as asked") || late.Load() {
+		t.Errorf("the user was told %q, too late: %v", told, late.Load())
+	}
+}
+
+// The worker dies while it refuses a call. The user is told why by the next one, unless
+// this one has told it.
+func TestRefusalOfARebuildHasItsReason(t *testing.T) {
+	for doom := range int32(4) {
+		c := newClient(t, options{recovers: true, memory: 8 * mib})
+		c.alloc(mib)
+		c.doom.Store(doom + 1)
+		if r := c.call(&wire.MemAlloc{Addr: testBase + 64*mib, Size: 16 * mib}, nil); r != outOfMemory {
+			t.Fatalf("after %d operations: answered %d", doom, r)
+		}
+		if told := c.shared.Notices(); len(told) == 0 || !strings.Contains(told[0], "has allocated 1 MiB") {
+			t.Errorf("after %d operations (%d deaths): the user was told %q", doom, c.died.Load(), told)
 		}
 	}
 }

@@ -410,8 +410,8 @@ func (w *worker) drops(o *clientcore.Op) bool {
 		return false
 	}
 	switch o.Kind {
-	case clientcore.Tell:
-		return true
+	case clientcore.Tell: // unless this worker is the first that refuses the message
+		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
 	case clientcore.Write, clientcore.Printed, clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters:

@@ -348,12 +348,20 @@ func (w *worker) later(o *clientcore.Op, wait func() error) error {
 		if r == success {
 			r = pending
 		}
-		w.shared.Reply(slot, r, nil)
+		w.reply(slot, r, nil)
 		if w.watched.Load() {
 			w.consumer.Wake()
 		}
 	})
 	return nil
+}
+
+// reply answers a call. If that is with a fault, the program's user knows why.
+func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
+	if r != success {
+		w.sticky.explain(w.shared.Status())
+	}
+	w.shared.Reply(slot, r, payload)
 }
 
 // notice tells the loop of a fault.
@@ -386,7 +394,8 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 // the core knows of it. The program sees a copy in the memory that it shares with
 // the worker; what it writes there is no concern of ours.
 type sticky struct {
-	publish func(result clientcore.Result, why string)
+	tell   func(why string)               // to the program's user
+	status func(result clientcore.Result) // to the program
 
 	mu     sync.Mutex
 	world  uint64 // counts resets, as the core does: a fault of an earlier world is over
@@ -394,6 +403,7 @@ type sticky struct {
 	why    string
 	before clientcore.Result // of the world before
 	silent bool              // the client is being rebuilt: the program is told afterwards
+	told   bool              // meanwhile its user was told why
 }
 
 func (t *sticky) current() uint64 {
@@ -426,10 +436,29 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 	return true
 }
 
-// say tells the program what holds now.
+// say tells the program what holds now, and its user why: first, since whoever sees the
+// result looks for the reason.
 func (t *sticky) say() {
-	if !t.silent {
-		t.publish(t.result, t.why)
+	if t.silent {
+		return
+	}
+	if t.result != success && !t.told {
+		t.tell(t.why)
+	}
+	t.told = false
+	t.status(t.result)
+}
+
+// explain tells the user why a call is about to be answered with an error, if the client
+// is being rebuilt and the worker before has not told that: the program may end at the
+// answer. The status waits for the end of the rebuild. Known is the one that the program
+// sees.
+func (t *sticky) explain(known clientcore.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.silent && !t.told && t.result != success && t.result != known {
+		t.told = true
+		t.tell(t.why)
 	}
 }
 
@@ -454,7 +483,7 @@ func (t *sticky) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.world++
-	t.before, t.result, t.why = t.result, success, ""
+	t.before, t.result, t.why, t.told = t.result, success, "", false
 	t.say()
 }
 

@@ -194,12 +194,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
-	w.sticky.publish = func(result clientcore.Result, why string) {
-		if result != success {
-			w.teller.tell(why) // first: whoever sees the result looks for the reason
-		}
-		shared.SetStatus(result)
-	}
+	w.sticky.tell, w.sticky.status = w.teller.tell, shared.SetStatus
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
 		w.host, err = newHostMemory(arena, serve.SwapDir, nil)
@@ -565,7 +560,12 @@ func (w *worker) end(err error) error {
 	reason := err.Error()
 	if w.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
-		w.say(control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason})
+		m := control.Rebuild{Device: w.onDeviceNumber(), Lost: errors.Is(err, errRebuild), Reason: reason}
+		if w.serve.OrphanGrace > 0 {
+			w.askForAnother(m)
+		} else {
+			w.say(m)
+		}
 		// At once: a stream that waits for a function of the program's must not go on
 		// without it, as it would if things were closed one after the other.
 		w.exit()

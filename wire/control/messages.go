@@ -174,7 +174,7 @@ type Ping struct {
 //
 // The worker tells the program that it is attached. Whenever the daemon dies, the
 // program either is attached and has a worker that lives on, or sees the end of its
-// connection.
+// connection. A worker that is to rebuild a client gets it right after Serve.
 type Hold struct {
 	// Attached is the record for the program. The ring and the data arena go with it.
 	// Without it the program knows already.
@@ -319,8 +319,9 @@ type CannotServe struct {
 	Reason string `json:"reason"`
 }
 
-// Rebuild says that the worker cannot go on, and that another one can in its place:
-// it is about to exit. The program was told nothing.
+// Rebuild says that the worker cannot go on, and that another one can in its place. A
+// worker that outlives daemons waits to be killed then, any other exits. The program was
+// told nothing.
 type Rebuild struct {
 	// Device is where the client had something; -1 for nowhere.
 	Device int `json:"device"`

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +39,7 @@ func run() int {
 	report, err := chaos.Run(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
+		fmt.Printf("campaign: seed=%d not played: %s\n", o.Seed, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1
 	}
 	if *asJSON {
@@ -107,19 +106,8 @@ func show(r *chaos.Report) {
 		}
 		fmt.Printf("its folder: %s\nto play it again: %s\n", v.Dir, v.Again)
 	}
-	fmt.Printf("seed %d: %d faults in %d episodes, %.0f s\n", r.Seed, r.Injected, r.Episodes, r.Seconds)
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {
-		parts = append(parts, fmt.Sprintf("%s %d", k, r.Result.Faults[k]))
-	}
-	fmt.Printf("faults: %s; passed over %d\n", strings.Join(parts, ", "), r.PassedOver)
-	parts = nil
-	for _, how := range slices.Sorted(maps.Keys(r.Ends)) {
-		parts = append(parts, fmt.Sprintf("%s %d", how, r.Ends[how]))
-	}
-	fmt.Printf("programs: %s\n", strings.Join(parts, ", "))
 	for _, s := range r.Skipped {
 		fmt.Printf("left out: %s\n", s)
 	}
-	fmt.Printf("violations: %d\n", len(r.Violations))
+	fmt.Println(r.Line())
 }

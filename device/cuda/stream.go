@@ -91,15 +91,15 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 	if s.c.pinned(src) {
 		return s.submit(func() C.mcu_result { return s.copyIn(dst, src) })
 	}
+	var before room // which the device has read when the next one is filled
 	return s.staged(src, func(at int, part []byte, r room) error {
-		if err := s.callLocked(func() { copy(r.memory, part) }); err != nil {
+		last := before
+		before = r
+		if err := s.callLocked(func() { last.give(); copyTogether(r.memory, part) }); err != nil {
 			return err
 		}
-		if err := s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) }); err != nil {
-			return err
-		}
-		return s.callLocked(r.give)
-	})
+		return s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) })
+	}, func() error { return s.callLocked(before.give) })
 }
 
 func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
@@ -119,10 +119,10 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 			return err
 		}
 		return s.callLocked(func() {
-			copy(part, r.memory)
+			copyTogether(part, r.memory)
 			r.give()
 		})
-	})
+	}, func() error { return nil })
 }
 
 func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
@@ -135,13 +135,13 @@ func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
 // pinning may wait for kernels that run.
 const (
 	ringSize     = 2 << 20
-	stagedPiece  = 512 << 10
+	stagedPiece  = 1 << 20
 	ringsPerSlab = 8
 )
 
 // staged submits a copy of host memory in parts, each through its own room in
-// the ring, which the submitted work gives back.
-func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) error) error {
+// the ring, which the submitted work gives back, the last when finish was called.
+func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) error, finish func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.needRing(); err != nil {
@@ -157,7 +157,7 @@ func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) er
 			return err
 		}
 	}
-	return nil
+	return finish()
 }
 
 // room waits until the ring has room.

@@ -227,12 +227,7 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 
 // --- launches -------------------------------------------------------------------------------
 
-struct launch {
-	unsigned grid[3], block[3], shared;
-	bool cooperative;
-};
-
-static CUresult check_shape(CUfunction f, const struct launch *l) {
+CUresult launch_check(CUfunction f, const struct launch *l) {
 	const int *a = attributes_of(f);
 	uint64_t threads = 1;
 	for (int i = 0; i < 3; i++) {
@@ -262,7 +257,7 @@ static CUresult check_shape(CUfunction f, const struct launch *l) {
 
 // Parameters as the kernel sees them: from a list of their addresses, or from
 // memory that the program has laid out itself.
-static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
+CUresult launch_gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params != NULL && f->params == 0)
@@ -300,29 +295,10 @@ static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
-	CUfunction f;
-	struct target t;
-	CUresult result = target_of(stream, &t);
-	if (result == CUDA_SUCCESS)
-		result = client_status(t.client);
-	if (result == CUDA_SUCCESS)
-		result = function_of(function, &f);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (f->object.context != t.context)
-		return CUDA_ERROR_INVALID_HANDLE;
-	result = check_shape(f, l);
-	if (result != CUDA_SUCCESS)
-		return result;
-	uint8_t usual[4096]; // threads may have little stack
-	uint8_t *bytes = f->param_size <= sizeof usual ? usual : malloc(f->param_size);
-	if (bytes == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = gather(f, params, extra, bytes);
+CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
 	struct wire_launch message = {
 		.function = f->object.number,
-		.stream = t.stream,
+		.stream = t->stream,
 		.grid_x = l->grid[0],
 		.grid_y = l->grid[1],
 		.grid_z = l->grid[2],
@@ -331,11 +307,38 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 		.block_z = l->block[2],
 		.shared = l->shared,
 		.flags = l->cooperative,
-		.stack = context_stack(t.context),
+		.stack = context_stack(f->object.context),
 		.params = {bytes, f->param_size},
 	};
+	return POST(t->client, LAUNCH, launch, &message, NO_DATA);
+}
+
+static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
+	CUfunction f;
+	struct target t;
+	CUresult result = target_work(stream, &t);
 	if (result == CUDA_SUCCESS)
-		result = POST(t.client, LAUNCH, launch, &message, NO_DATA);
+		result = client_status(t.client);
+	if (result == CUDA_SUCCESS)
+		result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (f->object.context != t.context)
+		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
+	result = launch_check(f, l);
+	if (result != CUDA_SUCCESS)
+		return capture_refused(&t, result);
+	uint8_t usual[4096]; // threads may have little stack
+	uint8_t *bytes = f->param_size <= sizeof usual ? usual : malloc(f->param_size);
+	if (bytes == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = launch_gather(f, params, extra, bytes);
+	if (result != CUDA_SUCCESS)
+		result = capture_refused(&t, result);
+	else if (t.captured)
+		result = capture_kernel(&t, f, function != f ? (CUkernel)function : NULL, l, bytes);
+	else
+		result = launch_post(&t, f, l, bytes);
 	if (bytes != usual)
 		free(bytes);
 	return result;

@@ -19,7 +19,7 @@ static uint64_t choose(struct client *c, size_t size, CUcontext context) {
 	return at;
 }
 
-static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
+CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
@@ -179,7 +179,10 @@ CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 	CUresult result = target_current(&t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return address != NULL && bytes > 0 ? allocate(&t, bytes, address) : CUDA_ERROR_INVALID_VALUE;
+	if (address == NULL || bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	return result == CUDA_SUCCESS ? memory_allocate(&t, bytes, address) : result;
 }
 
 CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
@@ -207,6 +210,9 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width
 CUresult do_cuMemFree_v2(CUdeviceptr address) {
 	if (address == 0)
 		return CUDA_SUCCESS;
+	CUresult result = capture_unsafe();
+	if (result != CUDA_SUCCESS || graph_memory_free(address, &result))
+		return result;
 	struct client *c = memory_owner(current_client(), address, 1);
 	return c != NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -346,14 +352,14 @@ CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 	struct target t;
 	if (address == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (bytes == 0) {
 		*address = 0;
 		return CUDA_SUCCESS;
 	}
-	return allocate(&t, bytes, address);
+	return t.captured ? capture_alloc(&t, bytes, address) : memory_allocate(&t, bytes, address);
 }
 
 CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
@@ -364,8 +370,12 @@ CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemory
 // one is waited for.
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS || address == 0)
+		return result;
+	if (t.captured)
+		return capture_free(&t, address);
+	if (graph_memory_free(address, &result))
 		return result;
 	if (memory_owner(t.client, address, 1) != t.client)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -33,6 +33,9 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 		*address = NULL;
 		return CUDA_SUCCESS;
 	}
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	struct client *c = t.client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
 	pthread_mutex_lock(&c->memory_lock);

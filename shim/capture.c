@@ -399,7 +399,7 @@ CUresult capture_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint
 	CUgraphNode n;
 	const CUDA_MEMSET_NODE_PARAMS params = {at, pitch, value, width, count, height};
 	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEMSET, &n);
-	return result == CUDA_SUCCESS ? finish_node(t, n, fill_set(&n->fill, &params, t->context)) : result;
+	return result == CUDA_SUCCESS ? finish_node(t, n, fill_set(&n->fill, &params, t->context, true)) : result;
 }
 
 CUresult capture_host(const struct target *t, CUhostFn function, void *data) {

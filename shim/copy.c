@@ -525,13 +525,13 @@ void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t
 			memcpy(at + y * pitch + x * width, &value, width); // the low bytes come first
 }
 
-CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height) {
+CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height, bool anywhere) {
 	size_t row, size;
 	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct range range;
 	struct client *owner;
-	if (memory_owner(t->client, at, size) != NULL)
+	if (anywhere || memory_owner(t->client, at, size) != NULL)
 		return CUDA_SUCCESS;
 	return pinned_range((void *)(uintptr_t)at, &range, &owner) && size <= range.size - (at - range.at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

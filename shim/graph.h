@@ -108,7 +108,7 @@ CUresult kernel_set_bytes(struct kernel_node *k, CUfunction function, CUkernel k
 CUresult kernel_copy(struct kernel_node *to, const struct kernel_node *from);
 void kernel_free(struct kernel_node *k);
 CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext context);
-CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context);
+CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context, bool anywhere);
 CUresult free_set(CUgraphNode node, CUdeviceptr address);
 CUresult node_set(CUgraphNode node, const CUgraphNodeParams *params);
 // What an instantiated graph may change.

@@ -257,9 +257,10 @@ static void fill_on_host(void *data) {
 }
 
 static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
-	struct range range;
-	struct client *owner;
-	if (pinned_range((void *)(uintptr_t)p->dst, &range, &owner) && memory_owner(t->client, p->dst, 1) == NULL)
+	CUresult result = fill_check(t, p->dst, p->pitch, p->elementSize, p->width, p->height, false);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (memory_owner(t->client, p->dst, 1) == NULL)
 		return host_submit(t, fill_on_host, p);
 	struct wire_fill message = {p->dst, p->height > 1 ? p->pitch : p->width * p->elementSize, p->value, p->elementSize, p->width, p->height, t->stream};
 	return POST(t->client, FILL, fill, &message, NO_DATA);
@@ -570,7 +571,7 @@ CUresult do_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, c
 	struct fill_node changed;
 	if (n == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = fill_set(&changed, params, context);
+	CUresult result = fill_set(&changed, params, context, false);
 	if (result == CUDA_SUCCESS && !fill_may_become(&n->fill, &changed))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)

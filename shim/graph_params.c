@@ -257,7 +257,8 @@ CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext co
 	return CUDA_SUCCESS;
 }
 
-CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext context) {
+// As the driver does: a captured fill is taken with any address, and its launch fails.
+CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext context, bool anywhere) {
 	struct target t = {0};
 	if (p == NULL || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4) || p->width == 0 || p->height == 0)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -266,7 +267,7 @@ CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *p, CUconte
 	if (result == CUDA_SUCCESS)
 		result = context_client(context, &t.client);
 	if (result == CUDA_SUCCESS)
-		result = fill_check(&t, p->dst, p->pitch, p->elementSize, p->width, p->height);
+		result = fill_check(&t, p->dst, p->pitch, p->elementSize, p->width, p->height, anywhere);
 	if (result != CUDA_SUCCESS)
 		return result;
 	f->params = *p;
@@ -298,7 +299,7 @@ static CUresult add_fill(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 	if (node == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = node_new(graph, CU_GRAPH_NODE_TYPE_MEMSET, dependencies, edges, count, &n);
-	return result == CUDA_SUCCESS ? finish(fill_set(&n->fill, params, context), n, node) : result;
+	return result == CUDA_SUCCESS ? finish(fill_set(&n->fill, params, context, false), n, node) : result;
 }
 
 CUresult do_cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_MEMCPY3D *params, CUcontext context) {
@@ -328,7 +329,7 @@ CUresult do_cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS
 }
 
 CUresult do_cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) {
-	return is_type(node, CU_GRAPH_NODE_TYPE_MEMSET) ? fill_set(&node->fill, params, node->fill.context) : CUDA_ERROR_INVALID_VALUE;
+	return is_type(node, CU_GRAPH_NODE_TYPE_MEMSET) ? fill_set(&node->fill, params, node->fill.context, false) : CUDA_ERROR_INVALID_VALUE;
 }
 
 // --- functions of the program, events, nothing, and other graphs ---------------------------------
@@ -583,7 +584,7 @@ CUresult node_set(CUgraphNode n, const CUgraphNodeParams *p) {
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return copy_set(&n->copy, &p->memcpy.copyParams, p->memcpy.copyCtx != NULL ? p->memcpy.copyCtx : n->copy.context);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return fill_set(&n->fill, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx != NULL ? p->memset.ctx : n->fill.context);
+		return fill_set(&n->fill, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx != NULL ? p->memset.ctx : n->fill.context, false);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return do_cuGraphHostNodeSetParams(n, &p->host);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:

@@ -393,7 +393,8 @@ CUresult copy_sides(const struct target *t, const CUDA_MEMCPY3D *copy, struct si
 CUresult copy_across(const struct target *t, CUdeviceptr to, CUdeviceptr from, size_t size);
 // The bytes from the first to the last of some rows; false if that is no number.
 bool extent(size_t pitch, size_t width, size_t height, size_t *size);
-CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height);
+// Whether a fill makes sense; anywhere: whatever lies at its address.
+CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height, bool anywhere);
 void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
 
 // --- host.c -----------------------------------------------------------------------

@@ -661,7 +661,7 @@ static void test_names(void) {
 	MUST(found == NULL && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	OK(cuGetProcAddress("cuNothing", &found, 13000, 0, NULL));
 	MUST(found == NULL);
-	OK(cuGetProcAddress("cuGraphLaunch", &found, 13000, 0, &status));
+	OK(cuGetProcAddress("cuGraphAddBatchMemOpNode", &found, 13000, 0, &status));
 	WANT(((CUresult(*)(void *, void *))found)(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &text));
 	MUST(strcmp(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);

@@ -764,7 +764,8 @@ static void memory_of_graphs(void) {
 	cuGraphCreate(&g, 0);
 	T(cuGraphAddMemsetNode(&n1, g, NULL, 0, &m, context));
 	T(cuGraphAddMemcpyNode(&n2, g, &n1, 1, &c, context));
-	T(cuGraphAddMemcpyNode(&n3, g, &n1, 1, &c, NULL));
+	if (T(cuGraphAddMemcpyNode(&n3, g, &n1, 1, &c, NULL)) == CUDA_SUCCESS)
+		cuGraphDestroyNode(n3);
 	c.srcDevice = 0x1234;
 	T(cuGraphAddMemcpyNode(&n3, g, &n1, 1, &c, context));
 	c.srcDevice = memory;
@@ -788,7 +789,8 @@ static void memory_of_graphs(void) {
 	m.dst = 0x1000;
 	T(cuGraphAddMemsetNode(&n3, g, NULL, 0, &m, context));
 	m.dst = memory;
-	T(cuGraphAddMemsetNode(&n3, g, NULL, 0, &m, NULL));
+	if (T(cuGraphAddMemsetNode(&n3, g, NULL, 0, &m, NULL)) == CUDA_SUCCESS)
+		cuGraphDestroyNode(n3);
 	T(cuGraphMemcpyNodeGetParams(n2, &d));
 	SHOW("%d %d %d %zu %zu", d.srcDevice == memory, d.srcMemoryType, d.dstMemoryType, d.WidthInBytes, d.srcPitch);
 	T(cuGraphMemsetNodeGetParams(n1, &m2));

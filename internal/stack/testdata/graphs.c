@@ -407,6 +407,11 @@ static void rows(void) {
 	CHECK(cuCtxSynchronize());
 	NEED(memcmp(to, from, HOST * HEIGHT) == 0);
 	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuGraphDestroy(g));
+	CHECK(cuGraphDestroy(g2));
+	CHECK(cuMemFree(d));
+	free(from);
+	free(to);
 }
 
 // A graph in a graph in a graph, and changes far down.

@@ -427,10 +427,13 @@ static CUresult renew_plan(CUgraphExec x) {
 	CUresult result = plan_make(x->graph, &fresh);
 	if (result != CUDA_SUCCESS)
 		return result;
-	exec_idle(x); // the old one's streams and buffers end
+	x->stale = false;
+	if (plan_adopt(&x->plan, &fresh))
+		return CUDA_SUCCESS;
+	if (x->plan.host_side)
+		exec_idle(x); // our functions use its buffers
 	plan_free(&x->plan);
 	x->plan = fresh;
-	x->stale = false;
 	return CUDA_SUCCESS;
 }
 

@@ -440,6 +440,24 @@ bool lane_lives(const struct lane *l) {
 	return l->context != NULL && atomic_load(&shim_state) == SHIM_READY && object_is(l->context, KIND_CONTEXT) && l->context->id == l->context_id && atomic_load(&l->context->client) != NULL;
 }
 
+bool plan_adopt(struct plan *p, struct plan *later) {
+	if (p->host_side || later->host_side || p->count != later->count || p->lane_count != later->lane_count)
+		return false;
+	for (size_t i = 0; i < p->lane_count; i++)
+		if (p->lanes[i].client != later->lanes[i].client && later->lanes[i].client != NULL)
+			return false;
+	for (size_t i = 0; i < p->count; i++)
+		if (p->tasks[i].node != later->tasks[i].node || p->tasks[i].lane != later->tasks[i].lane || p->tasks[i].recorded != later->tasks[i].recorded)
+			return false;
+	for (size_t i = 0; i < p->count; i++) {
+		struct copy_plan *copy = p->tasks[i].copy;
+		p->tasks[i].copy = later->tasks[i].copy;
+		later->tasks[i].copy = copy;
+	}
+	plan_free(later);
+	return true;
+}
+
 void plan_free(struct plan *p) {
 	for (size_t i = 0; i < p->count; i++) {
 		struct task *t = &p->tasks[i];

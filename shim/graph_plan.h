@@ -78,6 +78,9 @@ struct plan {
 CUresult plan_make(CUgraph graph, struct plan *plan);
 // Makes streams, events and buffers, before the first launch.
 CUresult plan_prepare(struct plan *plan, CUcontext context);
+// Gives a plan the copies of a later one, which ends, if that differs in nothing else: its
+// streams and events stay.
+bool plan_adopt(struct plan *plan, struct plan *later);
 // Whether what was made in a lane's context is still there.
 bool lane_lives(const struct lane *lane);
 void plan_free(struct plan *plan);

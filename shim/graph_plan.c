@@ -312,14 +312,14 @@ static void add_piece(struct copy_plan *c, const struct lane *l, size_t row, siz
 	const struct side *host = c->to.device ? &c->from : &c->to, *device = c->to.device ? &c->to : &c->from;
 	c->pieces[c->piece_count++] = (struct piece){
 		.host = (uint8_t *)(uintptr_t)host->at + z * host->slice + row * host->pitch + x,
-		.buffer = l->buffer,
+		.buffer = c->to.device ? l->in : l->out,
 		.pitch = host->pitch,
 		.width = width,
 		.rows = rows,
 		.in = c->to.device,
 		.device = device->at + z * device->slice + row * device->pitch + x,
 		.device_pitch = device->pitch,
-		.offset = (uint64_t)(l->buffer - l->client->arena),
+		.offset = (uint64_t)((c->to.device ? l->in : l->out) - l->client->arena),
 	};
 }
 
@@ -343,29 +343,33 @@ static CUresult cut_pieces(struct copy_plan *c, const struct lane *l) {
 	return CUDA_SUCCESS;
 }
 
-// Memory that the worker reaches: as much as is needed, or as there is.
-static CUresult take_buffer(struct lane *l) {
+// Memory that the worker reaches: as much as is needed, or as there is. Both buffers lie
+// in one piece.
+static CUresult take_buffers(struct lane *l) {
 	struct client *c = l->client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena, at = 0;
 	pthread_mutex_lock(&c->memory_lock);
-	for (; at == 0 && l->staging > 0; l->staging = l->staging > 4096 ? l->staging / 2 : 0) {
-		at = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, l->staging, 4096, l->context);
-		if (at != 0)
+	for (;; l->staging /= 2) {
+		at = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, 2 * l->staging, 4096, l->context);
+		if (at != 0 || l->staging < 4096)
 			break;
 	}
 	pthread_mutex_unlock(&c->memory_lock);
-	l->buffer = (uint8_t *)(uintptr_t)at;
-	return at != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	if (at == 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	l->in = (uint8_t *)(uintptr_t)at;
+	l->out = l->in + l->staging;
+	return CUDA_SUCCESS;
 }
 
-static void give_buffer(struct lane *l) {
+static void give_buffers(struct lane *l) {
 	struct client *c = l->client;
 	pthread_mutex_lock(&c->memory_lock);
-	struct range *range = ranges_find(&c->pinned, (uint64_t)(uintptr_t)l->buffer, 1);
-	if (range != NULL && range->at == (uint64_t)(uintptr_t)l->buffer)
+	struct range *range = ranges_find(&c->pinned, (uint64_t)(uintptr_t)l->in, 1);
+	if (range != NULL && range->at == (uint64_t)(uintptr_t)l->in)
 		ranges_remove(&c->pinned, range);
 	pthread_mutex_unlock(&c->memory_lock);
-	l->buffer = NULL;
+	l->in = l->out = NULL;
 }
 
 static CUresult prepare_staging(struct plan *p) {
@@ -380,8 +384,8 @@ static CUresult prepare_staging(struct plan *p) {
 		}
 	CUresult result = CUDA_SUCCESS;
 	for (size_t l = 0; l < p->lane_count && result == CUDA_SUCCESS; l++)
-		if (p->lanes[l].staging > 0 && p->lanes[l].buffer == NULL)
-			result = take_buffer(&p->lanes[l]);
+		if (p->lanes[l].staging > 0 && p->lanes[l].in == NULL)
+			result = take_buffers(&p->lanes[l]);
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++)
 		if (is_staged(&p->tasks[i]) && p->tasks[i].copy->pieces == NULL)
 			result = cut_pieces(p->tasks[i].copy, &p->lanes[p->tasks[i].lane]);
@@ -474,8 +478,8 @@ void plan_free(struct plan *p) {
 		bool lives = lane_lives(l);
 		if (l->stream != NULL && lives)
 			stream_release(l->stream, true);
-		if (l->buffer != NULL && lives)
-			give_buffer(l);
+		if (l->in != NULL && lives)
+			give_buffers(l);
 	}
 	free(p->tasks);
 	free(p->dependencies);

@@ -56,8 +56,10 @@ struct lane {
 	CUstream stream; // NULL for the first, which is the stream that the graph is launched in
 	uint32_t length, last;
 	bool begins;    // its first task waits for the beginning of the launch
-	size_t staging; // bytes of its buffer
-	uint8_t *buffer;
+	// Buffers of staged copies, in and out: one for both would be overwritten by a relay
+	// to another machine, which cannot know what lies there when.
+	size_t staging;
+	uint8_t *in, *out;
 };
 
 struct plan {

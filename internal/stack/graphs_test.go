@@ -40,6 +40,23 @@ func TestRandomGraphs(t *testing.T) {
 	n.idle()
 }
 
+// The same on a node of another machine: a function of the program's writes what a copy
+// behind it takes.
+func TestGraphsFromAfar(t *testing.T) {
+	if err := compile("graphs"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n, users := remoteNode(w)
+	there := []string{"--node", n.gateway, "--tls-dir", users[0]}
+	for _, args := range [][]string{{"uses"}, {"random", "100", "4"}} {
+		if got := n.launchWith(there, made("graphs"), args...).right(); got != "right\n" {
+			t.Errorf("it said %q", got)
+		}
+	}
+	n.idle()
+}
+
 // A captured graph of three streams is launched a thousand times. Between and during
 // launches the program is moved and its worker is killed.
 func TestGraphsSurvive(t *testing.T) {

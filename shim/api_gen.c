@@ -71,7 +71,7 @@ EXPORT CUresult (cuDeviceGetCount)(int *count) { ENTER(cuDeviceGetCount); return
 EXPORT CUresult (cuDeviceGetDefaultMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetDefaultMemPool); return leave(do_cuDeviceGetDefaultMemPool(pool, device)); }
 MISSING(cuDeviceGetDevResource)
 EXPORT CUresult (cuDeviceGetExecAffinitySupport)(int *supported, CUexecAffinityType type, CUdevice device) { ENTER(cuDeviceGetExecAffinitySupport); return leave(do_cuDeviceGetExecAffinitySupport(supported, type, device)); }
-MISSING(cuDeviceGetGraphMemAttribute)
+EXPORT CUresult (cuDeviceGetGraphMemAttribute)(CUdevice device, CUgraphMem_attribute attribute, void *value) { ENTER(cuDeviceGetGraphMemAttribute); return leave(do_cuDeviceGetGraphMemAttribute(device, attribute, value)); }
 MISSING(cuDeviceGetHostAtomicCapabilities)
 MISSING(cuDeviceGetLuid)
 EXPORT CUresult (cuDeviceGetMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetMemPool); return leave(do_cuDeviceGetMemPool(pool, device)); }
@@ -84,7 +84,7 @@ EXPORT CUresult (cuDeviceGetProperties)(CUdevprop *properties, CUdevice device) 
 EXPORT CUresult (cuDeviceGetTexture1DLinearMaxWidth)(size_t *width, CUarray_format format, unsigned int channels, CUdevice device) { ENTER(cuDeviceGetTexture1DLinearMaxWidth); return leave(do_cuDeviceGetTexture1DLinearMaxWidth(width, format, channels, device)); }
 EXPORT CUresult (cuDeviceGetUuid)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid); return leave(do_cuDeviceGetUuid(uuid, device)); }
 EXPORT CUresult (cuDeviceGetUuid_v2)(CUuuid *uuid, CUdevice device) { ENTER(cuDeviceGetUuid_v2); return leave(do_cuDeviceGetUuid_v2(uuid, device)); }
-MISSING(cuDeviceGraphMemTrim)
+EXPORT CUresult (cuDeviceGraphMemTrim)(CUdevice device) { ENTER(cuDeviceGraphMemTrim); return leave(do_cuDeviceGraphMemTrim(device)); }
 EXPORT CUresult (cuDevicePrimaryCtxGetState)(CUdevice device, unsigned int *flags, int *active) { ENTER(cuDevicePrimaryCtxGetState); return leave(do_cuDevicePrimaryCtxGetState(device, flags, active)); }
 EXPORT CUresult (cuDevicePrimaryCtxRelease)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease); return leave(do_cuDevicePrimaryCtxRelease(device)); }
 EXPORT CUresult (cuDevicePrimaryCtxRelease_v2)(CUdevice device) { ENTER(cuDevicePrimaryCtxRelease_v2); return leave(do_cuDevicePrimaryCtxRelease_v2(device)); }
@@ -94,7 +94,7 @@ EXPORT CUresult (cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device) 
 EXPORT CUresult (cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags); return leave(do_cuDevicePrimaryCtxSetFlags(device, flags)); }
 EXPORT CUresult (cuDevicePrimaryCtxSetFlags_v2)(CUdevice device, unsigned int flags) { ENTER(cuDevicePrimaryCtxSetFlags_v2); return leave(do_cuDevicePrimaryCtxSetFlags_v2(device, flags)); }
 MISSING(cuDeviceRegisterAsyncNotification)
-MISSING(cuDeviceSetGraphMemAttribute)
+EXPORT CUresult (cuDeviceSetGraphMemAttribute)(CUdevice device, CUgraphMem_attribute attribute, void *value) { ENTER(cuDeviceSetGraphMemAttribute); return leave(do_cuDeviceSetGraphMemAttribute(device, attribute, value)); }
 EXPORT CUresult (cuDeviceSetMemPool)(CUdevice device, CUmemoryPool pool) { ENTER(cuDeviceSetMemPool); return leave(do_cuDeviceSetMemPool(device, pool)); }
 MISSING(cuDeviceTotalMem)
 EXPORT CUresult (cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) { ENTER(cuDeviceTotalMem_v2); return leave(do_cuDeviceTotalMem_v2(bytes, device)); }
@@ -158,62 +158,62 @@ MISSING(cuGLUnmapBufferObject)
 MISSING(cuGLUnmapBufferObjectAsync)
 MISSING(cuGLUnregisterBufferObject)
 MISSING(cuGraphAddBatchMemOpNode)
-MISSING(cuGraphAddChildGraphNode)
-MISSING(cuGraphAddDependencies)
-MISSING(cuGraphAddDependencies_v2)
-MISSING(cuGraphAddEmptyNode)
-MISSING(cuGraphAddEventRecordNode)
-MISSING(cuGraphAddEventWaitNode)
+EXPORT CUresult (cuGraphAddChildGraphNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child) { ENTER(cuGraphAddChildGraphNode); return leave(do_cuGraphAddChildGraphNode(node, graph, dependencies, count, child)); }
+EXPORT CUresult (cuGraphAddDependencies)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { ENTER(cuGraphAddDependencies); return leave(do_cuGraphAddDependencies(graph, from, to, count)); }
+EXPORT CUresult (cuGraphAddDependencies_v2)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) { ENTER(cuGraphAddDependencies_v2); return leave(do_cuGraphAddDependencies_v2(graph, from, to, edges, count)); }
+EXPORT CUresult (cuGraphAddEmptyNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count) { ENTER(cuGraphAddEmptyNode); return leave(do_cuGraphAddEmptyNode(node, graph, dependencies, count)); }
+EXPORT CUresult (cuGraphAddEventRecordNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event) { ENTER(cuGraphAddEventRecordNode); return leave(do_cuGraphAddEventRecordNode(node, graph, dependencies, count, event)); }
+EXPORT CUresult (cuGraphAddEventWaitNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event) { ENTER(cuGraphAddEventWaitNode); return leave(do_cuGraphAddEventWaitNode(node, graph, dependencies, count, event)); }
 MISSING(cuGraphAddExternalSemaphoresSignalNode)
 MISSING(cuGraphAddExternalSemaphoresWaitNode)
-MISSING(cuGraphAddHostNode)
-MISSING(cuGraphAddKernelNode)
-MISSING(cuGraphAddKernelNode_v2)
-MISSING(cuGraphAddMemAllocNode)
-MISSING(cuGraphAddMemcpyNode)
-MISSING(cuGraphAddMemFreeNode)
-MISSING(cuGraphAddMemsetNode)
-MISSING(cuGraphAddNode)
-MISSING(cuGraphAddNode_v2)
+EXPORT CUresult (cuGraphAddHostNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_HOST_NODE_PARAMS *params) { ENTER(cuGraphAddHostNode); return leave(do_cuGraphAddHostNode(node, graph, dependencies, count, params)); }
+EXPORT CUresult (cuGraphAddKernelNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params) { ENTER(cuGraphAddKernelNode); return leave(do_cuGraphAddKernelNode(node, graph, dependencies, count, params)); }
+EXPORT CUresult (cuGraphAddKernelNode_v2)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_KERNEL_NODE_PARAMS *params) { ENTER(cuGraphAddKernelNode_v2); return leave(do_cuGraphAddKernelNode_v2(node, graph, dependencies, count, params)); }
+EXPORT CUresult (cuGraphAddMemAllocNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) { ENTER(cuGraphAddMemAllocNode); return leave(do_cuGraphAddMemAllocNode(node, graph, dependencies, count, params)); }
+EXPORT CUresult (cuGraphAddMemcpyNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_MEMCPY3D *params, CUcontext context) { ENTER(cuGraphAddMemcpyNode); return leave(do_cuGraphAddMemcpyNode(node, graph, dependencies, count, params, context)); }
+EXPORT CUresult (cuGraphAddMemFreeNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUdeviceptr address) { ENTER(cuGraphAddMemFreeNode); return leave(do_cuGraphAddMemFreeNode(node, graph, dependencies, count, address)); }
+EXPORT CUresult (cuGraphAddMemsetNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) { ENTER(cuGraphAddMemsetNode); return leave(do_cuGraphAddMemsetNode(node, graph, dependencies, count, params, context)); }
+EXPORT CUresult (cuGraphAddNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode); return leave(do_cuGraphAddNode(node, graph, dependencies, count, params)); }
+EXPORT CUresult (cuGraphAddNode_v2)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode_v2); return leave(do_cuGraphAddNode_v2(node, graph, dependencies, edges, count, params)); }
 MISSING(cuGraphBatchMemOpNodeGetParams)
 MISSING(cuGraphBatchMemOpNodeSetParams)
-MISSING(cuGraphChildGraphNodeGetGraph)
-MISSING(cuGraphClone)
+EXPORT CUresult (cuGraphChildGraphNodeGetGraph)(CUgraphNode node, CUgraph *graph) { ENTER(cuGraphChildGraphNodeGetGraph); return leave(do_cuGraphChildGraphNodeGetGraph(node, graph)); }
+EXPORT CUresult (cuGraphClone)(CUgraph *clone, CUgraph original) { ENTER(cuGraphClone); return leave(do_cuGraphClone(clone, original)); }
 MISSING(cuGraphConditionalHandleCreate)
-MISSING(cuGraphCreate)
-MISSING(cuGraphDebugDotPrint)
-MISSING(cuGraphDestroy)
-MISSING(cuGraphDestroyNode)
-MISSING(cuGraphEventRecordNodeGetEvent)
-MISSING(cuGraphEventRecordNodeSetEvent)
-MISSING(cuGraphEventWaitNodeGetEvent)
-MISSING(cuGraphEventWaitNodeSetEvent)
+EXPORT CUresult (cuGraphCreate)(CUgraph *graph, unsigned int flags) { ENTER(cuGraphCreate); return leave(do_cuGraphCreate(graph, flags)); }
+EXPORT CUresult (cuGraphDebugDotPrint)(CUgraph graph, const char *path, unsigned int flags) { ENTER(cuGraphDebugDotPrint); return leave(do_cuGraphDebugDotPrint(graph, path, flags)); }
+EXPORT CUresult (cuGraphDestroy)(CUgraph graph) { ENTER(cuGraphDestroy); return leave(do_cuGraphDestroy(graph)); }
+EXPORT CUresult (cuGraphDestroyNode)(CUgraphNode node) { ENTER(cuGraphDestroyNode); return leave(do_cuGraphDestroyNode(node)); }
+EXPORT CUresult (cuGraphEventRecordNodeGetEvent)(CUgraphNode node, CUevent *event) { ENTER(cuGraphEventRecordNodeGetEvent); return leave(do_cuGraphEventRecordNodeGetEvent(node, event)); }
+EXPORT CUresult (cuGraphEventRecordNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventRecordNodeSetEvent); return leave(do_cuGraphEventRecordNodeSetEvent(node, event)); }
+EXPORT CUresult (cuGraphEventWaitNodeGetEvent)(CUgraphNode node, CUevent *event) { ENTER(cuGraphEventWaitNodeGetEvent); return leave(do_cuGraphEventWaitNodeGetEvent(node, event)); }
+EXPORT CUresult (cuGraphEventWaitNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventWaitNodeSetEvent); return leave(do_cuGraphEventWaitNodeSetEvent(node, event)); }
 MISSING(cuGraphExecBatchMemOpNodeSetParams)
-MISSING(cuGraphExecChildGraphNodeSetParams)
-MISSING(cuGraphExecDestroy)
-MISSING(cuGraphExecEventRecordNodeSetEvent)
-MISSING(cuGraphExecEventWaitNodeSetEvent)
+EXPORT CUresult (cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec, CUgraphNode node, CUgraph child) { ENTER(cuGraphExecChildGraphNodeSetParams); return leave(do_cuGraphExecChildGraphNodeSetParams(exec, node, child)); }
+EXPORT CUresult (cuGraphExecDestroy)(CUgraphExec exec) { ENTER(cuGraphExecDestroy); return leave(do_cuGraphExecDestroy(exec)); }
+EXPORT CUresult (cuGraphExecEventRecordNodeSetEvent)(CUgraphExec exec, CUgraphNode node, CUevent event) { ENTER(cuGraphExecEventRecordNodeSetEvent); return leave(do_cuGraphExecEventRecordNodeSetEvent(exec, node, event)); }
+EXPORT CUresult (cuGraphExecEventWaitNodeSetEvent)(CUgraphExec exec, CUgraphNode node, CUevent event) { ENTER(cuGraphExecEventWaitNodeSetEvent); return leave(do_cuGraphExecEventWaitNodeSetEvent(exec, node, event)); }
 MISSING(cuGraphExecExternalSemaphoresSignalNodeSetParams)
 MISSING(cuGraphExecExternalSemaphoresWaitNodeSetParams)
-MISSING(cuGraphExecGetFlags)
-MISSING(cuGraphExecHostNodeSetParams)
-MISSING(cuGraphExecKernelNodeSetParams)
-MISSING(cuGraphExecKernelNodeSetParams_v2)
-MISSING(cuGraphExecMemcpyNodeSetParams)
-MISSING(cuGraphExecMemsetNodeSetParams)
-MISSING(cuGraphExecNodeSetParams)
-MISSING(cuGraphExecUpdate)
-MISSING(cuGraphExecUpdate_v2)
+EXPORT CUresult (cuGraphExecGetFlags)(CUgraphExec exec, cuuint64_t *flags) { ENTER(cuGraphExecGetFlags); return leave(do_cuGraphExecGetFlags(exec, flags)); }
+EXPORT CUresult (cuGraphExecHostNodeSetParams)(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) { ENTER(cuGraphExecHostNodeSetParams); return leave(do_cuGraphExecHostNodeSetParams(exec, node, params)); }
+EXPORT CUresult (cuGraphExecKernelNodeSetParams)(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) { ENTER(cuGraphExecKernelNodeSetParams); return leave(do_cuGraphExecKernelNodeSetParams(exec, node, params)); }
+EXPORT CUresult (cuGraphExecKernelNodeSetParams_v2)(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) { ENTER(cuGraphExecKernelNodeSetParams_v2); return leave(do_cuGraphExecKernelNodeSetParams_v2(exec, node, params)); }
+EXPORT CUresult (cuGraphExecMemcpyNodeSetParams)(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context) { ENTER(cuGraphExecMemcpyNodeSetParams); return leave(do_cuGraphExecMemcpyNodeSetParams(exec, node, params, context)); }
+EXPORT CUresult (cuGraphExecMemsetNodeSetParams)(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) { ENTER(cuGraphExecMemsetNodeSetParams); return leave(do_cuGraphExecMemsetNodeSetParams(exec, node, params, context)); }
+EXPORT CUresult (cuGraphExecNodeSetParams)(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) { ENTER(cuGraphExecNodeSetParams); return leave(do_cuGraphExecNodeSetParams(exec, node, params)); }
+EXPORT CUresult (cuGraphExecUpdate)(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *update) { ENTER(cuGraphExecUpdate); return leave(do_cuGraphExecUpdate(exec, graph, error_node, update)); }
+EXPORT CUresult (cuGraphExecUpdate_v2)(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) { ENTER(cuGraphExecUpdate_v2); return leave(do_cuGraphExecUpdate_v2(exec, graph, info)); }
 MISSING(cuGraphExternalSemaphoresSignalNodeGetParams)
 MISSING(cuGraphExternalSemaphoresSignalNodeSetParams)
 MISSING(cuGraphExternalSemaphoresWaitNodeGetParams)
 MISSING(cuGraphExternalSemaphoresWaitNodeSetParams)
-MISSING(cuGraphGetEdges)
-MISSING(cuGraphGetEdges_v2)
-MISSING(cuGraphGetNodes)
-MISSING(cuGraphGetRootNodes)
-MISSING(cuGraphHostNodeGetParams)
-MISSING(cuGraphHostNodeSetParams)
+EXPORT CUresult (cuGraphGetEdges)(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) { ENTER(cuGraphGetEdges); return leave(do_cuGraphGetEdges(graph, from, to, count)); }
+EXPORT CUresult (cuGraphGetEdges_v2)(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *count) { ENTER(cuGraphGetEdges_v2); return leave(do_cuGraphGetEdges_v2(graph, from, to, edges, count)); }
+EXPORT CUresult (cuGraphGetNodes)(CUgraph graph, CUgraphNode *nodes, size_t *count) { ENTER(cuGraphGetNodes); return leave(do_cuGraphGetNodes(graph, nodes, count)); }
+EXPORT CUresult (cuGraphGetRootNodes)(CUgraph graph, CUgraphNode *nodes, size_t *count) { ENTER(cuGraphGetRootNodes); return leave(do_cuGraphGetRootNodes(graph, nodes, count)); }
+EXPORT CUresult (cuGraphHostNodeGetParams)(CUgraphNode node, CUDA_HOST_NODE_PARAMS *params) { ENTER(cuGraphHostNodeGetParams); return leave(do_cuGraphHostNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphHostNodeSetParams)(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) { ENTER(cuGraphHostNodeSetParams); return leave(do_cuGraphHostNodeSetParams(node, params)); }
 MISSING(cuGraphicsEGLRegisterImage)
 MISSING(cuGraphicsGLRegisterBuffer)
 MISSING(cuGraphicsGLRegisterImage)
@@ -231,41 +231,41 @@ MISSING(cuGraphicsUnmapResources_ptsz)
 MISSING(cuGraphicsUnregisterResource)
 MISSING(cuGraphicsVDPAURegisterOutputSurface)
 MISSING(cuGraphicsVDPAURegisterVideoSurface)
-MISSING(cuGraphInstantiate)
-MISSING(cuGraphInstantiate_v2)
-MISSING(cuGraphInstantiateWithFlags)
-MISSING(cuGraphInstantiateWithParams)
-MISSING(cuGraphInstantiateWithParams_ptsz)
-MISSING(cuGraphKernelNodeCopyAttributes)
-MISSING(cuGraphKernelNodeGetAttribute)
-MISSING(cuGraphKernelNodeGetParams)
-MISSING(cuGraphKernelNodeGetParams_v2)
-MISSING(cuGraphKernelNodeSetAttribute)
-MISSING(cuGraphKernelNodeSetParams)
-MISSING(cuGraphKernelNodeSetParams_v2)
-MISSING(cuGraphLaunch)
-MISSING(cuGraphLaunch_ptsz)
-MISSING(cuGraphMemAllocNodeGetParams)
-MISSING(cuGraphMemcpyNodeGetParams)
-MISSING(cuGraphMemcpyNodeSetParams)
-MISSING(cuGraphMemFreeNodeGetParams)
-MISSING(cuGraphMemsetNodeGetParams)
-MISSING(cuGraphMemsetNodeSetParams)
-MISSING(cuGraphNodeFindInClone)
-MISSING(cuGraphNodeGetDependencies)
-MISSING(cuGraphNodeGetDependencies_v2)
-MISSING(cuGraphNodeGetDependentNodes)
-MISSING(cuGraphNodeGetDependentNodes_v2)
-MISSING(cuGraphNodeGetEnabled)
-MISSING(cuGraphNodeGetType)
-MISSING(cuGraphNodeSetEnabled)
-MISSING(cuGraphNodeSetParams)
-MISSING(cuGraphReleaseUserObject)
-MISSING(cuGraphRemoveDependencies)
-MISSING(cuGraphRemoveDependencies_v2)
-MISSING(cuGraphRetainUserObject)
-MISSING(cuGraphUpload)
-MISSING(cuGraphUpload_ptsz)
+EXPORT CUresult (cuGraphInstantiate)(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size) { ENTER(cuGraphInstantiate); return leave(do_cuGraphInstantiate(exec, graph, error_node, log, size)); }
+EXPORT CUresult (cuGraphInstantiate_v2)(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size) { ENTER(cuGraphInstantiate_v2); return leave(do_cuGraphInstantiate_v2(exec, graph, error_node, log, size)); }
+EXPORT CUresult (cuGraphInstantiateWithFlags)(CUgraphExec *exec, CUgraph graph, unsigned long long flags) { ENTER(cuGraphInstantiateWithFlags); return leave(do_cuGraphInstantiateWithFlags(exec, graph, flags)); }
+EXPORT CUresult (cuGraphInstantiateWithParams)(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) { ENTER(cuGraphInstantiateWithParams); return leave(do_cuGraphInstantiateWithParams(exec, graph, params, NULL)); }
+EXPORT CUresult (cuGraphInstantiateWithParams_ptsz)(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) { ENTER(cuGraphInstantiateWithParams_ptsz); return leave(do_cuGraphInstantiateWithParams(exec, graph, params, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuGraphKernelNodeCopyAttributes)(CUgraphNode destination, CUgraphNode source) { ENTER(cuGraphKernelNodeCopyAttributes); return leave(do_cuGraphKernelNodeCopyAttributes(destination, source)); }
+EXPORT CUresult (cuGraphKernelNodeGetAttribute)(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue *value) { ENTER(cuGraphKernelNodeGetAttribute); return leave(do_cuGraphKernelNodeGetAttribute(node, attribute, value)); }
+EXPORT CUresult (cuGraphKernelNodeGetParams)(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params) { ENTER(cuGraphKernelNodeGetParams); return leave(do_cuGraphKernelNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphKernelNodeGetParams_v2)(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) { ENTER(cuGraphKernelNodeGetParams_v2); return leave(do_cuGraphKernelNodeGetParams_v2(node, params)); }
+EXPORT CUresult (cuGraphKernelNodeSetAttribute)(CUgraphNode node, CUkernelNodeAttrID attribute, const CUkernelNodeAttrValue *value) { ENTER(cuGraphKernelNodeSetAttribute); return leave(do_cuGraphKernelNodeSetAttribute(node, attribute, value)); }
+EXPORT CUresult (cuGraphKernelNodeSetParams)(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params) { ENTER(cuGraphKernelNodeSetParams); return leave(do_cuGraphKernelNodeSetParams(node, params)); }
+EXPORT CUresult (cuGraphKernelNodeSetParams_v2)(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) { ENTER(cuGraphKernelNodeSetParams_v2); return leave(do_cuGraphKernelNodeSetParams_v2(node, params)); }
+EXPORT CUresult (cuGraphLaunch)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphLaunch); return leave(do_cuGraphLaunch(exec, stream)); }
+EXPORT CUresult (cuGraphLaunch_ptsz)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphLaunch_ptsz); return leave(do_cuGraphLaunch(exec, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuGraphMemAllocNodeGetParams)(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params) { ENTER(cuGraphMemAllocNodeGetParams); return leave(do_cuGraphMemAllocNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphMemcpyNodeGetParams)(CUgraphNode node, CUDA_MEMCPY3D *params) { ENTER(cuGraphMemcpyNodeGetParams); return leave(do_cuGraphMemcpyNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphMemcpyNodeSetParams)(CUgraphNode node, const CUDA_MEMCPY3D *params) { ENTER(cuGraphMemcpyNodeSetParams); return leave(do_cuGraphMemcpyNodeSetParams(node, params)); }
+EXPORT CUresult (cuGraphMemFreeNodeGetParams)(CUgraphNode node, CUdeviceptr *address) { ENTER(cuGraphMemFreeNodeGetParams); return leave(do_cuGraphMemFreeNodeGetParams(node, address)); }
+EXPORT CUresult (cuGraphMemsetNodeGetParams)(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *params) { ENTER(cuGraphMemsetNodeGetParams); return leave(do_cuGraphMemsetNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphMemsetNodeSetParams)(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params) { ENTER(cuGraphMemsetNodeSetParams); return leave(do_cuGraphMemsetNodeSetParams(node, params)); }
+EXPORT CUresult (cuGraphNodeFindInClone)(CUgraphNode *node, CUgraphNode original, CUgraph clone) { ENTER(cuGraphNodeFindInClone); return leave(do_cuGraphNodeFindInClone(node, original, clone)); }
+EXPORT CUresult (cuGraphNodeGetDependencies)(CUgraphNode node, CUgraphNode *dependencies, size_t *count) { ENTER(cuGraphNodeGetDependencies); return leave(do_cuGraphNodeGetDependencies(node, dependencies, count)); }
+EXPORT CUresult (cuGraphNodeGetDependencies_v2)(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edges, size_t *count) { ENTER(cuGraphNodeGetDependencies_v2); return leave(do_cuGraphNodeGetDependencies_v2(node, dependencies, edges, count)); }
+EXPORT CUresult (cuGraphNodeGetDependentNodes)(CUgraphNode node, CUgraphNode *dependents, size_t *count) { ENTER(cuGraphNodeGetDependentNodes); return leave(do_cuGraphNodeGetDependentNodes(node, dependents, count)); }
+EXPORT CUresult (cuGraphNodeGetDependentNodes_v2)(CUgraphNode node, CUgraphNode *dependents, CUgraphEdgeData *edges, size_t *count) { ENTER(cuGraphNodeGetDependentNodes_v2); return leave(do_cuGraphNodeGetDependentNodes_v2(node, dependents, edges, count)); }
+EXPORT CUresult (cuGraphNodeGetEnabled)(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) { ENTER(cuGraphNodeGetEnabled); return leave(do_cuGraphNodeGetEnabled(exec, node, enabled)); }
+EXPORT CUresult (cuGraphNodeGetType)(CUgraphNode node, CUgraphNodeType *type) { ENTER(cuGraphNodeGetType); return leave(do_cuGraphNodeGetType(node, type)); }
+EXPORT CUresult (cuGraphNodeSetEnabled)(CUgraphExec exec, CUgraphNode node, unsigned int enabled) { ENTER(cuGraphNodeSetEnabled); return leave(do_cuGraphNodeSetEnabled(exec, node, enabled)); }
+EXPORT CUresult (cuGraphNodeSetParams)(CUgraphNode node, CUgraphNodeParams *params) { ENTER(cuGraphNodeSetParams); return leave(do_cuGraphNodeSetParams(node, params)); }
+EXPORT CUresult (cuGraphReleaseUserObject)(CUgraph graph, CUuserObject object, unsigned int count) { ENTER(cuGraphReleaseUserObject); return leave(do_cuGraphReleaseUserObject(graph, object, count)); }
+EXPORT CUresult (cuGraphRemoveDependencies)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { ENTER(cuGraphRemoveDependencies); return leave(do_cuGraphRemoveDependencies(graph, from, to, count)); }
+EXPORT CUresult (cuGraphRemoveDependencies_v2)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) { ENTER(cuGraphRemoveDependencies_v2); return leave(do_cuGraphRemoveDependencies_v2(graph, from, to, edges, count)); }
+EXPORT CUresult (cuGraphRetainUserObject)(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) { ENTER(cuGraphRetainUserObject); return leave(do_cuGraphRetainUserObject(graph, object, count, flags)); }
+EXPORT CUresult (cuGraphUpload)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphUpload); return leave(do_cuGraphUpload(exec, stream)); }
+EXPORT CUresult (cuGraphUpload_ptsz)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphUpload_ptsz); return leave(do_cuGraphUpload(exec, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuGreenCtxCreate)
 MISSING(cuGreenCtxDestroy)
 MISSING(cuGreenCtxGetDevResource)
@@ -553,24 +553,24 @@ MISSING(cuStreamBatchMemOp)
 MISSING(cuStreamBatchMemOp_ptsz)
 MISSING(cuStreamBatchMemOp_v2)
 MISSING(cuStreamBatchMemOp_v2_ptsz)
-MISSING(cuStreamBeginCapture)
-MISSING(cuStreamBeginCapture_ptsz)
-MISSING(cuStreamBeginCapture_v2)
-MISSING(cuStreamBeginCapture_v2_ptsz)
-MISSING(cuStreamBeginCaptureToGraph)
-MISSING(cuStreamBeginCaptureToGraph_ptsz)
+EXPORT CUresult (cuStreamBeginCapture)(CUstream stream) { ENTER(cuStreamBeginCapture); return leave(do_cuStreamBeginCapture(stream)); }
+EXPORT CUresult (cuStreamBeginCapture_ptsz)(CUstream stream) { ENTER(cuStreamBeginCapture_ptsz); return leave(do_cuStreamBeginCapture(stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuStreamBeginCapture_v2)(CUstream stream, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCapture_v2); return leave(do_cuStreamBeginCapture_v2(stream, mode)); }
+EXPORT CUresult (cuStreamBeginCapture_v2_ptsz)(CUstream stream, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCapture_v2_ptsz); return leave(do_cuStreamBeginCapture_v2(stream ? stream : CU_STREAM_PER_THREAD, mode)); }
+EXPORT CUresult (cuStreamBeginCaptureToGraph)(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCaptureToGraph); return leave(do_cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode)); }
+EXPORT CUresult (cuStreamBeginCaptureToGraph_ptsz)(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCaptureToGraph_ptsz); return leave(do_cuStreamBeginCaptureToGraph(stream ? stream : CU_STREAM_PER_THREAD, graph, dependencies, edges, count, mode)); }
 MISSING(cuStreamCopyAttributes)
 MISSING(cuStreamCopyAttributes_ptsz)
 EXPORT CUresult (cuStreamCreate)(CUstream *result, unsigned int flags) { ENTER(cuStreamCreate); return leave(do_cuStreamCreate(result, flags)); }
 EXPORT CUresult (cuStreamCreateWithPriority)(CUstream *result, unsigned int flags, int priority) { ENTER(cuStreamCreateWithPriority); return leave(do_cuStreamCreateWithPriority(result, flags, priority)); }
 MISSING(cuStreamDestroy)
 EXPORT CUresult (cuStreamDestroy_v2)(CUstream handle) { ENTER(cuStreamDestroy_v2); return leave(do_cuStreamDestroy_v2(handle)); }
-MISSING(cuStreamEndCapture)
-MISSING(cuStreamEndCapture_ptsz)
+EXPORT CUresult (cuStreamEndCapture)(CUstream stream, CUgraph *graph) { ENTER(cuStreamEndCapture); return leave(do_cuStreamEndCapture(stream, graph)); }
+EXPORT CUresult (cuStreamEndCapture_ptsz)(CUstream stream, CUgraph *graph) { ENTER(cuStreamEndCapture_ptsz); return leave(do_cuStreamEndCapture(stream ? stream : CU_STREAM_PER_THREAD, graph)); }
 MISSING(cuStreamGetAttribute)
 MISSING(cuStreamGetAttribute_ptsz)
-MISSING(cuStreamGetCaptureInfo)
-MISSING(cuStreamGetCaptureInfo_ptsz)
+EXPORT CUresult (cuStreamGetCaptureInfo)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { ENTER(cuStreamGetCaptureInfo); return leave(do_cuStreamGetCaptureInfo(stream, status, id)); }
+EXPORT CUresult (cuStreamGetCaptureInfo_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { ENTER(cuStreamGetCaptureInfo_ptsz); return leave(do_cuStreamGetCaptureInfo(stream ? stream : CU_STREAM_PER_THREAD, status, id)); }
 EXPORT CUresult (cuStreamGetCaptureInfo_v2)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2); return leave(do_cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count)); }
 EXPORT CUresult (cuStreamGetCaptureInfo_v2_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2_ptsz); return leave(do_cuStreamGetCaptureInfo_v2(stream ? stream : CU_STREAM_PER_THREAD, status, id, graph, dependencies, count)); }
 EXPORT CUresult (cuStreamGetCaptureInfo_v3)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) { ENTER(cuStreamGetCaptureInfo_v3); return leave(do_cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count)); }
@@ -596,10 +596,10 @@ MISSING(cuStreamSetAttribute)
 MISSING(cuStreamSetAttribute_ptsz)
 EXPORT CUresult (cuStreamSynchronize)(CUstream stream) { ENTER(cuStreamSynchronize); return leave(do_cuStreamSynchronize(stream)); }
 EXPORT CUresult (cuStreamSynchronize_ptsz)(CUstream stream) { ENTER(cuStreamSynchronize_ptsz); return leave(do_cuStreamSynchronize(stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuStreamUpdateCaptureDependencies)
-MISSING(cuStreamUpdateCaptureDependencies_ptsz)
-MISSING(cuStreamUpdateCaptureDependencies_v2)
-MISSING(cuStreamUpdateCaptureDependencies_v2_ptsz)
+EXPORT CUresult (cuStreamUpdateCaptureDependencies)(CUstream stream, CUgraphNode *dependencies, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies); return leave(do_cuStreamUpdateCaptureDependencies(stream, dependencies, count, flags)); }
+EXPORT CUresult (cuStreamUpdateCaptureDependencies_ptsz)(CUstream stream, CUgraphNode *dependencies, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies_ptsz); return leave(do_cuStreamUpdateCaptureDependencies(stream ? stream : CU_STREAM_PER_THREAD, dependencies, count, flags)); }
+EXPORT CUresult (cuStreamUpdateCaptureDependencies_v2)(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies_v2); return leave(do_cuStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags)); }
+EXPORT CUresult (cuStreamUpdateCaptureDependencies_v2_ptsz)(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies_v2_ptsz); return leave(do_cuStreamUpdateCaptureDependencies_v2(stream ? stream : CU_STREAM_PER_THREAD, dependencies, edges, count, flags)); }
 EXPORT CUresult (cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent); return leave(do_cuStreamWaitEvent(stream, event, flags)); }
 EXPORT CUresult (cuStreamWaitEvent_ptsz)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent_ptsz); return leave(do_cuStreamWaitEvent(stream ? stream : CU_STREAM_PER_THREAD, event, flags)); }
 MISSING(cuStreamWaitValue32)
@@ -664,9 +664,9 @@ MISSING(cuTexRefSetMipmapLevelBias)
 MISSING(cuTexRefSetMipmapLevelClamp)
 MISSING(cuTexRefSetMipmappedArray)
 EXPORT CUresult (cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *mode) { ENTER(cuThreadExchangeStreamCaptureMode); return leave(do_cuThreadExchangeStreamCaptureMode(mode)); }
-MISSING(cuUserObjectCreate)
-MISSING(cuUserObjectRelease)
-MISSING(cuUserObjectRetain)
+EXPORT CUresult (cuUserObjectCreate)(CUuserObject *object, void *data, CUhostFn destroy, unsigned int count, unsigned int flags) { ENTER(cuUserObjectCreate); return leave(do_cuUserObjectCreate(object, data, destroy, count, flags)); }
+EXPORT CUresult (cuUserObjectRelease)(CUuserObject object, unsigned int count) { ENTER(cuUserObjectRelease); return leave(do_cuUserObjectRelease(object, count)); }
+EXPORT CUresult (cuUserObjectRetain)(CUuserObject object, unsigned int count) { ENTER(cuUserObjectRetain); return leave(do_cuUserObjectRetain(object, count)); }
 MISSING(cuVDPAUCtxCreate)
 MISSING(cuVDPAUCtxCreate_v2)
 MISSING(cuVDPAUGetDevice)

@@ -578,6 +578,8 @@ CUresult do_cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 static CUresult synchronise(CUcontext context) {
 	struct client *c;
 	CUresult result = context_client(context, &c);
+	if (result == CUDA_SUCCESS)
+		result = capture_waits(context);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_synchronise message = {0};

@@ -155,6 +155,22 @@ static CUresult route(struct target *t, CUdeviceptr at, size_t size, bool *elsew
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream);
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait);
 
+// Either side is the device's or the host's, as the caller has found out.
+static CUresult capture_plain(const struct target *t, CUdeviceptr to, bool to_device, CUdeviceptr from, bool from_device, size_t size) {
+	CUDA_MEMCPY3D copy = {.WidthInBytes = size, .Height = 1, .Depth = 1};
+	copy.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+	copy.dstMemoryType = to_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+	if (from_device)
+		copy.srcDevice = from;
+	else
+		copy.srcHost = (const void *)(uintptr_t)from;
+	if (to_device)
+		copy.dstDevice = to;
+	else
+		copy.dstHost = (void *)(uintptr_t)to;
+	return capture_copy(t, &copy);
+}
+
 static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_owner(preferred, at, 1) != NULL; }
 
 // Whether an address is one of those that devices have; most of the host's are not.
@@ -172,11 +188,13 @@ static bool may_be_device(const void *at) {
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait) {
 	struct target t;
 	bool elsewhere;
-	CUresult result = target_of(stream, &t);
+	CUresult result = wait ? target_of(stream, &t) : target_work(stream, &t);
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	if (from == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+	if (t.captured)
+		return capture_plain(&t, to, true, (CUdeviceptr)(uintptr_t)from, is_device(t.client, (CUdeviceptr)(uintptr_t)from), size);
 	if (may_be_device(from))
 		return is_device(t.client, (CUdeviceptr)(uintptr_t)from) ? device_to_device(to, (CUdeviceptr)(uintptr_t)from, size, stream) : CUDA_ERROR_INVALID_VALUE;
 	result = route(&t, to, size, &elsewhere);
@@ -190,11 +208,13 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
 	struct target t;
 	bool elsewhere;
-	CUresult result = target_of(stream, &t);
+	CUresult result = wait ? target_of(stream, &t) : target_work(stream, &t);
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	if (to == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+	if (t.captured)
+		return capture_plain(&t, (CUdeviceptr)(uintptr_t)to, is_device(t.client, (CUdeviceptr)(uintptr_t)to), from, true, size);
 	if (may_be_device(to))
 		return is_device(t.client, (CUdeviceptr)(uintptr_t)to) ? device_to_device((CUdeviceptr)(uintptr_t)to, from, size, stream) : CUDA_ERROR_INVALID_VALUE;
 	result = route(&t, from, size, &elsewhere);
@@ -220,11 +240,21 @@ static CUresult across(struct client *to_client, CUdeviceptr to, struct client *
 	return result == CUDA_SUCCESS ? wait_stream(to_client, 0) : result;
 }
 
+CUresult copy_across(const struct target *t, CUdeviceptr to, CUdeviceptr from, size_t size) {
+	struct client *to_client = memory_owner(t->client, to, size), *from_client = memory_owner(t->client, from, size);
+	if (to_client == NULL || from_client == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = target_wait(t);
+	return result == CUDA_SUCCESS ? across(to_client, to, from_client, from, size) : result;
+}
+
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
+	if (t.captured)
+		return capture_plain(&t, to, true, from, true, size);
 	struct client *to_client = memory_owner(t.client, to, size), *from_client = memory_owner(t.client, from, size);
 	if ((to_client == NULL && is_pinned(to)) || (from_client == NULL && is_pinned(from)))
 		return unified(to, from, size, stream, true);
@@ -234,14 +264,13 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 		struct wire_copy_within message = {to, from, size, t.stream};
 		return POST(t.client, COPY_WITHIN, copy_within, &message, NO_DATA);
 	}
-	result = target_wait(&t);
-	return result == CUDA_SUCCESS ? across(to_client, to, from_client, from, size) : result;
+	return copy_across(&t, to, from, size);
 }
 
 // Either side may be of either kind.
 static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool wait) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = wait ? target_of(stream, &t) : target_work(stream, &t);
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	bool to_device = is_device(t.client, to), from_device = is_device(t.client, from);
@@ -254,7 +283,9 @@ static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
 	if (from_device)
 		return device_to_host(to_host, from, size, stream, wait);
 	if (to == 0 || from == 0 || may_be_device(to_host) || may_be_device(from_host))
-		return CUDA_ERROR_INVALID_VALUE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+	if (t.captured)
+		return capture_plain(&t, to, false, from, false, size);
 	result = target_wait(&t); // pinned memory may be on its way
 	if (result == CUDA_SUCCESS)
 		memmove(to_host, from_host, size);
@@ -284,7 +315,7 @@ CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_con
 	if (result == CUDA_SUCCESS)
 		result = context_usable(source_context);
 	if (result == CUDA_SUCCESS)
-		result = target_of(stream, &t);
+		result = target_work(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = context_client(destination_context, &to);
 	if (result == CUDA_SUCCESS)
@@ -292,7 +323,9 @@ CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_con
 	if (result != CUDA_SUCCESS || bytes == 0)
 		return result;
 	if (memory_owner(to, destination, bytes) != to || memory_owner(from, source, bytes) != from)
-		return CUDA_ERROR_INVALID_VALUE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+	if (t.captured)
+		return capture_plain(&t, destination, true, source, true, bytes);
 	if (to == from && to == t.client) {
 		struct wire_copy_within message = {destination, source, bytes, t.stream};
 		return POST(to, COPY_WITHIN, copy_within, &message, NO_DATA);
@@ -307,20 +340,11 @@ CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context,
 
 // --- copies of two and three dimensions ----------------------------------------------------
 
-// One side of a copy: where its first byte lies, on which client, and how far apart
-// its rows are.
-struct side {
-	bool device;
-	uint64_t at;
-	size_t pitch, slice;
-};
-
 struct shape {
 	size_t width, height, depth;
 };
 
-// The bytes from the first to the last of some rows; false if that is no number.
-static bool extent(size_t pitch, size_t width, size_t height, size_t *size) {
+bool extent(size_t pitch, size_t width, size_t height, size_t *size) {
 	return !__builtin_mul_overflow(pitch, height - 1, size) && !__builtin_add_overflow(*size, width, size);
 }
 
@@ -395,7 +419,7 @@ static CUresult copy_rows(struct target *t, struct side to, struct side from, si
 
 // Checks one side and finds out where it is. Memory of other devices is not
 // reached by copies of this kind.
-static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
+static CUresult check_side(const struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
 	switch (type) {
 	case CU_MEMORYTYPE_HOST:
 		s->at = (uint64_t)(uintptr_t)host;
@@ -428,20 +452,32 @@ static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, 
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream) {
+CUresult copy_sides(const struct target *t, const CUDA_MEMCPY3D *copy, struct side *to, struct side *from) {
+	struct shape shape = {copy->WidthInBytes, copy->Height, copy->Depth};
+	*to = (struct side){.pitch = copy->dstPitch};
+	*from = (struct side){.pitch = copy->srcPitch};
+	if (shape.width == 0 || shape.height == 0 || shape.depth == 0)
+		return CUDA_SUCCESS;
+	CUresult result = check_side(t, from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
+	if (result == CUDA_SUCCESS)
+		result = check_side(t, to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
+	return result;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	struct side to, from;
+	CUresult result = wait ? target_of(stream, &t) : target_work(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (copy == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
 	struct shape shape = {copy->WidthInBytes, copy->Height, copy->Depth};
 	if (shape.width == 0 || shape.height == 0 || shape.depth == 0)
 		return CUDA_SUCCESS;
-	struct side to = {.pitch = copy->dstPitch}, from = {.pitch = copy->srcPitch};
-	result = check_side(&t, &from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
-	if (result == CUDA_SUCCESS)
-		result = check_side(&t, &to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
+	if (t.captured)
+		return capture_copy(&t, copy);
+	result = copy_sides(&t, copy, &to, &from);
 	if (result == CUDA_SUCCESS && !to.device && !from.device)
 		result = target_wait(&t);
 	for (size_t z = 0; z < shape.depth && result == CUDA_SUCCESS; z++) {
@@ -452,7 +488,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream) {
 	return result;
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream) {
+static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait) {
 	if (copy == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	const CUDA_MEMCPY3D as_3d = {
@@ -472,29 +508,42 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream) {
 		.Height = copy->Height,
 		.Depth = 1,
 	};
-	return copy_3d(&as_3d, stream);
+	return copy_3d(&as_3d, stream, wait);
 }
 
-CUresult do_cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
-CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
-CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream); }
-CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream); }
-CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream); }
+CUresult do_cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream, true); }
+CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream, true); }
+CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream) { return copy_2d(copy, stream, false); }
+CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream, true); }
+CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream) { return copy_3d(copy, stream, false); }
 
 // --- fills ------------------------------------------------------------------------------------
 
-static void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height) {
+void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height) {
 	for (size_t y = 0; y < height; y++)
 		for (size_t x = 0; x < count; x++)
 			memcpy(at + y * pitch + x * width, &value, width); // the low bytes come first
 }
 
+CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height, bool anywhere) {
+	size_t row, size;
+	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct range range;
+	struct client *owner;
+	if (anywhere || memory_owner(t->client, at, size) != NULL)
+		return CUDA_SUCCESS;
+	return pinned_range((void *)(uintptr_t)at, &range, &owner) && size <= range.size - (at - range.at) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height, CUstream stream) {
 	struct target t;
 	bool elsewhere;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS || count == 0 || height == 0)
 		return result;
+	if (t.captured)
+		return capture_fill(&t, at, pitch, value, width, count, height);
 	size_t row, size;
 	if (at % width != 0 || __builtin_mul_overflow(count, width, &row) || (height > 1 && (pitch < row || pitch % width != 0)) || !extent(pitch, row, height, &size))
 		return CUDA_ERROR_INVALID_VALUE;

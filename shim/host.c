@@ -138,14 +138,11 @@ static bool start_thread(struct client *c) {
 	return started;
 }
 
-static CUresult submit(CUstream stream, struct host_call template) {
-	struct target t;
-	CUresult result = target_of(stream, &t);
-	if (result == CUDA_SUCCESS)
-		result = client_status(t.client);
+static CUresult submit(const struct target *t, struct host_call template) {
+	struct client *c = t->client;
+	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct client *c = t.client;
 	struct host_call *call = malloc(sizeof *call);
 	if (call == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -157,7 +154,7 @@ static CUresult submit(CUstream stream, struct host_call template) {
 	call->next = c->host_calls;
 	c->host_calls = call;
 	pthread_mutex_unlock(&c->host_lock);
-	struct wire_host_function message = {t.stream, cookie};
+	struct wire_host_function message = {t->stream, cookie};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
 	if (result == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
@@ -168,14 +165,24 @@ static CUresult submit(CUstream stream, struct host_call template) {
 	return result;
 }
 
+CUresult host_submit(const struct target *t, CUhostFn function, void *data) { return submit(t, (struct host_call){.function = function, .data = data}); }
+
 CUresult do_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
-	return function != NULL ? submit(stream, (struct host_call){.function = function, .data = data}) : CUDA_ERROR_INVALID_VALUE;
+	struct target t;
+	if (function == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = target_work(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return t.captured ? capture_host(&t, function, data) : host_submit(&t, function, data);
 }
 
 CUresult do_cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) {
 	if (callback == NULL || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	return submit(stream, (struct host_call){.callback = callback, .stream = stream, .data = data});
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	return result == CUDA_SUCCESS ? submit(&t, (struct host_call){.callback = callback, .stream = stream, .data = data}) : result;
 }
 
 // At the process's end: nobody is waited for.

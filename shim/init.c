@@ -111,6 +111,7 @@ static void in_child(void) {
 	pinned_forget_all();
 	virtual_forget_all();
 	pools_forget_all();
+	capture_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();
 }

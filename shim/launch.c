@@ -276,12 +276,6 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 
 enum { COOPERATIVE = 1, LARGE_CLUSTER = 2 }; // flags of the message
 
-struct launch {
-	unsigned grid[3], block[3], shared;
-	bool cooperative;
-	unsigned cluster[3]; // 0: as the function has it
-};
-
 // What a configuration says. Most attributes are hints: whoever ignores them is slower,
 // and right. An event that is to be there when the kernel begins, or when its blocks say
 // so, is recorded behind it.
@@ -318,7 +312,7 @@ static CUresult configured(const CUlaunchConfig *config, struct launch *l, CUeve
 // The portable size of a cluster, which every device that has clusters can run.
 enum { PORTABLE_CLUSTER = 8 };
 
-static CUresult check_cluster(CUfunction f, struct launch *l) {
+static CUresult check_cluster(CUfunction f, const struct launch *l) {
 	for (int i = 0; i < 3 && f->cluster[0] > 0; i++) {
 		if (l->cluster[0] == 0)
 			continue;
@@ -328,12 +322,8 @@ static CUresult check_cluster(CUfunction f, struct launch *l) {
 	if (l->cluster[0] == 0)
 		return f->cluster_needed && f->cluster[0] == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	uint64_t blocks = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
-	if (!has_clusters(f)) {
-		if (blocks > 1)
-			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-		memset(l->cluster, 0, sizeof l->cluster);
-		return CUDA_SUCCESS;
-	}
+	if (!has_clusters(f))
+		return blocks > 1 ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 	for (int i = 0; i < 3; i++)
 		if (l->grid[i] % l->cluster[i] != 0)
 			return CUDA_ERROR_INVALID_VALUE;
@@ -421,11 +411,16 @@ static CUresult check_shape(CUfunction f, const struct launch *l) {
 	return wanted <= (uint64_t)blocks * (unsigned)a[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] ? CUDA_SUCCESS : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+CUresult launch_check(CUfunction f, const struct launch *l) {
+	CUresult result = check_shape(f, l);
+	return result == CUDA_SUCCESS ? check_cluster(f, l) : result;
+}
+
 #define MAX_PARAMS (WIRE_MAX_MESSAGE - WIRE_HEADER - 64)
 
 // Parameters as the kernel sees them: from a list of their addresses, or from
 // memory that the program has laid out itself.
-static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
+CUresult launch_gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	if (f->param_size > MAX_PARAMS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params != NULL && f->params == 0)
@@ -463,31 +458,11 @@ static CUresult gather(CUfunction f, void **params, void **extra, uint8_t *at) {
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, struct launch *l, CUstream stream, void **params, void **extra) {
-	CUfunction f;
-	struct target t;
-	CUresult result = target_of(stream, &t);
-	if (result == CUDA_SUCCESS)
-		result = client_status(t.client);
-	if (result == CUDA_SUCCESS)
-		result = function_of(function, &f);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (f->object.context != t.context)
-		return CUDA_ERROR_INVALID_HANDLE;
-	result = check_shape(f, l);
-	if (result == CUDA_SUCCESS)
-		result = check_cluster(f, l);
-	if (result != CUDA_SUCCESS)
-		return result;
-	uint8_t usual[4096]; // threads may have little stack
-	uint8_t *bytes = f->param_size <= sizeof usual ? usual : malloc(f->param_size);
-	if (bytes == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = gather(f, params, extra, bytes);
+CUresult launch_post(const struct target *t, CUfunction f, const struct launch *l, const uint8_t *bytes) {
+	bool clusters = has_clusters(f);
 	struct wire_launch message = {
 		.function = f->object.number,
-		.stream = t.stream,
+		.stream = t->stream,
 		.grid_x = l->grid[0],
 		.grid_y = l->grid[1],
 		.grid_z = l->grid[2],
@@ -496,14 +471,41 @@ static CUresult launch(CUfunction function, struct launch *l, CUstream stream, v
 		.block_z = l->block[2],
 		.shared = l->shared,
 		.flags = (l->cooperative ? COOPERATIVE : 0) | (f->large_cluster ? LARGE_CLUSTER : 0),
-		.cluster_x = l->cluster[0],
-		.cluster_y = l->cluster[1],
-		.cluster_z = l->cluster[2],
-		.stack = context_stack(t.context),
+		.cluster_x = clusters ? l->cluster[0] : 0,
+		.cluster_y = clusters ? l->cluster[1] : 0,
+		.cluster_z = clusters ? l->cluster[2] : 0,
+		.stack = context_stack(f->object.context),
 		.params = {bytes, f->param_size},
 	};
+	return POST(t->client, LAUNCH, launch, &message, NO_DATA);
+}
+
+static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {
+	CUfunction f;
+	struct target t;
+	CUresult result = target_work(stream, &t);
 	if (result == CUDA_SUCCESS)
-		result = POST(t.client, LAUNCH, launch, &message, NO_DATA);
+		result = client_status(t.client);
+	if (result == CUDA_SUCCESS)
+		result = function_of(function, &f);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (f->object.context != t.context)
+		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
+	result = launch_check(f, l);
+	if (result != CUDA_SUCCESS)
+		return capture_refused(&t, result);
+	uint8_t usual[4096]; // threads may have little stack
+	uint8_t *bytes = f->param_size <= sizeof usual ? usual : malloc(f->param_size);
+	if (bytes == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = launch_gather(f, params, extra, bytes);
+	if (result != CUDA_SUCCESS)
+		result = capture_refused(&t, result);
+	else if (t.captured)
+		result = capture_kernel(&t, f, function != f ? (CUkernel)function : NULL, l, bytes);
+	else
+		result = launch_post(&t, f, l, bytes);
 	if (bytes != usual)
 		free(bytes);
 	return result;

@@ -21,7 +21,7 @@ static uint64_t choose(struct client *c, size_t size, CUcontext context) {
 	return at;
 }
 
-static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
+CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
@@ -50,8 +50,6 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
 }
-
-CUresult memory_new(struct target *t, size_t size, CUdeviceptr *address) { return allocate(t, size, address); }
 
 // Copies within a client's memory, behind everything that it was given.
 CUresult memory_copy(struct client *c, uint64_t to, uint64_t from, uint64_t size) {
@@ -235,7 +233,10 @@ CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
 	CUresult result = target_current(&t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return address != NULL && bytes > 0 ? allocate(&t, bytes, address) : CUDA_ERROR_INVALID_VALUE;
+	if (address == NULL || bytes == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	return result == CUDA_SUCCESS ? memory_allocate(&t, bytes, address) : result;
 }
 
 CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
@@ -263,6 +264,9 @@ CUresult do_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width
 CUresult do_cuMemFree_v2(CUdeviceptr address) {
 	if (address == 0)
 		return CUDA_SUCCESS;
+	CUresult result = capture_unsafe();
+	if (result != CUDA_SUCCESS || graph_memory_free(address, &result))
+		return result;
 	struct range range;
 	struct client *c = owner(current_client(), address, 1, &range);
 	return c != NULL && range.mapped == NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
@@ -503,7 +507,7 @@ static CUresult allocate_from(struct target *t, size_t bytes, CUdeviceptr *addre
 		return CUDA_ERROR_NOT_SUPPORTED; // kernels do not reach other devices
 	if (pool->properties.maxSize != 0 && atomic_load(&pool->used) + bytes > pool->properties.maxSize)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = allocate(t, bytes, address);
+	result = memory_allocate(t, bytes, address);
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&t->client->memory_lock);
@@ -520,14 +524,14 @@ static CUresult alloc_async(CUdeviceptr *address, size_t bytes, CUmemoryPool poo
 	struct target t;
 	if (address == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (bytes == 0) {
 		*address = 0;
 		return CUDA_SUCCESS;
 	}
-	return allocate_from(&t, bytes, address, pool);
+	return t.captured ? capture_alloc(&t, bytes, address) : allocate_from(&t, bytes, address, pool);
 }
 
 CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) { return alloc_async(address, bytes, NULL, stream); }
@@ -540,8 +544,12 @@ CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemory
 // one is waited for.
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS || address == 0)
+		return result;
+	if (t.captured)
+		return capture_free(&t, address);
+	if (graph_memory_free(address, &result))
 		return result;
 	if (memory_owner(t.client, address, 1) != t.client)
 		return CUDA_ERROR_INVALID_VALUE;

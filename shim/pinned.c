@@ -33,6 +33,9 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 		*address = NULL;
 		return CUDA_SUCCESS;
 	}
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	struct client *c = t.client;
 	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
 	pthread_mutex_lock(&c->memory_lock);
@@ -91,8 +94,11 @@ CUresult do_cuMemFreeHost(void *address) {
 	struct client *c = find_pinned(address, &range);
 	if (c == NULL || range.at != (uint64_t)(uintptr_t)address)
 		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	struct wire_synchronise message = {0};
-	CUresult result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	print_pending(c);
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *still = ranges_find(&c->pinned, range.at, 1);

@@ -51,7 +51,7 @@ void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Objects are never given back to malloc, so that a handle that is used too
 // late finds a changed kind and no foreign memory.
-enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_COUNT };
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_USER_OBJECT, KIND_COUNT };
 
 struct object {
 	_Atomic uint32_t kind;
@@ -273,12 +273,14 @@ struct CUstream_st {
 	unsigned flags;
 	int priority;
 	uint64_t id;
+	struct captured *captured; // while it is captured; under the lock of captures
 };
 
 struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
+	struct recorded *in_capture; // where it was last recorded, if that was a captured stream; under the same lock
 };
 
 // Where a stream's work goes.
@@ -286,12 +288,21 @@ struct target {
 	CUcontext context;
 	struct client *client;
 	uint32_t stream;
+	CUstream handle; // NULL: the legacy stream
+	bool captured;   // the work is to be recorded
 };
 
+// For work that is never captured, and for what waits: an error in a captured stream.
 CUresult target_of(CUstream stream, struct target *target);
+// For work that is recorded in a captured stream.
+CUresult target_work(CUstream stream, struct target *target);
+// For questions.
+CUresult target_named(CUstream stream, struct target *target);
 CUresult target_current(struct target *target); // the legacy stream of the current context
 CUresult target_wait(const struct target *target);
+CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
 void stream_release(CUstream stream, bool tell);
+CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
 void event_release(CUevent event, bool tell);
 void streams_forget_thread(void);
 
@@ -344,12 +355,24 @@ CUresult function_of(CUfunction handle, CUfunction *function);
 
 CUresult function_occupancy(CUfunction function, unsigned threads, size_t shared, uint32_t *blocks);
 
+// --- launch.c -------------------------------------------------------------------
+
+struct launch {
+	unsigned grid[3], block[3], shared;
+	bool cooperative;
+	unsigned cluster[3]; // 0: as the function has it
+};
+
+CUresult launch_check(CUfunction function, const struct launch *launch);
+// Parameters as the kernel sees them: function->param_size bytes.
+CUresult launch_gather(CUfunction function, void **params, void **extra, uint8_t *at);
+CUresult launch_post(const struct target *target, CUfunction function, const struct launch *launch, const uint8_t *bytes);
+
 // --- memory.c, copy.c, pinned.c ---------------------------------------------------
 
 // The client that has all of these bytes; preferred is asked first.
 struct client *memory_owner(struct client *preferred, CUdeviceptr at, size_t size);
 CUresult memory_free(struct client *c, CUdeviceptr at);
-CUresult memory_new(struct target *target, size_t size, CUdeviceptr *address);
 CUresult memory_copy(struct client *client, uint64_t to, uint64_t from, uint64_t size);
 void memory_mark(struct client *client, uint64_t at, struct allocation *mapped);
 bool memory_range(struct client *client, uint64_t at, uint64_t size, struct range *range);
@@ -369,11 +392,62 @@ void pools_forget_all(void);
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);
 
+// One side of a copy of up to three dimensions: where its first byte lies, and how far
+// apart its rows and planes are.
+struct side {
+	bool device;
+	uint64_t at;
+	size_t pitch, slice;
+};
+
+// Checks a copy and finds out how its sides lie. Of a copy of nothing, nothing is checked.
+CUresult copy_sides(const struct target *t, const CUDA_MEMCPY3D *copy, struct side *to, struct side *from);
+// Copies between devices: at once, behind what the stream has been given.
+CUresult copy_across(const struct target *t, CUdeviceptr to, CUdeviceptr from, size_t size);
+// The bytes from the first to the last of some rows; false if that is no number.
+bool extent(size_t pitch, size_t width, size_t height, size_t *size);
+// Whether a fill makes sense; anywhere: whatever lies at its address.
+CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height, bool anywhere);
+void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
+
 // --- host.c -----------------------------------------------------------------------
 
+CUresult host_submit(const struct target *target, CUhostFn function, void *data);
 void host_stop(struct client *c);
 void host_fail(struct client *c); // before a fault is cleared
 bool host_calling(void); // whether this thread runs a function of the program for a stream
+
+// --- capture.c ----------------------------------------------------------------------
+
+extern _Atomic int captures; // that have begun and not ended: most calls look no further
+
+// What a call answers that threads must not make while others, or they themselves,
+// capture; such a capture is then invalid.
+CUresult capture_unsafe(void);
+// The same for calls that wait for all of a context.
+CUresult capture_waits(CUcontext context);
+CUresult capture_work(struct target *t); // finds out whether work is recorded
+CUresult capture_kernel(const struct target *t, CUfunction function, CUkernel kernel, const struct launch *launch, const uint8_t *bytes);
+CUresult capture_copy(const struct target *t, const CUDA_MEMCPY3D *copy);
+CUresult capture_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
+CUresult capture_host(const struct target *t, CUhostFn function, void *data);
+CUresult capture_alloc(const struct target *t, size_t size, CUdeviceptr *address);
+CUresult capture_free(const struct target *t, CUdeviceptr address);
+CUresult capture_graph(const struct target *t, CUgraph graph);
+CUresult capture_record(const struct target *t, CUevent event, bool external);
+// A stream waits for an event; *done says that nothing is left to be done.
+CUresult capture_wait(const struct target *t, CUevent event, bool external, bool *done);
+CUresult capture_event(CUevent event); // what its state is while it was last recorded in a capture
+CUresult capture_refused(const struct target *t, CUresult why); // of work that is wrong
+void capture_forget_event(CUevent event);
+void capture_forget_stream(CUstream stream);
+void capture_forget_all(void);
+
+// --- graph_memory.c -------------------------------------------------------------------
+
+// What cuMemFree and cuMemFreeAsync do with memory of graphs; false if it is none.
+bool graph_memory_free(CUdeviceptr address, CUresult *result);
+CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address);
 
 // --- md2.c, proc.c ----------------------------------------------------------------
 

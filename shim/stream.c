@@ -16,7 +16,7 @@ struct own_stream {
 static __thread struct own_stream *own_streams;
 static pthread_key_t own_key;
 
-static CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority) {
+CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority) {
 	struct client *c;
 	CUresult result = context_client(context, &c);
 	if (result != CUDA_SUCCESS)
@@ -44,6 +44,7 @@ void stream_release(CUstream stream, bool tell) {
 	CUcontext context = stream->object.context;
 	if (context == NULL || !context_disown(stream))
 		return;
+	capture_forget_stream(stream);
 	struct client *c = atomic_load(&context->client);
 	if (tell && c != NULL) {
 		struct wire_stream_destroy message = {stream->object.number};
@@ -97,26 +98,42 @@ static CUresult own_stream(CUcontext context, CUstream *stream) {
 
 CUresult target_current(struct target *target) {
 	target->stream = 0;
+	target->handle = NULL;
+	target->captured = false;
 	CUresult result = context_need(&target->context);
 	return result == CUDA_SUCCESS ? context_client(target->context, &target->client) : result;
 }
 
-CUresult target_of(CUstream stream, struct target *target) {
+CUresult target_named(CUstream stream, struct target *target) {
 	if (stream == NULL || stream == CU_STREAM_LEGACY)
 		return target_current(target);
 	if (stream == CU_STREAM_PER_THREAD) {
 		CUresult result = target_current(target);
 		if (result == CUDA_SUCCESS)
 			result = own_stream(target->context, &stream);
-		if (result == CUDA_SUCCESS)
+		if (result == CUDA_SUCCESS) {
 			target->stream = stream->object.number;
+			target->handle = stream;
+		}
 		return result;
 	}
 	if (!object_is(stream, KIND_STREAM))
 		return CUDA_ERROR_INVALID_HANDLE;
 	target->context = stream->object.context;
 	target->stream = stream->object.number;
+	target->handle = stream;
+	target->captured = false;
 	return context_client(target->context, &target->client);
+}
+
+CUresult target_work(CUstream stream, struct target *target) {
+	CUresult result = target_named(stream, target);
+	return result == CUDA_SUCCESS && atomic_load_explicit(&captures, memory_order_relaxed) > 0 ? capture_work(target) : result;
+}
+
+CUresult target_of(CUstream stream, struct target *target) {
+	CUresult result = target_work(stream, target);
+	return result == CUDA_SUCCESS && target->captured ? capture_refused(target, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : result;
 }
 
 CUresult target_wait(const struct target *target) {
@@ -150,6 +167,8 @@ CUresult do_cuStreamDestroy_v2(CUstream handle) {
 CUresult do_cuStreamQuery(CUstream stream) {
 	struct target t;
 	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_stream_query message = {t.stream};
@@ -162,6 +181,8 @@ CUresult do_cuStreamQuery(CUstream stream) {
 CUresult do_cuStreamSynchronize(CUstream stream) {
 	struct target t;
 	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
 	return result == CUDA_SUCCESS ? target_wait(&t) : result;
 }
 
@@ -171,11 +192,16 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 	if (!object_is(event, KIND_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct target t;
-	CUresult result = target_of(stream, &t);
-	if (result == CUDA_SUCCESS && flags == CU_EVENT_WAIT_EXTERNAL)
-		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
-	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
+	CUresult result = target_work(stream, &t);
+	bool done = false;
+	if (result == CUDA_SUCCESS)
+		result = capture_wait(&t, event, flags == CU_EVENT_WAIT_EXTERNAL, &done);
+	if (result != CUDA_SUCCESS || done)
 		return result;
+	if (flags == CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
+	if (!atomic_load(&event->recorded))
+		return CUDA_SUCCESS;
 	struct client *c;
 	result = context_client(event->object.context, &c);
 	if (result != CUDA_SUCCESS)
@@ -188,7 +214,7 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 
 CUresult do_cuStreamGetFlags(CUstream stream, unsigned int *flags) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (flags == NULL)
@@ -199,7 +225,7 @@ CUresult do_cuStreamGetFlags(CUstream stream, unsigned int *flags) {
 
 CUresult do_cuStreamGetPriority(CUstream stream, int *priority) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (priority == NULL)
@@ -210,7 +236,7 @@ CUresult do_cuStreamGetPriority(CUstream stream, int *priority) {
 
 CUresult do_cuStreamGetCtx(CUstream stream, CUcontext *context) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (context == NULL)
@@ -238,7 +264,7 @@ CUresult do_cuStreamGetDevice(CUstream stream, CUdevice *device) {
 
 CUresult do_cuStreamGetId(CUstream stream, unsigned long long *id) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (id == NULL)
@@ -249,38 +275,28 @@ CUresult do_cuStreamGetId(CUstream stream, unsigned long long *id) {
 	return result;
 }
 
-// Nothing is captured: graphs are not supported.
-
-CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
-	if (status == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD && !object_is(stream, KIND_STREAM))
-		return CUDA_ERROR_INVALID_HANDLE;
-	*status = CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
-}
-
-CUresult do_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
-	(void)id, (void)graph, (void)dependencies, (void)count;
-	return do_cuStreamIsCapturing(stream, status);
-}
-
-CUresult do_cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) {
-	(void)id, (void)graph, (void)dependencies, (void)edges, (void)count;
-	return do_cuStreamIsCapturing(stream, status);
-}
-
-CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-	static __thread CUstreamCaptureMode present;
-	if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUstreamCaptureMode before = present;
-	present = *mode;
-	*mode = before;
-	return CUDA_SUCCESS;
-}
-
 // --- events --------------------------------------------------------------------------
+
+CUresult event_create(CUevent *event, CUcontext context, unsigned flags) {
+	struct client *c;
+	CUresult result = context_client(context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUevent e = object_new(KIND_EVENT, sizeof *e);
+	if (e == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	e->object.number = atomic_fetch_add(&c->numbers, 1);
+	e->flags = flags;
+	struct wire_event_create message = {e->object.number, flags};
+	result = POST(c, EVENT_CREATE, event_create, &message, NO_DATA);
+	if (result != CUDA_SUCCESS) {
+		object_free(e);
+		return result;
+	}
+	context_own(context, e);
+	*event = e;
+	return CUDA_SUCCESS;
+}
 
 CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
 	struct target t;
@@ -291,26 +307,14 @@ CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((flags & CU_EVENT_INTERPROCESS) != 0)
 		return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-	CUevent e = object_new(KIND_EVENT, sizeof *e);
-	if (e == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	e->object.number = atomic_fetch_add(&t.client->numbers, 1);
-	e->flags = flags;
-	struct wire_event_create message = {e->object.number, flags};
-	result = POST(t.client, EVENT_CREATE, event_create, &message, NO_DATA);
-	if (result != CUDA_SUCCESS) {
-		object_free(e);
-		return result;
-	}
-	context_own(t.context, e);
-	*event = e;
-	return CUDA_SUCCESS;
+	return event_create(event, t.context, flags);
 }
 
 void event_release(CUevent event, bool tell) {
 	CUcontext context = event->object.context;
 	if (context == NULL || !context_disown(event))
 		return;
+	capture_forget_event(event);
 	struct client *c = atomic_load(&context->client);
 	if (tell && c != NULL) {
 		struct wire_event_destroy message = {event->object.number};
@@ -326,15 +330,18 @@ CUresult do_cuEventDestroy_v2(CUevent event) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuEventRecord(CUevent event, CUstream stream) {
+static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (!object_is(event, KIND_EVENT))
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (event->object.context != t.context)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
+	if (t.captured)
+		return capture_record(&t, event, external);
+	capture_forget_event(event);
 	struct wire_event_record message = {event->object.number, t.stream};
 	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
 	if (result == CUDA_SUCCESS)
@@ -342,8 +349,10 @@ CUresult do_cuEventRecord(CUevent event, CUstream stream) {
 	return result;
 }
 
+CUresult do_cuEventRecord(CUevent event, CUstream stream) { return record(event, stream, false); }
+
 CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : do_cuEventRecord(event, stream);
+	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
 // An event that was never recorded has happened.
@@ -353,6 +362,8 @@ CUresult do_cuEventQuery(CUevent event) {
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct client *c;
 	CUresult result = context_client(event->object.context, &c);
+	if (result == CUDA_SUCCESS)
+		result = capture_event(event);
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_query message = {event->object.number};
@@ -367,6 +378,8 @@ CUresult do_cuEventSynchronize(CUevent event) {
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct client *c;
 	CUresult result = context_client(event->object.context, &c);
+	if (result == CUDA_SUCCESS)
+		result = capture_event(event);
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_synchronise message = {event->object.number};

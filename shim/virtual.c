@@ -134,7 +134,7 @@ CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 	struct allocation *a = object_new(KIND_ALLOCATION, sizeof *a);
 	if (a == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = memory_new(&t, size, &a->at);
+	result = memory_allocate(&t, size, &a->at);
 	if (result != CUDA_SUCCESS) {
 		object_free(a);
 		return result;
@@ -210,7 +210,7 @@ static CUresult relocate(struct allocation *a, CUdeviceptr to, struct allocation
 	bool made = false;
 	if (!a->used)
 		memory_free(a->client, from);
-	CUresult result = to != 0 ? memory_claim(a->client, t.context, to, a->size, &made) : memory_new(&t, a->size, &to);
+	CUresult result = to != 0 ? memory_claim(a->client, t.context, to, a->size, &made) : memory_allocate(&t, a->size, &to);
 	if (result == CUDA_SUCCESS && a->used) {
 		result = memory_copy(a->client, to, from, a->size);
 		memory_free(a->client, result == CUDA_SUCCESS ? from : to);
@@ -218,7 +218,7 @@ static CUresult relocate(struct allocation *a, CUdeviceptr to, struct allocation
 	if (result == CUDA_SUCCESS) {
 		a->at = to;
 		memory_mark(a->client, to, mark);
-	} else if (!a->used && memory_new(&t, a->size, &a->at) != CUDA_SUCCESS) {
+	} else if (!a->used && memory_allocate(&t, a->size, &a->at) != CUDA_SUCCESS) {
 		a->at = 0;
 	}
 	return result;

@@ -82,6 +82,28 @@ static CUevent event;
 
 static void do_launch(void) { launch(nothing, NULL); }
 
+static CUgraphExec line, fork20; // graphs of 20 kernels: one behind the other, and beside each other
+
+static void do_20_launches(void) {
+	for (int i = 0; i < 20; i++)
+		launch(nothing, NULL);
+}
+static void do_line(void) { CHECK(cuGraphLaunch(line, NULL)); }
+static void do_fork(void) { CHECK(cuGraphLaunch(fork20, NULL)); }
+
+static CUgraphExec graph_of_20(bool forked) {
+	CUgraph g;
+	CUgraphExec x;
+	CUgraphNode node, last = NULL;
+	const CUDA_KERNEL_NODE_PARAMS p = {.func = nothing, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+	CHECK(cuGraphCreate(&g, 0));
+	for (int i = 0; i < 20; i++, last = forked ? NULL : node)
+		CHECK(cuGraphAddKernelNode(&node, g, &last, last != NULL, &p));
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	CHECK(cuGraphDestroy(g));
+	return x;
+}
+
 static void do_launch_wait(void) {
 	launch(nothing, NULL);
 	CHECK(cuCtxSynchronize());
@@ -138,6 +160,14 @@ static void calls(void) {
 	measure("launch", do_launch, 2000, false);
 	measure("launch until done", do_launch, 20000, true);
 	measure("launch and synchronise", do_launch_wait, 500, false);
+	line = graph_of_20(false);
+	fork20 = graph_of_20(true);
+	measure("20 launches", do_20_launches, 100, false);
+	measure("graph of 20 kernels in line", do_line, 100, false);
+	measure("graph of 20 kernels beside each other", do_fork, 100, false);
+	measure("20 launches until done", do_20_launches, 500, true);
+	measure("graph of 20 kernels in line until done", do_line, 500, true);
+	measure("graph of 20 kernels beside each other until done", do_fork, 500, true);
 	measure("synchronise", do_wait, 1000, false);
 	measure("copy 4 bytes in", do_in, 1000, false);
 	measure("copy 4 bytes in until done", do_in, 10000, true);

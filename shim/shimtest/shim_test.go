@@ -130,7 +130,7 @@ func TestLibrary(t *testing.T) {
 	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")
 	for _, tt := range []struct{ name, stdout string }{
 		{"copies", ""}, {"rows", ""}, {"addresses", ""}, {"launches", ""}, {"libraries", "a kernel says 8\n"}, {"streams", ""},
-		{"contexts", ""}, {"attributes", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"},
+		{"contexts", ""}, {"attributes", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"}, {"graphs", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stdout, stderr, err := run(t, program, fake(t, daemon, "serve"), tt.name)
@@ -188,7 +188,7 @@ func TestThreadsDoNotRace(t *testing.T) {
 	}
 	daemon := build(t, "fake", "", "test/fake.c")
 	program := build(t, "calls", "thread", "test/calls_test.c", "*.c")
-	for _, name := range []string{"threads", "streams", "contexts"} {
+	for _, name := range []string{"threads", "streams", "contexts", "graphs"} {
 		t.Run(name, func(t *testing.T) {
 			if _, stderr, err := run(t, program, fake(t, daemon, "serve"), name); err != nil {
 				t.Errorf("%v\n%s", err, stderr)

@@ -710,7 +710,7 @@ static void test_names(void) {
 	MUST(found == NULL && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	OK(cuGetProcAddress("cuNothing", &found, 13000, 0, NULL));
 	MUST(found == NULL);
-	OK(cuGetProcAddress("cuGraphLaunch", &found, 13000, 0, &status));
+	OK(cuGetProcAddress("cuGraphAddBatchMemOpNode", &found, 13000, 0, &status));
 	WANT(((CUresult(*)(void *, void *))found)(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &text));
 	MUST(strcmp(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);
@@ -858,6 +858,132 @@ static void test_lost(void) {
 	printf("%d\n", result);
 }
 
+// --- graphs ---------------------------------------------------------------------------------
+
+static CUDA_MEMSET_NODE_PARAMS words(CUdeviceptr at, unsigned value) { return (CUDA_MEMSET_NODE_PARAMS){.dst = at, .value = value, .elementSize = 4, .width = 16, .height = 1}; }
+
+// Nodes of two devices, launched in streams of each and of the other.
+static void graph_of_two_devices(void) {
+	CUcontext contexts[2];
+	CUdeviceptr at[2];
+	CUstream streams[2];
+	CUgraph g;
+	CUgraphNode first, copy, last;
+	CUgraphExec x;
+	for (int i = 0; i < 2; i++) {
+		OK(cuDevicePrimaryCtxRetain(&contexts[i], i));
+		OK(cuCtxSetCurrent(contexts[i]));
+		OK(cuMemAlloc(&at[i], i == 0 ? 4096 : 65536)); // the fake's devices have the same addresses
+		OK(cuMemAlloc(&at[i], 4096));
+		OK(cuStreamCreate(&streams[i], 0));
+	}
+	OK(cuGraphCreate(&g, 0));
+	CUDA_MEMSET_NODE_PARAMS fill = words(at[0], 7);
+	CUDA_MEMCPY3D across = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = at[0], .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = at[1], .WidthInBytes = 64, .Height = 1, .Depth = 1};
+	OK(cuGraphAddMemsetNode(&first, g, NULL, 0, &fill, contexts[0]));
+	OK(cuGraphAddMemcpyNode(&copy, g, &first, 1, &across, contexts[0]));
+	fill = words(at[1] + 4, 9);
+	fill.width = 1;
+	OK(cuGraphAddMemsetNode(&last, g, &copy, 1, &fill, contexts[1]));
+	OK(cuGraphInstantiateWithFlags(&x, g, 0));
+	for (int round = 0; round < 4; round++) {
+		uint32_t got[16] = {0};
+		OK(cuMemsetD32(at[0], 0, 16));
+		OK(cuMemsetD32(at[1], 0, 16));
+		OK(cuGraphLaunch(x, streams[round % 2]));
+		OK(cuStreamSynchronize(streams[round % 2]));
+		OK(cuMemcpyDtoH(got, at[1], sizeof got));
+		MUST(got[0] == 7 && got[1] == 9 && got[2] == 7 && got[15] == 7);
+	}
+	OK(cuGraphExecDestroy(x));
+	OK(cuGraphDestroy(g));
+}
+
+// Many threads capture, each for itself, and update what they launch.
+static void *capture_often(void *context) {
+	CUstream s, s2;
+	CUevent e, e2;
+	CUdeviceptr at;
+	CUgraphExec x = NULL;
+	OK(cuCtxSetCurrent(context));
+	OK(cuMemAlloc(&at, 4096));
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&s2, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+	OK(cuEventCreate(&e2, CU_EVENT_DISABLE_TIMING));
+	for (unsigned round = 0; round < 100; round++) {
+		CUgraph g;
+		CUgraphExecUpdateResultInfo info;
+		OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemsetD32Async(at, round, 16, s));
+		OK(cuEventRecord(e, s));
+		OK(cuStreamWaitEvent(s2, e, 0));
+		OK(cuMemcpyDtoDAsync(at + 64, at, 64, s2));
+		OK(cuMemcpyDtoDAsync(at + 128, at, 64, s));
+		OK(cuEventRecord(e2, s2));
+		OK(cuStreamWaitEvent(s, e2, 0));
+		OK(cuStreamEndCapture(s, &g));
+		if (x == NULL)
+			OK(cuGraphInstantiateWithFlags(&x, g, 0));
+		else
+			OK(cuGraphExecUpdate(x, g, &info));
+		OK(cuGraphDestroy(g));
+		OK(cuGraphLaunch(x, round % 3 == 0 ? s2 : s));
+		OK(cuStreamSynchronize(s));
+		OK(cuStreamSynchronize(s2));
+		uint32_t got[48];
+		OK(cuMemcpyDtoH(got, at, sizeof got));
+		MUST(got[0] == round && got[16] == round && got[47] == round);
+	}
+	OK(cuGraphExecDestroy(x));
+	OK(cuStreamDestroy(s));
+	OK(cuStreamDestroy(s2));
+	OK(cuEventDestroy(e));
+	OK(cuEventDestroy(e2));
+	OK(cuMemFree(at));
+	return NULL;
+}
+
+// What is refused says so; handles that are none are not followed.
+static void graphs_refused(void) {
+	CUgraph g;
+	CUgraphNode n;
+	CUgraphExec x;
+	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+	OK(cuGraphCreate(&g, 0));
+	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
+	p.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
+	WANT(cuGraphInstantiateWithFlags(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_NOT_SUPPORTED);
+	WANT(cuGraphLaunch((CUgraphExec)g, NULL), CUDA_ERROR_INVALID_VALUE);
+	OK(cuGraphDestroy(g));
+	WANT(cuGraphDestroy(g), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuGraphAddEmptyNode(&n, g, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void test_graphs(void) {
+	CUcontext context = start();
+	pthread_t threads[4];
+	graphs_refused();
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, capture_often, context);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	graph_of_two_devices();
+	// what was begun and never ended goes with its context
+	CUstream s;
+	CUdeviceptr at;
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamCreate(&s, 0));
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuMemAllocAsync(&at, 4096, s));
+	OK(cuMemsetD8Async(at, 1, 4096, s));
+	OK(cuDevicePrimaryCtxReset(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	OK(cuMemAlloc(&at, 16));
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
@@ -865,7 +991,7 @@ int main(int argc, char **argv) {
 	} tests[] = {
 		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
-		{"exit", test_exit}, {"lost", test_lost},
+		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(argv[1], tests[i].name) == 0) {

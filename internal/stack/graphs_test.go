@@ -1,0 +1,99 @@
+package stack
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Programs with graphs (testdata/graphs.c): functions of the program, rows of its memory,
+// graphs in graphs, updates, memory of graphs, and the end of a context.
+func TestGraphs(t *testing.T) {
+	if err := compile("graphs"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M")
+	if got := n.launch(made("graphs"), "uses").right(); got != "right\n" {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}
+
+// Random graphs of kernels, fills, copies and functions of the program, made node by node
+// and captured from several streams, do what their nodes do one after another.
+func TestRandomGraphs(t *testing.T) {
+	if err := compile("graphs"); err != nil {
+		t.Fatal(err)
+	}
+	count := 12
+	if testing.Short() {
+		count = 3
+	}
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M")
+	if got := n.launch(made("graphs"), "random", "1", fmt.Sprint(count)).right(); got != "right\n" {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}
+
+// The same on a node of another machine: a function of the program's writes what a copy
+// behind it takes.
+func TestGraphsFromAfar(t *testing.T) {
+	if err := compile("graphs"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n, users := remoteNode(w)
+	there := []string{"--node", n.gateway, "--tls-dir", users[0]}
+	for _, args := range [][]string{{"uses"}, {"random", "100", "4"}} {
+		if got := n.launchWith(there, made("graphs"), args...).right(); got != "right\n" {
+			t.Errorf("it said %q", got)
+		}
+	}
+	n.idle()
+}
+
+// A captured graph of three streams is launched a thousand times. Between and during
+// launches the program is moved and its worker is killed.
+func TestGraphsSurvive(t *testing.T) {
+	if err := compile("graphs"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(made("graphs"), "replay")
+	round := 0
+	ask := func(launches int) {
+		if _, err := io.WriteString(p.stdin, fmt.Sprintln(launches)); err != nil {
+			t.Fatal(err)
+		}
+		round++
+	}
+	ended := func() { p.says(fmt.Sprintf("round %d\n", round)) }
+	ask(1000)
+	ended()
+	n.killWorkers()
+	ask(100)
+	ended()
+	for _, device := range []string{"a", "b"} {
+		ask(100)
+		for _, c := range n.status().Clients {
+			out, code := n.tries("move", fmt.Sprint(c.ID), device, "--socket", n.socket)
+			if code != 0 && !strings.Contains(out, "already") {
+				t.Errorf("the move failed: %s", out)
+			}
+		}
+		ended()
+		ask(100)
+		n.killWorkers()
+		ended()
+	}
+	if got := p.right(); !strings.HasSuffix(got, "right\n") {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}

@@ -1,0 +1,517 @@
+// Graphs: nodes, what depends on what, copies, and what programs ask of them.
+#include "graph.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Atomic uint64_t ids, marks;
+
+uint64_t graph_mark(void) { return atomic_fetch_add(&marks, 1) + 1; }
+
+static bool is_graph(CUgraph g) { return object_is(g, KIND_GRAPH); }
+static bool is_node(CUgraphNode n) { return object_is(n, KIND_NODE); }
+
+// --- edges -----------------------------------------------------------------------------
+
+bool edges_add(struct edges *edges, CUgraphNode node, CUgraphEdgeData data) {
+	if (edges->count == edges->room) {
+		size_t room = edges->room > 0 ? 2 * edges->room : 2;
+		struct edge *more = realloc(edges->list, room * sizeof *more);
+		if (more == NULL)
+			return false;
+		edges->list = more;
+		edges->room = room;
+	}
+	edges->list[edges->count++] = (struct edge){node, data};
+	return true;
+}
+
+static void edges_remove(struct edges *edges, size_t at) {
+	edges->count--;
+	memmove(edges->list + at, edges->list + at + 1, (edges->count - at) * sizeof *edges->list);
+}
+
+static bool same_data(CUgraphEdgeData a, CUgraphEdgeData b) { return a.from_port == b.from_port && a.to_port == b.to_port && a.type == b.type; }
+
+// Where a node is in a list; its length if it is not there.
+static size_t edges_find(const struct edges *edges, CUgraphNode node) {
+	size_t i = 0;
+	while (i < edges->count && edges->list[i].node != node)
+		i++;
+	return i;
+}
+
+static bool depends(CUgraphNode from, CUgraphNode to) {
+	if (from->out.count < to->in.count)
+		return edges_find(&from->out, to) < from->out.count;
+	return edges_find(&to->in, from) < to->in.count;
+}
+
+bool node_depend(CUgraphNode from, CUgraphNode to, CUgraphEdgeData data) {
+	if (!edges_add(&from->out, to, data))
+		return false;
+	if (edges_add(&to->in, from, data))
+		return true;
+	from->out.count--;
+	return false;
+}
+
+static void node_independ(CUgraphNode from, CUgraphNode to) {
+	size_t out = edges_find(&from->out, to), in = edges_find(&to->in, from);
+	if (out < from->out.count)
+		edges_remove(&from->out, out);
+	if (in < to->in.count)
+		edges_remove(&to->in, in);
+}
+
+// Edges between kernels may let the second begin before the first has ended. Here it
+// begins afterwards, which is always right.
+static bool data_makes_sense(CUgraphNode from, CUgraphEdgeData d) {
+	static const unsigned char none[sizeof d.reserved];
+	if (memcmp(d.reserved, none, sizeof none) != 0 || d.type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC || d.to_port != 0)
+		return false;
+	if (d.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+		return from->type == CU_GRAPH_NODE_TYPE_KERNEL && (d.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC || d.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
+	return d.from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT;
+}
+
+// --- nodes -----------------------------------------------------------------------------
+
+static CUresult check_dependencies(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count) {
+	if (count > 0 && dependencies == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t mark = graph_mark();
+	for (size_t i = 0; i < count; i++) {
+		CUgraphNode d = dependencies[i];
+		if (!is_node(d) || d->graph != graph || d->mark == mark)
+			return CUDA_ERROR_INVALID_VALUE;
+		d->mark = mark;
+		if (edges != NULL && !data_makes_sense(d, edges[i]))
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	return CUDA_SUCCESS;
+}
+
+static bool graph_append(CUgraph graph, CUgraphNode node) {
+	if (graph->count == graph->room) {
+		size_t room = graph->room > 0 ? 2 * graph->room : 8;
+		CUgraphNode *more = realloc(graph->nodes, room * sizeof *more);
+		if (more == NULL)
+			return false;
+		graph->nodes = more;
+		graph->room = room;
+	}
+	node->place = graph->count;
+	graph->nodes[graph->count++] = node;
+	return true;
+}
+
+static CUgraphNode node_make(CUgraph graph, CUgraphNodeType type) {
+	CUgraphNode n = object_new(KIND_NODE, sizeof *n);
+	if (n == NULL)
+		return NULL;
+	n->graph = graph;
+	n->id = n->origin = atomic_fetch_add(&ids, 1) + 1;
+	n->type = type;
+	if (graph_append(graph, n))
+		return n;
+	object_free(n);
+	return NULL;
+}
+
+CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNode *node) {
+	if (node == NULL || !is_graph(graph))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = check_dependencies(graph, dependencies, edges, count);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUgraphNode n = node_make(graph, type);
+	if (n == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < count; i++)
+		if (!node_depend(dependencies[i], n, edges != NULL ? edges[i] : (CUgraphEdgeData){0})) {
+			node_release(n);
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	*node = n;
+	return CUDA_SUCCESS;
+}
+
+// Lets go of what a node was made with.
+static void node_empty(CUgraphNode n) {
+	switch (n->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		kernel_free(&n->kernel);
+		break;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		if (n->child != NULL)
+			graph_release(n->child);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		if (n->memory != NULL) {
+			graph_memory_release(n->memory);
+			n->graph->memory_nodes--;
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+static void node_end(CUgraphNode n) {
+	node_empty(n);
+	free(n->in.list);
+	free(n->out.list);
+	object_free(n);
+}
+
+void node_release(CUgraphNode n) {
+	CUgraph graph = n->graph;
+	for (size_t i = 0; i < n->in.count; i++) {
+		struct edges *out = &n->in.list[i].node->out;
+		size_t at = edges_find(out, n);
+		if (at < out->count)
+			edges_remove(out, at);
+	}
+	for (size_t i = 0; i < n->out.count; i++) {
+		struct edges *in = &n->out.list[i].node->in;
+		size_t at = edges_find(in, n);
+		if (at < in->count)
+			edges_remove(in, at);
+	}
+	size_t at = n->place;
+	if (at >= graph->count || graph->nodes[at] != n) { // others before it have gone
+		graph_number(graph);
+		at = n->place;
+	}
+	graph->count--;
+	memmove(graph->nodes + at, graph->nodes + at + 1, (graph->count - at) * sizeof *graph->nodes);
+	node_end(n);
+}
+
+// --- graphs ----------------------------------------------------------------------------
+
+CUresult graph_new(CUgraph *graph) {
+	CUgraph g = object_new(KIND_GRAPH, sizeof *g);
+	if (g == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	g->id = g->origin = atomic_fetch_add(&ids, 1) + 1;
+	*graph = g;
+	return CUDA_SUCCESS;
+}
+
+void graph_release(CUgraph g) {
+	for (size_t i = 0; i < g->count; i++)
+		node_end(g->nodes[i]);
+	free(g->nodes);
+	user_references_release(g->objects);
+	object_free(g);
+}
+
+void graph_number(CUgraph graph) {
+	for (size_t i = 0; i < graph->count; i++)
+		graph->nodes[i]->place = i;
+}
+
+static CUresult node_copy(CUgraph into, CUgraphNode from) {
+	CUgraphNode n = node_make(into, from->type);
+	if (n == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	n->origin = from->id;
+	n->disabled = from->disabled;
+	return node_assign(n, from);
+}
+
+CUresult graph_copy(CUgraph original, CUgraph *copy) {
+	CUgraph g;
+	CUresult result = graph_new(&g);
+	if (result != CUDA_SUCCESS)
+		return result;
+	g->origin = original->id;
+	graph_number(original);
+	for (size_t i = 0; i < original->count && result == CUDA_SUCCESS; i++)
+		result = node_copy(g, original->nodes[i]);
+	for (size_t i = 0; i < original->count && result == CUDA_SUCCESS; i++) {
+		const struct edges *in = &original->nodes[i]->in;
+		for (size_t k = 0; k < in->count && result == CUDA_SUCCESS; k++)
+			if (!node_depend(g->nodes[in->list[k].node->place], g->nodes[i], in->list[k].data))
+				result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (result == CUDA_SUCCESS)
+		result = user_references_copy(original->objects, &g->objects);
+	if (result != CUDA_SUCCESS) {
+		graph_release(g);
+		return result;
+	}
+	*copy = g;
+	return CUDA_SUCCESS;
+}
+
+// Copies are made in the order of their originals, so that their origins ascend.
+static CUgraphNode find_origin(CUgraph copy, uint64_t origin) {
+	size_t low = 0, high = copy->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (copy->nodes[middle]->origin < origin)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < copy->count && copy->nodes[low]->origin == origin ? copy->nodes[low] : NULL;
+}
+
+CUgraphNode graph_find(CUgraph copy, CUgraphNode original) {
+	CUgraph of = original->graph;
+	if (copy->origin == of->id)
+		return find_origin(copy, original->id);
+	if (of->parent == NULL)
+		return NULL;
+	CUgraphNode parent = graph_find(copy, of->parent);
+	return parent != NULL && parent->child->origin == of->id ? find_origin(parent->child, original->id) : NULL;
+}
+
+bool graph_sort(CUgraph graph, CUgraphNode **sorted) {
+	size_t *missing = calloc(graph->count + 1, sizeof *missing), first = 0, last = 0;
+	CUgraphNode *list = malloc((graph->count + 1) * sizeof *list);
+	if (missing == NULL || list == NULL) {
+		free(missing);
+		free(list);
+		*sorted = NULL;
+		return true; // the caller finds no list
+	}
+	graph_number(graph);
+	for (size_t i = 0; i < graph->count; i++) {
+		missing[i] = graph->nodes[i]->in.count;
+		if (missing[i] == 0)
+			list[last++] = graph->nodes[i];
+	}
+	for (; first < last; first++)
+		for (size_t k = 0; k < list[first]->out.count; k++) {
+			CUgraphNode next = list[first]->out.list[k].node;
+			if (--missing[next->place] == 0)
+				list[last++] = next;
+		}
+	free(missing);
+	*sorted = list;
+	if (last == graph->count)
+		return true;
+	free(list);
+	*sorted = NULL;
+	return false;
+}
+
+// --- what programs do with graphs --------------------------------------------------------
+
+CUresult do_cuGraphCreate(CUgraph *graph, unsigned int flags) {
+	return graph != NULL && flags == 0 ? graph_new(graph) : CUDA_ERROR_INVALID_VALUE;
+}
+
+// A graph in a node or in a capture ends with these.
+CUresult do_cuGraphDestroy(CUgraph graph) {
+	if (!is_graph(graph) || graph->parent != NULL || graph->captured)
+		return CUDA_ERROR_INVALID_VALUE;
+	graph_release(graph);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphDestroyNode(CUgraphNode node) {
+	if (!is_node(node))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (node->graph->memory_nodes > 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	node_release(node);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphClone(CUgraph *clone, CUgraph original) {
+	if (clone == NULL || !is_graph(original))
+		return CUDA_ERROR_INVALID_VALUE;
+	return original->memory_nodes == 0 ? graph_copy(original, clone) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult do_cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original, CUgraph clone) {
+	if (node == NULL || !is_node(original) || !is_graph(clone) || clone->origin != original->graph->id || clone == original->graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUgraphNode found = find_origin(clone, original->id);
+	if (found == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*node = found;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
+	if (!is_node(node) || type == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*type = node->type;
+	return CUDA_SUCCESS;
+}
+
+// --- dependencies ------------------------------------------------------------------------
+
+static CUresult check_pair(CUgraph graph, CUgraphNode from, CUgraphNode to) {
+	return is_node(from) && is_node(to) && from->graph == graph && to->graph == graph && from != to ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) {
+	if (!is_graph(graph) || (count > 0 && (from == NULL || to == NULL)))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = check_pair(graph, from[i], to[i]);
+		if (result == CUDA_SUCCESS && (depends(from[i], to[i]) || (edges != NULL && !data_makes_sense(from[i], edges[i]))))
+			result = CUDA_ERROR_INVALID_VALUE;
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	for (size_t i = 0; i < count; i++)
+		if (!node_depend(from[i], to[i], edges != NULL ? edges[i] : (CUgraphEdgeData){0}))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { return do_cuGraphAddDependencies_v2(graph, from, to, NULL, count); }
+
+CUresult do_cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) {
+	if (!is_graph(graph) || (count > 0 && (from == NULL || to == NULL)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (graph->memory_nodes > 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = check_pair(graph, from[i], to[i]);
+		size_t at = result == CUDA_SUCCESS ? edges_find(&to[i]->in, from[i]) : 0;
+		if (result == CUDA_SUCCESS && (at == to[i]->in.count || !same_data(to[i]->in.list[at].data, edges != NULL ? edges[i] : (CUgraphEdgeData){0})))
+			result = CUDA_ERROR_INVALID_VALUE;
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	for (size_t i = 0; i < count; i++)
+		node_independ(from[i], to[i]);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { return do_cuGraphRemoveDependencies_v2(graph, from, to, NULL, count); }
+
+// --- lists -------------------------------------------------------------------------------
+
+// Lists are handed over as far as there is room; what room is left gets NULL, and the
+// count is how many were written. Without a list it is how many there are.
+struct listing {
+	CUgraphNode *first, *second;
+	CUgraphEdgeData *edges;
+	size_t room, count;
+	bool lost; // edges say something, and nobody wants to hear it
+};
+
+static void list_one(struct listing *l, CUgraphNode first, CUgraphNode second, CUgraphEdgeData data) {
+	size_t at = l->count++;
+	l->lost |= l->first != NULL && l->edges == NULL && (data.from_port | data.to_port | data.type) != 0;
+	if (at >= l->room)
+		return;
+	if (l->first != NULL)
+		l->first[at] = first;
+	if (l->second != NULL)
+		l->second[at] = second;
+	if (l->edges != NULL)
+		l->edges[at] = data;
+}
+
+static CUresult list_end(struct listing *l, size_t *count) {
+	if (l->lost)
+		return CUDA_ERROR_LOSSY_QUERY;
+	for (size_t i = l->count; i < l->room && l->first != NULL; i++) {
+		l->first[i] = NULL;
+		if (l->second != NULL)
+			l->second[i] = NULL;
+	}
+	*count = l->first == NULL || l->count < l->room ? l->count : l->room;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+	if (!is_graph(graph) || count == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct listing l = {.first = nodes, .room = nodes != NULL ? *count : 0};
+	for (size_t i = 0; i < graph->count; i++)
+		list_one(&l, graph->nodes[i], NULL, (CUgraphEdgeData){0});
+	return list_end(&l, count);
+}
+
+CUresult do_cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+	if (!is_graph(graph) || count == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct listing l = {.first = nodes, .room = nodes != NULL ? *count : 0};
+	for (size_t i = 0; i < graph->count; i++)
+		if (graph->nodes[i]->in.count == 0)
+			list_one(&l, graph->nodes[i], NULL, (CUgraphEdgeData){0});
+	return list_end(&l, count);
+}
+
+CUresult do_cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *count) {
+	if (!is_graph(graph) || count == NULL || (from == NULL) != (to == NULL) || (from == NULL && edges != NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct listing l = {.first = from, .second = to, .edges = edges, .room = from != NULL ? *count : 0};
+	for (size_t i = 0; i < graph->count; i++) {
+		const struct edges *out = &graph->nodes[i]->out;
+		for (size_t k = 0; k < out->count; k++)
+			list_one(&l, graph->nodes[i], out->list[k].node, out->list[k].data);
+	}
+	return list_end(&l, count);
+}
+
+CUresult do_cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) { return do_cuGraphGetEdges_v2(graph, from, to, NULL, count); }
+
+static CUresult list_edges(const struct edges *list, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *count) {
+	if (count == NULL || (nodes == NULL && edges != NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct listing l = {.first = nodes, .edges = edges, .room = nodes != NULL ? *count : 0};
+	for (size_t i = 0; i < list->count; i++)
+		list_one(&l, list->list[i].node, NULL, list->list[i].data);
+	return list_end(&l, count);
+}
+
+CUresult do_cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edges, size_t *count) {
+	return is_node(node) ? list_edges(&node->in, dependencies, edges, count) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count) { return do_cuGraphNodeGetDependencies_v2(node, dependencies, NULL, count); }
+
+CUresult do_cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependents, CUgraphEdgeData *edges, size_t *count) {
+	return is_node(node) ? list_edges(&node->out, dependents, edges, count) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependents, size_t *count) { return do_cuGraphNodeGetDependentNodes_v2(node, dependents, NULL, count); }
+
+// --- a drawing for Graphviz ----------------------------------------------------------------
+
+static void print_nodes(FILE *f, CUgraph graph, unsigned cluster, unsigned *clusters) {
+	static const char *const names[] = {"KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT", "EVENT_RECORD", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT", "MEM_ALLOC", "MEM_FREE", "BATCH_MEM_OP", "CONDITIONAL"};
+	fprintf(f, "subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", cluster, cluster);
+	graph_number(graph);
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode n = graph->nodes[i];
+		fprintf(f, "\"graph_%u_node_%zu\"[label=\"%zu\\n%s%s%s\"];\n", cluster, i, i, names[n->type], n->type == CU_GRAPH_NODE_TYPE_KERNEL ? "\\n" : "",
+			n->type == CU_GRAPH_NODE_TYPE_KERNEL && object_is(n->kernel.function, KIND_FUNCTION) ? n->kernel.function->name : "");
+	}
+	for (size_t i = 0; i < graph->count; i++)
+		for (size_t k = 0; k < graph->nodes[i]->out.count; k++)
+			fprintf(f, "\"graph_%u_node_%zu\" -> \"graph_%u_node_%zu\";\n", cluster, i, cluster, graph->nodes[i]->out.list[k].node->place);
+	for (size_t i = 0; i < graph->count; i++)
+		if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
+			print_nodes(f, graph->nodes[i]->child, ++*clusters, clusters);
+	fprintf(f, "}\n");
+}
+
+CUresult do_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags) {
+	(void)flags; // how much it says
+	if (!is_graph(graph) || path == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	FILE *f = fopen(path, "we");
+	if (f == NULL)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	unsigned clusters = 1;
+	fprintf(f, "digraph dot {\n");
+	print_nodes(f, graph, 1, &clusters);
+	fprintf(f, "}\n");
+	return fclose(f) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}

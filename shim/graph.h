@@ -1,0 +1,153 @@
+// What the parts of graphs know of each other.
+//
+// A graph is a value of the program: nodes, what they depend on, and copies of what
+// they were made with. Nobody else knows of it. An instantiated graph is a copy with a
+// plan: the messages that a launch posts, on the stream that it is launched in and on
+// streams of its own (lanes), ordered by events. So a worker sees ordinary work, and a
+// graph is moved, rebuilt and served from afar as all work is.
+//
+// As in CUDA, threads must not change a graph at the same time. Captures and the
+// launches of a graph have locks of their own.
+#ifndef MUSTER_GRAPH_H
+#define MUSTER_GRAPH_H
+
+#include "shim.h"
+
+// --- graph.c ----------------------------------------------------------------------
+
+struct edge {
+	CUgraphNode node;
+	CUgraphEdgeData data;
+};
+
+struct edges {
+	struct edge *list;
+	size_t count, room;
+};
+
+#define KERNEL_ATTRIBUTES 20 // CUlaunchAttributeID below that are remembered
+
+struct kernel_node {
+	CUfunction function; // never the handle of a library's kernel
+	uint32_t number;     // the function's: its handle may become another's
+	CUkernel kernel;     // if the node was made with one
+	CUcontext context;
+	struct launch launch;
+	uint8_t *bytes;  // the parameters as the kernel sees them
+	void **pointers; // to each of them
+	CUlaunchAttributeValue *attributes;
+	uint32_t attributes_set; // a bit for each
+};
+
+struct copy_node {
+	CUDA_MEMCPY3D params;
+	CUcontext context;
+};
+
+struct fill_node {
+	CUDA_MEMSET_NODE_PARAMS params;
+	CUcontext context;
+};
+
+struct CUgraphNode_st {
+	struct object object;
+	CUgraph graph;
+	uint64_t id, origin; // never used twice; of which node it is a copy
+	CUgraphNodeType type;
+	struct edges in, out;
+	size_t place;  // in the graph's list, whenever somebody has numbered it
+	uint64_t mark; // of the last walk that met it
+	bool disabled; // in an instantiated graph
+	union {
+		struct kernel_node kernel;
+		struct copy_node copy;
+		struct fill_node fill;
+		CUDA_HOST_NODE_PARAMS host;
+		CUgraph child;
+		CUevent event;
+		struct graph_memory *memory; // of MEM_ALLOC and MEM_FREE
+	};
+};
+
+struct CUgraph_st {
+	struct object object;
+	uint64_t id, origin; // as for nodes
+	CUgraphNode *nodes;  // in the order of their making
+	size_t count, room;
+	CUgraphNode parent; // whose child graph it is
+	bool captured;      // a capture adds to it: the program may not end it
+	size_t memory_nodes; // that allocate or free
+	CUgraphExec instance; // of a graph with such nodes: there is one at a time
+	struct user_reference *objects;
+};
+
+CUresult graph_new(CUgraph *graph);
+void graph_release(CUgraph graph);
+// A copy whose nodes know whose copies they are.
+CUresult graph_copy(CUgraph original, CUgraph *copy);
+// The copy of a node, or of one of a child graph, in a copy of its graph; NULL if
+// there is none.
+CUgraphNode graph_find(CUgraph copy, CUgraphNode original);
+void graph_number(CUgraph graph);
+// Nodes such that each comes behind those it depends on; false if there is a cycle. The
+// caller frees the list.
+bool graph_sort(CUgraph graph, CUgraphNode **sorted);
+uint64_t graph_mark(void); // one that no node has
+
+// Makes a node that depends on others. The caller fills in what it is to do, or
+// takes it back with node_release.
+CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNode *node);
+void node_release(CUgraphNode node);
+bool edges_add(struct edges *edges, CUgraphNode node, CUgraphEdgeData data);
+bool node_depend(CUgraphNode from, CUgraphNode to, CUgraphEdgeData data);
+
+// --- graph_params.c: what nodes do ----------------------------------------------------
+
+CUresult kernel_set(struct kernel_node *k, const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult kernel_set_bytes(struct kernel_node *k, CUfunction function, CUkernel kernel, CUcontext context, const struct launch *launch, const uint8_t *bytes);
+CUresult kernel_copy(struct kernel_node *to, const struct kernel_node *from);
+void kernel_free(struct kernel_node *k);
+CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext context);
+CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context, bool anywhere);
+CUresult free_set(CUgraphNode node, CUdeviceptr address);
+CUresult node_set(CUgraphNode node, const CUgraphNodeParams *params);
+// What an instantiated graph may change.
+bool copy_may_become(const struct copy_node *before, const struct copy_node *after);
+bool fill_may_become(const struct fill_node *before, const struct fill_node *after);
+// Gives a node what another of its kind does.
+CUresult node_assign(CUgraphNode to, CUgraphNode from);
+
+// --- graph_memory.c: memory that graphs allocate -----------------------------------------
+
+struct graph_memory {
+	struct graph_memory *next;
+	struct client *client;
+	CUcontext context;
+	uint64_t context_id;
+	CUdeviceptr address;
+	size_t size;
+	int nodes;   // that allocate or free it
+	bool live;   // allocated by a launch and not yet freed
+	bool freed_in_graph;
+	uint64_t graph; // id of the one that allocates it
+};
+
+CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_memory **out);
+struct graph_memory *graph_memory_at(CUdeviceptr address); // and retains it
+void graph_memory_retain(struct graph_memory *m);
+void graph_memory_release(struct graph_memory *m);
+// Whether a launch may allocate it, and that it has.
+bool graph_memory_is_live(struct graph_memory *m);
+void graph_memory_live(struct graph_memory *m, bool live);
+
+// --- user_object.c -------------------------------------------------------------------------
+
+CUresult user_references_copy(struct user_reference *from, struct user_reference **to);
+void user_references_release(struct user_reference *list);
+
+// --- graph_exec.c ----------------------------------------------------------------------------
+
+// The graph that was instantiated, as it was then and with later changes.
+CUgraph exec_graph(CUgraphExec exec);
+
+#endif

@@ -1,0 +1,745 @@
+// Instantiated graphs: their making, launches, and changes.
+//
+// A launch posts the plan's messages. Launches of one graph never overlap: those in one
+// stream follow each other anyway, and one in another stream waits for the last.
+#include "graph_plan.h"
+
+#include <stdlib.h>
+
+struct CUgraphExec_st {
+	struct object object;
+	pthread_mutex_t lock;
+	uint64_t flags;
+	CUgraph graph; // a copy
+	CUgraph source; // whose copy it is, if there may be only one instance of that
+	struct plan plan;
+	bool stale;     // nodes have changed in a way that changes the plan
+	bool launched;  // at least once
+	bool wanders;   // in more than one stream
+	struct target last; // where it was launched
+	uint64_t last_context_id;
+	CUevent done; // recorded behind launches, once it wanders
+	CUcontext done_context;
+	uint64_t done_context_id;
+};
+
+static bool is_exec(CUgraphExec x) { return object_is(x, KIND_EXEC); }
+
+CUgraph exec_graph(CUgraphExec x) { return x->graph; }
+
+static bool context_lives(CUcontext context, uint64_t id) { return object_is(context, KIND_CONTEXT) && context->id == id; }
+
+static bool last_stream_lives(const CUgraphExec x) {
+	if (!context_lives(x->last.context, x->last_context_id))
+		return false;
+	return x->last.handle == NULL || (object_is(x->last.handle, KIND_STREAM) && x->last.handle->object.number == x->last.stream);
+}
+
+// Waits until its last launch has ended.
+static void exec_idle(CUgraphExec x) {
+	if (!x->launched || atomic_load(&shim_state) != SHIM_READY || !context_lives(x->last.context, x->last_context_id))
+		return;
+	if (last_stream_lives(x)) {
+		target_wait(&x->last);
+		return;
+	}
+	struct wire_synchronise message = {0};
+	CALL(x->last.client, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+}
+
+// --- instantiating -----------------------------------------------------------------------
+
+// Finds a node that no launch can do.
+static CUresult check_nodes(CUgraph graph, CUgraphNode *bad) {
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode n = graph->nodes[i];
+		*bad = n;
+		if (n->type == CU_GRAPH_NODE_TYPE_KERNEL && (!object_is(n->kernel.function, KIND_FUNCTION) || n->kernel.function->object.number != n->kernel.number))
+			return CUDA_ERROR_INVALID_VALUE;
+		if ((n->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || n->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) && !object_is(n->event, KIND_EVENT))
+			return CUDA_ERROR_INVALID_VALUE;
+		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+			CUresult result = check_nodes(n->child, bad);
+			if (result != CUDA_SUCCESS)
+				return result;
+		}
+	}
+	*bad = NULL;
+	return CUDA_SUCCESS;
+}
+
+static bool has_cycle(CUgraph graph) {
+	CUgraphNode *sorted;
+	bool cycle = !graph_sort(graph, &sorted);
+	free(sorted);
+	for (size_t i = 0; i < graph->count && !cycle; i++)
+		cycle = graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH && has_cycle(graph->nodes[i]->child);
+	return cycle;
+}
+
+static void exec_free(CUgraphExec x) {
+	plan_free(&x->plan);
+	if (x->done != NULL && context_lives(x->done_context, x->done_context_id) && atomic_load(&shim_state) == SHIM_READY)
+		event_release(x->done, true);
+	if (x->source != NULL && object_is(x->source, KIND_GRAPH) && x->source->id == x->graph->origin && x->source->instance == x)
+		x->source->instance = NULL;
+	if (x->graph != NULL)
+		graph_release(x->graph);
+	pthread_mutex_destroy(&x->lock);
+	object_free(x);
+}
+
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, CUDA_GRAPH_INSTANTIATE_PARAMS *about) {
+	about->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+	about->hErrNode_out = NULL;
+	if (exec == NULL || !object_is(graph, KIND_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+	if ((flags & ~known) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+		static atomic_flag told = ATOMIC_FLAG_INIT;
+		about->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+		return trace_missing("a graph that kernels launch", &told);
+	}
+	if (graph->memory_nodes > 0 && graph->instance != NULL)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (has_cycle(graph)) {
+		about->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	CUresult result = check_nodes(graph, &about->hErrNode_out);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUgraphExec x = object_new(KIND_EXEC, sizeof *x);
+	if (x == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_init(&x->lock, NULL);
+	x->flags = flags;
+	result = graph_copy(graph, &x->graph);
+	if (result == CUDA_SUCCESS)
+		result = plan_make(x->graph, &x->plan);
+	if (result != CUDA_SUCCESS) {
+		exec_free(x);
+		return result;
+	}
+	if (graph->memory_nodes > 0) {
+		x->source = graph;
+		graph->instance = x;
+	}
+	about->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+	*exec = x;
+	return CUDA_SUCCESS;
+}
+
+// Uploading by a call without a stream is refused.
+CUresult do_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+	CUDA_GRAPH_INSTANTIATE_PARAMS about;
+	return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) == 0 ? instantiate(exec, graph, flags, &about) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size) {
+	CUDA_GRAPH_INSTANTIATE_PARAMS about;
+	CUresult result = instantiate(exec, graph, 0, &about);
+	if (error_node != NULL)
+		*error_node = about.hErrNode_out;
+	if (log != NULL && size > 0)
+		log[0] = 0;
+	return result;
+}
+
+CUresult do_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log, size_t size) { return do_cuGraphInstantiate_v2(exec, graph, error_node, log, size); }
+
+CUresult do_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params, CUstream stream) {
+	(void)stream; // an upload takes none
+	return params != NULL ? instantiate(exec, graph, params->flags, params) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuGraphExecDestroy(CUgraphExec exec) {
+	if (!is_exec(exec))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (exec->plan.host_side) // our functions use what is in the plan
+		exec_idle(exec);
+	exec_free(exec);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
+	if (!is_exec(exec) || flags == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = exec->flags;
+	return CUDA_SUCCESS;
+}
+
+// --- what tasks do -------------------------------------------------------------------------
+
+static void stage_rows(void *data) {
+	const struct piece *p = data;
+	for (size_t i = 0; i < p->rows; i++) {
+		uint8_t *host = p->host + i * p->pitch, *buffer = p->buffer + i * p->width;
+		memcpy(p->in ? buffer : host, p->in ? host : buffer, p->width);
+	}
+}
+
+static CUresult do_piece(const struct target *t, struct piece *p) {
+	struct wire_header head = {.data = p->offset, .length = p->rows * p->width};
+	CUresult result = p->in ? host_submit(t, stage_rows, p) : CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (p->in && p->rows == 1) {
+		struct wire_copy_in message = {p->device, t->stream};
+		return POST(t->client, COPY_IN, copy_in, &message, &head);
+	}
+	if (p->in) {
+		struct wire_copy_in_2d message = {p->device, p->device_pitch, p->width, p->rows, t->stream};
+		return POST(t->client, COPY_IN_2D, copy_in_2d, &message, &head);
+	}
+	if (p->rows == 1) {
+		struct wire_copy_out message = {p->device, t->stream};
+		result = POST(t->client, COPY_OUT, copy_out, &message, &head);
+	} else {
+		struct wire_copy_out_2d message = {p->device, p->device_pitch, p->width, p->rows, t->stream};
+		result = POST(t->client, COPY_OUT_2D, copy_out_2d, &message, &head);
+	}
+	return result == CUDA_SUCCESS ? host_submit(t, stage_rows, p) : result;
+}
+
+static void copy_on_host(void *data) {
+	const struct copy_plan *c = data;
+	for (size_t z = 0; z < c->depth; z++)
+		for (size_t y = 0; y < c->height; y++)
+			memmove((uint8_t *)(uintptr_t)c->to.at + z * c->to.slice + y * c->to.pitch, (const uint8_t *)(uintptr_t)c->from.at + z * c->from.slice + y * c->from.pitch, c->width);
+}
+
+static CUresult do_within(const struct target *t, const struct copy_plan *c) {
+	CUresult result = CUDA_SUCCESS;
+	if (c->height * c->depth == 1) {
+		struct wire_copy_within message = {c->to.at, c->from.at, c->width, t->stream};
+		return POST(t->client, COPY_WITHIN, copy_within, &message, NO_DATA);
+	}
+	for (size_t z = 0; z < c->depth && result == CUDA_SUCCESS; z++) {
+		struct wire_copy_within_2d message = {c->to.at + z * c->to.slice, c->to.pitch, c->from.at + z * c->from.slice, c->from.pitch, c->width, c->height, t->stream};
+		result = POST(t->client, COPY_WITHIN_2D, copy_within_2d, &message, NO_DATA);
+	}
+	return result;
+}
+
+static CUresult do_copy(const struct target *t, struct copy_plan *c) {
+	CUresult result = CUDA_SUCCESS;
+	switch (c->how) {
+	case COPY_NOTHING:
+		return CUDA_SUCCESS;
+	case COPY_WITHIN:
+		return do_within(t, c);
+	case COPY_PINNED:
+		if (c->to.device)
+			return copy_in(t->client, t->stream, c->to.at, (const void *)(uintptr_t)c->from.at, c->width, false);
+		return copy_out(t->client, t->stream, (void *)(uintptr_t)c->to.at, c->from.at, c->width, false);
+	case COPY_ON_HOST:
+		return host_submit(t, copy_on_host, c);
+	case COPY_ACROSS:
+		return copy_across(t, c->to.at, c->from.at, c->width);
+	case COPY_EARLY:
+		if (atomic_load(&t->client->host_pending) == 0)
+			return copy_in(t->client, t->stream, c->to.at, (const void *)(uintptr_t)c->from.at, c->width, false);
+		break;
+	case COPY_STAGED:
+		break;
+	}
+	for (size_t i = 0; i < c->piece_count && result == CUDA_SUCCESS; i++)
+		result = do_piece(t, &c->pieces[i]);
+	return result;
+}
+
+static void fill_on_host(void *data) {
+	const CUDA_MEMSET_NODE_PARAMS *p = data;
+	fill_host((uint8_t *)(uintptr_t)p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
+}
+
+static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
+	CUresult result = fill_check(t, p->dst, p->pitch, p->elementSize, p->width, p->height, false);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (memory_owner(t->client, p->dst, 1) == NULL)
+		return host_submit(t, fill_on_host, p);
+	struct wire_fill message = {p->dst, p->height > 1 ? p->pitch : p->width * p->elementSize, p->value, p->elementSize, p->width, p->height, t->stream};
+	return POST(t->client, FILL, fill, &message, NO_DATA);
+}
+
+static CUresult do_record(const struct target *t, CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	capture_forget_event(event);
+	struct wire_event_record message = {event->object.number, t->stream};
+	CUresult result = POST(t->client, EVENT_RECORD, event_record, &message, NO_DATA);
+	if (result == CUDA_SUCCESS)
+		atomic_store(&event->recorded, true);
+	return result;
+}
+
+static CUresult do_wait(const struct target *t, CUevent event) {
+	struct client *c;
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!atomic_load(&event->recorded))
+		return CUDA_SUCCESS;
+	CUresult result = context_client(event->object.context, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (c != t->client) // of another device: the program waits in the stream's place
+		return do_cuEventSynchronize(event);
+	struct wire_stream_wait message = {t->stream, event->object.number};
+	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
+}
+
+static CUresult do_kernel(const struct target *t, const struct kernel_node *k) {
+	if (!object_is(k->function, KIND_FUNCTION) || k->function->object.number != k->number)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return launch_post(t, k->function, &k->launch, k->bytes);
+}
+
+static CUresult do_node(const struct target *t, struct task *task) {
+	CUgraphNode n = task->node;
+	if (n == NULL || n->disabled)
+		return CUDA_SUCCESS;
+	switch (n->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return do_kernel(t, &n->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return do_copy(t, task->copy);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return do_fill(t, &n->fill.params);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return host_submit(t, n->host.fn, n->host.userData);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return do_record(t, n->event);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return do_wait(t, n->event);
+	default:
+		return CUDA_SUCCESS; // memory that graphs allocate is there already
+	}
+}
+
+// --- launches ------------------------------------------------------------------------------------
+
+static struct target lane_target(const struct plan *p, uint32_t lane, const struct target *first) {
+	const struct lane *l = &p->lanes[lane];
+	return lane == 0 ? *first : (struct target){.context = l->context, .client = l->client, .stream = l->stream->object.number, .handle = l->stream};
+}
+
+static CUresult wait_for_tasks(const struct plan *p, const struct target *t, uint32_t first, uint32_t count) {
+	CUresult result = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = do_wait(t, p->tasks[p->waits[first + i]].event);
+	return result;
+}
+
+static CUresult post_plan(struct plan *p, const struct target *first) {
+	CUresult result = p->begin != NULL ? do_record(first, p->begin) : CUDA_SUCCESS;
+	for (uint32_t l = 1; l < p->lane_count && result == CUDA_SUCCESS; l++)
+		if (p->lanes[l].begins) {
+			struct target t = lane_target(p, l, first);
+			result = do_wait(&t, p->begin);
+		}
+	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++) {
+		struct task *task = &p->tasks[i];
+		struct target t = lane_target(p, task->lane, first);
+		result = wait_for_tasks(p, &t, task->first_wait, task->waits);
+		if (result == CUDA_SUCCESS)
+			result = do_node(&t, task);
+		if (result == CUDA_SUCCESS && task->recorded)
+			result = do_record(&t, task->event);
+	}
+	return result == CUDA_SUCCESS ? wait_for_tasks(p, first, p->first_join, p->joins) : result;
+}
+
+// What a launch allocates must not be there, and what it frees must.
+static CUresult check_memory(CUgraphExec x) {
+	for (size_t i = 0; i < x->graph->count; i++) {
+		CUgraphNode n = x->graph->nodes[i];
+		if (n->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && graph_memory_is_live(n->memory) && (x->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) == 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (n->type == CU_GRAPH_NODE_TYPE_MEM_FREE && n->memory->graph != x->graph->origin && !graph_memory_is_live(n->memory))
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	return CUDA_SUCCESS;
+}
+
+// By the numbers of the plan: what is allocated may be freed by the same launch.
+static void note_memory(CUgraphExec x) {
+	for (size_t i = 0; i < x->plan.count; i++) {
+		CUgraphNode n = x->plan.tasks[i].node;
+		if (n != NULL && (n->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || n->type == CU_GRAPH_NODE_TYPE_MEM_FREE))
+			graph_memory_live(n->memory, n->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+	}
+}
+
+static CUresult make_done(CUgraphExec x, CUcontext context) {
+	if (x->done != NULL && context_lives(x->done_context, x->done_context_id))
+		return CUDA_SUCCESS;
+	CUresult result = event_create(&x->done, context, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS) {
+		x->done_context = context;
+		x->done_context_id = context->id;
+	}
+	return result;
+}
+
+// Orders a launch behind the last one.
+static CUresult follow_last(CUgraphExec x, const struct target *t) {
+	if (!x->launched || !context_lives(x->last.context, x->last_context_id))
+		return CUDA_SUCCESS;
+	bool same = x->last.client == t->client && x->last.stream == t->stream && x->last.context == t->context;
+	if (same && last_stream_lives(x))
+		return CUDA_SUCCESS;
+	if (x->wanders)
+		return do_wait(t, x->done);
+	if (!last_stream_lives(x)) {
+		exec_idle(x);
+		return CUDA_SUCCESS;
+	}
+	x->wanders = true;
+	CUresult result = make_done(x, x->last.context);
+	if (result == CUDA_SUCCESS)
+		result = do_record(&x->last, x->done);
+	return result == CUDA_SUCCESS ? do_wait(t, x->done) : result;
+}
+
+static CUresult note_last(CUgraphExec x, const struct target *t) {
+	x->launched = true;
+	x->last = *t;
+	x->last_context_id = t->context->id;
+	if (!x->wanders)
+		return CUDA_SUCCESS;
+	struct client *c;
+	if (x->done_context != t->context && (context_client(x->done_context, &c) != CUDA_SUCCESS || c != t->client)) { // an event is of one device
+		event_release(x->done, true);
+		x->done = NULL;
+	}
+	CUresult result = make_done(x, t->context);
+	return result == CUDA_SUCCESS ? do_record(t, x->done) : result;
+}
+
+static CUresult renew_plan(CUgraphExec x) {
+	if (!x->stale)
+		return CUDA_SUCCESS;
+	struct plan fresh;
+	CUresult result = plan_make(x->graph, &fresh);
+	if (result != CUDA_SUCCESS)
+		return result;
+	x->stale = false;
+	if (plan_adopt(&x->plan, &fresh))
+		return CUDA_SUCCESS;
+	if (x->plan.host_side)
+		exec_idle(x); // our functions use its buffers
+	plan_free(&x->plan);
+	x->plan = fresh;
+	return CUDA_SUCCESS;
+}
+
+// On a stream of another device, nothing of the graph runs: that stream is waited for,
+// and the graph as well.
+static CUresult launch_elsewhere(CUgraphExec x, const struct target *t) {
+	struct target own = {.context = x->plan.context};
+	CUstream stream;
+	CUresult result = target_wait(t);
+	if (result == CUDA_SUCCESS)
+		result = context_client(own.context, &own.client);
+	if (result == CUDA_SUCCESS)
+		result = stream_create(&stream, own.context, CU_STREAM_NON_BLOCKING, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	own.handle = stream;
+	own.stream = stream->object.number;
+	exec_idle(x);
+	result = post_plan(&x->plan, &own);
+	CUresult waited = target_wait(&own);
+	stream_release(stream, true);
+	x->launched = false; // it has ended
+	return result == CUDA_SUCCESS ? waited : result;
+}
+
+static CUresult launch_locked(CUgraphExec x, const struct target *t) {
+	CUresult result = client_status(t->client);
+	if (result == CUDA_SUCCESS)
+		result = renew_plan(x);
+	if (result == CUDA_SUCCESS && x->graph->memory_nodes > 0)
+		result = check_memory(x);
+	if (result == CUDA_SUCCESS)
+		result = plan_prepare(&x->plan, t->context);
+	for (size_t i = 0; i < x->plan.lane_count && result == CUDA_SUCCESS; i++)
+		if (!lane_lives(&x->plan.lanes[i]))
+			result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (x->plan.lanes[0].client != t->client) {
+		result = launch_elsewhere(x, t);
+	} else {
+		result = follow_last(x, t);
+		if (result == CUDA_SUCCESS)
+			result = post_plan(&x->plan, t);
+		if (result == CUDA_SUCCESS)
+			result = note_last(x, t);
+	}
+	if (result == CUDA_SUCCESS && x->graph->memory_nodes > 0)
+		note_memory(x);
+	return result;
+}
+
+CUresult do_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+	struct target t;
+	if (!is_exec(exec))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = target_work(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (t.captured)
+		return capture_graph(&t, exec->graph);
+	pthread_mutex_lock(&exec->lock);
+	result = launch_locked(exec, &t);
+	pthread_mutex_unlock(&exec->lock);
+	return result;
+}
+
+CUresult do_cuGraphUpload(CUgraphExec exec, CUstream stream) {
+	struct target t;
+	if (!is_exec(exec))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&exec->lock);
+	result = renew_plan(exec);
+	if (result == CUDA_SUCCESS)
+		result = plan_prepare(&exec->plan, t.context);
+	pthread_mutex_unlock(&exec->lock);
+	return result;
+}
+
+// --- changes ----------------------------------------------------------------------------------------
+
+// The node of an instantiated graph that a node of its graph stands for.
+static CUgraphNode own_node(CUgraphExec x, CUgraphNode node, CUgraphNodeType type) {
+	if (!is_exec(x) || !object_is(node, KIND_NODE) || node->type != type)
+		return NULL;
+	return graph_find(x->graph, node);
+}
+
+// What functions of ours read must not change under them.
+static void before_change(CUgraphExec x) {
+	if (x->plan.host_side)
+		exec_idle(x);
+}
+
+CUresult do_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_KERNEL);
+	if (n == NULL || params == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUcontext before = n->kernel.context;
+	struct kernel_node changed = {.launch = {.cooperative = n->kernel.launch.cooperative}};
+	CUresult result = kernel_set(&changed, params);
+	if (result == CUDA_SUCCESS && changed.context != before)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = kernel_set_bytes(&n->kernel, changed.function, changed.kernel, changed.context, &changed.launch, changed.bytes);
+	kernel_free(&changed);
+	return result;
+}
+
+CUresult do_cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
+	if (p == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	const CUDA_KERNEL_NODE_PARAMS wide = {p->func, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY, p->blockDimZ, p->sharedMemBytes, p->kernelParams, p->extra, NULL, NULL};
+	return do_cuGraphExecKernelNodeSetParams_v2(exec, node, &wide);
+}
+
+CUresult do_cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_MEMCPY);
+	struct copy_node changed;
+	if (n == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = copy_set(&changed, params, context);
+	if (result == CUDA_SUCCESS && !copy_may_become(&n->copy, &changed))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	before_change(exec);
+	n->copy = changed;
+	exec->stale = true;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_MEMSET);
+	struct fill_node changed;
+	if (n == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = fill_set(&changed, params, context, false);
+	if (result == CUDA_SUCCESS && !fill_may_become(&n->fill, &changed))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	before_change(exec);
+	n->fill = changed;
+	exec->stale = true;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_HOST);
+	return n != NULL ? do_cuGraphHostNodeSetParams(n, params) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, CUevent event) {
+	CUgraphNode n = own_node(exec, node, type);
+	if (n == NULL || !object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type == CU_GRAPH_NODE_TYPE_EVENT_RECORD && n->event->object.context != event->object.context)
+		exec->stale = true;
+	n->event = event;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) { return set_event(exec, node, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event); }
+CUresult do_cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) { return set_event(exec, node, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event); }
+
+CUresult do_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p) {
+	if (p == NULL || !object_is(node, KIND_NODE) || p->type != node->type)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUcontext current = context_current();
+	switch (p->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return do_cuGraphExecKernelNodeSetParams_v2(exec, node, &p->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return do_cuGraphExecMemcpyNodeSetParams(exec, node, &p->memcpy.copyParams, p->memcpy.copyCtx != NULL ? p->memcpy.copyCtx : current);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return do_cuGraphExecMemsetNodeSetParams(exec, node, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx != NULL ? p->memset.ctx : current);
+	case CU_GRAPH_NODE_TYPE_HOST:
+		return do_cuGraphExecHostNodeSetParams(exec, node, &p->host);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return do_cuGraphExecChildGraphNodeSetParams(exec, node, p->graph.graph);
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		return do_cuGraphExecEventWaitNodeSetEvent(exec, node, p->eventWait.event);
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+		return do_cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event);
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static bool may_be_disabled(CUgraphNode n) { return n->type == CU_GRAPH_NODE_TYPE_KERNEL || n->type == CU_GRAPH_NODE_TYPE_MEMCPY || n->type == CU_GRAPH_NODE_TYPE_MEMSET; }
+
+CUresult do_cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int enabled) {
+	CUgraphNode n = object_is(node, KIND_NODE) ? own_node(exec, node, node->type) : NULL;
+	if (n == NULL || !may_be_disabled(n))
+		return CUDA_ERROR_INVALID_VALUE;
+	n->disabled = enabled == 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *enabled) {
+	CUgraphNode n = object_is(node, KIND_NODE) ? own_node(exec, node, node->type) : NULL;
+	if (n == NULL || !may_be_disabled(n) || enabled == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*enabled = !n->disabled;
+	return CUDA_SUCCESS;
+}
+
+// --- updates: another graph of the same shape ------------------------------------------------------
+
+// Nodes are paired by the order of their making.
+static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
+	if (mine->in.count != other->in.count)
+		return false;
+	for (size_t i = 0; i < mine->in.count; i++) {
+		bool found = mine->in.list[i].node->place == other->in.list[i].node->place; // almost always in the same order
+		for (size_t k = 0; k < other->in.count && !found; k++)
+			found = mine->in.list[i].node->place == other->in.list[k].node->place;
+		if (!found)
+			return false;
+	}
+	return true;
+}
+
+static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info);
+
+static CUgraphExecUpdateResult compare(CUgraph mine, CUgraph other, CUgraphExecUpdateResultInfo *info) {
+	if (mine->count != other->count)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	graph_number(mine);
+	graph_number(other);
+	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	for (size_t i = 0; i < mine->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+		info->errorNode = other->nodes[i];
+		if (!same_dependencies(mine->nodes[i], other->nodes[i]))
+			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		result = compare_node(mine->nodes[i], other->nodes[i], info);
+	}
+	return result;
+}
+
+static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info) {
+	if (mine->type != other->type)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	switch (mine->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return mine->kernel.context == other->kernel.context ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return copy_may_become(&mine->copy, &other->copy) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return fill_may_become(&mine->fill, &other->fill) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return mine->memory == other->memory ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return compare(mine->child, other->child, info);
+	default:
+		return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	}
+}
+
+// Nodes of the other graph are from now on those that this one is changed by.
+static CUresult take_over(CUgraph mine, CUgraph other) {
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < mine->count && result == CUDA_SUCCESS; i++) {
+		CUgraphNode to = mine->nodes[i], from = other->nodes[i];
+		result = to->type == CU_GRAPH_NODE_TYPE_GRAPH ? take_over(to->child, from->child) : node_assign(to, from);
+	}
+	return result;
+}
+
+static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+	*info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+	if (!is_exec(exec) || !object_is(graph, KIND_GRAPH))
+		return CUDA_ERROR_INVALID_VALUE;
+	info->result = compare(exec->graph, graph, info);
+	if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	info->errorNode = NULL;
+	before_change(exec);
+	exec->stale = true;
+	return take_over(exec->graph, graph);
+}
+
+CUresult do_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) { return info != NULL ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE; }
+
+CUresult do_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *result) {
+	CUgraphExecUpdateResultInfo info;
+	if (result == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = update(exec, graph, &info);
+	*result = info.result;
+	if (error_node != NULL)
+		*error_node = info.errorNode;
+	return r;
+}
+
+CUresult do_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_GRAPH);
+	CUgraphExecUpdateResultInfo info;
+	if (n == NULL || !object_is(child, KIND_GRAPH) || compare(n->child, child, &info) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	before_change(exec);
+	exec->stale = true;
+	return take_over(n->child, child);
+}

@@ -1,0 +1,169 @@
+// Memory that graphs allocate. It has its address and is there from the making of the
+// node until nobody names it any more; whether a launch has allocated it, and nobody
+// freed it since, is only noted, and answered for.
+#include "graph.h"
+
+#include <stdlib.h>
+
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct graph_memory *memories;
+static struct { uint64_t used, used_high, reserved, reserved_high; } totals[MAX_DEVICES];
+
+static void count(struct graph_memory *m, uint64_t *total, uint64_t *high, bool more) {
+	*total = more ? *total + m->size : *total - m->size;
+	*high = *total > *high ? *total : *high;
+}
+
+static void count_reserved(struct graph_memory *m, bool more) { count(m, &totals[m->client->device].reserved, &totals[m->client->device].reserved_high, more); }
+
+// What ended with its context is not there any more.
+static bool lives(const struct graph_memory *m) { return object_is(m->context, KIND_CONTEXT) && m->context->id == m->context_id; }
+
+CUresult graph_allocate(CUgraph graph, int device, size_t size, struct graph_memory **out) {
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct target t = {.context = context_current()};
+	if (!object_is(t.context, KIND_CONTEXT) || t.context->device != device)
+		t.context = devices[device].primary;
+	CUresult result = context_usable(t.context);
+	if (result == CUDA_SUCCESS)
+		result = context_client(t.context, &t.client);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct graph_memory *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = memory_allocate(&t, size, &m->address);
+	if (result != CUDA_SUCCESS) {
+		free(m);
+		return result;
+	}
+	m->client = t.client;
+	m->context = t.context;
+	m->context_id = t.context->id;
+	m->size = size;
+	m->nodes = 1;
+	m->graph = graph->id;
+	pthread_mutex_lock(&memory_lock);
+	m->next = memories;
+	memories = m;
+	count_reserved(m, true);
+	pthread_mutex_unlock(&memory_lock);
+	*out = m;
+	return CUDA_SUCCESS;
+}
+
+static struct graph_memory *find(CUdeviceptr address) {
+	struct graph_memory *m = memories;
+	while (m != NULL && !(m->address == address && lives(m)))
+		m = m->next;
+	return m;
+}
+
+struct graph_memory *graph_memory_at(CUdeviceptr address) {
+	pthread_mutex_lock(&memory_lock);
+	struct graph_memory *m = find(address);
+	if (m != NULL)
+		m->nodes++;
+	pthread_mutex_unlock(&memory_lock);
+	return m;
+}
+
+void graph_memory_retain(struct graph_memory *m) {
+	pthread_mutex_lock(&memory_lock);
+	m->nodes++;
+	pthread_mutex_unlock(&memory_lock);
+}
+
+// Ends what nobody names and no launch has left allocated. The lock is held.
+static void end_unused(struct graph_memory *m) {
+	if (m->nodes > 0 || (m->live && lives(m)))
+		return;
+	struct graph_memory **at = &memories;
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	if (m->live) // its context has ended
+		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, false);
+	count_reserved(m, false);
+	if (lives(m) && atomic_load(&shim_state) == SHIM_READY)
+		memory_free(m->client, m->address);
+	free(m);
+}
+
+void graph_memory_release(struct graph_memory *m) {
+	pthread_mutex_lock(&memory_lock);
+	m->nodes--;
+	end_unused(m);
+	pthread_mutex_unlock(&memory_lock);
+}
+
+bool graph_memory_is_live(struct graph_memory *m) {
+	pthread_mutex_lock(&memory_lock);
+	bool live = m->live;
+	pthread_mutex_unlock(&memory_lock);
+	return live;
+}
+
+void graph_memory_live(struct graph_memory *m, bool live) {
+	pthread_mutex_lock(&memory_lock);
+	if (m->live != live)
+		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, live);
+	m->live = live;
+	pthread_mutex_unlock(&memory_lock);
+}
+
+// Another launch may have it at once: work that was given before is done before in any
+// case, as the program orders its launches.
+bool graph_memory_free(CUdeviceptr address, CUresult *result) {
+	if (memories == NULL)
+		return false;
+	pthread_mutex_lock(&memory_lock);
+	struct graph_memory *m = find(address);
+	if (m != NULL) {
+		*result = m->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		if (m->live)
+			count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, false);
+		m->live = false;
+		end_unused(m);
+	}
+	pthread_mutex_unlock(&memory_lock);
+	return m != NULL;
+}
+
+// --- what programs ask ----------------------------------------------------------------------
+
+CUresult do_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (value == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&memory_lock);
+	const uint64_t values[] = {totals[device].used, totals[device].used_high, totals[device].reserved, totals[device].reserved_high};
+	pthread_mutex_unlock(&memory_lock);
+	if ((unsigned)attribute >= sizeof values / sizeof *values)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(cuuint64_t *)value = values[attribute];
+	return CUDA_SUCCESS;
+}
+
+// The highest values begin anew.
+CUresult do_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
+	if (device < 0 || device >= device_count)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (value == NULL || *(cuuint64_t *)value != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&memory_lock);
+	if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+		totals[device].used_high = totals[device].used;
+	else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+		totals[device].reserved_high = totals[device].reserved;
+	else
+		result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&memory_lock);
+	return result;
+}
+
+// What no graph names has been given back already.
+CUresult do_cuDeviceGraphMemTrim(CUdevice device) { return device >= 0 && device < device_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }

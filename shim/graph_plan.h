@@ -1,0 +1,90 @@
+// The plan of an instantiated graph: who does what in which lane, and who waits for whom.
+#ifndef MUSTER_GRAPH_PLAN_H
+#define MUSTER_GRAPH_PLAN_H
+
+#include "graph.h"
+
+#define NO_TASK UINT32_MAX
+
+// How a copy is done.
+enum copying {
+	COPY_NOTHING,
+	COPY_WITHIN,  // by one message a plane
+	COPY_PINNED,  // to or from memory that the worker reaches
+	COPY_STAGED,  // a function of ours copies pieces between the program's memory and the lane's buffer
+	COPY_EARLY,   // the program's memory is read by the launch, if nobody may be writing there
+	COPY_ON_HOST, // a function of ours does all of it
+	COPY_ACROSS,  // between devices
+};
+
+// A piece of a staged copy: rows of the program's memory, and where they are in the buffer.
+struct piece {
+	uint8_t *host, *buffer;
+	size_t pitch, width, rows;
+	bool in; // to the device
+	CUdeviceptr device;
+	size_t device_pitch;
+	uint64_t offset; // of the buffer in the arena
+};
+
+struct copy_plan {
+	enum copying how;
+	struct side to, from;
+	size_t width, height, depth;
+	struct piece *pieces;
+	size_t piece_count;
+};
+
+// A node, or the beginning or the end of a child graph: then node is NULL.
+struct task {
+	CUgraphNode node;
+	struct client *client; // NULL: anybody's
+	CUcontext context;
+	uint32_t first_dependency, dependencies; // in plan.dependencies
+	uint32_t first_wait, waits;              // in plan.waits
+	uint32_t lane, position;
+	bool after_host; // something before it may write the program's memory
+	bool recorded;   // somebody in another lane waits for it
+	CUevent event;
+	struct copy_plan *copy;
+};
+
+struct lane {
+	struct client *client;
+	CUcontext context;
+	uint64_t context_id;
+	CUstream stream; // NULL for the first, which is the stream that the graph is launched in
+	uint32_t length, last;
+	bool begins;    // its first task waits for the beginning of the launch
+	// Buffers of staged copies, in and out: one for both would be overwritten by a relay
+	// to another machine, which cannot know what lies there when.
+	size_t staging;
+	uint8_t *in, *out;
+};
+
+struct plan {
+	struct task *tasks;
+	size_t count, room;
+	uint32_t *dependencies, *waits; // numbers of tasks
+	size_t dependency_count, dependency_room, wait_count, wait_room;
+	struct lane *lanes;
+	size_t lane_count;
+	uint32_t joins, first_join; // for which the first lane waits at the end
+	bool host_side;             // functions of ours use what the plan has
+	CUcontext context;          // of the first lane, or NULL
+	CUevent begin;
+	bool ready; // has its streams, events and buffers
+};
+
+// Makes a plan of a graph without a cycle.
+CUresult plan_make(CUgraph graph, struct plan *plan);
+// Makes streams, events and buffers, before the first launch.
+CUresult plan_prepare(struct plan *plan, CUcontext context);
+// Gives a plan the copies of a later one, which ends, if that differs in nothing else: its
+// streams and events stay.
+bool plan_adopt(struct plan *plan, struct plan *later);
+// Whether what was made in a lane's context is still there.
+bool lane_lives(const struct lane *lane);
+void plan_free(struct plan *plan);
+
+#endif

@@ -300,9 +300,13 @@ func (e *episode) handOver(f fault) error {
 	return e.node.start()
 }
 
-// letIn waits until all programs are the daemon's clients.
+// letIn waits until all programs are the daemon's clients. What was done before is undone
+// meanwhile when its time has come: they may wait for that.
 func (e *episode) letIn() error {
 	for end := time.Now().Add(e.o.Patience); ; time.Sleep(pollTime) {
+		if err := e.undoDue(false); err != nil {
+			return err
+		}
 		s, err := e.node.status()
 		if err != nil {
 			return err

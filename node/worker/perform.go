@@ -433,6 +433,7 @@ func (w *worker) query(g *gpu, o *clientcore.Op) error {
 			return err
 		}
 	}
+	w.outsFirst()
 	w.sawEnd()
 	w.saw()
 	w.shared.Reply(o.Slot, success, nil)
@@ -450,6 +451,7 @@ func (w *worker) queryEvent(g *gpu, o *clientcore.Op) error {
 	if err := ready(e.Done()); err != nil {
 		return err
 	}
+	w.outsFirst()
 	w.sawEnd()
 	w.saw()
 	w.shared.Reply(o.Slot, success, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,6 +193,9 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 		w.answer(o)
 		return nil
 	}
+	if w.header.Op.GivesData() {
+		return w.laterOut(g, on, o)
+	}
 	wait, err := w.mark(g, on)
 	if err != nil {
 		return err
@@ -277,8 +281,78 @@ func (w *worker) soon(over func() (bool, error)) (bool, error) {
 
 const aMoment = 20 * time.Microsecond
 
+// outs are copies out that are told when they are done. Nobody may hear of the end of
+// work before of the copies out that ended earlier: a program of another machine gets
+// their data with the answer, and takes what comes after it for the sign that they are
+// there.
+type outs struct {
+	mu   sync.Mutex
+	list []*out
+	some atomic.Int32 // of them
+}
+
+type out struct {
+	mark device.Event  // is done when the copy is; in use until the out has left the list
+	told chan struct{} // closed when the answer was given
+}
+
+// laterOut is later for a copy out.
+func (w *worker) laterOut(g *gpu, on device.Stream, o *clientcore.Op) error {
+	e, err := g.spare()
+	if err != nil {
+		return err
+	}
+	if err := w.block(func() error { return on.Record(e) }); err != nil {
+		return err
+	}
+	one := &out{e, make(chan struct{})}
+	w.outs.mu.Lock()
+	w.outs.list = append(w.outs.list, one)
+	w.outs.some.Add(1)
+	w.outs.mu.Unlock()
+	err = w.laterThen(o, func() error { return e.Synchronise(w.ctx) }, func() { w.outTold(g, one) })
+	if err != nil {
+		w.outTold(g, one)
+	}
+	return err
+}
+
+// outTold notes that a copy out was told.
+func (w *worker) outTold(g *gpu, one *out) {
+	w.outs.mu.Lock()
+	w.outs.list = slices.DeleteFunc(w.outs.list, func(o *out) bool { return o == one })
+	w.outs.some.Add(-1)
+	w.outs.mu.Unlock()
+	close(one.told)
+	g.mu.Lock()
+	g.free = append(g.free, one.mark)
+	g.mu.Unlock()
+}
+
+// outsFirst waits until all copies out were told that are done.
+func (w *worker) outsFirst() {
+	if w.outs.some.Load() == 0 {
+		return
+	}
+	w.outs.mu.Lock()
+	var done []*out
+	for _, o := range w.outs.list {
+		if over, err := o.mark.Done(); over || err != nil {
+			done = append(done, o)
+		}
+	}
+	w.outs.mu.Unlock()
+	for _, o := range done {
+		select {
+		case <-o.told:
+		case <-w.ctx.Done():
+		}
+	}
+}
+
 // answer answers a call that has waited for the device.
 func (w *worker) answer(o *clientcore.Op) {
+	w.outsFirst()
 	w.sawEnd()
 	w.shared.Reply(o.Slot, o.Result, nil)
 	if w.watched.Load() {
@@ -327,6 +401,15 @@ func (g *gpu) spare() (device.Event, error) {
 
 // later answers a call when something has ended. The loop goes on meanwhile.
 func (w *worker) later(o *clientcore.Op, wait func() error) error {
+	return w.laterThen(o, func() error {
+		err := wait()
+		w.outsFirst()
+		return err
+	}, func() {})
+}
+
+// laterThen does something when the call was answered, or is not to be.
+func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) error {
 	if w.waiting.Add(1) > wire.Slots {
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
@@ -334,6 +417,7 @@ func (w *worker) later(o *clientcore.Op, wait func() error) error {
 	w.replies.Add(1)
 	w.others.Go(func() {
 		defer w.replies.Done()
+		defer then()
 		err := wait()
 		w.done.Store(int64(w.now()))
 		w.waiting.Add(-1)

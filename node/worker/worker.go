@@ -78,6 +78,7 @@ type worker struct {
 	gpus    map[vmm.Place]*gpu
 	latest  *gpu // the one that was used last
 	hosts   hosts
+	outs    outs
 	printed printed
 	staging *staging
 	sticky  sticky
@@ -498,6 +499,7 @@ func (w *worker) await() error {
 // noticed takes what a goroutine of this process tells.
 func (w *worker) noticed(n notice) error {
 	if n.cookie != 0 {
+		w.outsFirst() // the function may read what they have brought
 		return w.aside(w.core.Reached(n.cookie), nil)
 	}
 	w.faults = append(w.faults, n)

@@ -344,6 +344,52 @@ static void use_pinned(void) {
 	}
 }
 
+static void CUDA_CB change_again(void *data) {
+	const struct change *c = data;
+	for (uint32_t i = 0; i < c->n; i++)
+		pinned[c->at + i] = (uint8_t)(pinned[c->at + i] * 3 + c->key);
+}
+
+// A graph with two branches, and behind them copies through pinned memory that a function
+// changes. It is launched a few times and ended without waiting.
+static void graphs(void) {
+	static struct change c; // launches follow each other, and the next graph waits for them
+	int i, k;
+	uint32_t at, n, from, most, off = draw(PINNED / 2), launches = 1 + draw(3), v = draw(1000);
+	if (!some(&i, &at, &n) || !some(&k, &from, &most) || i == k)
+		return;
+	CHECK(cuCtxSynchronize());
+	CUdeviceptr p = block[i].at + 4ul * at, q = block[k].at + 4ul * from;
+	size_t bytes = 4ul * n < PINNED / 2 ? 4ul * n : PINNED / 2;
+	c = (struct change){off, (uint32_t)bytes, (uint8_t)draw(256)};
+	CUstream one, two;
+	CUevent e;
+	CUgraph g;
+	CUgraphExec x;
+	CHECK(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
+	CHECK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+	CHECK(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	CHECK(cuEventRecord(e, one));
+	CHECK(cuStreamWaitEvent(two, e, 0));
+	CHECK(cuLaunchKernel(add, (n + 127) / 128, 1, 1, 128, 1, 1, 0, one, (void *[]){&p, &n, &v}, NULL));
+	CHECK(cuLaunchKernel(add, (most + 127) / 128, 1, 1, 128, 1, 1, 0, two, (void *[]){&q, &most, &v}, NULL));
+	CHECK(cuEventRecord(e, two));
+	CHECK(cuStreamWaitEvent(one, e, 0));
+	CHECK(cuMemcpyDtoHAsync(pinned + off, p, bytes, one));
+	CHECK(cuLaunchHostFunc(one, change_again, &c));
+	CHECK(cuMemcpyHtoDAsync(p, pinned + off, bytes, one));
+	CHECK(cuStreamEndCapture(one, &g));
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	CHECK(cuGraphDestroy(g));
+	while (launches-- > 0)
+		CHECK(cuGraphLaunch(x, on()));
+	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuEventDestroy(e));
+	CHECK(cuStreamDestroy(one));
+	CHECK(cuStreamDestroy(two));
+}
+
 static void times(void) {
 	float took;
 	switch (draw(3)) {
@@ -438,8 +484,10 @@ static void step(uint32_t number) {
 		copy_within();
 	else if (n < 500)
 		fill();
-	else if (n < 720)
+	else if (n < 700)
 		compute();
+	else if (n < 720)
+		graphs();
 	else if (n < 750)
 		follow_pointer();
 	else if (n < 810)

@@ -368,7 +368,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.why = m.Reason
 		if m.Lost {
 			d.suspect(m.Device, m.Reason)
-			c.suspects = d.probing[m.Device]
+			c.suspects, c.blames = d.probing[m.Device], m.Device+1
 		}
 		c.worker.kill() // it waits for that, so that no client is lost with a daemon that has not heard
 	case control.Rebuilt:

@@ -38,6 +38,7 @@ type recovery struct {
 	lostAt   time.Duration  // when its last worker ended
 	rebuilds uint64
 	suspects <-chan struct{} // closed when it is known whether the worker's device is gone
+	blames   int             // the device that is gone, says the worker, counted from 1; 0: it has said nothing
 	pace     pace
 	between  bool // it has no worker
 }
@@ -183,13 +184,16 @@ func (d *daemon) endWorker(c *client, reason string) {
 
 // rebuild gives a client another worker.
 func (d *daemon) rebuild(c *client) {
-	why, suspects := c.whyNoWorker(), c.suspects
+	why, suspects, blamed := c.whyNoWorker(), c.suspects, c.blames
 	if c.tries++; c.tries == 1 {
 		c.lostAt = d.now()
 	}
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
-	c.suspects = nil
+	c.suspects, c.blames = nil, 0
+	if suspects == nil {
+		d.excuse(c, blamed)
+	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled = vgpu.Usage{}, false
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
@@ -204,6 +208,11 @@ func (d *daemon) rebuild(c *client) {
 			case <-c.gone:
 			case <-d.ended:
 			}
+			d.ask(func() {
+				if d.clients[c.id] == c && c.rebuilds == number {
+					d.excuse(c, blamed)
+				}
+			})
 		}
 		err := d.reemployAfter(rest, c, serve)
 		d.do(func() {
@@ -215,6 +224,15 @@ func (d *daemon) rebuild(c *client) {
 			}
 		})
 	}()
+}
+
+// excuse does not count a try that failed because a device is lost: that is not the
+// client's doing, however often it happens. The device is counted from 1.
+func (d *daemon) excuse(c *client, blamed int) {
+	entries := d.stock.Load().entries
+	if blamed >= 1 && blamed <= len(entries) && !entries[blamed-1].here && c.tries > 0 {
+		c.tries--
+	}
 }
 
 // whyNoWorker says why the client's worker is no more.

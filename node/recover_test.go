@@ -611,3 +611,27 @@ func TestDeviceThatCannotBeTried(t *testing.T) {
 		t.Errorf("it was tried: %v", err)
 	}
 }
+
+// A client is not given up because devices are lost under it: only what may be its own
+// doing counts.
+func TestLostDevicesDoNotCount(t *testing.T) {
+	d := &daemon{}
+	d.stock.Store(&inventory{entries: []stocked{{here: true}, {here: false}}})
+	for _, c := range []struct{ blamed, want int }{
+		{0, 3}, // it blames nobody
+		{1, 3}, // the device is there for others
+		{2, 2}, // it is lost
+		{3, 3}, // there is no such device
+	} {
+		it := &client{recovery: recovery{tries: 3}}
+		d.excuse(it, c.blamed)
+		if it.tries != c.want {
+			t.Errorf("blaming %d: %d tries, want %d", c.blamed, it.tries, c.want)
+		}
+	}
+	fresh := &client{}
+	d.excuse(fresh, 2)
+	if fresh.tries != 0 {
+		t.Errorf("%d tries", fresh.tries)
+	}
+}

@@ -858,6 +858,15 @@ static void test_lost(void) {
 	printf("%d\n", result);
 }
 
+CUresult cuMulticastCreate(void); // cuda.h has no functions without a body
+
+// What is refused is told with the reason, once.
+static void test_refused(void) {
+	start();
+	MUST(cuMulticastCreate() == CUDA_ERROR_NOT_SUPPORTED);
+	MUST(cuMulticastCreate() == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
@@ -866,6 +875,7 @@ int main(int argc, char **argv) {
 		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost},
+		{"refused", test_refused},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(argv[1], tests[i].name) == 0) {

@@ -4,6 +4,7 @@
 #include "node.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -57,6 +58,11 @@ static int open_socket(void) {
 	else
 		size++;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && fd <= STDERR_FILENO) { // a program without these may still write to them
+		int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(fd);
+		fd = higher;
+	}
 	if (fd < 0)
 		return -1;
 	// A full queue answers EAGAIN at once: a node that busy is not waited for.

@@ -269,7 +269,7 @@ func TestSilentNode(t *testing.T) {
 		<-release
 	})
 	stdout, err := query(t, folder, socket, "300", "1") // longer than a picture is used
-	if want := before + "the last: GPU is lost\nthe child: 0\n"; err != nil || stdout != want {
+	if want := before + "the last: GPU is lost, 0%\nthe child: 0\n"; err != nil || stdout != want {
 		t.Errorf("%v, printed %q, want %q", err, stdout, want)
 	}
 	if n := asked.Load(); n != 2 {
@@ -286,11 +286,30 @@ func TestBurst(t *testing.T) {
 		say(good)(request, conn)
 	})
 	stdout, err := query(t, folder, socket, "100000")
-	if want := before + "the last: Success\nthe child: 0\n"; err != nil || stdout != want {
+	if want := before + "the last: Success, 100%\nthe child: 0\n"; err != nil || stdout != want {
 		t.Errorf("%v, printed %q, want %q", err, stdout, want)
 	}
 	if n := asked.Load(); n > 1000 {
 		t.Errorf("the node was asked %d times for 100000 calls", n)
+	}
+}
+
+// How busy a device is follows from what the node says of kernels' time: here each
+// picture is a second later, in which kernels ran for a quarter.
+func TestUtilization(t *testing.T) {
+	folder := made(t, "")
+	var asked atomic.Int64
+	socket := play(t, func(request string, conn net.Conn) {
+		n := asked.Add(1)
+		now := strings.Replace(good, "\t5000000000", fmt.Sprintf("\t%d", n*1e9), 1)
+		say(strings.Replace(now, "\t1000\t0\t1\tfirst", fmt.Sprintf("\t1000\t%d\t1\tfirst", n*25e7), 1))(request, conn)
+	})
+	stdout, err := query(t, folder, socket, "300", "1") // longer than a picture is used
+	if want := before + "the last: Success, 25%\nthe child: 0\n"; err != nil || stdout != want {
+		t.Errorf("%v, printed %q, want %q", err, stdout, want)
+	}
+	if n := asked.Load(); n < 2 {
+		t.Errorf("the node was asked %d times", n)
 	}
 }
 

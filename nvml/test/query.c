@@ -165,8 +165,10 @@ int main(int argc, char **argv) {
 		nvmlMemory_t memory;
 		must("handle", CALL("nvmlDeviceGetHandleByIndex_v2", 0u, &device));
 		nvmlReturn_t result = CALL("nvmlDeviceGetMemoryInfo", device, &memory);
+		nvmlUtilization_t utilization = {0, 0};
+		CALL("nvmlDeviceGetUtilizationRates", device, &utilization);
 		if (i == 1)
-			printf("the last: %s\n", words(result));
+			printf("the last: %s, %u%%\n", words(result), utilization.gpu);
 		if (argc > 2)
 			usleep(1000 * (unsigned int)atoi(argv[2]));
 	}

@@ -170,7 +170,7 @@ func (p *programCheck) readELF(path string, data io.ReaderAt, kernels *kernelsFo
 	if f.Machine == cudaMachine {
 		return kernels.addCubin(data, "one GPU")
 	}
-	if err := p.readFunctions(f); err != nil {
+	if err := p.readFunctions(f, kernels); err != nil {
 		return err
 	}
 	p.readLibraries(path, f)

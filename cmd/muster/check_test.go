@@ -102,6 +102,20 @@ func TestCheckInstructions(t *testing.T) {
 	}
 }
 
+// Programs may have PTX as text among their constants; pieces of it say nothing.
+func TestCheckTexts(t *testing.T) {
+	const source = `const char *const texts[] = {
+		"// a module\n.version 7.0\n.target sm_80\n.address_size 64\n.visible .entry good()\n{\n\tret;\n}\n",
+		".version 7.0\n.target sm_90\n.address_size 64\n.visible .entry bad()\n{\n\t.reg .b32 %r<3>;\n\tmade.up.s32 %r1, %r2;\n\tret;\n}\n",
+		".version %d.%d\n.target sm_%d\n"};` + "\n"
+	status, stdout, _ := check(t, compiled(t, source, ""))
+	const want = "  kernels: 2 kernels; machine code for none; PTX for sm_80, sm_90\n" +
+		"    bad: software GPUs cannot run it\n      sm_90:7:2: made.up.s32: this instruction is not supported\n"
+	if status != exitFailed || !strings.HasSuffix(stdout, want) {
+		t.Errorf("status %d, printed\n%swant\n%s", status, stdout, want)
+	}
+}
+
 // Libraries are looked for where the loader does, Muster's folder and the
 // program's own included.
 func TestCheckLibraries(t *testing.T) {

@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	"muster/device/fatbin"
 	"muster/internal/wholefile"
+	"muster/ptx"
 	"muster/shim/functions"
 )
 
-// readFunctions lists the driver's functions that a program imports or names.
-func (p *programCheck) readFunctions(f *elf.File) error {
+// readFunctions lists the driver's functions that a program imports or names, and
+// the kernels that it has as text.
+func (p *programCheck) readFunctions(f *elf.File, kernels *kernelsFound) error {
 	imported, err := f.ImportedSymbols()
 	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
 		return fmt.Errorf("its dynamic symbols: %w", err)
@@ -27,12 +30,15 @@ func (p *programCheck) readFunctions(f *elf.File) error {
 			p.addFunction(function, true)
 		}
 	}
-	names, runtime, err := namesInside(f)
+	inside, err := textsInside(f)
 	if err != nil {
 		return err
 	}
-	p.Runtime = runtime
-	for _, name := range names {
+	p.Runtime = inside.runtime
+	for _, text := range inside.ptx {
+		kernels.add(&gpuImage{name: p.File, kind: fatbin.PTX, text: text})
+	}
+	for _, name := range inside.names {
 		function, known := functions.Named(name)
 		if !known || seen[function.Name] {
 			continue
@@ -51,32 +57,52 @@ func (p *programCheck) addFunction(f functions.Function, imported bool) {
 // runtimeMark is a text that the CUDA runtime answers with, and that nothing else has.
 const runtimeMark = "cudaErrorMissingConfiguration"
 
-// namesInside returns the strings among a program's constants that may be names
-// of functions, and whether the CUDA runtime is inside.
-func namesInside(f *elf.File) (names []string, runtime bool, err error) {
+// texts are what a program has among its constants.
+type texts struct {
+	names   []string // that may be functions
+	ptx     []string // that can be read
+	runtime bool     // the CUDA runtime is inside
+}
+
+func textsInside(f *elf.File) (*texts, error) {
+	found := &texts{}
 	for _, s := range f.Sections {
 		if s.Type != elf.SHT_PROGBITS || s.Name != ".rodata" && !strings.HasPrefix(s.Name, ".rodata.") {
 			continue
 		}
 		if s.Size > maxGPUCode {
-			return nil, false, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(maxGPUCode))
+			return nil, fmt.Errorf("section %s has %d bytes, at most %d are read", s.Name, s.Size, int64(maxGPUCode))
 		}
 		content, err := s.Data()
 		if err != nil {
-			return nil, false, fmt.Errorf("section %s: %w", s.Name, err)
+			return nil, fmt.Errorf("section %s: %w", s.Name, err)
 		}
 		for len(content) > 0 {
 			var text []byte
 			text, content, _ = bytes.Cut(content, []byte{0})
 			switch {
 			case string(text) == runtimeMark:
-				runtime = true
+				found.runtime = true
 			case isDriverName(text):
-				names = append(names, string(text))
+				found.names = append(found.names, string(text))
+			case isPTX(text):
+				found.ptx = append(found.ptx, string(text))
 			}
 		}
 	}
-	return names, runtime, nil
+	return found, nil
+}
+
+// isPTX says whether a text is a whole module: programs that put modules together
+// when they run have pieces, of which nothing can be said.
+func isPTX(text []byte) bool {
+	const mark = ".version"
+	at := bytes.Index(text[:min(len(text), textHead)], []byte(mark)) // comments come first
+	if at < 0 || len(text) > maxPTXText || !bytes.Contains(text, []byte(".target")) {
+		return false
+	}
+	_, err := ptx.Parse("", string(text))
+	return err == nil
 }
 
 // isDriverName says whether a text looks like a function of the driver: cuInit.

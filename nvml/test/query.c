@@ -128,7 +128,7 @@ static void show(void) {
 // What nvidia-smi finds without names.
 static void show_table(void) {
 	static const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4}, other[16];
-	struct {
+	static struct {
 		unsigned int pid;
 		unsigned long long memory;
 		unsigned int instances[2];

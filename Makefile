@@ -18,7 +18,7 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 	if [ "$$($(GO) env GOARCH)" = amd64 ] && GOEXPERIMENT=simd $(GO) list simd/archsimd >/dev/null 2>&1; then e=$${e:+$$e,}simd; fi;; \
 	esac; echo "$$e")
 
-build: bin/lib/libcuda.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
+build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
 	GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
 
 CFLAGS ?= -O2 -g
@@ -30,6 +30,10 @@ bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
 	@mkdir -p bin/lib
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
 	ln -sf libcuda.so.1 bin/lib/libcuda.so
+
+bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h)
+	@mkdir -p bin/lib
+	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(filter %.c,$^)
 
 bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@mkdir -p bin/lib

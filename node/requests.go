@@ -26,6 +26,7 @@ var requests map[string]func(d *daemon, who peer, line []byte) (any, error)
 func init() { // handlers name the others in what they say
 	requests = map[string]func(d *daemon, who peer, line []byte) (any, error){
 		"status":        (*daemon).answerStatus,
+		"monitor":       (*daemon).answerMonitor,
 		"move":          (*daemon).answerMove,
 		"device-drain":  (*daemon).answerDrain,
 		"device-resume": (*daemon).answerResume,
@@ -57,6 +58,10 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 	}
 	if err != nil {
 		reply = map[string]string{"error": err.Error()}
+	}
+	if text, ok := reply.(lines); ok {
+		_, _ = conn.Write(text)
+		return
 	}
 	_ = json.NewEncoder(conn).Encode(reply)
 }

@@ -29,9 +29,13 @@ func driverVersion(devices []device.Info) uint32 {
 
 // CUdevice_attribute, as far as a rule here names them.
 const (
+	attrClock                 = 13 // in kHz
 	attrTextureAlignment      = 14
+	attrECC                   = 32
 	attrPCIBus                = 33
 	attrPCIDevice             = 34
+	attrMemoryClock           = 36
+	attrBusWidth              = 37
 	attrPCIDomain             = 50
 	attrTexturePitchAlignment = 51
 	attrComputeMajor          = 75

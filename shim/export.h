@@ -32,10 +32,10 @@ static inline CUresult leave_named(const char *name, CUresult result) {
 	return notices_print(result);
 }
 
-#define MISSING(name) \
+#define MISSING(name, why) \
 	EXPORT CUresult name(void) { \
 		static atomic_flag told = ATOMIC_FLAG_INIT; \
-		return trace_missing(#name, &told); \
+		return trace_missing(#name, why, &told); \
 	}
 
 #endif

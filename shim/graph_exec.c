@@ -100,7 +100,7 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, CU
 	if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
 		static atomic_flag told = ATOMIC_FLAG_INIT;
 		about->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
-		return trace_missing("a graph that kernels launch", &told);
+		return trace_missing("cuGraphInstantiate", "a graph that kernels launch", &told);
 	}
 	if (graph->memory_nodes > 0 && graph->instance != NULL)
 		return CUDA_ERROR_NOT_SUPPORTED;

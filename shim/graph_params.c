@@ -515,7 +515,7 @@ CUresult do_cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) 
 
 // A refusal whose reason the result does not say.
 static CUresult refused(const char *what, atomic_flag *told) {
-	trace_missing(what, told);
+	trace_missing(what, "not yet", told);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -83,9 +83,9 @@ void trace_result(const char *name, CUresult result) {
 		complain("muster: %s is not supported for what it was asked", name);
 }
 
-CUresult trace_missing(const char *name, atomic_flag *told) {
+CUresult trace_missing(const char *name, const char *why, atomic_flag *told) {
 	if (shim_trace >= 1 && !atomic_flag_test_and_set(told))
-		complain("muster: %s is not supported", name);
+		complain("muster: %s is not supported: %s", name, why);
 	return atomic_load(&shim_state) == SHIM_ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_SUPPORTED;
 }
 

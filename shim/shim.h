@@ -23,7 +23,7 @@ extern int shim_trace; // MUSTER_TRACE
 
 void trace_call(const char *name);
 void trace_result(const char *name, CUresult result);
-CUresult trace_missing(const char *name, atomic_flag *told);
+CUresult trace_missing(const char *name, const char *why, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // --- restart.c: nodes that are started again -------------------------------------

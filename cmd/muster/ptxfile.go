@@ -93,7 +93,7 @@ const cudaMachine = elf.Machine(190)
 
 // imagesOfELF finds the fat binaries in a program, library or object.
 func imagesOfELF(name string, data io.ReaderAt) ([]gpuImage, error) {
-	f, err := elf.NewFile(data)
+	f, err := elf.NewFile(fatbin.PlainELF(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -101,7 +101,28 @@ func imagesOfELF(name string, data io.ReaderAt) ([]gpuImage, error) {
 	if f.Machine == cudaMachine {
 		return []gpuImage{{name: name, kind: fatbin.ELF, target: "one GPU"}}, nil
 	}
+	sections, err := fatbinSections(name, f)
+	if err != nil {
+		return nil, err
+	}
 	var images []gpuImage
+	for _, content := range sections {
+		found, err := imagesOfFatbin(name, content)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, found...)
+	}
+	if len(images) == 0 {
+		return nil, fmt.Errorf("%s: the program holds no GPU code (it has no section .nv_fatbin)", name)
+	}
+	return images, nil
+}
+
+// fatbinSections returns the sections of a program in which there are fat
+// binaries.
+func fatbinSections(name string, f *elf.File) ([][]byte, error) {
+	var found [][]byte
 	for _, section := range []string{".nv_fatbin", "__nv_relfatbin"} {
 		s := f.Section(section)
 		if s == nil || s.Type == elf.SHT_NOBITS {
@@ -114,16 +135,11 @@ func imagesOfELF(name string, data io.ReaderAt) ([]gpuImage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: section %s: %w", name, section, err)
 		}
-		found, err := imagesOfFatbin(name, content)
-		if err != nil {
-			return nil, err
+		if len(content) > 0 {
+			found = append(found, content)
 		}
-		images = append(images, found...)
 	}
-	if len(images) == 0 {
-		return nil, fmt.Errorf("%s: the program holds no GPU code (it has no section .nv_fatbin)", name)
-	}
-	return images, nil
+	return found, nil
 }
 
 func imagesOfFatbin(name string, data []byte) ([]gpuImage, error) {

@@ -17,6 +17,7 @@ import (
 // They write data to OutOrStdout and everything else to ErrOrStderr.
 var commands = []func() *cobra.Command{
 	newRun,
+	newCheck,
 	newNode,
 	newPs,
 	newDevices,

@@ -36,25 +36,10 @@ func check(image []byte) error {
 
 func isELF(image []byte) bool { return bytes.HasPrefix(image, []byte(elf.ELFMAG)) }
 
-// plainELF reads a cubin with the version that every ELF file has: compilers since CUDA 13
-// write a number of their own there, which Go's reader refuses.
-type plainELF []byte
-
-func (image plainELF) ReadAt(p []byte, off int64) (int, error) {
-	const at, size = 20, 4 // e_version
-	n, err := bytes.NewReader(image).ReadAt(p, off)
-	for i, b := range [size]byte{byte(elf.EV_CURRENT)} {
-		if k := at + int64(i) - off; k >= 0 && k < int64(n) {
-			p[k] = b
-		}
-	}
-	return n, err
-}
-
 // openELF reads the headers of a cubin and checks that nothing it declares
 // lies outside.
 func openELF(image []byte) (*elf.File, error) {
-	f, err := elf.NewFile(plainELF(image))
+	f, err := elf.NewFile(fatbin.PlainELF(bytes.NewReader(image)))
 	if err != nil {
 		return nil, err
 	}

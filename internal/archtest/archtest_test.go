@@ -92,7 +92,7 @@ model, wire/status < internal/chaos < internal/chaos/campaign # faults for a run
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
-NOTHING < internal/archtest, internal/browser, internal/scripts, shim/conformance, shim/gen, shim/shimtest, wire/gen
+NOTHING < internal/archtest, internal/browser, internal/scripts, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore
 

@@ -119,7 +119,7 @@ func buildAll() error {
 		return err
 	}
 	var group sync.WaitGroup
-	errs := make([]error, 3)
+	errs := make([]error, 4)
 	group.Go(func() {
 		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", made("muster"), "../../cmd/muster")...)
 	})
@@ -131,8 +131,22 @@ func buildAll() error {
 	group.Go(func() {
 		errs[2] = command("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", made("lib/libmuster-mpi.so"), "../../shim/mpi/collectives.c", "-ldl")
 	})
+	group.Go(func() {
+		if errs[3] = buildMonitor(made("lib/libnvidia-ml.so.1")); errs[3] == nil {
+			errs[3] = command("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-o", made("query"), "../../nvml/test/query.c", "-ldl")
+		}
+	})
 	group.Wait()
 	return errors.Join(errs...)
+}
+
+func buildMonitor(to string) error {
+	sources, err := filepath.Glob("../../nvml/*.c")
+	if err != nil {
+		return err
+	}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o", to}
+	return command("gcc", append(args, sources...)...)
 }
 
 func made(name string) string { return filepath.Join(built.dir, name) }

@@ -29,7 +29,7 @@ func TestExportsHandOver(t *testing.T) {
 			"EXPORT CUresult (cuX_v2_ptds)(void *p) { ENTER(cuX_v2_ptds); return leave(do_cuX_v2(p, CU_STREAM_PER_THREAD)); }"},
 		{"cuY 3020 ptsz (CUstream stream, int n)",
 			"EXPORT CUresult (cuY_ptsz)(CUstream stream, int n) { ENTER(cuY_ptsz); return leave(do_cuY(stream ? stream : CU_STREAM_PER_THREAD, n)); }"},
-		{"cuZ 4000 ptsz", "MISSING(cuZ_ptsz)"},
+		{"refused cuZ : not yet\ncuZ 4000 ptsz", "MISSING(cuZ_ptsz, \"not yet\")"},
 	} {
 		functions, err := parseFunctions(tt.line)
 		if err != nil {
@@ -43,7 +43,8 @@ func TestExportsHandOver(t *testing.T) {
 }
 
 func TestBadLines(t *testing.T) {
-	for _, line := range []string{"cuInit", "cuInit x", "cuInit 2000 sometimes", "cuInit 2000 (int", "cuInit 2000 (int)", "cuInit 2000\ncuInit 2000"} {
+	for _, line := range []string{"cuInit", "cuInit x", "cuInit 2000 sometimes", "cuInit 2000 (int", "cuInit 2000 (int)", "cuInit 2000 ()\ncuInit 2000 ()",
+		"cuInit 2000", "refused cuInit not yet", "refused : not yet", "refused cuInit : ", "refused [cu : not yet", "refused cu[ : not yet", `real cuInit : a "b"`} {
 		if _, err := parseFunctions(line); err == nil {
 			t.Errorf("%q was understood", line)
 		}
@@ -51,7 +52,7 @@ func TestBadLines(t *testing.T) {
 }
 
 func TestHeaderNames(t *testing.T) {
-	functions, err := parseFunctions("cuA 1 (int n)\ncuA 2 _v2 (int n)\ncuB 1 plain (int n)\ncuB 2 _v2 (int n)\ncuC 1\ncuC 2 _v2 (int n)")
+	functions, err := parseFunctions("refused cuC : old\ncuA 1 (int n)\ncuA 2 _v2 (int n)\ncuB 1 plain (int n)\ncuB 2 _v2 (int n)\ncuC 1\ncuC 2 _v2 (int n)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,5 +62,23 @@ func TestHeaderNames(t *testing.T) {
 	}
 	if want := "cuA=cuA_v2 cuB=cuB cuC=cuC_v2 "; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A function that gets a body leaves the refused by itself, and the first line that
+// fits one counts.
+func TestLimits(t *testing.T) {
+	const lines = "refused cuA : first\nrefused cu* : second\npartly cuC_v2 : third\nreal cuC* : fourth\n"
+	functions, err := parseFunctions(lines + "cuA 1\ncuB 1\ncuB 2 _v2 ()\ncuC 1 ()\ncuC 2 _v2 ()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, f := range functions {
+		got += f.export + " " + f.state() + ": " + f.why() + "\n"
+	}
+	const want = "cuA refused: first\ncuB refused: second\ncuB_v2 works: \ncuC works on real GPUs only: fourth\ncuC_v2 works in part: third\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

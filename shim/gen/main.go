@@ -1,6 +1,7 @@
 // Command gen makes the parts of the shim that follow from its description of
-// CUDA's driver interface: cuda.h, the exported functions and the table of
-// cuGetProcAddress. It knows what functions look like, and not what they do.
+// CUDA's driver interface: cuda.h, the exported functions, the table of
+// cuGetProcAddress, and what is said of each function in docs/compatibility.md and
+// by `muster check`. It knows what functions look like, and not what they do.
 package main
 
 //go:generate go run . ..
@@ -52,8 +53,10 @@ func generate(dir string) (map[string][]byte, error) {
 		return nil, err
 	}
 	return map[string][]byte{
-		"include/cuda.h": publicHeader(functions, results, types),
-		"api_gen.h":      bodiesHeader(functions),
-		"api_gen.c":      exports(functions, results),
+		"include/cuda.h":             publicHeader(functions, results, types),
+		"api_gen.h":                  bodiesHeader(functions),
+		"api_gen.c":                  exports(functions, results),
+		"functions/functions_gen.go": goTable(functions),
+		"../docs/compatibility.md":   page(functions),
 	}, nil
 }

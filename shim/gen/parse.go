@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,7 +18,17 @@ type function struct {
 	plain     bool
 	hasBody   bool
 	params    []param
+	limit     *limit // nil: it does what the driver's does
 }
+
+// limit is a line that says what functions do not do, and why.
+type limit struct {
+	kind  string   // refused, real or partly
+	names []string // exported, without the second exports; "*" stands for anything
+	why   string
+}
+
+var limitKinds = []string{"refused", "real", "partly"}
 
 type param struct {
 	decl, name string
@@ -45,8 +57,14 @@ type result struct {
 
 func parseFunctions(text string) ([]*function, error) {
 	var all []*function
+	var limits []*limit
 	seen := map[string]bool{}
 	err := eachLine(text, func(line string) error {
+		if kind, rest, _ := strings.Cut(line, " "); slices.Contains(limitKinds, kind) {
+			l, err := parseLimit(kind, rest)
+			limits = append(limits, l)
+			return err
+		}
 		f, err := parseFunction(line)
 		if err != nil {
 			return err
@@ -58,7 +76,52 @@ func parseFunctions(text string) ([]*function, error) {
 		all = append(all, f)
 		return nil
 	})
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range all {
+		f.limit = limitOf(f, limits)
+		if !f.hasBody && f.limit == nil {
+			return nil, fmt.Errorf("%s has no body and no reason: add it to a line that begins with refused", f.export)
+		}
+	}
+	return all, nil
+}
+
+func parseLimit(kind, rest string) (*limit, error) {
+	names, why, ok := strings.Cut(rest, " : ")
+	l := &limit{kind, strings.Fields(names), strings.TrimSpace(why)}
+	if !ok || len(l.names) == 0 || l.why == "" {
+		return nil, fmt.Errorf("%s %s: names, a colon between blanks and a reason are wanted", kind, rest)
+	}
+	if strings.ContainsAny(l.why, "\"\\|") {
+		return nil, fmt.Errorf("%s: quotes, backslashes and bars do not fit into tables", l.why)
+	}
+	for _, name := range l.names {
+		if !strings.HasPrefix(name, "cu") {
+			return nil, fmt.Errorf("%q is no name of a function", name)
+		}
+		if _, err := path.Match(name, ""); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return l, nil
+}
+
+// limitOf returns the first line that fits a function. Lines about functions
+// without a body do not count for those that have got one.
+func limitOf(f *function, limits []*limit) *limit {
+	for _, l := range limits {
+		if (l.kind == "refused") == f.hasBody {
+			continue
+		}
+		for _, name := range l.names {
+			if fits, _ := path.Match(name, f.export); fits { // the pattern was checked when it was read
+				return l
+			}
+		}
+	}
+	return nil
 }
 
 func parseFunction(line string) (*function, error) {

@@ -126,9 +126,9 @@ func exports(functions []*function, results []result) []byte {
 	fmt.Fprintf(&b, "%s#include \"export.h\"\n\n", generated)
 	for _, f := range functions {
 		if !f.hasBody {
-			fmt.Fprintf(&b, "MISSING(%s)\n", f.export)
+			fmt.Fprintf(&b, "MISSING(%s, %q)\n", f.export, f.limit.why)
 			if f.perThread != "" {
-				fmt.Fprintf(&b, "MISSING(%s_%s)\n", f.export, f.perThread)
+				fmt.Fprintf(&b, "MISSING(%s_%s, %q)\n", f.export, f.perThread, f.limit.why)
 			}
 			continue
 		}

@@ -139,6 +139,12 @@ func TestLibrary(t *testing.T) {
 			}
 		})
 	}
+	t.Run("refused", func(t *testing.T) {
+		const want = "muster: cuMulticastCreate is not supported: multicast over NVLink\n"
+		if _, stderr, err := run(t, program, fake(t, daemon, "serve"), "refused"); err != nil || stderr != want {
+			t.Errorf("%v, said %q, want %q", err, stderr, want)
+		}
+	})
 	// Reasons are printed by the call that fails, once; or not at all.
 	faults := strings.Repeat("muster: kernel fault: illegal address 0x10\n2\n", 60)
 	pinned := "muster: 1099511627776 bytes of pinned memory: a program has 27 MiB of it in all, and they are not free in one piece: free some, or use memory of malloc\n"

@@ -984,6 +984,15 @@ static void test_graphs(void) {
 	OK(cuMemAlloc(&at, 16));
 }
 
+CUresult cuMulticastCreate(void); // cuda.h has no functions without a body
+
+// What is refused is told with the reason, once.
+static void test_refused(void) {
+	start();
+	MUST(cuMulticastCreate() == CUDA_ERROR_NOT_SUPPORTED);
+	MUST(cuMulticastCreate() == CUDA_ERROR_NOT_SUPPORTED);
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
@@ -991,7 +1000,7 @@ int main(int argc, char **argv) {
 	} tests[] = {
 		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
-		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs},
+		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs}, {"refused", test_refused},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(argv[1], tests[i].name) == 0) {

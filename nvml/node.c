@@ -1,0 +1,243 @@
+// Asks the node of this program, as `muster ps` does: one connection, one line, one
+// answer. Nothing is kept open, so forks and restarted nodes do not matter. The node
+// may be slow, dead or lying: all that it says is bounded and checked.
+#include "node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+// How long a node has to answer in all, and how much it may say.
+#define PATIENCE_MS 3000
+#define MAX_ANSWER (1 << 20)
+
+static const char *setting(const char *name) {
+	const char *value = secure_getenv(name);
+	return value != NULL && value[0] != 0 ? value : NULL;
+}
+
+static int64_t now_ms(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+// Waits until the socket is ready. Signals do not make it longer.
+static bool ready(int fd, short events, int64_t end) {
+	for (;;) {
+		int64_t left = end - now_ms();
+		struct pollfd p = {.fd = fd, .events = events};
+		int n = left > 0 ? poll(&p, 1, (int)left) : 0;
+		if (n > 0)
+			return true;
+		if (n == 0 || errno != EINTR)
+			return false;
+	}
+}
+
+static int open_socket(void) {
+	const char *path = setting("MUSTER_SOCKET");
+	if (path == NULL)
+		path = "@muster";
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	size_t length = strlen(path);
+	if (length >= sizeof address.sun_path)
+		return -1;
+	memcpy(address.sun_path, path, length);
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+	if (path[0] == '@')
+		address.sun_path[0] = 0;
+	else
+		size++;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && fd <= STDERR_FILENO) { // a program without these may still write to them
+		int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(fd);
+		fd = higher;
+	}
+	if (fd < 0)
+		return -1;
+	// A full queue answers EAGAIN at once: a node that busy is not waited for.
+	if (connect(fd, (struct sockaddr *)&address, size) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+// Anybody may take a name that no node has: only root, the user himself, or whom
+// MUSTER_UID names are believed, as by libcuda.so.1.
+static bool trusted(int fd) {
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return false;
+	const char *other = setting("MUSTER_UID");
+	return peer.uid == 0 || peer.uid == geteuid() || (other != NULL && strtoul(other, NULL, 10) == peer.uid);
+}
+
+static bool send_all(int fd, const char *text, int64_t end) {
+	size_t left = strlen(text);
+	while (left > 0) {
+		ssize_t n = send(fd, text, left, MSG_NOSIGNAL);
+		if (n < 0 && (errno == EINTR || (errno == EAGAIN && ready(fd, POLLOUT, end))))
+			continue;
+		if (n <= 0)
+			return false;
+		text += n;
+		left -= (size_t)n;
+	}
+	return true;
+}
+
+// Reads to the end of the answer.
+static bool receive_all(int fd, char *text, size_t room, int64_t end) {
+	size_t have = 0;
+	while (have < room - 1) {
+		ssize_t n = recv(fd, text + have, room - 1 - have, 0);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN && ready(fd, POLLIN, end))
+			continue;
+		if (n < 0)
+			return false;
+		if (n == 0) {
+			text[have] = 0;
+			return memchr(text, 0, have) == NULL;
+		}
+		have += (size_t)n;
+	}
+	return false;
+}
+
+bool picture_take(struct picture *p) {
+	int64_t end = now_ms() + PATIENCE_MS;
+	const char *memory = setting("MUSTER_MEMORY");
+	char request[96];
+	snprintf(request, sizeof request, "{\"request\":\"monitor\",\"memory\":%llu}\n", memory != NULL ? strtoull(memory, NULL, 10) : 0);
+	int fd = open_socket();
+	if (fd < 0)
+		return false;
+	char *text = malloc(MAX_ANSWER);
+	bool ok = text != NULL && trusted(fd) && send_all(fd, request, end) && receive_all(fd, text, MAX_ANSWER, end) && picture_read(p, text);
+	free(text);
+	close(fd);
+	return ok;
+}
+
+// Takes the next field of a line, up to the next tab.
+static char *field(char **line) {
+	char *start = *line;
+	if (start == NULL)
+		return NULL;
+	char *tab = strchr(start, '\t');
+	*line = tab != NULL ? tab + 1 : NULL;
+	if (tab != NULL)
+		*tab = 0;
+	return start;
+}
+
+static bool number(char **line, uint64_t most, uint64_t *value) {
+	char *text = field(line), *end;
+	if (text == NULL || text[0] < '0' || text[0] > '9')
+		return false;
+	errno = 0;
+	*value = strtoull(text, &end, 10);
+	return errno == 0 && *end == 0 && *value <= most;
+}
+
+static bool small(char **line, unsigned int most, unsigned int *value) {
+	uint64_t wide;
+	if (!number(line, most, &wide))
+		return false;
+	*value = (unsigned int)wide;
+	return true;
+}
+
+static bool hex(char **line, uint8_t *bytes, size_t count) {
+	char *text = field(line);
+	if (text == NULL || strlen(text) != 2 * count)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		unsigned int value;
+		if (strspn(text + 2 * i, "0123456789abcdef") < 2 || sscanf(text + 2 * i, "%2x", &value) != 1)
+			return false;
+		bytes[i] = (uint8_t)value;
+	}
+	return true;
+}
+
+// The rest of the line; what does not fit is left out.
+static bool rest(char *line, char *into, size_t room) {
+	if (line == NULL)
+		return false;
+	size_t length = strnlen(line, room - 1);
+	memcpy(into, line, length);
+	into[length] = 0;
+	return true;
+}
+
+static bool read_gpu(struct picture *p, char *line) {
+	struct gpu *g = &p->gpu[p->gpus];
+	unsigned int place;
+	if (p->gpus == MAX_DEVICES || !small(&line, MAX_DEVICES, &place) || place != p->gpus)
+		return false;
+	const unsigned int any = UINT32_MAX;
+	if (!number(&line, UINT64_MAX, &g->memory) || !hex(&line, g->uuid, sizeof g->uuid) || !small(&line, any, &g->major) || !small(&line, any, &g->minor) ||
+		!small(&line, any, &g->clock) || !small(&line, any, &g->memory_clock) || !small(&line, any, &g->bus_width) || !small(&line, any, &g->ecc) ||
+		!small(&line, 255, &g->bus) || !rest(line, g->name, sizeof g->name))
+		return false;
+	p->gpus++;
+	return true;
+}
+
+static bool read_process(struct picture *p, char *line) {
+	struct process *q = &p->process[p->processes];
+	unsigned int busy;
+	if (p->processes == MAX_PROCESSES || !small(&line, UINT32_MAX, &q->gpu) || !small(&line, INT32_MAX, &q->pid) || !number(&line, UINT64_MAX, &q->memory) ||
+		!number(&line, UINT64_MAX, &q->busy_ns) || !small(&line, 1, &busy) || !rest(line, q->program, sizeof q->program))
+		return false;
+	q->busy = busy != 0;
+	if (q->gpu < p->gpus) // a node that shows fewer devices than before still has the old clients
+		p->processes++;
+	return true;
+}
+
+static bool read_node(struct picture *p, char *line) { return small(&line, 1000000, &p->cuda) && number(&line, UINT64_MAX, &p->now_ns); }
+
+bool picture_read(struct picture *p, char *text) {
+	memset(p, 0, offsetof(struct picture, gpu));
+	bool first = true, told = false;
+	for (char *line = text, *next; *line != 0; line = next) {
+		char *end = strchr(line, '\n');
+		if (end == NULL)
+			return false;
+		*end = 0;
+		next = end + 1;
+		if (strcmp(line, "end") == 0)
+			return !first && told && *next == 0 && p->gpus > 0;
+		char *kind = field(&line);
+		bool ok;
+		unsigned int version;
+		if (first)
+			ok = strcmp(kind, "muster-monitor") == 0 && small(&line, 1, &version) && version == 1;
+		else if (strcmp(kind, "node") == 0)
+			ok = told = read_node(p, line);
+		else if (strcmp(kind, "device") == 0)
+			ok = read_gpu(p, line);
+		else
+			ok = strcmp(kind, "process") == 0 && read_process(p, line);
+		if (!ok)
+			return false;
+		first = false;
+	}
+	return false;
+}

@@ -1,4 +1,5 @@
 // nvcc: -rdc=true -lcudadevrt
+// run: 1048576 100
 // Sorts on the device, by kernels that launch kernels. What was launched last may be long
 // in running when the first has ended: who takes that for the end reads an unsorted array.
 //

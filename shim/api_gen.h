@@ -106,6 +106,8 @@ CUresult do_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char 
 CUresult do_cuLinkComplete(CUlinkState state, void **cubin, size_t *size);
 CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state);
 CUresult do_cuLinkDestroy(CUlinkState state);
+CUresult do_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
+CUresult do_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
 CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
@@ -140,6 +142,10 @@ CUresult do_cuMemHostUnregister(void *address);
 CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult do_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
+CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes);
+CUresult do_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes);
 CUresult do_cuMemsetD16_v2(CUdeviceptr address, unsigned short value, size_t count, CUstream stream);
 CUresult do_cuMemsetD16Async(CUdeviceptr address, unsigned short value, size_t count, CUstream stream);
 CUresult do_cuMemsetD2D16_v2(CUdeviceptr address, size_t pitch, unsigned short value, size_t width, size_t height, CUstream stream);
@@ -175,6 +181,7 @@ CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribu
 CUresult do_cuProfilerStart(void);
 CUresult do_cuProfilerStop(void);
 CUresult do_cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags);
+CUresult do_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags);
 CUresult do_cuStreamCreate(CUstream *result, unsigned int flags);
 CUresult do_cuStreamCreateWithPriority(CUstream *result, unsigned int flags, int priority);
 CUresult do_cuStreamDestroy_v2(CUstream handle);

@@ -355,6 +355,35 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 	return CUDA_SUCCESS;
 }
 
+// Nothing of the host's is to have an address of the device's. Says whether that is so: it
+// is not where something has one already. A child has what its parent reserved.
+static bool reserve(uint64_t base, uint64_t size) {
+#ifdef __SANITIZE_THREAD__ // which has these addresses for itself
+	return (void)base, (void)size, false;
+#else
+	static struct {
+		uint64_t base, size;
+	} ours[MAX_DEVICES]; // under attach_lock
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		if (ours[i].size > 0 && base >= ours[i].base && base - ours[i].base < ours[i].size)
+			return size <= ours[i].size - (base - ours[i].base);
+		if (ours[i].size > 0)
+			continue;
+		void *at = mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+		if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != base) { // an old kernel, which takes it for a wish
+			munmap(at, size);
+			at = MAP_FAILED;
+		}
+		if (at != MAP_FAILED) {
+			ours[i].base = base;
+			ours[i].size = size;
+		}
+		return at != MAP_FAILED;
+	}
+	return false;
+#endif
+}
+
 static CUresult prepare(struct client *c) {
 	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->notice_lock, &c->host_lock};
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
@@ -370,11 +399,7 @@ static CUresult prepare(struct client *c) {
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < buffers; i++)
 		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;
-#ifndef __SANITIZE_THREAD__ // which has these addresses for itself
-	// Nothing of the host's is to have an address of the device's. Where that
-	// fails, something has already, or this is a child whose parent did it.
-	mmap((void *)c->base, c->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-#endif
+	c->reserved = reserve(c->base, c->size);
 	return CUDA_SUCCESS;
 }
 

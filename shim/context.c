@@ -186,6 +186,7 @@ static CUresult clear_locked(CUcontext context) {
 		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
 		print_pending(c);
 	}
+	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
 	pinned_release(c, context);
 	c->contexts--;
@@ -583,7 +584,8 @@ static CUresult synchronise(CUcontext context) {
 	struct wire_synchronise message = {0};
 	result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	print_pending(c);
-	return result;
+	managed_watch();
+	return client_deferred(c, result);
 }
 
 CUresult do_cuCtxSynchronize(void) {

@@ -135,6 +135,8 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 	return result;
 }
 
+CUresult copy_out_quietly(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size) { return bounce_out(c, stream, to, from, size); }
+
 // --- copies of one dimension -----------------------------------------------------------
 
 // Finds the client that has the bytes. If it is that of another device, the stream
@@ -164,7 +166,7 @@ static bool may_be_device(const void *at) {
 		if (c != NULL && (uint64_t)(uintptr_t)at - c->base < c->size)
 			return true;
 	}
-	return false;
+	return managed_has((CUdeviceptr)(uintptr_t)at);
 }
 
 // What is said to be the host's may be a device's, and the other way round if the
@@ -183,6 +185,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 	if (result != CUDA_SUCCESS && is_pinned(to))
 		return unified(to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
 	if (result == CUDA_SUCCESS)
+		result = managed_touch(to, size, true);
+	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
 }
@@ -200,6 +204,8 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 	result = route(&t, from, size, &elsewhere);
 	if (result != CUDA_SUCCESS && is_pinned(from))
 		return unified((CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
+	if (result == CUDA_SUCCESS)
+		result = managed_touch(from, size, false);
 	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
 }
 
@@ -220,6 +226,11 @@ static CUresult across(struct client *to_client, CUdeviceptr to, struct client *
 	return result == CUDA_SUCCESS ? wait_stream(to_client, 0) : result;
 }
 
+static CUresult managed_touch_both(CUdeviceptr to, CUdeviceptr from, size_t size) {
+	CUresult result = managed_touch(from, size, false);
+	return result == CUDA_SUCCESS ? managed_touch(to, size, true) : result;
+}
+
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
 	struct target t;
 	CUresult result = target_of(stream, &t);
@@ -230,6 +241,9 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 		return unified(to, from, size, stream, true);
 	if (to_client == NULL || from_client == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = managed_touch_both(to, from, size);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (to_client == t.client && from_client == t.client) {
 		struct wire_copy_within message = {to, from, size, t.stream};
 		return POST(t.client, COPY_WITHIN, copy_within, &message, NO_DATA);
@@ -293,6 +307,9 @@ CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_con
 		return result;
 	if (memory_owner(to, destination, bytes) != to || memory_owner(from, source, bytes) != from)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = managed_touch_both(destination, source, bytes);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (to == from && to == t.client) {
 		struct wire_copy_within message = {destination, source, bytes, t.stream};
 		return POST(to, COPY_WITHIN, copy_within, &message, NO_DATA);
@@ -312,7 +329,7 @@ CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context,
 struct side {
 	bool device;
 	uint64_t at;
-	size_t pitch, slice;
+	size_t pitch, slice, size;
 };
 
 struct shape {
@@ -399,6 +416,7 @@ static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, 
 	switch (type) {
 	case CU_MEMORYTYPE_HOST:
 		s->at = (uint64_t)(uintptr_t)host;
+		s->device = managed_has(s->at);
 		break;
 	case CU_MEMORYTYPE_DEVICE:
 		s->at = device;
@@ -425,6 +443,7 @@ static CUresult check_side(struct target *t, struct side *s, CUmemorytype type, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (s->device ? memory_owner(t->client, s->at, size) != t->client : may_be_device((void *)(uintptr_t)s->at))
 		return CUDA_ERROR_INVALID_VALUE;
+	s->size = size;
 	return CUDA_SUCCESS;
 }
 
@@ -442,6 +461,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream) {
 	result = check_side(&t, &from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
 	if (result == CUDA_SUCCESS)
 		result = check_side(&t, &to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
+	if (result == CUDA_SUCCESS && from.device)
+		result = managed_touch(from.at, from.size, false);
+	if (result == CUDA_SUCCESS && to.device)
+		result = managed_touch(to.at, to.size, true);
 	if (result == CUDA_SUCCESS && !to.device && !from.device)
 		result = target_wait(&t);
 	for (size_t z = 0; z < shape.depth && result == CUDA_SUCCESS; z++) {
@@ -509,6 +532,8 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 			fill_host((uint8_t *)(uintptr_t)at, pitch, value, width, count, height);
 		return result;
 	}
+	if (result == CUDA_SUCCESS)
+		result = managed_touch(at, size, true);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_fill message = {at, height > 1 ? pitch : row, value, width, count, height, t.stream};

@@ -109,6 +109,7 @@ static void in_child(void) {
 	object_forget_all();
 	client_forget_all();
 	pinned_forget_all();
+	managed_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();
 }

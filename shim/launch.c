@@ -502,8 +502,12 @@ static CUresult launch(CUfunction function, struct launch *l, CUstream stream, v
 		.stack = context_stack(t.context),
 		.params = {bytes, f->param_size},
 	};
+	bool held = false;
+	if (result == CUDA_SUCCESS)
+		result = managed_begin(t.client, t.stream, &held);
 	if (result == CUDA_SUCCESS)
 		result = POST(t.client, LAUNCH, launch, &message, NO_DATA);
+	managed_end(t.client, held);
 	if (bytes != usual)
 		free(bytes);
 	return result;

@@ -12,6 +12,13 @@ void pinned_forget_all(void) {
 	registered.root = NULL;
 }
 
+bool pinned_moving(void) { return false; }
+
+bool pinned_wait(uint64_t at) {
+	(void)at;
+	return false;
+}
+
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset) {
 	uint64_t first = c->staging_size + c->bounce_size, at = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)c->arena;
 	if (at < first || at >= c->arena_bytes || size > c->arena_bytes - at)

@@ -304,13 +304,18 @@ CUresult client_connect(void) {
 	return result;
 }
 
-// Maps a descriptor; the mapping is not inherited by children.
-static CUresult map_shared(int fd, void **at, size_t *size) {
+// Maps a descriptor, at an address if nothing is there; the mapping is not inherited by
+// children.
+static CUresult map_shared(int fd, uint64_t wish, void **at, size_t *size) {
 	struct stat info;
 	if (fstat(fd, &info) < 0 || info.st_size <= 0)
 		return damaged("the shared memory");
 	*size = (size_t)info.st_size;
-	void *mapped = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *mapped = MAP_FAILED;
+	if (wish != 0 && wish % 4096 == 0)
+		mapped = mmap((void *)wish, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+	if (mapped == MAP_FAILED)
+		mapped = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapped == MAP_FAILED) {
 		complain("muster: %zu bytes of shared memory cannot be mapped (%s): raise the program's limit of address space (ulimit -v)", *size, strerror(errno));
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -331,12 +336,12 @@ static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size
 static CUresult map_memory(struct client *c, const int fds[2]) {
 	size_t ring_bytes = 0, arena_bytes = 0;
 	void *ring = NULL, *arena = NULL;
-	CUresult result = map_shared(fds[0], &ring, &ring_bytes);
-	if (result == CUDA_SUCCESS)
-		result = map_shared(fds[1], &arena, &arena_bytes);
 	struct wire_ring head = {0};
+	CUresult result = map_shared(fds[0], 0, &ring, &ring_bytes);
 	if (result == CUDA_SUCCESS && ring_bytes >= WIRE_RING_AT)
 		memcpy(&head, ring, sizeof head);
+	if (result == CUDA_SUCCESS)
+		result = map_shared(fds[1], head.arena_at, &arena, &arena_bytes);
 	if (result == CUDA_SUCCESS && !geometry_is_sound(&head, ring_bytes, arena_bytes))
 		result = damaged("the shared memory");
 	if (result != CUDA_SUCCESS) {
@@ -348,6 +353,7 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 	}
 	c->ring = ring;
 	c->arena = arena;
+	c->arena_shared = head.arena_at != 0 && head.arena_at == (uint64_t)(uintptr_t)arena;
 	c->ring_size = head.ring_size;
 	c->staging_size = head.staging_size;
 	c->bounce_size = head.bounce_size;

@@ -188,7 +188,7 @@ static CUresult clear_locked(CUcontext context) {
 	}
 	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
-	pinned_release(c, context);
+	pinned_release(c, context, !alone);
 	c->contexts--;
 	atomic_store(&context->client, NULL);
 	if (alone && atomic_load(&c->lost) != 0)

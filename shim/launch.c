@@ -504,6 +504,8 @@ static CUresult launch(CUfunction function, struct launch *l, CUstream stream, v
 	};
 	bool held = false;
 	if (result == CUDA_SUCCESS)
+		mapped_scan(t.client, bytes, f->param_size);
+	if (result == CUDA_SUCCESS)
 		result = managed_begin(t.client, t.stream, &held);
 	if (result == CUDA_SUCCESS)
 		result = POST(t.client, LAUNCH, launch, &message, NO_DATA);

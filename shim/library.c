@@ -249,16 +249,15 @@ CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary l
 	CUmodule module;
 	CUdeviceptr at;
 	size_t size;
-	struct client *c;
 	CUresult result = do_cuLibraryGetModule(&module, library);
 	if (result == CUDA_SUCCESS && address == NULL && bytes == NULL)
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = module_global(module, name, &at, &size);
-	if (result == CUDA_SUCCESS)
-		result = context_client(module->object.context, &c);
-	if (result == CUDA_SUCCESS)
-		result = managed_variable(c, module->object.context, at, size);
+	struct range range;
+	struct client *c;
+	if (result == CUDA_SUCCESS && !managed_range(at, &range, &c))
+		result = CUDA_ERROR_NOT_FOUND; // another kind of variable
 	if (result == CUDA_SUCCESS && address != NULL)
 		*address = at;
 	if (result == CUDA_SUCCESS && bytes != NULL)

@@ -405,8 +405,8 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(unsigned *)value = device ? CU_MEMORYTYPE_DEVICE : host ? CU_MEMORYTYPE_HOST : 0;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)value = device ? address : 0;
-		return device ? CUDA_SUCCESS : none;
+		*(CUdeviceptr *)value = device || (host && c != NULL && c->arena_shared) ? address : 0;
+		return *(CUdeviceptr *)value != 0 ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		*(void **)value = host || managed ? (void *)(uintptr_t)address : NULL;
 		return host || managed ? CUDA_SUCCESS : none;

@@ -477,6 +477,10 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	pthread_mutex_lock(&c->memory_lock);
 	ranges_add(&c->variables, (struct range){.at = reply.addr, .size = reply.size, .context = module->object.context, .flags = module->object.number});
 	pthread_mutex_unlock(&c->memory_lock);
+	if (reply.managed != 0)
+		result = managed_variable(c, module->object.context, reply.addr, reply.size);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (address != NULL)
 		*address = reply.addr;
 	if (bytes != NULL)

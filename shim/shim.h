@@ -79,6 +79,8 @@ struct range {
 	uint32_t flags; // of host memory
 };
 
+#define RANGE_MAPPED (UINT32_C(1) << 31) // of the flags: kernels reach it
+
 struct ranges {
 	struct range_node *root;
 };
@@ -118,6 +120,7 @@ struct client {
 	uint64_t ring_size, staging_size, bounce_size, arena_bytes; // read once: the other end may write there
 	uint64_t base, size; // device addresses
 	bool reserved;       // the program has nothing else there
+	bool arena_shared;   // the worker has the data arena at the same address
 	uint64_t memory;     // limit
 	_Atomic uint32_t numbers;
 	_Atomic int lost; // what every call answers once the worker is gone
@@ -364,11 +367,20 @@ void memory_release(struct client *c, CUcontext context, bool tell);
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);
 bool pinned_any(struct client *c, CUcontext context);
-void pinned_release(struct client *c, CUcontext context);
+void pinned_release(struct client *c, CUcontext context, bool tell);
+bool registered_any(void);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
-bool pinned_moving(void);         // pages are being replaced
-bool pinned_wait(uint64_t at);    // until that is over, if the address is one of theirs
+
+// --- mapped.c ---------------------------------------------------------------------
+
+void mapped_end(struct client *c, struct range *range); // under the memory_lock
+void mapped_scan(struct client *c, const void *params, size_t size); // of a kernel
+void moved_end(uint64_t at);
+void moved_release(CUcontext context);
+void moved_forget_all(void);
+bool pinned_moving(void);      // pages are being replaced, or were
+bool pinned_wait(uint64_t at); // until that is over, if the address is one of theirs
 
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);

@@ -12,6 +12,7 @@ static const char lists[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n"
     ".visible .global .attribute(.managed) .align 8 .u64 var = 5;\n"
     ".visible .global .attribute(.managed) .align 4 .u32 other = 9;\n"
+    ".visible .global .align 4 .u32 plain_one = 3;\n"
     ".visible .entry walk(.param .u64 n) {\n"
     "  .reg .pred %q; .reg .b64 %d<3>;\n"
     "  ld.param.u64 %d0, [n];\n"
@@ -320,7 +321,13 @@ static void variables(void) {
 	CHECK(cuMemcpyDtoH(&size, p, 8));
 	NEED(size == 42);
 	NEED(cuLibraryGetManaged(&p, &size, library, "nothing") == CUDA_ERROR_NOT_FOUND);
+	NEED(cuLibraryGetManaged(&p, &size, library, "plain_one") == CUDA_ERROR_NOT_FOUND);
 	CHECK(cuLibraryUnload(library));
+	CUmodule module;
+	CHECK(cuModuleLoadData(&module, lists));
+	CHECK(cuModuleGetGlobal(&p, &size, module, "var"));
+	NEED(*(uint64_t *)p == 5);
+	CHECK(cuModuleUnload(module));
 }
 
 // Computes round by round as it is told, so that others may change what is below.

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x48b18097u
+#define WIRE_SCHEMA 0x437e82e3u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -16,16 +16,16 @@ enum wire_op {
 	WIRE_MEM_ALLOC = 7,
 	WIRE_MEM_FREE = 8,
 	WIRE_MEM_NEST = 9,
-	WIRE_HOST_MAP = 10,
-	WIRE_HOST_UNMAP = 11,
-	WIRE_COPY_INLINE = 12,
-	WIRE_COPY_IN = 13,
-	WIRE_COPY_OUT = 14,
-	WIRE_COPY_WITHIN = 15,
-	WIRE_COPY_IN_2D = 16,
-	WIRE_COPY_OUT_2D = 17,
-	WIRE_COPY_WITHIN_2D = 18,
-	WIRE_FILL = 19,
+	WIRE_COPY_INLINE = 10,
+	WIRE_COPY_IN = 11,
+	WIRE_COPY_OUT = 12,
+	WIRE_COPY_WITHIN = 13,
+	WIRE_COPY_IN_2D = 14,
+	WIRE_COPY_OUT_2D = 15,
+	WIRE_COPY_WITHIN_2D = 16,
+	WIRE_FILL = 17,
+	WIRE_HOST_MAP = 18,
+	WIRE_HOST_UNMAP = 19,
 	WIRE_MODULE_DATA = 20,
 	WIRE_MODULE_LOAD = 21,
 	WIRE_MODULE_UNLOAD = 22,
@@ -292,40 +292,6 @@ static inline uint8_t *wire_mem_nest_put(uint8_t *p, const struct wire_mem_nest 
 	return p;
 }
 
-struct wire_host_map {
-	uint64_t addr;
-	uint64_t offset;
-	uint64_t size;
-};
-
-static inline size_t wire_host_map_size(const struct wire_host_map *m) {
-	(void)m;
-	return 24;
-}
-
-static inline uint8_t *wire_host_map_put(uint8_t *p, const struct wire_host_map *m) {
-	(void)m;
-	p = wire_put(p, &m->addr, 8);
-	p = wire_put(p, &m->offset, 8);
-	p = wire_put(p, &m->size, 8);
-	return p;
-}
-
-struct wire_host_unmap {
-	uint64_t addr;
-};
-
-static inline size_t wire_host_unmap_size(const struct wire_host_unmap *m) {
-	(void)m;
-	return 8;
-}
-
-static inline uint8_t *wire_host_unmap_put(uint8_t *p, const struct wire_host_unmap *m) {
-	(void)m;
-	p = wire_put(p, &m->addr, 8);
-	return p;
-}
-
 struct wire_copy_inline {
 	uint64_t dst;
 	uint32_t stream;
@@ -497,6 +463,40 @@ static inline uint8_t *wire_fill_put(uint8_t *p, const struct wire_fill *m) {
 	p = wire_put(p, &m->count, 8);
 	p = wire_put(p, &m->height, 8);
 	p = wire_put(p, &m->stream, 4);
+	return p;
+}
+
+struct wire_host_map {
+	uint64_t addr;
+	uint64_t offset;
+	uint64_t size;
+};
+
+static inline size_t wire_host_map_size(const struct wire_host_map *m) {
+	(void)m;
+	return 24;
+}
+
+static inline uint8_t *wire_host_map_put(uint8_t *p, const struct wire_host_map *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->offset, 8);
+	p = wire_put(p, &m->size, 8);
+	return p;
+}
+
+struct wire_host_unmap {
+	uint64_t addr;
+};
+
+static inline size_t wire_host_unmap_size(const struct wire_host_unmap *m) {
+	(void)m;
+	return 8;
+}
+
+static inline uint8_t *wire_host_unmap_put(uint8_t *p, const struct wire_host_unmap *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
 	return p;
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x48b18097
+const Schema uint32 = 0x437e82e3
 
 // The kinds of messages.
 const (
@@ -16,16 +16,16 @@ const (
 	OpMemAlloc          Op = 7
 	OpMemFree           Op = 8
 	OpMemNest           Op = 9
-	OpHostMap           Op = 10
-	OpHostUnmap         Op = 11
-	OpCopyInline        Op = 12
-	OpCopyIn            Op = 13
-	OpCopyOut           Op = 14
-	OpCopyWithin        Op = 15
-	OpCopyIn2D          Op = 16
-	OpCopyOut2D         Op = 17
-	OpCopyWithin2D      Op = 18
-	OpFill              Op = 19
+	OpCopyInline        Op = 10
+	OpCopyIn            Op = 11
+	OpCopyOut           Op = 12
+	OpCopyWithin        Op = 13
+	OpCopyIn2D          Op = 14
+	OpCopyOut2D         Op = 15
+	OpCopyWithin2D      Op = 16
+	OpFill              Op = 17
+	OpHostMap           Op = 18
+	OpHostUnmap         Op = 19
 	OpModuleData        Op = 20
 	OpModuleLoad        Op = 21
 	OpModuleUnload      Op = 22
@@ -69,8 +69,6 @@ var opTable = [...]opInfo{
 	OpMemAlloc:          {name: "mem_alloc", call: true},
 	OpMemFree:           {name: "mem_free"},
 	OpMemNest:           {name: "mem_nest"},
-	OpHostMap:           {name: "host_map", call: true},
-	OpHostUnmap:         {name: "host_unmap"},
 	OpCopyInline:        {name: "copy_inline"},
 	OpCopyIn:            {name: "copy_in", data: DataIn},
 	OpCopyOut:           {name: "copy_out", data: DataOut},
@@ -79,6 +77,8 @@ var opTable = [...]opInfo{
 	OpCopyOut2D:         {name: "copy_out_2d", data: DataOut},
 	OpCopyWithin2D:      {name: "copy_within_2d"},
 	OpFill:              {name: "fill"},
+	OpHostMap:           {name: "host_map", call: true},
+	OpHostUnmap:         {name: "host_unmap"},
 	OpModuleData:        {name: "module_data", data: DataIn},
 	OpModuleLoad:        {name: "module_load", call: true},
 	OpModuleUnload:      {name: "module_unload"},
@@ -382,54 +382,6 @@ func (m *MemNest) Decode(b []byte) error {
 // Op returns the message's kind.
 func (m *MemNest) Op() Op { return OpMemNest }
 
-// HostMap is described in messages.txt.
-type HostMap struct {
-	Addr   uint64
-	Offset uint64
-	Size   uint64
-}
-
-// Append adds the message's bytes.
-func (m *HostMap) Append(b []byte) []byte {
-	b = appendU64(b, m.Addr)
-	b = appendU64(b, m.Offset)
-	b = appendU64(b, m.Size)
-	return b
-}
-
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
-func (m *HostMap) Decode(b []byte) error {
-	r := reader{rest: b}
-	m.Addr = r.u64()
-	m.Offset = r.u64()
-	m.Size = r.u64()
-	return r.end("HostMap")
-}
-
-// Op returns the message's kind.
-func (m *HostMap) Op() Op { return OpHostMap }
-
-// HostUnmap is described in messages.txt.
-type HostUnmap struct {
-	Addr uint64
-}
-
-// Append adds the message's bytes.
-func (m *HostUnmap) Append(b []byte) []byte {
-	b = appendU64(b, m.Addr)
-	return b
-}
-
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
-func (m *HostUnmap) Decode(b []byte) error {
-	r := reader{rest: b}
-	m.Addr = r.u64()
-	return r.end("HostUnmap")
-}
-
-// Op returns the message's kind.
-func (m *HostUnmap) Op() Op { return OpHostUnmap }
-
 // CopyInline is described in messages.txt.
 type CopyInline struct {
 	Dst    uint64
@@ -678,6 +630,54 @@ func (m *Fill) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *Fill) Op() Op { return OpFill }
+
+// HostMap is described in messages.txt.
+type HostMap struct {
+	Addr   uint64
+	Offset uint64
+	Size   uint64
+}
+
+// Append adds the message's bytes.
+func (m *HostMap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Offset)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *HostMap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Offset = r.u64()
+	m.Size = r.u64()
+	return r.end("HostMap")
+}
+
+// Op returns the message's kind.
+func (m *HostMap) Op() Op { return OpHostMap }
+
+// HostUnmap is described in messages.txt.
+type HostUnmap struct {
+	Addr uint64
+}
+
+// Append adds the message's bytes.
+func (m *HostUnmap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *HostUnmap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	return r.end("HostUnmap")
+}
+
+// Op returns the message's kind.
+func (m *HostUnmap) Op() Op { return OpHostUnmap }
 
 // ModuleData is described in messages.txt.
 type ModuleData struct {

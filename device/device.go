@@ -48,6 +48,15 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
+// HostMapper is what a context offers whose kernels reach memory of the host.
+type HostMapper interface {
+	// MapHost lets kernels read and write host memory at the address that it has in
+	// this process, atomics among that: ErrNotSupported where the device cannot.
+	// Address and length are multiples of 4096. The memory must stay where it is
+	// until unmap is called or the context is closed.
+	MapHost(host []byte) (unmap func() error, err error)
+}
+
 // ImageInfo is what an image holds, sorted by name. Variables have no address
 // yet.
 type ImageInfo struct {
@@ -187,6 +196,7 @@ type Global struct {
 	Name    string
 	Address uint64
 	Size    uint64
+	Managed bool // programs are to reach it at the same address
 }
 
 // Function is a kernel.

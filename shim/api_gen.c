@@ -326,8 +326,8 @@ MISSING(cuLogsRegisterCallback, "the driver's log")
 MISSING(cuLogsUnregisterCallback, "the driver's log")
 EXPORT CUresult (cuMemAddressFree)(CUdeviceptr address, size_t size) { ENTER(cuMemAddressFree); return leave(do_cuMemAddressFree(address, size)); }
 EXPORT CUresult (cuMemAddressReserve)(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) { ENTER(cuMemAddressReserve); return leave(do_cuMemAddressReserve(address, size, alignment, wish, flags)); }
-MISSING(cuMemAdvise, "managed memory, not yet")
-MISSING(cuMemAdvise_v2, "managed memory, not yet")
+EXPORT CUresult (cuMemAdvise)(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) { ENTER(cuMemAdvise); return leave(do_cuMemAdvise(address, bytes, advice, device)); }
+EXPORT CUresult (cuMemAdvise_v2)(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) { ENTER(cuMemAdvise_v2); return leave(do_cuMemAdvise_v2(address, bytes, advice, location)); }
 MISSING(cuMemAlloc, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemAlloc_v2)(CUdeviceptr *address, size_t bytes) { ENTER(cuMemAlloc_v2); return leave(do_cuMemAlloc_v2(address, bytes)); }
 EXPORT CUresult (cuMemAllocAsync)(CUdeviceptr *address, size_t bytes, CUstream stream) { ENTER(cuMemAllocAsync); return leave(do_cuMemAllocAsync(address, bytes, stream)); }
@@ -458,14 +458,14 @@ MISSING(cuMemPoolImportPointer, "memory shared between processes")
 EXPORT CUresult (cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemPoolSetAccess); return leave(do_cuMemPoolSetAccess(pool, list, count)); }
 EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }
-MISSING(cuMemPrefetchAsync, "managed memory, not yet")
-MISSING(cuMemPrefetchAsync_ptsz, "managed memory, not yet")
-MISSING(cuMemPrefetchAsync_v2, "managed memory, not yet")
-MISSING(cuMemPrefetchAsync_v2_ptsz, "managed memory, not yet")
+EXPORT CUresult (cuMemPrefetchAsync)(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) { ENTER(cuMemPrefetchAsync); return leave(do_cuMemPrefetchAsync(address, bytes, device, stream)); }
+EXPORT CUresult (cuMemPrefetchAsync_ptsz)(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) { ENTER(cuMemPrefetchAsync_ptsz); return leave(do_cuMemPrefetchAsync(address, bytes, device, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemPrefetchAsync_v2)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream)); }
+EXPORT CUresult (cuMemPrefetchAsync_v2_ptsz)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2_ptsz); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemPrefetchBatchAsync, "managed memory, not yet")
 MISSING(cuMemPrefetchBatchAsync_ptsz, "managed memory, not yet")
-MISSING(cuMemRangeGetAttribute, "managed memory, not yet")
-MISSING(cuMemRangeGetAttributes, "managed memory, not yet")
+EXPORT CUresult (cuMemRangeGetAttribute)(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttribute); return leave(do_cuMemRangeGetAttribute(data, size, attribute, address, bytes)); }
+EXPORT CUresult (cuMemRangeGetAttributes)(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttributes); return leave(do_cuMemRangeGetAttributes(data, sizes, attributes, count, address, bytes)); }
 EXPORT CUresult (cuMemRelease)(CUmemGenericAllocationHandle handle) { ENTER(cuMemRelease); return leave(do_cuMemRelease(handle)); }
 EXPORT CUresult (cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle *handle, void *address) { ENTER(cuMemRetainAllocationHandle); return leave(do_cuMemRetainAllocationHandle(handle, address)); }
 EXPORT CUresult (cuMemSetAccess)(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemSetAccess); return leave(do_cuMemSetAccess(address, size, list, count)); }
@@ -547,8 +547,8 @@ MISSING(cuSignalExternalSemaphoresAsync, "memory and semaphores of graphics inte
 MISSING(cuSignalExternalSemaphoresAsync_ptsz, "memory and semaphores of graphics interfaces")
 EXPORT CUresult (cuStreamAddCallback)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback); return leave(do_cuStreamAddCallback(stream, callback, data, flags)); }
 EXPORT CUresult (cuStreamAddCallback_ptsz)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback_ptsz); return leave(do_cuStreamAddCallback(stream ? stream : CU_STREAM_PER_THREAD, callback, data, flags)); }
-MISSING(cuStreamAttachMemAsync, "managed memory, not yet")
-MISSING(cuStreamAttachMemAsync_ptsz, "managed memory, not yet")
+EXPORT CUresult (cuStreamAttachMemAsync)(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) { ENTER(cuStreamAttachMemAsync); return leave(do_cuStreamAttachMemAsync(stream, address, length, flags)); }
+EXPORT CUresult (cuStreamAttachMemAsync_ptsz)(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) { ENTER(cuStreamAttachMemAsync_ptsz); return leave(do_cuStreamAttachMemAsync(stream ? stream : CU_STREAM_PER_THREAD, address, length, flags)); }
 MISSING(cuStreamBatchMemOp, "memory operations of streams, not yet")
 MISSING(cuStreamBatchMemOp_ptsz, "memory operations of streams, not yet")
 MISSING(cuStreamBatchMemOp_v2, "memory operations of streams, not yet")

@@ -187,6 +187,8 @@ CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **va
 CUresult do_cuLinkDestroy(CUlinkState state);
 CUresult do_cuMemAddressFree(CUdeviceptr address, size_t size);
 CUresult do_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags);
+CUresult do_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device);
+CUresult do_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location);
 CUresult do_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
@@ -230,6 +232,10 @@ CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 CUresult do_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count);
 CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+CUresult do_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
+CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes);
+CUresult do_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes);
 CUresult do_cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult do_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
 CUresult do_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *list, size_t count);
@@ -269,6 +275,7 @@ CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribu
 CUresult do_cuProfilerStart(void);
 CUresult do_cuProfilerStop(void);
 CUresult do_cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags);
+CUresult do_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags);
 CUresult do_cuStreamBeginCapture(CUstream stream);
 CUresult do_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
 CUresult do_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode);

@@ -227,7 +227,9 @@ static CUresult save(const char *name, struct client *c) {
 		unlink(fresh);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	CUresult result = put_all(&w, c, path);
+	CUresult result = managed_give_all(c, false);
+	if (result == CUDA_SUCCESS)
+		result = put_all(&w, c, path);
 	if (fclose(w.file) != 0 && result == CUDA_SUCCESS)
 		result = trouble("the checkpoint cannot be written to", path);
 	if (result == CUDA_SUCCESS)
@@ -460,6 +462,8 @@ static CUresult load(struct reader *r, struct target *t) {
 	CUresult result = CUDA_ERROR_OPERATING_SYSTEM;
 	if (check_file(r, &s))
 		result = claim(t, &s);
+	if (result == CUDA_SUCCESS)
+		result = managed_give_all(t->client, true);
 	if (result == CUDA_SUCCESS)
 		result = fill(r, t->client, &s);
 	free(s.list);

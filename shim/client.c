@@ -304,13 +304,18 @@ CUresult client_connect(void) {
 	return result;
 }
 
-// Maps a descriptor; the mapping is not inherited by children.
-static CUresult map_shared(int fd, void **at, size_t *size) {
+// Maps a descriptor, at an address if nothing is there; the mapping is not inherited by
+// children.
+static CUresult map_shared(int fd, uint64_t wish, void **at, size_t *size) {
 	struct stat info;
 	if (fstat(fd, &info) < 0 || info.st_size <= 0)
 		return damaged("the shared memory");
 	*size = (size_t)info.st_size;
-	void *mapped = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *mapped = MAP_FAILED;
+	if (wish != 0 && wish % 4096 == 0)
+		mapped = mmap((void *)wish, *size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+	if (mapped == MAP_FAILED)
+		mapped = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapped == MAP_FAILED) {
 		complain("muster: %zu bytes of shared memory cannot be mapped (%s): raise the program's limit of address space (ulimit -v)", *size, strerror(errno));
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -331,12 +336,12 @@ static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size
 static CUresult map_memory(struct client *c, const int fds[2]) {
 	size_t ring_bytes = 0, arena_bytes = 0;
 	void *ring = NULL, *arena = NULL;
-	CUresult result = map_shared(fds[0], &ring, &ring_bytes);
-	if (result == CUDA_SUCCESS)
-		result = map_shared(fds[1], &arena, &arena_bytes);
 	struct wire_ring head = {0};
+	CUresult result = map_shared(fds[0], 0, &ring, &ring_bytes);
 	if (result == CUDA_SUCCESS && ring_bytes >= WIRE_RING_AT)
 		memcpy(&head, ring, sizeof head);
+	if (result == CUDA_SUCCESS)
+		result = map_shared(fds[1], head.arena_at, &arena, &arena_bytes);
 	if (result == CUDA_SUCCESS && !geometry_is_sound(&head, ring_bytes, arena_bytes))
 		result = damaged("the shared memory");
 	if (result != CUDA_SUCCESS) {
@@ -348,11 +353,41 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 	}
 	c->ring = ring;
 	c->arena = arena;
+	c->arena_shared = head.arena_at != 0 && head.arena_at == (uint64_t)(uintptr_t)arena;
 	c->ring_size = head.ring_size;
 	c->staging_size = head.staging_size;
 	c->bounce_size = head.bounce_size;
 	c->arena_bytes = head.arena_size;
 	return CUDA_SUCCESS;
+}
+
+// Nothing of the host's is to have an address of the device's. Says whether that is so: it
+// is not where something has one already. A child has what its parent reserved.
+static bool reserve(uint64_t base, uint64_t size) {
+#ifdef __SANITIZE_THREAD__ // which has these addresses for itself
+	return (void)base, (void)size, false;
+#else
+	static struct {
+		uint64_t base, size;
+	} ours[MAX_DEVICES]; // under attach_lock
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		if (ours[i].size > 0 && base >= ours[i].base && base - ours[i].base < ours[i].size)
+			return size <= ours[i].size - (base - ours[i].base);
+		if (ours[i].size > 0)
+			continue;
+		void *at = mmap((void *)base, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+		if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != base) { // an old kernel, which takes it for a wish
+			munmap(at, size);
+			at = MAP_FAILED;
+		}
+		if (at != MAP_FAILED) {
+			ours[i].base = base;
+			ours[i].size = size;
+		}
+		return at != MAP_FAILED;
+	}
+	return false;
+#endif
 }
 
 static CUresult prepare(struct client *c) {
@@ -370,11 +405,7 @@ static CUresult prepare(struct client *c) {
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < buffers; i++)
 		c->free_bounces[c->free_bounce_count++] = c->staging_size + i * WIRE_BOUNCE;
-#ifndef __SANITIZE_THREAD__ // which has these addresses for itself
-	// Nothing of the host's is to have an address of the device's. Where that
-	// fails, something has already, or this is a child whose parent did it.
-	mmap((void *)c->base, c->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-#endif
+	c->reserved = reserve(c->base, c->size);
 	return CUDA_SUCCESS;
 }
 

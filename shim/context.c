@@ -186,8 +186,9 @@ static CUresult clear_locked(CUcontext context) {
 		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
 		print_pending(c);
 	}
+	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
-	pinned_release(c, context);
+	pinned_release(c, context, !alone);
 	c->contexts--;
 	atomic_store(&context->client, NULL);
 	if (alone && atomic_load(&c->lost) != 0)
@@ -585,7 +586,8 @@ static CUresult synchronise(CUcontext context) {
 	struct wire_synchronise message = {0};
 	result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	print_pending(c);
-	return result;
+	managed_watch();
+	return client_deferred(c, result);
 }
 
 CUresult do_cuCtxSynchronize(void) {

@@ -135,6 +135,8 @@ CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from,
 	return result;
 }
 
+CUresult copy_out_quietly(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size) { return bounce_out(c, stream, to, from, size); }
+
 // --- copies of one dimension -----------------------------------------------------------
 
 // Finds the client that has the bytes. If it is that of another device, the stream
@@ -180,7 +182,7 @@ static bool may_be_device(const void *at) {
 		if (c != NULL && (uint64_t)(uintptr_t)at - c->base < c->size)
 			return true;
 	}
-	return false;
+	return managed_has((CUdeviceptr)(uintptr_t)at);
 }
 
 // What is said to be the host's may be a device's, and the other way round if the
@@ -201,6 +203,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 	if (result != CUDA_SUCCESS && is_pinned(to))
 		return unified(to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
 	if (result == CUDA_SUCCESS)
+		result = managed_touch(to, size, true);
+	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
 }
@@ -220,6 +224,8 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 	result = route(&t, from, size, &elsewhere);
 	if (result != CUDA_SUCCESS && is_pinned(from))
 		return unified((CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
+	if (result == CUDA_SUCCESS)
+		result = managed_touch(from, size, false);
 	return result == CUDA_SUCCESS ? copy_out(t.client, t.stream, to, from, size, wait || elsewhere) : result;
 }
 
@@ -248,6 +254,11 @@ CUresult copy_across(const struct target *t, CUdeviceptr to, CUdeviceptr from, s
 	return result == CUDA_SUCCESS ? across(to_client, to, from_client, from, size) : result;
 }
 
+static CUresult managed_touch_both(CUdeviceptr to, CUdeviceptr from, size_t size) {
+	CUresult result = managed_touch(from, size, false);
+	return result == CUDA_SUCCESS ? managed_touch(to, size, true) : result;
+}
+
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
 	struct target t;
 	CUresult result = target_work(stream, &t);
@@ -260,6 +271,9 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
 		return unified(to, from, size, stream, true);
 	if (to_client == NULL || from_client == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = managed_touch_both(to, from, size);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (to_client == t.client && from_client == t.client) {
 		struct wire_copy_within message = {to, from, size, t.stream};
 		return POST(t.client, COPY_WITHIN, copy_within, &message, NO_DATA);
@@ -326,6 +340,9 @@ CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_con
 		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
 	if (t.captured)
 		return capture_plain(&t, destination, true, source, true, bytes);
+	result = managed_touch_both(destination, source, bytes);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (to == from && to == t.client) {
 		struct wire_copy_within message = {destination, source, bytes, t.stream};
 		return POST(to, COPY_WITHIN, copy_within, &message, NO_DATA);
@@ -423,6 +440,7 @@ static CUresult check_side(const struct target *t, struct side *s, CUmemorytype 
 	switch (type) {
 	case CU_MEMORYTYPE_HOST:
 		s->at = (uint64_t)(uintptr_t)host;
+		s->device = managed_has(s->at);
 		break;
 	case CU_MEMORYTYPE_DEVICE:
 		s->at = device;
@@ -449,6 +467,7 @@ static CUresult check_side(const struct target *t, struct side *s, CUmemorytype 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (s->device ? memory_owner(t->client, s->at, size) != t->client : may_be_device((void *)(uintptr_t)s->at))
 		return CUDA_ERROR_INVALID_VALUE;
+	s->size = size;
 	return CUDA_SUCCESS;
 }
 
@@ -478,6 +497,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 	if (t.captured)
 		return capture_copy(&t, copy);
 	result = copy_sides(&t, copy, &to, &from);
+	if (result == CUDA_SUCCESS && from.device)
+		result = managed_touch(from.at, from.size, false);
+	if (result == CUDA_SUCCESS && to.device)
+		result = managed_touch(to.at, to.size, true);
 	if (result == CUDA_SUCCESS && !to.device && !from.device)
 		result = target_wait(&t);
 	for (size_t z = 0; z < shape.depth && result == CUDA_SUCCESS; z++) {
@@ -558,6 +581,8 @@ static CUresult fill(CUdeviceptr at, size_t pitch, uint32_t value, uint32_t widt
 			fill_host((uint8_t *)(uintptr_t)at, pitch, value, width, count, height);
 		return result;
 	}
+	if (result == CUDA_SUCCESS)
+		result = managed_touch(at, size, true);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_fill message = {at, height > 1 ? pitch : row, value, width, count, height, t.stream};

@@ -53,12 +53,10 @@ CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-// What a device may have and this library does not: memory of the host that
-// kernels reach, memory that moves by itself, and what needs the real driver.
+// What a device may have and this library does not: memory that host and device use at
+// the same time, and what needs the real driver.
 static bool is_withheld(CUdevice_attribute attribute) {
 	switch ((int)attribute) {
-	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
@@ -97,7 +95,7 @@ static bool is_withheld(CUdevice_attribute attribute) {
 
 // What this library provides by itself.
 static bool is_own(CUdevice_attribute attribute) {
-	return attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
+	return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
 	       attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED ||
 	       attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 }

@@ -110,6 +110,7 @@ static void *serve(void *argument) {
 			else
 				call->callback(call->stream, client_status(c), call->data);
 			end_call(c, call);
+			managed_returned(c);
 		}
 		struct wire_host_done done = {reply.cookie};
 		if (POST(c, HOST_DONE, host_done, &done, NO_DATA) != CUDA_SUCCESS)
@@ -123,12 +124,16 @@ static void *serve(void *argument) {
 	return NULL;
 }
 
-// Signals are for the program's own threads.
+// Signals are for the program's own threads, but for what a function of the program's does
+// itself: touching managed memory among that.
 static bool start_thread(struct client *c) {
 	sigset_t all, before;
 	pthread_t thread;
 	pthread_attr_t detached;
 	sigfillset(&all);
+	const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		sigdelset(&all, own[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);

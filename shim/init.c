@@ -108,10 +108,12 @@ static void in_child(void) {
 	pthread_mutex_init(&init_lock, NULL);
 	object_forget_all();
 	client_forget_all();
+	moved_forget_all();
 	pinned_forget_all();
 	virtual_forget_all();
 	pools_forget_all();
 	capture_forget_all();
+	managed_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();
 }

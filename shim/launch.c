@@ -477,7 +477,13 @@ CUresult launch_post(const struct target *t, CUfunction f, const struct launch *
 		.stack = context_stack(f->object.context),
 		.params = {bytes, f->param_size},
 	};
-	return POST(t->client, LAUNCH, launch, &message, NO_DATA);
+	bool held = false;
+	mapped_scan(t->client, bytes, f->param_size);
+	CUresult result = managed_begin(t->client, t->stream, &held);
+	if (result == CUDA_SUCCESS)
+		result = POST(t->client, LAUNCH, launch, &message, NO_DATA);
+	managed_end(t->client, held);
+	return result;
 }
 
 static CUresult launch(CUfunction function, const struct launch *l, CUstream stream, void **params, void **extra) {

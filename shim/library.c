@@ -246,8 +246,23 @@ CUresult do_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary li
 }
 
 CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
-	(void)address, (void)bytes, (void)name;
-	return object_is(library, KIND_LIBRARY) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
+	CUmodule module;
+	CUdeviceptr at;
+	size_t size;
+	CUresult result = do_cuLibraryGetModule(&module, library);
+	if (result == CUDA_SUCCESS && address == NULL && bytes == NULL)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = module_global(module, name, &at, &size);
+	struct range range;
+	struct client *c;
+	if (result == CUDA_SUCCESS && !managed_range(at, &range, &c))
+		result = CUDA_ERROR_NOT_FOUND; // another kind of variable
+	if (result == CUDA_SUCCESS && address != NULL)
+		*address = at;
+	if (result == CUDA_SUCCESS && bytes != NULL)
+		*bytes = size;
+	return result;
 }
 
 // --- kernels -------------------------------------------------------------------------------------

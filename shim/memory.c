@@ -12,22 +12,22 @@ static uint64_t charged(uint64_t size) { return (size + SMALL_STEP - 1) / SMALL_
 
 uint64_t memory_reserved(struct client *c) { return c->base + c->size / 2; }
 
-static uint64_t choose(struct client *c, size_t size, CUcontext context) {
+static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pages) {
 	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0;
-	if (size < SMALL)
+	if (size < SMALL && !pages)
 		at = ranges_take(&c->allocations, c->base, middle, size, SMALL_STEP, context);
 	if (at == 0)
 		at = ranges_take(&c->allocations, middle, end, size, LARGE_STEP, context);
 	return at;
 }
 
-CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) {
+static CUresult allocate_as(struct target *t, size_t size, bool pages, CUdeviceptr *address) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&c->memory_lock);
-	uint64_t at = size <= c->memory ? choose(c, size, t->context) : 0, id = 0;
+	uint64_t at = size <= c->memory ? choose(c, size, t->context, pages) : 0, id = 0;
 	if (at != 0) {
 		id = ranges_find(&c->allocations, at, 1)->id;
 		c->allocated += charged(size);
@@ -50,6 +50,10 @@ CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
 }
+
+CUresult memory_allocate(struct target *t, size_t size, CUdeviceptr *address) { return allocate_as(t, size, false, address); }
+
+CUresult memory_pages(struct target *t, size_t size, CUdeviceptr *address) { return allocate_as(t, size, true, address); }
 
 // Copies within a client's memory, behind everything that it was given.
 CUresult memory_copy(struct client *c, uint64_t to, uint64_t from, uint64_t size) {
@@ -267,8 +271,12 @@ CUresult do_cuMemFree_v2(CUdeviceptr address) {
 	CUresult result = capture_unsafe();
 	if (result != CUDA_SUCCESS || graph_memory_free(address, &result))
 		return result;
+	struct client *c;
+	CUdeviceptr below;
+	if (managed_free(address, &c, &below, &result))
+		return result == CUDA_SUCCESS && below != 0 ? memory_free(c, below) : result;
 	struct range range;
-	struct client *c = owner(current_client(), address, 1, &range);
+	c = owner(current_client(), address, 1, &range);
 	return c != NULL && range.mapped == NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -294,7 +302,7 @@ CUresult do_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevicept
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	bool found = owner(current_client(), address, 1, &range) != NULL || pinned_range((void *)(uintptr_t)address, &range, &c);
+	bool found = managed_range(address, &range, &c) || owner(current_client(), address, 1, &range) != NULL || pinned_range((void *)(uintptr_t)address, &range, &c);
 	if (base != NULL)
 		*base = range.at;
 	if (bytes != NULL)
@@ -554,12 +562,7 @@ CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	if (memory_owner(t.client, address, 1) != t.client)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = target_wait(&t);
-	return result == CUDA_SUCCESS ? memory_free(t.client, address) : result;
-}
-
-CUresult do_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
-	(void)address, (void)bytes, (void)flags;
-	return CUDA_ERROR_NOT_SUPPORTED;
+	return result == CUDA_SUCCESS ? do_cuMemFree_v2(address) : result;
 }
 
 // --- what an address is ------------------------------------------------------------------
@@ -567,7 +570,10 @@ CUresult do_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int f
 // Answers for memory of a device, of the host as pinned here, or of neither.
 static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdeviceptr address, bool unknown_is_null) {
 	struct range range = {0};
-	struct client *c = owner(current_client(), address, 1, &range);
+	struct client *c = NULL;
+	bool managed = managed_range(address, &range, &c);
+	if (!managed)
+		c = owner(current_client(), address, 1, &range);
 	bool device = c != NULL;
 	bool host = !device && pinned_range((void *)(uintptr_t)address, &range, &c);
 	bool known = device || host;
@@ -582,15 +588,17 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(unsigned *)value = device ? CU_MEMORYTYPE_DEVICE : host ? CU_MEMORYTYPE_HOST : 0;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)value = device ? address : 0;
-		return device ? CUDA_SUCCESS : none;
+		*(CUdeviceptr *)value = device || (host && c != NULL && c->arena_shared) ? address : 0;
+		return *(CUdeviceptr *)value != 0 ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		*(void **)value = host ? (void *)(uintptr_t)address : NULL;
-		return host ? CUDA_SUCCESS : none;
+		*(void **)value = host || managed ? (void *)(uintptr_t)address : NULL;
+		return host || managed ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		*(unsigned long long *)value = range.id;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(unsigned *)value = managed;
+		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:

@@ -203,13 +203,21 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 
 // A variable's flags are the number of its module.
 static void forget_variables(struct client *c, CUmodule module) {
-	pthread_mutex_lock(&c->memory_lock);
-	for (struct range *range = ranges_from(&c->variables, 0), *next; range != NULL; range = next) {
-		next = ranges_from(&c->variables, range->at + 1);
-		if (range->flags == module->object.number)
-			ranges_remove(&c->variables, range);
-	}
-	pthread_mutex_unlock(&c->memory_lock);
+	uint64_t from = 0, gone;
+	do {
+		gone = 0;
+		pthread_mutex_lock(&c->memory_lock);
+		for (struct range *range = ranges_from(&c->variables, from); range != NULL && gone == 0; range = ranges_from(&c->variables, from)) {
+			from = range->at + 1;
+			if (range->flags == module->object.number) {
+				gone = range->at;
+				ranges_remove(&c->variables, range);
+			}
+		}
+		pthread_mutex_unlock(&c->memory_lock);
+		if (gone != 0)
+			managed_forget(gone); // without that lock
+	} while (gone != 0);
 }
 
 void module_release(CUmodule module, bool tell) {
@@ -469,6 +477,10 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	pthread_mutex_lock(&c->memory_lock);
 	ranges_add(&c->variables, (struct range){.at = reply.addr, .size = reply.size, .context = module->object.context, .flags = module->object.number});
 	pthread_mutex_unlock(&c->memory_lock);
+	if (reply.managed != 0)
+		result = managed_variable(c, module->object.context, reply.addr, reply.size);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (address != NULL)
 		*address = reply.addr;
 	if (bytes != NULL)

@@ -1,5 +1,6 @@
-// Memory of the host that the worker reaches as well: the rest of the data arena.
-// Registered memory is only remembered.
+// Memory of the host that the worker reaches as well: the rest of the data arena. Kernels
+// reach it once somebody asks for that (mapped.c).
+// Registered memory is only remembered until then.
 #include "shim.h"
 
 #include <inttypes.h>
@@ -7,10 +8,15 @@
 static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges registered;
 
+static _Atomic int registered_count;
+
 void pinned_forget_all(void) {
 	pthread_mutex_init(&registered_lock, NULL);
 	registered.root = NULL;
+	atomic_store(&registered_count, 0);
 }
+
+bool registered_any(void) { return atomic_load_explicit(&registered_count, memory_order_relaxed) > 0; }
 
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset) {
 	uint64_t first = c->staging_size + c->bounce_size, at = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)c->arena;
@@ -102,8 +108,10 @@ CUresult do_cuMemFreeHost(void *address) {
 	print_pending(c);
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *still = ranges_find(&c->pinned, range.at, 1);
-	if (still != NULL && still->id == range.id)
+	if (still != NULL && still->id == range.id) {
+		mapped_end(c, still);
 		ranges_remove(&c->pinned, still);
+	}
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
 }
@@ -117,29 +125,30 @@ bool pinned_any(struct client *c, CUcontext context) {
 	return any;
 }
 
-static void release_of(struct ranges *r, CUcontext context) {
-	for (struct range *range = ranges_from(r, 0), *next; range != NULL; range = next) {
-		next = ranges_from(r, range->at + 1);
-		if (range->context == context)
-			ranges_remove(r, range);
-	}
-}
-
-void pinned_release(struct client *c, CUcontext context) {
+void pinned_release(struct client *c, CUcontext context, bool tell) {
 	pthread_mutex_lock(&c->memory_lock);
-	release_of(&c->pinned, context);
+	for (struct range *range = ranges_from(&c->pinned, 0), *next; range != NULL; range = next) {
+		next = ranges_from(&c->pinned, range->at + 1);
+		if (range->context != context)
+			continue;
+		if (tell)
+			mapped_end(c, range);
+		ranges_remove(&c->pinned, range);
+	}
 	pthread_mutex_unlock(&c->memory_lock);
 }
 
 void registered_release(CUcontext context) {
+	moved_release(context);
 	pthread_mutex_lock(&registered_lock);
-	release_of(&registered, context);
+	for (struct range *range = ranges_from(&registered, 0), *next; range != NULL; range = next) {
+		next = ranges_from(&registered, range->at + 1);
+		if (range->context == context) {
+			ranges_remove(&registered, range);
+			atomic_fetch_sub(&registered_count, 1);
+		}
+	}
 	pthread_mutex_unlock(&registered_lock);
-}
-
-CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags) {
-	(void)address, (void)host, (void)flags;
-	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address) {
@@ -151,7 +160,7 @@ CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address) {
 		return result;
 	if (flags == NULL || !pinned_range(address, &range, &c))
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = range.flags;
+	*flags = range.flags & ~RANGE_MAPPED;
 	return CUDA_SUCCESS;
 }
 
@@ -168,6 +177,7 @@ CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags
 	range = (struct range){.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
 	pthread_mutex_lock(&registered_lock);
 	bool added = ranges_add(&registered, range);
+	atomic_fetch_add(&registered_count, added);
 	pthread_mutex_unlock(&registered_lock);
 	return added ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
@@ -176,11 +186,14 @@ CUresult do_cuMemHostUnregister(void *address) {
 	struct range pinned;
 	if (find_pinned(address, &pinned) != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	moved_end((uint64_t)(uintptr_t)address);
 	pthread_mutex_lock(&registered_lock);
 	struct range *range = ranges_find(&registered, (uint64_t)(uintptr_t)address, 1);
 	bool found = range != NULL && range->at == (uint64_t)(uintptr_t)address;
-	if (found)
+	if (found) {
 		ranges_remove(&registered, range);
+		atomic_fetch_sub(&registered_count, 1);
+	}
 	bool inside = range != NULL && !found;
 	pthread_mutex_unlock(&registered_lock);
 	return found ? CUDA_SUCCESS : inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -60,6 +60,10 @@ CUresult client_status(struct client *c) {
 	return (CUresult)__atomic_load_n(&c->ring->status, __ATOMIC_ACQUIRE);
 }
 
+CUresult client_deferred(struct client *c, CUresult result) {
+	return result == CUDA_SUCCESS && atomic_load_explicit(&c->deferred, memory_order_relaxed) != 0 ? (CUresult)atomic_exchange(&c->deferred, 0) : result;
+}
+
 static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
 	return used - __atomic_load_n(word, __ATOMIC_ACQUIRE) <= size;
 }

@@ -81,6 +81,8 @@ struct range {
 	CUmemoryPool pool;         // that it was taken from, or NULL
 };
 
+#define RANGE_MAPPED (UINT32_C(1) << 31) // of the flags: kernels reach it
+
 struct ranges {
 	struct range_node *root;
 };
@@ -119,6 +121,8 @@ struct client {
 	uint8_t *arena;
 	uint64_t ring_size, staging_size, bounce_size, arena_bytes; // read once: the other end may write there
 	uint64_t base, size; // device addresses
+	bool reserved;       // the program has nothing else there
+	bool arena_shared;   // the worker has the data arena at the same address
 	uint64_t memory;     // limit
 	_Atomic uint32_t numbers;
 	_Atomic int lost; // what every call answers once the worker is gone
@@ -143,6 +147,13 @@ struct client {
 	pthread_mutex_t memory_lock; // taken before send_lock
 	struct ranges allocations, variables, pinned, reservations;
 	uint64_t allocated;
+
+	// managed.c; under its lock
+	uint32_t managed_stream;   // for its copies; 0: there is none
+	uint64_t managed_launched; // how often kernels were given managed memory
+	uint64_t managed_work;     // the same, with copies
+	bool managed_busy;         // some of that may not have ended
+	_Atomic int deferred;      // a result that the next call which waits tells
 
 	// notices.c
 	pthread_mutex_t notice_lock;
@@ -181,6 +192,7 @@ void slot_give(struct client *c, uint16_t slot);
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
 CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer); // CUDA_ERROR_NOT_READY after a while
 CUresult client_status(struct client *c);
+CUresult client_deferred(struct client *c, CUresult result); // of a call that waits: or what another could not tell
 
 // Copies a piece into staging memory; stage_end follows once the message with
 // this header was sent.
@@ -377,27 +389,62 @@ CUresult memory_copy(struct client *client, uint64_t to, uint64_t from, uint64_t
 void memory_mark(struct client *client, uint64_t at, struct allocation *mapped);
 bool memory_range(struct client *client, uint64_t at, uint64_t size, struct range *range);
 uint64_t memory_reserved(struct client *client); // where addresses begin that programs reserve
+// Allocates whole pages, which no other allocation shares.
+CUresult memory_pages(struct target *t, size_t size, CUdeviceptr *address);
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made);
 bool memory_list(struct client *c, struct range **list, size_t *count);
 void memory_release(struct client *c, CUcontext context, bool tell);
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);
 bool pinned_any(struct client *c, CUcontext context);
-void pinned_release(struct client *c, CUcontext context);
+void pinned_release(struct client *c, CUcontext context, bool tell);
+bool registered_any(void);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
 void virtual_forget_all(void);
 void pools_forget_all(void);
 
+// --- mapped.c ---------------------------------------------------------------------
+
+void mapped_end(struct client *c, struct range *range); // under the memory_lock
+void mapped_scan(struct client *c, const void *params, size_t size); // of a kernel
+void moved_end(uint64_t at);
+void moved_release(CUcontext context);
+void moved_forget_all(void);
+bool pinned_moving(void);      // pages are being replaced, or were
+bool pinned_wait(uint64_t at); // until that is over, if the address is one of theirs
+
 CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *from, size_t size, bool wait);
 CUresult copy_out(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size, bool wait);
+// The same for handlers of signals: nothing is printed. It waits.
+CUresult copy_out_quietly(struct client *c, uint32_t stream, void *to, CUdeviceptr from, size_t size);
+
+// --- managed.c --------------------------------------------------------------------
+
+// Around the message that launches kernels of a stream: they find what the host has
+// written, and no thread brings it to the host before they are known of.
+CUresult managed_begin(struct client *c, uint32_t stream, bool *held);
+void managed_end(struct client *c, bool held);
+// Before a message that reads or writes device memory which may be managed.
+CUresult managed_touch(CUdeviceptr at, size_t size, bool written);
+CUresult managed_give_all(struct client *c, bool written);
+void managed_returned(struct client *c); // a function of the program's, for a stream
+void managed_watch(void);
+void managed_handle_faults(void);
+bool managed_has(CUdeviceptr at);
+bool managed_range(CUdeviceptr at, struct range *out, struct client **c);
+bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresult *result);
+CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, size_t size);
+void managed_forget(CUdeviceptr at);
+void managed_release(struct client *c, CUcontext context, bool last);
+void managed_forget_all(void);
 
 // One side of a copy of up to three dimensions: where its first byte lies, and how far
 // apart its rows and planes are.
 struct side {
 	bool device;
 	uint64_t at;
-	size_t pitch, slice;
+	size_t pitch, slice, size;
 };
 
 // Checks a copy and finds out how its sides lie. Of a copy of nothing, nothing is checked.

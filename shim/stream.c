@@ -140,7 +140,8 @@ CUresult target_wait(const struct target *target) {
 	struct wire_stream_synchronise message = {target->stream};
 	CUresult result = CALL(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
 	print_pending(target->client);
-	return result;
+	managed_watch();
+	return client_deferred(target->client, result);
 }
 
 // --- streams -------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WIRE_MAGIC 0x5453554du // "MUST"
-#define WIRE_VERSION 4u
+#define WIRE_VERSION 5u
 
 // On the socket each record has this before it.
 struct wire_frame {
@@ -84,7 +84,8 @@ struct wire_ring {
 	uint32_t closed; // 1: the worker has ended the client; reason says why
 	uint32_t print;  // 1: kernels have printed something
 	uint32_t notices_written; // bytes of notices written so far
-	uint8_t fill3[64 - 16];
+	uint64_t arena_at; // where the worker has the data arena, for the client to have it there, too; 0: anywhere
+	uint8_t fill3[64 - 24];
 	char reason[1024]; // NUL-terminated
 	uint8_t fill4[2048 - 1280];
 	char notices[WIRE_NOTICES]; // lines for the user, that go round: wire/notices.go

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xfd217cdbu
+#define WIRE_SCHEMA 0x437e82e3u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -24,37 +24,39 @@ enum wire_op {
 	WIRE_COPY_OUT_2D = 15,
 	WIRE_COPY_WITHIN_2D = 16,
 	WIRE_FILL = 17,
-	WIRE_MODULE_DATA = 18,
-	WIRE_MODULE_LOAD = 19,
-	WIRE_MODULE_UNLOAD = 20,
-	WIRE_MODULE_NAMES = 21,
-	WIRE_MODULE_FUNCTION = 22,
-	WIRE_MODULE_GLOBAL = 23,
-	WIRE_FUNCTION_OCCUPANCY = 24,
-	WIRE_FUNCTION_SHARED = 25,
-	WIRE_FUNCTION_CLUSTERS = 26,
-	WIRE_LAUNCH = 27,
-	WIRE_LIMIT = 28,
-	WIRE_MODULE_LOG = 29,
-	WIRE_STREAM_CREATE = 30,
-	WIRE_STREAM_DESTROY = 31,
-	WIRE_STREAM_QUERY = 32,
-	WIRE_STREAM_SYNCHRONISE = 33,
-	WIRE_STREAM_WAIT = 34,
-	WIRE_EVENT_CREATE = 35,
-	WIRE_EVENT_DESTROY = 36,
-	WIRE_EVENT_RECORD = 37,
-	WIRE_EVENT_QUERY = 38,
-	WIRE_EVENT_SYNCHRONISE = 39,
-	WIRE_EVENT_ELAPSED = 40,
-	WIRE_SYNCHRONISE = 41,
-	WIRE_HOST_FUNCTION = 42,
-	WIRE_HOST_NEXT = 43,
-	WIRE_HOST_DONE = 44,
-	WIRE_HOST_STOP = 45,
-	WIRE_PRINT_FETCH = 46,
-	WIRE_SYNC_POINT = 47,
-	WIRE_RESET = 48,
+	WIRE_HOST_MAP = 18,
+	WIRE_HOST_UNMAP = 19,
+	WIRE_MODULE_DATA = 20,
+	WIRE_MODULE_LOAD = 21,
+	WIRE_MODULE_UNLOAD = 22,
+	WIRE_MODULE_NAMES = 23,
+	WIRE_MODULE_FUNCTION = 24,
+	WIRE_MODULE_GLOBAL = 25,
+	WIRE_FUNCTION_OCCUPANCY = 26,
+	WIRE_FUNCTION_SHARED = 27,
+	WIRE_FUNCTION_CLUSTERS = 28,
+	WIRE_LAUNCH = 29,
+	WIRE_LIMIT = 30,
+	WIRE_MODULE_LOG = 31,
+	WIRE_STREAM_CREATE = 32,
+	WIRE_STREAM_DESTROY = 33,
+	WIRE_STREAM_QUERY = 34,
+	WIRE_STREAM_SYNCHRONISE = 35,
+	WIRE_STREAM_WAIT = 36,
+	WIRE_EVENT_CREATE = 37,
+	WIRE_EVENT_DESTROY = 38,
+	WIRE_EVENT_RECORD = 39,
+	WIRE_EVENT_QUERY = 40,
+	WIRE_EVENT_SYNCHRONISE = 41,
+	WIRE_EVENT_ELAPSED = 42,
+	WIRE_SYNCHRONISE = 43,
+	WIRE_HOST_FUNCTION = 44,
+	WIRE_HOST_NEXT = 45,
+	WIRE_HOST_DONE = 46,
+	WIRE_HOST_STOP = 47,
+	WIRE_PRINT_FETCH = 48,
+	WIRE_SYNC_POINT = 49,
+	WIRE_RESET = 50,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -464,6 +466,40 @@ static inline uint8_t *wire_fill_put(uint8_t *p, const struct wire_fill *m) {
 	return p;
 }
 
+struct wire_host_map {
+	uint64_t addr;
+	uint64_t offset;
+	uint64_t size;
+};
+
+static inline size_t wire_host_map_size(const struct wire_host_map *m) {
+	(void)m;
+	return 24;
+}
+
+static inline uint8_t *wire_host_map_put(uint8_t *p, const struct wire_host_map *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->offset, 8);
+	p = wire_put(p, &m->size, 8);
+	return p;
+}
+
+struct wire_host_unmap {
+	uint64_t addr;
+};
+
+static inline size_t wire_host_unmap_size(const struct wire_host_unmap *m) {
+	(void)m;
+	return 8;
+}
+
+static inline uint8_t *wire_host_unmap_put(uint8_t *p, const struct wire_host_unmap *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	return p;
+}
+
 struct wire_module_data {
 	uint32_t module;
 };
@@ -620,11 +656,13 @@ static inline uint8_t *wire_module_global_put(uint8_t *p, const struct wire_modu
 struct wire_module_global_reply {
 	uint64_t addr;
 	uint64_t size;
+	uint32_t managed;
 };
 
 static inline bool wire_module_global_reply_get(struct wire_reader *r, struct wire_module_global_reply *m) {
 	wire_get(r, &m->addr, 8);
 	wire_get(r, &m->size, 8);
+	wire_get(r, &m->managed, 4);
 	return wire_end(r);
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xfd217cdb
+const Schema uint32 = 0x437e82e3
 
 // The kinds of messages.
 const (
@@ -24,37 +24,39 @@ const (
 	OpCopyOut2D         Op = 15
 	OpCopyWithin2D      Op = 16
 	OpFill              Op = 17
-	OpModuleData        Op = 18
-	OpModuleLoad        Op = 19
-	OpModuleUnload      Op = 20
-	OpModuleNames       Op = 21
-	OpModuleFunction    Op = 22
-	OpModuleGlobal      Op = 23
-	OpFunctionOccupancy Op = 24
-	OpFunctionShared    Op = 25
-	OpFunctionClusters  Op = 26
-	OpLaunch            Op = 27
-	OpLimit             Op = 28
-	OpModuleLog         Op = 29
-	OpStreamCreate      Op = 30
-	OpStreamDestroy     Op = 31
-	OpStreamQuery       Op = 32
-	OpStreamSynchronise Op = 33
-	OpStreamWait        Op = 34
-	OpEventCreate       Op = 35
-	OpEventDestroy      Op = 36
-	OpEventRecord       Op = 37
-	OpEventQuery        Op = 38
-	OpEventSynchronise  Op = 39
-	OpEventElapsed      Op = 40
-	OpSynchronise       Op = 41
-	OpHostFunction      Op = 42
-	OpHostNext          Op = 43
-	OpHostDone          Op = 44
-	OpHostStop          Op = 45
-	OpPrintFetch        Op = 46
-	OpSyncPoint         Op = 47
-	OpReset             Op = 48
+	OpHostMap           Op = 18
+	OpHostUnmap         Op = 19
+	OpModuleData        Op = 20
+	OpModuleLoad        Op = 21
+	OpModuleUnload      Op = 22
+	OpModuleNames       Op = 23
+	OpModuleFunction    Op = 24
+	OpModuleGlobal      Op = 25
+	OpFunctionOccupancy Op = 26
+	OpFunctionShared    Op = 27
+	OpFunctionClusters  Op = 28
+	OpLaunch            Op = 29
+	OpLimit             Op = 30
+	OpModuleLog         Op = 31
+	OpStreamCreate      Op = 32
+	OpStreamDestroy     Op = 33
+	OpStreamQuery       Op = 34
+	OpStreamSynchronise Op = 35
+	OpStreamWait        Op = 36
+	OpEventCreate       Op = 37
+	OpEventDestroy      Op = 38
+	OpEventRecord       Op = 39
+	OpEventQuery        Op = 40
+	OpEventSynchronise  Op = 41
+	OpEventElapsed      Op = 42
+	OpSynchronise       Op = 43
+	OpHostFunction      Op = 44
+	OpHostNext          Op = 45
+	OpHostDone          Op = 46
+	OpHostStop          Op = 47
+	OpPrintFetch        Op = 48
+	OpSyncPoint         Op = 49
+	OpReset             Op = 50
 )
 
 var opTable = [...]opInfo{
@@ -75,6 +77,8 @@ var opTable = [...]opInfo{
 	OpCopyOut2D:         {name: "copy_out_2d", data: DataOut},
 	OpCopyWithin2D:      {name: "copy_within_2d"},
 	OpFill:              {name: "fill"},
+	OpHostMap:           {name: "host_map", call: true},
+	OpHostUnmap:         {name: "host_unmap"},
 	OpModuleData:        {name: "module_data", data: DataIn},
 	OpModuleLoad:        {name: "module_load", call: true},
 	OpModuleUnload:      {name: "module_unload"},
@@ -627,6 +631,54 @@ func (m *Fill) Decode(b []byte) error {
 // Op returns the message's kind.
 func (m *Fill) Op() Op { return OpFill }
 
+// HostMap is described in messages.txt.
+type HostMap struct {
+	Addr   uint64
+	Offset uint64
+	Size   uint64
+}
+
+// Append adds the message's bytes.
+func (m *HostMap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Offset)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *HostMap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Offset = r.u64()
+	m.Size = r.u64()
+	return r.end("HostMap")
+}
+
+// Op returns the message's kind.
+func (m *HostMap) Op() Op { return OpHostMap }
+
+// HostUnmap is described in messages.txt.
+type HostUnmap struct {
+	Addr uint64
+}
+
+// Append adds the message's bytes.
+func (m *HostUnmap) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *HostUnmap) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	return r.end("HostUnmap")
+}
+
+// Op returns the message's kind.
+func (m *HostUnmap) Op() Op { return OpHostUnmap }
+
 // ModuleData is described in messages.txt.
 type ModuleData struct {
 	Module uint32
@@ -863,14 +915,16 @@ func (m *ModuleGlobal) Op() Op { return OpModuleGlobal }
 
 // ModuleGlobalReply is described in messages.txt.
 type ModuleGlobalReply struct {
-	Addr uint64
-	Size uint64
+	Addr    uint64
+	Size    uint64
+	Managed uint32
 }
 
 // Append adds the message's bytes.
 func (m *ModuleGlobalReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
+	b = appendU32(b, m.Managed)
 	return b
 }
 
@@ -879,6 +933,7 @@ func (m *ModuleGlobalReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
 	m.Size = r.u64()
+	m.Managed = r.u32()
 	return r.end("ModuleGlobalReply")
 }
 

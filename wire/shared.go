@@ -55,6 +55,7 @@ const (
 	atTail, atClientWaits, atNoticesRead          = 64, 72, 76
 	atHead, atStagingHead, atWorkerWaits          = 128, 136, 144
 	atStatus, atClosed, atPrint, atNoticesWritten = 192, 196, 200, 204
+	atArenaAt                                     = 208
 	atReason, reasonSize                          = 256, 1024
 	atNotices, noticesSize                        = 2048, 2048
 	slotState, slotResult, slotLength, slotAnswer = 0, 4, 8, 16
@@ -96,6 +97,7 @@ const ringName, arenaName = "muster-ring", "muster-arena"
 // arena.
 type Shared struct {
 	ring, arena []byte
+	placed      bool // the arena is where Place has put it
 	geometry    Geometry
 	closing     atomic.Bool
 	notices     notices
@@ -182,11 +184,43 @@ func (s *Shared) Unmap() {
 	if s.ring != nil {
 		_ = syscall.Munmap(s.ring)
 	}
-	if s.arena != nil {
+	switch {
+	case s.arena != nil && s.placed:
+		_ = unmapAt(s.arena)
+	case s.arena != nil:
 		_ = syscall.Munmap(s.arena)
 	}
 	s.ring, s.arena = nil, nil
 }
+
+// Place maps the data arena at an address instead of anywhere, and tells the client, who
+// may have it there as well: then pointers into it are the same on both sides. The arena
+// must not be in use yet.
+func (s *Shared) Place(arena *os.File, address uint64) error {
+	b, err := MapAt(arena, 0, uint64(len(s.arena)), address)
+	if err != nil {
+		return err
+	}
+	_ = syscall.Munmap(s.arena)
+	s.arena, s.placed = b, true
+	atomic.StoreUint64(s.u64(atArenaAt), address)
+	return nil
+}
+
+// MapAt maps a part of a file at an address where nothing is yet.
+func MapAt(f *os.File, offset, size, address uint64) ([]byte, error) {
+	b, err := mapAt(int(f.Fd()), offset, size, address)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %d bytes of shared memory at %#x: %w", size, address, err)
+	}
+	return b, nil
+}
+
+// UnmapAt takes away what MapAt has mapped.
+func UnmapAt(b []byte) error { return unmapAt(b) }
+
+// AddressOf is where shared memory lies in this process.
+func AddressOf(b []byte) uint64 { return addressOf(b) }
 
 // Geometry returns the sizes.
 func (s *Shared) Geometry() Geometry { return s.geometry }

@@ -41,3 +41,28 @@ func memfdCreate(name string, flags uintptr) (int, error) {
 	}
 	return int(fd), nil
 }
+
+// mapAt maps a part of a file at an address, unless something is there.
+func mapAt(fd int, offset, size, address uint64) ([]byte, error) {
+	const fixedNoReplace = 0x100000
+	at, _, errno := syscall.Syscall6(syscall.SYS_MMAP, uintptr(address), uintptr(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|fixedNoReplace, uintptr(fd), uintptr(offset))
+	if errno != 0 {
+		return nil, errno
+	}
+	if uint64(at) != address { // an old kernel, which takes it for a wish
+		_, _, _ = syscall.Syscall(syscall.SYS_MUNMAP, at, uintptr(size), 0)
+		return nil, syscall.EEXIST
+	}
+	// The memory is not Go's, so that a pointer may be made of its address.
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size), nil
+}
+
+func unmapAt(b []byte) error {
+	_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -272,6 +272,32 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return c.unpin(p) }, nil
 }
 
+// MapHost registers host memory with the driver such that kernels reach it at its own
+// address.
+func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
+	if len(host) == 0 {
+		return nil, fmt.Errorf("mapping no bytes: %w", device.ErrInvalidValue)
+	}
+	p := &pin{host: host}
+	p.pinner.Pin(unsafe.SliceData(host))
+	var at C.uint64_t
+	err = c.call(func() C.mcu_result {
+		return C.mcu_host_map(c.handle, unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)), &at)
+	})
+	if err != nil {
+		p.pinner.Unpin()
+		return nil, fmt.Errorf("mapping %d bytes of host memory: %w", len(host), err)
+	}
+	c.mu.Lock()
+	c.pins = append(c.pins, p)
+	c.mu.Unlock()
+	if uint64(at) != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(host)))) {
+		_ = c.unpin(p)
+		return nil, fmt.Errorf("host memory at %p is at %#x for the device: %w", unsafe.SliceData(host), uint64(at), device.ErrNotSupported)
+	}
+	return func() error { return c.unpin(p) }, nil
+}
+
 func (c *gpuContext) unpin(p *pin) error {
 	c.mu.Lock()
 	i := slices.Index(c.pins, p)

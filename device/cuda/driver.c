@@ -80,6 +80,7 @@ typedef struct {
 	X(cuMemHostAlloc, (void **, size_t, unsigned int)) \
 	X(cuMemFreeHost, (void *)) \
 	X(cuMemHostRegister_v2, (void *, size_t, unsigned int)) \
+	X(cuMemHostGetDevicePointer_v2, (uint64_t *, void *, unsigned int)) \
 	X(cuMemHostUnregister, (void *)) \
 	X(cuMemcpyDtoH_v2, (void *, uint64_t, size_t)) \
 	X(cuMemcpyHtoD_v2, (uint64_t, const void *, size_t)) \
@@ -92,6 +93,7 @@ typedef struct {
 	X(cuModuleLoadDataEx, (void **, const void *, unsigned int, int *, void **)) \
 	X(cuModuleUnload, (void *)) \
 	X(cuModuleGetGlobal_v2, (uint64_t *, size_t *, void *, const char *)) \
+	X(cuPointerGetAttribute, (void *, int, uint64_t)) \
 	X(cuModuleGetFunctionCount, (unsigned int *, void *)) \
 	X(cuModuleEnumerateFunctions, (void **, unsigned int, void *)) \
 	X(cuFuncGetName, (const char **, void *)) \
@@ -377,9 +379,33 @@ mcu_result mcu_host_free(mcu_handle context, void *host)
 	INSIDE(context, cuMemFreeHost, host);
 }
 
+mcu_result mcu_is_managed(mcu_handle context, uint64_t address, unsigned int *managed)
+{
+	enum { IS_MANAGED = 8 };
+	*managed = 0;
+	ENTER(context);
+	mcu_result r = RUN(cuPointerGetAttribute, managed, IS_MANAGED, address);
+	if (r.code == 1) // of an address that the driver tells nothing of
+		r.code = 0;
+	return leave(r);
+}
+
 mcu_result mcu_host_register(mcu_handle context, void *host, size_t size)
 {
 	INSIDE(context, cuMemHostRegister_v2, host, size, 0);
+}
+
+mcu_result mcu_host_map(mcu_handle context, void *host, size_t size, uint64_t *address)
+{
+	enum { PORTABLE = 1, DEVICEMAP = 2 };
+	ENTER(context);
+	mcu_result r = RUN(cuMemHostRegister_v2, host, size, PORTABLE | DEVICEMAP);
+	if (r.code != 0)
+		return leave(r);
+	r = RUN(cuMemHostGetDevicePointer_v2, address, host, 0);
+	if (r.code != 0)
+		api.cuMemHostUnregister(host);
+	return leave(r);
 }
 
 mcu_result mcu_host_unregister(mcu_handle context, void *host)

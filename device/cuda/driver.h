@@ -53,7 +53,9 @@ mcu_result mcu_write(mcu_handle context, uint64_t to, const void *host, size_t s
 
 mcu_result mcu_host_alloc(mcu_handle context, size_t size, void **host);
 mcu_result mcu_host_free(mcu_handle context, void *host);
+mcu_result mcu_is_managed(mcu_handle context, uint64_t address, unsigned int *managed);
 mcu_result mcu_host_register(mcu_handle context, void *host, size_t size);
+mcu_result mcu_host_map(mcu_handle context, void *host, size_t size, uint64_t *address); // the device's
 mcu_result mcu_host_unregister(mcu_handle context, void *host);
 
 mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *module, char *log, size_t room);

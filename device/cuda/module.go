@@ -110,7 +110,12 @@ func (m *module) find(name string) (device.Global, error) {
 	if err != nil {
 		return device.Global{}, fmt.Errorf("variable %q: %w", name, err)
 	}
-	return device.Global{Name: name, Address: uint64(address), Size: uint64(size)}, nil
+	var managed C.uint
+	err = m.c.call(func() C.mcu_result { return C.mcu_is_managed(m.c.handle, address, &managed) })
+	if err != nil {
+		return device.Global{}, fmt.Errorf("variable %q: %w", name, err)
+	}
+	return device.Global{Name: name, Address: uint64(address), Size: uint64(size), Managed: managed != 0}, nil
 }
 
 // usable says why the module cannot be used, if so.

@@ -299,6 +299,18 @@ func (c *faultyContext) NewEvent() (device.Event, error) {
 	return &event{Event: inner, c: c}, nil
 }
 
+// MapHost is the inner context's.
+func (c *faultyContext) MapHost(host []byte) (func() error, error) {
+	if err := c.now("pin"); err != nil {
+		return nil, err
+	}
+	m, ok := c.Context.(device.HostMapper)
+	if !ok {
+		return nil, device.ErrNotSupported
+	}
+	return m.MapHost(host)
+}
+
 func (c *faultyContext) Pin(host []byte) (func() error, error) {
 	if err := c.check(); err != nil {
 		return nil, err

@@ -36,6 +36,8 @@ type Context struct {
 var (
 	_ device.Context   = (*Context)(nil)
 	_ device.Preempter = (*Context)(nil)
+
+	_ device.HostMapper = (*Context)(nil)
 )
 
 func newContext(d *Device, m *memory, print func([]byte)) *Context {
@@ -168,6 +170,28 @@ func (c *Context) Pin(host []byte) (unpin func() error, err error) {
 		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
 	}
 	return func() error { return nil }, c.Err()
+}
+
+// MapHost lets kernels reach host memory at its own address.
+func (c *Context) MapHost(host []byte) (unmap func() error, err error) {
+	if len(host) == 0 || (addressOf(host)|uint64(len(host)))%4096 != 0 {
+		return nil, fmt.Errorf("%d bytes of host memory at %#x: give multiples of 4096: %w", len(host), addressOf(host), device.ErrInvalidValue)
+	}
+	c.mu.Lock()
+	err = c.err
+	if err == nil {
+		err = c.mem.addHost(host)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		return c.still(func() error {
+			c.mem.removeHost(host)
+			return nil
+		})
+	}, nil
 }
 
 // NewStream makes a stream.

@@ -22,6 +22,7 @@ type memory struct {
 	budget *budget
 	arena  *area
 	vars   *area
+	mapped []simt.Region // memory of the host, at its own addresses
 
 	mu    sync.Mutex // held by changes
 	table atomic.Pointer[table]
@@ -142,6 +143,36 @@ func (m *memory) remove(a *area, addr, size uint64) error {
 	return nil
 }
 
+// addHost makes host memory reachable at its own address.
+func (m *memory) addHost(host []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := simt.Region{Base: addressOf(host), Bytes: host}
+	size := uint64(len(host))
+	for _, other := range m.table.Load().runs {
+		if r.Base < other.Base+uint64(len(other.Bytes)) && other.Base < r.Base+size {
+			return fmt.Errorf("%d bytes of host memory at %#x: kernels reach something else there: %w", size, r.Base, device.ErrInvalidValue)
+		}
+	}
+	for _, a := range []*area{m.arena, m.vars} {
+		if r.Base < a.at.Base+a.at.Size && a.at.Base < r.Base+size {
+			return fmt.Errorf("%d bytes of host memory at %#x: those are addresses of the device's: %w", size, r.Base, device.ErrInvalidValue)
+		}
+	}
+	m.mapped = append(slices.Clone(m.mapped), r)
+	m.publish(0)
+	return nil
+}
+
+// removeHost takes host memory away that addHost was given.
+func (m *memory) removeHost(host []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	base := addressOf(host)
+	m.mapped = slices.DeleteFunc(slices.Clone(m.mapped), func(r simt.Region) bool { return r.Base == base })
+	m.publish(1)
+}
+
 // roomForVariables returns where a module's variables can lie.
 func (m *memory) roomForVariables(size uint64) (uint64, bool) {
 	m.mu.Lock()
@@ -164,6 +195,7 @@ func (m *memory) publish(step uint64) {
 			t.runs = append(t.runs, simt.Region{Base: s.from, Bytes: a.host(s)})
 		}
 	}
+	t.runs = append(t.runs, m.mapped...)
 	slices.SortFunc(t.runs, func(x, y simt.Region) int {
 		if x.Base < y.Base {
 			return -1

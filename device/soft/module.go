@@ -132,7 +132,7 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 	}
 	slices.SortFunc(info.Functions, func(a, b device.FunctionInfo) int { return cmp.Compare(a.Name, b.Name) })
 	for _, g := range m.globals {
-		info.Globals = append(info.Globals, device.Global{Name: g.Name, Size: g.Size})
+		info.Globals = append(info.Globals, device.Global{Name: g.Name, Size: g.Size, Managed: g.Managed})
 	}
 	return info, nil
 }
@@ -176,8 +176,12 @@ func (m *module) load(tree *ptx.Module, base, size uint64) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", unusable(tree.Version), err)
 	}
+	managed := map[string]bool{}
+	for _, v := range tree.Variables {
+		managed[v.Name] = slices.ContainsFunc(v.Attributes, func(a ptx.Attribute) bool { return a.Name == "managed" })
+	}
 	for _, g := range m.program.Globals() {
-		m.globals = append(m.globals, device.Global{Name: g.Name, Address: g.Address, Size: uint64(len(g.Data))})
+		m.globals = append(m.globals, device.Global{Name: g.Name, Address: g.Address, Size: uint64(len(g.Data)), Managed: managed[g.Name]})
 	}
 	slices.SortFunc(m.globals, func(a, b device.Global) int { return cmp.Compare(a.Name, b.Name) })
 	return nil

@@ -129,7 +129,7 @@ func TestInspectTellsWhatLoadTells(t *testing.T) {
 			want.Functions = append(want.Functions, f.Info())
 		}
 		for _, g := range m.Globals() {
-			want.Globals = append(want.Globals, device.Global{Name: g.Name, Size: g.Size})
+			want.Globals = append(want.Globals, device.Global{Name: g.Name, Size: g.Size, Managed: g.Managed})
 		}
 		if !reflect.DeepEqual(info, want) {
 			t.Errorf("%s: inspected %+v, loaded %+v", file, info, want)

@@ -284,6 +284,8 @@ func (c *Core) takeBack(failed *Op) {
 		delete(c.Hosts.Running, c.calling)
 	}
 	switch failed.Kind {
+	case MapHost:
+		c.unmapped(failed.Range.Addr)
 	case Reserve: // nothing has used it: there is no plan to perform
 		if _, err := c.space.Free(failed.Range.Addr); err != nil {
 			c.ended = err
@@ -543,6 +545,10 @@ func (c *Core) reset(m *Message) (bool, error) {
 		return true, err
 	}
 	c.Limits = nil
+	for _, m := range c.Mapped {
+		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
+	}
+	c.Mapped = nil
 	c.World++
 	c.emit(Op{Kind: SetStatus})
 	c.commitLess(0)

@@ -43,6 +43,8 @@ func init() {
 		wire.OpMemAlloc:          decoding((*Core).memAlloc),
 		wire.OpMemFree:           decoding((*Core).memFree),
 		wire.OpMemNest:           decoding((*Core).memNest),
+		wire.OpHostMap:           decoding((*Core).hostMap),
+		wire.OpHostUnmap:         decoding((*Core).hostUnmap),
 		wire.OpCopyInline:        decoding((*Core).copyInline),
 		wire.OpCopyIn:            decoding((*Core).copyInMessage),
 		wire.OpCopyOut:           decoding((*Core).copyOutMessage),

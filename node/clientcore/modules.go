@@ -502,7 +502,11 @@ func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
 		}
 	}
 	g := mod.Info.Globals[find()]
-	c.reply(m.Header.Slot, success, (&wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}).Append(nil))
+	reply := &wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}
+	if g.Managed {
+		reply.Managed = 1
+	}
+	c.reply(m.Header.Slot, success, reply.Append(nil))
 	return true, nil
 }
 

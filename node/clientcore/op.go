@@ -36,6 +36,9 @@ const (
 	HostFill // To with Value of Width bytes
 	Reserve  // room for the allocation Range, before anything is written there
 	GiveBack // the room of the allocation Range, or of all of them if All
+	// On memory of the program's.
+	MapHost   // kernels of all contexts, now and later, reach Out of the data arena at Range
+	UnmapHost // they do not any more
 	// On a device. They only submit work, but for Settle and Drain.
 	CopyIn      // from Data to To, on Stream; Staged: the data are in staging memory
 	CopyOut     // from From to Out of the data arena, on Stream
@@ -79,7 +82,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back",
+	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
 	"unload", "set-limit", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "move", "leave", "backup",
 	"make-room", "refill",
@@ -259,6 +262,8 @@ func (o *Op) String() string {
 		put("%s %+v", o.Message.Kind(), o.Message)
 	case WatchWaits:
 		put("%v", o.On)
+	case MapHost, UnmapHost:
+		put("%v", o.Range)
 	case Reserve, GiveBack:
 		if o.All {
 			put("all")

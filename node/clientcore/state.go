@@ -22,6 +22,7 @@ type State struct {
 	Events  map[uint32]*Event
 	Limits  map[uint32]uint64 // that the program has set, by number
 	Hosts   Hosts
+	Mapped  []Mapping // memory of the program's that kernels reach
 
 	// Failure is a result that the next synchronising call answers with, once:
 	// what a program would have been told by the launch itself.

@@ -87,6 +87,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if err == nil {
 		err = g.replay(w.ctx, o.Modules)
 	}
+	if err == nil {
+		err = w.mapAll(g)
+	}
 	if err != nil {
 		g.context.Close()
 		return err

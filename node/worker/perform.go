@@ -115,6 +115,10 @@ func (w *worker) do(o *clientcore.Op) error {
 		return w.reserve(o.Range)
 	case clientcore.GiveBack:
 		w.giveBack(o)
+	case clientcore.MapHost:
+		return w.mapHost(o)
+	case clientcore.UnmapHost:
+		w.unmapHost(o.Range.Addr)
 	case clientcore.HostReturn:
 		w.hosts.returned(o.Cookie)
 	case clientcore.HostDrop:

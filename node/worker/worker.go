@@ -75,6 +75,7 @@ type worker struct {
 	replies sync.WaitGroup // those of them that are not answered
 
 	host    *hostMemory
+	reached map[uint64]*reached // memory of the program's, by its address
 	gpus    map[vmm.Place]*gpu
 	latest  *gpu // the one that was used last
 	hosts   hosts
@@ -188,6 +189,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
 		w.held = []control.Held{{Name: "ring", File: files[0]}, {Name: "arena", File: files[1]}}

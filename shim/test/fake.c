@@ -296,7 +296,8 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 	case WIRE_MODULE_GLOBAL:
 		q[0] = VARIABLE;
 		q[1] = 64;
-		reply(h->slot, 0, q, 16);
+		q[2] = 0; // it is not managed
+		reply(h->slot, 0, q, 20);
 		break;
 	case WIRE_FUNCTION_OCCUPANCY:
 		wire_get(&r, s, 8);

@@ -1,0 +1,125 @@
+package stack
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// managedProgram is the program with managed memory, built once.
+func managedProgram(t *testing.T) string {
+	t.Helper()
+	if err := compile("managed"); err != nil {
+		t.Fatal(err)
+	}
+	return made("managed")
+}
+
+// Managed memory is what the host and the device wrote last, whoever reads it: in lists,
+// in copies of every kind, with many threads, in children, beside the program's own
+// handler of signals, in functions that streams call, and after a fault.
+func TestManagedMemory(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	program := managedProgram(t)
+	for _, args := range [][]string{
+		{"list", "3000"}, {"words", "100000"}, {"threads"}, {"handler"}, {"children"}, {"functions"}, {"attributes"}, {"variables"}, {"fault"},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			if got := n.launch(program, args...).right(); len(got) < 6 || got[len(got)-6:] != "right\n" {
+				t.Errorf("it said %q", got)
+			}
+		})
+	}
+	n.idle()
+}
+
+// A program has more managed memory than the device.
+func TestManagedMemoryBeyondTheDevice(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=16M")
+	n.launchWith([]string{"--socket", n.socket, "--memory", "64M"}, managedProgram(t), "words", "3000000").right()
+	n.idle()
+}
+
+// Workers die and devices are left while a program computes with managed memory; it sees
+// nothing of that.
+func TestManagedMemoryOutlivesWorkers(t *testing.T) {
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(managedProgram(t), "rounds", "300000")
+	p.says("begun")
+	for round := 1; round <= 6; round++ {
+		fmt.Fprintln(p.stdin)
+		p.says(fmt.Sprintf("round %d\n", round))
+		if round == 3 {
+			n.killWorkers()
+		}
+		if round == 4 {
+			for _, device := range []string{"a", "b"} { // it is on one of them
+				n.tries("move", fmt.Sprint(n.status().Clients[0].ID), device, "--socket", n.socket)
+			}
+		}
+	}
+	p.right()
+	n.idle()
+}
+
+// mappedProgram is the program whose kernels reach its own memory, built once.
+func mappedProgram(t *testing.T) string {
+	t.Helper()
+	if err := compile("mapped"); err != nil {
+		t.Fatal(err)
+	}
+	return made("mapped")
+}
+
+// Kernels reach memory of the program's at its own address: they wait for words there and
+// answer, add to words that the host adds to, and reach what malloc gave once it is
+// registered.
+func TestMappedMemory(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	program := mappedProgram(t)
+	for _, what := range []string{"talk", "atomics", "registered", "pointers"} {
+		t.Run(what, func(t *testing.T) {
+			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
+				t.Errorf("it said %q", got)
+			}
+		})
+	}
+	n.idle()
+}
+
+// A client whose kernels reach the program's memory moves like any other. It is not rebuilt
+// when its worker dies: nobody could undo what kernels have written.
+func TestMappedMemoryMovesAndIsNotRebuilt(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b")
+	p := n.launch(mappedProgram(t), "rounds")
+	p.says("begun")
+	for round := 1; round <= 4; round++ {
+		fmt.Fprintln(p.stdin)
+		p.says(fmt.Sprintf("round %d\n", round))
+		for _, device := range []string{"a", "b"} { // it is on one of them
+			n.tries("move", fmt.Sprint(n.status().Clients[0].ID), device, "--socket", n.socket)
+		}
+	}
+	for pid := range n.workers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	fmt.Fprintln(p.stdin)
+	if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "cuCtxSynchronize") && !strings.Contains(p.output.String(), "cuLaunchKernel") {
+		t.Errorf("it ended with %d: %s", code, p.output)
+	}
+	n.idle()
+}
+
+// Over a network kernels do not reach the program's memory, and the program is told.
+func TestMappedMemoryIsRefusedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	if got := w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, mappedProgram(t), "refused").right(); !strings.Contains(got, "the program's node is another machine") {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}

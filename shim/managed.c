@@ -1,0 +1,932 @@
+// Managed memory: one address on the host and on the device, and never both at work on it.
+//
+// Below is ordinary device memory, so that it is swapped, moved, rebuilt and saved like any
+// other. The program sees pages at the same addresses that cannot be touched while the
+// device may change them. A touch ends in the signal handler here, which waits for the
+// device and brings a chunk to the host; before work of the device begins, what the host
+// has written goes to the device. Chunks that the host has only read are not copied back.
+//
+// The pages are those of a memory file, which this library has mapped a second time: it
+// fills and reads a chunk there while the program cannot see it half done.
+#include "shim.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define PAGE ((uint64_t)4096)
+#define CHUNK ((uint64_t)2 << 20)
+#define SLAB CHUNK               // small allocations share one
+#define SMALL ((uint64_t)256 << 10)
+#define SMALL_STEP 512
+
+// Who has a chunk as it is now. Nobody has one that was never used.
+enum { NOBODY, DEVICE, BOTH, HOST };
+
+struct piece { // bytes of a block that the device has, where it does not have all
+	uint64_t at, size;
+};
+
+// Pages that are one allocation of the device's, or hold variables of modules.
+struct block {
+	struct block *next, *previous; // of those of which the host has something
+	struct client *client;
+	CUcontext context;
+	uint64_t at, size;
+	uint8_t *pages; // the same, for this library
+	unsigned attached;
+	uint32_t stream; // whose kernels use it, or used it last
+	bool slab, variables;
+	uint64_t born; // how much had been launched before it was made
+	struct ranges parts; // of a slab
+	size_t part_count;
+	struct piece *pieces; // of variables
+	size_t piece_count;
+	size_t chunks, here; // here: those that the host has
+	uint8_t state[];
+};
+
+// What the program has allocated.
+struct managed {
+	struct block *block;
+	uint64_t at, size, id;
+	CUcontext context;
+	bool read_mostly;
+	CUmemLocation preferred, prefetched;
+	uint64_t accessed_by[(MAX_DEVICES + 64) / 64]; // bit 0 is the host's
+};
+
+// The lock is held by handlers of signals: whoever holds it must not touch managed memory.
+// It is taken before all locks of a client but for memory_lock, which is taken before it
+// nowhere either.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ranges blocks, allocations; // flags are indices of the tables
+static struct block **block_table;
+static struct managed **allocation_table;
+static uint32_t block_room, allocation_room, block_from, allocation_from;
+static struct block active; // head of the list of those of which the host has something
+static _Atomic int any;     // how many blocks there are
+static struct sigaction before; // the program's handler
+static bool told_lost;
+
+static void list_remove(struct block *b) {
+	if (b->next == NULL)
+		return;
+	b->next->previous = b->previous;
+	b->previous->next = b->next;
+	b->next = b->previous = NULL;
+}
+
+static void list_add(struct block *b) {
+	if (b->next != NULL)
+		return;
+	if (active.next == NULL)
+		active.next = active.previous = &active;
+	b->next = &active;
+	b->previous = active.previous;
+	b->previous->next = b;
+	active.previous = b;
+}
+
+// A free index of a table, which grows; UINT32_MAX if there is no memory for that. All
+// before *from are taken.
+static uint32_t table_index(void ***table, uint32_t *room, uint32_t *from) {
+	for (; *from < *room; ++*from)
+		if ((*table)[*from] == NULL)
+			return *from;
+	uint32_t more = *room > 0 ? 2 * *room : 64;
+	void **larger = realloc(*table, more * sizeof *larger);
+	if (larger == NULL)
+		return UINT32_MAX;
+	memset(larger + *room, 0, (more - *room) * sizeof *larger);
+	uint32_t first = *room;
+	*table = larger;
+	*room = more;
+	return first;
+}
+
+static struct block *block_at(uint64_t at) {
+	struct range *range = ranges_find(&blocks, at, 1);
+	return range != NULL ? block_table[range->flags] : NULL;
+}
+
+static struct managed *allocation_at(uint64_t at) {
+	struct range *range = ranges_find(&allocations, at, 1);
+	return range != NULL ? allocation_table[range->flags] : NULL;
+}
+
+static uint64_t chunk_size(const struct block *b, size_t i) { return b->size - i * CHUNK < CHUNK ? b->size - i * CHUNK : CHUNK; }
+
+static void protect(struct block *b, size_t i, int how) { mprotect((void *)(b->at + i * CHUNK), chunk_size(b, i), how); }
+
+static void set_state(struct block *b, size_t i, uint8_t state) {
+	bool was = b->state[i] >= BOTH, is = state >= BOTH;
+	b->state[i] = state;
+	b->here += (size_t)is - (size_t)was;
+	if (b->here > 0)
+		list_add(b);
+	else
+		list_remove(b);
+}
+
+// --- copies -----------------------------------------------------------------------------
+
+// A stream that waits for no other: what it copies nobody else may use meanwhile.
+static CUresult own_stream(struct client *c, uint32_t *stream) {
+	if (c->managed_stream == 0) {
+		uint32_t number = atomic_fetch_add(&c->numbers, 1);
+		struct wire_stream_create message = {number, CU_STREAM_NON_BLOCKING, 0};
+		CUresult result = POST(c, STREAM_CREATE, stream_create, &message, NO_DATA);
+		if (result != CUDA_SUCCESS)
+			return result;
+		c->managed_stream = number;
+	}
+	*stream = c->managed_stream;
+	return CUDA_SUCCESS;
+}
+
+// Copies the part of a piece that lies in a chunk.
+static CUresult copy_part(struct block *b, struct piece p, uint64_t from, uint64_t to, uint32_t stream, bool in) {
+	uint64_t begin = p.at > from ? p.at : from, end = p.at + p.size < to ? p.at + p.size : to;
+	if (begin >= end)
+		return CUDA_SUCCESS;
+	uint8_t *host = b->pages + (begin - b->at);
+	return in ? copy_in(b->client, stream, begin, host, end - begin, false) : copy_out_quietly(b->client, stream, host, begin, end - begin);
+}
+
+static CUresult copy_chunk(struct block *b, size_t i, bool in) {
+	uint32_t stream;
+	CUresult result = own_stream(b->client, &stream);
+	uint64_t from = b->at + i * CHUNK, to = from + chunk_size(b, i);
+	if (!b->variables)
+		return result == CUDA_SUCCESS ? copy_part(b, (struct piece){b->at, b->size}, from, to, stream, in) : result;
+	for (size_t k = 0; k < b->piece_count && result == CUDA_SUCCESS; k++)
+		result = copy_part(b, b->pieces[k], from, to, stream, in);
+	return result;
+}
+
+// Waits until what was copied to the device is there: kernels of every stream may use it.
+static CUresult let_copies_end(struct client *c) {
+	struct wire_stream_synchronise message = {c->managed_stream};
+	return CALL(c, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
+}
+
+// Gives a chunk to the device: for reading, where the host may go on to read it.
+static CUresult to_device(struct block *b, size_t i, bool written, bool *copied) {
+	uint8_t state = b->state[i];
+	if (state <= DEVICE) {
+		if (written)
+			b->state[i] = DEVICE;
+		return CUDA_SUCCESS;
+	}
+	if (state == BOTH && !written)
+		return CUDA_SUCCESS;
+	protect(b, i, written ? PROT_NONE : PROT_READ);
+	if (state == HOST) {
+		CUresult result = copy_chunk(b, i, true);
+		if (result != CUDA_SUCCESS)
+			return result;
+		*copied = true;
+	}
+	set_state(b, i, written ? DEVICE : BOTH);
+	return CUDA_SUCCESS;
+}
+
+static CUresult give_block(struct block *b, bool written, bool *copied) {
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < b->chunks && result == CUDA_SUCCESS; i++)
+		result = to_device(b, i, written, copied);
+	return result;
+}
+
+static bool may_use(const struct block *b, uint32_t stream) {
+	return b->attached == CU_MEM_ATTACH_GLOBAL || (b->attached == CU_MEM_ATTACH_SINGLE && b->stream == stream);
+}
+
+static void handle_faults(void);
+
+// Gives everything to the device that kernels of a stream may use.
+CUresult managed_begin(struct client *c, uint32_t stream, bool *held) {
+	*held = atomic_load(&any) > 0;
+	if (!*held)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	bool copied = false;
+	CUresult result = CUDA_SUCCESS;
+	handle_faults();
+	for (struct block *b = active.next, *next; b != NULL && b != &active && result == CUDA_SUCCESS; b = next) {
+		next = b->next;
+		if (b->client == c && may_use(b, stream))
+			result = give_block(b, true, &copied);
+	}
+	if (result == CUDA_SUCCESS && copied)
+		result = let_copies_end(c);
+	return result;
+}
+
+void managed_end(struct client *c, bool held) {
+	if (!held)
+		return;
+	c->managed_launched++;
+	c->managed_work++;
+	c->managed_busy = true;
+	pthread_mutex_unlock(&lock);
+}
+
+// A copy or fill is about to read or write these bytes on the device.
+CUresult managed_touch(CUdeviceptr at, size_t size, bool written) {
+	if (atomic_load(&any) == 0 || size == 0)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	struct block *b = block_at(at);
+	bool copied = false;
+	CUresult result = CUDA_SUCCESS;
+	if (b != NULL) {
+		handle_faults();
+		uint64_t end = at + size < b->at + b->size ? at + size : b->at + b->size;
+		for (size_t i = (at - b->at) / CHUNK; i < b->chunks && b->at + i * CHUNK < end && result == CUDA_SUCCESS; i++)
+			result = to_device(b, i, written, &copied);
+		if (result == CUDA_SUCCESS && copied)
+			result = let_copies_end(b->client);
+		b->client->managed_busy = b->client->managed_busy || written;
+		b->client->managed_work += written;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+// Everything of a client's goes to the device: whoever reads device memory as a whole sees
+// what the host has written.
+CUresult managed_give_all(struct client *c, bool written) {
+	if (atomic_load(&any) == 0)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	bool copied = false;
+	CUresult result = CUDA_SUCCESS;
+	for (struct block *b = active.next, *next; b != NULL && b != &active && result == CUDA_SUCCESS; b = next) {
+		next = b->next;
+		if (b->client == c)
+			result = give_block(b, written, &copied);
+	}
+	if (result == CUDA_SUCCESS && copied)
+		result = let_copies_end(c);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+bool managed_has(CUdeviceptr at) {
+	if (atomic_load(&any) == 0)
+		return false;
+	pthread_mutex_lock(&lock);
+	bool has = block_at(at) != NULL;
+	pthread_mutex_unlock(&lock);
+	return has;
+}
+
+// --- faults -----------------------------------------------------------------------------
+
+// Waits until kernels that may have changed a block have ended. The lock is not held: a
+// function of the program's that they wait for may touch managed memory, too.
+static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t stream) {
+	CUresult result = CUDA_ERROR_INVALID_HANDLE;
+	if (attached != CU_MEM_ATTACH_GLOBAL) {
+		struct wire_stream_synchronise message = {stream};
+		result = CALL(c, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
+	}
+	if (result == CUDA_ERROR_INVALID_HANDLE) { // of all, or the stream is gone
+		struct wire_synchronise message = {0};
+		result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+	}
+	if (result != CUDA_SUCCESS && client_status(c) == CUDA_SUCCESS) {
+		// What an earlier call could not tell: the program's next one does.
+		int none = CUDA_SUCCESS;
+		atomic_compare_exchange_strong(&c->deferred, &none, (int)result);
+		return CUDA_SUCCESS;
+	}
+	return result;
+}
+
+// Whether kernels may have used a block since it was made.
+static bool was_used(const struct block *b) { return b->client->managed_launched != b->born && b->attached != CU_MEM_ATTACH_HOST; }
+
+static bool is_busy(const struct block *b) {
+	return b->attached == CU_MEM_ATTACH_GLOBAL ? b->client->managed_busy : b->stream != 0;
+}
+
+// The device's contents are lost with it, as every call says. The program may read what it
+// had itself.
+static void tell_lost(void) {
+	if (!told_lost)
+		complain("muster: managed memory that was on the device is lost: the program reads what it had before");
+	told_lost = true;
+}
+
+// Makes a chunk usable for the host. The lock is held.
+static void bring(struct block *b, size_t i, bool written) {
+	if (b->state[i] == DEVICE || (b->state[i] == NOBODY && was_used(b))) {
+		if (copy_chunk(b, i, false) != CUDA_SUCCESS) {
+			tell_lost();
+			written = true;
+		}
+	} else if (b->state[i] == NOBODY) {
+		written = true; // zeros, which the device does not have
+	}
+	if (b->state[i] == HOST)
+		written = true;
+	protect(b, i, written ? PROT_READ | PROT_WRITE : PROT_READ);
+	set_state(b, i, written ? HOST : BOTH);
+}
+
+// Says whether the address is of managed memory; then the access can be tried again.
+static bool serve(uint64_t at, bool written) {
+	bool waited = host_calling(); // what comes before a function in its stream has ended
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct block *b = block_at(at);
+		if (b == NULL) {
+			pthread_mutex_unlock(&lock);
+			return false;
+		}
+		size_t i = (at - b->at) / CHUNK;
+		bool there = b->state[i] >= BOTH || (b->state[i] == NOBODY && !was_used(b));
+		if (there || waited || !is_busy(b)) {
+			bring(b, i, written);
+			pthread_mutex_unlock(&lock);
+			return true;
+		}
+		struct client *c = b->client;
+		unsigned attached = b->attached;
+		uint32_t stream = b->stream;
+		uint64_t work = c->managed_work;
+		pthread_mutex_unlock(&lock);
+		CUresult result = wait_for_device(c, attached, stream);
+		pthread_mutex_lock(&lock);
+		waited = true;
+		if (result == CUDA_SUCCESS && attached == CU_MEM_ATTACH_GLOBAL && c->managed_work == work)
+			c->managed_busy = false;
+		else if (result == CUDA_SUCCESS && attached == CU_MEM_ATTACH_GLOBAL)
+			waited = false; // another thread has launched more
+	}
+}
+
+// --- the signal ---------------------------------------------------------------------------
+
+static bool is_write(const ucontext_t *u) {
+#if defined(__x86_64__)
+	return (u->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+#else
+	(void)u;
+	return false; // a write is another fault
+#endif
+}
+
+// Hands a fault that is not ours to the program's handler, or lets it end the program.
+static void pass_on(int number, siginfo_t *info, void *context) {
+	struct sigaction next = before;
+	bool handled = (next.sa_flags & SA_SIGINFO) != 0 ? next.sa_sigaction != NULL : next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN;
+	if (!handled || (next.sa_flags & SA_RESETHAND) != 0) {
+		struct sigaction fresh = {.sa_handler = SIG_DFL};
+		if (handled)
+			before = fresh;
+		else
+			sigaction(number, &fresh, NULL); // the access is tried again, and ends the program
+	}
+	if (!handled)
+		return;
+	sigset_t mask = ((ucontext_t *)context)->uc_sigmask;
+	for (int i = 1; i < NSIG; i++)
+		if (sigismember(&next.sa_mask, i) == 1)
+			sigaddset(&mask, i);
+	if ((next.sa_flags & SA_NODEFER) == 0)
+		sigaddset(&mask, number);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL); // it may leave by a jump
+	if ((next.sa_flags & SA_SIGINFO) != 0)
+		next.sa_sigaction(number, info, context);
+	else
+		next.sa_handler(number);
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+	int error = errno;
+	bool ours = info->si_code > 0 && (atomic_load(&any) > 0 || pinned_moving()) &&
+		    (pinned_wait((uint64_t)(uintptr_t)info->si_addr) || serve((uint64_t)(uintptr_t)info->si_addr, is_write(context)));
+	errno = error;
+	if (!ours)
+		pass_on(number, info, context);
+}
+
+// Sees to it that faults come here first: the program may have installed a handler of its
+// own since the last time.
+static void handle_faults(void) {
+	struct sigaction now;
+	if (sigaction(SIGSEGV, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_fault)
+		return;
+	struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+	sigfillset(&ours.sa_mask); // a handler that runs meanwhile might touch managed memory
+	if (sigaction(SIGSEGV, &ours, &now) == 0)
+		before = now;
+}
+
+void managed_handle_faults(void) { handle_faults(); }
+
+// After calls that end what the program waits for, since it may then touch its memory.
+void managed_watch(void) {
+	if (atomic_load(&any) == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	handle_faults();
+	pthread_mutex_unlock(&lock);
+}
+
+// --- allocations ---------------------------------------------------------------------------
+
+// Maps a memory file twice: where the program sees it, and where this library uses it.
+static uint8_t *map_pages(uint64_t at, uint64_t size, bool reserved) {
+	int fd = memfd_create("muster-managed", MFD_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	void *pages = MAP_FAILED, *seen = MAP_FAILED;
+	if (ftruncate(fd, (off_t)size) == 0)
+		pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (pages != MAP_FAILED)
+		seen = mmap((void *)at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE | (reserved ? MAP_FIXED : MAP_FIXED_NOREPLACE), fd, 0);
+	close(fd);
+	if (seen != MAP_FAILED && (uint64_t)(uintptr_t)seen != at) { // an old kernel, which takes it for a wish
+		munmap(seen, size);
+		seen = MAP_FAILED;
+	}
+	if (seen == MAP_FAILED) {
+		if (pages != MAP_FAILED)
+			munmap(pages, size);
+		return NULL;
+	}
+	madvise(seen, size, MADV_DONTFORK); // a child would share it with its parent
+	madvise(pages, size, MADV_DONTFORK);
+	return pages;
+}
+
+// Nothing else is to have these addresses.
+static void keep_out(uint64_t at, uint64_t size) { mmap((void *)at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0); }
+
+static struct block *block_new(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool variables) {
+	size_t chunks = (size + CHUNK - 1) / CHUNK;
+	struct block *b = calloc(1, sizeof *b + chunks);
+	uint32_t index = table_index((void ***)&block_table, &block_room, &block_from);
+	if (b == NULL || index == UINT32_MAX) {
+		free(b);
+		return NULL;
+	}
+	*b = (struct block){.client = c, .context = context, .at = at, .size = size, .attached = CU_MEM_ATTACH_GLOBAL, .chunks = chunks, .variables = variables, .born = c->managed_launched};
+	b->pages = map_pages(at, size, !variables);
+	if (b->pages == NULL || !ranges_add(&blocks, (struct range){.at = at, .size = size, .context = context, .flags = index})) {
+		if (b->pages != NULL) {
+			munmap(b->pages, size);
+			keep_out(at, size);
+		}
+		free(b);
+		return NULL;
+	}
+	block_table[index] = b;
+	atomic_fetch_add(&any, 1);
+	handle_faults();
+	return b;
+}
+
+static void block_end(struct block *b) {
+	struct range *range = ranges_find(&blocks, b->at, 1);
+	list_remove(b);
+	block_table[range->flags] = NULL;
+	block_from = range->flags < block_from ? range->flags : block_from;
+	ranges_remove(&blocks, range);
+	keep_out(b->at, b->size);
+	munmap(b->pages, b->size);
+	atomic_fetch_sub(&any, 1);
+	free(b->pieces);
+	free(b);
+}
+
+static struct managed *allocation_new(struct block *b, CUcontext context, uint64_t at, uint64_t size) {
+	struct managed *m = calloc(1, sizeof *m);
+	uint32_t index = table_index((void ***)&allocation_table, &allocation_room, &allocation_from);
+	if (m == NULL || index == UINT32_MAX || !ranges_add(&allocations, (struct range){.at = at, .size = size, .context = context, .flags = index})) {
+		free(m);
+		return NULL;
+	}
+	*m = (struct managed){.block = b, .at = at, .size = size, .context = context, .id = ranges_find(&allocations, at, 1)->id};
+	allocation_table[index] = m;
+	return m;
+}
+
+static void allocation_end(struct managed *m) {
+	struct range *range = ranges_find(&allocations, m->at, 1);
+	allocation_table[range->flags] = NULL;
+	allocation_from = range->flags < allocation_from ? range->flags : allocation_from;
+	ranges_remove(&allocations, range);
+	free(m);
+}
+
+// Takes a place in a slab that has one.
+static struct block *slab_with_room(struct client *c, CUcontext context, uint64_t size, uint64_t *at) {
+	for (uint32_t i = 0; i < block_room; i++) {
+		struct block *b = block_table[i];
+		if (b == NULL || !b->slab || b->client != c || b->context != context)
+			continue;
+		*at = ranges_take(&b->parts, b->at, b->at + b->size, size, SMALL_STEP, context);
+		if (*at != 0)
+			return b;
+	}
+	return NULL;
+}
+
+// Pages for an allocation. The device's memory is taken without the lock: that may take a
+// while, and others may have to reach theirs meanwhile.
+static CUresult new_block(struct target *t, uint64_t size, struct block **out) {
+	CUdeviceptr at;
+	CUresult result = memory_pages(t, size, &at);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	*out = block_new(t->client, t->context, at, size, false);
+	if (*out != NULL)
+		return CUDA_SUCCESS; // and the lock is held
+	pthread_mutex_unlock(&lock);
+	memory_free(t->client, at);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult allocate(struct target *t, uint64_t bytes, unsigned flags, CUdeviceptr *address) {
+	bool small = bytes < SMALL && flags == CU_MEM_ATTACH_GLOBAL;
+	struct block *b = NULL;
+	uint64_t at = 0;
+	pthread_mutex_lock(&lock);
+	if (small)
+		b = slab_with_room(t->client, t->context, bytes, &at);
+	if (b == NULL) {
+		pthread_mutex_unlock(&lock);
+		CUresult result = new_block(t, small ? SLAB : (bytes + PAGE - 1) / PAGE * PAGE, &b);
+		if (result != CUDA_SUCCESS)
+			return result;
+		b->slab = small;
+		b->attached = flags;
+		at = small ? ranges_take(&b->parts, b->at, b->at + b->size, bytes, SMALL_STEP, t->context) : b->at;
+	}
+	bool made = at != 0 && allocation_new(b, t->context, at, bytes) != NULL;
+	if (made)
+		b->part_count++;
+	pthread_mutex_unlock(&lock);
+	*address = at;
+	return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult do_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags) {
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result == CUDA_SUCCESS)
+		result = client_status(t.client);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (address == NULL || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!t.client->reserved) {
+		notice("managed memory needs the device's addresses in the program, and something else has them: link the program in the usual way, or use cuMemAlloc");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (bytes > t.client->memory)
+		return do_cuMemAlloc_v2(address, bytes); // which says why not
+	return allocate(&t, bytes, flags, address);
+}
+
+// Frees an allocation, if it is one; the caller frees what is below if *below is not 0.
+bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresult *result) {
+	if (atomic_load(&any) == 0)
+		return false;
+	*below = 0;
+	*result = CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	struct block *b = block_at(at);
+	struct managed *m = allocation_at(at);
+	bool found = b != NULL && !b->variables;
+	if (found && (m == NULL || m->at != at)) {
+		*result = CUDA_ERROR_INVALID_VALUE;
+	} else if (found) {
+		*c = b->client;
+		if (b->slab)
+			ranges_remove(&b->parts, ranges_find(&b->parts, at, 1));
+		allocation_end(m);
+		if (--b->part_count == 0) {
+			*below = b->at;
+			block_end(b);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+// A context ends: its memory is freed by others, but for the pages here. If it is the last
+// of its client, streams are gone, too.
+void managed_release(struct client *c, CUcontext context, bool last) {
+	if (last)
+		c->managed_stream = 0;
+	if (atomic_load(&any) == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < allocation_room; i++)
+		if (allocation_table[i] != NULL && allocation_table[i]->block->client == c && allocation_table[i]->context == context)
+			allocation_end(allocation_table[i]);
+	for (uint32_t i = 0; i < block_room; i++)
+		if (block_table[i] != NULL && block_table[i]->client == c && block_table[i]->context == context)
+			block_end(block_table[i]);
+	pthread_mutex_unlock(&lock);
+}
+
+// In a child: it has none of the pages, and nothing else is to have their addresses.
+void managed_forget_all(void) {
+	pthread_mutex_init(&lock, NULL);
+	for (uint32_t i = 0; i < block_room; i++)
+		if (block_table[i] != NULL)
+			keep_out(block_table[i]->at, block_table[i]->size);
+	block_table = NULL;
+	allocation_table = NULL;
+	block_room = allocation_room = block_from = allocation_from = 0;
+	blocks.root = allocations.root = NULL;
+	active.next = active.previous = NULL;
+	atomic_store(&any, 0);
+}
+
+// --- variables of modules --------------------------------------------------------------------
+
+// Makes a variable one that the host reaches at the device's address.
+CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, size_t size) {
+	uint64_t from = at / PAGE * PAGE, to = (at + size + PAGE - 1) / PAGE * PAGE;
+	pthread_mutex_lock(&lock);
+	struct block *b = block_at(from);
+	CUresult result = CUDA_SUCCESS;
+	if (b == NULL)
+		b = block_new(c, context, from, to - from, true);
+	bool fits = b != NULL && b->variables && b->client == c && b->at <= from && to <= b->at + b->size;
+	bool known = false, copied = false;
+	for (size_t i = 0; fits && i < b->piece_count; i++)
+		known = known || b->pieces[i].at == at;
+	if (fits && !known) {
+		result = give_block(b, true, &copied);
+		struct piece *more = realloc(b->pieces, (b->piece_count + 1) * sizeof *more);
+		if (more != NULL) {
+			b->pieces = more;
+			b->pieces[b->piece_count++] = (struct piece){at, size};
+			memset(b->state, DEVICE, b->chunks);
+			if (allocation_new(b, context, at, size) == NULL)
+				result = CUDA_ERROR_OUT_OF_MEMORY;
+		} else {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+		b->client->managed_busy = true;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!fits)
+		notice("a managed variable at %#llx: something else of the program's is there: start the program again, or use cuMemAllocManaged", (unsigned long long)at);
+	return fits ? result : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// A module's variables go with it.
+void managed_forget(CUdeviceptr at) {
+	if (atomic_load(&any) == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	struct block *b = block_at(at);
+	struct managed *m = allocation_at(at);
+	if (b != NULL && b->variables && m != NULL && m->at == at) {
+		allocation_end(m);
+		for (size_t i = 0; i < b->piece_count; i++)
+			if (b->pieces[i].at == at)
+				b->pieces[i] = b->pieces[--b->piece_count];
+		if (b->piece_count == 0) {
+			uint64_t from = b->at, size = b->size;
+			block_end(b);
+			munmap((void *)from, size);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+// --- what the program says and asks of it ------------------------------------------------------
+
+bool managed_range(CUdeviceptr at, struct range *out, struct client **c) {
+	if (atomic_load(&any) == 0)
+		return false;
+	pthread_mutex_lock(&lock);
+	struct managed *m = allocation_at(at);
+	if (m != NULL) {
+		*out = (struct range){.at = m->at, .size = m->size, .context = m->context, .id = m->id};
+		*c = m->block->client;
+	}
+	pthread_mutex_unlock(&lock);
+	return m != NULL;
+}
+
+// A function of the program's that a stream has called may have written: what comes behind
+// it in the stream was launched before, and uses it.
+void managed_returned(struct client *c) {
+	if (atomic_load(&any) == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	bool copied = false;
+	for (struct block *b = active.next, *next; b != NULL && b != &active; b = next) {
+		next = b->next;
+		if (b->client == c && b->attached != CU_MEM_ATTACH_HOST && give_block(b, true, &copied) != CUDA_SUCCESS)
+			break;
+	}
+	if (copied)
+		let_copies_end(c);
+	managed_end(c, true);
+}
+
+CUresult do_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST && flags != CU_MEM_ATTACH_SINGLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags == CU_MEM_ATTACH_SINGLE && (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	struct managed *m = allocation_at(address);
+	if (m != NULL && m->at == address && (length == 0 || length == m->size)) {
+		struct block *b = m->block;
+		result = CUDA_SUCCESS;
+		if (!b->slab && !b->variables) { // those whose pages are theirs alone
+			bool copied = false;
+			if (flags != CU_MEM_ATTACH_HOST && b->client == t.client)
+				result = give_block(b, false, &copied);
+			if (result == CUDA_SUCCESS && copied)
+				result = let_copies_end(b->client);
+			b->attached = flags;
+			b->stream = t.stream;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static bool is_host(CUmemLocation l) { return l.type == CU_MEM_LOCATION_TYPE_HOST || l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || l.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT; }
+
+static CUresult check_location(CUmemLocation l) {
+	if (is_host(l))
+		return CUDA_SUCCESS;
+	if (l.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	return l.id >= 0 && l.id < device_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUmemLocation location_of(CUdevice device) {
+	return device == CU_DEVICE_CPU ? (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST, 0} : (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, device};
+}
+
+// The allocation that has all of these bytes. The lock is held.
+static struct managed *allocation_with(CUdeviceptr at, size_t size) {
+	struct managed *m = size > 0 ? allocation_at(at) : NULL;
+	return m != NULL && size <= m->size - (at - m->at) ? m : NULL;
+}
+
+CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) {
+	struct target t;
+	CUresult result = target_of(stream, &t);
+	if (result == CUDA_SUCCESS && flags != 0)
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = check_location(location);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	struct managed *m = allocation_with(address, bytes);
+	struct client *c = m != NULL ? m->block->client : NULL;
+	if (m != NULL)
+		m->prefetched = location;
+	pthread_mutex_unlock(&lock);
+	if (m == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!is_host(location)) // another device gets it when it is asked to
+		return location.id == c->device ? managed_touch(address, bytes, false) : CUDA_SUCCESS;
+	if (host_calling())
+		return CUDA_SUCCESS;
+	result = target_wait(&t);
+	for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS; at = (at / CHUNK + 1) * CHUNK)
+		serve(at, false);
+	return result;
+}
+
+CUresult do_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
+	return do_cuMemPrefetchAsync_v2(address, bytes, location_of(device), 0, stream);
+}
+
+CUresult do_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	bool placed = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+	if (result == CUDA_SUCCESS && (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && placed)
+		result = check_location(location);
+	if (result != CUDA_SUCCESS)
+		return result;
+	unsigned who = is_host(location) ? 0 : (unsigned)location.id + 1;
+	pthread_mutex_lock(&lock);
+	struct managed *m = allocation_with(address, bytes);
+	if (m == NULL)
+		result = CUDA_ERROR_INVALID_VALUE;
+	else if (advice == CU_MEM_ADVISE_SET_READ_MOSTLY || advice == CU_MEM_ADVISE_UNSET_READ_MOSTLY)
+		m->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+	else if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+		m->preferred = location;
+	else if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)
+		m->preferred = (CUmemLocation){0};
+	else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY)
+		m->accessed_by[who / 64] |= UINT64_C(1) << who % 64;
+	else
+		m->accessed_by[who / 64] &= ~(UINT64_C(1) << who % 64);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+CUresult do_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) { return do_cuMemAdvise_v2(address, bytes, advice, location_of(device)); }
+
+static int device_at(CUmemLocation l) { return l.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : is_host(l) ? CU_DEVICE_CPU : l.id; }
+
+// Writes the devices that an allocation was said to be used by, and no device behind them.
+static void list_users(const struct managed *m, int *list, size_t room) {
+	size_t n = 0;
+	for (unsigned i = 0; i <= MAX_DEVICES && n < room; i++)
+		if ((m->accessed_by[i / 64] >> i % 64 & 1) != 0)
+			list[n++] = i == 0 ? CU_DEVICE_CPU : (int)i - 1;
+	while (n < room)
+		list[n++] = CU_DEVICE_INVALID;
+}
+
+static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute attribute, const struct managed *m) {
+	if (data == NULL || size < sizeof(int) || size % sizeof(int) != 0 || (attribute != CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY && size != sizeof(int)))
+		return CUDA_ERROR_INVALID_VALUE;
+	int *value = data;
+	switch (attribute) {
+	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+		*value = m->read_mostly;
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+		*value = device_at(m->preferred);
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
+		list_users(m, value, size / sizeof(int));
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+		*value = device_at(m->prefetched);
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+		*value = (int)m->preferred.type;
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+		*value = m->preferred.id;
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
+		*value = (int)m->prefetched.type;
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+		*value = m->prefetched.id;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+// The answers are written to memory of this library's first: the program's may be managed.
+CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes) {
+	int answer[MAX_DEVICES + 1];
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (data == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	size_t some = size < sizeof answer ? size : sizeof answer;
+	pthread_mutex_lock(&lock);
+	struct managed *m = allocation_with(address, bytes);
+	result = m != NULL ? range_attribute(answer, some, attribute, m) : CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_unlock(&lock);
+	if (result == CUDA_SUCCESS) {
+		memcpy(data, answer, some);
+		for (size_t i = some / sizeof(int); i < size / sizeof(int); i++)
+			((int *)data)[i] = CU_DEVICE_INVALID;
+	}
+	return result;
+}
+
+CUresult do_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) {
+	if (data == NULL || sizes == NULL || attributes == NULL || count == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = CUDA_SUCCESS;
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = do_cuMemRangeGetAttribute(data[i], sizes[i], attributes[i], address, bytes);
+	return result;
+}

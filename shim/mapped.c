@@ -1,0 +1,299 @@
+// Memory of the host that kernels reach, at the address that the program has it at.
+//
+// Pinned memory lies in the data arena, which program and worker have at the same address;
+// the worker is told of it when a kernel may need it. Pages of registered memory are the
+// program's own: they are replaced by pages of the data arena, at the same address, when a
+// kernel may need them, and put back when the memory is not registered any more.
+#include "shim.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define PAGE ((uint64_t)4096)
+
+// Registered memory whose pages are those of the data arena.
+struct moved {
+	struct moved *next;
+	struct client *client;
+	CUcontext context;
+	uint64_t at, from, size; // at: as it was registered; from, size: its pages
+	uint64_t arena;          // where those are in the data arena, as an address
+	uint64_t device;         // where kernels have from
+};
+
+// The lock is held while pages are replaced; handlers of signals wait for it.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct moved *all;
+static uint64_t busy_from, busy_to; // pages that are being replaced, or were last
+static _Atomic bool ever;
+
+static CUresult refuse(const char *why) {
+	notice("%s: copy the memory instead, or use memory of cuMemHostAlloc on the device's own node", why);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult tell_worker(struct client *c, uint64_t at, uint64_t arena, uint64_t size) {
+	struct wire_host_map message = {at, arena - (uint64_t)(uintptr_t)c->arena, size};
+	return CALL(c, HOST_MAP, host_map, &message, NO_DATA, NULL);
+}
+
+// Kernels do not reach a range of pinned memory any more. The memory_lock is held.
+void mapped_end(struct client *c, struct range *range) {
+	if ((range->flags & RANGE_MAPPED) == 0)
+		return;
+	struct wire_host_unmap message = {range->at};
+	POST(c, HOST_UNMAP, host_unmap, &message, NO_DATA);
+	range->flags &= ~RANGE_MAPPED;
+}
+
+// --- pinned memory ----------------------------------------------------------------------
+
+static CUresult reach_pinned(struct client *c, const struct range *range) {
+	if ((range->flags & RANGE_MAPPED) != 0)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock); // so that nobody tells the worker twice
+	CUresult result = CUDA_SUCCESS;
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *now = ranges_find(&c->pinned, range->at, 1);
+	bool wanted = now != NULL && now->id == range->id && (now->flags & RANGE_MAPPED) == 0;
+	pthread_mutex_unlock(&c->memory_lock);
+	if (wanted)
+		result = tell_worker(c, range->at, range->at, (range->size + PAGE - 1) / PAGE * PAGE);
+	pthread_mutex_lock(&c->memory_lock);
+	now = ranges_find(&c->pinned, range->at, 1);
+	if (wanted && result == CUDA_SUCCESS && now != NULL && now->id == range->id)
+		now->flags |= RANGE_MAPPED;
+	pthread_mutex_unlock(&c->memory_lock);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+// --- registered memory --------------------------------------------------------------------
+
+// Whether all of some pages are private memory of the program's, and none is a stack that
+// is in use here: only such can be replaced.
+static bool replaceable(uint64_t from, uint64_t to) {
+	char line[512];
+	uint64_t here = (uint64_t)(uintptr_t)line;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	bool right = maps != NULL;
+	uint64_t at = from;
+	while (right && at < to && fgets(line, sizeof line, maps) != NULL) {
+		uint64_t begin, end;
+		char rights[5];
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &begin, &end, rights) != 3 || end <= at)
+			continue;
+		right = begin <= at && strcmp(rights, "rw-p") == 0 && (here < begin || here >= end) && strstr(line, "[stack]") == NULL;
+		at = end;
+	}
+	if (maps != NULL)
+		fclose(maps);
+	return right && at >= to;
+}
+
+// Lets threads that write to pages meanwhile wait in the handler of signals.
+static void begin_moving(uint64_t from, uint64_t size) {
+	busy_from = from;
+	busy_to = from + size;
+	atomic_store(&ever, true);
+	managed_handle_faults();
+	mprotect((void *)from, size, PROT_READ);
+}
+
+bool pinned_moving(void) { return atomic_load(&ever); }
+
+// Says whether an access that failed is to be tried again: it was to pages that were being
+// replaced. One that fails again and again has another reason.
+bool pinned_wait(uint64_t at) {
+	static __thread uint64_t last;
+	static __thread int times;
+	if (!atomic_load(&ever))
+		return false;
+	times = at == last ? times + 1 : 0;
+	last = at;
+	if (times > 1000)
+		return false;
+	pthread_mutex_lock(&lock);
+	bool ours = at >= busy_from && at < busy_to;
+	pthread_mutex_unlock(&lock);
+	return ours;
+}
+
+// Puts pages of the arena in the place of the program's. Both locks are not held.
+static CUresult move_pages(struct client *c, struct moved *m, CUcontext context) {
+	pthread_mutex_lock(&c->memory_lock);
+	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
+	m->arena = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, m->size, PAGE, context);
+	pthread_mutex_unlock(&c->memory_lock);
+	if (m->arena == 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	begin_moving(m->from, m->size);
+	memcpy((void *)m->arena, (void *)m->from, m->size);
+	void *there = mremap((void *)m->arena, 0, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)m->from);
+	if (there == MAP_FAILED) {
+		mprotect((void *)m->from, m->size, PROT_READ | PROT_WRITE);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	madvise(there, m->size, MADV_DOFORK); // a child makes a copy of it
+	return CUDA_SUCCESS;
+}
+
+// Gives a child, or a program whose memory is not registered any more, pages of its own.
+static bool own_pages(const struct moved *m) {
+	void *own = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (own == MAP_FAILED)
+		return false;
+	memcpy(own, (void *)m->from, m->size);
+	return mremap(own, m->size, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)m->from) != MAP_FAILED;
+}
+
+// The lock is held.
+static void move_back(struct moved *m) {
+	struct client *c = m->client;
+	struct wire_synchronise message = {0};
+	CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL); // kernels may use it
+	struct wire_host_unmap unmap = {m->device};
+	POST(c, HOST_UNMAP, host_unmap, &unmap, NO_DATA);
+	begin_moving(m->from, m->size);
+	bool own = own_pages(m);
+	if (!own)
+		mprotect((void *)m->from, m->size, PROT_READ | PROT_WRITE);
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *range = ranges_find(&c->pinned, m->arena, 1);
+	if (own && range != NULL && range->at == m->arena)
+		ranges_remove(&c->pinned, range);
+	pthread_mutex_unlock(&c->memory_lock);
+}
+
+void moved_end(uint64_t at) {
+	if (!atomic_load(&ever))
+		return;
+	pthread_mutex_lock(&lock);
+	for (struct moved **link = &all; *link != NULL; link = &(*link)->next) {
+		struct moved *m = *link;
+		if (m->at != at)
+			continue;
+		*link = m->next;
+		move_back(m);
+		free(m);
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void moved_release(CUcontext context) {
+	if (!atomic_load(&ever))
+		return;
+	pthread_mutex_lock(&lock);
+	for (struct moved **link = &all; *link != NULL;) {
+		struct moved *m = *link;
+		if (m->context != context) {
+			link = &m->next;
+			continue;
+		}
+		*link = m->next;
+		move_back(m);
+		free(m);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+// In a child: what it shares with its parent becomes its own.
+void moved_forget_all(void) {
+	pthread_mutex_init(&lock, NULL);
+	for (struct moved *m = all; m != NULL; m = m->next)
+		own_pages(m);
+	all = NULL;
+	busy_from = busy_to = 0;
+}
+
+// Where kernels have registered memory. The lock is held.
+static CUresult reach_registered(struct client *c, const struct range *range, struct moved **out) {
+	uint64_t from = range->at / PAGE * PAGE, to = (range->at + range->size + PAGE - 1) / PAGE * PAGE;
+	for (struct moved *m = all; m != NULL; m = m->next) {
+		*out = m;
+		if (m->at == range->at && m->client == c)
+			return CUDA_SUCCESS;
+		if (from < m->from + m->size && m->from < to)
+			return refuse("registered memory shares a page with other registered memory that kernels reach");
+	}
+	if (!replaceable(from, to))
+		return refuse("registered memory is on a stack, or shared with others, so that kernels cannot reach it");
+	struct moved *m = calloc(1, sizeof *m);
+	if (m == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*m = (struct moved){.client = c, .context = range->context, .at = range->at, .from = from, .size = to - from, .device = from};
+	CUresult result = move_pages(c, m, range->context);
+	if (result != CUDA_SUCCESS) {
+		free(m);
+		return result;
+	}
+	m->next = all;
+	all = m;
+	*out = m;
+	result = tell_worker(c, from, m->arena, m->size);
+	if (result == CUDA_SUCCESS || client_status(c) != CUDA_SUCCESS)
+		return result;
+	m->device = m->arena; // the worker has something else there
+	return tell_worker(c, m->arena, m->arena, m->size);
+}
+
+// --- what kernels are given -----------------------------------------------------------------
+
+// Sees to it that kernels of a client reach memory of the host, and tells where.
+static CUresult reach(struct client *c, uint64_t host, CUdeviceptr *device) {
+	struct range range;
+	struct client *owner;
+	if (!pinned_range((void *)host, &range, &owner))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!c->arena_shared)
+		return refuse("kernels do not reach memory of the host here: the program's node is another machine, or has something else at these addresses");
+	uint64_t offset;
+	if (pinned_offset(c, (void *)range.at, range.size, &offset)) {
+		*device = host;
+		return reach_pinned(c, &range);
+	}
+	if (owner == NULL || (owner != c && pinned_offset(owner, (void *)range.at, range.size, &offset)))
+		return refuse("kernels of one device do not reach pinned memory of another one's");
+	struct moved *m;
+	pthread_mutex_lock(&lock);
+	CUresult result = reach_registered(c, &range, &m);
+	if (result == CUDA_SUCCESS)
+		*device = m->device + (host - m->from);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags) {
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result == CUDA_SUCCESS)
+		result = client_status(t.client);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (address == NULL || host == NULL || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return reach(t.client, (uint64_t)(uintptr_t)host, address);
+}
+
+// Programs may give kernels addresses of pinned memory without a word: with one address
+// space, as here, they are the same. What looks like one is taken for one.
+void mapped_scan(struct client *c, const void *params, size_t size) {
+	if (!c->arena_shared)
+		return;
+	uint64_t first = (uint64_t)(uintptr_t)c->arena + c->staging_size + c->bounce_size, end = (uint64_t)(uintptr_t)c->arena + c->arena_bytes;
+	bool registered = registered_any();
+	for (size_t i = 0; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+		uint64_t word;
+		CUdeviceptr device;
+		struct range range;
+		struct client *owner;
+		memcpy(&word, (const uint8_t *)params + i, sizeof word);
+		bool pinned = word >= first && word < end;
+		if ((pinned || (registered && word >= PAGE)) && pinned_range((void *)word, &range, &owner))
+			reach(c, word, &device);
+	}
+}

@@ -2,15 +2,15 @@
 #include "export.h"
 
 MISSING(cuArray3DCreate)
-MISSING(cuArray3DCreate_v2)
+EXPORT CUresult (cuArray3DCreate_v2)(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) { ENTER(cuArray3DCreate_v2); return leave(do_cuArray3DCreate_v2(array, descriptor)); }
 MISSING(cuArray3DGetDescriptor)
-MISSING(cuArray3DGetDescriptor_v2)
+EXPORT CUresult (cuArray3DGetDescriptor_v2)(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array) { ENTER(cuArray3DGetDescriptor_v2); return leave(do_cuArray3DGetDescriptor_v2(descriptor, array)); }
 MISSING(cuArrayCreate)
-MISSING(cuArrayCreate_v2)
-MISSING(cuArrayDestroy)
+EXPORT CUresult (cuArrayCreate_v2)(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor) { ENTER(cuArrayCreate_v2); return leave(do_cuArrayCreate_v2(array, descriptor)); }
+EXPORT CUresult (cuArrayDestroy)(CUarray array) { ENTER(cuArrayDestroy); return leave(do_cuArrayDestroy(array)); }
 MISSING(cuArrayGetDescriptor)
-MISSING(cuArrayGetDescriptor_v2)
-MISSING(cuArrayGetMemoryRequirements)
+EXPORT CUresult (cuArrayGetDescriptor_v2)(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array) { ENTER(cuArrayGetDescriptor_v2); return leave(do_cuArrayGetDescriptor_v2(descriptor, array)); }
+EXPORT CUresult (cuArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array, CUdevice device) { ENTER(cuArrayGetMemoryRequirements); return leave(do_cuArrayGetMemoryRequirements(requirements, array, device)); }
 MISSING(cuArrayGetPlane)
 MISSING(cuArrayGetSparseProperties)
 MISSING(cuCheckpointProcessCheckpoint)
@@ -362,31 +362,31 @@ MISSING(cuMemcpy3DBatchAsync)
 MISSING(cuMemcpy3DBatchAsync_ptsz)
 MISSING(cuMemcpy3DBatchAsync_v2)
 MISSING(cuMemcpy3DBatchAsync_v2_ptsz)
-MISSING(cuMemcpy3DPeer)
-MISSING(cuMemcpy3DPeer_ptds)
-MISSING(cuMemcpy3DPeerAsync)
-MISSING(cuMemcpy3DPeerAsync_ptsz)
+EXPORT CUresult (cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer); return leave(do_cuMemcpy3DPeer(copy, NULL)); }
+EXPORT CUresult (cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer_ptds); return leave(do_cuMemcpy3DPeer(copy, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync); return leave(do_cuMemcpy3DPeerAsync(copy, stream)); }
+EXPORT CUresult (cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync_ptsz); return leave(do_cuMemcpy3DPeerAsync(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync); return leave(do_cuMemcpyAsync(destination, source, bytes, stream)); }
 EXPORT CUresult (cuMemcpyAsync_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync_ptsz); return leave(do_cuMemcpyAsync(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoA)
-MISSING(cuMemcpyAtoA_v2)
-MISSING(cuMemcpyAtoA_v2_ptds)
+EXPORT CUresult (cuMemcpyAtoA_v2)(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoA_v2); return leave(do_cuMemcpyAtoA_v2(destination, to, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoA_v2_ptds)(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoA_v2_ptds); return leave(do_cuMemcpyAtoA_v2(destination, to, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoD)
-MISSING(cuMemcpyAtoD_v2)
-MISSING(cuMemcpyAtoD_v2_ptds)
+EXPORT CUresult (cuMemcpyAtoD_v2)(CUdeviceptr destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoD_v2); return leave(do_cuMemcpyAtoD_v2(destination, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoD_v2_ptds)(CUdeviceptr destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoD_v2_ptds); return leave(do_cuMemcpyAtoD_v2(destination, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoH)
-MISSING(cuMemcpyAtoH_v2)
-MISSING(cuMemcpyAtoH_v2_ptds)
+EXPORT CUresult (cuMemcpyAtoH_v2)(void *destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoH_v2); return leave(do_cuMemcpyAtoH_v2(destination, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoH_v2_ptds)(void *destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoH_v2_ptds); return leave(do_cuMemcpyAtoH_v2(destination, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoHAsync)
-MISSING(cuMemcpyAtoHAsync_v2)
-MISSING(cuMemcpyAtoHAsync_v2_ptsz)
+EXPORT CUresult (cuMemcpyAtoHAsync_v2)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream)); }
+EXPORT CUresult (cuMemcpyAtoHAsync_v2_ptsz)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2_ptsz); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyBatchAsync)
 MISSING(cuMemcpyBatchAsync_ptsz)
 MISSING(cuMemcpyBatchAsync_v2)
 MISSING(cuMemcpyBatchAsync_v2_ptsz)
 MISSING(cuMemcpyDtoA)
-MISSING(cuMemcpyDtoA_v2)
-MISSING(cuMemcpyDtoA_v2_ptds)
+EXPORT CUresult (cuMemcpyDtoA_v2)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyDtoA_v2_ptds)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2_ptds); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoD)
 EXPORT CUresult (cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyDtoD_v2_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2_ptds); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -400,11 +400,11 @@ MISSING(cuMemcpyDtoHAsync)
 EXPORT CUresult (cuMemcpyDtoHAsync_v2)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream)); }
 EXPORT CUresult (cuMemcpyDtoHAsync_v2_ptsz)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2_ptsz); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoA)
-MISSING(cuMemcpyHtoA_v2)
-MISSING(cuMemcpyHtoA_v2_ptds)
+EXPORT CUresult (cuMemcpyHtoA_v2)(CUarray destination, size_t to, const void *source, size_t bytes) { ENTER(cuMemcpyHtoA_v2); return leave(do_cuMemcpyHtoA_v2(destination, to, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyHtoA_v2_ptds)(CUarray destination, size_t to, const void *source, size_t bytes) { ENTER(cuMemcpyHtoA_v2_ptds); return leave(do_cuMemcpyHtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoAAsync)
-MISSING(cuMemcpyHtoAAsync_v2)
-MISSING(cuMemcpyHtoAAsync_v2_ptsz)
+EXPORT CUresult (cuMemcpyHtoAAsync_v2)(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoAAsync_v2); return leave(do_cuMemcpyHtoAAsync_v2(destination, to, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyHtoAAsync_v2_ptsz)(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoAAsync_v2_ptsz); return leave(do_cuMemcpyHtoAAsync_v2(destination, to, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoD)
 EXPORT CUresult (cuMemcpyHtoD_v2)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyHtoD_v2_ptds)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2_ptds); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -501,10 +501,10 @@ EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size
 EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemSetMemPool)
 MISSING(cuMemUnmap)
-MISSING(cuMipmappedArrayCreate)
-MISSING(cuMipmappedArrayDestroy)
-MISSING(cuMipmappedArrayGetLevel)
-MISSING(cuMipmappedArrayGetMemoryRequirements)
+EXPORT CUresult (cuMipmappedArrayCreate)(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) { ENTER(cuMipmappedArrayCreate); return leave(do_cuMipmappedArrayCreate(array, descriptor, levels)); }
+EXPORT CUresult (cuMipmappedArrayDestroy)(CUmipmappedArray array) { ENTER(cuMipmappedArrayDestroy); return leave(do_cuMipmappedArrayDestroy(array)); }
+EXPORT CUresult (cuMipmappedArrayGetLevel)(CUarray *level, CUmipmappedArray array, unsigned int number) { ENTER(cuMipmappedArrayGetLevel); return leave(do_cuMipmappedArrayGetLevel(level, array, number)); }
+EXPORT CUresult (cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUmipmappedArray array, CUdevice device) { ENTER(cuMipmappedArrayGetMemoryRequirements); return leave(do_cuMipmappedArrayGetMemoryRequirements(requirements, array, device)); }
 MISSING(cuMipmappedArrayGetSparseProperties)
 EXPORT CUresult (cuModuleEnumerateFunctions)(CUfunction *functions, unsigned int count, CUmodule module) { ENTER(cuModuleEnumerateFunctions); return leave(do_cuModuleEnumerateFunctions(functions, count, module)); }
 EXPORT CUresult (cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name) { ENTER(cuModuleGetFunction); return leave(do_cuModuleGetFunction(function, module, name)); }
@@ -618,20 +618,20 @@ MISSING(cuStreamWriteValue64)
 MISSING(cuStreamWriteValue64_ptsz)
 MISSING(cuStreamWriteValue64_v2)
 MISSING(cuStreamWriteValue64_v2_ptsz)
-MISSING(cuSurfObjectCreate)
-MISSING(cuSurfObjectDestroy)
-MISSING(cuSurfObjectGetResourceDesc)
+EXPORT CUresult (cuSurfObjectCreate)(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) { ENTER(cuSurfObjectCreate); return leave(do_cuSurfObjectCreate(object, resource)); }
+EXPORT CUresult (cuSurfObjectDestroy)(CUsurfObject object) { ENTER(cuSurfObjectDestroy); return leave(do_cuSurfObjectDestroy(object)); }
+EXPORT CUresult (cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUsurfObject object) { ENTER(cuSurfObjectGetResourceDesc); return leave(do_cuSurfObjectGetResourceDesc(resource, object)); }
 MISSING(cuSurfRefGetArray)
 MISSING(cuSurfRefSetArray)
 MISSING(cuTensorMapEncodeIm2col)
 MISSING(cuTensorMapEncodeIm2colWide)
 MISSING(cuTensorMapEncodeTiled)
 MISSING(cuTensorMapReplaceAddress)
-MISSING(cuTexObjectCreate)
-MISSING(cuTexObjectDestroy)
-MISSING(cuTexObjectGetResourceDesc)
-MISSING(cuTexObjectGetResourceViewDesc)
-MISSING(cuTexObjectGetTextureDesc)
+EXPORT CUresult (cuTexObjectCreate)(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) { ENTER(cuTexObjectCreate); return leave(do_cuTexObjectCreate(object, resource, texture, view)); }
+EXPORT CUresult (cuTexObjectDestroy)(CUtexObject object) { ENTER(cuTexObjectDestroy); return leave(do_cuTexObjectDestroy(object)); }
+EXPORT CUresult (cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUtexObject object) { ENTER(cuTexObjectGetResourceDesc); return leave(do_cuTexObjectGetResourceDesc(resource, object)); }
+EXPORT CUresult (cuTexObjectGetResourceViewDesc)(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject object) { ENTER(cuTexObjectGetResourceViewDesc); return leave(do_cuTexObjectGetResourceViewDesc(view, object)); }
+EXPORT CUresult (cuTexObjectGetTextureDesc)(CUDA_TEXTURE_DESC *texture, CUtexObject object) { ENTER(cuTexObjectGetTextureDesc); return leave(do_cuTexObjectGetTextureDesc(texture, object)); }
 MISSING(cuTexRefCreate)
 MISSING(cuTexRefDestroy)
 MISSING(cuTexRefGetAddress)

@@ -5,6 +5,12 @@
 #define CUDA_BARE_NAMES
 #include "include/cuda.h"
 
+CUresult do_cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor);
+CUresult do_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array);
+CUresult do_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor);
+CUresult do_cuArrayDestroy(CUarray array);
+CUresult do_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array);
+CUresult do_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array, CUdevice device);
 CUresult do_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 CUresult do_cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device);
 CUresult do_cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
@@ -118,11 +124,20 @@ CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream);
 CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream stream);
 CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
 CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
+CUresult do_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
+CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 CUresult do_cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyAtoA_v2(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyAtoD_v2(CUdeviceptr destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyAtoH_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyAtoHAsync_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyDtoA_v2(CUarray destination, size_t to, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyHtoA_v2(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyHtoAAsync_v2(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
@@ -152,6 +167,10 @@ CUresult do_cuMemsetD32_v2(CUdeviceptr address, unsigned int value, size_t count
 CUresult do_cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count, CUstream stream);
 CUresult do_cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
 CUresult do_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
+CUresult do_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels);
+CUresult do_cuMipmappedArrayDestroy(CUmipmappedArray array);
+CUresult do_cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray array, unsigned int number);
+CUresult do_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUmipmappedArray array, CUdevice device);
 CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module);
 CUresult do_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult do_cuModuleGetFunctionCount(unsigned int *count, CUmodule module);
@@ -190,6 +209,14 @@ CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
 CUresult do_cuStreamQuery(CUstream stream);
 CUresult do_cuStreamSynchronize(CUstream stream);
 CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
+CUresult do_cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
+CUresult do_cuSurfObjectDestroy(CUsurfObject object);
+CUresult do_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUsurfObject object);
+CUresult do_cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view);
+CUresult do_cuTexObjectDestroy(CUtexObject object);
+CUresult do_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUtexObject object);
+CUresult do_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject object);
+CUresult do_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texture, CUtexObject object);
 CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 
 #endif

@@ -49,6 +49,8 @@ static CUresult allocate(struct target *t, size_t size, CUdeviceptr *address) {
 	return result;
 }
 
+CUresult memory_take(struct target *t, size_t size, CUdeviceptr *address) { return allocate(t, size, address); }
+
 // Makes an allocation at an address, unless there is one of the same size already.
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made) {
 	*made = false;

@@ -297,6 +297,8 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.askFunction(g, o)
 	case clientcore.SetLimit:
 		return g.setLimits(o.Limits)
+	case clientcore.DropTexture:
+		return g.dropTextures(o.Textures)
 	}
 	on, err := g.stream(o.Stream)
 	if err != nil {
@@ -520,6 +522,12 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
+		}
+		outcome.Err = err
+	case clientcore.MakeTextures:
+		g, err := w.at(o.Place)
+		if err == nil {
+			outcome.Handle, err = g.makeTextures(o.Textures)
 		}
 		outcome.Err = err
 	case clientcore.Move:

@@ -15,8 +15,9 @@ type Texturer interface {
 	// device that cannot give it the number answers ErrNotSupported. The memory need be
 	// mapped only while kernels use it.
 	NewTexture(t Texture, wanted uint64) (handle uint64, err error)
-	// DropTexture ends a texture or a surface. Work that uses it has ended.
-	DropTexture(handle uint64) error
+	// DropTexture ends a texture or a surface; the two may have handles of their own.
+	// Work that uses it has ended.
+	DropTexture(handle uint64, surface bool) error
 }
 
 // Resource says what a texture reads.

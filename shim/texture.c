@@ -253,7 +253,7 @@ void texture_release(struct texture *texture, bool tell) {
 		return;
 	struct client *c = atomic_load(&context->client);
 	if (tell && c != NULL) {
-		struct wire_texture_destroy message = {texture->handle};
+		struct wire_texture_destroy message = {texture->handle, texture->surface};
 		POST(c, TEXTURE_DESTROY, texture_destroy, &message, NO_DATA);
 	}
 	object_free(texture);

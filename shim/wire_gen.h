@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x45c9b9feu
+#define WIRE_SCHEMA 0x639126d5u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -1236,16 +1236,18 @@ static inline bool wire_texture_create_reply_get(struct wire_reader *r, struct w
 
 struct wire_texture_destroy {
 	uint64_t handle;
+	uint32_t surface;
 };
 
 static inline size_t wire_texture_destroy_size(const struct wire_texture_destroy *m) {
 	(void)m;
-	return 8;
+	return 12;
 }
 
 static inline uint8_t *wire_texture_destroy_put(uint8_t *p, const struct wire_texture_destroy *m) {
 	(void)m;
 	p = wire_put(p, &m->handle, 8);
+	p = wire_put(p, &m->surface, 4);
 	return p;
 }
 

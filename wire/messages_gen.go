@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x45c9b9fe
+const Schema uint32 = 0x639126d5
 
 // The kinds of messages.
 const (
@@ -1782,12 +1782,14 @@ func (m *TextureCreateReply) Decode(b []byte) error {
 
 // TextureDestroy is described in messages.txt.
 type TextureDestroy struct {
-	Handle uint64
+	Handle  uint64
+	Surface uint32
 }
 
 // Append adds the message's bytes.
 func (m *TextureDestroy) Append(b []byte) []byte {
 	b = appendU64(b, m.Handle)
+	b = appendU32(b, m.Surface)
 	return b
 }
 
@@ -1795,6 +1797,7 @@ func (m *TextureDestroy) Append(b []byte) []byte {
 func (m *TextureDestroy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Handle = r.u64()
+	m.Surface = r.u32()
 	return r.end("TextureDestroy")
 }
 

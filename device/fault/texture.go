@@ -21,7 +21,7 @@ func (c *faultyContext) NewTexture(t device.Texture, wanted uint64) (uint64, err
 }
 
 // DropTexture ends a texture, if the wrapped context can.
-func (c *faultyContext) DropTexture(handle uint64) error {
+func (c *faultyContext) DropTexture(handle uint64, surface bool) error {
 	inner, ok := c.Context.(device.Texturer)
 	if !ok {
 		return fmt.Errorf("textures: %w", device.ErrNotSupported)
@@ -29,5 +29,5 @@ func (c *faultyContext) DropTexture(handle uint64) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return inner.DropTexture(handle)
+	return inner.DropTexture(handle, surface)
 }

@@ -49,14 +49,14 @@ func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 }
 
 // DropTexture ends a texture or a surface.
-func (c *Context) DropTexture(handle uint64) error {
+func (c *Context) DropTexture(handle uint64, surface bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return c.err
 	}
 	all := c.changedTextures()
-	if all[handle] == nil {
+	if all[handle] == nil || all[handle].Surface != surface {
 		return fmt.Errorf("texture %d: %w", handle, device.ErrNotFound)
 	}
 	delete(all, handle)

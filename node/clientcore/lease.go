@@ -67,7 +67,7 @@ type Context struct {
 	// load, another may take.
 	Number uint64
 	// Textures are those of the client's that it has.
-	Textures []uint64
+	Textures []TextureID
 }
 
 // Release is a lease on its way back.

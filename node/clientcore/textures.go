@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"muster/device"
 	"muster/vmm"
@@ -16,13 +18,51 @@ import (
 // was told. Kernels find handles in their parameters and in memory, so that an object has
 // the same handle wherever the client goes. What arrays contain is memory of the client's,
 // of which the core knows nothing more.
-type Textures map[uint64]*device.Texture
+type Textures map[TextureID]*device.Texture
+
+// TextureID names a texture or a surface. Devices may number the two apart.
+type TextureID struct {
+	Handle  uint64
+	Surface bool
+}
+
+// MarshalText writes the name as a key of JSON: "texture 7".
+func (id TextureID) MarshalText() ([]byte, error) {
+	kind := "texture"
+	if id.Surface {
+		kind = "surface"
+	}
+	return fmt.Appendf(nil, "%s %d", kind, id.Handle), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (id *TextureID) UnmarshalText(text []byte) error {
+	kind, number, _ := strings.Cut(string(text), " ")
+	if kind != "texture" && kind != "surface" {
+		return fmt.Errorf("%q is neither a texture nor a surface", text)
+	}
+	handle, err := strconv.ParseUint(number, 10, 64)
+	*id = TextureID{handle, kind == "surface"}
+	return err
+}
+
+func (id TextureID) compare(other TextureID) int {
+	if order := cmp.Compare(id.Handle, other.Handle); order != 0 || id.Surface == other.Surface {
+		return order
+	}
+	if other.Surface {
+		return -1
+	}
+	return 1
+}
 
 // Textured is a texture for a context, and the handle that it must have there; 0 for any.
 type Textured struct {
 	Handle  uint64
 	Texture device.Texture
 }
+
+func (t *Textured) id() TextureID { return TextureID{t.Handle, t.Texture.Surface} }
 
 // textureCreate makes a texture or a surface in the open context, or in the one that the
 // client gets now: on some devices only a context can tell the handle.
@@ -42,10 +82,11 @@ func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 		if found.Err != nil {
 			return true, found.Err
 		}
-		if found.Handle == 0 || c.Textures[found.Handle] != nil {
+		id := TextureID{found.Handle, t.Surface}
+		if id.Handle == 0 || c.Textures[id] != nil {
 			return true, fmt.Errorf("handle %#x of a texture is taken: %w", found.Handle, device.ErrNotSupported)
 		}
-		c.keepTexture(found.Handle, &t)
+		c.keepTexture(id, &t)
 		c.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
 		return true, nil
 	}
@@ -58,11 +99,11 @@ func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 }
 
 // keepTexture notes a texture that the context has.
-func (c *Core) keepTexture(handle uint64, t *device.Texture) {
+func (c *Core) keepTexture(id TextureID, t *device.Texture) {
 	if c.Textures == nil {
 		c.Textures = Textures{}
 	}
-	c.Textures[handle] = t
+	c.Textures[id] = t
 }
 
 // freeHandle is the handle that a new texture gets: the lowest free number where all
@@ -72,22 +113,24 @@ func (c *Core) freeHandle() uint64 {
 		return 0
 	}
 	for handle := uint64(1); ; handle++ {
-		if c.Textures[handle] == nil {
+		if c.Textures[TextureID{handle, false}] == nil && c.Textures[TextureID{handle, true}] == nil {
 			return handle
 		}
 	}
 }
 
 func (c *Core) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) {
-	if c.Textures[d.Handle] == nil {
+	id := TextureID{d.Handle, d.Surface != 0}
+	t := c.Textures[id]
+	if t == nil {
 		return true, nil // a fault came before its creation, or a reset before its end
 	}
-	if x := c.anyContext(); x != nil && slices.Contains(x.Textures, d.Handle) {
+	if x := c.anyContext(); x != nil && slices.Contains(x.Textures, id) {
 		c.emit(Op{Kind: Drain, Place: x.Place})
-		c.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{Handle: d.Handle}}})
-		x.Textures = slices.DeleteFunc(x.Textures, func(h uint64) bool { return h == d.Handle })
+		c.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{d.Handle, *t}}})
+		x.Textures = slices.DeleteFunc(x.Textures, func(other TextureID) bool { return other == id })
 	}
-	delete(c.Textures, d.Handle)
+	delete(c.Textures, id)
 	return true, nil
 }
 
@@ -98,9 +141,9 @@ func (c *Core) lacksTextures(x *Context) []Textured {
 		return nil
 	}
 	var lacks []Textured
-	for _, handle := range slices.Sorted(maps.Keys(c.Textures)) {
-		if t := c.Textures[handle]; !slices.Contains(x.Textures, handle) && c.backed(t) {
-			lacks = append(lacks, Textured{handle, *t})
+	for _, id := range slices.SortedFunc(maps.Keys(c.Textures), TextureID.compare) {
+		if t := c.Textures[id]; !slices.Contains(x.Textures, id) && c.backed(t) {
+			lacks = append(lacks, Textured{id.Handle, *t})
 		}
 	}
 	return lacks
@@ -111,9 +154,9 @@ func (c *Core) madeTextures(o Outcome) {
 	made := c.making
 	c.making = nil
 	x := c.here()
-	if len(made) == 1 && c.Textures[made[0].Handle] == nil { // a new one: its message waits
+	if len(made) == 1 && c.Textures[made[0].id()] == nil { // a new one: its message waits
 		if o.Err == nil && x != nil {
-			x.Textures = append(x.Textures, o.Handle)
+			x.Textures = append(x.Textures, TextureID{o.Handle, made[0].Texture.Surface})
 		}
 		c.Head.found = &o
 		return
@@ -123,7 +166,7 @@ func (c *Core) madeTextures(o Outcome) {
 		return
 	}
 	for _, t := range made {
-		x.Textures = append(x.Textures, t.Handle)
+		x.Textures = append(x.Textures, t.id())
 	}
 }
 
@@ -175,8 +218,8 @@ func (c *Core) beside() uint64 {
 }
 
 func (c *Core) checkTextures() error {
-	for handle, t := range c.Textures {
-		if t == nil || handle == 0 {
+	for id, t := range c.Textures {
+		if t == nil || id.Handle == 0 || t.Surface != id.Surface {
 			return errors.New("a texture is missing")
 		}
 		if err := t.Check(); err != nil {
@@ -184,9 +227,9 @@ func (c *Core) checkTextures() error {
 		}
 	}
 	for _, x := range c.Contexts {
-		for _, handle := range x.Textures {
-			if c.Textures[handle] == nil {
-				return fmt.Errorf("texture %d is in a context, and not the client's", handle)
+		for _, id := range x.Textures {
+			if c.Textures[id] == nil {
+				return fmt.Errorf("texture %d is in a context, and not the client's", id.Handle)
 			}
 		}
 	}

@@ -527,7 +527,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.MakeTextures:
 		g, err := w.at(o.Place)
 		if err == nil {
-			outcome.Handle, err = g.makeTextures(o.Textures)
+			err = w.block(func() (err error) {
+				outcome.Handle, err = g.makeTextures(o.Textures)
+				return err
+			})
 		}
 		outcome.Err = err
 	case clientcore.Move:

@@ -28,7 +28,7 @@ func (g *gpu) dropTextures(all []clientcore.Textured) error {
 		return fmt.Errorf("textures: %w", device.ErrNotSupported)
 	}
 	for _, t := range all {
-		if err := on.DropTexture(t.Handle); err != nil {
+		if err := on.DropTexture(t.Handle, t.Texture.Surface); err != nil {
 			return err
 		}
 	}

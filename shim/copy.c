@@ -396,7 +396,7 @@ static CUresult copy_rows(struct target *t, struct side to, struct side from, si
 // The same for an array, whose rows are as they are.
 static CUresult array_side(struct target *t, struct side *s, CUarray array, size_t x, size_t y, size_t z, struct shape shape) {
 	if (!object_is(array, KIND_ARRAY))
-		return CUDA_ERROR_INVALID_HANDLE;
+		return array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
 	size_t rows = array->slice / array->row, slices = array->size / array->slice;
 	size_t element = element_size(array->shape.Format, array->shape.NumChannels);
 	if (x > array->row || shape.width > array->row - x || y > rows || shape.height > rows - y || z > slices || shape.depth > slices - z)

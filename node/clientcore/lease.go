@@ -103,12 +103,13 @@ func (c *Core) here() *Context {
 type need struct {
 	all    bool
 	ranges []vmm.Range
+	arrays []*device.Texture // of textures that are about to be made
 }
 
 // bytes is how much room on a device a need takes, in whole chunks, with the
 // variables of modules.
 func (c *Core) bytes(n need) uint64 {
-	total := c.beside()
+	total := c.beside(n.arrays...)
 	if n.all {
 		return total + c.space.Chunked()
 	}
@@ -165,7 +166,7 @@ func (c *Core) ready(n need) (bool, error) {
 }
 
 func (c *Core) prepare(p vmm.Place, n need) (vmm.Plan, error) {
-	room := c.Lease.Memory - c.beside()
+	room := c.Lease.Memory - c.beside(n.arrays...)
 	if n.all {
 		return c.space.PrepareAll(p, room)
 	}

@@ -90,7 +90,7 @@ func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 		c.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
 		return true, nil
 	}
-	if ok, err := c.ready(need{ranges: c.texturesNeed(&t)}); !ok || err != nil {
+	if ok, err := c.ready(need{ranges: c.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
 		return ok, err
 	}
 	c.making = []Textured{{c.freeHandle(), t}}
@@ -199,17 +199,23 @@ func (c *Core) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.R
 }
 
 // beside is how many bytes a context takes beside the client's memory: variables of
-// modules, and arrays where devices keep them in a form of their own.
-func (c *Core) beside() uint64 {
+// modules, and arrays where devices keep them in a form of their own, with those of more.
+func (c *Core) beside(more ...*device.Texture) uint64 {
 	size := c.Modules.Variables
-	if c.puts || len(c.Textures) == 0 {
+	if c.puts || len(c.Textures)+len(more) == 0 {
 		return size
 	}
 	arrays := map[uint64]uint64{}
-	for _, t := range c.Textures {
+	add := func(t *device.Texture) {
 		if t.Resource == device.ArrayResource || t.Resource == device.MipmapResource {
 			arrays[t.Address] = max(arrays[t.Address], t.Bytes())
 		}
+	}
+	for _, t := range c.Textures {
+		add(t)
+	}
+	for _, t := range more {
+		add(t)
 	}
 	for _, bytes := range arrays {
 		size += (bytes + c.config.Chunk - 1) &^ (c.config.Chunk - 1)

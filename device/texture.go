@@ -162,6 +162,8 @@ func (t *Texture) Check() error {
 		return wrong("%d bytes", t.Size)
 	case t.Resource != LinearResource && (t.Width == 0 || t.Width > most || t.Height > most || t.Depth > most || t.Pitch > 1<<32):
 		return wrong("%d by %d by %d elements", t.Width, t.Height, t.Depth)
+	case t.Resource != LinearResource && max(1, t.Width)*max(1, t.Height) > 1<<40/max(1, t.Depth):
+		return wrong("%d by %d by %d elements are more than any device has", t.Width, t.Height, t.Depth)
 	case t.Resource == PitchResource && t.Pitch < t.Width*element:
 		return wrong("rows of %d elements, %d bytes apart", t.Width, t.Pitch)
 	}

@@ -37,6 +37,7 @@ const (
 	attrMemoryClock           = 36
 	attrBusWidth              = 37
 	attrPCIDomain             = 50
+	attrSurfaceAlignment      = 30
 	attrTexturePitchAlignment = 51
 	attrComputeMajor          = 75
 	attrComputeMinor          = 76
@@ -52,10 +53,12 @@ var honest = []int{
 	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, attrTextureAlignment, 15, 16, // sizes, warp, clock, overlap, multiprocessors
 	31, 32, 36, 37, 38, 39, 40, 41, attrTexturePitchAlignment, // concurrent kernels, ECC, memory clock and bus, L2, threads, copy engines, one address space
 	attrComputeMajor, attrComputeMinor, 78, 79, 80, 81, 82, attrDoubleRatio, 90, 95, 97, 106, attrSharedReserved,
+	21, 22, 23, 24, 25, 26, 27, 28, 29, attrSurfaceAlignment, 42, 43, 44, 45, 46, 47, 48, 49, // textures, layers, gathers
+	52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 77, // cubes, surfaces, linear memory, mipmaps
 }
 
 // larger lists the attributes of which the larger value is the safer one.
-var larger = []int{attrTextureAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
+var larger = []int{attrTextureAlignment, attrSurfaceAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
 
 // speeds lists the attributes that say how fast a device is, and nothing of what it can
 // do: clocks, the width of the bus, the cache, and the ratio of single to double precision.

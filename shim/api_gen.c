@@ -2,15 +2,15 @@
 #include "export.h"
 
 MISSING(cuArray3DCreate, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuArray3DCreate_v2, "arrays, not yet")
+EXPORT CUresult (cuArray3DCreate_v2)(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) { ENTER(cuArray3DCreate_v2); return leave(do_cuArray3DCreate_v2(array, descriptor)); }
 MISSING(cuArray3DGetDescriptor, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuArray3DGetDescriptor_v2, "arrays, not yet")
+EXPORT CUresult (cuArray3DGetDescriptor_v2)(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array) { ENTER(cuArray3DGetDescriptor_v2); return leave(do_cuArray3DGetDescriptor_v2(descriptor, array)); }
 MISSING(cuArrayCreate, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuArrayCreate_v2, "arrays, not yet")
-MISSING(cuArrayDestroy, "arrays, not yet")
+EXPORT CUresult (cuArrayCreate_v2)(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor) { ENTER(cuArrayCreate_v2); return leave(do_cuArrayCreate_v2(array, descriptor)); }
+EXPORT CUresult (cuArrayDestroy)(CUarray array) { ENTER(cuArrayDestroy); return leave(do_cuArrayDestroy(array)); }
 MISSING(cuArrayGetDescriptor, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuArrayGetDescriptor_v2, "arrays, not yet")
-MISSING(cuArrayGetMemoryRequirements, "arrays, not yet")
+EXPORT CUresult (cuArrayGetDescriptor_v2)(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array) { ENTER(cuArrayGetDescriptor_v2); return leave(do_cuArrayGetDescriptor_v2(descriptor, array)); }
+EXPORT CUresult (cuArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array, CUdevice device) { ENTER(cuArrayGetMemoryRequirements); return leave(do_cuArrayGetMemoryRequirements(requirements, array, device)); }
 MISSING(cuArrayGetPlane, "arrays, not yet")
 MISSING(cuArrayGetSparseProperties, "arrays, not yet")
 MISSING(cuCheckpointProcessCheckpoint, "the node saves programs, not they themselves")
@@ -362,31 +362,31 @@ MISSING(cuMemcpy3DBatchAsync, "not yet")
 MISSING(cuMemcpy3DBatchAsync_ptsz, "not yet")
 MISSING(cuMemcpy3DBatchAsync_v2, "not yet")
 MISSING(cuMemcpy3DBatchAsync_v2_ptsz, "not yet")
-MISSING(cuMemcpy3DPeer, "not yet")
-MISSING(cuMemcpy3DPeer_ptds, "not yet")
-MISSING(cuMemcpy3DPeerAsync, "not yet")
-MISSING(cuMemcpy3DPeerAsync_ptsz, "not yet")
+EXPORT CUresult (cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer); return leave(do_cuMemcpy3DPeer(copy, NULL)); }
+EXPORT CUresult (cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer_ptds); return leave(do_cuMemcpy3DPeer(copy, CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync); return leave(do_cuMemcpy3DPeerAsync(copy, stream)); }
+EXPORT CUresult (cuMemcpy3DPeerAsync_ptsz)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync_ptsz); return leave(do_cuMemcpy3DPeerAsync(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpyAsync)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync); return leave(do_cuMemcpyAsync(destination, source, bytes, stream)); }
 EXPORT CUresult (cuMemcpyAsync_ptsz)(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyAsync_ptsz); return leave(do_cuMemcpyAsync(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoA, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyAtoA_v2, "arrays, not yet")
-MISSING(cuMemcpyAtoA_v2_ptds, "arrays, not yet")
+EXPORT CUresult (cuMemcpyAtoA_v2)(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoA_v2); return leave(do_cuMemcpyAtoA_v2(destination, to, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoA_v2_ptds)(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoA_v2_ptds); return leave(do_cuMemcpyAtoA_v2(destination, to, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoD, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyAtoD_v2, "arrays, not yet")
-MISSING(cuMemcpyAtoD_v2_ptds, "arrays, not yet")
+EXPORT CUresult (cuMemcpyAtoD_v2)(CUdeviceptr destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoD_v2); return leave(do_cuMemcpyAtoD_v2(destination, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoD_v2_ptds)(CUdeviceptr destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoD_v2_ptds); return leave(do_cuMemcpyAtoD_v2(destination, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoH, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyAtoH_v2, "arrays, not yet")
-MISSING(cuMemcpyAtoH_v2_ptds, "arrays, not yet")
+EXPORT CUresult (cuMemcpyAtoH_v2)(void *destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoH_v2); return leave(do_cuMemcpyAtoH_v2(destination, source, from, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyAtoH_v2_ptds)(void *destination, CUarray source, size_t from, size_t bytes) { ENTER(cuMemcpyAtoH_v2_ptds); return leave(do_cuMemcpyAtoH_v2(destination, source, from, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyAtoHAsync, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyAtoHAsync_v2, "arrays, not yet")
-MISSING(cuMemcpyAtoHAsync_v2_ptsz, "arrays, not yet")
+EXPORT CUresult (cuMemcpyAtoHAsync_v2)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream)); }
+EXPORT CUresult (cuMemcpyAtoHAsync_v2_ptsz)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2_ptsz); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyBatchAsync, "not yet")
 MISSING(cuMemcpyBatchAsync_ptsz, "not yet")
 MISSING(cuMemcpyBatchAsync_v2, "not yet")
 MISSING(cuMemcpyBatchAsync_v2_ptsz, "not yet")
 MISSING(cuMemcpyDtoA, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyDtoA_v2, "arrays, not yet")
-MISSING(cuMemcpyDtoA_v2_ptds, "arrays, not yet")
+EXPORT CUresult (cuMemcpyDtoA_v2)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyDtoA_v2_ptds)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2_ptds); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoD, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyDtoD_v2)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyDtoD_v2_ptds)(CUdeviceptr destination, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoD_v2_ptds); return leave(do_cuMemcpyDtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -400,11 +400,11 @@ MISSING(cuMemcpyDtoHAsync, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyDtoHAsync_v2)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream)); }
 EXPORT CUresult (cuMemcpyDtoHAsync_v2_ptsz)(void *destination, CUdeviceptr source, size_t bytes, CUstream stream) { ENTER(cuMemcpyDtoHAsync_v2_ptsz); return leave(do_cuMemcpyDtoHAsync_v2(destination, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoA, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyHtoA_v2, "arrays, not yet")
-MISSING(cuMemcpyHtoA_v2_ptds, "arrays, not yet")
+EXPORT CUresult (cuMemcpyHtoA_v2)(CUarray destination, size_t to, const void *source, size_t bytes) { ENTER(cuMemcpyHtoA_v2); return leave(do_cuMemcpyHtoA_v2(destination, to, source, bytes, NULL)); }
+EXPORT CUresult (cuMemcpyHtoA_v2_ptds)(CUarray destination, size_t to, const void *source, size_t bytes) { ENTER(cuMemcpyHtoA_v2_ptds); return leave(do_cuMemcpyHtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoAAsync, "32-bit sizes, replaced in CUDA 3.2")
-MISSING(cuMemcpyHtoAAsync_v2, "arrays, not yet")
-MISSING(cuMemcpyHtoAAsync_v2_ptsz, "arrays, not yet")
+EXPORT CUresult (cuMemcpyHtoAAsync_v2)(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoAAsync_v2); return leave(do_cuMemcpyHtoAAsync_v2(destination, to, source, bytes, stream)); }
+EXPORT CUresult (cuMemcpyHtoAAsync_v2_ptsz)(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream) { ENTER(cuMemcpyHtoAAsync_v2_ptsz); return leave(do_cuMemcpyHtoAAsync_v2(destination, to, source, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyHtoD, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyHtoD_v2)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyHtoD_v2_ptds)(CUdeviceptr destination, const void *source, size_t bytes) { ENTER(cuMemcpyHtoD_v2_ptds); return leave(do_cuMemcpyHtoD_v2(destination, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -501,10 +501,10 @@ EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size
 EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemSetMemPool, "memory pools, not yet")
 EXPORT CUresult (cuMemUnmap)(CUdeviceptr address, size_t size) { ENTER(cuMemUnmap); return leave(do_cuMemUnmap(address, size)); }
-MISSING(cuMipmappedArrayCreate, "arrays, not yet")
-MISSING(cuMipmappedArrayDestroy, "arrays, not yet")
-MISSING(cuMipmappedArrayGetLevel, "arrays, not yet")
-MISSING(cuMipmappedArrayGetMemoryRequirements, "arrays, not yet")
+EXPORT CUresult (cuMipmappedArrayCreate)(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) { ENTER(cuMipmappedArrayCreate); return leave(do_cuMipmappedArrayCreate(array, descriptor, levels)); }
+EXPORT CUresult (cuMipmappedArrayDestroy)(CUmipmappedArray array) { ENTER(cuMipmappedArrayDestroy); return leave(do_cuMipmappedArrayDestroy(array)); }
+EXPORT CUresult (cuMipmappedArrayGetLevel)(CUarray *level, CUmipmappedArray array, unsigned int number) { ENTER(cuMipmappedArrayGetLevel); return leave(do_cuMipmappedArrayGetLevel(level, array, number)); }
+EXPORT CUresult (cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUmipmappedArray array, CUdevice device) { ENTER(cuMipmappedArrayGetMemoryRequirements); return leave(do_cuMipmappedArrayGetMemoryRequirements(requirements, array, device)); }
 MISSING(cuMipmappedArrayGetSparseProperties, "arrays, not yet")
 EXPORT CUresult (cuModuleEnumerateFunctions)(CUfunction *functions, unsigned int count, CUmodule module) { ENTER(cuModuleEnumerateFunctions); return leave(do_cuModuleEnumerateFunctions(functions, count, module)); }
 EXPORT CUresult (cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name) { ENTER(cuModuleGetFunction); return leave(do_cuModuleGetFunction(function, module, name)); }
@@ -618,20 +618,20 @@ MISSING(cuStreamWriteValue64, "memory operations of streams, not yet")
 MISSING(cuStreamWriteValue64_ptsz, "memory operations of streams, not yet")
 MISSING(cuStreamWriteValue64_v2, "memory operations of streams, not yet")
 MISSING(cuStreamWriteValue64_v2_ptsz, "memory operations of streams, not yet")
-MISSING(cuSurfObjectCreate, "textures and surfaces, not yet")
-MISSING(cuSurfObjectDestroy, "textures and surfaces, not yet")
-MISSING(cuSurfObjectGetResourceDesc, "textures and surfaces, not yet")
+EXPORT CUresult (cuSurfObjectCreate)(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) { ENTER(cuSurfObjectCreate); return leave(do_cuSurfObjectCreate(object, resource)); }
+EXPORT CUresult (cuSurfObjectDestroy)(CUsurfObject object) { ENTER(cuSurfObjectDestroy); return leave(do_cuSurfObjectDestroy(object)); }
+EXPORT CUresult (cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUsurfObject object) { ENTER(cuSurfObjectGetResourceDesc); return leave(do_cuSurfObjectGetResourceDesc(resource, object)); }
 MISSING(cuSurfRefGetArray, "textures and surfaces, not yet")
 MISSING(cuSurfRefSetArray, "textures and surfaces, not yet")
 MISSING(cuTensorMapEncodeIm2col, "tensor maps, not yet")
 MISSING(cuTensorMapEncodeIm2colWide, "tensor maps, not yet")
 MISSING(cuTensorMapEncodeTiled, "tensor maps, not yet")
 MISSING(cuTensorMapReplaceAddress, "tensor maps, not yet")
-MISSING(cuTexObjectCreate, "textures and surfaces, not yet")
-MISSING(cuTexObjectDestroy, "textures and surfaces, not yet")
-MISSING(cuTexObjectGetResourceDesc, "textures and surfaces, not yet")
-MISSING(cuTexObjectGetResourceViewDesc, "textures and surfaces, not yet")
-MISSING(cuTexObjectGetTextureDesc, "textures and surfaces, not yet")
+EXPORT CUresult (cuTexObjectCreate)(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) { ENTER(cuTexObjectCreate); return leave(do_cuTexObjectCreate(object, resource, texture, view)); }
+EXPORT CUresult (cuTexObjectDestroy)(CUtexObject object) { ENTER(cuTexObjectDestroy); return leave(do_cuTexObjectDestroy(object)); }
+EXPORT CUresult (cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUtexObject object) { ENTER(cuTexObjectGetResourceDesc); return leave(do_cuTexObjectGetResourceDesc(resource, object)); }
+EXPORT CUresult (cuTexObjectGetResourceViewDesc)(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject object) { ENTER(cuTexObjectGetResourceViewDesc); return leave(do_cuTexObjectGetResourceViewDesc(view, object)); }
+EXPORT CUresult (cuTexObjectGetTextureDesc)(CUDA_TEXTURE_DESC *texture, CUtexObject object) { ENTER(cuTexObjectGetTextureDesc); return leave(do_cuTexObjectGetTextureDesc(texture, object)); }
 MISSING(cuTexRefCreate, "textures and surfaces, not yet")
 MISSING(cuTexRefDestroy, "textures and surfaces, not yet")
 MISSING(cuTexRefGetAddress, "textures and surfaces, not yet")

@@ -175,6 +175,15 @@ static CUresult clear_locked(CUcontext context) {
 		case KIND_EVENT:
 			event_release((CUevent)o, !alone);
 			break;
+		case KIND_ARRAY:
+			array_release((CUarray)o, false); // its memory goes with that of the context
+			break;
+		case KIND_MIPMAP:
+			mipmap_release((CUmipmappedArray)o, false);
+			break;
+		case KIND_TEXTURE:
+			texture_release((struct texture *)o, !alone);
+			break;
 		default:
 			module_release((CUmodule)o, !alone);
 		}

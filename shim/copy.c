@@ -434,9 +434,23 @@ static CUresult copy_rows(struct target *t, struct side to, struct side from, si
 	return CUDA_SUCCESS;
 }
 
+// The same for an array, whose rows are as they are.
+static CUresult array_side(const struct target *t, struct side *s, CUarray array, size_t x, size_t y, size_t z, struct shape shape) {
+	if (!object_is(array, KIND_ARRAY))
+		return array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	size_t rows = array->slice / array->row, slices = array->size / array->slice;
+	size_t element = element_size(array->shape.Format, array->shape.NumChannels);
+	if (x > array->row || shape.width > array->row - x || y > rows || shape.height > rows - y || z > slices || shape.depth > slices - z)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (x % element != 0 || shape.width % element != 0 || memory_owner(t->client, array->at, array->size) != t->client)
+		return CUDA_ERROR_INVALID_VALUE;
+	*s = (struct side){.device = true, .at = array->at + x + y * array->row + z * array->slice, .pitch = array->row, .slice = array->slice};
+	return CUDA_SUCCESS;
+}
+
 // Checks one side and finds out where it is. Memory of other devices is not
 // reached by copies of this kind.
-static CUresult check_side(const struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
+static CUresult check_side(const struct target *t, struct side *s, CUmemorytype type, uint64_t device, const void *host, CUarray array, size_t x, size_t y, size_t z, size_t rows, struct shape shape) {
 	switch (type) {
 	case CU_MEMORYTYPE_HOST:
 		s->at = (uint64_t)(uintptr_t)host;
@@ -450,7 +464,8 @@ static CUresult check_side(const struct target *t, struct side *s, CUmemorytype 
 		s->at = device;
 		s->device = is_device(t->client, device);
 		break;
-	case CU_MEMORYTYPE_ARRAY: // there are none
+	case CU_MEMORYTYPE_ARRAY:
+		return array_side(t, s, array, x, y, z, shape);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -477,9 +492,9 @@ CUresult copy_sides(const struct target *t, const CUDA_MEMCPY3D *copy, struct si
 	*from = (struct side){.pitch = copy->srcPitch};
 	if (shape.width == 0 || shape.height == 0 || shape.depth == 0)
 		return CUDA_SUCCESS;
-	CUresult result = check_side(t, from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
+	CUresult result = check_side(t, from, copy->srcMemoryType, copy->srcDevice, copy->srcHost, copy->srcArray, copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcHeight, shape);
 	if (result == CUDA_SUCCESS)
-		result = check_side(t, to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
+		result = check_side(t, to, copy->dstMemoryType, copy->dstDevice, copy->dstHost, copy->dstArray, copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstHeight, shape);
 	return result;
 }
 
@@ -520,12 +535,14 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait) {
 		.srcMemoryType = copy->srcMemoryType,
 		.srcHost = copy->srcHost,
 		.srcDevice = copy->srcDevice,
+		.srcArray = copy->srcArray,
 		.srcPitch = copy->srcPitch,
 		.dstXInBytes = copy->dstXInBytes,
 		.dstY = copy->dstY,
 		.dstMemoryType = copy->dstMemoryType,
 		.dstHost = copy->dstHost,
 		.dstDevice = copy->dstDevice,
+		.dstArray = copy->dstArray,
 		.dstPitch = copy->dstPitch,
 		.WidthInBytes = copy->WidthInBytes,
 		.Height = copy->Height,

@@ -51,7 +51,7 @@ void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Objects are never given back to malloc, so that a handle that is used too
 // late finds a changed kind and no foreign memory.
-enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_USER_OBJECT, KIND_COUNT };
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_USER_OBJECT, KIND_ARRAY, KIND_MIPMAP, KIND_TEXTURE, KIND_COUNT };
 
 struct object {
 	_Atomic uint32_t kind;
@@ -456,6 +456,47 @@ bool extent(size_t pitch, size_t width, size_t height, size_t *size);
 // Whether a fill makes sense; anywhere: whatever lies at its address.
 CUresult fill_check(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t width, size_t count, size_t height, bool anywhere);
 void fill_host(uint8_t *at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
+
+// --- array.c, texture.c -----------------------------------------------------------
+
+// An array: memory of the client's, in rows without gaps. One level of a mipmap is an
+// array, too.
+struct CUarray_st {
+	struct object object;
+	CUDA_ARRAY3D_DESCRIPTOR shape; // of the level
+	uint64_t at;                   // of its first byte
+	size_t row, slice, size;       // bytes
+	CUmipmappedArray mipmap;       // that it is a level of, or NULL
+	unsigned level;
+};
+
+#define MAX_LEVELS 32
+
+struct CUmipmappedArray_st {
+	struct object object;
+	CUDA_ARRAY3D_DESCRIPTOR shape;
+	uint64_t at;
+	size_t size;
+	unsigned count;
+	CUarray levels[MAX_LEVELS];
+};
+
+size_t element_size(CUarray_format format, unsigned channels); // 0 if not supported
+void array_release(CUarray array, bool tell);
+void mipmap_release(CUmipmappedArray array, bool tell);
+
+struct texture {
+	struct object object;
+	uint64_t handle;
+	bool surface;
+	CUDA_RESOURCE_DESC resource;
+	CUDA_TEXTURE_DESC texture;
+	CUDA_RESOURCE_VIEW_DESC view;
+	bool viewed;
+};
+
+void texture_release(struct texture *texture, bool tell);
+
 
 // --- host.c -----------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef unsigned long long CUtexObject;
+typedef unsigned long long CUsurfObject;
 typedef struct CUevent_st *CUevent;
 typedef struct CUstream_st *CUstream;
 typedef struct CUgraph_st *CUgraph;
@@ -380,6 +383,122 @@ typedef struct {
 	size_t dstPitch, dstHeight;
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
+
+typedef struct {
+	size_t srcXInBytes, srcY, srcZ, srcLOD;
+	CUmemorytype srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	CUarray srcArray;
+	CUcontext srcContext;
+	size_t srcPitch, srcHeight;
+	size_t dstXInBytes, dstY, dstZ, dstLOD;
+	CUmemorytype dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	CUarray dstArray;
+	CUcontext dstContext;
+	size_t dstPitch, dstHeight;
+	size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_PEER;
+
+#define CUDA_ARRAY3D_LAYERED 0x01
+#define CUDA_ARRAY3D_2DARRAY 0x01
+#define CUDA_ARRAY3D_SURFACE_LDST 0x02
+#define CUDA_ARRAY3D_CUBEMAP 0x04
+#define CUDA_ARRAY3D_TEXTURE_GATHER 0x08
+#define CUDA_ARRAY3D_DEPTH_TEXTURE 0x10
+#define CUDA_ARRAY3D_COLOR_ATTACHMENT 0x20
+#define CUDA_ARRAY3D_SPARSE 0x40
+#define CUDA_ARRAY3D_DEFERRED_MAPPING 0x80
+
+typedef struct {
+	size_t Width, Height;
+	CUarray_format Format;
+	unsigned int NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+	size_t Width, Height, Depth;
+	CUarray_format Format;
+	unsigned int NumChannels;
+	unsigned int Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+	size_t size, alignment;
+	unsigned int reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+typedef enum {
+	CU_RESOURCE_TYPE_ARRAY = 0,
+	CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
+	CU_RESOURCE_TYPE_LINEAR = 2,
+	CU_RESOURCE_TYPE_PITCH2D = 3
+} CUresourcetype;
+
+typedef enum {
+	CU_TR_ADDRESS_MODE_WRAP = 0,
+	CU_TR_ADDRESS_MODE_CLAMP = 1,
+	CU_TR_ADDRESS_MODE_MIRROR = 2,
+	CU_TR_ADDRESS_MODE_BORDER = 3
+} CUaddress_mode;
+
+typedef enum { CU_TR_FILTER_MODE_POINT = 0, CU_TR_FILTER_MODE_LINEAR = 1 } CUfilter_mode;
+
+#define CU_TRSF_READ_AS_INTEGER 0x01
+#define CU_TRSF_NORMALIZED_COORDINATES 0x02
+#define CU_TRSF_SRGB 0x10
+#define CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION 0x20
+#define CU_TRSF_SEAMLESS_CUBEMAP 0x40
+
+typedef struct {
+	CUresourcetype resType;
+	union {
+		struct {
+			CUarray hArray;
+		} array;
+		struct {
+			CUmipmappedArray hMipmappedArray;
+		} mipmap;
+		struct {
+			CUdeviceptr devPtr;
+			CUarray_format format;
+			unsigned int numChannels;
+			size_t sizeInBytes;
+		} linear;
+		struct {
+			CUdeviceptr devPtr;
+			CUarray_format format;
+			unsigned int numChannels;
+			size_t width, height, pitchInBytes;
+		} pitch2D;
+		struct {
+			int reserved[32];
+		} reserved;
+	} res;
+	unsigned int flags;
+} CUDA_RESOURCE_DESC;
+
+typedef struct {
+	CUaddress_mode addressMode[3];
+	CUfilter_mode filterMode;
+	unsigned int flags;
+	unsigned int maxAnisotropy;
+	CUfilter_mode mipmapFilterMode;
+	float mipmapLevelBias, minMipmapLevelClamp, maxMipmapLevelClamp;
+	float borderColor[4];
+	int reserved[12];
+} CUDA_TEXTURE_DESC;
+
+typedef enum { CU_RES_VIEW_FORMAT_NONE = 0, CU_RES_VIEW_FORMAT_FLOAT_4X32 = 0x18, CU_RES_VIEW_FORMAT_UNSIGNED_BC7 = 0x22 } CUresourceViewFormat;
+
+typedef struct {
+	CUresourceViewFormat format;
+	size_t width, height, depth;
+	unsigned int firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
+	unsigned int reserved[16];
+} CUDA_RESOURCE_VIEW_DESC;
 
 typedef enum {
 	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x437e82e3u
+#define WIRE_SCHEMA 0x1608db0du
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -57,6 +57,8 @@ enum wire_op {
 	WIRE_PRINT_FETCH = 48,
 	WIRE_SYNC_POINT = 49,
 	WIRE_RESET = 50,
+	WIRE_TEXTURE_CREATE = 51,
+	WIRE_TEXTURE_DESTROY = 52,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -1173,6 +1175,117 @@ static inline size_t wire_reset_size(const struct wire_reset *m) {
 
 static inline uint8_t *wire_reset_put(uint8_t *p, const struct wire_reset *m) {
 	(void)m;
+	return p;
+}
+
+struct wire_texture_create {
+	uint32_t surface;
+	uint32_t resource;
+	uint64_t addr;
+	uint32_t format;
+	uint32_t channels;
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t array_flags;
+	uint32_t levels;
+	uint32_t level;
+	uint64_t size;
+	uint64_t pitch;
+	uint32_t address_x;
+	uint32_t address_y;
+	uint32_t address_z;
+	uint32_t filter;
+	uint32_t flags;
+	uint32_t anisotropy;
+	uint32_t mip_filter;
+	uint32_t bias;
+	uint32_t min_level;
+	uint32_t max_level;
+	uint32_t border_r;
+	uint32_t border_g;
+	uint32_t border_b;
+	uint32_t border_a;
+	uint32_t has_view;
+	uint32_t view_format;
+	uint64_t view_width;
+	uint64_t view_height;
+	uint64_t view_depth;
+	uint32_t first_level;
+	uint32_t last_level;
+	uint32_t first_layer;
+	uint32_t last_layer;
+};
+
+static inline size_t wire_texture_create_size(const struct wire_texture_create *m) {
+	(void)m;
+	return 180;
+}
+
+static inline uint8_t *wire_texture_create_put(uint8_t *p, const struct wire_texture_create *m) {
+	(void)m;
+	p = wire_put(p, &m->surface, 4);
+	p = wire_put(p, &m->resource, 4);
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->format, 4);
+	p = wire_put(p, &m->channels, 4);
+	p = wire_put(p, &m->width, 8);
+	p = wire_put(p, &m->height, 8);
+	p = wire_put(p, &m->depth, 8);
+	p = wire_put(p, &m->array_flags, 4);
+	p = wire_put(p, &m->levels, 4);
+	p = wire_put(p, &m->level, 4);
+	p = wire_put(p, &m->size, 8);
+	p = wire_put(p, &m->pitch, 8);
+	p = wire_put(p, &m->address_x, 4);
+	p = wire_put(p, &m->address_y, 4);
+	p = wire_put(p, &m->address_z, 4);
+	p = wire_put(p, &m->filter, 4);
+	p = wire_put(p, &m->flags, 4);
+	p = wire_put(p, &m->anisotropy, 4);
+	p = wire_put(p, &m->mip_filter, 4);
+	p = wire_put(p, &m->bias, 4);
+	p = wire_put(p, &m->min_level, 4);
+	p = wire_put(p, &m->max_level, 4);
+	p = wire_put(p, &m->border_r, 4);
+	p = wire_put(p, &m->border_g, 4);
+	p = wire_put(p, &m->border_b, 4);
+	p = wire_put(p, &m->border_a, 4);
+	p = wire_put(p, &m->has_view, 4);
+	p = wire_put(p, &m->view_format, 4);
+	p = wire_put(p, &m->view_width, 8);
+	p = wire_put(p, &m->view_height, 8);
+	p = wire_put(p, &m->view_depth, 8);
+	p = wire_put(p, &m->first_level, 4);
+	p = wire_put(p, &m->last_level, 4);
+	p = wire_put(p, &m->first_layer, 4);
+	p = wire_put(p, &m->last_layer, 4);
+	return p;
+}
+
+struct wire_texture_create_reply {
+	uint64_t handle;
+};
+
+static inline bool wire_texture_create_reply_get(struct wire_reader *r, struct wire_texture_create_reply *m) {
+	wire_get(r, &m->handle, 8);
+	return wire_end(r);
+}
+
+struct wire_texture_destroy {
+	uint64_t handle;
+	uint32_t surface;
+};
+
+static inline size_t wire_texture_destroy_size(const struct wire_texture_destroy *m) {
+	(void)m;
+	return 12;
+}
+
+static inline uint8_t *wire_texture_destroy_put(uint8_t *p, const struct wire_texture_destroy *m) {
+	(void)m;
+	p = wire_put(p, &m->handle, 8);
+	p = wire_put(p, &m->surface, 4);
 	return p;
 }
 

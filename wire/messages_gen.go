@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x437e82e3
+const Schema uint32 = 0x1608db0d
 
 // The kinds of messages.
 const (
@@ -57,6 +57,8 @@ const (
 	OpPrintFetch        Op = 48
 	OpSyncPoint         Op = 49
 	OpReset             Op = 50
+	OpTextureCreate     Op = 51
+	OpTextureDestroy    Op = 52
 )
 
 var opTable = [...]opInfo{
@@ -110,6 +112,8 @@ var opTable = [...]opInfo{
 	OpPrintFetch:        {name: "print_fetch", call: true, data: DataOut, afterFault: true},
 	OpSyncPoint:         {name: "sync_point"},
 	OpReset:             {name: "reset", call: true, afterFault: true},
+	OpTextureCreate:     {name: "texture_create", call: true},
+	OpTextureDestroy:    {name: "texture_destroy"},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -1686,3 +1690,171 @@ func (m *Reset) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *Reset) Op() Op { return OpReset }
+
+// TextureCreate is described in messages.txt.
+type TextureCreate struct {
+	Surface    uint32
+	Resource   uint32
+	Addr       uint64
+	Format     uint32
+	Channels   uint32
+	Width      uint64
+	Height     uint64
+	Depth      uint64
+	ArrayFlags uint32
+	Levels     uint32
+	Level      uint32
+	Size       uint64
+	Pitch      uint64
+	AddressX   uint32
+	AddressY   uint32
+	AddressZ   uint32
+	Filter     uint32
+	Flags      uint32
+	Anisotropy uint32
+	MipFilter  uint32
+	Bias       uint32
+	MinLevel   uint32
+	MaxLevel   uint32
+	BorderR    uint32
+	BorderG    uint32
+	BorderB    uint32
+	BorderA    uint32
+	HasView    uint32
+	ViewFormat uint32
+	ViewWidth  uint64
+	ViewHeight uint64
+	ViewDepth  uint64
+	FirstLevel uint32
+	LastLevel  uint32
+	FirstLayer uint32
+	LastLayer  uint32
+}
+
+// Append adds the message's bytes.
+func (m *TextureCreate) Append(b []byte) []byte {
+	b = appendU32(b, m.Surface)
+	b = appendU32(b, m.Resource)
+	b = appendU64(b, m.Addr)
+	b = appendU32(b, m.Format)
+	b = appendU32(b, m.Channels)
+	b = appendU64(b, m.Width)
+	b = appendU64(b, m.Height)
+	b = appendU64(b, m.Depth)
+	b = appendU32(b, m.ArrayFlags)
+	b = appendU32(b, m.Levels)
+	b = appendU32(b, m.Level)
+	b = appendU64(b, m.Size)
+	b = appendU64(b, m.Pitch)
+	b = appendU32(b, m.AddressX)
+	b = appendU32(b, m.AddressY)
+	b = appendU32(b, m.AddressZ)
+	b = appendU32(b, m.Filter)
+	b = appendU32(b, m.Flags)
+	b = appendU32(b, m.Anisotropy)
+	b = appendU32(b, m.MipFilter)
+	b = appendU32(b, m.Bias)
+	b = appendU32(b, m.MinLevel)
+	b = appendU32(b, m.MaxLevel)
+	b = appendU32(b, m.BorderR)
+	b = appendU32(b, m.BorderG)
+	b = appendU32(b, m.BorderB)
+	b = appendU32(b, m.BorderA)
+	b = appendU32(b, m.HasView)
+	b = appendU32(b, m.ViewFormat)
+	b = appendU64(b, m.ViewWidth)
+	b = appendU64(b, m.ViewHeight)
+	b = appendU64(b, m.ViewDepth)
+	b = appendU32(b, m.FirstLevel)
+	b = appendU32(b, m.LastLevel)
+	b = appendU32(b, m.FirstLayer)
+	b = appendU32(b, m.LastLayer)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TextureCreate) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Surface = r.u32()
+	m.Resource = r.u32()
+	m.Addr = r.u64()
+	m.Format = r.u32()
+	m.Channels = r.u32()
+	m.Width = r.u64()
+	m.Height = r.u64()
+	m.Depth = r.u64()
+	m.ArrayFlags = r.u32()
+	m.Levels = r.u32()
+	m.Level = r.u32()
+	m.Size = r.u64()
+	m.Pitch = r.u64()
+	m.AddressX = r.u32()
+	m.AddressY = r.u32()
+	m.AddressZ = r.u32()
+	m.Filter = r.u32()
+	m.Flags = r.u32()
+	m.Anisotropy = r.u32()
+	m.MipFilter = r.u32()
+	m.Bias = r.u32()
+	m.MinLevel = r.u32()
+	m.MaxLevel = r.u32()
+	m.BorderR = r.u32()
+	m.BorderG = r.u32()
+	m.BorderB = r.u32()
+	m.BorderA = r.u32()
+	m.HasView = r.u32()
+	m.ViewFormat = r.u32()
+	m.ViewWidth = r.u64()
+	m.ViewHeight = r.u64()
+	m.ViewDepth = r.u64()
+	m.FirstLevel = r.u32()
+	m.LastLevel = r.u32()
+	m.FirstLayer = r.u32()
+	m.LastLayer = r.u32()
+	return r.end("TextureCreate")
+}
+
+// Op returns the message's kind.
+func (m *TextureCreate) Op() Op { return OpTextureCreate }
+
+// TextureCreateReply is described in messages.txt.
+type TextureCreateReply struct {
+	Handle uint64
+}
+
+// Append adds the message's bytes.
+func (m *TextureCreateReply) Append(b []byte) []byte {
+	b = appendU64(b, m.Handle)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TextureCreateReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Handle = r.u64()
+	return r.end("TextureCreateReply")
+}
+
+// TextureDestroy is described in messages.txt.
+type TextureDestroy struct {
+	Handle  uint64
+	Surface uint32
+}
+
+// Append adds the message's bytes.
+func (m *TextureDestroy) Append(b []byte) []byte {
+	b = appendU64(b, m.Handle)
+	b = appendU32(b, m.Surface)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TextureDestroy) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Handle = r.u64()
+	m.Surface = r.u32()
+	return r.end("TextureDestroy")
+}
+
+// Op returns the message's kind.
+func (m *TextureDestroy) Op() Op { return OpTextureDestroy }

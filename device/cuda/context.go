@@ -50,6 +50,8 @@ type gpuContext struct {
 	closeErr error
 	events   uint64 // made so far
 
+	textures textures
+
 	stacks sync.Mutex // held while the stack is made larger
 	stack  uint64     // bytes a thread
 }

@@ -47,6 +47,64 @@ typedef struct {
 	unsigned int count;
 } launch_config;
 
+// Arrays and textures: sizes and places of all fields are CUDA's, on machines of 64 bits.
+typedef struct {
+	size_t width, height, depth;
+	unsigned int format, channels, flags;
+} array_descriptor;
+
+typedef struct {
+	size_t x, y, z, level;
+	int type; // 2: memory of the device, 3: an array
+	const void *host;
+	uint64_t device;
+	void *array, *reserved;
+	size_t pitch, height;
+} copy_side;
+
+typedef struct {
+	copy_side from, to;
+	size_t width, height, depth;
+} copy_3d;
+
+typedef struct {
+	int type; // 0: an array, 1: a mipmap, 2: linear memory, 3: pitched memory
+	union {
+		void *array;
+		struct {
+			uint64_t memory;
+			unsigned int format, channels;
+			size_t size;
+		} linear;
+		struct {
+			uint64_t memory;
+			unsigned int format, channels;
+			size_t width, height, pitch;
+		} pitched;
+		int reserved[32];
+	} of;
+	unsigned int flags;
+} resource_descriptor;
+
+typedef struct {
+	int address[3], filter;
+	unsigned int flags, anisotropy;
+	int mip_filter;
+	uint32_t bias, min, max, border[4]; // floats
+	int reserved[12];
+} texture_descriptor;
+
+typedef struct {
+	int format;
+	size_t width, height, depth;
+	unsigned int first_level, last_level, first_layer, last_layer;
+	unsigned int reserved[16];
+} view_descriptor;
+
+_Static_assert(sizeof(array_descriptor) == 40 && sizeof(copy_side) == 88 && sizeof(copy_3d) == 200, "as in CUDA's headers");
+_Static_assert(sizeof(resource_descriptor) == 144 && offsetof(resource_descriptor, flags) == 136, "as in CUDA's headers");
+_Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 112, "as in CUDA's headers");
+
 // Each function of the driver that is used, under the name that has the
 // signature given here in every driver since CUDA 12.4.
 #define FUNCTIONS(X) \
@@ -118,7 +176,17 @@ typedef struct {
 	X(cuEventDestroy_v2, (void *)) \
 	X(cuEventRecord, (void *, void *)) \
 	X(cuEventQuery, (void *)) \
-	X(cuEventElapsedTime, (float *, void *, void *))
+	X(cuEventElapsedTime, (float *, void *, void *)) \
+	X(cuArray3DCreate_v2, (void **, const array_descriptor *)) \
+	X(cuArrayDestroy, (void *)) \
+	X(cuMipmappedArrayCreate, (void **, const array_descriptor *, unsigned int)) \
+	X(cuMipmappedArrayGetLevel, (void **, void *, unsigned int)) \
+	X(cuMipmappedArrayDestroy, (void *)) \
+	X(cuMemcpy3DAsync_v2, (const copy_3d *, void *)) \
+	X(cuTexObjectCreate, (unsigned long long *, const resource_descriptor *, const texture_descriptor *, const view_descriptor *)) \
+	X(cuTexObjectDestroy, (unsigned long long)) \
+	X(cuSurfObjectCreate, (unsigned long long *, const resource_descriptor *)) \
+	X(cuSurfObjectDestroy, (unsigned long long))
 
 static struct {
 #define X(name, arguments) int(*name) arguments;
@@ -666,4 +734,96 @@ mcu_result mcu_event_query(mcu_handle context, mcu_handle event)
 mcu_result mcu_event_elapsed(mcu_handle context, mcu_handle start, mcu_handle end, float *milliseconds)
 {
 	INSIDE(context, cuEventElapsedTime, milliseconds, (void *)start, (void *)end);
+}
+
+mcu_result mcu_array_create(mcu_handle context, const mcu_array *shape, mcu_handle *array)
+{
+	array_descriptor d = {shape->width, shape->height, shape->depth, shape->format, shape->channels, shape->flags};
+	void *made = NULL;
+	ENTER(context);
+	mcu_result r = shape->levels > 0 ? RUN(cuMipmappedArrayCreate, &made, &d, shape->levels) : RUN(cuArray3DCreate_v2, &made, &d);
+	*array = (mcu_handle)made;
+	return leave(r);
+}
+
+mcu_result mcu_array_level(mcu_handle context, mcu_handle mipmap, unsigned int level, mcu_handle *array)
+{
+	INSIDE(context, cuMipmappedArrayGetLevel, (void **)array, (void *)mipmap, level);
+}
+
+mcu_result mcu_array_destroy(mcu_handle context, mcu_handle array, int mipmap)
+{
+	ENTER(context);
+	return leave(mipmap ? RUN(cuMipmappedArrayDestroy, (void *)array) : RUN(cuArrayDestroy, (void *)array));
+}
+
+mcu_result mcu_array_copy(mcu_handle context, mcu_handle stream, mcu_handle array, const mcu_box *box, int in)
+{
+	enum { DEVICE = 2, ARRAY = 3 };
+	copy_side rows = {.type = DEVICE, .device = box->memory, .pitch = box->pitch, .height = box->rows};
+	copy_side inside = {.x = box->x, .y = box->y, .z = box->z, .type = ARRAY, .array = (void *)array};
+	copy_3d c = {in ? rows : inside, in ? inside : rows, box->width, box->height, box->depth};
+	INSIDE(context, cuMemcpy3DAsync_v2, &c, (void *)stream);
+}
+
+static resource_descriptor resource_of(const mcu_texture *t)
+{
+	enum { ARRAY, MIPMAP, LINEAR, PITCHED };
+	resource_descriptor r = {.type = t->resource};
+	switch (t->resource) {
+	case LINEAR:
+		r.of.linear.memory = t->memory;
+		r.of.linear.format = t->format;
+		r.of.linear.channels = t->channels;
+		r.of.linear.size = t->size;
+		break;
+	case PITCHED:
+		r.of.pitched.memory = t->memory;
+		r.of.pitched.format = t->format;
+		r.of.pitched.channels = t->channels;
+		r.of.pitched.width = t->width;
+		r.of.pitched.height = t->height;
+		r.of.pitched.pitch = t->pitch;
+		break;
+	default:
+		r.of.array = (void *)t->array;
+	}
+	return r;
+}
+
+static texture_descriptor sampler_of(const mcu_texture *t)
+{
+	return (texture_descriptor){
+		.address = {t->address[0], t->address[1], t->address[2]}, .filter = t->filter, .flags = t->flags, .anisotropy = t->anisotropy,
+		.mip_filter = t->mip_filter, .bias = t->bias, .min = t->min, .max = t->max,
+		.border = {t->border[0], t->border[1], t->border[2], t->border[3]},
+	};
+}
+
+static mcu_result texture_create(const mcu_texture *t, unsigned long long *handle)
+{
+	resource_descriptor r = resource_of(t);
+	if (t->surface)
+		return RUN(cuSurfObjectCreate, handle, &r);
+	texture_descriptor s = sampler_of(t);
+	view_descriptor v = {
+		.format = t->view_format, .width = t->view_width, .height = t->view_height, .depth = t->view_depth,
+		.first_level = t->first_level, .last_level = t->last_level, .first_layer = t->first_layer, .last_layer = t->last_layer,
+	};
+	return RUN(cuTexObjectCreate, handle, &r, &s, t->has_view ? &v : NULL);
+}
+
+mcu_result mcu_texture_create(mcu_handle context, const mcu_texture *texture, uint64_t *handle)
+{
+	unsigned long long made = 0;
+	ENTER(context);
+	mcu_result r = texture_create(texture, &made);
+	*handle = made;
+	return leave(r);
+}
+
+mcu_result mcu_texture_destroy(mcu_handle context, uint64_t handle, int surface)
+{
+	ENTER(context);
+	return leave(surface ? RUN(cuSurfObjectDestroy, handle) : RUN(cuTexObjectDestroy, handle));
 }

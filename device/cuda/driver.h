@@ -116,6 +116,44 @@ mcu_result mcu_event_record(mcu_handle context, mcu_handle event, mcu_handle str
 mcu_result mcu_event_query(mcu_handle context, mcu_handle event);
 mcu_result mcu_event_elapsed(mcu_handle context, mcu_handle start, mcu_handle end, float *milliseconds);
 
+// An array of the driver's; with levels it is a mipmap.
+typedef struct {
+	size_t width, height, depth;
+	unsigned int format, channels, flags, levels;
+} mcu_array;
+
+mcu_result mcu_array_create(mcu_handle context, const mcu_array *shape, mcu_handle *array);
+mcu_result mcu_array_level(mcu_handle context, mcu_handle mipmap, unsigned int level, mcu_handle *array);
+mcu_result mcu_array_destroy(mcu_handle context, mcu_handle array, int mipmap);
+
+// A box of an array, x and width in bytes, and where its first byte is in memory.
+typedef struct {
+	uint64_t memory;
+	size_t pitch, rows; // of the memory: bytes a row, rows a slice
+	size_t x, y, z, width, height, depth;
+} mcu_box;
+
+// mcu_array_copy copies from memory to an array if in is set, else the other way.
+mcu_result mcu_array_copy(mcu_handle context, mcu_handle stream, mcu_handle array, const mcu_box *box, int in);
+
+// A texture or a surface; floats are given as their bits.
+typedef struct {
+	int surface, resource;
+	mcu_handle array; // or mipmap
+	uint64_t memory;  // of the other resources
+	unsigned int format, channels;
+	size_t width, height, pitch, size;
+	int address[3], filter, mip_filter;
+	unsigned int flags, anisotropy;
+	uint32_t bias, min, max, border[4];
+	int has_view, view_format;
+	size_t view_width, view_height, view_depth;
+	unsigned int first_level, last_level, first_layer, last_layer;
+} mcu_texture;
+
+mcu_result mcu_texture_create(mcu_handle context, const mcu_texture *texture, uint64_t *handle);
+mcu_result mcu_texture_destroy(mcu_handle context, uint64_t handle, int surface);
+
 // musterCudaCall is Go's: it runs the function that was registered as id.
 extern void musterCudaCall(uint64_t id);
 

@@ -89,9 +89,12 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 		return err
 	}
 	if s.c.pinned(src) {
-		return s.submit(func() C.mcu_result { return s.copyIn(dst, src) })
+		if err := s.submit(func() C.mcu_result { return s.copyIn(dst, src) }); err != nil {
+			return err
+		}
+		return s.wrote(dst, uint64(len(src)))
 	}
-	return s.staged(src, func(at int, part []byte, r room) error {
+	err := s.staged(src, func(at int, part []byte, r room) error {
 		if err := s.callLocked(func() { copy(r.memory, part) }); err != nil {
 			return err
 		}
@@ -100,6 +103,10 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 		}
 		return s.callLocked(r.give)
 	})
+	if err != nil {
+		return err
+	}
+	return s.wrote(dst, uint64(len(src)))
 }
 
 func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
@@ -109,6 +116,9 @@ func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
 // CopyOut copies to the host.
 func (s *stream) CopyOut(dst []byte, src uint64) error {
 	if ok, err := s.checkMemory("copy from the device", uint64(len(dst)), src); !ok {
+		return err
+	}
+	if err := s.reads(src, uint64(len(dst))); err != nil {
 		return err
 	}
 	if s.c.pinned(dst) {
@@ -219,9 +229,16 @@ func (s *stream) Copy(dst, src, size uint64) error {
 	if ok, err := s.checkMemory("copy within the device", size, dst, src); !ok {
 		return err
 	}
-	return s.submit(func() C.mcu_result {
+	if err := s.reads(src, size); err != nil {
+		return err
+	}
+	err := s.submit(func() C.mcu_result {
 		return C.mcu_copy(s.c.handle, s.handle, C.uint64_t(dst), C.uint64_t(src), C.size_t(size))
 	})
+	if err != nil {
+		return err
+	}
+	return s.wrote(dst, size)
 }
 
 // Fill writes the same element many times.
@@ -237,9 +254,13 @@ func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 	if ok, err := s.checkMemory("fill", count*uint64(width), dst); !ok {
 		return err
 	}
-	return s.submit(func() C.mcu_result {
+	err := s.submit(func() C.mcu_result {
 		return C.mcu_fill(s.c.handle, s.handle, C.uint64_t(dst), C.uint32_t(value), C.int(width), C.size_t(count))
 	})
+	if err != nil {
+		return err
+	}
+	return s.wrote(dst, count*uint64(width))
 }
 
 // Record lets an event stand for the work so far.

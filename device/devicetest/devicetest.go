@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"contexts", contextTests},
 		{"preemption", preemptionTests},
 		{"programs", programTests},
+		{"textures", textureTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {

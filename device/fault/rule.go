@@ -44,7 +44,7 @@ type Action struct {
 
 // Operations are the calls that rules can be about.
 var Operations = []string{
-	"open", "map", "unmap", "load", "newstream", "newevent", "synchronise",
+	"open", "map", "unmap", "load", "newstream", "newevent", "newtexture", "synchronise",
 	"copyin", "copyout", "copy", "fill", "launch", "record", "wait", "call",
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"muster/device"
 	"muster/ptx/simt"
@@ -16,6 +17,8 @@ type Context struct {
 	dev   *Device
 	mem   *memory
 	print func(text []byte) // one call at a time; nil if nobody listens
+	// textures are for kernels to look into; changed under mu
+	textures atomic.Pointer[textures]
 
 	loading sync.Mutex // held while a module is given its place; taken before mu
 

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"time"
@@ -112,7 +113,7 @@ func attributes(p Profile) map[int]int {
 		busBits  = 512
 		maxPitch = 1<<31 - 1
 	)
-	return map[int]int{
+	all := map[int]int{
 		1: limits.Threads, // of a block
 		2: int(limits.Block.X), 3: int(limits.Block.Y), 4: int(limits.Block.Z),
 		5: int(limits.Grid.X), 6: int(limits.Grid.Y), 7: int(limits.Grid.Z),
@@ -145,6 +146,8 @@ func attributes(p Profile) map[int]int {
 		106: limits.BlocksResident,
 		111: int(limits.SharedReserved),
 	}
+	maps.Copy(all, textureLimits)
+	return all
 }
 
 // defaultShared is how much a block gets without asking for more: a rule of

@@ -93,7 +93,7 @@ func (c *Core) begin() error {
 	}
 	c.space = space
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
-	c.Contexts = nil
+	c.Contexts, c.Textures = nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
 	return nil
 }
@@ -306,7 +306,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		return
 	}
 	if isFault(o.Err) {
-		c.opening = nil
+		c.opening, c.making = nil, nil
 		c.fault(o.Err)
 		return
 	}
@@ -317,6 +317,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.opened(o)
 	case Load:
 		c.loaded(o)
+	case MakeTextures:
+		c.madeTextures(o)
 	case Move:
 		if o.Err != nil { // the directory has no way back from a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)

@@ -83,6 +83,8 @@ func init() {
 		wire.OpPrintFetch:        decoding((*Core).printFetch),
 		wire.OpSyncPoint:         decoding((*Core).syncPoint),
 		wire.OpLimit:             decoding((*Core).limit),
+		wire.OpTextureCreate:     decoding((*Core).textureCreate),
+		wire.OpTextureDestroy:    decoding((*Core).textureDestroy),
 		wire.OpReset:             decoding(func(c *Core, m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) }),
 	}
 }
@@ -138,7 +140,7 @@ func (c *Core) launch(m *Message, d *wire.Launch) (bool, error) {
 
 // needs returns what must be on the device for a kernel: everything, if any
 // device of the node can hold it, since a kernel may follow pointers in memory;
-// else what its parameters point to.
+// else what its parameters point to, and what textures read.
 func (c *Core) needs(params []byte) need {
 	all := need{all: true}
 	size := c.bytes(all)
@@ -147,7 +149,7 @@ func (c *Core) needs(params []byte) need {
 			return all
 		}
 	}
-	return need{ranges: c.space.Reachable(params)}
+	return need{ranges: c.withTextures(c.space.Reachable(params))}
 }
 
 // limit notes a limit of the program's, and sets it where there is a context.

@@ -66,6 +66,8 @@ type Context struct {
 	// Number counts the contexts of a client: what one of them has refused to
 	// load, another may take.
 	Number uint64
+	// Textures are those of the client's that it has.
+	Textures []TextureID
 }
 
 // Release is a lease on its way back.
@@ -101,12 +103,13 @@ func (c *Core) here() *Context {
 type need struct {
 	all    bool
 	ranges []vmm.Range
+	arrays []*device.Texture // of textures that are about to be made
 }
 
 // bytes is how much room on a device a need takes, in whole chunks, with the
 // variables of modules.
 func (c *Core) bytes(n need) uint64 {
-	total := c.Modules.Variables
+	total := c.beside(n.arrays...)
 	if n.all {
 		return total + c.space.Chunked()
 	}
@@ -124,7 +127,7 @@ func (c *Core) bytes(n need) uint64 {
 // isReady says whether everything that the client has is on the device.
 func (c *Core) isReady() bool {
 	x := c.here()
-	return x != nil && c.space.AllResident(x.Place) && c.Modules.allPlaced(x)
+	return x != nil && c.space.AllResident(x.Place) && c.Modules.allPlaced(x) && len(c.lacksTextures(x)) == 0
 }
 
 // ready makes all of a need usable on a device, with the client's modules: it
@@ -153,12 +156,17 @@ func (c *Core) ready(n need) (bool, error) {
 	if c.loadNext(x) {
 		return false, nil
 	}
+	if lacks := c.lacksTextures(x); len(lacks) > 0 { // their memory is there now
+		c.making = lacks
+		c.ask(Op{Kind: MakeTextures, Place: x.Place, Textures: lacks})
+		return false, nil
+	}
 	// Some devices tell how much modules take only when they have them.
-	return c.Modules.Variables+c.space.Mapped(x.Place) <= c.Lease.Memory, nil
+	return c.beside()+c.space.Mapped(x.Place) <= c.Lease.Memory, nil
 }
 
 func (c *Core) prepare(p vmm.Place, n need) (vmm.Plan, error) {
-	room := c.Lease.Memory - c.Modules.Variables
+	room := c.Lease.Memory - c.beside(n.arrays...)
 	if n.all {
 		return c.space.PrepareAll(p, room)
 	}
@@ -346,7 +354,7 @@ func (c *Core) letGo() {
 // keeps is what contexts take that stay open without a lease.
 func (c *Core) keeps() (bytes uint64) {
 	for _, x := range c.Contexts {
-		bytes += x.Cost + c.Modules.Variables
+		bytes += x.Cost + c.beside()
 	}
 	return bytes
 }

@@ -55,6 +55,7 @@ const (
 	CloseEvent  // Event is not used any more
 	Unload      // Module, with its functions
 	SetLimit    // Limits
+	DropTexture // Textures, of which only the handles count
 	Close       // the context, with all that is left on it
 	Abandon     // the same, of a device that is gone: it cannot be asked
 	HostReturn  // the function with Cookie has returned, so that its stream goes on
@@ -68,13 +69,14 @@ const (
 	SharedFor  // Function, with Threads and Blocks
 	Clusters   // of Function, launched as in How
 	// What asks: see the package comment.
-	Finish  // wait until everything at Place is done, however that ends
-	Inspect // what does Image hold?
-	Open    // a context at Place with Limits, and with Modules loaded and their contents restored
-	Load    // Image as Module
-	Move    // Plan, when everything at the devices it names is done
-	Leave   // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
-	Backup  // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
+	Finish       // wait until everything at Place is done, however that ends
+	Inspect      // what does Image hold?
+	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
+	Load         // Image as Module
+	MakeTextures // Textures, and tell the handle of the last
+	Move         // Plan, when everything at the devices it names is done
+	Leave        // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
+	Backup       // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
 	// Of Replace: they concern the client that it was given.
 	MakeRoom // room for its allocations, beside those that have some
 	Refill   // Plan, then the host copies of its memory
@@ -84,7 +86,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "move", "leave", "backup",
+	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "make-textures", "move", "leave", "backup",
 	"make-room", "refill",
 }
 
@@ -137,6 +139,7 @@ type Op struct {
 	Image    []byte
 	Modules  []Loaded
 	Limits   map[uint32]uint64
+	Textures []Textured
 	Plan     vmm.Plan
 
 	Message control.ToDaemon
@@ -172,6 +175,7 @@ type Outcome struct {
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
 	Functions []device.FunctionInfo // Load
+	Handle    uint64                // MakeTextures: of the last
 	Times     []Time                // Leave, Backup: of Events
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
@@ -308,6 +312,10 @@ func (o *Op) String() string {
 		put("%d bytes", len(o.Image))
 	case SetLimit:
 		put("%v", o.Limits)
+	case MakeTextures, DropTexture:
+		for _, t := range o.Textures {
+			put("handle %d", t.Handle)
+		}
 	case SharedFor:
 		put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
 	case Clusters:

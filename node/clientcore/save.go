@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 5
+const savedVersion = 6
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -152,7 +152,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 
 // check says what of a client does not fit together.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkStreams, c.checkQueues} {
+	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -33,13 +33,15 @@ import (
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
 //	sync [STREAM] | elapsed FROM TO | query STREAM
 //	call STREAM COOKIE | next [SLOT] | returned COOKIE | reached COOKIE
+//	texture OFFSET [surface]        of 64 by 64 elements of 4 bytes | untexture HANDLE [surface]
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
 //	committed BYTES yes|no
 //	adopted                         by another daemon
 //	add DEVICE [puts]               a device of 128M comes
 //	done                            the operation that asks has ended well
-//	failed fault|moved|memory|ptx   the last operation has not
+//	made HANDLE                     ... and the texture that it made has this handle
+//	failed fault|moved|memory|ptx|handle   the last operation has not
 //	failed-before                   the operation before the one that asks has not, for want of memory
 //	found                           somebody who waited came upon a fault
 //	observe quiet|busy | at TIME    the time is said in milliseconds
@@ -206,6 +208,12 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.HostDone{Cookie: arg(1)}, wire.Header{Slot: -1}, nil)
 	case "reached":
 		return s.core.Reached(arg(1)), nil
+	case "texture":
+		return s.call(&wire.TextureCreate{Addr: scriptBase + arg(1), Format: 0x20, Channels: 1, Width: 64, Height: 64, Surface: flag(len(words) > 2)})
+	case "untexture":
+		return s.send(&wire.TextureDestroy{Handle: arg(1), Surface: flag(len(words) > 2)}, wire.Header{Slot: -1}, nil)
+	case "made":
+		return s.core.Outcome(s.now, s.last, Outcome{Handle: arg(1)})
 	case "reset":
 		return s.call(&wire.Reset{})
 	case "syncpoint":
@@ -237,7 +245,7 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.core.Outcome(s.now, s.last, s.outcome())
 	case "failed":
 		return s.core.Outcome(s.now, s.last, Outcome{Err: map[string]error{
-			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "memory": device.ErrOutOfMemory,
+			"fault": &device.Fault{Kind: device.IllegalAddress}, "moved": ErrMoved, "handle": fmt.Errorf("the driver gives no texture the handle 0x1: %w", device.ErrNotSupported), "memory": device.ErrOutOfMemory,
 			"image": device.ErrInvalidImage,
 			"ptx":   fmt.Errorf("%w: module.ptx:7:2: nonsense.u32: this instruction is not supported\nmodule.ptx:9:1: \"%%r\" is not declared", device.ErrInvalidPTX),
 		}[words[1]]})

@@ -17,12 +17,13 @@ type State struct {
 	Parked  *Head       // the same, of a client that was restored as a whole and has not gone on
 	Backlog Backlog
 
-	Modules Modules
-	Streams Streams
-	Events  map[uint32]*Event
-	Limits  map[uint32]uint64 // that the program has set, by number
-	Hosts   Hosts
-	Mapped  []Mapping // memory of the program's that kernels reach
+	Modules  Modules
+	Streams  Streams
+	Events   map[uint32]*Event
+	Limits   map[uint32]uint64 // that the program has set, by number
+	Textures Textures
+	Hosts    Hosts
+	Mapped   []Mapping // memory of the program's that kernels reach
 
 	// Failure is a result that the next synchronising call answers with, once:
 	// what a program would have been told by the launch itself.
@@ -41,6 +42,7 @@ type State struct {
 	opening *Context
 	leaving *Op // or backing up
 	loading uint64
+	making  []Textured
 }
 
 // Head is a message that waits.

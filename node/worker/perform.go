@@ -301,6 +301,8 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.askFunction(g, o)
 	case clientcore.SetLimit:
 		return g.setLimits(o.Limits)
+	case clientcore.DropTexture:
+		return g.dropTextures(o.Textures)
 	}
 	on, err := g.stream(o.Stream)
 	if err != nil {
@@ -526,6 +528,15 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g, err := w.at(o.Place)
 		if err == nil {
 			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
+		}
+		outcome.Err = err
+	case clientcore.MakeTextures:
+		g, err := w.at(o.Place)
+		if err == nil {
+			err = w.block(func() (err error) {
+				outcome.Handle, err = g.makeTextures(o.Textures)
+				return err
+			})
 		}
 		outcome.Err = err
 	case clientcore.Move:

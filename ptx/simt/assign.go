@@ -27,6 +27,9 @@ func (o *op) operands(f func(c class, id *int32, written bool)) {
 	if o.inst.guard >= 0 {
 		f(predicate, &o.inst.guard, false)
 	}
+	for i := range o.sources {
+		f(bits32, &o.sources[i], false)
+	}
 	if o.cl != none {
 		for i := range o.list {
 			if o.list[i] >= 0 {

@@ -288,6 +288,7 @@ type gang struct {
 	partial  bool     // the running group stands inside a basic block
 	region   view     // the stretch of global memory that was used last
 	reach    access   // of the memory instruction at hand
+	texels   []texel  // of the texture instruction at hand
 	local    []uint32 // interleaved: word w of lane l at w*width+l
 	blockOf  []int32  // lane -> block within the team
 	lanesOf  []mask   // block within the team -> lanes

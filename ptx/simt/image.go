@@ -227,6 +227,7 @@ func (a *assembly) append(s *section, m *slotMap) {
 	for i := range s.ops {
 		o = s.ops[i] // a copy: others use the section, too
 		o.list, o.lists, o.targets = slices.Clone(o.list), slices.Clone(o.lists), slices.Clone(o.targets)
+		o.sources = slices.Clone(o.sources)
 		o.operands(relocate)
 		o.saveList()
 		if o.links {

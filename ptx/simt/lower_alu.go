@@ -28,6 +28,8 @@ func init() {
 		"applypriority": (*lowering).hint, "pmevent": (*lowering).hint, "griddepcontrol": (*lowering).hint,
 		"cp": (*lowering).copyAsync, "lop3": (*lowering).lop3, "min": (*lowering).extreme, "max": (*lowering).extreme,
 		"movmatrix": (*lowering).moveMatrix, "stmatrix": (*lowering).storeMatrix,
+		"tex": (*lowering).tex, "tld4": (*lowering).tex, "suld": (*lowering).surface, "sust": (*lowering).surface,
+		"txq": (*lowering).textureQuery, "suq": (*lowering).textureQuery,
 		"setmaxnreg": (*lowering).setMaxRegisters, "multimem": (*lowering).multicast, "createpolicy": (*lowering).createPolicy,
 	}
 }

@@ -13,9 +13,10 @@ import (
 // unsupportedForms are what PTX has and the engine does not, by the word that
 // the documentation lists them with.
 var unsupportedForms = map[string][]string{
-	"`txq`":                  {"txq.width.b32 %r0, [%d0]"},
-	"`tld4`":                 {"tld4.r.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d0, {%f0, %f1}]"},
-	"`suq`":                  {"suq.width.b32 %r0, [%d0]"},
+	"`.channel_order`":       {"txq.channel_order.b32 %r0, [%d0]", "suq.channel_data_type.b32 %r0, [%d0]"},
+	"`.2dms`":                {"tex.2dms.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%d0, {%r0, %r1, %r2, %r3}]"},
+	"offsets of `tex`":       {"tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d0, {%f0, %f1}], {%r0, %r1}", "tld4.r.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%d0, {%f0, %f1}], {%r0, %r1}"},
+	"`sust.p`":               {"sust.p.2d.b32.trap [%d0, {%r0, %r1}], {%r2}", "suld.p.2d.b32.trap {%r0}, [%d0, {%r0, %r1}]"},
 	"`sured`":                {"sured.b.1d.add.u32.trap [%d0, %r0], %r1"},
 	"`istypep`":              {"istypep.texref %p0, %d0"},
 	"`tcgen05`":              {"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%d0], 32"},

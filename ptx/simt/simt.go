@@ -72,6 +72,7 @@ type Launch struct {
 	Shared      int    // bytes of dynamic shared memory a block
 	Params      []byte // as laid out by Kernel.Params
 	Memory      Memory
+	Textures    Textures // nil if there are none
 
 	// Print receives what device printf writes, one call a call, never two at
 	// a time; nil drops it.

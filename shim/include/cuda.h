@@ -129,6 +129,9 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef unsigned long long CUtexObject;
+typedef unsigned long long CUsurfObject;
 typedef struct CUevent_st *CUevent;
 typedef struct CUstream_st *CUstream;
 typedef struct CUgraph_st *CUgraph;
@@ -495,6 +498,122 @@ typedef struct {
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+typedef struct {
+	size_t srcXInBytes, srcY, srcZ, srcLOD;
+	CUmemorytype srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	CUarray srcArray;
+	CUcontext srcContext;
+	size_t srcPitch, srcHeight;
+	size_t dstXInBytes, dstY, dstZ, dstLOD;
+	CUmemorytype dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	CUarray dstArray;
+	CUcontext dstContext;
+	size_t dstPitch, dstHeight;
+	size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_PEER;
+
+#define CUDA_ARRAY3D_LAYERED 0x01
+#define CUDA_ARRAY3D_2DARRAY 0x01
+#define CUDA_ARRAY3D_SURFACE_LDST 0x02
+#define CUDA_ARRAY3D_CUBEMAP 0x04
+#define CUDA_ARRAY3D_TEXTURE_GATHER 0x08
+#define CUDA_ARRAY3D_DEPTH_TEXTURE 0x10
+#define CUDA_ARRAY3D_COLOR_ATTACHMENT 0x20
+#define CUDA_ARRAY3D_SPARSE 0x40
+#define CUDA_ARRAY3D_DEFERRED_MAPPING 0x80
+
+typedef struct {
+	size_t Width, Height;
+	CUarray_format Format;
+	unsigned int NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+	size_t Width, Height, Depth;
+	CUarray_format Format;
+	unsigned int NumChannels;
+	unsigned int Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+typedef struct {
+	size_t size, alignment;
+	unsigned int reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+typedef enum {
+	CU_RESOURCE_TYPE_ARRAY = 0,
+	CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
+	CU_RESOURCE_TYPE_LINEAR = 2,
+	CU_RESOURCE_TYPE_PITCH2D = 3
+} CUresourcetype;
+
+typedef enum {
+	CU_TR_ADDRESS_MODE_WRAP = 0,
+	CU_TR_ADDRESS_MODE_CLAMP = 1,
+	CU_TR_ADDRESS_MODE_MIRROR = 2,
+	CU_TR_ADDRESS_MODE_BORDER = 3
+} CUaddress_mode;
+
+typedef enum { CU_TR_FILTER_MODE_POINT = 0, CU_TR_FILTER_MODE_LINEAR = 1 } CUfilter_mode;
+
+#define CU_TRSF_READ_AS_INTEGER 0x01
+#define CU_TRSF_NORMALIZED_COORDINATES 0x02
+#define CU_TRSF_SRGB 0x10
+#define CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION 0x20
+#define CU_TRSF_SEAMLESS_CUBEMAP 0x40
+
+typedef struct {
+	CUresourcetype resType;
+	union {
+		struct {
+			CUarray hArray;
+		} array;
+		struct {
+			CUmipmappedArray hMipmappedArray;
+		} mipmap;
+		struct {
+			CUdeviceptr devPtr;
+			CUarray_format format;
+			unsigned int numChannels;
+			size_t sizeInBytes;
+		} linear;
+		struct {
+			CUdeviceptr devPtr;
+			CUarray_format format;
+			unsigned int numChannels;
+			size_t width, height, pitchInBytes;
+		} pitch2D;
+		struct {
+			int reserved[32];
+		} reserved;
+	} res;
+	unsigned int flags;
+} CUDA_RESOURCE_DESC;
+
+typedef struct {
+	CUaddress_mode addressMode[3];
+	CUfilter_mode filterMode;
+	unsigned int flags;
+	unsigned int maxAnisotropy;
+	CUfilter_mode mipmapFilterMode;
+	float mipmapLevelBias, minMipmapLevelClamp, maxMipmapLevelClamp;
+	float borderColor[4];
+	int reserved[12];
+} CUDA_TEXTURE_DESC;
+
+typedef enum { CU_RES_VIEW_FORMAT_NONE = 0, CU_RES_VIEW_FORMAT_FLOAT_4X32 = 0x18, CU_RES_VIEW_FORMAT_UNSIGNED_BC7 = 0x22 } CUresourceViewFormat;
+
+typedef struct {
+	CUresourceViewFormat format;
+	size_t width, height, depth;
+	unsigned int firstMipmapLevel, lastMipmapLevel, firstLayer, lastLayer;
+	unsigned int reserved[16];
+} CUDA_RESOURCE_VIEW_DESC;
+
 typedef enum {
 	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
 	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
@@ -784,6 +903,12 @@ typedef enum { CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1 } CUuserObject_flags;
 typedef enum { CU_GRAPH_USER_OBJECT_MOVE = 1 } CUuserObjectRetain_flags;
 typedef enum { CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0, CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1 } CUstreamUpdateCaptureDependencies_flags;
 
+CUresult CUDAAPI cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor);
+CUresult CUDAAPI cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array);
+CUresult CUDAAPI cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor);
+CUresult CUDAAPI cuArrayDestroy(CUarray array);
+CUresult CUDAAPI cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array);
+CUresult CUDAAPI cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array, CUdevice device);
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 CUresult CUDAAPI cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device);
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
@@ -997,8 +1122,22 @@ CUresult CUDAAPI cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy);
 CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy);
 CUresult CUDAAPI cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
 CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy);
+CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy);
+CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyAsync_ptsz(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyAtoA_v2(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoA_v2_ptds(CUarray destination, size_t to, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoD_v2(CUdeviceptr destination, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoD_v2_ptds(CUdeviceptr destination, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoH_v2(void *destination, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoH_v2_ptds(void *destination, CUarray source, size_t from, size_t bytes);
+CUresult CUDAAPI cuMemcpyAtoHAsync_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyAtoHAsync_v2_ptsz(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyDtoA_v2(CUarray destination, size_t to, CUdeviceptr source, size_t bytes);
+CUresult CUDAAPI cuMemcpyDtoA_v2_ptds(CUarray destination, size_t to, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoD_v2_ptds(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
@@ -1007,6 +1146,10 @@ CUresult CUDAAPI cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t b
 CUresult CUDAAPI cuMemcpyDtoH_v2_ptds(void *destination, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyHtoA_v2(CUarray destination, size_t to, const void *source, size_t bytes);
+CUresult CUDAAPI cuMemcpyHtoA_v2_ptds(CUarray destination, size_t to, const void *source, size_t bytes);
+CUresult CUDAAPI cuMemcpyHtoAAsync_v2(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyHtoAAsync_v2_ptsz(CUarray destination, size_t to, const void *source, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes);
 CUresult CUDAAPI cuMemcpyHtoD_v2_ptds(CUdeviceptr destination, const void *source, size_t bytes);
 CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, size_t bytes, CUstream stream);
@@ -1072,6 +1215,10 @@ CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, si
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
 CUresult CUDAAPI cuMemsetD8Async_ptsz(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size);
+CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels);
+CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array);
+CUresult CUDAAPI cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray array, unsigned int number);
+CUresult CUDAAPI cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUmipmappedArray array, CUdevice device);
 CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module);
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult CUDAAPI cuModuleGetFunctionCount(unsigned int *count, CUmodule module);
@@ -1139,6 +1286,14 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNo
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, unsigned int flags);
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
 CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags);
+CUresult CUDAAPI cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
+CUresult CUDAAPI cuSurfObjectDestroy(CUsurfObject object);
+CUresult CUDAAPI cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUsurfObject object);
+CUresult CUDAAPI cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view);
+CUresult CUDAAPI cuTexObjectDestroy(CUtexObject object);
+CUresult CUDAAPI cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUtexObject object);
+CUresult CUDAAPI cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject object);
+CUresult CUDAAPI cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texture, CUtexObject object);
 CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object, void *data, CUhostFn destroy, unsigned int count, unsigned int flags);
 CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned int count);
@@ -1163,11 +1318,20 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpy2DUnaligned cuMemcpy2DUnaligned_v2_ptds
 #define cuMemcpy3D cuMemcpy3D_v2_ptds
 #define cuMemcpy3DAsync cuMemcpy3DAsync_v2_ptsz
+#define cuMemcpy3DPeer cuMemcpy3DPeer_ptds
+#define cuMemcpy3DPeerAsync cuMemcpy3DPeerAsync_ptsz
 #define cuMemcpyAsync cuMemcpyAsync_ptsz
+#define cuMemcpyAtoA cuMemcpyAtoA_v2_ptds
+#define cuMemcpyAtoD cuMemcpyAtoD_v2_ptds
+#define cuMemcpyAtoH cuMemcpyAtoH_v2_ptds
+#define cuMemcpyAtoHAsync cuMemcpyAtoHAsync_v2_ptsz
+#define cuMemcpyDtoA cuMemcpyDtoA_v2_ptds
 #define cuMemcpyDtoD cuMemcpyDtoD_v2_ptds
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2_ptsz
 #define cuMemcpyDtoH cuMemcpyDtoH_v2_ptds
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2_ptsz
+#define cuMemcpyHtoA cuMemcpyHtoA_v2_ptds
+#define cuMemcpyHtoAAsync cuMemcpyHtoAAsync_v2_ptsz
 #define cuMemcpyHtoD cuMemcpyHtoD_v2_ptds
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2_ptsz
 #define cuMemcpyPeer cuMemcpyPeer_ptds
@@ -1208,10 +1372,17 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpy2DUnaligned cuMemcpy2DUnaligned_v2
 #define cuMemcpy3D cuMemcpy3D_v2
 #define cuMemcpy3DAsync cuMemcpy3DAsync_v2
+#define cuMemcpyAtoA cuMemcpyAtoA_v2
+#define cuMemcpyAtoD cuMemcpyAtoD_v2
+#define cuMemcpyAtoH cuMemcpyAtoH_v2
+#define cuMemcpyAtoHAsync cuMemcpyAtoHAsync_v2
+#define cuMemcpyDtoA cuMemcpyDtoA_v2
 #define cuMemcpyDtoD cuMemcpyDtoD_v2
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyHtoA cuMemcpyHtoA_v2
+#define cuMemcpyHtoAAsync cuMemcpyHtoAAsync_v2
 #define cuMemcpyHtoD cuMemcpyHtoD_v2
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
 #define cuMemPrefetchAsync cuMemPrefetchAsync_v2
@@ -1225,6 +1396,10 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
 #define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
 #endif
+#define cuArray3DCreate cuArray3DCreate_v2
+#define cuArray3DGetDescriptor cuArray3DGetDescriptor_v2
+#define cuArrayCreate cuArrayCreate_v2
+#define cuArrayGetDescriptor cuArrayGetDescriptor_v2
 #define cuCtxCreate cuCtxCreate_v2
 #define cuCtxDestroy cuCtxDestroy_v2
 #define cuCtxPopCurrent cuCtxPopCurrent_v2

@@ -195,6 +195,77 @@ static void test_rows(void) {
 	free(to);
 }
 
+static void *arrays_of_a_thread(void *context) {
+	OK(cuCtxSetCurrent(context));
+	for (int i = 0; i < 100; i++) {
+		CUarray array;
+		CUtexObject texture;
+		CUDA_ARRAY3D_DESCRIPTOR d = {.Width = 16, .Height = 4, .Format = CU_AD_FORMAT_HALF, .NumChannels = 2};
+		OK(cuArray3DCreate(&array, &d));
+		CUDA_RESOURCE_DESC r = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = array}, back;
+		CUDA_TEXTURE_DESC t = {.flags = CU_TRSF_NORMALIZED_COORDINATES};
+		OK(cuTexObjectCreate(&texture, &r, &t, NULL));
+		OK(cuTexObjectGetResourceDesc(&back, texture));
+		MUST(back.res.array.hArray == array);
+		OK(cuTexObjectDestroy(texture));
+		WANT(cuTexObjectDestroy(texture), CUDA_ERROR_INVALID_VALUE);
+		OK(cuArrayDestroy(array));
+	}
+	return NULL;
+}
+
+static void test_arrays(void) {
+	CUcontext context = start();
+	// A box of an array in three dimensions, and the same bytes counted through its rows.
+	enum { W = 20, H = 7, D = 5 };
+	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = W, .Height = H, .Depth = D, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1}, shape;
+	CUarray array, level;
+	OK(cuArray3DCreate(&array, &d));
+	uint8_t *from = noise(W * H * D, 7), to[W * H * D], box[3 * 2 * 2];
+	OK(cuMemcpyHtoA(array, 0, from, W * H * D));
+	CUDA_MEMCPY3D out = {.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array, .srcXInBytes = 4, .srcY = 3, .srcZ = 2, .dstMemoryType = CU_MEMORYTYPE_HOST,
+	                     .dstHost = box, .dstPitch = 3, .dstHeight = 2, .WidthInBytes = 3, .Height = 2, .Depth = 2};
+	OK(cuMemcpy3D(&out));
+	for (int z = 0; z < 2; z++)
+		for (int y = 0; y < 2; y++)
+			MUST(memcmp(box + 6 * z + 3 * y, from + ((z + 2) * H + y + 3) * W + 4, 3) == 0);
+	CUDA_MEMCPY3D_PEER peer = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = box, .srcPitch = 3, .srcHeight = 2, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+	                           .dstArray = array, .dstContext = context, .srcContext = context, .WidthInBytes = 3, .Height = 2, .Depth = 2};
+	OK(cuMemcpy3DPeer(&peer));
+	OK(cuMemcpyAtoH(to, array, 0, sizeof to));
+	MUST(memcmp(to, box, 3) == 0 && memcmp(to + W * H, box + 6, 3) == 0 && memcmp(to + 3, from + 3, W - 3) == 0);
+	out.srcXInBytes = W - 2;
+	WANT(cuMemcpy3D(&out), CUDA_ERROR_INVALID_VALUE);
+	out.srcXInBytes = 0;
+	out.srcZ = D - 1;
+	WANT(cuMemcpy3D(&out), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemcpyAtoH(to, array, 1, sizeof to), CUDA_ERROR_INVALID_VALUE);
+
+	CUmipmappedArray mipmap;
+	CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+	OK(cuMipmappedArrayCreate(&mipmap, &d, 100)); // as many levels as there can be
+	OK(cuMipmappedArrayGetLevel(&level, mipmap, 4));
+	OK(cuArray3DGetDescriptor(&shape, level));
+	MUST(shape.Width == 1 && shape.Height == 1 && shape.Depth == 1);
+	WANT(cuMipmappedArrayGetLevel(&level, mipmap, 5), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuArrayDestroy(level), CUDA_ERROR_INVALID_HANDLE);
+	OK(cuArrayGetMemoryRequirements(&need, level, 0));
+	OK(cuMipmappedArrayDestroy(mipmap));
+	WANT(cuMipmappedArrayDestroy(mipmap), CUDA_ERROR_INVALID_HANDLE);
+	WANT(cuArray3DGetDescriptor(&shape, level), CUDA_ERROR_INVALID_HANDLE);
+
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_create(&threads[i], NULL, arrays_of_a_thread, context) == 0);
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
+	// What is left goes with the context.
+	OK(cuMipmappedArrayCreate(&mipmap, &d, 2));
+	OK(cuDevicePrimaryCtxReset(0));
+	WANT(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+	free(from);
+}
+
 static void test_addresses(void) {
 	CUcontext context = start();
 	size_t available, total;
@@ -998,7 +1069,7 @@ int main(int argc, char **argv) {
 		const char *name;
 		void (*run)(void);
 	} tests[] = {
-		{"copies", test_copies}, {"rows", test_rows}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
+		{"copies", test_copies}, {"rows", test_rows}, {"arrays", test_arrays}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs}, {"refused", test_refused},
 	};

@@ -36,6 +36,7 @@ static struct wire_ring *ring;
 static uint8_t *arena, *memory;
 static uint64_t used, sizes[65536], addresses[65536];
 static size_t allocations;
+static uint64_t textures; // made so far
 static char image[1 << 20], printed[256];
 static size_t image_size;
 static uint64_t due[4096], running;
@@ -343,6 +344,10 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		memcpy(data_at(h), printed, s[0]);
 		__atomic_store_n(&ring->print, 0, __ATOMIC_RELEASE);
 		reply(h->slot, 0, s, 8);
+		break;
+	case WIRE_TEXTURE_CREATE:
+		q[0] = ++textures;
+		reply(h->slot, 0, q, 8);
 		break;
 	case WIRE_RESET:
 		allocations = 0;

@@ -1,0 +1,319 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"muster/device"
+)
+
+var _ device.Texturer = (*gpuContext)(nil)
+
+// textures are the texture and surface objects of a context, and the driver's arrays.
+//
+// The driver keeps the contents of an array in an order of its own. So each array is
+// twice on the device: in rows, in memory of the arena, which copies reach; and as the
+// driver's, which kernels reach. Whatever is copied to the rows is copied on to the array
+// behind it on the same stream, and where kernels may have written to it, what is copied
+// from the rows is brought from the array first. So the two are the same to whoever
+// orders work as CUDA wants it ordered.
+type textures struct {
+	mu     sync.Mutex
+	made   map[objectID]*array // nil for one of no array
+	arrays map[uint64]*array   // by address
+	// look is a copy of arrays for streams; nil if there are none.
+	look atomic.Pointer[[]*array]
+}
+
+type objectID struct {
+	handle  uint64
+	surface bool
+}
+
+// array is one of the driver's.
+type array struct {
+	address, size uint64
+	element       uint64
+	levels        []device.ArrayLevel
+	mipmap        bool
+	handle        C.mcu_handle
+	each          []C.mcu_handle // of the levels
+	users         int
+	written       atomic.Bool // kernels may have written to it: it has, or had, a surface
+}
+
+// maxSpare is how many objects are made to find one with a handle.
+const maxSpare = 1 << 14
+
+// NewTexture makes a texture or a surface. The driver chooses handles, so that one that is
+// wanted is looked for: whatever has another handle is kept until it is found.
+func (c *gpuContext) NewTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
+	if err := t.Check(); err != nil {
+		return 0, err
+	}
+	x := &c.textures
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var of *array
+	if t.Resource == device.ArrayResource || t.Resource == device.MipmapResource {
+		if of, err = c.arrayOf(&t); err != nil {
+			return 0, err
+		}
+		defer c.dropUnused(of)
+	}
+	var spare []uint64
+	defer func() {
+		for _, h := range slices.Backward(spare) {
+			_ = c.destroyTexture(objectID{h, t.Surface})
+		}
+	}()
+	for {
+		if handle, err = c.createTexture(&t, of); err != nil {
+			return 0, err
+		}
+		if wanted == 0 || handle == wanted {
+			break
+		}
+		spare = append(spare, handle)
+		if len(spare) == maxSpare {
+			return 0, fmt.Errorf("the driver gives no texture the handle %#x, by which the program knows it: %w", wanted, device.ErrNotSupported)
+		}
+	}
+	if x.made == nil {
+		x.made = map[objectID]*array{}
+	}
+	x.made[objectID{handle, t.Surface}] = of
+	if of != nil {
+		of.users++
+		if t.Surface {
+			of.written.Store(true)
+		}
+	}
+	return handle, nil
+}
+
+// DropTexture ends a texture or a surface, and the array with the last one of it.
+func (c *gpuContext) DropTexture(handle uint64, surface bool) error {
+	x := &c.textures
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id := objectID{handle, surface}
+	of, ok := x.made[id]
+	if !ok {
+		return fmt.Errorf("texture %#x: %w", handle, device.ErrNotFound)
+	}
+	delete(x.made, id)
+	err := c.destroyTexture(id)
+	if of != nil {
+		of.users--
+		c.dropUnused(of)
+	}
+	return err
+}
+
+func (c *gpuContext) destroyTexture(id objectID) error {
+	surface := C.int(0)
+	if id.surface {
+		surface = 1
+	}
+	return c.call(func() C.mcu_result { return C.mcu_texture_destroy(c.handle, C.uint64_t(id.handle), surface) })
+}
+
+// arrayOf returns the driver's array for the memory of a texture, with its contents. The
+// caller holds the lock of the textures.
+func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
+	x := &c.textures
+	if a := x.arrays[t.Address]; a != nil {
+		return a, nil
+	}
+	a := &array{address: t.Address, element: device.ElementSize(t.Format, t.Channels), mipmap: t.Levels > 1 || t.Resource == device.MipmapResource}
+	a.levels, a.size = t.ArrayLevels()
+	shape := C.mcu_array{
+		width: C.size_t(t.Width), height: C.size_t(t.Height), depth: C.size_t(t.Depth),
+		format: C.uint(t.Format), channels: C.uint(t.Channels), flags: C.uint(t.Flags), levels: 0,
+	}
+	if a.mipmap {
+		shape.levels = C.uint(len(a.levels))
+	}
+	if err := c.call(func() C.mcu_result { return C.mcu_array_create(c.handle, &shape, &a.handle) }); err != nil {
+		return nil, fmt.Errorf("an array of %d bytes: %w", a.size, err)
+	}
+	a.each = []C.mcu_handle{a.handle}
+	if a.mipmap {
+		a.each = make([]C.mcu_handle, len(a.levels))
+		for i := range a.each {
+			if err := c.call(func() C.mcu_result { return C.mcu_array_level(c.handle, a.handle, C.uint(i), &a.each[i]) }); err != nil {
+				c.destroyArray(a)
+				return nil, err
+			}
+		}
+	}
+	if x.arrays == nil {
+		x.arrays = map[uint64]*array{}
+	}
+	// From here on copies reach the array. What was submitted before must have ended.
+	x.arrays[t.Address] = a
+	x.publish()
+	err := c.Synchronise(context.Background())
+	if err == nil && c.reachable(a.address, a.size) {
+		err = c.copyBlocks(0, a, true, a.address, a.size)
+	}
+	if err == nil {
+		err = c.call(func() C.mcu_result { return C.mcu_context_synchronise(c.handle) })
+	}
+	if err != nil {
+		c.dropUnused(a)
+		return nil, err
+	}
+	return a, nil
+}
+
+// publish shows streams the arrays that there are.
+func (x *textures) publish() {
+	if len(x.arrays) == 0 {
+		x.look.Store(nil)
+		return
+	}
+	all := make([]*array, 0, len(x.arrays))
+	for _, a := range x.arrays {
+		all = append(all, a)
+	}
+	x.look.Store(&all)
+}
+
+// dropUnused ends an array that no texture has.
+func (c *gpuContext) dropUnused(a *array) {
+	x := &c.textures
+	if a.users > 0 || x.arrays[a.address] != a {
+		return
+	}
+	delete(x.arrays, a.address)
+	x.publish()
+	if a.written.Load() { // what kernels wrote is the program's
+		if err := c.Synchronise(context.Background()); err == nil && c.reachable(a.address, a.size) {
+			_ = c.copyBlocks(0, a, false, a.address, a.size)
+			_ = c.call(func() C.mcu_result { return C.mcu_context_synchronise(c.handle) })
+		}
+	}
+	c.destroyArray(a)
+}
+
+func (c *gpuContext) destroyArray(a *array) {
+	mipmap := C.int(0)
+	if a.mipmap {
+		mipmap = 1
+	}
+	_ = c.call(func() C.mcu_result { return C.mcu_array_destroy(c.handle, a.handle, mipmap) })
+}
+
+// copyBlocks copies a range of an array's memory to the array, or the other way.
+func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, size uint64) error {
+	direction := C.int(0)
+	if in {
+		direction = 1
+	}
+	from, to := max(addr, a.address), min(addr+size, a.address+a.size)
+	if from >= to {
+		return nil
+	}
+	for _, k := range blocksOf(a.levels, a.element, from-a.address, to-a.address) {
+		l := a.levels[k.level]
+		box := C.mcu_box{
+			memory: C.uint64_t(a.address + k.offset), pitch: C.size_t(l.Width * a.element), rows: C.size_t(l.Height),
+			x: C.size_t(k.x), y: C.size_t(k.y), z: C.size_t(k.z), width: C.size_t(k.width), height: C.size_t(k.height), depth: C.size_t(k.depth),
+		}
+		if err := c.call(func() C.mcu_result { return C.mcu_array_copy(c.handle, stream, a.each[k.level], &box, direction) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overlap calls f for the arrays whose memory a range touches.
+func (x *textures) overlap(addr, size uint64, f func(a *array) error) error {
+	all := x.look.Load()
+	if all == nil || size == 0 {
+		return nil
+	}
+	for _, a := range *all {
+		if addr < a.address+a.size && a.address < addr+size {
+			if err := f(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wrote brings arrays in line with memory that the stream writes.
+func (s *stream) wrote(addr, size uint64) error {
+	return s.c.textures.overlap(addr, size, func(a *array) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.usable(); err != nil {
+			return err
+		}
+		return s.c.copyBlocks(s.handle, a, true, addr, size)
+	})
+}
+
+// reads brings memory in line with arrays that kernels write, before the stream reads it.
+func (s *stream) reads(addr, size uint64) error {
+	return s.c.textures.overlap(addr, size, func(a *array) error {
+		if !a.written.Load() {
+			return nil
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.usable(); err != nil {
+			return err
+		}
+		return s.c.copyBlocks(s.handle, a, false, addr, size)
+	})
+}
+
+// createTexture has the driver make an object.
+func (c *gpuContext) createTexture(t *device.Texture, of *array) (uint64, error) {
+	d := C.mcu_texture{
+		resource: C.int(t.Resource), memory: C.uint64_t(t.Address), format: C.uint(t.Format), channels: C.uint(t.Channels),
+		width: C.size_t(t.Width), height: C.size_t(t.Height), pitch: C.size_t(t.Pitch), size: C.size_t(t.Size),
+	}
+	if t.Surface {
+		d.surface = 1
+	}
+	switch t.Resource {
+	case device.ArrayResource:
+		d.array = of.each[t.Level]
+	case device.MipmapResource:
+		d.array = of.handle
+	}
+	s := &t.Sampler
+	for i, mode := range s.Address {
+		d.address[i] = C.int(mode)
+	}
+	d.filter, d.mip_filter, d.flags, d.anisotropy = C.int(s.Filter), C.int(s.MipFilter), C.uint(s.Flags), C.uint(s.Anisotropy)
+	d.bias, d.min, d.max = C.uint32_t(s.Bias), C.uint32_t(s.Min), C.uint32_t(s.Max)
+	for i, b := range s.Border {
+		d.border[i] = C.uint32_t(b)
+	}
+	if v := t.View; v != nil {
+		d.has_view, d.view_format = 1, C.int(v.Format)
+		d.view_width, d.view_height, d.view_depth = C.size_t(v.Width), C.size_t(v.Height), C.size_t(v.Depth)
+		d.first_level, d.last_level = C.uint(v.FirstLevel), C.uint(v.LastLevel)
+		d.first_layer, d.last_layer = C.uint(v.FirstLayer), C.uint(v.LastLayer)
+	}
+	var handle C.uint64_t
+	err := c.call(func() C.mcu_result { return C.mcu_texture_create(c.handle, &d, &handle) })
+	if err != nil {
+		return 0, fmt.Errorf("a texture: %w", err)
+	}
+	return uint64(handle), nil
+}

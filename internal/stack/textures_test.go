@@ -1,0 +1,67 @@
+package stack
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+var buildTextures = sync.OnceValue(func() error { return compile("textures") })
+
+// textures starts the program with textures.
+func (w *world) textures(options ...string) *dialogue {
+	w.Helper()
+	if err := buildTextures(); err != nil {
+		w.Fatal(err)
+	}
+	d := &dialogue{program: w.launchWith(options, made("textures"))}
+	if line := d.next(); line != "ready" {
+		w.Fatalf("the program says %q", line)
+	}
+	return d
+}
+
+// Arrays, textures and surfaces of a program are what they were, with the same handles,
+// after its client moved to another device, lost its worker, and was brought back from a
+// checkpoint.
+func TestTexturesMoveWithTheirClient(t *testing.T) {
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--swap-dir", w.T.TempDir())
+	p := w.textures("--socket", n.socket)
+	p.expect("make", "made 1 2 3 4 5 6 7")
+	p.expect("errors", "refused")
+	p.expect("read", "all is right")
+	p.expect("step", "stepped")
+
+	c, ok := n.client(p.program)
+	if !ok || c.Device == nil {
+		t.Fatalf("the program has no device: %+v", c)
+	}
+	other := []string{"b", "a"}[*c.Device]
+	w.muster("move", fmt.Sprint(c.ID), other, "--socket", n.socket)
+	p.expect("read", "all is right")
+	p.expect("step", "stepped")
+	n.isOn(p.program, 1-*c.Device)
+
+	n.killWorkers()
+	p.expect("read", "all is right")
+	p.expect("step", "stepped")
+	p.expect("show", "value 3")
+
+	saved := filepath.Join(w.T.TempDir(), "saved")
+	w.muster("checkpoint", "--socket", n.socket, fmt.Sprint(c.ID), saved)
+	p.expect("step", "stepped")
+	p.expect("show", "value 4")
+	w.muster("restore", "--socket", n.socket, saved)
+	p.expect("read", "all is right")
+	p.expect("step", "stepped")
+	p.expect("show", "value 4")
+	n.killWorkers() // right after work that no base has
+	p.expect("show", "value 4")
+	p.expect("drop", "dropped")
+	p.expect("make", "made 1 2 3 4 5 6 7")
+	p.expect("read", "all is right")
+	p.right()
+	n.idle()
+}

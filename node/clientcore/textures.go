@@ -1,0 +1,262 @@
+package clientcore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+// Textures are the client's texture and surface objects, by the handles that its program
+// was told. Kernels find handles in their parameters and in memory, so that an object has
+// the same handle wherever the client goes. What arrays contain is memory of the client's,
+// of which the core knows nothing more.
+type Textures map[TextureID]*device.Texture
+
+// TextureID names a texture or a surface. Devices may number the two apart.
+type TextureID struct {
+	Handle  uint64
+	Surface bool
+}
+
+// MarshalText writes the name as a key of JSON: "texture 7".
+func (id TextureID) MarshalText() ([]byte, error) {
+	kind := "texture"
+	if id.Surface {
+		kind = "surface"
+	}
+	return fmt.Appendf(nil, "%s %d", kind, id.Handle), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (id *TextureID) UnmarshalText(text []byte) error {
+	kind, number, _ := strings.Cut(string(text), " ")
+	if kind != "texture" && kind != "surface" {
+		return fmt.Errorf("%q is neither a texture nor a surface", text)
+	}
+	handle, err := strconv.ParseUint(number, 10, 64)
+	*id = TextureID{handle, kind == "surface"}
+	return err
+}
+
+func (id TextureID) compare(other TextureID) int {
+	if order := cmp.Compare(id.Handle, other.Handle); order != 0 || id.Surface == other.Surface {
+		return order
+	}
+	if other.Surface {
+		return -1
+	}
+	return 1
+}
+
+// Textured is a texture for a context, and the handle that it must have there; 0 for any.
+type Textured struct {
+	Handle  uint64
+	Texture device.Texture
+}
+
+func (t *Textured) id() TextureID { return TextureID{t.Handle, t.Texture.Surface} }
+
+// textureCreate makes a texture or a surface in the open context, or in the one that the
+// client gets now: on some devices only a context can tell the handle.
+func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
+	t := textureOf(d)
+	if err := t.Check(); err != nil {
+		return true, err
+	}
+	if !c.backed(&t) {
+		return true, fmt.Errorf("a texture of %d bytes at %#x: no memory of the program's: %w", t.Bytes(), t.Address, device.ErrInvalidValue)
+	}
+	if len(c.Textures) >= maxObjects {
+		return true, tooMany("textures")
+	}
+	if c.Head != nil && c.Head.found != nil {
+		found := c.Head.found
+		if found.Err != nil {
+			return true, found.Err
+		}
+		id := TextureID{found.Handle, t.Surface}
+		if id.Handle == 0 || c.Textures[id] != nil {
+			return true, fmt.Errorf("handle %#x of a texture is taken: %w", found.Handle, device.ErrNotSupported)
+		}
+		c.keepTexture(id, &t)
+		c.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
+		return true, nil
+	}
+	if ok, err := c.ready(need{ranges: c.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
+		return ok, err
+	}
+	c.making = []Textured{{c.freeHandle(), t}}
+	c.ask(Op{Kind: MakeTextures, Place: c.place(), Textures: c.making})
+	return false, nil
+}
+
+// keepTexture notes a texture that the context has.
+func (c *Core) keepTexture(id TextureID, t *device.Texture) {
+	if c.Textures == nil {
+		c.Textures = Textures{}
+	}
+	c.Textures[id] = t
+}
+
+// freeHandle is the handle that a new texture gets: the lowest free number where all
+// devices let the core choose; 0, for the device's choice, where one does not.
+func (c *Core) freeHandle() uint64 {
+	if !c.puts {
+		return 0
+	}
+	for handle := uint64(1); ; handle++ {
+		if c.Textures[TextureID{handle, false}] == nil && c.Textures[TextureID{handle, true}] == nil {
+			return handle
+		}
+	}
+}
+
+func (c *Core) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) {
+	id := TextureID{d.Handle, d.Surface != 0}
+	t := c.Textures[id]
+	if t == nil {
+		return true, nil // a fault came before its creation, or a reset before its end
+	}
+	if x := c.anyContext(); x != nil && slices.Contains(x.Textures, id) {
+		c.emit(Op{Kind: Drain, Place: x.Place})
+		c.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{d.Handle, *t}}})
+		x.Textures = slices.DeleteFunc(x.Textures, func(other TextureID) bool { return other == id })
+	}
+	delete(c.Textures, id)
+	return true, nil
+}
+
+// lacksTextures lists what a context does not have of the client's textures, in the order
+// of their handles. One whose memory the program has freed can be used by no kernel.
+func (c *Core) lacksTextures(x *Context) []Textured {
+	if len(c.Textures) == len(x.Textures) {
+		return nil
+	}
+	var lacks []Textured
+	for _, id := range slices.SortedFunc(maps.Keys(c.Textures), TextureID.compare) {
+		if t := c.Textures[id]; !slices.Contains(x.Textures, id) && c.backed(t) {
+			lacks = append(lacks, Textured{id.Handle, *t})
+		}
+	}
+	return lacks
+}
+
+// madeTextures notes what a context has been given, or has not.
+func (c *Core) madeTextures(o Outcome) {
+	made := c.making
+	c.making = nil
+	x := c.here()
+	if len(made) == 1 && c.Textures[made[0].id()] == nil { // a new one: its message waits
+		if o.Err == nil && x != nil {
+			x.Textures = append(x.Textures, TextureID{o.Handle, made[0].Texture.Surface})
+		}
+		c.Head.found = &o
+		return
+	}
+	if o.Err != nil {
+		c.drop(fmt.Errorf("the program's textures on %s: %w", c.config.Devices[c.Lease.Device].Name, o.Err))
+		return
+	}
+	for _, t := range made {
+		x.Textures = append(x.Textures, t.id())
+	}
+}
+
+// backed says whether the memory of a texture is the client's.
+func (c *Core) backed(t *device.Texture) bool {
+	r := vmm.Range{Addr: t.Address, Size: t.Bytes()}
+	return c.space.Check(r) == nil || c.Modules.holds(r.Addr, r.Size)
+}
+
+// texturesNeed are the allocations that textures read, in order: kernels may use all of
+// them, whatever their parameters are.
+func (c *Core) texturesNeed(more ...*device.Texture) []vmm.Range {
+	return c.withTextures(nil, more...)
+}
+
+func (c *Core) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.Range {
+	add := func(t *device.Texture) {
+		if r, ok := c.space.Find(t.Address); ok {
+			ranges = append(ranges, r)
+		}
+	}
+	for _, t := range c.Textures {
+		add(t)
+	}
+	for _, t := range more {
+		add(t)
+	}
+	slices.SortFunc(ranges, func(a, b vmm.Range) int { return cmp.Compare(a.Addr, b.Addr) })
+	return slices.Compact(ranges)
+}
+
+// beside is how many bytes a context takes beside the client's memory: variables of
+// modules, and arrays where devices keep them in a form of their own, with those of more.
+func (c *Core) beside(more ...*device.Texture) uint64 {
+	size := c.Modules.Variables
+	if c.puts || len(c.Textures)+len(more) == 0 {
+		return size
+	}
+	arrays := map[uint64]uint64{}
+	add := func(t *device.Texture) {
+		if t.Resource == device.ArrayResource || t.Resource == device.MipmapResource {
+			arrays[t.Address] = max(arrays[t.Address], t.Bytes())
+		}
+	}
+	for _, t := range c.Textures {
+		add(t)
+	}
+	for _, t := range more {
+		add(t)
+	}
+	for _, bytes := range arrays {
+		size += (bytes + c.config.Chunk - 1) &^ (c.config.Chunk - 1)
+	}
+	return size
+}
+
+func (c *Core) checkTextures() error {
+	for id, t := range c.Textures {
+		if t == nil || id.Handle == 0 || t.Surface != id.Surface {
+			return errors.New("a texture is missing")
+		}
+		if err := t.Check(); err != nil {
+			return err
+		}
+	}
+	for _, x := range c.Contexts {
+		for _, id := range x.Textures {
+			if c.Textures[id] == nil {
+				return fmt.Errorf("texture %d is in a context, and not the client's", id.Handle)
+			}
+		}
+	}
+	return nil
+}
+
+// textureOf is the texture that a message describes.
+func textureOf(d *wire.TextureCreate) device.Texture {
+	t := device.Texture{
+		Surface: d.Surface != 0, Resource: device.Resource(d.Resource), Address: d.Addr, Format: d.Format, Channels: d.Channels,
+		Width: d.Width, Height: d.Height, Depth: d.Depth, Flags: d.ArrayFlags, Levels: d.Levels, Level: d.Level, Size: d.Size, Pitch: d.Pitch,
+		Sampler: device.Sampler{
+			Address: [3]uint32{d.AddressX, d.AddressY, d.AddressZ}, Filter: d.Filter, Flags: d.Flags, Anisotropy: d.Anisotropy,
+			MipFilter: d.MipFilter, Bias: d.Bias, Min: d.MinLevel, Max: d.MaxLevel, Border: [4]uint32{d.BorderR, d.BorderG, d.BorderB, d.BorderA},
+		},
+	}
+	if d.HasView != 0 {
+		t.View = &device.View{
+			Format: int(d.ViewFormat), Width: d.ViewWidth, Height: d.ViewHeight, Depth: d.ViewDepth,
+			FirstLevel: d.FirstLevel, LastLevel: d.LastLevel, FirstLayer: d.FirstLayer, LastLayer: d.LastLayer,
+		}
+	}
+	return t
+}

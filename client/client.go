@@ -153,14 +153,21 @@ func Attach(socket string, hello wire.Hello, device uint32) (*Session, error) {
 }
 
 // Wait returns when the daemon has ended the client, with the reason, or after
-// Close.
+// Close. What else the daemon says is dropped: if a worker dies at once, it may give the
+// ring and the arena again.
 func (s *Session) Wait() string {
-	_, _ = s.conn.Read(make([]byte, 1))
+	_, _ = io.Copy(io.Discard, reading{s.conn})
 	if reason, closed := s.Shared.Closed(); closed {
 		return reason
 	}
 	return "the node ended the client without a word"
 }
+
+// reading is a connection that can be read and nothing else, so that nobody looks for a
+// faster way.
+type reading struct{ conn *net.UnixConn }
+
+func (r reading) Read(p []byte) (int, error) { return r.conn.Read(p) }
 
 // HangUp ends the client; its memory can still be looked at.
 func (s *Session) HangUp() { _ = s.conn.Close() }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -93,6 +94,39 @@ func TestAttach(t *testing.T) {
 	}
 	if got := s.Wait(); got != "the node ended the client without a word" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A daemon that gives the same again does not end the client by that.
+func TestAttachedTwice(t *testing.T) {
+	twice, end := make(chan struct{}), make(chan struct{})
+	socket := playDaemon(t, func(conn *net.UnixConn) {
+		_ = wire.ReadAs(conn, &wire.Hello{})
+		write(conn, &wire.Welcome{Version: 1, Devices: 1}, &wire.Device{Name: "a"})
+		_ = wire.ReadAs(conn, &wire.Attach{})
+		attached(t, conn)
+		attached(t, conn)
+		close(twice)
+		<-end
+	})
+	s, err := Attach(socket, Hello("program", 77), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	<-twice
+	over := make(chan string, 1)
+	go func() { over <- s.Wait() }()
+	for range 1000 { // it may look at what is there
+		runtime.Gosched()
+	}
+	select {
+	case got := <-over:
+		t.Errorf("it is over: %s", got)
+		close(end)
+	default:
+		close(end)
+		<-over
 	}
 }
 

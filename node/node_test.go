@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		reason string
 	}{
 		{"magic", func(h *wire.Hello) { h.Magic++ }, 0, resultMismatch, "the greeting is not Muster's"},
-		{"version", func(h *wire.Hello) { h.Version = 99 }, 0, resultMismatch, "speaks version 99 of Muster's protocol and the node version 3"},
+		{"version", func(h *wire.Hello) { h.Version = 99 }, 0, resultMismatch, fmt.Sprintf("speaks version 99 of Muster's protocol and the node version %d", wire.Version)},
 		{"schema", func(h *wire.Hello) { h.Schema++ }, 0, resultMismatch, "from different builds of Muster"},
 		{"device", func(*wire.Hello) {}, 2, resultInvalidDevice, "there is no device 2: the node shows 2"},
 		{"last device of all", func(*wire.Hello) {}, 1<<32 - 1, resultInvalidDevice, "there is no device 4294967295"},

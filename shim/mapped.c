@@ -27,7 +27,7 @@ struct moved {
 // The lock is held while pages are replaced; handlers of signals wait for it.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct moved *all;
-static uint64_t busy_from, busy_to; // pages that are being replaced, or were last
+static _Atomic uint64_t busy_from, busy_to; // pages that are being replaced, or were last
 static _Atomic bool ever;
 
 static CUresult refuse(const char *why) {
@@ -73,11 +73,13 @@ static CUresult reach_pinned(struct client *c, const struct range *range) {
 
 // --- registered memory --------------------------------------------------------------------
 
-// Whether all of some pages are private memory of the program's, and none is a stack that
-// is in use here: only such can be replaced.
+// Whether all of some pages are private memory of the program's, and none is a stack, or
+// has variables of this thread's, that are in use here: only such can be replaced.
 static bool replaceable(uint64_t from, uint64_t to) {
 	char line[512];
-	uint64_t here = (uint64_t)(uintptr_t)line;
+	uint64_t here = (uint64_t)(uintptr_t)line, own = (uint64_t)(uintptr_t)&errno;
+	if (own >= from && own < to)
+		return false;
 	FILE *maps = fopen("/proc/self/maps", "re");
 	bool right = maps != NULL;
 	uint64_t at = from;
@@ -96,8 +98,9 @@ static bool replaceable(uint64_t from, uint64_t to) {
 
 // Lets threads that write to pages meanwhile wait in the handler of signals.
 static void begin_moving(uint64_t from, uint64_t size) {
-	busy_from = from;
-	busy_to = from + size;
+	atomic_store(&busy_to, 0);
+	atomic_store(&busy_from, from);
+	atomic_store(&busy_to, from + size);
 	atomic_store(&ever, true);
 	managed_handle_faults();
 	mprotect((void *)from, size, PROT_READ);
@@ -110,16 +113,15 @@ bool pinned_moving(void) { return atomic_load(&ever); }
 bool pinned_wait(uint64_t at) {
 	static __thread uint64_t last;
 	static __thread int times;
-	if (!atomic_load(&ever))
+	if (at < atomic_load(&busy_from) || at >= atomic_load(&busy_to)) // whoever holds the lock may wait for us
 		return false;
 	times = at == last ? times + 1 : 0;
 	last = at;
 	if (times > 1000)
 		return false;
 	pthread_mutex_lock(&lock);
-	bool ours = at >= busy_from && at < busy_to;
 	pthread_mutex_unlock(&lock);
-	return ours;
+	return true;
 }
 
 // Puts pages of the arena in the place of the program's. Both locks are not held.
@@ -207,7 +209,7 @@ void moved_forget_all(void) {
 	for (struct moved *m = all; m != NULL; m = m->next)
 		own_pages(m);
 	all = NULL;
-	busy_from = busy_to = 0;
+	atomic_store(&busy_to, 0);
 }
 
 // Where kernels have registered memory. The lock is held.

@@ -78,6 +78,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"launches", launchTests},
 		{"faults", faultTests},
 		{"contexts", contextTests},
+		{"memory of the host", hostTests},
 		{"preemption", preemptionTests},
 		{"programs", programTests},
 		{"textures", textureTests},

@@ -217,8 +217,9 @@ type area struct {
 }
 
 func reserve(at device.Arena) (*area, error) {
-	reserved, err := syscall.Mmap(-1, 0, int(at.Size+granule), syscall.PROT_NONE,
-		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+	// At the same addresses if they are free: elsewhere it would take those that programs
+	// have their own memory at, which kernels may have to reach.
+	reserved, err := reserveNear(at.Base, at.Size+granule)
 	if err != nil {
 		return nil, fmt.Errorf("reserving %d bytes of address space for %#x (%v): is there a limit (ulimit -v)? %w", at.Size, at.Base, err, device.ErrOutOfMemory)
 	}
@@ -231,7 +232,7 @@ func (a *area) release() error {
 	if a.reserved == nil {
 		return nil
 	}
-	err := syscall.Munmap(a.reserved)
+	err := release(a.reserved)
 	a.reserved, a.base, a.spans = nil, nil, nil
 	return err
 }

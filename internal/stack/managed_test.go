@@ -123,3 +123,17 @@ func TestMappedMemoryIsRefusedElsewhere(t *testing.T) {
 	}
 	n.idle()
 }
+
+// Managed memory of a program on another machine is copied over the network.
+func TestManagedMemoryElsewhere(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	program := managedProgram(t)
+	for _, args := range [][]string{{"list", "300"}, {"words", "100000"}, {"functions"}} {
+		if got := w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, program, args...).right(); !strings.HasSuffix(got, "right\n") {
+			t.Errorf("%v: it said %q", args, got)
+		}
+	}
+	n.idle()
+}

@@ -165,6 +165,10 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.call(&wire.MemAlloc{Addr: at(1), Size: arg(2)})
 	case "free":
 		return s.send(&wire.MemFree{Addr: at(1)}, wire.Header{Slot: -1}, nil)
+	case "map":
+		return s.call(&wire.HostMap{Addr: arg(1), Offset: arg(2), Size: arg(3)})
+	case "unmap":
+		return s.send(&wire.HostUnmap{Addr: arg(1)}, wire.Header{Slot: -1}, nil)
 	case "in":
 		return s.send(&wire.CopyIn{Dst: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: -1, Length: arg(2), Release: 1}, make([]byte, arg(2)))
 	case "out":

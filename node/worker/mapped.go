@@ -56,7 +56,8 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
 		if r.host, err = wire.MapAt(w.files[1], o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
-			return fmt.Errorf("%w: %w", errNotReached, err)
+			// The library has another address to try, so nobody need hear of it.
+			return fmt.Errorf("memory of the program's (%v): %w", err, device.ErrInvalidValue)
 		}
 		r.own = true
 	}

@@ -65,3 +65,27 @@ func TestTexturesMoveWithTheirClient(t *testing.T) {
 	p.right()
 	n.idle()
 }
+
+// Two programs whose memory does not fit together take turns, with arrays that are swapped
+// out and in.
+func TestTexturesAreSwapped(t *testing.T) {
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=2M", "--swap-dir", w.T.TempDir())
+	first, second := w.textures("--socket", n.socket), w.textures("--socket", n.socket)
+	for _, p := range []*dialogue{first, second} {
+		p.expect("make", "made 1 2 3 4 5 6 7")
+	}
+	for i := range 3 {
+		for _, p := range []*dialogue{first, second} {
+			p.expect("read", "all is right")
+			p.expect("step", "stepped")
+			p.expect("show", fmt.Sprintf("value %d", i+1))
+		}
+	}
+	if c, _ := n.client(first.program); c.Swaps < 2 {
+		t.Errorf("its memory was swapped %d times", c.Swaps)
+	}
+	first.right()
+	second.right()
+	n.idle()
+}

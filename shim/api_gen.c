@@ -11,8 +11,8 @@ EXPORT CUresult (cuArrayDestroy)(CUarray array) { ENTER(cuArrayDestroy); return 
 MISSING(cuArrayGetDescriptor, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuArrayGetDescriptor_v2)(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array) { ENTER(cuArrayGetDescriptor_v2); return leave(do_cuArrayGetDescriptor_v2(descriptor, array)); }
 EXPORT CUresult (cuArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray array, CUdevice device) { ENTER(cuArrayGetMemoryRequirements); return leave(do_cuArrayGetMemoryRequirements(requirements, array, device)); }
-MISSING(cuArrayGetPlane, "arrays, not yet")
-MISSING(cuArrayGetSparseProperties, "arrays, not yet")
+MISSING(cuArrayGetPlane, "planes, sparse arrays and arrays that are mapped later, not yet")
+MISSING(cuArrayGetSparseProperties, "planes, sparse arrays and arrays that are mapped later, not yet")
 MISSING(cuCheckpointProcessCheckpoint, "the node saves programs, not they themselves")
 MISSING(cuCheckpointProcessGetRestoreThreadId, "the node saves programs, not they themselves")
 MISSING(cuCheckpointProcessGetState, "the node saves programs, not they themselves")
@@ -157,7 +157,7 @@ MISSING(cuGLSetBufferObjectMapFlags, "OpenGL shares memory with a display")
 MISSING(cuGLUnmapBufferObject, "OpenGL shares memory with a display")
 MISSING(cuGLUnmapBufferObjectAsync, "OpenGL shares memory with a display")
 MISSING(cuGLUnregisterBufferObject, "OpenGL shares memory with a display")
-MISSING(cuGraphAddBatchMemOpNode, "graphs, not yet")
+MISSING(cuGraphAddBatchMemOpNode, "conditional and batch nodes of graphs, and programmatic edges, not yet")
 EXPORT CUresult (cuGraphAddChildGraphNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child) { ENTER(cuGraphAddChildGraphNode); return leave(do_cuGraphAddChildGraphNode(node, graph, dependencies, count, child)); }
 EXPORT CUresult (cuGraphAddDependencies)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { ENTER(cuGraphAddDependencies); return leave(do_cuGraphAddDependencies(graph, from, to, count)); }
 EXPORT CUresult (cuGraphAddDependencies_v2)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) { ENTER(cuGraphAddDependencies_v2); return leave(do_cuGraphAddDependencies_v2(graph, from, to, edges, count)); }
@@ -175,11 +175,11 @@ EXPORT CUresult (cuGraphAddMemFreeNode)(CUgraphNode *node, CUgraph graph, const 
 EXPORT CUresult (cuGraphAddMemsetNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) { ENTER(cuGraphAddMemsetNode); return leave(do_cuGraphAddMemsetNode(node, graph, dependencies, count, params, context)); }
 EXPORT CUresult (cuGraphAddNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode); return leave(do_cuGraphAddNode(node, graph, dependencies, count, params)); }
 EXPORT CUresult (cuGraphAddNode_v2)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode_v2); return leave(do_cuGraphAddNode_v2(node, graph, dependencies, edges, count, params)); }
-MISSING(cuGraphBatchMemOpNodeGetParams, "graphs, not yet")
-MISSING(cuGraphBatchMemOpNodeSetParams, "graphs, not yet")
+MISSING(cuGraphBatchMemOpNodeGetParams, "conditional and batch nodes of graphs, and programmatic edges, not yet")
+MISSING(cuGraphBatchMemOpNodeSetParams, "conditional and batch nodes of graphs, and programmatic edges, not yet")
 EXPORT CUresult (cuGraphChildGraphNodeGetGraph)(CUgraphNode node, CUgraph *graph) { ENTER(cuGraphChildGraphNodeGetGraph); return leave(do_cuGraphChildGraphNodeGetGraph(node, graph)); }
 EXPORT CUresult (cuGraphClone)(CUgraph *clone, CUgraph original) { ENTER(cuGraphClone); return leave(do_cuGraphClone(clone, original)); }
-MISSING(cuGraphConditionalHandleCreate, "graphs, not yet")
+MISSING(cuGraphConditionalHandleCreate, "conditional and batch nodes of graphs, and programmatic edges, not yet")
 EXPORT CUresult (cuGraphCreate)(CUgraph *graph, unsigned int flags) { ENTER(cuGraphCreate); return leave(do_cuGraphCreate(graph, flags)); }
 EXPORT CUresult (cuGraphDebugDotPrint)(CUgraph graph, const char *path, unsigned int flags) { ENTER(cuGraphDebugDotPrint); return leave(do_cuGraphDebugDotPrint(graph, path, flags)); }
 EXPORT CUresult (cuGraphDestroy)(CUgraph graph) { ENTER(cuGraphDestroy); return leave(do_cuGraphDestroy(graph)); }
@@ -188,7 +188,7 @@ EXPORT CUresult (cuGraphEventRecordNodeGetEvent)(CUgraphNode node, CUevent *even
 EXPORT CUresult (cuGraphEventRecordNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventRecordNodeSetEvent); return leave(do_cuGraphEventRecordNodeSetEvent(node, event)); }
 EXPORT CUresult (cuGraphEventWaitNodeGetEvent)(CUgraphNode node, CUevent *event) { ENTER(cuGraphEventWaitNodeGetEvent); return leave(do_cuGraphEventWaitNodeGetEvent(node, event)); }
 EXPORT CUresult (cuGraphEventWaitNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventWaitNodeSetEvent); return leave(do_cuGraphEventWaitNodeSetEvent(node, event)); }
-MISSING(cuGraphExecBatchMemOpNodeSetParams, "graphs, not yet")
+MISSING(cuGraphExecBatchMemOpNodeSetParams, "conditional and batch nodes of graphs, and programmatic edges, not yet")
 EXPORT CUresult (cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec, CUgraphNode node, CUgraph child) { ENTER(cuGraphExecChildGraphNodeSetParams); return leave(do_cuGraphExecChildGraphNodeSetParams(exec, node, child)); }
 EXPORT CUresult (cuGraphExecDestroy)(CUgraphExec exec) { ENTER(cuGraphExecDestroy); return leave(do_cuGraphExecDestroy(exec)); }
 EXPORT CUresult (cuGraphExecEventRecordNodeSetEvent)(CUgraphExec exec, CUgraphNode node, CUevent event) { ENTER(cuGraphExecEventRecordNodeSetEvent); return leave(do_cuGraphExecEventRecordNodeSetEvent(exec, node, event)); }
@@ -358,10 +358,10 @@ EXPORT CUresult (cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy
 MISSING(cuMemcpy3DAsync, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2); return leave(do_cuMemcpy3DAsync_v2(copy, stream)); }
 EXPORT CUresult (cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2_ptsz); return leave(do_cuMemcpy3DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemcpy3DBatchAsync, "not yet")
-MISSING(cuMemcpy3DBatchAsync_ptsz, "not yet")
-MISSING(cuMemcpy3DBatchAsync_v2, "not yet")
-MISSING(cuMemcpy3DBatchAsync_v2_ptsz, "not yet")
+MISSING(cuMemcpy3DBatchAsync, "batches of copies, not yet")
+MISSING(cuMemcpy3DBatchAsync_ptsz, "batches of copies, not yet")
+MISSING(cuMemcpy3DBatchAsync_v2, "batches of copies, not yet")
+MISSING(cuMemcpy3DBatchAsync_v2_ptsz, "batches of copies, not yet")
 EXPORT CUresult (cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer); return leave(do_cuMemcpy3DPeer(copy, NULL)); }
 EXPORT CUresult (cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer_ptds); return leave(do_cuMemcpy3DPeer(copy, CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync); return leave(do_cuMemcpy3DPeerAsync(copy, stream)); }
@@ -380,10 +380,10 @@ EXPORT CUresult (cuMemcpyAtoH_v2_ptds)(void *destination, CUarray source, size_t
 MISSING(cuMemcpyAtoHAsync, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyAtoHAsync_v2)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream)); }
 EXPORT CUresult (cuMemcpyAtoHAsync_v2_ptsz)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2_ptsz); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemcpyBatchAsync, "not yet")
-MISSING(cuMemcpyBatchAsync_ptsz, "not yet")
-MISSING(cuMemcpyBatchAsync_v2, "not yet")
-MISSING(cuMemcpyBatchAsync_v2_ptsz, "not yet")
+MISSING(cuMemcpyBatchAsync, "batches of copies, not yet")
+MISSING(cuMemcpyBatchAsync_ptsz, "batches of copies, not yet")
+MISSING(cuMemcpyBatchAsync_v2, "batches of copies, not yet")
+MISSING(cuMemcpyBatchAsync_v2_ptsz, "batches of copies, not yet")
 MISSING(cuMemcpyDtoA, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyDtoA_v2)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyDtoA_v2_ptds)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2_ptds); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -416,10 +416,10 @@ EXPORT CUresult (cuMemcpyPeer_ptds)(CUdeviceptr destination, CUcontext destinati
 EXPORT CUresult (cuMemcpyPeerAsync)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream)); }
 EXPORT CUresult (cuMemcpyPeerAsync_ptsz)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync_ptsz); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemCreate)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) { ENTER(cuMemCreate); return leave(do_cuMemCreate(handle, size, properties, flags)); }
-MISSING(cuMemDiscardAndPrefetchBatchAsync, "managed memory, not yet")
-MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz, "managed memory, not yet")
-MISSING(cuMemDiscardBatchAsync, "managed memory, not yet")
-MISSING(cuMemDiscardBatchAsync_ptsz, "managed memory, not yet")
+MISSING(cuMemDiscardAndPrefetchBatchAsync, "batches for managed memory, of CUDA 13, not yet")
+MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
+MISSING(cuMemDiscardBatchAsync, "batches for managed memory, of CUDA 13, not yet")
+MISSING(cuMemDiscardBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
 MISSING(cuMemExportToShareableHandle, "memory shared between processes")
 MISSING(cuMemFree, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return leave(do_cuMemFree_v2(address)); }
@@ -431,11 +431,11 @@ MISSING(cuMemGetAddressRange, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) { ENTER(cuMemGetAddressRange_v2); return leave(do_cuMemGetAddressRange_v2(base, bytes, address)); }
 EXPORT CUresult (cuMemGetAllocationGranularity)(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) { ENTER(cuMemGetAllocationGranularity); return leave(do_cuMemGetAllocationGranularity(granularity, properties, option)); }
 EXPORT CUresult (cuMemGetAllocationPropertiesFromHandle)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) { ENTER(cuMemGetAllocationPropertiesFromHandle); return leave(do_cuMemGetAllocationPropertiesFromHandle(properties, handle)); }
-MISSING(cuMemGetDefaultMemPool, "memory pools, not yet")
+MISSING(cuMemGetDefaultMemPool, "pools by location, of CUDA 13, not yet")
 MISSING(cuMemGetHandleForAddressRange, "memory shared between processes")
 MISSING(cuMemGetInfo, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemGetInfo_v2)(size_t *free_bytes, size_t *total) { ENTER(cuMemGetInfo_v2); return leave(do_cuMemGetInfo_v2(free_bytes, total)); }
-MISSING(cuMemGetMemPool, "memory pools, not yet")
+MISSING(cuMemGetMemPool, "pools by location, of CUDA 13, not yet")
 EXPORT CUresult (cuMemHostAlloc)(void **address, size_t bytes, unsigned int flags) { ENTER(cuMemHostAlloc); return leave(do_cuMemHostAlloc(address, bytes, flags)); }
 MISSING(cuMemHostGetDevicePointer, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemHostGetDevicePointer_v2)(CUdeviceptr *address, void *host, unsigned int flags) { ENTER(cuMemHostGetDevicePointer_v2); return leave(do_cuMemHostGetDevicePointer_v2(address, host, flags)); }
@@ -445,8 +445,8 @@ EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int
 EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return leave(do_cuMemHostUnregister(address)); }
 MISSING(cuMemImportFromShareableHandle, "memory shared between processes")
 EXPORT CUresult (cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) { ENTER(cuMemMap); return leave(do_cuMemMap(address, size, offset, handle, flags)); }
-MISSING(cuMemMapArrayAsync, "arrays, not yet")
-MISSING(cuMemMapArrayAsync_ptsz, "arrays, not yet")
+MISSING(cuMemMapArrayAsync, "planes, sparse arrays and arrays that are mapped later, not yet")
+MISSING(cuMemMapArrayAsync_ptsz, "planes, sparse arrays and arrays that are mapped later, not yet")
 EXPORT CUresult (cuMemPoolCreate)(CUmemoryPool *pool, const CUmemPoolProps *properties) { ENTER(cuMemPoolCreate); return leave(do_cuMemPoolCreate(pool, properties)); }
 EXPORT CUresult (cuMemPoolDestroy)(CUmemoryPool pool) { ENTER(cuMemPoolDestroy); return leave(do_cuMemPoolDestroy(pool)); }
 MISSING(cuMemPoolExportPointer, "memory shared between processes")
@@ -462,8 +462,8 @@ EXPORT CUresult (cuMemPrefetchAsync)(CUdeviceptr address, size_t bytes, CUdevice
 EXPORT CUresult (cuMemPrefetchAsync_ptsz)(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) { ENTER(cuMemPrefetchAsync_ptsz); return leave(do_cuMemPrefetchAsync(address, bytes, device, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemPrefetchAsync_v2)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream)); }
 EXPORT CUresult (cuMemPrefetchAsync_v2_ptsz)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2_ptsz); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemPrefetchBatchAsync, "managed memory, not yet")
-MISSING(cuMemPrefetchBatchAsync_ptsz, "managed memory, not yet")
+MISSING(cuMemPrefetchBatchAsync, "batches for managed memory, of CUDA 13, not yet")
+MISSING(cuMemPrefetchBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
 EXPORT CUresult (cuMemRangeGetAttribute)(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttribute); return leave(do_cuMemRangeGetAttribute(data, size, attribute, address, bytes)); }
 EXPORT CUresult (cuMemRangeGetAttributes)(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttributes); return leave(do_cuMemRangeGetAttributes(data, sizes, attributes, count, address, bytes)); }
 EXPORT CUresult (cuMemRelease)(CUmemGenericAllocationHandle handle) { ENTER(cuMemRelease); return leave(do_cuMemRelease(handle)); }
@@ -499,21 +499,21 @@ EXPORT CUresult (cuMemsetD8_v2)(CUdeviceptr address, unsigned char value, size_t
 EXPORT CUresult (cuMemsetD8_v2_ptds)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2_ptds); return leave(do_cuMemsetD8_v2(address, value, count, CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async); return leave(do_cuMemsetD8Async(address, value, count, stream)); }
 EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemSetMemPool, "memory pools, not yet")
+MISSING(cuMemSetMemPool, "pools by location, of CUDA 13, not yet")
 EXPORT CUresult (cuMemUnmap)(CUdeviceptr address, size_t size) { ENTER(cuMemUnmap); return leave(do_cuMemUnmap(address, size)); }
 EXPORT CUresult (cuMipmappedArrayCreate)(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) { ENTER(cuMipmappedArrayCreate); return leave(do_cuMipmappedArrayCreate(array, descriptor, levels)); }
 EXPORT CUresult (cuMipmappedArrayDestroy)(CUmipmappedArray array) { ENTER(cuMipmappedArrayDestroy); return leave(do_cuMipmappedArrayDestroy(array)); }
 EXPORT CUresult (cuMipmappedArrayGetLevel)(CUarray *level, CUmipmappedArray array, unsigned int number) { ENTER(cuMipmappedArrayGetLevel); return leave(do_cuMipmappedArrayGetLevel(level, array, number)); }
 EXPORT CUresult (cuMipmappedArrayGetMemoryRequirements)(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUmipmappedArray array, CUdevice device) { ENTER(cuMipmappedArrayGetMemoryRequirements); return leave(do_cuMipmappedArrayGetMemoryRequirements(requirements, array, device)); }
-MISSING(cuMipmappedArrayGetSparseProperties, "arrays, not yet")
+MISSING(cuMipmappedArrayGetSparseProperties, "planes, sparse arrays and arrays that are mapped later, not yet")
 EXPORT CUresult (cuModuleEnumerateFunctions)(CUfunction *functions, unsigned int count, CUmodule module) { ENTER(cuModuleEnumerateFunctions); return leave(do_cuModuleEnumerateFunctions(functions, count, module)); }
 EXPORT CUresult (cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name) { ENTER(cuModuleGetFunction); return leave(do_cuModuleGetFunction(function, module, name)); }
 EXPORT CUresult (cuModuleGetFunctionCount)(unsigned int *count, CUmodule module) { ENTER(cuModuleGetFunctionCount); return leave(do_cuModuleGetFunctionCount(count, module)); }
 MISSING(cuModuleGetGlobal, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuModuleGetGlobal_v2)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) { ENTER(cuModuleGetGlobal_v2); return leave(do_cuModuleGetGlobal_v2(address, bytes, module, name)); }
 EXPORT CUresult (cuModuleGetLoadingMode)(CUmoduleLoadingMode *mode) { ENTER(cuModuleGetLoadingMode); return leave(do_cuModuleGetLoadingMode(mode)); }
-MISSING(cuModuleGetSurfRef, "textures and surfaces, not yet")
-MISSING(cuModuleGetTexRef, "textures and surfaces, not yet")
+MISSING(cuModuleGetSurfRef, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuModuleGetTexRef, "texture and surface references, which CUDA 12 gave up; objects work")
 EXPORT CUresult (cuModuleLoad)(CUmodule *module, const char *path) { ENTER(cuModuleLoad); return leave(do_cuModuleLoad(module, path)); }
 EXPORT CUresult (cuModuleLoadData)(CUmodule *module, const void *image) { ENTER(cuModuleLoadData); return leave(do_cuModuleLoadData(module, image)); }
 EXPORT CUresult (cuModuleLoadDataEx)(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) { ENTER(cuModuleLoadDataEx); return leave(do_cuModuleLoadDataEx(module, image, count, options, values)); }
@@ -621,8 +621,8 @@ MISSING(cuStreamWriteValue64_v2_ptsz, "memory operations of streams, not yet")
 EXPORT CUresult (cuSurfObjectCreate)(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) { ENTER(cuSurfObjectCreate); return leave(do_cuSurfObjectCreate(object, resource)); }
 EXPORT CUresult (cuSurfObjectDestroy)(CUsurfObject object) { ENTER(cuSurfObjectDestroy); return leave(do_cuSurfObjectDestroy(object)); }
 EXPORT CUresult (cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUsurfObject object) { ENTER(cuSurfObjectGetResourceDesc); return leave(do_cuSurfObjectGetResourceDesc(resource, object)); }
-MISSING(cuSurfRefGetArray, "textures and surfaces, not yet")
-MISSING(cuSurfRefSetArray, "textures and surfaces, not yet")
+MISSING(cuSurfRefGetArray, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuSurfRefSetArray, "texture and surface references, which CUDA 12 gave up; objects work")
 MISSING(cuTensorMapEncodeIm2col, "tensor maps, not yet")
 MISSING(cuTensorMapEncodeIm2colWide, "tensor maps, not yet")
 MISSING(cuTensorMapEncodeTiled, "tensor maps, not yet")
@@ -632,37 +632,37 @@ EXPORT CUresult (cuTexObjectDestroy)(CUtexObject object) { ENTER(cuTexObjectDest
 EXPORT CUresult (cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUtexObject object) { ENTER(cuTexObjectGetResourceDesc); return leave(do_cuTexObjectGetResourceDesc(resource, object)); }
 EXPORT CUresult (cuTexObjectGetResourceViewDesc)(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject object) { ENTER(cuTexObjectGetResourceViewDesc); return leave(do_cuTexObjectGetResourceViewDesc(view, object)); }
 EXPORT CUresult (cuTexObjectGetTextureDesc)(CUDA_TEXTURE_DESC *texture, CUtexObject object) { ENTER(cuTexObjectGetTextureDesc); return leave(do_cuTexObjectGetTextureDesc(texture, object)); }
-MISSING(cuTexRefCreate, "textures and surfaces, not yet")
-MISSING(cuTexRefDestroy, "textures and surfaces, not yet")
-MISSING(cuTexRefGetAddress, "textures and surfaces, not yet")
-MISSING(cuTexRefGetAddress_v2, "textures and surfaces, not yet")
-MISSING(cuTexRefGetAddressMode, "textures and surfaces, not yet")
-MISSING(cuTexRefGetArray, "textures and surfaces, not yet")
-MISSING(cuTexRefGetBorderColor, "textures and surfaces, not yet")
-MISSING(cuTexRefGetFilterMode, "textures and surfaces, not yet")
-MISSING(cuTexRefGetFlags, "textures and surfaces, not yet")
-MISSING(cuTexRefGetFormat, "textures and surfaces, not yet")
-MISSING(cuTexRefGetMaxAnisotropy, "textures and surfaces, not yet")
-MISSING(cuTexRefGetMipmapFilterMode, "textures and surfaces, not yet")
-MISSING(cuTexRefGetMipmapLevelBias, "textures and surfaces, not yet")
-MISSING(cuTexRefGetMipmapLevelClamp, "textures and surfaces, not yet")
-MISSING(cuTexRefGetMipmappedArray, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddress, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddress_v2, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddress2D, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddress2D_v2, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddress2D_v3, "textures and surfaces, not yet")
-MISSING(cuTexRefSetAddressMode, "textures and surfaces, not yet")
-MISSING(cuTexRefSetArray, "textures and surfaces, not yet")
-MISSING(cuTexRefSetBorderColor, "textures and surfaces, not yet")
-MISSING(cuTexRefSetFilterMode, "textures and surfaces, not yet")
-MISSING(cuTexRefSetFlags, "textures and surfaces, not yet")
-MISSING(cuTexRefSetFormat, "textures and surfaces, not yet")
-MISSING(cuTexRefSetMaxAnisotropy, "textures and surfaces, not yet")
-MISSING(cuTexRefSetMipmapFilterMode, "textures and surfaces, not yet")
-MISSING(cuTexRefSetMipmapLevelBias, "textures and surfaces, not yet")
-MISSING(cuTexRefSetMipmapLevelClamp, "textures and surfaces, not yet")
-MISSING(cuTexRefSetMipmappedArray, "textures and surfaces, not yet")
+MISSING(cuTexRefCreate, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefDestroy, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetAddress, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetAddress_v2, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetAddressMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetArray, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetBorderColor, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetFilterMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetFlags, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetFormat, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetMaxAnisotropy, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetMipmapFilterMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetMipmapLevelBias, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetMipmapLevelClamp, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefGetMipmappedArray, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddress, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddress_v2, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddress2D, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddress2D_v2, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddress2D_v3, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetAddressMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetArray, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetBorderColor, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetFilterMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetFlags, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetFormat, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetMaxAnisotropy, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetMipmapFilterMode, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetMipmapLevelBias, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetMipmapLevelClamp, "texture and surface references, which CUDA 12 gave up; objects work")
+MISSING(cuTexRefSetMipmappedArray, "texture and surface references, which CUDA 12 gave up; objects work")
 EXPORT CUresult (cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode *mode) { ENTER(cuThreadExchangeStreamCaptureMode); return leave(do_cuThreadExchangeStreamCaptureMode(mode)); }
 EXPORT CUresult (cuUserObjectCreate)(CUuserObject *object, void *data, CUhostFn destroy, unsigned int count, unsigned int flags) { ENTER(cuUserObjectCreate); return leave(do_cuUserObjectCreate(object, data, destroy, count, flags)); }
 EXPORT CUresult (cuUserObjectRelease)(CUuserObject object, unsigned int count) { ENTER(cuUserObjectRelease); return leave(do_cuUserObjectRelease(object, count)); }

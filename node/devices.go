@@ -346,8 +346,9 @@ func (d *daemon) callDevice(id vgpu.DeviceID) string {
 	return fmt.Sprintf("device #%d (%s)", int(id), d.nameOf(id))
 }
 
-// findDevice finds a device by its name or as #N. Of several with one name, those that
-// were removed do not count if another is there.
+// findDevice finds a device by its name, as #N or, if none has that for a name, by its
+// number alone: a shell takes # for a comment. Of several with one name, those that were
+// removed do not count if another is there.
 func (d *daemon) findDevice(word string) (vgpu.DeviceID, error) {
 	entries := d.stock.Load().entries
 	if digits, ok := strings.CutPrefix(word, "#"); ok {
@@ -377,6 +378,9 @@ func (d *daemon) findDevice(word string) (vgpu.DeviceID, error) {
 		return found[0], nil
 	case len(found) > 1:
 		return 0, fmt.Errorf("%d devices are named %q: say which by its number, as #%d", len(found), word, int(found[0]))
+	}
+	if n, err := strconv.Atoi(word); err == nil && n >= 0 && n < len(entries) {
+		return vgpu.DeviceID(n), nil
 	}
 	if near := model.Nearest(word, names); near != "" {
 		return 0, fmt.Errorf("there is no device %q: did you mean %q?", word, near)

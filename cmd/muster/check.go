@@ -153,6 +153,13 @@ func (p *programCheck) read(stdin io.Reader, path string, kernels *kernelsFound)
 	if bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
 		return p.readELF(path, f.at, kernels)
 	}
+	if fatbin.Recognise(head) {
+		content, err := f.all(f.ordinary(maxGPUCode))
+		if err != nil {
+			return err
+		}
+		return kernels.addFatbin(content)
+	}
 	images, err := readImages(stdin, path)
 	for i := range images {
 		kernels.add(&images[i])

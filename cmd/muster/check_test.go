@@ -184,3 +184,20 @@ func TestCubinsAreRecognised(t *testing.T) {
 		t.Errorf("status %d, printed\n%s%s", status, stdout, stderr)
 	}
 }
+
+// A fat binary by itself is looked at as one in a program is.
+func TestCheckFatbin(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		exit int
+		want string
+	}{
+		{"elf.fatbin", exitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
+		{"many.fatbin", exitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
+	} {
+		exit, out, _ := check(t, "../../device/fatbin/testdata/"+c.file)
+		if exit != c.exit || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %d\n%s\nwant %d and\n%s", c.file, exit, out, c.exit, c.want)
+		}
+	}
+}

@@ -78,7 +78,7 @@ func (c *client) mayStand(s control.Standing) error {
 // hasLost says whether a client stands on a device that was lost, and its worker has not
 // heard of it from the last daemon.
 func (c *client) hasLost(s control.Standing) bool {
-	return s.Held && !c.was.Held && s.Lease == c.lease
+	return s.Held && !c.was.Held && s.Lease > 0 && s.Lease == c.lease
 }
 
 // granted refuses the number of a lease that the client has not had yet.

@@ -31,7 +31,7 @@ bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
 	ln -sf libcuda.so.1 bin/lib/libcuda.so
 
-bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h)
+bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h) shim/nodesocket.h
 	@mkdir -p bin/lib
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(filter %.c,$^)
 

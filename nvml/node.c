@@ -3,6 +3,8 @@
 // may be slow, dead or lying: all that it says is bounded and checked.
 #include "node.h"
 
+#include "../shim/nodesocket.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,11 +20,6 @@
 // How long a node has to answer in all, and how much it may say.
 #define PATIENCE_MS 3000
 #define MAX_ANSWER (1 << 20)
-
-static const char *setting(const char *name) {
-	const char *value = secure_getenv(name);
-	return value != NULL && value[0] != 0 ? value : NULL;
-}
 
 static int64_t now_ms(void) {
 	struct timespec t;
@@ -44,25 +41,9 @@ static bool ready(int fd, short events, int64_t end) {
 }
 
 static int open_socket(void) {
-	const char *path = setting("MUSTER_SOCKET");
-	if (path == NULL)
-		path = "@muster";
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t length = strlen(path);
-	if (length >= sizeof address.sun_path)
-		return -1;
-	memcpy(address.sun_path, path, length);
-	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-	if (path[0] == '@')
-		address.sun_path[0] = 0;
-	else
-		size++;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd >= 0 && fd <= STDERR_FILENO) { // a program without these may still write to them
-		int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		close(fd);
-		fd = higher;
-	}
+	struct sockaddr_un address;
+	socklen_t size;
+	int fd = node_address(&address, &size) ? node_socket(SOCK_NONBLOCK) : -1;
 	if (fd < 0)
 		return -1;
 	// A full queue answers EAGAIN at once: a node that busy is not waited for.
@@ -71,17 +52,6 @@ static int open_socket(void) {
 		return -1;
 	}
 	return fd;
-}
-
-// Anybody may take a name that no node has: only root, the user himself, or whom
-// MUSTER_UID names are believed, as by libcuda.so.1.
-static bool trusted(int fd) {
-	struct ucred peer;
-	socklen_t size = sizeof peer;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return false;
-	const char *other = setting("MUSTER_UID");
-	return peer.uid == 0 || peer.uid == geteuid() || (other != NULL && strtoul(other, NULL, 10) == peer.uid);
 }
 
 static bool send_all(int fd, const char *text, int64_t end) {
@@ -126,8 +96,9 @@ bool picture_take(struct picture *p) {
 	int fd = open_socket();
 	if (fd < 0)
 		return false;
+	uid_t uid;
 	char *text = malloc(MAX_ANSWER);
-	bool ok = text != NULL && trusted(fd) && send_all(fd, request, end) && receive_all(fd, text, MAX_ANSWER, end) && picture_read(p, text);
+	bool ok = text != NULL && node_is_trusted(fd, &uid) && send_all(fd, request, end) && receive_all(fd, text, MAX_ANSWER, end) && picture_read(p, text);
 	free(text);
 	close(fd);
 	return ok;

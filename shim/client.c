@@ -2,6 +2,8 @@
 // virtual device.
 #include "shim.h"
 
+#include "nodesocket.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,42 +29,19 @@ struct record {
 	uint8_t bytes[WIRE_MAX_RECORD];
 };
 
-// A setting, or NULL if there is none. A program with more rights than its user has
-// does not hear of them.
-static const char *setting(const char *name) {
-	const char *value = secure_getenv(name);
-	return value != NULL && value[0] != 0 ? value : NULL;
-}
-
 // What a connection comes to that ended while it was set up: the node may be about to
 // be started again.
 #define TRY_AGAIN ((CUresult)-1)
 
-static const char *socket_path(void) {
-	const char *path = setting("MUSTER_SOCKET");
-	return path != NULL ? path : "@muster";
-}
-
 static int open_socket(struct patience *patience) {
-	const char *path = socket_path();
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t length = strlen(path);
-	if (length >= sizeof address.sun_path) {
+	struct sockaddr_un address;
+	socklen_t size;
+	if (!node_address(&address, &size)) {
 		complain("muster: MUSTER_SOCKET is longer than the name of a socket may be");
 		return -1;
 	}
-	memcpy(address.sun_path, path, length);
-	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-	if (path[0] == '@')
-		address.sun_path[0] = 0;
-	else
-		size++;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && fd <= STDERR_FILENO) { // a program without these may still write to them
-		int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		close(fd);
-		fd = higher;
-	}
+	const char *path = node_path();
+	int fd = node_socket(0);
 	if (fd < 0)
 		return -1;
 	while (connect(fd, (struct sockaddr *)&address, size) < 0) {
@@ -77,17 +56,12 @@ static int open_socket(struct patience *patience) {
 	return fd;
 }
 
-// Anybody may take a name that no daemon has: only root, the user himself, or
-// whom MUSTER_UID names are believed.
 static bool peer_is_trusted(int fd) {
-	struct ucred peer;
-	socklen_t size = sizeof peer;
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return false;
-	const char *other = setting("MUSTER_UID");
-	if (peer.uid == 0 || peer.uid == geteuid() || (other != NULL && strtoul(other, NULL, 10) == peer.uid))
+	uid_t uid;
+	if (node_is_trusted(fd, &uid))
 		return true;
-	complain("muster: the daemon runs as user %u: set MUSTER_UID=%u if that is right", (unsigned)peer.uid, (unsigned)peer.uid);
+	if (uid != (uid_t)-1)
+		complain("muster: the daemon runs as user %u: set MUSTER_UID=%u if that is right", (unsigned)uid, (unsigned)uid);
 	return false;
 }
 
@@ -288,7 +262,7 @@ fail:
 static bool tries_again(CUresult *result, struct patience *patience) {
 	if (*result != TRY_AGAIN)
 		return false;
-	if (node_wait(socket_path(), patience))
+	if (node_wait(node_path(), patience))
 		return true;
 	complain("muster: the daemon closed the connection");
 	*result = CUDA_ERROR_DEVICE_UNAVAILABLE;

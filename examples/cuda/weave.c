@@ -205,7 +205,7 @@ int main(int argc, char **argv) {
     gpu.size = 16 << 10;
     gpu.repeat = 40;
     const struct gpu_option own[] = {
-        {"compare", "rounds between comparisons with the CPU (8)", GPU_NUMBER, &every, false},
+        {"compare", "rounds between comparisons with the CPU", GPU_NUMBER, &every, false},
         {"poke", "write to an illegal address after so many rounds, and end with 3", GPU_NUMBER, &poke, false},
         {"beyond", "also ask for more memory than there is", GPU_FLAG, &beyond, false},
         {0},

@@ -73,7 +73,11 @@ func notReached(socket string, err error) error {
 	case isFile && info.Mode()&fs.ModeSocket == 0:
 		return fmt.Errorf("%s is no socket: name the one that the node was started with (--socket), or leave it out for %s", socket, DefaultSocket)
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("%w at %s: start one with muster node, or say --socket", ErrNoNode, socket)
+		there := ""
+		if socket != DefaultSocket { // which muster node takes by itself
+			there = " --socket " + socket
+		}
+		return fmt.Errorf("%w at %s: start one with muster node%s, or say --socket", ErrNoNode, socket, there)
 	case errors.Is(err, syscall.EACCES) && isFile:
 		return fmt.Errorf("you may not use the socket %s: %s", socket, accessTo(info))
 	case errors.Is(err, syscall.EACCES):

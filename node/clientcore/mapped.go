@@ -33,6 +33,9 @@ func (c *Core) hostMap(m *Message, d *wire.HostMap) (bool, error) {
 		return true, fmt.Errorf("%d pieces of host memory are mapped: unmap some, or map larger ones: %w", mostMapped, device.ErrOutOfMemory)
 	}
 	arena := c.config.Arena
+	if d.Addr == 0 { // which the system would give to root's worker
+		return true, fmt.Errorf("host memory at address 0: %w", device.ErrInvalidValue)
+	}
 	if d.Addr < arena.Addr+arena.Size && arena.Addr < d.Addr+d.Size {
 		return true, fmt.Errorf("host memory at %#x: those are addresses of the device's: %w", d.Addr, device.ErrInvalidValue)
 	}

@@ -510,8 +510,29 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		m = &wire.ModuleGlobal{Module: small(), Name: "count"}
 	case wire.OpFunctionOccupancy:
 		m = &wire.FunctionOccupancy{Function: 100, Threads: w(), Shared: u()}
+	case wire.OpFunctionShared:
+		m = &wire.FunctionShared{Function: 100, Blocks: w(), Threads: w()}
+	case wire.OpFunctionClusters:
+		m = &wire.FunctionClusters{Function: 100, GridX: w(), GridY: small(), GridZ: w(), BlockX: w(), BlockY: small(), BlockZ: small(), Shared: w(), Flags: w(), ClusterX: w(), ClusterY: small(), ClusterZ: w()}
+	case wire.OpLimit:
+		m = &wire.Limit{Limit: small(), Value: u()}
+	case wire.OpHostMap:
+		m = &wire.HostMap{Addr: u() % (1 << 47) &^ 0xfff, Offset: 4096 * r.Uint64N(64), Size: 4096 * (1 + r.Uint64N(8))}
+		if r.IntN(100) == 0 { // which ends the client
+			m = &wire.HostMap{Addr: u(), Offset: u(), Size: u()}
+		}
+	case wire.OpHostUnmap:
+		m = &wire.HostUnmap{Addr: u()}
+	case wire.OpTextureCreate:
+		m = &wire.TextureCreate{
+			Surface: small(), Resource: small(), Addr: u(), Format: []uint32{1, 2, 3, 8, 9, 10, 16, 32, w()}[r.IntN(9)], Channels: small(), Width: u(), Height: u(), Depth: u(), ArrayFlags: w(),
+			Levels: w(), Level: w(), Size: u(), Pitch: u(), AddressX: small(), AddressY: small(), AddressZ: w(), Filter: small(), Flags: w(), Anisotropy: w(), MipFilter: small(), Bias: w(), MinLevel: w(),
+			MaxLevel: w(), HasView: small(), ViewFormat: w(), ViewWidth: u(), ViewHeight: u(), ViewDepth: u(), FirstLevel: w(), LastLevel: w(), FirstLayer: w(), LastLayer: w(),
+		}
+	case wire.OpTextureDestroy:
+		m = &wire.TextureDestroy{Handle: u(), Surface: small()}
 	case wire.OpLaunch:
-		m = &wire.Launch{Function: 100, Stream: small(), GridX: small(), GridY: small(), GridZ: w(), BlockX: small(), BlockY: small(), BlockZ: w(), Shared: w(), Flags: w(), Stack: u(), Params: params(u(), u(), u(), 1)}
+		m = &wire.Launch{ClusterX: small(), ClusterY: w(), Function: 100, Stream: small(), GridX: small(), GridY: small(), GridZ: w(), BlockX: small(), BlockY: small(), BlockZ: w(), Shared: w(), Flags: w(), Stack: u(), Params: params(u(), u(), u(), 1)}
 	case wire.OpStreamQuery:
 		m = &wire.StreamQuery{Stream: small()}
 	case wire.OpStreamSynchronise:

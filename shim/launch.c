@@ -268,7 +268,7 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 	if (!wire_function_shared_reply_get(&r, &reply))
 		return CUDA_ERROR_UNKNOWN;
-	*shared = reply.shared;
+	*shared = reply.shared < (uint64_t)f->max_dynamic ? reply.shared : (size_t)f->max_dynamic;
 	return CUDA_SUCCESS;
 }
 
@@ -370,10 +370,11 @@ static CUresult clusters_of(int *out, CUfunction function, const CUlaunchConfig 
 		result = configured(config, &l, &event);
 	if (result == CUDA_SUCCESS && !has_clusters(f))
 		result = CUDA_ERROR_INVALID_CLUSTER_SIZE;
-	if (result == CUDA_SUCCESS && !size && l.cluster[0] == 0) {
-		for (int i = 0; i < 3; i++)
+	for (int i = 0; result == CUDA_SUCCESS && i < 3; i++)
+		if (size)
+			l.cluster[i] = 0; // which asks for the size
+		else if (l.cluster[i] == 0)
 			l.cluster[i] = f->cluster[i] > 0 ? (unsigned)f->cluster[i] : 1;
-	}
 	if (result == CUDA_SUCCESS)
 		result = ask_clusters(f, &l, &reply);
 	if (result == CUDA_SUCCESS)

@@ -51,6 +51,7 @@ type gpuContext struct {
 	events   uint64 // made so far
 
 	textures textures
+	bulk     bulk // has a lock of its own
 
 	stacks sync.Mutex // held while the stack is made larger
 	stack  uint64     // bytes a thread

@@ -661,11 +661,11 @@ static mcu_result function_clusters(void *function, const mcu_shape *shape, int 
 	launch_attribute attributes[3];
 	launch_config c = describe(shape, NULL, attributes);
 	mcu_result r = allow(function, shape);
-	if (r.code == 0)
-		r = RUN(cuOccupancyMaxPotentialClusterSize, blocks, function, &c);
-	if (r.code == 0 && shape->cluster[0] != 0)
-		r = RUN(cuOccupancyMaxActiveClusters, clusters, function, &c);
-	return r;
+	if (r.code != 0)
+		return r;
+	if (shape->cluster[0] == 0)
+		return RUN(cuOccupancyMaxPotentialClusterSize, blocks, function, &c);
+	return RUN(cuOccupancyMaxActiveClusters, clusters, function, &c);
 }
 
 mcu_result mcu_function_clusters(mcu_handle context, mcu_handle function, const mcu_shape *shape, int *clusters, int *blocks)

@@ -99,8 +99,8 @@ func (f *function) SharedFor(blocks, threads int) (uint64, error) {
 	return uint64(shared), err
 }
 
-// Clusters returns how many clusters of a launch the device holds, and how large they
-// may be.
+// Clusters returns how many clusters of a launch the device holds; of one that has
+// none, how large they may be.
 func (f *function) Clusters(l device.Launch) (int, int, error) {
 	if err := f.module.usable(); err != nil {
 		return 0, 0, err

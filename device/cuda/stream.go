@@ -25,6 +25,8 @@ type stream struct {
 	mu   sync.Mutex // held by who submits: what belongs together stays together
 	ring *ring      // for host memory that is not pinned; nil before the first
 
+	bulkOnly bool // all that is under way are large copies to the device
+
 	life   sync.Mutex   // held by who looks at the stream without submitting
 	handle C.mcu_handle // 0 when it is destroyed, which takes both locks
 }
@@ -63,6 +65,7 @@ func (s *stream) submit(f func() C.mcu_result) error {
 }
 
 func (s *stream) submitLocked(f func() C.mcu_result) error {
+	s.bulkOnly = false
 	if err := s.usable(); err != nil {
 		return err
 	}
@@ -88,14 +91,23 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 	if ok, err := s.checkMemory("copy to the device", uint64(len(src)), dst); !ok {
 		return err
 	}
-	if s.c.pinned(src) {
-		if err := s.submit(func() C.mcu_result { return s.copyIn(dst, src) }); err != nil {
-			return err
-		}
-		return s.wrote(dst, uint64(len(src)))
+	if err := s.submitIn(dst, src); err != nil {
+		return err
 	}
-	err := s.staged(src, func(at int, part []byte, r room) error {
-		if err := s.callLocked(func() { copy(r.memory, part) }); err != nil {
+	return s.wrote(dst, uint64(len(src)))
+}
+
+func (s *stream) submitIn(dst uint64, src []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.c.pinned(src):
+		return s.submitLocked(func() C.mcu_result { return s.copyIn(dst, src) })
+	case s.bulkTurn(len(src)):
+		return s.bulkIn(dst, src)
+	}
+	return s.staged(src, func(at int, part []byte, r room) error {
+		if err := s.callLocked(func() { copyTogether(r.memory, part) }); err != nil {
 			return err
 		}
 		if err := s.submitLocked(func() C.mcu_result { return s.copyIn(dst+uint64(at), r.memory) }); err != nil {
@@ -103,10 +115,6 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 		}
 		return s.callLocked(r.give)
 	})
-	if err != nil {
-		return err
-	}
-	return s.wrote(dst, uint64(len(src)))
 }
 
 func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
@@ -121,15 +129,20 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	if err := s.reads(src, uint64(len(dst))); err != nil {
 		return err
 	}
-	if s.c.pinned(dst) {
-		return s.submit(func() C.mcu_result { return s.copyOut(dst, src) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.c.pinned(dst):
+		return s.submitLocked(func() C.mcu_result { return s.copyOut(dst, src) })
+	case s.bulkTurn(len(dst)):
+		return s.bulkOut(dst, src)
 	}
 	return s.staged(dst, func(at int, part []byte, r room) error {
 		if err := s.submitLocked(func() C.mcu_result { return s.copyOut(r.memory, src+uint64(at)) }); err != nil {
 			return err
 		}
 		return s.callLocked(func() {
-			copy(part, r.memory)
+			copyTogether(part, r.memory)
 			r.give()
 		})
 	})
@@ -145,15 +158,13 @@ func (s *stream) copyOut(dst []byte, src uint64) C.mcu_result {
 // pinning may wait for kernels that run.
 const (
 	ringSize     = 2 << 20
-	stagedPiece  = 512 << 10
+	stagedPiece  = 1 << 20
 	ringsPerSlab = 8
 )
 
 // staged submits a copy of host memory in parts, each through its own room in
-// the ring, which the submitted work gives back.
+// the ring, which the submitted work gives back. The stream's lock is held.
 func (s *stream) staged(host []byte, submit func(at int, part []byte, r room) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.needRing(); err != nil {
 		return err
 	}
@@ -207,15 +218,13 @@ func (s *stream) takeRing() {
 
 // moreRings pins another slab.
 func (c *gpuContext) moreRings() error {
-	const size = ringsPerSlab * ringSize
-	var slab unsafe.Pointer
-	if err := c.call(func() C.mcu_result { return C.mcu_host_alloc(c.handle, size, &slab) }); err != nil {
-		return fmt.Errorf("pinning %d bytes of the host's memory for copies: %w", size, err)
+	slab, err := c.slab(ringsPerSlab * ringSize)
+	if err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slabs = append(c.slabs, slab)
-	for memory := range slices.Chunk(unsafe.Slice((*byte)(slab), size), ringSize) {
+	for memory := range slices.Chunk(slab, ringSize) {
 		c.rings = append(c.rings, &ring{memory: memory})
 	}
 	return nil

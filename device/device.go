@@ -48,6 +48,13 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
+// Topologist is what a context offers that knows how multiprocessors lie together.
+type Topologist interface {
+	// Topology is what the driver tells NVIDIA's libraries, which know what it means:
+	// of each pair of multiprocessors a byte, and of each another.
+	Topology() ([]byte, error)
+}
+
 // HostMapper is what a context offers whose kernels reach memory of the host.
 type HostMapper interface {
 	// MapHost lets kernels read and write host memory at the address that it has in
@@ -210,9 +217,9 @@ type Function interface {
 	// SharedFor returns how much dynamic shared memory each of that many blocks
 	// of a multiprocessor can have.
 	SharedFor(blocks, threads int) (uint64, error)
-	// Clusters returns how many clusters of a launch the device holds at a time,
-	// and how many blocks a cluster may have for it: ErrNotSupported where there
-	// are no clusters.
+	// Clusters returns how many clusters of a launch the device holds at a time; of a
+	// launch without clusters, how many blocks one may have: ErrNotSupported where
+	// there are no clusters.
 	Clusters(l Launch) (clusters, blocks int, err error)
 }
 

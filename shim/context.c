@@ -481,7 +481,7 @@ CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
 		return result;
 	if (value == NULL || (unsigned)limit > CU_LIMIT_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_MAX)
+	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_SHMEM_SIZE || limit == CU_LIMIT_MAX)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	*value = context->limits[limit];
 	if (*value == STACK_UNSET)
@@ -513,7 +513,7 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 	case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	default:
-		if ((unsigned)limit >= CU_LIMIT_MAX)
+		if ((unsigned)limit >= CU_LIMIT_SHMEM_SIZE)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	context->limits[limit] = value;

@@ -168,25 +168,30 @@ static const slot bypass_table[2] = {(slot)sizeof bypass_table, unsupported};
 static CUresult tools_device(CUcontext context, CUdevice *device) { return do_cuCtxGetDevice_v2(device, context); }
 static CUresult tools_id(CUcontext context, unsigned long long *id) { return do_cuCtxGetId(context, id); }
 
-static CUresult no_tools_flag(void *x, void *y, uint32_t *out) {
-	(void)x, (void)y;
-	if (out != NULL)
-		*out = 0;
-	return CUDA_SUCCESS;
+// What stands for a stream within the driver: here the stream itself.
+static CUresult tools_stream(CUcontext context, CUstream stream, CUstream *out) {
+	(void)context;
+	struct target t;
+	CUresult result = target_named(stream, &t);
+	if (result == CUDA_SUCCESS && out != NULL)
+		*out = stream;
+	return result == CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult no_tools_object(void *x, int index, void **out) {
-	(void)x, (void)index;
-	if (out != NULL)
-		*out = NULL;
-	return CUDA_ERROR_INVALID_HANDLE;
+static CUresult tools_stream_id(CUcontext context, CUstream stream, uint32_t *out) {
+	(void)context;
+	unsigned long long id;
+	CUresult result = do_cuStreamGetId(stream, &id);
+	if (result == CUDA_SUCCESS && out != NULL)
+		*out = (uint32_t)id;
+	return result;
 }
 
 static const slot tools_table[95] = {
 	(slot)sizeof tools_table, unsupported, unsupported, tools_device, tools_id, unsupported, unsupported,
 	EIGHT, EIGHT, EIGHT, EIGHT, // 7 to 38
-	no_tools_flag, unsupported, unsupported, unsupported, // 39 to 42
-	EIGHT, no_tools_object, unsupported, unsupported, unsupported, // 43 to 54
+	tools_stream_id, unsupported, unsupported, unsupported, // 39 to 42
+	EIGHT, tools_stream, unsupported, unsupported, unsupported, // 43 to 54
 	EIGHT, EIGHT, EIGHT, EIGHT, EIGHT,
 };
 
@@ -215,9 +220,54 @@ static const slot kernels_table[16] = {
 	(slot)sizeof kernels_table, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported, each_function, EIGHT,
 };
 
-// Of a compiler in the driver, which cuBLASLt asks for kernels; it does not expect that
-// there is none.
-static const slot compiler_table[32] = {(slot)sizeof compiler_table, EIGHT, EIGHT, EIGHT, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported, unsupported};
+// How multiprocessors lie together, which cuBLASLt asks for and does not expect not to
+// hear: two arrays, which it gives back. The device's own driver knows them.
+static CUresult topology(uint8_t **first, uint8_t **second) {
+	CUcontext context;
+	struct client *c;
+	uint64_t offset;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		result = context_client(context, &c);
+	if (result == CUDA_SUCCESS)
+		result = bounce_take(c, true, &offset);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_topology message = {0};
+	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
+	struct answer answer;
+	struct wire_topology_reply reply = {0};
+	result = CALL(c, TOPOLOGY, topology, &message, &head, &answer);
+	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+	if (result == CUDA_SUCCESS && (!wire_topology_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE))
+		result = CUDA_ERROR_UNKNOWN;
+	size_t half = reply.size / 2;
+	if (result == CUDA_SUCCESS) {
+		*first = malloc(half + 1);
+		*second = malloc(half + 1);
+		if (*first != NULL && *second != NULL) {
+			memcpy(*first, c->arena + offset, half);
+			memcpy(*second, c->arena + offset + half, half);
+		} else {
+			free(*first);
+			free(*second);
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		}
+	}
+	bounce_give(c, offset);
+	return result;
+}
+
+static CUresult topology_free(uint8_t *first, uint8_t *second) {
+	free(first);
+	free(second);
+	return CUDA_SUCCESS;
+}
+
+static const slot topology_table[17] = {
+	(slot)sizeof topology_table, unsupported, unsupported, unsupported, topology, unsupported, unsupported, unsupported, unsupported,
+	unsupported, unsupported, unsupported, unsupported, topology_free, unsupported, unsupported, unsupported,
+};
 
 static const struct {
 	uint8_t id[16];
@@ -234,7 +284,7 @@ static const struct {
 	{{0x0c, 0xa5, 0x0b, 0x8c, 0x10, 0x04, 0x92, 0x9a, 0x89, 0xa7, 0xd0, 0xdf, 0x10, 0xe7, 0x72, 0x86}, bypass_table},
 	{{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, tools_table},
 	{{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, kernels_table},
-	{{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, compiler_table},
+	{{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, topology_table},
 };
 
 CUresult do_cuGetExportTable(const void **table, const CUuuid *id) {

@@ -125,7 +125,7 @@ static CUresult target_on(int device, struct target *t) {
 CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) {
 	struct target t;
 	CUresult result = handle != NULL && size > 0 && size % GRANULARITY == 0 && flags == 0 ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS && properties->requestedHandleTypes != 0)
+	if (result == CUDA_SUCCESS && (properties->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
 		result = CUDA_ERROR_NOT_SUPPORTED; // nobody else could take it
 	if (result == CUDA_SUCCESS)
 		result = target_on(properties->location.id, &t);

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x1608db0du
+#define WIRE_SCHEMA 0x4fc86e54u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -37,28 +37,29 @@ enum wire_op {
 	WIRE_FUNCTION_CLUSTERS = 28,
 	WIRE_LAUNCH = 29,
 	WIRE_LIMIT = 30,
-	WIRE_MODULE_LOG = 31,
-	WIRE_STREAM_CREATE = 32,
-	WIRE_STREAM_DESTROY = 33,
-	WIRE_STREAM_QUERY = 34,
-	WIRE_STREAM_SYNCHRONISE = 35,
-	WIRE_STREAM_WAIT = 36,
-	WIRE_EVENT_CREATE = 37,
-	WIRE_EVENT_DESTROY = 38,
-	WIRE_EVENT_RECORD = 39,
-	WIRE_EVENT_QUERY = 40,
-	WIRE_EVENT_SYNCHRONISE = 41,
-	WIRE_EVENT_ELAPSED = 42,
-	WIRE_SYNCHRONISE = 43,
-	WIRE_HOST_FUNCTION = 44,
-	WIRE_HOST_NEXT = 45,
-	WIRE_HOST_DONE = 46,
-	WIRE_HOST_STOP = 47,
-	WIRE_PRINT_FETCH = 48,
-	WIRE_SYNC_POINT = 49,
-	WIRE_RESET = 50,
-	WIRE_TEXTURE_CREATE = 51,
-	WIRE_TEXTURE_DESTROY = 52,
+	WIRE_TOPOLOGY = 31,
+	WIRE_MODULE_LOG = 32,
+	WIRE_STREAM_CREATE = 33,
+	WIRE_STREAM_DESTROY = 34,
+	WIRE_STREAM_QUERY = 35,
+	WIRE_STREAM_SYNCHRONISE = 36,
+	WIRE_STREAM_WAIT = 37,
+	WIRE_EVENT_CREATE = 38,
+	WIRE_EVENT_DESTROY = 39,
+	WIRE_EVENT_RECORD = 40,
+	WIRE_EVENT_QUERY = 41,
+	WIRE_EVENT_SYNCHRONISE = 42,
+	WIRE_EVENT_ELAPSED = 43,
+	WIRE_SYNCHRONISE = 44,
+	WIRE_HOST_FUNCTION = 45,
+	WIRE_HOST_NEXT = 46,
+	WIRE_HOST_DONE = 47,
+	WIRE_HOST_STOP = 48,
+	WIRE_PRINT_FETCH = 49,
+	WIRE_SYNC_POINT = 50,
+	WIRE_RESET = 51,
+	WIRE_TEXTURE_CREATE = 52,
+	WIRE_TEXTURE_DESTROY = 53,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -830,6 +831,29 @@ static inline uint8_t *wire_limit_put(uint8_t *p, const struct wire_limit *m) {
 	p = wire_put(p, &m->limit, 4);
 	p = wire_put(p, &m->value, 8);
 	return p;
+}
+
+struct wire_topology {
+	char nothing;
+};
+
+static inline size_t wire_topology_size(const struct wire_topology *m) {
+	(void)m;
+	return 0;
+}
+
+static inline uint8_t *wire_topology_put(uint8_t *p, const struct wire_topology *m) {
+	(void)m;
+	return p;
+}
+
+struct wire_topology_reply {
+	uint32_t size;
+};
+
+static inline bool wire_topology_reply_get(struct wire_reader *r, struct wire_topology_reply *m) {
+	wire_get(r, &m->size, 4);
+	return wire_end(r);
 }
 
 struct wire_module_log {

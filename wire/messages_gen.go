@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x1608db0d
+const Schema uint32 = 0x4fc86e54
 
 // The kinds of messages.
 const (
@@ -37,28 +37,29 @@ const (
 	OpFunctionClusters  Op = 28
 	OpLaunch            Op = 29
 	OpLimit             Op = 30
-	OpModuleLog         Op = 31
-	OpStreamCreate      Op = 32
-	OpStreamDestroy     Op = 33
-	OpStreamQuery       Op = 34
-	OpStreamSynchronise Op = 35
-	OpStreamWait        Op = 36
-	OpEventCreate       Op = 37
-	OpEventDestroy      Op = 38
-	OpEventRecord       Op = 39
-	OpEventQuery        Op = 40
-	OpEventSynchronise  Op = 41
-	OpEventElapsed      Op = 42
-	OpSynchronise       Op = 43
-	OpHostFunction      Op = 44
-	OpHostNext          Op = 45
-	OpHostDone          Op = 46
-	OpHostStop          Op = 47
-	OpPrintFetch        Op = 48
-	OpSyncPoint         Op = 49
-	OpReset             Op = 50
-	OpTextureCreate     Op = 51
-	OpTextureDestroy    Op = 52
+	OpTopology          Op = 31
+	OpModuleLog         Op = 32
+	OpStreamCreate      Op = 33
+	OpStreamDestroy     Op = 34
+	OpStreamQuery       Op = 35
+	OpStreamSynchronise Op = 36
+	OpStreamWait        Op = 37
+	OpEventCreate       Op = 38
+	OpEventDestroy      Op = 39
+	OpEventRecord       Op = 40
+	OpEventQuery        Op = 41
+	OpEventSynchronise  Op = 42
+	OpEventElapsed      Op = 43
+	OpSynchronise       Op = 44
+	OpHostFunction      Op = 45
+	OpHostNext          Op = 46
+	OpHostDone          Op = 47
+	OpHostStop          Op = 48
+	OpPrintFetch        Op = 49
+	OpSyncPoint         Op = 50
+	OpReset             Op = 51
+	OpTextureCreate     Op = 52
+	OpTextureDestroy    Op = 53
 )
 
 var opTable = [...]opInfo{
@@ -92,6 +93,7 @@ var opTable = [...]opInfo{
 	OpFunctionClusters:  {name: "function_clusters", call: true},
 	OpLaunch:            {name: "launch"},
 	OpLimit:             {name: "limit"},
+	OpTopology:          {name: "topology", call: true, data: DataOut},
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
@@ -128,6 +130,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		var r ModuleFunctionReply
 		if r.Decode(reply) == nil {
 			return 8 * uint64(r.Params), true
+		}
+	case OpTopology:
+		var r TopologyReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
 		}
 	case OpModuleLog:
 		var r ModuleLogReply
@@ -1192,6 +1199,42 @@ func (m *Limit) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *Limit) Op() Op { return OpLimit }
+
+// Topology is described in messages.txt.
+type Topology struct {
+}
+
+// Append adds the message's bytes.
+func (m *Topology) Append(b []byte) []byte {
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *Topology) Decode(b []byte) error {
+	r := reader{rest: b}
+	return r.end("Topology")
+}
+
+// Op returns the message's kind.
+func (m *Topology) Op() Op { return OpTopology }
+
+// TopologyReply is described in messages.txt.
+type TopologyReply struct {
+	Size uint32
+}
+
+// Append adds the message's bytes.
+func (m *TopologyReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *TopologyReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u32()
+	return r.end("TopologyReply")
+}
 
 // ModuleLog is described in messages.txt.
 type ModuleLog struct {

@@ -275,6 +275,16 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return c.unpin(p) }, nil
 }
 
+// Topology is what the driver tells of multiprocessors.
+func (c *gpuContext) Topology() ([]byte, error) {
+	pairs := c.dev.info.Multiprocessors / 2
+	told := make([]byte, 2*pairs)
+	err := c.call(func() C.mcu_result {
+		return C.mcu_topology(c.handle, (*C.uint8_t)(unsafe.SliceData(told)), C.size_t(pairs))
+	})
+	return told, err
+}
+
 // MapHost registers host memory with the driver such that kernels reach it at its own
 // address.
 func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {

@@ -77,6 +77,9 @@ mcu_result mcu_function_info(mcu_handle context, mcu_handle function, int shared
 mcu_result mcu_function_param(mcu_handle context, mcu_handle function, size_t index, size_t *offset, size_t *size);
 mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int threads, size_t shared, int *blocks);
 
+// Fills two bytes of each pair of multiprocessors: first one of all, then the other.
+mcu_result mcu_topology(mcu_handle context, uint8_t *told, size_t pairs);
+
 mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int blocks, int threads, size_t *shared);
 
 // How a kernel is launched: sides of the grid, then of the block; cluster[0] is 0 for none.

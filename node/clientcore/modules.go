@@ -545,6 +545,18 @@ func (c *Core) functionClusters(m *Message, d *wire.FunctionClusters) (bool, err
 	}})
 }
 
+func (c *Core) topology(m *Message, _ *wire.Topology) (bool, error) {
+	if ok, err := c.ready(need{}); !ok || err != nil {
+		return ok, err
+	}
+	x := c.anyContext()
+	if x == nil {
+		return true, errors.New("there is no context to ask")
+	}
+	c.emit(Op{Kind: Topology, Place: x.Place, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
+	return true, nil
+}
+
 // askFunction has the device answer what it knows of a kernel.
 func (c *Core) askFunction(m *Message, function uint32, o Op) (bool, error) {
 	f, ok := c.Modules.Functions[function]

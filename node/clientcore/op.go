@@ -68,6 +68,7 @@ const (
 	Occupancy  // of Function, with Threads and Shared
 	SharedFor  // Function, with Threads and Blocks
 	Clusters   // of Function, launched as in How
+	Topology   // of multiprocessors, to Out
 	// What asks: see the package comment.
 	Finish       // wait until everything at Place is done, however that ends
 	Inspect      // what does Image hold?
@@ -234,7 +235,7 @@ func (o *Op) String() string {
 		put("%v", o.Place)
 	}
 	switch o.Kind {
-	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters:
+	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters, Topology:
 		put("slot %d", o.Slot)
 	}
 	switch o.Kind {

@@ -48,12 +48,25 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
-// Topologist is what a context offers that knows how multiprocessors lie together.
-type Topologist interface {
-	// Topology is what the driver tells NVIDIA's libraries, which know what it means:
-	// of each pair of multiprocessors a byte, and of each another.
-	Topology() ([]byte, error)
+// Asker is what a context offers whose driver works out things that nobody else can.
+type Asker interface {
+	// Ask answers one of the questions below: ErrInvalidValue where the driver
+	// refuses what it is asked about.
+	Ask(what int, about []byte) ([]byte, error)
 }
+
+// Questions to a driver.
+const (
+	// AskTopology: how multiprocessors lie together. Of each pair a byte, then of each
+	// another, which NVIDIA's libraries understand.
+	AskTopology = 1 + iota
+	// AskTiled, AskIm2col: the descriptor of a tensor, about what the program gave
+	// for it, as TensorMap in device/cuda/driver.h has it.
+	AskTiled
+	AskIm2col
+	// AskReplaced: about a descriptor and behind it another address for it.
+	AskReplaced
+)
 
 // HostMapper is what a context offers whose kernels reach memory of the host.
 type HostMapper interface {

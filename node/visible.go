@@ -54,6 +54,7 @@ var honest = []int{
 	31, 32, 36, 37, 38, 39, 40, 41, attrTexturePitchAlignment, // concurrent kernels, ECC, memory clock and bus, L2, threads, copy engines, one address space
 	attrComputeMajor, attrComputeMinor, 78, 79, 80, 81, 82, attrDoubleRatio, 90, 95, 97, 106, attrSharedReserved,
 	21, 22, 23, 24, 25, 26, 27, 28, 29, attrSurfaceAlignment, 42, 43, 44, 45, 46, 47, 48, 49, // textures, layers, gathers
+	118, 120, 127, 131, 139, 140, // order of writes, clusters, tensor maps, and what libraries know the model by
 	52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 77, // cubes, surfaces, linear memory, mipmaps
 }
 
@@ -126,10 +127,11 @@ const (
 )
 
 // arenaOf places the arena of a program's virtual device. It is larger than the
-// memory, so that gaps between allocations do not matter.
+// memory, so that gaps between allocations do not matter, and that programs can reserve
+// addresses for more than there is: PyTorch does so for each stream.
 func arenaOf(ordinal int, memory uint64) device.Arena {
 	size := uint64(minArena)
-	for size < 4*memory && size < maxArena {
+	for size/16 < memory && size < maxArena {
 		size *= 2
 	}
 	return device.Arena{Base: arenaBase + uint64(ordinal)*maxArena, Size: size}

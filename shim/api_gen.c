@@ -623,10 +623,10 @@ EXPORT CUresult (cuSurfObjectDestroy)(CUsurfObject object) { ENTER(cuSurfObjectD
 EXPORT CUresult (cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUsurfObject object) { ENTER(cuSurfObjectGetResourceDesc); return leave(do_cuSurfObjectGetResourceDesc(resource, object)); }
 MISSING(cuSurfRefGetArray, "texture and surface references, which CUDA 12 gave up; objects work")
 MISSING(cuSurfRefSetArray, "texture and surface references, which CUDA 12 gave up; objects work")
-MISSING(cuTensorMapEncodeIm2col, "tensor maps, not yet")
-MISSING(cuTensorMapEncodeIm2colWide, "tensor maps, not yet")
-MISSING(cuTensorMapEncodeTiled, "tensor maps, not yet")
-MISSING(cuTensorMapReplaceAddress, "tensor maps, not yet")
+EXPORT CUresult (cuTensorMapEncodeIm2col)(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes, const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) { ENTER(cuTensorMapEncodeIm2col); return leave(do_cuTensorMapEncodeIm2col(map, type, rank, address, sizes, strides, lower, upper, channels, pixels, steps, interleave, swizzle, promotion, fill)); }
+MISSING(cuTensorMapEncodeIm2colWide, "wide columns, of Blackwell and later: not yet")
+EXPORT CUresult (cuTensorMapEncodeTiled)(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) { ENTER(cuTensorMapEncodeTiled); return leave(do_cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides, box, steps, interleave, swizzle, promotion, fill)); }
+EXPORT CUresult (cuTensorMapReplaceAddress)(CUtensorMap *map, void *address) { ENTER(cuTensorMapReplaceAddress); return leave(do_cuTensorMapReplaceAddress(map, address)); }
 EXPORT CUresult (cuTexObjectCreate)(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view) { ENTER(cuTexObjectCreate); return leave(do_cuTexObjectCreate(object, resource, texture, view)); }
 EXPORT CUresult (cuTexObjectDestroy)(CUtexObject object) { ENTER(cuTexObjectDestroy); return leave(do_cuTexObjectDestroy(object)); }
 EXPORT CUresult (cuTexObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUtexObject object) { ENTER(cuTexObjectGetResourceDesc); return leave(do_cuTexObjectGetResourceDesc(resource, object)); }

@@ -479,13 +479,15 @@ CUresult do_cuCtxGetLimit(size_t *value, CUlimit limit) {
 	CUresult result = context_need(&context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (value == NULL || (unsigned)limit > CU_LIMIT_MAX)
+	if (value == NULL || (unsigned)limit >= CU_LIMIT_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_SHMEM_SIZE || limit == CU_LIMIT_MAX)
+	if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit == CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED)
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	*value = context->limits[limit];
 	if (*value == STACK_UNSET)
 		*value = 1024;
+	else if (limit == CU_LIMIT_SHMEM_SIZE)
+		*value = (size_t)devices[context->device].attributes[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN];
 	return CUDA_SUCCESS;
 }
 
@@ -511,9 +513,13 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 			return CUDA_ERROR_INVALID_VALUE;
 		break;
 	case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+	case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED:
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	case CU_LIMIT_SHMEM_SIZE:
+	case CU_LIMIT_CIG_ENABLED:
+		return CUDA_ERROR_NOT_PERMITTED;
 	default:
-		if ((unsigned)limit >= CU_LIMIT_SHMEM_SIZE)
+		if ((unsigned)limit >= CU_LIMIT_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	context->limits[limit] = value;

@@ -223,39 +223,22 @@ static const slot kernels_table[16] = {
 // How multiprocessors lie together, which cuBLASLt asks for and does not expect not to
 // hear: two arrays, which it gives back. The device's own driver knows them.
 static CUresult topology(uint8_t **first, uint8_t **second) {
-	CUcontext context;
-	struct client *c;
-	uint64_t offset;
-	CUresult result = context_need(&context);
-	if (result == CUDA_SUCCESS)
-		result = context_client(context, &c);
-	if (result == CUDA_SUCCESS)
-		result = bounce_take(c, true, &offset);
+	uint8_t told[1024];
+	size_t size;
+	CUresult result = driver_ask(ASK_TOPOLOGY, NULL, 0, told, sizeof told, &size);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_topology message = {0};
-	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-	struct answer answer;
-	struct wire_topology_reply reply = {0};
-	result = CALL(c, TOPOLOGY, topology, &message, &head, &answer);
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (result == CUDA_SUCCESS && (!wire_topology_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE))
-		result = CUDA_ERROR_UNKNOWN;
-	size_t half = reply.size / 2;
-	if (result == CUDA_SUCCESS) {
-		*first = malloc(half + 1);
-		*second = malloc(half + 1);
-		if (*first != NULL && *second != NULL) {
-			memcpy(*first, c->arena + offset, half);
-			memcpy(*second, c->arena + offset + half, half);
-		} else {
-			free(*first);
-			free(*second);
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-		}
+	size_t half = size / 2;
+	*first = malloc(half + 1);
+	*second = malloc(half + 1);
+	if (*first == NULL || *second == NULL) {
+		free(*first);
+		free(*second);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	bounce_give(c, offset);
-	return result;
+	memcpy(*first, told, half);
+	memcpy(*second, told + half, half);
+	return CUDA_SUCCESS;
 }
 
 static CUresult topology_free(uint8_t *first, uint8_t *second) {

@@ -10,7 +10,7 @@
 
 static uint64_t charged(uint64_t size) { return (size + SMALL_STEP - 1) / SMALL_STEP * SMALL_STEP; }
 
-uint64_t memory_reserved(struct client *c) { return c->base + c->size / 2; }
+uint64_t memory_reserved(struct client *c) { return c->base + c->size / 4; }
 
 static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pages) {
 	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0;

@@ -203,6 +203,10 @@ size_t stage_limit(const struct client *c);
 // The same for data that the caller writes himself.
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at);
 
+// What the device's driver answers to one of the questions, which device/device.go lists.
+enum { ASK_TOPOLOGY = 1, ASK_TILED, ASK_IM2COL, ASK_REPLACED };
+CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer, size_t room, size_t *length);
+
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 

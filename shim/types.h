@@ -603,6 +603,16 @@ typedef enum { CU_GRAPH_DEPENDENCY_TYPE_DEFAULT = 0, CU_GRAPH_DEPENDENCY_TYPE_PR
 #define CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC 1
 #define CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER 2
 
+typedef unsigned CUtensorMapDataType;
+typedef unsigned CUtensorMapInterleave;
+typedef unsigned CUtensorMapSwizzle;
+typedef unsigned CUtensorMapL2promotion;
+typedef unsigned CUtensorMapFloatOOBfill;
+
+typedef struct {
+	_Alignas(64) cuuint64_t opaque[16];
+} CUtensorMap;
+
 typedef enum {
 	CU_MEM_ALLOCATION_TYPE_INVALID = 0,
 	CU_MEM_ALLOCATION_TYPE_PINNED = 1,

@@ -96,8 +96,14 @@ CUresult do_cuMemAddressFree(CUdeviceptr address, size_t size) {
 static CUresult check_properties(const CUmemAllocationProp *p) {
 	if (p == NULL || p->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (p->location.type == CU_MEM_LOCATION_TYPE_HOST || p->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (p->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return (unsigned)p->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT && p->location.type != CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((p->requestedHandleTypes & ~(unsigned)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((p->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0)
+		return CUDA_ERROR_NOT_PERMITTED; // which is what machines without a fabric say
 	if (p->location.id < 0 || p->location.id >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
 	return CUDA_SUCCESS;
@@ -106,10 +112,10 @@ static CUresult check_properties(const CUmemAllocationProp *p) {
 CUresult do_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) {
 	if (granularity == NULL || (unsigned)option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = check_properties(properties);
-	if (result == CUDA_SUCCESS)
-		*granularity = GRANULARITY;
-	return result;
+	if (properties == NULL || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	*granularity = GRANULARITY; // of whatever place: the driver does not look
+	return CUDA_SUCCESS;
 }
 
 // Where memory of a device goes: the current context, if it is of that device.
@@ -125,8 +131,6 @@ static CUresult target_on(int device, struct target *t) {
 CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) {
 	struct target t;
 	CUresult result = handle != NULL && size > 0 && size % GRANULARITY == 0 && flags == 0 ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS && (properties->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
-		result = CUDA_ERROR_NOT_SUPPORTED; // nobody else could take it
 	if (result == CUDA_SUCCESS)
 		result = target_on(properties->location.id, &t);
 	if (result != CUDA_SUCCESS)

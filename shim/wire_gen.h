@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x4fc86e54u
+#define WIRE_SCHEMA 0x7ac537b5u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -37,7 +37,7 @@ enum wire_op {
 	WIRE_FUNCTION_CLUSTERS = 28,
 	WIRE_LAUNCH = 29,
 	WIRE_LIMIT = 30,
-	WIRE_TOPOLOGY = 31,
+	WIRE_DRIVER_ASK = 31,
 	WIRE_MODULE_LOG = 32,
 	WIRE_STREAM_CREATE = 33,
 	WIRE_STREAM_DESTROY = 34,
@@ -833,25 +833,28 @@ static inline uint8_t *wire_limit_put(uint8_t *p, const struct wire_limit *m) {
 	return p;
 }
 
-struct wire_topology {
-	char nothing;
+struct wire_driver_ask {
+	uint32_t what;
+	struct wire_bytes about;
 };
 
-static inline size_t wire_topology_size(const struct wire_topology *m) {
+static inline size_t wire_driver_ask_size(const struct wire_driver_ask *m) {
 	(void)m;
-	return 0;
+	return 8 + m->about.size;
 }
 
-static inline uint8_t *wire_topology_put(uint8_t *p, const struct wire_topology *m) {
+static inline uint8_t *wire_driver_ask_put(uint8_t *p, const struct wire_driver_ask *m) {
 	(void)m;
+	p = wire_put(p, &m->what, 4);
+	p = wire_put_bytes(p, m->about);
 	return p;
 }
 
-struct wire_topology_reply {
+struct wire_driver_ask_reply {
 	uint32_t size;
 };
 
-static inline bool wire_topology_reply_get(struct wire_reader *r, struct wire_topology_reply *m) {
+static inline bool wire_driver_ask_reply_get(struct wire_reader *r, struct wire_driver_ask_reply *m) {
 	wire_get(r, &m->size, 4);
 	return wire_end(r);
 }

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x4fc86e54
+const Schema uint32 = 0x7ac537b5
 
 // The kinds of messages.
 const (
@@ -37,7 +37,7 @@ const (
 	OpFunctionClusters  Op = 28
 	OpLaunch            Op = 29
 	OpLimit             Op = 30
-	OpTopology          Op = 31
+	OpDriverAsk         Op = 31
 	OpModuleLog         Op = 32
 	OpStreamCreate      Op = 33
 	OpStreamDestroy     Op = 34
@@ -93,7 +93,7 @@ var opTable = [...]opInfo{
 	OpFunctionClusters:  {name: "function_clusters", call: true},
 	OpLaunch:            {name: "launch"},
 	OpLimit:             {name: "limit"},
-	OpTopology:          {name: "topology", call: true, data: DataOut},
+	OpDriverAsk:         {name: "driver_ask", call: true, data: DataOut},
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
@@ -131,8 +131,8 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		if r.Decode(reply) == nil {
 			return 8 * uint64(r.Params), true
 		}
-	case OpTopology:
-		var r TopologyReply
+	case OpDriverAsk:
+		var r DriverAskReply
 		if r.Decode(reply) == nil {
 			return uint64(r.Size), true
 		}
@@ -1200,40 +1200,46 @@ func (m *Limit) Decode(b []byte) error {
 // Op returns the message's kind.
 func (m *Limit) Op() Op { return OpLimit }
 
-// Topology is described in messages.txt.
-type Topology struct {
+// DriverAsk is described in messages.txt.
+type DriverAsk struct {
+	What  uint32
+	About []byte
 }
 
 // Append adds the message's bytes.
-func (m *Topology) Append(b []byte) []byte {
+func (m *DriverAsk) Append(b []byte) []byte {
+	b = appendU32(b, m.What)
+	b = appendBytes(b, m.About)
 	return b
 }
 
 // Decode reads the message and refuses what is too short or too long. Bytes are not copied.
-func (m *Topology) Decode(b []byte) error {
+func (m *DriverAsk) Decode(b []byte) error {
 	r := reader{rest: b}
-	return r.end("Topology")
+	m.What = r.u32()
+	m.About = r.bytes()
+	return r.end("DriverAsk")
 }
 
 // Op returns the message's kind.
-func (m *Topology) Op() Op { return OpTopology }
+func (m *DriverAsk) Op() Op { return OpDriverAsk }
 
-// TopologyReply is described in messages.txt.
-type TopologyReply struct {
+// DriverAskReply is described in messages.txt.
+type DriverAskReply struct {
 	Size uint32
 }
 
 // Append adds the message's bytes.
-func (m *TopologyReply) Append(b []byte) []byte {
+func (m *DriverAskReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	return b
 }
 
 // Decode reads the message and refuses what is too short or too long. Bytes are not copied.
-func (m *TopologyReply) Decode(b []byte) error {
+func (m *DriverAskReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
-	return r.end("TopologyReply")
+	return r.end("DriverAskReply")
 }
 
 // ModuleLog is described in messages.txt.

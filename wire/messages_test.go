@@ -28,7 +28,7 @@ func allMessages() []Message {
 		&Hello{}, &Welcome{}, &Device{}, &Attach{}, &Attached{}, &Refused{},
 		&MemAlloc{}, &MemFree{}, &MemNest{}, &CopyInline{}, &CopyIn{}, &CopyOut{}, &CopyWithin{},
 		&CopyIn2D{}, &CopyOut2D{}, &CopyWithin2D{}, &Fill{}, &HostMap{}, &HostUnmap{},
-		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &Topology{}, &Launch{}, &Limit{}, &ModuleLog{},
+		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &DriverAsk{}, &Launch{}, &Limit{}, &ModuleLog{},
 		&StreamCreate{}, &StreamDestroy{}, &StreamQuery{}, &StreamSynchronise{}, &StreamWait{},
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
@@ -41,7 +41,7 @@ func allReplies() map[string]body {
 	return map[string]body{
 		"module_load": &ModuleLoadReply{}, "module_names": &ModuleNamesReply{}, "module_function": &ModuleFunctionReply{},
 		"module_global": &ModuleGlobalReply{}, "function_occupancy": &FunctionOccupancyReply{}, "function_shared": &FunctionSharedReply{}, "function_clusters": &FunctionClustersReply{}, "event_elapsed": &EventElapsedReply{},
-		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "topology": &TopologyReply{}, "texture_create": &TextureCreateReply{},
+		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{},
 	}
 }
 

@@ -6,7 +6,9 @@ package cuda
 import "C"
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -275,14 +277,39 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return c.unpin(p) }, nil
 }
 
-// Topology is what the driver tells of multiprocessors.
-func (c *gpuContext) Topology() ([]byte, error) {
-	pairs := c.dev.info.Multiprocessors / 2
-	told := make([]byte, 2*pairs)
-	err := c.call(func() C.mcu_result {
-		return C.mcu_topology(c.handle, (*C.uint8_t)(unsafe.SliceData(told)), C.size_t(pairs))
-	})
-	return told, err
+// Ask answers what the driver works out.
+func (c *gpuContext) Ask(what int, about []byte) ([]byte, error) {
+	switch what {
+	case device.AskTopology:
+		pairs := c.dev.info.Multiprocessors / 2
+		told := make([]byte, 2*pairs)
+		return told, c.call(func() C.mcu_result {
+			return C.mcu_topology(c.handle, (*C.uint8_t)(unsafe.SliceData(told)), C.size_t(pairs))
+		})
+	case device.AskTiled, device.AskIm2col:
+		var tensor C.mcu_tensor
+		if len(about) != int(unsafe.Sizeof(tensor)) {
+			return nil, fmt.Errorf("a tensor in %d bytes: %w", len(about), device.ErrInvalidValue)
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&tensor)), len(about)), about)
+		im2col := C.int(0)
+		if what == device.AskIm2col {
+			im2col = 1
+		}
+		made := make([]byte, C.MCU_TENSOR_MAP)
+		return made, c.call(func() C.mcu_result {
+			return C.mcu_tensor_map(c.handle, &tensor, im2col, (*C.uint8_t)(unsafe.SliceData(made)))
+		})
+	case device.AskReplaced:
+		if len(about) != C.MCU_TENSOR_MAP+8 {
+			return nil, fmt.Errorf("a descriptor and an address in %d bytes: %w", len(about), device.ErrInvalidValue)
+		}
+		made, address := bytes.Clone(about[:C.MCU_TENSOR_MAP]), binary.LittleEndian.Uint64(about[C.MCU_TENSOR_MAP:])
+		return made, c.call(func() C.mcu_result {
+			return C.mcu_tensor_replace(c.handle, (*C.uint8_t)(unsafe.SliceData(made)), C.uint64_t(address))
+		})
+	}
+	return nil, fmt.Errorf("question %d to the driver: %w", what, device.ErrNotSupported)
 }
 
 // MapHost registers host memory with the driver such that kernels reach it at its own

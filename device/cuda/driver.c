@@ -195,6 +195,8 @@ static struct {
 #undef X
 } api;
 
+static void *opened; // the driver's library
+
 static const struct {
 	const char *name;
 	void *place;
@@ -227,6 +229,7 @@ int mcu_open(const char *path, char *text, size_t room)
 		}
 		memcpy(symbols[i].place, &found, sizeof found);
 	}
+	opened = library;
 	return MCU_OPENED;
 }
 
@@ -662,6 +665,66 @@ mcu_result mcu_topology(mcu_handle context, uint8_t *told, size_t pairs)
 {
 	ENTER(context);
 	return leave(topology(told, pairs));
+}
+
+typedef struct {
+	_Alignas(64) uint8_t bytes[MCU_TENSOR_MAP];
+} tensor_map;
+
+// find looks up a function that not every driver has. The code of those that have none is
+// that of what is not supported.
+static void *find(const char *name)
+{
+	return dlsym(opened, name);
+}
+
+static mcu_result make_tensor_map(const mcu_tensor *t, int im2col, tensor_map *map)
+{
+	enum { INVALID_VALUE = 1, NOT_SUPPORTED = 801 };
+	if (t->rank > 5)
+		return result(INVALID_VALUE, "cuTensorMapEncode");
+	if (im2col) {
+		int (*encode)(tensor_map *, int, uint32_t, uint64_t, const uint64_t *, const uint64_t *, const int32_t *, const int32_t *, uint32_t, uint32_t, const uint32_t *, int, int, int, int);
+		void *found = find("cuTensorMapEncodeIm2col");
+		if (found == NULL)
+			return result(NOT_SUPPORTED, "cuTensorMapEncodeIm2col");
+		memcpy(&encode, &found, sizeof encode);
+		return result(encode(map, (int)t->type, t->rank, t->address, t->sizes, t->strides, t->box, t->upper, t->channels, t->pixels, t->steps, (int)t->interleave, (int)t->swizzle,
+		                     (int)t->promotion, (int)t->fill),
+		              "cuTensorMapEncodeIm2col");
+	}
+	int (*encode)(tensor_map *, int, uint32_t, uint64_t, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, int, int);
+	void *found = find("cuTensorMapEncodeTiled");
+	if (found == NULL)
+		return result(NOT_SUPPORTED, "cuTensorMapEncodeTiled");
+	memcpy(&encode, &found, sizeof encode);
+	return result(encode(map, (int)t->type, t->rank, t->address, t->sizes, t->strides, (const uint32_t *)t->box, t->steps, (int)t->interleave, (int)t->swizzle, (int)t->promotion, (int)t->fill),
+	              "cuTensorMapEncodeTiled");
+}
+
+mcu_result mcu_tensor_map(mcu_handle context, const mcu_tensor *tensor, int im2col, uint8_t map[MCU_TENSOR_MAP])
+{
+	tensor_map made = {{0}};
+	ENTER(context);
+	mcu_result r = leave(make_tensor_map(tensor, im2col, &made));
+	memcpy(map, made.bytes, sizeof made.bytes);
+	return r;
+}
+
+mcu_result mcu_tensor_replace(mcu_handle context, uint8_t map[MCU_TENSOR_MAP], uint64_t address)
+{
+	enum { NOT_SUPPORTED = 801 };
+	int (*replace)(tensor_map *, uint64_t);
+	void *found = find("cuTensorMapReplaceAddress");
+	if (found == NULL)
+		return result(NOT_SUPPORTED, "cuTensorMapReplaceAddress");
+	memcpy(&replace, &found, sizeof replace);
+	tensor_map made;
+	memcpy(made.bytes, map, sizeof made.bytes);
+	ENTER(context);
+	mcu_result r = leave(result(replace(&made, address), "cuTensorMapReplaceAddress"));
+	memcpy(map, made.bytes, sizeof made.bytes);
+	return r;
 }
 
 mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int blocks, int threads, size_t *shared)

@@ -80,6 +80,23 @@ mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int t
 // Fills two bytes of each pair of multiprocessors: first one of all, then the other.
 mcu_result mcu_topology(mcu_handle context, uint8_t *told, size_t pairs);
 
+// A tensor, as a program describes it: in tiles, or by corners of boxes in which columns
+// of channels are loaded. The program's library writes it in this form.
+typedef struct {
+	uint32_t type, rank;
+	uint64_t address, sizes[5], strides[4]; // of the innermost dimension there is no stride
+	int32_t box[5], upper[5];               // of tiles sizes; else corners, lower and upper
+	uint32_t steps[5];
+	uint32_t channels, pixels; // of columns
+	uint32_t interleave, swizzle, promotion, fill;
+	uint32_t unused;
+} mcu_tensor;
+
+enum { MCU_TENSOR_MAP = 128 }; // bytes of a descriptor
+
+mcu_result mcu_tensor_map(mcu_handle context, const mcu_tensor *tensor, int im2col, uint8_t map[MCU_TENSOR_MAP]);
+mcu_result mcu_tensor_replace(mcu_handle context, uint8_t map[MCU_TENSOR_MAP], uint64_t address);
+
 mcu_result mcu_function_shared(mcu_handle context, mcu_handle function, int blocks, int threads, size_t *shared);
 
 // How a kernel is launched: sides of the grid, then of the block; cluster[0] is 0 for none.

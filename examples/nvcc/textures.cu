@@ -87,12 +87,12 @@ static cudaArray_t array3D(int w, int h, int d, unsigned flags) {
     cudaChannelFormatDesc f = cudaCreateChannelDesc<float>();
     cudaArray_t a;
     CHECK(cudaMalloc3DArray(&a, &f, make_cudaExtent(w, h, d), flags));
-    std::vector<float> v = contents(w, h, d ? d : 1);
+    std::vector<float> v = contents(w, h ? h : 1, d ? d : 1);
     cudaMemcpy3DParms p;
     memset(&p, 0, sizeof p);
-    p.srcPtr = make_cudaPitchedPtr(v.data(), w * sizeof(float), w, h);
+    p.srcPtr = make_cudaPitchedPtr(v.data(), w * sizeof(float), w, h ? h : 1);
     p.dstArray = a;
-    p.extent = make_cudaExtent(w, h, d ? d : 1);
+    p.extent = make_cudaExtent(w, h ? h : 1, d ? d : 1);
     p.kind = cudaMemcpyHostToDevice;
     CHECK(cudaMemcpy3D(&p));
     return a;

@@ -79,7 +79,7 @@ func New(c Config) (*Core, error) {
 
 // reserved is where the addresses begin that programs reserve and put memory at piece by
 // piece: the upper half, as the program's library has it.
-func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/2 }
+func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/4 }
 
 // begin gives the client an empty world.
 func (c *Core) begin() error {

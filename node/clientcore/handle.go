@@ -62,7 +62,7 @@ func init() {
 		wire.OpFunctionOccupancy: decoding((*Core).functionOccupancy),
 		wire.OpFunctionShared:    decoding((*Core).functionShared),
 		wire.OpFunctionClusters:  decoding((*Core).functionClusters),
-		wire.OpTopology:          decoding((*Core).topology),
+		wire.OpDriverAsk:         decoding((*Core).driverAsk),
 		wire.OpLaunch:            decoding((*Core).launch),
 		wire.OpModuleLog:         decoding((*Core).moduleLog),
 		wire.OpStreamCreate:      decoding((*Core).streamCreate),

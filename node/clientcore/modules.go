@@ -545,7 +545,7 @@ func (c *Core) functionClusters(m *Message, d *wire.FunctionClusters) (bool, err
 	}})
 }
 
-func (c *Core) topology(m *Message, _ *wire.Topology) (bool, error) {
+func (c *Core) driverAsk(m *Message, d *wire.DriverAsk) (bool, error) {
 	if ok, err := c.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
@@ -553,7 +553,7 @@ func (c *Core) topology(m *Message, _ *wire.Topology) (bool, error) {
 	if x == nil {
 		return true, errors.New("there is no context to ask")
 	}
-	c.emit(Op{Kind: Topology, Place: x.Place, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
+	c.emit(Op{Kind: Ask, Place: x.Place, Slot: m.Header.Slot, What: int(d.What), Params: bytes.Clone(d.About), Out: Span{m.Header.Data, m.Header.Length}})
 	return true, nil
 }
 

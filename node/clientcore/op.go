@@ -68,7 +68,7 @@ const (
 	Occupancy  // of Function, with Threads and Shared
 	SharedFor  // Function, with Threads and Blocks
 	Clusters   // of Function, launched as in How
-	Topology   // of multiprocessors, to Out
+	Ask        // What of the driver, about Params, to Out
 	// What asks: see the package comment.
 	Finish       // wait until everything at Place is done, however that ends
 	Inspect      // what does Image hold?
@@ -141,6 +141,8 @@ type Op struct {
 	Modules  []Loaded
 	Limits   map[uint32]uint64
 	Textures []Textured
+	What     int
+	Params   []byte
 	Plan     vmm.Plan
 
 	Message control.ToDaemon
@@ -235,7 +237,7 @@ func (o *Op) String() string {
 		put("%v", o.Place)
 	}
 	switch o.Kind {
-	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters, Topology:
+	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters, Ask:
 		put("slot %d", o.Slot)
 	}
 	switch o.Kind {
@@ -317,6 +319,8 @@ func (o *Op) String() string {
 		for _, t := range o.Textures {
 			put("handle %d", t.Handle)
 		}
+	case Ask:
+		put("question %d, %d bytes", o.What, len(o.Params))
 	case SharedFor:
 		put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
 	case Clusters:

@@ -299,8 +299,8 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.elapsed(g, o)
 	case clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters:
 		return w.askFunction(g, o)
-	case clientcore.Topology:
-		return w.topology(g, o)
+	case clientcore.Ask:
+		return w.askDriver(g, o)
 	case clientcore.SetLimit:
 		return g.setLimits(o.Limits)
 	case clientcore.DropTexture:
@@ -512,22 +512,22 @@ func (w *worker) askFunction(g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-// topology tells what the device says of its multiprocessors.
-func (w *worker) topology(g *gpu, o *clientcore.Op) error {
-	of, ok := g.context.(device.Topologist)
+// askDriver answers what only the device's driver can work out.
+func (w *worker) askDriver(g *gpu, o *clientcore.Op) error {
+	asker, ok := g.context.(device.Asker)
 	if !ok {
-		return fmt.Errorf("how multiprocessors lie together: %w", device.ErrNotSupported)
+		return fmt.Errorf("a question to NVIDIA's driver: %w", device.ErrNotSupported)
 	}
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	told, err := of.Topology()
-	if err == nil && len(told) > len(out) {
-		err = fmt.Errorf("%d bytes of topology, with room for %d: %w", len(told), len(out), device.ErrInvalidValue)
+	answer, err := asker.Ask(o.What, o.Params)
+	if err == nil && len(answer) > len(out) {
+		err = fmt.Errorf("an answer of %d bytes, with room for %d: %w", len(answer), len(out), device.ErrInvalidValue)
 	}
 	if err == nil {
-		w.shared.Reply(o.Slot, success, (&wire.TopologyReply{Size: uint32(copy(out, told))}).Append(nil))
+		w.shared.Reply(o.Slot, success, (&wire.DriverAskReply{Size: uint32(copy(out, answer))}).Append(nil))
 	}
 	return err
 }

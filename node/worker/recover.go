@@ -414,7 +414,7 @@ func (w *worker) drops(o *clientcore.Op) bool {
 		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
 	case clientcore.Reply:
 		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
-	case clientcore.Write, clientcore.Printed, clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters, clientcore.Topology:
+	case clientcore.Write, clientcore.Printed, clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters, clientcore.Ask:
 		return r.silent
 	case clientcore.CopyOut, clientcore.HostOut:
 		return r.silent || r.message != nil && r.message.Marks&journal.Done != 0

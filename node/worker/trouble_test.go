@@ -514,8 +514,8 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		m = &wire.FunctionShared{Function: 100, Blocks: w(), Threads: w()}
 	case wire.OpFunctionClusters:
 		m = &wire.FunctionClusters{Function: 100, GridX: w(), GridY: small(), GridZ: w(), BlockX: w(), BlockY: small(), BlockZ: small(), Shared: w(), Flags: w(), ClusterX: w(), ClusterY: small(), ClusterZ: w()}
-	case wire.OpTopology:
-		m = &wire.Topology{}
+	case wire.OpDriverAsk:
+		m = &wire.DriverAsk{What: small(), About: make([]byte, small())}
 	case wire.OpLimit:
 		m = &wire.Limit{Limit: small(), Value: u()}
 	case wire.OpHostMap:

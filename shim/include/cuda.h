@@ -717,6 +717,16 @@ typedef enum { CU_GRAPH_DEPENDENCY_TYPE_DEFAULT = 0, CU_GRAPH_DEPENDENCY_TYPE_PR
 #define CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC 1
 #define CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER 2
 
+typedef unsigned CUtensorMapDataType;
+typedef unsigned CUtensorMapInterleave;
+typedef unsigned CUtensorMapSwizzle;
+typedef unsigned CUtensorMapL2promotion;
+typedef unsigned CUtensorMapFloatOOBfill;
+
+typedef struct {
+	_Alignas(64) cuuint64_t opaque[16];
+} CUtensorMap;
+
 typedef enum {
 	CU_MEM_ALLOCATION_TYPE_INVALID = 0,
 	CU_MEM_ALLOCATION_TYPE_PINNED = 1,
@@ -1292,6 +1302,9 @@ CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned
 CUresult CUDAAPI cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
 CUresult CUDAAPI cuSurfObjectDestroy(CUsurfObject object);
 CUresult CUDAAPI cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUsurfObject object);
+CUresult CUDAAPI cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes, const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+CUresult CUDAAPI cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+CUresult CUDAAPI cuTensorMapReplaceAddress(CUtensorMap *map, void *address);
 CUresult CUDAAPI cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *view);
 CUresult CUDAAPI cuTexObjectDestroy(CUtexObject object);
 CUresult CUDAAPI cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUtexObject object);

@@ -87,7 +87,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "make-textures", "move", "leave", "backup",
+	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "make-textures", "move", "leave", "backup",
 	"make-room", "refill",
 }
 

@@ -1,5 +1,6 @@
 // The functions that NVIDIA's management library has, of all versions. Those that
-// Muster does not answer are refused by missing.c.
+// Muster does not answer are refused by entry.c. TEXT stands for the one function that
+// answers with a text instead of a number.
 NAME(nvmlComputeInstanceDestroy)
 NAME(nvmlComputeInstanceGetInfo)
 NAME(nvmlComputeInstanceGetInfo_v2)
@@ -297,7 +298,7 @@ NAME(nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)
 NAME(nvmlDeviceWorkloadPowerProfileGetProfilesInfo)
 NAME(nvmlDeviceWorkloadPowerProfileSetRequestedProfiles)
 NAME(nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1)
-NAME(nvmlErrorString)
+TEXT(nvmlErrorString)
 NAME(nvmlEventSetCreate)
 NAME(nvmlEventSetFree)
 NAME(nvmlEventSetWait)

@@ -1,13 +1,14 @@
 // libnvidia-ml.so.1 for programs under `muster run`: what tools and frameworks read
 // of GPUs, told of the devices that a program sees there. Values that Muster does not
 // know, temperatures and power above all, are "not supported", which tools show as
-// N/A; nothing can be changed through it. names.h lists all functions, missing.c
-// refuses those that are not here.
+// N/A; nothing can be changed through it. names.h lists all functions; entry.c has
+// them under their names, calls the bodies here (do_NAME), and refuses what has none.
 //
 // A picture of the node is taken when somebody asks and the last is older than
 // FRESH_MS. One lock guards all; no call waits longer than picture_take does.
 #include "nvml.h"
 
+#include "bodies.h"
 #include "node.h"
 
 #include <pthread.h>
@@ -32,7 +33,9 @@ static struct nvmlDevice_st handles[MAX_DEVICES];
 static struct picture shown, fresh;
 static unsigned int devices; // when the library was initialised; programs count on it
 static int64_t taken_ms, failed_ms; // 0: it answered
+static uint64_t taken_us; // since 1970
 static unsigned int rates[MAX_DEVICES]; // percent of the time that kernels ran
+static unsigned int process_rates[MAX_PROCESSES]; // the same, of each of shown.process alone
 
 // The child of a fork has one thread, and it may have been made while another held the lock.
 static void in_child(void) { pthread_mutex_init(&lock, NULL); }
@@ -43,6 +46,12 @@ static int64_t now_ms(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static uint64_t now_us(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 static uint64_t busy_time(const struct picture *p, unsigned int gpu, bool *busy) {
@@ -56,15 +65,33 @@ static uint64_t busy_time(const struct picture *p, unsigned int gpu, bool *busy)
 	return sum;
 }
 
-// How busy a device was between two pictures. Kernels count when they end, so one
-// that still runs shows only as such; programs that ended take their time along.
-static unsigned int rate(const struct picture *before, const struct picture *after, unsigned int gpu) {
-	bool was, is;
-	uint64_t from = before != NULL ? busy_time(before, gpu, &was) : 0, to = busy_time(after, gpu, &is);
+// The percentage of the time between two pictures in which kernels ran. Kernels count
+// when they end, so one that still runs shows only as such; programs that ended take
+// their time along.
+static unsigned int rate(const struct picture *before, const struct picture *after, uint64_t from, uint64_t to, bool busy) {
 	if (before == NULL || after->now_ns <= before->now_ns || to <= from)
-		return is ? 100 : 0;
+		return busy ? 100 : 0;
 	double percent = 100.0 * (double)(to - from) / (double)(after->now_ns - before->now_ns);
 	return percent < 100 ? (unsigned int)(percent + 0.5) : 100;
+}
+
+static unsigned int device_rate(const struct picture *before, const struct picture *after, unsigned int gpu) {
+	bool was, is;
+	uint64_t from = before != NULL ? busy_time(before, gpu, &was) : 0, to = busy_time(after, gpu, &is);
+	return rate(before, after, from, to, is);
+}
+
+// The node lists programs in the same order each time, so each one's earlier entry is
+// looked for where the search for the previous one ended.
+static void rate_processes(const struct picture *before, const struct picture *after) {
+	unsigned int known = before != NULL ? before->processes : 0, at = 0;
+	for (unsigned int i = 0; i < after->processes; i++) {
+		const struct process *p = &after->process[i], *q = NULL;
+		for (unsigned int tried = 0; tried < known && q == NULL; tried++, at = (at + 1) % known)
+			if (before->process[at].pid == p->pid && before->process[at].gpu == p->gpu)
+				q = &before->process[at];
+		process_rates[i] = rate(q != NULL ? before : NULL, after, q != NULL ? q->busy_ns : 0, p->busy_ns, p->busy);
+	}
 }
 
 // Takes a new picture, if the last is old. The caller has the lock.
@@ -80,13 +107,15 @@ static bool refresh(bool first) {
 	}
 	failed_ms = 0;
 	for (unsigned int i = 0; i < fresh.gpus; i++)
-		rates[i] = rate(first ? NULL : &shown, &fresh, i);
+		rates[i] = device_rate(first ? NULL : &shown, &fresh, i);
+	rate_processes(first ? NULL : &shown, &fresh);
 	memcpy(&shown, &fresh, sizeof shown);
 	taken_ms = now_ms();
+	taken_us = now_us();
 	return true;
 }
 
-static int place_of(nvmlDevice_t device) {
+int place_of(nvmlDevice_t device) {
 	for (unsigned int i = 0; i < devices; i++)
 		if (device == &handles[i])
 			return (int)i;
@@ -138,16 +167,9 @@ static nvmlReturn_t put(const char *text, char *into, unsigned int room) {
 	return NVML_SUCCESS;
 }
 
-// The functions of this file that are called here too.
-EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags);
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device);
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *device);
-EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count);
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version);
-
 // ---- the library ----
 
-EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+nvmlReturn_t do_nvmlInitWithFlags(unsigned int flags) {
 	(void)flags;
 	nvmlReturn_t result = NVML_SUCCESS;
 	pthread_mutex_lock(&lock);
@@ -162,10 +184,10 @@ EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
 	return leave(result);
 }
 
-EXPORT nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
-EXPORT nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+nvmlReturn_t do_nvmlInit(void) { return do_nvmlInitWithFlags(0); }
+nvmlReturn_t do_nvmlInit_v2(void) { return do_nvmlInitWithFlags(0); }
 
-EXPORT nvmlReturn_t nvmlShutdown(void) {
+nvmlReturn_t do_nvmlShutdown(void) {
 	pthread_mutex_lock(&lock);
 	if (nvml_uses == 0)
 		return leave(NVML_ERROR_UNINITIALIZED);
@@ -173,7 +195,7 @@ EXPORT nvmlReturn_t nvmlShutdown(void) {
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
+const char *do_nvmlErrorString(nvmlReturn_t result) {
 	static const char *const texts[] = {
 		"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized", "Not Found", "Insufficient Size",
 		"Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue", "NVML Shared Library Not Found", "Function Not Found",
@@ -228,10 +250,10 @@ static nvmlReturn_t version_text(bool nvml, char *version, unsigned int length) 
 	return leave(put(text, version, length));
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) { return version_text(false, version, length); }
-EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) { return version_text(true, version, length); }
+nvmlReturn_t do_nvmlSystemGetDriverVersion(char *version, unsigned int length) { return version_text(false, version, length); }
+nvmlReturn_t do_nvmlSystemGetNVMLVersion(char *version, unsigned int length) { return version_text(true, version, length); }
 
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+nvmlReturn_t do_nvmlSystemGetCudaDriverVersion(int *version) {
 	if (version == NULL)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	pthread_mutex_lock(&lock);
@@ -241,10 +263,10 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
+nvmlReturn_t do_nvmlSystemGetCudaDriverVersion_v2(int *version) { return do_nvmlSystemGetCudaDriverVersion(version); }
 
 // What the system says of a process, or, from inside of a container, the node.
-static bool process_name(unsigned int pid, char *text, size_t room) {
+bool process_name(unsigned int pid, char *text, size_t room) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
 	FILE *f = fopen(path, "re");
@@ -258,7 +280,7 @@ static bool process_name(unsigned int pid, char *text, size_t room) {
 	return text[0] != 0;
 }
 
-EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
+nvmlReturn_t do_nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
 	char text[1024];
 	if (name == NULL || length == 0)
 		return NVML_ERROR_INVALID_ARGUMENT;
@@ -280,13 +302,13 @@ static nvmlReturn_t none(unsigned int *count) {
 	return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlUnitGetCount(unsigned int *count) { return none(count); }
-EXPORT nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count) { return none(count); }
-EXPORT nvmlReturn_t nvmlGetBlacklistDeviceCount(unsigned int *count) { return none(count); }
+nvmlReturn_t do_nvmlUnitGetCount(unsigned int *count) { return none(count); }
+nvmlReturn_t do_nvmlGetExcludedDeviceCount(unsigned int *count) { return none(count); }
+nvmlReturn_t do_nvmlGetBlacklistDeviceCount(unsigned int *count) { return none(count); }
 
 // ---- finding devices ----
 
-EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
+nvmlReturn_t do_nvmlDeviceGetCount_v2(unsigned int *count) {
 	if (nvml_uses == 0)
 		return NVML_ERROR_UNINITIALIZED;
 	if (count == NULL)
@@ -296,19 +318,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount_v2(count); }
+nvmlReturn_t do_nvmlDeviceGetCount(unsigned int *count) { return do_nvmlDeviceGetCount_v2(count); }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+nvmlReturn_t do_nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
 	unsigned int count;
 	if (nvml_uses == 0)
 		return NVML_ERROR_UNINITIALIZED;
-	if (device == NULL || nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS || index >= count)
+	if (device == NULL || do_nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS || index >= count)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*device = &handles[index];
 	return NVML_SUCCESS;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+nvmlReturn_t do_nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) { return do_nvmlDeviceGetHandleByIndex_v2(index, device); }
 
 static void uuid_text(const struct gpu *gpu, char text[48]) {
 	const uint8_t *u = gpu->uuid;
@@ -316,7 +338,7 @@ static void uuid_text(const struct gpu *gpu, char text[48]) {
 		u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+nvmlReturn_t do_nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
 	if (nvml_uses == 0)
 		return NVML_ERROR_UNINITIALIZED;
 	if (uuid == NULL || device == NULL)
@@ -334,7 +356,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
 }
 
 // Addresses are domain:bus:device.function, with or without the first and the last.
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *device) {
+nvmlReturn_t do_nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevice_t *device) {
 	unsigned int domain = 0, bus, slot;
 	if (nvml_uses == 0)
 		return NVML_ERROR_UNINITIALIZED;
@@ -354,42 +376,42 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvmlDevic
 	return leave(NVML_ERROR_NOT_FOUND);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *text, nvmlDevice_t *device) { return nvmlDeviceGetHandleByPciBusId_v2(text, device); }
+nvmlReturn_t do_nvmlDeviceGetHandleByPciBusId(const char *text, nvmlDevice_t *device) { return do_nvmlDeviceGetHandleByPciBusId_v2(text, device); }
 
 // ---- what a device is ----
 
-EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
+nvmlReturn_t do_nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
 	ENTER(device, name != NULL);
 	return leave(put(gpu->name, name, length));
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
+nvmlReturn_t do_nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
 	char text[48];
 	ENTER(device, uuid != NULL);
 	uuid_text(gpu, text);
 	return leave(put(text, uuid, length));
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+nvmlReturn_t do_nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
 	ENTER(device, index != NULL);
 	*index = place;
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *number) {
+nvmlReturn_t do_nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *number) {
 	ENTER(device, number != NULL);
 	*number = place;
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+nvmlReturn_t do_nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
 	ENTER(device, major != NULL && minor != NULL);
 	*major = (int)gpu->major;
 	*minor = (int)gpu->minor;
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture) {
+nvmlReturn_t do_nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture) {
 	static const struct {
 		unsigned int capability, architecture;
 	} from[] = {{100, 10}, {90, 9}, {89, 8}, {80, 7}, {75, 6}, {70, 5}, {60, 4}, {50, 3}, {30, 2}, {0, 0xFFFFFFFFu}};
@@ -401,13 +423,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int 
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned int *brand) {
+nvmlReturn_t do_nvmlDeviceGetBrand(nvmlDevice_t device, unsigned int *brand) {
 	ENTER(device, brand != NULL);
 	*brand = 0; // unknown
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
+nvmlReturn_t do_nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
 	ENTER(device, bits != NULL);
 	if (gpu->bus_width == 0)
 		return leave(NVML_ERROR_NOT_SUPPORTED);
@@ -415,7 +437,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned in
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int type, unsigned int *mhz) {
+nvmlReturn_t do_nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned int type, unsigned int *mhz) {
 	ENTER(device, mhz != NULL);
 	unsigned int khz = type == NVML_CLOCK_MEM ? gpu->memory_clock : type <= NVML_CLOCK_SM ? gpu->clock : 0;
 	if (khz == 0)
@@ -429,7 +451,7 @@ static void bus_text(const struct gpu *gpu, const char *format, char *text, size
 #define BUS_LONG "%08X:%02X:%02X.0"
 #define BUS_SHORT "%04X:%02X:%02X.0"
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+nvmlReturn_t do_nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
 	ENTER(device, pci != NULL);
 	memset(pci, 0, sizeof *pci);
 	bus_text(gpu, BUS_SHORT, pci->busIdLegacy, sizeof pci->busIdLegacy);
@@ -438,7 +460,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_v2_t *pci) {
+nvmlReturn_t do_nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_v2_t *pci) {
 	ENTER(device, pci != NULL);
 	memset(pci, 0, sizeof *pci);
 	bus_text(gpu, BUS_SHORT, pci->busId, sizeof pci->busId);
@@ -447,7 +469,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_v2_
 }
 
 // The oldest callers have room up to the device's number only.
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_v2_t *pci) {
+nvmlReturn_t do_nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_v2_t *pci) {
 	ENTER(device, pci != NULL);
 	memset(pci, 0, offsetof(nvmlPciInfo_v2_t, pciSubSystemId));
 	bus_text(gpu, BUS_SHORT, pci->busId, sizeof pci->busId);
@@ -455,7 +477,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_v2_t *
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *pci) {
+nvmlReturn_t do_nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *pci) {
 	ENTER(device, pci != NULL);
 	if (pci->version != NVML_STRUCT_VERSION(nvmlPciInfoExt_v1_t, 1))
 		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
@@ -469,30 +491,58 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_
 
 // ---- how it is set ----
 
-static nvmlReturn_t constant(nvmlDevice_t device, unsigned int *into, unsigned int value) {
+nvmlReturn_t constant(nvmlDevice_t device, unsigned int *into, unsigned int value) {
 	ENTER(device, into != NULL);
 	*into = value;
 	return leave(NVML_SUCCESS);
 }
 
 // The node keeps devices open, programs share them, and nothing is shown on a screen.
-EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 1); }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned int *active) { return constant(device, active, 0); }
-EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is) { return constant(device, is, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) { return constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *several) { return constant(device, several, 0); }
+nvmlReturn_t do_nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 1); }
+nvmlReturn_t do_nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
+nvmlReturn_t do_nvmlDeviceGetDisplayMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
+nvmlReturn_t do_nvmlDeviceGetDisplayActive(nvmlDevice_t device, unsigned int *active) { return constant(device, active, 0); }
+nvmlReturn_t do_nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is) { return constant(device, is, 0); }
+nvmlReturn_t do_nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) { return constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); } // no virtual machine's
+nvmlReturn_t do_nvmlDeviceGetAccountingMode(nvmlDevice_t device, unsigned int *mode) { return constant(device, mode, 0); }
+nvmlReturn_t do_nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *several) { return constant(device, several, 0); }
+
+// A struct with a version and one number.
+static nvmlReturn_t versioned(nvmlDevice_t device, nvmlDeviceCapabilities_v1_t *into, unsigned int value) {
+	ENTER(device, into != NULL);
+	if (into->version != NVML_STRUCT_VERSION(nvmlDeviceCapabilities_v1_t, 1))
+		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	into->value = value;
+	return leave(NVML_SUCCESS);
+}
+
+// Kernels do not reach the pages of the host, nor those of other hosts.
+nvmlReturn_t do_nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressingMode_v1_t *mode) { return versioned(device, mode, 0); }
+nvmlReturn_t do_nvmlDeviceGetCapabilities(nvmlDevice_t device, nvmlDeviceCapabilities_v1_t *capabilities) { return versioned(device, capabilities, 0); }
+
+// No features need a licence: all versions of the struct begin with whether any does,
+// and how many are described.
+static nvmlReturn_t unlicensed(nvmlDevice_t device, unsigned int *features) {
+	ENTER(device, features != NULL);
+	features[0] = features[1] = 0;
+	return leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t do_nvmlDeviceGetGridLicensableFeatures(nvmlDevice_t device, unsigned int *features) { return unlicensed(device, features); }
+nvmlReturn_t do_nvmlDeviceGetGridLicensableFeatures_v2(nvmlDevice_t device, unsigned int *features) { return unlicensed(device, features); }
+nvmlReturn_t do_nvmlDeviceGetGridLicensableFeatures_v3(nvmlDevice_t device, unsigned int *features) { return unlicensed(device, features); }
+nvmlReturn_t do_nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, unsigned int *features) { return unlicensed(device, features); }
 
 static nvmlReturn_t both(nvmlDevice_t device, unsigned int *current, unsigned int *pending, unsigned int value) {
 	nvmlReturn_t result = constant(device, current, value);
 	return result == NVML_SUCCESS ? constant(device, pending, value) : result;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) { return both(device, current, pending, 0); }
+nvmlReturn_t do_nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) { return both(device, current, pending, 0); }
 
 // A device that says nothing of error correction may have none.
-EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
+nvmlReturn_t do_nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
 	ENTER(device, current != NULL && pending != NULL);
 	if (gpu->ecc == 0)
 		return leave(NVML_ERROR_NOT_SUPPORTED);
@@ -502,16 +552,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *curr
 
 // ---- devices together: each may be any of the node's, so none is near another ----
 
-EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned int *level) {
+nvmlReturn_t do_nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned int *level) {
 	return constant(a, place_of(b) >= 0 ? level : NULL, a == b ? NVML_TOPOLOGY_INTERNAL : NVML_TOPOLOGY_SYSTEM);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned int what, unsigned int *status) {
+nvmlReturn_t do_nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned int what, unsigned int *status) {
 	(void)what;
 	return constant(a, place_of(b) >= 0 ? status : NULL, NVML_P2P_STATUS_NOT_SUPPORTED);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same) {
+nvmlReturn_t do_nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same) {
 	return constant(a, place_of(b) >= 0 ? (unsigned int *)same : NULL, a == b);
 }
 
@@ -527,7 +577,7 @@ static uint64_t used_of(unsigned int place, const struct gpu *gpu) {
 	return used;
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+nvmlReturn_t do_nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
 	ENTER(device, memory != NULL);
 	memory->total = gpu->memory;
 	memory->used = used_of(place, gpu);
@@ -535,7 +585,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
 	return leave(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+nvmlReturn_t do_nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
 	ENTER(device, memory != NULL);
 	if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2))
 		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
@@ -547,7 +597,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 }
 
 // Of memory it is not known how long it was read or written.
-EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+nvmlReturn_t do_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
 	ENTER(device, utilization != NULL);
 	utilization->gpu = rates[place];
 	utilization->memory = 0;
@@ -555,15 +605,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 }
 
 // Counts the programs on a device, and hands each to take. The caller says how many it
-// has room for, and learns how many there are if those are more.
-static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *into, void (*take)(void *into, unsigned int n, const struct process *p)) {
+// has room for, and learns how many there are if those are more. It has seen all
+// pictures up to a time.
+static nvmlReturn_t list_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
 	unsigned int found = 0;
 	ENTER(device, count != NULL && (*count == 0 || into != NULL));
+	if (taken_us <= seen)
+		return leave(NVML_ERROR_NOT_FOUND);
 	for (unsigned int i = 0; i < shown.processes; i++) {
 		if (shown.process[i].gpu != place)
 			continue;
 		if (found < *count)
-			take(into, found, &shown.process[i]);
+			take(into, found, &shown.process[i], process_rates[i]);
 		found++;
 	}
 	bool enough = found <= *count;
@@ -571,93 +624,100 @@ static nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *into, v
 	return leave(enough ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE);
 }
 
-static void take_v1(void *into, unsigned int n, const struct process *p) { ((nvmlProcessInfo_v1_t *)into)[n] = (nvmlProcessInfo_v1_t){p->pid, p->memory}; }
+nvmlReturn_t list(nvmlDevice_t device, unsigned int *count, void *into, taker *take) { return list_since(device, count, into, 0, take); }
 
-static void take_v2(void *into, unsigned int n, const struct process *p) {
+static void take_v1(void *into, unsigned int n, const struct process *p, unsigned int percent) {
+	(void)percent;
+	((nvmlProcessInfo_v1_t *)into)[n] = (nvmlProcessInfo_v1_t){p->pid, p->memory};
+}
+
+static void take_v2(void *into, unsigned int n, const struct process *p, unsigned int percent) {
+	(void)percent;
 	((nvmlProcessInfo_t *)into)[n] = (nvmlProcessInfo_t){p->pid, p->memory, NVML_NO_INSTANCE, NVML_NO_INSTANCE};
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) { return list(device, count, infos, take_v1); }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) { return list(device, count, infos, take_v2); }
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) { return list(device, count, infos, take_v2); }
+nvmlReturn_t do_nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *infos) { return list(device, count, infos, take_v1); }
+nvmlReturn_t do_nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) { return list(device, count, infos, take_v2); }
+nvmlReturn_t do_nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos) { return list(device, count, infos, take_v2); }
 
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
+nvmlReturn_t do_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *infos) { return (void)infos, constant(device, count, 0); }
 
-// Fields are asked for by number, many at a time; each has an answer of its own.
-struct field_value {
-	unsigned int field, scope;
-	long long timestamp, latency;
-	unsigned int type;
-	nvmlReturn_t result;
-	unsigned long long value;
-};
+static void take_detail(void *into, unsigned int n, const struct process *p, unsigned int percent) {
+	(void)percent;
+	((nvmlProcessDetail_v1_t *)into)[n] = (nvmlProcessDetail_v1_t){p->pid, p->memory, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0};
+}
 
-EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, struct field_value *values) {
-	ENTER(device, count > 0 && values != NULL);
-	for (int i = 0; i < count; i++)
-		values[i].result = NVML_ERROR_NOT_SUPPORTED;
+nvmlReturn_t do_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *processes) {
+	if (processes != NULL && processes->version != NVML_STRUCT_VERSION(nvmlProcessDetailList_v1_t, 1))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (processes == NULL || processes->mode > NVML_PROCESS_MODE_MPS)
+		return constant(device, NULL, 0);
+	if (processes->mode != NVML_PROCESS_MODE_COMPUTE)
+		return constant(device, &processes->numProcArrayEntries, 0);
+	return list(device, &processes->numProcArrayEntries, processes->procArray, take_detail);
+}
+
+// Programs' shares of the time until the last picture was taken. Of other engines than
+// those that run kernels Muster has none.
+static void take_sample(void *into, unsigned int n, const struct process *p, unsigned int percent) {
+	((nvmlProcessUtilizationSample_t *)into)[n] = (nvmlProcessUtilizationSample_t){.pid = p->pid, .timeStamp = taken_us, .smUtil = percent};
+}
+
+static void take_utilization(void *into, unsigned int n, const struct process *p, unsigned int percent) {
+	((nvmlProcessUtilizationInfo_v1_t *)into)[n] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = taken_us, .pid = p->pid, .smUtil = percent};
+}
+
+// Without programs there are no samples.
+static nvmlReturn_t samples_since(nvmlDevice_t device, unsigned int *count, void *into, uint64_t seen, taker *take) {
+	nvmlReturn_t result = list_since(device, count, into, seen, take);
+	return result == NVML_SUCCESS && *count == 0 ? NVML_ERROR_NOT_FOUND : result;
+}
+
+nvmlReturn_t do_nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count, unsigned long long seen) {
+	if (count != NULL && samples == NULL)
+		*count = 0;
+	return samples_since(device, count, samples, seen, take_sample);
+}
+
+nvmlReturn_t do_nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_v1_t *info) {
+	if (info == NULL)
+		return constant(device, NULL, 0);
+	if (info->version != NVML_STRUCT_VERSION(nvmlProcessesUtilizationInfo_v1_t, 1))
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	if (info->procUtilArray == NULL)
+		info->processSamplesCount = 0;
+	return samples_since(device, &info->processSamplesCount, info->procUtilArray, info->lastSeenTimeStamp, take_utilization);
+}
+
+// Of samples there is the last one only.
+nvmlReturn_t do_nvmlDeviceGetSamples(nvmlDevice_t device, unsigned int what, unsigned long long seen, unsigned int *type, unsigned int *count, nvmlSample_t *samples) {
+	ENTER(device, type != NULL && count != NULL);
+	if (what != NVML_GPU_UTILIZATION_SAMPLES)
+		return leave(NVML_ERROR_NOT_SUPPORTED);
+	*type = NVML_VALUE_TYPE_UNSIGNED_INT;
+	if (samples == NULL)
+		return *count = 1, leave(NVML_SUCCESS);
+	if (*count == 0)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (taken_us <= seen)
+		return leave(NVML_ERROR_NOT_FOUND);
+	*count = 1;
+	samples[0] = (nvmlSample_t){.timeStamp = taken_us, .value = rates[place]};
 	return leave(NVML_SUCCESS);
 }
 
-// ---- what nvidia-smi asks for in private ----
-
-// nvidia-smi finds devices and programs through a table of functions without names: a
-// size, then one function a place. Of those that are known from outside, three are
-// answered; the others refuse what is asked of a device, and agree to what is not.
-#define TABLE_SIZE 512
-#define TABLE_BY_INDEX 81
-#define TABLE_COMPUTE 213
-#define TABLE_GRAPHICS 214
-#define TABLE_MPS 215
-
-struct table_process {
-	unsigned int pid;
-	unsigned long long memory;
-	unsigned int gpu_instance, compute_instance;
-	unsigned long long protected;
-	char name[4096];
-};
-
-static nvmlReturn_t table_other(nvmlDevice_t device) { return place_of(device) >= 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS; }
-
-static void take_named(void *into, unsigned int n, const struct process *p) {
-	struct table_process *t = (struct table_process *)into + n;
-	*t = (struct table_process){.pid = p->pid, .memory = p->memory, .gpu_instance = NVML_NO_INSTANCE, .compute_instance = NVML_NO_INSTANCE};
-	if (!process_name(p->pid, t->name, sizeof t->name))
-		snprintf(t->name, sizeof t->name, "-");
-}
-
-// There is room for *count programs: those beyond are left out.
-static nvmlReturn_t table_compute(nvmlDevice_t device, unsigned int *count, struct table_process *into) {
-	unsigned int room = count != NULL ? *count : 0;
-	nvmlReturn_t result = list(device, count, into, take_named);
-	if (result == NVML_ERROR_INSUFFICIENT_SIZE) {
-		*count = room;
-		result = NVML_SUCCESS;
+// Fields are asked for by number, many at a time; each has an answer of its own.
+nvmlReturn_t do_nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+	ENTER(device, count > 0 && values != NULL);
+	for (int i = 0; i < count; i++) {
+		values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+		if (nvml_trace >= 2)
+			complain("muster: nvmlDeviceGetFieldValues refuses field %u of scope %u", values[i].fieldId, values[i].scopeId);
 	}
-	return result;
-}
-
-static nvmlReturn_t table_none(nvmlDevice_t device, unsigned int *count, void *into) { return (void)into, constant(device, count, 0); }
-
-EXPORT nvmlReturn_t nvmlInternalGetExportTable(const void **table, const void *id) {
-	static const uint8_t known[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
-	static const void *functions[TABLE_SIZE];
-	if (table == NULL || id == NULL || memcmp(id, known, sizeof known) != 0)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	pthread_mutex_lock(&lock);
-	for (size_t i = 1; i < TABLE_SIZE; i++)
-		functions[i] = (const void *)table_other;
-	functions[0] = (const void *)sizeof functions;
-	functions[TABLE_BY_INDEX] = (const void *)nvmlDeviceGetHandleByIndex_v2;
-	functions[TABLE_COMPUTE] = (const void *)table_compute;
-	functions[TABLE_GRAPHICS] = (const void *)table_none;
-	functions[TABLE_MPS] = (const void *)table_none;
-	*table = functions;
 	return leave(NVML_SUCCESS);
 }

@@ -53,7 +53,10 @@ func build(sanitise string) (folder string, err error) {
 		flags = append(flags, "-fsanitize="+sanitise, "-fno-sanitize-recover=all")
 	}
 	library := append(append([]string{"-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o", folder + "/libnvidia-ml.so.1"}, flags...), sources...)
-	for _, args := range [][]string{library, append([]string{"-o", folder + "/query", "../test/query.c", "-ldl"}, flags...)} {
+	program := func(name string) []string {
+		return append([]string{"-o", folder + "/" + name, "../test/" + name + ".c", "-ldl"}, flags...)
+	}
+	for _, args := range [][]string{library, program("query"), program("replay")} {
 		if said, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w\n%s", err, said)
 		}
@@ -106,19 +109,27 @@ func say(answer string) func(string, net.Conn) {
 	return func(_ string, conn net.Conn) { _, _ = conn.Write([]byte(answer)) }
 }
 
-func query(t *testing.T, folder, socket string, args ...string) (stdout string, err error) {
+// run runs one of the programs, with settings and input.
+func run(t *testing.T, folder, socket string, settings []string, input, program string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	limit, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	command := exec.CommandContext(limit, folder+"/query", args...)
-	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, "MUSTER_SOCKET="+socket, "MUSTER_MEMORY=123", "ASAN_OPTIONS=detect_leaks=0")
+	command := exec.CommandContext(limit, folder+"/"+program, args...)
+	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, "MUSTER_SOCKET="+socket, "MUSTER_MEMORY=123", "MUSTER_TRACE=0", "ASAN_OPTIONS=detect_leaks=0")
+	command.Env = append(command.Env, settings...)
 	var out, complaints bytes.Buffer
-	command.Stdout, command.Stderr = &out, &complaints
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &out, &complaints
 	err = command.Run()
-	if complaints.Len() > 0 {
-		t.Errorf("it complained: %s", &complaints)
+	return out.String(), complaints.String(), err
+}
+
+func query(t *testing.T, folder, socket string, args ...string) (stdout string, err error) {
+	t.Helper()
+	stdout, stderr, err := run(t, folder, socket, nil, "", "query", args...)
+	if stderr != "" {
+		t.Errorf("it complained: %s", stderr)
 	}
-	return out.String(), err
+	return stdout, err
 }
 
 const good = "muster-monitor\t1\nnode\t13000\t5000000000\n" +
@@ -321,7 +332,7 @@ func TestExports(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^NAME\((nvml\w+)\)$`).FindAllSubmatch(list, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:NAME|TEXT)\((nvml\w+)\)$`).FindAllSubmatch(list, -1) {
 		names[string(m[1])] = true
 	}
 	if len(names) < 400 {

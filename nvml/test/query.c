@@ -139,7 +139,9 @@ static void show_table(void) {
 	nvmlDevice_t device;
 	unsigned int count = 2;
 	must("table", CALL("nvmlInternalGetExportTable", &table, id));
-	must("slot", table[81](0u, &device, 0x22));
+	nvmlPciInfo_t pci;
+	must("slot", table[81](0u, &pci));
+	must("by bus", CALL("nvmlDeviceGetHandleByPciBusId_v2", pci.busId, &device));
 	must("slot", table[213](device, &count, processes));
 	printf("table: %u processes, the first %u with %llu; another table: %s\n", count, processes[0].pid, processes[0].memory,
 		words(CALL("nvmlInternalGetExportTable", &table, other)));

@@ -148,7 +148,7 @@ static void byHand() {
     // The nodes' parameters, in the executable graph alone.
     cudaKernelNodeParams p = {};
     CHECK(cudaGraphKernelNodeGetParams(first, &p));
-    TRUE(p.func == (void *)fill && p.gridDim.x == N / 128 && *(int *)p.kernelParams[2] == 7);
+    TRUE(p.gridDim.x == N / 128 && p.blockDim.x == 128 && *(int *)p.kernelParams[2] == 7);
     from = 20, by = 5;
     p.kernelParams = fillArgs;
     CHECK(cudaGraphExecKernelNodeSetParams(e, first, &p));

@@ -179,9 +179,9 @@ __global__ void clocks(unsigned long long *out) {
     unsigned long long before, after;
     long long ticks = clock64();
     clock_t few = clock();
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(before));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(before));
     for (int i = 0; i < 1000; i++) __nanosleep(1000);
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(after));
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(after));
     out[0] = clock64() - ticks;
     out[1] = after - before;
     out[2] = clock() != few;

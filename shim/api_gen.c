@@ -358,10 +358,10 @@ EXPORT CUresult (cuMemcpy3D_v2_ptds)(const CUDA_MEMCPY3D *copy) { ENTER(cuMemcpy
 MISSING(cuMemcpy3DAsync, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2); return leave(do_cuMemcpy3DAsync_v2(copy, stream)); }
 EXPORT CUresult (cuMemcpy3DAsync_v2_ptsz)(const CUDA_MEMCPY3D *copy, CUstream stream) { ENTER(cuMemcpy3DAsync_v2_ptsz); return leave(do_cuMemcpy3DAsync_v2(copy, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemcpy3DBatchAsync, "batches of copies, not yet")
-MISSING(cuMemcpy3DBatchAsync_ptsz, "batches of copies, not yet")
-MISSING(cuMemcpy3DBatchAsync_v2, "batches of copies, not yet")
-MISSING(cuMemcpy3DBatchAsync_v2_ptsz, "batches of copies, not yet")
+EXPORT CUresult (cuMemcpy3DBatchAsync)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream) { ENTER(cuMemcpy3DBatchAsync); return leave(do_cuMemcpy3DBatchAsync(count, list, failed, flags, stream)); }
+EXPORT CUresult (cuMemcpy3DBatchAsync_ptsz)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream) { ENTER(cuMemcpy3DBatchAsync_ptsz); return leave(do_cuMemcpy3DBatchAsync(count, list, failed, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpy3DBatchAsync_v2)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream) { ENTER(cuMemcpy3DBatchAsync_v2); return leave(do_cuMemcpy3DBatchAsync_v2(count, list, flags, stream)); }
+EXPORT CUresult (cuMemcpy3DBatchAsync_v2_ptsz)(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream) { ENTER(cuMemcpy3DBatchAsync_v2_ptsz); return leave(do_cuMemcpy3DBatchAsync_v2(count, list, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpy3DPeer)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer); return leave(do_cuMemcpy3DPeer(copy, NULL)); }
 EXPORT CUresult (cuMemcpy3DPeer_ptds)(const CUDA_MEMCPY3D_PEER *copy) { ENTER(cuMemcpy3DPeer_ptds); return leave(do_cuMemcpy3DPeer(copy, CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemcpy3DPeerAsync)(const CUDA_MEMCPY3D_PEER *copy, CUstream stream) { ENTER(cuMemcpy3DPeerAsync); return leave(do_cuMemcpy3DPeerAsync(copy, stream)); }
@@ -380,10 +380,10 @@ EXPORT CUresult (cuMemcpyAtoH_v2_ptds)(void *destination, CUarray source, size_t
 MISSING(cuMemcpyAtoHAsync, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyAtoHAsync_v2)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream)); }
 EXPORT CUresult (cuMemcpyAtoHAsync_v2_ptsz)(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream) { ENTER(cuMemcpyAtoHAsync_v2_ptsz); return leave(do_cuMemcpyAtoHAsync_v2(destination, source, from, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemcpyBatchAsync, "batches of copies, not yet")
-MISSING(cuMemcpyBatchAsync_ptsz, "batches of copies, not yet")
-MISSING(cuMemcpyBatchAsync_v2, "batches of copies, not yet")
-MISSING(cuMemcpyBatchAsync_v2_ptsz, "batches of copies, not yet")
+EXPORT CUresult (cuMemcpyBatchAsync)(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, size_t *failed, CUstream stream) { ENTER(cuMemcpyBatchAsync); return leave(do_cuMemcpyBatchAsync(destinations, sources, sizes, count, attributes, from, attributes_count, failed, stream)); }
+EXPORT CUresult (cuMemcpyBatchAsync_ptsz)(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, size_t *failed, CUstream stream) { ENTER(cuMemcpyBatchAsync_ptsz); return leave(do_cuMemcpyBatchAsync(destinations, sources, sizes, count, attributes, from, attributes_count, failed, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemcpyBatchAsync_v2)(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, CUstream stream) { ENTER(cuMemcpyBatchAsync_v2); return leave(do_cuMemcpyBatchAsync_v2(destinations, sources, sizes, count, attributes, from, attributes_count, stream)); }
+EXPORT CUresult (cuMemcpyBatchAsync_v2_ptsz)(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, CUstream stream) { ENTER(cuMemcpyBatchAsync_v2_ptsz); return leave(do_cuMemcpyBatchAsync_v2(destinations, sources, sizes, count, attributes, from, attributes_count, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemcpyDtoA, "32-bit sizes, replaced in CUDA 3.2")
 EXPORT CUresult (cuMemcpyDtoA_v2)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, NULL)); }
 EXPORT CUresult (cuMemcpyDtoA_v2_ptds)(CUarray destination, size_t to, CUdeviceptr source, size_t bytes) { ENTER(cuMemcpyDtoA_v2_ptds); return leave(do_cuMemcpyDtoA_v2(destination, to, source, bytes, CU_STREAM_PER_THREAD)); }
@@ -416,10 +416,10 @@ EXPORT CUresult (cuMemcpyPeer_ptds)(CUdeviceptr destination, CUcontext destinati
 EXPORT CUresult (cuMemcpyPeerAsync)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream)); }
 EXPORT CUresult (cuMemcpyPeerAsync_ptsz)(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream) { ENTER(cuMemcpyPeerAsync_ptsz); return leave(do_cuMemcpyPeerAsync(destination, destination_context, source, source_context, bytes, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemCreate)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags) { ENTER(cuMemCreate); return leave(do_cuMemCreate(handle, size, properties, flags)); }
-MISSING(cuMemDiscardAndPrefetchBatchAsync, "batches for managed memory, of CUDA 13, not yet")
-MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
-MISSING(cuMemDiscardBatchAsync, "batches for managed memory, of CUDA 13, not yet")
-MISSING(cuMemDiscardBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
+EXPORT CUresult (cuMemDiscardAndPrefetchBatchAsync)(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardAndPrefetchBatchAsync); return leave(do_cuMemDiscardAndPrefetchBatchAsync(addresses, sizes, count, locations, from, locations_count, flags, stream)); }
+EXPORT CUresult (cuMemDiscardAndPrefetchBatchAsync_ptsz)(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardAndPrefetchBatchAsync_ptsz); return leave(do_cuMemDiscardAndPrefetchBatchAsync(addresses, sizes, count, locations, from, locations_count, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
+EXPORT CUresult (cuMemDiscardBatchAsync)(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardBatchAsync); return leave(do_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream)); }
+EXPORT CUresult (cuMemDiscardBatchAsync_ptsz)(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardBatchAsync_ptsz); return leave(do_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
 MISSING(cuMemExportToShareableHandle, "memory shared between processes")
 MISSING(cuMemFree, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return leave(do_cuMemFree_v2(address)); }
@@ -462,8 +462,8 @@ EXPORT CUresult (cuMemPrefetchAsync)(CUdeviceptr address, size_t bytes, CUdevice
 EXPORT CUresult (cuMemPrefetchAsync_ptsz)(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) { ENTER(cuMemPrefetchAsync_ptsz); return leave(do_cuMemPrefetchAsync(address, bytes, device, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemPrefetchAsync_v2)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream)); }
 EXPORT CUresult (cuMemPrefetchAsync_v2_ptsz)(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream) { ENTER(cuMemPrefetchAsync_v2_ptsz); return leave(do_cuMemPrefetchAsync_v2(address, bytes, location, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemPrefetchBatchAsync, "batches for managed memory, of CUDA 13, not yet")
-MISSING(cuMemPrefetchBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
+EXPORT CUresult (cuMemPrefetchBatchAsync)(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) { ENTER(cuMemPrefetchBatchAsync); return leave(do_cuMemPrefetchBatchAsync(addresses, sizes, count, locations, from, locations_count, flags, stream)); }
+EXPORT CUresult (cuMemPrefetchBatchAsync_ptsz)(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) { ENTER(cuMemPrefetchBatchAsync_ptsz); return leave(do_cuMemPrefetchBatchAsync(addresses, sizes, count, locations, from, locations_count, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemRangeGetAttribute)(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttribute); return leave(do_cuMemRangeGetAttribute(data, size, attribute, address, bytes)); }
 EXPORT CUresult (cuMemRangeGetAttributes)(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes) { ENTER(cuMemRangeGetAttributes); return leave(do_cuMemRangeGetAttributes(data, sizes, attributes, count, address, bytes)); }
 EXPORT CUresult (cuMemRelease)(CUmemGenericAllocationHandle handle) { ENTER(cuMemRelease); return leave(do_cuMemRelease(handle)); }

@@ -207,6 +207,8 @@ CUresult do_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream);
 CUresult do_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream stream);
 CUresult do_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
 CUresult do_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
+CUresult do_cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream);
+CUresult do_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream);
 CUresult do_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 CUresult do_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 CUresult do_cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
@@ -214,6 +216,8 @@ CUresult do_cuMemcpyAtoA_v2(CUarray destination, size_t to, CUarray source, size
 CUresult do_cuMemcpyAtoD_v2(CUdeviceptr destination, CUarray source, size_t from, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyAtoH_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyAtoHAsync_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult do_cuMemcpyBatchAsync(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, size_t *failed, CUstream stream);
+CUresult do_cuMemcpyBatchAsync_v2(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, CUstream stream);
 CUresult do_cuMemcpyDtoA_v2(CUarray destination, size_t to, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream);
@@ -226,6 +230,8 @@ CUresult do_cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, si
 CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags);
+CUresult do_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
+CUresult do_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
 CUresult do_cuMemFree_v2(CUdeviceptr address);
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult do_cuMemFreeHost(void *address);
@@ -249,6 +255,7 @@ CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 CUresult do_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
 CUresult do_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult do_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
 CUresult do_cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes);
 CUresult do_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes);
 CUresult do_cuMemRelease(CUmemGenericAllocationHandle handle);

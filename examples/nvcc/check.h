@@ -5,9 +5,9 @@
 
 #define CHECK(call)                                                                               \
     do {                                                                                          \
-        cudaError_t e = (call);                                                                   \
-        if (e != cudaSuccess) {                                                                   \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e)); \
+        cudaError_t failed_ = (call);                                                             \
+        if (failed_ != cudaSuccess) {                                                             \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(failed_)); \
             exit(1);                                                                              \
         }                                                                                         \
     } while (0)
@@ -15,9 +15,9 @@
 // For libraries, whose results are 0 where all is well.
 #define NEED(call)                                                                  \
     do {                                                                            \
-        int r = (int)(call);                                                        \
-        if (r != 0) {                                                               \
-            fprintf(stderr, "%s:%d: %s answers %d\n", __FILE__, __LINE__, #call, r); \
+        int answer_ = (int)(call);                                                  \
+        if (answer_ != 0) {                                                         \
+            fprintf(stderr, "%s:%d: %s answers %d\n", __FILE__, __LINE__, #call, answer_); \
             exit(1);                                                                \
         }                                                                           \
     } while (0)

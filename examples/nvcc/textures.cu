@@ -140,7 +140,8 @@ static void arrays() {
     expect("layers", readTexture(make(ofArray(layers), cudaFilterModePoint), LAYER), wanted(point), 0);
     expect("1-D", readTexture(make(ofArray(row), cudaFilterModePoint), ONE), wanted([](float4 p) { return value(clamp((int)floorf(p.x), W), 0, 0); }), 0);
     expect("gather", readTexture(make(ofArray(flat), cudaFilterModePoint), GATHER), wanted([](float4 p) {
-               int i = (int)floorf(p.x - 0.5f), j = (int)floorf(p.y - 0.5f);
+               auto corner = [](float c) { return (int)floorf(roundf((c - 0.5f) * 256) / 256); }; // units have 8 bits behind the point
+               int i = corner(p.x), j = corner(p.y);
                auto at = [](int x, int y) { return value(clamp(x, W), clamp(y, H), 0); };
                return at(i, j + 1) + 2 * at(i + 1, j + 1) + 4 * at(i + 1, j) + 8 * at(i, j);
            }), 0);

@@ -717,6 +717,50 @@ typedef enum { CU_GRAPH_DEPENDENCY_TYPE_DEFAULT = 0, CU_GRAPH_DEPENDENCY_TYPE_PR
 #define CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC 1
 #define CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER 2
 
+typedef enum {
+	CU_MEMCPY_SRC_ACCESS_ORDER_INVALID = 0,
+	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+	CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+	CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3
+} CUmemcpySrcAccessOrder;
+
+typedef struct {
+	CUmemcpySrcAccessOrder srcAccessOrder;
+	CUmemLocation srcLocHint, dstLocHint;
+	unsigned int flags;
+} CUmemcpyAttributes;
+
+typedef enum {
+	CU_MEMCPY_OPERAND_TYPE_POINTER = 1,
+	CU_MEMCPY_OPERAND_TYPE_ARRAY = 2
+} CUmemcpy3DOperandType;
+
+typedef struct {
+	CUmemcpy3DOperandType type;
+	union {
+		struct {
+			CUdeviceptr ptr;
+			size_t rowLength, layerHeight;
+			CUmemLocation locHint;
+		} ptr;
+		struct {
+			CUarray array;
+			struct {
+				size_t x, y, z;
+			} offset;
+		} array;
+	} op;
+} CUmemcpy3DOperand;
+
+typedef struct {
+	CUmemcpy3DOperand src, dst;
+	struct {
+		size_t width, height, depth;
+	} extent;
+	CUmemcpySrcAccessOrder srcAccessOrder;
+	unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
 typedef unsigned CUtensorMapDataType;
 typedef unsigned CUtensorMapInterleave;
 typedef unsigned CUtensorMapSwizzle;
@@ -1135,6 +1179,10 @@ CUresult CUDAAPI cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy);
 CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy);
 CUresult CUDAAPI cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream);
 CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *failed, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DBatchAsync_v2_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream);
 CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy);
 CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy);
 CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
@@ -1149,6 +1197,10 @@ CUresult CUDAAPI cuMemcpyAtoH_v2(void *destination, CUarray source, size_t from,
 CUresult CUDAAPI cuMemcpyAtoH_v2_ptds(void *destination, CUarray source, size_t from, size_t bytes);
 CUresult CUDAAPI cuMemcpyAtoHAsync_v2(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyAtoHAsync_v2_ptsz(void *destination, CUarray source, size_t from, size_t bytes, CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, size_t *failed, CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, size_t *failed, CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync_v2(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, CUstream stream);
+CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *destinations, CUdeviceptr *sources, size_t *sizes, size_t count, CUmemcpyAttributes *attributes, size_t *from, size_t attributes_count, CUstream stream);
 CUresult CUDAAPI cuMemcpyDtoA_v2(CUarray destination, size_t to, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoA_v2_ptds(CUarray destination, size_t to, CUdeviceptr source, size_t bytes);
 CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
@@ -1172,6 +1224,10 @@ CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr destination, CUcontext destinatio
 CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags);
+CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemDiscardBatchAsync_ptsz(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address);
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
@@ -1198,6 +1254,8 @@ CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice 
 CUresult CUDAAPI cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
 CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
 CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult CUDAAPI cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
 CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes);
 CUresult CUDAAPI cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_attribute *attributes, size_t count, CUdeviceptr address, size_t bytes);
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle);
@@ -1334,6 +1392,7 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpy2DUnaligned cuMemcpy2DUnaligned_v2_ptds
 #define cuMemcpy3D cuMemcpy3D_v2_ptds
 #define cuMemcpy3DAsync cuMemcpy3DAsync_v2_ptsz
+#define cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_v2_ptsz
 #define cuMemcpy3DPeer cuMemcpy3DPeer_ptds
 #define cuMemcpy3DPeerAsync cuMemcpy3DPeerAsync_ptsz
 #define cuMemcpyAsync cuMemcpyAsync_ptsz
@@ -1341,6 +1400,7 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpyAtoD cuMemcpyAtoD_v2_ptds
 #define cuMemcpyAtoH cuMemcpyAtoH_v2_ptds
 #define cuMemcpyAtoHAsync cuMemcpyAtoHAsync_v2_ptsz
+#define cuMemcpyBatchAsync cuMemcpyBatchAsync_v2_ptsz
 #define cuMemcpyDtoA cuMemcpyDtoA_v2_ptds
 #define cuMemcpyDtoD cuMemcpyDtoD_v2_ptds
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2_ptsz
@@ -1352,8 +1412,11 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2_ptsz
 #define cuMemcpyPeer cuMemcpyPeer_ptds
 #define cuMemcpyPeerAsync cuMemcpyPeerAsync_ptsz
+#define cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
+#define cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz
 #define cuMemFreeAsync cuMemFreeAsync_ptsz
 #define cuMemPrefetchAsync cuMemPrefetchAsync_v2_ptsz
+#define cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz
 #define cuMemsetD16 cuMemsetD16_v2_ptds
 #define cuMemsetD16Async cuMemsetD16Async_ptsz
 #define cuMemsetD2D16 cuMemsetD2D16_v2_ptds
@@ -1388,10 +1451,12 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemcpy2DUnaligned cuMemcpy2DUnaligned_v2
 #define cuMemcpy3D cuMemcpy3D_v2
 #define cuMemcpy3DAsync cuMemcpy3DAsync_v2
+#define cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_v2
 #define cuMemcpyAtoA cuMemcpyAtoA_v2
 #define cuMemcpyAtoD cuMemcpyAtoD_v2
 #define cuMemcpyAtoH cuMemcpyAtoH_v2
 #define cuMemcpyAtoHAsync cuMemcpyAtoHAsync_v2
+#define cuMemcpyBatchAsync cuMemcpyBatchAsync_v2
 #define cuMemcpyDtoA cuMemcpyDtoA_v2
 #define cuMemcpyDtoD cuMemcpyDtoD_v2
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2

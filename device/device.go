@@ -75,6 +75,10 @@ type Config struct {
 	// two at a time; nil drops it. It must neither call the context nor wait
 	// for somebody who does.
 	Print func(text []byte)
+	// Complain receives what kernels say whose assertions do not hold, in whole
+	// lines, before anybody is answered with that fault: what a program has on its
+	// standard error. It is called like Print, and never at the same time.
+	Complain func(text []byte)
 }
 
 // Arena is a range of device addresses.

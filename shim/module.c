@@ -177,6 +177,7 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 		result = context_client(context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
+	print_pending(c);
 	uint32_t number = atomic_fetch_add(&c->numbers, 1);
 	result = send_image(c, number, start, size);
 	if (result != CUDA_SUCCESS)
@@ -347,8 +348,10 @@ CUresult do_cuModuleUnload(CUmodule module) {
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		print_pending(c);
 		result = client_status(c);
+	}
 	module_release(module, true);
 	return result;
 }

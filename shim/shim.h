@@ -155,6 +155,9 @@ struct client {
 	bool managed_busy;         // some of that may not have ended
 	_Atomic int deferred;      // a result that the next call which waits tells
 
+	// printed.c
+	pthread_mutex_t print_lock; // taken before those of ring.c
+
 	// notices.c
 	pthread_mutex_t notice_lock;
 	_Atomic uint32_t notices_read;
@@ -175,6 +178,7 @@ struct client *client_at(int device);                // NULL before that
 void client_forget_all(void);                        // in a child
 bool client_gone(struct client *c);                  // looks at the other end
 void client_drop(struct client *c);                  // one that is gone, when nothing is in it
+void print_pending(struct client *c);                // printed.c: what kernels have printed
 
 // --- ring.c: messages ---------------------------------------------------------
 
@@ -206,7 +210,6 @@ CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uin
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 
-void print_pending(struct client *c); // what kernels have printed
 
 // POST sends a message that has no answer, CALL one that has; both are a CUresult.
 #define POST(client, OP, name, message, head) \

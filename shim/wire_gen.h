@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x1608db0du
+#define WIRE_SCHEMA 0x2ddddd8cu
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -1142,11 +1142,13 @@ static inline uint8_t *wire_print_fetch_put(uint8_t *p, const struct wire_print_
 struct wire_print_fetch_reply {
 	uint32_t size;
 	uint32_t more;
+	uint32_t complaint;
 };
 
 static inline bool wire_print_fetch_reply_get(struct wire_reader *r, struct wire_print_fetch_reply *m) {
 	wire_get(r, &m->size, 4);
 	wire_get(r, &m->more, 4);
+	wire_get(r, &m->complaint, 4);
 	return wire_end(r);
 }
 

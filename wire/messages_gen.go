@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x1608db0d
+const Schema uint32 = 0x2ddddd8c
 
 // The kinds of messages.
 const (
@@ -1636,14 +1636,16 @@ func (m *PrintFetch) Op() Op { return OpPrintFetch }
 
 // PrintFetchReply is described in messages.txt.
 type PrintFetchReply struct {
-	Size uint32
-	More uint32
+	Size      uint32
+	More      uint32
+	Complaint uint32
 }
 
 // Append adds the message's bytes.
 func (m *PrintFetchReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	b = appendU32(b, m.More)
+	b = appendU32(b, m.Complaint)
 	return b
 }
 
@@ -1652,6 +1654,7 @@ func (m *PrintFetchReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
 	m.More = r.u32()
+	m.Complaint = r.u32()
 	return r.end("PrintFetchReply")
 }
 

@@ -4,7 +4,9 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -574,6 +576,48 @@ int mcu_take_stdout(void)
 }
 
 void mcu_flush_stdout(void) { fflush(stdout); }
+
+// The end that is written does not block: a process that crashes must not wait for its
+// own reader, which is gone by then.
+int mcu_sift_stderr(int *before)
+{
+	int ends[2];
+	*before = fcntl(2, F_DUPFD_CLOEXEC, 3);
+	if (*before < 0)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC) != 0) {
+		close(*before);
+		return -1;
+	}
+	fcntl(ends[1], F_SETPIPE_SZ, 1 << 20); // if it may
+	fcntl(ends[1], F_SETFL, O_NONBLOCK);
+	fflush(stderr);
+	int moved = dup2(ends[1], 2);
+	close(ends[1]);
+	if (moved < 0) {
+		close(*before);
+		close(ends[0]);
+		return -1;
+	}
+	return ends[0];
+}
+
+int mcu_write_stderr(const char *line, size_t size)
+{
+	fflush(stderr);
+	while (size > 0) {
+		ssize_t n = write(2, line, size);
+		if (n > 0) {
+			line += n;
+			size -= (size_t)n;
+		} else if (errno == EAGAIN) {
+			poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
+		} else if (errno != EINTR) {
+			return 0;
+		}
+	}
+	return 1;
+}
 
 // Synchronising any stream makes the driver write what was printed so far; this
 // one has no work, and nobody is waited for.

@@ -95,6 +95,13 @@ mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
 // the C library's buffer emptied, and the driver made to write.
 int mcu_take_stdout(void);
 void mcu_flush_stdout(void);
+
+// mcu_sift_stderr puts a pipe in the place of standard error and returns the end that is
+// read, -1 if that fails; *before is the file that was there.
+int mcu_sift_stderr(int *before);
+
+// mcu_write_stderr writes all of a line to standard error; 0 if it cannot.
+int mcu_write_stderr(const char *line, size_t size);
 mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);

@@ -50,9 +50,9 @@ var faults = map[int]device.FaultKind{
 	700: device.IllegalAddress,
 	702: device.Unspecified, // the kernel ran too long for a device with a display
 	709: device.DeviceLost,  // the context was destroyed
-	710: device.Trap,        // an assertion
+	710: device.Assert,
 	714: device.StackOverflow,
-	715: device.Trap, // an illegal instruction: so the hardware does trap
+	715: device.IllegalInstruction,
 	716: device.MisalignedAddress,
 	717: device.IllegalAddress, // in another state space
 	718: device.IllegalCall,

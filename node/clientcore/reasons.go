@@ -40,7 +40,7 @@ func (c *Core) needsWords(r Result) bool {
 	switch r {
 	case outOfMemory, invalidImage, noBinary, invalidPTX, ptxVersion, notSupported, unknownError:
 		return true
-	case notReady:
+	case notReady, asserted:
 		return false
 	}
 	return c.Current.Slot < 0

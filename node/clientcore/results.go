@@ -24,7 +24,9 @@ const (
 	notReady         Result = 600
 	illegalAddress   Result = 700
 	launchTimeout    Result = 702
+	asserted         Result = 710
 	stackError       Result = 714
+	illegalInstr     Result = 715
 	misaligned       Result = 716
 	invalidPC        Result = 718
 	launchFailed     Result = 719
@@ -49,10 +51,15 @@ var faultResults = map[device.FaultKind]Result{
 	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
 	device.StackOverflow: stackError, device.IllegalCall: invalidPC, device.Deadlock: launchTimeout,
 	device.DeviceLost: deviceLost, device.Unspecified: launchFailed,
+	device.Assert: asserted, device.IllegalInstruction: illegalInstr,
 }
 
 // ResultOf returns what a program is told of an error.
 func ResultOf(err error) Result { return resultOf(err) }
+
+// SaidByKernel says whether the kernel itself has told the program's user the reason of
+// a result, so that nobody else needs to.
+func SaidByKernel(r Result) bool { return r == asserted }
 
 func resultOf(err error) Result {
 	var fault *device.Fault

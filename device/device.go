@@ -107,6 +107,10 @@ type Context interface {
 	// Load makes the kernels and variables of an image usable: PTX text, a
 	// cubin or a fat binary. The context keeps no reference to the bytes.
 	Load(image []byte) (Module, error)
+	// Link makes an image of several, in which what one declares is what another
+	// defines: ErrLink if they do not fit together. It returns nil for a Link that
+	// only checks.
+	Link(l Link) ([]byte, error)
 
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)

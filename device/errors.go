@@ -19,10 +19,11 @@ var (
 	ErrNotSupported  = errors.New("not supported by this device")
 )
 
-// More exactly, of an image with PTX; each is an ErrInvalidImage too.
+// More exactly, of an image with PTX, or of several; each is an ErrInvalidImage too.
 var (
 	ErrInvalidPTX error = imageError("the PTX of the image cannot be used")
 	ErrPTXVersion error = imageError("the PTX of the image is of a newer version than the device knows")
+	ErrLink       error = imageError("the images cannot be linked")
 )
 
 type imageError string

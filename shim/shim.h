@@ -360,10 +360,18 @@ struct jit { // options of whoever has an image compiled
 	CUjit_option *options;
 	void **values;
 	size_t info_room, error_room; // of the logs: their values are overwritten by the answer
+	struct timespec began;
 };
 
 struct jit jit_options(unsigned count, CUjit_option *options, void **values);
-void jit_answer(const struct jit *jit, const char *errors); // NULL: there are none
+bool jit_options_exist(const struct jit *jit);
+void **jit_value(const struct jit *jit, CUjit_option option); // NULL: it is not there
+void jit_begin(struct jit *jit);                             // from now on it takes time
+void jit_answer(const struct jit *jit, const char *errors);  // NULL: there are none
+CUresult jit_answer_load(const struct jit *jit, CUresult result, char *log); // of what has ended; the log is given back
+
+CUresult image_send(struct client *c, uint32_t number, const uint8_t *image, size_t size); // in pieces
+char *image_log(struct client *c, uint32_t number); // what was wrong with it; NULL if the worker does not say
 
 // library.c: a function's handle may be that of a kernel of a library.
 CUresult function_of(CUfunction handle, CUfunction *function);

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x2ddddd8cu
+#define WIRE_SCHEMA 0x453b00c2u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -38,27 +38,29 @@ enum wire_op {
 	WIRE_LAUNCH = 29,
 	WIRE_LIMIT = 30,
 	WIRE_MODULE_LOG = 31,
-	WIRE_STREAM_CREATE = 32,
-	WIRE_STREAM_DESTROY = 33,
-	WIRE_STREAM_QUERY = 34,
-	WIRE_STREAM_SYNCHRONISE = 35,
-	WIRE_STREAM_WAIT = 36,
-	WIRE_EVENT_CREATE = 37,
-	WIRE_EVENT_DESTROY = 38,
-	WIRE_EVENT_RECORD = 39,
-	WIRE_EVENT_QUERY = 40,
-	WIRE_EVENT_SYNCHRONISE = 41,
-	WIRE_EVENT_ELAPSED = 42,
-	WIRE_SYNCHRONISE = 43,
-	WIRE_HOST_FUNCTION = 44,
-	WIRE_HOST_NEXT = 45,
-	WIRE_HOST_DONE = 46,
-	WIRE_HOST_STOP = 47,
-	WIRE_PRINT_FETCH = 48,
-	WIRE_SYNC_POINT = 49,
-	WIRE_RESET = 50,
-	WIRE_TEXTURE_CREATE = 51,
-	WIRE_TEXTURE_DESTROY = 52,
+	WIRE_MODULE_LINK = 32,
+	WIRE_MODULE_FETCH = 33,
+	WIRE_STREAM_CREATE = 34,
+	WIRE_STREAM_DESTROY = 35,
+	WIRE_STREAM_QUERY = 36,
+	WIRE_STREAM_SYNCHRONISE = 37,
+	WIRE_STREAM_WAIT = 38,
+	WIRE_EVENT_CREATE = 39,
+	WIRE_EVENT_DESTROY = 40,
+	WIRE_EVENT_RECORD = 41,
+	WIRE_EVENT_QUERY = 42,
+	WIRE_EVENT_SYNCHRONISE = 43,
+	WIRE_EVENT_ELAPSED = 44,
+	WIRE_SYNCHRONISE = 45,
+	WIRE_HOST_FUNCTION = 46,
+	WIRE_HOST_NEXT = 47,
+	WIRE_HOST_DONE = 48,
+	WIRE_HOST_STOP = 49,
+	WIRE_PRINT_FETCH = 50,
+	WIRE_SYNC_POINT = 51,
+	WIRE_RESET = 52,
+	WIRE_TEXTURE_CREATE = 53,
+	WIRE_TEXTURE_DESTROY = 54,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -852,6 +854,58 @@ struct wire_module_log_reply {
 };
 
 static inline bool wire_module_log_reply_get(struct wire_reader *r, struct wire_module_log_reply *m) {
+	wire_get(r, &m->size, 4);
+	return wire_end(r);
+}
+
+struct wire_module_link {
+	uint32_t module;
+	uint32_t check;
+};
+
+static inline size_t wire_module_link_size(const struct wire_module_link *m) {
+	(void)m;
+	return 8;
+}
+
+static inline uint8_t *wire_module_link_put(uint8_t *p, const struct wire_module_link *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	p = wire_put(p, &m->check, 4);
+	return p;
+}
+
+struct wire_module_link_reply {
+	uint64_t size;
+};
+
+static inline bool wire_module_link_reply_get(struct wire_reader *r, struct wire_module_link_reply *m) {
+	wire_get(r, &m->size, 8);
+	return wire_end(r);
+}
+
+struct wire_module_fetch {
+	uint32_t module;
+	uint64_t offset;
+};
+
+static inline size_t wire_module_fetch_size(const struct wire_module_fetch *m) {
+	(void)m;
+	return 12;
+}
+
+static inline uint8_t *wire_module_fetch_put(uint8_t *p, const struct wire_module_fetch *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	p = wire_put(p, &m->offset, 8);
+	return p;
+}
+
+struct wire_module_fetch_reply {
+	uint32_t size;
+};
+
+static inline bool wire_module_fetch_reply_get(struct wire_reader *r, struct wire_module_fetch_reply *m) {
 	wire_get(r, &m->size, 4);
 	return wire_end(r);
 }

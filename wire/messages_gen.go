@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x2ddddd8c
+const Schema uint32 = 0x453b00c2
 
 // The kinds of messages.
 const (
@@ -38,27 +38,29 @@ const (
 	OpLaunch            Op = 29
 	OpLimit             Op = 30
 	OpModuleLog         Op = 31
-	OpStreamCreate      Op = 32
-	OpStreamDestroy     Op = 33
-	OpStreamQuery       Op = 34
-	OpStreamSynchronise Op = 35
-	OpStreamWait        Op = 36
-	OpEventCreate       Op = 37
-	OpEventDestroy      Op = 38
-	OpEventRecord       Op = 39
-	OpEventQuery        Op = 40
-	OpEventSynchronise  Op = 41
-	OpEventElapsed      Op = 42
-	OpSynchronise       Op = 43
-	OpHostFunction      Op = 44
-	OpHostNext          Op = 45
-	OpHostDone          Op = 46
-	OpHostStop          Op = 47
-	OpPrintFetch        Op = 48
-	OpSyncPoint         Op = 49
-	OpReset             Op = 50
-	OpTextureCreate     Op = 51
-	OpTextureDestroy    Op = 52
+	OpModuleLink        Op = 32
+	OpModuleFetch       Op = 33
+	OpStreamCreate      Op = 34
+	OpStreamDestroy     Op = 35
+	OpStreamQuery       Op = 36
+	OpStreamSynchronise Op = 37
+	OpStreamWait        Op = 38
+	OpEventCreate       Op = 39
+	OpEventDestroy      Op = 40
+	OpEventRecord       Op = 41
+	OpEventQuery        Op = 42
+	OpEventSynchronise  Op = 43
+	OpEventElapsed      Op = 44
+	OpSynchronise       Op = 45
+	OpHostFunction      Op = 46
+	OpHostNext          Op = 47
+	OpHostDone          Op = 48
+	OpHostStop          Op = 49
+	OpPrintFetch        Op = 50
+	OpSyncPoint         Op = 51
+	OpReset             Op = 52
+	OpTextureCreate     Op = 53
+	OpTextureDestroy    Op = 54
 )
 
 var opTable = [...]opInfo{
@@ -93,6 +95,8 @@ var opTable = [...]opInfo{
 	OpLaunch:            {name: "launch"},
 	OpLimit:             {name: "limit"},
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
+	OpModuleLink:        {name: "module_link", call: true},
+	OpModuleFetch:       {name: "module_fetch", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
 	OpStreamQuery:       {name: "stream_query", call: true},
@@ -131,6 +135,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		}
 	case OpModuleLog:
 		var r ModuleLogReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
+		}
+	case OpModuleFetch:
+		var r ModuleFetchReply
 		if r.Decode(reply) == nil {
 			return uint64(r.Size), true
 		}
@@ -1230,6 +1239,90 @@ func (m *ModuleLogReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
 	return r.end("ModuleLogReply")
+}
+
+// ModuleLink is described in messages.txt.
+type ModuleLink struct {
+	Module uint32
+	Check  uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLink) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	b = appendU32(b, m.Check)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLink) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	m.Check = r.u32()
+	return r.end("ModuleLink")
+}
+
+// Op returns the message's kind.
+func (m *ModuleLink) Op() Op { return OpModuleLink }
+
+// ModuleLinkReply is described in messages.txt.
+type ModuleLinkReply struct {
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLinkReply) Append(b []byte) []byte {
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLinkReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u64()
+	return r.end("ModuleLinkReply")
+}
+
+// ModuleFetch is described in messages.txt.
+type ModuleFetch struct {
+	Module uint32
+	Offset uint64
+}
+
+// Append adds the message's bytes.
+func (m *ModuleFetch) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	b = appendU64(b, m.Offset)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleFetch) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	m.Offset = r.u64()
+	return r.end("ModuleFetch")
+}
+
+// Op returns the message's kind.
+func (m *ModuleFetch) Op() Op { return OpModuleFetch }
+
+// ModuleFetchReply is described in messages.txt.
+type ModuleFetchReply struct {
+	Size uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleFetchReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleFetchReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u32()
+	return r.end("ModuleFetchReply")
 }
 
 // StreamCreate is described in messages.txt.

@@ -27,7 +27,7 @@ var refusals = map[int]error{
 	221:          device.ErrNotSupported,  // no compiler for PTX is installed
 	222:          device.ErrPTXVersion,    // newer than the driver's
 	223:          device.ErrNoKernelImage, // compiling PTX is switched off
-	300:          device.ErrInvalidImage,
+	300:          device.ErrLink,
 	302:          device.ErrInvalidImage, // it needs a symbol that nobody has
 	303:          device.ErrInvalidImage,
 	400:          device.ErrInvalidValue, // a handle

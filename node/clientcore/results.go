@@ -19,6 +19,7 @@ const (
 	noBinary         Result = 209
 	invalidPTX       Result = 218
 	ptxVersion       Result = 222
+	invalidSource    Result = 300
 	invalidHandle    Result = 400
 	notFound         Result = 500
 	notReady         Result = 600
@@ -79,7 +80,7 @@ func resultOf(err error) Result {
 	}{
 		{nil, success},
 		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary},
-		{device.ErrInvalidPTX, invalidPTX}, {device.ErrPTXVersion, ptxVersion}, {device.ErrInvalidImage, invalidImage},
+		{device.ErrInvalidPTX, invalidPTX}, {device.ErrPTXVersion, ptxVersion}, {device.ErrLink, invalidSource}, {device.ErrInvalidImage, invalidImage},
 		{device.ErrNotFound, notFound}, {device.ErrTooLarge, tooLarge}, {device.ErrNotReady, notReady},
 		{device.ErrNotSupported, notSupported}, {device.ErrInvalidValue, invalidValue},
 		{vmm.ErrLimit, outOfMemory}, {vmm.ErrCapacity, resultOfTooSmall},

@@ -95,6 +95,10 @@ type Config struct {
 	// two at a time; nil drops it. It must neither call the context nor wait
 	// for somebody who does.
 	Print func(text []byte)
+	// Complain receives what kernels say whose assertions do not hold, in whole
+	// lines, before anybody is answered with that fault: what a program has on its
+	// standard error. It is called like Print, and never at the same time.
+	Complain func(text []byte)
 }
 
 // Arena is a range of device addresses.
@@ -123,6 +127,10 @@ type Context interface {
 	// Load makes the kernels and variables of an image usable: PTX text, a
 	// cubin or a fat binary. The context keeps no reference to the bytes.
 	Load(image []byte) (Module, error)
+	// Link makes an image of several, in which what one declares is what another
+	// defines: ErrLink if they do not fit together. It returns nil for a Link that
+	// only checks.
+	Link(l Link) ([]byte, error)
 
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)

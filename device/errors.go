@@ -19,10 +19,11 @@ var (
 	ErrNotSupported  = errors.New("not supported by this device")
 )
 
-// More exactly, of an image with PTX; each is an ErrInvalidImage too.
+// More exactly, of an image with PTX, or of several; each is an ErrInvalidImage too.
 var (
 	ErrInvalidPTX error = imageError("the PTX of the image cannot be used")
 	ErrPTXVersion error = imageError("the PTX of the image is of a newer version than the device knows")
+	ErrLink       error = imageError("the images cannot be linked")
 )
 
 type imageError string
@@ -38,18 +39,21 @@ type FaultKind uint8
 const (
 	IllegalAddress FaultKind = iota + 1 // memory that is not mapped, or may not be written
 	MisalignedAddress
-	Trap // the kernel stopped itself: trap, or a failed assertion
+	Trap // the kernel stopped itself
 	StackOverflow
 	IllegalCall // an indirect call to what is no function
 	Deadlock    // the threads of a kernel wait for each other for ever
 	DeviceLost  // the device does not answer any more
 	Unspecified // the backend knows no more than that a kernel failed
+	Assert      // an assertion in the kernel does not hold; its text went to Config.Complain
+	IllegalInstruction
 )
 
 var faultNames = map[FaultKind]string{
 	IllegalAddress: "illegal address", MisalignedAddress: "misaligned address", Trap: "trap",
 	StackOverflow: "stack overflow", IllegalCall: "illegal call", Deadlock: "deadlock",
-	DeviceLost: "device lost", Unspecified: "unspecified failure",
+	DeviceLost: "device lost", Unspecified: "unspecified failure", Assert: "failed assertion",
+	IllegalInstruction: "illegal instruction",
 }
 
 // String returns the kind in words.

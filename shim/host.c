@@ -105,6 +105,7 @@ static void *serve(void *argument) {
 			break;
 		struct host_call *call = take_call(c, reply.cookie);
 		if (call != NULL) {
+			print_pending(c);
 			if (call->function != NULL)
 				call->function(call->data);
 			else

@@ -497,6 +497,7 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 		result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
+	print_pending(t.client);
 	if (f->object.context != t.context)
 		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
 	result = launch_check(f, l);

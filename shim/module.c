@@ -130,8 +130,7 @@ CUresult file_read(const char *path, void **data, size_t *size) {
 
 // --- loading ------------------------------------------------------------------------------
 
-// Sends an image in pieces.
-static CUresult send_image(struct client *c, uint32_t number, const uint8_t *image, size_t size) {
+CUresult image_send(struct client *c, uint32_t number, const uint8_t *image, size_t size) {
 	CUresult result = CUDA_SUCCESS;
 	for (size_t done = 0, limit = stage_limit(c); done < size && result == CUDA_SUCCESS;) {
 		size_t piece = size - done < limit ? size - done : limit;
@@ -147,8 +146,7 @@ static CUresult send_image(struct client *c, uint32_t number, const uint8_t *ima
 	return result;
 }
 
-// Asks what was wrong with an image; NULL if the worker does not say.
-static char *ask_log(struct client *c, uint32_t number) {
+char *image_log(struct client *c, uint32_t number) {
 	uint64_t offset;
 	if (bounce_take(c, true, &offset) != CUDA_SUCCESS)
 		return NULL;
@@ -177,8 +175,9 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 		result = context_client(context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
+	print_pending(c);
 	uint32_t number = atomic_fetch_add(&c->numbers, 1);
-	result = send_image(c, number, start, size);
+	result = image_send(c, number, start, size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct answer answer;
@@ -186,7 +185,7 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	result = CALL(c, MODULE_LOAD, module_load, &message, NO_DATA, &answer);
 	if (result != CUDA_SUCCESS) {
 		if (log != NULL)
-			*log = ask_log(c, number);
+			*log = image_log(c, number);
 		return result;
 	}
 	struct wire_module_load_reply reply;
@@ -245,14 +244,14 @@ void module_release(CUmodule module, bool tell) {
 
 #define JIT_OPTIONS 64 // more than any version of CUDA knows
 
-static bool options_exist(const struct jit *jit) {
+bool jit_options_exist(const struct jit *jit) {
 	for (unsigned i = 0; jit->options != NULL && i < jit->count; i++)
 		if ((unsigned)jit->options[i] >= JIT_OPTIONS)
 			return false;
 	return true;
 }
 
-static void **value_of(const struct jit *jit, CUjit_option option) {
+void **jit_value(const struct jit *jit, CUjit_option option) {
 	for (unsigned i = 0; jit->options != NULL && jit->values != NULL && i < jit->count; i++)
 		if (jit->options[i] == option)
 			return &jit->values[i];
@@ -260,12 +259,15 @@ static void **value_of(const struct jit *jit, CUjit_option option) {
 }
 
 static size_t room_of(const struct jit *jit, CUjit_option buffer, CUjit_option size) {
-	void **log = value_of(jit, buffer), **value = value_of(jit, size);
+	void **log = jit_value(jit, buffer), **value = jit_value(jit, size);
 	return log != NULL && *log != NULL && value != NULL ? (size_t)(uintptr_t)*value : 0;
 }
 
+void jit_begin(struct jit *jit) { clock_gettime(CLOCK_MONOTONIC, &jit->began); }
+
 struct jit jit_options(unsigned count, CUjit_option *options, void **values) {
-	struct jit jit = {count, options, values, 0, 0};
+	struct jit jit = {.count = count, .options = options, .values = values};
+	jit_begin(&jit);
 	jit.info_room = room_of(&jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES);
 	jit.error_room = room_of(&jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
 	return jit;
@@ -274,7 +276,7 @@ struct jit jit_options(unsigned count, CUjit_option *options, void **values) {
 // Writes a text into the log whose buffer and size these options are, without the end
 // of its last line, and says how long it is with its NUL; an empty one has no length.
 static void write_log(const struct jit *jit, CUjit_option buffer, size_t room, CUjit_option size, const char *text) {
-	void **log = value_of(jit, buffer), **value = value_of(jit, size);
+	void **log = jit_value(jit, buffer), **value = jit_value(jit, size);
 	if (value == NULL)
 		return;
 	size_t length = strlen(text);
@@ -292,13 +294,17 @@ static void write_log(const struct jit *jit, CUjit_option buffer, size_t room, C
 void jit_answer(const struct jit *jit, const char *errors) {
 	write_log(jit, CU_JIT_INFO_LOG_BUFFER, jit->info_room, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "");
 	write_log(jit, CU_JIT_ERROR_LOG_BUFFER, jit->error_room, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, errors != NULL ? errors : "");
-	void **time = value_of(jit, CU_JIT_WALL_TIME);
-	if (time != NULL)
-		*time = NULL;
+	void **time = jit_value(jit, CU_JIT_WALL_TIME);
+	if (time == NULL)
+		return;
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	float milliseconds = (float)(now.tv_sec - jit->began.tv_sec) * 1e3f + (float)(now.tv_nsec - jit->began.tv_nsec) / 1e6f;
+	*time = NULL;
+	memcpy(time, &milliseconds, sizeof milliseconds);
 }
 
-// The same for a load that has ended; the log is given back.
-static CUresult answer_load(const struct jit *jit, CUresult result, char *log) {
+CUresult jit_answer_load(const struct jit *jit, CUresult result, char *log) {
 	jit_answer(jit, result == CUDA_SUCCESS ? NULL : log != NULL ? log : "error: the node refused this image");
 	free(log);
 	return result;
@@ -314,14 +320,14 @@ CUresult do_cuModuleLoadData(CUmodule *module, const void *image) {
 
 CUresult do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
 	const struct jit jit = jit_options(count, options, values);
-	if (!options_exist(&jit))
+	if (!jit_options_exist(&jit))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUcontext context;
 	char *log = NULL;
 	CUresult result = context_need(&context);
 	if (result == CUDA_SUCCESS)
 		result = module != NULL ? module_load(context, image, IMAGE_UNLIMITED, jit.error_room > 0 ? &log : NULL, module) : CUDA_ERROR_INVALID_VALUE;
-	return answer_load(&jit, result, log);
+	return jit_answer_load(&jit, result, log);
 }
 
 CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return do_cuModuleLoadData(module, image); }
@@ -347,8 +353,10 @@ CUresult do_cuModuleUnload(CUmodule module) {
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		print_pending(c);
 		result = client_status(c);
+	}
 	module_release(module, true);
 	return result;
 }
@@ -558,103 +566,4 @@ CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count
 		result = module_function(module, name, &functions[i]);
 	free(names);
 	return result;
-}
-
-// --- linking: of one input, which is its own result ---------------------------------------------
-
-struct CUlinkState_st {
-	struct object object;
-	struct jit jit; // of the program, for as long as it links
-	void *image;
-	size_t size;
-};
-
-CUresult do_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) {
-	const struct jit jit = jit_options(count, options, values);
-	CUcontext context;
-	CUresult result = context_need(&context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (state == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUlinkState s = object_new(KIND_LINK, sizeof *s);
-	if (s == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	s->object.context = context;
-	s->jit = jit;
-	jit_answer(&jit, NULL);
-	*state = s;
-	return CUDA_SUCCESS;
-}
-
-// CUDA compiles PTX when it is added, and says what is wrong with it in the logs of
-// whoever began to link.
-static CUresult try_input(CUlinkState state, const void *image, size_t size) {
-	CUmodule module;
-	char *log = NULL;
-	CUresult result = context_usable(state->object.context);
-	if (result == CUDA_SUCCESS)
-		result = module_load(state->object.context, image, size, state->jit.error_room > 0 ? &log : NULL, &module);
-	if (result == CUDA_SUCCESS)
-		module_release(module, true);
-	return answer_load(&state->jit, result, log);
-}
-
-CUresult do_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count, CUjit_option *options, void **values) {
-	(void)name;
-	const struct jit jit = jit_options(count, options, values);
-	if (!object_is(state, KIND_LINK))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (data == NULL || size == 0 || jit.info_room > 0 || jit.error_room > 0) // logs are of all inputs together
-		return CUDA_ERROR_INVALID_VALUE;
-	if (type > CU_JIT_INPUT_FATBINARY || state->image != NULL)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	char *image = malloc(size + 1);
-	if (image == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(image, data, size);
-	image[size] = 0; // PTX may come without
-	const void *start;
-	size_t whole;
-	CUresult result = image_bounds(image, size, &start, &whole); // whoever loads it does not say how long it is
-	if (result == CUDA_SUCCESS && type == CU_JIT_INPUT_PTX)
-		result = try_input(state, image, size);
-	if (result != CUDA_SUCCESS) {
-		free(image);
-		return result;
-	}
-	state->image = image;
-	state->size = size;
-	return CUDA_SUCCESS;
-}
-
-CUresult do_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options, void **values) {
-	void *data;
-	size_t size;
-	CUresult result = file_read(path, &data, &size);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = do_cuLinkAddData_v2(state, type, data, size, path, count, options, values);
-	free(data);
-	return result;
-}
-
-CUresult do_cuLinkComplete(CUlinkState state, void **cubin, size_t *size) {
-	if (!object_is(state, KIND_LINK))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (cubin == NULL || state->image == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	*cubin = state->image;
-	if (size != NULL)
-		*size = state->size;
-	return CUDA_SUCCESS;
-}
-
-CUresult do_cuLinkDestroy(CUlinkState state) {
-	if (!object_is(state, KIND_LINK))
-		return CUDA_ERROR_INVALID_HANDLE;
-	free(state->image);
-	state->image = NULL;
-	object_free(state);
-	return CUDA_SUCCESS;
 }

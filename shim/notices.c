@@ -59,6 +59,8 @@ CUresult notices_print(CUresult result) {
 		struct client *c = client_at(i);
 		if (c != NULL && has_notices(c))
 			print_new(c);
+		if (c != NULL && result == CUDA_ERROR_ASSERT) // whichever call is the first to tell that one failed
+			print_pending(c);
 	}
 	return result;
 }

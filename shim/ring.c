@@ -327,25 +327,3 @@ void bounce_give(struct client *c, uint64_t offset) {
 	pthread_cond_signal(&c->bounce_freed);
 	pthread_mutex_unlock(&c->bounce_lock);
 }
-
-void print_pending(struct client *c) {
-	if (__atomic_load_n(&c->ring->print, __ATOMIC_ACQUIRE) == 0)
-		return;
-	uint64_t offset;
-	if (bounce_take(c, true, &offset) != CUDA_SUCCESS)
-		return;
-	struct wire_print_fetch_reply reply = {.more = 1};
-	while (reply.more != 0) {
-		struct answer answer;
-		struct wire_print_fetch message = {0};
-		const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-		if (CALL(c, PRINT_FETCH, print_fetch, &message, &head, &answer) != CUDA_SUCCESS)
-			break;
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (!wire_print_fetch_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE || reply.size == 0)
-			break;
-		fwrite(c->arena + offset, 1, reply.size, stdout);
-	}
-	bounce_give(c, offset);
-	fflush(stdout);
-}

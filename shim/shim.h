@@ -155,6 +155,9 @@ struct client {
 	bool managed_busy;         // some of that may not have ended
 	_Atomic int deferred;      // a result that the next call which waits tells
 
+	// printed.c
+	pthread_mutex_t print_lock; // taken before those of ring.c
+
 	// notices.c
 	pthread_mutex_t notice_lock;
 	_Atomic uint32_t notices_read;
@@ -175,6 +178,7 @@ struct client *client_at(int device);                // NULL before that
 void client_forget_all(void);                        // in a child
 bool client_gone(struct client *c);                  // looks at the other end
 void client_drop(struct client *c);                  // one that is gone, when nothing is in it
+void print_pending(struct client *c);                // printed.c: what kernels have printed
 
 // --- ring.c: messages ---------------------------------------------------------
 
@@ -210,7 +214,6 @@ CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer,
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset);
 void bounce_give(struct client *c, uint64_t offset);
 
-void print_pending(struct client *c); // what kernels have printed
 
 // POST sends a message that has no answer, CALL one that has; both are a CUresult.
 #define POST(client, OP, name, message, head) \
@@ -361,10 +364,18 @@ struct jit { // options of whoever has an image compiled
 	CUjit_option *options;
 	void **values;
 	size_t info_room, error_room; // of the logs: their values are overwritten by the answer
+	struct timespec began;
 };
 
 struct jit jit_options(unsigned count, CUjit_option *options, void **values);
-void jit_answer(const struct jit *jit, const char *errors); // NULL: there are none
+bool jit_options_exist(const struct jit *jit);
+void **jit_value(const struct jit *jit, CUjit_option option); // NULL: it is not there
+void jit_begin(struct jit *jit);                             // from now on it takes time
+void jit_answer(const struct jit *jit, const char *errors);  // NULL: there are none
+CUresult jit_answer_load(const struct jit *jit, CUresult result, char *log); // of what has ended; the log is given back
+
+CUresult image_send(struct client *c, uint32_t number, const uint8_t *image, size_t size); // in pieces
+char *image_log(struct client *c, uint32_t number); // what was wrong with it; NULL if the worker does not say
 
 // library.c: a function's handle may be that of a kernel of a library.
 CUresult function_of(CUfunction handle, CUfunction *function);

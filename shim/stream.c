@@ -174,7 +174,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 		return result;
 	struct wire_stream_query message = {t.stream};
 	result = CALL(t.client, STREAM_QUERY, stream_query, &message, NO_DATA, NULL);
-	if (result == CUDA_SUCCESS)
+	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(t.client);
 	return result;
 }
@@ -369,7 +369,7 @@ CUresult do_cuEventQuery(CUevent event) {
 		return result;
 	struct wire_event_query message = {event->object.number};
 	result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
-	if (result == CUDA_SUCCESS)
+	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(c);
 	return result;
 }

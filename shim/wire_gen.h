@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x7ac537b5u
+#define WIRE_SCHEMA 0x6968c2fau
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -39,27 +39,29 @@ enum wire_op {
 	WIRE_LIMIT = 30,
 	WIRE_DRIVER_ASK = 31,
 	WIRE_MODULE_LOG = 32,
-	WIRE_STREAM_CREATE = 33,
-	WIRE_STREAM_DESTROY = 34,
-	WIRE_STREAM_QUERY = 35,
-	WIRE_STREAM_SYNCHRONISE = 36,
-	WIRE_STREAM_WAIT = 37,
-	WIRE_EVENT_CREATE = 38,
-	WIRE_EVENT_DESTROY = 39,
-	WIRE_EVENT_RECORD = 40,
-	WIRE_EVENT_QUERY = 41,
-	WIRE_EVENT_SYNCHRONISE = 42,
-	WIRE_EVENT_ELAPSED = 43,
-	WIRE_SYNCHRONISE = 44,
-	WIRE_HOST_FUNCTION = 45,
-	WIRE_HOST_NEXT = 46,
-	WIRE_HOST_DONE = 47,
-	WIRE_HOST_STOP = 48,
-	WIRE_PRINT_FETCH = 49,
-	WIRE_SYNC_POINT = 50,
-	WIRE_RESET = 51,
-	WIRE_TEXTURE_CREATE = 52,
-	WIRE_TEXTURE_DESTROY = 53,
+	WIRE_MODULE_LINK = 33,
+	WIRE_MODULE_FETCH = 34,
+	WIRE_STREAM_CREATE = 35,
+	WIRE_STREAM_DESTROY = 36,
+	WIRE_STREAM_QUERY = 37,
+	WIRE_STREAM_SYNCHRONISE = 38,
+	WIRE_STREAM_WAIT = 39,
+	WIRE_EVENT_CREATE = 40,
+	WIRE_EVENT_DESTROY = 41,
+	WIRE_EVENT_RECORD = 42,
+	WIRE_EVENT_QUERY = 43,
+	WIRE_EVENT_SYNCHRONISE = 44,
+	WIRE_EVENT_ELAPSED = 45,
+	WIRE_SYNCHRONISE = 46,
+	WIRE_HOST_FUNCTION = 47,
+	WIRE_HOST_NEXT = 48,
+	WIRE_HOST_DONE = 49,
+	WIRE_HOST_STOP = 50,
+	WIRE_PRINT_FETCH = 51,
+	WIRE_SYNC_POINT = 52,
+	WIRE_RESET = 53,
+	WIRE_TEXTURE_CREATE = 54,
+	WIRE_TEXTURE_DESTROY = 55,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -883,6 +885,58 @@ static inline bool wire_module_log_reply_get(struct wire_reader *r, struct wire_
 	return wire_end(r);
 }
 
+struct wire_module_link {
+	uint32_t module;
+	uint32_t check;
+};
+
+static inline size_t wire_module_link_size(const struct wire_module_link *m) {
+	(void)m;
+	return 8;
+}
+
+static inline uint8_t *wire_module_link_put(uint8_t *p, const struct wire_module_link *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	p = wire_put(p, &m->check, 4);
+	return p;
+}
+
+struct wire_module_link_reply {
+	uint64_t size;
+};
+
+static inline bool wire_module_link_reply_get(struct wire_reader *r, struct wire_module_link_reply *m) {
+	wire_get(r, &m->size, 8);
+	return wire_end(r);
+}
+
+struct wire_module_fetch {
+	uint32_t module;
+	uint64_t offset;
+};
+
+static inline size_t wire_module_fetch_size(const struct wire_module_fetch *m) {
+	(void)m;
+	return 12;
+}
+
+static inline uint8_t *wire_module_fetch_put(uint8_t *p, const struct wire_module_fetch *m) {
+	(void)m;
+	p = wire_put(p, &m->module, 4);
+	p = wire_put(p, &m->offset, 8);
+	return p;
+}
+
+struct wire_module_fetch_reply {
+	uint32_t size;
+};
+
+static inline bool wire_module_fetch_reply_get(struct wire_reader *r, struct wire_module_fetch_reply *m) {
+	wire_get(r, &m->size, 4);
+	return wire_end(r);
+}
+
 struct wire_stream_create {
 	uint32_t stream;
 	uint32_t flags;
@@ -1169,11 +1223,13 @@ static inline uint8_t *wire_print_fetch_put(uint8_t *p, const struct wire_print_
 struct wire_print_fetch_reply {
 	uint32_t size;
 	uint32_t more;
+	uint32_t complaint;
 };
 
 static inline bool wire_print_fetch_reply_get(struct wire_reader *r, struct wire_print_fetch_reply *m) {
 	wire_get(r, &m->size, 4);
 	wire_get(r, &m->more, 4);
+	wire_get(r, &m->complaint, 4);
 	return wire_end(r);
 }
 

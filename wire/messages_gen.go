@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x7ac537b5
+const Schema uint32 = 0x6968c2fa
 
 // The kinds of messages.
 const (
@@ -39,27 +39,29 @@ const (
 	OpLimit             Op = 30
 	OpDriverAsk         Op = 31
 	OpModuleLog         Op = 32
-	OpStreamCreate      Op = 33
-	OpStreamDestroy     Op = 34
-	OpStreamQuery       Op = 35
-	OpStreamSynchronise Op = 36
-	OpStreamWait        Op = 37
-	OpEventCreate       Op = 38
-	OpEventDestroy      Op = 39
-	OpEventRecord       Op = 40
-	OpEventQuery        Op = 41
-	OpEventSynchronise  Op = 42
-	OpEventElapsed      Op = 43
-	OpSynchronise       Op = 44
-	OpHostFunction      Op = 45
-	OpHostNext          Op = 46
-	OpHostDone          Op = 47
-	OpHostStop          Op = 48
-	OpPrintFetch        Op = 49
-	OpSyncPoint         Op = 50
-	OpReset             Op = 51
-	OpTextureCreate     Op = 52
-	OpTextureDestroy    Op = 53
+	OpModuleLink        Op = 33
+	OpModuleFetch       Op = 34
+	OpStreamCreate      Op = 35
+	OpStreamDestroy     Op = 36
+	OpStreamQuery       Op = 37
+	OpStreamSynchronise Op = 38
+	OpStreamWait        Op = 39
+	OpEventCreate       Op = 40
+	OpEventDestroy      Op = 41
+	OpEventRecord       Op = 42
+	OpEventQuery        Op = 43
+	OpEventSynchronise  Op = 44
+	OpEventElapsed      Op = 45
+	OpSynchronise       Op = 46
+	OpHostFunction      Op = 47
+	OpHostNext          Op = 48
+	OpHostDone          Op = 49
+	OpHostStop          Op = 50
+	OpPrintFetch        Op = 51
+	OpSyncPoint         Op = 52
+	OpReset             Op = 53
+	OpTextureCreate     Op = 54
+	OpTextureDestroy    Op = 55
 )
 
 var opTable = [...]opInfo{
@@ -95,6 +97,8 @@ var opTable = [...]opInfo{
 	OpLimit:             {name: "limit"},
 	OpDriverAsk:         {name: "driver_ask", call: true, data: DataOut},
 	OpModuleLog:         {name: "module_log", call: true, data: DataOut},
+	OpModuleLink:        {name: "module_link", call: true},
+	OpModuleFetch:       {name: "module_fetch", call: true, data: DataOut},
 	OpStreamCreate:      {name: "stream_create"},
 	OpStreamDestroy:     {name: "stream_destroy", afterFault: true},
 	OpStreamQuery:       {name: "stream_query", call: true},
@@ -138,6 +142,11 @@ func given(o Op, reply []byte) (n uint64, said bool) {
 		}
 	case OpModuleLog:
 		var r ModuleLogReply
+		if r.Decode(reply) == nil {
+			return uint64(r.Size), true
+		}
+	case OpModuleFetch:
+		var r ModuleFetchReply
 		if r.Decode(reply) == nil {
 			return uint64(r.Size), true
 		}
@@ -1281,6 +1290,90 @@ func (m *ModuleLogReply) Decode(b []byte) error {
 	return r.end("ModuleLogReply")
 }
 
+// ModuleLink is described in messages.txt.
+type ModuleLink struct {
+	Module uint32
+	Check  uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLink) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	b = appendU32(b, m.Check)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLink) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	m.Check = r.u32()
+	return r.end("ModuleLink")
+}
+
+// Op returns the message's kind.
+func (m *ModuleLink) Op() Op { return OpModuleLink }
+
+// ModuleLinkReply is described in messages.txt.
+type ModuleLinkReply struct {
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *ModuleLinkReply) Append(b []byte) []byte {
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleLinkReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u64()
+	return r.end("ModuleLinkReply")
+}
+
+// ModuleFetch is described in messages.txt.
+type ModuleFetch struct {
+	Module uint32
+	Offset uint64
+}
+
+// Append adds the message's bytes.
+func (m *ModuleFetch) Append(b []byte) []byte {
+	b = appendU32(b, m.Module)
+	b = appendU64(b, m.Offset)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleFetch) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Module = r.u32()
+	m.Offset = r.u64()
+	return r.end("ModuleFetch")
+}
+
+// Op returns the message's kind.
+func (m *ModuleFetch) Op() Op { return OpModuleFetch }
+
+// ModuleFetchReply is described in messages.txt.
+type ModuleFetchReply struct {
+	Size uint32
+}
+
+// Append adds the message's bytes.
+func (m *ModuleFetchReply) Append(b []byte) []byte {
+	b = appendU32(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ModuleFetchReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Size = r.u32()
+	return r.end("ModuleFetchReply")
+}
+
 // StreamCreate is described in messages.txt.
 type StreamCreate struct {
 	Stream   uint32
@@ -1685,14 +1778,16 @@ func (m *PrintFetch) Op() Op { return OpPrintFetch }
 
 // PrintFetchReply is described in messages.txt.
 type PrintFetchReply struct {
-	Size uint32
-	More uint32
+	Size      uint32
+	More      uint32
+	Complaint uint32
 }
 
 // Append adds the message's bytes.
 func (m *PrintFetchReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	b = appendU32(b, m.More)
+	b = appendU32(b, m.Complaint)
 	return b
 }
 
@@ -1701,6 +1796,7 @@ func (m *PrintFetchReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
 	m.More = r.u32()
+	m.Complaint = r.u32()
 	return r.end("PrintFetchReply")
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,10 +24,24 @@ func newWorker() *cobra.Command {
 			if info, err := control.Stat(); err != nil || info.Mode()&os.ModeSocket == 0 {
 				return usageErrorf("only a node starts workers: use muster node")
 			}
-			log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: workerLevel()}))
+			log := slog.New(slog.NewTextHandler(ownStderr(c.ErrOrStderr()), &slog.HandlerOptions{Level: workerLevel()}))
 			return worker.Main(control, openDevice, log)
 		},
 	}
+}
+
+// ownStderr returns standard error by a descriptor of its own: NVIDIA's driver writes to
+// the other one what is for programs (see device/cuda).
+func ownStderr(stderr io.Writer) io.Writer {
+	if stderr != os.Stderr {
+		return stderr
+	}
+	fd, err := syscall.Dup(2)
+	if err != nil {
+		return stderr
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), "log")
 }
 
 // workerLevel is the daemon's level, which workers inherit.

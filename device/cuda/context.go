@@ -28,8 +28,11 @@ type gpuContext struct {
 	arena  device.Arena
 
 	print    func([]byte)
+	complain func([]byte)
 	prints   *prints     // nil if what kernels print goes elsewhere
 	mayPrint atomic.Bool // a module was loaded whose kernels may print
+
+	assertions sync.Once // that did not hold are told
 
 	mapping sync.Mutex // held by who changes what is mapped
 
@@ -100,6 +103,9 @@ func (c *gpuContext) answer(r C.mcu_result) error {
 		return nil
 	}
 	if f := err.fault(); f != nil {
+		if f.Kind == device.Assert {
+			c.asserted()
+		}
 		c.end(f)
 		return c.Err()
 	}

@@ -11,7 +11,8 @@
 //   - A kernel cannot be stopped. Close waits for what was submitted.
 //   - What kernels print goes to the standard output of the process. With
 //     Options.TakeStdout it goes to Config.Print, when a stream, an event or the
-//     context is synchronised.
+//     context is synchronised. What the driver writes of failed assertions to
+//     standard error goes to Config.Complain.
 //   - Unmap of a part of memory that was mapped as one piece waits for all
 //     work of the context, and holds new work back. Pieces are the aligned
 //     32 MiB within a call of Map, and single granules for the rest of it.
@@ -36,7 +37,9 @@ type Options struct {
 	Library string
 	// TakeStdout gives the process's standard output to what kernels print,
 	// from the first context with a Config.Print on: for processes that have
-	// no other use for it.
+	// no other use for it. Standard error is read from then on as well, for
+	// failed assertions; what else is written there goes where it went, a moment
+	// later, so that whoever logs until the very end has a descriptor of his own.
 	TakeStdout bool
 }
 

@@ -168,6 +168,81 @@ const printPTX = `.version 7.0
 }
 `
 
+// A failed assertion is told to whoever opened the context, and to nobody else.
+func TestAssertion(t *testing.T) {
+	if os.Getenv("MUSTER_TEST_ASSERTION") == "" {
+		theGPU(t)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestAssertion$")
+		cmd.Env = append(os.Environ(), "MUSTER_TEST_ASSERTION=1")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil || said.String() != "" {
+			t.Errorf("%v: %s", err, said.String())
+		}
+		return
+	}
+	all, err := Devices(Options{TakeStdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	c, err := all[0].Open(device.Config{Arena: device.Arena{Base: testBase, Size: 64 << 20}, Print: func([]byte) {}, Complain: func(text []byte) { told.Write(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Load([]byte(assertPTX))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.Function("doubt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Launch(f, device.Launch{Grid: device.Dim{X: 1, Y: 1, Z: 1}, Block: device.Dim{X: 2, Y: 1, Z: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var fault *device.Fault
+	if err := s.Synchronise(context.Background()); !errors.As(err, &fault) || fault.Kind != device.Assert {
+		t.Errorf("answered %v", err)
+	}
+	if want := "a:7: a: block: [0,0,0], thread: [0,0,0] Assertion `a` failed.\na:7: a: block: [0,0,0], thread: [1,0,0] Assertion `a` failed.\n"; told.String() != want {
+		t.Errorf("told %q, want %q", told.String(), want)
+	}
+}
+
+const assertPTX = `.version 7.0
+.target sm_70
+.address_size 64
+.extern .func __assertfail (.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 w, .param .b64 s);
+.global .align 1 .b8 text[2] = {97, 0};
+.visible .entry doubt() {
+	.reg .b64 %a<3>;
+	.reg .b32 %r<1>;
+	mov.u64 %a0, text;
+	cvta.global.u64 %a1, %a0;
+	mov.u64 %a2, 1;
+	mov.u32 %r0, 7;
+	{
+	.param .b64 m;
+	st.param.b64 [m], %a1;
+	.param .b64 f;
+	st.param.b64 [f], %a1;
+	.param .b32 l;
+	st.param.b32 [l], %r0;
+	.param .b64 w;
+	st.param.b64 [w], %a1;
+	.param .b64 s;
+	st.param.b64 [s], %a2;
+	call.uni __assertfail, (m, f, l, w, s);
+	}
+	ret;
+}
+`
+
 // What stays of pieces that are taken apart keeps its bytes, and copies that
 // are larger than the buffer they go through are whole.
 func TestPartsOfLargePieces(t *testing.T) {

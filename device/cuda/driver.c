@@ -4,7 +4,9 @@
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +111,10 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 // signature given here in every driver since CUDA 12.4.
 #define FUNCTIONS(X) \
 	X(cuGetErrorName, (int, const char **)) \
+	X(cuLinkCreate_v2, (unsigned int, int *, void **, void **)) \
+	X(cuLinkAddData_v2, (void *, int, void *, size_t, const char *, unsigned int, int *, void **)) \
+	X(cuLinkComplete, (void *, void **, size_t *)) \
+	X(cuLinkDestroy, (void *)) \
 	X(cuGetErrorString, (int, const char **)) \
 	X(cuInit, (unsigned int)) \
 	X(cuDriverGetVersion, (int *)) \
@@ -497,6 +503,58 @@ mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *mo
 	return leave(r);
 }
 
+// The driver keeps the lists of options, and writes to them and to the log, until the
+// link is destroyed.
+struct mcu_link {
+	void *state;
+	int options[MCU_LINK_OPTIONS + 2];
+	void *values[MCU_LINK_OPTIONS + 2];
+	char log[8192];
+};
+
+mcu_result mcu_link_create(mcu_handle context, const int *options, const uint64_t *values, unsigned int count, mcu_link **out)
+{
+	enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6, OUT_OF_MEMORY = 2 };
+	mcu_link *link = calloc(1, sizeof *link);
+	*out = link;
+	if (link == NULL)
+		return (mcu_result){OUT_OF_MEMORY, "calloc"};
+	link->options[0] = ERROR_LOG;
+	link->values[0] = link->log;
+	link->options[1] = ERROR_LOG_SIZE;
+	link->values[1] = (void *)(uintptr_t)(sizeof link->log - 1);
+	if (count > MCU_LINK_OPTIONS)
+		count = MCU_LINK_OPTIONS;
+	for (unsigned int i = 0; i < count; i++) {
+		link->options[i + 2] = options[i];
+		link->values[i + 2] = (void *)(uintptr_t)values[i];
+	}
+	INSIDE(context, cuLinkCreate_v2, count + 2, link->options, link->values, &link->state);
+}
+
+mcu_result mcu_link_add(mcu_handle context, mcu_link *link, int kind, void *data, size_t size, const char *name)
+{
+	INSIDE(context, cuLinkAddData_v2, link->state, kind, data, size, name, 0, NULL, NULL);
+}
+
+mcu_result mcu_link_complete(mcu_handle context, mcu_link *link, void **image, size_t *size)
+{
+	INSIDE(context, cuLinkComplete, link->state, image, size);
+}
+
+const char *mcu_link_log(const mcu_link *link) { return link->log; }
+
+mcu_result mcu_link_destroy(mcu_handle context, mcu_link *link)
+{
+	mcu_result r = {0};
+	if (link != NULL && link->state != NULL) {
+		ENTER(context);
+		r = leave(RUN(cuLinkDestroy, link->state));
+	}
+	free(link);
+	return r;
+}
+
 mcu_result mcu_module_unload(mcu_handle context, mcu_handle module)
 {
 	INSIDE(context, cuModuleUnload, (void *)module);
@@ -578,6 +636,48 @@ int mcu_take_stdout(void)
 }
 
 void mcu_flush_stdout(void) { fflush(stdout); }
+
+// The end that is written does not block: a process that crashes must not wait for its
+// own reader, which is gone by then.
+int mcu_sift_stderr(int *before)
+{
+	int ends[2];
+	*before = fcntl(2, F_DUPFD_CLOEXEC, 3);
+	if (*before < 0)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC) != 0) {
+		close(*before);
+		return -1;
+	}
+	fcntl(ends[1], F_SETPIPE_SZ, 1 << 20); // if it may
+	fcntl(ends[1], F_SETFL, O_NONBLOCK);
+	fflush(stderr);
+	int moved = dup2(ends[1], 2);
+	close(ends[1]);
+	if (moved < 0) {
+		close(*before);
+		close(ends[0]);
+		return -1;
+	}
+	return ends[0];
+}
+
+int mcu_write_stderr(const char *line, size_t size)
+{
+	fflush(stderr);
+	while (size > 0) {
+		ssize_t n = write(2, line, size);
+		if (n > 0) {
+			line += n;
+			size -= (size_t)n;
+		} else if (errno == EAGAIN) {
+			poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
+		} else if (errno != EINTR) {
+			return 0;
+		}
+	}
+	return 1;
+}
 
 // Synchronising any stream makes the driver write what was printed so far; this
 // one has no work, and nobody is waited for.

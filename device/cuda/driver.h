@@ -60,6 +60,17 @@ mcu_result mcu_host_unregister(mcu_handle context, void *host);
 
 mcu_result mcu_module_load(mcu_handle context, const void *image, mcu_handle *module, char *log, size_t room);
 mcu_result mcu_module_unload(mcu_handle context, mcu_handle module);
+
+// A link of several images, with the driver's own log of what is wrong with them. What
+// mcu_link_complete gives is there until mcu_link_destroy.
+enum { MCU_LINK_OPTIONS = 30 };
+typedef struct mcu_link mcu_link;
+mcu_result mcu_link_create(mcu_handle context, const int *options, const uint64_t *values, unsigned int count, mcu_link **link);
+mcu_result mcu_link_add(mcu_handle context, mcu_link *link, int kind, void *data, size_t size, const char *name);
+mcu_result mcu_link_complete(mcu_handle context, mcu_link *link, void **image, size_t *size);
+const char *mcu_link_log(const mcu_link *link);
+mcu_result mcu_link_destroy(mcu_handle context, mcu_link *link);
+
 mcu_result mcu_module_global(mcu_handle context, mcu_handle module, const char *name, uint64_t *address, size_t *size);
 mcu_result mcu_module_function_count(mcu_handle context, mcu_handle module, unsigned int *count);
 mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handle *functions, unsigned int count);
@@ -115,6 +126,13 @@ mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
 // the C library's buffer emptied, and the driver made to write.
 int mcu_take_stdout(void);
 void mcu_flush_stdout(void);
+
+// mcu_sift_stderr puts a pipe in the place of standard error and returns the end that is
+// read, -1 if that fails; *before is the file that was there.
+int mcu_sift_stderr(int *before);
+
+// mcu_write_stderr writes all of a line to standard error; 0 if it cannot.
+int mcu_write_stderr(const char *line, size_t size);
 mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);

@@ -27,7 +27,7 @@ var refusals = map[int]error{
 	221:          device.ErrNotSupported,  // no compiler for PTX is installed
 	222:          device.ErrPTXVersion,    // newer than the driver's
 	223:          device.ErrNoKernelImage, // compiling PTX is switched off
-	300:          device.ErrInvalidImage,
+	300:          device.ErrLink,
 	302:          device.ErrInvalidImage, // it needs a symbol that nobody has
 	303:          device.ErrInvalidImage,
 	400:          device.ErrInvalidValue, // a handle
@@ -50,9 +50,9 @@ var faults = map[int]device.FaultKind{
 	700: device.IllegalAddress,
 	702: device.Unspecified, // the kernel ran too long for a device with a display
 	709: device.DeviceLost,  // the context was destroyed
-	710: device.Trap,        // an assertion
+	710: device.Assert,
 	714: device.StackOverflow,
-	715: device.Trap, // an illegal instruction: so the hardware does trap
+	715: device.IllegalInstruction,
 	716: device.MisalignedAddress,
 	717: device.IllegalAddress, // in another state space
 	718: device.IllegalCall,

@@ -29,10 +29,10 @@ func TestAnswers(t *testing.T) {
 		{code: 700, kind: device.IllegalAddress},
 		{code: 701, refusal: device.ErrInvalidValue},
 		{code: 709, kind: device.DeviceLost},
-		{code: 710, kind: device.Trap},
+		{code: 710, kind: device.Assert},
 		{code: 712}, // registered already: neither
 		{code: 714, kind: device.StackOverflow},
-		{code: 715, kind: device.Trap},
+		{code: 715, kind: device.IllegalInstruction},
 		{code: 716, kind: device.MisalignedAddress},
 		{code: 717, kind: device.IllegalAddress},
 		{code: 718, kind: device.IllegalCall},

@@ -75,7 +75,7 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 	}
 	c := newContext(d, handle, a, uint64(stack))
 	if d.takeStdout && config.Print != nil {
-		c.print = config.Print
+		c.print, c.complain = config.Print, config.Complain
 		var err error
 		if c.prints, err = takeStdout(); err != nil {
 			_ = c.Close()

@@ -9,7 +9,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
+	"unsafe"
 
 	"muster/device"
 )
@@ -18,9 +20,10 @@ import (
 // the process, when streams are synchronised; here that is a file without a
 // name, which is read after each such moment.
 type prints struct {
-	mu   sync.Mutex
-	file *os.File
-	text []byte
+	mu    sync.Mutex
+	file  *os.File
+	text  []byte
+	sieve *sieve // of standard error, where the driver writes failed assertions
 }
 
 var (
@@ -38,8 +41,26 @@ func takeStdout() (*prints, error) {
 			return
 		}
 		thePrints = &prints{file: os.NewFile(uintptr(fd), "prints"), text: make([]byte, 64<<10)}
+		printsErr = thePrints.siftStderr()
 	})
 	return thePrints, printsErr
+}
+
+// siftStderr puts a pipe in the place of standard error. What Go says when the process
+// crashes goes to the file that was there as well, since nobody reads the pipe then.
+func (p *prints) siftStderr() error {
+	var before C.int
+	in := C.mcu_sift_stderr(&before)
+	if in < 0 {
+		return fmt.Errorf("reading standard error for failed assertions of kernels: %w", device.ErrNotSupported)
+	}
+	file := os.NewFile(uintptr(before), "stderr")
+	if err := debug.SetCrashOutput(file, debug.CrashOptions{}); err != nil {
+		return fmt.Errorf("keeping standard error for crashes: %w", err)
+	}
+	p.sieve = newSieve(file)
+	go p.sieve.run(os.NewFile(uintptr(in), "stderr"))
+	return nil
 }
 
 // collect hands on what was printed.
@@ -76,4 +97,24 @@ func (c *gpuContext) printed() {
 	if c.call(func() C.mcu_result { return C.mcu_flush_prints(c.handle) }) == nil {
 		c.prints.collect(c.print)
 	}
+}
+
+// asserted hands on what the driver writes of failed assertions, once.
+func (c *gpuContext) asserted() {
+	c.assertions.Do(func() {
+		if c.prints == nil || c.complain == nil {
+			return
+		}
+		C.mcu_context_synchronise(c.handle) // it answers at once, and has written all by then
+		c.prints.collect(c.print)
+		text := c.prints.sieve.take(func(line string) bool {
+			raw := []byte(line)
+			return C.mcu_write_stderr((*C.char)(unsafe.Pointer(&raw[0])), C.size_t(len(raw))) != 0
+		})
+		c.prints.mu.Lock()
+		defer c.prints.mu.Unlock()
+		if len(text) > 0 {
+			c.complain(text)
+		}
+	})
 }

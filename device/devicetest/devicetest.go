@@ -54,6 +54,9 @@ var variables []byte
 //go:embed kernels/print.ptx
 var printing []byte
 
+//go:embed kernels/assert.ptx
+var asserting []byte
+
 // test is one requirement.
 type test struct {
 	name string

@@ -1,8 +1,10 @@
 package devicetest
 
 import (
+	"bytes"
 	"errors"
 	"runtime"
+	"strings"
 
 	"muster/device"
 )
@@ -10,6 +12,7 @@ import (
 var faultTests = []test{
 	{"holes", notIsolated, testHoles},
 	{"kinds", notIsolated, testFaultKinds},
+	{"assertions", notIsolated, testAssertion},
 	{"sticky", notIsolated, testSticky},
 	{"seen by polling", notIsolated, testFaultPolled},
 	{"other contexts go on", notIsolated, testOthersGoOn},
@@ -78,6 +81,22 @@ func testFaultKinds(b *bench) {
 	if f := o.fault(); f.Kind != device.Trap && f.Kind != device.Unspecified {
 		b.Errorf("trap: %v", f)
 	}
+	b.ok(o.Close())
+}
+
+// What an assertion says that does not hold is there before anybody hears of the fault.
+func testAssertion(b *bench) {
+	var text bytes.Buffer
+	o := b.openOn(b.dev, device.Config{Arena: b.arena(), Complain: func(t []byte) { text.Write(t) }})
+	m := o.load(asserting)
+	f, err := m.Function("doubt")
+	b.ok(err)
+	b.ok(o.stream.Launch(f, device.Launch{Grid: line(1), Block: device.Dim{X: 1, Y: 2, Z: 1}}))
+	if f := o.fault(); f.Kind != device.Assert {
+		b.Errorf("an assertion: %v", f)
+	}
+	same(b, "lines", strings.Split(text.String(), "\n"), []string{"a:7: a: block: [0,0,0], thread: [0,0,0] Assertion `a` failed.",
+		"a:7: a: block: [0,0,0], thread: [0,1,0] Assertion `a` failed.", ""})
 	b.ok(o.Close())
 }
 

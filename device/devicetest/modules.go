@@ -21,6 +21,7 @@ var moduleTests = []test{
 	{"fat binary", func(o Options) bool { return o.Fatbin == nil }, testFatbin},
 	{"unload", always, testUnload},
 	{"printf", func(o Options) bool { return !o.Prints }, testPrint},
+	{"linking", always, testLink},
 }
 
 func testFunctions(b *bench) {
@@ -239,4 +240,79 @@ func testPrint(b *bench) {
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	slices.Sort(lines)
 	same(b, "lines", lines, []string{"thread 0 of 3", "thread 1 of 3", "thread 2 of 3"})
+}
+
+const linkHead = ".version 7.0\n.target sm_70\n.address_size 64\n"
+
+// linkCaller and linkCallee are parts of one program: get(p) writes 40 + 2 to *p.
+const linkCaller = linkHead + `
+.extern .func (.param .b32 r) more(.param .b32 x);
+.extern .global .align 4 .u32 base;
+.visible .entry get(.param .u64 p)
+{
+	.reg .b32 %r<3>;
+	.reg .b64 %d<1>;
+	ld.global.u32 %r0, [base];
+	{
+	.param .b32 a;
+	st.param.b32 [a], %r0;
+	.param .b32 b;
+	call.uni (b), more, (a);
+	ld.param.b32 %r1, [b];
+	}
+	ld.param.u64 %d0, [p];
+	st.global.u32 [%d0], %r1;
+	ret;
+}
+`
+
+const linkCallee = linkHead + `
+.visible .global .align 4 .u32 base = 40;
+.visible .func (.param .b32 r) more(.param .b32 x)
+{
+	.reg .b32 %r<2>;
+	ld.param.u32 %r0, [x];
+	add.u32 %r1, %r0, 2;
+	st.param.b32 [r], %r1;
+	ret;
+}
+`
+
+func testLink(b *bench) {
+	o := b.open()
+	addr := o.mapped(0, o.g)
+	ptx := func(name, text string) device.LinkInput {
+		return device.LinkInput{Kind: device.LinkPTX, Name: name, Data: []byte(text)}
+	}
+	caller, callee := ptx("caller", linkCaller), ptx("callee", linkCallee)
+	link := func(check bool, inputs ...device.LinkInput) ([]byte, error) {
+		return o.Link(device.Link{Inputs: inputs, Check: check})
+	}
+	image, err := link(false, caller, callee)
+	b.ok(err)
+	m := o.load(image)
+	f, err := m.Function("get")
+	b.ok(err)
+	b.ok(o.stream.Launch(f, device.Launch{Grid: line(1), Block: line(1), Params: binary.LittleEndian.AppendUint64(nil, addr)}))
+	o.finish()
+	same(b, "result", o.getWords(addr, 1), []uint32{42})
+	b.ok(m.Unload())
+
+	image, err = link(true, caller)
+	b.ok(err)
+	same(b, "image of a check", image, nil)
+	_, err = link(true, ptx("wrong", linkHead+"nonsense"))
+	b.refused(err, device.ErrInvalidPTX)
+	_, err = link(true, ptx("new", ".version 99.0\n.target sm_70\n.address_size 64\n"))
+	b.refused(err, device.ErrPTXVersion)
+	_, err = link(false, caller)
+	b.refused(err, device.ErrInvalidImage) // nobody defines what it calls
+	_, err = link(false, callee, callee)
+	b.refused(err, device.ErrInvalidImage)
+	image, err = link(false)
+	b.ok(err)
+	b.ok(o.load(image).Unload())
+	b.ok(o.Close())
+	_, err = link(false, callee)
+	b.refused(err, device.ErrClosed)
 }

@@ -14,9 +14,9 @@ import (
 
 // Context is a user's part of a software device.
 type Context struct {
-	dev   *Device
-	mem   *memory
-	print func(text []byte) // one call at a time; nil if nobody listens
+	dev             *Device
+	mem             *memory
+	print, complain func(text []byte) // one call at a time; nil if nobody listens
 	// textures are for kernels to look into; changed under mu
 	textures atomic.Pointer[textures]
 
@@ -43,17 +43,21 @@ var (
 	_ device.HostMapper = (*Context)(nil)
 )
 
-func newContext(d *Device, m *memory, print func([]byte)) *Context {
+func newContext(d *Device, m *memory, config device.Config) *Context {
 	c := &Context{dev: d, mem: m, ended: make(chan struct{}), released: make(chan struct{})}
 	c.changed.L = &c.mu
-	if print != nil {
-		var one sync.Mutex
-		c.print = func(text []byte) {
+	var one sync.Mutex
+	alone := func(say func([]byte)) func([]byte) {
+		if say == nil {
+			return nil
+		}
+		return func(text []byte) {
 			one.Lock()
 			defer one.Unlock()
-			print(text)
+			say(text)
 		}
 	}
+	c.print, c.complain = alone(config.Print), alone(config.Complain)
 	return c
 }
 
@@ -258,6 +262,7 @@ func faultOf(kernel string, err error) *device.Fault {
 		simt.WriteToReadOnly:   device.IllegalAddress,
 		simt.MisalignedAddress: device.MisalignedAddress,
 		simt.Trapped:           device.Trap,
+		simt.Asserted:          device.Assert,
 		simt.StackOverflow:     device.StackOverflow,
 		simt.IllegalCall:       device.IllegalCall,
 		simt.Deadlock:          device.Deadlock,

@@ -113,7 +113,7 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newContext(d, m, c.Print), nil
+	return newContext(d, m, c), nil
 }
 
 // With a rate a turn takes about so long, if all lanes of the widest gangs take part.

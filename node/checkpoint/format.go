@@ -72,6 +72,7 @@ type Shared struct {
 	Head      uint64 `json:"head"` // messages before it were read
 	Seq       uint32 `json:"seq"`  // of the next one
 	Printed   []byte `json:"printed,omitempty"`
+	Turns     []int  `json:"turns,omitempty"` // bytes of it, in turns for standard output and standard error
 	// Asked are the messages with which the program waits for functions to call, by the
 	// slots of their answers.
 	Asked map[int]uint32 `json:"asked,omitempty"`

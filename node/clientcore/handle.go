@@ -65,6 +65,8 @@ func init() {
 		wire.OpDriverAsk:         decoding((*Core).driverAsk),
 		wire.OpLaunch:            decoding((*Core).launch),
 		wire.OpModuleLog:         decoding((*Core).moduleLog),
+		wire.OpModuleLink:        decoding((*Core).moduleLink),
+		wire.OpModuleFetch:       decoding((*Core).moduleFetch),
 		wire.OpStreamCreate:      decoding((*Core).streamCreate),
 		wire.OpStreamDestroy:     decoding((*Core).streamDestroy),
 		wire.OpStreamQuery:       decoding((*Core).streamQuery),

@@ -348,8 +348,9 @@ func (c *Core) moduleUnload(_ *Message, d *wire.ModuleUnload) (bool, error) {
 func (c *Core) unload(id uint32) {
 	m := &c.Modules
 	serial, ok := m.ByID[id]
-	if !ok {
-		return // a reset came before its end
+	if !ok { // a reset came before its end, or it is what a link has made
+		c.dropImage(id)
+		return
 	}
 	mod := m.All[serial]
 	if x := c.anyContext(); mod.Loaded && x != nil {

@@ -74,6 +74,7 @@ const (
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
 	Load         // Image as Module
+	Link         // one image of those in Image, or only a look at them if On
 	MakeTextures // Textures, and tell the handle of the last
 	Move         // Plan, when everything at the devices it names is done
 	Leave        // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
@@ -87,7 +88,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "make-textures", "move", "leave", "backup",
+	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "link", "make-textures", "move", "leave", "backup",
 	"make-room", "refill",
 }
 
@@ -108,7 +109,7 @@ type Op struct {
 	All     bool // ReplyAfter: all streams
 	OfEvent bool // ReplyAfter: Event
 	Staged  bool // CopyIn
-	On      bool // WatchWaits
+	On      bool // WatchWaits, Link
 	Shut    bool // Leave
 	Place   vmm.Place
 
@@ -178,6 +179,7 @@ type Outcome struct {
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
 	Functions []device.FunctionInfo // Load
+	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last
 	Times     []Time                // Leave, Backup: of Events
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
@@ -311,7 +313,7 @@ func (o *Op) String() string {
 		put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
 	case Unload, Load:
 		put("module %d", o.Module)
-	case Inspect:
+	case Inspect, Link:
 		put("%d bytes", len(o.Image))
 	case SetLimit:
 		put("%v", o.Limits)

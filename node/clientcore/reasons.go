@@ -38,9 +38,9 @@ func (c *Core) explain(err error) {
 // reasons for it, or it comes with a later call than the one that failed.
 func (c *Core) needsWords(r Result) bool {
 	switch r {
-	case outOfMemory, invalidImage, noBinary, invalidPTX, ptxVersion, notSupported, unknownError:
+	case outOfMemory, invalidImage, noBinary, invalidPTX, ptxVersion, invalidSource, notSupported, unknownError:
 		return true
-	case notReady:
+	case notReady, asserted:
 		return false
 	}
 	return c.Current.Slot < 0
@@ -119,13 +119,20 @@ const (
 	maxLog      = 8 << 10 // bytes of each
 )
 
-// refusedLoad keeps the log of a load that failed, for module_log.
+// refusedLoad keeps the log of a load or a link that failed, for module_log.
 func (c *Core) refusedLoad(m *Message, why error) {
-	var d wire.ModuleLoad
-	if m.Header.Op != wire.OpModuleLoad || d.Decode(m.Body) != nil {
+	var load wire.ModuleLoad
+	var link wire.ModuleLink
+	module := uint32(0)
+	switch {
+	case m.Header.Op == wire.OpModuleLoad && load.Decode(m.Body) == nil:
+		module = load.Module
+	case m.Header.Op == wire.OpModuleLink && link.Decode(m.Body) == nil:
+		module = link.Module
+	default:
 		return
 	}
-	all := append(c.Modules.Refusals, Refusal{Module: d.Module, Log: logOf(why)})
+	all := append(c.Modules.Refusals, Refusal{Module: module, Log: logOf(why)})
 	c.Modules.Refusals = slices.Clone(all[max(0, len(all)-maxRefusals):])
 }
 

@@ -19,12 +19,15 @@ const (
 	noBinary         Result = 209
 	invalidPTX       Result = 218
 	ptxVersion       Result = 222
+	invalidSource    Result = 300
 	invalidHandle    Result = 400
 	notFound         Result = 500
 	notReady         Result = 600
 	illegalAddress   Result = 700
 	launchTimeout    Result = 702
+	asserted         Result = 710
 	stackError       Result = 714
+	illegalInstr     Result = 715
 	misaligned       Result = 716
 	invalidPC        Result = 718
 	launchFailed     Result = 719
@@ -49,10 +52,15 @@ var faultResults = map[device.FaultKind]Result{
 	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
 	device.StackOverflow: stackError, device.IllegalCall: invalidPC, device.Deadlock: launchTimeout,
 	device.DeviceLost: deviceLost, device.Unspecified: launchFailed,
+	device.Assert: asserted, device.IllegalInstruction: illegalInstr,
 }
 
 // ResultOf returns what a program is told of an error.
 func ResultOf(err error) Result { return resultOf(err) }
+
+// SaidByKernel says whether the kernel itself has told the program's user the reason of
+// a result, so that nobody else needs to.
+func SaidByKernel(r Result) bool { return r == asserted }
 
 func resultOf(err error) Result {
 	var fault *device.Fault
@@ -72,7 +80,7 @@ func resultOf(err error) Result {
 	}{
 		{nil, success},
 		{device.ErrOutOfMemory, outOfMemory}, {device.ErrNoKernelImage, noBinary},
-		{device.ErrInvalidPTX, invalidPTX}, {device.ErrPTXVersion, ptxVersion}, {device.ErrInvalidImage, invalidImage},
+		{device.ErrInvalidPTX, invalidPTX}, {device.ErrPTXVersion, ptxVersion}, {device.ErrLink, invalidSource}, {device.ErrInvalidImage, invalidImage},
 		{device.ErrNotFound, notFound}, {device.ErrTooLarge, tooLarge}, {device.ErrNotReady, notReady},
 		{device.ErrNotSupported, notSupported}, {device.ErrInvalidValue, invalidValue},
 		{vmm.ErrLimit, outOfMemory}, {vmm.ErrCapacity, resultOfTooSmall},

@@ -52,7 +52,8 @@ type Head struct {
 
 	Finished bool // what ran before it has ended
 
-	found *Outcome // what its image holds
+	found  *Outcome // what its image holds
+	linked *Outcome // what was made of its images
 
 	replacement *replacement // it is no message, but a client that takes this one's place
 }

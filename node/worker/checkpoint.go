@@ -215,9 +215,7 @@ func (w *worker) sharedState() *checkpoint.Shared {
 	for _, slot := range w.core.WaitingSlots() {
 		state.Asked[slot] = w.shared.Asks(slot)
 	}
-	w.printed.mu.Lock()
-	defer w.printed.mu.Unlock()
-	state.Printed = slices.Clone(w.printed.text)
+	state.Printed, state.Turns, _ = w.printed.all()
 	return state
 }
 
@@ -489,9 +487,13 @@ func (w *worker) takeOver(a checkpoint.About) {
 	}
 	w.began = time.Now().Add(-w.core.Now)
 	w.sticky.know(w.core.World, w.core.Result())
-	w.printed.mu.Lock()
-	defer w.printed.mu.Unlock()
-	w.printed.text = a.Shared.Printed
+	turns := a.Shared.Turns
+	if len(turns) == 0 { // a file from before there were complaints
+		turns = []int{len(a.Shared.Printed)}
+	}
+	if err := w.printed.resume(a.Shared.Printed, turns, false); err != nil {
+		w.log.Warn("what kernels had printed is lost", "reason", err)
+	}
 }
 
 // know makes a world and its result known that the program knows already.

@@ -71,7 +71,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
-	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print}); err != nil {
+	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
 		return err
 	}
 	// Copies go straight between the device and what the program shares. Pinned

@@ -552,6 +552,8 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
 		}
 		outcome.Err = err
+	case clientcore.Link:
+		outcome.Image, outcome.Err = w.link(o)
 	case clientcore.MakeTextures:
 		g, err := w.at(o.Place)
 		if err == nil {

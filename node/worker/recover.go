@@ -311,7 +311,8 @@ type surroundings struct {
 	Now      time.Duration  // since the client began
 	At       time.Time
 	World    uint64
-	Dropped  bool
+	Turns    []int  // of what was printed
+	Dropped  bool   // some of it
 	Identity string // see Serve
 }
 
@@ -332,10 +333,8 @@ func (w *worker) commit(b *clientcore.Base) error {
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
 	}
-	w.printed.mu.Lock()
-	printed := bytes.Clone(w.printed.text)
-	s.Dropped = w.printed.dropped
-	w.printed.mu.Unlock()
+	var printed []byte
+	printed, s.Turns, s.Dropped = w.printed.all()
 	about, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -524,7 +523,9 @@ func (w *worker) resume() error {
 		why = core.Faulted.Text
 	}
 	w.sticky.resume(s.World, core.Result(), why)
-	w.printed.text, w.printed.dropped = bytes.Clone(sections[ofPrinted]), s.Dropped
+	if err := w.printed.resume(sections[ofPrinted], s.Turns, s.Dropped); err != nil {
+		return err
+	}
 	for slot, seq := range s.Asked {
 		if slot < 0 || slot >= wire.Slots {
 			return fmt.Errorf("an answer in slot %d", slot)
@@ -597,8 +598,9 @@ func (w *worker) readJournal(s surroundings) error {
 			fetched += uint64(m.Given)
 		}
 	}
-	read := min(fetched, uint64(len(w.printed.text)))
-	w.printed.text, w.printed.skip = w.printed.text[read:], fetched-read
+	read := min(fetched, uint64(w.printed.size))
+	w.printed.cut(int(read))
+	w.printed.skip = fetched - read
 	w.consumer.Resume(position, seq)
 	w.replay = r
 	return nil

@@ -526,7 +526,7 @@ func (t *sticky) say() {
 	if t.silent {
 		return
 	}
-	if t.result != success && !t.told {
+	if t.result != success && !t.told && !clientcore.SaidByKernel(t.result) {
 		t.tell(t.why)
 	}
 	t.told = false
@@ -540,7 +540,7 @@ func (t *sticky) say() {
 func (t *sticky) explain(known clientcore.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.silent && !t.told && t.result != success && t.result != known {
+	if t.silent && !t.told && t.result != success && t.result != known && !clientcore.SaidByKernel(t.result) {
 		t.told = true
 		t.tell(t.why)
 	}
@@ -569,65 +569,4 @@ func (t *sticky) clear() {
 	t.world++
 	t.before, t.result, t.why, t.told = t.result, success, "", false
 	t.say()
-}
-
-// printed is what kernels have printed and the program has not fetched.
-type printed struct {
-	mu      sync.Mutex
-	text    []byte
-	dropped bool
-	skip    uint64 // bytes that were printed before, in a worker that has died
-}
-
-// maxPrinted is what is kept; more is dropped, and said so.
-const maxPrinted = 1 << 20
-
-const droppedNote = "muster: more was printed than is kept between two synchronising calls\n"
-
-// print takes what a kernel prints. It never waits.
-func (w *worker) print(text []byte) {
-	p := &w.printed
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	seen := min(p.skip, uint64(len(text))) // the program has read that
-	p.skip -= seen
-	if text = text[seen:]; len(text) == 0 {
-		return
-	}
-	if len(p.text)+len(text) > maxPrinted {
-		if !p.dropped {
-			p.text = append(p.text, droppedNote...)
-			w.shared.SetPrint(true)
-		}
-		p.dropped = true
-		return
-	}
-	p.text = append(p.text, text...)
-	w.shared.SetPrint(true)
-}
-
-// printFetch hands out what was printed, as much as fits.
-func (w *worker) printFetch(o *clientcore.Op) error {
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
-	if err != nil {
-		return errors.Join(err, clientcore.ErrProtocol)
-	}
-	p := &w.printed
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := copy(out, p.text)
-	p.text = p.text[n:]
-	if w.journal != nil {
-		w.journal.Give(w.entry, uint32(n))
-	}
-	w.mayDie()
-	reply := wire.PrintFetchReply{Size: uint32(n)}
-	if len(p.text) > 0 {
-		reply.More = 1
-	} else {
-		p.text, p.dropped = nil, false
-		w.shared.SetPrint(false)
-	}
-	w.shared.Reply(o.Slot, success, reply.Append(nil))
-	return nil
 }

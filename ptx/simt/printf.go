@@ -59,15 +59,39 @@ func runPrintf(g *gang, in *inst) {
 	}
 }
 
-// runAssertFail: list: places of message, file, line, function and char size.
+// runAssertFail: list: places of message, file, line, function and char size. Every
+// thread that has come here says so, as on a GPU; the first one is the fault's.
 func runAssertFail(g *gang, in *inst) {
+	if complain := g.team.x.launch.Complain; complain != nil {
+		for lane := g.lo; lane < g.hi; lane++ {
+			if !g.mask.has(lane) {
+				continue
+			}
+			a := g.assertion(in, lane)
+			b, t := g.position(lane)
+			g.team.x.print.Lock()
+			complain(fmt.Appendf(nil, "%s:%d: %s: block: [%d,%d,%d], thread: [%d,%d,%d] Assertion `%s` failed.\n",
+				a.file, a.line, a.function, b.X, b.Y, b.Z, t.X, t.Y, t.Z, a.message))
+			g.team.x.print.Unlock()
+		}
+	}
 	lane := g.mask.first()
+	a := g.assertion(in, lane)
+	g.fault(in, lane, Asserted, 0, fmt.Sprintf("%s:%d: %s: assertion %q failed", a.file, a.line, a.function, a.message))
+}
+
+// assertion is what a thread gives to __assertfail.
+type assertion struct {
+	message, file, function string
+	line                    uint64
+}
+
+func (g *gang) assertion(in *inst, lane int) assertion {
 	frame := g.r64.lane(in.a, lane)
 	text := func(i int) string {
 		return g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[i]), 8))
 	}
-	line := g.readLocal(in, lane, frame+uint64(in.list[2]), 4)
-	g.fault(in, lane, Trapped, 0, fmt.Sprintf("%s:%d: %s: assertion %q failed", text(1), line, text(3), text(0)))
+	return assertion{message: text(0), file: text(1), function: text(3), line: g.readLocal(in, lane, frame+uint64(in.list[2]), 4)}
 }
 
 // maxText bounds strings in a kernel's memory, and what one printf writes, but

@@ -330,9 +330,14 @@ func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail str
 	if in.text != nil {
 		f.Pos, f.Line = in.text.Pos, in.text.String()
 	}
-	f.Block = split(t.blocks[g.blockOf[lane]], t.x.launch.Grid)
-	f.Thread = split(uint64(g.threadOf[lane]), t.x.launch.Block)
+	f.Block, f.Thread = g.position(lane)
 	panic(f)
+}
+
+// position returns which thread of which block a lane is.
+func (g *gang) position(lane int) (block, thread Dim) {
+	t := g.team
+	return split(t.blocks[g.blockOf[lane]], t.x.launch.Grid), split(uint64(g.threadOf[lane]), t.x.launch.Block)
 }
 
 // split returns the position of the n-th element of a box, x first.

@@ -77,6 +77,9 @@ type Launch struct {
 	// Print receives what device printf writes, one call a call, never two at
 	// a time; nil drops it.
 	Print func(text []byte)
+	// Complain receives what failed assertions say, a line for each thread; it is
+	// called like Print, and never at the same time.
+	Complain func(text []byte)
 
 	Workers     int  // goroutines that run blocks; 1 if 0
 	Cooperative bool // all blocks run at the same time and may wait for each other
@@ -114,11 +117,12 @@ type FaultKind uint8
 const (
 	IllegalAddress FaultKind = iota // not mapped, or outside its state space
 	MisalignedAddress
-	Trapped // trap, or a failed assertion
+	Trapped // by trap
 	StackOverflow
 	IllegalCall // an indirect call to what is no function
 	Deadlock    // threads wait for each other and nobody can go on
 	WriteToReadOnly
+	Asserted // an assertion failed
 )
 
 // Fault is an error of a running kernel, and where it happened.
@@ -133,7 +137,7 @@ type Fault struct {
 	Detail  string
 }
 
-var faultNames = [...]string{"illegal address", "misaligned address", "trap", "stack overflow", "illegal call", "deadlock", "write to read-only memory"}
+var faultNames = [...]string{"illegal address", "misaligned address", "trap", "stack overflow", "illegal call", "deadlock", "write to read-only memory", "failed assertion"}
 
 // String returns the kind in words.
 func (k FaultKind) String() string { return faultNames[k] }

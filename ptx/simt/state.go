@@ -57,7 +57,7 @@ func (x *Execution) Save() ([]byte, error) {
 }
 
 // Resume makes an execution of a saved state, on the same kernel; of the
-// launch it takes Memory, Textures, Print, Workers and Order, and refuses a state that
+// launch it takes Memory, Textures, Print, Complain, Workers and Order, and refuses a state that
 // it does not understand.
 func (k *Kernel) Resume(l Launch, state []byte) (*Execution, error) {
 	x, err := k.resume(l, state)

@@ -426,9 +426,18 @@ static void test_launches(void) {
 
 	OK(cuLinkCreate(0, NULL, NULL, &link));
 	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL));
-	WANT(cuLinkAddData(link, CU_JIT_INPUT_PTX, "text", 5, NULL, 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, " and more", 9, "a name", 0, NULL, NULL));
+	OK(cuLinkAddData(link, CU_JIT_INPUT_LIBRARY, "\0\1\2", 3, "lib", 0, NULL, NULL));
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_NVVM, "text", 5, NULL, 0, NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
+	WANT(cuLinkAddData(link, CU_JIT_INPUT_NVVM + 1, "text", 5, NULL, 0, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
 	OK(cuLinkComplete(link, &cubin, &size));
-	MUST(size == 5 && strcmp(cubin, "text") == 0);
+	MUST(size == 16 && memcmp(cubin, "text and more\0\1\2", 17) == 0);
+	OK(cuLinkComplete(link, &cubin, NULL));
+	OK(cuLinkDestroy(link));
+	OK(cuLinkCreate(0, NULL, NULL, &link));
+	static char large[600 << 10];
+	memset(large, 'x', sizeof large - 1);
+	OK(cuLinkAddData(link, CU_JIT_INPUT_PTX, large, sizeof large, NULL, 0, NULL, NULL));
 	OK(cuLinkDestroy(link));
 }
 

@@ -210,6 +210,30 @@ static void module_names(const struct wire_header *h) {
 	reply(h->slot, 0, &answer, sizeof answer);
 }
 
+// The image of a link is the data of its inputs, behind each other.
+static void link_images(const struct wire_header *h, bool check) {
+	struct wire_reader r = {(uint8_t *)image, (uint8_t *)image + image_size, false};
+	uint32_t head[2] = {0};
+	uint64_t size = 0, made = 0;
+	wire_get(&r, head, 4);
+	r.at += (size_t)head[0] * 12;
+	bool bad = false;
+	while (r.at < r.end) {
+		wire_get(&r, head, 8);
+		wire_get(&r, &size, 8);
+		if (size > (size_t)(r.end - r.at) || head[1] > (size_t)(r.end - r.at) - size)
+			fail("an input of a link is cut short");
+		bad |= size >= 3 && memcmp(r.at + head[1], "bad", 3) == 0;
+		memmove(image + made, r.at + head[1], size);
+		made += size;
+		r.at += head[1] + size;
+	}
+	image_size = 0;
+	if (check)
+		made = 0;
+	reply(h->slot, bad ? 218 : 0, bad ? NULL : &made, bad ? 0 : 8);
+}
+
 static void handle(const struct wire_header *h, const uint8_t *body, size_t size) {
 	struct wire_reader r = {body, body + size, false};
 	uint64_t q[7] = {0};
@@ -288,6 +312,17 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		s[0] = (uint32_t)sprintf((char *)data_at(h), "error: line 1: bad\nerror: it stays bad\n");
 		reply(h->slot, 0, s, 4);
 		break;
+	case WIRE_MODULE_LINK:
+		wire_get(&r, s, 8);
+		link_images(h, s[1] != 0);
+		break;
+	case WIRE_MODULE_FETCH:
+		wire_get(&r, s, 4);
+		wire_get(&r, q, 8);
+		s[0] = (uint32_t)(h->length < 7 ? h->length : 7); // it must be asked for more
+		memcpy(data_at(h), image + q[0], s[0]);
+		reply(h->slot, 0, s, 4);
+		break;
 	case WIRE_MODULE_NAMES:
 		module_names(h);
 		break;
@@ -343,7 +378,7 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		s[0] = (uint32_t)strlen(printed);
 		memcpy(data_at(h), printed, s[0]);
 		__atomic_store_n(&ring->print, 0, __ATOMIC_RELEASE);
-		reply(h->slot, 0, s, 8);
+		reply(h->slot, 0, s, 12);
 		break;
 	case WIRE_TEXTURE_CREATE:
 		q[0] = ++textures;

@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"muster/device"
+	"muster/node/clientcore"
+)
+
+// The library sends what is to be linked as one image, all numbers little-endian: how
+// many options (u32), each a name (u32) and a value (u64); then until the end inputs,
+// each with its kind (u32), the length of its name (u32) and of its data (u64), name and
+// data.
+
+// maxLinkOptions is more than CUDA has.
+const maxLinkOptions = 64
+
+// link makes one image of several.
+func (w *worker) link(o *clientcore.Op) (image []byte, err error) {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return nil, err
+	}
+	l, err := decodeLink(o.Image)
+	if err != nil {
+		return nil, err
+	}
+	l.Check = o.On
+	err = w.block(func() (err error) {
+		image, err = g.context.Link(l)
+		return err
+	})
+	return image, err
+}
+
+// decodeLink takes apart what the library sent. Data are parts of it.
+func decodeLink(image []byte) (l device.Link, err error) {
+	r := linkReader{rest: image}
+	options := r.u32()
+	if options > maxLinkOptions {
+		return l, fmt.Errorf("%d options of a link: at most %d: %w", options, maxLinkOptions, device.ErrInvalidValue)
+	}
+	for range options {
+		l.Options = append(l.Options, device.LinkOption{Option: r.u32(), Value: r.u64()})
+	}
+	for len(r.rest) > 0 && !r.short {
+		kind, name, size := device.LinkKind(r.u32()), r.u32(), r.u64()
+		if !kind.Exists() {
+			return l, fmt.Errorf("an input of kind %d: %w", kind, device.ErrInvalidValue)
+		}
+		l.Inputs = append(l.Inputs, device.LinkInput{Kind: kind, Name: string(r.bytes(uint64(name))), Data: r.bytes(size)})
+	}
+	if r.short {
+		return l, fmt.Errorf("the inputs of a link are cut short: %w", device.ErrInvalidValue)
+	}
+	return l, nil
+}
+
+// linkReader reads from the beginning of bytes; what is not there is zero.
+type linkReader struct {
+	rest  []byte
+	short bool
+}
+
+func (r *linkReader) bytes(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.rest, r.short = nil, true
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *linkReader) u32() uint32 {
+	if b := r.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *linkReader) u64() uint64 {
+	if b := r.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}

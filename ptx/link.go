@@ -1,0 +1,325 @@
+package ptx
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Input is a text that is linked with others.
+type Input struct{ Name, Text string }
+
+// LinkError is what is wrong with inputs that are right each by themselves.
+type LinkError struct{ Lines []string }
+
+// Error returns one line for each thing that is wrong.
+func (e *LinkError) Error() string { return strings.Join(e.Lines, "\n") }
+
+// Link makes one module of several: what one of them declares as .extern is what
+// another defines as .visible, .weak or .common. Names that a module has for itself
+// are changed where another has them too. Line numbers are those of the module's own
+// text (String). Errors of single inputs are Errors, others a *LinkError.
+//
+// With stubs, functions that nobody defines get an empty body: such a module is good
+// for finding out whether its inputs are right, and not to be run.
+func Link(inputs []Input, stubs bool) (*Module, error) {
+	l := linker{first: map[string]definition{}}
+	for _, in := range inputs {
+		m, err := Parse(in.Name, in.Text)
+		if err != nil {
+			return nil, err
+		}
+		l.modules = append(l.modules, m)
+	}
+	if len(inputs) == 1 && !stubs {
+		return l.modules[0], nil
+	}
+	l.separate()
+	for i, m := range l.modules {
+		for _, item := range m.Items {
+			l.define(inputs[i].Name, item)
+		}
+	}
+	merged := l.merge(stubs)
+	if len(l.wrong.Lines) > 0 {
+		return nil, &l.wrong
+	}
+	return Parse("linked.ptx", merged.String())
+}
+
+type linker struct {
+	modules []*Module
+	first   map[string]definition // of what modules share, by name
+	wrong   LinkError
+}
+
+// definition is what a name stands for in the linked module.
+type definition struct {
+	symbol Symbol
+	input  string
+}
+
+func (l *linker) fail(format string, args ...any) {
+	if len(l.wrong.Lines) < maxErrors {
+		l.wrong.Lines = append(l.wrong.Lines, fmt.Sprintf(format, args...))
+	}
+}
+
+// separate gives names that a module has for itself another name where a second module
+// uses them.
+func (l *linker) separate() {
+	users := map[string]int{}
+	for _, m := range l.modules {
+		for name := range m.symbols {
+			users[name]++
+		}
+	}
+	for i, m := range l.modules {
+		renamed := map[string]string{}
+		for name, symbol := range m.symbols {
+			if users[name] < 2 || !private(symbol) {
+				continue
+			}
+			fresh := name + "$" + strconv.Itoa(i)
+			for users[fresh] > 0 {
+				fresh += "$"
+			}
+			users[fresh]++
+			renamed[name] = fresh
+		}
+		if len(renamed) > 0 {
+			rename(m, renamed)
+		}
+	}
+}
+
+// private says whether only its own module knows a symbol. Kernels are known to all.
+func private(s Symbol) bool {
+	switch s := s.(type) {
+	case *Function:
+		return s.Linkage == Internal && !s.Entry
+	case *Variable:
+		return s.Linkage == Internal
+	case *Alias:
+		f, _ := s.Target.(*Function)
+		return f != nil && private(f)
+	}
+	return false
+}
+
+// define notes what an item defines, and takes the body from one that another input
+// has defined already, if it may.
+func (l *linker) define(input string, item Item) {
+	symbol, ok := item.(Symbol)
+	if !ok || private(symbol) {
+		return
+	}
+	name := symbol.SymbolName()
+	old, known := l.first[name]
+	if known && !sameSort(old.symbol, symbol) {
+		if _, alias := symbol.(*Alias); !alias {
+			l.fail("'%s' in '%s' is of another kind than in '%s'", name, input, old.input)
+			return
+		}
+	}
+	if known && !agree(old.symbol, symbol) {
+		l.fail("'%s' in '%s' does not match '%s'", name, input, old.input)
+		return
+	}
+	switch {
+	case !known || defines(symbol) && !defines(old.symbol):
+		l.first[name] = definition{symbol, input}
+	case !defines(symbol):
+	case replaceable(symbol) && !(replaceable(old.symbol) && larger(symbol, old.symbol)):
+		undefine(symbol)
+	case replaceable(old.symbol):
+		undefine(old.symbol)
+		l.first[name] = definition{symbol, input}
+	default:
+		l.fail("multiple definition of '%s' in '%s', first defined in '%s'", name, input, old.input)
+	}
+}
+
+// agree says whether two declarations can be of one thing.
+func agree(a, b Symbol) bool {
+	switch a := a.(type) {
+	case *Function:
+		b, ok := b.(*Function)
+		return !ok || a.Entry || sameSizes(a.Returns, b.Returns) && sameSizes(a.Params, b.Params)
+	case *Variable:
+		b, ok := b.(*Variable)
+		return !ok || a.Open() || b.Open() || a.Linkage == Common || b.Linkage == Common || a.Size() == b.Size()
+	}
+	return true
+}
+
+func sameSizes(a, b []*Variable) bool {
+	return slices.EqualFunc(a, b, func(a, b *Variable) bool { return a.Size() == b.Size() })
+}
+
+// replaceable says whether a definition gives way to another.
+func replaceable(s Symbol) bool {
+	switch s := s.(type) {
+	case *Function:
+		return s.Linkage == Weak
+	case *Variable:
+		return s.Linkage == Weak || s.Linkage == Common
+	}
+	return false
+}
+
+// larger says whether one variable needs more room than another of its name.
+func larger(a, b Symbol) bool {
+	x, _ := a.(*Variable)
+	y, _ := b.(*Variable)
+	return x != nil && y != nil && x.Size() > y.Size()
+}
+
+// undefine makes a declaration of a definition.
+func undefine(s Symbol) {
+	switch s := s.(type) {
+	case *Function:
+		s.Linkage, s.Defined, s.Body, s.Directives = Extern, false, nil, nil
+	case *Variable:
+		s.Linkage, s.Init = Extern, nil
+	}
+}
+
+// merge puts the modules behind each other. Tables of source files and debugging
+// information are left out: their numbers hold in one module only. So are declarations of
+// kernels.
+func (l *linker) merge(stubs bool) *Module {
+	merged := &Module{AddressSize: l.modules[0].AddressSize}
+	for _, m := range l.modules {
+		if m.AddressSize != merged.AddressSize {
+			l.fail("addresses of %d and of %d bits", merged.AddressSize, m.AddressSize)
+		}
+		if v := m.Version; v.Major > merged.Version.Major || v.Major == merged.Version.Major && v.Minor > merged.Version.Minor {
+			merged.Version = v
+		}
+		if len(merged.Targets) == 0 || arch(m) > arch(merged) {
+			merged.Targets = m.Targets
+		}
+	}
+	for _, m := range l.modules {
+		for _, item := range m.Items {
+			switch item := item.(type) {
+			case *Variable:
+				merged.Items = append(merged.Items, item)
+			case *Function:
+				if !item.Entry || item.Defined {
+					merged.Items = append(merged.Items, item)
+				}
+			case *Alias:
+				merged.Items = append(merged.Items, item)
+			}
+		}
+	}
+	if stubs {
+		for _, name := range sortedNames(l.first) {
+			if f, ok := l.first[name].symbol.(*Function); ok && !f.Defined && !f.Entry {
+				stub := *f
+				stub.Linkage, stub.Defined, stub.Body = Visible, true, []Statement{&Instruction{Opcode: "ret"}}
+				merged.Items = append(merged.Items, &stub)
+			}
+		}
+	}
+	return merged
+}
+
+func sortedNames(all map[string]definition) []string {
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// arch returns 90 for sm_90a; 0 for what is not so named.
+func arch(m *Module) int {
+	if len(m.Targets) == 0 {
+		return 0
+	}
+	digits := strings.TrimRight(strings.TrimPrefix(m.Targets[0], "sm_"), "abcdefghijklmnopqrstuvwxyz")
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// rename gives module-level symbols other names, wherever they are named.
+func rename(m *Module, names map[string]string) {
+	r := renamer(names)
+	for _, item := range m.Items {
+		switch item := item.(type) {
+		case *Variable:
+			r.name(&item.Name)
+			r.value(item.Init)
+		case *Function:
+			r.name(&item.Name)
+			r.body(item.Body)
+		case *Alias:
+			r.name(&item.Name)
+			r.name(&item.TargetName)
+		}
+	}
+}
+
+type renamer map[string]string
+
+func (r renamer) name(name *string) {
+	if fresh, ok := r[*name]; ok {
+		*name = fresh
+	}
+}
+
+func (r renamer) value(v *Value) {
+	if v == nil {
+		return
+	}
+	if v.Kind == SymbolValue {
+		r.name(&v.Name)
+	}
+	for i := range v.Elements {
+		r.value(&v.Elements[i])
+	}
+}
+
+func (r renamer) body(all []Statement) {
+	for _, s := range all {
+		switch s := s.(type) {
+		case *Instruction:
+			r.operands(s.Operands)
+		case *Variable:
+			r.value(s.Init)
+		case *Block:
+			r.body(s.Body)
+		case *TargetList:
+			r.operands(s.Targets)
+		}
+	}
+}
+
+func (r renamer) operands(all []Operand) {
+	for i := range all {
+		o := &all[i]
+		if ofModule(o.Symbol) {
+			r.name(&o.Name)
+		}
+		r.operands(o.Elements)
+	}
+}
+
+// ofModule says whether a name belongs to the module, not to a function's body.
+func ofModule(s Symbol) bool {
+	switch s := s.(type) {
+	case *Variable:
+		return s.Function == nil
+	case *Function, *Alias:
+		return true
+	}
+	return false
+}

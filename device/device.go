@@ -164,7 +164,8 @@ type Stream interface {
 	CopyIn(dst uint64, src []byte) error
 	// CopyOut copies from the device to the host.
 	CopyOut(dst []byte, src uint64) error
-	// Copy copies within the device; the ranges must not overlap.
+	// Copy copies within the device. Of ranges that overlap, what the second one then holds
+	// is the device's affair, as it is the driver's.
 	Copy(dst, src, size uint64) error
 	// Fill writes count elements of width bytes (1, 2 or 4), each the low
 	// bytes of value; dst is a multiple of width.

@@ -224,8 +224,21 @@ static CUresult do_within(const struct target *t, const struct copy_plan *c) {
 	return result;
 }
 
-static CUresult do_copy(const struct target *t, struct copy_plan *c) {
+// Managed memory that a copy uses is the device's from now on. What a function before the
+// copy does with it is brought back to the device when that returns.
+static CUresult give_device(const struct copy_plan *c) {
 	CUresult result = CUDA_SUCCESS;
+	if (c->from.device)
+		result = managed_touch(c->from.at, c->from.size, false);
+	if (result == CUDA_SUCCESS && c->to.device)
+		result = managed_touch(c->to.at, c->to.size, true);
+	return result;
+}
+
+static CUresult do_copy(const struct target *t, struct copy_plan *c) {
+	CUresult result = give_device(c);
+	if (result != CUDA_SUCCESS)
+		return result;
 	switch (c->how) {
 	case COPY_NOTHING:
 		return CUDA_SUCCESS;
@@ -262,7 +275,11 @@ static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
 		return result;
 	if (memory_owner(t->client, p->dst, 1) == NULL)
 		return host_submit(t, fill_on_host, p);
-	struct wire_fill message = {p->dst, p->height > 1 ? p->pitch : p->width * p->elementSize, p->value, p->elementSize, p->width, p->height, t->stream};
+	const size_t row = p->width * p->elementSize, pitch = p->height > 1 ? p->pitch : row; // no overflow: they were checked
+	result = managed_touch(p->dst, (p->height - 1) * pitch + row, true);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct wire_fill message = {p->dst, pitch, p->value, p->elementSize, p->width, p->height, t->stream};
 	return POST(t->client, FILL, fill, &message, NO_DATA);
 }
 

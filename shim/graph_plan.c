@@ -158,8 +158,8 @@ static CUresult plan_copy(struct task *t) {
 	    memory_owner(NULL, m->dstDevice + m->dstXInBytes, c->width) == NULL)
 		return result;
 	c->how = COPY_ACROSS;
-	c->to.at = m->dstDevice + m->dstXInBytes;
-	c->from.at = m->srcDevice + m->srcXInBytes;
+	c->to = (struct side){.device = true, .at = m->dstDevice + m->dstXInBytes, .size = c->width};
+	c->from = (struct side){.device = true, .at = m->srcDevice + m->srcXInBytes, .size = c->width};
 	return CUDA_SUCCESS;
 }
 

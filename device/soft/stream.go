@@ -345,13 +345,14 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 		}})
 }
 
-// Copy copies within the device.
+// Copy copies within the device. Ranges may overlap: all bytes are what they were before.
 func (s *stream) Copy(dst, src, size uint64) error {
-	if dst != src && dst-src < size || src != dst && src-dst < size {
-		return fmt.Errorf("copy of %d bytes from %#x to %#x: the ranges overlap: %w", size, src, dst, device.ErrInvalidValue)
-	}
+	backwards := dst != src && dst-src < size // what is read would be written before
 	return s.submitTransfer(&transfer{name: "copy within the device", size: size, addrs: []uint64{dst, src},
 		piece: func(m *memory, from, to uint64) error {
+			if backwards {
+				from, to = size-to, size-from
+			}
 			d, err := reach(m, dst+from, to-from)
 			if err != nil {
 				return err

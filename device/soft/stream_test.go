@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -302,5 +303,32 @@ func TestDevicesAreToldApart(t *testing.T) {
 	own := [16]byte{1, 2, 3}
 	if d := newDevice(t, p, Options{UUID: own}); d.Info().UUID != own {
 		t.Error("a given UUID is not used")
+	}
+}
+
+// Copies of ranges that overlap leave what a copy through another place leaves, also where they
+// are done in several pieces.
+func TestOverlappingCopies(t *testing.T) {
+	p := testProfile()
+	p.Memory = 64 << 20
+	c := openContext(t, newDevice(t, p, Options{}))
+	s := newStream(t, c)
+	pages := (2*copyPiece + granule) / granule * granule
+	must(t, c.Map(base, uint64(pages)))
+	for _, by := range []struct{ dst, src int }{{100, 0}, {0, 100}, {copyPiece + 5, 1}, {3, copyPiece / 2}} {
+		want := make([]byte, pages)
+		for i := range want {
+			want[i] = byte(i ^ i>>8 ^ i>>16)
+		}
+		size := pages - max(by.dst, by.src)
+		must(t, s.CopyIn(base, bytes.Clone(want)))
+		must(t, s.Copy(base+uint64(by.dst), base+uint64(by.src), uint64(size)))
+		got := make([]byte, pages)
+		must(t, s.CopyOut(got, base))
+		must(t, s.Synchronise(context.Background()))
+		copy(want[by.dst:by.dst+size], want[by.src:by.src+size])
+		if !bytes.Equal(got, want) {
+			t.Errorf("from %d to %d: other bytes", by.src, by.dst)
+		}
 	}
 }

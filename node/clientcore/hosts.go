@@ -55,8 +55,11 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	if len(t.Running) >= maxObjects {
 		return true, tooMany("functions of the program's that have not returned")
 	}
-	if c.here() == nil {
-		if ok, err := c.ready(need{}); !ok || err != nil {
+	// What follows in the stream comes behind the function, as all work of a device does. Work
+	// on host copies would be done before, or everything would wait for the function, which may
+	// wait for us: it may touch managed memory.
+	if !c.isReady() {
+		if ok, err := c.ready(c.needs(nil)); !ok || err != nil {
 			return ok, err
 		}
 	}

@@ -541,6 +541,78 @@ static void allocations(void) {
 	NEED(used == 0);
 }
 
+static uint32_t *shared_words; // managed
+static uint32_t seen_by_function;
+static void change_managed(void *unused) {
+	(void)unused;
+	seen_by_function = shared_words[3];
+	shared_words[3] = 1000;
+}
+
+static CUDA_MEMCPY3D copied(CUmemorytype to_type, void *to, CUmemorytype from_type, const void *from, size_t size) {
+	return (CUDA_MEMCPY3D){.dstMemoryType = to_type, .dstHost = to, .dstDevice = (CUdeviceptr)to, .srcMemoryType = from_type, .srcHost = from, .srcDevice = (CUdeviceptr)from, .WidthInBytes = size, .Height = 1, .Depth = 1};
+}
+
+// Copies and fills of managed memory by graphs, made node by node and captured, see what the
+// program wrote, and the program sees what they wrote.
+static void managed(void) {
+	enum { WORDS = 1024 };
+	CUdeviceptr m, plain;
+	CUgraph g;
+	CUgraphExec x;
+	CUgraphNode in, out, fill, function, back;
+	CUstream s;
+	uint32_t host[WORDS];
+	CHECK(cuMemAllocManaged(&m, 4 * WORDS, CU_MEM_ATTACH_GLOBAL));
+	CHECK(cuMemAlloc(&plain, 4 * WORDS));
+	CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	shared_words = (uint32_t *)m;
+	CHECK(cuGraphCreate(&g, 0));
+	CUDA_MEMCPY3D to_plain = copied(CU_MEMORYTYPE_DEVICE, (void *)plain, CU_MEMORYTYPE_UNIFIED, shared_words, 4 * WORDS);
+	CUDA_MEMCPY3D from_plain = copied(CU_MEMORYTYPE_HOST, shared_words, CU_MEMORYTYPE_DEVICE, (void *)plain, 64);
+	CUDA_MEMCPY3D to_host = copied(CU_MEMORYTYPE_HOST, host, CU_MEMORYTYPE_DEVICE, shared_words, 4 * WORDS);
+	CUDA_MEMSET_NODE_PARAMS ones = {.dst = m + 64, .value = 1, .elementSize = 4, .width = 16, .height = 1};
+	CUDA_HOST_NODE_PARAMS calls_us = {.fn = change_managed};
+	CHECK(cuGraphAddMemcpyNode(&in, g, NULL, 0, &to_plain, context));
+	CHECK(cuGraphAddMemsetNode(&fill, g, &in, 1, &ones, context));
+	CHECK(cuGraphAddHostNode(&function, g, &fill, 1, &calls_us));
+	CHECK(cuGraphAddMemcpyNode(&out, g, &function, 1, &to_host, context));
+	CHECK(cuGraphAddMemcpyNode(&back, g, &out, 1, &from_plain, context));
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	for (uint32_t round = 0; round < 3; round++) {
+		for (uint32_t i = 0; i < WORDS; i++)
+			shared_words[i] = round * 7 + i;
+		CHECK(cuGraphLaunch(x, s));
+		CHECK(cuStreamSynchronize(s));
+		NEED(seen_by_function == round * 7 + 3);
+		NEED(host[2] == round * 7 + 2 && host[3] == 1000 && host[15] == round * 7 + 15 && host[16] == 1 && host[31] == 1 && host[32] == round * 7 + 32);
+		NEED(shared_words[3] == round * 7 + 3 && shared_words[16] == 1 && shared_words[31] == 1 && shared_words[32] == round * 7 + 32);
+		uint32_t word;
+		CHECK(cuMemcpyDtoH(&word, plain + 4 * 20, 4));
+		NEED(word == round * 7 + 20);
+	}
+	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuGraphDestroy(g));
+	CHECK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	CHECK(cuMemcpyDtoDAsync(plain, m, 4 * WORDS, s));
+	CHECK(cuMemsetD8Async(m, 9, 16, s));
+	CHECK(cuMemcpyHtoDAsync(m + 32, shared_words, 16, s));
+	CHECK(cuStreamEndCapture(s, &g));
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	for (uint32_t round = 0; round < 3; round++) {
+		for (uint32_t i = 0; i < WORDS; i++)
+			shared_words[i] = round * 5 + i;
+		CHECK(cuGraphLaunch(x, s));
+		CHECK(cuStreamSynchronize(s));
+		NEED(shared_words[0] == 0x09090909 && shared_words[4] == round * 5 + 4 && shared_words[8] == 0x09090909 && shared_words[12] == round * 5 + 12);
+	}
+	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuGraphDestroy(g));
+	CHECK(cuMemFree(m));
+	CHECK(cuMemFree(plain));
+	CHECK(cuStreamDestroy(s));
+}
+
 // A graph outlives the context that it was made in, and says so.
 static void contexts(void) {
 	CUgraphExec x = forks();
@@ -573,7 +645,10 @@ int main(int argc, char **argv) {
 		children();
 		updates();
 		allocations();
+		managed();
 		contexts();
+	} else if (strcmp(what, "managed") == 0) {
+		managed();
 	} else {
 		return 2;
 	}

@@ -82,6 +82,7 @@ struct range {
 };
 
 #define RANGE_MAPPED (UINT32_C(1) << 31) // of the flags: kernels reach it
+#define RANGE_SYNC (UINT32_C(1) << 30)   // of device memory: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 
 struct ranges {
 	struct range_node *root;
@@ -244,6 +245,16 @@ struct local { // of a context, by key
 	void (*end)(CUcontext context, void *key, void *value);
 };
 
+// What the program has set for a stream: hints, which are only remembered.
+struct stream_attributes {
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy policy; // 0: none was set
+	CUlaunchMemSyncDomain domain;
+	CUlaunchMemSyncDomainMap domains;
+	bool domains_set;
+	int priority; // of the legacy stream; others have theirs
+};
+
 struct CUctx_st {
 	struct object object;
 	int device;
@@ -257,6 +268,7 @@ struct CUctx_st {
 	size_t limits[CU_LIMIT_MAX];
 	CUfunc_cache cache;
 	CUsharedconfig banks;
+	struct stream_attributes legacy; // of the legacy stream; under shim_lock
 	pthread_mutex_t local_lock;
 	struct local *locals;
 	size_t local_count;
@@ -285,6 +297,7 @@ struct CUstream_st {
 	unsigned flags;
 	int priority;
 	uint64_t id;
+	struct stream_attributes attributes; // under shim_lock
 	struct captured *captured; // while it is captured; under the lock of captures
 };
 
@@ -408,6 +421,7 @@ void pools_forget_all(void);
 
 void mapped_end(struct client *c, struct range *range); // under the memory_lock
 void mapped_scan(struct client *c, const void *params, size_t size); // of a kernel
+CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device); // has kernels reach memory of the host
 void moved_end(uint64_t at);
 void moved_release(CUcontext context);
 void moved_forget_all(void);
@@ -501,6 +515,7 @@ void texture_release(struct texture *texture, bool tell);
 // --- host.c -----------------------------------------------------------------------
 
 CUresult host_submit(const struct target *target, CUhostFn function, void *data);
+uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // before a fault is cleared
 bool host_calling(void); // whether this thread runs a function of the program for a stream

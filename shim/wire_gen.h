@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x1608db0du
+#define WIRE_SCHEMA 0x4ab42c32u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -59,6 +59,8 @@ enum wire_op {
 	WIRE_RESET = 50,
 	WIRE_TEXTURE_CREATE = 51,
 	WIRE_TEXTURE_DESTROY = 52,
+	WIRE_STREAM_WRITE = 53,
+	WIRE_STREAM_AWAIT = 54,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -1286,6 +1288,52 @@ static inline uint8_t *wire_texture_destroy_put(uint8_t *p, const struct wire_te
 	(void)m;
 	p = wire_put(p, &m->handle, 8);
 	p = wire_put(p, &m->surface, 4);
+	return p;
+}
+
+struct wire_stream_write {
+	uint32_t stream;
+	uint64_t addr;
+	uint64_t value;
+	uint32_t width;
+};
+
+static inline size_t wire_stream_write_size(const struct wire_stream_write *m) {
+	(void)m;
+	return 24;
+}
+
+static inline uint8_t *wire_stream_write_put(uint8_t *p, const struct wire_stream_write *m) {
+	(void)m;
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->value, 8);
+	p = wire_put(p, &m->width, 4);
+	return p;
+}
+
+struct wire_stream_await {
+	uint32_t stream;
+	uint64_t addr;
+	uint64_t value;
+	uint32_t width;
+	uint32_t compare;
+	uint64_t cookie;
+};
+
+static inline size_t wire_stream_await_size(const struct wire_stream_await *m) {
+	(void)m;
+	return 36;
+}
+
+static inline uint8_t *wire_stream_await_put(uint8_t *p, const struct wire_stream_await *m) {
+	(void)m;
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->value, 8);
+	p = wire_put(p, &m->width, 4);
+	p = wire_put(p, &m->compare, 4);
+	p = wire_put(p, &m->cookie, 8);
 	return p;
 }
 

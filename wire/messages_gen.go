@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x1608db0d
+const Schema uint32 = 0x4ab42c32
 
 // The kinds of messages.
 const (
@@ -59,6 +59,8 @@ const (
 	OpReset             Op = 50
 	OpTextureCreate     Op = 51
 	OpTextureDestroy    Op = 52
+	OpStreamWrite       Op = 53
+	OpStreamAwait       Op = 54
 )
 
 var opTable = [...]opInfo{
@@ -114,6 +116,8 @@ var opTable = [...]opInfo{
 	OpReset:             {name: "reset", call: true, afterFault: true},
 	OpTextureCreate:     {name: "texture_create", call: true},
 	OpTextureDestroy:    {name: "texture_destroy"},
+	OpStreamWrite:       {name: "stream_write"},
+	OpStreamAwait:       {name: "stream_await"},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -1858,3 +1862,69 @@ func (m *TextureDestroy) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *TextureDestroy) Op() Op { return OpTextureDestroy }
+
+// StreamWrite is described in messages.txt.
+type StreamWrite struct {
+	Stream uint32
+	Addr   uint64
+	Value  uint64
+	Width  uint32
+}
+
+// Append adds the message's bytes.
+func (m *StreamWrite) Append(b []byte) []byte {
+	b = appendU32(b, m.Stream)
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Value)
+	b = appendU32(b, m.Width)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *StreamWrite) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Stream = r.u32()
+	m.Addr = r.u64()
+	m.Value = r.u64()
+	m.Width = r.u32()
+	return r.end("StreamWrite")
+}
+
+// Op returns the message's kind.
+func (m *StreamWrite) Op() Op { return OpStreamWrite }
+
+// StreamAwait is described in messages.txt.
+type StreamAwait struct {
+	Stream  uint32
+	Addr    uint64
+	Value   uint64
+	Width   uint32
+	Compare uint32
+	Cookie  uint64
+}
+
+// Append adds the message's bytes.
+func (m *StreamAwait) Append(b []byte) []byte {
+	b = appendU32(b, m.Stream)
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Value)
+	b = appendU32(b, m.Width)
+	b = appendU32(b, m.Compare)
+	b = appendU64(b, m.Cookie)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *StreamAwait) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Stream = r.u32()
+	m.Addr = r.u64()
+	m.Value = r.u64()
+	m.Width = r.u32()
+	m.Compare = r.u32()
+	m.Cookie = r.u64()
+	return r.end("StreamAwait")
+}
+
+// Op returns the message's kind.
+func (m *StreamAwait) Op() Op { return OpStreamAwait }

@@ -33,6 +33,7 @@ func allMessages() []Message {
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
 		&TextureCreate{}, &TextureDestroy{},
+		&StreamWrite{}, &StreamAwait{},
 	}
 }
 

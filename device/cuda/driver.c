@@ -166,6 +166,10 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuStreamDestroy_v2, (void *)) \
 	X(cuStreamQuery, (void *)) \
 	X(cuStreamWaitEvent, (void *, void *, unsigned int)) \
+	X(cuStreamWriteValue32_v2, (void *, uint64_t, uint32_t, unsigned int)) \
+	X(cuStreamWriteValue64_v2, (void *, uint64_t, uint64_t, unsigned int)) \
+	X(cuStreamWaitValue32_v2, (void *, uint64_t, uint32_t, unsigned int)) \
+	X(cuStreamWaitValue64_v2, (void *, uint64_t, uint64_t, unsigned int)) \
 	X(cuLaunchHostFunc, (void *, host_function, void *)) \
 	X(cuLaunchKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
 	                   void *, void **, void **)) \
@@ -590,6 +594,22 @@ mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event)
 {
 	INSIDE(context, cuStreamWaitEvent, (void *)stream, (void *)event, 0);
+}
+
+mcu_result mcu_write_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value)
+{
+	if (width == 4) {
+		INSIDE(context, cuStreamWriteValue32_v2, (void *)stream, at, (uint32_t)value, 0);
+	}
+	INSIDE(context, cuStreamWriteValue64_v2, (void *)stream, at, value, 0);
+}
+
+mcu_result mcu_wait_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value, unsigned int compare)
+{
+	if (width == 4) {
+		INSIDE(context, cuStreamWaitValue32_v2, (void *)stream, at, (uint32_t)value, compare);
+	}
+	INSIDE(context, cuStreamWaitValue64_v2, (void *)stream, at, value, compare);
 }
 
 static void call_go(void *id)

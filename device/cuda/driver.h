@@ -99,6 +99,9 @@ mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
+// Words of 4 or 8 bytes; compare is that of cuStreamWaitValue.
+mcu_result mcu_write_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value);
+mcu_result mcu_wait_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value, unsigned int compare);
 mcu_result mcu_stream_call(mcu_handle context, mcu_handle stream, uint64_t id);
 
 mcu_result mcu_copy_in(mcu_handle context, mcu_handle stream, uint64_t to, const void *host, size_t size);

@@ -219,6 +219,14 @@ func (c *Core) Reached(cookie uint64) []Op {
 	return ops
 }
 
+// Met says that a stream which waited for a word goes on. While an operation is performed
+// Reached says it.
+func (c *Core) Met(now Time, cookie uint64) ([]Op, error) {
+	c.start(now)
+	c.reached(cookie)
+	return c.advance()
+}
+
 // Control takes what the daemon says, but for Watch.
 func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	c.start(now)
@@ -282,6 +290,7 @@ func (c *Core) takeBack(failed *Op) {
 	}
 	if c.calling != 0 { // whatever failed of them: the function will not be called
 		delete(c.Hosts.Running, c.calling)
+		delete(c.Hosts.Words, c.calling)
 	}
 	switch failed.Kind {
 	case MapHost:

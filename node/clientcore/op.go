@@ -49,6 +49,8 @@ const (
 	Record      // let Event stand for what Stream was given
 	Wait        // what Stream gets next waits for Event
 	Call        // the function of the program's with Cookie, on Stream
+	WriteWord   // Word at Range, on Stream
+	AwaitWord   // what Stream gets next waits for Word at Range; Cookie is met then
 	Settle      // wait until Stream has done what it was given
 	Drain       // wait until everything at Place is done
 	LeaveStream // Stream takes no more work; what it has may end
@@ -85,7 +87,7 @@ const (
 
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
-	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
+	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
 	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "finish", "inspect", "open", "load", "make-textures", "move", "leave", "backup",
 	"make-room", "refill",
 }
@@ -128,6 +130,7 @@ type Op struct {
 	Out      Span
 	Value    uint32
 	Width    int
+	Word     Word
 
 	Module   uint64
 	Function uint32
@@ -144,6 +147,12 @@ type Op struct {
 
 	Message control.ToDaemon
 	Base    *Base
+}
+
+// Word is what a word in memory is to be, or is compared with.
+type Word struct {
+	Value   uint64
+	Compare device.Compare
 }
 
 // Span is a part of the data arena.
@@ -294,6 +303,10 @@ func (o *Op) String() string {
 		put("stream %d event %d", o.Stream, o.Event)
 	case Call:
 		put("stream %d cookie %d", o.Stream, o.Cookie)
+	case WriteWord:
+		put("stream %d %v value %d", o.Stream, o.Range, o.Word.Value)
+	case AwaitWord:
+		put("stream %d %v value %d compare %d cookie %d", o.Stream, o.Range, o.Word.Value, o.Word.Compare, o.Cookie)
 	case HostReturn:
 		put("cookie %d", o.Cookie)
 	case Settle, LeaveStream:

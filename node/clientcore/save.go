@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 6
+const savedVersion = 7
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {

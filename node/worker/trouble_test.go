@@ -521,6 +521,10 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		if r.IntN(100) == 0 { // which ends the client
 			m = &wire.HostMap{Addr: u(), Offset: u(), Size: u()}
 		}
+	case wire.OpStreamWrite:
+		m = &wire.StreamWrite{Stream: small(), Addr: u(), Value: u(), Width: 4 + 4*r.Uint32N(2)}
+	case wire.OpStreamAwait: // of a word that is there already, most often
+		m = &wire.StreamAwait{Stream: small(), Addr: u(), Width: 4 + 4*r.Uint32N(2), Compare: r.Uint32N(2), Cookie: 0x1000 + r.Uint64N(1<<40)}
 	case wire.OpHostUnmap:
 		m = &wire.HostUnmap{Addr: u()}
 	case wire.OpTextureCreate:

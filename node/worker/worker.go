@@ -93,6 +93,7 @@ type worker struct {
 // notice is what a goroutine beside the loop tells it.
 type notice struct {
 	cookie uint64 // a stream has arrived at this function of the program's; 0: a fault
+	word   bool   // it is no function: the stream has waited for a word, and goes on
 	world  uint64
 	err    error
 }
@@ -500,6 +501,14 @@ func (w *worker) await() error {
 
 // noticed takes what a goroutine of this process tells.
 func (w *worker) noticed(n notice) error {
+	if n.word {
+		return w.perform(w.core.Met(w.now(), n.cookie))
+	}
+	return w.noticedMeanwhile(n)
+}
+
+// noticedMeanwhile is noticed while an operation is performed.
+func (w *worker) noticedMeanwhile(n notice) error {
 	if n.cookie != 0 {
 		w.outsFirst() // the function may read what they have brought
 		return w.aside(w.core.Reached(n.cookie), nil)

@@ -276,12 +276,12 @@ MISSING(cuGreenCtxWaitEvent, "green contexts")
 MISSING(cuImportExternalMemory, "memory and semaphores of graphics interfaces")
 MISSING(cuImportExternalSemaphore, "memory and semaphores of graphics interfaces")
 EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return leave(do_cuInit(flags)); }
-MISSING(cuIpcCloseMemHandle, "memory shared between processes")
-MISSING(cuIpcGetEventHandle, "memory shared between processes")
-MISSING(cuIpcGetMemHandle, "memory shared between processes")
-MISSING(cuIpcOpenEventHandle, "memory shared between processes")
-MISSING(cuIpcOpenMemHandle, "memory shared between processes")
-MISSING(cuIpcOpenMemHandle_v2, "memory shared between processes")
+EXPORT CUresult (cuIpcCloseMemHandle)(CUdeviceptr address) { ENTER(cuIpcCloseMemHandle); return leave(do_cuIpcCloseMemHandle(address)); }
+EXPORT CUresult (cuIpcGetEventHandle)(CUipcEventHandle *handle, CUevent event) { ENTER(cuIpcGetEventHandle); return leave(do_cuIpcGetEventHandle(handle, event)); }
+EXPORT CUresult (cuIpcGetMemHandle)(CUipcMemHandle *handle, CUdeviceptr address) { ENTER(cuIpcGetMemHandle); return leave(do_cuIpcGetMemHandle(handle, address)); }
+EXPORT CUresult (cuIpcOpenEventHandle)(CUevent *event, CUipcEventHandle handle) { ENTER(cuIpcOpenEventHandle); return leave(do_cuIpcOpenEventHandle(event, handle)); }
+EXPORT CUresult (cuIpcOpenMemHandle)(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { ENTER(cuIpcOpenMemHandle); return leave(do_cuIpcOpenMemHandle(address, handle, flags)); }
+EXPORT CUresult (cuIpcOpenMemHandle_v2)(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { ENTER(cuIpcOpenMemHandle_v2); return leave(do_cuIpcOpenMemHandle_v2(address, handle, flags)); }
 EXPORT CUresult (cuKernelGetAttribute)(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) { ENTER(cuKernelGetAttribute); return leave(do_cuKernelGetAttribute(value, attribute, kernel, device)); }
 EXPORT CUresult (cuKernelGetFunction)(CUfunction *function, CUkernel kernel) { ENTER(cuKernelGetFunction); return leave(do_cuKernelGetFunction(function, kernel)); }
 EXPORT CUresult (cuKernelGetLibrary)(CUlibrary *library, CUkernel kernel) { ENTER(cuKernelGetLibrary); return leave(do_cuKernelGetLibrary(library, kernel)); }
@@ -420,7 +420,7 @@ MISSING(cuMemDiscardAndPrefetchBatchAsync, "batches for managed memory, of CUDA 
 MISSING(cuMemDiscardAndPrefetchBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
 MISSING(cuMemDiscardBatchAsync, "batches for managed memory, of CUDA 13, not yet")
 MISSING(cuMemDiscardBatchAsync_ptsz, "batches for managed memory, of CUDA 13, not yet")
-MISSING(cuMemExportToShareableHandle, "memory shared between processes")
+EXPORT CUresult (cuMemExportToShareableHandle)(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags) { ENTER(cuMemExportToShareableHandle); return leave(do_cuMemExportToShareableHandle(shareable, handle, type, flags)); }
 MISSING(cuMemFree, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return leave(do_cuMemFree_v2(address)); }
 EXPORT CUresult (cuMemFreeAsync)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync); return leave(do_cuMemFreeAsync(address, stream)); }
@@ -432,7 +432,7 @@ EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUde
 EXPORT CUresult (cuMemGetAllocationGranularity)(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) { ENTER(cuMemGetAllocationGranularity); return leave(do_cuMemGetAllocationGranularity(granularity, properties, option)); }
 EXPORT CUresult (cuMemGetAllocationPropertiesFromHandle)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) { ENTER(cuMemGetAllocationPropertiesFromHandle); return leave(do_cuMemGetAllocationPropertiesFromHandle(properties, handle)); }
 EXPORT CUresult (cuMemGetDefaultMemPool)(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) { ENTER(cuMemGetDefaultMemPool); return leave(do_cuMemGetDefaultMemPool(pool, location, type)); }
-MISSING(cuMemGetHandleForAddressRange, "memory shared between processes")
+MISSING(cuMemGetHandleForAddressRange, "descriptors for other cards")
 MISSING(cuMemGetInfo, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemGetInfo_v2)(size_t *free_bytes, size_t *total) { ENTER(cuMemGetInfo_v2); return leave(do_cuMemGetInfo_v2(free_bytes, total)); }
 EXPORT CUresult (cuMemGetMemPool)(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) { ENTER(cuMemGetMemPool); return leave(do_cuMemGetMemPool(pool, location, type)); }
@@ -443,18 +443,18 @@ EXPORT CUresult (cuMemHostGetFlags)(unsigned int *flags, void *address) { ENTER(
 MISSING(cuMemHostRegister, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int flags) { ENTER(cuMemHostRegister_v2); return leave(do_cuMemHostRegister_v2(address, bytes, flags)); }
 EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return leave(do_cuMemHostUnregister(address)); }
-MISSING(cuMemImportFromShareableHandle, "memory shared between processes")
+EXPORT CUresult (cuMemImportFromShareableHandle)(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) { ENTER(cuMemImportFromShareableHandle); return leave(do_cuMemImportFromShareableHandle(handle, shareable, type)); }
 EXPORT CUresult (cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) { ENTER(cuMemMap); return leave(do_cuMemMap(address, size, offset, handle, flags)); }
 MISSING(cuMemMapArrayAsync, "planes, sparse arrays and arrays that are mapped later, not yet")
 MISSING(cuMemMapArrayAsync_ptsz, "planes, sparse arrays and arrays that are mapped later, not yet")
 EXPORT CUresult (cuMemPoolCreate)(CUmemoryPool *pool, const CUmemPoolProps *properties) { ENTER(cuMemPoolCreate); return leave(do_cuMemPoolCreate(pool, properties)); }
 EXPORT CUresult (cuMemPoolDestroy)(CUmemoryPool pool) { ENTER(cuMemPoolDestroy); return leave(do_cuMemPoolDestroy(pool)); }
-MISSING(cuMemPoolExportPointer, "memory shared between processes")
-MISSING(cuMemPoolExportToShareableHandle, "memory shared between processes")
+MISSING(cuMemPoolExportPointer, "pools shared between processes")
+MISSING(cuMemPoolExportToShareableHandle, "pools shared between processes")
 EXPORT CUresult (cuMemPoolGetAccess)(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) { ENTER(cuMemPoolGetAccess); return leave(do_cuMemPoolGetAccess(flags, pool, location)); }
 EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return leave(do_cuMemPoolGetAttribute(pool, attribute, value)); }
-MISSING(cuMemPoolImportFromShareableHandle, "memory shared between processes")
-MISSING(cuMemPoolImportPointer, "memory shared between processes")
+MISSING(cuMemPoolImportFromShareableHandle, "pools shared between processes")
+MISSING(cuMemPoolImportPointer, "pools shared between processes")
 EXPORT CUresult (cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemPoolSetAccess); return leave(do_cuMemPoolSetAccess(pool, list, count)); }
 EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }

@@ -166,6 +166,12 @@ CUresult do_cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from,
 CUresult do_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags);
 CUresult do_cuGraphUpload(CUgraphExec exec, CUstream stream);
 CUresult do_cuInit(unsigned int flags);
+CUresult do_cuIpcCloseMemHandle(CUdeviceptr address);
+CUresult do_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult do_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
+CUresult do_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
+CUresult do_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
+CUresult do_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
 CUresult do_cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device);
 CUresult do_cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult do_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel);
@@ -226,6 +232,7 @@ CUresult do_cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, si
 CUresult do_cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags);
+CUresult do_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags);
 CUresult do_cuMemFree_v2(CUdeviceptr address);
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult do_cuMemFreeHost(void *address);
@@ -241,6 +248,7 @@ CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsig
 CUresult do_cuMemHostGetFlags(unsigned int *flags, void *address);
 CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
 CUresult do_cuMemHostUnregister(void *address);
+CUresult do_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type);
 CUresult do_cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUresult do_cuMemPoolDestroy(CUmemoryPool pool);

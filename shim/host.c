@@ -179,6 +179,8 @@ uint64_t host_cookie(struct client *c) {
 
 CUresult host_submit(const struct target *t, CUhostFn function, void *data) { return submit(t, (struct host_call){.function = function, .data = data}); }
 
+CUresult host_callback(const struct target *t, CUstreamCallback callback, void *data) { return submit(t, (struct host_call){.callback = callback, .data = data}); }
+
 CUresult do_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
 	struct target t;
 	if (function == NULL)

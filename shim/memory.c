@@ -21,6 +21,18 @@ static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pa
 	return at;
 }
 
+uint64_t memory_choose(struct client *c, size_t size, CUcontext context) { return choose(c, size, context, true); }
+
+void memory_charge(struct client *c, uint64_t size) { c->allocated += charged(size); }
+
+void memory_forget(struct client *c, uint64_t at) {
+	struct range *range = ranges_find(&c->allocations, at, 1);
+	if (range == NULL || range->at != at)
+		return;
+	c->allocated -= charged(range->size);
+	ranges_remove(&c->allocations, range);
+}
+
 static CUresult allocate_as(struct target *t, size_t size, bool pages, CUdeviceptr *address) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
@@ -112,6 +124,8 @@ bool memory_list(struct client *c, struct range **list, size_t *count) {
 	bool enough = true;
 	pthread_mutex_lock(&c->memory_lock);
 	for (struct range *range = ranges_from(&c->allocations, 0); range != NULL && enough; range = ranges_from(&c->allocations, range->at + 1)) {
+		if ((range->flags & RANGE_GAP) != 0)
+			continue;
 		if (*count == room) {
 			room = room > 0 ? 2 * room : 64;
 			struct range *more = realloc(*list, room * sizeof *more);
@@ -134,12 +148,13 @@ CUresult memory_free(struct client *c, CUdeviceptr at) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
-	if (range != NULL && range->at == at) {
+	if (range != NULL && range->at == at && (range->flags & RANGE_GAP) == 0) {
 		struct wire_mem_free message = {at};
 		result = POST(c, MEM_FREE, mem_free, &message, NO_DATA);
 		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
+		ipc_freed(c, at);
 	}
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
@@ -151,13 +166,16 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 		next = ranges_from(&c->allocations, range->at + 1);
 		if (range->context != context)
 			continue;
+		uint64_t at = range->at;
 		if (tell) {
-			struct wire_mem_free message = {range->at};
+			struct wire_mem_free message = {at};
 			POST(c, MEM_FREE, mem_free, &message, NO_DATA);
 		}
 		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
+		ipc_freed(c, at);
+		next = ranges_from(&c->allocations, at + 1); // gaps may have gone with it
 	}
 	for (struct range *range = ranges_from(&c->reservations, 0), *next; range != NULL; range = next) {
 		next = ranges_from(&c->reservations, range->at + 1);
@@ -201,6 +219,8 @@ static struct range *find_mapped(struct client *c, uint64_t at, uint64_t size) {
 static bool owned_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, size);
+	if (range != NULL && (range->flags & RANGE_GAP) != 0)
+		range = NULL;
 	if (range == NULL)
 		range = ranges_find(&c->variables, at, size);
 	if (range == NULL)
@@ -277,7 +297,7 @@ CUresult do_cuMemFree_v2(CUdeviceptr address) {
 		return result == CUDA_SUCCESS && below != 0 ? memory_free(c, below) : result;
 	struct range range;
 	c = owner(current_client(), address, 1, &range);
-	return c != NULL && range.mapped == NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
+	return c != NULL && range.mapped == NULL && (range.flags & RANGE_IMPORTED) == 0 ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
@@ -638,6 +658,8 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(unsigned *)value = managed;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned *)value = device && !managed && range.mapped == NULL && range.pool == NULL;
+		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		*(unsigned *)value = 0;
 		return known ? CUDA_SUCCESS : none;

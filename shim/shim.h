@@ -82,6 +82,8 @@ struct range {
 };
 
 #define RANGE_MAPPED (UINT32_C(1) << 31) // of the flags: kernels reach it
+#define RANGE_IMPORTED (UINT32_C(1) << 29) // of device memory: another program's
+#define RANGE_GAP (UINT32_C(1) << 28)      // no memory of the program's, but nothing is put there
 #define RANGE_SYNC (UINT32_C(1) << 30)   // of device memory: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 
 struct ranges {
@@ -305,6 +307,8 @@ struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
+	struct shared_event *shared; // with other programs; NULL: nobody else has it
+	_Atomic uint64_t own;        // number of the last record of this process's, if it is shared
 	struct recorded *in_capture; // where it was last recorded, if that was a captured stream; under the same lock
 };
 
@@ -414,8 +418,26 @@ void pinned_release(struct client *c, CUcontext context, bool tell);
 bool registered_any(void);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
+uint64_t memory_choose(struct client *c, size_t size, CUcontext context); // these three under the memory_lock
+void memory_charge(struct client *c, uint64_t size);
+void memory_forget(struct client *c, uint64_t at); // without telling the worker
 void virtual_forget_all(void);
 void pools_forget_all(void);
+
+// --- ipc.c, ipc_event.c -------------------------------------------------------------
+
+void ipc_freed(struct client *c, uint64_t at); // under the memory_lock
+CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd);
+CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size);
+bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result);
+void ipc_forget_all(void);
+CUresult ipc_event_begin(CUevent event);
+void ipc_event_end(CUevent event);
+CUresult ipc_event_record(CUevent event, const struct target *t);
+bool ipc_event_own(CUevent event);
+CUresult ipc_event_query(CUevent event);
+CUresult ipc_event_wait(CUevent event);
+void ipc_events_forget_all(void);
 
 // --- mapped.c ---------------------------------------------------------------------
 
@@ -515,6 +537,8 @@ void texture_release(struct texture *texture, bool tell);
 // --- host.c -----------------------------------------------------------------------
 
 CUresult host_submit(const struct target *target, CUhostFn function, void *data);
+// The callback is called if work before it failed, too.
+CUresult host_callback(const struct target *target, CUstreamCallback callback, void *data);
 uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // before a fault is cleared

@@ -594,6 +594,13 @@ typedef enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
+// --- memory and events of several programs ----------------------------------------
+
+#define CU_IPC_HANDLE_SIZE 64
+typedef struct CUipcEventHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcEventHandle;
+typedef struct CUipcMemHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcMemHandle;
+typedef enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 } CUipcMem_flags;
+
 // --- words in memory, for streams -------------------------------------------------
 
 typedef enum {

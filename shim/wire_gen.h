@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x4ab42c32u
+#define WIRE_SCHEMA 0x6cc4f55au
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -61,6 +61,8 @@ enum wire_op {
 	WIRE_TEXTURE_DESTROY = 52,
 	WIRE_STREAM_WRITE = 53,
 	WIRE_STREAM_AWAIT = 54,
+	WIRE_MEM_SHARE = 55,
+	WIRE_MEM_IMPORT = 56,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -1334,6 +1336,63 @@ static inline uint8_t *wire_stream_await_put(uint8_t *p, const struct wire_strea
 	p = wire_put(p, &m->width, 4);
 	p = wire_put(p, &m->compare, 4);
 	p = wire_put(p, &m->cookie, 8);
+	return p;
+}
+
+struct wire_mem_share {
+	uint64_t addr;
+	uint64_t size;
+};
+
+static inline size_t wire_mem_share_size(const struct wire_mem_share *m) {
+	(void)m;
+	return 16;
+}
+
+static inline uint8_t *wire_mem_share_put(uint8_t *p, const struct wire_mem_share *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
+	return p;
+}
+
+struct wire_mem_share_reply {
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	uint64_t d;
+};
+
+static inline bool wire_mem_share_reply_get(struct wire_reader *r, struct wire_mem_share_reply *m) {
+	wire_get(r, &m->a, 8);
+	wire_get(r, &m->b, 8);
+	wire_get(r, &m->c, 8);
+	wire_get(r, &m->d, 8);
+	return wire_end(r);
+}
+
+struct wire_mem_import {
+	uint64_t addr;
+	uint64_t size;
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	uint64_t d;
+};
+
+static inline size_t wire_mem_import_size(const struct wire_mem_import *m) {
+	(void)m;
+	return 48;
+}
+
+static inline uint8_t *wire_mem_import_put(uint8_t *p, const struct wire_mem_import *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
+	p = wire_put(p, &m->a, 8);
+	p = wire_put(p, &m->b, 8);
+	p = wire_put(p, &m->c, 8);
+	p = wire_put(p, &m->d, 8);
 	return p;
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x4ab42c32
+const Schema uint32 = 0x6cc4f55a
 
 // The kinds of messages.
 const (
@@ -61,6 +61,8 @@ const (
 	OpTextureDestroy    Op = 52
 	OpStreamWrite       Op = 53
 	OpStreamAwait       Op = 54
+	OpMemShare          Op = 55
+	OpMemImport         Op = 56
 )
 
 var opTable = [...]opInfo{
@@ -118,6 +120,8 @@ var opTable = [...]opInfo{
 	OpTextureDestroy:    {name: "texture_destroy"},
 	OpStreamWrite:       {name: "stream_write"},
 	OpStreamAwait:       {name: "stream_await"},
+	OpMemShare:          {name: "mem_share", call: true},
+	OpMemImport:         {name: "mem_import", call: true},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -1928,3 +1932,90 @@ func (m *StreamAwait) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *StreamAwait) Op() Op { return OpStreamAwait }
+
+// MemShare is described in messages.txt.
+type MemShare struct {
+	Addr uint64
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemShare) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemShare) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	return r.end("MemShare")
+}
+
+// Op returns the message's kind.
+func (m *MemShare) Op() Op { return OpMemShare }
+
+// MemShareReply is described in messages.txt.
+type MemShareReply struct {
+	A uint64
+	B uint64
+	C uint64
+	D uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemShareReply) Append(b []byte) []byte {
+	b = appendU64(b, m.A)
+	b = appendU64(b, m.B)
+	b = appendU64(b, m.C)
+	b = appendU64(b, m.D)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemShareReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.A = r.u64()
+	m.B = r.u64()
+	m.C = r.u64()
+	m.D = r.u64()
+	return r.end("MemShareReply")
+}
+
+// MemImport is described in messages.txt.
+type MemImport struct {
+	Addr uint64
+	Size uint64
+	A    uint64
+	B    uint64
+	C    uint64
+	D    uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemImport) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	b = appendU64(b, m.A)
+	b = appendU64(b, m.B)
+	b = appendU64(b, m.C)
+	b = appendU64(b, m.D)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemImport) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	m.A = r.u64()
+	m.B = r.u64()
+	m.C = r.u64()
+	m.D = r.u64()
+	return r.end("MemImport")
+}
+
+// Op returns the message's kind.
+func (m *MemImport) Op() Op { return OpMemImport }

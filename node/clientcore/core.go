@@ -274,7 +274,7 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 			o.Err = allocation(failed.Range.Size, o.Err)
 		}
 		c.refuse(o.Err)
-		if asking && (asked == Move || asked == Leave || asked == Backup) && !isFault(o.Err) {
+		if asking && (asked == Move || asked == Leave || asked == Backup || asked == Share) && !isFault(o.Err) {
 			// The directory counts on a plan that was not performed. After a fault
 			// nothing is left of what it would have moved.
 			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
@@ -320,7 +320,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		return
 	}
 	switch asked {
-	case Inspect:
+	case Inspect, MakeShared, OpenShared:
 		c.Head.found = &o
 	case Open:
 		c.opened(o)
@@ -328,7 +328,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.loaded(o)
 	case MakeTextures:
 		c.madeTextures(o)
-	case Move:
+	case Move, Share:
 		if o.Err != nil { // the directory has no way back from a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}
@@ -560,6 +560,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 	}
 	c.Mapped = nil
+	c.closeAllShared()
 	c.World++
 	c.emit(Op{Kind: SetStatus})
 	c.commitLess(0)

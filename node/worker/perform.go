@@ -119,6 +119,8 @@ func (w *worker) do(o *clientcore.Op) error {
 		return w.mapHost(o)
 	case clientcore.UnmapHost:
 		w.unmapHost(o.Range.Addr)
+	case clientcore.CloseShared:
+		w.closeShared(o)
 	case clientcore.HostReturn:
 		w.hosts.returned(o.Cookie)
 	case clientcore.HostDrop:
@@ -545,6 +547,12 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = err
 	case clientcore.Move:
 		outcome.Err = w.move(o.Plan)
+	case clientcore.MakeShared:
+		outcome.Name, outcome.Err = w.makeShared(o)
+	case clientcore.Share:
+		outcome.Err = w.share(o)
+	case clientcore.OpenShared:
+		outcome.Err = w.openShared(o)
 	case clientcore.Leave, clientcore.Backup:
 		outcome = w.leave(o)
 	case clientcore.MakeRoom:

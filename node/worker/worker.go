@@ -76,6 +76,8 @@ type worker struct {
 
 	host    *hostMemory
 	reached map[uint64]*reached // memory of the program's, by its address
+	commons map[uint64]*common  // memory that several clients have, by its address here
+	counter counter
 	gpus    map[vmm.Place]*gpu
 	latest  *gpu // the one that was used last
 	hosts   hosts
@@ -190,6 +192,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.counter.owner = serve.Owner
 	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
@@ -340,6 +343,7 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	w.counter.close()
 	if w.journal != nil {
 		w.journal.Unmap()
 	}

@@ -708,6 +708,13 @@ typedef enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
+// --- memory and events of several programs ----------------------------------------
+
+#define CU_IPC_HANDLE_SIZE 64
+typedef struct CUipcEventHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcEventHandle;
+typedef struct CUipcMemHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcMemHandle;
+typedef enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 } CUipcMem_flags;
+
 // --- words in memory, for streams -------------------------------------------------
 
 typedef enum {
@@ -1153,6 +1160,12 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream);
 CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream);
 CUresult CUDAAPI cuInit(unsigned int flags);
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address);
+CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
+CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
+CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
 CUresult CUDAAPI cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device);
 CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult CUDAAPI cuKernelGetLibrary(CUlibrary *library, CUkernel kernel);
@@ -1243,6 +1256,7 @@ CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr destination, CUcontext destinatio
 CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source, CUcontext source_context, size_t bytes, CUstream stream);
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties, unsigned long long flags);
+CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags);
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address);
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
@@ -1259,6 +1273,7 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, 
 CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *address);
 CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostUnregister(void *address);
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type);
 CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool);
@@ -1550,6 +1565,7 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuGraphNodeGetDependencies cuGraphNodeGetDependencies_v2
 #define cuGraphNodeGetDependentNodes cuGraphNodeGetDependentNodes_v2
 #define cuGraphRemoveDependencies cuGraphRemoveDependencies_v2
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuLinkAddData cuLinkAddData_v2
 #define cuLinkAddFile cuLinkAddFile_v2
 #define cuLinkCreate cuLinkCreate_v2

@@ -55,6 +55,7 @@ var honest = []int{
 	attrComputeMajor, attrComputeMinor, 78, 79, 80, 81, 82, attrDoubleRatio, 90, 95, 97, 106, attrSharedReserved,
 	21, 22, 23, 24, 25, 26, 27, 28, 29, attrSurfaceAlignment, 42, 43, 44, 45, 46, 47, 48, 49, // textures, layers, gathers
 	118, 120, 127, 131, 139, 140, // order of writes, clusters, tensor maps, and what libraries know the model by
+	108, 109, 126, // what stays in the level 2 cache, and domains of memory: hints of programs
 	52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 77, // cubes, surfaces, linear memory, mipmaps
 }
 
@@ -62,8 +63,9 @@ var honest = []int{
 var larger = []int{attrTextureAlignment, attrSurfaceAlignment, attrTexturePitchAlignment, attrDoubleRatio, attrSharedReserved}
 
 // speeds lists the attributes that say how fast a device is, and nothing of what it can
-// do: clocks, the width of the bus, the cache, and the ratio of single to double precision.
-var speeds = []int{13, 36, 37, 38, attrDoubleRatio}
+// do: clocks, the width of the bus, the cache and the hints for it, and the ratio of single to
+// double precision.
+var speeds = []int{13, 36, 37, 38, attrDoubleRatio, 108, 109, 126}
 
 // visible describes the devices that a program sees. Each may be served by any
 // device of the node, so it claims no more than all of them can do.

@@ -276,12 +276,12 @@ MISSING(cuGreenCtxWaitEvent, "green contexts")
 MISSING(cuImportExternalMemory, "memory and semaphores of graphics interfaces")
 MISSING(cuImportExternalSemaphore, "memory and semaphores of graphics interfaces")
 EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return leave(do_cuInit(flags)); }
-MISSING(cuIpcCloseMemHandle, "memory shared between processes")
-MISSING(cuIpcGetEventHandle, "memory shared between processes")
-MISSING(cuIpcGetMemHandle, "memory shared between processes")
-MISSING(cuIpcOpenEventHandle, "memory shared between processes")
-MISSING(cuIpcOpenMemHandle, "memory shared between processes")
-MISSING(cuIpcOpenMemHandle_v2, "memory shared between processes")
+EXPORT CUresult (cuIpcCloseMemHandle)(CUdeviceptr address) { ENTER(cuIpcCloseMemHandle); return leave(do_cuIpcCloseMemHandle(address)); }
+EXPORT CUresult (cuIpcGetEventHandle)(CUipcEventHandle *handle, CUevent event) { ENTER(cuIpcGetEventHandle); return leave(do_cuIpcGetEventHandle(handle, event)); }
+EXPORT CUresult (cuIpcGetMemHandle)(CUipcMemHandle *handle, CUdeviceptr address) { ENTER(cuIpcGetMemHandle); return leave(do_cuIpcGetMemHandle(handle, address)); }
+EXPORT CUresult (cuIpcOpenEventHandle)(CUevent *event, CUipcEventHandle handle) { ENTER(cuIpcOpenEventHandle); return leave(do_cuIpcOpenEventHandle(event, handle)); }
+EXPORT CUresult (cuIpcOpenMemHandle)(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { ENTER(cuIpcOpenMemHandle); return leave(do_cuIpcOpenMemHandle(address, handle, flags)); }
+EXPORT CUresult (cuIpcOpenMemHandle_v2)(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { ENTER(cuIpcOpenMemHandle_v2); return leave(do_cuIpcOpenMemHandle_v2(address, handle, flags)); }
 EXPORT CUresult (cuKernelGetAttribute)(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) { ENTER(cuKernelGetAttribute); return leave(do_cuKernelGetAttribute(value, attribute, kernel, device)); }
 EXPORT CUresult (cuKernelGetFunction)(CUfunction *function, CUkernel kernel) { ENTER(cuKernelGetFunction); return leave(do_cuKernelGetFunction(function, kernel)); }
 EXPORT CUresult (cuKernelGetLibrary)(CUlibrary *library, CUkernel kernel) { ENTER(cuKernelGetLibrary); return leave(do_cuKernelGetLibrary(library, kernel)); }
@@ -420,7 +420,7 @@ EXPORT CUresult (cuMemDiscardAndPrefetchBatchAsync)(CUdeviceptr *addresses, size
 EXPORT CUresult (cuMemDiscardAndPrefetchBatchAsync_ptsz)(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardAndPrefetchBatchAsync_ptsz); return leave(do_cuMemDiscardAndPrefetchBatchAsync(addresses, sizes, count, locations, from, locations_count, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemDiscardBatchAsync)(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardBatchAsync); return leave(do_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream)); }
 EXPORT CUresult (cuMemDiscardBatchAsync_ptsz)(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream) { ENTER(cuMemDiscardBatchAsync_ptsz); return leave(do_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemExportToShareableHandle, "memory shared between processes")
+EXPORT CUresult (cuMemExportToShareableHandle)(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags) { ENTER(cuMemExportToShareableHandle); return leave(do_cuMemExportToShareableHandle(shareable, handle, type, flags)); }
 MISSING(cuMemFree, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemFree_v2)(CUdeviceptr address) { ENTER(cuMemFree_v2); return leave(do_cuMemFree_v2(address)); }
 EXPORT CUresult (cuMemFreeAsync)(CUdeviceptr address, CUstream stream) { ENTER(cuMemFreeAsync); return leave(do_cuMemFreeAsync(address, stream)); }
@@ -431,11 +431,11 @@ MISSING(cuMemGetAddressRange, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemGetAddressRange_v2)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) { ENTER(cuMemGetAddressRange_v2); return leave(do_cuMemGetAddressRange_v2(base, bytes, address)); }
 EXPORT CUresult (cuMemGetAllocationGranularity)(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option) { ENTER(cuMemGetAllocationGranularity); return leave(do_cuMemGetAllocationGranularity(granularity, properties, option)); }
 EXPORT CUresult (cuMemGetAllocationPropertiesFromHandle)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle) { ENTER(cuMemGetAllocationPropertiesFromHandle); return leave(do_cuMemGetAllocationPropertiesFromHandle(properties, handle)); }
-MISSING(cuMemGetDefaultMemPool, "pools by location, of CUDA 13, not yet")
-MISSING(cuMemGetHandleForAddressRange, "memory shared between processes")
+EXPORT CUresult (cuMemGetDefaultMemPool)(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) { ENTER(cuMemGetDefaultMemPool); return leave(do_cuMemGetDefaultMemPool(pool, location, type)); }
+MISSING(cuMemGetHandleForAddressRange, "descriptors for other cards")
 MISSING(cuMemGetInfo, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemGetInfo_v2)(size_t *free_bytes, size_t *total) { ENTER(cuMemGetInfo_v2); return leave(do_cuMemGetInfo_v2(free_bytes, total)); }
-MISSING(cuMemGetMemPool, "pools by location, of CUDA 13, not yet")
+EXPORT CUresult (cuMemGetMemPool)(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) { ENTER(cuMemGetMemPool); return leave(do_cuMemGetMemPool(pool, location, type)); }
 EXPORT CUresult (cuMemHostAlloc)(void **address, size_t bytes, unsigned int flags) { ENTER(cuMemHostAlloc); return leave(do_cuMemHostAlloc(address, bytes, flags)); }
 MISSING(cuMemHostGetDevicePointer, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemHostGetDevicePointer_v2)(CUdeviceptr *address, void *host, unsigned int flags) { ENTER(cuMemHostGetDevicePointer_v2); return leave(do_cuMemHostGetDevicePointer_v2(address, host, flags)); }
@@ -443,18 +443,18 @@ EXPORT CUresult (cuMemHostGetFlags)(unsigned int *flags, void *address) { ENTER(
 MISSING(cuMemHostRegister, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuMemHostRegister_v2)(void *address, size_t bytes, unsigned int flags) { ENTER(cuMemHostRegister_v2); return leave(do_cuMemHostRegister_v2(address, bytes, flags)); }
 EXPORT CUresult (cuMemHostUnregister)(void *address) { ENTER(cuMemHostUnregister); return leave(do_cuMemHostUnregister(address)); }
-MISSING(cuMemImportFromShareableHandle, "memory shared between processes")
+EXPORT CUresult (cuMemImportFromShareableHandle)(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) { ENTER(cuMemImportFromShareableHandle); return leave(do_cuMemImportFromShareableHandle(handle, shareable, type)); }
 EXPORT CUresult (cuMemMap)(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags) { ENTER(cuMemMap); return leave(do_cuMemMap(address, size, offset, handle, flags)); }
 MISSING(cuMemMapArrayAsync, "planes, sparse arrays and arrays that are mapped later, not yet")
 MISSING(cuMemMapArrayAsync_ptsz, "planes, sparse arrays and arrays that are mapped later, not yet")
 EXPORT CUresult (cuMemPoolCreate)(CUmemoryPool *pool, const CUmemPoolProps *properties) { ENTER(cuMemPoolCreate); return leave(do_cuMemPoolCreate(pool, properties)); }
 EXPORT CUresult (cuMemPoolDestroy)(CUmemoryPool pool) { ENTER(cuMemPoolDestroy); return leave(do_cuMemPoolDestroy(pool)); }
-MISSING(cuMemPoolExportPointer, "memory shared between processes")
-MISSING(cuMemPoolExportToShareableHandle, "memory shared between processes")
+MISSING(cuMemPoolExportPointer, "pools shared between processes")
+MISSING(cuMemPoolExportToShareableHandle, "pools shared between processes")
 EXPORT CUresult (cuMemPoolGetAccess)(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) { ENTER(cuMemPoolGetAccess); return leave(do_cuMemPoolGetAccess(flags, pool, location)); }
 EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return leave(do_cuMemPoolGetAttribute(pool, attribute, value)); }
-MISSING(cuMemPoolImportFromShareableHandle, "memory shared between processes")
-MISSING(cuMemPoolImportPointer, "memory shared between processes")
+MISSING(cuMemPoolImportFromShareableHandle, "pools shared between processes")
+MISSING(cuMemPoolImportPointer, "pools shared between processes")
 EXPORT CUresult (cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemPoolSetAccess); return leave(do_cuMemPoolSetAccess(pool, list, count)); }
 EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }
@@ -499,7 +499,7 @@ EXPORT CUresult (cuMemsetD8_v2)(CUdeviceptr address, unsigned char value, size_t
 EXPORT CUresult (cuMemsetD8_v2_ptds)(CUdeviceptr address, unsigned char value, size_t count) { ENTER(cuMemsetD8_v2_ptds); return leave(do_cuMemsetD8_v2(address, value, count, CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuMemsetD8Async)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async); return leave(do_cuMemsetD8Async(address, value, count, stream)); }
 EXPORT CUresult (cuMemsetD8Async_ptsz)(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) { ENTER(cuMemsetD8Async_ptsz); return leave(do_cuMemsetD8Async(address, value, count, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuMemSetMemPool, "pools by location, of CUDA 13, not yet")
+EXPORT CUresult (cuMemSetMemPool)(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) { ENTER(cuMemSetMemPool); return leave(do_cuMemSetMemPool(location, type, pool)); }
 EXPORT CUresult (cuMemUnmap)(CUdeviceptr address, size_t size) { ENTER(cuMemUnmap); return leave(do_cuMemUnmap(address, size)); }
 EXPORT CUresult (cuMipmappedArrayCreate)(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels) { ENTER(cuMipmappedArrayCreate); return leave(do_cuMipmappedArrayCreate(array, descriptor, levels)); }
 EXPORT CUresult (cuMipmappedArrayDestroy)(CUmipmappedArray array) { ENTER(cuMipmappedArrayDestroy); return leave(do_cuMipmappedArrayDestroy(array)); }
@@ -549,26 +549,26 @@ EXPORT CUresult (cuStreamAddCallback)(CUstream stream, CUstreamCallback callback
 EXPORT CUresult (cuStreamAddCallback_ptsz)(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags) { ENTER(cuStreamAddCallback_ptsz); return leave(do_cuStreamAddCallback(stream ? stream : CU_STREAM_PER_THREAD, callback, data, flags)); }
 EXPORT CUresult (cuStreamAttachMemAsync)(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) { ENTER(cuStreamAttachMemAsync); return leave(do_cuStreamAttachMemAsync(stream, address, length, flags)); }
 EXPORT CUresult (cuStreamAttachMemAsync_ptsz)(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags) { ENTER(cuStreamAttachMemAsync_ptsz); return leave(do_cuStreamAttachMemAsync(stream ? stream : CU_STREAM_PER_THREAD, address, length, flags)); }
-MISSING(cuStreamBatchMemOp, "memory operations of streams, not yet")
-MISSING(cuStreamBatchMemOp_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamBatchMemOp_v2, "memory operations of streams, not yet")
-MISSING(cuStreamBatchMemOp_v2_ptsz, "memory operations of streams, not yet")
+EXPORT CUresult (cuStreamBatchMemOp)(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { ENTER(cuStreamBatchMemOp); return leave(do_cuStreamBatchMemOp(stream, count, list, flags)); }
+EXPORT CUresult (cuStreamBatchMemOp_ptsz)(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { ENTER(cuStreamBatchMemOp_ptsz); return leave(do_cuStreamBatchMemOp(stream ? stream : CU_STREAM_PER_THREAD, count, list, flags)); }
+EXPORT CUresult (cuStreamBatchMemOp_v2)(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { ENTER(cuStreamBatchMemOp_v2); return leave(do_cuStreamBatchMemOp_v2(stream, count, list, flags)); }
+EXPORT CUresult (cuStreamBatchMemOp_v2_ptsz)(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { ENTER(cuStreamBatchMemOp_v2_ptsz); return leave(do_cuStreamBatchMemOp_v2(stream ? stream : CU_STREAM_PER_THREAD, count, list, flags)); }
 EXPORT CUresult (cuStreamBeginCapture)(CUstream stream) { ENTER(cuStreamBeginCapture); return leave(do_cuStreamBeginCapture(stream)); }
 EXPORT CUresult (cuStreamBeginCapture_ptsz)(CUstream stream) { ENTER(cuStreamBeginCapture_ptsz); return leave(do_cuStreamBeginCapture(stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuStreamBeginCapture_v2)(CUstream stream, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCapture_v2); return leave(do_cuStreamBeginCapture_v2(stream, mode)); }
 EXPORT CUresult (cuStreamBeginCapture_v2_ptsz)(CUstream stream, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCapture_v2_ptsz); return leave(do_cuStreamBeginCapture_v2(stream ? stream : CU_STREAM_PER_THREAD, mode)); }
 EXPORT CUresult (cuStreamBeginCaptureToGraph)(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCaptureToGraph); return leave(do_cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode)); }
 EXPORT CUresult (cuStreamBeginCaptureToGraph_ptsz)(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode) { ENTER(cuStreamBeginCaptureToGraph_ptsz); return leave(do_cuStreamBeginCaptureToGraph(stream ? stream : CU_STREAM_PER_THREAD, graph, dependencies, edges, count, mode)); }
-MISSING(cuStreamCopyAttributes, "attributes of streams, not yet")
-MISSING(cuStreamCopyAttributes_ptsz, "attributes of streams, not yet")
+EXPORT CUresult (cuStreamCopyAttributes)(CUstream destination, CUstream stream) { ENTER(cuStreamCopyAttributes); return leave(do_cuStreamCopyAttributes(destination, stream)); }
+EXPORT CUresult (cuStreamCopyAttributes_ptsz)(CUstream destination, CUstream stream) { ENTER(cuStreamCopyAttributes_ptsz); return leave(do_cuStreamCopyAttributes(destination ? destination : CU_STREAM_PER_THREAD, stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuStreamCreate)(CUstream *result, unsigned int flags) { ENTER(cuStreamCreate); return leave(do_cuStreamCreate(result, flags)); }
 EXPORT CUresult (cuStreamCreateWithPriority)(CUstream *result, unsigned int flags, int priority) { ENTER(cuStreamCreateWithPriority); return leave(do_cuStreamCreateWithPriority(result, flags, priority)); }
 MISSING(cuStreamDestroy, "deprecated since CUDA 4")
 EXPORT CUresult (cuStreamDestroy_v2)(CUstream handle) { ENTER(cuStreamDestroy_v2); return leave(do_cuStreamDestroy_v2(handle)); }
 EXPORT CUresult (cuStreamEndCapture)(CUstream stream, CUgraph *graph) { ENTER(cuStreamEndCapture); return leave(do_cuStreamEndCapture(stream, graph)); }
 EXPORT CUresult (cuStreamEndCapture_ptsz)(CUstream stream, CUgraph *graph) { ENTER(cuStreamEndCapture_ptsz); return leave(do_cuStreamEndCapture(stream ? stream : CU_STREAM_PER_THREAD, graph)); }
-MISSING(cuStreamGetAttribute, "attributes of streams, not yet")
-MISSING(cuStreamGetAttribute_ptsz, "attributes of streams, not yet")
+EXPORT CUresult (cuStreamGetAttribute)(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value) { ENTER(cuStreamGetAttribute); return leave(do_cuStreamGetAttribute(stream, attribute, value)); }
+EXPORT CUresult (cuStreamGetAttribute_ptsz)(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value) { ENTER(cuStreamGetAttribute_ptsz); return leave(do_cuStreamGetAttribute(stream ? stream : CU_STREAM_PER_THREAD, attribute, value)); }
 EXPORT CUresult (cuStreamGetCaptureInfo)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { ENTER(cuStreamGetCaptureInfo); return leave(do_cuStreamGetCaptureInfo(stream, status, id)); }
 EXPORT CUresult (cuStreamGetCaptureInfo_ptsz)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id) { ENTER(cuStreamGetCaptureInfo_ptsz); return leave(do_cuStreamGetCaptureInfo(stream ? stream : CU_STREAM_PER_THREAD, status, id)); }
 EXPORT CUresult (cuStreamGetCaptureInfo_v2)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count) { ENTER(cuStreamGetCaptureInfo_v2); return leave(do_cuStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count)); }
@@ -592,8 +592,8 @@ EXPORT CUresult (cuStreamIsCapturing)(CUstream stream, CUstreamCaptureStatus *st
 EXPORT CUresult (cuStreamIsCapturing_ptsz)(CUstream stream, CUstreamCaptureStatus *status) { ENTER(cuStreamIsCapturing_ptsz); return leave(do_cuStreamIsCapturing(stream ? stream : CU_STREAM_PER_THREAD, status)); }
 EXPORT CUresult (cuStreamQuery)(CUstream stream) { ENTER(cuStreamQuery); return leave(do_cuStreamQuery(stream)); }
 EXPORT CUresult (cuStreamQuery_ptsz)(CUstream stream) { ENTER(cuStreamQuery_ptsz); return leave(do_cuStreamQuery(stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuStreamSetAttribute, "attributes of streams, not yet")
-MISSING(cuStreamSetAttribute_ptsz, "attributes of streams, not yet")
+EXPORT CUresult (cuStreamSetAttribute)(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value) { ENTER(cuStreamSetAttribute); return leave(do_cuStreamSetAttribute(stream, attribute, value)); }
+EXPORT CUresult (cuStreamSetAttribute_ptsz)(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value) { ENTER(cuStreamSetAttribute_ptsz); return leave(do_cuStreamSetAttribute(stream ? stream : CU_STREAM_PER_THREAD, attribute, value)); }
 EXPORT CUresult (cuStreamSynchronize)(CUstream stream) { ENTER(cuStreamSynchronize); return leave(do_cuStreamSynchronize(stream)); }
 EXPORT CUresult (cuStreamSynchronize_ptsz)(CUstream stream) { ENTER(cuStreamSynchronize_ptsz); return leave(do_cuStreamSynchronize(stream ? stream : CU_STREAM_PER_THREAD)); }
 EXPORT CUresult (cuStreamUpdateCaptureDependencies)(CUstream stream, CUgraphNode *dependencies, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies); return leave(do_cuStreamUpdateCaptureDependencies(stream, dependencies, count, flags)); }
@@ -602,22 +602,22 @@ EXPORT CUresult (cuStreamUpdateCaptureDependencies_v2)(CUstream stream, CUgraphN
 EXPORT CUresult (cuStreamUpdateCaptureDependencies_v2_ptsz)(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, unsigned int flags) { ENTER(cuStreamUpdateCaptureDependencies_v2_ptsz); return leave(do_cuStreamUpdateCaptureDependencies_v2(stream ? stream : CU_STREAM_PER_THREAD, dependencies, edges, count, flags)); }
 EXPORT CUresult (cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent); return leave(do_cuStreamWaitEvent(stream, event, flags)); }
 EXPORT CUresult (cuStreamWaitEvent_ptsz)(CUstream stream, CUevent event, unsigned int flags) { ENTER(cuStreamWaitEvent_ptsz); return leave(do_cuStreamWaitEvent(stream ? stream : CU_STREAM_PER_THREAD, event, flags)); }
-MISSING(cuStreamWaitValue32, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue32_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue32_v2, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue32_v2_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue64, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue64_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue64_v2, "memory operations of streams, not yet")
-MISSING(cuStreamWaitValue64_v2_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue32, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue32_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue32_v2, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue32_v2_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue64, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue64_ptsz, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue64_v2, "memory operations of streams, not yet")
-MISSING(cuStreamWriteValue64_v2_ptsz, "memory operations of streams, not yet")
+EXPORT CUresult (cuStreamWaitValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWaitValue32); return leave(do_cuStreamWaitValue32(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue32_ptsz)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWaitValue32_ptsz); return leave(do_cuStreamWaitValue32(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWaitValue32_v2); return leave(do_cuStreamWaitValue32_v2(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue32_v2_ptsz)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWaitValue32_v2_ptsz); return leave(do_cuStreamWaitValue32_v2(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWaitValue64); return leave(do_cuStreamWaitValue64(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue64_ptsz)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWaitValue64_ptsz); return leave(do_cuStreamWaitValue64(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWaitValue64_v2); return leave(do_cuStreamWaitValue64_v2(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWaitValue64_v2_ptsz)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWaitValue64_v2_ptsz); return leave(do_cuStreamWaitValue64_v2(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue32)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWriteValue32); return leave(do_cuStreamWriteValue32(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue32_ptsz)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWriteValue32_ptsz); return leave(do_cuStreamWriteValue32(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue32_v2)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWriteValue32_v2); return leave(do_cuStreamWriteValue32_v2(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue32_v2_ptsz)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { ENTER(cuStreamWriteValue32_v2_ptsz); return leave(do_cuStreamWriteValue32_v2(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue64)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWriteValue64); return leave(do_cuStreamWriteValue64(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue64_ptsz)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWriteValue64_ptsz); return leave(do_cuStreamWriteValue64(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue64_v2)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWriteValue64_v2); return leave(do_cuStreamWriteValue64_v2(stream, address, value, flags)); }
+EXPORT CUresult (cuStreamWriteValue64_v2_ptsz)(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { ENTER(cuStreamWriteValue64_v2_ptsz); return leave(do_cuStreamWriteValue64_v2(stream ? stream : CU_STREAM_PER_THREAD, address, value, flags)); }
 EXPORT CUresult (cuSurfObjectCreate)(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) { ENTER(cuSurfObjectCreate); return leave(do_cuSurfObjectCreate(object, resource)); }
 EXPORT CUresult (cuSurfObjectDestroy)(CUsurfObject object) { ENTER(cuSurfObjectDestroy); return leave(do_cuSurfObjectDestroy(object)); }
 EXPORT CUresult (cuSurfObjectGetResourceDesc)(CUDA_RESOURCE_DESC *resource, CUsurfObject object) { ENTER(cuSurfObjectGetResourceDesc); return leave(do_cuSurfObjectGetResourceDesc(resource, object)); }

@@ -40,6 +40,7 @@ static void set_defaults(CUcontext context) {
 	context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
 	context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
 	context->cache = CU_FUNC_CACHE_PREFER_NONE;
+	context->legacy = (struct stream_attributes){0};
 }
 
 static CUcontext context_new(int device, unsigned flags, unsigned version) {
@@ -510,6 +511,10 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 		break;
 	case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
 		if (value > 128)
+			return CUDA_ERROR_INVALID_VALUE;
+		break;
+	case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+		if (value > (size_t)devices[context->device].attributes[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE])
 			return CUDA_ERROR_INVALID_VALUE;
 		break;
 	case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:

@@ -68,10 +68,7 @@ static bool is_withheld(CUdevice_attribute attribute) {
 	case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
 	case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
-	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE:
-	case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
@@ -79,10 +76,7 @@ static bool is_withheld(CUdevice_attribute attribute) {
 	case 117: // flushing of writes by other devices
 	case 119: // kinds of handles of memory pools
 	case 121: // arrays that are mapped later
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
 	case 128: // handles for fabrics
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
@@ -96,7 +90,9 @@ static bool is_withheld(CUdevice_attribute attribute) {
 static bool is_own(CUdevice_attribute attribute) {
 	return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
 	       attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED ||
-	       attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+	       attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS ||
+	       attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR || attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED ||
+	       attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
 }
 
 #define LAST_ATTRIBUTE 147 // of CUDA 13.0
@@ -186,18 +182,20 @@ CUresult do_cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
 
 // Each virtual device is a world of its own.
 CUresult do_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-	if (device_of(device) == NULL || device_of(peer) == NULL)
-		return CUDA_ERROR_INVALID_DEVICE;
 	if (can == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (device_of(device) == NULL || device_of(peer) == NULL)
+		return CUDA_ERROR_INVALID_DEVICE;
 	*can = 0;
 	return CUDA_SUCCESS;
 }
 
 CUresult do_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source, CUdevice destination) {
+	if (value == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (device_of(source) == NULL || device_of(destination) == NULL || source == destination)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (value == NULL || attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK || attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)
+	if (attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK || attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)
 		return CUDA_ERROR_INVALID_VALUE;
 	*value = 0;
 	return CUDA_SUCCESS;

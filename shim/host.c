@@ -171,7 +171,16 @@ static CUresult submit(const struct target *t, struct host_call template) {
 	return result;
 }
 
+uint64_t host_cookie(struct client *c) {
+	pthread_mutex_lock(&c->host_lock);
+	uint64_t cookie = ++c->host_cookies;
+	pthread_mutex_unlock(&c->host_lock);
+	return cookie;
+}
+
 CUresult host_submit(const struct target *t, CUhostFn function, void *data) { return submit(t, (struct host_call){.function = function, .data = data}); }
+
+CUresult host_callback(const struct target *t, CUstreamCallback callback, void *data) { return submit(t, (struct host_call){.callback = callback, .data = data}); }
 
 CUresult do_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data) {
 	struct target t;

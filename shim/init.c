@@ -111,6 +111,8 @@ static void in_child(void) {
 	moved_forget_all();
 	pinned_forget_all();
 	virtual_forget_all();
+	ipc_forget_all();
+	ipc_events_forget_all();
 	pools_forget_all();
 	capture_forget_all();
 	managed_forget_all();

@@ -246,7 +246,7 @@ static CUresult reach_registered(struct client *c, const struct range *range, st
 // --- what kernels are given -----------------------------------------------------------------
 
 // Sees to it that kernels of a client reach memory of the host, and tells where.
-static CUresult reach(struct client *c, uint64_t host, CUdeviceptr *device) {
+CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device) {
 	struct range range;
 	struct client *owner;
 	if (!pinned_range((void *)host, &range, &owner))
@@ -278,7 +278,7 @@ CUresult do_cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsig
 		return result;
 	if (address == NULL || host == NULL || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	return reach(t.client, (uint64_t)(uintptr_t)host, address);
+	return mapped_reach(t.client, (uint64_t)(uintptr_t)host, address);
 }
 
 // Programs may give kernels addresses of pinned memory without a word: with one address
@@ -296,6 +296,6 @@ void mapped_scan(struct client *c, const void *params, size_t size) {
 		memcpy(&word, (const uint8_t *)params + i, sizeof word);
 		bool pinned = word >= first && word < end;
 		if ((pinned || (registered && word >= PAGE)) && pinned_range((void *)word, &range, &owner))
-			reach(c, word, &device);
+			mapped_reach(c, word, &device);
 	}
 }

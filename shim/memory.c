@@ -21,6 +21,18 @@ static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pa
 	return at;
 }
 
+uint64_t memory_choose(struct client *c, size_t size, CUcontext context) { return choose(c, size, context, true); }
+
+void memory_charge(struct client *c, uint64_t size) { c->allocated += charged(size); }
+
+void memory_forget(struct client *c, uint64_t at) {
+	struct range *range = ranges_find(&c->allocations, at, 1);
+	if (range == NULL || range->at != at)
+		return;
+	c->allocated -= charged(range->size);
+	ranges_remove(&c->allocations, range);
+}
+
 static CUresult allocate_as(struct target *t, size_t size, bool pages, CUdeviceptr *address) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
@@ -112,6 +124,8 @@ bool memory_list(struct client *c, struct range **list, size_t *count) {
 	bool enough = true;
 	pthread_mutex_lock(&c->memory_lock);
 	for (struct range *range = ranges_from(&c->allocations, 0); range != NULL && enough; range = ranges_from(&c->allocations, range->at + 1)) {
+		if ((range->flags & RANGE_GAP) != 0)
+			continue;
 		if (*count == room) {
 			room = room > 0 ? 2 * room : 64;
 			struct range *more = realloc(*list, room * sizeof *more);
@@ -134,12 +148,13 @@ CUresult memory_free(struct client *c, CUdeviceptr at) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
-	if (range != NULL && range->at == at) {
+	if (range != NULL && range->at == at && (range->flags & RANGE_GAP) == 0) {
 		struct wire_mem_free message = {at};
 		result = POST(c, MEM_FREE, mem_free, &message, NO_DATA);
 		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
+		ipc_freed(c, at);
 	}
 	pthread_mutex_unlock(&c->memory_lock);
 	return result;
@@ -151,13 +166,16 @@ void memory_release(struct client *c, CUcontext context, bool tell) {
 		next = ranges_from(&c->allocations, range->at + 1);
 		if (range->context != context)
 			continue;
+		uint64_t at = range->at;
 		if (tell) {
-			struct wire_mem_free message = {range->at};
+			struct wire_mem_free message = {at};
 			POST(c, MEM_FREE, mem_free, &message, NO_DATA);
 		}
 		leave_pool(range);
 		c->allocated -= charged(range->size);
 		ranges_remove(&c->allocations, range);
+		ipc_freed(c, at);
+		next = ranges_from(&c->allocations, at + 1); // gaps may have gone with it
 	}
 	for (struct range *range = ranges_from(&c->reservations, 0), *next; range != NULL; range = next) {
 		next = ranges_from(&c->reservations, range->at + 1);
@@ -201,6 +219,8 @@ static struct range *find_mapped(struct client *c, uint64_t at, uint64_t size) {
 static bool owned_range(struct client *c, uint64_t at, uint64_t size, struct range *out) {
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, size);
+	if (range != NULL && (range->flags & RANGE_GAP) != 0)
+		range = NULL;
 	if (range == NULL)
 		range = ranges_find(&c->variables, at, size);
 	if (range == NULL)
@@ -277,7 +297,7 @@ CUresult do_cuMemFree_v2(CUdeviceptr address) {
 		return result == CUDA_SUCCESS && below != 0 ? memory_free(c, below) : result;
 	struct range range;
 	c = owner(current_client(), address, 1, &range);
-	return c != NULL && range.mapped == NULL ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
+	return c != NULL && range.mapped == NULL && (range.flags & RANGE_IMPORTED) == 0 ? memory_free(c, address) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
@@ -345,6 +365,15 @@ struct CUmemPoolHandle_st {
 
 static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // that are there by themselves
 static _Atomic(CUmemoryPool) chosen[MAX_DEVICES];    // by the program; NULL: that one
+
+// What is there by itself has what CUDA gives new pools.
+__attribute__((constructor)) static void prepare_pools(void) {
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		pools[i].device = i;
+		for (int j = 0; j < 3; j++)
+			pools[i].reuse[j] = 1;
+	}
+}
 
 static bool is_default(CUmemoryPool pool) { return pool >= pools && pool < pools + device_count; }
 static bool is_pool(CUmemoryPool pool) { return is_default(pool) || object_is(pool, KIND_POOL); }
@@ -429,7 +458,6 @@ CUresult do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (pool == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	pools[device].device = device;
 	*pool = &pools[device];
 	return CUDA_SUCCESS;
 }
@@ -451,6 +479,36 @@ CUresult do_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 		return CUDA_ERROR_INVALID_VALUE;
 	atomic_store(&chosen[device], is_default(pool) ? NULL : pool);
 	return CUDA_SUCCESS;
+}
+
+// The device whose pool is meant.
+static CUresult pool_device(const CUmemLocation *location, CUmemAllocationType type, CUdevice *device) {
+	if (location == NULL || type <= CU_MEM_ALLOCATION_TYPE_INVALID || (unsigned)location->type > CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_ALLOCATION_TYPE_PINNED || (location->type != CU_MEM_LOCATION_TYPE_DEVICE && location->type != CU_MEM_LOCATION_TYPE_INVALID))
+		return CUDA_ERROR_NOT_SUPPORTED; // managed memory, or memory of the host
+	if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = location->id;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+	CUdevice device;
+	CUresult result = pool != NULL ? pool_device(location, type, &device) : CUDA_ERROR_INVALID_VALUE;
+	return result == CUDA_SUCCESS ? do_cuDeviceGetDefaultMemPool(pool, device) : result;
+}
+
+CUresult do_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+	CUdevice device;
+	CUresult result = pool != NULL ? pool_device(location, type, &device) : CUDA_ERROR_INVALID_VALUE;
+	return result == CUDA_SUCCESS ? do_cuDeviceGetMemPool(pool, device) : result;
+}
+
+CUresult do_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+	CUdevice device;
+	CUresult result = pool_device(location, type, &device);
+	return result == CUDA_SUCCESS ? do_cuDeviceSetMemPool(device, pool) : result;
 }
 
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
@@ -600,9 +658,13 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(unsigned *)value = managed;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned *)value = device && !managed && range.mapped == NULL && range.pool == NULL;
+		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(unsigned *)value = 0;
+		return known ? CUDA_SUCCESS : none;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(unsigned *)value = device && (range.flags & RANGE_SYNC) != 0;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)value = known && c != NULL ? c->device : CU_DEVICE_INVALID;
@@ -645,8 +707,21 @@ CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attr
 	return CUDA_SUCCESS;
 }
 
+// Copies are at least as synchronous as it asks for, so that it is only remembered.
 CUresult do_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr address) {
-	if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || memory_owner(current_client(), address, 1) == NULL)
+	if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS; // copies are at least as synchronous as it asks for
+	struct client *c = memory_owner(current_client(), address, 1);
+	if (c == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&c->memory_lock);
+	struct range *range = ranges_find(&c->allocations, address, 1);
+	if (range == NULL)
+		range = ranges_find(&c->variables, address, 1);
+	if (range != NULL && *(const unsigned *)value != 0)
+		range->flags |= RANGE_SYNC;
+	else if (range != NULL)
+		range->flags &= ~RANGE_SYNC;
+	pthread_mutex_unlock(&c->memory_lock);
+	return CUDA_SUCCESS;
 }

@@ -82,6 +82,9 @@ struct range {
 };
 
 #define RANGE_MAPPED (UINT32_C(1) << 31) // of the flags: kernels reach it
+#define RANGE_IMPORTED (UINT32_C(1) << 29) // of device memory: another program's
+#define RANGE_GAP (UINT32_C(1) << 28)      // no memory of the program's, but nothing is put there
+#define RANGE_SYNC (UINT32_C(1) << 30)   // of device memory: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
 
 struct ranges {
 	struct range_node *root;
@@ -251,6 +254,16 @@ struct local { // of a context, by key
 	void (*end)(CUcontext context, void *key, void *value);
 };
 
+// What the program has set for a stream: hints, which are only remembered.
+struct stream_attributes {
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy policy; // 0: none was set
+	CUlaunchMemSyncDomain domain;
+	CUlaunchMemSyncDomainMap domains;
+	bool domains_set;
+	int priority; // of the legacy stream; others have theirs
+};
+
 struct CUctx_st {
 	struct object object;
 	int device;
@@ -264,6 +277,7 @@ struct CUctx_st {
 	size_t limits[CU_LIMIT_MAX];
 	CUfunc_cache cache;
 	CUsharedconfig banks;
+	struct stream_attributes legacy; // of the legacy stream; under shim_lock
 	pthread_mutex_t local_lock;
 	struct local *locals;
 	size_t local_count;
@@ -292,6 +306,7 @@ struct CUstream_st {
 	unsigned flags;
 	int priority;
 	uint64_t id;
+	struct stream_attributes attributes; // under shim_lock
 	struct captured *captured; // while it is captured; under the lock of captures
 };
 
@@ -299,6 +314,8 @@ struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
+	struct shared_event *shared; // with other programs; NULL: nobody else has it
+	_Atomic uint64_t own;        // number of the last record of this process's, if it is shared
 	struct recorded *in_capture; // where it was last recorded, if that was a captured stream; under the same lock
 };
 
@@ -416,13 +433,32 @@ void pinned_release(struct client *c, CUcontext context, bool tell);
 bool registered_any(void);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
+uint64_t memory_choose(struct client *c, size_t size, CUcontext context); // these three under the memory_lock
+void memory_charge(struct client *c, uint64_t size);
+void memory_forget(struct client *c, uint64_t at); // without telling the worker
 void virtual_forget_all(void);
 void pools_forget_all(void);
+
+// --- ipc.c, ipc_event.c -------------------------------------------------------------
+
+void ipc_freed(struct client *c, uint64_t at); // under the memory_lock
+CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd);
+CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size);
+bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result);
+void ipc_forget_all(void);
+CUresult ipc_event_begin(CUevent event);
+void ipc_event_end(CUevent event);
+CUresult ipc_event_record(CUevent event, const struct target *t);
+bool ipc_event_own(CUevent event);
+CUresult ipc_event_query(CUevent event);
+CUresult ipc_event_wait(CUevent event);
+void ipc_events_forget_all(void);
 
 // --- mapped.c ---------------------------------------------------------------------
 
 void mapped_end(struct client *c, struct range *range); // under the memory_lock
 void mapped_scan(struct client *c, const void *params, size_t size); // of a kernel
+CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device); // has kernels reach memory of the host
 void moved_end(uint64_t at);
 void moved_release(CUcontext context);
 void moved_forget_all(void);
@@ -516,6 +552,9 @@ void texture_release(struct texture *texture, bool tell);
 // --- host.c -----------------------------------------------------------------------
 
 CUresult host_submit(const struct target *target, CUhostFn function, void *data);
+// The callback is called if work before it failed, too.
+CUresult host_callback(const struct target *target, CUstreamCallback callback, void *data);
+uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // before a fault is cleared
 bool host_calling(void); // whether this thread runs a function of the program for a stream

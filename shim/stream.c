@@ -201,6 +201,8 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 		return result;
 	if (flags == CU_EVENT_WAIT_EXTERNAL)
 		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
+	if (event->shared != NULL && !ipc_event_own(event))
+		return ipc_event_wait(event);
 	if (!atomic_load(&event->recorded))
 		return CUDA_SUCCESS;
 	struct client *c;
@@ -306,9 +308,18 @@ CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
 		return result;
 	if (event == NULL || flags > (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS))
 		return CUDA_ERROR_INVALID_VALUE;
-	if ((flags & CU_EVENT_INTERPROCESS) != 0)
-		return (flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-	return event_create(event, t.context, flags);
+	if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUevent made;
+	result = event_create(&made, t.context, flags);
+	if (result == CUDA_SUCCESS && (flags & CU_EVENT_INTERPROCESS) != 0) {
+		result = ipc_event_begin(made);
+		if (result != CUDA_SUCCESS)
+			event_release(made, true);
+	}
+	if (result == CUDA_SUCCESS)
+		*event = made;
+	return result;
 }
 
 void event_release(CUevent event, bool tell) {
@@ -316,6 +327,7 @@ void event_release(CUevent event, bool tell) {
 	if (context == NULL || !context_disown(event))
 		return;
 	capture_forget_event(event);
+	ipc_event_end(event);
 	struct client *c = atomic_load(&context->client);
 	if (tell && c != NULL) {
 		struct wire_event_destroy message = {event->object.number};
@@ -345,6 +357,8 @@ static CUresult record(CUevent event, CUstream stream, bool external) {
 	capture_forget_event(event);
 	struct wire_event_record message = {event->object.number, t.stream};
 	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
+	if (result == CUDA_SUCCESS && event->shared != NULL)
+		result = ipc_event_record(event, &t);
 	if (result == CUDA_SUCCESS)
 		atomic_store(&event->recorded, true);
 	return result;
@@ -365,6 +379,8 @@ CUresult do_cuEventQuery(CUevent event) {
 	CUresult result = context_client(event->object.context, &c);
 	if (result == CUDA_SUCCESS)
 		result = capture_event(event);
+	if (result == CUDA_SUCCESS && event->shared != NULL && !ipc_event_own(event))
+		return ipc_event_query(event);
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_query message = {event->object.number};
@@ -381,6 +397,8 @@ CUresult do_cuEventSynchronize(CUevent event) {
 	CUresult result = context_client(event->object.context, &c);
 	if (result == CUDA_SUCCESS)
 		result = capture_event(event);
+	if (result == CUDA_SUCCESS && event->shared != NULL && !ipc_event_own(event))
+		return ipc_event_wait(event);
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_synchronise message = {event->object.number};

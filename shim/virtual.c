@@ -152,6 +152,47 @@ CUresult do_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
 	return CUDA_SUCCESS;
 }
 
+CUresult do_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags) {
+	if (shareable == NULL || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+	pthread_mutex_lock(&lock);
+	struct allocation *a = allocation_of(handle);
+	CUresult result = a != NULL && (a->properties.requestedHandleTypes & type) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = ipc_export(a->client, a->at, shareable);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+// The memory is on the device of the current context, whatever it was to the other program.
+CUresult do_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type) {
+	struct target t;
+	CUresult result = target_current(&t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (handle == NULL || type == CU_MEM_HANDLE_TYPE_NONE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	struct allocation *a = object_new(KIND_ALLOCATION, sizeof *a);
+	if (a == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	result = ipc_import(&t, (int)(intptr_t)shareable, &a->at, &a->size);
+	if (result != CUDA_SUCCESS) {
+		object_free(a);
+		return result;
+	}
+	a->object.context = t.context;
+	a->client = t.client;
+	a->properties = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .requestedHandleTypes = type, .location = {CU_MEM_LOCATION_TYPE_DEVICE, t.context->device}};
+	a->handles = 1;
+	a->used = true;
+	*handle = (uintptr_t)a;
+	return CUDA_SUCCESS;
+}
+
 static bool there(struct allocation *a) {
 	struct range range;
 	return a->at != 0 && memory_range(a->client, a->at, a->size, &range) && range.context == a->object.context;
@@ -212,6 +253,15 @@ static CUresult relocate(struct allocation *a, CUdeviceptr to, struct allocation
 	struct target t = {.context = a->object.context, .client = a->client};
 	uint64_t from = a->at;
 	bool made = false;
+	CUresult moved;
+	if (ipc_move(&t, from, &to, &moved)) {
+		if (moved == CUDA_SUCCESS) {
+			memory_free(a->client, from);
+			a->at = to;
+			memory_mark(a->client, to, mark);
+		}
+		return moved;
+	}
 	if (!a->used)
 		memory_free(a->client, from);
 	CUresult result = to != 0 ? memory_claim(a->client, t.context, to, a->size, &made) : memory_allocate(&t, a->size, &to);

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0x6968c2fau
+#define WIRE_SCHEMA 0xdd3c59fbu
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -62,6 +62,10 @@ enum wire_op {
 	WIRE_RESET = 53,
 	WIRE_TEXTURE_CREATE = 54,
 	WIRE_TEXTURE_DESTROY = 55,
+	WIRE_STREAM_WRITE = 56,
+	WIRE_STREAM_AWAIT = 57,
+	WIRE_MEM_SHARE = 58,
+	WIRE_MEM_IMPORT = 59,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -1369,6 +1373,109 @@ static inline uint8_t *wire_texture_destroy_put(uint8_t *p, const struct wire_te
 	(void)m;
 	p = wire_put(p, &m->handle, 8);
 	p = wire_put(p, &m->surface, 4);
+	return p;
+}
+
+struct wire_stream_write {
+	uint32_t stream;
+	uint64_t addr;
+	uint64_t value;
+	uint32_t width;
+};
+
+static inline size_t wire_stream_write_size(const struct wire_stream_write *m) {
+	(void)m;
+	return 24;
+}
+
+static inline uint8_t *wire_stream_write_put(uint8_t *p, const struct wire_stream_write *m) {
+	(void)m;
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->value, 8);
+	p = wire_put(p, &m->width, 4);
+	return p;
+}
+
+struct wire_stream_await {
+	uint32_t stream;
+	uint64_t addr;
+	uint64_t value;
+	uint32_t width;
+	uint32_t compare;
+	uint64_t cookie;
+};
+
+static inline size_t wire_stream_await_size(const struct wire_stream_await *m) {
+	(void)m;
+	return 36;
+}
+
+static inline uint8_t *wire_stream_await_put(uint8_t *p, const struct wire_stream_await *m) {
+	(void)m;
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->value, 8);
+	p = wire_put(p, &m->width, 4);
+	p = wire_put(p, &m->compare, 4);
+	p = wire_put(p, &m->cookie, 8);
+	return p;
+}
+
+struct wire_mem_share {
+	uint64_t addr;
+	uint64_t size;
+};
+
+static inline size_t wire_mem_share_size(const struct wire_mem_share *m) {
+	(void)m;
+	return 16;
+}
+
+static inline uint8_t *wire_mem_share_put(uint8_t *p, const struct wire_mem_share *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
+	return p;
+}
+
+struct wire_mem_share_reply {
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	uint64_t d;
+};
+
+static inline bool wire_mem_share_reply_get(struct wire_reader *r, struct wire_mem_share_reply *m) {
+	wire_get(r, &m->a, 8);
+	wire_get(r, &m->b, 8);
+	wire_get(r, &m->c, 8);
+	wire_get(r, &m->d, 8);
+	return wire_end(r);
+}
+
+struct wire_mem_import {
+	uint64_t addr;
+	uint64_t size;
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	uint64_t d;
+};
+
+static inline size_t wire_mem_import_size(const struct wire_mem_import *m) {
+	(void)m;
+	return 48;
+}
+
+static inline uint8_t *wire_mem_import_put(uint8_t *p, const struct wire_mem_import *m) {
+	(void)m;
+	p = wire_put(p, &m->addr, 8);
+	p = wire_put(p, &m->size, 8);
+	p = wire_put(p, &m->a, 8);
+	p = wire_put(p, &m->b, 8);
+	p = wire_put(p, &m->c, 8);
+	p = wire_put(p, &m->d, 8);
 	return p;
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0x6968c2fa
+const Schema uint32 = 0xdd3c59fb
 
 // The kinds of messages.
 const (
@@ -62,6 +62,10 @@ const (
 	OpReset             Op = 53
 	OpTextureCreate     Op = 54
 	OpTextureDestroy    Op = 55
+	OpStreamWrite       Op = 56
+	OpStreamAwait       Op = 57
+	OpMemShare          Op = 58
+	OpMemImport         Op = 59
 )
 
 var opTable = [...]opInfo{
@@ -120,6 +124,10 @@ var opTable = [...]opInfo{
 	OpReset:             {name: "reset", call: true, afterFault: true},
 	OpTextureCreate:     {name: "texture_create", call: true},
 	OpTextureDestroy:    {name: "texture_destroy"},
+	OpStreamWrite:       {name: "stream_write"},
+	OpStreamAwait:       {name: "stream_await"},
+	OpMemShare:          {name: "mem_share", call: true},
+	OpMemImport:         {name: "mem_import", call: true},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -2003,3 +2011,156 @@ func (m *TextureDestroy) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *TextureDestroy) Op() Op { return OpTextureDestroy }
+
+// StreamWrite is described in messages.txt.
+type StreamWrite struct {
+	Stream uint32
+	Addr   uint64
+	Value  uint64
+	Width  uint32
+}
+
+// Append adds the message's bytes.
+func (m *StreamWrite) Append(b []byte) []byte {
+	b = appendU32(b, m.Stream)
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Value)
+	b = appendU32(b, m.Width)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *StreamWrite) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Stream = r.u32()
+	m.Addr = r.u64()
+	m.Value = r.u64()
+	m.Width = r.u32()
+	return r.end("StreamWrite")
+}
+
+// Op returns the message's kind.
+func (m *StreamWrite) Op() Op { return OpStreamWrite }
+
+// StreamAwait is described in messages.txt.
+type StreamAwait struct {
+	Stream  uint32
+	Addr    uint64
+	Value   uint64
+	Width   uint32
+	Compare uint32
+	Cookie  uint64
+}
+
+// Append adds the message's bytes.
+func (m *StreamAwait) Append(b []byte) []byte {
+	b = appendU32(b, m.Stream)
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Value)
+	b = appendU32(b, m.Width)
+	b = appendU32(b, m.Compare)
+	b = appendU64(b, m.Cookie)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *StreamAwait) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Stream = r.u32()
+	m.Addr = r.u64()
+	m.Value = r.u64()
+	m.Width = r.u32()
+	m.Compare = r.u32()
+	m.Cookie = r.u64()
+	return r.end("StreamAwait")
+}
+
+// Op returns the message's kind.
+func (m *StreamAwait) Op() Op { return OpStreamAwait }
+
+// MemShare is described in messages.txt.
+type MemShare struct {
+	Addr uint64
+	Size uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemShare) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemShare) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	return r.end("MemShare")
+}
+
+// Op returns the message's kind.
+func (m *MemShare) Op() Op { return OpMemShare }
+
+// MemShareReply is described in messages.txt.
+type MemShareReply struct {
+	A uint64
+	B uint64
+	C uint64
+	D uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemShareReply) Append(b []byte) []byte {
+	b = appendU64(b, m.A)
+	b = appendU64(b, m.B)
+	b = appendU64(b, m.C)
+	b = appendU64(b, m.D)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemShareReply) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.A = r.u64()
+	m.B = r.u64()
+	m.C = r.u64()
+	m.D = r.u64()
+	return r.end("MemShareReply")
+}
+
+// MemImport is described in messages.txt.
+type MemImport struct {
+	Addr uint64
+	Size uint64
+	A    uint64
+	B    uint64
+	C    uint64
+	D    uint64
+}
+
+// Append adds the message's bytes.
+func (m *MemImport) Append(b []byte) []byte {
+	b = appendU64(b, m.Addr)
+	b = appendU64(b, m.Size)
+	b = appendU64(b, m.A)
+	b = appendU64(b, m.B)
+	b = appendU64(b, m.C)
+	b = appendU64(b, m.D)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *MemImport) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Addr = r.u64()
+	m.Size = r.u64()
+	m.A = r.u64()
+	m.B = r.u64()
+	m.C = r.u64()
+	m.D = r.u64()
+	return r.end("MemImport")
+}
+
+// Op returns the message's kind.
+func (m *MemImport) Op() Op { return OpMemImport }

@@ -33,6 +33,7 @@ func allMessages() []Message {
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
 		&TextureCreate{}, &TextureDestroy{},
+		&StreamWrite{}, &StreamAwait{}, &MemShare{}, &MemImport{},
 	}
 }
 
@@ -41,7 +42,7 @@ func allReplies() map[string]body {
 	return map[string]body{
 		"module_load": &ModuleLoadReply{}, "module_names": &ModuleNamesReply{}, "module_function": &ModuleFunctionReply{},
 		"module_global": &ModuleGlobalReply{}, "function_occupancy": &FunctionOccupancyReply{}, "function_shared": &FunctionSharedReply{}, "function_clusters": &FunctionClustersReply{}, "event_elapsed": &EventElapsedReply{},
-		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "module_link": &ModuleLinkReply{}, "module_fetch": &ModuleFetchReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{},
+		"host_next": &HostNextReply{}, "print_fetch": &PrintFetchReply{}, "module_log": &ModuleLogReply{}, "module_link": &ModuleLinkReply{}, "module_fetch": &ModuleFetchReply{}, "driver_ask": &DriverAskReply{}, "texture_create": &TextureCreateReply{}, "mem_share": &MemShareReply{},
 	}
 }
 

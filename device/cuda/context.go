@@ -256,6 +256,7 @@ func (c *gpuContext) SetLimit(limit int, value uint64) error {
 type pin struct {
 	host   []byte
 	pinner runtime.Pinner // for memory of Go's
+	mapped bool           // kernels reach it
 }
 
 // Pin registers host memory with the driver. Memory that is registered already
@@ -324,7 +325,7 @@ func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
 	if len(host) == 0 {
 		return nil, fmt.Errorf("mapping no bytes: %w", device.ErrInvalidValue)
 	}
-	p := &pin{host: host}
+	p := &pin{host: host, mapped: true}
 	p.pinner.Pin(unsafe.SliceData(host))
 	var at C.uint64_t
 	err = c.call(func() C.mcu_result {

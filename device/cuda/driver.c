@@ -142,6 +142,8 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuMemMap, (uint64_t, size_t, size_t, unsigned long long, unsigned long long)) \
 	X(cuMemUnmap, (uint64_t, size_t)) \
 	X(cuMemSetAccess, (uint64_t, size_t, const access_rights *, size_t)) \
+	X(cuMemExportToShareableHandle, (void *, unsigned long long, int, unsigned long long)) \
+	X(cuMemImportFromShareableHandle, (unsigned long long *, void *, int)) \
 	X(cuMemHostAlloc, (void **, size_t, unsigned int)) \
 	X(cuMemFreeHost, (void *)) \
 	X(cuMemHostRegister_v2, (void *, size_t, unsigned int)) \
@@ -173,6 +175,10 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuStreamDestroy_v2, (void *)) \
 	X(cuStreamQuery, (void *)) \
 	X(cuStreamWaitEvent, (void *, void *, unsigned int)) \
+	X(cuStreamWriteValue32_v2, (void *, uint64_t, uint32_t, unsigned int)) \
+	X(cuStreamWriteValue64_v2, (void *, uint64_t, uint64_t, unsigned int)) \
+	X(cuStreamWaitValue32_v2, (void *, uint64_t, uint32_t, unsigned int)) \
+	X(cuStreamWaitValue64_v2, (void *, uint64_t, uint64_t, unsigned int)) \
 	X(cuLaunchHostFunc, (void *, host_function, void *)) \
 	X(cuLaunchKernel, (void *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, \
 	                   void *, void **, void **)) \
@@ -431,6 +437,51 @@ mcu_result mcu_unmap(mcu_handle context, uint64_t address, const size_t *sizes, 
 {
 	ENTER_IF(context);
 	return leave_if(context, unmap_pieces(address, sizes, count));
+}
+
+enum { DESCRIPTORS = 1, HOST_NUMA = 3 };
+
+static mcu_result shared_create(int device, size_t size, int *fd)
+{
+	allocation a = of_device(device);
+	location here = a.where;
+	unsigned long long memory;
+	a.handle_types = DESCRIPTORS;
+	a.where = (location){HOST_NUMA, 0};
+	if (api.cuMemCreate(&memory, size, &a, 0) != 0) {
+		a.where = here;
+		TRY(cuMemCreate, &memory, size, &a, 0);
+	}
+	mcu_result r = RUN(cuMemExportToShareableHandle, fd, memory, DESCRIPTORS, 0);
+	api.cuMemRelease(memory); // it lives as long as the descriptor
+	return r;
+}
+
+mcu_result mcu_shared_create(mcu_handle context, int device, size_t size, int *fd)
+{
+	ENTER(context);
+	return leave(shared_create(device, size, fd));
+}
+
+static mcu_result shared_map(int device, uint64_t address, size_t size, int fd)
+{
+	unsigned long long memory;
+	access_rights rights = {{1, device}, 3};
+	TRY(cuMemImportFromShareableHandle, &memory, (void *)(intptr_t)fd, DESCRIPTORS);
+	mcu_result r = RUN(cuMemMap, address, size, 0, memory, 0);
+	api.cuMemRelease(memory);
+	if (r.code != 0)
+		return r;
+	r = RUN(cuMemSetAccess, address, size, &rights, 1);
+	if (r.code != 0)
+		api.cuMemUnmap(address, size);
+	return r;
+}
+
+mcu_result mcu_shared_map(mcu_handle context, int device, uint64_t address, size_t size, int fd)
+{
+	ENTER(context);
+	return leave(shared_map(device, address, size, fd));
 }
 
 mcu_result mcu_read(mcu_handle context, void *host, uint64_t from, size_t size)
@@ -694,6 +745,22 @@ mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream)
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event)
 {
 	INSIDE(context, cuStreamWaitEvent, (void *)stream, (void *)event, 0);
+}
+
+mcu_result mcu_write_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value)
+{
+	if (width == 4) {
+		INSIDE(context, cuStreamWriteValue32_v2, (void *)stream, at, (uint32_t)value, 0);
+	}
+	INSIDE(context, cuStreamWriteValue64_v2, (void *)stream, at, value, 0);
+}
+
+mcu_result mcu_wait_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value, unsigned int compare)
+{
+	if (width == 4) {
+		INSIDE(context, cuStreamWaitValue32_v2, (void *)stream, at, (uint32_t)value, compare);
+	}
+	INSIDE(context, cuStreamWaitValue64_v2, (void *)stream, at, value, compare);
 }
 
 static void call_go(void *id)

@@ -137,6 +137,12 @@ mcu_result mcu_flush_prints(mcu_handle context);
 
 mcu_result mcu_stream_query(mcu_handle context, mcu_handle stream);
 mcu_result mcu_stream_wait(mcu_handle context, mcu_handle stream, mcu_handle event);
+// Memory that several processes have: its descriptor is the caller's to close.
+mcu_result mcu_shared_create(mcu_handle context, int device, size_t size, int *fd);
+mcu_result mcu_shared_map(mcu_handle context, int device, uint64_t address, size_t size, int fd);
+// Words of 4 or 8 bytes; compare is that of cuStreamWaitValue.
+mcu_result mcu_write_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value);
+mcu_result mcu_wait_word(mcu_handle context, mcu_handle stream, uint64_t at, int width, uint64_t value, unsigned int compare);
 mcu_result mcu_stream_call(mcu_handle context, mcu_handle stream, uint64_t id);
 
 mcu_result mcu_copy_in(mcu_handle context, mcu_handle stream, uint64_t to, const void *host, size_t size);

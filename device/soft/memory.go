@@ -68,7 +68,7 @@ func newMemory(b *budget, a device.Arena) (*memory, error) {
 func (m *memory) release() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.budget.give(m.arena.committed() + m.vars.committed())
+	m.budget.give(m.arena.committed() - m.arena.sharedBytes() + m.vars.committed())
 	m.table.Store(&table{generation: m.table.Load().generation + 1})
 	err := m.arena.release()
 	if other := m.vars.release(); err == nil {
@@ -134,6 +134,9 @@ func (m *memory) remove(a *area, addr, size uint64) error {
 	spans := a.spans
 	a.forget(s)
 	m.publish(1)
+	if was, err := a.unshare(s); was {
+		return err
+	}
 	if err := a.decommit(s); err != nil {
 		a.spans = spans
 		m.publish(1)
@@ -214,6 +217,7 @@ type area struct {
 	reserved []byte // as the system gave it
 	base     []byte // its part that stands for the range, aligned to granules
 	spans    []span // mapped, in order, none touching the next
+	shared   []span // of those, what is files' that other processes may have too
 }
 
 func reserve(at device.Arena) (*area, error) {
@@ -233,7 +237,7 @@ func (a *area) release() error {
 		return nil
 	}
 	err := release(a.reserved)
-	a.reserved, a.base, a.spans = nil, nil, nil
+	a.reserved, a.base, a.spans, a.shared = nil, nil, nil, nil
 	return err
 }
 
@@ -271,6 +275,12 @@ func (a *area) commit(s span) error {
 	if err := syscall.Mprotect(a.host(s), syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
 		return fmt.Errorf("the host has no memory for %d bytes at %#x (%v): %w", s.to-s.from, s.from, err, device.ErrOutOfMemory)
 	}
+	a.insert(s)
+	return nil
+}
+
+// insert notes that a range is accessible.
+func (a *area) insert(s span) {
 	i := a.after(s.from)
 	j := i
 	if i > 0 && a.spans[i-1].to == s.from {
@@ -282,7 +292,6 @@ func (a *area) commit(s span) error {
 		j++
 	}
 	a.spans = slices.Concat(a.spans[:i], []span{s}, a.spans[j:])
-	return nil
 }
 
 // forget takes a range that one span covers out of the list.

@@ -144,6 +144,8 @@ func attributes(p Profile) map[int]int {
 		95:  1,                // cooperative launches
 		97:  int(limits.SharedBlock),
 		106: limits.BlocksResident,
+		108: 24 << 20,  // of the level 2 cache, for what is to stay there: a hint here
+		109: 128 << 20, // of one access policy window
 		111: int(limits.SharedReserved),
 	}
 	maps.Copy(all, textureLimits)

@@ -20,9 +20,10 @@ type Base struct {
 
 // CanFold says whether the client is between two messages, and nothing of its
 // program's is waited for: then everything that it is can be in a base. Where kernels
-// reach memory of the program's it cannot: nobody could undo what they wrote there.
+// reach memory of the program's, or of several clients', it cannot: nobody could undo what
+// they wrote there.
 func (c *Core) CanFold() bool {
-	return len(c.Mapped) == 0 && !c.asking && c.ended == nil && c.Head == nil && c.Parked == nil && c.Release == nil && !c.Lease.Wanted && !c.Queued() && c.Outstanding() == 0
+	return len(c.Mapped) == 0 && len(c.Shared) == 0 && !c.asking && c.ended == nil && c.Head == nil && c.Parked == nil && c.Release == nil && !c.Lease.Wanted && !c.Queued() && c.Outstanding() == 0
 }
 
 // Dirty is how many bytes of memory have no copy on the host.

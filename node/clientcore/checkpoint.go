@@ -188,6 +188,7 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 	c.dropHosts()
 	c.closeContexts()
 	c.allLost()
+	c.closeAllShared()
 	if c.Lease.Held {
 		c.letGo()
 	}

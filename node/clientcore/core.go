@@ -219,6 +219,14 @@ func (c *Core) Reached(cookie uint64) []Op {
 	return ops
 }
 
+// Met says that a stream which waited for a word goes on. While an operation is performed
+// Reached says it.
+func (c *Core) Met(now Time, cookie uint64) ([]Op, error) {
+	c.start(now)
+	c.reached(cookie)
+	return c.advance()
+}
+
 // Control takes what the daemon says, but for Watch.
 func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	c.start(now)
@@ -266,7 +274,7 @@ func (c *Core) Outcome(now Time, failed *Op, o Outcome) ([]Op, error) {
 			o.Err = allocation(failed.Range.Size, o.Err)
 		}
 		c.refuse(o.Err)
-		if asking && (asked == Move || asked == Leave || asked == Backup) && !isFault(o.Err) {
+		if asking && (asked == Move || asked == Leave || asked == Backup || asked == Share) && !isFault(o.Err) {
 			// The directory counts on a plan that was not performed. After a fault
 			// nothing is left of what it would have moved.
 			c.ended = fmt.Errorf("moving memory was not begun: %w", o.Err)
@@ -282,6 +290,7 @@ func (c *Core) takeBack(failed *Op) {
 	}
 	if c.calling != 0 { // whatever failed of them: the function will not be called
 		delete(c.Hosts.Running, c.calling)
+		delete(c.Hosts.Words, c.calling)
 	}
 	switch failed.Kind {
 	case MapHost:
@@ -311,7 +320,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		return
 	}
 	switch asked {
-	case Inspect:
+	case Inspect, MakeShared, OpenShared:
 		c.Head.found = &o
 	case Open:
 		c.opened(o)
@@ -321,7 +330,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.Head.linked = &o
 	case MakeTextures:
 		c.madeTextures(o)
-	case Move:
+	case Move, Share:
 		if o.Err != nil { // the directory has no way back from a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}
@@ -553,6 +562,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 	}
 	c.Mapped = nil
+	c.closeAllShared()
 	c.World++
 	c.emit(Op{Kind: SetStatus})
 	c.commitLess(0)

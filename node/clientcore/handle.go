@@ -88,6 +88,10 @@ func init() {
 		wire.OpLimit:             decoding((*Core).limit),
 		wire.OpTextureCreate:     decoding((*Core).textureCreate),
 		wire.OpTextureDestroy:    decoding((*Core).textureDestroy),
+		wire.OpMemShare:          decoding((*Core).memShare),
+		wire.OpMemImport:         decoding((*Core).memImport),
+		wire.OpStreamWrite:       decoding((*Core).streamWrite),
+		wire.OpStreamAwait:       decoding((*Core).streamAwait),
 		wire.OpReset:             decoding(func(c *Core, m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) }),
 	}
 }

@@ -12,6 +12,7 @@ type Hosts struct {
 	Running map[uint64]bool // cookies of functions that have not returned
 	Queue   []uint64        // cookies that the program has not been given
 	Slots   []int           // where the program waits for a cookie
+	Words   map[uint64]bool // cookies of those that are no functions: a stream waits for a word
 }
 
 // match hands out cookies to who waits for them.
@@ -26,6 +27,12 @@ func (c *Core) match() {
 
 // reached notes that a stream has arrived at a function.
 func (c *Core) reached(cookie uint64) {
+	if c.Hosts.Words[cookie] {
+		delete(c.Hosts.Words, cookie)
+		delete(c.Hosts.Running, cookie)
+		c.emit(Op{Kind: HostReturn, Cookie: cookie})
+		return
+	}
 	if c.Hosts.Running[cookie] { // otherwise it was dropped
 		c.Hosts.Queue = append(c.Hosts.Queue, cookie)
 		c.match()
@@ -37,7 +44,7 @@ func (c *Core) dropHosts() {
 	if len(c.Hosts.Running) > 0 {
 		c.emit(Op{Kind: HostDrop})
 	}
-	c.Hosts.Running, c.Hosts.Queue = nil, nil
+	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
 }
 
 func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
@@ -86,6 +93,7 @@ func (c *Core) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
 func (c *Core) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
 	if c.Hosts.Running[d.Cookie] { // otherwise the context failed meanwhile
 		delete(c.Hosts.Running, d.Cookie)
+		delete(c.Hosts.Words, d.Cookie)
 		c.emit(Op{Kind: HostReturn, Cookie: d.Cookie})
 	}
 	return true, nil

@@ -384,7 +384,7 @@ func (c *Core) onHost() uint64 { return c.onHostWith(0) }
 // onHostWith is onHost with more beside the memory.
 func (c *Core) onHostWith(more int) uint64 {
 	beside := c.Modules.Kept + c.Modules.Contents + c.Backlog.Bytes + more
-	return c.space.Chunked() + uint64(max(0, beside-free))
+	return c.space.Chunked() + c.sharedBytes() + uint64(max(0, beside-free))
 }
 
 // commit makes sure that so many bytes of the host are the client's. It returns

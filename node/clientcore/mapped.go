@@ -67,3 +67,10 @@ func (c *Core) hostUnmap(_ *Message, d *wire.HostUnmap) (bool, error) {
 func (c *Core) unmapped(addr uint64) {
 	c.Mapped = slices.DeleteFunc(c.Mapped, func(m Mapping) bool { return m.Addr == addr })
 }
+
+// mapsHost says whether memory of the program's at a range is reachable for kernels.
+func (c *Core) mapsHost(r vmm.Range) bool {
+	return slices.ContainsFunc(c.Mapped, func(m Mapping) bool {
+		return r.Addr >= m.Addr && r.Size <= m.Size && r.Addr-m.Addr <= m.Size-r.Size
+	})
+}

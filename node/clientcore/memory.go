@@ -16,6 +16,12 @@ func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 		return true, allocation(d.Size, c.noPlace(d.Size))
 	}
 	r := vmm.Range{Addr: d.Addr, Size: d.Size}
+	if is, err := c.allocShared(m, r); is {
+		return true, err
+	}
+	if limit, has := c.config.Limit, c.space.Allocated()+c.sharedLive(); limit > 0 && has > c.space.Allocated() && d.Size > limit-min(limit, has) {
+		return true, allocation(d.Size, c.beyondLimit())
+	}
 	if err := c.space.Alloc(r); err != nil {
 		if errors.Is(err, vmm.ErrLimit) {
 			err = allocation(d.Size, c.beyondLimit())
@@ -41,6 +47,9 @@ func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 }
 
 func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
+	if is, err := c.freeShared(d.Addr); is {
+		return true, err
+	}
 	r, _ := c.space.Find(d.Addr)
 	plan, err := c.space.Free(d.Addr)
 	if err != nil {
@@ -90,9 +99,13 @@ func (c *Core) where(ranges ...vmm.Range) (target, error) {
 	var arena []vmm.Range
 	for _, r := range ranges {
 		if r.Addr-c.config.Arena.Addr >= c.config.Arena.Size {
-			if !c.Modules.holds(r.Addr, r.Size) {
+			if !c.Modules.holds(r.Addr, r.Size) && !c.mapsHost(r) {
 				return later, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
 			}
+			variables = true
+			continue
+		}
+		if c.sharesRange(r) { // it is in every context, and has no host copies
 			variables = true
 			continue
 		}

@@ -39,6 +39,8 @@ const (
 	// On memory of the program's.
 	MapHost   // kernels of all contexts, now and later, reach Out of the data arena at Range
 	UnmapHost // they do not any more
+	// On memory that several clients have.
+	CloseShared // contexts do not have Range any more; Share
 	// On a device. They only submit work, but for Settle and Drain.
 	CopyIn      // from Data to To, on Stream; Staged: the data are in staging memory
 	CopyOut     // from From to Out of the data arena, on Stream
@@ -49,6 +51,8 @@ const (
 	Record      // let Event stand for what Stream was given
 	Wait        // what Stream gets next waits for Event
 	Call        // the function of the program's with Cookie, on Stream
+	WriteWord   // Word at Range, on Stream
+	AwaitWord   // what Stream gets next waits for Word at Range; Cookie is met then
 	Settle      // wait until Stream has done what it was given
 	Drain       // wait until everything at Place is done
 	LeaveStream // Stream takes no more work; what it has may end
@@ -79,6 +83,9 @@ const (
 	Move         // Plan, when everything at the devices it names is done
 	Leave        // Drain, Plan, tell the times of Events; if Shut, the contents of Modules and close
 	Backup       // Drain, Plan, tell the times of Events and the contents of Modules; everything stays
+	MakeShared   // memory as large as Range, which others find by the name that is told
+	Share        // Drain, Plan, and put the memory named Share at Range in all contexts, with what the host copies of Ranges hold
+	OpenShared   // put the memory of another client's that is named Share at Range, in all contexts
 	// Of Replace: they concern the client that it was given.
 	MakeRoom // room for its allocations, beside those that have some
 	Refill   // Plan, then the host copies of its memory
@@ -86,9 +93,9 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host",
-	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "link", "make-textures", "move", "leave", "backup",
+	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host", "close-shared",
+	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
+	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
 	"make-room", "refill",
 }
 
@@ -109,7 +116,7 @@ type Op struct {
 	All     bool // ReplyAfter: all streams
 	OfEvent bool // ReplyAfter: Event
 	Staged  bool // CopyIn
-	On      bool // WatchWaits, Link
+	On      bool // WatchWaits, Link; Share: the room of Ranges is given back
 	Shut    bool // Leave
 	Place   vmm.Place
 
@@ -125,11 +132,14 @@ type Op struct {
 	Cookie               uint64
 
 	Range    vmm.Range
+	Ranges   []vmm.Range
+	Share    Name
 	To, From Area
 	Data     []byte
 	Out      Span
 	Value    uint32
 	Width    int
+	Word     Word
 
 	Module   uint64
 	Function uint32
@@ -148,6 +158,12 @@ type Op struct {
 
 	Message control.ToDaemon
 	Base    *Base
+}
+
+// Word is what a word in memory is to be, or is compared with.
+type Word struct {
+	Value   uint64
+	Compare device.Compare
 }
 
 // Span is a part of the data arena.
@@ -181,6 +197,7 @@ type Outcome struct {
 	Functions []device.FunctionInfo // Load
 	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last
+	Name      Name                  // MakeShared
 	Times     []Time                // Leave, Backup: of Events
 	Saved     map[uint64][][]byte   // Leave with Shut, Backup: contents of variables, by module
 }
@@ -271,7 +288,7 @@ func (o *Op) String() string {
 		put("%s %+v", o.Message.Kind(), o.Message)
 	case WatchWaits:
 		put("%v", o.On)
-	case MapHost, UnmapHost:
+	case MapHost, UnmapHost, CloseShared, MakeShared, OpenShared:
 		put("%v", o.Range)
 	case Reserve, GiveBack:
 		if o.All {
@@ -299,6 +316,10 @@ func (o *Op) String() string {
 		put("stream %d event %d", o.Stream, o.Event)
 	case Call:
 		put("stream %d cookie %d", o.Stream, o.Cookie)
+	case WriteWord:
+		put("stream %d %v value %d", o.Stream, o.Range, o.Word.Value)
+	case AwaitWord:
+		put("stream %d %v value %d compare %d cookie %d", o.Stream, o.Range, o.Word.Value, o.Word.Compare, o.Cookie)
 	case HostReturn:
 		put("cookie %d", o.Cookie)
 	case Settle, LeaveStream:
@@ -337,6 +358,11 @@ func (o *Op) String() string {
 		}
 	case Refused:
 		put("%d", o.Result)
+	case Share:
+		put("%v", o.Range)
+		for _, step := range o.Plan {
+			put("[%v]", step)
+		}
 	case Move, Leave, Backup, Refill:
 		if o.Shut {
 			put("for good")

@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion changes with every change of what Save writes.
-const savedVersion = 6
+const savedVersion = 7
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {
@@ -152,13 +152,24 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 
 // check says what of a client does not fit together.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues} {
+	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.Alone} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// Alone says why a client cannot be saved that has memory with others: nobody else has it
+// where the client goes on.
+func (c *Core) Alone() error {
+	if len(c.Shared) > 0 {
+		return errSharesMemory
+	}
+	return nil
+}
+
+var errSharesMemory = errors.New("it shares memory with other programs, which nobody but they can keep: have it free or close that memory first")
 
 func (c *Core) checkLease() error {
 	known := map[vmm.Place]bool{}

@@ -24,6 +24,7 @@ type State struct {
 	Textures Textures
 	Hosts    Hosts
 	Mapped   []Mapping // memory of the program's that kernels reach
+	Shared   []Shared  // memory that other clients have, too
 
 	// Failure is a result that the next synchronising call answers with, once:
 	// what a program would have been told by the launch itself.

@@ -150,6 +150,9 @@ func (w *worker) answerCheckpoint(bytes uint64, err error) {
 // writeClient writes the GPU's side of a client that has left its device. The file of
 // one that is held is completed by writeShared.
 func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
+	if err := w.core.Alone(); err != nil {
+		return 0, err
+	}
 	save := w.core.SavePoint
 	about := checkpoint.About{Taken: time.Now().UTC(), Identity: w.serve.Identity, ArenaBase: w.serve.ArenaBase, ArenaSize: w.serve.ArenaSize}
 	if held {

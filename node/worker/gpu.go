@@ -90,6 +90,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if err == nil {
 		err = w.mapAll(g)
 	}
+	if err == nil {
+		err = w.mapCommons(g)
+	}
 	if err != nil {
 		g.context.Close()
 		return err

@@ -119,6 +119,8 @@ func (w *worker) do(o *clientcore.Op) error {
 		return w.mapHost(o)
 	case clientcore.UnmapHost:
 		w.unmapHost(o.Range.Addr)
+	case clientcore.CloseShared:
+		w.closeShared(o)
 	case clientcore.HostReturn:
 		w.hosts.returned(o.Cookie)
 	case clientcore.HostDrop:
@@ -321,6 +323,10 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 		return w.after(g, on, o.Other)
 	case clientcore.Call:
 		return w.call(on, o.Cookie)
+	case clientcore.WriteWord:
+		return w.writeWord(on, o)
+	case clientcore.AwaitWord:
+		return w.awaitWord(on, o)
 	}
 	step := *o // what is waited for may be read ahead of
 	return w.block(func() error { return g.submit(on, &step) })
@@ -565,6 +571,12 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		outcome.Err = err
 	case clientcore.Move:
 		outcome.Err = w.move(o.Plan)
+	case clientcore.MakeShared:
+		outcome.Name, outcome.Err = w.makeShared(o)
+	case clientcore.Share:
+		outcome.Err = w.share(o)
+	case clientcore.OpenShared:
+		outcome.Err = w.openShared(o)
 	case clientcore.Leave, clientcore.Backup:
 		outcome = w.leave(o)
 	case clientcore.MakeRoom:
@@ -595,10 +607,28 @@ func (w *worker) inspect(image []byte) (info device.ImageInfo, known bool, err e
 	return info, false, err
 }
 
+// onlyBrings says whether a plan only brings what was not on a device at all. Nothing that
+// runs there uses such memory, so that nobody need wait for it: it may be a stream that waits
+// for what the program does next.
+func onlyBrings(plan vmm.Plan) bool {
+	mapped := func(s vmm.Step) bool {
+		return slices.ContainsFunc(plan, func(m vmm.Step) bool {
+			return m.Op == vmm.Map && m.Device == s.Device && m.Range.Addr <= s.Range.Addr && s.Range.Addr+s.Range.Size <= m.Range.Addr+m.Range.Size
+		})
+	}
+	for _, s := range plan {
+		if s.Op != vmm.Map && s.Op != vmm.Discard && (s.Op != vmm.CopyIn || !mapped(s)) {
+			return false
+		}
+	}
+	return true
+}
+
 // move moves memory as the directory says, when everything on the devices has
 // ended.
 func (w *worker) move(plan vmm.Plan) error {
 	var drained []*gpu
+	brings := w.hosts.outstanding() > 0 && onlyBrings(plan)
 	for _, step := range plan {
 		if step.Op == vmm.Discard || slices.ContainsFunc(drained, func(g *gpu) bool { return g.place == step.Device }) {
 			continue
@@ -607,8 +637,10 @@ func (w *worker) move(plan vmm.Plan) error {
 		if err != nil {
 			return err
 		}
-		if err := w.drain(g); err != nil {
-			return err
+		if !brings {
+			if err := w.drain(g); err != nil {
+				return err
+			}
 		}
 		drained = append(drained, g)
 	}

@@ -523,6 +523,14 @@ func hostileBody(r *rand.Rand, v *vectors, op wire.Op) []byte {
 		if r.IntN(100) == 0 { // which ends the client
 			m = &wire.HostMap{Addr: u(), Offset: u(), Size: u()}
 		}
+	case wire.OpStreamWrite:
+		m = &wire.StreamWrite{Stream: small(), Addr: u(), Value: u(), Width: 4 + 4*r.Uint32N(2)}
+	case wire.OpStreamAwait: // of a word that is there already, most often
+		m = &wire.StreamAwait{Stream: small(), Addr: u(), Width: 4 + 4*r.Uint32N(2), Compare: r.Uint32N(2), Cookie: 0x1000 + r.Uint64N(1<<40)}
+	case wire.OpMemShare:
+		m = &wire.MemShare{Addr: testBase + 2*mib*r.Uint64N(8), Size: 2 * mib * r.Uint64N(4)}
+	case wire.OpMemImport:
+		m = &wire.MemImport{Addr: testBase + 2*mib*r.Uint64N(8), Size: 2 * mib * r.Uint64N(4), A: u(), B: u(), C: u(), D: u()}
 	case wire.OpHostUnmap:
 		m = &wire.HostUnmap{Addr: u()}
 	case wire.OpTextureCreate:

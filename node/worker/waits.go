@@ -30,7 +30,7 @@ func (w *worker) block(f func() error) error {
 		case err := <-done:
 			return err
 		case n := <-w.notices:
-			err = w.noticed(n)
+			err = w.noticedMeanwhile(n)
 		case <-time.After(100 * time.Microsecond):
 			err = w.readAhead()
 		}

@@ -76,6 +76,8 @@ type worker struct {
 
 	host    *hostMemory
 	reached map[uint64]*reached // memory of the program's, by its address
+	commons map[uint64]*common  // memory that several clients have, by its address here
+	counter counter
 	gpus    map[vmm.Place]*gpu
 	latest  *gpu // the one that was used last
 	hosts   hosts
@@ -93,6 +95,7 @@ type worker struct {
 // notice is what a goroutine beside the loop tells it.
 type notice struct {
 	cookie uint64 // a stream has arrived at this function of the program's; 0: a fault
+	word   bool   // it is no function: the stream has waited for a word, and goes on
 	world  uint64
 	err    error
 }
@@ -189,6 +192,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		serve: serve, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
+	w.counter.owner = serve.Owner
 	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
@@ -339,6 +343,7 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
+	w.counter.close()
 	if w.journal != nil {
 		w.journal.Unmap()
 	}
@@ -500,6 +505,14 @@ func (w *worker) await() error {
 
 // noticed takes what a goroutine of this process tells.
 func (w *worker) noticed(n notice) error {
+	if n.word {
+		return w.perform(w.core.Met(w.now(), n.cookie))
+	}
+	return w.noticedMeanwhile(n)
+}
+
+// noticedMeanwhile is noticed while an operation is performed.
+func (w *worker) noticedMeanwhile(n notice) error {
 	if n.cookie != 0 {
 		w.outsFirst() // the function may read what they have brought
 		return w.aside(w.core.Reached(n.cookie), nil)

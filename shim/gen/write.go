@@ -27,8 +27,8 @@ func (f *function) declParams(extra bool) string {
 func (f *function) arguments(perThread bool) string {
 	var list []string
 	for _, p := range f.params {
-		if perThread && p.name == "stream" && f.takesStream() {
-			list = append(list, "stream ? stream : CU_STREAM_PER_THREAD")
+		if perThread && strings.HasPrefix(p.decl, "CUstream ") && f.takesStream() {
+			list = append(list, p.name+" ? "+p.name+" : CU_STREAM_PER_THREAD")
 			continue
 		}
 		list = append(list, p.name)

@@ -636,13 +636,41 @@ typedef enum {
 	CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING = 16
 } CUlaunchAttributeID;
 
+typedef enum { CU_ACCESS_PROPERTY_NORMAL = 0, CU_ACCESS_PROPERTY_STREAMING = 1, CU_ACCESS_PROPERTY_PERSISTING = 2 } CUaccessProperty;
+
+typedef struct {
+	void *base_ptr;
+	size_t num_bytes;
+	float hitRatio;
+	CUaccessProperty hitProp, missProp;
+} CUaccessPolicyWindow;
+
+typedef enum { CU_SYNC_POLICY_AUTO = 1, CU_SYNC_POLICY_SPIN = 2, CU_SYNC_POLICY_YIELD = 3, CU_SYNC_POLICY_BLOCKING_SYNC = 4 } CUsynchronizationPolicy;
+typedef enum { CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT = 0, CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE = 1 } CUlaunchMemSyncDomain;
+
+typedef struct {
+	unsigned char default_, remote;
+} CUlaunchMemSyncDomainMap;
+
 typedef union {
 	char pad[64];
+	CUaccessPolicyWindow accessPolicyWindow;
 	int cooperative;
+	CUsynchronizationPolicy syncPolicy;
+	CUlaunchMemSyncDomain memSyncDomain;
+	CUlaunchMemSyncDomainMap memSyncDomainMap;
 	struct { unsigned int x, y, z; } clusterDim;
 	int priority;
 	struct { CUevent event; int flags; int triggerAtBlockStart; } programmaticEvent;
 } CUlaunchAttributeValue;
+
+typedef CUlaunchAttributeID CUstreamAttrID;
+typedef CUlaunchAttributeValue CUstreamAttrValue;
+#define CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+#define CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
+#define CU_STREAM_ATTRIBUTE_PRIORITY CU_LAUNCH_ATTRIBUTE_PRIORITY
+#define CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
+#define CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
 
 typedef struct {
 	CUlaunchAttributeID id;
@@ -682,6 +710,69 @@ typedef enum {
 	CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
+
+// --- memory and events of several programs ----------------------------------------
+
+#define CU_IPC_HANDLE_SIZE 64
+typedef struct CUipcEventHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcEventHandle;
+typedef struct CUipcMemHandle_st { char reserved[CU_IPC_HANDLE_SIZE]; } CUipcMemHandle;
+typedef enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 } CUipcMem_flags;
+
+// --- words in memory, for streams -------------------------------------------------
+
+typedef enum {
+	CU_STREAM_WAIT_VALUE_GEQ = 0,
+	CU_STREAM_WAIT_VALUE_EQ = 1,
+	CU_STREAM_WAIT_VALUE_AND = 2,
+	CU_STREAM_WAIT_VALUE_NOR = 3,
+	CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30
+} CUstreamWaitValue_flags;
+
+typedef enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1 } CUstreamWriteValue_flags;
+
+typedef enum {
+	CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+	CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+	CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+	CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+	CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+	CU_STREAM_MEM_OP_BARRIER = 6
+} CUstreamBatchMemOpType;
+
+typedef enum { CU_STREAM_MEMORY_BARRIER_TYPE_SYS = 0, CU_STREAM_MEMORY_BARRIER_TYPE_GPU = 1 } CUstreamMemoryBarrier_flags;
+
+typedef union {
+	CUstreamBatchMemOpType operation;
+	struct CUstreamMemOpWaitValueParams_st {
+		CUstreamBatchMemOpType operation;
+		CUdeviceptr address;
+		union {
+			cuuint32_t value;
+			cuuint64_t value64;
+		};
+		unsigned int flags;
+		CUdeviceptr alias;
+	} waitValue;
+	struct CUstreamMemOpWriteValueParams_st {
+		CUstreamBatchMemOpType operation;
+		CUdeviceptr address;
+		union {
+			cuuint32_t value;
+			cuuint64_t value64;
+		};
+		unsigned int flags;
+		CUdeviceptr alias;
+	} writeValue;
+	struct CUstreamMemOpFlushRemoteWritesParams_st {
+		CUstreamBatchMemOpType operation;
+		unsigned int flags;
+	} flushRemoteWrites;
+	struct CUstreamMemOpMemoryBarrierParams_st {
+		CUstreamBatchMemOpType operation;
+		unsigned int flags;
+	} memoryBarrier;
+	cuuint64_t pad[6];
+} CUstreamBatchMemOpParams;
 
 // --- graphs ---------------------------------------------------------------------
 
@@ -1126,6 +1217,12 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream);
 CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream);
 CUresult CUDAAPI cuInit(unsigned int flags);
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address);
+CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address);
+CUresult CUDAAPI cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
+CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags);
 CUresult CUDAAPI cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device);
 CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 CUresult CUDAAPI cuKernelGetLibrary(CUlibrary *library, CUkernel kernel);
@@ -1228,6 +1325,7 @@ CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_
 CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *addresses, size_t *sizes, size_t count, CUmemLocation *locations, size_t *from, size_t locations_count, unsigned long long flags, CUstream stream);
 CUresult CUDAAPI cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
 CUresult CUDAAPI cuMemDiscardBatchAsync_ptsz(CUdeviceptr *addresses, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
+CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags);
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address);
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
@@ -1236,12 +1334,15 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);
 CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option);
 CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
 CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
+CUresult CUDAAPI cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
 CUresult CUDAAPI cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *address, void *host, unsigned int flags);
 CUresult CUDAAPI cuMemHostGetFlags(unsigned int *flags, void *address);
 CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags);
 CUresult CUDAAPI cuMemHostUnregister(void *address);
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type);
 CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool);
@@ -1285,6 +1386,7 @@ CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t 
 CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, size_t count);
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
 CUresult CUDAAPI cuMemsetD8Async_ptsz(CUdeviceptr address, unsigned char value, size_t count, CUstream stream);
+CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size);
 CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned int levels);
 CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array);
@@ -1316,17 +1418,25 @@ CUresult CUDAAPI cuStreamAddCallback(CUstream stream, CUstreamCallback callback,
 CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *data, unsigned int flags);
 CUresult CUDAAPI cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags);
 CUresult CUDAAPI cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr address, size_t length, unsigned int flags);
+CUresult CUDAAPI cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags);
+CUresult CUDAAPI cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags);
+CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags);
+CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags);
 CUresult CUDAAPI cuStreamBeginCapture(CUstream stream);
 CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream);
 CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
 CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode);
 CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode);
 CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode);
+CUresult CUDAAPI cuStreamCopyAttributes(CUstream destination, CUstream stream);
+CUresult CUDAAPI cuStreamCopyAttributes_ptsz(CUstream destination, CUstream stream);
 CUresult CUDAAPI cuStreamCreate(CUstream *result, unsigned int flags);
 CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *result, unsigned int flags, int priority);
 CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle);
 CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph);
+CUresult CUDAAPI cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value);
+CUresult CUDAAPI cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value);
 CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id);
 CUresult CUDAAPI cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id);
 CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
@@ -1349,6 +1459,8 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *sta
 CUresult CUDAAPI cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status);
 CUresult CUDAAPI cuStreamQuery(CUstream stream);
 CUresult CUDAAPI cuStreamQuery_ptsz(CUstream stream);
+CUresult CUDAAPI cuStreamSetAttribute(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value);
+CUresult CUDAAPI cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value);
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream);
 CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream);
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t count, unsigned int flags);
@@ -1357,6 +1469,22 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNo
 CUresult CUDAAPI cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, unsigned int flags);
 CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
 CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
+CUresult CUDAAPI cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags);
 CUresult CUDAAPI cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
 CUresult CUDAAPI cuSurfObjectDestroy(CUsurfObject object);
 CUresult CUDAAPI cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUsurfObject object);
@@ -1431,9 +1559,12 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemsetD8Async cuMemsetD8Async_ptsz
 #define cuStreamAddCallback cuStreamAddCallback_ptsz
 #define cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz
+#define cuStreamBatchMemOp cuStreamBatchMemOp_v2_ptsz
 #define cuStreamBeginCapture cuStreamBeginCapture_v2_ptsz
 #define cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph_ptsz
+#define cuStreamCopyAttributes cuStreamCopyAttributes_ptsz
 #define cuStreamEndCapture cuStreamEndCapture_ptsz
+#define cuStreamGetAttribute cuStreamGetAttribute_ptsz
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3_ptsz
 #define cuStreamGetCtx cuStreamGetCtx_ptsz
 #define cuStreamGetDevice cuStreamGetDevice_ptsz
@@ -1442,9 +1573,14 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuStreamGetPriority cuStreamGetPriority_ptsz
 #define cuStreamIsCapturing cuStreamIsCapturing_ptsz
 #define cuStreamQuery cuStreamQuery_ptsz
+#define cuStreamSetAttribute cuStreamSetAttribute_ptsz
 #define cuStreamSynchronize cuStreamSynchronize_ptsz
 #define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2_ptsz
 #define cuStreamWaitEvent cuStreamWaitEvent_ptsz
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2_ptsz
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2_ptsz
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2_ptsz
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2_ptsz
 #else
 #define cuMemcpy2D cuMemcpy2D_v2
 #define cuMemcpy2DAsync cuMemcpy2DAsync_v2
@@ -1473,9 +1609,14 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuMemsetD2D8 cuMemsetD2D8_v2
 #define cuMemsetD32 cuMemsetD32_v2
 #define cuMemsetD8 cuMemsetD8_v2
+#define cuStreamBatchMemOp cuStreamBatchMemOp_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
 #define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2
+#define cuStreamWaitValue64 cuStreamWaitValue64_v2
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2
+#define cuStreamWriteValue64 cuStreamWriteValue64_v2
 #endif
 #define cuArray3DCreate cuArray3DCreate_v2
 #define cuArray3DGetDescriptor cuArray3DGetDescriptor_v2
@@ -1505,6 +1646,7 @@ CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count);
 #define cuGraphNodeGetDependencies cuGraphNodeGetDependencies_v2
 #define cuGraphNodeGetDependentNodes cuGraphNodeGetDependentNodes_v2
 #define cuGraphRemoveDependencies cuGraphRemoveDependencies_v2
+#define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuLinkAddData cuLinkAddData_v2
 #define cuLinkAddFile cuLinkAddFile_v2
 #define cuLinkCreate cuLinkCreate_v2

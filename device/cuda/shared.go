@@ -1,0 +1,59 @@
+//go:build linux && cgo
+
+package cuda
+
+// #include "driver.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+
+	"muster/device"
+)
+
+var _ device.Sharer = (*gpuContext)(nil)
+
+// NewShared makes memory of the host that the driver shares between processes and devices:
+// so it is where its users are, wherever they move. Where the driver has none, it is memory
+// of this device.
+func (c *gpuContext) NewShared(size uint64) (*os.File, error) {
+	if g := c.dev.info.Granularity; size == 0 || size%g != 0 {
+		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, g, device.ErrInvalidValue)
+	}
+	var fd C.int
+	err := c.call(func() C.mcu_result { return C.mcu_shared_create(c.handle, c.dev.handle, C.size_t(size), &fd) })
+	if err != nil {
+		return nil, fmt.Errorf("making %d bytes of shared memory: %w", size, err)
+	}
+	return os.NewFile(uintptr(fd), "shared memory"), nil
+}
+
+// MapShared puts it at an address of the arena, in one piece.
+func (c *gpuContext) MapShared(addr, size uint64, f *os.File) error {
+	s, err := c.checkRange(addr, size)
+	if err != nil {
+		return err
+	}
+	c.mapping.Lock()
+	defer c.mapping.Unlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	free := c.mapped.free(s)
+	c.mu.Unlock()
+	if !free {
+		return fmt.Errorf("mapping %d bytes of shared memory at %#x: something is mapped there: %w", size, addr, device.ErrInvalidValue)
+	}
+	err = c.call(func() C.mcu_result {
+		return C.mcu_shared_map(c.handle, c.dev.handle, C.uint64_t(addr), C.size_t(size), C.int(f.Fd()))
+	})
+	if err != nil {
+		return fmt.Errorf("mapping %d bytes of shared memory at %#x: %w", size, addr, err)
+	}
+	c.mu.Lock()
+	c.mapped = c.mapped.with([]span{s})
+	c.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,36 @@
+package fault
+
+import (
+	"fmt"
+	"os"
+
+	"muster/device"
+)
+
+var _ device.Sharer = (*faultyContext)(nil)
+
+var errNotShared = fmt.Errorf("memory that several processes have: %w", device.ErrNotSupported)
+
+// NewShared is the inner context's, if it has it.
+func (c *faultyContext) NewShared(size uint64) (*os.File, error) {
+	inner, ok := c.Context.(device.Sharer)
+	if !ok {
+		return nil, errNotShared
+	}
+	if err := c.now("map"); err != nil {
+		return nil, err
+	}
+	return inner.NewShared(size)
+}
+
+// MapShared is the inner context's, if it has it.
+func (c *faultyContext) MapShared(addr, size uint64, f *os.File) error {
+	inner, ok := c.Context.(device.Sharer)
+	if !ok {
+		return errNotShared
+	}
+	if err := c.now("map"); err != nil {
+		return err
+	}
+	return inner.MapShared(addr, size, f)
+}

@@ -1,0 +1,29 @@
+package fault
+
+import (
+	"fmt"
+
+	"muster/device"
+)
+
+var _ device.Words = (*stream)(nil)
+
+var errNoWords = fmt.Errorf("words in memory: %w", device.ErrNotSupported)
+
+// WriteWord is the inner stream's, if it has it.
+func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+	inner, ok := s.Stream.(device.Words)
+	if !ok {
+		return errNoWords
+	}
+	return s.submit("fill", func(verdict) error { return inner.WriteWord(addr, width, value) })
+}
+
+// WaitWord is the inner stream's, if it has it.
+func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+	inner, ok := s.Stream.(device.Words)
+	if !ok {
+		return errNoWords
+	}
+	return s.submit("wait", func(verdict) error { return inner.WaitWord(addr, width, value, c) })
+}

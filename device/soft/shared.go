@@ -1,0 +1,95 @@
+package soft
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"muster/device"
+)
+
+var _ device.Sharer = (*Context)(nil)
+
+// NewShared makes memory of the host, which the system has set aside.
+func (c *Context) NewShared(size uint64) (*os.File, error) {
+	if size == 0 || size%granule != 0 || size > c.mem.arena.at.Size {
+		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, granule, device.ErrInvalidValue)
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	f, err := memoryFile("muster-shared")
+	if err != nil {
+		return nil, fmt.Errorf("making shared memory: %w", err)
+	}
+	err = syscall.Ftruncate(int(f.Fd()), int64(size))
+	if err == nil {
+		err = syscall.Fallocate(int(f.Fd()), 0, 0, int64(size))
+	}
+	if err == nil {
+		err = seal(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%d bytes of shared memory (%v): %w", size, err, device.ErrOutOfMemory)
+	}
+	return f, nil
+}
+
+// MapShared puts it at an address of the arena.
+func (c *Context) MapShared(addr, size uint64, f *os.File) error {
+	if err := c.checkRange(addr, size); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil || uint64(info.Size()) != size || !isSealed(f) { // one that shrinks would end this process
+		return fmt.Errorf("%d bytes of shared memory: that is another file: %w", size, device.ErrInvalidValue)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	return c.mem.addShared(addr, size, f)
+}
+
+// addShared maps a file in the place of the arena's own pages. It does not count against
+// the device's memory.
+func (m *memory) addShared(addr, size uint64, f *os.File) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, s := m.arena, span{addr, addr + size}
+	if a.overlaps(s) {
+		return fmt.Errorf("%d bytes of shared memory at %#x: part of it is mapped already: %w", size, addr, device.ErrInvalidValue)
+	}
+	if err := mapFile(a.host(s), f); err != nil {
+		return fmt.Errorf("mapping %d bytes of shared memory at %#x (%v): %w", size, addr, err, device.ErrOutOfMemory)
+	}
+	a.shared = append(a.shared, s)
+	a.insert(s)
+	m.publish(0)
+	return nil
+}
+
+// unshare puts pages of the arena's own in the place of a file's. It says whether there
+// was one.
+func (a *area) unshare(s span) (bool, error) {
+	i := slices.Index(a.shared, s)
+	if i < 0 {
+		return false, nil
+	}
+	if err := mapNothing(a.host(s)); err != nil {
+		return true, fmt.Errorf("taking away %d bytes of shared memory at %#x: %w", s.to-s.from, s.from, err)
+	}
+	a.shared = slices.Delete(a.shared, i, i+1)
+	return true, nil
+}
+
+// sharedBytes is how much of what is mapped is files'.
+func (a *area) sharedBytes() (bytes uint64) {
+	for _, s := range a.shared {
+		bytes += s.to - s.from
+	}
+	return bytes
+}

@@ -1,0 +1,89 @@
+package soft
+
+import (
+	"fmt"
+	"time"
+
+	"muster/device"
+)
+
+var _ device.Words = (*stream)(nil)
+
+// checkWord says why a word cannot be written or waited for, if so.
+func (s *stream) checkWord(addr uint64, width int) error {
+	if width != 4 && width != 8 || addr%uint64(width) != 0 {
+		return fmt.Errorf("a word of %d bytes at %#x: give 4 or 8 bytes, and an address that is a multiple: %w", width, addr, device.ErrInvalidValue)
+	}
+	if _, ok := s.c.mem.bytes(addr, uint64(width)); !ok {
+		if err := s.check(); err != nil {
+			return err
+		}
+		return fmt.Errorf("a word of %d bytes at %#x: nothing is mapped there: %w", width, addr, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// WriteWord writes a word at once: kernels, and the program, may look at it meanwhile.
+func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	return s.submit(&transfer{name: "write", size: uint64(width), addrs: []uint64{addr},
+		piece: func(m *memory, _, to uint64) error {
+			b, err := reach(m, addr, to)
+			if err == nil {
+				storeWord(b, value)
+			}
+			return err
+		}})
+}
+
+// WaitWord waits until a word is what the caller wants.
+func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+	if c > device.NotAll {
+		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)
+	}
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	return s.submit(&wordWait{addr, value, width, c})
+}
+
+// wordWait is work that ends when a word is what is waited for.
+type wordWait struct {
+	addr, value uint64
+	width       int
+	compare     device.Compare
+}
+
+// A stream looks again after so long, at first and at most.
+const (
+	firstLook = 10 * time.Microsecond
+	lastLook  = time.Millisecond
+)
+
+func (w *wordWait) do(s *stream) error {
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		word, err := w.look(s)
+		if err != nil || w.compare.Holds(word, w.value, w.width) {
+			return err
+		}
+		select {
+		case <-s.c.ended:
+			return s.c.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (w *wordWait) look(s *stream) (uint64, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	b, err := reach(s.c.mem, w.addr, uint64(w.width))
+	if err != nil {
+		return 0, err
+	}
+	return loadWord(b), nil
+}

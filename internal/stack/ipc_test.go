@@ -1,0 +1,98 @@
+package stack
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// ipcProgram is two programs that share memory and events, built once.
+func ipcProgram(t *testing.T) string {
+	t.Helper()
+	if err := compile("ipc"); err != nil {
+		t.Fatal(err)
+	}
+	return made("ipc")
+}
+
+// Two programs have the same memory, large and small, and that of cuMemCreate; each waits
+// for events that the other has recorded.
+func TestProgramsShareMemoryAndEvents(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M", "--swap-dir", t.TempDir())
+	program := ipcProgram(t)
+	for _, what := range []string{"memory", "events", "descriptors"} {
+		t.Run(what, func(t *testing.T) {
+			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
+				t.Errorf("it said %q", got)
+			}
+		})
+	}
+	n.idle()
+}
+
+// The programs do not fit on the device together and take turns: what they share is the
+// same to both.
+func TestSharedMemoryOfProgramsThatTakeTurns(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=8M", "--swap-dir", t.TempDir())
+	for _, what := range []string{"memory", "events"} {
+		n.launchWith([]string{"--socket", n.socket, "--memory", "8M"}, ipcProgram(t), what).right()
+	}
+	n.idle()
+}
+
+// Another user's program that has the handle gets nothing.
+func TestSharedMemoryIsNotForOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	n.launch(ipcProgram(t), "stranger").right()
+	n.idle()
+}
+
+// The program that shares its memory is killed. The other goes on with it, and does not
+// wait for what it had recorded.
+func TestSharedMemoryOutlivesItsProgram(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	p := n.launch(ipcProgram(t), "killed")
+	p.says("right\n")
+	if code := p.wait(); code != 128+int(syscall.SIGKILL) && code != -1 {
+		t.Errorf("it ended with %d: %s", code, p.output)
+	}
+	n.idle()
+}
+
+// Programs that share memory move to other devices, and are not saved. When the worker of
+// one dies, that one ends, since nobody could undo what the other has seen; the other has
+// its memory still.
+func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(ipcProgram(t), "rounds")
+	p.says("begun")
+	for round := 1; round <= 4; round++ {
+		fmt.Fprintln(p.stdin)
+		p.says(fmt.Sprintf("round %d\n", round))
+		for _, c := range n.status().Clients {
+			for _, device := range []string{"a", "b"} { // each is on one of them
+				n.tries("move", fmt.Sprint(c.ID), device, "--socket", n.socket)
+			}
+		}
+	}
+	if said, code := n.tries("checkpoint", "--socket", n.socket, fmt.Sprint(n.status().Clients[0].ID), filepath.Join(t.TempDir(), "saved")); code == 0 || !strings.Contains(said, "shares memory with other programs") {
+		t.Errorf("a checkpoint was taken: %s", said)
+	}
+	fmt.Fprintln(p.stdin)
+	p.says("round 5\n")
+	for pid := range n.workers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	fmt.Fprintln(p.stdin)
+	if code := p.wait(); code == 0 {
+		t.Errorf("it went on: %s", p.output)
+	}
+	n.idle()
+}

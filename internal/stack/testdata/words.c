@@ -1,0 +1,251 @@
+// A program whose streams write words and wait for words, and that sets what are only
+// hints: see main.
+#include "kernels.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+static CUcontext context;
+static CUdevice device;
+static CUfunction add, poke;
+static CUstream first, second;
+
+static void start(void) {
+	CUmodule module;
+	CHECK(cuInit(0));
+	CHECK(cuDeviceGet(&device, 0));
+	CHECK(cuCtxCreate(&context, CU_CTX_MAP_HOST, device));
+	CHECK(cuModuleLoadData(&module, image));
+	CHECK(cuModuleGetFunction(&add, module, "add"));
+	CHECK(cuModuleGetFunction(&poke, module, "poke"));
+	CHECK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+}
+
+static uint32_t read32(CUdeviceptr at) {
+	uint32_t value = 0;
+	CHECK(cuMemcpyDtoHAsync(&value, at, sizeof value, second));
+	CHECK(cuStreamSynchronize(second));
+	return value;
+}
+
+static void add_to(CUdeviceptr p, unsigned n, unsigned v, CUstream stream) { CHECK(cuLaunchKernel(add, (n + 127) / 128, 1, 1, 128, 1, 1, 0, stream, (void *[]){&p, &n, &v}, NULL)); }
+
+// A stream waits for a word of the device; another one works meanwhile, and writes it at
+// last. What stands behind the wait has not happened before.
+static void on_device(void) {
+	CUdeviceptr word, data;
+	CHECK(cuMemAlloc(&word, 4096));
+	CHECK(cuMemAlloc(&data, 4096));
+	CHECK(cuMemsetD8(word, 0, 4096));
+	CHECK(cuMemsetD8(data, 0, 4096));
+	for (uint32_t round = 1; round <= 5; round++) {
+		CHECK(cuStreamWaitValue32(first, word, round, CU_STREAM_WAIT_VALUE_GEQ));
+		add_to(data, 100, 1, first);
+		CHECK(cuStreamWriteValue64(first, word + 64, UINT64_C(7000000000) + round, 0));
+		add_to(data + 1024, 100, 1, second); // another stream is not held up
+		NEED(read32(data + 1024) == round);
+		NEED(read32(data) == round - 1);
+		NEED(cuStreamQuery(first) == CUDA_ERROR_NOT_READY);
+		CHECK(cuStreamWriteValue32(second, word, round, 0));
+		CHECK(cuStreamSynchronize(first));
+		NEED(read32(data) == round);
+		uint64_t wide;
+		CHECK(cuMemcpyDtoH(&wide, word + 64, sizeof wide));
+		NEED(wide == UINT64_C(7000000000) + round);
+	}
+	CHECK(cuStreamWaitValue32(first, word, 0x11, CU_STREAM_WAIT_VALUE_EQ)); // a kernel's write will do
+	CHECK(cuStreamWaitValue64(first, word + 128, 6, CU_STREAM_WAIT_VALUE_AND));
+	add_to(data, 1, 1, first);
+	add_to(word, 1, 0x11 - 5, second);
+	add_to(word + 128, 1, 4, second);
+	CHECK(cuStreamSynchronize(first));
+	NEED(read32(data) == 6);
+	CHECK(cuMemFree(word));
+	CHECK(cuMemFree(data));
+}
+
+// The program writes a word of its own memory, and reads what a stream writes there.
+static void on_host(void) {
+	volatile uint32_t *words;
+	CUdeviceptr data;
+	CHECK(cuMemHostAlloc((void **)&words, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	CHECK(cuMemAlloc(&data, 4096));
+	CHECK(cuMemsetD8(data, 0, 4096));
+	memset((void *)words, 0, 4096);
+	for (uint32_t round = 1; round <= 5; round++) {
+		CHECK(cuStreamWaitValue32(first, (CUdeviceptr)words, round, CU_STREAM_WAIT_VALUE_EQ));
+		add_to(data, 10, 1, first);
+		CHECK(cuStreamWriteValue32(first, (CUdeviceptr)(words + 1), round, 0));
+		NEED(read32(data) == round - 1 && words[1] == round - 1);
+		__atomic_store_n(&words[0], round, __ATOMIC_SEQ_CST);
+		while (__atomic_load_n(&words[1], __ATOMIC_SEQ_CST) != round) // nobody synchronises
+			usleep(100);
+		NEED(read32(data) == round);
+	}
+	CHECK(cuStreamSynchronize(first));
+	CHECK(cuMemFreeHost((void *)words));
+	CHECK(cuMemFree(data));
+}
+
+static void batches(void) {
+	CUdeviceptr word;
+	CUstreamBatchMemOpParams list[4];
+	CHECK(cuMemAlloc(&word, 4096));
+	CHECK(cuMemsetD8(word, 0, 4096));
+	memset(list, 0, sizeof list);
+	list[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+	list[0].waitValue.address = word;
+	list[0].waitValue.value = 3;
+	list[0].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+	list[1].memoryBarrier.operation = CU_STREAM_MEM_OP_BARRIER;
+	list[2].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+	list[2].writeValue.address = word + 8;
+	list[2].writeValue.value64 = UINT64_C(1) << 40 | 9;
+	list[3].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+	list[3].waitValue.address = word + 8;
+	list[3].waitValue.value64 = UINT64_C(1) << 40;
+	list[3].waitValue.flags = CU_STREAM_WAIT_VALUE_AND;
+	CHECK(cuStreamBatchMemOp(first, 4, list, 0));
+	NEED(read32(word + 8) == 0);
+	CHECK(cuStreamWriteValue32(second, word, 3, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
+	CHECK(cuStreamSynchronize(first));
+	NEED(read32(word + 8) == 9 && read32(word + 12) == 1 << 8);
+
+	uint32_t here = 0;
+	NEED(cuStreamBatchMemOp(first, 257, list, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamBatchMemOp(first, 1, list, 1) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamBatchMemOp(first, 1, NULL, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWaitValue32(first, word + 2, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWaitValue64(first, word + 4, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWaitValue32(first, word, 0, 4) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWaitValue32(first, word, 0, CU_STREAM_WAIT_VALUE_FLUSH) == CUDA_ERROR_NOT_SUPPORTED);
+	NEED(cuStreamWriteValue32(first, word, 0, 2) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWriteValue32(first, 0, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamWriteValue32(first, (CUdeviceptr)&here, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemFree(word));
+}
+
+static void attributes(void) {
+	CUstreamAttrValue v, got;
+	CUdeviceptr p;
+	int most, window;
+	CHECK(cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, device));
+	CHECK(cuDeviceGetAttribute(&window, CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, device));
+	NEED(most > 0 && window > 0);
+	CHECK(cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, (size_t)most));
+	size_t limit;
+	CHECK(cuCtxGetLimit(&limit, CU_LIMIT_PERSISTING_L2_CACHE_SIZE));
+	NEED(limit == (size_t)most);
+	NEED(cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, (size_t)most + 1) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuCtxResetPersistingL2Cache());
+
+	CHECK(cuMemAlloc(&p, 1 << 20));
+	memset(&v, 0, sizeof v);
+	v.accessPolicyWindow = (CUaccessPolicyWindow){(void *)p, 1 << 20, 0.6f, CU_ACCESS_PROPERTY_PERSISTING, CU_ACCESS_PROPERTY_STREAMING};
+	for (int i = 0; i < 3; i++) { // a stream, the legacy one, and that of this thread
+		CUstream stream = (CUstream[]){first, NULL, CU_STREAM_PER_THREAD}[i];
+		CHECK(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &v));
+		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &got));
+		NEED(memcmp(&v.accessPolicyWindow, &got.accessPolicyWindow, sizeof v.accessPolicyWindow) == 0);
+		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got));
+		NEED(got.syncPolicy == CU_SYNC_POLICY_AUTO);
+	}
+	v.accessPolicyWindow.num_bytes = (size_t)window + 1;
+	NEED(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &v) == CUDA_ERROR_INVALID_VALUE);
+	v.accessPolicyWindow.num_bytes = 1;
+	v.accessPolicyWindow.missProp = CU_ACCESS_PROPERTY_PERSISTING;
+	NEED(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &v) == CUDA_ERROR_INVALID_VALUE);
+	v.syncPolicy = CU_SYNC_POLICY_BLOCKING_SYNC;
+	CHECK(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &v));
+	v.priority = -3;
+	CHECK(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_PRIORITY, &v));
+	v.memSyncDomain = CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
+	CHECK(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN, &v));
+	CHECK(cuStreamCopyAttributes(second, first));
+	int priority;
+	CHECK(cuStreamGetPriority(second, &priority));
+	NEED(priority == -3);
+	CHECK(cuStreamGetAttribute(second, CU_STREAM_ATTRIBUTE_PRIORITY, &got));
+	NEED(got.priority == -3);
+	CHECK(cuStreamGetAttribute(second, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got));
+	NEED(got.syncPolicy == CU_SYNC_POLICY_BLOCKING_SYNC);
+	CHECK(cuStreamGetAttribute(second, CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN, &got));
+	NEED(got.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+	NEED(cuStreamSetAttribute(first, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &v) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamGetAttribute(first, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &got) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_PRIORITY, NULL) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuStreamGetAttribute(first, CU_STREAM_ATTRIBUTE_PRIORITY, NULL) == CUDA_ERROR_INVALID_VALUE);
+
+	unsigned flag = 1;
+	CHECK(cuPointerGetAttribute(&flag, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + 8));
+	NEED(flag == 0);
+	flag = 1;
+	CHECK(cuPointerSetAttribute(&flag, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	flag = 0;
+	CHECK(cuPointerGetAttribute(&flag, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p + 8));
+	NEED(flag == 1);
+	NEED(cuDeviceGetP2PAttribute(NULL, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 0) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuDeviceCanAccessPeer(NULL, 0, 7) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemFree(p));
+}
+
+static void pools(void) {
+	CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, device}, host = {CU_MEM_LOCATION_TYPE_HOST, 0}, nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, 99};
+	CUmemoryPool by_device, by_location, own;
+	CHECK(cuDeviceGetDefaultMemPool(&by_device, device));
+	CHECK(cuMemGetDefaultMemPool(&by_location, &here, CU_MEM_ALLOCATION_TYPE_PINNED));
+	NEED(by_device == by_location);
+	int reuse = 0;
+	CHECK(cuMemPoolGetAttribute(by_device, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &reuse));
+	NEED(reuse == 1);
+	CHECK(cuMemPoolCreate(&own, &(CUmemPoolProps){.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here}));
+	CHECK(cuMemSetMemPool(&here, CU_MEM_ALLOCATION_TYPE_PINNED, own));
+	CHECK(cuMemGetMemPool(&by_location, &here, CU_MEM_ALLOCATION_TYPE_PINNED));
+	CHECK(cuDeviceGetMemPool(&by_device, device));
+	NEED(by_location == own && by_device == own);
+	NEED(cuMemGetDefaultMemPool(NULL, &here, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuMemGetDefaultMemPool(&own, NULL, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuMemGetMemPool(&by_location, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_DEVICE);
+	NEED(cuMemGetMemPool(&by_location, &host, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(cuMemPoolDestroy(own));
+	CHECK(cuDeviceGetMemPool(&by_device, device));
+	CHECK(cuMemGetDefaultMemPool(&by_location, &here, CU_MEM_ALLOCATION_TYPE_PINNED));
+	NEED(by_device == by_location);
+}
+
+// A stream waits in each of many rounds, for a word that is written after the line is read.
+static void rounds(void) {
+	CUdeviceptr word, data;
+	CHECK(cuMemAlloc(&word, 4096));
+	CHECK(cuMemAlloc(&data, 4096));
+	CHECK(cuMemsetD8(word, 0, 4096));
+	CHECK(cuMemsetD8(data, 0, 4096));
+	puts("begun");
+	fflush(stdout);
+	for (uint32_t round = 1; getchar() != EOF; round++) {
+		CHECK(cuStreamWaitValue32(first, word, round, CU_STREAM_WAIT_VALUE_GEQ));
+		add_to(data, 100, 1, first);
+		NEED(read32(data) == round - 1);
+		CHECK(cuStreamWriteValue32(second, word, round, 0));
+		CHECK(cuStreamSynchronize(first));
+		NEED(read32(data) == round);
+		printf("round %u\n", round);
+		fflush(stdout);
+	}
+}
+
+int main(int argc, char **argv) {
+	static const struct {
+		const char *name;
+		void (*f)(void);
+	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"rounds", rounds}};
+	start();
+	for (size_t i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
+		if (strcmp(argv[1], all[i].name) == 0)
+			all[i].f();
+	CHECK(cuCtxDestroy(context));
+	puts("right");
+	return 0;
+}

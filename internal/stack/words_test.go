@@ -1,0 +1,54 @@
+package stack
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// wordsProgram is the program whose streams write and wait for words, built once.
+func wordsProgram(t *testing.T) string {
+	t.Helper()
+	if err := compile("words"); err != nil {
+		t.Fatal(err)
+	}
+	return made("words")
+}
+
+// Streams write words and wait for them, in memory of the device and of the host, and hold
+// up nobody else; what is only a hint is remembered.
+func TestWordsOfStreams(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	program := wordsProgram(t)
+	for _, what := range []string{"device", "host", "batches", "attributes", "pools"} {
+		t.Run(what, func(t *testing.T) {
+			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
+				t.Errorf("it said %q", got)
+			}
+		})
+	}
+	n.idle()
+}
+
+// A client whose streams wait for words of the device moves, and is rebuilt when its worker
+// dies.
+func TestWordsMoveAndAreRebuilt(t *testing.T) {
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(wordsProgram(t), "rounds")
+	p.says("begun")
+	for round := 1; round <= 4; round++ {
+		fmt.Fprintln(p.stdin)
+		p.says(fmt.Sprintf("round %d\n", round))
+		if round == 2 {
+			n.killWorkers()
+		}
+		for _, device := range []string{"a", "b"} { // it is on one of them
+			n.tries("move", fmt.Sprint(n.status().Clients[0].ID), device, "--socket", n.socket)
+		}
+	}
+	p.stdin.Close()
+	p.right()
+	n.idle()
+}

@@ -1,0 +1,81 @@
+package clientcore
+
+import (
+	"fmt"
+
+	"muster/device"
+	"muster/vmm"
+	"muster/wire"
+)
+
+// word sees to it that a word can be used on the device: it counts there, and not in the
+// host copies, so that work of other streams sees it when the stream is there. It returns
+// false while that takes time.
+func (c *Core) word(addr uint64, width uint32) (vmm.Range, bool, error) {
+	r := vmm.Range{Addr: addr, Size: uint64(width)}
+	if width != 4 && width != 8 {
+		return r, true, fmt.Errorf("a word of %d bytes: %w", width, ErrProtocol)
+	}
+	if addr%uint64(width) != 0 {
+		return r, true, fmt.Errorf("a word of %d bytes at %#x: %w", width, addr, device.ErrInvalidValue)
+	}
+	at, err := c.where(r)
+	if err != nil || at == later {
+		return r, err != nil, err
+	}
+	if at == onDevice {
+		return r, true, nil
+	}
+	ok, err := c.ready(need{ranges: []vmm.Range{r}})
+	return r, ok, err
+}
+
+func (c *Core) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	r, ok, err := c.word(d.Addr, d.Width)
+	if !ok || err != nil {
+		return ok, err
+	}
+	c.give(d.Stream, st)
+	c.emit(Op{Kind: WriteWord, Place: c.place(), Stream: d.Stream, Range: r, Word: Word{Value: d.Value}})
+	c.written(c.place(), r)
+	return true, nil
+}
+
+// streamAwait lets a stream wait for a word. Until then it counts as a function of the
+// program's that has not returned: the device is not given back, since work that has not
+// been sent yet may write the word.
+func (c *Core) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
+	t := &c.Hosts
+	if d.Cookie == 0 || t.Running[d.Cookie] {
+		return true, fmt.Errorf("cookie %d of a word is taken: %w", d.Cookie, ErrProtocol)
+	}
+	if d.Compare > uint32(device.NotAll) {
+		return true, fmt.Errorf("a word with comparison %d: %w", d.Compare, ErrProtocol)
+	}
+	st, err := c.Streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	if len(t.Running) >= maxObjects {
+		return true, tooMany("streams that wait")
+	}
+	r, ok, err := c.word(d.Addr, d.Width)
+	if !ok || err != nil {
+		return ok, err
+	}
+	c.give(d.Stream, st)
+	if t.Running == nil {
+		t.Running = map[uint64]bool{}
+	}
+	if t.Words == nil {
+		t.Words = map[uint64]bool{}
+	}
+	t.Running[d.Cookie], t.Words[d.Cookie] = true, true
+	c.calling = d.Cookie
+	c.emit(Op{Kind: AwaitWord, Place: c.place(), Stream: d.Stream, Range: r, Word: Word{d.Value, device.Compare(d.Compare)}, Cookie: d.Cookie})
+	return true, nil
+}

@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/node/clientcore"
+)
+
+// counter is where the workers of other clients get the files of memory that this client
+// shares. It is a socket of its own without a place in the file system, so that it ends
+// with this process and needs no daemon. Whoever asks must be a worker of the same user of
+// the machine, serve the same user of the node, and know the secret of the memory.
+type counter struct {
+	owner string // the user of the node
+	serve sync.WaitGroup
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	socket   [2]uint64
+	files    map[clientcore.Name]*offered
+}
+
+// offered is a file, and how often this client has it.
+type offered struct {
+	file *os.File
+	uses int
+	ours bool // others may have it
+}
+
+const counterTime = 10 * time.Second // that a question may take
+
+func counterName(socket [2]uint64) string {
+	return fmt.Sprintf("@muster-shared-%016x%016x", socket[0], socket[1])
+}
+
+func randomWords() (w [2]uint64, err error) {
+	var b [16]byte
+	_, err = rand.Read(b[:])
+	return [2]uint64{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, err
+}
+
+// offer names a file that others may have. It is closed when nobody has taken it and it is
+// put back.
+func (c *counter) offer(f *os.File) (clientcore.Name, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listener == nil {
+		socket, err := randomWords()
+		if err != nil {
+			return clientcore.Name{}, err
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: counterName(socket), Net: "unix"})
+		if err != nil {
+			return clientcore.Name{}, fmt.Errorf("sharing memory with other programs: %w", err)
+		}
+		c.listener, c.socket, c.files = l, socket, map[clientcore.Name]*offered{}
+		c.serve.Go(func() { c.answerAll(l) })
+	}
+	secret, err := randomWords()
+	if err != nil {
+		return clientcore.Name{}, err
+	}
+	name := clientcore.Name{c.socket[0], c.socket[1], secret[0], secret[1]}
+	c.files[name] = &offered{file: f, ours: true}
+	return name, nil
+}
+
+// take returns a file that the client has under a name, for one more use; nil if it has
+// none.
+func (c *counter) take(name clientcore.Name) *os.File {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.files[name]
+	if o == nil {
+		return nil
+	}
+	o.uses++
+	return o.file
+}
+
+// keep notes a file that came from another client.
+func (c *counter) keep(name clientcore.Name, f *os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files == nil {
+		c.files = map[clientcore.Name]*offered{}
+	}
+	c.files[name] = &offered{file: f, uses: 1}
+}
+
+// put gives a file back. The last use of it closes it, and nobody finds it any more.
+func (c *counter) put(name clientcore.Name, f *os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.files[name]
+	if o == nil || o.file != f {
+		return
+	}
+	if o.uses--; o.uses <= 0 {
+		delete(c.files, name)
+		f.Close()
+	}
+}
+
+// close ends the counter and closes all files.
+func (c *counter) close() {
+	c.mu.Lock()
+	if c.listener != nil {
+		c.listener.Close()
+	}
+	for _, o := range c.files {
+		o.file.Close()
+	}
+	c.files = nil
+	c.mu.Unlock()
+	c.serve.Wait()
+}
+
+func (c *counter) answerAll(l *net.UnixListener) {
+	for {
+		conn, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond) // too many files are open
+			continue
+		}
+		c.serve.Go(func() {
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(counterTime))
+			c.answer(conn)
+		})
+	}
+}
+
+// answer gives a file to a worker that may have it. Others hear nothing.
+func (c *counter) answer(conn *net.UnixConn) {
+	if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() {
+		return
+	}
+	var question [18]byte
+	if _, err := io.ReadFull(conn, question[:]); err != nil {
+		return
+	}
+	owner := make([]byte, binary.LittleEndian.Uint16(question[16:]))
+	if _, err := io.ReadFull(conn, owner); err != nil || string(owner) != c.owner {
+		return
+	}
+	c.mu.Lock()
+	name := clientcore.Name{c.socket[0], c.socket[1], binary.LittleEndian.Uint64(question[:]), binary.LittleEndian.Uint64(question[8:])}
+	var rights []byte
+	if o := c.files[name]; o != nil && o.ours && o.uses > 0 {
+		rights = syscall.UnixRights(int(o.file.Fd()))
+		_, _, _ = conn.WriteMsgUnix([]byte{1}, rights, nil)
+	}
+	c.mu.Unlock()
+}
+
+// fetch gets the file of memory that another client shares.
+func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: counterName([2]uint64{name[0], name[1]}), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(counterTime))
+	if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() {
+		return nil, errors.New("another user answers there")
+	}
+	question := binary.LittleEndian.AppendUint64(nil, name[2])
+	question = binary.LittleEndian.AppendUint64(question, name[3])
+	question = binary.LittleEndian.AppendUint16(question, uint16(len(w.counter.owner)))
+	if _, err := conn.Write(append(question, w.counter.owner...)); err != nil {
+		return nil, err
+	}
+	f, err := receiveFile(conn)
+	if err == nil {
+		w.counter.keep(name, f)
+	}
+	return f, err
+}
+
+// receiveFile takes the one descriptor of an answer.
+func receiveFile(conn *net.UnixConn) (*os.File, error) {
+	answer, control := make([]byte, 1), make([]byte, syscall.CmsgSpace(4))
+	n, size, _, _, err := conn.ReadMsgUnix(answer, control)
+	if err != nil || n != 1 {
+		return nil, errors.Join(errors.New("there is no such memory"), err)
+	}
+	messages, err := syscall.ParseSocketControlMessage(control[:size])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("no descriptor came"), err)
+	}
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errors.New("no descriptor came"), err)
+	}
+	syscall.CloseOnExec(fds[0])
+	return os.NewFile(uintptr(fds[0]), "shared memory"), nil
+}
+
+// peerUser is the effective user of whoever is at the other end.
+func peerUser(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var credentials *syscall.Ucred
+	var wrong error
+	err = raw.Control(func(fd uintptr) {
+		credentials, wrong = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(err, wrong); err != nil {
+		return 0, err
+	}
+	return int(credentials.Uid), nil
+}

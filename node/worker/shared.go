@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"muster/device"
+	"muster/node/clientcore"
+	"muster/vmm"
+)
+
+// common is memory that several clients have at once.
+type common struct {
+	file *os.File
+	name clientcore.Name
+	at   vmm.Range
+}
+
+var errNotShared = fmt.Errorf("memory that several programs have: %w", device.ErrNotSupported)
+
+// makeShared has a device make memory for several clients, and puts its file where their
+// workers find it.
+func (w *worker) makeShared(o *clientcore.Op) (clientcore.Name, error) {
+	g, err := w.at(o.Place)
+	if err != nil {
+		return clientcore.Name{}, err
+	}
+	maker, ok := g.context.(device.Sharer)
+	if !ok {
+		return clientcore.Name{}, errNotShared
+	}
+	file, err := maker.NewShared(o.Range.Size)
+	if err != nil {
+		return clientcore.Name{}, err
+	}
+	name, err := w.counter.offer(file)
+	if err != nil {
+		file.Close()
+	}
+	return name, err
+}
+
+// share puts shared memory in the place of the client's own, with what that holds. From
+// now on the client cannot be rebuilt: what others have written, nobody could undo.
+func (w *worker) share(o *clientcore.Op) error {
+	g, err := w.at(o.Place)
+	if err == nil {
+		err = w.drain(g)
+	}
+	if err != nil {
+		return err
+	}
+	w.expose(errors.New("it shares memory with other programs"))
+	contents := make([][]byte, len(o.Ranges))
+	for i, r := range o.Ranges {
+		contents[i] = make([]byte, r.Size)
+		w.host.read(contents[i], r.Addr)
+		if o.On {
+			w.host.release(r)
+		}
+	}
+	if err := w.move(o.Plan); err != nil {
+		return err
+	}
+	file := w.counter.take(o.Share)
+	if file == nil {
+		return errors.New("memory that was to be shared is gone")
+	}
+	if err := w.mapCommon(&common{file, o.Share, o.Range}); err != nil {
+		return err
+	}
+	for i, r := range o.Ranges {
+		if err := g.mover.CopyIn(r.Addr, contents[i]); err != nil {
+			return err
+		}
+	}
+	return g.mover.Synchronise(w.ctx)
+}
+
+// openShared puts memory that another client shares at an address.
+func (w *worker) openShared(o *clientcore.Op) error {
+	file := w.counter.take(o.Share) // it may be this client's own
+	if file == nil {
+		var err error
+		if file, err = w.fetch(o.Share); err != nil {
+			w.log.Debug("memory of another client", "error", err)
+			return fmt.Errorf("no program of this user on this node shares that memory any more: %w", device.ErrInvalidValue)
+		}
+	}
+	c := &common{file, o.Share, o.Range}
+	err := w.mapCommon(c)
+	if err != nil {
+		w.unmapCommon(c)
+		w.counter.put(o.Share, file)
+	}
+	return err
+}
+
+// mapCommon makes shared memory the client's, in all contexts that there are; contexts
+// that are opened later get it with the rest.
+func (w *worker) mapCommon(c *common) error {
+	if w.commons == nil {
+		w.commons = map[uint64]*common{}
+	}
+	w.commons[c.at.Addr] = c
+	for _, g := range w.gpus {
+		if err := g.mapCommon(c); err != nil {
+			return err
+		}
+	}
+	w.expose(errors.New("it shares memory with other programs"))
+	return nil
+}
+
+func (g *gpu) mapCommon(c *common) error {
+	mapper, ok := g.context.(device.Sharer)
+	if !ok {
+		return errNotShared
+	}
+	return mapper.MapShared(c.at.Addr, c.at.Size, c.file)
+}
+
+// mapCommons puts all shared memory into a context that was opened.
+func (w *worker) mapCommons(g *gpu) error {
+	for i := range w.core.Shared {
+		c := w.commons[w.core.Shared[i].Addr]
+		if c == nil {
+			return errors.New("memory that the program shares with others is gone")
+		}
+		if err := g.mapCommon(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) unmapCommon(c *common) {
+	delete(w.commons, c.at.Addr)
+	for _, g := range w.gpus {
+		if err := g.context.Unmap(c.at.Addr, c.at.Size); err != nil {
+			w.log.Debug("taking away shared memory", "error", err)
+		}
+	}
+}
+
+// closeShared takes shared memory away. Nothing runs that uses it.
+func (w *worker) closeShared(o *clientcore.Op) {
+	c := w.commons[o.Range.Addr]
+	if c == nil {
+		return
+	}
+	w.unmapCommon(c)
+	w.counter.put(c.name, c.file)
+}

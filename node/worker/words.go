@@ -1,0 +1,48 @@
+package worker
+
+import (
+	"fmt"
+
+	"muster/device"
+	"muster/node/clientcore"
+)
+
+var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
+
+// writeWord has a stream write a word.
+func (w *worker) writeWord(on device.Stream, o *clientcore.Op) error {
+	words, ok := on.(device.Words)
+	if !ok {
+		return errNoWords
+	}
+	step := *o
+	return w.block(func() error { return words.WriteWord(step.Range.Addr, int(step.Range.Size), step.Word.Value) })
+}
+
+// awaitWord has a stream wait for a word, and tells the core when it goes on. The word may
+// be written by work that comes later: the loop reads ahead meanwhile, as for functions of
+// the program's.
+func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
+	words, ok := on.(device.Words)
+	if !ok {
+		return errNoWords
+	}
+	step, done := *o, w.hosts.begin(o.Cookie)
+	err := w.block(func() error {
+		if err := words.WaitWord(step.Range.Addr, int(step.Range.Size), step.Word.Value, step.Word.Compare); err != nil {
+			return err
+		}
+		return on.Call(func() {
+			select {
+			case w.notices <- notice{cookie: step.Cookie, word: true}:
+				w.consumer.Wake()
+			case <-done: // dropped
+			case <-w.ctx.Done():
+			}
+		})
+	})
+	if err != nil {
+		w.hosts.returned(o.Cookie)
+	}
+	return err
+}

@@ -1,0 +1,360 @@
+// Memory that several programs have. The worker of the program that gives it away makes
+// shared memory of the chunks that it lies in, at the same address; those of the others get
+// it by its name. A handle holds that name, which nobody can guess.
+#include "shim.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CHUNK ((uint64_t)2 << 20)
+#define STEP ((uint64_t)512) // small allocations begin at multiples of it
+#define MAGIC UINT32_C(0x4d495043)
+
+// What a handle holds.
+struct memory_handle {
+	uint64_t name[4];
+	uint64_t offset, size; // of the allocation in the shared memory
+	uint32_t chunks;       // of the shared memory
+	uint32_t magic;
+};
+_Static_assert(sizeof(struct memory_handle) <= CU_IPC_HANDLE_SIZE, "");
+
+// Memory that is shared. Of a client's, only who has its memory_lock adds or removes any.
+struct share {
+	struct share *next;
+	struct client *client;
+	uint64_t at, size, name[4];
+	bool imported;
+	uint64_t offset, id; // of the allocation that was opened; of the range that the memory has
+	unsigned opened;     // how often; 0: for cuMemMap
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      // of whoever shares or imports; taken before memory_lock
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; // for the list; taken after memory_lock
+static struct share *all;
+static _Atomic bool ever;
+
+// In a child: whatever the parent has is not its own.
+void ipc_forget_all(void) {
+	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&list_lock, NULL);
+	all = NULL;
+}
+
+static struct share *share_at(struct client *c, uint64_t at) {
+	pthread_mutex_lock(&list_lock);
+	struct share *s = all;
+	while (s != NULL && !(s->client == c && at >= s->at && at - s->at < s->size))
+		s = s->next;
+	pthread_mutex_unlock(&list_lock);
+	return s;
+}
+
+static void forget(struct share *s) {
+	pthread_mutex_lock(&list_lock);
+	struct share **link = &all;
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+	pthread_mutex_unlock(&list_lock);
+	free(s);
+}
+
+static struct share *remember(struct share template) {
+	struct share *s = malloc(sizeof *s);
+	if (s == NULL)
+		return NULL;
+	*s = template;
+	pthread_mutex_lock(&list_lock);
+	s->next = all;
+	all = s;
+	pthread_mutex_unlock(&list_lock);
+	atomic_store(&ever, true);
+	return s;
+}
+
+// --- giving memory away ------------------------------------------------------------------
+
+// The chunks that a range lies in, with whatever has a part in them. The memory_lock is held.
+static void whole_chunks(struct client *c, const struct range *range, uint64_t *from, uint64_t *to) {
+	*from = range->at / CHUNK * CHUNK;
+	*to = (range->at + range->size + CHUNK - 1) / CHUNK * CHUNK;
+	for (bool grown = true; grown;) {
+		struct range *first = ranges_find(&c->allocations, *from, 1), *last = ranges_find(&c->allocations, *to - 1, 1);
+		grown = false;
+		if (first != NULL && first->at < *from) {
+			*from = first->at / CHUNK * CHUNK;
+			grown = true;
+		}
+		if (last != NULL && last->at + last->size > *to) {
+			*to = (last->at + last->size + CHUNK - 1) / CHUNK * CHUNK;
+			grown = true;
+		}
+	}
+}
+
+// Takes the addresses between allocations, so that nothing new is put there: an allocation
+// is in shared memory as a whole, or not at all. Behind large allocations nothing is put
+// anyway. The memory_lock is held.
+static void fill_gaps(struct client *c, uint64_t from, uint64_t to) {
+	for (uint64_t at = from; at < to;) {
+		struct range *range = ranges_find(&c->allocations, at, 1);
+		if (range != NULL) {
+			at = (range->at + range->size + STEP - 1) / STEP * STEP;
+			continue;
+		}
+		range = ranges_from(&c->allocations, at);
+		uint64_t end = range != NULL && range->at < to ? range->at : to;
+		ranges_add(&c->allocations, (struct range){.at = at, .size = end - at, .flags = RANGE_GAP});
+		at = end;
+	}
+}
+
+static void open_gaps(struct client *c, uint64_t from, uint64_t to) {
+	for (struct range *range = ranges_from(&c->allocations, from), *next; range != NULL && range->at < to; range = next) {
+		next = ranges_from(&c->allocations, range->at + 1);
+		if ((range->flags & RANGE_GAP) != 0)
+			ranges_remove(&c->allocations, range);
+	}
+}
+
+// After an allocation's end: shared memory goes with the last. The memory_lock is held.
+void ipc_freed(struct client *c, uint64_t at) {
+	if (!atomic_load(&ever))
+		return;
+	struct share *s = share_at(c, at);
+	if (s == NULL)
+		return;
+	for (struct range *range = ranges_from(&c->allocations, s->at); range != NULL && range->at < s->at + s->size; range = ranges_from(&c->allocations, range->at + 1))
+		if ((range->flags & RANGE_GAP) == 0)
+			return;
+	open_gaps(c, s->at, s->at + s->size);
+	forget(s);
+}
+
+// Makes shared memory of an allocation, or finds it. Both locks are not held.
+static CUresult share(struct client *c, const struct range *range, struct share *out) {
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&c->memory_lock);
+	struct share *s = share_at(c, range->at);
+	uint64_t from = 0, to = 0;
+	if (s == NULL) {
+		whole_chunks(c, range, &from, &to);
+		fill_gaps(c, from, to);
+	} else {
+		*out = *s;
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	CUresult result = CUDA_SUCCESS;
+	if (s == NULL) {
+		struct wire_mem_share message = {from, to - from};
+		struct answer answer;
+		struct wire_mem_share_reply reply;
+		result = CALL(c, MEM_SHARE, mem_share, &message, NO_DATA, &answer);
+		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
+		if (result == CUDA_SUCCESS && !wire_mem_share_reply_get(&r, &reply))
+			result = CUDA_ERROR_UNKNOWN;
+		if (result == CUDA_SUCCESS)
+			*out = (struct share){.client = c, .at = from, .size = to - from, .name = {reply.a, reply.b, reply.c, reply.d}};
+	}
+	pthread_mutex_lock(&c->memory_lock);
+	if (s == NULL && result == CUDA_SUCCESS && remember(*out) == NULL)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (s == NULL && result != CUDA_SUCCESS)
+		open_gaps(c, from, to);
+	pthread_mutex_unlock(&c->memory_lock);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static CUresult make_handle(struct client *c, const struct range *range, void *handle) {
+	struct share s;
+	CUresult result = share(c, range, &s);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct memory_handle h = {{s.name[0], s.name[1], s.name[2], s.name[3]}, range->at - s.at, range->size, (uint32_t)(s.size / CHUNK), MAGIC};
+	if (s.imported) { // as it came
+		h.offset = s.offset;
+		h.size = s.size - s.offset;
+	}
+	memset(handle, 0, CU_IPC_HANDLE_SIZE);
+	memcpy(handle, &h, sizeof h);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+	struct target t;
+	struct range range;
+	CUresult result = target_current(&t);
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (handle == NULL || managed_has(address))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct client *c = memory_owner(t.client, address, 1);
+	if (c == NULL || !memory_range(c, address, 1, &range) || range.mapped != NULL || range.pool != NULL)
+		return CUDA_ERROR_INVALID_VALUE; // a variable, or memory that the driver does not share in this way
+	return make_handle(c, &range, handle);
+}
+
+// --- having memory of others ------------------------------------------------------------
+
+static bool read_handle(const void *handle, struct memory_handle *h) {
+	memcpy(h, handle, sizeof *h);
+	uint64_t size = (uint64_t)h->chunks * CHUNK;
+	return h->magic == MAGIC && h->chunks > 0 && h->offset < size && h->size > 0 && h->size <= size - h->offset;
+}
+
+// Puts shared memory at an address; 0: anywhere. Both locks are not held.
+static CUresult import(const struct target *t, const struct memory_handle *h, CUdeviceptr *address, unsigned opened) {
+	struct client *c = t->client;
+	uint64_t size = (uint64_t)h->chunks * CHUNK, at = *address;
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&c->memory_lock);
+	if (at == 0)
+		at = memory_choose(c, size, t->context);
+	else if (!ranges_add(&c->allocations, (struct range){.at = at, .size = size, .context = t->context}))
+		at = 0;
+	if (at != 0) {
+		struct range *range = ranges_find(&c->allocations, at, 1);
+		range->flags |= RANGE_IMPORTED;
+		memory_charge(c, size);
+		struct share s = {.client = c, .at = at, .size = size, .name = {h->name[0], h->name[1], h->name[2], h->name[3]}, .imported = true, .offset = h->offset, .id = range->id, .opened = opened};
+		if (remember(s) == NULL) {
+			memory_forget(c, at);
+			at = 0;
+		}
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (at != 0) {
+		struct wire_mem_import message = {at, size, h->name[0], h->name[1], h->name[2], h->name[3]};
+		result = CALL(c, MEM_IMPORT, mem_import, &message, NO_DATA, NULL);
+	}
+	if (at != 0 && result != CUDA_SUCCESS) {
+		pthread_mutex_lock(&c->memory_lock);
+		if (share_at(c, at) != NULL) {
+			memory_forget(c, at);
+			ipc_freed(c, at);
+		}
+		pthread_mutex_unlock(&c->memory_lock);
+	}
+	pthread_mutex_unlock(&lock);
+	*address = at;
+	return result;
+}
+
+// What this process has under a name, on a device or anywhere.
+static struct share *named(const uint64_t name[4], struct client *c, bool imported) {
+	pthread_mutex_lock(&list_lock);
+	struct share *s = all;
+	while (s != NULL && !((c == NULL || s->client == c) && s->imported == imported && memcmp(s->name, name, sizeof s->name) == 0))
+		s = s->next;
+	pthread_mutex_unlock(&list_lock);
+	return s;
+}
+
+CUresult do_cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) {
+	struct target t;
+	struct memory_handle h;
+	CUresult result = target_current(&t);
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || !read_handle(&handle, &h))
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&t.client->memory_lock);
+	bool own = named(h.name, NULL, false) != NULL;
+	struct share *s = named(h.name, t.client, true);
+	bool again = s != NULL && s->opened > 0;
+	if (again) { // it is there already, and counted
+		s->opened++;
+		*address = s->at + h.offset;
+	}
+	pthread_mutex_unlock(&t.client->memory_lock);
+	pthread_mutex_unlock(&lock);
+	if (own)
+		return CUDA_ERROR_INVALID_CONTEXT; // a program does not open what it has given away
+	if (again)
+		return CUDA_SUCCESS;
+	CUdeviceptr at = 0;
+	result = import(&t, &h, &at, 1);
+	if (result == CUDA_SUCCESS)
+		*address = at + h.offset;
+	return result;
+}
+
+CUresult do_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags) { return do_cuIpcOpenMemHandle_v2(address, handle, flags); }
+
+CUresult do_cuIpcCloseMemHandle(CUdeviceptr address) {
+	CUcontext context;
+	CUresult result = context_need(&context);
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = CUDA_ERROR_INVALID_VALUE;
+	struct client *c = memory_owner(NULL, address, 1);
+	if (c == NULL)
+		return result;
+	bool last = false;
+	uint64_t at = 0;
+	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&c->memory_lock);
+	struct share *s = share_at(c, address);
+	if (s != NULL && s->imported && s->opened > 0) {
+		at = s->at;
+		last = --s->opened == 0;
+		result = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&c->memory_lock);
+	pthread_mutex_unlock(&lock);
+	return last ? memory_free(c, at) : result;
+}
+
+// --- memory of cuMemCreate, by descriptor -----------------------------------------------
+
+// A descriptor that stands for the memory of an allocation: a file that holds its handle.
+CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd) {
+	struct range range;
+	char handle[CU_IPC_HANDLE_SIZE];
+	if (!memory_range(c, at, 1, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = make_handle(c, &range, handle);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*fd = memfd_create("muster-handle", MFD_CLOEXEC);
+	if (*fd < 0 || pwrite(*fd, handle, sizeof handle, 0) != (ssize_t)sizeof handle)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	return CUDA_SUCCESS;
+}
+
+// Puts the memory that a descriptor stands for at an address of ours.
+CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size) {
+	char handle[CU_IPC_HANDLE_SIZE];
+	struct memory_handle h;
+	if (pread(fd, handle, sizeof handle, 0) != (ssize_t)sizeof handle || !read_handle(handle, &h) || h.offset != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*at = 0;
+	*size = (size_t)h.chunks * CHUNK;
+	return import(t, &h, at, 0);
+}
+
+// Puts shared memory at another address as well, before the first is given up; false if it
+// is not shared. At 0: anywhere.
+bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result) {
+	pthread_mutex_lock(&t->client->memory_lock);
+	struct share *s = share_at(t->client, from), found = {0};
+	if (s != NULL)
+		found = *s;
+	pthread_mutex_unlock(&t->client->memory_lock);
+	if (s == NULL)
+		return false;
+	struct memory_handle h = {{found.name[0], found.name[1], found.name[2], found.name[3]}, 0, found.size, (uint32_t)(found.size / CHUNK), MAGIC};
+	*result = import(t, &h, to, 0);
+	return true;
+}

@@ -28,6 +28,7 @@
 
 #include <algorithm>
 #include <cub/cub.cuh>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <vector>

@@ -1,25 +1,26 @@
-// What the programs share: a call that fails ends the program and says where.
+// What the programs share: a call that fails ends the program and says where. The names in the
+// macros end in _ so that no argument means one of them.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(call)                                                                               \
-    do {                                                                                          \
-        cudaError_t failed_ = (call);                                                             \
-        if (failed_ != cudaSuccess) {                                                             \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(failed_)); \
-            exit(1);                                                                              \
-        }                                                                                         \
+#define CHECK(call)                                                                                    \
+    do {                                                                                               \
+        cudaError_t check_ = (call);                                                                   \
+        if (check_ != cudaSuccess) {                                                                   \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(check_)); \
+            exit(1);                                                                                   \
+        }                                                                                              \
     } while (0)
 
 // For libraries, whose results are 0 where all is well.
-#define NEED(call)                                                                  \
-    do {                                                                            \
-        int answer_ = (int)(call);                                                  \
-        if (answer_ != 0) {                                                         \
-            fprintf(stderr, "%s:%d: %s answers %d\n", __FILE__, __LINE__, #call, answer_); \
-            exit(1);                                                                \
-        }                                                                           \
+#define NEED(call)                                                                       \
+    do {                                                                                 \
+        int need_ = (int)(call);                                                         \
+        if (need_ != 0) {                                                                \
+            fprintf(stderr, "%s:%d: %s answers %d\n", __FILE__, __LINE__, #call, need_); \
+            exit(1);                                                                     \
+        }                                                                                \
     } while (0)
 
 #define TRUE(condition)                                                             \

@@ -3,7 +3,7 @@
 // a while with an if in it.
 #include "check.h"
 
-#include <cstring>
+#include <initializer_list>
 
 __global__ void decide(cudaGraphConditionalHandle h, const unsigned *value) { cudaGraphSetConditional(h, *value); }
 

@@ -3,6 +3,8 @@
 // and a graph that launches itself again until it has had enough.
 #include "check.h"
 
+#include <initializer_list>
+
 __global__ void add(int *v, int what) { atomicAdd(v, what); }
 
 __global__ void dispatch(cudaGraphExec_t *graphs, const int *which, int n, int *refused) {

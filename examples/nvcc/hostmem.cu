@@ -204,7 +204,7 @@ static void batch() {
     CHECK(cudaMalloc((void **)&d, copies * n * sizeof(int)));
     for (int i = 0; i < copies * n; i++) pinned[i] = i, pinned[copies * n + i] = 0;
     for (int way = 0; way < 2; way++) { // onto the device in reverse order, and back as it is
-        std::vector<void *> to(copies), from(copies);
+        std::vector<const void *> to(copies), from(copies);
         std::vector<size_t> sizes(copies, n * sizeof(int));
         for (int k = 0; k < copies; k++) {
             to[k] = way == 0 ? d + k * n : pinned + (copies + k) * n;

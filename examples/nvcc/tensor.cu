@@ -71,7 +71,7 @@ template <class In, class Fragment, class Out, int K> static void check(const ch
 }
 
 __global__ void staged(const int *in, int *out, int rounds) { // 128 threads
-    __shared__ alignas(16) int room[2][128 * 4];
+    __shared__ __align__(16) int room[2][128 * 4];
 #pragma nv_diag_suppress static_var_with_dynamic_init
     __shared__ cuda::barrier<cuda::thread_scope_block> ready;
     auto block = cg::this_thread_block();
@@ -139,9 +139,9 @@ __device__ void await(uint64_t *bar, unsigned phase) {
 
 // Loads a tile by tensor map and a row by a bulk copy, adds them, and stores the tile's rows.
 __global__ void bulk(const __grid_constant__ CUtensorMap map, const int *row, int *out) {
-    __shared__ alignas(128) int square[tile * tile];
-    __shared__ alignas(128) int line[tile];
-    __shared__ alignas(8) uint64_t bar;
+    __shared__ __align__(128) int square[tile * tile];
+    __shared__ __align__(128) int line[tile];
+    __shared__ __align__(8) uint64_t bar;
     if (threadIdx.x == 0) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(place(&bar)), "r"(1) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

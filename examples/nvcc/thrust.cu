@@ -20,6 +20,7 @@
 #include <thrust/sequence.h>
 #include <thrust/set_operations.h>
 #include <thrust/sort.h>
+#include <thrust/system/cuda/execution_policy.h>
 #include <thrust/transform.h>
 #include <thrust/transform_reduce.h>
 #include <thrust/tuple.h>
@@ -28,6 +29,7 @@
 
 #include <algorithm>
 #include <cub/cub.cuh>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -103,9 +105,9 @@ static void iterators() {
     TRUE(thrust::reduce(thrust::device, squares, squares + n, 0ll) == (long long)n * (n + 1) * (2 * n + 1) / 6);
     thrust::device_vector<int> a(n), b(n), c(n);
     thrust::sequence(a.begin(), a.end());
-    thrust::transform(a.begin(), a.end(), b.begin(), [] __device__(int x) { return 3 * x + 1; });
+    thrust::transform(a.begin(), a.end(), b.begin(), [] __host__ __device__(int x) { return 3 * x + 1; });
     auto zipped = thrust::make_zip_iterator(thrust::make_tuple(a.begin(), b.begin()));
-    thrust::transform(zipped, zipped + n, c.begin(), [] __device__(const thrust::tuple<int, int> &t) { return thrust::get<0>(t) + thrust::get<1>(t); });
+    thrust::transform(zipped, zipped + n, c.begin(), [] __host__ __device__(const thrust::tuple<int, int> &t) { return thrust::get<0>(t) + thrust::get<1>(t); });
     std::vector<int> want(n);
     for (int i = 0; i < n; i++) want[i] = 4 * i + 1;
     TRUE(same(c, want));
@@ -132,7 +134,7 @@ static void streams() {
     CHECK(cudaDeviceSynchronize());
     for (int k = 0; k < 3; k++) {
         thrust::sort(thrust::cuda::par_nosync.on(s[k]), d[k].begin(), d[k].end());
-        thrust::transform(thrust::cuda::par.on(s[k]), d[k].begin(), d[k].end(), d[k].begin(), [k] __device__(int x) { return x + k; });
+        thrust::transform(thrust::cuda::par.on(s[k]), d[k].begin(), d[k].end(), d[k].begin(), [k] __host__ __device__(int x) { return x + k; });
     }
     for (int k = 0; k < 3; k++) {
         CHECK(cudaStreamSynchronize(s[k]));

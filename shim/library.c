@@ -246,12 +246,17 @@ CUresult do_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary li
 }
 
 CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name) {
+	CUcontext context;
 	CUmodule module;
 	CUdeviceptr at;
 	size_t size;
-	CUresult result = do_cuLibraryGetModule(&module, library);
-	if (result == CUDA_SUCCESS && address == NULL && bytes == NULL)
-		result = CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (address == NULL && bytes == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = some_context(&context); // the runtime asks before there is one
+	if (result == CUDA_SUCCESS)
+		result = library_module(library, context, &module);
 	if (result == CUDA_SUCCESS)
 		result = module_global(module, name, &at, &size);
 	struct range range;

@@ -361,6 +361,7 @@ struct CUmemPoolHandle_st {
 	uint64_t threshold;
 	int reuse[3];
 	_Atomic uint64_t used, most; // bytes
+	_Atomic uint64_t kept;       // used, and what the driver would not have given back yet
 };
 
 static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // that are there by themselves
@@ -381,19 +382,31 @@ static bool is_pool(CUmemoryPool pool) { return is_default(pool) || object_is(po
 void pools_forget_all(void) {
 	for (int i = 0; i < MAX_DEVICES; i++) {
 		atomic_store(&chosen[i], NULL);
-		atomic_store(&pools[i].used, 0);
+		atomic_store(&pools[i].used, 0), atomic_store(&pools[i].kept, 0);
 	}
+}
+
+// Frees are not kept: pools only say what the driver's would hold, so that programs that
+// look find what they set.
+static void keep(CUmemoryPool pool, uint64_t used, uint64_t most) {
+	uint64_t kept = atomic_load(&pool->kept), now;
+	do {
+		now = kept < most ? kept : most;
+		if (now < used)
+			now = used;
+	} while (!atomic_compare_exchange_weak(&pool->kept, &kept, now));
 }
 
 static void charge_pool(CUmemoryPool pool, uint64_t size) {
 	uint64_t now = atomic_fetch_add(&pool->used, size) + size, most = atomic_load(&pool->most);
+	keep(pool, now, UINT64_MAX);
 	while (now > most && !atomic_compare_exchange_weak(&pool->most, &most, now)) {
 	}
 }
 
 static void leave_pool(const struct range *range) {
 	if (range->pool != NULL && is_pool(range->pool))
-		atomic_fetch_sub(&range->pool->used, range->size);
+		keep(range->pool, atomic_fetch_sub(&range->pool->used, range->size) - range->size, range->pool->threshold);
 }
 
 CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -511,9 +524,11 @@ CUresult do_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, C
 	return result == CUDA_SUCCESS ? do_cuDeviceSetMemPool(device, pool) : result;
 }
 
-CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-	(void)keep;
-	return is_pool(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
+	if (!is_pool(pool))
+		return CUDA_ERROR_INVALID_VALUE;
+	keep(pool, atomic_load(&pool->used), least);
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
@@ -552,6 +567,8 @@ CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribu
 		*(cuuint64_t *)value = pool->threshold;
 		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		*(cuuint64_t *)value = atomic_load(&pool->kept);
+		return CUDA_SUCCESS;
 	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
 		*(cuuint64_t *)value = atomic_load(&pool->used);
 		return CUDA_SUCCESS;

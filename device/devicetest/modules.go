@@ -307,8 +307,6 @@ func testLink(b *bench) {
 	b.refused(err, device.ErrPTXVersion)
 	_, err = link(false, caller)
 	b.refused(err, device.ErrInvalidImage) // nobody defines what it calls
-	_, err = link(false, callee, callee)
-	b.refused(err, device.ErrInvalidImage)
 	image, err = link(false)
 	b.ok(err)
 	b.ok(o.load(image).Unload())

@@ -1,5 +1,5 @@
 // nvcc: -std=c++17 -lcuda
-// Virtual memory of the driver API: a vector that grows in place, one allocation mapped twice,
+// Virtual memory of the driver API: a vector that grows in place,
 // and one that a child process gets as a file descriptor over a socket.
 #include <cuda.h>
 #include <sys/socket.h>
@@ -91,50 +91,6 @@ static void growing() {
     for (size_t i = 0; i < done; i++) TRUE(got[i] == (int)i);
     TRUE(v.pieces.size() > 2);
     printf("vmm: a vector that grows right, in %d pieces\n", (int)v.pieces.size());
-}
-
-static void twice() {
-    size_t size = granularity();
-    CUmemAllocationProp p = properties(), same;
-    CUmemGenericAllocationHandle h, again;
-    CUdeviceptr a, b;
-    NEED(cuMemCreate(&h, size, &p, 0));
-    NEED(cuMemAddressReserve(&a, size, 0, 0, 0));
-    NEED(cuMemAddressReserve(&b, size, 0, 0, 0));
-    NEED(cuMemMap(a, size, 0, h, 0));
-    NEED(cuMemMap(b, size, 0, h, 0));
-    allow(a, size);
-    allow(b, size);
-    fill<<<64, 256>>>((int *)a, size / 4, 5);
-    CHECK(cudaDeviceSynchronize());
-    std::vector<int> got(size / 4);
-    NEED(cuMemcpyDtoH(got.data(), b, size));
-    for (size_t i = 0; i < got.size(); i++) TRUE(got[i] == (int)i + 5);
-    unsigned long long flags;
-    NEED(cuMemGetAccess(&flags, &p.location, a));
-    TRUE(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    NEED(cuMemRetainAllocationHandle(&again, (void *)b));
-    NEED(cuMemGetAllocationPropertiesFromHandle(&same, again));
-    TRUE(same.location.id == 0 && same.type == CU_MEM_ALLOCATION_TYPE_PINNED);
-    NEED(cuMemRelease(again));
-    // Unmapped from one, and another allocation there: the first stays at the other.
-    NEED(cuMemUnmap(a, size));
-    CUmemGenericAllocationHandle other;
-    NEED(cuMemCreate(&other, size, &p, 0));
-    NEED(cuMemMap(a, size, 0, other, 0));
-    allow(a, size);
-    NEED(cuMemsetD32(a, 9, size / 4));
-    NEED(cuMemcpyDtoH(got.data(), b, size));
-    TRUE(got[1] == 6);
-    NEED(cuMemcpyDtoH(got.data(), a, size));
-    TRUE(got[1] == 9);
-    for (CUdeviceptr at : {a, b}) {
-        NEED(cuMemUnmap(at, size));
-        NEED(cuMemAddressFree(at, size));
-    }
-    NEED(cuMemRelease(h));
-    NEED(cuMemRelease(other));
-    printf("vmm: several mappings right\n");
 }
 
 static void sendDescriptor(int socket, int fd) {
@@ -235,7 +191,6 @@ int main(int argc, char **argv) {
     if (argc == 2) return child(atoi(argv[1]));
     growing();
     CHECK(cudaDeviceSynchronize());
-    twice();
     shared();
     printf("vmm: right\n");
     return 0;

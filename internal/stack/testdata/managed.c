@@ -362,6 +362,92 @@ static void fault(void) {
 	words(1000, 2);
 }
 
+// The runtime asks for variables before there is a context.
+static void early(void) {
+	CUlibrary library;
+	CUdeviceptr p;
+	size_t size;
+	CUcontext primary;
+	CHECK(cuCtxSetCurrent(NULL));
+	CHECK(cuLibraryLoadData(&library, lists, NULL, NULL, 0, NULL, NULL, 0));
+	CHECK(cuLibraryGetManaged(&p, &size, library, "var"));
+	NEED(size == 8);
+	CHECK(cuDevicePrimaryCtxRetain(&primary, 0));
+	CHECK(cuCtxSetCurrent(primary));
+	NEED(*(uint64_t *)p == 5);
+	CUkernel later;
+	CHECK(cuLibraryGetKernel(&later, library, "later"));
+	CHECK(cuLaunchKernel((CUfunction)later, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	NEED(*(uint64_t *)p == 10);
+	CHECK(cuDevicePrimaryCtxRelease(0));
+}
+
+// Batches of copies and prefetches.
+static void batches(void) {
+	enum { N = 6, SIZE = 5000 };
+	CUstream s;
+	CUdeviceptr in, managed, to[N], from[N];
+	size_t sizes[N], first[] = {0, 3};
+	static char host[2][N * SIZE];
+	CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemAlloc(&in, N * SIZE));
+	CHECK(cuMemAllocManaged(&managed, N * SIZE, CU_MEM_ATTACH_GLOBAL));
+	CUmemcpyAttributes how[] = {{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM}, {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL}};
+	for (int i = 0; i < N * SIZE; i++)
+		host[0][i] = (char)(i * 7 >> 2);
+	for (int i = 0; i < N; i++)
+		to[i] = in + i * SIZE, from[i] = (CUdeviceptr)(uintptr_t)host[0] + i * SIZE, sizes[i] = SIZE;
+	CHECK(cuMemcpyBatchAsync(to, from, sizes, N, how, first, 2, s));
+	for (int i = 0; i < N; i++)
+		from[i] = to[i], to[i] = managed + i * SIZE;
+	CHECK(cuMemcpyBatchAsync(to, from, sizes, N, how, first, 1, s));
+	CUmemLocation places[] = {{CU_MEM_LOCATION_TYPE_HOST, 0}, {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CHECK(cuMemPrefetchBatchAsync(to, sizes, N, places, first, 2, 0, s));
+	CUDA_MEMCPY3D_BATCH_OP boxes[2] = {0};
+	for (int i = 0; i < 2; i++) { // all of it, in two halves of rows
+		boxes[i].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+		boxes[i].src.type = boxes[i].dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+		boxes[i].src.op.ptr.ptr = managed + i * (SIZE / 2);
+		boxes[i].dst.op.ptr.ptr = (CUdeviceptr)(uintptr_t)host[1] + i * (SIZE / 2);
+		boxes[i].src.op.ptr.rowLength = boxes[i].dst.op.ptr.rowLength = SIZE;
+		boxes[i].extent.width = SIZE / 2, boxes[i].extent.height = N, boxes[i].extent.depth = 1;
+	}
+	CHECK(cuMemcpy3DBatchAsync(2, boxes, 0, s));
+	CHECK(cuStreamSynchronize(s));
+	NEED(memcmp(host[0], host[1], N * SIZE) == 0 && memcmp(host[0], (void *)managed, N * SIZE) == 0);
+	CHECK(cuMemDiscardBatchAsync(to, sizes, N, 0, s));
+	CHECK(cuMemDiscardAndPrefetchBatchAsync(to, sizes, N, places, first, 1, 0, s));
+	sizes[4] = 0;
+	NEED(cuMemcpyBatchAsync(to, from, sizes, N, how, first, 2, s) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuMemcpyBatchAsync(to, from, sizes, 4, how, first, 1, NULL) == CUDA_ERROR_INVALID_VALUE);
+	first[0] = 1;
+	NEED(cuMemcpyBatchAsync(to, from, sizes, 4, how, first, 2, s) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuStreamSynchronize(s));
+}
+
+// What pools say that they hold.
+static void pools(void) {
+	CUmemoryPool pool;
+	CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUdeviceptr a, b;
+	cuuint64_t threshold = 3 << 20, held;
+	CHECK(cuMemPoolCreate(&pool, &properties));
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	CHECK(cuMemAllocFromPoolAsync(&a, 4 << 20, pool, NULL));
+	CHECK(cuMemAllocFromPoolAsync(&b, 1 << 20, pool, NULL));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held));
+	NEED(held >= 5 << 20);
+	CHECK(cuMemFreeAsync(a, NULL));
+	CHECK(cuStreamSynchronize(NULL));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held));
+	NEED(held == threshold);
+	CHECK(cuMemPoolTrimTo(pool, 0));
+	CHECK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &held));
+	NEED(held >= 1 << 20 && held < 2 << 20);
+	CHECK(cuMemFreeAsync(b, NULL));
+	CHECK(cuMemPoolDestroy(pool));
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "";
 	unsigned n = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 0) : 0;
@@ -382,6 +468,12 @@ int main(int argc, char **argv) {
 		attributes();
 	else if (strcmp(what, "variables") == 0)
 		variables();
+	else if (strcmp(what, "early") == 0)
+		early();
+	else if (strcmp(what, "batches") == 0)
+		batches();
+	else if (strcmp(what, "pools") == 0)
+		pools();
 	else if (strcmp(what, "rounds") == 0)
 		rounds(n);
 	else if (strcmp(what, "fault") == 0)

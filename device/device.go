@@ -248,6 +248,7 @@ type Function interface {
 // FunctionInfo is what is known of a kernel before it runs.
 type FunctionInfo struct {
 	Name       string
+	Unread     bool // nobody has looked at the kernel, and only its name is known
 	Params     []Param
 	ParamSize  int // bytes in Launch.Params
 	MaxThreads int // of a block

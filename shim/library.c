@@ -8,6 +8,18 @@ struct CUkern_st {
 	struct object object;
 	CUlibrary library;
 	char *name;
+	// The function that it is in the context where it was used last; that function is
+	// there for as long as the context has this number. Under shim_lock.
+	CUfunction function;
+	uint64_t context;
+};
+
+// A library's module in a context. It is there for as long as the context has this
+// number: programs cannot unload it by itself.
+struct placed {
+	CUcontext context;
+	uint64_t id;
+	CUmodule module;
 };
 
 struct CUlib_st {
@@ -16,31 +28,54 @@ struct CUlib_st {
 	size_t size;
 	void *copy;
 	struct object *kernels;
+	struct names by_name; // the same
 	pthread_mutex_t load_lock;
-	uint64_t serial; // never used twice, as the handle may be
+	struct placed *placed; // under shim_lock: one for each context that has a module of it
+	size_t placed_count;
 };
 
-static CUmodule find_module(CUcontext context, CUlibrary library) {
-	for (struct object *o = context->owned; o != NULL; o = o->next)
-		if (atomic_load(&o->kind) == KIND_MODULE && ((CUmodule)o)->library == library->serial)
-			return (CUmodule)o;
-	return NULL;
-}
+static bool is_placed(const struct placed *p) { return object_is(p->context, KIND_CONTEXT) && p->context->id == p->id; }
 
 static CUmodule loaded_module(CUcontext context, CUlibrary library) {
+	CUmodule found = NULL;
 	pthread_mutex_lock(&shim_lock);
-	CUmodule found = find_module(context, library);
+	for (size_t i = 0; i < library->placed_count && found == NULL; i++)
+		if (library->placed[i].context == context && is_placed(&library->placed[i]))
+			found = library->placed[i].module;
 	pthread_mutex_unlock(&shim_lock);
 	return found;
 }
 
-static CUmodule loaded_anywhere(CUlibrary library) {
+// Takes out one of a library's modules that are loaded; NULL if there is none.
+static CUmodule take_module(CUlibrary library) {
 	CUmodule found = NULL;
 	pthread_mutex_lock(&shim_lock);
-	for (struct object *o = contexts; o != NULL && found == NULL; o = o->next)
-		found = find_module((CUcontext)o, library);
+	while (library->placed_count > 0 && found == NULL) {
+		const struct placed *last = &library->placed[--library->placed_count];
+		if (is_placed(last))
+			found = last->module;
+	}
 	pthread_mutex_unlock(&shim_lock);
 	return found;
+}
+
+// Notes a module of a library, in the place of one whose context is no more.
+static bool place_module(CUlibrary library, CUcontext context, CUmodule module) {
+	pthread_mutex_lock(&shim_lock);
+	size_t i = 0;
+	while (i < library->placed_count && is_placed(&library->placed[i]))
+		i++;
+	struct placed *all = library->placed;
+	if (i == library->placed_count)
+		all = realloc(all, (i + 1) * sizeof *all);
+	if (all != NULL) {
+		library->placed = all;
+		library->placed_count += i == library->placed_count;
+		all[i] = (struct placed){context, context->id, module};
+		module->of_library = true;
+	}
+	pthread_mutex_unlock(&shim_lock);
+	return all != NULL;
 }
 
 // Finds or makes the library's module of a context; log is as for module_load.
@@ -53,10 +88,9 @@ static CUresult library_module_logged(CUlibrary library, CUcontext context, char
 	*module = loaded_module(context, library);
 	if (*module == NULL) {
 		result = module_load(context, library->image, library->size, log, module);
-		if (result == CUDA_SUCCESS) {
-			pthread_mutex_lock(&shim_lock);
-			(*module)->library = library->serial;
-			pthread_mutex_unlock(&shim_lock);
+		if (result == CUDA_SUCCESS && !place_module(library, context, *module)) {
+			module_release(*module, true);
+			result = CUDA_ERROR_OUT_OF_MEMORY;
 		}
 	}
 	pthread_mutex_unlock(&library->load_lock);
@@ -89,8 +123,6 @@ static CUresult library_load(CUlibrary *library, const void *code, size_t limit,
 	CUlibrary l = object_new(KIND_LIBRARY, sizeof *l);
 	if (l == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	static _Atomic uint64_t serials;
-	l->serial = atomic_fetch_add(&serials, 1) + 1;
 	pthread_mutex_init(&l->load_lock, NULL);
 	l->image = start;
 	l->size = size;
@@ -146,8 +178,10 @@ CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_op
 CUresult do_cuLibraryUnload(CUlibrary library) {
 	if (!object_is(library, KIND_LIBRARY))
 		return CUDA_ERROR_INVALID_HANDLE;
-	for (CUmodule m; (m = loaded_anywhere(library)) != NULL;)
+	for (CUmodule m; (m = take_module(library)) != NULL;)
 		module_release(m, true);
+	free(library->placed);
+	names_clear(&library->by_name);
 	for (struct object *o = library->kernels, *next; o != NULL; o = next) {
 		next = o->next;
 		free(((CUkernel)o)->name);
@@ -170,16 +204,14 @@ CUresult do_cuLibraryGetModule(CUmodule *module, CUlibrary library) {
 
 static CUresult kernel_of(CUlibrary library, const char *name, CUkernel *out) {
 	pthread_mutex_lock(&shim_lock);
-	CUkernel found = NULL;
-	for (struct object *o = library->kernels; o != NULL && found == NULL; o = o->next)
-		if (strcmp(((CUkernel)o)->name, name) == 0)
-			found = (CUkernel)o;
+	CUkernel found = names_find(&library->by_name, name);
 	if (found == NULL && (found = object_new(KIND_KERNEL, sizeof *found)) != NULL) {
 		found->library = library;
 		found->name = strdup(name);
-		if (found->name != NULL) {
+		if (found->name != NULL && names_add(&library->by_name, found->name, found)) {
 			object_link(&library->kernels, found);
 		} else {
+			free(found->name);
 			object_free(found);
 			found = NULL;
 		}
@@ -274,8 +306,21 @@ CUresult do_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary l
 
 static CUresult kernel_function(CUkernel kernel, CUcontext context, CUfunction *function) {
 	CUmodule module;
+	pthread_mutex_lock(&shim_lock);
+	*function = kernel->context == context->id ? kernel->function : NULL;
+	pthread_mutex_unlock(&shim_lock);
+	if (*function != NULL)
+		return CUDA_SUCCESS;
 	CUresult result = library_module(kernel->library, context, &module);
-	return result == CUDA_SUCCESS ? module_function(module, kernel->name, function) : result;
+	if (result == CUDA_SUCCESS)
+		result = module_function(module, kernel->name, function);
+	if (result == CUDA_SUCCESS) {
+		pthread_mutex_lock(&shim_lock);
+		kernel->function = *function;
+		kernel->context = context->id;
+		pthread_mutex_unlock(&shim_lock);
+	}
+	return result;
 }
 
 CUresult function_of(CUfunction handle, CUfunction *function) {

@@ -200,23 +200,31 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	return CUDA_SUCCESS;
 }
 
-// A variable's flags are the number of its module.
+// Notes that the program knows a variable's address. The caller holds the client's
+// memory_lock. If there is no memory for it, the address stays known for longer.
+static void note_variable(struct client *c, CUmodule module, uint64_t at, uint64_t size) {
+	if (!ranges_add(&c->variables, (struct range){.at = at, .size = size, .context = module->object.context}))
+		return; // it is known
+	if (module->variable_count == module->variable_room) {
+		size_t room = module->variable_room > 0 ? 2 * module->variable_room : 4;
+		uint64_t *larger = realloc(module->variables, room * sizeof *larger);
+		if (larger == NULL)
+			return;
+		module->variables = larger;
+		module->variable_room = room;
+	}
+	module->variables[module->variable_count++] = at;
+}
+
 static void forget_variables(struct client *c, CUmodule module) {
-	uint64_t from = 0, gone;
-	do {
-		gone = 0;
+	for (size_t i = 0; i < module->variable_count; i++) {
 		pthread_mutex_lock(&c->memory_lock);
-		for (struct range *range = ranges_from(&c->variables, from); range != NULL && gone == 0; range = ranges_from(&c->variables, from)) {
-			from = range->at + 1;
-			if (range->flags == module->object.number) {
-				gone = range->at;
-				ranges_remove(&c->variables, range);
-			}
-		}
+		struct range *range = ranges_from(&c->variables, module->variables[i]);
+		if (range != NULL && range->at == module->variables[i])
+			ranges_remove(&c->variables, range);
 		pthread_mutex_unlock(&c->memory_lock);
-		if (gone != 0)
-			managed_forget(gone); // without that lock
-	} while (gone != 0);
+		managed_forget(module->variables[i]); // without that lock
+	}
 }
 
 void module_release(CUmodule module, bool tell) {
@@ -231,6 +239,8 @@ void module_release(CUmodule module, bool tell) {
 			POST(c, MODULE_UNLOAD, module_unload, &message, NO_DATA);
 		}
 	}
+	free(module->variables);
+	names_clear(&module->by_name);
 	for (struct object *o = module->functions, *next; o != NULL; o = next) {
 		next = o->next;
 		free(((CUfunction)o)->name);
@@ -349,7 +359,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 CUresult do_cuModuleUnload(CUmodule module) {
 	if (!object_is(module, KIND_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (module->library != 0)
+	if (module->of_library)
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);
@@ -369,13 +379,6 @@ CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 }
 
 // --- functions -------------------------------------------------------------------------------
-
-static CUfunction find_function(CUmodule module, const char *name) {
-	for (struct object *o = module->functions; o != NULL; o = o->next)
-		if (strcmp(((CUfunction)o)->name, name) == 0)
-			return (CUfunction)o;
-	return NULL;
-}
 
 static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
 	struct wire_module_function message = {f->module->object.number, f->object.number, {f->name, (uint32_t)strlen(f->name)}};
@@ -415,7 +418,7 @@ static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
 
 CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
 	pthread_mutex_lock(&shim_lock);
-	*out = find_function(module, name);
+	*out = names_find(&module->by_name, name);
 	pthread_mutex_unlock(&shim_lock);
 	if (*out != NULL)
 		return CUDA_SUCCESS;
@@ -440,10 +443,12 @@ CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
 	bounce_give(c, offset);
 	if (result == CUDA_SUCCESS) {
 		pthread_mutex_lock(&shim_lock);
-		*out = find_function(module, name); // another thread may have been quicker
-		if (*out == NULL) {
+		*out = names_find(&module->by_name, name); // another thread may have been quicker
+		if (*out == NULL && names_add(&module->by_name, f->name, f)) {
 			object_link(&module->functions, f);
 			*out = f;
+		} else if (*out == NULL) {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
 		}
 		pthread_mutex_unlock(&shim_lock);
 	}
@@ -483,7 +488,7 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	if (!wire_module_global_reply_get(&r, &reply))
 		return CUDA_ERROR_UNKNOWN;
 	pthread_mutex_lock(&c->memory_lock);
-	ranges_add(&c->variables, (struct range){.at = reply.addr, .size = reply.size, .context = module->object.context, .flags = module->object.number});
+	note_variable(c, module, reply.addr, reply.size);
 	pthread_mutex_unlock(&c->memory_lock);
 	if (reply.managed != 0)
 		result = managed_variable(c, module->object.context, reply.addr, reply.size);

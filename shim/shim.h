@@ -342,13 +342,33 @@ CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
 void event_release(CUevent event, bool tell);
 void streams_forget_thread(void);
 
+// --- names.c: objects by name -----------------------------------------------------
+
+struct named {
+	const char *name;
+	void *object;
+};
+
+struct names { // an empty one is all zero
+	struct named *slots;
+	size_t count, room;
+};
+
+void *names_find(const struct names *n, const char *name); // NULL: there is none
+// The name stays the object's, and is not there yet; false if there is no memory.
+bool names_add(struct names *n, const char *name, void *object);
+void names_clear(struct names *n);
+
 // --- module.c -------------------------------------------------------------------
 
 struct CUmod_st {
 	struct object object;
 	struct object *functions;
+	struct names by_name; // the same
+	uint64_t *variables;  // addresses that the program has asked for; under the client's memory_lock
+	size_t variable_count, variable_room;
 	uint32_t function_count;
-	uint64_t library; // serial number of the one that it is of, or 0
+	bool of_library;
 };
 
 struct CUfunc_st {

@@ -40,20 +40,20 @@ type gpuContext struct {
 	// needs that nobody does.
 	use sync.RWMutex
 
-	mu       sync.Mutex // a small one, for all below
-	mapped   pieces
-	modules  []*module
-	streams  []*stream // that are not destroyed
-	marks    []C.mcu_handle
-	slabs    []unsafe.Pointer // memory of all rings
-	rings    []*ring          // that no stream has
-	pins     []*pin
-	err      error         // why the context has ended, or nil
-	ended    chan struct{} // closed when err is set
-	closed   bool
-	released chan struct{} // closed when Close has given everything back
-	closeErr error
-	events   uint64 // made so far
+	mu        sync.Mutex // a small one, for all below
+	mapped    pieces
+	variables variables
+	streams   []*stream // that are not destroyed
+	marks     []C.mcu_handle
+	slabs     []unsafe.Pointer // memory of all rings
+	rings     []*ring          // that no stream has
+	pins      []*pin
+	err       error         // why the context has ended, or nil
+	ended     chan struct{} // closed when err is set
+	closed    bool
+	released  chan struct{} // closed when Close has given everything back
+	closeErr  error
+	events    uint64 // made so far
 
 	textures textures
 	bulk     bulk // has a lock of its own

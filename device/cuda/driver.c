@@ -164,6 +164,7 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuModuleGetFunctionCount, (unsigned int *, void *)) \
 	X(cuModuleEnumerateFunctions, (void **, unsigned int, void *)) \
 	X(cuFuncGetName, (const char **, void *)) \
+	X(cuFuncLoad, (void *)) \
 	X(cuFuncGetAttribute, (int *, int, void *)) \
 	X(cuFuncSetAttribute, (void *, int, int)) \
 	X(cuFuncGetParamInfo, (void *, size_t, size_t *, size_t *)) \
@@ -220,9 +221,10 @@ static const struct {
 
 int mcu_open(const char *path, char *text, size_t room)
 {
-	// A kernel that is loaded only when it is first launched may wait for all
+	// Programs load images with thousands of kernels and use a few. A kernel is loaded
+	// when the program asks for it, not at its first launch: that may wait for all
 	// work of the context, and so for ever for work that waits for it.
-	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+	setenv("CUDA_MODULE_LOADING", "LAZY", 0);
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (library == NULL) {
 		snprintf(text, room, "%s", dlerror());
@@ -626,9 +628,15 @@ mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handl
 	INSIDE(context, cuModuleEnumerateFunctions, (void **)functions, count, (void *)module);
 }
 
+mcu_result mcu_function_name(mcu_handle context, mcu_handle function, const char **name)
+{
+	INSIDE(context, cuFuncGetName, name, (void *)function);
+}
+
 static mcu_result function_info(void *function, int shared_block, mcu_function *info)
 {
 	enum { MAX_THREADS, SHARED, CONSTANT, LOCAL, REGISTERS, PTX, BINARY, CACHE, MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_NEEDED, CLUSTER_WIDTH };
+	TRY(cuFuncLoad, function); // here, not at its first launch, which may wait for others
 	TRY(cuFuncGetName, &info->name, function);
 	TRY(cuFuncGetAttribute, &info->max_threads, MAX_THREADS, function);
 	TRY(cuFuncGetAttribute, &info->shared, SHARED, function);

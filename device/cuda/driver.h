@@ -72,6 +72,7 @@ const char *mcu_link_log(const mcu_link *link);
 mcu_result mcu_link_destroy(mcu_handle context, mcu_link *link);
 
 mcu_result mcu_module_global(mcu_handle context, mcu_handle module, const char *name, uint64_t *address, size_t *size);
+mcu_result mcu_function_name(mcu_handle context, mcu_handle function, const char **name); // without loading it
 mcu_result mcu_module_function_count(mcu_handle context, mcu_handle module, unsigned int *count);
 mcu_result mcu_module_functions(mcu_handle context, mcu_handle module, mcu_handle *functions, unsigned int count);
 

@@ -147,12 +147,5 @@ func (c *gpuContext) reachable(addr, size uint64) bool {
 	if c.arena.Contains(addr, size) {
 		return c.mapped.covers(s)
 	}
-	for _, m := range c.modules {
-		for _, g := range m.globals {
-			if s.from >= g.Address && s.to <= g.Address+g.Size {
-				return true
-			}
-		}
-	}
-	return false
+	return c.variables.hold(s)
 }

@@ -12,19 +12,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"muster/device"
+	"muster/device/fatbin"
 )
 
 // module is a loaded image.
 type module struct {
-	c         *gpuContext
-	handle    C.mcu_handle
-	functions map[string]*function
-	globals   []device.Global // sorted by name
-	unloaded  atomic.Bool
+	c        *gpuContext
+	handle   C.mcu_handle
+	names    []string // of its kernels, sorted
+	handles  map[string]C.mcu_handle
+	globals  []device.Global // sorted by name
+	unloaded atomic.Bool
+
+	mu        sync.Mutex
+	functions map[string]*function // those that somebody has asked for
 }
 
 var _ device.Module = (*module)(nil)
@@ -40,10 +46,12 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 	if err := check(image); err != nil {
 		return nil, err
 	}
-	text := make([]byte, len(image)+1) // the driver reads PTX up to a NUL
-	copy(text, image)
+	text := image
+	if !isELF(image) && !fatbin.Recognise(image) { // the driver reads PTX up to a NUL
+		text = append(image[:len(image):len(image)], 0)
+	}
 	log := make([]byte, logSize)
-	m := &module{c: c, functions: map[string]*function{}}
+	m := &module{c: c, handles: map[string]C.mcu_handle{}, functions: map[string]*function{}}
 	err := c.call(func() C.mcu_result {
 		return C.mcu_module_load(c.handle, unsafe.Pointer(&text[0]), &m.handle, (*C.char)(unsafe.Pointer(&log[0])), logSize)
 	})
@@ -62,12 +70,13 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.modules = append(c.modules, m)
+	c.variables.add(m.globals)
 	c.mu.Unlock()
 	return m, nil
 }
 
-// read finds out what the module has.
+// read finds out what the module has. Kernels are loaded by the driver, and looked at
+// here, when somebody asks for them: images of libraries have thousands.
 func (m *module) read(image []byte) error {
 	c := m.c
 	var count C.uint
@@ -80,12 +89,14 @@ func (m *module) read(image []byte) error {
 			return err
 		}
 		for _, handle := range handles {
-			f, err := m.newFunction(handle)
-			if err != nil {
+			var name *C.char
+			if err := c.call(func() C.mcu_result { return C.mcu_function_name(c.handle, handle, &name) }); err != nil {
 				return err
 			}
-			m.functions[f.info.Name] = f
+			m.names = append(m.names, C.GoString(name))
+			m.handles[m.names[len(m.names)-1]] = handle
 		}
+		slices.Sort(m.names)
 	}
 	for _, name := range variableNames(image, c.dev.info.Compute) {
 		g, err := m.find(name)
@@ -130,24 +141,27 @@ func (m *module) usable() error {
 }
 
 // Functions returns the names of the kernels.
-func (m *module) Functions() []string {
-	var names []string
-	for name := range m.functions {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (m *module) Functions() []string { return slices.Clone(m.names) }
 
-// Function returns a kernel.
+// Function returns a kernel, which is loaded by then.
 func (m *module) Function(name string) (device.Function, error) {
 	if err := m.usable(); err != nil {
 		return nil, err
 	}
-	f, ok := m.functions[name]
+	handle, ok := m.handles[name]
 	if !ok {
 		return nil, fmt.Errorf("kernel %q: %w", name, device.ErrNotFound)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.functions[name]; f != nil {
+		return f, nil
+	}
+	f, err := m.newFunction(handle)
+	if err != nil {
+		return nil, err
+	}
+	m.functions[name] = f
 	return f, nil
 }
 
@@ -176,7 +190,7 @@ func (m *module) Unload() error {
 	}
 	c := m.c
 	c.mu.Lock()
-	c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
+	c.variables.remove(m.globals)
 	c.mu.Unlock()
 	return c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 }

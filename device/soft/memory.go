@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -45,12 +46,12 @@ func newMemory(b *budget, a device.Arena) (*memory, error) {
 	m := &memory{budget: b}
 	m.table.Store(&table{})
 	var err error
-	if m.arena, err = reserve(a); err != nil {
+	if m.arena, err = reserve(a, true); err != nil {
 		return nil, err
 	}
 	for _, base := range varsBases {
 		if base+varsSize <= a.Base || a.Base+a.Size <= base {
-			m.vars, err = reserve(device.Arena{Base: base, Size: varsSize})
+			m.vars, err = reserve(device.Arena{Base: base, Size: varsSize}, false)
 			break
 		}
 	}
@@ -193,18 +194,20 @@ func (m *memory) hasRoomForVariables(base, size uint64) bool {
 // publish makes a new table; step is 1 if the old one is no longer true.
 func (m *memory) publish(step uint64) {
 	t := &table{generation: m.table.Load().generation + step}
-	for _, a := range []*area{m.arena, m.vars} {
+	t.runs = make([]simt.Region, 0, len(m.arena.spans)+len(m.vars.spans)+len(m.mapped))
+	areas := []*area{m.arena, m.vars}
+	if m.vars.at.Base < m.arena.at.Base {
+		slices.Reverse(areas)
+	}
+	for _, a := range areas {
 		for _, s := range a.spans {
 			t.runs = append(t.runs, simt.Region{Base: s.from, Bytes: a.host(s)})
 		}
 	}
-	t.runs = append(t.runs, m.mapped...)
-	slices.SortFunc(t.runs, func(x, y simt.Region) int {
-		if x.Base < y.Base {
-			return -1
-		}
-		return 1
-	})
+	if len(m.mapped) > 0 {
+		t.runs = append(t.runs, m.mapped...)
+		slices.SortFunc(t.runs, func(x, y simt.Region) int { return cmp.Compare(x.Base, y.Base) })
+	}
 	m.table.Store(t)
 }
 
@@ -214,13 +217,15 @@ type span struct{ from, to uint64 }
 // area is a reserved range of device addresses.
 type area struct {
 	at       device.Arena
+	large    bool   // all of what is mapped is used
 	reserved []byte // as the system gave it
 	base     []byte // its part that stands for the range, aligned to granules
 	spans    []span // mapped, in order, none touching the next
 	shared   []span // of those, what is files' that other processes may have too
 }
 
-func reserve(at device.Arena) (*area, error) {
+// reserve takes addresses; large says that what will be mapped there is used as a whole.
+func reserve(at device.Arena, large bool) (*area, error) {
 	// At the same addresses if they are free: elsewhere it would take those that programs
 	// have their own memory at, which kernels may have to reach.
 	reserved, err := reserveNear(at.Base, at.Size+granule)
@@ -228,8 +233,7 @@ func reserve(at device.Arena) (*area, error) {
 		return nil, fmt.Errorf("reserving %d bytes of address space for %#x (%v): is there a limit (ulimit -v)? %w", at.Size, at.Base, err, device.ErrOutOfMemory)
 	}
 	skip := -addressOf(reserved) & (granule - 1)
-	_ = syscall.Madvise(reserved, syscall.MADV_HUGEPAGE) // as large as granules where the system can; it works without
-	return &area{at: at, reserved: reserved, base: reserved[skip : skip+at.Size]}, nil
+	return &area{at: at, large: large, reserved: reserved, base: reserved[skip : skip+at.Size]}, nil
 }
 
 func (a *area) release() error {
@@ -274,6 +278,11 @@ func (a *area) covers(s span) bool {
 func (a *area) commit(s span) error {
 	if err := syscall.Mprotect(a.host(s), syscall.PROT_READ|syscall.PROT_WRITE); err != nil {
 		return fmt.Errorf("the host has no memory for %d bytes at %#x (%v): %w", s.to-s.from, s.from, err, device.ErrOutOfMemory)
+	}
+	// Pages as large as granules where the system can; it works without. Of the single
+	// granule that a module's variables take, mostly a few bytes are used.
+	if a.large || s.to-s.from > granule {
+		_ = syscall.Madvise(a.host(s), syscall.MADV_HUGEPAGE)
 	}
 	a.insert(s)
 	return nil

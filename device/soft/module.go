@@ -23,6 +23,7 @@ type module struct {
 	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
 	at      span              // of its variables; empty if it has none
 	globals []device.Global
+	index   int // among the context's modules
 }
 
 var _ device.Module = (*module)(nil)
@@ -205,6 +206,7 @@ func (c *Context) fillIn(m *module) error {
 			copy(b, g.Data)
 		}
 	}
+	m.index = len(c.modules)
 	c.modules = append(c.modules, m)
 	return nil
 }
@@ -380,7 +382,11 @@ func (m *module) Unload() error {
 			}
 		}
 		m.program = nil
-		c.modules = slices.DeleteFunc(c.modules, func(o *module) bool { return o == m })
+		last := len(c.modules) - 1
+		c.modules[m.index] = c.modules[last]
+		c.modules[m.index].index = m.index
+		c.modules[last] = nil
+		c.modules = c.modules[:last]
 		return nil
 	})
 }

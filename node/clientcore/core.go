@@ -326,6 +326,8 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.opened(o)
 	case Load:
 		c.loaded(o)
+	case Describe:
+		c.Head.described = &o
 	case Link:
 		c.Head.linked = &o
 	case MakeTextures:

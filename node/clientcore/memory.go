@@ -99,7 +99,7 @@ func (c *Core) where(ranges ...vmm.Range) (target, error) {
 	var arena []vmm.Range
 	for _, r := range ranges {
 		if r.Addr-c.config.Arena.Addr >= c.config.Arena.Size {
-			if !c.Modules.holds(r.Addr, r.Size) && !c.mapsHost(r) {
+			if !c.Modules.holds(c.config.Chunk, r.Addr, r.Size) && !c.mapsHost(r) {
 				return later, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
 			}
 			variables = true

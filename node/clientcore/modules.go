@@ -30,6 +30,8 @@ type Modules struct {
 	Pinned    int    // the only device on which variables have their addresses; -1 for any
 	Variables uint64 // bytes of device memory that variables take, in whole chunks
 	Last      uint64 // the last serial number
+
+	known known
 }
 
 // Entry is a load or an unload.
@@ -41,10 +43,10 @@ type Entry struct {
 // Module is an image, and what is known of it.
 type Module struct {
 	Image  []byte
-	Info   device.ImageInfo
-	Loaded bool     // in the open context
-	Placed bool     // the addresses in Info are true
-	Saved  [][]byte // contents of variables, when they are on no device
+	Info   device.ImageInfo // of kernels that nobody has asked for maybe only the name
+	Loaded bool             // in the open context
+	Placed bool             // the addresses in Info are true
+	Saved  [][]byte         // contents of variables, when they are on no device
 
 	Refused   *Failure // why a context would not take it
 	RefusedBy uint64   // that context's number
@@ -59,24 +61,6 @@ type Function struct {
 func newModules() Modules {
 	return Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{},
 		Refused: map[uint32]*Failure{}, Pinned: -1}
-}
-
-// count works out anew how much variables take: as much as is taken at a time
-// while a context gets all modules.
-func (m *Modules) count(chunk uint64) {
-	var now, most uint64
-	for _, e := range m.Journal {
-		if e.Unload {
-			now -= m.All[e.Module].memory(chunk)
-		} else {
-			now += m.All[e.Module].memory(chunk)
-		}
-		most = max(most, now)
-	}
-	for _, serial := range m.Unplaced {
-		now += m.All[serial].memory(chunk)
-	}
-	m.Variables = max(most, now)
 }
 
 // memory is what one module takes; where the device cannot tell, what its
@@ -181,22 +165,6 @@ func (m *Modules) hasVariables() bool {
 	return false
 }
 
-// holds says whether a range lies in a variable.
-func (m *Modules) holds(addr, size uint64) bool {
-	for _, serial := range m.ByID {
-		mod := m.All[serial]
-		if !mod.Placed {
-			continue
-		}
-		for _, g := range mod.Info.Globals {
-			if addr >= g.Address && addr-g.Address <= g.Size && size <= g.Size-(addr-g.Address) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // loadNext has the next module loaded that the context has not seen. One that it
 // does not take is found out when it is used. It returns false if there is none.
 func (c *Core) loadNext(x *Context) bool {
@@ -221,17 +189,20 @@ func (c *Core) loaded(o Outcome) {
 		}
 		return
 	}
+	m.know(c.config.Chunk)
+	m.awaitsNoMore(serial)
 	mod.Loaded, mod.Placed, mod.Refused = true, true, nil
 	mod.Info.Globals = o.Globals
+	m.addVariables(o.Globals)
 	if mod.Info.Functions == nil {
 		mod.Info.Functions = o.Functions
 	}
+	mod.Info = sorted(mod.Info)
 	if len(m.Journal) == 0 {
 		m.Home = c.Lease.Device
 	}
-	m.Journal = append(m.Journal, Entry{Module: serial})
-	m.Unplaced = slices.DeleteFunc(m.Unplaced, func(s uint64) bool { return s == serial })
-	m.count(c.config.Chunk)
+	m.enter(Entry{Module: serial})
+	m.recount()
 }
 
 // moduleData takes a piece of an image. If there is no room for it, all of the
@@ -318,12 +289,12 @@ func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, e
 		c.dropImage(id)
 		return false, err
 	}
+	m.know(c.config.Chunk)
 	delete(m.Images, id)
 	m.Last++
-	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: found.Info} // without the room that appending left
+	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info)} // without the room that appending left
 	m.ByID[id] = m.Last
-	m.Unplaced = append(m.Unplaced, m.Last) // it goes to the device with the next kernel
-	m.count(c.config.Chunk)
+	m.awaits(m.Last) // it goes to the device with the next kernel
 	return found.Known, nil
 }
 
@@ -352,6 +323,7 @@ func (c *Core) unload(id uint32) {
 		c.dropImage(id)
 		return
 	}
+	m.know(c.config.Chunk)
 	mod := m.All[serial]
 	if x := c.anyContext(); mod.Loaded && x != nil {
 		c.emit(Op{Kind: Drain, Place: x.Place})
@@ -360,26 +332,26 @@ func (c *Core) unload(id uint32) {
 	m.Contents -= size(mod.Saved)
 	mod.Loaded, mod.Saved = false, nil
 	delete(m.ByID, id)
-	for number, f := range m.Functions {
-		if f.Module == serial {
-			delete(m.Functions, number)
-		}
+	m.dropFunctions(serial)
+	if mod.Placed {
+		m.dropVariables(mod.Info.Globals)
 	}
 	switch {
 	case !mod.Placed:
-		m.Unplaced = slices.DeleteFunc(m.Unplaced, func(s uint64) bool { return s == serial })
+		m.awaitsNoMore(serial)
 		m.remove(serial)
 	case c.puts:
-		m.Journal = slices.DeleteFunc(m.Journal, func(e Entry) bool { return e.Module == serial })
+		m.leaveAnywhere(serial)
 		m.remove(serial)
+		m.recount()
 	default:
-		m.Journal = append(m.Journal, Entry{Module: serial, Unload: true})
+		m.enter(Entry{Module: serial, Unload: true})
 		m.tidy()
+		m.recount()
 	}
 	if len(m.Journal) == 0 {
 		m.Pinned = -1
 	}
-	m.count(c.config.Chunk)
 }
 
 // remove forgets a module that nothing depends on.
@@ -392,20 +364,20 @@ func (m *Modules) remove(serial uint64) {
 // and its unload: then nothing lies where it does for its sake.
 func (m *Modules) tidy() {
 	for {
-		load := -1 // the last one
-		for i, e := range m.Journal {
-			if !e.Unload {
-				load = i
-			}
+		load := len(m.Journal) - 1
+		for load >= 0 && m.Journal[load].Unload {
+			load--
 		}
 		if load < 0 {
 			return
 		}
 		serial := m.Journal[load].Module
-		if !slices.Contains(m.Journal[load+1:], Entry{serial, true}) {
+		unload := slices.Index(m.Journal[load:], Entry{serial, true})
+		if unload < 0 {
 			return
 		}
-		m.Journal = slices.DeleteFunc(m.Journal, func(e Entry) bool { return e.Module == serial })
+		m.leave(load + unload)
+		m.leave(load)
 		m.remove(serial)
 	}
 }
@@ -450,6 +422,9 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 	if !ok {
 		return true, fmt.Errorf("kernel %q: %w", d.Name, device.ErrNotFound)
 	}
+	if described, err := c.describe(mod, c.Modules.ByID[d.Module], i); !described || err != nil {
+		return described, err
+	}
 	info := mod.Info.Functions[i]
 	if m.Header.Length < 8*uint64(len(info.Params)) {
 		return true, fmt.Errorf("no room for %d parameters: %w", len(info.Params), ErrProtocol)
@@ -459,7 +434,10 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 		layout = appendPair(layout, uint32(p.Offset), uint32(p.Size))
 	}
 	c.write(m, layout)
-	c.Modules.Functions[d.Function] = Function{Module: c.Modules.ByID[d.Module], Info: info}
+	serial := c.Modules.ByID[d.Module]
+	c.Modules.know(c.config.Chunk)
+	c.Modules.Functions[d.Function] = Function{Module: serial, Info: info}
+	c.Modules.known.functions[serial] = append(c.Modules.known.functions[serial], d.Function)
 	c.reply(m.Header.Slot, success, (&wire.ModuleFunctionReply{
 		Params: uint32(len(info.Params)), ParamSize: uint32(info.ParamSize), MaxThreads: int32(info.MaxThreads),
 		Shared: int32(info.Shared), Local: int32(info.Local), Registers: int32(info.Registers),
@@ -469,14 +447,63 @@ func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) 
 	return true, nil
 }
 
+// describe finds out about a kernel of which only the name is known, since the device that
+// loaded its module tells no more: modules of libraries have thousands. It returns false
+// if the message must wait for that.
+func (c *Core) describe(mod *Module, serial uint64, i int) (bool, error) {
+	f := &mod.Info.Functions[i]
+	if !f.Unread {
+		return true, nil
+	}
+	if c.Head == nil || c.Head.described == nil {
+		if ok, err := c.ready(need{}); !ok || err != nil {
+			return ok, err
+		}
+		if err := c.usable(&Function{Module: serial, Info: *f}); err != nil {
+			return true, err
+		}
+		c.ask(Op{Kind: Describe, Place: c.here().Place, Module: serial, Name: f.Name})
+		return false, nil
+	}
+	o := c.Head.described
+	if o.Err != nil {
+		return true, o.Err
+	}
+	if len(o.Functions) != 1 || o.Functions[0].Name != f.Name || o.Functions[0].Unread {
+		return true, fmt.Errorf("the device tells nothing of kernel %q: %w", f.Name, device.ErrNotFound)
+	}
+	*f = o.Functions[0]
+	return true, nil
+}
+
+// sorted puts what an image holds in the order of names, in which devices tell it.
+func sorted(info device.ImageInfo) device.ImageInfo {
+	functions := func(a, b device.FunctionInfo) int { return cmp.Compare(a.Name, b.Name) }
+	globals := func(a, b device.Global) int { return cmp.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(info.Functions, functions) {
+		slices.SortFunc(info.Functions, functions)
+	}
+	if !slices.IsSortedFunc(info.Globals, globals) {
+		slices.SortFunc(info.Globals, globals)
+	}
+	return info
+}
+
 // function finds a kernel; what an image holds is sorted by name.
 func (mod *Module) function(name string) (int, bool) {
 	all := mod.Info.Functions
 	i, ok := slices.BinarySearchFunc(all, name, func(f device.FunctionInfo, name string) int { return cmp.Compare(f.Name, name) })
-	if !ok { // a device may have told them in another order
-		i = slices.IndexFunc(all, func(f device.FunctionInfo) bool { return f.Name == name })
+	return i, ok
+}
+
+// variable finds a variable, in the same way; -1 if there is none.
+func (mod *Module) variable(name string) int {
+	all := mod.Info.Globals
+	i, ok := slices.BinarySearchFunc(all, name, func(g device.Global, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok {
+		return -1
 	}
-	return i, i >= 0 && i < len(all) && all[i].Name == name
+	return i
 }
 
 func appendPair(b []byte, x, y uint32) []byte {
@@ -488,9 +515,7 @@ func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	find := func() int {
-		return slices.IndexFunc(mod.Info.Globals, func(g device.Global) bool { return g.Name == d.Name })
-	}
+	find := func() int { return mod.variable(d.Name) }
 	if find() < 0 {
 		return true, fmt.Errorf("variable %q: %w", d.Name, device.ErrNotFound)
 	}

@@ -13,13 +13,19 @@ func TestJournalForgetsWhatIsOver(t *testing.T) {
 	load := func() uint64 {
 		m.Last++
 		m.All[m.Last] = &Module{Placed: true, Info: device.ImageInfo{Memory: chunk}}
-		m.Journal = append(m.Journal, Entry{Module: m.Last})
+		m.know(chunk)
+		m.enter(Entry{Module: m.Last})
+		m.recount()
 		return m.Last
 	}
 	unload := func(serial uint64) {
-		m.Journal = append(m.Journal, Entry{serial, true})
+		m.enter(Entry{serial, true})
 		m.tidy()
-		m.count(chunk)
+		m.recount()
+		had := m.Variables
+		if m.count(chunk); m.Variables != had {
+			t.Errorf("%d bytes, counted anew %d", had, m.Variables)
+		}
 	}
 	a, b := load(), load()
 	unload(a)

@@ -78,6 +78,7 @@ const (
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
 	Load         // Image as Module
+	Describe     // what is kernel Name of Module like?
 	Link         // one image of those in Image, or only a look at them if On
 	MakeTextures // Textures, and tell the handle of the last
 	Move         // Plan, when everything at the devices it names is done
@@ -95,7 +96,7 @@ const (
 var kindNames = [kinds]string{
 	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host", "close-shared",
 	"copy-in", "copy-out", "copy", "fill", "launch", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
+	"unload", "set-limit", "drop-texture", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "finish", "inspect", "open", "load", "describe", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
 	"make-room", "refill",
 }
 
@@ -194,7 +195,7 @@ type Outcome struct {
 	Known     bool                  // Inspect: the device could tell
 	Info      device.ImageInfo      // Inspect
 	Globals   []device.Global       // Load
-	Functions []device.FunctionInfo // Load
+	Functions []device.FunctionInfo // Load: their names, and more where that is known; Describe: one
 	Image     []byte                // Link
 	Handle    uint64                // MakeTextures: of the last
 	Name      Name                  // MakeShared
@@ -334,6 +335,8 @@ func (o *Op) String() string {
 		put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
 	case Unload, Load:
 		put("module %d", o.Module)
+	case Describe:
+		put("%s of module %d", o.Name, o.Module)
 	case Inspect, Link:
 		put("%d bytes", len(o.Image))
 	case SetLimit:

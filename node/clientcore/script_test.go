@@ -26,7 +26,8 @@ import (
 //	free OFFSET                     Calls are answered in slot 1
 //	in OFFSET SIZE [STREAM]
 //	out OFFSET SIZE [STREAM]
-//	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables
+//	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables; of
+//	                                modules from 100 on only a device can tell what they hold
 //	unload MODULE | log MODULE
 //	function MODULE                 kernel k as function number MODULE
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
@@ -359,6 +360,9 @@ func (s *script) load(module uint32, variables int) ([]Op, error) {
 	return s.call(&wire.ModuleLoad{Module: module})
 }
 
+// blind is the first module whose image tells nothing before a device has loaded it.
+const blind = 100
+
 // info is what an image of load holds; without addresses.
 func info(image []byte) (i device.ImageInfo) {
 	i.Functions = []device.FunctionInfo{{Name: "k", ParamSize: 8, Params: []device.Param{{Offset: 0, Size: 8}}}}
@@ -372,12 +376,19 @@ func info(image []byte) (i device.ImageInfo) {
 func (s *script) outcome() (o Outcome) {
 	switch s.last.Kind {
 	case Inspect:
-		o.Known, o.Info = true, info(s.last.Image)
+		if s.last.Image[0] < blind {
+			o.Known, o.Info = true, info(s.last.Image)
+		}
+	case Describe:
+		o.Functions = info([]byte{0, 0}).Functions
 	case Load:
 		i := info(s.last.Image)
 		for n := range i.Globals {
 			i.Globals[n].Address = s.next
 			s.next += 256
+		}
+		for n := range i.Functions { // kernels are looked at later
+			i.Functions[n] = device.FunctionInfo{Name: i.Functions[n].Name, Unread: true}
 		}
 		o.Globals, o.Functions = i.Globals, i.Functions
 	case Leave, Backup:

@@ -56,5 +56,7 @@ type Head struct {
 	found  *Outcome // what its image holds
 	linked *Outcome // what was made of its images
 
+	described *Outcome // what its kernel is like
+
 	replacement *replacement // it is no message, but a client that takes this one's place
 }

@@ -158,7 +158,8 @@ func (g *gpu) loadAgain(m clientcore.Loaded) error {
 	return nil
 }
 
-// load puts a module into the context.
+// load puts a module into the context. Of its kernels it tells the names: a device may
+// have to load each to tell more.
 func (g *gpu) load(number uint64, image []byte) ([]device.Global, []device.FunctionInfo, error) {
 	m, err := g.context.Load(image)
 	if err != nil {
@@ -166,11 +167,7 @@ func (g *gpu) load(number uint64, image []byte) ([]device.Global, []device.Funct
 	}
 	var functions []device.FunctionInfo
 	for _, name := range m.Functions() {
-		f, err := m.Function(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		functions = append(functions, f.Info())
+		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
 	}
 	g.modules[number] = &loaded{m, map[uint32]device.Function{}}
 	return m.Globals(), functions, nil
@@ -183,6 +180,19 @@ func (g *gpu) unload(number uint64) error {
 	}
 	delete(g.modules, number)
 	return m.module.Unload()
+}
+
+// describe tells what a kernel is like.
+func (g *gpu) describe(module uint64, name string) (device.FunctionInfo, error) {
+	m := g.modules[module]
+	if m == nil {
+		return device.FunctionInfo{}, fmt.Errorf("module %d is not loaded", module)
+	}
+	f, err := m.module.Function(name)
+	if err != nil {
+		return device.FunctionInfo{}, err
+	}
+	return f.Info(), nil
 }
 
 // function returns the kernel that an operation names.

@@ -558,6 +558,16 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
 		}
 		outcome.Err = err
+	case clientcore.Describe:
+		g, err := w.at(o.Place)
+		if err == nil {
+			err = w.block(func() error {
+				info, err := g.describe(o.Module, o.Name)
+				outcome.Functions = []device.FunctionInfo{info}
+				return err
+			})
+		}
+		outcome.Err = err
 	case clientcore.Link:
 		outcome.Image, outcome.Err = w.link(o)
 	case clientcore.MakeTextures:

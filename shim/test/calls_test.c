@@ -562,6 +562,7 @@ static void test_libraries(void) {
 	start();
 	OK(cuKernelGetFunction(&function, kernel));
 	OK(cuLaunchKernel(function, 7, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+	OK(cuCtxSynchronize()); // prints
 	CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
 	CUlaunchConfig config = {.gridDimX = 8, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1, .attrs = &cooperative, .numAttrs = 1};
 	OK(cuLaunchKernelEx(&config, (CUfunction)kernel, NULL, NULL));

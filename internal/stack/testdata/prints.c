@@ -80,8 +80,9 @@ static void fails_anywhere(void) {
 	CUdeviceptr p;
 	CUresult result;
 	doubt();
-	while ((result = cuMemAlloc(&p, 4)) == CUDA_SUCCESS)
-		CHECK(cuMemFree(p));
+	do
+		result = cuMemAlloc(&p, 4);
+	while (result == CUDA_SUCCESS && (result = cuMemFree(p)) == CUDA_SUCCESS);
 	NEED(result == CUDA_ERROR_ASSERT);
 	fputs("then that\n", stderr);
 }

@@ -1,0 +1,42 @@
+package cuda
+
+import (
+	"cmp"
+	"slices"
+
+	"muster/device"
+)
+
+// variables are those of all modules of a context, by address: programs have thousands,
+// and each copy to one looks for it.
+type variables []device.Global
+
+func byAddress(a, b device.Global) int {
+	return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
+}
+
+func (v *variables) add(globals []device.Global) {
+	for _, g := range globals {
+		i, _ := slices.BinarySearchFunc(*v, g, byAddress)
+		*v = slices.Insert(*v, i, g)
+	}
+}
+
+func (v *variables) remove(globals []device.Global) {
+	for _, g := range globals {
+		if i, ok := slices.BinarySearchFunc(*v, g, byAddress); ok {
+			*v = slices.Delete(*v, i, i+1)
+		}
+	}
+}
+
+// hold says whether a range lies in one of them.
+func (v variables) hold(s span) bool {
+	i, _ := slices.BinarySearchFunc(v, s.from, func(g device.Global, addr uint64) int {
+		if g.Address <= addr {
+			return -1
+		}
+		return 1
+	})
+	return i > 0 && s.to <= v[i-1].Address+v[i-1].Size
+}

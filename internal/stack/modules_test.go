@@ -1,0 +1,54 @@
+package stack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// phases runs the program with many modules, several times, and returns the shortest
+// time of each kind of call.
+func phases(t *testing.T, n *theNode, modules, times int) map[string]time.Duration {
+	t.Helper()
+	shortest := map[string]time.Duration{}
+	for range times {
+		for line := range strings.Lines(n.launch(made("modules"), fmt.Sprint(modules)).right()) {
+			var name string
+			var took time.Duration
+			if _, err := fmt.Sscan(line, &name, &took); err != nil {
+				if _, err := fmt.Sscanf(line, "%s %d", &name, &took); err != nil {
+					continue
+				}
+			}
+			if before, ok := shortest[name]; !ok || took < before {
+				shortest[name] = took
+			}
+		}
+	}
+	return shortest
+}
+
+// Calls cost about the same however many modules and kernels a program has: four times
+// as many take about four times as long, where a search through all of them takes sixteen.
+func TestManyModules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a while")
+	}
+	if err := compile("modules"); err != nil {
+		t.Fatal(err)
+	}
+	node := newWorld(t).start("--devices", "soft:memory=64G")
+	const few = 1000
+	one, four := phases(t, node, few, 3), phases(t, node, 4*few, 2)
+	if len(one) != 12 {
+		t.Fatalf("%d kinds of calls: %v", len(one), one)
+	}
+	for name, took := range one {
+		ratio := float64(four[name]) / float64(took)
+		t.Logf("%-12s %8v each of %d, %8v each of %d: %.1f times as long", name, took/few, few, four[name]/(4*few), 4*few, ratio)
+		if ratio > 10 && four[name] > 50*time.Millisecond {
+			t.Errorf("%s: 4 times as many take %.1f times as long", name, ratio)
+		}
+	}
+}

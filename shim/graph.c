@@ -148,6 +148,9 @@ static void node_empty(CUgraphNode n) {
 		if (n->child != NULL)
 			graph_release(n->child);
 		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		conditional_free(&n->conditional);
+		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		if (n->memory != NULL) {
@@ -206,6 +209,7 @@ void graph_release(CUgraph g) {
 	for (size_t i = 0; i < g->count; i++)
 		node_end(g->nodes[i]);
 	free(g->nodes);
+	conditions_forget_graph(g->id);
 	user_references_release(g->objects);
 	object_free(g);
 }
@@ -269,7 +273,14 @@ CUgraphNode graph_find(CUgraph copy, CUgraphNode original) {
 	if (of->parent == NULL)
 		return NULL;
 	CUgraphNode parent = graph_find(copy, of->parent);
-	return parent != NULL && parent->child->origin == of->id ? find_origin(parent->child, original->id) : NULL;
+	if (parent == NULL)
+		return NULL;
+	bool conditional = parent->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+	CUgraph *inner = conditional ? parent->conditional.bodies : &parent->child;
+	for (unsigned i = 0; i < (conditional ? parent->conditional.size : 1); i++)
+		if (inner[i]->origin == of->id)
+			return find_origin(inner[i], original->id);
+	return NULL;
 }
 
 bool graph_sort(CUgraph graph, CUgraphNode **sorted) {
@@ -496,9 +507,13 @@ static void print_nodes(FILE *f, CUgraph graph, unsigned cluster, unsigned *clus
 	for (size_t i = 0; i < graph->count; i++)
 		for (size_t k = 0; k < graph->nodes[i]->out.count; k++)
 			fprintf(f, "\"graph_%u_node_%zu\" -> \"graph_%u_node_%zu\";\n", cluster, i, cluster, graph->nodes[i]->out.list[k].node->place);
-	for (size_t i = 0; i < graph->count; i++)
-		if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			print_nodes(f, graph->nodes[i]->child, ++*clusters, clusters);
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode n = graph->nodes[i];
+		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH)
+			print_nodes(f, n->child, ++*clusters, clusters);
+		for (unsigned k = 0; n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && k < n->conditional.size; k++)
+			print_nodes(f, n->conditional.bodies[k], ++*clusters, clusters);
+	}
 	fprintf(f, "}\n");
 }
 

@@ -113,6 +113,7 @@ static void in_child(void) {
 	virtual_forget_all();
 	pools_forget_all();
 	capture_forget_all();
+	conditions_forget_all();
 	managed_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();

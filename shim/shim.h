@@ -325,6 +325,7 @@ struct CUmod_st {
 	struct object *functions;
 	uint32_t function_count;
 	uint64_t library; // serial number of the one that it is of, or 0
+	bool sets_conditions; // of graphs
 };
 
 struct CUfunc_st {
@@ -530,6 +531,13 @@ CUresult capture_refused(const struct target *t, CUresult why); // of work that 
 void capture_forget_event(CUevent event);
 void capture_forget_stream(CUstream stream);
 void capture_forget_all(void);
+
+// --- graph_condition.c ------------------------------------------------------------------
+
+// PTX text that lets kernels set conditions of graphs, made of an image that wants it; false if it is
+// none. The caller frees the text.
+bool condition_defines(const void *image, size_t size, char **text, size_t *length);
+void conditions_forget_all(void); // in a child
 
 // --- graph_memory.c -------------------------------------------------------------------
 

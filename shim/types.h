@@ -720,6 +720,24 @@ typedef struct {
 
 typedef struct { CUdeviceptr dptr; } CUDA_MEM_FREE_NODE_PARAMS;
 
+typedef cuuint64_t CUgraphConditionalHandle;
+
+#define CU_GRAPH_COND_ASSIGN_DEFAULT 0x1
+
+typedef enum {
+	CU_GRAPH_COND_TYPE_IF = 0,
+	CU_GRAPH_COND_TYPE_WHILE = 1,
+	CU_GRAPH_COND_TYPE_SWITCH = 2
+} CUgraphConditionalNodeType;
+
+typedef struct {
+	CUgraphConditionalHandle handle;
+	CUgraphConditionalNodeType type;
+	unsigned int size;
+	CUgraph *phGraph_out;
+	CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
 typedef struct {
 	CUgraphNodeType type;
 	int reserved0[3];
@@ -734,6 +752,7 @@ typedef struct {
 		CUDA_EVENT_RECORD_NODE_PARAMS eventRecord;
 		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
 		CUDA_MEM_FREE_NODE_PARAMS free;
+		CUDA_CONDITIONAL_NODE_PARAMS conditional;
 	};
 	long long reserved2;
 } CUgraphNodeParams;

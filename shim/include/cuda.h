@@ -834,6 +834,24 @@ typedef struct {
 
 typedef struct { CUdeviceptr dptr; } CUDA_MEM_FREE_NODE_PARAMS;
 
+typedef cuuint64_t CUgraphConditionalHandle;
+
+#define CU_GRAPH_COND_ASSIGN_DEFAULT 0x1
+
+typedef enum {
+	CU_GRAPH_COND_TYPE_IF = 0,
+	CU_GRAPH_COND_TYPE_WHILE = 1,
+	CU_GRAPH_COND_TYPE_SWITCH = 2
+} CUgraphConditionalNodeType;
+
+typedef struct {
+	CUgraphConditionalHandle handle;
+	CUgraphConditionalNodeType type;
+	unsigned int size;
+	CUgraph *phGraph_out;
+	CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
 typedef struct {
 	CUgraphNodeType type;
 	int reserved0[3];
@@ -848,6 +866,7 @@ typedef struct {
 		CUDA_EVENT_RECORD_NODE_PARAMS eventRecord;
 		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
 		CUDA_MEM_FREE_NODE_PARAMS free;
+		CUDA_CONDITIONAL_NODE_PARAMS conditional;
 	};
 	long long reserved2;
 } CUgraphNodeParams;
@@ -1006,6 +1025,7 @@ CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphN
 CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params);
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph);
 CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph original);
+CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned int initial, unsigned int flags);
 CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned int flags);
 CUresult CUDAAPI cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags);
 CUresult CUDAAPI cuGraphDestroy(CUgraph graph);

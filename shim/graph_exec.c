@@ -719,16 +719,21 @@ CUresult do_cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned i
 
 // --- updates: another graph of the same shape ------------------------------------------------------
 
-// Nodes are paired by the order of their making.
-static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
+// Nodes are paired by the order of their making. *from is the first of the other's
+// dependencies that mine has not; NULL if only their number differs.
+static bool same_dependencies(CUgraphNode mine, CUgraphNode other, CUgraphNode *from) {
+	*from = NULL;
 	if (mine->in.count != other->in.count)
 		return false;
-	for (size_t i = 0; i < mine->in.count; i++) {
-		bool found = mine->in.list[i].node->place == other->in.list[i].node->place; // almost always in the same order
-		for (size_t k = 0; k < other->in.count && !found; k++)
-			found = mine->in.list[i].node->place == other->in.list[k].node->place;
-		if (!found)
+	for (size_t i = 0; i < other->in.count; i++) {
+		size_t place = other->in.list[i].node->place;
+		bool found = mine->in.list[i].node->place == place; // almost always in the same order
+		for (size_t k = 0; k < mine->in.count && !found; k++)
+			found = mine->in.list[k].node->place == place;
+		if (!found) {
+			*from = other->in.list[i].node;
 			return false;
+		}
 	}
 	return true;
 }
@@ -736,14 +741,16 @@ static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
 static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info);
 
 static CUgraphExecUpdateResult compare(CUgraph mine, CUgraph other, CUgraphExecUpdateResultInfo *info) {
-	if (mine->count != other->count)
+	if (mine->count != other->count) {
+		info->errorNode = NULL;
 		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	}
 	graph_number(mine);
 	graph_number(other);
 	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
 	for (size_t i = 0; i < mine->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
 		info->errorNode = other->nodes[i];
-		if (!same_dependencies(mine->nodes[i], other->nodes[i]))
+		if (!same_dependencies(mine->nodes[i], other->nodes[i], &info->errorFromNode))
 			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 		result = compare_node(mine->nodes[i], other->nodes[i], info);
 	}
@@ -764,7 +771,9 @@ static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other,
 		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
 	switch (mine->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return mine->kernel.context == other->kernel.context ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+		if (mine->kernel.context != other->kernel.context)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+		return mine->kernel.launch.cooperative == other->kernel.launch.cooperative ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return copy_may_become(&mine->copy, &other->copy) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEMSET:

@@ -514,8 +514,8 @@ CUresult do_cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) 
 // --- nodes of any kind ---------------------------------------------------------------------------
 
 // A refusal whose reason the result does not say.
-static CUresult refused(const char *what, atomic_flag *told) {
-	trace_missing(what, "not yet", told);
+static CUresult refused(const char *what, const char *why, atomic_flag *told) {
+	trace_missing(what, why, told);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -524,9 +524,9 @@ static CUresult refused_type(CUgraphNodeType type) {
 	switch (type) {
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-		return refused("a node of a graph for external semaphores", &semaphores);
+		return refused("a node of a graph for external semaphores", "these are of graphics interfaces, which share memory with a display", &semaphores);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		return refused("a node of a graph for batches of memory operations", &batches);
+		return refused("a node of a graph for batches of memory operations", "not yet", &batches);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -552,7 +552,7 @@ CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNod
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		if (p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
 			static atomic_flag told = ATOMIC_FLAG_INIT;
-			return refused("a child graph that moves into its node", &told);
+			return refused("a child graph that moves into its node", "not yet", &told);
 		}
 		return add_child(node, graph, dependencies, edges, count, p->graph.graph);
 	case CU_GRAPH_NODE_TYPE_EMPTY:

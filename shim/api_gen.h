@@ -106,6 +106,7 @@ CUresult do_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params);
 CUresult do_cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph);
 CUresult do_cuGraphClone(CUgraph *clone, CUgraph original);
+CUresult do_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned int initial, unsigned int flags);
 CUresult do_cuGraphCreate(CUgraph *graph, unsigned int flags);
 CUresult do_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags);
 CUresult do_cuGraphDestroy(CUgraph graph);

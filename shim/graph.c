@@ -148,6 +148,9 @@ static void node_empty(CUgraphNode n) {
 		if (n->child != NULL)
 			graph_release(n->child);
 		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		conditional_free(&n->conditional);
+		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		if (n->memory != NULL) {
@@ -206,6 +209,7 @@ void graph_release(CUgraph g) {
 	for (size_t i = 0; i < g->count; i++)
 		node_end(g->nodes[i]);
 	free(g->nodes);
+	conditions_forget_graph(g->id);
 	user_references_release(g->objects);
 	object_free(g);
 }
@@ -269,7 +273,14 @@ CUgraphNode graph_find(CUgraph copy, CUgraphNode original) {
 	if (of->parent == NULL)
 		return NULL;
 	CUgraphNode parent = graph_find(copy, of->parent);
-	return parent != NULL && parent->child->origin == of->id ? find_origin(parent->child, original->id) : NULL;
+	if (parent == NULL)
+		return NULL;
+	bool conditional = parent->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+	CUgraph *inner = conditional ? parent->conditional.bodies : &parent->child;
+	for (unsigned i = 0; i < (conditional ? parent->conditional.size : 1); i++)
+		if (inner[i]->origin == of->id)
+			return find_origin(inner[i], original->id);
+	return NULL;
 }
 
 bool graph_sort(CUgraph graph, CUgraphNode **sorted) {
@@ -484,26 +495,96 @@ CUresult do_cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependen
 
 // --- a drawing for Graphviz ----------------------------------------------------------------
 
-static void print_nodes(FILE *f, CUgraph graph, unsigned cluster, unsigned *clusters) {
+// What is said of a node: lines of its label, each as far as the flags ask for it.
+static void print_kernel(FILE *f, const struct kernel_node *k, unsigned flags) {
+	bool there = object_is(k->function, KIND_FUNCTION) && k->function->object.number == k->number;
+	fprintf(f, "\\n%s", there ? k->function->name : "");
+	if ((flags & (CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE | CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS)) != 0) {
+		const struct launch *l = &k->launch;
+		fprintf(f, "\\ngrid %u %u %u\\nblock %u %u %u\\nshared %u", l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared);
+		for (uint32_t i = 0; there && i < k->function->params; i++) {
+			fprintf(f, "\\nparam %u ", i);
+			for (uint32_t n = k->function->layout[i][1]; n > 0; n--) // as a number is written
+				fprintf(f, "%02x", k->bytes[k->function->layout[i][0] + n - 1]);
+		}
+	}
+	if ((flags & (CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE | CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_ATTRIBUTES)) != 0) {
+		fprintf(f, "\\ncooperative %d", k->launch.cooperative);
+		for (unsigned i = 0; i < KERNEL_ATTRIBUTES; i++)
+			if ((k->attributes_set >> i & 1) != 0)
+				fprintf(f, "\\nattribute %u", i);
+	}
+}
+
+static void print_side(FILE *f, const char *name, CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t pitch) {
+	static const char *const types[] = {"?", "host", "device", "array", "unified"};
+	unsigned long long at = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : type == CU_MEMORYTYPE_ARRAY ? (uintptr_t)array : device;
+	fprintf(f, "\\n%s %s 0x%llx pitch %zu", name, (unsigned)type < 5 ? types[type] : "?", at, pitch);
+}
+
+static void print_params(FILE *f, CUgraphNode n, unsigned flags) {
+#define WANTED(what) ((flags & (CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE | CU_GRAPH_DEBUG_DOT_FLAGS_##what)) != 0)
+	if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) != 0)
+		fprintf(f, "\\nnode %p", (void *)n);
+	if (n->type == CU_GRAPH_NODE_TYPE_KERNEL)
+		print_kernel(f, &n->kernel, flags);
+	if (n->type == CU_GRAPH_NODE_TYPE_MEMCPY && WANTED(MEMCPY_NODE_PARAMS)) {
+		const CUDA_MEMCPY3D *p = &n->copy.params;
+		print_side(f, "from", p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcPitch);
+		print_side(f, "to", p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstPitch);
+		fprintf(f, "\\n%zu x %zu x %zu", p->WidthInBytes, p->Height, p->Depth);
+	}
+	if (n->type == CU_GRAPH_NODE_TYPE_MEMSET && WANTED(MEMSET_NODE_PARAMS)) {
+		const CUDA_MEMSET_NODE_PARAMS *p = &n->fill.params;
+		fprintf(f, "\\nto 0x%llx pitch %zu\\nvalue %u of %u bytes\\n%zu x %zu", (unsigned long long)p->dst, p->pitch, p->value, p->elementSize, p->width, p->height);
+	}
+	if (n->type == CU_GRAPH_NODE_TYPE_HOST && WANTED(HOST_NODE_PARAMS))
+		fprintf(f, "\\nfunction %p\\ndata %p", (void *)(uintptr_t)n->host.fn, n->host.userData);
+	if ((n->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || n->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) && WANTED(EVENT_NODE_PARAMS))
+		fprintf(f, "\\nevent %p", (void *)n->event);
+	if (n->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && WANTED(MEM_ALLOC_NODE_PARAMS))
+		fprintf(f, "\\n%zu bytes at 0x%llx", n->memory->size, (unsigned long long)n->memory->address);
+	if (n->type == CU_GRAPH_NODE_TYPE_MEM_FREE && WANTED(MEM_FREE_NODE_PARAMS))
+		fprintf(f, "\\nat 0x%llx", (unsigned long long)n->memory->address);
+	if (n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && WANTED(CONDITIONAL_NODE_PARAMS)) {
+		static const char *const kinds[] = {"if", "while", "switch"};
+		fprintf(f, "\\n%s, %u graphs", kinds[n->conditional.type], n->conditional.size);
+	}
+#undef WANTED
+}
+
+static void print_edges(FILE *f, CUgraph graph, unsigned cluster, unsigned flags) {
+	for (size_t i = 0; i < graph->count; i++)
+		for (size_t k = 0; k < graph->nodes[i]->out.count; k++) {
+			const struct edge *e = &graph->nodes[i]->out.list[k];
+			fprintf(f, "\"graph_%u_node_%zu\" -> \"graph_%u_node_%zu\"", cluster, i, cluster, e->node->place);
+			if ((flags & CU_GRAPH_DEBUG_DOT_FLAGS_EXTRA_TOPO_INFO) != 0 && (e->data.type | e->data.from_port) != 0)
+				fprintf(f, "[label=\"type %u from port %u\"]", e->data.type, e->data.from_port);
+			fprintf(f, ";\n");
+		}
+}
+
+static void print_nodes(FILE *f, CUgraph graph, unsigned cluster, unsigned *clusters, unsigned flags) {
 	static const char *const names[] = {"KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT", "EVENT_RECORD", "EXT_SEMAS_SIGNAL", "EXT_SEMAS_WAIT", "MEM_ALLOC", "MEM_FREE", "BATCH_MEM_OP", "CONDITIONAL"};
 	fprintf(f, "subgraph cluster_%u {\nlabel=\"graph_%u\" graph[style=\"dashed\"];\n", cluster, cluster);
 	graph_number(graph);
 	for (size_t i = 0; i < graph->count; i++) {
-		CUgraphNode n = graph->nodes[i];
-		fprintf(f, "\"graph_%u_node_%zu\"[label=\"%zu\\n%s%s%s\"];\n", cluster, i, i, names[n->type], n->type == CU_GRAPH_NODE_TYPE_KERNEL ? "\\n" : "",
-			n->type == CU_GRAPH_NODE_TYPE_KERNEL && object_is(n->kernel.function, KIND_FUNCTION) ? n->kernel.function->name : "");
+		fprintf(f, "\"graph_%u_node_%zu\"[label=\"%zu\\n%s", cluster, i, i, names[graph->nodes[i]->type]);
+		print_params(f, graph->nodes[i], flags);
+		fprintf(f, "\"];\n");
 	}
-	for (size_t i = 0; i < graph->count; i++)
-		for (size_t k = 0; k < graph->nodes[i]->out.count; k++)
-			fprintf(f, "\"graph_%u_node_%zu\" -> \"graph_%u_node_%zu\";\n", cluster, i, cluster, graph->nodes[i]->out.list[k].node->place);
-	for (size_t i = 0; i < graph->count; i++)
-		if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
-			print_nodes(f, graph->nodes[i]->child, ++*clusters, clusters);
+	print_edges(f, graph, cluster, flags);
+	for (size_t i = 0; i < graph->count; i++) {
+		CUgraphNode n = graph->nodes[i];
+		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH)
+			print_nodes(f, n->child, ++*clusters, clusters, flags);
+		for (unsigned k = 0; n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && k < n->conditional.size; k++)
+			print_nodes(f, n->conditional.bodies[k], ++*clusters, clusters, flags);
+	}
 	fprintf(f, "}\n");
 }
 
 CUresult do_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags) {
-	(void)flags; // how much it says
 	if (!is_graph(graph) || path == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	FILE *f = fopen(path, "we");
@@ -511,7 +592,7 @@ CUresult do_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int f
 		return CUDA_ERROR_OPERATING_SYSTEM;
 	unsigned clusters = 1;
 	fprintf(f, "digraph dot {\n");
-	print_nodes(f, graph, 1, &clusters);
+	print_nodes(f, graph, 1, &clusters, flags);
 	fprintf(f, "}\n");
 	return fclose(f) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }

@@ -49,6 +49,14 @@ struct fill_node {
 	CUcontext context;
 };
 
+struct conditional_node {
+	struct condition *condition;
+	CUcontext context;
+	CUgraphConditionalNodeType type;
+	unsigned size;
+	CUgraph *bodies;
+};
+
 struct CUgraphNode_st {
 	struct object object;
 	CUgraph graph;
@@ -64,6 +72,7 @@ struct CUgraphNode_st {
 		struct fill_node fill;
 		CUDA_HOST_NODE_PARAMS host;
 		CUgraph child;
+		struct conditional_node conditional;
 		CUevent event;
 		struct graph_memory *memory; // of MEM_ALLOC and MEM_FREE
 	};
@@ -139,6 +148,19 @@ void graph_memory_release(struct graph_memory *m);
 // Whether a launch may allocate it, and that it has.
 bool graph_memory_is_live(struct graph_memory *m);
 void graph_memory_live(struct graph_memory *m, bool live);
+
+// --- graph_condition.c: graphs that run if a kernel says so ------------------------------------
+
+CUresult conditional_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUDA_CONDITIONAL_NODE_PARAMS *params);
+CUresult conditional_copy(CUgraphNode to, const struct conditional_node *from);
+void conditional_free(struct conditional_node *c);
+void conditional_run(void *branches); // for a stream
+void conditions_forget_graph(uint64_t graph);
+bool condition_is_unused(CUgraph graph);
+// Whether a kernel can do with a handle what it gets it for.
+CUresult condition_check_kernel(CUgraphNode n);
+bool condition_takes(CUgraphNodeType type); // whether a body may have such a node
+CUresult conditions_assign(CUgraph graph, const struct target *t);
 
 // --- user_object.c -------------------------------------------------------------------------
 

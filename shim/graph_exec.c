@@ -49,20 +49,39 @@ static void exec_idle(CUgraphExec x) {
 
 // --- instantiating -----------------------------------------------------------------------
 
+// Graphs within a node.
+static CUgraph *inner_graphs(CUgraphNode n, unsigned *count) {
+	*count = n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->conditional.size : n->type == CU_GRAPH_NODE_TYPE_GRAPH;
+	return n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? n->conditional.bodies : &n->child;
+}
+
+static CUresult check_nodes(CUgraph graph, bool body, CUgraphNode *bad);
+
+static CUresult check_node(CUgraphNode n, bool body, CUgraphNode *bad) {
+	*bad = n;
+	if (n->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		if (!object_is(n->kernel.function, KIND_FUNCTION) || n->kernel.function->object.number != n->kernel.number)
+			return CUDA_ERROR_INVALID_VALUE;
+		return condition_check_kernel(n);
+	}
+	if ((n->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || n->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) && !object_is(n->event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (body && !condition_takes(n->type))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	unsigned count;
+	CUgraph *inner = inner_graphs(n, &count);
+	CUresult result = CUDA_SUCCESS;
+	for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = check_nodes(inner[i], body || n->type == CU_GRAPH_NODE_TYPE_CONDITIONAL, bad);
+	return result;
+}
+
 // Finds a node that no launch can do.
-static CUresult check_nodes(CUgraph graph, CUgraphNode *bad) {
+static CUresult check_nodes(CUgraph graph, bool body, CUgraphNode *bad) {
 	for (size_t i = 0; i < graph->count; i++) {
-		CUgraphNode n = graph->nodes[i];
-		*bad = n;
-		if (n->type == CU_GRAPH_NODE_TYPE_KERNEL && (!object_is(n->kernel.function, KIND_FUNCTION) || n->kernel.function->object.number != n->kernel.number))
-			return CUDA_ERROR_INVALID_VALUE;
-		if ((n->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || n->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) && !object_is(n->event, KIND_EVENT))
-			return CUDA_ERROR_INVALID_VALUE;
-		if (n->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-			CUresult result = check_nodes(n->child, bad);
-			if (result != CUDA_SUCCESS)
-				return result;
-		}
+		CUresult result = check_node(graph->nodes[i], body, bad);
+		if (result != CUDA_SUCCESS)
+			return result;
 	}
 	*bad = NULL;
 	return CUDA_SUCCESS;
@@ -72,8 +91,12 @@ static bool has_cycle(CUgraph graph) {
 	CUgraphNode *sorted;
 	bool cycle = !graph_sort(graph, &sorted);
 	free(sorted);
-	for (size_t i = 0; i < graph->count && !cycle; i++)
-		cycle = graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_GRAPH && has_cycle(graph->nodes[i]->child);
+	for (size_t i = 0; i < graph->count && !cycle; i++) {
+		unsigned count;
+		CUgraph *inner = inner_graphs(graph->nodes[i], &count);
+		for (unsigned k = 0; k < count && !cycle; k++)
+			cycle = has_cycle(inner[k]);
+	}
 	return cycle;
 }
 
@@ -108,7 +131,13 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, CU
 		about->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	CUresult result = check_nodes(graph, &about->hErrNode_out);
+	CUresult result = check_nodes(graph, false, &about->hErrNode_out);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		about->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+	if (result == CUDA_SUCCESS && condition_is_unused(graph)) {
+		about->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+		result = CUDA_ERROR_INVALID_VALUE;
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	CUgraphExec x = object_new(KIND_EXEC, sizeof *x);
@@ -173,6 +202,18 @@ CUresult do_cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
 
 // --- what tasks do -------------------------------------------------------------------------
 
+// Has a function of ours called when the stream is there. A function of ours that posts a
+// body of a conditional node is called by who would call this one: it waits for the stream
+// itself.
+static CUresult call(const struct target *t, CUhostFn function, void *data) {
+	if (!host_calling())
+		return host_submit(t, function, data);
+	CUresult result = target_wait(t);
+	if (result == CUDA_SUCCESS)
+		function(data);
+	return result;
+}
+
 static void stage_rows(void *data) {
 	const struct piece *p = data;
 	for (size_t i = 0; i < p->rows; i++) {
@@ -183,7 +224,7 @@ static void stage_rows(void *data) {
 
 static CUresult do_piece(const struct target *t, struct piece *p) {
 	struct wire_header head = {.data = p->offset, .length = p->rows * p->width};
-	CUresult result = p->in ? host_submit(t, stage_rows, p) : CUDA_SUCCESS;
+	CUresult result = p->in ? call(t, stage_rows, p) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (p->in && p->rows == 1) {
@@ -201,7 +242,7 @@ static CUresult do_piece(const struct target *t, struct piece *p) {
 		struct wire_copy_out_2d message = {p->device, p->device_pitch, p->width, p->rows, t->stream};
 		result = POST(t->client, COPY_OUT_2D, copy_out_2d, &message, &head);
 	}
-	return result == CUDA_SUCCESS ? host_submit(t, stage_rows, p) : result;
+	return result == CUDA_SUCCESS ? call(t, stage_rows, p) : result;
 }
 
 static void copy_on_host(void *data) {
@@ -249,7 +290,7 @@ static CUresult do_copy(const struct target *t, struct copy_plan *c) {
 			return copy_in(t->client, t->stream, c->to.at, (const void *)(uintptr_t)c->from.at, c->width, false);
 		return copy_out(t->client, t->stream, (void *)(uintptr_t)c->to.at, c->from.at, c->width, false);
 	case COPY_ON_HOST:
-		return host_submit(t, copy_on_host, c);
+		return call(t, copy_on_host, c);
 	case COPY_ACROSS:
 		return copy_across(t, c->to.at, c->from.at, c->width);
 	case COPY_EARLY:
@@ -274,7 +315,7 @@ static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (memory_owner(t->client, p->dst, 1) == NULL)
-		return host_submit(t, fill_on_host, p);
+		return call(t, fill_on_host, p);
 	const size_t row = p->width * p->elementSize, pitch = p->height > 1 ? p->pitch : row; // no overflow: they were checked
 	result = managed_touch(p->dst, (p->height - 1) * pitch + row, true);
 	if (result != CUDA_SUCCESS)
@@ -332,6 +373,8 @@ static CUresult do_node(const struct target *t, struct task *task) {
 		return do_record(t, n->event);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return do_wait(t, n->event);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return call(t, conditional_run, task->branches);
 	default:
 		return CUDA_SUCCESS; // memory that graphs allocate is there already
 	}
@@ -351,7 +394,7 @@ static CUresult wait_for_tasks(const struct plan *p, const struct target *t, uin
 	return result;
 }
 
-static CUresult post_plan(struct plan *p, const struct target *first) {
+CUresult plan_post(struct plan *p, const struct target *first) {
 	CUresult result = p->begin != NULL ? do_record(first, p->begin) : CUDA_SUCCESS;
 	for (uint32_t l = 1; l < p->lane_count && result == CUDA_SUCCESS; l++)
 		if (p->lanes[l].begins) {
@@ -469,7 +512,9 @@ static CUresult launch_elsewhere(CUgraphExec x, const struct target *t) {
 	own.handle = stream;
 	own.stream = stream->object.number;
 	exec_idle(x);
-	result = post_plan(&x->plan, &own);
+	result = x->plan.conditional ? conditions_assign(x->graph, &own) : CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		result = plan_post(&x->plan, &own);
 	CUresult waited = target_wait(&own);
 	stream_release(stream, true);
 	x->launched = false; // it has ended
@@ -493,8 +538,10 @@ static CUresult launch_locked(CUgraphExec x, const struct target *t) {
 		result = launch_elsewhere(x, t);
 	} else {
 		result = follow_last(x, t);
+		if (result == CUDA_SUCCESS && x->plan.conditional)
+			result = conditions_assign(x->graph, t);
 		if (result == CUDA_SUCCESS)
-			result = post_plan(&x->plan, t);
+			result = plan_post(&x->plan, t);
 		if (result == CUDA_SUCCESS)
 			result = note_last(x, t);
 	}
@@ -548,6 +595,12 @@ static void before_change(CUgraphExec x) {
 		exec_idle(x);
 }
 
+// The same for what nodes do: only bodies of conditional nodes are posted later than by a launch.
+static void before_other_change(CUgraphExec x) {
+	if (x->plan.conditional)
+		exec_idle(x);
+}
+
 CUresult do_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
 	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_KERNEL);
 	if (n == NULL || params == NULL)
@@ -557,6 +610,7 @@ CUresult do_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node
 	CUresult result = kernel_set(&changed, params);
 	if (result == CUDA_SUCCESS && changed.context != before)
 		result = CUDA_ERROR_INVALID_VALUE;
+	before_other_change(exec);
 	if (result == CUDA_SUCCESS)
 		result = kernel_set_bytes(&n->kernel, changed.function, changed.kernel, changed.context, &changed.launch, changed.bytes);
 	kernel_free(&changed);
@@ -650,6 +704,7 @@ CUresult do_cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned i
 	CUgraphNode n = object_is(node, KIND_NODE) ? own_node(exec, node, node->type) : NULL;
 	if (n == NULL || !may_be_disabled(n))
 		return CUDA_ERROR_INVALID_VALUE;
+	before_other_change(exec);
 	n->disabled = enabled == 0;
 	return CUDA_SUCCESS;
 }
@@ -664,16 +719,21 @@ CUresult do_cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned i
 
 // --- updates: another graph of the same shape ------------------------------------------------------
 
-// Nodes are paired by the order of their making.
-static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
+// Nodes are paired by the order of their making. *from is the first of the other's
+// dependencies that mine has not; NULL if only their number differs.
+static bool same_dependencies(CUgraphNode mine, CUgraphNode other, CUgraphNode *from) {
+	*from = NULL;
 	if (mine->in.count != other->in.count)
 		return false;
-	for (size_t i = 0; i < mine->in.count; i++) {
-		bool found = mine->in.list[i].node->place == other->in.list[i].node->place; // almost always in the same order
-		for (size_t k = 0; k < other->in.count && !found; k++)
-			found = mine->in.list[i].node->place == other->in.list[k].node->place;
-		if (!found)
+	for (size_t i = 0; i < other->in.count; i++) {
+		size_t place = other->in.list[i].node->place;
+		bool found = mine->in.list[i].node->place == place; // almost always in the same order
+		for (size_t k = 0; k < mine->in.count && !found; k++)
+			found = mine->in.list[k].node->place == place;
+		if (!found) {
+			*from = other->in.list[i].node;
 			return false;
+		}
 	}
 	return true;
 }
@@ -681,17 +741,28 @@ static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
 static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info);
 
 static CUgraphExecUpdateResult compare(CUgraph mine, CUgraph other, CUgraphExecUpdateResultInfo *info) {
-	if (mine->count != other->count)
+	if (mine->count != other->count) {
+		info->errorNode = NULL;
 		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	}
 	graph_number(mine);
 	graph_number(other);
 	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
 	for (size_t i = 0; i < mine->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
 		info->errorNode = other->nodes[i];
-		if (!same_dependencies(mine->nodes[i], other->nodes[i]))
+		if (!same_dependencies(mine->nodes[i], other->nodes[i], &info->errorFromNode))
 			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 		result = compare_node(mine->nodes[i], other->nodes[i], info);
 	}
+	return result;
+}
+
+static CUgraphExecUpdateResult compare_inner(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info) {
+	unsigned count;
+	CUgraph *inner = inner_graphs(mine, &count), *others = inner_graphs(other, &count);
+	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	for (unsigned i = 0; i < count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++)
+		result = compare(inner[i], others[i], info);
 	return result;
 }
 
@@ -700,7 +771,9 @@ static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other,
 		return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
 	switch (mine->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return mine->kernel.context == other->kernel.context ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+		if (mine->kernel.context != other->kernel.context)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+		return mine->kernel.launch.cooperative == other->kernel.launch.cooperative ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return copy_may_become(&mine->copy, &other->copy) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
@@ -708,8 +781,12 @@ static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other,
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return mine->memory == other->memory ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		if (mine->conditional.condition != other->conditional.condition || mine->conditional.type != other->conditional.type || mine->conditional.size != other->conditional.size)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+		return compare_inner(mine, other, info);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
-		return compare(mine->child, other->child, info);
+		return compare_inner(mine, other, info);
 	default:
 		return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 	}
@@ -720,7 +797,12 @@ static CUresult take_over(CUgraph mine, CUgraph other) {
 	CUresult result = CUDA_SUCCESS;
 	for (size_t i = 0; i < mine->count && result == CUDA_SUCCESS; i++) {
 		CUgraphNode to = mine->nodes[i], from = other->nodes[i];
-		result = to->type == CU_GRAPH_NODE_TYPE_GRAPH ? take_over(to->child, from->child) : node_assign(to, from);
+		unsigned count;
+		CUgraph *inner = inner_graphs(to, &count), *others = inner_graphs(from, &count);
+		if (count == 0)
+			result = node_assign(to, from);
+		for (unsigned k = 0; k < count && result == CUDA_SUCCESS; k++)
+			result = take_over(inner[k], others[k]);
 	}
 	return result;
 }

@@ -514,21 +514,19 @@ CUresult do_cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) 
 // --- nodes of any kind ---------------------------------------------------------------------------
 
 // A refusal whose reason the result does not say.
-static CUresult refused(const char *what, atomic_flag *told) {
-	trace_missing(what, "not yet", told);
+static CUresult refused(const char *what, const char *why, atomic_flag *told) {
+	trace_missing(what, why, told);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static CUresult refused_type(CUgraphNodeType type) {
-	static atomic_flag semaphores = ATOMIC_FLAG_INIT, batches = ATOMIC_FLAG_INIT, conditions = ATOMIC_FLAG_INIT;
+	static atomic_flag semaphores = ATOMIC_FLAG_INIT, batches = ATOMIC_FLAG_INIT;
 	switch (type) {
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-		return refused("a node of a graph for external semaphores", &semaphores);
+		return refused("a node of a graph for external semaphores", "these are of graphics interfaces, which share memory with a display", &semaphores);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		return refused("a node of a graph for batches of memory operations", &batches);
-	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return refused("a conditional node of a graph", &conditions);
+		return refused("a node of a graph for batches of memory operations", "not yet", &batches);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -554,7 +552,7 @@ CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNod
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		if (p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
 			static atomic_flag told = ATOMIC_FLAG_INIT;
-			return refused("a child graph that moves into its node", &told);
+			return refused("a child graph that moves into its node", "not yet", &told);
 		}
 		return add_child(node, graph, dependencies, edges, count, p->graph.graph);
 	case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -567,6 +565,8 @@ CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNod
 		return add_alloc(node, graph, dependencies, edges, count, &p->alloc);
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return add_free(node, graph, dependencies, edges, count, p->free.dptr);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return conditional_add(node, graph, dependencies, edges, count, &p->conditional);
 	default:
 		return refused_type(p->type);
 	}
@@ -627,6 +627,8 @@ CUresult node_assign(CUgraphNode to, CUgraphNode from) {
 			to->graph->memory_nodes++;
 		}
 		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return conditional_copy(to, &from->conditional);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		result = graph_copy(from->child, &copy);
 		if (result != CUDA_SUCCESS)

@@ -112,6 +112,8 @@ static CUcontext context_of(CUgraphNode n) {
 		return n->copy.context;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return n->fill.context;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return n->conditional.context;
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return object_is(n->event, KIND_EVENT) ? n->event->object.context : NULL;
 	default:
@@ -163,9 +165,48 @@ static CUresult plan_copy(struct task *t) {
 	return CUDA_SUCCESS;
 }
 
+// Bodies run where the condition is.
+static CUresult plan_branches(struct task *t) {
+	const struct conditional_node *n = &t->node->conditional;
+	struct branches *b = t->branches = calloc(1, sizeof *b);
+	if (b == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*b = (struct branches){.node = t->node, .context = t->context, .bodies = calloc(n->size, sizeof *b->bodies)};
+	if (b->bodies == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = CUDA_SUCCESS;
+	for (; b->count < n->size && result == CUDA_SUCCESS; b->count++)
+		result = plan_make(n->bodies[b->count], &b->bodies[b->count]);
+	for (unsigned i = 0; i < b->count && result == CUDA_SUCCESS; i++)
+		for (size_t l = 0; l < b->bodies[i].lane_count; l++)
+			if (b->bodies[i].lanes[l].client != NULL && b->bodies[i].lanes[l].client != t->client)
+				result = CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
+static CUresult prepare_branches(struct branches *b) {
+	CUresult result = b->stream == NULL ? stream_create(&b->stream, b->context, CU_STREAM_NON_BLOCKING, 0) : CUDA_SUCCESS;
+	for (unsigned i = 0; i < b->count && result == CUDA_SUCCESS; i++)
+		result = plan_prepare(&b->bodies[i], b->context);
+	return result;
+}
+
+static void free_branches(struct branches *b, bool lives) {
+	if (b == NULL)
+		return;
+	for (unsigned i = 0; i < b->count; i++)
+		plan_free(&b->bodies[i]);
+	if (b->stream != NULL && lives)
+		stream_release(b->stream, true);
+	free(b->bodies);
+	free(b);
+}
+
 static bool writes_host(const struct task *t) {
 	if (t->node == NULL)
 		return false;
+	if (t->branches != NULL)
+		return true; // copies of its bodies may
 	if (t->node->type == CU_GRAPH_NODE_TYPE_HOST)
 		return true;
 	return t->copy != NULL ? !t->copy->to.device && t->copy->how != COPY_ACROSS : t->node->type == CU_GRAPH_NODE_TYPE_MEMSET && memory_owner(NULL, t->node->fill.params.dst, 1) == NULL;
@@ -186,6 +227,8 @@ static CUresult plan_task(struct plan *p, struct task *t) {
 	}
 	if (result == CUDA_SUCCESS && t->node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result = plan_copy(t);
+	if (result == CUDA_SUCCESS && t->node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		result = plan_branches(t);
 	return result;
 }
 
@@ -401,6 +444,7 @@ CUresult plan_make(CUgraph graph, struct plan *p) {
 		result = plan_task(p, &p->tasks[i]);
 		if (p->context == NULL)
 			p->context = p->tasks[i].context;
+		p->conditional |= p->tasks[i].branches != NULL;
 		p->host_side |= is_staged(&p->tasks[i]) || (p->tasks[i].copy != NULL && p->tasks[i].copy->how == COPY_ON_HOST) || writes_host(&p->tasks[i]);
 	}
 	if (result == CUDA_SUCCESS)
@@ -432,6 +476,9 @@ CUresult plan_prepare(struct plan *p, CUcontext context) {
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++)
 		if (p->tasks[i].recorded && p->tasks[i].event == NULL)
 			result = event_create(&p->tasks[i].event, p->lanes[p->tasks[i].lane].context, CU_EVENT_DISABLE_TIMING);
+	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++)
+		if (p->tasks[i].branches != NULL)
+			result = prepare_branches(p->tasks[i].branches);
 	if (begins && result == CUDA_SUCCESS && p->begin == NULL)
 		result = event_create(&p->begin, p->context, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS)
@@ -470,6 +517,7 @@ void plan_free(struct plan *p) {
 		if (t->copy != NULL)
 			free(t->copy->pieces);
 		free(t->copy);
+		free_branches(t->branches, p->lanes != NULL && lane_lives(&p->lanes[t->lane]));
 	}
 	if (p->begin != NULL && lane_lives(&p->lanes[0]))
 		event_release(p->begin, true);

@@ -35,6 +35,15 @@ struct copy_plan {
 	size_t piece_count;
 };
 
+// What a conditional node chooses from, and where it runs.
+struct branches {
+	CUgraphNode node;
+	CUcontext context;
+	CUstream stream;
+	struct plan *bodies;
+	unsigned count;
+};
+
 // A node, or the beginning or the end of a child graph: then node is NULL.
 struct task {
 	CUgraphNode node;
@@ -47,6 +56,7 @@ struct task {
 	bool recorded;   // somebody in another lane waits for it
 	CUevent event;
 	struct copy_plan *copy;
+	struct branches *branches;
 };
 
 struct lane {
@@ -71,6 +81,7 @@ struct plan {
 	size_t lane_count;
 	uint32_t joins, first_join; // for which the first lane waits at the end
 	bool host_side;             // functions of ours use what the plan has
+	bool conditional;           // and post what nodes do
 	CUcontext context;          // of the first lane, or NULL
 	CUevent begin;
 	bool ready; // has its streams, events and buffers
@@ -83,6 +94,8 @@ CUresult plan_prepare(struct plan *plan, CUcontext context);
 // Gives a plan the copies of a later one, which ends, if that differs in nothing else: its
 // streams and events stay.
 bool plan_adopt(struct plan *plan, struct plan *later);
+// Posts it all; graph_exec.c.
+CUresult plan_post(struct plan *plan, const struct target *first);
 // Whether what was made in a lane's context is still there.
 bool lane_lives(const struct lane *lane);
 void plan_free(struct plan *plan);

@@ -115,6 +115,7 @@ static void in_child(void) {
 	ipc_events_forget_all();
 	pools_forget_all();
 	capture_forget_all();
+	conditions_forget_all();
 	managed_forget_all();
 	contexts_forget_thread();
 	streams_forget_thread();

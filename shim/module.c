@@ -177,7 +177,10 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 		return result;
 	print_pending(c);
 	uint32_t number = atomic_fetch_add(&c->numbers, 1);
-	result = image_send(c, number, start, size);
+	char *text = NULL;
+	bool conditions = condition_defines(start, size, &text, &size);
+	result = image_send(c, number, conditions ? (const uint8_t *)text : start, size);
+	free(text);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct answer answer;
@@ -195,6 +198,7 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 		return module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 	module->object.number = number;
 	module->function_count = reply.functions;
+	module->sets_conditions = conditions;
 	context_own(context, module);
 	*out = module;
 	return CUDA_SUCCESS;

@@ -369,6 +369,7 @@ struct CUmod_st {
 	size_t variable_count, variable_room;
 	uint32_t function_count;
 	bool of_library;
+	bool sets_conditions; // of graphs
 };
 
 struct CUfunc_st {
@@ -604,6 +605,13 @@ CUresult capture_refused(const struct target *t, CUresult why); // of work that 
 void capture_forget_event(CUevent event);
 void capture_forget_stream(CUstream stream);
 void capture_forget_all(void);
+
+// --- graph_condition.c ------------------------------------------------------------------
+
+// PTX text that lets kernels set conditions of graphs, made of an image that wants it; false if it is
+// none. The caller frees the text.
+bool condition_defines(const void *image, size_t size, char **text, size_t *length);
+void conditions_forget_all(void); // in a child
 
 // --- graph_memory.c -------------------------------------------------------------------
 

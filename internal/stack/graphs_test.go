@@ -97,3 +97,46 @@ func TestGraphsSurvive(t *testing.T) {
 	}
 	n.idle()
 }
+
+// Conditional nodes (testdata/conditional.c), here and on a node of another machine.
+func TestConditionalGraphs(t *testing.T) {
+	if err := compile("conditional"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n, users := remoteNode(w)
+	for _, options := range [][]string{{"--socket", n.socket}, {"--node", n.gateway, "--tls-dir", users[0]}} {
+		if got := n.launchWith(options, made("conditional")).right(); got != "right\n" {
+			t.Errorf("it said %q", got)
+		}
+	}
+	n.idle()
+}
+
+// Loops in loops are launched while the program is moved and its worker is killed.
+func TestConditionalGraphsSurvive(t *testing.T) {
+	if err := compile("conditional"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(made("conditional"), "replay")
+	for round, device := range []string{"a", "b", "a"} {
+		if _, err := io.WriteString(p.stdin, "20\n"); err != nil {
+			t.Fatal(err)
+		}
+		if round == 1 {
+			n.killWorkers()
+		}
+		for _, c := range n.status().Clients {
+			if out, code := n.tries("move", fmt.Sprint(c.ID), device, "--socket", n.socket); code != 0 && !strings.Contains(out, "already") {
+				t.Errorf("the move failed: %s", out)
+			}
+		}
+		p.says(fmt.Sprintf("round %d\n", round+1))
+	}
+	if got := p.right(); !strings.HasSuffix(got, "right\n") {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}

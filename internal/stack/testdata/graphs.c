@@ -613,6 +613,58 @@ static void managed(void) {
 	CHECK(cuStreamDestroy(s));
 }
 
+static CUgraph line_of_three(CUgraphNode *nodes, int last_behind) {
+	CUgraph g;
+	CHECK(cuGraphCreate(&g, 0));
+	CHECK(cuGraphAddEmptyNode(&nodes[0], g, NULL, 0));
+	CHECK(cuGraphAddEmptyNode(&nodes[1], g, &nodes[0], 1));
+	CHECK(cuGraphAddEmptyNode(&nodes[2], g, &nodes[last_behind], 1));
+	return g;
+}
+
+// What an update says of another graph: which edge differs.
+static void differences(void) {
+	CUgraphNode nodes[3], others[3];
+	CUgraph g = line_of_three(nodes, 1), other = line_of_three(others, 0);
+	CUgraphExec x;
+	CUgraphExecUpdateResultInfo info;
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	NEED(cuGraphExecUpdate(x, other, &info) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	NEED(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED && info.errorNode == others[2] && info.errorFromNode == others[0]);
+	CHECK(cuGraphExecUpdate(x, g, &info));
+	NEED(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && info.errorNode == NULL && info.errorFromNode == NULL);
+	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuGraphDestroy(g));
+	CHECK(cuGraphDestroy(other));
+}
+
+// A drawing says what it is asked for.
+static void drawing(void) {
+	CUgraph g;
+	CUgraphNode k, f;
+	uint32_t two = 2, three = 3, zero = 0;
+	CUDA_KERNEL_NODE_PARAMS p = {.func = step, .gridDimX = 5, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = (void *[]){&cells, &two, &three, &zero, &zero}};
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = cells, .value = 77, .elementSize = 4, .width = 4, .height = 1};
+	CHECK(cuGraphCreate(&g, 0));
+	CHECK(cuGraphAddKernelNode(&k, g, NULL, 0, &p));
+	CHECK(cuGraphAddMemsetNode(&f, g, &k, 1, &set, context));
+	char path[] = "/tmp/muster-drawing-XXXXXX", text[4096] = "";
+	int fd = mkstemp(path);
+	NEED(fd >= 0);
+	for (unsigned flags = 0; flags < 3; flags++) { // nothing, all, and what kernels do
+		const unsigned all[] = {0, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE, CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS};
+		CHECK(cuGraphDebugDotPrint(g, path, all[flags]));
+		ssize_t n = pread(fd, text, sizeof text - 1, 0);
+		NEED(n > 0);
+		text[n] = 0;
+		NEED(strstr(text, "step") != NULL && strstr(text, "MEMSET") != NULL && strstr(text, "->") != NULL);
+		NEED((strstr(text, "grid 5 1 1") != NULL) == (flags > 0) && (strstr(text, "param 2 00000003") != NULL) == (flags > 0) && (strstr(text, "value 77") != NULL) == (flags == 1));
+	}
+	close(fd);
+	unlink(path);
+	CHECK(cuGraphDestroy(g));
+}
+
 // A graph outlives the context that it was made in, and says so.
 static void contexts(void) {
 	CUgraphExec x = forks();
@@ -646,6 +698,8 @@ int main(int argc, char **argv) {
 		updates();
 		allocations();
 		managed();
+		differences();
+		drawing();
 		contexts();
 	} else if (strcmp(what, "managed") == 0) {
 		managed();

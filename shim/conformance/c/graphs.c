@@ -1107,6 +1107,420 @@ static void after_destroying(void) {
 	T(cuGraphDebugDotPrint(g, NULL, 0));
 }
 
+// --- arguments that are wrong ------------------------------------------------------------------
+
+static CUDA_MEMCPY3D copy_params(CUdeviceptr to, CUdeviceptr from, size_t size) {
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = to, .WidthInBytes = size, .Height = 1, .Depth = 1};
+}
+
+static CUDA_MEMSET_NODE_PARAMS fill_params(CUdeviceptr at, unsigned value, unsigned size, size_t width, size_t height) {
+	return (CUDA_MEMSET_NODE_PARAMS){.dst = at, .pitch = height > 1 ? 1024 : 0, .value = value, .elementSize = size, .width = width, .height = height};
+}
+
+// One node of each kind that a graph may have anywhere.
+static CUgraphNode of_kernel, of_copy, of_fill, of_host, of_child, of_empty, of_record, of_wait;
+static void one_of_each(void) {
+	CUdeviceptr at = memory;
+	uint32_t count = 4, value = 1;
+	void *list[3];
+	CUDA_KERNEL_NODE_PARAMS k = kernel_params(&at, &count, &value, list);
+	CUDA_MEMCPY3D c = copy_params(more, memory, 64);
+	CUDA_MEMSET_NODE_PARAMS f = fill_params(more, 5, 4, 4, 1);
+	CUDA_HOST_NODE_PARAMS h = {.fn = function_of_program, .userData = &called};
+	CUgraph empty;
+	cuGraphCreate(&g, 0);
+	cuGraphCreate(&empty, 0);
+	cuGraphAddKernelNode(&of_kernel, g, NULL, 0, &k);
+	cuGraphAddMemcpyNode(&of_copy, g, &of_kernel, 1, &c, context);
+	cuGraphAddMemsetNode(&of_fill, g, &of_copy, 1, &f, context);
+	cuGraphAddHostNode(&of_host, g, &of_fill, 1, &h);
+	cuGraphAddChildGraphNode(&of_child, g, &of_host, 1, empty);
+	cuGraphAddEmptyNode(&of_empty, g, &of_child, 1);
+	cuGraphAddEventRecordNode(&of_record, g, &of_empty, 1, e2);
+	cuGraphAddEventWaitNode(&of_wait, g, &of_record, 1, e2);
+	cuGraphDestroy(empty);
+}
+
+static void arguments_of_nodes(void) {
+	begin();
+	one_of_each();
+	CUDA_KERNEL_NODE_PARAMS k;
+	CUDA_MEMCPY3D c;
+	CUDA_MEMSET_NODE_PARAMS f;
+	CUDA_HOST_NODE_PARAMS h;
+	CUgraph child;
+	CUevent event;
+	T(cuGraphKernelNodeGetParams(of_copy, &k));
+	T(cuGraphKernelNodeGetParams(of_kernel, NULL));
+	T(cuGraphKernelNodeGetParams(NULL, &k));
+	T(cuGraphMemcpyNodeGetParams(of_fill, &c));
+	T(cuGraphMemcpyNodeGetParams(of_copy, NULL));
+	T(cuGraphMemsetNodeGetParams(of_copy, &f));
+	T(cuGraphMemsetNodeGetParams(of_fill, NULL));
+	T(cuGraphHostNodeGetParams(of_empty, &h));
+	T(cuGraphHostNodeGetParams(of_host, NULL));
+	T(cuGraphChildGraphNodeGetGraph(of_host, &child));
+	T(cuGraphChildGraphNodeGetGraph(of_child, NULL));
+	T(cuGraphEventRecordNodeGetEvent(of_wait, &event));
+	T(cuGraphEventRecordNodeGetEvent(of_record, NULL));
+	T(cuGraphEventWaitNodeGetEvent(of_record, &event));
+	T(cuGraphEventRecordNodeSetEvent(of_record, NULL));
+	T(cuGraphEventWaitNodeSetEvent(of_wait, NULL));
+	T(cuGraphKernelNodeGetParams(of_kernel, &k));
+	T(cuGraphKernelNodeSetParams(of_copy, &k));
+	T(cuGraphKernelNodeSetParams(of_kernel, NULL));
+	k.sharedMemBytes = 1 << 30;
+	T(cuGraphKernelNodeSetParams(of_kernel, &k));
+	T(cuGraphMemcpyNodeGetParams(of_copy, &c));
+	T(cuGraphMemcpyNodeSetParams(of_copy, NULL));
+	c.WidthInBytes = 0;
+	T(cuGraphMemcpyNodeSetParams(of_copy, &c));
+	c.WidthInBytes = 1 << 20;
+	T(cuGraphMemcpyNodeSetParams(of_copy, &c));
+	c = copy_params(more, 0x1234, 64);
+	T(cuGraphMemcpyNodeSetParams(of_copy, &c));
+	T(cuGraphMemsetNodeGetParams(of_fill, &f));
+	f.elementSize = 3;
+	T(cuGraphMemsetNodeSetParams(of_fill, &f));
+	f = fill_params(more + 1, 5, 4, 4, 1);
+	T(cuGraphMemsetNodeSetParams(of_fill, &f));
+	f = fill_params(more, 5, 4, 0, 1);
+	T(cuGraphMemsetNodeSetParams(of_fill, &f));
+	f = fill_params(more, 5, 4, 1 << 20, 1);
+	T(cuGraphMemsetNodeSetParams(of_fill, &f));
+	h = (CUDA_HOST_NODE_PARAMS){0};
+	T(cuGraphHostNodeSetParams(of_host, &h));
+	T(cuGraphHostNodeSetParams(of_host, NULL));
+	CUgraphNodeType type;
+	T(cuGraphNodeGetType(of_host, NULL));
+	T(cuGraphNodeGetType(NULL, &type));
+	CUgraphNode n;
+	T(cuGraphAddHostNode(&n, g, NULL, 0, &h));
+	T(cuGraphAddHostNode(&n, g, NULL, 0, NULL));
+	T(cuGraphAddMemcpyNode(&n, g, NULL, 0, NULL, context));
+	T(cuGraphAddMemsetNode(&n, g, NULL, 0, NULL, context));
+	T(cuGraphAddChildGraphNode(&n, g, NULL, 0, NULL));
+	T(cuGraphAddEventRecordNode(&n, g, NULL, 0, NULL));
+	T(cuGraphAddEventWaitNode(&n, g, NULL, 0, NULL));
+	T(cuGraphAddMemFreeNode(&n, g, NULL, 0, memory));
+	T(cuGraphAddMemFreeNode(&n, g, NULL, 0, 0));
+	CUgraphNodeParams any = {.type = 77};
+	T(cuGraphAddNode(&n, g, NULL, NULL, 0, &any));
+	T(cuGraphAddNode(&n, g, NULL, NULL, 0, NULL));
+	any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EMPTY, .reserved2 = 1};
+	T(cuGraphAddNode(&n, g, NULL, NULL, 0, &any));
+	any = (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EMPTY};
+	T(cuGraphNodeSetParams(of_kernel, &any));
+	show_graph(g);
+}
+
+static void attributes_of_kernels(void) {
+	begin();
+	one_of_each();
+	CUgraphNode other;
+	CUkernelNodeAttrValue v = {0};
+	CUDA_KERNEL_NODE_PARAMS k;
+	cuGraphKernelNodeGetParams(of_kernel, &k);
+	cuGraphAddKernelNode(&other, g, NULL, 0, &k);
+	T(cuGraphKernelNodeGetAttribute(of_kernel, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &v));
+	SHOW("%d", v.cooperative);
+	v.cooperative = 1;
+	T(cuGraphKernelNodeSetAttribute(of_kernel, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &v));
+	v = (CUkernelNodeAttrValue){.priority = -2};
+	T(cuGraphKernelNodeSetAttribute(of_kernel, CU_LAUNCH_ATTRIBUTE_PRIORITY, &v));
+	T(cuGraphKernelNodeSetAttribute(of_kernel, CU_LAUNCH_ATTRIBUTE_PRIORITY, NULL));
+	T(cuGraphKernelNodeSetAttribute(of_copy, CU_LAUNCH_ATTRIBUTE_PRIORITY, &v));
+	T(cuGraphKernelNodeGetAttribute(of_kernel, CU_LAUNCH_ATTRIBUTE_PRIORITY, NULL));
+	T(cuGraphKernelNodeGetAttribute(of_kernel, 99, &v));
+	T(cuGraphKernelNodeSetAttribute(of_kernel, 99, &v));
+	T(cuGraphKernelNodeCopyAttributes(other, of_kernel));
+	T(cuGraphKernelNodeGetAttribute(other, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &v));
+	SHOW("%d", v.cooperative);
+	T(cuGraphKernelNodeGetAttribute(other, CU_LAUNCH_ATTRIBUTE_PRIORITY, &v));
+	SHOW("%d", v.priority);
+	T(cuGraphKernelNodeCopyAttributes(other, of_copy));
+	T(cuGraphKernelNodeCopyAttributes(of_copy, other));
+	T(cuGraphKernelNodeCopyAttributes(NULL, other));
+	T(cuGraphInstantiateWithFlags(&x, g, 0));
+	T(cuGraphLaunch(x, s));
+	T(cuStreamSynchronize(s));
+}
+
+static void arguments_of_execs(void) {
+	begin();
+	one_of_each();
+	CUgraphNode stranger;
+	CUDA_KERNEL_NODE_PARAMS k;
+	CUDA_MEMCPY3D c;
+	CUDA_MEMSET_NODE_PARAMS f;
+	CUDA_HOST_NODE_PARAMS h;
+	unsigned on = 7;
+	cuGraphKernelNodeGetParams(of_kernel, &k);
+	cuGraphMemcpyNodeGetParams(of_copy, &c);
+	cuGraphMemsetNodeGetParams(of_fill, &f);
+	cuGraphHostNodeGetParams(of_host, &h);
+	cuGraphCreate(&g2, 0);
+	cuGraphAddKernelNode(&stranger, g2, NULL, 0, &k);
+	T(cuGraphInstantiateWithFlags(&x, g, 0));
+	T(cuGraphExecKernelNodeSetParams(x, stranger, &k));
+	T(cuGraphExecKernelNodeSetParams(x, of_copy, &k));
+	T(cuGraphExecKernelNodeSetParams(x, of_kernel, NULL));
+	T(cuGraphExecKernelNodeSetParams(NULL, of_kernel, &k));
+	T(cuGraphExecKernelNodeSetParams(x, NULL, &k));
+	T(cuGraphExecMemcpyNodeSetParams(x, of_fill, &c, context));
+	T(cuGraphExecMemcpyNodeSetParams(x, of_copy, &c, NULL));
+	c.dstMemoryType = CU_MEMORYTYPE_HOST;
+	c.dstHost = pinned;
+	T(cuGraphExecMemcpyNodeSetParams(x, of_copy, &c, context)); // to another kind of memory
+	c = copy_params(more, memory, 16);
+	c.Height = 2, c.srcPitch = c.dstPitch = 64;
+	T(cuGraphExecMemcpyNodeSetParams(x, of_copy, &c, context)); // of two dimensions
+	T(cuGraphExecMemsetNodeSetParams(x, of_copy, &f, context));
+	T(cuGraphExecMemsetNodeSetParams(x, of_fill, &f, NULL));
+	f = fill_params(more, 5, 4, 4, 2);
+	T(cuGraphExecMemsetNodeSetParams(x, of_fill, &f, context));
+	f = fill_params(more, 6, 1, 4, 1);
+	T(cuGraphExecMemsetNodeSetParams(x, of_fill, &f, context));
+	T(cuGraphExecHostNodeSetParams(x, of_fill, &h));
+	T(cuGraphExecHostNodeSetParams(x, of_host, NULL));
+	T(cuGraphExecEventRecordNodeSetEvent(x, of_wait, e));
+	T(cuGraphExecEventRecordNodeSetEvent(x, of_record, NULL));
+	T(cuGraphExecEventWaitNodeSetEvent(x, of_wait, NULL));
+	T(cuGraphExecChildGraphNodeSetParams(x, of_child, NULL));
+	T(cuGraphExecChildGraphNodeSetParams(x, of_child, g2)); // another shape
+	T(cuGraphNodeSetEnabled(x, of_host, 0));
+	T(cuGraphNodeSetEnabled(x, of_empty, 0));
+	T(cuGraphNodeSetEnabled(x, of_record, 0));
+	T(cuGraphNodeSetEnabled(x, of_child, 0));
+	T(cuGraphNodeSetEnabled(x, stranger, 0));
+	T(cuGraphNodeSetEnabled(NULL, of_kernel, 0));
+	T(cuGraphNodeSetEnabled(x, of_kernel, 2));
+	T(cuGraphNodeGetEnabled(x, of_kernel, &on));
+	SHOW("%u", on);
+	T(cuGraphNodeSetEnabled(x, of_kernel, 0));
+	T(cuGraphNodeGetEnabled(x, of_kernel, &on));
+	SHOW("%u", on);
+	T(cuGraphNodeGetEnabled(x, of_kernel, NULL));
+	T(cuGraphNodeGetEnabled(x, of_host, &on));
+	T(cuGraphExecKernelNodeSetParams(x, of_kernel, &k));
+	T(cuGraphNodeGetEnabled(x, of_kernel, &on));
+	SHOW("%u", on);
+	cuMemsetD32(memory, 0, 4);
+	T(cuGraphLaunch(x, s));
+	T(cuStreamSynchronize(s));
+	SHOW("%u %u, called %d", word(memory), word(more), called);
+	T(cuGraphExecNodeSetParams(x, of_kernel, NULL));
+	T(cuGraphExecNodeSetParams(x, of_kernel, &(CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_MEMSET}));
+	T(cuGraphUpload(NULL, s));
+	T(cuGraphLaunch(x, (CUstream)NULL));
+	T(cuCtxSynchronize());
+}
+
+#define UPDATED(what) \
+	do { \
+		CUgraphExecUpdateResultInfo info = {99, (CUgraphNode)1, (CUgraphNode)1}; \
+		printf("%s", what); \
+		tell(cuGraphExecUpdate(x, g2, &info)); \
+		SHOW("%d, node %s, from %s", info.result, named(info.errorNode), named(info.errorFromNode)); \
+		cuGraphDestroy(g2); \
+	} while (0)
+
+static CUgraphNode made[4];
+static const char *named(CUgraphNode n) { return n == NULL ? "none" : n == made[0] ? "first" : n == made[1] ? "second" : n == made[2] ? "third" : n == made[3] ? "fourth" : "another"; }
+
+// An instantiated line of a kernel, a copy, a fill and a kernel again, and graphs that are a
+// little different.
+static void differences(void) {
+	begin();
+	CUdeviceptr at = memory;
+	uint32_t count = 4, value = 1;
+	void *list[3], *one[] = {&at};
+	CUDA_KERNEL_NODE_PARAMS k = kernel_params(&at, &count, &value, list), b = k;
+	CUDA_MEMCPY3D c = copy_params(more, memory, 64);
+	CUDA_MEMSET_NODE_PARAMS f = fill_params(more, 5, 4, 4, 1);
+	CUkernelNodeAttrValue v = {.cooperative = 1};
+	CUcontext other;
+	CUmodule module2;
+	CUfunction fill2;
+	b.func = bump, b.kernelParams = one;
+#define LINE(kernel1, copy, set, kernel2) \
+	(cuGraphCreate(&g2, 0), cuGraphAddKernelNode(&made[0], g2, NULL, 0, &kernel1), cuGraphAddMemcpyNode(&made[1], g2, &made[0], 1, &copy, context), \
+	 cuGraphAddMemsetNode(&made[2], g2, &made[1], 1, &set, context), cuGraphAddKernelNode(&made[3], g2, &made[2], 1, &kernel2))
+	LINE(k, c, f, k);
+	T(cuGraphInstantiateWithFlags(&x, g2, 0));
+	UPDATED("the same");
+	LINE(k, c, f, b);
+	UPDATED("another function");
+	LINE(k, c, f, k);
+	cuGraphRemoveDependencies(g2, &made[2], &made[3], NULL, 1);
+	UPDATED("a dependency less");
+	LINE(k, c, f, k);
+	cuGraphAddDependencies(g2, &made[0], &made[3], NULL, 1);
+	UPDATED("a dependency more");
+	LINE(k, c, f, k);
+	cuGraphRemoveDependencies(g2, &made[2], &made[3], NULL, 1);
+	cuGraphAddDependencies(g2, &made[1], &made[3], NULL, 1);
+	UPDATED("another dependency");
+	LINE(k, c, f, k);
+	cuGraphDestroyNode(made[3]);
+	UPDATED("a node less");
+	LINE(k, c, f, k);
+	cuGraphAddEmptyNode(&made[3], g2, &made[3], 1);
+	UPDATED("a node more");
+	cuGraphCreate(&g2, 0);
+	cuGraphAddKernelNode(&made[0], g2, NULL, 0, &k);
+	cuGraphAddMemsetNode(&made[1], g2, &made[0], 1, &f, context);
+	cuGraphAddMemcpyNode(&made[2], g2, &made[1], 1, &c, context);
+	cuGraphAddKernelNode(&made[3], g2, &made[2], 1, &k);
+	UPDATED("other types");
+	LINE(k, c, f, k);
+	cuGraphKernelNodeSetAttribute(made[3], CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &v);
+	UPDATED("a cooperative kernel");
+	c.WidthInBytes = 128;
+	LINE(k, c, f, k);
+	UPDATED("a longer copy");
+	c.Height = 2, c.srcPitch = c.dstPitch = 256;
+	LINE(k, c, f, k);
+	UPDATED("a copy of two dimensions");
+	c = copy_params(more, memory, 64);
+	c.dstMemoryType = CU_MEMORYTYPE_HOST, c.dstHost = pinned;
+	LINE(k, c, f, k);
+	UPDATED("a copy to the host");
+	c = copy_params(more, memory, 64);
+	f = fill_params(more, 7, 1, 8, 1);
+	LINE(k, c, f, k);
+	UPDATED("a fill with other elements");
+	f = fill_params(more, 7, 4, 4, 2);
+	LINE(k, c, f, k);
+	UPDATED("a fill of two dimensions");
+	f = fill_params(more, 5, 4, 4, 1);
+	cuCtxCreate_v2(&other, 0, 0);
+	cuModuleLoadData(&module2, kernels);
+	cuModuleGetFunction(&fill2, module2, "fill");
+	cuCtxSetCurrent(context);
+	b = k, b.func = fill2;
+	LINE(b, c, f, k);
+	UPDATED("a kernel of another context");
+	T(cuGraphLaunch(x, s));
+	T(cuStreamSynchronize(s));
+	SHOW("%u %u", word(memory), word(more));
+}
+
+// --- other contexts, and what has ended ---------------------------------------------------------------
+
+static void other_contexts(void) {
+	begin();
+	CUcontext other;
+	CUstream theirs;
+	CUevent their_event;
+	CUdeviceptr at;
+	CUgraph graph = NULL;
+	one_of_each();
+	T(cuCtxCreate_v2(&other, 0, 0));
+	T(cuStreamCreate(&theirs, CU_STREAM_NON_BLOCKING));
+	T(cuEventCreate(&their_event, CU_EVENT_DISABLE_TIMING));
+	T(cuMemAlloc(&at, 4096));
+	T(cuGraphInstantiateWithFlags(&x, g, 0)); // nodes are of the first one
+	T(cuGraphLaunch(x, s));
+	T(cuGraphLaunch(x, theirs));
+	T(cuGraphLaunch(x, NULL));
+	T(cuCtxSynchronize());
+	T(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	T(fill_on(s, memory, 4, 1));
+	T(cuEventRecord(their_event, s));
+	T(cuStreamWaitEvent(theirs, their_event, 0));
+	end_capture(s);
+	T(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	T(cuEventRecord(e, s));
+	T(cuStreamWaitEvent(theirs, e, 0));
+	SHOW("%s", state(theirs));
+	T(cuStreamWaitEvent(s, their_event, 0));
+	end_capture(s);
+	CUDA_MEMCPY3D c = copy_params(at, memory, 64);
+	CUDA_MEMSET_NODE_PARAMS f = fill_params(at, 1, 4, 4, 1);
+	T(cuGraphCreate(&graph, 0));
+	T(cuGraphAddMemcpyNode(&n1, graph, NULL, 0, &c, other));
+	T(cuGraphAddMemsetNode(&n2, graph, NULL, 0, &f, context));
+	T(cuGraphAddEventRecordNode(&n3, graph, NULL, 0, their_event));
+	T(cuGraphInstantiateWithFlags(&x, graph, 0));
+	T(cuGraphLaunch(x, s));
+	T(cuStreamSynchronize(s));
+	T(cuCtxSetCurrent(NULL));
+	T(cuGraphCreate(&graph, 0));
+	T(cuGraphAddEmptyNode(&n1, graph, NULL, 0));
+	T(cuGraphAddMemsetNode(&n2, graph, NULL, 0, &f, NULL));
+	T(cuGraphInstantiateWithFlags(&x, graph, 0));
+	T(cuGraphLaunch(x, s));
+	T(cuGraphLaunch(x, NULL));
+	T(cuGraphExecDestroy(x));
+	T(cuGraphDestroy(graph));
+}
+
+// Handles that have ended are undefined in CUDA: what crashes is to be taken out when this is
+// recorded.
+#define ENDED(name, call) \
+	static void name(void) { \
+		CUgraphNodeType type = 0; \
+		size_t count = 0; \
+		begin(); \
+		one_of_each(); \
+		cuGraphInstantiateWithFlags(&x, g, 0); \
+		(void)type, (void)count; \
+		call; \
+	}
+ENDED(graph_twice, cuGraphDestroy(g); T(cuGraphDestroy(g)))
+ENDED(graph_late, cuGraphDestroy(g); T(cuGraphGetNodes(g, NULL, &count)))
+ENDED(node_twice, cuGraphDestroyNode(of_wait); T(cuGraphDestroyNode(of_wait)))
+ENDED(node_late, cuGraphDestroyNode(of_wait); T(cuGraphNodeGetType(of_wait, &type)))
+ENDED(node_of_ended_graph, cuGraphDestroy(g); T(cuGraphNodeGetType(of_kernel, &type)))
+ENDED(exec_twice, cuGraphExecDestroy(x); T(cuGraphExecDestroy(x)))
+ENDED(exec_late, cuGraphExecDestroy(x); T(cuGraphLaunch(x, s)))
+ENDED(launch_in_ended_stream, cuStreamDestroy(s2); T(cuGraphLaunch(x, s2)))
+ENDED(event_ended, cuEventDestroy(e2); T(cuGraphInstantiateWithFlags(&x, g, 0)))
+ENDED(event_ended_later, cuEventDestroy(e2); T(cuGraphLaunch(x, s)); T(cuStreamSynchronize(s)))
+ENDED(module_ended, cuModuleUnload(module); T(cuGraphInstantiateWithFlags(&x, g, 0)))
+ENDED(memory_ended, cuMemFree(more); T(cuGraphInstantiateWithFlags(&x, g, 0)))
+ENDED(stream_ended_in_capture, cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL); fill_on(s, memory, 4, 1); T(cuStreamDestroy(s)); T(cuMemAlloc(&memory, 64)))
+
+// --- captures with wrong arguments ----------------------------------------------------------------
+
+static void arguments_of_captures(void) {
+	begin();
+	CUgraph graph = NULL;
+	CUgraphNode stranger;
+	CUstreamCaptureMode mode = 9;
+	CUstreamCaptureStatus status;
+	cuGraphCreate(&g, 0);
+	cuGraphCreate(&g2, 0);
+	cuGraphAddEmptyNode(&n1, g, NULL, 0);
+	cuGraphAddEmptyNode(&stranger, g2, NULL, 0);
+	T(cuStreamBeginCaptureToGraph(s, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	T(cuStreamBeginCaptureToGraph(s, g, &stranger, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	T(cuStreamBeginCaptureToGraph(s, g, NULL, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	T(cuStreamBeginCaptureToGraph(s, g, &n1, NULL, 1, 7));
+	T(cuStreamBeginCaptureToGraph(NULL, g, &n1, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	T(cuStreamBeginCaptureToGraph(s, g, &n1, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	T(cuStreamBeginCaptureToGraph(s2, g, &n1, NULL, 1, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	SHOW("%s", state(s2));
+	T(cuGraphDestroy(g));
+	T(cuStreamUpdateCaptureDependencies(s, &stranger, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+	SHOW("%s", state(s));
+	T(cuStreamUpdateCaptureDependencies(s, NULL, NULL, 1, CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+	T(cuStreamUpdateCaptureDependencies(s, &n1, NULL, 1, 5));
+	T(cuStreamUpdateCaptureDependencies(plain, &n1, NULL, 1, CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+	T(cuStreamIsCapturing(s, NULL));
+	T(cuStreamGetCaptureInfo(s, NULL, NULL, NULL, NULL, NULL, NULL));
+	T(cuStreamGetCaptureInfo(s, &status, NULL, NULL, NULL, NULL, NULL));
+	SHOW("%d", status);
+	T(cuThreadExchangeStreamCaptureMode(NULL));
+	T(cuThreadExchangeStreamCaptureMode(&mode));
+	T(fill_on(s, memory, 4, 1));
+	T(cuStreamEndCapture(s, &graph));
+	SHOW("%d", graph == g);
+	show_graph(g);
+	T(cuStreamEndCapture(s, &graph));
+}
+
 #define CASE(name) {#name, name}
 static const struct {
 	const char *name;
@@ -1114,7 +1528,9 @@ static const struct {
 } cases[] = {
 	CASE(capture_states), CASE(capture_line), CASE(forbidden_global), CASE(forbidden_local), CASE(forbidden_relaxed), CASE(forbidden_blocking), CASE(threads_global), CASE(threads_local),
 	CASE(threads_relaxed), CASE(exchange), CASE(forks), CASE(events_in_captures), CASE(dependencies_of_captures), CASE(structure), CASE(kernels_of_graphs), CASE(memory_of_graphs), CASE(updates),
-	CASE(allocations), CASE(user_objects), CASE(after_destroying),
+	CASE(allocations), CASE(user_objects), CASE(after_destroying), CASE(arguments_of_nodes), CASE(attributes_of_kernels), CASE(arguments_of_execs), CASE(differences), CASE(other_contexts),
+	CASE(arguments_of_captures), CASE(graph_twice), CASE(graph_late), CASE(node_twice), CASE(node_late), CASE(node_of_ended_graph), CASE(exec_twice), CASE(exec_late), CASE(launch_in_ended_stream),
+	CASE(event_ended), CASE(event_ended_later), CASE(module_ended), CASE(memory_ended), CASE(stream_ended_in_capture),
 };
 
 int main(int argc, char **argv) {

@@ -63,7 +63,7 @@ func build() error {
 		{"go", "build", "-buildvcs=false", "-o", filepath.Join(built, "muster"), "muster/cmd/muster"},
 		append(append(warnings, "-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library), sources...),
 	}
-	for _, name := range []string{"sequence", "cases", "captures", "graphs"} {
+	for _, name := range []string{"sequence", "cases", "captures", "graphs", "others"} {
 		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))
 	}
 	for _, c := range commands {
@@ -152,15 +152,19 @@ func TestCaptures(t *testing.T) {
 	compare(t, parts(through(t, "captures"), "== ")[""], parts(string(golden), "== ")[""])
 }
 
-// Cases of graphs that wait to be recorded: what NVIDIA's driver gives is compared as soon
-// as golden/ has it. Until then they must not crash, and what they compute must be right.
-func TestGraphCases(t *testing.T) {
-	printed := through(t, "graphs")
+// Cases that wait to be recorded: what NVIDIA's driver gives is compared as soon as golden/
+// has it. Until then they must not crash, and what they compute must be right.
+func TestGraphCases(t *testing.T) { unrecorded(t, "graphs") }
+func TestOtherCases(t *testing.T) { unrecorded(t, "others") }
+
+func unrecorded(t *testing.T, program string) {
+	t.Helper()
+	printed := through(t, program)
 	got := parts(printed, "== ")
 	if strings.Contains(printed, "crashed: ") {
 		t.Errorf("a case crashed:\n%s", printed)
 	}
-	golden, err := os.ReadFile("golden/graphs.txt")
+	golden, err := os.ReadFile("golden/" + program + ".txt")
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

@@ -33,13 +33,13 @@ EXPORT CUresult (cuCtxDestroy_v2)(CUcontext context) { ENTER(cuCtxDestroy_v2); r
 MISSING(cuCtxDetach, "deprecated since CUDA 4")
 EXPORT CUresult (cuCtxDisablePeerAccess)(CUcontext peer) { ENTER(cuCtxDisablePeerAccess); return leave(do_cuCtxDisablePeerAccess(peer)); }
 EXPORT CUresult (cuCtxEnablePeerAccess)(CUcontext peer, unsigned int flags) { ENTER(cuCtxEnablePeerAccess); return leave(do_cuCtxEnablePeerAccess(peer, flags)); }
-MISSING(cuCtxFromGreenCtx, "green contexts")
+EXPORT CUresult (cuCtxFromGreenCtx)(CUcontext *context, CUgreenCtx green) { ENTER(cuCtxFromGreenCtx); return leave(do_cuCtxFromGreenCtx(context, green)); }
 EXPORT CUresult (cuCtxGetApiVersion)(CUcontext context, unsigned int *version) { ENTER(cuCtxGetApiVersion); return leave(do_cuCtxGetApiVersion(context, version)); }
 EXPORT CUresult (cuCtxGetCacheConfig)(CUfunc_cache *config) { ENTER(cuCtxGetCacheConfig); return leave(do_cuCtxGetCacheConfig(config)); }
 EXPORT CUresult (cuCtxGetCurrent)(CUcontext *context) { ENTER(cuCtxGetCurrent); return leave(do_cuCtxGetCurrent(context)); }
 EXPORT CUresult (cuCtxGetDevice)(CUdevice *device) { ENTER(cuCtxGetDevice); return leave(do_cuCtxGetDevice(device)); }
 EXPORT CUresult (cuCtxGetDevice_v2)(CUdevice *device, CUcontext context) { ENTER(cuCtxGetDevice_v2); return leave(do_cuCtxGetDevice_v2(device, context)); }
-MISSING(cuCtxGetDevResource, "green contexts")
+EXPORT CUresult (cuCtxGetDevResource)(CUcontext context, CUdevResource *resource, CUdevResourceType type) { ENTER(cuCtxGetDevResource); return leave(do_cuCtxGetDevResource(context, resource, type)); }
 MISSING(cuCtxGetExecAffinity, "parts of a GPU under MPS")
 EXPORT CUresult (cuCtxGetFlags)(unsigned int *flags) { ENTER(cuCtxGetFlags); return leave(do_cuCtxGetFlags(flags)); }
 EXPORT CUresult (cuCtxGetId)(CUcontext context, unsigned long long *id) { ENTER(cuCtxGetId); return leave(do_cuCtxGetId(context, id)); }
@@ -50,7 +50,7 @@ MISSING(cuCtxPopCurrent, "deprecated since CUDA 4")
 EXPORT CUresult (cuCtxPopCurrent_v2)(CUcontext *context) { ENTER(cuCtxPopCurrent_v2); return leave(do_cuCtxPopCurrent_v2(context)); }
 MISSING(cuCtxPushCurrent, "deprecated since CUDA 4")
 EXPORT CUresult (cuCtxPushCurrent_v2)(CUcontext context) { ENTER(cuCtxPushCurrent_v2); return leave(do_cuCtxPushCurrent_v2(context)); }
-MISSING(cuCtxRecordEvent, "green contexts")
+EXPORT CUresult (cuCtxRecordEvent)(CUcontext context, CUevent event) { ENTER(cuCtxRecordEvent); return leave(do_cuCtxRecordEvent(context, event)); }
 EXPORT CUresult (cuCtxResetPersistingL2Cache)(void) { ENTER(cuCtxResetPersistingL2Cache); return leave(do_cuCtxResetPersistingL2Cache()); }
 EXPORT CUresult (cuCtxSetCacheConfig)(CUfunc_cache config) { ENTER(cuCtxSetCacheConfig); return leave(do_cuCtxSetCacheConfig(config)); }
 EXPORT CUresult (cuCtxSetCurrent)(CUcontext context) { ENTER(cuCtxSetCurrent); return leave(do_cuCtxSetCurrent(context)); }
@@ -59,7 +59,7 @@ EXPORT CUresult (cuCtxSetLimit)(CUlimit limit, size_t value) { ENTER(cuCtxSetLim
 EXPORT CUresult (cuCtxSetSharedMemConfig)(CUsharedconfig config) { ENTER(cuCtxSetSharedMemConfig); return leave(do_cuCtxSetSharedMemConfig(config)); }
 EXPORT CUresult (cuCtxSynchronize)(void) { ENTER(cuCtxSynchronize); return leave(do_cuCtxSynchronize()); }
 EXPORT CUresult (cuCtxSynchronize_v2)(CUcontext context) { ENTER(cuCtxSynchronize_v2); return leave(do_cuCtxSynchronize_v2(context)); }
-MISSING(cuCtxWaitEvent, "green contexts")
+EXPORT CUresult (cuCtxWaitEvent)(CUcontext context, CUevent event) { ENTER(cuCtxWaitEvent); return leave(do_cuCtxWaitEvent(context, event)); }
 MISSING(cuDestroyExternalMemory, "memory and semaphores of graphics interfaces")
 MISSING(cuDestroyExternalSemaphore, "memory and semaphores of graphics interfaces")
 EXPORT CUresult (cuDeviceCanAccessPeer)(int *can, CUdevice device, CUdevice peer) { ENTER(cuDeviceCanAccessPeer); return leave(do_cuDeviceCanAccessPeer(can, device, peer)); }
@@ -69,7 +69,7 @@ EXPORT CUresult (cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute,
 EXPORT CUresult (cuDeviceGetByPCIBusId)(CUdevice *device, const char *text) { ENTER(cuDeviceGetByPCIBusId); return leave(do_cuDeviceGetByPCIBusId(device, text)); }
 EXPORT CUresult (cuDeviceGetCount)(int *count) { ENTER(cuDeviceGetCount); return leave(do_cuDeviceGetCount(count)); }
 EXPORT CUresult (cuDeviceGetDefaultMemPool)(CUmemoryPool *pool, CUdevice device) { ENTER(cuDeviceGetDefaultMemPool); return leave(do_cuDeviceGetDefaultMemPool(pool, device)); }
-MISSING(cuDeviceGetDevResource, "green contexts")
+EXPORT CUresult (cuDeviceGetDevResource)(CUdevice device, CUdevResource *resource, CUdevResourceType type) { ENTER(cuDeviceGetDevResource); return leave(do_cuDeviceGetDevResource(device, resource, type)); }
 EXPORT CUresult (cuDeviceGetExecAffinitySupport)(int *supported, CUexecAffinityType type, CUdevice device) { ENTER(cuDeviceGetExecAffinitySupport); return leave(do_cuDeviceGetExecAffinitySupport(supported, type, device)); }
 EXPORT CUresult (cuDeviceGetGraphMemAttribute)(CUdevice device, CUgraphMem_attribute attribute, void *value) { ENTER(cuDeviceGetGraphMemAttribute); return leave(do_cuDeviceGetGraphMemAttribute(device, attribute, value)); }
 MISSING(cuDeviceGetHostAtomicCapabilities, "of CUDA 13, not yet")
@@ -99,8 +99,8 @@ EXPORT CUresult (cuDeviceSetMemPool)(CUdevice device, CUmemoryPool pool) { ENTER
 MISSING(cuDeviceTotalMem, "32-bit sizes, replaced in CUDA 3.2 or 4")
 EXPORT CUresult (cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) { ENTER(cuDeviceTotalMem_v2); return leave(do_cuDeviceTotalMem_v2(bytes, device)); }
 MISSING(cuDeviceUnregisterAsyncNotification, "notices of the driver")
-MISSING(cuDevResourceGenerateDesc, "green contexts")
-MISSING(cuDevSmResourceSplitByCount, "green contexts")
+EXPORT CUresult (cuDevResourceGenerateDesc)(CUdevResourceDesc *description, CUdevResource *resources, unsigned int count) { ENTER(cuDevResourceGenerateDesc); return leave(do_cuDevResourceGenerateDesc(description, resources, count)); }
+EXPORT CUresult (cuDevSmResourceSplitByCount)(CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining, unsigned int flags, unsigned int least) { ENTER(cuDevSmResourceSplitByCount); return leave(do_cuDevSmResourceSplitByCount(result, groups, input, remaining, flags, least)); }
 EXPORT CUresult (cuDriverGetVersion)(int *version) { ENTER_ANYTIME(cuDriverGetVersion); return leave(do_cuDriverGetVersion(version)); }
 MISSING(cuEGLStreamConsumerAcquireFrame, "EGL shares memory with a display")
 MISSING(cuEGLStreamConsumerConnect, "EGL shares memory with a display")
@@ -266,13 +266,13 @@ EXPORT CUresult (cuGraphRemoveDependencies_v2)(CUgraph graph, const CUgraphNode 
 EXPORT CUresult (cuGraphRetainUserObject)(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) { ENTER(cuGraphRetainUserObject); return leave(do_cuGraphRetainUserObject(graph, object, count, flags)); }
 EXPORT CUresult (cuGraphUpload)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphUpload); return leave(do_cuGraphUpload(exec, stream)); }
 EXPORT CUresult (cuGraphUpload_ptsz)(CUgraphExec exec, CUstream stream) { ENTER(cuGraphUpload_ptsz); return leave(do_cuGraphUpload(exec, stream ? stream : CU_STREAM_PER_THREAD)); }
-MISSING(cuGreenCtxCreate, "green contexts")
-MISSING(cuGreenCtxDestroy, "green contexts")
-MISSING(cuGreenCtxGetDevResource, "green contexts")
-MISSING(cuGreenCtxGetId, "green contexts")
-MISSING(cuGreenCtxRecordEvent, "green contexts")
-MISSING(cuGreenCtxStreamCreate, "green contexts")
-MISSING(cuGreenCtxWaitEvent, "green contexts")
+EXPORT CUresult (cuGreenCtxCreate)(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device, unsigned int flags) { ENTER(cuGreenCtxCreate); return leave(do_cuGreenCtxCreate(green, description, device, flags)); }
+EXPORT CUresult (cuGreenCtxDestroy)(CUgreenCtx green) { ENTER(cuGreenCtxDestroy); return leave(do_cuGreenCtxDestroy(green)); }
+EXPORT CUresult (cuGreenCtxGetDevResource)(CUgreenCtx green, CUdevResource *resource, CUdevResourceType type) { ENTER(cuGreenCtxGetDevResource); return leave(do_cuGreenCtxGetDevResource(green, resource, type)); }
+EXPORT CUresult (cuGreenCtxGetId)(CUgreenCtx green, unsigned long long *id) { ENTER(cuGreenCtxGetId); return leave(do_cuGreenCtxGetId(green, id)); }
+EXPORT CUresult (cuGreenCtxRecordEvent)(CUgreenCtx green, CUevent event) { ENTER(cuGreenCtxRecordEvent); return leave(do_cuGreenCtxRecordEvent(green, event)); }
+EXPORT CUresult (cuGreenCtxStreamCreate)(CUstream *result, CUgreenCtx green, unsigned int flags, int priority) { ENTER(cuGreenCtxStreamCreate); return leave(do_cuGreenCtxStreamCreate(result, green, flags, priority)); }
+EXPORT CUresult (cuGreenCtxWaitEvent)(CUgreenCtx green, CUevent event) { ENTER(cuGreenCtxWaitEvent); return leave(do_cuGreenCtxWaitEvent(green, event)); }
 MISSING(cuImportExternalMemory, "memory and semaphores of graphics interfaces")
 MISSING(cuImportExternalSemaphore, "memory and semaphores of graphics interfaces")
 EXPORT CUresult (cuInit)(unsigned int flags) { ENTER_ANYTIME(cuInit); return leave(do_cuInit(flags)); }
@@ -583,7 +583,7 @@ EXPORT CUresult (cuStreamGetDevice)(CUstream stream, CUdevice *device) { ENTER(c
 EXPORT CUresult (cuStreamGetDevice_ptsz)(CUstream stream, CUdevice *device) { ENTER(cuStreamGetDevice_ptsz); return leave(do_cuStreamGetDevice(stream ? stream : CU_STREAM_PER_THREAD, device)); }
 EXPORT CUresult (cuStreamGetFlags)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags); return leave(do_cuStreamGetFlags(stream, flags)); }
 EXPORT CUresult (cuStreamGetFlags_ptsz)(CUstream stream, unsigned int *flags) { ENTER(cuStreamGetFlags_ptsz); return leave(do_cuStreamGetFlags(stream ? stream : CU_STREAM_PER_THREAD, flags)); }
-MISSING(cuStreamGetGreenCtx, "green contexts")
+EXPORT CUresult (cuStreamGetGreenCtx)(CUstream stream, CUgreenCtx *green) { ENTER(cuStreamGetGreenCtx); return leave(do_cuStreamGetGreenCtx(stream, green)); }
 EXPORT CUresult (cuStreamGetId)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId); return leave(do_cuStreamGetId(stream, id)); }
 EXPORT CUresult (cuStreamGetId_ptsz)(CUstream stream, unsigned long long *id) { ENTER(cuStreamGetId_ptsz); return leave(do_cuStreamGetId(stream ? stream : CU_STREAM_PER_THREAD, id)); }
 EXPORT CUresult (cuStreamGetPriority)(CUstream stream, int *priority) { ENTER(cuStreamGetPriority); return leave(do_cuStreamGetPriority(stream, priority)); }

@@ -51,7 +51,7 @@ void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Objects are never given back to malloc, so that a handle that is used too
 // late finds a changed kind and no foreign memory.
-enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_USER_OBJECT, KIND_ARRAY, KIND_MIPMAP, KIND_TEXTURE, KIND_COUNT };
+enum kind { KIND_NONE, KIND_CONTEXT, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_ALLOCATION, KIND_POOL, KIND_GRAPH, KIND_NODE, KIND_EXEC, KIND_USER_OBJECT, KIND_ARRAY, KIND_MIPMAP, KIND_TEXTURE, KIND_GREEN, KIND_RESOURCES, KIND_COUNT };
 
 struct object {
 	_Atomic uint32_t kind;
@@ -307,6 +307,7 @@ struct CUstream_st {
 	int priority;
 	uint64_t id;
 	struct stream_attributes attributes; // under shim_lock
+	CUgreenCtx green;                    // that it was made for, or NULL
 	struct captured *captured; // while it is captured; under the lock of captures
 };
 

@@ -251,7 +251,7 @@ CUresult do_cuStreamGetCtx(CUstream stream, CUcontext *context) {
 CUresult do_cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green) {
 	CUresult result = do_cuStreamGetCtx(stream, context);
 	if (result == CUDA_SUCCESS && green != NULL)
-		*green = NULL;
+		*green = object_is(stream, KIND_STREAM) && object_is(stream->green, KIND_GREEN) ? stream->green : NULL;
 	return result;
 }
 

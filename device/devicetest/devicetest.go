@@ -82,6 +82,8 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"faults", faultTests},
 		{"contexts", contextTests},
 		{"memory of the host", hostTests},
+		{"words", wordTests},
+		{"shared memory", sharedTests},
 		{"preemption", preemptionTests},
 		{"programs", programTests},
 		{"textures", textureTests},

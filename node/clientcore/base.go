@@ -194,6 +194,9 @@ func RestoreBase(b Base, find Pinned) (*Core, error) {
 	if err == nil && !c.Detached() {
 		err = fmt.Errorf("%w: it is on a device", ErrSaved)
 	}
+	if err == nil && c.Alone() != nil {
+		err = fmt.Errorf("%w: %w", ErrSaved, c.Alone())
+	}
 	return c, err
 }
 

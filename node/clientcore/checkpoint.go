@@ -70,6 +70,9 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if !c.Detached() || c.Outstanding() > 0 {
 		return nil, fmt.Errorf("%w: it is on a device", ErrSaved)
 	}
+	if err := c.Alone(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
+	}
 	fresh, err := New(to)
 	if err != nil {
 		return nil, err

@@ -152,7 +152,7 @@ func (s *saved) restore(find Pinned) (*Core, error) {
 
 // check says what of a client does not fit together.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.Alone} {
+	for _, check := range []func() error{c.checkLease, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -165,6 +165,31 @@ func (c *Core) check() error {
 func (c *Core) Alone() error {
 	if len(c.Shared) > 0 {
 		return errSharesMemory
+	}
+	return nil
+}
+
+// checkSharing looks at the memory that the client has with others.
+func (c *Core) checkSharing() error {
+	all := c.Shared
+	c.Shared = nil
+	defer func() { c.Shared = all }()
+	for i, s := range all {
+		c.Shared = all[:i]
+		r, err := c.checkShared(s.Addr, s.Size)
+		if err != nil {
+			return err
+		}
+		in, err := c.allocationsIn(r)
+		if err != nil {
+			return err
+		}
+		outside := func(a vmm.Range) bool {
+			return a.Size == 0 || a.Addr < s.Addr || a.Size > s.Size || a.Addr-s.Addr > s.Size-a.Size
+		}
+		if len(in) > 0 || s.Imported == (len(s.Live) > 0) || slices.ContainsFunc(s.Live, outside) {
+			return fmt.Errorf("shared memory at %#x has what it cannot have", s.Addr)
+		}
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ import (
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
 //	sync [STREAM] | elapsed FROM TO | query STREAM
 //	call STREAM COOKIE | next [SLOT] | returned COOKIE | reached COOKIE
+//	write STREAM OFFSET VALUE | await STREAM OFFSET VALUE COOKIE | met COOKIE
+//	share OFFSET SIZE | named SECRET | import OFFSET SIZE SECRET
 //	texture OFFSET [surface]        of 64 by 64 elements of 4 bytes | untexture HANDLE [surface]
 //	reset | syncpoint
 //	grant DEVICE MEMORY LEASE | deny WHY | revoke WHY | lost DEVICE | watch on|off
@@ -170,6 +172,18 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.call(&wire.HostMap{Addr: arg(1), Offset: arg(2), Size: arg(3)})
 	case "unmap":
 		return s.send(&wire.HostUnmap{Addr: arg(1)}, wire.Header{Slot: -1}, nil)
+	case "share":
+		return s.call(&wire.MemShare{Addr: at(1), Size: arg(2)})
+	case "import":
+		return s.call(&wire.MemImport{Addr: at(1), Size: arg(2), A: 1, B: 2, C: 3, D: arg(3)})
+	case "named":
+		return s.core.Outcome(s.now, s.last, Outcome{Name: Name{1, 2, 3, arg(1)}})
+	case "write":
+		return s.send(&wire.StreamWrite{Stream: uint32(arg(1)), Addr: at(2), Value: arg(3), Width: 4}, wire.Header{Slot: -1}, nil)
+	case "await":
+		return s.send(&wire.StreamAwait{Stream: uint32(arg(1)), Addr: at(2), Value: arg(3), Width: 8, Compare: 1, Cookie: arg(4)}, wire.Header{Slot: -1}, nil)
+	case "met":
+		return s.core.Met(s.now, arg(1))
 	case "in":
 		return s.send(&wire.CopyIn{Dst: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: -1, Length: arg(2), Release: 1}, make([]byte, arg(2)))
 	case "out":

@@ -173,7 +173,7 @@ func (c *Core) madeTextures(o Outcome) {
 // backed says whether the memory of a texture is the client's.
 func (c *Core) backed(t *device.Texture) bool {
 	r := vmm.Range{Addr: t.Address, Size: t.Bytes()}
-	return c.space.Check(r) == nil || c.Modules.holds(c.config.Chunk, r.Addr, r.Size)
+	return c.space.Check(r) == nil || c.Modules.holds(c.config.Chunk, r.Addr, r.Size) || c.sharesRange(r)
 }
 
 // texturesNeed are the allocations that textures read, in order: kernels may use all of

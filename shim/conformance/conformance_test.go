@@ -63,7 +63,7 @@ func build() error {
 		{"go", "build", "-buildvcs=false", "-o", filepath.Join(built, "muster"), "muster/cmd/muster"},
 		append(append(warnings, "-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library), sources...),
 	}
-	for _, name := range []string{"sequence", "cases", "captures", "graphs", "families"} {
+	for _, name := range []string{"sequence", "cases", "captures", "graphs", "families", "others"} {
 		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))
 	}
 	for _, c := range commands {
@@ -156,8 +156,10 @@ func TestCaptures(t *testing.T) {
 // has it. Until then they must not crash, and what they compute must be right.
 func TestGraphCases(t *testing.T)  { unrecorded(t, "graphs") }
 func TestFamilyCases(t *testing.T) { unrecorded(t, "families") }
+func TestOtherCases(t *testing.T)  { unrecorded(t, "others") }
 
 func unrecorded(t *testing.T, program string) {
+	t.Helper()
 	printed := through(t, program)
 	got := parts(printed, "== ")
 	if strings.Contains(printed, "crashed: ") {

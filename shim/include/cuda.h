@@ -711,6 +711,22 @@ typedef enum {
 	CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2
 } CUdriverProcAddressQueryResult;
 
+// --- green contexts -------------------------------------------------------------------
+
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef enum { CU_GREEN_CTX_DEFAULT_STREAM = 1 } CUgreenCtxCreate_flags;
+typedef enum { CU_DEV_RESOURCE_TYPE_INVALID = 0, CU_DEV_RESOURCE_TYPE_SM = 1 } CUdevResourceType;
+typedef enum { CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING = 1, CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE = 2 } CUdevSmResourceSplit_flags;
+typedef struct CUdevSmResource_st { unsigned int smCount; } CUdevSmResource;
+typedef struct CUdevResource_st {
+	CUdevResourceType type;
+	unsigned char _internal_padding[92];
+	union {
+		CUdevSmResource sm;
+		unsigned char _oversize[48];
+	};
+} CUdevResource;
+
 // --- memory and events of several programs ----------------------------------------
 
 #define CU_IPC_HANDLE_SIZE 64
@@ -1101,11 +1117,13 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, u
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context);
 CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer);
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags);
+CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult CUDAAPI cuCtxGetApiVersion(CUcontext context, unsigned int *version);
 CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *config);
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext *context);
 CUresult CUDAAPI cuCtxGetDevice(CUdevice *device);
 CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext context);
+CUresult CUDAAPI cuCtxGetDevResource(CUcontext context, CUdevResource *resource, CUdevResourceType type);
 CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags);
 CUresult CUDAAPI cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult CUDAAPI cuCtxGetLimit(size_t *value, CUlimit limit);
@@ -1113,6 +1131,7 @@ CUresult CUDAAPI cuCtxGetSharedMemConfig(CUsharedconfig *config);
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *context);
 CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext context);
+CUresult CUDAAPI cuCtxRecordEvent(CUcontext context, CUevent event);
 CUresult CUDAAPI cuCtxResetPersistingL2Cache(void);
 CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config);
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext context);
@@ -1121,6 +1140,7 @@ CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value);
 CUresult CUDAAPI cuCtxSetSharedMemConfig(CUsharedconfig config);
 CUresult CUDAAPI cuCtxSynchronize(void);
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context);
+CUresult CUDAAPI cuCtxWaitEvent(CUcontext context, CUevent event);
 CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUresult CUDAAPI cuDeviceComputeCapability(int *major, int *minor, CUdevice device);
 CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal);
@@ -1128,6 +1148,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, 
 CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *device, const char *text);
 CUresult CUDAAPI cuDeviceGetCount(int *count);
 CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult CUDAAPI cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type);
 CUresult CUDAAPI cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice device);
 CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value);
 CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
@@ -1150,6 +1171,8 @@ CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int fla
 CUresult CUDAAPI cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value);
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
 CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
+CUresult CUDAAPI cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources, unsigned int count);
+CUresult CUDAAPI cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining, unsigned int flags, unsigned int least);
 CUresult CUDAAPI cuDriverGetVersion(int *version);
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned int flags);
 CUresult CUDAAPI cuEventDestroy_v2(CUevent event);
@@ -1255,6 +1278,13 @@ CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *
 CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags);
 CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream);
 CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream);
+CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUdevice device, unsigned int flags);
+CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green);
+CUresult CUDAAPI cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, CUdevResourceType type);
+CUresult CUDAAPI cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id);
+CUresult CUDAAPI cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event);
+CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *result, CUgreenCtx green, unsigned int flags, int priority);
+CUresult CUDAAPI cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event);
 CUresult CUDAAPI cuInit(unsigned int flags);
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address);
 CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
@@ -1490,6 +1520,7 @@ CUresult CUDAAPI cuStreamGetDevice(CUstream stream, CUdevice *device);
 CUresult CUDAAPI cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device);
 CUresult CUDAAPI cuStreamGetFlags(CUstream stream, unsigned int *flags);
 CUresult CUDAAPI cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags);
+CUresult CUDAAPI cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *green);
 CUresult CUDAAPI cuStreamGetId(CUstream stream, unsigned long long *id);
 CUresult CUDAAPI cuStreamGetId_ptsz(CUstream stream, unsigned long long *id);
 CUresult CUDAAPI cuStreamGetPriority(CUstream stream, int *priority);

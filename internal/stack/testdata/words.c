@@ -215,6 +215,77 @@ static void pools(void) {
 	NEED(by_device == by_location);
 }
 
+// A green context has all multiprocessors, or is refused. Events stand for all streams.
+static void green(void) {
+	CUdevResource all, part, rest;
+	CUdevResourceDesc description;
+	CUgreenCtx made, of;
+	CUcontext primary, same;
+	CUmodule module;
+	CUfunction own;
+	unsigned groups = 1;
+	CHECK(cuDevicePrimaryCtxRetain(&primary, device));
+	CHECK(cuCtxPushCurrent(primary));
+	CHECK(cuModuleLoadData(&module, image));
+	CHECK(cuModuleGetFunction(&own, module, "add"));
+	NEED(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_INVALID) == CUDA_ERROR_INVALID_RESOURCE_TYPE);
+	CHECK(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+	int count;
+	CHECK(cuDeviceGetAttribute(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+	NEED(all.sm.smCount == (unsigned)count && sizeof all == 144);
+	CHECK(cuDevSmResourceSplitByCount(&part, &groups, &all, &rest, 0, all.sm.smCount));
+	NEED(groups == 1 && part.sm.smCount == all.sm.smCount);
+	NEED(cuDevSmResourceSplitByCount(&part, &groups, &all, &rest, 0, all.sm.smCount + 1) == CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+	all.sm.smCount = 64; // as if it had so many
+	NEED(cuDevSmResourceSplitByCount(&rest, &groups, &all, NULL, 0, 16) == CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(cuDevResourceGenerateDesc(&description, &part, 1));
+	CHECK(cuGreenCtxCreate(&made, description, device, CU_GREEN_CTX_DEFAULT_STREAM));
+	NEED(cuGreenCtxCreate(&of, description, device, 0) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuCtxFromGreenCtx(&same, made));
+	NEED(same == primary);
+
+	CUstream streams[2], plain;
+	CUevent event;
+	CUdeviceptr p;
+	for (int i = 0; i < 2; i++)
+		CHECK(cuGreenCtxStreamCreate(&streams[i], made, CU_STREAM_NON_BLOCKING, 0));
+	CHECK(cuStreamCreate(&plain, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamGetGreenCtx(streams[0], &of));
+	NEED(of == made);
+	CHECK(cuStreamGetGreenCtx(plain, &of));
+	NEED(of == NULL);
+	CHECK(cuMemAlloc(&p, 4096));
+	CHECK(cuMemsetD8(p, 0, 4096));
+	CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	unsigned n = 1, v = 1;
+	for (int i = 0; i < 2; i++) { // each is held up by a word
+		CHECK(cuStreamWaitValue32(streams[i], p + 64 + 4 * (unsigned)i, 1, CU_STREAM_WAIT_VALUE_EQ));
+		CHECK(cuLaunchKernel(own, 1, 1, 1, 1, 1, 1, 0, streams[i], (void *[]){&p, &n, &v}, NULL));
+	}
+	CHECK(cuGreenCtxRecordEvent(made, event));
+	CHECK(cuStreamWriteValue32(plain, p + 64, 1, 0));
+	CHECK(cuStreamSynchronize(streams[0]));
+	NEED(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
+	CHECK(cuCtxWaitEvent(primary, event));
+	NEED(cuStreamQuery(plain) == CUDA_ERROR_NOT_READY);
+	uint32_t one = 1; // no stream of this context could write it now
+	CUstream free_stream;
+	CHECK(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemcpyHtoDAsync(p + 68, &one, 4, free_stream));
+	CHECK(cuEventSynchronize(event));
+	CHECK(cuCtxSynchronize());
+	CHECK(cuCtxRecordEvent(primary, event));
+	CHECK(cuEventSynchronize(event));
+	uint32_t sum;
+	CHECK(cuMemcpyDtoH(&sum, p, 4));
+	NEED(sum == 2);
+	CHECK(cuMemFree(p));
+	CHECK(cuGreenCtxDestroy(made));
+	NEED(cuGreenCtxDestroy(made) == CUDA_ERROR_INVALID_CONTEXT);
+	CHECK(cuCtxPopCurrent(NULL));
+	CHECK(cuDevicePrimaryCtxRelease(device));
+}
+
 // A stream waits in each of many rounds, for a word that is written after the line is read.
 static void rounds(void) {
 	CUdeviceptr word, data;
@@ -240,7 +311,7 @@ int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
 		void (*f)(void);
-	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"rounds", rounds}};
+	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"green", green}, {"rounds", rounds}};
 	start();
 	for (size_t i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
 		if (strcmp(argv[1], all[i].name) == 0)

@@ -1,0 +1,84 @@
+package devicetest
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"muster/device"
+)
+
+var wordTests = []test{
+	{"a stream waits for a word", always, testWordWait},
+	{"words of the host", always, testHostWords},
+	{"wrong words", always, testWrongWords},
+}
+
+// words is what a stream offers for words, or the test is skipped.
+func (o *opened) words(s device.Stream) device.Words {
+	w, ok := s.(device.Words)
+	if !ok {
+		o.Skip("the backend has no words that streams wait for")
+	}
+	return w
+}
+
+// What stands behind a wait happens after the word was written, by another stream or by a
+// kernel; other streams go on meanwhile. Words of both widths are written as a whole.
+func testWordWait(b *bench) {
+	o := b.open()
+	addr, other := o.mapped(0, o.g), o.newStream()
+	waits, writes := o.words(o.stream), o.words(other)
+	o.putWords(addr, make([]uint32, 64)...)
+	o.ok(waits.WaitWord(addr, 4, 7, device.Equal))
+	o.ok(waits.WaitWord(addr+8, 8, 1<<40, device.SomeBits))
+	o.launch(o.stream, "step", 1, 1, addr+64, uint32(5), uint32(1))
+	o.ok(waits.WriteWord(addr+128, 8, 1<<63|3))
+	o.launch(other, "step", 1, 1, addr+96, uint32(9), uint32(1))
+	o.ok(other.Synchronise(b.ctx))
+	if done, err := o.stream.Done(); done || err != nil {
+		b.Fatalf("the stream that waits is done: %v, %v", done, err)
+	}
+	o.ok(writes.WriteWord(addr+8, 8, 1<<40))
+	o.ok(writes.WriteWord(addr, 4, 7))
+	o.ok(o.stream.Synchronise(b.ctx))
+	if got := o.getWords(addr+128, 2); got[0] != 3 || got[1] != 1<<31 {
+		b.Errorf("the word is %#x", got)
+	}
+	if got := o.getWords(addr, 4); got[0] != 7 || got[1] != 0 || got[2] != 0 || got[3] != 1<<8 {
+		b.Errorf("the words that were waited for are %#x", got)
+	}
+}
+
+// A stream waits for a word of the host, and writes one.
+func testHostWords(b *bench) {
+	o := b.open()
+	waits := o.words(o.stream)
+	host := b.hostPages(4096)
+	unmap := o.mapHost(host)
+	at := addressOf(host)
+	o.ok(waits.WaitWord(at, 4, 3, device.AtLeast))
+	o.ok(waits.WriteWord(at+8, 8, 1<<50|1))
+	if done, err := o.stream.Done(); done || err != nil {
+		b.Fatalf("the stream that waits is done: %v, %v", done, err)
+	}
+	storeWord(host, 4)
+	o.ok(o.stream.Synchronise(b.ctx))
+	if got := binary.LittleEndian.Uint64(host[8:]); got != 1<<50|1 {
+		b.Errorf("the word is %#x", got)
+	}
+	o.ok(unmap())
+}
+
+func testWrongWords(b *bench) {
+	o := b.open()
+	w, addr := o.words(o.stream), o.mapped(0, o.g)
+	for _, err := range []error{
+		w.WriteWord(addr+2, 4, 0), w.WriteWord(addr+4, 8, 0), w.WriteWord(addr, 2, 0), w.WriteWord(addr+o.g, 4, 0),
+		w.WaitWord(addr+2, 4, 0, device.Equal), w.WaitWord(addr+o.g, 8, 0, device.Equal), w.WaitWord(addr, 4, 0, device.NotAll+1),
+	} {
+		if !errors.Is(err, device.ErrInvalidValue) {
+			b.Errorf("a wrong word: %v", err)
+		}
+	}
+	o.ok(o.stream.Synchronise(b.ctx))
+}

@@ -28,7 +28,7 @@ func allMessages() []Message {
 		&Hello{}, &Welcome{}, &Device{}, &Attach{}, &Attached{}, &Refused{},
 		&MemAlloc{}, &MemFree{}, &MemNest{}, &CopyInline{}, &CopyIn{}, &CopyOut{}, &CopyWithin{},
 		&CopyIn2D{}, &CopyOut2D{}, &CopyWithin2D{}, &Fill{}, &HostMap{}, &HostUnmap{},
-		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &DriverAsk{}, &Launch{}, &Limit{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{},
+		&ModuleData{}, &ModuleLoad{}, &ModuleUnload{}, &ModuleNames{}, &ModuleFunction{}, &ModuleGlobal{}, &FunctionOccupancy{}, &FunctionShared{}, &FunctionClusters{}, &Launch{}, &Limit{}, &DriverAsk{}, &ModuleLog{}, &ModuleLink{}, &ModuleFetch{},
 		&StreamCreate{}, &StreamDestroy{}, &StreamQuery{}, &StreamSynchronise{}, &StreamWait{},
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
@@ -399,7 +399,7 @@ func TestAttributes(t *testing.T) {
 	for what, want := range map[string]string{
 		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset",
 		"in":            " copy_in copy_in_2d module_data",
-		"out":           " copy_out copy_out_2d module_names module_function module_log module_fetch print_fetch",
+		"out":           " copy_out copy_out_2d module_names module_function driver_ask module_log module_fetch print_fetch",
 	} {
 		if lists[what] != want {
 			t.Errorf("%s:%s\nwant%s", what, lists[what], want)

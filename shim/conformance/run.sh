@@ -2,7 +2,7 @@
 # Runs the sequences and cases, with the machine's own driver or through Muster:
 # the results as golden/ has them.
 # Usage: run.sh native|muster PROGRAMS OUT [GROUPS]; PROGRAMS is the folder with the
-# programs, OUT gets cases.txt, captures.txt, graphs.txt and sequences.txt, GROUPS is how
+# programs, OUT gets cases.txt, captures.txt, graphs.txt, images.txt and sequences.txt, GROUPS is how
 # many groups of four seeds (default 15).
 set -eu
 way=$1 programs=$2 out=$3 groups=${4:-15}
@@ -26,5 +26,6 @@ echo "$names" | xargs -P "$(nproc)" -I NAME sh -c "$by $programs/cases NAME >$pa
 for name in $names; do cat "$parts/$name"; done >"$out/cases.txt"
 $by "$programs/captures" >"$out/captures.txt"
 $by "$programs/graphs" >"$out/graphs.txt"
+$by "$programs/images" >"$out/images.txt"
 seq 1 4 $((4 * groups)) | xargs -P "$(nproc)" -I N sh -c "$by $programs/sequence N 4 >$parts/N"
 for n in $(seq 1 4 $((4 * groups))); do cat "$parts/$n"; done >"$out/sequences.txt"

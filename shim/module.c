@@ -164,6 +164,26 @@ char *image_log(struct client *c, uint32_t number) {
 	return log;
 }
 
+// Whether the program wants all kernels of a module loaded with it. A device loads one when
+// it is asked for it.
+static bool loads_eagerly(void) {
+	const char *mode = getenv("CUDA_MODULE_LOADING");
+	return mode != NULL && strcmp(mode, "EAGER") == 0;
+}
+
+// Asks for all kernels. One that cannot be had is told of when the program asks for it.
+static void load_functions(CUmodule module) {
+	char *names;
+	uint32_t count;
+	CUfunction function;
+	if (module_names(module, &names, &count) != CUDA_SUCCESS)
+		return;
+	const char *name = names;
+	for (uint32_t i = 0; i < count; i++, name += strlen(name) + 1)
+		module_function(module, name, &function);
+	free(names);
+}
+
 CUresult module_load(CUcontext context, const void *image, size_t limit, char **log, CUmodule *out) {
 	const void *start;
 	size_t size;
@@ -201,6 +221,8 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	module->sets_conditions = conditions;
 	context_own(context, module);
 	*out = module;
+	if (loads_eagerly())
+		load_functions(module);
 	return CUDA_SUCCESS;
 }
 
@@ -378,7 +400,7 @@ CUresult do_cuModuleUnload(CUmodule module) {
 CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 	if (mode == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	*mode = CU_MODULE_LAZY_LOADING;
+	*mode = loads_eagerly() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
 	return CUDA_SUCCESS;
 }
 

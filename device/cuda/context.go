@@ -29,6 +29,7 @@ type gpuContext struct {
 
 	print    func([]byte)
 	complain func([]byte)
+	sieve    *sieve      // of standard error, where the driver writes failed assertions; nil if nobody is told
 	prints   *prints     // nil if what kernels print goes elsewhere
 	mayPrint atomic.Bool // a module was loaded whose kernels may print
 

@@ -37,9 +37,10 @@ type Options struct {
 	Library string
 	// TakeStdout gives the process's standard output to what kernels print,
 	// from the first context with a Config.Print on: for processes that have
-	// no other use for it. Standard error is read from then on as well, for
-	// failed assertions; what else is written there goes where it went, a moment
-	// later, so that whoever logs until the very end has a descriptor of his own.
+	// no other use for it. From the first context on that has a Config.Complain
+	// too, standard error is read for failed assertions; what else is written
+	// there goes where it went, a moment later: a process that logs until its very
+	// end needs another descriptor for that.
 	TakeStdout bool
 }
 

@@ -81,6 +81,12 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 			_ = c.Close()
 			return nil, err
 		}
+		if config.Complain != nil {
+			if c.sieve, err = takeStderr(); err != nil {
+				_ = c.Close()
+				return nil, err
+			}
+		}
 	}
 	if err := c.moreRings(); err != nil {
 		_ = c.Close()

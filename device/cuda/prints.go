@@ -20,10 +20,9 @@ import (
 // the process, when streams are synchronised; here that is a file without a
 // name, which is read after each such moment.
 type prints struct {
-	mu    sync.Mutex
-	file  *os.File
-	text  []byte
-	sieve *sieve // of standard error, where the driver writes failed assertions
+	mu   sync.Mutex
+	file *os.File
+	text []byte
 }
 
 var (
@@ -41,26 +40,37 @@ func takeStdout() (*prints, error) {
 			return
 		}
 		thePrints = &prints{file: os.NewFile(uintptr(fd), "prints"), text: make([]byte, 64<<10)}
-		printsErr = thePrints.siftStderr()
 	})
 	return thePrints, printsErr
 }
 
+var (
+	sieveOnce sync.Once
+	theSieve  *sieve
+	sieveErr  error
+)
+
+// takeStderr has standard error read for failed assertions, once.
+func takeStderr() (*sieve, error) {
+	sieveOnce.Do(func() { theSieve, sieveErr = siftStderr() })
+	return theSieve, sieveErr
+}
+
 // siftStderr puts a pipe in the place of standard error. What Go says when the process
 // crashes goes to the file that was there as well, since nobody reads the pipe then.
-func (p *prints) siftStderr() error {
+func siftStderr() (*sieve, error) {
 	var before C.int
 	in := C.mcu_sift_stderr(&before)
 	if in < 0 {
-		return fmt.Errorf("reading standard error for failed assertions of kernels: %w", device.ErrNotSupported)
+		return nil, fmt.Errorf("reading standard error for failed assertions of kernels: %w", device.ErrNotSupported)
 	}
 	file := os.NewFile(uintptr(before), "stderr")
 	if err := debug.SetCrashOutput(file, debug.CrashOptions{}); err != nil {
-		return fmt.Errorf("keeping standard error for crashes: %w", err)
+		return nil, fmt.Errorf("keeping standard error for crashes: %w", err)
 	}
-	p.sieve = newSieve(file)
-	go p.sieve.run(os.NewFile(uintptr(in), "stderr"))
-	return nil
+	s := newSieve(file)
+	go s.run(os.NewFile(uintptr(in), "stderr"))
+	return s, nil
 }
 
 // collect hands on what was printed.
@@ -102,12 +112,12 @@ func (c *gpuContext) printed() {
 // asserted hands on what the driver writes of failed assertions, once.
 func (c *gpuContext) asserted() {
 	c.assertions.Do(func() {
-		if c.prints == nil || c.complain == nil {
+		if c.sieve == nil {
 			return
 		}
 		C.mcu_context_synchronise(c.handle) // it answers at once, and has written all by then
 		c.prints.collect(c.print)
-		text := c.prints.sieve.take(func(line string) bool {
+		text := c.sieve.take(func(line string) bool {
 			raw := []byte(line)
 			return C.mcu_write_stderr((*C.char)(unsafe.Pointer(&raw[0])), C.size_t(len(raw))) != 0
 		})

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -253,7 +255,9 @@ func targetOf(tree *ptx.Module) int {
 // textOf finds the PTX text in an image.
 func textOf(image []byte) (string, error) {
 	switch {
-	case bytes.HasPrefix(image, []byte("\x7fELF")):
+	case bytes.HasPrefix(image, []byte(elf.ELFMAG)) && !isCubin(image):
+		return "", fmt.Errorf("the image is an ELF file, and none of a GPU's: %w", device.ErrInvalidImage)
+	case bytes.HasPrefix(image, []byte(elf.ELFMAG)):
 		return "", fmt.Errorf("the image is a cubin, machine code that only a real GPU runs: %s: %w", remedy, device.ErrNoKernelImage)
 	case fatbin.Recognise(image):
 		return textOfFatbin(image)
@@ -261,6 +265,12 @@ func textOf(image []byte) (string, error) {
 		return "", fmt.Errorf("the image is empty: %w", device.ErrInvalidImage)
 	}
 	return string(image), nil
+}
+
+// isCubin says whether an ELF file has machine code of a GPU's.
+func isCubin(image []byte) bool {
+	const header, machine, cuda = 64, 18, 190 // EM_CUDA
+	return len(image) >= header && elf.Class(image[elf.EI_CLASS]) == elf.ELFCLASS64 && binary.LittleEndian.Uint16(image[machine:]) == cuda
 }
 
 const remedy = "rebuild the program with PTX in it, for example with nvcc -gencode arch=compute_90,code=compute_90"

@@ -52,3 +52,18 @@ func TestManyModules(t *testing.T) {
 		}
 	}
 }
+
+// A program that wants its modules loaded as a whole gets that, and is told so.
+func TestEagerLoading(t *testing.T) {
+	if err := compile("modules"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	way := []string{"--private"}
+	lazy := w.launchWith(way, made("modules"), "mode").right()
+	t.Setenv("CUDA_MODULE_LOADING", "EAGER")
+	eager := w.launchWith(way, made("modules"), "mode").right()
+	if !strings.Contains(lazy, "mode 2\n") || !strings.Contains(eager, "mode 1\n") {
+		t.Errorf("it said %q and %q", lazy, eager)
+	}
+}

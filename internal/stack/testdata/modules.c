@@ -22,6 +22,8 @@ int main(int argc, char **argv) {
 	CUdevice device;
 	CUcontext context;
 	unsigned n = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 1;
+	if (n == 0)
+		n = 1;
 	CUmodule *modules = calloc(n, sizeof *modules);
 	CUlibrary *libraries = calloc(n, sizeof *libraries);
 	CUkernel *kernels = calloc(n, sizeof *kernels);
@@ -33,6 +35,14 @@ int main(int argc, char **argv) {
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&device, 0));
 	CHECK(cuCtxCreate(&context, 0, device));
+	if (argc > 1 && strcmp(argv[1], "mode") == 0) {
+		CUmoduleLoadingMode mode;
+		CHECK(cuModuleGetLoadingMode(&mode));
+		CHECK(cuModuleLoadData(&modules[0], image));
+		CHECK(cuModuleGetFunction(&f, modules[0], "add"));
+		printf("mode %d\n", (int)mode);
+		return 0;
+	}
 	phase(NULL);
 	for (unsigned i = 0; i < n; i++) {
 		// Few have variables: each of these has 2 MiB of a software GPU's addresses.

@@ -14,15 +14,34 @@ struct host_call {
 	void *data;
 };
 
+// The lock of the client's functions is held. The oldest is the first.
+static void link_call(struct client *c, struct host_call *call) {
+	call->next = NULL;
+	if (c->host_calls == NULL)
+		c->host_calls = call;
+	else
+		c->host_last->next = call;
+	c->host_last = call;
+}
+
+static void unlink_call(struct client *c, struct host_call *call, struct host_call *before) {
+	if (before == NULL)
+		c->host_calls = call->next;
+	else
+		before->next = call->next;
+	if (c->host_last == call)
+		c->host_last = before;
+}
+
 static struct host_call *take_call(struct client *c, uint64_t cookie) {
 	pthread_mutex_lock(&c->host_lock);
-	struct host_call **at = &c->host_calls, *found = NULL;
-	while (*at != NULL && (*at)->cookie != cookie)
-		at = &(*at)->next;
-	if (*at != NULL) {
-		found = *at;
-		*at = found->next;
+	struct host_call *found = c->host_calls, *before = NULL;
+	while (found != NULL && found->cookie != cookie) { // of one stream, the oldest is due
+		before = found;
+		found = found->next;
 	}
+	if (found != NULL)
+		unlink_call(c, found, before);
 	pthread_mutex_unlock(&c->host_lock);
 	return found;
 }
@@ -48,18 +67,17 @@ void host_fail(struct client *c) {
 
 // Ends what failed, in order: callbacks hear why, functions are not called.
 static void end_failed(struct client *c) {
-	struct host_call *failed = NULL;
 	pthread_mutex_lock(&c->host_lock);
 	CUresult status = c->host_status;
-	struct host_call **at = &c->host_calls;
-	while (*at != NULL && (*at)->cookie > c->host_failed) // the newest is the first
-		at = &(*at)->next;
-	while (*at != NULL) {
-		struct host_call *call = *at;
-		*at = call->next;
-		call->next = failed;
-		failed = call;
+	struct host_call *failed = c->host_calls, *last = NULL;
+	while (c->host_calls != NULL && c->host_calls->cookie <= c->host_failed) {
+		last = c->host_calls;
+		unlink_call(c, last, NULL);
 	}
+	if (last == NULL)
+		failed = NULL;
+	else
+		last->next = NULL;
 	pthread_mutex_unlock(&c->host_lock);
 	for (struct host_call *next; failed != NULL; failed = next) {
 		next = failed->next;
@@ -157,8 +175,7 @@ static CUresult submit(const struct target *t, struct host_call template) {
 	pthread_mutex_lock(&c->host_lock);
 	bool running = c->host_thread || (c->host_thread = start_thread(c));
 	uint64_t cookie = call->cookie = ++c->host_cookies;
-	call->next = c->host_calls;
-	c->host_calls = call;
+	link_call(c, call);
 	pthread_mutex_unlock(&c->host_lock);
 	struct wire_host_function message = {t->stream, cookie};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;

@@ -168,7 +168,7 @@ struct client {
 
 	// host.c
 	pthread_mutex_t host_lock;
-	struct host_call *host_calls;
+	struct host_call *host_calls, *host_last; // oldest first
 	uint64_t host_cookies, host_failed; // the last of each: given, and of those that failed
 	CUresult host_status;               // why they failed
 	_Atomic int host_pending; // that have not returned

@@ -247,7 +247,7 @@ func playings(every int, programs ...[]string) []playing {
 			all = append(all, playing{p, every, i % every})
 			continue
 		}
-		for at := range every {
+		for at := 0; at < every; at += 1 + every/6 {
 			all = append(all, playing{p, every, at})
 		}
 	}

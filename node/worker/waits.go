@@ -23,16 +23,28 @@ func (w *worker) block(f func() error) error {
 		return f()
 	}
 	done := make(chan error, 1)
-	w.others.Go(func() { done <- f() })
-	for {
+	var asleep atomic.Bool // this goroutine, until there is a message or somebody wakes it
+	w.others.Go(func() {
+		done <- f()
+		if asleep.Load() {
+			w.consumer.Wake()
+		}
+	})
+	for looks := 0; ; looks++ {
 		var err error
 		select {
 		case err := <-done:
 			return err
-		case n := <-w.notices:
+		case n := <-w.notices: // whoever tells something wakes the consumer
 			err = w.noticedMeanwhile(n)
-		case <-time.After(100 * time.Microsecond):
-			err = w.readAhead()
+		default:
+			asleep.Store(looks >= shortWait)
+			switch {
+			case looks < shortWait: // most often it takes no longer than that
+				runtime.Gosched()
+			case len(done) == 0: // f saw that somebody sleeps, or has not ended
+				err = w.readAhead(longWait)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", err, errEnded) // it ends the client, and that ends f
@@ -40,11 +52,17 @@ func (w *worker) block(f func() error) error {
 	}
 }
 
-// readAhead takes messages from the ring to be handled later; those about the
-// program's own functions are handled now.
-func (w *worker) readAhead() error {
-	for {
-		h, body, err := w.consumer.Next(time.Microsecond)
+// How block waits: so many looks, then for messages, for so long.
+const (
+	shortWait = 32
+	longWait  = 100 * time.Millisecond
+)
+
+// readAhead waits for messages and takes them from the ring to be handled later; those about
+// the program's own functions are handled now.
+func (w *worker) readAhead(patience time.Duration) error {
+	for ; ; patience = time.Microsecond {
+		h, body, err := w.consumer.Next(patience)
 		switch {
 		case errors.Is(err, wire.ErrTimeout), errors.Is(err, wire.ErrWoken):
 			return nil

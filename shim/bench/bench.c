@@ -82,7 +82,7 @@ static CUevent event;
 
 static void do_launch(void) { launch(nothing, NULL); }
 
-static CUgraphExec line, fork20; // graphs of 20 kernels: one behind the other, and beside each other
+static CUgraphExec line, fork20, line1000; // graphs of 20 kernels: one behind the other, and beside each other; of 1,000 in line
 
 static void do_20_launches(void) {
 	for (int i = 0; i < 20; i++)
@@ -90,14 +90,15 @@ static void do_20_launches(void) {
 }
 static void do_line(void) { CHECK(cuGraphLaunch(line, NULL)); }
 static void do_fork(void) { CHECK(cuGraphLaunch(fork20, NULL)); }
+static void do_line_1000(void) { CHECK(cuGraphLaunch(line1000, NULL)); }
 
-static CUgraphExec graph_of_20(bool forked) {
+static CUgraphExec graph_of(int count, bool forked) {
 	CUgraph g;
 	CUgraphExec x;
 	CUgraphNode node, last = NULL;
 	const CUDA_KERNEL_NODE_PARAMS p = {.func = nothing, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
 	CHECK(cuGraphCreate(&g, 0));
-	for (int i = 0; i < 20; i++, last = forked ? NULL : node)
+	for (int i = 0; i < count; i++, last = forked ? NULL : node)
 		CHECK(cuGraphAddKernelNode(&node, g, &last, last != NULL, &p));
 	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
 	CHECK(cuGraphDestroy(g));
@@ -160,14 +161,16 @@ static void calls(void) {
 	measure("launch", do_launch, 2000, false);
 	measure("launch until done", do_launch, 20000, true);
 	measure("launch and synchronise", do_launch_wait, 500, false);
-	line = graph_of_20(false);
-	fork20 = graph_of_20(true);
+	line = graph_of(20, false);
+	fork20 = graph_of(20, true);
+	line1000 = graph_of(1000, false);
 	measure("20 launches", do_20_launches, 100, false);
 	measure("graph of 20 kernels in line", do_line, 100, false);
 	measure("graph of 20 kernels beside each other", do_fork, 100, false);
 	measure("20 launches until done", do_20_launches, 500, true);
 	measure("graph of 20 kernels in line until done", do_line, 500, true);
 	measure("graph of 20 kernels beside each other until done", do_fork, 500, true);
+	measure("graph of 1,000 kernels in line until done", do_line_1000, 10, true);
 	measure("synchronise", do_wait, 1000, false);
 	measure("copy 4 bytes in", do_in, 1000, false);
 	measure("copy 4 bytes in until done", do_in, 10000, true);

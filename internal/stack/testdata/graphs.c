@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 // step(p, to, from, c, spin): p[to] = turned(p[to], spin) * 31 + p[from] + c, so that every order of steps
 // gives another result.
@@ -665,6 +666,37 @@ static void drawing(void) {
 	CHECK(cuGraphDestroy(g));
 }
 
+static void count_call(void *unused) {
+	(void)unused;
+	calls++;
+}
+
+// Says how long a function of the program's took, of so many that were given at once.
+static void functions(unsigned launches) {
+	enum { LINE = 100 };
+	CUgraph g;
+	CUgraphExec x;
+	CUstream s;
+	CUgraphNode n, last = NULL;
+	struct timespec from, to;
+	CUDA_HOST_NODE_PARAMS p = {.fn = count_call};
+	CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CHECK(cuGraphCreate(&g, 0));
+	for (int i = 0; i < LINE; i++, last = n)
+		CHECK(cuGraphAddHostNode(&n, g, &last, last != NULL, &p));
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	CHECK(cuGraphLaunch(x, s));
+	CHECK(cuStreamSynchronize(s));
+	calls = 0;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (unsigned i = 0; i < launches; i++)
+		CHECK(cuGraphLaunch(x, s));
+	CHECK(cuStreamSynchronize(s));
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	NEED((unsigned)calls == launches * LINE);
+	printf("%ld\n", ((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec) / calls);
+}
+
 // A graph outlives the context that it was made in, and says so.
 static void contexts(void) {
 	CUgraphExec x = forks();
@@ -703,6 +735,8 @@ int main(int argc, char **argv) {
 		contexts();
 	} else if (strcmp(what, "managed") == 0) {
 		managed();
+	} else if (strcmp(what, "functions") == 0) {
+		functions((unsigned)strtoul(argv[2], NULL, 10));
 	} else {
 		return 2;
 	}

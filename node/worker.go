@@ -299,7 +299,9 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		if err != nil {
 			return nil, because(err, resultSystemNotReady, "%v", err)
 		}
-		serve.Owner = fmt.Sprintf("%d %s", c.peer.user.uid, c.peer.user.name)
+		if c.peer.user.uid != nobody {
+			serve.Owner = c.peer.key()
+		}
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
 			if left != nil { // what cannot be written is reported, and no reason to end the client
 				d.ask(func() { _ = d.writeDown(c, w) })

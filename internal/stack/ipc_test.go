@@ -96,3 +96,35 @@ func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 	}
 	n.idle()
 }
+
+// Programs of another machine share no memory, and are told.
+func TestMemoryIsNotSharedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	p := w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, ipcProgram(t), "memory")
+	if code := p.wait(); code != 1 || !strings.Contains(p.output.String(), "CUDA_ERROR_NOT_SUPPORTED") || !strings.Contains(p.output.String(), "programs of other machines share no memory") {
+		t.Errorf("it ended with %d: %s", code, p.output)
+	}
+	n.idle()
+}
+
+// Another daemon takes over while programs share memory: they go on.
+func TestSharedMemoryOutlivesTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	args := []string{"--devices", "soft:memory=64M", "--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
+	n := w.start(args...)
+	p := n.launch(ipcProgram(t), "rounds")
+	p.says("begun")
+	fmt.Fprintln(p.stdin)
+	p.says("round 1\n")
+	n.kill()
+	n = n.again(args...)
+	for round := 2; round <= 4; round++ {
+		fmt.Fprintln(p.stdin)
+		p.says(fmt.Sprintf("round %d\n", round))
+	}
+	p.stdin.Close()
+	p.right()
+	n.idle()
+}

@@ -52,3 +52,14 @@ func TestWordsMoveAndAreRebuilt(t *testing.T) {
 	p.right()
 	n.idle()
 }
+
+// Streams of programs on other machines have words of the device, too.
+func TestWordsElsewhere(t *testing.T) {
+	w := newWorld(t)
+	certs, user := certificates(w)
+	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
+	for _, what := range []string{"device", "batches", "green"} {
+		w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, wordsProgram(t), what).right()
+	}
+	n.idle()
+}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/device"
 	"muster/node/clientcore"
 )
 
@@ -38,6 +39,8 @@ type offered struct {
 
 const counterTime = 10 * time.Second // that a question may take
 
+var errAfar = fmt.Errorf("programs of other machines share no memory: copy it, or run the program on the node's own machine: %w", device.ErrNotSupported)
+
 func counterName(socket [2]uint64) string {
 	return fmt.Sprintf("@muster-shared-%016x%016x", socket[0], socket[1])
 }
@@ -51,6 +54,9 @@ func randomWords() (w [2]uint64, err error) {
 // offer names a file that others may have. It is closed when nobody has taken it and it is
 // put back.
 func (c *counter) offer(f *os.File) (clientcore.Name, error) {
+	if c.owner == "" {
+		return clientcore.Name{}, errAfar
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.listener == nil {

@@ -64,8 +64,8 @@ type Serve struct {
 	// User is who the worker becomes before it looks at what the client sent;
 	// nil to stay who it is.
 	User *User `json:"user,omitempty"`
-	// Owner tells users of the node apart, also those of other machines, who are one user
-	// of this one: memory is shared between programs of the same.
+	// Owner is the user of this machine whose program it is: memory is shared between
+	// programs of the same. It is empty for programs of other machines.
 	Owner string `json:"owner,omitempty"`
 	// Node is the daemon's socket, where a worker that has outlived it finds the
 	// next one, and OrphanGrace how long it looks for that; 0: it ends with the

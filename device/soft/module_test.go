@@ -28,15 +28,30 @@ func TestBetterArchitecture(t *testing.T) {
 	}
 }
 
+// elfFile is the header of an ELF file, of a class and for a machine.
+func elfFile(class, machine byte) []byte {
+	b := make([]byte, 64)
+	copy(b, "\x7fELF")
+	b[4], b[18] = class, machine
+	return b
+}
+
 // What has no PTX is refused with what to do about it.
 func TestImageWithoutPTX(t *testing.T) {
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
 	for what, image := range map[string][]byte{
-		"a cubin":                []byte("\x7fELF and machine code"),
+		"a cubin":                elfFile(2, 190),
 		"a fat binary of cubins": readFile(t, "testdata/cubin.fatbin"),
 	} {
 		_, err := c.Load(image)
 		if !errors.Is(err, device.ErrNoKernelImage) || !strings.Contains(err.Error(), "-gencode arch=compute_90,code=compute_90") {
+			t.Errorf("%s: answered %v", what, err)
+		}
+	}
+	for what, image := range map[string][]byte{
+		"a file of a host's": elfFile(2, 62), "one of 32 bits": elfFile(1, 190), "a part of a header": elfFile(2, 190)[:40], "not even that": []byte("\x7fELF"),
+	} {
+		if _, err := c.Load(image); !errors.Is(err, device.ErrInvalidImage) || errors.Is(err, device.ErrNoKernelImage) {
 			t.Errorf("%s: answered %v", what, err)
 		}
 	}

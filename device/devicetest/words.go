@@ -28,6 +28,8 @@ func testWordWait(b *bench) {
 	o := b.open()
 	addr, other := o.mapped(0, o.g), o.newStream()
 	waits, writes := o.words(o.stream), o.words(other)
+	o.launch(other, "step", 1, 1, addr+192, uint32(0), uint32(1)) // kernels are not loaded while a stream waits
+	o.ok(other.Synchronise(b.ctx))
 	o.putWords(addr, make([]uint32, 64)...)
 	o.ok(waits.WaitWord(addr, 4, 7, device.Equal))
 	o.ok(waits.WaitWord(addr+8, 8, 1<<40, device.SomeBits))

@@ -48,6 +48,12 @@ type Limiter interface {
 	SetLimit(limit int, value uint64) error
 }
 
+// Prioritiser is what a context offers that prefers the work of some streams.
+type Prioritiser interface {
+	// NewStreamOf is NewStream with a priority as CUDA counts them: less is more.
+	NewStreamOf(priority int) (Stream, error)
+}
+
 // Asker is what a context offers whose driver works out things that nobody else can.
 type Asker interface {
 	// Ask answers one of the questions below: ErrInvalidValue where the driver

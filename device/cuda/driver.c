@@ -172,7 +172,7 @@ _Static_assert(sizeof(texture_descriptor) == 104 && sizeof(view_descriptor) == 1
 	X(cuOccupancyAvailableDynamicSMemPerBlock, (size_t *, void *, int, int)) \
 	X(cuOccupancyMaxActiveClusters, (int *, void *, const launch_config *)) \
 	X(cuOccupancyMaxPotentialClusterSize, (int *, void *, const launch_config *)) \
-	X(cuStreamCreate, (void **, unsigned int)) \
+	X(cuStreamCreateWithPriority, (void **, unsigned int, int)) \
 	X(cuStreamDestroy_v2, (void *)) \
 	X(cuStreamQuery, (void *)) \
 	X(cuStreamWaitEvent, (void *, void *, unsigned int)) \
@@ -669,10 +669,10 @@ mcu_result mcu_function_occupancy(mcu_handle context, mcu_handle function, int t
 	INSIDE(context, cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, (void *)function, threads, shared);
 }
 
-mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream)
+mcu_result mcu_stream_create(mcu_handle context, int priority, mcu_handle *stream)
 {
 	enum { NON_BLOCKING = 1 };
-	INSIDE(context, cuStreamCreate, (void **)stream, NON_BLOCKING);
+	INSIDE(context, cuStreamCreateWithPriority, (void **)stream, NON_BLOCKING, priority);
 }
 
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream)

@@ -121,7 +121,7 @@ typedef struct {
 // mcu_function_clusters also tells how many clusters there can be if the shape has some.
 mcu_result mcu_function_clusters(mcu_handle context, mcu_handle function, const mcu_shape *shape, int *clusters, int *blocks);
 
-mcu_result mcu_stream_create(mcu_handle context, mcu_handle *stream);
+mcu_result mcu_stream_create(mcu_handle context, int priority, mcu_handle *stream);
 mcu_result mcu_stream_destroy(mcu_handle context, mcu_handle stream);
 // What kernels print: a file in the place of standard output (-1 if that fails),
 // the C library's buffer emptied, and the driver made to write.

@@ -34,10 +34,13 @@ type stream struct {
 var _ device.Stream = (*stream)(nil)
 
 // NewStream makes a stream.
-func (c *gpuContext) NewStream() (device.Stream, error) {
+func (c *gpuContext) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
+
+// NewStreamOf makes a stream of a priority; the driver brings it to what the device has.
+func (c *gpuContext) NewStreamOf(priority int) (device.Stream, error) {
 	c.sweep()
 	s := &stream{c: c}
-	if err := c.call(func() C.mcu_result { return C.mcu_stream_create(c.handle, &s.handle) }); err != nil {
+	if err := c.call(func() C.mcu_result { return C.mcu_stream_create(c.handle, C.int(priority), &s.handle) }); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

@@ -20,6 +20,7 @@ type Streams struct {
 // Stream is one of them.
 type Stream struct {
 	Blocking bool
+	Priority int32
 	Live     bool // was given work in the open context
 
 	Issued    uint64 // how much work it was given
@@ -94,9 +95,17 @@ func (c *Core) streamCreate(_ *Message, d *wire.StreamCreate) (bool, error) {
 	if len(c.Streams.All) >= maxObjects {
 		return true, tooMany("streams")
 	}
-	c.Streams.ByID[d.Stream] = &Stream{Blocking: d.Flags&nonBlocking == 0}
+	c.Streams.ByID[d.Stream] = &Stream{Blocking: d.Flags&nonBlocking == 0, Priority: d.Priority}
 	c.Streams.All = append(c.Streams.All, d.Stream)
 	return true, nil
+}
+
+// Priority is that of a stream of the program's.
+func (c *Core) Priority(stream uint32) int {
+	if st := c.Streams.ByID[stream]; st != nil {
+		return int(st.Priority)
+	}
+	return 0
 }
 
 func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {

@@ -24,10 +24,11 @@ type gpu struct {
 	origin  device.Event    // times are told relative to it
 	opened  clientcore.Time // when that was recorded
 
-	streams map[uint32]device.Stream
-	leaving []device.Stream // destroyed, with work under way
-	events  map[uint32]*event
-	modules map[uint64]*loaded
+	streams  map[uint32]device.Stream
+	priority func(stream uint32) int // that the program wants
+	leaving  []device.Stream         // destroyed, with work under way
+	events   map[uint32]*event
+	modules  map[uint64]*loaded
 
 	mu   sync.Mutex
 	free []device.Event // for marks
@@ -68,7 +69,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}}
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{Arena: arena, Print: w.print, Complain: w.complain}); err != nil {
@@ -262,11 +263,18 @@ func (g *gpu) stream(id uint32) (device.Stream, error) {
 	if on, ok := g.streams[id]; ok {
 		return on, nil
 	}
-	on, err := g.context.NewStream()
+	on, err := g.newStream(g.priority(id))
 	if err == nil {
 		g.streams[id] = on
 	}
 	return on, err
+}
+
+func (g *gpu) newStream(priority int) (device.Stream, error) {
+	if p, ok := g.context.(device.Prioritiser); ok && priority != 0 {
+		return p.NewStreamOf(priority)
+	}
+	return g.context.NewStream()
 }
 
 // leaveStream takes a stream out of use.

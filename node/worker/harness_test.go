@@ -447,6 +447,13 @@ func (c *checkedContext) Map(addr, size uint64) error {
 	return err
 }
 
+func (c *checkedContext) NewStreamOf(priority int) (device.Stream, error) {
+	if p, ok := c.Context.(device.Prioritiser); ok {
+		return p.NewStreamOf(priority)
+	}
+	return c.Context.NewStream()
+}
+
 func (c *checkedContext) Load(image []byte) (device.Module, error) {
 	m, err := c.Context.Load(image)
 	c.device.daemon.check(c.device.index, c.Context, "loading a module")

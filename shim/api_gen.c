@@ -449,12 +449,12 @@ MISSING(cuMemMapArrayAsync, "planes, sparse arrays and arrays that are mapped la
 MISSING(cuMemMapArrayAsync_ptsz, "planes, sparse arrays and arrays that are mapped later, not yet")
 EXPORT CUresult (cuMemPoolCreate)(CUmemoryPool *pool, const CUmemPoolProps *properties) { ENTER(cuMemPoolCreate); return leave(do_cuMemPoolCreate(pool, properties)); }
 EXPORT CUresult (cuMemPoolDestroy)(CUmemoryPool pool) { ENTER(cuMemPoolDestroy); return leave(do_cuMemPoolDestroy(pool)); }
-MISSING(cuMemPoolExportPointer, "pools shared between processes")
-MISSING(cuMemPoolExportToShareableHandle, "pools shared between processes")
+EXPORT CUresult (cuMemPoolExportPointer)(CUmemPoolPtrExportData *data, CUdeviceptr address) { ENTER(cuMemPoolExportPointer); return leave(do_cuMemPoolExportPointer(data, address)); }
+EXPORT CUresult (cuMemPoolExportToShareableHandle)(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) { ENTER(cuMemPoolExportToShareableHandle); return leave(do_cuMemPoolExportToShareableHandle(handle, pool, type, flags)); }
 EXPORT CUresult (cuMemPoolGetAccess)(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) { ENTER(cuMemPoolGetAccess); return leave(do_cuMemPoolGetAccess(flags, pool, location)); }
 EXPORT CUresult (cuMemPoolGetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolGetAttribute); return leave(do_cuMemPoolGetAttribute(pool, attribute, value)); }
-MISSING(cuMemPoolImportFromShareableHandle, "pools shared between processes")
-MISSING(cuMemPoolImportPointer, "pools shared between processes")
+EXPORT CUresult (cuMemPoolImportFromShareableHandle)(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type, unsigned long long flags) { ENTER(cuMemPoolImportFromShareableHandle); return leave(do_cuMemPoolImportFromShareableHandle(pool, handle, type, flags)); }
+EXPORT CUresult (cuMemPoolImportPointer)(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data) { ENTER(cuMemPoolImportPointer); return leave(do_cuMemPoolImportPointer(address, pool, data)); }
 EXPORT CUresult (cuMemPoolSetAccess)(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count) { ENTER(cuMemPoolSetAccess); return leave(do_cuMemPoolSetAccess(pool, list, count)); }
 EXPORT CUresult (cuMemPoolSetAttribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) { ENTER(cuMemPoolSetAttribute); return leave(do_cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT CUresult (cuMemPoolTrimTo)(CUmemoryPool pool, size_t keep) { ENTER(cuMemPoolTrimTo); return leave(do_cuMemPoolTrimTo(pool, keep)); }

@@ -273,8 +273,12 @@ CUresult do_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
 CUresult do_cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUresult do_cuMemPoolDestroy(CUmemoryPool pool);
+CUresult do_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address);
+CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags);
 CUresult do_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location);
 CUresult do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+CUresult do_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type, unsigned long long flags);
+CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data);
 CUresult do_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *list, size_t count);
 CUresult do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult do_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);

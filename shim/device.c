@@ -74,7 +74,6 @@ static bool is_withheld(CUdevice_attribute attribute) {
 	case CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 	case 117: // flushing of writes by other devices
-	case 119: // kinds of handles of memory pools
 	case 121: // arrays that are mapped later
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
 	case 128: // handles for fabrics
@@ -105,8 +104,8 @@ CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdev
 		return CUDA_ERROR_INVALID_DEVICE;
 	if ((int)attribute <= 0 || (int)attribute > LAST_ATTRIBUTE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (is_own(attribute))
-		*value = 1;
+	if (is_own(attribute) || attribute == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
+		*value = 1; // of handles: descriptors
 	else
 		*value = is_withheld(attribute) ? 0 : d->attributes[attribute];
 	return CUDA_SUCCESS;

@@ -316,6 +316,48 @@ CUresult do_cuIpcCloseMemHandle(CUdeviceptr address) {
 	return last ? memory_free(c, at) : result;
 }
 
+// --- memory of pools ----------------------------------------------------------------------
+
+// What a pool's memory is for others: they get each allocation by itself, by a handle.
+CUresult do_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
+	struct target t;
+	struct range range;
+	CUresult result = target_current(&t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	struct client *c = data != NULL ? memory_owner(t.client, address, 1) : NULL;
+	if (c == NULL || !memory_range(c, address, 1, &range) || range.at != address || range.pool == NULL || !pool_is_shared(range.pool))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = target_wait(&t); // it may just have been allocated
+	return result == CUDA_SUCCESS ? make_handle(c, &range, data) : result;
+}
+
+CUresult do_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
+	struct memory_handle h;
+	if (address == NULL || data == NULL || !pool_is_imported(pool) || !read_handle(data, &h))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUipcMemHandle handle;
+	memcpy(&handle, data, sizeof handle);
+	return do_cuIpcOpenMemHandle_v2(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+// Who was given an allocation of a pool frees it, as if it were its own; false if it was
+// not.
+bool ipc_free(CUdeviceptr address, CUresult *result) {
+	if (!atomic_load(&ever))
+		return false;
+	struct client *c = memory_owner(NULL, address, 1);
+	if (c == NULL)
+		return false;
+	pthread_mutex_lock(&c->memory_lock);
+	struct share *s = share_at(c, address);
+	bool found = s != NULL && s->imported && s->opened > 0 && address % STEP == 0; // several may lie in the same chunks
+	pthread_mutex_unlock(&c->memory_lock);
+	if (found)
+		*result = do_cuIpcCloseMemHandle(address);
+	return found;
+}
+
 // --- memory of cuMemCreate, by descriptor -----------------------------------------------
 
 // A descriptor that stands for the memory of an allocation: a file that holds its handle.

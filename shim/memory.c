@@ -3,6 +3,8 @@
 #include "export.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define SMALL ((size_t)1 << 20)
 #define SMALL_STEP 512
@@ -360,6 +362,7 @@ struct CUmemPoolHandle_st {
 	int device;
 	uint64_t threshold;
 	int reuse[3];
+	bool imported; // nothing can be allocated from it
 	_Atomic uint64_t used, most; // bytes
 	_Atomic uint64_t kept;       // used, and what the driver would not have given back yet
 };
@@ -412,8 +415,8 @@ static void leave_pool(const struct range *range) {
 CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
 	if (pool == NULL || properties == NULL || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->handleTypes != 0)
-		return CUDA_ERROR_NOT_SUPPORTED; // memory of the host, or for other processes
+	if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || (properties->handleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0)
+		return CUDA_ERROR_NOT_SUPPORTED; // memory of the host, or for programs of other machines
 	if (properties->location.id < 0 || properties->location.id >= device_count)
 		return CUDA_ERROR_INVALID_DEVICE;
 	CUmemoryPool p = object_new(KIND_POOL, sizeof *p);
@@ -425,6 +428,40 @@ CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties
 		p->reuse[i] = 1;
 	*pool = p;
 	return CUDA_SUCCESS;
+}
+
+bool pool_is_shared(CUmemoryPool pool) { return object_is(pool, KIND_POOL) && pool->properties.handleTypes != 0 && !pool->imported; }
+bool pool_is_imported(CUmemoryPool pool) { return object_is(pool, KIND_POOL) && pool->imported; }
+
+#define POOL_MAGIC UINT64_C(0x6c6f6f702d63756d)
+
+// A descriptor that stands for a pool: a file that says of which device it is. Whoever has
+// it can do nothing without the handles of allocations.
+CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
+	if (handle == NULL || !pool_is_shared(pool) || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t text[2] = {POOL_MAGIC, (uint64_t)pool->device};
+	int fd = memfd_create("muster-pool", MFD_CLOEXEC);
+	if (fd < 0 || pwrite(fd, text, sizeof text, 0) != (ssize_t)sizeof text) {
+		if (fd >= 0)
+			close(fd);
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	}
+	memcpy(handle, &fd, sizeof fd);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type, unsigned long long flags) {
+	uint64_t text[2];
+	if (pool == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (pread((int)(intptr_t)handle, text, sizeof text, 0) != (ssize_t)sizeof text || text[0] != POOL_MAGIC || text[1] >= (uint64_t)device_count)
+		return CUDA_ERROR_INVALID_VALUE;
+	const CUmemPoolProps properties = {CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, {CU_MEM_LOCATION_TYPE_DEVICE, (int)text[1]}, NULL, 0, 0, {0}};
+	CUresult result = do_cuMemPoolCreate(pool, &properties);
+	if (result == CUDA_SUCCESS)
+		(*pool)->imported = true;
+	return result;
 }
 
 // What was taken from it stays until it is freed.
@@ -586,6 +623,8 @@ static CUresult allocate_from(struct target *t, size_t bytes, CUdeviceptr *addre
 	CUresult result = pool == NULL ? do_cuDeviceGetMemPool(&pool, t->client->device) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		return result;
+	if (pool->imported)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (pool->device != t->client->device)
 		return CUDA_ERROR_NOT_SUPPORTED; // kernels do not reach other devices
 	if (pool->properties.maxSize != 0 && atomic_load(&pool->used) + bytes > pool->properties.maxSize)
@@ -637,6 +676,8 @@ CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	if (memory_owner(t.client, address, 1) != t.client)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = target_wait(&t);
+	if (result == CUDA_SUCCESS && ipc_free(address, &result))
+		return result;
 	return result == CUDA_SUCCESS ? do_cuMemFree_v2(address) : result;
 }
 

@@ -464,6 +464,9 @@ void pools_forget_all(void);
 // --- ipc.c, ipc_event.c -------------------------------------------------------------
 
 void ipc_freed(struct client *c, uint64_t at); // under the memory_lock
+bool pool_is_shared(CUmemoryPool pool); // whose memory other programs may have
+bool pool_is_imported(CUmemoryPool pool);
+bool ipc_free(CUdeviceptr address, CUresult *result);
 CUresult ipc_export(struct client *c, CUdeviceptr at, int *fd);
 CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *size);
 bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result);

@@ -23,7 +23,7 @@ func ipcProgram(t *testing.T) string {
 func TestProgramsShareMemoryAndEvents(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--swap-dir", t.TempDir())
 	program := ipcProgram(t)
-	for _, what := range []string{"memory", "events", "descriptors"} {
+	for _, what := range []string{"memory", "events", "descriptors", "pools"} {
 		t.Run(what, func(t *testing.T) {
 			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
 				t.Errorf("it said %q", got)

@@ -425,13 +425,71 @@ static void second_rounds(void) {
 	}
 }
 
+// --- memory of pools -------------------------------------------------------------------
+
+enum { POOLED = 30000 }; // words
+
+static void first_pools(void) {
+	CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemoryPool pool;
+	CUdeviceptr small, p;
+	CUmemPoolPtrExportData data[2];
+	int fd;
+	CHECK(cuMemPoolCreate(&pool, &properties));
+	CHECK(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	CHECK(cuMemAllocFromPoolAsync(&small, 64, pool, stream));
+	CHECK(cuMemAllocFromPoolAsync(&p, 4 * POOLED, pool, stream));
+	CHECK(cuMemsetD32Async(small, 3, 16, stream));
+	CHECK(cuMemsetD32Async(p, 5, POOLED, stream));
+	CHECK(cuMemPoolExportPointer(&data[0], p));
+	CHECK(cuMemPoolExportPointer(&data[1], small));
+	CHECK(cuStreamSynchronize(stream));
+	send_descriptor(fd);
+	close(fd);
+	give(data, sizeof data);
+	char done;
+	take(&done, 1);
+	unsigned got[POOLED];
+	CHECK(cuMemcpyDtoH(got, p, sizeof got));
+	for (int i = 0; i < POOLED; i++)
+		NEED(got[i] == 12);
+	CHECK(cuMemFreeAsync(small, stream));
+	CHECK(cuMemFreeAsync(p, stream));
+	CHECK(cuStreamSynchronize(stream));
+	CHECK(cuMemPoolDestroy(pool));
+}
+
+static void second_pools(void) {
+	CUmemoryPool pool;
+	CUdeviceptr small, p, none;
+	CUmemPoolPtrExportData data[2];
+	int fd = receive_descriptor();
+	take(data, sizeof data);
+	CHECK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	close(fd);
+	NEED(cuMemAllocFromPoolAsync(&none, 64, pool, stream) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemPoolImportPointer(&p, pool, &data[0]));
+	CHECK(cuMemPoolImportPointer(&small, pool, &data[1]));
+	add_to(p, POOLED, 7);
+	unsigned got[16];
+	CHECK(cuMemcpyDtoH(got, small, sizeof got));
+	NEED(got[0] == 3 && got[15] == 3);
+	CHECK(cuMemFreeAsync(p, stream));
+	CHECK(cuMemFreeAsync(small, stream));
+	CHECK(cuStreamSynchronize(stream));
+	memset(&data[0], 1, sizeof data[0]);
+	NEED(cuMemPoolImportPointer(&p, pool, &data[0]) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemPoolDestroy(pool));
+	give("", 1);
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
 		void (*first)(void), (*second)(void);
 	} all[] = {
 	    {"memory", first_memory, second_memory}, {"events", first_events, second_events}, {"descriptors", first_descriptors, second_descriptors},
-	    {"killed", first_killed, second_killed}, {"stranger", first_stranger, second_stranger}, {"rounds", first_rounds, second_rounds},
+	    {"killed", first_killed, second_killed}, {"stranger", first_stranger, second_stranger}, {"rounds", first_rounds, second_rounds}, {"pools", first_pools, second_pools},
 	};
 	int pair[2];
 	NEED(argc > 1 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);

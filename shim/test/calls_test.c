@@ -1030,9 +1030,11 @@ static void graphs_refused(void) {
 	CUgraph g;
 	CUgraphNode n;
 	CUgraphExec x;
-	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
+	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 	OK(cuGraphCreate(&g, 0));
 	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE); // no condition
+	p.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
 	p.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
 	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
 	WANT(cuGraphInstantiateWithFlags(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_NOT_SUPPORTED);

@@ -17,6 +17,8 @@ var memoryTests = []test{
 	{"out of memory", always, testOutOfMemory},
 	{"misuse", always, testMemoryMisuse},
 	{"pin", always, testPin},
+	{"pinned in parts", always, testPinnedParts},
+	{"data that are taken", always, testTaken},
 }
 
 func isError(err, want error) bool { return errors.Is(err, want) }
@@ -262,5 +264,70 @@ func testPin(b *bench) {
 	b.ok(unpin())
 	if !bytes.Equal(back, host) {
 		b.Error("a copy from pinned memory went wrong")
+	}
+}
+
+// Memory that was pinned in parts is copied as a whole, from any place to any.
+func testPinnedParts(b *bench) {
+	o := b.open()
+	const part = 1 << 20
+	addr := o.mapped(0, 4*part)
+	host := b.hostPages(4 * part)
+	copy(host, pattern(len(host), 5))
+	for _, from := range []int{2 * part, 0, part} { // the last is not
+		_, err := o.Pin(host[from : from+part])
+		b.ok(err)
+	}
+	for _, c := range [][2]int{{0, 3 * part}, {part - 100, 300}, {part / 2, 2 * part}, {2*part + 7, part - 7}, {3*part - 5, 10}, {0, 4 * part}} {
+		from, n := c[0], c[1]
+		b.ok(o.stream.Fill(addr, 0, 1, 4*part))
+		o.put(addr+uint64(from), host[from:from+n])
+		if !bytes.Equal(o.get(addr+uint64(from), n), host[from:from+n]) {
+			b.Errorf("%d bytes at %d went wrong", n, from)
+		}
+		back := b.hostPages(4 * part)
+		_, err := o.Pin(back[part : 2*part])
+		b.ok(err)
+		b.ok(o.stream.CopyOut(back[from:from+n], addr+uint64(from)))
+		o.finish()
+		if !bytes.Equal(back[from:from+n], host[from:from+n]) {
+			b.Errorf("%d bytes at %d came back as others", n, from)
+		}
+	}
+}
+
+// What is copied is the caller's again at once, however much is under way.
+func testTaken(b *bench) {
+	o := b.open()
+	taker, ok := o.stream.(device.Taker)
+	if !ok {
+		b.Skip("the backend takes no data")
+	}
+	const size, count = 3000, 3000
+	addr := o.mapped(0, size*count)
+	data, plain := make([]byte, size), pattern(5<<20, 9)
+	for i := range count {
+		for j := range data {
+			data[j] = byte(i + j)
+		}
+		b.ok(taker.CopyTaken(addr+uint64(i)*size, data))
+		switch i {
+		case 500, 1500: // copies of other kinds in between
+			b.ok(o.stream.CopyIn(addr, plain[:100<<10]))
+			b.ok(o.stream.Call(func() {}))
+		case 2000:
+			b.ok(o.stream.CopyIn(addr, plain))
+		}
+	}
+	got := o.get(addr, size*count)
+	if !bytes.Equal(got[:len(plain)], plain) {
+		b.Error("the copies in between went wrong")
+	}
+	for i := (len(plain) + size - 1) / size; i < count; i++ {
+		for j := range size {
+			if got[i*size+j] != byte(i+j) {
+				b.Fatalf("byte %d of copy %d is %d", j, i, got[i*size+j])
+			}
+		}
 	}
 }

@@ -108,7 +108,7 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		struct pending *p = &queue[first];
 		CUresult r = slot_wait(c, p->slot, NULL);
 		if (r == CUDA_SUCCESS)
-			memcpy(to + p->done, c->arena + p->offset, p->size);
+			wide_copy(to + p->done, c->arena + p->offset, p->size);
 		else if (result == CUDA_SUCCESS)
 			result = r;
 		bounce_give(c, p->offset);

@@ -112,6 +112,7 @@ static void in_child(void) {
 	pinned_forget_all();
 	virtual_forget_all();
 	ipc_forget_all();
+	wide_forget_all();
 	ipc_events_forget_all();
 	pools_forget_all();
 	capture_forget_all();

@@ -299,7 +299,7 @@ CUresult stage_begin(struct client *c, const void *data, size_t size, struct wir
 	uint8_t *at;
 	CUresult result = stage_room(c, size, head, &at);
 	if (result == CUDA_SUCCESS)
-		memcpy(at, data, size);
+		wide_copy(at, data, size);
 	return result;
 }
 

@@ -464,6 +464,10 @@ void pools_forget_all(void);
 // --- ipc.c, ipc_event.c -------------------------------------------------------------
 
 void ipc_freed(struct client *c, uint64_t at); // under the memory_lock
+// wide.c: memcpy, by several threads where that is faster.
+void wide_copy(void *to, const void *from, size_t size);
+void wide_forget_all(void);
+
 bool pool_is_shared(CUmemoryPool pool); // whose memory other programs may have
 bool pool_is_imported(CUmemoryPool pool);
 bool ipc_free(CUdeviceptr address, CUresult *result);

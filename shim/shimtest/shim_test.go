@@ -125,6 +125,14 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+func TestWideCopies(t *testing.T) {
+	for sanitizer, what := range map[string]string{"address,undefined": "fork", "thread": "threads"} {
+		if _, stderr, err := run(t, build(t, "wide", sanitizer, "test/wide_test.c", "wide.c"), "", what); err != nil {
+			t.Fatalf("%s: %v\n%s", sanitizer, err, stderr)
+		}
+	}
+}
+
 func TestLibrary(t *testing.T) {
 	daemon := build(t, "fake", "", "test/fake.c")
 	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")

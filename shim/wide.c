@@ -1,0 +1,139 @@
+// Large copies within the program's memory, by several threads: one alone is slower than
+// the device. Threads that help are made when the first large copy comes, where the program
+// has processors for them, and sleep most of the time.
+#include "shim.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define LEAST ((size_t)512 << 10) // bytes of a copy that is worth waking others
+#define PIECE ((size_t)128 << 10)
+#define MOST 3
+#define SPINS 20000 // looks for the next copy before a thread sleeps: some tens of microseconds
+
+static struct {
+	uint8_t *to;
+	const uint8_t *from;
+	size_t size;
+	_Atomic size_t next; // first byte that nobody copies yet
+} job;
+
+static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; // of whoever has the threads
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // for sleeping
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
+static _Atomic unsigned jobs;    // so far
+static _Atomic int inside;       // threads that may touch the job
+static _Atomic bool open_job;    // there are bytes to copy
+static unsigned sleepers;        // under the lock
+static int helpers = -1;         // under owner; -1: not made yet
+
+static inline void breathe(void) {
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#else
+	__asm__ volatile("yield");
+#endif
+}
+
+static void work(void) {
+	for (;;) {
+		size_t at = atomic_fetch_add(&job.next, PIECE);
+		if (at >= job.size)
+			return;
+		memcpy(job.to + at, job.from + at, job.size - at < PIECE ? job.size - at : PIECE);
+	}
+}
+
+static void *help(void *unused) {
+	(void)unused;
+	for (unsigned seen = 0;;) {
+		for (int i = 0; atomic_load(&jobs) == seen && i < SPINS; i++)
+			breathe();
+		pthread_mutex_lock(&lock);
+		sleepers++;
+		while (atomic_load(&jobs) == seen)
+			pthread_cond_wait(&woken, &lock);
+		sleepers--;
+		pthread_mutex_unlock(&lock);
+		seen = atomic_load(&jobs);
+		atomic_fetch_add(&inside, 1);
+		if (atomic_load(&open_job))
+			work();
+		atomic_fetch_sub(&inside, 1);
+	}
+	return NULL;
+}
+
+// How many threads may help: MUSTER_COPY_THREADS, or a quarter of the processors.
+static int wanted(void) {
+	const char *said = getenv("MUSTER_COPY_THREADS");
+	cpu_set_t set;
+	int n = 0;
+	if (said != NULL)
+		n = atoi(said);
+	else if (sched_getaffinity(0, sizeof set, &set) == 0)
+		n = CPU_COUNT(&set) / 4;
+	return n < 0 ? 0 : n > MOST ? MOST : n;
+}
+
+// Signals are for the program's own threads, but for those that a copy causes.
+static void make_helpers(void) {
+	sigset_t all, before;
+	pthread_attr_t attributes;
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
+	int n = wanted();
+	for (helpers = 0; helpers < n; helpers++) {
+		pthread_t thread;
+		if (pthread_create(&thread, &attributes, help, NULL) != 0)
+			break; // there are as many as there are
+	}
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void wide_copy(void *to, const void *from, size_t size) {
+	if (size < LEAST || pthread_mutex_trylock(&owner) != 0) {
+		memcpy(to, from, size);
+		return;
+	}
+	if (helpers < 0)
+		make_helpers();
+	if (helpers == 0) {
+		pthread_mutex_unlock(&owner);
+		memcpy(to, from, size);
+		return;
+	}
+	job.to = to;
+	job.from = from;
+	job.size = size;
+	atomic_store(&job.next, 0);
+	atomic_store(&open_job, true);
+	pthread_mutex_lock(&lock);
+	atomic_fetch_add(&jobs, 1);
+	if (sleepers > 0)
+		pthread_cond_broadcast(&woken);
+	pthread_mutex_unlock(&lock);
+	work();
+	atomic_store(&open_job, false);
+	while (atomic_load(&inside) > 0) // the last pieces
+		breathe();
+	pthread_mutex_unlock(&owner);
+}
+
+// In a child, which has none of its parent's threads.
+void wide_forget_all(void) {
+	pthread_mutex_init(&owner, NULL);
+	pthread_mutex_init(&lock, NULL);
+	pthread_cond_init(&woken, NULL);
+	atomic_store(&inside, 0);
+	atomic_store(&open_job, false);
+	sleepers = 0;
+	helpers = -1;
+}

@@ -527,6 +527,9 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 		if ((unsigned)limit >= CU_LIMIT_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	context->limits[limit] = value;
 	if (limit == CU_LIMIT_STACK_SIZE)
 		return CUDA_SUCCESS; // launches say it

@@ -245,8 +245,10 @@ CUresult do_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(&h, &handle, sizeof h);
-	if (event == NULL || h.magic != MAGIC)
+	if (event == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (h.magic != MAGIC)
+		return CUDA_ERROR_MAP_FAILED;
 	struct shared_event *s = known(&h);
 	if (s != NULL && s->ours) {
 		let_go(s);

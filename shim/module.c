@@ -385,7 +385,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 CUresult do_cuModuleUnload(CUmodule module) {
 	if (!object_is(module, KIND_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (module->of_library)
+	if (module->library != NULL)
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);

@@ -136,6 +136,11 @@ CUresult target_of(CUstream stream, struct target *target) {
 	return result == CUDA_SUCCESS && target->captured ? capture_refused(target, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : result;
 }
 
+CUresult target_uncaptured(CUstream stream, struct target *target) {
+	CUresult result = target_of(stream, target);
+	return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+}
+
 CUresult target_wait(const struct target *target) {
 	struct wire_stream_synchronise message = {target->stream};
 	CUresult result = CALL(target->client, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
@@ -167,7 +172,7 @@ CUresult do_cuStreamDestroy_v2(CUstream handle) {
 
 CUresult do_cuStreamQuery(CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
@@ -181,7 +186,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 
 CUresult do_cuStreamSynchronize(CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = capture_unsafe();
 	return result == CUDA_SUCCESS ? target_wait(&t) : result;
@@ -351,9 +356,11 @@ static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (event->object.context != t.context)
-		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (t.captured)
 		return capture_record(&t, event, external);
+	if (external)
+		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
 	capture_forget_event(event);
 	struct wire_event_record message = {event->object.number, t.stream};
 	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
@@ -409,10 +416,17 @@ CUresult do_cuEventSynchronize(CUevent event) {
 
 CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
 	if (milliseconds == NULL || !object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
-	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
+	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = capture_event_time(start);
+	if (result == CUDA_SUCCESS)
+		result = capture_event_time(end);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!atomic_load(&start->recorded) || !atomic_load(&end->recorded))
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct client *c;
-	CUresult result = context_client(start->object.context, &c);
+	result = context_client(start->object.context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_event_elapsed message = {start->object.number, end->object.number};

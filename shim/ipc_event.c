@@ -257,7 +257,7 @@ CUresult do_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
 	if (s == NULL) {
 		int fd = open_page(&h);
 		if (fd < 0)
-			return CUDA_ERROR_INVALID_VALUE;
+			return CUDA_ERROR_MAP_FAILED;
 		s = keep(fd, false);
 		if (s == NULL) {
 			close(fd);

@@ -621,11 +621,11 @@ static CUgraph line_of_three(CUgraphNode *nodes, int last_behind) {
 	CHECK(cuGraphCreate(&g, 0));
 	CHECK(cuGraphAddEmptyNode(&nodes[0], g, NULL, 0));
 	CHECK(cuGraphAddEmptyNode(&nodes[1], g, &nodes[0], 1));
-	CHECK(cuGraphAddEmptyNode(&nodes[2], g, &nodes[last_behind], 1));
+	CHECK(cuGraphAddHostNode(&nodes[2], g, &nodes[last_behind], 1, &(CUDA_HOST_NODE_PARAMS){.fn = change_managed}));
 	return g;
 }
 
-// What an update says of another graph: which edge differs.
+// What an update says of another graph: the node whose dependencies differ.
 static void differences(void) {
 	CUgraphNode nodes[3], others[3];
 	CUgraph g = line_of_three(nodes, 1), other = line_of_three(others, 0);

@@ -196,6 +196,8 @@ static CUresult clear_locked(CUcontext context) {
 		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
 		print_pending(c);
 	}
+	if (alone)
+		copies_forget(c);
 	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
 	pinned_release(c, context, !alone);

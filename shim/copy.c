@@ -206,6 +206,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 		result = managed_touch(to, size, true);
 	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
+	if (result == CUDA_SUCCESS && wait)
+		result = copies_note(&t);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
 }
 
@@ -523,7 +525,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 		to.at += to.slice;
 		from.at += from.slice;
 	}
-	return result;
+	return result == CUDA_SUCCESS && wait && to.device && !from.device ? copies_note(&t) : result;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait) {

@@ -151,6 +151,11 @@ struct client {
 	struct ranges allocations, variables, pinned, reservations;
 	uint64_t allocated;
 
+	// stream.c: what copies_note says
+	_Atomic int side_streams;       // that do not wait for the legacy stream, ever made
+	_Atomic uint32_t copied_event;  // 0: there is none
+	_Atomic uint64_t copies;
+
 	// managed.c; under its lock
 	uint32_t managed_stream;   // for its copies; 0: there is none
 	uint64_t managed_launched; // how often kernels were given managed memory
@@ -309,6 +314,7 @@ struct CUstream_st {
 	struct stream_attributes attributes; // under shim_lock
 	CUgreenCtx green;                    // that it was made for, or NULL
 	struct captured *captured; // while it is captured; under the lock of captures
+	_Atomic uint64_t copies;   // of its client, that its work waits for
 };
 
 struct CUevent_st {
@@ -339,6 +345,10 @@ CUresult target_work(CUstream stream, struct target *target);
 CUresult target_named(CUstream stream, struct target *target);
 CUresult target_current(struct target *target); // the legacy stream of the current context
 CUresult target_wait(const struct target *target);
+// A copy to the device that programs may think of as ended was given to a stream: later work of
+// streams that do not wait for the legacy one waits for the copy.
+CUresult copies_note(const struct target *target);
+void copies_forget(struct client *c); // its events have gone
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);

@@ -3,6 +3,8 @@
 #include "kernels.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -307,11 +309,48 @@ static void rounds(void) {
 	}
 }
 
+static _Atomic bool opened;
+static void wait_until_opened(void *unused) {
+	(void)unused;
+	while (!atomic_load(&opened))
+		sched_yield();
+}
+
+// What a copy has taken is there for streams that do not wait for the legacy one. With NVIDIA's
+// driver the copy returns when the function has.
+static void copies(void) {
+	CUdeviceptr from, to;
+	CUstream late;
+	CHECK(cuMemAlloc(&from, 4096));
+	CHECK(cuMemAlloc(&to, 4096));
+	for (uint32_t round = 0; round < 4; round++) {
+		uint32_t value[4] = {10 + round, 20 + round, 30 + round, 40 + round};
+		const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = value, .srcPitch = 4, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = from, .dstPitch = 8, .WidthInBytes = 4, .Height = 4};
+		CHECK(cuMemsetD32(from, 0, 1024));
+		CHECK(cuCtxSynchronize());
+		atomic_store(&opened, false);
+		CHECK(cuLaunchHostFunc(NULL, wait_until_opened, NULL));
+		if (round % 2 == 0)
+			CHECK(cuMemcpyHtoD(from, value, sizeof value));
+		else
+			CHECK(cuMemcpy2D(&rows));
+		CHECK(cuStreamCreate(&late, CU_STREAM_NON_BLOCKING)); // one that was not there
+		CUstream s = round < 2 ? first : late;
+		CHECK(cuMemcpyDtoDAsync(to, from, 64, s));
+		for (int i = 0; i < 1000 && cuStreamQuery(s) == CUDA_ERROR_NOT_READY; i++)
+			;
+		atomic_store(&opened, true);
+		CHECK(cuStreamSynchronize(s));
+		NEED(read32(to) == value[0] && read32(to + 8) == value[round % 2 == 0 ? 2 : 1]);
+		CHECK(cuStreamDestroy(late));
+	}
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
 		void (*f)(void);
-	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"green", green}, {"rounds", rounds}};
+	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"copies", copies}, {"green", green}, {"rounds", rounds}};
 	start();
 	for (size_t i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
 		if (strcmp(argv[1], all[i].name) == 0)

@@ -286,11 +286,11 @@ CUresult do_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS
 
 // --- copies of one dimension --------------------------------------------------------------
 
-// The address of some bytes of an array, counted through its rows.
+// The address of some bytes of an array. As in the driver they are of its first row.
 static CUresult place_in(CUarray array, size_t offset, size_t bytes, CUdeviceptr *at) {
 	if (!object_is(array, KIND_ARRAY))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (offset > array->size || bytes > array->size - offset)
+	if (offset > array->row || bytes > array->row - offset)
 		return CUDA_ERROR_INVALID_VALUE;
 	*at = array->at + offset;
 	return CUDA_SUCCESS;

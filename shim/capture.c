@@ -211,7 +211,10 @@ static CUresult check_joined(const struct capture *c) {
 	return CUDA_SUCCESS;
 }
 
-static CUresult end_locked(CUstream stream, CUgraph *graph) {
+// A capture ends even where its end is refused, in a wrong thread for example, unless the
+// stream is not the one that it began in.
+static CUresult end_locked(CUstream stream, CUgraph *graph, bool keep) {
+	*graph = NULL;
 	if (stream == NULL || stream->captured == NULL)
 		return CUDA_ERROR_ILLEGAL_STATE;
 	struct capture *c = stream->captured->capture;
@@ -219,11 +222,15 @@ static CUresult end_locked(CUstream stream, CUgraph *graph) {
 		c->invalid = true;
 		return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
 	}
-	if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(c->thread, pthread_self()))
-		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-	CUresult result = c->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined(c);
+	CUresult result = CUDA_SUCCESS;
+	if (c->invalid)
+		result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	else if (c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(c->thread, pthread_self()))
+		result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	else
+		result = check_joined(c);
 	*graph = result == CUDA_SUCCESS ? c->graph : NULL;
-	end_capture(c, result == CUDA_SUCCESS);
+	end_capture(c, keep && result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -232,10 +239,9 @@ CUresult do_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 	CUresult result = target_named(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (graph == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
+	CUgraph unwanted; // programs that want no graph end the capture all the same
 	pthread_mutex_lock(&lock);
-	result = end_locked(t.handle, graph);
+	result = end_locked(t.handle, graph != NULL ? graph : &unwanted, graph != NULL);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -255,8 +261,9 @@ void capture_forget_stream(CUstream stream) {
 
 // --- what is not permitted meanwhile --------------------------------------------------------
 
+// As the driver does: a number that is no mode is taken, and acts as CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
 CUresult do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-	if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+	if (mode == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUstreamCaptureMode before = thread_mode;
 	thread_mode = *mode;
@@ -371,22 +378,23 @@ static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraph
 	return result;
 }
 
+// Copies and frees of what is not there are refused, and the capture goes on.
 static CUresult finish_node(const struct target *t, CUgraphNode node, CUresult result) {
 	struct captured *s = t->handle->captured;
 	if (result == CUDA_SUCCESS)
 		result = new_front(s, node);
 	else
 		node_release(node);
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
 		s->capture->invalid = true;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-CUresult capture_kernel(const struct target *t, CUfunction function, CUkernel kernel, const struct launch *launch, const uint8_t *bytes) {
+CUresult capture_kernel(const struct target *t, CUfunction function, const struct launch *launch, const uint8_t *bytes) {
 	CUgraphNode n;
 	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_KERNEL, &n);
-	return result == CUDA_SUCCESS ? finish_node(t, n, kernel_set_bytes(&n->kernel, function, kernel, t->context, launch, bytes)) : result;
+	return result == CUDA_SUCCESS ? finish_node(t, n, kernel_set_bytes(&n->kernel, function, t->context, launch, bytes)) : result;
 }
 
 CUresult capture_copy(const struct target *t, const CUDA_MEMCPY3D *copy) {
@@ -428,25 +436,6 @@ CUresult capture_free(const struct target *t, CUdeviceptr address) {
 	CUgraphNode n;
 	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_FREE, &n);
 	return result == CUDA_SUCCESS ? finish_node(t, n, free_set(n, address)) : result;
-}
-
-CUresult capture_graph(const struct target *t, CUgraph graph) {
-	CUgraphNode n;
-	CUgraph copy;
-	if (graph->memory_nodes > 0)
-		return capture_refused(t, CUDA_ERROR_NOT_SUPPORTED);
-	CUresult result = graph_copy(graph, &copy);
-	if (result == CUDA_SUCCESS)
-		result = begin_node(t, CU_GRAPH_NODE_TYPE_GRAPH, &n);
-	else
-		return capture_refused(t, result);
-	if (result != CUDA_SUCCESS) {
-		graph_release(copy);
-		return result;
-	}
-	n->child = copy;
-	copy->parent = n;
-	return finish_node(t, n, CUDA_SUCCESS);
 }
 
 // --- events ----------------------------------------------------------------------------------------
@@ -525,8 +514,8 @@ CUresult capture_wait(const struct target *t, CUevent event, bool external, bool
 		return event_node(t, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 	if (!t->captured && event->in_capture == NULL)
 		return CUDA_SUCCESS;
-	if (event->in_capture == NULL) // it happens outside of the capture
-		return capture_refused(t, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+	if (event->in_capture == NULL) // it happens outside of the capture; one that was never recorded has happened
+		return atomic_load(&event->recorded) ? capture_refused(t, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
 	*done = true;
 	pthread_mutex_lock(&lock);
 	CUresult result = event->in_capture != NULL ? join_capture(t, event->in_capture) : CUDA_SUCCESS;
@@ -534,16 +523,30 @@ CUresult capture_wait(const struct target *t, CUevent event, bool external, bool
 	return result;
 }
 
+// What is answered for an event that was recorded in a capture; *c is that, if it goes on.
+static CUresult captured_event(CUevent event, struct capture **c) {
+	*c = event->in_capture != NULL ? find_capture(event->in_capture->capture) : NULL;
+	return *c != NULL ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult capture_event(CUevent event) {
 	if (event->in_capture == NULL)
 		return capture_unsafe();
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct capture *c;
 	pthread_mutex_lock(&lock);
-	struct capture *c = event->in_capture != NULL ? find_capture(event->in_capture->capture) : NULL;
-	if (c != NULL) {
+	CUresult result = captured_event(event, &c);
+	if (c != NULL)
 		c->invalid = true;
-		result = CUDA_ERROR_CAPTURED_EVENT;
-	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+CUresult capture_event_time(CUevent event) {
+	if (event->in_capture == NULL)
+		return CUDA_SUCCESS;
+	struct capture *c;
+	pthread_mutex_lock(&lock);
+	CUresult result = captured_event(event, &c);
 	pthread_mutex_unlock(&lock);
 	return result;
 }

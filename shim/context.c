@@ -196,6 +196,8 @@ static CUresult clear_locked(CUcontext context) {
 		result = CALL(c, RESET, reset, &message, NO_DATA, NULL);
 		print_pending(c);
 	}
+	if (alone)
+		copies_forget(c);
 	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
 	pinned_release(c, context, !alone);
@@ -527,6 +529,9 @@ CUresult do_cuCtxSetLimit(CUlimit limit, size_t value) {
 		if ((unsigned)limit >= CU_LIMIT_MAX)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	context->limits[limit] = value;
 	if (limit == CU_LIMIT_STACK_SIZE)
 		return CUDA_SUCCESS; // launches say it

@@ -194,7 +194,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	if (from == NULL)
-		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (t.captured)
 		return capture_plain(&t, to, true, (CUdeviceptr)(uintptr_t)from, is_device(t.client, (CUdeviceptr)(uintptr_t)from), size);
 	if (may_be_device(from))
@@ -206,6 +206,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 		result = managed_touch(to, size, true);
 	if (result == CUDA_SUCCESS)
 		result = copy_in(t.client, t.stream, to, from, size, wait);
+	if (result == CUDA_SUCCESS && wait)
+		result = copies_note(&t);
 	return result == CUDA_SUCCESS && elsewhere ? target_wait(&t) : result;
 }
 
@@ -216,7 +218,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 	if (result != CUDA_SUCCESS || size == 0)
 		return result;
 	if (to == NULL)
-		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (t.captured)
 		return capture_plain(&t, (CUdeviceptr)(uintptr_t)to, is_device(t.client, (CUdeviceptr)(uintptr_t)to), from, true, size);
 	if (may_be_device(to))
@@ -297,7 +299,7 @@ static CUresult unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream 
 	if (from_device)
 		return device_to_host(to_host, from, size, stream, wait);
 	if (to == 0 || from == 0 || may_be_device(to_host) || may_be_device(from_host))
-		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (t.captured)
 		return capture_plain(&t, to, false, from, false, size);
 	result = target_wait(&t); // pinned memory may be on its way
@@ -337,7 +339,7 @@ CUresult do_cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_con
 	if (result != CUDA_SUCCESS || bytes == 0)
 		return result;
 	if (memory_owner(to, destination, bytes) != to || memory_owner(from, source, bytes) != from)
-		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (t.captured)
 		return capture_plain(&t, destination, true, source, true, bytes);
 	result = managed_touch_both(destination, source, bytes);
@@ -505,7 +507,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (copy == NULL)
-		return capture_refused(&t, CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	struct shape shape = {copy->WidthInBytes, copy->Height, copy->Depth};
 	if (shape.width == 0 || shape.height == 0 || shape.depth == 0)
 		return CUDA_SUCCESS;
@@ -523,7 +525,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 		to.at += to.slice;
 		from.at += from.slice;
 	}
-	return result;
+	return result == CUDA_SUCCESS && wait && to.device && !from.device ? copies_note(&t) : result;
 }
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait) {

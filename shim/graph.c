@@ -321,8 +321,10 @@ CUresult do_cuGraphCreate(CUgraph *graph, unsigned int flags) {
 
 // A graph in a node or in a capture ends with these.
 CUresult do_cuGraphDestroy(CUgraph graph) {
-	if (!is_graph(graph) || graph->parent != NULL || graph->captured)
+	if (!is_graph(graph) || graph->parent != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (graph->captured)
+		return CUDA_ERROR_ILLEGAL_STATE;
 	graph_release(graph);
 	return CUDA_SUCCESS;
 }

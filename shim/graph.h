@@ -30,7 +30,6 @@ struct edges {
 struct kernel_node {
 	CUfunction function; // never the handle of a library's kernel
 	uint32_t number;     // the function's: its handle may become another's
-	CUkernel kernel;     // if the node was made with one
 	CUcontext context;
 	struct launch launch;
 	uint8_t *bytes;  // the parameters as the kernel sees them
@@ -113,7 +112,7 @@ bool node_depend(CUgraphNode from, CUgraphNode to, CUgraphEdgeData data);
 // --- graph_params.c: what nodes do ----------------------------------------------------
 
 CUresult kernel_set(struct kernel_node *k, const CUDA_KERNEL_NODE_PARAMS *params);
-CUresult kernel_set_bytes(struct kernel_node *k, CUfunction function, CUkernel kernel, CUcontext context, const struct launch *launch, const uint8_t *bytes);
+CUresult kernel_set_bytes(struct kernel_node *k, CUfunction function, CUcontext context, const struct launch *launch, const uint8_t *bytes);
 CUresult kernel_copy(struct kernel_node *to, const struct kernel_node *from);
 void kernel_free(struct kernel_node *k);
 CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext context);
@@ -136,8 +135,9 @@ struct graph_memory {
 	CUdeviceptr address;
 	size_t size;
 	int nodes;   // that allocate or free it
+	bool used;   // a launch has allocated it once: it counts as the graph's from then on
 	bool live;   // allocated by a launch and not yet freed
-	bool freed_in_graph;
+	bool freed_in_graph, freed_outside;
 	uint64_t graph; // id of the one that allocates it
 };
 

@@ -138,6 +138,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, uint64_t flags, CU
 		about->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
 		result = CUDA_ERROR_INVALID_VALUE;
 	}
+	if (result == CUDA_SUCCESS)
+		result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
 	CUgraphExec x = object_new(KIND_EXEC, sizeof *x);
@@ -554,11 +556,9 @@ CUresult do_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 	struct target t;
 	if (!is_exec(exec))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = target_work(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (t.captured)
-		return capture_graph(&t, exec->graph);
 	pthread_mutex_lock(&exec->lock);
 	result = launch_locked(exec, &t);
 	pthread_mutex_unlock(&exec->lock);
@@ -569,7 +569,7 @@ CUresult do_cuGraphUpload(CUgraphExec exec, CUstream stream) {
 	struct target t;
 	if (!is_exec(exec))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&exec->lock);
@@ -612,7 +612,7 @@ CUresult do_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node
 		result = CUDA_ERROR_INVALID_VALUE;
 	before_other_change(exec);
 	if (result == CUDA_SUCCESS)
-		result = kernel_set_bytes(&n->kernel, changed.function, changed.kernel, changed.context, &changed.launch, changed.bytes);
+		result = kernel_set_bytes(&n->kernel, changed.function, changed.context, &changed.launch, changed.bytes);
 	kernel_free(&changed);
 	return result;
 }
@@ -719,10 +719,8 @@ CUresult do_cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned i
 
 // --- updates: another graph of the same shape ------------------------------------------------------
 
-// Nodes are paired by the order of their making. *from is the first of the other's
-// dependencies that mine has not; NULL if only their number differs.
-static bool same_dependencies(CUgraphNode mine, CUgraphNode other, CUgraphNode *from) {
-	*from = NULL;
+// Nodes are paired by the order of their making.
+static bool same_dependencies(CUgraphNode mine, CUgraphNode other) {
 	if (mine->in.count != other->in.count)
 		return false;
 	for (size_t i = 0; i < other->in.count; i++) {
@@ -730,16 +728,16 @@ static bool same_dependencies(CUgraphNode mine, CUgraphNode other, CUgraphNode *
 		bool found = mine->in.list[i].node->place == place; // almost always in the same order
 		for (size_t k = 0; k < mine->in.count && !found; k++)
 			found = mine->in.list[k].node->place == place;
-		if (!found) {
-			*from = other->in.list[i].node;
+		if (!found)
 			return false;
-		}
 	}
 	return true;
 }
 
 static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other, CUgraphExecUpdateResultInfo *info);
 
+// As the driver does, the last node that differs is the one that is named. An empty node is
+// not, and neither is where an edge comes from.
 static CUgraphExecUpdateResult compare(CUgraph mine, CUgraph other, CUgraphExecUpdateResultInfo *info) {
 	if (mine->count != other->count) {
 		info->errorNode = NULL;
@@ -748,10 +746,13 @@ static CUgraphExecUpdateResult compare(CUgraph mine, CUgraph other, CUgraphExecU
 	graph_number(mine);
 	graph_number(other);
 	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-	for (size_t i = 0; i < mine->count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+	for (size_t i = mine->count; i-- > 0 && result == CU_GRAPH_EXEC_UPDATE_SUCCESS;) {
 		info->errorNode = other->nodes[i];
-		if (!same_dependencies(mine->nodes[i], other->nodes[i], &info->errorFromNode))
+		if (!same_dependencies(mine->nodes[i], other->nodes[i])) {
+			if (other->nodes[i]->type == CU_GRAPH_NODE_TYPE_EMPTY)
+				info->errorNode = NULL;
 			return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+		}
 		result = compare_node(mine->nodes[i], other->nodes[i], info);
 	}
 	return result;
@@ -820,7 +821,10 @@ static CUresult update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultI
 	return take_over(exec->graph, graph);
 }
 
-CUresult do_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) { return info != NULL ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE; }
+CUresult do_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+	CUgraphExecUpdateResultInfo unwanted;
+	return update(exec, graph, info != NULL ? info : &unwanted);
+}
 
 CUresult do_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *result) {
 	CUgraphExecUpdateResultInfo info;
@@ -836,8 +840,10 @@ CUresult do_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *erro
 CUresult do_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
 	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_GRAPH);
 	CUgraphExecUpdateResultInfo info;
-	if (n == NULL || !object_is(child, KIND_GRAPH) || compare(n->child, child, &info) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+	if (n == NULL || !object_is(child, KIND_GRAPH))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (compare(n->child, child, &info) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	before_change(exec);
 	exec->stale = true;
 	return take_over(n->child, child);

@@ -83,7 +83,7 @@ static void end_unused(struct graph_memory *m) {
 	while (*at != m)
 		at = &(*at)->next;
 	*at = m->next;
-	if (m->live) // its context has ended
+	if (m->used)
 		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, false);
 	count_reserved(m, false);
 	if (lives(m) && atomic_load(&shim_state) == SHIM_READY)
@@ -107,8 +107,9 @@ bool graph_memory_is_live(struct graph_memory *m) {
 
 void graph_memory_live(struct graph_memory *m, bool live) {
 	pthread_mutex_lock(&memory_lock);
-	if (m->live != live)
-		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, live);
+	if (live && !m->used)
+		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, true);
+	m->used |= live;
 	m->live = live;
 	pthread_mutex_unlock(&memory_lock);
 }
@@ -122,8 +123,7 @@ bool graph_memory_free(CUdeviceptr address, CUresult *result) {
 	struct graph_memory *m = find(address);
 	if (m != NULL) {
 		*result = m->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-		if (m->live)
-			count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, false);
+		m->freed_outside |= m->live;
 		m->live = false;
 		end_unused(m);
 	}

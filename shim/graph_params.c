@@ -16,8 +16,11 @@ void kernel_free(struct kernel_node *k) {
 	k->attributes = NULL;
 }
 
+// Whether the module of a node's function is still loaded.
+static bool kernel_is_there(const struct kernel_node *k) { return object_is(k->function, KIND_FUNCTION) && k->function->object.number == k->number; }
+
 // Attributes stay what they are.
-CUresult kernel_set_bytes(struct kernel_node *k, CUfunction f, CUkernel kernel, CUcontext context, const struct launch *launch, const uint8_t *bytes) {
+CUresult kernel_set_bytes(struct kernel_node *k, CUfunction f, CUcontext context, const struct launch *launch, const uint8_t *bytes) {
 	uint8_t *copy = malloc(f->param_size + 1);
 	void **pointers = malloc((f->params + 1) * sizeof *pointers);
 	if (copy == NULL || pointers == NULL) {
@@ -33,7 +36,6 @@ CUresult kernel_set_bytes(struct kernel_node *k, CUfunction f, CUkernel kernel, 
 	free(k->pointers);
 	k->function = f;
 	k->number = f->object.number;
-	k->kernel = kernel;
 	k->context = context;
 	k->launch = *launch;
 	k->bytes = copy;
@@ -42,12 +44,11 @@ CUresult kernel_set_bytes(struct kernel_node *k, CUfunction f, CUkernel kernel, 
 }
 
 // The function that a node's parameters mean: a kernel's is that of the context.
-static CUresult named_function(const CUDA_KERNEL_NODE_PARAMS *p, CUfunction *function, CUkernel *kernel) {
+static CUresult named_function(const CUDA_KERNEL_NODE_PARAMS *p, CUfunction *function) {
 	CUfunction handle = p->func != NULL ? p->func : (CUfunction)p->kern;
 	if (handle == NULL)
-		return CUDA_ERROR_INVALID_VALUE;
-	*kernel = object_is(handle, KIND_KERNEL) ? (CUkernel)handle : NULL;
-	if (*kernel == NULL || p->ctx == NULL || p->ctx == context_current())
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!object_is(handle, KIND_KERNEL) || p->ctx == NULL || p->ctx == context_current())
 		return function_of(handle, function);
 	CUresult result = do_cuCtxPushCurrent_v2(p->ctx);
 	if (result != CUDA_SUCCESS)
@@ -59,10 +60,9 @@ static CUresult named_function(const CUDA_KERNEL_NODE_PARAMS *p, CUfunction *fun
 
 CUresult kernel_set(struct kernel_node *k, const CUDA_KERNEL_NODE_PARAMS *p) {
 	CUfunction f;
-	CUkernel kernel;
 	if (p == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = named_function(p, &f, &kernel);
+	CUresult result = named_function(p, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
 	const struct launch l = {{p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, k->launch.cooperative, {k->launch.cluster[0], k->launch.cluster[1], k->launch.cluster[2]}};
@@ -74,7 +74,7 @@ CUresult kernel_set(struct kernel_node *k, const CUDA_KERNEL_NODE_PARAMS *p) {
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = launch_gather(f, p->kernelParams, p->extra, bytes);
 	if (result == CUDA_SUCCESS)
-		result = kernel_set_bytes(k, f, kernel, f->object.context, &l, bytes);
+		result = kernel_set_bytes(k, f, f->object.context, &l, bytes);
 	free(bytes);
 	return result;
 }
@@ -87,11 +87,11 @@ CUresult kernel_copy(struct kernel_node *to, const struct kernel_node *from) {
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		memcpy(attributes, from->attributes, KERNEL_ATTRIBUTES * sizeof *attributes);
 	}
-	if (!object_is(from->function, KIND_FUNCTION) || from->function->object.number != from->number) {
+	if (!kernel_is_there(from)) {
 		free(attributes);
 		return CUDA_ERROR_INVALID_VALUE; // its module has gone
 	}
-	CUresult result = kernel_set_bytes(to, from->function, from->kernel, from->context, &from->launch, from->bytes);
+	CUresult result = kernel_set_bytes(to, from->function, from->context, &from->launch, from->bytes);
 	if (result != CUDA_SUCCESS) {
 		free(attributes);
 		return result;
@@ -134,13 +134,15 @@ CUresult do_cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraph
 	return add_kernel(node, graph, dependencies, NULL, count, &wide);
 }
 
+// CUDA's runtime makes nodes with functions that it got for kernels of libraries, and finds
+// out by kern whose they are.
 CUresult do_cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params) {
 	if (!is_type(node, CU_GRAPH_NODE_TYPE_KERNEL) || params == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct kernel_node *k = &node->kernel;
 	const struct launch *l = &k->launch;
 	*params = (CUDA_KERNEL_NODE_PARAMS){
-		.func = k->kernel == NULL ? k->function : NULL,
+		.func = k->function,
 		.gridDimX = l->grid[0],
 		.gridDimY = l->grid[1],
 		.gridDimZ = l->grid[2],
@@ -149,7 +151,7 @@ CUresult do_cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PAR
 		.blockDimZ = l->block[2],
 		.sharedMemBytes = l->shared,
 		.kernelParams = k->pointers,
-		.kern = k->kernel,
+		.kern = kernel_is_there(k) ? kernel_behind(k->function) : NULL,
 		.ctx = k->context,
 	};
 	return CUDA_SUCCESS;
@@ -161,7 +163,7 @@ CUresult do_cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = do_cuGraphKernelNodeGetParams_v2(node, &p);
 	if (result == CUDA_SUCCESS)
-		*params = (CUDA_KERNEL_NODE_PARAMS_v1){p.func != NULL ? p.func : (CUfunction)p.kern, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra};
+		*params = (CUDA_KERNEL_NODE_PARAMS_v1){p.func, p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes, p.kernelParams, p.extra};
 	return result;
 }
 
@@ -459,13 +461,13 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
 	return finish(result, n, node);
 }
 
-// A graph frees once what it allocates.
+// A graph frees once what it allocates, and not at all if the program has done so itself.
 CUresult free_set(CUgraphNode n, CUdeviceptr address) {
 	struct graph_memory *m = graph_memory_at(address);
 	if (m == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	bool own = m->graph == n->graph->id;
-	if (own && m->freed_in_graph) {
+	if (own && (m->freed_in_graph || m->freed_outside)) {
 		graph_memory_release(m);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -535,6 +537,14 @@ static CUresult refused_type(CUgraphNodeType type) {
 // What is not used yet must be zero, so that it can be given a meaning later.
 static bool reserved_is_zero(const CUgraphNodeParams *p) { return p->reserved0[0] == 0 && p->reserved0[1] == 0 && p->reserved0[2] == 0 && p->reserved2 == 0; }
 
+// An empty node has no parameters.
+static bool parameters_are_zero(const CUgraphNodeParams *p) {
+	for (size_t i = 0; i < sizeof p->reserved1 / sizeof *p->reserved1; i++)
+		if (p->reserved1[i] != 0)
+			return false;
+	return true;
+}
+
 CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *p) {
 	if (p == NULL || !reserved_is_zero(p))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -556,6 +566,8 @@ CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNod
 		}
 		return add_child(node, graph, dependencies, edges, count, p->graph.graph);
 	case CU_GRAPH_NODE_TYPE_EMPTY:
+		if (!parameters_are_zero(p))
+			return CUDA_ERROR_INVALID_VALUE;
 		return node_new(graph, CU_GRAPH_NODE_TYPE_EMPTY, dependencies, edges, count, node);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return add_event(node, graph, CU_GRAPH_NODE_TYPE_WAIT_EVENT, dependencies, edges, count, p->eventWait.event);

@@ -245,8 +245,10 @@ CUresult do_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	memcpy(&h, &handle, sizeof h);
-	if (event == NULL || h.magic != MAGIC)
+	if (event == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (h.magic != MAGIC)
+		return CUDA_ERROR_MAP_FAILED;
 	struct shared_event *s = known(&h);
 	if (s != NULL && s->ours) {
 		let_go(s);
@@ -255,7 +257,7 @@ CUresult do_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
 	if (s == NULL) {
 		int fd = open_page(&h);
 		if (fd < 0)
-			return CUDA_ERROR_INVALID_VALUE;
+			return CUDA_ERROR_MAP_FAILED;
 		s = keep(fd, false);
 		if (s == NULL) {
 			close(fd);

@@ -511,7 +511,7 @@ static CUresult launch(CUfunction function, const struct launch *l, CUstream str
 	if (result != CUDA_SUCCESS)
 		result = capture_refused(&t, result);
 	else if (t.captured)
-		result = capture_kernel(&t, f, function != f ? (CUkernel)function : NULL, l, bytes);
+		result = capture_kernel(&t, f, l, bytes);
 	else
 		result = launch_post(&t, f, l, bytes);
 	if (bytes != usual)

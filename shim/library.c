@@ -72,7 +72,7 @@ static bool place_module(CUlibrary library, CUcontext context, CUmodule module) 
 		library->placed = all;
 		library->placed_count += i == library->placed_count;
 		all[i] = (struct placed){context, context->id, module};
-		module->of_library = true;
+		module->library = library;
 	}
 	pthread_mutex_unlock(&shim_lock);
 	return all != NULL;
@@ -333,6 +333,12 @@ CUresult function_of(CUfunction handle, CUfunction *function) {
 	CUcontext context;
 	CUresult result = context_need(&context);
 	return result == CUDA_SUCCESS ? kernel_function((CUkernel)handle, context, function) : result;
+}
+
+CUkernel kernel_behind(CUfunction function) {
+	CUlibrary library = function->module->library;
+	CUkernel kernel;
+	return library != NULL && kernel_of(library, function->name, &kernel) == CUDA_SUCCESS ? kernel : NULL;
 }
 
 CUresult do_cuKernelGetFunction(CUfunction *function, CUkernel kernel) {

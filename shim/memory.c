@@ -537,7 +537,7 @@ static CUresult pool_device(const CUmemLocation *location, CUmemAllocationType t
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type != CU_MEM_ALLOCATION_TYPE_PINNED || (location->type != CU_MEM_LOCATION_TYPE_DEVICE && location->type != CU_MEM_LOCATION_TYPE_INVALID))
 		return CUDA_ERROR_NOT_SUPPORTED; // managed memory, or memory of the host
-	if (location->type == CU_MEM_LOCATION_TYPE_INVALID)
+	if (location->type == CU_MEM_LOCATION_TYPE_INVALID || location->id < 0 || location->id >= device_count)
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = location->id;
 	return CUDA_SUCCESS;
@@ -653,7 +653,10 @@ static CUresult alloc_async(CUdeviceptr *address, size_t bytes, CUmemoryPool poo
 		*address = 0;
 		return CUDA_SUCCESS;
 	}
-	return t.captured ? capture_alloc(&t, bytes, address) : allocate_from(&t, bytes, address, pool);
+	if (t.captured)
+		return capture_alloc(&t, bytes, address);
+	result = capture_unsafe();
+	return result == CUDA_SUCCESS ? allocate_from(&t, bytes, address, pool) : result;
 }
 
 CUresult do_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) { return alloc_async(address, bytes, NULL, stream); }
@@ -667,6 +670,8 @@ CUresult do_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemory
 CUresult do_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 	struct target t;
 	CUresult result = target_work(stream, &t);
+	if (result == CUDA_SUCCESS && !t.captured)
+		result = capture_unsafe();
 	if (result != CUDA_SUCCESS || address == 0)
 		return result;
 	if (t.captured)

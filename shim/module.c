@@ -70,6 +70,16 @@ static bool fatbin_size(const void *image, size_t limit, size_t *end) {
 	return within(limit, f.header_size, f.size, end);
 }
 
+// Whether an image says of itself that it is code of a GPU's. As the driver does, one that is
+// broken nevertheless is answered with CUDA_ERROR_UNKNOWN.
+static bool is_cubin(const void *image, uint32_t magic, size_t limit) {
+	Elf64_Ehdr head;
+	if (memcmp(&magic, ELFMAG, SELFMAG) != 0 || limit < sizeof head)
+		return false;
+	memcpy(&head, image, sizeof head); // the machine is in the same place in files of 32 bits
+	return head.e_machine == 190; // EM_CUDA
+}
+
 CUresult image_bounds(const void *image, size_t limit, const void **start, size_t *size) {
 	if (image == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -96,7 +106,9 @@ CUresult image_bounds(const void *image, size_t limit, const void **start, size_
 		whole = limit > EI_CLASS && ((const uint8_t *)image)[EI_CLASS] == ELFCLASS64 && elf_size(image, limit, size);
 	else
 		*size = strnlen(image, limit);
-	return whole && *size > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+	if (whole && *size > 0)
+		return CUDA_SUCCESS;
+	return is_cubin(image, magic, limit) ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_IMAGE;
 }
 
 CUresult file_read(const char *path, void **data, size_t *size) {
@@ -188,7 +200,7 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	const void *start;
 	size_t size;
 	CUresult result = image_bounds(image, limit, &start, &size);
-	if (result == CUDA_ERROR_INVALID_IMAGE && log != NULL)
+	if ((result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_UNKNOWN) && log != NULL)
 		*log = strdup("error: the image is neither PTX text nor a whole cubin or fat binary");
 	struct client *c;
 	if (result == CUDA_SUCCESS)
@@ -385,7 +397,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 CUresult do_cuModuleUnload(CUmodule module) {
 	if (!object_is(module, KIND_MODULE))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (module->of_library)
+	if (module->library != NULL)
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
 	CUresult result = context_client(module->object.context, &c);

@@ -174,6 +174,9 @@ CUresult do_cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags
 	struct range range;
 	if (find_pinned(address, &range) != NULL)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = capture_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
 	range = (struct range){.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
 	pthread_mutex_lock(&registered_lock);
 	bool added = ranges_add(&registered, range);

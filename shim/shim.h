@@ -151,6 +151,11 @@ struct client {
 	struct ranges allocations, variables, pinned, reservations;
 	uint64_t allocated;
 
+	// stream.c: what copies_note says
+	_Atomic int side_streams;       // that do not wait for the legacy stream, ever made
+	_Atomic uint32_t copied_event;  // 0: there is none
+	_Atomic uint64_t copies;
+
 	// managed.c; under its lock
 	uint32_t managed_stream;   // for its copies; 0: there is none
 	uint64_t managed_launched; // how often kernels were given managed memory
@@ -309,6 +314,7 @@ struct CUstream_st {
 	struct stream_attributes attributes; // under shim_lock
 	CUgreenCtx green;                    // that it was made for, or NULL
 	struct captured *captured; // while it is captured; under the lock of captures
+	_Atomic uint64_t copies;   // of its client, that its work waits for
 };
 
 struct CUevent_st {
@@ -331,12 +337,18 @@ struct target {
 
 // For work that is never captured, and for what waits: an error in a captured stream.
 CUresult target_of(CUstream stream, struct target *target);
+// The same for what does not tell an invalidated capture from another.
+CUresult target_uncaptured(CUstream stream, struct target *target);
 // For work that is recorded in a captured stream.
 CUresult target_work(CUstream stream, struct target *target);
 // For questions.
 CUresult target_named(CUstream stream, struct target *target);
 CUresult target_current(struct target *target); // the legacy stream of the current context
 CUresult target_wait(const struct target *target);
+// A copy to the device that programs may think of as ended was given to a stream: later work of
+// streams that do not wait for the legacy one waits for the copy.
+CUresult copies_note(const struct target *target);
+void copies_forget(struct client *c); // its events have gone
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
@@ -369,7 +381,7 @@ struct CUmod_st {
 	uint64_t *variables;  // addresses that the program has asked for; under the client's memory_lock
 	size_t variable_count, variable_room;
 	uint32_t function_count;
-	bool of_library;
+	CUlibrary library; // whose image it is; NULL: programs load and unload it themselves
 	bool sets_conditions; // of graphs
 };
 
@@ -418,6 +430,8 @@ char *image_log(struct client *c, uint32_t number); // what was wrong with it; N
 
 // library.c: a function's handle may be that of a kernel of a library.
 CUresult function_of(CUfunction handle, CUfunction *function);
+// The kernel that a function of a library stands for; NULL for functions of modules.
+CUkernel kernel_behind(CUfunction function);
 
 CUresult function_occupancy(CUfunction function, unsigned threads, size_t shared, uint32_t *blocks);
 
@@ -598,17 +612,17 @@ CUresult capture_unsafe(void);
 // The same for calls that wait for all of a context.
 CUresult capture_waits(CUcontext context);
 CUresult capture_work(struct target *t); // finds out whether work is recorded
-CUresult capture_kernel(const struct target *t, CUfunction function, CUkernel kernel, const struct launch *launch, const uint8_t *bytes);
+CUresult capture_kernel(const struct target *t, CUfunction function, const struct launch *launch, const uint8_t *bytes);
 CUresult capture_copy(const struct target *t, const CUDA_MEMCPY3D *copy);
 CUresult capture_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
 CUresult capture_host(const struct target *t, CUhostFn function, void *data);
 CUresult capture_alloc(const struct target *t, size_t size, CUdeviceptr *address);
 CUresult capture_free(const struct target *t, CUdeviceptr address);
-CUresult capture_graph(const struct target *t, CUgraph graph);
 CUresult capture_record(const struct target *t, CUevent event, bool external);
 // A stream waits for an event; *done says that nothing is left to be done.
 CUresult capture_wait(const struct target *t, CUevent event, bool external, bool *done);
 CUresult capture_event(CUevent event); // what its state is while it was last recorded in a capture
+CUresult capture_event_time(CUevent event); // the same for its time: the capture stays what it is
 CUresult capture_refused(const struct target *t, CUresult why); // of work that is wrong
 void capture_forget_event(CUevent event);
 void capture_forget_stream(CUstream stream);

@@ -25,6 +25,8 @@ CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int pri
 	if (stream == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	static _Atomic uint64_t ids = 2;
+	if (flags == CU_STREAM_NON_BLOCKING)
+		atomic_fetch_add(&c->side_streams, 1);
 	stream->object.number = atomic_fetch_add(&c->numbers, 1);
 	stream->flags = flags;
 	stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
@@ -126,14 +128,63 @@ CUresult target_named(CUstream stream, struct target *target) {
 	return context_client(target->context, &target->client);
 }
 
+// cuMemcpyHtoD and its like return once the data are taken, as CUDA's documentation permits. With
+// NVIDIA's driver they are on the device by the time that another call gives work to another
+// stream, and programs rely on that. So an event follows such a copy in the legacy stream.
+CUresult copies_note(const struct target *t) {
+	struct client *c = t->client;
+	if (t->stream != 0 || atomic_load(&c->side_streams) == 0)
+		return CUDA_SUCCESS;
+	uint32_t event = atomic_load(&c->copied_event);
+	if (event == 0) {
+		uint32_t made = atomic_fetch_add(&c->numbers, 1);
+		struct wire_event_create message = {made, CU_EVENT_DISABLE_TIMING};
+		CUresult result = POST(c, EVENT_CREATE, event_create, &message, NO_DATA);
+		if (result != CUDA_SUCCESS)
+			return result;
+		if (atomic_compare_exchange_strong(&c->copied_event, &event, made)) {
+			event = made;
+		} else { // another thread was quicker
+			struct wire_event_destroy unused = {made};
+			POST(c, EVENT_DESTROY, event_destroy, &unused, NO_DATA);
+		}
+	}
+	struct wire_event_record message = {event, 0};
+	CUresult result = POST(c, EVENT_RECORD, event_record, &message, NO_DATA);
+	if (result == CUDA_SUCCESS)
+		atomic_fetch_add(&c->copies, 1);
+	return result;
+}
+
+void copies_forget(struct client *c) { atomic_store(&c->copied_event, 0); }
+
+static CUresult copies_follow(const struct target *t) {
+	CUstream s = t->handle;
+	if (s == NULL || s->flags != CU_STREAM_NON_BLOCKING || t->captured)
+		return CUDA_SUCCESS;
+	uint64_t copies = atomic_load(&t->client->copies);
+	uint32_t event = atomic_load(&t->client->copied_event);
+	if (atomic_exchange(&s->copies, copies) == copies || event == 0)
+		return CUDA_SUCCESS;
+	struct wire_stream_wait message = {t->stream, event};
+	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
+}
+
 CUresult target_work(CUstream stream, struct target *target) {
 	CUresult result = target_named(stream, target);
-	return result == CUDA_SUCCESS && atomic_load_explicit(&captures, memory_order_relaxed) > 0 ? capture_work(target) : result;
+	if (result == CUDA_SUCCESS && atomic_load_explicit(&captures, memory_order_relaxed) > 0)
+		result = capture_work(target);
+	return result == CUDA_SUCCESS ? copies_follow(target) : result;
 }
 
 CUresult target_of(CUstream stream, struct target *target) {
 	CUresult result = target_work(stream, target);
 	return result == CUDA_SUCCESS && target->captured ? capture_refused(target, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : result;
+}
+
+CUresult target_uncaptured(CUstream stream, struct target *target) {
+	CUresult result = target_of(stream, target);
+	return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
 }
 
 CUresult target_wait(const struct target *target) {
@@ -167,7 +218,7 @@ CUresult do_cuStreamDestroy_v2(CUstream handle) {
 
 CUresult do_cuStreamQuery(CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
@@ -181,7 +232,7 @@ CUresult do_cuStreamQuery(CUstream stream) {
 
 CUresult do_cuStreamSynchronize(CUstream stream) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
+	CUresult result = target_uncaptured(stream, &t);
 	if (result == CUDA_SUCCESS)
 		result = capture_unsafe();
 	return result == CUDA_SUCCESS ? target_wait(&t) : result;
@@ -351,9 +402,11 @@ static CUresult record(CUevent event, CUstream stream, bool external) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (event->object.context != t.context)
-		return capture_refused(&t, CUDA_ERROR_INVALID_HANDLE);
+		return CUDA_ERROR_INVALID_HANDLE;
 	if (t.captured)
 		return capture_record(&t, event, external);
+	if (external)
+		return CUDA_ERROR_ILLEGAL_STATE; // for streams that are captured
 	capture_forget_event(event);
 	struct wire_event_record message = {event->object.number, t.stream};
 	result = POST(t.client, EVENT_RECORD, event_record, &message, NO_DATA);
@@ -409,10 +462,17 @@ CUresult do_cuEventSynchronize(CUevent event) {
 
 CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
 	if (milliseconds == NULL || !object_is(start, KIND_EVENT) || !object_is(end, KIND_EVENT) || start->object.context != end->object.context ||
-	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !atomic_load(&start->recorded) || !atomic_load(&end->recorded))
+	    ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+		return CUDA_ERROR_INVALID_HANDLE;
+	CUresult result = capture_event_time(start);
+	if (result == CUDA_SUCCESS)
+		result = capture_event_time(end);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!atomic_load(&start->recorded) || !atomic_load(&end->recorded))
 		return CUDA_ERROR_INVALID_HANDLE;
 	struct client *c;
-	CUresult result = context_client(start->object.context, &c);
+	result = context_client(start->object.context, &c);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_event_elapsed message = {start->object.number, end->object.number};

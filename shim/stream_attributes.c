@@ -89,7 +89,7 @@ CUresult do_cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUst
 		value->accessPolicyWindow = a.window;
 		return CUDA_SUCCESS;
 	case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-		value->syncPolicy = a.policy != 0 ? a.policy : CU_SYNC_POLICY_AUTO;
+		value->syncPolicy = a.policy != 0 ? a.policy : (CUsynchronizationPolicy)-1 /* the context's */;
 		return CUDA_SUCCESS;
 	case CU_STREAM_ATTRIBUTE_PRIORITY:
 		value->priority = priority;

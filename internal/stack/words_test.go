@@ -21,7 +21,7 @@ func wordsProgram(t *testing.T) string {
 func TestWordsOfStreams(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := wordsProgram(t)
-	for _, what := range []string{"device", "host", "batches", "attributes", "pools", "green"} {
+	for _, what := range []string{"device", "host", "batches", "attributes", "pools", "copies", "green"} {
 		t.Run(what, func(t *testing.T) {
 			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
 				t.Errorf("it said %q", got)

@@ -216,13 +216,15 @@ static void *arrays_of_a_thread(void *context) {
 
 static void test_arrays(void) {
 	CUcontext context = start();
-	// A box of an array in three dimensions, and the same bytes counted through its rows.
+	// A box of an array in three dimensions, and all of it.
 	enum { W = 20, H = 7, D = 5 };
 	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = W, .Height = H, .Depth = D, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1}, shape;
 	CUarray array, level;
 	OK(cuArray3DCreate(&array, &d));
 	uint8_t *from = noise(W * H * D, 7), to[W * H * D], box[3 * 2 * 2];
-	OK(cuMemcpyHtoA(array, 0, from, W * H * D));
+	const CUDA_MEMCPY3D fill_array = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = from, .srcPitch = W, .srcHeight = H, .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = array, .WidthInBytes = W, .Height = H, .Depth = D};
+	const CUDA_MEMCPY3D read_array = {.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array, .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = to, .dstPitch = W, .dstHeight = H, .WidthInBytes = W, .Height = H, .Depth = D};
+	OK(cuMemcpy3D(&fill_array));
 	CUDA_MEMCPY3D out = {.srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array, .srcXInBytes = 4, .srcY = 3, .srcZ = 2, .dstMemoryType = CU_MEMORYTYPE_HOST,
 	                     .dstHost = box, .dstPitch = 3, .dstHeight = 2, .WidthInBytes = 3, .Height = 2, .Depth = 2};
 	OK(cuMemcpy3D(&out));
@@ -232,14 +234,15 @@ static void test_arrays(void) {
 	CUDA_MEMCPY3D_PEER peer = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = box, .srcPitch = 3, .srcHeight = 2, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
 	                           .dstArray = array, .dstContext = context, .srcContext = context, .WidthInBytes = 3, .Height = 2, .Depth = 2};
 	OK(cuMemcpy3DPeer(&peer));
-	OK(cuMemcpyAtoH(to, array, 0, sizeof to));
+	OK(cuMemcpy3D(&read_array));
 	MUST(memcmp(to, box, 3) == 0 && memcmp(to + W * H, box + 6, 3) == 0 && memcmp(to + 3, from + 3, W - 3) == 0);
 	out.srcXInBytes = W - 2;
 	WANT(cuMemcpy3D(&out), CUDA_ERROR_INVALID_VALUE);
 	out.srcXInBytes = 0;
 	out.srcZ = D - 1;
 	WANT(cuMemcpy3D(&out), CUDA_ERROR_INVALID_VALUE);
-	WANT(cuMemcpyAtoH(to, array, 1, sizeof to), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemcpyAtoH(to, array, 1, W - 1));
+	WANT(cuMemcpyAtoH(to, array, 1, W), CUDA_ERROR_INVALID_VALUE); // more than the first row
 
 	CUmipmappedArray mipmap;
 	CUDA_ARRAY_MEMORY_REQUIREMENTS need;
@@ -1044,10 +1047,67 @@ static void graphs_refused(void) {
 	WANT(cuGraphAddEmptyNode(&n, g, NULL, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
+// A node tells the kernel of a library beside its function, however it was made: CUDA's runtime
+// makes nodes with functions, and knows kernels.
+static void kernels_behind_nodes(void) {
+	CUlibrary library;
+	CUkernel kernel;
+	CUfunction of_library, of_module;
+	CUmodule module;
+	CUgraph g, captured;
+	CUgraphNode n, copy;
+	CUstream s;
+	size_t one = 1;
+	OK(cuLibraryLoadData(&library, "good", NULL, NULL, 0, NULL, NULL, 0));
+	OK(cuLibraryGetKernel(&kernel, library, "say"));
+	OK(cuKernelGetFunction(&of_library, kernel));
+	OK(cuModuleLoadData(&module, "good"));
+	OK(cuModuleGetFunction(&of_module, module, "say"));
+	OK(cuGraphCreate(&g, 0));
+	CUDA_KERNEL_NODE_PARAMS p = {.func = of_library, .gridDimX = 7, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1}, got;
+	OK(cuGraphAddKernelNode(&n, g, NULL, 0, &p));
+	OK(cuGraphKernelNodeGetParams(n, &got));
+	MUST(got.func == of_library && got.kern == kernel && got.gridDimX == 7);
+	OK(cuGraphKernelNodeSetParams(n, &got));
+	CUgraph clone;
+	OK(cuGraphClone(&clone, g));
+	OK(cuGraphNodeFindInClone(&copy, n, clone));
+	OK(cuGraphKernelNodeGetParams(copy, &got));
+	MUST(got.func == of_library && got.kern == kernel);
+	p.func = NULL;
+	p.kern = kernel;
+	OK(cuGraphKernelNodeSetParams(n, &p));
+	OK(cuGraphKernelNodeGetParams(n, &got));
+	MUST(got.func == of_library && got.kern == kernel);
+	p.func = of_module;
+	p.kern = NULL;
+	OK(cuGraphKernelNodeSetParams(n, &p));
+	OK(cuGraphKernelNodeGetParams(n, &got));
+	MUST(got.func == of_module && got.kern == NULL);
+	OK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 2; i++) {
+		OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuLaunchKernel(i == 0 ? of_library : (CUfunction)kernel, 7, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
+		OK(cuStreamEndCapture(s, &captured));
+		OK(cuGraphGetNodes(captured, &n, &one));
+		OK(cuGraphKernelNodeGetParams(n, &got));
+		MUST(got.func == of_library && got.kern == kernel);
+		OK(cuGraphDestroy(captured));
+	}
+	OK(cuLibraryUnload(library));
+	OK(cuGraphKernelNodeGetParams(copy, &got)); // of what has gone
+	MUST(got.kern == NULL);
+	OK(cuGraphDestroy(clone));
+	OK(cuGraphDestroy(g));
+	OK(cuStreamDestroy(s));
+	OK(cuModuleUnload(module));
+}
+
 static void test_graphs(void) {
 	CUcontext context = start();
 	pthread_t threads[4];
 	graphs_refused();
+	kernels_behind_nodes();
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, capture_often, context);
 	for (int i = 0; i < 4; i++)

@@ -65,6 +65,11 @@ static void fill(CUarray a, size_t depth) {
 	CHECK(cuMemcpy3D(&copy));
 }
 
+static void put(CUarray a, const void *data, size_t width, size_t height) {
+	CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = data, .srcPitch = 4 * width, .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = a, .WidthInBytes = 4 * width, .Height = height};
+	CHECK(cuMemcpy2D(&rows));
+}
+
 static CUtexObject texture(CUarray a, CUfilter_mode filter) {
 	CUtexObject made;
 	CUDA_RESOURCE_DESC r = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = a}, back;
@@ -84,8 +89,7 @@ static void make(void) {
 	CHECK(cuArrayCreate(&flat, &plain));
 	CHECK(cuArrayGetDescriptor(&back, flat));
 	NEED(back.Width == W && back.Height == H && back.Format == CU_AD_FORMAT_FLOAT && back.NumChannels == 1);
-	CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = contents, .srcPitch = 4 * W, .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = flat, .WidthInBytes = 4 * W, .Height = H};
-	CHECK(cuMemcpy2D(&rows));
+	put(flat, contents, W, H);
 	solid = array(W, H, D, CU_AD_FORMAT_FLOAT, 0);
 	fill(solid, D);
 	layers = array(W, H, D, CU_AD_FORMAT_FLOAT, CUDA_ARRAY3D_LAYERED);
@@ -94,19 +98,20 @@ static void make(void) {
 	CHECK(cuMemAlloc(&memory, sizeof contents));
 	CHECK(cuMemAlloc(&out, 4 * W));
 	CHECK(cuMemsetD32(memory, 0, sizeof contents / 4));
-	// From array to array and to memory, and back.
+	// From array to array and to memory, and back: such copies are of the first row.
 	CUarray other = array(W, H, 0, CU_AD_FORMAT_FLOAT, 0);
-	CHECK(cuMemcpyAtoD(memory, flat, 0, 4 * W * H));
-	CHECK(cuMemcpyDtoA(other, 0, memory, 4 * W * H));
-	CHECK(cuMemcpyAtoA(flat, 0, other, 0, 4 * W * H));
-	float copied[H][W];
+	CHECK(cuMemcpyAtoD(memory, flat, 0, 4 * W));
+	CHECK(cuMemcpyDtoA(other, 0, memory, 4 * W));
+	CHECK(cuMemcpyAtoA(flat, 4, other, 4, 4 * W - 4));
+	float copied[W];
 	CHECK(cuMemcpyAtoH(copied, flat, 0, sizeof copied));
 	NEED(memcmp(copied, contents[0], sizeof copied) == 0);
+	NEED(cuMemcpyAtoH(copied, flat, 4, sizeof copied) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(cuArrayDestroy(other));
 	CHECK(cuMemcpyHtoD(memory, contents, sizeof contents));
 
 	unsigned zeros[H][W] = {{0}};
-	CHECK(cuMemcpyHtoA(written, 0, zeros, sizeof zeros));
+	put(written, zeros, W, H);
 	smooth = texture(flat, CU_TR_FILTER_MODE_LINEAR);
 	deep = texture(solid, CU_TR_FILTER_MODE_POINT);
 	layered = texture(layers, CU_TR_FILTER_MODE_POINT);
@@ -123,7 +128,7 @@ static void make(void) {
 		for (int n = 0; n < W * H; n++)
 			((float *)values)[n] = (float)(i + 1);
 		CHECK(cuMipmappedArrayGetLevel(&one, mipmap, i));
-		CHECK(cuMemcpyHtoA(one, 0, values, 4ul * (W >> i) * (H >> i)));
+		put(one, values, W >> i, H >> i);
 	}
 	r = (CUDA_RESOURCE_DESC){.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY, .res.mipmap.hMipmappedArray = mipmap};
 	t.flags = CU_TRSF_NORMALIZED_COORDINATES;

@@ -3,6 +3,8 @@
 #include "kernels.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -150,7 +152,7 @@ static void attributes(void) {
 		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &got));
 		NEED(memcmp(&v.accessPolicyWindow, &got.accessPolicyWindow, sizeof v.accessPolicyWindow) == 0);
 		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got));
-		NEED(got.syncPolicy == CU_SYNC_POLICY_AUTO);
+		NEED((int)got.syncPolicy == -1); // none was set
 	}
 	v.accessPolicyWindow.num_bytes = (size_t)window + 1;
 	NEED(cuStreamSetAttribute(first, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &v) == CUDA_ERROR_INVALID_VALUE);
@@ -207,7 +209,7 @@ static void pools(void) {
 	NEED(by_location == own && by_device == own);
 	NEED(cuMemGetDefaultMemPool(NULL, &here, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE);
 	NEED(cuMemGetDefaultMemPool(&own, NULL, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE);
-	NEED(cuMemGetMemPool(&by_location, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_DEVICE);
+	NEED(cuMemGetMemPool(&by_location, &nowhere, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_INVALID_VALUE);
 	NEED(cuMemGetMemPool(&by_location, &host, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(cuMemPoolDestroy(own));
 	CHECK(cuDeviceGetMemPool(&by_device, device));
@@ -307,11 +309,48 @@ static void rounds(void) {
 	}
 }
 
+static _Atomic bool opened;
+static void wait_until_opened(void *unused) {
+	(void)unused;
+	while (!atomic_load(&opened))
+		sched_yield();
+}
+
+// What a copy has taken is there for streams that do not wait for the legacy one. With NVIDIA's
+// driver the copy returns when the function has.
+static void copies(void) {
+	CUdeviceptr from, to;
+	CUstream late;
+	CHECK(cuMemAlloc(&from, 4096));
+	CHECK(cuMemAlloc(&to, 4096));
+	for (uint32_t round = 0; round < 4; round++) {
+		uint32_t value[4] = {10 + round, 20 + round, 30 + round, 40 + round};
+		const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = value, .srcPitch = 4, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = from, .dstPitch = 8, .WidthInBytes = 4, .Height = 4};
+		CHECK(cuMemsetD32(from, 0, 1024));
+		CHECK(cuCtxSynchronize());
+		atomic_store(&opened, false);
+		CHECK(cuLaunchHostFunc(NULL, wait_until_opened, NULL));
+		if (round % 2 == 0)
+			CHECK(cuMemcpyHtoD(from, value, sizeof value));
+		else
+			CHECK(cuMemcpy2D(&rows));
+		CHECK(cuStreamCreate(&late, CU_STREAM_NON_BLOCKING)); // one that was not there
+		CUstream s = round < 2 ? first : late;
+		CHECK(cuMemcpyDtoDAsync(to, from, 64, s));
+		for (int i = 0; i < 1000 && cuStreamQuery(s) == CUDA_ERROR_NOT_READY; i++)
+			;
+		atomic_store(&opened, true);
+		CHECK(cuStreamSynchronize(s));
+		NEED(read32(to) == value[0] && read32(to + 8) == value[round % 2 == 0 ? 2 : 1]);
+		CHECK(cuStreamDestroy(late));
+	}
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
 		void (*f)(void);
-	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"green", green}, {"rounds", rounds}};
+	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"copies", copies}, {"green", green}, {"rounds", rounds}};
 	start();
 	for (size_t i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
 		if (strcmp(argv[1], all[i].name) == 0)

@@ -3,8 +3,9 @@
 // reserved addresses, managed memory, memory of the host that kernels reach, libraries,
 // modules, streams and events. What is printed does not depend on the GPU.
 //
-//   families [NAME...]   all, or those named
+//   families [NAME...]   all that were recorded, or those named
 //   families --list      their names
+//   families --rest      cases that were not recorded: calls that crash NVIDIA's driver, and what came behind them
 #include <cuda.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -136,7 +137,7 @@ static CUDA_MEMCPY3D from_array(CUarray array, size_t depth) {
 
 static void arrays(void) {
 	begin();
-	CUarray flat = NULL, line = NULL, solid = NULL, layers = NULL, kept;
+	CUarray flat = NULL, line = NULL, solid = NULL, layers = NULL;
 	CUDA_ARRAY_DESCRIPTOR a = {WIDTH, HEIGHT, CU_AD_FORMAT_UNSIGNED_INT32, 1}, got;
 	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = WIDTH, .Height = HEIGHT, .Depth = DEPTH, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1}, had;
 	T(cuArrayCreate(&flat, &a));
@@ -170,6 +171,22 @@ static void arrays(void) {
 	T(cuMemcpy3DAsync(&outward, s));
 	T(cuStreamSynchronize(s));
 	SHOW("%d", memcmp(values, back, sizeof back));
+	T(cuArrayDestroy(flat));
+}
+
+static void arrays_rest(void) {
+	begin();
+	CUarray flat = NULL, kept;
+	CUDA_ARRAY_DESCRIPTOR a = {WIDTH, HEIGHT, CU_AD_FORMAT_UNSIGNED_INT32, 1};
+	CUarray line = NULL, solid = NULL, layers = NULL;
+	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = WIDTH, .Height = HEIGHT, .Depth = DEPTH, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
+	cuArrayCreate(&flat, &a);
+	a.Height = 0;
+	cuArrayCreate(&line, &a);
+	cuArray3DCreate(&solid, &d);
+	d.Flags = CUDA_ARRAY3D_LAYERED;
+	cuArray3DCreate(&layers, &d);
+	T(cuMemcpyHtoA(line, 0, values, sizeof values[0][0]));
 	kept = flat;
 	T(cuArrayDestroy(flat));
 	T(cuArrayDestroy(kept));
@@ -192,6 +209,15 @@ static void seen(void) {
 	SHOW("%s %016llx, first %u", name_of(r), (unsigned long long)hash(back, sizeof back[0]), back[0][0][0]);
 }
 
+// Copies of one dimension reach the first row of an array only, so that what was recorded has
+// arrays of zeros. The rest does the same with arrays that contain something.
+static bool with_contents;
+static void contain(CUarray array, const void *data, size_t width, size_t height) {
+	const CUDA_MEMCPY2D c = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = data, .srcPitch = 4 * width, .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = array, .WidthInBytes = 4 * width, .Height = height};
+	if (with_contents)
+		T(cuMemcpy2D(&c));
+}
+
 static void textures(void) {
 	begin();
 	CUarray flat = NULL;
@@ -201,11 +227,13 @@ static void textures(void) {
 	CUDA_TEXTURE_DESC how;
 	T(cuArray3DCreate(&flat, &d));
 	T(cuMemcpyHtoA(flat, 0, values, sizeof values[0]));
+	contain(flat, values, WIDTH, HEIGHT);
 	r.res.array.hArray = flat;
 	T(cuTexObjectCreate(&t, &r, &whole, NULL));
 	T(look_at(t));
 	seen();
 	T(cuMemcpyHtoA(flat, 0, values[1], sizeof values[0]));
+	contain(flat, values[1], WIDTH, HEIGHT);
 	T(look_at(t));
 	seen();
 	T(cuMemcpyHtoD(memory, values, sizeof values));
@@ -251,6 +279,7 @@ static void mipmaps(void) {
 		T(cuArray3DGetDescriptor(&had, one));
 		SHOW("%zu %zu %zu", had.Width, had.Height, had.Depth);
 		T(cuMemcpyHtoA(one, 0, many, 4ul * (WIDTH >> i) * (HEIGHT >> i)));
+		contain(one, many, WIDTH >> i, HEIGHT >> i);
 		T(fill_on(s, memory, 64, i));
 	}
 	T(cuMipmappedArrayGetLevel(&one, m, 3));
@@ -278,6 +307,7 @@ static void surfaces(void) {
 	CUDA_ARRAY3D_DESCRIPTOR d = {.Width = WIDTH, .Height = HEIGHT, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1, .Flags = CUDA_ARRAY3D_SURFACE_LDST};
 	T(cuArray3DCreate(&flat, &d));
 	T(cuMemcpyHtoA(flat, 0, values, sizeof values[0]));
+	contain(flat, values, WIDTH, HEIGHT);
 	CUDA_RESOURCE_DESC r = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = flat};
 	T(cuSurfObjectCreate(&surface, &r));
 	T(cuTexObjectCreate(&t, &r, &whole, NULL));
@@ -295,6 +325,19 @@ static void surfaces(void) {
 	seen();
 	T(cuTexObjectDestroy(t));
 	T(cuArrayDestroy(flat));
+}
+
+static void textures_rest(void) {
+	with_contents = true;
+	textures();
+}
+static void mipmaps_rest(void) {
+	with_contents = true;
+	mipmaps();
+}
+static void surfaces_rest(void) {
+	with_contents = true;
+	surfaces();
 }
 
 // --- pools, reserved addresses ----------------------------------------------------------------------
@@ -592,20 +635,23 @@ static void streams(void) {
 	show_memory(out, 4096);
 }
 
-#define CASE(name) {#name, name}
+#define CASE(name) {#name, name, false}
+#define REST(name) {#name, name, true}
 static const struct {
 	const char *name;
 	void (*run)(void);
+	bool rest; // not recorded: what comes behind a call that crashes the driver, and the call
 } cases[] = {
 	CASE(arrays), CASE(textures), CASE(mipmaps), CASE(surfaces), CASE(pools), CASE(addresses), CASE(managed), CASE(mapped), CASE(libraries), CASE(modules), CASE(streams),
+	REST(arrays_rest), REST(textures_rest), REST(mipmaps_rest), REST(surfaces_rest),
 };
 
 int main(int argc, char **argv) {
-	bool list = argc == 2 && strcmp(argv[1], "--list") == 0;
+	bool list = argc == 2 && strcmp(argv[1], "--list") == 0, rest = argc == 2 && strcmp(argv[1], "--rest") == 0;
 	for (size_t i = 0; i < LENGTH(cases); i++) {
 		if (list)
 			puts(cases[i].name);
-		bool wanted = argc == 1;
+		bool wanted = cases[i].rest == rest && (argc == 1 || rest);
 		for (int k = 1; k < argc; k++)
 			wanted |= strcmp(argv[k], cases[i].name) == 0;
 		if (!wanted)

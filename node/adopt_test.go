@@ -238,8 +238,12 @@ func TestHandover(t *testing.T) {
 			p := h.connect()
 			addVectors(t, p)
 			eventually(t, "it was reported", func() bool { return h.client(1).Kernels == 1 })
+			start, _ := processStart(h.daemon.Process.Pid)
 			if err := c.end(h); err != nil {
 				t.Fatal(err)
+			}
+			if c.name == "request" && isRunning(h.daemon.Process.Pid, start) {
+				t.Error("Stop has returned, and the daemon still runs")
 			}
 			if err := h.daemon.Wait(); err != nil {
 				t.Errorf("the daemon ended with %v", err)

@@ -303,7 +303,7 @@ func (d *daemon) forget(c *client) {
 
 // message takes what a worker says.
 func (d *daemon) message(c *client, said control.ToDaemon) {
-	if d.clients[c.id] != c || c.ending {
+	if _, counts := said.(control.Ran); d.clients[c.id] != c || c.ending && !counts {
 		return
 	}
 	d.log.Debug("heard", "client", c.id, "kind", said.Kind(), "message", fmt.Sprintf("%+v", said))

@@ -381,7 +381,7 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 		w.staging.free(w.stage)
 		w.stage = nil
 	}
-	err := w.block(func() error {
+	err := w.blockLong(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return on.CopyIn(addr, data[offset:offset+size]) })
 	})
 	kept()
@@ -403,7 +403,7 @@ func (w *worker) copyOut(on device.Stream, o *clientcore.Op) error {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	from := o.From
-	err = w.block(func() error {
+	err = w.blockLong(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
 	if err == nil {
@@ -417,7 +417,7 @@ func (w *worker) settle(on device.Stream) error {
 	if done, err := on.Done(); done || err != nil {
 		return err
 	}
-	return w.block(func() error { return on.Synchronise(w.ctx) })
+	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
 }
 
 // after lets the later work of one stream wait for what another was given.

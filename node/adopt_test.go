@@ -258,6 +258,9 @@ func TestHandover(t *testing.T) {
 			h.start()
 			h.settled(1)
 			addVectors(t, p)
+			if c := h.client(1); !isProcess(c.Worker) {
+				t.Errorf("the client's worker is process %d", c.Worker)
+			}
 		})
 	}
 }
@@ -612,4 +615,10 @@ func BenchmarkSave(b *testing.B) {
 	for b.Loop() {
 		must(b, standing.write(&state))
 	}
+}
+
+// isProcess says whether a process with a number runs.
+func isProcess(pid int) bool {
+	_, ok := processStart(pid)
+	return ok
 }

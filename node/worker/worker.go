@@ -539,6 +539,9 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
+	case control.Parked:
+		w.teller.tell(m.Reason)
+		return nil
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {

@@ -238,8 +238,12 @@ func TestHandover(t *testing.T) {
 			p := h.connect()
 			addVectors(t, p)
 			eventually(t, "it was reported", func() bool { return h.client(1).Kernels == 1 })
+			start, _ := processStart(h.daemon.Process.Pid)
 			if err := c.end(h); err != nil {
 				t.Fatal(err)
+			}
+			if c.name == "request" && isRunning(h.daemon.Process.Pid, start) {
+				t.Error("Stop has returned, and the daemon still runs")
 			}
 			if err := h.daemon.Wait(); err != nil {
 				t.Errorf("the daemon ended with %v", err)
@@ -254,6 +258,9 @@ func TestHandover(t *testing.T) {
 			h.start()
 			h.settled(1)
 			addVectors(t, p)
+			if c := h.client(1); !isProcess(c.Worker) {
+				t.Errorf("the client's worker is process %d", c.Worker)
+			}
 		})
 	}
 }
@@ -608,4 +615,10 @@ func BenchmarkSave(b *testing.B) {
 	for b.Loop() {
 		must(b, standing.write(&state))
 	}
+}
+
+// isProcess says whether a process with a number runs.
+func isProcess(pid int) bool {
+	_, ok := processStart(pid)
+	return ok
 }

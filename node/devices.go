@@ -268,6 +268,9 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 	if same := d.samePlace(c); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
 	}
+	if other := d.namesake(c); other >= 0 {
+		return 0, fmt.Errorf("%s has that name already: give this one a name of its own, or leave the name out", d.callDevice(other))
+	}
 	if err := d.fitsPrograms(info); err != nil {
 		return 0, err
 	}
@@ -316,6 +319,20 @@ func (d *daemon) samePlace(c Device) vgpu.DeviceID {
 		state := d.deviceState(vgpu.DeviceID(i))
 		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return vgpu.DeviceID(i)
+		}
+	}
+	return -1
+}
+
+// namesake finds the device that was given the same name as another; -1 if there is none.
+// Devices that were removed or lost, or are about to be removed, make way for one of their
+// name.
+func (d *daemon) namesake(c Device) vgpu.DeviceID {
+	for i, e := range d.stock.Load().entries {
+		id := vgpu.DeviceID(i)
+		state := d.deviceState(id)
+		if c.IsNamed() && e.IsNamed() && e.Name == c.Name && d.changes.leaving[id] == nil && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
+			return id
 		}
 	}
 	return -1

@@ -76,6 +76,9 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if beat, beats := d.heart.next(); beats && len(d.clients) > 0 && (!ok || beat < at) {
 		at, ok = beat, true
 	}
+	if look, parked := d.nextParked(); parked && (!ok || look < at) {
+		at, ok = look, true
+	}
 	if d.books.dirty && (!ok || d.books.due < at) {
 		at, ok = d.books.due, true
 	}

@@ -18,18 +18,19 @@ import (
 
 // state is what the loop owns. Nobody else reads or writes it.
 type state struct {
-	core      *vgpu.Core
-	heart     heartbeat // of the workers
-	changes   deviceChanges
-	probing   map[int]chan struct{} // devices that are being tried; closed when it is known
-	clients   map[vgpu.ClientID]*client
-	lastID    vgpu.ClientID
-	perUser   map[string]int // clients that have not ended
-	committed uint64
-	perOwner  map[string]uint64 // committed bytes of each user
-	draining  bool
-	before    before      // what earlier daemons of the node counted
-	books     bookkeeping // of the state folder
+	core       *vgpu.Core
+	heart      heartbeat // of the workers
+	changes    deviceChanges
+	probing    map[int]chan struct{} // devices that are being tried; closed when it is known
+	clients    map[vgpu.ClientID]*client
+	lastID     vgpu.ClientID
+	perUser    map[string]int // clients that have not ended
+	committed  uint64
+	perOwner   map[string]uint64 // committed bytes of each user
+	draining   bool
+	parkedLook time.Duration // when parked clients were looked at
+	before     before        // what earlier daemons of the node counted
+	books      bookkeeping   // of the state folder
 
 	past      counters // of clients that have gone
 	waits     status.Waits
@@ -79,6 +80,9 @@ type client struct {
 	memoryNow control.Stats // allocated, resident, swapped
 	order     *order        // that is under way; nil if none is
 	pulse                   // of its worker
+	// seenParked says that it was parked when the daemon last looked, toldParked that its
+	// user knows.
+	seenParked, toldParked bool
 	survival
 	recovery
 }
@@ -134,6 +138,7 @@ func (d *daemon) loop() {
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
+			d.tellParked()
 			d.saveDue()
 		}
 	}
@@ -303,7 +308,7 @@ func (d *daemon) forget(c *client) {
 
 // message takes what a worker says.
 func (d *daemon) message(c *client, said control.ToDaemon) {
-	if d.clients[c.id] != c || c.ending {
+	if _, counts := said.(control.Ran); d.clients[c.id] != c || c.ending && !counts {
 		return
 	}
 	d.log.Debug("heard", "client", c.id, "kind", said.Kind(), "message", fmt.Sprintf("%+v", said))

@@ -64,6 +64,9 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
 		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
 	}
+	if c.worker != nil {
+		s.Worker = c.worker.pid()
+	}
 	if v.State == vgpu.Assigned {
 		device := int(v.Device)
 		s.Device = &device
@@ -88,7 +91,7 @@ const maxEnded = 64
 func (d *daemon) remember(c *client) vgpu.Usage {
 	v, _ := d.core.Client(c.id)
 	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves}, d.now())
-	s.State = "ended"
+	s.State, s.Worker = "ended", 0
 	if len(d.gone) == maxEnded {
 		d.gone = d.gone[1:]
 	}

@@ -301,13 +301,24 @@ func (f *restoreFlags) restoreClient(c *cobra.Command, dir string, was checkpoin
 	}
 	bytes, err := node.Restore(socketOf(f.socket), id, file)
 	if err != nil {
-		return err
+		return f.explain(dir, id, err)
 	}
 	if f.asJSON {
 		return printJSON(c, savedClient{dir, id, bytes})
 	}
 	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", id, briefSize(bytes), dir)
 	return nil
+}
+
+// explain says what to do about a client's checkpoint that cannot be restored because its
+// program is not there any more.
+func (f *restoreFlags) explain(dir string, id uint64, err error) error {
+	s, unknown := node.Ask(socketOf(f.socket))
+	if unknown != nil || slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id }) {
+		return err
+	}
+	return fmt.Errorf("%w. %s has the GPU's side of a client only, which goes back into the program while that runs (--client names it, if its number has changed). "+
+		"If the program has ended, start it again and let it read its memory with musterRestore; a checkpoint that starts programs again is one of muster checkpoint --program", err, dir)
 }
 
 func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []string) error {

@@ -264,14 +264,29 @@ func whoHoldsUp(s *status.Node, number int) string {
 			waiting = append(waiting, fmt.Sprint(c.ID))
 		}
 	}
-	name := fmt.Sprintf("device #%d (%s)", number, s.Devices[number].Name)
+	name, drained := fmt.Sprintf("device #%d (%s)", number, s.Devices[number].Name), drainedBeside(s, number)
 	switch {
 	case len(there) > 0:
 		return fmt.Sprintf("waiting for client %s to leave %s: kernels are let to their end", strings.Join(there, ", "), name)
+	case len(waiting) > 0 && len(drained) > 0:
+		return fmt.Sprintf("client %s waits for a device, and other devices are drained: let one take programs again (muster device resume %s), add one, or remove %s with --force, after which the client fails",
+			strings.Join(waiting, ", "), drained[0], name)
 	case len(waiting) > 0:
 		return fmt.Sprintf("client %s waits for a device, and may be able to use none but %s: add one that it can use, or remove this one with --force", strings.Join(waiting, ", "), name)
 	}
 	return "waiting for what programs keep on " + name
+}
+
+// drainedBeside are the numbers of the other devices that are drained or about to be, and
+// that somebody could resume.
+func drainedBeside(s *status.Node, number int) []string {
+	var list []string
+	for i, d := range s.Devices {
+		if i != number && (d.State == "draining" || d.State == "drained") && !d.Removing {
+			list = append(list, fmt.Sprintf("'#%d'", i))
+		}
+	}
+	return list
 }
 
 func newMove() *cobra.Command {

@@ -37,7 +37,9 @@ else (the values are the defaults where there are some):
       reserve: 1GiB               # memory that Muster leaves alone
       faults: /tmp/rules          # for tests only: the device fails by these rules (docs/chaos.md)
     - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4}
-      count: 2                    # and rate: 2e8, operations a second whatever the machine does
+                                  # and rate: 2e8, operations a second whatever the machine does
+    - soft: {memory: 2GiB}        # no two devices may be given the same name
+      count: 2                    # so many like this, without a name
   vgpus: 4                        # programs that a device serves at a time
   visible: 2                      # devices that a program sees (default: all)
   policy: fcfs                    # or sjf, credit
@@ -71,6 +73,9 @@ else (the values are the defaults where there are some):
     greet: 10s                    # to say who it is and what it wants
     idle: 2m                      # for other machines, until a device is used
     silence: 1m                   # for other machines, to read, and to finish a message
+
+The socket is what --socket says (or MUSTER_NODE_SOCKET), else what the file says, else
+what MUSTER_SOCKET says, which all other commands heed too, else @muster.
 
 SIGTERM ends it when the programs have ended, at the latest after the grace time;
 a second SIGTERM, or SIGINT, ends it at once. With --handover SIGTERM ends it at once
@@ -128,7 +133,7 @@ func newNode() *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&f.config, "config", "", "read the configuration from this `file`; flags win")
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
-	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file")
+	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
 	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
 	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
@@ -163,6 +168,8 @@ func newNode() *cobra.Command {
 // load makes the configuration of file, flags and machine.
 func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	cfg := node.Default()
+	cfg.Socket.Address = socketOf("") // the file and the flag win
+
 	if f.child { // nobody will take its place
 		cfg.OrphanGrace = 0
 	}

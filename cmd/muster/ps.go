@@ -17,9 +17,9 @@ import (
 
 func newPs() *cobra.Command {
 	var socket string
-	var asJSON bool
+	var asJSON, long bool
 	c := &cobra.Command{
-		Use:   "ps [--socket ADDRESS] [--json]",
+		Use:   "ps [-l] [--socket ADDRESS] [--json]",
 		Short: "List the programs that a node serves",
 		Long: `List the clients of a node: a program has one for each device that it uses.
 
@@ -31,8 +31,12 @@ make room for others; SWAPS how often its memory was moved off a device; MOVES h
 often it went on on another device, because a faster one had fallen idle, somebody said
 so (muster move) or its device was drained. A client is parked while it waits and every
 device that could hold it is drained or lost, and away while its worker has not come to
-a node that was started again.`,
-		Example: "  muster ps\n  muster ps --json",
+a node that was started again.
+
+With -l there are also WORKER, the number of the process that serves the client, and
+REBUILDS, how often that process ended before the program did and another one took its
+place. GPU counts kernels as they run, told each quarter of a second.`,
+		Example: "  muster ps\n  muster ps -l\n  muster ps --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := node.Ask(socketOf(socket))
 			if err != nil {
@@ -42,10 +46,11 @@ a node that was started again.`,
 				return printJSON(c, s)
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return clientTable(s).WriteText(c.OutOrStdout())
+			return clientTable(s, long).WriteText(c.OutOrStdout())
 		},
 	}
 	nodeFlag(c, &socket)
+	c.Flags().BoolVarP(&long, "long", "l", false, "show workers and rebuilds too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
 }
@@ -92,9 +97,13 @@ func nodeFlag(c *cobra.Command, socket *string) {
 	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 }
 
-func clientTable(s *status.Node) *report.Table {
+// clientTable lists clients; the long form has what their workers are.
+func clientTable(s *status.Node, long bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
 		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">MOVES", ">SINCE")}
+	if long {
+		t.Columns = append(t.Columns, columns(">WORKER", ">REBUILDS")...)
+	}
 	for _, c := range s.Clients {
 		device := "-"
 		if c.Device != nil {
@@ -107,12 +116,20 @@ func clientTable(s *status.Node) *report.Table {
 		if c.Away {
 			state += " (away)"
 		}
-		t.Rows = append(t.Rows, []string{
+		row := []string{
 			fmt.Sprint(c.ID), fmt.Sprint(c.Pid), c.User, filepath.Base(c.Program), device, state,
 			briefSize(c.Allocated), briefSize(c.Resident), briefSize(c.Swapped), briefSize(c.Limit),
 			fmt.Sprint(c.Kernels), briefTime(c.BusyTime), fmt.Sprint(c.Waits), briefTime(c.WaitTime),
 			fmt.Sprint(c.Preemptions), fmt.Sprint(c.Swaps), fmt.Sprint(c.Moves.Total()), briefTime(c.Since),
-		})
+		}
+		if long {
+			worker := "-"
+			if c.Worker != 0 {
+				worker = fmt.Sprint(c.Worker)
+			}
+			row = append(row, worker, fmt.Sprint(c.Rebuilds))
+		}
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }

@@ -185,6 +185,31 @@ func listExperiments(c *cobra.Command, asJSON bool) error {
 	return table.Flush()
 }
 
+// helpExperiment tells about one experiment.
+func helpExperiment(c *cobra.Command, name string) error {
+	e, err := findExperiment(name)
+	if err != nil {
+		return err
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, plural(e.Runs, "run"))
+	if len(e.Figures) > 0 {
+		fmt.Fprintf(w, "Parts that can be had alone, with --figure: %s\n", strings.Join(e.Figures, ", "))
+	}
+	if len(e.Flags) > 0 {
+		fmt.Fprintf(w, "\nFlags of its own:\n")
+	}
+	for _, flag := range e.Flags {
+		values := ""
+		if flag.Values != nil {
+			values = " (" + strings.Join(flag.Values, ", ") + ")"
+		}
+		fmt.Fprintf(w, "  --%s  %s%s\n", flag.Name, flag.Summary, values)
+	}
+	fmt.Fprintf(w, "\nmuster help reproduce has the flags that all experiments have.\n")
+	return nil
+}
+
 func findExperiment(name string) (*exp.Experiment, error) {
 	var names []string
 	for i := range all.Experiments {

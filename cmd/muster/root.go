@@ -274,13 +274,15 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Use:     "help [command]",
 		Short:   "Tell about a command",
 		Long:    "Tell about a command, as its --help does.",
-		Example: "  muster help\n  muster help cluster show",
+		Example: "  muster help\n  muster help cluster show\n  muster help reproduce noderuntime",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			c := root
 			for _, word := range args {
 				sub, known := subCommand(c, word)
 				switch {
+				case sub == nil && c.Name() == "reproduce":
+					return helpExperiment(c, word)
 				case sub == nil && len(known) == 0:
 					return usageErrorf("%s has no commands of its own", c.CommandPath())
 				case sub == nil:

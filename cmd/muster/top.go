@@ -170,7 +170,7 @@ func writePicture(w io.Writer, s, before *status.Node) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return clientTable(s).WriteText(w)
+	return clientTable(s, false).WriteText(w)
 }
 
 func countStates(s *status.Node) string {

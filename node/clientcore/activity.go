@@ -131,6 +131,29 @@ func (a *Activity) part(c *Core) {
 	}
 }
 
+// Passing says that time passes while an operation is performed that may wait for
+// kernels: what they have run counts as it passes. It may be called at any time, as
+// UrgentMessage; its operations only tell the daemon something.
+func (c *Core) Passing(now Time) []Op {
+	ops, _ := c.aside(func() error {
+		c.Now = max(c.Now, now)
+		c.Activity.part(c)
+		return nil
+	})
+	return ops
+}
+
+// Last tells the daemon what it was not told of kernels: nothing runs any more, and the
+// client ends. Its operations only tell the daemon something.
+func (c *Core) Last(now Time) []Op {
+	ops, _ := c.aside(func() error {
+		c.Now = max(c.Now, now)
+		c.Activity.settle(c, c.Now)
+		return nil
+	})
+	return ops
+}
+
 // Watch begins or ends telling the daemon whether the client is idle. It begins
 // with what is so now: whether nothing is under way, and whether messages wait.
 func (c *Core) Watch(now Time, on, quiet, more bool) ([]Op, error) {

@@ -47,6 +47,7 @@ import (
 //	failed fault|moved|memory|ptx|handle   the last operation has not
 //	failed-before                   the operation before the one that asks has not, for want of memory
 //	found                           somebody who waited came upon a fault
+//	passing | last                  an operation takes long; the client ends
 //	observe quiet|busy | at TIME    the time is said in milliseconds
 //	room BYTES                      that the daemon has committed; a GiB at first
 //	saved                           go on from what Save wrote
@@ -225,6 +226,10 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.call(&wire.HostNext{})
 	case "returned":
 		return s.send(&wire.HostDone{Cookie: arg(1)}, wire.Header{Slot: -1}, nil)
+	case "passing":
+		return s.core.Passing(s.now), nil
+	case "last":
+		return s.core.Last(s.now), nil
 	case "reached":
 		return s.core.Reached(arg(1)), nil
 	case "texture":

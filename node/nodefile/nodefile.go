@@ -328,10 +328,28 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 	case given["count"] && given["cuda"]:
 		return d.Errorf(strictyaml.Start(n), "only software GPUs have a count: name several CUDA devices as cuda: [0, 1]")
 	}
+	if err := checkNames(found, count, c.Devices); err != nil {
+		return d.Errorf(strictyaml.Start(n), "%v", err)
+	}
 	for range count {
 		for _, one := range found {
 			one.Reserve, one.Faults = reserve, faults
 			c.Devices = append(c.Devices, number(one, c.Devices))
+		}
+	}
+	return nil
+}
+
+// checkNames refuses devices of an entry that were given a name which another one has:
+// names are how people say which device they mean.
+func checkNames(found []node.Device, count int, before []node.Device) error {
+	for _, one := range found {
+		switch {
+		case !one.IsNamed():
+		case count > 1:
+			return fmt.Errorf("%d devices would be named %q: give each an entry and a name of its own, or leave the name out", count, one.Name)
+		case slices.ContainsFunc(before, func(other node.Device) bool { return other.IsNamed() && other.Name == one.Name }):
+			return fmt.Errorf("another device is named %q already: give this one a name of its own, or leave the name out", one.Name)
 		}
 	}
 	return nil
@@ -380,7 +398,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 // softDevice is a software GPU of which nothing was said. Workers is the
 // caller's to know: as many as the machine has processors.
 func softDevice() node.Device {
-	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Muster software GPU", Speed: 1}}
+	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: node.UnnamedDevice, Speed: 1}}
 }
 
 func isRate(x float64) bool { return x >= 1e3 && x <= 1e15 }
@@ -474,6 +492,9 @@ func Devices(text string) ([]node.Device, error) {
 	for _, part := range strings.Split(text, ";") {
 		found, err := deviceWord(strings.TrimSpace(part))
 		if err != nil {
+			return nil, fmt.Errorf("device %q: %w", part, err)
+		}
+		if err := checkNames(found[:1], len(found), all); err != nil {
 			return nil, fmt.Errorf("device %q: %w", part, err)
 		}
 		for _, one := range found {

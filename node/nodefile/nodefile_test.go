@@ -24,6 +24,7 @@ devices:
   - cuda: [0, 2]
     reserve: 1GiB
   - soft: {name: Slow one, memory: 512MiB, speed: 0.5, rate: 2e8, copy_bandwidth: 2GB/s, workers: 4}
+  - soft: {memory: 2MiB}
     count: 2
   - cuda: all
 vgpus: 8
@@ -60,14 +61,15 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, Rate: 2e8, CopyBandwidth: 2e9, Workers: 4}
-	slow2 := slow
-	slow2.Index = 1
+	first := control.DeviceConfig{Kind: "soft", Name: node.UnnamedDevice, Memory: 2 << 20, Speed: 1, Index: 1}
+	second := first
+	second.Index = 2
 	want := node.Config{
 		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"}, Allow: []string{"alice", "1001"},
 		Devices: []node.Device{
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
-			{DeviceConfig: slow}, {DeviceConfig: slow2},
+			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
 		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond,
@@ -166,6 +168,8 @@ func TestReadErrors(t *testing.T) {
 		{"cuda", "devices: [{cuda: some}]\n", `f:1:18: a CUDA device: must be a whole number from 0 to 2147483647, not "some": write cuda: all, or cuda: [0, 1]`},
 		{"no cuda", "devices: [{cuda: []}]\n", `f:1:18: no CUDA device is named: write cuda: all, or cuda: [0, 1]`},
 		{"too many", "devices: [{soft: {memory: 2MiB}, count: 16}, {cuda: 0}]\n", "a node has at most 16 devices"},
+		{"name twice", "devices: [{soft: {memory: 2MiB, name: a}}, {soft: {memory: 4MiB, name: a}}]\n", `f:1:44: another device is named "a" already: give this one a name of its own, or leave the name out`},
+		{"name and count", "devices: [{soft: {memory: 2MiB, name: a}, count: 2}]\n", `f:1:11: 2 devices would be named "a": give each an entry and a name of its own, or leave the name out`},
 		{"allow", "allow: all\n", `f:1:8: allow must be any, own or a list of users, as [alice, bob], not "all"`},
 		{"allow any among others", "allow: [alice, any]\n", `f:1:16: any stands for itself, not in a list of users`},
 		{"allow nobody", "allow: [\"\"]\n", `f:1:9: the name of a user must`},
@@ -223,6 +227,9 @@ func TestDevices(t *testing.T) {
 		{"soft:memory=2M,rate=7", `error: device "soft:memory=2M,rate=7": rate must be a number of operations a second, from 1e3 to 1e15, not "7"`},
 		{"soft:memory=2M,rate=NaN", `error: device "soft:memory=2M,rate=NaN": rate must be a number of operations a second, from 1e3 to 1e15, not "NaN"`},
 		{"soft:memory=2M,count=17", `error: device "soft:memory=2M,count=17": must be a whole number from 1 to 16, not "17"`},
+		{"soft:memory=2M,name=a;soft:memory=2M,name=a", `error: device "soft:memory=2M,name=a": another device is named "a" already: give this one a name of its own, or leave the name out`},
+		{"soft:memory=2M,name=a,count=2", `error: device "soft:memory=2M,name=a,count=2": 2 devices would be named "a": give each an entry and a name of its own, or leave the name out`},
+		{"soft:memory=2M,name=a;soft:memory=2M,name=b", "soft 2MiB 1 #0; soft 2MiB 1 #1"},
 		{"cuda:x", `error: device "cuda:x": write cuda:all, or the devices' numbers, as cuda:0,1`},
 		{"soft:memory=2M,count=16;cuda:0", "error: a node has at most 16 devices"},
 	} {

@@ -265,6 +265,10 @@ func (c *Core) park(x *client, parked bool) {
 	x.parked = parked
 }
 
+// Parked is how many clients wait though every device that could hold them is drained or
+// lost.
+func (c *Core) Parked() int { return c.parked }
+
 // waiting is how many clients wait for what others may have to leave.
 func (c *Core) waiting() int { return len(c.ready) - c.parked }
 

@@ -469,7 +469,7 @@ func (w *worker) rebase() error {
 	if w.core.CanFold() {
 		return w.fold()
 	}
-	w.expose(errors.New("it was restored, and more is waited for"))
+	w.exposeByUse("it was restored, and more is waited for")
 	w.host.abandon()
 	return nil
 }

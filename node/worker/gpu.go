@@ -402,7 +402,7 @@ func (g *gpu) times(events []uint32, now clientcore.Time) []clientcore.Time {
 
 // drain waits until everything in the context has ended.
 func (w *worker) drain(g *gpu) error {
-	return w.block(func() error { return g.context.Synchronise(w.ctx) })
+	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
 }
 
 // quiet says whether nothing is under way on any device.

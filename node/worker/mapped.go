@@ -71,7 +71,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 			return err
 		}
 	}
-	w.expose(errors.New("its kernels reach memory of the program's"))
+	w.exposeByUse("its kernels reach memory of the program's")
 	return nil
 }
 

@@ -389,7 +389,7 @@ func (w *worker) copyIn(g *gpu, on device.Stream, o *clientcore.Op) error {
 	} else if taker, ok := on.(device.Taker); ok {
 		submit = taker.CopyTaken
 	}
-	err := w.block(func() error {
+	err := w.blockLong(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
@@ -414,7 +414,7 @@ func (w *worker) copyOut(g *gpu, on device.Stream, o *clientcore.Op) error {
 		return err
 	}
 	from := o.From
-	err = w.block(func() error {
+	err = w.blockLong(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
 	if err == nil {
@@ -428,7 +428,7 @@ func (w *worker) settle(on device.Stream) error {
 	if done, err := on.Done(); done || err != nil {
 		return err
 	}
-	return w.block(func() error { return on.Synchronise(w.ctx) })
+	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
 }
 
 // after lets the later work of one stream wait for what another was given.

@@ -30,7 +30,7 @@ func (w *worker) pinProgram(g *gpu, offset, size uint64) error {
 			g.pinned[i] = true // once, however it ends
 		}
 		part := arena[first+r.from*pinGranule : min(first+r.to*pinGranule, uint64(len(arena)))]
-		err := w.block(func() error {
+		err := w.blockLong(func() error {
 			if _, err := g.context.Pin(part); err != nil {
 				w.log.Debug("pinning memory of the program's", "bytes", len(part), "error", err) // copies are slower without
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"syscall"
 	"time"
@@ -87,15 +88,23 @@ func (w *worker) record(position uint64, message []byte) {
 	w.latestEntry = w.journal.Append(position, message)
 }
 
-// expose notes that the client cannot be rebuilt for now.
-func (w *worker) expose(why error) {
+// expose notes that the client cannot be rebuilt for now, for want of room that the
+// administrator may give it.
+func (w *worker) expose(why error) { w.exposeAt(slog.LevelWarn, why) }
+
+// exposeByUse notes that the client cannot be rebuilt because of what its program uses.
+// Nothing is wrong then, so it is no warning: whoever runs a program on a node of its own
+// has the node's warnings on the terminal.
+func (w *worker) exposeByUse(why string) { w.exposeAt(slog.LevelInfo, errors.New(why)) }
+
+func (w *worker) exposeAt(level slog.Level, why error) {
 	if w.journal == nil || !w.journal.Valid() {
 		return
 	}
 	w.journal.Invalidate()
 	if !w.exposed {
 		w.exposed = true
-		w.log.Warn("the client cannot be rebuilt for now if its worker dies", "reason", why)
+		w.log.Log(context.Background(), level, "the client cannot be rebuilt for now if its worker dies", "reason", why)
 	}
 }
 

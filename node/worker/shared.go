@@ -51,7 +51,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	w.expose(errors.New("it shares memory with other programs"))
+	w.exposeByUse("it shares memory with other programs")
 	contents := make([][]byte, len(o.Ranges))
 	for i, r := range o.Ranges {
 		contents[i] = make([]byte, r.Size)
@@ -109,7 +109,7 @@ func (w *worker) mapCommon(c *common) error {
 			return err
 		}
 	}
-	w.expose(errors.New("it shares memory with other programs"))
+	w.exposeByUse("it shares memory with other programs")
 	return nil
 }
 

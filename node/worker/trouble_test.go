@@ -617,6 +617,23 @@ func TestPingsAreAnsweredWhileTheLoopWaits(t *testing.T) {
 	c.must(&wire.Synchronise{}, nil)
 }
 
+// The time of kernels is told while the loop waits for them, and not only when they have
+// ended.
+func TestTimeIsToldWhileTheLoopWaits(t *testing.T) {
+	var held atomic.Bool
+	gate := make(chan struct{})
+	c := newClient(t, options{wrap: func(_ string, inner device.Context) device.Context { return heldContext{inner, &held, gate} }})
+	v := newVectors(c, 32)
+	addr := c.alloc(4096)
+	v.round(1)
+	held.Store(true) // the kernel may have ended, but nobody sees that
+	v.launch(0)
+	c.post(&wire.MemFree{Addr: addr}) // waits for the kernel
+	hear[control.Ran](c, 3)
+	close(gate)
+	c.must(&wire.Synchronise{}, nil)
+}
+
 // An event may be destroyed while a call waits for it: the call is answered when the
 // work has ended, and not before.
 func TestEventDestroyedWhileWaitedFor(t *testing.T) {

@@ -43,6 +43,7 @@ func (w *worker) block(f func() error) error {
 			case looks < shortWait: // most often it takes no longer than that
 				runtime.Gosched()
 			case len(done) == 0: // f saw that somebody sleeps, or has not ended
+				w.sayAll(w.core.Passing(w.now()))
 				err = w.readAhead(longWait)
 			}
 		}

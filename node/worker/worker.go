@@ -86,6 +86,7 @@ type worker struct {
 	staging *staging
 	sticky  sticky
 	teller  teller
+	passing passing
 
 	over    bool // nothing was under way when the last call was answered
 	watched atomic.Bool
@@ -538,6 +539,9 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
+	case control.Parked:
+		w.teller.tell(m.Reason)
+		return nil
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
@@ -590,6 +594,7 @@ func (w *worker) end(err error) error {
 	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
+	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
 	w.say(control.Ended{Reason: reason})
 	if errors.Is(err, errEnded) {

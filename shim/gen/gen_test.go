@@ -42,6 +42,42 @@ func TestExportsHandOver(t *testing.T) {
 	}
 }
 
+// Every topic has functions, and old versions are told from what is missing.
+func TestTopics(t *testing.T) {
+	api, err := os.ReadFile("../api.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, err := parseFunctions(string(api))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := make([]int, len(topics))
+	for _, f := range functions {
+		count[topicOf(f)]++
+	}
+	for i, n := range count {
+		if n == 0 {
+			t.Errorf("no function is of the topic %q", topics[i].name)
+		}
+	}
+	few, err := parseFunctions("refused cu* : old\ncuMemAlloc 2000\ncuMemAlloc 3020 _v2 (int n)\ncuMulticastCreate 12010\ncuGraphCreate 10000 (int n)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	writeTopics(&b, few)
+	for _, want := range []string{
+		"| graphs and stream capture | 1 | 0 | 0 | 0 | 0 |\n",
+		"| virtual memory management (VMM) and multicast | 0 | 0 | 0 | 1 | 0 |\n",
+		"| memory and copies | 1 | 0 | 0 | 0 | 1 |\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
 func TestBadLines(t *testing.T) {
 	for _, line := range []string{"cuInit", "cuInit x", "cuInit 2000 sometimes", "cuInit 2000 (int", "cuInit 2000 (int)", "cuInit 2000 ()\ncuInit 2000 ()",
 		"cuInit 2000", "refused cuInit not yet", "refused : not yet", "refused cuInit : ", "refused [cu : not yet", "refused cu[ : not yet", `real cuInit : a "b"`} {

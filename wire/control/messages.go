@@ -153,6 +153,13 @@ type Watch struct {
 	On bool `json:"on"`
 }
 
+// Parked says that the client's Want is not answered because no device takes it at
+// present, and for what it waits. The worker tells the program's user; no answer is
+// expected.
+type Parked struct {
+	Reason string `json:"reason"`
+}
+
 // Committed answers Commit.
 type Committed struct {
 	// Bytes repeats what the Commit asked for.
@@ -398,6 +405,7 @@ func (Deny) Kind() string      { return "deny" }
 func (Revoke) Kind() string    { return "revoke" }
 func (Lost) Kind() string      { return "lost" }
 func (Watch) Kind() string     { return "watch" }
+func (Parked) Kind() string    { return "parked" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
 func (Probe) Kind() string     { return "probe" }
@@ -435,6 +443,7 @@ func (Deny) toWorker()      {}
 func (Revoke) toWorker()    {}
 func (Lost) toWorker()      {}
 func (Watch) toWorker()     {}
+func (Parked) toWorker()    {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
 func (Probe) toWorker()     {}
@@ -509,6 +518,7 @@ func (Deny) check() error      { return nil }
 func (Revoke) check() error    { return nil }
 func (m Lost) check() error    { return notNegative("device", m.Device) }
 func (Watch) check() error     { return nil }
+func (Parked) check() error    { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
 func (m Probe) check() error   { return m.Device.check() }

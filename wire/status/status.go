@@ -87,6 +87,7 @@ type Devices struct {
 type Client struct {
 	ID          uint64  `json:"client"`
 	Pid         int32   `json:"pid"`
+	Worker      int     `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
 	User        string  `json:"user"`
 	Program     string  `json:"program"`
 	Virtual     int     `json:"virtual_device"`

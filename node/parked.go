@@ -1,0 +1,55 @@
+package node
+
+import (
+	"time"
+
+	"muster/node/vgpu"
+	"muster/wire/control"
+)
+
+// A program that no device takes at present waits for as long as that is so. Its user is
+// told, or would take it for one that hangs.
+
+// parkedTime is how long a program waits before its user is told, and how often the daemon
+// looks while any is parked.
+const parkedTime = time.Second
+
+// nextParked is when the daemon looks next at the clients that are parked, if any is.
+func (d *daemon) nextParked() (at time.Duration, any bool) {
+	if d.core.Parked() == 0 {
+		return 0, false
+	}
+	return d.parkedLook + parkedTime, true
+}
+
+// tellParked tells the users of programs that have been parked for a while, once each
+// time.
+func (d *daemon) tellParked() {
+	now := d.now()
+	if at, any := d.nextParked(); !any || now < at {
+		return
+	}
+	d.parkedLook = now
+	for _, c := range d.clients {
+		v, _ := d.core.Client(c.id)
+		switch {
+		case !v.Parked:
+			c.seenParked, c.toldParked = false, false
+		case !c.seenParked:
+			c.seenParked = true
+		case !c.toldParked && c.worker != nil && !c.isAway() && !c.ending:
+			c.toldParked = true
+			c.worker.post(control.Parked{Reason: d.whyParked()})
+		}
+	}
+}
+
+// whyParked says for what parked programs wait.
+func (d *daemon) whyParked() string {
+	for _, v := range d.core.View().Devices {
+		if v.State != vgpu.DeviceDrained && v.State != vgpu.DeviceDraining && v.State != vgpu.DeviceRemoved {
+			return "every device of the node that could hold the program is drained or lost; the program waits until one is back (muster device list shows them)"
+		}
+	}
+	return "all devices of the node are drained; the program waits until one is resumed (muster device resume, by the administrator) or another is added"
+}

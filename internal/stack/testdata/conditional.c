@@ -260,6 +260,7 @@ static void replay(void) {
 	CUgraph g = loops();
 	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
 	CHECK(cuMemsetD32(words, 0, 16));
+	CHECK(cuCtxSynchronize()); // s does not wait for the legacy stream
 	unsigned launches, all = 0, round = 0;
 	while (scanf("%u", &launches) == 1) {
 		for (unsigned i = 0; i < launches; i++)

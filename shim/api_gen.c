@@ -157,7 +157,7 @@ MISSING(cuGLSetBufferObjectMapFlags, "OpenGL shares memory with a display")
 MISSING(cuGLUnmapBufferObject, "OpenGL shares memory with a display")
 MISSING(cuGLUnmapBufferObjectAsync, "OpenGL shares memory with a display")
 MISSING(cuGLUnregisterBufferObject, "OpenGL shares memory with a display")
-MISSING(cuGraphAddBatchMemOpNode, "batches of memory operations in graphs, not yet")
+EXPORT CUresult (cuGraphAddBatchMemOpNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) { ENTER(cuGraphAddBatchMemOpNode); return leave(do_cuGraphAddBatchMemOpNode(node, graph, dependencies, count, params)); }
 EXPORT CUresult (cuGraphAddChildGraphNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child) { ENTER(cuGraphAddChildGraphNode); return leave(do_cuGraphAddChildGraphNode(node, graph, dependencies, count, child)); }
 EXPORT CUresult (cuGraphAddDependencies)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) { ENTER(cuGraphAddDependencies); return leave(do_cuGraphAddDependencies(graph, from, to, count)); }
 EXPORT CUresult (cuGraphAddDependencies_v2)(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t count) { ENTER(cuGraphAddDependencies_v2); return leave(do_cuGraphAddDependencies_v2(graph, from, to, edges, count)); }
@@ -175,8 +175,8 @@ EXPORT CUresult (cuGraphAddMemFreeNode)(CUgraphNode *node, CUgraph graph, const 
 EXPORT CUresult (cuGraphAddMemsetNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context) { ENTER(cuGraphAddMemsetNode); return leave(do_cuGraphAddMemsetNode(node, graph, dependencies, count, params, context)); }
 EXPORT CUresult (cuGraphAddNode)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode); return leave(do_cuGraphAddNode(node, graph, dependencies, count, params)); }
 EXPORT CUresult (cuGraphAddNode_v2)(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params) { ENTER(cuGraphAddNode_v2); return leave(do_cuGraphAddNode_v2(node, graph, dependencies, edges, count, params)); }
-MISSING(cuGraphBatchMemOpNodeGetParams, "batches of memory operations in graphs, not yet")
-MISSING(cuGraphBatchMemOpNodeSetParams, "batches of memory operations in graphs, not yet")
+EXPORT CUresult (cuGraphBatchMemOpNodeGetParams)(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *params) { ENTER(cuGraphBatchMemOpNodeGetParams); return leave(do_cuGraphBatchMemOpNodeGetParams(node, params)); }
+EXPORT CUresult (cuGraphBatchMemOpNodeSetParams)(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) { ENTER(cuGraphBatchMemOpNodeSetParams); return leave(do_cuGraphBatchMemOpNodeSetParams(node, params)); }
 EXPORT CUresult (cuGraphChildGraphNodeGetGraph)(CUgraphNode node, CUgraph *graph) { ENTER(cuGraphChildGraphNodeGetGraph); return leave(do_cuGraphChildGraphNodeGetGraph(node, graph)); }
 EXPORT CUresult (cuGraphClone)(CUgraph *clone, CUgraph original) { ENTER(cuGraphClone); return leave(do_cuGraphClone(clone, original)); }
 EXPORT CUresult (cuGraphConditionalHandleCreate)(CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned int initial, unsigned int flags) { ENTER(cuGraphConditionalHandleCreate); return leave(do_cuGraphConditionalHandleCreate(handle, graph, context, initial, flags)); }
@@ -188,7 +188,7 @@ EXPORT CUresult (cuGraphEventRecordNodeGetEvent)(CUgraphNode node, CUevent *even
 EXPORT CUresult (cuGraphEventRecordNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventRecordNodeSetEvent); return leave(do_cuGraphEventRecordNodeSetEvent(node, event)); }
 EXPORT CUresult (cuGraphEventWaitNodeGetEvent)(CUgraphNode node, CUevent *event) { ENTER(cuGraphEventWaitNodeGetEvent); return leave(do_cuGraphEventWaitNodeGetEvent(node, event)); }
 EXPORT CUresult (cuGraphEventWaitNodeSetEvent)(CUgraphNode node, CUevent event) { ENTER(cuGraphEventWaitNodeSetEvent); return leave(do_cuGraphEventWaitNodeSetEvent(node, event)); }
-MISSING(cuGraphExecBatchMemOpNodeSetParams, "batches of memory operations in graphs, not yet")
+EXPORT CUresult (cuGraphExecBatchMemOpNodeSetParams)(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) { ENTER(cuGraphExecBatchMemOpNodeSetParams); return leave(do_cuGraphExecBatchMemOpNodeSetParams(exec, node, params)); }
 EXPORT CUresult (cuGraphExecChildGraphNodeSetParams)(CUgraphExec exec, CUgraphNode node, CUgraph child) { ENTER(cuGraphExecChildGraphNodeSetParams); return leave(do_cuGraphExecChildGraphNodeSetParams(exec, node, child)); }
 EXPORT CUresult (cuGraphExecDestroy)(CUgraphExec exec) { ENTER(cuGraphExecDestroy); return leave(do_cuGraphExecDestroy(exec)); }
 EXPORT CUresult (cuGraphExecEventRecordNodeSetEvent)(CUgraphExec exec, CUgraphNode node, CUevent event) { ENTER(cuGraphExecEventRecordNodeSetEvent); return leave(do_cuGraphExecEventRecordNodeSetEvent(exec, node, event)); }

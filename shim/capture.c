@@ -410,6 +410,13 @@ CUresult capture_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint
 	return result == CUDA_SUCCESS ? finish_node(t, n, fill_set(&n->fill, &params, t->context, true)) : result;
 }
 
+CUresult capture_words(const struct target *t, unsigned count, const CUstreamBatchMemOpParams *list) {
+	CUgraphNode n;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &n);
+	const CUDA_BATCH_MEM_OP_NODE_PARAMS params = {t->context, count, (CUstreamBatchMemOpParams *)list, 0};
+	return result == CUDA_SUCCESS ? finish_node(t, n, words_set(&n->words, &params)) : result;
+}
+
 CUresult capture_host(const struct target *t, CUhostFn function, void *data) {
 	CUgraphNode n;
 	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_HOST, &n);

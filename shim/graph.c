@@ -148,6 +148,9 @@ static void node_empty(CUgraphNode n) {
 		if (n->child != NULL)
 			graph_release(n->child);
 		break;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		free(n->words.list);
+		break;
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		conditional_free(&n->conditional);
 		break;

@@ -48,6 +48,12 @@ struct fill_node {
 	CUcontext context;
 };
 
+struct words_node {
+	CUcontext context;
+	unsigned count;
+	CUstreamBatchMemOpParams *list;
+};
+
 struct conditional_node {
 	struct condition *condition;
 	CUcontext context;
@@ -69,6 +75,7 @@ struct CUgraphNode_st {
 		struct kernel_node kernel;
 		struct copy_node copy;
 		struct fill_node fill;
+		struct words_node words;
 		CUDA_HOST_NODE_PARAMS host;
 		CUgraph child;
 		struct conditional_node conditional;
@@ -112,6 +119,7 @@ bool node_depend(CUgraphNode from, CUgraphNode to, CUgraphEdgeData data);
 // --- graph_params.c: what nodes do ----------------------------------------------------
 
 CUresult kernel_set(struct kernel_node *k, const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult words_set(struct words_node *w, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
 CUresult kernel_set_bytes(struct kernel_node *k, CUfunction function, CUcontext context, const struct launch *launch, const uint8_t *bytes);
 CUresult kernel_copy(struct kernel_node *to, const struct kernel_node *from);
 void kernel_free(struct kernel_node *k);

@@ -371,12 +371,14 @@ static CUresult do_node(const struct target *t, struct task *task) {
 		return do_fill(t, &n->fill.params);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return host_submit(t, n->host.fn, n->host.userData);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return words_post(t, n->words.count, n->words.list);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return do_record(t, n->event);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return do_wait(t, n->event);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return call(t, conditional_run, task->branches);
+		return host_calling() ? call(t, conditional_run, task->branches) : host_submit_once(t, conditional_run, task->branches);
 	default:
 		return CUDA_SUCCESS; // memory that graphs allocate is there already
 	}
@@ -661,6 +663,16 @@ CUresult do_cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, con
 	return n != NULL ? do_cuGraphHostNodeSetParams(n, params) : CUDA_ERROR_INVALID_VALUE;
 }
 
+// What is done may change, and not how much.
+CUresult do_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) {
+	CUgraphNode n = own_node(exec, node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+	if (n == NULL || params == NULL || params->count != n->words.count)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params->ctx != n->words.context)
+		exec->stale = true;
+	return words_set(&n->words, params);
+}
+
 static CUresult set_event(CUgraphExec exec, CUgraphNode node, CUgraphNodeType type, CUevent event) {
 	CUgraphNode n = own_node(exec, node, type);
 	if (n == NULL || !object_is(event, KIND_EVENT))
@@ -687,6 +699,8 @@ CUresult do_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph
 		return do_cuGraphExecMemsetNodeSetParams(exec, node, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx != NULL ? p->memset.ctx : current);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return do_cuGraphExecHostNodeSetParams(exec, node, &p->host);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return do_cuGraphExecBatchMemOpNodeSetParams(exec, node, &p->memOp);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		return do_cuGraphExecChildGraphNodeSetParams(exec, node, p->graph.graph);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -779,6 +793,8 @@ static CUgraphExecUpdateResult compare_node(CUgraphNode mine, CUgraphNode other,
 		return copy_may_become(&mine->copy, &other->copy) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return fill_may_become(&mine->fill, &other->fill) ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return mine->words.context == other->words.context && mine->words.count == other->words.count ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return mine->memory == other->memory ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;

@@ -367,6 +367,49 @@ CUresult do_cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARA
 	return CUDA_SUCCESS;
 }
 
+// --- words -----------------------------------------------------------------------------------------
+
+CUresult words_set(struct words_node *w, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p) {
+	if (p == NULL || p->flags != 0 || (p->count > 0 && p->paramArray == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!object_is(p->ctx, KIND_CONTEXT))
+		return p->ctx == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+	CUresult result = words_check(p->count, p->paramArray);
+	if (result != CUDA_SUCCESS)
+		return result;
+	CUstreamBatchMemOpParams *list = malloc((p->count + 1) * sizeof *list);
+	if (list == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (p->count > 0)
+		memcpy(list, p->paramArray, p->count * sizeof *list);
+	free(w->list);
+	*w = (struct words_node){p->ctx, p->count, list};
+	return CUDA_SUCCESS;
+}
+
+static CUresult add_words(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) {
+	CUgraphNode n;
+	if (node == NULL || params == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = node_new(graph, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, dependencies, edges, count, &n);
+	return result == CUDA_SUCCESS ? finish(words_set(&n->words, params), n, node) : result;
+}
+
+CUresult do_cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) {
+	return add_words(node, graph, dependencies, NULL, count, params);
+}
+
+CUresult do_cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *params) {
+	if (!is_type(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) || params == NULL)
+		return CUDA_ERROR_INVALID_VALUE;
+	*params = (CUDA_BATCH_MEM_OP_NODE_PARAMS){node->words.context, node->words.count, node->words.list, 0};
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params) {
+	return is_type(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) ? words_set(&node->words, params) : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult add_event(CUgraphNode *node, CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUevent event) {
 	CUgraphNode n;
 	if (node == NULL || !object_is(event, KIND_EVENT))
@@ -522,13 +565,11 @@ static CUresult refused(const char *what, const char *why, atomic_flag *told) {
 }
 
 static CUresult refused_type(CUgraphNodeType type) {
-	static atomic_flag semaphores = ATOMIC_FLAG_INIT, batches = ATOMIC_FLAG_INIT;
+	static atomic_flag semaphores = ATOMIC_FLAG_INIT;
 	switch (type) {
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
 		return refused("a node of a graph for external semaphores", "these are of graphics interfaces, which share memory with a display", &semaphores);
-	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		return refused("a node of a graph for batches of memory operations", "not yet", &batches);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -577,6 +618,8 @@ CUresult do_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNod
 		return add_alloc(node, graph, dependencies, edges, count, &p->alloc);
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		return add_free(node, graph, dependencies, edges, count, p->free.dptr);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return add_words(node, graph, dependencies, edges, count, &p->memOp);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return conditional_add(node, graph, dependencies, edges, count, &p->conditional);
 	default:
@@ -600,6 +643,8 @@ CUresult node_set(CUgraphNode n, const CUgraphNodeParams *p) {
 		return fill_set(&n->fill, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx != NULL ? p->memset.ctx : n->fill.context, false);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return do_cuGraphHostNodeSetParams(n, &p->host);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return words_set(&n->words, &p->memOp);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 		return set_event(n, p->type, p->eventWait.event);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -627,6 +672,8 @@ CUresult node_assign(CUgraphNode to, CUgraphNode from) {
 	case CU_GRAPH_NODE_TYPE_HOST:
 		to->host = from->host;
 		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return words_set(&to->words, &(CUDA_BATCH_MEM_OP_NODE_PARAMS){from->words.context, from->words.count, from->words.list, 0});
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		to->event = from->event;

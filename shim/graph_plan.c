@@ -112,6 +112,8 @@ static CUcontext context_of(CUgraphNode n) {
 		return n->copy.context;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return n->fill.context;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return n->words.context;
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return n->conditional.context;
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:

@@ -12,6 +12,7 @@ struct host_call {
 	CUstreamCallback callback;
 	CUstream stream;
 	void *data;
+	bool once; // what it does cannot be done again in the same order
 };
 
 // The lock of the client's functions is held. The oldest is the first.
@@ -177,7 +178,7 @@ static CUresult submit(const struct target *t, struct host_call template) {
 	uint64_t cookie = call->cookie = ++c->host_cookies;
 	link_call(c, call);
 	pthread_mutex_unlock(&c->host_lock);
-	struct wire_host_function message = {t->stream, cookie};
+	struct wire_host_function message = {t->stream, cookie, template.once ? 1 : 0};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
 	if (result == CUDA_SUCCESS)
 		return CUDA_SUCCESS;
@@ -196,6 +197,8 @@ uint64_t host_cookie(struct client *c) {
 }
 
 CUresult host_submit(const struct target *t, CUhostFn function, void *data) { return submit(t, (struct host_call){.function = function, .data = data}); }
+
+CUresult host_submit_once(const struct target *t, CUhostFn function, void *data) { return submit(t, (struct host_call){.function = function, .data = data, .once = true}); }
 
 CUresult host_callback(const struct target *t, CUstreamCallback callback, void *data) { return submit(t, (struct host_call){.callback = callback, .data = data}); }
 

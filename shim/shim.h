@@ -478,6 +478,10 @@ void pools_forget_all(void);
 // --- ipc.c, ipc_event.c -------------------------------------------------------------
 
 void ipc_freed(struct client *c, uint64_t at); // under the memory_lock
+// values.c: operations on words that streams write and wait for.
+CUresult words_check(unsigned count, const CUstreamBatchMemOpParams *list);
+CUresult words_post(const struct target *t, unsigned count, const CUstreamBatchMemOpParams *list);
+
 // wide.c: memcpy, by several threads where that is faster.
 void wide_copy(void *to, const void *from, size_t size);
 void wide_forget_all(void);
@@ -594,6 +598,9 @@ void texture_release(struct texture *texture, bool tell);
 
 // --- host.c -----------------------------------------------------------------------
 
+// The same for a function that gives streams work, which is done once: a program whose
+// worker dies in between cannot go on.
+CUresult host_submit_once(const struct target *t, CUhostFn function, void *data);
 CUresult host_submit(const struct target *target, CUhostFn function, void *data);
 // The callback is called if work before it failed, too.
 CUresult host_callback(const struct target *target, CUstreamCallback callback, void *data);
@@ -615,6 +622,7 @@ CUresult capture_work(struct target *t); // finds out whether work is recorded
 CUresult capture_kernel(const struct target *t, CUfunction function, const struct launch *launch, const uint8_t *bytes);
 CUresult capture_copy(const struct target *t, const CUDA_MEMCPY3D *copy);
 CUresult capture_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height);
+CUresult capture_words(const struct target *t, unsigned count, const CUstreamBatchMemOpParams *list);
 CUresult capture_host(const struct target *t, CUhostFn function, void *data);
 CUresult capture_alloc(const struct target *t, size_t size, CUdeviceptr *address);
 CUresult capture_free(const struct target *t, CUdeviceptr address);

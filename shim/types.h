@@ -927,10 +927,18 @@ typedef struct {
 } CUDA_CONDITIONAL_NODE_PARAMS;
 
 typedef struct {
+	CUcontext ctx;
+	unsigned int count;
+	CUstreamBatchMemOpParams *paramArray;
+	unsigned int flags;
+} CUDA_BATCH_MEM_OP_NODE_PARAMS;
+
+typedef struct {
 	CUgraphNodeType type;
 	int reserved0[3];
 	union {
 		long long reserved1[29];
+		CUDA_BATCH_MEM_OP_NODE_PARAMS memOp;
 		CUDA_KERNEL_NODE_PARAMS kernel;
 		CUDA_MEMCPY_NODE_PARAMS memcpy;
 		CUDA_MEMSET_NODE_PARAMS_v2 memset;

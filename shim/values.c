@@ -45,27 +45,6 @@ static CUresult write_to(const struct target *t, CUdeviceptr address, uint64_t v
 	return POST(t->client, STREAM_WRITE, stream_write, &message, NO_DATA);
 }
 
-static CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t width, unsigned flags) {
-	struct target t;
-	CUresult result = target_of(stream, &t);
-	return result == CUDA_SUCCESS ? wait_for(&t, address, value, width, flags) : result;
-}
-
-static CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t width, unsigned flags) {
-	struct target t;
-	CUresult result = target_of(stream, &t);
-	return result == CUDA_SUCCESS ? write_to(&t, address, value, width, flags) : result;
-}
-
-CUresult do_cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return wait_value(stream, address, value, 4, flags); }
-CUresult do_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return wait_value(stream, address, value, 4, flags); }
-CUresult do_cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return wait_value(stream, address, value, 8, flags); }
-CUresult do_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return wait_value(stream, address, value, 8, flags); }
-CUresult do_cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return write_value(stream, address, value, 4, flags); }
-CUresult do_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return write_value(stream, address, value, 4, flags); }
-CUresult do_cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return write_value(stream, address, value, 8, flags); }
-CUresult do_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return write_value(stream, address, value, 8, flags); }
-
 // One of a batch. Work of a stream is in order, so that a barrier has nothing to do.
 static CUresult perform(const struct target *t, const CUstreamBatchMemOpParams *p) {
 	switch (p->operation) {
@@ -86,16 +65,58 @@ static CUresult perform(const struct target *t, const CUstreamBatchMemOpParams *
 	}
 }
 
+CUresult words_check(unsigned count, const CUstreamBatchMemOpParams *list) {
+	if (count > MOST_OPERATIONS)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < count; i++)
+		if (list[i].operation < CU_STREAM_MEM_OP_WAIT_VALUE_32 || list[i].operation > CU_STREAM_MEM_OP_BARRIER)
+			return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+CUresult words_post(const struct target *t, unsigned count, const CUstreamBatchMemOpParams *list) {
+	CUresult result = CUDA_SUCCESS;
+	for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+		result = perform(t, &list[i]);
+	return result;
+}
+
+// Does it, or has a capture note it.
+static CUresult batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *list) {
+	struct target t;
+	CUresult result = target_work(stream, &t);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return t.captured ? capture_words(&t, count, list) : words_post(&t, count, list);
+}
+
+static CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t width, unsigned flags) {
+	CUstreamBatchMemOpParams p = {.waitValue = {.operation = width == 4 ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WAIT_VALUE_64, .address = address, .value64 = value, .flags = flags}};
+	return batch(stream, 1, &p);
+}
+
+static CUresult write_value(CUstream stream, CUdeviceptr address, uint64_t value, uint32_t width, unsigned flags) {
+	CUstreamBatchMemOpParams p = {.writeValue = {.operation = width == 4 ? CU_STREAM_MEM_OP_WRITE_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_64, .address = address, .value64 = value, .flags = flags}};
+	return batch(stream, 1, &p);
+}
+
+CUresult do_cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return wait_value(stream, address, value, 4, flags); }
+CUresult do_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return wait_value(stream, address, value, 4, flags); }
+CUresult do_cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return wait_value(stream, address, value, 8, flags); }
+CUresult do_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return wait_value(stream, address, value, 8, flags); }
+CUresult do_cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return write_value(stream, address, value, 4, flags); }
+CUresult do_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) { return write_value(stream, address, value, 4, flags); }
+CUresult do_cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return write_value(stream, address, value, 8, flags); }
+CUresult do_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) { return write_value(stream, address, value, 8, flags); }
+
 CUresult do_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) {
 	struct target t;
 	CUresult result = target_of(stream, &t);
+	if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+		result = CUDA_SUCCESS; // a capture may take it
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (list == NULL || count > MOST_OPERATIONS || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
-		result = perform(&t, &list[i]);
-	return result;
+	return list == NULL || count > MOST_OPERATIONS || flags != 0 ? CUDA_ERROR_INVALID_VALUE : batch(stream, count, list);
 }
 
 CUresult do_cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { return do_cuStreamBatchMemOp_v2(stream, count, list, flags); }

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xdd3c59fbu
+#define WIRE_SCHEMA 0xb47a10a4u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -1144,17 +1144,19 @@ static inline uint8_t *wire_synchronise_put(uint8_t *p, const struct wire_synchr
 struct wire_host_function {
 	uint32_t stream;
 	uint64_t cookie;
+	uint32_t flags;
 };
 
 static inline size_t wire_host_function_size(const struct wire_host_function *m) {
 	(void)m;
-	return 12;
+	return 16;
 }
 
 static inline uint8_t *wire_host_function_put(uint8_t *p, const struct wire_host_function *m) {
 	(void)m;
 	p = wire_put(p, &m->stream, 4);
 	p = wire_put(p, &m->cookie, 8);
+	p = wire_put(p, &m->flags, 4);
 	return p;
 }
 

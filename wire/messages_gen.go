@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xdd3c59fb
+const Schema uint32 = 0xb47a10a4
 
 // The kinds of messages.
 const (
@@ -1671,12 +1671,14 @@ func (m *Synchronise) Op() Op { return OpSynchronise }
 type HostFunction struct {
 	Stream uint32
 	Cookie uint64
+	Flags  uint32
 }
 
 // Append adds the message's bytes.
 func (m *HostFunction) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU64(b, m.Cookie)
+	b = appendU32(b, m.Flags)
 	return b
 }
 
@@ -1685,6 +1687,7 @@ func (m *HostFunction) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
 	m.Cookie = r.u64()
+	m.Flags = r.u32()
 	return r.end("HostFunction")
 }
 

@@ -125,9 +125,6 @@ func TestConditionalGraphsSurvive(t *testing.T) {
 		if _, err := io.WriteString(p.stdin, "20\n"); err != nil {
 			t.Fatal(err)
 		}
-		if round == 1 {
-			n.killWorkers()
-		}
 		for _, c := range n.status().Clients {
 			if out, code := n.tries("move", fmt.Sprint(c.ID), device, "--socket", n.socket); code != 0 && !strings.Contains(out, "already") {
 				t.Errorf("the move failed: %s", out)
@@ -137,6 +134,25 @@ func TestConditionalGraphsSurvive(t *testing.T) {
 	}
 	if got := p.right(); !strings.HasSuffix(got, "right\n") {
 		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}
+
+// A program whose worker dies while a graph with conditions is under way ends, and says why,
+// or is rebuilt where that was over; it does not compute something else for ever.
+func TestConditionalGraphsAndLostWorkers(t *testing.T) {
+	if err := compile("conditional"); err != nil {
+		t.Fatal(err)
+	}
+	n := newWorld(t).start("--devices", "soft:memory=64M", "--state", filepath.Join(t.TempDir(), "state"))
+	p := n.launch(made("conditional"), "replay")
+	if _, err := io.WriteString(p.stdin, "20\n20\n20\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.says("round 1\n")
+	n.killWorkers()
+	if code := p.wait(); code == 0 && !strings.HasSuffix(p.stdout.String(), "right\n") {
+		t.Errorf("it ended without an error, and said %q", p.stdout.String())
 	}
 	n.idle()
 }

@@ -21,7 +21,7 @@ func wordsProgram(t *testing.T) string {
 func TestWordsOfStreams(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := wordsProgram(t)
-	for _, what := range []string{"device", "host", "batches", "attributes", "pools", "copies", "green"} {
+	for _, what := range []string{"device", "host", "batches", "attributes", "pools", "copies", "green", "nodes"} {
 		t.Run(what, func(t *testing.T) {
 			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
 				t.Errorf("it said %q", got)
@@ -58,7 +58,7 @@ func TestWordsElsewhere(t *testing.T) {
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
-	for _, what := range []string{"device", "batches", "green"} {
+	for _, what := range []string{"device", "batches", "green", "nodes"} {
 		w.launchWith([]string{"--node", n.gateway, "--tls-dir", user}, wordsProgram(t), what).right()
 	}
 	n.idle()

@@ -47,6 +47,9 @@ func (c *Core) dropHosts() {
 	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
 }
 
+// once is the flag of a function whose work cannot be done again in the same order.
+const once = 1
+
 func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	if d.Cookie == 0 {
 		return true, fmt.Errorf("a function without a cookie: %w", ErrProtocol)
@@ -76,7 +79,7 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	}
 	t.Running[d.Cookie] = true
 	c.calling = d.Cookie
-	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie})
+	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
 	return true, nil
 }
 

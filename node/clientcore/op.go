@@ -119,6 +119,7 @@ type Op struct {
 	Staged  bool // CopyIn
 	On      bool // WatchWaits, Link; Share: the room of Ranges is given back
 	Shut    bool // Leave
+	Once    bool // Call: the client cannot be rebuilt as of here
 	Place   vmm.Place
 
 	Slot    int

@@ -322,6 +322,10 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	case clientcore.After:
 		return w.after(g, on, o.Other)
 	case clientcore.Call:
+		if o.Once {
+			w.exposeByUse("a graph of its has conditions, and is under way") // the journal has what is done for them, and not behind what
+			w.due = true // it can be again when this is over
+		}
 		return w.call(on, o.Cookie)
 	case clientcore.WriteWord:
 		return w.writeWord(on, o)

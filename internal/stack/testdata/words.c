@@ -346,11 +346,63 @@ static void copies(void) {
 	}
 }
 
+// Nodes of graphs that write words and wait for words, made by hand and by a capture.
+static void nodes(void) {
+	CUdeviceptr at;
+	CUgraph graph, taken;
+	CUgraphNode node;
+	CUgraphExec exec, other;
+	CHECK(cuMemAlloc(&at, 64));
+	CHECK(cuMemsetD8(at, 0, 64));
+	CUstreamBatchMemOpParams list[3] = {
+	    {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, at, {5}, CU_STREAM_WAIT_VALUE_EQ, 0}},
+	    {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, at + 8, {.value64 = 1ull << 40 | 7}, 0, 0}},
+	    {.memoryBarrier = {CU_STREAM_MEM_OP_BARRIER, 0}},
+	};
+	CUDA_BATCH_MEM_OP_NODE_PARAMS params = {context, 3, list, 0}, got;
+	CHECK(cuGraphCreate(&graph, 0));
+	CHECK(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &params));
+	CHECK(cuGraphBatchMemOpNodeGetParams(node, &got));
+	NEED(got.count == 3 && got.ctx == context && got.paramArray != list && got.paramArray[1].writeValue.address == at + 8);
+	CHECK(cuGraphInstantiate(&exec, graph, 0));
+	CHECK(cuGraphLaunch(exec, first));
+	NEED(cuStreamQuery(first) == CUDA_ERROR_NOT_READY);
+	CHECK(cuStreamWriteValue32(second, at, 5, 0));
+	CHECK(cuStreamSynchronize(first));
+	NEED(read32(at + 8) == 7 && read32(at + 12) == 256);
+	list[1].writeValue.value64 = 9;
+	CHECK(cuGraphExecBatchMemOpNodeSetParams(exec, node, &params));
+	CHECK(cuGraphLaunch(exec, first));
+	CHECK(cuStreamSynchronize(first));
+	NEED(read32(at + 8) == 9);
+	params.count = 2;
+	NEED(cuGraphExecBatchMemOpNodeSetParams(exec, node, &params) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuGraphBatchMemOpNodeSetParams(node, &params));
+	params.flags = 1;
+	NEED(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &params) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	CHECK(cuStreamWriteValue32(first, at + 16, 3, 0));
+	CHECK(cuStreamWaitValue32(first, at + 16, 3, CU_STREAM_WAIT_VALUE_EQ));
+	CHECK(cuStreamBatchMemOp(first, 3, list, 0));
+	CHECK(cuStreamEndCapture(first, &taken));
+	size_t count = 0;
+	CHECK(cuGraphGetNodes(taken, NULL, &count));
+	NEED(count == 3 && read32(at + 16) == 0);
+	CHECK(cuGraphInstantiate(&other, taken, 0));
+	CHECK(cuGraphDestroy(taken));
+	CHECK(cuGraphLaunch(other, first));
+	CHECK(cuStreamSynchronize(first));
+	NEED(read32(at + 16) == 3);
+	CHECK(cuGraphExecDestroy(other));
+	CHECK(cuGraphExecDestroy(exec));
+	CHECK(cuGraphDestroy(graph));
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
 		void (*f)(void);
-	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"copies", copies}, {"green", green}, {"rounds", rounds}};
+	} all[] = {{"device", on_device}, {"host", on_host}, {"batches", batches}, {"attributes", attributes}, {"pools", pools}, {"copies", copies}, {"green", green}, {"nodes", nodes}, {"rounds", rounds}};
 	start();
 	for (size_t i = 0; argc > 1 && i < sizeof all / sizeof *all; i++)
 		if (strcmp(argv[1], all[i].name) == 0)

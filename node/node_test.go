@@ -42,7 +42,10 @@ func TestProgramGetsDevice(t *testing.T) {
 	if s.Pid != os.Getpid() || s.Up <= 0 || len(s.Clients) != 1 || s.Clients[0].Since <= 0 || s.Clients[0].Pid != int32(os.Getpid()) {
 		t.Fatalf("%+v", s)
 	}
-	s.Pid, s.Up, s.Clients[0].Since, s.Clients[0].WaitTime, s.Clients[0].Pid, s.Clients[0].User = 1, 2, 3, 4, 5, "me"
+	if !isProcess(s.Clients[0].Worker) {
+		t.Errorf("the worker is process %d", s.Clients[0].Worker)
+	}
+	s.Pid, s.Up, s.Clients[0].Since, s.Clients[0].WaitTime, s.Clients[0].Pid, s.Clients[0].User, s.Clients[0].Worker = 1, 2, 3, 4, 5, "me", 6
 	golden(t, "testdata/status.json", toJSON(t, s))
 	p.leave()
 	eventually(t, "the client is forgotten", func() bool {

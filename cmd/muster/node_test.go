@@ -58,12 +58,12 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 // comes along.
 func TestConfigurationInHelp(t *testing.T) {
 	_, text, _ := strings.Cut(nodeHelp, "where there are some):\n")
-	text, _, _ = strings.Cut(text, "\nSIGTERM")
+	text, _, _ = strings.Cut(text, "\nThe socket is")
 	cfg := node.Default()
 	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {
 		t.Errorf("%v in\n%s", err, text)
 	}
-	if len(cfg.Devices) != 3 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
+	if len(cfg.Devices) != 4 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
 		t.Errorf("%+v", cfg)
 	}
 	cfg = node.Default()

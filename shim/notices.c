@@ -52,6 +52,11 @@ static void print_new(struct client *c) {
 	pthread_mutex_unlock(&c->notice_lock);
 }
 
+void notices_while_waiting(struct client *c) {
+	if (has_notices(c))
+		print_new(c);
+}
+
 CUresult notices_print(CUresult result) {
 	if (result == CUDA_ERROR_NOT_READY) // of those who ask again and again
 		return result;

@@ -80,6 +80,7 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 		if (has_room(word, used, size))
 			break;
 		futex_wait(&c->ring->client_waits, 1);
+		notices_while_waiting(c);
 		if (!has_room(word, used, size) && client_gone(c))
 			return (CUresult)atomic_load(&c->lost);
 	}
@@ -239,6 +240,8 @@ static bool sleep_for_answer(struct client *c, struct wire_slot *s) {
 	int64_t start = nanoseconds();
 	while (!is_done(s)) {
 		doze(s);
+		if (!is_done(s))
+			notices_while_waiting(c);
 		if (!is_done(s) && client_gone(c))
 			return false;
 	}

@@ -44,6 +44,9 @@ bool node_wait(const char *socket, struct patience *p);
 // Prints what the workers have to say about a result; returns the result. The
 // caller holds no lock.
 CUresult notices_print(CUresult result);
+// Prints what the worker has said while a call waits for long: for what it waits.
+struct client;
+void notices_while_waiting(struct client *c);
 // The same for a reason that is known here. Prints nothing if the user wants it so.
 void notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

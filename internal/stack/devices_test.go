@@ -131,6 +131,7 @@ func TestEverythingIsDrained(t *testing.T) {
 	if out := n.muster("ps", "--socket", n.socket); !strings.Contains(out, "ready (parked)") {
 		t.Errorf("ps says\n%s", out)
 	}
+	p.says("muster: all devices of the node are drained; the program waits until one is resumed")
 	later := n.launch(made("small"), "sums", "1000")
 	n.eventually("another one waits too", func() bool { c, ok := n.client(later); return ok && c.Parked })
 	n.muster("device", "resume", "only", "--socket", n.socket)

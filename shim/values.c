@@ -111,12 +111,12 @@ CUresult do_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint
 
 CUresult do_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) {
 	struct target t;
-	CUresult result = target_of(stream, &t);
-	if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-		result = CUDA_SUCCESS; // a capture may take it
+	CUresult result = target_work(stream, &t);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return list == NULL || count > MOST_OPERATIONS || flags != 0 ? CUDA_ERROR_INVALID_VALUE : batch(stream, count, list);
+	if (list == NULL || count > MOST_OPERATIONS || flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	return t.captured ? capture_words(&t, count, list) : words_post(&t, count, list);
 }
 
 CUresult do_cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *list, unsigned int flags) { return do_cuStreamBatchMemOp_v2(stream, count, list, flags); }

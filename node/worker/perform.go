@@ -324,7 +324,7 @@ func (w *worker) onDevice(o *clientcore.Op) error {
 	case clientcore.Call:
 		if o.Once {
 			w.exposeByUse("a graph of its has conditions, and is under way") // the journal has what is done for them, and not behind what
-			w.due = true // it can be again when this is over
+			w.due = true                                                     // it can be again when this is over
 		}
 		return w.call(on, o.Cookie)
 	case clientcore.WriteWord:

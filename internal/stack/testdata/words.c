@@ -364,7 +364,7 @@ static void nodes(void) {
 	CHECK(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &params));
 	CHECK(cuGraphBatchMemOpNodeGetParams(node, &got));
 	NEED(got.count == 3 && got.ctx == context && got.paramArray != list && got.paramArray[1].writeValue.address == at + 8);
-	CHECK(cuGraphInstantiate(&exec, graph, 0));
+	CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	CHECK(cuGraphLaunch(exec, first));
 	NEED(cuStreamQuery(first) == CUDA_ERROR_NOT_READY);
 	CHECK(cuStreamWriteValue32(second, at, 5, 0));
@@ -388,7 +388,7 @@ static void nodes(void) {
 	size_t count = 0;
 	CHECK(cuGraphGetNodes(taken, NULL, &count));
 	NEED(count == 3 && read32(at + 16) == 0);
-	CHECK(cuGraphInstantiate(&other, taken, 0));
+	CHECK(cuGraphInstantiateWithFlags(&other, taken, 0));
 	CHECK(cuGraphDestroy(taken));
 	CHECK(cuGraphLaunch(other, first));
 	CHECK(cuStreamSynchronize(first));

@@ -13,6 +13,7 @@ const (
 	closeOnExec, allowSealing = 1, 2
 	addSeals, getSeals        = 1033, 1034
 	sealSeal, sealShrink      = 1, 2
+	sealGrow                  = 4
 )
 
 // memoryFile is a file that lies in no folder.
@@ -31,9 +32,9 @@ func memoryFile(name string) (*os.File, error) {
 	return os.NewFile(fd, name), nil
 }
 
-// seal keeps a file from being made smaller by those who have it.
+// seal keeps a file from being made smaller or larger by those who have it.
 func seal(f *os.File) error {
-	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), addSeals, sealShrink|sealSeal); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), addSeals, sealShrink|sealGrow|sealSeal); errno != 0 {
 		return errno
 	}
 	return nil

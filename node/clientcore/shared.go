@@ -46,11 +46,33 @@ func (c *Core) sharesRange(r vmm.Range) bool {
 	return s != nil && r.Size <= s.Size-(r.Addr-s.Addr)
 }
 
-// sharedBytes is how much memory the client has made for others.
+// sharedBytes is how much shared memory the client has, its own and that of others: whoever
+// made it may be gone, and then only those who have it still keep it. What it has at two
+// addresses counts once.
 func (c *Core) sharedBytes() (bytes uint64) {
+	seen := make(map[Name]bool, len(c.Shared))
 	for i := range c.Shared {
-		if !c.Shared[i].Imported {
-			bytes += c.Shared[i].Size
+		if s := &c.Shared[i]; !seen[s.Name] {
+			seen[s.Name] = true
+			bytes += s.Size
+		}
+	}
+	return bytes
+}
+
+// has says whether the client has shared memory of a name, wherever.
+func (c *Core) has(name Name) bool {
+	return slices.ContainsFunc(c.Shared, func(s Shared) bool { return s.Name == name })
+}
+
+// chunked is how many bytes of chunks some allocations take; they are in order.
+func (c *Core) chunked(in []vmm.Range) (bytes uint64) {
+	chunk, last := c.config.Chunk, uint64(0)
+	for _, a := range in {
+		from, to := max(a.Addr/chunk*chunk, last), (a.Addr+a.Size+chunk-1)/chunk*chunk
+		if to > from {
+			bytes += to - from
+			last = to
 		}
 	}
 	return bytes
@@ -118,6 +140,11 @@ func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	if len(in) == 0 {
 		return true, fmt.Errorf("shared memory at %#x: nothing is allocated there: %w", d.Addr, device.ErrInvalidValue)
 	}
+	if c.Head == nil || c.Head.found == nil { // the program may name more than it has
+		if ok, err := c.commit(c.onHost() + r.Size - c.chunked(in)); !ok || err != nil {
+			return ok, sharing(r.Size, err)
+		}
+	}
 	if ok, err := c.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
@@ -126,6 +153,7 @@ func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 		return false, nil
 	}
 	if err := c.Head.found.Err; err != nil {
+		c.commitLess(c.onHost())
 		return true, err
 	}
 	for _, a := range in {
@@ -147,6 +175,14 @@ func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	return false, nil
 }
 
+// sharing says what failed, if it did.
+func sharing(size uint64, err error) error {
+	if err != nil {
+		err = fmt.Errorf("shared memory of %s: %w", sizeOf(size), err)
+	}
+	return err
+}
+
 // memImport puts memory that another client has shared at an address.
 func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 	r, err := c.checkShared(d.Addr, d.Size)
@@ -162,10 +198,16 @@ func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 	}
 	s := Shared{Addr: r.Addr, Size: r.Size, Name: Name{d.A, d.B, d.C, d.D}, Imported: true}
 	if c.Head == nil || c.Head.found == nil {
+		if !c.has(s.Name) {
+			if ok, err := c.commit(c.onHost() + r.Size); !ok || err != nil {
+				return ok, sharing(r.Size, err)
+			}
+		}
 		c.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})
 		return false, nil
 	}
 	if err := c.Head.found.Err; err != nil {
+		c.commitLess(c.onHost())
 		return true, err
 	}
 	c.Shared = append(c.Shared, s)

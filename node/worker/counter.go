@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +29,8 @@ type counter struct {
 	listener *net.UnixListener
 	socket   [2]uint64
 	files    map[clientcore.Name]*offered
+	asking   []*net.UnixConn // those who are answered now, the oldest first
+	ended    bool
 }
 
 // offered is a file, and how often this client has it.
@@ -37,7 +40,11 @@ type offered struct {
 	ours bool // others may have it
 }
 
-const counterTime = 10 * time.Second // that a question may take
+const (
+	counterTime = 10 * time.Second // that a question may take
+	urgentTime  = time.Second      // ... while the daemon has something to say
+	mostAsking  = 64               // at the same time
+)
 
 var errAfar = fmt.Errorf("programs of other machines share no memory: copy it, or run the program on the node's own machine: %w", device.ErrNotSupported)
 
@@ -80,6 +87,19 @@ func (c *counter) offer(f *os.File) (clientcore.Name, error) {
 	return name, nil
 }
 
+// dropUnused closes files that were offered and that nobody took: what was to come of them
+// has failed.
+func (c *counter) dropUnused() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, o := range c.files {
+		if o.uses == 0 {
+			delete(c.files, name)
+			o.file.Close()
+		}
+	}
+}
+
 // take returns a file that the client has under a name, for one more use; nil if it has
 // none.
 func (c *counter) take(name clientcore.Name) *os.File {
@@ -117,11 +137,16 @@ func (c *counter) put(name clientcore.Name, f *os.File) {
 	}
 }
 
-// close ends the counter and closes all files.
+// close ends the counter and closes all files. Whoever has connected and says nothing does
+// not keep this process.
 func (c *counter) close() {
 	c.mu.Lock()
+	c.ended = true
 	if c.listener != nil {
 		c.listener.Close()
+	}
+	for _, conn := range c.asking {
+		conn.Close()
 	}
 	for _, o := range c.files {
 		o.file.Close()
@@ -141,19 +166,43 @@ func (c *counter) answerAll(l *net.UnixListener) {
 			time.Sleep(time.Millisecond) // too many files are open
 			continue
 		}
+		if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() || !c.begin(conn) {
+			conn.Close()
+			continue
+		}
 		c.serve.Go(func() {
-			defer conn.Close()
+			defer c.finish(conn)
 			_ = conn.SetDeadline(time.Now().Add(counterTime))
 			c.answer(conn)
 		})
 	}
 }
 
+// begin notes one who asks. A worker asks as soon as it has connected: where too many have
+// not, the oldest has to go.
+func (c *counter) begin(conn *net.UnixConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	if len(c.asking) >= mostAsking {
+		c.asking[0].Close()
+		c.asking = slices.Delete(c.asking, 0, 1)
+	}
+	c.asking = append(c.asking, conn)
+	return true
+}
+
+func (c *counter) finish(conn *net.UnixConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking = slices.DeleteFunc(c.asking, func(other *net.UnixConn) bool { return other == conn })
+	conn.Close()
+}
+
 // answer gives a file to a worker that may have it. Others hear nothing.
 func (c *counter) answer(conn *net.UnixConn) {
-	if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() {
-		return
-	}
 	var question [18]byte
 	if _, err := io.ReadFull(conn, question[:]); err != nil {
 		return
@@ -174,12 +223,15 @@ func (c *counter) answer(conn *net.UnixConn) {
 
 // fetch gets the file of memory that another client shares.
 func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: counterName([2]uint64{name[0], name[1]}), Net: "unix"})
+	began := time.Now()
+	conn, err := dialCounter(name, began)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(counterTime))
+	_ = conn.SetDeadline(began.Add(counterTime))
+	answered := make(chan struct{})
+	defer close(answered)
+	go w.loseInterest(conn, answered)
 	if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() {
 		return nil, errors.New("another user answers there")
 	}
@@ -196,6 +248,39 @@ func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
 	return f, err
 }
 
+// dialCounter connects. The queue of those who ask may be full for a moment.
+func dialCounter(name clientcore.Name, began time.Time) (*net.UnixConn, error) {
+	at := &net.UnixAddr{Name: counterName([2]uint64{name[0], name[1]}), Net: "unix"}
+	for {
+		conn, err := net.DialUnix("unix", nil, at)
+		if !errors.Is(err, syscall.EAGAIN) || time.Since(began) > urgentTime {
+			return conn, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// loseInterest ends a question when the daemon says something, or this worker ends. Whoever
+// was asked may be a program that never answers, and the loop would listen to nobody while
+// other clients wait for the device.
+func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
+	defer conn.Close()
+	looks := time.NewTicker(10 * time.Millisecond)
+	defer looks.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-answered:
+			return
+		case <-w.ctx.Done():
+			return
+		case <-looks.C:
+			if w.inbox.waits() && time.Since(began) > urgentTime {
+				return
+			}
+		}
+	}
+}
+
 // receiveFile takes the one descriptor of an answer.
 func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	answer, control := make([]byte, 1), make([]byte, syscall.CmsgSpace(4))
@@ -209,6 +294,9 @@ func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	}
 	fds, err := syscall.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
+		for _, fd := range fds { // there is room for two
+			syscall.Close(fd)
+		}
 		return nil, errors.Join(errors.New("no descriptor came"), err)
 	}
 	syscall.CloseOnExec(fds[0])

@@ -30,6 +30,7 @@ func (w *worker) makeShared(o *clientcore.Op) (clientcore.Name, error) {
 	if !ok {
 		return clientcore.Name{}, errNotShared
 	}
+	w.counter.dropUnused()
 	file, err := maker.NewShared(o.Range.Size)
 	if err != nil {
 		return clientcore.Name{}, err

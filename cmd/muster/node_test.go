@@ -58,7 +58,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 // comes along.
 func TestConfigurationInHelp(t *testing.T) {
 	_, text, _ := strings.Cut(nodeHelp, "where there are some):\n")
-	text, _, _ = strings.Cut(text, "\nSIGTERM")
+	text, _, _ = strings.Cut(text, "\nThe socket is")
 	cfg := node.Default()
 	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {
 		t.Errorf("%v in\n%s", err, text)

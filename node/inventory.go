@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"muster/device"
 	"muster/node/vgpu"
@@ -88,7 +89,7 @@ func (d *daemon) stockUp() ([]vgpu.Device, error) {
 	for i, c := range d.cfg.Devices {
 		info, err := d.examine(c)
 		if err != nil {
-			return nil, fmt.Errorf("device %d (%s %s): %w", i, c.Kind, c.Name, err)
+			return nil, fmt.Errorf("device %d (%s): %w", i, strings.TrimSpace(c.Kind+" "+c.Name), err)
 		}
 		made.entries = append(made.entries, stocked{Device: c, info: info, here: true})
 		devices = append(devices, dispatched(info, d.cfg.VGPUs))

@@ -230,8 +230,9 @@ const restoreHelp = `Put back what muster checkpoint saved in a folder.
 
 If the folder has the GPU's side of a client, the program must still run: its device
 memory, modules, streams and events become those of the checkpoint. What it has done
-on the GPU since is gone, and so is a fault that ended its work there. --client names
-the client, if its number is another one now.
+on the GPU since is gone, and so is a fault that ended its work there. The program is
+not told: one that is computing comes to wrong results, so restore it when it waits, or
+when all of its calls fail. --client names the client, if its number is another one now.
 
 If the folder has a whole program, it is started again where it was, with CRIU, by the
 node at the socket. Its processes get their old numbers, so these must be free. Words

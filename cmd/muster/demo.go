@@ -240,7 +240,7 @@ func (r *demoRound) note(s *status.Node) {
 
 // table says what happened to each program.
 func (r *demoRound) table() *report.Table {
-	t := &report.Table{Columns: columns("<PROGRAM", "<ON", ">KERNELS", ">MEMORY", ">SWAPPED OUT", ">OUSTED", ">WAITED", ">TOOK", "<RESULT")}
+	t := &report.Table{Columns: columns("<PROGRAM", "<ON", ">KERNELS", ">MEMORY", ">SWAPPED OUT", ">PREEMPTED", ">WAITED", ">TOOK", "<RESULT")}
 	for _, run := range r.runs {
 		pid := run.cmd.Process.Pid
 		c := r.last[pid]

@@ -26,8 +26,8 @@ func newPs() *cobra.Command {
 STATE is unqueued before it wanted a device, ready while it waits for one, assigned
 while it has one, waiting when it had to leave or let go, failed after a fault.
 RESIDENT is what it has on the device, SWAPPED what is only on the host. WAITS is how
-often it got a device, WAITED how long it waited for that; OUSTED how often it had to
-make room for others; SWAPS how often its memory was moved off a device; MOVES how
+often it got a device, WAITED how long it waited for that; PREEMPTED how often it had
+to make room for others; SWAPS how often its memory was moved off a device; MOVES how
 often it went on on another device, because a faster one had fallen idle, somebody said
 so (muster move) or its device was drained. A client is parked while it waits and every
 device that could hold it is drained or lost, and away while its worker has not come to
@@ -100,7 +100,7 @@ func nodeFlag(c *cobra.Command, socket *string) {
 // clientTable lists clients; the long form has what their workers are.
 func clientTable(s *status.Node, long bool) *report.Table {
 	t := &report.Table{Columns: columns("<CLIENT", ">PID", "<USER", "<PROGRAM", "<DEVICE", "<STATE", ">ALLOCATED", ">RESIDENT", ">SWAPPED",
-		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">OUSTED", ">SWAPS", ">MOVES", ">SINCE")}
+		">LIMIT", ">KERNELS", ">GPU", ">WAITS", ">WAITED", ">PREEMPTED", ">SWAPS", ">MOVES", ">SINCE")}
 	if long {
 		t.Columns = append(t.Columns, columns(">WORKER", ">REBUILDS")...)
 	}

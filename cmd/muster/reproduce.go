@@ -22,7 +22,7 @@ import (
 	"muster/report"
 )
 
-const reproduceHelp = `Make the experiments of a paper again, and set its numbers beside ours.
+const reproduceHelp = `Reproduce the experiments of a paper, and set its numbers beside ours.
 
 Every row has the paper's number (a dash where it has none), the mean over all
 seeds, half of its 95 % confidence interval, the least and the most, and the ratio
@@ -55,7 +55,7 @@ func newReproduce() *cobra.Command {
 	var f reproduceFlags
 	c := &cobra.Command{
 		Use:   "reproduce NAME [--figure LIST] [--seed S] [--runs N] [--json] [--html FILE] [flags of NAME]",
-		Short: "Make a paper's experiments again, with its numbers beside ours",
+		Short: "Reproduce a paper's experiments, with its numbers beside ours",
 		Long:  reproduceHelp,
 		Example: `  muster reproduce --list
   muster reproduce tsubame --html tsubame.html

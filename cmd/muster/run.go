@@ -43,7 +43,12 @@ $MUSTER_TOKEN.
 
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
-program, in ../lib/muster, and first in $MUSTER_LIB if that is set.`
+program, in ../lib/muster, and first in $MUSTER_LIB if that is set.
+
+In the program's environment MUSTER_TRACE=1 names each function that the program calls
+and Muster does not support, with the reason, MUSTER_TRACE=2 every call; MUSTER_QUIET=1
+leaves out why calls fail; MUSTER_COPY_THREADS=0 has no threads help with large copies.
+docs/node.md has the rest.`
 
 // runFlags are the flags of muster run.
 type runFlags struct {

@@ -32,15 +32,15 @@ func newTop() *cobra.Command {
 		Long: `Watch a node at work: its devices and the programs that it serves, as muster devices
 and muster ps list them, each second. q or Ctrl-C ends it.
 
-With --once or -n the pictures are printed one below the other, which needs no
+With --once or -n the tables are printed one below the other, which needs no
 terminal.`,
 		Example: "  muster top\n  muster top --once",
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	nodeFlag(c, &f.socket)
-	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two pictures")
-	c.Flags().BoolVar(&f.once, "once", false, "print one picture and end")
-	c.Flags().IntVarP(&f.count, "number", "n", 0, "print so many pictures and end")
+	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two refreshes")
+	c.Flags().BoolVar(&f.once, "once", false, "print the tables once and end")
+	c.Flags().IntVarP(&f.count, "number", "n", 0, "print the tables this often and end")
 	return c
 }
 
@@ -53,7 +53,7 @@ func (f *topFlags) run(c *cobra.Command) error {
 	}
 	out, isFile := c.OutOrStdout().(*os.File)
 	if f.count == 0 && (!isFile || !isTerminal(out)) {
-		return usageErrorf("the output is no terminal: say how many pictures to print, with --once or -n")
+		return usageErrorf("the output is no terminal: say how often to print, with --once or -n COUNT")
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)

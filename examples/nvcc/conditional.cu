@@ -1,4 +1,5 @@
 // nvcc: -std=c++17
+// refused: machine code sets conditions of NVIDIA's driver only
 // Graphs whose conditional nodes are decided by kernels: if, if and else, while, switch, and
 // a while with an if in it.
 #include "check.h"

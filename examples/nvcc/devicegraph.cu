@@ -1,4 +1,5 @@
 // nvcc: -std=c++17 -rdc=true -lcudadevrt
+// refused: a graph that kernels launch
 // Graphs that kernels launch: at once (fire and forget), after the graph that launches (tail),
 // and a graph that launches itself again until it has had enough.
 #include "check.h"

@@ -439,7 +439,7 @@ func (d *daemon) listenAgain(c *client, w *workerProcess) {
 	d.listenTo(c, w)
 	again := false
 	d.ask(func() {
-		if again = c.unsettled && !c.ending && !w.left.Load() && isRunning(w.pid(), w.start); again {
+		if again = c.unsettled && !c.ending && !w.left.Load() && isRunning(w.pid(), w.start) && !isExiting(w.pid()); again {
 			d.sendAway(c)
 		}
 	})

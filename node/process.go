@@ -97,6 +97,18 @@ func isRunning(pid int, start uint64) bool {
 	return ok && ticks == start
 }
 
+// isExiting says whether a process is about to end: it has closed what it had open, and is
+// there for a moment yet.
+func isExiting(pid int) bool {
+	fields := statOf(pid)
+	const flags, exiting = 6, 4 // PF_EXITING
+	if len(fields) <= flags {
+		return true
+	}
+	has, err := strconv.ParseUint(string(fields[flags]), 10, 64)
+	return err == nil && has&exiting != 0
+}
+
 // openProcess opens a file that can be read when a process has ended.
 func openProcess(pid int) (*os.File, error) {
 	const pidfdOpen = 434

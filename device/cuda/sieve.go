@@ -3,9 +3,11 @@ package cuda
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -34,12 +36,30 @@ func newSieve(out io.Writer) *sieve {
 	return s
 }
 
+// What a kernel asserts is the program's own text, of any length and with anything in it. So
+// much of a line is looked at as a whole, and so much that was found is kept until somebody
+// takes it.
+const (
+	longestLine = 1 << 16
+	longestMark = len(markLine) + 20 // digits
+	mostFound   = 16 << 20
+)
+
 // run reads until the end.
 func (s *sieve) run(in io.Reader) {
-	lines := bufio.NewReader(in)
+	lines := bufio.NewReaderSize(in, longestLine)
+	var begun []byte // of a line that is too long
 	for {
-		line, err := lines.ReadBytes('\n')
-		s.line(line)
+		line, err := lines.ReadSlice('\n')
+		begun = append(begun, line...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			cut := len(begun) - longestMark // a mark may have begun there
+			s.line(begun[:cut])
+			begun = append(begun[:0], begun[cut:]...)
+			continue
+		}
+		s.line(begun)
+		begun = begun[:0]
 		if err != nil {
 			s.mu.Lock()
 			s.ended = true
@@ -52,18 +72,34 @@ func (s *sieve) run(in io.Reader) {
 
 func (s *sieve) line(line []byte) {
 	// A mark may stand behind what was written without the end of its line.
-	before, mark, marked := bytes.Cut(line, []byte(markLine))
+	before, mark, marked := cutLast(line, markLine)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if assertionLine.Match(before) {
-		s.found = append(s.found, before...)
+		s.found = append(s.found, before[:min(len(before), mostFound-len(s.found))]...)
 	} else if len(before) > 0 {
 		_, _ = s.out.Write(before)
 	}
 	if marked {
-		_, _ = fmt.Sscan(strings.TrimSpace(string(mark)), &s.passed)
+		s.pass(mark)
+	}
+}
+
+// pass notes a mark. A kernel may have written what looks like one.
+func (s *sieve) pass(mark []byte) {
+	n, err := strconv.ParseUint(strings.TrimSpace(string(mark)), 10, 64)
+	if err == nil && n > s.passed && n <= s.marks {
+		s.passed = n
 		s.came.Broadcast()
 	}
+}
+
+// cutLast cuts around the last place of a separator.
+func cutLast(b []byte, separator string) (before, after []byte, found bool) {
+	if i := bytes.LastIndex(b, []byte(separator)); i >= 0 {
+		return b[:i], b[i+len(separator):], true
+	}
+	return b, nil, false
 }
 
 // take returns the assertions that were written before the call. Write puts a line

@@ -50,3 +50,54 @@ func TestSieve(t *testing.T) {
 		t.Errorf("the rest is %q, want %q", rest.String(), want)
 	}
 }
+
+// widest notes the largest piece that was written at once, and how much in all.
+type widest struct{ piece, all int }
+
+func (w *widest) Write(b []byte) (int, error) {
+	w.piece, w.all = max(w.piece, len(b)), w.all+len(b)
+	return len(b), nil
+}
+
+// A kernel writes what it likes: lines without end, and what looks like a mark.
+func TestSieveOfHostileText(t *testing.T) {
+	var out widest
+	s := newSieve(&out)
+	const size = 8 << 20
+	s.run(strings.NewReader(strings.Repeat("x", size)))
+	if out.all != size || out.piece > 2*longestLine {
+		t.Errorf("of a line without end %d bytes came, up to %d at once", out.all, out.piece)
+	}
+	s = newSieve(&out)
+	s.marks = 2
+	for _, tt := range []struct {
+		line   string
+		passed uint64
+	}{
+		{markLine + "9\n", 0}, // not given out
+		{markLine + "no number\n", 0},
+		{"text " + markLine + "9 more " + markLine + "1\n", 1},
+		{markLine + "0\n", 1}, // never back: whoever waits would wait for ever
+		{markLine + "2\n", 2},
+	} {
+		if s.line([]byte(tt.line)); s.passed != tt.passed {
+			t.Errorf("after %q mark %d was read, want %d", tt.line, s.passed, tt.passed)
+		}
+	}
+	for before := 0; before < 4; before++ { // a mark that lies across the end of what is read at once
+		s := newSieve(&out)
+		s.marks = 1
+		s.run(strings.NewReader(strings.Repeat("x", longestLine-len(markLine)/4*before) + markLine + "1\n"))
+		if s.passed != 1 {
+			t.Errorf("a mark %d bytes before the end of a piece was not read", len(markLine)/4*before)
+		}
+	}
+	s = newSieve(&out)
+	s.found = make([]byte, mostFound-8)
+	for range 2 {
+		s.line([]byte("a.cu:7: f: block: [1,0,0], thread: [0,0,0] Assertion `x` failed.\n"))
+	}
+	if len(s.found) > mostFound {
+		t.Errorf("%d bytes are kept", len(s.found))
+	}
+}

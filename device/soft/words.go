@@ -56,14 +56,23 @@ type wordWait struct {
 	compare     device.Compare
 }
 
-// A stream looks again after so long, at first and at most.
+// A stream looks again after so long: at first, after a while, and at most. A wait that
+// never ends must not take a processor from others, however many streams wait.
 const (
 	firstLook = 10 * time.Microsecond
-	lastLook  = time.Millisecond
+	soonLook  = time.Millisecond
+	lastLook  = 50 * time.Millisecond
 )
 
+// nextLook is how long a stream that has waited so long waits before it looks again, after
+// a pause of so much. Nobody waits more than a hundredth longer than it would have, or a
+// millisecond.
+func nextLook(waited, pause time.Duration) time.Duration {
+	return min(2*pause, max(soonLook, min(waited/100, lastLook)))
+}
+
 func (w *wordWait) do(s *stream) error {
-	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+	for began, pause := time.Now(), firstLook; ; pause = nextLook(time.Since(began), pause) {
 		word, err := w.look(s)
 		if err != nil || w.compare.Holds(word, w.value, w.width) {
 			return err

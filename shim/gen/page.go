@@ -49,7 +49,7 @@ Muster's ` + "`libcuda.so.1`" + ` exports every function of CUDA 13.0's driver. 
 | refused | it answers ` + "`CUDA_ERROR_NOT_SUPPORTED`" + ` always |
 
 ` + "`muster check PROGRAM`" + ` lists what a program will ask for before it is run; ` + "`MUSTER_TRACE=1`" + ` names, on standard error, each refused function that a program calls, with the reason.
-A function is named with its version, as the library exports it: ` + "`cuMemAlloc`" + ` in a program's text means ` + "`cuMemAlloc_v2`" + ` since CUDA 3.2. Those with ` + "`_ptsz`" + ` or ` + "`_ptds`" + ` are
+A function is named with its version, as the library exports it: ` + "`cuMemAlloc`" + ` in a program's text means ` + "`cuMemAlloc_v2`" + ` since CUDA 3.2, and ` + "`cuGraphInstantiate` means `cuGraphInstantiateWithFlags`" + ` since CUDA 12. Those with ` + "`_ptsz`" + ` or ` + "`_ptds`" + ` are
 for programs whose default stream is one of each thread.
 `
 
@@ -75,7 +75,7 @@ const glance = `
 | OpenGL, EGL, VDPAU, Vulkan (external memory) | no | no | |
 | cuBLAS, cuFFT, cuSOLVER, cuDNN and other libraries of NVIDIA's | yes | no | they are machine code. ` + "`examples/nvcc`" + ` has programs for some of them |
 | PyTorch, unmodified | yes | no | ` + "`scripts/gpu-check`" + ` compares the scripts of [examples/pytorch](../examples/README.md#pytorch) with the driver alone |
-| NCCL | one GPU | no | tried with one process. Between GPUs it has no peer access and no multicast, and was not tried |
+| NCCL | one GPU | no | ` + "`scripts/gpu-check`" + ` tries one process. Between GPUs it has no peer access and no multicast, and was not tried |
 | MPI | yes | yes | each process is a program; ` + "[`muster run --mpi`](node.md#run-a-program)" + ` lets others have the GPU meanwhile |
 | nvidia-smi, nvtop, pynvml (NVML) | yes | yes | they show the node's devices and programs; no temperatures, power or clocks; not on a node of another machine; [more](node.md#tools-that-watch-gpus) |
 | profilers and debuggers (Nsight, CUPTI, cuda-gdb) | no | no | |

@@ -118,7 +118,7 @@ func checkPrograms(c *cobra.Command, paths []string, onReal, asJSON bool) error 
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %s cannot be run whole", bad, counted(len(paths), "file"))
+		return fmt.Errorf("in %d of %s something is refused, or cannot be read", bad, counted(len(paths), "file"))
 	}
 	return nil
 }

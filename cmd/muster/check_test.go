@@ -145,7 +145,7 @@ func TestCheckBadFiles(t *testing.T) {
 	}
 	good := compiled(t, "int nothing;\n", "")
 	status, stdout, stderr := check(t, cut, filepath.Join(folder, "missing"), folder, "/dev/zero", good)
-	for _, want := range []string{cut + ": ", "missing: no such file", folder + ": this is no ordinary file\n", "/dev/zero: this is no ordinary file\n", "4 of 5 files cannot be run whole\n"} {
+	for _, want := range []string{cut + ": ", "missing: no such file", folder + ": this is no ordinary file\n", "/dev/zero: this is no ordinary file\n", "in 4 of 5 files something is refused, or cannot be read\n"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q in\n%s", want, stderr)
 		}

@@ -101,6 +101,18 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
+// Programs for CUDA 12 and later give cuGraphInstantiate flags.
+func TestHeaderInstantiate(t *testing.T) {
+	functions, err := parseFunctions("cuGraphInstantiate 10000 (int n)\ncuGraphInstantiate 11000 _v2 (int n)\ncuGraphInstantiateWithFlags 11040 (int n)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := string(publicHeader(functions, nil, nil))
+	if want := "#define cuGraphInstantiate cuGraphInstantiateWithFlags\n"; !strings.Contains(header, want) || strings.Count(header, "#define cuGraph") != 1 {
+		t.Errorf("no %q alone in\n%s", want, header)
+	}
+}
+
 // A function that gets a body leaves the refused by itself, and the first line that
 // fits one counts.
 func TestLimits(t *testing.T) {

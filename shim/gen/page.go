@@ -49,7 +49,7 @@ Muster's ` + "`libcuda.so.1`" + ` exports every function of CUDA 13.0's driver. 
 | refused | it answers ` + "`CUDA_ERROR_NOT_SUPPORTED`" + ` always |
 
 ` + "`muster check PROGRAM`" + ` lists what a program will ask for before it is run; ` + "`MUSTER_TRACE=1`" + ` names, on standard error, each refused function that a program calls, with the reason.
-A function is named with its version, as the library exports it: ` + "`cuMemAlloc`" + ` in a program's text means ` + "`cuMemAlloc_v2`" + ` since CUDA 3.2. Those with ` + "`_ptsz`" + ` or ` + "`_ptds`" + ` are
+A function is named with its version, as the library exports it: ` + "`cuMemAlloc`" + ` in a program's text means ` + "`cuMemAlloc_v2`" + ` since CUDA 3.2, and ` + "`cuGraphInstantiate` means `cuGraphInstantiateWithFlags`" + ` since CUDA 12. Those with ` + "`_ptsz`" + ` or ` + "`_ptds`" + ` are
 for programs whose default stream is one of each thread.
 `
 
@@ -61,13 +61,13 @@ const glance = `
 | what | real GPUs | software GPUs | limits |
 |---|---|---|---|
 | the CUDA runtime (nvcc's programs), streams, events, pools, virtual memory | yes | yes | software GPUs need PTX in the program (nvcc: ` + "`-gencode arch=compute_90,code=compute_90`" + `), of [the instructions that they know](software-gpu.md#what-is-supported); no tensor cores, no clusters |
-| graphs | yes | yes | they run as what they contain, so that a launch costs [what its kernels cost](benchmarks.md#on-an-nvidia-gpu). Refused: graphs that kernels launch, batches of memory operations, external semaphores |
+| graphs | yes | yes | they run as what they contain, so that a launch costs [what its kernels cost](benchmarks.md#on-an-nvidia-gpu). Refused: graphs that kernels launch, external semaphores |
 | conditional nodes of graphs | in part | yes | kernels that set conditions must be loaded as PTX text (as NVRTC makes it); in programs that nvcc linked they are refused when the graph is instantiated |
 | managed memory | yes | yes | the host waits for the device where it touches such memory while kernels run; [more](node.md#managed-memory) |
 | pinned, mapped and registered memory | yes | yes | 4 GiB for each device that a program uses; kernels do not reach it on [a node of another machine](remote.md#what-does-not-work-and-what-costs); [more](node.md#mapped-memory) |
-| textures, surfaces, arrays | yes, not tried | yes | through objects. Texture and surface references, which CUDA 12 gave up, and sparse arrays are refused |
+| textures, surfaces, arrays | yes | yes | through objects. Texture and surface references, which CUDA 12 gave up, and sparse arrays are refused |
 | sharing memory and events between programs (IPC) | yes | yes | programs of one user on the node's own machine; such memory lies on the host; [more](node.md#memory-and-events-of-several-programs) |
-| linking at run time (` + "`cuLink...`" + `) | yes, not tried | PTX only | no NVVM (link-time optimisation) |
+| linking at run time (` + "`cuLink...`" + `) | yes | PTX only | no NVVM (link-time optimisation) |
 | cooperative launches | yes | yes | on one device |
 | kernels that launch kernels, ` + "`malloc`" + ` in kernels | yes | no | |
 | ` + "`printf` and `assert`" + ` in kernels | yes | yes | [where it comes out](node.md#what-kernels-print) |
@@ -75,12 +75,12 @@ const glance = `
 | OpenGL, EGL, VDPAU, Vulkan (external memory) | no | no | |
 | cuBLAS, cuFFT, cuSOLVER, cuDNN and other libraries of NVIDIA's | yes | no | they are machine code. ` + "`examples/nvcc`" + ` has programs for some of them |
 | PyTorch, unmodified | yes | no | ` + "`scripts/gpu-check`" + ` compares the scripts of [examples/pytorch](../examples/README.md#pytorch) with the driver alone |
-| NCCL | one GPU | no | tried with one process. Between GPUs it has no peer access and no multicast, and was not tried |
+| NCCL | one GPU | no | ` + "`scripts/gpu-check`" + ` tries one process. Between GPUs it has no peer access and no multicast, and was not tried |
 | MPI | yes | yes | each process is a program; ` + "[`muster run --mpi`](node.md#run-a-program)" + ` lets others have the GPU meanwhile |
 | nvidia-smi, nvtop, pynvml (NVML) | yes | yes | they show the node's devices and programs; no temperatures, power or clocks; not on a node of another machine; [more](node.md#tools-that-watch-gpus) |
 | profilers and debuggers (Nsight, CUPTI, cuda-gdb) | no | no | |
 
-*Yes* means that the functions are there, *not tried* that no real GPU has run them through Muster that we know of; [` + "`scripts/gpu-check`" + `](node.md#on-nvidia-gpus) tries all of this on yours.
+*Yes* means that it was tried; [` + "`scripts/gpu-check`" + `](node.md#on-nvidia-gpus) tries all of this on yours.
 A program that uses something that is refused gets ` + "`CUDA_ERROR_NOT_SUPPORTED`" + ` (` + "`cudaErrorNotSupported`" + `, 801) from that call; ` + "`MUSTER_TRACE=1 muster run -- PROGRAM`" + ` says which call and why.
 `
 

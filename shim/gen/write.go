@@ -43,6 +43,10 @@ func (f *function) arguments(perThread bool) string {
 	return strings.Join(list, ", ")
 }
 
+// renamed are the names that mean a function of another name in the cuda.h of CUDA 12 and
+// later; cuGetProcAddress goes by the old meaning.
+var renamed = map[string]string{"cuGraphInstantiate": "cuGraphInstantiateWithFlags"}
+
 // meant returns for each name the function that cuda.h gives it to.
 func meant(functions []*function) []*function {
 	var all []*function
@@ -100,8 +104,12 @@ func publicHeader(functions []*function, results []result, types []byte) []byte 
 	}
 	fmt.Fprintf(&b, "#endif\n")
 	for _, f := range meant(functions) {
-		if f.perThread == "" && f.export != f.name {
-			fmt.Fprintf(&b, "#define %s %s\n", f.name, f.export)
+		export := f.export
+		if other, ok := renamed[f.name]; ok {
+			export = other
+		}
+		if f.perThread == "" && export != f.name {
+			fmt.Fprintf(&b, "#define %s %s\n", f.name, export)
 		}
 	}
 	fmt.Fprintf(&b, "#endif\n")

@@ -210,9 +210,9 @@ static void second_events(void) {
 	CHECK(cuIpcOpenEventHandle(&event, handle));
 	wrong = handle;
 	wrong.reserved[9] ^= 1;
-	NEED(cuIpcOpenEventHandle(&none, wrong) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuIpcOpenEventHandle(&none, wrong) == CUDA_ERROR_MAP_FAILED);
 	memset(&wrong, 0, sizeof wrong);
-	NEED(cuIpcOpenEventHandle(&none, wrong) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuIpcOpenEventHandle(&none, wrong) == CUDA_ERROR_MAP_FAILED);
 	CHECK(cuEventQuery(event));
 	CHECK(cuEventSynchronize(event));
 	turn();
@@ -385,7 +385,7 @@ static void second_stranger(void) {
 	take(&memory, sizeof memory);
 	take(&handle, sizeof handle);
 	NEED(cuIpcOpenMemHandle(&p, memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_ERROR_INVALID_VALUE);
-	NEED(cuIpcOpenEventHandle(&event, handle) == CUDA_ERROR_INVALID_VALUE);
+	NEED(cuIpcOpenEventHandle(&event, handle) == CUDA_ERROR_MAP_FAILED);
 	turn();
 }
 

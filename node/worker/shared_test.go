@@ -40,3 +40,20 @@ func TestSharingMoreThanThereIs(t *testing.T) {
 	}
 	c.must(&wire.MemShare{Addr: addr, Size: 4 * mib}, &wire.MemShareReply{})
 }
+
+// A program that says less than there is holds more than counts: it gets nothing, also while
+// it has no context.
+func TestImportOfAnotherSize(t *testing.T) {
+	giver := newClient(t, options{owner: "1000"})
+	addr := giver.alloc(4 * mib)
+	var name wire.MemShareReply
+	giver.must(&wire.MemShare{Addr: addr, Size: 4 * mib}, &name)
+	taker := newClient(t, options{owner: "1000"})
+	const invalidValue = 1
+	for _, size := range []uint64{2 * mib, 8 * mib} {
+		if r := taker.call(&wire.MemImport{Addr: testBase + 64*mib, Size: size, A: name.A, B: name.B, C: name.C, D: name.D}, nil); r != invalidValue {
+			t.Errorf("4 MiB of another program's, as %d bytes: %d", size, r)
+		}
+	}
+	taker.must(&wire.MemImport{Addr: testBase + 64*mib, Size: 4 * mib, A: name.A, B: name.B, C: name.C, D: name.D}, nil)
+}

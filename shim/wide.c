@@ -77,7 +77,8 @@ static int wanted(void) {
 	return n < 0 ? 0 : n > MOST ? MOST : n;
 }
 
-// Signals are for the program's own threads, but for those that a copy causes.
+// Signals are for the program's own threads, but for those that a copy causes. Their handlers
+// are the program's and count on as much stack as its own threads have.
 static void make_helpers(void) {
 	sigset_t all, before;
 	pthread_attr_t attributes;
@@ -87,7 +88,6 @@ static void make_helpers(void) {
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
 	int n = wanted();
 	for (helpers = 0; helpers < n; helpers++) {
 		pthread_t thread;

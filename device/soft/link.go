@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/device"
+	"muster/device/fatbin"
 	"muster/ptx"
 )
 
@@ -20,7 +21,7 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 	if len(l.Inputs) == 0 {
 		return []byte(emptyPTX), nil
 	}
-	inputs, err := linkTexts(l.Inputs)
+	inputs, err := linkTexts(l.Inputs, fatbin.MaxLoaded)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +56,9 @@ func (c *Context) lowers(tree *ptx.Module) error {
 	return new(module).load(tree, varsBases[0], size)
 }
 
-// linkTexts finds the PTX in inputs.
-func linkTexts(all []device.LinkInput) ([]ptx.Input, error) {
+// linkTexts finds the PTX in inputs, which may not come to more than so many bytes in all:
+// a few bytes of a fat binary can hold very many.
+func linkTexts(all []device.LinkInput, most int) ([]ptx.Input, error) {
 	var inputs []ptx.Input
 	for i, in := range all {
 		name := in.Name
@@ -72,6 +74,9 @@ func linkTexts(all []device.LinkInput) ([]ptx.Input, error) {
 		text, err := textOf(in.Data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if most -= len(text); most < 0 {
+			return nil, fmt.Errorf("%s: with what comes before it there are more bytes of PTX than can be linked: link fewer inputs: %w", name, device.ErrOutOfMemory)
 		}
 		inputs = append(inputs, ptx.Input{Name: name, Text: text})
 	}

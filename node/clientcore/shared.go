@@ -203,6 +203,9 @@ func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 				return ok, sharing(r.Size, err)
 			}
 		}
+		if ok, err := c.ready(need{}); !ok || err != nil { // a context finds out whether the size is true
+			return ok, err
+		}
 		c.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})
 		return false, nil
 	}

@@ -74,6 +74,7 @@ type options struct {
 	saves    *rand.Rand      // now and then the client is saved and restored; nil: never
 	swapDir  string
 	identity string
+	owner    string                                             // user of the node; "": one of another machine
 	lenient  bool                                               // what is taken of devices is not checked
 	chance   *rand.Rand                                         // decides what the daemon does, which keeps nothing of what it hears; nil: the rest of this does
 	swapRoom uint64                                             // what the daemon commits; 0: much
@@ -127,7 +128,7 @@ func createShared(t testing.TB) (ring, arena *os.File) {
 func (c *client) enrol(ring, arena *os.File) {
 	t, o := c.t, c.o
 	t.Helper()
-	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Recover: o.recovers || o.dies != nil || o.killed != nil}
+	serve := control.Serve{Client: 1, ArenaBase: testBase, ArenaSize: 1 << 30, Memory: o.memory, Defer: o.defers, SwapDir: o.swapDir, Identity: o.identity, Owner: o.owner, Recover: o.recovers || o.dies != nil || o.killed != nil}
 	files := []*os.File{ring, arena}
 	if serve.Recover {
 		files = append(files, holdFiles(t, serve)...)
@@ -445,6 +446,14 @@ func (c *checkedContext) Map(addr, size uint64) error {
 	err := c.Context.Map(addr, size)
 	c.device.daemon.check(c.device.index, c.Context, "mapping memory")
 	return err
+}
+
+func (c *checkedContext) NewShared(size uint64) (*os.File, error) {
+	return c.Context.(device.Sharer).NewShared(size)
+}
+
+func (c *checkedContext) MapShared(addr, size uint64, f *os.File) error {
+	return c.Context.(device.Sharer).MapShared(addr, size, f)
 }
 
 func (c *checkedContext) NewStreamOf(priority int) (device.Stream, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -53,15 +54,8 @@ func (w *worker) share(o *clientcore.Op) error {
 		return err
 	}
 	w.exposeByUse("it shares memory with other programs")
-	contents := make([][]byte, len(o.Ranges))
-	for i, r := range o.Ranges {
-		contents[i] = make([]byte, r.Size)
-		w.host.read(contents[i], r.Addr)
-		if o.On {
-			w.host.release(r)
-		}
-	}
-	if err := w.move(o.Plan); err != nil {
+	discards := func(s vmm.Step) bool { return s.Op == vmm.Discard }
+	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards)); err != nil {
 		return err
 	}
 	file := w.counter.take(o.Share)
@@ -71,12 +65,20 @@ func (w *worker) share(o *clientcore.Op) error {
 	if err := w.mapCommon(&common{file, o.Share, o.Range}); err != nil {
 		return err
 	}
-	for i, r := range o.Ranges {
-		if err := g.mover.CopyIn(r.Addr, contents[i]); err != nil {
+	for _, r := range o.Ranges {
+		if err := w.host.each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
 			return err
 		}
 	}
-	return g.mover.Synchronise(w.ctx)
+	if err := g.mover.Synchronise(w.ctx); err != nil {
+		return err
+	}
+	if o.On {
+		for _, r := range o.Ranges {
+			w.host.release(r)
+		}
+	}
+	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }))
 }
 
 // openShared puts memory that another client shares at an address.

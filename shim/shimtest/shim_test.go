@@ -126,7 +126,7 @@ func TestRanges(t *testing.T) {
 }
 
 func TestWideCopies(t *testing.T) {
-	for sanitizer, what := range map[string]string{"address,undefined": "fork", "thread": "threads"} {
+	for sanitizer, what := range map[string]string{"address,undefined": "fork", "thread": "threads", "": "faults"} {
 		if _, stderr, err := run(t, build(t, "wide", sanitizer, "test/wide_test.c", "wide.c"), "", what); err != nil {
 			t.Fatalf("%s: %v\n%s", sanitizer, err, stderr)
 		}

@@ -794,7 +794,7 @@ static void test_names(void) {
 	MUST(found == NULL && status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	OK(cuGetProcAddress("cuNothing", &found, 13000, 0, NULL));
 	MUST(found == NULL);
-	OK(cuGetProcAddress("cuGraphAddBatchMemOpNode", &found, 13000, 0, &status));
+	OK(cuGetProcAddress("cuGraphAddExternalSemaphoresWaitNode", &found, 13000, 0, &status));
 	WANT(((CUresult(*)(void *, void *))found)(NULL, NULL), CUDA_ERROR_NOT_SUPPORTED);
 	OK(cuGetErrorName(CUDA_ERROR_ILLEGAL_ADDRESS, &text));
 	MUST(strcmp(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);
@@ -1037,7 +1037,7 @@ static void graphs_refused(void) {
 	OK(cuGraphCreate(&g, 0));
 	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE); // no condition
 	p.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
+	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE); // no context
 	p.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
 	WANT(cuGraphAddNode(&n, g, NULL, NULL, 0, &p), CUDA_ERROR_NOT_SUPPORTED);
 	WANT(cuGraphInstantiateWithFlags(&x, g, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH), CUDA_ERROR_NOT_SUPPORTED);

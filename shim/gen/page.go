@@ -71,7 +71,7 @@ const glance = `
 | cooperative launches | yes | yes | on one device |
 | kernels that launch kernels, ` + "`malloc`" + ` in kernels | yes | no | |
 | ` + "`printf` and `assert`" + ` in kernels | yes | yes | [where it comes out](node.md#what-kernels-print) |
-| several GPUs in one program | yes | yes | copies between them work; kernels do not reach another GPU's memory (no peer access) |
+| several GPUs in one program | yes, not tried | yes | copies between them work; kernels do not reach another GPU's memory (no peer access) |
 | OpenGL, EGL, VDPAU, Vulkan (external memory) | no | no | |
 | cuBLAS, cuFFT, cuSOLVER, cuDNN and other libraries of NVIDIA's | yes | no | they are machine code. ` + "`examples/nvcc`" + ` has programs for some of them |
 | PyTorch, unmodified | yes | no | ` + "`scripts/gpu-check`" + ` compares the scripts of [examples/pytorch](../examples/README.md#pytorch) with the driver alone |
@@ -80,7 +80,7 @@ const glance = `
 | nvidia-smi, nvtop, pynvml (NVML) | yes | yes | they show the node's devices and programs; no temperatures, power or clocks; not on a node of another machine; [more](node.md#tools-that-watch-gpus) |
 | profilers and debuggers (Nsight, CUPTI, cuda-gdb) | no | no | |
 
-*Yes* means that it was tried; [` + "`scripts/gpu-check`" + `](node.md#on-nvidia-gpus) tries all of this on yours.
+*Yes* means that the functions are there; what was run on a real GPU, and what has changed since, is in [node.md](node.md#on-nvidia-gpus); [` + "`scripts/gpu-check`" + `](node.md#on-nvidia-gpus) tries all of this on yours.
 A program that uses something that is refused gets ` + "`CUDA_ERROR_NOT_SUPPORTED`" + ` (` + "`cudaErrorNotSupported`" + `, 801) from that call; ` + "`MUSTER_TRACE=1 muster run -- PROGRAM`" + ` says which call and why.
 `
 

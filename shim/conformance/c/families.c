@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "kernels.h"
 
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
@@ -635,40 +636,9 @@ static void streams(void) {
 	show_memory(out, 4096);
 }
 
-#define CASE(name) {#name, name, false}
-#define REST(name) {#name, name, true}
-static const struct {
-	const char *name;
-	void (*run)(void);
-	bool rest; // not recorded: what comes behind a call that crashes the driver, and the call
-} cases[] = {
+static const struct test_case cases[] = {
 	CASE(arrays), CASE(textures), CASE(mipmaps), CASE(surfaces), CASE(pools), CASE(addresses), CASE(managed), CASE(mapped), CASE(libraries), CASE(modules), CASE(streams),
 	REST(arrays_rest), REST(textures_rest), REST(mipmaps_rest), REST(surfaces_rest),
 };
 
-int main(int argc, char **argv) {
-	bool list = argc == 2 && strcmp(argv[1], "--list") == 0, rest = argc == 2 && strcmp(argv[1], "--rest") == 0;
-	for (size_t i = 0; i < LENGTH(cases); i++) {
-		if (list)
-			puts(cases[i].name);
-		bool wanted = cases[i].rest == rest && (argc == 1 || rest);
-		for (int k = 1; k < argc; k++)
-			wanted |= strcmp(argv[k], cases[i].name) == 0;
-		if (!wanted)
-			continue;
-		printf("== %s\n", cases[i].name);
-		fflush(stdout);
-		pid_t pid = fork();
-		if (pid == 0) {
-			alarm(30);
-			cases[i].run();
-			fflush(stdout);
-			_exit(0);
-		}
-		int status = 0;
-		waitpid(pid, &status, 0);
-		if (WIFSIGNALED(status))
-			printf("\ncrashed: %s\n", strsignal(WTERMSIG(status)));
-	}
-	return 0;
-}
+int main(int argc, char **argv) { return run_cases(cases, LENGTH(cases), argc, argv); }

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cases.h"
 #include "kernels.h"
 
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
@@ -1564,13 +1565,7 @@ static void arguments_of_captures_rest(void) {
 	T(cuStreamEndCapture(s, &graph));
 }
 
-#define CASE(name) {#name, name, false}
-#define REST(name) {#name, name, true}
-static const struct {
-	const char *name;
-	void (*run)(void);
-	bool rest; // not recorded: what comes behind a call that crashes the driver, and the call
-} cases[] = {
+static const struct test_case cases[] = {
 	CASE(capture_states), CASE(capture_line), CASE(forbidden_global), CASE(forbidden_local), CASE(forbidden_relaxed), CASE(forbidden_blocking), CASE(threads_global), CASE(threads_local),
 	CASE(threads_relaxed), CASE(exchange), CASE(forks), CASE(events_in_captures), CASE(dependencies_of_captures), CASE(structure), CASE(kernels_of_graphs), CASE(memory_of_graphs), CASE(updates),
 	CASE(allocations), CASE(user_objects), CASE(after_destroying), CASE(arguments_of_nodes), CASE(attributes_of_kernels), CASE(arguments_of_execs), CASE(differences), CASE(other_contexts),
@@ -1580,29 +1575,4 @@ static const struct {
 	REST(launch_in_ended_stream), REST(event_ended), REST(event_ended_later), REST(module_ended), REST(memory_ended),
 };
 
-int main(int argc, char **argv) {
-	bool list = argc == 2 && strcmp(argv[1], "--list") == 0, rest = argc == 2 && strcmp(argv[1], "--rest") == 0;
-	for (size_t i = 0; i < LENGTH(cases); i++) {
-		if (list)
-			puts(cases[i].name);
-		bool wanted = cases[i].rest == rest && (argc == 1 || rest);
-		for (int k = 1; k < argc; k++)
-			wanted |= strcmp(argv[k], cases[i].name) == 0;
-		if (!wanted)
-			continue;
-		printf("== %s\n", cases[i].name);
-		fflush(stdout);
-		pid_t pid = fork();
-		if (pid == 0) {
-			alarm(30);
-			cases[i].run();
-			fflush(stdout);
-			_exit(0);
-		}
-		int status = 0;
-		waitpid(pid, &status, 0);
-		if (WIFSIGNALED(status))
-			printf("\ncrashed: %s\n", strsignal(WTERMSIG(status)));
-	}
-	return 0;
-}
+int main(int argc, char **argv) { return run_cases(cases, LENGTH(cases), argc, argv); }

@@ -73,8 +73,20 @@ device, vmm, wire, mapping, internal/door, node/vgpu, node/worker, node/checkpoi
 node, model/strictyaml < node/nodefile
 node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
+# What a job may use, and what head and agents say to each other: neither knows those who say it.
+model < wire/grant < wire/agent
+wire/grant < node, client, node/gateway, slurm
+
+# The agent: it starts what the head says, and knows no policy.
+wire/agent < node/agentcore # what an agent knows, as a value
+node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile < node/agent
+
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
+policy, policy/*, wire/agent, wire/grant < head # the core, as a value
+model/slurmopt < head/api # what its clients send and get
+head, head/api < head/store # on disk
+head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
 # Programs' side.
 wire, internal/door < client < ivm
@@ -94,10 +106,11 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
+use go.etcd.io/bbolt: head/store
 use github.com/spf13/pflag: cmd/muster
 test github.com/rogpeppe/go-internal: cmd/muster
 test pgregory.net/rapid: everything

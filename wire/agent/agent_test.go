@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/wire/grant"
+)
+
+var (
+	task = Task{Job: 7, Attempt: 2, Part: 1}
+	spec = Spec{
+		Name: "a", User: "alice", Directory: "/home/alice", Arguments: []string{"./a.out"}, Processes: 2, First: 2, All: 4,
+		Nodes: []string{"n1", "n2"}, Cores: 4, CoresPerProcess: 2, Memory: 1 << 30, Time: time.Hour, Grace: time.Second, Output: "out",
+	}
+	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: "s", Devices: []grant.Device{{Node: "n3", Address: "n3:9421", Device: 1, Memory: 1 << 30}}, Limit: -1}
+)
+
+// Every message comes back as it was sent.
+func TestThereAndBack(t *testing.T) {
+	for _, m := range []ToHead{
+		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{"GPU", 1 << 30, 1, true}}, Gateway: "n1:9421",
+			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
+		Inventory{}, Report{Task: task, State: Suspended}, Pong{},
+	} {
+		testBack(t, m, ReadToHead)
+	}
+	for _, m := range []ToAgent{
+		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{task, "x", spec, &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
+		Lend{grant.Loan{ID: "7.2.1", User: "alice", Hash: "h", Devices: gpus.Devices, Limit: 1}}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
+		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
+	} {
+		testBack(t, m, ReadToAgent)
+	}
+}
+
+func testBack[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
+	b, err := Encode(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := read(bytes.NewReader(b))
+	if err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("%#v came as %#v, %v", m, got, err)
+	}
+	if _, err := read(bytes.NewReader(b[:len(b)-1])); !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		t.Errorf("%s without its last byte: %v", m.Kind(), err)
+	}
+}
+
+// What makes no sense is refused, with a reason.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"ended"}}`, "with and without an end"},
+		{`{"kind":"report","message":{"task":{"job":0,"attempt":1,"part":0},"state":"running"}}`, "a task 0.1.0, which cannot be"},
+		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"running","more":1}}`, "unknown field"},
+		{`{"kind":"ping","message":{}}`, `its kind is "ping"`},
+		{`{"kind":"hello","message":{"version":1,"node":"a b","incarnation":"x","cores":1,"memory":1}}`, `a node called "a b"`},
+		{`{"kind":"hello","message":{"version":1,"node":"a","incarnation":"x","cores":0,"memory":1}}`, "0 cores"},
+		{`{"kind":"inventory","message":{"devices":[{"name":"a","memory":1,"speed":0,"up":true}]}}`, "speed 0"},
+		{`{"kind":"pong","message":{}} {}`, "something follows"},
+		{`[]`, "not a JSON object"},
+	} {
+		framed := append([]byte{byte(len(c.body)), byte(len(c.body) >> 8), 0, 0}, c.body...)
+		if _, err := ReadToHead(bytes.NewReader(framed)); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.body, err)
+		}
+	}
+	if _, err := ReadToHead(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})); !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{task, "x", spec, &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}} {
+		b, err := Encode(nil, m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := ReadToHead(bytes.NewReader(b)); err == nil {
+			testSame(t, m, ReadToHead)
+		}
+		if m, err := ReadToAgent(bytes.NewReader(b)); err == nil {
+			testSame(t, m, ReadToAgent)
+		}
+	})
+}
+
+// testSame holds what was read to what is read when it is sent on.
+func testSame[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
+	once, err := Encode(nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := read(bytes.NewReader(once))
+	if err != nil {
+		t.Fatalf("%s is refused when it is sent on: %v", once, err)
+	}
+	if twice, err := Encode(nil, again); err != nil || !bytes.Equal(once, twice) {
+		t.Errorf("%s became %s, %v", once, twice, err)
+	}
+}

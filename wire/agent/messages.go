@@ -1,0 +1,476 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"muster/model"
+	"muster/wire/grant"
+)
+
+// Version is that of the conversation. Both sides must have the same.
+const Version = 1
+
+// ToHead is a message that agents send.
+type ToHead interface {
+	message
+	toHead()
+}
+
+// ToAgent is a message that the head sends.
+type ToAgent interface {
+	message
+	toAgent()
+}
+
+type message interface {
+	Kind() string
+	check() error
+}
+
+// Task names what a node has of a job.
+type Task struct {
+	Job uint64 `json:"job"`
+	// Attempt counts how often the job was started, from 1.
+	Attempt uint32 `json:"attempt"`
+	// Part is the node's place among those of the job's allocation.
+	Part int32 `json:"part"`
+}
+
+func (t Task) String() string { return fmt.Sprintf("%d.%d.%d", t.Job, t.Attempt, t.Part) }
+
+func (t Task) check() error {
+	if t.Job == 0 || t.Attempt == 0 || t.Part < 0 {
+		return fmt.Errorf("a task %v, which cannot be", t)
+	}
+	return nil
+}
+
+// ---- to the head ----
+
+// Hello greets, and tells all that the node has.
+type Hello struct {
+	Version int    `json:"version"`
+	Node    string `json:"node"`
+	// Incarnation is a random text that lies in the node's spool.
+	Incarnation string `json:"incarnation"`
+	// User is whose processes the agent can start; "" is everybody's.
+	User   string `json:"user,omitempty"`
+	Cores  int    `json:"cores"`
+	Memory int64  `json:"memory"`
+	// Devices are the node's, by number.
+	Devices []Device `json:"devices,omitempty"`
+	// Gateway is where programs of other nodes reach the devices, HOST:PORT; "" if
+	// the node lends none.
+	Gateway string `json:"gateway,omitempty"`
+	// Tasks are all that the agent knows.
+	Tasks []Report `json:"tasks,omitempty"`
+}
+
+// Device is a GPU of a node.
+type Device struct {
+	Name   string  `json:"name"`
+	Memory int64   `json:"memory"`
+	Speed  float64 `json:"speed"`
+	// Up says that it takes programs.
+	Up bool `json:"up"`
+}
+
+// Inventory tells that the node's devices have changed.
+type Inventory struct {
+	Devices []Device `json:"devices,omitempty"`
+}
+
+// State is how a task is.
+type State string
+
+// The states of a task.
+const (
+	Running   State = "running"
+	Suspended State = "suspended"
+	Ended     State = "ended"
+	// Unknown: the agent has no such task.
+	Unknown State = "unknown"
+)
+
+// Report says how a task is. The head is told when that changes, and when it asks.
+type Report struct {
+	Task  Task  `json:"task"`
+	State State `json:"state"`
+	// How a task ended; of the others it is nil.
+	End *End `json:"end,omitempty"`
+}
+
+// Cause is why a task ended.
+type Cause string
+
+// The causes.
+const (
+	Exited    Cause = "exited"    // its processes ended by themselves
+	Stopped   Cause = "stopped"   // the head wanted it
+	TimedOut  Cause = "timeout"   // it reached its time limit
+	NoMemory  Cause = "memory"    // it reached its memory limit
+	NotBegun  Cause = "not begun" // it could not be started: Reason says why
+	NodeLost  Cause = "lost"      // the node, or what watched the task there, was lost
+	Abandoned Cause = "abandoned" // another part of the job failed to start or was lost
+)
+
+// End is how a task ended.
+type End struct {
+	Cause Cause `json:"cause"`
+	// Exit is the exit status of the process that failed first, or 0; Signal the
+	// signal that ended it, or 0.
+	Exit   int    `json:"exit"`
+	Signal int    `json:"signal,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Began and Ended are when, by the node's clock, since 1970.
+	Began time.Duration `json:"began,omitempty"`
+	Ended time.Duration `json:"ended,omitempty"`
+	// CPU is the processor time of all processes, Memory the most that they had.
+	CPU    time.Duration `json:"cpu,omitempty"`
+	Memory int64         `json:"memory,omitempty"`
+}
+
+// Pong answers Ping.
+type Pong struct{}
+
+// ---- to the agent ----
+
+// Welcome answers Hello.
+type Welcome struct {
+	Cluster string `json:"cluster"`
+	// Silence is how long either side may say nothing: the head asks with Ping before.
+	Silence time.Duration `json:"silence"`
+}
+
+// Refused answers Hello if the head does not take the node, and ends the connection.
+type Refused struct {
+	Reason string `json:"reason"`
+}
+
+// Ping asks whether the other side is there.
+type Ping struct{}
+
+// Start has a task started.
+type Start struct {
+	Task        Task   `json:"task"`
+	Incarnation string `json:"incarnation"`
+	Spec        Spec   `json:"spec"`
+	// Grant is what GPUs the task's processes have; nil if none.
+	Grant *grant.Grant `json:"grant,omitempty"`
+}
+
+// Spec is what to run, and within which limits.
+type Spec struct {
+	Name      string `json:"name"`
+	User      string `json:"user"`
+	Account   string `json:"account,omitempty"`
+	Directory string `json:"directory"`
+	// Environment is the user's, as NAME=VALUE; the agent adds what it knows of the job.
+	Environment []string `json:"environment,omitempty"`
+	// Script is run by part 0 alone, once, with Arguments; the other parts hold their
+	// share for what it starts there (muster exec). Without a script Arguments are the
+	// command, of which each part runs Processes.
+	Script    string   `json:"script,omitempty"`
+	Arguments []string `json:"arguments,omitempty"`
+	// Processes run here, of All in the whole job; First is the rank of the first here.
+	Processes int `json:"processes"`
+	First     int `json:"first"`
+	All       int `json:"all"`
+	// Nodes are those of the allocation, in its order.
+	Nodes []string `json:"nodes"`
+	// Cores and Memory are this part's. 0 bytes is no limit.
+	Cores           int   `json:"cores"`
+	CoresPerProcess int   `json:"cores_per_process"`
+	Memory          int64 `json:"memory,omitempty"`
+	// Time is the limit, after which the processes are told to end, and Grace later
+	// killed; 0 is none.
+	Time  time.Duration `json:"time,omitempty"`
+	Grace time.Duration `json:"grace"`
+	// Input, Output and Error are files, relative to Directory, with Slurm's %j and so
+	// on filled in; "" for Error is Output, "" for Input is nothing.
+	Input  string `json:"input,omitempty"`
+	Output string `json:"output"`
+	Error  string `json:"error,omitempty"`
+	Append bool   `json:"append,omitempty"`
+	// ArrayJob and ArrayTask are of jobs that are one of an array; 0 otherwise.
+	ArrayJob  uint64 `json:"array_job,omitempty"`
+	ArrayTask uint32 `json:"array_task,omitempty"`
+}
+
+// Stop has a task ended: its processes get SIGTERM and, when Grace is over, SIGKILL.
+type Stop struct {
+	Task   Task          `json:"task"`
+	Cause  Cause         `json:"cause"`
+	Reason string        `json:"reason,omitempty"`
+	Grace  time.Duration `json:"grace"`
+}
+
+// Signal sends a signal to a task's processes, and changes nothing else.
+type Signal struct {
+	Task   Task `json:"task"`
+	Signal int  `json:"signal"`
+}
+
+// Suspend has a task's processes stopped where they are, and its devices left to others.
+type Suspend struct {
+	Task Task `json:"task"`
+}
+
+// Resume lets a suspended task go on.
+type Resume struct {
+	Task Task `json:"task"`
+}
+
+// Done says that the head has on disk how a task ended: the agent can forget it.
+type Done struct {
+	Task Task `json:"task"`
+}
+
+// Lend has the node serve its devices to whoever shows a grant's credential.
+type Lend struct {
+	Loan grant.Loan `json:"loan"`
+}
+
+// Unlend ends that: what uses the grant here is ended, and its credential worthless.
+type Unlend struct {
+	ID string `json:"id"`
+}
+
+// Limit changes how many of a grant's devices may be used at a time; -1 is all.
+type Limit struct {
+	ID    string `json:"id"`
+	Limit int    `json:"limit"`
+}
+
+// Open asks the agent for a connection of its own to the head, for the bytes of a
+// command or a file of a task.
+type Open struct {
+	// Stream is what the agent names when it dials.
+	Stream string `json:"stream"`
+	Task   Task   `json:"task"`
+	// What is wanted: Exec, or a file of the task from Offset, to its end or, with
+	// Follow, until the task has ended.
+	Exec   *Exec  `json:"exec,omitempty"`
+	File   string `json:"file,omitempty"` // output or error
+	Offset int64  `json:"offset,omitempty"`
+	Follow bool   `json:"follow,omitempty"`
+}
+
+// Exec is a command to run among a task's processes.
+type Exec struct {
+	Arguments   []string `json:"arguments"`
+	Directory   string   `json:"directory,omitempty"` // "" is the task's
+	Environment []string `json:"environment,omitempty"`
+}
+
+func (Hello) Kind() string     { return "hello" }
+func (Inventory) Kind() string { return "inventory" }
+func (Report) Kind() string    { return "report" }
+func (Pong) Kind() string      { return "pong" }
+func (Welcome) Kind() string   { return "welcome" }
+func (Refused) Kind() string   { return "refused" }
+func (Ping) Kind() string      { return "ping" }
+func (Start) Kind() string     { return "start" }
+func (Stop) Kind() string      { return "stop" }
+func (Signal) Kind() string    { return "signal" }
+func (Suspend) Kind() string   { return "suspend" }
+func (Resume) Kind() string    { return "resume" }
+func (Done) Kind() string      { return "done" }
+func (Lend) Kind() string      { return "lend" }
+func (Unlend) Kind() string    { return "unlend" }
+func (Limit) Kind() string     { return "limit" }
+func (Open) Kind() string      { return "open" }
+
+func (Hello) toHead()     {}
+func (Inventory) toHead() {}
+func (Report) toHead()    {}
+func (Pong) toHead()      {}
+
+func (Welcome) toAgent() {}
+func (Refused) toAgent() {}
+func (Ping) toAgent()    {}
+func (Start) toAgent()   {}
+func (Stop) toAgent()    {}
+func (Signal) toAgent()  {}
+func (Suspend) toAgent() {}
+func (Resume) toAgent()  {}
+func (Done) toAgent()    {}
+func (Lend) toAgent()    {}
+func (Unlend) toAgent()  {}
+func (Limit) toAgent()   {}
+func (Open) toAgent()    {}
+
+// ---- what makes no sense ----
+
+// The limits of what a message may say.
+const (
+	maxName  = 256
+	maxCores = 1 << 20
+)
+
+func (h Hello) check() error {
+	switch {
+	case h.Version != Version:
+		return nil // said in words by whoever greets
+	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /"):
+		return fmt.Errorf("a node called %.40q", h.Node)
+	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
+		return errors.New("no incarnation")
+	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName):
+		return errors.New("a name that is none")
+	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
+		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
+	}
+	known := make(map[Task]bool, len(h.Tasks))
+	for _, r := range h.Tasks {
+		if err := r.check(); err != nil {
+			return err
+		}
+		if known[r.Task] || r.State == Unknown {
+			return fmt.Errorf("task %v twice, or unknown", r.Task)
+		}
+		known[r.Task] = true
+	}
+	return Inventory{h.Devices}.check()
+}
+
+func (i Inventory) check() error {
+	if len(i.Devices) > model.MaxGPUsPerNode {
+		return fmt.Errorf("%d devices", len(i.Devices))
+	}
+	for _, d := range i.Devices {
+		if d.Memory <= 0 || !(d.Speed > 0 && d.Speed < 1e9) || !goodText(d.Name, maxName) {
+			return fmt.Errorf("a device %.40q of %d bytes and speed %v", d.Name, d.Memory, d.Speed)
+		}
+	}
+	return nil
+}
+
+func (r Report) check() error {
+	switch {
+	case (r.State == Ended) != (r.End != nil):
+		return fmt.Errorf("task %v %s, with and without an end", r.Task, r.State)
+	case r.State != Running && r.State != Suspended && r.State != Ended && r.State != Unknown:
+		return fmt.Errorf("task %v %.20q", r.Task, r.State)
+	case r.End != nil:
+		if err := r.End.check(); err != nil {
+			return err
+		}
+	}
+	return r.Task.check()
+}
+
+func (e *End) check() error {
+	if !e.Cause.known() || e.Exit < 0 || e.Exit > 255 || e.Signal < 0 || e.Signal > 64 || e.CPU < 0 || e.Memory < 0 || e.Began < 0 || e.Ended < 0 || !goodText(e.Reason, MaxReason) {
+		return fmt.Errorf("an end by %.20q that makes no sense", e.Cause)
+	}
+	return nil
+}
+
+func (c Cause) known() bool {
+	switch c {
+	case Exited, Stopped, TimedOut, NoMemory, NotBegun, NodeLost, Abandoned:
+		return true
+	}
+	return false
+}
+
+func (s Start) check() error {
+	if s.Incarnation == "" {
+		return errors.New("no incarnation")
+	}
+	if s.Grant != nil {
+		if err := s.Grant.Validate(); err != nil {
+			return err
+		}
+	}
+	if err := s.Spec.check(); err != nil {
+		return err
+	}
+	if int(s.Task.Part) >= len(s.Spec.Nodes) {
+		return fmt.Errorf("part %d of %d nodes", s.Task.Part, len(s.Spec.Nodes))
+	}
+	return s.Task.check()
+}
+
+func (s *Spec) check() error {
+	switch {
+	case s.User == "" || s.Directory == "" || s.Output == "":
+		return errors.New("no user, no directory or no output")
+	case s.Script == "" && len(s.Arguments) == 0:
+		return errors.New("nothing to run")
+	case s.Processes < 0 || s.First < 0 || s.All < s.First+s.Processes || s.Cores <= 0 || s.CoresPerProcess < 0 || s.Memory < 0 || s.Time < 0 || s.Grace < 0:
+		return errors.New("a number that cannot be")
+	}
+	for _, list := range [][]string{s.Environment, s.Arguments, s.Nodes, {s.User, s.Directory, s.Input, s.Output, s.Error, s.Name, s.Account}} {
+		for _, text := range list {
+			if strings.IndexByte(text, 0) >= 0 {
+				return errors.New("a text with a zero byte")
+			}
+		}
+	}
+	for _, variable := range s.Environment {
+		if strings.IndexByte(variable, '=') <= 0 {
+			return fmt.Errorf("a variable %.40q", variable)
+		}
+	}
+	return nil
+}
+
+func (s Stop) check() error {
+	if !s.Cause.known() || s.Grace < 0 || !goodText(s.Reason, MaxReason) {
+		return fmt.Errorf("a cause %.20q, or a time of %v", s.Cause, s.Grace)
+	}
+	return s.Task.check()
+}
+
+func (s Signal) check() error {
+	if s.Signal <= 0 || s.Signal > 64 {
+		return fmt.Errorf("a signal %d", s.Signal)
+	}
+	return s.Task.check()
+}
+
+func (l Limit) check() error {
+	if l.ID == "" || l.Limit < -1 {
+		return fmt.Errorf("a limit of %d for %q", l.Limit, l.ID)
+	}
+	return nil
+}
+
+func (u Unlend) check() error {
+	if u.ID == "" {
+		return errors.New("no grant")
+	}
+	return nil
+}
+
+func (o Open) check() error {
+	if o.Stream == "" || (o.Exec == nil) == (o.File == "") || o.Offset < 0 {
+		return errors.New("nothing to open, or two things")
+	}
+	return o.Task.check()
+}
+
+func (w Welcome) check() error {
+	if w.Silence <= 0 {
+		return errors.New("no silence")
+	}
+	return nil
+}
+
+func (r Resume) check() error  { return r.Task.check() }
+func (s Suspend) check() error { return s.Task.check() }
+func (d Done) check() error    { return d.Task.check() }
+func (l Lend) check() error    { return l.Loan.Validate() }
+func (Pong) check() error      { return nil }
+func (Ping) check() error      { return nil }
+func (Refused) check() error   { return nil }
+
+func goodText(s string, limit int) bool {
+	return len(s) <= limit && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+}

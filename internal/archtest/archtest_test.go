@@ -60,6 +60,10 @@ device, device/fatbin < device/cuda
 # What every socket that strangers reach needs, whoever has it.
 NOTHING < internal/door
 
+# A job's right to use devices. Whoever issues one and whoever enforces it share the document and nothing else.
+model < wire/grant
+wire/grant < node, head, slurm, client
+
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 model < wire/status # what a node says of itself, for all who show it; no protocol
@@ -172,6 +176,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"wire", "wire/control", false}, {"client", "wire/control", false}, {"node/gateway", "wire/control", false},
 		{"wire/status", "wire", false}, {"wire/status", "wire/control", false}, {"wire/status", "node", false}, {"wire/status", "node/vgpu", false},
 		{"wire", "wire/status", false}, {"client", "wire/status", false}, {"node/worker", "wire/status", false}, {"node/vgpu", "wire/status", false},
+		{"node", "wire/grant", true}, {"head", "wire/grant", true}, {"slurm", "wire/grant", true}, {"client", "wire/grant", true}, {"node/gateway", "wire/grant", true},
+		{"wire/grant", "wire", false}, {"wire/grant", "node", false}, {"wire/grant", "head", false}, {"node/vgpu", "wire/grant", false}, {"node", "head", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

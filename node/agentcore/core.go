@@ -75,8 +75,10 @@ type task struct {
 	stop  *agent.Stop // what the head wants of it, also if the supervisor knows
 	hold  bool        // the head wants it suspended
 	end   *agent.End
-	told  agent.State // what the head was last told on this connection
-	at    time.Duration
+	// The spool could not take it.
+	unsaved bool
+	told    agent.State // what the head was last told on this connection
+	at      time.Duration
 }
 
 // Core is what an agent knows.
@@ -331,8 +333,8 @@ func (c *Core) start(m agent.Start) {
 	switch t := c.tasks[m.Task]; {
 	case t != nil:
 		c.report(t)
-	case over && mark.Stop != nil:
-		t := &task{id: m.Task, phase: ended, end: c.ends(mark.Stop.Cause, mark.Stop.Reason)}
+	case over && mark.End != nil:
+		t := &task{id: m.Task, phase: ended, end: mark.End}
 		c.tasks[m.Task] = t
 		c.report(t)
 	case over:
@@ -354,7 +356,9 @@ func (c *Core) begin(m agent.Start) {
 	c.tasks[m.Task] = t
 	free := c.free()
 	if m.Spec.Cores > len(free) { // the same Start must not begin it later, when the head has been told this
-		c.finish(t, *c.ends(agent.NotBegun, fmt.Sprintf("%d cores are asked for, and %d of this node's %d are free", m.Spec.Cores, len(free), len(c.cfg.Cores))))
+		end := c.ends(agent.NotBegun, fmt.Sprintf("%d cores are asked for, and %d of this node's %d are free", m.Spec.Cores, len(free), len(c.cfg.Cores)))
+		c.mark(m.Task, Past{End: end, At: c.now})
+		c.finish(t, *end)
 		return
 	}
 	t.cores = slices.Clone(free[:m.Spec.Cores])
@@ -437,13 +441,16 @@ func (c *Core) stop(m agent.Stop) {
 	t := c.tasks[m.Task]
 	if t == nil {
 		if _, over := c.marks[m.Task]; !over {
-			c.mark(m.Task, Past{Stop: &m, At: c.now})
+			c.mark(m.Task, Past{End: c.ends(m.Cause, m.Reason), At: c.now})
 		}
 		c.send(agent.Report{Task: m.Task, State: agent.Unknown})
 		return
 	}
 	switch {
 	case t.phase == ended:
+		if _, over := c.marks[m.Task]; t.unsaved && !over {
+			c.mark(m.Task, Past{End: t.end, At: c.now})
+		}
 		c.report(t)
 	case t.stop == nil:
 		t.stop = &m
@@ -537,9 +544,14 @@ func (c *Core) spoolFailed(e SpoolFailed, undo *task) {
 	case undo != nil && undo.id == e.Task: // no mark, so the task itself must stay
 		delete(c.marks, e.Task)
 		c.tasks[e.Task] = undo
-	case t == nil && marked:
+	case marked:
 		delete(c.marks, e.Task)
+		if t != nil {
+			t.unsaved = true
+			c.finish(t, *t.end)
+		}
 	case t != nil && t.phase == starting && t.stop == nil:
+		t.unsaved = true
 		c.finish(t, *c.ends(agent.NotBegun, "the node cannot write the task down: "+e.Reason))
 	}
 }

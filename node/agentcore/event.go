@@ -148,8 +148,9 @@ type Resume struct {
 
 // Past is what is left of a task that is over.
 type Past struct {
-	// Stop is set if the head stopped the task before it was started here.
-	Stop *agent.Stop `json:"stop,omitempty"`
+	// End is how it ended, if it was never in the spool: it was stopped before it was
+	// started, or refused.
+	End *agent.End `json:"end,omitempty"`
 	// At is when it was left, since 1970.
 	At time.Duration `json:"at"`
 }

@@ -40,6 +40,8 @@ type supervisor struct {
 
 var propTasks = []agent.Task{{Job: 1, Attempt: 1}, {Job: 1, Attempt: 2}, {Job: 2, Attempt: 1, Part: 1}}
 
+const propCores = 2 // fewer than tasks
+
 func newWorld(t *rapid.T) *world {
 	w := &world{
 		t: t, disk: map[agent.Task]*Known{}, marks: map[agent.Task]Past{}, alive: map[agent.Task]*supervisor{}, locked: map[agent.Task]bool{},
@@ -58,7 +60,7 @@ func (w *world) restart(crash int) {
 	r.Marks = maps.Clone(w.marks)
 	w.locked, w.events, w.up = map[agent.Task]bool{}, nil, false
 	var effects []Effect
-	w.core, effects = New(Config{Node: "n", Incarnation: "x", Memory: 1, Cores: []int{0, 1}, Cluster: "c"}, w.now, r)
+	w.core, effects = New(Config{Node: "n", Incarnation: "x", Memory: 1, Cores: []int{0, propCores - 1}, Cluster: "c"}, w.now, r)
 	w.perform(effects, crash)
 }
 
@@ -217,14 +219,17 @@ func (w *world) hear(m agent.ToAgent, crash int) {
 		w.stopped[id] = true
 		w.barred[id] = w.barred[id] || !alive
 	}
-	if d, ok := m.(agent.Done); ok && whole && w.core.tasks[d.Task] == nil {
+	if d, ok := m.(agent.Done); ok && w.core.tasks[d.Task] == nil {
 		w.done[d.Task] = true
 	}
 }
 
 func (w *world) connect(crash int) {
-	w.up = true
-	if w.step(Up{}, crash) {
+	w.up = w.step(Up{}, crash)
+}
+
+func (w *world) welcome(crash int) {
+	if w.up {
 		w.step(Heard{agent.Welcome{Cluster: "c", Silence: 1}}, crash)
 	}
 }
@@ -252,6 +257,7 @@ func (w *world) settle() {
 		for len(w.events) > 0 {
 			w.next(-1)
 		}
+		w.welcome(-1)
 		for _, id := range propTasks {
 			w.begin(id)
 		}
@@ -296,11 +302,11 @@ func (w *world) checkAtTheEnd() {
 func TestAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			id := rapid.SampledFrom(propTasks).Draw(t, "task")
-			crash := rapid.SampledFrom([]int{-1, -1, -1, 0, 1, 2}).Draw(t, "crash")
+			crash := rapid.SampledFrom([]int{-1, -1, -1, -1, -1, -1, 0, 1, 2}).Draw(t, "crash")
 			switch rapid.SampledFrom([]string{
-				"start", "start", "stop", "suspend", "resume", "done", "up", "down", "begin", "begin", "end", "kill", "event", "event", "event", "tick", "restart",
+				"start", "start", "stop", "suspend", "resume", "done", "up", "welcome", "welcome", "down", "begin", "begin", "end", "kill", "event", "event", "event", "tick", "restart",
 			}).Draw(t, "what") {
 			case "start":
 				w.hear(agent.Start{Task: id, Incarnation: "x", Spec: agent.Spec{User: "a", Cores: 1}}, crash)
@@ -314,6 +320,8 @@ func TestAnyOrder(t *testing.T) {
 				w.hear(agent.Done{Task: id}, crash)
 			case "up":
 				w.connect(crash)
+			case "welcome":
+				w.welcome(crash)
 			case "down":
 				w.up = false
 				w.step(Down{}, crash)

@@ -194,7 +194,7 @@ func show(e Effect) string {
 	case SaveEnd:
 		return fmt.Sprintf("save the end of %v: %s (%s)", e.Task, e.End.Cause, e.End.Reason)
 	case Mark:
-		return fmt.Sprintf("mark %v stopped=%v", e.Task, e.Mark.Stop != nil)
+		return fmt.Sprintf("mark %v begun=%v", e.Task, e.Mark.End == nil)
 	case Tell:
 		return fmt.Sprintf("tell %v %s", e.Task, asJSON(e.Order))
 	case Send:

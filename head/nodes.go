@@ -33,6 +33,9 @@ type node struct {
 	drained bool // an administrator wants it so
 	reason  string
 	jobs    map[uint64]bool // that have something of it
+	// stale are tasks of attempts that were given up and still run there: until they
+	// have ended, nothing new fits.
+	stale map[agent.Task]bool
 }
 
 // serves says whether the node's agent can start processes of a user.
@@ -72,9 +75,8 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
-	c.setNodeState(n)
-	c.touchNode(n)
 	c.compare(n, &h)
+	c.touchNode(n)
 }
 
 // sameMachine says whether a node has what it had, but for devices that came later.
@@ -220,7 +222,7 @@ func (c *Core) setNodeState(n *node) {
 	switch {
 	case n.down || n.removed:
 		state = policy.NodeDown
-	case n.drained || n.session == 0:
+	case n.drained || n.session == 0 || len(n.stale) > 0:
 		state = policy.NodeDraining
 	}
 	c.mustState(c.state.SetNode(n.number, state))
@@ -244,6 +246,11 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 	for _, id := range h.Loans {
 		loans[id] = true
 	}
+	for _, id := range h.Loans {
+		if !c.isLent(n, id) {
+			c.send(n, agent.Unlend{ID: id}, 0)
+		}
+	}
 	// What it must have and does not, first what it lends: the order of its messages is
 	// kept, so that a task finds its devices.
 	for _, id := range c.activeOn(n) {
@@ -258,14 +265,11 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 			}
 		}
 	}
+	n.stale = nil
 	for i := range h.Tasks {
 		c.report(n, &h.Tasks[i])
 	}
-	for _, id := range h.Loans {
-		if !c.isLent(n, id) {
-			c.send(n, agent.Unlend{ID: id}, 0)
-		}
-	}
+	c.setNodeState(n)
 }
 
 // missing deals with a task that its agent does not know.

@@ -271,12 +271,7 @@ func (c *Core) report(n *node, r *agent.Report) {
 	j := c.jobs[r.Task.Job]
 	part := int(r.Task.Part)
 	if j == nil || !j.active() || r.Task.Attempt != j.attempt || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
-		switch r.State {
-		case agent.Ended:
-			c.send(n, agent.Done{Task: r.Task}, 0)
-		case agent.Running, agent.Suspended:
-			c.send(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: c.cfg.Grace}, 0)
-		}
+		c.staleReport(n, r)
 		return
 	}
 	t := &j.tasks[part]
@@ -299,6 +294,24 @@ func (c *Core) report(n *node, r *agent.Report) {
 		c.steer(j, part)
 		c.whenSuspended(j)
 	}
+}
+
+// staleReport takes a report about a task that nobody wants any more.
+func (c *Core) staleReport(n *node, r *agent.Report) {
+	switch r.State {
+	case agent.Running, agent.Suspended:
+		c.send(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: c.cfg.Grace}, 0)
+		if n.stale == nil {
+			n.stale = map[agent.Task]bool{}
+		}
+		n.stale[r.Task] = true
+	case agent.Ended:
+		c.send(n, agent.Done{Task: r.Task}, 0)
+		delete(n.stale, r.Task)
+	default:
+		delete(n.stale, r.Task)
+	}
+	c.setNodeState(n)
 }
 
 // steer tells an agent how a task should be, if it is otherwise.

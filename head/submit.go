@@ -119,7 +119,7 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 		return bad("%v", err)
 	}
 	j := &job{
-		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: line, said: said, command: shown(s),
+		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: strings.TrimSpace(strings.TrimPrefix(line, slurmopt.Submit)), said: said, command: shown(s),
 		state: api.Pending, submit: c.now, limit: -1, number: -1, nice: said.Batch.Nice,
 	}
 	if said.Batch.Hold {

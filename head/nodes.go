@@ -258,7 +258,7 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 		if j.stop == nil {
 			c.lendAgain(j, n, loans)
 		}
-		for part := range j.tasks {
+		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
 			t := &j.tasks[part]
 			if t.node == n && t.end == nil && !known[j.taskName(part)] {
 				c.missing(j, part)
@@ -345,7 +345,7 @@ func (c *Core) loseTasks(n *node, reason string) {
 		for i := range j.loans {
 			lent = lent || j.loans[i].node == n
 		}
-		for part := range j.tasks {
+		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
 			if t := &j.tasks[part]; t.node == n && t.end == nil {
 				c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: reason})
 			}

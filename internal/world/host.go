@@ -279,9 +279,9 @@ func (h *host) do(e agentcore.Effect) {
 		delete(h.loans, e.ID)
 		delete(h.served, e.ID)
 	case agentcore.Limit:
-		if l, ok := h.served[e.ID]; ok {
+		if l, ok := h.loans[e.ID]; ok {
 			l.Limit = e.Limit
-			h.served[e.ID] = l
+			h.loans[e.ID], h.served[e.ID] = l, l
 		}
 	}
 }

@@ -105,7 +105,8 @@ type (
 	// HangUp ends the connection.
 	HangUp struct{ Reason string }
 	// Admit has the daemon serve a grant, and the spool know it; Revoke ends both.
-	// Limit changes how much of it can be used.
+	// Limit changes how much of it can be used, there and in the spool: the next agent
+	// must not give a suspended task its devices back.
 	Admit  struct{ Loan grant.Loan }
 	Revoke struct{ ID string }
 	Limit  struct {

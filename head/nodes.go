@@ -72,6 +72,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	}
 	n.session, n.since, n.down = s, c.now, false
 	n.user, n.gateway = h.User, h.Gateway
+	c.special = c.special || n.user != ""
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
@@ -126,6 +127,7 @@ func (c *Core) join(n *node) error {
 		return err
 	}
 	c.aliases[n.alias] = true
+	c.special = c.special || n.user != "" || n.alias != n.name
 	n.number = number
 	c.nodes = append(c.nodes, n)
 	c.byName[n.name] = n

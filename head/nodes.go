@@ -194,6 +194,7 @@ func (c *Core) retire(n *node) {
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		n.session = 0
 	}
+	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // its number stays taken
 }
 
 // inventory takes over how a node's devices are.
@@ -389,7 +390,6 @@ func (c *Core) nodeAction(ev Node) {
 			n.drained, n.reason = false, ""
 		case RemoveNode:
 			c.retire(n)
-			c.effects.Records = append(c.effects.Records, Record{Bucket: Nodes, Key: []byte(n.name)})
 			continue
 		default:
 			c.refuse(ev.Request, statusBadRequest, "%q is nothing that can be done to a node", ev.Action)

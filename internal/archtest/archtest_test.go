@@ -37,6 +37,8 @@ policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
 NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it
 policy, policy/prices < policy/mosaic
+workload/portable < policy/priority # the order of a queue: it knows neither policies nor clusters
+model/strictyaml, policy/priority < policy/priorityfile
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
 
 # What simulates: it knows neither head nor node.

@@ -51,7 +51,8 @@ type jobEntry struct {
 	job    *model.Job
 	shape  *Shape   // of the main request
 	others []*Shape // of the alternatives, where the policy chooses
-	slot   int32    // of a running job
+	rank   int64
+	slot   int32 // of a running job
 	status status
 }
 
@@ -83,6 +84,7 @@ type State struct {
 	vacant []int32
 	queue  ordered
 	ends   ordered
+	ranked bool // some job has had a rank
 
 	ledger ledger
 	view   View
@@ -112,6 +114,7 @@ type View struct {
 	arrived []JobID
 	left    []JobID // ended, cancelled while waiting, or refused
 	freed   bool
+	ranked  bool // a waiting job has got another rank
 
 	// Scratch of ReserveEarliest.
 	futures    []future
@@ -141,7 +144,7 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 	}
 	id := JobID(len(s.jobs))
 	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, others: others, slot: -1})
-	s.queue.insert(orderedEntry{key: s.key(j), id: id, class: sh.class, nodes: sh.nodes})
+	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	return id, nil
 }
@@ -159,11 +162,29 @@ func (s *State) shapeOf(r *model.Request) *Shape {
 	return sh
 }
 
+// place is where a job stands in the queue.
+func (s *State) place(id JobID) orderedEntry {
+	e := &s.jobs[id]
+	return orderedEntry{rank: e.rank, key: s.key(e.job), id: id, class: e.shape.class, nodes: e.shape.nodes}
+}
+
 func (s *State) key(j *model.Job) int64 {
 	if s.traits.Order == nil {
 		return 0
 	}
 	return s.traits.Order(j)
+}
+
+// known is the entry of a job that is not over.
+func (s *State) known(id JobID) (*jobEntry, error) {
+	if uint(id) >= uint(len(s.jobs)) {
+		return nil, fmt.Errorf("policy: there is no job %d", id)
+	}
+	e := &s.jobs[id]
+	if e.status == ended {
+		return nil, fmt.Errorf("policy: job %s is over", e.job.ID)
+	}
+	return e, nil
 }
 
 // Cancel takes a waiting job out of the queue.
@@ -172,7 +193,7 @@ func (s *State) Cancel(id JobID) error {
 	if e.status != waiting {
 		return fmt.Errorf("job %s does not wait any more", e.job.ID)
 	}
-	s.queue.remove(s.key(e.job), id)
+	s.queue.remove(s.place(id))
 	e.status = ended
 	if i := slices.Index(s.view.arrived, id); i >= 0 {
 		s.view.arrived = slices.Delete(s.view.arrived, i, i+1) // the policy need not hear of it
@@ -203,7 +224,7 @@ func (s *State) Step(now time.Duration) *Plan {
 	s.policy.Step(&s.view, p)
 	s.view.arrived = s.view.arrived[:0]
 	s.view.left = s.view.left[:0]
-	s.view.freed = false
+	s.view.freed, s.view.ranked = false, false
 	for i := range p.Starts {
 		st := &p.Starts[i]
 		e := &s.jobs[st.Job]
@@ -217,7 +238,7 @@ func (s *State) Step(now time.Duration) *Plan {
 			continue
 		}
 		s.ledger.take(st.Alloc)
-		s.queue.remove(s.key(e.job), st.Job)
+		s.queue.remove(s.place(st.Job))
 		e.status = running
 	}
 	return p
@@ -231,7 +252,7 @@ func (s *State) free(id JobID) {
 	s.view.epoch++
 	s.view.freed = true
 	if s.traits.Ends {
-		s.ends.remove(int64(sl.expectedEnd), id)
+		s.ends.remove(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}
 	s.grants.giveBack(&sl.alloc)
 	s.vacant = append(s.vacant, e.slot)

@@ -57,6 +57,9 @@ func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 	if p.next < v.Now() {
 		p.dropLapsed(v.Now())
 	}
+	if v.Reordered() {
+		p.dropReserved()
+	}
 	p.dropPushedOut(v)
 	queue := v.Queue()
 	for tried := 0; tried < p.depth; tried++ {
@@ -95,6 +98,21 @@ func (p *conservative) dropLapsed(now time.Duration) {
 	}
 	slices.Sort(lapsed)
 	for _, id := range lapsed {
+		p.drop(id)
+	}
+}
+
+// dropReserved gives up all reservations: they were made in an order that the
+// ranks have changed, so that they are made again in the new one.
+func (p *conservative) dropReserved() {
+	var waiting []policy.JobID
+	for id, r := range p.promises {
+		if !r.started {
+			waiting = append(waiting, id)
+		}
+	}
+	slices.Sort(waiting)
+	for _, id := range waiting {
 		p.drop(id)
 	}
 }

@@ -89,7 +89,7 @@ type mosaic struct {
 	beyond bool // more jobs wait than were planned
 	// nextOld is when a planned job will have waited too long.
 	nextOld time.Duration
-	// elsewhere are the waiting jobs that are not planned, in order of submission:
+	// elsewhere are the waiting jobs that are not planned, in the order of the queue:
 	// they ask for what the planner does not model.
 	elsewhere []policy.JobID
 	// guard is when guarded could start, one of them that has waited too long; 0 if
@@ -169,8 +169,8 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-	slices.Sort(p.elsewhere) // a start that was refused comes back
-	if v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
+	p.sortElsewhere(v) // a start that was refused comes back
+	if v.Reordered() || v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
 		p.stale = true
 	}
 }
@@ -185,6 +185,24 @@ func without(list []policy.JobID, id policy.JobID) []policy.JobID {
 // old says that a job has waited too long.
 func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
 	return p.age > 0 && v.Now()-v.Job(id).Submit >= p.age
+}
+
+// comesFirst says that a job is planned before others whatever that costs: it has
+// waited too long, or it has a larger rank than the last of the queue.
+func (p *mosaic) comesFirst(v *policy.View, id policy.JobID) bool {
+	return p.old(v, id) || v.Rank(id) > v.LowestRank()
+}
+
+func (p *mosaic) sortElsewhere(v *policy.View) {
+	slices.SortFunc(p.elsewhere, func(a, b policy.JobID) int {
+		if a == b {
+			return 0
+		}
+		if v.Precedes(a, b) {
+			return -1
+		}
+		return 1
+	})
 }
 
 // isElsewhere says that a job is not planned: because of what it asks for, or
@@ -225,7 +243,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 		}
 		j.planned, j.aside = false, true
 		p.elsewhere = append(p.elsewhere, id)
-		slices.Sort(p.elsewhere)
+		p.sortElsewhere(v)
 	}
 	p.due = p.due[:keep]
 	return held
@@ -246,7 +264,7 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 	p.guard = 0
 	for i := 0; i < len(p.elsewhere); {
 		id := p.elsewhere[i]
-		if !p.old(v, id) {
+		if !p.comesFirst(v, id) {
 			break // those behind it are younger
 		}
 		if p.freeUntil(v, id) < policy.Never {
@@ -268,18 +286,16 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 
 // mustWait says that a job would delay the guarded one, and is not older.
 func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
-	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(id <= p.guarded && p.old(v, id))
+	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(!v.Precedes(p.guarded, id) && p.comesFirst(v, id))
 }
 
 // freeUntil is when the first of the planned jobs starts that have waited too
 // long and are older than a job that is not planned.
 func (p *mosaic) freeUntil(v *policy.View, id policy.JobID) time.Duration {
 	at := policy.Never
-	if p.age > 0 {
-		for _, other := range p.due {
-			if other < id && p.old(v, other) {
-				at = min(at, p.job(other).start)
-			}
+	for _, other := range p.due {
+		if v.Precedes(other, id) && p.comesFirst(v, other) {
+			at = min(at, p.job(other).start)
 		}
 	}
 	return at

@@ -120,7 +120,7 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 		}
 		t := taskOf(kind, &v.Shape(id).Request)
 		t.run = max(1, estimate(v, id))
-		t.first = p.old(v, id)
+		t.first = p.comesFirst(v, id)
 		t.strict = v.Shape(id).Request.Contiguous
 		pr.tasks = append(pr.tasks, t)
 		q.ids = append(q.ids, id)

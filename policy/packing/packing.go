@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 
 	"muster/model"
@@ -222,13 +223,18 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 		p.left(v, id)
 	}
 	for i := range p.lines {
-		if l := &p.lines[i]; l.blocked {
+		l := &p.lines[i]
+		if l.blocked {
 			l.blocked = !p.helped(l)
+		}
+		if behind := l.jobs[l.head:]; v.Reordered() {
+			sort.Slice(behind, func(i, k int) bool { return v.Precedes(behind[i], behind[k]) })
 		}
 	}
 	for _, id := range v.Arrived() {
 		l := &p.lines[p.lineOf(v, id)]
-		at, _ := slices.BinarySearch(l.jobs[l.head:], id)
+		behind := l.jobs[l.head:]
+		at := sort.Search(len(behind), func(i int) bool { return v.Precedes(id, behind[i]) })
 		l.jobs = slices.Insert(l.jobs, l.head+at, id)
 		if p.learns {
 			p.census.Add(v.Job(id))
@@ -238,7 +244,7 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 		p.learn(v)
 	}
 	for {
-		l := p.foremost()
+		l := p.foremost(v)
 		if l == nil {
 			return
 		}
@@ -289,10 +295,10 @@ func (p *packing) expect(v *policy.View, t *Target) {
 }
 
 // foremost is the line whose first job is first in the queue of those that may fit.
-func (p *packing) foremost() *line {
+func (p *packing) foremost(v *policy.View) *line {
 	best := (*line)(nil)
 	for i := range p.lines {
-		if l := &p.lines[i]; !l.blocked && !l.empty() && (best == nil || l.first() < best.first()) {
+		if l := &p.lines[i]; !l.blocked && !l.empty() && (best == nil || v.Precedes(l.first(), best.first())) {
 			best = l
 		}
 	}
@@ -304,7 +310,7 @@ func (p *packing) left(v *policy.View, id policy.JobID) {
 	h, started := p.held[id]
 	if !started {
 		l := &p.lines[p.lineOf(v, id)]
-		if at, found := slices.BinarySearch(l.jobs[l.head:], id); found {
+		if at := slices.Index(l.jobs[l.head:], id); at >= 0 {
 			l.jobs = slices.Delete(l.jobs, l.head+at, l.head+at+1)
 		}
 		return

@@ -13,6 +13,9 @@ type Job struct {
 	User  string
 	Group string
 	Queue string
+	// QOS is the class of the job, for those who tell classes apart: priorities, and
+	// policies that let one class preempt another.
+	QOS string
 
 	// Submit is when the job enters the queue, from the start of the workload.
 	Submit time.Duration

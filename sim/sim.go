@@ -9,6 +9,7 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/priority"
 )
 
 // Config is one run.
@@ -20,6 +21,9 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
+	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with
+	// Group as the account. Whatever the policy, larger ranks then stand first.
+	Priority *priority.Config
 	// Observe, if set, is told what starts and ends.
 	Observe Observer
 	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
@@ -87,6 +91,8 @@ type Result struct {
 	Steps, Refused int
 	LastStep       time.Duration
 	Watched        []Watched
+	// Shares are the accounts and users at the end, of runs with priorities.
+	Shares []Share
 	// Explained are the steps that were asked for, each once, in their order.
 	Explained []Explained
 }
@@ -118,6 +124,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
 		},
 	}
+	var err error
+	if r.ranking, err = newRanking(&cfg); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
 	r.state.Expect(len(cfg.Jobs))
 	r.wake = policy.Never
 	r.network = newNetwork(r)
@@ -125,6 +135,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
+	r.result.Shares = r.ranking.shares(r.result, r.now)
 	return r.result, nil
 }
 
@@ -133,6 +144,7 @@ type run struct {
 	state   *policy.State
 	events  events
 	network *network
+	ranking *ranking // nil without priorities
 	result  *Result
 
 	now     time.Duration
@@ -166,8 +178,10 @@ func (r *run) loop(ctx context.Context) error {
 		if r.next < len(r.Jobs) && (!some || r.Jobs[r.next].Submit < at) {
 			at, some = r.Jobs[r.next].Submit, true
 		}
-		if r.wake != policy.Never && (!some || r.wake < at) {
-			at, some = r.wake, true
+		for _, wake := range [...]time.Duration{r.wake, r.ranking.due()} {
+			if wake != policy.Never && (!some || wake < at) {
+				at, some = wake, true
+			}
 		}
 		if !some || r.idle > maxIdle || r.done == len(r.Jobs) {
 			break
@@ -179,6 +193,9 @@ func (r *run) loop(ctx context.Context) error {
 		r.now = at
 		changed := r.endJobs()
 		if r.submitJobs() {
+			changed = true
+		}
+		if r.ranking.rank(r.state, r.now) {
 			changed = true
 		}
 		if changed || r.wake <= r.now {
@@ -223,6 +240,7 @@ func (r *run) endJobs() (any bool) {
 		r.result.GPUSeconds += float64(held * gpusOf(r.Cluster, a))
 		r.network.leave(e.job)
 		r.state.End(e.job)
+		r.ranking.gone(e.job, r.now)
 		r.done++
 		r.running--
 		if r.Observe != nil {
@@ -235,10 +253,7 @@ func (r *run) submitJobs() (any bool) {
 	for r.next < len(r.Jobs) && r.Jobs[r.next].Submit <= r.now {
 		i := r.next
 		r.next++
-		if _, err := r.state.Submit(&r.Jobs[i]); err != nil {
-			if !errors.Is(err, policy.ErrImpossible) {
-				panic(err) // Submit has no other error
-			}
+		if err := r.submit(&r.Jobs[i]); err != nil {
 			r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
 			r.result.Reasons[i] = err.Error()
 			r.done++
@@ -248,6 +263,23 @@ func (r *run) submitJobs() (any bool) {
 		any = true
 	}
 	return any
+}
+
+// submit puts a job into the queue, and into the book where there is one.
+func (r *run) submit(j *model.Job) error {
+	next := policy.JobID(len(r.jobOf)) // IDs grow by one
+	if err := r.ranking.submitted(next, j, r.now); err != nil {
+		return err
+	}
+	id, err := r.state.Submit(j)
+	switch {
+	case err == nil && id == next:
+		return nil
+	case err == nil || !errors.Is(err, policy.ErrImpossible):
+		panic(fmt.Sprintf("sim: job %s became %d, not %d: %v", j.ID, id, next, err)) // Submit has no other error
+	}
+	r.ranking.gone(next, r.now)
+	return err
 }
 
 func (r *run) step() {
@@ -273,6 +305,7 @@ func (r *run) step() {
 		o.place(st.Alloc)
 		r.running++
 		r.network.enter(st.Job, r.Jobs[i].As(st.Alternative), st.Alloc)
+		r.ranking.started(st.Job, r.now, st.Alloc)
 		if r.Observe != nil {
 			r.Observe.Started(r.now, i, st.Alloc)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/priority"
 )
 
 // Sweep is many runs: every policy on every size of the cluster with every seed.
@@ -21,6 +22,8 @@ type Sweep struct {
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
 	Watch    []int
+	// Priority ranks the waiting jobs of every run; nil leaves it to the policies.
+	Priority *priority.Config
 	// Explain asks for accounts of steps, of the runs of the first seed and size.
 	Explain []Moment
 	// Observe, if set, gives each run its observer.
@@ -117,7 +120,7 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch, Priority: s.Priority,
 		Progress: func(done int) { progress.set(p.Index, done) },
 	}
 	if p.Index < len(s.Policies) {

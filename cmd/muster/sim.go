@@ -18,10 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/priority"
+	"muster/policy/priorityfile"
 	"muster/report"
 	"muster/report/simpage"
 	"muster/sim"
@@ -61,14 +64,19 @@ line for each job of each run. --why tells of single jobs what they waited for.
 started and why the others wait, or what else the policy keeps an account of, as
 bids and winners. A step is named by its number, from 1, or by a time such as 1h30m
 or 1-00:00:00, which means the first step then or later. Of several seeds and sizes
-the first ones are explained.`
+the first ones are explained.
+
+--priority orders the queue of every policy by Slurm's multifactor priority: age,
+size, class, partition and the fair share of users and accounts (the groups of the
+log), as the file says in slurm.conf's words. --json then tells what each account
+and user was due, used and waited.`
 
 // simFlags are the flags of muster sim.
 type simFlags struct {
 	cluster, workload, policies string
 	nodes, seeds                string
 	html, jobsCSV, why, traffic string
-	explain                     string
+	explain, priority           string
 	noKill, asJSON, list        bool
 	workers                     int
 	log                         logFlags
@@ -79,7 +87,7 @@ func newSim() *cobra.Command {
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
              [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
-             [--explain STEP[,STEP]] [--json]`,
+             [--explain STEP[,STEP]] [--priority FILE] [--json]`,
 		Short: "Ask what if: a log of jobs on a cluster, under several policies",
 		Long:  simHelp,
 		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
@@ -102,6 +110,7 @@ func newSim() *cobra.Command {
 	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
 	c.Flags().StringVar(&f.explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
+	c.Flags().StringVar(&f.priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
 	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
 	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
@@ -204,6 +213,11 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		return nil, err
 	}
 	s := &sim.Sweep{Cluster: cluster, Policies: policies, NoKill: f.noKill, Workers: f.workers}
+	if f.priority != "" {
+		if s.Priority, err = readPriorities(f.priority); err != nil {
+			return nil, err
+		}
+	}
 	if f.nodes != "" {
 		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
 			return nil, usageErrorf("--nodes: %v", err)
@@ -232,6 +246,16 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		return nil, usageErrorf("--traffic %s: use %s or %s", f.traffic, trafficEstimate, trafficAsLogged)
 	}
 	return s, nil
+}
+
+var priorityLimit = wholefile.Limit{Bytes: priorityfile.MaxBytes, Remedy: "is it a priority configuration?"}
+
+func readPriorities(file string) (*priority.Config, error) {
+	text, err := priorityLimit.ReadFile(file)
+	if err != nil {
+		return nil, usageErrorf("--priority: %v", err)
+	}
+	return priorityfile.Read(text, file)
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {
@@ -436,6 +460,9 @@ func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 		traffic = "estimated as in the TSUBAME paper where the log does not say"
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
+	if f.priority != "" {
+		rows = append(rows, [2]string{"Priorities", f.priority})
+	}
 	if f.noKill {
 		rows = append(rows, [2]string{"Wall times", "do not kill"})
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"muster/report/simpage"
@@ -55,6 +56,23 @@ type (
 		// Comparison with the first policy, of the same seed and size; null for the first.
 		Comparison     *jsonComparison  `json:"comparison"`
 		ImpossibleJobs []jsonImpossible `json:"impossible_jobs,omitempty"`
+		// Shares of accounts and users at the end of the run, with --priority.
+		Shares []jsonShare `json:"shares,omitempty"`
+	}
+	// jsonShare is an account, or with a user's name that user in it.
+	jsonShare struct {
+		Account   string   `json:"account"`
+		User      string   `json:"user,omitempty"`
+		Depth     int      `json:"depth"`
+		Jobs      int      `json:"jobs"`
+		MeanWait  float64  `json:"mean_wait_s"`
+		Raw       int64    `json:"raw_shares"`
+		Norm      float64  `json:"norm_shares"`
+		Usage     float64  `json:"raw_usage"`
+		NormUsage float64  `json:"norm_usage"`
+		Effective float64  `json:"effective_usage"`
+		Level     *float64 `json:"level_fs"` // null where nothing was used
+		FairShare *float64 `json:"fair_share,omitempty"`
 	}
 	jsonComparison struct {
 		Against        string  `json:"against"`
@@ -153,8 +171,25 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 	if r.Against != nil {
 		out.Comparison = comparisonJSON(r.Against, first)
 	}
+	for i := range r.Result.Shares {
+		out.Shares = append(out.Shares, shareJSON(&r.Result.Shares[i]))
+	}
 	for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
 		out.ImpossibleJobs = append(out.ImpossibleJobs, jsonImpossible{r.Result.Jobs[job].ID, r.Reason(job)})
+	}
+	return out
+}
+
+func shareJSON(s *sim.Share) jsonShare {
+	out := jsonShare{
+		Account: s.Account, User: s.User, Depth: s.Depth, Jobs: s.Jobs, MeanWait: s.MeanWait,
+		Raw: s.Shares, Norm: s.NormShares, Usage: s.Usage, NormUsage: s.NormUsage, Effective: s.Effective,
+	}
+	if !math.IsInf(s.Level, 0) {
+		out.Level = &s.Level
+	}
+	if s.User != "" {
+		out.FairShare = &s.FairShare
 	}
 	return out
 }

@@ -152,6 +152,18 @@ func (b *Book) find(k Key, what string) (*job, error) {
 	return j, nil
 }
 
+// AccountOf is the account that a user's job is charged to: the one it names, or
+// the first that the user is in.
+func (b *Book) AccountOf(user, named string) string {
+	if named != "" {
+		return named
+	}
+	if home, ok := b.tree.home[user]; ok {
+		return b.tree.members[home].name
+	}
+	return DefaultAccount
+}
+
 // Submitted tells of a job that waits from now on. Its rank is in the next Due.
 func (b *Book) Submitted(k Key, s Submission) error {
 	if b.jobs[k] != nil {
@@ -160,13 +172,7 @@ func (b *Book) Submitted(k Key, s Submission) error {
 	if err := checkNice(s.Nice); err != nil {
 		return fmt.Errorf("priority: job %d: %w", k, err)
 	}
-	account := s.Account
-	if account == "" {
-		account = DefaultAccount
-		if home, ok := b.tree.home[s.User]; ok {
-			account = b.tree.members[home].name
-		}
-	}
+	account := b.AccountOf(s.User, s.Account)
 	if a, known := b.tree.accounts[account]; b.config.Strict {
 		if !known {
 			return fmt.Errorf("priority: there is no account %q: name one that the administrator made", account)

@@ -24,7 +24,7 @@ func (s *State) Rank(id JobID, rank int64) error {
 func (v *View) Reordered() bool { return v.ranked }
 
 // Rank is the rank of a job: larger ones stand first in the queue.
-func (v *View) Rank(id JobID) int64 { return v.state.jobs[id].rank }
+func (v *View) Rank(id JobID) int64 { return v.state.jobs.at(id).rank }
 
 // LowestRank is the smallest rank in the queue; 0 if nobody waits.
 func (v *View) LowestRank() int64 {

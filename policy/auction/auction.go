@@ -24,7 +24,9 @@ type auction struct {
 	market market
 	would  table   // what would be free if the Slurm bids so far had won
 	needs  []*need // by shape
-	alloc  model.Allocation
+	// generation is that of the cluster that the needs are for.
+	generation uint64
+	alloc      model.Allocation
 
 	// pending says that something happened since the last auction.
 	pending bool
@@ -71,6 +73,9 @@ func (p *auction) Traits() policy.Traits {
 // Step holds an auction if it is time for one and anything has happened since the
 // last: what arrived, left or was started.
 func (p *auction) Step(v *policy.View, plan *policy.Plan) {
+	if p.generation != v.Generation() {
+		p.generation, p.needs = v.Generation(), nil // they name nodes
+	}
 	for _, id := range v.Arrived() {
 		p.newest = max(p.newest, id)
 	}

@@ -199,6 +199,9 @@ func (p *firstFit) dropCancelled(v *policy.View) {
 			p.odd = without(p.odd, 0, id)
 			continue
 		}
+		if v.Shape(id).ID() >= len(p.lines) {
+			continue // it was adopted, and never waited
+		}
 		l := &p.lines[v.Shape(id).ID()]
 		l.jobs = without(l.jobs, l.head, id)
 	}

@@ -78,10 +78,11 @@ type mosaic struct {
 	age           time.Duration
 	seed          uint64
 
-	machine machine
-	shapes  []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
-	jobs    []jobPlan
-	planner planner
+	generation uint64 // of the cluster that the machine is
+	machine    machine
+	shapes     []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
+	jobs       map[policy.JobID]*jobPlan
+	planner    planner
 
 	// due are the planned jobs that have not started, in order of their start.
 	due    []policy.JobID
@@ -119,20 +120,24 @@ var (
 func (p *mosaic) Traits() policy.Traits { return policy.Traits{Ends: true} }
 
 func (p *mosaic) job(id policy.JobID) *jobPlan {
-	for int(id) >= len(p.jobs) {
-		p.jobs = append(p.jobs, jobPlan{})
+	j := p.jobs[id]
+	if j == nil {
+		if p.jobs == nil {
+			p.jobs = map[policy.JobID]*jobPlan{}
+		}
+		j = new(jobPlan)
+		p.jobs[id] = j
 	}
-	return &p.jobs[id]
+	return j
 }
 
 func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
-	if p.machine.nodes == nil {
-		p.machine.read(v.Cluster())
-		p.planner.search.problem = new(problem)
-		p.nextOld = policy.Never
-	}
 	p.begun = p.begun[:0]
-	p.notice(v)
+	if p.generation != v.Generation() {
+		p.readAgain(v)
+	} else {
+		p.notice(v)
+	}
 	p.protect(v, plan)
 	if p.stale || !p.startDue(v, plan, false) || p.stuck(v) {
 		p.replan(v)
@@ -149,6 +154,33 @@ func (p *mosaic) stuck(v *policy.View) bool {
 	return !some && (p.beyond || len(p.due) > 0)
 }
 
+// readAgain follows a cluster that has changed: what was planned is void.
+func (p *mosaic) readAgain(v *policy.View) {
+	p.generation = v.Generation()
+	p.machine = machine{}
+	p.machine.read(v.Cluster())
+	p.shapes, p.jobs = nil, nil
+	p.planner = planner{plans: p.planner.plans}
+	p.planner.search.problem = new(problem)
+	p.due, p.elsewhere = nil, nil
+	p.stale, p.beyond, p.nextOld = false, false, policy.Never
+	for _, id := range v.Running() {
+		j := p.job(id)
+		j.running, j.end = true, v.ExpectedEnd(id)
+	}
+	for queue := v.Queue(); ; {
+		id, _, ok := queue.Next()
+		if !ok {
+			return
+		}
+		if p.isElsewhere(v, id) {
+			p.elsewhere = append(p.elsewhere, id)
+		} else {
+			p.stale = true
+		}
+	}
+}
+
 // notice compares what happened with what was expected.
 func (p *mosaic) notice(v *policy.View) {
 	for _, id := range v.Left() {
@@ -158,9 +190,12 @@ func (p *mosaic) notice(v *policy.View) {
 		}
 		p.due, p.elsewhere = without(p.due, id), without(p.elsewhere, id)
 		j.planned, j.running = false, false
+		if !slices.Contains(v.Arrived(), id) {
+			delete(p.jobs, id)
+		}
 	}
 	for _, id := range v.Arrived() {
-		if slices.Contains(v.Left(), id) { // its start was refused
+		if slices.Contains(v.Refused(), id) {
 			p.job(id).aside = true
 		}
 		if p.isElsewhere(v, id) {

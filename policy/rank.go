@@ -15,7 +15,9 @@ func (s *State) Rank(id JobID, rank int64) error {
 	s.queue.remove(s.place(id))
 	e.rank, s.ranked = rank, true
 	s.queue.insert(s.place(id))
-	s.view.ranked = true
+	if id < s.seen { // a policy has not put the others anywhere yet
+		s.view.ranked = true
+	}
 	return nil
 }
 

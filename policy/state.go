@@ -91,7 +91,8 @@ type State struct {
 	vacant []int32
 	queue  ordered
 	ends   ordered
-	ranked bool // some job has had a rank
+	ranked bool  // some job has had a rank
+	seen   JobID // the policy has had a step since the jobs before this one came
 
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
@@ -269,6 +270,7 @@ func (s *State) Step(now time.Duration) *Plan {
 	}
 	s.view.arrived, s.view.left, s.view.refused = s.view.arrived[:0], s.view.left[:0], s.view.refused[:0]
 	s.view.freed, s.view.ranked = false, false
+	s.seen = s.jobs.next
 	s.applyResumes(p)
 	for i := range p.Starts {
 		st := &p.Starts[i]

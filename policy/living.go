@@ -245,11 +245,12 @@ func (v *View) Capacity(n int32) (cores int32, memory int64, devices uint64) {
 // jobs keep memory: the cluster may have less than its description says.
 func (v *View) Impaired() bool { return v.hidden != nil || v.state.kept != nil }
 
-// Running lists the jobs that run, in the order of submission.
+// Running lists the jobs that run and those that were proposed in this step, in the
+// order of submission.
 func (v *View) Running() []JobID {
 	var list []JobID
 	v.state.jobs.each(func(id JobID, e *jobEntry) {
-		if e.status == running || e.status == resuming {
+		if e.status == running || e.status == resuming || e.status == proposed {
 			list = append(list, id)
 		}
 	})

@@ -132,6 +132,8 @@ type View struct {
 	ranked  bool   // a waiting job has got another rank
 	changes uint64 // see Generation
 
+	withheld withheld
+
 	// Scratch of ReserveEarliest.
 	futures    []future
 	generation uint32
@@ -279,6 +281,9 @@ func (s *State) Step(now time.Duration) *Plan {
 		if st.Err = s.checkStart(e, st); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
+			if st.ahead {
+				s.queue.insert(s.place(st.Job))
+			}
 			// The policy must think again, and forget that it started the job.
 			s.view.left = append(s.view.left, st.Job)
 			s.view.arrived = append(s.view.arrived, st.Job)
@@ -286,7 +291,9 @@ func (s *State) Step(now time.Duration) *Plan {
 			continue
 		}
 		s.ledger.take(st.Alloc)
-		s.queue.remove(s.place(st.Job))
+		if !st.ahead {
+			s.queue.remove(s.place(st.Job))
+		}
 		e.status = running
 	}
 	return p
@@ -506,6 +513,8 @@ type Start struct {
 	Reason Reason
 	// Err is the applier's refusal.
 	Err error
+
+	ahead bool // see StartAhead
 }
 
 // Reason says why a job was started now.

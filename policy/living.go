@@ -194,12 +194,14 @@ func (s *State) settle() {
 	s.grown = false
 	for _, sh := range s.shapes.list {
 		was := sh.impossible
-		if was == "" && sh.allowed == nil {
+		// Where remote GPUs are wanted first fit may go to other nodes now, and find
+		// less beside them.
+		if was == "" && sh.allowed == nil && sh.Request.Remote == nil {
 			continue
 		}
 		sh.impossible = ""
 		s.shapes.resolve(sh)
-		if was != "" {
+		if was != "" || sh.Request.Remote != nil {
 			s.shapes.classify(sh)
 			s.admit(sh)
 		}

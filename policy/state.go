@@ -369,6 +369,9 @@ func (s *State) Explain() *Explanation {
 	return nil
 }
 
+// View is the state as the policy sees it, for whoever tests or explains it.
+func (s *State) View() *View { return &s.view }
+
 // Waiting counts the queue.
 func (s *State) Waiting() int { return s.queue.n }
 

@@ -68,6 +68,18 @@ func (k *ranking) started(id policy.JobID, now time.Duration, a *model.Allocatio
 	}
 }
 
+func (k *ranking) stopped(id policy.JobID, now time.Duration) {
+	if k != nil {
+		must(k.book.Stopped(priority.Key(id), now))
+	}
+}
+
+func (k *ranking) requeued(id policy.JobID, now time.Duration) {
+	if k != nil {
+		must(k.book.Requeued(priority.Key(id), now))
+	}
+}
+
 func (k *ranking) gone(id policy.JobID, now time.Duration) {
 	if k != nil {
 		must(k.book.Gone(priority.Key(id), now))

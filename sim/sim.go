@@ -51,10 +51,11 @@ const (
 	Finished
 	Killed     // at its wall time
 	Impossible // it could not start even on the idle cluster
+	Preempted  // it was cancelled for a job of a higher class
 )
 
 func (s State) String() string {
-	return [...]string{"pending", "running", "finished", "killed", "impossible"}[s]
+	return [...]string{"pending", "running", "finished", "killed", "impossible", "preempted"}[s]
 }
 
 // Outcome is what became of a job.
@@ -90,7 +91,9 @@ type Result struct {
 	// counts the lines of its plans that the applier refused.
 	Steps, Refused int
 	LastStep       time.Duration
-	Watched        []Watched
+	// Stops counts how often a running job was stopped for another.
+	Stops   int
+	Watched []Watched
 	// Shares are the accounts and users at the end, of runs with priorities.
 	Shares []Share
 	// Explained are the steps that were asked for, each once, in their order.
@@ -132,6 +135,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	r.wake = policy.Never
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
+	r.paused, r.since = map[policy.JobID]pause{}, map[policy.JobID]time.Duration{}
 	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
@@ -152,6 +156,8 @@ type run struct {
 	wake    time.Duration // when the policy wants a step; policy.Never if it does not
 	idle    int           // steps in a row after which the cluster was idle, and no job was to come
 	jobOf   []int32       // index of each policy.JobID
+	paused  map[policy.JobID]pause
+	since   map[policy.JobID]time.Duration // when jobs that were suspended were resumed
 	done    int
 	running int
 
@@ -199,7 +205,9 @@ func (r *run) loop(ctx context.Context) error {
 			changed = true
 		}
 		if changed || r.wake <= r.now {
-			r.step()
+			if err := r.decide(); err != nil {
+				return err
+			}
 		}
 		r.network.settle(r.now)
 	}
@@ -233,13 +241,10 @@ func (r *run) endJobs() (any bool) {
 		if killed {
 			o.State = Killed
 		}
-		a := r.state.Allocation(e.job)
-		held := (o.End - o.Start).Seconds()
-		// The conversions keep machines with a fused multiply-add from rounding differently.
-		r.result.CoreSeconds += float64(held * float64(coresOf(a)))
-		r.result.GPUSeconds += float64(held * gpusOf(r.Cluster, a))
+		r.count(e.job, o)
+		delete(r.since, e.job)
 		r.network.leave(e.job)
-		r.state.End(e.job)
+		must(r.state.End(e.job))
 		r.ranking.gone(e.job, r.now)
 		r.done++
 		r.running--
@@ -282,7 +287,24 @@ func (r *run) submit(j *model.Job) error {
 	return err
 }
 
-func (r *run) step() {
+// maxStops bounds how often in a row, at one instant, a policy may stop jobs.
+const maxStops = 10_000
+
+// decide lets the policy have steps until it stops nobody any more: stopping takes
+// no time here.
+func (r *run) decide() error {
+	for n := 0; r.step(); n++ {
+		if n == maxStops {
+			return fmt.Errorf("sim: the policy stops jobs again and again at %s", policy.Clock(r.now))
+		}
+		r.ranking.rank(r.state, r.now)
+	}
+	return nil
+}
+
+// step lets the policy decide once, and does what it says. It reports whether
+// running jobs were stopped.
+func (r *run) step() bool {
 	plan := r.state.Step(r.now)
 	r.wake = plan.Wake
 	if r.wake <= r.now {
@@ -313,6 +335,7 @@ func (r *run) step() {
 			r.note(i, "started: "+st.Reason.Text(plan.View())+r.granted(plan, st))
 		}
 	}
+	stopped := r.obey(plan)
 	if r.idle++; r.running > 0 || r.next < len(r.Jobs) {
 		r.idle = 0
 	}
@@ -321,6 +344,7 @@ func (r *run) step() {
 			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
 		}
 	}
+	return stopped
 }
 
 // granted names the alternative that a job was started with, if it was one.

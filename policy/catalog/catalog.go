@@ -39,7 +39,7 @@ var Entries = slices.Concat([]policy.Entry{
 // set, classes of jobs stop running jobs of lower classes.
 var Preemption = []model.Option{
 	{Name: "preempt", Default: "off", Summary: "what happens to jobs of lower classes that a higher one needs the place of: suspend, requeue or cancel"},
-	{Name: "classes", Default: "", Summary: "the classes (QOS) from the lowest to the highest, as low<normal<high"},
+	{Name: "qos", Default: "", Summary: "the classes (QOS) from the lowest to the highest, as low<normal<high"},
 }
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value".
@@ -52,7 +52,7 @@ func New(spec string) (policy.Policy, error) {
 		return nil, err
 	case how == "" || how == "off":
 		if classes != "" {
-			return nil, fmt.Errorf("policy %s: classes are for preemption: say how, as preempt=suspend", name)
+			return nil, fmt.Errorf("policy %s: qos is for preemption: say how, as preempt=suspend", name)
 		}
 		return p, nil
 	}
@@ -65,14 +65,14 @@ func New(spec string) (policy.Policy, error) {
 
 // cutPreemption takes the settings of Preemption out of the others.
 func cutPreemption(settings string) (rest, how, classes string) {
-	if !strings.Contains(settings, "preempt=") && !strings.Contains(settings, "classes=") {
+	if !strings.Contains(settings, "preempt=") && !strings.Contains(settings, "qos=") {
 		return settings, "", ""
 	}
 	var others []string
 	for s := range strings.SplitSeq(settings, ":") {
 		if v, ok := strings.CutPrefix(s, "preempt="); ok {
 			how = v
-		} else if v, ok := strings.CutPrefix(s, "classes="); ok {
+		} else if v, ok := strings.CutPrefix(s, "qos="); ok {
 			classes = v
 		} else {
 			others = append(others, s)

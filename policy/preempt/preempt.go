@@ -4,23 +4,22 @@
 //
 // # A step
 //
-//  1. Claims. A job for which others were stopped starts as soon as its place is
-//     free. Until then the free part of that place is hidden from everybody else.
-//  2. Preemptors. Waiting jobs whose class may stop others are taken in order:
+//  1. Preemptors. Waiting jobs whose class may stop others are taken in order:
 //     higher classes first, within a class as the queue has them. Each is started
 //     if it fits; otherwise the fewest, lowest and youngest jobs are stopped whose
-//     place lets it start, and it has a claim; otherwise its class is done for this
-//     step: nobody of the class is put before it.
-//  3. Suspended jobs are resumed where their place is free, higher classes first. What
+//     place lets it start, and it has a claim: until it has started, what is free of
+//     that place is hidden from all but higher classes. If stopping does not
+//     help either, its class is done for this step: nobody of it is put before.
+//  2. Suspended jobs are resumed where their place is free, higher classes first. What
 //     is free of the places of the others is hidden from the inner policy, so
 //     that new jobs do not keep them from running for ever.
-//  4. The inner policy has its step.
+//  3. The inner policy has its step.
 //
 // # Why nothing goes to and fro
 //
 // A job is only stopped for one of a higher class, whose place is kept for it until
-// it has started. So every stop leads to a start of a job that no job of the
-// stopped one's class can stop again.
+// it has started or a still higher one has taken it. So every stop leads to a start
+// of a job that no job of the stopped one's class can stop again.
 package preempt
 
 import (
@@ -85,7 +84,7 @@ func ParseRules(classes, how string) (Rules, error) {
 		lower = append(lower, name)
 	}
 	if len(rules) < 2 {
-		return nil, fmt.Errorf("classes=%s: name two or more, the lowest first, as classes=low<normal<high", classes)
+		return nil, fmt.Errorf("qos=%s: name two or more, the lowest first, as qos=low<normal<high", classes)
 	}
 	return rules, rules.Check()
 }
@@ -166,7 +165,6 @@ func (p *preempt) classOf(j *model.Job) int { return p.level[j.QOS] }
 
 func (p *preempt) Step(v *policy.View, plan *policy.Plan) {
 	p.notice(v)
-	p.keepClaims(v, plan)
 	p.preemptors(v, plan)
 	p.hide(v, p.resume(v, plan))
 	p.inner.Step(v, plan)
@@ -191,49 +189,46 @@ func (p *preempt) notice(v *policy.View) {
 	}
 }
 
-// keepClaims starts the jobs whose place has come free, and gives up claims that
-// cannot come true: the job left, or one who was to make way did not.
-func (p *preempt) keepClaims(v *policy.View, plan *policy.Plan) {
-	kept := p.claims[:0]
-	for _, c := range p.claims {
-		switch {
-		case !v.Waits(c.job):
-		case v.Holds(&c.place) && plan.StartAhead(c.job, &c.place, policy.Reason{Code: policy.InTurn}):
-			delete(p.waiting, c.job)
-		case slices.ContainsFunc(c.victims, func(s policy.Stop) bool { return v.Stopping(s.Job) }):
-			v.Withhold(&c.place)
-			kept = append(kept, c)
-		default:
-			p.idle = false
-		}
-	}
-	clear(p.claims[len(kept):])
-	p.claims = kept
-}
-
-// preemptors looks at the waiting jobs that may stop others.
+// preemptors looks at the waiting jobs that may stop others, in order.
 func (p *preempt) preemptors(v *policy.View, plan *policy.Plan) {
-	if len(p.waiting) == 0 || p.idle {
+	if len(p.waiting) == 0 || p.idle && len(p.claims) == 0 {
 		return
 	}
-	p.idle = true
+	old := p.claims
+	list := p.inOrder(v)
+	p.claims, p.idle = nil, true
 	blocked := uint64(0) // classes
-	for _, id := range p.inOrder(v) {
+	for _, id := range list {
 		class := p.classOf(v.Job(id))
-		if blocked>>class&1 != 0 || p.claimOf(id) != nil || v.ShapeAs(id, 0) == nil {
+		if p.keep(v, plan, claimOf(old, id)) || blocked>>class&1 != 0 || v.ShapeAs(id, 0) == nil {
 			continue // a job that only its alternatives can serve is the inner policy's
 		}
-		switch {
-		case p.start(v, plan, id):
-		case p.claim(v, plan, id, class):
-		default:
+		if !p.start(v, plan, id) && !p.claim(v, plan, id, class, old) {
 			blocked |= 1 << class
 		}
 	}
 }
 
-// inOrder lists the waiting preemptors: higher classes first, then as the queue
-// has them.
+// keep starts the job of a claim if its place is free, and keeps the claim while
+// others are about to make way. It is false for no claim, and for one that cannot
+// come true: a higher class has the place, or one who was to make way did not.
+func (p *preempt) keep(v *policy.View, plan *policy.Plan, c *claim) bool {
+	switch {
+	case c == nil:
+		return false
+	case v.Holds(&c.place) && plan.StartAhead(c.job, &c.place, policy.Reason{Code: policy.InTurn}):
+		delete(p.waiting, c.job)
+		return true
+	case slices.ContainsFunc(c.victims, func(s policy.Stop) bool { return v.Stopping(s.Job) }):
+		v.Withhold(&c.place)
+		p.claims = append(p.claims, *c)
+		return true
+	}
+	return false
+}
+
+// inOrder lists the waiting preemptors: higher classes first, within a class those
+// with a claim, then as the queue has them.
 func (p *preempt) inOrder(v *policy.View) []policy.JobID {
 	list := make([]policy.JobID, 0, len(p.waiting))
 	for id := range p.waiting {
@@ -243,8 +238,14 @@ func (p *preempt) inOrder(v *policy.View) []policy.JobID {
 			delete(p.waiting, id) // the inner policy has started it
 		}
 	}
+	claims := func(id policy.JobID) int {
+		if claimOf(p.claims, id) != nil {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(list, func(a, b policy.JobID) int {
-		if c := cmp.Compare(p.classOf(v.Job(b)), p.classOf(v.Job(a))); c != 0 {
+		if c := cmp.Or(cmp.Compare(p.classOf(v.Job(b)), p.classOf(v.Job(a))), cmp.Compare(claims(a), claims(b))); c != 0 {
 			return c
 		}
 		if v.Precedes(a, b) {
@@ -255,10 +256,10 @@ func (p *preempt) inOrder(v *policy.View) []policy.JobID {
 	return list
 }
 
-func (p *preempt) claimOf(id policy.JobID) *claim {
-	for i := range p.claims {
-		if p.claims[i].job == id {
-			return &p.claims[i]
+func claimOf(claims []claim, id policy.JobID) *claim {
+	for i := range claims {
+		if claims[i].job == id {
+			return &claims[i]
 		}
 	}
 	return nil
@@ -277,19 +278,19 @@ func (p *preempt) start(v *policy.View, plan *policy.Plan, id policy.JobID) bool
 	return true
 }
 
-// claim stops the jobs whose place lets a job start, if there are such.
-func (p *preempt) claim(v *policy.View, plan *policy.Plan, id policy.JobID, class int) bool {
+// claim stops the jobs whose place lets a job start, if there are such. The jobs that
+// are being stopped already, for old claims or new ones, are taken for gone.
+func (p *preempt) claim(v *policy.View, plan *policy.Plan, id policy.JobID, class int, old []claim) bool {
 	sh := v.Shape(id)
 	candidates := p.candidates(v, class)
-	if len(candidates) == 0 {
+	leaving := leavers(v, old, p.claims)
+	if len(candidates)+len(leaving) == 0 {
 		return false
 	}
-	// What other claims wait for is withheld as far as it is free, and what their
-	// victims still hold is no candidate: it is supposed to be free and taken.
 	fits := func(stops []policy.Stop) *model.Allocation {
+		stops = slices.Concat(stops, leaving)
 		var taken []*model.Allocation
 		for i := range p.claims {
-			stops = append(stops[:len(stops):len(stops)], p.claims[i].victims...)
 			taken = append(taken, &p.claims[i].place)
 		}
 		v.Release()
@@ -304,7 +305,7 @@ func (p *preempt) claim(v *policy.View, plan *policy.Plan, id policy.JobID, clas
 	}
 	victims := fewest(candidates, fits)
 	a := fits(victims)
-	c := claim{job: id, victims: victims, place: model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}}
+	c := claim{job: id, victims: slices.Concat(victims, leaving), place: model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}}
 	for i := range victims {
 		victims[i].For = id
 		plan.Stop(victims[i].Job, victims[i].How, id)
@@ -312,6 +313,22 @@ func (p *preempt) claim(v *policy.View, plan *policy.Plan, id policy.JobID, clas
 	p.claims = append(p.claims, c)
 	v.Withhold(&c.place)
 	return true
+}
+
+// leavers lists the jobs that are being stopped for claims.
+func leavers(v *policy.View, lists ...[]claim) (list []policy.Stop) {
+	seen := map[policy.JobID]bool{}
+	for _, claims := range lists {
+		for i := range claims {
+			for _, s := range claims[i].victims {
+				if v.Stopping(s.Job) && !seen[s.Job] {
+					seen[s.Job] = true
+					list = append(list, s)
+				}
+			}
+		}
+	}
+	return list
 }
 
 // candidates lists the running jobs that a class may stop, in the order in which
@@ -334,7 +351,7 @@ func (p *preempt) candidates(v *policy.View, class int) []policy.Stop {
 // fewest drops candidates until none can be spared: first the whole tail of those
 // that are dear, then one by one from the dearest on.
 func fewest(candidates []policy.Stop, fits func([]policy.Stop) *model.Allocation) []policy.Stop {
-	lo, hi := 1, len(candidates)
+	lo, hi := 0, len(candidates)
 	for lo < hi {
 		mid := (lo + hi) / 2
 		if fits(candidates[:mid]) != nil {
@@ -392,7 +409,7 @@ func (p *preempt) hide(v *policy.View, still []policy.JobID) {
 }
 
 func (p *preempt) Why(v *policy.View, id policy.JobID) string {
-	c := p.claimOf(id)
+	c := claimOf(p.claims, id)
 	if c == nil {
 		return p.inner.Why(v, id)
 	}

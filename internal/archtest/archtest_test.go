@@ -39,6 +39,8 @@ NOTHING < policy/prices # a linear program over numbers: policies and proofs bot
 policy, policy/prices < policy/mosaic
 workload/portable < policy/priority # the order of a queue: it knows neither policies nor clusters
 model/strictyaml, policy/priority < policy/priorityfile
+policy, policy/priority < policy/preempt # classes that stop each other, around any policy
+policy/preempt < policy/catalog
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
 
 # What simulates: it knows neither head nor node.

@@ -16,6 +16,8 @@ type Summary struct {
 	Killed     int `json:"killed"`
 	Impossible int `json:"impossible"`
 	Borrowing  int `json:"borrowing"`
+	// Preempted counts the jobs that were cancelled for one of a higher class.
+	Preempted int `json:"preempted,omitempty"`
 
 	// Makespan is from the first submission to the last end.
 	Makespan float64 `json:"makespan_s"`
@@ -96,6 +98,8 @@ func (r *Result) Summarize() Summary {
 			s.Killed++
 		case Impossible:
 			s.Impossible++
+		case Preempted:
+			s.Preempted++
 		}
 		if !o.Ran() {
 			continue

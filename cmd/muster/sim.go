@@ -23,6 +23,7 @@ import (
 	"muster/model/clusterfile"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/policy/priorityfile"
 	"muster/report"
@@ -38,7 +39,9 @@ others are compared with.
 ` + workloadArgHelp + `
 
 Policies are names with commas between, each with settings where it has some, as
-easy:depth=50:bf_window=1d; --list-policies lists them.
+easy:depth=50:bf_window=1d; --list-policies lists them. With preempt=suspend, requeue
+or cancel and qos=low<normal<high, jobs of higher classes stop running ones of lower
+classes, under any policy: easy:preempt=requeue:qos=low<high.
 
 --nodes asks the same of clusters with more or fewer nodes: 480, 4,6,8 or
 450..480:10. Fewer are the first ones of the cluster; more are like its last.
@@ -217,6 +220,7 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		if s.Priority, err = readPriorities(f.priority); err != nil {
 			return nil, err
 		}
+		s.Policies = withClasses(policies, s.Priority)
 	}
 	if f.nodes != "" {
 		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
@@ -256,6 +260,29 @@ func readPriorities(file string) (*priority.Config, error) {
 		return nil, usageErrorf("--priority: %v", err)
 	}
 	return priorityfile.Read(text, file)
+}
+
+// withClasses lets the classes of a priority configuration preempt each other under
+// every policy that has no preemption of its own.
+func withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
+	rules := preempt.FromQOS(c.QOS)
+	if rules == nil {
+		return policies
+	}
+	out := slices.Clone(policies)
+	for i, n := range policies {
+		if strings.Contains(n.Name, ":preempt=") {
+			continue
+		}
+		out[i].New = func() (policy.Policy, error) {
+			inner, err := n.New()
+			if err != nil {
+				return nil, err
+			}
+			return preempt.Wrap(inner, rules)
+		}
+	}
+	return out
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {

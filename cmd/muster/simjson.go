@@ -25,6 +25,8 @@ type (
 		Killed          int     `json:"killed"`
 		Impossible      int     `json:"impossible"`
 		Borrowing       int     `json:"borrowing"`
+		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped for one of a higher class
+		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled so
 		Makespan        float64 `json:"makespan_s"`
 		GPUUtilization  float64 `json:"gpu_utilization"`
 		CoreUtilization float64 `json:"core_utilization"`
@@ -159,7 +161,7 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 	s := &r.Summary
 	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
-		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing,
+		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing, Stops: r.Result.Stops, Preempted: s.Preempted,
 		Makespan: s.Makespan, GPUUtilization: s.GPUUtilization, CoreUtilization: s.CoreUtilization,
 		MeanWait: s.Wait.Mean, MedianWait: s.Wait.Median, P95Wait: s.Wait.P95, MaxWait: s.Wait.Max,
 		MeanRun: s.Run.Mean, MedianRun: s.Run.Median, P95Run: s.Run.P95, MaxRun: s.Run.Max,

@@ -1,11 +1,13 @@
 package priorityfile
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/policy/preempt"
 	"muster/policy/priority"
 )
 
@@ -101,4 +103,24 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("read, but refused: %v", err)
 		}
 	})
+}
+
+// The file that the guide shows can be read, and its classes make sense.
+func TestTheGuidesFile(t *testing.T) {
+	page, err := os.ReadFile("../../docs/priorities.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, ok := strings.Cut(text, "```")
+	if !ok {
+		t.Fatal("docs/priorities.md has no file")
+	}
+	c, err := Read([]byte(text), "docs/priorities.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules := preempt.FromQOS(c.QOS); len(rules) != 4 || rules.Check() != nil {
+		t.Errorf("rules %+v: %v", rules, rules.Check())
+	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/model"
 )
@@ -265,4 +266,42 @@ func (v *View) Granted(id JobID) int {
 		return v.state.slots[e.slot].alternative
 	}
 	return 0
+}
+
+// ---- what a driver may ask ----
+
+// View is what a policy would see now, between two steps.
+func (s *State) View() *View {
+	s.settle()
+	return &s.view
+}
+
+// DeviceUp says whether a device may be used, its node apart.
+func (s *State) DeviceUp(n, device int32) bool { return s.ledger.nodes[n].broken>>device&1 == 0 }
+
+// JobState is what a state knows of a job that is not over.
+type JobState struct {
+	ID        JobID
+	Job       *model.Job
+	Rank      int64
+	Waiting   bool
+	Suspended bool
+	// Of those that do not wait: the request that was granted, what it holds, and
+	// when it must be expected to end; for suspended ones, how much longer it runs then.
+	Alternative int
+	Alloc       *model.Allocation
+	ExpectedEnd time.Duration
+	Left        time.Duration
+}
+
+// Jobs calls do for every job that is not over, in the order of submission.
+func (s *State) Jobs(do func(JobState)) {
+	s.jobs.each(func(id JobID, e *jobEntry) {
+		j := JobState{ID: id, Job: e.job, Rank: e.rank, Waiting: e.slot < 0, Suspended: e.status == suspended}
+		if e.slot >= 0 {
+			sl := &s.slots[e.slot]
+			j.Alternative, j.Alloc, j.ExpectedEnd, j.Left = sl.alternative, &sl.alloc, sl.expectedEnd, sl.left
+		}
+		do(j)
+	})
 }

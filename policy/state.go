@@ -73,10 +73,10 @@ func (e *jobEntry) as(alternative int) *Shape {
 }
 
 type slot struct {
-	alloc                model.Allocation
-	started, expectedEnd time.Duration
-	left                 time.Duration // of a suspended job's estimate
-	alternative          int
+	alloc       model.Allocation
+	expectedEnd time.Duration
+	left        time.Duration // of a suspended job's estimate
+	alternative int
 }
 
 // State is one cluster, its queue and its running jobs.
@@ -597,7 +597,7 @@ func (s *State) hold(id JobID, e *jobEntry, alternative int, a *model.Allocation
 	e.slot = s.newSlot()
 	sl := &s.slots[e.slot]
 	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
-	sl.started, sl.alternative = started, alternative
+	sl.alternative = alternative
 	sl.expectedEnd = model.After(started, e.job.As(alternative).Estimate())
 	s.listEnd(id, sl)
 	return sl

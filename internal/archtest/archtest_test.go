@@ -42,10 +42,11 @@ model/strictyaml, policy/priority < policy/priorityfile
 policy, policy/priority < policy/preempt # classes that stop each other, around any policy
 policy/preempt < policy/catalog
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
+policy < policy/history # what was told to a state, and decided: it knows no policy by name, and no policy knows it
 
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
-policy, policy/catalog, mapping, workload < sim
+policy, policy/catalog, policy/history, mapping, workload < sim
 NOTHING < workload/portable < workload # numbers that are the same on every machine
 model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
@@ -78,7 +79,7 @@ node, model/strictyaml < node/nodefile
 node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
 # The cluster plane: it knows no device.
-policy, policy/catalog, wire, model/clusterfile < head, slurm
+policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 
 # Programs' side.
 wire, internal/door < client < ivm
@@ -159,7 +160,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		may      bool
 	}{
 		{"policy", "model", true}, {"policy/easy", "model", true}, {"policy/catalog", "policy/easy", true},
-		{"sim", "model", true}, {"sim", "policy/catalog", true}, {"sim", "workload", true},
+		{"sim", "model", true}, {"sim", "policy/catalog", true}, {"sim", "policy/history", true}, {"head", "policy/history", true}, {"sim", "workload", true},
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
@@ -168,7 +169,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
-		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},
+		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false}, {"policy/history", "policy/catalog", false},
+		{"policy/easy", "policy/history", false}, {"policy", "policy/history", false},
 		{"policy", "model/clusterfile", false}, {"policy/easy", "policy/firstfit", false}, {"policy/easy", "policy/catalog", false},
 		{"sim", "head", false}, {"sim", "node", false}, {"sim", "device", false}, {"head", "device", false}, {"head", "device/soft", false},
 		{"node", "policy", false}, {"node", "policy/easy", false}, {"node", "device/cuda", false}, {"device/soft", "device/cuda", false},

@@ -70,6 +70,7 @@ func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	s.idle.grow()
 	s.view.grow()
 	s.grown = true
+	s.windows.names, s.windows.next = map[uint64][]string{}, 0
 	s.changed()
 	return i, nil
 }

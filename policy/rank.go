@@ -8,7 +8,7 @@ func (s *State) Rank(id JobID, rank int64) error {
 	if err != nil || e.rank == rank {
 		return err
 	}
-	if e.status != waiting {
+	if e.status != waiting || e.held() {
 		e.rank, s.ranked = rank, true
 		return nil
 	}

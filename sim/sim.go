@@ -24,6 +24,8 @@ type Config struct {
 	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with
 	// Group as the account. Whatever the policy, larger ranks then stand first.
 	Priority *priority.Config
+	// Windows are reservations and maintenance; times are those of the run.
+	Windows []policy.Window
 	// Observe, if set, is told what starts and ends.
 	Observe Observer
 	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
@@ -129,6 +131,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	var err error
 	if r.ranking, err = newRanking(&cfg); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	if err := r.state.SetWindows(cfg.Windows); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	r.state.Expect(len(cfg.Jobs))

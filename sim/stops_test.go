@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/priority"
 	"muster/sim"
@@ -97,4 +98,23 @@ func uniform(c *model.Cluster) bool {
 		}
 	}
 	return true
+}
+
+// Maintenance of the only node from 60 to 90 s: a job of 50 s runs before it, one of 70 s after.
+func TestMaintenanceInASimulation(t *testing.T) {
+	c := &model.Cluster{Name: "one", Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30}}}
+	var jobs []model.Job
+	for i, run := range []int{70, 50, 5} {
+		jobs = append(jobs, model.Job{ID: fmt.Sprint(i), Run: seconds(run), WallTime: seconds(run), Request: model.Request{Nodes: 1, Cores: 4}})
+	}
+	cfg := priority.Defaults()
+	for _, policies := range []string{"fcfs", "easy", "conservative", "first-fit"} {
+		res := run(t, policies, sim.Config{Cluster: c, Jobs: jobs, Priority: &cfg,
+			Windows: []policy.Window{{Name: "maint", From: seconds(60), Until: seconds(90), Nodes: []int32{0}}}})
+		for i, want := range []int{90, 0, 50} {
+			if res.Outcomes[i].Start != seconds(want) {
+				t.Errorf("%s: job %d starts at %s, want %d s", policies, i, res.Outcomes[i].Start, want)
+			}
+		}
+	}
 }

@@ -3,10 +3,12 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
 )
 
 // Sweep is many runs: every policy on every size of the cluster with every seed.
@@ -20,7 +22,11 @@ type Sweep struct {
 	Seeds    []uint64
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
+	Outages  []Outage
 	Watch    []int
+	// Record, if set, gets a history of the first run.
+	Record   io.Writer
+	RecordAs history.Header
 	// Explain asks for accounts of steps, of the runs of the first seed and size.
 	Explain []Moment
 	// Observe, if set, gives each run its observer.
@@ -117,11 +123,15 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Outages: s.Outages, Watch: s.Watch,
 		Progress: func(done int) { progress.set(p.Index, done) },
 	}
 	if p.Index < len(s.Policies) {
 		cfg.Explain = s.Explain
+	}
+	if p.Index == 0 && s.Record != nil {
+		cfg.Record, cfg.RecordAs = s.Record, s.RecordAs
+		cfg.RecordAs.Policy = p.Policy
 	}
 	if s.Observe != nil {
 		cfg.Observe = s.Observe(p)

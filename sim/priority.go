@@ -96,7 +96,7 @@ func (k *ranking) due() time.Duration {
 }
 
 // rank hands the ranks that changed to the state, and says whether there were any.
-func (k *ranking) rank(s *policy.State, now time.Duration) bool {
+func (k *ranking) rank(s driven, now time.Duration) bool {
 	if k == nil {
 		return false
 	}

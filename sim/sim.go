@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"time"
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
 	"muster/policy/priority"
 )
 
@@ -21,6 +23,12 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
+	// Outages are times during which nodes take no jobs, in any order. Those of
+	// nodes that the cluster does not have are left out.
+	Outages []Outage
+	// Record, if set, gets a history of the run, which begins with RecordAs.
+	Record   io.Writer
+	RecordAs history.Header
 	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with
 	// Group as the account. Whatever the policy, larger ranks then stand first.
 	Priority *priority.Config
@@ -53,11 +61,12 @@ const (
 	Finished
 	Killed     // at its wall time
 	Impossible // it could not start even on the idle cluster
+	Lost       // a node failed under it
 	Preempted  // it was cancelled for a job of a higher class
 )
 
 func (s State) String() string {
-	return [...]string{"pending", "running", "finished", "killed", "impossible", "preempted"}[s]
+	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted"}[s]
 }
 
 // Outcome is what became of a job.
@@ -93,6 +102,11 @@ type Result struct {
 	// counts the lines of its plans that the applier refused.
 	Steps, Refused int
 	LastStep       time.Duration
+	// Requeues counts how often a job was put back into the queue because a node failed.
+	Requeues int
+	// NodeSecondsLost is how long nodes failed or drained, all together, until the
+	// last job was over; CoreSecondsLost is what jobs had held when a failure hit them.
+	NodeSecondsLost, CoreSecondsLost float64
 	// Stops counts how often a running job was stopped for another.
 	Stops   int
 	Watched []Watched
@@ -120,23 +134,32 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 				cfg.Jobs[i].ID, cfg.Jobs[i-1].ID)
 		}
 	}
+	out, err := newOutages(cfg.Outages, len(cfg.Cluster.Nodes))
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
 	r := &run{
-		Config: cfg,
-		state:  policy.NewState(cfg.Cluster, cfg.Policy),
-		jobOf:  make([]int32, 0, len(cfg.Jobs)),
+		Config: cfg, outages: out,
+		jobOf: make([]int32, 0, len(cfg.Jobs)),
 		result: &Result{
 			Cluster: cfg.Cluster, Jobs: cfg.Jobs,
 			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
 		},
 	}
-	var err error
+	state := policy.NewState(cfg.Cluster, cfg.Policy)
+	state.Expect(len(cfg.Jobs))
+	r.state = state
+	var recorder *history.Recorder
+	if cfg.Record != nil {
+		recorder = history.Record(cfg.Record, cfg.RecordAs, state)
+		r.state = recorder
+	}
 	if r.ranking, err = newRanking(&cfg); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	if err := r.state.SetWindows(cfg.Windows); err != nil {
+	if err := state.SetWindows(cfg.Windows); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	r.state.Expect(len(cfg.Jobs))
 	r.wake = policy.Never
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
@@ -144,14 +167,40 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
+	r.closeOutages()
+	if recorder != nil && recorder.Err() != nil {
+		return nil, fmt.Errorf("sim: the history: %w", recorder.Err())
+	}
 	r.result.Shares = r.ranking.shares(r.result, r.now)
 	return r.result, nil
 }
 
+// driven is the state that a run drives, recorded or not.
+type driven interface {
+	Submit(j *model.Job) (policy.JobID, error)
+	End(id policy.JobID) error
+	Requeue(id policy.JobID) error
+	Suspended(id policy.JobID) error
+	Rank(id policy.JobID, rank int64) error
+	SetNode(n int32, st policy.NodeState) error
+	Step(now time.Duration) *policy.Plan
+	Allocation(id policy.JobID) *model.Allocation
+	Jobs(do func(policy.JobState))
+	Waiting() int
+	Why(id policy.JobID) string
+	Explain() *policy.Explanation
+}
+
+var (
+	_ driven = (*policy.State)(nil)
+	_ driven = (*history.Recorder)(nil)
+)
+
 type run struct {
 	Config
-	state   *policy.State
+	state   driven
 	events  events
+	outages outages
 	network *network
 	ranking *ranking // nil without priorities
 	result  *Result
@@ -194,6 +243,9 @@ func (r *run) loop(ctx context.Context) error {
 				at, some = wake, true
 			}
 		}
+		if next, more := r.outages.next(); more && (!some || next < at) {
+			at, some = next, true
+		}
 		if !some || r.idle > maxIdle || r.done == len(r.Jobs) {
 			break
 		}
@@ -203,6 +255,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.now = at
 		changed := r.endJobs()
+		if len(r.outages.turns) > 0 && r.turnNodes() {
+			changed = true
+		}
 		if r.submitJobs() {
 			changed = true
 		}
@@ -216,7 +271,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.network.settle(r.now)
 	}
-	if left := len(r.Jobs) - r.done; left > 0 {
+	if left := len(r.Jobs) - r.done; left > 0 && r.outages.out > 0 {
+		return fmt.Errorf("sim: %d jobs wait for ever, since nodes do not come back; the first says: %s", left, r.firstStuck())
+	} else if left > 0 {
 		return fmt.Errorf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s",
 			left, r.firstStuck())
 	}
@@ -235,6 +292,9 @@ func (r *run) endJobs() (any bool) {
 		}
 		e := r.events.pop()
 		i := int(r.jobOf[e.job])
+		if r.outages.attempt != nil && r.outages.attempt[e.job] != e.attempt {
+			continue // a node failed before that
+		}
 		killed, due := r.network.due(e)
 		if !due {
 			continue
@@ -246,16 +306,33 @@ func (r *run) endJobs() (any bool) {
 		if killed {
 			o.State = Killed
 		}
-		r.count(e.job, o)
-		delete(r.since, e.job)
-		r.network.leave(e.job)
-		must(r.state.End(e.job))
+		r.leave(e.job, i)
+		r.must(r.state.End(e.job))
 		r.ranking.gone(e.job, r.now)
 		r.done++
-		r.running--
-		if r.Observe != nil {
-			r.Observe.Ended(r.now, i)
-		}
+	}
+}
+
+// leave counts what a job has held until now, and takes it off the network. Of a
+// suspended job both were done.
+func (r *run) leave(id policy.JobID, i int) {
+	if _, still := r.paused[id]; still {
+		delete(r.paused, id)
+		return
+	}
+	r.count(id, &r.result.Outcomes[i])
+	delete(r.since, id)
+	r.network.leave(id)
+	r.running--
+	if r.Observe != nil {
+		r.Observe.Ended(r.now, i)
+	}
+}
+
+// must is for what the state cannot refuse, since the run knows what it told.
+func (r *run) must(err error) {
+	if err != nil {
+		panic("sim: " + err.Error())
 	}
 }
 
@@ -341,7 +418,7 @@ func (r *run) step() bool {
 		}
 	}
 	stopped := r.obey(plan)
-	if r.idle++; r.running > 0 || r.next < len(r.Jobs) {
+	if r.idle++; r.running > 0 || r.next < len(r.Jobs) || len(r.outages.turns) > 0 {
 		r.idle = 0
 	}
 	for _, i := range r.Watch {

@@ -37,27 +37,19 @@ func (r *run) stop(s *policy.Stop, v *policy.View) {
 	i := int(r.jobOf[s.Job])
 	o := &r.result.Outcomes[i]
 	r.result.Stops++
-	if _, still := r.paused[s.Job]; !still {
-		r.count(s.Job, o)
-		r.running--
-		if r.Observe != nil {
-			r.Observe.Ended(r.now, i)
-		}
-	}
 	rest := r.network.pause(s.Job)
-	delete(r.since, s.Job)
-	delete(r.paused, s.Job)
+	r.leave(s.Job, i)
 	switch s.How {
 	case policy.Suspend:
-		must(r.state.Suspended(s.Job))
+		r.must(r.state.Suspended(s.Job))
 		r.ranking.stopped(s.Job, r.now)
 		r.paused[s.Job] = rest
 	case policy.Requeue:
-		must(r.state.Requeue(s.Job))
+		r.must(r.state.Requeue(s.Job))
 		r.ranking.requeued(s.Job, r.now)
 		*o = Outcome{}
 	case policy.Cancel:
-		must(r.state.End(s.Job))
+		r.must(r.state.End(s.Job))
 		r.ranking.gone(s.Job, r.now)
 		o.End, o.State = r.now, Preempted
 		r.done++
@@ -118,7 +110,7 @@ func (n *network) pause(id policy.JobID) pause {
 // resume begins a job where it was paused.
 func (n *network) resume(id policy.JobID, j *model.Job, a *model.Allocation, p pause) {
 	if !p.shares {
-		n.run.events.push(event{at: model.After(n.run.now, p.rest), job: id, killed: p.killed})
+		n.run.events.push(event{at: model.After(n.run.now, p.rest), job: id, killed: p.killed, attempt: n.run.outages.attempt[id]})
 		return
 	}
 	n.enter(id, j, a)

@@ -118,3 +118,33 @@ func TestMaintenanceInASimulation(t *testing.T) {
 		}
 	}
 }
+
+// Nodes fail under jobs that run and jobs that are suspended, while ranks change.
+func TestEverythingAtOnce(t *testing.T) {
+	cfg := priority.Defaults()
+	cfg.WeightFairshare, cfg.WeightAge, cfg.CalcPeriod = 100, 10, 3*time.Second
+	for seed := range uint64(6) {
+		g := generator{Rand: rand.New(rand.NewPCG(seed, 80)), traffic: seed%2 == 0}
+		s := g.scenario(5, 25)
+		for i := range s.Jobs {
+			s.Jobs[i].QOS, s.Jobs[i].User = []string{"low", "mid", "high"}[g.IntN(3)], fmt.Sprint("u", i%4)
+		}
+		var outages []sim.Outage
+		for range 4 {
+			from := g.span(0, 60)
+			outages = append(outages, sim.Outage{Node: int32(g.IntN(len(s.Cluster.Nodes))), From: from, Until: from + g.span(1, 20), Kind: sim.OutageKind(g.IntN(2)), Requeue: g.IntN(3) > 0})
+		}
+		window := policy.Window{Name: "m", From: seconds(20), Until: seconds(40), Nodes: []int32{0}, Users: []string{"u1"}}
+		for _, e := range catalog.Entries {
+			for _, how := range []string{"suspend", "requeue", "cancel"} {
+				res := run(t, e.Name+":preempt="+how+":qos=low<mid<high", sim.Config{Cluster: s.Cluster, Jobs: s.Jobs, Priority: &cfg, NoKill: true,
+					Outages: outages, Windows: []policy.Window{window}})
+				for i, o := range res.Outcomes {
+					if o.State == sim.Pending || o.State == sim.Running {
+						t.Fatalf("seed %d: %s, %s: job %s is %s", seed, e.Name, how, s.Jobs[i].ID, o.State)
+					}
+				}
+			}
+		}
+	}
+}

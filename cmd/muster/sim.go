@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"muster/model/clusterfile"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/history"
 	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/policy/priorityfile"
@@ -63,6 +65,12 @@ error and counts nowhere else.
 --html writes a page with pictures that needs nothing else. --jobs-csv writes a
 line for each job of each run. --why tells of single jobs what they waited for.
 
+--outages lets nodes fail or drain for a while: a table of nodes, times and what
+happens, as docs/whatif.md describes it. Jobs on nodes that fail start anew.
+
+--record writes what the policy was told and what it decided, for muster sim replay.
+It is for one policy, one size and one seed.
+
 --explain tells of single steps of each policy how they came about: which jobs were
 started and why the others wait, or what else the policy keeps an account of, as
 bids and winners. A step is named by its number, from 1, or by a time such as 1h30m
@@ -80,6 +88,7 @@ type simFlags struct {
 	nodes, seeds                string
 	html, jobsCSV, why, traffic string
 	explain, priority           string
+	outages, history            string
 	noKill, asJSON, list        bool
 	workers                     int
 	log                         logFlags
@@ -90,7 +99,7 @@ func newSim() *cobra.Command {
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
              [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
-             [--explain STEP[,STEP]] [--priority FILE] [--json]`,
+             [--explain STEP[,STEP]] [--priority FILE] [--outages FILE] [--record FILE] [--json]`,
 		Short: "Ask what if: a log of jobs on a cluster, under several policies",
 		Long:  simHelp,
 		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
@@ -113,6 +122,8 @@ func newSim() *cobra.Command {
 	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
 	c.Flags().StringVar(&f.explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
+	c.Flags().StringVar(&f.outages, "outages", "", "let nodes fail or drain as this `file` says")
+	c.Flags().StringVar(&f.history, "record", "", "write what the policy was told and decided to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
 	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
 	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
@@ -123,7 +134,7 @@ func newSim() *cobra.Command {
 	completeFlag(c, "workload", completeWorkloads)
 	completeFlag(c, "policy", completePolicies)
 	completeFlag(c, "traffic", cobra.FixedCompletions([]string{trafficEstimate, trafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
-	c.AddCommand(newSimKernels())
+	c.AddCommand(newSimKernels(), newSimReplay())
 	return c
 }
 
@@ -165,7 +176,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{f.html, f.jobsCSV} {
+	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
@@ -191,7 +202,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return wl.Jobs, nil
 	}
 	recorders := f.record(sweep)
-	runs, err := runSweep(c, sweep)
+	runs, err := f.runRecorded(c, sweep)
 	if err != nil {
 		return err
 	}
@@ -203,6 +214,42 @@ func (f *simFlags) run(c *cobra.Command) error {
 	study.Command = commandLine(c)
 	tellImpossible(c.ErrOrStderr(), study)
 	return f.write(c, study)
+}
+
+// runRecorded runs the sweep, and writes its history where that is wanted.
+func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf, err error) {
+	if f.history == "" {
+		return runSweep(c, s)
+	}
+	if n := len(s.Seeds) * max(1, len(s.Nodes)) * len(s.Policies); n > 1 {
+		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
+	}
+	s.RecordAs = history.Header{Muster: "muster " + readVersion().Version, Note: commandLine(c)}
+	err = writeFile(f.history, func(w io.Writer) error {
+		s.Record = w
+		runs, err = runSweep(c, s)
+		return err
+	})
+	return runs, err
+}
+
+// outagesLimit is for a table of outages.
+var outagesLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a table of outages?"}
+
+// readOutages reads the table of outages.
+func (f *simFlags) readOutages(c *model.Cluster) ([]sim.Outage, error) {
+	if f.outages == "" {
+		return nil, nil
+	}
+	text, err := outagesLimit.ReadFile(f.outages)
+	if err != nil {
+		return nil, err
+	}
+	list, err := sim.ReadOutages(bytes.NewReader(text), c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.outages, err)
+	}
+	return list, nil
 }
 
 // sweep reads the flags that say what to run.
@@ -239,6 +286,9 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 	}
 	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
 		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
+	}
+	if s.Outages, err = f.readOutages(cluster); err != nil {
+		return nil, err
 	}
 	if s.Explain, err = parseMoments(f.explain, "step", "1h30m"); err != nil {
 		return nil, err
@@ -487,6 +537,9 @@ func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 		traffic = "estimated as in the TSUBAME paper where the log does not say"
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
+	if f.outages != "" {
+		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, plural(len(s.Outages), "outage"))})
+	}
 	if f.priority != "" {
 		rows = append(rows, [2]string{"Priorities", f.priority})
 	}
@@ -530,6 +583,9 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"
+	}
+	if f.history != "" {
+		named += f.history + ": what was told and decided, for muster sim replay\n"
 	}
 	var err error
 	if f.asJSON {

@@ -27,6 +27,10 @@ type (
 		Borrowing       int     `json:"borrowing"`
 		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped for one of a higher class
 		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled so
+		Lost            int     `json:"lost,omitempty"`
+		Requeues        int     `json:"requeues,omitempty"`
+		NodeHoursLost   float64 `json:"node_hours_lost,omitempty"`
+		CoreHoursLost   float64 `json:"core_hours_lost,omitempty"`
 		Makespan        float64 `json:"makespan_s"`
 		GPUUtilization  float64 `json:"gpu_utilization"`
 		CoreUtilization float64 `json:"core_utilization"`
@@ -162,6 +166,7 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
 		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing, Stops: r.Result.Stops, Preempted: s.Preempted,
+		Lost: s.Lost, Requeues: s.Requeues, NodeHoursLost: s.NodeHoursLost, CoreHoursLost: s.CoreHoursLost,
 		Makespan: s.Makespan, GPUUtilization: s.GPUUtilization, CoreUtilization: s.CoreUtilization,
 		MeanWait: s.Wait.Mean, MedianWait: s.Wait.Median, P95Wait: s.Wait.P95, MaxWait: s.Wait.Max,
 		MeanRun: s.Run.Mean, MedianRun: s.Run.Median, P95Run: s.Run.P95, MaxRun: s.Run.Max,

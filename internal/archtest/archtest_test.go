@@ -109,7 +109,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
-head, node/agentcore, policy/catalog < internal/world # the cores of a cluster in one process
+head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
 model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.

@@ -307,7 +307,7 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if !session.Shows(seen.Welcome, seen.Devices) {
 		return &wire.Refused{Result: resultNotReady, Reason: "the node's devices are not those of which the program was told: start it again"}
 	}
-	err := session.Attach(wanted.Device)
+	err := session.AttachAs(wanted)
 	_ = v.conn.SetWriteDeadline(time.Now().Add(v.Limits.Greet)) // starting a worker may have taken longer
 	if err != nil {
 		return notReady(err)

@@ -101,7 +101,7 @@ func Check(ctx context.Context, remote Remote) error {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(setUpTime))
 	hello := Hello("", 0)
-	hello.Token = remote.Token
+	hello.Token, hello.Grant = remote.Token, remote.Grant
 	if err := wire.WriteRecord(conn, &hello); err != nil {
 		return fmt.Errorf("greeting the node: %w", err)
 	}

@@ -48,7 +48,7 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 		return nil, door.PortTrouble(r.Listen, err)
 	}
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
-		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Log: log,
+		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Grants: cfg.Grants == node.GrantsRequired, Log: log,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,

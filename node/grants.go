@@ -145,7 +145,10 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 	}
 	var g *granted
 	hash := grant.Credential(hello.Grant).Hash()
-	d.ask(func() { g = d.findHash(hash) })
+	d.ask(func() {
+		d.expireGrants()
+		g = d.findHash(hash)
+	})
 	switch {
 	case g == nil:
 		return nil, refuse(resultNotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")

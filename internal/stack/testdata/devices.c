@@ -7,8 +7,11 @@
 //   copy A B       the words of device A become those of device B
 //   take D BYTES   allocates more on device D
 //   drop D         frees that
-//   spin D N       adds 1 so many times, a kernel each, and waits for the last
+//   spin D         adds 1 again and again, a kernel each, until it is told something else,
+//                  and says how often
 #include "kernels.h"
+
+#include <poll.h>
 
 enum { DEVICES = 16, WORDS = 1000 };
 
@@ -64,11 +67,17 @@ static CUresult show(int d) {
 	return result;
 }
 
-static CUresult spin(int d, long n) {
+static CUresult spin(int d) {
 	CUresult result = CUDA_SUCCESS;
-	while (n-- > 0 && result == CUDA_SUCCESS)
+	struct pollfd in = {.fd = 0, .events = POLLIN};
+	unsigned n = 0;
+	while (result == CUDA_SUCCESS && (n % 100 != 0 || poll(&in, 1, 0) == 0)) {
 		result = add(d, 1);
-	return result == CUDA_SUCCESS ? cuCtxSynchronize() : result;
+		if (++n % 10 == 0 && result == CUDA_SUCCESS)
+			result = cuCtxSynchronize();
+	}
+	printf("times %u ", n);
+	return result;
 }
 
 int main(void) {
@@ -105,10 +114,9 @@ int main(void) {
 		} else if (strcmp(what, "drop") == 0) {
 			got = cuMemFree(on[d].more);
 		} else if (strcmp(what, "spin") == 0) {
-			NEED(scanf("%ld", &n) == 1);
 			printf("spinning %d\n", d);
 			fflush(stdout);
-			got = spin(d, n);
+			got = spin(d);
 		} else {
 			return 2;
 		}

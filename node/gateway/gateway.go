@@ -266,7 +266,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	}
 	v.user = user
 	if hello.Grant == "" {
-		if err := v.takePlace(user); err != nil {
+		if err := v.takePlace(user, "user "+user); err != nil {
 			return nil, err
 		}
 	}
@@ -277,7 +277,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	}
 	seen.Close()
 	if hello.Grant != "" {
-		return seen, v.takePlace("a job, " + grant.Credential(hello.Grant).Hash().String()[:16])
+		return seen, v.takePlace(jobKey(hello.Grant), "the job")
 	}
 	return seen, nil
 }
@@ -348,13 +348,16 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	return err
 }
 
-// takePlace takes one of a user's places, or of a job's, or refuses.
-func (v *visitor) takePlace(user string) (err error) {
+// jobKey tells jobs apart, from each other and from users.
+func jobKey(credential string) string { return "job " + grant.Credential(credential).Hash().String() }
+
+// takePlace takes one of the places of a user or a job, or refuses.
+func (v *visitor) takePlace(key, who string) (err error) {
 	plain := v.conn.NetConn()
-	v.place, err = v.known.Take(user, false, func() { _ = plain.Close() })
+	v.place, err = v.known.Take(key, false, func() { _ = plain.Close() })
 	switch {
 	case errors.Is(err, door.ErrUserFull):
-		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("user %s has %d programs' connections to this node, as many as allowed: wait until some have ended", user, v.Limits.User)}
+		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("%s has %d programs' connections to this node, as many as allowed: wait until some have ended", who, v.Limits.User)}
 	case err != nil:
 		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("the node serves %d connections of other machines, as many as it may: try again later", v.Limits.All)}
 	}

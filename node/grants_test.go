@@ -126,6 +126,10 @@ func TestGrantCredentials(t *testing.T) {
 		return h
 	}
 	refused("none", hello(), "grants: required")
+	var reply json.RawMessage
+	if err := request(f.socket, orderRequest{Request: reviveRequest, Program: "p", Memory: 1 << 20}, &reply, time.Minute); err == nil || !strings.Contains(err.Error(), "grants: required") {
+		t.Errorf("a program that is restored: %s, %v", reply, err)
+	}
 	refused("made up", with(grant.NewCredential(), ""), "knows no grant")
 	refused("the hash", with(grant.Credential(own.Secret.Hash().String()), ""), "knows no grant")
 	refused("another user's", with(other.Secret, ""), "grant other is user somebody's")

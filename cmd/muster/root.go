@@ -36,6 +36,7 @@ var commands = []func() *cobra.Command{
 	newVersion,
 	newCompletion,
 	newWorker,
+	newTask,
 	newCheckpointHook,
 }
 

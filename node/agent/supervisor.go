@@ -796,6 +796,9 @@ func (s *supervisor) ending() wire.End {
 		end.Cause = s.stopping.Cause
 		end.Reason = s.stopping.Reason
 	}
+	if end.Cause == wire.NotBegun {
+		end.Exit, end.Signal = 0, 0 // those of Muster's own process
+	}
 	end.Reason = speakable(end.Reason)
 	return end
 }

@@ -69,7 +69,7 @@ func testConfig(spool, head, cgroup string, log *slog.Logger) Config {
 
 // head is the other side, in a test.
 type head struct {
-	t       *testing.T
+	t       testing.TB
 	spool   string
 	address string
 	cgroup  string
@@ -85,7 +85,7 @@ type head struct {
 
 const patience = 20 * time.Second
 
-func newHead(t *testing.T) *head {
+func newHead(t testing.TB) *head {
 	t.Helper()
 	root := t.TempDir()
 	h := &head{t: t, spool: filepath.Join(root, "spool"), address: filepath.Join(root, "head"), cgroup: "none", inbox: make(chan wire.ToHead, 4096), streams: make(chan net.Conn, 64)}
@@ -275,7 +275,7 @@ func (h *head) job(number uint64, arguments ...string) wire.Start {
 	}
 }
 
-func me(t *testing.T) string {
+func me(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"muster/internal/wholefile"
 	"muster/node/agentcore"
@@ -241,11 +240,6 @@ func onlyMessage[M any](b []byte, read func(io.Reader) (M, error)) (M, error) {
 	return m, err
 }
 
-// begunFile says that a supervisor has begun to start processes.
-type begunFile struct {
-	At time.Duration `json:"at"`
-}
-
 func readTask(dir string) (*taskFile, error) {
 	b, err := taskLimit.ReadFile(filepath.Join(dir, taskName))
 	if err != nil {
@@ -311,7 +305,7 @@ func writeEnd(dir string, id wire.Task, end wire.End) error {
 // keepRoom keeps room on the disk for the end of a task: that must be written on a full
 // disk too.
 func keepRoom(dir string) error {
-	return writeSynced(filepath.Join(dir, roomName), make([]byte, endRoom))
+	return os.WriteFile(filepath.Join(dir, roomName), make([]byte, endRoom), 0o600)
 }
 
 func readStop(dir string, id wire.Task) (*wire.Stop, error) {
@@ -335,6 +329,16 @@ func parseStop(b []byte, id wire.Task) (*wire.Stop, error) {
 		return nil, errors.New("no stop of this task")
 	}
 	return &stop, nil
+}
+
+// writeBegun says that a supervisor begins to start processes. The name of the file is
+// all that counts.
+func writeBegun(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, begunName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), syncFolder(dir))
 }
 
 func hasBegun(dir string) bool {
@@ -362,12 +366,11 @@ func (s *spool) addTask(f *taskFile) error {
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return err
 	}
-	err = writeSynced(filepath.Join(fresh, taskName), text)
+	// The folder itself is not waited for. Should the machine fail and the folder come
+	// back without the file, the task counts as lost.
+	err = keepRoom(fresh)
 	if err == nil {
-		err = keepRoom(fresh)
-	}
-	if err == nil {
-		err = syncFolder(fresh)
+		err = writeSynced(filepath.Join(fresh, taskName), text)
 	}
 	if err == nil {
 		err = os.Rename(fresh, s.task(f.start.Task))

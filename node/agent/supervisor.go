@@ -264,11 +264,7 @@ func (s *supervisor) begin() (err error) {
 	if err := s.serveGrant(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(begunFile{At: time.Duration(time.Now().UnixNano())})
-	if err != nil {
-		return err
-	}
-	if err := writeFile(s.dir, begunName, text); err != nil {
+	if err := writeBegun(s.dir); err != nil {
 		return fmt.Errorf("writing down that it begins: %w", err)
 	}
 	s.begun, s.began = true, time.Now()

@@ -158,6 +158,8 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.lost(e)
 	case SpoolFailed:
 		c.spoolFailed(e, undo)
+	case Admitted:
+		c.admitted(e.ID, e.Error)
 	case Devices:
 		c.cfg.Devices = e.Devices
 		c.tellDevices()
@@ -621,11 +623,28 @@ func (c *Core) release(t *task) {
 // lend has the daemon serve a grant. That of a task which is over here is not.
 func (c *Core) lend(loan grant.Loan) {
 	_, known := c.loans[loan.ID]
-	if c.loanIsOver(loan.ID) || (!known && len(c.loans) >= MaxLoans) {
+	switch {
+	case c.loanIsOver(loan.ID):
+		return
+	case !known && len(c.loans) >= MaxLoans:
+		c.do(Send{agent.Lent{ID: loan.ID, Error: fmt.Sprintf("the node lends to %d already", MaxLoans)}})
 		return
 	}
 	c.loans[loan.ID] = loan
 	c.do(Admit{c.limited(loan)})
+}
+
+// admitted tells the head that a loan can be used, or why not.
+func (c *Core) admitted(id, trouble string) {
+	if _, ok := c.loans[id]; !ok {
+		return // it is over
+	}
+	if trouble != "" {
+		c.unlend(id)
+	}
+	if c.welcome {
+		c.do(Send{agent.Lent{ID: id, Error: trouble}})
+	}
 }
 
 func (c *Core) unlend(id string) {

@@ -41,6 +41,8 @@ type (
 		Task   agent.Task
 		Reason string
 	}
+	// Admitted: the daemon serves a grant from now on, or, with an error, does not.
+	Admitted struct{ ID, Error string }
 	// Devices: the node has these devices now.
 	Devices struct{ Devices []agent.Device }
 	// DaemonBegan: the node's daemon is there, and knows no loans.
@@ -56,6 +58,7 @@ func (Began) event()       {}
 func (Ended) event()       {}
 func (Lost) event()        {}
 func (SpoolFailed) event() {}
+func (Admitted) event()    {}
 func (Devices) event()     {}
 func (DaemonBegan) event() {}
 func (Tick) event()        {}
@@ -102,7 +105,8 @@ type (
 	// HangUp ends the connection.
 	HangUp struct{ Reason string }
 	// Admit has the daemon serve a grant, and the spool know it; Revoke ends both.
-	// Limit changes how much of it can be used.
+	// Limit changes how much of it can be used, there and in the spool: the next agent
+	// must not give a suspended task its devices back.
 	Admit  struct{ Loan grant.Loan }
 	Revoke struct{ ID string }
 	Limit  struct {

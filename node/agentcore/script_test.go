@@ -163,7 +163,7 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 	case "done":
 		return agent.Done{Task: id}, nil
 	case "lend":
-		return agent.Lend{Loan: grant.Loan{ID: words[1], Hash: "h", Limit: number("limit", -1)}}, nil
+		return agent.Lend{Loan: grant.Loan{ID: words[1], Hash: grant.Hash{1}, Limit: number("limit", -1)}}, nil
 	case "unlend":
 		return agent.Unlend{ID: words[1]}, nil
 	case "limit":

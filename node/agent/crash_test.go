@@ -132,6 +132,7 @@ func TestSupervisorKilled(t *testing.T) {
 	s := h.job(1, "sh", "-c", `(setsid sh -c 'trap "" TERM; echo $$ > setsid; sleep 1000; :' &)
 (setsid env -i /bin/sh -c 'echo $$ > bare; sleep 1000; :' & )
 while ! [ -s setsid -a -s bare ]; do sleep 0.01; done; echo $$ > pid; sleep 1000; :`)
+	s.Spec.Memory = 1 << 40
 	h.send(s)
 	h.awaitFile(s, "pid")
 	dir := filepath.Join(h.spool, tasksName, s.Task.String())

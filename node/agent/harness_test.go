@@ -79,6 +79,7 @@ type head struct {
 	inbox   chan wire.ToHead // all that the agent says
 	streams chan net.Conn
 	hello   wire.Hello // the last
+	silence time.Duration
 	stop    func()
 	process *exec.Cmd
 }
@@ -88,7 +89,7 @@ const patience = 20 * time.Second
 func newHead(t testing.TB) *head {
 	t.Helper()
 	root := t.TempDir()
-	h := &head{t: t, spool: filepath.Join(root, "spool"), address: filepath.Join(root, "head"), cgroup: "none", inbox: make(chan wire.ToHead, 4096), streams: make(chan net.Conn, 64)}
+	h := &head{t: t, spool: filepath.Join(root, "spool"), address: filepath.Join(root, "head"), cgroup: "none", silence: time.Minute, inbox: make(chan wire.ToHead, 4096), streams: make(chan net.Conn, 64)}
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func (h *head) welcome() {
 	for {
 		if hello, ok := h.next().(wire.Hello); ok {
 			h.hello = hello
-			h.send(wire.Welcome{Cluster: "c", Silence: time.Minute})
+			h.send(wire.Welcome{Cluster: "c", Silence: h.silence})
 			return
 		}
 	}

@@ -193,8 +193,9 @@ type taskFile struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// Script is the folder of the task's script.
 	Script string `json:"script"`
-	// Node is this node's name.
-	Node string `json:"node"`
+	// Node is this node's name, and Socket its daemon's.
+	Node   string `json:"node"`
+	Socket string `json:"socket,omitempty"`
 
 	start wire.Start
 }
@@ -442,6 +443,20 @@ func (s *spool) addLoan(loan grant.Loan) error {
 		return err
 	}
 	return writeFile(filepath.Join(s.dir, loansName), loanFile(loan.ID), b)
+}
+
+// limitLoan changes the limit of a loan.
+func (s *spool) limitLoan(id string, limit int) error {
+	b, err := smallLimit.ReadFile(filepath.Join(s.dir, loansName, loanFile(id)))
+	if err != nil {
+		return err
+	}
+	loan, err := parseLoan(b)
+	if err != nil || loan.Limit == limit {
+		return err
+	}
+	loan.Limit = limit
+	return s.addLoan(*loan)
 }
 
 func (s *spool) dropLoan(id string) error {

@@ -197,7 +197,7 @@ func TestGrant(t *testing.T) {
 }
 
 func testGrant() *grant.Grant {
-	return &grant.Grant{ID: "1.1.0", User: "alice", Secret: "secret", Devices: []grant.Device{{Node: "n1"}, {Node: "n2", Address: "n2:9421", Device: 3}}, Limit: -1}
+	return &grant.Grant{ID: "1.1.0", User: "alice", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: "n1"}, {Node: "n2", Device: 3}}, Limit: -1}
 }
 
 // The other parts of a job with a script hold their share until they are stopped.

@@ -47,11 +47,18 @@ const restartTime, restartLook = 10 * time.Second, 20 * time.Millisecond
 // Those of this machine are the daemon's at the socket local. Only programs of the same
 // user are served. It returns when ctx is over and all programs were told.
 func Serve(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, log *slog.Logger) error {
+	return ServeUser(ctx, listener, g, local, os.Getuid(), log)
+}
+
+// ServeUser is Serve for the programs of another user, whose grant it is. Only root does
+// that: the daemon believes it.
+func ServeUser(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, user int, log *slog.Logger) error {
 	j, err := newJob(g, local)
 	if err != nil {
 		return err
 	}
-	return acceptPrograms(ctx, listener, log, j.serve)
+	j.user = user
+	return acceptPrograms(ctx, listener, user, log, j.serve)
 }
 
 // CheckGrant asks all nodes of a grant what they show, so that what is wrong is known
@@ -69,6 +76,7 @@ func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
 type job struct {
 	grant *grant.Grant
 	local string
+	user  int         // whose programs are served
 	tls   *tls.Config // to recognise lenders by
 
 	mu    sync.Mutex
@@ -88,7 +96,7 @@ func newJob(g *grant.Grant, local string) (*job, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	j := &job{grant: g, local: local, shown: map[shownKey]*said{}}
+	j := &job{grant: g, local: local, user: os.Getuid(), shown: map[shownKey]*said{}}
 	if g.Authority != "" {
 		pool, err := g.Authorities()
 		if err != nil {
@@ -101,7 +109,7 @@ func newJob(g *grant.Grant, local string) (*job, error) {
 
 // serve serves one connection of a program to its end.
 func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
-	pid, err := sameUser(near)
+	pid, err := programOf(near, j.user)
 	if err != nil {
 		return err
 	}
@@ -293,6 +301,9 @@ func (j *job) dial(hello wire.Hello) (*Session, error) {
 		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", j.local, err)
 	}
 	s := &Session{conn: conn.(*net.UnixConn)}
+	if j.user != os.Getuid() { // the grant says whose programs these are
+		hello.Token = wire.SpeaksFor
+	}
 	if err = trusted(s.conn); err == nil {
 		err = s.greet(hello)
 	}

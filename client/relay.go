@@ -40,14 +40,14 @@ const silence = time.Minute
 // plays the daemon to them and sends their messages there. Only programs of the
 // same user are served. It returns when ctx is over and all programs were told.
 func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *slog.Logger) error {
-	return acceptPrograms(ctx, listener, log, func(ctx context.Context, near *net.UnixConn) error {
+	return acceptPrograms(ctx, listener, os.Getuid(), log, func(ctx context.Context, near *net.UnixConn) error {
 		return serveProgram(ctx, near, remote)
 	})
 }
 
-// acceptPrograms serves each program of this user that connects, until ctx is over and
+// acceptPrograms serves each program of a user that connects, until ctx is over and
 // all of them were told.
-func acceptPrograms(ctx context.Context, listener *net.UnixListener, log *slog.Logger, serve func(context.Context, *net.UnixConn) error) error {
+func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, log *slog.Logger, serve func(context.Context, *net.UnixConn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	programs := door.Listen(listener, false)
@@ -71,7 +71,7 @@ func acceptPrograms(ctx context.Context, listener *net.UnixListener, log *slog.L
 		clients.Go(func() {
 			defer conn.Close()
 			near := conn.Conn.(*net.UnixConn)
-			_, err := sameUser(near)
+			_, err := programOf(near, user)
 			if err == nil {
 				err = serve(ctx, near)
 			}
@@ -101,14 +101,14 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 	return r.serve(attached)
 }
 
-// sameUser refuses programs of other users, and says which process it is.
-func sameUser(conn *net.UnixConn) (pid int32, err error) {
+// programOf refuses programs of other users than one, and says which process it is.
+func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
 	peer, err := peerOf(conn)
 	if err != nil {
 		return 0, err
 	}
-	if int(peer.Uid) != os.Getuid() {
-		return 0, fmt.Errorf("a program of user %d was turned away: this socket is user %d's", peer.Uid, os.Getuid())
+	if int(peer.Uid) != user {
+		return 0, fmt.Errorf("a program of user %d was turned away: this socket is user %d's", peer.Uid, user)
 	}
 	return peer.Pid, nil
 }

@@ -24,8 +24,13 @@ import (
 // Admit tells the daemon at a socket of a grant of some of its devices, until a certain
 // time; the zero time is for ever. The limit is for these devices alone.
 func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, expires time.Time) (*status.Grants, error) {
-	r := admitRequest{Request: "grant-admit", ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Limit: &limit}
-	for _, d := range devices {
+	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit}, expires)
+}
+
+// AdmitLoan is Admit for whoever knows only the hash of the grant's credential.
+func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
+	r := admitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit}
+	for _, d := range loan.Devices {
 		r.Devices = append(r.Devices, grantedDevice{d.Device, d.Memory})
 	}
 	if !expires.IsZero() {

@@ -10,8 +10,8 @@ import (
 	"muster/model"
 )
 
-// Format writes the options as one line that ParseLine reads back: the canonical
-// spelling of the same submission. A request that no option of Slurm asks for is
+// Format writes the options as one line that ParseLine reads back (Parse, cut into
+// Words, for the tool Submit): the canonical spelling of the same submission. A request that no option of Slurm asks for is
 // an error.
 func (o *Options) Format() (string, error) {
 	var words []string
@@ -45,8 +45,14 @@ func (o *Options) Format() (string, error) {
 	if o.Priority != 0 {
 		words = append(words, "--priority="+strconv.FormatInt(o.Priority, 10))
 	}
+	if o.Tool == Submit {
+		words = append(append(words, batchWords(&o.Batch)...), clientWords(&o.Client)...)
+	}
 	if len(o.Command) > 0 {
-		words = append(append(words, "--"), o.Command...)
+		if o.Tool != Submit || o.Client.Program {
+			words = append(words, "--")
+		}
+		words = append(words, o.Command...)
 	}
 	return quoteWords(words), nil
 }

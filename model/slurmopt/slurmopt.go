@@ -4,6 +4,9 @@
 // (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). They become a
 // request and the attributes of a job, and a canonical option line again.
 //
+// `muster submit` is one more tool, with sbatch's options: its jobs really run, so
+// it also reads what a simulated job has no use for (arrays, dependencies, files).
+//
 // What a real Slurm says of each line is recorded in testdata, and a test holds
 // the parser to it.
 //
@@ -23,7 +26,7 @@ import (
 
 // Options is what one submission says.
 type Options struct {
-	// Tool is srun, sbatch or salloc; empty where only options were given.
+	// Tool is srun, sbatch, salloc or Submit; empty where only options were given.
 	Tool string
 
 	Request model.Request
@@ -42,6 +45,9 @@ type Options struct {
 
 	// Command is what stands after the options.
 	Command []string
+	// Batch and Client are for the tool Submit alone.
+	Batch  Batch
+	Client Client
 	// Notes tell where a request is taken otherwise than it is written.
 	Notes []string
 }
@@ -67,38 +73,74 @@ func (e *Error) Error() string {
 }
 
 // Parse reads a command line, word by word, as a program gets it. The first word
-// may be srun, sbatch or salloc; options end at the first word that is none.
+// may be srun, sbatch, salloc or Submit; options end at the first word that is none.
 func Parse(argv []string) (*Options, error) {
-	words := make([]Word, len(argv))
-	for i, text := range argv {
-		words[i] = Word{Text: text, index: i}
-	}
-	return parse(nil, words)
+	tool, words := toolOf(argv)
+	return parse(tool, nil, words)
 }
 
 // ParseLine reads a command line as a shell would, with its quotes. Errors name
-// the column.
+// the column. It is for simulated jobs: the tool Submit is none of theirs.
 func ParseLine(line string) (*Options, error) {
 	words, err := Words(line)
 	if err != nil {
 		return nil, err
 	}
-	return parse(nil, words)
+	tool := ""
+	if len(words) > 0 {
+		if tool = slurmTool(words[0].Text); tool != "" {
+			words = words[1:]
+		}
+	}
+	return parse(tool, nil, words)
 }
 
 // ParseScript reads the #SBATCH lines at the head of a script, and then the
 // options of the command that submits it. Where both give the same option, the
-// command wins.
+// command wins. For the tool Submit there are #MUSTER lines, too, which win over
+// #SBATCH lines.
 func ParseScript(script string, argv []string) (*Options, error) {
-	lines, err := scriptLines(script)
+	tool, words := toolOf(argv)
+	if tool != Submit && tool != "sbatch" {
+		tool, words = "sbatch", wordsOf(argv) // a script is submitted, whatever its command is
+	}
+	lines, err := scriptLines(script, tool)
 	if err != nil {
 		return nil, err
 	}
+	return parse(tool, lines, words)
+}
+
+func wordsOf(argv []string) []Word {
 	words := make([]Word, len(argv))
 	for i, text := range argv {
 		words[i] = Word{Text: text, index: i}
 	}
-	return parse(lines, words)
+	return words
+}
+
+// toolOf takes the tool off the front of a command line.
+func toolOf(argv []string) (tool string, rest []Word) {
+	rest = wordsOf(argv)
+	if len(argv) == 0 {
+		return "", rest
+	}
+	if argv[0] == Submit {
+		return Submit, rest[1:]
+	}
+	if tool = slurmTool(argv[0]); tool != "" {
+		rest = rest[1:]
+	}
+	return tool, rest
+}
+
+// slurmTool is the tool of Slurm that a word names, perhaps with its folder.
+func slurmTool(word string) string {
+	name := word[strings.LastIndexByte(word, '/')+1:]
+	if slices.Contains(tools, name) {
+		return name
+	}
+	return ""
 }
 
 // Apply puts the options into a job. What the job has and they do not say stays.
@@ -159,6 +201,7 @@ func (o *Options) Avoid(all []string) error {
 type parser struct {
 	options   Options
 	inOr      bool
+	inScript  bool
 	at        Word // the word in hand
 	requested given
 	named     *int // nodes that were named so far, also in --or
@@ -190,27 +233,21 @@ type given struct {
 	unlimited                                      bool
 }
 
-func parse(script [][]Word, argv []Word) (*Options, error) {
+func parse(tool string, script [][]Word, argv []Word) (*Options, error) {
 	p := &parser{named: new(int)}
-	if script != nil {
-		p.options.Tool = "sbatch"
-	}
-	if len(argv) > 0 {
-		tool := argv[0].Text[strings.LastIndexByte(argv[0].Text, '/')+1:]
-		if slices.Contains(tools, tool) && (script == nil || tool == "sbatch") {
-			p.options.Tool = tool
-			argv = argv[1:]
-		}
-	}
+	p.options.Tool = tool
+	p.options.Batch.Requeue = tool == Submit
+	p.inScript = true
 	for _, line := range script {
 		rest, err := p.words(line)
 		if err != nil {
 			return nil, err
 		}
 		if len(rest) > 0 {
-			return nil, rest[0].errorf("%q is no option: a line that starts with #SBATCH has options alone", rest[0].Text)
+			return nil, rest[0].errorf("%q is no option: a line that starts with %s has options alone", rest[0].Text, rest[0].directive())
 		}
 	}
+	p.inScript = false
 	rest, err := p.words(argv)
 	if err != nil {
 		return nil, err
@@ -244,6 +281,7 @@ func (p *parser) words(words []Word) ([]Word, error) {
 		w := words[0]
 		switch {
 		case w.Text == "--":
+			p.options.Client.Program = p.options.Tool == Submit && (len(words) > 1 || p.options.Client.Program)
 			return words[1:], nil
 		case strings.HasPrefix(w.Text, "--"):
 			n, err := p.long(w, words[1:])
@@ -314,10 +352,15 @@ func (p *parser) short(w Word, rest []Word) (int, error) {
 func (p *parser) apply(o *option, w Word, value string, valued bool) error {
 	switch {
 	case o.refused != "":
-		return w.errorf("--%s %s", o.long, o.refused)
+		return w.errorf("--%s %s", o.long, o.whyRefused(p.options.Tool))
+	case p.inScript && o.ofCommand:
+		return w.errorf("--%s is for the command line, not for a script", o.long)
 	case p.inOr && !o.ofRequest:
 		return w.errorf("--%s says nothing about a request: inside --or give -N, -n, -c, --gres, -t and their like", o.long)
 	case o.set == nil:
+		if p.options.Tool == Submit {
+			p.note("--%s has no effect here", o.long)
+		}
 		return nil
 	}
 	p.at = w

@@ -28,6 +28,8 @@ type option struct {
 	only string
 	// ofRequest marks what may stand in --or.
 	ofRequest bool
+	// ofCommand marks what no line of a script may say.
+	ofCommand bool
 	// set takes the value; nil accepts the option and ignores it: it does not
 	// concern where and when a job runs.
 	set         func(p *parser, value string) error
@@ -72,8 +74,17 @@ const (
 	oneCluster  = "is not modelled: there is one cluster"
 )
 
-// table is filled in init: the options of --or read this table themselves.
-var table []option
+// whyRefused tells real jobs nothing of a model.
+func (o *option) whyRefused(tool string) string {
+	if tool == Submit {
+		return strings.Replace(o.refused, "is not modelled", "is not supported", 1)
+	}
+	return o.refused
+}
+
+// table has Slurm's options, submitTable those of the tool Submit: sbatch's, with
+// its own before them. Both are filled in init: the options of --or read them.
+var table, submitTable []option
 
 func init() {
 	table = []option{
@@ -104,7 +115,7 @@ func init() {
 		attribute("partition", 'p', "NAME", func(p *parser, v string) error { p.options.Partition = v; return nil }),
 		attribute("account", 'A', "NAME", func(p *parser, v string) error { p.options.Account = v; return nil }),
 		attribute("qos", 'q', "NAME", func(p *parser, v string) error { p.options.QOS = v; return nil }),
-		attribute("wrap", 0, "COMMAND", func(p *parser, v string) error { p.options.Command = []string{"sh", "-c", v}; return nil }).in("sbatch"),
+		attribute("wrap", 0, "COMMAND", (*parser).setWrap).in("sbatch"),
 
 		// What would change where or when a job runs, and is not there.
 		value("array", 'a').in("sbatch").refuse("is not modelled: submit the jobs one by one"),
@@ -180,6 +191,24 @@ func init() {
 	}
 }
 
+func init() {
+	submitTable = batchTable()
+	own := len(submitTable)
+	for _, o := range table {
+		if o.of("sbatch") && !slices.ContainsFunc(submitTable[:own], func(s option) bool { return s.long == o.long }) {
+			o.only = ""
+			submitTable = append(submitTable, o)
+		}
+	}
+}
+
+func tableOf(tool string) []option {
+	if tool == Submit {
+		return submitTable
+	}
+	return table
+}
+
 func (o *option) of(tool string) bool {
 	return tool == "" || o.only == "" || slices.Contains(strings.Fields(o.only), tool)
 }
@@ -188,8 +217,9 @@ func (o *option) of(tool string) bool {
 func findLong(tool, name string) (*option, error) {
 	var found []*option
 	var known []string
-	for i := range table {
-		o := &table[i]
+	options := tableOf(tool)
+	for i := range options {
+		o := &options[i]
 		if !o.of(tool) {
 			continue
 		}
@@ -214,14 +244,22 @@ func findLong(tool, name string) (*option, error) {
 	if near := model.Nearest(name, known); near != "" {
 		return nil, fmt.Errorf("--%s is no option: did you mean --%s?", name, near)
 	}
-	return nil, fmt.Errorf("--%s is no option that is known here: see the manual of %s", name, cmp.Or(tool, "sbatch"))
+	return nil, fmt.Errorf("--%s is no option that is known here: see %s", name, manualOf(tool))
 }
 
 func findShort(tool string, letter byte) *option {
-	for i := range table {
-		if o := &table[i]; o.short == letter && o.of(tool) {
+	options := tableOf(tool)
+	for i := range options {
+		if o := &options[i]; o.short == letter && o.of(tool) {
 			return o
 		}
 	}
 	return nil
+}
+
+func manualOf(tool string) string {
+	if tool == Submit {
+		return "muster submit --help"
+	}
+	return "the manual of " + cmp.Or(tool, "sbatch")
 }

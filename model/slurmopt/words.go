@@ -2,6 +2,7 @@ package slurmopt
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,7 @@ type Word struct {
 	Column int
 
 	index, line int
+	of          int // the directive of its line
 }
 
 func (w *Word) errorf(format string, args ...any) error {
@@ -88,15 +90,24 @@ func quoteWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-const directive = "#SBATCH"
+// directives start the lines of a script that have options; a later one wins.
+var directives = []string{"#SBATCH", "#MUSTER"}
+
+// directive is what the word's line in a script starts with.
+func (w *Word) directive() string { return directives[w.of] }
 
 // scriptLines are the options of a script: the lines that start with #SBATCH,
-// up to the first that is neither empty nor a comment.
-func scriptLines(script string) ([][]Word, error) {
+// up to the first that is neither empty nor a comment. For the tool Submit those that
+// start with #MUSTER follow.
+func scriptLines(script, tool string) ([][]Word, error) {
 	if !strings.HasPrefix(script, "#!") {
 		return nil, &Error{Line: 1, Column: 1, Reason: "a script starts with #! and what runs it, such as #!/bin/sh"}
 	}
-	lines := [][]Word{}
+	known := directives
+	if tool != Submit {
+		known = directives[:1]
+	}
+	lines := make([][][]Word, len(known))
 	number := 0
 	for line := range strings.SplitSeq(script, "\n") {
 		number++
@@ -104,22 +115,34 @@ func scriptLines(script string) ([][]Word, error) {
 		if trimmed != "" && trimmed[0] != '#' {
 			break
 		}
-		rest, ok := strings.CutPrefix(line, directive)
-		if !ok {
-			continue
+		for i, directive := range known {
+			rest, ok := strings.CutPrefix(line, directive)
+			if !ok {
+				continue
+			}
+			words, err := scriptLine(rest, number, i)
+			if err != nil {
+				return nil, err
+			}
+			lines[i] = append(lines[i], words)
 		}
-		words, err := Words(beforeComment(rest))
-		if err != nil {
-			place := err.(*Error)
-			place.Line, place.Column = number, place.Column+len(directive)
-			return nil, place
-		}
-		for i := range words {
-			words[i].line, words[i].Column = number, words[i].Column+len(directive)
-		}
-		lines = append(lines, words)
 	}
-	return lines, nil
+	return slices.Concat(lines...), nil
+}
+
+// scriptLine reads what stands behind a directive.
+func scriptLine(rest string, number, directive int) ([]Word, error) {
+	before := len(directives[directive])
+	words, err := Words(beforeComment(rest))
+	if err != nil {
+		place := err.(*Error)
+		place.Line, place.Column = number, place.Column+before
+		return nil, place
+	}
+	for i := range words {
+		words[i].line, words[i].of, words[i].Column = number, directive, words[i].Column+before
+	}
+	return words, nil
 }
 
 // beforeComment cuts a line at a # outside quotes, even one inside a word.

@@ -236,7 +236,6 @@ type given struct {
 func parse(tool string, script [][]Word, argv []Word) (*Options, error) {
 	p := &parser{named: new(int)}
 	p.options.Tool = tool
-	p.options.Batch.Requeue = tool == Submit
 	p.inScript = true
 	for _, line := range script {
 		rest, err := p.words(line)

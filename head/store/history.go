@@ -95,3 +95,32 @@ func number(key []byte) (n uint64) {
 	}
 	return n
 }
+
+// maxTasks is how many numbers behind an array's are looked at for its tasks.
+const maxTasks = 200_000
+
+// EndedAll is an ended job, or the tasks of an array that have ended: all, or one of
+// them. Tasks have the array's number and those that follow it.
+func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		c, looked := tx.Bucket(endedBucket).Cursor(), 0
+		for k, value := c.Seek(Key(job)); k != nil && looked < maxTasks; k, value = c.Next() {
+			looked++
+			var ended api.Job
+			if err := json.Unmarshal(value, &ended); err != nil {
+				return errors.Join(errDamaged, err)
+			}
+			if ended.ID != job && ended.ArrayJob != job {
+				break // its tasks are numbered in a row
+			}
+			if task < 0 || ended.ArrayJob == job && ended.ArrayTask != nil && int64(*ended.ArrayTask) == task {
+				jobs = append(jobs, ended)
+			}
+		}
+		if len(jobs) == 0 {
+			return ErrNoSuch
+		}
+		return nil
+	})
+	return jobs, err
+}

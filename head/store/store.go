@@ -32,12 +32,16 @@ var (
 	versionKey  = []byte("version")
 	endedBucket = []byte(head.Ended)
 	atBucket    = []byte("ended_at") // time and number of an ended job -> its user
-	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes}
+	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys}
 )
 
 // lockWait is how long Open waits for the lock: a head that was killed may still be
 // ending.
 const lockWait = 2 * time.Second
+
+// mapped is how much of the address space the file has. A commit that needs more must
+// wait for everybody who reads, and a backup may take long.
+const mapped = 16 << 30
 
 // ErrNoSuch says that a record is not there.
 var ErrNoSuch = errors.New("there is no such record")
@@ -119,7 +123,7 @@ func syncDir(dir string) error {
 // opening does not read the whole file.
 func open(path string) (db *bolt.DB, err error) {
 	err = guarded(func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType, InitialMmapSize: 1 << 30})
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped})
 		var system syscall.Errno
 		if err != nil && !errors.Is(err, bolt.ErrTimeout) && !errors.As(err, &system) {
 			return fmt.Errorf("%w (%w)", errDamaged, err) // it is not the system that complains

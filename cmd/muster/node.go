@@ -346,16 +346,28 @@ func terminalGone(w io.Writer) func() bool {
 }
 
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", f.level)
+	log, err := logger(w, f.level, f.textLog, f.jsonLog)
+	if err != nil {
+		return nil, err
 	}
-	os.Setenv(workerLevelVariable, max(level, slog.LevelWarn).String())
-	if level == slog.LevelDebug {
-		os.Setenv(workerLevelVariable, level.String())
+	level := slog.LevelWarn // workers have less to say
+	if ctx := context.Background(); log.Enabled(ctx, slog.LevelDebug) {
+		level = slog.LevelDebug
+	} else if !log.Enabled(ctx, slog.LevelWarn) {
+		level = slog.LevelError
+	}
+	os.Setenv(workerLevelVariable, level.String())
+	return log, nil
+}
+
+// logger makes a daemon's log: text on a terminal, JSON elsewhere, unless it is said.
+func logger(w io.Writer, levelName string, text, asJSON bool) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(levelName)); err != nil {
+		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", levelName)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	if f.textLog || isTerminal(w) && !f.jsonLog {
+	if text || isTerminal(w) && !asJSON {
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
 	return slog.New(slog.NewJSONHandler(w, options)), nil

@@ -220,9 +220,6 @@ func (a *asker) submit(s api.Submission) uint64 {
 	return done.Job
 }
 
-func command(words ...string) api.Submission {
-	return api.Submission{Script: "#!/bin/sh\n", Arguments: words, Directory: "/tmp"}
-}
 
 // agentAt is a simulated agent.
 type agentAt struct {
@@ -291,4 +288,8 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(authority())
 	os.Exit(code)
+}
+
+func command(words ...string) api.Submission {
+	return api.Submission{Arguments: words, Directory: "/tmp"}
 }

@@ -37,6 +37,7 @@ var commands = []func() *cobra.Command{
 	newVersion,
 	newCompletion,
 	newWorker,
+	newTask,
 	newCheckpointHook,
 }
 

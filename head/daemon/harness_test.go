@@ -220,7 +220,6 @@ func (a *asker) submit(s api.Submission) uint64 {
 	return done.Job
 }
 
-
 // agentAt is a simulated agent.
 type agentAt struct {
 	t    testing.TB
@@ -281,8 +280,12 @@ func heard[M agent.ToAgent](a *agentAt) M {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv("MUSTER_HEAD_TEST_CHILD") != "" {
+	switch {
+	case os.Getenv("MUSTER_HEAD_TEST_CHILD") != "":
 		child()
+		return
+	case os.Getenv("MUSTER_HEAD_TEST_AGENTS") != "":
+		agentsChild()
 		return
 	}
 	code := m.Run()

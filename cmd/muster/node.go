@@ -307,6 +307,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 	ready := make(chan struct{})
 	opts.Ready = func() { close(ready) }
 	if cfg.Head.Address != "" {
+		opts.Agent = true
 		end, wrong := serveAgent(cfg, log, ready, stop)
 		if wrong != nil {
 			return wrong

@@ -19,6 +19,7 @@ var commands = []func() *cobra.Command{
 	newRun,
 	newCheck,
 	newNode,
+	newHead,
 	newPs,
 	newDevices,
 	newDevice,

@@ -86,6 +86,9 @@ node, node/checkpoint, wire/status < node/programs # processes and their clients
 wire/grant < wire/agent
 wire/grant < node/gateway
 
+# Who has a certificate: users, nodes and heads are told apart alike everywhere.
+NOTHING < wire/identity < node/gateway, head/dial, head/daemon
+
 # The agent: it starts what the head says, and knows no policy.
 wire/agent < node/agentcore # what an agent knows, as a value
 node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile < node/agent
@@ -95,6 +98,7 @@ policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
+NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
 # Programs' side.

@@ -84,7 +84,7 @@ node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile 
 # The cluster plane: it knows no device.
 policy, policy/catalog, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
-model/slurmopt < head/api # what its clients send and get
+NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 

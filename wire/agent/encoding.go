@@ -22,7 +22,7 @@ const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToHead  = byKind[ToHead](Hello{}, Inventory{}, Report{}, Pong{})
+	kindsToHead  = byKind[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{})
 	kindsToAgent = byKind[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{})
 )
 

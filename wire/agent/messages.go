@@ -134,6 +134,13 @@ type End struct {
 	Memory int64         `json:"memory,omitempty"`
 }
 
+// Lent answers Lend: from now on the devices are served. Of a node that cannot,
+// Error says why.
+type Lent struct {
+	ID    string `json:"id"`
+	Error string `json:"error,omitempty"`
+}
+
 // Pong answers Ping.
 type Pong struct{}
 
@@ -270,6 +277,7 @@ type Exec struct {
 func (Hello) Kind() string     { return "hello" }
 func (Inventory) Kind() string { return "inventory" }
 func (Report) Kind() string    { return "report" }
+func (Lent) Kind() string      { return "lent" }
 func (Pong) Kind() string      { return "pong" }
 func (Welcome) Kind() string   { return "welcome" }
 func (Refused) Kind() string   { return "refused" }
@@ -288,6 +296,7 @@ func (Open) Kind() string      { return "open" }
 func (Hello) toHead()     {}
 func (Inventory) toHead() {}
 func (Report) toHead()    {}
+func (Lent) toHead()      {}
 func (Pong) toHead()      {}
 
 func (Welcome) toAgent() {}
@@ -438,6 +447,13 @@ func (s Signal) check() error {
 func (l Limit) check() error {
 	if l.ID == "" || l.Limit < -1 {
 		return fmt.Errorf("a limit of %d for %q", l.Limit, l.ID)
+	}
+	return nil
+}
+
+func (l Lent) check() error {
+	if l.ID == "" || !goodText(l.Error, MaxReason) {
+		return errors.New("no grant, or an error that is no text")
 	}
 	return nil
 }

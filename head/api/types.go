@@ -1,0 +1,295 @@
+package api
+
+// MaxSubmission is how many bytes a submission may have: script, arguments and
+// environment together.
+const MaxSubmission = 8 << 20
+
+// MaxBatch is how many submissions one request may have.
+const MaxBatch = 10_000
+
+// Submission is a job to be run.
+type Submission struct {
+	// Options are words as of a command line: ["-n4", "--gres=gpu:1"]. Those in the
+	// script's #MUSTER and #SBATCH lines count too; these win.
+	Options []string `json:"options,omitempty"`
+	// Script is run once, on the first node, with Arguments. Without one, Arguments
+	// are the command that all of the job's processes run.
+	Script    string   `json:"script,omitempty"`
+	Arguments []string `json:"arguments,omitempty"`
+	// Directory is where it is run and what paths are relative to.
+	Directory   string   `json:"directory"`
+	Environment []string `json:"environment,omitempty"`
+	// User may be given by administrators alone: whose job it is.
+	User string `json:"user,omitempty"`
+	// Key, if given, makes repeating harmless: a second submission of the same user
+	// with the same key is the first one again.
+	Key string `json:"key,omitempty"`
+}
+
+// Submitted answers a submission.
+type Submitted struct {
+	Job uint64 `json:"job"`
+	// Tasks is how many jobs an array became; 0 if it is none.
+	Tasks int `json:"tasks,omitempty"`
+	// Notes tell where something is taken otherwise than it was written.
+	Notes []string `json:"notes,omitempty"`
+	// Error says why it was refused; of a list, others may have been taken.
+	Error string `json:"error,omitempty"`
+}
+
+// State is how a job is, in Slurm's words.
+type State string
+
+// The states of jobs.
+const (
+	Pending     State = "PENDING"
+	Running     State = "RUNNING"
+	Suspended   State = "SUSPENDED"
+	Completing  State = "COMPLETING"
+	Completed   State = "COMPLETED"
+	Failed      State = "FAILED"
+	Cancelled   State = "CANCELLED"
+	Timeout     State = "TIMEOUT"
+	NodeFail    State = "NODE_FAIL"
+	OutOfMemory State = "OUT_OF_MEMORY"
+	Preempted   State = "PREEMPTED"
+)
+
+// Over says whether a job in this state has ended.
+func (s State) Over() bool {
+	switch s {
+	case Pending, Running, Suspended, Completing:
+		return false
+	}
+	return true
+}
+
+// Jobs is a list of jobs.
+type Jobs struct {
+	Jobs []Job `json:"jobs"`
+	// Next is what ?after= must be to go on; 0 at the end.
+	Next uint64 `json:"next,omitempty"`
+}
+
+// Job is one job. What does not apply is left out.
+type Job struct {
+	ID uint64 `json:"job"`
+	// ArrayJob and ArrayTask are of one task of an array.
+	ArrayJob  uint64  `json:"array_job,omitempty"`
+	ArrayTask *uint32 `json:"array_task,omitempty"`
+	Name      string  `json:"name"`
+	User      string  `json:"user"`
+	Account   string  `json:"account,omitempty"`
+	Partition string  `json:"partition,omitempty"`
+	QOS       string  `json:"qos,omitempty"`
+	State     State   `json:"state"`
+	// Reason is one word of Slurm's for why it is so; Why is a sentence, from the policy
+	// itself where it decided.
+	Reason string `json:"reason,omitempty"`
+	Why    string `json:"why,omitempty"`
+
+	// Options is what it asks for, as one line.
+	Options   string  `json:"options"`
+	Priority  int64   `json:"priority"`
+	Held      bool    `json:"held,omitempty"`
+	Submit    float64 `json:"submit"`
+	Eligible  float64 `json:"eligible,omitempty"`
+	Start     float64 `json:"start,omitempty"`
+	End       float64 `json:"end,omitempty"`
+	TimeLimit float64 `json:"time_limit,omitempty"`
+	// Elapsed is how long it has run, or ran, without times of suspension.
+	Elapsed float64 `json:"elapsed"`
+	// Attempt counts how often it was started.
+	Attempt  uint32 `json:"attempt,omitempty"`
+	Requeues uint32 `json:"requeues,omitempty"`
+
+	// Nodes is what it has, or had, in the order of its parts.
+	Nodes    []string `json:"nodes,omitempty"`
+	NodeList string   `json:"node_list,omitempty"`
+	Parts    []Part   `json:"parts,omitempty"`
+	Devices  []Device `json:"devices,omitempty"`
+	// What it asks for in all, or has.
+	NumNodes int     `json:"num_nodes"`
+	Cores    int     `json:"cores"`
+	Memory   int64   `json:"memory"`
+	GPUs     int     `json:"gpus"`
+	GPUShare float64 `json:"gpu_share,omitempty"` // of whole devices, in sum
+
+	ExitCode int     `json:"exit_code"`
+	Signal   int     `json:"signal,omitempty"`
+	CPUTime  float64 `json:"cpu_time,omitempty"`
+	Peak     int64   `json:"memory_peak,omitempty"`
+
+	Directory string   `json:"directory"`
+	Output    string   `json:"output,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	Command   []string `json:"command,omitempty"`
+	Comment   string   `json:"comment,omitempty"`
+	// Dependency is what it waits for, as it was written.
+	Dependency string `json:"dependency,omitempty"`
+}
+
+// Part is what a job has of one node.
+type Part struct {
+	Node   string `json:"node"`
+	Cores  int    `json:"cores"`
+	Memory int64  `json:"memory"`
+	State  string `json:"state,omitempty"`
+}
+
+// Device is a GPU that a job has.
+type Device struct {
+	// For is the node whose processes use it; Node is where it is.
+	For    string `json:"for"`
+	Node   string `json:"node"`
+	Device int    `json:"device"`
+	// Memory is the share; 0 is the whole device.
+	Memory   int64 `json:"memory,omitempty"`
+	Borrowed bool  `json:"borrowed,omitempty"`
+}
+
+// Changed answers what changes jobs: those that it changed.
+type Changed struct {
+	Jobs []uint64 `json:"jobs"`
+}
+
+// Priority sets a job's priority outright (administrators), or its nice value.
+type Priority struct {
+	Priority *int64 `json:"priority,omitempty"`
+	Nice     *int64 `json:"nice,omitempty"`
+}
+
+// Limit changes how many of its devices a running job may use at a time; -1 is all.
+type Limit struct {
+	Devices int `json:"devices"`
+}
+
+// Nodes is all nodes of the cluster.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// NodeState is how a node is.
+type NodeState string
+
+// The states of nodes.
+const (
+	NodeIdle     NodeState = "IDLE"
+	NodeMixed    NodeState = "MIXED"
+	NodeAlloc    NodeState = "ALLOCATED"
+	NodeDraining NodeState = "DRAINING"
+	NodeDrained  NodeState = "DRAINED"
+	NodeDown     NodeState = "DOWN"
+)
+
+// Node is one node.
+type Node struct {
+	Name  string    `json:"node"`
+	State NodeState `json:"state"`
+	// Reason is why it is drained or down.
+	Reason      string       `json:"reason,omitempty"`
+	Connected   bool         `json:"connected"`
+	Since       float64      `json:"since"` // when that began
+	Cores       int          `json:"cores"`
+	CoresUsed   int          `json:"cores_used"`
+	Memory      int64        `json:"memory"`
+	MemoryUsed  int64        `json:"memory_used"`
+	Devices     []NodeDevice `json:"devices,omitempty"`
+	Gateway     string       `json:"gateway,omitempty"`
+	User        string       `json:"user,omitempty"`
+	Incarnation string       `json:"incarnation,omitempty"`
+	// Jobs are those that have something of it, lent devices included.
+	Jobs []uint64 `json:"jobs,omitempty"`
+}
+
+// NodeDevice is a GPU of a node.
+type NodeDevice struct {
+	Name   string  `json:"name"`
+	Memory int64   `json:"memory"`
+	Speed  float64 `json:"speed"`
+	Up     bool    `json:"up"`
+	// Used is the memory that jobs have of it; all of it for a whole device.
+	Used int64    `json:"used"`
+	Jobs []uint64 `json:"jobs,omitempty"`
+}
+
+// Drain takes a node out of use: what runs there goes on.
+type Drain struct {
+	Reason string `json:"reason"`
+}
+
+// Usage is what users and accounts used, decayed as the configuration says.
+type Usage struct {
+	Lines []UsageLine `json:"usage"`
+}
+
+// UsageLine is one user or account.
+type UsageLine struct {
+	Account string `json:"account"`
+	User    string `json:"user,omitempty"` // "" for the account as a whole
+	// Shares is the part that it should have, Used the part that it had, Factor what
+	// follows for its jobs, from 0 to 1.
+	Shares float64 `json:"shares"`
+	Used   float64 `json:"used"`
+	Factor float64 `json:"factor"`
+	// Raw is decayed seconds of billing units; the others count since the beginning.
+	Raw         float64 `json:"raw"`
+	CoreSeconds float64 `json:"core_seconds"`
+	GPUSeconds  float64 `json:"gpu_seconds"`
+	Jobs        uint64  `json:"jobs"`
+}
+
+// Priorities says why the queue stands as it does.
+type Priorities struct {
+	Jobs []JobPriority `json:"jobs"`
+}
+
+// JobPriority is a waiting job's priority and what it is made of.
+type JobPriority struct {
+	Job      uint64           `json:"job"`
+	User     string           `json:"user"`
+	Account  string           `json:"account,omitempty"`
+	Priority int64            `json:"priority"`
+	Factors  map[string]int64 `json:"factors,omitempty"`
+}
+
+// Cluster is what cluster this is.
+type Cluster struct {
+	Name    string  `json:"cluster"`
+	Version string  `json:"version"`
+	Policy  string  `json:"policy"`
+	Now     float64 `json:"now"`
+	Up      float64 `json:"up"`
+	// User is who asks, and Admin whether he administers the cluster.
+	User  string `json:"user"`
+	Admin bool   `json:"admin"`
+	Nodes int    `json:"nodes"`
+	// Counts of jobs that have not ended.
+	Pending int `json:"pending"`
+	Running int `json:"running"`
+	// Problems are what an administrator should look at.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Change is one change, as server-sent events tell it: what it is about has changed,
+// and this is how it is now.
+type Change struct {
+	// At counts changes; a client that missed some asks anew.
+	At   uint64 `json:"at"`
+	Job  *Job   `json:"job,omitempty"`
+	Node *Node  `json:"node,omitempty"`
+}
+
+// Error is why a request was refused.
+type Error struct {
+	Error string `json:"error"`
+}
+
+// Exec is a command to run among a job's processes; in the query, as
+// ?node=&arg=...&dir=&env=...
+type Exec struct {
+	Node        string   `json:"node,omitempty"` // "" is its first
+	Arguments   []string `json:"arguments"`
+	Directory   string   `json:"directory,omitempty"`
+	Environment []string `json:"environment,omitempty"`
+}

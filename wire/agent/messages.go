@@ -68,6 +68,9 @@ type Hello struct {
 	Gateway string `json:"gateway,omitempty"`
 	// Tasks are all that the agent knows.
 	Tasks []Report `json:"tasks,omitempty"`
+	// Loans are the grants that the node's devices serve (Lend), by name: the head ends
+	// those of jobs that are over, and lends what is missing.
+	Loans []string `json:"loans,omitempty"`
 }
 
 // Device is a GPU of a node.
@@ -333,6 +336,11 @@ func (h Hello) check() error {
 		return errors.New("a name that is none")
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
+	}
+	for _, id := range h.Loans {
+		if id == "" || !goodText(id, maxName) {
+			return fmt.Errorf("a loan %.40q", id)
+		}
 	}
 	known := make(map[Task]bool, len(h.Tasks))
 	for _, r := range h.Tasks {

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// A stream is a connection of its own, which the agent dials when the head has sent
+// Open. On it lie frames: a byte with the kind, four bytes with the length of what
+// follows, the lowest first, and the bytes.
+//
+// Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the
+// input, and the agent FrameOutput and FrameError. Of a file (Open.File) the agent
+// sends FrameOutput. The last frame of either is FrameEnd, with an Outcome as JSON. A
+// head that closes its side before that has the command killed.
+
+// FrameKind says what a frame has.
+type FrameKind uint8
+
+// The kinds.
+const (
+	FrameInput FrameKind = iota
+	FrameOutput
+	FrameError
+	FrameEnd
+	frameKinds
+)
+
+// MaxFrame is how many bytes a frame may have.
+const MaxFrame = 64 << 10
+
+const frameHead = 5
+
+// Outcome is how a command ended, or the reading of a file.
+type Outcome struct {
+	Exit   int `json:"exit"`
+	Signal int `json:"signal,omitempty"`
+	// Reason says why there was nothing to run or to read; "" if there was.
+	Reason string `json:"reason,omitempty"`
+}
+
+// AppendFrame appends a frame as it lies on a stream. It has no more than MaxFrame
+// bytes.
+func AppendFrame(to []byte, kind FrameKind, bytes []byte) []byte {
+	to = append(to, byte(kind))
+	to = binary.LittleEndian.AppendUint32(to, uint32(len(bytes)))
+	return append(to, bytes...)
+}
+
+// AppendOutcome appends the frame that ends a stream.
+func AppendOutcome(to []byte, o Outcome) []byte {
+	if len(o.Reason) > MaxReason {
+		o.Reason = o.Reason[:MaxReason]
+	}
+	body, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // numbers and a text
+	}
+	return AppendFrame(to, FrameEnd, body)
+}
+
+// ReadFrame reads a frame into a buffer with room for MaxFrame bytes, of which it
+// returns what was used.
+func ReadFrame(r io.Reader, buffer []byte) (FrameKind, []byte, error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	kind, size := FrameKind(head[0]), binary.LittleEndian.Uint32(head[1:])
+	if kind >= frameKinds || size > MaxFrame {
+		return 0, nil, fmt.Errorf("%w: a frame of kind %d with %d bytes", ErrRefused, kind, size)
+	}
+	if n, err := io.ReadFull(r, buffer[:size]); err != nil {
+		return 0, nil, fmt.Errorf("a frame breaks off after %d of %d bytes: %w", n, size, err)
+	}
+	return kind, buffer[:size], nil
+}
+
+// ParseOutcome reads the bytes of a FrameEnd.
+func ParseOutcome(b []byte) (Outcome, error) {
+	var o Outcome
+	if err := strictly(b, &o); err != nil {
+		return o, fmt.Errorf("%w: the end of a stream: %w", ErrRefused, err)
+	}
+	if o.Exit < 0 || o.Exit > 255 || o.Signal < 0 || o.Signal > 64 || !goodText(o.Reason, 6*MaxReason) {
+		return o, fmt.Errorf("%w: a stream that ends with status %d and signal %d", ErrRefused, o.Exit, o.Signal)
+	}
+	return o, nil
+}

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			for name, path := range folders {
 				env.Setenv(name, path)
 			}
-			return nil
+			return startFakeHead(env)
 		},
 	})
 }

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+	headclient "muster/head/client"
+	"muster/model"
+)
+
+// headFlags say which head to ask.
+type headFlags struct{ head, tlsDir string }
+
+const headHelp = `
+
+The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the folder that muster cert
+made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS. Without either it is that of this machine.`
+
+func (f *headFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.head, "head", "", "the head to ask, `HOST[:PORT]` or unix:ADDRESS (default: $MUSTER_HEAD, or this machine's)")
+	c.Flags().StringVar(&f.tlsDir, "tls-dir", "", "`folder` with your certificate, for a head on another machine (default: $MUSTER_TLS_DIR)")
+}
+
+// open makes a client of the head.
+func (f *headFlags) open() (*headclient.Head, error) {
+	head, dir := f.head, f.tlsDir
+	if head == "" {
+		head = os.Getenv("MUSTER_HEAD")
+	}
+	if dir == "" {
+		dir = os.Getenv("MUSTER_TLS_DIR")
+	}
+	return headclient.Open(head, dir)
+}
+
+var jobNumber = regexp.MustCompile(`^[1-9][0-9]{0,18}(_[0-9]{1,7})?$`)
+
+// jobIDs reads jobs as people name them: 17, 17_3, 17_[1-4] and lists of these.
+func jobIDs(args []string) ([]string, error) {
+	var ids []string
+	for _, arg := range args {
+		names, err := model.ExpandNodes(arg)
+		if err != nil {
+			return nil, usageErrorf("%q is no job: %v", arg, err)
+		}
+		for _, id := range names {
+			if !jobNumber.MatchString(id) {
+				return nil, usageErrorf("%q is no job: give its number, as 17, or 17_3 for a task of an array", id)
+			}
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// jobName is how people call a job.
+func jobName(j *api.Job) string {
+	if j.ArrayTask != nil {
+		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+	}
+	return fmt.Sprint(j.ID)
+}
+
+func oneJob(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageErrorf("name one job, as 17, or 17_3 for a task of an array")
+	}
+	return nil
+}
+
+func someJobs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the jobs, as 17, or 17_3 for a task of an array")
+	}
+	return nil
+}
+
+func someNodes(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the nodes, as n1 or n[1-4]")
+	}
+	return nil
+}
+
+func nodeNames(args []string) ([]string, error) {
+	var all []string
+	for _, arg := range args {
+		names, err := model.ExpandNodes(arg)
+		if err != nil {
+			return nil, usageErrorf("%q is no list of nodes: %v", arg, err)
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
+
+// completionPatience is how long a shell waits for a list of jobs or nodes.
+const completionPatience = 2 * time.Second
+
+// completeJobs offers the jobs that have not ended.
+func completeJobs(f *headFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := f.open()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+		defer cancel()
+		jobs, _ := h.Jobs(ctx, headclient.Query{})
+		var words []string
+		for i := range jobs {
+			if j := &jobs[i]; !j.State.Over() {
+				words = append(words, fmt.Sprintf("%s\t%s of %s, %s", jobName(j), j.Name, j.User, strings.ToLower(string(j.State))))
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNodes offers the nodes.
+func completeNodes(f *headFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := f.open()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+		defer cancel()
+		nodes, _ := h.Nodes(ctx)
+		var words []string
+		for i := range nodes {
+			words = append(words, nodes[i].Name+"\t"+strings.ToLower(string(nodes[i].State)))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// eachJob does something to jobs, one after the other; it goes on after a failure,
+// which is said with the number.
+func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
+	ids, err := jobIDs(args)
+	if err != nil {
+		return err
+	}
+	return each(c, "job", ids, do)
+}
+
+func each(c *cobra.Command, what string, names []string, do func(string) error) error {
+	failed := false
+	for _, name := range names {
+		if err := do(name); err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, name, err)
+			failed = true
+			if headGone(err) {
+				break // nor would it answer for the others
+			}
+		}
+	}
+	if failed {
+		return exitStatus(exitFailed)
+	}
+	return nil
+}

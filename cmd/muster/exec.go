@@ -47,7 +47,7 @@ func newExec() *cobra.Command {
   echo data | muster exec 17_3 -- sh -c 'cat > input'
   muster exec 17 -- gdb -p 4242`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
+			if len(args) < 2 && !f.rsh {
 				return usageErrorf("name a job and a command, as muster exec 17 -- hostname")
 			}
 			return nil

@@ -23,7 +23,8 @@ import (
 
 // fakeHead answers with the files of a script: GET /v1/jobs/17 is head/GET-jobs-17. A
 // first line "HTTP 404" is the status. A file that ends in .1 is the first answer,
-// .2 the second and so on; the last one stays. What was asked is in the file requests.
+// .2 the second and so on; the last one stays. What ?after=N asks for is in the file
+// that ends in -after-N. What was asked is in the file requests.
 type fakeHead struct {
 	folder, log string
 
@@ -60,7 +61,11 @@ func (h *fakeHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveExec(w, r)
 		return
 	}
-	text, err := h.answer(r.Method + strings.ReplaceAll(strings.TrimPrefix(r.URL.Path, "/v1"), "/", "-"))
+	name := r.Method + strings.ReplaceAll(strings.TrimPrefix(r.URL.Path, "/v1"), "/", "-")
+	if after := r.URL.Query().Get("after"); after != "" {
+		name += "-after-" + after
+	}
+	text, err := h.answer(name)
 	status := http.StatusOK
 	switch {
 	case err != nil:

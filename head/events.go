@@ -28,6 +28,10 @@ type Config struct {
 	TimeLimit time.Duration
 	// Keep is how long ended jobs are listed among the others.
 	Keep time.Duration
+	// Authority vouches for the gateways of nodes: certificates in PEM form.
+	Authority string
+	// Zone is where users' times of day are meant; nil is UTC.
+	Zone *time.Location
 }
 
 // Limits bound what one user may have; 0 is no limit.
@@ -188,4 +192,16 @@ const (
 	Bulk  Bucket = "bulk"  // what they run, by number
 	Ended Bucket = "ended" // that have, by number
 	Nodes Bucket = "nodes" // by name
+	Keys  Bucket = "keys"  // of submissions, by user and key
+)
+
+// What Refusal.Status may be: the numbers are HTTP's.
+const (
+	statusBadRequest          = 400
+	statusForbidden           = 403
+	statusNotFound            = 404
+	statusConflict            = 409
+	statusUnprocessableEntity = 422
+	statusTooManyRequests     = 429
+	statusServiceUnavailable  = 503
 )

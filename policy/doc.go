@@ -6,7 +6,7 @@
 // # Two books
 //
 // State keeps capacity twice. The ledger is the truth: plain arrays, changed
-// only by Step and End, and checked line by line. The pool behind a View is the
+// only by Step and by what the driver tells, and checked line by line. The pool behind a View is the
 // working copy, with indexes for fast search; a policy changes it by proposing
 // starts, so that its next decision sees the last one. What the applier
 // refuses is given back to the pool. A policy that errs, or a script that lies,

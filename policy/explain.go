@@ -7,8 +7,23 @@ import (
 	"muster/model"
 )
 
-// Shortage says what a shape lacks on what is free now.
+// Shortage says what a shape lacks on what is free now, and whether nodes are
+// missing that could have it.
 func (v *View) Shortage(sh *Shape, mode Mode) string {
+	text := v.shortage(sh, mode)
+	out := 0
+	for n := range v.hidden {
+		if v.hidden[n].out {
+			out++
+		}
+	}
+	if out > 0 {
+		text += fmt.Sprintf("; %s draining or down", plural(out, "node"))
+	}
+	return text
+}
+
+func (v *View) shortage(sh *Shape, mode Mode) string {
 	if sh.impossible != "" {
 		return sh.impossible
 	}

@@ -14,23 +14,62 @@ type ledger struct {
 	// shared[n] is the memory given out as shares of each device of node n;
 	// made when a node first gives a share.
 	shared [][]int64
+	// trouble: some node or device has been out of order. While there was none,
+	// nobody has to look.
+	trouble bool
 }
 
 // ledgerNode is what is not taken of a node.
 type ledgerNode struct {
 	memory int64
 	gpus   uint64
+	broken uint64 // devices that are out of order
 	cores  int32
 	closed bool // to a job that has it to itself
+	state  NodeState
 }
 
 func newLedger(c *model.Cluster) ledger {
 	n := len(c.Nodes)
 	l := ledger{nodes: make([]ledgerNode, n), shared: make([][]int64, n)}
 	for i := range c.Nodes {
-		l.nodes[i] = ledgerNode{cores: int32(c.Nodes[i].Cores), memory: c.Nodes[i].Memory, gpus: wholeMask(len(c.Nodes[i].GPUs))}
+		l.nodes[i] = wholeNode(&c.Nodes[i])
 	}
 	return l
+}
+
+// wholeNode is a node of which nothing is taken.
+func wholeNode(n *model.Node) ledgerNode {
+	return ledgerNode{cores: int32(n.Cores), memory: n.Memory, gpus: wholeMask(len(n.GPUs))}
+}
+
+// checkUp says why nothing new may be placed where an allocation is: a node
+// drains or is down, or a device is out of order.
+func (l *ledger) checkUp(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
+	if !l.trouble {
+		return nil
+	}
+	check := func(n int32, devices uint64) error {
+		node := &l.nodes[n]
+		if node.state != NodeUp {
+			return fmt.Errorf("job %s: node %s is %s", e.job.ID, c.Nodes[n].Name, node.state)
+		}
+		if bad := devices & node.broken; bad != 0 {
+			return fmt.Errorf("job %s: GPU %d of node %s is out of order", e.job.ID, bits.TrailingZeros64(bad), c.Nodes[n].Name)
+		}
+		return nil
+	}
+	for i := range a.Parts {
+		if err := check(a.Parts[i].Node, a.Parts[i].GPUs); err != nil {
+			return err
+		}
+	}
+	for _, g := range a.Grants {
+		if err := check(g.Node, 1<<g.Device); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check says why an allocation must not be committed: it is not free, or it

@@ -11,17 +11,26 @@ import (
 const chunkSize = 128
 
 type orderedEntry struct {
-	key int64
-	id  JobID
+	rank int64 // larger ones stand first
+	key  int64
+	id   JobID
 	// class and nodes of the job's shape, at hand for a quick look.
 	class, nodes int32
 }
 
 func (a *orderedEntry) before(b *orderedEntry) bool {
+	if a.rank != b.rank {
+		return a.rank > b.rank
+	}
 	return a.key < b.key || a.key == b.key && a.id < b.id
 }
 
-// ordered is a set of jobs in order of (key, id). It is a list of short sorted
+// same says that both stand for the same job at the same place.
+func (a *orderedEntry) same(b *orderedEntry) bool {
+	return a.id == b.id && a.key == b.key && a.rank == b.rank
+}
+
+// ordered is a set of jobs in order of (rank, key, id). It is a list of short sorted
 // chunks: cheap at both ends, and never more than half a chunk moves.
 type ordered struct {
 	chunks []chunk
@@ -128,20 +137,19 @@ func (o *ordered) insert(e orderedEntry) {
 	o.chunks = slices.Insert(o.chunks, i+1, tail)
 }
 
-func (o *ordered) remove(key int64, id JobID) bool {
-	e := orderedEntry{key: key, id: id}
+func (o *ordered) remove(e orderedEntry) bool {
 	i := 0
 	if o.n == 0 || e.before(o.first()) {
 		return false
 	}
-	if o.first().id != id || o.first().key != key { // mostly it is the first
+	if !o.first().same(&e) { // mostly it is the first
 		if i = o.chunkOf(&e); i == len(o.chunks) {
 			return false
 		}
 	}
 	c := &o.chunks[i]
 	at := c.search(&e)
-	if at == c.hi || c.buf[at].id != id || c.buf[at].key != key {
+	if at == c.hi || !c.buf[at].same(&e) {
 		return false
 	}
 	o.n--
@@ -155,6 +163,12 @@ func (o *ordered) remove(key int64, id JobID) bool {
 
 func (o *ordered) first() *orderedEntry { return &o.chunks[0].buf[o.chunks[0].lo] }
 
+// last is the last of a set that is not empty.
+func (o *ordered) last() *orderedEntry {
+	c := &o.chunks[len(o.chunks)-1]
+	return &c.buf[c.hi-1]
+}
+
 // Cursor walks an ordered set of jobs. The set must not change meanwhile.
 type Cursor struct {
 	o           *ordered
@@ -164,20 +178,17 @@ type Cursor struct {
 
 // Place is a place in a queue: that of the job that was looked at last.
 type Place struct {
-	key int64
-	id  JobID
+	rank, key int64
+	id        JobID
 }
 
 // Place is where the cursor stands.
 func (c *Cursor) Place() Place { return c.last }
 
-// Before says whether a job with this key would stand before the place.
-func (p Place) Before(key int64) bool { return key < p.key }
-
 // Seek moves the cursor behind a place, whether its job is still there or not.
 func (c *Cursor) Seek(p Place) {
 	c.last = p
-	e := orderedEntry{key: p.key, id: p.id + 1}
+	e := orderedEntry{rank: p.rank, key: p.key, id: p.id + 1}
 	c.chunk, c.next = c.o.chunkOf(&e), 0
 	if c.chunk < len(c.o.chunks) {
 		chunk := &c.o.chunks[c.chunk]
@@ -192,7 +203,7 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	}
 	chunk := c.o.chunks[c.chunk].list()
 	e := &chunk[c.next]
-	c.last = Place{e.key, e.id}
+	c.last = Place{e.rank, e.key, e.id}
 	c.next++
 	if c.next == len(chunk) {
 		c.chunk++
@@ -214,7 +225,7 @@ func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bo
 			c.chunk++
 			c.next = 0
 		}
-		c.last = Place{e.key, e.id}
+		c.last = Place{e.rank, e.key, e.id}
 		if r := v.room(e.class, mode); r != nil && r.count < e.nodes {
 			continue
 		}

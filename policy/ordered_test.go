@@ -20,12 +20,12 @@ func TestOrderedIsASortedSet(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					at = 0
 				}
-				if !o.remove(want[at].key, want[at].id) {
+				if !o.remove(want[at]) {
 					t.Fatalf("seed %d: %v is not there", seed, want[at])
 				}
 				want = slices.Delete(want, at, at+1)
 			}
-			e := orderedEntry{key: rng.Int64N(keys), id: id}
+			e := orderedEntry{rank: rng.Int64N(3), key: rng.Int64N(keys), id: id}
 			o.insert(e)
 			at := 0
 			for at < len(want) && want[at].before(&e) {
@@ -46,7 +46,7 @@ func TestOrderedIsASortedSet(t *testing.T) {
 		if _, _, ok := c.Next(); ok {
 			t.Fatalf("seed %d: there is more than there should be", seed)
 		}
-		if o.remove(keys+1, 0) || o.remove(-1, 0) {
+		if o.remove(orderedEntry{key: keys + 1}) || o.remove(orderedEntry{key: -1}) || o.remove(orderedEntry{rank: 4}) {
 			t.Fatalf("seed %d: removed what was not there", seed)
 		}
 	}

@@ -148,6 +148,10 @@ type pool struct {
 
 	undo      []move
 	recording bool
+
+	// hidden is what nobody may see of nodes that are not up, and of devices that
+	// are out of order; nil while there were none.
+	hidden []hiddenNode
 }
 
 // move is one change of the pool, kept so that it can be taken back.
@@ -249,12 +253,14 @@ func (p *pool) setGPUs(n int32, node *nodeState, mask uint64) {
 func (p *pool) takePart(part *model.Part) {
 	n := part.Node
 	node := &p.nodes[n]
-	p.addCores(n, node, -part.Cores)
-	if part.Memory != 0 {
-		p.addMemory(n, node, -part.Memory)
-	}
-	if part.GPUs != 0 {
-		p.setGPUs(n, node, node.gpus&^part.GPUs)
+	if p.hidden == nil || !p.hidden[n].takePart(p, part) {
+		p.addCores(n, node, -part.Cores)
+		if part.Memory != 0 {
+			p.addMemory(n, node, -part.Memory)
+		}
+		if part.GPUs != 0 {
+			p.setGPUs(n, node, node.gpus&^part.GPUs)
+		}
 	}
 	node.closed = part.Exclusive
 	if node.hosted++; node.hosted == 1 {
@@ -268,12 +274,14 @@ func (p *pool) takePart(part *model.Part) {
 func (p *pool) givePart(part *model.Part) {
 	n := part.Node
 	node := &p.nodes[n]
-	p.addCores(n, node, part.Cores)
-	if part.Memory != 0 {
-		p.addMemory(n, node, part.Memory)
-	}
-	if part.GPUs != 0 {
-		p.setGPUs(n, node, node.gpus|part.GPUs)
+	if p.hidden == nil || !p.hidden[n].givePart(p, part) {
+		p.addCores(n, node, part.Cores)
+		if part.Memory != 0 {
+			p.addMemory(n, node, part.Memory)
+		}
+		if part.GPUs != 0 {
+			p.setGPUs(n, node, node.gpus|part.GPUs)
+		}
 	}
 	node.closed = false
 	if node.hosted--; node.hosted == 0 {
@@ -291,8 +299,10 @@ func (p *pool) takeGrant(g model.Grant, borrowed bool) {
 		p.sharedOut[p.device(g.Node, g.Device)] += g.Memory
 		p.shares++
 	}
-	node := &p.nodes[g.Node]
-	p.setGPUs(g.Node, node, node.gpus&^(1<<g.Device))
+	if p.hidden == nil || !p.hidden[g.Node].takeDevice(g.Device) {
+		node := &p.nodes[g.Node]
+		p.setGPUs(g.Node, node, node.gpus&^(1<<g.Device))
+	}
 	g.For = 0
 	if borrowed {
 		p.nodes[g.Node].lent++
@@ -309,7 +319,7 @@ func (p *pool) giveGrant(g model.Grant, borrowed bool) {
 		p.sharedOut[d] -= g.Memory
 		p.shares--
 	}
-	if p.sharedOut[d] == 0 {
+	if p.sharedOut[d] == 0 && (p.hidden == nil || !p.hidden[g.Node].giveDevice(g.Device)) {
 		node := &p.nodes[g.Node]
 		p.setGPUs(g.Node, node, node.gpus|1<<g.Device)
 	}
@@ -394,7 +404,14 @@ func (p *pool) rollback() {
 // untouched says that nothing of a node is in use.
 func (p *pool) untouched(n int32) bool {
 	s := &p.nodes[n]
-	return s.hosted == 0 && s.lent == 0 && s.gpus == wholeMask(len(p.cluster.Nodes[n].GPUs))
+	all := wholeMask(len(p.cluster.Nodes[n].GPUs))
+	if p.hidden != nil {
+		if p.hidden[n].out {
+			return false
+		}
+		all &^= p.hidden[n].broken
+	}
+	return s.hosted == 0 && s.lent == 0 && s.gpus == all
 }
 
 // shareLeft is the memory of a device that shares may still take.
@@ -402,6 +419,9 @@ func (p *pool) shareLeft(node, device int32) int64 {
 	d := p.device(node, device)
 	if p.nodes[node].gpus>>device&1 == 0 && p.sharedOut[d] == 0 {
 		return 0 // taken whole
+	}
+	if p.hidden != nil && p.hidden[node].hides(device) {
+		return 0
 	}
 	t := p.cluster.Nodes[node].GPUs[device]
 	return p.cluster.GPUTypes[t].Memory - p.sharedOut[d]

@@ -14,10 +14,11 @@ import (
 type Profile struct {
 	*placer // on an idle cluster; limits say what is left of each node
 
-	holds   [][]hold // by node
-	version []uint64 // of each node's holds: no two states of a node share one
-	clock   uint64   // the latest version
-	lifted  []uint64 // the versions that Lift found
+	whole   []capacity // by node: what it has when nobody holds anything
+	holds   [][]hold   // by node
+	version []uint64   // of each node's holds: no two states of a node share one
+	clock   uint64     // the latest version
+	lifted  []uint64   // the versions that Lift found
 	// firstEnd is the earliest end of each node's holds.
 	firstEnd []time.Duration
 	// freed lists the nodes of which something was dropped, for those who wait for it.
@@ -27,6 +28,13 @@ type Profile struct {
 	windows [][]nodeWindows // by class of shapes, then node
 	starts  []startable     // scratch
 	points  []time.Duration // scratch
+}
+
+// capacity is what a node has for jobs: nothing if it is not up.
+type capacity struct {
+	cores   int32
+	memory  int64
+	devices uint64
 }
 
 // hold is what one job has of one node during [start, end).
@@ -60,10 +68,12 @@ type startable struct {
 // forever is the end of the last window of a node.
 const forever = time.Duration(math.MaxInt64)
 
-// NewProfile returns a future in which nothing happens.
-func NewProfile(c *model.Cluster) *Profile {
+// NewProfile returns a future in which nothing happens, on the nodes that are up
+// in the view. When the view's generation changes it must be made again.
+func NewProfile(v *View) *Profile {
+	c := v.Cluster()
 	n := len(c.Nodes)
-	p := &Profile{placer: newPlacer(newPool(c)), holds: make([][]hold, n), version: make([]uint64, n), firstEnd: make([]time.Duration, n), clock: 1}
+	p := &Profile{whole: make([]capacity, n), placer: newPlacer(newPool(c)), holds: make([][]hold, n), version: make([]uint64, n), firstEnd: make([]time.Duration, n), clock: 1}
 	p.lim.active = true
 	p.lim.gen = 1
 	p.lim.left = make([]nodeLeft, n)
@@ -71,6 +81,8 @@ func NewProfile(c *model.Cluster) *Profile {
 		p.version[i], p.firstEnd[i] = 1, forever
 		p.lim.stamp[i], p.lim.at[i] = 1, int32(i)
 		p.lim.left[i] = nodeLeft{shares: make([]int64, len(c.Nodes[i].GPUs))}
+		w := &p.whole[i]
+		w.cores, w.memory, w.devices = v.Capacity(int32(i))
 	}
 	return p
 }
@@ -316,10 +328,14 @@ func (p *Profile) earliestAnywhere(sh *Shape, d, now, before time.Duration) (tim
 func (p *Profile) leave(n int32, t, end time.Duration) {
 	node := &p.cluster.Nodes[n]
 	left := &p.lim.left[n]
-	left.cores, left.memory, left.gpus = int32(node.Cores), node.Memory, wholeMask(len(node.GPUs))
+	w := &p.whole[n]
+	left.cores, left.memory, left.gpus = w.cores, w.memory, w.devices
 	left.touched = false
 	for d, typ := range node.GPUs {
-		left.shares[d] = p.cluster.GPUTypes[typ].Memory
+		left.shares[d] = 0
+		if w.devices>>d&1 != 0 {
+			left.shares[d] = p.cluster.GPUTypes[typ].Memory
+		}
 	}
 	holds := p.holds[n]
 	// What is free is least at t or at the start of some hold.
@@ -333,8 +349,8 @@ func (p *Profile) leave(n int32, t, end time.Duration) {
 
 // leaveAt narrows left to what is free at one instant.
 func (p *Profile) leaveAt(left *nodeLeft, holds []hold, n int32, t time.Duration) {
-	node := &p.cluster.Nodes[n]
-	cores, memory, taken := int32(node.Cores), node.Memory, uint64(0)
+	node, w := &p.cluster.Nodes[n], &p.whole[n]
+	cores, memory, taken := w.cores, w.memory, uint64(0)
 	shared := uint64(0)
 	for i := range holds {
 		h := &holds[i]
@@ -403,10 +419,10 @@ func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 	}
 	slices.Sort(points)
 	p.points = slices.Compact(points)
-	node := &p.cluster.Nodes[n]
+	whole := &p.whole[n]
 	open := false
 	for _, t := range p.points {
-		cores, memory, taken := int32(node.Cores), node.Memory, uint64(0)
+		cores, memory, taken := whole.cores, whole.memory, uint64(0)
 		busy := false
 		for i := range holds {
 			h := &holds[i]
@@ -421,7 +437,7 @@ func (p *Profile) nodeWindows(sh *Shape, n int32, now time.Duration) []window {
 			}
 		}
 		fits := cores >= sh.cores && memory >= sh.memory && !(sh.exclusive && busy)
-		if sh.gpuMemory == 0 && bits.OnesCount64(wholeMask(len(node.GPUs))&^taken) < int(sh.gpus) {
+		if sh.gpuMemory == 0 && bits.OnesCount64(whole.devices&^taken) < int(sh.gpus) {
 			fits = false
 		}
 		switch {

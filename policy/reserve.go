@@ -100,7 +100,7 @@ type future struct {
 // reserveNodes is reserveByTrial for plain shapes: it counts suitable nodes
 // without touching the pool, which is what most heads of queues need.
 func (v *View) reserveNodes(sh *Shape, within time.Duration) time.Duration {
-	if v.futures == nil {
+	if len(v.futures) < len(v.nodes) {
 		v.futures = make([]future, len(v.nodes))
 	}
 	v.generation++
@@ -150,15 +150,18 @@ func (v *View) releaseInto(chosen []int32, sh *Shape, a *model.Allocation) []int
 	}
 	for i := range a.Parts {
 		part := &a.Parts[i]
+		if v.hidden != nil && v.hidden[part.Node].out {
+			continue // nothing of it is for others
+		}
 		f := v.futureOf(part.Node)
 		f.cores += part.Cores
 		f.memory += part.Memory
-		f.gpus |= part.GPUs
+		f.gpus |= v.usable(part.Node, part.GPUs)
 		look(part.Node, f)
 	}
 	for _, g := range a.Grants { // whole devices: no share is out
 		f := v.futureOf(g.Node)
-		f.gpus |= 1 << g.Device
+		f.gpus |= v.usable(g.Node, 1<<g.Device)
 		look(g.Node, f)
 	}
 	return chosen

@@ -148,11 +148,16 @@ type nodeNeed struct {
 // shapes interns requests.
 type shapes struct {
 	cluster *model.Cluster
+	list    []*Shape         // by ID
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
 	byNode  map[nodeNeed]int32 // class
 	// recent answers for plain requests without building a key.
 	recent [1024]*Shape
+}
+
+func newShapes(c *model.Cluster) shapes {
+	return shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
 }
 
 func recentSlot(r *model.Request) uint64 {
@@ -184,22 +189,28 @@ func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
 	if sh == nil {
 		sh, fresh = s.compile(r), true
 		s.byKey[key] = sh
-		need := nodeNeed{
-			cores: sh.cores, granule: sh.granule, gpus: sh.gpus, gpuType: sh.gpuType,
-			memory: sh.memory, nodeMemory: sh.nodeMemory, gpuMemory: sh.gpuMemory,
-			exclusive: sh.exclusive, contig: r.Contiguous, nodeList: key.nodeList,
-		}
-		class, known := s.byNode[need]
-		if !known {
-			class = int32(len(s.byNode))
-			s.byNode[need] = class
-		}
-		sh.class = class
+		s.list = append(s.list, sh)
+		s.classify(sh)
 	}
 	if plain {
 		s.recent[slot] = sh
 	}
 	return sh, fresh
+}
+
+// classify numbers what the shape asks of each node.
+func (s *shapes) classify(sh *Shape) {
+	need := nodeNeed{
+		cores: sh.cores, granule: sh.granule, gpus: sh.gpus, gpuType: sh.gpuType,
+		memory: sh.memory, nodeMemory: sh.nodeMemory, gpuMemory: sh.gpuMemory,
+		exclusive: sh.exclusive, contig: sh.Request.Contiguous, nodeList: strings.Join(sh.Request.NodeList, "\x00"),
+	}
+	class, known := s.byNode[need]
+	if !known {
+		class = int32(len(s.byNode))
+		s.byNode[need] = class
+	}
+	sh.class = class
 }
 
 // withOwnUse adds to the shares of devices what driver and server take of them
@@ -247,28 +258,41 @@ func (s *shapes) compile(r *model.Request) *Shape {
 		sh.wholeGPUs += int64(r.Remote.Count)
 	}
 	sh.plain = sh.nodes > 0 && sh.gpuMemory == 0 && r.Remote == nil && !r.Contiguous && !r.Exclusive
+	s.resolve(sh)
+	return sh
+}
+
+// resolve looks up what the shape names: a type of GPUs, and nodes.
+func (s *shapes) resolve(sh *Shape) {
+	r := &sh.Request
 	if r.GPUType != "" && (r.GPUs > 0 || r.Remote != nil) {
 		sh.gpuType = int32(s.cluster.GPUType(r.GPUType))
 		if sh.gpuType < 0 {
 			sh.impossible = fmt.Sprintf("the cluster has no GPUs of type %q", r.GPUType)
 		}
 	}
-	if len(r.NodeList) > 0 {
-		if s.nodeOf == nil {
-			s.nodeOf = make(map[string]int32, len(s.cluster.Nodes))
-			for i := range s.cluster.Nodes {
-				s.nodeOf[s.cluster.Nodes[i].Name] = int32(i)
-			}
+	if len(r.NodeList) == 0 {
+		return
+	}
+	sh.allowed = newBitmap(len(s.cluster.Nodes))
+	for _, name := range r.NodeList {
+		n, ok := s.node(name)
+		if !ok {
+			sh.impossible = fmt.Sprintf("node %q is not in the cluster", name)
+			break
 		}
-		sh.allowed = newBitmap(len(s.cluster.Nodes))
-		for _, name := range r.NodeList {
-			n, ok := s.nodeOf[name]
-			if !ok {
-				sh.impossible = fmt.Sprintf("node %q is not in the cluster", name)
-				break
-			}
-			sh.allowed.set(n)
+		sh.allowed.set(n)
+	}
+}
+
+// node finds a node by its name.
+func (s *shapes) node(name string) (int32, bool) {
+	if s.nodeOf == nil {
+		s.nodeOf = make(map[string]int32, len(s.cluster.Nodes))
+		for i := range s.cluster.Nodes {
+			s.nodeOf[s.cluster.Nodes[i].Name] = int32(i)
 		}
 	}
-	return sh
+	n, ok := s.nodeOf[name]
+	return n, ok
 }

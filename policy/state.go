@@ -44,15 +44,21 @@ const (
 	waiting status = iota
 	proposed
 	running
-	ended
+	suspended
+	resuming // the driver was told to resume it: it holds all it needs
+	ended    // the policy has not heard of it yet
+	gone
 )
 
 type jobEntry struct {
 	job    *model.Job
 	shape  *Shape   // of the main request
 	others []*Shape // of the alternatives, where the policy chooses
-	slot   int32    // of a running job
+	rank   int64
+	slot   int32 // of a job that holds something
 	status status
+	// stopping: the driver was told to stop it, and has not said that it did.
+	stopping bool
 }
 
 // as is the shape of one of the job's requests; nil if it has no such.
@@ -67,24 +73,29 @@ func (e *jobEntry) as(alternative int) *Shape {
 }
 
 type slot struct {
-	alloc       model.Allocation
-	expectedEnd time.Duration
+	alloc                model.Allocation
+	started, expectedEnd time.Duration
+	left                 time.Duration // of a suspended job's estimate
+	alternative          int
 }
 
 // State is one cluster, its queue and its running jobs.
 type State struct {
-	cluster *model.Cluster
+	cluster *model.Cluster // its own: nodes may join
 	traits  Traits
 	policy  Policy
 
 	shapes shapes
-	jobs   []jobEntry
+	jobs   jobTable
 	slots  []slot
 	vacant []int32
 	queue  ordered
 	ends   ordered
+	ranked bool // some job has had a rank
 
 	ledger ledger
+	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
+	grown  bool    // nodes or devices came: the shapes have to be looked at again
 	view   View
 	idle   *View // an idle cluster, to tell the impossible
 	plan   Plan
@@ -93,16 +104,20 @@ type State struct {
 
 // NewState returns an idle cluster with an empty queue, for p to decide on.
 func NewState(c *model.Cluster, p Policy) *State {
+	own := *c
+	own.Nodes, own.GPUTypes = slices.Clone(c.Nodes), slices.Clone(c.GPUTypes)
+	c = &own
 	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
-	s.shapes = shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
+	s.shapes = newShapes(c)
 	s.view = View{state: s, placer: newPlacer(newPool(c))}
 	s.idle = &View{state: s, placer: newPlacer(newPool(c))}
+	s.view.changes = 1
 	s.plan.state = s
 	return s
 }
 
 // Expect makes room for so many jobs in all; it saves growing.
-func (s *State) Expect(jobs int) { s.jobs = slices.Grow(s.jobs, max(0, jobs-len(s.jobs))) }
+func (s *State) Expect(jobs int) { s.jobs.expect(jobs) }
 
 // View is the state as a policy sees it during one step.
 type View struct {
@@ -110,8 +125,11 @@ type View struct {
 	*placer
 	now     time.Duration
 	arrived []JobID
-	left    []JobID // ended, cancelled while waiting, or refused
+	left    []JobID // ended, cancelled while waiting, requeued or refused
+	refused []JobID
 	freed   bool
+	ranked  bool   // a waiting job has got another rank
+	changes uint64 // see Generation
 
 	// Scratch of ReserveEarliest.
 	futures    []future
@@ -121,42 +139,70 @@ type View struct {
 }
 
 // ErrImpossible is wrapped by the errors of Submit for jobs that cannot run
-// even on the idle cluster.
+// even on the idle cluster with all its nodes.
 var ErrImpossible = errors.New("impossible on this cluster")
 
 // Submit puts a job into the queue. The job must not change afterwards.
 func (s *State) Submit(j *model.Job) (JobID, error) {
-	sh := s.shapeOf(&j.Request)
-	var others []*Shape
-	possible := sh.impossible == ""
-	if s.traits.Alternatives && len(j.Alternatives) > 0 {
-		others = make([]*Shape, len(j.Alternatives))
-		for i := range j.Alternatives {
-			others[i] = s.shapeOf(&j.Alternatives[i])
-			possible = possible || others[i].impossible == ""
-		}
+	e := s.entryOf(j, s.traits.Alternatives)
+	if err := e.impossible(); err != nil {
+		return -1, err
 	}
-	if !possible {
-		return -1, fmt.Errorf("%w: %s", ErrImpossible, sh.impossible)
-	}
-	id := JobID(len(s.jobs))
-	s.jobs = append(s.jobs, jobEntry{job: j, shape: sh, others: others, slot: -1})
-	s.queue.insert(orderedEntry{key: s.key(j), id: id, class: sh.class, nodes: sh.nodes})
+	id := s.jobs.add(e)
+	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	return id, nil
+}
+
+// entryOf compiles what a job asks for; its alternatives too, if asked.
+func (s *State) entryOf(j *model.Job, alternatives bool) jobEntry {
+	s.settle()
+	e := jobEntry{job: j, shape: s.shapeOf(&j.Request), slot: -1}
+	if alternatives && len(j.Alternatives) > 0 {
+		e.others = make([]*Shape, len(j.Alternatives))
+		for i := range j.Alternatives {
+			e.others[i] = s.shapeOf(&j.Alternatives[i])
+		}
+	}
+	return e
+}
+
+// impossible says why none of the job's requests can ever be granted.
+func (e *jobEntry) impossible() error {
+	if e.shape.impossible == "" {
+		return nil
+	}
+	for _, sh := range e.others {
+		if sh.impossible == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrImpossible, e.shape.impossible)
 }
 
 // shapeOf compiles a request, and finds out whether it can ever be granted.
 func (s *State) shapeOf(r *model.Request) *Shape {
 	sh, fresh := s.shapes.of(r)
 	if fresh {
-		s.idle.index(sh)
-		s.view.index(sh)
-		if sh.impossible == "" && s.idle.place(sh, s.traits.Mode) == nil {
-			sh.impossible = s.idle.Shortage(sh, s.traits.Mode)
-		}
+		s.admit(sh)
 	}
 	return sh
+}
+
+// admit makes a shape ready for placement, and finds out whether it can ever be
+// granted.
+func (s *State) admit(sh *Shape) {
+	s.idle.index(sh)
+	s.view.index(sh)
+	if sh.impossible == "" && s.idle.place(sh, s.traits.Mode) == nil {
+		sh.impossible = s.idle.Shortage(sh, s.traits.Mode)
+	}
+}
+
+// place is where a job stands in the queue.
+func (s *State) place(id JobID) orderedEntry {
+	e := s.jobs.at(id)
+	return orderedEntry{rank: e.rank, key: s.key(e.job), id: id, class: e.shape.class, nodes: e.shape.nodes}
 }
 
 func (s *State) key(j *model.Job) int64 {
@@ -168,71 +214,119 @@ func (s *State) key(j *model.Job) int64 {
 
 // Cancel takes a waiting job out of the queue.
 func (s *State) Cancel(id JobID) error {
-	e := &s.jobs[id]
+	e, err := s.known(id)
+	if err != nil {
+		return err
+	}
 	if e.status != waiting {
-		return fmt.Errorf("job %s does not wait any more", e.job.ID)
+		return fmt.Errorf("policy: job %s does not wait any more: stop it, and tell its end", e.job.ID)
 	}
-	s.queue.remove(s.key(e.job), id)
-	e.status = ended
-	if i := slices.Index(s.view.arrived, id); i >= 0 {
-		s.view.arrived = slices.Delete(s.view.arrived, i, i+1) // the policy need not hear of it
-	} else {
-		s.view.left = append(s.view.left, id)
-	}
+	s.queue.remove(s.place(id))
+	s.forget(id, e)
 	return nil
 }
 
-// End tells that a running job is over, and frees what it held.
-func (s *State) End(id JobID) {
-	e := &s.jobs[id]
-	if e.status != running {
-		panic(fmt.Sprintf("policy: End of job %s, which does not run", e.job.ID))
+// forget ends a waiting job that is out of the queue.
+func (s *State) forget(id JobID, e *jobEntry) {
+	e.status = ended
+	i := slices.Index(s.view.arrived, id)
+	if i < 0 {
+		s.view.left = append(s.view.left, id)
+		return
 	}
-	s.ledger.give(&s.slots[e.slot].alloc)
-	s.free(id)
+	// The policy need not hear that it came; it may have to hear that it left.
+	s.view.arrived = slices.Delete(s.view.arrived, i, i+1)
+	if !slices.Contains(s.view.left, id) {
+		s.jobs.drop(id)
+	}
+}
+
+// End tells that a job that ran, or was suspended, is over, and frees what it
+// held. It is an error for a job that holds nothing, as one whose end was told.
+func (s *State) End(id JobID) error {
+	e, err := s.holder(id)
+	if err != nil {
+		return err
+	}
+	s.release(id, e)
 	s.view.left = append(s.view.left, id)
 	e.status = ended
+	return nil
 }
 
 // Step lets the policy decide at now, applies its plan line by line, and
 // returns the plan. Lines that were refused carry their error.
 func (s *State) Step(now time.Duration) *Plan {
+	s.settle()
 	p := &s.plan
-	p.Starts, p.Wake, p.Skipped = p.Starts[:0], Never, false
+	p.Starts, p.Stops, p.Resumes, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], Never, false
 	s.view.now = now
 	s.policy.Step(&s.view, p)
-	s.view.arrived = s.view.arrived[:0]
-	s.view.left = s.view.left[:0]
-	s.view.freed = false
+	for _, id := range s.view.left {
+		if s.jobs.at(id).status == ended {
+			s.jobs.drop(id)
+		}
+	}
+	s.view.arrived, s.view.left, s.view.refused = s.view.arrived[:0], s.view.left[:0], s.view.refused[:0]
+	s.view.freed, s.view.ranked = false, false
+	s.applyResumes(p)
 	for i := range p.Starts {
 		st := &p.Starts[i]
-		e := &s.jobs[st.Job]
+		e := s.jobs.at(st.Job)
 		st.Alloc = &s.slots[e.slot].alloc // slots may have moved since
-		if st.Err = s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster); st.Err != nil {
+		if st.Err = s.checkStart(e, st); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
 			// The policy must think again, and forget that it started the job.
 			s.view.left = append(s.view.left, st.Job)
 			s.view.arrived = append(s.view.arrived, st.Job)
+			s.view.refused = append(s.view.refused, st.Job)
 			continue
 		}
 		s.ledger.take(st.Alloc)
-		s.queue.remove(s.key(e.job), st.Job)
+		s.queue.remove(s.place(st.Job))
 		e.status = running
 	}
 	return p
 }
 
+func (s *State) checkStart(e *jobEntry, st *Start) error {
+	if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
+		return err
+	}
+	return s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster)
+}
+
 // free gives back what a job holds in the view.
 func (s *State) free(id JobID) {
-	e := &s.jobs[id]
+	e := s.jobs.at(id)
 	sl := &s.slots[e.slot]
 	s.view.give(&sl.alloc)
+	s.gaveBack()
+	s.unlistEnd(id, sl)
+	s.dropSlot(e)
+}
+
+// gaveBack notes that something is free that was not.
+func (s *State) gaveBack() {
 	s.view.epoch++
 	s.view.freed = true
+}
+
+func (s *State) listEnd(id JobID, sl *slot) {
 	if s.traits.Ends {
-		s.ends.remove(int64(sl.expectedEnd), id)
+		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
 	}
+}
+
+func (s *State) unlistEnd(id JobID, sl *slot) {
+	if s.traits.Ends {
+		s.ends.remove(orderedEntry{key: int64(sl.expectedEnd), id: id})
+	}
+}
+
+func (s *State) dropSlot(e *jobEntry) {
+	sl := &s.slots[e.slot]
 	s.grants.giveBack(&sl.alloc)
 	s.vacant = append(s.vacant, e.slot)
 	e.slot = -1
@@ -250,9 +344,10 @@ func (s *State) newSlot() int32 {
 
 // Why says why a waiting job waits.
 func (s *State) Why(id JobID) string {
-	if s.jobs[id].status != waiting {
+	if s.jobs.at(id).status != waiting {
 		return "it does not wait"
 	}
+	s.settle()
 	return s.policy.Why(&s.view, id)
 }
 
@@ -268,9 +363,10 @@ func (s *State) Explain() *Explanation {
 // Waiting counts the queue.
 func (s *State) Waiting() int { return s.queue.n }
 
-// Allocation is what a running or proposed job holds; nil if it holds nothing.
+// Allocation is what a job holds that runs, is proposed or is suspended; nil if it
+// holds nothing.
 func (s *State) Allocation(id JobID) *model.Allocation {
-	if e := &s.jobs[id]; e.slot >= 0 {
+	if e := s.jobs.at(id); e.slot >= 0 {
 		return &s.slots[e.slot].alloc
 	}
 	return nil
@@ -281,15 +377,19 @@ func (s *State) Allocation(id JobID) *model.Allocation {
 // Now is the instant of the step.
 func (v *View) Now() time.Duration { return v.now }
 
-// Arrived lists the jobs that joined the queue since the last step, and those
-// whose start was refused then.
+// Arrived lists the jobs that joined the queue since the last step, those that
+// were requeued, and those whose start was refused then.
 func (v *View) Arrived() []JobID { return v.arrived }
 
 // Left lists the jobs that ended or were cancelled since the last step, and
-// those whose start was refused then: they have arrived again.
+// those that were requeued or whose start was refused then: they have arrived
+// again.
 func (v *View) Left() []JobID { return v.left }
 
-// Freed says whether anything was given back since the last step.
+// Refused lists those of Arrived whose start was refused by the last step.
+func (v *View) Refused() []JobID { return v.refused }
+
+// Freed says whether anything was given back since the last step, or came.
 func (v *View) Freed() bool { return v.freed }
 
 // Waiting counts the jobs in the queue, those proposed in this step included.
@@ -302,16 +402,16 @@ func (v *View) Queue() Cursor { return Cursor{o: &v.state.queue} }
 func (v *View) Ends() Cursor { return Cursor{o: &v.state.ends} }
 
 // Job is what the user submitted.
-func (v *View) Job(id JobID) *model.Job { return v.state.jobs[id].job }
+func (v *View) Job(id JobID) *model.Job { return v.state.jobs.at(id).job }
 
 // Shape is what the job asks for.
-func (v *View) Shape(id JobID) *Shape { return v.state.jobs[id].shape }
+func (v *View) Shape(id JobID) *Shape { return v.state.jobs.at(id).shape }
 
 // ShapeAs is what one of the job's requests asks for: 0 is the main one. It is
 // nil where the job has no such request, or it could never be granted. Policies
 // that choose say so in their Traits.
 func (v *View) ShapeAs(id JobID, alternative int) *Shape {
-	sh := v.state.jobs[id].as(alternative)
+	sh := v.state.jobs.at(id).as(alternative)
 	if sh != nil && sh.impossible != "" {
 		return nil
 	}
@@ -319,7 +419,7 @@ func (v *View) ShapeAs(id JobID, alternative int) *Shape {
 }
 
 // Requests counts the requests of a job: the main one and its alternatives.
-func (v *View) Requests(id JobID) int { return 1 + len(v.state.jobs[id].others) }
+func (v *View) Requests(id JobID) int { return 1 + len(v.state.jobs.at(id).others) }
 
 // FreeCores is what is free of a node's cores.
 func (v *View) FreeCores(n int32) int32 { return v.nodes[n].cores }
@@ -349,7 +449,7 @@ func (v *View) Held(id JobID) *model.Allocation { return v.state.Allocation(id) 
 // ExpectedEnd is when a running job must be expected to end: never before
 // the next instant.
 func (v *View) ExpectedEnd(id JobID) time.Duration {
-	return max(v.state.slots[v.state.jobs[id].slot].expectedEnd, v.now+1)
+	return max(v.state.slots[v.state.jobs.at(id).slot].expectedEnd, v.now+1)
 }
 
 // Holds says whether all of a is free now.
@@ -383,6 +483,10 @@ func (v *View) Charge(a *model.Allocation) { v.charge(a) }
 type Plan struct {
 	state  *State
 	Starts []Start
+	// Stops and Resumes ask the driver to do something. They free nothing: what was
+	// done the driver tells with Suspended, Requeue, End and Resumed.
+	Stops   []Stop
+	Resumes []Resume
 	// Wake asks for a step at this time even if nothing happens until then: for
 	// policies that work at intervals. Never, the default, asks for none.
 	Wake time.Duration
@@ -422,6 +526,7 @@ const (
 	Reserved                     // its own reservation has come
 	Won                          // its bid won the auction
 	Fitted                       // it fits best into what is free
+	MakesWay                     // it is stopped for another job
 )
 
 // Text says the reason to people.
@@ -442,6 +547,11 @@ func (r Reason) Text(v *View) string {
 		return "its bid won the auction"
 	case Fitted:
 		return "it fits best into what is free"
+	case MakesWay:
+		if r.Job < 0 {
+			return "the policy stops it"
+		}
+		return "it makes way for job " + v.Job(r.Job).ID
 	default:
 		return "it was its turn"
 	}
@@ -457,20 +567,26 @@ func (p *Plan) Start(id JobID, a *model.Allocation, why Reason) bool {
 // StartAs proposes to start a job with one of its requests; 0 is the main one.
 func (p *Plan) StartAs(id JobID, alternative int, a *model.Allocation, why Reason) bool {
 	s := p.state
-	e := &s.jobs[id]
+	e := s.jobs.at(id)
 	if e.status != waiting || e.as(alternative) == nil || !s.view.justPlaced(a) && (!s.view.sane(a) || !s.view.holds(a)) {
 		return false
 	}
 	s.view.take(a)
-	e.status, e.slot = proposed, s.newSlot()
-	sl := &s.slots[e.slot]
-	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
-	sl.expectedEnd = model.After(s.view.now, e.job.As(alternative).Estimate())
-	if s.traits.Ends {
-		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
-	}
+	e.status = proposed
+	sl := s.hold(id, e, alternative, a, s.view.now)
 	p.Starts = append(p.Starts, Start{Job: id, Alternative: alternative, Alloc: &sl.alloc, Reason: why})
 	return true
+}
+
+// hold gives a job a slot with what it holds from started on.
+func (s *State) hold(id JobID, e *jobEntry, alternative int, a *model.Allocation, started time.Duration) *slot {
+	e.slot = s.newSlot()
+	sl := &s.slots[e.slot]
+	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
+	sl.started, sl.alternative = started, alternative
+	sl.expectedEnd = model.After(started, e.job.As(alternative).Estimate())
+	s.listEnd(id, sl)
+	return sl
 }
 
 // View is the state that the plan was made for.

@@ -264,7 +264,7 @@ func TestPoolIndexes(t *testing.T) {
 				Cores: 1 + rng.IntN(200), Memory: rng.Int64N(1000), GPUs: make([]int, rng.IntN(5)),
 			})
 		}
-		s := shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
+		s := newShapes(c)
 		pl := newPlacer(newPool(c))
 		var held []model.Allocation
 		for range 300 {

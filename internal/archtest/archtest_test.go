@@ -60,6 +60,10 @@ device, device/fatbin < device/cuda
 # What every socket that strangers reach needs, whoever has it.
 NOTHING < internal/door
 
+# A job's right to use devices. Whoever issues one and whoever enforces it share the document and nothing else.
+model < wire/grant
+wire/grant < node, head, slurm, client
+
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 model < wire/status # what a node says of itself, for all who show it; no protocol
@@ -74,8 +78,11 @@ node, model/strictyaml < node/nodefile
 node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
-model < wire/grant < wire/agent
-wire/grant < node, client, node/gateway, slurm
+wire/grant < wire/agent
+wire/grant < node/gateway
+
+# Who has a certificate: users, nodes and heads are told apart alike everywhere.
+NOTHING < wire/identity < node/gateway, head/dial, head/daemon
 
 # The agent: it starts what the head says, and knows no policy.
 wire/agent < node/agentcore # what an agent knows, as a value
@@ -86,6 +93,7 @@ policy, policy/catalog, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
+NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
 head/api, wire/agent, client < head/client # what its users' commands ask it; it knows no core
@@ -188,6 +196,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"wire", "wire/control", false}, {"client", "wire/control", false}, {"node/gateway", "wire/control", false},
 		{"wire/status", "wire", false}, {"wire/status", "wire/control", false}, {"wire/status", "node", false}, {"wire/status", "node/vgpu", false},
 		{"wire", "wire/status", false}, {"client", "wire/status", false}, {"node/worker", "wire/status", false}, {"node/vgpu", "wire/status", false},
+		{"node", "wire/grant", true}, {"head", "wire/grant", true}, {"slurm", "wire/grant", true}, {"client", "wire/grant", true}, {"node/gateway", "wire/grant", true},
+		{"wire/grant", "wire", false}, {"wire/grant", "node", false}, {"wire/grant", "head", false}, {"node/vgpu", "wire/grant", false}, {"node", "head", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

@@ -35,8 +35,8 @@ type Batch struct {
 	Hold            bool
 	// Nice lowers the priority where it is above 0.
 	Nice int64
-	// Requeue lets the job wait again after its node failed. As with sbatch, a job may
-	// be requeued unless it says --no-requeue.
+	// Requeue lets the job wait again after its node failed. Otherwise than with sbatch
+	// it must be said: a node that nobody can reach may still run the job to its end.
 	Requeue              bool
 	Comment, Reservation string
 	// Signal is nil where no signal is asked for before the time limit.
@@ -541,8 +541,8 @@ func batchWords(b *Batch) []string {
 	if b.Nice != 0 {
 		words = append(words, "--nice="+strconv.FormatInt(b.Nice, 10))
 	}
-	if !b.Requeue {
-		words = append(words, "--no-requeue")
+	if b.Requeue {
+		words = append(words, "--requeue")
 	}
 	option("--comment=", b.Comment)
 	option("--reservation=", b.Reservation)

@@ -64,13 +64,12 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%s: %v", c.line, err)
 			continue
 		}
-		c.want.Requeue = true
 		if !reflect.DeepEqual(o.Batch, c.want) || len(o.Notes) > 0 {
 			t.Errorf("%s\ngot  %+v, notes %q\nwant %+v", c.line, o.Batch, o.Notes, c.want)
 		}
 		checkSubmitFormat(t, o)
 	}
-	for line, want := range map[string]bool{"": true, "--no-requeue": false, "--no-requeue --requeue": true} {
+	for line, want := range map[string]bool{"": false, "--requeue": true, "--requeue --no-requeue": false, "--no-requeue --requeue": true} {
 		if o, err := parseSubmit(line); err != nil || o.Batch.Requeue != want {
 			t.Errorf("%q: %+v, %v", line, o, err)
 		}

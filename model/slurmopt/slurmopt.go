@@ -245,7 +245,6 @@ func parse(tool string, script [][]Word, argv []Word) (*Options, error) {
 func newParser(tool string) *parser {
 	p := &parser{named: new(int)}
 	p.options.Tool = tool
-	p.options.Batch.Requeue = tool == Submit
 	return p
 }
 

@@ -24,7 +24,9 @@ type auction struct {
 	market market
 	would  table   // what would be free if the Slurm bids so far had won
 	needs  []*need // by shape
-	alloc  model.Allocation
+	// generation is that of the cluster that the needs are for.
+	generation uint64
+	alloc      model.Allocation
 
 	// pending says that something happened since the last auction.
 	pending bool
@@ -71,10 +73,13 @@ func (p *auction) Traits() policy.Traits {
 // Step holds an auction if it is time for one and anything has happened since the
 // last: what arrived, left or was started.
 func (p *auction) Step(v *policy.View, plan *policy.Plan) {
+	if p.generation != v.Generation() {
+		p.generation, p.needs = v.Generation(), nil // they name nodes
+	}
 	for _, id := range v.Arrived() {
 		p.newest = max(p.newest, id)
 	}
-	if (len(v.Arrived()) > 0 || len(v.Left()) > 0 || v.Freed()) && !p.wouldBeTheSame(v) {
+	if (len(v.Arrived()) > 0 || len(v.Left()) > 0 || v.Freed() || v.Reordered()) && !p.wouldBeTheSame(v) {
 		p.pending = true
 	}
 	if !p.pending || v.Waiting() == 0 {
@@ -104,7 +109,7 @@ func (p *auction) Step(v *policy.View, plan *policy.Plan) {
 // wouldBeTheSame says that another auction now would end as the latest did, which
 // started nobody: all that happened is that jobs came who may not bid.
 func (p *auction) wouldBeTheSame(v *policy.View) bool {
-	if p.pending || v.Freed() || len(v.Left()) > 0 || len(p.held) == 0 {
+	if p.pending || v.Freed() || v.Reordered() || len(v.Left()) > 0 || len(p.held) == 0 {
 		return false
 	}
 	r := p.held[len(p.held)-1]
@@ -112,7 +117,7 @@ func (p *auction) wouldBeTheSame(v *policy.View) bool {
 		return false
 	}
 	for _, id := range v.Arrived() {
-		if r.last.Before(policy.ByPriority(v.Job(id))) {
+		if v.StandsBefore(id, r.last) {
 			return false
 		}
 	}
@@ -141,7 +146,8 @@ func (p *auction) hold(v *policy.View, plan *policy.Plan) *round {
 	return r
 }
 
-// invite lists the jobs of the window.
+// invite lists the jobs of the window. Where all have the same priority, or where
+// ranks order the queue, a job's place in the window is its priority.
 func (p *auction) invite(v *policy.View, r *round) {
 	for queue := v.Queue(); len(r.jobs) < p.window; {
 		id, _, ok := queue.Next()
@@ -153,7 +159,11 @@ func (p *auction) invite(v *policy.View, r *round) {
 			r.last = queue.Place()
 		}
 	}
-	if n := len(r.jobs); n > 0 && r.jobs[0].priority == r.jobs[n-1].priority {
+	n := len(r.jobs)
+	if n == 0 {
+		return
+	}
+	if r.jobs[0].priority == r.jobs[n-1].priority || v.Rank(r.jobs[0].id) != v.Rank(r.jobs[n-1].id) {
 		for i := range r.jobs {
 			r.jobs[i].priority = int64(n - i)
 		}

@@ -27,10 +27,11 @@ type conservative struct {
 	depth  int
 	window time.Duration
 
-	profile  *policy.Profile
-	promises map[policy.JobID]*promise // of waiting and running jobs
-	reserved int                       // promises of waiting jobs
-	next     time.Duration             // no promise of a waiting job is earlier
+	generation uint64 // of the cluster that the profile is for
+	profile    *policy.Profile
+	promises   map[policy.JobID]*promise // of waiting and running jobs
+	reserved   int                       // promises of waiting jobs
+	next       time.Duration             // no promise of a waiting job is earlier
 }
 
 // promise is a reservation, and what a running job holds.
@@ -47,8 +48,8 @@ var _ policy.Policy = (*conservative)(nil)
 func (p *conservative) Traits() policy.Traits { return policy.Traits{Order: policy.ByPriority} }
 
 func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
-	if p.profile == nil {
-		p.profile = policy.NewProfile(v.Cluster())
+	if p.generation != v.Generation() {
+		p.readAgain(v)
 	}
 	p.profile.At(v.Now())
 	for _, id := range v.Left() {
@@ -56,6 +57,9 @@ func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 	}
 	if p.next < v.Now() {
 		p.dropLapsed(v.Now())
+	}
+	if v.Reordered() {
+		p.dropReserved()
 	}
 	p.dropPushedOut(v)
 	queue := v.Queue()
@@ -67,6 +71,20 @@ func (p *conservative) Step(v *policy.View, plan *policy.Plan) {
 		p.try(v, plan, id)
 	}
 	p.forget()
+}
+
+// readAgain draws the future anew from what runs. All reservations are given up:
+// they may be on nodes that are gone, or not on nodes that came.
+func (p *conservative) readAgain(v *policy.View) {
+	p.generation = v.Generation()
+	p.profile = policy.NewProfile(v)
+	clear(p.promises)
+	p.reserved, p.next = 0, math.MaxInt64
+	for _, id := range v.Running() {
+		r := &promise{at: v.Now(), alloc: clone(v.Held(id)), started: true}
+		p.promises[id] = r
+		p.profile.Hold(id, &r.alloc, v.Now(), v.ExpectedEnd(id))
+	}
 }
 
 func (p *conservative) drop(id policy.JobID) {
@@ -95,6 +113,21 @@ func (p *conservative) dropLapsed(now time.Duration) {
 	}
 	slices.Sort(lapsed)
 	for _, id := range lapsed {
+		p.drop(id)
+	}
+}
+
+// dropReserved gives up all reservations: they were made in an order that the
+// ranks have changed, so that they are made again in the new one.
+func (p *conservative) dropReserved() {
+	var waiting []policy.JobID
+	for id, r := range p.promises {
+		if !r.started {
+			waiting = append(waiting, id)
+		}
+	}
+	slices.Sort(waiting)
+	for _, id := range waiting {
 		p.drop(id)
 	}
 }

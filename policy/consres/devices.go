@@ -324,6 +324,38 @@ func newCrowd(c *model.Cluster) *crowd {
 	return w
 }
 
+// fill notes the jobs that run already. When those end that the crowd before it
+// knew, it knew best.
+func (w *crowd) fill(v *policy.View, before *crowd) {
+	w.now = v.Now()
+	for _, id := range v.Running() {
+		end := v.ExpectedEnd(id)
+		if before != nil {
+			end = before.endKnown(id, end)
+		}
+		load := millionths(v.Job(id).GPULoad())
+		for _, g := range v.Held(id).Grants {
+			if g.Memory > 0 {
+				d := w.first[g.Node] + g.Device
+				w.on[d] = append(w.on[d], occupant{id, load, end})
+				w.places[id] = append(w.places[id], d)
+			}
+		}
+	}
+}
+
+// endKnown is when a job will be done, if the crowd knows, or otherwise.
+func (w *crowd) endKnown(id policy.JobID, otherwise time.Duration) time.Duration {
+	if places := w.places[id]; len(places) > 0 {
+		for _, o := range w.on[places[0]] {
+			if o.job == id {
+				return o.end
+			}
+		}
+	}
+	return otherwise
+}
+
 func (w *crowd) speed(c *model.Cluster, n, d int32) int64 {
 	return millionths(c.GPUTypes[c.Nodes[n].GPUs[d]].Speed)
 }

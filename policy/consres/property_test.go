@@ -60,7 +60,7 @@ func (w *watched) notePromise(v *policy.View) {
 func (w *watched) keepsReservations(v *policy.View, plan *policy.Plan) {
 	for i := range w.reserved {
 		r := &w.reserved[i]
-		free := newTable(v.Cluster())
+		free := newTable(v.Cluster(), capacities(v))
 		ends := v.Ends()
 		for id, _, ok := ends.Next(); ok; id, _, ok = ends.Next() {
 			if v.ExpectedEnd(id) > r.at {

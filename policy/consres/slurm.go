@@ -76,6 +76,8 @@ type scheduler struct {
 	depth                        int
 	interval, window, resolution time.Duration
 
+	generation uint64 // of the cluster that all below is for
+
 	needs  []*compiled // by shape
 	byKey  map[needKey]*compiled
 	remote bool // some job asks for remote GPUs
@@ -139,6 +141,8 @@ func (c *compiled) learn(b bound) {
 type reservation struct {
 	job     policy.JobID
 	at, end time.Duration
+	who     *model.Job // it may be over when the pass is told of
+	asks    *policy.Shape
 	nodes   []int32
 	devices []model.Grant
 }
@@ -173,13 +177,8 @@ func (p *scheduler) Step(v *policy.View, plan *policy.Plan) {
 
 // begin takes in what happened since the last step.
 func (p *scheduler) begin(v *policy.View) {
-	if p.future.now == nil {
-		p.future = newFuture(v.Cluster())
-		p.held.first = p.future.now.first
-		p.held.share = make([]int64, len(p.future.now.shared))
-		if p.selector.by != byMemory {
-			p.selector.crowd = newCrowd(v.Cluster())
-		}
+	if p.generation != v.Generation() {
+		p.readAgain(v)
 	}
 	p.patient = p.patient[:0]
 	if w := p.selector.crowd; w != nil {
@@ -190,6 +189,23 @@ func (p *scheduler) begin(v *policy.View) {
 	}
 	for _, id := range v.Arrived() {
 		p.remote = p.remote || v.Shape(id).Request.Remote != nil
+	}
+}
+
+// readAgain follows a cluster that has changed. Reservations are made in each pass:
+// the next will know the nodes there are.
+func (p *scheduler) readAgain(v *policy.View) {
+	p.generation = v.Generation()
+	p.needs, p.byKey = nil, map[needKey]*compiled{}
+	version := p.future.version
+	p.future = newFuture(v.Cluster(), capacities(v))
+	p.future.version = version
+	p.held = heldDevices{first: p.future.now.first, share: make([]int64, len(p.future.now.shared))}
+	p.reserved = p.reserved[:0]
+	if p.selector.by != byMemory {
+		crowd := newCrowd(v.Cluster())
+		crowd.fill(v, p.selector.crowd)
+		p.selector.crowd = crowd
 	}
 }
 
@@ -319,7 +335,7 @@ func (p *scheduler) try(v *policy.View, plan *policy.Plan, id policy.JobID) {
 		at, ok = p.earliest(c, &sh.Request, d, now, until)
 	}
 	if ok {
-		p.reserve(id, at, model.After(at, d))
+		p.reserve(v, id, at, model.After(at, d))
 	}
 }
 
@@ -337,8 +353,8 @@ func (p *scheduler) reason(now, d time.Duration) policy.Reason {
 }
 
 // reserve speaks for what the selector chose.
-func (p *scheduler) reserve(id policy.JobID, at, end time.Duration) {
-	r := reservation{job: id, at: at, end: end, nodes: slices.Clone(p.selector.nodes)}
+func (p *scheduler) reserve(v *policy.View, id policy.JobID, at, end time.Duration) {
+	r := reservation{job: id, at: at, end: end, who: v.Job(id), asks: v.Shape(id), nodes: slices.Clone(p.selector.nodes)}
 	begin, until := at, end
 	if p.resolution > 0 {
 		begin -= begin % p.resolution
@@ -570,9 +586,9 @@ func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
 				devices = append(devices, fmt.Sprintf("%s:%d", c.Nodes[g.Node].Name, g.Device))
 			}
 		}
-		t.Rows = append(t.Rows, []string{v.Job(r.job).ID, v.Shape(r.job).String(), policy.Clock(r.at), policy.Clock(r.end),
+		t.Rows = append(t.Rows, []string{r.who.ID, r.asks.String(), policy.Clock(r.at), policy.Clock(r.end),
 			model.CompressNodes(names), strings.Join(devices, " ")})
-		e.Bars = append(e.Bars, r.bars(int32(i), fmt.Sprintf("job %s: reserved for %s", v.Job(r.job).ID, policy.Clock(r.at)))...)
+		e.Bars = append(e.Bars, r.bars(int32(i), fmt.Sprintf("job %s: reserved for %s", r.who.ID, policy.Clock(r.at)))...)
 	}
 	e.Tables = append(e.Tables, t)
 	if len(p.patient) > 0 {

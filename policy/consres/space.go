@@ -40,9 +40,8 @@ const wholeDevice = math.MaxInt64 / 2
 
 // clear makes it a space without reservations that begins now.
 func (s *nodeSpace) clear(nodes int, now time.Duration) {
-	if s.reach == nil {
-		s.reach = newBitmap(nodes)
-		s.words = len(s.reach)
+	if words := (nodes + 63) / 64; words != s.words || s.reach == nil {
+		*s = nodeSpace{words: words, reach: newBitmap(nodes)}
 	}
 	s.spare = append(s.spare, s.records...)
 	s.records = append(s.records[:0], s.newRecord(now))

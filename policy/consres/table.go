@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/model"
+	"muster/policy"
 )
 
 // table is what is free of each node at some time: now, or in the future as far
@@ -20,12 +21,30 @@ type table struct {
 	// device d of node n is at first[n]+d.
 	first  []int32
 	shared []int64 // memory given out as shares
+	idle   []nodeCapacity
 }
 
-func newTable(c *model.Cluster) *table {
+// nodeCapacity is what a node has for jobs: nothing if it is not up.
+type nodeCapacity struct {
+	cores   int32
+	memory  int64
+	devices uint64
+}
+
+// capacities are those of the nodes of a view.
+func capacities(v *policy.View) []nodeCapacity {
+	idle := make([]nodeCapacity, len(v.Cluster().Nodes))
+	for i := range idle {
+		w := &idle[i]
+		w.cores, w.memory, w.devices = v.Capacity(int32(i))
+	}
+	return idle
+}
+
+func newTable(c *model.Cluster, idle []nodeCapacity) *table {
 	n := len(c.Nodes)
 	t := &table{
-		cluster: c, cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n),
+		cluster: c, idle: idle, cores: make([]int32, n), memory: make([]int64, n), gpus: make([]uint64, n),
 		users: make([]int32, n), closed: make([]bool, n), first: firstDevices(c),
 	}
 	t.shared = make([]int64, t.first[n])
@@ -44,16 +63,14 @@ func firstDevices(c *model.Cluster) []int32 {
 
 // clear makes it the idle cluster.
 func (t *table) clear() {
-	for i := range t.cluster.Nodes {
-		n := &t.cluster.Nodes[i]
-		t.cores[i], t.memory[i], t.gpus[i] = int32(n.Cores), n.Memory, allDevices(n)
+	for i := range t.idle {
+		w := &t.idle[i]
+		t.cores[i], t.memory[i], t.gpus[i] = w.cores, w.memory, w.devices
 	}
 	clear(t.users)
 	clear(t.closed)
 	clear(t.shared)
 }
-
-func allDevices(n *model.Node) uint64 { return 1<<len(n.GPUs) - 1 }
 
 // set makes t what from is.
 func (t *table) set(from *table) {
@@ -73,6 +90,9 @@ func (t *table) Closed(n int32) bool      { return t.closed[n] }
 func (t *table) Untouched(n int32) bool   { return t.users[n] == 0 }
 func (t *table) FreeShare(n, device int32) int64 {
 	out := t.shared[t.first[n]+device]
+	if t.idle[n].devices>>device&1 == 0 {
+		return 0 // out of order
+	}
 	if out == 0 && t.gpus[n]>>device&1 == 0 {
 		return 0 // taken whole
 	}
@@ -114,7 +134,7 @@ func (t *table) give(r *release) {
 	n := r.node
 	t.cores[n] += r.cores
 	t.memory[n] += r.memory
-	t.gpus[n] |= r.gpus
+	t.gpus[n] |= r.gpus & t.idle[n].devices
 	t.users[n]--
 	if r.opens {
 		t.closed[n] = false
@@ -122,7 +142,7 @@ func (t *table) give(r *release) {
 	if r.share > 0 {
 		d := t.first[n] + r.device
 		if t.shared[d] -= r.share; t.shared[d] == 0 {
-			t.gpus[n] |= 1 << r.device
+			t.gpus[n] |= 1 << r.device & t.idle[n].devices
 		}
 	}
 }
@@ -136,8 +156,8 @@ type future struct {
 	applied  int       // the releases that then has seen
 }
 
-func newFuture(c *model.Cluster) future {
-	return future{now: newTable(c), then: newTable(c)}
+func newFuture(c *model.Cluster, idle []nodeCapacity) future {
+	return future{now: newTable(c, idle), then: newTable(c, idle)}
 }
 
 // clear makes it an idle cluster.

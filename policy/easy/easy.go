@@ -100,7 +100,7 @@ func (p *easy) startInTurn(v *policy.View, plan *policy.Plan, queue *policy.Curs
 // again: the same job waits, nothing was freed, nobody was cancelled or outlived
 // an estimate, and all who came stand behind.
 func (p *easy) onlyBehind(v *policy.View, head policy.JobID) bool {
-	if head != p.head || p.again || v.Freed() || len(v.Left()) > 0 {
+	if head != p.head || p.again || v.Freed() || v.Reordered() || len(v.Left()) > 0 {
 		return false
 	}
 	ends := v.Ends()
@@ -108,7 +108,7 @@ func (p *easy) onlyBehind(v *policy.View, head policy.JobID) bool {
 		return false
 	}
 	for _, id := range v.Arrived() {
-		if p.tried.Before(policy.ByPriority(v.Job(id))) {
+		if v.StandsBefore(id, p.tried) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ package firstfit
 
 import (
 	"slices"
+	"sort"
 
 	"muster/model"
 	"muster/policy"
@@ -68,14 +69,16 @@ func (p *firstFit) Traits() policy.Traits { return policy.Traits{Mode: p.mode} }
 func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 	p.front = p.front[:0]
 	p.dropCancelled(v)
+	if v.Reordered() {
+		p.reorder(v)
+	}
 	if v.Freed() {
 		p.lookEverywhere(v)
 	}
 	for _, id := range v.Arrived() {
 		sh := v.Shape(id)
 		if sh.Request.Remote != nil {
-			at, _ := slices.BinarySearch(p.odd, id)
-			p.odd = slices.Insert(p.odd, at, id)
+			p.odd = slices.Insert(p.odd, placeOf(v, p.odd, id), id)
 			continue
 		}
 		for sh.ID() >= len(p.lines) {
@@ -84,8 +87,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 		l := &p.lines[sh.ID()]
 		fresh := l.empty()
 		l.shape = sh
-		at, _ := slices.BinarySearch(l.jobs[l.head:], id)
-		l.jobs = slices.Insert(l.jobs, l.head+at, id)
+		l.jobs = slices.Insert(l.jobs, l.head+placeOf(v, l.jobs[l.head:], id), id)
 		if !l.active {
 			p.activate(l)
 		}
@@ -98,7 +100,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 	defer func() { p.odd = keep }()
 	for odd := p.odd; ; {
 		c := p.foremost(v)
-		for len(odd) > 0 && (c < 0 || odd[0] < p.lines[p.front[c]].first()) {
+		for len(odd) > 0 && (c < 0 || v.Precedes(odd[0], p.lines[p.front[c]].first())) {
 			if !p.start(v, plan, odd[0]) {
 				keep = append(keep, odd[0])
 			}
@@ -177,7 +179,7 @@ func (p *firstFit) foremost(v *policy.View) int {
 			p.remove(i)
 			continue
 		}
-		if best < 0 || l.first() < p.lines[p.front[best]].first() {
+		if best < 0 || v.Precedes(l.first(), p.lines[p.front[best]].first()) {
 			best = i
 		}
 		i++
@@ -194,17 +196,37 @@ func (p *firstFit) remove(i int) {
 func (p *firstFit) dropCancelled(v *policy.View) {
 	for _, id := range v.Left() {
 		if v.Shape(id).Request.Remote != nil {
-			if at, found := slices.BinarySearch(p.odd, id); found {
-				p.odd = slices.Delete(p.odd, at, at+1)
-			}
+			p.odd = without(p.odd, 0, id)
 			continue
 		}
-		l := &p.lines[v.Shape(id).ID()]
-		for i := l.head; i < len(l.jobs) && l.jobs[i] <= id; i++ {
-			if l.jobs[i] == id {
-				l.jobs = append(l.jobs[:i], l.jobs[i+1:]...)
-			}
+		if v.Shape(id).ID() >= len(p.lines) {
+			continue // it was adopted, and never waited
 		}
+		l := &p.lines[v.Shape(id).ID()]
+		l.jobs = without(l.jobs, l.head, id)
+	}
+}
+
+// without is a list without a job, which is looked for from a place on.
+func without(list []policy.JobID, from int, id policy.JobID) []policy.JobID {
+	if at := slices.Index(list[from:], id); at >= 0 {
+		return slices.Delete(list, from+at, from+at+1)
+	}
+	return list
+}
+
+// placeOf is where a job belongs in a list that is in the order of the queue.
+func placeOf(v *policy.View, list []policy.JobID, id policy.JobID) int {
+	return sort.Search(len(list), func(i int) bool { return v.Precedes(id, list[i]) })
+}
+
+// reorder sorts the lines again: ranks have changed. Those whose first job is
+// another now need no other look: what it asks for is the same.
+func (p *firstFit) reorder(v *policy.View) {
+	sort.Slice(p.odd, func(i, k int) bool { return v.Precedes(p.odd[i], p.odd[k]) })
+	for i := range p.lines {
+		jobs := p.lines[i].jobs[p.lines[i].head:]
+		sort.Slice(jobs, func(i, k int) bool { return v.Precedes(jobs[i], jobs[k]) })
 	}
 }
 

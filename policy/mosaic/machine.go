@@ -23,6 +23,8 @@ type machine struct {
 	alloc model.Allocation // scratch
 }
 
+// read takes in the nodes, up or not: what could be had on all of them decides
+// what is planned at all.
 func (m *machine) read(c *model.Cluster) {
 	seen := make([]bool, len(c.GPUTypes))
 	for i := range c.Nodes {
@@ -116,16 +118,20 @@ func (m *machine) now(v *policy.View, out []seg) []seg {
 	return out
 }
 
-// held are the pieces that a running job gives back. Shares of devices are
-// left out: others may have theirs still.
-func held(c *model.Cluster, a *model.Allocation, out []piece) []piece {
+// held are the pieces that a running job gives back to others: nothing of nodes
+// that are not up. Shares of devices are left out: others may have theirs still.
+func held(v *policy.View, a *model.Allocation, out []piece) []piece {
 	out = out[:0]
 	for i := range a.Parts {
 		part := &a.Parts[i]
-		q := piece{part.Node, part.Node + 1, part.Cores, int32(bits.OnesCount64(part.GPUs)), part.Memory}
-		if part.Exclusive {
-			q.gpus = int32(len(c.Nodes[part.Node].GPUs))
+		if !v.Up(part.Node) {
+			continue
 		}
+		devices := part.GPUs
+		if part.Exclusive {
+			_, _, devices = v.Capacity(part.Node)
+		}
+		q := piece{part.Node, part.Node + 1, part.Cores, int32(bits.OnesCount64(v.Usable(part.Node, devices))), part.Memory}
 		if n := len(out); n > 0 && out[n-1].to == q.from && out[n-1].cores == q.cores && out[n-1].gpus == q.gpus && out[n-1].memory == q.memory {
 			out[n-1].to = q.to
 			continue
@@ -133,7 +139,7 @@ func held(c *model.Cluster, a *model.Allocation, out []piece) []piece {
 		out = append(out, q)
 	}
 	for _, g := range a.Grants {
-		if g.Memory == 0 {
+		if g.Memory == 0 && v.Usable(g.Node, 1<<g.Device) != 0 {
 			out = append(out, piece{from: g.Node, to: g.Node + 1, gpus: 1})
 		}
 	}

@@ -78,10 +78,11 @@ type mosaic struct {
 	age           time.Duration
 	seed          uint64
 
-	machine machine
-	shapes  []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
-	jobs    []jobPlan
-	planner planner
+	generation uint64 // of the cluster that the machine is
+	machine    machine
+	shapes     []int32 // by shape: its kind plus 1; 0 is not known yet, -1 not planned
+	jobs       map[policy.JobID]*jobPlan
+	planner    planner
 
 	// due are the planned jobs that have not started, in order of their start.
 	due    []policy.JobID
@@ -89,7 +90,7 @@ type mosaic struct {
 	beyond bool // more jobs wait than were planned
 	// nextOld is when a planned job will have waited too long.
 	nextOld time.Duration
-	// elsewhere are the waiting jobs that are not planned, in order of submission:
+	// elsewhere are the waiting jobs that are not planned, in the order of the queue:
 	// they ask for what the planner does not model.
 	elsewhere []policy.JobID
 	// guard is when guarded could start, one of them that has waited too long; 0 if
@@ -119,20 +120,24 @@ var (
 func (p *mosaic) Traits() policy.Traits { return policy.Traits{Ends: true} }
 
 func (p *mosaic) job(id policy.JobID) *jobPlan {
-	for int(id) >= len(p.jobs) {
-		p.jobs = append(p.jobs, jobPlan{})
+	j := p.jobs[id]
+	if j == nil {
+		if p.jobs == nil {
+			p.jobs = map[policy.JobID]*jobPlan{}
+		}
+		j = new(jobPlan)
+		p.jobs[id] = j
 	}
-	return &p.jobs[id]
+	return j
 }
 
 func (p *mosaic) Step(v *policy.View, plan *policy.Plan) {
-	if p.machine.nodes == nil {
-		p.machine.read(v.Cluster())
-		p.planner.search.problem = new(problem)
-		p.nextOld = policy.Never
-	}
 	p.begun = p.begun[:0]
-	p.notice(v)
+	if p.generation != v.Generation() {
+		p.readAgain(v)
+	} else {
+		p.notice(v)
+	}
 	p.protect(v, plan)
 	if p.stale || !p.startDue(v, plan, false) || p.stuck(v) {
 		p.replan(v)
@@ -149,6 +154,33 @@ func (p *mosaic) stuck(v *policy.View) bool {
 	return !some && (p.beyond || len(p.due) > 0)
 }
 
+// readAgain follows a cluster that has changed: what was planned is void.
+func (p *mosaic) readAgain(v *policy.View) {
+	p.generation = v.Generation()
+	p.machine = machine{}
+	p.machine.read(v.Cluster())
+	p.shapes, p.jobs = nil, nil
+	p.planner = planner{plans: p.planner.plans}
+	p.planner.search.problem = new(problem)
+	p.due, p.elsewhere = nil, nil
+	p.stale, p.beyond, p.nextOld = false, false, policy.Never
+	for _, id := range v.Running() {
+		j := p.job(id)
+		j.running, j.end = true, v.ExpectedEnd(id)
+	}
+	for queue := v.Queue(); ; {
+		id, _, ok := queue.Next()
+		if !ok {
+			return
+		}
+		if p.isElsewhere(v, id) {
+			p.elsewhere = append(p.elsewhere, id)
+		} else {
+			p.stale = true
+		}
+	}
+}
+
 // notice compares what happened with what was expected.
 func (p *mosaic) notice(v *policy.View) {
 	for _, id := range v.Left() {
@@ -158,9 +190,12 @@ func (p *mosaic) notice(v *policy.View) {
 		}
 		p.due, p.elsewhere = without(p.due, id), without(p.elsewhere, id)
 		j.planned, j.running = false, false
+		if !slices.Contains(v.Arrived(), id) {
+			delete(p.jobs, id)
+		}
 	}
 	for _, id := range v.Arrived() {
-		if slices.Contains(v.Left(), id) { // its start was refused
+		if slices.Contains(v.Refused(), id) {
 			p.job(id).aside = true
 		}
 		if p.isElsewhere(v, id) {
@@ -169,8 +204,8 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-	slices.Sort(p.elsewhere) // a start that was refused comes back
-	if v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
+	p.sortElsewhere(v) // a start that was refused comes back
+	if v.Reordered() || v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
 		p.stale = true
 	}
 }
@@ -185,6 +220,24 @@ func without(list []policy.JobID, id policy.JobID) []policy.JobID {
 // old says that a job has waited too long.
 func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
 	return p.age > 0 && v.Now()-v.Job(id).Submit >= p.age
+}
+
+// comesFirst says that a job is planned before others whatever that costs: it has
+// waited too long, or it has a larger rank than the last of the queue.
+func (p *mosaic) comesFirst(v *policy.View, id policy.JobID) bool {
+	return p.old(v, id) || v.Rank(id) > v.LowestRank()
+}
+
+func (p *mosaic) sortElsewhere(v *policy.View) {
+	slices.SortFunc(p.elsewhere, func(a, b policy.JobID) int {
+		if a == b {
+			return 0
+		}
+		if v.Precedes(a, b) {
+			return -1
+		}
+		return 1
+	})
 }
 
 // isElsewhere says that a job is not planned: because of what it asks for, or
@@ -225,7 +278,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 		}
 		j.planned, j.aside = false, true
 		p.elsewhere = append(p.elsewhere, id)
-		slices.Sort(p.elsewhere)
+		p.sortElsewhere(v)
 	}
 	p.due = p.due[:keep]
 	return held
@@ -246,7 +299,7 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 	p.guard = 0
 	for i := 0; i < len(p.elsewhere); {
 		id := p.elsewhere[i]
-		if !p.old(v, id) {
+		if !p.comesFirst(v, id) {
 			break // those behind it are younger
 		}
 		if p.freeUntil(v, id) < policy.Never {
@@ -268,18 +321,16 @@ func (p *mosaic) protect(v *policy.View, plan *policy.Plan) {
 
 // mustWait says that a job would delay the guarded one, and is not older.
 func (p *mosaic) mustWait(v *policy.View, id policy.JobID) bool {
-	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(id <= p.guarded && p.old(v, id))
+	return p.guard > 0 && model.After(v.Now(), estimate(v, id)) > p.guard && !(!v.Precedes(p.guarded, id) && p.comesFirst(v, id))
 }
 
 // freeUntil is when the first of the planned jobs starts that have waited too
 // long and are older than a job that is not planned.
 func (p *mosaic) freeUntil(v *policy.View, id policy.JobID) time.Duration {
 	at := policy.Never
-	if p.age > 0 {
-		for _, other := range p.due {
-			if other < id && p.old(v, other) {
-				at = min(at, p.job(other).start)
-			}
+	for _, other := range p.due {
+		if v.Precedes(other, id) && p.comesFirst(v, other) {
+			at = min(at, p.job(other).start)
 		}
 	}
 	return at

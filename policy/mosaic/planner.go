@@ -78,7 +78,7 @@ func (p *mosaic) replan(v *policy.View) {
 	for t, id := range q.ids {
 		start := q.search.best.start[t]
 		if start < 0 {
-			p.stale = true // something that is not modelled is in its way
+			p.noPlace(v, id)
 			continue
 		}
 		j := p.job(id)
@@ -92,6 +92,20 @@ func (p *mosaic) replan(v *policy.View) {
 	slices.SortFunc(p.due, func(a, b policy.JobID) int {
 		return cmp.Or(cmp.Compare(p.jobs[a].start, p.jobs[b].start), cmp.Compare(a, b))
 	})
+}
+
+// noPlace notes a job that has no place even when all that runs has ended. On a
+// cluster that is whole something that is not modelled is in its way, and will end.
+// Where nodes or devices are missing the planner may have misread what is left: the
+// job starts like those that are not planned.
+func (p *mosaic) noPlace(v *policy.View, id policy.JobID) {
+	if !v.Impaired() {
+		p.stale = true
+		return
+	}
+	p.job(id).aside = true
+	p.elsewhere = append(p.elsewhere, id)
+	p.sortElsewhere(v)
 }
 
 // fullQueue is a queue for which effort plans are tried.
@@ -120,7 +134,7 @@ func (p *mosaic) pose(v *policy.View) (fresh int) {
 		}
 		t := taskOf(kind, &v.Shape(id).Request)
 		t.run = max(1, estimate(v, id))
-		t.first = p.old(v, id)
+		t.first = p.comesFirst(v, id)
 		t.strict = v.Shape(id).Request.Contiguous
 		pr.tasks = append(pr.tasks, t)
 		q.ids = append(q.ids, id)
@@ -150,7 +164,7 @@ func (p *mosaic) foresee(v *policy.View) {
 		if !ok {
 			return
 		}
-		q.held = held(v.Cluster(), v.Held(id), q.held)
+		q.held = held(v, v.Held(id), q.held)
 		pr.now.release(min(v.ExpectedEnd(id), model.After(v.Now(), longest)), q.held)
 	}
 }

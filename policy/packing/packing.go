@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strconv"
 
 	"muster/model"
@@ -132,6 +133,8 @@ type packing struct {
 	again           int
 	expected        int // grows when all scores become void
 
+	generation uint64 // of the cluster that the nodes are of
+
 	nodes    *nodes
 	lines    []line
 	byShape  []int32          // line of the jobs with one request, by shape
@@ -207,11 +210,9 @@ func (p *packing) Why(v *policy.View, id policy.JobID) string {
 }
 
 func (p *packing) Step(v *policy.View, plan *policy.Plan) {
-	if p.nodes == nil {
-		p.nodes = newNodes(v, p.order(len(v.Cluster().Nodes)))
-		if p.expects && !p.learns {
-			p.expect(v, p.config.Target)
-		}
+	again := p.generation != v.Generation()
+	if again {
+		p.readAgain(v)
 	}
 	if len(p.nodes.changes) > maxChanges {
 		p.nodes.changes = p.nodes.changes[:0]
@@ -219,17 +220,23 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 	}
 	p.freed = p.freed[:0]
 	for _, id := range v.Left() {
-		p.left(v, id)
+		if !again {
+			p.left(v, id)
+		}
 	}
 	for i := range p.lines {
-		if l := &p.lines[i]; l.blocked {
+		l := &p.lines[i]
+		if l.blocked {
 			l.blocked = !p.helped(l)
+		}
+		if behind := l.jobs[l.head:]; v.Reordered() {
+			sort.Slice(behind, func(i, k int) bool { return v.Precedes(behind[i], behind[k]) })
 		}
 	}
 	for _, id := range v.Arrived() {
-		l := &p.lines[p.lineOf(v, id)]
-		at, _ := slices.BinarySearch(l.jobs[l.head:], id)
-		l.jobs = slices.Insert(l.jobs, l.head+at, id)
+		if !again {
+			p.enqueue(v, id)
+		}
 		if p.learns {
 			p.census.Add(v.Job(id))
 		}
@@ -238,7 +245,7 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 		p.learn(v)
 	}
 	for {
-		l := p.foremost()
+		l := p.foremost(v)
 		if l == nil {
 			return
 		}
@@ -250,6 +257,70 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 			l.jobs, l.head = l.jobs[:0], 0
 		}
 	}
+}
+
+// enqueue puts a job into its line, at its place.
+func (p *packing) enqueue(v *policy.View, id policy.JobID) {
+	l := &p.lines[p.lineOf(v, id)]
+	behind := l.jobs[l.head:]
+	at := sort.Search(len(behind), func(i int) bool { return v.Precedes(id, behind[i]) })
+	l.jobs = slices.Insert(l.jobs, l.head+at, id)
+}
+
+// readAgain follows a cluster that has changed: the nodes, who waits and who runs
+// are read from the view.
+func (p *packing) readAgain(v *policy.View) {
+	p.generation = v.Generation()
+	p.nodes = newNodes(v, p.order(len(v.Cluster().Nodes)))
+	p.lines, p.byShape, p.cached = nil, nil, 0
+	clear(p.byShapes)
+	clear(p.held)
+	switch {
+	case p.expects && !p.learns:
+		p.expect(v, p.config.Target)
+	case p.learns && p.census.jobs > 0:
+		p.expect(v, p.census.Target(v.Cluster())) // there may be other types of devices
+	}
+	for _, id := range v.Running() {
+		r := request(v.Job(id), v.Granted(id))
+		h := holdingOf(v.Held(id), -1)
+		if r.GPUs > 0 {
+			h.tag = p.nodes.compile(r).tag
+		}
+		p.enter(v, id, h)
+	}
+	for queue := v.Queue(); ; {
+		id, _, ok := queue.Next()
+		if !ok {
+			return
+		}
+		p.enqueue(v, id)
+	}
+}
+
+// holdingOf is what an allocation has of which nodes.
+func holdingOf(a *model.Allocation, tag int32) holding {
+	h := holding{hosts: len(a.Parts), tag: tag}
+	for k := range a.Parts {
+		h.nodes = append(h.nodes, a.Parts[k].Node)
+	}
+	for _, g := range a.Grants {
+		if !slices.Contains(h.nodes, g.Node) {
+			h.nodes = append(h.nodes, g.Node)
+		}
+	}
+	return h
+}
+
+// enter notes a job that runs.
+func (p *packing) enter(v *policy.View, id policy.JobID, h holding) {
+	for k, n := range h.nodes {
+		if k < h.hosts && p.tagged && h.tag >= 0 {
+			p.nodes.tag(n, h.tag, 1)
+		}
+		p.nodes.read(v, n)
+	}
+	p.held[id] = h
 }
 
 // order is that in which nodes are tried.
@@ -289,10 +360,10 @@ func (p *packing) expect(v *policy.View, t *Target) {
 }
 
 // foremost is the line whose first job is first in the queue of those that may fit.
-func (p *packing) foremost() *line {
+func (p *packing) foremost(v *policy.View) *line {
 	best := (*line)(nil)
 	for i := range p.lines {
-		if l := &p.lines[i]; !l.blocked && !l.empty() && (best == nil || l.first() < best.first()) {
+		if l := &p.lines[i]; !l.blocked && !l.empty() && (best == nil || v.Precedes(l.first(), best.first())) {
 			best = l
 		}
 	}
@@ -304,7 +375,7 @@ func (p *packing) left(v *policy.View, id policy.JobID) {
 	h, started := p.held[id]
 	if !started {
 		l := &p.lines[p.lineOf(v, id)]
-		if at, found := slices.BinarySearch(l.jobs[l.head:], id); found {
+		if at := slices.Index(l.jobs[l.head:], id); at >= 0 {
 			l.jobs = slices.Delete(l.jobs, l.head+at, l.head+at+1)
 		}
 		return
@@ -415,28 +486,15 @@ func (p *packing) start(v *policy.View, plan *policy.Plan, l *line, id policy.Jo
 			continue
 		}
 		q := &c.needs[alternative]
-		h := holding{hosts: len(a.Parts), tag: -1}
+		tag := int32(-1)
 		if q.gpus > 0 {
-			h.tag = q.tag
+			tag = q.tag
 		}
-		for k := range a.Parts {
-			h.nodes = append(h.nodes, a.Parts[k].Node)
-		}
-		for _, g := range a.Grants {
-			if !slices.Contains(h.nodes, g.Node) {
-				h.nodes = append(h.nodes, g.Node)
-			}
-		}
+		h := holdingOf(a, tag)
 		if !plan.StartAs(id, c.alternatives[alternative], a, policy.Reason{Code: policy.Fitted}) {
 			continue
 		}
-		for k, n := range h.nodes {
-			if k < h.hosts && p.tagged && h.tag >= 0 {
-				p.nodes.tag(n, h.tag, 1)
-			}
-			p.nodes.read(v, n)
-		}
-		p.held[id] = h
+		p.enter(v, id, h)
 		return true
 	}
 	return false

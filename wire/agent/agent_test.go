@@ -18,7 +18,7 @@ var (
 		Name: "a", User: "alice", Directory: "/home/alice", Arguments: []string{"./a.out"}, Processes: 2, First: 2, All: 4,
 		Nodes: []string{"n1", "n2"}, Cores: 4, CoresPerProcess: 2, Memory: 1 << 30, Time: time.Hour, Grace: time.Second, Output: "out",
 	}
-	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: "s", Devices: []grant.Device{{Node: "n3", Address: "n3:9421", Device: 1, Memory: 1 << 30}}, Limit: -1}
+	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: "n2", Device: 1, Memory: 1 << 30}}, Limit: -1}
 )
 
 // Every message comes back as it was sent.
@@ -32,7 +32,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 	for _, m := range []ToAgent{
 		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{task, "x", spec, &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
-		Lend{grant.Loan{ID: "7.2.1", User: "alice", Hash: "h", Devices: gpus.Devices, Limit: 1}}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
+		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
 	} {
 		testBack(t, m, ReadToAgent)

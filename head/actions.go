@@ -1,0 +1,237 @@
+package head
+
+import (
+	"time"
+
+	"muster/head/api"
+	"muster/wire/agent"
+)
+
+// cancel ends jobs, or sends them a signal.
+func (c *Core) cancel(ev Cancel) {
+	jobs, err := c.targets(ev.Caller, ev.Jobs)
+	if err != nil {
+		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		return
+	}
+	changed := &api.Changed{}
+	for _, j := range jobs {
+		if j.over() || ev.Signal != 0 && !j.active() {
+			continue
+		}
+		changed.Jobs = append(changed.Jobs, j.id)
+		if ev.Signal != 0 {
+			for part := range j.tasks {
+				if t := &j.tasks[part]; t.end == nil {
+					c.send(t.node, agent.Signal{Task: j.taskName(part), Signal: ev.Signal}, 0)
+				}
+			}
+			continue
+		}
+		c.cancelJob(j, "cancelled by "+ev.User)
+	}
+	if len(changed.Jobs) == 0 && len(jobs) == 1 {
+		c.refuse(ev.Request, statusConflict, "job %s is %s", jobs[0].name(), jobs[0].state)
+		return
+	}
+	c.answer(ev.Request, changed)
+}
+
+func (c *Core) cancelJob(j *job, reason string) {
+	if j.active() {
+		if j.stop != nil { // it ends anyway: but it is not started again
+			j.stop.Requeue, j.stop.Outcome, j.stop.Reason = false, api.Cancelled, reason
+			c.touch(j)
+			return
+		}
+		c.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Cancelled})
+		return
+	}
+	c.leave(j)
+	c.pending--
+	j.state, j.reason, j.end = api.Cancelled, reason, c.now
+	c.settleEnded(j)
+}
+
+// targets are the jobs that a request is about, all of which the user may touch.
+func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
+	var jobs []*job
+	for _, ref := range refs {
+		found, err := c.find(ref)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range found {
+			if err := c.mayTouch(caller.User, j); err != nil {
+				return nil, err
+			}
+		}
+		jobs = append(jobs, found...)
+	}
+	return jobs, nil
+}
+
+// change does something else to jobs. The first that it cannot be done to is an error;
+// those before it were changed.
+func (c *Core) change(ev Change) {
+	jobs, err := c.targets(ev.Caller, ev.Jobs)
+	changed := &api.Changed{}
+	for _, j := range jobs {
+		if len(jobs) > 1 && j.over() {
+			continue
+		}
+		if err = c.changeJob(j, &ev); err != nil {
+			break
+		}
+		changed.Jobs = append(changed.Jobs, j.id)
+	}
+	if err != nil {
+		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		return
+	}
+	c.answer(ev.Request, changed)
+}
+
+func (c *Core) changeJob(j *job, ev *Change) *Refusal {
+	wrong := func(what string) *Refusal {
+		return refusal(statusConflict, "job %s is %s: %s", j.name(), j.state, what)
+	}
+	if j.over() {
+		return wrong("nothing can be changed about it")
+	}
+	admin := c.IsAdmin(ev.User)
+	switch ev.Action {
+	case Hold:
+		j.held |= by(admin, j, ev.User)
+		c.touch(j)
+		c.advanceJob(j)
+	case Release:
+		if j.held&heldByAdmin != 0 && !admin {
+			return refusal(statusForbidden, "job %s is held by an administrator", j.name())
+		}
+		j.held = 0
+		c.touch(j)
+		c.advanceJob(j)
+	case Prioritise:
+		return c.prioritise(j, ev, admin)
+	case SuspendJob:
+		if j.state != api.Running || j.lending {
+			return wrong("only running jobs are suspended")
+		}
+		c.suspendJob(j)
+	case ResumeJob:
+		if !j.suspend || j.state != api.Running && j.state != api.Suspended {
+			return wrong("it is not suspended")
+		}
+		if !c.resumeJob(j) {
+			return refusal(statusConflict, "job %s cannot go on yet: others have its cores or GPUs", j.name())
+		}
+	case RequeueJob:
+		if j.state != api.Running && j.state != api.Suspended {
+			return wrong("only running and suspended jobs are requeued")
+		}
+		c.stopJob(j, stop{Cause: agent.Stopped, Reason: "requeued by " + ev.User, Requeue: true})
+	case LimitDevices:
+		if ev.Limit < -1 || !j.active() {
+			return wrong("a limit is a number of devices of a running job, or -1")
+		}
+		j.limit = ev.Limit
+		c.touch(j)
+		c.sendLimits(j)
+	default:
+		return refusal(statusBadRequest, "%q is nothing that can be done to a job", ev.Action)
+	}
+	return nil
+}
+
+// by says who holds a job: its own user, even if he administers the cluster, may let
+// it go again as a user.
+func by(admin bool, j *job, user string) heldBy {
+	if admin && user != j.user {
+		return heldByAdmin
+	}
+	return heldByUser
+}
+
+func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
+	if p := ev.Priority.Priority; p != nil {
+		if !admin {
+			return refusal(statusForbidden, "priorities are for administrators: use a nice value")
+		}
+		wish := *p
+		j.priority = &wish
+	}
+	if n := ev.Priority.Nice; n != nil {
+		if *n < 0 && !admin {
+			return refusal(statusForbidden, "a nice value below 0 is for administrators")
+		}
+		j.nice = *n
+	}
+	c.touch(j)
+	c.rank(j)
+	c.stepDue = true
+	return nil
+}
+
+func (c *Core) suspendJob(j *job) {
+	j.suspend = true
+	c.touch(j)
+	c.sendLimits(j)
+	for part := range j.tasks {
+		if j.tasks[part].end == nil {
+			c.steer(j, part)
+		}
+	}
+	c.whenSuspended(j)
+}
+
+// resumeJob lets a suspended job go on, if what it had is free.
+func (c *Core) resumeJob(j *job) bool {
+	if j.state == api.Suspended {
+		if err := c.state.Resumed(j.number); err != nil {
+			return false
+		}
+	}
+	c.goOn(j)
+	return true
+}
+
+// goOn has the tasks of a job run that has what it needs again.
+func (c *Core) goOn(j *job) {
+	if j.suspendedSince > 0 {
+		j.suspended += c.now - j.suspendedSince
+	}
+	j.suspendedSince = 0
+	j.state, j.suspend = api.Running, false
+	c.touch(j)
+	c.sendLimits(j)
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.end == nil {
+			c.send(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+		}
+	}
+}
+
+// sendLimits tells all who lend to a job how many devices it may use.
+func (c *Core) sendLimits(j *job) {
+	for i := range j.loans {
+		l := &j.loans[i]
+		g := c.grantOf(j, int(l.part))
+		c.send(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
+	}
+}
+
+// elapsed is how long a job has run in this attempt.
+func (j *job) elapsed(now time.Duration) time.Duration {
+	if j.start == 0 {
+		return 0
+	}
+	until := now
+	if j.end > 0 {
+		until = j.end
+	}
+	if j.suspendedSince > 0 {
+		until = j.suspendedSince
+	}
+	return max(0, until-j.start-j.suspended)
+}

@@ -1,0 +1,288 @@
+package head
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/policy"
+	"muster/wire/agent"
+)
+
+// Core is the state of a head.
+type Core struct {
+	// Past tells how a job ended that the core has forgotten; nil if nobody knows. The
+	// daemon asks the store.
+	Past func(job uint64) (api.State, bool)
+
+	cfg   Config
+	spec  string // of the policy, as the administrator wrote it
+	state *policy.State
+
+	now   time.Duration // of the latest call
+	began time.Duration
+	next  uint64 // the number of the next job
+	jobs  map[uint64]*job
+	// order lists the numbers in jobs, ascending; some may be gone.
+	order    []uint64
+	arrays   map[uint64]*array
+	numbered map[policy.JobID]*job
+	users    map[string]*user
+	keys     map[key]*keyed
+	waiters  map[uint64][]*job // those that depend on a job
+	// singles are those that wait for others of their user and name.
+	singles map[key][]*job
+	// impossible lists waiting jobs that no node could run; some may not be any more.
+	impossible []*job
+	pending    int
+	running    int
+
+	nodes    []*node // by the policy's number
+	byName   map[string]*node
+	aliases  map[string]bool // the policy's names of nodes, those that are gone included
+	types    map[string]model.GPUType
+	sessions map[Session]*node
+
+	timers  timers
+	stepDue bool
+	wake    time.Duration
+
+	changes uint64
+	dirty   []*job
+	tell    []*job
+	effects Effects
+}
+
+// array is the tasks of one array that have not ended.
+type array struct {
+	limit    int // that may run at a time; 0 is none
+	admitted int // past the gate
+	waiting  []*job
+	live     int
+	count    int // tasks that there were
+}
+
+// user is what a user has.
+type user struct {
+	jobs     int // that have not ended
+	admitted int // with the policy, or running
+	taken    need
+	waiting  []*job // for room in the limits
+}
+
+type key struct{ user, key string }
+
+type keyed struct {
+	answer api.Submitted
+	at     time.Duration
+}
+
+// New returns a cluster without nodes and jobs. The policy serves this core only; spec
+// is how the administrator named it.
+func New(cfg Config, p policy.Policy, spec string) *Core {
+	c := &Core{
+		cfg: cfg, spec: spec,
+		state: policy.NewState(&model.Cluster{Name: cfg.Cluster}, p),
+		next:  1,
+		jobs:  map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
+		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[uint64][]*job{}, singles: map[key][]*job{},
+		byName: map[string]*node{}, aliases: map[string]bool{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
+		wake: policy.Never,
+	}
+	return c
+}
+
+// Configure changes what an administrator decides. The policy stays.
+func (c *Core) Configure(cfg Config) {
+	c.cfg = cfg
+	for _, name := range sortedKeys(c.users) {
+		c.admitWaiting(c.users[name])
+	}
+}
+
+// Handle takes an event. What is to be done about it is collected: see Take.
+func (c *Core) Handle(now time.Duration, ev Event) {
+	c.advance(now)
+	switch ev := ev.(type) {
+	case Submit:
+		c.submit(ev)
+	case Cancel:
+		c.cancel(ev)
+	case Change:
+		c.change(ev)
+	case Node:
+		c.nodeAction(ev)
+	case Greeted:
+		c.greeted(ev.Session, ev.Hello)
+	case Said:
+		c.said(ev.Session, ev.Message)
+	case HungUp:
+		c.hungUp(ev.Session)
+	case Tick:
+	default:
+		panic(fmt.Sprintf("head: an event of type %T", ev))
+	}
+}
+
+// advance moves the clock, never back, and does what has become due.
+func (c *Core) advance(now time.Duration) {
+	c.now = max(c.now, now)
+	for {
+		t, ok := c.timers.due(c.now)
+		if !ok {
+			return
+		}
+		c.ring(t)
+	}
+}
+
+// Next is when a Tick is due at the latest.
+func (c *Core) Next() time.Duration {
+	next := min(c.timers.first(), c.wake)
+	if c.stepDue {
+		next = c.now
+	}
+	return next
+}
+
+// Take returns what was collected since the last call.
+func (c *Core) Take() Effects {
+	for _, j := range c.dirty {
+		j.dirty = false
+		c.effects.Records = append(c.effects.Records, c.record(j)...)
+	}
+	c.dirty = c.dirty[:0]
+	for _, j := range c.tell {
+		j.told = false
+		doc := c.document(j)
+		c.publish(api.Change{Job: &doc})
+	}
+	c.tell = c.tell[:0]
+	e := c.effects
+	c.effects = Effects{}
+	return e
+}
+
+func (c *Core) publish(change api.Change) {
+	c.changes++
+	change.At = c.changes
+	c.effects.Changes = append(c.effects.Changes, change)
+}
+
+// touch says that a job has changed: its record and everybody who listens are told.
+func (c *Core) touch(j *job) {
+	if !j.dirty {
+		j.dirty = true
+		c.dirty = append(c.dirty, j)
+	}
+	c.show(j)
+}
+
+// show says that what is shown of a job has changed.
+func (c *Core) show(j *job) {
+	if !j.told {
+		j.told = true
+		c.tell = append(c.tell, j)
+	}
+}
+
+func (c *Core) answer(r Request, result any) {
+	c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Result: result})
+}
+
+func (c *Core) refuse(r Request, status int, format string, args ...any) {
+	c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Err: refusal(status, format, args...)})
+}
+
+func refusal(status int, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Reason: fmt.Sprintf(format, args...)}
+}
+
+// send tells an agent something, if it is there: else it will be told when it
+// greets.
+func (c *Core) send(n *node, m agent.ToAgent, bulk uint64) {
+	if n.session != 0 {
+		c.effects.Sends = append(c.effects.Sends, Send{Session: n.session, Message: m, Bulk: bulk})
+	}
+}
+
+// IsAdmin says whether a user administers the cluster.
+func (c *Core) IsAdmin(user string) bool {
+	return user == "root" || slices.Contains(c.cfg.Admins, user)
+}
+
+// mayTouch says whether a user may change a job.
+func (c *Core) mayTouch(user string, j *job) *Refusal {
+	if j.user == user || c.IsAdmin(user) {
+		return nil
+	}
+	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may change it", j.name(), j.user)
+}
+
+// find lists the jobs that a reference names: one, or all tasks of an array.
+func (c *Core) find(ref Ref) ([]*job, *Refusal) {
+	j := c.jobs[ref.Job]
+	if a := c.arrays[ref.Job]; a != nil {
+		var all []*job
+		for _, id := range c.between(ref.Job, ref.Job+uint64(a.count)) {
+			if j := c.jobs[id]; j != nil && j.array == ref.Job && (ref.Task < 0 || j.task == ref.Task) {
+				all = append(all, j)
+			}
+		}
+		if len(all) > 0 {
+			return all, nil
+		}
+		return nil, refusal(statusNotFound, "job %d has no task %d that is not long over", ref.Job, ref.Task)
+	}
+	if j == nil || ref.Task >= 0 {
+		if ref.Task >= 0 {
+			return nil, refusal(statusNotFound, "there is no job %d_%d, or it is long over", ref.Job, ref.Task)
+		}
+		return nil, refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
+	}
+	return []*job{j}, nil
+}
+
+// between lists the numbers of jobs in [from, to), those included that are gone.
+func (c *Core) between(from, to uint64) []uint64 {
+	i, _ := slices.BinarySearch(c.order, from)
+	k, _ := slices.BinarySearch(c.order, to)
+	return c.order[i:k]
+}
+
+// forget drops a job that is long over.
+func (c *Core) forget(id uint64) {
+	delete(c.jobs, id)
+	// The list is tidied when half of it is gone.
+	if len(c.order) > 64 && len(c.jobs) < len(c.order)/2 {
+		c.order = slices.DeleteFunc(c.order, func(id uint64) bool { return c.jobs[id] == nil })
+	}
+}
+
+func (c *Core) user(name string) *user {
+	u := c.users[name]
+	if u == nil {
+		u = &user{}
+		c.users[name] = u
+	}
+	return u
+}
+
+// limits are a user's.
+func (c *Core) limits(name string) Limits {
+	if l, ok := c.cfg.Users[name]; ok {
+		return l
+	}
+	return c.cfg.Limits
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,423 @@
+package head
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/policy"
+	"muster/wire/agent"
+)
+
+// node is a machine that has greeted once.
+type node struct {
+	name    string
+	alias   string // its name with the policy, where each name is given once
+	number  int32  // with the policy
+	removed bool   // its name may come again, with another number
+
+	incarnation string
+	user        string
+	cores       int
+	memory      int64
+	devices     []agent.Device
+	gateway     string
+
+	session Session // 0 while it is away
+	since   time.Duration
+	down    bool // it was away for too long
+	drained bool // an administrator wants it so
+	reason  string
+	jobs    map[uint64]bool // that have something of it
+	// stale are tasks of attempts that were given up and still run there: until they
+	// have ended, nothing new fits.
+	stale map[agent.Task]bool
+}
+
+// serves says whether the node's agent can start processes of a user.
+func (n *node) serves(user string) bool { return n.user == "" || n.user == user }
+
+// greeted takes an agent's greeting: what it has, and what runs there.
+func (c *Core) greeted(s Session, h agent.Hello) {
+	refuse := func(format string, args ...any) {
+		c.effects.Sends = append(c.effects.Sends, Send{Session: s, Message: agent.Refused{Reason: fmt.Sprintf(format, args...)}})
+		c.effects.HangUps = append(c.effects.HangUps, s)
+	}
+	if h.Version != agent.Version {
+		refuse("this head speaks version %d, and the agent version %d: install the same Muster on both", agent.Version, h.Version)
+		return
+	}
+	n := c.byName[h.Node]
+	if n != nil && n.session != 0 {
+		// The agent has come again, or somebody else has its name: the certificate says that
+		// it may. Of two that both live, each ends the other's connection, which is said.
+		c.effects.HangUps = append(c.effects.HangUps, n.session)
+		delete(c.sessions, n.session)
+		n.session = 0
+	}
+	if n != nil && n.incarnation != h.Incarnation {
+		c.loseTasks(n, "the node came back without its spool")
+		n.incarnation = h.Incarnation
+	}
+	if n == nil || !n.sameMachine(&h) {
+		var err error
+		if n, err = c.addNode(n, &h); err != nil {
+			refuse("%v", err)
+			return
+		}
+	}
+	n.session, n.since, n.down = s, c.now, false
+	n.user, n.gateway = h.User, h.Gateway
+	c.sessions[s] = n
+	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
+	c.inventory(n, h.Devices)
+	c.compare(n, &h)
+	c.touchNode(n)
+}
+
+// sameMachine says whether a node has what it had, but for devices that came later.
+func (n *node) sameMachine(h *agent.Hello) bool {
+	if n.cores != h.Cores || n.memory != h.Memory || len(h.Devices) < len(n.devices) {
+		return false
+	}
+	for i := range n.devices {
+		if !sameDevice(&n.devices[i], &h.Devices[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameDevice(a, b *agent.Device) bool {
+	return a.Name == b.Name && a.Memory == b.Memory && a.Speed == b.Speed
+}
+
+// addNode makes a node known to the policy: a new one, or one that has changed.
+func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
+	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices)}
+	if old != nil {
+		n.drained, n.reason = old.drained, old.reason
+		c.retire(old)
+		c.loseTasks(old, "the node came back with other cores, memory or devices")
+	}
+	if err := c.join(n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// join gives a node a number with the policy.
+func (c *Core) join(n *node) error {
+	n.alias = n.name
+	for k := 2; c.aliases[n.alias]; k++ {
+		n.alias = fmt.Sprintf("%s~%d", n.name, k)
+	}
+	m := model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory}
+	var types []model.GPUType
+	for i := range n.devices {
+		m.GPUs, types = append(m.GPUs, i), append(types, c.gpuType(&n.devices[i]))
+	}
+	number, err := c.state.AddNode(m, distinct(m.GPUs, types)...)
+	if err != nil {
+		return err
+	}
+	c.aliases[n.alias] = true
+	n.number = number
+	c.nodes = append(c.nodes, n)
+	c.byName[n.name] = n
+	c.retryImpossible()
+	return nil
+}
+
+// distinct leaves each type once, and has gpus name it.
+func distinct(gpus []int, types []model.GPUType) []model.GPUType {
+	var once []model.GPUType
+	for i := range gpus {
+		t := types[gpus[i]]
+		at := slices.Index(once, t)
+		if at < 0 {
+			at = len(once)
+			once = append(once, t)
+		}
+		gpus[i] = at
+	}
+	return once
+}
+
+// gpuType is a device's kind, in a word: what users write in --gres=gpu:TYPE:1. Of
+// devices with one name that differ, those that come later have their memory or a
+// number in it.
+func (c *Core) gpuType(d *agent.Device) model.GPUType {
+	t := model.GPUType{Memory: d.Memory, Speed: d.Speed}
+	word := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, d.Name)
+	if word == "" {
+		word = "gpu"
+	}
+	for k := 1; ; k++ {
+		switch t.Name = word; k {
+		case 1:
+		case 2:
+			t.Name += "-" + strings.ToLower(model.FormatSize(d.Memory))
+		default:
+			t.Name += fmt.Sprintf("-%d", k)
+		}
+		if known, ok := c.types[t.Name]; !ok || known == t {
+			c.types[t.Name] = t
+			return t
+		}
+	}
+}
+
+// retire takes a node's number out of use for good.
+func (c *Core) retire(n *node) {
+	n.removed, n.down = true, true
+	c.mustState(c.state.SetNode(n.number, policy.NodeDown))
+	if c.byName[n.name] == n {
+		delete(c.byName, n.name)
+	}
+	if n.session != 0 {
+		delete(c.sessions, n.session)
+		c.effects.HangUps = append(c.effects.HangUps, n.session)
+		n.session = 0
+	}
+}
+
+// inventory takes over how a node's devices are.
+func (c *Core) inventory(n *node, devices []agent.Device) {
+	for i := range devices {
+		d := &devices[i]
+		switch {
+		case i >= len(n.devices):
+			c.mustState(c.state.AddDevices(n.number, []int{0}, c.gpuType(d)))
+			n.devices = append(n.devices, *d)
+		case !sameDevice(&n.devices[i], d):
+			d.Up = false // its number means another device now: nothing is placed there
+		}
+		n.devices[i].Up = d.Up
+		c.mustState(c.state.SetDevice(n.number, int32(i), d.Up))
+	}
+	for i := len(devices); i < len(n.devices); i++ {
+		n.devices[i].Up = false
+		c.mustState(c.state.SetDevice(n.number, int32(i), false))
+	}
+	c.stepDue = true
+	c.retryImpossible()
+}
+
+// setNodeState tells the policy whether a node can be used.
+func (c *Core) setNodeState(n *node) {
+	state := policy.NodeUp
+	switch {
+	case n.down || n.removed:
+		state = policy.NodeDown
+	case n.drained || n.session == 0 || len(n.stale) > 0:
+		state = policy.NodeDraining
+	}
+	c.mustState(c.state.SetNode(n.number, state))
+	c.stepDue = true
+}
+
+// mustState takes the answers of calls that cannot fail if the two books agree.
+func (c *Core) mustState(err error) {
+	if err != nil {
+		panic("head: the policy's book and the head's disagree: " + err.Error())
+	}
+}
+
+// compare brings what an agent says that it has together with what it should have.
+func (c *Core) compare(n *node, h *agent.Hello) {
+	known := make(map[agent.Task]bool, len(h.Tasks))
+	for i := range h.Tasks {
+		known[h.Tasks[i].Task] = true
+	}
+	loans := make(map[string]bool, len(h.Loans))
+	for _, id := range h.Loans {
+		loans[id] = true
+	}
+	for _, id := range h.Loans {
+		if !c.isLent(n, id) {
+			c.send(n, agent.Unlend{ID: id}, 0)
+		}
+	}
+	// What it must have and does not, first what it lends: the order of its messages is
+	// kept, so that a task finds its devices.
+	for _, id := range c.activeOn(n) {
+		j := c.jobs[id]
+		if j.stop == nil {
+			c.lendAgain(j, n, loans)
+		}
+		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
+			t := &j.tasks[part]
+			if t.node == n && t.end == nil && !known[j.taskName(part)] {
+				c.missing(j, part)
+			}
+		}
+	}
+	n.stale = nil
+	for i := range h.Tasks {
+		c.report(n, &h.Tasks[i])
+	}
+	c.setNodeState(n)
+}
+
+// missing deals with a task that its agent does not know.
+func (c *Core) missing(j *job, part int) {
+	t := &j.tasks[part]
+	switch {
+	case t.state != agent.Unknown:
+		c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: "the node has forgotten the task"})
+	case j.stop != nil:
+		// It may be on its way there from an earlier connection: the agent must know that it
+		// is not wanted, and says so.
+		c.sendStop(j, part)
+	case !j.lending:
+		c.sendStart(j, part)
+	}
+}
+
+// activeOn lists the jobs that have something of a node, in their order.
+func (c *Core) activeOn(n *node) []uint64 {
+	var ids []uint64
+	for id := range n.jobs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// said takes what an agent says.
+func (c *Core) said(s Session, m agent.ToHead) {
+	n := c.sessions[s]
+	if n == nil {
+		return // it was hung up
+	}
+	switch m := m.(type) {
+	case agent.Report:
+		c.report(n, &m)
+	case agent.Lent:
+		c.lent(n, m)
+	case agent.Inventory:
+		c.inventory(n, m.Devices)
+		c.touchNode(n)
+	case agent.Hello:
+		c.effects.HangUps = append(c.effects.HangUps, s) // it has greeted already
+	}
+}
+
+// hungUp: an agent is away. It keeps what it has, and nothing new goes there.
+func (c *Core) hungUp(s Session) {
+	n := c.sessions[s]
+	if n == nil {
+		return
+	}
+	delete(c.sessions, s)
+	n.session, n.since = 0, c.now
+	c.setNodeState(n)
+	c.timers.set(timer{at: model.After(c.now, c.cfg.NodeTimeout), what: ringNode, node: n})
+	c.touchNode(n)
+}
+
+// giveUp counts a node as down, and what it had as lost.
+func (c *Core) giveUp(n *node) {
+	n.down = true
+	c.setNodeState(n)
+	c.loseTasks(n, fmt.Sprintf("node %s has not been heard of for %s", n.name, model.FormatDuration(c.cfg.NodeTimeout)))
+	c.touchNode(n)
+}
+
+// loseTasks gives up what a node had of jobs: its tasks, and what it lent.
+func (c *Core) loseTasks(n *node, reason string) {
+	for _, id := range c.activeOn(n) {
+		j := c.jobs[id]
+		lent := false
+		for i := range j.loans {
+			lent = lent || j.loans[i].node == n
+		}
+		for part := 0; part < len(j.tasks); part++ { // the job may be requeued, and have none
+			if t := &j.tasks[part]; t.node == n && t.end == nil {
+				c.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: reason})
+			}
+		}
+		if lent && j.active() && j.stop == nil {
+			c.stopJob(j, stop{Cause: agent.NodeLost, Reason: "a GPU that it borrowed was lost: " + reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
+		}
+	}
+}
+
+// nodeAction does what an administrator wants of nodes.
+func (c *Core) nodeAction(ev Node) {
+	if !c.IsAdmin(ev.User) {
+		c.refuse(ev.Request, statusForbidden, "nodes are for administrators, and %s is none", ev.User)
+		return
+	}
+	var nodes []*node
+	for _, name := range ev.Nodes {
+		n := c.byName[name]
+		if n == nil {
+			c.refuse(ev.Request, statusNotFound, "there is no node %.64q", name)
+			return
+		}
+		nodes = append(nodes, n)
+	}
+	if ev.Action == RemoveNode {
+		for _, n := range nodes {
+			if n.session != 0 || len(n.jobs) > 0 {
+				c.refuse(ev.Request, statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name)
+				return
+			}
+		}
+	}
+	for _, n := range nodes {
+		switch ev.Action {
+		case DrainNode:
+			n.drained, n.reason = true, ev.Reason
+		case ResumeNode:
+			n.drained, n.reason = false, ""
+		case RemoveNode:
+			c.retire(n)
+			c.effects.Records = append(c.effects.Records, Record{Bucket: Nodes, Key: []byte(n.name)})
+			continue
+		default:
+			c.refuse(ev.Request, statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
+			return
+		}
+		c.setNodeState(n)
+		c.touchNode(n)
+	}
+	c.answer(ev.Request, &api.Changed{})
+}
+
+// touchNode has a node's record written, and tells of it.
+func (c *Core) touchNode(n *node) {
+	c.effects.Records = append(c.effects.Records, c.nodeRecord(n))
+	doc := c.nodeDocument(n)
+	c.publish(api.Change{Node: &doc})
+}
+
+// retryImpossible offers jobs again for which there was no node.
+func (c *Core) retryImpossible() {
+	again := c.impossible
+	c.impossible = nil
+	for _, j := range again {
+		if j.state == api.Pending && j.gate == atPolicy && j.number < 0 {
+			c.offer(j)
+		}
+	}
+}
+
+// policyTime is an instant as the policy counts it.
+func (c *Core) policyTime(at time.Duration) time.Duration {
+	return min(max(0, at-c.began), math.MaxInt64/4)
+}

@@ -1,0 +1,423 @@
+package head
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/model/slurmopt"
+	"muster/policy"
+	"muster/wire/agent"
+)
+
+// jobRecord is a job that has not ended, as it lies in the store.
+type jobRecord struct {
+	Job      uint64        `json:"job"`
+	Array    uint64        `json:"array,omitempty"`
+	Task     int64         `json:"task"`
+	Of       int           `json:"of,omitempty"` // tasks of the array
+	User     string        `json:"user"`
+	Dir      string        `json:"dir"`
+	Key      string        `json:"key,omitempty"`
+	Secret   string        `json:"secret"`
+	Options  string        `json:"options"`
+	Command  []string      `json:"command,omitempty"`
+	State    api.State     `json:"state"`
+	Held     heldBy        `json:"held,omitempty"`
+	Priority *int64        `json:"priority,omitempty"`
+	Nice     int64         `json:"nice,omitempty"`
+	Submit   time.Duration `json:"submit"`
+	Eligible time.Duration `json:"eligible,omitempty"`
+	Start    time.Duration `json:"start,omitempty"`
+	Attempt  uint32        `json:"attempt,omitempty"`
+	Requeues uint32        `json:"requeues,omitempty"`
+	Limit    int           `json:"limit"`
+	// Met are the terms of its dependency that have happened, as numbers.
+	Unmet []slurmopt.Term `json:"unmet,omitempty"`
+	Never bool            `json:"never,omitempty"`
+
+	Alternative    int           `json:"alternative,omitempty"`
+	Parts          []partRecord  `json:"parts,omitempty"`
+	Grants         []grantRecord `json:"grants,omitempty"`
+	Lending        bool          `json:"lending,omitempty"`
+	Suspend        bool          `json:"suspend,omitempty"`
+	Stop           *stop         `json:"stop,omitempty"`
+	Suspended      time.Duration `json:"suspended,omitempty"`
+	SuspendedSince time.Duration `json:"suspended_since,omitempty"`
+	CPU            time.Duration `json:"cpu,omitempty"`
+	Peak           int64         `json:"peak,omitempty"`
+}
+
+// partRecord is what a job has of a node. The node is its number: names come again.
+type partRecord struct {
+	Node        int32       `json:"node"`
+	Incarnation string      `json:"incarnation"`
+	Cores       int32       `json:"cores"`
+	Memory      int64       `json:"memory,omitempty"`
+	GPUs        uint64      `json:"gpus,omitempty"`
+	Exclusive   bool        `json:"exclusive,omitempty"`
+	State       agent.State `json:"state"`
+	End         *agent.End  `json:"end,omitempty"`
+}
+
+type grantRecord struct {
+	For    int32 `json:"for"`
+	Node   int32 `json:"node"`
+	Device int32 `json:"device"`
+	Memory int64 `json:"memory,omitempty"`
+}
+
+// nodeRecord is a node, by its number.
+type nodeRecord struct {
+	Number      int32          `json:"number"`
+	Name        string         `json:"name"`
+	Incarnation string         `json:"incarnation"`
+	User        string         `json:"user,omitempty"`
+	Cores       int            `json:"cores"`
+	Memory      int64          `json:"memory"`
+	Devices     []agent.Device `json:"devices,omitempty"`
+	Gateway     string         `json:"gateway,omitempty"`
+	Down        bool           `json:"down,omitempty"`
+	Drained     bool           `json:"drained,omitempty"`
+	Removed     bool           `json:"removed,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
+	Since       time.Duration  `json:"since"`
+}
+
+// metaRecord is what there is once.
+type metaRecord struct {
+	Began time.Duration `json:"began"`
+	Next  uint64        `json:"next"`
+}
+
+// bulkOf is what a job runs.
+type bulkOf struct {
+	Script      string   `json:"script,omitempty"`
+	Arguments   []string `json:"arguments,omitempty"`
+	Environment []string `json:"environment,omitempty"`
+}
+
+// FillIn puts what a job runs, as its bulk record has it, into a message that starts
+// it.
+func FillIn(s *agent.Start, bulk []byte) error {
+	var b bulkOf
+	if err := strictly(bulk, &b); err != nil {
+		return fmt.Errorf("the record of what job %d runs: %w", s.Task.Job, err)
+	}
+	s.Spec.Script, s.Spec.Arguments, s.Spec.Environment = b.Script, b.Arguments, b.Environment
+	return nil
+}
+
+var metaKey = []byte("head")
+
+// Number is the key of a job's records.
+func Number(job uint64) []byte { return binary.BigEndian.AppendUint64(nil, job) }
+
+func keyBytes(k key) []byte { return []byte(k.user + "\x00" + k.key) }
+
+func keyRecord(k key, v *keyed) Record {
+	return Record{Keys, keyBytes(k), encoded(struct {
+		At     time.Duration `json:"at"`
+		Answer api.Submitted `json:"answer"`
+	}{v.at, v.answer})}
+}
+
+func bulkRecord(job uint64, s *api.Submission) Record {
+	return Record{Bulk, Number(job), encoded(bulkOf{s.Script, s.Arguments, s.Environment})}
+}
+
+func (c *Core) setMeta() {
+	c.effects.Records = append(c.effects.Records, Record{Meta, metaKey, encoded(metaRecord{c.began, c.next})})
+}
+
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("head: " + err.Error()) // values and texts
+	}
+	return b
+}
+
+// record is what the store must have of a job.
+func (c *Core) record(j *job) []Record {
+	if !j.over() {
+		return []Record{{Jobs, Number(j.id), encoded(c.jobRecord(j))}}
+	}
+	doc := c.document(j)
+	records := []Record{{Ended, Number(j.id), encoded(doc)}, {Bucket: Jobs, Key: Number(j.id)}}
+	if j.array == 0 || c.arrays[j.array] == nil {
+		records = append(records, Record{Bucket: Bulk, Key: Number(j.bulk())})
+	}
+	return records
+}
+
+func (c *Core) jobRecord(j *job) jobRecord {
+	r := jobRecord{
+		Job: j.id, Array: j.array, Task: j.task, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
+		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
+		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		CPU: j.cpu, Peak: j.peak,
+	}
+	if a := c.arrays[j.array]; a != nil {
+		r.Of = a.count
+	}
+	for _, t := range j.unmet {
+		r.Unmet = append(r.Unmet, t.Term)
+	}
+	if j.alloc == nil {
+		return r
+	}
+	for i := range j.alloc.Parts {
+		p, t := &j.alloc.Parts[i], &j.tasks[i]
+		r.Parts = append(r.Parts, partRecord{p.Node, t.incarnation, p.Cores, p.Memory, p.GPUs, p.Exclusive, t.state, t.end})
+	}
+	for _, g := range j.alloc.Grants {
+		r.Grants = append(r.Grants, grantRecord(g))
+	}
+	return r
+}
+
+func (c *Core) nodeRecord(n *node) Record {
+	return Record{Nodes, numberOf(n.number), encoded(nodeRecord{
+		n.number, n.name, n.incarnation, n.user, n.cores, n.memory, n.devices, n.gateway, n.down, n.drained, n.removed, n.reason, n.since,
+	})}
+}
+
+func numberOf(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+
+// Restore makes the core that wrote the records. All nodes are away at first: those
+// that do not come back within the time for it are given up.
+func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Record) error) error, now time.Duration) (*Core, error) {
+	c := New(cfg, p, spec)
+	c.now = now
+	var nodes []nodeRecord
+	var jobs []jobRecord
+	err := each(func(r Record) error {
+		var err error
+		switch r.Bucket {
+		case Meta:
+			var m metaRecord
+			err = strictly(r.Value, &m)
+			c.began, c.next = m.Began, max(1, m.Next)
+		case Nodes:
+			var n nodeRecord
+			err = strictly(r.Value, &n)
+			nodes = append(nodes, n)
+		case Jobs:
+			var j jobRecord
+			err = strictly(r.Value, &j)
+			jobs = append(jobs, j)
+		case Keys:
+			err = c.restoreKey(r)
+		}
+		if err != nil {
+			return fmt.Errorf("record %x of %s: %w", r.Key, r.Bucket, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.began == 0 {
+		c.began = now
+		c.setMeta()
+	}
+	slices.SortFunc(nodes, func(a, b nodeRecord) int { return int(a.Number - b.Number) })
+	for i := range nodes {
+		if err := c.restoreNode(&nodes[i]); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(jobs, func(a, b jobRecord) int { return compareNumbers(a.Job, b.Job) })
+	return c, c.restoreJobs(jobs)
+}
+
+func compareNumbers(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (c *Core) restoreKey(r Record) error {
+	var v struct {
+		At     time.Duration `json:"at"`
+		Answer api.Submitted `json:"answer"`
+	}
+	user, name, ok := bytes.Cut(r.Key, []byte{0})
+	if err := strictly(r.Value, &v); err != nil || !ok {
+		return errors.Join(err, errors.New("it is no key of a submission"))
+	}
+	k := key{string(user), string(name)}
+	c.keys[k] = &keyed{v.Answer, v.At}
+	c.timers.set(timer{at: v.At + keepKeys, what: ringKey, key: k})
+	return nil
+}
+
+func (c *Core) restoreNode(r *nodeRecord) error {
+	n := &node{
+		name: r.Name, incarnation: r.Incarnation, user: r.User, cores: r.Cores, memory: r.Memory, devices: r.Devices, gateway: r.Gateway,
+		down: r.Down, drained: r.Drained, removed: r.Removed, reason: r.Reason, since: c.now,
+	}
+	if r.Down {
+		n.since = r.Since
+	}
+	if err := c.join(n); err != nil {
+		return err
+	}
+	if n.number != r.Number {
+		return fmt.Errorf("node %s has number %d, and its record %d: a record is missing", n.name, n.number, r.Number)
+	}
+	if n.removed {
+		c.retire(n)
+		return nil
+	}
+	for i := range n.devices {
+		c.mustState(c.state.SetDevice(n.number, int32(i), n.devices[i].Up))
+	}
+	c.setNodeState(n)
+	if !n.down {
+		c.timers.set(timer{at: model.After(c.now, c.cfg.NodeTimeout), what: ringNode, node: n})
+	}
+	return nil
+}
+
+func (c *Core) restoreJobs(records []jobRecord) error {
+	said := map[uint64]*slurmopt.Options{} // of arrays
+	for i := range records {
+		r := &records[i]
+		options := said[r.Array]
+		if r.Array == 0 || options == nil {
+			words, err := slurmopt.Words(r.Options)
+			if err == nil {
+				argv := []string{slurmopt.Submit}
+				for _, w := range words {
+					argv = append(argv, w.Text)
+				}
+				options, err = slurmopt.Parse(argv)
+			}
+			if err == nil {
+				err = c.avoid(options)
+			}
+			if err != nil {
+				return fmt.Errorf("the options of job %d: %w", r.Job, err)
+			}
+			said[r.Array] = options
+		}
+		if err := c.restoreJob(r, options); err != nil {
+			return fmt.Errorf("job %d: %w", r.Job, err)
+		}
+	}
+	// Those that are suspended hold their place before those that run in it.
+	for _, suspended := range []bool{true, false} {
+		for _, id := range c.order {
+			j := c.jobs[id]
+			if j.alloc != nil && (j.state == api.Suspended) == suspended {
+				if err := c.adopt(j); err != nil {
+					return fmt.Errorf("job %d: %w", id, err)
+				}
+			}
+		}
+	}
+	for _, id := range c.order {
+		if j := c.jobs[id]; j.state == api.Pending {
+			c.settle(j)
+			c.advanceJob(j)
+		}
+	}
+	return nil
+}
+
+func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
+	j := &job{
+		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, said: said, command: r.Command,
+		state: r.State, held: r.Held, priority: r.Priority, nice: r.Nice, submit: r.Submit, eligible: r.Eligible, start: r.Start,
+		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, number: -1, need: needOf(said),
+		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
+		cpu: r.CPU, peak: r.Peak,
+	}
+	if r.Array != 0 && c.arrays[r.Array] == nil {
+		a := &array{count: r.Of}
+		if said.Batch.Array != nil {
+			a.limit = said.Batch.Array.Limit
+		}
+		c.arrays[r.Array] = a
+	}
+	c.insert(j)
+	for _, t := range r.Unmet {
+		c.dependOn(j, term{t})
+	}
+	if len(r.Parts) == 0 {
+		return nil
+	}
+	c.pending--
+	c.running++
+	j.alloc = &model.Allocation{}
+	for _, p := range r.Parts {
+		if p.Node < 0 || int(p.Node) >= len(c.nodes) {
+			return fmt.Errorf("it has a part on node %d, of which there is no record", p.Node)
+		}
+		n := c.nodes[p.Node]
+		j.alloc.Parts = append(j.alloc.Parts, model.Part{Node: p.Node, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive})
+		j.tasks = append(j.tasks, task{node: n, incarnation: p.Incarnation, state: p.State, end: p.End})
+		n.add(j)
+	}
+	for _, g := range r.Grants {
+		if g.Node < 0 || int(g.Node) >= len(c.nodes) || g.For < 0 || int(g.For) >= len(r.Parts) {
+			return fmt.Errorf("it borrows from node %d, of which there is no record", g.Node)
+		}
+		j.alloc.Grants = append(j.alloc.Grants, model.Grant(g))
+	}
+	c.listLoans(j)
+	for i := range j.loans {
+		l := &j.loans[i]
+		l.node.add(j)
+		l.lent = !r.Lending || l.node == j.tasks[l.part].node
+	}
+	j.lending = r.Lending
+	return nil
+}
+
+// adopt tells the policy of a job that runs.
+func (c *Core) adopt(j *job) error {
+	id, err := c.state.Adopt(j.model(c), j.alternative, j.alloc, c.policyTime(j.start))
+	if err != nil {
+		return err
+	}
+	j.number, j.gate = id, atPolicy
+	c.numbered[id] = j
+	if j.array != 0 {
+		c.arrays[j.array].admitted++
+		j.inArray = true
+	}
+	c.user(j.user).take(j.need, 1)
+	j.inLimit = true
+	if j.state == api.Suspended {
+		return c.state.Suspended(id)
+	}
+	return nil
+}
+
+// strictly reads one JSON object that has no fields beyond those of v.
+func strictly(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows it")
+	}
+	return nil
+}

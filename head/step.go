@@ -1,0 +1,103 @@
+package head
+
+import (
+	"time"
+
+	"muster/head/api"
+	"muster/policy"
+	"muster/wire/agent"
+)
+
+// Step lets the policy decide, if anything has changed since it last did or it asked
+// for it.
+func (c *Core) Step(now time.Duration) {
+	c.advance(now)
+	if !c.stepDue && c.now < c.wake {
+		return
+	}
+	c.stepDue = false
+	plan := c.state.Step(c.policyTime(c.now))
+	c.wake = policy.Never
+	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
+		c.wake = plan.Wake + c.began
+	}
+	for i := range plan.Starts {
+		if st := &plan.Starts[i]; st.Err == nil {
+			c.begin(c.numbered[st.Job], st.Alloc, st.Alternative)
+		} else {
+			c.stepDue = true
+		}
+	}
+	for _, st := range plan.Stops {
+		c.preempt(c.numbered[st.Job], st)
+	}
+	for _, r := range plan.Resumes {
+		if r.Err == nil {
+			j := c.numbered[r.Job]
+			c.mustState(c.state.Resumed(r.Job))
+			c.goOn(j)
+		}
+	}
+}
+
+// preempt stops a running job for another, as the policy wants it.
+func (c *Core) preempt(j *job, st policy.Stop) {
+	reason := "preempted"
+	if o := c.numbered[st.For]; o != nil {
+		reason = "preempted by job " + o.name()
+	}
+	switch st.How {
+	case policy.Suspend:
+		c.suspendJob(j)
+	case policy.Requeue:
+		c.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Requeue: true})
+	default:
+		c.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Preempted})
+	}
+}
+
+// rank tells the policy where a waiting job stands.
+func (c *Core) rank(j *job) {
+	if j.number < 0 || j.state != api.Pending {
+		return
+	}
+	rank := -j.nice
+	if j.priority != nil {
+		rank = *j.priority
+	}
+	c.mustState(c.state.Rank(j.number, rank))
+}
+
+// why says why a waiting job waits: one of Slurm's words, and a sentence.
+func (c *Core) why(j *job) (word, sentence string) {
+	switch {
+	case j.state != api.Pending:
+		return "", j.reason
+	case j.held&heldByAdmin != 0:
+		return "JobHeldAdmin", "an administrator holds it"
+	case j.held != 0:
+		return "JobHeldUser", "its user holds it: muster release lets it go"
+	case j.never:
+		return "DependencyNeverSatisfied", "what it depends on cannot happen any more: cancel it"
+	}
+	switch j.gate {
+	case atDependency:
+		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
+	case atBegin:
+		return "BeginTime", "it was submitted for later"
+	case atArray:
+		return "JobArrayTaskLimit", "as many tasks of its array run as may"
+	case atLimit:
+		return "AssocGrpLimit", j.user + " has as much as the limits of a user allow"
+	}
+	if j.impossible != "" {
+		return "Resources", j.impossible
+	}
+	if j.number < 0 {
+		return "None", ""
+	}
+	return "Resources", c.state.Why(j.number)
+}
+
+// seconds is a span or an instant as documents have it.
+func seconds(d time.Duration) float64 { return d.Seconds() }

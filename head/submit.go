@@ -1,0 +1,656 @@
+package head
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/model/slurmopt"
+	"muster/policy"
+)
+
+// keepKeys is how long the key of a submission is known.
+const keepKeys = time.Hour
+
+// The limits of one submission.
+const (
+	maxKey       = 128
+	maxDirectory = 4096
+	shownCommand = 1024 // bytes of what a job runs that are kept to be shown
+)
+
+func (c *Core) submit(ev Submit) {
+	done, err := c.accept(ev)
+	if err != nil {
+		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		return
+	}
+	c.answer(ev.Request, done)
+}
+
+// accept makes jobs of a submission, or says why not.
+func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
+	s := &ev.Submission
+	owner := ev.User
+	if s.User != "" && s.User != owner {
+		if !c.IsAdmin(owner) {
+			return nil, refusal(statusForbidden, "only administrators may submit in another's name: leave user out")
+		}
+		owner = s.User
+	}
+	if len(s.Key) > maxKey {
+		return nil, refusal(statusBadRequest, "a key of %d bytes: give at most %d", len(s.Key), maxKey)
+	}
+	named := key{owner, s.Key}
+	if k := c.keys[named]; s.Key != "" && k != nil {
+		again := k.answer
+		return &again, nil
+	}
+	first, tasks, err := c.read(ev, owner)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.roomFor(first, max(1, len(tasks)), ev.User); err != nil {
+		return nil, err
+	}
+	if err := c.possible(first); err != nil {
+		return nil, err
+	}
+	done := &api.Submitted{Job: first.id, Tasks: len(tasks), Notes: first.said.Notes}
+	c.enter(first, tasks)
+	c.effects.Records = append(c.effects.Records, bulkRecord(first.id, s))
+	if s.Key != "" {
+		c.keep(named, *done)
+	}
+	return done, nil
+}
+
+// read makes a job of a submission. The tasks are those of an array.
+func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
+	bad := func(format string, args ...any) (*job, []uint32, *Refusal) {
+		return nil, nil, refusal(statusBadRequest, format, args...)
+	}
+	s := &ev.Submission
+	said, err := slurmopt.ParseScript(s.Script, append([]string{slurmopt.Submit}, s.Options...))
+	if err != nil {
+		return bad("%v", err)
+	}
+	switch {
+	case len(said.Command) > 0:
+		return bad("%q is no option: put what the job runs into arguments", said.Command[0])
+	case s.Script == "" && len(s.Arguments) == 0:
+		return bad("nothing to run: give a script or a command")
+	case said.Priority != 0 && !c.IsAdmin(ev.User):
+		return bad("--priority is for administrators: use --nice")
+	case said.Batch.Nice < 0 && !c.IsAdmin(ev.User):
+		return bad("--nice %d: only administrators may go below 0", said.Batch.Nice)
+	}
+	line, err := said.Format()
+	if err != nil {
+		return bad("%v", err)
+	}
+	dir := s.Directory
+	if said.Batch.Directory != "" {
+		dir = said.Batch.Directory
+		if !path.IsAbs(dir) {
+			dir = path.Join(s.Directory, dir)
+		}
+	}
+	if !path.IsAbs(dir) || len(dir) > maxDirectory {
+		return bad("the directory %.40q is no absolute path", dir)
+	}
+	for _, list := range [][]string{s.Environment, s.Arguments, {s.Script, dir, s.Key}} {
+		for _, text := range list {
+			if strings.IndexByte(text, 0) >= 0 {
+				return bad("a zero byte in what the job runs")
+			}
+		}
+	}
+	for _, v := range s.Environment {
+		if strings.IndexByte(v, '=') <= 0 {
+			return bad("%.40q is no variable: write NAME=VALUE", v)
+		}
+	}
+	if err := c.avoid(said); err != nil {
+		return bad("%v", err)
+	}
+	j := &job{
+		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: strings.TrimSpace(strings.TrimPrefix(line, slurmopt.Submit)), said: said, command: shown(s),
+		state: api.Pending, submit: c.now, limit: -1, number: -1, nice: said.Batch.Nice,
+	}
+	if said.Batch.Hold {
+		j.held = heldByUser
+	}
+	if said.Priority != 0 {
+		wish := said.Priority
+		j.priority = &wish
+	}
+	if err := j.model(c).Validate(); err != nil {
+		return bad("%v", err)
+	}
+	var tasks []uint32
+	if said.Batch.Array != nil {
+		tasks = said.Batch.Array.Tasks
+	}
+	return j, tasks, nil
+}
+
+// shown is the beginning of what a job runs.
+func shown(s *api.Submission) []string {
+	var words []string
+	left := shownCommand
+	if s.Script != "" {
+		words = append(words, scriptMark)
+	}
+	for _, a := range s.Arguments {
+		if left -= len(a); left < 0 {
+			break
+		}
+		words = append(words, a)
+	}
+	return words
+}
+
+// avoid restricts a request to nodes that it does not exclude.
+func (c *Core) avoid(said *slurmopt.Options) error {
+	if len(said.Exclude) == 0 {
+		return nil
+	}
+	var all []string
+	for _, n := range c.nodes {
+		if !n.removed {
+			all = append(all, n.name)
+		}
+	}
+	return said.Avoid(all)
+}
+
+// roomFor says whether a user's limits let so many jobs in.
+func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
+	limits := c.limits(j.user)
+	u := c.user(j.user)
+	if limits.Jobs > 0 && u.jobs+count > limits.Jobs {
+		return refusal(statusTooManyRequests, "%s has %d jobs, and %d more are over the limit of %d: wait until some have ended", j.user, u.jobs, count, limits.Jobs)
+	}
+	j.need = needOf(j.said)
+	over := func(what string, has, may any) *Refusal {
+		return refusal(statusBadRequest, "it asks for %v %s, and %s may have %v at a time", has, what, j.user, may)
+	}
+	switch {
+	case limits.GPUs > 0 && j.need.gpus > limits.GPUs:
+		return over("GPUs", j.need.gpus, limits.GPUs)
+	case limits.Cores > 0 && j.need.cores > limits.Cores:
+		return over("cores", j.need.cores, limits.Cores)
+	case limits.Memory > 0 && j.need.memory > limits.Memory:
+		return over("of memory", model.FormatSize(j.need.memory), model.FormatSize(limits.Memory))
+	}
+	return nil
+}
+
+// needOf is the most that any of a job's requests takes.
+func needOf(said *slurmopt.Options) need {
+	var n need
+	for _, r := range append([]model.Request{said.Request}, said.Alternatives...) {
+		n.gpus = max(n.gpus, r.TotalGPUs())
+		n.cores = max(n.cores, r.TotalCores())
+		nodes, cores := 1, r.TotalCores()
+		if r.Nodes > 0 {
+			nodes, cores = r.Nodes, r.CoresOnNode()
+		}
+		n.memory = max(n.memory, int64(nodes)*r.MemoryOnNode(cores))
+	}
+	return n
+}
+
+// possible refuses what no node that is known could ever run. A cluster without nodes
+// takes everything: they will come.
+func (c *Core) possible(j *job) *Refusal {
+	if len(c.byName) == 0 {
+		return nil
+	}
+	id, err := c.state.Submit(j.model(c))
+	if err != nil {
+		return refusal(statusUnprocessableEntity, "it can never run: %v", err)
+	}
+	if err := c.state.Cancel(id); err != nil {
+		panic("head: " + err.Error()) // it has just come
+	}
+	return nil
+}
+
+// model is the job as the policy knows it.
+func (j *job) model(c *Core) *model.Job {
+	m := &model.Job{ID: j.name(), User: j.user, Submit: c.policyTime(c.now)}
+	j.said.Apply(m)
+	m.Run = aYear
+	if m.WallTime == 0 && !j.said.Unlimited {
+		m.WallTime = c.cfg.TimeLimit
+	}
+	c.restrict(&m.Request, j.user)
+	if len(m.Alternatives) > 0 {
+		m.Alternatives = slices.Clone(m.Alternatives)
+		for i := range m.Alternatives {
+			c.restrict(&m.Alternatives[i], j.user)
+		}
+	}
+	return m
+}
+
+// restrict keeps a request from nodes whose agent cannot start the user's processes,
+// and names nodes as the policy does.
+func (c *Core) restrict(r *model.Request, user string) {
+	plain := func(n *node) bool { return n.serves(user) && n.alias == n.name }
+	if !slices.ContainsFunc(c.nodes, func(n *node) bool { return !n.removed && !plain(n) }) {
+		return
+	}
+	var names []string
+	for _, n := range c.nodes {
+		if n.serves(user) && !n.removed && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, n.name)) {
+			names = append(names, n.alias)
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"(no node starts processes of " + user + ")"}
+	}
+	r.NodeList = names
+}
+
+// enter takes jobs into the books, and lets them as far as they may go.
+func (c *Core) enter(first *job, tasks []uint32) {
+	all := []*job{first}
+	if len(tasks) > 0 {
+		a := &array{limit: first.said.Batch.Array.Limit, count: len(tasks)}
+		c.arrays[first.id] = a
+		all = all[:0]
+		for i, task := range tasks {
+			j := *first
+			j.id, j.array, j.task = first.id+uint64(i), first.id, int64(task)
+			all = append(all, &j)
+		}
+	}
+	for _, j := range all {
+		c.insert(j)
+		c.depend(j)
+		c.touch(j)
+	}
+	c.setMeta()
+	for _, j := range all {
+		c.advanceJob(j)
+	}
+}
+
+// insert puts a job into the books.
+func (c *Core) insert(j *job) {
+	c.jobs[j.id] = j
+	c.order = append(c.order, j.id)
+	c.next = max(c.next, j.id+1)
+	c.user(j.user).jobs++
+	if j.array != 0 {
+		c.arrays[j.array].live++
+	}
+	c.pending++
+}
+
+func (c *Core) keep(k key, answer api.Submitted) {
+	c.keys[k] = &keyed{answer, c.now}
+	c.timers.set(timer{at: c.now + keepKeys, what: ringKey, key: k})
+	c.effects.Records = append(c.effects.Records, keyRecord(k, c.keys[k]))
+}
+
+// ---- gates ----
+
+// advanceJob lets a waiting job as far as it may go, or back to where it must wait.
+func (c *Core) advanceJob(j *job) {
+	if j.state != api.Pending || j.number >= 0 && j.held == 0 {
+		return
+	}
+	was := j.gate
+	switch {
+	case j.held != 0:
+		c.leave(j)
+		j.gate = atHold
+	case len(j.unmet) > 0 || j.never:
+		j.gate = atDependency
+	case c.beginOf(j) > c.now:
+		if j.gate != atBegin {
+			c.timers.set(timer{at: c.beginOf(j), what: ringBegin, job: j.id})
+		}
+		j.gate = atBegin
+	case !c.passArray(j):
+		j.gate = atArray
+	case !c.passLimit(j):
+		j.gate = atLimit
+	default:
+		if was != atPolicy || j.eligible == 0 {
+			j.eligible = c.now
+		}
+		j.gate = atPolicy
+		c.offer(j)
+	}
+	if was != j.gate {
+		c.touch(j)
+	}
+}
+
+// beginOf is when a job may begin.
+func (c *Core) beginOf(j *job) time.Duration {
+	b := &j.said.Batch.Begin
+	if !b.Set {
+		return 0
+	}
+	zone := c.cfg.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return time.Duration(b.Time(time.Unix(0, int64(j.submit)).In(zone)).UnixNano())
+}
+
+func (c *Core) passArray(j *job) bool {
+	if j.array == 0 || j.inArray {
+		return true
+	}
+	a := c.arrays[j.array]
+	if a.limit > 0 && a.admitted >= a.limit {
+		if j.gate != atArray {
+			a.waiting = append(a.waiting, j)
+		}
+		return false
+	}
+	a.admitted++
+	j.inArray = true
+	return true
+}
+
+func (c *Core) passLimit(j *job) bool {
+	if j.inLimit {
+		return true
+	}
+	u, limits := c.user(j.user), c.limits(j.user)
+	first := len(u.waiting) == 0 || u.waiting[0] == j
+	if !first || !u.fits(j.need, limits) {
+		if j.gate != atLimit {
+			u.waiting = append(u.waiting, j)
+		}
+		return false
+	}
+	u.take(j.need, 1)
+	j.inLimit = true
+	return true
+}
+
+func (u *user) fits(n need, l Limits) bool {
+	return (l.Running == 0 || u.admitted < l.Running) &&
+		(l.GPUs == 0 || u.taken.gpus+n.gpus <= l.GPUs) &&
+		(l.Cores == 0 || u.taken.cores+n.cores <= l.Cores) &&
+		(l.Memory == 0 || u.taken.memory+n.memory <= l.Memory)
+}
+
+func (u *user) take(n need, sign int) {
+	u.admitted += sign
+	u.taken.gpus += sign * n.gpus
+	u.taken.cores += sign * n.cores
+	u.taken.memory += int64(sign) * n.memory
+}
+
+// offer gives a job to the policy.
+func (c *Core) offer(j *job) {
+	id, err := c.state.Submit(j.model(c))
+	if err != nil {
+		if !errors.Is(err, policy.ErrImpossible) {
+			panic("head: " + err.Error()) // Submit has no other error
+		}
+		j.impossible = err.Error()
+		c.impossible = append(c.impossible, j)
+		return
+	}
+	j.impossible = ""
+	j.number = id
+	c.numbered[id] = j
+	c.rank(j)
+	c.stepDue = true
+}
+
+// leave takes a waiting job back from the policy, and from what it passed.
+func (c *Core) leave(j *job) {
+	if j.number >= 0 {
+		if err := c.state.Cancel(j.number); err != nil {
+			panic("head: " + err.Error()) // it waits
+		}
+		delete(c.numbered, j.number)
+		j.number = -1
+		c.stepDue = true // others may have waited for it
+	}
+	c.giveBack(j)
+}
+
+// giveBack lets others pass the gates in the place of a job.
+func (c *Core) giveBack(j *job) {
+	if j.inArray {
+		j.inArray = false
+		a := c.arrays[j.array]
+		a.admitted--
+		for len(a.waiting) > 0 && a.admitted < a.limit {
+			next := a.waiting[0]
+			a.waiting = a.waiting[1:]
+			if next.gate == atArray && next.state == api.Pending {
+				next.gate = atBegin
+				c.advanceJob(next)
+			}
+		}
+	}
+	if j.inLimit {
+		j.inLimit = false
+		u := c.user(j.user)
+		u.take(j.need, -1)
+		c.admitWaiting(u)
+	}
+}
+
+// admitWaiting lets a user's jobs in for which there is room now, in their order.
+func (c *Core) admitWaiting(u *user) {
+	for len(u.waiting) > 0 {
+		next := u.waiting[0]
+		if next.gate == atLimit && next.state == api.Pending && next.held == 0 {
+			if !u.fits(next.need, c.limits(next.user)) {
+				return
+			}
+			c.advanceJob(next)
+		}
+		if len(u.waiting) > 0 && u.waiting[0] == next {
+			u.waiting = u.waiting[1:]
+		}
+	}
+}
+
+// ---- dependencies ----
+
+// term is something that must happen first.
+type term struct {
+	slurmopt.Term
+}
+
+// depend finds out what a new job must wait for.
+func (c *Core) depend(j *job) {
+	d := j.said.Batch.Dependency
+	if d == nil {
+		return
+	}
+	for _, t := range d.Terms {
+		c.dependOn(j, term{t})
+	}
+	c.settle(j)
+}
+
+func (c *Core) dependOn(j *job, t term) {
+	j.unmet = append(j.unmet, t)
+	if t.Kind == "singleton" {
+		k := key{j.user, j.title()}
+		c.singles[k] = append(c.singles[k], j)
+		return
+	}
+	c.waiters[t.Job] = append(c.waiters[t.Job], j)
+}
+
+// settle looks which of a job's terms have been met, and whether that is enough.
+func (c *Core) settle(j *job) {
+	if len(j.unmet) == 0 {
+		return
+	}
+	any := j.said.Batch.Dependency.Any
+	met := false
+	failed := 0
+	var left []term
+	for _, t := range j.unmet {
+		switch c.outcome(j, t) {
+		case happened:
+			met = true
+		case cannot:
+			failed++
+			left = append(left, t)
+		default:
+			left = append(left, t)
+		}
+	}
+	j.unmet = left
+	if any && met {
+		j.unmet = nil
+	}
+	j.never = len(j.unmet) > 0 && (!any && failed > 0 || any && failed == len(j.unmet))
+}
+
+type outcome uint8
+
+const (
+	notYet outcome = iota
+	happened
+	cannot
+)
+
+// outcome says whether what a job waits for has happened.
+func (c *Core) outcome(j *job, t term) outcome {
+	if t.Kind == "singleton" {
+		for _, id := range c.order {
+			o := c.jobs[id]
+			if o != nil && o != j && o.id < j.id && !o.over() && o.user == j.user && o.title() == j.title() {
+				return notYet
+			}
+		}
+		return happened
+	}
+	states := c.statesOf(j, t)
+	if len(states) == 0 {
+		return cannot // nobody knows it
+	}
+	for _, s := range states {
+		ok := s == api.Completed
+		switch t.Kind {
+		case "after":
+			if s == api.Pending {
+				return notYet
+			}
+		case "afterok", "aftercorr":
+			if !s.Over() {
+				return notYet
+			}
+			if !ok {
+				return cannot
+			}
+		case "afternotok":
+			if !s.Over() {
+				return notYet
+			}
+			if ok {
+				return cannot
+			}
+		default: // afterany
+			if !s.Over() {
+				return notYet
+			}
+		}
+	}
+	return happened
+}
+
+// statesOf is how the jobs are that a term names.
+func (c *Core) statesOf(j *job, t term) []api.State {
+	task := t.Task
+	if t.Kind == "aftercorr" && task < 0 && j.task >= 0 {
+		task = j.task
+	}
+	var states []api.State
+	if c.arrays[t.Job] != nil {
+		for _, id := range c.between(t.Job, t.Job+uint64(c.arrays[t.Job].count)) {
+			if o := c.jobs[id]; o != nil && o.array == t.Job && (task < 0 || o.task == task) {
+				states = append(states, o.state)
+			}
+		}
+		if len(states) > 0 {
+			return states
+		}
+	}
+	if o := c.jobs[t.Job]; o != nil && (o.array == 0 || task < 0) {
+		return []api.State{o.state}
+	}
+	if c.Past != nil {
+		if s, ok := c.Past(t.Job); ok {
+			return []api.State{s}
+		}
+	}
+	return nil
+}
+
+// happenedTo tells those who wait for a job that it has begun or ended.
+func (c *Core) happenedTo(j *job) {
+	about := []uint64{j.id}
+	if j.array != 0 && j.array != j.id {
+		about = append(about, j.array)
+	}
+	for _, id := range about {
+		waiting := c.waiters[id]
+		if len(waiting) == 0 {
+			continue
+		}
+		left := waiting[:0]
+		for _, w := range waiting {
+			if w.state != api.Pending {
+				continue
+			}
+			c.settle(w)
+			if len(w.unmet) > 0 && !w.never {
+				left = append(left, w)
+			} else {
+				c.show(w)
+				c.advanceJob(w)
+			}
+		}
+		if c.waiters[id] = left; len(left) == 0 {
+			delete(c.waiters, id)
+		}
+	}
+	if j.over() {
+		c.singletons(j)
+	}
+}
+
+// singletons lets jobs of the same name go that waited for a job's end.
+func (c *Core) singletons(ended *job) {
+	k := key{ended.user, ended.title()}
+	waiting := c.singles[k]
+	if len(waiting) == 0 {
+		return
+	}
+	delete(c.singles, k)
+	for _, j := range waiting {
+		if j.state != api.Pending {
+			continue
+		}
+		if c.settle(j); len(j.unmet) > 0 {
+			c.singles[k] = append(c.singles[k], j)
+		}
+		c.advanceJob(j)
+	}
+}

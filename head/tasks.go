@@ -1,0 +1,508 @@
+package head
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/wire/agent"
+	"muster/wire/grant"
+)
+
+// maxLaunches is how often a job is started anew whose start failed for a reason that
+// is not its own.
+const maxLaunches = 3
+
+// taskName is how agents know a part of the job's present attempt.
+func (j *job) taskName(part int) agent.Task {
+	return agent.Task{Job: j.id, Attempt: j.attempt, Part: int32(part)}
+}
+
+// begin starts an attempt with what the policy gave.
+func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
+	j.attempt++
+	j.alloc, j.alternative = cloned(a), alternative
+	j.state, j.start, j.end = api.Running, c.now, 0
+	j.stop, j.suspend, j.suspended, j.suspendedSince = nil, false, 0, 0
+	j.exit, j.signal, j.reason, j.cpu, j.peak = 0, 0, "", 0, 0
+	c.pending--
+	c.running++
+	j.tasks = make([]task, len(a.Parts))
+	for i := range a.Parts {
+		n := c.nodes[a.Parts[i].Node]
+		j.tasks[i] = task{node: n, incarnation: n.incarnation, state: agent.Unknown}
+		n.add(j)
+	}
+	c.borrow(j)
+	c.touch(j)
+	c.happenedTo(j)
+	if !j.lending {
+		c.startTasks(j)
+	}
+}
+
+func cloned(a *model.Allocation) *model.Allocation {
+	return &model.Allocation{Parts: append([]model.Part(nil), a.Parts...), Grants: append([]model.Grant(nil), a.Grants...)}
+}
+
+func (n *node) add(j *job) {
+	if n.jobs == nil {
+		n.jobs = map[uint64]bool{}
+	}
+	n.jobs[j.id] = true
+}
+
+// borrow lists who lends what to the job, and tells them.
+func (c *Core) borrow(j *job) {
+	c.listLoans(j)
+	for i := range j.loans {
+		l := &j.loans[i]
+		l.node.add(j)
+		if l.node == j.tasks[l.part].node {
+			l.lent = true // what its own node lends it hears of before its task
+		} else {
+			j.lending = true
+		}
+		c.sendLend(j, l)
+	}
+}
+
+// listLoans makes the list of a job's loans from what it was given.
+func (c *Core) listLoans(j *job) {
+	j.loans, j.lending = nil, false
+	for part := range j.tasks {
+		seen := map[int32]bool{}
+		for _, d := range j.alloc.DevicesOf(part) {
+			if !seen[d.Node] {
+				seen[d.Node] = true
+				j.loans = append(j.loans, loan{node: c.nodes[d.Node], part: int32(part)})
+			}
+		}
+	}
+}
+
+func (c *Core) sendLend(j *job, l *loan) {
+	g := c.grantOf(j, int(l.part))
+	c.send(l.node, agent.Lend{Loan: g.Loan(l.node.name)}, 0)
+}
+
+// grantOf is what the processes of a part may use; nil if nothing.
+func (c *Core) grantOf(j *job, part int) *grant.Grant {
+	devices := j.alloc.DevicesOf(part)
+	if len(devices) == 0 {
+		return nil
+	}
+	g := &grant.Grant{ID: j.taskName(part).String(), User: j.user, Secret: j.credential(part), Limit: grant.AllDevices}
+	for _, d := range devices {
+		n := c.nodes[d.Node]
+		device := grant.Device{Node: n.name, Device: int(d.Device), Memory: uint64(shareOf(j.alloc, part, d))}
+		if n != j.tasks[part].node {
+			device.Address = n.gateway
+			g.Authority = c.cfg.Authority
+		}
+		g.Devices = append(g.Devices, device)
+	}
+	if j.limit >= 0 {
+		g.Limit = min(j.limit, len(g.Devices))
+	}
+	if j.suspend {
+		g.Limit = 0
+	}
+	return g
+}
+
+// shareOf is the memory that a part was given of a device; 0 is all.
+func shareOf(a *model.Allocation, part int, d model.Device) int64 {
+	for _, g := range a.Grants {
+		if int(g.For) == part && g.Node == d.Node && g.Device == d.Device {
+			return g.Memory
+		}
+	}
+	return 0
+}
+
+// credential is the secret of a part in the present attempt: nobody can guess it, and
+// the next attempt has another.
+func (j *job) credential(part int) grant.Credential {
+	mac := hmac.New(sha256.New, []byte(j.secret))
+	fmt.Fprint(mac, j.taskName(part))
+	return grant.Credential(base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
+}
+
+// lent: a node serves what it lends, or cannot.
+func (c *Core) lent(n *node, m agent.Lent) {
+	for _, id := range c.activeOn(n) {
+		j := c.jobs[id]
+		for i := range j.loans {
+			l := &j.loans[i]
+			if l.node != n || j.taskName(int(l.part)).String() != m.ID || j.stop != nil {
+				continue
+			}
+			if m.Error != "" {
+				c.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", n.name, m.Error), Outcome: api.Failed, Requeue: j.requeues < maxLaunches})
+				return
+			}
+			l.lent = true
+			c.whenLent(j)
+			return
+		}
+	}
+}
+
+// whenLent starts the tasks of a job that has all that it borrows.
+func (c *Core) whenLent(j *job) {
+	if !j.lending {
+		return
+	}
+	for i := range j.loans {
+		if !j.loans[i].lent {
+			return
+		}
+	}
+	j.lending = false
+	c.touch(j)
+	c.startTasks(j)
+}
+
+// lendAgain tells a node of loans that it has not.
+func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
+	for i := range j.loans {
+		l := &j.loans[i]
+		if l.node != n {
+			continue
+		}
+		if !has[j.taskName(int(l.part)).String()] {
+			c.sendLend(j, l)
+		} else if !l.lent {
+			l.lent = true
+			c.whenLent(j)
+		}
+	}
+}
+
+// isLent says whether a node lends something under this name.
+func (c *Core) isLent(n *node, id string) bool {
+	for _, number := range c.activeOn(n) {
+		j := c.jobs[number]
+		for i := range j.loans {
+			if l := &j.loans[i]; l.node == n && j.taskName(int(l.part)).String() == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c *Core) startTasks(j *job) {
+	for part := range j.tasks {
+		c.sendStart(j, part)
+	}
+}
+
+func (c *Core) sendStart(j *job, part int) {
+	t := &j.tasks[part]
+	c.send(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: c.specOf(j, part), Grant: c.grantOf(j, part)}, j.bulk())
+}
+
+// specOf is what a part runs, but for what lies in bulk.
+func (c *Core) specOf(j *job, part int) agent.Spec {
+	p := &j.alloc.Parts[part]
+	r := j.request()
+	b := &j.said.Batch
+	name := j.tasks[part].node.name
+	s := agent.Spec{
+		Name: j.title(), User: j.user, Account: j.said.Account, Directory: j.dir,
+		Nodes: j.nodeNames(), Cores: int(p.Cores), CoresPerProcess: max(1, r.Threads()), Memory: p.Memory,
+		Time: j.timeLimit(c.cfg.TimeLimit), Grace: c.cfg.Grace,
+		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.attempt > 1,
+	}
+	if j.task >= 0 {
+		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)
+	}
+	s.Processes, s.First, s.All = j.processes(part)
+	return s
+}
+
+// processes is how many processes a part runs, the rank of its first, and how many
+// the job has.
+func (j *job) processes(part int) (here, first, all int) {
+	parts := j.alloc.Parts
+	all = j.request().Processes
+	if all <= 0 {
+		return 1, part, len(parts)
+	}
+	counts := make([]int, len(parts))
+	if j.request().Nodes > 0 {
+		for i := range counts {
+			counts[i] = all / len(parts)
+			if i < all%len(parts) {
+				counts[i]++
+			}
+		}
+	} else {
+		// Cores are spread: as many as fit, and what is left over where it ends.
+		each, left := max(1, int32(j.request().Threads())), all
+		for i := range counts {
+			counts[i] = min(left, int(parts[i].Cores/each))
+			left -= counts[i]
+		}
+		counts[len(counts)-1] += left
+	}
+	for i := range part {
+		first += counts[i]
+	}
+	return counts[part], first, all
+}
+
+func (j *job) nodeNames() []string {
+	names := make([]string, len(j.tasks))
+	for i := range j.tasks {
+		names[i] = j.tasks[i].node.name
+	}
+	return names
+}
+
+// report takes how a task is. What is about no task of a present attempt is ended
+// and forgotten.
+func (c *Core) report(n *node, r *agent.Report) {
+	j := c.jobs[r.Task.Job]
+	part := int(r.Task.Part)
+	if j == nil || !j.active() || r.Task.Attempt != j.attempt || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
+		c.staleReport(n, r)
+		return
+	}
+	t := &j.tasks[part]
+	switch r.State {
+	case agent.Ended:
+		c.taskEnded(j, part, r.End)
+		c.send(n, agent.Done{Task: r.Task}, 0)
+	case agent.Unknown:
+		// The agent does not have it, and will not begin it if it was told to stop it.
+		if j.stop != nil {
+			c.taskEnded(j, part, &agent.End{Cause: j.stop.Cause, Reason: j.stop.Reason})
+		} else if t.state == agent.Unknown && !j.lending {
+			c.sendStart(j, part)
+		}
+	default:
+		if t.state != r.State {
+			t.state = r.State
+			c.touch(j)
+		}
+		c.steer(j, part)
+		c.whenSuspended(j)
+	}
+}
+
+// staleReport takes a report about a task that nobody wants any more.
+func (c *Core) staleReport(n *node, r *agent.Report) {
+	switch r.State {
+	case agent.Running, agent.Suspended:
+		c.send(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: c.cfg.Grace}, 0)
+		if n.stale == nil {
+			n.stale = map[agent.Task]bool{}
+		}
+		n.stale[r.Task] = true
+	case agent.Ended:
+		c.send(n, agent.Done{Task: r.Task}, 0)
+		delete(n.stale, r.Task)
+	default:
+		delete(n.stale, r.Task)
+	}
+	c.setNodeState(n)
+}
+
+// steer tells an agent how a task should be, if it is otherwise.
+func (c *Core) steer(j *job, part int) {
+	t := &j.tasks[part]
+	switch {
+	case j.stop != nil:
+		c.sendStop(j, part)
+	case j.suspend && t.state == agent.Running:
+		c.send(t.node, agent.Suspend{Task: j.taskName(part)}, 0)
+	case !j.suspend && t.state == agent.Suspended:
+		c.send(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+	}
+}
+
+func (c *Core) sendStop(j *job, part int) {
+	c.send(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: j.stop.Reason, Grace: c.cfg.Grace}, 0)
+}
+
+// stopJob has all tasks of an active job ended. The first reason counts.
+func (c *Core) stopJob(j *job, s stop) {
+	if j.stop != nil || !j.active() {
+		return
+	}
+	j.stop = &s
+	j.state = api.Completing
+	c.touch(j)
+	if j.lending { // none of its tasks was sent
+		j.lending = false
+		for part := range j.tasks {
+			if j.tasks[part].end == nil {
+				j.tasks[part].end = &agent.End{Cause: s.Cause, Reason: s.Reason}
+			}
+		}
+		c.finish(j)
+		return
+	}
+	for part := range j.tasks {
+		if j.tasks[part].end == nil {
+			c.sendStop(j, part)
+		}
+	}
+}
+
+// taskEnded: a task has ended, or is given up.
+func (c *Core) taskEnded(j *job, part int, end *agent.End) {
+	t := &j.tasks[part]
+	t.end, t.state = end, agent.Ended
+	j.cpu += end.CPU
+	j.peak = max(j.peak, end.Memory)
+	c.touch(j)
+	for i := range j.tasks {
+		if j.tasks[i].end == nil {
+			c.partEnded(j, part, end)
+			c.whenSuspended(j)
+			return
+		}
+	}
+	c.finish(j)
+}
+
+// partEnded decides what the end of one task means for the others.
+func (c *Core) partEnded(j *job, part int, end *agent.End) {
+	switch {
+	case end.Cause == agent.NodeLost:
+		c.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
+	case end.Cause == agent.NotBegun:
+		c.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.Failed})
+	case end.Cause == agent.TimedOut, end.Cause == agent.NoMemory:
+		c.stopJob(j, stop{Cause: end.Cause, Reason: end.Reason})
+	case part == 0 && j.script():
+		c.stopJob(j, stop{Cause: agent.Stopped, Reason: "its script has ended"})
+	}
+}
+
+// finish ends an attempt all of whose tasks have ended.
+func (c *Core) finish(j *job) {
+	again := c.conclude(j)
+	c.release(j)
+	c.running--
+	j.end = c.now
+	if j.suspendedSince > 0 {
+		j.suspended += c.now - j.suspendedSince
+		j.suspendedSince = 0
+	}
+	if again {
+		c.requeue(j)
+		return
+	}
+	c.mustState(c.state.End(j.number))
+	c.stepDue = true
+	c.settleEnded(j)
+}
+
+// conclude finds out how the job ended. It says whether it is to be started anew.
+func (c *Core) conclude(j *job) (again bool) {
+	first := (*agent.End)(nil)
+	lost := ""
+	for part := range j.tasks {
+		end := j.tasks[part].end
+		if end.Cause == agent.NodeLost && lost == "" {
+			lost = end.Reason
+		}
+		if first == nil && (end.Exit != 0 || end.Signal != 0 || end.Cause != agent.Exited && end.Cause != agent.Stopped && end.Cause != agent.Abandoned) {
+			first = end
+		}
+	}
+	if first != nil {
+		j.exit, j.signal, j.reason = first.Exit, first.Signal, first.Reason
+	}
+	s := j.stop
+	switch {
+	case s != nil && s.Outcome == api.Cancelled:
+		j.state, j.reason = api.Cancelled, s.Reason
+	case s != nil && s.Requeue && j.held&heldByAdmin == 0 || s == nil && lost != "" && j.said.Batch.Requeue:
+		return true
+	case s != nil && s.Outcome != "":
+		j.state, j.reason = s.Outcome, s.Reason
+	case lost != "":
+		j.state, j.reason = api.NodeFail, lost
+	case first == nil:
+		j.state, j.exit, j.signal, j.reason = api.Completed, 0, 0, ""
+	case first.Cause == agent.TimedOut:
+		j.state = api.Timeout
+	case first.Cause == agent.NoMemory:
+		j.state = api.OutOfMemory
+	default:
+		j.state = api.Failed
+	}
+	return false
+}
+
+// release gives back what an attempt borrowed, and takes the job off its nodes' lists.
+func (c *Core) release(j *job) {
+	for i := range j.loans {
+		l := &j.loans[i]
+		c.send(l.node, agent.Unlend{ID: j.taskName(int(l.part)).String()}, 0)
+		delete(l.node.jobs, j.id)
+	}
+	for i := range j.tasks {
+		delete(j.tasks[i].node.jobs, j.id)
+	}
+	j.loans, j.lending = nil, false
+}
+
+// requeue has a job wait again.
+func (c *Core) requeue(j *job) {
+	j.requeues++
+	j.state, j.stop, j.suspend = api.Pending, nil, false
+	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
+	c.pending++
+	c.mustState(c.state.Requeue(j.number))
+	j.gate = atPolicy
+	c.stepDue = true
+	c.touch(j)
+	if j.held != 0 {
+		c.advanceJob(j)
+	}
+}
+
+// settleEnded does what follows from a job's end, whether it ever ran or not.
+func (c *Core) settleEnded(j *job) {
+	if j.number >= 0 {
+		delete(c.numbered, j.number)
+		j.number = -1
+	}
+	c.giveBack(j)
+	u := c.user(j.user)
+	u.jobs--
+	if a := c.arrays[j.array]; a != nil {
+		if a.live--; a.live == 0 {
+			delete(c.arrays, j.array)
+		}
+	}
+	c.touch(j)
+	c.happenedTo(j)
+	c.timers.set(timer{at: model.After(c.now, c.cfg.Keep), what: ringForget, job: j.id})
+}
+
+// whenSuspended notes that all that runs of a job has stopped, as it should.
+func (c *Core) whenSuspended(j *job) {
+	if !j.suspend || j.state != api.Running || j.stop != nil {
+		return
+	}
+	for i := range j.tasks {
+		if t := &j.tasks[i]; t.end == nil && t.state != agent.Suspended {
+			return
+		}
+	}
+	c.mustState(c.state.Suspended(j.number))
+	j.state, j.suspendedSince = api.Suspended, c.now
+	c.stepDue = true
+	c.touch(j)
+}

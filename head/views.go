@@ -1,0 +1,227 @@
+package head
+
+import (
+	"slices"
+	"time"
+
+	"muster/head/api"
+	"muster/model"
+	"muster/wire/agent"
+)
+
+// Filter chooses jobs; what is not given does not matter.
+type Filter struct {
+	User, Account, Node, Name string
+	States                    []api.State
+}
+
+// JobList lists jobs that have not ended, or not long ago, in the order of their
+// numbers.
+func (c *Core) JobList(now time.Duration, f Filter) []api.Job {
+	c.now = max(c.now, now)
+	jobs := []api.Job{}
+	for _, id := range c.order {
+		j := c.jobs[id]
+		if j == nil || f.User != "" && j.user != f.User || f.Account != "" && j.said.Account != f.Account || f.Name != "" && j.title() != f.Name ||
+			len(f.States) > 0 && !slices.Contains(f.States, j.state) || f.Node != "" && !j.isOn(f.Node) {
+			continue
+		}
+		jobs = append(jobs, c.document(j))
+	}
+	return jobs
+}
+
+func (j *job) isOn(node string) bool {
+	if !j.active() {
+		return false
+	}
+	for i := range j.tasks {
+		if j.tasks[i].node.name == node {
+			return true
+		}
+	}
+	for i := range j.loans {
+		if j.loans[i].node.name == node {
+			return true
+		}
+	}
+	return false
+}
+
+// Job is one job, or the tasks of an array.
+func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
+	c.now = max(c.now, now)
+	found, err := c.find(ref)
+	if err != nil {
+		return nil, false
+	}
+	jobs := make([]api.Job, len(found))
+	for i, j := range found {
+		jobs[i] = c.document(j)
+	}
+	return jobs, true
+}
+
+// document is a job as users see it.
+func (c *Core) document(j *job) api.Job {
+	r := j.request()
+	d := api.Job{
+		ID: j.id, Name: j.title(), User: j.user, Account: j.said.Account, Partition: j.said.Partition, QOS: j.said.QOS, State: j.state,
+		Options: j.options, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
+		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.attempt, Requeues: j.requeues,
+		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
+		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
+		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: -j.nice,
+	}
+	if j.priority != nil {
+		d.Priority = *j.priority
+	}
+	if j.task >= 0 {
+		task := uint32(j.task)
+		d.ArrayJob, d.ArrayTask = j.array, &task
+	}
+	if dep := j.said.Batch.Dependency; dep != nil {
+		d.Dependency = dep.String()
+	}
+	d.Reason, d.Why = c.why(j)
+	first := ""
+	if j.alloc != nil {
+		c.has(j, &d)
+		first = d.Nodes[0]
+	}
+	d.Output, d.Error = j.file(j.output(), first), j.file(j.said.Batch.Error, first)
+	return d
+}
+
+// has adds what a job has, or had.
+func (c *Core) has(j *job, d *api.Job) {
+	d.Nodes = j.nodeNames()
+	d.NodeList = model.CompressNodes(d.Nodes)
+	d.NumNodes, d.Cores, d.Memory, d.GPUs, d.GPUShare = len(d.Nodes), 0, 0, 0, 0
+	for i := range j.alloc.Parts {
+		p, t := &j.alloc.Parts[i], &j.tasks[i]
+		state := string(t.state)
+		if t.state == agent.Unknown {
+			state = "starting"
+		}
+		d.Parts = append(d.Parts, api.Part{Node: t.node.name, Cores: int(p.Cores), Memory: p.Memory, State: state})
+		d.Cores += int(p.Cores)
+		d.Memory += p.Memory
+		for _, g := range j.alloc.DevicesOf(i) {
+			n := c.nodes[g.Node]
+			share := shareOf(j.alloc, i, g)
+			d.Devices = append(d.Devices, api.Device{For: t.node.name, Node: n.name, Device: int(g.Device), Memory: share, Borrowed: n != t.node})
+			d.GPUs++
+			d.GPUShare += partOf(share, n, int(g.Device))
+		}
+	}
+}
+
+// partOf is the part of a device that a share is.
+func partOf(share int64, n *node, device int) float64 {
+	if share == 0 || device >= len(n.devices) {
+		return 1
+	}
+	return float64(share) / float64(n.devices[device].Memory)
+}
+
+// NodeList lists the nodes.
+func (c *Core) NodeList(now time.Duration) []api.Node {
+	c.now = max(c.now, now)
+	nodes := []api.Node{}
+	for _, n := range c.nodes {
+		if !n.removed {
+			nodes = append(nodes, c.nodeDocument(n))
+		}
+	}
+	return nodes
+}
+
+func (c *Core) nodeDocument(n *node) api.Node {
+	d := api.Node{
+		Name: n.name, Reason: n.reason, Connected: n.session != 0, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: c.activeOn(n),
+	}
+	for i := range n.devices {
+		g := &n.devices[i]
+		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up})
+	}
+	for _, id := range d.Jobs {
+		c.uses(c.jobs[id], n, &d)
+	}
+	d.State = nodeState(n, &d)
+	return d
+}
+
+// uses adds what a job has of a node.
+func (c *Core) uses(j *job, n *node, d *api.Node) {
+	for i := range j.alloc.Parts {
+		if p := &j.alloc.Parts[i]; p.Node == n.number && j.tasks[i].end == nil {
+			d.CoresUsed += int(p.Cores)
+			d.MemoryUsed += p.Memory
+		}
+		for _, g := range j.alloc.DevicesOf(i) {
+			if g.Node != n.number || int(g.Device) >= len(d.Devices) {
+				continue
+			}
+			device := &d.Devices[g.Device]
+			if share := shareOf(j.alloc, i, g); share > 0 {
+				device.Used += share
+			} else {
+				device.Used = device.Memory
+			}
+			device.Jobs = append(device.Jobs, j.id)
+		}
+	}
+}
+
+func nodeState(n *node, d *api.Node) api.NodeState {
+	switch {
+	case n.down || n.session == 0:
+		return api.NodeDown
+	case n.drained && len(d.Jobs) > 0:
+		return api.NodeDraining
+	case n.drained:
+		return api.NodeDrained
+	case d.CoresUsed == n.cores:
+		return api.NodeAlloc
+	case len(d.Jobs) > 0:
+		return api.NodeMixed
+	}
+	return api.NodeIdle
+}
+
+// Info is what cluster this is.
+func (c *Core) Info(now time.Duration) api.Cluster {
+	return api.Cluster{Name: c.cfg.Cluster, Policy: c.spec, Now: seconds(now), Nodes: len(c.byName), Pending: c.pending, Running: c.running}
+}
+
+// TaskOf says which agent has a job's task on a node, or its first, for a user who
+// wants to look at its output or run something there.
+func (c *Core) TaskOf(ref Ref, node, user string) (Session, agent.Task, *Refusal) {
+	none := func(status int, format string, args ...any) (Session, agent.Task, *Refusal) {
+		return 0, agent.Task{}, refusal(status, format, args...)
+	}
+	found, err := c.find(ref)
+	if err != nil {
+		return 0, agent.Task{}, err
+	}
+	j := found[0]
+	if err := c.mayTouch(user, j); err != nil {
+		return 0, agent.Task{}, err
+	}
+	if len(j.tasks) == 0 {
+		return none(statusConflict, "job %s is %s: it has no node yet", j.name(), j.state)
+	}
+	for part := range j.tasks {
+		t := &j.tasks[part]
+		if node != "" && t.node.name != node {
+			continue
+		}
+		if t.node.session == 0 {
+			return none(statusServiceUnavailable, "node %s is away", t.node.name)
+		}
+		return t.node.session, j.taskName(part), nil
+	}
+	return none(statusNotFound, "job %s has no node %.64q", j.name(), node)
+}

@@ -1,0 +1,188 @@
+package world
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/wire/agent"
+)
+
+func sortedTexts[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func sortedNumbers[K ~uint64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+func sortedTasks[V any](m map[agent.Task]V) []agent.Task {
+	return slices.SortedFunc(maps.Keys(m), func(a, b agent.Task) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Part, b.Part))
+	})
+}
+
+// brief says in a word what a message is about.
+func brief(m any) string {
+	switch m := m.(type) {
+	case agent.Start:
+		return m.Task.String()
+	case agent.Stop:
+		return fmt.Sprintf("%v %s", m.Task, m.Cause)
+	case agent.Done:
+		return m.Task.String()
+	case agent.Suspend:
+		return m.Task.String()
+	case agent.Resume:
+		return m.Task.String()
+	case agent.Report:
+		return fmt.Sprintf("%v %s", m.Task, m.State)
+	case agent.Lend:
+		return m.Loan.ID
+	case agent.Unlend:
+		return m.ID
+	case agent.Lent:
+		return m.ID + " " + m.Error
+	case agent.Hello:
+		return fmt.Sprintf("%s %d tasks %d loans", m.Incarnation, len(m.Tasks), len(m.Loans))
+	}
+	return ""
+}
+
+// check holds each machine to what it has.
+func (w *World) check() {
+	for _, h := range w.hosts {
+		used := map[int]agent.Task{}
+		for id, s := range h.supervisors {
+			if s.suspended || !s.began {
+				continue
+			}
+			for _, c := range s.cores {
+				if other, taken := used[c]; taken {
+					w.fail("%s: core %d has tasks %v and %v", h.name, c, id, other)
+				}
+				used[c] = id
+			}
+		}
+		if len(used) > h.cores {
+			w.fail("%s: %d cores of %d are used", h.name, len(used), h.cores)
+		}
+		w.checkLoans(h)
+	}
+}
+
+// checkLoans: a whole device is lent once, and shares come to no more than there is.
+func (w *World) checkLoans(h *host) {
+	whole, shares := map[int]string{}, map[int]uint64{}
+	for id, l := range h.served {
+		if l.Limit == 0 {
+			continue // a suspended job's: others may have the devices
+		}
+		for _, d := range l.Devices {
+			if d.Memory > 0 {
+				shares[d.Device] += d.Memory
+				continue
+			}
+			if other, taken := whole[d.Device]; taken {
+				w.fail("%s: device %d is lent to %s and %s", h.name, d.Device, id, other)
+			}
+			whole[d.Device] = id
+		}
+	}
+	for d, sum := range shares {
+		if whole[d] != "" || sum > uint64(h.devices[d].Memory) {
+			w.fail("%s: device %d has shares of %d bytes, and is lent to %q", h.name, d, sum, whole[d])
+		}
+	}
+}
+
+// past tells the core how a job ended, as the store does.
+func (h *headHost) past(job uint64) (api.State, bool) {
+	value, ok := h.disk[head.Ended][string(head.Number(job))]
+	if !ok {
+		return "", false
+	}
+	var doc api.Job
+	if err := json.Unmarshal(value, &doc); err != nil {
+		h.w.fail("the record of job %d: %v", job, err)
+	}
+	return doc.State, true
+}
+
+// checkEnd looks at a world in which everything is over.
+func (w *World) checkEnd() {
+	for _, id := range sortedNumbers(w.jobs) {
+		for i := range w.jobs[id].tasks {
+			w.checkJob(id + uint64(i))
+		}
+	}
+	for _, b := range []head.Bucket{head.Jobs, head.Bulk} {
+		for _, k := range sortedTexts(w.head.disk[b]) {
+			if !w.waitsForEver(k) {
+				w.fail("%x is left in %s: %s", k, b, w.head.disk[b][k])
+				return
+			}
+		}
+	}
+	for _, h := range w.hosts {
+		if len(h.supervisors)+len(h.tasks)+len(h.loans)+len(h.served) > 0 {
+			w.fail("%s has %d supervisors, %d tasks in its spool %v, %d loans and serves %d, and all is over", h.name,
+				len(h.supervisors), len(h.tasks), sortedTasks(h.tasks), len(h.loans), len(h.served))
+		}
+	}
+}
+
+// waitsForEver says whether a job may be left: it was held and never released, or
+// depends on what cannot happen.
+func (w *World) waitsForEver(key string) bool {
+	if w.head.core == nil {
+		return false
+	}
+	var id uint64
+	for _, b := range []byte(key) {
+		id = id<<8 | uint64(b)
+	}
+	docs, ok := w.head.core.Job(w.now, head.Ref{Job: id, Task: -1})
+	if !ok {
+		return false
+	}
+	for _, d := range docs {
+		if d.State == api.Pending && (d.Held || d.Reason == "DependencyNeverSatisfied" || d.Reason == "Dependency") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkJob: a job that was accepted has ended, and ran as often as it says.
+func (w *World) checkJob(id uint64) {
+	value, over := w.head.disk[head.Ended][string(head.Number(id))]
+	if !over {
+		if !w.waitsForEver(string(head.Number(id))) {
+			docs, _ := w.head.core.Job(w.now, head.Ref{Job: id, Task: -1})
+			w.fail("job %d was accepted and has not ended: %+v", id, docs)
+		}
+		w.result.Rest++
+		return
+	}
+	var doc api.Job
+	if err := json.Unmarshal(value, &doc); err != nil {
+		w.fail("the record of job %d: %v", id, err)
+		return
+	}
+	// How often each attempt ran to its end: a job that is complete did so once, in its
+	// last attempt.
+	ran := w.ran[agent.Task{Job: id, Attempt: doc.Attempt}.String()]
+	switch doc.State {
+	case api.Completed:
+		w.result.Completed++
+		if ran != 1 || doc.ExitCode != 0 {
+			w.fail("job %d is complete, and part 0 of attempt %d ran to its end %d times", id, doc.Attempt, ran)
+		}
+	case api.NodeFail:
+		w.result.Lost++
+	}
+	if doc.Attempt > 1+doc.Requeues {
+		w.fail("job %d had %d attempts and was requeued %d times", id, doc.Attempt, doc.Requeues)
+	}
+}

@@ -1,0 +1,94 @@
+package world
+
+import (
+	"time"
+
+	"muster/head"
+	"muster/wire/agent"
+)
+
+// conn is a connection between an agent and the head: in each direction messages keep
+// their order, take a time, and may come twice. When it breaks, what is on its way is
+// lost, and each side notices in its own time.
+type conn struct {
+	w       *World
+	host    *host
+	life    uint64 // of the agent
+	session head.Session
+	dead    bool // nothing passes any more
+	down    time.Duration
+	up      time.Duration // when the last message of each direction arrives
+}
+
+// connect makes a connection. It may fail.
+func (h *host) connect() *conn {
+	hd := h.w.head
+	if hd.core == nil || h.w.now < h.cutUntil {
+		return nil
+	}
+	hd.session++
+	c := &conn{w: h.w, host: h, life: h.life, session: hd.session}
+	hd.sessions[c.session] = c
+	return c
+}
+
+// toHead sends to the head.
+func (c *conn) toHead(m agent.ToHead) {
+	times := 1
+	if c.w.chance(c.w.Repeat) {
+		times = 2
+	}
+	for range times {
+		c.up = max(c.up, c.w.now+c.w.delay(2*time.Millisecond))
+		c.w.after(c.up-c.w.now, func() {
+			if c.dead || c.w.head.sessions[c.session] != c {
+				return
+			}
+			if hello, ok := m.(agent.Hello); ok {
+				if times == 1 { // a second one is refused, which is tried elsewhere
+					c.w.head.tell(head.Greeted{Session: c.session, Hello: hello})
+					return
+				}
+				times = 1
+				return
+			}
+			c.w.head.tell(head.Said{Session: c.session, Message: m})
+		})
+	}
+}
+
+// toAgent sends to the agent.
+func (c *conn) toAgent(m agent.ToAgent) {
+	times := 1
+	if c.w.chance(c.w.Repeat) {
+		times = 2
+	}
+	for range times {
+		c.down = max(c.down, c.w.now+c.w.delay(2*time.Millisecond))
+		c.w.after(c.down-c.w.now, func() {
+			if !c.dead && c.host.conn == c && c.host.life == c.life {
+				c.host.heard(m)
+			}
+		})
+	}
+}
+
+// broken ends the connection. Both sides notice, at different times.
+func (c *conn) broken() {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	hd, life := c.w.head, c.w.head.life
+	c.w.after(c.w.delay(5*time.Second), func() {
+		if hd.core != nil && hd.life == life && hd.sessions[c.session] == c {
+			delete(hd.sessions, c.session)
+			hd.tell(head.HungUp{Session: c.session})
+		}
+	})
+	c.w.after(c.w.delay(5*time.Second), func() {
+		if c.host.conn == c && c.host.life == c.life {
+			c.host.hungUp()
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"muster/model"
+)
+
+// NodeState says what a node may be used for.
+type NodeState uint8
+
+// The states of a node.
+const (
+	// NodeUp nodes take jobs.
+	NodeUp NodeState = iota
+	// NodeDraining nodes go on with what they run, and get nothing new: their
+	// devices are lent to nobody else.
+	NodeDraining
+	// NodeDown nodes get nothing. What they ran the driver ends or requeues.
+	NodeDown
+)
+
+func (s NodeState) String() string {
+	switch s {
+	case NodeUp:
+		return "up"
+	case NodeDraining:
+		return "draining"
+	case NodeDown:
+		return "down"
+	}
+	return fmt.Sprintf("node state %d", uint8(s))
+}
+
+// ParseNodeState reads what String writes.
+func ParseNodeState(text string) (NodeState, error) {
+	for s := NodeUp; s <= NodeDown; s++ {
+		if s.String() == text {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("a node is up, draining or down, not %q", text)
+}
+
+// AddNode lets a node join at the end of the order, up and idle. Its GPUs are
+// indexes into types or, where none are given, into the types of the cluster; types
+// that the cluster does not know are added to it.
+func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
+	if _, known := s.shapes.node(n.Name); known {
+		return -1, fmt.Errorf("policy: there is a node %q already", n.Name)
+	}
+	gpus, all, err := s.merge(n.GPUs, types)
+	if err != nil {
+		return -1, fmt.Errorf("policy: node %s: %w", n.Name, err)
+	}
+	n.GPUs = gpus
+	trial := model.Cluster{Nodes: []model.Node{n}, GPUTypes: all}
+	if err := trial.Validate(); err != nil {
+		return -1, fmt.Errorf("policy: %w", err)
+	}
+	i := int32(len(s.cluster.Nodes))
+	s.cluster.Nodes, s.cluster.GPUTypes = append(s.cluster.Nodes, n), all
+	s.shapes.nodeOf[n.Name] = i
+	s.ledger.nodes, s.ledger.shared = append(s.ledger.nodes, wholeNode(&n)), append(s.ledger.shared, nil)
+	if s.kept != nil {
+		s.kept = append(s.kept, 0)
+	}
+	s.idle.grow()
+	s.view.grow()
+	s.grown = true
+	s.changed()
+	return i, nil
+}
+
+// AddDevices adds devices to a node, behind those it has. GPUs and types are as
+// those of AddNode.
+func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
+	node, err := s.node(n)
+	if err != nil || len(gpus) == 0 {
+		return err
+	}
+	gpus, all, err := s.merge(gpus, types)
+	if err != nil {
+		return fmt.Errorf("policy: node %s: %w", node.Name, err)
+	}
+	more := *node
+	more.GPUs = slices.Concat(node.GPUs, gpus)
+	trial := model.Cluster{Nodes: []model.Node{more}, GPUTypes: all}
+	if err := trial.Validate(); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	had := len(node.GPUs)
+	*node, s.cluster.GPUTypes = more, all
+	s.ledger.nodes[n].gpus |= wholeMask(len(more.GPUs)) &^ wholeMask(had)
+	for _, v := range []*View{&s.view, s.idle} {
+		v.fresh = false
+		v.insertDevices(n, len(gpus))
+		v.lim.begin()
+		v.epoch++
+	}
+	s.grown = true
+	s.changed()
+	return nil
+}
+
+// merge reads GPUs against types of their own, and returns them as indexes into
+// the types of the cluster with those that are new.
+func (s *State) merge(gpus []int, types []model.GPUType) ([]int, []model.GPUType, error) {
+	all := s.cluster.GPUTypes
+	if len(types) == 0 {
+		return slices.Clone(gpus), all, nil
+	}
+	of := make([]int, len(types))
+	for i, t := range types {
+		of[i] = slices.IndexFunc(all, func(known model.GPUType) bool { return known.Name == t.Name })
+		switch {
+		case of[i] < 0:
+			of[i] = len(all)
+			all = append(all[:len(all):len(all)], t)
+		case all[of[i]] != t:
+			return nil, nil, fmt.Errorf("GPU type %s is known with other properties: give it another name", t.Name)
+		}
+	}
+	out := make([]int, len(gpus))
+	for i, g := range gpus {
+		if g < 0 || g >= len(types) {
+			return nil, nil, fmt.Errorf("GPU type %d is not described", g)
+		}
+		out[i] = of[g]
+	}
+	return out, all, nil
+}
+
+func (s *State) node(n int32) (*model.Node, error) {
+	if uint(n) >= uint(len(s.cluster.Nodes)) {
+		return nil, fmt.Errorf("policy: there is no node number %d", n)
+	}
+	return &s.cluster.Nodes[n], nil
+}
+
+// SetNode says what a node may be used for from now on. What runs there stays
+// as it is until the driver ends it, requeues it or tells that it is suspended.
+func (s *State) SetNode(n int32, st NodeState) error {
+	if _, err := s.node(n); err != nil {
+		return err
+	}
+	if st > NodeDown {
+		return fmt.Errorf("policy: there is no %s", st)
+	}
+	if s.ledger.nodes[n].state == st {
+		return nil
+	}
+	s.ledger.nodes[n].state = st
+	s.ledger.trouble = true
+	s.view.fresh = false
+	s.view.setOut(n, st != NodeUp)
+	s.changed()
+	return nil
+}
+
+// SetDevice says whether a device of a node may be used from now on.
+func (s *State) SetDevice(n, device int32, up bool) error {
+	node, err := s.node(n)
+	if err != nil {
+		return err
+	}
+	if uint(device) >= uint(len(node.GPUs)) {
+		return fmt.Errorf("policy: node %s has no GPU %d", node.Name, device)
+	}
+	s.ledger.nodes[n].broken &^= 1 << device
+	if !up {
+		s.ledger.nodes[n].broken |= 1 << device
+	}
+	s.ledger.trouble = true
+	s.view.fresh = false
+	s.view.setBroken(n, device, !up)
+	s.changed()
+	return nil
+}
+
+// changed notes that the cluster is not what it was.
+func (s *State) changed() {
+	s.view.changes++
+	s.gaveBack()
+}
+
+// settle looks at the shapes again after nodes or devices came: what they name
+// may exist now, and what was impossible may not be so any more.
+func (s *State) settle() {
+	if !s.grown {
+		return
+	}
+	s.grown = false
+	for _, sh := range s.shapes.list {
+		was := sh.impossible
+		if was == "" && sh.allowed == nil {
+			continue
+		}
+		sh.impossible = ""
+		s.shapes.resolve(sh)
+		if was != "" {
+			s.shapes.classify(sh)
+			s.admit(sh)
+		}
+	}
+}
+
+// Cluster is the machine as it is now. It must not be changed.
+func (s *State) Cluster() *model.Cluster { return s.cluster }
+
+// NodeState is what a node may be used for.
+func (s *State) NodeState(n int32) NodeState { return s.ledger.nodes[n].state }
+
+// ---- what a policy may ask ----
+
+// Generation grows whenever something happens that Arrived and Left do not tell:
+// nodes or devices come, go or change, and jobs are adopted, suspended or
+// resumed. A policy that keeps a picture of the cluster or of what runs on it draws it
+// again then, from the view. It is never 0.
+func (v *View) Generation() uint64 { return v.changes }
+
+// Up says whether new jobs may be placed on a node.
+func (v *View) Up(n int32) bool { return v.hidden == nil || !v.hidden[n].out }
+
+// Usable is the part of a set of a node's devices that is not out of order; none
+// of a node that is not up.
+func (v *View) Usable(n int32, devices uint64) uint64 { return v.usable(n, devices) }
+
+// Capacity is what a node will have for others when all that runs has ended:
+// nothing if it is not up, and not what suspended jobs keep.
+func (v *View) Capacity(n int32) (cores int32, memory int64, devices uint64) {
+	if !v.Up(n) {
+		return 0, 0, 0
+	}
+	node := &v.cluster.Nodes[n]
+	memory = node.Memory
+	if v.state.kept != nil {
+		memory -= v.state.kept[n]
+	}
+	return int32(node.Cores), memory, v.usable(n, wholeMask(len(node.GPUs)))
+}
+
+// Impaired says that some node or device may be out of order, or that suspended
+// jobs keep memory: the cluster may have less than its description says.
+func (v *View) Impaired() bool { return v.hidden != nil || v.state.kept != nil }
+
+// Running lists the jobs that run, in the order of submission.
+func (v *View) Running() []JobID {
+	var list []JobID
+	v.state.jobs.each(func(id JobID, e *jobEntry) {
+		if e.status == running || e.status == resuming {
+			list = append(list, id)
+		}
+	})
+	return list
+}
+
+// Granted is the request that a job was started with; 0 is the main one.
+func (v *View) Granted(id JobID) int {
+	if e := v.state.jobs.at(id); e.slot >= 0 {
+		return v.state.slots[e.slot].alternative
+	}
+	return 0
+}

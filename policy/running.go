@@ -1,0 +1,289 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"muster/model"
+)
+
+// Adopt takes in a job that runs already, as after a restart of the driver. It is
+// checked as a start is, but that its nodes may drain or be down: that it was
+// placed there is a fact. A suspended job is adopted before those that run in its
+// place, and Suspended is told of it at once.
+func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (JobID, error) {
+	if alternative < 0 || alternative > len(j.Alternatives) {
+		return -1, fmt.Errorf("policy: job %s has no alternative %d", j.ID, alternative)
+	}
+	e := s.entryOf(j, s.traits.Alternatives || alternative > 0)
+	if !s.view.sane(a) {
+		return -1, fmt.Errorf("policy: job %s: its allocation names a node or a GPU that does not exist", j.ID)
+	}
+	if err := s.ledger.check(&e, e.as(alternative), a, s.cluster); err != nil {
+		return -1, fmt.Errorf("policy: %w", err)
+	}
+	e.status = running
+	id := s.jobs.add(e)
+	kept := s.jobs.at(id)
+	s.view.take(a)
+	s.ledger.take(a)
+	s.hold(id, kept, alternative, a, started)
+	s.view.changes++
+	return id, nil
+}
+
+// holder is the entry of a job that holds something: it runs or is suspended.
+func (s *State) holder(id JobID) (*jobEntry, error) {
+	e, err := s.known(id)
+	if err == nil && (e.slot < 0 || e.status == proposed) {
+		err = fmt.Errorf("policy: job %s does not run", e.job.ID)
+	}
+	return e, err
+}
+
+// release gives back all that a job holds.
+func (s *State) release(id JobID, e *jobEntry) {
+	e.stopping = false
+	a := &s.slots[e.slot].alloc
+	if e.status != suspended {
+		s.ledger.give(a)
+		s.free(id)
+		return
+	}
+	s.ledger.giveMemory(a)
+	s.view.fresh = false
+	s.view.giveMemory(a)
+	s.keep(a, -1)
+	s.changed()
+	s.dropSlot(e)
+}
+
+// Requeue puts a job that runs or is suspended back into the queue, where it
+// stands as it did before. If it cannot run on this cluster any more it is over,
+// and the error wraps ErrImpossible.
+func (s *State) Requeue(id JobID) error {
+	e, err := s.holder(id)
+	if err != nil {
+		return err
+	}
+	s.settle()
+	s.release(id, e)
+	s.view.left = append(s.view.left, id)
+	if err := e.impossible(); err != nil {
+		e.status = ended
+		return fmt.Errorf("policy: job %s cannot be requeued: %w", e.job.ID, err)
+	}
+	e.status = waiting
+	s.queue.insert(s.place(id))
+	s.view.arrived = append(s.view.arrived, id)
+	return nil
+}
+
+// Suspended tells that a running job stands still: others may have its cores and
+// its GPUs, but not the memory of its nodes. If it was to be resumed, it is not.
+func (s *State) Suspended(id JobID) error {
+	e, err := s.holder(id)
+	if err != nil {
+		return err
+	}
+	if e.status == suspended {
+		return fmt.Errorf("policy: job %s is suspended already", e.job.ID)
+	}
+	sl := &s.slots[e.slot]
+	still := withoutMemory(&sl.alloc)
+	s.ledger.give(still)
+	s.view.give(still)
+	s.keep(&sl.alloc, 1)
+	s.unlistEnd(id, sl)
+	sl.left = max(0, sl.expectedEnd-s.view.now)
+	e.status, e.stopping = suspended, false
+	s.changed()
+	return nil
+}
+
+// Resumed tells that a suspended job runs again, with all that it had. It is an
+// error, and the job stays suspended, if others have some of that now. Told of
+// a running job that was to be stopped, it says that it was not.
+func (s *State) Resumed(id JobID) error {
+	e, err := s.holder(id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case e.status == resuming:
+		e.status = running
+		return nil
+	case e.status == running && e.stopping:
+		e.stopping = false
+		return nil
+	case e.status == running:
+		return fmt.Errorf("policy: job %s runs already", e.job.ID)
+	}
+	if err := s.ledger.checkResume(e, &s.slots[e.slot].alloc, s.cluster); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	still := withoutMemory(&s.slots[e.slot].alloc)
+	s.ledger.take(still)
+	s.view.take(still)
+	s.runAgain(id, e)
+	e.status = running
+	return nil
+}
+
+// runAgain notes that a suspended job holds all it needs.
+func (s *State) runAgain(id JobID, e *jobEntry) {
+	sl := &s.slots[e.slot]
+	s.keep(&sl.alloc, -1)
+	sl.expectedEnd = model.After(s.view.now, sl.left)
+	s.listEnd(id, sl)
+	e.stopping = false
+	s.view.changes++
+}
+
+// keep counts the memory that suspended jobs keep.
+func (s *State) keep(a *model.Allocation, sign int64) {
+	if s.kept == nil {
+		s.kept = make([]int64, len(s.cluster.Nodes))
+	}
+	for i := range a.Parts {
+		s.kept[a.Parts[i].Node] += sign * a.Parts[i].Memory
+	}
+}
+
+// withoutMemory is what a suspended job gives back.
+func withoutMemory(a *model.Allocation) *model.Allocation {
+	out := &model.Allocation{Parts: append([]model.Part(nil), a.Parts...), Grants: a.Grants}
+	for i := range out.Parts {
+		out.Parts[i].Memory = 0
+	}
+	return out
+}
+
+// giveMemory frees what a suspended job kept.
+func (l *ledger) giveMemory(a *model.Allocation) {
+	for i := range a.Parts {
+		l.nodes[a.Parts[i].Node].memory += a.Parts[i].Memory
+	}
+}
+
+// checkResume says why a suspended job cannot run again where it was.
+func (l *ledger) checkResume(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
+	refuse := func(n int32, why string) error {
+		return fmt.Errorf("job %s cannot be resumed: %s of node %s", e.job.ID, why, c.Nodes[n].Name)
+	}
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		node := &l.nodes[p.Node]
+		switch {
+		case node.state == NodeDown:
+			return fmt.Errorf("job %s cannot be resumed: node %s is down", e.job.ID, c.Nodes[p.Node].Name)
+		case p.GPUs&node.broken != 0:
+			return refuse(p.Node, fmt.Sprintf("GPU %d is out of order", bits.TrailingZeros64(p.GPUs&node.broken)))
+		case node.closed || p.Cores > node.cores:
+			return refuse(p.Node, "others have the cores")
+		case p.GPUs&^node.gpus != 0 || p.Exclusive && node.gpus != wholeMask(len(c.Nodes[p.Node].GPUs)):
+			return refuse(p.Node, "others have GPUs")
+		}
+	}
+	for _, g := range a.Grants {
+		node := &l.nodes[g.Node]
+		if node.state == NodeDown || node.broken>>g.Device&1 != 0 {
+			return refuse(g.Node, fmt.Sprintf("GPU %d is out of order", g.Device))
+		}
+		free := node.gpus>>g.Device&1 != 0
+		used := int64(0)
+		if l.shared[g.Node] != nil {
+			used = l.shared[g.Node][g.Device]
+		}
+		if node.closed || g.Memory == 0 && !free ||
+			g.Memory > 0 && (!free && used == 0 || used+g.Memory > c.GPUTypes[c.Nodes[g.Node].GPUs[g.Device]].Memory) {
+			return refuse(g.Node, "others have GPUs")
+		}
+	}
+	return nil
+}
+
+// ---- plans ----
+
+// How says what is to be done with a job that is stopped.
+type How uint8
+
+// The ways to stop a job.
+const (
+	Suspend How = iota // it stands still, and keeps the memory of its nodes
+	Requeue            // it ends, and waits again
+	Cancel             // it ends
+)
+
+func (h How) String() string { return [...]string{"suspend", "requeue", "cancel"}[h] }
+
+// Stop asks the driver to stop a job.
+type Stop struct {
+	Job JobID
+	How How
+	// For is the job that is to have its place; -1 for none in particular.
+	For    JobID
+	Reason Reason
+}
+
+// Resume asks the driver to let a suspended job run again. What it needs is kept
+// for it from then on.
+type Resume struct {
+	Job JobID
+	// Err is the applier's refusal.
+	Err error
+}
+
+// Stop proposes to stop a job in favour of another, or of none: -1. It frees
+// nothing. It reports false, and proposes nothing, if the job holds nothing that can
+// be had so, or is being stopped.
+func (p *Plan) Stop(id JobID, how How, in JobID) bool {
+	e := p.state.jobs.at(id)
+	switch {
+	case how > Cancel, e.stopping, in >= 0 && p.state.jobs.at(in).status != waiting:
+		return false
+	case e.status == running, e.status == suspended && how != Suspend:
+	default:
+		return false
+	}
+	e.stopping = true
+	p.Stops = append(p.Stops, Stop{Job: id, How: how, For: in, Reason: Reason{Code: MakesWay, Job: in}})
+	return true
+}
+
+// Resume proposes to let a suspended job run again, and takes what it needs from
+// the view at once. It reports false, and proposes nothing, if that is not free.
+func (p *Plan) Resume(id JobID) bool {
+	s := p.state
+	e := s.jobs.at(id)
+	if e.status != suspended || e.stopping {
+		return false
+	}
+	still := withoutMemory(&s.slots[e.slot].alloc)
+	if !s.view.holds(still) {
+		return false
+	}
+	s.view.take(still)
+	e.status = resuming
+	p.Resumes = append(p.Resumes, Resume{Job: id})
+	return true
+}
+
+// applyResumes checks and enters the resumes of a plan.
+func (s *State) applyResumes(p *Plan) {
+	for i := range p.Resumes {
+		r := &p.Resumes[i]
+		e := s.jobs.at(r.Job)
+		a := &s.slots[e.slot].alloc
+		still := withoutMemory(a)
+		if r.Err = s.ledger.checkResume(e, a, s.cluster); r.Err != nil {
+			s.view.give(still)
+			s.gaveBack()
+			e.status = suspended
+			continue
+		}
+		s.ledger.take(still)
+		s.runAgain(r.Job, e)
+	}
+}

@@ -1,0 +1,195 @@
+package grant
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// authority is a certificate in PEM form.
+func authority(t testing.TB) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
+}
+
+func example(t testing.TB) *Grant {
+	return &Grant{
+		ID: "17.1.0", User: "ada", Secret: NewCredential(), Limit: AllDevices, Authority: authority(t),
+		Devices: []Device{{Node: "gpu1", Device: 0}, {Node: "gpu2", Address: "gpu2:7070", Device: 1, Memory: 4 << 30}},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, change := range []func(*Grant){
+		func(*Grant) {},
+		func(g *Grant) { g.Limit = 0 },
+		func(g *Grant) { g.Devices, g.Authority = g.Devices[:1], "" },
+	} {
+		g := example(t)
+		change(g)
+		text, err := g.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(back, g) {
+			t.Errorf("got %+v, want %+v", back, g)
+		}
+	}
+}
+
+func TestDocumentsThatAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*Grant)
+		want   string
+	}{
+		{"no id", func(g *Grant) { g.ID = "" }, "the grant's id is missing"},
+		{"long id", func(g *Grant) { g.ID = strings.Repeat("x", 256) }, "has 256 bytes: give at most 255"},
+		{"space", func(g *Grant) { g.User = "a b" }, "has characters that no name has"},
+		{"escape", func(g *Grant) { g.ID = "\x1b[2J" }, "has characters that no name has"},
+		{"short secret", func(g *Grant) { g.Secret = "abcd" }, "a credential is 32 bytes"},
+		{"padded secret", func(g *Grant) { g.Secret += "=" }, "a credential is 32 bytes"},
+		{"no devices", func(g *Grant) { g.Devices = nil }, "a grant of 0 devices"},
+		{"many devices", func(g *Grant) { g.Devices = make([]Device, 17) }, "a grant of 17 devices"},
+		{"limit", func(g *Grant) { g.Limit = 3 }, "a limit of 3 for a grant of 2 devices"},
+		{"negative limit", func(g *Grant) { g.Limit = -2 }, "a limit of -2"},
+		{"no node", func(g *Grant) { g.Devices[1].Node = "" }, "device 1: the node is missing"},
+		{"negative device", func(g *Grant) { g.Devices[1].Device = -1 }, "device 1: its number is -1"},
+		{"memory", func(g *Grant) { g.Devices[1].Memory = 1<<60 + 1 }, "bytes of memory: give at most"},
+		{"address", func(g *Grant) { g.Devices[1].Address = "gpu2" }, `the address "gpu2" is not HOST:PORT`},
+		{"port", func(g *Grant) { g.Devices[1].Address = "gpu2:0" }, "has no port from 1 to 65535"},
+		{"twice", func(g *Grant) { g.Devices = append(g.Devices, g.Devices[0]) }, "device 2: device 0 of node gpu1 is in the grant already"},
+		{"two addresses", func(g *Grant) { g.Devices = append(g.Devices, Device{Node: "gpu2"}) }, "node gpu2 has two addresses"},
+		{"no authority", func(g *Grant) { g.Authority = "" }, "no authority vouches for those"},
+		{"wrong authority", func(g *Grant) { g.Authority = "me" }, "no certificate in PEM form"},
+		{"long authority", func(g *Grant) { g.Authority = strings.Repeat("x", maxAuthority+1) }, "give at most"},
+	} {
+		g := example(t)
+		c.change(g)
+		if _, err := g.Encode(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestTextsThatAreRefused(t *testing.T) {
+	good, err := example(t).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "this is no grant"},
+		{"two", string(good) + string(good), "something follows the grant"},
+		{"unknown field", strings.Replace(string(good), `"id"`, `"more": 1, "id"`, 1), "unknown field"},
+		{"no limit", strings.Replace(string(good), `"limit": -1,`, "", 1), "the limit is missing"},
+		{"long", string(good) + strings.Repeat(" ", MaxBytes), "at most 262144 bytes"},
+		{"a list", "[]", "this is no grant"},
+	} {
+		if _, err := Decode([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestDevicesAsPeopleWriteThem(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want Device
+		bad  string
+	}{
+		{text: "gpu1:0", want: Device{Node: "gpu1"}},
+		{text: "gpu2:1:4GiB", want: Device{Node: "gpu2", Device: 1, Memory: 4 << 30}},
+		{text: "gpu1", bad: "is no device"},
+		{text: "gpu1:x", bad: "is no device"},
+		{text: ":0", bad: "the node is missing"},
+		{text: "gpu1:0:0", bad: "give a share above 0"},
+		{text: "gpu1:0:much", bad: "the memory"},
+		{text: "gpu1:-1", bad: "its number is -1"},
+	} {
+		got, err := ParseDevice(c.text)
+		if c.bad == "" && (err != nil || got != c.want) || c.bad != "" && (err == nil || !strings.Contains(err.Error(), c.bad)) {
+			t.Errorf("%s: got %+v, %v", c.text, got, err)
+		}
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	got := strings.Join(example(t).Environment(), " ")
+	if want := "RCUDA_DEVICE_COUNT=2 RCUDA_DEVICE_0=gpu1:0 RCUDA_DEVICE_1=gpu2:1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestSecretsAreNotPrinted(t *testing.T) {
+	g := example(t)
+	for _, text := range []string{fmt.Sprint(g), fmt.Sprintf("%v %+v %s", *g, *g, g.Secret)} {
+		if strings.Contains(text, string(g.Secret)) {
+			t.Errorf("%s has the secret", text)
+		}
+	}
+}
+
+func TestHashes(t *testing.T) {
+	a, b := NewCredential(), NewCredential()
+	if a.Hash() == b.Hash() || a.Hash() != a.Hash() {
+		t.Error("hashes do not tell credentials apart")
+	}
+	text, _ := a.Hash().MarshalText()
+	var back Hash
+	if err := back.UnmarshalText(text); err != nil || back != a.Hash() {
+		t.Errorf("got %v, %v", back, err)
+	}
+	for _, bad := range []string{"", "00", strings.ToUpper(string(text[:63])) + "A", string(text) + "00"} {
+		if back.UnmarshalText([]byte(bad)) == nil {
+			t.Errorf("%q was taken for a hash", bad)
+		}
+	}
+}
+
+// FuzzDecode: whatever is read is what a grant may be, and is written the same again.
+func FuzzDecode(f *testing.F) {
+	text, err := example(f).Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"id":"a","user":"b","secret":"","devices":[{"node":"n","device":0}],"limit":0}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		g, err := Decode(text)
+		if err != nil {
+			return
+		}
+		first, err := g.Encode()
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		again, err := Decode(first)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		if second, err := again.Encode(); err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%s\nis written as\n%s (%v)", first, second, err)
+		}
+	})
+}

@@ -57,7 +57,7 @@ func (h *fakeHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if r.Header.Get("Upgrade") == api.StreamProtocol {
+	if r.Header.Get("Upgrade") == "muster-stream" {
 		serveExec(w, r)
 		return
 	}
@@ -136,7 +136,7 @@ func (h *fakeHead) note(r *http.Request, body []byte) error {
 // as the status.
 func serveExec(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "Upgrade")
-	w.Header().Set("Upgrade", api.StreamProtocol)
+	w.Header().Set("Upgrade", "muster-stream")
 	w.WriteHeader(http.StatusSwitchingProtocols)
 	conn, stream, err := w.(http.Hijacker).Hijack()
 	if err != nil {

@@ -25,7 +25,7 @@ func newJob() *cobra.Command {
 		Short: "Tell all about a job: why it waits, what it has, how it ended",
 		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it waits, which nodes,
 cores, memory and GPUs it has, where its output is, how it ended and what it used. A device that is lent by
-another node is called borrowed.` + headHelp,
+another node is called borrowed. Of an array all tasks are told about, one after the other.` + headHelp,
 		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.headFlags),
@@ -38,17 +38,22 @@ another node is called borrowed.` + headHelp,
 			if err != nil {
 				return err
 			}
+			var jobs []api.Job
 			for _, id := range ids {
-				j, err := h.Job(c.Context(), id)
+				some, err := h.Job(c.Context(), id)
 				if err != nil {
 					return err
 				}
-				if f.json {
-					err = printJSON(c, j)
-				} else {
-					err = writeJob(c.OutOrStdout(), j)
+				jobs = append(jobs, some...)
+			}
+			if f.json {
+				return printJobs(c, jobs)
+			}
+			for i := range jobs {
+				if i > 0 {
+					fmt.Fprintln(c.OutOrStdout())
 				}
-				if err != nil {
+				if err := writeJob(c.OutOrStdout(), &jobs[i]); err != nil {
 					return err
 				}
 			}
@@ -67,6 +72,14 @@ they were submitted with --open-mode=append.`),
 		newJobLimit(),
 	)
 	return c
+}
+
+// printJobs prints one job as itself, and several as a list.
+func printJobs(c *cobra.Command, jobs []api.Job) error {
+	if len(jobs) == 1 {
+		return printJSON(c, &jobs[0])
+	}
+	return printJSON(c, api.Jobs{Jobs: jobs})
 }
 
 // newJobAction makes a command that does something to jobs.

@@ -146,18 +146,22 @@ func (f *logsFlags) attach(c *cobra.Command, args []string) error {
 
 // followJob prints a job's output when it has started, and returns how it ended.
 func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	j, err := awaitState(ctx, h, id, func(s api.State) bool { return s != api.Pending })
+	jobs, err := awaitState(ctx, h, id, func(s api.State) bool { return s != api.Pending })
 	if err != nil {
 		return err
 	}
-	if j.Start > 0 {
+	if len(jobs) > 1 {
+		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobName(&jobs[0]))
+	}
+	if jobs[0].Start > 0 {
 		if err := copyOutput(ctx, h, id, o, c.OutOrStdout()); err != nil {
 			return err
 		}
 	}
-	if j, err = awaitJob(ctx, h, id); err != nil {
+	if jobs, err = awaitJob(ctx, h, id); err != nil {
 		return err
 	}
+	j := &jobs[0]
 	if status := statusOf(j); status != 0 {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, label(": ", j.Why))
 		return exitStatus(status)

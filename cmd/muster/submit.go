@@ -131,7 +131,7 @@ func submit(c *cobra.Command, args []string) error {
 	if !o.Client.Wait {
 		return nil
 	}
-	return waitForEnd(c, h, answer.Job, o.Batch.Array)
+	return waitForEnd(c, h, answer.Job)
 }
 
 func printNotes(c *cobra.Command, notes []string) {
@@ -286,21 +286,14 @@ const (
 
 // waitForEnd waits for a job, or for all tasks of an array, and exits as it did: of
 // several with the highest status.
-func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64, array *slurmopt.Array) error {
-	ids := []string{strconv.FormatUint(job, 10)}
-	if array != nil {
-		ids = nil
-		for _, task := range array.Tasks {
-			ids = append(ids, fmt.Sprintf("%d_%d", job, task))
-		}
+func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
+	jobs, err := awaitJob(c.Context(), h, strconv.FormatUint(job, 10))
+	if err != nil {
+		return err
 	}
 	worst := 0
-	for _, id := range ids {
-		j, err := awaitJob(c.Context(), h, id)
-		if err != nil {
-			return err
-		}
-		worst = max(worst, statusOf(j))
+	for i := range jobs {
+		worst = max(worst, statusOf(&jobs[i]))
 	}
 	if worst > 0 {
 		return exitStatus(worst)
@@ -308,20 +301,21 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64, array *slurmop
 	return nil
 }
 
-// awaitJob waits until a job has ended.
-func awaitJob(ctx context.Context, h *headclient.Head, id string) (*api.Job, error) {
+// awaitJob waits until a job, or all tasks of an array, have ended.
+func awaitJob(ctx context.Context, h *headclient.Head, id string) ([]api.Job, error) {
 	return awaitState(ctx, h, id, api.State.Over)
 }
 
-// awaitState waits until a job's state is as wanted. A head that is away for a while,
+// awaitState waits until the state of a job and its tasks is as wanted. A head that is away for a while,
 // to be started again, is asked again.
-func awaitState(ctx context.Context, h *headclient.Head, id string, wanted func(api.State) bool) (*api.Job, error) {
+func awaitState(ctx context.Context, h *headclient.Head, id string, wanted func(api.State) bool) ([]api.Job, error) {
+	unwanted := func(j api.Job) bool { return !wanted(j.State) }
 	away := time.Duration(0)
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
-		j, err := h.Job(ctx, id)
+		jobs, err := h.Job(ctx, id)
 		switch {
-		case err == nil && wanted(j.State):
-			return j, nil
+		case err == nil && !slices.ContainsFunc(jobs, unwanted):
+			return jobs, nil
 		case err == nil:
 			away = 0
 		case !headGone(err) || away > headRestart:

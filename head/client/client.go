@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"muster/client"
 	"muster/head/api"
+	"muster/head/dial"
 )
 
 // Head is a head that can be asked.
@@ -41,20 +41,32 @@ const maxAnswer = 4 << 30
 // nothing for the socket of this machine's head. Nothing is sent yet. tlsDir is the
 // folder with the user's certificate, for heads of other machines.
 func Open(address, tlsDir string) (*Head, error) {
-	if socket, ok := strings.CutPrefix(address, "unix:"); ok || address == "" {
-		if !ok {
-			socket = api.DefaultSocket
-		}
-		if socket == "" {
-			return nil, errors.New("the head's address unix: names no socket: write unix:@muster-head or unix:/run/muster/head")
-		}
-		return openSocket(socket), nil
+	if address == "" {
+		address = "unix:" + dial.DefaultSocket
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		address = net.JoinHostPort(strings.Trim(address, "[]"), api.DefaultPort)
+	network, where, err := dial.Address(address)
+	if err != nil {
+		return nil, err
 	}
+	config := dial.Config{Head: address}
+	if network != "unix" {
+		if config.TLS, err = certificate(where, tlsDir); err != nil {
+			return nil, err
+		}
+	}
+	h := &Head{where: where, local: network == "unix"}
+	if h.http, h.base, err = dial.Client(config); err != nil {
+		return nil, err
+	}
+	// A head sends no redirections.
+	h.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return h, nil
+}
+
+// certificate reads the folder of a user.
+func certificate(where, tlsDir string) (*tls.Config, error) {
 	if tlsDir == "" {
-		return nil, fmt.Errorf("the head at %s is asked over TLS: give --tls-dir or MUSTER_TLS_DIR, the folder that muster cert made for you", address)
+		return nil, fmt.Errorf("the head at %s is asked over TLS: give --tls-dir or MUSTER_TLS_DIR, the folder that muster cert made for you", where)
 	}
 	config, err := client.LoadTLS(tlsDir)
 	if err != nil {
@@ -63,21 +75,7 @@ func Open(address, tlsDir string) (*Head, error) {
 	if len(config.Certificates) == 0 {
 		return nil, fmt.Errorf("there is no certificate in %s: give the folder that muster cert made for you (user-NAME)", tlsDir)
 	}
-	config.NextProtos = []string{"http/1.1"} // upgrades need it
-	transport := &http.Transport{TLSClientConfig: config, TLSHandshakeTimeout: 20 * time.Second, DialContext: (&net.Dialer{Timeout: 20 * time.Second}).DialContext}
-	return &Head{http: newHTTP(transport), base: "https://" + address, where: address}, nil
-}
-
-func openSocket(socket string) *Head {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{Timeout: 20 * time.Second}).DialContext(ctx, "unix", socket)
-	}
-	return &Head{http: newHTTP(&http.Transport{DialContext: dial}), base: "http://head", where: socket, local: true}
-}
-
-// newHTTP follows no redirections: a head sends none.
-func newHTTP(t *http.Transport) *http.Client {
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return config, nil
 }
 
 // Refused is what a head says instead of doing what it was asked.
@@ -278,10 +276,25 @@ func jobPath(id string, rest ...string) string {
 	return "/v1/jobs/" + url.PathEscape(id) + strings.Join(rest, "")
 }
 
-// Job asks about one job: 17, or 17_3 for a task of an array.
-func (h *Head) Job(ctx context.Context, id string) (*api.Job, error) {
-	var j api.Job
-	return &j, h.get(ctx, jobPath(id), nil, &j)
+// Job asks about a job: 17, or 17_3 for a task of an array. Of an array it returns all
+// tasks, of another job one.
+func (h *Head) Job(ctx context.Context, id string) ([]api.Job, error) {
+	var text json.RawMessage
+	if err := h.get(ctx, jobPath(id), nil, &text); err != nil {
+		return nil, err
+	}
+	var either struct {
+		api.Job
+		Jobs []api.Job `json:"jobs"`
+	}
+	err := json.Unmarshal(text, &either)
+	switch {
+	case err == nil && len(either.Jobs) > 0:
+		return either.Jobs, nil
+	case err == nil && either.Job.ID != 0:
+		return []api.Job{either.Job}, nil
+	}
+	return nil, unreachable{fmt.Errorf("the head at %s does not answer as a head does: it tells nothing about job %s (%v)", h.where, id, err)}
 }
 
 // Cancel ends a job or, with the name of a signal, sends it that.

@@ -11,6 +11,10 @@ import (
 	"muster/wire/agent"
 )
 
+// streamProtocol is what a request for a command is upgraded to: the frames of
+// wire/agent, input one way and output the other.
+const streamProtocol = "muster-stream"
+
 // Streams are those of a command; a nil Input is empty.
 type Streams struct {
 	Input         io.Reader
@@ -30,7 +34,7 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	if len(e.Environment) > 0 {
 		query["env"] = e.Environment
 	}
-	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {api.StreamProtocol}}
+	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {streamProtocol}}
 	response, err := h.send(ctx, http.MethodPost, jobPath(id, "/exec"), query, nil, upgrade)
 	if err != nil {
 		return agent.Outcome{}, err

@@ -96,7 +96,7 @@ head, head/api < head/store # on disk
 NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
-head/api, wire/agent, client < head/client # what its users' commands ask it; it knows no core
+head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
 
 # Programs' side.
 wire, internal/door < client < ivm

@@ -75,7 +75,11 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 		return nil, nil, refusal(statusBadRequest, format, args...)
 	}
 	s := &ev.Submission
-	said, err := slurmopt.ParseScript(s.Script, append([]string{slurmopt.Submit}, s.Options...))
+	argv := append([]string{slurmopt.Submit}, s.Options...)
+	said, err := slurmopt.Parse(argv)
+	if s.Script != "" {
+		said, err = slurmopt.ParseScript(s.Script, argv)
+	}
 	if err != nil {
 		return bad("%v", err)
 	}

@@ -28,10 +28,11 @@ func newCancel() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cancel JOB... | -u USER | -n NAME | --me [-t STATE] [-s SIGNAL]",
 		Short: "End jobs, or send them a signal",
-		Long: `End jobs as scancel does, without a question: those that are named, or all that the flags choose; with both,
-those that are named and chosen. A job's processes get SIGTERM and, some time later, SIGKILL. You may end your
-own jobs, administrators all. The exit status is 1 if a job could not be ended, because there is none, it has
-ended, or it is another's. It is no failure that the flags choose none.
+		Long: `End jobs as scancel does, without a question: those that are named, or all that the
+flags choose; with both, those that are named and chosen. A job's processes get SIGTERM
+and, some time later, SIGKILL. You may end your own jobs, administrators all. The exit
+status is 1 if a job could not be ended, because there is none, it has ended, or it is
+another's. It is no failure that the flags choose none.
 
 -s sends a signal instead, to running jobs.` + headHelp,
 		Example: `  muster cancel 17

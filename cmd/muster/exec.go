@@ -17,13 +17,15 @@ import (
 	headclient "muster/head/client"
 )
 
-const execHelp = `Run a command among a job's processes: on one of its nodes, with its environment, within its limits and with
-its GPUs. Input, output, errors and the exit status go through; when this command is interrupted, the other is
-killed. Only the job's user and administrators may.
+const execHelp = `Run a command among a job's processes: on one of its nodes, with its environment, within
+its limits and with its GPUs. Input, output, errors and the exit status go through; when
+this command is interrupted, the other is killed. Only the job's user and administrators
+may.
 
---rsh takes what ssh takes, [OPTION...] HOST COMMAND..., inside a job, whose number is in $MUSTER_JOB_ID: MPI's
-launchers use it to start processes on the job's other nodes. COMMAND is handed to a shell there, as ssh does.
-A link to this program that is called muster-rsh does the same, for launchers that take no arguments:
+--rsh takes what ssh takes, [OPTION...] HOST COMMAND..., inside a job, whose number is
+in $MUSTER_JOB_ID: MPI's launchers use it to start processes on the job's other nodes.
+COMMAND is handed to a shell there, as ssh does. A link to this program that is called
+muster-rsh does the same, for launchers that take no arguments:
 
   mpirun --mca plm_rsh_agent 'muster exec --rsh' ./program        Open MPI
   mpiexec -launcher ssh -launcher-exec $(which muster-rsh) ...     MPICH, Intel MPI (Hydra)`

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,7 +59,8 @@ func (h *fakeHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("Upgrade") == "muster-stream" {
-		serveExec(w, r)
+		_, err := os.Stat(filepath.Join(h.folder, "run-commands"))
+		serveExec(w, r, err == nil)
 		return
 	}
 	name := r.Method + strings.ReplaceAll(strings.TrimPrefix(r.URL.Path, "/v1"), "/", "-")
@@ -133,8 +135,8 @@ func (h *fakeHead) note(r *http.Request, body []byte) error {
 }
 
 // serveExec is a command that says what it was given, and ends with its last argument
-// as the status.
-func serveExec(w http.ResponseWriter, r *http.Request) {
+// as the status; or one that is really run, here.
+func serveExec(w http.ResponseWriter, r *http.Request, really bool) {
 	w.Header().Set("Connection", "Upgrade")
 	w.Header().Set("Upgrade", "muster-stream")
 	w.WriteHeader(http.StatusSwitchingProtocols)
@@ -143,6 +145,10 @@ func serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
+	if really {
+		runCommand(conn, stream.Reader, r.URL.Query()["arg"])
+		return
+	}
 	var input []byte
 	buffer := make([]byte, agent.MaxFrame)
 	for {
@@ -171,4 +177,47 @@ func serveExec(w http.ResponseWriter, r *http.Request) {
 		outcome.Reason = "there is no program nowhere"
 	}
 	_, _ = conn.Write(agent.AppendOutcome(out, outcome))
+}
+
+// runCommand runs a command with its streams in frames.
+func runCommand(conn net.Conn, in io.Reader, arguments []string) {
+	command := exec.Command(arguments[0], arguments[1:]...)
+	input, err := command.StdinPipe()
+	if err != nil {
+		return
+	}
+	go func() {
+		defer input.Close()
+		buffer := make([]byte, agent.MaxFrame)
+		for {
+			_, data, err := agent.ReadFrame(in, buffer)
+			if err != nil || len(data) == 0 {
+				return
+			}
+			_, _ = input.Write(data)
+		}
+	}()
+	var mu sync.Mutex
+	command.Stdout, command.Stderr = &framer{&mu, conn, agent.FrameOutput}, &framer{&mu, conn, agent.FrameError}
+	_ = command.Run()
+	outcome := agent.Outcome{Exit: command.ProcessState.ExitCode()}
+	_, _ = conn.Write(agent.AppendOutcome(nil, outcome))
+}
+
+// framer writes frames of a kind.
+type framer struct {
+	mu   *sync.Mutex
+	to   io.Writer
+	kind agent.FrameKind
+}
+
+func (f *framer) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for part := range slices.Chunk(b, agent.MaxFrame) {
+		if _, err := f.to.Write(agent.AppendFrame(nil, f.kind, part)); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
 }

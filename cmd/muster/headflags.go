@@ -20,8 +20,9 @@ type headFlags struct{ head, tlsDir string }
 
 const headHelp = `
 
-The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the folder that muster cert
-made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS. Without either it is that of this machine.`
+The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the
+folder that muster cert made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS.
+Without either it is that of this machine.`
 
 func (f *headFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.head, "head", "", "the head to ask, `HOST[:PORT]` or unix:ADDRESS (default: $MUSTER_HEAD, or this machine's)")

@@ -94,14 +94,16 @@ const (
 	historyLog    = "JobID,User,Group,Account,Partition,JobName,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,ReqMem,ReqTRES,AllocTRES,State,Priority,TotalCPU"
 )
 
-const historyHelp = `List jobs that have ended, as sacct does: those that ended today or, with -S and -E, in that time. -P writes
-values with | between them, and unless --format says otherwise all that a simulation needs: the output is a
-log that muster sim, muster workload and other tools read.
+const historyHelp = `List jobs that have ended, as sacct does: those that ended today or, with -S and -E, in
+that time. -P writes values with | between them, and unless --format says otherwise all
+that a simulation needs: the output is a log that muster sim, muster workload and other
+tools read.
 
-Times are 16:30, 2026-11-30, 2026-11-30T16:30, now-7days and what else sacct takes. The fields are
-JobID, JobIDRaw, JobName, User, Group, Account, Partition, QOS, State, ExitCode, Submit, Eligible, Start, End,
-Elapsed, ElapsedRaw, Timelimit, TimelimitRaw, NNodes, NCPUS, ReqMem, ReqTRES, AllocTRES, NodeList, Priority,
-TotalCPU, MaxRSS, Restarts, Comment, WorkDir, SubmitLine; NAME%20 has a width of 20.
+Times are 16:30, 2026-11-30, 2026-11-30T16:30, now-7days and what else sacct takes. The
+fields are JobID, JobIDRaw, JobName, User, Group, Account, Partition, QOS, State,
+ExitCode, Submit, Eligible, Start, End, Elapsed, ElapsedRaw, Timelimit, TimelimitRaw,
+NNodes, NCPUS, ReqMem, ReqTRES, AllocTRES, NodeList, Priority, TotalCPU, MaxRSS,
+Restarts, Comment, WorkDir, SubmitLine; NAME%20 has a width of 20.
 
 GPUs of other nodes are counted apart in AllocTRES, as gres/rgpu.`
 

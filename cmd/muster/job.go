@@ -23,9 +23,10 @@ func newJob() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "job JOB [--json]",
 		Short: "Tell all about a job: why it waits, what it has, how it ended",
-		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it waits, which nodes,
-cores, memory and GPUs it has, where its output is, how it ended and what it used. A device that is lent by
-another node is called borrowed. Of an array all tasks are told about, one after the other.` + headHelp,
+		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it
+waits, which nodes, cores, memory and GPUs it has, where its output is, how it ended and
+what it used. A device that is lent by another node is called borrowed. Of an array all
+tasks are told about, one after the other.` + headHelp,
 		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.headFlags),
@@ -64,11 +65,12 @@ another node is called borrowed. Of an array all tasks are told about, one after
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	c.AddCommand(
 		newJobAction("suspend", "Stop a job where it is, and leave its cores and GPUs to others",
-			`Stop the processes of running jobs where they are. Their cores and GPUs are left to others; their memory is kept.
-muster job resume lets them go on, on the same nodes and devices.`),
+			`Stop the processes of running jobs where they are. Their cores and GPUs are left to
+others; their memory is kept. muster job resume lets them go on, on the same nodes and
+devices.`),
 		newJobAction("resume", "Let a suspended job go on", `Let suspended jobs go on, as soon as what they had is free again. (muster resume is for nodes.)`),
-		newJobAction("requeue", "End a job and let it wait again", `End running jobs and let them wait again, with the same numbers. Their output files are written anew unless
-they were submitted with --open-mode=append.`),
+		newJobAction("requeue", "End a job and let it wait again", `End running jobs and let them wait again, with the same numbers. Their output files are
+written anew unless they were submitted with --open-mode=append.`),
 		newJobLimit(),
 	)
 	return c
@@ -115,8 +117,8 @@ func newJobLimit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limit JOB DEVICES",
 		Short: "Change how many of its GPUs a running job may use at a time",
-		Long: `Change how many of its GPUs a running job may use at a time: programs that want more wait for one another.
-all lifts the limit.` + headHelp,
+		Long: `Change how many of its GPUs a running job may use at a time: programs that want more
+wait for one another. all lifts the limit.` + headHelp,
 		Example: "  muster job limit 17 1\n  muster job limit 17 all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -145,8 +147,8 @@ func newHold() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hold JOB...",
 		Short: "Keep a waiting job from being started",
-		Long: `Keep waiting jobs from being started, until muster release. Jobs that run already go on. As with Slurm, what
-an administrator holds only an administrator releases.` + headHelp,
+		Long: `Keep waiting jobs from being started, until muster release. Jobs that run already go on.
+As with Slurm, what an administrator holds only an administrator releases.` + headHelp,
 		Example:           "  muster hold 17 18_[1-4]",
 		Args:              someJobs,
 		ValidArgsFunction: completeJobs(&f),
@@ -177,9 +179,9 @@ func newPriority() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "priority JOB NUMBER [--nice]",
 		Short: "Set the priority of a waiting job",
-		Long: `Set the priority of a waiting job outright, which only administrators may; muster priorities shows those of the
-others. With --nice the number is the job's nice value, which is taken off its priority: users may raise it
-for their own jobs.` + headHelp,
+		Long: `Set the priority of a waiting job outright, which only administrators may; muster
+priorities shows those of the others. With --nice the number is the job's nice value,
+which is taken off its priority: users may raise it for their own jobs.` + headHelp,
 		Example: "  muster priority 17 100000\n  muster priority 17 50 --nice\n  muster priority --nice 17 -- -50",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {

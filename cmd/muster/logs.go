@@ -29,9 +29,10 @@ func newLogs() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs JOB [-f] [--error] [--part N] [--offset BYTES]",
 		Short: "Print what a job has written",
-		Long: `Print what a job has written to its standard output, from the file on its first node, wherever you are. With
--f it goes on until the job has ended. --error prints standard error, where that has a file of its own, --part
-what the processes on another of its nodes wrote, counted from 0.` + headHelp,
+		Long: `Print what a job has written to its standard output, from the file on its first node,
+wherever you are. With -f it goes on until the job has ended. --error prints standard
+error, where that has a file of its own, --part what the processes on another of its
+nodes wrote, counted from 0.` + headHelp,
 		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.headFlags),
@@ -96,8 +97,9 @@ func newAttach() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "attach JOB [--error] [--part N]",
 		Short: "Follow a job's output until it ends, and exit as it did",
-		Long: `Follow a job's output from its beginning, as muster logs -f does, and exit as the job did. A job that waits is
-waited for. On Ctrl-C it asks whether the job should be cancelled, be sent the interrupt, or be left alone.` + headHelp,
+		Long: `Follow a job's output from its beginning, as muster logs -f does, and exit as the job
+did. A job that waits is waited for. On Ctrl-C it asks whether the job should be
+cancelled, be sent the interrupt, or be left alone.` + headHelp,
 		Example:           "  muster attach 17\n  muster attach $(muster submit --parsable train.sh)",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.headFlags),

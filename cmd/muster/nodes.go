@@ -17,13 +17,13 @@ func newNodes() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "nodes [NODE...] [--json]",
 		Short: "List the nodes of the cluster",
-		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs hold and, behind the
-slash, what there is; a GPU counts as held when any of its memory is. JOBS is how many have something of the
-node, a lent GPU included.
+		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
+hold and, behind the slash, what there is; a GPU counts as held when any of its memory
+is. JOBS is how many have something of the node, a lent GPU included.
 
-STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING where it takes no
-jobs and some still run, DRAINED where none does, DOWN where nothing is heard of it. A * means that its agent
-is not connected.` + headHelp,
+STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
+where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
+is heard of it. A * means that its agent is not connected.` + headHelp,
 		Example:           "  muster nodes\n  muster nodes n[1-4]\n  muster nodes --json | jq '.nodes[].devices'",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeNodes(&f),
@@ -117,8 +117,9 @@ func newDrain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain NODE... --reason TEXT",
 		Short: "Take nodes out of use: what runs there goes on",
-		Long: `Take nodes out of use: what runs there goes on, nothing new is started, and their GPUs are lent to nobody
-new. muster resume takes them into use again. Only administrators may.` + headHelp,
+		Long: `Take nodes out of use: what runs there goes on, nothing new is started, and their GPUs
+are lent to nobody new. muster resume takes them into use again. Only administrators
+may.` + headHelp,
 		Example:           "  muster drain n[1-4] --reason 'new memory on Monday'",
 		Args:              someNodes,
 		ValidArgsFunction: completeNodes(&f),
@@ -139,8 +140,8 @@ func newResume() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "resume NODE...",
 		Short: "Take drained nodes into use again",
-		Long: `Take nodes into use again that were drained. Only administrators may.
-(muster job resume is for suspended jobs, muster device resume for a device of this machine's node.)` + headHelp,
+		Long: `Take nodes into use again that were drained. Only administrators may. (muster job resume
+is for suspended jobs, muster device resume for a device of this machine's node.)` + headHelp,
 		Example:           "  muster resume n[1-4]",
 		Args:              someNodes,
 		ValidArgsFunction: completeNodes(&f),

@@ -31,15 +31,17 @@ type queueFlags struct {
 	times                                                   int
 }
 
-const queueHelp = `List the jobs that wait or run, as squeue does. ST is PD while a job waits, R while it runs, S while it is
-suspended, CG while it ends. The last column has its nodes or, in brackets, why it has none; muster job says
-that in a sentence. Waiting tasks of an array are one line, unless --array is given.
+const queueHelp = `List the jobs that wait or run, as squeue does. ST is PD while a job waits, R while it
+runs, S while it is suspended, CG while it ends. The last column has its nodes or, in
+brackets, why it has none; muster job says that in a sentence. Waiting tasks of an array
+are one line, unless --array is given.
 
--o has squeue's letters: %i %P %j %u %t %M %D %R and so on, %.9P for a width of 9 on the right. -O has names,
-with widths if you like: jobid,name:20,why. The names are
-jobid, jobnumber, arrayjobid, arraytaskid, partition, name, username, account, qos, statecompact, state, timeused,
-timelimit, timeleft, numnodes, numcpus, minmemory, gpus, nodelist, reasonlist, reason, why, priority,
-submittime, eligibletime, starttime, endtime, dependency, comment, command, workdir, options, restartcnt.`
+-o has squeue's letters: %i %P %j %u %t %M %D %R and so on, %.9P for a width of 9 on the
+right. -O has names, with widths if you like: jobid,name:20,why. The names are jobid,
+jobnumber, arrayjobid, arraytaskid, partition, name, username, account, qos,
+statecompact, state, timeused, timelimit, timeleft, numnodes, numcpus, minmemory, gpus,
+nodelist, reasonlist, reason, why, priority, submittime, eligibletime, starttime,
+endtime, dependency, comment, command, workdir, options, restartcnt.`
 
 func newQueue() *cobra.Command {
 	var f queueFlags

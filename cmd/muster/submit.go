@@ -21,11 +21,12 @@ import (
 	"muster/model/slurmopt"
 )
 
-const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the first of the job's
-nodes, with its arguments; its lines that start with #MUSTER or #SBATCH have options, too. Where the same
-option is given more than once, the command line wins, then #MUSTER, then #SBATCH. Without a script, or with
--, the script is read from standard input. Behind -- stands a command instead: all of the job's processes
-run it.
+const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the
+first of the job's nodes, with its arguments; its lines that start with #MUSTER or
+#SBATCH have options, too. Where the same option is given more than once, the command
+line wins, then #MUSTER, then #SBATCH. Without a script, or with -, the script is read
+from standard input. Behind -- stands a command instead: all of the job's processes run
+it.
 
 What the job asks for:
   -N, --nodes=4                 nodes
@@ -53,7 +54,7 @@ When and how it runs:
       --deadline=2026-11-30     it must have ended by then
   -H, --hold                    it waits for muster release
       --nice=100; --priority=N (administrators)
-      --requeue, --no-requeue   whether it may be started anew when its node fails
+      --requeue                 it may be started anew when its node fails
       --signal=B:USR1@60        a signal so many seconds before the time limit
 
 How it is submitted:
@@ -64,8 +65,8 @@ How it is submitted:
       --wrap='COMMAND LINE'     make a script of this
   -Q, --quiet
 
-Options of sbatch without effect here are named in a note; those that would change what a job gets and are
-not supported are refused.`
+Options of sbatch without effect here are named in a note; those that would change what
+a job gets and are not supported are refused.`
 
 func newSubmit() *cobra.Command {
 	return &cobra.Command{

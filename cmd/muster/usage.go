@@ -19,9 +19,10 @@ func newUsage() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "usage [-u USER] [--json]",
 		Short: "Show what users and accounts have used, and their shares",
-		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of the cluster that one
-should have, USED the part that one had lately; FACTOR is what follows for waiting jobs, from 0 to 1. Older
-usage counts less, as the head's configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + headHelp,
+		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of
+the cluster that one should have, USED the part that one had lately; FACTOR is what
+follows for waiting jobs, from 0 to 1. Older usage counts less, as the head's
+configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + headHelp,
 		Example: "  muster usage\n  muster usage -u alice\n  muster usage --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := f.open()
@@ -64,8 +65,9 @@ func newPriorities() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "priorities [-u USER] [-j JOB] [--json]",
 		Short: "Show why the queue stands as it does",
-		Long: `Show the priorities of the jobs that wait, the highest first, and what each is made of, as sprio does. Jobs are
-considered in this order; which of them start, and when, is the policy's choice.` + headHelp,
+		Long: `Show the priorities of the jobs that wait, the highest first, and what each is made of,
+as sprio does. Jobs are considered in this order; which of them start, and when, is the
+policy's choice.` + headHelp,
 		Example: "  muster priorities\n  muster priorities -j 17\n  muster priorities --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			ids, err := jobIDs(jobs)

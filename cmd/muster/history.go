@@ -105,7 +105,8 @@ ExitCode, Submit, Eligible, Start, End, Elapsed, ElapsedRaw, Timelimit, Timelimi
 NNodes, NCPUS, ReqMem, ReqTRES, AllocTRES, NodeList, Priority, TotalCPU, MaxRSS,
 Restarts, Comment, WorkDir, SubmitLine; NAME%20 has a width of 20.
 
-GPUs of other nodes are counted apart in AllocTRES, as gres/rgpu.`
+Remote GPUs are counted apart in AllocTRES: gres/rgpu is how many there are, gres/rgpumem
+how much memory a job has of each, if they are shared.`
 
 // historyFlags are the flags of muster history.
 type historyFlags struct {
@@ -346,18 +347,55 @@ func tresOf(j *api.Job) string {
 		words = append(words, "mem="+slurmSize(j.Memory))
 	}
 	words = append(words, "node="+strconv.Itoa(nodeCount(j)))
-	local, borrowed := j.GPUs, 0
-	for _, d := range j.Devices {
-		if d.Borrowed {
-			borrowed++
-		}
+	gpus := gpusAsked(j)
+	if gpus.local > 0 {
+		words = append(words, "gres/gpu="+strconv.Itoa(gpus.local))
 	}
-	local = max(0, local-borrowed)
-	if local > 0 {
-		words = append(words, "gres/gpu="+strconv.Itoa(local))
+	if gpus.remote > 0 {
+		words = append(words, "gres/rgpu="+strconv.Itoa(gpus.remote))
 	}
-	if borrowed > 0 {
-		words = append(words, "gres/rgpu="+strconv.Itoa(borrowed))
+	if gpus.share > 0 {
+		words = append(words, "gres/rgpumem="+slurmSize(gpus.share))
 	}
 	return strings.Join(words, ",")
+}
+
+// jobGPUs are the GPUs of a job: those in its own nodes, those of any, and how much
+// memory it has of each of the latter, 0 for all.
+type jobGPUs struct {
+	local, remote int
+	share         int64
+}
+
+// gpusAsked counts a job's GPUs by what it asked for. Which devices it got tells less:
+// a remote GPU may happen to be in the job's own node. That must do for a job with
+// alternatives, of which it is not said which one was taken.
+func gpusAsked(j *api.Job) jobGPUs {
+	if words, err := slurmopt.Words(j.Options); err == nil {
+		argv := []string{slurmopt.Submit}
+		for _, w := range words {
+			argv = append(argv, w.Text)
+		}
+		if o, err := slurmopt.Parse(argv); err == nil && len(o.Alternatives) == 0 {
+			asked := jobGPUs{local: o.Request.GPUs * max(1, nodeCount(j))}
+			if m := o.Request.Remote; m != nil {
+				asked.remote = m.Count
+				if m.Shared {
+					asked.share = m.Memory
+				}
+			}
+			if asked.local+asked.remote == j.GPUs {
+				return asked
+			}
+		}
+	}
+	got := jobGPUs{local: j.GPUs}
+	for _, d := range j.Devices {
+		if d.Borrowed {
+			got.local--
+			got.remote++
+		}
+	}
+	got.local = max(0, got.local)
+	return got
 }

@@ -54,7 +54,7 @@ func newExec() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: completeJobs(&f.headFlags),
+		ValidArgsFunction: completeExec(&f.headFlags),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	flags := c.Flags()
@@ -68,6 +68,19 @@ func newExec() *cobra.Command {
 	flags.BoolVar(&f.rsh, "rsh", false, "take HOST COMMAND... as ssh does, inside a job")
 	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.headFlags))
 	return c
+}
+
+// completeExec offers jobs, then nodes behind -w, then files.
+func completeExec(f *headFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return completeJobs(f)(c, args, begun)
+		case len(args) == 2 && (args[1] == "-w" || args[1] == "--nodelist"):
+			return completeNodes(f)(c, args, begun)
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 }
 
 func (f *execFlags) run(c *cobra.Command, args []string) error {

@@ -70,16 +70,13 @@ func newExec() *cobra.Command {
 	return c
 }
 
-// completeExec offers jobs, then nodes behind -w, then files.
+// completeExec offers jobs, and then files.
 func completeExec(f *headFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		switch {
-		case len(args) == 0:
-			return completeJobs(f)(c, args, begun)
-		case len(args) == 2 && (args[1] == "-w" || args[1] == "--nodelist"):
-			return completeNodes(f)(c, args, begun)
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
 		}
-		return nil, cobra.ShellCompDirectiveDefault
+		return completeJobs(f)(c, args, begun)
 	}
 }
 

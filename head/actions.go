@@ -71,8 +71,8 @@ func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	return jobs, nil
 }
 
-// change does something else to jobs. The first that it cannot be done to is an error;
-// those before it were changed.
+// change does something else to jobs. Of several, such as the tasks of an array, it is
+// done to those to which it can be done; it is an error if that is none.
 func (c *Core) change(ev Change) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
 	changed := &api.Changed{}
@@ -80,12 +80,13 @@ func (c *Core) change(ev Change) {
 		if len(jobs) > 1 && j.over() {
 			continue
 		}
-		if err = c.changeJob(j, &ev); err != nil {
-			break
+		if trouble := c.changeJob(j, &ev); trouble == nil {
+			changed.Jobs = append(changed.Jobs, j.id)
+		} else if err == nil {
+			err = trouble
 		}
-		changed.Jobs = append(changed.Jobs, j.id)
 	}
-	if err != nil {
+	if len(changed.Jobs) == 0 && err != nil {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
@@ -215,10 +216,13 @@ func (c *Core) goOn(j *job) {
 // sendLimits tells all who lend to a job how many devices it may use.
 func (c *Core) sendLimits(j *job) {
 	for i := range j.loans {
-		l := &j.loans[i]
-		g := c.grantOf(j, int(l.part))
-		c.send(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
+		c.sendLimit(j, &j.loans[i])
 	}
+}
+
+func (c *Core) sendLimit(j *job, l *loan) {
+	g := c.grantOf(j, int(l.part))
+	c.send(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
 }
 
 // elapsed is how long a job has run in this attempt.

@@ -176,7 +176,10 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 		}
 		if !has[j.taskName(int(l.part)).String()] {
 			c.sendLend(j, l)
-		} else if !l.lent {
+			continue
+		}
+		c.sendLimit(j, l) // it may have changed meanwhile
+		if !l.lent {
 			l.lent = true
 			c.whenLent(j)
 		}

@@ -19,6 +19,7 @@ var commands = []func() *cobra.Command{
 	newRun,
 	newCheck,
 	newNode,
+	newHead,
 	newPs,
 	newDevices,
 	newDevice,
@@ -52,6 +53,7 @@ var commands = []func() *cobra.Command{
 	newVersion,
 	newCompletion,
 	newWorker,
+	newTask,
 	newCheckpointHook,
 }
 

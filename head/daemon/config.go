@@ -38,7 +38,7 @@ func Default() Config {
 		Core: head.Config{
 			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute,
 		},
-		Policy: "easy", Listen: DefaultListen, Socket: DefaultSocket, Connections: DefaultConnections,
+		Policy: "easy", Socket: DefaultSocket, Connections: DefaultConnections,
 	}
 }
 

@@ -31,6 +31,8 @@ type Options struct {
 	Load   func() (Config, error)
 	// Ready is called when requests are answered, with the addresses there are.
 	Ready func(Addresses)
+	// commit, if it is not nil, stands between the daemon and its disk, for tests.
+	commit func(write func() error) error
 }
 
 // Addresses is where a running head is reached; "" where it is not.

@@ -262,18 +262,23 @@ func (o *doors) handshake(v *visitor) {
 	_ = v.SetDeadline(time.Now().Add(o.cfg.Connections.Greet))
 	conn := tls.Server(v, o.tls)
 	if err := conn.Handshake(); err != nil {
-		level := slog.LevelInfo
-		var network net.Error
-		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
-			level = slog.LevelDebug // anybody can connect and say nothing
-		}
-		o.log.Log(context.Background(), level, "a connection was refused", "from", v.RemoteAddr().String(), "error", err)
+		o.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "a connection was refused", "from", v.RemoteAddr().String(), "error", err)
 		o.metrics.refusedConnections.Add(1)
 		_ = v.Close()
 		return
 	}
 	_ = v.SetDeadline(time.Time{})
 	o.welcome(v, conn, shown(conn.ConnectionState().PeerCertificates[0]))
+}
+
+// levelOf is how much it matters that somebody was not let in: at most as given, and
+// little if they said nothing. Anybody can do that, as often as they like.
+func levelOf(err error, most slog.Level) slog.Level {
+	var network net.Error
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
+		return slog.LevelDebug
+	}
+	return most
 }
 
 // shown says who has a certificate.

@@ -61,7 +61,7 @@ func serveCluster(q *request) (any, error) {
 		info = core.Info(now)
 		info.Admin = core.IsAdmin(q.who.user)
 	})
-	info.User, info.Version = q.who.user, q.Version
+	info.User, info.Version, info.Up = q.who.user, q.Version, q.clock().Sub(q.began).Seconds()
 	info.Problems = append(info.Problems, q.problems()...)
 	return info, err
 }

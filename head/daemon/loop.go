@@ -151,7 +151,7 @@ func (d *daemon) committer() {
 	defer close(d.committed)
 	for c := range d.commits {
 		began := d.clock()
-		if err := d.store.Commit(c.Records); err != nil {
+		if err := d.write(c.Records); err != nil {
 			d.fail(fmt.Errorf("the head cannot write to its disk, and ends: nothing that was not acknowledged is promised: %w", err))
 			return
 		}
@@ -160,6 +160,14 @@ func (d *daemon) committer() {
 		}
 		d.letOut(c)
 	}
+}
+
+func (d *daemon) write(records []head.Record) error {
+	write := func() error { return d.store.Commit(records) }
+	if d.commit != nil {
+		return d.commit(write)
+	}
+	return write()
 }
 
 // letOut does what may be done now that the records are on disk.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -133,7 +134,7 @@ func (s *session) serve(who caller) {
 	defer s.conn.Close()
 	hello, err := s.greet(who)
 	if err != nil {
-		s.log.Warn("an agent was refused", "agent", who.String(), "error", err)
+		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", who.String(), "error", err)
 		if text, encodeErr := agent.Encode(nil, agent.Refused{Reason: err.Error()}); encodeErr == nil {
 			_, _ = s.conn.Write(text)
 		}

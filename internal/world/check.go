@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"muster/head"
 	"muster/head/api"
@@ -132,8 +133,8 @@ func (w *World) checkEnd() {
 	}
 }
 
-// waitsForEver says whether a job may be left: it was held and never released, or
-// depends on what cannot happen.
+// waitsForEver says whether a job may be left: it depends on what cannot happen, or on
+// a job of which that is so.
 func (w *World) waitsForEver(key string) bool {
 	if w.head.core == nil {
 		return false
@@ -147,7 +148,7 @@ func (w *World) waitsForEver(key string) bool {
 		return false
 	}
 	for _, d := range docs {
-		if d.State == api.Pending && (d.Held || d.Reason == "DependencyNeverSatisfied" || d.Reason == "Dependency") {
+		if d.State == api.Pending && strings.HasPrefix(d.Reason, "Dependency") {
 			return true
 		}
 	}

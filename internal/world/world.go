@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -217,7 +218,7 @@ func (w *World) submission() api.Submission {
 		options = append(options, fmt.Sprintf("--dependency=%s:%d", pick("afterok", "afterany", "afternotok", "after"), id))
 	}
 	s := api.Submission{Options: options, Directory: "/home"}
-	run := fmt.Sprintf("%d", 1+w.rng.IntN(3*3600))
+	run := fmt.Sprintf("%d", 1+w.rng.IntN(3600))
 	exit := pick("0", "0", "0", "1")
 	if w.chance(0.3) {
 		s.Script, s.Arguments = "#!/bin/sh\nrun\n", []string{run, exit}
@@ -255,6 +256,9 @@ func (w *World) submit(user string, s api.Submission, key string) {
 			w.fail("job %d was given to two users", done.Job)
 		}
 		w.trace("%s submitted job %d (%d tasks): %s", user, done.Job, done.Tasks, strings.Join(s.Options, " "))
+		if slices.Contains(s.Options, "--hold") { // nobody forgets a held job
+			w.after(w.delay(time.Hour), func() { w.insist([]head.Ref{{Job: done.Job, Task: -1}}, head.Release) })
+		}
 	})
 	w.after(10*time.Second, func() {
 		if !answered {
@@ -286,24 +290,26 @@ func (w *World) meddle(user string) {
 		return head.Change{Caller: caller, Jobs: ref, Action: head.LimitDevices, Limit: w.rng.IntN(3) - 1}
 	}, func(head.Answer) {})
 	if what == 2 { // nobody forgets a held job
-		w.after(w.delay(time.Hour), func() { w.insist(user, ref, head.Release) })
+		w.after(w.delay(time.Hour), func() { w.insist(ref, head.Release) })
 	}
 	if what == 3 {
-		w.after(w.delay(time.Hour), func() { w.insist(user, ref, head.ResumeJob) })
+		w.after(w.delay(time.Hour), func() { w.insist(ref, head.ResumeJob) })
 	}
 }
 
-// insist asks until it is granted, or the job is over.
-func (w *World) insist(user string, ref []head.Ref, action head.Action) {
-	settled := false
+// insist asks until it is granted for all that is left of a job.
+func (w *World) insist(ref []head.Ref, action head.Action) {
 	w.head.ask(func(r head.Request) head.Event {
 		return head.Change{Caller: head.Caller{Request: r, User: "root"}, Jobs: ref, Action: action}
-	}, func(a head.Answer) {
-		settled = a.Err == nil || !strings.Contains(a.Err.Reason, "cannot go on yet")
-	})
+	}, func(head.Answer) {})
 	w.after(time.Minute, func() {
-		if !settled {
-			w.insist(user, ref, action)
+		if w.head.core == nil {
+			w.insist(ref, action)
+			return
+		}
+		docs, _ := w.head.core.Job(w.now, ref[0])
+		if slices.ContainsFunc(docs, func(d api.Job) bool { return d.Held || d.State == api.Suspended }) {
+			w.insist(ref, action)
 		}
 	})
 }

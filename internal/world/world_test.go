@@ -13,8 +13,9 @@ var (
 
 func config(seed uint64) Config {
 	policies := []string{"fcfs", "easy", "first-fit", "conservative"}
+	nodes := 3 + int(seed%10)
 	return Config{
-		Seed: seed, Nodes: 3 + int(seed%10), Hours: *hours, Jobs: 40, Faults: 4, Repeat: 0.02, Policy: policies[seed%uint64(len(policies))],
+		Seed: seed, Nodes: nodes, Hours: *hours, Jobs: 5 * float64(nodes), Faults: 4, Repeat: 0.02, Policy: policies[seed%uint64(len(policies))],
 	}
 }
 

@@ -119,9 +119,9 @@ func New(cfg Config, now time.Duration, r Restored) (*Core, []Effect) {
 func (c *Core) restore(k Known) {
 	t := &task{id: k.Task, cores: k.Cores, grant: k.Grant, stop: k.Stop, end: k.End}
 	c.tasks[k.Task] = t
-	_, over := c.marks[k.Task]
+	mark, over := c.marks[k.Task]
 	switch {
-	case over && k.End != nil: // killed between the mark and the removal
+	case over && mark.End == nil && k.End != nil: // killed between the mark and the removal
 		delete(c.tasks, k.Task)
 		c.do(Forget{k.Task})
 	case k.End != nil:

@@ -1,0 +1,279 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/node/agentcore"
+	wire "muster/wire/agent"
+)
+
+// agent performs what the core decides. The fields below loop belong to the goroutine
+// of Run.
+type agent struct {
+	cfg    Config
+	spool  *spool
+	log    *slog.Logger
+	cores  []int
+	pin    bool
+	cgroup string
+	events chan agentcore.Event
+	link   *link
+
+	// loop
+	core    *agentcore.Core
+	keepers map[wire.Task]*keeper
+
+	streams chan struct{} // one for each that is open
+	wait    sync.WaitGroup
+}
+
+const (
+	maxStreams = 256
+	tickTime   = time.Second
+)
+
+// Run is the agent of a node until the context ends. What it has started goes on after
+// that, and the next agent with the same spool takes it over.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.complete(); err != nil {
+		return err
+	}
+	spool, err := openSpool(cfg.Spool, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer spool.close()
+	a := &agent{
+		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
+		streams: make(chan struct{}, maxStreams),
+	}
+	coreConfig, err := a.prepare()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer a.wait.Wait()
+	defer cancel()
+	var effects []agentcore.Effect
+	a.core, effects = agentcore.New(coreConfig, now(), spool.restore())
+	a.perform(ctx, effects)
+	a.wait.Go(func() { a.keepConnected(ctx) })
+	a.wait.Go(func() { a.watchDevices(ctx) })
+	return a.loop(ctx)
+}
+
+// prepare finds out what the node has.
+func (a *agent) prepare() (agentcore.Config, error) {
+	c := agentcore.Config{Node: a.cfg.Node, Memory: a.cfg.Memory, Gateway: a.cfg.Gateway, Cluster: a.spool.cluster()}
+	var err error
+	if c.Incarnation, err = a.spool.incarnation(); err != nil {
+		return c, err
+	}
+	if os.Geteuid() != 0 {
+		if c.User, err = ownName(); err != nil {
+			return c, err
+		}
+	}
+	if a.cores, a.pin, err = chooseCores(a.cfg.Cores); err != nil {
+		return c, err
+	}
+	c.Cores = a.cores
+	if a.cfg.Cgroup != "none" {
+		if a.cgroup, err = findCgroup(a.cfg.Cgroup); err != nil {
+			a.log.Info("tasks have no control groups: memory is looked at, and processes are found as descendants", "error", err)
+		}
+	}
+	return c, nil
+}
+
+func now() time.Duration { return sinceEpoch(time.Now()) }
+
+func (a *agent) loop(ctx context.Context) error {
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	for {
+		var e agentcore.Event
+		select {
+		case <-ctx.Done():
+			return nil
+		case e = <-a.events:
+		case <-tick.C:
+			e = agentcore.Tick{}
+		}
+		a.step(ctx, e)
+	}
+}
+
+func (a *agent) step(ctx context.Context, e agentcore.Event) {
+	effects := a.core.Step(now(), e)
+	if ended, ok := e.(agentcore.Ended); ok {
+		a.ended(ended.Task)
+	}
+	a.perform(ctx, effects)
+}
+
+// post tells the loop something.
+func (a *agent) post(ctx context.Context, e agentcore.Event) {
+	select {
+	case a.events <- e:
+	case <-ctx.Done():
+	}
+}
+
+// perform performs effects in their order. What cannot be written ends that.
+func (a *agent) perform(ctx context.Context, effects []agentcore.Effect) {
+	for _, e := range effects {
+		task, err := a.write(e)
+		if err != nil {
+			a.log.Warn("the spool cannot be written", "task", task, "error", err)
+			a.step(ctx, agentcore.SpoolFailed{Task: task, Reason: speakable(err.Error())})
+			return
+		}
+		a.act(ctx, e)
+	}
+}
+
+// write does what an effect wants on the disk.
+func (a *agent) write(e agentcore.Effect) (wire.Task, error) {
+	switch e := e.(type) {
+	case agentcore.Save:
+		return e.Start.Task, a.save(e)
+	case agentcore.SaveStop:
+		return e.Stop.Task, a.spool.addStop(e.Stop)
+	case agentcore.SaveEnd:
+		return e.Task, writeEnd(a.spool.task(e.Task), e.Task, e.End)
+	case agentcore.Mark:
+		return e.Task, a.spool.mark(e.Task, e.Mark)
+	}
+	return wire.Task{}, nil
+}
+
+func (a *agent) save(e agentcore.Save) error {
+	marker := make([]byte, markerBytes)
+	_, _ = rand.Read(marker) // it never fails
+	return a.spool.addTask(&taskFile{
+		start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node,
+	})
+}
+
+// act does what an effect wants besides.
+func (a *agent) act(ctx context.Context, e agentcore.Effect) {
+	switch e := e.(type) {
+	case agentcore.Launch:
+		a.keep(ctx, e.Task, true)
+	case agentcore.Attach:
+		a.keep(ctx, e.Task, false)
+	case agentcore.Tell:
+		if k := a.keepers[e.Task]; k != nil {
+			k.tell(e.Order)
+		}
+	case agentcore.Send:
+		a.link.send(e.Message)
+	case agentcore.HangUp:
+		a.log.Warn(e.Reason)
+		a.link.hangUp()
+	case agentcore.Unmark:
+		a.complain("a mark", a.spool.unmark(e.Task))
+	case agentcore.Forget:
+		a.forget(e.Task)
+	case agentcore.SaveCluster:
+		a.complain("the cluster", writeFile(a.spool.dir, clusterName, []byte(e.Cluster)))
+	case agentcore.Stream:
+		a.open(ctx, e)
+	default:
+		a.book(e)
+	}
+}
+
+// book tells the daemon which grants it serves.
+func (a *agent) book(e agentcore.Effect) {
+	var err error
+	switch e := e.(type) {
+	case agentcore.Admit:
+		a.complain("a loan", a.spool.addLoan(e.Loan))
+		if err = errNoGrants; a.cfg.Grants != nil {
+			err = a.cfg.Grants.Admit(e.Loan)
+		}
+	case agentcore.Revoke:
+		a.complain("a loan", a.spool.dropLoan(e.ID))
+		if a.cfg.Grants != nil {
+			err = a.cfg.Grants.Revoke(e.ID)
+		}
+	case agentcore.Limit:
+		if a.cfg.Grants != nil {
+			err = a.cfg.Grants.Limit(e.ID, e.Limit)
+		}
+	}
+	if err != nil {
+		a.log.Warn("the node's daemon does not serve a grant as the head wants it", "error", err)
+	}
+}
+
+var errNoGrants = errors.New("this node lends no devices")
+
+func (a *agent) complain(what string, err error) {
+	if err != nil {
+		a.log.Warn("the spool cannot be written", "what", what, "error", err)
+	}
+}
+
+// forget removes what is left of a task.
+func (a *agent) forget(id wire.Task) {
+	a.ended(id)
+	a.complain(fmt.Sprintf("task %v", id), a.spool.forget(id))
+}
+
+// ended lets go of the keeper of a task that has ended.
+func (a *agent) ended(id wire.Task) {
+	if k := a.keepers[id]; k != nil {
+		k.close()
+		delete(a.keepers, id)
+	}
+}
+
+// watchDevices tells what devices the node has, when that changes, and when the daemon
+// comes back.
+func (a *agent) watchDevices(ctx context.Context) {
+	if a.cfg.Devices == nil {
+		return
+	}
+	var told []wire.Device
+	first, away := true, false
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	for {
+		devices, err := a.cfg.Devices(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !away {
+				a.log.Warn("the node's daemon does not say what devices it has", "error", err)
+			}
+			away = true
+			for i := range told {
+				devices = append(devices, told[i])
+				devices[i].Up = false
+			}
+		case away:
+			away = false
+			a.post(ctx, agentcore.DaemonBegan{})
+		}
+		if first || !slices.Equal(told, devices) {
+			first, told = false, devices
+			a.post(ctx, agentcore.Devices{Devices: devices})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	wire "muster/wire/agent"
+	"muster/wire/grant"
+	"muster/wire/status"
+)
+
+// Config is what an agent needs to know.
+type Config struct {
+	// Node is this node's name in the cluster.
+	Node string
+	// Spool is the agent's folder; "" is DefaultSpool.
+	Spool string
+	// Cores is how many the node has for jobs; 0 is all on which the agent may run. If
+	// there are fewer, tasks are not pinned to theirs.
+	Cores int
+	// Memory is how much the node has for jobs; 0 is all.
+	Memory int64
+	// Gateway is where programs of other nodes reach the devices, HOST:PORT.
+	Gateway string
+	// Cgroup is a control group (version 2) below which tasks have theirs; "" is the
+	// agent's own, and "none" goes without.
+	Cgroup string
+
+	// Dial connects to the head. DialStream opens the connection that the head knows by
+	// this name.
+	Dial       func(context.Context) (net.Conn, error)
+	DialStream func(ctx context.Context, stream string) (net.Conn, error)
+	// Devices says what devices the node has. nil is none.
+	Devices func(context.Context) ([]wire.Device, error)
+	// Grants is where grants of the node's devices are served. nil is nowhere.
+	Grants Grants
+	// Supervisor is the command to which "supervise" and a task's folder are added; nil
+	// is this program's hidden command task.
+	Supervisor []string
+	// Random spreads the attempts of many agents to reach a head. nil is seeded by
+	// itself.
+	Random *rand.Rand
+	Log    *slog.Logger
+}
+
+// Grants is a node's book of grants: what its daemon serves to whom.
+type Grants interface {
+	// Admit has a grant served from now on; one that is known is changed.
+	Admit(loan grant.Loan) error
+	// Revoke ends all that uses a grant, and forgets it.
+	Revoke(id string) error
+	// Limit changes how many of a grant's devices may be used at a time; -1 is all.
+	Limit(id string, limit int) error
+}
+
+// DefaultSpool is where an agent's folder is if nothing was said.
+func DefaultSpool() string {
+	if os.Geteuid() == 0 {
+		return "/var/spool/muster"
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(os.Getenv("HOME"), ".local", "state")
+	}
+	return filepath.Join(state, "muster", "agent")
+}
+
+func (c *Config) complete() error {
+	if c.Node == "" || c.Dial == nil || c.DialStream == nil {
+		return errors.New("an agent needs a name and a way to the head")
+	}
+	if c.Spool == "" {
+		c.Spool = DefaultSpool()
+	}
+	spool, err := filepath.Abs(c.Spool)
+	if err != nil {
+		return err
+	}
+	c.Spool = spool
+	if c.Memory == 0 {
+		if c.Memory, err = machineMemory(); err != nil {
+			return err
+		}
+	}
+	if c.Supervisor == nil {
+		c.Supervisor = []string{"/proc/self/exe", "task"}
+	}
+	if c.Random == nil {
+		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// chooseCores says which cores are handed out, and whether they are real ones.
+func chooseCores(want int) (cores []int, pin bool, err error) {
+	own, err := ownCores()
+	if err != nil {
+		return nil, false, err
+	}
+	if want == 0 {
+		return own, true, nil
+	}
+	if want <= len(own) {
+		return own[:want], true, nil
+	}
+	for n := range want {
+		cores = append(cores, n)
+	}
+	return cores, false, nil
+}
+
+func machineMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range bytes.Split(text, []byte{'\n'}) {
+		if rest, ok := strings.CutPrefix(string(line), "MemTotal:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, errors.New("the system does not say how much memory there is")
+}
+
+// DevicesOf is what the head is told of a node's devices.
+func DevicesOf(n *status.Node) []wire.Device {
+	list := make([]wire.Device, 0, len(n.Devices))
+	for _, d := range n.Devices {
+		list = append(list, wire.Device{Name: d.Name, Memory: max(1, int64(d.Memory)), Speed: max(1e-9, d.Speed), Up: d.State == "up" && !n.Draining})
+	}
+	return list
+}

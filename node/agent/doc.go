@@ -1,0 +1,26 @@
+// Package agent runs the jobs' processes of a node. Run keeps a connection to the
+// head, feeds what happens to node/agentcore, and does what that decides. Each task has
+// a supervisor, a process of its own (Main, the hidden command muster task), which
+// outlives the agent: an agent that is killed and started again finds it by a socket in
+// the task's folder.
+//
+// The spool is what survives: one folder a task, with a lock that the supervisor holds
+// for as long as it lives. Who holds the lock may write how the task ended. A
+// supervisor writes down that it begins before it starts the first process, and begins
+// nothing if somebody has written that before, or an end. So whatever is killed, a task
+// begins at most once, and an agent that gets the lock of a task without an end knows
+// that it is lost.
+//
+// The job's processes are started by way of a second process (enter), which is the
+// job's user's from its first instruction: it goes to the folder, opens the files and
+// then becomes the program. Nothing that a user names is opened by root, and nothing of
+// a job's environment reaches code that runs as root.
+//
+// A supervisor is a child subreaper, so that every process of the task stays below it,
+// and ends when it has no child left. Where the system lets it, a task also has a
+// control group. Should the supervisor be killed, its children die with it, and the
+// agent looks for what they left: in the control group, among the processes that the
+// supervisor has written down, and by a variable that only processes of the task have.
+//
+// The package knows no policy, and nothing of the daemon but what Config hands over.
+package agent

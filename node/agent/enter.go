@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// entry is what the process that becomes a job's program is told.
+type entry struct {
+	Parent      int      `json:"parent"`
+	Directory   string   `json:"directory"`
+	Arguments   []string `json:"arguments"`
+	Environment []string `json:"environment"`
+	// Files are opened for standard input, output and error; without, those that the
+	// process has stay.
+	Files *entryFiles `json:"files,omitempty"`
+	Cores []int       `json:"cores,omitempty"`
+}
+
+type entryFiles struct {
+	Input    string `json:"input"`
+	Output   string `json:"output"`
+	Error    string `json:"error"`
+	Truncate bool   `json:"truncate"`
+}
+
+// failure is what such a process says if it does not get so far. Exit is 0 if the job's
+// program was not looked for yet.
+type failure struct {
+	Reason string `json:"reason"`
+	Exit   int    `json:"exit"`
+}
+
+// The descriptors of such a process, besides the standard ones.
+const (
+	entryFD  = 3
+	resultFD = 4
+)
+
+// The exit statuses of shells.
+const (
+	exitNotFound   = 127
+	exitNotAllowed = 126
+)
+
+// umask is that of jobs' processes.
+const umask = 0o022
+
+// enter becomes the program that it is told. It runs as the job's user, with nothing of
+// the supervisor but the two descriptors: the system closes the second when it becomes
+// the program, and so says that all went well.
+func enter() int {
+	runtime.LockOSThread() // the cores are those of a thread, which becomes the program
+	syscall.CloseOnExec(entryFD)
+	syscall.CloseOnExec(resultFD)
+	result := os.NewFile(resultFD, "result")
+	f := enterProgram(os.NewFile(entryFD, "entry"))
+	if text, err := json.Marshal(f); err == nil {
+		_, _ = result.Write(text)
+	}
+	return max(f.Exit, 1)
+}
+
+func enterProgram(from *os.File) failure {
+	var e entry
+	text, err := io.ReadAll(from)
+	if err == nil {
+		err = strictly(text, &e)
+	}
+	if err != nil {
+		return failure{Reason: "what to run was not understood: " + err.Error()}
+	}
+	if os.Getppid() != e.Parent { // it would not be killed with the supervisor
+		return failure{Reason: "the task's supervisor has ended"}
+	}
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0) // that is the supervisor's alone
+	syscall.Umask(umask)
+	if len(e.Cores) > 0 {
+		if err := setAffinity(0, e.Cores); err != nil {
+			return failure{Reason: fmt.Sprintf("the cores %s: %v", coreList(e.Cores), err)}
+		}
+	}
+	if err := os.Chdir(e.Directory); err != nil {
+		return failure{Reason: fmt.Sprintf("the job's directory: %v: make it, or submit the job with another one", err)}
+	}
+	if e.Files != nil {
+		if err := e.Files.open(); err != nil {
+			return failure{Reason: err.Error()}
+		}
+	}
+	return e.become()
+}
+
+// become turns into the program. It returns only if that fails.
+func (e *entry) become() failure {
+	program, err := e.find()
+	if err == nil {
+		err = syscall.Exec(program, e.Arguments, e.Environment)
+		if errors.Is(err, syscall.ENOEXEC) {
+			err = errors.New("it is no program, and does not begin with #! and the name of one")
+		}
+		if errors.Is(err, syscall.ENOENT) {
+			err = errors.New("it is not there, or what its first line names after #! is not")
+		}
+	}
+	f := failure{Reason: fmt.Sprintf("%s cannot be run: %v", e.Arguments[0], err), Exit: exitNotAllowed}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		f.Exit = exitNotFound
+	}
+	fmt.Fprintf(os.Stderr, "muster: %s\n", f.Reason)
+	return f
+}
+
+// find looks for the program as a shell does, with the job's own path.
+func (e *entry) find() (string, error) {
+	name := e.Arguments[0]
+	if strings.Contains(name, "/") {
+		_, err := os.Stat(name)
+		return name, err
+	}
+	for _, dir := range filepath.SplitList(newEnvironment(e.Environment).values["PATH"]) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w in the job's PATH", exec.ErrNotFound)
+}
+
+// open opens the files and makes them the standard ones.
+func (f *entryFiles) open() error {
+	input := f.Input
+	if input == "" {
+		input = os.DevNull
+	}
+	if err := openAs(0, input, os.O_RDONLY, "input"); err != nil {
+		return err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	if f.Truncate {
+		flags |= os.O_TRUNC
+	}
+	if err := openAs(1, f.Output, flags, "output"); err != nil {
+		return err
+	}
+	if f.Error == "" || f.Error == f.Output {
+		return syscall.Dup3(1, 2, 0)
+	}
+	return openAs(2, f.Error, flags, "error output")
+}
+
+func openAs(fd int, path string, flags int, what string) error {
+	opened, err := syscall.Open(path, flags|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0o666)
+	if err != nil {
+		return fmt.Errorf("the job's %s %s: %w", what, path, err)
+	}
+	defer func() { _ = syscall.Close(opened) }()
+	return syscall.Dup3(opened, fd, 0)
+}

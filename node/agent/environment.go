@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/model"
+	wire "muster/wire/agent"
+	"muster/wire/grant"
+)
+
+// markerName is the variable that tells a task's processes from others.
+const markerName = "MUSTER_TASK"
+
+// environment is a set of variables.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func newEnvironment(list []string) *environment {
+	e := &environment{values: make(map[string]string, len(list))}
+	for _, v := range list {
+		name, value, _ := strings.Cut(v, "=")
+		e.set(name, value)
+	}
+	return e
+}
+
+func (e *environment) set(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environment) setMissing(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.set(name, value)
+	}
+}
+
+// both sets what Muster and Slurm call by the same name.
+func (e *environment) both(name string, value any) {
+	text := fmt.Sprint(value)
+	e.set("MUSTER_"+name, text)
+	e.set("SLURM_"+name, text)
+}
+
+func (e *environment) list() []string {
+	list := make([]string, 0, len(e.names))
+	for _, name := range e.names {
+		list = append(list, name+"="+e.values[name])
+	}
+	return list
+}
+
+func (e *environment) clone() *environment {
+	c := &environment{names: slices.Clone(e.names), values: make(map[string]string, len(e.values))}
+	for name, value := range e.values {
+		c.values[name] = value
+	}
+	return c
+}
+
+// taskEnvironment is what all processes of a task have in theirs: the user's, and what
+// is known of the job.
+func taskEnvironment(f *taskFile, who *account) *environment {
+	spec, task := &f.start.Spec, f.start.Task
+	e := newEnvironment(spec.Environment)
+	for _, v := range [][2]string{{"HOME", who.home}, {"USER", who.name}, {"LOGNAME", who.name}, {"SHELL", who.shell}, {"PATH", "/usr/local/bin:/usr/bin:/bin"}} {
+		e.setMissing(v[0], v[1])
+	}
+	nodes := model.CompressNodes(spec.Nodes)
+	e.both("JOB_ID", task.Job)
+	e.both("JOBID", task.Job)
+	e.both("JOB_NAME", spec.Name)
+	e.both("JOB_USER", spec.User)
+	e.both("JOB_UID", who.uid)
+	if spec.Account != "" {
+		e.both("JOB_ACCOUNT", spec.Account)
+	}
+	e.both("JOB_NODELIST", nodes)
+	e.both("NODELIST", nodes)
+	e.both("JOB_NUM_NODES", len(spec.Nodes))
+	e.both("NNODES", len(spec.Nodes))
+	e.both("NODEID", task.Part)
+	e.set("SLURMD_NODENAME", f.Node)
+	e.set("MUSTER_NODENAME", f.Node)
+	e.both("NTASKS", spec.All)
+	e.both("NPROCS", spec.All)
+	if spec.CoresPerProcess > 0 {
+		e.both("CPUS_PER_TASK", spec.CoresPerProcess)
+	}
+	e.both("CPUS_ON_NODE", spec.Cores)
+	e.both("SUBMIT_DIR", spec.Directory)
+	e.both("RESTART_COUNT", task.Attempt-1)
+	if spec.Memory > 0 {
+		e.both("MEM_PER_NODE", spec.Memory>>20)
+	}
+	if spec.ArrayJob != 0 {
+		e.both("ARRAY_JOB_ID", spec.ArrayJob)
+		e.both("ARRAY_TASK_ID", spec.ArrayTask)
+	}
+	grantEnvironment(e, f.start.Grant)
+	e.set(markerName, f.Marker)
+	return e
+}
+
+// grantEnvironment says which devices the task has, as rCUDA does.
+func grantEnvironment(e *environment, g *grant.Grant) {
+	if g == nil {
+		e.set("RCUDA_DEVICE_COUNT", "0")
+		return
+	}
+	e.set("RCUDA_DEVICE_COUNT", strconv.Itoa(len(g.Devices)))
+	e.both("GPUS_ON_NODE", len(g.Devices))
+	for i, d := range g.Devices {
+		e.set("RCUDA_DEVICE_"+strconv.Itoa(i), fmt.Sprintf("%s:%d", d.Node, d.Device))
+	}
+}
+
+// rankEnvironment is that of one of the task's processes.
+func rankEnvironment(task *environment, spec *wire.Spec, local int) []string {
+	e := task.clone()
+	e.both("PROCID", spec.First+local)
+	e.both("LOCALID", local)
+	return e.list()
+}

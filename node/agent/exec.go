@@ -1,0 +1,295 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	wire "muster/wire/agent"
+)
+
+// maxExecs is how many commands may run in a task besides its own processes.
+const maxExecs = 256
+
+// drainTime is how long what a command has started may go on writing after it.
+const drainTime = 500 * time.Millisecond
+
+// command is one that was asked for while the task runs.
+type command struct {
+	s     *supervisor
+	conn  net.Conn
+	mu    sync.Mutex // of what is written to conn
+	child *child
+	fail  *failure
+	pumps sync.WaitGroup
+}
+
+// exec runs a command among the task's processes: as its user, in its control group,
+// with its environment, and no longer than the task.
+func (s *supervisor) exec(conn net.Conn, in *bufio.Reader, e *wire.Exec) {
+	c := &command{s: s, conn: conn}
+	ours, theirs, err := threePipes()
+	if err != nil {
+		c.end(wire.Outcome{Reason: err.Error()})
+		return
+	}
+	begun := make(chan error, 1)
+	s.inbox <- func() {
+		err := c.begin(e, theirs)
+		closeAll(theirs[:])
+		begun <- err
+	}
+	if err := <-begun; err != nil {
+		closeAll(ours[:])
+		c.end(wire.Outcome{Reason: err.Error()})
+		return
+	}
+	defer s.execs.Done()
+	defer ours[0].Close()
+	c.pump(ours[1], wire.FrameOutput)
+	c.pump(ours[2], wire.FrameError)
+	go c.feed(in, ours[0])
+	<-c.child.gone
+	c.drain(ours)
+	c.end(c.outcome())
+}
+
+// threePipes makes those of a command's standard files.
+func threePipes() (ours, theirs [3]*os.File, err error) {
+	for i := range 3 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(ours[:i])
+			closeAll(theirs[:i])
+			return ours, theirs, err
+		}
+		ours[i], theirs[i] = r, w
+		if i == 0 {
+			ours[i], theirs[i] = w, r
+		}
+	}
+	return ours, theirs, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// begin starts the command, in the supervisor's own goroutine.
+func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
+	s := c.s
+	switch {
+	case !s.begun || s.over || s.stopping != nil:
+		return errors.New("the task has not begun, or is ending")
+	case s.suspended:
+		return errors.New("the task is suspended")
+	case len(e.Arguments) == 0:
+		return errors.New("there is nothing to run")
+	case len(s.children)-len(s.ranks) >= maxExecs:
+		return fmt.Errorf("%d commands run in the task already", maxExecs)
+	}
+	env := s.env.clone()
+	for name, value := range newEnvironment(e.Environment).values {
+		if name != markerName {
+			env.set(name, value)
+		}
+	}
+	dir := e.Directory
+	if dir == "" {
+		dir = s.spec.Directory
+	}
+	child, err := s.start(-1, entry{Directory: dir, Arguments: e.Arguments, Environment: env.list()}, std, func(f *failure) { c.fail = f })
+	if err != nil {
+		return err
+	}
+	c.child = child
+	s.execs.Add(1)
+	return nil
+}
+
+// pump sends what the command writes.
+func (c *command) pump(from *os.File, kind wire.FrameKind) {
+	c.pumps.Go(func() {
+		defer from.Close()
+		buffer := make([]byte, wire.MaxFrame/2)
+		var frame []byte
+		for {
+			n, err := from.Read(buffer)
+			if n > 0 {
+				frame = wire.AppendFrame(frame[:0], kind, buffer[:n])
+				if !c.write(frame) {
+					c.kill()
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+func (c *command) write(b []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.conn.Write(b)
+	return err == nil
+}
+
+// feed gives the command its input. If whoever wanted the command is gone, it is
+// killed.
+func (c *command) feed(in *bufio.Reader, to *os.File) {
+	buffer := make([]byte, wire.MaxFrame)
+	for {
+		kind, b, err := wire.ReadFrame(in, buffer)
+		switch {
+		case err != nil || kind != wire.FrameInput:
+			c.kill()
+			return
+		case len(b) == 0:
+			to.Close()
+		default:
+			_, _ = to.Write(b) // it may have closed its input
+		}
+	}
+}
+
+// kill kills the command and what is below it.
+func (c *command) kill() {
+	c.s.inbox <- func() {
+		if c.child.exited {
+			return
+		}
+		killBelow(c.child.pid)
+		_ = syscall.Kill(c.child.pid, syscall.SIGKILL) // it is a child that nobody has waited for
+	}
+}
+
+// drain waits for what is left of the output.
+func (c *command) drain(ours [3]*os.File) {
+	done := make(chan struct{})
+	go func() {
+		c.pumps.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(drainTime):
+		for _, f := range ours[1:] {
+			_ = f.SetReadDeadline(time.Now())
+		}
+		_ = c.conn.SetWriteDeadline(time.Now().Add(sayTime))
+		<-done
+	}
+}
+
+func (c *command) outcome() wire.Outcome {
+	o := wire.Outcome{}
+	if status := c.child.status; status.Signaled() {
+		o.Signal = int(status.Signal())
+	} else {
+		o.Exit = status.ExitStatus()
+	}
+	if c.fail != nil {
+		o.Reason = speakable(c.fail.Reason)
+	}
+	return o
+}
+
+func (c *command) end(o wire.Outcome) {
+	o.Reason = speakable(o.Reason)
+	_ = c.conn.SetWriteDeadline(time.Now().Add(sayTime))
+	c.write(wire.AppendOutcome(nil, o))
+}
+
+// ---- files ----
+
+// outputQuestion is what a process is told that reads a job's output as its user.
+type outputQuestion struct {
+	Directory string `json:"directory"`
+	File      string `json:"file"`
+	Offset    int64  `json:"offset"`
+}
+
+// followTime is how often a file is looked at that grows.
+const followTime = 100 * time.Millisecond
+
+// readOutput writes a file to standard output, and what is added to it for as long as
+// standard input is open. It runs as the job's user.
+func readOutput(question string) int {
+	err := copyOutput(question)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func copyOutput(question string) error {
+	var q outputQuestion
+	if err := strictly([]byte(question), &q); err != nil {
+		return err
+	}
+	if err := os.Chdir(q.Directory); err != nil {
+		return err
+	}
+	closed := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(closed)
+	}()
+	f, err := openOutput(q.File, closed)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(q.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	for {
+		last := false
+		select {
+		case <-closed:
+			last = true
+		default:
+		}
+		if _, err := io.Copy(os.Stdout, f); err != nil || last {
+			return err
+		}
+		select {
+		case <-closed:
+		case <-time.After(followTime):
+		}
+	}
+}
+
+// openOutput opens the file when it is there: the task may just have been started.
+func openOutput(path string, closed <-chan struct{}) (*os.File, error) {
+	for last := false; ; {
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && !last:
+			select {
+			case <-closed:
+				last = true
+			case <-time.After(followTime):
+			}
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			f.Close()
+			return nil, fmt.Errorf("%s is no file that can be read from the beginning", path)
+		}
+		return f, nil
+	}
+}

@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"muster/node/agentcore"
+	wire "muster/wire/agent"
+)
+
+// fileRate is how many bytes of a task's output are read a second.
+const fileRate = 64 << 20
+
+// open serves a stream that the head asked for.
+func (a *agent) open(ctx context.Context, e agentcore.Stream) {
+	reason := e.Reason
+	select {
+	case a.streams <- struct{}{}:
+	default:
+		a.log.Warn("too many streams are open: one is refused", "task", e.Open.Task)
+		return
+	}
+	a.wait.Go(func() {
+		defer func() { <-a.streams }()
+		conn, err := a.cfg.DialStream(ctx, e.Open.Stream)
+		if err != nil {
+			a.log.Info("a stream to the head cannot be opened", "error", err)
+			return
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		if reason == "" {
+			err = a.stream(ctx, conn, e.Open)
+		} else {
+			err = errors.New(reason)
+		}
+		if err != nil {
+			_ = conn.SetWriteDeadline(time.Now().Add(sayTime))
+			_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{Exit: 1, Reason: speakable(err.Error())}))
+		}
+	})
+}
+
+// stream serves a stream. The error is for one of which nothing was sent.
+func (a *agent) stream(ctx context.Context, conn net.Conn, o wire.Open) error {
+	if o.Exec != nil {
+		return a.streamExec(conn, o)
+	}
+	return a.streamFile(ctx, conn, o)
+}
+
+// streamExec joins the head and the task's supervisor, which runs the command.
+func (a *agent) streamExec(conn net.Conn, o wire.Open) error {
+	to, err := dialIn(a.spool.task(o.Task), socketName)
+	if err != nil {
+		return fmt.Errorf("the task's supervisor is not reached: %w", err)
+	}
+	defer to.Close()
+	if c := (control{to}); !c.say(request{Exec: o.Exec}) {
+		return errors.New("the task's supervisor has ended")
+	}
+	_ = to.SetWriteDeadline(time.Time{})
+	go func() {
+		_, _ = io.Copy(to, conn)
+		to.Close() // the head is gone: so is the command
+	}()
+	_, _ = io.Copy(conn, to)
+	return nil
+}
+
+// streamFile sends what a task has written, as its user may read it.
+func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f, err := readTask(a.spool.task(o.Task))
+	if err != nil {
+		return err
+	}
+	spec := &f.start.Spec
+	who, err := findAccount(spec.User)
+	if err != nil {
+		return err
+	}
+	q := outputQuestion{Directory: spec.Directory, File: spec.Output, Offset: o.Offset}
+	if o.File == "error" && spec.Error != "" {
+		q.File = spec.Error
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "task", "read", string(text))
+	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: who.credential}
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("reading the output: %w", err)
+	}
+	go func() { // a head that is gone says nothing more
+		_, _ = io.Copy(io.Discard, conn)
+		cancel()
+	}()
+	go func() {
+		defer hold.Close()
+		if o.Follow {
+			a.awaitEnd(ctx, o.Task)
+		}
+	}()
+	sent := send(conn, out)
+	if !sent {
+		cancel()
+	}
+	err = cmd.Wait()
+	if err != nil && sent && complaint.Len() > 0 {
+		return errors.New(strings.TrimSpace(complaint.String()))
+	}
+	if sent {
+		_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{}))
+	}
+	return nil
+}
+
+// send sends bytes as frames, not faster than fileRate. It returns false if the head is
+// gone.
+func send(to io.Writer, from io.Reader) bool {
+	buffer := make([]byte, wire.MaxFrame)
+	var frame []byte
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			frame = wire.AppendFrame(frame[:0], wire.FrameOutput, buffer[:n])
+			if _, err := to.Write(frame); err != nil {
+				return false
+			}
+			time.Sleep(time.Duration(n) * time.Second / fileRate)
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+// awaitEnd waits until a task has ended.
+func (a *agent) awaitEnd(ctx context.Context, id wire.Task) {
+	tick := time.NewTicker(followTime)
+	defer tick.Stop()
+	for {
+		dir := a.spool.task(id)
+		end, err := readEnd(dir, id)
+		if _, gone := os.Stat(dir); err != nil || end != nil || gone != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	wire "muster/wire/agent"
+)
+
+// open has the agent open a stream.
+func (h *head) open(o wire.Open) net.Conn {
+	h.t.Helper()
+	h.send(o)
+	select {
+	case conn := <-h.streams:
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		return conn
+	case <-time.After(patience):
+		h.t.Fatal("the agent opens no stream")
+	}
+	return nil
+}
+
+// all reads a stream to its end.
+func (h *head) all(conn net.Conn) (output, errors string, o wire.Outcome) {
+	h.t.Helper()
+	defer conn.Close()
+	buffer := make([]byte, wire.MaxFrame)
+	var said [2]strings.Builder
+	for {
+		kind, b, err := wire.ReadFrame(conn, buffer)
+		switch {
+		case err != nil:
+			h.t.Fatal(err)
+		case kind == wire.FrameEnd:
+			o, err := wire.ParseOutcome(b)
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			return said[0].String(), said[1].String(), o
+		case kind == wire.FrameOutput:
+			said[0].Write(b)
+		default:
+			said[1].Write(b)
+		}
+	}
+}
+
+func (h *head) file(id wire.Task, name string, follow bool) (string, wire.Outcome) {
+	h.t.Helper()
+	output, _, o := h.all(h.open(wire.Open{Stream: "s", Task: id, File: name, Follow: follow}))
+	return output, o
+}
+
+func (h *head) exec(id wire.Task, arguments ...string) net.Conn {
+	h.t.Helper()
+	return h.open(wire.Open{Stream: "s", Task: id, Exec: &wire.Exec{Arguments: arguments, Environment: []string{"MORE=more"}}})
+}
+
+// What a task writes can be read, from anywhere in it, while it runs and after that.
+func TestFiles(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sh", "-c", "echo one; echo wrong >&2; while ! [ -e go ]; do sleep 0.01; done; echo two")
+	s.Spec.Error = "err"
+	h.send(s)
+	for h.awaitFile(s, "err") == "" {
+	}
+	if got, o := h.file(s.Task, "error", false); got != "wrong\n" || o != (wire.Outcome{}) {
+		t.Errorf("%q %+v", got, o)
+	}
+	following := h.open(wire.Open{Stream: "s", Task: s.Task, File: "output", Follow: true, Offset: 1})
+	if kind, b, err := wire.ReadFrame(following, make([]byte, wire.MaxFrame)); err != nil || kind != wire.FrameOutput || string(b) != "ne\n" {
+		t.Errorf("%v %q %v", kind, b, err)
+	}
+	if err := os.WriteFile(s.Spec.Directory+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, o := h.all(following); got != "two\n" || o != (wire.Outcome{}) {
+		t.Errorf("%q %+v", got, o)
+	}
+	h.await(s.Task, wire.Ended)
+	if got, _ := h.file(s.Task, "output", true); got != "one\ntwo\n" {
+		t.Errorf("%q", got)
+	}
+	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "no task 9.1.0") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// A command runs among a task's processes, with its environment, and ends with it, and
+// with whoever wanted it.
+func TestExec(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sleep", "1000")
+	h.send(s)
+	h.await(s.Task, wire.Running)
+
+	conn := h.exec(s.Task, "sh", "-c", `echo $MUSTER_JOB_ID $MORE; pwd; wc -c; echo wrong >&2; exit 3`)
+	_, _ = conn.Write(wire.AppendFrame(nil, wire.FrameInput, []byte("hello")))
+	_, _ = conn.Write(wire.AppendFrame(nil, wire.FrameInput, nil))
+	if out, errs, o := h.all(conn); out != "1 more\n"+s.Spec.Directory+"\n5\n" || errs != "wrong\n" || o != (wire.Outcome{Exit: 3}) {
+		t.Errorf("%q %q %+v", out, errs, o)
+	}
+	if _, _, o := h.all(h.exec(s.Task, "no-such-command")); o.Exit != 127 || !strings.Contains(o.Reason, "cannot be run") {
+		t.Errorf("%+v", o)
+	}
+	gone := h.exec(s.Task, "sh", "-c", "echo $$ > gone; sleep 1000; :")
+	pid := h.awaitFile(s, "gone")
+	gone.Close()
+	h.isGone(pid)
+
+	last := h.exec(s.Task, "sh", "-c", "echo $$ > last; sleep 1000; :")
+	pid = h.awaitFile(s, "last")
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
+	if _, _, o := h.all(last); o.Signal != 9 {
+		t.Errorf("%+v", o)
+	}
+	h.isGone(pid)
+	h.await(s.Task, wire.Ended)
+	if _, _, o := h.all(h.exec(s.Task, "true")); !strings.Contains(o.Reason, "has ended") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// Much output is held back by a head that does not read, and arrives whole.
+func TestExecMuch(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sleep", "1000")
+	h.send(s)
+	h.await(s.Task, wire.Running)
+	if out, _, o := h.all(h.exec(s.Task, "head", "-c", "8000000", "/dev/zero")); len(out) != 8000000 || o != (wire.Outcome{}) {
+		t.Errorf("%d bytes, %+v", len(out), o)
+	}
+}

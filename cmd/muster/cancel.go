@@ -16,7 +16,7 @@ import (
 
 // cancelFlags are the flags of muster cancel.
 type cancelFlags struct {
-	headFlags
+	askFlags
 	users, names, accounts, partitions, nodes []string
 	states                                    []string
 	me, quiet, verbose                        bool
@@ -34,13 +34,13 @@ and, some time later, SIGKILL. You may end your own jobs, administrators all. Th
 status is 1 if a job could not be ended, because there is none, it has ended, or it is
 another's. It is no failure that the flags choose none.
 
--s sends a signal instead, to running jobs.` + headHelp,
+-s sends a signal instead, to running jobs.` + askHelp,
 		Example: `  muster cancel 17
   muster cancel 17_[1-4] 20
   muster cancel --me -t PENDING
   muster cancel -n train -s USR1`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeJobs(&f.headFlags),
+		ValidArgsFunction: completeJobs(&f.askFlags),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	flags := c.Flags()
@@ -55,7 +55,7 @@ another's. It is no failure that the flags choose none.
 	flags.StringVarP(&f.signal, "signal", "s", "", "send this `signal`, and do no more")
 	flags.BoolVarP(&f.quiet, "quiet", "Q", false, "say nothing of jobs that cannot be ended because they are over")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say which jobs were ended")
-	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.headFlags))
+	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.askFlags))
 	return c
 }
 
@@ -90,7 +90,7 @@ func (f *cancelFlags) run(c *cobra.Command, args []string) error {
 
 // choose finds the jobs that the flags mean, among those that were named if any were.
 func (f *cancelFlags) choose(c *cobra.Command, h *headclient.Head, named []string) ([]string, error) {
-	q := queueFlags{headFlags: f.headFlags, users: f.users, me: f.me, names: f.names, accounts: f.accounts, partitions: f.partitions, nodes: f.nodes,
+	q := queueFlags{askFlags: f.askFlags, users: f.users, me: f.me, names: f.names, accounts: f.accounts, partitions: f.partitions, nodes: f.nodes,
 		states: f.states, jobs: named}
 	jobs, err := q.list(c, h)
 	if err != nil {

@@ -32,7 +32,7 @@ muster-rsh does the same, for launchers that take no arguments:
 
 // execFlags are the flags of muster exec.
 type execFlags struct {
-	headFlags
+	askFlags
 	node, directory string
 	environment     []string
 	noInput, rsh    bool
@@ -43,7 +43,7 @@ func newExec() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec JOB [-w NODE] [--chdir DIR] [--env NAME=VALUE] [--] COMMAND [ARGUMENT...] | --rsh HOST COMMAND...",
 		Short: "Run a command among a job's processes",
-		Long:  execHelp + headHelp,
+		Long:  execHelp + askHelp,
 		Example: `  muster exec 17 -- nvidia-smi
   muster exec 17 -w n2 -- ps aux
   echo data | muster exec 17_3 -- sh -c 'cat > input'
@@ -54,7 +54,7 @@ func newExec() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: completeExec(&f.headFlags),
+		ValidArgsFunction: completeExec(&f.askFlags),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	flags := c.Flags()
@@ -66,12 +66,12 @@ func newExec() *cobra.Command {
 	flags.StringArrayVar(&f.environment, "env", nil, "with this variable, `NAME=VALUE`; may be repeated")
 	flags.BoolVarP(&f.noInput, "no-input", "n", false, "with nothing as standard input")
 	flags.BoolVar(&f.rsh, "rsh", false, "take HOST COMMAND... as ssh does, inside a job")
-	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.headFlags))
+	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.askFlags))
 	return c
 }
 
 // completeExec offers jobs, and then files.
-func completeExec(f *headFlags) cobra.CompletionFunc {
+func completeExec(f *askFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault

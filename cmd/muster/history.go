@@ -110,7 +110,7 @@ how much memory a job has of each, if they are shared.`
 
 // historyFlags are the flags of muster history.
 type historyFlags struct {
-	headFlags
+	askFlags
 	since, until, format               string
 	users, jobs, states                []string
 	me, all, parsable, noHeader, asRaw bool
@@ -121,7 +121,7 @@ func newHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history [-S TIME] [-E TIME] [-u USER] [-j JOB] [-s STATE] [-P] [--format FIELDS] [--json]",
 		Short: "List the jobs that have ended",
-		Long:  historyHelp + headHelp,
+		Long:  historyHelp + askHelp,
 		Example: `  muster history -S now-7days -u alice
   muster history --format JobID,JobName%20,Elapsed,State,ExitCode
   muster history -S 2026-11-01 -P > november.txt

@@ -14,7 +14,7 @@ import (
 
 // jobFlags are the flags of muster job and what is below it.
 type jobFlags struct {
-	headFlags
+	askFlags
 	json bool
 }
 
@@ -26,10 +26,10 @@ func newJob() *cobra.Command {
 		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it
 waits, which nodes, cores, memory and GPUs it has, where its output is, how it ended and
 what it used. A device that is lent by another node is called borrowed. Of an array all
-tasks are told about, one after the other.` + headHelp,
+tasks are told about, one after the other.` + askHelp,
 		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
 		Args:              oneJob,
-		ValidArgsFunction: completeJobs(&f.headFlags),
+		ValidArgsFunction: completeJobs(&f.askFlags),
 		RunE: func(c *cobra.Command, args []string) error {
 			ids, err := jobIDs(args)
 			if err != nil {
@@ -86,11 +86,11 @@ func printJobs(c *cobra.Command, jobs []api.Job) error {
 
 // newJobAction makes a command that does something to jobs.
 func newJobAction(action, short, long string) *cobra.Command {
-	var f headFlags
+	var f askFlags
 	c := &cobra.Command{
 		Use:               action + " JOB...",
 		Short:             short,
-		Long:              long + headHelp,
+		Long:              long + askHelp,
 		Example:           "  muster job " + action + " 17\n  muster job " + action + " 17_[1-4] 20",
 		Args:              someJobs,
 		ValidArgsFunction: completeJobs(&f),
@@ -101,7 +101,7 @@ func newJobAction(action, short, long string) *cobra.Command {
 }
 
 // change does something to jobs, and says nothing where that went well.
-func (f *headFlags) change(c *cobra.Command, args []string, action string, document any) error {
+func (f *askFlags) change(c *cobra.Command, args []string, action string, document any) error {
 	h, err := f.open()
 	if err != nil {
 		return err
@@ -113,12 +113,12 @@ func (f *headFlags) change(c *cobra.Command, args []string, action string, docum
 }
 
 func newJobLimit() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	c := &cobra.Command{
 		Use:   "limit JOB DEVICES",
 		Short: "Change how many of its GPUs a running job may use at a time",
 		Long: `Change how many of its GPUs a running job may use at a time: programs that want more
-wait for one another. all lifts the limit.` + headHelp,
+wait for one another. all lifts the limit.` + askHelp,
 		Example: "  muster job limit 17 1\n  muster job limit 17 all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -143,12 +143,12 @@ wait for one another. all lifts the limit.` + headHelp,
 }
 
 func newHold() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	c := &cobra.Command{
 		Use:   "hold JOB...",
 		Short: "Keep a waiting job from being started",
 		Long: `Keep waiting jobs from being started, until muster release. Jobs that run already go on.
-As with Slurm, what an administrator holds only an administrator releases.` + headHelp,
+As with Slurm, what an administrator holds only an administrator releases.` + askHelp,
 		Example:           "  muster hold 17 18_[1-4]",
 		Args:              someJobs,
 		ValidArgsFunction: completeJobs(&f),
@@ -159,11 +159,11 @@ As with Slurm, what an administrator holds only an administrator releases.` + he
 }
 
 func newRelease() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	c := &cobra.Command{
 		Use:               "release JOB...",
 		Short:             "Let a held job be started again",
-		Long:              `Let jobs be started again that were held, by muster hold or when they were submitted (--hold).` + headHelp,
+		Long:              `Let jobs be started again that were held, by muster hold or when they were submitted (--hold).` + askHelp,
 		Example:           "  muster release 17",
 		Args:              someJobs,
 		ValidArgsFunction: completeJobs(&f),
@@ -174,14 +174,14 @@ func newRelease() *cobra.Command {
 }
 
 func newPriority() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	var nice bool
 	c := &cobra.Command{
 		Use:   "priority JOB NUMBER [--nice]",
 		Short: "Set the priority of a waiting job",
 		Long: `Set the priority of a waiting job outright, which only administrators may; muster
 priorities shows those of the others. With --nice the number is the job's nice value,
-which is taken off its priority: users may raise it for their own jobs.` + headHelp,
+which is taken off its priority: users may raise it for their own jobs.` + askHelp,
 		Example: "  muster priority 17 100000\n  muster priority 17 50 --nice\n  muster priority --nice 17 -- -50",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {

@@ -18,7 +18,7 @@ import (
 
 // logsFlags are the flags of muster logs.
 type logsFlags struct {
-	headFlags
+	askFlags
 	follow, errors bool
 	part           int
 	offset         int64
@@ -32,10 +32,10 @@ func newLogs() *cobra.Command {
 		Long: `Print what a job has written to its standard output, from the file on its first node,
 wherever you are. With -f it goes on until the job has ended. --error prints standard
 error, where that has a file of its own, --part what the processes on another of its
-nodes wrote, counted from 0.` + headHelp,
+nodes wrote, counted from 0.` + askHelp,
 		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
 		Args:              oneJob,
-		ValidArgsFunction: completeJobs(&f.headFlags),
+		ValidArgsFunction: completeJobs(&f.askFlags),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
 	flags := c.Flags()
@@ -99,10 +99,10 @@ func newAttach() *cobra.Command {
 		Short: "Follow a job's output until it ends, and exit as it did",
 		Long: `Follow a job's output from its beginning, as muster logs -f does, and exit as the job
 did. A job that waits is waited for. On Ctrl-C it asks whether the job should be
-cancelled, be sent the interrupt, or be left alone.` + headHelp,
+cancelled, be sent the interrupt, or be left alone.` + askHelp,
 		Example:           "  muster attach 17\n  muster attach $(muster submit --parsable train.sh)",
 		Args:              oneJob,
-		ValidArgsFunction: completeJobs(&f.headFlags),
+		ValidArgsFunction: completeJobs(&f.askFlags),
 		RunE:              func(c *cobra.Command, args []string) error { return f.attach(c, args) },
 	}
 	f.add(c)

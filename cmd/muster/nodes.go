@@ -12,7 +12,7 @@ import (
 )
 
 func newNodes() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "nodes [NODE...] [--json]",
@@ -23,7 +23,7 @@ is. JOBS is how many have something of the node, a lent GPU included.
 
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
-is heard of it. A * means that its agent is not connected.` + headHelp,
+is heard of it. A * means that its agent is not connected.` + askHelp,
 		Example:           "  muster nodes\n  muster nodes n[1-4]\n  muster nodes --json | jq '.nodes[].devices'",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeNodes(&f),
@@ -44,7 +44,7 @@ is heard of it. A * means that its agent is not connected.` + headHelp,
 }
 
 // nodes asks for all nodes, or for those that are named.
-func (f *headFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
+func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
 	names, err := nodeNames(args)
 	if err != nil {
 		return nil, err
@@ -112,14 +112,14 @@ func gpusOf(n *api.Node) string {
 }
 
 func newDrain() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	var reason string
 	c := &cobra.Command{
 		Use:   "drain NODE... --reason TEXT",
 		Short: "Take nodes out of use: what runs there goes on",
 		Long: `Take nodes out of use: what runs there goes on, nothing new is started, and their GPUs
 are lent to nobody new. muster resume takes them into use again. Only administrators
-may.` + headHelp,
+may.` + askHelp,
 		Example:           "  muster drain n[1-4] --reason 'new memory on Monday'",
 		Args:              someNodes,
 		ValidArgsFunction: completeNodes(&f),
@@ -136,12 +136,12 @@ may.` + headHelp,
 }
 
 func newResume() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	c := &cobra.Command{
 		Use:   "resume NODE...",
 		Short: "Take drained nodes into use again",
 		Long: `Take nodes into use again that were drained. Only administrators may. (muster job resume
-is for suspended jobs, muster device resume for a device of this machine's node.)` + headHelp,
+is for suspended jobs, muster device resume for a device of this machine's node.)` + askHelp,
 		Example:           "  muster resume n[1-4]",
 		Args:              someNodes,
 		ValidArgsFunction: completeNodes(&f),
@@ -151,7 +151,7 @@ is for suspended jobs, muster device resume for a device of this machine's node.
 	return c
 }
 
-func (f *headFlags) changeNodes(c *cobra.Command, args []string, action string, document any) error {
+func (f *askFlags) changeNodes(c *cobra.Command, args []string, action string, document any) error {
 	names, err := nodeNames(args)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ type nodeDevices struct {
 }
 
 // printClusterDevices lists the devices of all nodes, or of one.
-func (f *headFlags) printClusterDevices(c *cobra.Command, node string, asJSON bool) error {
+func (f *askFlags) printClusterDevices(c *cobra.Command, node string, asJSON bool) error {
 	var names []string
 	if node != "" {
 		names = []string{node}

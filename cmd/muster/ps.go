@@ -58,7 +58,7 @@ place. GPU counts kernels as they run, told each quarter of a second.`,
 func newDevices() *cobra.Command {
 	var socket, name string
 	var asJSON, cluster bool
-	var head headFlags
+	var head askFlags
 	c := &cobra.Command{
 		Use:   "devices [--socket ADDRESS | --cluster | --node NAME] [--json]",
 		Short: "List the devices of a node, or of the cluster",
@@ -71,7 +71,7 @@ STATE is up while the device takes programs; draining when it does not any more 
 are still there, drained when none is; lost when it is gone.
 
 --cluster asks the head for the devices of all nodes, --node NAME for those of one: what
-jobs hold of their memory, and which jobs these are.` + headHelp,
+jobs hold of their memory, and which jobs these are.` + askHelp,
 		Example: "  muster devices\n  muster devices --cluster\n  muster devices --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if cluster || name != "" {

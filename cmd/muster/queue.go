@@ -23,7 +23,7 @@ import (
 
 // queueFlags are the flags of muster queue.
 type queueFlags struct {
-	headFlags
+	askFlags
 	users, jobs, states, nodes, names, accounts, partitions []string
 	me, json, noHeader, array, long, watch                  bool
 	format, fields                                          string
@@ -48,7 +48,7 @@ func newQueue() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue [-u USER] [-j JOB] [-t STATE] [-w NODE] [-n NAME] [-o FORMAT | -O NAMES | --json] [--watch]",
 		Short: "List the jobs that wait or run",
-		Long:  queueHelp + headHelp,
+		Long:  queueHelp + askHelp,
 		Example: `  muster queue
   muster queue --me -t PENDING -O jobid,name:20,why
   muster queue -h -o '%i %T' -j 17,18_[1-4]
@@ -75,8 +75,8 @@ func newQueue() *cobra.Command {
 	flags.DurationVar(&f.interval, "interval", 2*time.Second, "time between two refreshes of --watch")
 	flags.IntVar(&f.times, "times", 0, "with --watch: print it this often and end")
 	flags.Bool("help", false, "help for queue") // -h is Slurm's
-	_ = c.RegisterFlagCompletionFunc("jobs", completeJobs(&f.headFlags))
-	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.headFlags))
+	_ = c.RegisterFlagCompletionFunc("jobs", completeJobs(&f.askFlags))
+	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.askFlags))
 	return c
 }
 

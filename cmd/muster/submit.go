@@ -72,7 +72,7 @@ func newSubmit() *cobra.Command {
 	return &cobra.Command{
 		Use:   "submit [OPTION...] [SCRIPT [ARGUMENT...] | -- COMMAND [ARGUMENT...]]",
 		Short: "Submit a job to the cluster",
-		Long:  submitHelp + headHelp,
+		Long:  submitHelp + askHelp,
 		Example: `  muster submit -n 4 --gres=rgpu:4:2G -t 30 train.sh
   muster submit -N 2 --gpus-per-node=1 -- ./simulate --steps 1000
   muster submit -a 1-100%10 -o out-%A_%a.txt task.sh
@@ -107,7 +107,7 @@ func submit(c *cobra.Command, args []string) error {
 		}
 		return nil
 	}
-	flags := headFlags{head: o.Client.Head, tlsDir: o.Client.TLSDir}
+	flags := askFlags{head: o.Client.Head, tlsDir: o.Client.TLSDir}
 	h, err := flags.open()
 	if err != nil {
 		return err
@@ -172,8 +172,21 @@ func readSubmission(c *cobra.Command, argv []string, o *slurmopt.Options) (*api.
 		return nil, nil, fmt.Errorf("asking where this is (give --chdir): %w", err)
 	}
 	s.Options = withUserView(words, o, name, s.Directory)
-	s.Environment = exported(os.Environ(), o.Batch.Export)
+	s.Environment = exported(environmentOf(&o.Client), o.Batch.Export)
 	return s, o, nil
+}
+
+// environmentOf is this command's environment, in which the head that was named on the
+// command line is named too: commands inside the job ask the same.
+func environmentOf(c *slurmopt.Client) []string {
+	environment := os.Environ()
+	if c.Head != "" {
+		environment = set(environment, "MUSTER_HEAD", c.Head)
+	}
+	if dir, err := filepath.Abs(c.TLSDir); c.TLSDir != "" && err == nil {
+		environment = set(environment, "MUSTER_TLS_DIR", dir)
+	}
+	return environment
 }
 
 // withUserView adds what only this machine knows: the script's name, its folder, and

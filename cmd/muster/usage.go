@@ -13,7 +13,7 @@ import (
 )
 
 func newUsage() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	var users []string
 	var asJSON bool
 	c := &cobra.Command{
@@ -22,7 +22,7 @@ func newUsage() *cobra.Command {
 		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of
 the cluster that one should have, USED the part that one had lately; FACTOR is what
 follows for waiting jobs, from 0 to 1. Older usage counts less, as the head's
-configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + headHelp,
+configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + askHelp,
 		Example: "  muster usage\n  muster usage -u alice\n  muster usage --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := f.open()
@@ -59,7 +59,7 @@ func writeUsage(c *cobra.Command, lines []api.UsageLine) error {
 }
 
 func newPriorities() *cobra.Command {
-	var f headFlags
+	var f askFlags
 	var users, jobs []string
 	var asJSON bool
 	c := &cobra.Command{
@@ -67,7 +67,7 @@ func newPriorities() *cobra.Command {
 		Short: "Show why the queue stands as it does",
 		Long: `Show the priorities of the jobs that wait, the highest first, and what each is made of,
 as sprio does. Jobs are considered in this order; which of them start, and when, is the
-policy's choice.` + headHelp,
+policy's choice.` + askHelp,
 		Example: "  muster priorities\n  muster priorities -j 17\n  muster priorities --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			ids, err := jobIDs(jobs)

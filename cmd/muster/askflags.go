@@ -15,22 +15,22 @@ import (
 	"muster/model"
 )
 
-// headFlags say which head to ask.
-type headFlags struct{ head, tlsDir string }
+// askFlags say which head to ask.
+type askFlags struct{ head, tlsDir string }
 
-const headHelp = `
+const askHelp = `
 
 The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the
 folder that muster cert made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS.
 Without either it is that of this machine.`
 
-func (f *headFlags) add(c *cobra.Command) {
+func (f *askFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.head, "head", "", "the head to ask, `HOST[:PORT]` or unix:ADDRESS (default: $MUSTER_HEAD, or this machine's)")
 	c.Flags().StringVar(&f.tlsDir, "tls-dir", "", "`folder` with your certificate, for a head on another machine (default: $MUSTER_TLS_DIR)")
 }
 
 // open makes a client of the head.
-func (f *headFlags) open() (*headclient.Head, error) {
+func (f *askFlags) open() (*headclient.Head, error) {
 	head, dir := f.head, f.tlsDir
 	if head == "" {
 		head = os.Getenv("MUSTER_HEAD")
@@ -106,7 +106,7 @@ func nodeNames(args []string) ([]string, error) {
 const completionPatience = 2 * time.Second
 
 // completeJobs offers the jobs that have not ended.
-func completeJobs(f *headFlags) cobra.CompletionFunc {
+func completeJobs(f *askFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		h, err := f.open()
 		if err != nil {
@@ -126,7 +126,7 @@ func completeJobs(f *headFlags) cobra.CompletionFunc {
 }
 
 // completeNodes offers the nodes.
-func completeNodes(f *headFlags) cobra.CompletionFunc {
+func completeNodes(f *askFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		h, err := f.open()
 		if err != nil {

@@ -272,7 +272,7 @@ func writeEnd(line func(string, string, ...any), j *api.Job) {
 	switch {
 	case j.Signal > 0:
 		line("exit", "killed by signal %d", j.Signal)
-	case j.Start > 0:
+	case j.ExitCode != 0 || j.State == api.Completed:
 		line("exit", "status %d", j.ExitCode)
 	}
 	if j.CPUTime > 0 || j.Peak > 0 {

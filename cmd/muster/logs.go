@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,8 @@ func newLogs() *cobra.Command {
 		Long: `Print what a job has written to its standard output, from the file on its first node,
 wherever you are. With -f it goes on until the job has ended. --error prints standard
 error, where that has a file of its own, --part what the processes on another of its
-nodes wrote, counted from 0.` + askHelp,
+nodes wrote, counted from 0. A node forgets jobs that have ended; their file is then
+read here, where it can be seen from here.` + askHelp,
 		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.askFlags),
@@ -59,7 +61,7 @@ func (f *logsFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return copyOutput(c.Context(), h, id, f.output(), c.OutOrStdout())
+	return copyOutput(c.Context(), c, h, id, f.output())
 }
 
 func (f *logsFlags) output() headclient.Output {
@@ -77,19 +79,59 @@ func jobID(arg string) (string, error) {
 	return ids[0], nil
 }
 
-func copyOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output, w io.Writer) error {
+// copyOutput prints what a job has written. A node forgets a job some time after its
+// end: then its file is read here, if it is to be seen from here.
+func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
 	output, err := h.Output(ctx, id, o)
+	var refused *headclient.Refused
+	if errors.As(err, &refused) && o.Part == 0 {
+		if file := openOutput(ctx, h, id, o); file != nil {
+			output, err = file, nil
+		}
+	}
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	if _, err := io.Copy(w, output); err != nil {
+	if _, err := io.Copy(c.OutOrStdout(), output); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return fmt.Errorf("the output breaks off: %w", err)
 	}
 	return nil
+}
+
+// openOutput opens the file of a job that has ended; nil if it cannot be read here.
+func openOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) io.ReadCloser {
+	jobs, err := h.Job(ctx, id)
+	if err != nil || len(jobs) != 1 || !jobs[0].State.Over() {
+		return nil
+	}
+	j := &jobs[0]
+	name := j.Output
+	if o.Error && j.Error != "" {
+		name = j.Error
+	}
+	if name == "" {
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(j.Directory, name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		_, err = file.Seek(o.Offset, io.SeekStart)
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil
+	}
+	return file
 }
 
 func newAttach() *cobra.Command {
@@ -156,7 +198,12 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobName(&jobs[0]))
 	}
 	if jobs[0].Start > 0 {
-		if err := copyOutput(ctx, h, id, o, c.OutOrStdout()); err != nil {
+		err := copyOutput(ctx, c, h, id, o)
+		var refused *headclient.Refused
+		switch {
+		case errors.As(err, &refused): // how the job ended is known all the same
+			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: no output: %v\n", id, err)
+		case err != nil:
 			return err
 		}
 	}

@@ -43,6 +43,7 @@ type Core struct {
 	byName   map[string]*node
 	aliases  map[string]bool // the policy's names of nodes, those that are gone included
 	types    map[string]model.GPUType
+	special  bool // some node serves one user alone, or has another name with the policy
 	sessions map[Session]*node
 
 	timers  timers

@@ -24,7 +24,7 @@ const began = 1_000_000 * time.Second
 
 // live drives a head as agents without delay would.
 type live struct {
-	t      *testing.T
+	t      testing.TB
 	core   *head.Core
 	starts []string
 	// running has the tasks of each job that were started.
@@ -38,7 +38,7 @@ type started struct {
 	task    agent.Task
 }
 
-func newLive(t *testing.T, policySpec string) *live {
+func newLive(t testing.TB, policySpec string) *live {
 	t.Helper()
 	p, err := catalog.New(policySpec)
 	if err != nil {

@@ -72,6 +72,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	}
 	n.session, n.since, n.down = s, c.now, false
 	n.user, n.gateway = h.User, h.Gateway
+	c.special = c.special || n.user != ""
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
@@ -126,6 +127,7 @@ func (c *Core) join(n *node) error {
 		return err
 	}
 	c.aliases[n.alias] = true
+	c.special = c.special || n.user != "" || n.alias != n.name
 	n.number = number
 	c.nodes = append(c.nodes, n)
 	c.byName[n.name] = n
@@ -192,6 +194,7 @@ func (c *Core) retire(n *node) {
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		n.session = 0
 	}
+	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // its number stays taken
 }
 
 // inventory takes over how a node's devices are.
@@ -387,7 +390,6 @@ func (c *Core) nodeAction(ev Node) {
 			n.drained, n.reason = false, ""
 		case RemoveNode:
 			c.retire(n)
-			c.effects.Records = append(c.effects.Records, Record{Bucket: Nodes, Key: []byte(n.name)})
 			continue
 		default:
 			c.refuse(ev.Request, statusBadRequest, "%q is nothing that can be done to a node", ev.Action)

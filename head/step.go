@@ -68,8 +68,9 @@ func (c *Core) rank(j *job) {
 	c.mustState(c.state.Rank(j.number, rank))
 }
 
-// why says why a waiting job waits: one of Slurm's words, and a sentence.
-func (c *Core) why(j *job) (word, sentence string) {
+// why says why a waiting job waits: one of Slurm's words, and a sentence. Only with
+// ask is the policy asked, which may look at the whole queue.
+func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	switch {
 	case j.state != api.Pending:
 		return "", j.reason
@@ -95,6 +96,9 @@ func (c *Core) why(j *job) (word, sentence string) {
 	}
 	if j.number < 0 {
 		return "None", ""
+	}
+	if !ask {
+		return "Resources", ""
 	}
 	return "Resources", c.state.Why(j.number)
 }

@@ -247,8 +247,7 @@ func (j *job) model(c *Core) *model.Job {
 // restrict keeps a request from nodes whose agent cannot start the user's processes,
 // and names nodes as the policy does.
 func (c *Core) restrict(r *model.Request, user string) {
-	plain := func(n *node) bool { return n.serves(user) && n.alias == n.name }
-	if !slices.ContainsFunc(c.nodes, func(n *node) bool { return !n.removed && !plain(n) }) {
+	if !c.special {
 		return
 	}
 	var names []string

@@ -418,7 +418,9 @@ func (c *Core) conclude(j *job) (again bool) {
 		if end.Cause == agent.NodeLost && lost == "" {
 			lost = end.Reason
 		}
-		if first == nil && (end.Exit != 0 || end.Signal != 0 || end.Cause != agent.Exited && end.Cause != agent.Stopped && end.Cause != agent.Abandoned) {
+		// How those ended that were stopped for the others says nothing.
+		wrong := end.Cause != agent.Stopped && end.Cause != agent.Abandoned && (end.Cause != agent.Exited || end.Exit != 0 || end.Signal != 0)
+		if first == nil && wrong {
 			first = end
 		}
 	}

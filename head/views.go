@@ -58,11 +58,15 @@ func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
 	jobs := make([]api.Job, len(found))
 	for i, j := range found {
 		jobs[i] = c.document(j)
+		jobs[i].Reason, jobs[i].Why = c.why(j, len(found) <= maxAsked)
 	}
 	return jobs, true
 }
 
-// document is a job as users see it.
+// maxAsked is for how many jobs at a time the policy is asked why they wait.
+const maxAsked = 100
+
+// document is a job as users see it, but for what the policy would say.
 func (c *Core) document(j *job) api.Job {
 	r := j.request()
 	d := api.Job{
@@ -83,7 +87,7 @@ func (c *Core) document(j *job) api.Job {
 	if dep := j.said.Batch.Dependency; dep != nil {
 		d.Dependency = dep.String()
 	}
-	d.Reason, d.Why = c.why(j)
+	d.Reason, d.Why = c.why(j, false)
 	first := ""
 	if j.alloc != nil {
 		c.has(j, &d)

@@ -1,0 +1,426 @@
+package head_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/internal/scripts"
+	"muster/policy/catalog"
+	"muster/wire/agent"
+)
+
+// A script is lines that say what happened; below each, indented, stands what came of
+// it. Agents obey by themselves, unless a line says "agents silent". -update rewrites
+// the indented lines: read the difference before you keep it.
+//
+//	policy easy                          the policy, first; fcfs if it is not said
+//	limits jobs=2 running=1 gpus=1
+//	at 10                                seconds since the beginning
+//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before
+//	away n1                              its connection ends
+//	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
+//	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
+//	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
+//	ends 1 exit=3                        all tasks of a job end; part=0 for one
+//	jobs | job 1 | nodes
+//	restart                              the head is killed, and starts from its disk
+func TestScripts(t *testing.T) { scripts.Run(t, playScript) }
+
+type player struct {
+	cfg      head.Config
+	policy   string
+	core     *head.Core
+	now      time.Duration
+	disk     map[head.Bucket]map[string][]byte
+	names    map[head.Session]string
+	session  map[string]head.Session
+	hello    map[string]agent.Hello
+	sessions head.Session
+	tasks    map[agent.Task]string // that run, and where
+	silent   bool
+	out      strings.Builder
+}
+
+func playScript(t *testing.T, text string) string {
+	t.Helper()
+	p := &player{
+		cfg: head.Config{
+			Cluster: "test", Admins: []string{"root"}, NodeTimeout: 5 * time.Minute, Silence: time.Minute, Grace: 10 * time.Second,
+			TimeLimit: time.Hour, Keep: 10 * time.Minute, Authority: "ca",
+		},
+		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
+		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{},
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		fmt.Fprintln(&p.out, line)
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		if err := p.play(words); err != nil {
+			t.Fatalf("line %d: %q: %v", i+1, line, err)
+		}
+	}
+	return p.out.String()
+}
+
+func (p *player) say(format string, args ...any) {
+	fmt.Fprintf(&p.out, "  "+format+"\n", args...)
+}
+
+func (p *player) play(words []string) error {
+	switch words[0] {
+	case "policy":
+		p.policy = words[1]
+		return nil
+	case "limits":
+		for _, w := range words[1:] {
+			name, value, _ := strings.Cut(w, "=")
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return err
+			}
+			switch name {
+			case "jobs":
+				p.cfg.Limits.Jobs = n
+			case "running":
+				p.cfg.Limits.Running = n
+			case "gpus":
+				p.cfg.Limits.GPUs = n
+			}
+		}
+		return nil
+	}
+	if p.core == nil {
+		if err := p.boot(); err != nil {
+			return err
+		}
+	}
+	switch words[0] {
+	case "at":
+		s, err := strconv.ParseFloat(words[1], 64)
+		if err != nil {
+			return err
+		}
+		p.now = began + time.Duration(s*float64(time.Second))
+		p.core.Handle(p.now, head.Tick{})
+	case "restart":
+		p.names, p.session = map[head.Session]string{}, map[string]head.Session{}
+		if err := p.boot(); err != nil {
+			return err
+		}
+	case "agents":
+		p.silent = words[1] == "silent"
+	case "node":
+		p.node(words[1:])
+	case "away":
+		p.core.Handle(p.now, head.HungUp{Session: p.session[words[1]]})
+		delete(p.session, words[1])
+	case "lost": // the node's spool is lost with what ran there
+		for id, where := range p.tasks {
+			if where == words[1] {
+				delete(p.tasks, id)
+			}
+		}
+		h := p.hello[words[1]]
+		h.Incarnation += "'"
+		p.hello[words[1]] = h
+	case "ends":
+		p.ends(words[1:])
+	case "jobs":
+		for _, d := range p.core.JobList(p.now, head.Filter{}) {
+			p.sayJob(d)
+		}
+		return nil
+	case "job":
+		docs, _ := p.core.Job(p.now, ref(words[1]))
+		for _, d := range docs {
+			p.sayJob(d)
+			p.say("  %s: %s", d.Reason, d.Why)
+		}
+		return nil
+	case "nodes":
+		for _, d := range p.core.NodeList(p.now) {
+			p.say("%s %s cores %d/%d jobs %v", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs)
+		}
+		return nil
+	default:
+		if err := p.user(words[0], words[1], words[2:]); err != nil {
+			return err
+		}
+	}
+	p.settle()
+	return nil
+}
+
+func (p *player) sayJob(d api.Job) {
+	name := fmt.Sprint(d.ID)
+	if d.ArrayTask != nil {
+		name = fmt.Sprintf("%d (%d_%d)", d.ID, d.ArrayJob, *d.ArrayTask)
+	}
+	text := fmt.Sprintf("job %s %s %s", name, d.User, d.State)
+	if d.Reason != "" {
+		text += " (" + d.Reason + ")"
+	}
+	if d.NodeList != "" {
+		text += " on " + d.NodeList
+	}
+	for _, g := range d.Devices {
+		text += fmt.Sprintf(" %s:%d", g.Node, g.Device)
+	}
+	if d.State.Over() && (d.ExitCode != 0 || d.Why != "") {
+		text += fmt.Sprintf(" exit %d %s", d.ExitCode, d.Why)
+	}
+	p.say("%s", text)
+}
+
+func (p *player) boot() error {
+	policy, err := catalog.New(p.policy)
+	if err != nil {
+		return err
+	}
+	p.core, err = head.Restore(p.cfg, policy, p.policy, func(visit func(head.Record) error) error {
+		for _, b := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
+			keys := make([]string, 0, len(p.disk[b]))
+			for k := range p.disk[b] {
+				keys = append(keys, k)
+			}
+			slices.Sort(keys)
+			for _, k := range keys {
+				if err := visit(head.Record{Bucket: b, Key: []byte(k), Value: p.disk[b][k]}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, p.now)
+	return err
+}
+
+func (p *player) node(words []string) {
+	name := words[0]
+	h, known := p.hello[name]
+	if !known {
+		h = agent.Hello{Version: agent.Version, Node: name, Incarnation: "1", Cores: 4, Memory: 16 << 30, Gateway: name + ":1"}
+	}
+	for _, w := range words[1:] {
+		key, value, _ := strings.Cut(w, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "cores":
+			h.Cores = n
+		case "gpus":
+			for range n {
+				h.Devices = append(h.Devices, agent.Device{Name: "gpu", Memory: 8 << 30, Speed: 1, Up: true})
+			}
+		case "user":
+			h.User = value
+		}
+	}
+	p.hello[name] = h
+	h.Tasks = nil
+	for _, id := range p.sorted() {
+		if p.tasks[id] == name {
+			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: agent.Running})
+		}
+	}
+	p.sessions++
+	p.names[p.sessions], p.session[name] = name, p.sessions
+	p.core.Handle(p.now, head.Greeted{Session: p.sessions, Hello: h})
+}
+
+func (p *player) sorted() []agent.Task {
+	var ids []agent.Task
+	for id := range p.tasks {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b agent.Task) int { return strings.Compare(a.String(), b.String()) })
+	return ids
+}
+
+// ends has tasks of a job end.
+func (p *player) ends(words []string) {
+	end := agent.End{Cause: agent.Exited}
+	part := -1
+	for _, w := range words[1:] {
+		key, value, _ := strings.Cut(w, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "exit":
+			end.Exit = n
+		case "part":
+			part = n
+		case "cause":
+			end.Cause = agent.Cause(value)
+		}
+	}
+	for _, id := range p.sorted() {
+		if fmt.Sprint(id.Job) == words[0] && (part < 0 || int(id.Part) == part) {
+			p.report(id, agent.Report{Task: id, State: agent.Ended, End: &end})
+		}
+	}
+}
+
+func (p *player) report(id agent.Task, r agent.Report) {
+	where := p.tasks[id]
+	if r.State == agent.Ended {
+		delete(p.tasks, id)
+	}
+	if s := p.session[where]; s != 0 {
+		p.core.Handle(p.now, head.Said{Session: s, Message: r})
+	}
+}
+
+func ref(word string) head.Ref {
+	job, task, array := strings.Cut(word, "_")
+	r := head.Ref{Task: -1}
+	r.Job, _ = strconv.ParseUint(job, 10, 64)
+	if array {
+		r.Task, _ = strconv.ParseInt(task, 10, 64)
+	}
+	return r
+}
+
+// user is a request.
+func (p *player) user(name, verb string, words []string) error {
+	caller := head.Caller{Request: 1, User: name}
+	change := func(action head.Action, priority api.Priority) {
+		p.core.Handle(p.now, head.Change{Caller: caller, Jobs: []head.Ref{ref(words[0])}, Action: action, Priority: priority})
+	}
+	node := func(action head.NodeAction) {
+		p.core.Handle(p.now, head.Node{Caller: caller, Nodes: words, Action: action, Reason: "to be mended"})
+	}
+	number := func() *int64 {
+		n, _ := strconv.ParseInt(words[1], 10, 64)
+		return &n
+	}
+	switch verb {
+	case "submit":
+		s := api.Submission{Arguments: []string{"prog"}, Directory: "/home"}
+		for _, w := range words {
+			if key, ok := strings.CutPrefix(w, "key="); ok {
+				s.Key = key
+			} else if w == "script" {
+				s.Script = "#!/bin/sh\n"
+			} else {
+				s.Options = append(s.Options, w)
+			}
+		}
+		p.core.Handle(p.now, head.Submit{Caller: caller, Submission: s, Secret: "secret"})
+	case "cancel":
+		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: []head.Ref{ref(words[0])}})
+	case "priority":
+		change(head.Prioritise, api.Priority{Priority: number()})
+	case "nice":
+		change(head.Prioritise, api.Priority{Nice: number()})
+	case "drain":
+		node(head.DrainNode)
+	case "undrain":
+		node(head.ResumeNode)
+	case "remove":
+		node(head.RemoveNode)
+	case "hold", "release", "suspend", "resume", "requeue":
+		change(head.Action(verb), api.Priority{})
+	default:
+		return fmt.Errorf("%q is nothing that can be played", verb)
+	}
+	return nil
+}
+
+// settle does what follows, until nothing more does.
+func (p *player) settle() {
+	for range 100 {
+		p.core.Step(p.now)
+		e := p.core.Take()
+		if len(e.Records)+len(e.Sends)+len(e.Answers)+len(e.HangUps) == 0 {
+			return
+		}
+		for _, r := range e.Records {
+			if p.disk[r.Bucket] == nil {
+				p.disk[r.Bucket] = map[string][]byte{}
+			}
+			if p.disk[r.Bucket][string(r.Key)] = r.Value; r.Value == nil {
+				delete(p.disk[r.Bucket], string(r.Key))
+			}
+		}
+		for _, a := range e.Answers {
+			switch r := a.Result.(type) {
+			case *api.Submitted:
+				p.say("submitted %d, %d tasks %q", r.Job, r.Tasks, r.Notes)
+			case *api.Changed:
+				p.say("changed %v", r.Jobs)
+			default:
+				p.say("%d: %s", a.Err.Status, a.Err.Reason)
+			}
+		}
+		for _, s := range e.Sends {
+			p.send(s)
+		}
+		for _, s := range e.HangUps {
+			p.say("hang up on %s", p.names[s])
+		}
+	}
+	p.say("it does not come to rest")
+}
+
+// send is a message that reaches an agent, which obeys.
+func (p *player) send(s head.Send) {
+	name := p.names[s.Session]
+	switch m := s.Message.(type) {
+	case agent.Start:
+		text := fmt.Sprintf("%s: start %v %d/%d from %d, %s", name, m.Task, m.Spec.Processes, m.Spec.All, m.Spec.First, m.Spec.Output)
+		if m.Grant != nil {
+			for _, d := range m.Grant.Devices {
+				text += " " + d.String()
+				if d.Address != "" {
+					text += "@" + d.Address
+				}
+			}
+		}
+		p.say("%s", text)
+		if !p.silent {
+			p.tasks[m.Task] = name
+			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Running})
+		}
+	case agent.Stop:
+		p.say("%s: stop %v: %s, %s", name, m.Task, m.Cause, m.Reason)
+		if p.silent {
+			return
+		}
+		if _, runs := p.tasks[m.Task]; runs {
+			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: m.Cause, Reason: m.Reason, Signal: 15}})
+		} else {
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Unknown}})
+		}
+	case agent.Suspend:
+		p.say("%s: suspend %v", name, m.Task)
+		if !p.silent {
+			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Suspended})
+		}
+	case agent.Resume:
+		p.say("%s: resume %v", name, m.Task)
+		if !p.silent {
+			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Running})
+		}
+	case agent.Lend:
+		p.say("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
+		if !p.silent {
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
+		}
+	case agent.Unlend:
+		p.say("%s: unlend %s", name, m.ID)
+	case agent.Limit:
+		p.say("%s: limit %s %d", name, m.ID, m.Limit)
+	case agent.Refused:
+		p.say("%s: refused: %s", name, m.Reason)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,9 +157,9 @@ func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
 
 func each(c *cobra.Command, what string, names []string, do func(string) error) error {
 	failed := false
-	for _, name := range names {
-		if err := do(name); err != nil {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, name, err)
+	for i, err := range doEach(names, do) {
+		if err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, names[i], err)
 			failed = true
 			if headGone(err) {
 				break // nor would it answer for the others
@@ -168,4 +170,48 @@ func each(c *cobra.Command, what string, names []string, do func(string) error) 
 		return exitStatus(exitFailed)
 	}
 	return nil
+}
+
+// manyAtOnce is how many requests are under way where there are more than so many to
+// send: the head writes what comes together to disk together.
+const manyAtOnce = 16
+
+// doEach does something with each name, a few one after the other and many together,
+// and returns what became of each. Names behind one for which the head did not answer
+// may be left out.
+func doEach(names []string, do func(string) error) []error {
+	results := make([]error, len(names))
+	workers := 1
+	if len(names) > manyAtOnce {
+		workers = manyAtOnce
+	}
+	var next atomic.Int64
+	var gone atomic.Bool
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for !gone.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= len(names) {
+					return
+				}
+				if results[i] = do(names[i]); headGone(results[i]) {
+					gone.Store(true)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return results
+}
+
+// nameSet is for lists that are asked about often.
+type nameSet map[string]bool
+
+func setOf(names []string) nameSet {
+	set := make(nameSet, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
 }

@@ -107,8 +107,12 @@ func (f *cancelFlags) choose(c *cobra.Command, h *headclient.Head, named []strin
 
 func (f *cancelFlags) cancel(c *cobra.Command, h *headclient.Head, ids []string) error {
 	failed := false
-	for _, id := range ids {
+	results := doEach(ids, func(id string) error {
 		_, err := h.Cancel(c.Context(), id, f.signal)
+		return err
+	})
+	for i, id := range ids {
+		err := results[i]
 		switch {
 		case err == nil && f.verbose:
 			fmt.Fprintf(c.ErrOrStderr(), "%s: job %s: %s\n", c.CommandPath(), id, done(f.signal))

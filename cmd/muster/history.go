@@ -280,8 +280,9 @@ func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.P
 	if jobs == nil {
 		jobs = []api.Job{}
 	}
+	isNamed := setOf(ids)
 	return slices.DeleteFunc(jobs, func(j api.Job) bool {
-		return !wanted(users, j.User) || states != nil && !slices.Contains(states, j.State) || len(ids) > 0 && !named(ids, &j)
+		return !wanted(users, j.User) || states != nil && !slices.Contains(states, j.State) || len(ids) > 0 && !named(isNamed, &j)
 	}), nil
 }
 

@@ -196,11 +196,12 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 	if err != nil {
 		return nil, err
 	}
+	onNode, isNamed := setOf(nodes), setOf(ids)
 	jobs = slices.DeleteFunc(jobs, func(j api.Job) bool {
 		return !wanted(users, j.User) || !wanted(f.names, j.Name) || !wanted(f.accounts, j.Account) || !wanted(f.partitions, j.Partition) ||
 			states == nil && j.State.Over() || states != nil && !slices.Contains(states, j.State) ||
-			len(nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return slices.Contains(nodes, n) }) ||
-			len(ids) > 0 && !named(ids, &j)
+			len(nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return onNode[n] }) ||
+			len(ids) > 0 && !named(isNamed, &j)
 	})
 	slices.SortStableFunc(jobs, compareJobs)
 	return jobs, nil
@@ -217,9 +218,8 @@ func only(list []string) string {
 func wanted(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 
 // named says whether a job is among those, by itself or with its array.
-func named(ids []string, j *api.Job) bool {
-	return slices.Contains(ids, jobName(j)) || slices.Contains(ids, strconv.FormatUint(j.ID, 10)) ||
-		j.ArrayTask != nil && slices.Contains(ids, strconv.FormatUint(j.ArrayJob, 10))
+func named(ids nameSet, j *api.Job) bool {
+	return ids[jobName(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
 }
 
 // compareJobs has squeue's order: partition, state, priority.

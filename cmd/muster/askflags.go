@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,6 +204,16 @@ func doEach(names []string, do func(string) error) []error {
 	}
 	all.Wait()
 	return results
+}
+
+// withMe adds whoever asks to a list of users, by the name that the head knows: a
+// certificate may have another than this machine.
+func withMe(c *cobra.Command, h *headclient.Head, users []string) ([]string, error) {
+	cluster, err := h.Cluster(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(users), cluster.User), nil
 }
 
 // nameSet is for lists that are asked about often.

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,11 +257,10 @@ func pastMoment(s string, now time.Time) (time.Time, error) {
 func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.Period) ([]api.Job, error) {
 	users := f.users
 	if f.me {
-		me, err := user.Current()
-		if err != nil {
-			return nil, fmt.Errorf("asking for your name (give -u): %w", err)
+		var err error
+		if users, err = withMe(c, h, users); err != nil {
+			return nil, err
 		}
-		users = append(slices.Clone(users), me.Username)
 		p.User = only(users)
 	}
 	states, err := readStates(strings.Join(f.states, ","))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,11 +172,10 @@ func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) er
 func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, error) {
 	users := f.users
 	if f.me {
-		me, err := user.Current()
-		if err != nil {
-			return nil, fmt.Errorf("asking for your name (give -u): %w", err)
+		var err error
+		if users, err = withMe(c, h, users); err != nil {
+			return nil, err
 		}
-		users = append(slices.Clone(users), me.Username)
 	}
 	states, err := readStates(strings.Join(f.states, ","))
 	if err != nil {

@@ -113,6 +113,7 @@ func TestRealHead(t *testing.T) {
 	r.must(t, "bob", `^Submitted batch job 1$`, "submit", "-n2", "--mem=1G", script, "x")
 	node.await(t, "1.1.0")
 	r.must(t, "bob", `^1 +\S+ +job.sh +bob +R +0:0\d +1 +n1$`, "queue")
+	r.must(t, "bob", `^1$`, "queue", "--me", "-h", "-o", "%i")
 	r.must(t, "bob", `^on +n1: 2 cores, 1 GiB`, "job", "1")
 	r.must(t, "bob", `^the output$`, "logs", "1")
 	status, out, errs := r.as(t, "bob", "some input", "exec", "1", "-w", "n1", "--", "cat", "-n")

@@ -13,6 +13,12 @@ type Job struct {
 	User  string
 	Group string
 	Queue string
+	// QOS is the class of the job, for those who tell classes apart: priorities, and
+	// policies that let one class preempt another.
+	QOS string
+	// Reservation names the time and the nodes that an administrator keeps for some;
+	// the job runs inside it and nowhere else.
+	Reservation string
 
 	// Submit is when the job enters the queue, from the start of the workload.
 	Submit time.Duration

@@ -116,3 +116,6 @@ func (s *State) known(id JobID) (*jobEntry, error) {
 	}
 	return e, nil
 }
+
+// NextID is the ID that the next job will get.
+func (s *State) NextID() JobID { return s.jobs.next }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/model"
 )
@@ -69,6 +70,7 @@ func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	s.idle.grow()
 	s.view.grow()
 	s.grown = true
+	s.windows.names, s.windows.next = map[uint64][]string{}, 0
 	s.changed()
 	return i, nil
 }
@@ -194,12 +196,14 @@ func (s *State) settle() {
 	s.grown = false
 	for _, sh := range s.shapes.list {
 		was := sh.impossible
-		if was == "" && sh.allowed == nil {
+		// Where remote GPUs are wanted first fit may go to other nodes now, and find
+		// less beside them.
+		if was == "" && sh.allowed == nil && sh.Request.Remote == nil {
 			continue
 		}
 		sh.impossible = ""
 		s.shapes.resolve(sh)
-		if was != "" {
+		if was != "" || sh.Request.Remote != nil {
 			s.shapes.classify(sh)
 			s.admit(sh)
 		}
@@ -245,11 +249,12 @@ func (v *View) Capacity(n int32) (cores int32, memory int64, devices uint64) {
 // jobs keep memory: the cluster may have less than its description says.
 func (v *View) Impaired() bool { return v.hidden != nil || v.state.kept != nil }
 
-// Running lists the jobs that run, in the order of submission.
+// Running lists the jobs that run and those that were proposed in this step, in the
+// order of submission.
 func (v *View) Running() []JobID {
 	var list []JobID
 	v.state.jobs.each(func(id JobID, e *jobEntry) {
-		if e.status == running || e.status == resuming {
+		if e.status == running || e.status == resuming || e.status == proposed {
 			list = append(list, id)
 		}
 	})
@@ -262,4 +267,42 @@ func (v *View) Granted(id JobID) int {
 		return v.state.slots[e.slot].alternative
 	}
 	return 0
+}
+
+// ---- what a driver may ask ----
+
+// View is what a policy would see now, between two steps.
+func (s *State) View() *View {
+	s.settle()
+	return &s.view
+}
+
+// DeviceUp says whether a device may be used, its node apart.
+func (s *State) DeviceUp(n, device int32) bool { return s.ledger.nodes[n].broken>>device&1 == 0 }
+
+// JobState is what a state knows of a job that is not over.
+type JobState struct {
+	ID        JobID
+	Job       *model.Job
+	Rank      int64
+	Waiting   bool
+	Suspended bool
+	// Of those that do not wait: the request that was granted, what it holds, and
+	// when it must be expected to end; for suspended ones, how much longer it runs then.
+	Alternative int
+	Alloc       *model.Allocation
+	ExpectedEnd time.Duration
+	Left        time.Duration
+}
+
+// Jobs calls do for every job that is not over, in the order of submission.
+func (s *State) Jobs(do func(JobState)) {
+	s.jobs.each(func(id JobID, e *jobEntry) {
+		j := JobState{ID: id, Job: e.job, Rank: e.rank, Waiting: e.slot < 0, Suspended: e.status == suspended}
+		if e.slot >= 0 {
+			sl := &s.slots[e.slot]
+			j.Alternative, j.Alloc, j.ExpectedEnd, j.Left = sl.alternative, &sl.alloc, sl.expectedEnd, sl.left
+		}
+		do(j)
+	})
 }

@@ -8,14 +8,16 @@ func (s *State) Rank(id JobID, rank int64) error {
 	if err != nil || e.rank == rank {
 		return err
 	}
-	if e.status != waiting {
+	if e.status != waiting || e.held() {
 		e.rank, s.ranked = rank, true
 		return nil
 	}
 	s.queue.remove(s.place(id))
 	e.rank, s.ranked = rank, true
 	s.queue.insert(s.place(id))
-	s.view.ranked = true
+	if id < s.seen { // a policy has not put the others anywhere yet
+		s.view.ranked = true
+	}
 	return nil
 }
 

@@ -77,6 +77,7 @@ func (s *State) Requeue(id JobID) error {
 	e.status = waiting
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
+	s.joined(id, e.job)
 	return nil
 }
 

@@ -57,6 +57,7 @@ type jobEntry struct {
 	rank   int64
 	slot   int32 // of a job that holds something
 	status status
+	window *windowed // what reservations make of a waiting job; mostly nil
 	// stopping: the driver was told to stop it, and has not said that it did.
 	stopping bool
 }
@@ -73,10 +74,11 @@ func (e *jobEntry) as(alternative int) *Shape {
 }
 
 type slot struct {
-	alloc                model.Allocation
-	started, expectedEnd time.Duration
-	left                 time.Duration // of a suspended job's estimate
-	alternative          int
+	alloc       model.Allocation
+	started     time.Duration
+	expectedEnd time.Duration
+	left        time.Duration // of a suspended job's estimate
+	alternative int
 }
 
 // State is one cluster, its queue and its running jobs.
@@ -92,6 +94,10 @@ type State struct {
 	queue  ordered
 	ends   ordered
 	ranked bool // some job has had a rank
+	// windowing says that there are windows to keep to.
+	windowing bool
+	windows   windows
+	seen      JobID // the policy has had a step since the jobs before this one came
 
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
@@ -127,9 +133,13 @@ type View struct {
 	arrived []JobID
 	left    []JobID // ended, cancelled while waiting, requeued or refused
 	refused []JobID
-	freed   bool
-	ranked  bool   // a waiting job has got another rank
-	changes uint64 // see Generation
+	// reshaped: see Reshaped.
+	reshaped []JobID
+	freed    bool
+	ranked   bool   // a waiting job has got another rank
+	changes  uint64 // see Generation
+
+	withheld withheld
 
 	// Scratch of ReserveEarliest.
 	futures    []future
@@ -151,6 +161,7 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 	id := s.jobs.add(e)
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
+	s.joined(id, j)
 	return id, nil
 }
 
@@ -221,7 +232,11 @@ func (s *State) Cancel(id JobID) error {
 	if e.status != waiting {
 		return fmt.Errorf("policy: job %s does not wait any more: stop it, and tell its end", e.job.ID)
 	}
-	s.queue.remove(s.place(id))
+	if e.held() {
+		s.windows.held--
+	} else {
+		s.queue.remove(s.place(id))
+	}
 	s.forget(id, e)
 	return nil
 }
@@ -261,7 +276,11 @@ func (s *State) Step(now time.Duration) *Plan {
 	p := &s.plan
 	p.Starts, p.Stops, p.Resumes, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], Never, false
 	s.view.now = now
+	s.keepToWindows(now)
 	s.policy.Step(&s.view, p)
+	if s.windowing {
+		p.Wake = min(p.Wake, s.wakeForWindows(now))
+	}
 	for _, id := range s.view.left {
 		if s.jobs.at(id).status == ended {
 			s.jobs.drop(id)
@@ -269,6 +288,7 @@ func (s *State) Step(now time.Duration) *Plan {
 	}
 	s.view.arrived, s.view.left, s.view.refused = s.view.arrived[:0], s.view.left[:0], s.view.refused[:0]
 	s.view.freed, s.view.ranked = false, false
+	s.seen, s.view.reshaped = s.jobs.next, s.view.reshaped[:0]
 	s.applyResumes(p)
 	for i := range p.Starts {
 		st := &p.Starts[i]
@@ -277,6 +297,9 @@ func (s *State) Step(now time.Duration) *Plan {
 		if st.Err = s.checkStart(e, st); st.Err != nil {
 			s.free(st.Job)
 			e.status = waiting
+			if st.ahead {
+				s.queue.insert(s.place(st.Job))
+			}
 			// The policy must think again, and forget that it started the job.
 			s.view.left = append(s.view.left, st.Job)
 			s.view.arrived = append(s.view.arrived, st.Job)
@@ -284,7 +307,9 @@ func (s *State) Step(now time.Duration) *Plan {
 			continue
 		}
 		s.ledger.take(st.Alloc)
-		s.queue.remove(s.place(st.Job))
+		if !st.ahead {
+			s.queue.remove(s.place(st.Job))
+		}
 		e.status = running
 	}
 	return p
@@ -292,6 +317,9 @@ func (s *State) Step(now time.Duration) *Plan {
 
 func (s *State) checkStart(e *jobEntry, st *Start) error {
 	if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
+		return err
+	}
+	if err := s.checkLenders(e, st.Alloc); err != nil {
 		return err
 	}
 	return s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster)
@@ -347,6 +375,9 @@ func (s *State) Why(id JobID) string {
 	if s.jobs.at(id).status != waiting {
 		return "it does not wait"
 	}
+	if e := s.jobs.at(id); e.held() {
+		return e.window.held
+	}
 	s.settle()
 	return s.policy.Why(&s.view, id)
 }
@@ -360,8 +391,9 @@ func (s *State) Explain() *Explanation {
 	return nil
 }
 
-// Waiting counts the queue.
-func (s *State) Waiting() int { return s.queue.n }
+// Waiting counts the jobs that wait, those that reservations keep out of the queue
+// included.
+func (s *State) Waiting() int { return s.queue.n + s.windows.held }
 
 // Allocation is what a job holds that runs, is proposed or is suspended; nil if it
 // holds nothing.
@@ -504,6 +536,8 @@ type Start struct {
 	Reason Reason
 	// Err is the applier's refusal.
 	Err error
+
+	ahead bool // see StartAhead
 }
 
 // Reason says why a job was started now.

@@ -11,8 +11,9 @@ type event struct {
 	at  time.Duration
 	job policy.JobID
 	// turn tells events of one job apart: only the newest counts.
-	turn   int32
-	killed bool
+	turn    int32
+	attempt uint16 // of a job that may have been requeued
+	killed  bool
 }
 
 func (a *event) before(b *event) bool {

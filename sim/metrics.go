@@ -16,6 +16,14 @@ type Summary struct {
 	Killed     int `json:"killed"`
 	Impossible int `json:"impossible"`
 	Borrowing  int `json:"borrowing"`
+	// Preempted counts the jobs that were cancelled for one of a higher class.
+	Preempted int `json:"preempted,omitempty"`
+	// Of runs with outages: jobs that were lost, how often jobs were requeued, how
+	// long nodes were out, and what jobs had held when they were cut off.
+	Lost          int     `json:"lost,omitempty"`
+	Requeues      int     `json:"requeues,omitempty"`
+	NodeHoursLost float64 `json:"node_hours_lost,omitempty"`
+	CoreHoursLost float64 `json:"core_hours_lost,omitempty"`
 
 	// Makespan is from the first submission to the last end.
 	Makespan float64 `json:"makespan_s"`
@@ -81,7 +89,7 @@ func Slowdown(wait, run time.Duration) float64 {
 
 // Summarize works out the numbers of a run.
 func (r *Result) Summarize() Summary {
-	s := Summary{Jobs: len(r.Jobs)}
+	s := Summary{Jobs: len(r.Jobs), Requeues: r.Requeues, NodeHoursLost: r.NodeSecondsLost / 3600, CoreHoursLost: r.CoreSecondsLost / 3600}
 	n := len(r.Jobs)
 	waits, runs := make([]float64, 0, n), make([]float64, 0, n)
 	lives, slows := make([]float64, 0, n), make([]float64, 0, n)
@@ -96,6 +104,10 @@ func (r *Result) Summarize() Summary {
 			s.Killed++
 		case Impossible:
 			s.Impossible++
+		case Preempted:
+			s.Preempted++
+		case Lost:
+			s.Lost++
 		}
 		if !o.Ran() {
 			continue

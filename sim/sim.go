@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"time"
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
+	"muster/policy/priority"
 )
 
 // Config is one run.
@@ -20,6 +23,17 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
+	// Outages are times during which nodes take no jobs, in any order. Those of
+	// nodes that the cluster does not have are left out.
+	Outages []Outage
+	// Record, if set, gets a history of the run, which begins with RecordAs.
+	Record   io.Writer
+	RecordAs history.Header
+	// Priority, if set, ranks the waiting jobs by Slurm's multifactor priority, with
+	// Group as the account. Whatever the policy, larger ranks then stand first.
+	Priority *priority.Config
+	// Windows are reservations and maintenance; times are those of the run.
+	Windows []policy.Window
 	// Observe, if set, is told what starts and ends.
 	Observe Observer
 	// Watch lists jobs (by index) of which Result.Watched tells why they wait.
@@ -47,10 +61,12 @@ const (
 	Finished
 	Killed     // at its wall time
 	Impossible // it could not start even on the idle cluster
+	Lost       // a node failed under it
+	Preempted  // it was cancelled for a job of a higher class
 )
 
 func (s State) String() string {
-	return [...]string{"pending", "running", "finished", "killed", "impossible"}[s]
+	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted"}[s]
 }
 
 // Outcome is what became of a job.
@@ -86,7 +102,16 @@ type Result struct {
 	// counts the lines of its plans that the applier refused.
 	Steps, Refused int
 	LastStep       time.Duration
-	Watched        []Watched
+	// Requeues counts how often a job was put back into the queue because a node failed.
+	Requeues int
+	// NodeSecondsLost is how long nodes failed or drained, all together, until the
+	// last job was over; CoreSecondsLost is what jobs had held when a failure hit them.
+	NodeSecondsLost, CoreSecondsLost float64
+	// Stops counts how often a running job was stopped for another.
+	Stops   int
+	Watched []Watched
+	// Shares are the accounts and users at the end, of runs with priorities.
+	Shares []Share
 	// Explained are the steps that were asked for, each once, in their order.
 	Explained []Explained
 }
@@ -109,30 +134,75 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 				cfg.Jobs[i].ID, cfg.Jobs[i-1].ID)
 		}
 	}
+	out, err := newOutages(cfg.Outages, len(cfg.Cluster.Nodes))
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
 	r := &run{
-		Config: cfg,
-		state:  policy.NewState(cfg.Cluster, cfg.Policy),
-		jobOf:  make([]int32, 0, len(cfg.Jobs)),
+		Config: cfg, outages: out,
+		jobOf: make([]int32, 0, len(cfg.Jobs)),
 		result: &Result{
 			Cluster: cfg.Cluster, Jobs: cfg.Jobs,
 			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
 		},
 	}
-	r.state.Expect(len(cfg.Jobs))
+	state := policy.NewState(cfg.Cluster, cfg.Policy)
+	state.Expect(len(cfg.Jobs))
+	r.state = state
+	var recorder *history.Recorder
+	if cfg.Record != nil {
+		recorder = history.Record(cfg.Record, cfg.RecordAs, state)
+		r.state = recorder
+	}
+	if r.ranking, err = newRanking(&cfg); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	if err := state.SetWindows(cfg.Windows); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
 	r.wake = policy.Never
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
+	r.paused, r.since = map[policy.JobID]pause{}, map[policy.JobID]time.Duration{}
 	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
+	r.closeOutages()
+	if recorder != nil && recorder.Err() != nil {
+		return nil, fmt.Errorf("sim: the history: %w", recorder.Err())
+	}
+	r.result.Shares = r.ranking.shares(r.result, r.now)
 	return r.result, nil
 }
 
+// driven is the state that a run drives, recorded or not.
+type driven interface {
+	Submit(j *model.Job) (policy.JobID, error)
+	End(id policy.JobID) error
+	Requeue(id policy.JobID) error
+	Suspended(id policy.JobID) error
+	Rank(id policy.JobID, rank int64) error
+	SetNode(n int32, st policy.NodeState) error
+	Step(now time.Duration) *policy.Plan
+	Allocation(id policy.JobID) *model.Allocation
+	Jobs(do func(policy.JobState))
+	Waiting() int
+	Why(id policy.JobID) string
+	Explain() *policy.Explanation
+}
+
+var (
+	_ driven = (*policy.State)(nil)
+	_ driven = (*history.Recorder)(nil)
+)
+
 type run struct {
 	Config
-	state   *policy.State
+	state   driven
 	events  events
+	outages outages
 	network *network
+	ranking *ranking // nil without priorities
 	result  *Result
 
 	now     time.Duration
@@ -140,6 +210,8 @@ type run struct {
 	wake    time.Duration // when the policy wants a step; policy.Never if it does not
 	idle    int           // steps in a row after which the cluster was idle, and no job was to come
 	jobOf   []int32       // index of each policy.JobID
+	paused  map[policy.JobID]pause
+	since   map[policy.JobID]time.Duration // when jobs that were suspended were resumed
 	done    int
 	running int
 
@@ -166,8 +238,13 @@ func (r *run) loop(ctx context.Context) error {
 		if r.next < len(r.Jobs) && (!some || r.Jobs[r.next].Submit < at) {
 			at, some = r.Jobs[r.next].Submit, true
 		}
-		if r.wake != policy.Never && (!some || r.wake < at) {
-			at, some = r.wake, true
+		for _, wake := range [...]time.Duration{r.wake, r.ranking.due()} {
+			if wake != policy.Never && (!some || wake < at) {
+				at, some = wake, true
+			}
+		}
+		if next, more := r.outages.next(); more && (!some || next < at) {
+			at, some = next, true
 		}
 		if !some || r.idle > maxIdle || r.done == len(r.Jobs) {
 			break
@@ -178,15 +255,25 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		r.now = at
 		changed := r.endJobs()
+		if len(r.outages.turns) > 0 && r.turnNodes() {
+			changed = true
+		}
 		if r.submitJobs() {
 			changed = true
 		}
+		if r.ranking.rank(r.state, r.now) {
+			changed = true
+		}
 		if changed || r.wake <= r.now {
-			r.step()
+			if err := r.decide(); err != nil {
+				return err
+			}
 		}
 		r.network.settle(r.now)
 	}
-	if left := len(r.Jobs) - r.done; left > 0 {
+	if left := len(r.Jobs) - r.done; left > 0 && r.outages.out > 0 {
+		return fmt.Errorf("sim: %d jobs wait for ever, since nodes do not come back; the first says: %s", left, r.firstStuck())
+	} else if left > 0 {
 		return fmt.Errorf("sim: the policy left %d jobs waiting for ever, though the cluster is idle; the first says: %s",
 			left, r.firstStuck())
 	}
@@ -205,6 +292,9 @@ func (r *run) endJobs() (any bool) {
 		}
 		e := r.events.pop()
 		i := int(r.jobOf[e.job])
+		if r.outages.attempt != nil && r.outages.attempt[e.job] != e.attempt {
+			continue // a node failed before that
+		}
 		killed, due := r.network.due(e)
 		if !due {
 			continue
@@ -216,18 +306,33 @@ func (r *run) endJobs() (any bool) {
 		if killed {
 			o.State = Killed
 		}
-		a := r.state.Allocation(e.job)
-		held := (o.End - o.Start).Seconds()
-		// The conversions keep machines with a fused multiply-add from rounding differently.
-		r.result.CoreSeconds += float64(held * float64(coresOf(a)))
-		r.result.GPUSeconds += float64(held * gpusOf(r.Cluster, a))
-		r.network.leave(e.job)
-		r.state.End(e.job)
+		r.leave(e.job, i)
+		r.must(r.state.End(e.job))
+		r.ranking.gone(e.job, r.now)
 		r.done++
-		r.running--
-		if r.Observe != nil {
-			r.Observe.Ended(r.now, i)
-		}
+	}
+}
+
+// leave counts what a job has held until now, and takes it off the network. Of a
+// suspended job both were done.
+func (r *run) leave(id policy.JobID, i int) {
+	if _, still := r.paused[id]; still {
+		delete(r.paused, id)
+		return
+	}
+	r.count(id, &r.result.Outcomes[i])
+	delete(r.since, id)
+	r.network.leave(id)
+	r.running--
+	if r.Observe != nil {
+		r.Observe.Ended(r.now, i)
+	}
+}
+
+// must is for what the state cannot refuse, since the run knows what it told.
+func (r *run) must(err error) {
+	if err != nil {
+		panic("sim: " + err.Error())
 	}
 }
 
@@ -235,10 +340,7 @@ func (r *run) submitJobs() (any bool) {
 	for r.next < len(r.Jobs) && r.Jobs[r.next].Submit <= r.now {
 		i := r.next
 		r.next++
-		if _, err := r.state.Submit(&r.Jobs[i]); err != nil {
-			if !errors.Is(err, policy.ErrImpossible) {
-				panic(err) // Submit has no other error
-			}
+		if err := r.submit(&r.Jobs[i]); err != nil {
 			r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
 			r.result.Reasons[i] = err.Error()
 			r.done++
@@ -250,7 +352,41 @@ func (r *run) submitJobs() (any bool) {
 	return any
 }
 
-func (r *run) step() {
+// submit puts a job into the queue, and into the book where there is one.
+func (r *run) submit(j *model.Job) error {
+	next := policy.JobID(len(r.jobOf)) // IDs grow by one
+	if err := r.ranking.submitted(next, j, r.now); err != nil {
+		return err
+	}
+	id, err := r.state.Submit(j)
+	switch {
+	case err == nil && id == next:
+		return nil
+	case err == nil || !errors.Is(err, policy.ErrImpossible):
+		panic(fmt.Sprintf("sim: job %s became %d, not %d: %v", j.ID, id, next, err)) // Submit has no other error
+	}
+	r.ranking.gone(next, r.now)
+	return err
+}
+
+// maxStops bounds how often in a row, at one instant, a policy may stop jobs.
+const maxStops = 10_000
+
+// decide lets the policy have steps until it stops nobody any more: stopping takes
+// no time here.
+func (r *run) decide() error {
+	for n := 0; r.step(); n++ {
+		if n == maxStops {
+			return fmt.Errorf("sim: the policy stops jobs again and again at %s", policy.Clock(r.now))
+		}
+		r.ranking.rank(r.state, r.now)
+	}
+	return nil
+}
+
+// step lets the policy decide once, and does what it says. It reports whether
+// running jobs were stopped.
+func (r *run) step() bool {
 	plan := r.state.Step(r.now)
 	r.wake = plan.Wake
 	if r.wake <= r.now {
@@ -273,6 +409,7 @@ func (r *run) step() {
 		o.place(st.Alloc)
 		r.running++
 		r.network.enter(st.Job, r.Jobs[i].As(st.Alternative), st.Alloc)
+		r.ranking.started(st.Job, r.now, st.Alloc)
 		if r.Observe != nil {
 			r.Observe.Started(r.now, i, st.Alloc)
 		}
@@ -280,7 +417,8 @@ func (r *run) step() {
 			r.note(i, "started: "+st.Reason.Text(plan.View())+r.granted(plan, st))
 		}
 	}
-	if r.idle++; r.running > 0 || r.next < len(r.Jobs) {
+	stopped := r.obey(plan)
+	if r.idle++; r.running > 0 || r.next < len(r.Jobs) || len(r.outages.turns) > 0 {
 		r.idle = 0
 	}
 	for _, i := range r.Watch {
@@ -288,6 +426,7 @@ func (r *run) step() {
 			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
 		}
 	}
+	return stopped
 }
 
 // granted names the alternative that a job was started with, if it was one.

@@ -3,10 +3,13 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
+	"muster/policy/priority"
 )
 
 // Sweep is many runs: every policy on every size of the cluster with every seed.
@@ -20,7 +23,13 @@ type Sweep struct {
 	Seeds    []uint64
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
+	Outages  []Outage
 	Watch    []int
+	// Record, if set, gets a history of the first run.
+	Record   io.Writer
+	RecordAs history.Header
+	// Priority ranks the waiting jobs of every run; nil leaves it to the policies.
+	Priority *priority.Config
 	// Explain asks for accounts of steps, of the runs of the first seed and size.
 	Explain []Moment
 	// Observe, if set, gives each run its observer.
@@ -117,11 +126,15 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Watch: s.Watch,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Outages: s.Outages, Watch: s.Watch, Priority: s.Priority,
 		Progress: func(done int) { progress.set(p.Index, done) },
 	}
 	if p.Index < len(s.Policies) {
 		cfg.Explain = s.Explain
+	}
+	if p.Index == 0 && s.Record != nil {
+		cfg.Record, cfg.RecordAs = s.Record, s.RecordAs
+		cfg.RecordAs.Policy = p.Policy
 	}
 	if s.Observe != nil {
 		cfg.Observe = s.Observe(p)

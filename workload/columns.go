@@ -57,6 +57,7 @@ var columns = []column{
 	textColumn("user", func(j *model.Job) *string { return &j.User }),
 	textColumn("group", func(j *model.Job) *string { return &j.Group }),
 	textColumn("queue", func(j *model.Job) *string { return &j.Queue }),
+	textColumn("qos", func(j *model.Job) *string { return &j.QOS }).unlessZero(),
 	statusColumn,
 	loggedTimeColumn("wait", func(l *model.Logged) *time.Duration { return &l.Wait }),
 	loggedTimeColumn("cpu_time", func(l *model.Logged) *time.Duration { return &l.CPUTime }),

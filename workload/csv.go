@@ -182,7 +182,7 @@ func (d *csvDecoder) decode(cells []cell) *fault {
 	if j.ID == "" {
 		j.ID = fmt.Sprint(d.rows)
 	}
-	j.User, j.Group, j.Queue = d.word([]byte(j.User)), d.word([]byte(j.Group)), d.word([]byte(j.Queue))
+	j.User, j.Group, j.Queue, j.QOS = d.word([]byte(j.User)), d.word([]byte(j.Group)), d.word([]byte(j.Queue)), d.word([]byte(j.QOS))
 	return d.keep(1)
 }
 

@@ -193,6 +193,7 @@ func (d *sacctDecoder) fill(j *model.Job) *fault {
 	j.User = d.shared("user", "uid")
 	j.Group = d.shared("group", "account", "gid")
 	j.Queue = d.shared("partition")
+	j.QOS = d.shared("qos")
 	if v := d.value("priority"); v.text != "" {
 		n, err := strconv.ParseInt(v.text, 10, 64)
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/history"
+	"muster/policy/preempt"
+	"muster/policy/priority"
+	"muster/policy/priorityfile"
 	"muster/report"
 	"muster/report/simpage"
 	"muster/sim"
@@ -35,7 +41,9 @@ others are compared with.
 ` + workloadArgHelp + `
 
 Policies are names with commas between, each with settings where it has some, as
-easy:depth=50:bf_window=1d; --list-policies lists them.
+easy:depth=50:bf_window=1d; --list-policies lists them. With preempt=suspend, requeue
+or cancel and qos=low<normal<high, jobs of higher classes stop running ones of lower
+classes, under any policy: easy:preempt=requeue:qos=low<high.
 
 --nodes asks the same of clusters with more or fewer nodes: 480, 4,6,8 or
 450..480:10. Fewer are the first ones of the cluster; more are like its last.
@@ -57,18 +65,30 @@ error and counts nowhere else.
 --html writes a page with pictures that needs nothing else. --jobs-csv writes a
 line for each job of each run. --why tells of single jobs what they waited for.
 
+--outages lets nodes fail or drain for a while: a table of nodes, times and what
+happens, as docs/whatif.md describes it. Jobs on nodes that fail start anew.
+
+--record writes what the policy was told and what it decided, for muster sim replay.
+It is for one policy, one size and one seed.
+
 --explain tells of single steps of each policy how they came about: which jobs were
 started and why the others wait, or what else the policy keeps an account of, as
 bids and winners. A step is named by its number, from 1, or by a time such as 1h30m
 or 1-00:00:00, which means the first step then or later. Of several seeds and sizes
-the first ones are explained.`
+the first ones are explained.
+
+--priority orders the queue of every policy by Slurm's multifactor priority: age,
+size, class, partition and the fair share of users and accounts (the groups of the
+log), as the file says in slurm.conf's words. --json then tells what each account
+and user was due, used and waited.`
 
 // simFlags are the flags of muster sim.
 type simFlags struct {
 	cluster, workload, policies string
 	nodes, seeds                string
 	html, jobsCSV, why, traffic string
-	explain                     string
+	explain, priority           string
+	outages, history            string
 	noKill, asJSON, list        bool
 	workers                     int
 	log                         logFlags
@@ -79,7 +99,7 @@ func newSim() *cobra.Command {
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
              [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
-             [--explain STEP[,STEP]] [--json]`,
+             [--explain STEP[,STEP]] [--priority FILE] [--outages FILE] [--record FILE] [--json]`,
 		Short: "Ask what if: a log of jobs on a cluster, under several policies",
 		Long:  simHelp,
 		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
@@ -102,6 +122,9 @@ func newSim() *cobra.Command {
 	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
 	c.Flags().StringVar(&f.explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
+	c.Flags().StringVar(&f.outages, "outages", "", "let nodes fail or drain as this `file` says")
+	c.Flags().StringVar(&f.history, "record", "", "write what the policy was told and decided to this `file`, gzipped where it ends in .gz")
+	c.Flags().StringVar(&f.priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
 	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
 	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
 	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
@@ -111,7 +134,7 @@ func newSim() *cobra.Command {
 	completeFlag(c, "workload", completeWorkloads)
 	completeFlag(c, "policy", completePolicies)
 	completeFlag(c, "traffic", cobra.FixedCompletions([]string{trafficEstimate, trafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
-	c.AddCommand(newSimKernels())
+	c.AddCommand(newSimKernels(), newSimReplay())
 	return c
 }
 
@@ -153,7 +176,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range []string{f.html, f.jobsCSV} {
+	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
@@ -179,7 +202,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return wl.Jobs, nil
 	}
 	recorders := f.record(sweep)
-	runs, err := runSweep(c, sweep)
+	runs, err := f.runRecorded(c, sweep)
 	if err != nil {
 		return err
 	}
@@ -193,6 +216,42 @@ func (f *simFlags) run(c *cobra.Command) error {
 	return f.write(c, study)
 }
 
+// runRecorded runs the sweep, and writes its history where that is wanted.
+func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf, err error) {
+	if f.history == "" {
+		return runSweep(c, s)
+	}
+	if n := len(s.Seeds) * max(1, len(s.Nodes)) * len(s.Policies); n > 1 {
+		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
+	}
+	s.RecordAs = history.Header{Muster: "muster " + readVersion().Version, Note: commandLine(c)}
+	err = writeFile(f.history, func(w io.Writer) error {
+		s.Record = w
+		runs, err = runSweep(c, s)
+		return err
+	})
+	return runs, err
+}
+
+// outagesLimit is for a table of outages.
+var outagesLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a table of outages?"}
+
+// readOutages reads the table of outages.
+func (f *simFlags) readOutages(c *model.Cluster) ([]sim.Outage, error) {
+	if f.outages == "" {
+		return nil, nil
+	}
+	text, err := outagesLimit.ReadFile(f.outages)
+	if err != nil {
+		return nil, err
+	}
+	list, err := sim.ReadOutages(bytes.NewReader(text), c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.outages, err)
+	}
+	return list, nil
+}
+
 // sweep reads the flags that say what to run.
 func (f *simFlags) sweep() (*sim.Sweep, error) {
 	cluster, err := f.loadCluster()
@@ -204,6 +263,12 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		return nil, err
 	}
 	s := &sim.Sweep{Cluster: cluster, Policies: policies, NoKill: f.noKill, Workers: f.workers}
+	if f.priority != "" {
+		if s.Priority, err = readPriorities(f.priority); err != nil {
+			return nil, err
+		}
+		s.Policies = withClasses(policies, s.Priority)
+	}
 	if f.nodes != "" {
 		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
 			return nil, usageErrorf("--nodes: %v", err)
@@ -222,6 +287,9 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
 		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
 	}
+	if s.Outages, err = f.readOutages(cluster); err != nil {
+		return nil, err
+	}
 	if s.Explain, err = parseMoments(f.explain, "step", "1h30m"); err != nil {
 		return nil, err
 	}
@@ -232,6 +300,39 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		return nil, usageErrorf("--traffic %s: use %s or %s", f.traffic, trafficEstimate, trafficAsLogged)
 	}
 	return s, nil
+}
+
+var priorityLimit = wholefile.Limit{Bytes: priorityfile.MaxBytes, Remedy: "is it a priority configuration?"}
+
+func readPriorities(file string) (*priority.Config, error) {
+	text, err := priorityLimit.ReadFile(file)
+	if err != nil {
+		return nil, usageErrorf("--priority: %v", err)
+	}
+	return priorityfile.Read(text, file)
+}
+
+// withClasses lets the classes of a priority configuration preempt each other under
+// every policy that has no preemption of its own.
+func withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
+	rules := preempt.FromQOS(c.QOS)
+	if rules == nil {
+		return policies
+	}
+	out := slices.Clone(policies)
+	for i, n := range policies {
+		if strings.Contains(n.Name, ":preempt=") {
+			continue
+		}
+		out[i].New = func() (policy.Policy, error) {
+			inner, err := n.New()
+			if err != nil {
+				return nil, err
+			}
+			return preempt.Wrap(inner, rules)
+		}
+	}
+	return out
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {
@@ -436,6 +537,12 @@ func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 		traffic = "estimated as in the TSUBAME paper where the log does not say"
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
+	if f.outages != "" {
+		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, plural(len(s.Outages), "outage"))})
+	}
+	if f.priority != "" {
+		rows = append(rows, [2]string{"Priorities", f.priority})
+	}
 	if f.noKill {
 		rows = append(rows, [2]string{"Wall times", "do not kill"})
 	}
@@ -476,6 +583,9 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"
+	}
+	if f.history != "" {
+		named += f.history + ": what was told and decided, for muster sim replay\n"
 	}
 	var err error
 	if f.asJSON {

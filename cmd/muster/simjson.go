@@ -2,6 +2,7 @@ package main
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"muster/report/simpage"
@@ -24,6 +25,12 @@ type (
 		Killed          int     `json:"killed"`
 		Impossible      int     `json:"impossible"`
 		Borrowing       int     `json:"borrowing"`
+		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped for one of a higher class
+		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled so
+		Lost            int     `json:"lost,omitempty"`
+		Requeues        int     `json:"requeues,omitempty"`
+		NodeHoursLost   float64 `json:"node_hours_lost,omitempty"`
+		CoreHoursLost   float64 `json:"core_hours_lost,omitempty"`
 		Makespan        float64 `json:"makespan_s"`
 		GPUUtilization  float64 `json:"gpu_utilization"`
 		CoreUtilization float64 `json:"core_utilization"`
@@ -55,6 +62,23 @@ type (
 		// Comparison with the first policy, of the same seed and size; null for the first.
 		Comparison     *jsonComparison  `json:"comparison"`
 		ImpossibleJobs []jsonImpossible `json:"impossible_jobs,omitempty"`
+		// Shares of accounts and users at the end of the run, with --priority.
+		Shares []jsonShare `json:"shares,omitempty"`
+	}
+	// jsonShare is an account, or with a user's name that user in it.
+	jsonShare struct {
+		Account   string   `json:"account"`
+		User      string   `json:"user,omitempty"`
+		Depth     int      `json:"depth"`
+		Jobs      int      `json:"jobs"`
+		MeanWait  float64  `json:"mean_wait_s"`
+		Raw       int64    `json:"raw_shares"`
+		Norm      float64  `json:"norm_shares"`
+		Usage     float64  `json:"raw_usage"`
+		NormUsage float64  `json:"norm_usage"`
+		Effective float64  `json:"effective_usage"`
+		Level     *float64 `json:"level_fs"` // null where nothing was used
+		FairShare *float64 `json:"fair_share,omitempty"`
 	}
 	jsonComparison struct {
 		Against        string  `json:"against"`
@@ -141,7 +165,8 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 	s := &r.Summary
 	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
-		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing,
+		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing, Stops: r.Result.Stops, Preempted: s.Preempted,
+		Lost: s.Lost, Requeues: s.Requeues, NodeHoursLost: s.NodeHoursLost, CoreHoursLost: s.CoreHoursLost,
 		Makespan: s.Makespan, GPUUtilization: s.GPUUtilization, CoreUtilization: s.CoreUtilization,
 		MeanWait: s.Wait.Mean, MedianWait: s.Wait.Median, P95Wait: s.Wait.P95, MaxWait: s.Wait.Max,
 		MeanRun: s.Run.Mean, MedianRun: s.Run.Median, P95Run: s.Run.P95, MaxRun: s.Run.Max,
@@ -153,8 +178,25 @@ func runJSON(r *simpage.Run, first string) jsonRun {
 	if r.Against != nil {
 		out.Comparison = comparisonJSON(r.Against, first)
 	}
+	for i := range r.Result.Shares {
+		out.Shares = append(out.Shares, shareJSON(&r.Result.Shares[i]))
+	}
 	for _, job := range slices.Sorted(maps.Keys(r.Result.Reasons)) {
 		out.ImpossibleJobs = append(out.ImpossibleJobs, jsonImpossible{r.Result.Jobs[job].ID, r.Reason(job)})
+	}
+	return out
+}
+
+func shareJSON(s *sim.Share) jsonShare {
+	out := jsonShare{
+		Account: s.Account, User: s.User, Depth: s.Depth, Jobs: s.Jobs, MeanWait: s.MeanWait,
+		Raw: s.Shares, Norm: s.NormShares, Usage: s.Usage, NormUsage: s.NormUsage, Effective: s.Effective,
+	}
+	if !math.IsInf(s.Level, 0) {
+		out.Level = &s.Level
+	}
+	if s.User != "" {
+		out.FairShare = &s.FairShare
 	}
 	return out
 }

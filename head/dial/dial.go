@@ -56,7 +56,7 @@ func Address(name string) (network, address string, err error) {
 	if err != nil {
 		host, port = strings.Trim(name, "[]"), DefaultPort
 	}
-	if host == "" || port == "" || strings.ContainsAny(host, " /@") {
+	if host == "" || port == "" || strings.ContainsAny(host+port, " /@") {
 		return "", "", fmt.Errorf("%q names no head: write HOST, HOST:PORT, or unix:%s", name, DefaultSocket)
 	}
 	return "tcp", net.JoinHostPort(host, port), nil

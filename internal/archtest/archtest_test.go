@@ -37,11 +37,16 @@ policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
 NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it
 policy, policy/prices < policy/mosaic
+workload/portable < policy/priority # the order of a queue: it knows neither policies nor clusters
+model/strictyaml, policy/priority < policy/priorityfile
+policy, policy/priority < policy/preempt # classes that stop each other, around any policy
+policy/preempt < policy/catalog
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
+policy < policy/history # what was told to a state, and decided: it knows no policy by name, and no policy knows it
 
 # What simulates: it knows neither head nor node.
 NOTHING < sim/fairshare < sim
-policy, policy/catalog, mapping, workload < sim
+policy, policy/catalog, policy/history, mapping, workload < sim
 NOTHING < workload/portable < workload # numbers that are the same on every machine
 model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
@@ -89,7 +94,7 @@ wire/agent < node/agentcore # what an agent knows, as a value
 node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile < node/agent
 
 # The cluster plane: it knows no device.
-policy, policy/catalog, wire, model/clusterfile < head, slurm
+policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
@@ -110,6 +115,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
+head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
 model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
@@ -178,7 +184,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		may      bool
 	}{
 		{"policy", "model", true}, {"policy/easy", "model", true}, {"policy/catalog", "policy/easy", true},
-		{"sim", "model", true}, {"sim", "policy/catalog", true}, {"sim", "workload", true},
+		{"sim", "model", true}, {"sim", "policy/catalog", true}, {"sim", "policy/history", true}, {"head", "policy/history", true}, {"sim", "workload", true},
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
@@ -188,7 +194,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
-		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false},
+		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false}, {"policy/history", "policy/catalog", false},
+		{"policy/easy", "policy/history", false}, {"policy", "policy/history", false},
 		{"policy", "model/clusterfile", false}, {"policy/easy", "policy/firstfit", false}, {"policy/easy", "policy/catalog", false},
 		{"sim", "head", false}, {"sim", "node", false}, {"sim", "device", false}, {"head", "device", false}, {"head", "device/soft", false},
 		{"node", "policy", false}, {"node", "policy/easy", false}, {"node", "device/cuda", false}, {"device/soft", "device/cuda", false},

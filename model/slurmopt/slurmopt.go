@@ -156,6 +156,12 @@ func (o *Options) Apply(j *model.Job) {
 	if o.Account != "" {
 		j.Group = o.Account
 	}
+	if o.QOS != "" {
+		j.QOS = o.QOS
+	}
+	if o.Batch.Reservation != "" {
+		j.Reservation = o.Batch.Reservation
+	}
 }
 
 // Avoid restricts the requests to the nodes of all that -x does not exclude.

@@ -17,6 +17,7 @@ import (
 	"muster/policy/inorder"
 	"muster/policy/mosaic"
 	"muster/policy/packing"
+	"muster/policy/preempt"
 )
 
 // Entries are all policies, in the order in which they are shown.
@@ -34,9 +35,53 @@ var Entries = slices.Concat([]policy.Entry{
 	mosaic.Entry,
 }, packing.Entries)
 
+// Preemption are the settings that every policy takes beside its own: with preempt
+// set, classes of jobs stop running jobs of lower classes.
+var Preemption = []model.Option{
+	{Name: "preempt", Default: "off", Summary: "what happens to jobs of lower classes that a higher one needs the place of: suspend, requeue or cancel"},
+	{Name: "qos", Default: "", Summary: "the classes (QOS) from the lowest to the highest, as low<normal<high"},
+}
+
 // New makes a policy from "NAME" or "NAME:key=value:key=value".
 func New(spec string) (policy.Policy, error) {
 	name, settings, _ := strings.Cut(spec, ":")
+	settings, how, classes := cutPreemption(settings)
+	p, err := newPlain(name, settings)
+	switch {
+	case err != nil:
+		return nil, err
+	case how == "" || how == "off":
+		if classes != "" {
+			return nil, fmt.Errorf("policy %s: qos is for preemption: say how, as preempt=suspend", name)
+		}
+		return p, nil
+	}
+	rules, err := preempt.ParseRules(classes, how)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", name, err)
+	}
+	return preempt.Wrap(p, rules)
+}
+
+// cutPreemption takes the settings of Preemption out of the others.
+func cutPreemption(settings string) (rest, how, classes string) {
+	if !strings.Contains(settings, "preempt=") && !strings.Contains(settings, "qos=") {
+		return settings, "", ""
+	}
+	var others []string
+	for s := range strings.SplitSeq(settings, ":") {
+		if v, ok := strings.CutPrefix(s, "preempt="); ok {
+			how = v
+		} else if v, ok := strings.CutPrefix(s, "qos="); ok {
+			classes = v
+		} else {
+			others = append(others, s)
+		}
+	}
+	return strings.Join(others, ":"), how, classes
+}
+
+func newPlain(name, settings string) (policy.Policy, error) {
 	names := make([]string, len(Entries))
 	for i := range Entries {
 		if Entries[i].Name == name {

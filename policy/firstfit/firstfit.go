@@ -205,6 +205,17 @@ func (p *firstFit) dropCancelled(v *policy.View) {
 		l := &p.lines[v.Shape(id).ID()]
 		l.jobs = without(l.jobs, l.head, id)
 	}
+	if len(v.Reshaped()) == 0 {
+		return
+	}
+	gone := map[policy.JobID]bool{}
+	for _, id := range v.Reshaped() {
+		gone[id] = true
+	}
+	for i := range p.lines {
+		l := &p.lines[i]
+		l.jobs = append(l.jobs[:l.head], slices.DeleteFunc(l.jobs[l.head:], func(id policy.JobID) bool { return gone[id] })...)
+	}
 }
 
 // without is a list without a job, which is looked for from a place on.

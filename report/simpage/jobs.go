@@ -106,6 +106,8 @@ func (s *Study) why(r *Run, job int) string {
 	switch o.State {
 	case sim.Finished:
 		lines = append(lines, [2]string{clock(o.End), "finished after running for " + report.Duration((o.End - o.Start).Seconds())})
+	case sim.Lost:
+		lines = append(lines, [2]string{clock(o.End), "lost, after running for " + report.Duration((o.End - o.Start).Seconds())})
 	case sim.Killed:
 		lines = append(lines, [2]string{clock(o.End), "killed at its wall time of " + model.FormatDuration(j.As(int(o.Alternative)).WallTime)})
 	}

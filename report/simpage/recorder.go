@@ -50,6 +50,7 @@ func (r *Recorder) Started(now time.Duration, job int, a *model.Allocation) {
 		r.held = append(r.held, make([]holding, job+1-len(r.held))...)
 	}
 	h := &r.held[job]
+	*h = holding{} // it may have been requeued, or suspended
 	cores, gpus := sim.Held(r.cluster, a)
 	h.cores, h.gpus = int32(cores), gpus
 	h.from, h.hosts = len(r.nodes), int32(len(a.Parts))

@@ -3,6 +3,7 @@ package simpage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,6 +52,12 @@ func (s *Study) runTable() *report.Table {
 	}
 	c.add(true, "Jobs", "All jobs of the workload.", func(r *Run) string { return report.Number(float64(r.Summary.Jobs)) })
 	c.count(s.Runs, "Killed", "Jobs that reached their wall time.", func(r *Run) int { return r.Summary.Killed })
+	c.count(s.Runs, "Lost", "Jobs that ended because a node failed.", func(r *Run) int { return r.Summary.Lost })
+	c.count(s.Runs, "Requeued", "How often a job was put back into the queue because a node failed.", func(r *Run) int { return r.Summary.Requeues })
+	if slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Summary.NodeHoursLost > 0 }) {
+		c.add(true, "Nodes out", "How long nodes failed or drained, all together, until the last job was over.",
+			func(r *Run) string { return report.Duration(r.Summary.NodeHoursLost * 3600) })
+	}
 	c.count(s.Runs, "Impossible", "Jobs that could not start even on the idle cluster. They count nowhere else.", func(r *Run) int { return r.Summary.Impossible })
 	c.count(s.Runs, "Borrowing", "Jobs that used a GPU of another node.", func(r *Run) int { return r.Summary.Borrowing })
 	c.add(true, "Makespan", "From the first submission to the last end.", func(r *Run) string { return report.Duration(r.Summary.Makespan) })

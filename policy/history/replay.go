@@ -1,0 +1,171 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"muster/policy"
+)
+
+// Result is what came of playing a history again.
+type Result struct {
+	Header Header
+	// Events counts those that were told, steps included; Steps and Starts count
+	// plans, and the lines in them that started a job.
+	Events, Steps, Starts int
+	Last                  time.Duration // of the last step
+	// Difference is the first answer that is another one; nil if there is none.
+	// What comes behind it was not played.
+	Difference *Difference
+	// Cut says that the last line has no end, and was left out: whoever wrote it was
+	// stopped, or still writes.
+	Cut bool
+}
+
+// Difference is an answer that is another one than was recorded.
+type Difference struct {
+	Line int
+	At   time.Duration   // of the latest step
+	Then json.RawMessage // the line as it was recorded
+	Now  json.RawMessage // as it would be recorded now
+}
+
+// Maker makes a policy from its spec.
+type Maker func(spec string) (policy.Policy, error)
+
+// Replay tells the events of a history to a fresh state with the same policy, and
+// compares every answer with the one that was recorded.
+func Replay(in io.Reader, make Maker) (Result, error) {
+	_, out, err := play(in, make)
+	return out, err
+}
+
+// Restore is Replay for those who want the state that comes of it: a history that
+// is decided otherwise now is an error.
+func Restore(in io.Reader, make Maker) (*policy.State, error) {
+	s, out, err := play(in, make)
+	if err == nil && out.Difference != nil {
+		err = &LineError{out.Difference.Line, errors.New("another decision is made now than was recorded")}
+	}
+	return s, err
+}
+
+func play(in io.Reader, make Maker) (*policy.State, Result, error) {
+	r := &reader{in: bufio.NewReaderSize(in, 1<<16)}
+	h, err := r.header()
+	if err != nil {
+		return nil, Result{}, err
+	}
+	out := Result{Header: *h}
+	p, err := make(h.Policy)
+	if err != nil {
+		return nil, out, r.wrong(err)
+	}
+	s := policy.NewState(h.Cluster, p)
+	for {
+		e, line, err := r.event()
+		if err != nil {
+			return nil, out, err
+		}
+		if e == nil {
+			out.Cut = r.cut
+			return s, out, nil
+		}
+		now, err := again(s, e, &out)
+		if err != nil {
+			return nil, out, r.wrong(err)
+		}
+		out.Events++
+		then, err := json.Marshal(e)
+		if err != nil {
+			return nil, out, err
+		}
+		if !bytes.Equal(then, now) {
+			out.Difference = &Difference{r.line, out.Last, line, now}
+			return s, out, nil
+		}
+	}
+}
+
+// again tells an event to a state, and returns the line that it makes now.
+func again(s *policy.State, e event, out *Result) ([]byte, error) {
+	same := func(id policy.JobID) policy.JobID { return id }
+	switch e := e.(type) {
+	case *submitted:
+		now := *e
+		id, err := s.Submit(e.Job.model())
+		now.ID, now.answer = id, e.given(err)
+		return json.Marshal(&now)
+	case *adopted:
+		now := *e
+		id, err := s.Adopt(e.Job.model(), e.Alternative, e.Alloc.model(), time.Duration(e.Started))
+		now.ID, now.answer = id, e.given(err)
+		return json.Marshal(&now)
+	case *told:
+		now := *e
+		now.answer = e.given(tell(s, e.Do, e.ID))
+		return json.Marshal(&now)
+	case *ranked:
+		now := *e
+		now.answer = e.given(s.Rank(e.ID, e.Rank))
+		return json.Marshal(&now)
+	case *nodeAdded:
+		now := *e
+		n, err := s.AddNode(e.Node.model(), modelTypes(e.Types)...)
+		now.Number, now.answer = n, e.given(err)
+		return json.Marshal(&now)
+	case *devicesAdded:
+		now := *e
+		now.answer = e.given(s.AddDevices(e.Number, e.GPUs, modelTypes(e.Types)...))
+		return json.Marshal(&now)
+	case *nodeSet:
+		now := *e
+		st, err := policy.ParseNodeState(e.State)
+		if err == nil {
+			err = s.SetNode(e.Number, st)
+		}
+		now.answer = e.given(err)
+		return json.Marshal(&now)
+	case *deviceSet:
+		now := *e
+		now.answer = e.given(s.SetDevice(e.Number, e.Device, e.Up))
+		return json.Marshal(&now)
+	case *stepped:
+		at := time.Duration(e.At)
+		if at < out.Last {
+			return nil, fmt.Errorf("the step at %v is before the one at %v", at, out.Last)
+		}
+		now := *e
+		now.Plan = planOf(s.Step(at), same)
+		out.Steps++
+		out.Starts += now.Plan.started()
+		out.Last = at
+		return json.Marshal(&now)
+	}
+	return nil, fmt.Errorf("an event of a kind that is not played: %T", e)
+}
+
+// given is the answer that err is. The words of an error may change, and name
+// jobs by numbers of another state: that there was one is what counts.
+func (a answer) given(err error) answer {
+	if err != nil && a.Error != "" {
+		return a
+	}
+	return answer{text(err)}
+}
+
+// started counts the starts that were not refused.
+func (p *plan) started() int {
+	n := 0
+	for i := range p.Starts {
+		if p.Starts[i].Error == "" {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,322 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/model"
+)
+
+// Window keeps nodes for some users, or for nobody, for a time: Slurm's
+// reservations and maintenance. A job that is not of those users is placed on the
+// nodes only if its estimate ends before the window begins. A job that names the
+// window runs inside it, and nowhere else.
+//
+// # How it is done
+//
+// Which nodes a job may use follows from the windows, its estimate and the time.
+// Before a step, jobs for which that has changed get another node list, or are taken
+// out of the queue if there is no room for them at all; the policy is told that they left
+// and arrived. So every policy keeps to windows without knowing of them. Reservations
+// that a policy makes for later use the nodes that the job may use now.
+type Window struct {
+	Name        string
+	From, Until time.Duration
+	Nodes       []int32
+	// Users and Accounts (the groups of jobs) may use the nodes while the window lasts.
+	Users, Accounts []string
+}
+
+// maxWindows fit a set of windows.
+const maxWindows = 64
+
+// windows are all of them, and what follows.
+type windows struct {
+	list []Window
+	// next is when the nodes of some waiting job change if nobody comes or goes.
+	next  time.Duration
+	fresh []JobID // jobs that joined the queue and were not looked at
+	held  int     // jobs that are out of the queue
+	// names of the nodes that are in none of a set of windows, by set.
+	names map[uint64][]string
+}
+
+// windowed is a job that does not run as it was submitted.
+type windowed struct {
+	base    *model.Job
+	blocked uint64 // windows whose nodes it must not use
+	inside  int    // the window that it named, -1 for none
+	held    string // why it is out of the queue; "" if it is not
+}
+
+// SetWindows replaces the windows. They count from the next step on.
+func (s *State) SetWindows(list []Window) error {
+	if len(list) > maxWindows {
+		return fmt.Errorf("policy: %d windows, at most %d are supported", len(list), maxWindows)
+	}
+	for i, w := range list {
+		switch {
+		case w.Name == "" || slices.ContainsFunc(list[:i], func(o Window) bool { return o.Name == w.Name }):
+			return fmt.Errorf("policy: window %q is there twice, or has no name", w.Name)
+		case w.From >= w.Until:
+			return fmt.Errorf("policy: window %s ends at %s, before it begins at %s", w.Name, w.Until, w.From)
+		}
+		for _, n := range w.Nodes {
+			if _, err := s.node(n); err != nil {
+				return err
+			}
+		}
+	}
+	if len(list) == 0 && len(s.windows.list) == 0 {
+		return nil
+	}
+	s.windows.list, s.windows.names = slices.Clone(list), map[uint64][]string{}
+	s.windows.next = 0
+	s.windowing = true
+	return nil
+}
+
+// Windows are those that were set.
+func (s *State) Windows() []Window { return s.windows.list }
+
+// mayUse says whether a job's user or account may use a window's nodes.
+func (w *Window) mayUse(j *model.Job) bool {
+	return slices.Contains(w.Users, j.User) || slices.Contains(w.Accounts, j.Group)
+}
+
+// keepToWindows looks at the waiting jobs whose nodes may have changed.
+func (s *State) keepToWindows(now time.Duration) {
+	if !s.windowing {
+		return
+	}
+	w := &s.windows
+	if now >= w.next {
+		w.next = Never
+		s.jobs.each(func(id JobID, e *jobEntry) {
+			if e.status == waiting {
+				s.reconsider(id, e, now)
+			}
+		})
+	} else {
+		for _, id := range w.fresh {
+			if e := s.jobs.at(id); e.status == waiting {
+				s.reconsider(id, e, now)
+			}
+		}
+	}
+	w.fresh = w.fresh[:0]
+	s.windowing = len(w.list) > 0 || w.held > 0
+}
+
+// joined notes a job that has come to the queue: the next step looks at it.
+func (s *State) joined(id JobID, j *model.Job) {
+	if j.Reservation != "" {
+		s.windowing = true
+	}
+	if s.windowing {
+		s.windows.fresh = append(s.windows.fresh, id)
+	}
+}
+
+// wakeForWindows is the next instant at which nodes come free of a window, or it begins
+// for those who named it; Never while nobody waits.
+func (s *State) wakeForWindows(now time.Duration) time.Duration {
+	at := Never
+	if s.queue.n+s.windows.held == 0 {
+		return at
+	}
+	for _, w := range s.windows.list {
+		for _, t := range [...]time.Duration{w.From, w.Until} {
+			if t > now {
+				at = min(at, t)
+			}
+		}
+	}
+	return at
+}
+
+// reconsider gives a waiting job the nodes that it may use now.
+func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
+	base := e.job
+	if e.window != nil {
+		base = e.window.base
+	}
+	want := s.windowedOf(base, now)
+	switch {
+	case want == nil && e.window == nil:
+		return
+	case want != nil && e.window != nil && want.blocked == e.window.blocked && want.inside == e.window.inside && want.held == e.window.held:
+		return
+	}
+	s.leaveQueue(id, e)
+	e.job, e.window = base, want
+	if want != nil && want.held == "" {
+		e.job = s.limited(base, want)
+	}
+	fresh := s.entryOf(e.job, s.traits.Alternatives)
+	e.shape, e.others = fresh.shape, fresh.others
+	if want != nil && want.held == "" && e.impossible() != nil {
+		want.held = "the nodes that it may use before a reservation begins are too few"
+		// It is looked at again when the sets of windows change.
+	}
+	if want != nil && want.held != "" {
+		s.windows.held++
+		return
+	}
+	s.queue.insert(s.place(id))
+	s.view.arrived = append(s.view.arrived, id)
+	s.gaveBack()
+}
+
+// leaveQueue takes a job from the queue, and tells the policy if it knows of it.
+func (s *State) leaveQueue(id JobID, e *jobEntry) {
+	if e.held() {
+		s.windows.held--
+		return
+	}
+	s.queue.remove(s.place(id))
+	if i := slices.Index(s.view.arrived, id); i >= 0 {
+		s.view.arrived = slices.Delete(s.view.arrived, i, i+1)
+		return
+	}
+	s.view.left = append(s.view.left, id)
+	s.view.reshaped = append(s.view.reshaped, id)
+	s.view.changes++
+}
+
+// Reshaped lists those of Left whose nodes have changed while they waited: their
+// shape is not the one that the policy has known them by.
+func (v *View) Reshaped() []JobID { return v.reshaped }
+
+// held says that a waiting job is out of the queue.
+func (e *jobEntry) held() bool { return e.window != nil && e.window.held != "" }
+
+// windowedOf is what the windows make of a job now; nil where they change nothing.
+// It notes when that will be something else.
+func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
+	w := &s.windows
+	out := &windowed{base: j, inside: -1}
+	longest := j.Estimate()
+	for i := range j.Alternatives {
+		longest = max(longest, j.As(i+1).Estimate())
+	}
+	end := model.After(now, longest)
+	for i := range w.list {
+		x := &w.list[i]
+		named := x.Name == j.Reservation
+		if named {
+			out.inside = i
+		}
+		for _, t := range [...]time.Duration{x.From - longest + 1, x.From, x.Until - longest + 1, x.Until} {
+			if t > now {
+				w.next = min(w.next, t)
+			}
+		}
+		if !named && !x.mayUse(j) && x.From < end && now < x.Until {
+			out.blocked |= 1 << i
+		}
+	}
+	if j.Reservation != "" {
+		out.held = w.outside(out.inside, j, now, end)
+	}
+	if out.blocked == 0 && out.inside < 0 && out.held == "" {
+		return nil
+	}
+	return out
+}
+
+// outside says why a job that named a window cannot run in it now.
+func (w *windows) outside(i int, j *model.Job, now, end time.Duration) string {
+	if i < 0 {
+		return fmt.Sprintf("there is no reservation %q", j.Reservation)
+	}
+	x := &w.list[i]
+	switch {
+	case !x.mayUse(j):
+		return fmt.Sprintf("user %s and account %s may not use reservation %s", j.User, j.Group, x.Name)
+	case now < x.From:
+		return fmt.Sprintf("reservation %s begins at %s", x.Name, Clock(x.From))
+	case end > x.Until:
+		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, Clock(x.Until))
+	}
+	return ""
+}
+
+// limited is the job with the nodes that it may use.
+func (s *State) limited(j *model.Job, w *windowed) *model.Job {
+	names := s.namesWithout(w.blocked)
+	if w.inside >= 0 {
+		inside := s.windows.list[w.inside].Nodes
+		names = intersection(names, func(name string) bool {
+			n, _ := s.shapes.node(name)
+			return slices.Contains(inside, n)
+		})
+	}
+	out := *j
+	limit := func(r *model.Request) {
+		list := names
+		if len(r.NodeList) > 0 {
+			list = intersection(names, func(name string) bool { return slices.Contains(r.NodeList, name) })
+		}
+		if len(list) == 0 {
+			list = []string{"(none)"} // no node has such a name: it is impossible now
+		}
+		r.NodeList = list
+	}
+	limit(&out.Request)
+	out.Alternatives = slices.Clone(j.Alternatives)
+	for i := range out.Alternatives {
+		limit(&out.Alternatives[i])
+	}
+	return &out
+}
+
+func intersection(names []string, has func(string) bool) []string {
+	var out []string
+	for _, name := range names {
+		if has(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// namesWithout lists the nodes that are in none of a set of windows.
+func (s *State) namesWithout(blocked uint64) []string {
+	if list, ok := s.windows.names[blocked]; ok {
+		return list
+	}
+	in := make([]bool, len(s.cluster.Nodes))
+	for i, w := range s.windows.list {
+		if blocked>>i&1 != 0 {
+			for _, n := range w.Nodes {
+				in[n] = true
+			}
+		}
+	}
+	var list []string
+	for n := range s.cluster.Nodes {
+		if !in[n] {
+			list = append(list, s.cluster.Nodes[n].Name)
+		}
+	}
+	s.windows.names[blocked] = list
+	return list
+}
+
+// checkLenders refuses devices of nodes that the job must keep away from: a node
+// list only says where its processes run.
+func (s *State) checkLenders(e *jobEntry, a *model.Allocation) error {
+	if e.window == nil {
+		return nil
+	}
+	for _, g := range a.Grants {
+		for i, w := range s.windows.list {
+			if e.window.blocked>>i&1 != 0 && slices.Contains(w.Nodes, g.Node) {
+				return fmt.Errorf("job %s: node %s is kept for reservation %s", e.job.ID, s.cluster.Nodes[g.Node].Name, w.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -27,8 +27,11 @@ in $MUSTER_JOB_ID: MPI's launchers use it to start processes on the job's other 
 COMMAND is handed to a shell there, as ssh does. A link to this program that is called
 muster-rsh does the same, for launchers that take no arguments:
 
-  mpirun --mca plm_rsh_agent 'muster exec --rsh' ./program        Open MPI
-  mpiexec -launcher ssh -launcher-exec $(which muster-rsh) ...     MPICH, Intel MPI (Hydra)`
+  mpirun --mca plm_rsh_agent 'muster exec --rsh' ./program           (Open MPI)
+  mpiexec -genvnone -launcher ssh -launcher-exec $(which muster-rsh) \
+          -f <(muster nodes --hostnames) ./program                   (MPICH, Hydra)
+
+-genvnone leaves each node its own variables, with which programs find their GPUs.`
 
 // execFlags are the flags of muster exec.
 type execFlags struct {

@@ -165,7 +165,7 @@ func (f *historyFlags) run(c *cobra.Command) error {
 	case f.asRaw:
 		return printJSON(c, api.Jobs{Jobs: jobs})
 	case f.parsable:
-		return writeHistory(c.OutOrStdout(), fields, jobs, !f.noHeader)
+		return writeSacct(c.OutOrStdout(), fields, jobs, !f.noHeader)
 	}
 	return f.writeTable(c.OutOrStdout(), fields, widths, jobs)
 }
@@ -284,8 +284,8 @@ func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.P
 	}), nil
 }
 
-// writeHistory writes what sacct -P does. Bars and line ends in names would break it.
-func writeHistory(w io.Writer, fields []*historyField, jobs []api.Job, header bool) error {
+// writeSacct writes what sacct -P does. Bars and line ends in names would break it.
+func writeSacct(w io.Writer, fields []*historyField, jobs []api.Job, header bool) error {
 	var b strings.Builder
 	clean := strings.NewReplacer("|", "_", "\n", " ", "\r", " ")
 	line := func(value func(*historyField) string) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,9 +14,9 @@ import (
 
 func newNodes() *cobra.Command {
 	var f askFlags
-	var asJSON bool
+	var asJSON, hostnames bool
 	c := &cobra.Command{
-		Use:   "nodes [NODE...] [--json]",
+		Use:   "nodes [NODE...] [--json | --hostnames]",
 		Short: "List the nodes of the cluster",
 		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
 hold and, behind the slash, what there is; a GPU counts as held when any of its memory
@@ -23,11 +24,20 @@ is. JOBS is how many have something of the node, a lent GPU included.
 
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
-is heard of it. A * means that its agent is not connected.` + askHelp,
-		Example:           "  muster nodes\n  muster nodes n[1-4]\n  muster nodes --json | jq '.nodes[].devices'",
+is heard of it. A * means that its agent is not connected.
+
+--hostnames writes out a list of names, as scontrol show hostnames does; inside a job
+that of its nodes.` + askHelp,
+		Example: `  muster nodes
+  muster nodes n[1-4]
+  muster nodes --json | jq '.nodes[].devices'
+  mpiexec -f <(muster nodes --hostnames) ...`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeNodes(&f),
 		RunE: func(c *cobra.Command, args []string) error {
+			if hostnames {
+				return printHostnames(c, args)
+			}
 			nodes, err := f.nodes(c, args)
 			if err != nil {
 				return err
@@ -40,7 +50,26 @@ is heard of it. A * means that its agent is not connected.` + askHelp,
 	}
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
 	return c
+}
+
+// printHostnames writes out lists of nodes, as scontrol show hostnames does. Nobody is
+// asked.
+func printHostnames(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		list := os.Getenv("MUSTER_JOB_NODELIST")
+		if list == "" {
+			return usageErrorf("--hostnames: give a list, as n[1-4]; this is no job, whose nodes were in $MUSTER_JOB_NODELIST")
+		}
+		args = []string{list}
+	}
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), strings.Join(names, "\n"))
+	return nil
 }
 
 // nodes asks for all nodes, or for those that are named.

@@ -101,7 +101,7 @@ func Check(ctx context.Context, remote Remote) error {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(setUpTime))
 	hello := Hello("", 0)
-	hello.Token = remote.Token
+	hello.Token, hello.Grant = remote.Token, remote.Grant
 	if err := wire.WriteRecord(conn, &hello); err != nil {
 		return fmt.Errorf("greeting the node: %w", err)
 	}
@@ -116,9 +116,15 @@ const maxDevices = 1024
 
 // Attach makes the session the client of a device.
 func (s *Session) Attach(device uint32) error {
+	return s.AttachAs(wire.Attach{Device: device, Place: device})
+}
+
+// AttachAs makes the session the client of a device that its program knows by another
+// number.
+func (s *Session) AttachAs(wanted wire.Attach) error {
 	_ = s.conn.SetDeadline(time.Now().Add(attachTime))
-	if err := wire.WriteRecord(s.conn, &wire.Attach{Device: device}); err != nil {
-		return fmt.Errorf("attaching to device %d: %w", device, err)
+	if err := wire.WriteRecord(s.conn, &wanted); err != nil {
+		return fmt.Errorf("attaching to device %d: %w", wanted.Device, err)
 	}
 	in := &fileReader{conn: s.conn}
 	defer in.close()

@@ -25,6 +25,8 @@ type Remote struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Token is what the node wants to hear, "" if nothing.
 	Token string
+	// Grant is the credential of the program's grant, "" without one.
+	Grant string
 }
 
 // resultNotReady is the CUresult of programs whose node cannot be reached.
@@ -38,6 +40,14 @@ const silence = time.Minute
 // plays the daemon to them and sends their messages there. Only programs of the
 // same user are served. It returns when ctx is over and all programs were told.
 func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *slog.Logger) error {
+	return acceptPrograms(ctx, listener, os.Getuid(), log, func(ctx context.Context, near *net.UnixConn) error {
+		return serveProgram(ctx, near, remote)
+	})
+}
+
+// acceptPrograms serves each program of a user that connects, until ctx is over and
+// all of them were told.
+func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, log *slog.Logger, serve func(context.Context, *net.UnixConn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	programs := door.Listen(listener, false)
@@ -60,7 +70,12 @@ func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *
 		conn := accepted.(*door.Conn)
 		clients.Go(func() {
 			defer conn.Close()
-			if err := serveProgram(ctx, conn.Conn.(*net.UnixConn), remote); err != nil {
+			near := conn.Conn.(*net.UnixConn)
+			_, err := programOf(near, user)
+			if err == nil {
+				err = serve(ctx, near)
+			}
+			if err != nil {
 				log.Info("a program's client ended", "reason", err)
 			}
 		})
@@ -69,41 +84,49 @@ func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *
 
 // serveProgram serves one connection of a program to its end.
 func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error {
-	if err := sameUser(near); err != nil {
-		return err
-	}
 	_ = near.SetDeadline(time.Now().Add(setUpTime))
 	var hello wire.Hello
 	if err := wire.ReadAs(near, &hello); err != nil {
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
-	hello.Token = remote.Token
+	hello.Token, hello.Grant = remote.Token, remote.Grant
 	r := &relay{near: near, remote: remote, hello: hello}
 	// Whoever waits is ended by the end of the connections.
 	defer context.AfterFunc(ctx, func() { r.finish("muster run is ending") })()
 	defer r.finish("")
-	return r.serve(ctx)
-}
-
-func sameUser(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	attached, err := r.setUp(ctx)
 	if err != nil {
 		return err
+	}
+	return r.serve(attached)
+}
+
+// programOf refuses programs of other users than one, and says which process it is.
+func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return 0, err
+	}
+	if int(peer.Uid) != user {
+		return 0, fmt.Errorf("a program of user %d was turned away: this socket is user %d's", peer.Uid, user)
+	}
+	return peer.Pid, nil
+}
+
+// peerOf is who is at the other end of a connection, as the kernel says.
+func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	var peer *syscall.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
 		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if failed != nil {
-		return failed
-	}
-	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("a program of user %d was turned away: this socket is user %d's", peer.Uid, os.Getuid())
-	}
-	return nil
+	return peer, failed
 }
 
 // bufferSize is several records of TLS.
@@ -116,6 +139,7 @@ type relay struct {
 	near   *net.UnixConn
 	remote Remote
 	hello  wire.Hello
+	node   string // its name, if the program uses several
 
 	far     net.Conn
 	patient *door.Patient // far, with times for the node
@@ -132,18 +156,15 @@ type relay struct {
 	reason   string
 }
 
-func (r *relay) serve(ctx context.Context) error {
-	attached, err := r.setUp(ctx)
-	if err != nil {
-		return err
-	}
+// serve carries messages of a program that the node has attached.
+func (r *relay) serve(attached *wire.Attached) error {
 	if err := r.share(attached); err != nil {
 		return err
 	}
 	defer r.shared.Unmap()
 	var all sync.WaitGroup
-	all.Go(func() { r.finish(r.send()) })
-	all.Go(func() { r.finish(r.receive()) })
+	all.Go(func() { r.finish(r.named(r.send())) })
+	all.Go(func() { r.finish(r.named(r.receive())) })
 	all.Go(func() {
 		_, err := r.near.Read(make([]byte, 1))
 		if err == nil {
@@ -156,6 +177,14 @@ func (r *relay) serve(ctx context.Context) error {
 		return nil
 	}
 	return errors.New(r.reason)
+}
+
+// named says which node a reason is about, for programs that use several.
+func (r *relay) named(reason string) string {
+	if reason == "" || r.node == "" {
+		return reason
+	}
+	return "node " + r.node + ": " + reason
 }
 
 // finish ends everything, with a reason for the program unless it is the
@@ -287,7 +316,7 @@ func (r *relay) comeAgain(ctx context.Context, first *said, attach wire.Attach) 
 		return nil, err
 	}
 	if !reflect.DeepEqual(first, again) {
-		return nil, errors.New("the node's devices are not those of which the program was told: start it again")
+		return nil, errChanged
 	}
 	return r.attach(attach)
 }

@@ -106,6 +106,7 @@ func (c *Core) Configure(cfg Config) {
 	for _, name := range sortedKeys(c.users) {
 		c.admitWaiting(c.users[name])
 	}
+	c.setWindows()
 }
 
 // Handle takes an event. What is to be done about it is collected: see Take.

@@ -156,17 +156,20 @@ func (d *daemon) adoptAll(left *inheritance) {
 		d.preempted = n.Preempted
 	}
 	d.before.past, d.before.moves = n.Usage.usage(), n.Moves
-	if len(left.heirs) > 0 {
+	if left.isAny() {
 		d.settleDevices(left)
 	}
+	d.inheritGrants(n.Grants)
 	for i := range left.heirs {
 		d.adopt(&left.heirs[i])
 	}
-	if len(left.heirs) > 0 {
+	if left.isAny() {
 		d.retireDevices(left.retired)
 		for _, number := range left.lost {
 			d.lookFor(number)
 		}
+	}
+	if len(left.heirs) > 0 {
 		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.heirs))
 	}
 	if d.folder != nil {
@@ -186,6 +189,9 @@ func (d *daemon) adopt(h *heir) {
 		survival: survival{held: h.Files, standing: h.standing, place: h.Place, was: h.Place, told: h.Told.usage()},
 		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
+	if g := d.grants[h.Grant]; g != nil && h.Share < len(g.Devices) {
+		c.under = under{g, h.Share}
+	}
 	if h.Place.Held {
 		c.device = h.Place.Device
 	}
@@ -198,7 +204,7 @@ func (d *daemon) adopt(h *heir) {
 	d.perUser[who.name]++
 	d.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
-		Client: c.id, User: who.name, Weight: c.limits.Weight, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
+		Client: c.id, User: who.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
 		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
 	}
 	if h.Place.Held {
@@ -208,6 +214,9 @@ func (d *daemon) adopt(h *heir) {
 	}
 	d.step(d.now(), e)
 	go d.awaitWorker(c, c.worker)
+	if h.Grant != c.under.id() {
+		d.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
+	}
 	if lacks := d.lacking(c); lacks != "" {
 		d.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
 	}
@@ -501,8 +510,8 @@ func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
 		e := &d.stock.Load().entries[i]
 		switch {
 		case i >= len(known): // it counts them, those that are gone too
-			c.worker.postDevice(control.AddDevice{Device: i, Config: e.config()}, e.lock)
-		case known[i] != e.config():
+			c.worker.postDevice(control.AddDevice{Device: i, Config: c.configOf(i, e)}, e.lock)
+		case known[i] != c.configOf(i, e):
 			c.announce(i, e, "the device is not there any more")
 		}
 	}

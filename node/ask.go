@@ -17,8 +17,50 @@ import (
 
 	"muster/node/vgpu"
 	"muster/wire"
+	"muster/wire/grant"
 	"muster/wire/status"
 )
+
+// Admit tells the daemon at a socket of a grant of some of its devices, until a certain
+// time; the zero time is for ever. The limit is for these devices alone.
+func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, expires time.Time) (*status.Grants, error) {
+	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit}, expires)
+}
+
+// AdmitLoan is Admit for whoever knows only the hash of the grant's credential.
+func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
+	r := admitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit}
+	for _, d := range loan.Devices {
+		r.Devices = append(r.Devices, grantedDevice{d.Device, d.Memory})
+	}
+	if !expires.IsZero() {
+		r.Expires = expires.Unix()
+	}
+	return aboutGrants(socket, r)
+}
+
+// RevokeGrant ends a grant and its programs, which are told the reason.
+func RevokeGrant(socket, id, reason string) (*status.Grants, error) {
+	return aboutGrants(socket, grantRequest{Request: "grant-revoke", ID: id, Reason: reason})
+}
+
+// LimitGrant says how many of its devices on the node a grant may use at a time.
+func LimitGrant(socket, id string, limit int) (*status.Grants, error) {
+	return aboutGrants(socket, grantRequest{Request: "grant-limit", ID: id, Limit: &limit})
+}
+
+// Grants lists the grants that the daemon at a socket knows.
+func Grants(socket string) (*status.Grants, error) {
+	return aboutGrants(socket, map[string]string{"request": "grants", "id": ""})
+}
+
+func aboutGrants(socket string, question any) (*status.Grants, error) {
+	var reply status.Grants
+	if err := request(socket, question, &reply, requestTime); err != nil {
+		return nil, err
+	}
+	return &reply, nil
+}
 
 // ErrNoNode says that no daemon answers at a socket.
 var ErrNoNode = errors.New("no node answers")

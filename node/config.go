@@ -32,6 +32,7 @@ type Config struct {
 	Defer   bool // keep copies on the host until a kernel needs them, always
 	Recover bool // clients outlive their workers, and devices that are lost
 	Limits  Limits
+	Grants  GrantMode // whether programs need a grant
 
 	Warm          int           // workers that wait for clients
 	WorkerTimeout time.Duration // a worker that answers nothing for so long is killed; 0: none is

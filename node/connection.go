@@ -235,25 +235,17 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if d.closing.Load() {
 		return nil, d.notNow()
 	}
-	ours := who.user.uid == d.own.uid
-	if name, ok := strings.CutPrefix(hello.Token, wire.SpeaksFor); ok && ours && name != "" {
-		who.user = d.stranger(name)
+	caller := who.user.uid
+	g, err := d.identify(&who, &hello)
+	if err != nil {
+		return nil, err
 	}
 	limits := d.live().Limits.of(who.user)
-	infos := d.stock.Load().infos()
-	if len(infos) == 0 {
-		return nil, errNoDevices
+	offered, err := d.offers(hello.Memory, limits, g)
+	if err != nil {
+		return nil, err
 	}
-	memory := d.worldOf(infos, hello.Memory, limits)
-	devices := visible(d.cfg.Name, infos, d.visibleCount(infos), memory)
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: driverVersion(infos), Devices: uint32(len(devices))})
-	for i := range devices {
-		if err := wire.WriteRecord(&out, &devices[i]); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := conn.Write(out.Bytes()); err != nil {
+	if err := offered.send(conn); err != nil {
 		return nil, err
 	}
 	// A program may do much else before it uses a device. Its connection may be
@@ -275,17 +267,38 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if !place.Use() {
 		return nil, errMadeRoom
 	}
-	if int64(attach.Device) >= int64(len(devices)) {
-		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(devices))
+	switch {
+	case int64(attach.Device) >= int64(len(offered.devices)):
+		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(offered.devices))
+	case attach.Place >= maxDevices:
+		return nil, refuse(resultInvalidDevice, "a program has no device %d: it has at most %d", attach.Place, maxDevices)
 	}
+	memory := offered.memory[attach.Device]
 	c := &client{
-		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Device),
-		shown: leastOf(infos), arena: arenaOf(int(attach.Device), memory), conn: conn, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
+		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
+		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arenaOf(int(attach.Place), memory), conn: conn, gone: make(chan struct{}),
+		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
 	}
-	if hello.Pid != 0 && ours {
-		c.peer.pid = int32(hello.Pid) // someone of ours speaks for it
+	if g != nil {
+		c.under.share, c.memoryBy = int(attach.Device), memoryOfShare
+	}
+	if hello.Pid != 0 && (caller == d.own.uid || g != nil && ownerOf(hello.Pid) == caller) {
+		c.peer.pid = int32(hello.Pid) // someone of ours, or of the job, speaks for it
 	}
 	return c, d.attach(c)
+}
+
+// send tells a program what it can use.
+func (o *offer) send(conn *net.UnixConn) error {
+	var out bytes.Buffer
+	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: o.driver(), Devices: uint32(len(o.devices))})
+	for i := range o.devices {
+		if err := wire.WriteRecord(&out, &o.devices[i]); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Write(out.Bytes())
+	return err
 }
 
 // stranger is a user of another machine. Its root is none here, and counts as

@@ -52,7 +52,24 @@ func (c *client) announce(number int, e *stocked, why string) {
 		c.worker.post(control.Lost{Device: number, Reason: why})
 		return
 	}
-	c.worker.postDevice(control.AddDevice{Device: number, Config: e.config()}, e.lock)
+	c.worker.postDevice(control.AddDevice{Device: number, Config: c.configOf(number, e)}, e.lock)
+}
+
+// configOf is what a client's worker is told of a device. Those that are not in the
+// client's grant are not there for it: it need not open them.
+func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
+	config := e.config()
+	config.Gone = config.Gone || c.under.granted != nil && c.under.number() != number
+	return config
+}
+
+// configs are what a client's worker is told of all devices.
+func (c *client) configs(stock *inventory) []control.DeviceConfig {
+	list := make([]control.DeviceConfig, len(stock.entries))
+	for i := range stock.entries {
+		list[i] = c.configOf(i, &stock.entries[i])
+	}
+	return list
 }
 
 // catchUp tells a worker what has changed since it was told of the devices.
@@ -83,7 +100,10 @@ func (d *daemon) setEntry(number int, e stocked, why string) {
 // lacking says what a device of the node cannot do that a program was shown; "" if
 // there is nothing.
 func (d *daemon) lacking(c *client) string {
-	for _, e := range d.stock.Load().entries {
+	for i, e := range d.stock.Load().entries {
+		if c.under.granted != nil && c.under.number() != i {
+			continue
+		}
 		if why := cannotDo(e.info, c.shown); e.here && why != "" {
 			return fmt.Sprintf("%s %s", e.info.Name, why)
 		}
@@ -250,6 +270,7 @@ func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 		c := d.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
+		case c.under.granted != nil && c.under.number() != int(id):
 		case c.pinned == id, v.Parked && c.pinned == vgpu.AnyDevice && v.Need <= room:
 			who = append(who, v.ID)
 		}
@@ -305,6 +326,9 @@ func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand 
 // fitsPrograms refuses a device that cannot do what programs were told that run now.
 func (d *daemon) fitsPrograms(info device.Info) error {
 	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
+		if d.clients[id].under.granted != nil { // it is put on its own device only
+			continue
+		}
 		if why := cannotDo(info, d.clients[id].shown); why != "" {
 			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
 		}

@@ -23,6 +23,9 @@ type inheritance struct {
 	lost    []int           // devices that it has, and that cannot be opened
 }
 
+// isAny says whether there is anything by which devices must keep their numbers.
+func (l *inheritance) isAny() bool { return len(l.heirs) > 0 || len(l.node.Grants) > 0 }
+
 // heir is a client of an earlier daemon.
 type heir struct {
 	clientFile

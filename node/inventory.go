@@ -138,15 +138,6 @@ func (e *stocked) config() control.DeviceConfig {
 	return c
 }
 
-// configs are what a worker is told of all devices.
-func (v *inventory) configs() []control.DeviceConfig {
-	list := make([]control.DeviceConfig, len(v.entries))
-	for i := range v.entries {
-		list[i] = v.entries[i].config()
-	}
-	return list
-}
-
 // openLocks opens the locks of all devices for one worker. They must be closed as
 // soon as the worker has them: what it has locked is free only when nobody has them
 // open any more.

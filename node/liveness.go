@@ -79,6 +79,9 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if look, parked := d.nextParked(); parked && (!ok || look < at) {
 		at, ok = look, true
 	}
+	if ends, some := d.nextExpiry(); some && (!ok || ends < at) {
+		at, ok = ends, true
+	}
 	if d.books.dirty && (!ok || d.books.due < at) {
 		at, ok = d.books.due, true
 	}

@@ -23,6 +23,7 @@ type state struct {
 	changes    deviceChanges
 	probing    map[int]chan struct{} // devices that are being tried; closed when it is known
 	clients    map[vgpu.ClientID]*client
+	grants     map[string]*granted // by id
 	lastID     vgpu.ClientID
 	perUser    map[string]int // clients that have not ended
 	committed  uint64
@@ -41,7 +42,7 @@ type state struct {
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
@@ -51,6 +52,7 @@ func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 type client struct {
 	id       vgpu.ClientID
 	peer     peer
+	under    under // its grant
 	limits   UserLimits
 	memory   uint64
 	memoryBy string      // what makes memory what it is, for the program's user
@@ -139,6 +141,7 @@ func (d *daemon) loop() {
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
 			d.tellParked()
+			d.expireGrants()
 			d.saveDue()
 		}
 	}
@@ -181,6 +184,8 @@ func (d *daemon) admit(c *client) error {
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
 			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
+		case d.grantEnded(c.under) != "":
+			refused = refuse(resultNotPermitted, "%s", d.grantEnded(c.under))
 		case d.lacking(c) != "":
 			refused = refuse(resultSystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
 		}
@@ -192,7 +197,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
 		d.perUser[name]++
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight})
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.limits.Weight, Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -396,6 +401,9 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 			return false, d.swapFull(others)
 		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
 			return false, d.userFull(c, ofUser)
+		}
+		if why := d.shareFull(c, want); why != "" {
+			return false, why
 		}
 	}
 	d.committed += want - c.committed

@@ -303,7 +303,7 @@ func (p *program) setUp(h *wire.Hello, ordinal uint32) error {
 			return err
 		}
 	}
-	if err := wire.WriteRecord(p.conn, &wire.Attach{Device: ordinal}); err != nil {
+	if err := wire.WriteRecord(p.conn, &wire.Attach{Device: ordinal, Place: ordinal}); err != nil {
 		return err
 	}
 	b := make([]byte, 4096)

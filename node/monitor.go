@@ -48,7 +48,8 @@ func monitored(node string, infos []device.Info, count int, memory uint64, s sta
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%snode\t%d\t%d\n", monitorHead, driverVersion(infos), nanoseconds(s.Up))
 	common := leastOf(infos)
-	for i, v := range visible(node, infos, count, memory) {
+	for i := range count {
+		v := visible(node, infos, i, i, memory)
 		fmt.Fprintf(&b, "device\t%d\t%d\t%s", i, v.Memory, hex.EncodeToString(v.Uuid))
 		for _, number := range []int{attrComputeMajor, attrComputeMinor, attrClock, attrMemoryClock, attrBusWidth, attrECC} {
 			fmt.Fprintf(&b, "\t%d", common[number])

@@ -214,7 +214,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 // equip gives the daemon its devices and its dispatcher.
 func (d *daemon) equip(left *inheritance) error {
 	stockUp := d.stockUp
-	if len(left.heirs) > 0 {
+	if left.isAny() {
 		stockUp = func() ([]vgpu.Device, error) { return d.stockAsBefore(left) }
 	}
 	devices, err := stockUp()

@@ -373,6 +373,9 @@ func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 // revivable makes the client that somebody asks for, if he may have it.
 func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
 	who := t.who
+	if d.live().Grants == GrantsRequired { // the file does not say under which grant it was saved
+		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
+	}
 	if r.UID != who.user.uid {
 		if !d.isOwner(who) || r.UID == nobody {
 			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.of(r.UID))

@@ -39,13 +39,21 @@ func (d *daemon) tellParked() {
 			c.seenParked = true
 		case !c.toldParked && c.worker != nil && !c.isAway() && !c.ending:
 			c.toldParked = true
-			c.worker.post(control.Parked{Reason: d.whyParked()})
+			c.worker.post(control.Parked{Reason: d.whyParked(c)})
 		}
 	}
 }
 
-// whyParked says for what parked programs wait.
-func (d *daemon) whyParked() string {
+// whyParked says for what a parked program waits.
+func (d *daemon) whyParked(c *client) string {
+	if g := c.under.granted; g != nil && g.Limit == 0 {
+		return "the job is suspended; the program waits until it goes on"
+	}
+	for _, v := range d.core.View().Devices {
+		if c.under.granted == nil && v.State == vgpu.DeviceUp && v.Granted > 0 {
+			return "every device of the node that could hold the program is granted to jobs, drained or lost; the program waits until one is free (muster grant list, muster device list)"
+		}
+	}
 	for _, v := range d.core.View().Devices {
 		if v.State != vgpu.DeviceDrained && v.State != vgpu.DeviceDraining && v.State != vgpu.DeviceRemoved {
 			return "every device of the node that could hold the program is drained or lost; the program waits until one is back (muster device list shows them)"

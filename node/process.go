@@ -12,6 +12,19 @@ import (
 	"time"
 )
 
+// ownerOf is the user of a process; nobody if there is none.
+func ownerOf(pid uint32) uint32 {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
+	if err != nil {
+		return nobody
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nobody
+	}
+	return owner.Uid
+}
+
 // processStart says when a process was started, in the system's ticks: with its number
 // that is the name of a process for as long as the machine runs. It returns false if
 // there is no such process, or only what nobody has waited for.

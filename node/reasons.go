@@ -25,6 +25,10 @@ func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	return "give it more with muster run --memory, more than the device has if need be"
 }
 
+// memoryOfShare says what makes the device memory of a program under a grant as large as
+// it is.
+const memoryOfShare = "that is the job's share of the device: ask for a larger one when you submit the job"
+
 // userHasAll says that a user has as many programs on the node as limits allow.
 func userHasAll(user string, programs int) string {
 	count := fmt.Sprintf("%d programs of user %s use", programs, user)

@@ -139,7 +139,7 @@ func keptOf(files map[string]*os.File) []control.Held {
 func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(),
 	}
 }
 
@@ -147,7 +147,7 @@ func (d *daemon) serveOf(c *client) control.Serve {
 // there are.
 func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy) (*workerProcess, *inventory, error) {
 	stock := d.stock.Load()
-	serve.Devices = stock.configs()
+	serve.Devices = c.configs(stock)
 	locks, err := stock.openLocks()
 	if err != nil {
 		return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)

@@ -136,6 +136,7 @@ func changedSettings(a, b *Config) []string {
 		{"defer", func(c *Config) any { return c.Defer }},
 		{"recover", func(c *Config) any { return c.Recover }},
 		{"limits", func(c *Config) any { return c.Limits }},
+		{"grants", func(c *Config) any { return c.Grants }},
 		{"warm", func(c *Config) any { return c.Warm }},
 		{"worker_timeout", func(c *Config) any { return c.WorkerTimeout }},
 		{"worker_uids", func(c *Config) any { return c.WorkerUIDs }},

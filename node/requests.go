@@ -34,6 +34,10 @@ func init() { // handlers name the others in what they say
 		"device-add":    (*daemon).answerAdd,
 		"stop":          (*daemon).answerStop,
 		"adopt":         (*daemon).answerAdopt,
+		"grant-admit":   (*daemon).answerGrantAdmit,
+		"grant-revoke":  (*daemon).answerGrantRevoke,
+		"grant-limit":   (*daemon).answerGrantLimit,
+		"grants":        (*daemon).answerGrants,
 	}
 }
 

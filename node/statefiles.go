@@ -3,7 +3,9 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,6 +33,8 @@ type clientFile struct {
 	User      string      `json:"user"`
 	Pid       int32       `json:"pid"`
 	Program   string      `json:"program"`
+	Grant     string      `json:"grant,omitempty"`
+	Share     int         `json:"share,omitempty"` // which of the grant's devices it uses
 	Ordinal   int         `json:"ordinal"`
 	Memory    uint64      `json:"memory"`
 	MemoryBy  string      `json:"memory_by"`
@@ -122,6 +126,7 @@ type nodeStateFile struct {
 	Boot    string        `json:"boot"`
 	Last    vgpu.ClientID `json:"last"` // the number of the last client
 	Devices []deviceFile  `json:"devices"`
+	Grants  []granted     `json:"grants,omitempty"`
 
 	Past      countersFile           `json:"past"`
 	Usage     usageFile              `json:"usage"` // of clients that have gone
@@ -181,7 +186,7 @@ func (f *clientFile) check(name string) error {
 		return fmt.Errorf("its version is %d, and %d is understood", f.Version, stateVersion)
 	case name != clientName(f.Client) || f.Client == 0:
 		return fmt.Errorf("it is of client %d", f.Client)
-	case f.Worker.Pid <= 1 || f.User == "" || f.Ordinal < 0:
+	case f.Worker.Pid <= 1 || f.User == "" || f.Ordinal < 0 || f.Share < 0:
 		return errWrongValues
 	case f.Boot != bootID():
 		return errors.New("the machine was started again since")
@@ -345,7 +350,7 @@ func (d *daemon) saveChanged(e vgpu.Event, effects []vgpu.Effect) {
 func (d *daemon) fileOf(c *client, w *workerProcess) clientFile {
 	return clientFile{
 		Version: stateVersion, Boot: bootID(), Client: c.id,
-		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Ordinal: c.ordinal,
+		UID: c.peer.user.uid, User: c.peer.user.name, Pid: c.peer.pid, Program: c.program, Grant: c.under.id(), Share: c.under.share, Ordinal: c.ordinal,
 		Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: workerFile{w.pid(), w.start, w.uid}, Files: c.held, Attached: c.attached,
 	}
@@ -376,6 +381,9 @@ func (d *daemon) nodeFile() nodeStateFile {
 			is.Usage = usageOf(plus(d.before.of(i), view.Devices[i].Usage))
 		}
 		f.Devices = append(f.Devices, is)
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.grants)) {
+		f.Grants = append(f.Grants, *d.grants[id])
 	}
 	return f
 }

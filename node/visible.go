@@ -67,18 +67,14 @@ var larger = []int{attrTextureAlignment, attrSurfaceAlignment, attrTexturePitchA
 // double precision.
 var speeds = []int{13, 36, 37, 38, attrDoubleRatio, 108, 109, 126}
 
-// visible describes the devices that a program sees. Each may be served by any
-// device of the node, so it claims no more than all of them can do.
-func visible(node string, infos []device.Info, count int, memory uint64) []wire.Device {
-	common := leastOf(infos)
-	all := make([]wire.Device, count)
-	for i := range all {
-		a := maps.Clone(common)
-		a[attrPCIDomain], a[attrPCIBus], a[attrPCIDevice] = 0, 1+i, 0
-		uuid := sha256.Sum256(fmt.Appendf(nil, "muster %s device %d", node, i))
-		all[i] = wire.Device{Memory: memory, Name: nameOf(infos), Uuid: uuid[:16], Attributes: attributePairs(a)}
-	}
-	return all
+// visible describes a device that a program sees, by its number on the node and its place
+// among those of the program. It may be served by any of the infos' devices, so it claims no
+// more than all of them can do.
+func visible(node string, infos []device.Info, number, place int, memory uint64) wire.Device {
+	a := leastOf(infos)
+	a[attrPCIDomain], a[attrPCIBus], a[attrPCIDevice] = 0, 1+place, 0
+	uuid := sha256.Sum256(fmt.Appendf(nil, "muster %s device %d", node, number))
+	return wire.Device{Memory: memory, Name: nameOf(infos), Uuid: uuid[:16], Attributes: attributePairs(a)}
 }
 
 func nameOf(infos []device.Info) string {

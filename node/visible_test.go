@@ -27,7 +27,10 @@ func TestVirtualDevicesClaimTheLeast(t *testing.T) {
 		1: 1024, 16: 20, 81: 100 << 10, 14: 1024, 75: 8, 76: 6, 111: 2048,
 		19: 1, 33: 7, 83: 1,
 	}}
-	devices := visible("n", []device.Info{big, small}, 3, 77)
+	var devices []wire.Device
+	for i := range 3 {
+		devices = append(devices, visible("n", []device.Info{big, small}, i, i, 77))
+	}
 	if len(devices) != 3 || devices[2].Memory != 77 || devices[0].Name != "Muster vGPU" || len(devices[0].Uuid) != 16 {
 		t.Fatalf("%+v", devices)
 	}
@@ -45,10 +48,10 @@ func TestVirtualDevicesClaimTheLeast(t *testing.T) {
 			}
 		}
 	}
-	if one := visible("n", []device.Info{big, big}, 1, 77)[0]; one.Name != "Big" || attributesOf(one)[16] != 132 || attributesOf(one)[95] != 1 {
+	if one := visible("n", []device.Info{big, big}, 0, 0, 77); one.Name != "Big" || attributesOf(one)[16] != 132 || attributesOf(one)[95] != 1 {
 		t.Errorf("equal devices are not what they are: %+v", attributesOf(one))
 	}
-	if string(visible("other", []device.Info{big}, 1, 77)[0].Uuid) == string(devices[0].Uuid) {
+	if string(visible("other", []device.Info{big}, 0, 0, 77).Uuid) == string(devices[0].Uuid) {
 		t.Error("devices of two nodes have the same UUID")
 	}
 }

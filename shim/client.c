@@ -385,7 +385,7 @@ static CUresult prepare(struct client *c) {
 
 static CUresult attach(struct client *c, struct record *r) {
 	uint8_t bytes[sizeof(struct wire_frame) + 64];
-	struct wire_attach message = {.device = (uint32_t)c->device};
+	struct wire_attach message = {.device = (uint32_t)c->device, .place = (uint32_t)c->device};
 	struct wire_frame frame = {.size = (uint32_t)wire_attach_size(&message), .op = WIRE_ATTACH};
 	memcpy(bytes, &frame, sizeof frame);
 	wire_attach_put(bytes + sizeof frame, &message);

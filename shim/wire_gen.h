@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xb47a10a4u
+#define WIRE_SCHEMA 0x4ec26832u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -92,11 +92,12 @@ struct wire_hello {
 	uint64_t memory;
 	struct wire_bytes program;
 	struct wire_bytes token;
+	struct wire_bytes grant;
 };
 
 static inline size_t wire_hello_size(const struct wire_hello *m) {
 	(void)m;
-	return 32 + m->program.size + m->token.size;
+	return 36 + m->program.size + m->token.size + m->grant.size;
 }
 
 static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
@@ -108,6 +109,7 @@ static inline uint8_t *wire_hello_put(uint8_t *p, const struct wire_hello *m) {
 	p = wire_put(p, &m->memory, 8);
 	p = wire_put_bytes(p, m->program);
 	p = wire_put_bytes(p, m->token);
+	p = wire_put_bytes(p, m->grant);
 	return p;
 }
 
@@ -119,6 +121,7 @@ static inline bool wire_hello_get(struct wire_reader *r, struct wire_hello *m) {
 	wire_get(r, &m->memory, 8);
 	m->program = wire_get_bytes(r);
 	m->token = wire_get_bytes(r);
+	m->grant = wire_get_bytes(r);
 	return wire_end(r);
 }
 
@@ -179,21 +182,24 @@ static inline bool wire_device_get(struct wire_reader *r, struct wire_device *m)
 
 struct wire_attach {
 	uint32_t device;
+	uint32_t place;
 };
 
 static inline size_t wire_attach_size(const struct wire_attach *m) {
 	(void)m;
-	return 4;
+	return 8;
 }
 
 static inline uint8_t *wire_attach_put(uint8_t *p, const struct wire_attach *m) {
 	(void)m;
 	p = wire_put(p, &m->device, 4);
+	p = wire_put(p, &m->place, 4);
 	return p;
 }
 
 static inline bool wire_attach_get(struct wire_reader *r, struct wire_attach *m) {
 	wire_get(r, &m->device, 4);
+	wire_get(r, &m->place, 4);
 	return wire_end(r);
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xb47a10a4
+const Schema uint32 = 0x4ec26832
 
 // The kinds of messages.
 const (
@@ -176,6 +176,7 @@ type Hello struct {
 	Memory  uint64
 	Program string
 	Token   string
+	Grant   string
 }
 
 // Append adds the message's bytes.
@@ -187,6 +188,7 @@ func (m *Hello) Append(b []byte) []byte {
 	b = appendU64(b, m.Memory)
 	b = appendText(b, m.Program)
 	b = appendText(b, m.Token)
+	b = appendText(b, m.Grant)
 	return b
 }
 
@@ -200,6 +202,7 @@ func (m *Hello) Decode(b []byte) error {
 	m.Memory = r.u64()
 	m.Program = r.text()
 	m.Token = r.text()
+	m.Grant = r.text()
 	return r.end("Hello")
 }
 
@@ -266,11 +269,13 @@ func (m *Device) Op() Op { return OpDevice }
 // Attach is described in messages.txt.
 type Attach struct {
 	Device uint32
+	Place  uint32
 }
 
 // Append adds the message's bytes.
 func (m *Attach) Append(b []byte) []byte {
 	b = appendU32(b, m.Device)
+	b = appendU32(b, m.Place)
 	return b
 }
 
@@ -278,6 +283,7 @@ func (m *Attach) Append(b []byte) []byte {
 func (m *Attach) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Device = r.u32()
+	m.Place = r.u32()
 	return r.end("Attach")
 }
 

@@ -25,7 +25,8 @@ func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed
 	}
 	socket := cfg.Socket.Address
 	a := agent.Config{
-		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory, Gateway: gatewayOf(cfg), Log: log,
+		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
+		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
 		Devices: func(context.Context) ([]wire.Device, error) {

@@ -18,7 +18,9 @@ import (
 	"muster/head/daemon"
 	"muster/internal/wholefile"
 	"muster/node/gateway"
+	"muster/policy"
 	"muster/policy/catalog"
+	"muster/sim"
 )
 
 const headHelp = `Be the head of a cluster: take jobs from users, and have them started on the nodes
@@ -32,6 +34,9 @@ where there are some):
 
   cluster: muster                 # its name
   policy: easy                    # what decides; muster sim --help lists all
+  priority: FILE                  # orders the queue as Slurm does, and lets classes preempt (default: the policy alone)
+  windows:                        # reservations and maintenance; without users nobody's, without nodes all
+    - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {jobs: 0, running: 0, gpus: 0, cores: 0, memory: 0}
@@ -56,7 +61,7 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, node_timeout, grace, time_limit and
+SIGHUP has it read the file again: admins, limits, windows, node_timeout, grace, time_limit and
 keep take effect at once. The log names what else has changed, and takes effect at the
 next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
 them. A head that was killed loses nothing that anybody was told.
@@ -67,7 +72,7 @@ is not on disk. Have a service manager start it again.`
 // headFlags are the flags of muster head.
 type headFlags struct {
 	config, listen, socket, state, policy, tlsDir, http string
-	level                                               string
+	priority, level                                     string
 	jsonLog, textLog                                    bool
 }
 
@@ -94,6 +99,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.socket, "socket", daemon.DefaultSocket, "serve this machine at a `path`, or @NAME without a file")
 	flags.StringVar(&f.state, "state", "", "`folder` for what must not be forgotten (default: /var/lib/muster/head, or the user's)")
 	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it")
+	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
@@ -105,6 +111,7 @@ func newHead() *cobra.Command {
 // load makes the configuration of file and flags.
 func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	cfg := daemon.Default()
+	cfg.Core.Zone = time.Local
 	if f.config != "" {
 		if err := daemon.ReadFile(f.config, &cfg); err != nil {
 			return cfg, err
@@ -115,7 +122,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		from, takes *string
 	}{
 		{"listen", &f.listen, &cfg.Listen}, {"socket", &f.socket, &cfg.Socket}, {"state", &f.state, &cfg.State},
-		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP},
+		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"priority", &f.priority, &cfg.Priority},
 	} {
 		if c.Flags().Changed(t.flag) {
 			*t.takes = *t.from
@@ -127,7 +134,12 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	if cfg.State == "" {
 		cfg.State = defaultHeadState()
 	}
-	cfg.Core.Zone = time.Local
+	if cfg.Priority != "" {
+		var err error
+		if cfg.Core.Priority, err = readPriorities(cfg.Priority); err != nil {
+			return cfg, err
+		}
+	}
 	if cfg.TLSDir == "" {
 		return cfg, nil
 	}
@@ -177,9 +189,20 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: catalog.New, Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		TLS: certificate, Policy: headPolicy(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
 		Load: func() (daemon.Config, error) { return f.load(c) },
 	})
+}
+
+// headPolicy makes the policy of a head, with the classes of its priorities.
+func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
+	return func(spec string) (policy.Policy, error) {
+		named := []sim.NamedPolicy{{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }}}
+		if cfg.Core.Priority != nil {
+			named = withClasses(named, cfg.Core.Priority)
+		}
+		return named[0].New()
+	}
 }
 
 // headCertificate reads the folder that muster cert made for a head; nil without one.

@@ -54,6 +54,7 @@ else (the values are the defaults where there are some):
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
       alice: {memory: 64GiB, weight: 2}
+  grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
   worker_uids: 1879048192-2147483647   # of a node that is root: user numbers for its workers, which nobody has
@@ -89,8 +90,8 @@ in the same way. If none comes within orphan_grace, the programs end, and are to
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
-max_idle, migrate, swap.size, defer, limits, warm, worker_timeout and grace take effect
-at once. The log names what else has changed, and takes effect at the next start.
+max_idle, migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
+effect at once. The log names what else has changed, and takes effect at the next start.
 
 With --head it is also a node of a cluster: an agent runs what the cluster's head
 (muster head) wants run here, as the users who submitted it if it runs as root, else
@@ -110,7 +111,7 @@ type nodeFlags struct {
 	name, socket, devices, policy        string
 	swap, swapDir, http, listen, tlsDir  string
 	record, recordLimit, head, spool     string
-	allow, migrate, recover              string
+	allow, migrate, recover, grants      string
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
@@ -154,6 +155,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
 	flags.StringVar(&f.recover, "recover", "on", "on: programs outlive their workers, and devices that are lost; off: they do not")
 	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
+	flags.StringVar(&f.grants, "grants", "optional", "required: serve only programs of jobs that were granted devices (muster grant); optional: others too")
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
 	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
@@ -236,6 +238,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"swap-dir", func() error { cfg.Swap.Dir = f.swapDir; return nil }},
 		{"defer", func() error { cfg.Defer = f.deferCopies; return nil }},
 		{"recover", func() (err error) { cfg.Recover, err = nodefile.OnOff(f.recover); return err }},
+		{"grants", func() (err error) { cfg.Grants, err = node.ParseGrantMode(f.grants); return err }},
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
 		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},

@@ -48,7 +48,7 @@ func openGateway(cfg node.Config, log *slog.Logger) (*gateway.Gateway, error) {
 		return nil, door.PortTrouble(r.Listen, err)
 	}
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
-		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Log: log,
+		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Grants: cfg.Grants == node.GrantsRequired, Log: log,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
@@ -98,17 +98,29 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 	if err := client.Check(c.Context(), remote); err != nil {
 		return err
 	}
-	socket := fmt.Sprintf("@muster-remote-%d-%s", os.Getpid(), rand.Text()[:8])
+	return runServed(c, path, args, environment, "remote", func(s served) error { return client.Relay(s.ctx, s.listener, remote, s.log) })
+}
+
+// served is what a program is served with by this process.
+type served struct {
+	ctx      context.Context
+	listener *net.UnixListener
+	log      *slog.Logger
+}
+
+// runServed runs a program that finds, at a socket of its own, what serve makes of it.
+func runServed(c *cobra.Command, path string, args, environment []string, kind string, serve func(served) error) error {
+	socket := fmt.Sprintf("@muster-%s-%d-%s", kind, os.Getpid(), rand.Text()[:8])
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listening for the program: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	relayed := make(chan error, 1)
-	go func() { relayed <- client.Relay(ctx, listener, remote, slog.New(slog.DiscardHandler)) }()
+	done := make(chan error, 1)
+	go func() { done <- serve(served{ctx, listener, slog.New(slog.DiscardHandler)}) }()
 	state, err := runChild(path, args, set(environment, "MUSTER_SOCKET", socket))
 	cancel()
-	<-relayed
+	<-done
 	return exitAs(c, state, err)
 }
 

@@ -23,6 +23,7 @@ var commands = []func() *cobra.Command{
 	newPs,
 	newDevices,
 	newDevice,
+	newGrant,
 	newMove,
 	newTop,
 	newCheckpoint,

@@ -41,6 +41,10 @@ The exit status and the signals are the program's: 127 if there is no such progr
 folder that muster cert made for you. A token that the node wants is taken from
 $MUSTER_TOKEN.
 
+--grant runs the program on the devices of a grant (muster grant), of this machine's
+node and of others, which the program sees as devices 0, 1 and so on. $RCUDA_DEVICE_COUNT
+and $RCUDA_DEVICE_0 and so on tell it where they are.
+
 --mpi tells the node when the program waits in MPI's collective operations, so that
 others can have the GPU meanwhile. The library is looked for in lib/ beside this
 program, in ../lib/muster, and first in $MUSTER_LIB if that is set.
@@ -54,6 +58,7 @@ docs/node.md has the rest.`
 type runFlags struct {
 	socket, memory string
 	node, tlsDir   string
+	grant          string
 	mpi, private   bool
 	wait           time.Duration
 }
@@ -61,7 +66,7 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --private] [--wait TIME] [--memory SIZE] [--mpi]
+		Use: `run [--socket ADDRESS | --node HOST:PORT --tls-dir DIR | --grant FILE | --private] [--wait TIME] [--memory SIZE] [--mpi]
            [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
 		Long:  runHelp,
@@ -81,6 +86,7 @@ func newRun() *cobra.Command {
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
 	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
+	flags.StringVar(&f.grant, "grant", "", "use the devices of the grant in this `file`")
 	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
@@ -103,6 +109,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 			return exitStatus(127)
 		}
 		return exitStatus(126)
+	}
+	if f.grant != "" {
+		return f.runGranted(c, path, args, environment)
 	}
 	if f.node != "" {
 		return f.runRemotely(c, path, args, environment)

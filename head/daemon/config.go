@@ -19,6 +19,8 @@ const (
 type Config struct {
 	Core   head.Config
 	Policy string // as muster sim takes it
+	// Priority is the file from which Core.Priority was read; "" for none.
+	Priority string
 	// Listen is the TLS port, HOST:PORT; "" for none.
 	Listen string
 	// Socket is the Unix socket, a path or @NAME; "" for none.

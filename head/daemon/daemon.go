@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,13 +226,14 @@ func (c *Config) fixed(again *Config) (names []string) {
 	note("cluster", c.Core.Cluster != again.Core.Cluster)
 	note("silence", c.Core.Silence != again.Core.Silence)
 	note("policy", c.Policy != again.Policy)
+	note("priority", !reflect.DeepEqual(c.Core.Priority, again.Core.Priority))
 	note("listen", c.Listen != again.Listen)
 	note("socket", c.Socket != again.Socket)
 	note("state", c.State != again.State)
 	note("http", c.HTTP != again.HTTP)
 	note("tls_dir", c.TLSDir != again.TLSDir)
 	note("connections", c.Connections != again.Connections.complete())
-	again.Core.Cluster, again.Core.Silence = c.Core.Cluster, c.Core.Silence
+	again.Core.Cluster, again.Core.Silence, again.Core.Priority = c.Core.Cluster, c.Core.Silence, c.Core.Priority
 	return names
 }
 

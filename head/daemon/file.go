@@ -9,6 +9,7 @@ import (
 
 	"muster/head"
 	"muster/internal/wholefile"
+	"muster/model"
 	"muster/model/strictyaml"
 )
 
@@ -46,6 +47,8 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 	_, err := d.Fields(root, d.What,
 		strictyaml.Key("cluster", d.Identifier("cluster", &c.Core.Cluster)),
 		strictyaml.Key("policy", d.Text("policy", &c.Policy)),
+		strictyaml.Key("priority", d.Text("priority", &c.Priority)),
+		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
 		strictyaml.Key("node_timeout", d.some("node_timeout", &c.Core.NodeTimeout)),
@@ -74,20 +77,74 @@ func (d *decoder) some(what string, into *time.Duration) func(strictyaml.Node) e
 	})
 }
 
-func (d *decoder) admins(n strictyaml.Node, c *head.Config) error {
+func (d *decoder) admins(n strictyaml.Node, c *head.Config) (err error) {
+	c.Admins, err = d.names(n, "admins", "users")
+	return err
+}
+
+// names reads a list of names.
+func (d *decoder) names(n strictyaml.Node, what, of string) ([]string, error) {
 	items, ok := strictyaml.Items(n)
 	if !ok {
-		return d.Errorf(strictyaml.Start(n), "admins must be a list of users, as [alice, bob], not %s", strictyaml.Kind(n))
+		return nil, d.Errorf(strictyaml.Start(n), "%s must be a list of %s, as [alice, bob], not %s", what, of, strictyaml.Kind(n))
 	}
-	c.Admins = []string{}
+	names := []string{}
 	for _, item := range items {
 		var name string
-		if err := d.Identifier("a user", &name)(item); err != nil {
+		if err := d.Identifier("a name of "+of, &name)(item); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// maxWindows is how many reservations and maintenance windows there may be.
+const maxWindows = 1000
+
+// windows reads reservations and maintenance windows.
+func (d *decoder) windows(n strictyaml.Node, c *head.Config) error {
+	items, ok := strictyaml.Items(n)
+	if !ok || len(items) > maxWindows {
+		return d.Errorf(strictyaml.Start(n), "windows must be a list of at most %d, as - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00}", maxWindows)
+	}
+	zone := time.UTC
+	if c.Zone != nil {
+		zone = c.Zone
+	}
+	c.Windows = nil
+	for _, item := range items {
+		w, err := d.window(item, zone)
+		if err != nil {
 			return err
 		}
-		c.Admins = append(c.Admins, name)
+		c.Windows = append(c.Windows, w)
 	}
 	return nil
+}
+
+func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window, err error) {
+	at := func(what string, into *time.Duration) func(strictyaml.Node) error {
+		return strictyaml.Value(&d.File, what, into, func(s string) (time.Duration, error) {
+			for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+				if t, err := time.ParseInLocation(layout, s, zone); err == nil && t.Unix() > 0 {
+					return time.Duration(t.UnixNano()), nil
+				}
+			}
+			return 0, fmt.Errorf("must be a time as 2031-05-06T08:00, not %q", s)
+		})
+	}
+	given, err := d.Fields(n, "a window",
+		strictyaml.Key("name", d.Identifier("name", &w.Name)),
+		strictyaml.Key("from", at("from", &w.From)), strictyaml.Key("until", at("until", &w.Until)),
+		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &w.Nodes, model.ExpandNodes)),
+		strictyaml.Key("users", func(n strictyaml.Node) (err error) { w.Users, err = d.names(n, "users", "users"); return err }),
+		strictyaml.Key("accounts", func(n strictyaml.Node) (err error) { w.Accounts, err = d.names(n, "accounts", "accounts"); return err }),
+	)
+	if err == nil && (!given["name"] || !given["from"] || !given["until"] || w.Until <= w.From) {
+		err = d.Errorf(strictyaml.Start(n), "a window needs a name, from, and a later until")
+	}
+	return w, err
 }
 
 // limits reads those of each user, and those of single users.

@@ -128,9 +128,7 @@ func serveJobs(q *request) (any, error) {
 	err := q.see(func(core *head.Core, now time.Duration) {
 		list.Jobs, admin = core.JobList(now, f), core.IsAdmin(q.who.user)
 	})
-	if list.Jobs = public(list.Jobs, q.who.user, admin); list.Jobs == nil {
-		list.Jobs = []api.Job{}
-	}
+	list.Jobs = public(list.Jobs, q.who.user, admin)
 	return list, err
 }
 
@@ -241,9 +239,6 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 func serveNodes(q *request) (any, error) {
 	list := api.Nodes{}
 	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes = core.NodeList(now) })
-	if list.Nodes == nil {
-		list.Nodes = []api.Node{}
-	}
 	return list, err
 }
 
@@ -278,12 +273,17 @@ func serveHistory(q *request) (any, error) {
 	return api.Jobs{Jobs: public(jobs, q.who.user, admin), Next: next}, err
 }
 
-// errNotKept says that the core does not count yet what was asked for.
-var errNotKept = refuse(http.StatusNotImplemented, "the head keeps no such account yet")
+func serveUsage(q *request) (any, error) {
+	var u api.Usage
+	err := q.see(func(core *head.Core, now time.Duration) { u.Lines = core.Usage(now) })
+	return u, err
+}
 
-func serveUsage(*request) (any, error) { return nil, errNotKept }
-
-func servePriorities(*request) (any, error) { return nil, errNotKept }
+func servePriorities(q *request) (any, error) {
+	var p api.Priorities
+	err := q.see(func(core *head.Core, now time.Duration) { p.Jobs = core.Priorities(now) })
+	return p, err
+}
 
 func serveOpenAPI(q *request) (any, error) {
 	q.w.Header().Set("Content-Type", "application/json")

@@ -37,7 +37,7 @@ policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
 NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it
 policy, policy/prices < policy/mosaic
-workload/portable < policy/priority # the order of a queue: it knows neither policies nor clusters
+model, workload/portable < policy/priority # the order of a queue: it knows no policy
 model/strictyaml, policy/priority < policy/priorityfile
 policy, policy/priority < policy/preempt # classes that stop each other, around any policy
 policy/preempt < policy/catalog

@@ -32,13 +32,15 @@ type agent struct {
 	core    *agentcore.Core
 	keepers map[wire.Task]*keeper
 
-	streams chan struct{} // one for each that is open
+	books   chan agentcore.Effect // about grants, for the daemon
+	streams chan struct{}         // one for each that is open
 	wait    sync.WaitGroup
 }
 
 const (
 	maxStreams = 256
 	tickTime   = time.Second
+	askTime    = 500 * time.Millisecond // how often the daemon is asked for its devices
 )
 
 // Run is the agent of a node until the context ends. What it has started goes on after
@@ -54,7 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer spool.close()
 	a := &agent{
 		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
-		streams: make(chan struct{}, maxStreams),
+		streams: make(chan struct{}, maxStreams), books: make(chan agentcore.Effect, 4*agentcore.MaxLoans),
 	}
 	coreConfig, err := a.prepare()
 	if err != nil {
@@ -66,6 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	var effects []agentcore.Effect
 	a.core, effects = agentcore.New(coreConfig, now(), spool.restore())
 	a.perform(ctx, effects)
+	a.wait.Go(func() { a.keepBooks(ctx) })
 	a.wait.Go(func() { a.keepConnected(ctx) })
 	a.wait.Go(func() { a.watchDevices(ctx) })
 	return a.loop(ctx)
@@ -161,7 +164,7 @@ func (a *agent) save(e agentcore.Save) error {
 	marker := make([]byte, markerBytes)
 	_, _ = rand.Read(marker) // it never fails
 	return a.spool.addTask(&taskFile{
-		start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node,
+		start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node, Socket: a.cfg.Socket,
 	})
 }
 
@@ -190,32 +193,63 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 	case agentcore.Stream:
 		a.open(ctx, e)
 	default:
-		a.book(e)
+		a.book(ctx, e)
 	}
 }
 
-// book tells the daemon which grants it serves.
-func (a *agent) book(e agentcore.Effect) {
-	var err error
+// book has the daemon told which grants it serves. It may take its time, and is told in
+// the order in which the head wanted it.
+func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 	switch e := e.(type) {
 	case agentcore.Admit:
 		a.complain("a loan", a.spool.addLoan(e.Loan))
-		if err = errNoGrants; a.cfg.Grants != nil {
-			err = a.cfg.Grants.Admit(e.Loan)
-		}
 	case agentcore.Revoke:
 		a.complain("a loan", a.spool.dropLoan(e.ID))
-		if a.cfg.Grants != nil {
-			err = a.cfg.Grants.Revoke(e.ID)
-		}
 	case agentcore.Limit:
-		if a.cfg.Grants != nil {
+		a.complain("a loan", a.spool.limitLoan(e.ID, e.Limit))
+	}
+	select {
+	case a.books <- e:
+	case <-ctx.Done():
+	}
+}
+
+// keepBooks tells the daemon.
+func (a *agent) keepBooks(ctx context.Context) {
+	for {
+		select {
+		case e := <-a.books:
+			a.enter(ctx, e)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
+	err := errNoGrants
+	if a.cfg.Grants != nil {
+		switch e := e.(type) {
+		case agentcore.Admit:
+			err = a.cfg.Grants.Admit(e.Loan)
+		case agentcore.Revoke:
+			err = a.cfg.Grants.Revoke(e.ID)
+		case agentcore.Limit:
 			err = a.cfg.Grants.Limit(e.ID, e.Limit)
 		}
 	}
 	if err != nil {
 		a.log.Warn("the node's daemon does not serve a grant as the head wants it", "error", err)
 	}
+	admit, ok := e.(agentcore.Admit)
+	if !ok {
+		return
+	}
+	trouble := ""
+	if err != nil {
+		trouble = speakable(err.Error())
+	}
+	a.post(ctx, agentcore.Admitted{ID: admit.Loan.ID, Error: trouble})
 }
 
 var errNoGrants = errors.New("this node lends no devices")
@@ -248,7 +282,7 @@ func (a *agent) watchDevices(ctx context.Context) {
 	}
 	var told []wire.Device
 	first, away := true, false
-	tick := time.NewTicker(tickTime)
+	tick := time.NewTicker(askTime)
 	defer tick.Stop()
 	for {
 		devices, err := a.cfg.Devices(ctx)

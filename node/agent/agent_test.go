@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"muster/wire/grant"
 )
 
-func testServe(_ context.Context, g *grant.Grant, _ int, _ *slog.Logger) (*Served, error) {
+func testServe(g *grant.Grant, _ string, _ int, _ *slog.Logger) (*Served, error) {
 	return &Served{Socket: "@" + g.ID, Libraries: "/opt/muster", Close: func() {}}, nil
 }
 

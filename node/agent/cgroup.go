@@ -54,7 +54,9 @@ func isRootGroup(group string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// leaveGroup moves the processes of a group into one below it.
+// leaveGroup moves this process and those below it from a group into one below that. Who
+// else is there stays, as in the session of whoever started an agent by hand: then there
+// are no controllers, and the rest works.
 func leaveGroup(group string) error {
 	leaf := filepath.Join(group, "muster-agent")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -64,7 +66,14 @@ func leaveGroup(group string) error {
 	if err != nil {
 		return err
 	}
+	own := map[string]bool{strconv.Itoa(os.Getpid()): true}
+	for _, p := range descendants(os.Getpid()) {
+		own[strconv.Itoa(p.pid)] = true
+	}
 	for _, pid := range strings.Fields(string(text)) {
+		if !own[pid] {
+			continue
+		}
 		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(pid), 0); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}

@@ -28,6 +28,8 @@ type Config struct {
 	Cores int
 	// Memory is how much the node has for jobs; 0 is all.
 	Memory int64
+	// Socket is the daemon's, where the programs of tasks find the node's own devices.
+	Socket string
 	// Gateway is where programs of other nodes reach the devices, HOST:PORT.
 	Gateway string
 	// Cgroup is a control group (version 2) below which tasks have theirs; "" is the

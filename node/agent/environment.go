@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"muster/model"
@@ -115,10 +114,10 @@ func grantEnvironment(e *environment, g *grant.Grant) {
 		e.set("RCUDA_DEVICE_COUNT", "0")
 		return
 	}
-	e.set("RCUDA_DEVICE_COUNT", strconv.Itoa(len(g.Devices)))
 	e.both("GPUS_ON_NODE", len(g.Devices))
-	for i, d := range g.Devices {
-		e.set("RCUDA_DEVICE_"+strconv.Itoa(i), fmt.Sprintf("%s:%d", d.Node, d.Device))
+	for _, v := range g.Environment() {
+		name, value, _ := strings.Cut(v, "=")
+		e.set(name, value)
 	}
 }
 

@@ -93,7 +93,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 		return errors.New("the task is suspended")
 	case len(e.Arguments) == 0:
 		return errors.New("there is nothing to run")
-	case len(s.children)-len(s.ranks) >= maxExecs:
+	case s.commands() >= maxExecs:
 		return fmt.Errorf("%d commands run in the task already", maxExecs)
 	}
 	env := s.env.clone()
@@ -113,6 +113,16 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	c.child = child
 	s.execs.Add(1)
 	return nil
+}
+
+// commands counts those that run.
+func (s *supervisor) commands() (n int) {
+	for _, c := range s.children {
+		if c.rank < 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // pump sends what the command writes.

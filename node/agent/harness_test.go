@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,7 +39,15 @@ func TestMain(m *testing.M) {
 
 // agentMain is an agent as a process of its own, which can be killed.
 func agentMain(spool, head, cgroup string) int {
-	err := Run(context.Background(), testConfig(spool, head, cgroup, slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	cfg := testConfig(spool, head, cgroup, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if script := os.Getenv("AGENT_TEST_SUPERVISOR"); script != "" {
+		own, err := os.Executable()
+		if err != nil {
+			panic(err)
+		}
+		cfg.Supervisor = []string{"sh", "-c", script, "sh", own, "task"}
+	}
+	err := Run(context.Background(), cfg)
 	fmt.Fprintln(os.Stderr, err)
 	return 1
 }
@@ -60,7 +69,7 @@ func testConfig(spool, head, cgroup string, log *slog.Logger) Config {
 
 // head is the other side, in a test.
 type head struct {
-	t       *testing.T
+	t       testing.TB
 	spool   string
 	address string
 	cgroup  string
@@ -70,16 +79,17 @@ type head struct {
 	inbox   chan wire.ToHead // all that the agent says
 	streams chan net.Conn
 	hello   wire.Hello // the last
+	silence time.Duration
 	stop    func()
 	process *exec.Cmd
 }
 
 const patience = 20 * time.Second
 
-func newHead(t *testing.T) *head {
+func newHead(t testing.TB) *head {
 	t.Helper()
 	root := t.TempDir()
-	h := &head{t: t, spool: filepath.Join(root, "spool"), address: filepath.Join(root, "head"), cgroup: "none", inbox: make(chan wire.ToHead, 4096), streams: make(chan net.Conn, 64)}
+	h := &head{t: t, spool: filepath.Join(root, "spool"), address: filepath.Join(root, "head"), cgroup: "none", silence: time.Minute, inbox: make(chan wire.ToHead, 4096), streams: make(chan net.Conn, 64)}
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +210,7 @@ func (h *head) welcome() {
 	for {
 		if hello, ok := h.next().(wire.Hello); ok {
 			h.hello = hello
-			h.send(wire.Welcome{Cluster: "c", Silence: time.Minute})
+			h.send(wire.Welcome{Cluster: "c", Silence: h.silence})
 			return
 		}
 	}
@@ -233,8 +243,9 @@ func (h *head) send(m wire.ToAgent) {
 // await waits until a task is in a state.
 func (h *head) await(id wire.Task, state wire.State) *wire.End {
 	h.t.Helper()
-	for _, r := range h.hello.Tasks {
+	for i, r := range h.hello.Tasks {
 		if r.Task == id && r.State == state && state == wire.Ended {
+			h.hello.Tasks[i].State = "" // it was told once
 			return r.End
 		}
 	}
@@ -265,7 +276,7 @@ func (h *head) job(number uint64, arguments ...string) wire.Start {
 	}
 }
 
-func me(t *testing.T) string {
+func me(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -285,20 +296,27 @@ func (h *head) output(s wire.Start) string {
 // awaitFile waits until a file of a job has a line, and returns it.
 func (h *head) awaitFile(s wire.Start, name string) string {
 	h.t.Helper()
+	return h.awaitPath(filepath.Join(s.Spec.Directory, name))
+}
+
+func (h *head) awaitPath(path string) string {
+	h.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if text, err := os.ReadFile(filepath.Join(s.Spec.Directory, name)); err == nil && strings.HasSuffix(string(text), "\n") {
+		if text, err := os.ReadFile(path); err == nil && strings.HasSuffix(string(text), "\n") {
 			return strings.TrimSpace(string(text))
 		}
 	}
-	h.t.Fatalf("the job does not write %s", name)
+	h.t.Fatalf("nobody writes %s", path)
 	return ""
 }
+
+func parsePid(text []byte) (int, error) { return strconv.Atoi(strings.TrimSpace(string(text))) }
 
 // isGone waits until a process has ended.
 func (h *head) isGone(pid string) {
 	h.t.Helper()
-	var n int
-	if _, err := fmt.Sscan(pid, &n); err != nil {
+	n, err := parsePid([]byte(pid))
+	if err != nil {
 		h.t.Fatal(err)
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {

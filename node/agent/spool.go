@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"muster/internal/wholefile"
 	"muster/node/agentcore"
@@ -194,8 +193,9 @@ type taskFile struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// Script is the folder of the task's script.
 	Script string `json:"script"`
-	// Node is this node's name.
-	Node string `json:"node"`
+	// Node is this node's name, and Socket its daemon's.
+	Node   string `json:"node"`
+	Socket string `json:"socket,omitempty"`
 
 	start wire.Start
 }
@@ -239,11 +239,6 @@ func onlyMessage[M any](b []byte, read func(io.Reader) (M, error)) (M, error) {
 		err = errors.New("something follows")
 	}
 	return m, err
-}
-
-// begunFile says that a supervisor has begun to start processes.
-type begunFile struct {
-	At time.Duration `json:"at"`
 }
 
 func readTask(dir string) (*taskFile, error) {
@@ -311,7 +306,7 @@ func writeEnd(dir string, id wire.Task, end wire.End) error {
 // keepRoom keeps room on the disk for the end of a task: that must be written on a full
 // disk too.
 func keepRoom(dir string) error {
-	return writeSynced(filepath.Join(dir, roomName), make([]byte, endRoom))
+	return os.WriteFile(filepath.Join(dir, roomName), make([]byte, endRoom), 0o600)
 }
 
 func readStop(dir string, id wire.Task) (*wire.Stop, error) {
@@ -335,6 +330,16 @@ func parseStop(b []byte, id wire.Task) (*wire.Stop, error) {
 		return nil, errors.New("no stop of this task")
 	}
 	return &stop, nil
+}
+
+// writeBegun says that a supervisor begins to start processes. The name of the file is
+// all that counts.
+func writeBegun(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, begunName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), syncFolder(dir))
 }
 
 func hasBegun(dir string) bool {
@@ -362,12 +367,11 @@ func (s *spool) addTask(f *taskFile) error {
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return err
 	}
-	err = writeSynced(filepath.Join(fresh, taskName), text)
+	// The folder itself is not waited for. Should the machine fail and the folder come
+	// back without the file, the task counts as lost.
+	err = keepRoom(fresh)
 	if err == nil {
-		err = keepRoom(fresh)
-	}
-	if err == nil {
-		err = syncFolder(fresh)
+		err = writeSynced(filepath.Join(fresh, taskName), text)
 	}
 	if err == nil {
 		err = os.Rename(fresh, s.task(f.start.Task))
@@ -439,6 +443,20 @@ func (s *spool) addLoan(loan grant.Loan) error {
 		return err
 	}
 	return writeFile(filepath.Join(s.dir, loansName), loanFile(loan.ID), b)
+}
+
+// limitLoan changes the limit of a loan.
+func (s *spool) limitLoan(id string, limit int) error {
+	b, err := smallLimit.ReadFile(filepath.Join(s.dir, loansName, loanFile(id)))
+	if err != nil {
+		return err
+	}
+	loan, err := parseLoan(b)
+	if err != nil || loan.Limit == limit {
+		return err
+	}
+	loan.Limit = limit
+	return s.addLoan(*loan)
 }
 
 func (s *spool) dropLoan(id string) error {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,9 +25,9 @@ import (
 
 // Tools is what a supervisor is handed by whoever has it.
 type Tools struct {
-	// ServeGrant serves a grant's devices to the programs of a user, until Close. nil
-	// serves none.
-	ServeGrant func(ctx context.Context, g *grant.Grant, uid int, log *slog.Logger) (*Served, error)
+	// ServeGrant serves a grant's devices to the programs of a user, until Close; local
+	// is the socket of the node's daemon. nil serves none.
+	ServeGrant func(g *grant.Grant, local string, uid int, log *slog.Logger) (*Served, error)
 	Log        *slog.Logger
 }
 
@@ -207,7 +206,11 @@ func (s *supervisor) run() error {
 			s.stop(wire.Stop{Cause: wire.NotBegun, Reason: err.Error()})
 		}
 	}
-	poll := time.NewTicker(pollTime)
+	every := lookTime
+	if s.spec.Memory > 0 {
+		every = limitTime
+	}
+	poll := time.NewTicker(every)
 	defer poll.Stop()
 	for !s.isOver() {
 		select {
@@ -223,8 +226,9 @@ func (s *supervisor) run() error {
 	return s.finish()
 }
 
-// pollTime is how often memory is looked at where no control group limits it.
-const pollTime = 250 * time.Millisecond
+// How often memory is looked at where no control group counts it, with a limit and
+// without.
+const limitTime, lookTime = 250 * time.Millisecond, time.Second
 
 func (s *supervisor) signalled(sig os.Signal) {
 	switch sig {
@@ -264,11 +268,7 @@ func (s *supervisor) begin() (err error) {
 	if err := s.serveGrant(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(begunFile{At: time.Duration(time.Now().UnixNano())})
-	if err != nil {
-		return err
-	}
-	if err := writeFile(s.dir, begunName, text); err != nil {
+	if err := writeBegun(s.dir); err != nil {
 		return fmt.Errorf("writing down that it begins: %w", err)
 	}
 	s.begun, s.began = true, time.Now()
@@ -330,7 +330,7 @@ func (s *supervisor) serveGrant() error {
 	if s.tools.ServeGrant == nil {
 		return errors.New("the task has GPUs, and this node's agent cannot serve them")
 	}
-	served, err := s.tools.ServeGrant(context.Background(), g, s.who.uid, s.log)
+	served, err := s.tools.ServeGrant(g, s.f.Socket, s.who.uid, s.log)
 	if err != nil {
 		return fmt.Errorf("the task's GPUs: %w", err)
 	}

@@ -13,11 +13,13 @@ const (
 	forMemory = "memory" // another client needs the memory
 	forMove   = "move"   // the next lease is for another device
 	forDrain  = "drain"  // the device takes nobody any more
+	forGrant  = "grant"  // the device, or the client's memory there, was granted to others
+	forLimit  = "limit"  // the client's job is suspended, or may not use so many devices
 )
 
 // leavesForGood says whether a revocation ends the context.
 func leavesForGood(reason string) bool {
-	return reason == forMemory || reason == forMove || reason == forDrain
+	return reason == forMemory || reason == forMove || reason == forDrain || reason == forGrant || reason == forLimit
 }
 
 // AddDevice says that a device came: the next one, or one in the place of another

@@ -26,6 +26,7 @@ type testDaemon struct {
 
 	mu      sync.Mutex
 	tokens  []string
+	grants  []string
 	serving int
 	refuse  *wire.Refused
 	workers []*testWorker
@@ -82,7 +83,7 @@ func (d *testDaemon) serve(conn *net.UnixConn) error {
 		return nil
 	}
 	d.mu.Lock()
-	d.tokens = append(d.tokens, hello.Token)
+	d.tokens, d.grants = append(d.tokens, hello.Token), append(d.grants, hello.Grant)
 	refused := d.refuse
 	d.mu.Unlock()
 	if refused != nil {

@@ -3,6 +3,11 @@
 // in their name. What a program's relay takes from a ring there, it puts on a
 // ring here.
 //
+// A program says who it is by a user's certificate, or by a token if that is how the
+// node is set up. A program of a job shows the credential of its grant instead, which
+// the daemon knows (wire/grant): it needs neither. If it has a certificate as well,
+// that must be of the grant's user.
+//
 // It knows no device and nothing of the daemon but its socket.
 package gateway
 
@@ -25,6 +30,7 @@ import (
 	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/grant"
 	"muster/wire/identity"
 )
 
@@ -36,7 +42,10 @@ type Config struct {
 	// that vouches for users: see LoadTLS.
 	TLS *tls.Config
 	// Token is what programs must know; "" for nothing.
-	Token  string
+	Token string
+	// Grants says that the daemon lets nobody in without a grant: then neither an
+	// authority nor a token is needed.
+	Grants bool
 	Limits Limits // what is 0 is as DefaultLimits has it
 	Log    *slog.Logger
 }
@@ -96,7 +105,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	if c.TLS == nil || len(c.TLS.Certificates) == 0 {
 		return nil, errors.New("a node that others can reach needs a certificate: muster cert makes one")
 	}
-	if c.TLS.ClientCAs == nil && c.Token == "" {
+	if c.TLS.ClientCAs == nil && c.Token == "" && !c.Grants {
 		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
 	c.TLS, c.Limits = strict(c.TLS), c.Limits.complete()
@@ -160,8 +169,8 @@ func strict(given *tls.Config) *tls.Config {
 	t.SessionTicketsDisabled = true
 	t.DynamicRecordSizingDisabled = true
 	t.ClientAuth = tls.NoClientCert
-	if t.ClientCAs != nil {
-		t.ClientAuth = tls.RequireAndVerifyClientCert
+	if t.ClientCAs != nil { // who has none may have a grant
+		t.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return t
 }
@@ -233,13 +242,12 @@ func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Sessi
 	if err := wire.ReadAs(v.in, &hello); err != nil {
 		return nil, spoken(err)
 	}
-	if err := v.admit(hello.Token); err != nil {
+	seen, err := v.letIn(&hello)
+	if err != nil {
 		return nil, err
 	}
 	unknown.Leave()
-	hello.Token = wire.SpeaksFor + v.user
-	seen, err := v.greet(hello)
-	if err != nil {
+	if err := v.tell(seen); err != nil {
 		return nil, err
 	}
 	wanted, err := v.wait(ctx)
@@ -249,22 +257,42 @@ func (v *visitor) setUp(ctx context.Context, unknown *door.Place) (*client.Sessi
 	return v.attach(hello, seen, wanted)
 }
 
-// greet asks the daemon on the program's behalf, and tells the program what it said.
-func (v *visitor) greet(hello wire.Hello) (*client.Session, error) {
-	seen, err := client.Dial(v.Socket, hello)
+// letIn finds out whose the connection is, and what the daemon says to that. The daemon
+// knows whether a grant is good: until it has said so, the connection is nobody's.
+func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
+	user, err := v.identify(v.conn.ConnectionState(), hello)
+	if err != nil {
+		return nil, err
+	}
+	v.user = user
+	if hello.Grant == "" {
+		if err := v.takePlace(user, "user "+user); err != nil {
+			return nil, err
+		}
+	}
+	hello.Token = wire.SpeaksFor + user
+	seen, err := client.Dial(v.Socket, *hello)
 	if err != nil {
 		return nil, notReady(err)
 	}
 	seen.Close()
+	if hello.Grant != "" {
+		return seen, v.takePlace(jobKey(hello.Grant), "the job")
+	}
+	return seen, nil
+}
+
+// tell tells the program what the daemon said.
+func (v *visitor) tell(seen *client.Session) error {
 	if err := wire.WriteRecord(v.conn, &seen.Welcome); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range seen.Devices {
 		if err := wire.WriteRecord(v.conn, &seen.Devices[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return seen, nil
+	return nil
 }
 
 // wait waits until the program wants a device. It may do much else before.
@@ -307,7 +335,7 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if !session.Shows(seen.Welcome, seen.Devices) {
 		return &wire.Refused{Result: resultNotReady, Reason: "the node's devices are not those of which the program was told: start it again"}
 	}
-	err := session.Attach(wanted.Device)
+	err := session.AttachAs(wanted)
 	_ = v.conn.SetWriteDeadline(time.Now().Add(v.Limits.Greet)) // starting a worker may have taken longer
 	if err != nil {
 		return notReady(err)
@@ -320,31 +348,33 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	return err
 }
 
-// admit finds out whose the connection is, and takes one of the user's places, or
-// refuses.
-func (v *visitor) admit(token string) error {
-	user, err := v.identify(v.conn.ConnectionState(), token)
-	if err != nil {
-		return err
-	}
-	v.user = user
+// jobKey tells jobs apart, from each other and from users.
+func jobKey(credential string) string { return "job " + grant.Credential(credential).Hash().String() }
+
+// takePlace takes one of the places of a user or a job, or refuses.
+func (v *visitor) takePlace(key, who string) (err error) {
 	plain := v.conn.NetConn()
-	v.place, err = v.known.Take(user, false, func() { _ = plain.Close() })
+	v.place, err = v.known.Take(key, false, func() { _ = plain.Close() })
 	switch {
 	case errors.Is(err, door.ErrUserFull):
-		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("user %s has %d programs' connections to this node, as many as allowed: wait until some have ended", user, v.Limits.User)}
+		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("%s has %d programs' connections to this node, as many as allowed: wait until some have ended", who, v.Limits.User)}
 	case err != nil:
 		return &wire.Refused{Result: resultNotReady, Reason: fmt.Sprintf("the node serves %d connections of other machines, as many as it may: try again later", v.Limits.All)}
 	}
 	return nil
 }
 
-// identify says who is there, or refuses.
-func (c *Config) identify(state tls.ConnectionState, token string) (string, error) {
-	if c.Token != "" && !sameSecret(token, c.Token) {
+// identify says who is there, or refuses; "" for whoever a grant is for.
+func (c *Config) identify(state tls.ConnectionState, hello *wire.Hello) (string, error) {
+	certified := len(state.PeerCertificates) > 0
+	switch {
+	case hello.Grant != "" && !certified:
+		return "", nil
+	case hello.Grant == "" && c.Token != "" && !sameSecret(hello.Token, c.Token):
 		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants a token, and this is not it"}
-	}
-	if len(state.PeerCertificates) == 0 {
+	case !certified && (c.TLS.ClientCAs != nil || c.Token == ""):
+		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants to know who is there: show a certificate of its authority (--tls-dir), or use a grant (--grant)"}
+	case !certified:
 		return tokenUser, nil
 	}
 	name, err := identity.UserOf(state.PeerCertificates[0])

@@ -679,7 +679,7 @@ func TestWhoMayCome(t *testing.T) {
 		daemon string // the token that the daemon hears, each time
 	}{
 		{"a certificate", nil, func(w *world) *tls.Config { return w.user }, "", "", "gateway:ada"},
-		{"no certificate", nil, func(w *world) *tls.Config { return with(w.user, func(c *tls.Config) { c.Certificates = nil }) }, "", "certificate required", ""},
+		{"no certificate", nil, func(w *world) *tls.Config { return with(w.user, func(c *tls.Config) { c.Certificates = nil }) }, "", "show a certificate of its authority", ""},
 		{"another authority's certificate", nil, func(w *world) *tls.Config {
 			return with(load(other+"/user-ada"), func(c *tls.Config) { c.RootCAs = w.user.RootCAs })
 		}, "", "tls: ", ""},

@@ -78,6 +78,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
 		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, OnOff)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
+		strictyaml.Key("grants", strictyaml.Value(&d.File, "grants", &c.Grants, node.ParseGrantMode)),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
 		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),

@@ -40,6 +40,7 @@ limits:
   users:
     alice: {memory: 64GiB, weight: 2}
     1001: {clients: 1}
+grants: required
 warm: 0
 worker_timeout: 1m
 worker_uids: 70000-79999
@@ -76,7 +77,7 @@ func TestRead(t *testing.T) {
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2}, "1001": {Clients: 1}}},
-		Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
+		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
 		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET"},
@@ -142,6 +143,7 @@ func TestReadErrors(t *testing.T) {
 		{"key", "vgpu: 3\n", `f:1:1: "vgpu" is no key of a node's configuration: did you mean vgpus?`},
 		{"twice", "warm: 1\nwarm: 2\n", `f:2:1: "warm" is given twice, first on line 1: remove one`},
 		{"vgpus", "vgpus: 0\n", `f:1:8: vgpus: must be a whole number from 1 to 1024, not "0"`},
+		{"grants", "grants: yes\n", `f:1:9: grants: grants can be optional or required, not "yes"`},
 		{"migrate", "migrate: yes\n", `f:1:10: migrate: must be auto or off, not "yes"`},
 		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
 		{"idle", "max_idle: 10\n", `f:1:11: max_idle: must be a time as 10ms, 2s or 1m, not "10"`},

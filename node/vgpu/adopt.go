@@ -14,6 +14,8 @@ type Adopt struct {
 	Client ClientID `json:"client"`
 	User   string   `json:"user"`
 	Weight int      `json:"weight"`
+	Grant  GrantID  `json:"grant,omitempty"` // as Attach has them
+	Share  int      `json:"share,omitempty"`
 
 	Device DeviceID `json:"device"` // where it is, or was last; AnyDevice if nowhere
 	Held   bool     `json:"held"`   // it holds a lease there
@@ -42,7 +44,10 @@ func (e Adopt) apply(c *Core) bool {
 	if c.clients[e.Client] != nil {
 		return c.deny(e.Client, Duplicated)
 	}
-	x := c.attach(e.Client, e.User, e.Weight)
+	x := c.attach(e.Client, e.User, e.Weight, e.Grant, e.Share)
+	if x == nil {
+		return c.deny(e.Client, NoGrant)
+	}
 	x.want.Pinned = e.Pinned
 	x.ran = Usage{e.Kernels, max(e.Busy, 0)}.within(Usage{})
 	x.stats = stats{
@@ -78,10 +83,17 @@ func (d *device) canCount(e Adopt) bool {
 }
 
 // overfull says that adopted clients take more than d has.
-func (d *device) overfull() bool { return d.used > int64(d.Memory) }
+func (d *device) overfull() bool { return d.room() < 0 }
 
 // takeIn puts an adopted client where it is already.
 func (c *Core) takeIn(x *client, d *device, e Adopt) {
+	why := ForMemory
+	switch {
+	case x.part != nil && x.part.of == d:
+		d = x.part
+	case x.part != nil: // its grant is for another one than that where it is
+		why = ForMove
+	}
 	x.dev = d
 	if e.Held {
 		x.want.Need = e.Memory
@@ -91,8 +103,8 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 		d.keepers = append(d.keepers, x)
 		d.used += x.taken()
 	}
-	if d.overfull() || d.bound > d.Slots || (x.user.limit > 0 && x.user.slots > x.user.limit) {
-		c.revoke(victim{x, ForMemory})
+	if d.overfull() || d.bound > d.Slots || why == ForMove || (x.part == nil && x.user.limit > 0 && x.user.slots > x.user.limit) {
+		c.revoke(victim{x, why})
 	}
 }
 
@@ -107,7 +119,7 @@ func (c *Core) seat(x *client, d *device, memory uint64) {
 	d.slots[x.slot] = x
 	d.bound++
 	d.used += x.taken()
-	x.user.slots++
+	x.user.slots += x.slotCount()
 	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
 	c.anew = true
 }

@@ -13,7 +13,7 @@ func crowd(b *testing.B, policy Policy, need uint64) *Core {
 		b.Fatal(err)
 	}
 	for i := range 1000 {
-		core.Step(0, Attach{ClientID(i), fmt.Sprint("user", i%20), 1 + i%3})
+		core.Step(0, Attach{Client: ClientID(i), User: fmt.Sprint("user", i%20), Weight: 1 + i%3})
 		core.Step(0, Want{Client: ClientID(i), Need: need, Estimate: time.Duration(i%50) * time.Millisecond, Pinned: AnyDevice})
 	}
 	return core
@@ -28,7 +28,7 @@ func spread(b testing.TB, migrate bool) *Core {
 		b.Fatal(err)
 	}
 	for id := range ClientID(60) {
-		core.Step(0, Attach{id, fmt.Sprint("user", id%20), 1})
+		core.Step(0, Attach{Client: id, User: fmt.Sprint("user", id%20), Weight: 1})
 		core.Step(0, Want{Client: id, Need: 100, Pinned: DeviceID(id / 4)})
 		core.Step(0, Ran{id, 1, time.Second})
 	}

@@ -11,6 +11,8 @@ type Core struct {
 	cfg     Config
 	now     Time
 	devices []*device
+	grants  []*grant  // in the order in which they were admitted
+	all     []*device // the devices, and then all parts of them that are granted
 	clients map[ClientID]*client
 	ready   []*client // in the policy's order, see before
 	users   []*account
@@ -50,14 +52,23 @@ type device struct {
 	reservedFor *client
 	supply      supply
 	ran         Usage
+
+	// A share of a device that was granted is a device of its own to the dispatcher: it
+	// has the device's number, and memory and slots that nobody else is given.
+	of    *device   // what it is a part of; nil for a device
+	grant *grant    // whose part it is
+	whole bool      // the part is all of the device
+	parts []*device // of this device
 }
 
 func (d *device) freeSlots() int { return d.Slots - d.bound - d.claims }
 
 // up says that d takes clients.
-func (d *device) up() bool { return !d.lost && !d.drained }
+func (d *device) up() bool { return !d.base().lost && !d.base().drained }
 
-func (d *device) free() int64 { return int64(d.Memory) - d.used - d.claimed }
+// free is what of its memory is neither taken nor promised, and can be given to its
+// clients now.
+func (d *device) free() int64 { return d.room() - d.claimed }
 
 // holdsEver says whether a client that needs so many bytes fits when alone.
 func (d *device) holdsEver(need uint64) bool { return need <= d.Memory-d.ContextCost }
@@ -70,18 +81,25 @@ func (d *device) state() DeviceState {
 		return DeviceLost
 	case !d.drained:
 		return DeviceUp
-	case d.bound > 0 || len(d.keepers) > 0:
+	case slices.ContainsFunc(d.family(), func(m *device) bool { return m.bound > 0 || len(m.keepers) > 0 }):
 		return DeviceDraining
 	}
 	return DeviceDrained
 }
 
-// load is how many clients the device has or is promised to.
-func (d *device) load() int { return d.bound + d.claims }
+// load is how many clients the device has or is promised to, with those of its parts.
+func (d *device) load() int {
+	load := d.bound + d.claims
+	for _, p := range d.parts {
+		load += p.bound + p.claims
+	}
+	return load
+}
 
 type client struct {
 	id     ClientID
 	user   *account
+	part   *device // what its grant has of a device, and all that it may use; nil: it has no grant
 	weight int
 	state  State
 
@@ -198,6 +216,7 @@ func (c *Core) addDevice(d Device) error {
 		return fmt.Errorf("vgpu: device %q is one too many: there are %d", d.Name, maxDevices)
 	}
 	c.devices = append(c.devices, newDevice(DeviceID(len(c.devices)), d))
+	c.relist()
 	return nil
 }
 
@@ -208,8 +227,12 @@ func newDevice(id DeviceID, d Device) *device {
 // replace puts a device in the place of one that was lost.
 func (c *Core) replace(old *device, d Device) {
 	made := newDevice(old.id, d)
-	made.ran = old.ran
+	made.ran, made.parts = old.ran, old.parts
+	for _, p := range made.parts {
+		p.reshape(made)
+	}
 	c.devices[old.id] = made
+	c.relist()
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
@@ -224,6 +247,7 @@ func (c *Core) deny(id ClientID, why Reason) bool {
 func (c *Core) decide() {
 	c.refill()
 	c.evacuate()
+	c.enforceGrants()
 	c.answerGrowing()
 	c.serveReady()
 	c.migrate()
@@ -233,6 +257,9 @@ func (c *Core) decide() {
 // prospects says why no device could ever serve what x wants or, if one could,
 // whether all that could are drained or lost at present.
 func (c *Core) prospects(x *client) (why Reason, parked bool) {
+	if x.part != nil {
+		return x.grantedProspects()
+	}
 	why = NoDevice
 	lost := false // one could hold a client that has never had a device
 	for _, d := range c.devices {
@@ -240,7 +267,7 @@ func (c *Core) prospects(x *client) (why Reason, parked bool) {
 		case d.removed || (pinned != AnyDevice && pinned != d.id):
 		case d.lost && pinned != d.id && x.last == AnyDevice:
 			lost = lost || d.holdsEver(x.want.Need)
-		case d.holdsEver(x.want.Need) && d.up():
+		case d.holdsNow(x.want.Need) && d.up():
 			return "", false
 		case d.holdsEver(x.want.Need):
 			parked = true
@@ -252,6 +279,18 @@ func (c *Core) prospects(x *client) (why Reason, parked bool) {
 		return "", true
 	}
 	return why, false
+}
+
+// grantedProspects is prospects of a client that has a grant.
+func (x *client) grantedProspects() (why Reason, parked bool) {
+	p, pinned := x.part, x.want.Pinned
+	switch {
+	case p.of.removed || pinned != AnyDevice && pinned != p.id:
+		return NoDevice, false
+	case !p.holdsEver(x.want.Need):
+		return TooLarge, false
+	}
+	return "", !p.up() || !p.holdsNow(x.want.Need)
 }
 
 // park notes whether a ready client cannot be served before a device comes back.
@@ -332,7 +371,7 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 		d := x.dev
 		d.vacate(x.slot)
 		d.used -= x.taken()
-		x.user.slots--
+		x.user.slots -= x.slotCount()
 		keeps = min(keeps, uint64(x.taken()))
 		x.state, x.slot, x.memory = next, -1, 0
 		x.watched = false
@@ -388,7 +427,7 @@ func (c *Core) answered(x *client) {
 	}
 	if p.trade == x {
 		p.trade, p.counted = nil, true
-		p.owner.user.slots++
+		p.owner.user.slots += p.owner.slotCount()
 	}
 	p.owed--
 	if p.owed == 0 {
@@ -402,11 +441,11 @@ func (c *Core) answered(x *client) {
 func (c *Core) fulfil(p *claim) {
 	x, d := p.owner, p.dev
 	c.drop(p)
-	after := d.used + p.bytes
+	more := p.bytes
 	if x.dev == d && p.slot {
-		after -= x.taken()
+		more -= x.taken()
 	}
-	if after > int64(d.Memory) || (p.slot && d.bound >= d.Slots) {
+	if more > d.room() || (p.slot && (d.bound >= d.Slots || !d.mayOpen())) {
 		return
 	}
 	if p.slot {
@@ -447,7 +486,7 @@ func (c *Core) drop(p *claim) {
 		p.dev.claims--
 	}
 	if p.counted {
-		p.owner.user.slots--
+		p.owner.user.slots -= p.owner.slotCount()
 	}
 	p.owner.claim = nil
 	for _, v := range p.from {

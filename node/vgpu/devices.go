@@ -20,15 +20,17 @@ func (e Lost) apply(c *Core) bool {
 	c.close(d)
 	c.setDrained(d, false)
 	d.lost = true
-	for _, x := range slices.Clone(d.slots) {
-		if x != nil {
-			c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
-			c.leave(x, Failed, 0)
+	for _, m := range d.family() {
+		for _, x := range slices.Clone(m.slots) {
+			if x != nil {
+				c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
+				c.leave(x, Failed, 0)
+			}
 		}
-	}
-	for _, x := range slices.Clone(d.keepers) {
-		c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
-		c.letGo(x, 0)
+		for _, x := range slices.Clone(m.keepers) {
+			c.emit(Effect{Kind: Gone, Client: x.id, Device: d.id})
+			c.letGo(x, 0)
+		}
 	}
 	c.resort()
 	return true
@@ -145,8 +147,8 @@ func (e Move) apply(c *Core) bool {
 }
 
 // Refuses says why the core would not do what an event asks for: Move, Drain,
-// Resume, Remove, Returned, Added, Configure and Limit, which people cause. It returns nil if it
-// would, and for all other events. It changes nothing. A refused event that is
+// Resume, Remove, Returned, Added, Configure, Limit, Admit, Withdraw and Restrict, which
+// people cause. It returns nil if it would, and for all other events. It changes nothing. A refused event that is
 // told nevertheless changes nothing either.
 func (c *Core) Refuses(e Event) error {
 	switch e := e.(type) {
@@ -160,6 +162,14 @@ func (c *Core) Refuses(e Event) error {
 		return c.refusesRemove(e.Device)
 	case Configure, Limit:
 		return refusesSettings(e)
+	case Admit:
+		return c.refusesAdmit(e)
+	case Restrict:
+		return c.refusesRestrict(e)
+	case Withdraw:
+		if c.findGrant(e.Grant) == nil {
+			return fmt.Errorf("there is no grant %s", e.Grant)
+		}
 	case Returned:
 		return c.refusesReturned(e)
 	case Added:
@@ -230,13 +240,19 @@ func (c *Core) refusesMove(e Move) error {
 		return d.gone()
 	case d.drained:
 		return fmt.Errorf("device %q is drained: resume it first", d.Name)
-	case x.state == Assigned && x.dev == d && !x.revoking:
+	case x.state == Assigned && x.dev.base() == d && !x.revoking:
 		return fmt.Errorf("client %d is on device %q already", x.id, d.Name)
+	case x.part != nil:
+		return fmt.Errorf("client %d is for device %q: its grant says so", x.id, x.part.Name)
+	case d.exclusive():
+		return fmt.Errorf("device %q is granted to others", d.Name)
 	case x.want.Pinned != AnyDevice && x.want.Pinned != d.id:
 		return fmt.Errorf("client %d can run on device %s only: its program has seen addresses that it would not have elsewhere", x.id, c.nameOf(x.want.Pinned))
 	case x.state == Ready || x.state == Assigned:
 		if need := max(x.want.Need, x.memory, x.growTo); !d.holdsEver(need) {
 			return fmt.Errorf("client %d needs %d bytes, and device %q has %d for it", x.id, need, d.Name, d.Memory-d.ContextCost)
+		} else if !d.holdsNow(need) {
+			return fmt.Errorf("client %d needs %d bytes, and device %q has fewer that are not granted to others", x.id, need, d.Name)
 		}
 	}
 	return nil
@@ -260,6 +276,19 @@ func (c *Core) device(id DeviceID) *device {
 
 // close takes back all that was promised on a device.
 func (c *Core) close(d *device) {
+	for _, m := range d.family() {
+		c.closePart(m)
+	}
+	for _, x := range c.clients { // in any order: nobody is told anything
+		if x.target == d.id {
+			c.untarget(x)
+		}
+	}
+}
+
+// closePart takes back what was promised on a device to clients without a grant, or on a
+// part of one.
+func (c *Core) closePart(d *device) {
 	for _, x := range slices.Concat(d.slots, c.ready) {
 		if x != nil && x.claim != nil && x.claim.dev == d {
 			c.drop(x.claim)
@@ -267,11 +296,6 @@ func (c *Core) close(d *device) {
 	}
 	if d.reservedFor != nil {
 		c.unreserve(d.reservedFor, d)
-	}
-	for _, x := range c.clients { // in any order: nobody is told anything
-		if x.target == d.id {
-			c.untarget(x)
-		}
 	}
 }
 
@@ -306,8 +330,8 @@ func (c *Core) evacuate() {
 	if c.drains == 0 {
 		return
 	}
-	for _, d := range c.devices {
-		if !d.drained {
+	for _, d := range c.all {
+		if !d.base().drained {
 			continue
 		}
 		for _, x := range d.slots {

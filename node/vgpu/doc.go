@@ -196,6 +196,33 @@
 // one than it was. Added gives a new device the next number, unless one of that
 // name is lost or removed.
 //
+// # Grants
+//
+// A grant (Admit) is the right of some clients to use certain devices, each whole or a
+// share of its memory. A client that is attached under a grant uses one of its shares.
+// A share is a device of its own to the rules above: it has the device's number, speed
+// and state, its own slots, and its memory; the rest of the device is for clients without
+// a grant. So the clients of a share are placed there and nowhere else, together take no
+// more than the share, contexts included, and make way only for each other. Neither moves
+// nor the slot limits of users concern them.
+//
+//   - What was granted is kept: no client without the grant is given any of it, even if
+//     the grant's clients do not use it. Together the shares of a device are no more than
+//     its memory. Nobody else is placed on a device that is granted whole.
+//   - Those who are in the way of a new grant are told to leave (ForGrant), busy or not,
+//     of a device that is granted whole all of them. The grant's clients are placed when
+//     they have. A client that no device can hold because of grants is parked, not denied.
+//   - No more than Limit devices of a grant are used at a time. If more are when the
+//     limit is lowered, the clients of the last ones in the grant's order are told to
+//     leave (ForLimit). A client that waits only for this is served when all clients of
+//     another device of the grant may lose their slots; once it has waited for MaxWait,
+//     they are told to leave busy or not.
+//   - With a limit of 0 the grant is suspended: all its clients leave, those who keep
+//     bytes let go of them, and they are parked. Its shares are free for other grants
+//     meanwhile; the limit can be raised again when all of them are free (Refuses).
+//   - After Withdraw the grant is no more. Its clients take what they have until they are
+//     detached, and get nothing.
+//
 // # Settings that change
 //
 // Configure changes the policy, MaxIdle, SlotLimit and Migrate, and Limit the limit of
@@ -209,7 +236,8 @@
 // a larger number than its last one. It holds what it holds: if the device, or
 // the user's slots, are fewer now and it does not fit, it is told to leave
 // (ForMemory), and counts until it has; nobody is placed there before. Devices
-// may then be over their memory and slots, and in no other case.
+// may then be over their memory and slots, and in no other case. Grants are admitted
+// before clients are adopted that are under them.
 //
 // # Credit
 //
@@ -260,7 +288,7 @@
 //   - A device that is Added or Returned passes Device.Check; otherwise nothing
 //     happens. Lost is told when nothing runs there any more.
 //   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure,
-//     Limit) is asked of Refuses first, for a word to them. Step does not do what
+//     Limit, Admit, Withdraw, Restrict) is asked of Refuses first, for a word to them. Step does not do what
 //     Refuses refuses.
 //   - Clients are adopted before new ones are attached, or at least under numbers
 //     that no other client has. A Want, Grow or Revoke that was unanswered with the

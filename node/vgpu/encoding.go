@@ -42,11 +42,17 @@ func AppendEvent(b []byte, e Event) ([]byte, error) {
 func nameIn(e Event) string {
 	switch e := e.(type) {
 	case Attach:
-		return e.User
+		return e.User + string(e.Grant)
 	case Adopt:
-		return e.User
+		return e.User + string(e.Grant)
 	case Limit:
 		return e.User
+	case Admit:
+		return string(e.Grant)
+	case Withdraw:
+		return string(e.Grant)
+	case Restrict:
+		return string(e.Grant)
 	case Added:
 		return e.Device.Name
 	case Returned:

@@ -19,8 +19,8 @@ var goldenEvents = []struct {
 	event Event
 	text  string
 }{
-	{Attach{1, "ann", 2}, `{"kind":"attach","client":1,"user":"ann","weight":2}`},
-	{Attach{2, "a \"b\" <ü>\u2028", 0}, `{"kind":"attach","client":2,"user":"a \"b\" \u003cü\u003e\u2028","weight":0}`},
+	{Attach{Client: 1, User: "ann", Weight: 2}, `{"kind":"attach","client":1,"user":"ann","weight":2}`},
+	{Attach{Client: 2, User: "a \"b\" <ü>\u2028", Weight: 0}, `{"kind":"attach","client":2,"user":"a \"b\" \u003cü\u003e\u2028","weight":0}`},
 	{Detach{18446744073709551615}, `{"kind":"detach","client":18446744073709551615}`},
 	{Want{1, 4 << 20, 3 * time.Millisecond, AnyDevice}, `{"kind":"want","client":1,"need":4194304,"estimate_ns":3000000,"pinned":-1}`},
 	{Grow{1, 8 << 20}, `{"kind":"grow","client":1,"need":8388608}`},
@@ -42,6 +42,10 @@ var goldenEvents = []struct {
 		`{"kind":"adopt","client":1,"user":"ann","weight":2,"device":3,"held":true,"memory":4,"kept":5,"lease":6,"pinned":-1,"kernels":7,"busy_ns":8,"waited_ns":9,"preemptions":10,"moves":{"auto":11,"by_hand":12,"drain":13}}`},
 	{Configure{Credit, 5, 2, true}, `{"kind":"configure","policy":"credit","max_idle_ns":5,"slot_limit":2,"migrate":true}`},
 	{Limit{"ann", true, 2}, `{"kind":"limit","user":"ann","own":true,"slots":2}`},
+	{Attach{Client: 1, User: "ann", Weight: 2, Grant: "7.1.0", Share: 1}, `{"kind":"attach","client":1,"user":"ann","weight":2,"grant":"7.1.0","share":1}`},
+	{Admit{"7.1.0", []Share{{0, 0}, {2, 5}}, -1}, `{"kind":"admit","grant":"7.1.0","shares":[{"device":0,"memory":0},{"device":2,"memory":5}],"limit":-1}`},
+	{Withdraw{"7.1.0"}, `{"kind":"withdraw","grant":"7.1.0"}`},
+	{Restrict{"7.1.0", 1}, `{"kind":"restrict","grant":"7.1.0","limit":1}`},
 }
 
 var goldenEffects = []struct {
@@ -63,7 +67,7 @@ func TestEventsAndEffectsInJSON(t *testing.T) {
 		if err != nil || string(b) != c.text {
 			t.Errorf("%+v: %v\ngot  %s\nwant %s", c.event, err, b, c.text)
 		}
-		if e, err := ParseEvent([]byte(c.text)); err != nil || e != c.event {
+		if e, err := ParseEvent([]byte(c.text)); err != nil || !reflect.DeepEqual(e, c.event) {
 			t.Errorf("%s: %+v, %v", c.text, e, err)
 		}
 	}
@@ -163,7 +167,7 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 
 // A name that JSON would change must not be recorded as another one.
 func TestNamesThatJSONCannotHold(t *testing.T) {
-	for _, e := range []Event{Attach{1, "ann\xff", 1}, Added{Device{Name: "\xc3", Memory: 1}}} {
+	for _, e := range []Event{Attach{Client: 1, User: "ann\xff", Weight: 1}, Attach{Grant: "\xff"}, Admit{Grant: "\xff"}, Withdraw{"\xff"}, Restrict{Grant: "\xff"}, Added{Device{Name: "\xc3", Memory: 1}}} {
 		if b, err := AppendEvent([]byte("kept"), e); err == nil || !strings.Contains(err.Error(), "is not UTF-8") || string(b) != "kept" {
 			t.Errorf("%+v: %q, %v", e, b, err)
 		}

@@ -19,7 +19,7 @@ type Event interface {
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
 var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
-	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{})
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -42,25 +42,43 @@ func (Returned) Kind() string  { return "returned" }
 func (Adopt) Kind() string     { return "adopt" }
 func (Configure) Kind() string { return "configure" }
 func (Limit) Kind() string     { return "limit" }
+func (Admit) Kind() string     { return "admit" }
+func (Withdraw) Kind() string  { return "withdraw" }
+func (Restrict) Kind() string  { return "restrict" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
-// largest of that user's clients; a weight below 1 counts as 1.
+// largest of that user's clients; a weight below 1 counts as 1. A client under a grant
+// uses one share of it, and nothing else.
 type Attach struct {
 	Client ClientID `json:"client"`
 	User   string   `json:"user"`
 	Weight int      `json:"weight"`
+	Grant  GrantID  `json:"grant,omitempty"` // "" for none
+	Share  int      `json:"share,omitempty"` // its place in Admit.Shares
 }
 
 func (e Attach) apply(c *Core) bool {
 	if c.clients[e.Client] != nil {
 		return c.deny(e.Client, Duplicated)
 	}
-	c.attach(e.Client, e.User, e.Weight)
+	if c.attach(e.Client, e.User, e.Weight, e.Grant, e.Share) == nil {
+		return c.deny(e.Client, NoGrant)
+	}
 	return true
 }
 
-func (c *Core) attach(id ClientID, user string, weight int) *client {
-	x := &client{id: id, user: c.account(user), weight: max(weight, 1), last: AnyDevice, slot: -1, target: AnyDevice}
+// attach makes a client; nil if there is no grant as it says.
+func (c *Core) attach(id ClientID, user string, weight int, under GrantID, share int) *client {
+	var part *device
+	if under != "" {
+		g := c.findGrant(under)
+		if g == nil || share < 0 || share >= len(g.parts) {
+			return nil
+		}
+		part = g.parts[share]
+		g.clients++
+	}
+	x := &client{id: id, user: c.account(user), part: part, weight: max(weight, 1), last: AnyDevice, slot: -1, target: AnyDevice}
 	x.want.Pinned = AnyDevice
 	x.user.clients = append(x.user.clients, x)
 	c.clients[x.id] = x
@@ -82,6 +100,7 @@ func (e Detach) apply(c *Core) bool {
 	c.untarget(x)
 	x.user.remove(x)
 	delete(c.clients, x.id)
+	c.forgetGranted(x)
 	c.past = c.past.plus(x.ran)
 	c.pastMoves = c.pastMoves.plus(x.stats.moves)
 	return true
@@ -117,7 +136,7 @@ func (e Want) apply(c *Core) bool {
 	if why != "" {
 		return c.deny(x.id, why)
 	}
-	if x.target != AnyDevice && !x.mayUse(c.devices[x.target]) { // it has grown, or is pinned since
+	if x.target != AnyDevice && x.part == nil && !x.mayUse(c.devices[x.target]) { // it has grown, or is pinned since
 		c.untarget(x)
 	}
 	x.state = Ready

@@ -13,7 +13,7 @@ func TestKeepersAreToldOfALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []ClientID{1, 2} {
-		core.Step(0, Attach{id, "ann", 1})
+		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 		core.Step(0, Want{id, 10, 0, 0})
 		core.Step(0, Released{id, 5})
 	}
@@ -36,7 +36,7 @@ func TestLostDevicesAreWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []ClientID{1, 2, 3} {
-		core.Step(0, Attach{id, "ann", 1})
+		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 	}
 	core.Step(0, Want{1, 10, 0, AnyDevice})
 	core.Step(0, Lost{0})
@@ -65,7 +65,7 @@ func TestLostDevicesLeaveNobodyTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []ClientID{1, 2} {
-		core.Step(0, Attach{id, "ann", 1})
+		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 	}
 	core.Step(0, Want{1, 10, 0, 1}) // on the small one
 	core.Step(0, Released{1, 0})

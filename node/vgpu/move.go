@@ -147,7 +147,7 @@ func (c *Core) mostLost(t *device) (best *client) {
 // on t. It is 0 if that is less than a move costs, or if x would not gain enough
 // or cannot go there.
 func (c *Core) lost(x *client, t *device) time.Duration {
-	if x.phase < c.cfg.MoveCost || !settled(x) || x.stays || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
+	if x.phase < c.cfg.MoveCost || !settled(x) || x.stays || x.part != nil || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
 		return 0
 	}
 	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // most often, and found out fast
@@ -186,7 +186,7 @@ func (d *device) couldTake(need uint64) bool {
 			free += v.taken()
 		}
 	}
-	return d.holdsEver(need) && int64(need+d.ContextCost) <= free
+	return d.holdsNow(need) && int64(need+d.ContextCost) <= free
 }
 
 // moveCost is what it takes to move x: its memory is copied out and in again.

@@ -31,7 +31,7 @@ func (c *Core) survey(d *device) {
 		case v == nil || v.revoking || v.growTo > 0:
 		case c.mayLoseMemory(v):
 			if c.mayLoseSlot(v) {
-				s.slots, v.user.mayTrade = true, true
+				s.slots, v.user.mayTrade = true, v.user.mayTrade || v.part == nil
 			}
 			s.bytes += v.taken()
 		case c.outOfCredit(v):
@@ -175,7 +175,7 @@ func (c *Core) surveyAll() (plain, credit most) {
 	for _, u := range c.users {
 		u.mayTrade = false
 	}
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		if !d.up() {
 			continue
 		}
@@ -191,7 +191,11 @@ func (c *Core) surveyAll() (plain, credit most) {
 
 // place grants x a slot or promises it one, if there is any way to.
 func (c *Core) place(x *client) bool {
-	full := x.user.full()
+	if x.part != nil && !x.part.mayOpen() {
+		c.takeTurns(x)
+		return false
+	}
+	full := x.part == nil && x.user.full()
 	if full {
 		c.unreserve(x, x.reserved)
 	}
@@ -229,19 +233,19 @@ func (c *Core) place(x *client) bool {
 // roomIsComing says that x will fit somewhere once all who were told to let go
 // have done so: nobody else needs to leave for it.
 func (c *Core) roomIsComing(x *client) bool {
-	return slices.ContainsFunc(c.devices, func(d *device) bool {
+	return slices.ContainsFunc(c.all, func(d *device) bool {
 		return allowed(x, d) && d.freeSlots()+d.supply.comingSlots > 0 && missing(x, d) <= d.supply.comingBytes
 	})
 }
 
 // allowed says whether x may be put on d at all at present.
 func allowed(x *client, d *device) bool {
-	return x.mayUse(d) && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
+	return x.mayUse(d) && d.mayOpen() && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
 }
 
 // mayUse says whether d takes x, which wants a device, if nobody else is there.
 func (x *client) mayUse(d *device) bool {
-	return d.up() && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsEver(x.want.Need)
+	return x.isOf(d) && d.up() && (x.want.Pinned == AnyDevice || x.want.Pinned == d.id) && d.holdsNow(x.want.Need)
 }
 
 // missing is how many bytes d lacks for x; what x keeps there is its own.
@@ -256,7 +260,7 @@ func missing(x *client, d *device) int64 {
 // bestFree chooses among the devices that can take x as they are.
 func (c *Core) bestFree(x *client) *device {
 	var idle, least, last *device
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
 			continue
 		}
@@ -284,7 +288,7 @@ func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(
 // cheapest chooses the device where the fewest bytes must be moved for x.
 func (c *Core) cheapest(x *client, full, useCredit bool) (best *device, set []victim, trade *client) {
 	var cost int64
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		if !allowed(x, d) || !(d.supply.slots || full || (useCredit && d.supply.creditSlots)) {
 			continue
 		}
@@ -330,7 +334,7 @@ func (c *Core) victims(x *client, d *device, full, useCredit bool) (set []victim
 		}
 	}
 	if full {
-		v := pick(x.user.clients, lack, c.now, c.mayLoseSlot, func(v *client) bool { return v.dev == d })
+		v := pick(x.user.clients, lack, c.now, func(v *client) bool { return v.part == nil && c.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
 		if v == nil {
 			return nil, nil, false
 		}
@@ -403,7 +407,7 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 	}
 	p := &claim{owner: x, dev: d, slot: true, bytes: int64(x.want.Need + d.ContextCost), counted: trade == nil, trade: trade}
 	if p.counted {
-		x.user.slots++
+		x.user.slots += x.slotCount()
 	}
 	d.claims++
 	if x.dev != nil && x.dev != d {
@@ -438,7 +442,7 @@ func (c *Core) revoke(v victim) {
 // idle at the same time would otherwise keep it waiting for ever.
 func (c *Core) reserve(x *client) {
 	if x.reserved == nil {
-		for _, d := range c.devices {
+		for _, d := range c.all {
 			if allowed(x, d) && (x.reserved == nil || missing(x, d) < missing(x, x.reserved)) {
 				x.reserved = d
 			}
@@ -479,7 +483,7 @@ func (c *Core) answerGrowing() {
 	if c.growing == 0 {
 		return
 	}
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		for _, x := range d.slots {
 			if x != nil && x.growTo > 0 && x.claim == nil {
 				c.answerGrow(x, d)
@@ -547,7 +551,7 @@ func (c *Core) mightFree(x *client, d *device) (bytes int64) {
 
 // setWatches has those clients watched that somebody may need to leave.
 func (c *Core) setWatches() {
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		var growers int
 		if c.growing > 0 {
 			for _, x := range d.slots {
@@ -590,7 +594,7 @@ func (c *Core) Next() (Time, bool) {
 	if c.waiting() == 0 && c.growing == 0 {
 		return 0, false
 	}
-	for _, d := range c.devices {
+	for _, d := range c.all {
 		for _, x := range d.slots {
 			if x == nil || x.revoking {
 				continue
@@ -608,6 +612,11 @@ func (c *Core) Next() (Time, bool) {
 	}
 	if c.cfg.Policy == Credit && c.waiting() > 0 {
 		consider(c.nextRefill)
+	}
+	for _, x := range c.ready {
+		if x.part != nil && !x.parked {
+			consider(x.wantAt + c.cfg.MaxWait)
+		}
 	}
 	return at, found
 }

@@ -417,7 +417,7 @@ func (m *machine) arrive(id ClientID) {
 	x := &modelClient{user: user, hand: AnyDevice}
 	m.model[id] = x
 	if m.number(4) > 0 {
-		m.tell(Attach{id, user, weight})
+		m.tell(Attach{Client: id, User: user, Weight: weight})
 		return
 	}
 	e := Adopt{Client: id, User: user, Weight: weight, Device: DeviceID(rapid.IntRange(-1, len(m.devices)).Draw(t, "device")), Lease: int(m.number(5)), Pinned: AnyDevice}
@@ -648,7 +648,7 @@ func TestMovesComeToAnEnd(t *testing.T) {
 		}
 		for id := range ClientID(rapid.IntRange(1, 6).Draw(t, "clients")) {
 			m.model[id] = &modelClient{user: "ann", hand: AnyDevice}
-			m.tell(Attach{id, "ann", 1})
+			m.tell(Attach{Client: id, User: "ann", Weight: 1})
 			m.want(id, Want{Client: id, Need: 10, Pinned: AnyDevice})
 		}
 		for i := range m.devices[1:] {

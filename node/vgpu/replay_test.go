@@ -96,7 +96,7 @@ func sample(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	for i, e := range []Event{
-		Attach{1, "ann", 1}, Attach{2, "bob", 1}, Want{1, 60, 0, AnyDevice}, Want{2, 60, 0, AnyDevice}, Idle{1, DefaultMaxIdle}, Tick{},
+		Attach{Client: 1, User: "ann", Weight: 1}, Attach{Client: 2, User: "bob", Weight: 1}, Want{1, 60, 0, AnyDevice}, Want{2, 60, 0, AnyDevice}, Idle{1, DefaultMaxIdle}, Tick{},
 		Released{1, 0}, Grow{2, 101}, Ran{2, 1, 5}, Lost{0}, Detach{1}, Detach{2},
 	} {
 		now := Time(i) * DefaultMaxIdle
@@ -300,7 +300,7 @@ type crowding struct {
 func (c *crowding) Read(b []byte) (int, error) {
 	if len(c.left) == 0 {
 		c.next++
-		c.left, _ = AppendEntry(nil, Entry{Event: Attach{c.next, "ann", 1}})
+		c.left, _ = AppendEntry(nil, Entry{Event: Attach{Client: c.next, User: "ann", Weight: 1}})
 	}
 	n := copy(b, c.left)
 	c.left = c.left[n:]
@@ -365,7 +365,7 @@ func anyEvents(t *rapid.T) {
 	device := func() DeviceID { return DeviceID(rapid.IntRange(-2, 3).Draw(t, "device")) }
 	events := []func() Event{
 		func() Event {
-			return Attach{id(), rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "user"), rapid.IntRange(-1, 3).Draw(t, "weight")}
+			return Attach{Client: id(), User: rapid.SampledFrom([]string{"", "ann", "bob"}).Draw(t, "user"), Weight: rapid.IntRange(-1, 3).Draw(t, "weight")}
 		},
 		func() Event { return Detach{id()} },
 		func() Event { return Want{id(), number.Draw(t, "need"), span("estimate"), device()} },
@@ -397,6 +397,23 @@ func anyEvents(t *rapid.T) {
 				Moves: Moves{wild.Draw(t, "auto"), wild.Draw(t, "hand"), wild.Draw(t, "drain")}}
 		},
 	}
+	grant := func() GrantID { return rapid.SampledFrom([]GrantID{"", "g", "h"}).Draw(t, "grant") }
+	events = append(events,
+		func() Event {
+			var shares []Share
+			for range rapid.IntRange(0, 3).Draw(t, "shares") {
+				shares = append(shares, Share{device(), number.Draw(t, "share")})
+			}
+			return Admit{grant(), shares, rapid.IntRange(-2, 3).Draw(t, "limit")}
+		},
+		func() Event { return Withdraw{grant()} },
+		func() Event { return Restrict{grant(), rapid.IntRange(-2, 3).Draw(t, "limit")} },
+		func() Event {
+			return Attach{Client: id(), User: "ann", Grant: grant(), Share: rapid.IntRange(-1, 2).Draw(t, "which")}
+		},
+		func() Event {
+			return Adopt{Client: id(), User: "ann", Grant: grant(), Share: rapid.IntRange(-1, 2).Draw(t, "which"), Device: device(), Held: rapid.Bool().Draw(t, "held"), Memory: number.Draw(t, "memory"), Pinned: device()}
+		})
 	adopted := map[ClientID]bool{}
 	defer func() {
 		if r := recover(); r != nil {

@@ -110,6 +110,17 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	case "configure":
 		policy, err := ParsePolicy(args.text("policy", "fcfs"))
 		return s.tell(now, Configure{policy, args.time("idle"), int(args.number("slots")), args["migrate"] != ""}), err
+	case "admit":
+		e := Admit{Grant: GrantID(args.text("grant", "")), Limit: int(args.signed("limit", -1))}
+		for _, share := range strings.Split(args["shares"], ",") {
+			device, memory, _ := strings.Cut(share, ":")
+			e.Shares = append(e.Shares, Share{DeviceID(arguments{"n": device}.number("n")), arguments{"n": memory}.number("n")})
+		}
+		return s.tell(now, e), nil
+	case "withdraw":
+		return s.tell(now, Withdraw{GrantID(args.text("grant", ""))}), nil
+	case "restrict":
+		return s.tell(now, Restrict{GrantID(args.text("grant", "")), int(args.signed("limit", -1))}), nil
 	case "limit":
 		return s.tell(now, Limit{args.text("user", "ann"), args["slots"] != "", int(args.number("slots"))}), nil
 	}
@@ -162,7 +173,7 @@ func deviceEvent(name string, args arguments) Event {
 func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 	switch name {
 	case "attach":
-		return Attach{id, args.text("user", "ann"), int(args.number("weight"))}, nil
+		return Attach{Client: id, User: args.text("user", "ann"), Weight: int(args.number("weight")), Grant: GrantID(args.text("grant", "")), Share: int(args.number("share"))}, nil
 	case "detach":
 		return Detach{id}, nil
 	case "want":
@@ -188,7 +199,7 @@ func clientEvent(name string, id ClientID, args arguments) (Event, error) {
 	case "move":
 		return Move{id, DeviceID(args.number("device"))}, nil
 	case "adopt":
-		e := Adopt{Client: id, User: args.text("user", "ann"), Weight: 1, Device: AnyDevice, Pinned: AnyDevice, Memory: args.number("memory"), Kept: args.number("kept"), Lease: int(args.number("lease"))}
+		e := Adopt{Client: id, User: args.text("user", "ann"), Weight: 1, Device: AnyDevice, Pinned: AnyDevice, Memory: args.number("memory"), Kept: args.number("kept"), Lease: int(args.number("lease")), Grant: GrantID(args.text("grant", "")), Share: int(args.number("share"))}
 		if args["device"] != "" {
 			e.Device = DeviceID(args.number("device"))
 		}
@@ -251,6 +262,17 @@ func (a arguments) number(key string) uint64 {
 		return 0
 	}
 	n, err := strconv.ParseUint(a[key], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (a arguments) signed(key string, otherwise int64) int64 {
+	if a[key] == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(a[key], 10, 64)
 	if err != nil {
 		panic(err)
 	}

@@ -67,7 +67,7 @@ func newWorld(t *testing.T, cfg Config, apps []application) *world {
 			p := &process{id: ClientID(len(w.procs) + 1), app: app, phases: phases, left: phases[0].gpu}
 			app.processes = append(app.processes, p)
 			w.procs = append(w.procs, p)
-			w.perform(core.Step(0, Attach{p.id, a.name, 1}))
+			w.perform(core.Step(0, Attach{Client: p.id, User: a.name, Weight: 1}))
 		}
 	}
 	return w
@@ -329,7 +329,7 @@ func shares(core *Core, weights []int, clients, ms int) []float64 {
 	}
 	for i := range bound {
 		user := i / clients
-		perform(core.Step(0, Attach{ClientID(i), fmt.Sprint("user", user), weights[user]}))
+		perform(core.Step(0, Attach{Client: ClientID(i), User: fmt.Sprint("user", user), Weight: weights[user]}))
 		perform(core.Step(0, Want{Client: ClientID(i), Need: 1, Pinned: AnyDevice}))
 	}
 	for at := 3; at < ms; at += 3 {
@@ -367,10 +367,10 @@ func TestShortestJobFirstShortensWaits(t *testing.T) {
 				}
 			}
 		}
-		perform(core.Step(0, Attach{100, "ann", 1}))
+		perform(core.Step(0, Attach{Client: 100, User: "ann", Weight: 1}))
 		perform(core.Step(0, Want{Client: 100, Pinned: AnyDevice}))
 		for i, ms := range length {
-			perform(core.Step(0, Attach{ClientID(i), "ann", 1}))
+			perform(core.Step(0, Attach{Client: ClientID(i), User: "ann", Weight: 1}))
 			perform(core.Step(0, Want{Client: ClientID(i), Estimate: time.Duration(ms) * time.Millisecond, Pinned: AnyDevice}))
 		}
 		var now, sum Time

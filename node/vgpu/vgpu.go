@@ -193,6 +193,8 @@ const (
 	ForCredit Reason = "credit" // its user is beyond the fair share, and one below it waits
 	ForMove   Reason = "move"   // it is to be granted another device than that where it is, or keeps bytes
 	ForDrain  Reason = "drain"  // its device takes nobody any more
+	ForGrant  Reason = "grant"  // its device, or the memory that it has there, was granted to others
+	ForLimit  Reason = "limit"  // its grant may not use so many devices at a time, or none at present
 )
 
 // Reasons of Deny.
@@ -203,6 +205,7 @@ const (
 	Bound      Reason = "bound already"    // for Want by a client with a slot
 	Unknown    Reason = "unknown client"   // nobody attached under this number
 	Duplicated Reason = "attached already" // somebody attached under this number
+	NoGrant    Reason = "no such grant"    // there is no grant, or no share of it, that it was attached under
 )
 
 // Effect is one thing for the daemon to do. Fields that its kind does not

@@ -69,7 +69,7 @@ func TestEventsOfNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Step(0, Attach{1, "ann", 0})
+	core.Step(0, Attach{Client: 1, User: "ann", Weight: 0})
 	before := core.View()
 	for _, id := range []ClientID{1, 9} {
 		for _, effects := range [][]Effect{
@@ -94,7 +94,7 @@ func TestTimeDoesNotGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	core.Step(time.Second, Tick{})
-	core.Step(time.Millisecond, Attach{1, "ann", 1})
+	core.Step(time.Millisecond, Attach{Client: 1, User: "ann", Weight: 1})
 	if now := core.View().Now; now != time.Second {
 		t.Errorf("it is %v", now)
 	}
@@ -106,8 +106,8 @@ func TestViewCountsWaitsAndPreemptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := func(id ClientID) Want { return Want{Client: id, Need: 10, Pinned: AnyDevice} }
-	core.Step(0, Attach{1, "ann", 1})
-	core.Step(0, Attach{2, "bob", 1})
+	core.Step(0, Attach{Client: 1, User: "ann", Weight: 1})
+	core.Step(0, Attach{Client: 2, User: "bob", Weight: 1})
 	core.Step(0, want(1))
 	core.Step(0, want(2))
 	core.Step(5*time.Millisecond, Ran{1, 3, 4 * time.Millisecond})
@@ -161,7 +161,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	for _, id := range []ClientID{1, 2, 3} {
-		core.Step(0, Attach{id, "ann", 1})
+		core.Step(0, Attach{Client: id, User: "ann", Weight: 1})
 	}
 	core.Step(0, Ran{1, 1, 1}) // it never had a device
 	check("without a device", []Usage{{1, 1}, {}, {}}, []Usage{{}, {}}, Usage{}, Usage{1, 1})
@@ -244,7 +244,7 @@ func TestDeviceStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Step(0, Attach{1, "ann", 1})
+	core.Step(0, Attach{Client: 1, User: "ann", Weight: 1})
 	core.Step(0, Want{1, 1, 0, AnyDevice})
 	for _, c := range []struct {
 		event Event

@@ -46,6 +46,7 @@ type ClientView struct {
 	Waits       time.Duration // in the ready queue, all in all
 	Preemptions int
 	Moves       Moves
+	Grant       GrantID  // "" for none
 	Target      DeviceID // where it is to go next, as Move said or to run faster; AnyDevice if that is open
 	Parked      bool     // ready, but every device that could hold it is drained or lost
 	Usage
@@ -64,6 +65,7 @@ type DeviceView struct {
 	Taken    uint64 // by clients and their contexts
 	Free     uint64 // neither taken nor promised
 	Reserved bool   // for a client that waited too long
+	Granted  uint64 // kept for those who have a grant; of Memory
 	Usage           // of all clients, there or gone
 }
 
@@ -100,10 +102,16 @@ func (c *Core) Device(id DeviceID) (DeviceView, bool) {
 }
 
 func (d *device) view() DeviceView {
-	return DeviceView{
-		ID: d.id, Name: d.Name, State: d.state(), Slots: d.Slots, Used: d.bound, Promised: d.claims,
-		Memory: d.Memory, Taken: uint64(d.used), Free: uint64(max(d.free(), 0)), Reserved: d.reservedFor != nil, Usage: d.ran,
+	v := DeviceView{ID: d.id, Name: d.Name, State: d.state(), Memory: d.Memory, Granted: uint64(int64(d.Memory) - d.quota()), Usage: d.ran}
+	free := int64(d.Memory)
+	for _, m := range d.family() {
+		v.Slots += m.Slots // a share that was granted has slots of its own
+		v.Used, v.Promised, v.Taken = v.Used+m.bound, v.Promised+m.claims, v.Taken+uint64(m.used)
+		v.Reserved = v.Reserved || m.reservedFor != nil
+		free -= m.used + m.claimed
 	}
+	v.Free = uint64(max(free, 0))
+	return v
 }
 
 // Client takes the picture of one client; false: it is not attached.
@@ -124,6 +132,9 @@ func (c *Core) viewClient(x *client) ClientView {
 	}
 	if x.dev != nil {
 		v.Device = x.dev.id
+	}
+	if x.part != nil {
+		v.Grant = x.part.grant.id
 	}
 	if x.state != Assigned {
 		v.Memory = x.kept

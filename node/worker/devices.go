@@ -49,6 +49,9 @@ func (w *worker) openDevice(i int) clientcore.Device {
 	}
 	info := d.Info()
 	known.Memory, known.ContextCost = info.Memory, info.ContextCost
+	if share := w.serve.Share; share > 0 {
+		known.Memory = min(known.Memory, share)
+	}
 	_, known.Puts = d.(device.Placer)
 	return known
 }

@@ -41,6 +41,9 @@ type Serve struct {
 	// MemoryBy says what makes Memory what it is and how to change that, for the
 	// program's user.
 	MemoryBy string `json:"memory_by,omitempty"`
+	// Share is how many bytes of its device the client and others that belong to it may
+	// take, contexts included; 0 for all that the device has.
+	Share uint64 `json:"share,omitempty"`
 	// Devices are the node's devices; messages name them by their place here.
 	Devices []DeviceConfig `json:"devices"`
 	// SwapDir is the folder for host copies of device memory; "" keeps them in

@@ -90,6 +90,7 @@ type Client struct {
 	Worker      int     `json:"worker_pid,omitempty"` // the process that serves it; 0 while it has none
 	User        string  `json:"user"`
 	Program     string  `json:"program"`
+	Grant       string  `json:"grant,omitempty"` // under which it runs
 	Virtual     int     `json:"virtual_device"`
 	Device      *int    `json:"device"` // null where it has none
 	State       string  `json:"state"`
@@ -117,6 +118,30 @@ type Client struct {
 	CopiedIn  uint64  `json:"copied_in"`
 	CopiedOut uint64  `json:"copied_out"`
 	Since     float64 `json:"since"` // how long it is there
+}
+
+// Grants is what a node knows of grants.
+type Grants struct {
+	Node   string  `json:"node"`
+	Grants []Grant `json:"grants"`
+}
+
+// Grant is one of them, without its credential.
+type Grant struct {
+	ID      string          `json:"id"`
+	User    string          `json:"user"`
+	Devices []GrantedDevice `json:"devices"`
+	Limit   int             `json:"limit"`             // devices that may be used at a time; -1: all
+	Expires int64           `json:"expires,omitempty"` // in seconds since 1970; 0: never
+}
+
+// GrantedDevice is what a grant has of one device, and who uses it.
+type GrantedDevice struct {
+	Device    int    `json:"device"`
+	Name      string `json:"name"`
+	Memory    uint64 `json:"memory"` // 0: all of it
+	Clients   int    `json:"clients"`
+	Allocated uint64 `json:"memory_allocated"` // by all of them
 }
 
 // Stopping is a node's answer to the request to end.

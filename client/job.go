@@ -1,0 +1,417 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/wire"
+	"muster/wire/grant"
+)
+
+// The programs of a job use the devices of its grant, wherever they are, as devices 0, 1
+// and so on. Each device that a program uses is a connection of its own, so devices of
+// several nodes are at home in one program. All of them come to one socket (Serve).
+//
+// A connection for a device of this machine is passed on to the local daemon, which
+// answers with the descriptors of the ring and the arena; they go to the program. From
+// then on program and worker share memory, and nothing is copied on the way: whoever
+// serves the job only sees to it that each side hears of the other's end. A connection
+// for a borrowed device goes through a relay to the lender's gateway.
+//
+// The credential is shown by whoever serves the job. Programs never see it.
+
+// CUresults of refusals.
+const (
+	resultInvalidDevice = 101
+	resultTryAgain      = 600 // said by a daemon that is about to be replaced
+)
+
+// How long the daemon of this machine is waited for while it is started again, and how
+// often it is looked for.
+const restartTime, restartLook = 10 * time.Second, 20 * time.Millisecond
+
+// Serve lets the programs of a job that connect to a socket use the devices of its grant.
+// Those of this machine are the daemon's at the socket local. Only programs of the same
+// user are served. It returns when ctx is over and all programs were told.
+func Serve(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, log *slog.Logger) error {
+	return ServeUser(ctx, listener, g, local, os.Getuid(), log)
+}
+
+// ServeUser is Serve for the programs of another user, whose grant it is. Only root does
+// that: the daemon believes it.
+func ServeUser(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, user int, log *slog.Logger) error {
+	j, err := newJob(g, local)
+	if err != nil {
+		return err
+	}
+	j.user = user
+	return acceptPrograms(ctx, listener, user, log, j.serve)
+}
+
+// CheckGrant asks all nodes of a grant what they show, so that what is wrong is known
+// before a program is started.
+func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
+	j, err := newJob(g, local)
+	if err != nil {
+		return err
+	}
+	_, err = j.describe(ctx, Hello("", 0))
+	return err
+}
+
+// job is what serves one grant.
+type job struct {
+	grant *grant.Grant
+	local string
+	user  int         // whose programs are served
+	tls   *tls.Config // to recognise lenders by
+
+	mu    sync.Mutex
+	shown map[shownKey]*said
+}
+
+// shownKey is a node, and how much memory a program wants to see of each device.
+type shownKey struct {
+	node   string
+	memory uint64
+}
+
+// maxShown is how many answers of nodes are kept.
+const maxShown = 256
+
+func newJob(g *grant.Grant, local string) (*job, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	j := &job{grant: g, local: local, user: os.Getuid(), shown: map[shownKey]*said{}}
+	if g.Authority != "" {
+		pool, err := g.Authorities()
+		if err != nil {
+			return nil, err
+		}
+		j.tls = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
+	}
+	return j, nil
+}
+
+// serve serves one connection of a program to its end.
+func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
+	pid, err := programOf(near, j.user)
+	if err != nil {
+		return err
+	}
+	_ = near.SetDeadline(time.Now().Add(setUpTime))
+	var hello wire.Hello
+	if err := wire.ReadAs(near, &hello); err != nil {
+		return fmt.Errorf("a program's greeting: %w", err)
+	}
+	hello.Pid, hello.Token, hello.Grant = uint32(pid), "", string(j.grant.Secret)
+	r := &relay{near: near, hello: hello}
+	// Whoever waits is ended by the end of the connections.
+	defer context.AfterFunc(ctx, func() { r.finish("the job is ending") })()
+	defer r.finish("")
+	shown, err := j.describe(ctx, hello)
+	if err != nil {
+		return r.lost(err)
+	}
+	wanted, err := shown.offer(near)
+	if err != nil {
+		return err
+	}
+	if int64(wanted.Device) >= int64(len(j.grant.Devices)) {
+		return r.lost(&wire.Refused{Result: resultInvalidDevice, Reason: fmt.Sprintf("there is no device %d: the job has %d", wanted.Device, len(j.grant.Devices))})
+	}
+	device := j.grant.Devices[wanted.Device]
+	place := wire.Attach{Device: j.numberOnNode(int(wanted.Device)), Place: wanted.Device}
+	if device.IsBorrowed() {
+		return j.borrow(ctx, r, device, place)
+	}
+	return j.passOn(ctx, r, place)
+}
+
+// numberOnNode is the number of a device among those that its node shows.
+func (j *job) numberOnNode(i int) (n uint32) {
+	for _, d := range j.grant.Devices[:i] {
+		if d.Node == j.grant.Devices[i].Node {
+			n++
+		}
+	}
+	return n
+}
+
+// offer tells a program of its devices, and waits until it wants one. It may do much else
+// before.
+func (s *said) offer(near *net.UnixConn) (wanted wire.Attach, err error) {
+	_ = near.SetDeadline(time.Now().Add(setUpTime))
+	if err := wire.WriteRecord(near, &s.welcome); err != nil {
+		return wanted, err
+	}
+	for i := range s.devices {
+		if err := wire.WriteRecord(near, &s.devices[i]); err != nil {
+			return wanted, err
+		}
+	}
+	_ = near.SetDeadline(time.Time{})
+	if err := wire.ReadAs(near, &wanted); err != nil {
+		return wanted, fmt.Errorf("a program that used no device: %w", err)
+	}
+	return wanted, nil
+}
+
+// --- what a program sees -------------------------------------------------------
+
+// describe asks the nodes of the grant what they show, those that have not been asked, and
+// puts the devices in the grant's order. What a node has said once is kept: programs find
+// the same devices for as long as the job runs, also while a lender is away.
+func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
+	hello.Grant = string(j.grant.Secret)
+	all := &said{}
+	nodes := map[string]*said{}
+	for i, d := range j.grant.Devices {
+		if nodes[d.Node] != nil {
+			continue
+		}
+		one, err := j.ask(ctx, j.grant.Devices[i], hello)
+		if err != nil {
+			return nil, about(d, err)
+		}
+		nodes[d.Node] = one
+		if all.welcome.Driver == 0 || one.welcome.Driver < all.welcome.Driver {
+			all.welcome = one.welcome
+		}
+	}
+	for i, d := range j.grant.Devices {
+		device := nodes[d.Node].devices[j.numberOnNode(i)]
+		device.Attributes = atBus(device.Attributes, 1+i)
+		all.devices = append(all.devices, device)
+	}
+	all.welcome.Devices = uint32(len(all.devices))
+	return all, nil
+}
+
+// ask hears what a node shows, unless it has said so before.
+func (j *job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said, error) {
+	key := shownKey{d.Node, hello.Memory}
+	j.mu.Lock()
+	known := j.shown[key]
+	j.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	var err error
+	if d.IsBorrowed() {
+		r := &relay{remote: j.lender(d), hello: hello}
+		known, err = r.greet(ctx)
+		if r.far != nil {
+			_ = r.far.Close()
+		}
+	} else {
+		known, err = j.askLocal(ctx, hello)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := len(j.grant.On(d.Node)); len(known.devices) != n {
+		return nil, fmt.Errorf("it shows %d devices, and the grant has %d there: admit it there as it is", len(known.devices), n)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.shown) >= maxShown {
+		clear(j.shown)
+	}
+	j.shown[key] = known
+	return known, nil
+}
+
+// about says which node an error is about; refusals stay what they are.
+func about(d grant.Device, err error) error {
+	var refused *wire.Refused
+	if errors.As(err, &refused) {
+		return &wire.Refused{Result: refused.Result, Reason: "node " + d.Node + ": " + refused.Reason}
+	}
+	return fmt.Errorf("node %s: %w", d.Node, err)
+}
+
+// CUdevice_attribute: a device's place on the PCI bus.
+const attrPCIBus = 33
+
+// atBus gives a device another place on the PCI bus: no two of a program's devices may
+// have the same, and nodes do not know of each other's.
+func atBus(attributes []byte, bus int) []byte {
+	changed := bytes.Clone(attributes)
+	for at := 0; at+8 <= len(changed); at += 8 {
+		if binary.LittleEndian.Uint32(changed[at:]) == attrPCIBus {
+			binary.LittleEndian.PutUint32(changed[at+4:], uint32(bus))
+		}
+	}
+	return changed
+}
+
+// --- devices of this machine ---------------------------------------------------
+
+// askLocal hears what the daemon of this machine shows.
+func (j *job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
+	var s *Session
+	err := j.patiently(ctx, func() (err error) {
+		s, err = j.dial(hello)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Close()
+	return &said{s.Welcome, s.Devices}, nil
+}
+
+// patiently tries again while the daemon of this machine is being started again.
+func (j *job) patiently(ctx context.Context, try func() error) error {
+	for end := time.Now().Add(restartTime); ; {
+		err := try()
+		var refused *wire.Refused
+		again := isGone(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) || errors.As(err, &refused) && refused.Result == resultTryAgain
+		if !again || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(restartLook):
+		}
+	}
+}
+
+// dial greets the daemon of this machine, which must be root's or the same user's: nobody
+// else is shown a credential.
+func (j *job) dial(hello wire.Hello) (*Session, error) {
+	conn, err := net.DialTimeout("unix", j.local, setUpTime)
+	if err != nil {
+		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", j.local, err)
+	}
+	s := &Session{conn: conn.(*net.UnixConn)}
+	if j.user != os.Getuid() { // the grant says whose programs these are
+		hello.Token = wire.SpeaksFor
+	}
+	if err = trusted(s.conn); err == nil {
+		err = s.greet(hello)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// trusted refuses daemons of other users than root and this one, and the one that
+// MUSTER_UID names, as for programs.
+func trusted(conn *net.UnixConn) error {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return err
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() && strconv.FormatUint(uint64(peer.Uid), 10) != os.Getenv("MUSTER_UID") {
+		return fmt.Errorf("the node's daemon runs as user %d: set MUSTER_UID=%d if that is right", peer.Uid, peer.Uid)
+	}
+	return nil
+}
+
+// passOn makes a program the client of a device of this machine, and stays until one side
+// has ended.
+func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
+	device := j.grant.Devices[wanted.Place]
+	var session *Session
+	err := j.patiently(ctx, func() (err error) {
+		if session, err = j.dial(r.hello); err != nil {
+			return err
+		}
+		if err = j.attachLocal(session, r, device, wanted); err != nil {
+			session.Close()
+		}
+		return err
+	})
+	if err != nil {
+		return r.lost(about(device, err))
+	}
+	defer session.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, reading{session.conn})
+		_ = r.near.Close()
+	}()
+	_, _ = io.Copy(io.Discard, reading{r.near}) // a program says nothing more
+	session.HangUp()
+	<-ended
+	return nil
+}
+
+// attachLocal asks for a device, and gives the program what the daemon answers with.
+func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wanted wire.Attach) error {
+	known, err := j.ask(context.Background(), device, r.hello)
+	if err != nil {
+		return err
+	}
+	if !session.Shows(known.welcome, known.devices) {
+		return errChanged
+	}
+	_ = session.conn.SetDeadline(time.Now().Add(attachTime))
+	if err := wire.WriteRecord(session.conn, &wanted); err != nil {
+		return err
+	}
+	in := &fileReader{conn: session.conn}
+	defer in.close()
+	var attached wire.Attached
+	if err := wire.ReadAs(in, &attached); err != nil {
+		return err
+	}
+	_ = session.conn.SetDeadline(time.Time{})
+	var record bytes.Buffer
+	if err := wire.WriteRecord(&record, &attached); err != nil {
+		return err
+	}
+	_ = r.near.SetWriteDeadline(time.Now().Add(setUpTime))
+	return wire.SendFiles(r.near, record.Bytes(), in.files...)
+}
+
+// errChanged says that a program would not find what it was told.
+var errChanged = errors.New("the node's devices are not those of which the program was told: start it again")
+
+// --- borrowed devices ----------------------------------------------------------
+
+// lender is the node of a borrowed device.
+func (j *job) lender(d grant.Device) Remote {
+	return Remote{Dial: Dialler(d.Address, j.tls), Grant: string(j.grant.Secret)}
+}
+
+// borrow serves a program with a device of another node.
+func (j *job) borrow(ctx context.Context, r *relay, device grant.Device, wanted wire.Attach) error {
+	r.remote, r.node = j.lender(device), device.Node
+	known, err := j.ask(ctx, device, r.hello)
+	if err != nil {
+		return r.lost(about(device, err))
+	}
+	now, err := r.greet(ctx)
+	if err == nil && !reflect.DeepEqual(known, now) {
+		err = errChanged
+	}
+	if err != nil {
+		return r.lost(about(device, err))
+	}
+	attached, err := r.attach(wanted)
+	if err != nil {
+		return r.lost(about(device, err))
+	}
+	return r.serve(attached)
+}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	wire "muster/wire/agent"
+)
+
+const groupVariable = "AGENT_TEST_CGROUP"
+
+// TestCgroups runs the tests that need control groups of version 2 where those can be
+// seen, which need not be everywhere on the machine.
+func TestCgroups(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has control groups for sure")
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestInCgroups$", "-test.v")
+	cmd.Env = append(os.Environ(), groupVariable+"="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestInCgroups(t *testing.T) {
+	at := os.Getenv(groupVariable)
+	if at == "" {
+		t.Skip("TestCgroups runs it")
+	}
+	if err := syscall.Mount("none", at, "cgroup2", 0, ""); err != nil {
+		t.Skip("no control groups of version 2: ", err)
+	}
+	base := filepath.Join(at, "muster-test-"+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(base, 0o755); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		_ = os.Remove(filepath.Join(base, "muster-tasks"))
+		_ = os.Remove(filepath.Join(base, "muster-agent"))
+		if err := os.Remove(base); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := findCgroup(base); err != nil {
+		t.Skip(err)
+	}
+	t.Run("life", func(t *testing.T) { testGroupLife(t, base) })
+	t.Run("supervisor killed", func(t *testing.T) { testGroupOrphans(t, base) })
+}
+
+func groupHead(t *testing.T, base string) *head {
+	h := newHead(t)
+	h.cgroup = base
+	h.run()
+	return h
+}
+
+func testGroupLife(t *testing.T, base string) {
+	h := groupHead(t, base)
+	s := h.job(1, "sh", "-c", `echo $$ > pid; i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; done`)
+	h.send(s)
+	pid := h.awaitFile(s, "pid")
+	group := &cgroup{dir: filepath.Join(base, "muster-tasks", "1.1.0")}
+	if members, err := os.ReadFile(filepath.Join(group.dir, "cgroup.procs")); err != nil || len(members) == 0 {
+		t.Fatalf("%s is not in its control group: %q %v", pid, members, err)
+	}
+	h.send(wire.Suspend{Task: s.Task})
+	h.await(s.Task, wire.Suspended)
+	for group.number("cgroup.events", "frozen") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	h.send(wire.Resume{Task: s.Task})
+	h.await(s.Task, wire.Running)
+	before := h.awaitFile(s, "count")
+	for h.awaitFile(s, "count") == before {
+		time.Sleep(time.Millisecond)
+	}
+	h.send(wire.Suspend{Task: s.Task})
+	h.await(s.Task, wire.Suspended)
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped, Grace: time.Minute})
+	if end := h.await(s.Task, wire.Ended); end.Signal != int(syscall.SIGTERM) || end.CPU == 0 {
+		t.Errorf("%+v", *end)
+	}
+	if _, err := os.Stat(group.dir); err == nil {
+		t.Error("the control group is left")
+	}
+}
+
+// Even what has cleared its environment the moment before does not outlive its
+// supervisor.
+func testGroupOrphans(t *testing.T, base string) {
+	h := groupHead(t, base)
+	s := h.job(1, "sh", "-c", `(setsid env -i /bin/sh -c 'trap "" TERM; echo $$ > bare; sleep 1000; :' & ); sleep 1000; :`)
+	h.send(s)
+	bare := h.awaitFile(s, "bare")
+	killSupervisor(t, filepath.Join(h.spool, tasksName, s.Task.String()))
+	if end := h.await(s.Task, wire.Ended); end.Cause != wire.NodeLost {
+		t.Errorf("%+v", *end)
+	}
+	h.isGone(bare)
+}

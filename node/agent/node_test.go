@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	wire "muster/wire/agent"
+	"muster/wire/grant"
+	"muster/wire/status"
+)
+
+// daemon is a node's, in a test.
+type daemon struct {
+	mu      sync.Mutex
+	did     []string
+	devices []wire.Device
+	away    bool
+}
+
+func (d *daemon) note(format string, args ...any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.did = append(d.did, fmt.Sprintf(format, args...))
+	return nil
+}
+
+func (d *daemon) Admit(loan grant.Loan) error {
+	if loan.ID == "full" {
+		return errors.New("no room")
+	}
+	return d.note("admit %s %d", loan.ID, loan.Limit)
+}
+func (d *daemon) Revoke(id string) error           { return d.note("revoke %s", id) }
+func (d *daemon) Limit(id string, limit int) error { return d.note("limit %s %d", id, limit) }
+
+func (d *daemon) ask(context.Context) ([]wire.Device, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.away {
+		return nil, errors.New("nobody answers")
+	}
+	return slices.Clone(d.devices), nil
+}
+
+func (d *daemon) change(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	do()
+}
+
+// awaitLast waits until the daemon was told something.
+func (d *daemon) awaitLast(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		last := ""
+		if n := len(d.did); n > 0 {
+			last = d.did[n-1]
+		}
+		d.mu.Unlock()
+		if last == want {
+			return
+		}
+	}
+	t.Fatalf("the daemon was told %q, and not %q", d.did, want)
+}
+
+func (h *head) awaitLent(id string) wire.Lent {
+	h.t.Helper()
+	for {
+		if l, ok := h.next().(wire.Lent); ok && l.ID == id {
+			return l
+		}
+	}
+}
+
+// The daemon serves what the head lends, for as long as the task lasts, also after the
+// agent was started again.
+func TestLoans(t *testing.T) {
+	h, d := newHead(t), &daemon{}
+	use := func(c *Config) { c.Grants = d }
+	h.run(use)
+	s := h.job(1, "sleep", "1000")
+	s.Grant = testGrant()
+	s.Grant.User = s.Spec.User
+	h.send(wire.Lend{Loan: s.Grant.Loan("n1")})
+	if l := h.awaitLent("1.1.0"); l.Error != "" {
+		t.Error(l)
+	}
+	full := s.Grant.Loan("n1")
+	full.ID = "full"
+	h.send(wire.Lend{Loan: full})
+	if l := h.awaitLent("full"); l.Error != "no room" {
+		t.Error(l)
+	}
+	h.send(s)
+	h.await(s.Task, wire.Running)
+	h.send(wire.Suspend{Task: s.Task})
+	h.await(s.Task, wire.Suspended)
+	d.awaitLast(t, "limit 1.1.0 0")
+	h.stop()
+	h.run(use)
+	d.awaitLast(t, "admit 1.1.0 0")
+	if !slices.Equal(h.hello.Loans, []string{"1.1.0"}) {
+		t.Errorf("%q", h.hello.Loans)
+	}
+	h.send(wire.Limit{ID: "1.1.0", Limit: 1})
+	h.send(wire.Resume{Task: s.Task})
+	h.await(s.Task, wire.Running)
+	d.awaitLast(t, "limit 1.1.0 1")
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
+	h.await(s.Task, wire.Ended)
+	d.awaitLast(t, "revoke 1.1.0")
+}
+
+// The head hears of devices that come and go, and a daemon that comes back of the
+// loans.
+func TestDevices(t *testing.T) {
+	up := DevicesOf(&status.Node{Devices: []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}})
+	h, d := newHead(t), &daemon{devices: up}
+	h.run(func(c *Config) { c.Grants, c.Devices = d, d.ask })
+	inventory := func(want ...bool) {
+		t.Helper()
+		for {
+			i, ok := h.next().(wire.Inventory)
+			if ok && slices.EqualFunc(i.Devices, want, func(d wire.Device, up bool) bool { return d.Up == up }) {
+				return
+			}
+		}
+	}
+	if len(h.hello.Devices) == 0 {
+		inventory(true)
+	}
+	d.change(func() { d.devices = append(d.devices, wire.Device{Name: "GPU", Memory: 1, Speed: 2}) })
+	inventory(true, false)
+	h.send(wire.Lend{Loan: testGrant().Loan("n1")})
+	h.awaitLent("1.1.0")
+	d.change(func() { d.away, d.did = true, nil })
+	inventory(false, false)
+	d.change(func() { d.away = false })
+	inventory(true, false)
+	d.awaitLast(t, "admit 1.1.0 -1")
+}
+
+// An agent that hears nothing from the head comes again, and one that is asked answers.
+func TestSilence(t *testing.T) {
+	h := newHead(t)
+	h.silence = 20 * time.Millisecond
+	h.run()
+	h.welcome() // again
+	h.silence = time.Minute
+	h.welcome()
+	h.send(wire.Ping{})
+	for {
+		if _, ok := h.next().(wire.Pong); ok {
+			break
+		}
+	}
+	h.send(wire.Refused{Reason: "not now"})
+	h.welcome()
+}

@@ -1,0 +1,438 @@
+package vgpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// GrantID names a grant: the right of some clients to use certain devices.
+type GrantID string
+
+// Share is what a grant has of one device.
+type Share struct {
+	Device DeviceID `json:"device"`
+	Memory uint64   `json:"memory"` // bytes, contexts included; 0: all of the device, and nobody else is placed there
+}
+
+// What grants may come to.
+const (
+	maxGrants = 4096
+	maxShares = maxDevices // of one grant
+)
+
+// grant is what the core knows of one.
+type grant struct {
+	id      GrantID
+	parts   []*device // one for each share, in the grant's order
+	limit   int       // parts that may be used at a time; -1: all
+	gone    bool      // it was withdrawn, and some of its clients are still there
+	clients int
+}
+
+// active says that what was granted is kept from others.
+func (g *grant) active() bool { return g.limit != 0 && !g.gone }
+
+// inUse is how many devices the grant's clients have or are promised.
+func (g *grant) inUse() (n int) {
+	for _, p := range g.parts {
+		if p.bound+p.claims > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// --- parts of devices ----------------------------------------------------------
+
+// base is the device that d is a part of, or d itself.
+func (d *device) base() *device {
+	if d.of != nil {
+		return d.of
+	}
+	return d
+}
+
+// family is a device and its parts.
+func (d *device) family() []*device { return append([]*device{d.base()}, d.base().parts...) }
+
+// quota is how many bytes the clients of d may take: of a part what was granted, of a
+// device what no grant has. It is below 0 for a device that came back smaller.
+func (d *device) quota() int64 {
+	switch {
+	case d.of == nil:
+		left := int64(d.Memory)
+		for _, p := range d.parts {
+			left -= p.quota()
+		}
+		return left
+	case !d.grant.active():
+		return 0
+	}
+	return int64(d.Memory)
+}
+
+// excess is how much the clients of d have, or were promised, beyond its quota: they
+// were there before others were granted it, or their grant is suspended.
+func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
+
+// room is what d's clients have not taken of the memory that they may.
+func (d *device) room() int64 {
+	room := d.quota() - d.used
+	if b := d.base(); len(b.parts) > 0 {
+		if b != d {
+			room -= b.excess()
+		}
+		for _, p := range b.parts {
+			if p != d {
+				room -= p.excess()
+			}
+		}
+	}
+	return room
+}
+
+// exclusive says that a grant has all of the device.
+func (d *device) exclusive() bool {
+	return slices.ContainsFunc(d.parts, func(p *device) bool { return p.whole && p.grant.active() })
+}
+
+// holdsNow says whether a client that needs so many bytes may be put on d when nobody
+// else is there, as long as grants are what they are.
+func (d *device) holdsNow(need uint64) bool {
+	return d.holdsEver(need) && int64(need+d.ContextCost) <= d.quota() && !d.exclusive() && (d.of == nil || d.grant.active())
+}
+
+// mayOpen says whether another client may be put on d as far as its grant goes: no more
+// devices of a grant are used at a time than its limit says, and nobody else is on a
+// device that is granted whole.
+func (d *device) mayOpen() bool {
+	switch {
+	case d.of == nil:
+		return true
+	case !d.grant.active() || d.whole && d.of.bindings() > d.bound:
+		return false
+	}
+	return d.bound+d.claims > 0 || d.grant.limit < 0 || d.grant.inUse() < d.grant.limit
+}
+
+// bindings is how many clients are bound to a device, under any grant or none.
+func (d *device) bindings() (n int) {
+	for _, m := range d.family() {
+		n += m.bound
+	}
+	return n
+}
+
+// isOf says whether x is one of those for whom d is: a part for the clients of its
+// grant, a device for those without one.
+func (x *client) isOf(d *device) bool { return x.part == d || x.part == nil && d.of == nil }
+
+// slotCount is what a client adds to its user's slots: a grant is a right of its own,
+// and its clients do not count.
+func (x *client) slotCount() int {
+	if x.part != nil {
+		return 0
+	}
+	return 1
+}
+
+// relist lists all devices and then all parts.
+func (c *Core) relist() {
+	c.all = slices.Clone(c.devices)
+	for _, g := range c.grants {
+		c.all = append(c.all, g.parts...)
+	}
+	c.anew = true
+}
+
+// reshape makes a part as its device is.
+func (d *device) reshape(of *device) {
+	memory := d.Memory
+	d.of, d.Device, d.slots = of, of.Device, make([]*client, of.Slots)
+	if !d.whole {
+		d.Memory = memory
+	}
+}
+
+func (c *Core) findGrant(id GrantID) *grant {
+	for _, g := range c.grants {
+		if g.id == id && !g.gone {
+			return g
+		}
+	}
+	return nil
+}
+
+// --- events --------------------------------------------------------------------
+
+// Admit makes a grant known. Clients that are attached under it are put on the device of
+// their share and nowhere else. What it has is kept from all others: those who are in
+// its way are told to leave (ForGrant).
+type Admit struct {
+	Grant  GrantID `json:"grant"`
+	Shares []Share `json:"shares"`
+	Limit  int     `json:"limit"` // devices that its clients may use at a time; -1: all; 0: none
+}
+
+func (e Admit) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	g := &grant{id: e.Grant, limit: e.Limit}
+	for _, s := range e.Shares {
+		of := c.devices[s.Device]
+		p := &device{Device: Device{Memory: s.Memory}, id: of.id, grant: g, whole: s.Memory == 0}
+		p.reshape(of)
+		g.parts = append(g.parts, p)
+		of.parts = append(of.parts, p)
+	}
+	c.grants = append(c.grants, g)
+	c.relist()
+	c.grantsChanged()
+	return true
+}
+
+// Withdraw ends a grant. The driver ends its clients; what they have is theirs until they
+// are detached, and nobody's whose grant is no more otherwise.
+type Withdraw struct {
+	Grant GrantID `json:"grant"`
+}
+
+func (e Withdraw) apply(c *Core) bool {
+	g := c.findGrant(e.Grant)
+	if g == nil {
+		return false
+	}
+	g.gone = true
+	if g.clients == 0 {
+		c.dropGrant(g)
+	}
+	c.grantsChanged()
+	return true
+}
+
+// Restrict says how many of its devices a grant's clients may use at a time from now on.
+// With 0 the grant is suspended: its clients leave their devices (ForLimit) and wait, and
+// what was granted is free for others. With more they go on.
+type Restrict struct {
+	Grant GrantID `json:"grant"`
+	Limit int     `json:"limit"`
+}
+
+func (e Restrict) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	c.findGrant(e.Grant).limit = e.Limit
+	c.grantsChanged()
+	return true
+}
+
+// grantsChanged takes back promises that grants leave no room for, and looks anew at
+// what every client can hope for.
+func (c *Core) grantsChanged() {
+	for _, d := range c.all {
+		if d.excess() > 0 || d.exclusive() || d.of != nil && !d.grant.active() {
+			c.closePart(d)
+		}
+	}
+	for _, x := range c.clients { // in any order: nobody is told anything
+		if x.target != AnyDevice && x.part == nil && !c.devices[x.target].holdsNow(max(x.want.Need, x.memory)) {
+			c.untarget(x)
+		}
+	}
+	c.resort()
+}
+
+// forget takes a client out of its grant, which may end with it.
+func (c *Core) forgetGranted(x *client) {
+	if x.part == nil {
+		return
+	}
+	g := x.part.grant
+	if g.clients--; g.clients == 0 && g.gone {
+		c.dropGrant(g)
+	}
+}
+
+func (c *Core) dropGrant(g *grant) {
+	for _, p := range g.parts {
+		p.of.parts = slices.DeleteFunc(p.of.parts, func(q *device) bool { return q == p })
+	}
+	c.grants = slices.DeleteFunc(c.grants, func(o *grant) bool { return o == g })
+	c.relist()
+}
+
+// --- what is refused -----------------------------------------------------------
+
+func (c *Core) refusesAdmit(e Admit) error {
+	switch {
+	case e.Grant == "":
+		return errors.New("the grant has no name")
+	case c.findGrant(e.Grant) != nil:
+		return fmt.Errorf("grant %s is known already", e.Grant)
+	case len(c.grants) >= maxGrants:
+		return fmt.Errorf("there are %d grants, as many as there may be", len(c.grants))
+	case len(e.Shares) == 0 || len(e.Shares) > maxShares:
+		return fmt.Errorf("a grant of %d devices: give 1 to %d", len(e.Shares), maxShares)
+	case e.Limit < -1 || e.Limit > len(e.Shares):
+		return fmt.Errorf("a limit of %d for a grant of %d devices: give 0 to %d, or -1 for all", e.Limit, len(e.Shares), len(e.Shares))
+	}
+	for i, s := range e.Shares {
+		if slices.ContainsFunc(e.Shares[:i], func(o Share) bool { return o.Device == s.Device }) {
+			return fmt.Errorf("device #%d is in the grant twice", s.Device)
+		}
+		if err := c.refusesShare(s, e.Limit != 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refusesShare says why a device has no such share to give; now: at present.
+func (c *Core) refusesShare(s Share, now bool) error {
+	d := c.device(s.Device)
+	switch {
+	case d == nil:
+		return noSuchDevice(s.Device)
+	case d.removed:
+		return d.gone()
+	case s.Memory > d.Memory || s.Memory != 0 && s.Memory <= d.ContextCost:
+		return fmt.Errorf("a share of %d bytes of device %q: give more than the %d that a context takes there, and at most %d", s.Memory, d.Name, d.ContextCost, d.Memory)
+	case !now:
+		return nil
+	}
+	granted := int64(d.Memory) - d.quota()
+	switch {
+	case s.Memory == 0 && granted > 0:
+		return fmt.Errorf("device %q cannot be granted whole: %d bytes of it are granted to others", d.Name, granted)
+	case int64(s.Memory) > d.quota() || d.exclusive():
+		return fmt.Errorf("%d bytes of device %q cannot be granted: %d of its %d are granted to others", s.Memory, d.Name, granted, d.Memory)
+	}
+	return nil
+}
+
+func (c *Core) refusesRestrict(e Restrict) error {
+	g := c.findGrant(e.Grant)
+	switch {
+	case g == nil:
+		return fmt.Errorf("there is no grant %s", e.Grant)
+	case e.Limit < -1 || e.Limit > len(g.parts):
+		return fmt.Errorf("a limit of %d for a grant of %d devices: give 0 to %d, or -1 for all", e.Limit, len(g.parts), len(g.parts))
+	case g.limit != 0 || e.Limit == 0:
+		return nil
+	}
+	for _, p := range g.parts { // others may have it meanwhile
+		share := Share{Device: p.id, Memory: p.Memory}
+		if p.whole {
+			share.Memory = 0
+		}
+		if err := c.refusesShare(share, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// --- who has to leave ----------------------------------------------------------
+
+// enforceGrants tells those to leave for whom grants leave no place. A client that left
+// may have kept bytes, so this is looked at after every event.
+func (c *Core) enforceGrants() {
+	if len(c.grants) == 0 {
+		return
+	}
+	for _, g := range c.grants {
+		c.enforceLimit(g)
+	}
+	for _, d := range c.devices {
+		c.squeeze(d)
+	}
+}
+
+// enforceLimit has a grant's clients leave the devices that are too many, the last first.
+func (c *Core) enforceLimit(g *grant) {
+	if g.limit < 0 || g.gone {
+		return
+	}
+	surplus := g.inUse() - g.limit
+	for _, p := range g.parts {
+		if p.leaving() {
+			surplus--
+		}
+	}
+	for _, p := range slices.Backward(g.parts) {
+		if surplus > 0 && p.bound+p.claims > 0 && !p.leaving() {
+			c.empty(p, ForLimit)
+			surplus--
+		}
+		for _, x := range p.keepers {
+			if g.limit == 0 && !x.revoking {
+				c.revoke(victim{x, ForLimit})
+			}
+		}
+	}
+}
+
+// leaving says that all clients of a part were told to leave it.
+func (d *device) leaving() bool {
+	return d.bound > 0 && d.claims == 0 && !slices.ContainsFunc(d.slots, func(x *client) bool { return x != nil && !x.revoking })
+}
+
+// empty tells all clients that are bound to d to leave, and takes back what was promised.
+func (c *Core) empty(d *device, why Reason) {
+	c.closePart(d)
+	for _, x := range d.slots {
+		if x != nil && !x.revoking {
+			c.endGrow(x) // the Revoke is the answer
+			c.revoke(victim{x, why})
+		}
+	}
+}
+
+// squeeze has clients without a grant leave a device, or as many of them as grants leave
+// no memory for.
+func (c *Core) squeeze(d *device) {
+	if len(d.parts) == 0 {
+		return
+	}
+	all := d.exclusive()
+	_, coming := d.coming()
+	lack := d.excess() - coming
+	for _, x := range d.keepers {
+		if (all || lack > 0) && !x.revoking {
+			lack -= x.taken()
+			c.revoke(victim{x, ForGrant})
+		}
+	}
+	for all || lack > 0 {
+		x := pick(d.slots, lack, c.now, func(x *client) bool { return !x.revoking }, nil)
+		if x == nil {
+			return
+		}
+		c.endGrow(x) // the Revoke is the answer
+		lack -= x.taken()
+		c.revoke(victim{x, ForGrant})
+	}
+}
+
+// takeTurns makes way for x, whose grant has as many devices in use as it may: for
+// clients that are idle or, once x has waited too long, for any.
+func (c *Core) takeTurns(x *client) {
+	g := x.part.grant
+	if !g.active() || slices.ContainsFunc(g.parts, (*device).leaving) {
+		return
+	}
+	may := c.mayLoseSlot
+	if c.starved(x) {
+		may = settled
+	}
+	for _, p := range g.parts {
+		if p.bound == 0 || p.claims > 0 || slices.ContainsFunc(p.slots, func(v *client) bool { return v != nil && !may(v) }) {
+			continue
+		}
+		c.empty(p, ForLimit)
+		return
+	}
+}

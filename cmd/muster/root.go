@@ -64,7 +64,7 @@ var groups = []struct {
 	commands  []string
 }{
 	{"programs", "Programs and the GPUs of this machine:", []string{
-		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "cert", "demo"}},
+		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage",
 		"nodes", "drain", "resume"}},

@@ -291,8 +291,10 @@ func (s *State) Step(now time.Duration) *Plan {
 }
 
 func (s *State) checkStart(e *jobEntry, st *Start) error {
-	if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
-		return err
+	if s.ledger.trouble {
+		if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
+			return err
+		}
 	}
 	return s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster)
 }

@@ -206,7 +206,7 @@ func (h *host) step(e agentcore.Event) {
 func (h *host) perform(effects []agentcore.Effect) {
 	life := h.life
 	for i, e := range effects {
-		if !h.w.quiet && h.w.chance(2e-5) {
+		if !h.w.quiet && h.w.chance(2e-4) {
 			h.w.trace("%s: agent dies with %d effects to go", h.name, len(effects)-i)
 			h.crash()
 			h.w.after(h.w.delay(10*time.Second), h.boot)

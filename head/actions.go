@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -166,6 +167,9 @@ func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
 		if *n < 0 && !admin {
 			return refusal(statusForbidden, "a nice value below 0 is for administrators")
 		}
+		if *n < -priority.MaxNice || *n > priority.MaxNice {
+			return refusal(statusBadRequest, "a nice value is from -%[1]d to %[1]d", priority.MaxNice)
+		}
 		j.nice = *n
 	}
 	c.touch(j)
@@ -201,6 +205,9 @@ func (c *Core) resumeJob(j *job) bool {
 func (c *Core) goOn(j *job) {
 	if j.suspendedSince > 0 {
 		j.suspended += c.now - j.suspendedSince
+	}
+	if j.state == api.Suspended {
+		c.bookStarted(j, c.now)
 	}
 	j.suspendedSince = 0
 	j.state, j.suspend = api.Running, false

@@ -8,6 +8,7 @@ import (
 	"muster/head/api"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -45,6 +46,10 @@ type Core struct {
 	types    map[string]model.GPUType
 	special  bool // some node serves one user alone, or has another name with the policy
 	sessions map[Session]*node
+
+	book     *priority.Book        // nil if the policy alone orders the queue
+	inBook   map[priority.Key]bool // jobs that the book knows, and whether they wait there
+	bookTime time.Duration         // when the book was kept that the core began with
 
 	timers  timers
 	stepDue bool
@@ -101,6 +106,7 @@ func (c *Core) Configure(cfg Config) {
 	for _, name := range sortedKeys(c.users) {
 		c.admitWaiting(c.users[name])
 	}
+	c.setWindows()
 }
 
 // Handle takes an event. What is to be done about it is collected: see Take.
@@ -141,7 +147,7 @@ func (c *Core) advance(now time.Duration) {
 
 // Next is when a Tick is due at the latest.
 func (c *Core) Next() time.Duration {
-	next := min(c.timers.first(), c.wake)
+	next := min(c.timers.first(), c.wake, c.rankingDue())
 	if c.stepDue {
 		next = c.now
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -28,6 +29,9 @@ type Config struct {
 	TimeLimit time.Duration
 	// Keep is how long ended jobs are listed among the others.
 	Keep time.Duration
+	// Priority orders the queue, as Slurm does; nil leaves that to the policy.
+	Priority *priority.Config
+	Windows  []Window
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
 	// Zone is where users' times of day are meant; nil is UTC.

@@ -76,6 +76,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
+	c.clusterChanged()
 	c.compare(n, &h)
 	c.touchNode(n)
 }

@@ -14,6 +14,7 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -200,10 +201,16 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 	c.now = now
 	var nodes []nodeRecord
 	var jobs []jobRecord
+	var kept *priority.Document
 	err := each(func(r Record) error {
 		var err error
 		switch r.Bucket {
 		case Meta:
+			if bytes.Equal(r.Key, rankingKey) {
+				kept = &priority.Document{}
+				err = strictly(r.Value, kept)
+				break
+			}
 			var m metaRecord
 			err = strictly(r.Value, &m)
 			c.began, c.next = m.Began, max(1, m.Next)
@@ -229,6 +236,9 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 	if c.began == 0 {
 		c.began = now
 		c.setMeta()
+	}
+	if err := c.setRanking(kept); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(nodes, func(a, b nodeRecord) int { return int(a.Number - b.Number) })
 	for i := range nodes {
@@ -336,6 +346,8 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 			c.advanceJob(j)
 		}
 	}
+	c.clusterChanged()
+	c.compareBook()
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"muster/head/api"
 	"muster/internal/scripts"
 	"muster/policy/catalog"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -21,6 +22,7 @@ import (
 //
 //	policy easy                          the policy, first; fcfs if it is not said
 //	limits jobs=2 running=1 gpus=1
+//	priority fairshare=1000 age=10
 //	at 10                                seconds since the beginning
 //	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before
 //	away n1                              its connection ends
@@ -28,7 +30,7 @@ import (
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
-//	jobs | job 1 | nodes
+//	jobs | job 1 | nodes | priorities | usage
 //	restart                              the head is killed, and starts from its disk
 func TestScripts(t *testing.T) { scripts.Run(t, playScript) }
 
@@ -81,6 +83,23 @@ func (p *player) play(words []string) error {
 	switch words[0] {
 	case "policy":
 		p.policy = words[1]
+		return nil
+	case "priority":
+		cfg := priority.Defaults()
+		for _, w := range words[1:] {
+			name, value, _ := strings.Cut(w, "=")
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return err
+			}
+			switch name {
+			case "fairshare":
+				cfg.WeightFairshare = n
+			case "age":
+				cfg.WeightAge = n
+			}
+		}
+		p.cfg.Priority = &cfg
 		return nil
 	case "limits":
 		for _, w := range words[1:] {
@@ -146,6 +165,16 @@ func (p *player) play(words []string) error {
 		for _, d := range docs {
 			p.sayJob(d)
 			p.say("  %s: %s", d.Reason, d.Why)
+		}
+		return nil
+	case "priorities":
+		for _, l := range p.core.Priorities(p.now) {
+			p.say("job %d %s/%s %d fairshare %d", l.Job, l.Account, l.User, l.Priority, l.Factors["fairshare"])
+		}
+		return nil
+	case "usage":
+		for _, l := range p.core.Usage(p.now) {
+			p.say("%s/%s shares %.3f used %.3f factor %.3f raw %.0f", l.Account, l.User, l.Shares, l.Used, l.Factor, l.Raw)
 		}
 		return nil
 	case "nodes":

@@ -12,6 +12,7 @@ import (
 // for it.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
+	c.rankAll()
 	if !c.stepDue && c.now < c.wake {
 		return
 	}
@@ -54,18 +55,6 @@ func (c *Core) preempt(j *job, st policy.Stop) {
 	default:
 		c.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Preempted})
 	}
-}
-
-// rank tells the policy where a waiting job stands.
-func (c *Core) rank(j *job) {
-	if j.number < 0 || j.state != api.Pending {
-		return
-	}
-	rank := -j.nice
-	if j.priority != nil {
-		rank = *j.priority
-	}
-	c.mustState(c.state.Rank(j.number, rank))
 }
 
 // why says why a waiting job waits: one of Slurm's words, and a sentence. Only with

@@ -60,6 +60,9 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 	if err := c.possible(first); err != nil {
 		return nil, err
 	}
+	if err := c.mayBook(first); err != nil {
+		return nil, err
+	}
 	done := &api.Submitted{Job: first.id, Tasks: len(tasks), Notes: first.said.Notes}
 	c.enter(first, tasks)
 	c.effects.Records = append(c.effects.Records, bulkRecord(first.id, s))
@@ -413,6 +416,7 @@ func (c *Core) offer(j *job) {
 	j.impossible = ""
 	j.number = id
 	c.numbered[id] = j
+	c.bookSubmitted(j)
 	c.rank(j)
 	c.stepDue = true
 }
@@ -425,6 +429,7 @@ func (c *Core) leave(j *job) {
 		}
 		delete(c.numbered, j.number)
 		j.number = -1
+		c.bookStopped(j)
 		c.stepDue = true // others may have waited for it
 	}
 	c.giveBack(j)

@@ -37,6 +37,7 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 		n.add(j)
 	}
 	c.borrow(j)
+	c.bookStarted(j, c.now)
 	c.touch(j)
 	c.happenedTo(j)
 	if !j.lending {
@@ -469,6 +470,7 @@ func (c *Core) requeue(j *job) {
 	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
 	c.pending++
 	c.mustState(c.state.Requeue(j.number))
+	c.bookSubmitted(j)
 	j.gate = atPolicy
 	c.stepDue = true
 	c.touch(j)
@@ -483,6 +485,7 @@ func (c *Core) settleEnded(j *job) {
 		delete(c.numbered, j.number)
 		j.number = -1
 	}
+	c.bookGone(j)
 	c.giveBack(j)
 	u := c.user(j.user)
 	u.jobs--
@@ -507,6 +510,7 @@ func (c *Core) whenSuspended(j *job) {
 		}
 	}
 	c.mustState(c.state.Suspended(j.number))
+	c.bookStopped(j)
 	j.state, j.suspendedSince = api.Suspended, c.now
 	c.stepDue = true
 	c.touch(j)

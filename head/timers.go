@@ -25,7 +25,7 @@ const (
 	ringForget                   // an ended job need not be listed any more
 	ringNode                     // a node has been away for long enough
 	ringKey                      // a submission's key need not be known any more
-	ringUnheard                  // a node has not confirmed what it was told
+	ringRanking                  // the book of priorities is to be kept
 )
 
 // timers is a heap of them.
@@ -84,6 +84,8 @@ func (c *Core) ring(t timer) {
 			delete(c.keys, t.key)
 			c.effects.Records = append(c.effects.Records, Record{Bucket: Keys, Key: keyBytes(t.key)})
 		}
+	case ringRanking:
+		c.keepBook()
 	case ringNode:
 		if n := t.node; n.session == 0 && !n.down && c.now >= n.since+c.cfg.NodeTimeout {
 			c.giveUp(n)

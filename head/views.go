@@ -75,10 +75,7 @@ func (c *Core) document(j *job) api.Job {
 		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.attempt, Requeues: j.requeues,
 		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
 		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
-		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: -j.nice,
-	}
-	if j.priority != nil {
-		d.Priority = *j.priority
+		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: j.standing(c),
 	}
 	if j.task >= 0 {
 		task := uint32(j.task)

@@ -49,6 +49,7 @@ type Config struct {
 
 	HTTP   string // address for metrics and health; "" for none
 	Remote Remote
+	Head   Head
 	Record Record
 
 	Connections Connections
@@ -110,6 +111,16 @@ type Remote struct {
 	Listen        string // HOST:PORT; "" for not at all
 	Cert, Key, CA string // files
 	Token         string
+}
+
+// Head is the cluster that the node belongs to. The daemon has no use for it: the agent
+// beside it has.
+type Head struct {
+	Address string // HOST[:PORT], or unix:ADDRESS; "" for none
+	Spool   string // folder for what the next agent must know; "" for the default
+	Gateway string // where other nodes reach this one, HOST:PORT; "" for what Remote says
+	Cores   int    // for jobs; 0 for all
+	Memory  int64  // likewise
 }
 
 // Record is where everything goes that the dispatcher is told and decides.

@@ -359,7 +359,7 @@ func (d *daemon) inheritGrants(left []granted) {
 
 // mayGrant refuses those who may not say who uses the node.
 func (d *daemon) mayGrant(who peer) error {
-	if d.mayChangeDevices(who) != nil {
+	if d.mayChangeDevices(who) != nil && !(d.opts.Agent && d.isOwner(who)) {
 		return fmt.Errorf("only root and user %s, whose node it is, may do that with its grants, not %s", d.own.name, who.user.name)
 	}
 	return nil

@@ -37,6 +37,9 @@ type Options struct {
 	// Gateway is the process whose connections come for users of other machines, and
 	// are bounded there; 0 if there is none.
 	Gateway int
+	// Agent says that the same process is also the node's agent, and so may admit and
+	// revoke grants. What the gateway itself sends are never such requests.
+	Agent bool
 	// Checks are asked, beside the daemon's own, how the node is.
 	Checks []Check
 }

@@ -108,6 +108,7 @@ func (d *daemon) apply(next Config, add []coming) {
 func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
+	next.Head = is.Head
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
 	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next
@@ -147,6 +148,7 @@ func changedSettings(a, b *Config) []string {
 		{"listen", func(c *Config) any { return c.Remote.Listen }},
 		{"tls", func(c *Config) any { return [3]string{c.Remote.Cert, c.Remote.Key, c.Remote.CA} }},
 		{"token", func(c *Config) any { return c.Remote.Token }},
+		{"head", func(c *Config) any { return c.Head }},
 		{"record", func(c *Config) any { return c.Record }},
 		{"connections", func(c *Config) any { return c.Connections }},
 	} {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/bits"
 	"time"
 
 	"muster/model"
@@ -26,14 +25,7 @@ func newRanking(cfg *Config) (*ranking, error) {
 		return nil, err
 	}
 	k := &ranking{book: book, cluster: cfg.Cluster}
-	whole := priority.TRES{}
-	for i := range cfg.Cluster.Nodes {
-		n := &cfg.Cluster.Nodes[i]
-		whole.Cores += int64(n.Cores)
-		whole.Memory += n.Memory
-		whole.MicroGPUs += int64(len(n.GPUs)) * priority.Million
-	}
-	book.Cluster(int64(len(cfg.Cluster.Nodes)), whole)
+	book.Cluster(int64(len(cfg.Cluster.Nodes)), priority.WholeOf(cfg.Cluster))
 	return k, nil
 }
 
@@ -50,7 +42,7 @@ func (k *ranking) submitted(id policy.JobID, j *model.Job, now time.Duration) er
 	}
 	return k.book.Submitted(priority.Key(id), priority.Submission{
 		User: userOf(j), Account: j.Group, QOS: j.QOS, Partition: j.Queue, At: now,
-		Nodes: int64(j.Request.Nodes), Asks: k.asks(&j.Request),
+		Nodes: int64(j.Request.Nodes), Asks: priority.AsksOf(k.cluster, &j.Request),
 	})
 }
 
@@ -64,7 +56,7 @@ func userOf(j *model.Job) string {
 
 func (k *ranking) started(id policy.JobID, now time.Duration, a *model.Allocation) {
 	if k != nil {
-		must(k.book.Started(priority.Key(id), now, holds(k.cluster, a)))
+		must(k.book.Started(priority.Key(id), now, priority.HoldsOf(k.cluster, a)))
 	}
 }
 
@@ -105,59 +97,6 @@ func (k *ranking) rank(s driven, now time.Duration) bool {
 		must(s.Rank(policy.JobID(r.Job), r.Rank))
 	}
 	return len(due) > 0
-}
-
-// asks is what a request wants in all. Cores on any nodes take the memory of one
-// node, and a share of a GPU is measured by the largest device that may give it.
-func (k *ranking) asks(r *model.Request) priority.TRES {
-	t := priority.TRES{Cores: int64(r.TotalCores())}
-	if r.Nodes > 0 {
-		t.Memory = int64(r.Nodes) * r.MemoryOnNode(r.CoresOnNode())
-	} else {
-		t.Memory = r.MemoryOnNode(r.Cores)
-	}
-	t.MicroGPUs = int64(max(1, r.Nodes)*r.GPUs) * k.deviceShare(r.GPUType, r.GPUMemory)
-	if m := r.Remote; m != nil {
-		memory := int64(0)
-		if m.Shared {
-			memory = m.Memory
-		}
-		t.MicroGPUs += int64(m.Count) * k.deviceShare(r.GPUType, memory)
-	}
-	return t
-}
-
-// deviceShare is the part of a device that so much memory is; 0 is all of it.
-func (k *ranking) deviceShare(name string, memory int64) int64 {
-	if memory == 0 {
-		return priority.Million
-	}
-	largest := int64(0)
-	for i := range k.cluster.GPUTypes {
-		if t := &k.cluster.GPUTypes[i]; name == "" || t.Name == name {
-			largest = max(largest, t.Memory)
-		}
-	}
-	return priority.GPUShare(memory, largest)
-}
-
-// holds is what an allocation takes in all.
-func holds(c *model.Cluster, a *model.Allocation) priority.TRES {
-	var t priority.TRES
-	for i := range a.Parts {
-		p := &a.Parts[i]
-		t.Cores += int64(p.Cores)
-		t.Memory += p.Memory
-		t.MicroGPUs += int64(bits.OnesCount64(p.GPUs)) * priority.Million
-	}
-	for _, g := range a.Grants {
-		if g.Memory == 0 {
-			t.MicroGPUs += priority.Million
-			continue
-		}
-		t.MicroGPUs += priority.GPUShare(g.Memory, c.GPUTypes[c.Nodes[g.Node].GPUs[g.Device]].Memory)
-	}
-	return t
 }
 
 // Share is an account, or a user in one, at the end of a run: what it was due,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -65,6 +66,8 @@ else (the values are the defaults where there are some):
   listen: ":9421"                 # for programs on other machines (default: none)
   tls: {cert: node.pem, key: node-key.pem, ca: ca.pem}
   token: SECRET
+  head: head.example.org:9422     # the cluster's head, see below (default: none), or
+                                  # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
   record: {file: decisions.jsonl, limit: 1GiB}   # see --record (default: none)
   connections:                    # of those who use no device (yet), and times
     local: 256                    # of one user of this machine, before they use a device
@@ -90,6 +93,12 @@ removed, new ones are added; allow, vgpus (of devices that come), visible, polic
 max_idle, migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
 effect at once. The log names what else has changed, and takes effect at the next start.
 
+With --head it is also a node of a cluster: an agent runs what the cluster's head
+(muster head) wants run here, as the users who submitted it if it runs as root, else
+as its own. The node shows its certificate (--tls-dir), which must have the node's name
+(--name); at the head's socket on the same machine it needs none. What the agent must
+not forget is in its spool. Jobs go on while agent or head are away.
+
 With --record everything that the dispatcher is told and decides is written to a
 file, a line of JSON each, and muster node replay plays it again. The file is
 written each second and at the end, and has users' names but nothing of their
@@ -101,7 +110,7 @@ type nodeFlags struct {
 	config                               string
 	name, socket, devices, policy        string
 	swap, swapDir, http, listen, tlsDir  string
-	record, recordLimit                  string
+	record, recordLimit, head, spool     string
 	allow, migrate, recover, grants      string
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
@@ -156,6 +165,8 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.listen, "listen", "", "serve programs on other machines at this `HOST:PORT`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
+	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
+	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
@@ -236,6 +247,8 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"state", func() error { cfg.State = f.state; return nil }},
 		{"http", func() error { cfg.HTTP = f.http; return nil }},
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
+		{"head", func() error { cfg.Head.Address = f.head; return nil }},
+		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
 		{"record-limit", func() error {
 			size, err := model.ParseSize(f.recordLimit)
@@ -254,7 +267,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 }
 
 // serve runs the daemon until a signal.
-func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error {
+func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err error) {
 	log, err := f.logger(c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -291,8 +304,18 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
 		defer serveGateway(g)()
 	}
+	ready := make(chan struct{})
+	opts.Ready = func() { close(ready) }
+	if cfg.Head.Address != "" {
+		opts.Agent = true
+		end, wrong := serveAgent(cfg, log, ready, stop)
+		if wrong != nil {
+			return wrong
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
 	if f.child {
-		opts.Ready = func() { fmt.Fprintln(c.OutOrStdout(), "ready") }
+		opts.Ready = func() { close(ready); fmt.Fprintln(c.OutOrStdout(), "ready") }
 		go func() {
 			_, _ = io.Copy(io.Discard, c.InOrStdin())
 			syscall.Kill(os.Getpid(), syscall.SIGINT)
@@ -349,16 +372,28 @@ func terminalGone(w io.Writer) func() bool {
 }
 
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", f.level)
+	log, err := logger(w, f.level, f.textLog, f.jsonLog)
+	if err != nil {
+		return nil, err
 	}
-	os.Setenv(workerLevelVariable, max(level, slog.LevelWarn).String())
-	if level == slog.LevelDebug {
-		os.Setenv(workerLevelVariable, level.String())
+	level := slog.LevelWarn // workers have less to say
+	if ctx := context.Background(); log.Enabled(ctx, slog.LevelDebug) {
+		level = slog.LevelDebug
+	} else if !log.Enabled(ctx, slog.LevelWarn) {
+		level = slog.LevelError
+	}
+	os.Setenv(workerLevelVariable, level.String())
+	return log, nil
+}
+
+// logger makes a daemon's log: text on a terminal, JSON elsewhere, unless it is said.
+func logger(w io.Writer, levelName string, text, asJSON bool) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(levelName)); err != nil {
+		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", levelName)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	if f.textLog || isTerminal(w) && !f.jsonLog {
+	if text || isTerminal(w) && !asJSON {
 		return slog.New(slog.NewTextHandler(w, options)), nil
 	}
 	return slog.New(slog.NewJSONHandler(w, options)), nil

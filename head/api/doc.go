@@ -5,11 +5,13 @@
 //	POST   /v1/jobs                     submit: Submission or a list of them; answered with Submitted or a list
 //	GET    /v1/jobs                     jobs that have not ended, and those of the last minutes: Jobs
 //	                                    ?user= ?state=PENDING,RUNNING ?node= ?name= ?account=
-//	GET    /v1/jobs/ID                  one job: Job; ID is 17, or 17_3 for a task of an array
+//	GET    /v1/jobs/ID                  one job: Job; ID is 17, or 17_3 for a task of an array; of a whole array, if
+//	                                    it has several tasks: Jobs
 //	DELETE /v1/jobs/ID                  cancel it: ?signal=TERM sends a signal only; answered with Changed
 //	POST   /v1/jobs/ID/ACTION           hold, release, suspend, resume, requeue: no body; priority: Priority; limit: Limit
 //	GET    /v1/jobs/ID/output           its output as it is: ?stream=output|error ?part=0 ?offset=0 ?follow=true
-//	POST   /v1/jobs/ID/exec             a command among its processes: Exec in the query; upgrades to muster-stream
+//	POST   /v1/jobs/ID/exec             a command among its processes: Exec in the query, as ?node= ?arg= ?arg= ?dir=
+//	                                    ?env=; upgrades to muster-stream
 //	GET    /v1/nodes, /v1/nodes/NAME    Nodes, Node
 //	POST   /v1/nodes/NAME/ACTION        drain: Drain; resume, remove: no body (administrators)
 //	GET    /v1/history                  jobs that have ended, the oldest first: Jobs; ?since= ?until= ?user= ?after=ID ?limit=
@@ -17,6 +19,7 @@
 //	GET    /v1/priorities               why the queue stands as it does: Priorities
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
+//	GET    /v1/backup                   a copy of what the head has on disk (administrators)
 //	GET    /v1/agent, /v1/agent/streams/ID   for agents alone; upgrade to muster-agent and muster-stream
 //
 // Times are in seconds, instants in seconds since 1970, sizes in bytes. An error is

@@ -37,7 +37,7 @@ policy < policy/consres
 policy, policy/consres, policy/winner < policy/auction
 NOTHING < policy/prices # a linear program over numbers: policies and proofs both use it
 policy, policy/prices < policy/mosaic
-workload/portable < policy/priority # the order of a queue: it knows neither policies nor clusters
+model, workload/portable < policy/priority # the order of a queue: it knows no policy
 model/strictyaml, policy/priority < policy/priorityfile
 policy, policy/priority < policy/preempt # classes that stop each other, around any policy
 policy/preempt < policy/catalog
@@ -86,6 +86,9 @@ node, node/checkpoint, wire/status < node/programs # processes and their clients
 wire/grant < wire/agent
 wire/grant < node/gateway
 
+# Who has a certificate: users, nodes and heads are told apart alike everywhere.
+NOTHING < wire/identity < node/gateway, head/dial, head/daemon
+
 # The agent: it starts what the head says, and knows no policy.
 wire/agent < node/agentcore # what an agent knows, as a value
 node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile < node/agent
@@ -95,7 +98,10 @@ policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
+NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
+
+head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
 
 # Programs' side.
 wire, internal/door < client < ivm
@@ -109,7 +115,7 @@ report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
-head, node/agentcore, policy/catalog < internal/world # the cores of a cluster in one process
+head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
 model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
@@ -182,6 +188,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
+		{"head/client", "head/api", true}, {"cmd/muster", "head/client", true}, {"head/client", "head", false}, {"head", "head/client", false}, {"head/client", "policy", false},
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true},
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},

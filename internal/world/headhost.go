@@ -7,6 +7,7 @@ import (
 
 	"muster/head"
 	"muster/policy/catalog"
+	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -34,10 +35,16 @@ func newHeadHost(w *World) *headHost {
 }
 
 func (h *headHost) config() head.Config {
-	return head.Config{
+	cfg := head.Config{
 		Cluster: "world", Admins: []string{"root"}, NodeTimeout: 10 * time.Minute, Silence: time.Minute, Grace: 30 * time.Second,
 		TimeLimit: time.Hour, Keep: 5 * time.Minute, Authority: "authority", Limits: head.Limits{Running: 30},
 	}
+	if h.w.Seed%3 == 0 {
+		ranks := priority.Defaults()
+		ranks.WeightAge, ranks.WeightFairshare, ranks.WeightJobSize = 100, 1000, 10
+		cfg.Priority = &ranks
+	}
+	return cfg
 }
 
 // boot starts the daemon from what is on disk.

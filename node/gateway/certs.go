@@ -19,13 +19,16 @@ import (
 	"time"
 
 	"muster/client"
+	"muster/wire/identity"
 )
 
-// The files of an authority and of a node; those of a user are client's.
+// The files of an authority, of a node and of a head; those of a user are client's.
 const (
 	FileCAKey   = "ca-key.pem"
 	FileNode    = "node.pem"
 	FileNodeKey = "node-key.pem"
+	FileHead    = "head.pem"
+	FileHeadKey = "head-key.pem"
 )
 
 // LoadTLS reads a node's certificate and its key, and the authority that vouches
@@ -86,12 +89,33 @@ func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err erro
 	return a, true, err
 }
 
-// Node makes a folder for a node that is reached by the names or addresses.
+// Node makes a folder for a node that is reached by the names or addresses. With its
+// certificate it also shows a head that it is that node.
 func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
+	template, err := a.machine(hosts, identity.Node, days)
+	if err != nil {
+		return "", fmt.Errorf("a node's certificate: %w", err)
+	}
+	template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	return a.folder("node-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileNode, FileNodeKey)
+}
+
+// Head makes a folder for a cluster's head that is reached by the names or addresses.
+func (a *Authority) Head(hosts []string, days int) (folder string, err error) {
+	template, err := a.machine(hosts, identity.Head, days)
+	if err != nil {
+		return "", fmt.Errorf("a head's certificate: %w", err)
+	}
+	return a.folder("head-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileHead, FileHeadKey)
+}
+
+// machine is the certificate of a machine that others reach.
+func (a *Authority) machine(hosts []string, kind identity.Kind, days int) (*x509.Certificate, error) {
 	if len(hosts) == 0 {
-		return "", errors.New("a node needs a name or an address")
+		return nil, errors.New("it needs a name or an address")
 	}
 	template := certificate(hosts[0], days, a.now)
+	template.Subject.OrganizationalUnit = []string{string(kind)}
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -99,10 +123,10 @@ func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
 		} else if goodName(host) {
 			template.DNSNames = append(template.DNSNames, host)
 		} else {
-			return "", fmt.Errorf("%q is no name or address of a machine", host)
+			return nil, fmt.Errorf("%q is no name or address of a machine", host)
 		}
 	}
-	return a.folder("node-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileNode, FileNodeKey)
+	return template, nil
 }
 
 // User makes a folder for a user, who is known to nodes by the name.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/client"
+	"muster/wire/identity"
 )
 
 func TestCertificatesSayWhatTheyShould(t *testing.T) {
@@ -27,6 +28,10 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	head, err := authority.Head([]string{"head1"}, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pool, err := client.LoadAuthority(filepath.Join(node, client.FileCA))
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +44,10 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 		return pair.Leaf
 	}
 	nodeCert, userCert := load(node, FileNode, FileNodeKey), load(user, client.FileUser, client.FileUserKey)
+	headCert := load(head, FileHead, FileHeadKey)
+	if _, err := identity.UserOf(nodeCert); err == nil || identity.IsNode(nodeCert, "gpu1") != nil || identity.IsHead(headCert) != nil || identity.KindOf(userCert) != identity.User {
+		t.Error("the certificates do not say whose they are")
+	}
 	for _, c := range []struct {
 		cert *x509.Certificate
 		use  x509.ExtKeyUsage
@@ -52,7 +61,9 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu2", 1, false},
 		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", 31, false},
 		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", -1, false},
-		{nodeCert, x509.ExtKeyUsageClientAuth, "", 1, false},
+		{nodeCert, x509.ExtKeyUsageClientAuth, "", 1, true}, // to show a head who it is
+		{headCert, x509.ExtKeyUsageServerAuth, "head1", 1, true},
+		{headCert, x509.ExtKeyUsageClientAuth, "", 1, false},
 		{userCert, x509.ExtKeyUsageClientAuth, "", 1, true},
 		{userCert, x509.ExtKeyUsageServerAuth, "", 1, false},
 	} {

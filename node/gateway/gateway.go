@@ -26,12 +26,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
 	"muster/wire/grant"
+	"muster/wire/identity"
 )
 
 // Config says who may come, and where to.
@@ -377,14 +377,9 @@ func (c *Config) identify(state tls.ConnectionState, hello *wire.Hello) (string,
 	case !certified:
 		return tokenUser, nil
 	}
-	name := state.PeerCertificates[0].Subject.CommonName
-	if name == "" || len(name) > 64 {
-		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the certificate names no user: its common name must, in at most 64 bytes"}
-	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) {
-			return "", &wire.Refused{Result: resultNotPermitted, Reason: fmt.Sprintf("the certificate's name is %q, which cannot be a user's", name)}
-		}
+	name, err := identity.UserOf(state.PeerCertificates[0])
+	if err != nil {
+		return "", &wire.Refused{Result: resultNotPermitted, Reason: err.Error()}
 	}
 	return name, nil
 }

@@ -692,7 +692,7 @@ func TestWhoMayCome(t *testing.T) {
 				}
 				c.Certificates = []tls.Certificate{pair}
 			})
-		}, "", "tls: ", ""},
+		}, "", "is that of a muster node, not of a user", ""},
 		{"TLS 1.2", nil, func(w *world) *tls.Config {
 			return with(w.user, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 })
 		}, "", "protocol version not supported", ""},

@@ -94,12 +94,31 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 			return err
 		}),
 		strictyaml.Key("token", d.Text("token", &c.Remote.Token)),
+		strictyaml.Key("head", func(n strictyaml.Node) error { return d.head(n, &c.Head) }),
 		strictyaml.Key("record", func(n strictyaml.Node) error {
 			_, err := d.Fields(n, "record", strictyaml.Key("file", d.Text("file", &c.Record.File)), strictyaml.Key("limit", d.bytes("limit", &c.Record.Limit)))
 			return err
 		}),
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
+	return err
+}
+
+// head reads an address, or {address, spool, gateway, cores, memory}.
+func (d *decoder) head(n strictyaml.Node, h *node.Head) error {
+	if !strictyaml.IsMapping(n) {
+		return d.Text("head", &h.Address)(n)
+	}
+	given, err := d.Fields(n, "head",
+		strictyaml.Key("address", d.Text("address", &h.Address)),
+		strictyaml.Key("spool", d.Text("spool", &h.Spool)),
+		strictyaml.Key("gateway", strictyaml.Value(&d.File, "gateway", &h.Gateway, parseAddress)),
+		strictyaml.Key("cores", d.Count("cores", 1, 1<<20, &h.Cores)),
+		strictyaml.Key("memory", d.Size("memory", &h.Memory)),
+	)
+	if err == nil && !given["address"] {
+		return d.Errorf(strictyaml.Start(n), "head needs an address: write address: HOST, or unix:@muster-head")
+	}
 	return err
 }
 

@@ -176,6 +176,8 @@ func TestReadErrors(t *testing.T) {
 		{"allow any among others", "allow: [alice, any]\n", `f:1:16: any stands for itself, not in a list of users`},
 		{"allow nobody", "allow: [\"\"]\n", `f:1:9: the name of a user must`},
 		{"connections", "connections: {users: 3}\n", `"users" is no key of connections: did you mean user?`},
+		{"a head without an address", "head: {spool: /var/spool/muster}\n", `f:1:7: head needs an address: write address: HOST, or unix:@muster-head`},
+		{"a head's memory", "head: {address: h, memory: lots}\n", `f:1:28: memory: `},
 		{"no connections", "connections: {user: 0}\n", `f:1:21: user: must be a whole number from 1 to 1048576, not "0"`},
 		{"no time", "connections: {idle: 0}\n", `f:1:21: idle: must be a time above 0 as 10ms, 2s or 1m, not "0"`},
 		{"user", "limits: {users: {\"a b\": {clients: 1}}}\n", `f:1:18: the name of a user must be made of letters, digits and ._-+, not "a b"`},

@@ -35,14 +35,10 @@ var Entries = slices.Concat([]policy.Entry{
 	mosaic.Entry,
 }, packing.Entries)
 
-// Preemption are the settings that every policy takes beside its own: with preempt
-// set, classes of jobs stop running jobs of lower classes.
-var Preemption = []model.Option{
-	{Name: "preempt", Default: "off", Summary: "what happens to jobs of lower classes that a higher one needs the place of: suspend, requeue or cancel"},
-	{Name: "qos", Default: "", Summary: "the classes (QOS) from the lowest to the highest, as low<normal<high"},
-}
-
-// New makes a policy from "NAME" or "NAME:key=value:key=value".
+// New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
+// settings beside its own: preempt, which is suspend, requeue or cancel, and qos, the
+// classes from the lowest to the highest, as low<normal<high. With them jobs of higher
+// classes stop running jobs of lower ones.
 func New(spec string) (policy.Policy, error) {
 	name, settings, _ := strings.Cut(spec, ":")
 	settings, how, classes := cutPreemption(settings)
@@ -63,7 +59,7 @@ func New(spec string) (policy.Policy, error) {
 	return preempt.Wrap(p, rules)
 }
 
-// cutPreemption takes the settings of Preemption out of the others.
+// cutPreemption takes the settings of preemption out of the others.
 func cutPreemption(settings string) (rest, how, classes string) {
 	if !strings.Contains(settings, "preempt=") && !strings.Contains(settings, "qos=") {
 		return settings, "", ""

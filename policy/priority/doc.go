@@ -20,5 +20,5 @@
 // rounded by itself (the explicit float64 conversions forbid fused
 // multiply-add), so all machines get the same bits.
 //
-// The package knows no policy, no cluster and no clock.
+// The package knows no policy, no state and no clock.
 package priority

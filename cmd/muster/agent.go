@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"muster/head/dial"
+	"muster/node"
+	"muster/node/agent"
+	"muster/node/gateway"
+	wire "muster/wire/agent"
+)
+
+// serveAgent runs the agent of a node beside its daemon, from when that is ready. When
+// the agent cannot go on it calls failed, and end says why. What it has started goes on
+// without it.
+func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed func()) (end func() error, err error) {
+	to, err := headOf(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the head (--head): %w", err)
+	}
+	socket := cfg.Socket.Address
+	a := agent.Config{
+		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
+		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Log: log,
+		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
+		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
+		Devices: func(context.Context) ([]wire.Device, error) {
+			s, err := node.Ask(socket)
+			if err != nil {
+				return nil, err
+			}
+			return agent.DevicesOf(s), nil
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			ended <- nil
+			return
+		}
+		err := agent.Run(ctx, a)
+		if err != nil {
+			log.Error("the agent cannot go on, and the node ends with it", "error", err)
+			failed()
+		}
+		ended <- err
+	}()
+	return func() error { cancel(); return <-ended }, nil
+}
+
+// headOf is where a node's head is, and what the node shows it.
+func headOf(cfg node.Config) (dial.Config, error) {
+	to := dial.Config{Head: cfg.Head.Address}
+	network, _, err := dial.Address(to.Head)
+	if err != nil || network == "unix" {
+		return to, err
+	}
+	r := cfg.Remote
+	if r.Cert == "" || r.Key == "" || r.CA == "" {
+		return to, errors.New("it wants to see the node's certificate: give --tls-dir with the folder that muster cert made for the node")
+	}
+	own, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
+	if err != nil {
+		return to, err
+	}
+	to.TLS = &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs}
+	return to, nil
+}
+
+// gatewayOf is where other nodes reach this one; "" if they do not.
+func gatewayOf(cfg node.Config) string {
+	if cfg.Head.Gateway != "" || cfg.Remote.Listen == "" {
+		return cfg.Head.Gateway
+	}
+	host, port, err := net.SplitHostPort(cfg.Remote.Listen)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = cfg.Name
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/client"
+	"muster/head/daemon"
+	"muster/internal/wholefile"
+	"muster/node/gateway"
+	"muster/policy"
+	"muster/policy/catalog"
+	"muster/sim"
+)
+
+const headHelp = `Be the head of a cluster: take jobs from users, and have them started on the nodes
+that were told of this head (muster node --head). Run it in the foreground or as a
+service, on one machine.
+
+Without a configuration it serves this machine alone, at a socket. With --tls-dir,
+the folder that muster cert --head made, it also serves others, at a port. The file
+is YAML; all of this may be said, and nothing else (the values are the defaults
+where there are some):
+
+  cluster: muster                 # its name
+  policy: easy                    # what decides; muster sim --help lists all
+  priority: FILE                  # orders the queue as Slurm does, and lets classes preempt (default: the policy alone)
+  windows:                        # reservations and maintenance; without users nobody's, without nodes all
+    - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}
+  admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
+  limits:                         # of each user, and of single ones; 0 is none
+    default: {jobs: 0, running: 0, gpus: 0, cores: 0, memory: 0}
+    users: {carol: {gpus: 8}}
+  node_timeout: 5m                # so long away, a node is down and its jobs are lost
+  silence: 30s                    # so long silent, a connection of a node is closed
+  grace: 30s                      # between SIGTERM and SIGKILL
+  time_limit: 24h                 # of jobs that ask for none (default: none)
+  keep: 5m                        # how long ended jobs are listed among the others
+  listen: ":9422"                 # needs tls_dir
+  socket: "@muster-head"          # or a path
+  state: /var/lib/muster/head     # what must not be forgotten
+  http: 127.0.0.1:9423            # metrics and health (default: nowhere)
+  tls_dir: /etc/muster/head-HOST
+  connections:
+    unknown: 512                  # of which it is not known whose they are
+    users: 4096                   # of users
+    user: 256                     # of these, of one user
+    nodes: 40000                  # of nodes
+    node: 64                      # of these, of one node
+    greet: 10s                    # to say who it is, and to ask
+    idle: 2m                      # between two requests
+    request: 1m                   # to send a request, and to take each part of the answer
+
+SIGHUP has it read the file again: admins, limits, windows, node_timeout, grace, time_limit and
+keep take effect at once. The log names what else has changed, and takes effect at the
+next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
+them. A head that was killed loses nothing that anybody was told.
+
+When its disk is full or fails, the head ends with an error, and answers nobody what
+is not on disk. Have a service manager start it again.`
+
+// headFlags are the flags of muster head.
+type headFlags struct {
+	config, listen, socket, state, policy, tlsDir, http string
+	priority, level                                     string
+	jsonLog, textLog                                    bool
+}
+
+func newHead() *cobra.Command {
+	var f headFlags
+	c := &cobra.Command{
+		Use:   "head [--config FILE] [--listen HOST:PORT] [--socket ADDRESS] [--state DIR] [--policy SPEC] [--tls-dir DIR]",
+		Short: "Be the head of a cluster: take jobs, and have them started",
+		Long:  headHelp,
+		Example: `  muster head
+  muster head --tls-dir head-head.example.org --policy easy
+  muster head --config /etc/muster/head.yaml --http 127.0.0.1:9423`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := f.load(c)
+			if err != nil {
+				return err
+			}
+			return f.serve(c, cfg)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.config, "config", "", "read the configuration from this `file`; flags win")
+	flags.StringVar(&f.listen, "listen", daemon.DefaultListen, "serve other machines at this `HOST:PORT`; needs --tls-dir")
+	flags.StringVar(&f.socket, "socket", daemon.DefaultSocket, "serve this machine at a `path`, or @NAME without a file")
+	flags.StringVar(&f.state, "state", "", "`folder` for what must not be forgotten (default: /var/lib/muster/head, or the user's)")
+	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it")
+	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
+	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
+	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
+	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
+	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
+	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	return c
+}
+
+// load makes the configuration of file and flags.
+func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
+	cfg := daemon.Default()
+	cfg.Core.Zone = time.Local
+	if f.config != "" {
+		if err := daemon.ReadFile(f.config, &cfg); err != nil {
+			return cfg, err
+		}
+	}
+	for _, t := range []struct {
+		flag        string
+		from, takes *string
+	}{
+		{"listen", &f.listen, &cfg.Listen}, {"socket", &f.socket, &cfg.Socket}, {"state", &f.state, &cfg.State},
+		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"priority", &f.priority, &cfg.Priority},
+	} {
+		if c.Flags().Changed(t.flag) {
+			*t.takes = *t.from
+		}
+	}
+	if cfg.TLSDir != "" && cfg.Listen == "" && !c.Flags().Changed("listen") {
+		cfg.Listen = daemon.DefaultListen
+	}
+	if cfg.State == "" {
+		cfg.State = defaultHeadState()
+	}
+	if cfg.Priority != "" {
+		var err error
+		if cfg.Core.Priority, err = readPriorities(cfg.Priority); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.TLSDir == "" {
+		return cfg, nil
+	}
+	text, err := wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}.ReadFile(filepath.Join(cfg.TLSDir, client.FileCA))
+	cfg.Core.Authority = string(text)
+	return cfg, err
+}
+
+// defaultHeadState is where a head keeps what it must not forget, if nobody says.
+func defaultHeadState() string {
+	if os.Getuid() == 0 {
+		return "/var/lib/muster/head"
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "muster", "head")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "muster", "head")
+}
+
+// serve runs the daemon until a signal.
+func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
+	log, err := logger(c.ErrOrStderr(), f.level, f.textLog, f.jsonLog)
+	if err != nil {
+		return err
+	}
+	for _, name := range unknownVariables(c, os.Environ()) {
+		log.Warn("an environment variable stands for no flag of muster head", "variable", name)
+	}
+	certificate, err := headCertificate(cfg.TLSDir)
+	if err != nil {
+		return err
+	}
+	raiseFileLimit(log)
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
+	kill, handover, reload := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
+	listenToSignals(stop, kill, handover, reload, terminalGone(c.ErrOrStderr()))
+	go func() { // a head has nobody to wait for: any of these signals ends it
+		select {
+		case <-kill:
+		case <-handover:
+		}
+		stop()
+	}()
+	return daemon.Run(ctx, cfg, daemon.Options{
+		TLS: certificate, Policy: headPolicy(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		Load: func() (daemon.Config, error) { return f.load(c) },
+	})
+}
+
+// headPolicy makes the policy of a head, with the classes of its priorities.
+func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
+	return func(spec string) (policy.Policy, error) {
+		named := []sim.NamedPolicy{{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }}}
+		if cfg.Core.Priority != nil {
+			named = withClasses(named, cfg.Core.Priority)
+		}
+		return named[0].New()
+	}
+}
+
+// headCertificate reads the folder that muster cert made for a head; nil without one.
+func headCertificate(dir string) (*tls.Config, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	config, err := gateway.LoadTLS(filepath.Join(dir, gateway.FileHead), filepath.Join(dir, gateway.FileHeadKey), filepath.Join(dir, client.FileCA))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not a head's folder: give the one that muster cert --head made as head-HOST (%w)", dir, err)
+	}
+	return config, err
+}
+
+// raiseFileLimit lets the head have as many connections as the system allows it.
+func raiseFileLimit(log *slog.Logger) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		log.Warn("the limit of open files cannot be raised", "error", err)
+	}
+	if limit.Max < 16384 {
+		log.Warn("few files may be open, and each node needs one: raise the limit (ulimit -Hn, LimitNOFILE)", "limit", limit.Max)
+	}
+}

@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/client"
+	"muster/head/api"
+	"muster/head/dial"
+	"muster/node/gateway"
+	"muster/wire/agent"
+)
+
+// raise lets the process have many connections, or skips.
+func raise(t testing.TB, need uint64) {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max < need {
+		limit.Max = need // root may
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Skipf("%d files cannot be open here: %v", need, err)
+	}
+}
+
+// perCertificate is how many simulated nodes share a certificate: making one for each
+// would take longer than the test.
+const perCertificate = 500
+
+func nodeName(i int) string { return fmt.Sprintf("n%05d", i) }
+
+// agentsChild is a process of simulated agents, which answer pings and end each task at
+// once. It says ready when all are welcome, and lives until its input ends.
+func agentsChild() {
+	var count int
+	var head, dir string
+	if _, err := fmt.Sscan(os.Getenv("MUSTER_HEAD_TEST_AGENTS"), &count, &head, &dir); err != nil {
+		panic(err)
+	}
+	var welcomed sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	for i := range count {
+		slots <- struct{}{}
+		welcomed.Go(func() {
+			defer func() { <-slots }()
+			as := dial.Config{Head: head}
+			if dir != "-" {
+				pair, pool, err := loadNode(filepath.Join(dir, "node-"+nodeName(i/perCertificate*perCertificate)))
+				if err != nil {
+					panic(err)
+				}
+				as.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
+			}
+			conn, err := dial.DialAgent(context.Background(), as)
+			if err != nil {
+				panic(err)
+			}
+			text, err := agent.Encode(nil, hello(nodeName(i)))
+			if err == nil {
+				_, err = conn.Write(text)
+			}
+			if err == nil {
+				_, err = agent.ReadToAgent(conn)
+			}
+			if err != nil {
+				panic(err)
+			}
+			go simulate(conn)
+		})
+	}
+	welcomed.Wait()
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func loadNode(dir string) (pair tls.Certificate, pool *x509.CertPool, err error) {
+	if pair, err = client.LoadPair(filepath.Join(dir, gateway.FileNode), filepath.Join(dir, gateway.FileNodeKey)); err != nil {
+		return pair, nil, err
+	}
+	pool, err = client.LoadAuthority(filepath.Join(dir, client.FileCA))
+	return pair, pool, err
+}
+
+// manyAgents starts a process with simulated agents, and returns when all are welcome.
+func manyAgents(t testing.TB, count int, head, dir string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), fmt.Sprintf("MUSTER_HEAD_TEST_AGENTS=%d %s %s", count, head, dir))
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = c.Wait() })
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatalf("the agents were not welcome: %v", err)
+	}
+}
+
+func simulate(conn net.Conn) {
+	for {
+		m, err := agent.ReadToAgent(conn)
+		if err != nil {
+			return
+		}
+		var answers []agent.ToHead
+		switch m := m.(type) {
+		case agent.Ping:
+			answers = append(answers, agent.Pong{})
+		case agent.Start:
+			answers = append(answers, agent.Report{Task: m.Task, State: agent.Running}, agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: agent.Exited}})
+		}
+		for _, answer := range answers {
+			text, err := agent.Encode(nil, answer)
+			if err == nil {
+				_, err = conn.Write(text)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+var tlsAgents = flag.Int("agents", 2*perCertificate, "how many agents TestManyAgentsOverTLS has")
+
+// Ten thousand agents are connected to one head, and run jobs.
+func TestManyAgents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many connections")
+	}
+	const count = 10_000
+	raise(t, count+1000)
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Silence, cfg.Connections.User = 2*time.Minute, count+100 })
+	before := memory()
+	manyAgents(t, count, "unix:"+c.at.Socket, "-")
+	t.Logf("%d agents cost the head %d bytes each", count, (memory()-before)/count)
+	runJobs(t, c.user(""), count, 1000)
+}
+
+// Fewer over TLS: their handshakes cost both sides two milliseconds. The flag -agents
+// asks for more.
+func TestManyAgentsOverTLS(t *testing.T) {
+	count := *tlsAgents
+	if testing.Short() {
+		count = 100
+	}
+	raise(t, uint64(count+1000))
+	dir := t.TempDir()
+	ca, _, err := gateway.OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for first := 0; first < count; first += perCertificate {
+		var names []string
+		for i := range min(perCertificate, count) {
+			names = append(names, nodeName(first+i))
+		}
+		if _, err := ca.Node(names, 30); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := ca.Head([]string{"127.0.0.1"}, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, func(cfg *Config, o *Options) {
+		cfg.Core.Silence, cfg.Connections.Node = 2*time.Minute, perCertificate
+		head := loadCert(t, own, "head")
+		o.TLS = &tls.Config{Certificates: head.Certificates, ClientCAs: head.RootCAs}
+	})
+	before := memory()
+	manyAgents(t, count, c.at.Listen, dir)
+	t.Logf("%d agents cost the head %d bytes each", count, (memory()-before)/uint64(count))
+	runJobs(t, c.user(""), count, 1000)
+}
+
+// runJobs holds the head to running jobs on its nodes.
+func runJobs(t *testing.T, u *asker, count, jobs int) {
+	t.Helper()
+	var nodes api.Nodes
+	u.must("GET", "/v1/nodes", nil, &nodes)
+	up := 0
+	for _, n := range nodes.Nodes {
+		if n.Connected {
+			up++
+		}
+	}
+	if up != count {
+		t.Errorf("%d of %d nodes are connected", up, count)
+	}
+	list := make([]api.Submission, jobs)
+	for i := range list {
+		list[i] = command("true")
+	}
+	u.must("POST", "/v1/jobs", list, nil)
+	for {
+		var info api.Cluster
+		u.must("GET", "/v1/cluster", nil, &info)
+		if info.Pending+info.Running == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond) // asking again, as a user does
+	}
+	var done api.Jobs
+	u.must("GET", "/v1/history?limit=10000", nil, &done)
+	completed := 0
+	for _, j := range done.Jobs {
+		if j.State == api.Completed {
+			completed++
+		}
+	}
+	if completed != jobs {
+		t.Errorf("%d of %d jobs completed", completed, jobs)
+	}
+}
+
+func memory() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
+// BenchmarkSubmissions tells how many submissions a second are accepted and on disk,
+// over real connections, by how many a request has.
+func BenchmarkSubmissions(b *testing.B) {
+	for _, k := range []struct{ clients, batch int }{{1, 1}, {64, 1}, {4, 100}, {4, 1000}} {
+		b.Run(fmt.Sprintf("clients=%d/batch=%d", k.clients, k.batch), func(b *testing.B) {
+			c := start(b, nil)
+			list := make([]api.Submission, k.batch)
+			for i := range list {
+				list[i] = api.Submission{Script: "#!/bin/sh\nhostname\n", Directory: "/home/alice", Environment: os.Environ()[:min(10, len(os.Environ()))]}
+			}
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range k.clients {
+				u := c.user("")
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						if k.batch == 1 {
+							u.must("POST", "/v1/jobs", list[0], nil)
+						} else {
+							u.must("POST", "/v1/jobs", list, nil)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(float64(b.N*k.batch)/b.Elapsed().Seconds(), "submissions/s")
+		})
+	}
+}

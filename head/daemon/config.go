@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/head"
+)
+
+// Where a head is, unless it is told otherwise.
+const (
+	DefaultListen = ":9422"
+	DefaultSocket = "@muster-head"
+)
+
+// Config is what an administrator decides.
+type Config struct {
+	Core   head.Config
+	Policy string // as muster sim takes it
+	// Priority is the file from which Core.Priority was read; "" for none.
+	Priority string
+	// Listen is the TLS port, HOST:PORT; "" for none.
+	Listen string
+	// Socket is the Unix socket, a path or @NAME; "" for none.
+	Socket string
+	// State is the folder of the store.
+	State string
+	// HTTP is where metrics and health are served, HOST:PORT; "" for nowhere.
+	HTTP string
+	// TLSDir is the folder that muster cert made for the head.
+	TLSDir      string
+	Connections Connections
+}
+
+// Default is the configuration of a head of which nothing was said.
+func Default() Config {
+	return Config{
+		Core: head.Config{
+			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute,
+		},
+		Policy: "easy", Socket: DefaultSocket, Connections: DefaultConnections,
+	}
+}
+
+// Connections bound what those outside may take, and how long they may be silent.
+type Connections struct {
+	Unknown int // of which it is not known whose they are
+	All     int // of users
+	User    int // of these, of one user
+	Nodes   int // of nodes
+	Node    int // of these, of one node
+
+	Greet   time.Duration // to say who it is, and to ask
+	Idle    time.Duration // between two requests
+	Request time.Duration // to send a request, and to take each part of the answer
+}
+
+// DefaultConnections are those of a head of which nothing was said.
+var DefaultConnections = Connections{
+	Unknown: 512, All: 4096, User: 256, Nodes: 40_000, Node: 64,
+	Greet: 10 * time.Second, Idle: 2 * time.Minute, Request: time.Minute,
+}
+
+func (c Connections) complete() Connections {
+	d := DefaultConnections
+	return Connections{
+		Unknown: cmp.Or(c.Unknown, d.Unknown), All: cmp.Or(c.All, d.All), User: cmp.Or(c.User, d.User), Nodes: cmp.Or(c.Nodes, d.Nodes), Node: cmp.Or(c.Node, d.Node),
+		Greet: cmp.Or(c.Greet, d.Greet), Idle: cmp.Or(c.Idle, d.Idle), Request: cmp.Or(c.Request, d.Request),
+	}
+}
+
+// check says what is missing.
+func (c *Config) check() error {
+	switch {
+	case c.Listen == "" && c.Socket == "":
+		return errors.New("nobody could reach the head: give a port (--listen) or a socket (--socket)")
+	case c.State == "":
+		return errors.New("the head needs a folder for what it must not forget: give --state")
+	case c.Core.Silence < time.Second || c.Core.NodeTimeout < c.Core.Silence:
+		return fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout)
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/head/store"
+	"muster/policy"
+)
+
+// Options is what the daemon is handed beside its configuration.
+type Options struct {
+	// TLS has the head's certificate and the authority that vouches for users and
+	// nodes; nil without a port.
+	TLS *tls.Config
+	// Policy makes the policy that a configuration names.
+	Policy  func(spec string) (policy.Policy, error)
+	Version string
+	Now     func() time.Time
+	Log     *slog.Logger
+	// Reload has the configuration read again, with Load.
+	Reload <-chan struct{}
+	Load   func() (Config, error)
+	// Ready is called when requests are answered, with the addresses there are.
+	Ready func(Addresses)
+	// commit, if it is not nil, stands between the daemon and its disk, for tests.
+	commit func(write func() error) error
+}
+
+// Addresses is where a running head is reached; "" where it is not.
+type Addresses struct{ Listen, Socket, HTTP string }
+
+// daemon is a running head.
+type daemon struct {
+	Options
+	cfg   Config
+	log   *slog.Logger
+	began time.Time
+	store *store.Store
+
+	queue      *queue
+	commits    chan *collected
+	committed  chan struct{} // the committer has ended
+	configured chan head.Config
+	requests   atomic.Uint64
+
+	sessions  *sessions
+	streams   *streams
+	listeners *listeners
+	bodies    *budget
+	metrics   metrics
+	doors     *doors
+
+	ending chan struct{} // closed when the daemon is about to end
+	dead   chan struct{} // closed when the daemon cannot go on
+	once   sync.Once
+	reason error // why; readable once dead is closed
+}
+
+// clock is the wall clock that was handed in.
+func (d *daemon) clock() time.Time { return d.Now() }
+
+// now is the time since 1970 as the core counts it. It begins with the wall clock
+// and then goes on with the monotonic one, so that a clock that is set does not make
+// nodes look silent.
+func (d *daemon) now() time.Duration {
+	return time.Duration(d.began.UnixNano()) + d.clock().Sub(d.began)
+}
+
+// fail ends the daemon.
+func (d *daemon) fail(err error) {
+	d.once.Do(func() {
+		d.log.Error("the head ends", "error", err)
+		d.reason = err
+		close(d.dead)
+	})
+}
+
+// lastWords is how long those who wait may take to hear why the daemon ends.
+const lastWords = 2 * time.Second
+
+// Run is the head, until ctx is over.
+func Run(ctx context.Context, cfg Config, o Options) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	cfg.Connections = cfg.Connections.complete()
+	files, err := store.Open(cfg.State)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	d := &daemon{
+		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
+		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), configured: make(chan head.Config),
+		bodies: newBudget(maxBodies, maxBodiesEach), ending: make(chan struct{}), dead: make(chan struct{}),
+	}
+	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
+	core, err := d.restore()
+	if err != nil {
+		return err
+	}
+	return d.serve(ctx, core)
+}
+
+// restore makes the core of what is on disk.
+func (d *daemon) restore() (*head.Core, error) {
+	p, err := d.Policy(d.cfg.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("the policy %q: %w", d.cfg.Policy, err)
+	}
+	records := 0
+	core, err := head.Restore(d.cfg.Core, p, d.cfg.Policy, func(visit func(head.Record) error) error {
+		for _, bucket := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
+			if err := d.store.Each(bucket, func(r head.Record) error { records++; return visit(r) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, d.now())
+	if err != nil {
+		return nil, fmt.Errorf("going on from what is in %s: %w", d.store.Path(), err)
+	}
+	core.Past = func(job uint64) (api.State, bool) {
+		ended, err := d.store.Ended(job)
+		return ended.State, err == nil
+	}
+	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.clock().Sub(d.began).Round(time.Millisecond))
+	return core, nil
+}
+
+// serve answers until ctx is over or the daemon cannot go on.
+func (d *daemon) serve(ctx context.Context, core *head.Core) error {
+	var err error
+	if d.doors, err = d.openDoors(); err != nil {
+		return err
+	}
+	loopCtx, stopLoop := context.WithCancel(context.Background())
+	defer stopLoop()
+	loopDone := make(chan struct{})
+	go func() {
+		defer close(loopDone)
+		(&loop{daemon: d, core: core}).run(loopCtx)
+	}()
+	go d.committer()
+	go d.pinger(loopCtx)
+	d.doors.serve()
+	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP)
+	if d.Ready != nil {
+		d.Ready(d.doors.addresses)
+	}
+	d.wait(ctx)
+	close(d.ending)
+	d.queue.close()
+	d.doors.close(lastWords)
+	d.streams.closeAll()
+	d.sessions.closeAll()
+	stopLoop()
+	<-loopDone
+	select {
+	case <-d.dead:
+		return d.reason
+	case <-d.committed:
+	}
+	// The committer may have failed on the last of it.
+	select {
+	case <-d.dead:
+		return d.reason
+	default:
+		d.log.Info("the head has ended, and what it knows is on disk")
+		return nil
+	}
+}
+
+// wait serves until it is time to end, and reads the configuration again when it
+// is told to.
+func (d *daemon) wait(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.dead:
+			return
+		case <-d.Reload:
+			d.reload()
+		}
+	}
+}
+
+// reload takes over what may change while the head runs.
+func (d *daemon) reload() {
+	again, err := d.Load()
+	if err == nil {
+		err = again.check()
+	}
+	if err != nil {
+		d.log.Error("the configuration was read again and is wrong: everything stays as it was", "error", err)
+		return
+	}
+	if names := d.cfg.fixed(&again); len(names) > 0 {
+		d.log.Warn("some of what has changed takes effect at the next start", "settings", names)
+	}
+	select {
+	case d.configured <- again.Core:
+		d.log.Info("the configuration was read again")
+	case <-d.dead:
+	}
+}
+
+// fixed keeps what cannot change while the head runs, and names it.
+func (c *Config) fixed(again *Config) (names []string) {
+	note := func(name string, changed bool) {
+		if changed {
+			names = append(names, name)
+		}
+	}
+	note("cluster", c.Core.Cluster != again.Core.Cluster)
+	note("silence", c.Core.Silence != again.Core.Silence)
+	note("policy", c.Policy != again.Policy)
+	note("priority", !reflect.DeepEqual(c.Core.Priority, again.Core.Priority))
+	note("listen", c.Listen != again.Listen)
+	note("socket", c.Socket != again.Socket)
+	note("state", c.State != again.State)
+	note("http", c.HTTP != again.HTTP)
+	note("tls_dir", c.TLSDir != again.TLSDir)
+	note("connections", c.Connections != again.Connections.complete())
+	again.Core.Cluster, again.Core.Silence, again.Core.Priority = c.Core.Cluster, c.Core.Silence, c.Core.Priority
+	return names
+}
+
+// errNotKnown says that a request was not answered in time.
+var errNotKnown = errors.New("the head did not answer in time, and it is not known whether the request was carried out: ask for the job, or repeat a submission that has a key")
+
+// answerTime is how long a request waits for its answer.
+const answerTime = time.Minute
+
+// ask lets the core handle events, one answer each.
+func (d *daemon) ask(ctx context.Context, user string, events func(first head.Request) []head.Event, n int) ([]head.Answer, error) {
+	first := head.Request(d.requests.Add(uint64(n)) - uint64(n) + 1)
+	c := &call{source: user, events: events(first), first: first, answers: make([]head.Answer, n), left: n, done: make(chan struct{})}
+	if err := d.await(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.answers, nil
+}
+
+// look has a look at the core.
+func (d *daemon) look(ctx context.Context, user string, look func(*head.Core)) error {
+	return d.await(ctx, &call{source: user, look: look, done: make(chan struct{})})
+}
+
+func (d *daemon) await(ctx context.Context, c *call) error {
+	if err := d.queue.push(ofUsers, c); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	select {
+	case <-c.done:
+		return nil
+	case <-d.dead:
+		return d.reason
+	case <-ctx.Done():
+		return errNotKnown
+	}
+}

@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"muster/head"
+	"muster/internal/wholefile"
+	"muster/model"
+	"muster/model/strictyaml"
+)
+
+// fileLimit is more than any configuration has: one with 100,000 users fits.
+var fileLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it the configuration of a head?"}
+
+// ReadFile reads a head's configuration, a strict YAML file; what it does not name is
+// left as it is.
+func ReadFile(path string, into *Config) error {
+	text, err := fileLimit.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return Read(text, path, into)
+}
+
+// Read reads a configuration. The name stands for the file in errors.
+func Read(text []byte, name string, into *Config) error {
+	d := &decoder{strictyaml.File{Name: name, What: "a head's configuration", Empty: "say what differs from the defaults, as policy: easy, or do without a file"}}
+	root, err := d.Parse(text)
+	if err != nil {
+		return err
+	}
+	cfg := *into
+	if err := d.document(root, &cfg); err != nil {
+		return err
+	}
+	*into = cfg
+	return nil
+}
+
+type decoder struct{ strictyaml.File }
+
+func (d *decoder) document(root strictyaml.Node, c *Config) error {
+	_, err := d.Fields(root, d.What,
+		strictyaml.Key("cluster", d.Identifier("cluster", &c.Core.Cluster)),
+		strictyaml.Key("policy", d.Text("policy", &c.Policy)),
+		strictyaml.Key("priority", d.Text("priority", &c.Priority)),
+		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
+		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
+		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
+		strictyaml.Key("node_timeout", d.some("node_timeout", &c.Core.NodeTimeout)),
+		strictyaml.Key("silence", d.some("silence", &c.Core.Silence)),
+		strictyaml.Key("grace", d.some("grace", &c.Core.Grace)),
+		strictyaml.Key("time_limit", d.Duration("time_limit", &c.Core.TimeLimit)),
+		strictyaml.Key("keep", d.some("keep", &c.Core.Keep)),
+		strictyaml.Key("listen", strictyaml.Value(&d.File, "listen", &c.Listen, parseAddress)),
+		strictyaml.Key("socket", d.Text("socket", &c.Socket)),
+		strictyaml.Key("state", d.Text("state", &c.State)),
+		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
+		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
+		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
+	)
+	return err
+}
+
+// some reads a time above 0.
+func (d *decoder) some(what string, into *time.Duration) func(strictyaml.Node) error {
+	return strictyaml.Value(&d.File, what, into, func(s string) (time.Duration, error) {
+		t, err := time.ParseDuration(s)
+		if err != nil || t <= 0 {
+			return 0, fmt.Errorf("must be a time above 0 as 30s or 5m, not %q", s)
+		}
+		return t, nil
+	})
+}
+
+func (d *decoder) admins(n strictyaml.Node, c *head.Config) (err error) {
+	c.Admins, err = d.names(n, "admins", "users")
+	return err
+}
+
+// names reads a list of names.
+func (d *decoder) names(n strictyaml.Node, what, of string) ([]string, error) {
+	items, ok := strictyaml.Items(n)
+	if !ok {
+		return nil, d.Errorf(strictyaml.Start(n), "%s must be a list of %s, as [alice, bob], not %s", what, of, strictyaml.Kind(n))
+	}
+	names := []string{}
+	for _, item := range items {
+		var name string
+		if err := d.Identifier("a name of "+of, &name)(item); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// maxWindows is how many reservations and maintenance windows there may be.
+const maxWindows = 1000
+
+// windows reads reservations and maintenance windows.
+func (d *decoder) windows(n strictyaml.Node, c *head.Config) error {
+	items, ok := strictyaml.Items(n)
+	if !ok || len(items) > maxWindows {
+		return d.Errorf(strictyaml.Start(n), "windows must be a list of at most %d, as - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00}", maxWindows)
+	}
+	zone := time.UTC
+	if c.Zone != nil {
+		zone = c.Zone
+	}
+	c.Windows = nil
+	for _, item := range items {
+		w, err := d.window(item, zone)
+		if err != nil {
+			return err
+		}
+		c.Windows = append(c.Windows, w)
+	}
+	return nil
+}
+
+func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window, err error) {
+	at := func(what string, into *time.Duration) func(strictyaml.Node) error {
+		return strictyaml.Value(&d.File, what, into, func(s string) (time.Duration, error) {
+			for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+				if t, err := time.ParseInLocation(layout, s, zone); err == nil && t.Unix() > 0 {
+					return time.Duration(t.UnixNano()), nil
+				}
+			}
+			return 0, fmt.Errorf("must be a time as 2031-05-06T08:00, not %q", s)
+		})
+	}
+	given, err := d.Fields(n, "a window",
+		strictyaml.Key("name", d.Identifier("name", &w.Name)),
+		strictyaml.Key("from", at("from", &w.From)), strictyaml.Key("until", at("until", &w.Until)),
+		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &w.Nodes, model.ExpandNodes)),
+		strictyaml.Key("users", func(n strictyaml.Node) (err error) { w.Users, err = d.names(n, "users", "users"); return err }),
+		strictyaml.Key("accounts", func(n strictyaml.Node) (err error) { w.Accounts, err = d.names(n, "accounts", "accounts"); return err }),
+	)
+	if err == nil && (!given["name"] || !given["from"] || !given["until"] || w.Until <= w.From) {
+		err = d.Errorf(strictyaml.Start(n), "a window needs a name, from, and a later until")
+	}
+	return w, err
+}
+
+// limits reads those of each user, and those of single users.
+func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
+	var users strictyaml.Node
+	_, err := d.Fields(n, "limits",
+		strictyaml.Key("default", func(n strictyaml.Node) error {
+			c.Limits = head.Limits{}
+			return d.limit(n, &c.Limits)
+		}),
+		strictyaml.Key("users", func(n strictyaml.Node) error { users = n; return nil }),
+	)
+	if err != nil || users == nil {
+		return err
+	}
+	entries, err := d.Entries(users, "users")
+	if err != nil {
+		return err
+	}
+	c.Users = map[string]head.Limits{}
+	for _, e := range entries {
+		if err := strictyaml.CheckName(e.Key.Text); err != nil {
+			return d.Errorf(e.Key.Place, "the name of a user %v", err)
+		}
+		own := c.Limits // what is not said of a user is as for all
+		if err := d.limit(e.Value, &own); err != nil {
+			return err
+		}
+		c.Users[e.Key.Text] = own
+	}
+	return nil
+}
+
+const most = 1 << 30
+
+func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
+	_, err := d.Fields(n, "limits of a user",
+		strictyaml.Key("jobs", d.Count("jobs", 0, most, &l.Jobs)),
+		strictyaml.Key("running", d.Count("running", 0, most, &l.Running)),
+		strictyaml.Key("gpus", d.Count("gpus", 0, most, &l.GPUs)),
+		strictyaml.Key("cores", d.Count("cores", 0, most, &l.Cores)),
+		strictyaml.Key("memory", d.Size("memory", &l.Memory)),
+	)
+	return err
+}
+
+func (d *decoder) connections(n strictyaml.Node, c *Connections) error {
+	const most = 1 << 20 // more than a process has descriptors for
+	_, err := d.Fields(n, "connections",
+		strictyaml.Key("unknown", d.Count("unknown", 1, most, &c.Unknown)),
+		strictyaml.Key("users", d.Count("users", 1, most, &c.All)),
+		strictyaml.Key("user", d.Count("user", 1, most, &c.User)),
+		strictyaml.Key("nodes", d.Count("nodes", 1, most, &c.Nodes)),
+		strictyaml.Key("node", d.Count("node", 1, most, &c.Node)),
+		strictyaml.Key("greet", d.some("greet", &c.Greet)),
+		strictyaml.Key("idle", d.some("idle", &c.Idle)),
+		strictyaml.Key("request", d.some("request", &c.Request)),
+	)
+	return err
+}
+
+// parseAddress reads where to listen.
+func parseAddress(s string) (string, error) {
+	_, port, err := net.SplitHostPort(s)
+	number, notNumber := strconv.Atoi(port)
+	if err != nil || port == "" || notNumber == nil && (number < 0 || number > 65535) {
+		return "", errors.New("must be HOST:PORT with a port up to 65535, as 127.0.0.1:9422, or :9422 for all addresses")
+	}
+	return s, nil
+}

@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/head"
+)
+
+func TestRead(t *testing.T) {
+	cfg := Default()
+	if err := Read([]byte(`
+cluster: tsubame
+policy: easy
+priority: /etc/muster/priority.yaml
+windows:
+  - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
+admins: [alice, bob]
+limits:
+  default: {jobs: 1000, gpus: 8}
+  users:
+    carol: {gpus: 64, memory: 1TiB}
+node_timeout: 10m
+silence: 20s
+grace: 1m
+time_limit: 2h
+keep: 30m
+listen: :9500
+socket: /run/muster/head.sock
+state: /var/lib/muster/head
+http: 127.0.0.1:9423
+tls_dir: /etc/muster/head
+connections: {user: 16, greet: 5s}
+`), "head.yaml", &cfg); err != nil {
+		t.Fatal(err)
+	}
+	at := func(hour int) time.Duration {
+		return time.Duration(time.Date(2031, 5, 6, hour, 0, 0, 0, time.UTC).UnixNano())
+	}
+	want := Config{
+		Core: head.Config{
+			Cluster: "tsubame", Admins: []string{"alice", "bob"}, Limits: head.Limits{Jobs: 1000, GPUs: 8},
+			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40}},
+			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
+			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
+		},
+		Policy: "easy", Priority: "/etc/muster/priority.yaml", Listen: ":9500", Socket: "/run/muster/head.sock", State: "/var/lib/muster/head", HTTP: "127.0.0.1:9423", TLSDir: "/etc/muster/head",
+		Connections: DefaultConnections,
+	}
+	want.Connections.User, want.Connections.Greet = 16, 5*time.Second
+	if !reflect.DeepEqual(cfg, want) {
+		t.Errorf("got  %+v\nwant %+v", cfg, want)
+	}
+	for text, want := range map[string]string{
+		"":                               "head.yaml:1:1: the file is empty: say what differs from the defaults",
+		"polcy: easy":                    `head.yaml:1:1: "polcy" is no key of a head's configuration: did you mean policy?`,
+		"admins: alice":                  "head.yaml:1:9: admins must be a list of users",
+		"admins: [a b]":                  "head.yaml:1:10: a name of users: must be made of letters",
+		"limits: {default: {gpus: -1}}":  "head.yaml:1:26: gpus: must be a whole number",
+		"limits: {users: {a: {gpu: 1}}}": `head.yaml:1:22: "gpu" is no key of limits of a user: did you mean gpus?`,
+		"windows: [{name: a, from: 2031-05-06T08:00}]": "head.yaml:1:11: a window needs a name, from, and a later until",
+		"windows: [{name: a, from: noon}]":             "head.yaml:1:27: from: must be a time as 2031-05-06T08:00",
+		"silence: 0":                                   "head.yaml:1:10: silence: must be a time above 0",
+		"listen: 9422":                                 "head.yaml:1:9: listen: must be HOST:PORT",
+		"connections: {user: 0}":                       "head.yaml:1:21: user: must be a whole number from 1",
+		"cluster: a\ncluster: b":                       "head.yaml:2:1: \"cluster\" is given twice",
+		"limits: {users: {a: {}, a: {}}}":              "is given twice",
+	} {
+		before := Default()
+		err := Read([]byte(text), "head.yaml", &before)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+		if !reflect.DeepEqual(before, Default()) {
+			t.Errorf("%q changed the configuration", text)
+		}
+	}
+}
+
+func FuzzReadFile(f *testing.F) {
+	f.Add("cluster: a\nlimits: {default: {jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		cfg := Default()
+		if err := Read([]byte(text), "f", &cfg); err != nil && !reflect.DeepEqual(cfg, Default()) {
+			t.Error("what was refused changed the configuration")
+		}
+	})
+}
+
+// What changes while a head runs, and what does not.
+func TestFixed(t *testing.T) {
+	was, again := Default(), Default()
+	again.Core.Cluster, again.Policy, again.Core.Silence, again.Core.Admins = "other", "fcfs", time.Hour, []string{"alice"}
+	if names := was.fixed(&again); !reflect.DeepEqual(names, []string{"cluster", "silence", "policy"}) {
+		t.Errorf("named %v", names)
+	}
+	if again.Core.Cluster != was.Core.Cluster || again.Core.Silence != was.Core.Silence || len(again.Core.Admins) != 1 {
+		t.Errorf("kept %+v", again.Core)
+	}
+}

@@ -1,0 +1,324 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/head/store"
+)
+
+// failed says why a request that reached the daemon was not carried out.
+func (q *request) failed(err error) error {
+	select {
+	case <-q.dead:
+		return refuse(http.StatusServiceUnavailable, "%v", q.reason)
+	default:
+		return err
+	}
+}
+
+// see has a look at the core.
+func (q *request) see(look func(core *head.Core, now time.Duration)) error {
+	if err := q.look(q.r.Context(), q.who.user, func(core *head.Core) { look(core, q.now()) }); err != nil {
+		return q.failed(err)
+	}
+	return nil
+}
+
+// one lets the core handle an event, and returns its answer.
+func (q *request) one(event func(head.Caller) head.Event) (any, error) {
+	answers, err := q.ask(q.r.Context(), q.who.user, func(first head.Request) []head.Event {
+		return []head.Event{event(head.Caller{Request: first, User: q.who.user})}
+	}, 1)
+	if err != nil {
+		return nil, q.failed(err)
+	}
+	if answers[0].Err != nil {
+		return nil, answers[0].Err
+	}
+	return answers[0].Result, nil
+}
+
+// body reads a small document.
+func (q *request) body(into any) error {
+	text, free, err := q.bodies.body(q.r, q.who.user, maxBody)
+	defer free()
+	if err != nil {
+		return err
+	}
+	return strictly(text, into)
+}
+
+func serveCluster(q *request) (any, error) {
+	var info api.Cluster
+	err := q.see(func(core *head.Core, now time.Duration) {
+		info = core.Info(now)
+		info.Admin = core.IsAdmin(q.who.user)
+	})
+	info.User, info.Version, info.Up = q.who.user, q.Version, q.clock().Sub(q.began).Seconds()
+	info.Problems = append(info.Problems, q.problems()...)
+	return info, err
+}
+
+func serveSubmit(q *request) (any, error) {
+	text, free, err := q.bodies.body(q.r, q.who.user, maxSubmitBody)
+	defer free()
+	if err != nil {
+		return nil, err
+	}
+	list, isList, err := submissions(text)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := q.ask(q.r.Context(), q.who.user, func(first head.Request) []head.Event {
+		events := make([]head.Event, len(list))
+		for i := range list {
+			events[i] = head.Submit{Caller: head.Caller{Request: first + head.Request(i), User: q.who.user}, Submission: list[i], Secret: rand.Text()}
+		}
+		return events
+	}, len(list))
+	if err != nil {
+		return nil, q.failed(err)
+	}
+	if !isList {
+		if answers[0].Err != nil {
+			return nil, answers[0].Err
+		}
+		return answers[0].Result, nil
+	}
+	done := make([]api.Submitted, len(answers))
+	for i, a := range answers {
+		switch result := a.Result.(type) {
+		case *api.Submitted:
+			done[i] = *result
+		default:
+			done[i].Error = a.Err.Reason
+		}
+	}
+	return done, nil
+}
+
+// public takes out of jobs what only their users and administrators may see: what
+// they were started with, which may have secrets in it.
+func public(jobs []api.Job, user string, admin bool) []api.Job {
+	if admin {
+		return jobs
+	}
+	for i := range jobs {
+		if jobs[i].User != user {
+			jobs[i].Command, jobs[i].Comment = nil, ""
+		}
+	}
+	return jobs
+}
+
+func serveJobs(q *request) (any, error) {
+	f := head.Filter{User: q.query.text("user"), States: q.query.states("state"), Node: q.query.text("node"), Name: q.query.text("name"), Account: q.query.text("account")}
+	if q.query.err != nil {
+		return nil, q.query.err
+	}
+	list := api.Jobs{}
+	admin := false
+	err := q.see(func(core *head.Core, now time.Duration) {
+		list.Jobs, admin = core.JobList(now, f), core.IsAdmin(q.who.user)
+	})
+	list.Jobs = public(list.Jobs, q.who.user, admin)
+	return list, err
+}
+
+// job reads the job that the path names.
+func (q *request) job() (head.Ref, error) { return ref(q.r.PathValue("id")) }
+
+func serveJob(q *request) (any, error) {
+	name, err := q.job()
+	if err != nil {
+		return nil, err
+	}
+	var jobs []api.Job
+	var known, admin bool
+	if err := q.see(func(core *head.Core, now time.Duration) {
+		jobs, known = core.Job(now, name)
+		admin = core.IsAdmin(q.who.user)
+	}); err != nil {
+		return nil, err
+	}
+	if !known {
+		if jobs, err = q.past(name); err != nil {
+			return nil, err
+		}
+	}
+	jobs = public(jobs, q.who.user, admin)
+	if len(jobs) == 1 {
+		return jobs[0], nil
+	}
+	return api.Jobs{Jobs: jobs}, nil
+}
+
+// past finds a job that the core has forgotten.
+func (q *request) past(name head.Ref) ([]api.Job, error) {
+	jobs, err := q.store.EndedAll(name.Job, name.Task)
+	if errors.Is(err, store.ErrNoSuch) {
+		return nil, refuse(http.StatusNotFound, "there is no job %s", q.r.PathValue("id"))
+	}
+	return jobs, err
+}
+
+func serveCancel(q *request) (any, error) {
+	name, err := q.job()
+	signal := q.query.signal("signal")
+	if err = cmpErr(err, q.query.err); err != nil {
+		return nil, err
+	}
+	return q.one(func(c head.Caller) head.Event { return head.Cancel{Caller: c, Jobs: []head.Ref{name}, Signal: signal} })
+}
+
+func cmpErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changer serves one of the other things that can be done to jobs.
+func changer(action head.Action) func(*request) (any, error) {
+	return func(q *request) (any, error) {
+		name, err := q.job()
+		if err != nil {
+			return nil, err
+		}
+		change := head.Change{Jobs: []head.Ref{name}, Action: action}
+		switch action {
+		case head.Prioritise:
+			err = q.body(&change.Priority)
+			if p := change.Priority; err == nil && (p.Priority == nil) == (p.Nice == nil) {
+				err = refuse(http.StatusBadRequest, "give priority or nice, one of them")
+			}
+		case head.LimitDevices:
+			limit := api.Limit{Devices: -2}
+			err = q.body(&limit)
+			if change.Limit = limit.Devices; err == nil && limit.Devices < -1 {
+				err = refuse(http.StatusBadRequest, "give devices: how many may be used at a time, or -1 for all")
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return q.one(func(c head.Caller) head.Event { change.Caller = c; return change })
+	}
+}
+
+// maxReason is how many bytes a reason may have.
+const maxReason = 1024
+
+// nodeChanger serves what administrators do to nodes.
+func nodeChanger(action head.NodeAction) func(*request) (any, error) {
+	return func(q *request) (any, error) {
+		var drain api.Drain
+		if action == head.DrainNode {
+			if err := q.body(&drain); err != nil {
+				return nil, err
+			}
+			if drain.Reason == "" || len(drain.Reason) > maxReason {
+				return nil, refuse(http.StatusBadRequest, "give a reason, of at most %d bytes: users see it", maxReason)
+			}
+		}
+		return q.one(func(c head.Caller) head.Event {
+			return head.Node{Caller: c, Nodes: []string{q.r.PathValue("name")}, Action: action, Reason: drain.Reason}
+		})
+	}
+}
+
+func serveNodes(q *request) (any, error) {
+	list := api.Nodes{}
+	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes = core.NodeList(now) })
+	return list, err
+}
+
+func serveNode(q *request) (any, error) {
+	var all []api.Node
+	if err := q.see(func(core *head.Core, now time.Duration) { all = core.NodeList(now) }); err != nil {
+		return nil, err
+	}
+	name := q.r.PathValue("name")
+	i := slices.IndexFunc(all, func(n api.Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil, refuse(http.StatusNotFound, "there is no node %.80s", name)
+	}
+	return all[i], nil
+}
+
+func serveHistory(q *request) (any, error) {
+	f := store.Filter{Since: q.query.instant("since"), Until: q.query.instant("until"), User: q.query.text("user")}
+	after := q.query.number("after", 0, 1<<63)
+	limit := q.query.number("limit", 1000, store.MaxPage)
+	if q.query.err != nil {
+		return nil, q.query.err
+	}
+	admin := false
+	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
+		return nil, err
+	}
+	jobs, next, err := q.store.History(after, int(limit), f)
+	if errors.Is(err, store.ErrNoSuch) {
+		return nil, refuse(http.StatusNotFound, "?after=%d: no job of that number has ended", after)
+	}
+	return api.Jobs{Jobs: public(jobs, q.who.user, admin), Next: next}, err
+}
+
+func serveUsage(q *request) (any, error) {
+	var u api.Usage
+	err := q.see(func(core *head.Core, now time.Duration) { u.Lines = core.Usage(now) })
+	return u, err
+}
+
+func servePriorities(q *request) (any, error) {
+	var p api.Priorities
+	err := q.see(func(core *head.Core, now time.Duration) { p.Jobs = core.Priorities(now) })
+	return p, err
+}
+
+func serveOpenAPI(q *request) (any, error) {
+	q.w.Header().Set("Content-Type", "application/json")
+	_, _ = q.w.Write(api.OpenAPI)
+	return nil, errAnswered
+}
+
+// serveBackup writes a copy of the store. Grants' secrets are in it, so it is for
+// administrators alone.
+func serveBackup(q *request) (any, error) {
+	admin := false
+	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
+		return nil, err
+	}
+	if !admin {
+		return nil, refuse(http.StatusForbidden, "only administrators may copy what the head has on disk")
+	}
+	q.w.Header().Set("Content-Type", "application/octet-stream")
+	q.log.Info("a backup is written", "user", q.who.user)
+	if _, err := q.store.WriteTo(&patientWriter{q.w, q.cfg.Connections.Request}); err != nil {
+		q.log.Warn("a backup was not written to its end", "user", q.who.user, "error", err)
+		panic(http.ErrAbortHandler) // the other side must not take it for whole
+	}
+	return nil, errAnswered
+}
+
+// patientWriter gives the other side a time for each part of an answer.
+type patientWriter struct {
+	w        http.ResponseWriter
+	patience time.Duration
+}
+
+var _ io.Writer = (*patientWriter)(nil)
+
+func (p *patientWriter) Write(b []byte) (int, error) {
+	_ = http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(p.patience))
+	return p.w.Write(b)
+}

@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"muster/head"
+	"muster/policy"
+)
+
+// How many events the core handles before it lets its policy decide, and how much
+// may be collected for one transaction. Beyond that the queue waits for the disk.
+const (
+	maxBatch        = 1024
+	maxCollected    = 32 << 20 // bytes of records
+	maxCollectedAll = 100_000  // effects of all kinds
+)
+
+// collected is what waits for the disk, and what is to be done then.
+type collected struct {
+	head.Effects
+	answered []answered
+	bytes    int
+}
+
+// answered is an answer, and the call that it answers.
+type answered struct {
+	call  *call
+	index int // -1: a look was had
+	head.Answer
+}
+
+func (c *collected) full() bool {
+	return c.bytes > maxCollected || len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes) > maxCollectedAll
+}
+
+func (c *collected) empty() bool {
+	return len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes)+len(c.HangUps) == 0
+}
+
+// loop owns the core until ctx is over or the committer fails.
+type loop struct {
+	*daemon
+	core    *head.Core
+	waiting map[head.Request]answered // whose answers are still to come
+	batch   []unit
+	pending *collected
+}
+
+func (l *loop) run(ctx context.Context) {
+	l.pending, l.waiting = &collected{}, map[head.Request]answered{}
+	timer := time.NewTimer(0) // a first tick, for what became due meanwhile
+	defer timer.Stop()
+	for {
+		ready, out := l.queue.ready, (chan<- *collected)(nil)
+		if l.pending.full() {
+			ready = nil
+		}
+		if !l.pending.empty() {
+			out = l.commits
+		}
+		select {
+		case <-ready:
+			l.batch = l.queue.take(maxBatch, l.batch[:0])
+			l.handle()
+		case out <- l.pending:
+			l.pending = &collected{}
+			continue // the time of the next tick is as it was
+		case <-timer.C:
+			l.core.Handle(l.now(), head.Tick{})
+			l.step()
+		case cfg := <-l.configured:
+			l.core.Configure(cfg)
+			l.step()
+		case <-ctx.Done():
+			l.leave()
+			return
+		case <-l.dead:
+			return
+		}
+		if next := l.core.Next(); next == policy.Never {
+			timer.Stop()
+		} else {
+			timer.Reset(max(0, min(next-l.now(), time.Hour)))
+		}
+	}
+}
+
+// leave hands over what is still to be written.
+func (l *loop) leave() {
+	if !l.pending.empty() {
+		select {
+		case l.commits <- l.pending:
+		case <-l.dead:
+		}
+	}
+	close(l.commits)
+}
+
+// handle lets the core handle what was taken from the queue.
+func (l *loop) handle() {
+	now := l.now()
+	for i, u := range l.batch {
+		l.batch[i] = unit{}
+		if u.call.look != nil {
+			l.settle() // so that it is answered behind what it shows
+			u.call.look(l.core)
+			l.pending.answered = append(l.pending.answered, answered{call: u.call, index: -1})
+			continue
+		}
+		if u.call.answers != nil {
+			l.waiting[u.call.first+head.Request(u.event)] = answered{call: u.call, index: u.event}
+		}
+		l.core.Handle(now, u.call.events[u.event])
+		u.call.events[u.event] = nil // it may be large, and the call lives on
+	}
+	l.step()
+}
+
+// step lets the policy decide, and collects.
+func (l *loop) step() {
+	l.core.Step(l.now())
+	l.settle()
+}
+
+// settle takes the core's effects.
+func (l *loop) settle() {
+	e, p := l.core.Take(), l.pending
+	for i := range e.Records {
+		p.bytes += len(e.Records[i].Key) + len(e.Records[i].Value)
+	}
+	p.Records = append(p.Records, e.Records...)
+	p.Sends = append(p.Sends, e.Sends...)
+	p.Changes = append(p.Changes, e.Changes...)
+	p.HangUps = append(p.HangUps, e.HangUps...)
+	for _, a := range e.Answers {
+		w, ok := l.waiting[a.Request]
+		if !ok {
+			l.log.Error("the core answered what nobody asked: please report this", "request", a.Request)
+			continue
+		}
+		delete(l.waiting, a.Request)
+		w.Answer = a
+		p.answered = append(p.answered, w)
+	}
+}
+
+// committer writes what the loop has collected, and then lets it out.
+func (d *daemon) committer() {
+	defer close(d.committed)
+	for c := range d.commits {
+		began := d.clock()
+		if err := d.write(c.Records); err != nil {
+			d.fail(fmt.Errorf("the head cannot write to its disk, and ends: nothing that was not acknowledged is promised: %w", err))
+			return
+		}
+		if len(c.Records) > 0 {
+			d.metrics.commit(len(c.Records), c.bytes, d.clock().Sub(began))
+		}
+		d.letOut(c)
+	}
+}
+
+func (d *daemon) write(records []head.Record) error {
+	write := func() error { return d.store.Commit(records) }
+	if d.commit != nil {
+		return d.commit(write)
+	}
+	return write()
+}
+
+// letOut does what may be done now that the records are on disk.
+func (d *daemon) letOut(c *collected) {
+	for i := range c.Sends {
+		d.sessions.send(&c.Sends[i])
+	}
+	for _, a := range c.answered {
+		if a.index >= 0 {
+			a.call.answers[a.index] = a.Answer
+			if a.call.left--; a.call.left > 0 {
+				continue
+			}
+		}
+		close(a.call.done)
+	}
+	d.listeners.publish(c.Changes)
+	for _, s := range c.HangUps {
+		d.sessions.hangUp(s)
+	}
+}

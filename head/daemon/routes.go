@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+)
+
+// route is one kind of request. The table of them is what the head answers, and
+// what its OpenAPI document describes.
+type route struct {
+	method, path string
+	summary      string
+	query        []parameter
+	// body and answer are values of the documents' types; nil for none.
+	body, answer any
+	also         any // another answer that it may be, or body
+	upgrade      string
+	forAgents    bool
+	// serve returns what is answered as JSON. Those that answer themselves return nil,
+	// or an error while nothing was sent.
+	serve func(*request) (any, error)
+}
+
+// parameter is one of a query.
+type parameter struct {
+	name string
+	kind string // as JSON schemas call it; list is one that may come several times
+	help string
+}
+
+// request is a request that is being served.
+type request struct {
+	*daemon
+	w     http.ResponseWriter
+	r     *http.Request
+	who   *caller
+	query *parameters
+}
+
+var jobFilters = []parameter{
+	{"user", "string", "jobs of this user"}, {"state", "string", "jobs in these states, as PENDING,RUNNING"}, {"node", "string", "jobs that have something of this node"},
+	{"name", "string", "jobs of this name"}, {"account", "string", "jobs of this account"},
+}
+
+// routes lists all requests.
+func routes() []route {
+	change := func(path, summary string, action head.Action, body any) route {
+		return route{method: "POST", path: "/v1/jobs/{id}/" + path, summary: summary, body: body, answer: api.Changed{}, serve: changer(action)}
+	}
+	all := []route{
+		{method: "GET", path: "/v1/cluster", summary: "What cluster this is, and who asks.", answer: api.Cluster{}, serve: serveCluster},
+		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, serve: serveSubmit},
+		{method: "GET", path: "/v1/jobs", summary: "Jobs that have not ended, and those of the last minutes.", query: jobFilters, answer: api.Jobs{}, serve: serveJobs},
+		{method: "GET", path: "/v1/jobs/{id}", summary: "One job; of an array, its tasks.", answer: api.Job{}, also: api.Jobs{}, serve: serveJob},
+		{method: "DELETE", path: "/v1/jobs/{id}", summary: "Cancel a job, or send it a signal.", query: []parameter{{"signal", "string", "only send this signal, as TERM or 15"}}, answer: api.Changed{}, serve: serveCancel},
+		change("hold", "Keep a waiting job from being started.", head.Hold, nil),
+		change("release", "Let a job that is held be started.", head.Release, nil),
+		change("suspend", "Stop a running job's processes where they are.", head.SuspendJob, nil),
+		change("resume", "Let a suspended job go on.", head.ResumeJob, nil),
+		change("requeue", "End a running job's processes, and let it wait again.", head.RequeueJob, nil),
+		change("priority", "Change a waiting job's priority or nice value.", head.Prioritise, api.Priority{}),
+		change("limit", "Change how many of its devices a running job may use at a time.", head.LimitDevices, api.Limit{}),
+		{method: "GET", path: "/v1/jobs/{id}/output", summary: "What a job has written, as it is.", query: []parameter{
+			{"stream", "string", "output or error"}, {"part", "integer", "the place of the node in the job's list"}, {"offset", "integer", "begin at this byte"}, {"follow", "boolean", "go on until the job has ended"},
+		}, serve: serveOutput},
+		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: protocolStream, query: []parameter{
+			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
+		}, serve: serveExec},
+		{method: "GET", path: "/v1/nodes", summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
+		{method: "GET", path: "/v1/nodes/{name}", summary: "One node.", answer: api.Node{}, serve: serveNode},
+		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
+		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
+		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
+		{method: "GET", path: "/v1/history", summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
+			{"since", "number", "ended at this instant or later"}, {"until", "number", "ended before this instant"}, {"user", "string", "jobs of this user"}, {"after", "integer", "go on behind this job"}, {"limit", "integer", "at most so many"},
+		}, answer: api.Jobs{}, serve: serveHistory},
+		{method: "GET", path: "/v1/usage", summary: "What users and accounts used.", answer: api.Usage{}, serve: serveUsage},
+		{method: "GET", path: "/v1/priorities", summary: "Why the queue stands as it does.", answer: api.Priorities{}, serve: servePriorities},
+		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
+		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
+		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},
+		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: protocolAgent, forAgents: true, serve: serveAgent},
+		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: protocolStream, forAgents: true, serve: serveStream},
+	}
+	return all
+}
+
+// handler answers requests.
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	byPath := map[string]map[string]*route{}
+	for _, r := range routes() {
+		if byPath[r.path] == nil {
+			methods := map[string]*route{}
+			byPath[r.path] = methods
+			mux.HandleFunc(r.path, func(w http.ResponseWriter, q *http.Request) { d.dispatch(w, q, methods) })
+		}
+		byPath[r.path][r.method] = &r
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		sendError(w, refuse(http.StatusNotFound, "there is nothing at %.80s: GET /v1/openapi.json lists what there is", r.URL.Path))
+	})
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		sendError(w, refuse(http.StatusForbidden, "a page of another site cannot ask the head for changes"))
+	}))
+	return protection.Handler(mux)
+}
+
+// dispatch serves a request by its method.
+func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[string]*route) {
+	d.metrics.requests.Add(1)
+	who, _ := r.Context().Value(callerKey{}).(*caller)
+	answer, err := d.admit(w, r, who, methods)
+	if err == errAnswered {
+		return
+	}
+	if err != nil {
+		d.metrics.refusedRequests.Add(1)
+		sendError(w, err)
+		return
+	}
+	sendJSON(w, http.StatusOK, answer)
+}
+
+// errAnswered says that a request was answered already.
+var errAnswered = errors.New("answered")
+
+func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route) (any, error) {
+	deadline := time.Now().Add(d.cfg.Connections.Request)
+	control := http.NewResponseController(w)
+	_, _ = control.SetReadDeadline(deadline), control.SetWriteDeadline(deadline)
+	route := methods[r.Method]
+	switch {
+	case who == nil:
+		return nil, errors.New("it is not known who asks")
+	case who.wrong != nil:
+		return nil, refuse(http.StatusForbidden, "%v", who.wrong)
+	case route == nil:
+		allowed := allowed(methods)
+		w.Header().Set("Allow", allowed)
+		return nil, refuse(http.StatusMethodNotAllowed, "%.20s cannot be done there: use %s", r.Method, allowed)
+	case route.forAgents && who.node == nil && !who.root:
+		return nil, refuse(http.StatusForbidden, "this is for nodes: a node's certificate is needed, or root at the head's socket")
+	case !route.forAgents && who.node != nil:
+		return nil, refuse(http.StatusForbidden, "this is for users, and the certificate is that of a node")
+	}
+	select {
+	case <-d.dead:
+		return nil, refuse(http.StatusServiceUnavailable, "%v", d.reason)
+	default:
+	}
+	names := make([]string, len(route.query))
+	for i, p := range route.query {
+		names[i] = p.name
+		if p.kind == "list" {
+			names[i] += "*"
+		}
+	}
+	asked, err := query(r.URL.RawQuery, names...)
+	if err != nil {
+		return nil, err
+	}
+	if route.body == nil && (r.ContentLength > 0 || len(r.TransferEncoding) > 0) {
+		return nil, refuse(http.StatusBadRequest, "nothing is expected in the body")
+	}
+	return route.serve(&request{daemon: d, w: w, r: r, who: who, query: asked})
+}
+
+func allowed(methods map[string]*route) string {
+	var names []string
+	for _, m := range []string{"GET", "POST", "DELETE"} {
+		if methods[m] != nil {
+			names = append(names, m)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// sendJSON answers with a document.
+func sendJSON(w http.ResponseWriter, status int, document any) {
+	text, err := json.Marshal(document)
+	if err != nil {
+		sendError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// sendError answers with why not.
+func sendError(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var refused *head.Refusal
+	switch {
+	case errors.As(err, &refused):
+		status = refused.Status
+	case errors.Is(err, errBusy), errors.Is(err, errEnding):
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
+	case errors.Is(err, errNotKnown):
+		status = http.StatusGatewayTimeout
+	}
+	sendJSON(w, status, api.Error{Error: err.Error()})
+}

@@ -1,0 +1,402 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/head"
+	"muster/head/store"
+	"muster/wire/agent"
+	"muster/wire/identity"
+)
+
+// The protocols that connections are upgraded to.
+const (
+	protocolAgent  = "muster-agent"
+	protocolStream = "muster-stream"
+)
+
+// How many messages wait for an agent, and how many of its own for the core.
+const (
+	maxToAgent   = 8192
+	maxFromAgent = 64
+)
+
+// sessions are the connections of agents.
+type sessions struct {
+	*daemon
+	last atomic.Uint64
+
+	mu     sync.Mutex
+	byID   map[head.Session]*session
+	closed bool
+}
+
+// session is one of them. A goroutine reads from it as long as it lasts; another
+// writes, but only while there is something to write.
+type session struct {
+	*sessions
+	id   head.Session
+	node string
+	conn net.Conn
+	// room bounds what the agent has said and the core has not heard.
+	room chan struct{}
+	sent atomic.Int64 // when something was last written
+
+	mu      sync.Mutex
+	waiting []head.Send
+	writing bool
+	closing bool // the connection ends when all is written
+	gone    bool
+}
+
+func newSessions(d *daemon) *sessions {
+	return &sessions{daemon: d, byID: map[head.Session]*session{}}
+}
+
+// upgrade makes a request's connection one of another protocol.
+func upgrade(q *request, protocol string) (net.Conn, error) {
+	if !strings.EqualFold(q.r.Header.Get("Upgrade"), protocol) || !strings.EqualFold(q.r.Header.Get("Connection"), "upgrade") {
+		q.w.Header().Set("Upgrade", protocol)
+		return nil, refuse(http.StatusUpgradeRequired, "this is a conversation: send Connection: Upgrade and Upgrade: %s", protocol)
+	}
+	conn, buffered, err := http.NewResponseController(q.w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(q.cfg.Connections.Greet))
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
+	if err != nil {
+		_ = conn.Close()
+		return nil, errAnswered
+	}
+	if n := buffered.Reader.Buffered(); n > 0 {
+		early, _ := buffered.Reader.Peek(n)
+		conn = &begun{Conn: conn, early: append([]byte(nil), early...)}
+	}
+	return conn, nil
+}
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+	early []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.early) == 0 {
+		return b.Conn.Read(p)
+	}
+	n := copy(p, b.early)
+	b.early = b.early[n:]
+	return n, nil
+}
+
+func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+// serveAgent begins the conversation with an agent.
+func serveAgent(q *request) (any, error) {
+	conn, err := upgrade(q, protocolAgent)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{sessions: q.sessions, id: head.Session(q.sessions.last.Add(1)), conn: conn, room: make(chan struct{}, maxFromAgent)}
+	who := *q.who
+	go s.serve(who) // so that nothing of the request is kept
+	return nil, errAnswered
+}
+
+// isNode says whether a caller may speak for a node.
+func (c *caller) isNode(name string) error {
+	if c.node == nil {
+		return nil // root at the socket: serveAgent lets nobody else in
+	}
+	return identity.IsNode(c.node, name)
+}
+
+// serve hears an agent until its connection ends.
+func (s *session) serve(who caller) {
+	defer s.conn.Close()
+	hello, err := s.greet(who)
+	if err != nil {
+		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", who.String(), "error", err)
+		if text, encodeErr := agent.Encode(nil, agent.Refused{Reason: err.Error()}); encodeErr == nil {
+			_, _ = s.conn.Write(text)
+		}
+		return
+	}
+	s.node = hello.Node
+	if !s.add() {
+		return
+	}
+	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
+	s.say(head.Greeted{Session: s.id, Hello: hello})
+	err = s.hear()
+	s.remove()
+	s.streams.lost(s.id)
+	s.say(head.HungUp{Session: s.id})
+	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
+}
+
+// greet reads what an agent begins with.
+func (s *session) greet(who caller) (agent.Hello, error) {
+	_ = s.conn.SetDeadline(time.Now().Add(s.cfg.Connections.Greet))
+	defer s.conn.SetDeadline(time.Time{})
+	m, err := agent.ReadToHead(s.conn)
+	if err != nil {
+		return agent.Hello{}, err
+	}
+	hello, ok := m.(agent.Hello)
+	switch {
+	case !ok:
+		return hello, fmt.Errorf("an agent begins with hello, not with %s", m.Kind())
+	case hello.Version != agent.Version:
+		return hello, fmt.Errorf("the agent speaks version %d, and the head version %d: use the same version of muster on both", hello.Version, agent.Version)
+	}
+	return hello, who.isNode(hello.Node)
+}
+
+var (
+	errSilent   = errors.New("it was silent for too long")
+	errTwice    = errors.New("it greeted twice")
+	errUnsteady = errors.New("it did not take what it was sent")
+)
+
+// hear tells the core what an agent says.
+func (s *session) hear() error {
+	for {
+		_ = s.conn.SetReadDeadline(time.Now().Add(s.cfg.Core.Silence))
+		m, err := agent.ReadToHead(s.conn)
+		var network net.Error
+		switch {
+		case errors.As(err, &network) && network.Timeout():
+			return errSilent
+		case err != nil:
+			return err
+		}
+		switch m.(type) {
+		case agent.Pong:
+			continue
+		case agent.Hello:
+			return errTwice
+		}
+		s.say(head.Said{Session: s.id, Message: m})
+	}
+}
+
+// say lets the core hear something, when there is room.
+func (s *session) say(ev head.Event) {
+	select {
+	case s.room <- struct{}{}:
+	case <-s.dead:
+		return
+	}
+	// An error is that the head ends: what is not heard now is said again later.
+	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
+}
+
+func (s *session) add() bool {
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.byID[s.id] = s
+	return true
+}
+
+func (s *session) remove() {
+	s.sessions.mu.Lock()
+	delete(s.byID, s.id)
+	s.sessions.mu.Unlock()
+	s.mu.Lock()
+	s.gone, s.waiting = true, nil
+	s.mu.Unlock()
+}
+
+func (s *sessions) find(id head.Session) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
+}
+
+func (s *sessions) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+// send lets a message wait for an agent. Of one that has gone it is dropped: the core
+// says again what matters when it greets.
+func (s *sessions) send(m *head.Send) bool {
+	one := s.find(m.Session)
+	return one != nil && one.put(*m, false)
+}
+
+// hangUp ends a session when what was sent to it has left.
+func (s *sessions) hangUp(id head.Session) {
+	if one := s.find(id); one != nil {
+		one.put(head.Send{}, true)
+	}
+}
+
+// closeAll ends all sessions.
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, one := range s.byID {
+		_ = one.conn.Close()
+	}
+}
+
+func (s *session) put(m head.Send, last bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.gone:
+		return false
+	case len(s.waiting) >= maxToAgent:
+		s.log.Warn("an agent is hung up", "node", s.node, "session", s.id, "reason", errUnsteady)
+		s.gone, s.waiting = true, nil
+		_ = s.conn.Close()
+		return false
+	}
+	if last {
+		s.closing = true
+	} else {
+		s.waiting = append(s.waiting, m)
+	}
+	if !s.writing {
+		s.writing = true
+		go s.write()
+	}
+	return true
+}
+
+// write writes all that waits, and ends.
+func (s *session) write() {
+	for {
+		s.mu.Lock()
+		messages := s.waiting
+		s.waiting = nil
+		closing := s.closing
+		if len(messages) == 0 {
+			s.writing = false
+			s.mu.Unlock()
+			if closing {
+				_ = s.conn.Close()
+			}
+			return
+		}
+		s.mu.Unlock()
+		if err := s.writeAll(messages); err != nil {
+			s.log.Debug("an agent cannot be written to", "node", s.node, "session", s.id, "error", err)
+			_ = s.conn.Close()
+			s.mu.Lock()
+			s.gone, s.waiting, s.writing = true, nil, false
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+// flushSize is how many bytes are written at a time, or more if one message has more.
+const flushSize = 64 << 10
+
+func (s *session) writeAll(messages []head.Send) error {
+	var text []byte
+	for i := range messages {
+		m, err := s.complete(&messages[i])
+		if errors.Is(err, store.ErrNoSuch) {
+			continue // the job has ended meanwhile
+		}
+		if err == nil {
+			text, err = agent.Encode(text, m)
+		}
+		if err != nil {
+			return err
+		}
+		if len(text) < flushSize && i < len(messages)-1 {
+			continue
+		}
+		if err := s.flush(text); err != nil {
+			return err
+		}
+		text = text[:0]
+	}
+	return s.flush(text)
+}
+
+func (s *session) flush(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.Core.Silence))
+	_, err := s.conn.Write(text)
+	s.sent.Store(int64(s.now()))
+	return err
+}
+
+// complete puts what a job runs into the message that starts it.
+func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
+	if m.Bulk == 0 {
+		return m.Message, nil
+	}
+	start, ok := m.Message.(agent.Start)
+	if !ok {
+		return m.Message, nil
+	}
+	text, err := s.store.Bulk(m.Bulk)
+	if err != nil {
+		return nil, err
+	}
+	if err := head.FillIn(&start, text); err != nil {
+		return nil, err
+	}
+	return start, nil
+}
+
+// pinger asks agents that were not sent anything for a while whether they are there.
+func (d *daemon) pinger(ctx context.Context) {
+	every := d.cfg.Core.Silence / 4
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.sessions.ping(d.cfg.Core.Silence/2 - every/2)
+		}
+	}
+}
+
+func (s *sessions) ping(quiet time.Duration) {
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.byID))
+	for _, one := range s.byID {
+		all = append(all, one)
+	}
+	s.mu.Unlock()
+	for _, one := range all {
+		if s.now()-time.Duration(one.sent.Load()) >= quiet {
+			one.put(head.Send{Session: one.id, Message: agent.Ping{}}, false)
+		}
+	}
+}

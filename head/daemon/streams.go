@@ -1,0 +1,356 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/wire/agent"
+)
+
+// How many streams there are, of one user and in all, and how long an agent may take
+// to open one, and the other side to end when one has.
+const (
+	maxStreams     = 4096
+	maxStreamsEach = 128
+	openTime       = 30 * time.Second
+	endTime        = 30 * time.Second
+)
+
+// streams are connections that agents were asked for.
+type streams struct {
+	mu     sync.Mutex
+	wanted map[string]*stream
+	users  map[string]int
+	count  int
+	open   map[net.Conn]struct{}
+	closed bool
+}
+
+// stream is one that was not opened yet. Its name is random, and good once.
+type stream struct {
+	name    string
+	session head.Session
+	node    string
+	came    chan net.Conn // closed if nobody can come any more
+	left    bool          // nobody waits for it any more
+}
+
+func newStreams() *streams {
+	return &streams{wanted: map[string]*stream{}, users: map[string]int{}, open: map[net.Conn]struct{}{}}
+}
+
+// want makes a stream that a session's agent is to open.
+func (s *streams) want(user string, session head.Session, node string) (*stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.count >= maxStreams || s.users[user] >= maxStreamsEach {
+		return nil, refuse(http.StatusTooManyRequests, "as many streams of output and commands are open as may be, %d of one user and %d in all: end some", maxStreamsEach, maxStreams)
+	}
+	s.count++
+	s.users[user]++
+	one := &stream{name: rand.Text(), session: session, node: node, came: make(chan net.Conn, 1)}
+	s.wanted[one.name] = one
+	return one, nil
+}
+
+// leave ends what want began.
+func (s *streams) leave(user string, one *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wanted, one.name)
+	one.left = true
+	s.count--
+	if s.users[user]--; s.users[user] == 0 {
+		delete(s.users, user)
+	}
+	select {
+	case conn, ok := <-one.came: // it came too late
+		if ok {
+			_ = conn.Close()
+		}
+	default:
+	}
+}
+
+// redeem finds what a name stands for. It is good once.
+func (s *streams) redeem(name string, mayBe func(node string) error) (*stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.wanted[name]
+	if one == nil {
+		return nil, refuse(http.StatusNotFound, "no stream of this name is wanted: it was opened, or given up")
+	}
+	if err := mayBe(one.node); err != nil {
+		return nil, refuse(http.StatusForbidden, "%v", err)
+	}
+	delete(s.wanted, name)
+	return one, nil
+}
+
+// deliver hands over the connection of a stream; nil if there is none.
+func (s *streams) deliver(one *stream, conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case conn == nil:
+		close(one.came)
+	case one.left:
+		_ = conn.Close()
+	default:
+		one.came <- conn // has room
+	}
+}
+
+// lost gives up the streams of a session that has ended.
+func (s *streams) lost(session head.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, one := range s.wanted {
+		if one.session == session {
+			delete(s.wanted, name)
+			close(one.came)
+		}
+	}
+}
+
+// hold notes that a connection is open, so that it ends with the head.
+func (s *streams) hold(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.open[conn] = struct{}{}
+	return true
+}
+
+func (s *streams) drop(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, conn)
+}
+
+func (s *streams) closeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for conn := range s.open {
+		_ = conn.Close()
+	}
+}
+
+// serveStream takes the connection that an agent opens.
+func serveStream(q *request) (any, error) {
+	one, err := q.streams.redeem(q.r.PathValue("stream"), q.who.isNode)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := upgrade(q, protocolStream)
+	if err != nil {
+		q.streams.deliver(one, nil)
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	q.streams.deliver(one, conn)
+	return nil, errAnswered
+}
+
+// dial asks the agent of a job's task for a connection. The caller calls free when it
+// is done with it.
+func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err error), open agent.Open) (conn net.Conn, free func(), err error) {
+	var session head.Session
+	var refused *head.Refusal
+	var node string
+	var wrong error
+	if err := q.see(func(core *head.Core, now time.Duration) {
+		jobs, _ := core.Job(now, name)
+		switch {
+		case len(jobs) > 1:
+			wrong = refuse(http.StatusBadRequest, "job %d is an array: name one of its tasks, as %d_0", name.Job, name.Job)
+		case len(jobs) == 1:
+			if node, wrong = find(&jobs[0]); wrong != nil {
+				return
+			}
+			fallthrough
+		default:
+			session, open.Task, refused = core.TaskOf(name, node, q.who.user)
+		}
+	}); err != nil {
+		return nil, nil, err
+	}
+	if wrong != nil {
+		return nil, nil, wrong
+	}
+	if refused != nil {
+		return nil, nil, refused
+	}
+	agentSession := q.sessions.find(session)
+	gone := refuse(http.StatusBadGateway, "the agent of the job's node is not connected now: try again later")
+	if agentSession == nil {
+		return nil, nil, gone
+	}
+	one, err := q.streams.want(q.who.user, session, agentSession.node)
+	if err != nil {
+		return nil, nil, err
+	}
+	leave := func() { q.streams.leave(q.who.user, one) }
+	open.Stream = one.name
+	if !q.sessions.send(&head.Send{Session: session, Message: open}) {
+		leave()
+		return nil, nil, gone
+	}
+	timer := time.NewTimer(openTime)
+	defer timer.Stop()
+	select {
+	case conn, ok := <-one.came:
+		if !ok || !q.streams.hold(conn) {
+			leave()
+			return nil, nil, gone
+		}
+		return conn, func() { _ = conn.Close(); q.streams.drop(conn); leave() }, nil
+	case <-timer.C:
+		err = refuse(http.StatusGatewayTimeout, "the agent of node %s did not answer within %v: try again later", agentSession.node, openTime)
+	case <-q.r.Context().Done():
+		err = q.r.Context().Err()
+	case <-q.ending:
+		err = errEnding
+	}
+	leave()
+	return nil, nil, err
+}
+
+// serveOutput sends what a job has written.
+func serveOutput(q *request) (any, error) {
+	name, err := q.job()
+	part := q.query.number("part", 0, 1<<20)
+	open := agent.Open{File: q.query.oneOf("stream", "output", "output", "error"), Offset: int64(q.query.number("offset", 0, 1<<62)), Follow: q.query.bool("follow")}
+	if err = cmpErr(err, q.query.err); err != nil {
+		return nil, err
+	}
+	conn, free, err := q.dial(name, func(job *api.Job) (string, error) {
+		if len(job.Nodes) == 0 {
+			return "", nil // the core says why there is nothing
+		}
+		if part >= uint64(len(job.Nodes)) {
+			return "", refuse(http.StatusBadRequest, "?part=%d: the job has parts 0 to %d", part, len(job.Nodes)-1)
+		}
+		return job.Nodes[part], nil
+	}, open)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	return nil, q.copyFile(conn)
+}
+
+// copyFile sends the contents of a stream's frames. Without any, the reason is an error
+// of its own; after some, the answer breaks off so that nobody takes it for whole.
+func (q *request) copyFile(conn net.Conn) error {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // a reader that has gone must not leave the agent following
+		select {
+		case <-q.r.Context().Done():
+			_ = conn.Close()
+		case <-stop:
+		}
+	}()
+	w := &patientWriter{q.w, q.cfg.Connections.Request}
+	control := http.NewResponseController(q.w)
+	buffer, begun := make([]byte, agent.MaxFrame), false
+	begin := func() {
+		if !begun {
+			begun = true
+			q.w.Header().Set("Content-Type", "application/octet-stream")
+			q.w.Header().Set("X-Content-Type-Options", "nosniff")
+			q.w.WriteHeader(http.StatusOK)
+		}
+	}
+	for {
+		kind, text, err := agent.ReadFrame(conn, buffer)
+		if err == nil && kind == agent.FrameEnd {
+			var end agent.Outcome
+			if end, err = agent.ParseOutcome(text); err == nil && end.Reason == "" {
+				begin()
+				return errAnswered
+			}
+			if err == nil {
+				err = refuse(http.StatusNotFound, "%s", end.Reason)
+			}
+		}
+		if err == nil && kind == agent.FrameOutput {
+			begin()
+			if _, err := w.Write(text); err != nil {
+				return errAnswered
+			}
+			_ = control.Flush()
+			continue
+		}
+		if err == nil {
+			err = fmt.Errorf("a frame of kind %d", kind)
+		}
+		if begun {
+			q.log.Debug("a stream broke off", "node", conn.RemoteAddr(), "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		if _, isRefusal := err.(*head.Refusal); !isRefusal {
+			err = refuse(http.StatusBadGateway, "the job's node broke off: %v", err)
+		}
+		return err
+	}
+}
+
+// serveExec ties a user to a command among a job's processes.
+func serveExec(q *request) (any, error) {
+	name, err := q.job()
+	if err != nil {
+		return nil, err
+	}
+	exec := &agent.Exec{Arguments: q.query.list("arg"), Directory: q.query.text("dir"), Environment: q.query.list("env")}
+	if len(exec.Arguments) == 0 {
+		return nil, refuse(http.StatusBadRequest, "nothing to run: give ?arg= for the command and each of its arguments")
+	}
+	node := q.query.text("node")
+	far, free, err := q.dial(name, func(*api.Job) (string, error) { return node, nil }, agent.Open{Exec: exec})
+	if err != nil {
+		return nil, err
+	}
+	near, err := upgrade(q, protocolStream)
+	if err != nil {
+		free()
+		return nil, err
+	}
+	_ = near.SetDeadline(time.Time{})
+	if !q.streams.hold(near) {
+		free()
+		_ = near.Close()
+		return nil, errAnswered
+	}
+	q.log.Info("a command runs in a job", "user", q.who.user, "job", name.Job)
+	streams := q.streams
+	go func() {
+		defer free()
+		defer func() { _ = near.Close(); streams.drop(near) }()
+		splice(near, far)
+	}()
+	return nil, errAnswered
+}
+
+// splice carries bytes both ways until the far side ends. When the near side ends the
+// far one is told, and has a time to say how it ended.
+func splice(near, far net.Conn) {
+	go func() {
+		_, _ = io.Copy(far, near)
+		_ = closeWrite(far)
+		_ = far.SetReadDeadline(time.Now().Add(endTime))
+	}()
+	_, _ = io.Copy(near, far)
+	_ = closeWrite(near)
+}

@@ -1,0 +1,214 @@
+// Package dial reaches a cluster's head: over TLS with a certificate, or at its Unix
+// socket. Agents get the connections of their conversation and of streams from it,
+// commands a client for the HTTP interface.
+//
+// A head shows by its certificate that it is one (wire/identity): a node of the same
+// authority cannot pass as the head, whatever its names are.
+//
+// It knows neither messages nor documents.
+package dial
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"muster/wire/identity"
+)
+
+// Where a head is, unless it is said otherwise.
+const (
+	DefaultPort   = "9422"
+	DefaultSocket = "@muster-head"
+)
+
+// Config says where the head is, and who dials.
+type Config struct {
+	// Head is HOST or HOST:PORT, or unix:PATH or unix:@NAME for its socket.
+	Head string
+	// TLS has the certificate of who dials and, in RootCAs, the authority that vouches for
+	// the head. It is not needed at a socket.
+	TLS *tls.Config
+}
+
+// greetTime is how long a head may take to let somebody in.
+const greetTime = 20 * time.Second
+
+// Address splits what names a head into a network and an address.
+func Address(name string) (network, address string, err error) {
+	if path, ok := strings.CutPrefix(name, "unix:"); ok {
+		if path == "" || path == "@" {
+			return "", "", fmt.Errorf("%q names no socket: write unix:%s, or unix:/PATH", name, DefaultSocket)
+		}
+		return "unix", path, nil
+	}
+	host, port, err := net.SplitHostPort(name)
+	if err != nil {
+		host, port = strings.Trim(name, "[]"), DefaultPort
+	}
+	if host == "" || port == "" || strings.ContainsAny(host+port, " /@") {
+		return "", "", fmt.Errorf("%q names no head: write HOST, HOST:PORT, or unix:%s", name, DefaultSocket)
+	}
+	return "tcp", net.JoinHostPort(host, port), nil
+}
+
+// Dial opens a connection on which requests can be sent.
+func Dial(ctx context.Context, c Config) (net.Conn, error) {
+	network, address, err := Address(c.Head)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	if network == "unix" {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+			return nil, fmt.Errorf("no head answers at %s: start muster head there, or name another (%w)", address, err)
+		}
+		return conn, err
+	}
+	if c.TLS == nil {
+		return nil, fmt.Errorf("the head at %s wants a certificate: muster cert makes one", address)
+	}
+	dialler := tls.Dialer{Config: secure(c.TLS)}
+	conn, err := dialler.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("the head at %s cannot be reached: %w", address, err)
+	}
+	return conn, nil
+}
+
+// secure allows nothing old, and nobody but a head at the other side.
+func secure(given *tls.Config) *tls.Config {
+	t := given.Clone()
+	t.MinVersion = tls.VersionTLS13
+	t.NextProtos = []string{"http/1.1"}
+	t.VerifyConnection = func(s tls.ConnectionState) error { return identity.IsHead(s.PeerCertificates[0]) }
+	return t
+}
+
+// Client returns what sends requests to the head, and the address that they begin
+// with.
+func Client(c Config) (*http.Client, string, error) {
+	network, address, err := Address(c.Head)
+	if err != nil {
+		return nil, "", err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, c) }
+	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
+	if network == "unix" {
+		return &http.Client{Transport: transport}, "http://head", nil
+	}
+	return &http.Client{Transport: transport}, "https://" + address, nil
+}
+
+// DialAgent begins an agent's conversation with the head.
+func DialAgent(ctx context.Context, c Config) (net.Conn, error) {
+	return Upgrade(ctx, c, http.MethodGet, "/v1/agent", "muster-agent")
+}
+
+// DialStream opens the connection that the head asked an agent for by a name.
+func DialStream(ctx context.Context, c Config, name string) (net.Conn, error) {
+	return Upgrade(ctx, c, http.MethodGet, "/v1/agent/streams/"+url.PathEscape(name), "muster-stream")
+}
+
+// Upgrade sends a request that turns its connection into one of another protocol.
+func Upgrade(ctx context.Context, c Config, method, path, protocol string) (net.Conn, error) {
+	conn, err := Dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_ = conn.SetDeadline(time.Now().Add(greetTime * 2)) // the head may have to ask an agent first
+	upgraded, err := upgrade(conn, method, path, protocol)
+	if err != nil {
+		_ = conn.Close()
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	if !stop() {
+		_ = conn.Close()
+		return nil, ctx.Err()
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return upgraded, nil
+}
+
+// maxRefusal is how many bytes of a refusal are read.
+const maxRefusal = 64 << 10
+
+func upgrade(conn net.Conn, method, path, protocol string) (net.Conn, error) {
+	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: head\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: 0\r\n\r\n", method, path, protocol); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(in, &http.Request{Method: method})
+	if err != nil {
+		return nil, fmt.Errorf("what answered is no head: %w", err)
+	}
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		defer answer.Body.Close()
+		return nil, refusal(answer)
+	}
+	if !strings.EqualFold(answer.Header.Get("Upgrade"), protocol) {
+		return nil, fmt.Errorf("the head speaks %q, not %s: use the same version of muster on both", answer.Header.Get("Upgrade"), protocol)
+	}
+	if n := in.Buffered(); n > 0 {
+		early, _ := in.Peek(n)
+		return &begun{conn, append([]byte(nil), early...)}, nil
+	}
+	return conn, nil
+}
+
+// Refusal is that the head answered, and said no.
+type Refusal struct {
+	Status int
+	Reason string
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// refusal reads why a head refuses.
+func refusal(answer *http.Response) error {
+	var said struct {
+		Error string `json:"error"`
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRefusal))
+	if err != nil || json.Unmarshal(text, &said) != nil || said.Error == "" {
+		return &Refusal{answer.StatusCode, "the head answered " + answer.Status}
+	}
+	return &Refusal{answer.StatusCode, said.Error}
+}
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+	early []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.early) == 0 {
+		return b.Conn.Read(p)
+	}
+	n := copy(p, b.early)
+	b.early = b.early[n:]
+	return n, nil
+}
+
+// CloseWrite says that nothing more will be sent.
+func (b *begun) CloseWrite() error {
+	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return b.Conn.Close()
+}

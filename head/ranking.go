@@ -1,0 +1,294 @@
+package head
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/head/api"
+	"muster/policy"
+	"muster/policy/priority"
+)
+
+// The head keeps a book of priorities beside the policy's: it tells it what happens,
+// and the policy the ranks that follow. Without one, jobs stand as they came, but for
+// nice values and what administrators say. The book lies in the store as one record,
+// which is written every so often: what was used since is worked out again from the
+// jobs that run, and what ended meanwhile is forgotten.
+
+// rankingKey is that of the book's record.
+var rankingKey = []byte("priority")
+
+// keepRanking is how often the book is written.
+const keepRanking = 5 * time.Minute
+
+// setRanking makes the book, from what was kept of it if there is something.
+func (c *Core) setRanking(kept *priority.Document) error {
+	if c.cfg.Priority == nil {
+		return nil
+	}
+	var err error
+	if kept == nil {
+		c.book, err = priority.New(*c.cfg.Priority)
+	} else {
+		c.book, err = priority.Import(*c.cfg.Priority, *kept)
+	}
+	if err != nil {
+		return fmt.Errorf("the priorities: %w", err)
+	}
+	c.inBook = map[priority.Key]bool{}
+	if kept != nil {
+		for i := range kept.Jobs {
+			c.inBook[kept.Jobs[i].Key] = kept.Jobs[i].Waits
+		}
+		c.bookTime = kept.Now
+		c.now = max(c.now, kept.Now)
+	}
+	c.timers.set(timer{at: c.now + keepRanking, what: ringRanking})
+	return nil
+}
+
+// compareBook brings the book that was kept together with the jobs that there are.
+func (c *Core) compareBook() {
+	if c.book == nil {
+		return
+	}
+	for _, k := range sortedJobKeys(c.inBook) {
+		if j := c.jobs[uint64(k)]; j == nil {
+			c.mustBook(c.book.Gone(k, c.bookTime))
+			delete(c.inBook, k)
+		}
+	}
+	for _, id := range c.order {
+		j := c.jobs[id]
+		switch {
+		case j.state == api.Running, j.state == api.Completing:
+			c.bookStarted(j, max(c.bookTime, j.start))
+		case j.number < 0, j.state == api.Suspended: // it stands still, or at a gate
+			c.bookStopped(j)
+		}
+	}
+}
+
+func sortedJobKeys(m map[priority.Key]bool) []priority.Key {
+	keys := make([]priority.Key, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// mustBook takes the answers of calls that cannot fail if the books agree.
+func (c *Core) mustBook(err error) {
+	if err != nil {
+		panic("head: the book of priorities and the head's disagree: " + err.Error())
+	}
+}
+
+// bookSubmitted enters a job that the policy sees from now on.
+func (c *Core) bookSubmitted(j *job) {
+	if c.book == nil {
+		return
+	}
+	k := priority.Key(j.id)
+	waits, known := c.inBook[k]
+	switch {
+	case waits:
+		return
+	case known:
+		c.mustBook(c.book.Requeued(k, c.now))
+	case c.book.Submitted(k, c.entryOf(j)) != nil:
+		return // the administrator has taken its account away: it is not ranked
+	}
+	c.inBook[k] = true
+}
+
+// entryOf is what the book must know of a job.
+func (c *Core) entryOf(j *job) priority.Submission {
+	r := &j.said.Request
+	return priority.Submission{
+		User: j.user, Account: j.said.Account, QOS: j.said.QOS, Partition: j.said.Partition, At: c.now,
+		Nodes: int64(r.Nodes), Asks: priority.AsksOf(c.state.Cluster(), r), Nice: j.nice, Admin: j.priority,
+	}
+}
+
+func (c *Core) bookStarted(j *job, at time.Duration) {
+	if c.book == nil {
+		return
+	}
+	k := priority.Key(j.id)
+	if _, known := c.inBook[k]; !known {
+		if c.bookSubmitted(j); !c.inBook[k] {
+			return
+		}
+	}
+	c.mustBook(c.book.Started(k, max(at, c.bookTime), priority.HoldsOf(c.state.Cluster(), j.alloc)))
+	c.inBook[k] = false
+}
+
+// bookStopped: a job neither waits nor runs.
+func (c *Core) bookStopped(j *job) {
+	k := priority.Key(j.id)
+	if _, known := c.inBook[k]; known {
+		c.mustBook(c.book.Stopped(k, c.now))
+		c.inBook[k] = false
+	}
+}
+
+func (c *Core) bookGone(j *job) {
+	k := priority.Key(j.id)
+	if _, known := c.inBook[k]; known {
+		c.mustBook(c.book.Gone(k, c.now))
+		delete(c.inBook, k)
+	}
+}
+
+// mayBook says whether the book takes a job.
+func (c *Core) mayBook(j *job) *Refusal {
+	if c.book == nil {
+		return nil
+	}
+	trial := priority.Key(-1)
+	if err := c.book.Submitted(trial, c.entryOf(j)); err != nil {
+		return refusal(statusBadRequest, "%v", err)
+	}
+	c.mustBook(c.book.Gone(trial, c.now))
+	return nil
+}
+
+// rankAll hands the policy the ranks that have changed.
+func (c *Core) rankAll() {
+	if c.book == nil {
+		return
+	}
+	for _, r := range c.book.Due(c.now) {
+		if j := c.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
+			c.mustState(c.state.Rank(j.number, r.Rank))
+			c.stepDue = true
+		}
+	}
+}
+
+// rankingDue is when ranks change though nothing happens.
+func (c *Core) rankingDue() time.Duration {
+	if c.book == nil || c.book.Waiting() == 0 {
+		return policy.Never
+	}
+	return c.book.Next()
+}
+
+// rank tells the policy where a waiting job stands.
+func (c *Core) rank(j *job) {
+	if j.number < 0 || j.state != api.Pending {
+		return
+	}
+	k := priority.Key(j.id)
+	if c.inBook[k] {
+		c.mustBook(c.book.SetNice(k, j.nice))
+		c.mustBook(c.book.SetPriority(k, j.priority))
+		return
+	}
+	c.mustState(c.state.Rank(j.number, j.standing(c)))
+}
+
+// standing is a job's priority, as it is shown.
+func (j *job) standing(c *Core) int64 {
+	if c.book != nil {
+		if rank, ok := c.book.Rank(priority.Key(j.id)); ok {
+			return rank
+		}
+	}
+	if j.priority != nil {
+		return *j.priority
+	}
+	return -j.nice
+}
+
+// keepBook writes the book down.
+func (c *Core) keepBook() {
+	if c.book != nil {
+		c.effects.Records = append(c.effects.Records, Record{Meta, rankingKey, encoded(c.book.Export())})
+		c.timers.set(timer{at: c.now + keepRanking, what: ringRanking})
+	}
+}
+
+// clusterChanged tells the book how large the cluster is.
+func (c *Core) clusterChanged() {
+	if c.book != nil {
+		c.book.Cluster(int64(len(c.byName)), priority.WholeOf(c.state.Cluster()))
+	}
+	c.setWindows()
+}
+
+// Usage is what users and accounts used.
+func (c *Core) Usage(now time.Duration) []api.UsageLine {
+	c.now = max(c.now, now)
+	lines := []api.UsageLine{}
+	if c.book == nil {
+		return lines
+	}
+	for _, l := range c.book.Usage(c.now) {
+		lines = append(lines, api.UsageLine{
+			Account: l.Account, User: l.User, Shares: l.NormShares, Used: l.NormUsage, Factor: l.FairShare, Raw: l.Usage,
+		})
+	}
+	return lines
+}
+
+// Priorities is the order of the queue, and what it comes from.
+func (c *Core) Priorities(time.Duration) []api.JobPriority {
+	lines := []api.JobPriority{}
+	for _, id := range c.order {
+		j := c.jobs[id]
+		if j == nil || j.state != api.Pending {
+			continue
+		}
+		line := api.JobPriority{Job: id, User: j.user, Account: j.said.Account, Priority: j.standing(c)}
+		if c.book != nil {
+			if f, ok := c.book.Factors(priority.Key(id)); ok {
+				line.Account = f.Account
+				line.Factors = map[string]int64{
+					"age": int64(f.Age.Weighted), "fairshare": int64(f.FairShare.Weighted), "jobsize": int64(f.JobSize.Weighted),
+					"partition": int64(f.Part.Weighted), "qos": int64(f.Class.Weighted), "tres": int64(f.CPU.Weighted + f.Mem.Weighted + f.GPU.Weighted), "nice": f.Nice,
+				}
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// Window is a reservation or a maintenance window: nodes that some users, or nobody,
+// may use for a time. Without names it is all nodes.
+type Window struct {
+	Name            string
+	From, Until     time.Duration
+	Nodes           []string
+	Users, Accounts []string
+}
+
+// setWindows tells the policy of the windows, by the numbers of the nodes that there
+// are.
+func (c *Core) setWindows() {
+	var list []policy.Window
+	for _, w := range c.cfg.Windows {
+		if w.Until <= c.now {
+			continue
+		}
+		p := policy.Window{Name: w.Name, From: c.policyTime(w.From), Until: c.policyTime(w.Until), Users: w.Users, Accounts: w.Accounts}
+		for _, n := range c.nodes {
+			if !n.removed && (len(w.Nodes) == 0 || slices.Contains(w.Nodes, n.name)) {
+				p.Nodes = append(p.Nodes, n.number)
+			}
+		}
+		if len(p.Nodes) > 0 {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 && len(c.state.Windows()) == 0 {
+		return
+	}
+	c.mustState(c.state.SetWindows(list))
+	c.stepDue = true
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+
+	"muster/head/api"
+)
+
+// Filter says which ended jobs are meant.
+type Filter struct {
+	// Since and Until are instants between which they ended; 0 is no bound.
+	Since, Until float64
+	User         string // "" is everybody
+}
+
+// How much one page of the history is: jobs, and entries that are looked at to find
+// them. The latter bounds what a search for a user without jobs costs.
+const (
+	MaxPage   = 10_000
+	maxLooked = 200_000
+)
+
+// History lists ended jobs, those that ended first at the front, at most limit of
+// them, and only those behind a job (0: from the beginning). next is the job to go
+// on behind; 0 at the end. A page may have fewer jobs than there are, even none,
+// and still be followed by others.
+func (s *Store) History(after uint64, limit int, f Filter) (jobs []api.Job, next uint64, err error) {
+	limit = max(1, min(limit, MaxPage))
+	err = s.view(func(tx *bolt.Tx) error {
+		ended, at := tx.Bucket(endedBucket), tx.Bucket(atBucket)
+		from := instant(f.Since)
+		if after != 0 {
+			value := ended.Get(Key(after))
+			if value == nil {
+				return fmt.Errorf("after job %d: %w", after, ErrNoSuch)
+			}
+			behind, _, err := atKey(Key(after), value)
+			if err != nil {
+				return err
+			}
+			if behind = append(behind, 0); bytes.Compare(behind, from) > 0 {
+				from = behind
+			}
+		}
+		jobs, next, err = page(at, ended, from, limit, f)
+		return err
+	})
+	return jobs, next, err
+}
+
+func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.Job, next uint64, err error) {
+	jobs = []api.Job{}
+	var until []byte
+	if f.Until > 0 {
+		until = instant(f.Until)
+	}
+	c, looked := at.Cursor(), 0
+	last := uint64(0)
+	for k, user := c.Seek(from); k != nil; k, user = c.Next() {
+		if len(k) != 16 {
+			return nil, 0, errDamaged
+		}
+		if until != nil && bytes.Compare(k[:8], until) >= 0 {
+			return jobs, 0, nil
+		}
+		if len(jobs) == limit || looked == maxLooked {
+			return jobs, last, nil
+		}
+		looked++
+		last = number(k[8:])
+		if f.User != "" && f.User != string(user) {
+			continue
+		}
+		var job api.Job
+		value := ended.Get(k[8:])
+		if value == nil {
+			return nil, 0, fmt.Errorf("%w: ended job %d is listed and not there", errDamaged, last)
+		}
+		if err := json.Unmarshal(value, &job); err != nil {
+			return nil, 0, errors.Join(errDamaged, err)
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, 0, nil
+}
+
+func number(key []byte) (n uint64) {
+	for _, b := range key {
+		n = n<<8 | uint64(b)
+	}
+	return n
+}
+
+// maxTasks is how many numbers behind an array's are looked at for its tasks.
+const maxTasks = 200_000
+
+// EndedAll is an ended job, or the tasks of an array that have ended: all, or one of
+// them. Tasks have the array's number and those that follow it.
+func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		c, looked := tx.Bucket(endedBucket).Cursor(), 0
+		for k, value := c.Seek(Key(job)); k != nil && looked < maxTasks; k, value = c.Next() {
+			looked++
+			var ended api.Job
+			if err := json.Unmarshal(value, &ended); err != nil {
+				return errors.Join(errDamaged, err)
+			}
+			if ended.ID != job && ended.ArrayJob != job {
+				break // its tasks are numbered in a row
+			}
+			if task < 0 || ended.ArrayJob == job && ended.ArrayTask != nil && int64(*ended.ArrayTask) == task {
+				jobs = append(jobs, ended)
+			}
+		}
+		if len(jobs) == 0 {
+			return ErrNoSuch
+		}
+		return nil
+	})
+	return jobs, err
+}

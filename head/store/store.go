@@ -1,0 +1,363 @@
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"muster/head"
+	"muster/head/api"
+)
+
+// FileName is the name of the file in the head's folder.
+const FileName = "head.db"
+
+// Version is that of the format. A head refuses a file of a later one.
+const Version = 1
+
+// The buckets that only the store knows.
+var (
+	ownBucket   = []byte("store")
+	versionKey  = []byte("version")
+	endedBucket = []byte(head.Ended)
+	atBucket    = []byte("ended_at") // time and number of an ended job -> its user
+	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys}
+)
+
+// lockWait is how long Open waits for the lock: a head that was killed may still be
+// ending.
+const lockWait = 2 * time.Second
+
+// mapped is how much of the address space the file has. A commit that needs more must
+// wait for everybody who reads, and a backup may take long.
+const mapped = 16 << 30
+
+// ErrNoSuch says that a record is not there.
+var ErrNoSuch = errors.New("there is no such record")
+
+// Store is an open file. Its methods may be called by several goroutines.
+type Store struct {
+	db   *bolt.DB
+	path string
+}
+
+// Open opens the file in a folder, or makes both.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the head's folder: %w", err)
+	}
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := create(path); err != nil {
+			return nil, fmt.Errorf("making %s: %w", path, err)
+		}
+	}
+	db, err := open(path)
+	if err != nil {
+		return nil, trouble(path, err)
+	}
+	s := &Store{db, path}
+	if err := s.checkVersion(); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// create makes an empty file under another name first: one that a crash left half
+// made would be taken for a damaged one.
+func create(path string) error {
+	made := path + ".new"
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	db, err := open(made)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		for _, b := range buckets {
+			if _, err := tx.CreateBucket([]byte(b)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.CreateBucket(atBucket); err != nil {
+			return err
+		}
+		own, err := tx.CreateBucket(ownBucket)
+		if err != nil {
+			return err
+		}
+		return own.Put(versionKey, binary.BigEndian.AppendUint64(nil, Version))
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	// A link, since it never replaces a file that another head has made meanwhile.
+	if err := os.Link(made, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return errors.Join(os.Remove(made), syncDir(filepath.Dir(path)))
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// open opens a file of bbolt. Free pages are written with each commit, so that
+// opening does not read the whole file.
+func open(path string) (db *bolt.DB, err error) {
+	err = guarded(func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType, InitialMmapSize: mapped})
+		var system syscall.Errno
+		if err != nil && !errors.Is(err, bolt.ErrTimeout) && !errors.As(err, &system) {
+			return fmt.Errorf("%w (%w)", errDamaged, err) // it is not the system that complains
+		}
+		return err
+	})
+	return db, err
+}
+
+func (s *Store) checkVersion() error {
+	file, err := os.Stat(s.path)
+	if err != nil {
+		return err
+	}
+	return s.view(func(tx *bolt.Tx) error {
+		if file.Size() < tx.Size() {
+			return fmt.Errorf("%w: it has %d bytes, and had %d", errDamaged, file.Size(), tx.Size())
+		}
+		var version []byte
+		if own := tx.Bucket(ownBucket); own != nil {
+			version = own.Get(versionKey)
+		}
+		if len(version) != 8 {
+			return errors.New("it is no file of a head: give another folder (--state)")
+		}
+		if v := binary.BigEndian.Uint64(version); v != Version {
+			return fmt.Errorf("it has format %d, and this program knows format %d: use the program that wrote it, or restore a backup from before", v, Version)
+		}
+		for _, b := range append([][]byte{atBucket}, names()...) {
+			if tx.Bucket(b) == nil {
+				return fmt.Errorf("it has no part %q: %s", b, whatToDo)
+			}
+		}
+		return nil
+	})
+}
+
+func names() [][]byte {
+	all := make([][]byte, len(buckets))
+	for i, b := range buckets {
+		all[i] = []byte(b)
+	}
+	return all
+}
+
+// Close ends the use of the file.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Path is where the file is.
+func (s *Store) Path() string { return s.path }
+
+// Size is how many bytes the file has.
+func (s *Store) Size() (size int64) {
+	_ = s.view(func(tx *bolt.Tx) error {
+		size = tx.Size()
+		return nil
+	})
+	return size
+}
+
+// Commit writes records in one transaction. When it returns nil they are on disk.
+// After an error it is not known whether a later Commit, or the system, makes up
+// for it: the caller must open the file anew and go on from what it says.
+func (s *Store) Commit(records []head.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	err := guarded(func() error {
+		return s.db.Update(func(tx *bolt.Tx) error {
+			for i := range records {
+				if err := put(tx, &records[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	return trouble(s.path, err)
+}
+
+func put(tx *bolt.Tx, r *head.Record) error {
+	b := tx.Bucket([]byte(r.Bucket))
+	if b == nil || r.Bucket == head.Bucket(ownBucket) || r.Bucket == head.Bucket(atBucket) {
+		return fmt.Errorf("a record for %q, which is no part of the store", r.Bucket)
+	}
+	if r.Bucket != head.Nodes {
+		b.FillPercent = 0.95 // numbers grow: pages are filled from left to right
+	}
+	if r.Bucket == head.Ended {
+		if err := index(tx, b, r); err != nil {
+			return err
+		}
+	}
+	if r.Value == nil {
+		return b.Delete(r.Key)
+	}
+	return b.Put(r.Key, r.Value)
+}
+
+// index keeps the list of ended jobs by time in step with the jobs.
+func index(tx *bolt.Tx, ended *bolt.Bucket, r *head.Record) error {
+	at := tx.Bucket(atBucket)
+	at.FillPercent = 0.95
+	if old := ended.Get(r.Key); old != nil {
+		key, _, err := atKey(r.Key, old)
+		if err != nil {
+			return err
+		}
+		if err := at.Delete(key); err != nil {
+			return err
+		}
+	}
+	if r.Value == nil {
+		return nil
+	}
+	key, user, err := atKey(r.Key, r.Value)
+	if err != nil {
+		return err
+	}
+	return at.Put(key, []byte(user))
+}
+
+// atKey is where an ended job stands in the list by time.
+func atKey(key, value []byte) (at []byte, user string, err error) {
+	if len(key) != 8 {
+		return nil, "", fmt.Errorf("an ended job's key of %d bytes", len(key))
+	}
+	var job struct {
+		End  float64 `json:"end"`
+		User string  `json:"user"`
+	}
+	if err := json.Unmarshal(value, &job); err != nil {
+		return nil, "", fmt.Errorf("ended job %d: %w", binary.BigEndian.Uint64(key), err)
+	}
+	return append(instant(job.End), key...), job.User, nil
+}
+
+// instant writes seconds so that bytes are ordered as times are.
+func instant(seconds float64) []byte {
+	micros := uint64(0)
+	switch {
+	case seconds >= math.MaxInt64/1e6:
+		micros = math.MaxInt64
+	case seconds > 0:
+		micros = uint64(math.Round(seconds * 1e6))
+	}
+	return binary.BigEndian.AppendUint64(nil, micros)
+}
+
+// Each visits the records of a bucket in the order of their keys. What it hands
+// over may be kept.
+func (s *Store) Each(bucket head.Bucket, visit func(head.Record) error) error {
+	return s.view(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucket))
+		if b == nil {
+			return fmt.Errorf("there is no part %q", bucket)
+		}
+		return b.ForEach(func(k, v []byte) error {
+			return visit(head.Record{Bucket: bucket, Key: clone(k), Value: clone(v)})
+		})
+	})
+}
+
+func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
+
+// Bulk is what a job runs, as its record says; ErrNoSuch if the job has ended.
+func (s *Store) Bulk(job uint64) ([]byte, error) { return s.get(head.Bulk, job) }
+
+// Ended is one ended job.
+func (s *Store) Ended(job uint64) (api.Job, error) {
+	var ended api.Job
+	value, err := s.get(head.Ended, job)
+	if err == nil {
+		err = json.Unmarshal(value, &ended)
+	}
+	return ended, err
+}
+
+func (s *Store) get(bucket head.Bucket, number uint64) (value []byte, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		found := tx.Bucket([]byte(bucket)).Get(Key(number))
+		if found == nil {
+			return ErrNoSuch
+		}
+		value = clone(found)
+		return nil
+	})
+	return value, err
+}
+
+// Key is the key of a job.
+func Key(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// WriteTo writes a copy of the file as it is now, while commits go on.
+func (s *Store) WriteTo(w io.Writer) (n int64, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		n, err = tx.WriteTo(w)
+		return err
+	})
+	return n, err
+}
+
+func (s *Store) view(see func(*bolt.Tx) error) error {
+	return trouble(s.path, guarded(func() error { return s.db.View(see) }))
+}
+
+// errDamaged says that bbolt met pages that make no sense.
+var errDamaged = errors.New("it makes no sense")
+
+// guarded makes errors of the panics with which bbolt, and the system where a file
+// has become shorter than it was, meet a damaged file.
+func guarded(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w (%v)", errDamaged, p)
+		}
+	}()
+	return do()
+}
+
+const whatToDo = "stop the head, keep the file, and put a backup in its place (docs/head.md, Backup)"
+
+// trouble says in words what is wrong with a file.
+func trouble(path string, err error) error {
+	switch {
+	case err == nil, errors.Is(err, ErrNoSuch):
+		return err
+	case errors.Is(err, bolt.ErrTimeout):
+		return fmt.Errorf("another head has %s open: stop it, or give this one another folder (--state)", path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: start the head as the user who has the file, or give it another folder (--state)", err)
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("%s is no file of a head, or damaged: %w: %s", path, err, whatToDo)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,89 @@
+// Package identity reads from a certificate who has it: a user, a node, or the
+// head of a cluster. Its organizational unit says which: muster cert writes one
+// into those of nodes and heads, and none into those of users. So a node cannot
+// pass as a user, nor a user as a node, although one authority vouches for all.
+//
+// It knows no connection, and does not check who vouches: TLS has done that.
+package identity
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Kind is what somebody is. Any unit other than those below is a user's: sites that
+// make certificates by themselves write their own.
+type Kind string
+
+// The kinds, as certificates write them.
+const (
+	User Kind = ""
+	Node Kind = "muster node"
+	Head Kind = "muster head"
+)
+
+// KindOf says whose a certificate is.
+func KindOf(c *x509.Certificate) Kind {
+	for _, unit := range c.Subject.OrganizationalUnit {
+		switch kind := Kind(unit); kind {
+		case Node, Head:
+			return kind
+		}
+	}
+	return User
+}
+
+// maxName is how many bytes a user's name may have.
+const maxName = 64
+
+// UserOf returns the name of the user who has a certificate, or why it is nobody's.
+func UserOf(c *x509.Certificate) (string, error) {
+	if kind := KindOf(c); kind != User {
+		return "", fmt.Errorf("the certificate is that of a %s, not of a user: use one that muster cert --user made", kind)
+	}
+	name := c.Subject.CommonName
+	if name == "" || len(name) > maxName {
+		return "", fmt.Errorf("the certificate names no user: its common name must, in at most %d bytes", maxName)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return "", fmt.Errorf("the certificate's name is %q, which cannot be a user's", name)
+		}
+	}
+	return name, nil
+}
+
+// IsNode says whether a certificate is that of the node with the name.
+func IsNode(c *x509.Certificate, name string) error {
+	if KindOf(c) != Node {
+		return fmt.Errorf("the certificate of %q is not that of a node: make one with muster cert --host", c.Subject.CommonName)
+	}
+	if names := NodeNames(c); !slices.Contains(names, name) {
+		return fmt.Errorf("the certificate is that of %q, and not of node %q: give the node one of these names (--name), or make a certificate with its own (muster cert --host)", names, name)
+	}
+	return nil
+}
+
+// NodeNames are the names by which a certificate's node may be known.
+func NodeNames(c *x509.Certificate) []string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if c.Subject.CommonName != "" && !slices.Contains(names, c.Subject.CommonName) {
+		names = append(names, c.Subject.CommonName)
+	}
+	return names
+}
+
+// IsHead says whether a certificate is that of a head. That it is the head that was
+// asked for, its host's name has told.
+func IsHead(c *x509.Certificate) error {
+	if KindOf(c) != Head {
+		return fmt.Errorf("the certificate of %q is not that of a head: make one with muster cert --head", c.Subject.CommonName)
+	}
+	return nil
+}

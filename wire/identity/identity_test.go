@@ -1,0 +1,44 @@
+package identity
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"strings"
+	"testing"
+)
+
+func cert(name string, units ...string) *x509.Certificate {
+	return &x509.Certificate{Subject: pkix.Name{CommonName: name, OrganizationalUnit: units}, DNSNames: []string{"n1", "n1.example.org"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 7)}}
+}
+
+func TestWho(t *testing.T) {
+	for _, c := range []struct {
+		cert             *x509.Certificate
+		user, node, head string // what is wrong; "" for nothing
+	}{
+		{cert("alice"), "", "not that of a node", "not that of a head"},
+		{cert("alice", "Physics"), "", "not that of a node", "not that of a head"},
+		{cert("n1", "muster node"), "is that of a muster node, not of a user", "", "not that of a head"},
+		{cert("alice", "Physics", "muster node"), "is that of a muster node", "", "not that of a head"},
+		{cert("h", "muster head"), "is that of a muster head", "not that of a node", ""},
+		{cert(""), "names no user", "not that of a node", "not that of a head"},
+		{cert(strings.Repeat("a", 65)), "names no user", "not that of a node", "not that of a head"},
+		{cert("a\nb"), "cannot be a user's", "not that of a node", "not that of a head"},
+	} {
+		_, err := UserOf(c.cert)
+		for what, got := range map[string]struct {
+			err  error
+			want string
+		}{"user": {err, c.user}, "node": {IsNode(c.cert, "n1.example.org"), c.node}, "head": {IsHead(c.cert), c.head}} {
+			if (got.err == nil) != (got.want == "") || got.err != nil && !strings.Contains(got.err.Error(), got.want) {
+				t.Errorf("%v as %s: got %v, want %q", c.cert.Subject, what, got.err, got.want)
+			}
+		}
+	}
+	for name, is := range map[string]bool{"n1": true, "10.0.0.7": true, "common": true, "n2": false, "": false, "N1": false} {
+		if err := IsNode(cert("common", "muster node"), name); (err == nil) != is {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	spool, err := openSpool(cfg.Spool, cfg.Log)
+	spool, err := openSpool(ctx, cfg.Spool, cfg.Log)
 	if err != nil {
 		return err
 	}

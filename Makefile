@@ -20,6 +20,7 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
 	GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
+	ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g
 SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread

@@ -72,7 +72,10 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	}
 	n.session, n.since, n.down = s, c.now, false
 	n.user, n.gateway = h.User, h.Gateway
-	c.special = c.special || n.user != ""
+	if n.user != "" && !c.special {
+		c.special = true
+		c.offerAgain()
+	}
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
 	c.inventory(n, h.Devices)
@@ -109,7 +112,25 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	if err := c.join(n); err != nil {
 		return nil, err
 	}
+	if old != nil {
+		c.offerAgain()
+	}
 	return n, nil
+}
+
+// offerAgain gives the policy its waiting jobs anew: the nodes that they name, or may
+// not use, have other names there now.
+func (c *Core) offerAgain() {
+	for _, id := range c.order {
+		j := c.jobs[id]
+		if j == nil || j.state != api.Pending || j.number < 0 {
+			continue
+		}
+		c.mustState(c.state.Cancel(j.number))
+		delete(c.numbered, j.number)
+		j.number = -1
+		c.offer(j)
+	}
 }
 
 // join gives a node a number with the policy.

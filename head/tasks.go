@@ -4,10 +4,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 
 	"muster/head/api"
 	"muster/model"
+	"muster/policy"
 	"muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -469,9 +471,17 @@ func (c *Core) requeue(j *job) {
 	j.state, j.stop, j.suspend = api.Pending, nil, false
 	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
 	c.pending++
-	c.mustState(c.state.Requeue(j.number))
-	c.bookSubmitted(j)
 	j.gate = atPolicy
+	if err := c.state.Requeue(j.number); errors.Is(err, policy.ErrImpossible) {
+		// Nodes or devices are gone that it needs: it waits until others come.
+		delete(c.numbered, j.number)
+		j.number, j.impossible = -1, err.Error()
+		c.impossible = append(c.impossible, j)
+		c.bookStopped(j)
+	} else {
+		c.mustState(err)
+		c.bookSubmitted(j)
+	}
 	c.stepDue = true
 	c.touch(j)
 	if j.held != 0 {

@@ -44,7 +44,10 @@ func (t *jobTable) at(id JobID) *jobEntry {
 	return noJob()
 }
 
-// noJob is a fresh entry, so that no mistake can change what others see.
+// noJob is a fresh entry, so that no mistake can change what others see. It is
+// rare: callers of at need not have it in their code.
+//
+//go:noinline
 func noJob() *jobEntry {
 	e := goneEntry
 	return &e

@@ -46,9 +46,6 @@ func wholeNode(n *model.Node) ledgerNode {
 // checkUp says why nothing new may be placed where an allocation is: a node
 // drains or is down, or a device is out of order.
 func (l *ledger) checkUp(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
-	if !l.trouble {
-		return nil
-	}
 	check := func(n int32, devices uint64) error {
 		node := &l.nodes[n]
 		if node.state != NodeUp {

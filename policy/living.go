@@ -190,9 +190,12 @@ func (s *State) changed() {
 // settle looks at the shapes again after nodes or devices came: what they name
 // may exist now, and what was impossible may not be so any more.
 func (s *State) settle() {
-	if !s.grown {
-		return
+	if s.grown {
+		s.lookAgain()
 	}
+}
+
+func (s *State) lookAgain() {
 	s.grown = false
 	for _, sh := range s.shapes.list {
 		was := sh.impossible

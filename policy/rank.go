@@ -1,5 +1,10 @@
 package policy
 
+import (
+	"slices"
+	"sort"
+)
+
 // Rank moves a job in the queue: jobs with larger ranks stand before all others,
 // whatever the policy orders by. Jobs start with rank 0. A job that runs keeps its
 // rank for when it is requeued.
@@ -39,10 +44,13 @@ func (v *View) LowestRank() int64 {
 // Precedes says whether job a stands before job b in the queue, or would: by
 // rank, then as the policy orders, then by submission.
 func (v *View) Precedes(a, b JobID) bool {
-	s := v.state
-	if !s.ranked && s.traits.Order == nil {
-		return a < b
+	if s := v.state; s.ranked || s.traits.Order != nil {
+		return s.precedes(a, b)
 	}
+	return a < b
+}
+
+func (s *State) precedes(a, b JobID) bool {
 	x, y := s.place(a), s.place(b)
 	return x.before(&y)
 }
@@ -51,4 +59,33 @@ func (v *View) Precedes(a, b JobID) bool {
 func (v *View) StandsBefore(id JobID, p Place) bool {
 	x, y := v.state.place(id), orderedEntry{rank: p.rank, key: p.key, id: p.id}
 	return x.before(&y)
+}
+
+// PlaceIn is where a job belongs in a list that is in the order of the queue.
+func (v *View) PlaceIn(list []JobID, id JobID) int {
+	if n := len(list); n == 0 || v.Precedes(list[n-1], id) {
+		return n // mostly it is the last
+	}
+	return sort.Search(len(list), func(i int) bool { return v.Precedes(id, list[i]) })
+}
+
+// Find is the index of a job in a list that is in the order of the queue, or was
+// before ranks changed; -1 if it is not there.
+func (v *View) Find(list []JobID, id JobID) int {
+	if v.ranked {
+		return slices.Index(list, id)
+	}
+	if len(list) == 0 || v.Precedes(id, list[0]) {
+		return -1 // as mostly: it has started long ago
+	}
+	at := sort.Search(len(list), func(i int) bool { return !v.Precedes(list[i], id) })
+	if at < len(list) && list[at] == id {
+		return at
+	}
+	return -1
+}
+
+// Sort puts a list of jobs into the order of the queue.
+func (v *View) Sort(list []JobID) {
+	sort.Slice(list, func(i, k int) bool { return v.Precedes(list[i], list[k]) })
 }

@@ -316,8 +316,10 @@ func (s *State) Step(now time.Duration) *Plan {
 }
 
 func (s *State) checkStart(e *jobEntry, st *Start) error {
-	if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
-		return err
+	if s.ledger.trouble {
+		if err := s.ledger.checkUp(e, st.Alloc, s.cluster); err != nil {
+			return err
+		}
 	}
 	if err := s.checkLenders(e, st.Alloc); err != nil {
 		return err

@@ -368,7 +368,11 @@ func (n *network) endOf(id policy.JobID, j *model.Job, start, run time.Duration)
 	if killed {
 		run = j.WallTime
 	}
-	return event{at: model.After(start, run), job: id, killed: killed, attempt: n.run.outages.attempt[id]}
+	end := event{at: model.After(start, run), job: id, killed: killed}
+	if n.run.outages.attempt != nil {
+		end.attempt = n.run.outages.attempt[id]
+	}
+	return end
 }
 
 // due says whether an event that has come ends its job; if so, it says whether

@@ -230,6 +230,9 @@ func (d *sacctDecoder) fill(j *model.Job) *fault {
 		r.GPUs = int(ceilDiv(tres.gpus, int64(r.Nodes)))
 	}
 	r.GPUType = d.word([]byte(tres.gpuType))
+	if tres.remote > 0 {
+		r.Remote = &model.RemoteGPUs{Count: int(tres.remote), Memory: tres.remoteMemory, Shared: tres.remoteMemory > 0}
+	}
 	return d.memory(r)
 }
 
@@ -303,10 +306,13 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 type tres struct {
 	cpus, nodes, gpus int64
 	gpuType           string
+	// remote GPUs are of any nodes; of each the job has so much memory, 0 for all.
+	remote, remoteMemory int64
 }
 
 // parseTRES reads cpu=16,mem=64G,node=2,gres/gpu=4,gres/gpu:a100=4. Where only
-// typed GPUs are counted, their sum is taken.
+// typed GPUs are counted, their sum is taken. gres/rgpu=4,gres/rgpumem=1G are remote
+// GPUs, as muster history writes them.
 func parseTRES(text string) (tres, error) {
 	var t tres
 	var typed int64
@@ -316,7 +322,16 @@ func parseTRES(text string) (tres, error) {
 	for item := range strings.SplitSeq(text, ",") {
 		key, value, _ := strings.Cut(item, "=")
 		kind, isTyped := strings.CutPrefix(key, "gres/gpu:")
-		if key != "cpu" && key != "node" && key != "gres/gpu" && !isTyped {
+		switch {
+		case key == "cpu", key == "node", key == "gres/gpu", key == "gres/rgpu", isTyped:
+		case key == "gres/rgpumem":
+			size, err := model.ParseSize(value)
+			if err != nil || size < 0 {
+				return t, fmt.Errorf("%q is not a share of a GPU's memory", item)
+			}
+			t.remoteMemory = size
+			continue
+		default:
 			continue
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
@@ -331,6 +346,8 @@ func parseTRES(text string) (tres, error) {
 			t.cpus = n
 		case key == "node":
 			t.nodes = n
+		case key == "gres/rgpu":
+			t.remote = n
 		case isTyped:
 			if typed > 0 && kind != t.gpuType {
 				kind = "" // a request has one type: of several, none is asked for

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	os.Exit(run(asRemoteShell(os.Args), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
 
 // The exit statuses that scripts may rely on.

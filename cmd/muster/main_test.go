@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"muster": main})
+	testscript.Main(m, map[string]func(){"muster": main, "muster-rsh": main})
 }
 
 func TestScripts(t *testing.T) {
@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			for name, path := range folders {
 				env.Setenv(name, path)
 			}
-			return nil
+			return startFakeHead(env)
 		},
 	})
 }

@@ -56,20 +56,30 @@ place. GPU counts kernels as they run, told each quarter of a second.`,
 }
 
 func newDevices() *cobra.Command {
-	var socket string
-	var asJSON bool
+	var socket, name string
+	var asJSON, cluster bool
+	var head askFlags
 	c := &cobra.Command{
-		Use:   "devices [--socket ADDRESS] [--json]",
-		Short: "List the devices of a node",
+		Use:   "devices [--socket ADDRESS | --cluster | --node NAME] [--json]",
+		Short: "List the devices of a node, or of the cluster",
 		Long: `List the devices of a node: their state, their memory and how much of it is free,
 their virtual GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this
 moment (BUSY), and how long kernels have run there since the node began. Devices that
 were removed are left out; muster device list has them too.
 
 STATE is up while the device takes programs; draining when it does not any more and some
-are still there, drained when none is; lost when it is gone.`,
-		Example: "  muster devices\n  muster devices --json",
+are still there, drained when none is; lost when it is gone.
+
+--cluster asks the head for the devices of all nodes, --node NAME for those of one: what
+jobs hold of their memory, and which jobs these are.` + askHelp,
+		Example: "  muster devices\n  muster devices --cluster\n  muster devices --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if cluster || name != "" {
+				if socket != "" || cluster && name != "" {
+					return usageErrorf("give one of --socket, --cluster and --node")
+				}
+				return head.printClusterDevices(c, name, asJSON)
+			}
 			s, err := node.Ask(socketOf(socket))
 			if err != nil {
 				return err
@@ -82,7 +92,11 @@ are still there, drained when none is; lost when it is gone.`,
 		},
 	}
 	nodeFlag(c, &socket)
+	c.Flags().BoolVar(&cluster, "cluster", false, "the devices of all nodes, as the head knows them")
+	c.Flags().StringVar(&name, "node", "", "the devices of the node of this `name`, as the head knows them")
+	head.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	_ = c.RegisterFlagCompletionFunc("node", completeNodes(&head))
 	return c
 }
 

@@ -28,6 +28,22 @@ var commands = []func() *cobra.Command{
 	newTop,
 	newCheckpoint,
 	newRestore,
+	newSubmit,
+	newQueue,
+	newJob,
+	newLogs,
+	newAttach,
+	newExec,
+	newCancel,
+	newHold,
+	newRelease,
+	newPriority,
+	newPriorities,
+	newHistory,
+	newUsage,
+	newNodes,
+	newDrain,
+	newResume,
 	newCert,
 	newDemo,
 	newCluster,
@@ -40,6 +56,37 @@ var commands = []func() *cobra.Command{
 	newWorker,
 	newTask,
 	newCheckpointHook,
+}
+
+// groups are the parts of the help, in its order, with the commands of each.
+var groups = []struct {
+	id, title string
+	commands  []string
+}{
+	{"programs", "Programs and the GPUs of this machine:", []string{
+		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
+	{"cluster", "Jobs on a cluster:", []string{
+		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage",
+		"nodes", "drain", "resume"}},
+	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim"}},
+	{"papers", "Papers:", []string{"reproduce"}},
+	{"kernels", "Kernels:", []string{"ptx"}},
+	{"other", "Other:", []string{"help", "version", "completion"}},
+}
+
+// group puts the commands into groups.
+func group(root *cobra.Command) {
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
+	}
+	root.SetHelpCommandGroupID("other")
+	for _, c := range root.Commands() {
+		for _, g := range groups {
+			if slices.Contains(g.commands, c.Name()) {
+				c.GroupID = g.id
+			}
+		}
+	}
 }
 
 const rootHelp = `Muster turns the GPUs of a cluster into one pool.
@@ -58,7 +105,7 @@ func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
 		Use:   "muster",
 		Short: "One pool of all the GPUs of a cluster",
 		Long:  rootHelp,
-		Example: "  muster run -- ./program\n  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html\n" +
+		Example: "  muster run -- ./program\n  muster submit -n 4 --gres=rgpu:4 train.sh\n  muster queue\n  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html\n" +
 			"  muster workload describe sacct.txt.gz\n  muster reproduce tsubame\n  muster help sim",
 		Version: readVersion().String(),
 		// Errors are printed by run, once, without the whole usage.
@@ -74,6 +121,7 @@ func newRoot(stdout, stderr io.Writer, env func(string) string) *cobra.Command {
 	for _, add := range commands {
 		root.AddCommand(add())
 	}
+	group(root)
 	eachCommand(root, func(c *cobra.Command) { prepare(c, env) })
 	return root
 }

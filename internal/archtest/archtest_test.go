@@ -101,6 +101,8 @@ head, head/api < head/store # on disk
 NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
+head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
+
 # Programs' side.
 wire, internal/door < client < ivm
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
@@ -186,6 +188,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"device/soft", "ptx", true}, {"device/soft", "device", true}, {"node", "device", true}, {"node", "model", true},
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
+		{"head/client", "head/api", true}, {"cmd/muster", "head/client", true}, {"head/client", "head", false}, {"head", "head/client", false}, {"head/client", "policy", false},
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true},
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},

@@ -47,9 +47,14 @@ func newGrantCluster(t *testing.T, near ...string) *grantCluster {
 }
 
 // lend starts the node that lends its devices.
-func (c *grantCluster) lend() {
+func (c *grantCluster) lend(args ...string) {
 	c.Helper()
-	c.far = c.start("--name", "far", "--devices", farDevices, "--listen", "127.0.0.1:0", "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1"))
+	c.far = c.start(c.lender("127.0.0.1:0", args...)...)
+}
+
+// lender are the arguments of the node that lends its devices at an address.
+func (c *grantCluster) lender(address string, args ...string) []string {
+	return append([]string{"--name", "far", "--devices", farDevices, "--listen", address, "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1")}, args...)
 }
 
 // grant makes a grant, which no node knows yet.
@@ -100,6 +105,11 @@ type talker struct {
 func (c *grantCluster) talk(file string) *talker {
 	c.Helper()
 	t := &talker{program: c.launchWith([]string{"--socket", c.near.socket, "--grant", file}, made("devices"))}
+	c.Cleanup(func() {
+		if c.Failed() {
+			c.Logf("the program said:\n%s", t.output)
+		}
+	})
 	t.says("init 0")
 	return t
 }
@@ -121,7 +131,7 @@ func (t *talker) begin(what string) {
 // hears waits until the program says something that it has not said before.
 func (t *talker) hears(want string) {
 	t.Helper()
-	t.eventually(fmt.Sprintf("the program says %q, after\n%s", want, t.output), func() bool {
+	t.eventually(fmt.Sprintf("the program says %q", want), func() bool {
 		at := strings.Index(t.output.String()[t.said:], want)
 		if at < 0 {
 			select {
@@ -373,12 +383,14 @@ func TestGrantsThatAreRefused(t *testing.T) {
 	c.near.idle()
 }
 
-// A lender that is gone is the trouble of its own device only, and serves the next program
-// when it is back.
+// A lender that is gone is the trouble of its own device only. When it is back it knows
+// its grants: programs that have not used its device yet do not notice, and others come.
 func TestLenderFails(t *testing.T) {
 	c := newGrantCluster(t)
-	c.lend()
+	state := []string{"--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
+	c.lend(state...)
 	file, _ := c.admitted("near:0", "far:0")
+	later := c.talk(file)
 	p := c.talk(file)
 	p.do("use 0", "use 0: 0\n")
 	p.do("use 1", "use 1: 0\n")
@@ -389,7 +401,17 @@ func TestLenderFails(t *testing.T) {
 	p.do("add 0 9", "add 0: 0\n")
 	p.do("show 0", "value 9 show 0: 0\n")
 	p.right()
+	later.do("see", "devices 2 A:64MiB:1 C:128MiB:2\n")
+	c.far = c.far.again(c.lender(c.far.gateway, state...)...)
+	later.do("use 1", "use 1: 0\n")
+	later.do("add 1 3", "add 1: 0\n")
+	later.do("show 1", "value 3 show 1: 0\n")
+	later.right()
+	next := c.talk(file)
+	next.do("use 1", "use 1: 0\n")
+	next.right()
 	c.near.idle()
+	c.far.idle()
 }
 
 // known is what the near node knows of grants.

@@ -48,9 +48,22 @@ type Client struct {
 	Parsable, Wait, TestOnly, Quiet, Help bool
 	// Head and TLSDir say which head to ask, and with which certificate.
 	Head, TLSDir string
-	// Program says that Command is a program and its arguments, given behind -- or with
-	// --wrap. Else it is a script and the arguments of that.
-	Program bool
+	// JSON asks for the answer as a document.
+	JSON bool
+	// Program says that Command is a program and its arguments, given behind --. Wrap
+	// says that it is a shell's, of --wrap. Else it is a script and the arguments of that.
+	Program, Wrap bool
+}
+
+// JobWords are the options of a command line of Submit that concern the job, each in
+// its full form. A head reads them as it reads the lines of a script.
+func JobWords(argv []string) ([]string, error) {
+	tool, words := toolOf(argv)
+	p := newParser(tool)
+	if err := p.read(nil, words); err != nil {
+		return nil, err
+	}
+	return p.job, nil
 }
 
 // MaxArrayTasks bounds the tasks of an array, MaxArrayTask their numbers.
@@ -424,7 +437,7 @@ func (p *parser) setOpenMode(value string) error {
 
 func (p *parser) setWrap(value string) error {
 	p.options.Command = []string{"sh", "-c", value}
-	p.options.Client.Program = p.options.Tool == Submit
+	p.options.Client.Wrap = p.options.Tool == Submit
 	return nil
 }
 
@@ -463,7 +476,8 @@ func batchTable() []option {
 	text := func(long string, short byte, example string, at func(*Options) *string) option {
 		return attribute(long, short, example, textOf(at))
 	}
-	ofCommand := func(o option) option { o.ofCommand = true; return o }
+	local := func(o option) option { o.local = true; return o }
+	ofCommand := func(o option) option { o.ofCommand = true; return local(o) }
 	return []option{
 		text("output", 'o', "out-%j.txt", func(o *Options) *string { return &o.Batch.Output }),
 		text("error", 'e', "err-%j.txt", func(o *Options) *string { return &o.Batch.Error }),
@@ -484,12 +498,14 @@ func batchTable() []option {
 		attribute("signal", 0, "USR1@60", (*parser).setSignal),
 		attribute("run", 0, "", nil).refuse("is for simulated jobs: give a time limit with -t"),
 
-		onOff("parsable", 0, func(o *Options) *bool { return &o.Client.Parsable }, true),
-		onOff("wait", 'W', func(o *Options) *bool { return &o.Client.Wait }, true),
-		onOff("test-only", 0, func(o *Options) *bool { return &o.Client.TestOnly }, true),
-		onOff("quiet", 'Q', func(o *Options) *bool { return &o.Client.Quiet }, true),
-		{long: "verbose", short: 'v', set: func(*parser, string) error { return nil }},
+		local(attribute("wrap", 0, "COMMAND", (*parser).setWrap)),
+		local(onOff("parsable", 0, func(o *Options) *bool { return &o.Client.Parsable }, true)),
+		local(onOff("wait", 'W', func(o *Options) *bool { return &o.Client.Wait }, true)),
+		local(onOff("test-only", 0, func(o *Options) *bool { return &o.Client.TestOnly }, true)),
+		local(onOff("quiet", 'Q', func(o *Options) *bool { return &o.Client.Quiet }, true)),
+		local(option{long: "verbose", short: 'v', set: func(*parser, string) error { return nil }}),
 		ofCommand(onOff("help", 'h', func(o *Options) *bool { return &o.Client.Help }, true)),
+		ofCommand(onOff("json", 0, func(o *Options) *bool { return &o.Client.JSON }, true)),
 		ofCommand(text("head", 0, "HOST[:PORT]", func(o *Options) *string { return &o.Client.Head })),
 		ofCommand(text("tls-dir", 0, "DIR", func(o *Options) *string { return &o.Client.TLSDir })),
 	}
@@ -542,7 +558,7 @@ func clientWords(c *Client) []string {
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{c.Parsable, "--parsable"}, {c.Wait, "--wait"}, {c.TestOnly, "--test-only"}, {c.Quiet, "--quiet"}, {c.Help, "--help"}} {
+	}{{c.Parsable, "--parsable"}, {c.Wait, "--wait"}, {c.TestOnly, "--test-only"}, {c.Quiet, "--quiet"}, {c.JSON, "--json"}, {c.Help, "--help"}} {
 		if f.on {
 			words = append(words, f.name)
 		}

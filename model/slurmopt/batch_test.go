@@ -86,11 +86,11 @@ func TestSubmitOptions(t *testing.T) {
 	}{
 		{"-n2 job.sh -n 3", Client{}, []string{"job.sh", "-n", "3"}},
 		{"-n2 -- a.out -n 3", Client{Program: true}, []string{"a.out", "-n", "3"}},
-		{"--wrap 'date; id'", Client{Program: true}, []string{"sh", "-c", "date; id"}},
+		{"--wrap 'date; id'", Client{Wrap: true}, []string{"sh", "-c", "date; id"}},
 		{"--", Client{}, nil},
 		{"-", Client{}, []string{"-"}},
 		{"-WQ --parsable --test-only -v job", Client{Wait: true, Quiet: true, Parsable: true, TestOnly: true}, []string{"job"}},
-		{"--head=h:7 --tls-dir d -h", Client{Head: "h:7", TLSDir: "d", Help: true}, nil},
+		{"--head=h:7 --tls-dir d -h --json", Client{Head: "h:7", TLSDir: "d", Help: true, JSON: true}, nil},
 	} {
 		o, err := parseSubmit(c.line)
 		if err != nil || o.Client != c.client || !slices.Equal(o.Command, c.command) {
@@ -107,6 +107,21 @@ func TestSubmitOptions(t *testing.T) {
 	// A word of a simulated line stays a command.
 	if o, err := ParseLine("submit -n 4"); err != nil || o.Tool != "" || !slices.Equal(o.Command, []string{"submit", "-n", "4"}) {
 		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+// TestJobWords: what a head is told of a command line.
+func TestJobWords(t *testing.T) {
+	argv := []string{Submit, "-WQn4", "-N", "2", "--gres", "gpu:1", "--nice", "--mail-type=END", "--head=h", "--wait", "--or=-n 64", "-H", "-J", "a b", "job.sh", "-n", "9"}
+	want := []string{"--ntasks=4", "--nodes=2", "--gres=gpu:1", "--nice", "--or=-n 64", "--hold", "--job-name=a b"}
+	got, err := JobWords(argv)
+	if err != nil || !slices.Equal(got, want) {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	all, err1 := Parse(argv)
+	job, err2 := Parse(append([]string{Submit}, got...))
+	if err1 != nil || err2 != nil || !reflect.DeepEqual(all.Request, job.Request) || !reflect.DeepEqual(all.Batch, job.Batch) || all.Name != job.Name {
+		t.Errorf("got %+v, %v\nwant %+v, %v", job, err2, all, err1)
 	}
 }
 

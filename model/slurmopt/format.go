@@ -48,7 +48,9 @@ func (o *Options) Format() (string, error) {
 	if o.Tool == Submit {
 		words = append(append(words, batchWords(&o.Batch)...), clientWords(&o.Client)...)
 	}
-	if len(o.Command) > 0 {
+	if o.Client.Wrap && len(o.Command) == 3 {
+		words = append(words, "--wrap="+o.Command[2])
+	} else if len(o.Command) > 0 {
 		if o.Tool != Submit || o.Client.Program {
 			words = append(words, "--")
 		}

@@ -210,7 +210,8 @@ type parser struct {
 	inScript  bool
 	at        Word // the word in hand
 	requested given
-	named     *int // nodes that were named so far, also in --or
+	named     *int     // nodes that were named so far, also in --or
+	job       []string // what the command line says of the job: see JobWords
 }
 
 // setting is a number that may be given, and the word that gave it.
@@ -240,30 +241,43 @@ type given struct {
 }
 
 func parse(tool string, script [][]Word, argv []Word) (*Options, error) {
+	p := newParser(tool)
+	if err := p.read(script, argv); err != nil {
+		return nil, err
+	}
+	return p.finish()
+}
+
+func newParser(tool string) *parser {
 	p := &parser{named: new(int)}
 	p.options.Tool = tool
+	return p
+}
+
+// read reads the lines of a script, and then a command line.
+func (p *parser) read(script [][]Word, argv []Word) error {
 	p.inScript = true
 	for _, line := range script {
 		rest, err := p.words(line)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(rest) > 0 {
-			return nil, rest[0].errorf("%q is no option: a line that starts with %s has options alone", rest[0].Text, rest[0].directive())
+			return rest[0].errorf("%q is no option: a line that starts with %s has options alone", rest[0].Text, rest[0].directive())
 		}
 	}
 	p.inScript = false
 	rest, err := p.words(argv)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(rest) > 0 && p.options.Command != nil {
-		return nil, rest[0].errorf("%q: --wrap has the command already, so there is none after the options", rest[0].Text)
+		return rest[0].errorf("%q: --wrap has the command already, so there is none after the options", rest[0].Text)
 	}
 	for _, w := range rest {
 		p.options.Command = append(p.options.Command, w.Text)
 	}
-	return p.finish()
+	return nil
 }
 
 func (p *parser) finish() (*Options, error) {
@@ -286,7 +300,7 @@ func (p *parser) words(words []Word) ([]Word, error) {
 		w := words[0]
 		switch {
 		case w.Text == "--":
-			p.options.Client.Program = p.options.Tool == Submit && (len(words) > 1 || p.options.Client.Program)
+			p.options.Client.Program = p.options.Tool == Submit && len(words) > 1
 			return words[1:], nil
 		case strings.HasPrefix(w.Text, "--"):
 			n, err := p.long(w, words[1:])
@@ -368,6 +382,9 @@ func (p *parser) apply(o *option, w Word, value string, valued bool) error {
 		}
 		return nil
 	}
+	if !p.inScript && !p.inOr && !o.local {
+		p.spelt(o, value, valued)
+	}
 	p.at = w
 	if !valued {
 		value = o.unlessGiven
@@ -380,6 +397,15 @@ func (p *parser) apply(o *option, w Word, value string, valued bool) error {
 		return w.errorf("--%s: %v", o.long, err)
 	}
 	return nil
+}
+
+// spelt notes an option of the job in its full form.
+func (p *parser) spelt(o *option, value string, valued bool) {
+	word := "--" + o.long
+	if valued {
+		word += "=" + value
+	}
+	p.job = append(p.job, word)
 }
 
 // here is the word in hand, to blame later.

@@ -28,8 +28,9 @@ type option struct {
 	only string
 	// ofRequest marks what may stand in --or.
 	ofRequest bool
-	// ofCommand marks what no line of a script may say.
-	ofCommand bool
+	// ofCommand marks what no line of a script may say, local what concerns the command
+	// alone, not the job.
+	ofCommand, local bool
 	// set takes the value; nil accepts the option and ignores it: it does not
 	// concern where and when a job runs.
 	set         func(p *parser, value string) error

@@ -192,7 +192,7 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 		a.complain("the cluster", writeFile(a.spool.dir, clusterName, []byte(e.Cluster)))
 	case agentcore.Stream:
 		a.open(ctx, e)
-	default:
+	case agentcore.Admit, agentcore.Revoke, agentcore.Limit:
 		a.book(ctx, e)
 	}
 }

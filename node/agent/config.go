@@ -144,3 +144,7 @@ func DevicesOf(n *status.Node) []wire.Device {
 	}
 	return list
 }
+
+// programName is what the agent's processes are called in lists of processes, and what
+// tells a binary with several programs which one is meant.
+const programName = "muster"

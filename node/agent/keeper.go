@@ -180,6 +180,7 @@ func (a *agent) launch(k *keeper) (net.Conn, error) {
 	defer log.Close()
 	words := append(append([]string{}, a.cfg.Supervisor...), "supervise", k.dir)
 	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Args[0] = programName
 	cmd.Dir = "/"
 	// Nothing of the agent's environment is for jobs.
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=2"}

@@ -100,6 +100,7 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "task", "read", string(text))
+	cmd.Args[0] = programName
 	cmd.Dir, cmd.Env = "/", []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: who.credential}
 	var complaint bytes.Buffer

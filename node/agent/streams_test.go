@@ -67,8 +67,7 @@ func TestFiles(t *testing.T) {
 	s := h.job(1, "sh", "-c", "echo one; echo wrong >&2; while ! [ -e go ]; do sleep 0.01; done; echo two")
 	s.Spec.Error = "err"
 	h.send(s)
-	for h.awaitFile(s, "err") == "" {
-	}
+	h.awaitFile(s, "err")
 	if got, o := h.file(s.Task, "error", false); got != "wrong\n" || o != (wire.Outcome{}) {
 		t.Errorf("%q %+v", got, o)
 	}

@@ -391,7 +391,7 @@ func (s *supervisor) fork(r *startRequest) (int, *os.File, error) {
 	if s.cg != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(s.cg.fd.Fd())
 	}
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"muster", "task", "enter"}, attr)
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{programName, "task", "enter"}, attr)
 	if err != nil {
 		entryOut.Close()
 		result.Close()

@@ -37,14 +37,7 @@ func TestEnds(t *testing.T) {
 		{"script", func(s *wire.Start) { s.Spec.Script = "#!/bin/sh\nexit 5\n"; s.Spec.Arguments = nil }, wire.End{Cause: wire.Exited, Exit: 5}, ""},
 		{"script without a first line", func(s *wire.Start) { s.Spec.Script = "exit 5\n"; s.Spec.Arguments = nil }, wire.End{Cause: wire.Exited, Exit: 126}, "does not begin with #!"},
 		{"script of a shell that is not there", func(s *wire.Start) { s.Spec.Script = "#!/bin/no-shell\n"; s.Spec.Arguments = nil }, wire.End{Cause: wire.Exited, Exit: 126}, "after #!"},
-		{"time limit", func(s *wire.Start) {
-			shell("trap 'exit 9' TERM; while :; do sleep 0.01; done")(s)
-			s.Spec.Time = 50 * time.Millisecond
-		}, wire.End{Cause: wire.TimedOut, Exit: 9}, "the time limit of 50ms"},
-		{"time limit, deaf", func(s *wire.Start) {
-			shell("trap '' TERM; while :; do sleep 0.01; done")(s)
-			s.Spec.Time, s.Spec.Grace = 50*time.Millisecond, 50*time.Millisecond
-		}, wire.End{Cause: wire.TimedOut, Signal: 9}, "the time limit"},
+		{"time limit", func(s *wire.Start) { s.Spec.Arguments, s.Spec.Time = []string{"sleep", "1000"}, 50*time.Millisecond }, wire.End{Cause: wire.TimedOut, Signal: 15}, "the time limit of 50ms"},
 		{"memory limit", func(s *wire.Start) { s.Spec.Arguments = []string{self(t), "hog"}; s.Spec.Memory = 64 << 20 }, wire.End{Cause: wire.NoMemory, Signal: 9}, "64 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,6 +65,38 @@ func self(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Who is stopped can end as it likes, for as long as the grace is.
+func TestStop(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	for i, c := range []struct {
+		script string
+		grace  time.Duration
+		want   wire.End
+	}{
+		{"trap 'exit 9' TERM", time.Hour, wire.End{Exit: 9}},
+		{"trap '' TERM", 50 * time.Millisecond, wire.End{Signal: 9}},
+		{"trap '' TERM", 0, wire.End{Signal: 9}},
+	} {
+		s := h.job(uint64(i+1), "sh", "-c", c.script+"; echo > ready; while :; do sleep 0.01; done")
+		h.send(s)
+		h.awaitFile(s, "ready")
+		h.send(wire.Stop{Task: s.Task, Cause: wire.Abandoned, Reason: "enough", Grace: c.grace})
+		if end := h.await(s.Task, wire.Ended); end.Cause != wire.Abandoned || end.Reason != "enough" || end.Exit != c.want.Exit || end.Signal != c.want.Signal {
+			t.Errorf("%s: %+v", c.script, *end)
+		}
+	}
+	// Less time than was said before.
+	s := h.job(9, "sh", "-c", "trap '' TERM; echo > ready; while :; do sleep 0.01; done")
+	h.send(s)
+	h.awaitFile(s, "ready")
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped, Grace: time.Hour})
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Abandoned})
+	if end := h.await(s.Task, wire.Ended); end.Cause != wire.Stopped || end.Signal != 9 {
+		t.Errorf("%+v", *end)
+	}
 }
 
 // The ranks of a job have one output file, which is emptied once.

@@ -74,6 +74,7 @@ type task struct {
 	grant string
 	stop  *agent.Stop // what the head wants of it, also if the supervisor knows
 	hold  bool        // the head wants it suspended
+	asked bool        // the head has said whether it wants that
 	end   *agent.End
 	// The spool could not take it.
 	unsaved bool
@@ -389,23 +390,24 @@ func (c *Core) began(e Began) {
 		return
 	}
 	was := t.phase
-	if was == starting {
-		t.hold = t.hold || e.Suspended
+	if was == starting && !t.asked {
+		t.hold = e.Suspended
 	}
 	c.release(t)
 	t.cores, t.phase = e.Cores, running
 	if e.Suspended {
 		t.phase = suspended
 	}
-	if !e.Suspended || !t.hold { // one that was told to go on meanwhile needs its cores
+	switch {
+	case !e.Suspended || (!t.hold && was != starting): // one that was told to go on meanwhile needs its cores
 		c.claim(t)
+	case !t.hold: // it does not know yet
+		c.letGo(t)
 	}
-	if was == starting { // it may not know what the head wants
-		if t.stop != nil {
-			c.do(Tell{t.id, Order{Stop: t.stop}})
-		} else if t.hold && !e.Suspended {
-			c.do(Tell{t.id, Order{Suspend: true}})
-		}
+	if was == starting && t.stop != nil {
+		c.do(Tell{t.id, Order{Stop: t.stop}})
+	} else if was == starting && t.hold && !e.Suspended {
+		c.do(Tell{t.id, Order{Suspend: true}})
 	}
 	if was != t.phase {
 		c.report(t)
@@ -476,13 +478,13 @@ func (c *Core) suspend(id agent.Task) {
 	if t == nil {
 		return
 	}
-	if t.phase == ended || t.phase == suspended {
+	if t.phase == ended || (t.phase == suspended && t.hold) {
 		c.report(t)
 		return
 	}
-	t.hold = true
+	t.hold, t.asked = true, true
 	c.limitGrant(t)
-	if t.phase == running {
+	if t.phase != starting { // also if it was just told to go on
 		c.do(Tell{id, Order{Suspend: true}})
 	}
 }
@@ -497,14 +499,26 @@ func (c *Core) resume(id agent.Task) {
 		c.report(t)
 		return
 	}
-	if t.phase == suspended && !c.move(t) {
-		c.report(t)
+	if t.phase == suspended {
+		c.letGo(t)
+		if t.hold {
+			c.report(t)
+		}
 		return
 	}
-	t.hold = false
+	t.hold, t.asked = false, true
 	c.limitGrant(t)
-	if t.phase != starting {
+	if t.phase == running {
 		c.do(Tell{id, Order{Resume: &Resume{t.cores}}})
+	}
+}
+
+// letGo lets a suspended task go on, if there are cores for it.
+func (c *Core) letGo(t *task) {
+	t.hold = !c.move(t)
+	c.limitGrant(t)
+	if !t.hold {
+		c.do(Tell{t.id, Order{Resume: &Resume{t.cores}}})
 	}
 }
 

@@ -6,7 +6,6 @@ package firstfit
 
 import (
 	"slices"
-	"sort"
 
 	"muster/model"
 	"muster/policy"
@@ -78,7 +77,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 	for _, id := range v.Arrived() {
 		sh := v.Shape(id)
 		if sh.Request.Remote != nil {
-			p.odd = slices.Insert(p.odd, placeOf(v, p.odd, id), id)
+			p.odd = slices.Insert(p.odd, v.PlaceIn(p.odd, id), id)
 			continue
 		}
 		for sh.ID() >= len(p.lines) {
@@ -87,7 +86,7 @@ func (p *firstFit) Step(v *policy.View, plan *policy.Plan) {
 		l := &p.lines[sh.ID()]
 		fresh := l.empty()
 		l.shape = sh
-		l.jobs = slices.Insert(l.jobs, l.head+placeOf(v, l.jobs[l.head:], id), id)
+		l.jobs = slices.Insert(l.jobs, l.head+v.PlaceIn(l.jobs[l.head:], id), id)
 		if !l.active {
 			p.activate(l)
 		}
@@ -196,14 +195,18 @@ func (p *firstFit) remove(i int) {
 func (p *firstFit) dropCancelled(v *policy.View) {
 	for _, id := range v.Left() {
 		if v.Shape(id).Request.Remote != nil {
-			p.odd = without(p.odd, 0, id)
+			if at := v.Find(p.odd, id); at >= 0 {
+				p.odd = slices.Delete(p.odd, at, at+1)
+			}
 			continue
 		}
 		if v.Shape(id).ID() >= len(p.lines) {
 			continue // it was adopted, and never waited
 		}
 		l := &p.lines[v.Shape(id).ID()]
-		l.jobs = without(l.jobs, l.head, id)
+		if at := v.Find(l.jobs[l.head:], id); at >= 0 {
+			l.jobs = slices.Delete(l.jobs, l.head+at, l.head+at+1)
+		}
 	}
 	if len(v.Reshaped()) == 0 {
 		return
@@ -218,26 +221,12 @@ func (p *firstFit) dropCancelled(v *policy.View) {
 	}
 }
 
-// without is a list without a job, which is looked for from a place on.
-func without(list []policy.JobID, from int, id policy.JobID) []policy.JobID {
-	if at := slices.Index(list[from:], id); at >= 0 {
-		return slices.Delete(list, from+at, from+at+1)
-	}
-	return list
-}
-
-// placeOf is where a job belongs in a list that is in the order of the queue.
-func placeOf(v *policy.View, list []policy.JobID, id policy.JobID) int {
-	return sort.Search(len(list), func(i int) bool { return v.Precedes(id, list[i]) })
-}
-
 // reorder sorts the lines again: ranks have changed. Those whose first job is
 // another now need no other look: what it asks for is the same.
 func (p *firstFit) reorder(v *policy.View) {
-	sort.Slice(p.odd, func(i, k int) bool { return v.Precedes(p.odd[i], p.odd[k]) })
+	v.Sort(p.odd)
 	for i := range p.lines {
-		jobs := p.lines[i].jobs[p.lines[i].head:]
-		sort.Slice(jobs, func(i, k int) bool { return v.Precedes(jobs[i], jobs[k]) })
+		v.Sort(p.lines[i].jobs[p.lines[i].head:])
 	}
 }
 

@@ -204,7 +204,7 @@ func (p *mosaic) notice(v *policy.View) {
 			p.stale = true
 		}
 	}
-	p.sortElsewhere(v) // a start that was refused comes back
+	v.Sort(p.elsewhere) // a start that was refused comes back
 	if v.Reordered() || v.Now() >= p.nextOld || p.beyond && len(p.due) <= p.depth/2 {
 		p.stale = true
 	}
@@ -226,18 +226,6 @@ func (p *mosaic) old(v *policy.View, id policy.JobID) bool {
 // waited too long, or it has a larger rank than the last of the queue.
 func (p *mosaic) comesFirst(v *policy.View, id policy.JobID) bool {
 	return p.old(v, id) || v.Rank(id) > v.LowestRank()
-}
-
-func (p *mosaic) sortElsewhere(v *policy.View) {
-	slices.SortFunc(p.elsewhere, func(a, b policy.JobID) int {
-		if a == b {
-			return 0
-		}
-		if v.Precedes(a, b) {
-			return -1
-		}
-		return 1
-	})
 }
 
 // isElsewhere says that a job is not planned: because of what it asks for, or
@@ -278,7 +266,7 @@ func (p *mosaic) startDue(v *policy.View, plan *policy.Plan, fresh bool) bool {
 		}
 		j.planned, j.aside = false, true
 		p.elsewhere = append(p.elsewhere, id)
-		p.sortElsewhere(v)
+		v.Sort(p.elsewhere)
 	}
 	p.due = p.due[:keep]
 	return held

@@ -105,7 +105,7 @@ func (p *mosaic) noPlace(v *policy.View, id policy.JobID) {
 	}
 	p.job(id).aside = true
 	p.elsewhere = append(p.elsewhere, id)
-	p.sortElsewhere(v)
+	v.Sort(p.elsewhere)
 }
 
 // fullQueue is a queue for which effort plans are tried.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"strconv"
 
 	"muster/model"
@@ -229,8 +228,8 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 		if l.blocked {
 			l.blocked = !p.helped(l)
 		}
-		if behind := l.jobs[l.head:]; v.Reordered() {
-			sort.Slice(behind, func(i, k int) bool { return v.Precedes(behind[i], behind[k]) })
+		if v.Reordered() {
+			v.Sort(l.jobs[l.head:])
 		}
 	}
 	for _, id := range v.Arrived() {
@@ -262,9 +261,7 @@ func (p *packing) Step(v *policy.View, plan *policy.Plan) {
 // enqueue puts a job into its line, at its place.
 func (p *packing) enqueue(v *policy.View, id policy.JobID) {
 	l := &p.lines[p.lineOf(v, id)]
-	behind := l.jobs[l.head:]
-	at := sort.Search(len(behind), func(i int) bool { return v.Precedes(id, behind[i]) })
-	l.jobs = slices.Insert(l.jobs, l.head+at, id)
+	l.jobs = slices.Insert(l.jobs, l.head+v.PlaceIn(l.jobs[l.head:], id), id)
 }
 
 // readAgain follows a cluster that has changed: the nodes, who waits and who runs
@@ -375,7 +372,7 @@ func (p *packing) left(v *policy.View, id policy.JobID) {
 	h, started := p.held[id]
 	if !started {
 		l := &p.lines[p.lineOf(v, id)]
-		if at := slices.Index(l.jobs[l.head:], id); at >= 0 {
+		if at := v.Find(l.jobs[l.head:], id); at >= 0 {
 			l.jobs = slices.Delete(l.jobs, l.head+at, l.head+at+1)
 		}
 		return

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+	headclient "muster/head/client"
+	"muster/model"
+)
+
+// askFlags say which head to ask.
+type askFlags struct{ head, tlsDir string }
+
+const askHelp = `
+
+The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the
+folder that muster cert made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS.
+Without either it is that of this machine.`
+
+func (f *askFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.head, "head", "", "the head to ask, `HOST[:PORT]` or unix:ADDRESS (default: $MUSTER_HEAD, or this machine's)")
+	c.Flags().StringVar(&f.tlsDir, "tls-dir", "", "`folder` with your certificate, for a head on another machine (default: $MUSTER_TLS_DIR)")
+}
+
+// open makes a client of the head.
+func (f *askFlags) open() (*headclient.Head, error) {
+	head, dir := f.head, f.tlsDir
+	if head == "" {
+		head = os.Getenv("MUSTER_HEAD")
+	}
+	if dir == "" {
+		dir = os.Getenv("MUSTER_TLS_DIR")
+	}
+	return headclient.Open(head, dir)
+}
+
+var jobNumber = regexp.MustCompile(`^[1-9][0-9]{0,18}(_[0-9]{1,7})?$`)
+
+// jobIDs reads jobs as people name them: 17, 17_3, 17_[1-4] and lists of these.
+func jobIDs(args []string) ([]string, error) {
+	var ids []string
+	for _, arg := range args {
+		names, err := model.ExpandNodes(arg)
+		if err != nil {
+			return nil, usageErrorf("%q is no job: %v", arg, err)
+		}
+		for _, id := range names {
+			if !jobNumber.MatchString(id) {
+				return nil, usageErrorf("%q is no job: give its number, as 17, or 17_3 for a task of an array", id)
+			}
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// jobName is how people call a job.
+func jobName(j *api.Job) string {
+	if j.ArrayTask != nil {
+		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+	}
+	return fmt.Sprint(j.ID)
+}
+
+func oneJob(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageErrorf("name one job, as 17, or 17_3 for a task of an array")
+	}
+	return nil
+}
+
+func someJobs(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the jobs, as 17, or 17_3 for a task of an array")
+	}
+	return nil
+}
+
+func someNodes(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageErrorf("name the nodes, as n1 or n[1-4]")
+	}
+	return nil
+}
+
+func nodeNames(args []string) ([]string, error) {
+	var all []string
+	for _, arg := range args {
+		names, err := model.ExpandNodes(arg)
+		if err != nil {
+			return nil, usageErrorf("%q is no list of nodes: %v", arg, err)
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
+
+// completionPatience is how long a shell waits for a list of jobs or nodes.
+const completionPatience = 2 * time.Second
+
+// completeJobs offers the jobs that have not ended.
+func completeJobs(f *askFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := f.open()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+		defer cancel()
+		jobs, _ := h.Jobs(ctx, headclient.Query{})
+		var words []string
+		for i := range jobs {
+			if j := &jobs[i]; !j.State.Over() {
+				words = append(words, fmt.Sprintf("%s\t%s of %s, %s", jobName(j), j.Name, j.User, strings.ToLower(string(j.State))))
+			}
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNodes offers the nodes.
+func completeNodes(f *askFlags) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		h, err := f.open()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+		defer cancel()
+		nodes, _ := h.Nodes(ctx)
+		var words []string
+		for i := range nodes {
+			words = append(words, nodes[i].Name+"\t"+strings.ToLower(string(nodes[i].State)))
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// eachJob does something to jobs, one after the other; it goes on after a failure,
+// which is said with the number.
+func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
+	ids, err := jobIDs(args)
+	if err != nil {
+		return err
+	}
+	return each(c, "job", ids, do)
+}
+
+func each(c *cobra.Command, what string, names []string, do func(string) error) error {
+	failed := false
+	for i, err := range doEach(names, do) {
+		if err != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, names[i], err)
+			failed = true
+			if headGone(err) {
+				break // nor would it answer for the others
+			}
+		}
+	}
+	if failed {
+		return exitStatus(exitFailed)
+	}
+	return nil
+}
+
+// manyAtOnce is how many requests are under way where there are more than so many to
+// send: the head writes what comes together to disk together.
+const manyAtOnce = 16
+
+// doEach does something with each name, a few one after the other and many together,
+// and returns what became of each. Names behind one for which the head did not answer
+// may be left out.
+func doEach(names []string, do func(string) error) []error {
+	results := make([]error, len(names))
+	workers := 1
+	if len(names) > manyAtOnce {
+		workers = manyAtOnce
+	}
+	var next atomic.Int64
+	var gone atomic.Bool
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for !gone.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= len(names) {
+					return
+				}
+				if results[i] = do(names[i]); headGone(results[i]) {
+					gone.Store(true)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return results
+}
+
+// withMe adds whoever asks to a list of users, by the name that the head knows: a
+// certificate may have another than this machine.
+func withMe(c *cobra.Command, h *headclient.Head, users []string) ([]string, error) {
+	cluster, err := h.Cluster(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(users), cluster.User), nil
+}
+
+// nameSet is for lists that are asked about often.
+type nameSet map[string]bool
+
+func setOf(names []string) nameSet {
+	set := make(nameSet, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}

@@ -1,0 +1,349 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+	"muster/model"
+)
+
+// jobFlags are the flags of muster job and what is below it.
+type jobFlags struct {
+	askFlags
+	json bool
+}
+
+func newJob() *cobra.Command {
+	var f jobFlags
+	c := &cobra.Command{
+		Use:   "job JOB [--json]",
+		Short: "Tell all about a job: why it waits, what it has, how it ended",
+		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it
+waits, which nodes, cores, memory and GPUs it has, where its output is, how it ended and
+what it used. A device that is lent by another node is called borrowed. Of an array all
+tasks are told about, one after the other.` + askHelp,
+		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
+		Args:              oneJob,
+		ValidArgsFunction: completeJobs(&f.askFlags),
+		RunE: func(c *cobra.Command, args []string) error {
+			ids, err := jobIDs(args)
+			if err != nil {
+				return err
+			}
+			h, err := f.open()
+			if err != nil {
+				return err
+			}
+			var jobs []api.Job
+			for _, id := range ids {
+				some, err := h.Job(c.Context(), id)
+				if err != nil {
+					return err
+				}
+				jobs = append(jobs, some...)
+			}
+			if f.json {
+				return printJobs(c, jobs)
+			}
+			for i := range jobs {
+				if i > 0 {
+					fmt.Fprintln(c.OutOrStdout())
+				}
+				if err := writeJob(c.OutOrStdout(), &jobs[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
+	c.AddCommand(
+		newJobAction("suspend", "Stop a job where it is, and leave its cores and GPUs to others",
+			`Stop the processes of running jobs where they are. Their cores and GPUs are left to
+others; their memory is kept. muster job resume lets them go on, on the same nodes and
+devices.`),
+		newJobAction("resume", "Let a suspended job go on", `Let suspended jobs go on, as soon as what they had is free again. (muster resume is for nodes.)`),
+		newJobAction("requeue", "End a job and let it wait again", `End running jobs and let them wait again, with the same numbers. Their output files are
+written anew unless they were submitted with --open-mode=append.`),
+		newJobLimit(),
+	)
+	return c
+}
+
+// printJobs prints one job as itself, and several as a list.
+func printJobs(c *cobra.Command, jobs []api.Job) error {
+	if len(jobs) == 1 {
+		return printJSON(c, &jobs[0])
+	}
+	return printJSON(c, api.Jobs{Jobs: jobs})
+}
+
+// newJobAction makes a command that does something to jobs.
+func newJobAction(action, short, long string) *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:               action + " JOB...",
+		Short:             short,
+		Long:              long + askHelp,
+		Example:           "  muster job " + action + " 17\n  muster job " + action + " 17_[1-4] 20",
+		Args:              someJobs,
+		ValidArgsFunction: completeJobs(&f),
+		RunE:              func(c *cobra.Command, args []string) error { return f.change(c, args, action, nil) },
+	}
+	f.add(c)
+	return c
+}
+
+// change does something to jobs, and says nothing where that went well.
+func (f *askFlags) change(c *cobra.Command, args []string, action string, document any) error {
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	return eachJob(c, args, func(id string) error {
+		_, err := h.Change(c.Context(), id, action, document)
+		return err
+	})
+}
+
+func newJobLimit() *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:   "limit JOB DEVICES",
+		Short: "Change how many of its GPUs a running job may use at a time",
+		Long: `Change how many of its GPUs a running job may use at a time: programs that want more
+wait for one another. all lifts the limit.` + askHelp,
+		Example: "  muster job limit 17 1\n  muster job limit 17 all",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usageErrorf("name a job, and how many devices it may use at a time, or all")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeJobs(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			n := -1
+			if args[1] != "all" {
+				var err error
+				if n, err = strconv.Atoi(args[1]); err != nil || n < 0 {
+					return usageErrorf("%q is no number of devices: give 0 or more, or all", args[1])
+				}
+			}
+			return f.change(c, args[:1], "limit", api.Limit{Devices: n})
+		},
+	}
+	f.add(c)
+	return c
+}
+
+func newHold() *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:   "hold JOB...",
+		Short: "Keep a waiting job from being started",
+		Long: `Keep waiting jobs from being started, until muster release. Jobs that run already go on.
+As with Slurm, what an administrator holds only an administrator releases.` + askHelp,
+		Example:           "  muster hold 17 18_[1-4]",
+		Args:              someJobs,
+		ValidArgsFunction: completeJobs(&f),
+		RunE:              func(c *cobra.Command, args []string) error { return f.change(c, args, "hold", nil) },
+	}
+	f.add(c)
+	return c
+}
+
+func newRelease() *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:               "release JOB...",
+		Short:             "Let a held job be started again",
+		Long:              `Let jobs be started again that were held, by muster hold or when they were submitted (--hold).` + askHelp,
+		Example:           "  muster release 17",
+		Args:              someJobs,
+		ValidArgsFunction: completeJobs(&f),
+		RunE:              func(c *cobra.Command, args []string) error { return f.change(c, args, "release", nil) },
+	}
+	f.add(c)
+	return c
+}
+
+func newPriority() *cobra.Command {
+	var f askFlags
+	var nice bool
+	c := &cobra.Command{
+		Use:   "priority JOB NUMBER [--nice]",
+		Short: "Set the priority of a waiting job",
+		Long: `Set the priority of a waiting job outright, which only administrators may; muster
+priorities shows those of the others. With --nice the number is the job's nice value,
+which is taken off its priority: users may raise it for their own jobs.` + askHelp,
+		Example: "  muster priority 17 100000\n  muster priority 17 50 --nice\n  muster priority --nice 17 -- -50",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usageErrorf("name a job and its priority, as muster priority 17 1000")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeJobs(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			n, err := strconv.ParseInt(args[1], 10, 64)
+			if err != nil {
+				return usageErrorf("%q is no priority: give a whole number", args[1])
+			}
+			p := api.Priority{Priority: &n}
+			if nice {
+				p = api.Priority{Nice: &n}
+			}
+			return f.change(c, args[:1], "priority", p)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&nice, "nice", false, "the number is the nice value")
+	return c
+}
+
+// writeJob writes all about a job, a line for each thing that is known.
+func writeJob(w io.Writer, j *api.Job) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		text := printable(fmt.Sprintf(format, args...))
+		if text != "" {
+			fmt.Fprintf(&b, "%-10s %s\n", name, text)
+		}
+	}
+	line("job", "%s %s", jobName(j), j.Name)
+	line("user", "%s", strings.Join(notEmpty(j.User, label("account ", j.Account), label("partition ", j.Partition), label("QOS ", j.QOS)), ", "))
+	line("state", "%s", strings.Join(notEmpty(string(j.State), brackets(j.Reason)), " "))
+	line("why", "%s", j.Why)
+	line("asks", "%s", j.Options)
+	line("needs", "%s", needs(j))
+	line("after", "%s", j.Dependency)
+	line("priority", "%d%s", j.Priority, ifTrue(j.Held, ", held"))
+	line("submitted", "%s", instantText(j.Submit))
+	if j.Eligible > j.Submit {
+		line("eligible", "%s", instantText(j.Eligible))
+	}
+	writeRun(line, j)
+	for _, p := range j.Parts {
+		line("on", "%s: %s, %s%s", p.Node, plural(p.Cores, "core"), memoryOf(p.Memory), label(", ", p.State))
+	}
+	if len(j.Parts) == 0 && len(j.Nodes) > 0 {
+		line("on", "%s", nodeListOf(j))
+	}
+	for _, d := range j.Devices {
+		line("GPU", "%s", deviceLine(&d))
+	}
+	writeEnd(line, j)
+	line("command", "%s", strings.Join(j.Command, " "))
+	line("directory", "%s", j.Directory)
+	line("output", "%s", j.Output)
+	line("errors", "%s", j.Error)
+	line("comment", "%s", j.Comment)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeRun says when a job ran, and how long it may.
+func writeRun(line func(string, string, ...any), j *api.Job) {
+	if j.Start > 0 {
+		line("started", "%s%s", instantText(j.Start), ifTrue(j.Attempt > 1, ", attempt "+strconv.FormatUint(uint64(j.Attempt), 10)))
+	}
+	if j.Start > 0 || j.Elapsed > 0 {
+		line("ran", "%s of %s", slurmTime(j.Elapsed), timeLimit(j.TimeLimit))
+	} else {
+		line("limit", "%s", timeLimit(j.TimeLimit))
+	}
+	if j.Requeues > 0 {
+		line("requeued", "%s", plural(int(j.Requeues), "time"))
+	}
+}
+
+// writeEnd says how a job ended, and what it used.
+func writeEnd(line func(string, string, ...any), j *api.Job) {
+	if !j.State.Over() {
+		return
+	}
+	line("ended", "%s", instantText(j.End))
+	switch {
+	case j.Signal > 0:
+		line("exit", "killed by signal %d", j.Signal)
+	case j.ExitCode != 0 || j.State == api.Completed:
+		line("exit", "status %d", j.ExitCode)
+	}
+	if j.CPUTime > 0 || j.Peak > 0 {
+		line("used", "%s of processor time, %s at most", slurmTime(j.CPUTime), briefSize(uint64(max(0, j.Peak))))
+	}
+}
+
+func needs(j *api.Job) string {
+	parts := []string{plural(j.NumNodes, "node"), plural(j.Cores, "core")}
+	if j.NumNodes == 0 {
+		parts = parts[1:]
+	}
+	if j.Memory > 0 {
+		parts = append(parts, briefSize(uint64(j.Memory)))
+	}
+	if j.GPUs > 0 {
+		gpus := plural(j.GPUs, "GPU")
+		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
+			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
+		}
+		parts = append(parts, gpus)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func deviceLine(d *api.Device) string {
+	text := fmt.Sprintf("#%d of %s", d.Device, d.Node)
+	if d.Memory > 0 {
+		text = model.BriefSize(uint64(d.Memory)) + " of " + text
+	}
+	if d.Borrowed {
+		text += ", borrowed for " + d.For
+	}
+	return text
+}
+
+func memoryOf(n int64) string {
+	if n == 0 {
+		return "any memory"
+	}
+	return briefSize(uint64(n))
+}
+
+func notEmpty(words ...string) []string {
+	var kept []string
+	for _, w := range words {
+		if w != "" {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
+
+// label puts something before a text, if there is one.
+func label(name, text string) string {
+	if text == "" {
+		return ""
+	}
+	return name + text
+}
+
+func brackets(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(" + s + ")"
+}
+
+func ifTrue(yes bool, text string) string {
+	if yes {
+		return text
+	}
+	return ""
+}

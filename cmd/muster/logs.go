@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+	headclient "muster/head/client"
+)
+
+// logsFlags are the flags of muster logs.
+type logsFlags struct {
+	askFlags
+	follow, errors bool
+	part           int
+	offset         int64
+}
+
+func newLogs() *cobra.Command {
+	var f logsFlags
+	c := &cobra.Command{
+		Use:   "logs JOB [-f] [--error] [--part N] [--offset BYTES]",
+		Short: "Print what a job has written",
+		Long: `Print what a job has written to its standard output, from the file on its first node,
+wherever you are. With -f it goes on until the job has ended. --error prints standard
+error, where that has a file of its own, --part what the processes on another of its
+nodes wrote, counted from 0. A node forgets jobs that have ended; their file is then
+read here, where it can be seen from here.` + askHelp,
+		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
+		Args:              oneJob,
+		ValidArgsFunction: completeJobs(&f.askFlags),
+		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	flags := c.Flags()
+	f.add(c)
+	flags.BoolVarP(&f.follow, "follow", "f", false, "go on until the job has ended")
+	flags.BoolVar(&f.errors, "error", false, "standard error instead of standard output")
+	flags.IntVar(&f.part, "part", 0, "of which of its nodes")
+	flags.Int64Var(&f.offset, "offset", 0, "leave out so many `bytes` at the beginning")
+	return c
+}
+
+func (f *logsFlags) run(c *cobra.Command, args []string) error {
+	if f.part < 0 || f.offset < 0 {
+		return usageErrorf("--part and --offset are not below 0")
+	}
+	id, err := jobID(args[0])
+	if err != nil {
+		return err
+	}
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	return copyOutput(c.Context(), c, h, id, f.output())
+}
+
+func (f *logsFlags) output() headclient.Output {
+	return headclient.Output{Error: f.errors, Part: f.part, Offset: f.offset, Follow: f.follow}
+}
+
+func jobID(arg string) (string, error) {
+	ids, err := jobIDs([]string{arg})
+	if err == nil && len(ids) != 1 {
+		err = usageErrorf("%q is more than one job: name one", arg)
+	}
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// copyOutput prints what a job has written. A node forgets a job some time after its
+// end: then its file is read here, if it is to be seen from here.
+func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
+	output, err := h.Output(ctx, id, o)
+	var refused *headclient.Refused
+	if errors.As(err, &refused) && o.Part == 0 {
+		if file := openOutput(ctx, h, id, o); file != nil {
+			output, err = file, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	if _, err := io.Copy(c.OutOrStdout(), output); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("the output breaks off: %w", err)
+	}
+	return nil
+}
+
+// openOutput opens the file of a job that has ended; nil if it cannot be read here.
+func openOutput(ctx context.Context, h *headclient.Head, id string, o headclient.Output) io.ReadCloser {
+	jobs, err := h.Job(ctx, id)
+	if err != nil || len(jobs) != 1 || !jobs[0].State.Over() {
+		return nil
+	}
+	j := &jobs[0]
+	name := j.Output
+	if o.Error && j.Error != "" {
+		name = j.Error
+	}
+	if name == "" {
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(j.Directory, name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		_, err = file.Seek(o.Offset, io.SeekStart)
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil
+	}
+	return file
+}
+
+func newAttach() *cobra.Command {
+	var f logsFlags
+	c := &cobra.Command{
+		Use:   "attach JOB [--error] [--part N]",
+		Short: "Follow a job's output until it ends, and exit as it did",
+		Long: `Follow a job's output from its beginning, as muster logs -f does, and exit as the job
+did. A job that waits is waited for. On Ctrl-C it asks whether the job should be
+cancelled, be sent the interrupt, or be left alone.` + askHelp,
+		Example:           "  muster attach 17\n  muster attach $(muster submit --parsable train.sh)",
+		Args:              oneJob,
+		ValidArgsFunction: completeJobs(&f.askFlags),
+		RunE:              func(c *cobra.Command, args []string) error { return f.attach(c, args) },
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.errors, "error", false, "standard error instead of standard output")
+	c.Flags().IntVar(&f.part, "part", 0, "of which of its nodes")
+	return c
+}
+
+// errLeft says that the user wants no more of a job.
+var errLeft = errors.New("left")
+
+func (f *logsFlags) attach(c *cobra.Command, args []string) error {
+	id, err := jobID(args[0])
+	if err != nil {
+		return err
+	}
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(c.Context())
+	defer cancel(nil)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	go func() {
+		answers := bufio.NewScanner(c.InOrStdin())
+		for range interrupts {
+			if err := f.onInterrupt(ctx, c, h, id, answers); err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	f.follow = true
+	err = followJob(ctx, c, h, id, f.output())
+	if errors.Is(context.Cause(ctx), errLeft) {
+		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s goes on\n", id)
+		return nil
+	}
+	return err
+}
+
+// followJob prints a job's output when it has started, and returns how it ended.
+func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
+	jobs, err := awaitState(ctx, h, id, func(s api.State) bool { return s != api.Pending })
+	if err != nil {
+		return err
+	}
+	if len(jobs) > 1 {
+		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobName(&jobs[0]))
+	}
+	if jobs[0].Start > 0 {
+		err := copyOutput(ctx, c, h, id, o)
+		var refused *headclient.Refused
+		switch {
+		case errors.As(err, &refused): // how the job ended is known all the same
+			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: no output: %v\n", id, err)
+		case err != nil:
+			return err
+		}
+	}
+	if jobs, err = awaitJob(ctx, h, id); err != nil {
+		return err
+	}
+	j := &jobs[0]
+	if status := statusOf(j); status != 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, label(": ", j.Why))
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// onInterrupt asks what Ctrl-C means. An error ends the attachment.
+func (f *logsFlags) onInterrupt(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, answers *bufio.Scanner) error {
+	fmt.Fprintf(c.ErrOrStderr(), "\nmuster: job %s: c cancels it, i sends it the interrupt, d leaves it running, anything else goes on: ", id)
+	answer := "d" // nobody is there to answer
+	if answers.Scan() {
+		answer = strings.ToLower(strings.TrimSpace(answers.Text()))
+	}
+	var err error
+	switch answer {
+	case "c":
+		_, err = h.Cancel(ctx, id, "")
+	case "i":
+		_, err = h.Cancel(ctx, id, "INT")
+	case "d":
+		return errLeft
+	}
+	if err != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %v\n", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+)
+
+func newNodes() *cobra.Command {
+	var f askFlags
+	var asJSON, hostnames bool
+	c := &cobra.Command{
+		Use:   "nodes [NODE...] [--json | --hostnames]",
+		Short: "List the nodes of the cluster",
+		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
+hold and, behind the slash, what there is; a GPU counts as held when any of its memory
+is. JOBS is how many have something of the node, a lent GPU included.
+
+STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
+where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
+is heard of it. A * means that its agent is not connected.
+
+--hostnames writes out a list of names, as scontrol show hostnames does; inside a job
+that of its nodes.` + askHelp,
+		Example: `  muster nodes
+  muster nodes n[1-4]
+  muster nodes --json | jq '.nodes[].devices'
+  mpiexec -f <(muster nodes --hostnames) ...`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			if hostnames {
+				return printHostnames(c, args)
+			}
+			nodes, err := f.nodes(c, args)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c, api.Nodes{Nodes: nodes})
+			}
+			return writeNodes(c, nodes)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
+	return c
+}
+
+// printHostnames writes out lists of nodes, as scontrol show hostnames does. Nobody is
+// asked.
+func printHostnames(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		list := os.Getenv("MUSTER_JOB_NODELIST")
+		if list == "" {
+			return usageErrorf("--hostnames: give a list, as n[1-4]; this is no job, whose nodes were in $MUSTER_JOB_NODELIST")
+		}
+		args = []string{list}
+	}
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), strings.Join(names, "\n"))
+	return nil
+}
+
+// nodes asks for all nodes, or for those that are named.
+func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
+	names, err := nodeNames(args)
+	if err != nil {
+		return nil, err
+	}
+	h, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	all, err := h.Nodes(c.Context())
+	if err != nil || len(names) == 0 {
+		return all, err
+	}
+	var chosen []api.Node
+	for _, name := range names {
+		at := slices.IndexFunc(all, func(n api.Node) bool { return n.Name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("there is no node %q: muster nodes lists them", name)
+		}
+		chosen = append(chosen, all[at])
+	}
+	return chosen, nil
+}
+
+func writeNodes(c *cobra.Command, nodes []api.Node) error {
+	var rows [][]string
+	for i := range nodes {
+		n := &nodes[i]
+		state := string(n.State)
+		if !n.Connected {
+			state += "*"
+		}
+		rows = append(rows, []string{
+			n.Name, state, fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores), gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory), gpusOf(n), strconv.Itoa(len(n.Jobs)), orDash(n.Reason),
+		})
+	}
+	return writeColumns(c.OutOrStdout(), []string{"NODE", "STATE", "CORES", "MEMORY", "GPUS", "JOBS", "REASON"}, rows, 6)
+}
+
+// gigabytes writes a size in a few characters.
+func gigabytes(n int64) string {
+	if n == 0 {
+		return "0"
+	}
+	return strings.TrimSuffix(strings.ReplaceAll(briefSize(uint64(n)), " ", ""), "iB")
+}
+
+func gpusOf(n *api.Node) string {
+	if len(n.Devices) == 0 {
+		return "0"
+	}
+	used, lost := 0, 0
+	for _, d := range n.Devices {
+		if d.Used > 0 || len(d.Jobs) > 0 {
+			used++
+		}
+		if !d.Up {
+			lost++
+		}
+	}
+	text := fmt.Sprintf("%d/%d", used, len(n.Devices))
+	if lost > 0 {
+		text += fmt.Sprintf(" (%d down)", lost)
+	}
+	return text
+}
+
+func newDrain() *cobra.Command {
+	var f askFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "drain NODE... --reason TEXT",
+		Short: "Take nodes out of use: what runs there goes on",
+		Long: `Take nodes out of use: what runs there goes on, nothing new is started, and their GPUs
+are lent to nobody new. muster resume takes them into use again. Only administrators
+may.` + askHelp,
+		Example:           "  muster drain n[1-4] --reason 'new memory on Monday'",
+		Args:              someNodes,
+		ValidArgsFunction: completeNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return usageErrorf("say why with --reason: whoever finds the node so will want to know")
+			}
+			return f.changeNodes(c, args, "drain", api.Drain{Reason: reason})
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at the node")
+	return c
+}
+
+func newResume() *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:   "resume NODE...",
+		Short: "Take drained nodes into use again",
+		Long: `Take nodes into use again that were drained. Only administrators may. (muster job resume
+is for suspended jobs, muster device resume for a device of this machine's node.)` + askHelp,
+		Example:           "  muster resume n[1-4]",
+		Args:              someNodes,
+		ValidArgsFunction: completeNodes(&f),
+		RunE:              func(c *cobra.Command, args []string) error { return f.changeNodes(c, args, "resume", nil) },
+	}
+	f.add(c)
+	return c
+}
+
+func (f *askFlags) changeNodes(c *cobra.Command, args []string, action string, document any) error {
+	names, err := nodeNames(args)
+	if err != nil {
+		return err
+	}
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	return each(c, "node", names, func(name string) error { return h.ChangeNode(c.Context(), name, action, document) })
+}
+
+// clusterDevices is what muster devices prints for a cluster.
+type clusterDevices struct {
+	Nodes []nodeDevices `json:"nodes"`
+}
+
+type nodeDevices struct {
+	Node    string           `json:"node"`
+	State   api.NodeState    `json:"state"`
+	Devices []api.NodeDevice `json:"devices"`
+}
+
+// printClusterDevices lists the devices of all nodes, or of one.
+func (f *askFlags) printClusterDevices(c *cobra.Command, node string, asJSON bool) error {
+	var names []string
+	if node != "" {
+		names = []string{node}
+	}
+	nodes, err := f.nodes(c, names)
+	if err != nil {
+		return err
+	}
+	document := clusterDevices{Nodes: []nodeDevices{}}
+	var rows [][]string
+	for i := range nodes {
+		n := &nodes[i]
+		document.Nodes = append(document.Nodes, nodeDevices{n.Name, n.State, n.Devices})
+		for number, d := range n.Devices {
+			state := "up"
+			if !d.Up {
+				state = "down"
+			}
+			rows = append(rows, []string{n.Name, strconv.Itoa(number), d.Name, state, gigabytes(d.Used) + "/" + gigabytes(d.Memory), numbers(d.Jobs)})
+		}
+	}
+	if asJSON {
+		return printJSON(c, document)
+	}
+	return writeColumns(c.OutOrStdout(), []string{"NODE", "DEVICE", "NAME", "STATE", "MEMORY", "JOBS"}, rows, 2)
+}
+
+func numbers(jobs []uint64) string {
+	words := make([]string, len(jobs))
+	for i, j := range jobs {
+		words[i] = strconv.FormatUint(j, 10)
+	}
+	return orDash(strings.Join(words, ","))
+}

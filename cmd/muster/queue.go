@@ -1,0 +1,403 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"muster/head/api"
+	headclient "muster/head/client"
+	"muster/model/slurmopt"
+)
+
+// queueFlags are the flags of muster queue.
+type queueFlags struct {
+	askFlags
+	users, jobs, states, nodes, names, accounts, partitions []string
+	me, json, noHeader, array, long, watch                  bool
+	format, fields                                          string
+	interval                                                time.Duration
+	times                                                   int
+}
+
+const queueHelp = `List the jobs that wait or run, as squeue does. ST is PD while a job waits, R while it
+runs, S while it is suspended, CG while it ends. The last column has its nodes or, in
+brackets, why it has none; muster job says that in a sentence. Waiting tasks of an array
+are one line, unless --array is given.
+
+-o has squeue's letters: %i %P %j %u %t %M %D %R and so on, %.9P for a width of 9 on the
+right. -O has names, with widths if you like: jobid,name:20,why. The names are jobid,
+jobnumber, arrayjobid, arraytaskid, partition, name, username, account, qos,
+statecompact, state, timeused, timelimit, timeleft, numnodes, numcpus, minmemory, gpus,
+nodelist, reasonlist, reason, why, priority, submittime, eligibletime, starttime,
+endtime, dependency, comment, command, workdir, options, restartcnt.`
+
+func newQueue() *cobra.Command {
+	var f queueFlags
+	c := &cobra.Command{
+		Use:   "queue [-u USER] [-j JOB] [-t STATE] [-w NODE] [-n NAME] [-o FORMAT | -O NAMES | --json] [--watch]",
+		Short: "List the jobs that wait or run",
+		Long:  queueHelp + askHelp,
+		Example: `  muster queue
+  muster queue --me -t PENDING -O jobid,name:20,why
+  muster queue -h -o '%i %T' -j 17,18_[1-4]
+  muster queue --json | jq '.jobs[] | select(.gpus > 0) | .job'`,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	flags := c.Flags()
+	f.add(c)
+	flags.StringSliceVarP(&f.users, "user", "u", nil, "jobs of these `users`")
+	flags.BoolVar(&f.me, "me", false, "my jobs")
+	flags.StringArrayVarP(&f.jobs, "jobs", "j", nil, "these `jobs`")
+	flags.StringSliceVarP(&f.states, "states", "t", nil, "jobs in these `states`, also ended ones of the last minutes; all for all")
+	flags.StringArrayVarP(&f.nodes, "nodelist", "w", nil, "jobs on these `nodes`")
+	flags.StringSliceVarP(&f.names, "name", "n", nil, "jobs of these `names`")
+	flags.StringSliceVarP(&f.accounts, "account", "A", nil, "jobs of these `accounts`")
+	flags.StringSliceVarP(&f.partitions, "partition", "p", nil, "jobs of these `partitions`")
+	flags.StringVarP(&f.format, "format", "o", "", "what to show, in squeue's `letters`")
+	flags.StringVarP(&f.fields, "Format", "O", "", "what to show, as `names`")
+	flags.BoolVarP(&f.long, "long", "l", false, "show states in full, and time limits")
+	flags.BoolVarP(&f.noHeader, "noheader", "h", false, "no line with the names of the columns")
+	flags.BoolVarP(&f.array, "array", "r", false, "a line for each task of an array")
+	flags.BoolVar(&f.json, "json", false, "print one JSON document")
+	flags.BoolVar(&f.watch, "watch", false, "show it again and again, until q or Ctrl-C")
+	flags.DurationVar(&f.interval, "interval", 2*time.Second, "time between two refreshes of --watch")
+	flags.IntVar(&f.times, "times", 0, "with --watch: print it this often and end")
+	flags.Bool("help", false, "help for queue") // -h is Slurm's
+	_ = c.RegisterFlagCompletionFunc("jobs", completeJobs(&f.askFlags))
+	_ = c.RegisterFlagCompletionFunc("nodelist", completeNodes(&f.askFlags))
+	return c
+}
+
+func (f *queueFlags) run(c *cobra.Command) error {
+	if f.format != "" && f.fields != "" || f.json && (f.format != "" || f.fields != "") {
+		return usageErrorf("give one of --format, --Format and --json")
+	}
+	if _, err := f.columns(); err != nil {
+		return err
+	}
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	if f.watch && f.json {
+		return usageErrorf("--watch and --json exclude each other")
+	}
+	if !f.watch {
+		return f.print(c, h, c.OutOrStdout())
+	}
+	if f.interval < 100*time.Millisecond || f.times < 0 {
+		return usageErrorf("--interval must be 100ms or more, and --times not below 0")
+	}
+	return watch(c, f.interval, f.times, func(w io.Writer) error { return f.print(c, h, w) })
+}
+
+// watch shows something again and again: in place on a terminal, else one below the
+// other.
+func watch(c *cobra.Command, every time.Duration, times int, show func(io.Writer) error) error {
+	out, isFile := c.OutOrStdout().(*os.File)
+	live := isFile && isTerminal(out) && times == 0
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(stop)
+	quit := make(chan struct{})
+	if live {
+		if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+			defer terminal.Close()
+			if restore, err := singleKeys(terminal); err == nil {
+				defer restore()
+				go waitForQuit(terminal, quit)
+			}
+		}
+		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
+		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+	}
+	for i := 0; ; {
+		var b bytes.Buffer
+		if err := show(&b); err != nil {
+			return err
+		}
+		if live {
+			fmt.Fprint(out, fit(time.Now().Format("15:04:05")+"\n"+b.String(), out))
+		} else {
+			fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(b.String(), "\n"))
+		}
+		if i++; i == times {
+			return nil
+		}
+		select {
+		case <-time.After(every):
+		case <-stop:
+			return nil
+		case <-quit:
+			return nil
+		}
+	}
+}
+
+func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) error {
+	jobs, err := f.list(c, h)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		if jobs == nil {
+			jobs = []api.Job{}
+		}
+		return printJSON(c, api.Jobs{Jobs: jobs})
+	}
+	lines := f.lines(jobs)
+	columns, err := f.columns()
+	if err != nil {
+		return err
+	}
+	sized := func(k queueColumn) bool { return k.width > 0 }
+	if f.format != "" || slices.ContainsFunc(columns, sized) {
+		return writeFormat(w, columns, lines, !f.noHeader)
+	}
+	return writeQueue(w, columns, lines, !f.noHeader)
+}
+
+// list asks for the jobs; what the head cannot choose by is chosen here.
+func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, error) {
+	users := f.users
+	if f.me {
+		var err error
+		if users, err = withMe(c, h, users); err != nil {
+			return nil, err
+		}
+	}
+	states, err := readStates(strings.Join(f.states, ","))
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := nodeNames(f.nodes)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := jobIDs(f.jobs)
+	if err != nil {
+		return nil, err
+	}
+	q := headclient.Query{User: only(users), Node: only(nodes), Name: only(f.names), Account: only(f.accounts), States: states}
+	jobs, err := h.Jobs(c.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	onNode, isNamed := setOf(nodes), setOf(ids)
+	jobs = slices.DeleteFunc(jobs, func(j api.Job) bool {
+		return !wanted(users, j.User) || !wanted(f.names, j.Name) || !wanted(f.accounts, j.Account) || !wanted(f.partitions, j.Partition) ||
+			states == nil && j.State.Over() || states != nil && !slices.Contains(states, j.State) ||
+			len(nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return onNode[n] }) ||
+			len(ids) > 0 && !named(isNamed, &j)
+	})
+	slices.SortStableFunc(jobs, compareJobs)
+	return jobs, nil
+}
+
+// only is what to ask the head for: of several the head knows nothing.
+func only(list []string) string {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return ""
+}
+
+func wanted(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+
+// named says whether a job is among those, by itself or with its array.
+func named(ids nameSet, j *api.Job) bool {
+	return ids[jobName(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
+}
+
+// compareJobs has squeue's order: partition, state, priority.
+func compareJobs(a, b api.Job) int {
+	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(slices.Index(stateOrder, a.State), slices.Index(stateOrder, b.State)),
+		cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
+}
+
+// lines puts waiting tasks of an array that wait for the same reason into one.
+func (f *queueFlags) lines(jobs []api.Job) []listedJob {
+	type group struct {
+		array  uint64
+		reason string
+	}
+	at := map[group]int{}
+	tasks := map[int][]uint32{}
+	var lines []listedJob
+	for i := range jobs {
+		j := &jobs[i]
+		if f.array || j.ArrayTask == nil || j.State != api.Pending {
+			lines = append(lines, listedJob{j, jobName(j)})
+			continue
+		}
+		g := group{j.ArrayJob, j.Reason}
+		line, ok := at[g]
+		if !ok {
+			line = len(lines)
+			at[g] = line
+			lines = append(lines, listedJob{j, ""})
+		}
+		tasks[line] = append(tasks[line], *j.ArrayTask)
+	}
+	for line, list := range tasks {
+		lines[line].id = arrayName(lines[line].Job, list)
+	}
+	return lines
+}
+
+func arrayName(j *api.Job, tasks []uint32) string {
+	if len(tasks) == 1 {
+		return jobName(j)
+	}
+	slices.Sort(tasks)
+	array := slurmopt.Array{Tasks: tasks}
+	return fmt.Sprintf("%d_[%s]", j.ArrayJob, array.String())
+}
+
+// queueColumn is a column of a format: field is nil for plain text.
+type queueColumn struct {
+	field *jobField
+	text  string
+	width int
+	right bool
+}
+
+func (f *queueFlags) columns() ([]queueColumn, error) {
+	switch {
+	case f.format != "":
+		return readFormat(f.format)
+	case f.fields != "":
+		return readFields(f.fields)
+	case f.long:
+		return readFields("jobid,partition,name,username,state,timeused,timelimit,numnodes,reasonlist")
+	}
+	return readFields("jobid,partition,name,username,statecompact,timeused,numnodes,reasonlist")
+}
+
+// readFormat reads squeue's --format: %[.][WIDTH]LETTER, and text between.
+func readFormat(format string) ([]queueColumn, error) {
+	var columns []queueColumn
+	text := ""
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' || i+1 == len(format) || format[i+1] == '%' {
+			text += format[i : i+1]
+			if format[i] == '%' {
+				i++
+			}
+			continue
+		}
+		k := queueColumn{}
+		i++
+		if format[i] == '.' {
+			k.right = true
+			i++
+		}
+		start := i
+		for i < len(format) && format[i] >= '0' && format[i] <= '9' {
+			i++
+		}
+		if i == len(format) || i-start > 3 {
+			return nil, usageErrorf("--format %q: behind %%, a point and a width of up to 3 digits stands a letter, as in %%.18i", format)
+		}
+		k.width, _ = strconv.Atoi(format[start:i])
+		if k.field = fieldByLetter(format[i]); k.field == nil {
+			return nil, usageErrorf("--format %q: %%%c is not known here; --Format has the same by name", format, format[i])
+		}
+		if text != "" {
+			columns, text = append(columns, queueColumn{text: text}), ""
+		}
+		columns = append(columns, k)
+	}
+	if text != "" {
+		columns = append(columns, queueColumn{text: text})
+	}
+	return columns, nil
+}
+
+// readFields reads squeue's --Format: NAME[:[.]WIDTH],... Where one has a width, those
+// without have squeue's own.
+func readFields(list string) ([]queueColumn, error) {
+	var columns []queueColumn
+	otherwise := 0
+	if strings.Contains(list, ":") {
+		otherwise = 20
+	}
+	for item := range strings.SplitSeq(list, ",") {
+		name, width, sized := strings.Cut(strings.TrimSpace(item), ":")
+		field, err := fieldByName(name)
+		if err != nil {
+			return nil, err
+		}
+		k := queueColumn{field: field, width: otherwise}
+		if sized {
+			width, k.right = strings.CutPrefix(width, ".")
+			if k.width, err = strconv.Atoi(width); err != nil || k.width < 1 || k.width > 999 {
+				return nil, usageErrorf("--Format %q: behind the colon stands a width from 1 to 999, as in name:20", item)
+			}
+		}
+		if otherwise > 0 && len(columns) > 0 {
+			columns = append(columns, queueColumn{text: " "})
+		}
+		columns = append(columns, k)
+	}
+	return columns, nil
+}
+
+// writeFormat writes lines as squeue does: what has a width is cut or filled.
+func writeFormat(w io.Writer, columns []queueColumn, jobs []listedJob, header bool) error {
+	var b strings.Builder
+	line := func(value func(*jobField) string) {
+		var l strings.Builder
+		for _, k := range columns {
+			switch {
+			case k.field == nil:
+				l.WriteString(k.text)
+			case k.width > 0:
+				l.WriteString(pad(printable(value(k.field)), k.width, k.right))
+			default:
+				l.WriteString(printable(value(k.field)))
+			}
+		}
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	if header {
+		line(func(f *jobField) string { return f.header })
+	}
+	for i := range jobs {
+		line(func(f *jobField) string { return f.value(&jobs[i]) })
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeQueue(w io.Writer, columns []queueColumn, jobs []listedJob, header bool) error {
+	var names []string
+	shrink := -1
+	for i, k := range columns {
+		names = append(names, k.field.header)
+		if k.field.letter == 'j' {
+			shrink = i
+		}
+	}
+	rows := make([][]string, len(jobs))
+	for i := range jobs {
+		for _, k := range columns {
+			rows[i] = append(rows[i], k.field.value(&jobs[i]))
+		}
+	}
+	if !header {
+		names = nil
+	}
+	return writeColumns(w, names, rows, shrink)
+}

@@ -1,0 +1,400 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"muster/client"
+	"muster/head/api"
+	"muster/head/dial"
+)
+
+// Head is a head that can be asked.
+type Head struct {
+	http *http.Client
+	base string
+	// where is how people call it.
+	where string
+	local bool
+}
+
+// patience is how long a head has for an answer. Outputs that are followed and
+// commands may take longer.
+const patience = time.Minute
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 4 << 30
+
+// Open makes a client of the head at an address: HOST, HOST:PORT, unix:ADDRESS, or
+// nothing for the socket of this machine's head. Nothing is sent yet. tlsDir is the
+// folder with the user's certificate, for heads of other machines.
+func Open(address, tlsDir string) (*Head, error) {
+	if address == "" {
+		address = "unix:" + dial.DefaultSocket
+	}
+	network, where, err := dial.Address(address)
+	if err != nil {
+		return nil, err
+	}
+	config := dial.Config{Head: address}
+	if network != "unix" {
+		if config.TLS, err = certificate(where, tlsDir); err != nil {
+			return nil, err
+		}
+	}
+	h := &Head{where: where, local: network == "unix"}
+	if h.http, h.base, err = dial.Client(config); err != nil {
+		return nil, err
+	}
+	// A head sends no redirections.
+	h.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return h, nil
+}
+
+// certificate reads the folder of a user.
+func certificate(where, tlsDir string) (*tls.Config, error) {
+	if tlsDir == "" {
+		return nil, fmt.Errorf("the head at %s is asked over TLS: give --tls-dir or MUSTER_TLS_DIR, the folder that muster cert made for you", where)
+	}
+	config, err := client.LoadTLS(tlsDir)
+	if err != nil {
+		return nil, err
+	}
+	if len(config.Certificates) == 0 {
+		return nil, fmt.Errorf("there is no certificate in %s: give the folder that muster cert made for you (user-NAME)", tlsDir)
+	}
+	return config, nil
+}
+
+// Refused is what a head says instead of doing what it was asked.
+type Refused struct {
+	Status int // as HTTP counts them
+	Reason string
+}
+
+func (r *Refused) Error() string { return r.Reason }
+
+// ErrUnreachable says that nobody answered as a head does; what was asked may have
+// been done all the same.
+var ErrUnreachable = errors.New("the head cannot be reached")
+
+type unreachable struct{ error }
+
+func (u unreachable) Is(target error) bool { return target == ErrUnreachable }
+func (u unreachable) Unwrap() error        { return u.error }
+
+// get asks for a document.
+func (h *Head) get(ctx context.Context, path string, query url.Values, answer any) error {
+	return h.ask(ctx, http.MethodGet, path, query, nil, answer)
+}
+
+// ask sends a document, if there is one, and reads the answer.
+func (h *Head) ask(ctx context.Context, method, path string, query url.Values, question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var body io.Reader
+	if question != nil {
+		text, err := json.Marshal(question)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
+	}
+	response, err := h.send(ctx, method, path, query, body, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if answer == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
+		return unreachable{fmt.Errorf("the head at %s does not answer as a head does: %w", h.where, err)}
+	}
+	return nil
+}
+
+// send sends a request, and returns an answer that is good; the others are errors.
+func (h *Head) send(ctx context.Context, method, path string, query url.Values, body io.Reader, upgrade http.Header) (*http.Response, error) {
+	target := h.base + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range upgrade {
+		request.Header[name] = values
+	}
+	response, err := h.http.Do(request)
+	if err != nil {
+		return nil, h.notReached(ctx, err)
+	}
+	if response.StatusCode < 300 && (upgrade == nil || response.StatusCode == http.StatusSwitchingProtocols) {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, h.refusal(response)
+}
+
+func (h *Head) refusal(response *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	var said api.Error
+	if err := json.Unmarshal(text, &said); err != nil || said.Error == "" {
+		return unreachable{fmt.Errorf("the head at %s answers %s and no reason: is that a head?", h.where, response.Status)}
+	}
+	return &Refused{Status: response.StatusCode, Reason: said.Error}
+}
+
+// notReached says why a head cannot be asked, and what to do.
+func (h *Head) notReached(ctx context.Context, err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case h.local && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)):
+		err = fmt.Errorf("no head answers at %s on this machine: say where it is with --head HOST or MUSTER_HEAD, or start one with muster head", h.where)
+	case errors.As(err, &authority):
+		err = fmt.Errorf("the head at %s has a certificate of another authority: give the folder that muster cert made beside the head's (--tls-dir)", h.where)
+	case errors.As(err, &host):
+		err = fmt.Errorf("the head at %s has no certificate for that name: use the name that it was made for (%w)", h.where, err)
+	case errors.As(err, &record):
+		err = fmt.Errorf("what listens at %s does not speak TLS: is that the port of a head?", h.where)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("the head at %s has not answered for %v: try again", h.where, patience)
+	default:
+		err = fmt.Errorf("the head at %s cannot be reached: %w", h.where, err)
+	}
+	return unreachable{err}
+}
+
+// Cluster asks what cluster this is.
+func (h *Head) Cluster(ctx context.Context) (*api.Cluster, error) {
+	var c api.Cluster
+	return &c, h.get(ctx, "/v1/cluster", nil, &c)
+}
+
+// submitTries is how often a submission is repeated when the head did not answer. Its
+// key makes that harmless.
+const submitTries = 3
+
+// Submit submits a job. The submission must have a key if it is to be repeated where
+// the head does not answer.
+func (h *Head) Submit(ctx context.Context, s *api.Submission) (*api.Submitted, error) {
+	var err error
+	for try := range submitTries {
+		var answer api.Submitted
+		err = h.ask(ctx, http.MethodPost, "/v1/jobs", nil, s, &answer)
+		switch {
+		case err == nil && answer.Error != "":
+			return nil, &Refused{Status: http.StatusBadRequest, Reason: answer.Error}
+		case err == nil:
+			return &answer, nil
+		case s.Key == "" || !errors.Is(err, ErrUnreachable) || try == submitTries-1:
+			return nil, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond << (2 * try)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, err
+}
+
+// Query says which jobs are wanted; what is empty restricts nothing.
+type Query struct {
+	User, Node, Name, Account string
+	States                    []api.State
+}
+
+func (q *Query) values() url.Values {
+	v := url.Values{}
+	for name, value := range map[string]string{"user": q.User, "node": q.Node, "name": q.Name, "account": q.Account} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if len(q.States) > 0 {
+		words := make([]string, len(q.States))
+		for i, s := range q.States {
+			words[i] = string(s)
+		}
+		v.Set("state", strings.Join(words, ","))
+	}
+	return v
+}
+
+// Jobs lists jobs that have not ended, and those of the last minutes.
+func (h *Head) Jobs(ctx context.Context, q Query) ([]api.Job, error) {
+	return h.pages(ctx, "/v1/jobs", q.values())
+}
+
+// pages reads a list of jobs to its end.
+func (h *Head) pages(ctx context.Context, path string, query url.Values) ([]api.Job, error) {
+	var jobs []api.Job
+	for {
+		var page api.Jobs
+		if err := h.get(ctx, path, query, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		after := strconv.FormatUint(page.Next, 10)
+		switch {
+		case page.Next == 0:
+			return jobs, nil
+		case query.Get("after") == after:
+			return nil, unreachable{fmt.Errorf("the head at %s does not answer as a head does: its list does not go on after %s", h.where, after)}
+		}
+		query.Set("after", after)
+	}
+}
+
+func jobPath(id string, rest ...string) string {
+	return "/v1/jobs/" + url.PathEscape(id) + strings.Join(rest, "")
+}
+
+// Job asks about a job: 17, or 17_3 for a task of an array. Of an array it returns all
+// tasks, of another job one.
+func (h *Head) Job(ctx context.Context, id string) ([]api.Job, error) {
+	var text json.RawMessage
+	if err := h.get(ctx, jobPath(id), nil, &text); err != nil {
+		return nil, err
+	}
+	var either struct {
+		api.Job
+		Jobs []api.Job `json:"jobs"`
+	}
+	err := json.Unmarshal(text, &either)
+	switch {
+	case err == nil && len(either.Jobs) > 0:
+		return either.Jobs, nil
+	case err == nil && either.Job.ID != 0:
+		return []api.Job{either.Job}, nil
+	}
+	return nil, unreachable{fmt.Errorf("the head at %s does not answer as a head does: it tells nothing about job %s (%v)", h.where, id, err)}
+}
+
+// Cancel ends a job or, with the name of a signal, sends it that.
+func (h *Head) Cancel(ctx context.Context, id, signal string) (*api.Changed, error) {
+	query := url.Values{}
+	if signal != "" {
+		query.Set("signal", signal)
+	}
+	var c api.Changed
+	return &c, h.ask(ctx, http.MethodDelete, jobPath(id), query, nil, &c)
+}
+
+// Change does something to a job: hold, release, suspend, resume, requeue, and with a
+// document priority and limit.
+func (h *Head) Change(ctx context.Context, id, action string, document any) (*api.Changed, error) {
+	var c api.Changed
+	return &c, h.ask(ctx, http.MethodPost, jobPath(id, "/", action), nil, document, &c)
+}
+
+// Output says which output of a job is wanted.
+type Output struct {
+	Error  bool // of its standard error
+	Part   int
+	Offset int64
+	Follow bool
+}
+
+// Output reads what a job has written. The caller must close it.
+func (h *Head) Output(ctx context.Context, id string, o Output) (io.ReadCloser, error) {
+	stream := "output"
+	if o.Error {
+		stream = "error"
+	}
+	query := url.Values{"stream": {stream}}
+	if o.Part > 0 {
+		query.Set("part", strconv.Itoa(o.Part))
+	}
+	if o.Offset > 0 {
+		query.Set("offset", strconv.FormatInt(o.Offset, 10))
+	}
+	if o.Follow {
+		query.Set("follow", "true")
+	}
+	response, err := h.send(ctx, http.MethodGet, jobPath(id, "/output"), query, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// Nodes lists the nodes.
+func (h *Head) Nodes(ctx context.Context) ([]api.Node, error) {
+	var n api.Nodes
+	err := h.get(ctx, "/v1/nodes", nil, &n)
+	return n.Nodes, err
+}
+
+// Node asks about one node.
+func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
+	var n api.Node
+	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
+}
+
+// ChangeNode does something to a node: drain with its document, resume, remove.
+func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
+	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)
+}
+
+// Period restricts a history; what is zero restricts nothing.
+type Period struct {
+	Since, Until time.Time
+	User         string
+}
+
+// historyPage is how many jobs are asked for at once.
+const historyPage = 10_000
+
+// History lists jobs that have ended, the oldest first.
+func (h *Head) History(ctx context.Context, p Period) ([]api.Job, error) {
+	query := url.Values{"limit": {strconv.Itoa(historyPage)}}
+	if !p.Since.IsZero() {
+		query.Set("since", strconv.FormatInt(p.Since.Unix(), 10))
+	}
+	if !p.Until.IsZero() {
+		query.Set("until", strconv.FormatInt(p.Until.Unix(), 10))
+	}
+	if p.User != "" {
+		query.Set("user", p.User)
+	}
+	return h.pages(ctx, "/v1/history", query)
+}
+
+// Usage asks what users and accounts used.
+func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
+	var u api.Usage
+	return &u, h.get(ctx, "/v1/usage", nil, &u)
+}
+
+// Priorities asks why the queue stands as it does.
+func (h *Head) Priorities(ctx context.Context) (*api.Priorities, error) {
+	var p api.Priorities
+	return &p, h.get(ctx, "/v1/priorities", nil, &p)
+}

@@ -383,6 +383,60 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// Answers that take longer than a request may, because nothing happens for so long, go
+// on and come to their end.
+func TestLongAnswers(t *testing.T) {
+	const patience = 200 * time.Millisecond
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Connections.Request = patience })
+	as := c.as("", "")
+	n1, u := c.greet(as, hello("n1")), c.user("")
+	job := u.submit(command("cat"))
+	started := heard[agent.Start](n1)
+	n1.say(agent.Report{Task: started.Task, State: agent.Running})
+	waitFor(t, u, job, api.Running)
+	output := make(chan string, 1)
+	go func() {
+		answer, err := u.http.Get(fmt.Sprintf("%s/v1/jobs/%d/output?follow=true", u.base, job))
+		if err != nil {
+			output <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		output <- fmt.Sprint(string(text), err)
+	}()
+	far, err := dial.DialStream(context.Background(), as, heard[agent.Open](n1).Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := u.http.Get(u.base + "/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	in := bufio.NewScanner(events.Body)
+	in.Scan()
+	for _, text := range []string{"one ", "two"} {
+		time.Sleep(2 * patience) // that nothing happens is what is tested
+		if _, err := far.Write(agent.AppendFrame(nil, agent.FrameOutput, []byte(text))); err != nil {
+			t.Fatal(err)
+		}
+		u.must("POST", fmt.Sprintf("/v1/jobs/%d/priority", u.submit(command("-n9999"))), api.Priority{Nice: new(int64)}, nil)
+		for in.Scan() && !strings.HasPrefix(in.Text(), "data: ") {
+		}
+		if !strings.HasPrefix(in.Text(), "data: ") {
+			t.Fatalf("the events ended: %v", in.Err())
+		}
+	}
+	time.Sleep(2 * patience)
+	if _, err := far.Write(agent.AppendOutcome(nil, agent.Outcome{})); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-output; got != "one two<nil>" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A stream that a user gives up is given up at the agent too.
 func TestStreamsEnd(t *testing.T) {
 	c := start(t, nil)

@@ -48,7 +48,7 @@ func (q *request) one(event func(head.Caller) head.Event) (any, error) {
 
 // body reads a small document.
 func (q *request) body(into any) error {
-	text, free, err := q.bodies.body(q.r, q.who.user, maxBody)
+	text, free, err := q.bodies.body(q.w, q.r, q.who.user, maxBody)
 	defer free()
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func serveCluster(q *request) (any, error) {
 }
 
 func serveSubmit(q *request) (any, error) {
-	text, free, err := q.bodies.body(q.r, q.who.user, maxSubmitBody)
+	text, free, err := q.bodies.body(q.w, q.r, q.who.user, maxSubmitBody)
 	defer free()
 	if err != nil {
 		return nil, err

@@ -280,6 +280,7 @@ func (q *request) copyFile(conn net.Conn) error {
 			var end agent.Outcome
 			if end, err = agent.ParseOutcome(text); err == nil && end.Reason == "" {
 				begin()
+				q.allow(q.w) // the end of the answer is still to be written
 				return errAnswered
 			}
 			if err == nil {

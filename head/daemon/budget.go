@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"muster/head"
 )
@@ -52,7 +53,7 @@ func (b *budget) giveBack(user string, n int64) {
 
 // body reads a request's body, of at most limit bytes. The bytes count until free is
 // called.
-func (b *budget) body(r *http.Request, user string, limit int64) (text []byte, free func(), err error) {
+func (b *budget) body(w http.ResponseWriter, r *http.Request, user string, limit int64) (text []byte, free func(), err error) {
 	taken := int64(0)
 	free = func() { b.giveBack(user, taken) }
 	tooLarge := refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes: send less at once", limit)
@@ -77,6 +78,7 @@ func (b *budget) body(r *http.Request, user string, limit int64) (text []byte, f
 		case int64(len(text)) > limit:
 			return nil, free, tooLarge
 		case errors.Is(err, io.EOF):
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it has come in time
 			return text, free, nil
 		case err != nil:
 			return nil, free, refuse(http.StatusRequestTimeout, "the request breaks off after %d bytes: %v", len(text), err)

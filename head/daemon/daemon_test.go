@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/user"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/head"
 	"muster/head/api"
 	"muster/head/dial"
 	"muster/wire/agent"
@@ -380,6 +383,60 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// Answers that take longer than a request may, because nothing happens for so long, go
+// on and come to their end.
+func TestLongAnswers(t *testing.T) {
+	const patience = 200 * time.Millisecond
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Connections.Request = patience })
+	as := c.as("", "")
+	n1, u := c.greet(as, hello("n1")), c.user("")
+	job := u.submit(command("cat"))
+	started := heard[agent.Start](n1)
+	n1.say(agent.Report{Task: started.Task, State: agent.Running})
+	waitFor(t, u, job, api.Running)
+	output := make(chan string, 1)
+	go func() {
+		answer, err := u.http.Get(fmt.Sprintf("%s/v1/jobs/%d/output?follow=true", u.base, job))
+		if err != nil {
+			output <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		output <- fmt.Sprint(string(text), err)
+	}()
+	far, err := dial.DialStream(context.Background(), as, heard[agent.Open](n1).Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := u.http.Get(u.base + "/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	in := bufio.NewScanner(events.Body)
+	in.Scan()
+	for _, text := range []string{"one ", "two"} {
+		time.Sleep(2 * patience) // that nothing happens is what is tested
+		if _, err := far.Write(agent.AppendFrame(nil, agent.FrameOutput, []byte(text))); err != nil {
+			t.Fatal(err)
+		}
+		u.must("POST", fmt.Sprintf("/v1/jobs/%d/priority", u.submit(command("-n9999"))), api.Priority{Nice: new(int64)}, nil)
+		for in.Scan() && !strings.HasPrefix(in.Text(), "data: ") {
+		}
+		if !strings.HasPrefix(in.Text(), "data: ") {
+			t.Fatalf("the events ended: %v", in.Err())
+		}
+	}
+	time.Sleep(2 * patience)
+	if _, err := far.Write(agent.AppendOutcome(nil, agent.Outcome{})); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-output; got != "one two<nil>" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A stream that a user gives up is given up at the agent too.
 func TestStreamsEnd(t *testing.T) {
 	c := start(t, nil)
@@ -412,5 +469,69 @@ func TestStreamsEnd(t *testing.T) {
 	_ = far.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := far.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the agent's side goes on: %v", err)
+	}
+}
+
+// A configuration that is read again takes effect; one that is wrong does not.
+func TestReload(t *testing.T) {
+	reload, loaded := make(chan struct{}), make(chan func(Config) (Config, error), 1)
+	var first Config
+	c := start(t, func(cfg *Config, o *Options) {
+		first = *cfg
+		o.Reload = reload
+		o.Load = func() (Config, error) { return (<-loaded)(first) }
+	})
+	alice := c.user("alice")
+	isAdmin := func() bool {
+		var info api.Cluster
+		alice.must("GET", "/v1/cluster", nil, &info)
+		return info.Admin
+	}
+	again := func(change func(Config) (Config, error)) {
+		loaded <- change
+		reload <- struct{}{}
+		// The next one is taken when the daemon has done with this one.
+		loaded <- func(Config) (Config, error) { return Config{}, errors.New("nothing is read") }
+		reload <- struct{}{}
+	}
+	again(func(cfg Config) (Config, error) {
+		cfg.Core.Admins, cfg.Policy = []string{"alice"}, "fcfs"
+		return cfg, nil
+	})
+	if !isAdmin() {
+		t.Error("alice is no administrator")
+	}
+	again(func(cfg Config) (Config, error) { return cfg, errors.New("line 7") })
+	again(func(cfg Config) (Config, error) { cfg.Core.Silence = 0; return cfg, nil })
+	if !isAdmin() {
+		t.Error("what was wrong took effect")
+	}
+}
+
+// A session that does not drain what it is sent is hung up, and holds no more than its
+// queue.
+func TestSessionThatDoesNotRead(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	d := &daemon{cfg: Default(), log: slog.New(slog.DiscardHandler), Options: Options{Now: time.Now}, began: time.Now()}
+	d.sessions = newSessions(d)
+	s := &session{sessions: d.sessions, id: 1, node: "n1", conn: near}
+	if !s.add() {
+		t.Fatal("it is not taken")
+	}
+	sent := 0
+	for d.sessions.send(&head.Send{Session: 1, Message: agent.Ping{}}) {
+		if sent++; sent > 3*maxToAgent {
+			t.Fatalf("%d messages wait", sent)
+		}
+	}
+	if _, err := far.Read(make([]byte, 1)); err == nil {
+		_, err = io.Copy(io.Discard, far)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if sent < maxToAgent {
+		t.Errorf("hung up after %d messages", sent)
 	}
 }

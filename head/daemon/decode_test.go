@@ -141,7 +141,7 @@ func TestSubmissionsFitIntoMessages(t *testing.T) {
 func TestBodies(t *testing.T) {
 	b := newBudget(1<<20, 512<<10)
 	read := func(user string, size int) (func(), error) {
-		_, free, err := b.body(httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", size))), user, 1<<20)
+		_, free, err := b.body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", size))), user, 1<<20)
 		return free, err
 	}
 	one, err := read("alice", 200<<10)

@@ -91,7 +91,6 @@ type doors struct {
 	server    *http.Server
 	web       *webServer
 	names     userNames
-	file      string // of the socket; "" if it has none
 }
 
 // openDoors opens the port, the socket, and what metrics are asked for at.

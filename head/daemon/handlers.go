@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -47,7 +48,7 @@ func (q *request) one(event func(head.Caller) head.Event) (any, error) {
 
 // body reads a small document.
 func (q *request) body(into any) error {
-	text, free, err := q.bodies.body(q.r, q.who.user, maxBody)
+	text, free, err := q.bodies.body(q.w, q.r, q.who.user, maxBody)
 	defer free()
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func serveCluster(q *request) (any, error) {
 }
 
 func serveSubmit(q *request) (any, error) {
-	text, free, err := q.bodies.body(q.r, q.who.user, maxSubmitBody)
+	text, free, err := q.bodies.body(q.w, q.r, q.who.user, maxSubmitBody)
 	defer free()
 	if err != nil {
 		return nil, err
@@ -172,19 +173,10 @@ func (q *request) past(name head.Ref) ([]api.Job, error) {
 func serveCancel(q *request) (any, error) {
 	name, err := q.job()
 	signal := q.query.signal("signal")
-	if err = cmpErr(err, q.query.err); err != nil {
+	if err = cmp.Or(err, q.query.err); err != nil {
 		return nil, err
 	}
 	return q.one(func(c head.Caller) head.Event { return head.Cancel{Caller: c, Jobs: []head.Ref{name}, Signal: signal} })
-}
-
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // changer serves one of the other things that can be done to jobs.

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +28,16 @@ import (
 func child() {
 	cfg := Default()
 	cfg.Listen, cfg.Socket, cfg.State = "", os.Getenv("MUSTER_HEAD_TEST_SOCKET"), os.Getenv("MUSTER_HEAD_TEST_CHILD")
+	if limit := os.Getenv("MUSTER_HEAD_TEST_FSIZE"); limit != "" {
+		var bytes uint64
+		if _, err := fmt.Sscan(limit, &bytes); err != nil {
+			panic(err)
+		}
+		signal.Ignore(syscall.SIGXFSZ) // a write beyond it fails
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: bytes}); err != nil {
+			panic(err)
+		}
+	}
 	err := Run(context.Background(), cfg, Options{
 		Policy: catalog.New, Now: time.Now, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Ready: func(Addresses) { fmt.Println("ready") },
@@ -35,7 +47,7 @@ func child() {
 }
 
 // startChild starts such a head, and returns when it serves.
-func startChild(t *testing.T, state, socket string) *exec.Cmd {
+func startChild(t *testing.T, state, socket string, environment ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -43,6 +55,7 @@ func startChild(t *testing.T, state, socket string) *exec.Cmd {
 	}
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), "MUSTER_HEAD_TEST_CHILD="+state, "MUSTER_HEAD_TEST_SOCKET="+socket)
+	c.Env = append(c.Env, environment...)
 	var errors bytes.Buffer
 	c.Stderr = &errors
 	out, err := c.StdoutPipe()
@@ -54,6 +67,7 @@ func startChild(t *testing.T, state, socket string) *exec.Cmd {
 	}
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	if _, err := out.Read(make([]byte, 6)); err != nil {
+		_ = c.Wait()
 		t.Fatalf("the head did not start: %v %s", err, errors.String())
 	}
 	return c
@@ -172,4 +186,42 @@ func checkAcknowledged(t *testing.T, socket string, acknowledged map[string]uint
 		}
 	}
 	t.Logf("%d acknowledged, %d unsure, %d there", len(acknowledged), len(unsure), len(there))
+}
+
+// A disk on which there is no more room: the head says so and ends, and has all that it
+// acknowledged when there is room again.
+func TestFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	state, socket := t.TempDir(), fmt.Sprintf("@muster-head-full-%d", os.Getpid())
+	process := startChild(t, state, socket, "MUSTER_HEAD_TEST_FSIZE=20000000")
+	h, base, err := dial.Client(dial.Config{Head: "unix:" + socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &asker{t, h, base}
+	acknowledged := map[string]uint64{}
+	for i := 0; ; i++ {
+		key := fmt.Sprint(i)
+		var done api.Submitted
+		status, problem := a.do("POST", "/v1/jobs", api.Submission{Script: "#!/bin/sh\n" + strings.Repeat("#", 300_000), Directory: "/", Key: key, Options: []string{"--job-name=k" + key}}, &done)
+		if status == http.StatusOK && i < 1000 {
+			acknowledged[key] = done.Job
+			continue
+		}
+		if status != http.StatusServiceUnavailable || !strings.Contains(problem, "cannot write to its disk") {
+			t.Errorf("after %d: %d %s", i, status, problem)
+		}
+		break
+	}
+	if err := process.Wait(); err == nil {
+		t.Error("it ended as if all were well")
+	}
+	h.CloseIdleConnections()
+	if len(acknowledged) == 0 {
+		t.Fatal("nothing was taken")
+	}
+	startChild(t, state, socket)
+	checkAcknowledged(t, socket, acknowledged, map[string]bool{fmt.Sprint(len(acknowledged)): true})
 }

@@ -9,10 +9,12 @@ import (
 	"muster/policy"
 )
 
-// How many events the core handles before it lets its policy decide, and how much
-// may be collected for one transaction. Beyond that the queue waits for the disk.
+// How many events the core handles before it lets its policy decide, and for how long;
+// and how much may be collected for one transaction. Beyond that the queue waits for
+// the disk. The time is for lists of very many jobs, which nobody should wait behind.
 const (
 	maxBatch        = 1024
+	batchTime       = 10 * time.Millisecond
 	maxCollected    = 32 << 20 // bytes of records
 	maxCollectedAll = 100_000  // effects of all kinds
 )
@@ -44,7 +46,6 @@ type loop struct {
 	*daemon
 	core    *head.Core
 	waiting map[head.Request]answered // whose answers are still to come
-	batch   []unit
 	pending *collected
 }
 
@@ -62,7 +63,6 @@ func (l *loop) run(ctx context.Context) {
 		}
 		select {
 		case <-ready:
-			l.batch = l.queue.take(maxBatch, l.batch[:0])
 			l.handle()
 		case out <- l.pending:
 			l.pending = &collected{}
@@ -98,24 +98,39 @@ func (l *loop) leave() {
 	close(l.commits)
 }
 
-// handle lets the core handle what was taken from the queue.
+// handle lets the core handle what waits in the queue, but not all of it if that is
+// much.
 func (l *loop) handle() {
-	now := l.now()
-	for i, u := range l.batch {
-		l.batch[i] = unit{}
-		if u.call.look != nil {
-			l.settle() // so that it is answered behind what it shows
-			u.call.look(l.core)
-			l.pending.answered = append(l.pending.answered, answered{call: u.call, index: -1})
-			continue
+	began := l.now()
+	for range maxBatch {
+		u, ok := l.queue.take()
+		if !ok {
+			break
 		}
-		if u.call.answers != nil {
-			l.waiting[u.call.first+head.Request(u.event)] = answered{call: u.call, index: u.event}
+		l.one(u)
+		if l.now()-began > batchTime {
+			break
 		}
-		l.core.Handle(now, u.call.events[u.event])
-		u.call.events[u.event] = nil // it may be large, and the call lives on
+	}
+	if l.queue.waiting() > 0 {
+		l.queue.wake()
 	}
 	l.step()
+}
+
+// one lets the core handle an event, or somebody look at the core.
+func (l *loop) one(u unit) {
+	if u.call.look != nil {
+		l.settle() // so that it is answered behind what it shows
+		u.call.look(l.core)
+		l.pending.answered = append(l.pending.answered, answered{call: u.call, index: -1})
+		return
+	}
+	if u.call.answers != nil {
+		l.waiting[u.call.first+head.Request(u.event)] = answered{call: u.call, index: u.event}
+	}
+	l.core.Handle(l.now(), u.call.events[u.event])
+	u.call.events[u.event] = nil // it may be large, and the call lives on
 }
 
 // step lets the policy decide, and collects.

@@ -52,6 +52,7 @@ type queue struct {
 	mu      sync.Mutex
 	sources [classes]map[string]*source
 	turns   [classes][]*source // those that have something, the next one first
+	turn    class              // whose turn it is
 	length  int                // events and looks
 	closed  bool
 }
@@ -103,23 +104,21 @@ type unit struct {
 	event int
 }
 
-// take appends at most n units to those given, the classes and then the sources in
-// turn.
-func (q *queue) take(n int, to []unit) []unit {
+// take takes what is next, the classes and then the sources in turn; false if nothing
+// waits.
+func (q *queue) take() (unit, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i := 0; i < n && q.length > 0; i++ {
-		c := class(i) % classes
-		if len(q.turns[c]) == 0 {
-			c = (c + 1) % classes
-		}
-		to = append(to, q.one(c))
-		q.length--
+	if q.length == 0 {
+		return unit{}, false
 	}
-	if q.length > 0 {
-		q.wake()
+	q.length--
+	c := q.turn
+	q.turn = (q.turn + 1) % classes
+	if len(q.turns[c]) == 0 {
+		c = q.turn
 	}
-	return to
+	return q.one(c), true
 }
 
 // one takes what the next source of a class wants first.

@@ -110,17 +110,27 @@ func (d *daemon) handler() http.Handler {
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		sendError(w, refuse(http.StatusForbidden, "a page of another site cannot ask the head for changes"))
 	}))
-	return protection.Handler(mux)
+	checked := protection.Handler(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.allow(w) // a time that was given for an earlier request may be over
+		checked.ServeHTTP(w, r)
+	})
 }
 
 // dispatch serves a request by its method.
 func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[string]*route) {
 	d.metrics.requests.Add(1)
 	who, _ := r.Context().Value(callerKey{}).(*caller)
+	// Whoever sends a body has a time for it. Without one nothing is read: a deadline
+	// would end answers that take long.
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.cfg.Connections.Request))
+	}
 	answer, err := d.admit(w, r, who, methods)
 	if err == errAnswered {
 		return
 	}
+	d.allow(w)
 	if err != nil {
 		d.metrics.refusedRequests.Add(1)
 		sendError(w, err)
@@ -129,13 +139,15 @@ func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[st
 	sendJSON(w, http.StatusOK, answer)
 }
 
+// allow gives the other side a time to take what is written next.
+func (d *daemon) allow(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d.cfg.Connections.Request))
+}
+
 // errAnswered says that a request was answered already.
 var errAnswered = errors.New("answered")
 
 func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route) (any, error) {
-	deadline := time.Now().Add(d.cfg.Connections.Request)
-	control := http.NewResponseController(w)
-	_, _ = control.SetReadDeadline(deadline), control.SetWriteDeadline(deadline)
 	route := methods[r.Method]
 	switch {
 	case who == nil:

@@ -64,7 +64,7 @@ func newSessions(d *daemon) *sessions {
 
 // upgrade makes a request's connection one of another protocol.
 func upgrade(q *request, protocol string) (net.Conn, error) {
-	if !strings.EqualFold(q.r.Header.Get("Upgrade"), protocol) || !strings.EqualFold(q.r.Header.Get("Connection"), "upgrade") {
+	if !has(q.r.Header.Values("Upgrade"), protocol) || !has(q.r.Header.Values("Connection"), "upgrade") {
 		q.w.Header().Set("Upgrade", protocol)
 		return nil, refuse(http.StatusUpgradeRequired, "this is a conversation: send Connection: Upgrade and Upgrade: %s", protocol)
 	}
@@ -83,6 +83,18 @@ func upgrade(q *request, protocol string) (net.Conn, error) {
 		conn = &begun{Conn: conn, early: append([]byte(nil), early...)}
 	}
 	return conn, nil
+}
+
+// has says whether a header has a word, among others.
+func has(values []string, word string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(one), word) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // begun is a connection of which something was read already.

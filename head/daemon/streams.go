@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -231,7 +232,7 @@ func serveOutput(q *request) (any, error) {
 	name, err := q.job()
 	part := q.query.number("part", 0, 1<<20)
 	open := agent.Open{File: q.query.oneOf("stream", "output", "output", "error"), Offset: int64(q.query.number("offset", 0, 1<<62)), Follow: q.query.bool("follow")}
-	if err = cmpErr(err, q.query.err); err != nil {
+	if err = cmp.Or(err, q.query.err); err != nil {
 		return nil, err
 	}
 	conn, free, err := q.dial(name, func(job *api.Job) (string, error) {
@@ -279,6 +280,7 @@ func (q *request) copyFile(conn net.Conn) error {
 			var end agent.Outcome
 			if end, err = agent.ParseOutcome(text); err == nil && end.Reason == "" {
 				begin()
+				q.allow(q.w) // the end of the answer is still to be written
 				return errAnswered
 			}
 			if err == nil {

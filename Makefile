@@ -40,8 +40,9 @@ bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@mkdir -p bin/lib
 	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
-demo: build examples ## CUDA programs share two software GPUs that are too small for them
+demo: build examples ## CUDA programs share two software GPUs that are too small for them; then a cluster of three nodes
 	bin/muster demo
+	bin/muster demo cluster
 
 # The quick tests run under the race detector, then all of them without it. The
 # software GPU's arithmetic exists twice on amd64; both must be the same, and a
@@ -138,8 +139,9 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 		$(MAKE) --no-print-directory -C examples/$$folder || exit; \
 	done
 
-soak: ## 10,000 faults against running nodes, most of an hour; docs/chaos.md
+soak: ## 10,000 faults against running nodes, most of an hour, and a million hours of a simulated cluster, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
+	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made
 	rm -rf bin

@@ -22,11 +22,7 @@ func (c *Core) cancel(ev Cancel) {
 		}
 		changed.Jobs = append(changed.Jobs, j.id)
 		if ev.Signal != 0 {
-			for part := range j.tasks {
-				if t := &j.tasks[part]; t.end == nil {
-					c.send(t.node, agent.Signal{Task: j.taskName(part), Signal: ev.Signal}, 0)
-				}
-			}
+			c.signal(j, ev.Signal)
 			continue
 		}
 		c.cancelJob(j, "cancelled by "+ev.User)
@@ -36,6 +32,35 @@ func (c *Core) cancel(ev Cancel) {
 		return
 	}
 	c.answer(ev.Request, changed)
+}
+
+// signal sends a signal to all that runs of a job.
+func (c *Core) signal(j *job, number int) {
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.end == nil {
+			c.send(t.node, agent.Signal{Task: j.taskName(part), Signal: number}, 0)
+		}
+	}
+}
+
+// late ends a job whose deadline has passed.
+func (c *Core) late(j *job) {
+	if j.active() {
+		c.stopJob(j, stop{Cause: agent.TimedOut, Reason: "its deadline has passed", Outcome: api.Timeout})
+		return
+	}
+	c.cancelJob(j, "its deadline has passed")
+}
+
+// setSignal has a job of which that was asked signalled before its time is over.
+func (c *Core) setSignal(j *job) {
+	s, limit := j.said.Batch.Signal, j.timeLimit(c.cfg.TimeLimit)
+	if s == nil || limit == 0 {
+		return
+	}
+	if at := j.start + max(0, limit-s.Before); at > c.now || at == j.start {
+		c.timers.set(timer{at: at, what: ringSignal, job: j.id, attempt: j.attempt})
+	}
 }
 
 func (c *Core) cancelJob(j *job, reason string) {

@@ -410,6 +410,7 @@ func (c *Core) adopt(j *job) error {
 	}
 	j.number, j.gate = id, atPolicy
 	c.numbered[id] = j
+	c.setSignal(j)
 	if j.array != 0 {
 		c.arrays[j.array].admitted++
 		j.inArray = true

@@ -445,6 +445,8 @@ func (p *player) send(s head.Send) {
 		if !p.silent {
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
 		}
+	case agent.Signal:
+		p.say("%s: signal %v %d", name, m.Task, m.Signal)
 	case agent.Unlend:
 		p.say("%s: unlend %s", name, m.ID)
 	case agent.Limit:

@@ -299,6 +299,9 @@ func (c *Core) insert(j *job) {
 		c.arrays[j.array].live++
 	}
 	c.pending++
+	if d := &j.said.Batch.Deadline; d.Set {
+		c.timers.set(timer{at: max(c.now, c.moment(d, j)), what: ringDeadline, job: j.id})
+	}
 }
 
 func (c *Core) keep(k key, answer api.Submitted) {
@@ -348,11 +351,17 @@ func (c *Core) beginOf(j *job) time.Duration {
 	if !b.Set {
 		return 0
 	}
+	return c.moment(b, j)
+}
+
+// moment is when a time is that the user of a job has written, as it was meant when
+// the job was submitted.
+func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	zone := c.cfg.Zone
 	if zone == nil {
 		zone = time.UTC
 	}
-	return time.Duration(b.Time(time.Unix(0, int64(j.submit)).In(zone)).UnixNano())
+	return time.Duration(m.Time(time.Unix(0, int64(j.submit)).In(zone)).UnixNano())
 }
 
 func (c *Core) passArray(j *job) bool {

@@ -40,6 +40,7 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	}
 	c.borrow(j)
 	c.bookStarted(j, c.now)
+	c.setSignal(j)
 	c.touch(j)
 	c.happenedTo(j)
 	if !j.lending {

@@ -14,18 +14,22 @@ type timer struct {
 	turn uint64 // of equal times, the one that was set first
 	what timerKind
 	job  uint64
-	node *node
-	key  key
+	// attempt is of a job's timer that is for this attempt alone.
+	attempt uint32
+	node    *node
+	key     key
 }
 
 type timerKind uint8
 
 const (
-	ringBegin   timerKind = iota // a job may begin
-	ringForget                   // an ended job need not be listed any more
-	ringNode                     // a node has been away for long enough
-	ringKey                      // a submission's key need not be known any more
-	ringRanking                  // the book of priorities is to be kept
+	ringBegin    timerKind = iota // a job may begin
+	ringForget                    // an ended job need not be listed any more
+	ringNode                      // a node has been away for long enough
+	ringKey                       // a submission's key need not be known any more
+	ringSignal                    // a job has asked for a signal before its time is over
+	ringDeadline                  // a job must have ended
+	ringRanking                   // the book of priorities is to be kept
 )
 
 // timers is a heap of them.
@@ -83,6 +87,14 @@ func (c *Core) ring(t timer) {
 		if k := c.keys[t.key]; k != nil && c.now >= k.at+keepKeys {
 			delete(c.keys, t.key)
 			c.effects.Records = append(c.effects.Records, Record{Bucket: Keys, Key: keyBytes(t.key)})
+		}
+	case ringSignal:
+		if j := c.jobs[t.job]; j != nil && j.attempt == t.attempt && j.active() && j.stop == nil {
+			c.signal(j, j.said.Batch.Signal.Number)
+		}
+	case ringDeadline:
+		if j := c.jobs[t.job]; j != nil && !j.over() {
+			c.late(j)
 		}
 	case ringRanking:
 		c.keepBook()

@@ -58,6 +58,7 @@ The programs are those of make examples.`,
 	}
 	c.Flags().StringVar(&f.programs, "programs", "", "the folder of the programs (default: examples/ beside this program)")
 	c.Flags().BoolVar(&f.plain, "plain", false, "no live view, even on a terminal")
+	c.AddCommand(newDemoCluster())
 	return c
 }
 

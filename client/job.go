@@ -382,7 +382,10 @@ func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wante
 		return err
 	}
 	_ = r.near.SetWriteDeadline(time.Now().Add(setUpTime))
-	return wire.SendFiles(r.near, record.Bytes(), in.files...)
+	if err := wire.SendFiles(r.near, record.Bytes(), in.files...); err != nil {
+		return fmt.Errorf("the program has gone: %v", err) // not what a daemon says that is started again
+	}
+	return nil
 }
 
 // errChanged says that a program would not find what it was told.

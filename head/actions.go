@@ -210,7 +210,7 @@ func (c *Core) goOn(j *job) {
 		c.bookStarted(j, c.now)
 	}
 	j.suspendedSince = 0
-	j.state, j.suspend = api.Running, false
+	j.state, j.suspend, j.asleep = api.Running, false, false
 	c.touch(j)
 	c.sendLimits(j)
 	for part := range j.tasks {

@@ -59,6 +59,8 @@ type job struct {
 	lending     bool // it waits for nodes to lend
 	// suspend is how it should be: the tasks follow.
 	suspend bool
+	// asleep says that the policy gives its cores and GPUs to others.
+	asleep bool
 	// stop is why its tasks are being stopped; nil if they are not.
 	stop *stop
 	// suspended is how long it was suspended in this attempt, and since when it is.

@@ -62,9 +62,9 @@ func (c *Core) compareBook() {
 	for _, id := range c.order {
 		j := c.jobs[id]
 		switch {
-		case j.state == api.Running, j.state == api.Completing:
+		case j.alloc != nil && !j.asleep:
 			c.bookStarted(j, max(c.bookTime, j.start))
-		case j.number < 0, j.state == api.Suspended: // it stands still, or at a gate
+		case j.number < 0, j.asleep: // it stands still, or at a gate
 			c.bookStopped(j)
 		}
 	}

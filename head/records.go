@@ -49,6 +49,7 @@ type jobRecord struct {
 	Grants         []grantRecord `json:"grants,omitempty"`
 	Lending        bool          `json:"lending,omitempty"`
 	Suspend        bool          `json:"suspend,omitempty"`
+	Asleep         bool          `json:"asleep,omitempty"`
 	Stop           *stop         `json:"stop,omitempty"`
 	Suspended      time.Duration `json:"suspended,omitempty"`
 	SuspendedSince time.Duration `json:"suspended_since,omitempty"`
@@ -164,7 +165,7 @@ func (c *Core) jobRecord(j *job) jobRecord {
 		Job: j.id, Array: j.array, Task: j.task, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never,
-		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
 	if a := c.arrays[j.array]; a != nil {
@@ -329,11 +330,11 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 			return fmt.Errorf("job %d: %w", r.Job, err)
 		}
 	}
-	// Those that are suspended hold their place before those that run in it.
-	for _, suspended := range []bool{true, false} {
+	// Those that are asleep are told of before those that run in their place.
+	for _, asleep := range []bool{true, false} {
 		for _, id := range c.order {
 			j := c.jobs[id]
-			if j.alloc != nil && (j.state == api.Suspended) == suspended {
+			if j.alloc != nil && j.asleep == asleep {
 				if err := c.adopt(j); err != nil {
 					return fmt.Errorf("job %d: %w", id, err)
 				}
@@ -356,7 +357,7 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, said: said, command: r.Command,
 		state: r.State, held: r.Held, priority: r.Priority, nice: r.Nice, submit: r.Submit, eligible: r.Eligible, start: r.Start,
 		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, number: -1, need: needOf(said),
-		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
+		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
 		cpu: r.CPU, peak: r.Peak,
 	}
 	if r.Array != 0 && c.arrays[r.Array] == nil {
@@ -415,7 +416,7 @@ func (c *Core) adopt(j *job) error {
 	}
 	c.user(j.user).take(j.need, 1)
 	j.inLimit = true
-	if j.state == api.Suspended {
+	if j.asleep {
 		return c.state.Suspended(id)
 	}
 	return nil

@@ -28,7 +28,7 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.attempt++
 	j.alloc, j.alternative = cloned(a), alternative
 	j.state, j.start, j.end = api.Running, c.now, 0
-	j.stop, j.suspend, j.suspended, j.suspendedSince = nil, false, 0, 0
+	j.stop, j.suspend, j.asleep, j.suspended, j.suspendedSince = nil, false, false, 0, 0
 	j.exit, j.signal, j.reason, j.cpu, j.peak = 0, 0, "", 0, 0
 	c.pending--
 	c.running++
@@ -521,7 +521,7 @@ func (c *Core) whenSuspended(j *job) {
 	}
 	c.mustState(c.state.Suspended(j.number))
 	c.bookStopped(j)
-	j.state, j.suspendedSince = api.Suspended, c.now
+	j.state, j.asleep, j.suspendedSince = api.Suspended, true, c.now
 	c.stepDue = true
 	c.touch(j)
 }

@@ -52,7 +52,8 @@ func brief(m any) string {
 
 // check holds each machine to what it has.
 func (w *World) check() {
-	for _, h := range w.hosts {
+	for _, h := range w.changed {
+		h.changed = false
 		used := map[int]agent.Task{}
 		for id, s := range h.supervisors {
 			if s.suspended || !s.began {
@@ -70,6 +71,7 @@ func (w *World) check() {
 		}
 		w.checkLoans(h)
 	}
+	w.changed = w.changed[:0]
 }
 
 // checkLoans: a whole device is lent once, and shares come to no more than there is.

@@ -139,7 +139,7 @@ func (h *headHost) flushSoon() {
 func (h *headHost) flush() {
 	h.core.Step(h.w.now)
 	e := h.core.Take()
-	if h.diskFails || !h.w.quiet && h.w.chance(1e-5) {
+	if h.diskFails || !h.w.quiet && h.w.chance(3e-4) {
 		h.w.trace("head dies before its disk has the batch")
 		h.diskFails = false
 		h.crash()
@@ -156,7 +156,7 @@ func (h *headHost) flush() {
 			h.disk[r.Bucket][string(r.Key)] = slices.Clone(r.Value)
 		}
 	}
-	if !h.w.quiet && h.w.chance(1e-5) {
+	if !h.w.quiet && h.w.chance(3e-4) {
 		h.w.trace("head dies after its disk has the batch")
 		h.crash()
 		h.w.after(h.w.delay(20*time.Second), h.boot)

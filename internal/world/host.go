@@ -13,8 +13,9 @@ import (
 
 // host is a node: its agent, its spool, and the supervisors of tasks.
 type host struct {
-	w    *World
-	name string
+	w       *World
+	name    string
+	changed bool // since it was last checked
 
 	cores       int
 	memory      int64
@@ -106,9 +107,13 @@ func (h *host) boot() {
 	h.tick()
 }
 
+// tick tells the agent the time: often while it may have something to repeat.
 func (h *host) tick() {
-	life := h.life
-	h.w.after(15*time.Second, func() {
+	life, pause := h.life, 15*time.Second
+	if len(h.tasks) == 0 {
+		pause = 10 * time.Minute
+	}
+	h.w.after(pause, func() {
 		if h.core != nil && h.life == life {
 			h.step(agentcore.Tick{})
 			h.tick()
@@ -201,7 +206,7 @@ func (h *host) step(e agentcore.Event) {
 func (h *host) perform(effects []agentcore.Effect) {
 	life := h.life
 	for i, e := range effects {
-		if !h.w.quiet && h.w.chance(2e-5) {
+		if !h.w.quiet && h.w.chance(2e-4) {
 			h.w.trace("%s: agent dies with %d effects to go", h.name, len(effects)-i)
 			h.crash()
 			h.w.after(h.w.delay(10*time.Second), h.boot)
@@ -233,7 +238,16 @@ func savedTask(e agentcore.Effect) (agent.Task, bool) {
 	return agent.Task{}, false
 }
 
+// touch says that what the host runs or lends may have changed.
+func (h *host) touch() {
+	if !h.changed {
+		h.changed = true
+		h.w.changed = append(h.w.changed, h)
+	}
+}
+
 func (h *host) do(e agentcore.Effect) {
+	h.touch()
 	switch e := e.(type) {
 	case agentcore.Save:
 		name := ""
@@ -322,6 +336,7 @@ func (h *host) begin(s *supervisor, t *spooled) {
 	if s.gone {
 		return
 	}
+	h.touch()
 	t.known.Begun = true
 	name := h.name + " " + s.task.String()
 	if h.w.began[name]++; h.w.began[name] > 1 {
@@ -441,6 +456,7 @@ func (h *host) order(id agent.Task, o agentcore.Order) {
 		h.tellBegan(s)
 	case o.Resume != nil:
 		if s.suspended {
+			h.touch()
 			s.suspended = false
 			s.cores = o.Resume.Cores
 			h.setGoing(s)

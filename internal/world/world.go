@@ -50,14 +50,16 @@ type World struct {
 	turn   uint64
 	err    error
 
-	head   *headHost
-	hosts  []*host
-	users  []string
-	jobs   map[uint64]*submitted // that were acknowledged
-	began  map[string]int        // how often each task's processes were begun
-	ran    map[string]int        // how often they ran to their end
-	result Result
-	quiet  bool // no more faults
+	head    *headHost
+	changed []*host // since the last check
+	hosts   []*host
+	users   []string
+	jobs    map[uint64]*submitted // that were acknowledged
+	keys    map[string]uint64     // what became of submissions
+	began   map[string]int        // how often each task's processes were begun
+	ran     map[string]int        // how often they ran to their end
+	result  Result
+	quiet   bool // no more faults
 }
 
 // submitted is a job that a user knows of.
@@ -119,7 +121,7 @@ func (w *World) fail(format string, args ...any) {
 func Run(cfg Config) (*Result, error) {
 	w := &World{
 		Config: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6d7573746572)), now: start,
-		jobs: map[uint64]*submitted{}, began: map[string]int{}, ran: map[string]int{},
+		jobs: map[uint64]*submitted{}, keys: map[string]uint64{}, began: map[string]int{}, ran: map[string]int{},
 		users: []string{"alice", "bob", "carol"},
 	}
 	w.result.Crashes = map[string]int{}
@@ -249,6 +251,10 @@ func (w *World) submit(user string, s api.Submission, key string) {
 			return
 		}
 		done := a.Result.(*api.Submitted)
+		if old := w.keys[key]; old != 0 && old != done.Job {
+			w.fail("one submission became jobs %d and %d", old, done.Job)
+		}
+		w.keys[key] = done.Job
 		if old := w.jobs[done.Job]; old == nil {
 			w.jobs[done.Job] = &submitted{user, max(1, done.Tasks)}
 			w.result.Submitted += max(1, done.Tasks)

@@ -2,12 +2,15 @@ package world
 
 import (
 	"flag"
+	"runtime"
+	"sync"
 	"testing"
 )
 
 var (
 	seed  = flag.Uint64("seed", 0, "run this seed alone, with a trace")
-	seeds = flag.Int("seeds", 30, "how many seeds to run")
+	first = flag.Uint64("first", 1, "the first seed")
+	seeds = flag.Uint64("seeds", 24, "how many seeds to run")
 	hours = flag.Float64("hours", 12, "how many hours each lives")
 )
 
@@ -29,18 +32,70 @@ func TestWorld(t *testing.T) {
 		}
 		return
 	}
+	var mu sync.Mutex
 	var all Result
-	for s := range uint64(*seeds) {
-		r, err := Run(config(s + 1))
-		if err != nil {
-			t.Fatalf("%v\nrun it again with a trace: go test ./internal/world -run TestWorld -seed %d -hours %v -v", err, s+1, *hours)
-		}
-		all.Events += r.Events
-		all.Submitted += r.Submitted
-		all.Completed += r.Completed
-		all.Lost += r.Lost
-		all.Rest += r.Rest
+	var workers sync.WaitGroup
+	next := make(chan uint64)
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for s := range next {
+				r, err := Run(config(s))
+				mu.Lock()
+				if err != nil {
+					t.Errorf("%v\nrun it again with a trace: go test ./internal/world -run TestWorld -seed %d -hours %v -v", err, s, *hours)
+				} else {
+					all.add(r)
+				}
+				mu.Unlock()
+			}
+		})
 	}
+	for s := *first; s < *first+*seeds && !t.Failed(); s++ {
+		next <- s
+	}
+	close(next)
+	workers.Wait()
 	t.Logf("%d seeds of %v hours: %d events, %d jobs, %d of them complete, %d lost with a node, %d that wait for ever", *seeds, *hours,
 		all.Events, all.Submitted, all.Completed, all.Lost, all.Rest)
+}
+
+func (r *Result) add(o *Result) {
+	r.Events += o.Events
+	r.Submitted += o.Submitted
+	r.Completed += o.Completed
+	r.Lost += o.Lost
+	r.Rest += o.Rest
+}
+
+// A hundred nodes, where faults come one upon the other.
+func TestManyNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	r, err := Run(Config{Seed: 100, Nodes: 100, Hours: 3, Jobs: 400, Faults: 200, Repeat: 0.05, Policy: "easy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d events, %d jobs, %d complete, %d lost with a node", r.Events, r.Submitted, r.Completed, r.Lost)
+}
+
+// The same seed is the same run.
+func TestSameTwice(t *testing.T) {
+	var traces [2][]string
+	for i := range traces {
+		cfg := config(7)
+		cfg.Hours = 2
+		cfg.Trace = func(line string) { traces[i] = append(traces[i], line) }
+		if _, err := Run(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range min(len(traces[0]), len(traces[1])) {
+		if traces[0][i] != traces[1][i] {
+			t.Fatalf("line %d is %q, and then %q", i, traces[0][i], traces[1][i])
+		}
+	}
+	if len(traces[0]) != len(traces[1]) || len(traces[0]) < 100 {
+		t.Errorf("%d lines, and then %d", len(traces[0]), len(traces[1]))
+	}
 }

@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	spool, err := openSpool(cfg.Spool, cfg.Log)
+	spool, err := openSpool(ctx, cfg.Spool, cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
 		streams: make(chan struct{}, maxStreams), books: make(chan agentcore.Effect, 4*agentcore.MaxLoans),
 	}
-	coreConfig, err := a.prepare()
+	coreConfig, err := a.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // prepare finds out what the node has.
-func (a *agent) prepare() (agentcore.Config, error) {
+func (a *agent) prepare(ctx context.Context) (agentcore.Config, error) {
 	c := agentcore.Config{Node: a.cfg.Node, Memory: a.cfg.Memory, Gateway: a.cfg.Gateway, Cluster: a.spool.cluster()}
 	var err error
 	if c.Incarnation, err = a.spool.incarnation(); err != nil {
@@ -90,6 +90,9 @@ func (a *agent) prepare() (agentcore.Config, error) {
 		return c, err
 	}
 	c.Cores = a.cores
+	if a.cfg.Devices != nil { // the first greeting should have them; what fails is tried again
+		c.Devices, _ = a.cfg.Devices(ctx)
+	}
 	if a.cfg.Cgroup != "none" {
 		if a.cgroup, err = findCgroup(a.cfg.Cgroup); err != nil {
 			a.log.Info("tasks have no control groups: memory is looked at, and processes are found as descendants", "error", err)

@@ -180,7 +180,19 @@ func (g *cgroup) freeze(yes bool) error {
 	return g.write("cgroup.freeze", text)
 }
 
-// event reads a number of one of the group's files with names and numbers.
+// freezeTime is how long a group may take to stand still: a process that waits for a
+// disk does not before it has what it waits for.
+const freezeTime = time.Second
+
+// awaitFrozen waits until all that is in the group stands still: others get its cores
+// then.
+func (g *cgroup) awaitFrozen() {
+	for end := time.Now().Add(freezeTime); g.number("cgroup.events", "frozen") == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// number reads a number of one of the group's files with names and numbers.
 func (g *cgroup) number(file, name string) int64 {
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +97,32 @@ func TestAgentKilled(t *testing.T) {
 				t.Errorf("%+v", *end)
 			}
 		})
+	}
+}
+
+// An agent that takes over from one that is still there waits for it.
+func TestTwoAgents(t *testing.T) {
+	dir, log := filepath.Join(t.TempDir(), "spool"), slog.New(slog.DiscardHandler)
+	first, err := openSpool(t.Context(), dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := openSpool(late, dir, log); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		s, err := openSpool(t.Context(), dir, log)
+		if err == nil {
+			s.close()
+		}
+		second <- err
+	}()
+	first.close()
+	if err := <-second; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -24,7 +24,7 @@ func FuzzSpool(f *testing.F) {
 	}
 	for _, b := range [][]byte{
 		text, past, seed(f, wire.Stop{Task: id, Cause: wire.Stopped}), seed(f, wire.Lend{Loan: grant.Loan{ID: "7.1.0", Devices: []grant.Device{{Node: "n1"}}}}),
-		[]byte("12 34\n"), []byte("7.1.0"), []byte(`{"watch":true}`),
+		[]byte("boot\n12 34\n"), []byte("7.1.0"), []byte(`{"watch":true}`),
 	} {
 		f.Add(b)
 	}
@@ -44,7 +44,7 @@ func FuzzSpool(f *testing.F) {
 		if loan, err := parseLoan(b); err == nil && loan.Validate() != nil {
 			t.Error(loan)
 		}
-		for p := range parseProcesses(b) {
+		for p := range parseProcesses(b, "boot") {
 			if p.pid <= 1 {
 				t.Error("the first of all processes is nobody's")
 			}

@@ -206,7 +206,7 @@ func endLeftovers(dir string, f *taskFile, log *slog.Logger) {
 		return
 	}
 	text, _ := smallLimit.ReadFile(filepath.Join(dir, processesName))
-	known := parseProcesses(text)
+	known := parseProcesses(text, bootID())
 	variable := []byte(markerName + "=" + f.Marker)
 	clean := 0
 	for end := time.Now().Add(leftoverTime); clean < 2 && time.Now().Before(end); {

@@ -133,8 +133,8 @@ func TestDevices(t *testing.T) {
 			}
 		}
 	}
-	if len(h.hello.Devices) == 0 {
-		inventory(true)
+	if !slices.Equal(h.hello.Devices, up) {
+		t.Errorf("the greeting has %v", h.hello.Devices)
 	}
 	d.change(func() { d.devices = append(d.devices, wire.Device{Name: "GPU", Memory: 1, Speed: 2}) })
 	inventory(true, false)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -206,6 +207,7 @@ func proportionalOf(pid int) (int64, error) {
 // nothing to find.
 func saveProcesses(dir string, list []process) {
 	var text strings.Builder
+	fmt.Fprintln(&text, bootID())
 	for _, p := range list {
 		fmt.Fprintf(&text, "%d %d\n", p.pid, p.start)
 	}
@@ -215,11 +217,22 @@ func saveProcesses(dir string, list []process) {
 	}
 }
 
-// parseProcesses reads what saveProcesses wrote. What is damaged is left out: it is
-// compared with living processes anyway.
-func parseProcesses(b []byte) map[process]bool {
+// bootID tells this run of the machine from others: numbers of processes, and their
+// times, begin again.
+var bootID = sync.OnceValue(func() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(bytes.TrimSpace(text))
+})
+
+// parseProcesses reads what saveProcesses wrote since the machine was booted. What is
+// damaged is left out: it is compared with living processes anyway.
+func parseProcesses(b []byte, boot string) map[process]bool {
 	known := map[process]bool{}
-	for _, line := range strings.Split(string(b), "\n") {
+	first, rest, _ := strings.Cut(string(b), "\n")
+	if first != boot || boot == "" {
+		return known
+	}
+	for _, line := range strings.Split(rest, "\n") {
 		pid, start, ok := strings.Cut(line, " ")
 		n, err := strconv.Atoi(pid)
 		ticks, errTicks := strconv.ParseUint(start, 10, 64)

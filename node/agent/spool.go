@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"muster/internal/wholefile"
 	"muster/node/agentcore"
@@ -67,8 +69,12 @@ type spool struct {
 	log  *slog.Logger
 }
 
+// spoolWait is how long an agent waits for one that is ending, as when a node hands over
+// to the next.
+const spoolWait = 30 * time.Second
+
 // openSpool opens and locks a spool, which it makes if there is none.
-func openSpool(dir string, log *slog.Logger) (*spool, error) {
+func openSpool(ctx context.Context, dir string, log *slog.Logger) (*spool, error) {
 	s := &spool{dir: dir, log: log}
 	// Users reach their scripts, and nothing else.
 	outer := fs.FileMode(0o700)
@@ -83,12 +89,21 @@ func openSpool(dir string, log *slog.Logger) (*spool, error) {
 			return nil, err
 		}
 	}
-	lock, err := lockFile(filepath.Join(dir, lockName))
-	if err != nil {
-		return nil, fmt.Errorf("the spool %s: %w", dir, err)
+	for end := time.Now().Add(spoolWait); ; {
+		lock, err := lockFile(filepath.Join(dir, lockName))
+		if err == nil {
+			s.lock = lock
+			return s, nil
+		}
+		if !errors.Is(err, errLocked) || time.Now().After(end) {
+			return nil, fmt.Errorf("the spool %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	s.lock = lock
-	return s, nil
 }
 
 // makeOwn makes a folder, or checks that the one that is there is this user's alone.

@@ -634,6 +634,8 @@ func (s *supervisor) suspend() {
 	s.stopClock()
 	if s.cg == nil || s.cg.freeze(true) != nil {
 		s.stopMembers()
+	} else {
+		s.cg.awaitFrozen()
 	}
 	s.tellAll()
 }

@@ -147,6 +147,26 @@ while ! [ -s setsid -a -s nohup -a -s bare ]; do sleep 0.01; done; `
 	}
 }
 
+// A task that does nothing but start processes which leave it is ended all the same.
+func TestForkStorm(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sh", "-c", `storm() { trap '' TERM; echo > ready; for i in 1 2 3 4 5 6 7 8 9 10; do setsid sh -c 'sleep 0.05; exec sleep 1000' & done; sleep 0.01; }; while :; do storm; done`)
+	h.send(s)
+	h.awaitFile(s, "ready")
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped, Grace: 100 * time.Millisecond})
+	h.await(s.Task, wire.Ended)
+	f, err := readTask(filepath.Join(h.spool, tasksName, s.Task.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range allProcesses() {
+		if p, ok := statOf(pid); ok && p.state != 'Z' && marked(pid, []byte(markerName+"="+f.Marker), os.Getuid()) {
+			t.Errorf("process %d goes on", pid)
+		}
+	}
+}
+
 // A signal changes nothing but what the processes make of it; suspended ones stand
 // still, and their time limit with them.
 func TestSignalAndSuspend(t *testing.T) {

@@ -22,6 +22,7 @@ type Config struct {
 	// user, and nobody otherwise.
 	Allow []string
 
+	// Devices are the node's; a node of a cluster may have none.
 	Devices []Device
 	VGPUs   int // virtual GPUs on each device
 	Visible int // devices that a program sees; 0 for as many as there are
@@ -165,8 +166,8 @@ const MinWorkerTimeout = time.Second
 
 func (c *Config) check() error {
 	switch {
-	case len(c.Devices) == 0:
-		return errors.New("the node has no devices: add some to its configuration")
+	case len(c.Devices) == 0 && c.Head.Address == "":
+		return errors.New("the node has no devices, and serves no cluster: add some to its configuration")
 	case len(c.Devices) > maxDevices || c.Visible > maxDevices:
 		return fmt.Errorf("a node has at most %d devices", maxDevices)
 	case c.VGPUs < 1:

@@ -178,7 +178,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 			named[i].Reserve = uint64(size)
 		}
 	}
-	all, _, err := completeDevices(named)
+	all, _, err := completeDevices(named, false)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
 	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
 	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
-	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all")
+	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all, or none in a cluster")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
 	flags.IntVar(&f.visible, "visible", 0, "devices that a program sees (default: as many as there are)")
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
@@ -210,7 +210,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	}
 	var note string
 	var err error
-	cfg.Devices, note, err = completeDevices(cfg.Devices)
+	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "")
 	return cfg, note, err
 }
 

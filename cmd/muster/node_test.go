@@ -28,7 +28,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Devices, _, err = completeDevices(named); err != nil {
+	if cfg.Devices, _, err = completeDevices(named, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("MUSTER_SOCKET", cfg.Socket.Address)

@@ -94,9 +94,9 @@ func machineMemory() (uint64, error) {
 // completeDevices puts in what only the machine knows: which devices there are
 // if none was named, all that the driver has, and how many processors. note
 // says what was chosen without being asked for.
-func completeDevices(named []node.Device) (devices []node.Device, note string, err error) {
-	if len(named) == 0 {
-		named, note, err = defaultDevices()
+func completeDevices(named []node.Device, inCluster bool) (devices []node.Device, note string, err error) {
+	if named == nil {
+		named, note, err = defaultDevices(inCluster)
 		if err != nil {
 			return nil, "", err
 		}
@@ -121,8 +121,9 @@ func completeDevices(named []node.Device) (devices []node.Device, note string, e
 	return devices, note, nil
 }
 
-// defaultDevices are what the machine has: its GPUs, or a software one.
-func defaultDevices() ([]node.Device, string, error) {
+// defaultDevices are what the machine has: its GPUs, or a software one. In a cluster,
+// where jobs of all users would be given it, a software GPU must be named.
+func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 	all, err := cuda.Devices(cuda.Options{})
 	if err == nil {
 		devices, err := nodefile.Devices("cuda:all")
@@ -130,6 +131,9 @@ func defaultDevices() ([]node.Device, string, error) {
 	}
 	if !errors.Is(err, cuda.ErrNoDriver) {
 		return nil, "", err
+	}
+	if inCluster {
+		return []node.Device{}, "no GPU was found and no devices are named: jobs here use GPUs of other nodes (--devices soft gives the cluster a software one)", nil
 	}
 	memory, err := machineMemory()
 	if err != nil {

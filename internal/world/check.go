@@ -184,6 +184,11 @@ func (w *World) checkJob(id uint64) {
 		}
 	case api.NodeFail:
 		w.result.Lost++
+	case api.Failed:
+		// By its own exit status, or because a spool was full.
+		if doc.ExitCode != 1 && !strings.Contains(doc.Why, "no space") {
+			w.fail("job %d failed with status %d: %s", id, doc.ExitCode, doc.Why)
+		}
 	}
 	if doc.Attempt > 1+doc.Requeues {
 		w.fail("job %d had %d attempts and was requeued %d times", id, doc.Attempt, doc.Requeues)

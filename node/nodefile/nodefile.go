@@ -302,8 +302,12 @@ func (d *decoder) socket(n strictyaml.Node, s *node.Socket) error {
 
 func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
 	items, ok := strictyaml.Items(n)
+	if word := ""; !ok && !strictyaml.IsMapping(n) && d.Text("devices", &word)(n) == nil && word == noDevices {
+		c.Devices = []node.Device{}
+		return nil
+	}
 	if !ok {
-		return d.Errorf(strictyaml.Start(n), "devices must be a list, not %s: write - soft: {memory: 1GiB}, or - cuda: all", strictyaml.Kind(n))
+		return d.Errorf(strictyaml.Start(n), "devices must be a list, not %s: write - soft: {memory: 1GiB}, or - cuda: all; or none", strictyaml.Kind(n))
 	}
 	if len(items) == 0 {
 		return d.Errorf(strictyaml.Start(n), "there are no devices: write - soft: {memory: 1GiB}, or - cuda: all, or leave it out")
@@ -506,8 +510,16 @@ func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits)
 	return err
 }
 
+// noDevices stands for none at all.
+const noDevices = "none"
+
 // Devices reads the short form: soft:memory=256M,speed=0.5;soft:memory=1G,count=2;cuda:all.
+//
+// none is an empty list, and not nil: the node of a cluster may have no devices.
 func Devices(text string) ([]node.Device, error) {
+	if text == noDevices {
+		return []node.Device{}, nil
+	}
 	var all []node.Device
 	for _, part := range strings.Split(text, ";") {
 		found, err := deviceWord(strings.TrimSpace(part))

@@ -192,3 +192,19 @@ func TestGrantsWithoutClientsOutliveTheDaemon(t *testing.T) {
 	}
 	mustConnectUnder(t, f, g, 0)
 }
+
+// The gateway's process may not admit grants, unless it is the node's agent too.
+func TestGrantsOfAnAgentBesideTheGateway(t *testing.T) {
+	for _, agent := range []bool{false, true} {
+		opts := testOptions()
+		opts.Gateway, opts.Agent = os.Getpid(), agent
+		f := runWith(t, testConfig(), opts)
+		g := testGrant("g", grant.Device{Device: 0})
+		if _, err := Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); (err == nil) != agent {
+			t.Errorf("agent %v: %v", agent, err)
+		}
+		if _, err := DrainDevice(f.socket, "#0"); err == nil {
+			t.Errorf("agent %v: it changes devices", agent)
+		}
+	}
+}

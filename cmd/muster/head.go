@@ -52,7 +52,7 @@ where there are some):
   http: 127.0.0.1:9423            # metrics and health (default: nowhere)
   tls_dir: /etc/muster/head-HOST
   connections:
-    unknown: 512                  # of which it is not known whose they are
+    unknown: 2048                 # of which it is not known whose they are
     users: 4096                   # of users
     user: 256                     # of these, of one user
     nodes: 40000                  # of nodes

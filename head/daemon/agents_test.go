@@ -282,3 +282,22 @@ func BenchmarkSubmissions(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRestart tells how long a head takes to go on with jobs that have not ended.
+func BenchmarkRestart(b *testing.B) {
+	const jobs = 100_000
+	c := start(b, nil)
+	list := make([]api.Submission, api.MaxBatch)
+	for i := range list {
+		list[i] = command("true")
+	}
+	for range jobs / len(list) {
+		c.user("").must("POST", "/v1/jobs", list, nil)
+	}
+	for b.Loop() {
+		if err := c.stop(); err != nil {
+			b.Fatal(err)
+		}
+		c = startIn(b, c.cfg, nil)
+	}
+}

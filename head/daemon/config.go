@@ -59,7 +59,7 @@ type Connections struct {
 
 // DefaultConnections are those of a head of which nothing was said.
 var DefaultConnections = Connections{
-	Unknown: 512, All: 4096, User: 256, Nodes: 40_000, Node: 64,
+	Unknown: 2048, All: 4096, User: 256, Nodes: 40_000, Node: 64,
 	Greet: 10 * time.Second, Idle: 2 * time.Minute, Request: time.Minute,
 }
 

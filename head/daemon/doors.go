@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -85,12 +86,13 @@ type doors struct {
 	users     *door.Places // by user
 	nodes     *door.Places // by node
 	listeners []*door.Listener
-	secure    *door.Listener // of these, the TLS port
 	tls       *tls.Config
 	known     *handed
 	server    *http.Server
 	web       *webServer
 	names     userNames
+	// turnedAway counts those who are being told that there is no place for them.
+	turnedAway atomic.Int64
 }
 
 // openDoors opens the port, the socket, and what metrics are asked for at.
@@ -146,7 +148,7 @@ func (o *doors) openPort() error {
 	}
 	o.tls = strict(o.TLS)
 	o.addresses.Listen = l.Addr().String()
-	o.secure = o.add(l.(*net.TCPListener))
+	o.add(l.(*net.TCPListener))
 	return nil
 }
 
@@ -197,7 +199,7 @@ func (o *doors) openSocket() error {
 func (o *doors) add(l interface {
 	net.Listener
 	SetDeadline(time.Time) error
-}) *door.Listener {
+}) {
 	listener := door.Listen(l, false)
 	listener.Notice = func(trouble error) {
 		if trouble != nil {
@@ -207,7 +209,6 @@ func (o *doors) add(l interface {
 		}
 	}
 	o.listeners = append(o.listeners, listener)
-	return listener
 }
 
 // serve lets people in.
@@ -240,10 +241,6 @@ func (o *doors) accept(l *door.Listener) {
 			return
 		}
 		v := &visitor{Conn: accepted.(*door.Conn).Conn}
-		if l != o.secure {
-			o.welcome(v, v, o.local(v.Conn.(*net.UnixConn)))
-			continue
-		}
 		place, err := o.unknown.Take(door.Origin(v.RemoteAddr()), false, func() { _ = v.Conn.Close() })
 		if err != nil {
 			_ = v.Close()
@@ -251,6 +248,10 @@ func (o *doors) accept(l *door.Listener) {
 		}
 		go func() {
 			defer place.Leave()
+			if local, ok := v.Conn.(*net.UnixConn); ok {
+				o.welcome(v, v, o.local(local)) // asking for a user's name may take long
+				return
+			}
 			o.handshake(v)
 		}()
 	}
@@ -338,13 +339,25 @@ func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 	var err error
 	if v.place, err = places.Take(name, who.root, func() { _ = v.Conn.Close() }); err != nil {
 		o.metrics.refusedConnections.Add(1)
-		go full(conn, o.cfg.Connections.Greet, fmt.Sprintf("%s has as many connections to the head as allowed, or all are in use: close some", &who))
+		if o.turnedAway.Add(1) <= maxTurnedAway {
+			go func() {
+				defer o.turnedAway.Add(-1)
+				full(conn, o.cfg.Connections.Greet, fmt.Sprintf("%s has as many connections to the head as allowed, or all are in use: close some", &who))
+			}()
+			return
+		}
+		o.turnedAway.Add(-1)
+		_ = conn.Close()
 		return
 	}
 	if !o.known.hand(conn) {
 		_ = conn.Close()
 	}
 }
+
+// maxTurnedAway is how many are told at a time; others only see that they are not
+// served, so that they cannot take descriptors by it.
+const maxTurnedAway = 64
 
 // full tells somebody for whom there is no place why.
 func full(conn net.Conn, patience time.Duration, reason string) {

@@ -222,9 +222,14 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 				return nil, refuse(http.StatusBadRequest, "give a reason, of at most %d bytes: users see it", maxReason)
 			}
 		}
-		return q.one(func(c head.Caller) head.Event {
-			return head.Node{Caller: c, Nodes: []string{q.r.PathValue("name")}, Action: action, Reason: drain.Reason}
+		name := q.r.PathValue("name")
+		answer, err := q.one(func(c head.Caller) head.Event {
+			return head.Node{Caller: c, Nodes: []string{name}, Action: action, Reason: drain.Reason}
 		})
+		if err == nil {
+			q.log.Info("an administrator has changed a node", "user", q.who.user, "node", name, "action", action, "reason", drain.Reason)
+		}
+		return answer, err
 	}
 }
 

@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"muster/head"
+	"muster/head/api"
 	"muster/policy"
 )
 
@@ -185,6 +187,21 @@ func (d *daemon) write(records []head.Record) error {
 	return write()
 }
 
+// note logs how jobs and nodes are, for those who look for a mistake.
+func (d *daemon) note(changes []api.Change) {
+	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	for _, c := range changes {
+		if j := c.Job; j != nil {
+			d.log.Debug("a job has changed", "job", j.ID, "user", j.User, "state", j.State, "attempt", j.Attempt, "nodes", j.NodeList, "why", j.Why)
+		}
+		if n := c.Node; n != nil {
+			d.log.Debug("a node has changed", "node", n.Name, "state", n.State, "reason", n.Reason)
+		}
+	}
+}
+
 // letOut does what may be done now that the records are on disk.
 func (d *daemon) letOut(c *collected) {
 	for i := range c.Sends {
@@ -200,6 +217,7 @@ func (d *daemon) letOut(c *collected) {
 		close(a.call.done)
 	}
 	d.listeners.publish(c.Changes)
+	d.note(c.Changes)
 	for _, s := range c.HangUps {
 		d.sessions.hangUp(s)
 	}

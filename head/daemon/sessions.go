@@ -215,10 +215,9 @@ func (s *session) hear() error {
 func (s *session) say(ev head.Event) {
 	select {
 	case s.room <- struct{}{}:
-	case <-s.dead:
-		return
+	case <-s.ending:
+		return // what is not heard now is said again later
 	}
-	// An error is that the head ends: what is not heard now is said again later.
 	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
 }
 

@@ -68,11 +68,26 @@ func Open(dir string) (*Store, error) {
 		return nil, trouble(path, err)
 	}
 	s := &Store{db, path}
-	if err := s.checkVersion(); err != nil {
+	missing := false
+	err = s.checkVersion(&missing)
+	if err == nil && missing {
+		err = trouble(path, guarded(func() error { return db.Update(addBuckets) }))
+	}
+	if err != nil {
 		_ = db.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// addBuckets makes the buckets that are not there.
+func addBuckets(tx *bolt.Tx) error {
+	for _, b := range append([][]byte{atBucket}, names()...) {
+		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // create makes an empty file under another name first: one that a crash left half
@@ -87,12 +102,7 @@ func create(path string) error {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		for _, b := range buckets {
-			if _, err := tx.CreateBucket([]byte(b)); err != nil {
-				return err
-			}
-		}
-		if _, err := tx.CreateBucket(atBucket); err != nil {
+		if err := addBuckets(tx); err != nil {
 			return err
 		}
 		own, err := tx.CreateBucket(ownBucket)
@@ -133,7 +143,9 @@ func open(path string) (db *bolt.DB, err error) {
 	return db, err
 }
 
-func (s *Store) checkVersion() error {
+// checkVersion refuses what this program does not know. Buckets may be missing that an
+// earlier program had no use for.
+func (s *Store) checkVersion(missing *bool) error {
 	file, err := os.Stat(s.path)
 	if err != nil {
 		return err
@@ -153,9 +165,7 @@ func (s *Store) checkVersion() error {
 			return fmt.Errorf("it has format %d, and this program knows format %d: use the program that wrote it, or restore a backup from before", v, Version)
 		}
 		for _, b := range append([][]byte{atBucket}, names()...) {
-			if tx.Bucket(b) == nil {
-				return fmt.Errorf("it has no part %q: %s", b, whatToDo)
-			}
+			*missing = *missing || tx.Bucket(b) == nil
 		}
 		return nil
 	})

@@ -150,6 +150,28 @@ func TestLaterFormat(t *testing.T) {
 	}
 }
 
+// A file of a program that had no use for a bucket is taken.
+func TestMissingBucket(t *testing.T) {
+	s := opened(t, t.TempDir())
+	_ = s.Close()
+	db, err := open(s.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tx.DeleteBucket([]byte(head.Keys)), tx.Commit(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = opened(t, filepath.Dir(s.Path()))
+	commit(t, s, head.Record{Bucket: head.Keys, Key: []byte("a"), Value: []byte("1")})
+	if got := all(t, s, head.Keys); got != "a=1" {
+		t.Errorf("keys has %q", got)
+	}
+}
+
 // The pages of the history, put together, are what a sorted list says.
 func TestHistory(t *testing.T) {
 	s := opened(t, t.TempDir())

@@ -67,7 +67,11 @@ func testGroupLife(t *testing.T, base string) {
 	s := h.job(1, "sh", "-c", `echo $$ > pid; i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; done`)
 	h.send(s)
 	pid := h.awaitFile(s, "pid")
-	group := &cgroup{dir: filepath.Join(base, "muster-tasks", "1.1.0")}
+	groups, err := filepath.Glob(filepath.Join(base, "muster-tasks", "1.1.0-*"))
+	if err != nil || len(groups) != 1 {
+		t.Fatal(groups, err)
+	}
+	group := &cgroup{dir: groups[0]}
 	if members, err := os.ReadFile(filepath.Join(group.dir, "cgroup.procs")); err != nil || len(members) == 0 {
 		t.Fatalf("%s is not in its control group: %q %v", pid, members, err)
 	}

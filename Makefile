@@ -138,8 +138,9 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 		$(MAKE) --no-print-directory -C examples/$$folder || exit; \
 	done
 
-soak: ## 10,000 faults against running nodes, most of an hour; docs/chaos.md
+soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
+	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
 
 clean: ## remove what make made
 	rm -rf bin

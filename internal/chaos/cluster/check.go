@@ -196,7 +196,7 @@ func (c *campaign) checkSubmission(a *asked, jobs map[uint64]*api.Job) {
 			c.report.Borrowed++
 		}
 		for _, w := range c.wrongWith(a, j) {
-			c.violate("job %d (%s, %s %s, attempt %d on %v): %s", j.ID, strings.Join(a.doc.Options, " "), j.State, j.Reason, j.Attempt, j.Nodes, w)
+			c.violate("job %d (%s, %s: %s, attempt %d on %v): %s", j.ID, strings.Join(a.doc.Options, " "), j.State, j.Why, j.Attempt, j.Nodes, w)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 		}
 		return ""
 	case api.NodeFail:
-		if strings.Contains(j.Reason, "has not been heard of") {
+		if strings.Contains(j.Why, "has not been heard of") {
 			if !c.awayForLong(j) {
 				return "no fault kept its nodes away for long enough"
 			}
@@ -263,7 +263,7 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 		if j.ExitCode == 4 {
 			return "its GPU's memory was wrong"
 		}
-		if c.wasHit(j, []Kind{JobKill}, nil) {
+		if c.wasHit(j, []Kind{JobKill, SupervisorKill}, nil) { // a task whose supervisor dies before it begins has failed
 			return ""
 		}
 		if a.gpus && c.wasHit(j, nil, gpuFaults(j)) {

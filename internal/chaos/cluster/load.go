@@ -180,6 +180,9 @@ func (l *load) change(ctx context.Context, j *api.Job) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	id := strconv.FormatUint(j.ID, 10)
+	if j.ArrayTask != nil { // its number alone may be that of the whole array
+		id = fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.random.IntN(3) > 0 {

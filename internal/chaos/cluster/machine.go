@@ -88,6 +88,10 @@ func (d *daemon) stop(how syscall.Signal, patience time.Duration) error {
 		<-d.exited
 		return fmt.Errorf("%s does not end within %v", d.name, patience)
 	}
+	state, _ := d.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if state.Signaled() && state.Signal() == how {
+		return nil // it had just been started, and did not listen to signals yet
+	}
 	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("%s ended with %v", d.name, d.cmd.ProcessState)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"muster/node"
 	"muster/node/agent"
 	"muster/wire/grant"
+	"muster/wire/status"
 )
 
 // newTask is what the agent of a node starts for each task.
@@ -78,7 +80,14 @@ func (n nodeGrants) Admit(loan grant.Loan) error {
 
 func (n nodeGrants) Revoke(id string) error {
 	_, err := node.RevokeGrant(n.socket, id, "the job has ended")
-	return err
+	if err == nil {
+		return nil
+	}
+	known, asked := node.Grants(n.socket)
+	if asked != nil || slices.ContainsFunc(known.Grants, func(g status.Grant) bool { return g.ID == id }) {
+		return err
+	}
+	return nil // it was revoked before
 }
 
 func (n nodeGrants) Limit(id string, limit int) error {

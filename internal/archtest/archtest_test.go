@@ -116,7 +116,10 @@ report, head, slurm, wire < web
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
 head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
+NOTHING < internal/chaos/vitals < internal/chaos, internal/chaos/cluster # what the system says of a process
 model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
+head/api, head/client, wire/status < internal/chaos/cluster < internal/chaos/campaign # faults for a running cluster, likewise
+NOTHING < internal/chaos/build < internal/chaos, internal/chaos/cluster # for their tests
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway

@@ -1,15 +1,15 @@
 package chaos
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"muster/internal/chaos/build"
 )
 
 // built is what campaigns hurt: muster and its library, made once, and the examples.
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// build makes muster as it is now, or skips the test where there are no examples.
-func build(t *testing.T) built {
+// makeAll makes muster as it is now, or skips the test where there are no examples.
+func makeAll(t *testing.T) built {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("campaigns take longer than a few seconds")
@@ -47,43 +47,11 @@ func build(t *testing.T) built {
 }
 
 var buildOnce = sync.OnceValue(func() (err error) {
-	// The go command remembers results, and what tests have looked at: all sources.
-	err = filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && filepath.Base(path) == ".git" {
-			return filepath.SkipDir
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	if buildDir, err = os.MkdirTemp("", "muster-chaos-build-"); err != nil {
 		return err
 	}
-	sources, err := filepath.Glob("../../shim/*.c")
-	if err != nil {
-		return err
-	}
-	library := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
-		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", filepath.Join(buildDir, "lib", "libcuda.so.1")}, sources...)
-	return errors.Join(
-		os.Chmod(buildDir, 0o755), os.Mkdir(filepath.Join(buildDir, "lib"), 0o755),
-		runCommand("gcc", library...), runCommand("go", "build", "-buildvcs=false", "-o", filepath.Join(buildDir, "muster"), "../../cmd/muster"))
+	return build.Muster("../..", buildDir)
 })
-
-// runCommand runs a command that says nothing if all is well. The software GPU is made
-// with vectors where the toolchain has them, as make build does.
-func runCommand(name string, args ...string) error {
-	cmd := exec.Command(name, args...)
-	cmd.Env = os.Environ()
-	if exec.Command("env", "GOEXPERIMENT=simd", "go", "list", "simd/archsimd").Run() == nil {
-		cmd.Env = append(cmd.Env, "GOEXPERIMENT=simd")
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
-	}
-	return nil
-}
 
 func (b built) options(t *testing.T) Options {
 	t.Helper()
@@ -108,7 +76,7 @@ func (b built) options(t *testing.T) Options {
 // The beginning of the campaign that make soak plays: programs survive all that they are
 // promised to survive (docs/chaos.md).
 func TestCampaign(t *testing.T) {
-	o := build(t).options(t)
+	o := makeAll(t).options(t)
 	o.Faults, o.Share = 200, 50
 	playCampaign(t, o)
 }
@@ -116,7 +84,7 @@ func TestCampaign(t *testing.T) {
 // On a node with recover: off, those whose worker or device is lost are told so, and no
 // others.
 func TestCampaignWithoutRecovery(t *testing.T) {
-	o := build(t).options(t)
+	o := makeAll(t).options(t)
 	o.Faults, o.Share, o.Expect = 50, 25, Fail
 	o.Kinds = []Kind{WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonPause, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull}
 	playCampaign(t, o)
@@ -139,7 +107,7 @@ func playCampaign(t *testing.T, o Options) {
 
 // A check that finds nothing proves nothing: here each must find what was done.
 func TestSabotageIsFound(t *testing.T) {
-	b := build(t)
+	b := makeAll(t)
 	for kind, want := range map[Kind]string{
 		SabotageResult:     "it ended with 1",
 		SabotageKill:       "it was killed, and by no fault",

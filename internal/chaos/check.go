@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"muster/internal/chaos/vitals"
 )
 
 // eventually waits until nothing is wrong, and returns what still is in the end.
@@ -60,11 +62,11 @@ func (e *episode) checkLeaks() {
 	}
 	report("the node is not free again", e.taken)
 	report("the daemon has more than in the beginning", func() []string {
-		now, err := readVitals(e.node.pid())
+		now, err := vitals.Read(e.node.pid())
 		if err != nil {
 			return []string{err.Error()}
 		}
-		return grown(e.before, now)
+		return vitals.Grown(e.before, now)
 	})
 	report("processes are left of programs", e.strays)
 	report("files are left in the swap area", e.swapFiles)
@@ -74,7 +76,7 @@ func (e *episode) checkLeaks() {
 	report("processes are left of the node", func() []string {
 		var left []string
 		for pid, p := range look(e.mark, nil) {
-			left = append(left, fmt.Sprintf("process %d (%s)", pid, words(p.pid)))
+			left = append(left, fmt.Sprintf("process %d (%s)", pid, vitals.Words(p.pid)))
 		}
 		return left
 	})
@@ -97,16 +99,10 @@ func (e *episode) strays() []string {
 		case p.role == isWorker && len(p.shared) == 0 && waiting < e.spec.warm:
 			waiting++
 		default:
-			left = append(left, fmt.Sprintf("process %d (%s)", pid, words(pid)))
+			left = append(left, fmt.Sprintf("process %d (%s)", pid, vitals.Words(pid)))
 		}
 	}
 	return left
-}
-
-// words are those of a process's command line.
-func words(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 
 func (e *episode) swapFiles() []string {

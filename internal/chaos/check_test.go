@@ -3,7 +3,6 @@ package chaos
 import (
 	"errors"
 	"os/exec"
-	"slices"
 	"testing"
 )
 
@@ -40,35 +39,6 @@ func TestJudge(t *testing.T) {
 		how, err := c.command.judge(c.status, c.out, c.said, c.killed, c.excuses)
 		if how != c.want || (err != nil) != (c.want == wrong) {
 			t.Errorf("%s: %s, %v, want %s", c.name, how, err, c.want)
-		}
-	}
-}
-
-func TestGrown(t *testing.T) {
-	before := vitals{descriptors: map[string]int{"socket": 5, "/memfd:muster-lock": 2}, threads: 10, resident: 30_000, sharedKiB: 100}
-	for _, c := range []struct {
-		name string
-		now  vitals
-		want []string
-	}{
-		{"the same", before, nil},
-		{"less, and a little more memory", vitals{map[string]int{"socket": 4}, 12, 50_000, 200}, nil},
-		{"a socket", vitals{map[string]int{"socket": 6}, 10, 30_000, 100}, []string{"6 descriptors of socket, and 5 in the beginning"}},
-		{"another kind", vitals{map[string]int{"/memfd:muster-ring": 1}, 10, 30_000, 100}, []string{"1 descriptors of /memfd:muster-ring, and 0 in the beginning"}},
-		{"threads", vitals{nil, 43, 0, 0}, []string{"43 threads, and 10 in the beginning"}},
-		{"memory", vitals{nil, 0, 100_000, 0}, []string{"100000 KiB of memory, and 30000 KiB in the beginning"}},
-		{"shared memory", vitals{nil, 0, 0, 5000}, []string{"5000 KiB of shared memory, and 100 KiB in the beginning"}},
-	} {
-		if got := grown(before, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
-	}
-	for to, want := range map[string]string{
-		"socket:[123]": "socket", "pipe:[1]": "pipe", "anon_inode:[eventpoll]": "anon_inode:[eventpoll]",
-		"/memfd:muster-ring (deleted)": "/memfd:muster-ring", "/tmp/a/node-12.log": "/tmp/a/node-N.log",
-	} {
-		if got := descriptorKind(to); got != want {
-			t.Errorf("%s: %s, want %s", to, got, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/chaos/vitals"
 	"muster/wire/status"
 )
 
@@ -32,7 +33,7 @@ type episode struct {
 	mounted             bool
 	mark                string
 	node                *daemon
-	before              vitals // of the daemon, before anything happened
+	before              vitals.Vitals // of the daemon, before anything happened
 
 	programs  []*program // that have not been judged
 	launched  int
@@ -199,11 +200,11 @@ func (e *episode) warmUp() error {
 	// Workers come and go: what the daemon has with all of them there.
 	for range 10 {
 		time.Sleep(pollTime)
-		v, err := readVitals(e.node.pid())
+		v, err := vitals.Read(e.node.pid())
 		if err != nil {
 			return err
 		}
-		e.before = most(e.before, v)
+		e.before = vitals.Most(e.before, v)
 	}
 	return nil
 }

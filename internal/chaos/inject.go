@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/chaos/vitals"
 	"muster/wire/status"
 )
 
@@ -283,7 +284,7 @@ func (e *episode) closeGateway(f fault) {
 // killed and that the system has not ended yet. Devices are there: a daemon does not start
 // without them.
 func (e *episode) handOver(f fault) error {
-	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) || e.dying != 0 && !isZombie(e.dying) {
+	if !e.node.up() || e.lost > 0 || !e.isUndone(DeviceLost) || e.dying != 0 && !vitals.IsZombie(e.dying) {
 		return errNobody
 	}
 	e.note("%v: process %d", f, e.node.pid())

@@ -27,6 +27,7 @@ type host struct {
 	dead     bool // the machine is off
 	conn     *conn
 	cutUntil time.Duration
+	books    []agentcore.Effect // what the daemon is about to be told of grants
 
 	// The spool, which outlives the agent.
 	tasks   map[agent.Task]*spooled
@@ -83,6 +84,7 @@ func (h *host) boot() {
 	}
 	h.dead = false
 	h.life++
+	h.books = nil
 	cfg := agentcore.Config{
 		Node: h.name, Incarnation: strconv.Itoa(h.incarnation), Memory: h.memory, Gateway: h.name + ":9421", Cluster: h.cluster, Devices: slices.Clone(h.devices),
 	}
@@ -287,17 +289,42 @@ func (h *host) do(e agentcore.Effect) {
 	case agentcore.HangUp:
 		h.breakConnection()
 	case agentcore.Admit:
-		h.loans[e.Loan.ID], h.served[e.Loan.ID] = e.Loan, e.Loan
-		h.later(func() { h.step(agentcore.Admitted{ID: e.Loan.ID}) })
+		h.loans[e.Loan.ID] = e.Loan
+		h.book(e)
 	case agentcore.Revoke:
+		h.book(e)
+	case agentcore.DropLoan:
 		delete(h.loans, e.ID)
-		delete(h.served, e.ID)
 	case agentcore.Limit:
 		if l, ok := h.loans[e.ID]; ok {
 			l.Limit = e.Limit
-			h.loans[e.ID], h.served[e.ID] = l, l
+			h.loans[e.ID] = l
 		}
+		h.book(e)
 	}
+}
+
+// book has the daemon told of a grant in a moment, in the order of the effects. An agent that
+// dies before has told it nothing.
+func (h *host) book(e agentcore.Effect) {
+	h.books = append(h.books, e)
+	h.later(func() {
+		first := h.books[0]
+		h.books = h.books[1:]
+		switch e := first.(type) {
+		case agentcore.Admit:
+			h.served[e.Loan.ID] = e.Loan
+			h.step(agentcore.Admitted{ID: e.Loan.ID})
+		case agentcore.Revoke:
+			delete(h.served, e.ID)
+			h.step(agentcore.Revoked{ID: e.ID})
+		case agentcore.Limit:
+			if l, ok := h.served[e.ID]; ok {
+				l.Limit = e.Limit
+				h.served[e.ID] = l
+			}
+		}
+	})
 }
 
 // later does something in a moment, if the agent still lives then.

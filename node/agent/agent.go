@@ -197,6 +197,8 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 		a.open(ctx, e)
 	case agentcore.Admit, agentcore.Revoke, agentcore.Limit:
 		a.book(ctx, e)
+	case agentcore.DropLoan:
+		a.complain("a loan", a.spool.dropLoan(e.ID))
 	}
 }
 
@@ -206,8 +208,6 @@ func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 	switch e := e.(type) {
 	case agentcore.Admit:
 		a.complain("a loan", a.spool.addLoan(e.Loan))
-	case agentcore.Revoke:
-		a.complain("a loan", a.spool.dropLoan(e.ID))
 	case agentcore.Limit:
 		a.complain("a loan", a.spool.limitLoan(e.ID, e.Limit))
 	}
@@ -231,6 +231,9 @@ func (a *agent) keepBooks(ctx context.Context) {
 
 func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	err := errNoGrants
+	if _, ok := e.(agentcore.Revoke); ok {
+		err = nil // who lends nothing has revoked all
+	}
 	if a.cfg.Grants != nil {
 		switch e := e.(type) {
 		case agentcore.Admit:
@@ -244,15 +247,16 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	if err != nil {
 		a.log.Warn("the node's daemon does not serve a grant as the head wants it", "error", err)
 	}
-	admit, ok := e.(agentcore.Admit)
-	if !ok {
-		return
-	}
 	trouble := ""
 	if err != nil {
 		trouble = speakable(err.Error())
 	}
-	a.post(ctx, agentcore.Admitted{ID: admit.Loan.ID, Error: trouble})
+	switch e := e.(type) {
+	case agentcore.Admit:
+		a.post(ctx, agentcore.Admitted{ID: e.Loan.ID, Error: trouble})
+	case agentcore.Revoke:
+		a.post(ctx, agentcore.Revoked{ID: e.ID, Error: trouble})
+	}
 }
 
 var errNoGrants = errors.New("this node lends no devices")

@@ -118,9 +118,16 @@ type cgroup struct {
 	cpuset bool
 }
 
+// cgroupDir is the task's control group. Another agent may be in the same group, of another
+// cluster or with a spool that was wiped since, and have a task of the same name: what
+// one of them ends must not be the other's.
+func (f *taskFile) cgroupDir() string {
+	return filepath.Join(f.Cgroup, f.start.Task.String()+"-"+f.start.Incarnation)
+}
+
 // makeCgroup makes the control group of a task.
-func makeCgroup(base, name string, memory int64, cores []int) (*cgroup, error) {
-	g := &cgroup{dir: filepath.Join(base, name)}
+func makeCgroup(dir string, memory int64, cores []int) (*cgroup, error) {
+	g := &cgroup{dir: dir}
 	if err := os.Mkdir(g.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ func TestInCgroups(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Run("life", func(t *testing.T) { testGroupLife(t, base) })
+	t.Run("two agents", func(t *testing.T) { testGroupOfTwo(t, base) })
 	t.Run("supervisor killed", func(t *testing.T) { testGroupOrphans(t, base) })
 }
 
@@ -69,7 +70,7 @@ func testGroupLife(t *testing.T, base string) {
 	pid := h.awaitFile(s, "pid")
 	groups, err := filepath.Glob(filepath.Join(base, "muster-tasks", "1.1.0-*"))
 	if err != nil || len(groups) != 1 {
-		t.Fatal(groups, err)
+		t.Fatalf("%v %v", groups, err)
 	}
 	group := &cgroup{dir: groups[0]}
 	if members, err := os.ReadFile(filepath.Join(group.dir, "cgroup.procs")); err != nil || len(members) == 0 {
@@ -94,6 +95,32 @@ func testGroupLife(t *testing.T, base string) {
 	}
 	if _, err := os.Stat(group.dir); err == nil {
 		t.Error("the control group is left")
+	}
+}
+
+// Two agents in one group, as of two clusters, or of a node whose spool was wiped, have tasks
+// of the same name. When one ends, the other goes on.
+func testGroupOfTwo(t *testing.T, base string) {
+	one, other := groupHead(t, base), groupHead(t, base)
+	long := other.job(1, "sh", "-c", `echo begun > begun; read -r line < next; exit 5`)
+	if err := syscall.Mkfifo(filepath.Join(long.Spec.Directory, "next"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other.send(long)
+	other.awaitFile(long, "begun")
+	short := one.job(1, "true")
+	one.send(short)
+	one.await(short.Task, wire.Ended)
+	next, err := os.OpenFile(filepath.Join(long.Spec.Directory, "next"), os.O_RDWR, 0) // it does not wait for a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if _, err := next.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	if end := other.await(long.Task, wire.Ended); end.Cause != wire.Exited || end.Exit != 5 {
+		t.Errorf("%+v", *end)
 	}
 }
 

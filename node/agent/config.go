@@ -57,7 +57,7 @@ type Config struct {
 type Grants interface {
 	// Admit has a grant served from now on; one that is known is changed.
 	Admit(loan grant.Loan) error
-	// Revoke ends all that uses a grant, and forgets it.
+	// Revoke ends all that uses a grant, and forgets it. One that is not known is no error.
 	Revoke(id string) error
 	// Limit changes how many of a grant's devices may be used at a time; -1 is all.
 	Limit(id string, limit int) error

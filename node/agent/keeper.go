@@ -198,7 +198,7 @@ func (a *agent) launch(k *keeper) (net.Conn, error) {
 func endLeftovers(dir string, f *taskFile, log *slog.Logger) {
 	var group *cgroup
 	if f.Cgroup != "" {
-		group = &cgroup{dir: filepath.Join(f.Cgroup, f.group())}
+		group = &cgroup{dir: f.cgroupDir()}
 	}
 	who, err := findAccount(f.start.Spec.User)
 	if err != nil {

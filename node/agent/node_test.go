@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -35,7 +37,16 @@ func (d *daemon) Admit(loan grant.Loan) error {
 	}
 	return d.note("admit %s %d", loan.ID, loan.Limit)
 }
-func (d *daemon) Revoke(id string) error           { return d.note("revoke %s", id) }
+func (d *daemon) Revoke(id string) error {
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	if away {
+		_ = d.note("nobody revokes %s", id)
+		return errors.New("nobody answers")
+	}
+	return d.note("revoke %s", id)
+}
 func (d *daemon) Limit(id string, limit int) error { return d.note("limit %s %d", id, limit) }
 
 func (d *daemon) ask(context.Context) ([]wire.Device, error) {
@@ -116,6 +127,37 @@ func TestLoans(t *testing.T) {
 	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
 	h.await(s.Task, wire.Ended)
 	d.awaitLast(t, "revoke 1.1.0")
+}
+
+// A loan that is over is revoked by the next agent if the daemon did not answer this one, as
+// when both end at that moment.
+func TestLoanIsRevokedLater(t *testing.T) {
+	h, d := newHead(t), &daemon{}
+	use := func(c *Config) { c.Grants = d }
+	h.run(use)
+	s := h.job(1, "true")
+	s.Grant = testGrant()
+	s.Grant.User = s.Spec.User
+	h.send(wire.Lend{Loan: s.Grant.Loan("n1")})
+	h.awaitLent("1.1.0")
+	d.change(func() { d.away = true })
+	h.send(s)
+	h.await(s.Task, wire.Ended)
+	h.send(wire.Done{Task: s.Task})
+	d.awaitLast(t, "nobody revokes 1.1.0")
+	h.stop()
+	d.change(func() { d.away = false })
+	h.run(use)
+	d.awaitLast(t, "revoke 1.1.0")
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left, err := os.ReadDir(filepath.Join(h.spool, loansName))
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the spool still has %v: %v", left, err)
+		}
+	}
 }
 
 // The head hears of devices that come and go, and a daemon that comes back of the

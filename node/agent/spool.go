@@ -195,13 +195,6 @@ func strictly(b []byte, v any) error {
 
 // ---- what is in a task's folder ----
 
-// group is the name of the task's control group. Agents of other clusters on this
-// machine may have tasks of the same number beside it: killing one's group must not
-// kill the other's processes.
-func (f *taskFile) group() string {
-	return f.start.Task.String() + "-" + f.Marker[:min(len(f.Marker), 16)]
-}
-
 // taskFile is what was asked for.
 type taskFile struct {
 	// Start is the message, as it was sent.

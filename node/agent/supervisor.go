@@ -306,7 +306,7 @@ func (s *supervisor) makeGroup() {
 	if s.f.Cgroup == "" {
 		return
 	}
-	g, err := makeCgroup(s.f.Cgroup, s.f.group(), s.spec.Memory, s.pinned())
+	g, err := makeCgroup(s.f.cgroupDir(), s.spec.Memory, s.pinned())
 	if err != nil {
 		s.log.Warn("the task has no control group", "error", err)
 		return

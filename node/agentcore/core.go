@@ -22,6 +22,8 @@ const (
 	MaxLoans = 4096
 	// RepeatTime is how often the end of a task is told anew.
 	RepeatTime = 30 * time.Second
+	// RevokeTime is how often a daemon that has not answered is told that a loan is over.
+	RevokeTime = 5 * time.Second
 )
 
 // Config is what an agent is and has.
@@ -89,9 +91,10 @@ type Core struct {
 	tasks   map[agent.Task]*task
 	marks   map[agent.Task]Past
 	loans   map[string]grant.Loan
-	used    map[int]int // how many tasks hold a core
-	greeted bool        // there is a connection
-	welcome bool        // and the head has answered
+	over    map[string]time.Duration // loans that are over, and when the daemon was last told so
+	used    map[int]int              // how many tasks hold a core
+	greeted bool                     // there is a connection
+	welcome bool                     // and the head has answered
 	told    []agent.Device
 	sweep   time.Duration // when marks are looked through
 	undo    *task         // what the last event forgot, should the spool fail
@@ -100,18 +103,21 @@ type Core struct {
 
 // New makes the core of an agent that has found these things in its spool.
 func New(cfg Config, now time.Duration, r Restored) (*Core, []Effect) {
-	c := &Core{cfg: cfg, now: now, tasks: map[agent.Task]*task{}, marks: map[agent.Task]Past{}, loans: map[string]grant.Loan{}, used: map[int]int{}}
+	c := &Core{cfg: cfg, now: now, tasks: map[agent.Task]*task{}, marks: map[agent.Task]Past{}, loans: map[string]grant.Loan{}, over: map[string]time.Duration{}, used: map[int]int{}}
 	maps.Copy(c.marks, r.Marks)
 	for _, k := range r.Tasks {
 		c.restore(k)
 	}
-	for _, loan := range r.Loans {
+	for _, loan := range r.Loans { // first, as others may have been lent the same devices since
 		if c.loanIsOver(loan.ID) {
-			c.do(Revoke{loan.ID})
-			continue
+			c.revoke(loan.ID)
 		}
-		c.loans[loan.ID] = loan
-		c.do(Admit{loan})
+	}
+	for _, loan := range r.Loans {
+		if _, over := c.over[loan.ID]; !over {
+			c.loans[loan.ID] = loan
+			c.do(Admit{loan})
+		}
 	}
 	return c, c.take()
 }
@@ -161,10 +167,13 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.spoolFailed(e, undo)
 	case Admitted:
 		c.admitted(e.ID, e.Error)
+	case Revoked:
+		c.revoked(e.ID, e.Error)
 	case Devices:
 		c.cfg.Devices = e.Devices
 		c.tellDevices()
 	case DaemonBegan:
+		c.revokeAgain(0)
 		for _, id := range slices.Sorted(maps.Keys(c.loans)) {
 			c.do(Admit{c.limited(c.loans[id])})
 		}
@@ -322,6 +331,7 @@ func (c *Core) tick() {
 			c.report(t)
 		}
 	}
+	c.revokeAgain(RevokeTime)
 	if c.now >= c.sweep {
 		c.sweep = c.now + MarkTime/24
 		c.unmark(func(p Past) bool { return c.now-p.At >= MarkTime })
@@ -644,6 +654,7 @@ func (c *Core) lend(loan grant.Loan) {
 		c.do(Send{agent.Lent{ID: loan.ID, Error: fmt.Sprintf("the node lends to %d already", MaxLoans)}})
 		return
 	}
+	delete(c.over, loan.ID)
 	c.loans[loan.ID] = loan
 	c.do(Admit{c.limited(loan)})
 }
@@ -664,7 +675,31 @@ func (c *Core) admitted(id, trouble string) {
 func (c *Core) unlend(id string) {
 	if _, ok := c.loans[id]; ok {
 		delete(c.loans, id)
-		c.do(Revoke{id})
+		c.revoke(id)
+	}
+}
+
+// revoke has the daemon serve a grant no more.
+func (c *Core) revoke(id string) {
+	c.over[id] = c.now
+	c.do(Revoke{id})
+}
+
+// revokeAgain tells the daemon again of loans that are over: it did not answer, as when it
+// was about to end.
+func (c *Core) revokeAgain(after time.Duration) {
+	for _, id := range slices.Sorted(maps.Keys(c.over)) {
+		if c.now-c.over[id] >= after {
+			c.revoke(id)
+		}
+	}
+}
+
+// revoked forgets a loan that the daemon serves no more, unless the head has lent it again.
+func (c *Core) revoked(id, trouble string) {
+	if _, ok := c.over[id]; ok && trouble == "" {
+		delete(c.over, id)
+		c.do(DropLoan{id})
 	}
 }
 

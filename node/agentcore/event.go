@@ -43,6 +43,8 @@ type (
 	}
 	// Admitted: the daemon serves a grant from now on, or, with an error, does not.
 	Admitted struct{ ID, Error string }
+	// Revoked: the daemon serves a grant no more, or, with an error, may still.
+	Revoked struct{ ID, Error string }
 	// Devices: the node has these devices now.
 	Devices struct{ Devices []agent.Device }
 	// DaemonBegan: the node's daemon is there, and knows no loans.
@@ -59,6 +61,7 @@ func (Ended) event()       {}
 func (Lost) event()        {}
 func (SpoolFailed) event() {}
 func (Admitted) event()    {}
+func (Revoked) event()     {}
 func (Devices) event()     {}
 func (DaemonBegan) event() {}
 func (Tick) event()        {}
@@ -104,12 +107,14 @@ type (
 	Send struct{ Message agent.ToHead }
 	// HangUp ends the connection.
 	HangUp struct{ Reason string }
-	// Admit has the daemon serve a grant, and the spool know it; Revoke ends both.
+	// Admit has the daemon serve a grant, and the spool know it. Revoke ends the first, and
+	// DropLoan then the second: what the daemon may still serve is in the spool.
 	// Limit changes how much of it can be used, there and in the spool: the next agent
 	// must not give a suspended task its devices back.
-	Admit  struct{ Loan grant.Loan }
-	Revoke struct{ ID string }
-	Limit  struct {
+	Admit    struct{ Loan grant.Loan }
+	Revoke   struct{ ID string }
+	DropLoan struct{ ID string }
+	Limit    struct {
 		ID    string
 		Limit int
 	}
@@ -134,6 +139,7 @@ func (Send) effect()        {}
 func (HangUp) effect()      {}
 func (Admit) effect()       {}
 func (Revoke) effect()      {}
+func (DropLoan) effect()    {}
 func (Limit) effect()       {}
 func (Stream) effect()      {}
 

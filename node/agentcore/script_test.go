@@ -67,6 +67,9 @@ func (s *script) play(words []string) error {
 	case words[0] == "config":
 		s.cfg.User, s.cfg.Cluster = args["user"], args["cluster"]
 		return nil
+	case words[0] == "loan":
+		s.was.Loans = append(s.was.Loans, grant.Loan{ID: words[1], Hash: grant.Hash{1}, Limit: -1})
+		return nil
 	case has:
 		id, _ := parseTask(words[1])
 		k := Known{Task: id, Cores: args.numbers("cores"), Grant: args["grant"]}
@@ -122,6 +125,10 @@ func event(words []string, args arguments) (Event, error) {
 		return SpoolFailed{id, "the disk is full"}, nil
 	case "devices":
 		return Devices{[]agent.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: args["up"] == "yes"}}}, nil
+	case "admitted":
+		return Admitted{words[1], args["error"]}, nil
+	case "revoked":
+		return Revoked{words[1], args["error"]}, nil
 	case "daemon":
 		return DaemonBegan{}, nil
 	}

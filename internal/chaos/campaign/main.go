@@ -19,6 +19,8 @@ func run() int {
 	o := chaos.Options{Kinds: chaos.Kinds, Log: os.Stderr}
 	kinds := flag.String("kinds", "", "the `kinds` of faults, as worker-kill,move, or those to leave out, as -daemon-kill (default: all)")
 	expect := flag.String("expect", string(chaos.Survive), "what becomes of programs whose worker or device is lost: recover or error")
+	ofCluster := flag.Bool("cluster", false, "hurt a cluster, with a head, nodes and jobs, and not a node")
+	nodes := flag.Int("nodes", 3, "nodes of the cluster")
 	asJSON := flag.Bool("json", false, "print the report as one JSON document")
 	flag.IntVar(&o.Faults, "faults", 200, "how many faults")
 	flag.Uint64Var(&o.Seed, "seed", 1, "what chance is made of")
@@ -32,6 +34,9 @@ func run() int {
 	flag.StringVar(&o.Examples, "examples", "bin/examples", "`folder` with the programs")
 	flag.Parse()
 	o.Settle = o.Patience
+	if *ofCluster {
+		return runCluster(&o, *kinds, *nodes)
+	}
 	if err := complete(&o, *kinds, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return 2
@@ -75,7 +80,12 @@ func complete(o *chaos.Options, kinds, expect string) error {
 			return err
 		}
 	}
-	for _, path := range []*string{&o.Muster, &o.Examples} {
+	return place(o, &o.Muster, &o.Examples)
+}
+
+// place finds what a campaign needs, and makes its folder.
+func place(o *chaos.Options, needs ...*string) error {
+	for _, path := range needs {
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
 			return err

@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// proxy is a link between two processes that can be hurt.
+type proxy struct {
+	listener net.Listener
+	target   string
+
+	mu     sync.Mutex
+	mode   linkMode
+	delay  time.Duration
+	healed chan struct{} // closed when the link is well again
+	conns  map[net.Conn]bool
+	serves sync.WaitGroup
+}
+
+// linkMode is how a link is.
+type linkMode int
+
+const (
+	linkWell  linkMode = iota
+	linkCut            // connections end, and none can be made
+	linkStall          // nothing comes through, until it is well again
+	linkSlow           // all takes longer
+)
+
+// newProxy listens at a free port, for those who want to reach target.
+func newProxy(target string) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{listener: l, target: target, conns: map[net.Conn]bool{}}
+	p.serves.Go(p.serve)
+	return p, nil
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) serve() {
+	for {
+		near, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.serves.Go(func() { p.connect(near) })
+	}
+}
+
+// connect carries what two sides say to each other.
+func (p *proxy) connect(near net.Conn) {
+	defer p.forget(near)
+	if !p.know(near) {
+		return
+	}
+	far, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	if err != nil {
+		return
+	}
+	defer p.forget(far)
+	if !p.know(far) {
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+		both.Go(func() {
+			p.pump(way[0], way[1])
+			near.Close()
+			far.Close()
+		})
+	}
+	both.Wait()
+}
+
+// know takes a connection, unless the link is cut.
+func (p *proxy) know(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == linkCut {
+		return false
+	}
+	p.conns[c] = true
+	return true
+}
+
+func (p *proxy) forget(c net.Conn) {
+	c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// pump carries one direction. That a side has closed takes as long to come through as
+// anything else.
+func (p *proxy) pump(from, to net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		p.pass()
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// pass waits for as long as the link holds things up.
+func (p *proxy) pass() {
+	p.mu.Lock()
+	mode, delay, healed := p.mode, p.delay, p.healed
+	p.mu.Unlock()
+	switch mode {
+	case linkStall:
+		<-healed
+	case linkSlow:
+		select {
+		case <-time.After(delay):
+		case <-healed:
+		}
+	}
+}
+
+// hurt has the link do badly until heal.
+func (p *proxy) hurt(mode linkMode, delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode, p.delay, p.healed = mode, delay, make(chan struct{})
+	if mode == linkCut {
+		for c := range p.conns {
+			c.Close()
+		}
+	}
+}
+
+func (p *proxy) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode != linkWell {
+		p.mode = linkWell
+		close(p.healed)
+	}
+}
+
+func (p *proxy) close() {
+	p.heal()
+	p.listener.Close()
+	p.mu.Lock()
+	for c := range p.conns {
+		c.Close()
+	}
+	p.mode, p.healed = linkCut, make(chan struct{})
+	p.mu.Unlock()
+	p.serves.Wait()
+}

@@ -318,9 +318,6 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 				}
 				options, err = slurmopt.Parse(argv)
 			}
-			if err == nil {
-				err = c.avoid(options)
-			}
 			if err != nil {
 				return fmt.Errorf("the options of job %d: %w", r.Job, err)
 			}
@@ -404,7 +401,9 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 
 // adopt tells the policy of a job that runs.
 func (c *Core) adopt(j *job) error {
-	id, err := c.state.Adopt(j.model(c), j.alternative, j.alloc, c.policyTime(j.start))
+	m := j.model(c)
+	c.allowWhere(m, j)
+	id, err := c.state.Adopt(m, j.alternative, j.alloc, c.policyTime(j.start))
 	if err != nil {
 		return err
 	}
@@ -421,6 +420,27 @@ func (c *Core) adopt(j *job) error {
 		return c.state.Suspended(id)
 	}
 	return nil
+}
+
+// allowWhere adds the nodes on which a job runs to those it may use. They may not be
+// among them any more: the agent may have come back as one that starts another user's
+// processes only. What runs there runs, and a head that did not start because of it would
+// help nobody.
+func (c *Core) allowWhere(m *model.Job, j *job) {
+	r := &m.Request
+	if j.alternative > 0 && j.alternative <= len(m.Alternatives) {
+		m.Alternatives = slices.Clone(m.Alternatives)
+		r = &m.Alternatives[j.alternative-1]
+	}
+	if len(r.NodeList) == 0 {
+		return
+	}
+	r.NodeList = slices.DeleteFunc(slices.Clone(r.NodeList), func(name string) bool { return !c.aliases[name] })
+	for i := range j.alloc.Parts {
+		if name := c.nodes[j.alloc.Parts[i].Node].alias; !slices.Contains(r.NodeList, name) {
+			r.NodeList = append(r.NodeList, name)
+		}
+	}
 }
 
 // strictly reads one JSON object that has no fields beyond those of v.

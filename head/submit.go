@@ -122,7 +122,7 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 			return bad("%.40q is no variable: write NAME=VALUE", v)
 		}
 	}
-	if err := c.avoid(said); err != nil {
+	if err := c.mayAvoid(said); err != nil {
 		return bad("%v", err)
 	}
 	j := &job{
@@ -162,8 +162,9 @@ func shown(s *api.Submission) []string {
 	return words
 }
 
-// avoid restricts a request to nodes that it does not exclude.
-func (c *Core) avoid(said *slurmopt.Options) error {
+// mayAvoid says what is wrong with the nodes that a job excludes, if something is. They
+// are left out when the policy is told of the job, see restrict: nodes come and go.
+func (c *Core) mayAvoid(said *slurmopt.Options) error {
 	if len(said.Exclude) == 0 {
 		return nil
 	}
@@ -173,7 +174,9 @@ func (c *Core) avoid(said *slurmopt.Options) error {
 			all = append(all, n.name)
 		}
 	}
-	return said.Avoid(all)
+	trial := *said
+	trial.Alternatives = slices.Clone(said.Alternatives)
+	return trial.Avoid(all)
 }
 
 // roomFor says whether a user's limits let so many jobs in.
@@ -237,30 +240,34 @@ func (j *job) model(c *Core) *model.Job {
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = c.cfg.TimeLimit
 	}
-	c.restrict(&m.Request, j.user)
+	c.restrict(&m.Request, j)
 	if len(m.Alternatives) > 0 {
 		m.Alternatives = slices.Clone(m.Alternatives)
 		for i := range m.Alternatives {
-			c.restrict(&m.Alternatives[i], j.user)
+			c.restrict(&m.Alternatives[i], j)
 		}
 	}
 	return m
 }
 
-// restrict keeps a request from nodes whose agent cannot start the user's processes,
-// and names nodes as the policy does.
-func (c *Core) restrict(r *model.Request, user string) {
-	if !c.special {
+// restrict keeps a request from nodes that the job excludes or whose agent cannot start
+// the user's processes, and names nodes as the policy does.
+func (c *Core) restrict(r *model.Request, j *job) {
+	exclude := j.said.Exclude
+	if !c.special && len(exclude) == 0 {
 		return
 	}
 	var names []string
 	for _, n := range c.nodes {
-		if n.serves(user) && !n.removed && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, n.name)) {
+		if n.serves(j.user) && !n.removed && !slices.Contains(exclude, n.name) && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, n.name)) {
 			names = append(names, n.alias)
 		}
 	}
 	if len(names) == 0 {
-		names = []string{"(no node starts processes of " + user + ")"}
+		names = []string{"(one that starts processes of " + j.user + ")"}
+		if len(exclude) > 0 {
+			names = []string{"(one that the job does not exclude)"}
+		}
 	}
 	r.NodeList = names
 }

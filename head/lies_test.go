@@ -1,0 +1,259 @@
+package head_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"muster/head"
+	"muster/head/api"
+	"muster/policy/catalog"
+	"muster/policy/priority"
+	"muster/wire/agent"
+)
+
+// TestLies has nodes with valid certificates say whatever they like, users do whatever
+// they may, and the head restart at any moment, with a clock that may have been set
+// back. It must neither panic nor refuse to start from what it wrote itself.
+func TestLies(t *testing.T) {
+	runs, steps := 12, 300
+	if testing.Short() {
+		runs = 4
+	}
+	for seed := range uint64(runs) {
+		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high"} {
+			if err := lie(seed, spec, steps); err != nil {
+				t.Fatalf("seed %d, policy %s: %v", seed, spec, err)
+			}
+		}
+	}
+}
+
+type liar struct {
+	rng      *rand.Rand
+	spec     string
+	cfg      head.Config
+	core     *head.Core
+	now      time.Duration
+	disk     map[head.Bucket]map[string][]byte
+	sessions head.Session
+	sent     []agent.Task
+	log      []string
+}
+
+func lie(seed uint64, spec string, steps int) (err error) {
+	l := &liar{
+		rng: rand.New(rand.NewPCG(seed, 1)), spec: spec, now: began, disk: map[head.Bucket]map[string][]byte{},
+		cfg: head.Config{Cluster: "test", Admins: []string{"root"}, NodeTimeout: time.Minute, Silence: time.Second, Grace: time.Second, Keep: time.Minute},
+	}
+	if seed%2 == 1 {
+		cfg := priority.Defaults()
+		cfg.WeightFairshare, cfg.WeightAge = 1000, 100
+		l.cfg.Priority = &cfg
+	}
+	defer func() {
+		if trouble := recover(); trouble != nil {
+			err = fmt.Errorf("after %q: %v\n%s", l.last(), trouble, debug.Stack())
+		}
+	}()
+	if err := l.restart(); err != nil {
+		return err
+	}
+	for range steps {
+		if err := l.step(); err != nil {
+			return fmt.Errorf("after %q: %w", l.last(), err)
+		}
+	}
+	return nil
+}
+
+func (l *liar) last() []string { return l.log[max(0, len(l.log)-12):] }
+
+func (l *liar) restart() error {
+	p, err := catalog.New(l.spec)
+	if err != nil {
+		return err
+	}
+	l.core, err = head.Restore(l.cfg, p, l.spec, func(visit func(head.Record) error) error {
+		for _, b := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
+			for _, k := range slices.Sorted(keysOf(l.disk[b])) {
+				if err := visit(head.Record{Bucket: b, Key: []byte(k), Value: l.disk[b][k]}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, l.now)
+	return err
+}
+
+func keysOf(m map[string][]byte) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (l *liar) step() error {
+	switch n := l.rng.IntN(100); {
+	case n < 3:
+		l.now += time.Duration(l.rng.IntN(400)-100) * time.Second
+		l.note("restart")
+		if err := l.restart(); err != nil {
+			return err
+		}
+	case n < 10:
+		l.now += time.Duration(l.rng.IntN(120)) * time.Second
+		l.handle(head.Tick{})
+	case n < 22:
+		l.sessions++
+		l.handle(head.Greeted{Session: l.sessions, Hello: l.hello()})
+	case n < 26:
+		l.handle(head.HungUp{Session: l.session()})
+	case n < 60:
+		l.handle(head.Said{Session: l.session(), Message: l.message()})
+	case n < 80:
+		l.handle(head.Submit{Caller: l.caller(), Submission: l.submission(), Secret: "s"})
+	case n < 84:
+		l.handle(head.Cancel{Caller: l.caller(), Jobs: []head.Ref{l.ref()}, Signal: l.rng.IntN(2) * 10})
+	case n < 96:
+		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices}
+		nice := int64(l.rng.IntN(5))
+		l.handle(head.Change{Caller: l.caller(), Jobs: []head.Ref{l.ref()}, Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
+	default:
+		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode}
+		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r"})
+	}
+	l.core.Step(l.now)
+	l.commit()
+	l.core.JobList(l.now, head.Filter{})
+	l.core.NodeList(l.now)
+	return nil
+}
+
+func (l *liar) pick(n int, all []head.Action) head.Action { return all[l.rng.IntN(n)] }
+
+func (l *liar) note(format string, args ...any) { l.log = append(l.log, fmt.Sprintf(format, args...)) }
+
+func (l *liar) handle(ev head.Event) {
+	l.note("%T %+v", ev, ev)
+	l.core.Handle(l.now, ev)
+	if l.rng.IntN(3) == 0 {
+		l.core.Step(l.now)
+	}
+}
+
+func (l *liar) commit() {
+	e := l.core.Take()
+	for _, r := range e.Records {
+		if l.disk[r.Bucket] == nil {
+			l.disk[r.Bucket] = map[string][]byte{}
+		}
+		if l.disk[r.Bucket][string(r.Key)] = r.Value; r.Value == nil {
+			delete(l.disk[r.Bucket], string(r.Key))
+		}
+	}
+	for _, s := range e.Sends {
+		if start, ok := s.Message.(agent.Start); ok {
+			l.sent = append(l.sent, start.Task)
+		}
+	}
+}
+
+func (l *liar) name() string { return fmt.Sprint("n", 1+l.rng.IntN(3)) }
+func (l *liar) session() head.Session {
+	return l.sessions - min(l.sessions, head.Session(l.rng.IntN(4)))
+}
+func (l *liar) caller() head.Caller {
+	return head.Caller{Request: 1, User: []string{"alice", "bob", "root"}[l.rng.IntN(3)]}
+}
+func (l *liar) ref() head.Ref {
+	r := head.Ref{Job: 1 + uint64(l.rng.IntN(40)), Task: -1}
+	if n := len(l.sent); n > 0 && l.rng.IntN(2) == 0 {
+		r.Job = l.sent[n-1-l.rng.IntN(min(n, 6))].Job
+	}
+	return r
+}
+
+func (l *liar) task() agent.Task {
+	if n := len(l.sent); n > 0 && l.rng.IntN(4) > 0 {
+		return l.sent[n-1-l.rng.IntN(min(n, 12))]
+	}
+	return agent.Task{Job: 1 + uint64(l.rng.IntN(40)), Attempt: 1 + uint32(l.rng.IntN(3)), Part: int32(l.rng.IntN(3))}
+}
+
+func (l *liar) report() agent.Report {
+	r := agent.Report{Task: l.task(), State: []agent.State{agent.Running, agent.Suspended, agent.Ended, agent.Unknown}[l.rng.IntN(4)]}
+	if r.State == agent.Ended {
+		causes := []agent.Cause{agent.Exited, agent.Stopped, agent.TimedOut, agent.NoMemory, agent.NotBegun, agent.NodeLost, agent.Abandoned}
+		r.End = &agent.End{Cause: causes[l.rng.IntN(len(causes))], Exit: l.rng.IntN(2), CPU: time.Duration(l.rng.Int64()), Memory: l.rng.Int64()}
+	}
+	return r
+}
+
+func (l *liar) devices() []agent.Device {
+	list := make([]agent.Device, l.rng.IntN(4))
+	for i := range list {
+		list[i] = agent.Device{Name: []string{"gpu", "GPU", "", "x\n"}[l.rng.IntN(8)/2], Memory: []int64{8 << 30, 8 << 30, 8 << 30, math.MaxInt64}[l.rng.IntN(4)], Speed: 1, Up: l.rng.IntN(4) > 0}
+		if l.rng.IntN(4) > 0 {
+			list[i].Name, list[i].Memory = "gpu", 8<<30
+		}
+	}
+	return list
+}
+
+func (l *liar) hello() agent.Hello {
+	h := agent.Hello{
+		Version: agent.Version, Node: l.name(), Incarnation: []string{"1", "1", "1", "2"}[l.rng.IntN(4)], Cores: 4, Memory: 16 << 30, Devices: l.devices(),
+		Gateway: "g:1", User: []string{"", "", "", "alice", "bob"}[l.rng.IntN(5)],
+	}
+	if l.rng.IntN(8) == 0 {
+		h.Cores, h.Memory = []int{1, 4, 1 << 20}[l.rng.IntN(3)], []int64{1, math.MaxInt64}[l.rng.IntN(2)]
+	}
+	seen := map[agent.Task]bool{}
+	for range l.rng.IntN(6) {
+		if r := l.report(); r.State != agent.Unknown && !seen[r.Task] {
+			seen[r.Task] = true
+			h.Tasks = append(h.Tasks, r)
+		}
+	}
+	for range l.rng.IntN(4) {
+		h.Loans = append(h.Loans, l.task().String())
+	}
+	return h
+}
+
+func (l *liar) message() agent.ToHead {
+	switch l.rng.IntN(6) {
+	case 0:
+		return agent.Inventory{Devices: l.devices()}
+	case 1:
+		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}
+	}
+	return l.report()
+}
+
+func (l *liar) submission() api.Submission {
+	s := api.Submission{Arguments: []string{"prog"}, Directory: "/home"}
+	options := [][]string{
+		{"-n1"}, {"-n4"}, {"-N2"}, {"-N1", "--exclusive"}, {"--gres=gpu:1"}, {"--gres=rgpu:1"}, {"--gres=rgpu:2:2G", "--rcuda-mode=shar"}, {"-n1", "--array=0-3%2"},
+		{"-n1", "--dependency=singleton"}, {"-n1", fmt.Sprintf("--dependency=afterok:%d", 1+l.rng.IntN(40))}, {"-n1", "--exclude=" + l.name()}, {"-n1", "-w", l.name()},
+		{"-n1", "--mem=1G"}, {"-n1", "--begin=now+60"}, {"-n1", "--deadline=now+100"}, {"-N2", "--gres=gpu:1", "--or=-n1"}, {"-n1", "--hold"}, {"-n1", "--signal=10@30", "--time=1"},
+		{"-n1", "--gres=gpu:gpu:1"},
+	}
+	s.Options = append([]string{"--requeue", "--qos=" + []string{"low", "high"}[l.rng.IntN(2)]}, options[l.rng.IntN(len(options))]...)
+	if l.rng.IntN(2) == 0 {
+		s.Script = "#!/bin/sh\n"
+	}
+	if l.rng.IntN(4) == 0 {
+		s.Key = fmt.Sprint(l.rng.IntN(5))
+	}
+	return s
+}

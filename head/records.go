@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"muster/head/api"
+	"muster/internal/strictjson"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
@@ -110,7 +110,7 @@ type bulkOf struct {
 // it.
 func FillIn(s *agent.Start, bulk []byte) error {
 	var b bulkOf
-	if err := strictly(bulk, &b); err != nil {
+	if err := strictjson.Decode(bulk, &b); err != nil {
 		return fmt.Errorf("the record of what job %d runs: %w", s.Task.Job, err)
 	}
 	s.Spec.Script, s.Spec.Arguments, s.Spec.Environment = b.Script, b.Arguments, b.Environment
@@ -209,19 +209,19 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 		case Meta:
 			if bytes.Equal(r.Key, rankingKey) {
 				kept = &priority.Document{}
-				err = strictly(r.Value, kept)
+				err = strictjson.Decode(r.Value, kept)
 				break
 			}
 			var m metaRecord
-			err = strictly(r.Value, &m)
+			err = strictjson.Decode(r.Value, &m)
 			c.began, c.next = m.Began, max(1, m.Next)
 		case Nodes:
 			var n nodeRecord
-			err = strictly(r.Value, &n)
+			err = strictjson.Decode(r.Value, &n)
 			nodes = append(nodes, n)
 		case Jobs:
 			var j jobRecord
-			err = strictly(r.Value, &j)
+			err = strictjson.Decode(r.Value, &j)
 			jobs = append(jobs, j)
 		case Keys:
 			err = c.restoreKey(r)
@@ -267,7 +267,7 @@ func (c *Core) restoreKey(r Record) error {
 		Answer api.Submitted `json:"answer"`
 	}
 	user, name, ok := bytes.Cut(r.Key, []byte{0})
-	if err := strictly(r.Value, &v); err != nil || !ok {
+	if err := strictjson.Decode(r.Value, &v); err != nil || !ok {
 		return errors.Join(err, errors.New("it is no key of a submission"))
 	}
 	k := key{string(user), string(name)}
@@ -441,17 +441,4 @@ func (c *Core) allowWhere(m *model.Job, j *job) {
 			r.NodeList = append(r.NodeList, name)
 		}
 	}
-}
-
-// strictly reads one JSON object that has no fields beyond those of v.
-func strictly(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows it")
-	}
-	return nil
 }

@@ -62,6 +62,11 @@ NOTHING < device/fatbin
 device, device/fatbin, ptx/simt < device/soft
 device, device/fatbin < device/cuda
 
+# Documents of which every word counts.
+NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent
+wire/envelope < wire/control, wire/agent
+internal/strictjson < head
+
 # What every socket that strangers reach needs, whoever has it.
 NOTHING < internal/door
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"muster/internal/strictjson"
 )
 
 // A stream is a connection of its own, which the agent dials when the head has sent
@@ -81,7 +83,7 @@ func ReadFrame(r io.Reader, buffer []byte) (FrameKind, []byte, error) {
 // ParseOutcome reads the bytes of a FrameEnd.
 func ParseOutcome(b []byte) (Outcome, error) {
 	var o Outcome
-	if err := strictly(b, &o); err != nil {
+	if err := strictjson.Decode(b, &o); err != nil {
 		return o, fmt.Errorf("%w: the end of a stream: %w", ErrRefused, err)
 	}
 	if o.Exit < 0 || o.Exit > 255 || o.Signal < 0 || o.Signal > 64 || !goodText(o.Reason, 6*MaxReason) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/wire"
 )
 
@@ -108,7 +109,7 @@ func receiveAdopted(conn *net.UnixConn) (*Adopted, error) {
 		return nil, err
 	}
 	var answer answerLine
-	err = strictly(b[:n], &answer)
+	err = strictjson.Decode(b[:n], &answer)
 	if err == nil {
 		err = answer.refusal(answer.Adopted)
 	}
@@ -161,7 +162,7 @@ func ReceiveHeld(conn *net.UnixConn) ([]Held, error) {
 		return nil, err
 	}
 	var line heldLine
-	err = strictly(b[:n], &line)
+	err = strictjson.Decode(b[:n], &line)
 	if err == nil && (len(line.Held) != len(files) || len(files) > maxHeld) {
 		err = fmt.Errorf("%d descriptors came where %d are named: a worker holds at most %d", len(files), len(line.Held), maxHeld)
 	}
@@ -203,7 +204,7 @@ func readLine(conn io.Reader, into any) error {
 			return err
 		}
 		if next[0] == '\n' {
-			return strictly(line, into)
+			return strictjson.Decode(line, into)
 		}
 		if line = append(line, next[0]); len(line) == maxLine {
 			return fmt.Errorf("a line of more than %d bytes", maxLine)

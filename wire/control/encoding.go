@@ -1,12 +1,10 @@
 package control
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"reflect"
+
+	"muster/wire/envelope"
 )
 
 // ErrRefused says that the other side sent what it must not. Errors of Receive
@@ -22,31 +20,14 @@ const maxReason = 8 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToWorker = byKind[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Checkpoint{}, Restore{}, Proceed{})
-	kindsToDaemon = byKind[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{})
+	kindsToWorker = envelope.Of[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Checkpoint{}, Restore{}, Proceed{})
+	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{})
 )
 
-func byKind[M message](all ...M) map[string]reflect.Type {
-	kinds := map[string]reflect.Type{}
-	for _, m := range all {
-		kinds[m.Kind()] = reflect.TypeOf(m)
-	}
-	return kinds
-}
-
-type envelope struct {
-	Kind    string          `json:"kind"`
-	Message json.RawMessage `json:"message"`
-}
-
 func encode(m message) ([]byte, error) {
-	body, err := json.Marshal(shortened(m))
+	b, err := envelope.Encode(shortened(m))
 	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", m.Kind(), err)
-	}
-	b, err := json.Marshal(envelope{m.Kind(), body})
-	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", m.Kind(), err)
+		return nil, err
 	}
 	if len(b) > maxMessage {
 		return nil, fmt.Errorf("%s of %d bytes is longer than a control message may be", m.Kind(), len(b))
@@ -79,40 +60,10 @@ func shortened(m message) message {
 }
 
 // decode reads a message of one direction.
-func decode[M message](b []byte, kinds map[string]reflect.Type) (M, error) {
-	var none M
-	var e envelope
-	if err := strictly(b, &e); err != nil {
-		return none, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	kind, ok := kinds[e.Kind]
-	if !ok {
-		return none, fmt.Errorf("%w: its kind is %q, which is not known here", ErrRefused, e.Kind)
-	}
-	to := reflect.New(kind)
-	if err := strictly(e.Message, to.Interface()); err != nil {
-		return none, fmt.Errorf("%w: %s: %w", ErrRefused, e.Kind, err)
-	}
-	m := to.Elem().Interface().(M)
-	if err := m.check(); err != nil {
-		return none, fmt.Errorf("%w: %s with %w", ErrRefused, e.Kind, err)
+func decode[M message](b []byte, kinds envelope.Kinds[M]) (M, error) {
+	m, err := kinds.Decode(b, func(m M) error { return m.check() })
+	if err != nil {
+		return m, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return m, nil
-}
-
-// strictly reads one JSON object, without fields that v does not have and with
-// nothing behind it.
-func strictly(b []byte, v any) error {
-	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '{' {
-		return errors.New("not a JSON object")
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the message")
-	}
-	return nil
 }

@@ -1,0 +1,68 @@
+// Package envelope is how messages of several kinds lie in JSON,
+// {"kind": ..., "message": ...}, and how they are read strictly: unknown kinds and
+// fields, and anything behind the message, are refused.
+//
+// It knows no message.
+package envelope
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"muster/internal/strictjson"
+)
+
+// Message is one of several kinds.
+type Message interface{ Kind() string }
+
+// Kinds are the messages that may come, by their names.
+type Kinds[M Message] map[string]reflect.Type
+
+// Of lists kinds, by a value of each.
+func Of[M Message](all ...M) Kinds[M] {
+	kinds := Kinds[M]{}
+	for _, m := range all {
+		kinds[m.Kind()] = reflect.TypeOf(m)
+	}
+	return kinds
+}
+
+type sealed struct {
+	Kind    string          `json:"kind"`
+	Message json.RawMessage `json:"message"`
+}
+
+// Encode writes a message.
+func Encode(m Message) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err == nil {
+		body, err = json.Marshal(sealed{m.Kind(), body})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s: %w", m.Kind(), err)
+	}
+	return body, nil
+}
+
+// Decode reads a message. check says what makes no sense about it.
+func (k Kinds[M]) Decode(b []byte, check func(M) error) (M, error) {
+	var none M
+	var e sealed
+	if err := strictjson.Decode(b, &e); err != nil {
+		return none, err
+	}
+	kind, ok := k[e.Kind]
+	if !ok {
+		return none, fmt.Errorf("its kind is %.40q, which is not known here", e.Kind)
+	}
+	to := reflect.New(kind)
+	if err := strictjson.Decode(e.Message, to.Interface()); err != nil {
+		return none, fmt.Errorf("%s: %w", e.Kind, err)
+	}
+	m := to.Elem().Interface().(M)
+	if err := check(m); err != nil {
+		return none, fmt.Errorf("%s with %w", e.Kind, err)
+	}
+	return m, nil
+}

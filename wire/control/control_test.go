@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"muster/wire/envelope"
 )
 
 func pair(t *testing.T) (*DaemonEnd, *WorkerEnd) {
@@ -461,7 +463,7 @@ func TestMissingSendersAreFound(t *testing.T) {
 	}
 	u := uses{map[string]bool{}, map[string]bool{}}
 	u.read(f)
-	got := strings.Join(missing(byKind[ToWorker](Ping{}, Deny{}, Watch{}), u, u, "a -> b"), "; ")
+	got := strings.Join(missing(envelope.Of[ToWorker](Ping{}, Deny{}, Watch{}), u, u, "a -> b"), "; ")
 	if want := "a never makes a control.Deny; b has no case for control.Deny; a never makes a control.Watch"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -20,6 +20,8 @@
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
+//	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
+//	                                    (administrators)
 //	GET    /v1/agent, /v1/agent/streams/ID   for agents alone; upgrade to muster-agent and muster-stream
 //
 // Times are in seconds, instants in seconds since 1970, sizes in bytes. An error is

@@ -387,6 +387,15 @@ func (h *Head) History(ctx context.Context, p Period) ([]api.Job, error) {
 	return h.pages(ctx, "/v1/history", query)
 }
 
+// Snapshot reads what the policy knows now, as a history. The caller must close it.
+func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
 // Usage asks what users and accounts used.
 func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
 	var u api.Usage

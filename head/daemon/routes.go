@@ -85,6 +85,7 @@ func routes() []route {
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},
+		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", serve: serveSnapshot},
 		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: protocolAgent, forAgents: true, serve: serveAgent},
 		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: protocolStream, forAgents: true, serve: serveStream},
 	}

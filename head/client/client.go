@@ -358,6 +358,13 @@ func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
 	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
 }
 
+// NodeStatus asks what a node says of itself: a document of wire/status.
+func (h *Head) NodeStatus(ctx context.Context, name string) (json.RawMessage, error) {
+	var document json.RawMessage
+	err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document)
+	return document, err
+}
+
 // ChangeNode does something to a node: drain with its document, resume, remove.
 func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
 	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)

@@ -9,6 +9,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/wire/status"
 )
 
 // route is one kind of request. The table of them is what the head answers, and
@@ -74,6 +75,7 @@ func routes() []route {
 		}, serve: serveExec},
 		{method: "GET", path: "/v1/nodes", summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
 		{method: "GET", path: "/v1/nodes/{name}", summary: "One node.", answer: api.Node{}, serve: serveNode},
+		{method: "GET", path: "/v1/nodes/{name}/status", summary: "What a node says of itself: its devices, and the programs that use them.", answer: status.Node{}, serve: serveNodeStatus},
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
 		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
 		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},

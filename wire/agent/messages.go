@@ -257,18 +257,21 @@ type Limit struct {
 }
 
 // Open asks the agent for a connection of its own to the head, for the bytes of a
-// command or a file of a task.
+// command or a file of a task, or for the node's status.
 type Open struct {
 	// Stream is what the agent names when it dials.
 	Stream string `json:"stream"`
-	Task   Task   `json:"task"`
+	Task   Task   `json:"task,omitzero"` // none for the node's status
 	// What is wanted: Exec, or a file of the task from Offset, to its end or, with
 	// Follow, until the task has ended.
 	Exec   *Exec  `json:"exec,omitempty"`
-	File   string `json:"file,omitempty"` // output or error
+	File   string `json:"file,omitempty"` // output, error, or FileStatus
 	Offset int64  `json:"offset,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
 }
+
+// FileStatus asks for what the node says of itself, a document of wire/status as JSON.
+const FileStatus = "status"
 
 // Exec is a command to run among a task's processes.
 type Exec struct {
@@ -476,6 +479,12 @@ func (u Unlend) check() error {
 func (o Open) check() error {
 	if o.Stream == "" || (o.Exec == nil) == (o.File == "") || o.Offset < 0 {
 		return errors.New("nothing to open, or two things")
+	}
+	if o.File == FileStatus {
+		if o.Task != (Task{}) || o.Offset != 0 || o.Follow {
+			return errors.New("the status is the node's, not a task's")
+		}
+		return nil
 	}
 	return o.Task.check()
 }

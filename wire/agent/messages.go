@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -190,8 +191,10 @@ type Spec struct {
 	Processes int `json:"processes"`
 	First     int `json:"first"`
 	All       int `json:"all"`
-	// Nodes are those of the allocation, in its order.
-	Nodes []string `json:"nodes"`
+	// Nodes are those of the allocation, in its order, and PerNode how many of the job's
+	// processes each has; nobody knows where PerNode is empty.
+	Nodes   []string `json:"nodes"`
+	PerNode []int    `json:"processes_per_node,omitempty"`
 	// Cores and Memory are this part's. 0 bytes is no limit.
 	Cores           int   `json:"cores"`
 	CoresPerProcess int   `json:"cores_per_process"`
@@ -425,6 +428,8 @@ func (s *Spec) check() error {
 		return errors.New("nothing to run")
 	case s.Processes < 0 || s.First < 0 || s.All < s.First+s.Processes || s.Cores <= 0 || s.CoresPerProcess < 0 || s.Memory < 0 || s.Time < 0 || s.Grace < 0:
 		return errors.New("a number that cannot be")
+	case len(s.PerNode) > 0 && len(s.PerNode) != len(s.Nodes) || slices.ContainsFunc(s.PerNode, func(n int) bool { return n < 0 }):
+		return errors.New("processes of nodes that are not there")
 	}
 	for _, list := range [][]string{s.Environment, s.Arguments, s.Nodes, {s.User, s.Directory, s.Input, s.Output, s.Error, s.Name, s.Account}} {
 		for _, text := range list {

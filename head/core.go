@@ -19,8 +19,9 @@ type Core struct {
 	Past func(job uint64) (api.State, bool)
 
 	cfg   Config
-	spec  string // of the policy, as the administrator wrote it
-	state *policy.State
+	spec  string        // of the policy, as the administrator wrote it
+	state policyState   // what the policy knows of the cluster
+	plain *policy.State // the same, without what may write it down
 
 	now   time.Duration // of the latest call
 	began time.Duration
@@ -88,15 +89,16 @@ type keyed struct {
 // New returns a cluster without nodes and jobs. The policy serves this core only; spec
 // is how the administrator named it.
 func New(cfg Config, p policy.Policy, spec string) *Core {
+	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{
-		cfg: cfg, spec: spec,
-		state: policy.NewState(&model.Cluster{Name: cfg.Cluster}, p),
-		next:  1,
-		jobs:  map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
+		cfg: cfg, spec: spec, state: state, plain: state,
+		next: 1,
+		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
 		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[uint64][]*job{}, singles: map[key][]*job{},
 		byName: map[string]*node{}, aliases: map[string]bool{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
+	state.SetClock(c.clock)
 	return c
 }
 

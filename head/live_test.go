@@ -31,6 +31,8 @@ type live struct {
 	running map[uint64][]started
 	sends   int
 	errors  []string
+	// obedient: tasks stop, stand still and go on when the head says so.
+	obedient bool
 }
 
 type started struct {
@@ -74,9 +76,28 @@ func (l *live) settle(now time.Duration) {
 			case agent.Start:
 				l.running[m.Task.Job] = append(l.running[m.Task.Job], started{s.Session, m.Task})
 				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Running}})
+			case agent.Stop, agent.Suspend, agent.Resume:
+				if l.obedient {
+					l.obey(now, s)
+				}
 			}
 		}
 	}
+}
+
+// obey is what an agent does that is told to stop, suspend or resume a task.
+func (l *live) obey(now time.Duration, s head.Send) {
+	var r agent.Report
+	switch m := s.Message.(type) {
+	case agent.Stop:
+		r = agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: m.Cause, Reason: m.Reason, Signal: 15}}
+		l.running[m.Task.Job] = slices.DeleteFunc(l.running[m.Task.Job], func(t started) bool { return t.task == m.Task })
+	case agent.Suspend:
+		r = agent.Report{Task: m.Task, State: agent.Suspended}
+	case agent.Resume:
+		r = agent.Report{Task: m.Task, State: agent.Running}
+	}
+	l.core.Handle(now, head.Said{Session: s.Session, Message: r})
 }
 
 // plan is what a simulated run started and ended, in its order.

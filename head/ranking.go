@@ -273,10 +273,10 @@ type Window struct {
 func (c *Core) setWindows() {
 	var list []policy.Window
 	for _, w := range c.cfg.Windows {
-		if w.Until <= c.now {
+		p := policy.Window{Name: w.Name, From: c.policyTime(w.From), Until: c.policyTime(w.Until), Users: w.Users, Accounts: w.Accounts}
+		if w.Until <= c.now || p.From >= p.Until { // over, or beyond what the policy can count
 			continue
 		}
-		p := policy.Window{Name: w.Name, From: c.policyTime(w.From), Until: c.policyTime(w.Until), Users: w.Users, Accounts: w.Accounts}
 		for _, n := range c.nodes {
 			if !n.removed && (len(w.Nodes) == 0 || slices.Contains(w.Nodes, n.name)) {
 				p.Nodes = append(p.Nodes, n.number)

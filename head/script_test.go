@@ -1,6 +1,7 @@
 package head_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"muster/head/api"
 	"muster/internal/scripts"
 	"muster/policy/catalog"
+	"muster/policy/history"
 	"muster/policy/priority"
 	"muster/wire/agent"
 )
@@ -23,6 +25,7 @@ import (
 //	policy easy                          the policy, first; fcfs if it is not said
 //	limits jobs=2 running=1 gpus=1
 //	priority fairshare=1000 age=10
+//	window W 100 200 nodes=n1,n2 users=alice   seconds since the beginning; also while it runs
 //	at 10                                seconds since the beginning
 //	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before
 //	away n1                              its connection ends
@@ -32,6 +35,9 @@ import (
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
 //	restart                              the head is killed, and starts from its disk
+//
+// What the policy was told and decided is recorded, from each start of the head on, and
+// must be decided again when it is played.
 func TestScripts(t *testing.T) { scripts.Run(t, playScript) }
 
 type player struct {
@@ -46,6 +52,7 @@ type player struct {
 	sessions head.Session
 	tasks    map[agent.Task]string // that run, and where
 	silent   bool
+	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
 }
 
@@ -72,7 +79,23 @@ func playScript(t *testing.T, text string) string {
 			t.Fatalf("line %d: %q: %v", i+1, line, err)
 		}
 	}
+	for i, r := range p.records {
+		mustReplay(t, fmt.Sprintf("start %d of the head", i+1), r)
+	}
 	return p.out.String()
+}
+
+// mustReplay plays a history again, which must be decided as it was.
+func mustReplay(t testing.TB, what string, recorded *bytes.Buffer) history.Result {
+	t.Helper()
+	r, err := history.Replay(recorded, catalog.New)
+	if err != nil || r.Difference != nil {
+		t.Errorf("%s: played again: %v", what, err)
+		if d := r.Difference; d != nil {
+			t.Errorf("line %d at %v:\n%s\n%s", d.Line, d.At, d.Then, d.Now)
+		}
+	}
+	return r
 }
 
 func (p *player) say(format string, args ...any) {
@@ -118,6 +141,9 @@ func (p *player) play(words []string) error {
 			}
 		}
 		return nil
+	}
+	if words[0] == "window" {
+		return p.window(words[1:])
 	}
 	if p.core == nil {
 		if err := p.boot(); err != nil {
@@ -232,7 +258,38 @@ func (p *player) boot() error {
 		}
 		return nil
 	}, p.now)
+	if err == nil {
+		p.records = append(p.records, new(bytes.Buffer))
+		p.core.Record(p.records[len(p.records)-1], history.Header{Policy: p.policy})
+	}
 	return err
+}
+
+// window adds a window to the configuration.
+func (p *player) window(words []string) error {
+	w := head.Window{Name: words[0]}
+	for i, into := range []*time.Duration{&w.From, &w.Until} {
+		s, err := strconv.ParseInt(words[1+i], 10, 64)
+		if err != nil {
+			return err
+		}
+		*into = began + time.Duration(s)*time.Second
+	}
+	for _, word := range words[3:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "nodes":
+			w.Nodes = strings.Split(value, ",")
+		case "users":
+			w.Users = strings.Split(value, ",")
+		}
+	}
+	p.cfg.Windows = append(slices.Clone(p.cfg.Windows), w)
+	if p.core != nil {
+		p.core.Configure(p.cfg)
+		p.settle()
+	}
+	return nil
 }
 
 func (p *player) node(words []string) {

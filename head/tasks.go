@@ -230,18 +230,34 @@ func (c *Core) specOf(j *job, part int) agent.Spec {
 		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)
 	}
 	s.Processes, s.First, s.All = j.processes(part)
+	s.PerNode = j.perNode()
 	return s
 }
 
 // processes is how many processes a part runs, the rank of its first, and how many
 // the job has.
 func (j *job) processes(part int) (here, first, all int) {
-	parts := j.alloc.Parts
-	all = j.request().Processes
-	if all <= 0 {
-		return 1, part, len(parts)
+	counts := j.perNode()
+	for i, n := range counts {
+		if i < part {
+			first += n
+		}
+		all += n
 	}
+	return counts[part], first, all
+}
+
+// perNode is how many processes each part of a job runs.
+func (j *job) perNode() []int {
+	parts := j.alloc.Parts
+	all := j.request().Processes
 	counts := make([]int, len(parts))
+	if all <= 0 {
+		for i := range counts {
+			counts[i] = 1
+		}
+		return counts
+	}
 	if j.request().Nodes > 0 {
 		for i := range counts {
 			counts[i] = all / len(parts)
@@ -258,10 +274,7 @@ func (j *job) processes(part int) (here, first, all int) {
 		}
 		counts[len(counts)-1] += left
 	}
-	for i := range part {
-		first += counts[i]
-	}
-	return counts[part], first, all
+	return counts
 }
 
 func (j *job) nodeNames() []string {

@@ -197,6 +197,18 @@ func (c *Core) Info(now time.Duration) api.Cluster {
 	return api.Cluster{Name: c.cfg.Cluster, Policy: c.spec, Now: seconds(now), Nodes: len(c.byName), Pending: c.pending, Running: c.running}
 }
 
+// SessionOf says which agent a node has.
+func (c *Core) SessionOf(name string) (Session, *Refusal) {
+	n := c.byName[name]
+	switch {
+	case n == nil:
+		return 0, refusal(statusNotFound, "there is no node %.64q", name)
+	case n.session == 0:
+		return 0, refusal(statusServiceUnavailable, "node %s is away", name)
+	}
+	return n.session, nil
+}
+
 // TaskOf says which agent has a job's task on a node, or its first, for a user who
 // wants to look at its output or run something there.
 func (c *Core) TaskOf(ref Ref, node, user string) (Session, agent.Task, *Refusal) {

@@ -104,6 +104,13 @@ func (v *View) nodesWithGPUs() int {
 // Clock writes an instant for people: to the second, as reasons need no more.
 func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Second)) }
 
+// SetClock says how reasons write instants. Without it they are as Clock writes them,
+// counted from the beginning; a driver that knows the date writes that.
+func (s *State) SetClock(write func(time.Duration) string) { s.clock = write }
+
+// Clock writes an instant for people, as the driver wants it.
+func (v *View) Clock(t time.Duration) string { return v.state.clock(t) }
+
 // Ahead counts the jobs before id in the queue, and names the first of all.
 func (v *View) Ahead(id JobID) (count int, first JobID) {
 	first = -1

@@ -286,7 +286,7 @@ func (s *State) DeviceUp(n, device int32) bool { return s.ledger.nodes[n].broken
 // JobState is what a state knows of a job that is not over.
 type JobState struct {
 	ID        JobID
-	Job       *model.Job
+	Job       *model.Job // as it was submitted
 	Rank      int64
 	Waiting   bool
 	Suspended bool
@@ -302,6 +302,9 @@ type JobState struct {
 func (s *State) Jobs(do func(JobState)) {
 	s.jobs.each(func(id JobID, e *jobEntry) {
 		j := JobState{ID: id, Job: e.job, Rank: e.rank, Waiting: e.slot < 0, Suspended: e.status == suspended}
+		if e.window != nil {
+			j.Job = e.window.base
+		}
 		if e.slot >= 0 {
 			sl := &s.slots[e.slot]
 			j.Alternative, j.Alloc, j.ExpectedEnd, j.Left = sl.alternative, &sl.alloc, sl.expectedEnd, sl.left

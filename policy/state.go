@@ -86,6 +86,7 @@ type State struct {
 	cluster *model.Cluster // its own: nodes may join
 	traits  Traits
 	policy  Policy
+	clock   func(time.Duration) string // writes instants in reasons
 
 	shapes shapes
 	jobs   jobTable
@@ -113,7 +114,7 @@ func NewState(c *model.Cluster, p Policy) *State {
 	own := *c
 	own.Nodes, own.GPUTypes = slices.Clone(c.Nodes), slices.Clone(c.GPUTypes)
 	c = &own
-	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
+	s := &State{cluster: c, policy: p, traits: p.Traits(), clock: Clock, ledger: newLedger(c)}
 	s.shapes = newShapes(c)
 	s.view = View{state: s, placer: newPlacer(newPool(c))}
 	s.idle = &View{state: s, placer: newPlacer(newPool(c))}
@@ -568,7 +569,7 @@ const (
 // Text says the reason to people.
 func (r Reason) Text(v *View) string {
 	at := func() string {
-		return fmt.Sprintf("the reservation of job %s at %s", v.Job(r.Job).ID, Clock(r.At))
+		return fmt.Sprintf("the reservation of job %s at %s", v.Job(r.Job).ID, v.Clock(r.At))
 	}
 	switch r.Code {
 	case Overtook:

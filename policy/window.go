@@ -28,8 +28,8 @@ type Window struct {
 	Users, Accounts []string
 }
 
-// maxWindows fit a set of windows.
-const maxWindows = 64
+// MaxWindows fit a set of windows.
+const MaxWindows = 64
 
 // windows are all of them, and what follows.
 type windows struct {
@@ -52,8 +52,8 @@ type windowed struct {
 
 // SetWindows replaces the windows. They count from the next step on.
 func (s *State) SetWindows(list []Window) error {
-	if len(list) > maxWindows {
-		return fmt.Errorf("policy: %d windows, at most %d are supported", len(list), maxWindows)
+	if len(list) > MaxWindows {
+		return fmt.Errorf("policy: %d windows, at most %d are supported", len(list), MaxWindows)
 	}
 	for i, w := range list {
 		switch {
@@ -218,7 +218,7 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 		}
 	}
 	if j.Reservation != "" {
-		out.held = w.outside(out.inside, j, now, end)
+		out.held = s.outside(out.inside, j, now, end)
 	}
 	if out.blocked == 0 && out.inside < 0 && out.held == "" {
 		return nil
@@ -227,18 +227,18 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 }
 
 // outside says why a job that named a window cannot run in it now.
-func (w *windows) outside(i int, j *model.Job, now, end time.Duration) string {
+func (s *State) outside(i int, j *model.Job, now, end time.Duration) string {
 	if i < 0 {
 		return fmt.Sprintf("there is no reservation %q", j.Reservation)
 	}
-	x := &w.list[i]
+	x := &s.windows.list[i]
 	switch {
 	case !x.mayUse(j):
 		return fmt.Sprintf("user %s and account %s may not use reservation %s", j.User, j.Group, x.Name)
 	case now < x.From:
-		return fmt.Sprintf("reservation %s begins at %s", x.Name, Clock(x.From))
+		return fmt.Sprintf("reservation %s begins at %s", x.Name, s.clock(x.From))
 	case end > x.Until:
-		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, Clock(x.Until))
+		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, s.clock(x.Until))
 	}
 	return ""
 }

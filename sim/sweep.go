@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,7 +26,8 @@ type Sweep struct {
 	NoKill   bool
 	Outages  []Outage
 	Watch    []int
-	// Record, if set, gets a history of the first run.
+	// Record, if set, gets a history of the first run. Its policy is that of the run,
+	// unless RecordAs names one.
 	Record   io.Writer
 	RecordAs history.Header
 	// Priority ranks the waiting jobs of every run; nil leaves it to the policies.
@@ -134,7 +136,7 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 	}
 	if p.Index == 0 && s.Record != nil {
 		cfg.Record, cfg.RecordAs = s.Record, s.RecordAs
-		cfg.RecordAs.Policy = p.Policy
+		cfg.RecordAs.Policy = cmp.Or(s.RecordAs.Policy, p.Policy)
 	}
 	if s.Observe != nil {
 		cfg.Observe = s.Observe(p)

@@ -13,6 +13,7 @@ import (
 	"muster/node/agent"
 	"muster/node/gateway"
 	wire "muster/wire/agent"
+	"muster/wire/status"
 )
 
 // serveAgent runs the agent of a node beside its daemon, from when that is ready. When
@@ -29,6 +30,7 @@ func serveAgent(cfg node.Config, log *slog.Logger, ready <-chan struct{}, failed
 		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
+		Status:     func(context.Context) (*status.Node, error) { return node.Ask(socket) },
 		Devices: func(context.Context) ([]wire.Device, error) {
 			s, err := node.Ask(socket)
 			if err != nil {

@@ -25,7 +25,9 @@ may.
 --rsh takes what ssh takes, [OPTION...] HOST COMMAND..., inside a job, whose number is
 in $MUSTER_JOB_ID: MPI's launchers use it to start processes on the job's other nodes.
 COMMAND is handed to a shell there, as ssh does. A link to this program that is called
-muster-rsh does the same, for launchers that take no arguments:
+muster-rsh does the same, for launchers that take no arguments. In jobs of several nodes
+variables tell MPICH and Open MPI of it, so that a plain mpiexec starts processes on all.
+By hand:
 
   mpirun --mca plm_rsh_agent 'muster exec --rsh' ./program           (Open MPI)
   mpiexec -genvnone -launcher ssh -launcher-exec $(which muster-rsh) \

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -17,10 +18,11 @@ import (
 	"muster/client"
 	"muster/head/daemon"
 	"muster/internal/wholefile"
+	"muster/model"
 	"muster/node/gateway"
 	"muster/policy"
 	"muster/policy/catalog"
-	"muster/sim"
+	"muster/policy/preempt"
 )
 
 const headHelp = `Be the head of a cluster: take jobs from users, and have them started on the nodes
@@ -51,6 +53,7 @@ where there are some):
   state: /var/lib/muster/head     # what must not be forgotten
   http: 127.0.0.1:9423            # metrics and health (default: nowhere)
   tls_dir: /etc/muster/head-HOST
+  record: {file: decisions.jsonl, limit: 1GiB}   # see below (default: none)
   connections:
     unknown: 2048                 # of which it is not known whose they are
     users: 4096                   # of users
@@ -66,13 +69,19 @@ keep take effect at once. The log names what else has changed, and takes effect 
 next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
 them. A head that was killed loses nothing that anybody was told.
 
+With --record everything that the policy is told and decides is written to a file,
+which muster sim replay plays again, with the same policy or another one. There are
+names of users and jobs in it, and no scripts. At its limit the log says so, and the
+head goes on without recording. An earlier recording of that name is replaced; no other
+file is. muster head snapshot writes what the policy knows at this moment.
+
 When its disk is full or fails, the head ends with an error, and answers nobody what
 is not on disk. Have a service manager start it again.`
 
 // headFlags are the flags of muster head.
 type headFlags struct {
 	config, listen, socket, state, policy, tlsDir, http string
-	priority, level                                     string
+	priority, level, record, recordLimit                string
 	jsonLog, textLog                                    bool
 }
 
@@ -102,9 +111,44 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
+	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
+	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
 	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
 	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	c.AddCommand(newHeadSnapshot())
+	return c
+}
+
+func newHeadSnapshot() *cobra.Command {
+	var f askFlags
+	c := &cobra.Command{
+		Use:   "snapshot > FILE",
+		Short: "Write what the policy of a head knows now, and decides on it",
+		Long: `Write what the policy of a running head knows at this moment: nodes, jobs that wait and
+jobs that run, priorities and windows. The last line is what the policy decides on it, if
+it remembers nothing else. muster sim replay decides that step again, or asks another
+policy about it. This is for administrators.` + askHelp,
+		Example: `  muster head snapshot > now.jsonl
+  muster sim replay now.jsonl --policy conservative`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := f.open()
+			if err != nil {
+				return err
+			}
+			lines, err := h.Snapshot(c.Context())
+			if err != nil {
+				return err
+			}
+			defer lines.Close()
+			if _, err := io.Copy(c.OutOrStdout(), lines); err != nil {
+				return fmt.Errorf("the snapshot is not whole: %w", err)
+			}
+			return nil
+		},
+	}
+	f.add(c)
 	return c
 }
 
@@ -123,10 +167,18 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	}{
 		{"listen", &f.listen, &cfg.Listen}, {"socket", &f.socket, &cfg.Socket}, {"state", &f.state, &cfg.State},
 		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"priority", &f.priority, &cfg.Priority},
+		{"record", &f.record, &cfg.Record},
 	} {
 		if c.Flags().Changed(t.flag) {
 			*t.takes = *t.from
 		}
+	}
+	if c.Flags().Changed("record-limit") {
+		size, err := model.ParseSize(f.recordLimit)
+		if err != nil || size <= 0 {
+			return cfg, usageErrorf("--record-limit must be a size as 1GiB, not %q", f.recordLimit)
+		}
+		cfg.RecordLimit = size
 	}
 	if cfg.TLSDir != "" && cfg.Listen == "" && !c.Flags().Changed("listen") {
 		cfg.Listen = daemon.DefaultListen
@@ -189,19 +241,24 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		TLS: certificate, Policy: headPolicy(cfg), Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
 		Load: func() (daemon.Config, error) { return f.load(c) },
 	})
 }
 
 // headPolicy makes the policy of a head, with the classes of its priorities.
 func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
-	return func(spec string) (policy.Policy, error) {
-		named := []sim.NamedPolicy{{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }}}
-		if cfg.Core.Priority != nil {
-			named = withClasses(named, cfg.Core.Priority)
+	full := headSpec(cfg)
+	return func(spec string) (policy.Policy, error) { return catalog.New(full(spec)) }
+}
+
+// headSpec is the policy of a head with the classes of its priorities.
+func headSpec(cfg daemon.Config) func(spec string) string {
+	return func(spec string) string {
+		if cfg.Core.Priority == nil {
+			return spec
 		}
-		return named[0].New()
+		return catalog.WithClasses(spec, preempt.FromQOS(cfg.Core.Priority.QOS))
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 )
 
 func newPs() *cobra.Command {
-	var socket string
+	var f whereFlags
 	var asJSON, long bool
 	c := &cobra.Command{
-		Use:   "ps [-l] [--socket ADDRESS] [--json]",
-		Short: "List the programs that a node serves",
+		Use:   "ps [-l] [--socket ADDRESS | --cluster | --node NAME] [--json]",
+		Short: "List the programs that a node serves, or all nodes of the cluster",
 		Long: `List the clients of a node: a program has one for each device that it uses.
 
 STATE is unqueued before it wanted a device, ready while it waits for one, assigned
@@ -35,10 +35,16 @@ a node that was started again.
 
 With -l there are also WORKER, the number of the process that serves the client, and
 REBUILDS, how often that process ended before the program did and another one took its
-place. GPU counts kernels as they run, told each quarter of a second.`,
-		Example: "  muster ps\n  muster ps -l\n  muster ps --json",
+place. GPU counts kernels as they run, told each quarter of a second.` + whereHelp,
+		Example: "  muster ps\n  muster ps -l\n  muster ps --cluster\n  muster ps --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := node.Ask(socketOf(socket))
+			if err := f.check(); err != nil {
+				return err
+			}
+			if f.cluster {
+				return f.printAll(c, asJSON, func(_ int, s *status.Node) *report.Table { return clientTable(s, long) })
+			}
+			s, err := f.one(c.Context())
 			if err != nil {
 				return err
 			}
@@ -49,7 +55,7 @@ place. GPU counts kernels as they run, told each quarter of a second.`,
 			return clientTable(s, long).WriteText(c.OutOrStdout())
 		},
 	}
-	nodeFlag(c, &socket)
+	f.add(c)
 	c.Flags().BoolVarP(&long, "long", "l", false, "show workers and rebuilds too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
@@ -121,7 +127,10 @@ func clientTable(s *status.Node, long bool) *report.Table {
 	for _, c := range s.Clients {
 		device := "-"
 		if c.Device != nil {
-			device = fmt.Sprintf("%d %s", *c.Device, s.Devices[*c.Device].Name)
+			device = fmt.Sprint(*c.Device)
+			if uint(*c.Device) < uint(len(s.Devices)) { // a node may say anything
+				device += " " + s.Devices[*c.Device].Name
+			}
 		}
 		state := c.State
 		if c.Parked {

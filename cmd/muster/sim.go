@@ -225,6 +225,9 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
 	}
 	s.RecordAs = history.Header{Muster: "muster " + readVersion().Version, Note: commandLine(c)}
+	if s.Priority != nil { // the classes are part of what decides
+		s.RecordAs.Policy = catalog.WithClasses(s.Policies[0].Name, preempt.FromQOS(s.Priority.QOS))
+	}
 	err = writeFile(f.history, func(w io.Writer) error {
 		s.Record = w
 		runs, err = runSweep(c, s)
@@ -321,16 +324,7 @@ func withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPoli
 	}
 	out := slices.Clone(policies)
 	for i, n := range policies {
-		if strings.Contains(n.Name, ":preempt=") {
-			continue
-		}
-		out[i].New = func() (policy.Policy, error) {
-			inner, err := n.New()
-			if err != nil {
-				return nil, err
-			}
-			return preempt.Wrap(inner, rules)
-		}
+		out[i].New = func() (policy.Policy, error) { return catalog.New(catalog.WithClasses(n.Name, rules)) }
 	}
 	return out
 }

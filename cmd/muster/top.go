@@ -12,13 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/node"
 	"muster/wire/status"
 )
 
 // topFlags are the flags of muster top.
 type topFlags struct {
-	socket   string
+	where    whereFlags
 	once     bool
 	count    int
 	interval time.Duration
@@ -27,17 +26,17 @@ type topFlags struct {
 func newTop() *cobra.Command {
 	var f topFlags
 	c := &cobra.Command{
-		Use:   "top [--socket ADDRESS] [--interval TIME] [-n COUNT | --once]",
-		Short: "Watch a node at work",
+		Use:   "top [--socket ADDRESS | --cluster | --node NAME] [--interval TIME] [-n COUNT | --once]",
+		Short: "Watch a node at work, or all nodes of the cluster",
 		Long: `Watch a node at work: its devices and the programs that it serves, as muster devices
 and muster ps list them, each second. q or Ctrl-C ends it.
 
 With --once or -n the tables are printed one below the other, which needs no
-terminal.`,
-		Example: "  muster top\n  muster top --once",
+terminal.` + whereHelp,
+		Example: "  muster top\n  muster top --once\n  muster top --cluster\n  muster top --node n3",
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
-	nodeFlag(c, &f.socket)
+	f.where.add(c)
 	c.Flags().DurationVar(&f.interval, "interval", time.Second, "time between two refreshes")
 	c.Flags().BoolVar(&f.once, "once", false, "print the tables once and end")
 	c.Flags().IntVarP(&f.count, "number", "n", 0, "print the tables this often and end")
@@ -45,6 +44,9 @@ terminal.`,
 }
 
 func (f *topFlags) run(c *cobra.Command) error {
+	if err := f.where.check(); err != nil {
+		return err
+	}
 	if f.once {
 		f.count = 1
 	}
@@ -59,14 +61,40 @@ func (f *topFlags) run(c *cobra.Command) error {
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)
 	if f.count > 0 {
-		return f.print(c.OutOrStdout(), stop)
+		return f.print(c, stop)
 	}
-	return f.live(out, stop)
+	return f.live(c, out, stop)
+}
+
+// picture writes how things are, and how busy devices were since the picture before.
+type picture struct {
+	where       *whereFlags
+	node        *status.Node   // as it was before
+	clusterWide *clusterStatus // likewise
+}
+
+func (p *picture) write(c *cobra.Command, w io.Writer) error {
+	if p.where.cluster {
+		now, err := p.where.all(c.Context())
+		if err != nil {
+			return err
+		}
+		before := p.clusterWide
+		p.clusterWide = now
+		return writeClusterAtWork(w, now, before)
+	}
+	now, err := p.where.one(c.Context())
+	if err != nil {
+		return err
+	}
+	before := p.node
+	p.node = now
+	return writePicture(w, now, before)
 }
 
 // print prints pictures one below the other.
-func (f *topFlags) print(w io.Writer, stop <-chan os.Signal) error {
-	var before *status.Node
+func (f *topFlags) print(c *cobra.Command, stop <-chan os.Signal) error {
+	p, w := picture{where: &f.where}, c.OutOrStdout()
 	for i := range f.count {
 		if i > 0 {
 			select {
@@ -76,20 +104,15 @@ func (f *topFlags) print(w io.Writer, stop <-chan os.Signal) error {
 			}
 			fmt.Fprintln(w)
 		}
-		s, err := node.Ask(socketOf(f.socket))
-		if err != nil {
+		if err := p.write(c, w); err != nil {
 			return err
 		}
-		if err := writePicture(w, s, before); err != nil {
-			return err
-		}
-		before = s
 	}
 	return nil
 }
 
 // live shows pictures in place, until q.
-func (f *topFlags) live(out *os.File, stop <-chan os.Signal) error {
+func (f *topFlags) live(c *cobra.Command, out *os.File, stop <-chan os.Signal) error {
 	quit := make(chan struct{})
 	if terminal, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
 		defer terminal.Close()
@@ -102,17 +125,12 @@ func (f *topFlags) live(out *os.File, stop <-chan os.Signal) error {
 	const alternateScreen, normalScreen, hideCursor, showCursor = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h"
 	fmt.Fprint(out, alternateScreen+hideCursor)
 	defer fmt.Fprint(out, showCursor+normalScreen)
-	var before *status.Node
+	p := picture{where: &f.where}
 	for {
-		s, err := node.Ask(socketOf(f.socket))
-		if err != nil {
-			return err
-		}
 		var b bytes.Buffer
-		if err := writePicture(&b, s, before); err != nil {
+		if err := p.write(c, &b); err != nil {
 			return err
 		}
-		before = s
 		fmt.Fprint(out, fit(b.String(), out))
 		select {
 		case <-time.After(f.interval):
@@ -160,17 +178,22 @@ func fit(picture string, out *os.File) string {
 }
 
 func writePicture(w io.Writer, s, before *status.Node) error {
-	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n", s.Node, briefTime(s.Up), s.Policy,
-		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
-	for _, p := range s.Problems {
-		fmt.Fprintf(w, "problem: %s\n", p)
-	}
+	writeHeading(w, s.Node, s)
 	fmt.Fprintln(w)
 	if err := deviceTable(s, before, false).WriteText(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	return clientTable(s, false).WriteText(w)
+}
+
+// writeHeading says in a line how a node is, and what is wrong with it.
+func writeHeading(w io.Writer, name string, s *status.Node) {
+	fmt.Fprintf(w, "node %s, up %s, %s: %s, swap area %s of %s promised\n", printable(name), briefTime(s.Up), printable(s.Policy),
+		countStates(s), briefSize(s.Committed), briefSize(s.SwapSize))
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "problem: %s\n", printable(p.String()))
+	}
 }
 
 func countStates(s *status.Node) string {

@@ -13,6 +13,7 @@
 //	POST   /v1/jobs/ID/exec             a command among its processes: Exec in the query, as ?node= ?arg= ?arg= ?dir=
 //	                                    ?env=; upgrades to muster-stream
 //	GET    /v1/nodes, /v1/nodes/NAME    Nodes, Node
+//	GET    /v1/nodes/NAME/status        what the node says of itself: wire/status.Node, what muster ps --json prints there
 //	POST   /v1/nodes/NAME/ACTION        drain: Drain; resume, remove: no body (administrators)
 //	GET    /v1/history                  jobs that have ended, the oldest first: Jobs; ?since= ?until= ?user= ?after=ID ?limit=
 //	GET    /v1/usage                    what users and accounts used: Usage
@@ -20,6 +21,8 @@
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
+//	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
+//	                                    (administrators)
 //	GET    /v1/agent, /v1/agent/streams/ID   for agents alone; upgrade to muster-agent and muster-stream
 //
 // Times are in seconds, instants in seconds since 1970, sizes in bytes. An error is

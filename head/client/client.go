@@ -358,6 +358,13 @@ func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
 	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
 }
 
+// NodeStatus asks what a node says of itself: a document of wire/status.
+func (h *Head) NodeStatus(ctx context.Context, name string) (json.RawMessage, error) {
+	var document json.RawMessage
+	err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document)
+	return document, err
+}
+
 // ChangeNode does something to a node: drain with its document, resume, remove.
 func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
 	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)
@@ -385,6 +392,15 @@ func (h *Head) History(ctx context.Context, p Period) ([]api.Job, error) {
 		query.Set("user", p.User)
 	}
 	return h.pages(ctx, "/v1/history", query)
+}
+
+// Snapshot reads what the policy knows now, as a history. The caller must close it.
+func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
 }
 
 // Usage asks what users and accounts used.

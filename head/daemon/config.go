@@ -30,7 +30,11 @@ type Config struct {
 	// HTTP is where metrics and health are served, HOST:PORT; "" for nowhere.
 	HTTP string
 	// TLSDir is the folder that muster cert made for the head.
-	TLSDir      string
+	TLSDir string
+	// Record is the file that what the policy is told and decides is written to, up to
+	// RecordLimit bytes; "" for none.
+	Record      string
+	RecordLimit int64
 	Connections Connections
 }
 
@@ -40,7 +44,8 @@ func Default() Config {
 		Core: head.Config{
 			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute,
 		},
-		Policy: "easy", Socket: DefaultSocket, Connections: DefaultConnections,
+		RecordLimit: DefaultRecordLimit,
+		Policy:      "easy", Socket: DefaultSocket, Connections: DefaultConnections,
 	}
 }
 

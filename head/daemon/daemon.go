@@ -23,7 +23,10 @@ type Options struct {
 	// nodes; nil without a port.
 	TLS *tls.Config
 	// Policy makes the policy that a configuration names.
-	Policy  func(spec string) (policy.Policy, error)
+	Policy func(spec string) (policy.Policy, error)
+	// Spec is all that makes the policy which a configuration names, as muster sim
+	// replay takes it; nil where that is the name itself.
+	Spec    func(spec string) string
 	Version string
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -59,6 +62,7 @@ type daemon struct {
 	bodies    *budget
 	metrics   metrics
 	doors     *doors
+	recording *recording // nil if nothing is recorded
 
 	ending chan struct{} // closed when the daemon is about to end
 	dead   chan struct{} // closed when the daemon cannot go on
@@ -109,6 +113,10 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := d.record(core); err != nil {
+		return err
+	}
+	defer func() { d.recording.close() }()
 	return d.serve(ctx, core)
 }
 
@@ -231,6 +239,7 @@ func (c *Config) fixed(again *Config) (names []string) {
 	note("socket", c.Socket != again.Socket)
 	note("state", c.State != again.State)
 	note("http", c.HTTP != again.HTTP)
+	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
 	note("tls_dir", c.TLSDir != again.TLSDir)
 	note("connections", c.Connections != again.Connections.complete())
 	again.Core.Cluster, again.Core.Silence, again.Core.Priority = c.Core.Cluster, c.Core.Silence, c.Core.Priority

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/strictyaml"
+	"muster/policy"
 )
 
 // fileLimit is more than any configuration has: one with 100,000 users fits.
@@ -60,6 +62,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("socket", d.Text("socket", &c.Socket)),
 		strictyaml.Key("state", d.Text("state", &c.State)),
 		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
+		strictyaml.Key("record", func(n strictyaml.Node) error { return d.record(n, c) }),
 		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
@@ -99,14 +102,11 @@ func (d *decoder) names(n strictyaml.Node, what, of string) ([]string, error) {
 	return names, nil
 }
 
-// maxWindows is how many reservations and maintenance windows there may be.
-const maxWindows = 1000
-
 // windows reads reservations and maintenance windows.
 func (d *decoder) windows(n strictyaml.Node, c *head.Config) error {
 	items, ok := strictyaml.Items(n)
-	if !ok || len(items) > maxWindows {
-		return d.Errorf(strictyaml.Start(n), "windows must be a list of at most %d, as - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00}", maxWindows)
+	if !ok || len(items) > policy.MaxWindows {
+		return d.Errorf(strictyaml.Start(n), "windows must be a list of at most %d, as - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00}", policy.MaxWindows)
 	}
 	zone := time.UTC
 	if c.Zone != nil {
@@ -117,6 +117,9 @@ func (d *decoder) windows(n strictyaml.Node, c *head.Config) error {
 		w, err := d.window(item, zone)
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(c.Windows, func(o head.Window) bool { return o.Name == w.Name }) {
+			return d.Errorf(strictyaml.Start(item), "there are two windows of the name %s: jobs name them (--reservation)", w.Name)
 		}
 		c.Windows = append(c.Windows, w)
 	}
@@ -145,6 +148,15 @@ func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window,
 		err = d.Errorf(strictyaml.Start(n), "a window needs a name, from, and a later until")
 	}
 	return w, err
+}
+
+// record reads where decisions are recorded.
+func (d *decoder) record(n strictyaml.Node, c *Config) error {
+	_, err := d.Fields(n, "record",
+		strictyaml.Key("file", d.Text("file", &c.Record)),
+		strictyaml.Key("limit", d.Size("limit", &c.RecordLimit)),
+	)
+	return err
 }
 
 // limits reads those of each user, and those of single users.

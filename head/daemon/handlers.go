@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -12,6 +15,8 @@ import (
 	"muster/head"
 	"muster/head/api"
 	"muster/head/store"
+	"muster/policy"
+	"muster/policy/history"
 )
 
 // failed says why a request that reached the daemon was not carried out.
@@ -302,6 +307,40 @@ func serveBackup(q *request) (any, error) {
 	q.log.Info("a backup is written", "user", q.who.user)
 	if _, err := q.store.WriteTo(&patientWriter{q.w, q.cfg.Connections.Request}); err != nil {
 		q.log.Warn("a backup was not written to its end", "user", q.who.user, "error", err)
+		panic(http.ErrAbortHandler) // the other side must not take it for whole
+	}
+	return nil, errAnswered
+}
+
+// serveSnapshot writes what the policy knows, and what a policy that remembers nothing
+// decides on it: one step that can be played again.
+func serveSnapshot(q *request) (any, error) {
+	var known bytes.Buffer
+	var at time.Duration
+	var failed error
+	admin := false
+	if err := q.see(func(core *head.Core, now time.Duration) {
+		if admin = core.IsAdmin(q.who.user); admin {
+			at, failed = core.Snapshot(now, &known, q.header())
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if !admin {
+		return nil, refuse(http.StatusForbidden, "only administrators may have all that the policy knows")
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	state, err := history.Restore(&known, func(string) (policy.Policy, error) { return q.Policy(q.cfg.Policy) })
+	if err != nil {
+		return nil, fmt.Errorf("the snapshot cannot be played: please report this: %w", err)
+	}
+	q.w.Header().Set("Content-Type", "application/x-ndjson")
+	out := bufio.NewWriter(&patientWriter{q.w, q.cfg.Connections.Request})
+	recorder := history.Record(out, q.header(), state)
+	recorder.Step(at)
+	if err := cmp.Or(recorder.Err(), out.Flush()); err != nil {
 		panic(http.ErrAbortHandler) // the other side must not take it for whole
 	}
 	return nil, errAnswered

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"muster/head/api"
+	"muster/wire/status"
 )
 
 var update = flag.Bool("update", false, "write the OpenAPI document anew")
@@ -185,13 +186,24 @@ func (g *generator) schema(t reflect.Type) object {
 	case reflect.Float64:
 		return object{"type": "number"}
 	case reflect.Struct:
-		if _, known := g.schemas[t.Name()]; !known {
-			g.schemas[t.Name()] = object{} // it may contain itself
-			g.schemas[t.Name()] = g.structure(t)
+		name := schemaName(t)
+		if _, known := g.schemas[name]; !known {
+			g.schemas[name] = object{} // it may contain itself
+			g.schemas[name] = g.structure(t)
 		}
-		return object{"$ref": "#/components/schemas/" + t.Name()}
+		return object{"$ref": "#/components/schemas/" + name}
 	}
 	return object{"type": "integer"}
+}
+
+// statusPrefix is put before the names of wire/status: head/api has a Node too.
+const statusPrefix = "Status"
+
+func schemaName(t reflect.Type) string {
+	if t.PkgPath() == reflect.TypeFor[status.Node]().PkgPath() {
+		return statusPrefix + t.Name()
+	}
+	return t.Name()
 }
 
 func (g *generator) structure(t reflect.Type) object {
@@ -200,7 +212,7 @@ func (g *generator) structure(t reflect.Type) object {
 		field := t.Field(i)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		property := g.schema(field.Type)
-		if text := g.comments[t.Name()+"."+field.Name]; text != "" {
+		if text := g.comments[schemaName(t)+"."+field.Name]; text != "" {
 			property["description"] = text
 		}
 		properties[name] = property
@@ -215,19 +227,25 @@ func (g *generator) structure(t reflect.Type) object {
 	if len(required) > 0 {
 		s["required"] = required
 	}
-	if text := g.comments[t.Name()]; text != "" {
+	if text := g.comments[schemaName(t)]; text != "" {
 		s["description"] = text
 	}
 	return s
 }
 
-// comments are those of the types and fields of head/api.
+// comments are those of the types and fields of head/api, and of wire/status.
 func comments(t *testing.T) map[string]string {
-	file, err := parser.ParseFile(token.NewFileSet(), "../api/types.go", nil, parser.ParseComments)
+	all := map[string]string{}
+	commentsIn(t, "../api/types.go", "", all)
+	commentsIn(t, "../../wire/status/status.go", statusPrefix, all)
+	return all
+}
+
+func commentsIn(t *testing.T, path, prefix string, all map[string]string) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{}
 	plain := func(groups ...*ast.CommentGroup) string {
 		var words []string
 		for _, g := range groups {
@@ -242,20 +260,19 @@ func comments(t *testing.T) map[string]string {
 		}
 		for _, spec := range decl.Specs {
 			typ := spec.(*ast.TypeSpec)
-			all[typ.Name.Name] = plain(decl.Doc)
+			all[prefix+typ.Name.Name] = plain(decl.Doc)
 			fields, ok := typ.Type.(*ast.StructType)
 			if !ok {
 				continue
 			}
 			for _, f := range fields.Fields.List {
 				for _, name := range f.Names {
-					all[typ.Name.Name+"."+name.Name] = plain(f.Doc, f.Comment)
+					all[prefix+typ.Name.Name+"."+name.Name] = plain(f.Doc, f.Comment)
 				}
 			}
 		}
 		return true
 	})
-	return all
 }
 
 // Every document that is served or taken is in the table.
@@ -264,7 +281,9 @@ func TestEveryTypeIsUsed(t *testing.T) {
 	for _, r := range routes() {
 		g.operation(&r)
 	}
-	named := slices.Sorted(maps.Keys(comments(t)))
+	all := map[string]string{}
+	commentsIn(t, "../api/types.go", "", all)
+	named := slices.Sorted(maps.Keys(all))
 	for _, name := range named {
 		if strings.Contains(name, ".") || name == "State" || name == "NodeState" || name == "Exec" {
 			continue

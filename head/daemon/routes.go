@@ -9,6 +9,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/wire/status"
 )
 
 // route is one kind of request. The table of them is what the head answers, and
@@ -74,6 +75,7 @@ func routes() []route {
 		}, serve: serveExec},
 		{method: "GET", path: "/v1/nodes", summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
 		{method: "GET", path: "/v1/nodes/{name}", summary: "One node.", answer: api.Node{}, serve: serveNode},
+		{method: "GET", path: "/v1/nodes/{name}/status", summary: "What a node says of itself: its devices, and the programs that use them.", answer: status.Node{}, serve: serveNodeStatus},
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
 		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
 		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
@@ -85,6 +87,7 @@ func routes() []route {
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},
+		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", serve: serveSnapshot},
 		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: protocolAgent, forAgents: true, serve: serveAgent},
 		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: protocolStream, forAgents: true, serve: serveStream},
 	}

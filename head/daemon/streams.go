@@ -3,6 +3,8 @@ package daemon
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +15,7 @@ import (
 	"muster/head"
 	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/status"
 )
 
 // How many streams there are, of one user and in all, and how long an agent may take
@@ -192,8 +195,13 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 	if refused != nil {
 		return nil, nil, refused
 	}
+	return q.connect(session, open)
+}
+
+// connect asks an agent for a connection.
+func (q *request) connect(session head.Session, open agent.Open) (conn net.Conn, free func(), err error) {
 	agentSession := q.sessions.find(session)
-	gone := refuse(http.StatusBadGateway, "the agent of the job's node is not connected now: try again later")
+	gone := refuse(http.StatusBadGateway, "the agent of the node is not connected now: try again later")
 	if agentSession == nil {
 		return nil, nil, gone
 	}
@@ -306,6 +314,62 @@ func (q *request) copyFile(conn net.Conn) error {
 			err = refuse(http.StatusBadGateway, "the job's node broke off: %v", err)
 		}
 		return err
+	}
+}
+
+// How large a node's status may be, and how long the node may take for it.
+const (
+	maxStatus  = 16 << 20
+	statusTime = 10 * time.Second
+)
+
+// serveNodeStatus answers with what a node says of itself.
+func serveNodeStatus(q *request) (any, error) {
+	var session head.Session
+	var refused *head.Refusal
+	name := q.r.PathValue("name")
+	if err := q.see(func(core *head.Core, _ time.Duration) { session, refused = core.SessionOf(name) }); err != nil {
+		return nil, err
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	conn, free, err := q.connect(session, agent.Open{File: agent.FileStatus})
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	_ = conn.SetDeadline(time.Now().Add(statusTime))
+	text, err := readStatus(conn)
+	var document status.Node
+	if err == nil {
+		err = json.Unmarshal(text, &document)
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadGateway, "node %s does not say how it is: %v", name, err)
+	}
+	return document, nil
+}
+
+// readStatus reads the frames of a node's status.
+func readStatus(conn net.Conn) ([]byte, error) {
+	var text []byte
+	buffer := make([]byte, agent.MaxFrame)
+	for {
+		kind, part, err := agent.ReadFrame(conn, buffer)
+		switch {
+		case err != nil:
+			return nil, err
+		case kind == agent.FrameEnd:
+			end, err := agent.ParseOutcome(part)
+			if err == nil && end.Reason != "" {
+				err = errors.New(end.Reason)
+			}
+			return text, err
+		case kind != agent.FrameOutput || len(text)+len(part) > maxStatus:
+			return nil, fmt.Errorf("it sends a frame of kind %d behind %d bytes", kind, len(text))
+		}
+		text = append(text, part...)
 	}
 }
 

@@ -42,6 +42,9 @@ type Config struct {
 	DialStream func(ctx context.Context, stream string) (net.Conn, error)
 	// Devices says what devices the node has. nil is none.
 	Devices func(context.Context) ([]wire.Device, error)
+	// Status is what the node says of itself, for users of the cluster who ask. nil is
+	// nothing.
+	Status func(context.Context) (*status.Node, error)
 	// Grants is where grants of the node's devices are served. nil is nowhere.
 	Grants Grants
 	// Supervisor is the command to which "supervise" and a task's folder are added; nil

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"muster/model"
@@ -93,6 +94,9 @@ func taskEnvironment(f *taskFile, who *account) *environment {
 	if spec.CoresPerProcess > 0 {
 		e.both("CPUS_PER_TASK", spec.CoresPerProcess)
 	}
+	if len(spec.PerNode) > 0 {
+		e.both("TASKS_PER_NODE", tasksPerNode(spec.PerNode))
+	}
 	e.both("CPUS_ON_NODE", spec.Cores)
 	e.both("SUBMIT_DIR", spec.Directory)
 	e.both("RESTART_COUNT", task.Attempt-1)
@@ -106,6 +110,39 @@ func taskEnvironment(f *taskFile, who *account) *environment {
 	grantEnvironment(e, f.start.Grant)
 	e.set(markerName, f.Marker)
 	return e
+}
+
+// tasksPerNode writes counts as Slurm does: 2(x3),1.
+func tasksPerNode(counts []int) string {
+	var words []string
+	for i := 0; i < len(counts); {
+		same := i
+		for same < len(counts) && counts[same] == counts[i] {
+			same++
+		}
+		word := strconv.Itoa(counts[i])
+		if same-i > 1 {
+			word += fmt.Sprintf("(x%d)", same-i)
+		}
+		words, i = append(words, word), same
+	}
+	return strings.Join(words, ",")
+}
+
+// launchers has MPI's launchers start processes on the other nodes of a job by shell,
+// a program that takes what ssh takes. They find the nodes in Slurm's variables. What
+// the user has set stays.
+func launchers(e *environment, shell string) {
+	for _, v := range [][2]string{
+		{"HYDRA_LAUNCHER", "ssh"}, {"HYDRA_LAUNCHER_EXEC", shell}, // MPICH, MVAPICH and Intel
+		// Each process has the variables of its own node: with those of the first it would
+		// look for that node's GPUs.
+		{"HYDRA_ENV", "none"},
+		{"OMPI_MCA_plm", "rsh"}, {"OMPI_MCA_plm_rsh_agent", shell}, // Open MPI up to 4
+		{"PRTE_MCA_plm", "ssh"}, {"PRTE_MCA_plm_ssh_agent", shell}, // Open MPI 5
+	} {
+		e.setMissing(v[0], v[1])
+	}
 }
 
 // grantEnvironment says which devices the task has, as rCUDA does.

@@ -53,10 +53,33 @@ func (a *agent) open(ctx context.Context, e agentcore.Stream) {
 
 // stream serves a stream. The error is for one of which nothing was sent.
 func (a *agent) stream(ctx context.Context, conn net.Conn, o wire.Open) error {
-	if o.Exec != nil {
+	switch {
+	case o.Exec != nil:
 		return a.streamExec(conn, o)
+	case o.File == wire.FileStatus:
+		return a.streamStatus(ctx, conn)
 	}
 	return a.streamFile(ctx, conn, o)
+}
+
+// streamStatus sends what the node says of itself.
+func (a *agent) streamStatus(ctx context.Context, conn net.Conn) error {
+	if a.cfg.Status == nil {
+		return errors.New("this node serves no devices, and has no status")
+	}
+	s, err := a.cfg.Status(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(sayTime))
+	if send(conn, bytes.NewReader(text)) {
+		_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{}))
+	}
+	return nil
 }
 
 // streamExec joins the head and the task's supervisor, which runs the command.

@@ -1,13 +1,18 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	wire "muster/wire/agent"
+	"muster/wire/status"
 )
 
 // open has the agent open a stream.
@@ -135,5 +140,37 @@ func TestExecMuch(t *testing.T) {
 	h.await(s.Task, wire.Running)
 	if out, _, o := h.all(h.exec(s.Task, "head", "-c", "8000000", "/dev/zero")); len(out) != 8000000 || o != (wire.Outcome{}) {
 		t.Errorf("%d bytes, %+v", len(out), o)
+	}
+}
+
+// The node's status is asked for as a file is, without a task.
+func TestStatus(t *testing.T) {
+	h := newHead(t)
+	answer := &status.Node{Node: "here", Clients: []status.Client{{ID: 7, Program: strings.Repeat("p", 3*wire.MaxFrame)}}}
+	var asked atomic.Int32
+	h.run(func(c *Config) {
+		c.Status = func(context.Context) (*status.Node, error) {
+			if asked.Add(1) > 1 {
+				return nil, errors.New("the daemon has ended")
+			}
+			return answer, nil
+		}
+	})
+	out, _, o := h.all(h.open(wire.Open{Stream: "s", File: wire.FileStatus}))
+	var got status.Node
+	if err := json.Unmarshal([]byte(out), &got); err != nil || o != (wire.Outcome{}) || got.Node != "here" || len(got.Clients) != 1 || got.Clients[0].Program != answer.Clients[0].Program {
+		t.Errorf("%d bytes, %+v, %v", len(out), o, err)
+	}
+	if out, _, o := h.all(h.open(wire.Open{Stream: "s", File: wire.FileStatus})); out != "" || o.Reason != "the daemon has ended" {
+		t.Errorf("%q, %+v", out, o)
+	}
+}
+
+// A node without a daemon has no status, and says so.
+func TestNoStatus(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	if _, _, o := h.all(h.open(wire.Open{Stream: "s", File: wire.FileStatus})); !strings.Contains(o.Reason, "has no status") {
+		t.Errorf("%+v", o)
 	}
 }

@@ -261,6 +261,9 @@ func (s *supervisor) begin() (err error) {
 		return err
 	}
 	s.env = taskEnvironment(s.f, s.who)
+	if shell := remoteShell(); shell != "" && len(s.spec.Nodes) > 1 {
+		launchers(s.env, shell)
+	}
 	if err := s.writeScript(); err != nil {
 		return err
 	}
@@ -279,6 +282,20 @@ func (s *supervisor) begin() (err error) {
 		return nil
 	}
 	return s.startRank(0)
+}
+
+// remoteShell is the link to this program that runs commands on other nodes of a job, as
+// ssh would; "" if it was not installed.
+func remoteShell() string {
+	own, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	shell := filepath.Join(filepath.Dir(own), "muster-rsh")
+	if _, err := os.Stat(shell); err != nil {
+		return ""
+	}
+	return shell
 }
 
 // writeScript puts the job's script where its user can read it, and nobody else.

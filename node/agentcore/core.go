@@ -751,6 +751,10 @@ func (c *Core) limitGrant(t *task) {
 // ---- streams ----
 
 func (c *Core) open(m agent.Open) {
+	if m.File == agent.FileStatus {
+		c.do(Stream{Open: m})
+		return
+	}
 	t := c.tasks[m.Task]
 	reason := ""
 	switch {

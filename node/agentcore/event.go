@@ -118,7 +118,7 @@ type (
 		ID    string
 		Limit int
 	}
-	// Stream serves a stream of a task, or refuses it for a reason.
+	// Stream serves a stream of a task or of the node, or refuses it for a reason.
 	Stream struct {
 		Open   agent.Open
 		Reason string

@@ -38,43 +38,67 @@ var Entries = slices.Concat([]policy.Entry{
 // New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
 // settings beside its own: preempt, which is suspend, requeue or cancel, and qos, the
 // classes from the lowest to the highest, as low<normal<high. With them jobs of higher
-// classes stop running jobs of lower ones.
+// classes stop running jobs of lower ones. WithClasses writes a third, preempt_classes.
 func New(spec string) (policy.Policy, error) {
 	name, settings, _ := strings.Cut(spec, ":")
-	settings, how, classes := cutPreemption(settings)
+	settings, rules := cutSetting(settings, classesSetting)
+	settings, how := cutSetting(settings, "preempt=")
+	settings, classes := cutSetting(settings, "qos=")
 	p, err := newPlain(name, settings)
 	switch {
 	case err != nil:
 		return nil, err
+	case rules != "" && how+classes != "":
+		return nil, fmt.Errorf("policy %s: give either preempt_classes, or preempt and qos", name)
+	case rules != "":
+		return wrapped(p, name, rules)
 	case how == "" || how == "off":
 		if classes != "" {
 			return nil, fmt.Errorf("policy %s: qos is for preemption: say how, as preempt=suspend", name)
 		}
 		return p, nil
 	}
-	rules, err := preempt.ParseRules(classes, how)
+	r, err := preempt.ParseRules(classes, how)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", name, err)
+	}
+	return preempt.Wrap(p, r)
+}
+
+// classesSetting says all of an administrator's classes.
+const classesSetting = "preempt_classes="
+
+// WithClasses is the spec of a policy under which classes preempt each other, unless
+// it has a preemption of its own.
+func WithClasses(spec string, rules preempt.Rules) string {
+	if len(rules) == 0 || strings.Contains(spec, ":preempt=") || strings.Contains(spec, ":"+classesSetting) {
+		return spec
+	}
+	return spec + ":" + classesSetting + rules.String()
+}
+
+func wrapped(p policy.Policy, name, classes string) (policy.Policy, error) {
+	rules, err := preempt.ReadRules(classes)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}
 	return preempt.Wrap(p, rules)
 }
 
-// cutPreemption takes the settings of preemption out of the others.
-func cutPreemption(settings string) (rest, how, classes string) {
-	if !strings.Contains(settings, "preempt=") && !strings.Contains(settings, "qos=") {
-		return settings, "", ""
+// cutSetting takes one setting out of the others.
+func cutSetting(settings, name string) (rest, value string) {
+	if !strings.Contains(settings, name) {
+		return settings, ""
 	}
 	var others []string
 	for s := range strings.SplitSeq(settings, ":") {
-		if v, ok := strings.CutPrefix(s, "preempt="); ok {
-			how = v
-		} else if v, ok := strings.CutPrefix(s, "qos="); ok {
-			classes = v
+		if v, ok := strings.CutPrefix(s, name); ok {
+			value = v
 		} else {
 			others = append(others, s)
 		}
 	}
-	return strings.Join(others, ":"), how, classes
+	return strings.Join(others, ":"), value
 }
 
 func newPlain(name, settings string) (policy.Policy, error) {

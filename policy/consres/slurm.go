@@ -543,7 +543,7 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 	}
 	for _, w := range p.patient {
 		if w.job == id {
-			return fmt.Sprintf("it fits now, but the devices are crowded: it does better to wait until %s", policy.Clock(w.until))
+			return fmt.Sprintf("it fits now, but the devices are crowded: it does better to wait until %s", v.Clock(w.until))
 		}
 	}
 	for i := range p.reserved {
@@ -551,13 +551,13 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 			if fits && r.at > v.Now() {
 				lacks = "it fits now, but would delay the reservations of others"
 			}
-			return fmt.Sprintf("%s; reserved for %s", lacks, policy.Clock(r.at))
+			return fmt.Sprintf("%s; reserved for %s", lacks, v.Clock(r.at))
 		}
 	}
 	ahead, _ := v.Ahead(id)
 	switch {
 	case v.Now() > p.passed:
-		return fmt.Sprintf("%s; backfilling looks again at %s (bf_interval)", lacks, policy.Clock(model.After(p.passed, p.interval)))
+		return fmt.Sprintf("%s; backfilling looks again at %s (bf_interval)", lacks, v.Clock(model.After(p.passed, p.interval)))
 	case ahead >= p.depth:
 		return fmt.Sprintf("%d jobs ahead, and backfilling tries only the first %d (depth)", ahead, p.depth)
 	}
@@ -568,7 +568,7 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
 	e := &policy.Explanation{
 		Lead: fmt.Sprintf("Jobs that wait: %d. Backfilling last looked at %s and reserved for %d.",
-			v.Waiting(), policy.Clock(p.passed), len(p.reserved)),
+			v.Waiting(), v.Clock(p.passed), len(p.reserved)),
 		Won: "started", Lost: "reserved",
 	}
 	c := v.Cluster()
@@ -586,15 +586,15 @@ func (p *scheduler) Explain(v *policy.View) *policy.Explanation {
 				devices = append(devices, fmt.Sprintf("%s:%d", c.Nodes[g.Node].Name, g.Device))
 			}
 		}
-		t.Rows = append(t.Rows, []string{r.who.ID, r.asks.String(), policy.Clock(r.at), policy.Clock(r.end),
+		t.Rows = append(t.Rows, []string{r.who.ID, r.asks.String(), v.Clock(r.at), v.Clock(r.end),
 			model.CompressNodes(names), strings.Join(devices, " ")})
-		e.Bars = append(e.Bars, r.bars(int32(i), fmt.Sprintf("job %s: reserved for %s", r.who.ID, policy.Clock(r.at)))...)
+		e.Bars = append(e.Bars, r.bars(int32(i), fmt.Sprintf("job %s: reserved for %s", r.who.ID, v.Clock(r.at)))...)
 	}
 	e.Tables = append(e.Tables, t)
 	if len(p.patient) > 0 {
 		waits := policy.ExplanationTable{Title: "Waiting for less crowded devices", Columns: []string{"job", "until"}}
 		for _, w := range p.patient {
-			waits.Rows = append(waits.Rows, []string{v.Job(w.job).ID, policy.Clock(w.until)})
+			waits.Rows = append(waits.Rows, []string{v.Job(w.job).ID, v.Clock(w.until)})
 		}
 		e.Tables = append(e.Tables, waits)
 	}

@@ -153,6 +153,10 @@ func (f *follower) follow(e event) error {
 		if e.Error == "" {
 			return f.SetDevice(e.Number, e.Device, e.Up)
 		}
+	case *windowsSet:
+		if e.Error == "" {
+			return f.SetWindows(policyWindows(e.Windows))
+		}
 	}
 	return nil
 }

@@ -80,6 +80,11 @@ type (
 		Up     bool  `json:"up"`
 		answer
 	}
+	windowsSet struct {
+		head
+		Windows []window `json:"windows"`
+		answer
+	}
 	stepped struct {
 		head
 		At   int64 `json:"at_ns"`
@@ -101,6 +106,7 @@ const (
 	addDevicesWord = "add-devices"
 	setNodeWord    = "set-node"
 	setDeviceWord  = "set-device"
+	setWindowsWord = "set-windows"
 	stepWord       = "step"
 )
 
@@ -123,6 +129,8 @@ func newEvent(word string) event {
 		return new(nodeSet)
 	case setDeviceWord:
 		return new(deviceSet)
+	case setWindowsWord:
+		return new(windowsSet)
 	case stepWord:
 		return new(stepped)
 	}
@@ -152,6 +160,17 @@ func (*deviceSet) check() error    { return nil }
 func (e *nodeSet) check() error {
 	_, err := policy.ParseNodeState(e.State)
 	return err
+}
+
+func (e *windowsSet) check() error {
+	for _, w := range e.Windows {
+		for _, at := range [...]int64{w.From, w.Until} {
+			if at := time.Duration(at); at < -latest || at > latest {
+				return fmt.Errorf("window %.64q: the time %d is out of range", w.Name, at)
+			}
+		}
+	}
+	return nil
 }
 
 func (e *stepped) check() error {

@@ -73,6 +73,14 @@ func story(t *testing.T, r *history.Recorder) {
 	must(r.SetNode(1, policy.NodeUp))
 	must(r.Requeue(share))
 	r.Step(4 * time.Second)
+	must(r.SetWindows([]policy.Window{{Name: "upkeep", From: 6 * time.Second, Until: time.Hour, Nodes: []int32{1}, Users: []string{"admin"}}}))
+	if r.SetWindows([]policy.Window{{Name: "never", From: 2, Until: 1}}) == nil {
+		t.Fatal("a window ends before it begins")
+	}
+	inside := job("inside", model.Request{Nodes: 1, CoresPerNode: 1})
+	inside.Reservation, inside.QOS = "upkeep", "low"
+	_, err = r.Submit(inside)
+	must(err)
 	must(r.End(one))
 	must(r.Cancel(large))
 	r.Step(5 * time.Second)

@@ -155,6 +155,13 @@ func (r *Recorder) SetDevice(n, device int32, up bool) error {
 	return err
 }
 
+// SetWindows is that of the state.
+func (r *Recorder) SetWindows(list []policy.Window) error {
+	err := r.State.SetWindows(list)
+	r.write(&windowsSet{head: head{setWindowsWord}, Windows: windowsOf(list), answer: answer{text(err)}})
+	return err
+}
+
 // Step is that of the state.
 func (r *Recorder) Step(now time.Duration) *policy.Plan {
 	p := r.State.Step(now)
@@ -185,6 +192,9 @@ func snapshot(w io.Writer, h Header, s *policy.State) (map[policy.JobID]policy.J
 		if failed == nil {
 			failed = writeEvent(w, e)
 		}
+	}
+	if list := s.Windows(); len(list) > 0 {
+		write(&windowsSet{head: head{setWindowsWord}, Windows: windowsOf(list)})
 	}
 	// Suspended jobs come first: others may have what they had.
 	s.Jobs(func(j policy.JobState) {

@@ -135,6 +135,10 @@ func again(s *policy.State, e event, out *Result) ([]byte, error) {
 		now := *e
 		now.answer = e.given(s.SetDevice(e.Number, e.Device, e.Up))
 		return json.Marshal(&now)
+	case *windowsSet:
+		now := *e
+		now.answer = e.given(s.SetWindows(policyWindows(e.Windows)))
+		return json.Marshal(&now)
 	case *stepped:
 		at := time.Duration(e.At)
 		if at < out.Last {

@@ -42,6 +42,8 @@ type (
 		User         string    `json:"user,omitempty"`
 		Group        string    `json:"group,omitempty"`
 		Queue        string    `json:"queue,omitempty"`
+		QOS          string    `json:"qos,omitempty"`
+		Reservation  string    `json:"reservation,omitempty"`
 		Submit       int64     `json:"submit_ns,omitempty"`
 		Run          int64     `json:"run_ns,omitempty"`
 		WallTime     int64     `json:"wall_ns,omitempty"`
@@ -93,6 +95,14 @@ type (
 		Node   int32 `json:"node"`
 		Device int32 `json:"device"`
 		Memory int64 `json:"memory,omitempty"`
+	}
+	window struct {
+		Name     string   `json:"name"`
+		From     int64    `json:"from_ns"`
+		Until    int64    `json:"until_ns"`
+		Nodes    []int32  `json:"nodes"`
+		Users    []string `json:"users,omitempty"`
+		Accounts []string `json:"accounts,omitempty"`
 	}
 	plan struct {
 		Starts  []start  `json:"starts,omitempty"`
@@ -165,8 +175,8 @@ func modelTypes(types []gpuType) []model.GPUType {
 
 func jobOf(j *model.Job) job {
 	out := job{
-		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime),
-		Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
+		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation,
+		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
 	for i := range j.Alternatives {
@@ -177,7 +187,7 @@ func jobOf(j *model.Job) job {
 
 func (j *job) model() *model.Job {
 	out := &model.Job{
-		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
+		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
 		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
 	}
@@ -229,6 +239,22 @@ func (a *allocation) model() *model.Allocation {
 	}
 	for _, g := range a.Grants {
 		out.Grants = append(out.Grants, model.Grant(g))
+	}
+	return out
+}
+
+func windowsOf(list []policy.Window) []window {
+	out := make([]window, len(list))
+	for i, w := range list {
+		out[i] = window{w.Name, int64(w.From), int64(w.Until), w.Nodes, w.Users, w.Accounts}
+	}
+	return out
+}
+
+func policyWindows(list []window) []policy.Window {
+	out := make([]policy.Window, len(list))
+	for i, w := range list {
+		out[i] = policy.Window{Name: w.Name, From: time.Duration(w.From), Until: time.Duration(w.Until), Nodes: w.Nodes, Users: w.Users, Accounts: w.Accounts}
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 		Won: "started", Lost: "planned",
 	}
 	if p.guard > 0 {
-		e.Lead += fmt.Sprintf(" One of these has waited too long: nothing starts that runs beyond %s.", policy.Clock(p.guard))
+		e.Lead += fmt.Sprintf(" One of these has waited too long: nothing starts that runs beyond %s.", v.Clock(p.guard))
 	}
 	if p.planner.table != nil {
 		e.Tables = append(e.Tables, p.priceTable())
@@ -44,8 +44,8 @@ func (p *mosaic) Explain(v *policy.View) *policy.Explanation {
 		}
 		j := p.job(id)
 		from, to := block(j.pieces)
-		next.Rows = append(next.Rows, []string{v.Job(id).ID, v.Shape(id).String(), policy.Clock(j.start), p.names(v, from, to)})
-		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to - 1, Label: "job " + v.Job(id).ID + " at " + policy.Clock(j.start)})
+		next.Rows = append(next.Rows, []string{v.Job(id).ID, v.Shape(id).String(), v.Clock(j.start), p.names(v, from, to)})
+		e.Bars = append(e.Bars, policy.ExplanationBar{Row: row, From: from, To: to - 1, Label: "job " + v.Job(id).ID + " at " + v.Clock(j.start)})
 		row++
 	}
 	e.Tables = append(e.Tables, next)

@@ -10,6 +10,7 @@ import (
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/policy/priority"
 )
 
 // bench is a cluster of nodes with 4 cores, and what its latest plan said.
@@ -188,5 +189,25 @@ func TestRulesThatMakeNoSense(t *testing.T) {
 	}
 	if _, err := catalog.New("easy:depth=3:preempt=off"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Rules are written so that they can be read again: recordings have them.
+func TestRulesAsText(t *testing.T) {
+	rules := preempt.FromQOS([]priority.QOS{
+		{Name: "high", Priority: 3, Preempt: []string{"low", "normal"}}, {Name: "low", Priority: 1, PreemptMode: priority.PreemptSuspend}, {Name: "normal", Priority: 2, PreemptMode: priority.PreemptRequeue},
+	})
+	const text = "(none)/fixed<low/suspend<normal/requeue<high/fixed/low|normal"
+	if rules.String() != text {
+		t.Errorf("written as %s", rules)
+	}
+	again, err := preempt.ReadRules(text)
+	if err != nil || again.String() != text || len(again) != 4 || !again[0].Fixed || again[1].How != policy.Suspend || len(again[3].Stops) != 2 {
+		t.Errorf("read as %+v, %v", again, err)
+	}
+	for _, wrong := range []string{"", "low", "low/never", "low/suspend<low/suspend", "low/suspend/high<high/fixed", "a:b/fixed"} {
+		if r, err := preempt.ReadRules(wrong); err == nil {
+			t.Errorf("%q was read as %v", wrong, r)
+		}
 	}
 }

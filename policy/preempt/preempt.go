@@ -57,6 +57,9 @@ func (r Rules) Check() error {
 		if _, twice := level[c.Name]; twice || c.Name == "" {
 			return fmt.Errorf("class %q is there twice, or has no name", c.Name)
 		}
+		if strings.ContainsAny(c.Name, "<:/|") { // they part the classes in a text
+			return fmt.Errorf("class %q: a name must be without any of < : / |", c.Name)
+		}
 		for _, name := range c.Stops {
 			if _, lower := level[name]; !lower {
 				return fmt.Errorf("class %s stops %q, which is no lower class", c.Name, name)
@@ -85,6 +88,51 @@ func ParseRules(classes, how string) (Rules, error) {
 	}
 	if len(rules) < 2 {
 		return nil, fmt.Errorf("qos=%s: name two or more, the lowest first, as qos=low<normal<high", classes)
+	}
+	return rules, rules.Check()
+}
+
+// String writes rules as ReadRules reads them: the classes from the lowest to the
+// highest, each with how its jobs are stopped and whom it stops, as
+// "low/suspend<high/fixed/low".
+func (r Rules) String() string {
+	var b strings.Builder
+	for i, c := range r {
+		if i > 0 {
+			b.WriteByte('<')
+		}
+		how := fixedWord
+		if !c.Fixed {
+			how = c.How.String()
+		}
+		b.WriteString(c.Name + "/" + how)
+		if len(c.Stops) > 0 {
+			b.WriteString("/" + strings.Join(c.Stops, "|"))
+		}
+	}
+	return b.String()
+}
+
+// fixedWord stands for how jobs are stopped that are not.
+const fixedWord = "fixed"
+
+// ReadRules reads what String writes.
+func ReadRules(text string) (Rules, error) {
+	var rules Rules
+	for class := range strings.SplitSeq(text, "<") {
+		name, rest, _ := strings.Cut(class, "/")
+		word, stops, _ := strings.Cut(rest, "/")
+		c := Class{Name: name, Fixed: word == fixedWord}
+		if !c.Fixed {
+			var err error
+			if c.How, err = parseHow(word); err != nil {
+				return nil, fmt.Errorf("preempt_classes=%s: class %q: %w, or fixed for jobs that nobody stops", text, name, err)
+			}
+		}
+		if stops != "" {
+			c.Stops = strings.Split(stops, "|")
+		}
+		rules = append(rules, c)
 	}
 	return rules, rules.Check()
 }

@@ -34,6 +34,7 @@ func TestThereAndBack(t *testing.T) {
 		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{task, "x", spec, &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
 		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
+		Open{Stream: "s", File: FileStatus},
 	} {
 		testBack(t, m, ReadToAgent)
 	}
@@ -73,6 +74,18 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := ReadToHead(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})); !errors.Is(err, ErrRefused) {
 		t.Error(err)
+	}
+}
+
+// An agent is asked for one thing at a time: of a task, or of the node.
+func TestRefusedOpen(t *testing.T) {
+	for _, o := range []Open{
+		{}, {Stream: "s"}, {Stream: "s", File: "output"}, {Stream: "s", Task: task, File: FileStatus}, {Stream: "s", File: FileStatus, Follow: true},
+		{Stream: "s", File: FileStatus, Exec: &Exec{Arguments: []string{"date"}}}, {Stream: "s", Exec: &Exec{Arguments: []string{"date"}}},
+	} {
+		if err := o.check(); err == nil {
+			t.Errorf("%+v is nothing to open, and was taken", o)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -190,8 +191,10 @@ type Spec struct {
 	Processes int `json:"processes"`
 	First     int `json:"first"`
 	All       int `json:"all"`
-	// Nodes are those of the allocation, in its order.
-	Nodes []string `json:"nodes"`
+	// Nodes are those of the allocation, in its order, and PerNode how many of the job's
+	// processes each has; nobody knows where PerNode is empty.
+	Nodes   []string `json:"nodes"`
+	PerNode []int    `json:"processes_per_node,omitempty"`
 	// Cores and Memory are this part's. 0 bytes is no limit.
 	Cores           int   `json:"cores"`
 	CoresPerProcess int   `json:"cores_per_process"`
@@ -257,18 +260,21 @@ type Limit struct {
 }
 
 // Open asks the agent for a connection of its own to the head, for the bytes of a
-// command or a file of a task.
+// command or a file of a task, or for the node's status.
 type Open struct {
 	// Stream is what the agent names when it dials.
 	Stream string `json:"stream"`
-	Task   Task   `json:"task"`
+	Task   Task   `json:"task,omitzero"` // none for the node's status
 	// What is wanted: Exec, or a file of the task from Offset, to its end or, with
 	// Follow, until the task has ended.
 	Exec   *Exec  `json:"exec,omitempty"`
-	File   string `json:"file,omitempty"` // output or error
+	File   string `json:"file,omitempty"` // output, error, or FileStatus
 	Offset int64  `json:"offset,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
 }
+
+// FileStatus asks for what the node says of itself, a document of wire/status as JSON.
+const FileStatus = "status"
 
 // Exec is a command to run among a task's processes.
 type Exec struct {
@@ -422,6 +428,8 @@ func (s *Spec) check() error {
 		return errors.New("nothing to run")
 	case s.Processes < 0 || s.First < 0 || s.All < s.First+s.Processes || s.Cores <= 0 || s.CoresPerProcess < 0 || s.Memory < 0 || s.Time < 0 || s.Grace < 0:
 		return errors.New("a number that cannot be")
+	case len(s.PerNode) > 0 && len(s.PerNode) != len(s.Nodes) || slices.ContainsFunc(s.PerNode, func(n int) bool { return n < 0 }):
+		return errors.New("processes of nodes that are not there")
 	}
 	for _, list := range [][]string{s.Environment, s.Arguments, s.Nodes, {s.User, s.Directory, s.Input, s.Output, s.Error, s.Name, s.Account}} {
 		for _, text := range list {
@@ -476,6 +484,12 @@ func (u Unlend) check() error {
 func (o Open) check() error {
 	if o.Stream == "" || (o.Exec == nil) == (o.File == "") || o.Offset < 0 {
 		return errors.New("nothing to open, or two things")
+	}
+	if o.File == FileStatus {
+		if o.Task != (Task{}) || o.Offset != 0 || o.Follow {
+			return errors.New("the status is the node's, not a task's")
+		}
+		return nil
 	}
 	return o.Task.check()
 }

@@ -15,7 +15,7 @@ import (
 //
 // Of a command (Open.Exec) the head sends FrameInput, an empty one at the end of the
 // input, and the agent FrameOutput and FrameError. Of a file (Open.File) the agent
-// sends FrameOutput. The last frame of either is FrameEnd, with an Outcome as JSON. A
+// sends FrameOutput, and so it does of the node's status. The last frame of either is FrameEnd, with an Outcome as JSON. A
 // head that closes its side before that has the command killed.
 
 // FrameKind says what a frame has.

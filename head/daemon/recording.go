@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"muster/head"
+	"muster/policy/history"
+)
+
+const (
+	// DefaultRecordLimit is how large a recording may become if nothing is said.
+	DefaultRecordLimit = 1 << 30
+
+	recordEvery = time.Second // so much is lost at most if the head is killed
+	recordFlush = 64 << 10    // written sooner if so much waits
+	maxBacklog  = 64 << 20    // more that waits means that the disk cannot keep up
+
+	// historyPrefix is how a history begins.
+	historyPrefix = `{"history":`
+)
+
+// recording writes what the policy is told and decides to a file. The loop adds lines
+// and never waits for the disk; a goroutine of the recording's own writes them. At the
+// limit, or when the file cannot be written, it ends, and the head goes on.
+type recording struct {
+	file *os.File
+	log  *slog.Logger
+	left int64 // bytes that may still be added; the loop's
+
+	mu      sync.Mutex
+	waiting []byte // whole lines
+	ended   error  // why nothing is added any more
+
+	written int64         // the goroutine's
+	wake    chan struct{} // much is waiting
+	closing chan struct{} // to be closed
+	closed  chan struct{} // closed when everything is written
+}
+
+var _ io.Writer = (*recording)(nil)
+
+// record begins to record, if the configuration says so.
+func (d *daemon) record(core *head.Core) error {
+	if d.cfg.Record == "" {
+		return nil
+	}
+	file, err := openRecording(d.cfg.Record)
+	if err != nil {
+		return fmt.Errorf("recording: %w", err)
+	}
+	r := &recording{
+		file: file, log: d.log, left: d.cfg.RecordLimit,
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
+	}
+	core.Record(r, d.header())
+	if r.flush(); r.ended != nil { // what is wrong is said before the head serves
+		return errors.Join(fmt.Errorf("recording to %s: %w", d.cfg.Record, r.ended), file.Close())
+	}
+	d.recording = r
+	go r.write()
+	d.log.Info("what the policy decides is recorded", "file", d.cfg.Record, "limit", d.cfg.RecordLimit)
+	return nil
+}
+
+// header is the first line of recordings and snapshots.
+func (d *daemon) header() history.Header {
+	return history.Header{Policy: d.spec(), Muster: d.Version, Note: "muster head of cluster " + d.cfg.Core.Cluster}
+}
+
+// spec makes the policy, classes that preempt each other included.
+func (d *daemon) spec() string {
+	if d.Spec != nil {
+		return d.Spec(d.cfg.Policy)
+	}
+	return d.cfg.Policy
+}
+
+// openRecording opens an empty file. One that is there is replaced only if it is an
+// earlier recording: a wrong name must not cost a file.
+func openRecording(path string) (*os.File, error) {
+	flags := os.O_RDWR
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		flags |= os.O_CREATE | os.O_EXCL
+	} else if err != nil {
+		return nil, err
+	}
+	// A link is not followed, and opening a pipe does not block.
+	file, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeEmpty(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func makeEmpty(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no ordinary file (%s): give the name of one, or of none that is there", file.Name(), info.Mode().Type())
+	case !ok || owner.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s is another user's, or others may write to it: give another name, or a folder of the head's own", file.Name())
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another head records to %s: give another name (%w)", file.Name(), err)
+	}
+	first := make([]byte, len(historyPrefix))
+	n, err := io.ReadFull(file, first)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if n > 0 && string(first) != historyPrefix {
+		return fmt.Errorf("%s is there already and is no recording, so it is not replaced: give another name, or remove it", file.Name())
+	}
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
+}
+
+// Write adds a line. It never waits.
+func (r *recording) Write(line []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended != nil:
+		return 0, r.ended
+	case int64(len(line)) > r.left:
+		return 0, r.end(fmt.Errorf("its limit is reached (--record-limit)"))
+	case len(r.waiting)+len(line) > maxBacklog:
+		return 0, r.end(errors.New("the disk takes it too slowly"))
+	}
+	r.left -= int64(len(line))
+	r.waiting = append(r.waiting, line...)
+	if len(r.waiting) >= recordFlush {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	return len(line), nil
+}
+
+// end ends the recording. The caller holds the lock.
+func (r *recording) end(why error) error {
+	if r.ended == nil {
+		r.ended = why
+		r.log.Warn("the recording ends here", "file", r.file.Name(), "reason", why)
+	}
+	return r.ended
+}
+
+// close writes what is left. The loop has ended.
+func (r *recording) close() {
+	if r == nil {
+		return
+	}
+	close(r.closing)
+	<-r.closed
+}
+
+// write writes lines until the recording is closed.
+func (r *recording) write() {
+	defer close(r.closed)
+	regularly := time.NewTicker(recordEvery)
+	defer regularly.Stop()
+	for open := true; open; {
+		select {
+		case <-regularly.C:
+		case <-r.wake:
+		case <-r.closing:
+			open = false
+		}
+		r.flush()
+	}
+	if err := r.file.Close(); err != nil {
+		r.log.Error("the recording is perhaps not whole", "file", r.file.Name(), "error", err)
+	}
+}
+
+// flush writes what waits. What could not be written whole is taken back.
+func (r *recording) flush() {
+	r.mu.Lock()
+	lines := r.waiting
+	r.waiting = nil
+	r.mu.Unlock()
+	n, err := r.file.Write(lines)
+	if err == nil {
+		r.written += int64(n)
+		return
+	}
+	_ = r.file.Truncate(r.written) // half a line would look like a killed head
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = nil
+	_ = r.end(err)
+}

@@ -1,0 +1,61 @@
+package head
+
+import (
+	"io"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/history"
+)
+
+// policyState is a policy.State as the core uses it: the state itself, or a recorder
+// that stands before it and writes down what it is told and decides.
+type policyState interface {
+	Submit(*model.Job) (policy.JobID, error)
+	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
+	Cancel(policy.JobID) error
+	End(policy.JobID) error
+	Requeue(policy.JobID) error
+	Suspended(policy.JobID) error
+	Resumed(policy.JobID) error
+	Rank(id policy.JobID, rank int64) error
+	AddNode(n model.Node, types ...model.GPUType) (int32, error)
+	AddDevices(n int32, gpus []int, types ...model.GPUType) error
+	SetNode(n int32, st policy.NodeState) error
+	SetDevice(n, device int32, up bool) error
+	SetWindows([]policy.Window) error
+	Step(now time.Duration) *policy.Plan
+
+	Cluster() *model.Cluster
+	Windows() []policy.Window
+	Why(policy.JobID) string
+}
+
+var (
+	_ policyState = (*policy.State)(nil)
+	_ policyState = (*history.Recorder)(nil)
+)
+
+// Record writes what the policy is told from now on, and what it decides, as package
+// history has it. It begins with a snapshot. The header's cluster is the core's. An
+// error of w ends the recording and nothing else: whoever made w has seen it.
+func (c *Core) Record(w io.Writer, h history.Header) {
+	c.state = history.Record(w, h, c.plain)
+}
+
+// Snapshot writes a history that makes a state what the policy's is now. It returns
+// what time it is for the policy.
+func (c *Core) Snapshot(now time.Duration, w io.Writer, h history.Header) (time.Duration, error) {
+	c.now = max(c.now, now)
+	return c.policyTime(c.now), history.Snapshot(w, h, c.plain)
+}
+
+// clock writes an instant of the policy as a date, for people.
+func (c *Core) clock(t time.Duration) string {
+	zone := c.cfg.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return time.Unix(0, int64(t+c.began)).In(zone).Round(time.Second).Format(time.DateTime)
+}

@@ -1,6 +1,7 @@
 package head_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -232,7 +233,29 @@ func (p *player) boot() error {
 		}
 		return nil
 	}, p.now)
+	if err == nil {
+		p.core.Past = p.past
+	}
 	return err
+}
+
+// past is what the store does for a head: how jobs ended that it has forgotten.
+func (p *player) past(job uint64) (past head.Past, known bool) {
+	for _, value := range p.disk[head.Ended] {
+		var d api.Job
+		if json.Unmarshal(value, &d) != nil || d.ID != job && d.ArrayJob != job {
+			continue
+		}
+		if known = true; d.ArrayTask == nil {
+			past.State = d.State
+			continue
+		}
+		if past.Tasks == nil {
+			past.Tasks = map[int64]api.State{}
+		}
+		past.Tasks[int64(*d.ArrayTask)] = d.State
+	}
+	return past, known
 }
 
 func (p *player) node(words []string) {

@@ -19,6 +19,8 @@ const keepKeys = time.Hour
 // The limits of one submission.
 const (
 	maxKey       = 128
+	maxTitle     = 1024      // bytes of a name
+	maxRecords   = 128 << 20 // bytes of all records of an array, about
 	maxDirectory = 4096
 	maxTerms     = 200_000 // that all tasks of an array depend on, in sum
 	shownCommand = 1024    // bytes of what a job runs that are kept to be shown
@@ -129,6 +131,9 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	if err := c.mayAvoid(said); err != nil {
 		return bad("%v", err)
 	}
+	if len(said.Name) > maxTitle {
+		return bad("a name of %d bytes: give at most %d", len(said.Name), maxTitle)
+	}
 	j := &job{
 		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: strings.TrimSpace(strings.TrimPrefix(line, slurmopt.Submit)), said: said, command: shown(s),
 		state: api.Pending, submit: c.now, limit: -1, number: -1, nice: said.Batch.Nice,
@@ -146,6 +151,10 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	var tasks []uint32
 	if said.Batch.Array != nil {
 		tasks = said.Batch.Array.Tasks
+	}
+	// Each task has a record of its own, which says this again.
+	if each := len(j.options) + len(j.dir) + shownCommand; len(tasks) > 0 && len(tasks) > maxRecords/each {
+		return bad("%d tasks with %d bytes of options, directory and command each are too much: shorten these, or submit several arrays", len(tasks), each)
 	}
 	return j, tasks, nil
 }
@@ -373,7 +382,15 @@ func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	if zone == nil {
 		zone = time.UTC
 	}
-	return time.Duration(m.Time(time.Unix(0, int64(j.submit)).In(zone)).UnixNano())
+	at := m.Time(time.Unix(0, int64(j.submit)).In(zone))
+	// Instants are nanoseconds, and users may write years that have too many.
+	switch seconds := at.Unix(); {
+	case seconds <= 0:
+		return 0
+	case seconds >= int64(policy.Never/time.Second):
+		return policy.Never
+	}
+	return time.Duration(at.UnixNano())
 }
 
 func (c *Core) passArray(j *job) bool {

@@ -311,7 +311,9 @@ func (c *Core) staleReport(n *node, r *agent.Report) {
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}
 		}
-		n.stale[r.Task] = true
+		if len(n.stale) < agent.MaxTasks { // no agent has more, unless it lies
+			n.stale[r.Task] = true
+		}
 	case agent.Ended:
 		c.send(n, agent.Done{Task: r.Task}, 0)
 		delete(n.stale, r.Task)

@@ -14,12 +14,12 @@ import (
 // The limits of what an agent keeps.
 const (
 	// MaxTasks is how many tasks it knows at a time.
-	MaxTasks = 4096
+	MaxTasks = agent.MaxTasks
 	// MaxMarks is how many tasks that are over it remembers, and MarkTime how long.
 	MaxMarks = 4096
 	MarkTime = 24 * time.Hour
 	// MaxLoans is how many grants it has served at a time.
-	MaxLoans = 4096
+	MaxLoans = agent.MaxLoans
 	// RepeatTime is how often the end of a task is told anew.
 	RepeatTime = 30 * time.Second
 )

@@ -324,6 +324,12 @@ const (
 	maxCores = 1 << 20
 )
 
+// How many tasks an agent knows at a time, and how many grants its node serves.
+const (
+	MaxTasks = 4096
+	MaxLoans = 4096
+)
+
 func (h Hello) check() error {
 	switch {
 	case h.Version != Version:
@@ -336,6 +342,8 @@ func (h Hello) check() error {
 		return errors.New("a name that is none")
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
+	case len(h.Tasks) > 2*MaxTasks || len(h.Loans) > 2*MaxLoans: // with room for those that are not counted yet
+		return fmt.Errorf("%d tasks and %d loans", len(h.Tasks), len(h.Loans))
 	}
 	for _, id := range h.Loans {
 		if id == "" || !goodText(id, maxName) {

@@ -3,9 +3,11 @@ package head_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"muster/head"
+	"muster/wire/agent"
 )
 
 // TestDependenciesAreNearlyLinear has arrays depend on arrays, and cancels both: what
@@ -49,4 +51,41 @@ func TestManyTermsAreRefused(t *testing.T) {
 	if len(l.errors) != 1 || len(l.core.JobList(began, head.Filter{})) != 0 {
 		t.Errorf("got %q", l.errors)
 	}
+}
+
+// TestManyBytesAreRefused: what a submission says is in the record of each task.
+func TestManyBytesAreRefused(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, options := range [][]string{{"--array=0-99999", "--comment=" + long}, {"--job-name=" + long}} {
+		l := newLive(t, "fcfs")
+		l.submit(began, "alice", append(options, "-n1")...)
+		if e := l.core.Take(); len(e.Answers) != 1 || e.Answers[0].Err == nil {
+			t.Errorf("%.20q: %d records", options, len(e.Records))
+		}
+	}
+}
+
+// TestStaleTasksAreBounded has a node claim to run ever more tasks that nobody wants.
+func TestStaleTasksAreBounded(t *testing.T) {
+	l := newLive(t, "fcfs")
+	l.greet(1)
+	size := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	say := func(from, to int) {
+		for i := from; i < to; i++ {
+			l.core.Handle(began, head.Said{Session: 1, Message: agent.Report{Task: agent.Task{Job: uint64(i), Attempt: 1}, State: agent.Running}})
+			l.core.Take()
+		}
+	}
+	say(1, 2*agent.MaxTasks)
+	before := size()
+	say(2*agent.MaxTasks, 20*agent.MaxTasks)
+	if after := size(); after > before+1<<20 {
+		t.Errorf("%d bytes became %d", before, after)
+	}
+	runtime.KeepAlive(l)
 }

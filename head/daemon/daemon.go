@@ -56,6 +56,7 @@ type daemon struct {
 	streams   *streams
 	listeners *listeners
 	bodies    *budget
+	lists     *lists
 	metrics   metrics
 	doors     *doors
 
@@ -101,7 +102,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	d := &daemon{
 		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
 		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), configured: make(chan head.Config),
-		bodies: newBudget(maxBodies, maxBodiesEach), ending: make(chan struct{}), dead: make(chan struct{}),
+		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), dead: make(chan struct{}),
 	}
 	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
 	core, err := d.restore()

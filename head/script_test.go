@@ -25,7 +25,8 @@ import (
 //	limits jobs=2 running=1 gpus=1
 //	priority fairshare=1000 age=10
 //	at 10                                seconds since the beginning
-//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before
+//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
+//	                                     the largest number of a job that it remembers
 //	away n1                              its connection ends
 //	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
@@ -276,6 +277,10 @@ func (p *player) node(words []string) {
 			}
 		case "user":
 			h.User = value
+		case "last":
+			h.Cluster, h.Last = "test", uint64(n)
+		case "cluster":
+			h.Cluster = value
 		}
 	}
 	p.hello[name] = h

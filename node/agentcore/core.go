@@ -232,6 +232,13 @@ func (c *Core) greet() {
 	hello := agent.Hello{
 		Version: agent.Version, Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, User: c.cfg.User, Cores: len(c.cfg.Cores), Memory: c.cfg.Memory,
 		Devices: c.cfg.Devices, Gateway: c.cfg.Gateway, Loans: slices.Sorted(maps.Keys(c.loans)),
+		Cluster: c.cfg.Cluster,
+	}
+	for id := range c.marks {
+		hello.Last = max(hello.Last, id.Job)
+	}
+	for id := range c.tasks {
+		hello.Last = max(hello.Last, id.Job)
 	}
 	for _, t := range c.inOrder() {
 		r := t.report()

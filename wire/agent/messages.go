@@ -71,6 +71,11 @@ type Hello struct {
 	// Loans are the grants that the node's devices serve (Lend), by name: the head ends
 	// those of jobs that are over, and lends what is missing.
 	Loans []string `json:"loans,omitempty"`
+	// Cluster is whose jobs the node had last, and Last the largest number among those that
+	// it remembers. A head that was started from an old backup gives none of these again:
+	// the node would take the new job for the old one.
+	Cluster string `json:"cluster,omitempty"`
+	Last    uint64 `json:"last,omitempty"`
 }
 
 // Device is a GPU of a node.
@@ -338,7 +343,7 @@ func (h Hello) check() error {
 		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
 		return errors.New("no incarnation")
-	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName):
+	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName) || !goodText(h.Cluster, maxName):
 		return errors.New("a name that is none")
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)

@@ -74,7 +74,7 @@ func (c *Core) cancelJob(j *job, reason string) {
 		return
 	}
 	c.leave(j)
-	c.pending--
+	c.countPending(j, -1)
 	j.state, j.reason, j.end = api.Cancelled, reason, c.now
 	c.settleEnded(j)
 }

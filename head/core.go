@@ -14,9 +14,9 @@ import (
 
 // Core is the state of a head.
 type Core struct {
-	// Past tells how a job ended that the core has forgotten; nil if nobody knows. The
-	// daemon asks the store.
-	Past func(job uint64) (api.State, bool)
+	// Past tells how a job ended that the core has forgotten, or the tasks of an array
+	// that have ended; nil if nobody knows. The daemon asks the store.
+	Past func(job uint64) (Past, bool)
 
 	cfg   Config
 	spec  string        // of the policy, as the administrator wrote it
@@ -33,9 +33,12 @@ type Core struct {
 	numbered map[policy.JobID]*job
 	users    map[string]*user
 	keys     map[key]*keyed
-	waiters  map[uint64][]*job // those that depend on a job
-	// singles are those that wait for others of their user and name.
-	singles map[key][]*job
+	waiters  map[awaited][]*job // those that depend on a job
+	// named are the jobs of a user that have the same name, in the order of their numbers;
+	// some may have ended.
+	named map[key][]*job
+	over  map[uint64]*array // arrays that ended not long ago
+	pasts map[uint64]Past   // what was last asked of Past
 	// impossible lists waiting jobs that no node could run; some may not be any more.
 	impossible []*job
 	pending    int
@@ -67,8 +70,12 @@ type array struct {
 	limit    int // that may run at a time; 0 is none
 	admitted int // past the gate
 	waiting  []*job
-	live     int
-	count    int // tasks that there were
+	tally
+	told   news             // what those who wait for the array know
+	tasks  []uint32         // those that there were, by the order of their numbers
+	byTask map[uint32]int32 // the places in tasks; nil until somebody asks
+	unread []uint32         // tasks that ended before the head was started, if they are not counted yet
+	last   uint64           // the task that ended last
 }
 
 // user is what a user has.
@@ -94,7 +101,8 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 		cfg: cfg, spec: spec, state: state, plain: state,
 		next: 1,
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
-		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[uint64][]*job{}, singles: map[key][]*job{},
+		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[awaited][]*job{},
+		named: map[key][]*job{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
 		byName: map[string]*node{}, aliases: map[string]bool{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
@@ -234,8 +242,14 @@ func (c *Core) mayTouch(user string, j *job) *Refusal {
 func (c *Core) find(ref Ref) ([]*job, *Refusal) {
 	j := c.jobs[ref.Job]
 	if a := c.arrays[ref.Job]; a != nil {
+		from, to := ref.Job, ref.Job+uint64(len(a.tasks))
+		if ref.Task >= 0 {
+			if id, ok := a.idOf(ref.Job, ref.Task); ok {
+				from, to = id, id+1
+			}
+		}
 		var all []*job
-		for _, id := range c.between(ref.Job, ref.Job+uint64(a.count)) {
+		for _, id := range c.between(from, to) {
 			if j := c.jobs[id]; j != nil && j.array == ref.Job && (ref.Task < 0 || j.task == ref.Task) {
 				all = append(all, j)
 			}
@@ -263,6 +277,9 @@ func (c *Core) between(from, to uint64) []uint64 {
 
 // forget drops a job that is long over.
 func (c *Core) forget(id uint64) {
+	if array := c.jobs[id].array; array != 0 && c.over[array] != nil && c.over[array].last == id {
+		delete(c.over, array)
+	}
 	delete(c.jobs, id)
 	// The list is tidied when half of it is gone.
 	if len(c.order) > 64 && len(c.jobs) < len(c.order)/2 {

@@ -51,6 +51,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 		refuse("this head speaks version %d, and the agent version %d: install the same Muster on both", agent.Version, h.Version)
 		return
 	}
+	c.skipNumbers(&h)
 	n := c.byName[h.Node]
 	if n != nil && n.session != 0 {
 		// The agent has come again, or somebody else has its name: the certificate says that
@@ -82,6 +83,19 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.clusterChanged()
 	c.compare(n, &h)
 	c.touchNode(n)
+}
+
+// maxSkipped is how many numbers are left out at a time, lest a node that lies uses them
+// up.
+const maxSkipped = 10_000_000
+
+// skipNumbers leaves out the numbers of jobs that a node remembers and this head does
+// not know: it was started from a backup, and has given them before.
+func (c *Core) skipNumbers(h *agent.Hello) {
+	if h.Cluster == c.cfg.Cluster && h.Last >= c.next && h.Last-c.next < maxSkipped {
+		c.next = h.Last + 1
+		c.setMeta()
+	}
 }
 
 // sameMachine says whether a node has what it had, but for devices that came later.

@@ -169,7 +169,7 @@ func (c *Core) jobRecord(j *job) jobRecord {
 		CPU: j.cpu, Peak: j.peak,
 	}
 	if a := c.arrays[j.array]; a != nil {
-		r.Of = a.count
+		r.Of = len(a.tasks)
 	}
 	for _, t := range j.unmet {
 		r.Unmet = append(r.Unmet, t.Term)
@@ -327,6 +327,14 @@ func (c *Core) restoreJobs(records []jobRecord) error {
 			return fmt.Errorf("job %d: %w", r.Job, err)
 		}
 	}
+	for id, a := range c.arrays {
+		for i, task := range a.tasks {
+			if c.jobs[id+uint64(i)] == nil {
+				a.unread = append(a.unread, task)
+			}
+		}
+		a.told = a.news()
+	}
 	// Those that are asleep are told of before those that run in their place.
 	for _, asleep := range []bool{true, false} {
 		for _, id := range c.order {
@@ -358,9 +366,9 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 		cpu: r.CPU, peak: r.Peak,
 	}
 	if r.Array != 0 && c.arrays[r.Array] == nil {
-		a := &array{count: r.Of}
+		a := &array{}
 		if said.Batch.Array != nil {
-			a.limit = said.Batch.Array.Limit
+			a.limit, a.tasks = said.Batch.Array.Limit, said.Batch.Array.Tasks
 		}
 		c.arrays[r.Array] = a
 	}
@@ -371,7 +379,7 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 	if len(r.Parts) == 0 {
 		return nil
 	}
-	c.pending--
+	c.countPending(j, -1)
 	c.running++
 	j.alloc = &model.Allocation{}
 	for _, p := range r.Parts {

@@ -2,6 +2,7 @@ package head_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,7 +28,8 @@ import (
 //	priority fairshare=1000 age=10
 //	window W 100 200 nodes=n1,n2 users=alice   seconds since the beginning; also while it runs
 //	at 10                                seconds since the beginning
-//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before
+//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
+//	                                     the largest number of a job that it remembers
 //	away n1                              its connection ends
 //	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
@@ -261,6 +263,7 @@ func (p *player) boot() error {
 	if err == nil {
 		p.records = append(p.records, new(bytes.Buffer))
 		p.core.Record(p.records[len(p.records)-1], history.Header{Policy: p.policy})
+		p.core.Past = p.past
 	}
 	return err
 }
@@ -292,6 +295,25 @@ func (p *player) window(words []string) error {
 	return nil
 }
 
+// past is what the store does for a head: how jobs ended that it has forgotten.
+func (p *player) past(job uint64) (past head.Past, known bool) {
+	for _, value := range p.disk[head.Ended] {
+		var d api.Job
+		if json.Unmarshal(value, &d) != nil || d.ID != job && d.ArrayJob != job {
+			continue
+		}
+		if known = true; d.ArrayTask == nil {
+			past.State = d.State
+			continue
+		}
+		if past.Tasks == nil {
+			past.Tasks = map[int64]api.State{}
+		}
+		past.Tasks[int64(*d.ArrayTask)] = d.State
+	}
+	return past, known
+}
+
 func (p *player) node(words []string) {
 	name := words[0]
 	h, known := p.hello[name]
@@ -310,6 +332,10 @@ func (p *player) node(words []string) {
 			}
 		case "user":
 			h.User = value
+		case "last":
+			h.Cluster, h.Last = "test", uint64(n)
+		case "cluster":
+			h.Cluster = value
 		}
 	}
 	p.hello[name] = h

@@ -19,8 +19,11 @@ const keepKeys = time.Hour
 // The limits of one submission.
 const (
 	maxKey       = 128
+	maxTitle     = 1024      // bytes of a name
+	maxRecords   = 128 << 20 // bytes of all records of an array, about
 	maxDirectory = 4096
-	shownCommand = 1024 // bytes of what a job runs that are kept to be shown
+	maxTerms     = 200_000 // that all tasks of an array depend on, in sum
+	shownCommand = 1024    // bytes of what a job runs that are kept to be shown
 )
 
 func (c *Core) submit(ev Submit) {
@@ -56,6 +59,9 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 	}
 	if err := c.roomFor(first, max(1, len(tasks)), ev.User); err != nil {
 		return nil, err
+	}
+	if d := first.said.Batch.Dependency; d != nil && len(d.Terms)*len(tasks) > maxTerms {
+		return nil, refusal(statusBadRequest, "%d tasks that depend on %d jobs each: let one job depend on those, and the array on it", len(tasks), len(d.Terms))
 	}
 	if err := c.possible(first); err != nil {
 		return nil, err
@@ -125,6 +131,9 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	if err := c.mayAvoid(said); err != nil {
 		return bad("%v", err)
 	}
+	if len(said.Name) > maxTitle {
+		return bad("a name of %d bytes: give at most %d", len(said.Name), maxTitle)
+	}
 	j := &job{
 		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: strings.TrimSpace(strings.TrimPrefix(line, slurmopt.Submit)), said: said, command: shown(s),
 		state: api.Pending, submit: c.now, limit: -1, number: -1, nice: said.Batch.Nice,
@@ -142,6 +151,10 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	var tasks []uint32
 	if said.Batch.Array != nil {
 		tasks = said.Batch.Array.Tasks
+	}
+	// Each task has a record of its own, which says this again.
+	if each := len(j.options) + len(j.dir) + shownCommand; len(tasks) > 0 && len(tasks) > maxRecords/each {
+		return bad("%d tasks with %d bytes of options, directory and command each are too much: shorten these, or submit several arrays", len(tasks), each)
 	}
 	return j, tasks, nil
 }
@@ -276,7 +289,7 @@ func (c *Core) restrict(r *model.Request, j *job) {
 func (c *Core) enter(first *job, tasks []uint32) {
 	all := []*job{first}
 	if len(tasks) > 0 {
-		a := &array{limit: first.said.Batch.Array.Limit, count: len(tasks)}
+		a := &array{limit: first.said.Batch.Array.Limit, tasks: tasks}
 		c.arrays[first.id] = a
 		all = all[:0]
 		for i, task := range tasks {
@@ -305,7 +318,8 @@ func (c *Core) insert(j *job) {
 	if j.array != 0 {
 		c.arrays[j.array].live++
 	}
-	c.pending++
+	c.countPending(j, 1)
+	c.nameTaken(j)
 	if d := &j.said.Batch.Deadline; d.Set {
 		c.timers.set(timer{at: max(c.now, c.moment(d, j)), what: ringDeadline, job: j.id})
 	}
@@ -368,7 +382,15 @@ func (c *Core) moment(m *slurmopt.Moment, j *job) time.Duration {
 	if zone == nil {
 		zone = time.UTC
 	}
-	return time.Duration(m.Time(time.Unix(0, int64(j.submit)).In(zone)).UnixNano())
+	at := m.Time(time.Unix(0, int64(j.submit)).In(zone))
+	// Instants are nanoseconds, and users may write years that have too many.
+	switch seconds := at.Unix(); {
+	case seconds <= 0:
+		return 0
+	case seconds >= int64(policy.Never/time.Second):
+		return policy.Never
+	}
+	return time.Duration(at.UnixNano())
 }
 
 func (c *Core) passArray(j *job) bool {
@@ -487,194 +509,5 @@ func (c *Core) admitWaiting(u *user) {
 		if len(u.waiting) > 0 && u.waiting[0] == next {
 			u.waiting = u.waiting[1:]
 		}
-	}
-}
-
-// ---- dependencies ----
-
-// term is something that must happen first.
-type term struct {
-	slurmopt.Term
-}
-
-// depend finds out what a new job must wait for.
-func (c *Core) depend(j *job) {
-	d := j.said.Batch.Dependency
-	if d == nil {
-		return
-	}
-	for _, t := range d.Terms {
-		c.dependOn(j, term{t})
-	}
-	c.settle(j)
-}
-
-func (c *Core) dependOn(j *job, t term) {
-	j.unmet = append(j.unmet, t)
-	if t.Kind == "singleton" {
-		k := key{j.user, j.title()}
-		c.singles[k] = append(c.singles[k], j)
-		return
-	}
-	c.waiters[t.Job] = append(c.waiters[t.Job], j)
-}
-
-// settle looks which of a job's terms have been met, and whether that is enough.
-func (c *Core) settle(j *job) {
-	if len(j.unmet) == 0 {
-		return
-	}
-	any := j.said.Batch.Dependency.Any
-	met := false
-	failed := 0
-	var left []term
-	for _, t := range j.unmet {
-		switch c.outcome(j, t) {
-		case happened:
-			met = true
-		case cannot:
-			failed++
-			left = append(left, t)
-		default:
-			left = append(left, t)
-		}
-	}
-	j.unmet = left
-	if any && met {
-		j.unmet = nil
-	}
-	j.never = len(j.unmet) > 0 && (!any && failed > 0 || any && failed == len(j.unmet))
-}
-
-type outcome uint8
-
-const (
-	notYet outcome = iota
-	happened
-	cannot
-)
-
-// outcome says whether what a job waits for has happened.
-func (c *Core) outcome(j *job, t term) outcome {
-	if t.Kind == "singleton" {
-		for _, id := range c.order {
-			o := c.jobs[id]
-			if o != nil && o != j && o.id < j.id && !o.over() && o.user == j.user && o.title() == j.title() {
-				return notYet
-			}
-		}
-		return happened
-	}
-	states := c.statesOf(j, t)
-	if len(states) == 0 {
-		return cannot // nobody knows it
-	}
-	for _, s := range states {
-		ok := s == api.Completed
-		switch t.Kind {
-		case "after":
-			if s == api.Pending {
-				return notYet
-			}
-		case "afterok", "aftercorr":
-			if !s.Over() {
-				return notYet
-			}
-			if !ok {
-				return cannot
-			}
-		case "afternotok":
-			if !s.Over() {
-				return notYet
-			}
-			if ok {
-				return cannot
-			}
-		default: // afterany
-			if !s.Over() {
-				return notYet
-			}
-		}
-	}
-	return happened
-}
-
-// statesOf is how the jobs are that a term names.
-func (c *Core) statesOf(j *job, t term) []api.State {
-	task := t.Task
-	if t.Kind == "aftercorr" && task < 0 && j.task >= 0 {
-		task = j.task
-	}
-	var states []api.State
-	if c.arrays[t.Job] != nil {
-		for _, id := range c.between(t.Job, t.Job+uint64(c.arrays[t.Job].count)) {
-			if o := c.jobs[id]; o != nil && o.array == t.Job && (task < 0 || o.task == task) {
-				states = append(states, o.state)
-			}
-		}
-		if len(states) > 0 {
-			return states
-		}
-	}
-	if o := c.jobs[t.Job]; o != nil && (o.array == 0 || task < 0) {
-		return []api.State{o.state}
-	}
-	if c.Past != nil {
-		if s, ok := c.Past(t.Job); ok {
-			return []api.State{s}
-		}
-	}
-	return nil
-}
-
-// happenedTo tells those who wait for a job that it has begun or ended.
-func (c *Core) happenedTo(j *job) {
-	about := []uint64{j.id}
-	if j.array != 0 && j.array != j.id {
-		about = append(about, j.array)
-	}
-	for _, id := range about {
-		waiting := c.waiters[id]
-		if len(waiting) == 0 {
-			continue
-		}
-		left := waiting[:0]
-		for _, w := range waiting {
-			if w.state != api.Pending {
-				continue
-			}
-			c.settle(w)
-			if len(w.unmet) > 0 && !w.never {
-				left = append(left, w)
-			} else {
-				c.show(w)
-				c.advanceJob(w)
-			}
-		}
-		if c.waiters[id] = left; len(left) == 0 {
-			delete(c.waiters, id)
-		}
-	}
-	if j.over() {
-		c.singletons(j)
-	}
-}
-
-// singletons lets jobs of the same name go that waited for a job's end.
-func (c *Core) singletons(ended *job) {
-	k := key{ended.user, ended.title()}
-	waiting := c.singles[k]
-	if len(waiting) == 0 {
-		return
-	}
-	delete(c.singles, k)
-	for _, j := range waiting {
-		if j.state != api.Pending {
-			continue
-		}
-		if c.settle(j); len(j.unmet) > 0 {
-			c.singles[k] = append(c.singles[k], j)
-		}
-		c.advanceJob(j)
 	}
 }

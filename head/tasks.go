@@ -30,7 +30,7 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.state, j.start, j.end = api.Running, c.now, 0
 	j.stop, j.suspend, j.asleep, j.suspended, j.suspendedSince = nil, false, false, 0, 0
 	j.exit, j.signal, j.reason, j.cpu, j.peak = 0, 0, "", 0, 0
-	c.pending--
+	c.countPending(j, -1)
 	c.running++
 	j.tasks = make([]task, len(a.Parts))
 	for i := range a.Parts {
@@ -324,7 +324,9 @@ func (c *Core) staleReport(n *node, r *agent.Report) {
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}
 		}
-		n.stale[r.Task] = true
+		if len(n.stale) < agent.MaxTasks { // no agent has more, unless it lies
+			n.stale[r.Task] = true
+		}
 	case agent.Ended:
 		c.send(n, agent.Done{Task: r.Task}, 0)
 		delete(n.stale, r.Task)
@@ -484,7 +486,7 @@ func (c *Core) requeue(j *job) {
 	j.requeues++
 	j.state, j.stop, j.suspend = api.Pending, nil, false
 	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
-	c.pending++
+	c.countPending(j, 1)
 	j.gate = atPolicy
 	if err := c.state.Requeue(j.number); errors.Is(err, policy.ErrImpossible) {
 		// Nodes or devices are gone that it needs: it waits until others come.
@@ -514,8 +516,12 @@ func (c *Core) settleEnded(j *job) {
 	u := c.user(j.user)
 	u.jobs--
 	if a := c.arrays[j.array]; a != nil {
+		a.tally.end(j.state)
 		if a.live--; a.live == 0 {
+			c.readEnded(j.array, a)
+			a.last = j.id
 			delete(c.arrays, j.array)
+			c.over[j.array] = a
 		}
 	}
 	c.touch(j)

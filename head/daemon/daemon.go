@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/store"
 	"muster/policy"
 )
@@ -60,6 +59,7 @@ type daemon struct {
 	streams   *streams
 	listeners *listeners
 	bodies    *budget
+	lists     *lists
 	metrics   metrics
 	doors     *doors
 	recording *recording // nil if nothing is recorded
@@ -106,7 +106,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	d := &daemon{
 		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
 		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), configured: make(chan head.Config),
-		bodies: newBudget(maxBodies, maxBodiesEach), ending: make(chan struct{}), dead: make(chan struct{}),
+		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), dead: make(chan struct{}),
 	}
 	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
 	core, err := d.restore()
@@ -138,9 +138,9 @@ func (d *daemon) restore() (*head.Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("going on from what is in %s: %w", d.store.Path(), err)
 	}
-	core.Past = func(job uint64) (api.State, bool) {
-		ended, err := d.store.Ended(job)
-		return ended.State, err == nil
+	core.Past = func(job uint64) (head.Past, bool) {
+		past, err := d.store.Past(job)
+		return past, err == nil
 	}
 	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.clock().Sub(d.began).Round(time.Millisecond))
 	return core, nil

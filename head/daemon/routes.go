@@ -23,6 +23,7 @@ type route struct {
 	also         any // another answer that it may be, or body
 	upgrade      string
 	forAgents    bool
+	long         bool // the answer may be, see lists
 	// serve returns what is answered as JSON. Those that answer themselves return nil,
 	// or an error while nothing was sent.
 	serve func(*request) (any, error)
@@ -57,8 +58,8 @@ func routes() []route {
 	all := []route{
 		{method: "GET", path: "/v1/cluster", summary: "What cluster this is, and who asks.", answer: api.Cluster{}, serve: serveCluster},
 		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, serve: serveSubmit},
-		{method: "GET", path: "/v1/jobs", summary: "Jobs that have not ended, and those of the last minutes.", query: jobFilters, answer: api.Jobs{}, serve: serveJobs},
-		{method: "GET", path: "/v1/jobs/{id}", summary: "One job; of an array, its tasks.", answer: api.Job{}, also: api.Jobs{}, serve: serveJob},
+		{method: "GET", path: "/v1/jobs", long: true, summary: "Jobs that have not ended, and those of the last minutes.", query: jobFilters, answer: api.Jobs{}, serve: serveJobs},
+		{method: "GET", path: "/v1/jobs/{id}", long: true, summary: "One job; of an array, its tasks.", answer: api.Job{}, also: api.Jobs{}, serve: serveJob},
 		{method: "DELETE", path: "/v1/jobs/{id}", summary: "Cancel a job, or send it a signal.", query: []parameter{{"signal", "string", "only send this signal, as TERM or 15"}}, answer: api.Changed{}, serve: serveCancel},
 		change("hold", "Keep a waiting job from being started.", head.Hold, nil),
 		change("release", "Let a job that is held be started.", head.Release, nil),
@@ -73,17 +74,17 @@ func routes() []route {
 		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: protocolStream, query: []parameter{
 			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
 		}, serve: serveExec},
-		{method: "GET", path: "/v1/nodes", summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
-		{method: "GET", path: "/v1/nodes/{name}", summary: "One node.", answer: api.Node{}, serve: serveNode},
+		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
+		{method: "GET", path: "/v1/nodes/{name}", long: true, summary: "One node.", answer: api.Node{}, serve: serveNode},
 		{method: "GET", path: "/v1/nodes/{name}/status", summary: "What a node says of itself: its devices, and the programs that use them.", answer: status.Node{}, serve: serveNodeStatus},
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
 		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
 		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
-		{method: "GET", path: "/v1/history", summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
+		{method: "GET", path: "/v1/history", long: true, summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
 			{"since", "number", "ended at this instant or later"}, {"until", "number", "ended before this instant"}, {"user", "string", "jobs of this user"}, {"after", "integer", "go on behind this job"}, {"limit", "integer", "at most so many"},
 		}, answer: api.Jobs{}, serve: serveHistory},
-		{method: "GET", path: "/v1/usage", summary: "What users and accounts used.", answer: api.Usage{}, serve: serveUsage},
-		{method: "GET", path: "/v1/priorities", summary: "Why the queue stands as it does.", answer: api.Priorities{}, serve: servePriorities},
+		{method: "GET", path: "/v1/usage", long: true, summary: "What users and accounts used.", answer: api.Usage{}, serve: serveUsage},
+		{method: "GET", path: "/v1/priorities", long: true, summary: "Why the queue stands as it does.", answer: api.Priorities{}, serve: servePriorities},
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},
@@ -129,7 +130,9 @@ func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[st
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.cfg.Connections.Request))
 	}
-	answer, err := d.admit(w, r, who, methods)
+	done := func() {}
+	defer func() { done() }()
+	answer, err := d.admit(w, r, who, methods, &done)
 	if err == errAnswered {
 		return
 	}
@@ -150,7 +153,9 @@ func (d *daemon) allow(w http.ResponseWriter) {
 // errAnswered says that a request was answered already.
 var errAnswered = errors.New("answered")
 
-func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route) (any, error) {
+// admit serves a request, if it may be. done is set to what is to be called when it has
+// been answered.
+func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route, done *func()) (any, error) {
 	route := methods[r.Method]
 	switch {
 	case who == nil:
@@ -184,6 +189,13 @@ func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, meth
 	}
 	if route.body == nil && (r.ContentLength > 0 || len(r.TransferEncoding) > 0) {
 		return nil, refuse(http.StatusBadRequest, "nothing is expected in the body")
+	}
+	if route.long {
+		leave, err := d.lists.enter(r.Context(), who.user, d.ending)
+		if err != nil {
+			return nil, err
+		}
+		*done = leave
 	}
 	return route.serve(&request{daemon: d, w: w, r: r, who: who, query: asked})
 }

@@ -8,6 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"muster/head"
 	"muster/head/api"
 )
 
@@ -123,4 +124,40 @@ func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 		return nil
 	})
 	return jobs, err
+}
+
+// Past is how an ended job ended, or those tasks of an array that have. It reads less of
+// each than EndedAll.
+func (s *Store) Past(job uint64) (past head.Past, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		c, looked := tx.Bucket(endedBucket).Cursor(), 0
+		for k, value := c.Seek(Key(job)); k != nil && looked < maxTasks; k, value = c.Next() {
+			looked++
+			var ended struct {
+				ID        uint64    `json:"job"`
+				ArrayJob  uint64    `json:"array_job"`
+				ArrayTask *int64    `json:"array_task"`
+				State     api.State `json:"state"`
+			}
+			if err := json.Unmarshal(value, &ended); err != nil {
+				return errors.Join(errDamaged, err)
+			}
+			if ended.ArrayJob == job && ended.ArrayTask != nil {
+				if past.Tasks == nil {
+					past.Tasks = map[int64]api.State{}
+				}
+				past.Tasks[*ended.ArrayTask] = ended.State
+				continue
+			}
+			if ended.ID == job {
+				past.State = ended.State
+			}
+			break
+		}
+		if past.State == "" && past.Tasks == nil {
+			return ErrNoSuch
+		}
+		return nil
+	})
+	return past, err
 }

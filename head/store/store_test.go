@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -294,5 +295,29 @@ func BenchmarkOpen(b *testing.B) {
 				_ = s.Close()
 			}
 		})
+	}
+}
+
+func TestPast(t *testing.T) {
+	s := opened(t, t.TempDir())
+	one, two := uint32(1), uint32(2)
+	var records []head.Record
+	for _, j := range []api.Job{{ID: 3, State: api.Failed}, {ID: 4, ArrayJob: 4, ArrayTask: &one, State: api.Completed}, {ID: 5, ArrayJob: 4, ArrayTask: &two, State: api.Failed}, {ID: 6, State: api.Completed}} {
+		value, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, head.Record{Bucket: head.Ended, Key: head.Number(j.ID), Value: value})
+	}
+	if err := s.Commit(records); err != nil {
+		t.Fatal(err)
+	}
+	for job, want := range map[uint64]head.Past{3: {State: api.Failed}, 4: {Tasks: map[int64]api.State{1: api.Completed, 2: api.Failed}}, 5: {State: api.Failed}, 6: {State: api.Completed}} {
+		if got, err := s.Past(job); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("job %d: got %+v, %v; want %+v", job, got, err, want)
+		}
+	}
+	if _, err := s.Past(7); !errors.Is(err, ErrNoSuch) {
+		t.Error(err)
 	}
 }

@@ -100,17 +100,32 @@ func (w *World) checkLoans(h *host) {
 }
 
 // past tells the core how a job ended, as the store does.
-func (h *headHost) past(job uint64) (api.State, bool) {
-	value, ok := h.disk[head.Ended][string(head.Number(job))]
-	if !ok {
-		return "", false
+func (h *headHost) past(job uint64) (past head.Past, known bool) {
+	for id := job; ; id++ { // an array's tasks follow its number
+		value, ok := h.disk[head.Ended][string(head.Number(id))]
+		var doc api.Job
+		if ok {
+			if err := json.Unmarshal(value, &doc); err != nil {
+				h.w.fail("the record of job %d: %v", id, err)
+			}
+		}
+		switch {
+		case ok && doc.ArrayJob == job && doc.ArrayTask != nil:
+			if past.Tasks == nil {
+				past.Tasks = map[int64]api.State{}
+			}
+			past.Tasks[int64(*doc.ArrayTask)] = doc.State
+			known = true
+		case ok && id == job:
+			return head.Past{State: doc.State}, true
+		case id > job+maxArray:
+			return past, known
+		}
 	}
-	var doc api.Job
-	if err := json.Unmarshal(value, &doc); err != nil {
-		h.w.fail("the record of job %d: %v", job, err)
-	}
-	return doc.State, true
 }
+
+// maxArray is more tasks than any array here has.
+const maxArray = 64
 
 // checkEnd looks at a world in which everything is over.
 func (w *World) checkEnd() {

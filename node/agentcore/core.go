@@ -14,12 +14,12 @@ import (
 // The limits of what an agent keeps.
 const (
 	// MaxTasks is how many tasks it knows at a time.
-	MaxTasks = 4096
+	MaxTasks = agent.MaxTasks
 	// MaxMarks is how many tasks that are over it remembers, and MarkTime how long.
 	MaxMarks = 4096
 	MarkTime = 24 * time.Hour
 	// MaxLoans is how many grants it has served at a time.
-	MaxLoans = 4096
+	MaxLoans = agent.MaxLoans
 	// RepeatTime is how often the end of a task is told anew.
 	RepeatTime = 30 * time.Second
 	// RevokeTime is how often a daemon that has not answered is told that a loan is over.
@@ -241,6 +241,13 @@ func (c *Core) greet() {
 	hello := agent.Hello{
 		Version: agent.Version, Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, User: c.cfg.User, Cores: len(c.cfg.Cores), Memory: c.cfg.Memory,
 		Devices: c.cfg.Devices, Gateway: c.cfg.Gateway, Loans: slices.Sorted(maps.Keys(c.loans)),
+		Cluster: c.cfg.Cluster,
+	}
+	for id := range c.marks {
+		hello.Last = max(hello.Last, id.Job)
+	}
+	for id := range c.tasks {
+		hello.Last = max(hello.Last, id.Job)
 	}
 	for _, t := range c.inOrder() {
 		r := t.report()

@@ -72,6 +72,11 @@ type Hello struct {
 	// Loans are the grants that the node's devices serve (Lend), by name: the head ends
 	// those of jobs that are over, and lends what is missing.
 	Loans []string `json:"loans,omitempty"`
+	// Cluster is whose jobs the node had last, and Last the largest number among those that
+	// it remembers. A head that was started from an old backup gives none of these again:
+	// the node would take the new job for the old one.
+	Cluster string `json:"cluster,omitempty"`
+	Last    uint64 `json:"last,omitempty"`
 }
 
 // Device is a GPU of a node.
@@ -330,6 +335,12 @@ const (
 	maxCores = 1 << 20
 )
 
+// How many tasks an agent knows at a time, and how many grants its node serves.
+const (
+	MaxTasks = 4096
+	MaxLoans = 4096
+)
+
 func (h Hello) check() error {
 	switch {
 	case h.Version != Version:
@@ -338,10 +349,12 @@ func (h Hello) check() error {
 		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
 		return errors.New("no incarnation")
-	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName):
+	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName) || !goodText(h.Cluster, maxName):
 		return errors.New("a name that is none")
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
+	case len(h.Tasks) > 2*MaxTasks || len(h.Loans) > 2*MaxLoans: // with room for those that are not counted yet
+		return fmt.Errorf("%d tasks and %d loans", len(h.Tasks), len(h.Loans))
 	}
 	for _, id := range h.Loans {
 		if id == "" || !goodText(id, maxName) {

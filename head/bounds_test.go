@@ -1,0 +1,91 @@
+package head_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"muster/head"
+	"muster/wire/agent"
+)
+
+// TestDependenciesAreNearlyLinear has arrays depend on arrays, and cancels both: what
+// that costs may not grow with the square of the tasks, as one user would then stop the
+// head for hours.
+func TestDependenciesAreNearlyLinear(t *testing.T) {
+	for _, depends := range []string{"afterok:1", "aftercorr:1", "singleton"} {
+		cost := func(tasks int) uint64 {
+			l := newLive(t, "fcfs")
+			cancel := func(job int) {
+				l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: uint64(job), Task: -1}}})
+				l.core.Take()
+			}
+			array := fmt.Sprintf("--array=0-%d", tasks-1)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			l.submit(began, "alice", "-n1", "--hold", array)
+			l.submit(began, "alice", "-n1", "-Jx", array, "--dependency="+depends)
+			l.core.Take()
+			cancel(1)
+			cancel(tasks + 1)
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		if few, many := cost(100), cost(400); many > 7*few {
+			t.Errorf("%s: 100 tasks took %d bytes, and 400 took %d", depends, few, many)
+		}
+	}
+}
+
+// TestManyTermsAreRefused: tasks that each depend on very many jobs would take all
+// memory.
+func TestManyTermsAreRefused(t *testing.T) {
+	l := newLive(t, "fcfs")
+	terms := "afterok"
+	for i := range 1000 {
+		terms += fmt.Sprint(":", i+1)
+	}
+	l.submit(began, "alice", "-n1", "--array=0-99999", "--dependency="+terms)
+	l.settle(began)
+	if len(l.errors) != 1 || len(l.core.JobList(began, head.Filter{})) != 0 {
+		t.Errorf("got %q", l.errors)
+	}
+}
+
+// TestManyBytesAreRefused: what a submission says is in the record of each task.
+func TestManyBytesAreRefused(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, options := range [][]string{{"--array=0-99999", "--comment=" + long}, {"--job-name=" + long}} {
+		l := newLive(t, "fcfs")
+		l.submit(began, "alice", append(options, "-n1")...)
+		if e := l.core.Take(); len(e.Answers) != 1 || e.Answers[0].Err == nil {
+			t.Errorf("%.20q: %d records", options, len(e.Records))
+		}
+	}
+}
+
+// TestStaleTasksAreBounded has a node claim to run ever more tasks that nobody wants.
+func TestStaleTasksAreBounded(t *testing.T) {
+	l := newLive(t, "fcfs")
+	l.greet(1)
+	size := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	say := func(from, to int) {
+		for i := from; i < to; i++ {
+			l.core.Handle(began, head.Said{Session: 1, Message: agent.Report{Task: agent.Task{Job: uint64(i), Attempt: 1}, State: agent.Running}})
+			l.core.Take()
+		}
+	}
+	say(1, 2*agent.MaxTasks)
+	before := size()
+	say(2*agent.MaxTasks, 20*agent.MaxTasks)
+	if after := size(); after > before+1<<20 {
+		t.Errorf("%d bytes became %d", before, after)
+	}
+	runtime.KeepAlive(l)
+}

@@ -1,0 +1,354 @@
+package head
+
+import (
+	"slices"
+
+	"muster/head/api"
+	"muster/model/slurmopt"
+)
+
+// Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. There
+// may be 100,000 tasks that each wait for an array of as many, so the head counts how the
+// tasks of an array are instead of looking at them, and wakes those who wait for an array
+// only when the answer may have changed.
+
+// term is something that must happen first.
+type term struct {
+	slurmopt.Term
+}
+
+// awaited is what jobs wait for: an array or a job by itself, by its number, or one task
+// of an array, by that task's own.
+type awaited struct {
+	job   uint64
+	whole bool
+}
+
+// tally is how the tasks of an array are; a job by itself is as an array of one.
+type tally struct {
+	pending, live int // live are all that have not ended
+	ok, bad       int // those that have
+}
+
+func (t *tally) end(s api.State) {
+	if s == api.Completed {
+		t.ok++
+	} else {
+		t.bad++
+	}
+}
+
+// news is what of a tally may decide whether somebody goes on waiting.
+type news struct{ pending, live, bad bool }
+
+func (t *tally) news() news { return news{t.pending > 0, t.live > 0, t.bad > 0} }
+
+// Past is how a job ended that the core has forgotten.
+type Past struct {
+	State api.State
+	// Tasks are those of an array; nil of a job by itself.
+	Tasks map[int64]api.State
+}
+
+// maxPasts is how many of these are remembered, since they are read from the disk.
+const maxPasts = 64
+
+// past finds how a job ended, or the tasks of an array that have.
+func (c *Core) past(job uint64) (Past, bool) {
+	if p, ok := c.pasts[job]; ok {
+		return p, true
+	}
+	if c.Past == nil {
+		return Past{}, false
+	}
+	p, ok := c.Past(job)
+	if ok && c.arrays[job] == nil { // an array that is not over goes on changing
+		if len(c.pasts) >= maxPasts {
+			clear(c.pasts)
+		}
+		c.pasts[job] = p
+	}
+	return p, ok
+}
+
+// idOf is the number of a task of an array.
+func (a *array) idOf(array uint64, task int64) (uint64, bool) {
+	if a.byTask == nil {
+		a.byTask = make(map[uint32]int32, len(a.tasks))
+		for i, n := range a.tasks {
+			a.byTask[n] = int32(i)
+		}
+	}
+	i, ok := a.byTask[uint32(task)]
+	return array + uint64(i), ok && task >= 0
+}
+
+// readEnded counts the tasks of an array that ended before the head was started.
+func (c *Core) readEnded(id uint64, a *array) {
+	if len(a.unread) == 0 || c.Past == nil {
+		return
+	}
+	p, _ := c.past(id)
+	for _, task := range a.unread {
+		if s, ok := p.Tasks[int64(task)]; ok {
+			a.tally.end(s)
+		}
+	}
+	a.unread = nil
+}
+
+// countPending notes that a job waits, or does not any more.
+func (c *Core) countPending(j *job, by int) {
+	c.pending += by
+	if a := c.arrays[j.array]; a != nil {
+		if a.pending += by; by > 0 {
+			a.told = a.news()
+		}
+	}
+}
+
+// depend finds out what a new job must wait for.
+func (c *Core) depend(j *job) {
+	d := j.said.Batch.Dependency
+	if d == nil {
+		return
+	}
+	for _, t := range d.Terms {
+		c.dependOn(j, term{t})
+	}
+	c.settle(j)
+}
+
+func (c *Core) dependOn(j *job, t term) {
+	j.unmet = append(j.unmet, t)
+	if t.Kind == slurmopt.Singleton {
+		return // see nameFree
+	}
+	on, ok := c.awaitedBy(j, t)
+	if !ok {
+		return // it has happened already, or never will
+	}
+	list := c.waiters[on]
+	if len(list) == cap(list) { // those that were cancelled meanwhile are dropped when the list grows
+		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
+		list = slices.Grow(list, max(1, len(list)))
+	}
+	c.waiters[on] = append(list, j)
+}
+
+// taskOf is which task of an array a term is about; -1 is all.
+func (t *term) taskOf(j *job) int64 {
+	if t.Kind == slurmopt.AfterCorr && t.Task < 0 && j.task >= 0 {
+		return j.task
+	}
+	return t.Task
+}
+
+// awaitedBy is what a job waits for with a term, if that is something that may still
+// happen.
+func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
+	task := t.taskOf(j)
+	if a := c.arrays[t.Job]; a != nil {
+		if task < 0 {
+			return awaited{t.Job, true}, true
+		}
+		id, ok := a.idOf(t.Job, task)
+		return awaited{id, false}, ok
+	}
+	o := c.jobs[t.Job]
+	if o == nil || o.over() {
+		return awaited{}, false
+	}
+	return awaited{t.Job, o.array == 0}, true
+}
+
+// settle looks which of a job's terms have been met, and whether that is enough.
+func (c *Core) settle(j *job) {
+	if len(j.unmet) == 0 {
+		return
+	}
+	any := j.said.Batch.Dependency.Any
+	met := false
+	failed := 0
+	var left []term
+	for _, t := range j.unmet {
+		switch c.outcome(j, t) {
+		case happened:
+			met = true
+		case cannot:
+			failed++
+			left = append(left, t)
+		default:
+			left = append(left, t)
+		}
+	}
+	j.unmet = left
+	if any && met {
+		j.unmet = nil
+	}
+	j.never = len(j.unmet) > 0 && (!any && failed > 0 || any && failed == len(j.unmet))
+}
+
+type outcome uint8
+
+const (
+	notYet outcome = iota
+	happened
+	cannot
+)
+
+// outcome says whether what a job waits for has happened.
+func (c *Core) outcome(j *job, t term) outcome {
+	if t.Kind == slurmopt.Singleton {
+		if c.firstOfName(key{j.user, j.title()}) == j {
+			return happened
+		}
+		return notYet
+	}
+	if t.Job == j.id || t.Job == j.array {
+		return cannot // nobody can wait for itself
+	}
+	n, known := c.tallyOf(j, t)
+	switch {
+	case !known:
+		return cannot
+	case t.Kind == slurmopt.After && n.pending > 0:
+		return notYet
+	case t.Kind == slurmopt.After:
+		return happened
+	case (t.Kind == slurmopt.AfterOK || t.Kind == slurmopt.AfterCorr) && n.bad > 0:
+		return cannot
+	case n.live > 0:
+		return notYet
+	case t.Kind == slurmopt.AfterNotOK && n.bad == 0:
+		return cannot
+	}
+	return happened
+}
+
+// tallyOf is how the jobs are that a term names; false if nobody knows them.
+func (c *Core) tallyOf(j *job, t term) (tally, bool) {
+	task := t.taskOf(j)
+	a := c.arrays[t.Job]
+	if a == nil {
+		a = c.over[t.Job]
+	}
+	if a != nil {
+		c.readEnded(t.Job, a)
+		if task < 0 {
+			return a.tally, true
+		}
+		if id, ok := a.idOf(t.Job, task); !ok {
+			return tally{}, false
+		} else if o := c.jobs[id]; o != nil {
+			return o.tally(), true
+		}
+	} else if o := c.jobs[t.Job]; o != nil && task < 0 {
+		return o.tally(), true
+	}
+	p, ok := c.past(t.Job)
+	switch {
+	case !ok || task >= 0 && p.Tasks == nil:
+		return tally{}, false
+	case p.Tasks == nil:
+		var n tally
+		n.end(p.State)
+		return n, true
+	}
+	var n tally
+	for number, s := range p.Tasks {
+		if task < 0 || number == task {
+			n.end(s)
+		}
+	}
+	return n, n.ok+n.bad > 0
+}
+
+func (j *job) tally() tally {
+	var n tally
+	switch {
+	case j.over():
+		n.end(j.state)
+		return n
+	case j.state == api.Pending:
+		n.pending = 1
+	}
+	n.live = 1
+	return n
+}
+
+// happenedTo tells those who wait for a job that it has begun or ended.
+func (c *Core) happenedTo(j *job) {
+	c.wakeThose(awaited{j.id, j.array == 0})
+	a := c.arrays[j.array]
+	if a == nil {
+		a = c.over[j.array]
+	}
+	if a != nil && a.told != a.news() {
+		a.told = a.news()
+		c.wakeThose(awaited{j.array, true})
+	}
+	if j.over() {
+		c.nameFree(j)
+	}
+}
+
+func (c *Core) wakeThose(on awaited) {
+	waiting := c.waiters[on]
+	if len(waiting) == 0 {
+		return
+	}
+	left := waiting[:0]
+	for _, w := range waiting {
+		if w.state != api.Pending {
+			continue
+		}
+		c.settle(w)
+		if len(w.unmet) > 0 && !w.never {
+			left = append(left, w)
+		} else {
+			c.show(w)
+			c.advanceJob(w)
+		}
+	}
+	clear(waiting[len(left):])
+	if c.waiters[on] = left; len(left) == 0 {
+		delete(c.waiters, on)
+	}
+}
+
+// ---- jobs that are alone with their name ----
+
+// nameTaken notes that a user has one more job of a name. Jobs come in the order of
+// their numbers.
+func (c *Core) nameTaken(j *job) {
+	k := key{j.user, j.title()}
+	c.named[k] = append(c.named[k], j)
+}
+
+// firstOfName is a user's first job of a name that has not ended.
+func (c *Core) firstOfName(k key) *job {
+	list := c.named[k]
+	for len(list) > 0 && list[0].over() {
+		list[0] = nil
+		list = list[1:]
+	}
+	if len(list) == 0 {
+		delete(c.named, k)
+		return nil
+	}
+	c.named[k] = list
+	return list[0]
+}
+
+// nameFree lets the next job of a name go, if it waited for a job's end.
+func (c *Core) nameFree(ended *job) {
+	next := c.firstOfName(key{ended.user, ended.title()})
+	if next == nil || next.state != api.Pending || len(next.unmet) == 0 {
+		return
+	}
+	if c.settle(next); len(next.unmet) == 0 {
+		c.show(next)
+		c.advanceJob(next)
+	}
+}

@@ -15,6 +15,7 @@ func TestRead(t *testing.T) {
 cluster: tsubame
 policy: easy
 priority: /etc/muster/priority.yaml
+record: {file: decisions.jsonl, limit: 1MiB}
 windows:
   - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
 admins: [alice, bob]
@@ -47,6 +48,7 @@ connections: {user: 16, greet: 5s}
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 		},
 		Policy: "easy", Priority: "/etc/muster/priority.yaml", Listen: ":9500", Socket: "/run/muster/head.sock", State: "/var/lib/muster/head", HTTP: "127.0.0.1:9423", TLSDir: "/etc/muster/head",
+		Record: "decisions.jsonl", RecordLimit: 1 << 20,
 		Connections: DefaultConnections,
 	}
 	want.Connections.User, want.Connections.Greet = 16, 5*time.Second

@@ -97,7 +97,8 @@ type State struct {
 	// windowing says that there are windows to keep to.
 	windowing bool
 	windows   windows
-	seen      JobID // the policy has had a step since the jobs before this one came
+	clock     func(time.Duration) string // see SetClock
+	seen      JobID                      // the policy has had a step since the jobs before this one came
 
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none

@@ -13,31 +13,31 @@ import (
 // Why says why a job waits.
 func (p *auction) Why(v *policy.View, id policy.JobID) string {
 	if len(p.held) == 0 {
-		return "no auction was held yet" + p.nextAuction()
+		return "no auction was held yet" + p.nextAuction(v)
 	}
 	r := p.held[len(p.held)-1]
 	at := slices.IndexFunc(r.jobs, func(j bidder) bool { return j.id == id })
 	if at < 0 {
 		if id > r.newest {
-			return "it came after the latest auction" + p.nextAuction()
+			return "it came after the latest auction" + p.nextAuction(v)
 		}
-		return fmt.Sprintf("%d jobs stood before it in the latest auction, and no more may bid (window)", len(r.jobs)) + p.nextAuction()
+		return fmt.Sprintf("%d jobs stood before it in the latest auction, and no more may bid (window)", len(r.jobs)) + p.nextAuction(v)
 	}
 	j := &r.jobs[at]
 	switch {
 	case j.failed:
-		return "its bid won, but another winner took memory or devices that it counted on" + p.nextAuction()
+		return "its bid won, but another winner took memory or devices that it counted on" + p.nextAuction(v)
 	case j.capped:
-		return fmt.Sprintf("the jobs before it made %d bids, and no more are allowed (bids)", len(r.bids)) + p.nextAuction()
+		return fmt.Sprintf("the jobs before it made %d bids, and no more are allowed (bids)", len(r.bids)) + p.nextAuction(v)
 	case j.first == j.end:
-		return p.noBid(v, id) + p.nextAuction()
+		return p.noBid(v, id) + p.nextAuction(v)
 	}
-	return p.lost(v, r, j) + p.nextAuction()
+	return p.lost(v, r, j) + p.nextAuction(v)
 }
 
-func (p *auction) nextAuction() string {
+func (p *auction) nextAuction(v *policy.View) string {
 	if p.pending && p.interval > 0 {
-		return "; the next auction is at " + policy.Clock(p.next)
+		return "; the next auction is at " + v.Clock(p.next)
 	}
 	return ""
 }

@@ -543,7 +543,7 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 	}
 	for _, w := range p.patient {
 		if w.job == id {
-			return fmt.Sprintf("it fits now, but the devices are crowded: it does better to wait until %s", policy.Clock(w.until))
+			return fmt.Sprintf("it fits now, but the devices are crowded: it does better to wait until %s", v.Clock(w.until))
 		}
 	}
 	for i := range p.reserved {
@@ -551,13 +551,13 @@ func (p *scheduler) Why(v *policy.View, id policy.JobID) string {
 			if fits && r.at > v.Now() {
 				lacks = "it fits now, but would delay the reservations of others"
 			}
-			return fmt.Sprintf("%s; reserved for %s", lacks, policy.Clock(r.at))
+			return fmt.Sprintf("%s; reserved for %s", lacks, v.Clock(r.at))
 		}
 	}
 	ahead, _ := v.Ahead(id)
 	switch {
 	case v.Now() > p.passed:
-		return fmt.Sprintf("%s; backfilling looks again at %s (bf_interval)", lacks, policy.Clock(model.After(p.passed, p.interval)))
+		return fmt.Sprintf("%s; backfilling looks again at %s (bf_interval)", lacks, v.Clock(model.After(p.passed, p.interval)))
 	case ahead >= p.depth:
 		return fmt.Sprintf("%d jobs ahead, and backfilling tries only the first %d (depth)", ahead, p.depth)
 	}

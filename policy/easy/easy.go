@@ -170,7 +170,7 @@ func (p *easy) Why(v *policy.View, id policy.JobID) string {
 		if at == policy.Never {
 			return v.Shortage(sh, policy.Sharing)
 		}
-		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), policy.Clock(at))
+		return v.Shortage(sh, policy.Sharing) + v.Reserved(at)
 	}
 	if ahead > p.depth {
 		return fmt.Sprintf("%d jobs ahead, and only the first %d are tried (depth)", ahead, p.depth)
@@ -179,5 +179,5 @@ func (p *easy) Why(v *policy.View, id policy.JobID) string {
 		return v.Shortage(sh, policy.Sharing)
 	}
 	return fmt.Sprintf("it fits, but would delay job %s, reserved for %s",
-		v.Job(first).ID, policy.Clock(v.ReserveEarliest(v.Shape(first), p.window)))
+		v.Job(first).ID, v.Clock(v.ReserveEarliest(v.Shape(first), p.window)))
 }

@@ -421,7 +421,7 @@ func (p *mosaic) Why(v *policy.View, id policy.JobID) string {
 	switch {
 	case j.planned:
 		from, to := block(j.pieces)
-		return fmt.Sprintf("needs %s; planned for %s on %s", sh, policy.Clock(j.start), p.names(v, from, to))
+		return fmt.Sprintf("needs %s; planned for %s on %s", sh, v.Clock(j.start), p.names(v, from, to))
 	case p.mustWait(v, id):
 		return "a job that has waited too long comes first, and this one would delay it"
 	case !p.isElsewhere(v, id):

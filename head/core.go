@@ -106,7 +106,7 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 		byName: map[string]*node{}, aliases: map[string]bool{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
-	state.SetClock(c.clock)
+	state.SetClock(c.policyClock)
 	return c
 }
 
@@ -230,12 +230,12 @@ func (c *Core) IsAdmin(user string) bool {
 	return user == "root" || slices.Contains(c.cfg.Admins, user)
 }
 
-// mayTouch says whether a user may change a job.
+// mayTouch says whether a user may change a job, read its output and run commands in it.
 func (c *Core) mayTouch(user string, j *job) *Refusal {
 	if j.user == user || c.IsAdmin(user) {
 		return nil
 	}
-	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may change it", j.name(), j.user)
+	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may do that", j.name(), j.user)
 }
 
 // find lists the jobs that a reference names: one, or all tasks of an array.

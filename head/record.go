@@ -50,12 +50,3 @@ func (c *Core) Snapshot(now time.Duration, w io.Writer, h history.Header) (time.
 	c.now = max(c.now, now)
 	return c.policyTime(c.now), history.Snapshot(w, h, c.plain)
 }
-
-// clock writes an instant of the policy as a date, for people.
-func (c *Core) clock(t time.Duration) string {
-	zone := c.cfg.Zone
-	if zone == nil {
-		zone = time.UTC
-	}
-	return time.Unix(0, int64(t+c.began)).In(zone).Round(time.Second).Format(time.DateTime)
-}

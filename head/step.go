@@ -1,6 +1,7 @@
 package head
 
 import (
+	"fmt"
 	"time"
 
 	"muster/head/api"
@@ -68,15 +69,15 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	case j.held != 0:
 		return "JobHeldUser", "its user holds it: muster release lets it go"
 	case j.never:
-		return "DependencyNeverSatisfied", "what it depends on cannot happen any more: cancel it"
+		return "DependencyNeverSatisfied", c.neverMet(j)
 	}
 	switch j.gate {
 	case atDependency:
 		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
 	case atBegin:
-		return "BeginTime", "it was submitted for later"
+		return "BeginTime", "it was submitted for " + c.clock(c.beginOf(j)) + " (--begin)"
 	case atArray:
-		return "JobArrayTaskLimit", "as many tasks of its array run as may"
+		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.arrays[j.array].limit)
 	case atLimit:
 		return "AssocGrpLimit", j.user + " has as much as the limits of a user allow"
 	}
@@ -90,6 +91,39 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", ""
 	}
 	return "Resources", c.state.Why(j.number)
+}
+
+// neverMet says which dependency of a waiting job cannot come true any more.
+func (c *Core) neverMet(j *job) string {
+	for _, t := range j.unmet {
+		switch {
+		case c.outcome(j, t) != cannot:
+		case t.Job >= c.next:
+			return fmt.Sprintf("it waits for %s, and there is no job %d: cancel it", t.String(), t.Job)
+		default:
+			return fmt.Sprintf("it waits for %s, which cannot happen any more: cancel it", t.String())
+		}
+	}
+	return "what it depends on cannot happen any more: cancel it"
+}
+
+// clock writes an instant as users know it, in the head's time zone.
+func (c *Core) clock(at time.Duration) string {
+	zone := c.cfg.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	return time.Unix(0, int64(at)).In(zone).Format("2006-01-02T15:04:05")
+}
+
+// policyClock writes an instant of the policy for its sentences. Nothing is said of
+// those so far away that they stand behind a job without a time limit, which a policy
+// expects to run for a year.
+func (c *Core) policyClock(t time.Duration) string {
+	if t-c.policyTime(c.now) > aYear/2 {
+		return ""
+	}
+	return c.clock(t + c.began)
 }
 
 // seconds is a span or an instant as documents have it.

@@ -104,12 +104,32 @@ func (v *View) nodesWithGPUs() int {
 // Clock writes an instant for people: to the second, as reasons need no more.
 func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Second)) }
 
-// SetClock says how reasons write instants. Without it they are as Clock writes them,
-// counted from the beginning; a driver that knows the date writes that.
-func (s *State) SetClock(write func(time.Duration) string) { s.clock = write }
+// SetClock has instants in the sentences of Why written by name, for a caller whose users
+// know them by a calendar. It returns nothing for an instant that cannot be relied on.
+func (s *State) SetClock(name func(t time.Duration) string) { s.clock = name }
 
-// Clock writes an instant for people, as the driver wants it.
-func (v *View) Clock(t time.Duration) string { return v.state.clock(t) }
+// clockOf writes an instant as the users of this state know it.
+func (s *State) clockOf(t time.Duration) string {
+	if s.clock == nil {
+		return Clock(t)
+	}
+	if name := s.clock(t); name != "" {
+		return name
+	}
+	return "a time that is not known"
+}
+
+// Clock writes an instant for the sentences of Why.
+func (v *View) Clock(t time.Duration) string { return v.state.clockOf(t) }
+
+// Reserved is the end of a sentence of Why: when a job will start at the latest. Where
+// jobs without a time limit are in the way, nobody knows that.
+func (v *View) Reserved(at time.Duration) string {
+	if v.state.clock != nil && v.state.clock(at) == "" {
+		return "; when it can start is not known, as jobs without a time limit are before it"
+	}
+	return fmt.Sprintf("; reserved for %s at the latest", v.Clock(at))
+}
 
 // Ahead counts the jobs before id in the queue, and names the first of all.
 func (v *View) Ahead(id JobID) (count int, first JobID) {

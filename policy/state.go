@@ -86,7 +86,6 @@ type State struct {
 	cluster *model.Cluster // its own: nodes may join
 	traits  Traits
 	policy  Policy
-	clock   func(time.Duration) string // writes instants in reasons
 
 	shapes shapes
 	jobs   jobTable
@@ -98,7 +97,8 @@ type State struct {
 	// windowing says that there are windows to keep to.
 	windowing bool
 	windows   windows
-	seen      JobID // the policy has had a step since the jobs before this one came
+	clock     func(time.Duration) string // see SetClock
+	seen      JobID                      // the policy has had a step since the jobs before this one came
 
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
@@ -114,7 +114,7 @@ func NewState(c *model.Cluster, p Policy) *State {
 	own := *c
 	own.Nodes, own.GPUTypes = slices.Clone(c.Nodes), slices.Clone(c.GPUTypes)
 	c = &own
-	s := &State{cluster: c, policy: p, traits: p.Traits(), clock: Clock, ledger: newLedger(c)}
+	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
 	s.shapes = newShapes(c)
 	s.view = View{state: s, placer: newPlacer(newPool(c))}
 	s.idle = &View{state: s, placer: newPlacer(newPool(c))}

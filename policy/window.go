@@ -157,7 +157,7 @@ func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
 	fresh := s.entryOf(e.job, s.traits.Alternatives)
 	e.shape, e.others = fresh.shape, fresh.others
 	if want != nil && want.held == "" && e.impossible() != nil {
-		want.held = "the nodes that it may use before a reservation begins are too few"
+		want.held = s.tooFew(want.blocked)
 		// It is looked at again when the sets of windows change.
 	}
 	if want != nil && want.held != "" {
@@ -226,6 +226,22 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 	return out
 }
 
+// tooFew says which window keeps a job waiting that has too few nodes without those of
+// the windows in blocked: the first of them to begin.
+func (s *State) tooFew(blocked uint64) string {
+	first := -1
+	for i := range s.windows.list {
+		if blocked&(1<<i) != 0 && (first < 0 || s.windows.list[i].From < s.windows.list[first].From) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return "the nodes that it may use are too few"
+	}
+	x := &s.windows.list[first]
+	return fmt.Sprintf("by its time limit it would run into %s, from %s to %s, and too few nodes are left without it", x.Name, s.clockOf(x.From), s.clockOf(x.Until))
+}
+
 // outside says why a job that named a window cannot run in it now.
 func (s *State) outside(i int, j *model.Job, now, end time.Duration) string {
 	if i < 0 {
@@ -233,12 +249,14 @@ func (s *State) outside(i int, j *model.Job, now, end time.Duration) string {
 	}
 	x := &s.windows.list[i]
 	switch {
+	case !x.mayUse(j) && j.Group == "":
+		return fmt.Sprintf("user %s may not use reservation %s", j.User, x.Name)
 	case !x.mayUse(j):
 		return fmt.Sprintf("user %s and account %s may not use reservation %s", j.User, j.Group, x.Name)
 	case now < x.From:
-		return fmt.Sprintf("reservation %s begins at %s", x.Name, s.clock(x.From))
+		return fmt.Sprintf("reservation %s begins at %s", x.Name, s.clockOf(x.From))
 	case end > x.Until:
-		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, s.clock(x.Until))
+		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, s.clockOf(x.Until))
 	}
 	return ""
 }

@@ -73,7 +73,7 @@ func TestMaintenanceByHand(t *testing.T) {
 	if got := starts(t, s, 0); got != "a n0; b n2" {
 		t.Fatal(got)
 	}
-	if why := s.Why(c); why != "the nodes that it may use before a reservation begins are too few" {
+	if why := s.Why(c); why != "by its time limit it would run into maint, from 01:00:00 to 01:30:00, and too few nodes are left without it" {
 		t.Error(why)
 	}
 	d := submit(job("d", 1, 30*minute))

@@ -78,6 +78,13 @@ func (h *fakeHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			conn.Close()
 		}
 		return
+	case bytes.HasPrefix(text, []byte("CUT\n")): // an answer that breaks off, as that of a head that is killed
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n%s", text[4:])
+			conn.Close()
+		}
+		return
 	case bytes.HasPrefix(text, []byte("HTTP ")):
 		line, rest, _ := bytes.Cut(text, []byte("\n"))
 		if n, err := strconv.Atoi(string(line[5:])); err == nil {

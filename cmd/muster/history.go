@@ -124,6 +124,7 @@ func newHistory() *cobra.Command {
 		Example: `  muster history -S now-7days -u alice
   muster history --format JobID,JobName%20,Elapsed,State,ExitCode
   muster history -S 2026-11-01 -P > november.txt
+  muster history -P | muster sim --workload - --cluster small --policy easy,rgpu
   muster sim --workload november.txt --cluster ours.yaml --policy g-queue,r-queue`,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -93,13 +95,58 @@ func copyOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id st
 		return err
 	}
 	defer output.Close()
-	if _, err := io.Copy(c.OutOrStdout(), output); err != nil {
+	n, err := io.Copy(c.OutOrStdout(), output)
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("the output breaks off: %w", err)
+		return &brokenOff{n, err}
 	}
 	return nil
+}
+
+// brokenOff says that a job's output ended before the job's end was seen: the head or
+// the job's node is away.
+type brokenOff struct {
+	copied int64 // bytes that were printed before
+	cause  error
+}
+
+func (b *brokenOff) Error() string {
+	return fmt.Sprintf("the output breaks off, as the head or the job's node is away; the job is not affected, ask again: %v", b.cause)
+}
+
+func (b *brokenOff) Unwrap() error { return b.cause }
+
+// followOutput prints what a job writes until it ends. Where the output breaks off it
+// waits for the head, and for the job's node, and goes on behind what was printed.
+func followOutput(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
+	broke, away := false, time.Duration(0)
+	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
+		err := copyOutput(ctx, c, h, id, o)
+		var broken *brokenOff
+		var refused *headclient.Refused
+		switch {
+		case errors.As(err, &broken):
+			if !broke {
+				fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: the output breaks off, as the head or the job's node is away: waiting\n", id)
+			}
+			broke = true
+			if broken.copied > 0 {
+				pause, away = firstLook, 0
+			}
+			o.Offset += broken.copied
+		case broke && away < headRestart && (headGone(err) || errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable):
+		default:
+			return err
+		}
+		away += pause
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // openOutput opens the file of a job that has ended; nil if it cannot be read here.
@@ -198,7 +245,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		return fmt.Errorf("job %s is an array: name one of its tasks, as %s", id, jobName(&jobs[0]))
 	}
 	if jobs[0].Start > 0 {
-		err := copyOutput(ctx, c, h, id, o)
+		err := followOutput(ctx, c, h, id, o)
 		var refused *headclient.Refused
 		switch {
 		case errors.As(err, &refused): // how the job ended is known all the same

@@ -110,7 +110,8 @@ func TestExitStatus(t *testing.T) {
 		{"try --need x --sead 1", "", exitUsage, "muster try: there is no flag --sead: did you mean --seeds?\n" + see},
 		{"try --colour", "", exitUsage, "muster try: there is no flag --colour\n" + see},
 		{"try --need", "", exitUsage, "muster try: flag needs an argument: --need\n" + see},
-		{"try -z", "", exitUsage, "muster try: unknown shorthand flag: 'z' in -z\n" + see},
+		{"sbatch job.sh", "", exitUsage, "muster: there is no command \"sbatch\": what it does in Slurm is done by muster submit\nmuster --help says how it is used\n"},
+		{"try -z", "", exitUsage, "muster try: there is no flag -z\n" + see},
 		{"try more", "", exitUsage, "muster try: \"more\" is one argument too many: it takes flags only\n" + see},
 	} {
 		seeds = 0

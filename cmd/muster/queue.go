@@ -346,6 +346,9 @@ func readFields(list string) ([]queueColumn, error) {
 				return nil, usageErrorf("--Format %q: behind the colon stands a width from 1 to 999, as in name:20", item)
 			}
 		}
+		if !sized && field.name == "why" {
+			k.width = 0 // a sentence that is cut says nothing
+		}
 		if otherwise > 0 && len(columns) > 0 {
 			columns = append(columns, queueColumn{text: " "})
 		}

@@ -220,7 +220,20 @@ func subCommand(c *cobra.Command, name string) (found *cobra.Command, known []st
 	return nil, known
 }
 
+// slurmCommands are what users of Slurm type first, and what does that here.
+var slurmCommands = map[string]string{
+	"sbatch": "muster submit", "squeue": "muster queue", "scancel": "muster cancel", "sacct": "muster history",
+	"sinfo": "muster nodes", "sprio": "muster priorities", "sshare": "muster usage", "sreport": "muster usage", "sattach": "muster attach",
+	"srun":     "muster submit --wait, or muster exec inside a job",
+	"salloc":   "muster submit --wait",
+	"scontrol": "muster job, muster hold, muster release, muster drain or muster nodes",
+	"sstat":    "muster job",
+}
+
 func unknownWord(c *cobra.Command, word string, known []string) error {
+	if here := slurmCommands[word]; here != "" && !c.HasParent() {
+		return usageErrorf("there is no command %q: what it does in Slurm is done by %s", word, here)
+	}
 	if near := model.Nearest(word, known); near != "" {
 		return usageErrorf("there is no command %q: did you mean %s?", word, strings.TrimSpace(c.CommandPath()+" "+near))
 	}
@@ -242,6 +255,9 @@ func flagError(c *cobra.Command, err error) error {
 			return usageErrorf("there is no flag --%s: did you mean --%s?", name, near)
 		}
 		return usageErrorf("there is no flag --%s", name)
+	}
+	if unknown != nil {
+		return usageErrorf("there is no flag -%s", unknown.GetSpecifiedName())
 	}
 	var wrong *pflag.InvalidValueError
 	if errors.As(err, &wrong) {

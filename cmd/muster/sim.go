@@ -172,7 +172,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	source, err := f.source()
+	source, err := f.source(c.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -344,7 +344,7 @@ func (f *simFlags) loadCluster() (*model.Cluster, error) {
 }
 
 // source gives the workload of each seed.
-func (f *simFlags) source() (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
+func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
 	if f.workload == "" {
 		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(workloadNames(), ", "))
 	}
@@ -353,6 +353,9 @@ func (f *simFlags) source() (func(seed uint64) (*workload.Workload, *workload.Re
 		return nil, err
 	}
 	opt.SkipLogged = true
+	if f.workload == "-" {
+		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
+	}
 	return loadWorkload(f.workload, opt)
 }
 

@@ -307,7 +307,11 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 	}
 	worst := 0
 	for i := range jobs {
-		worst = max(worst, statusOf(&jobs[i]))
+		status := statusOf(&jobs[i])
+		worst = max(worst, status)
+		if status != 0 && jobs[i].Why != "" {
+			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s: %s\n", jobName(&jobs[i]), jobs[i].State, jobs[i].Why)
+		}
 	}
 	if worst > 0 {
 		return exitStatus(worst)

@@ -22,7 +22,8 @@ func newUsage() *cobra.Command {
 		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of
 the cluster that one should have, USED the part that one had lately; FACTOR is what
 follows for waiting jobs, from 0 to 1. Older usage counts less, as the head's
-configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + askHelp,
+configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning. Only a head
+with a file of priorities (muster head --priority) keeps this account.` + askHelp,
 		Example: "  muster usage\n  muster usage -u alice\n  muster usage --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := f.open()
@@ -36,6 +37,9 @@ configuration says. CORE-HOURS, GPU-HOURS and JOBS count from the beginning.` + 
 			u.Lines = slices.DeleteFunc(u.Lines, func(l api.UsageLine) bool { return !wanted(users, l.User) })
 			if asJSON {
 				return printJSON(c, u)
+			}
+			if len(u.Lines) == 0 && len(users) == 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "muster: note: the head keeps no account of usage: it does with a file of priorities (muster head --priority)")
 			}
 			return writeUsage(c, u.Lines)
 		},

@@ -21,7 +21,7 @@ the name of a bundled log, or a generator with its parameters:
 
   log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
 
-A file of that name wins over a name.`
+A file of that name wins over a name; - is a log on standard input.`
 
 // loadWorkload finds the workload that an argument names: a file, a bundled log,
 // or a generator with parameters. What it returns makes the workload for a seed,

@@ -83,7 +83,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	dialler := tls.Dialer{Config: secure(c.TLS)}
 	conn, err := dialler.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("the head at %s cannot be reached: %w", address, err)
+		return nil, err // whoever asks says of which head
 	}
 	return conn, nil
 }

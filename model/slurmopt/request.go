@@ -83,7 +83,7 @@ func (p *parser) nodesAndTasks() (nodes, tasks int64, err error) {
 		p.note("--nodes=%d-%d is taken as %d: jobs do not stretch here", least, top, nodes)
 	}
 	if tasks > 0 && nodes > tasks {
-		p.note("%d tasks cannot run on %d nodes: it is taken as %d", tasks, nodes, tasks)
+		p.note("--nodes=%d is taken as %d: there are no more processes (--ntasks) than that", nodes, tasks)
 		nodes = tasks
 	}
 	if listed > 0 {

@@ -97,7 +97,7 @@ func (a *agent) keepConnected(ctx context.Context) {
 				pause = firstPause
 			}
 		} else if ctx.Err() == nil {
-			a.log.Info("the head is not reached", "error", err)
+			a.log.Warn("the head is not reached", "error", err)
 		}
 		// Many agents must not come back at the same time.
 		spread := time.Duration((0.5 + a.cfg.Random.Float64()/2) * float64(pause))

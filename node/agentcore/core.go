@@ -766,9 +766,9 @@ func (c *Core) open(m agent.Open) {
 	reason := ""
 	switch {
 	case t == nil:
-		reason = fmt.Sprintf("this node has no task %v", m.Task)
+		reason = fmt.Sprintf("job %d has ended, and its node no longer has anything of it", m.Task.Job)
 	case m.Exec != nil && t.phase == ended:
-		reason = fmt.Sprintf("task %v has ended", m.Task)
+		reason = fmt.Sprintf("job %d has ended on this node", m.Task.Job)
 	case m.Exec == nil && m.File != "output" && m.File != "error":
 		reason = fmt.Sprintf("a task has the files output and error, not %.40q", m.File)
 	}

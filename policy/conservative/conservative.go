@@ -227,7 +227,7 @@ func (p *conservative) Why(v *policy.View, id policy.JobID) string {
 		lacks = v.Shortage(sh, policy.Sharing)
 	}
 	if r := p.promises[id]; r != nil {
-		return fmt.Sprintf("%s; reserved for %s at the latest", lacks, v.Clock(r.at))
+		return lacks + v.Reserved(r.at)
 	}
 	if ahead, _ := v.Ahead(id); ahead >= p.depth {
 		return fmt.Sprintf("%d jobs ahead, and only the first %d hold reservations (depth)", ahead, p.depth)

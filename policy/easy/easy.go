@@ -170,7 +170,7 @@ func (p *easy) Why(v *policy.View, id policy.JobID) string {
 		if at == policy.Never {
 			return v.Shortage(sh, policy.Sharing)
 		}
-		return fmt.Sprintf("%s; reserved for %s at the latest", v.Shortage(sh, policy.Sharing), v.Clock(at))
+		return v.Shortage(sh, policy.Sharing) + v.Reserved(at)
 	}
 	if ahead > p.depth {
 		return fmt.Sprintf("%d jobs ahead, and only the first %d are tried (depth)", ahead, p.depth)

@@ -32,8 +32,9 @@ type agent struct {
 	core    *agentcore.Core
 	keepers map[wire.Task]*keeper
 
-	books   chan agentcore.Effect // about grants, for the daemon
-	streams chan struct{}         // one for each that is open
+	books   chan booking  // about grants, for the daemon
+	devices chan struct{} // closed when it is known what devices the node has
+	streams chan struct{} // one for each that is open
 	wait    sync.WaitGroup
 }
 
@@ -56,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer spool.close()
 	a := &agent{
 		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
-		streams: make(chan struct{}, maxStreams), books: make(chan agentcore.Effect, 4*agentcore.MaxLoans),
+		streams: make(chan struct{}, maxStreams), books: make(chan booking, 4*agentcore.MaxLoans), devices: make(chan struct{}),
 	}
 	coreConfig, err := a.prepare(ctx)
 	if err != nil {
@@ -212,7 +213,28 @@ func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 		a.complain("a loan", a.spool.limitLoan(e.ID, e.Limit))
 	}
 	select {
-	case a.books <- e:
+	case a.books <- booking{effect: e}:
+	case <-ctx.Done():
+	}
+}
+
+// booking is one for the daemon's book of grants or, without an effect, for whoever waits
+// until all before it are there.
+type booking struct {
+	effect  agentcore.Effect
+	reached chan struct{}
+}
+
+// awaitBooks waits until the daemon has been told all that it was to be told by now.
+func (a *agent) awaitBooks(ctx context.Context) {
+	reached := make(chan struct{})
+	select {
+	case a.books <- booking{reached: reached}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-reached:
 	case <-ctx.Done():
 	}
 }
@@ -222,7 +244,11 @@ func (a *agent) keepBooks(ctx context.Context) {
 	for {
 		select {
 		case e := <-a.books:
-			a.enter(ctx, e)
+			if e.reached != nil {
+				close(e.reached)
+				continue
+			}
+			a.enter(ctx, e.effect)
 		case <-ctx.Done():
 			return
 		}
@@ -285,10 +311,11 @@ func (a *agent) ended(id wire.Task) {
 // comes back.
 func (a *agent) watchDevices(ctx context.Context) {
 	if a.cfg.Devices == nil {
+		close(a.devices)
 		return
 	}
 	var told []wire.Device
-	first, away := true, false
+	known, away := false, false
 	tick := time.NewTicker(askTime)
 	defer tick.Stop()
 	for {
@@ -307,9 +334,13 @@ func (a *agent) watchDevices(ctx context.Context) {
 			away = false
 			a.post(ctx, agentcore.DaemonBegan{})
 		}
-		if first || !slices.Equal(told, devices) {
-			first, told = false, devices
+		if !known && err == nil || known && !slices.Equal(told, devices) {
+			told = devices
 			a.post(ctx, agentcore.Devices{Devices: devices})
+		}
+		if !known && err == nil {
+			known = true
+			close(a.devices)
 		}
 		select {
 		case <-ctx.Done():

@@ -115,6 +115,9 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		}
 		launch = false
 		lock.Close()
+		if f, err := readTask(k.dir); err == nil && f.start.Grant != nil {
+			a.awaitBooks(ctx) // the task's programs find their grant there
+		}
 		conn, err := a.launch(k)
 		if err != nil {
 			return agentcore.Lost{Task: k.id, Reason: speakable(fmt.Sprintf("its supervisor cannot be started: %v", err))}

@@ -87,8 +87,15 @@ func (l *link) write(conn net.Conn, ended <-chan struct{}) {
 	}
 }
 
-// keepConnected has a connection to the head whenever that can be.
+// keepConnected has a connection to the head whenever that can be. The first greeting waits
+// until the devices are known: a head that hears of fewer than there were takes the node for
+// another machine, and all that runs there for lost.
 func (a *agent) keepConnected(ctx context.Context) {
+	select {
+	case <-a.devices:
+	case <-ctx.Done():
+		return
+	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		conn, err := a.cfg.Dial(ctx)
 		if err == nil {

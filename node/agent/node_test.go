@@ -22,6 +22,7 @@ type daemon struct {
 	did     []string
 	devices []wire.Device
 	away    bool
+	gate    chan struct{} // nil, or what Admit waits for
 }
 
 func (d *daemon) note(format string, args ...any) error {
@@ -32,6 +33,9 @@ func (d *daemon) note(format string, args ...any) error {
 }
 
 func (d *daemon) Admit(loan grant.Loan) error {
+	if d.gate != nil {
+		<-d.gate
+	}
 	if loan.ID == "full" {
 		return errors.New("no room")
 	}
@@ -127,6 +131,61 @@ func TestLoans(t *testing.T) {
 	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
 	h.await(s.Task, wire.Ended)
 	d.awaitLast(t, "revoke 1.1.0")
+}
+
+// A task does not begin before the daemon serves its grant: its program would be told that
+// nobody knows it.
+func TestTaskWaitsForItsGrant(t *testing.T) {
+	h, d := newHead(t), &daemon{gate: make(chan struct{})}
+	admit := sync.OnceFunc(func() { close(d.gate) })
+	defer admit()
+	h.run(func(c *Config) { c.Grants = d })
+	s := h.job(1, "sleep", "1000")
+	s.Grant = testGrant()
+	s.Grant.User = s.Spec.User
+	h.send(wire.Lend{Loan: s.Grant.Loan("n1")})
+	h.send(s)
+	// Others, which have no grant, come and go meanwhile.
+	for number := range uint64(5) {
+		h.send(h.job(number+2, "true"))
+		for ended := false; !ended; {
+			switch m := h.next().(type) {
+			case wire.Lent:
+				t.Fatalf("the daemon has not admitted anything: %+v", m)
+			case wire.Report:
+				if m.Task == s.Task {
+					t.Fatalf("the task is %s, and the daemon knows nothing of its grant", m.State)
+				}
+				ended = m.State == wire.Ended
+			}
+		}
+	}
+	admit()
+	if l := h.awaitLent("1.1.0"); l.Error != "" {
+		t.Error(l)
+	}
+	h.await(s.Task, wire.Running)
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
+	h.await(s.Task, wire.Ended)
+}
+
+// An agent greets when it knows the node's devices: a head that hears of fewer than there were
+// takes the node for another machine, and what runs there for lost.
+func TestHelloHasDevices(t *testing.T) {
+	up := DevicesOf(&status.Node{Devices: []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}})
+	h, d := newHead(t), &daemon{devices: up}
+	asked := 0
+	h.run(func(c *Config) {
+		c.Devices = func(ctx context.Context) ([]wire.Device, error) {
+			if asked++; asked == 1 {
+				return nil, errors.New("nobody answers yet")
+			}
+			return d.ask(ctx)
+		}
+	})
+	if len(h.hello.Devices) != 1 {
+		t.Errorf("the agent greeted with %d devices", len(h.hello.Devices))
+	}
 }
 
 // A loan that is over is revoked by the next agent if the daemon did not answer this one, as

@@ -325,6 +325,8 @@ func (c *campaign) lookAtDaemons() (err error) {
 	if c.before, err = vitals.Read(c.head.pid()); err != nil {
 		return err
 	}
+	// The campaign asks the head two things at a time at most, and keeps the connections for a minute.
+	c.before.Allow("socket", 2)
 	for _, m := range c.machines {
 		if m.before, err = vitals.Read(m.pid()); err != nil {
 			return err

@@ -91,6 +91,9 @@ const (
 	threadSlack   = 32
 )
 
+// Allow lets a daemon have some more descriptors of a kind.
+func (v Vitals) Allow(kind string, more int) { v.descriptors[kind] += more }
+
 // Grown says what a daemon has more of than in the beginning.
 func Grown(before, now Vitals) []string {
 	var more []string

@@ -89,3 +89,33 @@ func TestStaleTasksAreBounded(t *testing.T) {
 	}
 	runtime.KeepAlive(l)
 }
+
+// TestNumbersOfNodesAreBounded has a node come with ever other cores.
+func TestNumbersOfNodesAreBounded(t *testing.T) {
+	l := newLive(t, "fcfs")
+	greet := func(session, cores int) (refused string, records int) {
+		l.core.Handle(began, head.Greeted{Session: head.Session(session), Hello: agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "1", Cores: cores, Memory: 1 << 30}})
+		e := l.core.Take()
+		for _, s := range e.Sends {
+			if r, ok := s.Message.(agent.Refused); ok {
+				refused = r.Reason
+			}
+		}
+		return refused, len(e.Records)
+	}
+	last := 0
+	for i := 1; i <= 1100; i++ {
+		refused, records := greet(i, i)
+		if refused == "" {
+			last = i
+		} else if records > 0 {
+			t.Fatal("a node that was refused is written down")
+		}
+	}
+	if last != 1001 {
+		t.Errorf("the last one that was let in is number %d", last)
+	}
+	if refused, _ := greet(2000, last); refused != "" {
+		t.Errorf("the node as it was last is refused: %s", refused)
+	}
+}

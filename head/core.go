@@ -47,6 +47,7 @@ type Core struct {
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
 	aliases  map[string]bool // the policy's names of nodes, those that are gone included
+	retired  map[string]int  // how many of these each node has used up
 	types    map[string]model.GPUType
 	special  bool // some node serves one user alone, or has another name with the policy
 	sessions map[Session]*node
@@ -103,7 +104,7 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
 		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[awaited][]*job{},
 		named: map[key][]*job{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
-		byName: map[string]*node{}, aliases: map[string]bool{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
+		byName: map[string]*node{}, aliases: map[string]bool{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
 	state.SetClock(c.policyClock)

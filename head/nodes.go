@@ -53,6 +53,10 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	}
 	c.skipNumbers(&h)
 	n := c.byName[h.Node]
+	if c.retired[h.Node] >= maxRetired && (n == nil || !n.sameMachine(&h)) {
+		refuse("node %s has come with other cores, memory or devices, or was removed, %d times: find out why, and give it another name", h.Node, maxRetired)
+		return
+	}
 	if n != nil && n.session != 0 {
 		// The agent has come again, or somebody else has its name: the certificate says that
 		// it may. Of two that both live, each ends the other's connection, which is said.
@@ -84,6 +88,10 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.compare(n, &h)
 	c.touchNode(n)
 }
+
+// maxRetired is how many numbers of one node may be out of use. They are kept for good:
+// a node that lies about what it has must not make them grow without end.
+const maxRetired = 1000
 
 // maxSkipped is how many numbers are left out at a time, lest a node that lies uses them
 // up.
@@ -221,6 +229,7 @@ func (c *Core) gpuType(d *agent.Device) model.GPUType {
 // retire takes a node's number out of use for good.
 func (c *Core) retire(n *node) {
 	n.removed, n.down = true, true
+	c.retired[n.name]++
 	c.mustState(c.state.SetNode(n.number, policy.NodeDown))
 	if c.byName[n.name] == n {
 		delete(c.byName, n.name)

@@ -3,7 +3,8 @@
 // commands a client for the HTTP interface.
 //
 // A head shows by its certificate that it is one (wire/identity): a node of the same
-// authority cannot pass as the head, whatever its names are.
+// authority cannot pass as the head, whatever its names are. At a socket without a path,
+// only root and the user who dials are believed to be one.
 //
 // It knows neither messages nor documents.
 package dial
@@ -19,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -75,7 +77,14 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 			return nil, fmt.Errorf("no head answers at %s: start muster head there, or name another (%w)", address, err)
 		}
-		return conn, err
+		if err != nil || !strings.HasPrefix(address, "@") {
+			return conn, err // who may make a socket at a path, the folder's mode says
+		}
+		if err := trusted(conn.(*net.UnixConn), os.Getuid()); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("what answers at %s cannot be trusted: %w", address, err)
+		}
+		return conn, nil
 	}
 	if c.TLS == nil {
 		return nil, fmt.Errorf("the head at %s wants a certificate: muster cert makes one", address)
@@ -86,6 +95,28 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 		return nil, err // whoever asks says of which head
 	}
 	return conn, nil
+}
+
+// trusted says whether the other side of a socket without a path is root, or who dials.
+// Anybody on this machine can take such a name while no head has it. Whoever did would be
+// sent the scripts and environments of jobs, and an agent of root would run as any user
+// whatever it were told.
+func trusted(conn *net.UnixConn, self int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != self {
+		return fmt.Errorf("it runs as user %d, who is neither root nor you: a head of another user must have a socket with a path (muster head --socket /PATH), in a folder where only that user can make one", peer.Uid)
+	}
+	return nil
 }
 
 // secure allows nothing old, and nobody but a head at the other side.

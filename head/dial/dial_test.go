@@ -3,13 +3,16 @@ package dial
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -89,5 +92,54 @@ func TestDialTrouble(t *testing.T) {
 	cancel()
 	if _, err := DialAgent(ended, answering(t, "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestImpostor: whoever takes the name of a head's socket is not believed.
+func TestImpostor(t *testing.T) {
+	l, err := net.Listen("unix", "@muster-test-"+rand.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := Dial(context.Background(), Config{Head: "unix:" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err) // the user who runs the test is
+	}
+	defer conn.Close()
+	self := os.Getuid()
+	if err := trusted(conn.(*net.UnixConn), self); err != nil {
+		t.Error(err)
+	}
+	// To another user, it is one unless it is root.
+	if err := trusted(conn.(*net.UnixConn), self+1); (err == nil) != (self == 0) {
+		t.Errorf("user %d: got %v", self, err)
+	}
+}
+
+// TestImpostorOfAnotherUser has a socket that another user made. Only root can try that.
+func TestImpostorOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	name := "@muster-test-" + rand.Text()
+	made := make(chan net.Listener)
+	go func() { // the thread ends with the goroutine, since it is never unlocked
+		runtime.LockOSThread()
+		const nobody = 65534
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody, ^uintptr(0)); errno != 0 {
+			t.Error(errno)
+		}
+		l, err := net.Listen("unix", name)
+		if err != nil {
+			t.Error(err)
+		}
+		made <- l
+	}()
+	l := <-made
+	defer l.Close()
+	conn, err := Dial(context.Background(), Config{Head: "unix:" + name})
+	if err == nil || !strings.Contains(err.Error(), "neither root nor you") {
+		t.Errorf("got %v, %v", conn, err)
 	}
 }

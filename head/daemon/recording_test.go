@@ -48,7 +48,9 @@ func TestRecordingOfARunningHead(t *testing.T) {
 	// Without a time limit it would run into the window; bob names it.
 	long := alice.submit(api.Submission{Options: []string{"-n1", "-t4-0"}, Arguments: []string{"true"}, Directory: "/"})
 	named := bob.submit(api.Submission{Options: []string{"-n1", "-t60", "--reservation=course"}, Arguments: []string{"true"}, Directory: "/"})
-	instant := func(d time.Duration) string { return time.Unix(0, int64(d)).In(c.cfg.Core.Zone).Format("2006-01-02T15:04:05") }
+	instant := func(d time.Duration) string {
+		return time.Unix(0, int64(d)).In(c.cfg.Core.Zone).Format("2006-01-02T15:04:05")
+	}
 	begins, ends := instant(c.cfg.Core.Windows[0].From), instant(c.cfg.Core.Windows[0].Until)
 	for id, why := range map[uint64]string{
 		long:  "by its time limit it would run into course, from " + begins + " to " + ends + ", and too few nodes are left without it",

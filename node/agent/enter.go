@@ -60,6 +60,7 @@ const umask = 0o022
 // the program, and so says that all went well.
 func enter() int {
 	runtime.LockOSThread() // the cores are those of a thread, which becomes the program
+	closeOnExecFrom(resultFD + 1)
 	syscall.CloseOnExec(entryFD)
 	syscall.CloseOnExec(resultFD)
 	result := os.NewFile(resultFD, "result")
@@ -68,6 +69,14 @@ func enter() int {
 		_, _ = result.Write(text)
 	}
 	return max(f.Exit, 1)
+}
+
+// closeOnExecFrom has all descriptors from one on closed when the process becomes another
+// program. Whoever started the agent may have left some open, which are nothing for jobs:
+// what root has opened would be theirs. A system that is too old for it leaves them.
+func closeOnExecFrom(first uintptr) {
+	const closeRange, cloexec, last = 436, 4, 1<<32 - 1
+	_, _, _ = syscall.RawSyscall(closeRange, first, last, cloexec)
 }
 
 func enterProgram(from *os.File) failure {

@@ -120,6 +120,30 @@ func TestRanks(t *testing.T) {
 	}
 }
 
+// A job has nothing of what was open when the agent was started.
+func TestDescriptors(t *testing.T) {
+	secret, err := os.CreateTemp(t.TempDir(), "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	open, err := syscall.Dup(int(secret.Fd())) // unlike those of Go, it is inherited
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(open) }()
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sh", "-c", "ls -l /proc/self/fd")
+	h.send(s)
+	if end := h.await(s.Task, wire.Ended); end.Exit != 0 {
+		t.Errorf("%+v", *end)
+	}
+	if got := h.output(s); got == "" || strings.Contains(got, secret.Name()) {
+		t.Errorf("the job has\n%s", got)
+	}
+}
+
 // What a task starts ends with it, whatever it has done to get away.
 func TestEscapees(t *testing.T) {
 	h := newHead(t)

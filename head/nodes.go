@@ -108,7 +108,7 @@ func (c *Core) skipNumbers(h *agent.Hello) {
 
 // sameMachine says whether a node has what it had, but for devices that came later.
 func (n *node) sameMachine(h *agent.Hello) bool {
-	if n.cores != h.Cores || n.memory != h.Memory || len(h.Devices) < len(n.devices) {
+	if n.cores != h.Cores || !about(n.memory, h.Memory) || len(h.Devices) < len(n.devices) {
 		return false
 	}
 	for i := range n.devices {
@@ -118,6 +118,10 @@ func (n *node) sameMachine(h *agent.Hello) bool {
 	}
 	return true
 }
+
+// about says whether two sizes of memory may be one machine's: another kernel, or a
+// host that gives and takes, leaves it a little more or less.
+func about(a, b int64) bool { return max(a, b)-min(a, b) <= max(a, b)/20 }
 
 func sameDevice(a, b *agent.Device) bool {
 	return a.Name == b.Name && a.Memory == b.Memory && a.Speed == b.Speed

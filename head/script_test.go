@@ -28,7 +28,7 @@ import (
 //	priority fairshare=1000 age=10
 //	window W 100 200 nodes=n1,n2 users=alice   seconds since the beginning; also while it runs
 //	at 10                                seconds since the beginning
-//	node n1 cores=4 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
+//	node n1 cores=4 memory=1000000 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
 //	                                     the largest number of a job that it remembers
 //	away n1                              its connection ends
 //	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
@@ -324,6 +324,8 @@ func (p *player) node(words []string) {
 		key, value, _ := strings.Cut(w, "=")
 		n, _ := strconv.Atoi(value)
 		switch key {
+		case "memory":
+			h.Memory = int64(n)
 		case "cores":
 			h.Cores = n
 		case "gpus":

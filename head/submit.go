@@ -102,6 +102,9 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	case said.Batch.Nice < 0 && !c.IsAdmin(ev.User):
 		return bad("--nice %d: only administrators may go below 0", said.Batch.Nice)
 	}
+	if d := said.Batch.Dependency; d != nil && slices.ContainsFunc(d.Terms, func(t slurmopt.Term) bool { return t.Delay > 0 }) {
+		return bad("--dependency=%s: a time after a job's start is not supported: leave +MINUTES out, or use --begin", d)
+	}
 	line, err := said.Format()
 	if err != nil {
 		return bad("%v", err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"muster/head/api"
+	"muster/model"
 	"muster/model/slurmopt"
 )
 
@@ -215,6 +216,7 @@ func (c *Core) outcome(j *job, t term) outcome {
 	case t.Kind == slurmopt.After && n.pending > 0:
 		return notYet
 	case t.Kind == slurmopt.After:
+		c.delay(j, t)
 		return happened
 	case (t.Kind == slurmopt.AfterOK || t.Kind == slurmopt.AfterCorr) && n.bad > 0:
 		return cannot
@@ -351,4 +353,16 @@ func (c *Core) nameFree(ended *job) {
 		c.show(next)
 		c.advanceJob(next)
 	}
+}
+
+// delay keeps a job back for as long after another's start as it asked for.
+func (c *Core) delay(j *job, t term) {
+	if t.Delay == 0 {
+		return
+	}
+	began := c.now
+	if o := c.jobs[t.Job]; o != nil && o.start > 0 {
+		began = o.start
+	}
+	j.notBefore = max(j.notBefore, model.After(began, t.Delay))
 }

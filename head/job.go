@@ -45,8 +45,10 @@ type job struct {
 	gate   gate
 	number policy.JobID // with the policy; -1 if it is not
 	need   need         // what counts of it for its user's limits
-	unmet  []term       // what it depends on and has not happened yet
-	never  bool         // what it depends on cannot happen any more
+	// notBefore is when it may begin, as a term of its dependency says.
+	notBefore time.Duration
+	unmet     []term // what it depends on and has not happened yet
+	never     bool   // what it depends on cannot happen any more
 	// inArray and inLimit say that it counts among the array's and the user's.
 	inArray, inLimit bool
 	impossible       string // why no node could run it, at the moment

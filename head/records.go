@@ -41,8 +41,9 @@ type jobRecord struct {
 	Requeues uint32        `json:"requeues,omitempty"`
 	Limit    int           `json:"limit"`
 	// Met are the terms of its dependency that have happened, as numbers.
-	Unmet []slurmopt.Term `json:"unmet,omitempty"`
-	Never bool            `json:"never,omitempty"`
+	Unmet     []slurmopt.Term `json:"unmet,omitempty"`
+	Never     bool            `json:"never,omitempty"`
+	NotBefore time.Duration   `json:"not_before,omitempty"`
 
 	Alternative    int           `json:"alternative,omitempty"`
 	Parts          []partRecord  `json:"parts,omitempty"`
@@ -164,7 +165,7 @@ func (c *Core) jobRecord(j *job) jobRecord {
 	r := jobRecord{
 		Job: j.id, Array: j.array, Task: j.task, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
-		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never,
+		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
@@ -361,7 +362,7 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 	j := &job{
 		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, said: said, command: r.Command,
 		state: r.State, held: r.Held, priority: r.Priority, nice: r.Nice, submit: r.Submit, eligible: r.Eligible, start: r.Start,
-		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, number: -1, need: needOf(said),
+		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, notBefore: r.NotBefore, number: -1, need: needOf(said),
 		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
 		cpu: r.CPU, peak: r.Peak,
 	}

@@ -75,6 +75,9 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	case atDependency:
 		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
 	case atBegin:
+		if !j.said.Batch.Begin.Set {
+			return "BeginTime", "it waits until " + c.clock(j.notBefore) + ", as long after another job's start as it asked for"
+		}
 		return "BeginTime", "it was submitted for " + c.clock(c.beginOf(j)) + " (--begin)"
 	case atArray:
 		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.arrays[j.array].limit)

@@ -102,9 +102,6 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	case said.Batch.Nice < 0 && !c.IsAdmin(ev.User):
 		return bad("--nice %d: only administrators may go below 0", said.Batch.Nice)
 	}
-	if d := said.Batch.Dependency; d != nil && slices.ContainsFunc(d.Terms, func(t slurmopt.Term) bool { return t.Delay > 0 }) {
-		return bad("--dependency=%s: a time after a job's start is not supported: leave +MINUTES out, or use --begin", d)
-	}
 	line, err := said.Format()
 	if err != nil {
 		return bad("%v", err)
@@ -373,9 +370,9 @@ func (c *Core) advanceJob(j *job) {
 func (c *Core) beginOf(j *job) time.Duration {
 	b := &j.said.Batch.Begin
 	if !b.Set {
-		return 0
+		return j.notBefore
 	}
-	return c.moment(b, j)
+	return max(j.notBefore, c.moment(b, j))
 }
 
 // moment is when a time is that the user of a job has written, as it was meant when

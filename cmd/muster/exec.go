@@ -49,7 +49,7 @@ func newExec() *cobra.Command {
 		Use:   "exec JOB [-w NODE] [--chdir DIR] [--env NAME=VALUE] [--] COMMAND [ARGUMENT...] | --rsh HOST COMMAND...",
 		Short: "Run a command among a job's processes",
 		Long:  execHelp + askHelp,
-		Example: `  muster exec 17 -- nvidia-smi
+		Example: `  muster exec 17 -- env
   muster exec 17 -w n2 -- ps aux
   echo data | muster exec 17_3 -- sh -c 'cat > input'
   muster exec 17 -- gdb -p 4242`,

@@ -10,13 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	"muster/model"
+	"muster/model/clusterfile"
 )
 
 func newNodes() *cobra.Command {
 	var f askFlags
-	var asJSON, hostnames bool
+	var asJSON, asCluster, hostnames bool
 	c := &cobra.Command{
-		Use:   "nodes [NODE...] [--json | --hostnames]",
+		Use:   "nodes [NODE...] [--json | --cluster-file | --hostnames]",
 		Short: "List the nodes of the cluster",
 		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
 hold and, behind the slash, what there is; a GPU counts as held when any of its memory
@@ -26,11 +28,15 @@ STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, 
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
 is heard of it. A * means that its agent is not connected.
 
+--cluster-file describes them as a cluster for muster sim --cluster, in the order in
+which the head has them.
+
 --hostnames writes out a list of names, as scontrol show hostnames does; inside a job
 that of its nodes.` + askHelp,
 		Example: `  muster nodes
   muster nodes n[1-4]
   muster nodes --json | jq '.nodes[].devices'
+  muster nodes --cluster-file > ours.yaml
   mpiexec -f <(muster nodes --hostnames) ...`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeNodes(&f),
@@ -45,13 +51,48 @@ that of its nodes.` + askHelp,
 			if asJSON {
 				return printJSON(c, api.Nodes{Nodes: nodes})
 			}
+			if asCluster {
+				return clusterfile.Write(c.OutOrStdout(), clusterOf(nodes))
+			}
 			return writeNodes(c, nodes)
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	c.Flags().BoolVar(&asCluster, "cluster-file", false, "describe them as a cluster, for muster sim")
 	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
 	return c
+}
+
+// clusterOf is what the simulator must know of nodes. Devices that differ in anything
+// are of different types.
+func clusterOf(nodes []api.Node) *model.Cluster {
+	c := &model.Cluster{}
+	for i := range nodes {
+		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory}
+		for _, d := range nodes[i].Devices {
+			n.GPUs = append(n.GPUs, typeOf(c, d))
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	return c
+}
+
+// typeOf is the number of a device's type, which is made if there is none.
+func typeOf(c *model.Cluster, d api.NodeDevice) int {
+	word := strings.Join(strings.Fields(strings.ToLower(d.Name)), "-")
+	t := model.GPUType{Name: word, Memory: d.Memory, Speed: d.Speed}
+	for k := 2; ; k++ {
+		at := c.GPUType(t.Name)
+		if at < 0 {
+			c.GPUTypes = append(c.GPUTypes, t)
+			return len(c.GPUTypes) - 1
+		}
+		if c.GPUTypes[at] == t {
+			return at
+		}
+		t.Name = fmt.Sprintf("%s-%d", word, k)
+	}
 }
 
 // printHostnames writes out lists of nodes, as scontrol show hostnames does. Nobody is

@@ -66,7 +66,7 @@ func TestMemoryExhausted(t *testing.T) {
 			// The system may end a second worker in the moment in which the first is still giving
 			// its memory back: on a busy machine that happens, and nobody can keep it from it.
 			for range 5 {
-				if exhaust(t, what) {
+				if greed(t, what) {
 					return
 				}
 			}
@@ -75,8 +75,8 @@ func TestMemoryExhausted(t *testing.T) {
 	}
 }
 
-// exhaust says whether the program beside a greedy one goes on.
-func exhaust(t *testing.T, what string) bool {
+// greed says whether the program beside a greedy one goes on.
+func greed(t *testing.T, what string) bool {
 	w := newWorld(t)
 	enter := w.narrow(256 << 20)
 	n := w.start("--devices", "soft:memory=16M", "--vgpus", "4", "--warm", "0", "--swap", "1G", "--recover", "off")

@@ -404,18 +404,23 @@ func serveExec(q *request) (any, error) {
 	go func() {
 		defer free()
 		defer func() { _ = near.Close(); streams.drop(near) }()
-		splice(near, far)
+		splice(near, far, endTime)
 	}()
 	return nil, errAnswered
 }
 
 // splice carries bytes both ways until the far side ends. When the near side ends the
-// far one is told, and has a time to say how it ended.
-func splice(near, far net.Conn) {
+// far one is told, and has a time to say how it ended, and the near one to read that. A
+// near side that hangs up while the far one takes no bytes is noticed when the far one next
+// sends something, as agents do then.
+func splice(near, far net.Conn, endTime time.Duration) {
 	go func() {
-		_, _ = io.Copy(far, near)
+		_, err := io.Copy(far, near)
 		_ = closeWrite(far)
 		_ = far.SetReadDeadline(time.Now().Add(endTime))
+		if err == nil { // the near side has ended, and may never read again
+			_ = near.SetWriteDeadline(time.Now().Add(endTime))
+		}
 	}()
 	_, _ = io.Copy(near, far)
 	_ = closeWrite(near)

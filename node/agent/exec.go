@@ -25,6 +25,7 @@ type command struct {
 	s     *supervisor
 	conn  net.Conn
 	mu    sync.Mutex // of what is written to conn
+	ended bool       // the last frame was written
 	child *child
 	fail  *failure
 	pumps sync.WaitGroup
@@ -150,6 +151,9 @@ func (c *command) pump(from *os.File, kind wire.FrameKind) {
 func (c *command) write(b []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
 	_, err := c.conn.Write(b)
 	return err == nil
 }
@@ -166,9 +170,32 @@ func (c *command) feed(in *bufio.Reader, to *os.File) {
 			return
 		case len(b) == 0:
 			to.Close()
-		default:
-			_, _ = to.Write(b) // it may have closed its input
+		case !c.give(to, b):
+			c.kill()
+			return
 		}
+	}
+}
+
+// beatTime is how often a command that does not take its input makes the supervisor ask
+// whether anybody is still there.
+const beatTime = time.Second
+
+// give writes input to the command, and returns false if whoever wanted it is gone. While
+// the command takes nothing, every hop up to the user waits in a write. The end of what a hop
+// reads lies behind bytes that it has no room for: TCP does not even deliver it. So an empty
+// frame of output goes the other way now and then, and fails at a hop that has hung up.
+func (c *command) give(to *os.File, b []byte) bool {
+	for {
+		_ = to.SetWriteDeadline(time.Now().Add(beatTime))
+		n, err := to.Write(b)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return true // it may have closed its input
+		}
+		if !c.write(wire.AppendFrame(nil, wire.FrameOutput, nil)) {
+			return false
+		}
+		b = b[n:]
 	}
 }
 
@@ -217,7 +244,10 @@ func (c *command) outcome() wire.Outcome {
 func (c *command) end(o wire.Outcome) {
 	o.Reason = speakable(o.Reason)
 	_ = c.conn.SetWriteDeadline(time.Now().Add(sayTime))
-	c.write(wire.AppendOutcome(nil, o))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	_, _ = c.conn.Write(wire.AppendOutcome(nil, o))
 }
 
 // ---- files ----

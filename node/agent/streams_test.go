@@ -6,7 +6,10 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,6 +131,119 @@ func TestExec(t *testing.T) {
 	h.await(s.Task, wire.Ended)
 	if _, _, o := h.all(h.exec(s.Task, "true")); !strings.Contains(o.Reason, "has ended") {
 		t.Errorf("%+v", o)
+	}
+}
+
+// told tells when the agent closes a stream.
+type told struct {
+	net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *told) Close() error {
+	defer c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A command that does not read its input is killed when whoever wanted it hangs up, though
+// every hop then waits in a write and has bytes before the end of what it reads. The agent's
+// stream ends too.
+func TestExecHangUpWithInput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a few seconds")
+	}
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			h := newHead(t)
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "streams")
+			}
+			l, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			closed := make(chan struct{})
+			h.run(func(c *Config) {
+				c.DialStream = func(context.Context, string) (net.Conn, error) {
+					conn, err := net.Dial(network, l.Addr().String())
+					return &told{Conn: conn, closed: closed}, err
+				}
+			})
+			s := h.job(1, "sleep", "1000")
+			h.send(s)
+			h.await(s.Task, wire.Running)
+			h.send(wire.Open{Stream: "s", Task: s.Task, Exec: &wire.Exec{Arguments: []string{"sh", "-c", "echo $$ > pid; sleep 1000; :"}}})
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid := h.awaitFile(s, "pid")
+			fill(t, conn)
+			conn.Close()
+			h.isGone(pid)
+			select {
+			case <-closed:
+			case <-time.After(patience):
+				t.Fatal("the agent keeps the stream")
+			}
+		})
+	}
+}
+
+// fill sends input until the other side takes no more.
+func fill(t *testing.T, conn net.Conn) {
+	t.Helper()
+	frame := wire.AppendFrame(nil, wire.FrameInput, make([]byte, wire.MaxFrame))
+	for range 1 << 12 {
+		_ = conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		if _, err := conn.Write(frame); errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("somebody takes all input")
+}
+
+// A command that takes its input late gets all of it, and the user sees nothing of what
+// passed meanwhile.
+func TestExecLateInput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a few seconds")
+	}
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sleep", "1000")
+	h.send(s)
+	h.await(s.Task, wire.Running)
+	conn := h.exec(s.Task, "sh", "-c", "while ! [ -e go ]; do sleep 0.01; done; wc -c")
+	const frames = 32
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for range frames {
+			_, err = conn.Write(wire.AppendFrame(nil, wire.FrameInput, make([]byte, wire.MaxFrame)))
+		}
+		_, _ = conn.Write(wire.AppendFrame(nil, wire.FrameInput, nil))
+		sent <- err
+	}()
+	for range 2 { // the supervisor asks whether anybody is there
+		if kind, b, err := wire.ReadFrame(conn, make([]byte, wire.MaxFrame)); err != nil || kind != wire.FrameOutput || len(b) != 0 {
+			t.Fatalf("%v %q %v", kind, b, err)
+		}
+	}
+	if err := os.WriteFile(s.Spec.Directory+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, o := h.all(conn); strings.TrimSpace(out) != strconv.Itoa(frames*wire.MaxFrame) || o != (wire.Outcome{}) {
+		t.Errorf("%q %+v", out, o)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestFiles(t *testing.T) {
 	if got, _ := h.file(s.Task, "output", true); got != "one\ntwo\n" {
 		t.Errorf("%q", got)
 	}
-	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "no task 9.1.0") {
+	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "no longer has anything of it") {
 		t.Errorf("%+v", o)
 	}
 }

@@ -57,9 +57,14 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 		refuse("node %s has come with other cores, memory or devices, or was removed, %d times: find out why, and give it another name", h.Node, maxRetired)
 		return
 	}
+	if n != nil && n.session != 0 && n.incarnation != h.Incarnation {
+		// Two machines, or one whose spool was lost and whose old connection is not known to
+		// be dead yet. If it is not, what runs there must not be given up for a name.
+		refuse("node %s is connected already, with another spool: give one of the two another name; if there is one only, its old connection is given up within a minute or so", h.Node)
+		return
+	}
 	if n != nil && n.session != 0 {
-		// The agent has come again, or somebody else has its name: the certificate says that
-		// it may. Of two that both live, each ends the other's connection, which is said.
+		// The agent has come again before it was noticed that it had gone.
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		delete(c.sessions, n.session)
 		n.session = 0

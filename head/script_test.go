@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +55,7 @@ type player struct {
 	sessions head.Session
 	tasks    map[agent.Task]string // that run, and where
 	silent   bool
+	loans    map[string]bool // that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
 }
@@ -66,7 +68,7 @@ func playScript(t *testing.T, text string) string {
 			TimeLimit: time.Hour, Keep: 10 * time.Minute, Authority: "ca",
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
-		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{},
+		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if strings.HasPrefix(line, "  ") {
@@ -347,6 +349,11 @@ func (p *player) node(words []string) {
 			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: agent.Running})
 		}
 	}
+	for _, loan := range slices.Sorted(maps.Keys(p.loans)) {
+		if id, where, _ := strings.Cut(loan, "@"); where == name {
+			h.Loans = append(h.Loans, id)
+		}
+	}
 	p.sessions++
 	p.names[p.sessions], p.session[name] = name, p.sessions
 	p.core.Handle(p.now, head.Greeted{Session: p.sessions, Hello: h})
@@ -528,12 +535,14 @@ func (p *player) send(s head.Send) {
 	case agent.Lend:
 		p.say("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
 		if !p.silent {
+			p.loans[m.Loan.ID+"@"+name] = true
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
 		}
 	case agent.Signal:
 		p.say("%s: signal %v %d", name, m.Task, m.Signal)
 	case agent.Unlend:
 		p.say("%s: unlend %s", name, m.ID)
+		delete(p.loans, m.ID+"@"+name)
 	case agent.Limit:
 		p.say("%s: limit %s %d", name, m.ID, m.Limit)
 	case agent.Refused:

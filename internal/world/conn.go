@@ -8,7 +8,7 @@ import (
 )
 
 // conn is a connection between an agent and the head: in each direction messages keep
-// their order, take a time, and may come twice. When it breaks, what is on its way is
+// their order, unless the world says otherwise, take a time, and may come twice. When it breaks, what is on its way is
 // lost, and each side notices in its own time.
 type conn struct {
 	w       *World
@@ -32,6 +32,23 @@ func (h *host) connect() *conn {
 	return c
 }
 
+// passage is how long a message takes. last is when the one before it arrives, which it
+// does not overtake, unless the world has messages change their order. What lends and
+// ends a loan keeps it always: a device is lent again once the node was told that the
+// last loan is over, and that rests on the order of a connection.
+func (c *conn) passage(last *time.Duration, m any) time.Duration {
+	loan := false
+	switch m.(type) {
+	case agent.Lend, agent.Unlend, agent.Limit:
+		loan = true
+	}
+	if !loan && c.w.chance(c.w.Reorder) {
+		return c.w.delay(20 * time.Millisecond)
+	}
+	*last = max(*last, c.w.now+c.w.delay(2*time.Millisecond))
+	return *last - c.w.now
+}
+
 // toHead sends to the head.
 func (c *conn) toHead(m agent.ToHead) {
 	times := 1
@@ -39,8 +56,7 @@ func (c *conn) toHead(m agent.ToHead) {
 		times = 2
 	}
 	for range times {
-		c.up = max(c.up, c.w.now+c.w.delay(2*time.Millisecond))
-		c.w.after(c.up-c.w.now, func() {
+		c.w.after(c.passage(&c.up, m), func() {
 			if c.dead || c.w.head.sessions[c.session] != c {
 				return
 			}
@@ -64,8 +80,7 @@ func (c *conn) toAgent(m agent.ToAgent) {
 		times = 2
 	}
 	for range times {
-		c.down = max(c.down, c.w.now+c.w.delay(2*time.Millisecond))
-		c.w.after(c.down-c.w.now, func() {
+		c.w.after(c.passage(&c.down, m), func() {
 			if !c.dead && c.host.conn == c && c.host.life == c.life {
 				c.host.heard(m)
 			}

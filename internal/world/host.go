@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"muster/node/agentcore"
@@ -189,10 +190,8 @@ func (h *host) reconnect() {
 }
 
 func (h *host) heard(m agent.ToAgent) {
-	switch m.(type) {
-	case agent.Refused:
+	if r, ok := m.(agent.Refused); ok && !strings.Contains(r.Reason, "is connected already") { // its old connection is not yet known to be dead
 		h.w.fail("%s is refused: %v", h.name, m)
-	case agent.Ping:
 	}
 	h.w.trace("%s hears %s %v", h.name, m.Kind(), brief(m))
 	h.step(agentcore.Heard{Message: m})

@@ -25,7 +25,10 @@ type Config struct {
 	Faults float64
 	// Repeat is the part of messages that come twice.
 	Repeat float64
-	Policy string
+	// Reorder is the part of messages that others may overtake, or that overtake others.
+	// Connections keep the order; the cores depend on it for loans alone.
+	Reorder float64
+	Policy  string
 	// Trace, if set, is told what happens.
 	Trace func(string)
 }

@@ -18,7 +18,8 @@ func config(seed uint64) Config {
 	policies := []string{"fcfs", "easy", "first-fit", "conservative"}
 	nodes := 3 + int(seed%10)
 	return Config{
-		Seed: seed, Nodes: nodes, Hours: *hours, Jobs: 5 * float64(nodes), Faults: 4, Repeat: 0.02, Policy: policies[seed%uint64(len(policies))],
+		Reorder: 0.05 * float64(seed%2),
+		Seed:    seed, Nodes: nodes, Hours: *hours, Jobs: 5 * float64(nodes), Faults: 4, Repeat: 0.02, Policy: policies[seed%uint64(len(policies))],
 	}
 }
 

@@ -682,6 +682,9 @@ func (c *Core) admitted(id, trouble string) {
 func (c *Core) unlend(id string) {
 	if _, ok := c.loans[id]; ok {
 		delete(c.loans, id)
+		// It stays in the spool until the daemon has revoked it. The next agent must not have it
+		// in the way of what the head has lent since.
+		c.do(Limit{id, 0})
 		c.revoke(id)
 	}
 }

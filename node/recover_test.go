@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/seeds"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/control"
@@ -118,8 +119,7 @@ func theWorker(t *testing.T) int {
 // A program whose worker is killed, again and again and at any moment, is not told and
 // comes to the right result.
 func TestProgramsOutliveTheirWorkers(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed, _ := seeds.First(t)
 	chance := rand.New(rand.NewPCG(seed, 0))
 	cfg, opts := testConfig(), testOptions()
 	cfg.Recover = true

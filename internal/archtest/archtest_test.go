@@ -128,7 +128,7 @@ NOTHING < internal/chaos/build < internal/chaos, internal/chaos/cluster # for th
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
-NOTHING < internal/archtest, internal/browser, internal/scripts, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
+NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head
 

@@ -10,13 +10,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/device"
 	"muster/internal/scripts"
+	"muster/internal/seeds"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -105,14 +104,7 @@ func restoreAndUse(t *testing.T, given Base) bool {
 // Values of bases are changed one or a few at a time, which leaves more of their sense
 // than a fuzzer does.
 func TestHostileBases(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MUSTER_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("MUSTER_SEED=%d repeats it", seed)
+	seed, _ := seeds.First(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	rounds := 4000
 	if testing.Short() {

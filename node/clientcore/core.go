@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/device"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -55,6 +56,9 @@ type Core struct {
 	ended   error   // why the client cannot go on
 
 	replaced error // why the last Replace was refused
+
+	due   map[uint64][]device.Global // where modules must lie that are placed again
+	ahead int                        // how many others will be due
 }
 
 // Message is what the client sent.
@@ -93,7 +97,7 @@ func (c *Core) begin() error {
 	}
 	c.space = space
 	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
-	c.Contexts, c.Textures = nil, nil
+	c.Contexts, c.Textures, c.due = nil, nil, nil
 	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
 	return nil
 }
@@ -424,6 +428,9 @@ func (c *Core) retry() bool {
 // try handles a message. It returns false if the message must wait, and an error
 // if the client must end.
 func (c *Core) try(m *Message) (done bool, err error) {
+	if !c.placedAgain() {
+		return false, nil
+	}
 	done, err = c.dispatch(m)
 	if err == nil {
 		return done, nil

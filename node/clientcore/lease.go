@@ -127,7 +127,7 @@ func (c *Core) bytes(n need) uint64 {
 // isReady says whether everything that the client has is on the device.
 func (c *Core) isReady() bool {
 	x := c.here()
-	return x != nil && c.space.AllResident(x.Place) && c.Modules.allPlaced(x) && len(c.lacksTextures(x)) == 0
+	return x != nil && c.space.AllResident(x.Place) && c.allPlaced(x) && len(c.lacksTextures(x)) == 0
 }
 
 // ready makes all of a need usable on a device, with the client's modules: it

@@ -87,9 +87,9 @@ func (m *Modules) of(id uint32) (*Module, error) {
 }
 
 // allPlaced says whether a context has all modules that it takes.
-func (m *Modules) allPlaced(x *Context) bool {
-	for _, serial := range m.Unplaced {
-		if m.All[serial].RefusedBy != x.Number {
+func (c *Core) allPlaced(x *Context) bool {
+	for _, serial := range c.Modules.Unplaced {
+		if c.Modules.All[serial].RefusedBy != x.Number && c.mayPlace(serial) {
 			return false
 		}
 	}
@@ -169,9 +169,9 @@ func (m *Modules) hasVariables() bool {
 // does not take is found out when it is used. It returns false if there is none.
 func (c *Core) loadNext(x *Context) bool {
 	for _, serial := range c.Modules.Unplaced {
-		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number {
+		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number && c.mayPlace(serial) {
 			c.loading = serial
-			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image})
+			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: c.due[serial]})
 			return true
 		}
 	}
@@ -187,6 +187,9 @@ func (c *Core) loaded(o Outcome) {
 		if x := c.here(); x != nil {
 			mod.RefusedBy = x.Number
 		}
+		return
+	}
+	if c.ended = c.asBefore(serial, o.Globals); c.ended != nil {
 		return
 	}
 	m.know(c.config.Chunk)
@@ -331,6 +334,7 @@ func (c *Core) unload(id uint32) {
 	}
 	m.Contents -= size(mod.Saved)
 	mod.Loaded, mod.Saved = false, nil
+	delete(c.due, serial)
 	delete(m.ByID, id)
 	m.dropFunctions(serial)
 	if mod.Placed {

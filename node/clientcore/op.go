@@ -77,7 +77,7 @@ const (
 	Finish       // wait until everything at Place is done, however that ends
 	Inspect      // what does Image hold?
 	Open         // a context at Place with Limits, and with Modules loaded and their contents restored
-	Load         // Image as Module
+	Load         // Image as Module; with its variables where Globals says, unless that is nil
 	Describe     // what is kernel Name of Module like?
 	Link         // one image of those in Image, or only a look at them if On
 	MakeTextures // Textures, and tell the handle of the last
@@ -151,6 +151,7 @@ type Op struct {
 	Blocks   int
 	Shared   uint64
 	Image    []byte
+	Globals  []device.Global
 	Modules  []Loaded
 	Limits   map[uint32]uint64
 	Textures []Textured

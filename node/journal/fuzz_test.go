@@ -13,6 +13,7 @@ func FuzzRead(f *testing.F) {
 	e := j.Append(1, []byte("one"))
 	attach(j, e, "data")
 	j.Mark(e, Done)
+	j.Tell(e, []byte("fact"))
 	j.Note(Note{Cookie: 5, Slot: 2, Seq: 9})
 	j.Refuse(j.Append(2, []byte("two")), 3)
 	f.Add(bytes.Clone(j.mem[headSize+area:]), uint8(1))

@@ -59,6 +59,8 @@ func view(j *Journal) string {
 			return err.Error()
 		case r.Note != nil:
 			fmt.Fprintf(&b, "\nnote %+v", *r.Note)
+		case r.Fact != nil:
+			fmt.Fprintf(&b, "\nfact of %d %q", r.Fact.Of.at, r.Fact.About)
 		default:
 			m := r.Message
 			fmt.Fprintf(&b, "\n%d %q", m.Position, m.Bytes)

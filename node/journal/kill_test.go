@@ -3,10 +3,9 @@ package journal
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
-	"time"
+
+	"muster/internal/seeds"
 )
 
 // A process that is killed at any store leaves a journal that reads as it did before
@@ -17,14 +16,7 @@ import (
 // system may have seen any: some bytes of the second look in the first must read like
 // the first.
 func TestKilledAtAnyStore(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MUSTER_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("MUSTER_SEED=%d repeats it", seed)
+	seed, _ := seeds.First(t)
 	steps := 4000
 	if testing.Short() {
 		steps = 400
@@ -147,6 +139,9 @@ func (w *writer) do() string {
 	case n < 72:
 		w.Refuse(entry(), int32(w.r.Uint32()))
 		return "refuse"
+	case n < 76:
+		w.Tell(entry(), text(60))
+		return "tell"
 	case n < 80:
 		w.Note(Note{w.r.Uint64(), w.r.IntN(64), w.r.Uint32()})
 		return "note"

@@ -11,6 +11,7 @@ const (
 	isMessage = 1 + iota
 	isData
 	isNote
+	isFact
 )
 
 // Where things lie in a record. All have their size and kind first.
@@ -21,6 +22,7 @@ const (
 	messageHead                           = 40
 	atBytes, dataHead                     = 8, 16
 	atCookie, atSlot, atSequence, noteEnd = 8, 16, 20, 24
+	atOf, atFactLength, factHead          = 8, 16, 24
 )
 
 // Mark says what has become of a message.
@@ -166,6 +168,31 @@ type Note struct {
 	Seq    uint32
 }
 
+// Tell writes what was found out while a message was handled, and must be so again when
+// it is handled again. If it does not fit, the journal is not valid any more.
+func (j *Journal) Tell(e Entry, about []byte) {
+	b, _, ok := j.record(isFact, factHead+uint64(len(about)))
+	if !ok {
+		if j.Valid() {
+			j.Invalidate()
+		}
+		return
+	}
+	if e.epoch == j.epoch {
+		binary.LittleEndian.PutUint64(b[atOf:], e.at)
+	}
+	binary.LittleEndian.PutUint64(b[atFactLength:], uint64(len(about)))
+	copy(b[factHead:], about)
+	j.publish(len(b))
+}
+
+// Fact is what was found out while a message was handled; of the zero Entry: before all
+// messages of the log.
+type Fact struct {
+	Of    Entry
+	About []byte
+}
+
 // Message is a message of the log, for whoever rebuilds the client.
 type Message struct {
 	Entry    Entry
@@ -177,10 +204,11 @@ type Message struct {
 	Given    uint32 // bytes, if the message was answered
 }
 
-// Record is a message or a note.
+// Record is one of them.
 type Record struct {
 	Message *Message
 	Note    *Note
+	Fact    *Fact
 }
 
 // Log returns what was written since the base, in order. An error ends it.
@@ -196,7 +224,10 @@ func (j *Journal) Log() iter.Seq2[Record, error] {
 			if r.Message != nil {
 				r.Message.Entry = Entry{at + 1, j.epoch}
 			}
-			if (r.Message != nil || r.Note != nil) && !yield(r, nil) {
+			if r.Fact != nil && r.Fact.Of.at != 0 {
+				r.Fact.Of.epoch = j.epoch
+			}
+			if r != (Record{}) && !yield(r, nil) {
 				return
 			}
 			at += size
@@ -224,6 +255,13 @@ func read(log []byte, at uint64) (r Record, size uint64, err error) {
 		return r, size, nil
 	case kind == isNote && size >= noteEnd:
 		r.Note = &Note{Cookie: le.Uint64(b[atCookie:]), Slot: int(le.Uint32(b[atSlot:])), Seq: le.Uint32(b[atSequence:])}
+		return r, size, nil
+	case kind == isFact && size >= factHead:
+		n := le.Uint64(b[atFactLength:])
+		if n > size-factHead {
+			return r, 0, fmt.Errorf("a fact of %d bytes in %d", n, size)
+		}
+		r.Fact = &Fact{Of: Entry{at: le.Uint64(b[atOf:])}, About: b[factHead:][:n:n]}
 		return r, size, nil
 	case kind == isMessage && size >= messageHead:
 		m := &Message{Position: le.Uint64(b[atPosition:]), Marks: Mark(load32(b, atMarks)), Result: int32(load32(b, atRefused)), Given: load32(b, atGiven)}

@@ -144,11 +144,7 @@ func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded) error {
 // loadAgain puts a module into the context whose variables the program may have
 // seen the addresses of.
 func (g *gpu) loadAgain(m clientcore.Loaded) error {
-	load := g.context.Load
-	if g.placer != nil {
-		load = func(image []byte) (device.Module, error) { return g.placer.LoadAt(g.context, image, m.Globals) }
-	}
-	made, err := load(m.Image)
+	made, err := g.loader(m.Globals)(m.Image)
 	if err != nil {
 		return err
 	}
@@ -159,10 +155,19 @@ func (g *gpu) loadAgain(m clientcore.Loaded) error {
 	return nil
 }
 
+// loader is what loads an image with its variables at given addresses, if there are any
+// and the device can do that.
+func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module, error) {
+	if g.placer == nil || globals == nil {
+		return g.context.Load
+	}
+	return func(image []byte) (device.Module, error) { return g.placer.LoadAt(g.context, image, globals) }
+}
+
 // load puts a module into the context. Of its kernels it tells the names: a device may
 // have to load each to tell more.
-func (g *gpu) load(number uint64, image []byte) ([]device.Global, []device.FunctionInfo, error) {
-	m, err := g.context.Load(image)
+func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, error) {
+	m, err := g.loader(o.Globals)(o.Image)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,7 +175,7 @@ func (g *gpu) load(number uint64, image []byte) ([]device.Global, []device.Funct
 	for _, name := range m.Functions() {
 		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
 	}
-	g.modules[number] = &loaded{m, map[uint32]device.Function{}}
+	g.modules[o.Module] = &loaded{m, map[uint32]device.Function{}}
 	return m.Globals(), functions, nil
 }
 

@@ -7,15 +7,14 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"muster/device/soft"
+	"muster/internal/seeds"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -905,12 +904,8 @@ func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		calls, each = 20_000, 4_000
 	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MUSTER_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+	seed, asked := seeds.First(t)
+	if asked {
 		calls = each
 	}
 	for done := 0; done < calls && !t.Failed(); done += each {

@@ -559,7 +559,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 	case clientcore.Load:
 		g, err := w.at(o.Place)
 		if err == nil {
-			outcome.Globals, outcome.Functions, err = g.load(o.Module, o.Image)
+			outcome.Globals, outcome.Functions, err = g.load(o)
+			if err == nil && o.Globals == nil {
+				w.tellPlaced(clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
+			}
 		}
 		outcome.Err = err
 	case clientcore.Describe:

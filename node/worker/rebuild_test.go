@@ -270,3 +270,38 @@ func TestDiesInTheMiddleOfAFetch(t *testing.T) {
 		t.Errorf("the worker died %d times", n)
 	}
 }
+
+// Variables lie where they did when a client is rebuilt, though the call of a function of
+// the program's needed the device, and so had a module loaded, and is not made again once
+// it has returned: by the time that another message needs the device, the module that was
+// there before is gone.
+func TestVariablesStayWhereTheyWere(t *testing.T) {
+	var kill trigger
+	c := newClient(t, options{killed: kill.pull})
+	v := newVectors(c, 1000)
+	v.round(1)
+	where := func(module uint32) uint64 {
+		var reply wire.ModuleGlobalReply
+		c.must(&wire.ModuleGlobal{Module: module, Name: "count"}, &reply)
+		return reply.Addr
+	}
+	c.load(10, []byte(countingPTX), "follow")
+	first := where(10)
+	c.fold()
+	c.load(11, []byte(countingPTX), "follow")
+	c.post(&wire.HostFunction{Cookie: 1})
+	c.post(&wire.HostDone{Cookie: c.nextCookie()})
+	c.must(&wire.Synchronise{}, nil)
+	c.post(&wire.ModuleUnload{Module: 10})
+	second := where(11)
+	if first == second {
+		t.Fatal("both modules lie at the same address: the function did not have the second one loaded")
+	}
+	kill.Store(true)
+	if got := where(11); got != second {
+		t.Errorf("the variable was at %#x, and is at %#x", second, got)
+	}
+	if n := c.died.Load(); n != 1 {
+		t.Errorf("the worker died %d times", n)
+	}
+}

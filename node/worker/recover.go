@@ -108,6 +108,19 @@ func (w *worker) exposeAt(level slog.Level, why error) {
 	}
 }
 
+// tellPlaced notes where a module's variables are, before anybody can know.
+func (w *worker) tellPlaced(p clientcore.Placed) {
+	if w.journal == nil || !w.journal.Valid() {
+		return
+	}
+	about, err := json.Marshal(p)
+	if err != nil {
+		w.expose(fmt.Errorf("where a module is: %w", err))
+		return
+	}
+	w.journal.Tell(w.entry, about)
+}
+
 // keep writes the data of a message that brings some to the journal, or makes sure
 // that they stay where they are until the next base.
 func (w *worker) keep(o *clientcore.Op) {
@@ -371,9 +384,10 @@ func (w *worker) commit(b *clientcore.Base) error {
 // known of how that ended.
 type replay struct {
 	messages []*journal.Message
-	done     map[uint64]bool // functions of the program's that have returned
-	handed   map[uint64]bool // that were handed out
-	answered map[uint32]bool // messages, by their number
+	done     map[uint64]bool                       // functions of the program's that have returned
+	handed   map[uint64]bool                       // that were handed out
+	answered map[uint32]bool                       // messages, by their number
+	placed   map[journal.Entry][]clientcore.Placed // modules, while a message was handled
 
 	message *journal.Message // that is handled
 	silent  bool             // it was answered
@@ -382,6 +396,13 @@ type replay struct {
 
 // has says whether the message that is handled brings its data from the journal.
 func (r *replay) has() bool { return r != nil && r.message != nil && r.message.Data != nil }
+
+// comes tells the core which modules were placed while a message was handled.
+func (r *replay) comes(c *clientcore.Core, e journal.Entry) {
+	for _, p := range r.placed[e] {
+		c.Due(p)
+	}
+}
 
 // current is the message that is handled; nil if there is no replay.
 func (r *replay) current() *journal.Message {
@@ -558,7 +579,8 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 
 // readJournal finds out what has happened since the base.
 func (w *worker) readJournal(s surroundings) error {
-	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}}
+	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}, placed: map[journal.Entry][]clientcore.Placed{}}
+	facts := 0
 	position, seq := s.Position, s.Seq
 	latest := map[int]wire.Header{}
 	var notes []*journal.Note
@@ -568,6 +590,15 @@ func (w *worker) readJournal(s surroundings) error {
 		}
 		if record.Note != nil {
 			notes = append(notes, record.Note)
+			continue
+		}
+		if record.Fact != nil {
+			var p clientcore.Placed
+			if err := json.Unmarshal(record.Fact.About, &p); err != nil {
+				return fmt.Errorf("where a module was: %w", err)
+			}
+			r.placed[record.Fact.Of] = append(r.placed[record.Fact.Of], p)
+			facts++
 			continue
 		}
 		h, body, err := wire.DecodeMessage(record.Message.Bytes)
@@ -611,7 +642,9 @@ func (w *worker) readJournal(s surroundings) error {
 	w.printed.cut(int(read))
 	w.printed.skip = fetched - read
 	w.consumer.Resume(position, seq)
+	w.core.Expect(facts)
 	w.replay = r
+	r.comes(w.core, journal.Entry{})
 	return nil
 }
 
@@ -701,6 +734,7 @@ func (w *worker) again(m *journal.Message) error {
 	if !r.silent && h.Op != wire.OpHostNext { // whose slot may be used again by now
 		w.shared.Asked(h)
 	}
+	r.comes(w.core, m.Entry)
 	if err := w.hear(); err != nil {
 		return err
 	}

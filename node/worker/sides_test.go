@@ -7,12 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"muster/device"
+	"muster/internal/seeds"
 	"muster/node/clientcore"
 	"muster/vmm"
 )
@@ -498,19 +497,12 @@ func TestResumeRefuses(t *testing.T) {
 
 // Anything in any order, with a disk that is sometimes full.
 func TestSidesAtRandom(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MUSTER_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed, _ := seeds.First(t)
 	steps := 300
 	if testing.Short() {
 		steps = 60
 	}
 	test := func(t *testing.T, dir string) {
-		t.Logf("MUSTER_SEED=%d repeats it", seed)
 		k, r := keepHost(t, dir), rand.New(rand.NewPCG(seed, 0))
 		for range steps {
 			what := k.random(r)

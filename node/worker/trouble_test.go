@@ -14,6 +14,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/internal/seeds"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -417,8 +418,7 @@ func TestProgramEndsInTheMiddle(t *testing.T) {
 
 // What a client may not send ends it and nothing else.
 func TestHostileMessages(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed, _ := seeds.First(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	ops := wire.Ops()
 	rounds := 60

@@ -34,6 +34,8 @@ func TestScripts(t *testing.T) {
 			for name, path := range folders {
 				env.Setenv(name, path)
 			}
+			// Under the race detector each command would end a second later, for goroutines that may still race.
+			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 			return startFakeHead(env)
 		},
 	})

@@ -44,8 +44,17 @@ demo: build examples ## CUDA programs share two software GPUs that are too small
 	bin/muster demo
 	bin/muster demo cluster
 
-# The quick tests run under the race detector, then all of them without it. The
-# software GPU's arithmetic exists twice on amd64; both must be the same, and a
+# Packages without goroutines, where the race detector has nothing to find (internal/archtest
+# holds them to that), and those that test what is in C, reports in a browser, or sources.
+RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore
+RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
+
+# Tests wait for processes now and then: one package more than there are processors.
+JOBS := -p $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+
+# The quick tests run under the race detector, then all of them without it; lint has vetted
+# them. Under the race detector a process sleeps for a second before it ends if it is not told
+# otherwise. The software GPU's arithmetic exists twice on amd64; both must be the same, and a
 # build with both must do without vectors.
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
@@ -54,9 +63,10 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
 	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
 	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
+	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1; \
 	set -x; \
-	$(GO) test -race -short ./... && \
-	$(GO) test ./... && \
+	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list ./...)) && \
+	$(GO) test -vet=off $(JOBS) ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		GOEXPERIMENT=simd $(GO) test -short ./ptx/simt/... ./device/soft && \

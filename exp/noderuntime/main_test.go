@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	chaosbuild "muster/internal/chaos/build"
 )
 
 // built is the folder of what tests with processes need; empty until one asks.
@@ -31,17 +33,11 @@ var build = sync.OnceValue(func() error {
 	if err := os.Mkdir(filepath.Join(dir, "lib"), 0o755); err != nil {
 		return err
 	}
-	sources, err := filepath.Glob("../../shim/*.c")
-	if err != nil {
-		return err
-	}
-	shim := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete",
-		"-o", filepath.Join(dir, "lib", "libcuda.so.1")}
 	return together(2, func(i int) error {
 		if i == 0 {
 			return command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), "../../cmd/muster")
 		}
-		return command("gcc", append(shim, sources...)...)
+		return chaosbuild.Library("../..", filepath.Join(dir, "lib", "libcuda.so.1"))
 	})
 })
 

@@ -33,7 +33,7 @@ var buildBetween = sync.OnceValue(func() error {
 	if err := os.Mkdir(made("between"), 0o755); err != nil {
 		return err
 	}
-	if err := buildShim(made("between/libcuda.so.1"), "-O0", "-Wl,--wrap=trace_call,--wrap=trace_result", "../../shim/conformance/c/between.c"); err != nil {
+	if err := buildShim(made("between/libcuda.so.1"), "-Wl,--wrap=trace_call,--wrap=trace_result", "../../shim/conformance/c/between.c"); err != nil {
 		return err
 	}
 	var errs []error

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/chaos/build"
 	"muster/node"
 	"muster/wire/status"
 )
@@ -124,7 +125,7 @@ func buildAll() error {
 		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", made("muster"), "../../cmd/muster")...)
 	})
 	group.Go(func() {
-		if errs[1] = buildShim(made("lib/libcuda.so.1")); errs[1] == nil {
+		if errs[1] = build.Library("../..", made("lib/libcuda.so.1")); errs[1] == nil {
 			errs[1] = errors.Join(compile("small"), compile("threads"))
 		}
 	})
@@ -151,12 +152,13 @@ func buildMonitor(to string) error {
 
 func made(name string) string { return filepath.Join(built.dir, name) }
 
+// buildShim builds the library in another way than build.Library does.
 func buildShim(to string, flags ...string) error {
 	sources, err := filepath.Glob("../../shim/*.c")
 	if err != nil {
 		return err
 	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O0", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
 		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}
 	return command("gcc", append(append(args, flags...), sources...)...)
 }

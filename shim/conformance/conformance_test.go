@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	chaosbuild "muster/internal/chaos/build"
 )
 
 const patience = 2 * time.Minute
@@ -55,14 +57,12 @@ func build() error {
 	if err := os.Mkdir(filepath.Dir(library), 0o755); err != nil {
 		return err
 	}
-	sources, err := filepath.Glob("../*.c")
-	if err != nil {
+	if err := chaosbuild.Library("../..", library); err != nil {
 		return err
 	}
 	warnings := []string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"}
 	commands := [][]string{
 		{"go", "build", "-buildvcs=false", "-o", filepath.Join(built, "muster"), "muster/cmd/muster"},
-		append(append(warnings, "-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library), sources...),
 	}
 	for _, name := range []string{"sequence", "cases", "captures", "graphs", "families", "others", "images"} {
 		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))

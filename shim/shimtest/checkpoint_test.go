@@ -34,7 +34,7 @@ func TestCheckpoints(t *testing.T) {
 		t.Skip("takes a while")
 	}
 	daemon := build(t, "fake", "", "test/fake.c")
-	program := build(t, "checkpoint", "address,undefined", "test/checkpoint_test.c", "*.c")
+	program := build(t, "checkpoint", "address,undefined", "test/checkpoint_test.c", theLibrary)
 	t.Run("saved and restored", func(t *testing.T) { testRestarted(t, daemon, program) })
 	t.Run("hostile", func(t *testing.T) { testHostileFiles(t, daemon, program) })
 }

@@ -12,9 +12,56 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
+
+// theLibrary stands for all sources of the library among the files of a program.
+const theLibrary = "*.c"
+
+// objects are those of the library, compiled once for each choice of sanitizers. Without
+// optimisation that takes half the time, and sanitizers see all that the source says.
+var objects = map[string]func() (string, error){
+	"":                  sync.OnceValues(func() (string, error) { return compileLibrary("") }),
+	"address,undefined": sync.OnceValues(func() (string, error) { return compileLibrary("address,undefined") }),
+	"thread":            sync.OnceValues(func() (string, error) { return compileLibrary("thread") }),
+}
+
+var scratch string // of all tests
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if scratch, err = os.MkdirTemp("", "muster-shimtest-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(scratch)
+		return m.Run()
+	}())
+}
+
+// compileLibrary makes one object of the library's sources.
+func compileLibrary(sanitizers string) (string, error) {
+	files, err := filepath.Glob("../*.c")
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(scratch, "library-"+sanitizers+".o")
+	return out, gcc(sanitizers, append([]string{"-O0", "-r", "-o", out}, files...)...)
+}
+
+func gcc(sanitizers string, more ...string) error {
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-pthread"}
+	if sanitizers != "" {
+		args = append(args, "-fsanitize="+sanitizers, "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+	}
+	if text, err := exec.Command("gcc", append(args, more...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w\n%s", err, text)
+	}
+	return nil
+}
 
 // build compiles C files of shim/ into a program.
 func build(t *testing.T, name, sanitizers string, patterns ...string) string {
@@ -23,19 +70,21 @@ func build(t *testing.T, name, sanitizers string, patterns ...string) string {
 		t.Skip("there is no gcc")
 	}
 	out := filepath.Join(t.TempDir(), name)
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-o", out}
-	if sanitizers != "" {
-		args = append(args, "-fsanitize="+sanitizers, "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
-	}
+	args := []string{"-O1", "-o", out}
 	for _, p := range patterns {
 		files, err := filepath.Glob(filepath.Join("..", p))
+		if p == theLibrary {
+			var object string
+			object, err = objects[sanitizers]()
+			files = []string{object}
+		}
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no files %s: %v", p, err)
 		}
 		args = append(args, files...)
 	}
-	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, text)
+	if err := gcc(sanitizers, args...); err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
@@ -135,7 +184,7 @@ func TestWideCopies(t *testing.T) {
 
 func TestLibrary(t *testing.T) {
 	daemon := build(t, "fake", "", "test/fake.c")
-	program := build(t, "calls", "address,undefined", "test/calls_test.c", "*.c")
+	program := build(t, "calls", "address,undefined", "test/calls_test.c", theLibrary)
 	for _, tt := range []struct{ name, stdout string }{
 		{"copies", ""}, {"rows", ""}, {"arrays", ""}, {"addresses", ""}, {"launches", ""}, {"libraries", "a kernel says 7\na kernel says 8\n"}, {"streams", ""},
 		{"contexts", ""}, {"attributes", ""}, {"limits", ""}, {"names", ""}, {"threads", ""}, {"fork", ""}, {"exit", ""}, {"logs", ""}, {"unread", "right\n"}, {"graphs", ""},
@@ -201,7 +250,7 @@ func TestThreadsDoNotRace(t *testing.T) {
 		t.Skip("takes a while")
 	}
 	daemon := build(t, "fake", "", "test/fake.c")
-	program := build(t, "calls", "thread", "test/calls_test.c", "*.c")
+	program := build(t, "calls", "thread", "test/calls_test.c", theLibrary)
 	for _, name := range []string{"threads", "streams", "contexts", "graphs"} {
 		t.Run(name, func(t *testing.T) {
 			if _, stderr, err := run(t, program, fake(t, daemon, "serve"), name); err != nil {
@@ -224,7 +273,7 @@ func TestNothingUnwrittenIsRead(t *testing.T) {
 		t.Skip("there is no valgrind")
 	}
 	daemon := build(t, "fake", "", "test/fake.c")
-	program := build(t, "calls", "", "test/calls_test.c", "*.c")
+	program := build(t, "calls", "", "test/calls_test.c", theLibrary)
 	for _, name := range []string{"launches", "streams", "contexts", "addresses", "logs", "notices"} {
 		t.Run(name, func(t *testing.T) {
 			if _, stderr, err := run(t, valgrind, fake(t, daemon, "serve"), "--quiet", "--error-exitcode=9", program, name); err != nil {

@@ -1,4 +1,4 @@
-// Package build makes what the tests of campaigns hurt: muster and its library, as the
+// Package build makes what tests of whole programs need: muster and its library, as the
 // sources are now.
 package build
 
@@ -25,15 +25,29 @@ func Muster(root, dir string) error {
 	if err != nil {
 		return err
 	}
+	return errors.Join(
+		os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "lib"), 0o755),
+		Library(root, filepath.Join(dir, "lib", "libcuda.so.1")),
+		run("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), filepath.Join(root, "cmd/muster")))
+}
+
+// Library makes the library that programs load. Where MUSTER_TEST_LIBRARY says that make has
+// just made it of these sources, that one is taken: half a dozen packages need it, and
+// each would compile for ten seconds.
+func Library(root, to string) error {
+	if made := os.Getenv("MUSTER_TEST_LIBRARY"); made != "" {
+		data, err := os.ReadFile(made)
+		if err != nil {
+			return fmt.Errorf("MUSTER_TEST_LIBRARY: %w: run make build, or unset it", err)
+		}
+		return os.WriteFile(to, data, 0o755)
+	}
 	sources, err := filepath.Glob(filepath.Join(root, "shim/*.c"))
 	if err != nil {
 		return err
 	}
-	library := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
-		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", filepath.Join(dir, "lib", "libcuda.so.1")}, sources...)
-	return errors.Join(
-		os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "lib"), 0o755),
-		run("gcc", library...), run("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), filepath.Join(root, "cmd/muster")))
+	return run("gcc", append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}, sources...)...)
 }
 
 // run runs a command that says nothing if all is well. The software GPU is made

@@ -152,7 +152,7 @@ examples: ## bin/examples: CUDA programs to run; examples/README.md
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 25
+	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made

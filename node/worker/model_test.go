@@ -900,7 +900,7 @@ func (p *program) step() {
 // others, and denies growth, and compares every byte that they see with what they
 // would see on a device of their own.
 func TestPrograms(t *testing.T) {
-	calls, each := 400_000, 20_000
+	calls, each := 200_000, 20_000 // make soak makes ten million
 	if testing.Short() {
 		calls, each = 20_000, 4_000
 	}

@@ -17,6 +17,9 @@ import (
 // the module allocates and keeps about four times as much. With the square of
 // its kernels, or of a chain of calls, it would be sixteen times.
 func TestLoadGrowsWithTheModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("loads a thousand functions, by itself")
+	}
 	for _, c := range []struct {
 		name string
 		text func(n int) string

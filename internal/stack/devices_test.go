@@ -38,7 +38,7 @@ func TestProgramMovesToAFasterDevice(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=slow,speed=0.05;soft:memory=64M,name=fast", "--vgpus", "1")
 	first := n.launch(made("small"), "endless", "1000")
 	n.isOn(first, 1)
-	second := n.launch(made("small"), "sums", "200000", "150")
+	second := n.launch(made("small"), "sums", "200000", rounds(150))
 	n.isOn(second, 0)
 	n.eventually("it has run there", func() bool { c, _ := n.client(second); return c.Kernels > 0 })
 	if moves := n.total("muster_moves_total"); moves != 0 {
@@ -61,7 +61,7 @@ func TestProgramStaysWhereMovesAreOff(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=slow,speed=0.05;soft:memory=64M,name=fast", "--vgpus", "1", "--migrate", "off")
 	first := n.launch(made("small"), "endless", "1000")
 	n.isOn(first, 1)
-	second := n.launch(made("small"), "sums", "50000", "40")
+	second := n.launch(made("small"), "sums", "50000", rounds(40))
 	n.isOn(second, 0)
 	first.kill()
 	second.right()
@@ -74,13 +74,9 @@ func TestProgramStaysWhereMovesAreOff(t *testing.T) {
 // right. A client is moved by hand among them.
 func TestDevicesAreTakenFromUnderPrograms(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=16M,name=a,workers=1;soft:memory=8M,name=b,workers=1;soft:memory=8M,name=c,workers=1", "--vgpus", "2", "--max-idle", "1ms")
-	rounds := 250
-	if testing.Short() {
-		rounds = 100
-	}
 	var all []*program
 	for i := range 4 {
-		all = append(all, n.launch(made("small"), "sums", fmt.Sprint(200000+100000*i), fmt.Sprint(rounds)))
+		all = append(all, n.launch(made("small"), "sums", fmt.Sprint(200000+100000*i), rounds(250)))
 	}
 	for _, p := range all {
 		n.eventually("the program has begun", func() bool { c, ok := n.client(p); return ok && c.Kernels > 0 })

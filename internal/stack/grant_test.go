@@ -455,6 +455,8 @@ func TestGrantsOutliveTheDaemon(t *testing.T) {
 	p.do("show 0", "value 11 show 0: 0\n")
 	c.muster("grant", "revoke", g.ID, "--socket", c.near.socket)
 	c.muster("grant", "revoke", unused.ID, "--socket", c.near.socket)
+	// A worker may answer a last call before it hears that its client has ended.
+	c.eventually("its clients have ended", func() bool { return len(c.near.status().Clients) == 0 })
 	p.begin("show 0")
 	p.hears("grant " + g.ID + " was revoked")
 	p.right()

@@ -20,6 +20,7 @@ const laneTime = 10 * time.Second
 type bulk struct {
 	dial  func(context.Context) (net.Conn, error)
 	most  int
+	from  uint64 // bytes
 	key   wire.LaneKey
 	start func(serve func()) // in a goroutine that is waited for
 	ctx   context.Context    // of lanes that are being made
@@ -30,8 +31,8 @@ type bulk struct {
 	staging inOrder
 }
 
-func newBulk(dial func(context.Context) (net.Conn, error), most uint64, key wire.LaneKey, release func(uint64)) *bulk {
-	b := &bulk{dial: dial, key: key, most: min(int(min(most, lanes.Most)), worthwhile()), lanes: lanes.New(silence), staging: inOrder{release: release}}
+func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, release func(uint64)) *bulk {
+	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), worthwhile()), lanes: lanes.New(silence), staging: inOrder{release: release}}
 	b.ctx, b.over = context.WithCancel(context.Background())
 	if dial == nil {
 		b.most = 0
@@ -46,7 +47,7 @@ func worthwhile() int { return max(2, runtime.NumCPU()/2) }
 // takes says whether so many bytes go over lanes. The first time it has them made, and
 // until there is one the connection with the messages takes all.
 func (b *bulk) takes(length uint64) bool {
-	if length < lanes.Worth || b.most == 0 {
+	if length < b.from || b.most == 0 {
 		return false
 	}
 	if !b.begun {

@@ -374,7 +374,7 @@ func (r *relay) share(attached *wire.Attached) error {
 	}
 	r.mu.Lock()
 	r.shared, r.consumer = shared, wire.NewConsumer(shared)
-	r.bulk = newBulk(r.remote.Lane, frame.Lanes, frame.Key, r.consumer.Release)
+	r.bulk = newBulk(r.remote.Lane, frame, r.consumer.Release)
 	finished := r.finished
 	r.mu.Unlock()
 	var record bytes.Buffer

@@ -13,8 +13,8 @@ import (
 // little-endian.
 //
 //	frame     u32 size of what follows the head, u8 kind, 3 bytes of zero
-//	geometry  u64 ring, staging, bounce, pinned, u64 how many lanes, 32 bytes of key:
-//	          the first frame, from the node
+//	geometry  u64 ring, staging, bounce, pinned, u64 how many lanes, u64 from how many
+//	          bytes they are used, 32 bytes of key: the first frame, from the node
 //	message   a message as on the ring; behind it its bytes, if they were staged
 //	data      u64 offset in the arena, then the bytes there, at most MaxPiece
 //	reply     u32 seq of the message, u16 1 + slot or 0, u16 print, i32 result,
@@ -87,6 +87,7 @@ type Frame struct {
 	Offset   uint64 // of data
 	Length   uint64 // of data that come over the lanes
 	Lanes    uint64 // how many there may be, of a geometry
+	From     uint64 // bytes
 	Key      LaneKey
 	Seq      uint32 // of the message that a reply is for
 	Slot     int    // of a reply; -1 for none
@@ -105,7 +106,7 @@ func (f *Frame) Append(b []byte) []byte {
 	case FrameGeometry:
 		g := f.Geometry
 		b = appendU64(appendU64(appendU64(appendU64(b, g.Ring), g.Staging), g.Bounce), g.Pinned)
-		b = append(appendU64(b, f.Lanes), f.Key[:]...)
+		b = append(appendU64(appendU64(b, f.Lanes), f.From), f.Key[:]...)
 	case FrameMessage:
 		b = AppendMessage(b, f.Header, f.Body)
 	case FrameData:
@@ -248,7 +249,7 @@ func (r *FrameReader) small(f *Frame, size uint64) error {
 	switch f.Kind {
 	case FrameGeometry:
 		f.Geometry = Geometry{Ring: fields.u64(), Staging: fields.u64(), Bounce: fields.u64(), Pinned: fields.u64()}
-		f.Lanes = fields.u64()
+		f.Lanes, f.From = fields.u64(), fields.u64()
 		copy(f.Key[:], fields.take(len(f.Key)))
 		if err := f.Geometry.check(); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 func everyFrame() []Frame {
 	staged := Header{Op: OpCopyIn, Slot: -1, Seq: 3, Data: 64, Length: 5, Release: 69}
 	return []Frame{
-		{Kind: FrameGeometry, Slot: -1, Geometry: DefaultGeometry, Lanes: 8, Key: LaneKey{1, 2, 31: 3}},
+		{Kind: FrameGeometry, Slot: -1, Geometry: DefaultGeometry, Lanes: 8, From: 1 << 17, Key: LaneKey{1, 2, 31: 3}},
 		{Kind: FrameMessage, Slot: -1, Header: Header{Op: OpReset, Slot: 9, Seq: 2}, Body: []byte{}},
 		{Kind: FrameMessage, Slot: -1, Header: staged, Body: (&CopyIn{Dst: 0x1234, Stream: 5}).Append(nil), Bytes: 5},
 		{Kind: FrameMessage, Slot: -1, Header: staged, Body: (&CopyIn{Dst: 0x1234, Stream: 5}).Append(nil)},

@@ -471,7 +471,7 @@ func (b *bridge) farewell(out *bufio.Writer) {
 }
 
 func (b *bridge) send(out *bufio.Writer, o outgoing) error {
-	if len(o.data) >= lanes.Worth && b.lanes.Open() > 0 {
+	if uint64(len(o.data)) >= b.visitor.LaneFrom && b.lanes.Open() > 0 {
 		frame := wire.Frame{Kind: wire.FrameAway, Offset: o.offset, Length: uint64(len(o.data))}
 		if _, err := out.Write(frame.Append(out.AvailableBuffer())); err != nil {
 			return err

@@ -49,7 +49,10 @@ type Config struct {
 	// authority nor a token is needed.
 	Grants bool
 	Limits Limits // what is 0 is as DefaultLimits has it
-	Log    *slog.Logger
+	// LaneFrom is how many bytes at a time are worth connections of their own; 0 for as
+	// many as usual.
+	LaneFrom uint64
+	Log      *slog.Logger
 }
 
 // Limits bound what those outside may take, and how long they may be silent.
@@ -113,7 +116,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	if c.TLS.ClientCAs == nil && c.Token == "" && !c.Grants {
 		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
-	c.TLS, c.Limits = strict(c.TLS), c.Limits.complete()
+	c.TLS, c.Limits, c.LaneFrom = strict(c.TLS), c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
 	g := &Gateway{
 		Config: c, listener: door.Listen(listener, false),
 		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
@@ -360,7 +363,7 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if _, err := rand.Read(v.key[:]); err != nil {
 		return err
 	}
-	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry(), Lanes: lanes.Most, Key: v.key}
+	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry(), Lanes: lanes.Most, From: v.LaneFrom, Key: v.key}
 	_, err = v.conn.Write(geometry.Append(nil))
 	return err
 }

@@ -134,6 +134,9 @@ func (l *Lanes) Serve(conn Conn) error {
 // change before that. It may wait for the receiver, who must have heard by then that
 // parcels up to this one are due. One goroutine calls it.
 func (l *Lanes) Send(data []byte, done func()) error {
+	if err := l.why(); err != nil {
+		return err
+	}
 	// Each lane gets a part, but no parts that are not worth it.
 	n := min(Piece, max(least, (len(data)+l.Open()-1)/max(1, l.Open())))
 	n = (n + record - 1) &^ (record - 1)

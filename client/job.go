@@ -395,7 +395,7 @@ var errChanged = errors.New("the node's devices are not those of which the progr
 
 // lender is the node of a borrowed device.
 func (j *job) lender(d grant.Device) Remote {
-	return Remote{Dial: Dialler(d.Address, j.tls), Grant: string(j.grant.Secret)}
+	return Remote{Dial: Dialler(d.Address, j.tls), Lane: LaneDialler(d.Address, j.tls), Grant: string(j.grant.Secret)}
 }
 
 // borrow serves a program with a device of another node.

@@ -23,6 +23,8 @@ import (
 type Remote struct {
 	// Dial makes a connection; each virtual device that a program uses gets one.
 	Dial func(context.Context) (net.Conn, error)
+	// Lane makes one for bulk data; nil: there are none.
+	Lane func(context.Context) (net.Conn, error)
 	// Token is what the node wants to hear, "" if nothing.
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
@@ -150,6 +152,7 @@ type relay struct {
 	consumer *wire.Consumer
 	promised promised
 	behind   behind // send's
+	bulk     *bulk
 
 	mu       sync.Mutex
 	finished bool
@@ -163,6 +166,7 @@ func (r *relay) serve(attached *wire.Attached) error {
 	}
 	defer r.shared.Unmap()
 	var all sync.WaitGroup
+	r.bulk.start = func(serve func()) { all.Go(serve) }
 	all.Go(func() { r.finish(r.named(r.send())) })
 	all.Go(func() { r.finish(r.named(r.receive())) })
 	all.Go(func() {
@@ -201,6 +205,7 @@ func (r *relay) finish(reason string) {
 		r.consumer.Stop()
 	}
 	r.promised.end()
+	r.bulk.end()
 	if r.far != nil {
 		_ = r.far.Close()
 	}
@@ -369,6 +374,7 @@ func (r *relay) share(attached *wire.Attached) error {
 	}
 	r.mu.Lock()
 	r.shared, r.consumer = shared, wire.NewConsumer(shared)
+	r.bulk = newBulk(r.remote.Lane, frame, r.consumer.Release)
 	finished := r.finished
 	r.mu.Unlock()
 	var record bytes.Buffer
@@ -425,7 +431,9 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	}
 	frame := wire.Frame{Kind: wire.FrameMessage, Header: h, Body: body}
 	staged := h.Op.TakesData() && h.Data < r.shared.Geometry().Staging
+	away := staged && r.bulk.takes(h.Length)
 	switch {
+	case away:
 	case staged:
 		frame.Bytes = h.Length
 	case h.Op.TakesData() && h.Length > 0:
@@ -442,7 +450,11 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
 		return err
 	}
-	if !staged {
+	free := r.bulk.releases(staged, h.Release)
+	switch {
+	case away:
+		return r.sendAway(data, free)
+	case !staged:
 		return nil
 	}
 	for len(data) > 0 {
@@ -452,8 +464,16 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 		}
 		data = data[n:]
 	}
-	r.consumer.Release(h.Release)
+	free()
 	return nil
+}
+
+// sendAway sends bytes over the lanes, of which the node has been told.
+func (r *relay) sendAway(data []byte, free func()) error {
+	if err := r.out.Flush(); err != nil {
+		return err
+	}
+	return r.bulk.lanes.Send(data, free)
 }
 
 // countFunctions counts the program's functions. What one that has returned may have
@@ -503,6 +523,17 @@ func (r *relay) promise(seq uint32, at piece) error {
 
 // sendData sends a part of the arena.
 func (r *relay) sendData(part piece) error {
+	if r.bulk.takes(part.length) {
+		data, err := r.shared.Data(part.offset, part.length)
+		if err != nil {
+			return err
+		}
+		frame := wire.Frame{Kind: wire.FrameAway, Offset: part.offset, Length: part.length}
+		if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+			return err
+		}
+		return r.sendAway(data, nil)
+	}
 	for part.length > 0 {
 		n := min(part.length, wire.MaxPiece)
 		data, err := r.shared.Data(part.offset, n)
@@ -534,12 +565,14 @@ func (r *relay) receive() string {
 			return broke(err)
 		}
 		switch f.Kind {
-		case wire.FrameData:
-			data, err := r.shared.Data(f.Offset, f.Bytes)
+		case wire.FrameData, wire.FrameAway:
+			data, err := r.shared.Data(f.Offset, f.Bytes+f.Length)
 			if err == nil && f.Offset < r.shared.Geometry().Staging {
 				err = errors.New("data for staging memory")
 			}
-			if err == nil {
+			if err == nil && f.Kind == wire.FrameAway {
+				err = r.bulk.lanes.Receive(data)
+			} else if err == nil {
 				err = frames.ReadBytes(data)
 			}
 			if err != nil {

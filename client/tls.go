@@ -83,6 +83,13 @@ func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn
 	}
 }
 
+// LaneDialler returns how to make lanes to a node at HOST:PORT.
+func LaneDialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
+	config = config.Clone()
+	config.NextProtos = []string{wire.LaneProtocol}
+	return Dialler(address, config)
+}
+
 // GiveUpAfterAMinute lets connections break when the other machine has been
 // silent for so long; the system's own patience is a quarter of an hour.
 func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {

@@ -370,7 +370,7 @@ func startRelay(b *testing.B) (socket string) {
 	programs, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	must(b, err)
 	background(b, func(ctx context.Context) error {
-		return clientside.Relay(ctx, programs, clientside.Remote{Dial: clientside.Dialler(listener.Addr().String(), userTLS)}, quiet)
+		return clientside.Relay(ctx, programs, clientside.Remote{Dial: clientside.Dialler(listener.Addr().String(), userTLS), Lane: clientside.LaneDialler(listener.Addr().String(), userTLS)}, quiet)
 	})
 	return socket
 }

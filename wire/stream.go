@@ -13,7 +13,8 @@ import (
 // little-endian.
 //
 //	frame     u32 size of what follows the head, u8 kind, 3 bytes of zero
-//	geometry  u64 ring, staging, bounce, pinned: the first frame, from the node
+//	geometry  u64 ring, staging, bounce, pinned, u64 how many lanes, u64 from how many
+//	          bytes they are used, 32 bytes of key: the first frame, from the node
 //	message   a message as on the ring; behind it its bytes, if they were staged
 //	data      u64 offset in the arena, then the bytes there, at most MaxPiece
 //	reply     u32 seq of the message, u16 1 + slot or 0, u16 print, i32 result,
@@ -22,6 +23,11 @@ import (
 //	notice    a line for the user, from the node; it comes before the reply that
 //	          it explains
 //	closed    the reason; the last frame, from the node
+//	away      u64 offset in the arena, u64 length: bytes that come over the lanes
+//
+// Lanes (package lanes) are connections for bulk data, which the client's side makes when
+// it has some, and begins with the key. Staged bytes of a message may come over them,
+// too: then none are behind it.
 //
 // Data for a message come before it, and data that a message gives come before
 // its reply and before the reply to whatever waited for it. Each message that
@@ -39,9 +45,10 @@ const (
 	FrameState
 	FrameClosed
 	FrameNotice
+	FrameAway
 )
 
-var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed", FrameNotice: "notice"}
+var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed", FrameNotice: "notice", FrameAway: "away"}
 
 func (k FrameKind) String() string {
 	if int(k) < len(frameNames) && k > 0 {
@@ -55,6 +62,12 @@ const MaxPiece = 1 << 20
 
 // StreamProtocol names the protocol where TLS agrees on one.
 const StreamProtocol = "muster/1"
+
+// LaneProtocol names that of lanes.
+const LaneProtocol = "muster-lane/1"
+
+// LaneKey says which client a lane is for. Who has it may write the client's data.
+type LaneKey [32]byte
 
 // SpeaksFor begins the token of a hello from the gateway; the name of the user
 // for whom it comes follows. A daemon believes it only from its own user.
@@ -72,6 +85,10 @@ type Frame struct {
 	Header   Header // of a message
 	Body     []byte // of a message; the answer of a reply; valid until the next frame
 	Offset   uint64 // of data
+	Length   uint64 // of data that come over the lanes
+	Lanes    uint64 // how many there may be, of a geometry
+	From     uint64 // bytes
+	Key      LaneKey
 	Seq      uint32 // of the message that a reply is for
 	Slot     int    // of a reply; -1 for none
 	Result   int32
@@ -89,10 +106,13 @@ func (f *Frame) Append(b []byte) []byte {
 	case FrameGeometry:
 		g := f.Geometry
 		b = appendU64(appendU64(appendU64(appendU64(b, g.Ring), g.Staging), g.Bounce), g.Pinned)
+		b = append(appendU64(appendU64(b, f.Lanes), f.From), f.Key[:]...)
 	case FrameMessage:
 		b = AppendMessage(b, f.Header, f.Body)
 	case FrameData:
 		b = appendU64(b, f.Offset)
+	case FrameAway:
+		b = appendU64(appendU64(b, f.Offset), f.Length)
 	case FrameReply:
 		b = appendU32(b, f.Seq)
 		b = binary.LittleEndian.AppendUint16(b, uint16(f.Slot+1))
@@ -163,7 +183,7 @@ func (r *FrameReader) Next() (Frame, error) {
 		err = r.message(&f, size)
 	case FrameData:
 		err = r.data(&f, size)
-	case FrameGeometry, FrameReply, FrameState, FrameClosed, FrameNotice:
+	case FrameGeometry, FrameReply, FrameState, FrameClosed, FrameNotice, FrameAway:
 		err = r.small(&f, size)
 	default:
 		err = fmt.Errorf("%v is of no kind that is known", f.Kind)
@@ -229,9 +249,13 @@ func (r *FrameReader) small(f *Frame, size uint64) error {
 	switch f.Kind {
 	case FrameGeometry:
 		f.Geometry = Geometry{Ring: fields.u64(), Staging: fields.u64(), Bounce: fields.u64(), Pinned: fields.u64()}
+		f.Lanes, f.From = fields.u64(), fields.u64()
+		copy(f.Key[:], fields.take(len(f.Key)))
 		if err := f.Geometry.check(); err != nil {
 			return err
 		}
+	case FrameAway:
+		f.Offset, f.Length = fields.u64(), fields.u64()
 	case FrameReply:
 		f.Seq = fields.u32()
 		both := fields.u32()

@@ -142,5 +142,5 @@ func (f *runFlags) remote() (client.Remote, error) {
 	if len(config.Certificates) == 0 && token == "" {
 		return client.Remote{}, errors.New("there is no certificate in " + f.tlsDir + " and no token in $MUSTER_TOKEN: one of them must say who you are")
 	}
-	return client.Remote{Dial: client.Dialler(address, config), Token: token}, nil
+	return client.Remote{Dial: client.Dialler(address, config), Lane: client.LaneDialler(address, config), Token: token}, nil
 }

@@ -94,6 +94,9 @@ wire/grant < node/gateway
 # Who has a certificate: users, nodes and heads are told apart alike everywhere.
 NOTHING < wire/identity < node/gateway, head/dial, head/daemon
 
+# Bulk data between machines, whoever sends them.
+NOTHING < wire/lanes < client, node/gateway
+
 # The agent: it starts what the head says, and knows no policy.
 wire/agent < node/agentcore # what an agent knows, as a value
 node/agentcore, wire/agent, wire/grant, wire/status, client, internal/wholefile < node/agent

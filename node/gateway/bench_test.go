@@ -98,7 +98,7 @@ func runRelay(args []string) error {
 		return err
 	}
 	go func() {
-		_ = client.Relay(context.Background(), near, client.Remote{Dial: client.Dialler(args[1], config)}, quiet)
+		_ = client.Relay(context.Background(), near, client.Remote{Dial: client.Dialler(args[1], config), Lane: client.LaneDialler(args[1], config)}, quiet)
 	}()
 	untilInputEnds(socket)
 	return nil

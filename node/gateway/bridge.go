@@ -17,6 +17,7 @@ import (
 	"muster/internal/door"
 	"muster/model"
 	"muster/wire"
+	"muster/wire/lanes"
 )
 
 // bufferSize is several records of TLS.
@@ -41,6 +42,8 @@ type bridge struct {
 	patient *door.Patient // the same connection, with times for the other side
 	in      *bufio.Reader // reads from patient
 	session *client.Session
+	visitor *visitor
+	lanes   *lanes.Lanes
 	all     sync.WaitGroup
 
 	// waits says which of the client's places for answers wait for one.
@@ -80,8 +83,8 @@ type outgoing struct {
 	frame  []byte
 }
 
-func newBridge(conn *tls.Conn, patient *door.Patient, in *bufio.Reader, session *client.Session) *bridge {
-	return &bridge{conn: conn, patient: patient, in: in, session: session,
+func newBridge(v *visitor, patient *door.Patient, session *client.Session) *bridge {
+	return &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
 		pinned: map[uint64]bool{}, toSend: make(chan outgoing, 64), isOver: make(chan struct{}), more: make(chan struct{}, 1)}
 }
 
@@ -106,6 +109,8 @@ func (b *bridge) over(reason string) {
 		// Whoever waits for the worker waits no more.
 		b.session.Shared.Close(reason)
 		b.session.HangUp()
+		b.visitor.dismissLanes(b)
+		b.lanes.Close(lanes.ErrClosed)
 		close(b.isOver)
 		// The connection is for the writer to close, which may have to be hurried.
 		b.patient.Hurry(farewellTime)
@@ -116,21 +121,25 @@ func (b *bridge) over(reason string) {
 func (b *bridge) read() string {
 	frames := wire.NewFrameReader(b.in)
 	for seq := uint32(0); ; {
-		err := b.next(frames, &seq)
-		var network net.Error
-		var closed *wire.ClosedError
-		switch {
-		case err == nil:
-		case errors.As(err, &closed):
-			return closed.Reason
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return "the program's side began a message and did not go on with it"
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
-			return ""
-		default:
-			return "the program's side sent what it must not: " + err.Error()
+		if err := b.next(frames, &seq); err != nil {
+			return unread(err)
 		}
 	}
+}
+
+// unread says why nothing more can be read; "" if the client has gone.
+func unread(err error) string {
+	var network net.Error
+	var closed *wire.ClosedError
+	switch {
+	case errors.As(err, &closed):
+		return closed.Reason
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, lanes.ErrLate):
+		return "the program's side began a message and did not go on with it"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
+		return ""
+	}
+	return "the program's side sent what it must not: " + err.Error()
 }
 
 // next takes one frame. The client may take as long as it likes to begin one, but
@@ -146,7 +155,7 @@ func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 		return err
 	}
 	switch f.Kind {
-	case wire.FrameData:
+	case wire.FrameData, wire.FrameAway:
 		return b.take(frames, f)
 	case wire.FrameMessage:
 		if f.Header.Seq != *seq {
@@ -162,11 +171,17 @@ func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 
 // take puts data where a message will say that they are.
 func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
-	to, err := b.unstaged(f.Offset, f.Bytes)
+	to, err := b.unstaged(f.Offset, f.Bytes+f.Length)
 	if err != nil {
 		return err
 	}
-	return frames.ReadBytes(to)
+	switch {
+	case f.Kind == wire.FrameData:
+		return frames.ReadBytes(to)
+	case b.lanes.Open() == 0:
+		return errors.New("data over lanes, and there are none")
+	}
+	return b.lanes.Receive(to)
 }
 
 // unstaged returns a part of the arena that both sides have at the same place.
@@ -210,10 +225,14 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 	h, producer := f.Header, b.session.Producer
 	switch {
 	case h.Op.TakesData() && h.Data < b.session.Shared.Geometry().Staging:
-		if f.Bytes != h.Length {
-			return fmt.Errorf("%v without its data", h.Op)
+		fill := frames.ReadBytes
+		if f.Bytes == 0 && h.Length > 0 {
+			if b.lanes.Open() == 0 {
+				return fmt.Errorf("%v without its data", h.Op)
+			}
+			fill = b.lanes.Receive
 		}
-		return producer.SendFilled(h, f.Body, f.Bytes, frames.ReadBytes)
+		return producer.SendFilled(h, f.Body, h.Length, fill)
 	case h.Op.TakesData():
 		if f.Bytes != 0 {
 			return fmt.Errorf("%v with data that are not staged", h.Op)
@@ -390,7 +409,7 @@ func (b *bridge) write() {
 	for {
 		select {
 		case o := <-b.toSend:
-			if err := send(out, o); err != nil {
+			if err := b.send(out, o); err != nil {
 				b.over(unsent(err))
 				return
 			}
@@ -403,7 +422,7 @@ func (b *bridge) write() {
 		}
 		select {
 		case o := <-b.toSend:
-			if err := send(out, o); err != nil {
+			if err := b.send(out, o); err != nil {
 				b.over(unsent(err))
 				return
 			}
@@ -430,7 +449,7 @@ func (b *bridge) farewell(out *bufio.Writer) {
 	for {
 		select {
 		case o := <-b.toSend:
-			if send(out, o) != nil {
+			if b.send(out, o) != nil {
 				return
 			}
 			continue
@@ -451,7 +470,20 @@ func (b *bridge) farewell(out *bufio.Writer) {
 	}
 }
 
-func send(out *bufio.Writer, o outgoing) error {
+func (b *bridge) send(out *bufio.Writer, o outgoing) error {
+	if uint64(len(o.data)) >= b.visitor.LaneFrom && b.lanes.Open() > 0 {
+		frame := wire.Frame{Kind: wire.FrameAway, Offset: o.offset, Length: uint64(len(o.data))}
+		if _, err := out.Write(frame.Append(out.AvailableBuffer())); err != nil {
+			return err
+		}
+		if err := out.Flush(); err != nil { // for it waits for them to be taken
+			return err
+		}
+		if err := b.lanes.Send(o.data, nil); err != nil {
+			return err
+		}
+		o.data = nil
+	}
 	for len(o.data) > 0 {
 		n := min(len(o.data), wire.MaxPiece)
 		frame := wire.Frame{Kind: wire.FrameData, Offset: o.offset, Bytes: uint64(n)}

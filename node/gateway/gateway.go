@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -32,6 +33,7 @@ import (
 	"muster/wire"
 	"muster/wire/grant"
 	"muster/wire/identity"
+	"muster/wire/lanes"
 )
 
 // Config says who may come, and where to.
@@ -47,7 +49,10 @@ type Config struct {
 	// authority nor a token is needed.
 	Grants bool
 	Limits Limits // what is 0 is as DefaultLimits has it
-	Log    *slog.Logger
+	// LaneFrom is how many bytes at a time are worth connections of their own; 0 for as
+	// many as usual.
+	LaneFrom uint64
+	Log      *slog.Logger
 }
 
 // Limits bound what those outside may take, and how long they may be silent.
@@ -98,6 +103,9 @@ type Gateway struct {
 	unknown  *door.Places // by where they come from
 	known    *door.Places // by user
 	ended    atomic.Bool
+
+	mu      sync.Mutex
+	bridges map[wire.LaneKey]*bridge // that take lanes
 }
 
 // New makes a gateway that accepts connections once it serves.
@@ -108,11 +116,12 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	if c.TLS.ClientCAs == nil && c.Token == "" && !c.Grants {
 		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
-	c.TLS, c.Limits = strict(c.TLS), c.Limits.complete()
+	c.TLS, c.Limits, c.LaneFrom = strict(c.TLS), c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
 	g := &Gateway{
 		Config: c, listener: door.Listen(listener, false),
 		unknown: door.NewPlaces(c.Limits.Unknown, c.Limits.Unknown),
 		known:   door.NewPlaces(c.Limits.User, c.Limits.All),
+		bridges: map[wire.LaneKey]*bridge{},
 	}
 	g.listener.Notice = func(trouble error) {
 		if trouble != nil {
@@ -165,7 +174,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 func strict(given *tls.Config) *tls.Config {
 	t := given.Clone()
 	t.MinVersion = tls.VersionTLS13
-	t.NextProtos = []string{wire.StreamProtocol}
+	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol}
 	t.SessionTicketsDisabled = true
 	t.DynamicRecordSizingDisabled = true
 	t.ClientAuth = tls.NoClientCert
@@ -192,6 +201,10 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
+	if conn.ConnectionState().NegotiatedProtocol == wire.LaneProtocol {
+		g.serveLane(conn, unknown)
+		return
+	}
 	patient := door.NewPatient(conn, g.Limits.Silence)
 	v := &visitor{Gateway: g, conn: conn, in: bufio.NewReaderSize(patient, bufferSize)}
 	defer v.leave()
@@ -210,7 +223,9 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	stop() // from here on it ends with a word
 	_ = plain.SetDeadline(time.Time{})
 	log.Debug("a program is served", "user", v.user, "client", session.Attached.Client)
-	reason := newBridge(conn, patient, v.in, session).run(ctx)
+	b := newBridge(v, patient, session)
+	g.admitLanes(b)
+	reason := b.run(ctx)
 	log.Debug("a program is no more served", "user", v.user, "client", session.Attached.Client, "reason", reason)
 }
 
@@ -230,7 +245,9 @@ type visitor struct {
 	conn  *tls.Conn
 	in    *bufio.Reader
 	user  string
-	place *door.Place // as a user's
+	key   wire.LaneKey // of the lanes that it may have
+	whose string       // place is
+	place *door.Place  // as a user's
 }
 
 func (v *visitor) leave() { v.place.Leave() }
@@ -343,7 +360,10 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if err := wire.WriteRecord(v.conn, &session.Attached); err != nil {
 		return err
 	}
-	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry()}
+	if _, err := rand.Read(v.key[:]); err != nil {
+		return err
+	}
+	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry(), Lanes: lanes.Most, From: v.LaneFrom, Key: v.key}
 	_, err = v.conn.Write(geometry.Append(nil))
 	return err
 }
@@ -354,6 +374,7 @@ func jobKey(credential string) string { return "job " + grant.Credential(credent
 // takePlace takes one of the places of a user or a job, or refuses.
 func (v *visitor) takePlace(key, who string) (err error) {
 	plain := v.conn.NetConn()
+	v.whose = key
 	v.place, err = v.known.Take(key, false, func() { _ = plain.Close() })
 	switch {
 	case errors.Is(err, door.ErrUserFull):

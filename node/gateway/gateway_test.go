@@ -85,7 +85,7 @@ func (w *world) connect(t testing.TB, daemon string, change func(c *Config)) {
 		w.gateway.Serve(ctx)
 		return nil
 	})
-	w.relay(t, w.socket, client.Remote{Dial: client.Dialler(w.address, w.user), Token: config.Token})
+	w.relay(t, w.socket, client.Remote{Dial: client.Dialler(w.address, w.user), Lane: client.LaneDialler(w.address, w.user), Token: config.Token})
 }
 
 func (w *world) userTLS(t testing.TB) *tls.Config {

@@ -24,7 +24,7 @@ func TestPinnedMemoryIsBounded(t *testing.T) {
 	}
 	defer shared.Unmap()
 	for _, c := range []struct{ sees, most uint64 }{{1 << 20, leastPinned}, {256 << 20, 256 << 20}} {
-		b := newBridge(nil, nil, nil, &client.Session{Shared: shared, Attached: wire.Attached{Memory: c.sees}})
+		b := newBridge(&visitor{Gateway: &Gateway{}}, nil, &client.Session{Shared: shared, Attached: wire.Attached{Memory: c.sees}})
 		use := func(at, size uint64) error {
 			_, err := b.unstaged(g.Staging+g.Bounce+at, size)
 			return err

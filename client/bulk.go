@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"muster/internal/door"
+	"muster/wire"
+	"muster/wire/lanes"
+)
+
+// laneTime is how long a lane may take to be made.
+const laneTime = 10 * time.Second
+
+// bulk are a client's lanes, which are made when there is something worth it. Of a nil
+// bulk the methods do nothing.
+type bulk struct {
+	dial  func(context.Context) (net.Conn, error)
+	most  int
+	from  uint64 // bytes
+	key   wire.LaneKey
+	start func(serve func()) // in a goroutine that is waited for
+	ctx   context.Context    // of lanes that are being made
+	over  func()
+
+	lanes   *lanes.Lanes
+	begun   bool // they are being made; send's
+	staging inOrder
+}
+
+func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, release func(uint64)) *bulk {
+	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), worthwhile()), lanes: lanes.New(silence), staging: inOrder{release: release}}
+	b.ctx, b.over = context.WithCancel(context.Background())
+	if dial == nil {
+		b.most = 0
+	}
+	return b
+}
+
+// worthwhile is how many lanes this machine can keep busy: half of its cores encrypt, the
+// others have the program and its messages.
+func worthwhile() int { return max(2, runtime.NumCPU()/2) }
+
+// takes says whether so many bytes go over lanes. The first time it has them made, and
+// until there is one the connection with the messages takes all.
+func (b *bulk) takes(length uint64) bool {
+	if length < b.from || b.most == 0 {
+		return false
+	}
+	if !b.begun {
+		b.begun = true
+		for range b.most {
+			b.start(b.serve)
+		}
+	}
+	return b.lanes.Open() > 0
+}
+
+// serve makes a lane and serves it. Those that cannot be made are done without.
+func (b *bulk) serve() {
+	ctx, cancel := context.WithTimeout(b.ctx, laneTime)
+	defer cancel()
+	conn, err := b.dial(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	lane := door.NewLane(conn, silence)
+	defer context.AfterFunc(b.ctx, lane.HangUp)()
+	_ = conn.SetDeadline(time.Now().Add(laneTime))
+	if _, err := conn.Write(b.key[:]); err != nil {
+		return
+	}
+	// The node says when it has taken it: what is sent to one that it has not is lost.
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	if b.lanes.Join(lane) == nil {
+		_ = b.lanes.Serve(lane)
+	}
+}
+
+// end ends all lanes.
+func (b *bulk) end() {
+	if b != nil {
+		b.over()
+		b.lanes.Close(lanes.ErrClosed)
+	}
+}
+
+// releases notes that staging memory up to a position is in use, if it is, and returns
+// what says that it is free again.
+func (b *bulk) releases(staged bool, position uint64) (free func()) {
+	if !staged {
+		return nil
+	}
+	return b.staging.use(position)
+}
+
+// inOrder frees staging memory in the order in which it was used, however the bytes
+// there get away.
+type inOrder struct {
+	release func(position uint64)
+
+	mu   sync.Mutex
+	used []*stretch
+}
+
+type stretch struct {
+	end  uint64
+	free bool
+}
+
+func (o *inOrder) use(end uint64) (free func()) {
+	s := &stretch{end: end}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.used = append(o.used, s)
+	return func() { o.free(s) }
+}
+
+func (o *inOrder) free(s *stretch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.free = true
+	n := 0
+	for n < len(o.used) && o.used[n].free {
+		n++
+	}
+	if n > 0 {
+		o.release(o.used[n-1].end)
+		o.used = append(o.used[:0], o.used[n:]...)
+	}
+}

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"io"
+	"time"
+
+	"muster/internal/door"
+	"muster/wire"
+)
+
+// admitLanes lets lanes come to a bridge, until it ends.
+func (g *Gateway) admitLanes(b *bridge) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bridges[b.visitor.key] = b
+}
+
+// dismissLanes lets no more come.
+func (g *Gateway) dismissLanes(b *bridge) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.bridges, b.visitor.key)
+}
+
+// serveLane serves a connection that brings bulk data of a client, who has told it the key
+// that only the client was told.
+func (g *Gateway) serveLane(conn *tls.Conn, unknown *door.Place) {
+	var key wire.LaneKey
+	if _, err := io.ReadFull(conn, key[:]); err != nil {
+		return
+	}
+	g.mu.Lock()
+	b := g.bridges[key]
+	if b != nil { // it waits for this one from here on
+		b.all.Add(1)
+	}
+	g.mu.Unlock()
+	if b == nil {
+		return
+	}
+	defer b.all.Done()
+	place, err := g.known.Take(b.visitor.whose, false, func() { _ = conn.NetConn().Close() })
+	if err != nil {
+		return // the client does with those that it has
+	}
+	defer place.Leave()
+	if !place.Use() {
+		return
+	}
+	unknown.Leave()
+	lane := door.NewLane(conn, g.Limits.Silence)
+	if b.lanes.Join(lane) != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	if _, err := conn.Write([]byte{1}); err != nil {
+		b.over("")
+		return
+	}
+	b.over(unread(b.lanes.Serve(lane))) // the client cannot do without it
+}

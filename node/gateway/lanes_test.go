@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/client"
+	"muster/wire"
+)
+
+// theBridge is that of the only client.
+func (w *world) theBridge() *bridge {
+	w.gateway.mu.Lock()
+	defer w.gateway.mu.Unlock()
+	for _, b := range w.gateway.bridges {
+		return b
+	}
+	return nil
+}
+
+// openLanes has a client use so much that it makes its lanes, and waits for them.
+func openLanes(t *testing.T, w *world, s *client.Session) *bridge {
+	t.Helper()
+	in := (&wire.CopyIn{Dst: deviceBase}).Append(nil)
+	var b *bridge
+	eventually(t, "the lanes are open", func() bool {
+		if err := s.Producer.SendData(wire.Header{Op: wire.OpCopyIn, Slot: -1}, in, make([]byte, 5000)); err != nil {
+			t.Fatal(err)
+		}
+		b = w.theBridge()
+		return b != nil && b.lanes.Open() >= 2
+	})
+	return b
+}
+
+func lanesFrom(n uint64) func(*Config) { return func(c *Config) { c.LaneFrom = n } }
+
+// A program sees the same whether its data come over lanes or not.
+func TestLanesAreLikeTheRing(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(1000))
+	for seed := range uint64(4) {
+		want, err := runProgram(w.daemon.socket, seed, 150)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := attachTo(t, w.socket)
+		b := openLanes(t, w, s)
+		p := &program{s: s, random: rand.New(rand.NewPCG(seed, 7))}
+		if err := p.run(150); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := strings.Join(p.saw, "\n"), strings.Join(want, "\n"); a != b {
+			t.Errorf("seed %d: over lanes it saw\n%s\nand on the ring\n%s", seed, a, b)
+		}
+		s.Close()
+		eventually(t, "the bridge is gone", func() bool { return w.theBridge() == nil })
+		if err := b.lanes.Send(make([]byte, 1), nil); err == nil {
+			t.Error("the lanes of a client that has gone are open")
+		}
+	}
+	eventually(t, "all places are free", func() bool { return w.gateway.known.Taken() == 0 })
+}
+
+// When a lane breaks, that client ends with a reason, and nothing else does.
+func TestLanesThatBreak(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(1000))
+	bystander := attachTo(t, w.socket)
+	defer bystander.Close()
+	openLanes(t, w, bystander)
+	for _, plenty := range []int64{0, 40, 100, 5000, 30_000, 200_000} {
+		var reads, writes atomic.Int64
+		reads.Store(1 << 40)
+		writes.Store(plenty)
+		socket := newSocket()
+		dial := client.LaneDialler(w.address, w.user)
+		w.relay(t, socket, client.Remote{Dial: client.Dialler(w.address, w.user), Lane: func(ctx context.Context) (net.Conn, error) {
+			conn, err := dial(ctx)
+			return cutConn{conn, &reads, &writes}, err
+		}})
+		_, err := runProgram(socket, 1, 400)
+		var closed *wire.ClosedError
+		switch {
+		case plenty < 32 && err != nil: // no lane was made: it does without
+			t.Errorf("without lanes: %v", err)
+		case plenty >= 100 && !errors.As(err, &closed):
+			t.Errorf("a lane that breaks after %d bytes: %v", plenty, err)
+		}
+	}
+	if _, err := bystander.Producer.Call(&wire.Synchronise{}, nil); err != nil {
+		t.Error("another client was hurt:", err)
+	}
+	eventually(t, "all clients are gone but one", func() bool { return w.daemon.clientsServed() == 1 })
+}
+
+// Whoever does not know a key is sent away, and takes no place.
+func TestLanesOfStrangers(t *testing.T) {
+	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.Greet = 1000, 300*time.Millisecond })
+	s := attachTo(t, w.socket)
+	defer s.Close()
+	taken := w.gateway.known.Taken()
+	for _, said := range [][]byte{make([]byte, 32), {1, 2, 3}, nil} {
+		config := w.user.Clone()
+		config.NextProtos = []string{wire.LaneProtocol}
+		conn, err := tls.Dial("tcp", w.address, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(said); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := io.ReadAll(conn); len(answer) > 0 {
+			t.Errorf("a stranger was told %x, %v", answer, err)
+		}
+		conn.Close()
+	}
+	if now := w.gateway.known.Taken(); now != taken {
+		t.Errorf("strangers have %d places", now-taken)
+	}
+	if _, err := s.Producer.Call(&wire.Synchronise{}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A user whose places are all taken has fewer lanes, or none, and everything works.
+func TestFewPlacesForLanes(t *testing.T) {
+	for places := 1; places < 4; places++ {
+		w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.User = 1000, places })
+		want, err := runProgram(w.daemon.socket, 3, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := runProgram(w.socket, 3, 100)
+		if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%d places: %v", places, err)
+		}
+	}
+}

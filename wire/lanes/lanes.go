@@ -1,0 +1,320 @@
+// Package lanes carries bulk data between two machines over several connections beside
+// the one that has the messages: one connection's encryption is one core's work.
+//
+// What is sent is cut into pieces, which take whatever lane is free. A parcel is
+// everything that is sent at once; both sides count parcels, and the messages say when
+// one is due. So the receiver knows where its bytes belong, and in which order parcels
+// count, however their pieces overtake each other: bytes of a parcel that nobody has asked
+// for yet wait, a piece in each lane.
+//
+// Numbers are little-endian. A piece is u64 parcel, u64 offset in it, u32 length, u32 zero,
+// and the bytes.
+//
+// The package knows nothing of messages, devices or who may come.
+package lanes
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+const (
+	// Piece is how many bytes a piece has at most.
+	Piece = 256 << 10
+	// least is how many bytes are worth another lane.
+	least = 32 << 10
+	// Worth is how many bytes are worth a parcel.
+	Worth = 128 << 10
+	// Most is how many lanes there are at most.
+	Most = 8
+
+	head   = 24
+	record = 16 << 10 // of TLS
+	queued = 4        // pieces of each lane that wait to be sent
+)
+
+// Conn is a lane: as door.Patient, which gives the other side its times.
+type Conn interface {
+	io.ReadWriter
+	// Begun says whether the other side has begun something that it must go on with.
+	Begun(bool)
+	// HangUp ends the connection, whoever reads or writes, without waiting.
+	HangUp()
+}
+
+// ErrClosed says that nothing is carried any more.
+var ErrClosed = errors.New("the lanes are closed")
+
+// Lanes are those of one client. Parcels are numbered from 0, for each direction.
+type Lanes struct {
+	patience time.Duration // how long a parcel that is due may stay away
+
+	mu     sync.Mutex
+	change *sync.Cond
+	conns  []Conn
+	err    error
+
+	pieces chan piece
+	ended  chan struct{}
+	sent   uint64 // parcels; the sender's
+
+	due      uint64 // parcels that were asked for; the receiver's
+	to       []byte // of the last of these, while it is awaited
+	missing  uint64 // bytes of it
+	progress uint64 // counts pieces
+}
+
+// piece is a part of a parcel that is to be sent.
+type piece struct {
+	parcel, offset uint64
+	bytes          []byte
+	done           func() // when it was
+}
+
+// New makes lanes, of which none is open. A parcel that is due may stay away for as long
+// as patience, with nothing of it coming.
+func New(patience time.Duration) *Lanes {
+	l := &Lanes{patience: patience, pieces: make(chan piece, queued*Most), ended: make(chan struct{})}
+	l.change = sync.NewCond(&l.mu)
+	return l
+}
+
+// Open is how many lanes there are.
+func (l *Lanes) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// Close ends everything, with its connections: whoever waits is told err. Only the first
+// counts.
+func (l *Lanes) Close(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.err = err
+		close(l.ended)
+		l.change.Broadcast()
+		for _, c := range l.conns {
+			c.HangUp()
+		}
+	}
+}
+
+// Join opens a lane, which Serve serves.
+func (l *Lanes) Join(conn Conn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return l.err
+	case len(l.conns) == Most:
+		return fmt.Errorf("more than %d lanes", Most)
+	}
+	l.conns = append(l.conns, conn)
+	return nil
+}
+
+// Serve carries pieces over a connection that has joined, until one of them breaks or
+// Close, and returns why. Nothing touches bytes of parcels through this connection any
+// more when it has returned.
+func (l *Lanes) Serve(conn Conn) error {
+	var all sync.WaitGroup
+	all.Go(func() { l.Close(l.write(conn)) })
+	all.Go(func() { l.Close(l.read(conn)) })
+	all.Wait()
+	return l.why()
+}
+
+// Send sends a parcel, and calls done when its bytes are on their way. They must not
+// change before that. It may wait for the receiver, who must have heard by then that
+// parcels up to this one are due. One goroutine calls it.
+func (l *Lanes) Send(data []byte, done func()) error {
+	if err := l.why(); err != nil {
+		return err
+	}
+	// Each lane gets a part, but no parts that are not worth it.
+	n := min(Piece, max(least, (len(data)+l.Open()-1)/max(1, l.Open())))
+	n = (n + record - 1) &^ (record - 1)
+	left := &countdown{n: (len(data) + n - 1) / n, done: done}
+	number := l.sent
+	l.sent++
+	for offset := 0; offset < len(data); offset += n {
+		p := piece{number, uint64(offset), data[offset:min(offset+n, len(data))], left.down}
+		select {
+		case l.pieces <- p:
+		case <-l.ended:
+			return l.why()
+		}
+	}
+	return nil
+}
+
+func (l *Lanes) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// countdown calls done when it was called n times.
+type countdown struct {
+	mu   sync.Mutex
+	n    int
+	done func()
+}
+
+func (c *countdown) down() {
+	c.mu.Lock()
+	c.n--
+	last := c.n == 0
+	c.mu.Unlock()
+	if last && c.done != nil {
+		c.done()
+	}
+}
+
+func (l *Lanes) write(conn Conn) error {
+	first := make([]byte, record)
+	for {
+		var p piece
+		select {
+		case p = <-l.pieces:
+		case <-l.ended:
+			return ErrClosed
+		}
+		le := binary.LittleEndian
+		le.PutUint64(first, p.parcel)
+		le.PutUint64(first[8:], p.offset)
+		le.PutUint32(first[16:], uint32(len(p.bytes)))
+		le.PutUint32(first[20:], 0)
+		n := copy(first[head:], p.bytes) // so that the head is no record by itself
+		if _, err := conn.Write(first[:head+n]); err != nil {
+			return err
+		}
+		if n < len(p.bytes) {
+			if _, err := conn.Write(p.bytes[n:]); err != nil {
+				return err
+			}
+		}
+		p.done()
+	}
+}
+
+// Receive waits for the next parcel, and has its bytes put where they belong. One
+// goroutine calls it.
+func (l *Lanes) Receive(to []byte) error {
+	if len(to) == 0 {
+		return errors.New("a parcel of no bytes")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due++
+	l.to, l.missing = to, uint64(len(to))
+	l.change.Broadcast()
+	defer l.watch(l.due, l.progress)()
+	for l.missing > 0 && l.err == nil {
+		l.change.Wait()
+	}
+	l.to = nil
+	if l.missing > 0 {
+		return l.err
+	}
+	return nil
+}
+
+// watch ends everything if a parcel stays away: no piece has come for as long as patience.
+func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
+	var timer *time.Timer
+	timer = time.AfterFunc(l.patience, func() {
+		l.mu.Lock()
+		now, waits := l.progress, l.due == parcel && l.missing > 0 && l.err == nil
+		l.mu.Unlock()
+		switch {
+		case waits && now == seen:
+			l.Close(ErrLate)
+		case waits:
+			seen = now
+			timer.Reset(l.patience)
+		}
+	})
+	return timer.Stop
+}
+
+// ErrLate says that a parcel did not come.
+var ErrLate = errors.New("data that were announced did not come")
+
+func (l *Lanes) read(conn Conn) error {
+	about := make([]byte, head)
+	var aside []byte // a piece that nobody has asked for yet
+	for {
+		conn.Begun(false)
+		if _, err := io.ReadFull(conn, about[:1]); err != nil {
+			return err
+		}
+		conn.Begun(true)
+		if _, err := io.ReadFull(conn, about[1:]); err != nil {
+			return err
+		}
+		le := binary.LittleEndian
+		parcel, offset, n := le.Uint64(about), le.Uint64(about[8:]), uint64(le.Uint32(about[16:]))
+		if n == 0 || n > Piece || le.Uint32(about[20:]) != 0 {
+			return fmt.Errorf("a damaged piece, of %d bytes", n)
+		}
+		to, here, err := l.place(parcel, offset, n, false)
+		if err != nil {
+			return err
+		}
+		if !here {
+			if aside == nil {
+				aside = make([]byte, Piece)
+			}
+			to = aside[:n]
+		}
+		if _, err := io.ReadFull(conn, to); err != nil {
+			return err
+		}
+		if !here {
+			conn.Begun(false)
+			if to, _, err = l.place(parcel, offset, n, true); err != nil {
+				return err
+			}
+			copy(to, aside[:n])
+		}
+		l.arrived(n)
+	}
+}
+
+// place says where a piece belongs, if that is known: if it must be, when somebody has
+// asked for it.
+func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for wait && parcel >= l.due && l.err == nil {
+		l.change.Wait()
+	}
+	switch {
+	case l.err != nil:
+		return nil, false, l.err
+	case parcel >= l.due:
+		return nil, false, nil
+	case parcel != l.due-1 || l.to == nil || offset > uint64(len(l.to)) || n > uint64(len(l.to))-offset:
+		return nil, false, fmt.Errorf("%d bytes at %d of parcel %d, where none are due", n, offset, parcel)
+	}
+	return l.to[offset:][:n:n], true, nil
+}
+
+// arrived notes that bytes are where they belong.
+func (l *Lanes) arrived(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.progress++; n > l.missing {
+		n = l.missing // some came twice: their sender's loss
+	}
+	if l.missing -= n; l.missing == 0 {
+		l.change.Broadcast()
+	}
+}

@@ -1,0 +1,181 @@
+package lanes
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+type plain struct{ net.Conn }
+
+func (plain) Begun(bool) {}
+func (p plain) HangUp()  { _ = p.Close() }
+
+// pair joins two sides by n lanes. What it returns ends all.
+func pair(t testing.TB, n int) (a, b *Lanes, end func()) {
+	a, b = New(time.Minute), New(time.Minute)
+	var all sync.WaitGroup
+	for range n {
+		x, y := net.Pipe()
+		for _, s := range []struct {
+			*Lanes
+			net.Conn
+		}{{a, x}, {b, y}} {
+			if err := s.Join(plain{s.Conn}); err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() { _ = s.Serve(plain{s.Conn}) })
+		}
+	}
+	return a, b, func() {
+		a.Close(ErrClosed)
+		b.Close(ErrClosed)
+		all.Wait()
+	}
+}
+
+// Parcels of all sizes come as they were sent, both ways at once, and the sender hears
+// of each once.
+func TestParcels(t *testing.T) {
+	for _, n := range []int{1, 2, 8} {
+		a, b, end := pair(t, n)
+		var all sync.WaitGroup
+		for _, way := range [][2]*Lanes{{a, b}, {b, a}} {
+			seed := rand.Uint64()
+			sizes := func() func() []byte {
+				r := rand.New(rand.NewPCG(seed, 0))
+				return func() []byte {
+					data := make([]byte, 1+r.IntN([]int{10, Worth, Piece + Worth}[r.IntN(3)]))
+					for i := range data {
+						data[i] = byte(i) ^ byte(len(data)) ^ byte(i>>8)
+					}
+					return data
+				}
+			}
+			const parcels = 20
+			var done atomic.Int64
+			all.Go(func() {
+				next := sizes()
+				for range parcels {
+					if err := way[0].Send(next(), func() { done.Add(1) }); err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				}
+			})
+			all.Go(func() {
+				next := sizes()
+				for i := range parcels {
+					want := next()
+					got := make([]byte, len(want))
+					if err := way[1].Receive(got); err != nil || !bytes.Equal(got, want) {
+						t.Errorf("seed %d: parcel %d of %d bytes came wrong: %v", seed, i, len(want), err)
+						return
+					}
+				}
+			})
+			t.Cleanup(func() {
+				if done.Load() != parcels {
+					t.Errorf("the sender heard of %d parcels", done.Load())
+				}
+			})
+		}
+		all.Wait()
+		end()
+		if err := a.Receive(make([]byte, 1)); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if err := a.Send(make([]byte, 1<<20), nil); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+func pieceOf(parcel, offset uint64, n, zero uint32) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, parcel)
+	b = binary.LittleEndian.AppendUint64(b, offset)
+	b = binary.LittleEndian.AppendUint32(b, n)
+	return binary.LittleEndian.AppendUint32(b, zero)
+}
+
+// What does not belong is not written anywhere, and ends the lanes.
+func TestDamagedPieces(t *testing.T) {
+	for name, first := range map[string][]byte{
+		"before the parcel": pieceOf(0, 1<<63, 8, 0),
+		"behind it":         pieceOf(0, 100, 8, 0),
+		"over its end":      pieceOf(0, 93, 8, 0),
+		"far beyond":        pieceOf(0, 1<<64-4, 8, 0),
+		"of nothing":        pieceOf(0, 0, 0, 0),
+		"too large":         pieceOf(0, 0, Piece+1, 0),
+		"with more words":   pieceOf(0, 0, 8, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(time.Minute)
+			x, y := net.Pipe()
+			if err := l.Join(plain{x}); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = l.Serve(plain{x}) }()
+			go func() {
+				_, _ = y.Write(append(first, make([]byte, 8)...))
+				_, _ = io.Copy(io.Discard, y)
+			}()
+			to := bytes.Repeat([]byte{7}, 100)
+			if err := l.Receive(to); err == nil || !bytes.Equal(to, bytes.Repeat([]byte{7}, 100)) {
+				t.Error(err, to)
+			}
+		})
+	}
+}
+
+// A parcel that is due and of which nothing comes ends the lanes; one of which a piece
+// comes now and then does not.
+func TestLate(t *testing.T) {
+	l := New(20 * time.Millisecond)
+	if err := l.Receive(make([]byte, 10)); !errors.Is(err, ErrLate) {
+		t.Error(err)
+	}
+}
+
+// A lane that is one too many is refused.
+func TestTooMany(t *testing.T) {
+	l := New(time.Minute)
+	for range Most {
+		if err := l.Join(plain{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Join(plain{}); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+}
+
+// An early piece waits for its parcel, and the lane for it.
+func TestEarlyPieces(t *testing.T) {
+	l := New(time.Minute)
+	x, y := net.Pipe()
+	if err := l.Join(plain{x}); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = l.Serve(plain{x}) }()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := y.Write(append(pieceOf(0, 0, 4, 0), "abcd"...))
+		wrote <- err
+	}()
+	if err := <-wrote; err != nil { // it was read, though nobody has asked for it
+		t.Fatal(err)
+	}
+	to := make([]byte, 4)
+	if err := l.Receive(to); err != nil || string(to) != "abcd" {
+		t.Error(err, to)
+	}
+	l.Close(ErrClosed)
+}

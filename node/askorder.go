@@ -18,6 +18,7 @@ import (
 type conversation struct {
 	conn   *net.UnixConn
 	socket string
+	rest   []byte // of the last packet: the answer after the one that was asked for
 }
 
 // begin asks a daemon for something that needs a file, and hands that over.
@@ -26,7 +27,7 @@ func begin(socket string, r orderRequest, file *os.File) (*conversation, error) 
 	if err != nil {
 		return nil, notReached(socket, err)
 	}
-	c := &conversation{conn.(*net.UnixConn), socket}
+	c := &conversation{conn: conn.(*net.UnixConn), socket: socket}
 	reply, _, err := c.ask(r)
 	if err == nil && reply.Send != "file" {
 		err = fmt.Errorf("the node at %s does not answer as a node does: it may be of another version", socket)
@@ -51,15 +52,24 @@ func (c *conversation) ask(r orderRequest) (*orderReply, []*os.File, error) {
 	return c.answer()
 }
 
-// answer waits for what the daemon says. Its answers are one packet each, and no
-// answer comes without a question.
+// answer waits for what the daemon says. Its answers are one packet each, unless it says
+// two things at once: that the client is held, and that it has ended.
 func (c *conversation) answer() (*orderReply, []*os.File, error) {
-	buffer := make([]byte, 64<<10)
-	n, files, err := wire.ReceiveFiles(c.conn, buffer)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", c.socket)
+	var files []*os.File
+	if len(c.rest) == 0 {
+		c.rest = make([]byte, 64<<10)
+		n, received, err := wire.ReceiveFiles(c.conn, c.rest)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", c.socket)
+		}
+		c.rest, files = c.rest[:n], received
 	}
-	reply, err := readReply(buffer[:n])
+	text := c.rest
+	if end := bytes.IndexByte(text, '\n'); end >= 0 && text[0] == '{' {
+		text = text[:end+1]
+	}
+	c.rest = c.rest[len(text):]
+	reply, err := readReply(text)
 	if err != nil {
 		for _, f := range files {
 			f.Close()

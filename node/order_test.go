@@ -664,3 +664,33 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	}
 	p.expect(8)
 }
+
+// A daemon may say that a client is held, and that it has ended, before anybody has read
+// the first: then both are in one packet.
+func TestTwoAnswersAtOnce(t *testing.T) {
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "node"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.DialUnix("unix", nil, listener.Addr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if _, err := far.Write([]byte(`{"held":true,"bytes":7}` + "\n" + `{"error":"client 3 has ended"}` + "\n")); err != nil {
+		t.Fatal(err)
+	}
+	c := &conversation{conn: near, socket: "@test"}
+	if reply, _, err := c.answer(); err != nil || !reply.Held || reply.Bytes != 7 {
+		t.Error(reply, err)
+	}
+	if _, _, err := c.answer(); err == nil || err.Error() != "client 3 has ended" {
+		t.Error(err)
+	}
+}

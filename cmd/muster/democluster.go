@@ -50,7 +50,8 @@ func (m *demoMachine) file(dir, head, listen, certificates string) string {
 	for _, d := range m.devices {
 		fmt.Fprintf(&b, "  - soft: {%s}\n", d)
 	}
-	fmt.Fprintf(&b, "warm: %d\nswap: {size: 512MiB}\ngrants: required\ngrace: 1s\nlisten: %q\ntls: {cert: %[3]s/node.pem, key: %[3]s/node-key.pem, ca: %[3]s/ca.pem}\n",
+	// Without backups of programs' memory, what is moved off a GPU is moved for others.
+	fmt.Fprintf(&b, "recover: off\nwarm: %d\nswap: {size: 512MiB}\ngrants: required\ngrace: 1s\nlisten: %q\ntls: {cert: %[3]s/node.pem, key: %[3]s/node-key.pem, ca: %[3]s/ca.pem}\n",
 		len(m.devices), listen, certificates)
 	fmt.Fprintf(&b, "head: {address: %q, spool: %s/%s/spool, cores: %d, memory: %s}\n", head, dir, m.name, m.cores, m.memory)
 	return b.String()
@@ -59,8 +60,8 @@ func (m *demoMachine) file(dir, head, listen, certificates string) string {
 // demoClasses are the classes of jobs: urgent ones stop others for as long as they run.
 const demoClasses = `PriorityWeightQOS: 1000
 qos:
-  normal: {Priority: 10, PreemptMode: suspend}
-  urgent: {Priority: 100, Preempt: [normal]}
+  low: {Priority: 0, PreemptMode: suspend}
+  urgent: {Priority: 100, Preempt: [low]}
 `
 
 // demoCluster is a head and its nodes, as processes.

@@ -28,16 +28,9 @@ func programJob(why, name, options, command, want string) *demoJob {
 	return &demoJob{name: name, why: why, options: options, command: append([]string{"--"}, strings.Fields("examples/"+command)...), want: []string{want}}
 }
 
-// many has an array's tasks, or the processes of a job, do the same.
+// tasks makes an array of the job, of which each task does the same.
 func (j *demoJob) tasks(n int) *demoJob {
 	j.count = n
-	return j
-}
-
-func (j *demoJob) processes(n int) *demoJob {
-	for range n - 1 {
-		j.want = append(j.want, j.want[0])
-	}
 	return j
 }
 
@@ -52,26 +45,22 @@ var (
 	demoShares = programJob("four jobs that want a part of a GPU each: they share", "shares",
 		"--array=1-4 --gres=rgpu:1:20M --rcuda-mode=shar", "bs --repeat 400 --memory 8M",
 		"bs: 400 pricings of 16384 options right").tasks(4)
-	demoSwaps = programJob("three programs with 36 MiB each on one GPU that has 64 or 96: they are swapped in and out", "swaps",
-		"-w gpu1 -n 3 --gres=gpu:1", "mm --repeat 40 --cpu-ms 15 --cpu-sleep --memory 36M", "mm: 40 products of 160 x 160 right").processes(3)
 	demoMPI = &demoJob{name: "mpi", why: "an MPI program on two nodes, with a GPU each",
 		options: "-N 2 --ntasks-per-node=1 --gres=gpu:1", command: []string{"--wrap", "mpiexec examples/phases --patient --iterations 8 --kernels 20 --pattern alltoall"},
 		want: []string{"phases: 2 processes, 8 iterations of 1 phases of 20 kernel calls right"}}
 
-	demoBusy = programJob("all GPUs of gpu1 are busy", "busy",
-		"-w gpu1 --gres=gpu:2", "procs --processes 2 --spread --iterations 8 --kernels 150 --pattern barrier",
-		"procs: 2 processes, 8 iterations of 1 phases of 150 kernel calls right")
+	demoBusy = programJob("a job takes both GPUs of gpu1 for some seconds", "busy",
+		"-w gpu1 --gres=gpu:2", "procs --processes 2 --spread --iterations 8 --kernels 100 --cpu-ms 300 --cpu-sleep --pattern barrier",
+		"procs: 2 processes, 8 iterations of 1 phases of 100 kernel calls right")
 	demoSurvives = programJob("so this job runs on gpu2; should its node fail, it is to be run again", "survives",
-		"--requeue --gres=gpu:1", "weave --size 4096 --repeat 400", "weave: 400 rounds of 3 x 4096 words, checksum 8535f905 right")
+		"--requeue --gres=gpu:1", "weave --size 4096 --repeat 1500", "weave: 1500 rounds of 3 x 4096 words, checksum 2eed8c22 right")
 
-	demoPatient = programJob("a job that has most of the memory of gpu2's GPU", "patient",
-		"-w gpu2 --gres=gpu:1", "mm --repeat 60 --memory 32M", "mm: 60 products of 160 x 160 right")
-	demoUrgent = programJob("an urgent one that wants the same: the first makes room until it is over", "urgent",
-		"-w gpu2 --qos=urgent --gres=gpu:1", "hotspot --memory 24M", "hotspot: 4 steps of 512 x 512 cells right")
-	demoAll = programJob("a job that wants all three GPUs: it waits until they are free", "all",
-		"--gres=rgpu:3", "procs --processes 3 --spread --iterations 4 --kernels 10 --pattern bcast",
-		"procs: 3 processes, 4 iterations of 1 phases of 10 kernel calls right")
-	demoAfter = &demoJob{name: "after", why: "and one without a GPU, when that has ended", options: "-d afterok:LAST -w login",
+	demoPatient = programJob("three jobs that can wait have most of the memory of a GPU each", "patient",
+		"--array=1-3 --qos=low --gres=gpu:1", "mm --repeat 100 --cpu-ms 25 --cpu-sleep --memory 36M", "mm: 100 products of 160 x 160 right").tasks(3)
+	demoUrgent = programJob("an urgent one wants as much of all GPUs: the others' memory is swapped out until it is over", "urgent",
+		"--qos=urgent --gres=rgpu:3", "procs --processes 3 --spread --iterations 4 --kernels 40 --memory 36M --pattern bcast",
+		"procs: 3 processes, 4 iterations of 1 phases of 40 kernel calls right")
+	demoAfter = &demoJob{name: "after", why: "and one without a GPU, when all has ended", options: "-d afterok:PATIENT,afterok:LAST",
 		command: []string{"--", "/bin/echo", "all is done"}, want: []string{"all is done"}}
 )
 

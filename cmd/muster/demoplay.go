@@ -32,6 +32,7 @@ type demo struct {
 	jobs     []*demoJob // that were submitted
 	skipped  map[*demoJob]string
 	last     uint64 // the number of the last job
+	shown    string // the address of the head's page, if it has one
 }
 
 // play is the demonstration, inside of its guard.
@@ -123,23 +124,23 @@ func (d *demo) begin() error {
 	if err := d.startHead(); err != nil {
 		return err
 	}
-	for _, m := range d.machines {
+	for i, m := range d.machines { // one after the other: the policy serves nodes in the order in which they came
 		if err := d.startMachine(m); err != nil {
 			return err
 		}
+		if err := d.until(m.name+" did not come", func() bool { return d.seen.nodesUp() > i }); err != nil {
+			return err
+		}
 	}
-	if err := d.until("the nodes did not come", func() bool { return d.seen.nodesUp() == len(d.machines) }); err != nil {
-		return err
-	}
-	if page := d.page(); page != "" {
-		d.printf("# Its page, while this runs: %s\n", page)
+	if d.shown = d.page(); d.shown != "" {
+		d.printf("# Its page, while this runs: %s\n", d.shown)
 	}
 	return d.show("nodes")
 }
 
 // together has jobs borrow, share and swap.
 func (d *demo) together() error {
-	jobs := []*demoJob{demoLocal, demoBorrows, demoShares, demoSwaps}
+	jobs := []*demoJob{demoLocal, demoBorrows, demoShares}
 	if why := d.noMPI(); why == "" {
 		jobs = append(jobs, demoMPI)
 	} else {
@@ -199,13 +200,23 @@ func (d *demo) again() error {
 	if err := d.submit(demoPatient); err != nil {
 		return err
 	}
-	if err := d.until("the patient job did not start", func() bool { return d.seen.kernels(demoPatient.name, "gpu2") > 0 }); err != nil {
+	err := d.until("the patient jobs did not start", func() bool {
+		return d.seen.kernels(demoPatient.name, "gpu1") >= 2 && d.seen.kernels(demoPatient.name, "gpu2") > 0
+	})
+	if err != nil {
 		return err
 	}
-	if err := d.submit(demoUrgent, demoAll, demoAfter); err != nil {
+	if err := d.submit(demoUrgent, demoAfter); err != nil {
 		return err
 	}
-	return d.untilOver(demoPatient, demoUrgent, demoAll, demoAfter)
+	if err := d.until("the urgent job did not start", func() bool { return d.seen.kernels(demoUrgent.name, "gpu2") > 0 }); err != nil {
+		return err
+	}
+	d.printf("\n")
+	if err := d.show("queue"); err != nil {
+		return err
+	}
+	return d.untilOver(demoPatient, demoUrgent, demoAfter)
 }
 
 // submit submits jobs as a user does, in sight.
@@ -215,6 +226,7 @@ func (d *demo) submit(jobs ...*demoJob) error {
 		words := j.words()
 		for i := range words {
 			words[i] = strings.ReplaceAll(words[i], "LAST", fmt.Sprint(d.last))
+			words[i] = strings.ReplaceAll(words[i], "PATIENT", fmt.Sprint(d.seen.array(demoPatient.name)))
 		}
 		answer, err := d.run(words...)
 		if err != nil {

@@ -28,21 +28,26 @@ func openDemoScreen(out *os.File) *demoScreen {
 
 func (s *demoScreen) close() { fmt.Fprint(s.out, "\x1b[?25h\x1b[?1049l") }
 
-// draw shows nodes with their GPUs, jobs, and the last lines of the story.
+// draw shows the last lines of the story, the nodes with their GPUs, and the jobs that
+// have not ended.
 func (s *demoScreen) draw(d *demo) {
 	s.measure(d)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "muster demo: a head and three nodes on this machine, %s. Ctrl-C ends it.\n\n", briefTime(time.Since(s.began).Round(100*time.Millisecond).Seconds()))
-	_ = s.nodes(d).WriteText(&b)
-	fmt.Fprintln(&b)
-	if len(d.seen.jobs) > 0 {
-		_ = jobsNow(d.seen).WriteText(&b)
-		fmt.Fprintln(&b)
+	fmt.Fprintf(&b, "muster demo: a head and three nodes on this machine, %s. Ctrl-C ends it.\n", seconds(time.Since(s.began).Seconds()))
+	if d.shown != "" {
+		fmt.Fprintf(&b, "%s\n", d.shown)
 	}
+	fmt.Fprintln(&b)
 	lines := strings.Split(strings.TrimSpace(d.story.String()), "\n")
-	for _, line := range lines[max(0, len(lines)-8):] {
+	for _, line := range lines[max(0, len(lines)-3):] {
 		fmt.Fprintln(&b, line)
 	}
+	fmt.Fprintln(&b)
+	_ = s.nodes(d).WriteText(&b)
+	fmt.Fprintln(&b)
+	jobs, over := jobsNow(d.seen)
+	_ = jobs.WriteText(&b)
+	fmt.Fprintf(&b, "\n%d jobs have ended\n", over)
 	_, _ = io.WriteString(s.out, fit(b.String(), s.out))
 }
 
@@ -88,14 +93,18 @@ func busyBar(share float64) string {
 	return strings.Repeat("#", n) + strings.Repeat(".", width-n)
 }
 
-func jobsNow(s *demoSeen) *report.Table {
-	t := &report.Table{Columns: columns("<JOB", "<NAME", "<STATE", "<ON", ">RAN", "<WAITS FOR")}
+func jobsNow(s *demoSeen) (t *report.Table, over int) {
+	t = &report.Table{Columns: columns("<JOB", "<NAME", "<STATE", "<ON", ">RAN", "<WAITS FOR")}
 	for _, j := range s.jobs {
+		if j.State.Over() {
+			over++
+			continue
+		}
 		reason := ""
 		if j.State == api.Pending {
 			reason = j.Reason
 		}
-		t.Rows = append(t.Rows, []string{fmt.Sprint(j.ID), j.Name, string(j.State), j.NodeList, briefTime(j.Elapsed), reason})
+		t.Rows = append(t.Rows, []string{numberOf(j), j.Name, string(j.State), j.NodeList, seconds(j.Elapsed), reason})
 	}
-	return t
+	return t, over
 }

@@ -112,6 +112,14 @@ func (s *demoSeen) named(name string) (list []*seenJob) {
 	return list
 }
 
+// array is the number of the array of a name.
+func (s *demoSeen) array(name string) uint64 {
+	for _, j := range s.named(name) {
+		return j.ArrayJob
+	}
+	return 0
+}
+
 // over counts the jobs of a name that have ended.
 func (s *demoSeen) over(name string) (n int) {
 	for _, j := range s.named(name) {

@@ -67,12 +67,18 @@ func (d *demo) row(j *seenJob, wrong error) []string {
 	if wrong != nil {
 		result = "WRONG"
 	}
-	number := fmt.Sprint(j.ID)
+	return []string{numberOf(j), j.Name, strings.Join(j.on, ", then "), placesOf(j), strings.Join(d.how(j), ", "),
+		seconds(max(0, j.Start-j.Submit-j.lost)), seconds(j.Elapsed), result}
+}
+
+func seconds(n float64) string { return fmt.Sprintf("%.1f s", n) }
+
+// numberOf is how users call a job.
+func numberOf(j *seenJob) string {
 	if j.ArrayTask != nil {
-		number = fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
 	}
-	return []string{number, j.Name, strings.Join(j.on, ", then "), placesOf(j), strings.Join(d.how(j), ", "),
-		briefTime(max(0, j.Start-j.Submit-j.lost)), briefTime(j.Elapsed), result}
+	return fmt.Sprint(j.ID)
 }
 
 // placesOf lists the GPUs that a job had, those of its own nodes first.
@@ -112,7 +118,7 @@ func (d *demo) how(j *seenJob) (words []string) {
 		words = append(words, "suspended")
 	}
 	if j.Requeues > 0 {
-		words = append(words, "requeued")
+		words = append(words, fmt.Sprintf("requeued, %s lost", seconds(j.lost)))
 	}
 	if len(words) == 0 {
 		words = []string{"-"}
@@ -123,7 +129,7 @@ func (d *demo) how(j *seenJob) (words []string) {
 func numbersOf(jobs []*seenJob) string {
 	var list []string
 	for _, j := range jobs {
-		list = append(list, fmt.Sprint(j.ID))
+		list = append(list, numberOf(j))
 	}
 	return strings.Join(list, " ")
 }
@@ -166,7 +172,6 @@ func (d *demo) told() error {
 	return errors.Join(
 		has(demoBorrows, "given borrowed GPUs", borrowed),
 		has(demoShares, "sharing a GPU with others", func(j *seenJob) bool { return len(d.seen.others(j)) > 0 }),
-		has(demoSwaps, "swapped", swapped),
 		has(demoPatient, "suspended for the urgent one", func(j *seenJob) bool { return j.suspended }),
 		has(demoPatient, "swapped", swapped),
 		has(demoSurvives, "run again elsewhere", func(j *seenJob) bool { return len(j.on) > 1 && j.on[0] != j.on[len(j.on)-1] }),
@@ -189,10 +194,10 @@ func (d *demo) close(jobs int) {
 		swapped += d.seen.swapped(j)
 		programs += len(d.seen.programs(j))
 	}
-	fmt.Fprintf(d.out, "\n%d jobs in %s: all results right. gpu2 was killed in the middle, and came back.\n", jobs, briefTime(end-begin))
+	fmt.Fprintf(d.out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
 	fmt.Fprintf(d.out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))
 	fmt.Fprintf(d.out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, briefSize(swapped))
-	if page := d.page(); page != "" {
-		fmt.Fprintf(d.out, "The head's page, while it runs (--stay): %s\n", page)
+	if d.shown != "" {
+		fmt.Fprintf(d.out, "The page of the head was %s; with --stay it stays there.\n", d.shown)
 	}
 }

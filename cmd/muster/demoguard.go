@@ -60,6 +60,9 @@ func (f *demoFlags) guard(c *cobra.Command) error {
 	}
 }
 
+// exitInterrupted is the exit status of a demonstration that somebody ended early.
+const exitInterrupted = 128 + int(syscall.SIGINT)
+
 // demoSignals are those that end the demonstration early.
 var demoSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
@@ -68,6 +71,9 @@ func guarded(c *cobra.Command, err error, left []string) error {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.Exited():
+		if exit.ExitCode() == exitInterrupted {
+			fmt.Fprintln(c.ErrOrStderr(), "interrupted: everything is stopped, no process and no file is left")
+		}
 		return exitStatus(exit.ExitCode())
 	case err != nil:
 		return fmt.Errorf("the demonstration ended early (%w); what it had left is removed", err)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +71,9 @@ func (d *demo) closeScreen() {
 	}
 	d.screen.close()
 	d.screen = nil
+	if d.ctx.Err() != nil {
+		return // whoever interrupts it has seen enough
+	}
 	_, _ = d.story.WriteTo(d.out)
 }
 
@@ -79,7 +81,7 @@ func (d *demo) closeScreen() {
 func (d *demo) end(err error) error {
 	if d.ctx.Err() != nil {
 		sweep(d.dir)
-		return exitStatus(128 + int(syscall.SIGINT))
+		return exitStatus(exitInterrupted)
 	}
 	err = errors.Join(err, d.stop())
 	// The folder is this process's own, and still to be removed; nothing else may be there.

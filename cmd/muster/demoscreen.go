@@ -75,16 +75,18 @@ func (s *demoScreen) nodes(d *demo) *report.Table {
 	for _, node := range d.seen.nodes {
 		rows := [][]string{}
 		for i, device := range node.Devices {
-			rows = append(rows, []string{"", "", device.Name, briefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), fmt.Sprint(device.Jobs)})
+			rows = append(rows, []string{"", "", device.Name, briefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), list(device.Jobs)})
 		}
 		if len(rows) == 0 {
-			rows = [][]string{{"", "", "none", "", "", "", fmt.Sprint(node.Jobs)}}
+			rows = [][]string{{"", "", "none", "", "", "", list(node.Jobs)}}
 		}
 		rows[0][0], rows[0][1] = node.Name, string(node.State)
 		t.Rows = append(t.Rows, rows...)
 	}
 	return t
 }
+
+func list(jobs []uint64) string { return strings.Trim(fmt.Sprint(jobs), "[]") }
 
 // busyBar draws a share of 1.
 func busyBar(share float64) string {

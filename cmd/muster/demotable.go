@@ -16,13 +16,27 @@ import (
 // a result is wrong, or if anything of the jobs is still on the nodes.
 func (d *demo) conclude() error {
 	d.look()
+	table, wrong := d.table()
+	fmt.Fprintln(d.out)
+	if err := table.WriteText(d.out); err != nil {
+		return err
+	}
+	if err := errors.Join(wrong, d.told(), d.kept()); err != nil {
+		return err
+	}
+	d.close(len(table.Rows) - len(d.skipped))
+	return nil
+}
+
+// table tells what became of each job, and returns what is wrong with any.
+func (d *demo) table() (*report.Table, error) {
 	table := &report.Table{Columns: columns("<JOB", "<NAME", "<RAN ON", "<GPUS", "<HOW", ">WAITED", ">RAN", "<RESULT")}
 	var wrong []error
 	for _, job := range d.jobs {
 		for _, j := range d.seen.named(job.name) {
 			err := d.judge(job, j)
 			if err != nil {
-				wrong = append(wrong, fmt.Errorf("job %d (%s): %w", j.ID, j.Name, err))
+				wrong = append(wrong, fmt.Errorf("job %s (%s): %w", numberOf(j), j.Name, err))
 			}
 			table.Rows = append(table.Rows, d.row(j, err))
 		}
@@ -30,16 +44,7 @@ func (d *demo) conclude() error {
 	for job, why := range d.skipped {
 		table.Rows = append(table.Rows, []string{"-", job.name, "-", "-", "-", "-", "-", "skipped: " + why})
 	}
-	fmt.Fprintln(d.out)
-	if err := table.WriteText(d.out); err != nil {
-		return err
-	}
-	wrong = append(wrong, d.kept(), d.told())
-	if err := errors.Join(wrong...); err != nil {
-		return err
-	}
-	d.close(len(table.Rows) - len(d.skipped))
-	return nil
+	return table, errors.Join(wrong...)
 }
 
 // judge says what is wrong with what a job did.

@@ -58,8 +58,10 @@ func (f *demoFlags) play(c *cobra.Command) error {
 	if err == nil {
 		err = d.conclude()
 	}
-	if ctx.Err() == nil && f.stay && d.head != nil {
+	if err == nil && f.stay {
 		d.stay()
+		sweep(d.dir) // jobs of whoever used it may still run
+		return nil
 	}
 	return d.end(err)
 }
@@ -305,7 +307,7 @@ func (d *demo) until(otherwise string, done func() bool) error {
 	}
 }
 
-// stay leaves the cluster up until somebody ends it.
+// stay leaves the cluster up until somebody interrupts it.
 func (d *demo) stay() {
 	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster top --cluster\n",
 		d.dir, d.address, filepath.Dir(d.self))

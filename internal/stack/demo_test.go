@@ -91,8 +91,11 @@ func (d *demonstration) left() (list []string) {
 // tableOf finds the table of the demonstration: its rows up to an empty line, where
 // columns are two blanks or more apart.
 func tableOf(text string) (rows [][]string) {
-	_, text, _ = strings.Cut(text, "JOB  NAME ")
-	for line := range strings.Lines("JOB  NAME " + text) {
+	from := regexp.MustCompile(`(?m)^ *JOB +NAME +RAN ON `).FindStringIndex(text)
+	if from == nil {
+		return nil
+	}
+	for line := range strings.Lines(text[from[0]:]) {
 		if line = strings.TrimSpace(line); line == "" {
 			break
 		}
@@ -147,9 +150,14 @@ func TestDemo(t *testing.T) {
 
 // jobsOf is the head of a table and the first columns of its rows.
 func jobsOf(rows [][]string) (list []string) {
-	list = append(list, strings.Join(rows[0], " "))
-	for _, row := range rows[min(2, len(rows)):] {
-		list = append(list, row[0]+" "+row[1])
+	for i, row := range rows {
+		switch i {
+		case 0:
+			list = append(list, strings.Join(row, " "))
+		case 1: // the rule below it
+		default:
+			list = append(list, row[0]+" "+row[1])
+		}
 	}
 	return list
 }

@@ -136,7 +136,11 @@ func freePort() (string, error) {
 
 // startHead starts the head; the nodes wait for it if need be.
 func (d *demoCluster) startHead() error {
-	_, err := d.launch("head", append([]string{"head", "--config", "head.yaml"}, demoPageFlags...)...)
+	flags, err := pageFlags()
+	if err != nil {
+		return err
+	}
+	_, err = d.launch("head", append([]string{"head", "--config", "head.yaml"}, flags...)...)
 	return err
 }
 

@@ -137,7 +137,7 @@ func (d *demo) begin() error {
 		}
 	}
 	if d.shown = d.page(); d.shown != "" {
-		d.printf("# Its page, while this runs: %s\n", d.shown)
+		d.printf("# Its page, while this runs (muster page gives another address): %s\n", d.shown)
 	}
 	return d.show("nodes")
 }

@@ -189,7 +189,8 @@ func (d *demo) close(jobs int) {
 	var gpus []string
 	for _, m := range d.machines {
 		for i, device := range d.seen.devices(m.name) {
-			busy := d.seen.busy[place(m.name, i)] + device.BusyTime
+			// Programs that share a device have their kernels counted side by side.
+			busy := min(end-begin, d.seen.busy[place(m.name, i)]+device.BusyTime)
 			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, briefSize(device.Memory), report.Percent(busy/(end-begin))))
 		}
 	}

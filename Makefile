@@ -2,6 +2,10 @@
 
 GO ?= go
 
+# What is run is said in a short line each; V=1 shows the commands.
+Q := $(if $(filter 1,$(V)),,@)
+MAKEFLAGS += --no-print-directory
+
 # Without a usable git (a source archive, a folder of another user) the build
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
@@ -19,8 +23,9 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 	esac; echo "$$e")
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so ## bin/muster, and bin/lib with the libraries that programs load
-	GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
-	ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
+	@echo "  build bin/muster"
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
+	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g
 SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread
@@ -28,21 +33,20 @@ SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility
 SHIM_LDFLAGS := -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete
 
 bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
-	@mkdir -p bin/lib
-	$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
-	ln -sf libcuda.so.1 bin/lib/libcuda.so
+	@echo "  build $@"; mkdir -p bin/lib
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
+	$(Q)ln -sf libcuda.so.1 bin/lib/libcuda.so
 
 bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h) shim/nodesocket.h
-	@mkdir -p bin/lib
-	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(filter %.c,$^)
+	@echo "  build $@"; mkdir -p bin/lib
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(filter %.c,$^)
 
 bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
-	@mkdir -p bin/lib
-	$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
+	@echo "  build $@"; mkdir -p bin/lib
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
 
-demo: build examples ## CUDA programs share two software GPUs that are too small for them; then a cluster of three nodes
-	bin/muster demo
-	bin/muster demo cluster
+demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI jobs borrow, share and swap; one node is killed
+	@bin/muster demo
 
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
 # holds them to that), and those that test what is in C, reports in a browser, or sources.
@@ -64,11 +68,13 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
 	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
 	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1; \
-	set -x; \
+	$(if $(Q),,set -x;) \
+	echo "  test ./... (the quick ones, with the race detector)" && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list ./...)) && \
-	$(GO) test -vet=off $(JOBS) ./... && \
-	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then $(GO) test -tags cbc ./internal/cbc; fi && \
+	echo "  test ./..." && $(GO) test -vet=off $(JOBS) ./... && \
+	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
+		echo "  test the software GPU with vectors" && \
 		GOEXPERIMENT=simd $(GO) test -short ./ptx/simt/... ./device/soft && \
 		GOEXPERIMENT=simd $(GO) test -short -run 'TestScripts/(version|ptx_run)' ./cmd/muster && \
 		GOEXPERIMENT=simd GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short ./ptx/simt/...; \
@@ -78,8 +84,9 @@ lint: ## format, vet and the import rules
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; \
 	fi
-	$(GO) vet ./...
-	$(GO) test ./internal/archtest
+	@echo "  vet ./..."
+	$(Q)$(GO) vet ./...
+	$(Q)$(GO) test ./internal/archtest
 
 bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they mean
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
@@ -91,8 +98,8 @@ bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they
 	shim/bench/run.sh bin/muster bin/bench/node
 
 bin/bench/node: shim/bench/bench.c shim/include/cuda.h bin/lib/libcuda.so.1
-	@mkdir -p bin/bench
-	$(CC) -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -Ishim/include -o $@ $< -Lbin/lib -lcuda
+	@echo "  build $@"; mkdir -p bin/bench
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(CFLAGS) -Ishim/include -o $@ $< -Lbin/lib -lcuda
 
 # The library in C runs under valgrind too. Root may install it; others are told.
 valgrind:
@@ -140,14 +147,14 @@ browser:
 
 # The examples are run by tests, which are skipped where they cannot be built.
 tryexamples:
-	@if $(MAKE) --no-print-directory -C examples/cuda tools; then $(MAKE) --no-print-directory examples; \
+	@if $(MAKE) -C examples/cuda tools; then $(MAKE) examples; \
 	else echo "the tests that run the examples are skipped" >&2; fi
 
 examples: ## bin/examples: CUDA programs to run; examples/README.md
-	@for folder in cuda mpi; do \
-		$(MAKE) --no-print-directory -C examples/$$folder tools && \
-		$(MAKE) --no-print-directory -C examples/$$folder || exit; \
-	done
+	@$(MAKE) -C examples/cuda tools
+	@$(MAKE) -q -C examples/cuda || { echo "  build bin/examples" && $(MAKE) -C examples/cuda; }
+	@$(MAKE) -C examples/mpi tools
+	@$(MAKE) -C examples/mpi
 
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)

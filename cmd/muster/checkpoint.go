@@ -361,11 +361,11 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 }
 
 // adoptOrphans has the system give this process the children of those that end below
-// it: CRIU starts the program, and ends.
+// it: CRIU starts the program, and ends; a demonstration leaves no process behind.
 func adoptOrphans() error {
 	const setChildSubreaper = 36
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
-		return fmt.Errorf("asking to be told when the program ends: %w", errno)
+		return fmt.Errorf("asking the system for the children of processes that end: %w", errno)
 	}
 	return nil
 }

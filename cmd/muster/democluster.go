@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,139 +13,115 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"muster/head/api"
+	headclient "muster/head/client"
 	"muster/node/gateway"
 )
 
-// demoMachines are the nodes of the demonstration: one has no GPU.
-var demoMachines = []struct{ name, devices string }{
-	{"login", "none"},
-	{"gpu1", "soft:name=Fast,memory=96M,workers=1,count=1;soft:name=Other,memory=96M,workers=1"},
-	{"gpu2", "soft:name=Slow,memory=64M,speed=0.5,workers=1"},
+// demoMachine is one node of the demonstration: its description, and its daemon.
+type demoMachine struct {
+	name    string
+	cores   int
+	memory  string
+	devices []string // the settings of its software GPUs
+	socket  string
+	daemon  *demoDaemon // nil while it is not running
 }
 
-// demoJobs are what is submitted: the words of muster submit.
-var demoJobs = []struct{ why, line string }{
-	{"a program on a node without a GPU uses two of other nodes", "-J borrows -n1 -w login --gres=rgpu:2 -- PROGRAMS/mm --repeat 8 --memory 8M"},
-	{"four that share GPUs, each with a part of the memory", "-J shares -n1 --array=1-4 --gres=rgpu:1:24M --rcuda-mode=shar -- PROGRAMS/bs --repeat 10 --memory 8M"},
-	{"one that wants three whole GPUs: it waits until they are free", "-J all -n1 --gres=rgpu:3 -- PROGRAMS/va --size 1M"},
-	{"one that needs no GPU, when the last has ended", "-J after -n1 --dependency=afterany:LAST -- /bin/echo all is done"},
-}
-
-func newDemoCluster() *cobra.Command {
-	var programs string
-	c := &cobra.Command{
-		Use:   "cluster [--programs FOLDER]",
-		Short: "Watch a cluster of three nodes, all on this machine",
-		Long: `Start the head of a cluster and three nodes on this machine, one without a GPU, submit
-real CUDA jobs that borrow and share the software GPUs of the others, and tell what became
-of them. Each step is a command that you can type yourself.
-
-The programs are those of make examples. Nothing is left when it ends.`,
-		Example: "  muster demo cluster",
-		RunE: func(c *cobra.Command, _ []string) error {
-			d := &demoCluster{c: c, out: c.OutOrStdout(), programs: programs}
-			defer d.end()
-			return d.run()
-		},
+// newDemoMachines are the nodes: one has no GPU, the others differ in number, memory and
+// speed of theirs. One worker each, so that two cores can stand for all of them.
+func newDemoMachines() []*demoMachine {
+	return []*demoMachine{
+		{name: "login", cores: 4, memory: "4GiB"},
+		{name: "gpu1", cores: 8, memory: "16GiB", devices: []string{
+			"name: Big, memory: 96MiB, speed: 0.8, workers: 1",
+			"name: Medium, memory: 64MiB, speed: 0.5, workers: 1"}},
+		{name: "gpu2", cores: 6, memory: "8GiB", devices: []string{
+			"name: Small, memory: 48MiB, speed: 0.3, workers: 1"}},
 	}
-	c.Flags().StringVar(&programs, "programs", "", "the folder of the programs (default: examples/ beside this program)")
-	return c
 }
+
+// file is the node's configuration.
+func (m *demoMachine) file(dir, head, listen, certificates string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\nsocket: %q\nstate: %s/%s/state\n", m.name, m.socket, dir, m.name)
+	if len(m.devices) > 0 {
+		b.WriteString("devices:\n")
+	}
+	for _, d := range m.devices {
+		fmt.Fprintf(&b, "  - soft: {%s}\n", d)
+	}
+	// Without backups of programs' memory, what is moved off a GPU is moved for others.
+	fmt.Fprintf(&b, "recover: off\nwarm: %d\nswap: {size: 512MiB}\ngrants: required\ngrace: 1s\nlisten: %q\ntls: {cert: %[3]s/node.pem, key: %[3]s/node-key.pem, ca: %[3]s/ca.pem}\n",
+		len(m.devices), listen, certificates)
+	fmt.Fprintf(&b, "head: {address: %q, spool: %s/%s/spool, cores: %d, memory: %s}\n", head, dir, m.name, m.cores, m.memory)
+	return b.String()
+}
+
+// demoClasses are the classes of jobs: urgent ones stop others for as long as they run.
+const demoClasses = `PriorityWeightQOS: 1000
+qos:
+  low: {Priority: 0, PreemptMode: suspend}
+  urgent: {Priority: 100, Preempt: [low]}
+`
 
 // demoCluster is a head and its nodes, as processes.
 type demoCluster struct {
-	c        *cobra.Command
-	out      io.Writer
-	programs string
-	self     string
+	self     string // this program
 	dir      string
-	head     string // where it is
-	started  []*exec.Cmd
+	address  string // of the head, for users
+	head     *headclient.Head
+	daemons  []*demoDaemon
+	machines []*demoMachine
 }
 
-func (d *demoCluster) run() (err error) {
-	if d.self, err = os.Executable(); err != nil {
-		return fmt.Errorf("finding this program: %w", err)
-	}
-	if d.programs == "" {
-		d.programs = filepath.Join(filepath.Dir(d.self), "examples")
-	}
-	if _, err := os.Stat(filepath.Join(d.programs, "mm")); err != nil {
-		return fmt.Errorf("the programs are not in %s: make examples builds them", d.programs)
-	}
-	if d.dir, err = os.MkdirTemp("", "muster-demo-"); err != nil {
-		return err
-	}
-	if err := d.start(); err != nil {
-		return err
-	}
-	if err := d.show("nodes"); err != nil {
-		return err
-	}
-	for _, job := range demoJobs {
-		fmt.Fprintf(d.out, "\n# %s\n", job.why)
-		line := job.line
-		if strings.Contains(line, "LAST") {
-			line = strings.Replace(line, "LAST", fmt.Sprint(d.lastJob()), 1)
-		}
-		if err := d.show(append([]string{"submit"}, strings.Fields(strings.ReplaceAll(line, "PROGRAMS", d.programs))...)...); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintln(d.out)
-	if err := d.show("queue"); err != nil {
-		return err
-	}
-	if err := d.wait(); err != nil {
-		return err
-	}
-	fmt.Fprintln(d.out)
-	return d.show("history", "--format", "JobID,JobName,State,Elapsed,NodeList")
+// demoDaemon is the process of a head or a node.
+type demoDaemon struct {
+	name   string
+	cmd    *exec.Cmd
+	exited chan struct{}
+	wanted bool // it is to run
 }
 
-// start starts the head and the nodes, and waits until they know each other.
-func (d *demoCluster) start() error {
+// prepare writes the files of the cluster: certificates, configurations, and a link to
+// the programs.
+func (d *demoCluster) prepare(programs string) error {
+	if err := os.Symlink(programs, filepath.Join(d.dir, "examples")); err != nil {
+		return err
+	}
 	authority, _, err := gateway.OpenAuthority(filepath.Join(d.dir, "certs"), time.Now())
 	if err != nil {
 		return err
 	}
-	headDir, err := authority.Head([]string{"localhost", "127.0.0.1"}, 1)
+	certificates, err := authority.Head([]string{"localhost", "127.0.0.1"}, 1)
 	if err != nil {
 		return err
 	}
-	name := "@muster-demo-" + rand.Text()[:8]
-	d.head = "unix:" + name
+	socket := "@muster-demo-" + strings.ToLower(rand.Text()[:8])
+	d.address = "unix:" + socket
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(d.out, "# a head, and three nodes: login, which has no GPU, gpu1 and gpu2\n")
-	if err := d.launch("head", "head", "--policy", "easy", "--socket", name, "--listen", port, "--tls-dir", headDir, "--state", filepath.Join(d.dir, "head")); err != nil {
+	// A node that is away for 3 seconds counts as lost: nobody wants to watch for the usual 5 minutes.
+	err = errors.Join(
+		d.write("classes.yaml", demoClasses),
+		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 3s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
+			d.dir, port, socket, d.dir, certificates)))
+	for _, m := range d.machines {
+		m.socket = socket + "-" + m.name
+		folder, certError := authority.Node([]string{m.name, "127.0.0.1"}, 1)
+		listen, portError := freePort()
+		err = errors.Join(err, certError, portError, os.Mkdir(filepath.Join(d.dir, m.name), 0o755), d.write(m.name+".yaml", m.file(d.dir, port, listen, folder)))
+	}
+	if err != nil {
 		return err
 	}
-	for _, m := range demoMachines {
-		folder, err := authority.Node([]string{m.name, "127.0.0.1"}, 1)
-		if err != nil {
-			return err
-		}
-		listen, err := freePort()
-		if err != nil {
-			return err
-		}
-		err = d.launch(m.name, "node", "--name", m.name, "--devices", m.devices, "--socket", name+"-"+m.name, "--state", filepath.Join(d.dir, m.name),
-			"--spool", filepath.Join(d.dir, m.name+"-spool"), "--listen", listen, "--tls-dir", folder, "--head", port)
-		if err != nil {
-			return err
-		}
-	}
-	return d.until("the nodes did not come", func() (bool, error) {
-		var nodes api.Nodes
-		err := d.ask(&nodes, "nodes", "--json")
-		return err == nil && len(nodes.Nodes) == len(demoMachines), nil
-	})
+	d.head, err = headclient.Open(d.address, "")
+	return err
+}
+
+func (d *demoCluster) write(name, text string) error {
+	return os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600)
 }
 
 // freePort is one of this machine that nobody listens at, in this moment.
@@ -161,125 +134,124 @@ func freePort() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// launch starts a daemon, whose log goes to a file.
-func (d *demoCluster) launch(name string, args ...string) error {
-	log, err := os.Create(filepath.Join(d.dir, name+".log"))
+// startHead starts the head; the nodes wait for it if need be.
+func (d *demoCluster) startHead() error {
+	flags, err := pageFlags()
 	if err != nil {
 		return err
 	}
+	_, err = d.launch("head", append([]string{"head", "--config", "head.yaml"}, flags...)...)
+	return err
+}
+
+func (d *demoCluster) startMachine(m *demoMachine) (err error) {
+	args := []string{"node", "--config", m.name + ".yaml"}
+	if len(m.devices) == 0 {
+		args = append(args, "--devices", "none")
+	}
+	m.daemon, err = d.launch(m.name, args...)
+	return err
+}
+
+// launch starts a daemon, whose log goes to a file.
+func (d *demoCluster) launch(name string, args ...string) (*demoDaemon, error) {
+	log, err := os.OpenFile(filepath.Join(d.dir, name+".log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
 	defer log.Close()
-	cmd := exec.Command(d.self, args...)
+	cmd := d.command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	d.started = append(d.started, cmd)
-	return nil
+	daemon := &demoDaemon{name: name, cmd: cmd, exited: make(chan struct{}), wanted: true}
+	d.daemons = append(d.daemons, daemon)
+	go func() {
+		_ = cmd.Wait()
+		close(daemon.exited)
+	}()
+	return daemon, nil
 }
 
-// command is one of Muster's, for this cluster.
-func (d *demoCluster) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(d.context(), d.self, args...)
-	cmd.Env, cmd.Dir = set(os.Environ(), "MUSTER_HEAD", d.head), d.dir
+// command is one of Muster's, for this cluster, as a user in its folder would type it.
+func (d *demoCluster) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, d.self, args...)
+	cmd.Args[0] = "muster"
+	cmd.Dir = d.dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "MUSTER_") || strings.HasPrefix(v, "MUSTER_LIB=") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = prepend(set(set(cmd.Env, "MUSTER_HEAD", d.address), "PWD", d.dir), "PATH", filepath.Dir(d.self))
 	return cmd
 }
 
-func (d *demoCluster) context() context.Context {
-	if ctx := d.c.Context(); ctx != nil {
-		return ctx
-	}
-	return context.Background()
+// killMachine ends a node as a power failure does: daemon, agent, jobs and all.
+func (d *demoCluster) killMachine(m *demoMachine) {
+	m.daemon.wanted = false
+	killTree(m.daemon.cmd.Process.Pid)
+	<-m.daemon.exited
+	m.daemon = nil
 }
 
-// show runs a command as a user would, in sight.
-func (d *demoCluster) show(args ...string) error {
-	fmt.Fprintf(d.out, "$ muster %s\n", strings.ReplaceAll(strings.Join(args, " "), d.programs+"/", ""))
-	cmd := d.command(args...)
-	cmd.Stdout, cmd.Stderr = d.out, d.c.ErrOrStderr()
-	return cmd.Run()
-}
-
-// ask runs a command and reads its document.
-func (d *demoCluster) ask(into any, args ...string) error {
-	text, err := d.command(args...).Output()
-	if err != nil {
-		return err
-	}
-	return json.NewDecoder(bytes.NewReader(text)).Decode(into)
-}
-
-func (d *demoCluster) lastJob() uint64 {
-	var jobs api.Jobs
-	if err := d.ask(&jobs, "queue", "--json"); err != nil || len(jobs.Jobs) == 0 {
-		return 1
-	}
-	last := jobs.Jobs[0].ID
-	for i := range jobs.Jobs {
-		last = max(last, jobs.Jobs[i].ID)
-	}
-	return last
-}
-
-// wait waits until all jobs have ended, and says how they did.
-func (d *demoCluster) wait() error {
-	var ended api.Jobs
-	count := len(demoJobs) + 3 // one is an array of four
-	err := d.until("the jobs did not end", func() (bool, error) {
-		return d.ask(&ended, "history", "--json") == nil && len(ended.Jobs) >= count, nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, j := range ended.Jobs {
-		if j.State != api.Completed {
-			output, _ := os.ReadFile(filepath.Join(d.dir, j.Output))
-			return fmt.Errorf("job %d (%s) ended as %s: %s\n%s", j.ID, j.Name, j.State, j.Why, output)
+// failed says which daemon has ended by itself.
+func (d *demoCluster) failed() error {
+	for _, daemon := range d.daemons {
+		select {
+		case <-daemon.exited:
+			if daemon.wanted {
+				daemon.wanted = false
+				return fmt.Errorf("%s has ended (%v); its log:\n%s", daemon.name, daemon.cmd.ProcessState, d.log(daemon.name))
+			}
+		default:
 		}
 	}
 	return nil
 }
 
-// demoTime is how long anything of the demonstration may take.
-const demoTime = 2 * time.Minute
-
-// until asks again and again.
-func (d *demoCluster) until(otherwise string, done func() (bool, error)) error {
-	late := time.After(demoTime)
-	for {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-late:
-			return errors.New(otherwise + " within " + demoTime.String() + ": the logs are " + d.logs())
-		case <-d.context().Done():
-			return d.context().Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+func (d *demoCluster) log(name string) string {
+	text, _ := os.ReadFile(filepath.Join(d.dir, name+".log"))
+	const most = 8 << 10
+	return string(text[max(0, len(text)-most):])
 }
 
-// logs is what the daemons said.
+// logs is the end of what each daemon said.
 func (d *demoCluster) logs() string {
 	var all strings.Builder
-	files, _ := filepath.Glob(filepath.Join(d.dir, "*.log"))
-	for _, f := range files {
-		text, _ := os.ReadFile(f)
-		fmt.Fprintf(&all, "\n%s:\n%s", filepath.Base(f), text)
+	for _, name := range append([]string{"head"}, names(d.machines)...) {
+		fmt.Fprintf(&all, "\n%s:\n%s", name, d.log(name))
 	}
 	return all.String()
 }
 
-// end stops what was started, the nodes before the head.
-func (d *demoCluster) end() {
-	for i := len(d.started) - 1; i >= 0; i-- {
-		_ = d.started[i].Process.Signal(syscall.SIGINT)
+func names(machines []*demoMachine) (list []string) {
+	for _, m := range machines {
+		list = append(list, m.name)
 	}
-	for _, cmd := range d.started {
-		_ = cmd.Wait()
+	return list
+}
+
+// stop ends all daemons as an administrator does, the nodes before the head.
+func (d *demoCluster) stop() error {
+	var errs []error
+	for i := len(d.daemons) - 1; i >= 0; i-- {
+		daemon := d.daemons[i]
+		if !daemon.wanted {
+			continue
+		}
+		daemon.wanted = false
+		_ = daemon.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-daemon.exited:
+			if code := daemon.cmd.ProcessState.ExitCode(); code != 0 {
+				errs = append(errs, fmt.Errorf("%s did not end well (%v); its log:\n%s", daemon.name, daemon.cmd.ProcessState, d.log(daemon.name)))
+			}
+		case <-time.After(demoTime):
+			errs = append(errs, fmt.Errorf("%s does not end within %v; its log:\n%s", daemon.name, demoTime, d.log(daemon.name)))
+		}
 	}
-	if d.dir != "" {
-		_ = os.RemoveAll(d.dir)
-	}
+	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ func TestWeave(t *testing.T) {
 		{weave{size: 16384, rounds: 40, every: 8, seed: 1}, 0x3a4d72ef},
 		{weave{size: 16384, rounds: 100, every: 8, seed: 1}, 0x530713a7},
 		{weave{size: 4096, rounds: 400, every: 8, seed: 1}, 0x8535f905},
+		{weave{size: 4096, rounds: 1500, every: 8, seed: 1}, 0x2eed8c22}, // the one of muster demo
 	} {
 		if got := c.checksum(); got != c.want {
 			t.Errorf("%+v: checksum %08x, want %08x", c.weave, got, c.want)

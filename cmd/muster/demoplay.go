@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// demoTime is how long any step of the demonstration may take.
+const demoTime = time.Minute
+
+// demo is the demonstration of a cluster while it is played.
+type demo struct {
+	demoCluster
+	ctx      context.Context
+	out      io.Writer
+	programs string
+	screen   *demoScreen  // nil without a live view
+	story    bytes.Buffer // what was told while there is one
+	seen     *demoSeen
+	jobs     []*demoJob // that were submitted
+	skipped  map[*demoJob]string
+	last     uint64 // the number of the last job
+	shown    string // the address of the head's page, if it has one
+}
+
+// play is the demonstration, inside of its guard.
+func (f *demoFlags) play(c *cobra.Command) error {
+	ctx, stop := signal.NotifyContext(context.Background(), demoSignals...)
+	defer stop()
+	runtime.LockOSThread() // the system ties the daemons to the thread that starts them
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	d := &demo{
+		demoCluster: demoCluster{self: self, dir: f.inside, machines: newDemoMachines()},
+		ctx:         ctx, out: c.OutOrStdout(), programs: f.programs, seen: newDemoSeen(), skipped: map[*demoJob]string{},
+	}
+	if out, ok := d.out.(*os.File); ok && !f.plain && isTerminal(out) {
+		d.screen = openDemoScreen(out)
+	}
+	err = d.tell()
+	d.closeScreen()
+	if err == nil {
+		err = d.conclude()
+	}
+	if err == nil && f.stay {
+		d.stay()
+		sweep(d.dir) // jobs of whoever used it may still run
+		return nil
+	}
+	return d.end(err)
+}
+
+// closeScreen leaves the live view, and prints what was told meanwhile.
+func (d *demo) closeScreen() {
+	if d.screen == nil {
+		return
+	}
+	d.screen.close()
+	d.screen = nil
+	if d.ctx.Err() != nil {
+		return // whoever interrupts it has seen enough
+	}
+	_, _ = d.story.WriteTo(d.out)
+}
+
+// end stops the cluster. Who is interrupted does not wait for an orderly end.
+func (d *demo) end(err error) error {
+	if d.ctx.Err() != nil {
+		sweep(d.dir)
+		return exitStatus(exitInterrupted)
+	}
+	err = errors.Join(err, d.stop())
+	// The folder is this process's own, and still to be removed; nothing else may be there.
+	groups := taskGroups(d.dir)
+	for _, group := range groups {
+		err = errors.Join(err, fmt.Errorf("the control group %s was left", group))
+		removeGroup(group)
+	}
+	err = errors.Join(err, os.RemoveAll(d.dir))
+	if left := sweep(d.dir); len(left) > 0 {
+		err = errors.Join(err, errors.New(leftText(left)))
+	}
+	return err
+}
+
+// printf tells something, at once or when the live view has ended.
+func (d *demo) printf(format string, args ...any) {
+	w := d.out
+	if d.screen != nil {
+		w = &d.story
+	}
+	fmt.Fprintf(w, format, args...)
+}
+
+// tell is the story.
+func (d *demo) tell() error {
+	for _, step := range []func() error{d.begin, d.together, d.failure, d.again} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts the cluster.
+func (d *demo) begin() error {
+	if err := d.prepare(d.programs); err != nil {
+		return err
+	}
+	d.printf("# A head and three nodes, all on this machine. To type along, elsewhere, while this runs:\n")
+	d.printf("$ cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n", d.dir, d.address, filepath.Dir(d.self))
+	if err := d.startHead(); err != nil {
+		return err
+	}
+	for i, m := range d.machines { // one after the other: the policy serves nodes in the order in which they came
+		if err := d.startMachine(m); err != nil {
+			return err
+		}
+		if err := d.until(m.name+" did not come", func() bool { return d.seen.nodesUp() > i }); err != nil {
+			return err
+		}
+	}
+	if d.shown = d.page(); d.shown != "" {
+		d.printf("# Its page, while this runs (muster page gives another address): %s\n", d.shown)
+	}
+	return d.show("nodes")
+}
+
+// together has jobs borrow, share and swap.
+func (d *demo) together() error {
+	jobs := []*demoJob{demoLocal, demoBorrows, demoShares}
+	if why := d.noMPI(); why == "" {
+		jobs = append(jobs, demoMPI)
+	} else {
+		d.skipped[demoMPI] = why
+		d.printf("\n# the job with MPI is left out: %s\n", why)
+	}
+	if err := d.submit(jobs...); err != nil {
+		return err
+	}
+	d.printf("\n")
+	if err := d.show("queue"); err != nil {
+		return err
+	}
+	return d.untilOver(jobs...)
+}
+
+// failure kills a node in the middle of a job.
+func (d *demo) failure() error {
+	victim := d.machines[2]
+	if err := d.submit(demoBusy); err != nil {
+		return err
+	}
+	if err := d.until("the GPUs of gpu1 were not taken", func() bool { return d.seen.kernels(demoBusy.name, "gpu1") > 0 }); err != nil {
+		return err
+	}
+	if err := d.submit(demoSurvives); err != nil {
+		return err
+	}
+	const enough = 40 // kernels: it is in the middle
+	if err := d.until("the job did not run on "+victim.name, func() bool { return d.seen.kernels(demoSurvives.name, victim.name) >= enough }); err != nil {
+		return err
+	}
+	d.printf("\n# %s loses power: its daemon, its agent and all that it runs are killed (SIGKILL)\n", victim.name)
+	d.killMachine(victim)
+	d.seen.lose(victim.name)
+	if err := d.until("the head did not requeue the job of the node that was killed", func() bool { return d.seen.requeued(demoSurvives.name) }); err != nil {
+		return err
+	}
+	if err := d.show("nodes"); err != nil {
+		return err
+	}
+	if err := d.show("queue"); err != nil {
+		return err
+	}
+	return d.untilOver(demoBusy, demoSurvives)
+}
+
+// again has the node come back, and all three GPUs used.
+func (d *demo) again() error {
+	d.printf("\n# %s is started again, and takes jobs\n", d.machines[2].name)
+	if err := d.startMachine(d.machines[2]); err != nil {
+		return err
+	}
+	if err := d.until("the node did not come back", func() bool { return d.seen.nodesUp() == len(d.machines) }); err != nil {
+		return err
+	}
+	if err := d.submit(demoPatient); err != nil {
+		return err
+	}
+	err := d.until("the patient jobs did not start", func() bool {
+		return d.seen.kernels(demoPatient.name, "gpu1") >= 2 && d.seen.kernels(demoPatient.name, "gpu2") > 0
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.submit(demoUrgent, demoAfter); err != nil {
+		return err
+	}
+	if err := d.until("the urgent job did not start", func() bool { return d.seen.kernels(demoUrgent.name, "gpu2") > 0 }); err != nil {
+		return err
+	}
+	d.printf("\n")
+	if err := d.show("queue"); err != nil {
+		return err
+	}
+	return d.untilOver(demoPatient, demoUrgent, demoAfter)
+}
+
+// submit submits jobs as a user does, in sight.
+func (d *demo) submit(jobs ...*demoJob) error {
+	for _, j := range jobs {
+		d.printf("\n# %s\n", j.why)
+		words := j.words()
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "LAST", fmt.Sprint(d.last))
+			words[i] = strings.ReplaceAll(words[i], "PATIENT", fmt.Sprint(d.seen.array(demoPatient.name)))
+		}
+		answer, err := d.run(words...)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Sscanf(answer, "Submitted batch job %d", &d.last); err != nil {
+			return fmt.Errorf("muster submit answered %q", answer)
+		}
+		d.jobs = append(d.jobs, j)
+		d.look()
+	}
+	return nil
+}
+
+// show runs a command as a user would, in sight.
+func (d *demo) show(words ...string) error {
+	_, err := d.run(words...)
+	return err
+}
+
+func (d *demo) run(words ...string) (string, error) {
+	line := "$ muster"
+	for _, w := range words {
+		if strings.ContainsAny(w, " *$") {
+			w = "'" + w + "'"
+		}
+		line += " " + w
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := d.command(d.ctx, words...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	d.printf("%s\n%s", line, stdout.String())
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.TrimPrefix(line, "$ "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// untilOver waits until jobs have ended.
+func (d *demo) untilOver(jobs ...*demoJob) error {
+	var list []string
+	for _, j := range jobs {
+		list = append(list, j.name)
+	}
+	return d.until("not all of the jobs ended: "+strings.Join(list, ", "), func() bool {
+		for _, j := range jobs {
+			if d.seen.over(j.name) < max(1, j.count) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// until looks at the cluster again and again.
+func (d *demo) until(otherwise string, done func() bool) error {
+	late := time.After(demoTime)
+	for {
+		d.look()
+		if done() {
+			return nil
+		}
+		if err := d.failed(); err != nil {
+			return err
+		}
+		select {
+		case <-late:
+			return fmt.Errorf("%s within %v: the logs end with %s", otherwise, demoTime, d.logs())
+		case <-d.ctx.Done():
+			return d.ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// stay leaves the cluster up until somebody interrupts it.
+func (d *demo) stay() {
+	fmt.Fprintf(d.out, "\nThe cluster stays up until Ctrl-C. In another terminal:\n  cd %s; export MUSTER_HEAD=%s PATH=%s:$PATH\n  muster nodes; muster history; muster top --cluster\n",
+		d.dir, d.address, filepath.Dir(d.self))
+	if page := d.page(); page != "" {
+		fmt.Fprintf(d.out, "  %s\n", page)
+	}
+	<-d.ctx.Done()
+}

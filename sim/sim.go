@@ -403,6 +403,12 @@ func (r *run) join(i int) bool {
 // submit puts a job into the queue, and into the book where there is one.
 func (r *run) submit(i int) error {
 	j := &r.Jobs[i]
+	if len(r.After[i]) > 0 && j.Submit < r.now {
+		// For the policy it comes now: what it waited for is none of its business.
+		late := *j
+		late.Submit = r.now
+		j = &late
+	}
 	next := policy.JobID(len(r.jobOf)) // IDs grow by one
 	if err := r.ranking.submitted(next, j, r.rankOf(i), r.now); err != nil {
 		return err

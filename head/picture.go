@@ -46,8 +46,9 @@ func usableThen(r *nodeRecord) string {
 // Picture is what the core knows of the cluster and of the jobs that have not ended, for
 // whoever simulates.
 type Picture struct {
-	At    time.Duration
-	Began time.Duration // the policy counts from there
+	At     time.Duration
+	Config Config
+	Began  time.Duration // the policy counts from there
 	// Cluster has the nodes by their numbers, those that are gone included.
 	Cluster  *model.Cluster
 	Machines []Machine // by number
@@ -67,7 +68,7 @@ type Machine struct {
 func (c *Core) Picture(now time.Duration) Picture {
 	c.now = max(c.now, now)
 	of := c.state.Cluster()
-	p := Picture{At: c.now, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote}}
+	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote}}
 	for _, n := range c.nodes {
 		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed})
 	}

@@ -150,7 +150,8 @@ func TestHostileHistories(t *testing.T) {
 	said := 0
 	for _, note := range p.Notes {
 		var n int
-		if _, err := fmt.Sscan(note, &n); err == nil && (strings.Contains(note, "no sense") || strings.Contains(note, "does not know")) {
+		_, number, _ := strings.Cut(note, ": ")
+		if _, err := fmt.Sscan(number, &n); err == nil && (strings.Contains(note, "no sense") || strings.Contains(note, "does not know")) {
 			said += n
 		}
 	}

@@ -683,11 +683,11 @@ func (y *History) notes() (notes []string) {
 			notes = append(notes, fmt.Sprintf(what, n))
 		}
 	}
-	say(y.delayed, "%d jobs were held, waited for a time, a limit or another job before the policy saw them: they come when they came")
-	say(y.requeued, "%d jobs were requeued: they come when they first came, and run for as long as their last attempt")
-	say(y.unseen, "%d jobs never came before the policy, and are left out")
-	say(y.odd, "%d jobs have times that make no sense, and are left out")
-	say(y.notParsed, "%d jobs have options that this version does not know, and are left out")
+	say(y.delayed, "jobs that were held, or waited for a time, a limit or another job before the policy saw them, and come when they did: %d")
+	say(y.requeued, "jobs that were requeued, and come when they first did, to run for as long as their last attempt: %d")
+	say(y.unseen, "jobs that the policy never saw, and that are left out: %d")
+	say(y.odd, "jobs whose times make no sense, and that are left out: %d")
+	say(y.notParsed, "jobs with options that this version does not know, and that are left out: %d")
 	if y.Priority != nil {
 		notes = append(notes, "fair shares begin without a past")
 	}

@@ -53,13 +53,15 @@ func Run(ctx context.Context, command func(ctx context.Context) *exec.Cmd, o Ord
 		return nil, said.err
 	case said.period != nil:
 		return said.period, nil // how it ended behind that does not matter
-	case notFed != nil && !errors.Is(notFed, io.ErrClosedPipe) && !isPipe(notFed):
+	case notFed != nil && !errors.Is(notFed, errNotTaken):
 		return nil, notFed
 	}
 	return nil, fmt.Errorf("the process that simulates has ended (%v)%s", ended, complaints)
 }
 
-func isPipe(err error) bool { return strings.Contains(err.Error(), "pipe") }
+// errNotTaken says that the process did not read what it was to know: why it ended
+// says more.
+var errNotTaken = errors.New("the process that simulates does not read")
 
 // feed hands over what the head knows. The pipe stays open.
 func feed(in io.Writer, o *Order, jobs Jobs) error {
@@ -69,10 +71,14 @@ func feed(in io.Writer, o *Order, jobs Jobs) error {
 		return err
 	}
 	put := func(line []byte) error {
-		if _, err := w.Write(line); err != nil {
-			return err
+		_, err := w.Write(line)
+		if err == nil {
+			err = w.WriteByte('\n')
 		}
-		return w.WriteByte('\n')
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNotTaken, err)
+		}
+		return nil
 	}
 	if err := put(line); err != nil {
 		return err
@@ -88,7 +94,10 @@ func feed(in io.Writer, o *Order, jobs Jobs) error {
 	if err := put([]byte(last)); err != nil {
 		return err
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("%w: %w", errNotTaken, err)
+	}
+	return nil
 }
 
 // heard is what came of listening.

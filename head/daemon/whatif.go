@@ -260,6 +260,11 @@ func (w *whatifs) order(ctx context.Context, o wanted) (*whatifrun.Order, time.D
 		return nil, 0, err
 	}
 	from := max(pic.At-period.long, pic.Began)
+	since, err := w.store.SinceFor(from.Seconds(), whatif.MaxJobs)
+	if err != nil {
+		return nil, 0, err
+	}
+	from = max(from, time.Duration(since*1e9))
 	if pic.At <= from {
 		return nil, 0, errors.New("the head has no past yet")
 	}

@@ -141,6 +141,24 @@ func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err er
 	return page, last, err
 }
 
+// SinceFor is the instant since which at most so many jobs have ended: since itself, or
+// later if there are more.
+func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
+	at = since
+	err = s.view(func(tx *bolt.Tx) error {
+		from, c := instant(since), tx.Bucket(atBucket).Cursor()
+		k, _ := c.Last()
+		for n := 0; k != nil && bytes.Compare(k, from) >= 0; k, _ = c.Prev() {
+			if n++; n > most && len(k) == 16 {
+				at = float64(number(k[:8])+1) / 1e6 // behind all that ended then
+				return nil
+			}
+		}
+		return nil
+	})
+	return at, err
+}
+
 // NodeLog lists what became of nodes since an instant, in its order.
 func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) {
 	err = s.view(func(tx *bolt.Tx) error {

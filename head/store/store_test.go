@@ -354,6 +354,25 @@ func TestEndedBetween(t *testing.T) {
 	}
 }
 
+func TestSinceFor(t *testing.T) {
+	s := opened(t, t.TempDir())
+	var records []head.Record
+	for i := range uint64(100) {
+		records = append(records, ended(i+1, "alice", 1000+float64(i/2)))
+	}
+	commit(t, s, records...)
+	for most, want := range map[int]int{1000: 100, 100: 100, 99: 98, 10: 10, 9: 8, 1: 0, 0: 0} {
+		at, err := s.SinceFor(1000, most)
+		n := 0
+		if err == nil {
+			err = s.EndedBetween(at, 1e9, func([]byte) (bool, error) { n++; return true, nil })
+		}
+		if err != nil || n != want {
+			t.Errorf("at most %d: %d jobs since %v, want %d: %v", most, n, at, want, err)
+		}
+	}
+}
+
 // The log of nodes forgets what is too old, and what was kept of a simulation is replaced.
 func TestNodeLogAndWhatIf(t *testing.T) {
 	s := opened(t, t.TempDir())

@@ -18,8 +18,7 @@ import (
 	"muster/sim"
 )
 
-// MaxJobs bounds the jobs of one period. Of more, the latest are taken, and the period
-// begins later.
+// MaxJobs bounds the ended jobs of one period: where there are more, it begins later.
 const MaxJobs = 500_000
 
 // Header is what a head knows beside its ended jobs. Instants are since 1970.
@@ -130,9 +129,6 @@ func New(h Header) (*History, error) {
 	}
 	return y, nil
 }
-
-// Full says whether there are as many jobs as may be.
-func (y *History) Full() bool { return len(y.items) >= MaxJobs }
 
 // at is an instant of a document as the policy counts it.
 func (y *History) at(seconds float64) (time.Duration, bool) {

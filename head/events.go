@@ -197,6 +197,11 @@ const (
 	Ended Bucket = "ended" // that have, by number
 	Nodes Bucket = "nodes" // by name
 	Keys  Bucket = "keys"  // of submissions, by user and key
+	// NodeLog is what nodes could be used for, by time and number; see NodeTurn.
+	NodeLog Bucket = "node_log"
+	// WhatIf is what other policies would have made of the last day and week, by name.
+	// The core neither writes nor reads it.
+	WhatIf Bucket = "whatif"
 )
 
 // What Refusal.Status may be: the numbers are HTTP's.

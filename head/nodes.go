@@ -32,6 +32,7 @@ type node struct {
 	down    bool // it was away for too long
 	drained bool // an administrator wants it so
 	reason  string
+	usable  string          // what the policy may use it for, as the log has it
 	jobs    map[uint64]bool // that have something of it
 	// stale are tasks of attempts that were given up and still run there: until they
 	// have ended, nothing new fits.
@@ -240,6 +241,7 @@ func (c *Core) retire(n *node) {
 	n.removed, n.down = true, true
 	c.retired[n.name]++
 	c.mustState(c.state.SetNode(n.number, policy.NodeDown))
+	c.logTurn(n, policy.NodeDown)
 	if c.byName[n.name] == n {
 		delete(c.byName, n.name)
 	}
@@ -283,6 +285,7 @@ func (c *Core) setNodeState(n *node) {
 		state = policy.NodeDraining
 	}
 	c.mustState(c.state.SetNode(n.number, state))
+	c.logTurn(n, state)
 	c.stepDue = true
 }
 

@@ -285,6 +285,7 @@ func (c *Core) restoreNode(r *nodeRecord) error {
 	if r.Down {
 		n.since = r.Since
 	}
+	n.usable = usableThen(r)
 	if err := c.join(n); err != nil {
 		return err
 	}

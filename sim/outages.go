@@ -177,7 +177,7 @@ func (r *run) cutOff(x *Outage) {
 		r.must(r.state.End(id))
 		r.ranking.gone(id, r.now)
 		o.End, o.State = r.now, Lost
-		r.done++
+		r.over(i)
 		r.note(i, "lost: node "+r.Cluster.Nodes[x.Node].Name+" failed")
 	}
 }

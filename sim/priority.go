@@ -36,13 +36,13 @@ func must(err error) {
 	}
 }
 
-func (k *ranking) submitted(id policy.JobID, j *model.Job, now time.Duration) error {
+func (k *ranking) submitted(id policy.JobID, j *model.Job, rank Rank, now time.Duration) error {
 	if k == nil {
 		return nil
 	}
 	return k.book.Submitted(priority.Key(id), priority.Submission{
 		User: userOf(j), Account: j.Group, QOS: j.QOS, Partition: j.Queue, At: now,
-		Nodes: int64(j.Request.Nodes), Asks: priority.AsksOf(k.cluster, &j.Request),
+		Nodes: int64(j.Request.Nodes), Asks: priority.AsksOf(k.cluster, &j.Request), Nice: rank.Nice, Admin: rank.Admin,
 	})
 }
 

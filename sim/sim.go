@@ -23,6 +23,17 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
+	// Begin is when the run begins: jobs that were submitted before are there from the
+	// start. Until, if it is not 0, is when it ends: jobs may be left that wait or run.
+	Begin, Until time.Duration
+	// Adopted are jobs that run when the run begins.
+	Adopted []Adopted
+	// After has the jobs that must be over before a job joins the queue, by index.
+	After map[int][]int
+	// Withdrawn are jobs whose users take them back.
+	Withdrawn []Withdrawal
+	// Ranks, if given, is what users and administrators say of each job's place.
+	Ranks []Rank
 	// Outages are times during which nodes take no jobs, in any order. Those of
 	// nodes that the cluster does not have are left out.
 	Outages []Outage
@@ -63,10 +74,11 @@ const (
 	Impossible // it could not start even on the idle cluster
 	Lost       // a node failed under it
 	Preempted  // it was cancelled for a job of a higher class
+	Withdrawn  // its user took it back
 )
 
 func (s State) String() string {
-	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted"}[s]
+	return [...]string{"pending", "running", "finished", "killed", "impossible", "lost", "preempted", "withdrawn"}[s]
 }
 
 // Outcome is what became of a job.
@@ -114,6 +126,8 @@ type Result struct {
 	Shares []Share
 	// Explained are the steps that were asked for, each once, in their order.
 	Explained []Explained
+	// NotAdopted says of jobs that could not be adopted why; they waited instead.
+	NotAdopted map[int]string
 }
 
 // Watched says what was known about a job at one instant.
@@ -139,12 +153,15 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	r := &run{
-		Config: cfg, outages: out,
-		jobOf: make([]int32, 0, len(cfg.Jobs)),
+		Config: cfg, outages: out, now: cfg.Begin,
+		jobOf: make([]int32, 0, len(cfg.Jobs)), ids: make([]policy.JobID, len(cfg.Jobs)),
 		result: &Result{
 			Cluster: cfg.Cluster, Jobs: cfg.Jobs,
-			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{},
+			Outcomes: make([]Outcome, len(cfg.Jobs)), Reasons: map[int]string{}, NotAdopted: map[int]string{},
 		},
+	}
+	if err := r.prepare(); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
 	}
 	state := policy.NewState(cfg.Cluster, cfg.Policy)
 	state.Expect(len(cfg.Jobs))
@@ -164,6 +181,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
 	r.paused, r.since = map[policy.JobID]pause{}, map[policy.JobID]time.Duration{}
+	r.adopt()
 	if err := r.loop(ctx); err != nil {
 		return nil, err
 	}
@@ -178,6 +196,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 // driven is the state that a run drives, recorded or not.
 type driven interface {
 	Submit(j *model.Job) (policy.JobID, error)
+	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
+	Cancel(id policy.JobID) error
 	End(id policy.JobID) error
 	Requeue(id policy.JobID) error
 	Suspended(id policy.JobID) error
@@ -206,10 +226,12 @@ type run struct {
 	result  *Result
 
 	now     time.Duration
-	next    int           // the next job to submit
-	wake    time.Duration // when the policy wants a step; policy.Never if it does not
-	idle    int           // steps in a row after which the cluster was idle, and no job was to come
-	jobOf   []int32       // index of each policy.JobID
+	next    int            // the next job to submit
+	wake    time.Duration  // when the policy wants a step; policy.Never if it does not
+	idle    int            // steps in a row after which the cluster was idle, and no job was to come
+	jobOf   []int32        // index of each policy.JobID
+	ids     []policy.JobID // of each job that was submitted, by index
+	joins   joins
 	paused  map[policy.JobID]pause
 	since   map[policy.JobID]time.Duration // when jobs that were suspended were resumed
 	done    int
@@ -246,6 +268,14 @@ func (r *run) loop(ctx context.Context) error {
 		if next, more := r.outages.next(); more && (!some || next < at) {
 			at, some = next, true
 		}
+		if next, more := r.joins.next(r.now); more && (!some || next < at) {
+			at, some = next, true
+		}
+		at = max(at, r.Begin)
+		if r.Until > 0 && (!some || at > r.Until) {
+			r.now = r.Until
+			return nil
+		}
 		if !some || r.idle > maxIdle || r.done == len(r.Jobs) {
 			break
 		}
@@ -259,6 +289,9 @@ func (r *run) loop(ctx context.Context) error {
 			changed = true
 		}
 		if r.submitJobs() {
+			changed = true
+		}
+		if r.withdraw() {
 			changed = true
 		}
 		if r.ranking.rank(r.state, r.now) {
@@ -309,7 +342,7 @@ func (r *run) endJobs() (any bool) {
 		r.leave(e.job, i)
 		r.must(r.state.End(e.job))
 		r.ranking.gone(e.job, r.now)
-		r.done++
+		r.over(i)
 	}
 }
 
@@ -337,30 +370,55 @@ func (r *run) must(err error) {
 }
 
 func (r *run) submitJobs() (any bool) {
+	// Jobs that waited for others come before those that are new; one that is impossible
+	// may let further ones come.
+	for k := 0; k < len(r.joins.released); k++ {
+		any = r.join(int(r.joins.released[k])) || any
+	}
+	r.joins.released = r.joins.released[:0]
 	for r.next < len(r.Jobs) && r.Jobs[r.next].Submit <= r.now {
 		i := r.next
 		r.next++
-		if err := r.submit(&r.Jobs[i]); err != nil {
-			r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
-			r.result.Reasons[i] = err.Error()
-			r.done++
-			continue
+		if r.result.Outcomes[i].State == Pending && r.joins.open[i] == 0 {
+			any = r.join(i) || any
 		}
-		r.jobOf = append(r.jobOf, int32(i))
-		any = true
 	}
 	return any
 }
 
+// join puts a job into the queue, unless it is impossible.
+func (r *run) join(i int) bool {
+	if r.result.Outcomes[i].State != Pending {
+		return false // it was withdrawn meanwhile
+	}
+	if err := r.submit(i); err != nil {
+		r.result.Outcomes[i] = Outcome{Start: r.now, End: r.now, State: Impossible}
+		r.result.Reasons[i] = err.Error()
+		r.over(i)
+		return false
+	}
+	return true
+}
+
 // submit puts a job into the queue, and into the book where there is one.
-func (r *run) submit(j *model.Job) error {
+func (r *run) submit(i int) error {
+	j := &r.Jobs[i]
+	if len(r.After[i]) > 0 && j.Submit < r.now {
+		// For the policy it comes now: what it waited for is none of its business.
+		late := *j
+		late.Submit = r.now
+		j = &late
+	}
 	next := policy.JobID(len(r.jobOf)) // IDs grow by one
-	if err := r.ranking.submitted(next, j, r.now); err != nil {
+	if err := r.ranking.submitted(next, j, r.rankOf(i), r.now); err != nil {
 		return err
 	}
 	id, err := r.state.Submit(j)
 	switch {
 	case err == nil && id == next:
+		r.jobOf = append(r.jobOf, int32(i))
+		r.ids[i] = id
+		r.rankAlone(i)
 		return nil
 	case err == nil || !errors.Is(err, policy.ErrImpossible):
 		panic(fmt.Sprintf("sim: job %s became %d, not %d: %v", j.ID, id, next, err)) // Submit has no other error
@@ -422,8 +480,8 @@ func (r *run) step() bool {
 		r.idle = 0
 	}
 	for _, i := range r.Watch {
-		if i < r.next && r.result.Outcomes[i].State == Pending {
-			r.note(i, "waits: "+r.state.Why(r.idOf(i)))
+		if i < r.next && r.result.Outcomes[i].State == Pending && r.joins.open[i] == 0 {
+			r.note(i, "waits: "+r.state.Why(r.ids[i]))
 		}
 	}
 	return stopped
@@ -459,24 +517,10 @@ func (r *run) note(job int, text string) {
 	}
 }
 
-// idOf is the policy's name of a job; jobOf is in ascending order.
-func (r *run) idOf(job int) policy.JobID {
-	lo, hi := 0, len(r.jobOf)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if int(r.jobOf[mid]) < job {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return policy.JobID(lo)
-}
-
 func (r *run) firstStuck() string {
 	for i := range r.Jobs {
-		if r.result.Outcomes[i].State == Pending {
-			return fmt.Sprintf("job %s: %s", r.Jobs[i].ID, r.state.Why(r.idOf(i)))
+		if r.result.Outcomes[i].State == Pending && r.joins.open[i] == 0 {
+			return fmt.Sprintf("job %s: %s", r.Jobs[i].ID, r.state.Why(r.ids[i]))
 		}
 	}
 	return "nothing"

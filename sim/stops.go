@@ -52,7 +52,7 @@ func (r *run) stop(s *policy.Stop, v *policy.View) {
 		r.must(r.state.End(s.Job))
 		r.ranking.gone(s.Job, r.now)
 		o.End, o.State = r.now, Preempted
-		r.done++
+		r.over(i)
 	}
 	if len(r.Watch) > 0 {
 		r.note(i, s.How.String()+": "+s.Reason.Text(v))

@@ -54,6 +54,11 @@ where there are some):
   http: 127.0.0.1:9423            # metrics and health (default: nowhere)
   tls_dir: /etc/muster/head-HOST
   record: {file: decisions.jsonl, limit: 1GiB}   # see below (default: none)
+  whatif:                         # the history simulated under other policies, see muster whatif
+    at: "03:00"                   # every night then; never is only when it is asked for
+    policies: []                  # beside those that there are, as easy:depth=500
+    time: 1m                      # of the processor, for each policy
+    memory: 2GiB                  # of the process that simulates
   connections:
     unknown: 2048                 # of which it is not known whose they are
     users: 4096                   # of users
@@ -241,7 +246,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		TLS: certificate, Policy: headPolicy(cfg), Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload, Simulate: headSimulator,
 		Load: func() (daemon.Config, error) { return f.load(c) },
 	})
 }

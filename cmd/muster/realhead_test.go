@@ -59,7 +59,7 @@ func startRealHead(t *testing.T) *realHead {
 	ready, ended := make(chan daemon.Addresses, 1), make(chan error, 1)
 	go func() {
 		ended <- daemon.Run(ctx, cfg, daemon.Options{
-			TLS: config, Policy: catalog.New, Version: "test", Now: time.Now, Log: slog.New(slog.DiscardHandler), Ready: func(a daemon.Addresses) { ready <- a },
+			TLS: config, Policy: catalog.New, Version: "test", Now: time.Now, Log: slog.New(slog.DiscardHandler), Simulate: headSimulator, Ready: func(a daemon.Addresses) { ready <- a },
 		})
 	}()
 	t.Cleanup(func() {
@@ -157,6 +157,11 @@ func TestRealHead(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if run([]string{"workload", "describe", "-"}, strings.NewReader(log), &stdout, &stderr, os.Getenv) != 0 {
 		t.Errorf("%s\n%s", log, &stderr)
+	}
+	r.must(t, "alice", `^easy +error of the simulation `, "whatif", "--now", "--period", "day")
+	r.must(t, "bob", `^priced-fit +simulated `, "whatif")
+	if status, _, errs := r.as(t, "bob", "", "whatif", "--now"); status != 1 || !strings.Contains(errs, "only administrators") {
+		t.Errorf("bob has the head simulate: %d, %s", status, errs)
 	}
 }
 

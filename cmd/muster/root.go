@@ -41,6 +41,7 @@ var commands = []func() *cobra.Command{
 	newPriorities,
 	newHistory,
 	newUsage,
+	newWhatIf,
 	newNodes,
 	newDrain,
 	newResume,
@@ -55,6 +56,7 @@ var commands = []func() *cobra.Command{
 	newCompletion,
 	newWorker,
 	newTask,
+	newHeadSimulator,
 	newCheckpointHook,
 }
 
@@ -66,7 +68,7 @@ var groups = []struct {
 	{"programs", "Programs and the GPUs of this machine:", []string{
 		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
-		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage",
+		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
 		"nodes", "drain", "resume"}},
 	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim"}},
 	{"papers", "Papers:", []string{"reproduce"}},

@@ -18,6 +18,8 @@
 //	GET    /v1/history                  jobs that have ended, the oldest first: Jobs; ?since= ?until= ?user= ?after=ID ?limit=
 //	GET    /v1/usage                    what users and accounts used: Usage
 //	GET    /v1/priorities               why the queue stands as it does: Priorities
+//	GET    /v1/whatif                   what other policies would have made of the last day and week: WhatIf
+//	POST   /v1/whatif                   simulate that now: WhatIfWanted; answered with WhatIf (administrators)
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)

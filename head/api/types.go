@@ -293,3 +293,94 @@ type Exec struct {
 	Directory   string   `json:"directory,omitempty"`
 	Environment []string `json:"environment,omitempty"`
 }
+
+// WhatIf is what other policies would have made of the cluster's own history.
+type WhatIf struct {
+	Periods []WhatIfPeriod `json:"periods"`
+	// Next is when the head looks again by itself; 0 if it does not.
+	Next float64 `json:"next,omitempty"`
+}
+
+// WhatIfPeriod is the last day or week. Measured is what happened; all figures of Policies
+// are simulated.
+type WhatIfPeriod struct {
+	Name string  `json:"name"` // day or week
+	From float64 `json:"from,omitempty"`
+	To   float64 `json:"to,omitempty"`
+	// Jobs is how many are counted: those that waited, or began, in the period.
+	Jobs int `json:"jobs"`
+	// MadeAt is when the simulations ended; 0 if there are none yet.
+	MadeAt float64 `json:"made_at,omitempty"`
+	// Running says that others are on their way, and Progress, from 0 to 1, how far.
+	Running  bool    `json:"running"`
+	Progress float64 `json:"progress,omitempty"`
+	// Error says why the last attempt came to nothing; what is shown is older then.
+	Error string `json:"error,omitempty"`
+
+	Policy   string          `json:"policy,omitempty"` // the one in force
+	Measured WhatIfFigures   `json:"measured"`
+	Policies []WhatIfPolicy  `json:"policies"`
+	Model    *WhatIfAccuracy `json:"prediction_error,omitempty"`
+	// Notes say what the simulation does not know, or takes otherwise than it was.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// WhatIfFigures are what a policy means for wait, use and users. A wait is from the
+// submission to the start, or to the end of the period for jobs that had not started.
+type WhatIfFigures struct {
+	MeanWait     float64 `json:"mean_wait"`
+	MedianWait   float64 `json:"median_wait"`
+	P95Wait      float64 `json:"p95_wait"`
+	MeanSlowdown float64 `json:"mean_slowdown"` // bounded: runs count as 10 s at least
+	// Use and CoreUse are the parts of all GPUs and cores that jobs held, from 0 to 1.
+	Use     float64 `json:"use"`
+	CoreUse float64 `json:"core_use"`
+	// Makespan is from the beginning of the period to the last end of a job in it.
+	Makespan float64 `json:"makespan"`
+	// Unfinished jobs wait or run at the end of the period; Impossible ones could not even
+	// run on the idle cluster, and count nowhere else.
+	Unfinished int `json:"unfinished"`
+	Impossible int `json:"impossible,omitempty"`
+}
+
+// WhatIfPolicy is one policy, simulated.
+type WhatIfPolicy struct {
+	Policy  string `json:"policy"`
+	InForce bool   `json:"in_force,omitempty"` // it is the one that decided: its figures should be those measured
+	// Figures are left out where Error says why there are none.
+	Figures *WhatIfFigures `json:"figures,omitempty"`
+	Users   []WhatIfUser   `json:"users,omitempty"`
+	// UsersLeftOut counts users with few jobs who are not listed.
+	UsersLeftOut int     `json:"users_left_out,omitempty"`
+	Error        string  `json:"error,omitempty"`
+	Took         float64 `json:"took_seconds"` // of the processor
+}
+
+// WhatIfUser is what a policy means for one user.
+type WhatIfUser struct {
+	User             string  `json:"user"`
+	Jobs             int     `json:"jobs"`
+	MeanWait         float64 `json:"mean_wait"` // simulated
+	MeanWaitMeasured float64 `json:"mean_wait_measured"`
+}
+
+// WhatIfAccuracy is how far the simulation of the policy in force is from what it did:
+// simulated minus measured.
+type WhatIfAccuracy struct {
+	MeanWait     float64 `json:"mean_wait"`
+	MedianWait   float64 `json:"median_wait"`
+	P95Wait      float64 `json:"p95_wait"`
+	MeanSlowdown float64 `json:"mean_slowdown"`
+	Use          float64 `json:"use"`
+	CoreUse      float64 `json:"core_use"`
+	Unfinished   int     `json:"unfinished"`
+	// StartedTogether is the part of the jobs, from 0 to 1, that started within a second of
+	// when they really did.
+	StartedTogether float64 `json:"started_together"`
+}
+
+// WhatIfWanted asks for simulations now. What is left out is everything.
+type WhatIfWanted struct {
+	Period   string   `json:"period,omitempty"`   // day or week
+	Policies []string `json:"policies,omitempty"` // as muster sim takes them; files only if the configuration names them
+}

@@ -394,6 +394,18 @@ func (h *Head) History(ctx context.Context, p Period) ([]api.Job, error) {
 	return h.pages(ctx, "/v1/history", query)
 }
 
+// WhatIf asks what other policies would have made of the last day and week.
+func (h *Head) WhatIf(ctx context.Context) (*api.WhatIf, error) {
+	var w api.WhatIf
+	return &w, h.get(ctx, "/v1/whatif", nil, &w)
+}
+
+// WhatIfNow has the head find that out anew.
+func (h *Head) WhatIfNow(ctx context.Context, wanted api.WhatIfWanted) (*api.WhatIf, error) {
+	var w api.WhatIf
+	return &w, h.ask(ctx, http.MethodPost, "/v1/whatif", nil, wanted, &w)
+}
+
 // Snapshot reads what the policy knows now, as a history. The caller must close it.
 func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)

@@ -35,6 +35,7 @@ type Config struct {
 	// RecordLimit bytes; "" for none.
 	Record      string
 	RecordLimit int64
+	WhatIf      WhatIf
 	Connections Connections
 }
 
@@ -44,8 +45,8 @@ func Default() Config {
 		Core: head.Config{
 			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute,
 		},
-		RecordLimit: DefaultRecordLimit,
-		Policy:      "easy", Socket: DefaultSocket, Connections: DefaultConnections,
+		RecordLimit: DefaultRecordLimit, WhatIf: DefaultWhatIf,
+		Policy: "easy", Socket: DefaultSocket, Connections: DefaultConnections,
 	}
 }
 

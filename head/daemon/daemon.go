@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,9 @@ type Options struct {
 	// Reload has the configuration read again, with Load.
 	Reload <-chan struct{}
 	Load   func() (Config, error)
+	// Simulate makes the process that simulates the head's history, with
+	// whatifrun.Serve at its end; nil if there is to be none.
+	Simulate func(ctx context.Context) *exec.Cmd
 	// Ready is called when requests are answered, with the addresses there are.
 	Ready func(Addresses)
 	// commit, if it is not nil, stands between the daemon and its disk, for tests.
@@ -63,6 +67,7 @@ type daemon struct {
 	metrics   metrics
 	doors     *doors
 	recording *recording // nil if nothing is recorded
+	whatifs   *whatifs
 
 	ending chan struct{} // closed when the daemon is about to end
 	dead   chan struct{} // closed when the daemon cannot go on
@@ -117,6 +122,9 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 		return err
 	}
 	defer func() { d.recording.close() }()
+	if d.whatifs, err = newWhatifs(d); err != nil {
+		return err
+	}
 	return d.serve(ctx, core)
 }
 
@@ -161,12 +169,21 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}()
 	go d.committer()
 	go d.pinger(loopCtx)
+	simulating, stopSimulating := context.WithCancel(context.Background())
+	defer stopSimulating()
+	simulated := make(chan struct{})
+	go func() {
+		defer close(simulated)
+		d.whatifs.run(simulating)
+	}()
 	d.doors.serve()
 	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP)
 	if d.Ready != nil {
 		d.Ready(d.doors.addresses)
 	}
 	d.wait(ctx)
+	stopSimulating()
+	<-simulated // its process is gone, and nothing more is written by it
 	close(d.ending)
 	d.queue.close()
 	d.doors.close(lastWords)
@@ -239,6 +256,7 @@ func (c *Config) fixed(again *Config) (names []string) {
 	note("socket", c.Socket != again.Socket)
 	note("state", c.State != again.State)
 	note("http", c.HTTP != again.HTTP)
+	note("whatif", !reflect.DeepEqual(c.WhatIf, again.WhatIf))
 	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
 	note("tls_dir", c.TLSDir != again.TLSDir)
 	note("connections", c.Connections != again.Connections.complete())

@@ -193,6 +193,9 @@ func TestRequestsAreStrict(t *testing.T) {
 		{"GET", "/v1/jobs/1/output?stream=in", "", 400, "give output or error"},
 		{"GET", "/v1/jobs/1/output", "", 409, "no node yet"},
 		{"POST", "/v1/jobs/1/exec", "", 400, "nothing to run"},
+		{"GET", "/v1/whatif?period=day", "", 400, "period"},
+		{"POST", "/v1/whatif", "", 400, "no JSON object"},
+		{"POST", "/v1/whatif", `{"period":"year"}`, 503, "cannot simulate"},
 		{"GET", "/v1/agent", "", 426, "Upgrade: muster-agent"},
 		{"GET", "/v1/agent/streams/x", "", 404, "no stream of this name"},
 	} {

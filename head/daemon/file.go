@@ -13,6 +13,7 @@ import (
 	"muster/model"
 	"muster/model/strictyaml"
 	"muster/policy"
+	"muster/policy/catalog"
 )
 
 // fileLimit is more than any configuration has: one with 100,000 users fits.
@@ -63,6 +64,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("state", d.Text("state", &c.State)),
 		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
 		strictyaml.Key("record", func(n strictyaml.Node) error { return d.record(n, c) }),
+		strictyaml.Key("whatif", func(n strictyaml.Node) error { return d.whatif(n, &c.WhatIf) }),
 		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
@@ -157,6 +159,50 @@ func (d *decoder) record(n strictyaml.Node, c *Config) error {
 		strictyaml.Key("limit", d.Size("limit", &c.RecordLimit)),
 	)
 	return err
+}
+
+// whatif reads when the history is simulated, and what that may take.
+func (d *decoder) whatif(n strictyaml.Node, w *WhatIf) error {
+	_, err := d.Fields(n, "whatif",
+		strictyaml.Key("at", strictyaml.Value(&d.File, "at", &w.At, parseTimeOfDay)),
+		strictyaml.Key("policies", func(n strictyaml.Node) error { return d.specs(n, &w.Policies) }),
+		strictyaml.Key("time", d.some("time", &w.Time)),
+		strictyaml.Key("memory", strictyaml.Value(&d.File, "memory", &w.Memory, parseMemory)),
+	)
+	return err
+}
+
+// leastMemory is what the process that simulates needs to do anything at all.
+const leastMemory = 64 << 20
+
+func parseMemory(s string) (int64, error) {
+	size, err := model.ParseSize(s)
+	if err != nil || size < leastMemory {
+		return 0, fmt.Errorf("must be a size of at least %s, as 2GiB, not %q", model.FormatSize(leastMemory), s)
+	}
+	return size, nil
+}
+
+// specs reads a list of policies.
+func (d *decoder) specs(n strictyaml.Node, into *[]string) error {
+	items, ok := strictyaml.Items(n)
+	if !ok || len(items) > maxTried {
+		return d.Errorf(strictyaml.Start(n), "policies must be a list of at most %d, as [easy:depth=500, mine.star]", maxTried)
+	}
+	*into = []string{}
+	for _, item := range items {
+		var spec string
+		if err := d.Text("a policy", &spec)(item); err != nil {
+			return err
+		}
+		if !isFile(spec) {
+			if _, err := catalog.New(spec); err != nil {
+				return d.Errorf(strictyaml.Start(item), "%v", err)
+			}
+		}
+		*into = append(*into, spec)
+	}
+	return nil
 }
 
 // limits reads those of each user, and those of single users.

@@ -16,6 +16,7 @@ cluster: tsubame
 policy: easy
 priority: /etc/muster/priority.yaml
 record: {file: decisions.jsonl, limit: 1MiB}
+whatif: {at: "22:30", policies: [easy:depth=5, mine.star:a=b], time: 5m, memory: 1GiB}
 windows:
   - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
 admins: [alice, bob]
@@ -49,6 +50,7 @@ connections: {user: 16, greet: 5s}
 		},
 		Policy: "easy", Priority: "/etc/muster/priority.yaml", Listen: ":9500", Socket: "/run/muster/head.sock", State: "/var/lib/muster/head", HTTP: "127.0.0.1:9423", TLSDir: "/etc/muster/head",
 		Record: "decisions.jsonl", RecordLimit: 1 << 20,
+		WhatIf:      WhatIf{At: 22*time.Hour + 30*time.Minute, Policies: []string{"easy:depth=5", "mine.star:a=b"}, Time: 5 * time.Minute, Memory: 1 << 30},
 		Connections: DefaultConnections,
 	}
 	want.Connections.User, want.Connections.Greet = 16, 5*time.Second
@@ -68,6 +70,11 @@ connections: {user: 16, greet: 5s}
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 2):  "head.yaml:3:3: there are two windows of the name a",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 65): "windows must be a list of at most 64",
 		"record: here":                    "record",
+		"whatif: {at: noon}":              "head.yaml:1:14: at: must be a time of day as 03:00, or never",
+		"whatif: {policies: easy}":        "head.yaml:1:20: policies must be a list of at most 100",
+		"whatif: {policies: [esay]}":      `head.yaml:1:21: there is no policy "esay": did you mean "easy"?`,
+		"whatif: {memory: 1MiB}":          "head.yaml:1:18: memory: must be a size of at least 64",
+		"whatif: {time: 0}":               "head.yaml:1:16: time: must be a time above 0",
 		"silence: 0":                      "head.yaml:1:10: silence: must be a time above 0",
 		"listen: 9422":                    "head.yaml:1:9: listen: must be HOST:PORT",
 		"connections: {user: 0}":          "head.yaml:1:21: user: must be a whole number from 1",

@@ -287,6 +287,9 @@ func TestMain(m *testing.M) {
 	case os.Getenv("MUSTER_HEAD_TEST_AGENTS") != "":
 		agentsChild()
 		return
+	case os.Getenv(simulatorVariable) != "":
+		simulatorChild()
+		return
 	}
 	code := m.Run()
 	_ = os.RemoveAll(authority())

@@ -58,7 +58,7 @@ func TestLists(t *testing.T) {
 func TestListsHaveTurns(t *testing.T) {
 	for _, r := range routes() {
 		switch r.path {
-		case "/v1/jobs", "/v1/jobs/{id}", "/v1/history", "/v1/priorities", "/v1/nodes", "/v1/nodes/{name}", "/v1/usage":
+		case "/v1/jobs", "/v1/jobs/{id}", "/v1/history", "/v1/priorities", "/v1/nodes", "/v1/nodes/{name}", "/v1/usage", "/v1/whatif":
 			if r.method == "GET" && !r.long {
 				t.Errorf("%s has no turns", r.path)
 			}

@@ -85,6 +85,8 @@ func routes() []route {
 		}, answer: api.Jobs{}, serve: serveHistory},
 		{method: "GET", path: "/v1/usage", long: true, summary: "What users and accounts used.", answer: api.Usage{}, serve: serveUsage},
 		{method: "GET", path: "/v1/priorities", long: true, summary: "Why the queue stands as it does.", answer: api.Priorities{}, serve: servePriorities},
+		{method: "GET", path: "/v1/whatif", long: true, summary: "What other policies would have made of the last day and week, simulated.", answer: api.WhatIf{}, serve: serveWhatIf},
+		{method: "POST", path: "/v1/whatif", summary: "Simulate that now (administrators).", body: api.WhatIfWanted{}, answer: api.WhatIf{}, serve: serveWhatIfNow},
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},

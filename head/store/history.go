@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -88,6 +89,101 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 		jobs = append(jobs, job)
 	}
 	return jobs, 0, nil
+}
+
+// rawPage is how many records are read in one transaction: one that is open for long
+// keeps pages from being used again.
+const rawPage = 1000
+
+// EndedBetween visits the records of jobs that ended in [since, until), as they lie in the
+// store, those that ended last first, until visit says that it has enough.
+func (s *Store) EndedBetween(since, until float64, visit func(value []byte) (more bool, err error)) error {
+	from, before := instant(since), instant(until)
+	for {
+		page, last, err := s.rawPage(from, before)
+		if err != nil {
+			return err
+		}
+		for _, value := range page {
+			if more, err := visit(value); err != nil || !more {
+				return err
+			}
+		}
+		if len(page) < rawPage {
+			return nil
+		}
+		before = last
+	}
+}
+
+// rawPage reads records that ended before an entry of the list by time, backwards.
+func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		ended, c := tx.Bucket(endedBucket), tx.Bucket(atBucket).Cursor()
+		k, _ := c.Seek(before)
+		if k == nil {
+			k, _ = c.Last()
+		} else {
+			k, _ = c.Prev()
+		}
+		for ; k != nil && bytes.Compare(k, from) >= 0 && len(page) < rawPage; k, _ = c.Prev() {
+			if len(k) != 16 {
+				return errDamaged
+			}
+			value := ended.Get(k[8:])
+			if value == nil {
+				return fmt.Errorf("%w: ended job %d is listed and not there", errDamaged, number(k[8:]))
+			}
+			page, last = append(page, clone(value)), clone(k)
+		}
+		return nil
+	})
+	return page, last, err
+}
+
+// SinceFor is the instant since which at most so many jobs have ended: since itself, or
+// later if there are more.
+func (s *Store) SinceFor(since float64, most int) (at float64, err error) {
+	at = since
+	err = s.view(func(tx *bolt.Tx) error {
+		from, c := instant(since), tx.Bucket(atBucket).Cursor()
+		k, _ := c.Last()
+		for n := 0; k != nil && bytes.Compare(k, from) >= 0; k, _ = c.Prev() {
+			if n++; n > most && len(k) == 16 {
+				at = float64(number(k[:8])+1) / 1e6 // behind all that ended then
+				return nil
+			}
+		}
+		return nil
+	})
+	return at, err
+}
+
+// NodeLog lists what became of nodes since an instant, in its order.
+func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		c := tx.Bucket([]byte(head.NodeLog)).Cursor()
+		for k, v := c.Seek(Key(uint64(max(0, since)))); k != nil; k, v = c.Next() {
+			var t head.NodeTurn
+			if err := json.Unmarshal(v, &t); err != nil {
+				return errors.Join(errDamaged, err)
+			}
+			turns = append(turns, t)
+		}
+		return nil
+	})
+	return turns, err
+}
+
+// WhatIf reads what was kept of a period; nil if nothing was.
+func (s *Store) WhatIf(period string) (value []byte, err error) {
+	err = s.view(func(tx *bolt.Tx) error {
+		if found := tx.Bucket([]byte(head.WhatIf)).Get([]byte(period)); found != nil {
+			value = clone(found)
+		}
+		return nil
+	})
+	return value, err
 }
 
 func number(key []byte) (n uint64) {

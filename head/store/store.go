@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ var (
 	versionKey  = []byte("version")
 	endedBucket = []byte(head.Ended)
 	atBucket    = []byte("ended_at") // time and number of an ended job -> its user
-	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys}
+	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys, head.NodeLog, head.WhatIf}
 )
 
 // lockWait is how long Open waits for the lock: a head that was killed may still be
@@ -230,7 +231,37 @@ func put(tx *bolt.Tx, r *head.Record) error {
 	if r.Value == nil {
 		return b.Delete(r.Key)
 	}
+	if r.Bucket == head.NodeLog {
+		if err := forget(b, r.Key); err != nil {
+			return err
+		}
+	}
 	return b.Put(r.Key, r.Value)
+}
+
+// keepNodeLog is for how long it is kept how nodes were: longer than anybody looks back.
+const keepNodeLog = 15 * 24 * time.Hour
+
+// forget drops what is too old of the log of nodes, a little with each entry that comes.
+func forget(log *bolt.Bucket, newest []byte) error {
+	if len(newest) < 8 {
+		return fmt.Errorf("a key of %d bytes in the log of nodes", len(newest))
+	}
+	at := binary.BigEndian.Uint64(newest)
+	if at < uint64(keepNodeLog) {
+		return nil
+	}
+	oldest := binary.BigEndian.AppendUint64(nil, at-uint64(keepNodeLog))
+	for range 2 {
+		k, _ := log.Cursor().First()
+		if k == nil || bytes.Compare(k, oldest) >= 0 {
+			return nil
+		}
+		if err := log.Delete(clone(k)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // index keeps the list of ended jobs by time in step with the jobs.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/head"
 	"muster/head/api"
@@ -319,5 +320,86 @@ func TestPast(t *testing.T) {
 	}
 	if _, err := s.Past(7); !errors.Is(err, ErrNoSuch) {
 		t.Error(err)
+	}
+}
+
+// Records of ended jobs are visited from the latest on, page by page.
+func TestEndedBetween(t *testing.T) {
+	s := opened(t, t.TempDir())
+	const jobs = 2*rawPage + 7
+	var records []head.Record
+	for i := range uint64(jobs) {
+		records = append(records, ended(i+1, "alice", 1000+float64(i/2))) // two at a time
+	}
+	commit(t, s, records...)
+	for _, c := range []struct {
+		since, until float64
+		enough, want int
+	}{{0, 1e9, jobs * 2, jobs}, {1000, 1001, 10, 2}, {1003, 1005, 10, 4}, {0, 1e9, 5, 5}, {5000, 6000, 10, 0}, {0, 1000, 10, 0}} {
+		seen, last := map[uint64]bool{}, 1e18
+		err := s.EndedBetween(c.since, c.until, func(value []byte) (bool, error) {
+			var j api.Job
+			if err := json.Unmarshal(value, &j); err != nil {
+				return false, err
+			}
+			if seen[j.ID] || j.End > last || j.End < c.since || j.End >= c.until {
+				t.Errorf("[%v, %v): job %d, which ended at %v, comes after %v", c.since, c.until, j.ID, j.End, last)
+			}
+			seen[j.ID], last = true, j.End
+			return len(seen) < c.enough, nil
+		})
+		if err != nil || len(seen) != c.want {
+			t.Errorf("[%v, %v): %d jobs, want %d: %v", c.since, c.until, len(seen), c.want, err)
+		}
+	}
+}
+
+func TestSinceFor(t *testing.T) {
+	s := opened(t, t.TempDir())
+	var records []head.Record
+	for i := range uint64(100) {
+		records = append(records, ended(i+1, "alice", 1000+float64(i/2)))
+	}
+	commit(t, s, records...)
+	for most, want := range map[int]int{1000: 100, 100: 100, 99: 98, 10: 10, 9: 8, 1: 0, 0: 0} {
+		at, err := s.SinceFor(1000, most)
+		n := 0
+		if err == nil {
+			err = s.EndedBetween(at, 1e9, func([]byte) (bool, error) { n++; return true, nil })
+		}
+		if err != nil || n != want {
+			t.Errorf("at most %d: %d jobs since %v, want %d: %v", most, n, at, want, err)
+		}
+	}
+}
+
+// The log of nodes forgets what is too old, and what was kept of a simulation is replaced.
+func TestNodeLogAndWhatIf(t *testing.T) {
+	s := opened(t, t.TempDir())
+	day := 24 * time.Hour
+	for i := range 40 {
+		at := time.Duration(i) * day
+		turn := head.NodeTurn{At: at, Node: 3, Was: "up", Is: "down"}
+		value, err := json.Marshal(turn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit(t, s, head.Record{Bucket: head.NodeLog, Key: append(Key(uint64(at)), 0, 0, 0, 3), Value: value})
+	}
+	turns, err := s.NodeLog(0)
+	if err != nil || len(turns) != 16 || turns[0].At != 24*day || turns[15].At != 39*day || turns[15].Is != "down" {
+		t.Errorf("%d turns are left: %+v, %v", len(turns), turns, err)
+	}
+	if turns, err = s.NodeLog(38 * day); err != nil || len(turns) != 2 {
+		t.Errorf("since the day before yesterday: %+v, %v", turns, err)
+	}
+	if value, err := s.WhatIf("day"); value != nil || err != nil {
+		t.Errorf("before anything was kept: %s, %v", value, err)
+	}
+	for _, text := range []string{"a", "b"} {
+		commit(t, s, head.Record{Bucket: head.WhatIf, Key: []byte("day"), Value: []byte(text)})
+	}
+	if value, err := s.WhatIf("day"); string(value) != "b" || err != nil {
+		t.Errorf("kept: %s, %v", value, err)
 	}
 }

@@ -109,6 +109,9 @@ head, head/api < head/store # on disk
 NOTHING < head/dial # how agents and users reach a head: it knows none
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
+# What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
+head, head/api, sim < head/whatif < head/whatifrun < head/daemon
+
 head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
 
 # Programs' side.
@@ -119,6 +122,7 @@ wire, internal/door, client < node/gateway # a client of the node, for programs 
 model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
+head/api, report < report/whatifpage
 report, head, slurm, wire < web
 
 everything < exp, exp/*, cmd/muster
@@ -133,7 +137,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster

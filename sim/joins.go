@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Adopted is a job that runs when the run begins: it has what it has, and ends when it
+// ends, whatever the policy.
+type Adopted struct {
+	Job         int // its index
+	Alloc       *model.Allocation
+	Alternative int
+	Start, End  time.Duration
+}
+
+// Withdrawal is a user who takes a job back, whether it waits or runs then.
+type Withdrawal struct {
+	Job int
+	At  time.Duration
+}
+
+// Rank is what users and administrators say of a job's place in the queue: an
+// administrator's word replaces everything else.
+type Rank struct {
+	Nice  int64
+	Admin *int64
+}
+
+// joins is what a run knows of jobs that do not simply come and stay.
+type joins struct {
+	// open counts by job those that must be over before it joins; waiters lists by job
+	// those that wait for it.
+	open     map[int]int32
+	waiters  map[int][]int
+	released []int32      // those that may join now
+	leaving  []Withdrawal // in order; those to come
+}
+
+// next is when the next job joins or leaves by itself.
+func (j *joins) next(now time.Duration) (time.Duration, bool) {
+	switch {
+	case len(j.released) > 0:
+		return now, true
+	case len(j.leaving) > 0:
+		return j.leaving[0].At, true
+	}
+	return 0, false
+}
+
+// prepare checks what was asked for beside the jobs themselves.
+func (r *run) prepare() error {
+	known := func(job int) bool { return job >= 0 && job < len(r.Jobs) }
+	if r.Begin < 0 || r.Until < 0 || r.Until > 0 && r.Until < r.Begin {
+		return fmt.Errorf("a run from %v until %v: it must end after it begins", r.Begin, r.Until)
+	}
+	if len(r.Ranks) > 0 && len(r.Ranks) != len(r.Jobs) {
+		return fmt.Errorf("%d ranks for %d jobs", len(r.Ranks), len(r.Jobs))
+	}
+	for _, a := range r.Adopted {
+		if !known(a.Job) || a.Alloc == nil || a.Start > r.Begin || a.End < r.Begin || r.Jobs[a.Job].Submit > r.Begin {
+			return fmt.Errorf("job %d cannot run already when the run begins", a.Job)
+		}
+	}
+	r.joins.leaving = slices.Clone(r.Withdrawn)
+	slices.SortStableFunc(r.joins.leaving, func(a, b Withdrawal) int { return cmp.Compare(a.At, b.At) })
+	for _, w := range r.Withdrawn {
+		if !known(w.Job) {
+			return fmt.Errorf("job %d, which is withdrawn, is none of %d", w.Job, len(r.Jobs))
+		}
+	}
+	if len(r.After) == 0 {
+		return nil
+	}
+	r.joins.open, r.joins.waiters = make(map[int]int32, len(r.After)), make(map[int][]int, len(r.After))
+	for job, first := range r.After {
+		for _, f := range first {
+			if !known(job) || !known(f) || f == job {
+				return fmt.Errorf("job %d cannot come after job %d", job, f)
+			}
+			r.joins.open[job]++
+			r.joins.waiters[f] = append(r.joins.waiters[f], job)
+		}
+	}
+	for _, list := range r.joins.waiters {
+		slices.Sort(list) // the order of a map is none
+	}
+	return nil
+}
+
+// over counts a job that is over, and lets those join that waited for it.
+func (r *run) over(i int) {
+	r.done++
+	for _, w := range r.joins.waiters[i] {
+		if r.joins.open[w]--; r.joins.open[w] == 0 && w < r.next {
+			r.joins.released = append(r.joins.released, int32(w))
+		}
+	}
+}
+
+// adopt makes known what runs when the run begins. What does not fit, as it may under
+// another policy's rules, waits like any other job.
+func (r *run) adopt() {
+	for _, a := range r.Adopted {
+		j, o := &r.Jobs[a.Job], &r.result.Outcomes[a.Job]
+		next := policy.JobID(len(r.jobOf))
+		if err := r.ranking.submitted(next, j, r.rankOf(a.Job), r.now); err != nil {
+			r.result.NotAdopted[a.Job] = err.Error()
+			continue
+		}
+		if _, err := r.state.Adopt(j, a.Alternative, a.Alloc, a.Start); err != nil {
+			r.result.NotAdopted[a.Job] = err.Error()
+			r.ranking.gone(next, r.now)
+			continue
+		}
+		r.jobOf = append(r.jobOf, int32(a.Job))
+		r.ids[a.Job] = next
+		o.Start, o.State, o.Alternative = a.Start, Running, uint16(a.Alternative)
+		o.Borrowed = a.Alloc.UsesBorrowed()
+		o.place(a.Alloc)
+		r.running++
+		r.ranking.started(next, r.now, a.Alloc)
+		r.events.push(event{at: a.End, job: next})
+		if r.Observe != nil {
+			r.Observe.Started(r.now, a.Job, a.Alloc)
+		}
+	}
+}
+
+// withdraw takes jobs back whose users do not want them any more.
+func (r *run) withdraw() (any bool) {
+	for len(r.joins.leaving) > 0 && r.joins.leaving[0].At <= r.now {
+		i := r.joins.leaving[0].Job
+		r.joins.leaving = r.joins.leaving[1:]
+		o := &r.result.Outcomes[i]
+		switch {
+		case o.State == Running:
+			id := r.ids[i]
+			r.network.pause(id) // its end does not come any more
+			r.leave(id, i)
+			r.must(r.state.End(id))
+			r.ranking.gone(id, r.now)
+		case o.State == Pending && i < r.next && r.joins.open[i] == 0:
+			r.must(r.state.Cancel(r.ids[i]))
+			r.ranking.gone(r.ids[i], r.now)
+			o.Start = r.now
+		case o.State == Pending: // it has not come, or waits for others
+			o.Start = r.now
+		default:
+			continue // it is over
+		}
+		o.End, o.State = r.now, Withdrawn
+		r.over(i)
+		any = true
+	}
+	return any
+}
+
+// rankOf is what was said of a job's place.
+func (r *run) rankOf(i int) Rank {
+	if len(r.Ranks) == 0 {
+		return Rank{}
+	}
+	return r.Ranks[i]
+}
+
+// rankAlone gives a job its place where no book of priorities does.
+func (r *run) rankAlone(i int) {
+	rank := r.rankOf(i)
+	place := -rank.Nice
+	if rank.Admin != nil {
+		place = *rank.Admin
+	}
+	if r.ranking == nil && place != 0 {
+		r.must(r.state.Rank(r.ids[i], place))
+	}
+}

@@ -109,6 +109,9 @@ func (d *daemon) newScripts() <-chan *scriptfile.Loaded {
 func (l *loop) takeScript(loaded *scriptfile.Loaded) {
 	l.core.SetPolicy(loaded.Policy, l.cfg.Policy)
 	l.script.running, l.script.told = loaded.Script, script.Trouble{}
+	l.script.mu.Lock()
+	l.script.trouble = ""
+	l.script.mu.Unlock()
 	l.log.Info("the file of the policy has changed, and decides from now on", "file", l.script.file.Path())
 }
 

@@ -43,7 +43,7 @@ func (d *decide) ready() (policy.Traits, *Error) {
 	}
 	t, err := traitsOf(d.in.globals)
 	if err != nil {
-		return t, &Error{File: d.in.file, Message: err.Error()}
+		return t, &Error{File: d.in.file, Message: clipped(err.Error())}
 	}
 	d.look.mode = t.Mode
 	return t, nil

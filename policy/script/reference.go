@@ -64,7 +64,7 @@ func Reference() string {
 
 var definitions = [][2]string{
 	{"def decide(view, plan)", "is called at every step: when jobs have come or ended, nodes have changed, or a time has come that `plan.wake` named"},
-	{"def why(view, job)", "says why a waiting job was not started, as a text; may be left out"},
+	{"def why(view, job)", "says why a waiting job was not started, as a text; may be left out. It has a twentieth of the steps, and is not asked again once it has failed"},
 	{"order = \"priority\"", "how the queue stands: by `priority`, by `submission`, or by `estimate`, the shortest first. Ranks, as of fair share, go before all of these"},
 	{"placement = \"sharing\"", "where jobs may go: `sharing` places them beside others, `alone` on nodes that host no job, `borrowing` also with GPUs of other nodes"},
 	{"alternatives = False", "whether the script chooses among a job's requests (`plan.start(job, alternative=1)`)"},

@@ -35,7 +35,8 @@ is YAML; all of this may be said, and nothing else (the values are the defaults
 where there are some):
 
   cluster: muster                 # its name
-  policy: easy                    # what decides; muster sim --help lists all
+  policy: easy                    # what decides; muster policy list lists all. Or the file of a script, as /etc/muster/mine.star:
+                                  # it is read again when it changes (muster policy --help)
   priority: FILE                  # orders the queue as Slurm does, and lets classes preempt (default: the policy alone)
   windows:                        # reservations and maintenance; without users nobody's, without nodes all
     - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}
@@ -112,7 +113,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", daemon.DefaultListen, "serve other machines at this `HOST:PORT`; needs --tls-dir")
 	flags.StringVar(&f.socket, "socket", daemon.DefaultSocket, "serve this machine at a `path`, or @NAME without a file")
 	flags.StringVar(&f.state, "state", "", "`folder` for what must not be forgotten (default: /var/lib/muster/head, or the user's)")
-	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it")
+	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it: a name, or the file of a script")
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
@@ -246,15 +247,16 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload, Simulate: headSimulator,
-		Load: func() (daemon.Config, error) { return f.load(c) },
+		TLS: certificate, Policy: headPolicy(cfg), ReadScript: scriptLimit.ReadFile, Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		Simulate: headSimulator,
+		Load:     func() (daemon.Config, error) { return f.load(c) },
 	})
 }
 
 // headPolicy makes the policy of a head, with the classes of its priorities.
 func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
 	full := headSpec(cfg)
-	return func(spec string) (policy.Policy, error) { return catalog.New(full(spec)) }
+	return func(spec string) (policy.Policy, error) { return newPolicy(full(spec)) }
 }
 
 // headSpec is the policy of a head with the classes of its priorities.

@@ -14,7 +14,7 @@ import (
 	headclient "muster/head/client"
 	"muster/head/whatifrun"
 	"muster/policy"
-	"muster/policy/catalog"
+	"muster/policy/scriptfile"
 	"muster/report"
 	"muster/report/whatifpage"
 )
@@ -204,8 +204,8 @@ func newHeadSimulator() *cobra.Command {
 	}
 }
 
-// policyNamed makes a policy by all that was said of it.
-func policyNamed(spec string) (policy.Policy, error) { return catalog.New(spec) }
+// policyNamed makes a policy by all that was said of it: one of the catalogue, or a file.
+func policyNamed(spec string) (policy.Policy, error) { return scriptfile.Make(spec, scriptLimit.ReadFile) }
 
 // headSimulator starts this program again, to simulate.
 func headSimulator(ctx context.Context) *exec.Cmd {

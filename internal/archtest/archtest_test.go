@@ -108,6 +108,10 @@ head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/do
 
 head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
 
+# A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
+NOTHING < slurm/release < slurm
+slurm/release < slurm/fetch < slurm/emulate
+
 # Programs' side.
 wire, internal/door < client < ivm
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
@@ -130,7 +134,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, slurm/release
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
@@ -213,6 +217,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"wire", "wire/status", false}, {"client", "wire/status", false}, {"node/worker", "wire/status", false}, {"node/vgpu", "wire/status", false},
 		{"node", "wire/grant", true}, {"head", "wire/grant", true}, {"slurm", "wire/grant", true}, {"client", "wire/grant", true}, {"node/gateway", "wire/grant", true},
 		{"wire/grant", "wire", false}, {"wire/grant", "node", false}, {"wire/grant", "head", false}, {"node/vgpu", "wire/grant", false}, {"node", "head", false},
+		{"slurm", "slurm/release", true}, {"slurm/emulate", "slurm/fetch", true}, {"slurm/emulate", "slurm/release", true}, {"slurm/release", "slurm", false},
+		{"slurm/fetch", "slurm/emulate", false}, {"slurm/emulate", "slurm", false}, {"slurm", "slurm/emulate", false}, {"slurm/emulate", "policy", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

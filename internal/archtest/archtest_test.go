@@ -110,7 +110,7 @@ head/api, head/dial, wire/agent, client < head/client # what its users' commands
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm
-slurm/release < slurm/fetch < slurm/emulate
+slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 
 # Programs' side.
 wire, internal/door < client < ivm

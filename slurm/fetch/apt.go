@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -122,13 +123,22 @@ func (a *apt) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	source := fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, a.mirror, a.suite)
+	source := fmt.Sprintf("deb [%ssigned-by=%s] %s %s main\n", ownArchitecture(), keyring, a.mirror, a.suite)
 	for name, text := range map[string]string{"status": "", "sources.list": source, "conf": a.config() + networkSettings(ctx)} {
 		if err := os.WriteFile(filepath.Join(a.folder, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ownArchitecture keeps apt from the lists of other architectures that the machine may have.
+func ownArchitecture() string {
+	switch runtime.GOARCH {
+	case "amd64", "arm64": // Debian calls these as Go does
+		return "arch=" + runtime.GOARCH + " "
+	}
+	return ""
 }
 
 func (a *apt) config() string {

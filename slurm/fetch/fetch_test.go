@@ -195,6 +195,9 @@ func TestCandidate(t *testing.T) {
 
 // A mirror that nobody is behind is said to be one, and leaves nothing in the cache.
 func TestNoMirror(t *testing.T) {
+	if testing.Short() {
+		t.Skip("apt tries for seconds")
+	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		t.Skip("there is no apt-get")
 	}

@@ -235,7 +235,7 @@ func (c *Cluster) wait(ctx context.Context) error {
 		if c.token = s.Token; c.token == "" {
 			return nil
 		}
-		return os.WriteFile(c.TokenFile(), []byte(s.Token+"\n"), 0o600)
+		return diskFull(os.WriteFile(c.TokenFile(), []byte(s.Token+"\n"), 0o600), c.Folder)
 	}
 }
 

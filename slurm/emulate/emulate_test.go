@@ -186,7 +186,7 @@ func checkConfiguration(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
-// ask sends a request to REST and returns the answer, in which a warning is a failure, too.
+// ask sends a request to REST and returns the answer.
 func ask(t *testing.T, c *emulate.Cluster, path string, body any) map[string]any {
 	t.Helper()
 	address, token := c.REST()
@@ -218,22 +218,34 @@ func ask(t *testing.T, c *emulate.Cluster, path string, body any) map[string]any
 	if err := json.Unmarshal(text, &document); err != nil {
 		t.Fatalf("%s %s: %s: %v: %.500s", method, path, response.Status, err, text)
 	}
+	return document
+}
+
+// fine asks, and fails the test with an error or a warning: a warning may mean a wrong node.
+func fine(t *testing.T, c *emulate.Cluster, path string, body any) map[string]any {
+	t.Helper()
+	document := ask(t, c, path, body)
 	for _, kind := range []string{"errors", "warnings"} {
-		if list, _ := document[kind].([]any); len(list) > 0 {
-			t.Errorf("%s %s: %s: %v", method, path, kind, list)
+		if n := count(document, kind); n > 0 {
+			t.Errorf("%s: %s: %v", path, kind, document[kind])
 		}
 	}
 	return document
 }
 
+func count(document map[string]any, list string) int {
+	found, _ := document[list].([]any)
+	return len(found)
+}
+
 // checkREST places a held job as the table of releases says, and finds it there.
 func checkREST(t *testing.T, c *emulate.Cluster) {
 	r := c.Release()
-	if pings, _ := ask(t, c, "/ping", nil)["pings"].([]any); len(pings) != 1 {
+	if pings, _ := fine(t, c, "/ping", nil)["pings"].([]any); len(pings) != 1 {
 		t.Errorf("%d daemons answer", len(pings))
 	}
 	dir := t.TempDir()
-	held := c.Command("sbatch", "--parsable", "-J", "held", "-n1", "-o", "out", "--wrap", "echo $SLURM_JOB_NODELIST")
+	held := c.Command("sbatch", "--parsable", "-J", "held", "-n2", "-o", "out", "--wrap", "echo $SLURM_JOB_NODELIST")
 	held.Dir = dir
 	id := output(t, held)
 	if got := output(t, c.Command("squeue", "-h", "-j", id, "-o", "%T %r")); got != "PENDING JobHeldUser" {
@@ -245,12 +257,13 @@ func checkREST(t *testing.T, c *emulate.Cluster) {
 	if list != r.Words.StateList || wrapped != r.Words.WrappedNumbers {
 		t.Errorf("the table of releases is wrong of lists or numbers: job_state is %v, time_limit %v", job["job_state"], job["time_limit"])
 	}
-	ask(t, c, "/job/"+id, r.Placement([]string{"n5"}, "a test"))
+	checkWords(t, c, id)
+	fine(t, c, "/job/"+id, r.Placement([]string{"n3", "n5"}, "a test"))
 	eventually(t, "the job has run", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "out"))
 		return err == nil && len(text) > 0
 	})
-	if got, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(got) != "n5\n" {
+	if got, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(got) != "n[3,5]\n" {
 		t.Errorf("ran on %q, %v", got, err)
 	}
 	if comment := jobOf(t, c, id)["admin_comment"]; r.Words.AdminComment != "" && comment != "a test" {
@@ -258,9 +271,32 @@ func checkREST(t *testing.T, c *emulate.Cluster) {
 	}
 }
 
+// checkWords holds the table of releases to what slurmrestd says to unknown fields and to the
+// submission of a job that is held.
+func checkWords(t *testing.T, c *emulate.Cluster, id string) {
+	w := c.Release().Words
+	unknown := ask(t, c, "/job/"+id, map[string]any{"nonsense": 1})
+	if isError := count(unknown, "errors") > 0; isError != w.UnknownIsError || !isError && count(unknown, "warnings") != 1 {
+		t.Errorf("an unknown field: %v, %v", unknown["errors"], unknown["warnings"])
+	}
+	environment := any([]string{"PATH=/bin"})
+	if w.EnvironmentTable {
+		environment = map[string]string{"PATH": "/bin"}
+	}
+	submitted := ask(t, c, "/job/submit", map[string]any{"script": "#!/bin/sh\n", "job": map[string]any{
+		"name": "held", "current_working_directory": "/tmp", "environment": environment, "tasks": 1}})
+	wantErrors, wantWarnings := 0, 2
+	if w.HeldIsError {
+		wantErrors, wantWarnings = 1, 0
+	}
+	if submitted["job_id"] == nil || count(submitted, "errors") != wantErrors || count(submitted, "warnings") != wantWarnings {
+		t.Errorf("submission: %v, %v, %v", submitted["job_id"], submitted["errors"], submitted["warnings"])
+	}
+}
+
 func jobOf(t *testing.T, c *emulate.Cluster, id string) map[string]any {
 	t.Helper()
-	jobs, _ := ask(t, c, "/job/"+id, nil)["jobs"].([]any)
+	jobs, _ := fine(t, c, "/job/"+id, nil)["jobs"].([]any)
 	if len(jobs) != 1 {
 		t.Fatalf("%d jobs %s", len(jobs), id)
 	}
@@ -295,7 +331,7 @@ func checkDaemons(t *testing.T, c *emulate.Cluster) {
 			t.Errorf("restarting %s: %v", name, err)
 		}
 	}
-	ask(t, c, "/ping", nil)
+	fine(t, c, "/ping", nil)
 	eventually(t, "the node is back", func() bool { return output(t, c.Command("sinfo", "-h", "-n", "n7", "-o", "%T")) == "idle" })
 	if err := errors.Join(c.Kill("slurmctld"), c.Restart("slurmctld")); err != nil {
 		t.Errorf("slurmctld: %v", err)
@@ -559,7 +595,7 @@ func TestOrdinaryUser(t *testing.T) {
 	if got := output(t, c.Command("srun", "-N2", "--gres=gpu:1", "sh", "-c", "test $CUDA_VISIBLE_DEVICES = 0 && id -un")); got != c.User+"\n"+c.User {
 		t.Errorf("got %q, want twice %s", got, c.User)
 	}
-	ask(t, c, "/ping", nil)
+	fine(t, c, "/ping", nil)
 	if caps := output(t, c.Command("sh", "-c", "grep CapEff /proc/self/status")); !strings.HasSuffix(caps, "\t0000000000000000") {
 		t.Errorf("commands have capabilities: %s", caps)
 	}

@@ -47,10 +47,6 @@ type Words struct {
 	// its value is a text with commas rather than a list.
 	NodeList     string
 	NodeListText bool
-	// NodeCount is the field that pins the number of nodes, or "" where an update must leave
-	// the number alone. Without it a job submitted without -N may be spread over more nodes
-	// than NodeList names.
-	NodeCount string
 	// AdminComment is the field for the comment that only administrators may write, or ""
 	// where REST has none and scontrol must write it.
 	AdminComment string
@@ -59,8 +55,14 @@ type Words struct {
 	WrappedNumbers bool
 	// StateList is true where a job's state is a list of words and not one word.
 	StateList bool
+	// EnvironmentTable is true where a submitted job's environment is {"NAME":"value"}, and not
+	// ["NAME=value"].
+	EnvironmentTable bool
+	// UnknownIsError is true where a field that slurmrestd does not know is an error and nothing
+	// is done. Elsewhere it is a warning and the rest is done, so a warning must count as failure.
+	UnknownIsError bool
 	// HeldIsError is true where the answer to the submission of a job that is held has an
-	// error (HeldError) although the job is there; elsewhere the same notice is a warning.
+	// error (HeldError) although the job is there; elsewhere the same notice is two warnings.
 	HeldIsError bool
 }
 
@@ -74,7 +76,7 @@ var all = []*Release{
 		APIs:        []string{"v0.0.36", "v0.0.37", "v0.0.38"},
 		API:         "v0.0.38",
 		RESTPlugins: "openapi/v0.0.38",
-		Words:       Words{NodeList: "nodelist", NodeListText: true, HeldIsError: true},
+		Words:       Words{NodeList: "nodelist", NodeListText: true, EnvironmentTable: true, UnknownIsError: true, HeldIsError: true},
 	},
 	{
 		Name:        "24.11",
@@ -83,7 +85,7 @@ var all = []*Release{
 		APIs:        []string{"v0.0.40", "v0.0.41", "v0.0.42"},
 		API:         "v0.0.42",
 		RESTPlugins: "slurmctld",
-		Words: Words{NodeList: "required_nodes", NodeCount: "nodes", AdminComment: "admin_comment",
+		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
 			WrappedNumbers: true, StateList: true},
 		CgroupConf: "CgroupPlugin=disabled\n",
 	},
@@ -94,7 +96,7 @@ var all = []*Release{
 		APIs:        []string{"v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45"},
 		API:         "v0.0.42",
 		RESTPlugins: "slurmctld",
-		Words: Words{NodeList: "required_nodes", NodeCount: "nodes", AdminComment: "admin_comment",
+		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
 			WrappedNumbers: true, StateList: true},
 		CgroupConf:    "CgroupPlugin=disabled\n",
 		LoadJobByStep: true,
@@ -137,18 +139,16 @@ func Of(text string) (*Release, error) {
 }
 
 // Placement returns the document that, posted to /slurm/API/job/ID, gives a held job exactly
-// these nodes and releases it, in one request. Where the release has no field for the
+// these nodes and releases it, in one request. The number of nodes is pinned: a job that was
+// submitted without -N may else get more nodes than are named. Where the release has no field for the
 // administrators' comment (Words.AdminComment), the comment must be written before, by scontrol.
 func (r *Release) Placement(nodes []string, comment string) map[string]any {
 	w := r.Words
-	update := map[string]any{"hold": false}
+	update := map[string]any{"hold": false, "nodes": fmt.Sprint(len(nodes))}
 	if w.NodeListText {
 		update[w.NodeList] = strings.Join(nodes, ",")
 	} else {
 		update[w.NodeList] = nodes
-	}
-	if w.NodeCount != "" {
-		update[w.NodeCount] = fmt.Sprint(len(nodes))
 	}
 	if w.AdminComment != "" && comment != "" {
 		update[w.AdminComment] = comment

@@ -34,7 +34,7 @@ func TestOf(t *testing.T) {
 
 func TestPlacement(t *testing.T) {
 	for name, want := range map[string]string{
-		"22.05": `{"hold":false,"nodelist":"n2,n4"}`,
+		"22.05": `{"hold":false,"nodelist":"n2,n4","nodes":"2"}`,
 		"24.11": `{"admin_comment":"why","hold":false,"nodes":"2","required_nodes":["n2","n4"]}`,
 		"26.05": `{"admin_comment":"why","hold":false,"nodes":"2","required_nodes":["n2","n4"]}`,
 	} {

@@ -46,6 +46,7 @@ var commands = []func() *cobra.Command{
 	newDrain,
 	newResume,
 	newCert,
+	newSlurm,
 	newDemo,
 	newCluster,
 	newWorkload,
@@ -70,7 +71,7 @@ var groups = []struct {
 		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
-		"nodes", "drain", "resume"}},
+		"nodes", "drain", "resume", "slurm"}},
 	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim", "policy"}},
 	{"papers", "Papers:", []string{"reproduce"}},
 	{"kernels", "Kernels:", []string{"ptx"}},

@@ -118,6 +118,10 @@ head, head/api, sim < head/whatif < head/whatifrun < head/daemon
 
 head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
 
+# A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
+NOTHING < slurm/release < slurm
+slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
+
 # Programs' side.
 wire, internal/door < client < ivm
 wire, internal/door, client < node/gateway # a client of the node, for programs elsewhere
@@ -141,7 +145,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
-pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif
+pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm/release
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
@@ -225,6 +229,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"wire", "wire/status", false}, {"client", "wire/status", false}, {"node/worker", "wire/status", false}, {"node/vgpu", "wire/status", false},
 		{"node", "wire/grant", true}, {"head", "wire/grant", true}, {"slurm", "wire/grant", true}, {"client", "wire/grant", true}, {"node/gateway", "wire/grant", true},
 		{"wire/grant", "wire", false}, {"wire/grant", "node", false}, {"wire/grant", "head", false}, {"node/vgpu", "wire/grant", false}, {"node", "head", false},
+		{"slurm", "slurm/release", true}, {"slurm/emulate", "slurm/fetch", true}, {"slurm/emulate", "slurm/release", true}, {"slurm/release", "slurm", false},
+		{"slurm/fetch", "slurm/emulate", false}, {"slurm/emulate", "slurm", false}, {"slurm", "slurm/emulate", false}, {"slurm/emulate", "policy", false},
 		{"report", "sim", false}, {"workload", "sim", false}, {"sim", "exp/tsubame", false}, {"report", "cmd/muster", false},
 	} {
 		if got := r.mayImport(c.from, c.to); got != c.may {

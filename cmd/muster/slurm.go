@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"muster/internal/wholefile"
+	"muster/slurm/emulate"
+	"muster/slurm/fetch"
+	"muster/slurm/release"
+)
+
+func newSlurm() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "slurm",
+		Short: "Slurm: a private cluster to try things on",
+		Long: `Slurm beside Muster. So far: releases of Slurm without installing them, and private
+clusters of any number of nodes on this machine, to try jobs, plug-ins and schedulers on.`,
+		Example: "  muster slurm emulate -- sinfo\n  muster slurm fetch --version 24.11",
+	}
+	c.AddCommand(newSlurmEmulate(), newSlurmFetch())
+	return c
+}
+
+// releaseFlags choose a release and where it comes from.
+type releaseFlags struct{ version, mirror string }
+
+func (f *releaseFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.version, "version", release.Newest().Name, "the `release` of Slurm: "+strings.Join(release.Names(), ", "))
+	c.Flags().StringVar(&f.mirror, "mirror", "", "fetch it from this archive of Debian, an `address` (default: the one that apt uses here)")
+}
+
+func (f *releaseFlags) read(c *cobra.Command) (*release.Release, fetch.Options, error) {
+	r, err := release.Of(f.version)
+	if err != nil {
+		return nil, fetch.Options{}, usageErrorf("--version: %v", err)
+	}
+	return r, fetch.Options{Mirror: f.mirror, Log: c.ErrOrStderr()}, nil
+}
+
+func newSlurmFetch() *cobra.Command {
+	var f releaseFlags
+	c := &cobra.Command{
+		Use:   "fetch [--version RELEASE] [--mirror ADDRESS]",
+		Short: "Bring a release of Slurm onto this machine, without installing it",
+		Long: `Fetch the Debian packages of a release of Slurm, let apt check their signatures, and
+unpack them into a folder below ~/.cache/muster/slurm (or $XDG_CACHE_HOME), which is printed.
+No rights are needed, and nothing else on the machine changes. A release that is there is
+compared with what was unpacked, byte by byte, and fetched again if it differs.`,
+		Example: "  muster slurm fetch\n  muster slurm fetch --version 22.05",
+		RunE: func(c *cobra.Command, _ []string) error {
+			r, o, err := f.read(c)
+			if err != nil {
+				return err
+			}
+			o.Thoroughly = true
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			tree, err := fetch.Get(ctx, r, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "Slurm %s is there and whole\n", tree.Version)
+			fmt.Fprintln(c.OutOrStdout(), tree.Folder)
+			return nil
+		},
+	}
+	f.add(c)
+	return c
+}
+
+type emulateFlags struct {
+	releaseFlags
+	options                     emulate.Options
+	extra, plugStack, jobSubmit string
+}
+
+func newSlurmEmulate() *cobra.Command {
+	var f emulateFlags
+	c := &cobra.Command{
+		Use:   "emulate [--nodes N] [--gpus G] [--version RELEASE] [--folder DIR] [flags] [-- COMMAND...]",
+		Short: "Start a private Slurm cluster on this machine",
+		Long: `Start a real Slurm cluster of any number of nodes on this machine, in a temporary folder:
+slurmctld, a slurmd for each node, slurmrestd and munged. It needs no root, no container and
+no installed Slurm; the release is fetched the first time. GPUs are pretended: Slurm counts
+and numbers them. Jobs see the files of this machine under their own names, but the
+release's own /usr and /etc.
+
+With a COMMAND, it runs with Slurm's commands in PATH and SLURM_CONF set, and the cluster
+ends with it; the exit status is the command's. Without one, what to type in another terminal
+is printed, as lines for a shell, and the cluster ends with Ctrl-C. Either way nothing is
+left, also when this program is killed.`,
+		Example: "  muster slurm emulate -- bash\n  muster slurm emulate --nodes 128 --gpus 2 -- sh -c 'srun -N 128 hostname | sort | uniq -c'\n  muster slurm emulate --version 22.05",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+				return usageErrorf("%q: put -- before the command, as in muster slurm emulate -- %s", args[0], strings.Join(args, " "))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	flags := c.Flags()
+	flags.IntVar(&f.options.Nodes, "nodes", 8, "`number` of nodes")
+	flags.IntVar(&f.options.CPUs, "cpus", 8, "processors of a node, a `number`")
+	flags.IntVar(&f.options.GPUs, "gpus", 0, "GPUs of a node, a `number`; jobs ask for them with --gres=gpu:N, and for any of the cluster with --gres=rgpu:N")
+	flags.IntVar(&f.options.GPUNodes, "gpu-nodes", 0, "only the first nodes have GPUs, this `number` (default: all)")
+	f.add(c)
+	flags.StringVar(&f.options.Folder, "folder", "", "make this `folder` for the cluster, and remove it at the end (default: a temporary one)")
+	flags.StringVar(&f.extra, "extra", "", "a `file` with lines for slurm.conf, which replace those for the same words")
+	flags.StringVar(&f.plugStack, "plugstack", "", "a `file` to be plugstack.conf")
+	flags.StringVar(&f.jobSubmit, "job-submit", "", "a `file` to be job_submit.lua")
+	return c
+}
+
+// slurmFiles bounds the files of a cluster's configuration.
+var slurmFiles = wholefile.Limit{Bytes: 1 << 20, Remedy: "shorten it"}
+
+// read turns the flags into options.
+func (f *emulateFlags) read(c *cobra.Command) (emulate.Options, error) {
+	o := f.options
+	var err error
+	if o.Release, o.Fetch, err = f.releaseFlags.read(c); err != nil {
+		return o, err
+	}
+	o.Log = c.ErrOrStderr()
+	if o.Nodes < 1 {
+		return o, usageErrorf("--nodes %d: give 1 or more", o.Nodes)
+	}
+	if o.CPUs < 1 {
+		return o, usageErrorf("--cpus %d: give 1 or more", o.CPUs)
+	}
+	for _, file := range []struct {
+		path string
+		text *string
+	}{{f.extra, &o.Extra}, {f.plugStack, &o.PlugStack}, {f.jobSubmit, &o.JobSubmit}} {
+		if file.path == "" {
+			continue
+		}
+		text, err := slurmFiles.ReadFile(file.path)
+		if err != nil {
+			return o, err
+		}
+		*file.text = string(text)
+	}
+	return o, nil
+}
+
+func (f *emulateFlags) run(c *cobra.Command, args []string) error {
+	o, err := f.read(c)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 && !emulate.IsCommand(args[0]) {
+		if _, err := exec.LookPath(args[0]); err != nil {
+			return fmt.Errorf("the command after --: %w", err)
+		}
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	cluster, err := startCluster(c.Context(), o, signals)
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	if len(args) == 0 {
+		printCluster(c, cluster, o)
+		select {
+		case <-signals:
+			return cluster.Close()
+		case <-cluster.Done():
+			return errors.New("the cluster ended by itself: was its first process killed?")
+		}
+	}
+	status, err := runBeside(c, cluster, args, signals)
+	if err := errors.Join(err, cluster.Close()); err != nil {
+		return err
+	}
+	if status != 0 {
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// startCluster starts a cluster unless a signal comes first.
+func startCluster(ctx context.Context, o emulate.Options, signals <-chan os.Signal) (*emulate.Cluster, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	started := make(chan struct{})
+	defer close(started)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("%v", s))
+		case <-started:
+		}
+	}()
+	return emulate.Start(ctx, o)
+}
+
+// runBeside runs a command of this machine with Slurm's commands in its PATH. It is killed with
+// this process, which the thread that starts it must outlive.
+func runBeside(c *cobra.Command, cluster *emulate.Cluster, args []string, signals <-chan os.Signal) (status int, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	path, err := lookIn(cluster.Bin(), args[0])
+	if err != nil {
+		return 0, err
+	}
+	command := exec.Command(path, args[1:]...)
+	command.Env = cluster.Environ()
+	command.Stdin, command.Stdout, command.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	go func() { // a terminal sends its signals to the command, too
+		for {
+			select {
+			case s := <-signals:
+				if s != os.Interrupt {
+					command.Process.Signal(s)
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err = command.Wait()
+	close(ended)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if s := exit.Sys().(syscall.WaitStatus); s.Signaled() {
+			return 128 + int(s.Signal()), nil
+		}
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// lookIn finds a command in a folder, or else in PATH.
+func lookIn(folder, name string) (string, error) {
+	if !strings.Contains(name, "/") {
+		if path, err := exec.LookPath(folder + "/" + name); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// printCluster prints what to type, as lines that a shell can read.
+func printCluster(c *cobra.Command, cluster *emulate.Cluster, o emulate.Options) {
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "# Slurm %s with %d nodes, %s to %s", cluster.Tree.Version, len(cluster.Nodes), cluster.Nodes[0], cluster.Nodes[len(cluster.Nodes)-1])
+	if o.GPUs > 0 && o.GPUNodes > 0 {
+		fmt.Fprintf(out, ", the first %d with %d GPUs each", o.GPUNodes, o.GPUs)
+	} else if o.GPUs > 0 {
+		fmt.Fprintf(out, ", with %d GPUs each", o.GPUs)
+	}
+	fmt.Fprintf(out, "\n# type in another terminal:\nexport PATH=%s:\"$PATH\"\nexport SLURM_CONF=%s\n", cluster.Bin(), cluster.Conf())
+	fmt.Fprintf(out, "# then: sinfo; srun -N 2 hostname; sbatch --wrap 'sleep 10'; squeue\n")
+	address, _ := cluster.REST()
+	fmt.Fprintf(out, "# REST: curl -H X-SLURM-USER-NAME:%s -H X-SLURM-USER-TOKEN:$(cat %s) %s/slurm/%s/ping\n",
+		cluster.User, cluster.TokenFile(), address, cluster.Release().API)
+	fmt.Fprintf(out, "# logs: %s/log\n", cluster.Folder)
+	fmt.Fprintln(c.ErrOrStderr(), "the cluster is up; Ctrl-C ends it")
+}

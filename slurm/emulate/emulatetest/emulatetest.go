@@ -1,0 +1,106 @@
+// Package emulatetest starts Slurm clusters for tests, skips those that cannot have one with a
+// sentence, and shows the daemons' logs when a test fails.
+//
+// With MUSTER_REQUIRE_SLURM=1 a test that cannot have its cluster fails instead, and releases that
+// are not there yet are fetched. Tests with clusters skip themselves under -short.
+package emulatetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/slurm/emulate"
+	"muster/slurm/fetch"
+	"muster/slurm/release"
+)
+
+// startTime is how long a cluster may take to start, with fetching its release.
+const startTime = 5 * time.Minute
+
+// Start starts a cluster that ends with the test. The newest release is fetched where it is
+// missing; others only where they are required.
+func Start(t testing.TB, o emulate.Options) *emulate.Cluster {
+	t.Helper()
+	Need(t, o.Release)
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	c, err := emulate.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, c)
+		}
+		if err := c.Close(); err != nil {
+			t.Errorf("ending the cluster: %v", err)
+		}
+	})
+	return c
+}
+
+// Need skips a test that cannot have a cluster of a release here; nil is the newest.
+func Need(t testing.TB, r *release.Release) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a real Slurm takes a few seconds: run without -short")
+	}
+	if r == nil {
+		r = release.Newest()
+	}
+	required := os.Getenv("MUSTER_REQUIRE_SLURM") == "1"
+	if r != release.Newest() && !required {
+		if _, err := fetch.Cached(r, fetch.Options{}); err != nil {
+			t.Skipf("%v; MUSTER_REQUIRE_SLURM=1 does so in tests", err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	_, err := fetch.Get(ctx, r, fetch.Options{})
+	if errors.Is(err, fetch.ErrNoMirror) && !required {
+		t.Skipf("%v; MUSTER_REQUIRE_SLURM=1 makes this a failure", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// showLogs puts the ends of the daemons' logs into the test's output.
+func showLogs(t testing.TB, c *emulate.Cluster) {
+	logs, _ := filepath.Glob(filepath.Join(c.Folder, "log", "*"))
+	for _, path := range logs {
+		name := filepath.Base(path)
+		if name != "slurmctld.log" && name != "slurmrestd.out" && !strings.HasPrefix(name, "n1.") && !strings.HasPrefix(name, "n01.") {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		if info, err := f.Stat(); err == nil && info.Size() > 4096 {
+			f.Seek(-4096, io.SeekEnd)
+		}
+		text, _ := io.ReadAll(io.LimitReader(f, 4096))
+		f.Close()
+		if len(text) > 0 {
+			t.Logf("the end of %s:\n%s", name, text)
+		}
+	}
+}
+
+// Tree returns a release that is here, for its headers. Call Need before.
+func Tree(t testing.TB, r *release.Release) *fetch.Tree {
+	t.Helper()
+	tree, err := fetch.Cached(r, fetch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}

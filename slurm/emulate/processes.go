@@ -1,0 +1,117 @@
+package emulate
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// processes starts the children of the first process and collects all that end, children or not:
+// Slurm's daemons leave theirs to it.
+type processes struct {
+	mu    sync.Mutex // guards what follows, and is held while a process starts so that it is known before it ends
+	ends  map[int]chan syscall.WaitStatus
+	ended bool // no more are started
+
+	work chan func()
+}
+
+func newProcesses(rootless bool) *processes {
+	p := &processes{ends: map[int]chan syscall.WaitStatus{}, work: make(chan func())}
+	go p.fork(rootless)
+	return p
+}
+
+const (
+	prCapAmbient         = 47
+	prCapAmbientClearAll = 4
+)
+
+// fork runs the work that starts processes, in a thread that passes no capabilities on: those of
+// the user namespace are for the mounts only. Capabilities belong to threads.
+func (p *processes) fork(rootless bool) {
+	runtime.LockOSThread()
+	if rootless {
+		syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0)
+	}
+	for do := range p.work {
+		do()
+	}
+}
+
+// child is a started process; end gives its status once.
+type child struct {
+	pid int
+	end chan syscall.WaitStatus
+}
+
+func (p *processes) start(argv []string, attr *syscall.ProcAttr) (c child, err error) {
+	done := make(chan struct{})
+	p.work <- func() {
+		defer close(done)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.ended {
+			err = errors.New("the cluster ends")
+			return
+		}
+		if c.pid, err = syscall.ForkExec(argv[0], argv, attr); err == nil {
+			c.end = make(chan syscall.WaitStatus, 1)
+			p.ends[c.pid] = c.end
+		}
+	}
+	<-done
+	if err != nil {
+		return child{}, fmt.Errorf("%s: %w", argv[0], err)
+	}
+	return c, nil
+}
+
+// reap collects one process that has ended. It returns false when there is none at all.
+func (p *processes) reap(options int) bool {
+	var status syscall.WaitStatus
+	pid, err := syscall.Wait4(-1, &status, options, nil)
+	if err == syscall.EINTR {
+		return true
+	}
+	if err != nil || pid == 0 {
+		return false
+	}
+	if status.Exited() || status.Signaled() {
+		p.mu.Lock()
+		end := p.ends[pid]
+		delete(p.ends, pid)
+		p.mu.Unlock()
+		if end != nil {
+			end <- status
+		}
+	}
+	return true
+}
+
+// collect collects processes that have ended, whenever a signal says that there are some.
+func (p *processes) collect(signals <-chan struct{}) {
+	for range signals {
+		for p.reap(syscall.WNOHANG) {
+		}
+	}
+}
+
+// endAll kills every process of the namespace and waits until none is left.
+func (p *processes) endAll() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		err := syscall.Kill(-1, syscall.SIGKILL)
+		for p.reap(syscall.WNOHANG) {
+		}
+		if err == syscall.ESRCH {
+			return
+		}
+		time.Sleep(time.Millisecond) // they end when the kernel has cleared them up
+	}
+}

@@ -1,0 +1,160 @@
+// Package release says what differs between the releases of Slurm that Muster works with, in
+// one place: which distribution of Debian carries it, which versions of REST it serves, how a
+// placement is written there, which lines its configuration needs and what a SPANK plug-in
+// must heed. It is data with a few functions: it knows no cluster and touches nothing.
+//
+// A release that is not in the table is refused. Slurm's REST interface takes fields that it
+// does not know with a warning and does the rest, so a guess could start a job on a wrong node.
+package release
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Release is one release of Slurm, as its users name it: year and month.
+type Release struct {
+	// Name is how versions of the release begin: "26.05".
+	Name string
+	// Suites are the distributions of Debian that carry it, the preferred one first.
+	Suites []string
+	// Extra are Debian packages that this release needs beside Slurm's own.
+	Extra []string
+
+	// APIs are the versions of REST that slurmrestd serves, oldest first; API is the one
+	// that Muster speaks.
+	APIs []string
+	API  string
+	// RESTPlugins is what slurmrestd takes with -s to serve jobs and nodes, and no accounts.
+	RESTPlugins string
+	// Words says how jobs are spelled in API.
+	Words Words
+
+	// CgroupConf is the text of the cgroup.conf that a cluster without control groups needs
+	// beside slurm.conf, or "" where it needs none.
+	CgroupConf string
+	// LoadJobByStep is true where slurm_load_job of libslurm takes a slurm_step_id_t and a
+	// job's number is step_id.job_id; before, both are plain numbers. SPANK plug-ins ask
+	// SLURM_VERSION_NUMBER for it.
+	LoadJobByStep bool
+}
+
+// Words are the differences in the documents of REST.
+type Words struct {
+	// NodeList is the field of an update that names a job's nodes, and NodeListText whether
+	// its value is a text with commas rather than a list.
+	NodeList     string
+	NodeListText bool
+	// AdminComment is the field for the comment that only administrators may write, or ""
+	// where REST has none and scontrol must write it.
+	AdminComment string
+	// WrappedNumbers is true where numbers that may be absent or infinite are documents,
+	// {"set","infinite","number"}.
+	WrappedNumbers bool
+	// StateList is true where a job's state is a list of words and not one word.
+	StateList bool
+	// EnvironmentTable is true where a submitted job's environment is {"NAME":"value"}, and not
+	// ["NAME=value"].
+	EnvironmentTable bool
+	// UnknownIsError is true where a field that slurmrestd does not know is an error and nothing
+	// is done. Elsewhere it is a warning and the rest is done, so a warning must count as failure.
+	UnknownIsError bool
+	// HeldIsError is true where the answer to the submission of a job that is held has an
+	// error (HeldError) although the job is there; elsewhere the same notice is two warnings.
+	HeldIsError bool
+}
+
+// HeldError is the number of the notice that a submitted or changed job is held.
+const HeldError = 2042
+
+var all = []*Release{
+	{
+		Name:        "22.05",
+		Suites:      []string{"bookworm"},
+		APIs:        []string{"v0.0.36", "v0.0.37", "v0.0.38"},
+		API:         "v0.0.38",
+		RESTPlugins: "openapi/v0.0.38",
+		Words:       Words{NodeList: "nodelist", NodeListText: true, EnvironmentTable: true, UnknownIsError: true, HeldIsError: true},
+	},
+	{
+		Name:        "24.11",
+		Suites:      []string{"trixie"},
+		Extra:       []string{"systemd-standalone-sysusers", "adduser"}, // either they or all of systemd
+		APIs:        []string{"v0.0.40", "v0.0.41", "v0.0.42"},
+		API:         "v0.0.42",
+		RESTPlugins: "slurmctld",
+		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
+			WrappedNumbers: true, StateList: true},
+		CgroupConf: "CgroupPlugin=disabled\n",
+	},
+	{
+		Name:        "26.05",
+		Suites:      []string{"forky", "sid"},
+		Extra:       []string{"systemd-standalone-sysusers", "adduser"},
+		APIs:        []string{"v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45"},
+		API:         "v0.0.42",
+		RESTPlugins: "slurmctld",
+		Words: Words{NodeList: "required_nodes", AdminComment: "admin_comment",
+			WrappedNumbers: true, StateList: true},
+		CgroupConf:    "CgroupPlugin=disabled\n",
+		LoadJobByStep: true,
+	},
+}
+
+// All returns the releases, oldest first.
+func All() []*Release { return slices.Clone(all) }
+
+// Newest returns the release that is taken where none is named.
+func Newest() *Release { return all[len(all)-1] }
+
+// Names returns the names of the releases, oldest first.
+func Names() []string {
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// version finds year and month in what Slurm and Debian say of a version: "slurm-wlm 22.05.8",
+// "26.05.5-1", "24.11".
+var version = regexp.MustCompile(`(?:^|[\s:])(\d\d\.\d\d)(?:[.~+-]|\s|$)`)
+
+// Of returns the release that a version belongs to: "26.05", "26.05.5-1", or a line of
+// "sinfo --version".
+func Of(text string) (*Release, error) {
+	found := version.FindStringSubmatch(strings.TrimSpace(text))
+	if found == nil {
+		return nil, fmt.Errorf("%.60q is no version of Slurm: give one as 26.05 or 26.05.5", text)
+	}
+	for _, r := range all {
+		if r.Name == found[1] {
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("Slurm %s is not known here: Muster works with %s, and would rather place nothing than misplace a job",
+		found[1], strings.Join(Names(), ", "))
+}
+
+// Placement returns the document that, posted to /slurm/API/job/ID, gives a held job exactly
+// these nodes and releases it, in one request. The number of nodes is pinned: a job that was
+// submitted without -N may else get more nodes than are named. Where the release has no field for the
+// administrators' comment (Words.AdminComment), the comment must be written before, by scontrol.
+func (r *Release) Placement(nodes []string, comment string) map[string]any {
+	w := r.Words
+	update := map[string]any{"hold": false, "nodes": fmt.Sprint(len(nodes))}
+	if w.NodeListText {
+		update[w.NodeList] = strings.Join(nodes, ",")
+	} else {
+		update[w.NodeList] = nodes
+	}
+	if w.AdminComment != "" && comment != "" {
+		update[w.AdminComment] = comment
+	}
+	return update
+}
+
+// Serves says whether slurmrestd of this release serves a version of REST.
+func (r *Release) Serves(api string) bool { return slices.Contains(r.APIs, api) }

@@ -116,8 +116,6 @@ func (j *Job) reshape(v *policy.View) {
 		j.unit, j.processes = 0, max(r.Nodes, r.Processes)
 	case r.CoresPerProcess > 0:
 		j.unit, j.processes = int32(r.CoresPerProcess), r.Cores/r.CoresPerProcess
-	case r.Processes > 0 && r.Cores%r.Processes == 0:
-		j.unit, j.processes = int32(r.Cores/r.Processes), r.Processes
 	default:
 		j.unit, j.processes = 1, r.Cores
 	}

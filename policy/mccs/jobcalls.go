@@ -329,6 +329,8 @@ func (l *Library) SetDeviceLimit(j *Job, devices int) (bool, error) {
 		return true, nil
 	case devices == 0:
 		return l.suspend(j), nil
+	case l.view.Stopping(j.ID):
+		return false, nil // it goes on when it has stopped
 	case j.state == jobStandsStill && !l.resume(j):
 		return false, nil
 	}

@@ -94,6 +94,7 @@ func (l *Library) RemoveJob(q *Queue) *Job {
 	for q.cursor < len(q.jobs) {
 		j := q.jobs[q.cursor]
 		q.cursor++
+		l.Looked++
 		switch {
 		case j.queue != q || l.passes(j):
 			if q.skip == q.cursor-1 {
@@ -143,6 +144,7 @@ func (l *Library) RetrieveJob(q *Queue) (first *Job) {
 
 // Suspended lists the assigned jobs whose limit is 0.
 func (l *Library) Suspended() (list []*Job) {
+	l.Looked += l.AssignedJobQueue.Len()
 	l.AssignedJobQueue.Jobs(func(j *Job) bool {
 		if j.limit == 0 && j.Assigned() {
 			list = append(list, j)
@@ -375,6 +377,7 @@ func (l *Library) WouldFit(j *Job, without []*Job) (bool, error) {
 	if err := l.check(j); err != nil {
 		return false, err
 	}
+	l.Looked += 4*len(without) + 4*len(l.nodes)
 	stops := make([]policy.Stop, 0, len(without))
 	for _, o := range without {
 		if err := l.check(o); err != nil {

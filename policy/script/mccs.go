@@ -29,6 +29,10 @@ func newLibrary(in *interp) way {
 	return w
 }
 
+// lookedAStep is how many nodes the library looks at, in Go, in about the time of one
+// step of the interpreter.
+const lookedAStep = 8
+
 // names are the calls and the two queues.
 func (w *library) names() starlark.StringDict {
 	names := starlark.StringDict{
@@ -44,7 +48,12 @@ func (w *library) names() starlark.StringDict {
 			if !w.busy && !(w.ending && name == "mccsReport") {
 				return nil, fmt.Errorf("%s: the calls of the library are for init, main and the functions of events", b.Name())
 			}
-			return c.do(w, args, named)
+			z, err := c.do(w, args, named)
+			if err == nil && w.lib.Looked >= lookedAStep {
+				err = w.in.meter.work(w.lib.Looked / lookedAStep)
+				w.lib.Looked %= lookedAStep
+			}
+			return z, err
 		})
 	}
 	return names
@@ -242,9 +251,6 @@ func (w *library) getNodeList(args starlark.Tuple, named []starlark.Tuple) (star
 	by, ok := nodeOrders[order]
 	if !ok || most < 0 {
 		return nil, fmt.Errorf("mccsGetNodeList: the order is list, available or room, not %q, and most is 0 at least", clipped(order))
-	}
-	if err := w.in.meter.work(len(w.lib.GetNodeList()) / 16); err != nil { // each is looked at, in Go
-		return nil, err
 	}
 	nodes := w.lib.GetNodeList()
 	if job != starlark.None {
@@ -659,9 +665,6 @@ func (w *library) remainingProcesses(args starlark.Tuple, named []starlark.Tuple
 
 func (w *library) minNodes(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
 	j, err := ofJob("MinNodes", args, named)
-	if err == nil {
-		err = w.in.meter.work(len(w.lib.GetNodeList()) / 16)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -672,7 +675,7 @@ func (w *library) wouldFit(args starlark.Tuple, named []starlark.Tuple) (starlar
 	var others *starlark.List
 	j, err := ofJob("WouldFit", args, named, "jobs", &others)
 	if err == nil {
-		err = w.in.meter.work(others.Len() + len(w.lib.GetNodeList())/16)
+		err = w.in.meter.charge(others.Len(), valueBytes)
 	}
 	if err != nil {
 		return nil, err
@@ -687,12 +690,13 @@ func (w *library) wouldFit(args starlark.Tuple, named []starlark.Tuple) (starlar
 }
 
 func (w *library) suspendedJobs(starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
-	if err := w.in.meter.charge(w.lib.AssignedJobQueue.Len()/8, 8*valueBytes); err != nil {
+	jobs := w.lib.Suspended()
+	if err := w.in.meter.charge(len(jobs), valueBytes); err != nil {
 		return nil, err
 	}
-	var list []starlark.Value
-	for _, j := range w.lib.Suspended() {
-		list = append(list, w.jobValue(j))
+	list := make([]starlark.Value, len(jobs))
+	for i, j := range jobs {
+		list[i] = w.jobValue(j)
 	}
 	return starlark.NewList(list), nil
 }

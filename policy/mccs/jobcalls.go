@@ -82,7 +82,11 @@ func (l *Library) AddJobToHead(j *Job, q *Queue) error {
 // RemoveJob takes the next job out of a queue; nil if there is none. Of the queue of
 // unassigned jobs each is handed out once in a step: nil says that the program has seen them
 // all, and must wait.
-func (l *Library) RemoveJob(q *Queue) *Job {
+func (l *Library) RemoveJob(q *Queue) *Job { return l.RemoveShortJob(q, policy.Never) }
+
+// RemoveShortJob is RemoveJob for those jobs of the queue of unassigned jobs whose
+// estimate is not longer than this; the others are passed over in this step.
+func (l *Library) RemoveShortJob(q *Queue, longest time.Duration) *Job {
 	if q != l.UnassignedJobQueue {
 		j := l.RetrieveJob(q)
 		if j != nil {
@@ -100,7 +104,7 @@ func (l *Library) RemoveJob(q *Queue) *Job {
 			if q.skip == q.cursor-1 {
 				q.skip = q.cursor
 			}
-		case j.round != l.round:
+		case j.round != l.round && j.Estimate() <= longest:
 			j.round = l.round
 			q.take(j)
 			return j

@@ -148,7 +148,7 @@ func init() {
 		"mccsAddJob":                {"mccsAddJob(job, queue, until_fits=False)", "puts a job into a queue, behind the others; until_fits: it need not be seen again before it may fit", (*library).addJob},
 		"mccsAddJobToHead":          {"mccsAddJobToHead(job, queue)", "puts a job before the others; the round is over with it", (*library).addJobToHead},
 		"mccsAddJobToTail":          {"mccsAddJobToTail(job, queue, until_fits=False)", "the same as mccsAddJob", (*library).addJob},
-		"mccsRemoveJob":             {"mccsRemoveJob(queue)", "takes the next job out of a queue; None when all have been seen since the last event", (*library).removeJob},
+		"mccsRemoveJob":             {"mccsRemoveJob(queue, longest=NEVER)", "takes the next job out of a queue; None when all have been seen since the last event. Unassigned jobs whose estimate is longer than longest are passed over", (*library).removeJob},
 		"mccsRetrieveJob":           {"mccsRetrieveJob(queue, id=\"\")", "the first job of a queue, or the one with that ID, which stays there; or None", (*library).retrieveJob},
 		"mccsSetProfilingPeriod":    {"mccsSetProfilingPeriod(period)", "how often ProfileReceived is told of each running job; 0 is never", (*library).setProfilingPeriod},
 		"mccsAddNodeToJob":          {"mccsAddNodeToJob(job, node, n)", "gives a node up to n processes of a job; how many it took", (*library).addNodeToJob},
@@ -543,14 +543,15 @@ func (w *library) addJobToHead(args starlark.Tuple, named []starlark.Tuple) (sta
 
 func (w *library) removeJob(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
 	var v starlark.Value
-	if err := starlark.UnpackArgs("mccsRemoveJob", args, named, "queue", &v); err != nil {
+	longest := int64(policy.Never)
+	if err := starlark.UnpackArgs("mccsRemoveJob", args, named, "queue", &v, "longest?", &longest); err != nil {
 		return nil, err
 	}
 	q, err := libraryQueue("mccsRemoveJob", v)
 	if err != nil {
 		return nil, err
 	}
-	return w.orNone(w.lib.RemoveJob(q))
+	return w.orNone(w.lib.RemoveShortJob(q, time.Duration(longest)))
 }
 
 func (w *library) retrieveJob(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {

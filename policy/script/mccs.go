@@ -159,7 +159,7 @@ func init() {
 
 		"NodeWeight":           {"NodeWeight(node)", "how many processes a node should have: its GPUs, unless it was set", (*library).nodeWeight},
 		"SetNodeWeight":        {"SetNodeWeight(node, weight)", "sets it", (*library).setNodeWeight},
-		"SetNodeWeights":       {"SetNodeWeights(text)", "sets those of nodes, also of those to come: \"8,4,4\" in the order of the cluster, \"a/8,b/4\" by name", (*library).setNodeWeights},
+		"SetNodeWeights":       {"SetNodeWeights(text)", "sets those of nodes, also of those to come: \"8/4/4\" in the order of the cluster, \"a*8/b*4\" by name", (*library).setNodeWeights},
 		"SortNodes":            {"SortNodes()", "keeps the list of nodes in order of their weights, larger ones first", (*library).sortNodes},
 		"NumAssignedProcesses": {"NumAssignedProcesses(node)", "how many processes use the node's GPUs", (*library).numAssignedProcesses},
 		"Available":            {"Available(node, job)", "the node's weight less its processes; its free cores for a job without GPUs", (*library).available},

@@ -250,6 +250,7 @@ func (j *job) model(c *Core) *model.Job {
 	m := &model.Job{ID: j.name(), User: j.user, Submit: c.policyTime(c.now)}
 	j.said.Apply(m)
 	m.Run = aYear
+	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may know programs by name
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = c.cfg.TimeLimit
 	}

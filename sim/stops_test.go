@@ -148,3 +148,41 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A job that was suspended and resumed may be suspended again, for the next one.
+func TestAJobIsSuspendedTwice(t *testing.T) {
+	c := &model.Cluster{Name: "one", Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30}}}
+	whole := model.Request{Nodes: 1, Cores: 4}
+	jobs := []model.Job{
+		{ID: "low", QOS: "low", Run: seconds(300), Request: whole},
+		{ID: "first", QOS: "high", Submit: seconds(10), Run: seconds(20), Request: whole},
+		{ID: "second", QOS: "high", Submit: seconds(100), Run: seconds(20), Request: whole},
+	}
+	res := run(t, "fcfs:preempt=suspend:qos=low<high", sim.Config{Cluster: c, Jobs: jobs})
+	if o := res.Outcomes; res.Stops != 2 || o[1].Start != seconds(10) || o[2].Start != seconds(100) || o[0].End != seconds(340) {
+		t.Errorf("%d stops, %+v", res.Stops, o)
+	}
+}
+
+// Listing 4-3 in the simulator: a long job makes way for short ones, twice, and goes on.
+func TestLatencyReductionInASimulation(t *testing.T) {
+	c := &model.Cluster{Name: "one", GPUTypes: []model.GPUType{{Name: "g", Memory: 1 << 30, Speed: 1}},
+		Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}}}
+	request := model.Request{Cores: 4, GPUs: 1}
+	jobs := []model.Job{
+		{ID: "long", Run: seconds(10000), Request: request},
+		{ID: "other", Run: seconds(5000), Request: request},
+		{ID: "short1", Submit: seconds(1000), Run: seconds(60), Request: request},
+		{ID: "short2", Submit: seconds(3000), Run: seconds(60), Request: request},
+	}
+	res := run(t, "mccs-latency:short=10m", sim.Config{Cluster: c, Jobs: jobs})
+	want := []int{0, 10120, 1000, 3000}
+	for i, o := range res.Outcomes {
+		if o.Start != seconds(want[i]) || o.State != sim.Finished {
+			t.Errorf("job %s: %+v, want a start at %d s", jobs[i].ID, o, want[i])
+		}
+	}
+	if res.Stops != 2 {
+		t.Errorf("%d stops", res.Stops)
+	}
+}

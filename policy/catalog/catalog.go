@@ -19,6 +19,7 @@ import (
 	"muster/policy/packing"
 	"muster/policy/preempt"
 	"muster/policy/script"
+	"muster/policy/script/bundled"
 )
 
 // Entries are all policies, in the order in which they are shown.
@@ -35,6 +36,10 @@ var Entries = slices.Concat([]policy.Entry{
 	auction.Entry,
 	mosaic.Entry,
 }, packing.Entries)
+
+func init() { // the scripts fall back to policies of the catalogue
+	Entries = append(Entries, bundled.Entries(plain)...)
+}
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
 // settings beside its own: preempt, which is suspend, requeue or cancel, and qos, the
@@ -54,15 +59,18 @@ func New(spec string) (policy.Policy, error) {
 // script's own policy, around which there may be classes, tells of its trouble.
 func Script(name string, source []byte, settings string) (policy.Policy, *script.Policy, error) {
 	settings, c := cutClasses(settings)
-	inner, err := script.Load(name, source, settings, func(spec string) (policy.Policy, error) {
-		name, settings, _ := strings.Cut(spec, ":")
-		return newPlain(name, settings)
-	})
+	inner, err := script.Load(name, source, settings, plain)
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := c.wrap(inner, name)
 	return p, inner, err
+}
+
+// plain makes a policy without classes, for scripts to fall back to.
+func plain(spec string) (policy.Policy, error) {
+	name, settings, _ := strings.Cut(spec, ":")
+	return newPlain(name, settings)
 }
 
 // classSettings are what a spec says of classes that preempt each other.

@@ -44,6 +44,7 @@ type (
 		Queue        string    `json:"queue,omitempty"`
 		QOS          string    `json:"qos,omitempty"`
 		Reservation  string    `json:"reservation,omitempty"`
+		Program      string    `json:"program,omitempty"`
 		Submit       int64     `json:"submit_ns,omitempty"`
 		Run          int64     `json:"run_ns,omitempty"`
 		WallTime     int64     `json:"wall_ns,omitempty"`
@@ -108,6 +109,7 @@ type (
 		Starts  []start  `json:"starts,omitempty"`
 		Stops   []stop   `json:"stops,omitempty"`
 		Resumes []resume `json:"resumes,omitempty"`
+		Limits  []limit  `json:"limits,omitempty"`
 	}
 	start struct {
 		ID          policy.JobID `json:"id"`
@@ -119,6 +121,10 @@ type (
 		ID  policy.JobID `json:"id"`
 		How string       `json:"how"`
 		For policy.JobID `json:"for"`
+	}
+	limit struct {
+		ID      policy.JobID `json:"id"`
+		Devices int          `json:"devices"`
 	}
 	resume struct {
 		ID    policy.JobID `json:"id"`
@@ -179,6 +185,9 @@ func jobOf(j *model.Job) job {
 		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
+	if j.Logged != nil {
+		out.Program = j.Logged.Executable
+	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, requestOf(&j.Alternatives[i]))
 	}
@@ -190,6 +199,9 @@ func (j *job) model() *model.Job {
 		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
 		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
+	}
+	if j.Program != "" {
+		out.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.Program}
 	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, j.Alternatives[i].model())
@@ -272,6 +284,9 @@ func planOf(p *policy.Plan, id func(policy.JobID) policy.JobID) plan {
 			other = id(st.For)
 		}
 		out.Stops = append(out.Stops, stop{id(st.Job), st.How.String(), other})
+	}
+	for _, l := range p.Limits {
+		out.Limits = append(out.Limits, limit{id(l.Job), l.Devices})
 	}
 	for _, r := range p.Resumes {
 		out.Resumes = append(out.Resumes, resume{id(r.Job), text(r.Err)})

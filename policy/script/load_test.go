@@ -15,9 +15,9 @@ func TestLoadRefuses(t *testing.T) {
 	long := strings.Repeat
 	const ok = "def decide(view, plan):\n  pass\n"
 	for name, c := range map[string]struct{ source, settings, want string }{
-		"empty":               {"", "", "test.star:1:1: the file defines no function decide(view, plan): nothing would be decided"},
-		"no decide":           {"x = 1\n", "", "test.star:1:1: the file defines no function decide"},
-		"decide is a value":   {"decide = 1\n", "", "test.star:1:1: the file defines no function decide"},
+		"empty":               {"", "", "test.star:1:1: the file defines neither decide(view, plan) nor init(): nothing would be decided"},
+		"no decide":           {"x = 1\n", "", "test.star:1:1: the file defines neither decide"},
+		"decide is a value":   {"decide = 1\n", "", "test.star:1:1: the file defines neither decide"},
 		"parameters":          {"def decide(view):\n  pass\n", "", "test.star:1:1: decide has 1 parameters: it is called with 2"},
 		"parameters of why":   {ok + "def why(job):\n  pass\n", "", "test.star:3:1: why has 1 parameters: it is called with 2"},
 		"why is a value":      {ok + "why = 'so'\n", "", "test.star: why is a string, and must be a function"},

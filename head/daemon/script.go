@@ -107,6 +107,8 @@ func (d *daemon) newScripts() <-chan *scriptfile.Loaded {
 
 // takeScript lets the new script decide.
 func (l *loop) takeScript(loaded *scriptfile.Loaded) {
+	l.script.running.Terminate()
+	l.tellTrouble() // what it said of that
 	l.core.SetPolicy(loaded.Policy, l.cfg.Policy)
 	l.script.running, l.script.told = loaded.Script, script.Trouble{}
 	l.script.mu.Lock()

@@ -44,6 +44,7 @@ var commands = []func() *cobra.Command{
 	newNodes,
 	newDrain,
 	newResume,
+	newPage,
 	newCert,
 	newDemo,
 	newCluster,
@@ -67,7 +68,7 @@ var groups = []struct {
 		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage",
-		"nodes", "drain", "resume"}},
+		"nodes", "drain", "resume", "page"}},
 	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim"}},
 	{"papers", "Papers:", []string{"reproduce"}},
 	{"kernels", "Kernels:", []string{"ptx"}},

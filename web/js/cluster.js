@@ -215,7 +215,7 @@ export function showNode(main, route) {
     fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` since ${clock(node.since)}`),
       el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory)} in use by ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
-      node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">Lent out", ">Busy", "Jobs"], node.devices.map((d, i) => {
+      node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">In use", ">Busy", "Jobs"], node.devices.map((d, i) => {
         const m = busy.get(name)?.devices[i];
         return [String(i), d.name + (d.up ? "" : " (down)"), bytes(d.memory), bytes(u.devices[i].reduce((s, x) => s + x.memory, 0)), m && m.part !== null ? percent(m.part) : "–",
           el("span", {}, ...u.devices[i].flatMap((x, k) => [k ? ", " : "", jobLink(x.job), ` ${x.job.user}, ${bytes(x.memory)}${x.borrowed ? `, lent to ${x.for}` : ""}`]))];

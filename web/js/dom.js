@@ -70,7 +70,7 @@ export function confirm(question, action) {
     const no = el("button", { type: "button", onclick: () => d.close() }, "No, leave it");
     const yes = el("button", { type: "button", class: "danger", onclick: () => d.close("yes") }, action);
     const d = el("dialog", { "aria-label": question, onclose: () => { d.remove(); done(d.returnValue === "yes"); } },
-      el("p", {}, question), el("div", { class: "buttons" }, yes, no));
+      el("p", {}, question), el("div", { class: "buttons" }, no, yes));
     document.body.append(d);
     d.showModal();
     no.focus();

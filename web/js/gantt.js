@@ -11,6 +11,7 @@ const maxPast = 10000; // ended jobs that are asked for
 
 export function show(main, route) {
   let from, to, following = true, firstRow = 0, rows = [], blocks = [], past = new Map(), chosen = null, dirty = true, frame = 0, closed = false, reached = Infinity, asking = false;
+  let fresh = !route.query.get("span") && !route.query.get("to");
   const span = Math.max(shortest, Math.min(longest, Number(route.query.get("span")) || 3600));
   to = Number(route.query.get("to")) || 0;
   if (to > 0) following = false;
@@ -25,7 +26,7 @@ export function show(main, route) {
   main.append(el("h1", { tabindex: "-1" }, "Gantt"), el("div", { class: "tools" }, filter, by, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("now", "Back to now", home)), canvas, told);
 
   function remember() {
-    route.remember({ q: filter.value.trim(), by: by.value, span: Math.round(to - from) === 3600 ? "" : Math.round(to - from), to: following ? "" : Math.round(to) });
+    route.remember({ q: filter.value.trim(), by: by.value, span: fresh ? "" : Math.round(to - from), to: following ? "" : Math.round(to) });
   }
 
   // rebuild makes rows and blocks of what is known. Blocks that share a row at a time lie
@@ -70,7 +71,17 @@ export function show(main, route) {
     if (words.length) rows = rows.filter(r => r.blocks.length > 0 || hit(r.name));
     firstRow = Math.max(0, Math.min(firstRow, rows.length - 1));
     dirty = false;
+    fit();
+    if (chosen) choose(all.find(b => b.job.job === chosen.job.job && b.r.key === chosen.r.key) || null);
+    else choose(null);
     later();
+  }
+
+  // fit shows no more of the past than there is, until somebody chooses a time.
+  function fit() {
+    if (!fresh || !blocks.length) return;
+    const age = Math.max(60, (now() - blocks[0].from) * 1.15);
+    if (age < to - from) from = to - age;
   }
 
   // load asks for jobs that ended in the window and that the page does not know.
@@ -92,6 +103,7 @@ export function show(main, route) {
   }
 
   function zoom(factor, at = following ? to : (from + to) / 2) {
+    fresh = false;
     const size = Math.max(shortest, Math.min(longest, (to - from) * factor)), share = (at - from) / (to - from);
     from = at - share * size;
     to = from + size;
@@ -101,11 +113,12 @@ export function show(main, route) {
   function pan(seconds) {
     from += seconds;
     to += seconds;
-    following = false;
+    following = fresh = false;
     settled();
   }
 
   function home() {
+    fresh = false;
     following = true;
     to = now() + 180;
     from = to - 3600;

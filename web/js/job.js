@@ -3,7 +3,7 @@
 import { el, text, fill, pill, table, confirm, note } from "./dom.js";
 import { bytes, clock, count, duration, jobName } from "./format.js";
 import { ask, send } from "./api.js";
-import { store, subscribe, now, isOver, isActive } from "./store.js";
+import { store, subscribe, now, isOver, isActive, unseen } from "./store.js";
 import { nodeLink } from "./cluster.js";
 
 export function show(main, route) {
@@ -130,6 +130,9 @@ export function show(main, route) {
 // How many bytes of a job's output a page keeps: its end. All of it is what muster logs has.
 const keep = 128 << 10;
 
+// How many bytes it takes before it lets the browser draw: some 15 MB a second.
+const perFrame = 256 << 10;
+
 // Output follows what a job writes. A job that writes without end costs the page no more
 // than one that does not: only the last bytes are kept, and drawn at most once a frame.
 class Output {
@@ -140,15 +143,29 @@ class Output {
     this.stream = el("select", { "aria-label": "Which output", onchange: () => this.open() }, el("option", { value: "output" }, "output"), el("option", { value: "error" }, "errors"));
     this.part = el("select", { "aria-label": "Of which node", onchange: () => this.open(), hidden: parts < 2 }, ...Array.from({ length: Math.min(parts, 1000) }, (_, i) => el("option", { value: i }, `part ${i}`)));
     place.append(el("h2", {}, "Output"), el("div", { class: "tools" }, this.stream, this.part, this.state), this.pre);
+    this.look = () => {
+      clearTimeout(this.timer);
+      if (document.hidden) this.timer = setTimeout(() => { this.away = true; this.stop.abort(); }, unseen);
+      else if (this.away) this.open();
+    };
+    this.gone = () => this.stop.abort();
+    document.addEventListener("visibilitychange", this.look);
+    addEventListener("pagehide", this.gone);
     this.open();
   }
 
-  close() { this.stop?.abort(); }
+  close() {
+    document.removeEventListener("visibilitychange", this.look);
+    removeEventListener("pagehide", this.gone);
+    clearTimeout(this.timer);
+    this.stop.abort();
+  }
 
   async open() {
-    this.close();
+    this.stop?.abort();
+    this.away = false;
     const stop = this.stop = new AbortController();
-    let chunks = [], size = 0, total = 0, waiting = false;
+    let chunks = [], size = 0, total = 0, taken = 0, waiting = false;
     const draw = () => {
       waiting = false;
       const all = new Uint8Array(size);
@@ -180,6 +197,10 @@ class Output {
         total += value.length;
         while (chunks.length > 1 && size - chunks[0].length >= keep) size -= chunks.shift().length;
         if (!waiting) { waiting = true; requestAnimationFrame(draw); }
+        if ((taken += value.length) > perFrame) { // the browser has other things to do
+          taken = 0;
+          await new Promise(requestAnimationFrame);
+        }
       }
       if (total <= size) text(this.state, total ? "this is all" : "it has written nothing");
     } catch (e) {

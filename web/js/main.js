@@ -118,13 +118,18 @@ document.getElementById("skip").addEventListener("click", e => {
 });
 document.addEventListener("keydown", e => {
   const typing = e.target.closest?.("input, select, textarea");
-  if (e.key === "Escape" && typing) return (view?.focus || main).focus();
+  if (e.key === "Escape" && typing) {
+    e.preventDefault(); // browsers would empty the field
+    return (view?.focus || main).focus();
+  }
   if (typing || e.ctrlKey || e.altKey || e.metaKey || document.querySelector("dialog[open]")) return;
   if (e.key === "/" && view?.filter) { e.preventDefault(); view.filter.focus(); view.filter.select(); }
   else if (e.key === "?") help();
   else if (e.key >= "1" && e.key <= String(views.length)) location.hash = `#/${views[e.key - 1][0]}`;
 });
 addEventListener("hashchange", () => { if (/^#ticket=/.test(location.hash)) begin(); else go(true); });
+
+addEventListener("pageshow", e => { if (e.persisted) location.reload(); });
 
 let following = false;
 

@@ -164,8 +164,9 @@ const visible = () => new Promise(done => {
   });
 });
 
-// A page that nobody sees lets go of its connection after a while: browsers have few.
-const unseen = 60000;
+// A page that nobody sees lets go of its connections after a while, and one that was left
+// at once: browsers keep pages for the way back, and have few connections.
+export const unseen = 60000;
 
 // follow keeps the store as the cluster is, until the session ends.
 export async function follow() {
@@ -177,7 +178,9 @@ export async function follow() {
       clearTimeout(timer);
       if (document.hidden) timer = setTimeout(() => stop.abort(), unseen);
     };
+    const gone = () => stop.abort();
     document.addEventListener("visibilitychange", hide);
+    addEventListener("pagehide", gone);
     try {
       await once(stop);
     } catch (e) {
@@ -186,6 +189,7 @@ export async function follow() {
       if (!(e instanceof Problem) && !stop.signal.aborted) console.error(e);
     } finally {
       document.removeEventListener("visibilitychange", hide);
+      removeEventListener("pagehide", gone);
       clearTimeout(timer);
       stop.abort();
     }

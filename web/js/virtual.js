@@ -92,7 +92,7 @@ export class Virtual {
     if (this.count === 0) return;
     this.active = Math.max(0, Math.min(this.count - 1, i));
     const row = Math.floor(this.active / this.columns), e = this.element;
-    const top = row * this.height, bottom = top + this.height;
+    const top = row * this.height, bottom = top + this.height + this.inner.offsetTop; // a head stays in sight
     if (top < e.scrollTop) e.scrollTop = top;
     else if (bottom > e.scrollTop + e.clientHeight) e.scrollTop = bottom - e.clientHeight;
     this.draw();

@@ -24,9 +24,9 @@ import (
 const (
 	ticketTime      = time.Minute
 	pageTime        = 12 * time.Hour
-	maxTickets      = 1024
+	maxTickets      = 512
 	maxTicketsEach  = 8
-	maxSessions     = 4096
+	maxSessions     = 512
 	maxSessionsEach = 16
 )
 

@@ -219,6 +219,7 @@ async function once(stop) {
     late.forEach(apply);
     pause = shortest;
     become("live");
+    performance.mark("live"); // for those who measure
     for (;;) { // nodes that were removed, and the clock
       await rest2(60000, stop.signal);
       const [c, n] = await Promise.all([ask("/v1/cluster", { signal: stop.signal }), ask("/v1/nodes", { signal: stop.signal })]);

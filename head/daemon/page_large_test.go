@@ -23,7 +23,7 @@ func TestLargePage(t *testing.T) {
 	raise(t, 8192)
 	const nodes, jobs = 1000, 10_000
 	b := browser.Start(t)
-	c := start(t, func(cfg *Config, o *Options) { withPage(cfg, o); cfg.Policy = "first-fit" })
+	c := start(t, func(cfg *Config, o *Options) { withPage(cfg, o); cfg.Connections.User, cfg.Policy = 4*nodes, "first-fit" })
 	var all sync.WaitGroup
 	turns := make(chan struct{}, 16)
 	for i := range nodes {
@@ -123,19 +123,29 @@ func TestPageMemory(t *testing.T) {
 		}
 		visit(b, "#/queue")
 	}
+	// What a view that was left had asked for may still be under way.
+	settled := func() browser.Memory {
+		least := b.Memory()
+		for range 5 {
+			b.Script(nil, "await new Promise(done => setTimeout(done, 100))")
+			if m := b.Memory(); m.Elements < least.Elements || m.Elements == least.Elements && m.Heap < least.Heap {
+				least = m
+			}
+		}
+		return least
+	}
 	round()
-	before := b.Memory()
+	before := settled()
 	round()
-	round()
-	after := b.Memory()
+	after := settled()
 	var changes, kept int
 	b.Script(&changes, `return (await import("/js/store.js")).store.changes`)
 	b.Script(&kept, `return (await import("/js/store.js")).store.jobs.size`)
 	t.Logf("%d jobs, %d changes were heard of, %d jobs are kept; JavaScript %.1f MB, then %.1f MB; elements %d, then %d; listeners %d, then %d", jobs, changes, kept, float64(before.Heap)/1e6, float64(after.Heap)/1e6, before.Elements, after.Elements, before.Handlers, after.Handlers)
-	if after.Heap > before.Heap*5/4+1<<20 || after.Elements > before.Elements*5/4+200 || after.Handlers > before.Handlers*5/4+50 {
+	if after.Heap > before.Heap*5/4+1<<20 || after.Elements > before.Elements+50 || after.Handlers > before.Handlers+4 {
 		t.Errorf("the tab grows: %+v, then %+v", before, after)
 	}
-	if kept > 3300 || jobs != 15_000 {
+	if kept > 3300 || jobs != 10_000 {
 		t.Errorf("%d of %d jobs are kept", kept, jobs)
 	}
 	quiet(t, b)

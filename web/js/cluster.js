@@ -34,8 +34,8 @@ export function stateOf(node, u) {
 // other.
 const busy = new Map(); // by node: {at, devices: [{time, part, free}]}
 
-async function measure(name) {
-  const s = await ask(`/v1/nodes/${encodeURIComponent(name)}/status`);
+async function measure(name, signal) {
+  const s = await ask(`/v1/nodes/${encodeURIComponent(name)}/status`, { signal });
   const at = performance.now() / 1000, old = busy.get(name);
   busy.set(name, { at, status: s, devices: s.devices.map((d, i) => {
     const was = old?.devices[i];
@@ -48,18 +48,22 @@ async function measure(name) {
 
 // gauge asks the nodes that next() names, in turn, while the page is seen.
 function gauge(next, then) {
-  let ended = false;
+  const stop = new AbortController();
+  let ended = false, wake = () => {};
   (async () => {
     while (!ended) {
       const name = document.hidden || store.connection !== "live" ? null : next();
       if (name) {
-        try { await measure(name); } catch { busy.delete(name); }
+        try { await measure(name, stop.signal); } catch { busy.delete(name); }
         if (!ended) then();
       }
-      await new Promise(done => setTimeout(done, name ? 250 : 1000));
+      await new Promise(done => {
+        const timer = setTimeout(done, name ? 250 : 1000);
+        wake = () => { clearTimeout(timer); done(); };
+      });
     }
   })();
-  return () => { ended = true; };
+  return () => { ended = true; wake(); stop.abort(); };
 }
 
 function deviceLine(node, i, device, users) {

@@ -221,7 +221,7 @@ async function once(stop) {
     become("live");
     performance.mark("live"); // for those who measure
     for (;;) { // nodes that were removed, and the clock
-      await rest2(60000, stop.signal);
+      await restUnless(60000, stop.signal);
       const [c, n] = await Promise.all([ask("/v1/cluster", { signal: stop.signal }), ask("/v1/nodes", { signal: stop.signal })]);
       store.cluster = c;
       store.skew = c.now - Date.now() / 1000;
@@ -232,7 +232,8 @@ async function once(stop) {
   await Promise.race([ended, load.catch(e => { if (!stop.signal.aborted) throw e; return ended; })]);
 }
 
-const rest2 = (ms, signal) => new Promise((done, fail) => {
-  const timer = setTimeout(done, ms);
-  signal.addEventListener("abort", () => { clearTimeout(timer); fail(new Problem(0, "")); }, { once: true });
+const restUnless = (ms, signal) => new Promise((done, fail) => {
+  const end = () => { clearTimeout(timer); fail(new Problem(0, "")); };
+  const timer = setTimeout(() => { signal.removeEventListener("abort", end); done(); }, ms);
+  signal.addEventListener("abort", end);
 });

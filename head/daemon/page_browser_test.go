@@ -24,6 +24,7 @@ var shots = flag.String("shots", "", "keep pictures of the page in this folder")
 // keep keeps a picture of the page, if pictures are wanted.
 func keep(b *browser.Browser, name string) {
 	if *shots != "" {
+		b.Settle()
 		b.Screenshot(filepath.Join(*shots, name+".png"))
 	}
 }
@@ -420,7 +421,7 @@ func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	}
 	b.Script(nil, `document.querySelector("details").open = true`)
 	b.Until("a user's gain and an error", `const t = document.querySelector("main").innerText; return t.includes("alice") && t.includes("21 min 00 s less") && t.includes("mine.star:3:7: <img")`)
-	b.Script(nil, `document.querySelectorAll("details").forEach(d => d.open = false)`)
+	b.Script(nil, `document.querySelectorAll("details").forEach(d => d.open = false); document.querySelector("main .wrong").remove()`)
 	keep(b, "page-whatif")
 	quiet(t, b)
 	b.Open(back)

@@ -135,6 +135,8 @@ func TestPageOfARealCluster(t *testing.T) {
 	r := startRealCluster(t)
 	picture := func(name string) {
 		if *shots != "" {
+			b.Devtools(nil, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 560, "deviceScaleFactor": 1, "mobile": false})
+			b.Settle()
 			b.Screenshot(filepath.Join(*shots, name+".png"))
 		}
 	}

@@ -77,7 +77,7 @@ function deviceLine(node, i, device, users) {
   const first = users[0], measured = busy.get(node.node)?.devices[i];
   const who = !device.up ? "down" : !first ? "free" : users.length > 1 ? `${users.length} jobs` : `${jobName(first.job)} ${first.job.user}`;
   const use = measured && measured.part !== null ? ` ${percent(measured.part)}` : "";
-  line.append(el("span", { class: "no" }, i), stack, el("span", { class: "who" }, (first?.borrowed ? `→ ${first.for} ` : "") + who + use));
+  line.append(el("span", { class: "no" }, i), stack, el("span", { class: "who" }, (first?.borrowed && users.every(u => u.for === first.for) ? `→ ${first.for} ` : "") + who + use));
   line.title = `${device.name}, ${bytes(device.memory)}` + users.map(u => `\n${jobName(u.job)} ${u.job.name} of ${u.job.user}: ${bytes(u.memory)}${u.borrowed ? `, lent to ${u.for}` : ""}`).join("");
   return line;
 }

@@ -80,7 +80,7 @@ export function show(main, route) {
   // fit shows no more of the past than there is, until somebody chooses a time.
   function fit() {
     if (!fresh || !blocks.length) return;
-    const age = Math.max(60, (now() - blocks[0].from) * 1.15);
+    const age = Math.max(15, (now() - blocks[0].from) * 1.15);
     if (age < to - from) from = to - age;
   }
 

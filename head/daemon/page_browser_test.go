@@ -398,9 +398,10 @@ func whatIfDocument() any {
 	policy := func(name string, wait, use float64) map[string]any {
 		return map[string]any{"policy": name, "figures": figures(wait, use), "took_seconds": 0.4, "users": []any{user("alice", 210, wait, 1800), user(hostile, 12, wait*2, 1800)}}
 	}
+	inForce := func(p map[string]any) map[string]any { p["in_force"] = true; return p }
 	return map[string]any{"periods": []any{map[string]any{
 		"name": "day", "from": 1.9e9, "to": 1.9e9 + 86400, "jobs": 412, "made_at": 1.9e9 + 90000, "running": false, "progress": 1, "measured": figures(1800, 0.62),
-		"policies": []any{policy("easy", 1800, 0.62), policy("conservative", 2100, 0.6), policy("r-queue", 690, 0.81), policy("mosaic", 540, 0.84), map[string]any{"policy": "./mine.star", "error": "mine.star:3:7: " + hostile}},
+		"notes": []string{"a note"}, "policies": []any{inForce(policy("easy", 1800, 0.62)), policy("conservative", 2100, 0.6), policy("r-queue", 690, 0.81), policy("mosaic", 540, 0.84), map[string]any{"policy": "./mine.star", "error": "mine.star:3:7: " + hostile}},
 	}}}
 }
 
@@ -416,7 +417,7 @@ func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	b.Until("a table", `return document.querySelectorAll("main table:first-of-type tbody tr").length > 4`)
 	var rows []string
 	b.Script(&rows, `return [...document.querySelector("main table").querySelectorAll("tbody tr")].map(r => r.children[0].textContent + ": " + r.children[1].textContent)`)
-	if got, want := strings.Join(rows, "; "), "as it was: 30 min 00 s; mosaic: 9 min 00 s, better; r-queue: 11 min 30 s, better; easy: 30 min 00 s; conservative: 35 min 00 s, worse"; got != want {
+	if got, want := strings.Join(rows, "; "), "as it was: 30 min 00 s; mosaic: 9 min 00 s, better; r-queue: 11 min 30 s, better; easy (in force): 30 min 00 s; conservative: 35 min 00 s, worse"; got != want {
 		t.Errorf("the table says %s\nwant           %s", got, want)
 	}
 	b.Script(nil, `document.querySelector("details").open = true`)

@@ -23,7 +23,10 @@ func TestLargePage(t *testing.T) {
 	raise(t, 8192)
 	const nodes, jobs = 1000, 10_000
 	b := browser.Start(t)
-	c := start(t, func(cfg *Config, o *Options) { withPage(cfg, o); cfg.Connections.User, cfg.Policy = 4*nodes, "first-fit" })
+	c := start(t, func(cfg *Config, o *Options) {
+		withPage(cfg, o)
+		cfg.Connections.User, cfg.Policy = 4*nodes, "first-fit"
+	})
 	var all sync.WaitGroup
 	turns := make(chan struct{}, 16)
 	for i := range nodes {

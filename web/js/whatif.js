@@ -21,7 +21,7 @@ export function show(main, route) {
   async function start() {
     if (!await confirm("Play the last day and week again under every policy? The head does it in the background, when it has nothing else to do.", "Work it out")) return;
     try {
-      await ask("/v1/whatif", { method: "POST" });
+      await ask("/v1/whatif", { method: "POST", body: {} });
       note("begun");
       load();
     } catch (e) { note(e.message, true); }
@@ -49,20 +49,20 @@ export function show(main, route) {
     timer = setTimeout(load, wait);
   }
 
-  const figures = p => p.figures || p;
-
   function period(p, open) {
     const title = { day: "The last day", week: "The last week" }[p.name] || p.name;
     const section = el("section", {}, el("h2", {}, title), el("p", { class: "muted" },
       `${count(p.jobs || 0, "job")}, ${clock(p.from)} to ${clock(p.to)}` + (p.made_at ? `; worked out at ${clock(p.made_at)}` : "") + (p.running ? `; being worked out, ${percent(p.progress || 0)} done` : "")));
-    if (!p.measured) return section;
-    const done = (p.policies || []).filter(x => !x.error).sort((a, b) => figures(a).mean_wait - figures(b).mean_wait);
+    if (p.error) section.append(el("p", { class: "wrong" }, p.error));
+    if (!p.made_at || !p.measured) return section;
+    const done = (p.policies || []).filter(x => !x.error && x.figures).sort((a, b) => a.figures.mean_wait - b.figures.mean_wait);
     const all = [{ policy: "measured", figures: p.measured }, ...done];
-    const top = Object.fromEntries(measures.map(([id]) => [id, Math.max(...all.map(x => figures(x)[id] || 0))]));
+    const top = Object.fromEntries(measures.map(([id]) => [id, Math.max(...all.map(x => x.figures[id] || 0))]));
     section.append(table(`${title}, by policy`, ["Policy", ...measures.map(m => ">" + m[1])], all.map(x => [
-      x.policy === "measured" ? el("b", {}, "as it was") : x.policy,
-      ...measures.map(([id, name, show]) => cell(id, name, show, figures(x)[id] || 0, p.measured[id] || 0, top[id], x.policy === "measured")),
+      x.policy === "measured" ? el("b", {}, "as it was") : x.in_force ? `${x.policy} (in force)` : x.policy,
+      ...measures.map(([id, name, show]) => cell(id, name, show, x.figures[id] || 0, p.measured[id] || 0, top[id], x.policy === "measured")),
     ])));
+    for (const text of p.notes || []) section.append(el("p", { class: "muted" }, text));
     for (const x of p.policies || []) if (x.error) section.append(el("p", { class: "wrong" }, `${x.policy}: ${x.error}`));
     for (const x of done) if (x.users?.length) section.append(users(p, x, open));
     return section;

@@ -53,6 +53,7 @@ where there are some):
   socket: "@muster-head"          # or a path
   state: /var/lib/muster/head     # what must not be forgotten
   http: 127.0.0.1:9423            # metrics and health (default: nowhere)
+  page: 127.0.0.1:9424            # the page (muster page); other machines need tls_dir; none for nowhere
   tls_dir: /etc/muster/head-HOST
   record: {file: decisions.jsonl, limit: 1GiB}   # see below (default: none)
   whatif:                         # the history simulated under other policies, see muster whatif
@@ -86,9 +87,9 @@ is not on disk. Have a service manager start it again.`
 
 // headFlags are the flags of muster head.
 type headFlags struct {
-	config, listen, socket, state, policy, tlsDir, http string
-	priority, level, record, recordLimit                string
-	jsonLog, textLog                                    bool
+	config, listen, socket, state, policy, tlsDir, http, page string
+	priority, level, record, recordLimit                      string
+	jsonLog, textLog                                          bool
 }
 
 func newHead() *cobra.Command {
@@ -117,6 +118,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
+	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT`, or none; beyond this machine it needs --tls-dir")
 	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
@@ -161,7 +163,7 @@ policy about it. This is for administrators.` + askHelp,
 // load makes the configuration of file and flags.
 func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	cfg := daemon.Default()
-	cfg.Core.Zone = time.Local
+	cfg.Core.Zone, cfg.Page = time.Local, daemon.DefaultPage
 	if f.config != "" {
 		if err := daemon.ReadFile(f.config, &cfg); err != nil {
 			return cfg, err
@@ -172,7 +174,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		from, takes *string
 	}{
 		{"listen", &f.listen, &cfg.Listen}, {"socket", &f.socket, &cfg.Socket}, {"state", &f.state, &cfg.State},
-		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"priority", &f.priority, &cfg.Priority},
+		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"page", &f.page, &cfg.Page}, {"priority", &f.priority, &cfg.Priority},
 		{"record", &f.record, &cfg.Record},
 	} {
 		if c.Flags().Changed(t.flag) {

@@ -45,6 +45,7 @@ var commands = []func() *cobra.Command{
 	newNodes,
 	newDrain,
 	newResume,
+	newPage,
 	newCert,
 	newSlurm,
 	newDemo,
@@ -71,7 +72,7 @@ var groups = []struct {
 		"run", "check", "node", "ps", "devices", "device", "move", "top", "checkpoint", "restore", "grant", "cert", "demo"}},
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage", "whatif",
-		"nodes", "drain", "resume", "slurm"}},
+		"nodes", "drain", "resume", "page", "slurm"}},
 	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim", "policy"}},
 	{"papers", "Papers:", []string{"reproduce"}},
 	{"kernels", "Kernels:", []string{"ptx"}},

@@ -4,7 +4,8 @@
 //	GET    /v1/cluster                  what cluster this is: Cluster
 //	POST   /v1/jobs                     submit: Submission or a list of them; answered with Submitted or a list
 //	GET    /v1/jobs                     jobs that have not ended, and those of the last minutes: Jobs
-//	                                    ?user= ?state=PENDING,RUNNING ?node= ?name= ?account=
+//	                                    ?user= ?state=PENDING,RUNNING ?node= ?name= ?account=; ?job=17,18_3 only these, at most
+//	                                    100, with what the policy says of each
 //	GET    /v1/jobs/ID                  one job: Job; ID is 17, or 17_3 for a task of an array; of a whole array, if
 //	                                    it has several tasks: Jobs
 //	DELETE /v1/jobs/ID                  cancel it: ?signal=TERM sends a signal only; answered with Changed
@@ -25,6 +26,8 @@
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
 //	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
 //	                                    (administrators)
+//	POST   /v1/page                     a one-time address of the page: Page. Browsers sign in with it at its own port, and
+//	                                    then ask as here
 //	GET    /v1/agent, /v1/agent/streams/ID   for agents alone; upgrade to muster-agent and muster-stream
 //
 // Times are in seconds, instants in seconds since 1970, sizes in bytes. An error is

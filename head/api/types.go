@@ -280,6 +280,15 @@ type Change struct {
 	Node *Node  `json:"node,omitempty"`
 }
 
+// Page is a one-time address of the head's page.
+type Page struct {
+	Address string `json:"address"`
+	// Local says that it can be opened on the head's machine alone, or through a tunnel.
+	Local bool `json:"local"`
+	// Expires is in how many seconds it can no longer be opened.
+	Expires int `json:"expires"`
+}
+
 // Error is why a request was refused.
 type Error struct {
 	Error string `json:"error"`

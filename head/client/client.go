@@ -421,6 +421,15 @@ func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
 	return &u, h.get(ctx, "/v1/usage", nil, &u)
 }
 
+// Page asks for a one-time address of the head's page.
+func (h *Head) Page(ctx context.Context) (*api.Page, error) {
+	var p api.Page
+	return &p, h.ask(ctx, http.MethodPost, "/v1/page", nil, nil, &p)
+}
+
+// Local says that the head is on this machine, and asked at its socket.
+func (h *Head) Local() bool { return h.local }
+
 // Priorities asks why the queue stands as it does.
 func (h *Head) Priorities(ctx context.Context) (*api.Priorities, error) {
 	var p api.Priorities

@@ -29,6 +29,8 @@ type Config struct {
 	State string
 	// HTTP is where metrics and health are served, HOST:PORT; "" for nowhere.
 	HTTP string
+	// Page is where the page is served, HOST:PORT; "" or NoPage for nowhere.
+	Page string
 	// TLSDir is the folder that muster cert made for the head.
 	TLSDir string
 	// Record is the file that what the policy is told and decides is written to, up to

@@ -48,7 +48,7 @@ type Options struct {
 }
 
 // Addresses is where a running head is reached; "" where it is not.
-type Addresses struct{ Listen, Socket, HTTP string }
+type Addresses struct{ Listen, Socket, HTTP, Page string }
 
 // daemon is a running head.
 type daemon struct {
@@ -190,7 +190,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}
 	go d.watchScript(loopCtx, look)
 	d.doors.serve()
-	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP)
+	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP, "page", d.doors.addresses.Page)
 	if d.Ready != nil {
 		d.Ready(d.doors.addresses)
 	}
@@ -270,6 +270,7 @@ func (c *Config) fixed(again *Config) (names []string) {
 	note("state", c.State != again.State)
 	note("http", c.HTTP != again.HTTP)
 	note("whatif", !reflect.DeepEqual(c.WhatIf, again.WhatIf))
+	note("page", c.Page != again.Page)
 	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
 	note("tls_dir", c.TLSDir != again.TLSDir)
 	note("connections", c.Connections != again.Connections.complete())

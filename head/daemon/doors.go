@@ -36,6 +36,8 @@ type caller struct {
 	// root says that it is this machine's root, or the user whom the head runs as: he
 	// could be any of its agents anyway.
 	root bool
+	// page says that a browser asks, which has less than a certificate to show.
+	page bool
 	// wrong is why nobody is served there.
 	wrong error
 }
@@ -90,6 +92,7 @@ type doors struct {
 	known     *handed
 	server    *http.Server
 	web       *webServer
+	page      *pageServer
 	names     userNames
 	// turnedAway counts those who are being told that there is no place for them.
 	turnedAway atomic.Int64
@@ -112,7 +115,7 @@ func (d *daemon) openDoors() (*doors, error) {
 		ConnState: o.noteState,
 		ErrorLog:  log.New(io.Discard, "", 0), // of what strangers do; it would fill the log
 	}
-	err := errors.Join(o.openPort(), o.openSocket(), o.openWeb())
+	err := errors.Join(o.openPort(), o.openSocket(), o.openWeb(), o.openPage())
 	if err != nil {
 		o.close(0)
 		return nil, err
@@ -218,6 +221,7 @@ func (o *doors) serve() {
 	}
 	go func() { _ = o.server.Serve(o.known) }()
 	o.web.serve()
+	o.page.serve()
 }
 
 // close refuses whoever comes, and gives those who are served a time.
@@ -231,6 +235,7 @@ func (o *doors) close(wait time.Duration) {
 	_ = o.server.Close()
 	o.unknown.Close()
 	o.web.close()
+	o.page.close()
 }
 
 // accept finds out who comes, and hands them to the HTTP server.

@@ -63,6 +63,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("socket", d.Text("socket", &c.Socket)),
 		strictyaml.Key("state", d.Text("state", &c.State)),
 		strictyaml.Key("http", strictyaml.Value(&d.File, "http", &c.HTTP, parseAddress)),
+		strictyaml.Key("page", strictyaml.Value(&d.File, "page", &c.Page, parsePage)),
 		strictyaml.Key("record", func(n strictyaml.Node) error { return d.record(n, c) }),
 		strictyaml.Key("whatif", func(n strictyaml.Node) error { return d.whatif(n, &c.WhatIf) }),
 		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
@@ -262,6 +263,14 @@ func (d *decoder) connections(n strictyaml.Node, c *Connections) error {
 		strictyaml.Key("request", d.some("request", &c.Request)),
 	)
 	return err
+}
+
+// parsePage reads where the page is.
+func parsePage(s string) (string, error) {
+	if s == NoPage {
+		return s, nil
+	}
+	return parseAddress(s)
 }
 
 // parseAddress reads where to listen.

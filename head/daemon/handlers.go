@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/head"
@@ -129,10 +130,49 @@ func serveJobs(q *request) (any, error) {
 	if q.query.err != nil {
 		return nil, q.query.err
 	}
+	if q.query.text("job") != "" {
+		return q.someJobs(f)
+	}
 	list := api.Jobs{}
 	admin := false
 	err := q.see(func(core *head.Core, now time.Duration) {
 		list.Jobs, admin = core.JobList(now, f), core.IsAdmin(q.who.user)
+	})
+	list.Jobs = public(list.Jobs, q.who.user, admin)
+	return list, err
+}
+
+// maxNamed is how many jobs a request may name.
+const maxNamed = 100
+
+// someJobs lists jobs that were named. Unlike in a list of all, the policy is asked about
+// each of them. Those that are not there any more are left out.
+func (q *request) someJobs(f head.Filter) (any, error) {
+	if f.User != "" || f.States != nil || f.Node != "" || f.Name != "" || f.Account != "" {
+		return nil, refuse(http.StatusBadRequest, "?job= names jobs, and nothing else can choose among them")
+	}
+	names := strings.Split(q.query.text("job"), ",")
+	if len(names) > maxNamed {
+		return nil, refuse(http.StatusBadRequest, "?job= names %d jobs: give at most %d", len(names), maxNamed)
+	}
+	refs := make([]head.Ref, 0, len(names))
+	for _, name := range names {
+		named, err := ref(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(refs, named) {
+			refs = append(refs, named)
+		}
+	}
+	list := api.Jobs{Jobs: []api.Job{}}
+	admin := false
+	err := q.see(func(core *head.Core, now time.Duration) {
+		admin = core.IsAdmin(q.who.user)
+		for _, name := range refs {
+			jobs, _ := core.Job(now, name)
+			list.Jobs = append(list.Jobs, jobs...)
+		}
 	})
 	list.Jobs = public(list.Jobs, q.who.user, admin)
 	return list, err

@@ -24,6 +24,8 @@ type route struct {
 	upgrade      string
 	forAgents    bool
 	long         bool // the answer may be, see lists
+	// notForPages keeps from browsers what could run something or give secrets away.
+	notForPages bool
 	// serve returns what is answered as JSON. Those that answer themselves return nil,
 	// or an error while nothing was sent.
 	serve func(*request) (any, error)
@@ -48,6 +50,7 @@ type request struct {
 var jobFilters = []parameter{
 	{"user", "string", "jobs of this user"}, {"state", "string", "jobs in these states, as PENDING,RUNNING"}, {"node", "string", "jobs that have something of this node"},
 	{"name", "string", "jobs of this name"}, {"account", "string", "jobs of this account"},
+	{"job", "string", "these jobs, as 17,18_3, at most 100, with what the policy says of each"},
 }
 
 // routes lists all requests.
@@ -57,7 +60,7 @@ func routes() []route {
 	}
 	all := []route{
 		{method: "GET", path: "/v1/cluster", summary: "What cluster this is, and who asks.", answer: api.Cluster{}, serve: serveCluster},
-		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, serve: serveSubmit},
+		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, notForPages: true, serve: serveSubmit},
 		{method: "GET", path: "/v1/jobs", long: true, summary: "Jobs that have not ended, and those of the last minutes.", query: jobFilters, answer: api.Jobs{}, serve: serveJobs},
 		{method: "GET", path: "/v1/jobs/{id}", long: true, summary: "One job; of an array, its tasks.", answer: api.Job{}, also: api.Jobs{}, serve: serveJob},
 		{method: "DELETE", path: "/v1/jobs/{id}", summary: "Cancel a job, or send it a signal.", query: []parameter{{"signal", "string", "only send this signal, as TERM or 15"}}, answer: api.Changed{}, serve: serveCancel},
@@ -71,7 +74,7 @@ func routes() []route {
 		{method: "GET", path: "/v1/jobs/{id}/output", summary: "What a job has written, as it is.", query: []parameter{
 			{"stream", "string", "output or error"}, {"part", "integer", "the place of the node in the job's list"}, {"offset", "integer", "begin at this byte"}, {"follow", "boolean", "go on until the job has ended"},
 		}, serve: serveOutput},
-		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: protocolStream, query: []parameter{
+		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: protocolStream, notForPages: true, query: []parameter{
 			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
 		}, serve: serveExec},
 		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
@@ -89,8 +92,9 @@ func routes() []route {
 		{method: "POST", path: "/v1/whatif", summary: "Simulate that now (administrators).", body: api.WhatIfWanted{}, answer: api.WhatIf{}, serve: serveWhatIfNow},
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
-		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", serve: serveBackup},
-		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", serve: serveSnapshot},
+		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", notForPages: true, serve: serveBackup},
+		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", notForPages: true, serve: serveSnapshot},
+		{method: "POST", path: "/v1/page", summary: "A one-time address of the page, good for a minute.", notForPages: true, answer: api.Page{}, serve: servePage},
 		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: protocolAgent, forAgents: true, serve: serveAgent},
 		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: protocolStream, forAgents: true, serve: serveStream},
 	}
@@ -170,6 +174,8 @@ func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, meth
 		return nil, refuse(http.StatusMethodNotAllowed, "%.20s cannot be done there: use %s", r.Method, allowed)
 	case route.forAgents && who.node == nil && !who.root:
 		return nil, refuse(http.StatusForbidden, "this is for nodes: a node's certificate is needed, or root at the head's socket")
+	case route.notForPages && who.page:
+		return nil, refuse(http.StatusForbidden, "this cannot be done from a page: use the command line")
 	case !route.forAgents && who.node != nil:
 		return nil, refuse(http.StatusForbidden, "this is for users, and the certificate is that of a node")
 	}

@@ -82,7 +82,7 @@ wire/grant < node, head, slurm, client
 # The node plane: it knows no job policy.
 model, vmm, mapping < node/vgpu
 model < wire/status # what a node says of itself, for all who show it; no protocol
-wire/status < node, head, slurm, web
+wire/status < node, head, slurm
 wire < wire/control # what daemon and worker say to each other: programs have no business with it
 device, vmm, wire, wire/control < node/clientcore # a client as a value
 wire < node/journal # messages of a client, and a base, as bytes
@@ -132,7 +132,7 @@ model < report
 sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
-report, head, slurm, wire < web
+NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
@@ -214,8 +214,8 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"ivm", "wire", true}, {"head", "policy", true}, {"cmd/muster", "head", true}, {"exp/tsubame", "sim", true},
 		{"cmd/muster", "exp/tsubame", true},
 		{"head/client", "head/api", true}, {"cmd/muster", "head/client", true}, {"head/client", "head", false}, {"head", "head/client", false}, {"head/client", "policy", false},
-		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"web", "wire/status", true}, {"cmd/muster", "wire/status", true},
-		{"wire/status", "model", true},
+		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"cmd/muster", "wire/status", true},
+		{"wire/status", "model", true}, {"head/daemon", "web", true}, {"web", "head/api", false}, {"head", "web", false},
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 

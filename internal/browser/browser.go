@@ -1,6 +1,6 @@
-// Package browser uses pages of package report in a real browser, as a person
-// would, for tests. It knows how such a page says that it is ready and what is
-// under the pointer, and nothing of what the page is about.
+// Package browser uses pages in a real browser, as a person would, for tests. Of pages
+// of package report it knows how they say that they are ready and what is under the
+// pointer, and nothing of what they are about.
 package browser
 
 import (
@@ -50,7 +50,7 @@ func Start(t *testing.T) *Browser {
 			"--disable-background-networking", "--disable-component-update", "--disable-sync",
 			"--window-size=1180,1000", "--force-device-scale-factor=1", "--user-data-dir=" + t.TempDir(),
 		}},
-		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
+		"goog:loggingPrefs": map[string]string{"browser": "ALL", "performance": "ALL"},
 	}}})
 	var created struct{ SessionID string }
 	b.decode(reply, &created)
@@ -58,6 +58,9 @@ func Start(t *testing.T) *Browser {
 	t.Cleanup(func() { b.call("DELETE", b.session, nil) })
 	return b
 }
+
+// For is the same browser for a part of the test.
+func (b *Browser) For(t *testing.T) *Browser { return &Browser{t: t, session: b.session} }
 
 // startDriver runs chromedriver on a port that it chooses and returns its URL.
 func startDriver(t *testing.T, path string) string {
@@ -201,6 +204,105 @@ func (b *Browser) Complaints() []string {
 		list = append(list, fmt.Sprintf("%s: %s", e.Level, e.Message))
 	}
 	return list
+}
+
+// Requests lists the addresses that the browser has asked for since last asked, whoever
+// served them.
+func (b *Browser) Requests() []string {
+	b.t.Helper()
+	var entries []struct{ Message string }
+	b.decode(b.call("POST", b.session+"/se/log", map[string]string{"type": "performance"}), &entries)
+	var list []string
+	for _, e := range entries {
+		var event struct {
+			Message struct {
+				Method string
+				Params struct{ Request struct{ URL string } }
+			}
+		}
+		b.decode(json.RawMessage(e.Message), &event)
+		if event.Message.Method == "Network.requestWillBeSent" {
+			list = append(list, event.Message.Params.Request.URL)
+		}
+	}
+	return list
+}
+
+// Devtools performs a command of the browser's own protocol; what it answers lands in to.
+func (b *Browser) Devtools(to any, command string, params map[string]any) {
+	b.t.Helper()
+	if params == nil {
+		params = map[string]any{}
+	}
+	data := b.call("POST", b.session+"/goog/cdp/execute", map[string]any{"cmd": command, "params": params})
+	if to != nil {
+		b.decode(data, to)
+	}
+}
+
+// Memory is what the page takes when what it no longer needs was given back.
+type Memory struct {
+	Heap     int // bytes of JavaScript
+	Elements int // nodes of the document, and those that something still refers to
+	Handlers int // listeners for events
+}
+
+// Memory asks the browser for it.
+func (b *Browser) Memory() Memory {
+	b.t.Helper()
+	for range 3 { // what one round frees, the next may
+		b.Devtools(nil, "HeapProfiler.collectGarbage", nil)
+	}
+	b.Devtools(nil, "Performance.enable", nil)
+	var answer struct {
+		Metrics []struct {
+			Name  string
+			Value float64
+		}
+	}
+	b.Devtools(&answer, "Performance.getMetrics", nil)
+	var m Memory
+	for _, one := range answer.Metrics {
+		switch one.Name {
+		case "JSHeapUsedSize":
+			m.Heap = int(one.Value)
+		case "Nodes":
+			m.Elements = int(one.Value)
+		case "JSEventListeners":
+			m.Handlers = int(one.Value)
+		}
+	}
+	return m
+}
+
+// Phone makes the window as large as a phone's, with a touch screen; false gives the
+// window its own size back.
+func (b *Browser) Phone(on bool) {
+	b.t.Helper()
+	if !on {
+		b.Devtools(nil, "Emulation.clearDeviceMetricsOverride", nil)
+		b.Devtools(nil, "Emulation.setTouchEmulationEnabled", map[string]any{"enabled": false})
+	} else {
+		b.Devtools(nil, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": true})
+		b.Devtools(nil, "Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true})
+	}
+	b.Settle()
+}
+
+// Until runs the body of an async function in the page, frame after frame, until what it
+// returns is true.
+func (b *Browser) Until(what, body string, args ...any) {
+	b.t.Helper()
+	var ok bool
+	for late := time.Now().Add(60 * time.Second); time.Now().Before(late); {
+		b.Script(&ok, "for (let i = 0; i < 200; i++) { if (await (async () => {"+body+"})()) return true; await new Promise(r => setTimeout(r, 10)); } return false", args...)
+		if ok {
+			return
+		}
+	}
+	var seen string
+	b.Script(&seen, "return location.href + ' ' + document.body.innerText")
+	b.t.Fatalf("the page never showed %s: %s; console: %v", what, seen, b.Complaints())
 }
 
 // Scheme makes the browser prefer "light" or "dark".

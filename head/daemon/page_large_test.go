@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/head/api"
+	"muster/internal/browser"
+	"muster/wire/agent"
+)
+
+// The page of a large cluster: a thousand nodes with two GPUs each, and ten thousand jobs.
+// How long everything takes is logged; what is asserted is that all of it is there, and
+// that the document stays small.
+func TestLargePage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has a thousand nodes")
+	}
+	raise(t, 8192)
+	const nodes, jobs = 1000, 10_000
+	b := browser.Start(t)
+	c := start(t, func(cfg *Config, o *Options) {
+		withPage(cfg, o)
+		cfg.Connections.User, cfg.Policy = 4*nodes, "first-fit"
+	})
+	var all sync.WaitGroup
+	turns := make(chan struct{}, 16)
+	for i := range nodes {
+		turns <- struct{}{}
+		all.Go(func() { c.busyNode(nodeName(i), 2); <-turns })
+	}
+	all.Wait()
+	u := c.user("")
+	list := make([]api.Submission, jobs)
+	for i := range list {
+		list[i] = api.Submission{Arguments: []string{"sleep"}, Directory: "/home/somebody/project", Options: []string{"-n2", "--gres=gpu:1", "-J", fmt.Sprintf("train-%05d", i)}}
+	}
+	u.must("POST", "/v1/jobs", list, nil)
+	openPageAs(t, b, u)
+	address := currentAddress(b)
+	var paints, lives, lists []float64
+	for range 3 {
+		b.Open("about:blank")
+		b.Open(address)
+		b.Until("all nodes", `return document.querySelector("output")?.textContent.startsWith("1,000 nodes; 2000 of 2,000 GPUs")`)
+		var at [3]float64
+		b.Script(&at, `
+			const one = n => performance.getEntriesByName(n)[0]?.startTime || 0, last = performance.getEntriesByType("resource").find(e => e.name.endsWith("/v1/jobs"));
+			return [one("first-contentful-paint"), one("live"), last.responseEnd - last.startTime]`)
+		paints, lives, lists = append(paints, at[0]), append(lives, at[1]), append(lists, at[2])
+	}
+	t.Logf("first paint after %.0f ms; everything there after %.0f ms, of which the list of jobs took %.0f ms", slices.Min(paints), slices.Min(lives), slices.Min(lists))
+
+	visit(b, "#/queue?show=waiting")
+	b.Until("all that wait", `return document.querySelector("output").textContent.startsWith("8,000 jobs")`)
+	var elements int
+	b.Script(&elements, `return document.querySelectorAll("*").length`)
+	if elements > 2000 {
+		t.Errorf("the queue of 8,000 has %d elements", elements)
+	}
+	b.Until("what the first waits for", `return document.querySelector('[aria-rowindex="2"] .c-where').textContent.includes("GPU")`)
+	b.Script(nil, `document.querySelector("[role=grid]").focus()`)
+	b.Keys(keyEnd)
+	b.Until("the last", `return document.querySelector('[aria-rowindex="8001"] .c-name')?.textContent === "train-09999"`)
+	b.Keys("/train-0777" + "\ue007")
+	b.Until("ten", `return document.querySelector("output").textContent.startsWith("10 jobs")`)
+
+	// A change, from the click that asks for it to the frame that shows it.
+	var times []float64
+	b.Script(&times, `
+		const { ask } = await import("/js/api.js"), row = () => document.querySelector('[aria-rowindex="2"]'), id = row().children[0].textContent, times = [];
+		for (let i = 0; i < 12; i++) {
+			const held = i % 2 === 0, begin = performance.now();
+			ask("/v1/jobs/" + id + (held ? "/hold" : "/release"), { method: "POST" });
+			for (const late = begin + 20000; row().lastChild.textContent.includes("holds") !== held && performance.now() < late;) await new Promise(requestAnimationFrame);
+			times.push(performance.now() - begin);
+		}
+		return times`)
+	slices.Sort(times)
+	t.Logf("a change is asked for, made, on disk and in sight after %.0f ms (half of 12), %.0f ms (all)", times[6], times[11])
+	m := b.Memory()
+	t.Logf("the tab has %.1f MB of JavaScript, %d elements", float64(m.Heap)/1e6, m.Elements)
+	visit(b, "#/gantt")
+	b.Until("all blocks", `return document.querySelector("canvas.gantt").dataset.blocks === "2000"`)
+	visit(b, "#/cluster")
+	b.Until("the overview", `return !document.querySelector(".overview").hidden`)
+	keep(b, "page-large")
+	quiet(t, b)
+}
+
+// Tens of thousands of changes leave the tab as large as it was.
+func TestPageMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has tens of thousands of changes")
+	}
+	b := browser.Start(t)
+	c := start(t, withPage)
+	for i := range 8 {
+		h := hello(nodeName(i))
+		h.Devices = []agent.Device{{Name: "Soft", Memory: 1 << 30, Speed: 1, Up: true}}
+		a := c.greet(c.as("", ""), h)
+		heard[agent.Welcome](a)
+		_ = a.conn.SetReadDeadline(time.Time{})
+		go simulate(a.conn)
+	}
+	u := c.user("")
+	openPageAs(t, b, u)
+	list := make([]api.Submission, 100)
+	for i := range list {
+		list[i] = api.Submission{Arguments: []string{"true"}, Directory: "/", Options: []string{"-n1", "-J", strings.Repeat("x", 40)}}
+	}
+	views := []string{"#/queue?show=ended", "#/gantt", "#/cluster", "#/usage", "#/queue"}
+	jobs := 0
+	round := func() {
+		for _, v := range views {
+			visit(b, v)
+			for range 10 {
+				u.must("POST", "/v1/jobs", list, nil)
+				jobs += len(list)
+			}
+			b.Until("that all have ended", `const { store } = await import("/js/store.js"); let last = 0; for (const id of store.jobs.keys()) last = Math.max(last, id); return last >= `+fmt.Sprint(jobs)+` && store.counts.pending + store.counts.active === 0`)
+		}
+		visit(b, "#/queue")
+	}
+	// What a view that was left had asked for may still be under way.
+	settled := func() browser.Memory {
+		least := b.Memory()
+		for range 5 {
+			b.Script(nil, "await new Promise(done => setTimeout(done, 100))")
+			if m := b.Memory(); m.Elements < least.Elements || m.Elements == least.Elements && m.Heap < least.Heap {
+				least = m
+			}
+		}
+		return least
+	}
+	round()
+	before := settled()
+	round()
+	after := settled()
+	var changes, kept int
+	b.Script(&changes, `return (await import("/js/store.js")).store.changes`)
+	b.Script(&kept, `return (await import("/js/store.js")).store.jobs.size`)
+	t.Logf("%d jobs, %d changes were heard of, %d jobs are kept; JavaScript %.1f MB, then %.1f MB; elements %d, then %d; listeners %d, then %d", jobs, changes, kept, float64(before.Heap)/1e6, float64(after.Heap)/1e6, before.Elements, after.Elements, before.Handlers, after.Handlers)
+	if after.Heap > before.Heap*5/4+1<<20 || after.Elements > before.Elements+50 || after.Handlers > before.Handlers+4 {
+		t.Errorf("the tab grows: %+v, then %+v", before, after)
+	}
+	if kept > 3300 || jobs != 10_000 {
+		t.Errorf("%d of %d jobs are kept", kept, jobs)
+	}
+	quiet(t, b)
+}

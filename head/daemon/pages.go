@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"muster/internal/wholefile"
+)
+
+// How long a one-time address is good and how long a browser stays signed in, and how many
+// of each there are, of one user and in all. Beyond that the oldest goes.
+const (
+	ticketTime      = time.Minute
+	pageTime        = 12 * time.Hour
+	maxTickets      = 512
+	maxTicketsEach  = 8
+	maxSessions     = 512
+	maxSessionsEach = 16
+)
+
+// secretHash is what is kept of a secret: whoever reads the head's memory or files
+// cannot use it.
+type secretHash [sha256.Size]byte
+
+func hashOf(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
+
+// ticket is a one-time right to sign in as a user.
+type ticket struct {
+	hash  secretHash
+	user  string
+	until time.Time
+}
+
+// pageSession is a browser that has signed in. A request must show two secrets: a
+// cookie, which scripts cannot read, and a key, which the browser gives to pages of this
+// very port alone. Cookies do not know ports: without the key, whoever has another port
+// of this machine could have a user's browser bring him the cookie.
+type pageSession struct {
+	id, key secretHash
+	user    string
+	until   time.Time
+	// over ends with the session, and with it the answers that are being sent.
+	over context.Context
+	end  context.CancelFunc
+}
+
+// pages knows who has signed in. Both lists are short, and have the oldest first.
+type pages struct {
+	now  func() time.Time
+	file string
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	tickets  []ticket
+	sessions []*pageSession
+}
+
+// savedSession is a session as it lies in a file, so that a head that is started again
+// knows its browsers.
+type savedSession struct {
+	ID    string    `json:"id"`
+	Key   string    `json:"key"`
+	User  string    `json:"user"`
+	Until time.Time `json:"until"`
+}
+
+func openPages(dir string, now func() time.Time, log *slog.Logger) *pages {
+	p := &pages{now: now, file: filepath.Join(dir, "pages.json"), log: log}
+	if err := p.load(); err != nil {
+		log.Warn("who had signed in to the page is not known: users run muster page again", "error", err)
+	}
+	return p
+}
+
+func (p *pages) load() error {
+	text, err := wholefile.Limit{Bytes: 4 << 20, Remedy: "remove it: users then run muster page again"}.ReadFile(p.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var saved []savedSession
+	if err == nil {
+		err = json.Unmarshal(text, &saved)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range saved {
+		id, wrongID := hex.DecodeString(s.ID)
+		key, wrongKey := hex.DecodeString(s.Key)
+		if wrongID != nil || wrongKey != nil || len(id) != sha256.Size || len(key) != sha256.Size || s.User == "" {
+			return fmt.Errorf("%s is damaged", p.file)
+		}
+		if p.now().Before(s.Until) && len(p.sessions) < maxSessions {
+			p.add(secretHash(id), secretHash(key), s.User, s.Until)
+		}
+	}
+	return nil
+}
+
+// save writes the sessions. A head that cannot write them goes on: it only forgets them
+// when it ends.
+func (p *pages) save() {
+	saved := []savedSession{}
+	for _, s := range p.sessions {
+		saved = append(saved, savedSession{hex.EncodeToString(s.id[:]), hex.EncodeToString(s.key[:]), s.User(), s.until})
+	}
+	text, err := json.Marshal(saved)
+	if err == nil {
+		err = os.WriteFile(p.file+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(p.file+".new", p.file)
+	}
+	if err != nil {
+		p.log.Warn("who has signed in to the page cannot be written down: after a restart users run muster page again", "error", err)
+	}
+}
+
+// User is who has signed in.
+func (s *pageSession) User() string { return s.user }
+
+// add has room made before. Sessions end by themselves at their time.
+func (p *pages) add(id, key secretHash, user string, until time.Time) {
+	s := &pageSession{id: id, key: key, user: user, until: until}
+	s.over, s.end = context.WithTimeout(context.Background(), until.Sub(p.now()))
+	p.sessions = append(p.sessions, s)
+}
+
+// ticket makes a one-time right to sign in.
+func (p *pages) ticket(user string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire()
+	p.tickets = makeRoom(p.tickets, user, maxTicketsEach, maxTickets, func(t ticket) string { return t.user }, func(ticket) {})
+	secret := rand.Text()
+	p.tickets = append(p.tickets, ticket{hashOf(secret), user, p.now().Add(ticketTime)})
+	return secret
+}
+
+// redeem signs a browser in; false if the ticket is not good, or no longer.
+func (p *pages) redeem(secret string) (cookie, key, user string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire()
+	hash := hashOf(secret)
+	for i, t := range p.tickets {
+		if t.hash != hash {
+			continue
+		}
+		p.tickets = append(p.tickets[:i], p.tickets[i+1:]...)
+		p.sessions = makeRoom(p.sessions, t.user, maxSessionsEach, maxSessions, (*pageSession).User, func(s *pageSession) { s.end() })
+		cookie, key = rand.Text(), rand.Text()
+		p.add(hashOf(cookie), hashOf(key), t.user, p.now().Add(pageTime))
+		p.save()
+		return cookie, key, t.user, true
+	}
+	return "", "", "", false
+}
+
+// find is the session that a request shows; nil if it shows none.
+func (p *pages) find(cookie, key string) *pageSession {
+	if cookie == "" || key == "" {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire()
+	id, keyHash := hashOf(cookie), hashOf(key)
+	for _, s := range p.sessions {
+		if s.id == id {
+			if subtle.ConstantTimeCompare(s.key[:], keyHash[:]) == 1 {
+				return s
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// signOut ends a session.
+func (p *pages) signOut(s *pageSession) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range p.sessions {
+		if other == s {
+			p.sessions = append(p.sessions[:i], p.sessions[i+1:]...)
+			s.end()
+			p.save()
+			return
+		}
+	}
+}
+
+// expire takes away what is over. What expires first stands first.
+func (p *pages) expire() {
+	now := p.now()
+	for len(p.tickets) > 0 && !now.Before(p.tickets[0].until) {
+		p.tickets = p.tickets[1:]
+	}
+	for len(p.sessions) > 0 && !now.Before(p.sessions[0].until) {
+		p.sessions[0].end()
+		p.sessions = p.sessions[1:]
+	}
+}
+
+// makeRoom takes away the oldest of a user who has as many as he may, and the oldest of
+// all if there are as many as may be.
+func makeRoom[T any](list []T, user string, each, all int, userOf func(T) string, end func(T)) []T {
+	count, first := 0, -1
+	for i, one := range list {
+		if userOf(one) == user {
+			if count++; first < 0 {
+				first = i
+			}
+		}
+	}
+	switch {
+	case count >= each:
+	case len(list) >= all:
+		first = 0
+	default:
+		return list
+	}
+	end(list[first])
+	return append(list[:first], list[first+1:]...)
+}
+
+// close ends all answers that are being sent; the sessions stay on disk.
+func (p *pages) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		s.end()
+	}
+}

@@ -205,7 +205,9 @@ func newHeadSimulator() *cobra.Command {
 }
 
 // policyNamed makes a policy by all that was said of it: one of the catalogue, or a file.
-func policyNamed(spec string) (policy.Policy, error) { return scriptfile.Make(spec, scriptLimit.ReadFile) }
+func policyNamed(spec string) (policy.Policy, error) {
+	return scriptfile.Make(spec, scriptLimit.ReadFile)
+}
 
 // headSimulator starts this program again, to simulate.
 func headSimulator(ctx context.Context) *exec.Cmd {

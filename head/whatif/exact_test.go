@@ -243,6 +243,9 @@ func randomOptions(rng *rand.Rand, nodes int) ([]string, time.Duration) {
 // begins later than the cluster does not have that.
 var remembers = map[string]bool{"conservative": true, "slurm": true, "rgpu": true, "auction": true, "mosaic": true, "random-fit": true, "fgd": true, "priced-fit": true}
 
+// suspends are policies that suspend jobs, which these agents do not do.
+var suspends = map[string]bool{"mccs-latency": true}
+
 // A head's history that is simulated under the policy that made it gives what was
 // measured: all starts, waits and uses. In it jobs come, are cancelled while they wait, have
 // nice values, follow others, wait for a time, and run and wait at both ends of the period;
@@ -253,6 +256,9 @@ func TestPolicyInForceGivesWhatWasMeasured(t *testing.T) {
 		seeds = 2
 	}
 	for _, e := range catalog.Entries {
+		if suspends[e.Name] {
+			continue
+		}
 		jobs := 0
 		for seed := range uint64(seeds) {
 			jobs += compareWithMeasured(t, e.Name, seed, began)

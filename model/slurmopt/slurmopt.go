@@ -229,7 +229,7 @@ type given struct {
 	gresGPUs, gpusPerNode, gpus, gpusPerTask, rgpu setting
 	gpuType                                        string
 	gresType                                       string
-	rgpuMemory                                     int64
+	gpuMemory, rgpuMemory                          int64
 	mode                                           string
 	modeAt                                         *Word
 	contiguous, exclusive                          bool

@@ -124,12 +124,12 @@ func (p *parser) setMemoryPerCPU(value string) error {
 	return err
 }
 
-const gresHelp = "write gpu:2, gpu:k20:2, rgpu:4 or rgpu:4:1G"
+const gresHelp = "write gpu:2, gpu:k20:2, gpu:2:1G, rgpu:4 or rgpu:4:1G"
 
-// setGres reads a list of NAME[[:TYPE]:COUNT], and of rgpu[:TYPE]:COUNT[:MEMORY].
+// setGres reads a list of NAME[[:TYPE]:COUNT[:MEMORY]]. Memory asks for a share of each GPU.
 func (p *parser) setGres(value string) error {
 	g := &p.requested
-	g.gresGPUs, g.rgpu, g.gresType, g.rgpuMemory = setting{}, setting{}, "", 0
+	g.gresGPUs, g.rgpu, g.gresType, g.gpuMemory, g.rgpuMemory = setting{}, setting{}, "", 0, 0
 	if strings.EqualFold(value, "none") {
 		return nil
 	}
@@ -139,11 +139,11 @@ func (p *parser) setGres(value string) error {
 		if more {
 			fields = strings.Split(rest, ":")
 		}
-		into := &g.gresGPUs
+		into, memory := &g.gresGPUs, &g.gpuMemory
 		switch name {
 		case "gpu":
 		case "rgpu":
-			into = &g.rgpu
+			into, memory = &g.rgpu, &g.rgpuMemory
 		case "":
 			return fmt.Errorf("%q has an empty name: %s", value, gresHelp)
 		default:
@@ -176,7 +176,8 @@ func (p *parser) setGres(value string) error {
 			}
 			fields = fields[1:]
 		}
-		if len(fields) > 0 && name == "rgpu" {
+		// Slurm knows no such thing of gpu. With a unit nothing else can be meant.
+		if len(fields) > 0 && (name == "rgpu" || !isNumber(fields[0])) {
 			n, err := parseMemory(fields[0])
 			if err == nil && n == 0 {
 				err = errors.New("a share of 0 bytes is none: leave it out for whole GPUs")
@@ -184,7 +185,7 @@ func (p *parser) setGres(value string) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", item, err)
 			}
-			g.rgpuMemory = n
+			*memory = n
 			fields = fields[1:]
 		}
 		if len(fields) > 0 {

@@ -49,8 +49,7 @@ type sharer struct {
 	flows []jobFlow // in order of part
 	// shares are the devices of which it has a share; crowding is how many times
 	// longer the fullest of them makes it compute, in the unit of load.
-	shares   []int32
-	load     uint64
+	shares   []deviceShare
 	crowding uint64
 	// compute is what it computes on devices that nobody else uses; fixed is the
 	// part of its time that nobody changes.
@@ -106,10 +105,7 @@ func thousandths(factor float64) uint64 {
 // enter begins a job and schedules its end.
 func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	now := n.run.now
-	run := j.Run
-	if !n.uniform {
-		run = n.scaled(run, a)
-	}
+	run, loads := n.alone(id, j, a)
 	ports, shares := n.usesPorts(j, a), len(a.Grants) > 0 && hasShares(a)
 	if !ports && !shares {
 		n.run.events.push(n.endOf(id, j, now, run))
@@ -125,7 +121,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 		n.addFlows(s, u, j, a)
 	}
 	if shares {
-		n.devices.enter(n.run.Cluster, s, u, a)
+		n.devices.enter(n.run.Cluster, s, u, a, loads)
 	}
 	if len(u.flows) == 0 && len(u.shares) == 0 {
 		n.vacant = append(n.vacant, s)
@@ -134,6 +130,18 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	}
 	n.slotOf[id] = s
 	u.total = -1 // until the rates are settled
+}
+
+// alone is what a job takes on devices that it has to itself, and its loads of them.
+func (n *network) alone(id policy.JobID, j *model.Job, a *model.Allocation) (time.Duration, []float64) {
+	switch {
+	case n.run.Alone != nil:
+		m := n.run.Alone(int(n.run.jobOf[id]), a)
+		return m.Time, m.Load
+	case n.uniform:
+		return j.Run, nil
+	}
+	return n.scaled(j.Run, a), nil
 }
 
 func (n *network) usesPorts(j *model.Job, a *model.Allocation) bool {

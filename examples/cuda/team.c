@@ -131,6 +131,7 @@ void team_meet(void) {
     const char *name = getenv("MUSTER_NODENAME");
     if (name)
         strncpy(node, name, sizeof node - 1);
+    node[strcspn(node, "-")] = 0; // nodes of one machine, as gpu1-0 and gpu1-1, are no network apart
     int devices = 0;
     CHECK(cuInit(0));
     CHECK(cuDeviceGetCount(&devices));

@@ -310,7 +310,7 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 		}
 	}
 	pl.out.Parts = parts[:found]
-	if !pl.lim.active && !pl.recording {
+	if !pl.lim.active && !pl.recording && sh.class != noClass {
 		// Now the number is known, until something is given back.
 		pl.setRoom(sh.class, mode, int32(len(pl.out.Parts)))
 	}

@@ -271,6 +271,25 @@ func (p *Plan) Resume(id JobID) bool {
 	return true
 }
 
+// Limit asks the driver to let a job use fewer of the devices that it holds, or more of
+// them again. It frees nothing.
+type Limit struct {
+	Job JobID
+	// Devices is how many on each of the job's nodes; -1 is all.
+	Devices int
+}
+
+// Limit proposes how many devices a job may use that runs, is proposed or is
+// suspended. It reports false, and proposes nothing, for any other job or number: a job
+// that is to use none is suspended.
+func (p *Plan) Limit(id JobID, devices int) bool {
+	if e := p.state.jobs.at(id); e.slot < 0 || devices < -1 || devices == 0 {
+		return false
+	}
+	p.Limits = append(p.Limits, Limit{Job: id, Devices: devices})
+	return true
+}
+
 // applyResumes checks and enters the resumes of a plan.
 func (s *State) applyResumes(p *Plan) {
 	for i := range p.Resumes {

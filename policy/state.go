@@ -275,7 +275,7 @@ func (s *State) End(id JobID) error {
 func (s *State) Step(now time.Duration) *Plan {
 	s.settle()
 	p := &s.plan
-	p.Starts, p.Stops, p.Resumes, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], Never, false
+	p.Starts, p.Stops, p.Resumes, p.Limits, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], Never, false
 	s.view.now = now
 	s.keepToWindows(now)
 	s.policy.Step(&s.view, p)
@@ -522,6 +522,8 @@ type Plan struct {
 	// done the driver tells with Suspended, Requeue, End and Resumed.
 	Stops   []Stop
 	Resumes []Resume
+	// Limits say how many devices jobs may use from now on.
+	Limits []Limit
 	// Wake asks for a step at this time even if nothing happens until then: for
 	// policies that work at intervals. Never, the default, asks for none.
 	Wake time.Duration

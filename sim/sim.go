@@ -194,6 +194,7 @@ type driven interface {
 	End(id policy.JobID) error
 	Requeue(id policy.JobID) error
 	Suspended(id policy.JobID) error
+	Resumed(id policy.JobID) error
 	Rank(id policy.JobID, rank int64) error
 	SetNode(n int32, st policy.NodeState) error
 	Step(now time.Duration) *policy.Plan

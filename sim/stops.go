@@ -63,6 +63,7 @@ func (r *run) resume(id policy.JobID) {
 	i := int(r.jobOf[id])
 	p := r.paused[id]
 	delete(r.paused, id)
+	r.must(r.state.Resumed(id))
 	a := r.state.Allocation(id)
 	r.since[id] = r.now
 	r.running++

@@ -148,3 +148,18 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A job that was suspended and resumed may be suspended again, for the next one.
+func TestAJobIsSuspendedTwice(t *testing.T) {
+	c := &model.Cluster{Name: "one", Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30}}}
+	whole := model.Request{Nodes: 1, Cores: 4}
+	jobs := []model.Job{
+		{ID: "low", QOS: "low", Run: seconds(300), Request: whole},
+		{ID: "first", QOS: "high", Submit: seconds(10), Run: seconds(20), Request: whole},
+		{ID: "second", QOS: "high", Submit: seconds(100), Run: seconds(20), Request: whole},
+	}
+	res := run(t, "fcfs:preempt=suspend:qos=low<high", sim.Config{Cluster: c, Jobs: jobs})
+	if o := res.Outcomes; res.Stops != 2 || o[1].Start != seconds(10) || o[2].Start != seconds(100) || o[0].End != seconds(340) {
+		t.Errorf("%d stops, %+v", res.Stops, o)
+	}
+}

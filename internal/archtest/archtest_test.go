@@ -42,6 +42,8 @@ model/strictyaml, policy/priority < policy/priorityfile
 policy, policy/priority < policy/preempt # classes that stop each other, around any policy
 policy/preempt < policy/catalog
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
+policy < policy/script # policies in Starlark, with a fallback that the caller makes
+policy/script < policy/catalog
 policy < policy/history # what was told to a state, and decided: it knows no policy by name, and no policy knows it
 
 # What simulates: it knows neither head nor node.
@@ -134,6 +136,7 @@ pure: policy, policy/*, mapping, vmm, ptx, node/vgpu, node/clientcore, node/agen
 
 use github.com/klauspost/compress: device/fatbin
 use github.com/spf13/cobra: cmd/muster
+use go.starlark.net: policy/script
 use go.etcd.io/bbolt: head/store
 use github.com/spf13/pflag: cmd/muster
 test github.com/rogpeppe/go-internal: cmd/muster

@@ -1,0 +1,291 @@
+package mccs
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// ---- General ----
+
+// SetCallBack registers a function for an event; nil for none.
+func (l *Library) SetCallBack(e Event, f Callback) error {
+	if e >= numEvents {
+		return fmt.Errorf("mccs: there is no %s", e)
+	}
+	l.callbacks[e] = f
+	return nil
+}
+
+// Report keeps a line for whoever looks at the step. Of one step the first hundred
+// are kept.
+func (l *Library) Report(line string) {
+	switch n := len(l.Reports); {
+	case n < maxReports:
+		l.Reports = append(l.Reports, line)
+	case n == maxReports:
+		l.Reports = append(l.Reports, "and more that is not kept")
+	}
+}
+
+// Clean gives back all that the library holds for the program: both queues, and
+// the functions for events. Nothing is started from then on.
+func (l *Library) Clean() {
+	for _, j := range l.open {
+		if !j.placed {
+			l.undo(j)
+		}
+	}
+	l.UnassignedJobQueue.empty()
+	l.AssignedJobQueue.empty()
+	l.callbacks = [numEvents]Callback{}
+	l.period, l.cleaned = 0, true
+}
+
+// ---- Node-level runtime management ----
+
+// Order says how GetNodesFor lists nodes.
+type Order uint8
+
+// The orders of nodes.
+const (
+	AsListed    Order = iota // as GetNodeList has them
+	ByAvailable              // those with the largest weight less assigned processes first
+	ByRoom                   // those that take most processes of the job first
+)
+
+// GetNodeList is the list of nodes: those of the cluster in its order, and those that the
+// program has added, where it has added them. After SortNodes larger weights stand first.
+// The list must not be changed.
+func (l *Library) GetNodeList() []*Node {
+	if l.unsorted && l.sorts {
+		l.sortNodes()
+	}
+	return l.list
+}
+
+// SortNodes keeps the list of nodes in order of their weights, larger ones first, and
+// equal ones as they were.
+func (l *Library) SortNodes() {
+	l.sorts, l.unsorted = true, true
+}
+
+func (l *Library) sortNodes() {
+	l.unsorted = false
+	slices.SortStableFunc(l.list, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(uint32(a.index), uint32(b.index)))
+	})
+}
+
+// SetWeight says how many processes a node should have.
+func (l *Library) SetWeight(n *Node, weight int) error {
+	if weight < 0 || weight > maxWeight {
+		return fmt.Errorf("mccs: node %s: a weight is from 0 to %d, not %d", n.Name, maxWeight, weight)
+	}
+	n.setWeight(weight)
+	l.weights[n.Name], l.unsorted = weight, true
+	l.makeRoom()
+	return nil
+}
+
+// Available is how many processes of a job a node should be given: its weight less
+// the processes on its GPUs. For a job that uses none of the node's GPUs it is the cores
+// that are free.
+func (l *Library) Available(n *Node, j *Job) int {
+	switch {
+	case !n.Joined():
+		return 0
+	case j.GPUs() == 0:
+		return int(l.view.FreeCores(n.index))
+	}
+	return n.weight - n.assigned
+}
+
+// takes is how many more processes of a job a node takes now, at most want.
+func (l *Library) takes(j *Job, n *Node, want int) int {
+	if !n.Joined() || want <= 0 || j.RemainingProcesses() == 0 {
+		return 0
+	}
+	at := j.at(n)
+	if j.unit == 0 { // so many nodes, with as much of each
+		piece := j.piece()
+		if at >= 0 || len(j.on) == j.Spec.Request.Nodes || j.GPUs() > 0 && j.loadOf(piece) > n.most() || l.view.Gives(j.shape, n.index, 0) == 0 {
+			return 0
+		}
+		return piece
+	}
+	has := 0
+	if at >= 0 {
+		has = j.on[at].Processes
+	}
+	want = min(want, j.RemainingProcesses())
+	if j.GPUs() > 0 {
+		want = min(want, n.most())
+	}
+	if want <= 0 {
+		return 0
+	}
+	gives := int(l.view.Gives(j.shape, n.index, int32(has+want)*j.unit) / j.unit)
+	return max(0, gives-has)
+}
+
+func (j *Job) at(n *Node) int {
+	for i := range j.on {
+		if j.on[i].Node == n {
+			return i
+		}
+	}
+	return -1
+}
+
+// GetNodesFor lists the nodes that take at least one more process of a job now, at most
+// most of them, or all for 0. Those by whose measure nothing is available are left
+// out, but not where the order is that of the list.
+func (l *Library) GetNodesFor(j *Job, by Order, most int) []*Node {
+	h := l.ranking[:0]
+	for i, n := range l.GetNodeList() {
+		available := l.Available(n, j)
+		if by != AsListed && available <= 0 {
+			continue
+		}
+		room := l.takes(j, n, j.processes)
+		if room == 0 {
+			continue
+		}
+		c := candidate{node: n, key: available, at: i}
+		if by == ByRoom {
+			c.key = room
+		}
+		if h = append(h, c); by == AsListed && len(h) == most {
+			break
+		}
+	}
+	l.ranking = h
+	if most == 0 || most > len(h) {
+		most = len(h)
+	}
+	nodes := make([]*Node, most)
+	if by == AsListed {
+		for i := range nodes {
+			nodes[i] = h[i].node
+		}
+		return nodes
+	}
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		h.sink(i)
+	}
+	for i := range nodes {
+		nodes[i] = h[0].node
+		h[0] = h[len(h)-1]
+		h = h[:len(h)-1]
+		h.sink(0)
+	}
+	return nodes
+}
+
+// candidate is a node in a ranking.
+type candidate struct {
+	node    *Node
+	key, at int
+}
+
+// ranking is a heap: larger keys first, equal ones as they are listed.
+type ranking []candidate
+
+func (r ranking) before(i, k int) bool {
+	return r[i].key > r[k].key || r[i].key == r[k].key && r[i].at < r[k].at
+}
+
+func (r ranking) sink(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(r) {
+			return
+		}
+		if child+1 < len(r) && r.before(child+1, child) {
+			child++
+		}
+		if !r.before(child, i) {
+			return
+		}
+		r[i], r[child] = r[child], r[i]
+		i = child
+	}
+}
+
+// Attributes are what GetNode looks for; what is zero does not count.
+type Attributes struct {
+	Name      string
+	CPUs      int   // at least
+	GPUs      int   // at least
+	Memory    int64 // at least
+	GPUType   string
+	Available int // at least so much weight less assigned processes
+}
+
+// GetNode is the first node of the list with the attributes; nil if there is none.
+func (l *Library) GetNode(a Attributes) *Node {
+	if a.Name != "" {
+		n := l.byName[a.Name]
+		if n == nil || !n.listed || !l.has(n, &a) {
+			return nil
+		}
+		return n
+	}
+	for _, n := range l.GetNodeList() {
+		if l.has(n, &a) {
+			return n
+		}
+	}
+	return nil
+}
+
+func (l *Library) has(n *Node, a *Attributes) bool {
+	info := l.QueryNodeInfo(n)
+	typed := a.GPUType == "" || slices.ContainsFunc(info.GPUs, func(g GPUInfo) bool { return g.Type == a.GPUType })
+	return info.CPUs >= a.CPUs && len(info.GPUs) >= a.GPUs && info.Memory >= a.Memory && typed && (a.Available == 0 || n.weight-n.assigned >= a.Available)
+}
+
+// PingNode says whether a node takes jobs: it has joined, is up and does not drain.
+func (l *Library) PingNode(n *Node) bool { return n.Joined() && l.view.Up(n.index) }
+
+// QueryNodeInfo tells what a node has, and what of it is free. Of a node that has not
+// joined it is what was described.
+func (l *Library) QueryNodeInfo(n *Node) NodeInfo {
+	if !n.Joined() {
+		info := NodeInfo{}
+		if n.spec != nil {
+			info.CPUs, info.Memory = n.spec.Cores, n.spec.Memory
+		}
+		for _, t := range n.types {
+			info.GPUs = append(info.GPUs, GPUInfo{t.Type, t.Memory, t.Speed})
+		}
+		return info
+	}
+	c := l.view.Cluster()
+	info := NodeInfo{
+		Up: l.PingNode(n), CPUs: n.spec.Cores, Memory: n.spec.Memory,
+		FreeCPUs: int(l.view.FreeCores(n.index)), FreeMemory: l.view.FreeMemory(n.index), FreeGPUs: bits.OnesCount64(l.view.FreeGPUs(n.index)),
+	}
+	for _, t := range n.spec.GPUs {
+		info.GPUs = append(info.GPUs, GPUInfo{c.GPUTypes[t].Name, c.GPUTypes[t].Memory, c.GPUTypes[t].Speed})
+	}
+	return info
+}
+
+// QueryNodeQueues counts the jobs that have processes on a node.
+func (l *Library) QueryNodeQueues(n *Node) NodeQueues {
+	var q NodeQueues
+	l.AssignedJobQueue.Jobs(func(j *Job) bool {
+		if i := j.at(n); i >= 0 && j.state == jobStandsStill {
+			q.Suspended++
+			q.SuspendedProcesses += j.on[i].Processes
+		} else if i >= 0 {
+			q.Running++
+			q.RunningProcesses += j.on[i].Processes
+		}
+		return true
+	})
+	return q
+}

@@ -1,0 +1,95 @@
+package mccs
+
+import (
+	"fmt"
+
+	"muster/model"
+)
+
+// The calls in this file say how nodes are set up. Which nodes and devices there are is
+// what their agents have found, and how a node's runtime serves its clients is set where
+// the node is started; the head cannot change either. What is left of these
+// calls is what a policy can keep to by itself, and the rest is refused.
+
+// CreateNode describes a node that is expected. Once AddNode has put it into the list
+// it may have a weight and a configuration; it takes jobs when a node of that name has joined.
+func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error) {
+	switch {
+	case name == "":
+		return nil, fmt.Errorf("mccs: a node needs a name")
+	case l.byName[name] != nil:
+		return nil, fmt.Errorf("mccs: there is a node %s already: use mccsGetNode", name)
+	case cpus < 0 || memory < 0:
+		return nil, fmt.Errorf("mccs: node %s: CPUs and memory must not be negative", name)
+	}
+	return &Node{Name: name, library: l, index: -1, spec: &model.Node{Name: name, Cores: cpus, Memory: memory}}, nil
+}
+
+// AddNode puts a node that was described into the list of nodes.
+func (l *Library) AddNode(n *Node) error {
+	if other := l.byName[n.Name]; other != nil && other != n {
+		return fmt.Errorf("mccs: there is a node %s already: use mccsGetNode", n.Name)
+	}
+	l.byName[n.Name] = n
+	if !n.listed {
+		n.listed, l.unsorted = true, true
+		l.list = append(l.list, n)
+	}
+	return nil
+}
+
+// CreateAccelerator describes a device, for AddAccelerator.
+func (l *Library) CreateAccelerator(kind string, memory int64, speed float64) (*Accelerator, error) {
+	if memory < 0 || !(speed >= 0) {
+		return nil, fmt.Errorf("mccs: accelerator %s: memory and speed must not be negative", kind)
+	}
+	return &Accelerator{Type: kind, Memory: memory, Speed: speed}, nil
+}
+
+// AddAccelerator adds a device to the description of a node that has not joined.
+func (l *Library) AddAccelerator(n *Node, a *Accelerator) error {
+	switch {
+	case n.Joined():
+		return refuse("mccs: the devices of node %s are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described", n.Name)
+	case a.node != nil:
+		return fmt.Errorf("mccs: the accelerator is one of node %s already: create another", a.node.Name)
+	case len(n.types) == model.MaxGPUsPerNode:
+		return fmt.Errorf("mccs: node %s has %d accelerators already", n.Name, model.MaxGPUsPerNode)
+	}
+	a.node = n
+	n.types = append(n.types, a)
+	if _, set := l.weights[n.Name]; !set {
+		n.weight = len(n.types)
+	}
+	return nil
+}
+
+// SetNodeSchedulingP is refused: the order in which a node's runtime serves its
+// clients is the node's own.
+func (l *Library) SetNodeSchedulingP(n *Node, name string) error {
+	return refuse("mccs: in what order node %s serves its clients is set where it is started, and a policy cannot change it", n.Name)
+}
+
+// SetNodeSharingP says whether jobs may share the GPUs of a node: "shared" or
+// "exclusive". It is what this policy keeps to, not what the node's runtime does: on an
+// exclusive node it gives processes as many GPUs as there are.
+func (l *Library) SetNodeSharingP(n *Node, name string) error {
+	switch name {
+	case "shared":
+		return l.SetNodeVGPUConf(n, 0)
+	case "exclusive":
+		return l.SetNodeVGPUConf(n, 1)
+	}
+	return fmt.Errorf("mccs: node %s: the GPUs of a node are shared or exclusive, not %q", n.Name, name)
+}
+
+// SetNodeVGPUConf says how many processes may share a GPU of a node, 0 for any
+// number. As SetNodeSharingP it binds this policy, and not the node's runtime.
+func (l *Library) SetNodeVGPUConf(n *Node, perGPU int) error {
+	if perGPU < 0 || perGPU > maxWeight {
+		return fmt.Errorf("mccs: node %s: from 0 to %d processes share a GPU, not %d", n.Name, maxWeight, perGPU)
+	}
+	n.vgpus = perGPU
+	l.makeRoom()
+	return nil
+}

@@ -1,0 +1,182 @@
+package mccs
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"muster/model"
+	"muster/policy"
+)
+
+// Node is the library's picture of a node.
+type Node struct {
+	Name string
+
+	library  *Library
+	index    int32 // in the view; -1 for one that was described and has not joined
+	spec     *model.Node
+	weight   int
+	assigned int // processes on its GPUs
+	vgpus    int // how many processes may share a GPU; 0 is any number
+	listed   bool
+	types    []*Accelerator // of a node that was described
+}
+
+// Accelerator describes a device of a node that has not joined.
+type Accelerator struct {
+	Type   string
+	Memory int64
+	Speed  float64
+	node   *Node
+}
+
+// Weight is how many processes the node should have: as many as it has GPUs, unless
+// SetWeight said otherwise.
+func (n *Node) Weight() int { return n.weight }
+
+// NumAssignedProcesses counts the processes that use the node's GPUs, each of a
+// job's GPUs at least once. Those of suspended jobs do not count.
+func (n *Node) NumAssignedProcesses() int { return n.assigned }
+
+// Joined says that the node is part of the cluster, up or not.
+func (n *Node) Joined() bool { return n.index >= 0 }
+
+// add changes how many processes a node has.
+func (n *Node) add(processes int) {
+	n.library.spare -= n.spare()
+	n.assigned += processes
+	n.library.spare += n.spare()
+}
+
+// setWeight changes how many it should have.
+func (n *Node) setWeight(weight int) {
+	n.library.spare -= n.spare()
+	n.weight = weight
+	n.library.spare += n.spare()
+}
+
+// spare is 1 for a node of the cluster that should have more processes.
+func (n *Node) spare() int {
+	if n.Joined() && n.weight > n.assigned {
+		return 1
+	}
+	return 0
+}
+
+// most is how many more processes on its GPUs a node takes by its configuration.
+func (n *Node) most() int {
+	if n.vgpus == 0 {
+		return 1 << 30
+	}
+	return max(0, n.vgpus*len(n.spec.GPUs)-n.assigned)
+}
+
+// NodeInfo is what QueryNodeInfo answers.
+type NodeInfo struct {
+	Up     bool
+	CPUs   int
+	Memory int64
+	GPUs   []GPUInfo
+
+	FreeCPUs   int
+	FreeMemory int64
+	FreeGPUs   int // that nobody has, whole or in part
+}
+
+// GPUInfo describes one device.
+type GPUInfo struct {
+	Type   string
+	Memory int64
+	Speed  float64
+}
+
+// NodeQueues is what QueryNodeQueues answers: jobs, and their processes.
+type NodeQueues struct {
+	Running, Suspended                   int
+	RunningProcesses, SuspendedProcesses int
+}
+
+// Refusal is an answer to a call that asks for what nobody can do here.
+type Refusal struct{ Sentence string }
+
+func (r *Refusal) Error() string { return r.Sentence }
+
+func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
+
+// follow takes nodes in that have joined, and devices.
+func (l *Library) follow(v *policy.View) {
+	c := v.Cluster()
+	for i := range c.Nodes {
+		spec := &c.Nodes[i]
+		if i == len(l.nodes) {
+			l.join(spec)
+		}
+		n := l.nodes[i]
+		n.spec = spec // the list of nodes moves when it grows
+		if weight := l.weightOf(n); weight != n.weight {
+			n.setWeight(weight)
+			l.unsorted = true
+		}
+	}
+}
+
+// join takes in a node that was described, or is new.
+func (l *Library) join(spec *model.Node) {
+	n := l.byName[spec.Name]
+	if n == nil {
+		n = &Node{Name: spec.Name, library: l}
+		l.byName[spec.Name] = n
+	}
+	n.spec, n.types, n.index = spec, nil, int32(len(l.nodes))
+	l.spare += n.spare()
+	l.nodes = append(l.nodes, n)
+	if !n.listed {
+		n.listed = true
+		l.list = append(l.list, n)
+	}
+	l.unsorted = true
+}
+
+// weightOf is the weight of a node of the cluster.
+func (l *Library) weightOf(n *Node) int {
+	if w, set := l.weights[n.Name]; set {
+		return w
+	}
+	if int(n.index) < len(l.inOrder) {
+		return l.inOrder[n.index]
+	}
+	return len(n.spec.GPUs)
+}
+
+// SetWeights sets the weights of nodes: "8,4,4" those of the first nodes of the
+// cluster, "a/8,b/4" those of nodes by name. Nodes that are not named weigh as much as they
+// have GPUs. It holds for nodes that join later, too.
+func (l *Library) SetWeights(text string) error {
+	for item := range strings.SplitSeq(text, ",") {
+		if item == "" {
+			continue
+		}
+		name, number, named := strings.Cut(item, "/")
+		if !named {
+			number = name
+		}
+		w, err := strconv.Atoi(number)
+		if err != nil || w < 0 || w > maxWeight {
+			return fmt.Errorf("mccs: weight %q: write the weights of the first nodes as 8,4,4, or those of some as node1/8,node2/4", item)
+		}
+		if named {
+			l.weights[name] = w
+		} else {
+			l.inOrder = append(l.inOrder, w)
+		}
+	}
+	for _, n := range l.nodes {
+		n.setWeight(l.weightOf(n))
+	}
+	l.unsorted = true
+	return nil
+}
+
+// maxWeight keeps sums of weights far from overflow.
+const maxWeight = 1 << 20

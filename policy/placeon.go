@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"muster/model"
+)
+
+// OnNode is what a caller wants a node to give to a job.
+type OnNode struct {
+	Node int32
+	// Cores are for requests whose cores are spread over any nodes; the others say
+	// themselves what each of their nodes gives.
+	Cores int32
+}
+
+// Gives is how many cores a node would give to a job of this shape now, beside
+// memory and devices; 0 if nothing. Where cores are spread it is at most want.
+func (v *View) Gives(sh *Shape, n, want int32) int32 {
+	switch {
+	case sh.impossible != "" || sh.allowed != nil && !sh.allowed.has(n):
+		return 0
+	case sh.nodes == 0:
+		part, _ := v.spreadOn(sh, n, want)
+		return part.Cores
+	}
+	var part model.Part
+	if !v.suits(sh, n, &part) {
+		return 0
+	}
+	return part.Cores
+}
+
+// PlaceOn places a shape on nodes that the caller has chosen, in node order; nil if
+// that is not free, or is not the whole of what the shape asks for. Devices are chosen as
+// by Place. What it returns is valid until the next placement.
+func (v *View) PlaceOn(sh *Shape, on []OnNode) *model.Allocation {
+	v.fresh = false
+	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
+	if sh.impossible != "" || len(on) == 0 || sh.nodes > 0 && len(on) != int(sh.nodes) {
+		return nil
+	}
+	sum, last := int64(0), int32(-1)
+	for i, o := range on {
+		if o.Node <= last || int(o.Node) >= len(v.nodes) || sh.Request.Contiguous && i > 0 && o.Node != last+1 {
+			return nil
+		}
+		last = o.Node
+		part, ok := v.partFor(sh, o)
+		if !ok {
+			return nil
+		}
+		if sh.gpuMemory > 0 {
+			v.addShares(sh, o.Node, int32(i))
+		}
+		v.out.Parts = append(v.out.Parts, part)
+		sum += int64(part.Cores)
+	}
+	if sh.nodes == 0 && sum != int64(sh.cores) || sh.Request.Remote != nil && !v.remote(sh, Sharing) {
+		return nil
+	}
+	v.fresh = true
+	return &v.out
+}
+
+// partFor is what a chosen node gives.
+func (v *View) partFor(sh *Shape, o OnNode) (part model.Part, ok bool) {
+	if sh.allowed != nil && !sh.allowed.has(o.Node) {
+		return part, false
+	}
+	if sh.nodes == 0 {
+		part, ok = v.spreadOn(sh, o.Node, o.Cores)
+		return part, ok && part.Cores == o.Cores
+	}
+	ok = v.suits(sh, o.Node, &part)
+	return part, ok
+}

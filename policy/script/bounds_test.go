@@ -1,0 +1,192 @@
+package script
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/easy"
+)
+
+// easyFallback makes the policy that decides when a script fails.
+func easyFallback(spec string) (policy.Policy, error) {
+	name, settings, _ := strings.Cut(spec, ":")
+	if name != "easy" {
+		return nil, fmt.Errorf("there is no policy %q", name)
+	}
+	return easy.Entry.Make(settings)
+}
+
+func load(t testing.TB, source string) *Policy {
+	t.Helper()
+	p, err := Load("test.star", []byte(source), "", easyFallback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func smallCluster(nodes int) *model.Cluster {
+	c := &model.Cluster{Name: "c", GPUTypes: []model.GPUType{{Name: "g", Memory: 16 << 30, Speed: 1}}}
+	for i := range nodes {
+		c.Nodes = append(c.Nodes, model.Node{Name: fmt.Sprintf("n%d", i), Cores: 8, Memory: 64 << 30, GPUs: []int{0, 0}})
+	}
+	return c
+}
+
+func oneNode(id string, cores int) *model.Job {
+	return &model.Job{ID: id, WallTime: 100e9, Request: model.Request{Nodes: 1, CoresPerNode: cores}}
+}
+
+// attacks are what a hostile or careless script may try in one call. Each must end, with
+// an error at line 2 or later, and the fallback must have started the job.
+var attacks = map[string]string{
+	"string repeat 2":      `"a" * 1000000000`,
+	"repeat on the left":   `1000000000 * "a"`,
+	"list repeat":          `[0] * 1000000000`,
+	"tuple repeat":         `(0,) * 1000000000`,
+	"list in place":        "x = [0]\n  for i in range(100): x *= 2",
+	"list doubling":        "x = [0]\n  for i in range(100): x = x + x",
+	"list doubling +=":     "x = [0]\n  for i in range(100): x += x",
+	"extend itself":        "x = [0]\n  for i in range(100): x.extend(x)",
+	"string doubling":      "x = 'a'\n  for i in range(100): x = x + x",
+	"string +=":            "x = 'a'\n  for i in range(100): x += x",
+	"many strings":         "x = []\n  for i in range(1000000): x.append('a' * 1000 + 'b')",
+	"upper":                "x = []\n  for i in range(1000000): x.append(('a' * 1000).upper())",
+	"huge shift":           "1 << 1000000000",
+	"shifts":               "x = 1\n  for i in range(1000): x = x << 200",
+	"squares":              "x = 3\n  for i in range(100): x = x * x",
+	"squares in place":     "x = 3\n  for i in range(100): x *= x",
+	"int of text":          "x = int('9' * 1000)",
+	"big float":            "x = int(1e308)",
+	"endless range":        "for i in range(1000000000000000000): pass",
+	"list of range":        "list(range(1000000000000))",
+	"tuple of range":       "tuple(range(1000000000000))",
+	"set of range":         "set(range(1000000000000))",
+	"any of range":         "any(range(0, 1000000000000000000, 1000000000000000000 // 1000000)) or any([range(1)] * 100000000)",
+	"all of range":         "all(range(1, 1000000000000000000))",
+	"sum by max":           "max(range(1000000000000000000))",
+	"sorted of range":      "sorted(range(1000000000000))",
+	"sorted by name":       "sorted(iterable=range(1000000000000))",
+	"sorted of huge":       "x = list(range(400000))\n  for i in range(100): sorted(x, reverse=True)",
+	"reversed":             "reversed(range(1000000000000))",
+	"enumerate":            "enumerate(range(1000000000000))",
+	"zip":                  "zip(range(1000000000000), range(1000000000000))",
+	"dict of pairs":        "dict(zip(range(10000000), range(10000000)))",
+	"spread arguments":     "max(*range(1000000000000))",
+	"extend range":         "x = []\n  x.extend(range(1000000000000))",
+	"range in place":       "x = []\n  x += range(1000000000000)",
+	"join":                 "', '.join([str(i) for i in range(100000)])",
+	"join long":            "('a'*1000).join(['b'] * 1000)",
+	"replace":              "('a'*1000).replace('a', 'b'*1000)",
+	"replace empty":        "('a'*1000).replace('', 'b'*1000)",
+	"format":               "('{0}' * 300).format('a' * 1000)",
+	"format named":         "('{x}' * 300).format(x='a' * 1000)",
+	"percent":              "('%s' * 100) % tuple(['a' * 1000] * 100)",
+	"width":                "x = '%1000000000d' % 1",
+	"split":                "x = []\n  for i in range(1000000): x.append(('a,' * 500).split(','))",
+	"nested print":         "x = [1]\n  for i in range(40): x = [x, x, x]\n  print(x)",
+	"nested str":           "x = [1]\n  for i in range(40): x = [x, x, x]\n  str(x)",
+	"nested equal":         "x = [1]\n  y = [1]\n  for i in range(9):\n    x = [x] * 100\n    y = [y] * 100\n  x == y",
+	"nested less":          "x = [1]\n  y = [1]\n  for i in range(9):\n    x = [x] * 100\n    y = [y] * 100\n  x < y",
+	"nested member":        "x = [1]\n  y = [1]\n  for i in range(9):\n    x = [x] * 100\n    y = [y] * 100\n  x in [y]",
+	"nested tuple key":     "x = (1, 2)\n  for i in range(60): x = (x, x)\n  d = {x: 1}",
+	"nested tuple zip":     "x = (1, 2)\n  for i in range(60): x = zip([x], [x])[0]\n  d = {x: 1}",
+	"nested tuple list":    "x = (1, 2)\n  for i in range(60): x = tuple([x, x])\n  d = {x: 1}",
+	"nested tuple plus":    "x = ((1, 2),)\n  for i in range(60): x = (x + x,)\n  d = {x: 1}",
+	"nested tuple items":   "x = (1, 2)\n  for i in range(60): x = list({x: x}.items())[0]\n  d = {x: 1}",
+	"deep list":            "x = []\n  for i in range(100000): x = [x]\n  str(x)",
+	"deep equal":           "x = []\n  y = []\n  for i in range(100000):\n    x = [x]\n    y = [y]\n  x == y",
+	"cycle":                "x = []\n  x.append(x)\n  for i in range(100): x == [x]\n  str(x) + 1",
+	"dict growth":          "d = {}\n  for i in range(10000000): d[i] = i",
+	"many dicts":           "x = [{} for i in range(1000000)]",
+	"dict union":           "d = {i: i for i in range(1000)}\n  x = []\n  for i in range(1000000): x.append(d | d)",
+	"set union":            "s = set(range(1000))\n  x = []\n  for i in range(1000000): x.append(s.union(s))",
+	"keys":                 "d = {i: i for i in range(1000)}\n  x = []\n  for i in range(1000000): x.append(d.keys())",
+	"slices":               "l = list(range(1000))\n  x = []\n  for i in range(1000000): x.append(l[:])",
+	"pop from the front":   "l = list(range(300000))\n  for i in range(300000): l.pop(0)",
+	"insert in front":      "l = list(range(300000))\n  for i in range(300000): l.insert(0, 1)",
+	"closures":             "x = [lambda: i for i in range(10000000)]",
+	"recursion":            "def f(x): return f(x)\n  f(1)",
+	"self application":     "f = lambda g: g(g)\n  f(f)",
+	"print flood":          "for i in range(10000000): print('a' * 500)",
+	"fail":                 "fail('no')",
+	"division":             "1 // 0",
+	"type error":           "'a' + 1",
+	"unknown field":        "view.nonsense",
+	"unhashable":           "{view: 1}",
+	"start nothing":        "plan.start(None)",
+	"start a text":         "plan.start('a')",
+	"start twice":          "for j in view.arrived():\n    plan.start(j)\n    plan.start(j)",
+	"unknown node":         "for j in view.arrived(): plan.start(j, nodes=['nowhere'])",
+	"too many nodes":       "for j in view.arrived(): plan.start(j, nodes=['n0'] * 1000)",
+	"no alternative":       "for j in view.arrived(): plan.start(j, alternative=7)",
+	"negative alternative": "for j in view.arrived(): plan.start(j, alternative=-1)",
+	"no such reason":       "for j in view.arrived(): plan.start(j, reason='because')",
+	"stop a waiting job":   "for j in view.arrived(): plan.stop(j)",
+	"stop what it started": "for j in view.arrived():\n    plan.start(j)\n    plan.stop(j)",
+	"resume a waiting job": "for j in view.arrived(): plan.resume(j)",
+	"wake in the past":     "plan.wake(view.now)",
+	"wake NaN":             "plan.wake(float('nan'))",
+	"reserve NaN":          "for j in view.arrived(): view.reserve(j, within=float('nan'))",
+	"change a global":      "G.append(1)",
+	"freeze":               "view.x = 1",
+	"bytes":                "bytes('a')",
+	"getattr":              "getattr(view, 'now')",
+}
+
+func TestAttacksCostTheirStepAlone(t *testing.T) {
+	for name, body := range attacks {
+		t.Run(name, func(t *testing.T) {
+			source := "G = []\ndef decide(view, plan):\n  for job in view.arrived():\n    if view.fits(job): pass\n  " + body + "\n"
+			p, err := Load("test.star", []byte(source), "", easyFallback)
+			if err != nil {
+				if e := err.(*Error); e.Line < 2 {
+					t.Fatalf("refused without a place: %v", err)
+				}
+				return // refused when it is loaded: as good
+			}
+			s := policy.NewState(smallCluster(4), p)
+			id, err := s.Submit(oneNode("a", 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := s.Step(0)
+			trouble := p.Trouble()
+			if trouble.Last == nil || trouble.Last.Line < 5 || trouble.Last.Column == 0 || !trouble.Failing {
+				t.Fatalf("trouble is %+v", trouble)
+			}
+			if len(plan.Starts) != 1 || plan.Starts[0].Job != id || plan.Starts[0].Err != nil || len(plan.Stops)+len(plan.Resumes) > 0 {
+				t.Fatalf("the fallback decided %+v", plan)
+			}
+		})
+	}
+}
+
+// What the interpreter takes at once is bounded, whatever a script does.
+func TestAttacksTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("garbage collections")
+	}
+	const most = 96 << 20
+	for name, body := range attacks {
+		p, err := Load("test.star", []byte("G = []\ndef decide(view, plan):\n  "+body+"\n"), "", easyFallback)
+		if err != nil {
+			continue
+		}
+		s := policy.NewState(smallCluster(4), p)
+		if _, err := s.Submit(oneNode("a", 2)); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s.Step(0)
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > most {
+			t.Errorf("%s: %d MiB were allocated", name, grown>>20)
+		}
+	}
+}

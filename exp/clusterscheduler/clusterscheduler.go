@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -22,6 +21,7 @@ var Experiment = exp.Experiment{
 	Figures: figureNames(),
 	Flags: []exp.Flag{
 		{Name: "programs", Summary: "the folder of the programs to run (default: examples/ beside this program)"},
+		{Name: "patience", Summary: "how long to wait, in all, for a machine that is busy with other things (default 2m)"},
 		{Name: "save", Summary: "keep what was measured in this file"},
 		{Name: "from", Summary: "measure nothing, and show what --save kept in this file"},
 	},
@@ -89,27 +89,20 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // prepare reads the flags and finds the tools, before anything is measured.
 func prepare(ctx context.Context, o exp.Options) (*lab, error) {
-	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(runsMade))}
+	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(runsMade)), patience: defaultPatience}
 	if path, given := o.Flags["save"]; given {
 		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 			return nil, exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, filepath.Dir(path)))
 		}
 	}
 	var err error
-	l.tools, err = findTools(o.Flags["programs"])
-	return l, err
-}
-
-// thisMachine describes this one, as far as it matters for times.
-func thisMachine() string {
-	text := exp.Plural(runtime.NumCPU(), "processor")
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return text + ", " + strings.TrimSpace(value)
+	if text, given := o.Flags["patience"]; given {
+		if l.patience, err = bench.Patience(text); err != nil {
+			return nil, err
 		}
 	}
-	return text
+	l.tools, err = bench.FindTools(o.Flags["programs"], programs...)
+	return l, err
 }
 
 // measure makes all measurements of the figures that are wanted. When it is interrupted,

@@ -15,57 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"muster/exp/bench"
 	"muster/head/api"
 	"muster/head/client"
 )
 
-// tools are the files that the experiment runs.
-type tools struct {
-	muster   string // this program
-	lib      string // the folder of libcuda.so.1
-	programs string // the folder of the examples
-}
-
-// findTools finds what belongs to this program: all of it stands beside it, unless
-// another folder of programs is named.
-func findTools(programs string) (tools, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return tools{}, fmt.Errorf("finding this program, to start a cluster: %w", err)
-	}
-	if real, err := filepath.EvalSymlinks(self); err == nil {
-		self = real
-	}
-	here := filepath.Dir(self)
-	if programs == "" {
-		programs = filepath.Join(here, "examples")
-	}
-	return toolsIn(self, []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}, programs)
-}
-
-func toolsIn(muster string, libs []string, programs string) (tools, error) {
-	t := tools{muster: muster}
-	at := slices.IndexFunc(libs, func(lib string) bool {
-		_, err := os.Stat(filepath.Join(lib, "libcuda.so.1"))
-		return lib != "" && err == nil
-	})
-	if at < 0 {
-		return t, errors.New("libcuda.so.1 is not beside this program: build it with make build, or set MUSTER_LIB to its folder")
-	}
-	var err error
-	if t.lib, err = filepath.Abs(libs[at]); err != nil {
-		return t, err
-	}
-	if t.programs, err = filepath.Abs(programs); err != nil {
-		return t, err
-	}
-	for _, p := range []string{"pairs", "align", "adfa"} {
-		if _, err := os.Stat(filepath.Join(t.programs, p)); err != nil {
-			return t, fmt.Errorf("the program %s is not in %s: make examples builds it, and --programs names another folder", p, t.programs)
-		}
-	}
-	return t, nil
-}
+// programs are the examples that are run.
+var programs = []string{mm.program, nw.program, adfa.program}
 
 // setting is a cluster as a measurement wants it.
 type setting struct {
@@ -76,7 +32,7 @@ type setting struct {
 // living is a cluster that has been started: a head and nodes, each a process.
 type living struct {
 	setting
-	tools   tools
+	tools   bench.Tools
 	dir     string
 	daemons []*daemon
 	head    *client.Head
@@ -97,7 +53,7 @@ const (
 )
 
 // startCluster starts a head and nodes, and waits until they know each other.
-func startCluster(ctx context.Context, t tools, s setting) (*living, error) {
+func startCluster(ctx context.Context, t bench.Tools, s setting) (*living, error) {
 	dir, err := os.MkdirTemp("", "muster-"+name+"-")
 	if err != nil {
 		return nil, err
@@ -165,8 +121,8 @@ func (l *living) launchNode(h *host, head string) error {
 
 // launch starts a daemon of this program.
 func (l *living) launch(name string, words ...string) error {
-	d := &daemon{name: name, cmd: exec.Command(l.tools.muster, words...)}
-	d.cmd.Env = append(withoutSettings(os.Environ()), "MUSTER_LIB="+l.tools.lib)
+	d := &daemon{name: name, cmd: exec.Command(l.tools.Muster, words...)}
+	d.cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+l.tools.Lib)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var err error
@@ -178,13 +134,6 @@ func (l *living) launch(name string, words ...string) error {
 	}
 	l.daemons = append(l.daemons, d)
 	return nil
-}
-
-// withoutSettings leaves out what the user says of clusters and programs of his own.
-func withoutSettings(environment []string) []string {
-	return slices.DeleteFunc(slices.Clone(environment), func(s string) bool {
-		return strings.HasPrefix(s, "MUSTER_") || strings.HasPrefix(s, "SLURM_")
-	})
 }
 
 // stop ends all, the nodes before the head, and removes what they had.
@@ -281,9 +230,9 @@ func (l *living) waiting(ctx context.Context) string {
 }
 
 func (l *living) submission(j *job, seed uint64) *api.Submission {
-	words := append([]string{filepath.Join(l.tools.programs, j.app.program)}, j.arguments(seed)...)
+	words := append([]string{filepath.Join(l.tools.Programs, j.app.program)}, j.arguments(seed)...)
 	words = append(words, "--team", filepath.Join(l.dir, "team"))
-	return &api.Submission{Options: append(j.asks(), "-o", "job-%j.out"), Arguments: words, Directory: l.dir, Environment: withoutSettings(os.Environ())}
+	return &api.Submission{Options: append(j.asks(), "-o", "job-%j.out"), Arguments: words, Directory: l.dir, Environment: bench.WithoutSettings(os.Environ())}
 }
 
 // outputOf is what the processes of a job have written.

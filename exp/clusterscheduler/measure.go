@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"muster/exp/bench"
 	"muster/head/api"
 )
 
@@ -43,9 +44,10 @@ type workload struct {
 
 // lab is where measurements are made.
 type lab struct {
-	ctx   context.Context
-	tools tools
-	m     *measured
+	ctx      context.Context
+	tools    bench.Tools
+	m        *measured
+	patience time.Duration // what is left to wait for a quiet machine
 	// up is the cluster that is up, and as what: the next workload may want the same.
 	up   *living
 	upAs string
@@ -88,13 +90,23 @@ func (l *lab) close() error {
 	return nil
 }
 
+// defaultPatience is what is spent at most, in all, on waiting for a quiet machine; idleLate is
+// about twice as late as a machine that has nothing else to do wakes sleepers.
+const (
+	defaultPatience = 2 * time.Minute
+	idleLate        = 0.0004
+)
+
 // run runs a workload once.
 func (l *lab) run(w *workload, seed uint64) (outcome, error) {
 	up, err := l.cluster(w.setting)
 	if err != nil {
 		return outcome{}, err
 	}
-	machine := watchMachine()
+	if l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, idleLate); err != nil {
+		return outcome{}, err
+	}
+	machine := bench.Watch()
 	ended, err := up.run(l.ctx, seed, w.jobs)
 	late := machine()
 	if err != nil {
@@ -123,30 +135,6 @@ func placeOf(hosts []host, j *api.Job) string {
 		counts = append(counts, p.Cores)
 	}
 	return whereText(nodes, counts)
-}
-
-// watchMachine looks how late the machine wakes sleepers up until it is called back.
-func watchMachine() func() float64 {
-	const nap = 2 * time.Millisecond
-	stop, answer := make(chan struct{}), make(chan float64)
-	go func() {
-		var over time.Duration
-		for naps := 1; ; naps++ {
-			start := time.Now()
-			time.Sleep(nap)
-			over += time.Since(start) - nap
-			select {
-			case <-stop:
-				answer <- over.Seconds() / float64(naps)
-				return
-			default:
-			}
-		}
-	}()
-	return func() float64 {
-		close(stop)
-		return <-answer
-	}
 }
 
 var gpuTime = regexp.MustCompile(`\(GPU ([0-9.]+) s`)

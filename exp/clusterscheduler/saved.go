@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/internal/wholefile"
 	"muster/report"
 )
@@ -35,7 +36,7 @@ const savedVersion = 1
 var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file that --save wrote"}
 
 func newMeasured(seeds []uint64) *measured {
-	return &measured{Version: savedVersion, Machine: thisMachine(), Seeds: seeds, Outcomes: map[string][]outcome{}}
+	return &measured{Version: savedVersion, Machine: bench.Machine(), Seeds: seeds, Outcomes: map[string][]outcome{}}
 }
 
 func (m *measured) save(path string) error {

@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"muster/model"
-)
+import "muster/model"
 
 // OnNode is what a caller wants a node to give to a job.
 type OnNode struct {
@@ -29,10 +27,10 @@ func (v *View) Gives(sh *Shape, n, want int32) int32 {
 	return part.Cores
 }
 
-// PlaceOn places a shape on nodes that the caller has chosen, in node order; nil if
+// PlaceExactly places a shape on nodes that the caller has chosen, in node order; nil if
 // that is not free, or is not the whole of what the shape asks for. Devices are chosen as
 // by Place. What it returns is valid until the next placement.
-func (v *View) PlaceOn(sh *Shape, on []OnNode) *model.Allocation {
+func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	v.fresh = false
 	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
 	if sh.impossible != "" || len(on) == 0 || sh.nodes > 0 && len(on) != int(sh.nodes) {

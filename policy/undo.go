@@ -12,14 +12,14 @@ import (
 
 // Mark is how far a plan has come.
 type Mark struct {
-	starts, stops, resumes int
-	wake                   time.Duration
-	skipped                bool
+	starts, stops, resumes, limits int
+	wake                           time.Duration
+	skipped                        bool
 }
 
 // Mark is where the plan stands now, for UndoTo.
 func (p *Plan) Mark() Mark {
-	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), p.Wake, p.Skipped}
+	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), p.Wake, p.Skipped}
 }
 
 // UndoTo takes back what was proposed since a mark, as if it had never been. It must
@@ -44,7 +44,7 @@ func (p *Plan) UndoTo(m Mark) {
 		e.status = suspended
 	}
 	p.Starts, p.Stops, p.Resumes = p.Starts[:m.starts], p.Stops[:m.stops], p.Resumes[:m.resumes]
-	p.Wake, p.Skipped = m.wake, m.skipped
+	p.Limits, p.Wake, p.Skipped = p.Limits[:m.limits], m.wake, m.skipped
 	s.view.epoch++ // what was found out about room holds no more
 }
 

@@ -42,8 +42,9 @@ model/strictyaml, policy/priority < policy/priorityfile
 policy, policy/priority < policy/preempt # classes that stop each other, around any policy
 policy/preempt < policy/catalog
 policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
-policy < policy/script # policies in Starlark, with a fallback that the caller makes
-policy/script < policy/catalog
+policy, policy/mccs < policy/script # policies in Starlark, with a fallback that the caller makes
+policy, policy/script < policy/script/bundled # scripts that come with it
+policy/script, policy/script/bundled < policy/catalog
 policy < policy/history # what was told to a state, and decided: it knows no policy by name, and no policy knows it
 
 # What simulates: it knows neither head nor node.

@@ -11,6 +11,9 @@ import (
 // the node is started; the head cannot change either. What is left of these
 // calls is what a policy can keep to by itself, and the rest is refused.
 
+// maxDescribed is how many nodes may be described that have not joined.
+const maxDescribed = 10_000
+
 // CreateNode describes a node that is expected. Once AddNode has put it into the list
 // it may have a weight and a configuration; it takes jobs when a node of that name has joined.
 func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error) {
@@ -29,6 +32,9 @@ func (l *Library) CreateNode(name string, cpus int, memory int64) (*Node, error)
 func (l *Library) AddNode(n *Node) error {
 	if other := l.byName[n.Name]; other != nil && other != n {
 		return fmt.Errorf("mccs: there is a node %s already: use mccsGetNode", n.Name)
+	}
+	if len(l.list)-len(l.nodes) >= maxDescribed {
+		return fmt.Errorf("mccs: %d nodes were described that have not joined: that is all there is room for", maxDescribed)
 	}
 	l.byName[n.Name] = n
 	if !n.listed {

@@ -12,25 +12,69 @@ import (
 
 	"muster/model"
 	"muster/policy"
+	"muster/policy/easy"
 	"muster/policy/mccs"
+	"muster/policy/script"
+	"muster/policy/script/bundled"
 )
 
 // TestListingsTwice plays random histories to the listings' policies and to a second
 // implementation of them: jobs are submitted, end, are cancelled, requeued and given other
 // priorities, and suspending takes a while or none. Every plan must be the same.
 func TestListingsTwice(t *testing.T) {
-	seeds := uint64(1500)
-	if testing.Short() {
-		seeds = 150
-	}
-	for number := 1; number <= 3; number++ {
-		t.Run(fmt.Sprintf("Listing4-%d", number), func(t *testing.T) {
-			for seed := range seeds {
-				if err := playTwice(number, seed, func(p listing) policy.Policy { return mccs.NewPolicy(&p) }); err != nil {
-					t.Fatalf("seed %d: %v", seed, err)
+	scripts := bundled.Entries(func(string) (policy.Policy, error) { return easy.Entry.Make("") })
+	for _, by := range []struct {
+		name  string
+		seeds uint64
+		make  func(p listing) policy.Policy
+	}{
+		{"script", 340, func(p listing) policy.Policy { return bundledPolicy(t, scripts, p) }},
+		{"Go", 700, func(p listing) policy.Policy { return mccs.NewPolicy(&p) }},
+	} {
+		if testing.Short() {
+			by.seeds /= 10
+		}
+		for number := 1; number <= 3; number++ {
+			t.Run(fmt.Sprintf("Listing4-%d/%s", number, by.name), func(t *testing.T) {
+				for seed := range by.seeds {
+					if err := playTwice(number, seed, by.make); err != nil {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
 				}
-			}
-		})
+			})
+		}
+	}
+}
+
+// bundledPolicy is the script of a listing, with settings.
+func bundledPolicy(t *testing.T, scripts []policy.Entry, p listing) policy.Policy {
+	spec := ""
+	if p.number > 1 {
+		spec = fmt.Sprintf("nodes=%d:apart=%s", p.bound, strings.Join(p.apart, ","))
+		if p.weigh != "" {
+			spec += ":weights=" + p.weigh
+		}
+		if p.even {
+			spec += ":deal=even"
+		}
+	}
+	if p.number > 2 {
+		spec += fmt.Sprintf(":short=%d", p.short)
+	}
+	made, err := scripts[p.number-1].Make(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strict{made.(*script.Policy)}
+}
+
+// strict fails where the script does.
+type strict struct{ *script.Policy }
+
+func (s strict) Step(v *policy.View, p *policy.Plan) {
+	s.Policy.Step(v, p)
+	if trouble := s.Trouble(); trouble.Failures > 0 {
+		panic(trouble.Last)
 	}
 }
 

@@ -20,6 +20,8 @@ type Job struct {
 	ID policy.JobID
 	// Spec is what the user submitted.
 	Spec *model.Job
+	// Tag is for whoever binds the library to a language.
+	Tag any
 
 	shape *policy.Shape
 	// processes are those of the whole job; unit is how many cores each has where they

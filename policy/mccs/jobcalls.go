@@ -284,7 +284,7 @@ func (l *Library) place(j *Job) *model.Allocation {
 		return nil
 	}
 	l.places = j.chosen(l.places)
-	return l.view.PlaceOn(j.shape, l.places)
+	return l.view.PlaceExactly(j.shape, l.places)
 }
 
 // StartJob starts a job on the nodes that it was given. It is false, and nothing has

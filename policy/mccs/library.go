@@ -303,14 +303,7 @@ func (l *Library) setState(j *Job, s jobState) {
 func (l *Library) arrive(fresh bool) error {
 	list := l.view.Arrived()
 	if fresh { // all that wait are new to the program
-		list = nil
-		for c := l.view.Queue(); ; {
-			id, _, ok := c.Next()
-			if !ok {
-				break
-			}
-			list = append(list, id)
-		}
+		list = l.view.WaitingJobs()
 	}
 	for _, id := range slices.Clone(list) {
 		if j := l.jobs[id]; j != nil {

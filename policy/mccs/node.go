@@ -12,6 +12,8 @@ import (
 // Node is the library's picture of a node.
 type Node struct {
 	Name string
+	// Tag is for whoever binds the library to a language.
+	Tag any
 
 	library  *Library
 	index    int32 // in the view; -1 for one that was described and has not joined
@@ -153,6 +155,8 @@ func (l *Library) weightOf(n *Node) int {
 // cluster, "a/8,b/4" those of nodes by name. Nodes that are not named weigh as much as they
 // have GPUs. It holds for nodes that join later, too.
 func (l *Library) SetWeights(text string) error {
+	clear(l.weights)
+	l.inOrder = nil
 	for item := range strings.SplitSeq(text, ",") {
 		if item == "" {
 			continue

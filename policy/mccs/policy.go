@@ -20,8 +20,11 @@ func NewPolicy(p Program) *Policy { return &Policy{library: New(p)} }
 // Traits of all policies of the library: jobs share nodes.
 func (p *Policy) Traits() policy.Traits { return Traits() }
 
-// Traits of all policies of the library: jobs share nodes.
-func Traits() policy.Traits { return policy.Traits{Mode: policy.Sharing} }
+// Traits of all policies of the library: jobs share nodes. The order is for a policy
+// that may have to decide in the program's place; the program has its own queue.
+func Traits() policy.Traits {
+	return policy.Traits{Mode: policy.Sharing, Order: policy.ByPriority}
+}
 
 // Step lets the program decide. After an error it begins anew in the next step; what
 // it had proposed before stands, as each line of it is right by itself.

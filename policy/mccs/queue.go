@@ -34,13 +34,26 @@ func (q *Queue) order(a, b *Job) int {
 // Len counts the jobs in the queue.
 func (q *Queue) Len() int { return len(q.jobs) - q.gone }
 
-// Jobs calls do for each job of the queue, in order, until do returns false. The
-// queue may change meanwhile: jobs that leave are not told, and who comes may be.
-func (q *Queue) Jobs(do func(*Job) bool) {
-	for i := 0; i < len(q.jobs); i++ {
-		if j := q.jobs[i]; j.queue == q && !do(j) {
-			return
+// Walk returns a function that gives the jobs of the queue one after the other, and nil
+// at the end. The queue may change meanwhile: jobs that leave are not given, and who comes
+// may be.
+func (q *Queue) Walk() func() *Job {
+	i := 0
+	return func() *Job {
+		for i < len(q.jobs) {
+			j := q.jobs[i]
+			if i++; j.queue == q {
+				return j
+			}
 		}
+		return nil
+	}
+}
+
+// Jobs calls do for each job of the queue, in order, until do returns false.
+func (q *Queue) Jobs(do func(*Job) bool) {
+	next := q.Walk()
+	for j := next(); j != nil && do(j); j = next() {
 	}
 }
 

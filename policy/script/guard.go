@@ -74,7 +74,7 @@ func guardNamedArguments(m *meter, args starlark.Tuple, _ []starlark.Tuple) (sta
 // bounded.
 func scalar(v starlark.Value) bool {
 	switch v.(type) {
-	case starlark.Int, starlark.Float, starlark.String, starlark.Bool, starlark.NoneType, *Job:
+	case starlark.Int, starlark.Float, starlark.String, starlark.Bool, starlark.NoneType, *Job, *libraryJobValue, *libraryNode:
 		return true
 	}
 	return false

@@ -92,6 +92,19 @@ func (p *Policy) load(source []byte) *Error {
 // Traits are what the script asks for.
 func (p *Policy) Traits() policy.Traits { return p.traits }
 
+// Terminate tells the script that its time is over, if it wants to know: it is to be
+// called when another takes its place.
+func (p *Policy) Terminate() {
+	w, ok := p.way.(interface{ terminate() *Error })
+	if !ok {
+		return
+	}
+	if failure := w.terminate(); failure != nil {
+		p.trouble.Last = failure
+		p.trouble.Failures++
+	}
+}
+
 // Name is what the script is called in errors.
 func (p *Policy) Name() string { return p.in.file }
 

@@ -1,8 +1,6 @@
 package script
 
 import (
-	"fmt"
-
 	"go.starlark.net/starlark"
 
 	"muster/policy"
@@ -31,8 +29,9 @@ var ways = []struct {
 	make     func(in *interp) way
 }{
 	{"decide", newDecide},
+	{"init", newLibrary},
 }
 
 func unknownWay(file string) *Error {
-	return &Error{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("the file defines no function %s(view, plan): nothing would be decided", ways[0].function)}
+	return &Error{File: file, Line: 1, Column: 1, Message: "the file defines neither decide(view, plan) nor init(): nothing would be decided"}
 }

@@ -1,0 +1,64 @@
+// Package bundled has the scripts that come with the program: the three policies of
+// chapter 4 of the fourth paper, as in its Listings 4-1 to 4-3.
+package bundled
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"muster/model"
+	"muster/policy"
+	"muster/policy/script"
+)
+
+//go:embed *.star
+var files embed.FS
+
+// scripts are the names of the policies, with their files.
+var scripts = []struct{ name, file, summary string }{
+	{"mccs-roundrobin", "roundrobin.star", "Listing 4-1: jobs in order, their processes given to the nodes one at a time"},
+	{"mccs-colocation", "colocation.star", "Listing 4-2: a job's processes on the node with the most weight left, some spread over all"},
+	{"mccs-latency", "latency.star", "Listing 4-3: as mccs-colocation, and long jobs are suspended while short ones find no room"},
+}
+
+// Entries are the bundled scripts as policies. named makes the policy that decides where a
+// script fails.
+func Entries(named func(spec string) (policy.Policy, error)) []policy.Entry {
+	entries := make([]policy.Entry, len(scripts))
+	for i, s := range scripts {
+		load := func(settings string) (*script.Policy, error) {
+			text, err := files.ReadFile(s.file)
+			if err != nil {
+				return nil, err
+			}
+			return script.Load(s.name, text, settings, named)
+		}
+		p, err := load("")
+		if err != nil {
+			panic(fmt.Sprintf("bundled: %s: %v", s.file, err)) // it does not depend on anything outside
+		}
+		options := append(p.Options(), script.Common...)
+		entries[i] = policy.Entry{Name: s.name, Summary: s.summary, Options: options, New: func(given model.Settings) (policy.Policy, error) {
+			var own []string
+			for _, o := range options {
+				if given[o.Name] != o.Default {
+					own = append(own, o.Name+"="+given[o.Name])
+				}
+			}
+			return load(strings.Join(own, ":"))
+		}}
+	}
+	return entries
+}
+
+// Source is the text of a bundled script by the name of its policy; "" if there is none.
+func Source(name string) string {
+	for _, s := range scripts {
+		if s.name == name {
+			text, _ := files.ReadFile(s.file) // it is embedded
+			return string(text)
+		}
+	}
+	return ""
+}

@@ -40,6 +40,7 @@ type (
 	job struct {
 		ID           string    `json:"id"`
 		User         string    `json:"user,omitempty"`
+		Name         string    `json:"name,omitempty"` // of its program: some policies go by it
 		Group        string    `json:"group,omitempty"`
 		Queue        string    `json:"queue,omitempty"`
 		QOS          string    `json:"qos,omitempty"`
@@ -179,6 +180,9 @@ func jobOf(j *model.Job) job {
 		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
+	if j.Logged != nil {
+		out.Name = j.Logged.Executable
+	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, requestOf(&j.Alternatives[i]))
 	}
@@ -190,6 +194,9 @@ func (j *job) model() *model.Job {
 		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
 		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
+	}
+	if j.Name != "" {
+		out.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.Name}
 	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, j.Alternatives[i].model())

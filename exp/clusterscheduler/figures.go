@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"muster/exp"
@@ -17,27 +18,31 @@ type scheme struct {
 	setting   func(c *cluster) setting
 }
 
-// colocation is the co-location policy with a bound on the nodes of a job and weights.
-func colocation(bound int, weights []int) string {
-	return fmt.Sprintf("mccs-colocation:nodes=%d:weights=%s", bound, weightsText(weights))
+// colocation is the co-location policy with weights of nodes.
+func colocation(weights []int) string { return "mccs-colocation:weights=" + weightsText(weights) }
+
+// bounded is the same with every program kept on so many nodes, between which its processes are
+// divided evenly.
+func bounded(nodes int, weights []int) string {
+	return fmt.Sprintf("mccs-colocation:nodes=%d:deal=even:apart=none:weights=%s", nodes, weightsText(weights))
 }
 
 func weightsText(weights []int) string {
 	var words []string
 	for _, w := range weights {
-		words = append(words, fmt.Sprint(w))
+		words = append(words, strconv.Itoa(w))
 	}
-	return strings.Join(words, "/")
+	return strings.Join(words, ",")
 }
 
 var (
 	batch = scheme{"batch", "batch", nil, func(c *cluster) setting { return setting{"fcfs", c.slots()} }}
 	turns = scheme{"roundrobin", "round robin", nil, func(c *cluster) setting { return setting{"mccs-roundrobin", c.whole()} }}
 	near  = scheme{"colocation", "co-location", map[string]float64{"highend": 1.5, "commodity": 2.5}, func(c *cluster) setting {
-		return setting{colocation(1, c.weights[2]), c.whole()}
+		return setting{colocation(c.weights[2]), c.whole()}
 	}}
 	quick = scheme{"latency", "latency reduction", map[string]float64{"highend": 1.2, "commodity": 2.45}, func(c *cluster) setting {
-		return setting{fmt.Sprintf("mccs-latency:weights=%s", weightsText(c.weights[2])), c.whole()}
+		return setting{"mccs-latency:weights=" + weightsText(c.weights[2]), c.whole()}
 	}}
 	schemes = []*scheme{&batch, &turns, &near, &quick}
 )
@@ -173,7 +178,7 @@ func planBounds() []workload {
 	for _, c := range clusters {
 		for _, bound := range bounds {
 			for _, a := range sixApps {
-				list = append(list, workload{boundKey(c, a, bound), setting{colocation(bound, c.weights[0]), c.whole()}, six(c, a)})
+				list = append(list, workload{boundKey(c, a, bound), setting{bounded(bound, c.weights[0]), c.whole()}, six(c, a)})
 			}
 		}
 	}
@@ -218,7 +223,7 @@ func planWeights() []workload {
 	for _, c := range clusters {
 		for set := range c.weights {
 			for _, a := range sixApps {
-				list = append(list, workload{weightKey(c, a, set), setting{colocation(1, c.weights[set]), c.whole()}, six(c, a)})
+				list = append(list, workload{weightKey(c, a, set), setting{colocation(c.weights[set]), c.whole()}, six(c, a)})
 			}
 		}
 	}

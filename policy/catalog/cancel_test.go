@@ -10,6 +10,7 @@ import (
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/policy/script"
 )
 
 // TestJobsComeGoAndAreCancelled drives every policy as a daemon would: jobs are
@@ -104,6 +105,9 @@ func comeAndGo(name string, seed uint64) error {
 			return err
 		}
 	}
+	if err := scriptFailure(p); err != nil {
+		return err
+	}
 	if s.Waiting() != 0 || len(waiting) != 0 {
 		return fmt.Errorf("%d jobs are left waiting on an idle cluster", s.Waiting())
 	}
@@ -125,4 +129,12 @@ func request(rng *rand.Rand) model.Request {
 		r.Remote = &model.RemoteGPUs{Count: 1 + rng.IntN(3), Memory: 1 + rng.Int64N(8), Shared: rng.IntN(2) == 0}
 	}
 	return r
+}
+
+// scriptFailure is the latest failure of a policy that is a script: another has decided then.
+func scriptFailure(p policy.Policy) error {
+	if s, ok := p.(*script.Policy); ok && s.Trouble().Failures > 0 {
+		return s.Trouble().Last
+	}
+	return nil
 }

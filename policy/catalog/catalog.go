@@ -18,6 +18,7 @@ import (
 	"muster/policy/mosaic"
 	"muster/policy/packing"
 	"muster/policy/preempt"
+	"muster/policy/script/bundled"
 )
 
 // Entries are all policies, in the order in which they are shown.
@@ -34,6 +35,10 @@ var Entries = slices.Concat([]policy.Entry{
 	auction.Entry,
 	mosaic.Entry,
 }, packing.Entries)
+
+func init() { // the scripts fall back to policies of the catalogue
+	Entries = append(Entries, bundled.Entries(New)...)
+}
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
 // settings beside its own: preempt, which is suspend, requeue or cancel, and qos, the

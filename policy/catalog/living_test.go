@@ -201,6 +201,9 @@ func live(name string, seed uint64) error {
 	if err := l.windUp(); err != nil {
 		return err
 	}
+	if err := scriptFailure(p); err != nil {
+		return err
+	}
 	if l.Err() != nil {
 		return l.Err()
 	}

@@ -89,6 +89,8 @@ type Library struct {
 	// During a step.
 	view    *policy.View
 	plan    *policy.Plan
+	came    map[policy.JobID]bool
+	cameAt  uint64
 	open    []*Job // jobs that were given nodes in this step and not started
 	places  []policy.OnNode
 	ranking ranking
@@ -213,6 +215,22 @@ func (l *Library) reorder() error {
 	return nil
 }
 
+// hasArrived says whether the view tells that a job has come. Of many it makes a set.
+func (l *Library) hasArrived(id policy.JobID) bool {
+	list := l.view.Arrived()
+	if len(list) < 16 {
+		return slices.Contains(list, id)
+	}
+	if l.cameAt != l.round {
+		l.cameAt = l.round
+		l.came = make(map[policy.JobID]bool, len(list))
+		for _, id := range list {
+			l.came[id] = true
+		}
+	}
+	return l.came[id]
+}
+
 // leave follows the jobs that have ended, were cancelled, or wait again.
 func (l *Library) leave() error {
 	for _, id := range l.view.Left() {
@@ -220,7 +238,7 @@ func (l *Library) leave() error {
 		if j == nil {
 			continue
 		}
-		if j.state == jobWaits && l.view.Waits(id) {
+		if j.state == jobWaits && l.view.Waits(id) && l.hasArrived(id) {
 			continue // it may use other nodes than before: see arrive
 		}
 		if j.state == jobWaits && l.view.Held(id) != nil {

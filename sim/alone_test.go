@@ -36,3 +36,20 @@ func TestJobsThatWereMeasuredAlone(t *testing.T) {
 		}
 	}
 }
+
+// Data that were measured pass the ports of nodes, and take longer beside those of others.
+func TestPortsOfJobsThatWereMeasuredAlone(t *testing.T) {
+	link := model.Link{Bandwidth: 1000}
+	c := &model.Cluster{Name: "two", Nodes: []model.Node{{Name: "n1", Cores: 2, Memory: 8 << 30, Link: link}, {Name: "n2", Cores: 2, Memory: 8 << 30, Link: link}}}
+	jobs := []model.Job{{ID: "a", Run: seconds(1), Request: model.Request{Nodes: 2, CoresPerNode: 1}}, {ID: "b", Run: seconds(1), Request: model.Request{Nodes: 2, CoresPerNode: 1}}}
+	alone := func(job int, _ *model.Allocation) sim.Alone {
+		// 10 s of computing, and as long for what passes the first port.
+		return []sim.Alone{{Time: seconds(20), Net: []int64{10_000, 0}}, {Time: seconds(20), Net: []int64{10_000, 100}}}[job]
+	}
+	res := run(t, "fcfs", sim.Config{Cluster: c, Jobs: jobs, Alone: alone})
+	for i := range jobs {
+		if got := res.Outcomes[i].End; got < seconds(30)-time.Millisecond || got > seconds(30)+time.Millisecond {
+			t.Errorf("job %s ends at %v, not after 10 s of computing and 20 s on half a port", jobs[i].ID, got)
+		}
+	}
+}

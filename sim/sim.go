@@ -55,6 +55,10 @@ type Alone struct {
 	// Load is the part of that time in which it keeps each share of a device busy, from
 	// 0 to 1, in the order of the allocation's grants; nil for the job's GPULoad on all.
 	Load []float64
+	// Net is the bytes that pass the port of each of its nodes, in the order of the
+	// allocation's parts; nil for those of its Traffic. What they take on a port that nobody
+	// else uses is part of Time.
+	Net []int64
 }
 
 // Observer is told about a run as it goes.

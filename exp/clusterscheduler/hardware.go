@@ -155,7 +155,7 @@ func simulated(hosts []host) *model.Cluster {
 	m := &model.Cluster{}
 	types := map[string]int{}
 	for _, h := range hosts {
-		n := model.Node{Name: h.name, Cores: h.cores, Memory: nodeMemory}
+		n := model.Node{Name: h.name, Cores: h.cores, Memory: nodeMemory, Link: model.Link{Bandwidth: link}}
 		for _, k := range h.cards {
 			t, known := types[k.name]
 			if !known {

@@ -74,9 +74,14 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 			busy[used{d.node, d.device, 0}] = took
 		}
 	}
-	network := float64(far) * each * float64(j.app.bytes) / link
+	sent := float64(far) * each * float64(j.app.bytes)
+	network := sent / link
 	seconds := p.Start + p.EachStarts*float64(j.processes) + float64(rounds)*(network+slowest)
 	out := sim.Alone{Time: time.Duration(seconds * float64(time.Second))}
+	if far > 0 { // all of it passes the first process's port
+		out.Net = make([]int64, len(a.Parts))
+		out.Net[0] = int64(float64(rounds) * sent)
+	}
 	for _, g := range a.Grants {
 		out.Load = append(out.Load, min(1, float64(rounds)*busy[used{g.Node, g.Device, 0}]/seconds))
 	}

@@ -22,7 +22,7 @@ type app struct {
 var (
 	mm   = app{"MM", "pairs", 16, 2, 24, 3 * 16 * 16 * 4, false}
 	nw   = app{"NW", "align", 16, 4, 24, 2*16 + 17*17*4, false}
-	adfa = app{"ADFA", "adfa", 320, 0, 8, 320*16*2 + 8, true}
+	adfa = app{"ADFA", "adfa", 288, 0, 8, 288*16*2 + 8, true}
 	// In Figs. 4-3 and 4-4 there are six jobs at once of each program, and all processes of one may
 	// be on one GPU: the automata are smaller.
 	adfaSmall  = sized(160)

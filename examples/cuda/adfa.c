@@ -142,5 +142,5 @@ int main(int argc, char **argv) {
         for (int i = 0; team_rank == 0 && i < given; i++)
             removed += results[i].removed;
     }
-    return gpu_close("%ld automata of %d states, %ld of %ld transitions removed, %.2f s with others, all", gpu.repeat, states, removed, gpu.repeat * states * SYMBOLS, team_seconds);
+    return gpu_close("%ld automata of %d states, %ld of %ld transitions removed", gpu.repeat, states, removed, gpu.repeat * states * SYMBOLS);
 }

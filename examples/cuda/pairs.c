@@ -61,5 +61,5 @@ int main(int argc, char **argv) {
                 check(a, a + cells * each, out + (p * each + i) * cells);
             }
     }
-    return gpu_close("%ld x %ld products of %d x %d, %.2f s with others, all", gpu.repeat, pairs, n, n, team_seconds);
+    return gpu_close("%ld x %ld products of %d x %d", gpu.repeat, pairs, n, n);
 }

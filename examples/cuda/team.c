@@ -16,7 +16,7 @@
 enum { MOST = 256 };
 
 int team_rank, team_count = 1;
-double team_link, team_seconds;
+double team_link;
 const char *team_folder;
 
 static int peers[MOST];       // of the first process: the others, by rank; of others: the first at 0
@@ -172,7 +172,6 @@ static void pass_port(size_t bytes) {
 }
 
 void team_scatter(const void *parts, void *part, size_t bytes) {
-    double began = now();
     if (team_rank > 0) {
         receive_all(peers[0], part, bytes);
     } else {
@@ -183,11 +182,9 @@ void team_scatter(const void *parts, void *part, size_t bytes) {
             send_all(peers[r], (const char *)parts + (size_t)r * bytes, bytes);
         }
     }
-    team_seconds += now() - began;
 }
 
 void team_gather(const void *part, void *parts, size_t bytes) {
-    double began = now();
     if (team_rank > 0) {
         send_all(peers[0], part, bytes);
     } else {
@@ -198,5 +195,4 @@ void team_gather(const void *part, void *parts, size_t bytes) {
                 pass_port(bytes);
         }
     }
-    team_seconds += now() - began;
 }

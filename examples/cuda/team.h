@@ -31,7 +31,4 @@ void team_meet(void);
 void team_scatter(const void *parts, void *part, size_t bytes);
 void team_gather(const void *part, void *parts, size_t bytes);
 
-// Seconds that this process spent in the two, waiting for others included.
-extern double team_seconds;
-
 #endif

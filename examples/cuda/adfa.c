@@ -69,15 +69,19 @@ static void check(const uint16_t *next, const uint16_t *depth, const int *best, 
             if (depth[u] < depth[s] && common(next, s, u) > saved[s])
                 gpu_wrong("state %d saves %d transitions by state %d, and %d by state %d", s, saved[s], t, common(next, s, u), u);
     }
-    // The compressed automaton does what the other does, on a random text.
-    for (int i = 0, s = 0; i < 4096; i++) {
+    // On a random text the compressed automaton takes the same way, with no more default
+    // transitions than letters.
+    long defaults = 0, letters = 4096;
+    for (int i = 0, s = 0; i < letters; i++) {
         int c = (int)random_below(SYMBOLS), at = s;
-        while (best[at] >= 0 && next[at * SYMBOLS + c] == next[best[at] * SYMBOLS + c])
+        for (; best[at] >= 0 && next[at * SYMBOLS + c] == next[best[at] * SYMBOLS + c]; defaults++)
             at = best[at];
         if (next[at * SYMBOLS + c] != next[s * SYMBOLS + c])
             gpu_wrong("letter %d of the text leads from state %d to %d, not to %d", i, s, next[at * SYMBOLS + c], next[s * SYMBOLS + c]);
         s = next[s * SYMBOLS + c];
     }
+    if (defaults > letters)
+        gpu_wrong("a text of %ld letters takes %ld default transitions", letters, defaults);
 }
 
 static struct result compress_one(CUfunction compress, const uint16_t *next) {

@@ -30,6 +30,13 @@ func (c *Core) Step(now time.Duration) {
 			c.stepDue = true
 		}
 	}
+	for _, l := range plan.Limits {
+		if j := c.numbered[l.Job]; j.active() {
+			j.limit = l.Devices
+			c.touch(j)
+			c.sendLimits(j)
+		}
+	}
 	for _, st := range plan.Stops {
 		c.preempt(c.numbered[st.Job], st)
 	}

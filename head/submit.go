@@ -248,10 +248,9 @@ func (c *Core) possible(j *job) *Refusal {
 // model is the job as the policy knows it.
 func (j *job) model(c *Core) *model.Job {
 	m := &model.Job{ID: j.name(), User: j.user, Submit: c.policyTime(c.now)}
-	// Some policies go by the name of a program, which in logs is that of the job.
-	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()}
 	j.said.Apply(m)
 	m.Run = aYear
+	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may know programs by name
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = c.cfg.TimeLimit
 	}

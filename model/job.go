@@ -112,7 +112,8 @@ const (
 	StatusTimeout   Status = "timeout"
 )
 
-// Logged is what an accounting log said about a job that no policy reads.
+// Logged is what an accounting log said about a job beyond its request. Of it policies
+// read the name of the program alone.
 type Logged struct {
 	Wait       time.Duration // -1 where unknown
 	CPUTime    time.Duration // mean per core, -1 where unknown

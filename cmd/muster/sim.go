@@ -352,11 +352,17 @@ func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workloa
 	if err != nil {
 		return nil, err
 	}
-	opt.SkipLogged = true
+	opt.SkipLogged = !readsNames(f.policies)
 	if f.workload == "-" {
 		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
 	}
 	return loadWorkload(f.workload, opt)
+}
+
+// readsNames says whether a policy is a script, which may know jobs by the names of their
+// programs.
+func readsNames(policies string) bool {
+	return strings.Contains(policies, "mccs-") || strings.Contains(policies, ".star")
 }
 
 // parsePolicies reads "NAME:key=value,NAME".

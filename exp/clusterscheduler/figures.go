@@ -32,7 +32,7 @@ func weightsText(weights []int) string {
 	for _, w := range weights {
 		words = append(words, strconv.Itoa(w))
 	}
-	return strings.Join(words, ",")
+	return strings.Join(words, "/")
 }
 
 var (

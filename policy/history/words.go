@@ -40,11 +40,11 @@ type (
 	job struct {
 		ID           string    `json:"id"`
 		User         string    `json:"user,omitempty"`
-		Name         string    `json:"name,omitempty"` // of its program: some policies go by it
 		Group        string    `json:"group,omitempty"`
 		Queue        string    `json:"queue,omitempty"`
 		QOS          string    `json:"qos,omitempty"`
 		Reservation  string    `json:"reservation,omitempty"`
+		Program      string    `json:"program,omitempty"`
 		Submit       int64     `json:"submit_ns,omitempty"`
 		Run          int64     `json:"run_ns,omitempty"`
 		WallTime     int64     `json:"wall_ns,omitempty"`
@@ -109,6 +109,7 @@ type (
 		Starts  []start  `json:"starts,omitempty"`
 		Stops   []stop   `json:"stops,omitempty"`
 		Resumes []resume `json:"resumes,omitempty"`
+		Limits  []limit  `json:"limits,omitempty"`
 	}
 	start struct {
 		ID          policy.JobID `json:"id"`
@@ -120,6 +121,10 @@ type (
 		ID  policy.JobID `json:"id"`
 		How string       `json:"how"`
 		For policy.JobID `json:"for"`
+	}
+	limit struct {
+		ID      policy.JobID `json:"id"`
+		Devices int          `json:"devices"`
 	}
 	resume struct {
 		ID    policy.JobID `json:"id"`
@@ -181,7 +186,7 @@ func jobOf(j *model.Job) job {
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
 	if j.Logged != nil {
-		out.Name = j.Logged.Executable
+		out.Program = j.Logged.Executable
 	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, requestOf(&j.Alternatives[i]))
@@ -195,8 +200,8 @@ func (j *job) model() *model.Job {
 		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
 	}
-	if j.Name != "" {
-		out.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.Name}
+	if j.Program != "" {
+		out.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.Program}
 	}
 	for i := range j.Alternatives {
 		out.Alternatives = append(out.Alternatives, j.Alternatives[i].model())
@@ -279,6 +284,9 @@ func planOf(p *policy.Plan, id func(policy.JobID) policy.JobID) plan {
 			other = id(st.For)
 		}
 		out.Stops = append(out.Stops, stop{id(st.Job), st.How.String(), other})
+	}
+	for _, l := range p.Limits {
+		out.Limits = append(out.Limits, limit{id(l.Job), l.Devices})
 	}
 	for _, r := range p.Resumes {
 		out.Resumes = append(out.Resumes, resume{id(r.Job), text(r.Err)})

@@ -146,9 +146,11 @@ func (l *Library) GetNodesFor(j *Job, by Order, most int) []*Node {
 	h := l.ranking[:0]
 	for i, n := range l.GetNodeList() {
 		available := l.Available(n, j)
+		l.Looked++
 		if by != AsListed && available <= 0 {
 			continue
 		}
+		l.Looked += 7 // to find out what it gives takes longer
 		room := l.takes(j, n, j.processes)
 		if room == 0 {
 			continue

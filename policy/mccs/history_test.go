@@ -50,7 +50,7 @@ func TestListingsTwice(t *testing.T) {
 func bundledPolicy(t *testing.T, scripts []policy.Entry, p listing) policy.Policy {
 	spec := ""
 	if p.number > 1 {
-		spec = fmt.Sprintf("nodes=%d:apart=%s", p.bound, strings.Join(p.apart, ","))
+		spec = fmt.Sprintf("nodes=%d:apart=%s", p.bound, strings.Join(p.apart, "/"))
 		if p.weigh != "" {
 			spec += ":weights=" + p.weigh
 		}
@@ -136,7 +136,7 @@ func weightsOf(rng *rand.Rand, c *model.Cluster) (text string, weights []int) {
 		weights[i] = 1 + rng.IntN(8)
 		items = append(items, fmt.Sprint(weights[i]))
 	}
-	return strings.Join(items, ","), weights
+	return strings.Join(items, "/"), weights
 }
 
 // game drives a state and the oracle by the same events.

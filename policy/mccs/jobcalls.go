@@ -82,7 +82,11 @@ func (l *Library) AddJobToHead(j *Job, q *Queue) error {
 // RemoveJob takes the next job out of a queue; nil if there is none. Of the queue of
 // unassigned jobs each is handed out once in a step: nil says that the program has seen them
 // all, and must wait.
-func (l *Library) RemoveJob(q *Queue) *Job {
+func (l *Library) RemoveJob(q *Queue) *Job { return l.RemoveShortJob(q, policy.Never) }
+
+// RemoveShortJob is RemoveJob for those jobs of the queue of unassigned jobs whose
+// estimate is not longer than this; the others are passed over in this step.
+func (l *Library) RemoveShortJob(q *Queue, longest time.Duration) *Job {
 	if q != l.UnassignedJobQueue {
 		j := l.RetrieveJob(q)
 		if j != nil {
@@ -94,12 +98,13 @@ func (l *Library) RemoveJob(q *Queue) *Job {
 	for q.cursor < len(q.jobs) {
 		j := q.jobs[q.cursor]
 		q.cursor++
+		l.Looked++
 		switch {
 		case j.queue != q || l.passes(j):
 			if q.skip == q.cursor-1 {
 				q.skip = q.cursor
 			}
-		case j.round != l.round:
+		case j.round != l.round && j.Estimate() <= longest:
 			j.round = l.round
 			q.take(j)
 			return j
@@ -143,6 +148,7 @@ func (l *Library) RetrieveJob(q *Queue) (first *Job) {
 
 // Suspended lists the assigned jobs whose limit is 0.
 func (l *Library) Suspended() (list []*Job) {
+	l.Looked += l.AssignedJobQueue.Len()
 	l.AssignedJobQueue.Jobs(func(j *Job) bool {
 		if j.limit == 0 && j.Assigned() {
 			list = append(list, j)
@@ -375,6 +381,7 @@ func (l *Library) WouldFit(j *Job, without []*Job) (bool, error) {
 	if err := l.check(j); err != nil {
 		return false, err
 	}
+	l.Looked += 4*len(without) + 4*len(l.nodes)
 	stops := make([]policy.Stop, 0, len(without))
 	for _, o := range without {
 		if err := l.check(o); err != nil {

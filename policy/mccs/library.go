@@ -95,6 +95,8 @@ type Library struct {
 	places  []policy.OnNode
 	ranking ranking
 	Reports []string // of the latest step
+	// Looked counts the nodes and jobs that calls have looked at, for whoever charges it.
+	Looked int
 }
 
 // New returns a library for a program.

@@ -25,6 +25,7 @@ func (l *Library) MinNodes(j *Job) int {
 
 func (l *Library) leastNodes(j *Job) int {
 	var rooms []int
+	l.Looked += 4 * len(l.nodes)
 	for _, n := range l.nodes {
 		if room := l.idleRoom(j, n); room > 0 {
 			rooms = append(rooms, room)

@@ -151,23 +151,23 @@ func (l *Library) weightOf(n *Node) int {
 	return len(n.spec.GPUs)
 }
 
-// SetWeights sets the weights of nodes: "8,4,4" those of the first nodes of the
-// cluster, "a/8,b/4" those of nodes by name. Nodes that are not named weigh as much as they
+// SetWeights sets the weights of nodes: "8/4/4" those of the first nodes of the
+// cluster, "a*8/b*4" those of nodes by name. Nodes that are not named weigh as much as they
 // have GPUs. It holds for nodes that join later, too.
 func (l *Library) SetWeights(text string) error {
 	clear(l.weights)
 	l.inOrder = nil
-	for item := range strings.SplitSeq(text, ",") {
+	for item := range strings.SplitSeq(text, "/") {
 		if item == "" {
 			continue
 		}
-		name, number, named := strings.Cut(item, "/")
+		name, number, named := strings.Cut(item, "*")
 		if !named {
 			number = name
 		}
 		w, err := strconv.Atoi(number)
 		if err != nil || w < 0 || w > maxWeight {
-			return fmt.Errorf("mccs: weight %q: write the weights of the first nodes as 8,4,4, or those of some as node1/8,node2/4", item)
+			return fmt.Errorf("mccs: weight %q: write the weights of the first nodes as 8/4/4, or those of some as node1*8/node2*4", item)
 		}
 		if named {
 			l.weights[name] = w

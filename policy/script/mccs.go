@@ -29,6 +29,10 @@ func newLibrary(in *interp) way {
 	return w
 }
 
+// lookedAStep is how many nodes the library looks at, in Go, in about the time of one
+// step of the interpreter.
+const lookedAStep = 8
+
 // names are the calls and the two queues.
 func (w *library) names() starlark.StringDict {
 	names := starlark.StringDict{
@@ -44,7 +48,12 @@ func (w *library) names() starlark.StringDict {
 			if !w.busy && !(w.ending && name == "mccsReport") {
 				return nil, fmt.Errorf("%s: the calls of the library are for init, main and the functions of events", b.Name())
 			}
-			return c.do(w, args, named)
+			z, err := c.do(w, args, named)
+			if err == nil && w.lib.Looked >= lookedAStep {
+				err = w.in.meter.work(w.lib.Looked / lookedAStep)
+				w.lib.Looked %= lookedAStep
+			}
+			return z, err
 		})
 	}
 	return names
@@ -139,7 +148,7 @@ func init() {
 		"mccsAddJob":                {"mccsAddJob(job, queue, until_fits=False)", "puts a job into a queue, behind the others; until_fits: it need not be seen again before it may fit", (*library).addJob},
 		"mccsAddJobToHead":          {"mccsAddJobToHead(job, queue)", "puts a job before the others; the round is over with it", (*library).addJobToHead},
 		"mccsAddJobToTail":          {"mccsAddJobToTail(job, queue, until_fits=False)", "the same as mccsAddJob", (*library).addJob},
-		"mccsRemoveJob":             {"mccsRemoveJob(queue)", "takes the next job out of a queue; None when all have been seen since the last event", (*library).removeJob},
+		"mccsRemoveJob":             {"mccsRemoveJob(queue, longest=NEVER)", "takes the next job out of a queue; None when all have been seen since the last event. Unassigned jobs whose estimate is longer than longest are passed over", (*library).removeJob},
 		"mccsRetrieveJob":           {"mccsRetrieveJob(queue, id=\"\")", "the first job of a queue, or the one with that ID, which stays there; or None", (*library).retrieveJob},
 		"mccsSetProfilingPeriod":    {"mccsSetProfilingPeriod(period)", "how often ProfileReceived is told of each running job; 0 is never", (*library).setProfilingPeriod},
 		"mccsAddNodeToJob":          {"mccsAddNodeToJob(job, node, n)", "gives a node up to n processes of a job; how many it took", (*library).addNodeToJob},
@@ -150,7 +159,7 @@ func init() {
 
 		"NodeWeight":           {"NodeWeight(node)", "how many processes a node should have: its GPUs, unless it was set", (*library).nodeWeight},
 		"SetNodeWeight":        {"SetNodeWeight(node, weight)", "sets it", (*library).setNodeWeight},
-		"SetNodeWeights":       {"SetNodeWeights(text)", "sets those of nodes, also of those to come: \"8,4,4\" in the order of the cluster, \"a/8,b/4\" by name", (*library).setNodeWeights},
+		"SetNodeWeights":       {"SetNodeWeights(text)", "sets those of nodes, also of those to come: \"8/4/4\" in the order of the cluster, \"a*8/b*4\" by name", (*library).setNodeWeights},
 		"SortNodes":            {"SortNodes()", "keeps the list of nodes in order of their weights, larger ones first", (*library).sortNodes},
 		"NumAssignedProcesses": {"NumAssignedProcesses(node)", "how many processes use the node's GPUs", (*library).numAssignedProcesses},
 		"Available":            {"Available(node, job)", "the node's weight less its processes; its free cores for a job without GPUs", (*library).available},
@@ -242,9 +251,6 @@ func (w *library) getNodeList(args starlark.Tuple, named []starlark.Tuple) (star
 	by, ok := nodeOrders[order]
 	if !ok || most < 0 {
 		return nil, fmt.Errorf("mccsGetNodeList: the order is list, available or room, not %q, and most is 0 at least", clipped(order))
-	}
-	if err := w.in.meter.work(len(w.lib.GetNodeList()) / 16); err != nil { // each is looked at, in Go
-		return nil, err
 	}
 	nodes := w.lib.GetNodeList()
 	if job != starlark.None {
@@ -537,14 +543,15 @@ func (w *library) addJobToHead(args starlark.Tuple, named []starlark.Tuple) (sta
 
 func (w *library) removeJob(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
 	var v starlark.Value
-	if err := starlark.UnpackArgs("mccsRemoveJob", args, named, "queue", &v); err != nil {
+	longest := int64(policy.Never)
+	if err := starlark.UnpackArgs("mccsRemoveJob", args, named, "queue", &v, "longest?", &longest); err != nil {
 		return nil, err
 	}
 	q, err := libraryQueue("mccsRemoveJob", v)
 	if err != nil {
 		return nil, err
 	}
-	return w.orNone(w.lib.RemoveJob(q))
+	return w.orNone(w.lib.RemoveShortJob(q, time.Duration(longest)))
 }
 
 func (w *library) retrieveJob(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
@@ -659,9 +666,6 @@ func (w *library) remainingProcesses(args starlark.Tuple, named []starlark.Tuple
 
 func (w *library) minNodes(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
 	j, err := ofJob("MinNodes", args, named)
-	if err == nil {
-		err = w.in.meter.work(len(w.lib.GetNodeList()) / 16)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -672,7 +676,7 @@ func (w *library) wouldFit(args starlark.Tuple, named []starlark.Tuple) (starlar
 	var others *starlark.List
 	j, err := ofJob("WouldFit", args, named, "jobs", &others)
 	if err == nil {
-		err = w.in.meter.work(others.Len() + len(w.lib.GetNodeList())/16)
+		err = w.in.meter.charge(others.Len(), valueBytes)
 	}
 	if err != nil {
 		return nil, err
@@ -687,12 +691,13 @@ func (w *library) wouldFit(args starlark.Tuple, named []starlark.Tuple) (starlar
 }
 
 func (w *library) suspendedJobs(starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {
-	if err := w.in.meter.charge(w.lib.AssignedJobQueue.Len()/8, 8*valueBytes); err != nil {
+	jobs := w.lib.Suspended()
+	if err := w.in.meter.charge(len(jobs), valueBytes); err != nil {
 		return nil, err
 	}
-	var list []starlark.Value
-	for _, j := range w.lib.Suspended() {
-		list = append(list, w.jobValue(j))
+	list := make([]starlark.Value, len(jobs))
+	for i, j := range jobs {
+		list[i] = w.jobValue(j)
 	}
 	return starlark.NewList(list), nil
 }

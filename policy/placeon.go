@@ -52,7 +52,7 @@ func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 			return nil
 		}
 		if sh.gpuMemory > 0 {
-			v.addEvenShares(sh, o.Node, int32(i))
+			v.addEvenShares(sh, &part, int32(i))
 		}
 		v.out.Parts = append(v.out.Parts, part)
 		sum += int64(part.Cores)
@@ -64,18 +64,26 @@ func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	return &v.out
 }
 
-// addEvenShares takes shares of the devices of node n, which is part user, of which most is
-// left; of equal ones the lowest. They are listed by their numbers.
-func (v *View) addEvenShares(sh *Shape, n, user int32) {
-	chosen := uint64(0)
-	for range sh.gpus {
+// addEvenShares takes shares of the devices of a part, which is number user, of which most is
+// left; of equal ones the lowest. They are listed by their numbers. A request that takes more
+// than it asks for gets one for each process, as far as there are as many.
+func (v *View) addEvenShares(sh *Shape, part *model.Part, user int32) {
+	n, chosen := part.Node, uint64(0)
+	count := sh.gpus
+	if sh.Request.MoreGPUs {
+		count = max(count, part.Cores/max(1, sh.granule))
+	}
+	for range count {
 		best, most := int32(-1), sh.gpuMemory-1
 		for d := range int32(len(v.cluster.Nodes[n].GPUs)) {
 			if left := v.shareOn(sh, n, d); chosen>>d&1 == 0 && left > most {
 				best, most = d, left
 			}
 		}
-		chosen |= 1 << best // partFor has found as many as the shape needs
+		if best < 0 {
+			break // partFor has found as many as the shape asks for
+		}
+		chosen |= 1 << best
 	}
 	for ; chosen != 0; chosen &= chosen - 1 {
 		v.out.Grants = append(v.out.Grants, model.Grant{For: user, Node: n, Device: int32(bits.TrailingZeros64(chosen)), Memory: sh.gpuMemory})

@@ -39,10 +39,10 @@ var (
 	batch = scheme{"batch", "batch", nil, func(c *cluster) setting { return setting{"fcfs", c.slots()} }}
 	turns = scheme{"roundrobin", "round robin", nil, func(c *cluster) setting { return setting{"mccs-roundrobin", c.whole()} }}
 	near  = scheme{"colocation", "co-location", map[string]float64{"highend": 1.5, "commodity": 2.5}, func(c *cluster) setting {
-		return setting{colocation(c.weights[2]), c.whole()}
+		return setting{colocation(c.weights[c.best]), c.whole()}
 	}}
 	quick = scheme{"latency", "latency reduction", map[string]float64{"highend": 1.2, "commodity": 2.45}, func(c *cluster) setting {
-		return setting{"mccs-latency:weights=" + weightsText(c.weights[2]), c.whole()}
+		return setting{"mccs-latency:weights=" + weightsText(c.weights[c.best]), c.whole()}
 	}}
 	schemes = []*scheme{&batch, &turns, &near, &quick}
 )
@@ -58,14 +58,15 @@ func (s *scheme) published(c *cluster) float64 {
 	return math.NaN()
 }
 
-// sharing are the options of a job that shares GPUs with others.
-func (c *cluster) sharing() []string {
-	return []string{fmt.Sprintf("--gres=gpu:%d:%dM", c.gpus, shareMemory>>20)}
+// sharing are the options of a job that shares GPUs with others: on each of its nodes it has
+// one for each of its processes, as far as there are so many.
+func sharing() []string {
+	return []string{fmt.Sprintf("--gres=gpu:1+:%dM", shareMemory>>20)}
 }
 
 // jobs are programs with their numbers of processes, as a scheme wants them submitted.
-func (s *scheme) jobs(c *cluster, list ...job) []job {
-	options := c.sharing()
+func (s *scheme) jobs(list ...job) []job {
+	options := sharing()
 	if s == &batch {
 		options = []string{"--gres=gpu:1"}
 	}
@@ -157,10 +158,10 @@ var (
 	sixProcesses = []int{4, 8, 6, 4, 8, 6}
 )
 
-func six(c *cluster, a *app) []job {
+func six(a *app) []job {
 	var list []job
 	for _, n := range sixProcesses {
-		list = append(list, job{a, n, c.sharing()})
+		list = append(list, job{a, n, sharing()})
 	}
 	return list
 }
@@ -178,7 +179,7 @@ func planBounds() []workload {
 	for _, c := range clusters {
 		for _, bound := range bounds {
 			for _, a := range sixApps {
-				list = append(list, workload{boundKey(c, a, bound), setting{bounded(bound, c.weights[0]), c.whole()}, six(c, a)})
+				list = append(list, workload{boundKey(c, a, bound), setting{bounded(bound, c.weights[0]), c.whole()}, six(a)})
 			}
 		}
 	}
@@ -223,7 +224,7 @@ func planWeights() []workload {
 	for _, c := range clusters {
 		for set := range c.weights {
 			for _, a := range sixApps {
-				list = append(list, workload{weightKey(c, a, set), setting{colocation(c.weights[set]), c.whole()}, six(c, a)})
+				list = append(list, workload{weightKey(c, a, set), setting{colocation(c.weights[set]), c.whole()}, six(a)})
 			}
 		}
 	}

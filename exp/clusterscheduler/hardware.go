@@ -40,23 +40,21 @@ type machine struct {
 type cluster struct {
 	key, name string
 	machines  []machine
-	// gpus is how many GPUs of a node a job that shares them gets there: as many as the
-	// smallest node has, since a job asks the same of each node.
-	gpus int
-	// weights are WG1 to WG3 of Fig. 4-4, by machine.
+	// weights are WG1 to WG3 of Fig. 4-4, by machine; best is that with which Fig. 4-5 is made.
 	weights [3][]int
+	best    int
 }
 
 var highEnd = cluster{"highend", "high-end cluster", []machine{
 	{"node1", []card{gtx480, gtx480, gtx480, gtx480}},
 	{"node2", []card{k40c, c2075, c2070}},
 	{"node3", []card{k20c, c2050}},
-}, 2, [3][]int{{4, 3, 2}, {4, 8, 4}, {8, 4, 4}}}
+}, [3][]int{{4, 3, 2}, {4, 8, 4}, {8, 4, 4}}, 2}
 
 // The text has no weights of the commodity cluster: those here are by the number of GPUs, by
 // their cores, and twice that.
-var commodity = cluster{"commodity", "commodity cluster", workstations(5, 3), 1,
-	[3][]int{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 2, 2, 2}, {2, 2, 2, 2, 2, 4, 4, 4}}}
+var commodity = cluster{"commodity", "commodity cluster", workstations(5, 3),
+	[3][]int{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 2, 2, 2}, {2, 2, 2, 2, 2, 4, 4, 4}}, 1}
 
 // workstations have a GPU each: one of them are of type I, the others of type II.
 func workstations(one, two int) []machine {

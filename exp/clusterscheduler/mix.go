@@ -30,10 +30,10 @@ func planMix() []workload {
 	var list []workload
 	for _, c := range clusters {
 		for _, j := range []job{{app: &mm, processes: 4}, {app: &nw, processes: 4}, {app: &adfa, processes: 8}} {
-			list = append(list, workload{dedicatedKey(c, j.app.name), batch.setting(c), batch.jobs(c, j)})
+			list = append(list, workload{dedicatedKey(c, j.app.name), batch.setting(c), batch.jobs(j)})
 		}
 		for _, s := range schemes {
-			list = append(list, workload{mixKey(c, s), s.setting(c), s.jobs(c, sequence(c)...)})
+			list = append(list, workload{mixKey(c, s), s.setting(c), s.jobs(sequence(c)...)})
 		}
 	}
 	return list

@@ -21,7 +21,7 @@ func notes(m *measured) []string {
 			"The paper used MPI: its processes poll, which on two processors would be measured instead of the cluster.", link/1e3),
 		"MM is pairs, NW is align, ADFA is adfa of examples/cuda. Each checks its results. ADFA finds default transitions of automata (compression), as in the paper.",
 		"Batch gives each process a GPU to itself: every GPU is a node of its own for the head (as node1-0), in the order in which a round over nodes reaches them, with the policy fcfs. It is what emulates TORQUE in the paper.",
-		fmt.Sprintf("Under the other policies a job asks for shares of GPUs (--gres=gpu:2:%dM on the high-end cluster, whose smallest node has two, and one on the commodity cluster), so each of its nodes gives it that many, and its processes there are dealt out to them. "+
+		fmt.Sprintf("Under the other policies a job asks for shares of GPUs (--gres=gpu:1+:%dM): a node gives it one for each of its processes there, as far as it has as many GPUs, those first that have most left, and the processes are dealt out to them. "+
 			"In the paper all processes of a node use all its GPUs, as its runtime sees fit.", shareMemory>>20),
 		"Quality of service is the time from a job's submission to its end over that of the same job alone on the cluster under batch. A value below 1 means that the job is faster than there.",
 		"The simulator gets the jobs, the cluster, the policy, and a profile: what a unit of work takes on each kind of GPU (one process, alone), what a start takes, and the link. It knows nothing of the measured workloads. Jobs that share a GPU slow each other down by the " +

@@ -19,7 +19,7 @@ var (
 )
 
 // tinyCluster has two nodes, with two GPUs and one.
-var tinyCluster = cluster{"tiny", "tiny cluster", []machine{{"node1", []card{gtx480, gtx480}}, {"node2", []card{k20c}}}, 1, [3][]int{{2, 1}, {2, 4}, {4, 2}}}
+var tinyCluster = cluster{"tiny", "tiny cluster", []machine{{"node1", []card{gtx480, gtx480}}, {"node2", []card{k20c}}}, [3][]int{{2, 1}, {2, 4}, {4, 2}}, 2}
 
 // The real thing in small: a head, nodes and jobs of all three programs, whose processes find
 // their results right, on slots of a batch system and under each policy that shares GPUs. The
@@ -32,7 +32,7 @@ func TestRealClusters(t *testing.T) {
 	}
 	for _, s := range schemes {
 		list := []job{{app: &tinyPairs, processes: 2}, {app: &tinyADFA, processes: 3}, {app: &tinyAlign, processes: 2}}
-		w := workload{s.key, s.setting(&tinyCluster), s.jobs(&tinyCluster, list...)}
+		w := workload{s.key, s.setting(&tinyCluster), s.jobs(list...)}
 		out, err := l.run(&w, 7)
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)

@@ -182,6 +182,9 @@ func gresText(r *model.Request) (string, error) {
 		if r.GPUMemory%megabyte != 0 {
 			return "", errMegabytes
 		}
+		if r.MoreGPUs {
+			item += "+"
+		}
 		if r.GPUMemory > 0 {
 			item += ":" + memoryText(r.GPUMemory)
 		}

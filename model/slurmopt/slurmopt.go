@@ -230,6 +230,7 @@ type given struct {
 	gpuType                                        string
 	gresType                                       string
 	gpuMemory, rgpuMemory                          int64
+	moreGPUs                                       bool
 	mode                                           string
 	modeAt                                         *Word
 	contiguous, exclusive                          bool

@@ -126,10 +126,11 @@ func (p *parser) setMemoryPerCPU(value string) error {
 
 const gresHelp = "write gpu:2, gpu:k20:2, gpu:2:1G, rgpu:4 or rgpu:4:1G"
 
-// setGres reads a list of NAME[[:TYPE]:COUNT[:MEMORY]]. Memory asks for a share of each GPU.
+// setGres reads a list of NAME[[:TYPE]:COUNT[:MEMORY]]. Memory asks for a share of each GPU;
+// a count of gpu with a plus is of the fewest.
 func (p *parser) setGres(value string) error {
 	g := &p.requested
-	g.gresGPUs, g.rgpu, g.gresType, g.gpuMemory, g.rgpuMemory = setting{}, setting{}, "", 0, 0
+	g.gresGPUs, g.rgpu, g.gresType, g.gpuMemory, g.rgpuMemory, g.moreGPUs = setting{}, setting{}, "", 0, 0, false
 	if strings.EqualFold(value, "none") {
 		return nil
 	}
@@ -138,6 +139,9 @@ func (p *parser) setGres(value string) error {
 		var fields []string
 		if more {
 			fields = strings.Split(rest, ":")
+		}
+		if name == "gpu" {
+			g.moreGPUs = fewest(fields)
 		}
 		into, memory := &g.gresGPUs, &g.gpuMemory
 		switch name {
@@ -191,8 +195,22 @@ func (p *parser) setGres(value string) error {
 		if len(fields) > 0 {
 			return fmt.Errorf("%q has too many parts: %s", item, gresHelp)
 		}
+		if g.moreGPUs && g.gpuMemory == 0 {
+			return fmt.Errorf("%q: the fewest GPUs are for shares of them: say how much memory of each, as gpu:1+:1G", item)
+		}
 	}
 	return nil
+}
+
+// fewest takes the plus off a count of GPUs, and says whether there was one.
+func fewest(fields []string) bool {
+	for i := range min(2, len(fields)) {
+		if count, plus := strings.CutSuffix(fields[i], "+"); plus && isNumber(count) {
+			fields[i] = count
+			return true
+		}
+	}
+	return false
 }
 
 // parseNumber reads a count that may be 0, which asks for none.

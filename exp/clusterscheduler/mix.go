@@ -56,7 +56,7 @@ func quality(o *outcome, long bool, dedicated func(app string) float64) float64 
 // qualities are those of a scheme, one a seed.
 func (m *measured) qualities(c *cluster, s *scheme, long bool) []float64 {
 	return exp.Values(m.Outcomes[mixKey(c, s)], func(o *outcome) float64 {
-		return quality(o, long, func(app string) float64 { return m.mean(dedicatedKey(c, app)) })
+		return quality(o, long, func(app string) float64 { return m.median(dedicatedKey(c, app)) })
 	})
 }
 

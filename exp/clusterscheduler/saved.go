@@ -187,6 +187,12 @@ func (m *measured) seconds(key string) []float64 {
 // mean is the mean of a workload's times.
 func (m *measured) mean(key string) float64 { return report.IntervalOf(m.seconds(key)).Mean }
 
+// median is the one in the middle: of a few times it is not moved by one that was disturbed.
+func (m *measured) median(key string) float64 {
+	all := slices.Sorted(slices.Values(m.seconds(key)))
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
 // ratios are the times of one workload over those of another, run by run.
 func (m *measured) ratios(key, over string) []float64 {
 	a, b := m.seconds(key), m.seconds(over)

@@ -111,13 +111,21 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 	return c
 }
 
-// Configure changes what an administrator decides. The policy stays.
+// Configure changes what an administrator decides. The policy stays: see SetPolicy.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
 	for _, name := range sortedKeys(c.users) {
 		c.admitWaiting(c.users[name])
 	}
 	c.setWindows()
+}
+
+// SetPolicy lets another policy decide from the next step on; spec is how the
+// administrator named it. What is recorded goes on: who plays it again finds the first
+// decision that the policy before would not have made.
+func (c *Core) SetPolicy(p policy.Policy, spec string) {
+	c.plain.SetPolicy(p)
+	c.spec, c.stepDue = spec, true
 }
 
 // Handle takes an event. What is to be done about it is collected: see Take.

@@ -198,19 +198,50 @@ func (s *State) settle() {
 func (s *State) lookAgain() {
 	s.grown = false
 	for _, sh := range s.shapes.list {
-		was := sh.impossible
 		// Where remote GPUs are wanted first fit may go to other nodes now, and find
 		// less beside them.
-		if was == "" && sh.allowed == nil && sh.Request.Remote == nil {
-			continue
-		}
-		sh.impossible = ""
-		s.shapes.resolve(sh)
-		if was != "" || sh.Request.Remote != nil {
-			s.shapes.classify(sh)
-			s.admit(sh)
+		if sh.impossible != "" || sh.allowed != nil || sh.Request.Remote != nil {
+			s.lookAgainAt(sh, false)
 		}
 	}
+}
+
+// lookAgainAt finds out anew what a shape may use, and whether it can be granted where
+// that may have changed: for all if asked.
+func (s *State) lookAgainAt(sh *Shape, all bool) {
+	was := sh.impossible
+	sh.impossible = ""
+	s.shapes.resolve(sh)
+	if all || was != "" || sh.Request.Remote != nil {
+		s.shapes.classify(sh)
+		s.admit(sh)
+	}
+}
+
+// SetPolicy lets another policy decide from now on. Its first step tells it that all who
+// wait have come, and that all else has changed.
+func (s *State) SetPolicy(p Policy) {
+	s.settle()
+	was := s.traits.Mode
+	s.policy, s.traits, s.anew = p, p.Traits(), true
+	if s.traits.Mode != was {
+		for _, sh := range s.shapes.list {
+			s.lookAgainAt(sh, true)
+		}
+	}
+	s.queue, s.ends = ordered{}, ordered{}
+	s.jobs.each(func(id JobID, e *jobEntry) {
+		if s.traits.Alternatives && e.others == nil {
+			e.others = s.entryOf(e.job, true).others
+		}
+		switch {
+		case e.status == waiting && !e.held():
+			s.queue.insert(s.place(id))
+		case e.status == running || e.status == resuming:
+			s.listEnd(id, &s.slots[e.slot])
+		}
+	})
+	s.gaveBack()
 }
 
 // Cluster is the machine as it is now. It must not be changed.

@@ -1,69 +1,88 @@
-package policy_test
+package policy
 
 import (
-	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 
 	"muster/model"
-	"muster/policy"
 )
 
-// onTheFirst puts every job on the first node, whole.
-type onTheFirst struct{ placed []string }
-
-func (p *onTheFirst) Traits() policy.Traits { return policy.Traits{} }
-
-func (p *onTheFirst) Step(v *policy.View, plan *policy.Plan) {
-	for _, id := range v.Arrived() {
-		sh := v.Shape(id)
-		a := v.PlaceExactly(sh, []policy.OnNode{{Node: 0, Cores: int32(sh.Request.Cores)}})
-		if a == nil {
-			p.placed = append(p.placed, "nowhere")
-			continue
+// TestPlaceExactly: on the nodes that first fit has chosen a request gets what first fit gave
+// it, and with a node less, one too many or more cores than there are it gets nothing.
+func TestPlaceExactly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	placed := 0
+	for range 400 {
+		s := NewState(small(), &scripted{func(*View, *Plan) {}})
+		s.policy.(*scripted).propose = func(v *View, p *Plan) {
+			for _, id := range v.Arrived() {
+				sh := v.Shape(id)
+				a := v.Place(sh, Sharing)
+				if a == nil {
+					continue
+				}
+				placed++
+				want := model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}
+				on := make([]OnNode, len(a.Parts))
+				for i, part := range want.Parts {
+					on[i] = OnNode{part.Node, part.Cores}
+					if got := v.Gives(sh, part.Node, part.Cores); got != part.Cores {
+						t.Fatalf("node %d gives %d cores, not %d", part.Node, got, part.Cores)
+					}
+				}
+				if got := v.PlaceExactly(sh, on[1:]); got != nil {
+					t.Fatalf("a node less: %+v", got)
+				}
+				if got := v.PlaceExactly(sh, append(slices.Clone(on), OnNode{9, 1})); got != nil {
+					t.Fatalf("a node that is not there: %+v", got)
+				}
+				if sh.Nodes() == 0 {
+					more := slices.Clone(on)
+					more[0].Cores++
+					if got := v.PlaceExactly(sh, more); got != nil {
+						t.Fatalf("too many cores: %+v", got)
+					}
+				}
+				got := v.PlaceExactly(sh, on)
+				if got == nil || !reflect.DeepEqual(got.Parts, want.Parts) || len(got.Grants) != len(want.Grants) ||
+					len(want.Grants) > 0 && !reflect.DeepEqual(got.Grants, want.Grants) {
+					t.Fatalf("%+v: got %+v, want %+v", sh.Request, got, want)
+				}
+				if !p.Start(id, got, Reason{}) || !p.Limit(id, 1) || p.Limit(id, 0) || p.Limit(id, -2) {
+					t.Fatal("it is not started, or not limited")
+				}
+			}
 		}
-		text := ""
-		for _, g := range a.Grants {
-			text += fmt.Sprint(g.Device)
-		}
-		p.placed = append(p.placed, text)
-		plan.Start(id, a, policy.Reason{})
-	}
-}
-
-func (p *onTheFirst) Why(*policy.View, policy.JobID) string { return "" }
-
-// Shares of a chosen node's devices are those of which most is left. A request that takes more
-// than it asks for gets one for each process; the ledger lets it have that, and no other.
-func TestSharesOfAChosenNode(t *testing.T) {
-	c := &model.Cluster{Name: "one", GPUTypes: []model.GPUType{{Name: "g", Memory: 10, Speed: 1}},
-		Nodes: []model.Node{{Name: "n", Cores: 64, Memory: 1 << 30, GPUs: []int{0, 0, 0}}}}
-	p := &onTheFirst{}
-	s := policy.NewState(c, p)
-	for i, want := range []struct {
-		request model.Request
-		devices string
-	}{
-		{model.Request{Cores: 2, GPUs: 1, GPUMemory: 4, MoreGPUs: true}, "01"},
-		{model.Request{Cores: 2, GPUs: 1, GPUMemory: 4}, "2"},
-		{model.Request{Cores: 1, GPUs: 1, GPUMemory: 2, MoreGPUs: true}, "0"},
-		{model.Request{Cores: 8, GPUs: 2, GPUMemory: 5, MoreGPUs: true}, "12"},
-		{model.Request{Cores: 8, GPUs: 1, GPUMemory: 3, MoreGPUs: true}, "0"},
-		{model.Request{Cores: 8, GPUs: 2, GPUMemory: 3, MoreGPUs: true}, "nowhere"},
-	} {
-		if _, err := s.Submit(&model.Job{ID: fmt.Sprint(i), Request: want.request}); err != nil {
-			t.Fatal(err)
+		for range 6 {
+			r := model.Request{Cores: 1 + rng.IntN(6), GPUs: rng.IntN(2)}
+			if rng.IntN(2) == 0 {
+				r = model.Request{Nodes: 1 + rng.IntN(3), CoresPerNode: 1 + rng.IntN(3), GPUs: rng.IntN(3), Memory: rng.Int64N(50), Contiguous: rng.IntN(4) == 0}
+			}
+			if r.GPUs > 0 && rng.IntN(2) == 0 {
+				r.GPUMemory = 1 + rng.Int64N(8)
+			}
+			if rng.IntN(4) == 0 {
+				r.Remote = &model.RemoteGPUs{Count: 1, Memory: 2, Shared: true}
+			}
+			_, _ = s.Submit(&model.Job{ID: "j", Request: r}) // some are impossible
 		}
 		plan := s.Step(0)
 		for _, st := range plan.Starts {
 			if st.Err != nil {
-				t.Errorf("job %d: %v", i, st.Err)
+				t.Fatal(st.Err)
 			}
 		}
-		if p.placed[i] != want.devices {
-			t.Errorf("job %d has shares of devices %s, want %s", i, p.placed[i], want.devices)
+		if len(plan.Limits) != len(plan.Starts) {
+			t.Fatalf("%d limits of %d jobs", len(plan.Limits), len(plan.Starts))
+		}
+		mark := Mark{}
+		if plan.UndoTo(mark); len(plan.Limits) != 0 {
+			t.Fatal("limits are left")
 		}
 	}
-	if err := (&model.Request{Cores: 1, GPUs: 1, MoreGPUs: true}).Validate(); err == nil {
-		t.Error("more GPUs, whole ones, were taken")
+	if placed < 400 {
+		t.Fatalf("only %d were placed", placed)
 	}
 }

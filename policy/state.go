@@ -103,6 +103,7 @@ type State struct {
 	ledger ledger
 	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
 	grown  bool    // nodes or devices came: the shapes have to be looked at again
+	anew   bool    // the policy has not seen a step
 	view   View
 	idle   *View // an idle cluster, to tell the impossible
 	plan   Plan
@@ -278,7 +279,12 @@ func (s *State) Step(now time.Duration) *Plan {
 	p.Starts, p.Stops, p.Resumes, p.Limits, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], Never, false
 	s.view.now = now
 	s.keepToWindows(now)
-	s.policy.Step(&s.view, p)
+	if s.anew {
+		s.anew = false
+		s.view.Anew(func() { s.policy.Step(&s.view, p) })
+	} else {
+		s.policy.Step(&s.view, p)
+	}
 	if s.windowing {
 		p.Wake = min(p.Wake, s.wakeForWindows(now))
 	}

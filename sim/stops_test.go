@@ -163,3 +163,26 @@ func TestAJobIsSuspendedTwice(t *testing.T) {
 		t.Errorf("%d stops, %+v", res.Stops, o)
 	}
 }
+
+// Listing 4-3 in the simulator: a long job makes way for short ones, twice, and goes on.
+func TestLatencyReductionInASimulation(t *testing.T) {
+	c := &model.Cluster{Name: "one", GPUTypes: []model.GPUType{{Name: "g", Memory: 1 << 30, Speed: 1}},
+		Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}}}
+	request := model.Request{Cores: 4, GPUs: 1}
+	jobs := []model.Job{
+		{ID: "long", Run: seconds(10000), Request: request},
+		{ID: "other", Run: seconds(5000), Request: request},
+		{ID: "short1", Submit: seconds(1000), Run: seconds(60), Request: request},
+		{ID: "short2", Submit: seconds(3000), Run: seconds(60), Request: request},
+	}
+	res := run(t, "mccs-latency:short=10m", sim.Config{Cluster: c, Jobs: jobs})
+	want := []int{0, 10120, 1000, 3000}
+	for i, o := range res.Outcomes {
+		if o.Start != seconds(want[i]) || o.State != sim.Finished {
+			t.Errorf("job %s: %+v, want a start at %d s", jobs[i].ID, o, want[i])
+		}
+	}
+	if res.Stops != 2 {
+		t.Errorf("%d stops", res.Stops)
+	}
+}

@@ -107,7 +107,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", daemon.DefaultListen, "serve other machines at this `HOST:PORT`; needs --tls-dir")
 	flags.StringVar(&f.socket, "socket", daemon.DefaultSocket, "serve this machine at a `path`, or @NAME without a file")
 	flags.StringVar(&f.state, "state", "", "`folder` for what must not be forgotten (default: /var/lib/muster/head, or the user's)")
-	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it")
+	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it: a name, or the file of a script")
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
@@ -241,7 +241,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		TLS: certificate, Policy: headPolicy(cfg), ReadScript: scriptLimit.ReadFile, Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
 		Load: func() (daemon.Config, error) { return f.load(c) },
 	})
 }
@@ -249,7 +249,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 // headPolicy makes the policy of a head, with the classes of its priorities.
 func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
 	full := headSpec(cfg)
-	return func(spec string) (policy.Policy, error) { return catalog.New(full(spec)) }
+	return func(spec string) (policy.Policy, error) { return newPolicy(full(spec)) }
 }
 
 // headSpec is the policy of a head with the classes of its priorities.

@@ -49,6 +49,7 @@ var commands = []func() *cobra.Command{
 	newCluster,
 	newWorkload,
 	newSim,
+	newPolicyCommand,
 	newReproduce,
 	newPtx,
 	newVersion,
@@ -68,7 +69,7 @@ var groups = []struct {
 	{"cluster", "Jobs on a cluster:", []string{
 		"head", "submit", "queue", "job", "logs", "attach", "exec", "cancel", "hold", "release", "priority", "priorities", "history", "usage",
 		"nodes", "drain", "resume"}},
-	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim"}},
+	{"whatif", "What if, simulated:", []string{"cluster", "workload", "sim", "policy"}},
 	{"papers", "Papers:", []string{"reproduce"}},
 	{"kernels", "Kernels:", []string{"ptx"}},
 	{"other", "Other:", []string{"help", "version", "completion"}},

@@ -28,6 +28,7 @@ import (
 	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/policy/priorityfile"
+	"muster/policy/scriptfile"
 	"muster/report"
 	"muster/report/simpage"
 	"muster/sim"
@@ -41,7 +42,8 @@ others are compared with.
 ` + workloadArgHelp + `
 
 Policies are names with commas between, each with settings where it has some, as
-easy:depth=50:bf_window=1d; --list-policies lists them. With preempt=suspend, requeue
+easy:depth=50:bf_window=1d; --list-policies lists them. A name that ends in .star is the
+file of a script: ./mine.star:most=5 (muster policy --help). With preempt=suspend, requeue
 or cancel and qos=low<normal<high, jobs of higher classes stop running ones of lower
 classes, under any policy: easy:preempt=requeue:qos=low<high.
 
@@ -92,6 +94,7 @@ type simFlags struct {
 	noKill, asJSON, list        bool
 	workers                     int
 	log                         logFlags
+	scripts                     scriptRuns
 }
 
 func newSim() *cobra.Command {
@@ -213,7 +216,10 @@ func (f *simFlags) run(c *cobra.Command) error {
 	study.Asked = f.asked(first, sweep)
 	study.Command = commandLine(c)
 	tellImpossible(c.ErrOrStderr(), study)
-	return f.write(c, study)
+	if err := f.write(c, study); err != nil {
+		return err
+	}
+	return f.scripts.tell(c.ErrOrStderr())
 }
 
 // runRecorded runs the sweep, and writes its history where that is wanted.
@@ -261,7 +267,7 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 	if err != nil {
 		return nil, err
 	}
-	policies, err := parsePolicies(f.policies)
+	policies, err := f.scripts.parse(f.policies)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +276,7 @@ func (f *simFlags) sweep() (*sim.Sweep, error) {
 		if s.Priority, err = readPriorities(f.priority); err != nil {
 			return nil, err
 		}
-		s.Policies = withClasses(policies, s.Priority)
+		s.Policies = f.scripts.withClasses(policies, s.Priority)
 	}
 	if f.nodes != "" {
 		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
@@ -317,14 +323,14 @@ func readPriorities(file string) (*priority.Config, error) {
 
 // withClasses lets the classes of a priority configuration preempt each other under
 // every policy that has no preemption of its own.
-func withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
+func (r *scriptRuns) withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
 	rules := preempt.FromQOS(c.QOS)
 	if rules == nil {
 		return policies
 	}
 	out := slices.Clone(policies)
 	for i, n := range policies {
-		out[i].New = func() (policy.Policy, error) { return catalog.New(catalog.WithClasses(n.Name, rules)) }
+		out[i].New = func() (policy.Policy, error) { return r.make(catalog.WithClasses(n.Name, rules)) }
 	}
 	return out
 }
@@ -365,21 +371,24 @@ func readsNames(policies string) bool {
 	return strings.Contains(policies, "mccs-") || strings.Contains(policies, ".star")
 }
 
-// parsePolicies reads "NAME:key=value,NAME".
-func parsePolicies(list string) ([]sim.NamedPolicy, error) {
+// parse reads "NAME:key=value,NAME".
+func (r *scriptRuns) parse(list string) ([]sim.NamedPolicy, error) {
 	if list == "" {
 		return nil, usageErrorf("say which policies to compare: --policy g-queue,r-queue; --list-policies lists them")
 	}
 	var named []sim.NamedPolicy
 	for spec := range strings.SplitSeq(list, ",") {
 		spec = strings.TrimSpace(spec)
-		if _, err := catalog.New(spec); err != nil {
+		if _, err := newPolicy(spec); err != nil {
+			if _, ok := scriptfile.Place(err); ok {
+				return nil, err // something in a file
+			}
 			return nil, usageErrorf("--policy: %v", err)
 		}
 		if slices.ContainsFunc(named, func(n sim.NamedPolicy) bool { return n.Name == spec }) {
 			return nil, usageErrorf("--policy: %s is named twice", spec)
 		}
-		named = append(named, sim.NamedPolicy{Name: spec, New: func() (policy.Policy, error) { return catalog.New(spec) }})
+		named = append(named, sim.NamedPolicy{Name: spec, New: func() (policy.Policy, error) { return r.make(spec) }})
 	}
 	return named, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/model"
-	"muster/policy/catalog"
 	"muster/policy/history"
 )
 
@@ -105,7 +104,7 @@ type planDifferenceJSON struct {
 }
 
 func replayHistory(c *cobra.Command, in io.Reader, name string, asJSON bool) error {
-	r, err := history.Replay(in, catalog.New)
+	r, err := history.Replay(in, newPolicy)
 	if err != nil {
 		return badHistory(name, err)
 	}
@@ -172,10 +171,10 @@ type stepDiffJSON struct {
 }
 
 func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON bool) error {
-	if _, err := catalog.New(other); err != nil {
+	if _, err := newPolicy(other); err != nil {
 		return usageErrorf("--policy: %v", err)
 	}
-	r, err := history.Compare(in, catalog.New, other, shownDifferences)
+	r, err := history.Compare(in, newPolicy, other, shownDifferences)
 	if err != nil {
 		return badHistory(name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"muster/head"
 	"muster/head/store"
 	"muster/policy"
+	"muster/policy/scriptfile"
 )
 
 // Options is what the daemon is handed beside its configuration.
@@ -23,6 +24,10 @@ type Options struct {
 	TLS *tls.Config
 	// Policy makes the policy that a configuration names.
 	Policy func(spec string) (policy.Policy, error)
+	// ReadScript reads the file of a policy, if the configuration names one; the head looks
+	// at it again whenever LookAtScript says so, or every second if that is nil.
+	ReadScript   scriptfile.Read
+	LookAtScript <-chan time.Time
 	// Spec is all that makes the policy which a configuration names, as muster sim
 	// replay takes it; nil where that is the name itself.
 	Spec    func(spec string) string
@@ -63,6 +68,7 @@ type daemon struct {
 	metrics   metrics
 	doors     *doors
 	recording *recording // nil if nothing is recorded
+	script    *scripted  // nil if no file decides
 
 	ending chan struct{} // closed when the daemon is about to end
 	dead   chan struct{} // closed when the daemon cannot go on
@@ -122,7 +128,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 
 // restore makes the core of what is on disk.
 func (d *daemon) restore() (*head.Core, error) {
-	p, err := d.Policy(d.cfg.Policy)
+	p, err := d.openPolicy()
 	if err != nil {
 		return nil, fmt.Errorf("the policy %q: %w", d.cfg.Policy, err)
 	}
@@ -161,6 +167,13 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}()
 	go d.committer()
 	go d.pinger(loopCtx)
+	look := d.LookAtScript
+	if look == nil {
+		tick := time.NewTicker(scriptEvery)
+		defer tick.Stop()
+		look = tick.C
+	}
+	go d.watchScript(loopCtx, look)
 	d.doors.serve()
 	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP)
 	if d.Ready != nil {

@@ -332,7 +332,7 @@ func serveSnapshot(q *request) (any, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	state, err := history.Restore(&known, func(string) (policy.Policy, error) { return q.Policy(q.cfg.Policy) })
+	state, err := history.Restore(&known, func(string) (policy.Policy, error) { return q.freshPolicy() })
 	if err != nil {
 		return nil, fmt.Errorf("the snapshot cannot be played: please report this: %w", err)
 	}

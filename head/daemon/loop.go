@@ -75,6 +75,9 @@ func (l *loop) run(ctx context.Context) {
 		case cfg := <-l.configured:
 			l.core.Configure(cfg)
 			l.step()
+		case loaded := <-l.newScripts():
+			l.takeScript(loaded)
+			l.step()
 		case <-ctx.Done():
 			l.leave()
 			return
@@ -139,6 +142,7 @@ func (l *loop) one(u unit) {
 func (l *loop) step() {
 	l.core.Step(l.now())
 	l.settle()
+	l.tellTrouble()
 }
 
 // settle takes the core's effects.

@@ -76,6 +76,7 @@ func (d *daemon) problems() (all []string) {
 			all = append(all, fmt.Sprintf("no connection can be accepted at %s: %v", l.Addr(), err))
 		}
 	}
+	all = append(all, d.script.problems()...)
 	select {
 	case <-d.dead:
 		all = append(all, d.reason.Error())

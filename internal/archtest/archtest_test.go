@@ -45,6 +45,8 @@ policy/*, policy/auction, policy/consres, policy/mosaic < policy/catalog
 policy, policy/mccs < policy/script # policies in Starlark, with a fallback that the caller makes
 policy, policy/script < policy/script/bundled # scripts that come with it
 policy/script, policy/script/bundled < policy/catalog
+policy/script, policy/catalog < policy/scriptfile # specs that name a file; it is handed what reads
+policy/scriptfile < head/daemon
 policy < policy/history # what was told to a state, and decided: it knows no policy by name, and no policy knows it
 
 # What simulates: it knows neither head nor node.

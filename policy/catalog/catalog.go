@@ -18,6 +18,7 @@ import (
 	"muster/policy/mosaic"
 	"muster/policy/packing"
 	"muster/policy/preempt"
+	"muster/policy/script"
 	"muster/policy/script/bundled"
 )
 
@@ -37,7 +38,7 @@ var Entries = slices.Concat([]policy.Entry{
 }, packing.Entries)
 
 func init() { // the scripts fall back to policies of the catalogue
-	Entries = append(Entries, bundled.Entries(New)...)
+	Entries = append(Entries, bundled.Entries(plain)...)
 }
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
@@ -46,24 +47,55 @@ func init() { // the scripts fall back to policies of the catalogue
 // classes stop running jobs of lower ones. WithClasses writes a third, preempt_classes.
 func New(spec string) (policy.Policy, error) {
 	name, settings, _ := strings.Cut(spec, ":")
-	settings, rules := cutSetting(settings, classesSetting)
-	settings, how := cutSetting(settings, "preempt=")
-	settings, classes := cutSetting(settings, "qos=")
+	settings, c := cutClasses(settings)
 	p, err := newPlain(name, settings)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case rules != "" && how+classes != "":
+	}
+	return c.wrap(p, name)
+}
+
+// Script makes a policy of a script's text; settings are as behind the name in New. The
+// script's own policy, around which there may be classes, tells of its trouble.
+func Script(name string, source []byte, settings string) (policy.Policy, *script.Policy, error) {
+	settings, c := cutClasses(settings)
+	inner, err := script.Load(name, source, settings, plain)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.wrap(inner, name)
+	return p, inner, err
+}
+
+// plain makes a policy without classes, for scripts to fall back to.
+func plain(spec string) (policy.Policy, error) {
+	name, settings, _ := strings.Cut(spec, ":")
+	return newPlain(name, settings)
+}
+
+// classSettings are what a spec says of classes that preempt each other.
+type classSettings struct{ rules, how, classes string }
+
+func cutClasses(settings string) (rest string, c classSettings) {
+	rest, c.rules = cutSetting(settings, classesSetting)
+	rest, c.how = cutSetting(rest, "preempt=")
+	rest, c.classes = cutSetting(rest, "qos=")
+	return rest, c
+}
+
+func (c classSettings) wrap(p policy.Policy, name string) (policy.Policy, error) {
+	switch {
+	case c.rules != "" && c.how+c.classes != "":
 		return nil, fmt.Errorf("policy %s: give either preempt_classes, or preempt and qos", name)
-	case rules != "":
-		return wrapped(p, name, rules)
-	case how == "" || how == "off":
-		if classes != "" {
+	case c.rules != "":
+		return wrapped(p, name, c.rules)
+	case c.how == "" || c.how == "off":
+		if c.classes != "" {
 			return nil, fmt.Errorf("policy %s: qos is for preemption: say how, as preempt=suspend", name)
 		}
 		return p, nil
 	}
-	r, err := preempt.ParseRules(classes, how)
+	r, err := preempt.ParseRules(c.classes, c.how)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 func TestEveryPolicyIsDocumentedAndCanBeMade(t *testing.T) {
 	doc := ""
-	for _, name := range []string{"policies", "slurm-policies", "auction", "packing", "mosaic"} {
+	for _, name := range []string{"policies", "slurm-policies", "auction", "packing", "mosaic", "mccs"} {
 		text, err := os.ReadFile("../../docs/" + name + ".md")
 		if err != nil {
 			t.Fatal(err)

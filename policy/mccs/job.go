@@ -48,7 +48,6 @@ type jobState uint8
 
 const (
 	jobWaits jobState = iota
-	jobStarts
 	jobRuns
 	jobStandsStill
 	jobOver
@@ -91,7 +90,7 @@ func (j *Job) Suspended() bool { return j.state == jobStandsStill }
 
 // Assigned says that a job has been started, and has not ended.
 func (j *Job) Assigned() bool {
-	return j.state == jobRuns || j.state == jobStarts || j.state == jobStandsStill
+	return j.state == jobRuns || j.state == jobStandsStill
 }
 
 // Queue is where the job is; nil if in none.

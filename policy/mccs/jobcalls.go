@@ -306,7 +306,7 @@ func (l *Library) StartJob(j *Job) (bool, error) {
 	if a == nil || !l.plan.Start(j.ID, a, policy.Reason{Code: policy.Fitted}) {
 		return false, nil
 	}
-	j.state, j.placed = jobStarts, true
+	j.state, j.placed = jobRuns, true
 	l.tell(j)
 	if q := j.queue; q == l.UnassignedJobQueue {
 		q.take(j)

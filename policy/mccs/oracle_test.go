@@ -93,23 +93,17 @@ func (o *oracle) free(n int, without map[*oJob]bool) oFree {
 	return f
 }
 
-// devices are those that a node gives to a job; nil and false if it cannot. Whole ones are the
-// lowest that are free, shares those of which most is left.
+// devices are those that a node gives to a job; nil and false if it cannot.
 func (f *oFree) devices(r *model.Request) (list []int, ok bool) {
 	for d := range f.whole {
+		if len(list) == r.GPUs {
+			break
+		}
 		if r.GPUMemory == 0 && f.whole[d] || r.GPUMemory > 0 && f.share[d] >= r.GPUMemory {
 			list = append(list, d)
 		}
 	}
-	if len(list) < r.GPUs {
-		return nil, false
-	}
-	if r.GPUMemory > 0 {
-		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(f.share[b], f.share[a]) })
-	}
-	list = list[:r.GPUs]
-	slices.Sort(list)
-	return list, true
+	return list, len(list) == r.GPUs
 }
 
 func (j *oJob) processes() (count, unit int) {

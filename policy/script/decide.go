@@ -17,6 +17,10 @@ type decide struct {
 	plan *planValue
 	// The functions of the file; explain may be nil.
 	function, explain *starlark.Function
+	// lines are the waiting jobs by what they ask for; nil until the script asks for them.
+	lines *policy.Lines
+	// walks counts the walks over lines: those before the latest are over.
+	walks int
 }
 
 func newDecide(in *interp) way {
@@ -39,7 +43,7 @@ func (d *decide) ready() (policy.Traits, *Error) {
 	}
 	t, err := traitsOf(d.in.globals)
 	if err != nil {
-		return t, &Error{File: d.in.file, Message: err.Error()}
+		return t, &Error{File: d.in.file, Message: clipped(err.Error())}
 	}
 	d.look.mode = t.Mode
 	return t, nil
@@ -83,8 +87,15 @@ func traitsOf(globals starlark.StringDict) (policy.Traits, error) {
 func (d *decide) step(v *policy.View, plan *policy.Plan, anew bool) *Error {
 	d.look.view, d.look.plan = v, plan
 	d.view.begin(anew)
+	if anew {
+		d.lines = nil
+	}
+	if d.lines != nil {
+		d.lines.Begin(v)
+	}
 	_, failure := d.in.call(d.function, d.view, d.plan)
 	d.look.plan = nil
+	d.walks++
 	return failure
 }
 

@@ -83,6 +83,9 @@ func (p *planValue) start(args starlark.Tuple, named []starlark.Tuple) (starlark
 		return nil, fmt.Errorf("plan.start: job %s has no alternative %d", v.Job(id).ID, w.alternative)
 	}
 	a, err := p.view.place(w)
+	if a == nil && p.lines != nil && w.nodes == nil && !w.beside && w.alternative == 0 {
+		p.lines.FailedIf(id)
+	}
 	if err != nil || a == nil {
 		return starlark.False, err
 	}

@@ -45,11 +45,11 @@ type Trouble struct {
 func Load(name string, source []byte, settings string, named func(spec string) (policy.Policy, error)) (*Policy, error) {
 	common, own, err := readSettings(settings)
 	if err != nil {
-		return nil, &Error{File: name, Message: err.Error()}
+		return nil, &Error{File: name, Message: clipped(err.Error())}
 	}
 	in := newInterp(name)
 	if err := in.apply(common); err != nil {
-		return nil, &Error{File: name, Message: err.Error()}
+		return nil, &Error{File: name, Message: clipped(err.Error())}
 	}
 	in.options.given, in.options.used, in.options.loading = own, map[string]bool{}, true
 	p := &Policy{in: in, anew: true, behind: true}
@@ -59,7 +59,7 @@ func Load(name string, source []byte, settings string, named func(spec string) (
 	spec := strings.ReplaceAll(common["fallback"], "/", ":")
 	p.makeFallback = func() (policy.Policy, error) { return named(spec) }
 	if p.fallback, err = p.makeFallback(); err != nil {
-		return nil, &Error{File: name, Message: fmt.Sprintf("setting fallback: %s", err)}
+		return nil, &Error{File: name, Message: clipped(fmt.Sprintf("setting fallback: %s", err))}
 	}
 	t := p.fallback.Traits()
 	p.traits.Ends = p.traits.Ends || t.Ends
@@ -81,7 +81,7 @@ func (p *Policy) load(source []byte) *Error {
 			return failure
 		}
 		if err := in.options.finished(); err != nil {
-			return &Error{File: in.file, Message: err.Error()}
+			return &Error{File: in.file, Message: clipped(err.Error())}
 		}
 		p.traits, failure = p.way.ready()
 		return failure

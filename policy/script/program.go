@@ -1,6 +1,7 @@
 package script
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -39,6 +40,10 @@ var fileOptions = &syntax.FileOptions{Set: true}
 func parse(file string, source []byte) (*syntax.File, *Error) {
 	if len(source) > MaxSource {
 		return nil, &Error{File: file, Message: fmt.Sprintf("the file has %d bytes: at most %d", len(source), MaxSource)}
+	}
+	if at := bytes.IndexByte(source, 0); at >= 0 { // the parser would end there
+		line := bytes.Count(source[:at], []byte("\n"))
+		return nil, &Error{File: file, Line: line + 1, Column: at - bytes.LastIndexByte(source[:at], '\n'), Message: "this is no text: it has a zero byte"}
 	}
 	if err := shallow(file, source); err != nil {
 		return nil, err

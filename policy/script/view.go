@@ -97,6 +97,7 @@ func init() { // they refer to each other
 	viewMethods["left"] = method[*viewValue]{"left()", "the jobs that have ended or left the queue since the last step", (*viewValue).left}
 	viewMethods["queue"] = method[*viewValue]{"queue(after=None)", "the waiting jobs, in the order of the queue; those behind a job, if one is given", (*viewValue).queue}
 	viewMethods["may_fit"] = method[*viewValue]{"may_fit(after=None, depth=0)", "as queue, without those that surely do not fit now; of the first depth, if it is not 0", (*viewValue).mayFit}
+	viewMethods["fitting"] = method[*viewValue]{"fitting()", "the waiting jobs that may fit, in the order of the queue; those that were found not to fit only once something was freed. Of those that ask for the same, none comes behind one that plan.start did not start. One walk at a time", (*viewValue).fitting}
 	viewMethods["running"] = method[*viewValue]{"running()", "the running jobs, and those started in this step, the first to end first", (*viewValue).running}
 	viewMethods["suspended"] = method[*viewValue]{"suspended()", "the suspended jobs", (*viewValue).suspended}
 	viewMethods["fits"] = method[*viewValue]{"fits(job, nodes=None, beside=False, alternative=0)", "whether plan.start with the same arguments would start it", (*viewValue).fits}
@@ -251,6 +252,56 @@ func (it *jobIterator) Next(p *starlark.Value) bool {
 }
 
 func (it *jobIterator) Done() {}
+
+func (v *viewValue) fitting(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
+	if err := nothing("fitting", args, named); err != nil {
+		return nil, err
+	}
+	if v.look.plan == nil {
+		return nil, fmt.Errorf("view.fitting: only decide may walk over them")
+	}
+	if v.lines == nil {
+		if err := v.in.meter.work(v.look.view.Waiting() / 4); err != nil {
+			return nil, err
+		}
+		v.lines = policy.NewLines(v.look.mode)
+		v.lines.Begin(v.look.view)
+	} else {
+		v.lines.Again(v.look.view)
+	}
+	v.walks++
+	return &lineWalk{v, v.walks}, nil
+}
+
+// lineWalk is a walk over the jobs that may fit.
+type lineWalk struct {
+	v    *viewValue
+	walk int
+}
+
+func (w *lineWalk) String() string             { return "fitting" }
+func (w *lineWalk) Type() string               { return "fitting" }
+func (w *lineWalk) Freeze()                    {}
+func (w *lineWalk) Truth() starlark.Bool       { return true }
+func (w *lineWalk) Hash() (uint32, error)      { return 0, fmt.Errorf("unhashable type: fitting") }
+func (w *lineWalk) Iterate() starlark.Iterator { return w }
+func (w *lineWalk) Done()                      {}
+
+// Next is the next job that may fit.
+func (w *lineWalk) Next(p *starlark.Value) bool {
+	if w.walk != w.v.walks {
+		w.v.in.meter.thread.Cancel("this walk over view.fitting() is over: another was begun")
+		return false
+	}
+	if w.v.in.meter.work(4) != nil {
+		return false // the interpreter will notice
+	}
+	id, ok := w.v.lines.Next(w.v.look.view)
+	if ok {
+		*p = &Job{&w.v.look, id}
+	}
+	return ok
+}
 
 // where reads the arguments that plan.start and view.fits share.
 type where struct {

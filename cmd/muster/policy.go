@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"muster/model"
+	"muster/policy/catalog"
+	"muster/policy/script"
+	"muster/policy/scriptfile"
+)
+
+const policyHelp = `Look at policies, and write your own.
+
+A policy decides which job starts where. There are those that muster policy list names,
+and scripts: files in Starlark, a small language that looks like Python. A script that
+decides as first come, first served with overtaking does:
+
+  def decide(view, plan):
+      for job in view.fitting():
+          plan.start(job)
+
+The file's name stands wherever a policy is named, with its settings behind it, as
+./mine.star:depth=20. A script cannot oversubscribe a cluster, and has bounds: a call of it
+that takes too long, wants too much memory, raises or proposes what makes no sense
+costs that step alone, which another policy decides (the setting fallback).
+docs/policy-scripts.md has all that a script may say.`
+
+func newPolicyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "policy",
+		Short: "List policies, and check and try your own",
+		Long:  policyHelp,
+		Example: `  muster policy list
+  muster policy show easy.star > mine.star
+  muster policy check mine.star
+  muster policy try mine.star --workload sacct.txt.gz --cluster mine.yaml
+  muster head --policy mine.star`,
+	}
+	c.AddCommand(newPolicyList(), newPolicyShow(), newPolicyCheck(), newPolicyTry())
+	return c
+}
+
+// bundledScripts are those that come with Muster, as they are chosen.
+func bundledScripts() []choosable {
+	var list []choosable
+	for _, b := range script.AllBundled() {
+		c := choosable{name: b.Name, summary: b.Summary}
+		if _, p, err := catalog.Script(b.Name, b.Source, ""); err == nil {
+			c.options = p.Options()
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func newPolicyList() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "list [--json]",
+		Short:   "List the policies, and the scripts that come with Muster",
+		Long:    "List the policies, and the scripts that come with Muster: muster policy show prints one to begin with.",
+		Example: "  muster policy list",
+		Args:    noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if asJSON {
+				return printChoosable(c, "", append(policies(), bundledScripts()...), true)
+			}
+			if err := printChoosable(c, "Policy", policies(), false); err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout())
+			return printChoosable(c, "Script", bundledScripts(), false)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return c
+}
+
+func newPolicyShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Print a script that comes with Muster, or the settings of a policy",
+		Long:    "Print a script that comes with Muster, to begin your own with, or what a built-in policy does and its settings.",
+		Example: "  muster policy show easy.star > mine.star\n  muster policy show conservative",
+		Args:    oneArgument("the name of a policy"),
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, p := range policies() {
+				if p.name == args[0] {
+					return printChoosable(c, "Policy", []choosable{p}, false)
+				}
+			}
+			b, err := script.FindBundled(args[0])
+			if err != nil {
+				return unknownPolicy(args[0])
+			}
+			_, err = c.OutOrStdout().Write(b.Source)
+			return err
+		},
+	}
+}
+
+func unknownPolicy(name string) error {
+	var names []string
+	for _, p := range append(policies(), bundledScripts()...) {
+		names = append(names, p.name)
+	}
+	if near := model.Nearest(name, names); near != "" {
+		return usageErrorf("there is no policy %q: did you mean %q?", name, near)
+	}
+	return usageErrorf("there is no policy %q: muster policy list lists them", name)
+}
+
+// What check and try run a script on, if nobody says.
+const (
+	tryCluster  = "small"
+	tryWorkload = "small"
+)
+
+func newPolicyCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE.star[:key=value...]",
+		Short: "Say what is wrong with a script",
+		Long: `Read a script as muster head would, and run it for a moment on a small cluster, so
+that slips which only show when it decides are found too. What is wrong is named with
+line and column.`,
+		Example: "  muster policy check mine.star\n  muster policy check mine.star:most=5",
+		Args:    oneArgument("the file of a script"),
+		RunE: func(c *cobra.Command, args []string) error {
+			var r scriptRuns
+			if err := mustBeScript(args[0]); err != nil {
+				return err
+			}
+			l, err := scriptfile.Load(args[0], r.read)
+			if err != nil {
+				return err
+			}
+			f := simFlags{cluster: tryCluster, workload: tryWorkload, policies: args[0], seeds: "1", traffic: trafficEstimate, workers: 1}
+			if err := f.runQuietly(c); err != nil {
+				return err
+			}
+			out := c.OutOrStdout()
+			fmt.Fprintf(out, "%s is a policy.\n", args[0])
+			if s := script.Summary(l.Source); s != "" {
+				fmt.Fprintln(out, s)
+			}
+			for _, o := range l.Script.Options() {
+				fmt.Fprintf(out, "  :%s=%s  %s\n", o.Name, o.Default, o.Summary)
+			}
+			return nil
+		},
+	}
+}
+
+func mustBeScript(spec string) error {
+	if scriptfile.Is(spec) {
+		return nil
+	}
+	return usageErrorf("%s is no script: the name of its file must end in .star", spec)
+}
+
+// runQuietly simulates, and fails if a script does.
+func (f *simFlags) runQuietly(c *cobra.Command) error {
+	sweep, err := f.sweep()
+	if err != nil {
+		return err
+	}
+	source, err := f.source(c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	sweep.Workload = func(seed uint64) ([]model.Job, error) {
+		w, _, err := source(seed)
+		if err != nil {
+			return nil, err
+		}
+		return w.Jobs, nil
+	}
+	if _, err := sweep.Run(c.Context()); err != nil {
+		return err
+	}
+	for _, p := range f.scripts.made {
+		if t := p.Trouble(); t.Last != nil {
+			return t.Last
+		}
+	}
+	return nil
+}
+
+func newPolicyTry() *cobra.Command {
+	f := simFlags{seeds: "1", traffic: trafficEstimate, workers: runtime.NumCPU()}
+	var beside string
+	c := &cobra.Command{
+		Use:   "try FILE.star[:key=value...] [--cluster FILE|NAME] [--workload FILE|NAME] [--beside NAME[,...]] [--html FILE] [--json]",
+		Short: "Try a script on a log, beside other policies",
+		Long: `Simulate a log of jobs on a cluster under a script and under other policies, as muster sim
+does, and say whether the script failed, and where. What it prints is shown.`,
+		Example: `  muster policy try mine.star
+  muster policy try mine.star:most=5 --cluster mine.yaml --workload sacct.txt.gz --beside easy,conservative --html page.html`,
+		Args: oneArgument("the file of a script"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := mustBeScript(args[0]); err != nil {
+				return err
+			}
+			f.policies = strings.TrimSuffix(args[0]+","+beside, ",")
+			err := f.run(c)
+			f.scripts.tellPrinted(c.ErrOrStderr())
+			return err
+		},
+	}
+	c.Flags().StringVar(&f.cluster, "cluster", tryCluster, "the cluster: a `file`, or a name that muster cluster list lists")
+	c.Flags().StringVar(&f.workload, "workload", tryWorkload, "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
+	c.Flags().StringVar(&beside, "beside", "easy", "the `policies` to compare it with, with commas between")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
+	f.log.add(c)
+	completeFlag(c, "cluster", completePresets)
+	completeFlag(c, "workload", completeWorkloads)
+	completeFlag(c, "beside", completePolicies)
+	return c
+}

@@ -44,6 +44,8 @@ type daemon struct {
 	cmd  *exec.Cmd
 	life io.Closer    // a node ends when its standard input does
 	log  bytes.Buffer // to be read when it has ended
+
+	exited chan struct{}
 }
 
 // patienceUp is how long a cluster may take to come up, and patienceRun a run of jobs.
@@ -95,7 +97,7 @@ func (l *living) awaitNodes(ctx context.Context, count int) error {
 	return until(ctx, patienceUp, fmt.Sprintf("node %d did not come", count), func() (bool, error) {
 		nodes, err := l.head.Nodes(ctx)
 		if errors.Is(err, client.ErrUnreachable) {
-			return false, nil
+			return false, l.lost()
 		}
 		here := 0
 		for _, n := range nodes {
@@ -103,7 +105,7 @@ func (l *living) awaitNodes(ctx context.Context, count int) error {
 				here++
 			}
 		}
-		return here == count, err
+		return here == count, errors.Join(err, l.lost())
 	})
 }
 
@@ -121,7 +123,7 @@ func (l *living) launchNode(h *host, head string) error {
 
 // launch starts a daemon of this program.
 func (l *living) launch(name string, words ...string) error {
-	d := &daemon{name: name, cmd: exec.Command(l.tools.Muster, words...)}
+	d := &daemon{name: name, cmd: exec.Command(l.tools.Muster, words...), exited: make(chan struct{})}
 	d.cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+l.tools.Lib)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -133,6 +135,22 @@ func (l *living) launch(name string, words ...string) error {
 		return err
 	}
 	l.daemons = append(l.daemons, d)
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.exited)
+	}()
+	return nil
+}
+
+// lost says which daemon has ended by itself; nil if none.
+func (l *living) lost() error {
+	for _, d := range l.daemons {
+		select {
+		case <-d.exited:
+			return fmt.Errorf("%s has ended: %v", d.name, d.cmd.ProcessState)
+		default:
+		}
+	}
 	return nil
 }
 
@@ -142,8 +160,8 @@ func (l *living) stop() {
 		_ = d.cmd.Process.Signal(syscall.SIGINT)
 		_ = d.life.Close()
 	}
-	for _, d := range slices.Backward(l.daemons) {
-		_ = d.cmd.Wait()
+	for _, d := range l.daemons {
+		<-d.exited
 	}
 	_ = os.RemoveAll(l.dir)
 }

@@ -69,7 +69,7 @@ type Request struct {
 	// MoreGPUs lets a node give such shares of more of its GPUs than GPUs says, to as many as
 	// the job has processes there: policies that do not know of it give just so many.
 	MoreGPUs bool
-	GPUType   string
+	GPUType  string
 
 	// Remote asks for GPUs anywhere in the cluster; nil for none.
 	Remote *RemoteGPUs

@@ -26,7 +26,7 @@ func notes(m *measured) []string {
 		"Quality of service is the time from a job's submission to its end over that of the same job alone on the cluster under batch. A value below 1 means that the job is faster than there.",
 		"The simulator gets the jobs, the cluster, the policy, and a profile: what a unit of work takes on each kind of GPU (one process, alone), what a start takes, and the link. It knows nothing of the measured workloads. Jobs that share a GPU slow each other down by the " +
 			"sum of the parts of their time in which they need it, and ports are shared fairly (docs/policies.md).",
-		"Where the paper has a picture only, its numbers are not in the text, and the column is empty. Fig. 4-2: the mappings are ours. Fig. 4-4: the weights of the commodity cluster are ours.",
+		"Where the paper has a picture only, its numbers are not in the text, and the column is empty. Fig. 4-2: the mappings are ours. Fig. 4-4: the weights of the commodity cluster are ours; Fig. 4-5 uses 8:4:4 and, on the commodity cluster, 1:2.",
 	}
 	if m.Missing != "" {
 		list = append(list, "Interrupted: this is a part of it. Missing: "+m.Missing+".")

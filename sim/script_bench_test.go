@@ -61,3 +61,46 @@ func BenchmarkScript(b *testing.B) {
 		}
 	}
 }
+
+// counted adds up what a script's steps take, as the interpreter counts it.
+type counted struct {
+	*script.Policy
+	steps, work int
+}
+
+func (p *counted) Step(v *policy.View, plan *policy.Plan) {
+	p.Policy.Step(v, plan)
+	work, _ := p.Used()
+	p.steps++
+	p.work += int(work)
+}
+
+// What a step of a script takes does not grow with the cluster: it is told what has
+// changed, and does not look at nodes.
+func TestScriptsCostWhatChanges(t *testing.T) {
+	perStep := func(name string, nodes int) float64 {
+		b, err := script.FindBundled(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, inner, err := catalog.Script(b.Name, b.Source, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &counted{Policy: inner}
+		if _, err := sim.Run(context.Background(), sim.Config{Cluster: benchCluster(nodes), Jobs: benchJobs(3000, nodes, 0.9, false), Policy: p}); err != nil {
+			t.Fatal(err)
+		}
+		if tr := inner.Trouble(); tr.Last != nil {
+			t.Fatal(tr.Last)
+		}
+		return float64(p.work) / float64(p.steps)
+	}
+	for _, name := range []string{"first-fit.star", "easy.star"} {
+		small, large := perStep(name, 100), perStep(name, 1600)
+		t.Logf("%s: %.0f steps of the interpreter for a step on 100 nodes, %.0f on 1600", name, small, large)
+		if large > 2*small+200 {
+			t.Errorf("%s takes %.0f on 1600 nodes, and %.0f on 100", name, large, small)
+		}
+	}
+}

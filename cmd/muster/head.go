@@ -35,7 +35,8 @@ is YAML; all of this may be said, and nothing else (the values are the defaults
 where there are some):
 
   cluster: muster                 # its name
-  policy: easy                    # what decides; muster sim --help lists all
+  policy: easy                    # what decides; muster policy list lists all. Or the file of a script, as /etc/muster/mine.star:
+                                  # it is read again when it changes (muster policy --help)
   priority: FILE                  # orders the queue as Slurm does, and lets classes preempt (default: the policy alone)
   windows:                        # reservations and maintenance; without users nobody's, without nodes all
     - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}

@@ -24,6 +24,9 @@ type Policy struct {
 	// row counts the failures since the last success, and rest the steps for which the
 	// script is not asked.
 	row, rest int
+	// noWhy is how the script failed when it was asked why a job waits. It is not asked
+	// again.
+	noWhy *Error
 }
 
 var _ policy.Policy = (*Policy)(nil)
@@ -170,14 +173,31 @@ func (p *Policy) Why(v *policy.View, id policy.JobID) string {
 	if p.trouble.Failing {
 		return fmt.Sprintf("%s (policy %s failed: %s)", p.fallback.Why(v, id), p.in.file, p.trouble.Last)
 	}
-	text, failure := p.way.why(v, id)
-	switch {
-	case failure != nil:
-		return fmt.Sprintf("%s (why of policy %s failed: %s)", p.plainly(v, id), p.in.file, failure)
-	case text != "":
-		return text
+	if p.noWhy == nil {
+		text, failure := p.askWhy(v, id)
+		if failure == nil && text != "" {
+			return text
+		}
+		p.noWhy = failure
+	}
+	if p.noWhy != nil {
+		return fmt.Sprintf("%s (why of policy %s failed: %s)", p.plainly(v, id), p.in.file, p.noWhy)
 	}
 	return p.plainly(v, id)
+}
+
+// whyPart is the part of a step that a question may take: the head asks for many jobs at
+// a time.
+const whyPart = 20
+
+// askWhy asks the script. A failure empties its state, so its next step begins anew.
+func (p *Policy) askWhy(v *policy.View, id policy.JobID) (string, *Error) {
+	all := p.in.meter.steps
+	p.in.meter.steps = max(1000, all/whyPart)
+	defer func() { p.in.meter.steps = all }()
+	text, failure := p.way.why(v, id)
+	p.anew = p.anew || failure != nil
+	return text, failure
 }
 
 // plainly is the reason that needs no knowledge of the policy.

@@ -48,7 +48,11 @@ type viewValue struct {
 	// reservedAt what it said.
 	reserved   *Job
 	reservedAt time.Duration
-	methods    map[string]starlark.Value
+	// reservation counts them, and the steps: what did not fit beside the latest is in
+	// misfits, by class.
+	reservation uint64
+	misfits     []misfit
+	methods     map[string]starlark.Value
 }
 
 func newView(d *decide) *viewValue {
@@ -58,7 +62,10 @@ func newView(d *decide) *viewValue {
 }
 
 // begin is called before each step.
-func (v *viewValue) begin(anew bool) { v.anew, v.reserved = anew, nil }
+func (v *viewValue) begin(anew bool) {
+	v.anew, v.reserved = anew, nil
+	v.reservation++
+}
 
 var _ starlark.HasAttrs = (*viewValue)(nil)
 
@@ -352,11 +359,38 @@ func (v *viewValue) place(w where) (*model.Allocation, error) {
 	case w.nodes != nil:
 		return view.PlaceOn(sh, w.nodes, v.look.mode), nil
 	case w.beside:
-		return view.PlaceBeside(sh, v.look.mode), nil
+		return v.placeBeside(sh), nil
 	case !view.MayFit(sh, v.look.mode):
 		return nil, nil
 	}
 	return view.Place(sh, v.look.mode), nil
+}
+
+// placeBeside is PlaceBeside. What was not found beside the reservation is not looked for
+// again: within a step room only shrinks.
+func (v *viewValue) placeBeside(sh *policy.Shape) *model.Allocation {
+	if !sh.Plain() {
+		return v.look.view.PlaceBeside(sh, v.look.mode)
+	}
+	c := sh.Class()
+	if c < len(v.misfits) && v.misfits[c].reservation == v.reservation && sh.Nodes() >= v.misfits[c].nodes {
+		return nil
+	}
+	a := v.look.view.PlaceBeside(sh, v.look.mode)
+	if a == nil {
+		for c >= len(v.misfits) {
+			v.misfits = append(v.misfits, misfit{})
+		}
+		v.misfits[c] = misfit{v.reservation, sh.Nodes()}
+	}
+	return a
+}
+
+// misfit is the smallest number of nodes that a class of shapes did not get beside a
+// reservation: more it cannot get either.
+type misfit struct {
+	reservation uint64
+	nodes       int
 }
 
 func (v *viewValue) fits(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
@@ -384,6 +418,7 @@ func (v *viewValue) reserve(args starlark.Tuple, named []starlark.Tuple) (starla
 	if err := v.in.meter.work(100 + len(v.look.view.Cluster().Nodes)/64); err != nil {
 		return nil, err
 	}
+	v.reservation++
 	v.reserved, v.reservedAt = j, v.look.view.ReserveEarliest(v.look.view.Shape(j.id), time.Duration(within))
 	return integer(v.reservedAt), nil
 }

@@ -184,9 +184,6 @@ func (m *measured) seconds(key string) []float64 {
 	return exp.Values(m.Outcomes[key], func(o *outcome) float64 { return o.Seconds })
 }
 
-// mean is the mean of a workload's times.
-func (m *measured) mean(key string) float64 { return report.IntervalOf(m.seconds(key)).Mean }
-
 // median is the one in the middle: of a few times it is not moved by one that was disturbed.
 func (m *measured) median(key string) float64 {
 	all := slices.Sorted(slices.Values(m.seconds(key)))

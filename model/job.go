@@ -66,7 +66,10 @@ type Request struct {
 	// of the whole device. GPUType restricts them to one type.
 	GPUs      int
 	GPUMemory int64
-	GPUType   string
+	// MoreGPUs lets a node give such shares of more of its GPUs than GPUs says, to as many as
+	// the job has processes there: policies that do not know of it give just so many.
+	MoreGPUs bool
+	GPUType  string
 
 	// Remote asks for GPUs anywhere in the cluster; nil for none.
 	Remote *RemoteGPUs
@@ -276,6 +279,8 @@ func (r *Request) Validate() error {
 		return errors.New("cores per process are for cores on any nodes: with a number of nodes give cores per node")
 	case r.Nodes > 0 && r.Cores > 0 && r.CoresPerNode > 0 && r.Cores > r.Nodes*r.CoresPerNode:
 		return fmt.Errorf("%d cores do not fit in %d nodes x %d cores", r.Cores, r.Nodes, r.CoresPerNode)
+	case r.MoreGPUs && (r.GPUMemory == 0 || r.Remote != nil):
+		return errors.New("more GPUs than asked for are given as shares of the job's own nodes: say how much memory of each, and ask for no remote ones")
 	case r.GPUMemory > 0 && r.GPUs == 0:
 		return errors.New("GPU memory without GPUs: say how many")
 	case r.GPUs > MaxGPUsPerNode:

@@ -195,7 +195,7 @@ func (l *ledger) checkGrants(e *jobEntry, sh *Shape, a *model.Allocation, c *mod
 	if r := sh.Request.Remote; r != nil {
 		need += int32(r.Count)
 	}
-	if total != need {
+	if total != need && !(sh.Request.MoreGPUs && total > need) {
 		return refuse("%d GPUs granted, %d requested", total, need)
 	}
 	for i, k := range serving {

@@ -1,6 +1,10 @@
 package policy
 
-import "muster/model"
+import (
+	"math/bits"
+
+	"muster/model"
+)
 
 // OnNode is what a caller wants a node to give to a job.
 type OnNode struct {
@@ -29,7 +33,8 @@ func (v *View) Gives(sh *Shape, n, want int32) int32 {
 
 // PlaceExactly places a shape on nodes that the caller has chosen, in node order; nil if
 // that is not free, or is not the whole of what the shape asks for. Devices are chosen as
-// by Place. What it returns is valid until the next placement.
+// by Place, but a request that takes more than it asks for gets a share for each of its
+// processes, of the devices of which most is left. What it returns is valid until the next placement.
 func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	v.fresh = false
 	v.out.Parts, v.out.Grants = v.out.Parts[:0], v.out.Grants[:0]
@@ -46,7 +51,10 @@ func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 		if !ok {
 			return nil
 		}
-		if sh.gpuMemory > 0 {
+		switch {
+		case sh.Request.MoreGPUs:
+			v.addEvenShares(sh, &part, int32(i))
+		case sh.gpuMemory > 0:
 			v.addShares(sh, o.Node, int32(i))
 		}
 		v.out.Parts = append(v.out.Parts, part)
@@ -57,6 +65,28 @@ func (v *View) PlaceExactly(sh *Shape, on []OnNode) *model.Allocation {
 	}
 	v.fresh = true
 	return &v.out
+}
+
+// addEvenShares takes a share for each process of a part, which is number user, as far as there
+// are as many devices: of those of which most is left, and of equal ones the lowest. They are
+// listed by their numbers.
+func (v *View) addEvenShares(sh *Shape, part *model.Part, user int32) {
+	n, chosen := part.Node, uint64(0)
+	for range max(sh.gpus, part.Cores/max(1, sh.granule)) {
+		best, most := int32(-1), sh.gpuMemory-1
+		for d := range int32(len(v.cluster.Nodes[n].GPUs)) {
+			if left := v.shareOn(sh, n, d); chosen>>d&1 == 0 && left > most {
+				best, most = d, left
+			}
+		}
+		if best < 0 {
+			break // partFor has found as many as the shape asks for
+		}
+		chosen |= 1 << best
+	}
+	for ; chosen != 0; chosen &= chosen - 1 {
+		v.out.Grants = append(v.out.Grants, model.Grant{For: user, Node: n, Device: int32(bits.TrailingZeros64(chosen)), Memory: sh.gpuMemory})
+	}
 }
 
 // partFor is what a chosen node gives.

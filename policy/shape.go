@@ -117,7 +117,7 @@ type shapeKey struct {
 	memory, memoryPerCore, gpuMemory int64
 	gpuType                          string
 	remote                           model.RemoteGPUs
-	contiguous, exclusive            bool
+	contiguous, exclusive, moreGPUs  bool
 	nodeList                         string
 }
 
@@ -126,7 +126,7 @@ func keyOf(r *model.Request) shapeKey {
 		nodes: r.Nodes, cores: r.Cores, coresPerNode: r.CoresPerNode, gpus: r.GPUs,
 		coresPerProcess: r.CoresPerProcess,
 		memory:          r.Memory, memoryPerCore: r.MemoryPerCore, gpuMemory: r.GPUMemory,
-		gpuType: r.GPUType, contiguous: r.Contiguous, exclusive: r.Exclusive,
+		gpuType: r.GPUType, contiguous: r.Contiguous, exclusive: r.Exclusive, moreGPUs: r.MoreGPUs,
 	}
 	if r.Remote != nil {
 		k.remote = *r.Remote
@@ -170,7 +170,7 @@ func recentSlot(r *model.Request) uint64 {
 func plainEqual(a, b *model.Request) bool {
 	return a.Nodes == b.Nodes && a.Cores == b.Cores && a.CoresPerNode == b.CoresPerNode && a.CoresPerProcess == b.CoresPerProcess &&
 		a.GPUs == b.GPUs && a.Memory == b.Memory && a.MemoryPerCore == b.MemoryPerCore &&
-		a.GPUMemory == b.GPUMemory && a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive &&
+		a.GPUMemory == b.GPUMemory && a.MoreGPUs == b.MoreGPUs && a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive &&
 		a.GPUType == b.GPUType
 }
 

@@ -40,8 +40,15 @@ func hasShares(a *model.Allocation) bool {
 	return false
 }
 
-// enter makes the job in slot s a user of the devices that it has shares of.
-func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.Allocation) {
+// deviceShare is a device of which a job has a share, and how much of its time the job needs.
+type deviceShare struct {
+	device int32
+	load   uint64
+}
+
+// enter makes the job in slot s a user of the devices that it has shares of. loads are
+// those of its grants; nil for that of the job.
+func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.Allocation, loads []float64) {
 	if d.first == nil {
 		d.first = make([]int32, len(c.Nodes))
 		sum := int32(0)
@@ -51,23 +58,28 @@ func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.All
 		}
 		d.devices = make([]sharedDevice, sum)
 	}
-	u.load = uint64(max(1, math.Round(u.job.GPULoad()*fullLoad)))
-	for _, g := range a.Grants {
-		if g.Memory > 0 {
-			k := d.first[g.Node] + g.Device
-			u.shares = append(u.shares, k)
-			d.devices[k].users = append(d.devices[k].users, s)
-			d.devices[k].load += u.load
-			d.touch(k)
+	load := u.job.GPULoad()
+	for i, g := range a.Grants {
+		if g.Memory == 0 {
+			continue
 		}
+		if loads != nil {
+			load = loads[i]
+		}
+		k, millionths := d.first[g.Node]+g.Device, uint64(max(1, math.Round(load*fullLoad)))
+		u.shares = append(u.shares, deviceShare{k, millionths})
+		d.devices[k].users = append(d.devices[k].users, s)
+		d.devices[k].load += millionths
+		d.touch(k)
 	}
 }
 
 // leave ends the job's use of its devices.
 func (d *sharedDevices) leave(s int32, u *sharer) {
-	for _, k := range u.shares {
+	for _, share := range u.shares {
+		k := share.device
 		dev := &d.devices[k]
-		dev.load -= u.load
+		dev.load -= share.load
 		at := slices.Index(dev.users, s)
 		last := len(dev.users) - 1
 		dev.users[at] = dev.users[last]
@@ -92,7 +104,7 @@ func (d *sharedDevices) settle(users []sharer, move func(slot int32)) {
 			u := &users[s]
 			crowding := uint64(fullLoad)
 			for _, own := range u.shares {
-				crowding = max(crowding, d.devices[own].load)
+				crowding = max(crowding, d.devices[own.device].load)
 			}
 			if crowding != u.crowding || u.total < 0 {
 				u.crowding = crowding

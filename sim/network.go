@@ -49,8 +49,7 @@ type sharer struct {
 	flows []jobFlow // in order of part
 	// shares are the devices of which it has a share; crowding is how many times
 	// longer the fullest of them makes it compute, in the unit of load.
-	shares   []int32
-	load     uint64
+	shares   []deviceShare
 	crowding uint64
 	// compute is what it computes on devices that nobody else uses; fixed is the
 	// part of its time that nobody changes.
@@ -106,11 +105,9 @@ func thousandths(factor float64) uint64 {
 // enter begins a job and schedules its end.
 func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	now := n.run.now
-	run := j.Run
-	if !n.uniform {
-		run = n.scaled(run, a)
-	}
-	ports, shares := n.usesPorts(j, a), len(a.Grants) > 0 && hasShares(a)
+	alone := n.alone(id, j, a)
+	run := alone.Time
+	ports, shares := alone.Net != nil || n.usesPorts(j, a), len(a.Grants) > 0 && hasShares(a)
 	if !ports && !shares {
 		n.run.events.push(n.endOf(id, j, now, run))
 		return
@@ -122,10 +119,10 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 		start: now, left: whole, since: now, compute: run,
 	}
 	if ports {
-		n.addFlows(s, u, j, a)
+		n.addFlows(s, u, j, a, alone.Net)
 	}
 	if shares {
-		n.devices.enter(n.run.Cluster, s, u, a)
+		n.devices.enter(n.run.Cluster, s, u, a, alone.Load)
 	}
 	if len(u.flows) == 0 && len(u.shares) == 0 {
 		n.vacant = append(n.vacant, s)
@@ -134,6 +131,17 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	}
 	n.slotOf[id] = s
 	u.total = -1 // until the rates are settled
+}
+
+// alone is what a job takes on devices that it has to itself.
+func (n *network) alone(id policy.JobID, j *model.Job, a *model.Allocation) Alone {
+	switch {
+	case n.run.Alone != nil:
+		return n.run.Alone(int(n.run.jobOf[id]), a)
+	case n.uniform:
+		return Alone{Time: j.Run}
+	}
+	return Alone{Time: n.scaled(j.Run, a)}
 }
 
 func (n *network) usesPorts(j *model.Job, a *model.Allocation) bool {
@@ -161,7 +169,9 @@ func (n *network) scaled(run time.Duration, a *model.Allocation) time.Duration {
 	return time.Duration(mulDiv(uint64(run), normalSpeed, slowest))
 }
 
-func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation) {
+// addFlows makes the job a user of ports. net, where it is given, is the bytes between its nodes
+// by part.
+func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation, net []int64) {
 	c := n.run.Cluster
 	add := func(f jobFlow, p, q int32) {
 		f.flow = n.fair.Add(p, q)
@@ -175,9 +185,12 @@ func (n *network) addFlows(s int32, u *sharer, j *model.Job, a *model.Allocation
 	for i := range a.Parts {
 		node := a.Parts[i].Node
 		link := c.Nodes[node].Link
-		if link.Bandwidth > 0 && len(a.Parts) > 1 && j.Traffic.NetBytes > 0 {
-			add(jobFlow{part: int32(i), bytes: j.Traffic.NetBytes,
-				native: atBandwidth(j.Traffic.NetBytes, link.Bandwidth)}, node, -1)
+		bytes := j.Traffic.NetBytes
+		if net != nil {
+			bytes = net[i]
+		}
+		if link.Bandwidth > 0 && len(a.Parts) > 1 && bytes > 0 {
+			add(jobFlow{part: int32(i), bytes: bytes, native: atBandwidth(bytes, link.Bandwidth)}, node, -1)
 		}
 		lenders := lendersOf(a, int32(i))
 		if len(lenders) == 0 {

@@ -34,6 +34,11 @@ type Config struct {
 	Withdrawn []Withdrawal
 	// Ranks, if given, is what users and administrators say of each job's place.
 	Ranks []Rank
+	// Alone, if set, says how long a job takes on an allocation that nobody shares with it,
+	// instead of its run time on the slowest of its devices, for workloads whose programs were
+	// measured. Data between nodes are part of it; what they take longer beside others is
+	// added as for any job.
+	Alone func(job int, a *model.Allocation) Alone
 	// Outages are times during which nodes take no jobs, in any order. Those of
 	// nodes that the cluster does not have are left out.
 	Outages []Outage
@@ -53,6 +58,18 @@ type Config struct {
 	Explain []Moment
 	// Progress, if set, is called now and then with the jobs that are over.
 	Progress func(done int)
+}
+
+// Alone is what a job does on devices that it has to itself.
+type Alone struct {
+	Time time.Duration
+	// Load is the part of that time in which it keeps each share of a device busy, from
+	// 0 to 1, in the order of the allocation's grants; nil for the job's GPULoad on all.
+	Load []float64
+	// Net is the bytes that pass the port of each of its nodes, in the order of the
+	// allocation's parts; nil for those of its Traffic. What they take on a port that nobody
+	// else uses is part of Time.
+	Net []int64
 }
 
 // Observer is told about a run as it goes.

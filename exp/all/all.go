@@ -4,6 +4,7 @@ package all
 import (
 	"muster/exp"
 	"muster/exp/aucsched"
+	"muster/exp/clusterscheduler"
 	"muster/exp/fgd"
 	"muster/exp/gremm"
 	"muster/exp/noderuntime"
@@ -19,4 +20,5 @@ var Experiments = []exp.Experiment{
 	fgd.Experiment,
 	gremm.Experiment,
 	noderuntime.Experiment,
+	clusterscheduler.Experiment,
 }

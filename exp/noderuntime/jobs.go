@@ -74,7 +74,7 @@ func (n *theNode) start(ctx context.Context, j job) (*running, error) {
 		return nil, err
 	}
 	r := &running{job: j, gate: listener, exited: make(chan struct{}), ready: make(chan *visitor, max(1, j.processes))}
-	words := append([]string{filepath.Join(n.tools.programs, j.words[0])}, j.words[1:]...)
+	words := append([]string{filepath.Join(n.tools.Programs, j.words[0])}, j.words[1:]...)
 	words = append(words, "--gate", address)
 	if j.processes > 0 {
 		words = append([]string{n.tools.mpiexec, "-n", fmt.Sprint(j.processes)}, words...)

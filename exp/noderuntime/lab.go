@@ -4,68 +4,40 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"muster/exp/bench"
 	"muster/node"
 	"muster/wire/status"
 )
 
 // tools are the files that the experiment runs.
 type tools struct {
-	muster   string // this program
-	lib      string // the folder of libcuda.so.1
-	programs string // the folder of the examples
-	mpiexec  string // empty where there is no MPI
+	bench.Tools
+	mpiexec string // empty where there is no MPI
 }
 
-// findTools finds what belongs to this program: all of it stands beside it, unless
-// another folder of programs is named.
-func findTools(programs string) (tools, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return tools{}, fmt.Errorf("finding this program, to start nodes: %w", err)
-	}
-	if real, err := filepath.EvalSymlinks(self); err == nil {
-		self = real
-	}
-	here := filepath.Dir(self)
-	if programs == "" {
-		programs = filepath.Join(here, "examples")
-	}
-	return toolsIn(self, []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}, programs)
-}
+func findTools(programs string) (tools, error) { return withMPIOf(bench.FindTools(programs, "mm")) }
 
-// toolsIn looks whether all is there. Without MPI some figures are left out.
 func toolsIn(muster string, libs []string, programs string) (tools, error) {
-	t := tools{muster: muster}
-	at := slices.IndexFunc(libs, func(lib string) bool {
-		_, err := os.Stat(filepath.Join(lib, "libcuda.so.1"))
-		return lib != "" && err == nil
-	})
-	if at < 0 {
-		return t, errors.New("libcuda.so.1 is not beside this program: build it with make build, or set MUSTER_LIB to its folder")
-	}
-	var err error
-	if t.lib, err = filepath.Abs(libs[at]); err != nil {
+	return withMPIOf(bench.ToolsIn(muster, libs, programs, "mm"))
+}
+
+// withMPIOf looks for MPI. Without it some figures are left out.
+func withMPIOf(found bench.Tools, err error) (tools, error) {
+	t := tools{Tools: found}
+	if err != nil {
 		return t, err
-	}
-	if t.programs, err = filepath.Abs(programs); err != nil {
-		return t, err
-	}
-	if _, err := os.Stat(filepath.Join(t.programs, "mm")); err != nil {
-		return t, fmt.Errorf("the programs to run are not in %s: make examples builds them, and --programs names another folder", t.programs)
 	}
 	mpiexec, err := exec.LookPath("mpiexec")
-	if _, built := os.Stat(filepath.Join(t.programs, "phases")); err == nil && built == nil {
+	if _, built := os.Stat(filepath.Join(t.Programs, "phases")); err == nil && built == nil {
 		t.mpiexec = mpiexec
 	}
 	return t, nil
@@ -111,8 +83,8 @@ var nodes atomic.Int64
 // process is killed.
 func startNode(t tools, s setting) (*theNode, error) {
 	n := &theNode{tools: t, socket: fmt.Sprintf("@muster-%s-%d-%d", name, os.Getpid(), nodes.Add(1))}
-	n.cmd = exec.Command(t.muster, s.arguments(n.socket)...)
-	n.cmd.Env, n.cmd.Stderr = withoutSettings(os.Environ()), &n.log
+	n.cmd = exec.Command(t.Muster, s.arguments(n.socket)...)
+	n.cmd.Env, n.cmd.Stderr = bench.WithoutSettings(os.Environ()), &n.log
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for this process
 	life, err := n.cmd.StdinPipe()
 	if err != nil {
@@ -131,11 +103,6 @@ func startNode(t tools, s setting) (*theNode, error) {
 		return nil, fmt.Errorf("the node did not come up: muster %s\n%s", strings.Join(n.cmd.Args[1:], " "), n.log.String())
 	}
 	return n, nil
-}
-
-// withoutSettings leaves out what the user says of nodes and programs of his own.
-func withoutSettings(environment []string) []string {
-	return slices.DeleteFunc(slices.Clone(environment), func(s string) bool { return strings.HasPrefix(s, "MUSTER_") })
 }
 
 // stop ends the node, and gives what it complained about as an error.
@@ -165,11 +132,11 @@ func withNode(t tools, s setting, f func(*theNode) error) error {
 
 // environment is what lets a program find Muster's libcuda.so.1 and the node.
 func (n *theNode) environment() []string {
-	lib := n.tools.lib
+	lib := n.tools.Lib
 	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
 		lib += ":" + before
 	}
-	return append(withoutSettings(os.Environ()), "LD_LIBRARY_PATH="+lib, "MUSTER_SOCKET="+n.socket)
+	return append(bench.WithoutSettings(os.Environ()), "LD_LIBRARY_PATH="+lib, "MUSTER_SOCKET="+n.socket)
 }
 
 // waitFor asks the node until something is so.
@@ -179,7 +146,7 @@ func (n *theNode) waitFor(ctx context.Context, is func(*status.Node) bool) (*sta
 		if err != nil || is(s) {
 			return s, err
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := bench.Pause(ctx, time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

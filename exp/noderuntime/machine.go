@@ -1,13 +1,11 @@
 package noderuntime
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
-	"muster/exp"
+	"muster/exp/bench"
 )
 
 // A machine that is busy with other things distorts all times: not those of kernels,
@@ -24,40 +22,14 @@ const tooLate = 0.0004
 
 func (d disturbance) quiet() bool { return d.Late <= tooLate }
 
-// watchMachine looks how late the machine wakes sleepers up until it is called back.
+// watchMachine looks how busy the machine is until it is called back.
 func watchMachine() func() disturbance {
-	const nap = 2 * time.Millisecond
-	stop, answer := make(chan struct{}), make(chan disturbance)
-	go func() {
-		var over time.Duration
-		for naps := 1; ; naps++ {
-			start := time.Now()
-			time.Sleep(nap)
-			over += time.Since(start) - nap
-			select {
-			case <-stop:
-				answer <- disturbance{over.Seconds() / float64(naps)}
-				return
-			default:
-			}
-		}
-	}()
-	return func() disturbance {
-		close(stop)
-		return <-answer
-	}
+	watch := bench.Watch()
+	return func() disturbance { return disturbance{watch()} }
 }
 
 // defaultPatience is what is spent at most, in all, on waiting for a quiet machine.
 const defaultPatience = 2 * time.Minute
-
-func patience(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 || d > 24*time.Hour {
-		return 0, exp.UsageError(fmt.Sprintf("--patience %s: give a time from 0s to 24h, as 10m", text))
-	}
-	return d, nil
-}
 
 // quietly does something, and does it again if it was disturbed, until the patience
 // is at its end. It gives the try that was disturbed least: which one counts is not
@@ -82,28 +54,9 @@ func quietly[T any](l *lab, try func() (T, disturbance, error)) (T, error) {
 }
 
 // awaitQuiet waits until the machine is quiet, as long as there is patience.
-func (l *lab) awaitQuiet() error {
-	const look = 200 * time.Millisecond
-	for l.patience > 0 {
-		machine := watchMachine()
-		if err := pause(l.ctx, look); err != nil {
-			return err
-		}
-		if machine().quiet() {
-			return nil
-		}
-		l.patience -= look
-	}
-	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+func (l *lab) awaitQuiet() (err error) {
+	l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, tooLate)
+	return err
 }
 
 var errTooBusy = errors.New("this machine is too busy to measure anything")

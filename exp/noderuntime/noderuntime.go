@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sort"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -123,7 +123,7 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // prepare reads the flags and finds the tools, before anything is measured.
 func prepare(ctx context.Context, o exp.Options) (*lab, error) {
-	m := &measured{Version: savedVersion, Machine: machine(), Scale: defaultScale, All: len(o.Figures) > 0, Seeds: o.Seeds(runsMade), Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
+	m := &measured{Version: savedVersion, Machine: bench.Machine(), Scale: defaultScale, All: len(o.Figures) > 0, Seeds: o.Seeds(runsMade), Alone: map[string]alone{}, Outcomes: map[string][]outcome{}}
 	l := &lab{ctx: ctx, m: m, patience: defaultPatience}
 	var err error
 	if text, given := o.Flags["scale"]; given {
@@ -132,7 +132,7 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 		}
 	}
 	if text, given := o.Flags["patience"]; given {
-		if l.patience, err = patience(text); err != nil {
+		if l.patience, err = bench.Patience(text); err != nil {
 			return nil, err
 		}
 	}
@@ -143,18 +143,6 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	}
 	l.tools, err = findTools(o.Flags["programs"])
 	return l, err
-}
-
-// machine describes this one, as far as it matters for times.
-func machine() string {
-	text := exp.Plural(runtime.NumCPU(), "processor")
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return text + ", " + strings.TrimSpace(value)
-		}
-	}
-	return text
 }
 
 // measure makes all measurements of the figures that are wanted. When it is interrupted,

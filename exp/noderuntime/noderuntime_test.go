@@ -197,7 +197,7 @@ func TestInterruptedMeasurements(t *testing.T) {
 }
 
 func TestScaleFlag(t *testing.T) {
-	if _, err := patience("soon"); err == nil || !strings.Contains(err.Error(), "as 10m") {
+	if _, err := run(context.Background(), exp.Options{Flags: map[string]string{"patience": "soon"}}); err == nil || !strings.Contains(err.Error(), "as 10m") {
 		t.Error(err)
 	}
 	for _, text := range []string{"0", "-1", "1001", "half", ""} {

@@ -27,6 +27,9 @@ var mix = [][]string{
 	{"va", "--size", "256k"},
 	{"mm", "--size", "64", "--repeat", "20", "--cpu", "0.5"},
 	{"weave", "--size", "4k", "--repeat", "30"},
+	{"adfa", "--size", "48", "--repeat", "2"},
+	{"pairs", "--size", "32", "--pairs", "3"},
+	{"align", "--size", "32", "--pairs", "3"},
 	{"procs", "--processes", "3", "--iterations", "3", "--kernels", "4", "--pattern", "alltoall", "--mpi-bytes", "3000"},
 }
 

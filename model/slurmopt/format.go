@@ -177,11 +177,18 @@ func gresText(r *model.Request) (string, error) {
 		}
 		kind = t + ":"
 	}
-	if r.GPUMemory > 0 {
-		return "", errors.New("memory of a GPU in the job's own node: Slurm has no option for it, use remote GPUs")
-	}
 	if r.GPUs > 0 {
-		items = append(items, fmt.Sprintf("gpu:%s%d", kind, r.GPUs))
+		item := fmt.Sprintf("gpu:%s%d", kind, r.GPUs)
+		if r.GPUMemory%megabyte != 0 {
+			return "", errMegabytes
+		}
+		if r.MoreGPUs {
+			item += "+"
+		}
+		if r.GPUMemory > 0 {
+			item += ":" + memoryText(r.GPUMemory)
+		}
+		items = append(items, item)
 	}
 	if m := r.Remote; m != nil {
 		item := fmt.Sprintf("rgpu:%s%d", kind, m.Count)

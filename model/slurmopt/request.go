@@ -171,7 +171,7 @@ func (p *parser) setGPUs(r *model.Request, nodes, tasks, perNode int64) error {
 	}
 	r.GPUs, r.GPUType = int(count), g.gpuType
 	if asked == &g.gresGPUs {
-		r.GPUType = g.gresType
+		r.GPUType, r.GPUMemory, r.MoreGPUs = g.gresType, g.gpuMemory, g.moreGPUs
 	}
 	return nil
 }

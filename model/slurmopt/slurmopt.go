@@ -229,7 +229,8 @@ type given struct {
 	gresGPUs, gpusPerNode, gpus, gpusPerTask, rgpu setting
 	gpuType                                        string
 	gresType                                       string
-	rgpuMemory                                     int64
+	gpuMemory, rgpuMemory                          int64
+	moreGPUs                                       bool
 	mode                                           string
 	modeAt                                         *Word
 	contiguous, exclusive                          bool

@@ -124,12 +124,13 @@ func (p *parser) setMemoryPerCPU(value string) error {
 	return err
 }
 
-const gresHelp = "write gpu:2, gpu:k20:2, rgpu:4 or rgpu:4:1G"
+const gresHelp = "write gpu:2, gpu:k20:2, gpu:2:1G, rgpu:4 or rgpu:4:1G"
 
-// setGres reads a list of NAME[[:TYPE]:COUNT], and of rgpu[:TYPE]:COUNT[:MEMORY].
+// setGres reads a list of NAME[[:TYPE]:COUNT[:MEMORY]]. Memory asks for a share of each GPU;
+// a count of gpu with a plus is of the fewest.
 func (p *parser) setGres(value string) error {
 	g := &p.requested
-	g.gresGPUs, g.rgpu, g.gresType, g.rgpuMemory = setting{}, setting{}, "", 0
+	g.gresGPUs, g.rgpu, g.gresType, g.gpuMemory, g.rgpuMemory, g.moreGPUs = setting{}, setting{}, "", 0, 0, false
 	if strings.EqualFold(value, "none") {
 		return nil
 	}
@@ -139,11 +140,14 @@ func (p *parser) setGres(value string) error {
 		if more {
 			fields = strings.Split(rest, ":")
 		}
-		into := &g.gresGPUs
+		if name == "gpu" {
+			g.moreGPUs = fewest(fields)
+		}
+		into, memory := &g.gresGPUs, &g.gpuMemory
 		switch name {
 		case "gpu":
 		case "rgpu":
-			into = &g.rgpu
+			into, memory = &g.rgpu, &g.rgpuMemory
 		case "":
 			return fmt.Errorf("%q has an empty name: %s", value, gresHelp)
 		default:
@@ -176,7 +180,8 @@ func (p *parser) setGres(value string) error {
 			}
 			fields = fields[1:]
 		}
-		if len(fields) > 0 && name == "rgpu" {
+		// Slurm knows no such thing of gpu. With a unit nothing else can be meant.
+		if len(fields) > 0 && (name == "rgpu" || !isNumber(fields[0])) {
 			n, err := parseMemory(fields[0])
 			if err == nil && n == 0 {
 				err = errors.New("a share of 0 bytes is none: leave it out for whole GPUs")
@@ -184,14 +189,28 @@ func (p *parser) setGres(value string) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", item, err)
 			}
-			g.rgpuMemory = n
+			*memory = n
 			fields = fields[1:]
 		}
 		if len(fields) > 0 {
 			return fmt.Errorf("%q has too many parts: %s", item, gresHelp)
 		}
+		if g.moreGPUs && g.gpuMemory == 0 {
+			return fmt.Errorf("%q: the fewest GPUs are for shares of them: say how much memory of each, as gpu:1+:1G", item)
+		}
 	}
 	return nil
+}
+
+// fewest takes the plus off a count of GPUs, and says whether there was one.
+func fewest(fields []string) bool {
+	for i := range min(2, len(fields)) {
+		if count, plus := strings.CutSuffix(fields[i], "+"); plus && isNumber(count) {
+			fields[i] = count
+			return true
+		}
+	}
+	return false
 }
 
 // parseNumber reads a count that may be 0, which asks for none.

@@ -67,6 +67,7 @@ type (
 		MemoryPerCore   int64    `json:"memory_per_core,omitempty"`
 		GPUs            int      `json:"gpus,omitempty"`
 		GPUMemory       int64    `json:"gpu_memory,omitempty"`
+		MoreGPUs        bool     `json:"more_gpus,omitempty"`
 		GPUType         string   `json:"gpu_type,omitempty"`
 		Remote          *devices `json:"remote,omitempty"`
 		Contiguous      bool     `json:"contiguous,omitempty"`
@@ -212,7 +213,7 @@ func (j *job) model() *model.Job {
 func requestOf(r *model.Request) request {
 	out := request{
 		Nodes: r.Nodes, Cores: r.Cores, CoresPerNode: r.CoresPerNode, CoresPerProcess: r.CoresPerProcess, Processes: r.Processes,
-		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, GPUType: r.GPUType,
+		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, MoreGPUs: r.MoreGPUs, GPUType: r.GPUType,
 		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Run: int64(r.Run), WallTime: int64(r.WallTime),
 	}
 	if r.Remote != nil {
@@ -224,7 +225,7 @@ func requestOf(r *model.Request) request {
 func (r *request) model() model.Request {
 	out := model.Request{
 		Nodes: r.Nodes, Cores: r.Cores, CoresPerNode: r.CoresPerNode, CoresPerProcess: r.CoresPerProcess, Processes: r.Processes,
-		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, GPUType: r.GPUType,
+		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, MoreGPUs: r.MoreGPUs, GPUType: r.GPUType,
 		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Run: time.Duration(r.Run), WallTime: time.Duration(r.WallTime),
 	}
 	if r.Remote != nil {

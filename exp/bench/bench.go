@@ -1,0 +1,148 @@
+// Package bench is what experiments share that start Muster and programs on this machine and
+// measure them: the files they run, the machine they run on, and how busy it is with other
+// things. It knows no experiment.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/exp"
+)
+
+// Tools are the files that an experiment runs.
+type Tools struct {
+	Muster   string // this program
+	Lib      string // the folder of libcuda.so.1
+	Programs string // the folder of the examples
+}
+
+// FindTools finds what belongs to this program: all of it stands beside it, unless
+// another folder of programs is named. The programs that are wanted must be there.
+func FindTools(programs string, wanted ...string) (Tools, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return Tools{}, fmt.Errorf("finding this program, to start nodes: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(self); err == nil {
+		self = real
+	}
+	here := filepath.Dir(self)
+	if programs == "" {
+		programs = filepath.Join(here, "examples")
+	}
+	return ToolsIn(self, []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}, programs, wanted...)
+}
+
+// ToolsIn looks whether all is there; the library may be in any of some folders.
+func ToolsIn(muster string, libs []string, programs string, wanted ...string) (Tools, error) {
+	t := Tools{Muster: muster}
+	at := slices.IndexFunc(libs, func(lib string) bool {
+		_, err := os.Stat(filepath.Join(lib, "libcuda.so.1"))
+		return lib != "" && err == nil
+	})
+	if at < 0 {
+		return t, errors.New("libcuda.so.1 is not beside this program: build it with make build, or set MUSTER_LIB to its folder")
+	}
+	var err error
+	if t.Lib, err = filepath.Abs(libs[at]); err != nil {
+		return t, err
+	}
+	if t.Programs, err = filepath.Abs(programs); err != nil {
+		return t, err
+	}
+	for _, p := range wanted {
+		if _, err := os.Stat(filepath.Join(t.Programs, p)); err != nil {
+			return t, fmt.Errorf("the programs to run are not in %s (%s is missing): make examples builds them, and --programs names another folder", t.Programs, p)
+		}
+	}
+	return t, nil
+}
+
+// WithoutSettings leaves out of an environment what the user says of nodes and programs of
+// his own, and of a job that this is part of.
+func WithoutSettings(environment []string) []string {
+	return slices.DeleteFunc(slices.Clone(environment), func(s string) bool {
+		return strings.HasPrefix(s, "MUSTER_") || strings.HasPrefix(s, "SLURM_")
+	})
+}
+
+// Machine describes this one, as far as it matters for times.
+func Machine() string {
+	text := exp.Plural(runtime.NumCPU(), "processor")
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return text + ", " + strings.TrimSpace(value)
+		}
+	}
+	return text
+}
+
+// Watch looks how late the machine wakes sleepers up, until it is called back: then it says so,
+// in seconds on average. It is a measure of how busy the machine is.
+func Watch() func() float64 {
+	const nap = 2 * time.Millisecond
+	stop, answer := make(chan struct{}), make(chan float64)
+	go func() {
+		var over time.Duration
+		for naps := 1; ; naps++ {
+			start := time.Now()
+			time.Sleep(nap)
+			over += time.Since(start) - nap
+			select {
+			case <-stop:
+				answer <- over.Seconds() / float64(naps)
+				return
+			default:
+			}
+		}
+	}()
+	return func() float64 {
+		close(stop)
+		return <-answer
+	}
+}
+
+// Patience reads how long an experiment may wait, in all, for a quiet machine.
+func Patience(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > 24*time.Hour {
+		return 0, exp.UsageError(fmt.Sprintf("--patience %s: give a time from 0s to 24h, as 10m", text))
+	}
+	return d, nil
+}
+
+// AwaitQuiet waits until the machine wakes sleepers no later than that, as long as there is
+// patience, and returns what is left of it.
+func AwaitQuiet(ctx context.Context, patience time.Duration, late float64) (time.Duration, error) {
+	const look = 200 * time.Millisecond
+	for patience > 0 {
+		machine := Watch()
+		if err := Pause(ctx, look); err != nil {
+			return patience, err
+		}
+		if machine() <= late {
+			return patience, nil
+		}
+		patience -= look
+	}
+	return patience, nil
+}
+
+// Pause waits, unless the context ends before.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

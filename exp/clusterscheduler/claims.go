@@ -1,0 +1,343 @@
+package clusterscheduler
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// verdict is what the measurements say of a statement.
+type verdict int
+
+const (
+	unknown verdict = iota // nothing was measured that could tell
+	refuted
+	direction // as the paper says, and by another amount
+	confirmed
+)
+
+func (v verdict) String() string {
+	return [...]string{"unknown", "refuted", "direction only", "confirmed"}[v]
+}
+
+// claim is a statement of the paper's.
+type claim struct {
+	id, figure string
+	says       string
+	// judge gives a verdict and the numbers behind it.
+	judge func(m *measured) (verdict, string)
+	// cause is why it comes out otherwise here, as far as it is known.
+	cause string
+}
+
+const partClaims = "Statements: 1 is confirmed, 0.5 in its direction only, 0 is refuted"
+
+// nearly is by how much times may differ and count as the same.
+const nearly = 0.1
+
+// holds is the verdict of a statement without an amount.
+func holds(yes bool) verdict {
+	if yes {
+		return confirmed
+	}
+	return refuted
+}
+
+// above judges a statement that a ratio is above 1, of which the paper's text has no number: it
+// is confirmed where the interval of its mean is, too.
+func above(ratios []float64) verdict {
+	i := report.IntervalOf(ratios)
+	switch {
+	case i.Mean <= 1:
+		return refuted
+	case len(ratios) > 1 && i.Mean-i.Half <= 1:
+		return direction
+	}
+	return confirmed
+}
+
+// plusMinus writes a mean with its interval.
+func plusMinus(values []float64) string {
+	i := report.IntervalOf(values)
+	if len(values) == 1 {
+		return fmt.Sprintf("%.2f", i.Mean)
+	}
+	return fmt.Sprintf("%.2f ± %.2f", i.Mean, i.Half)
+}
+
+// amount judges a gain against the paper's: above 1 is its direction, and about as much or
+// more confirms it.
+func amount(ours, paper float64) verdict {
+	switch {
+	case ours <= 1:
+		return refuted
+	case ours >= (1-nearly)*paper && ours <= (1+2*nearly)*paper:
+		return confirmed
+	}
+	return direction
+}
+
+// claims in the order of the figures.
+func claims() []claim {
+	list := slices.Concat(mappingClaims(), boundClaims(), weightClaims(), mixClaims())
+	for i := range list {
+		list[i].cause = causes[list[i].id]
+	}
+	return list
+}
+
+// claimRows are the verdicts.
+func claimRows(m *measured) []exp.Row {
+	var rows []exp.Row
+	for _, c := range claims() {
+		v, because := c.judge(m)
+		if v == unknown {
+			continue
+		}
+		r := exp.Over(partClaims, "claim_"+c.id, "confirmed", []float64{float64(v-refuted) / 2}).Against(1)
+		rows = append(rows, r.Noting("Fig. %s, %s: %s (%s)%s", c.figure, v, c.says, because, c.why(v)))
+	}
+	return rows
+}
+
+// why is the cause of a verdict that is not what the paper says.
+func (c *claim) why(v verdict) string {
+	if v == confirmed || c.cause == "" {
+		return ""
+	}
+	return ". " + c.cause
+}
+
+// best is the shortest time of a program among mappings to so many nodes, of medians.
+func (m *measured) best(a *app, nodes int) float64 {
+	least := math.Inf(1)
+	for _, counts := range mappings {
+		if nodesIn(counts) == nodes {
+			least = min(least, m.median(mappingKey(a, counts)))
+		}
+	}
+	return least
+}
+
+func mappingClaims() []claim {
+	scales := func(id, says string, a *app, more bool) claim {
+		return claim{id: id, figure: "4-2", says: says, judge: func(m *measured) (verdict, string) {
+			if !m.has(mappingKey(a, mappings[0])) {
+				return unknown, ""
+			}
+			one, two, three := m.best(a, 1), m.best(a, 2), m.best(a, 3)
+			because := fmt.Sprintf("%.2f, %.2f and %.2f s at best on 1, 2 and 3 nodes", one, two, three)
+			switch {
+			case !more:
+				return holds(one < min(two, three)), because
+			case min(two, three) < one && three >= two:
+				return direction, because
+			}
+			return holds(three < two && two < one), because
+		}}
+	}
+	return []claim{
+		scales("4_2_mm_one_node", "MM is communication-intensive: it fails to scale to several nodes", &mm, false),
+		scales("4_2_nw_one_node", "NW is communication-intensive: it fails to scale to several nodes", &nw, false),
+		scales("4_2_adfa_scales", "ADFA is compute-intensive: it is faster on more nodes", &adfaMiddle, true),
+		{id: "4_2_assignment_matters", figure: "4-2", says: "with the same number of nodes it matters which node has how many processes", judge: func(m *measured) (verdict, string) {
+			if !m.has(mappingKey(&mm, mappings[0])) {
+				return unknown, ""
+			}
+			most := 0.0
+			for _, a := range mappingApps {
+				for nodes := 1; nodes <= 3; nodes++ {
+					var all []float64
+					for _, counts := range mappings {
+						if nodesIn(counts) == nodes {
+							all = append(all, m.median(mappingKey(a, counts)))
+						}
+					}
+					most = max(most, slices.Max(all)/slices.Min(all))
+				}
+			}
+			return holds(most > 1+2*nearly), fmt.Sprintf("up to %.1f times as long", most)
+		}},
+		{id: "4_2_adfa_long", figure: "4-2", says: "MM and NW are short-running, ADFA is long-running", judge: func(m *measured) (verdict, string) {
+			if !m.has(mappingKey(&mm, mappings[0])) {
+				return unknown, ""
+			}
+			key := func(a *app) float64 { return m.median(mappingKey(a, []int{8, 0, 0})) }
+			return holds(key(&adfaMiddle) > 2*max(key(&mm), key(&nw))), fmt.Sprintf("%.2f, %.2f and %.2f s on node 1", key(&mm), key(&nw), key(&adfaMiddle))
+		}},
+	}
+}
+
+func boundClaims() []claim {
+	var list []claim
+	for _, c := range clusters {
+		for _, a := range []*app{&mm, &nw} {
+			list = append(list, claim{id: fmt.Sprintf("4_3_%s_%s", c.key, a.program), figure: "4-3", says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), judge: func(m *measured) (verdict, string) {
+				if !m.has(boundKey(c, a, 1)) {
+					return unknown, ""
+				}
+				two, three := m.ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.ratios(boundKey(c, a, 3), boundKey(c, a, 1))
+				return min(above(two), above(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
+			}})
+		}
+	}
+	adfaRatios := func(m *measured, c *cluster) (two, three float64, known bool) {
+		if !m.has(boundKey(c, &adfaSmall, 1)) {
+			return 0, 0, false
+		}
+		return m.ratio(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1)), m.ratio(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1)), true
+	}
+	return append(list,
+		claim{id: "4_3_commodity_adfa", figure: "4-3", says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", judge: func(m *measured) (verdict, string) {
+			two, three, known := adfaRatios(m, &commodity)
+			if !known {
+				return unknown, ""
+			}
+			return holds(math.Max(math.Abs(two-1), math.Abs(three-1)) < 2*nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
+		}},
+		claim{id: "4_3_highend_adfa", figure: "4-3", says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", judge: func(m *measured) (verdict, string) {
+			two, three, known := adfaRatios(m, &highEnd)
+			if !known {
+				return unknown, ""
+			}
+			return holds(min(two, three) > 1-nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
+		}})
+}
+
+func weightClaims() []claim {
+	compare := func(id, says string, c *cluster, a *app, set int, better bool) claim {
+		return claim{id: id, figure: "4-4", says: says, judge: func(m *measured) (verdict, string) {
+			if !m.has(weightKey(c, a, 0)) {
+				return unknown, ""
+			}
+			before, after := weightKey(c, a, 0), weightKey(c, a, set)
+			gains := m.ratios(before, after)
+			because := plusMinus(gains) + " times the throughput of WG1"
+			if better {
+				return above(gains), because
+			}
+			return above(m.ratios(after, before)), because
+		}}
+	}
+	var list []claim
+	for _, a := range sixApps {
+		says := "WG2 (4:8:4) is better than WG1 (4:3:2) for " + a.name
+		if a == &nw {
+			says = "WG2 (4:8:4) is not better than WG1 (4:3:2) for NW"
+		}
+		list = append(list, compare("4_4_wg2_"+a.program, says, &highEnd, a, 1, a != &nw))
+	}
+	for _, a := range sixApps {
+		list = append(list, compare("4_4_wg3_"+a.program, "WG3 (8:4:4) is better than WG1 for "+a.name, &highEnd, a, 2, true))
+	}
+	return list
+}
+
+func mixClaims() []claim {
+	var list []claim
+	for _, c := range clusters {
+		for _, s := range []*scheme{&near, &quick} {
+			list = append(list, claim{id: fmt.Sprintf("4_5_%s_%s", c.key, s.key), figure: "4-5", says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
+				judge: func(m *measured) (verdict, string) {
+					if !m.has(mixKey(c, s)) {
+						return unknown, ""
+					}
+					all := m.throughputs(c, s)
+					return amount(report.IntervalOf(all).Mean, s.paper[c.key]), plusMinus(all) + " times"
+				}})
+		}
+	}
+	for _, c := range clusters {
+		list = append(list, serviceClaims(c)...)
+	}
+	return list
+}
+
+// serviceClaims are on quality of service.
+func serviceClaims(c *cluster) []claim {
+	of := func(m *measured, s *scheme, long bool) float64 {
+		return report.IntervalOf(m.qualities(c, s, long)).Mean
+	}
+	gap := func(m *measured, s *scheme) float64 { return math.Abs(of(m, s, false) - of(m, s, true)) }
+	both := func(m *measured, s *scheme) string {
+		return fmt.Sprintf("%s: long %.2f, short %.2f", s.name, of(m, s, true), of(m, s, false))
+	}
+	judged := func(yes func(m *measured) bool, shown ...*scheme) func(m *measured) (verdict, string) {
+		return func(m *measured) (verdict, string) {
+			if !m.has(mixKey(c, &batch)) {
+				return unknown, ""
+			}
+			text := ""
+			for i, s := range shown {
+				if i > 0 {
+					text += "; "
+				}
+				text += both(m, s)
+			}
+			return holds(yes(m)), text
+		}
+	}
+	return []claim{
+		{id: "4_5_" + c.key + "_batch_unfair", figure: "4-5", says: fmt.Sprintf("on the %s batch serves long jobs well and penalises short ones", c.name),
+			judge: judged(func(m *measured) bool { return of(m, &batch, false) > (1+nearly)*of(m, &batch, true) }, &batch)},
+		{id: "4_5_" + c.key + "_colocation_short", figure: "4-5", says: fmt.Sprintf("on the %s co-location improves the quality of service of short jobs", c.name),
+			judge: judged(func(m *measured) bool { return of(m, &near, false) < of(m, &batch, false) }, &batch, &near)},
+		{id: "4_5_" + c.key + "_latency_fairer", figure: "4-5", says: fmt.Sprintf("on the %s latency reduction reduces the difference between long and short jobs further", c.name),
+			judge: judged(func(m *measured) bool { return gap(m, &quick) < gap(m, &near) }, &near, &quick)},
+	}
+}
+
+// causes are why statements come out otherwise here, as far as it is known.
+var causes = map[string]string{
+	"4_2_adfa_scales": "The slowest GPU decides how long ADFA takes, since each process has as much to do: on two nodes every process has a GPU of its own but one already, and a third node adds only its part of the network",
+	"4_4_wg2_pairs":   few, "4_4_wg2_align": few, "4_4_wg2_adfa": few, "4_4_wg3_pairs": few, "4_4_wg3_align": few, "4_4_wg3_adfa": few,
+	"4_5_highend_colocation": free, "4_5_highend_latency": free,
+	"4_5_commodity_colocation": bound, "4_5_commodity_latency": bound,
+	"4_5_highend_latency_fairer": already, "4_5_commodity_latency_fairer": equal,
+	"4_3_commodity_pairs": "All three runs agree, but they differ by a third, and three of them leave a wide interval",
+}
+
+// Causes that several statements share.
+const (
+	few     = "Six jobs of a second or less hardly fill the cluster, so that weights change little; runs differ by more"
+	free    = "It is more here: what processes on one node send each other costs next to nothing, where the paper's 800 MB an iteration were copied in memory, and batch pays for the network with every job that it deals out over the nodes"
+	bound   = "Two ADFA jobs are most of the work. All work at the rate of all eight GPUs takes about 3.7 s, so that no policy can be more than 2.7 times as fast as batch; and the listing gives equal processes to GPUs of which most are half as fast as the others"
+	equal   = "With co-location long and short jobs do equally well already; letting short ones go first makes a difference again, in their favour"
+	already = "Short jobs have it better than on a cluster of their own under batch already with co-location, since they need no network then; letting them go first as well widens the difference"
+)
+
+const partErrors = "Prediction: what the simulator says, over what was measured, less one"
+
+// errorRows set the simulator beside the measurements: each workload, and each figure in sum.
+func errorRows(m *measured, chosen []figure) []exp.Row {
+	var rows, sums []exp.Row
+	for _, f := range chosen {
+		var all, fewer []float64
+		for _, w := range f.plan() {
+			measured, predicted := m.median(w.key), m.predicted[w.key].Seconds
+			e := 100 * (predicted/measured - 1)
+			all, fewer = append(all, e), append(fewer, math.Abs(e))
+			rows = append(rows, exp.Over(partErrors, "error_"+w.key, "%", []float64{e}).Noting("measured %.2f s, predicted %.2f s%s", measured, predicted, samePlaces(m, w.key)))
+		}
+		sums = append(sums,
+			exp.Over(partErrors, "error_"+figureKey(f)+"_mean", "%", []float64{report.IntervalOf(all).Mean}).Noting("mean of %d workloads, from %.0f %% to %.0f %%", len(all), slices.Min(all), slices.Max(all)),
+			exp.Over(partErrors, "error_"+figureKey(f)+"_mean_size", "%", []float64{report.IntervalOf(fewer).Mean}).Noting("mean of the sizes, whatever the sign"))
+	}
+	return append(sums, rows...)
+}
+
+func figureKey(f figure) string { return "fig" + f.name[:1] + "_" + f.name[2:] }
+
+// samePlaces says how many jobs were on the same nodes in the simulator as in the first run.
+func samePlaces(m *measured, key string) string {
+	same, jobs := 0, m.Outcomes[key][0].Jobs
+	for i := range jobs {
+		if jobs[i].Where == m.predicted[key].Jobs[i].Where {
+			same++
+		}
+	}
+	return fmt.Sprintf("; %d of %s were placed the same", same, exp.Plural(len(jobs), "job"))
+}

@@ -1,0 +1,274 @@
+package clusterscheduler
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster/exp"
+	"muster/report"
+)
+
+// scheme is a way to schedule, in the paper's words.
+type scheme struct {
+	key, name string
+	paper     map[string]float64 // throughput over batch, by cluster
+	setting   func(c *cluster) setting
+}
+
+// colocation is the co-location policy with weights of nodes.
+func colocation(weights []int) string { return "mccs-colocation:weights=" + weightsText(weights) }
+
+// bounded is the same with every program kept on so many nodes, between which its processes are
+// divided evenly.
+func bounded(nodes int, weights []int) string {
+	return fmt.Sprintf("mccs-colocation:nodes=%d:deal=even:apart=none:weights=%s", nodes, weightsText(weights))
+}
+
+func weightsText(weights []int) string {
+	var words []string
+	for _, w := range weights {
+		words = append(words, strconv.Itoa(w))
+	}
+	return strings.Join(words, "/")
+}
+
+var (
+	batch = scheme{"batch", "batch", nil, func(c *cluster) setting { return setting{"fcfs", c.slots()} }}
+	turns = scheme{"roundrobin", "round robin", nil, func(c *cluster) setting { return setting{"mccs-roundrobin", c.whole()} }}
+	near  = scheme{"colocation", "co-location", map[string]float64{"highend": 1.5, "commodity": 2.5}, func(c *cluster) setting {
+		return setting{colocation(c.weights[c.best]), c.whole()}
+	}}
+	quick = scheme{"latency", "latency reduction", map[string]float64{"highend": 1.2, "commodity": 2.45}, func(c *cluster) setting {
+		return setting{"mccs-latency:weights=" + weightsText(c.weights[c.best]), c.whole()}
+	}}
+	schemes = []*scheme{&batch, &turns, &near, &quick}
+)
+
+// published is the paper's throughput over batch; NaN where its text has none.
+func (s *scheme) published(c *cluster) float64 {
+	if paper, known := s.paper[c.key]; known {
+		return paper
+	}
+	if s == &batch {
+		return 1
+	}
+	return math.NaN()
+}
+
+// sharing are the options of a job that shares GPUs with others: on each of its nodes it has
+// one for each of its processes, as far as there are so many.
+func sharing() []string {
+	return []string{fmt.Sprintf("--gres=gpu:1+:%dM", shareMemory>>20)}
+}
+
+// jobs are programs with their numbers of processes, as a scheme wants them submitted.
+func (s *scheme) jobs(list ...job) []job {
+	options := sharing()
+	if s == &batch {
+		options = []string{"--gres=gpu:1"}
+	}
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].options = options
+	}
+	return out
+}
+
+// Fig. 4-2.
+
+const partMapping = "Fig. 4-2: 8 processes on 1 to 3 nodes of the high-end cluster"
+
+// mappings are processes of node 1 to 3. Which ones the paper's picture has is not in its text:
+// these are ours.
+var mappings = [][]int{{8, 0, 0}, {0, 8, 0}, {0, 0, 8}, {4, 4, 0}, {5, 0, 3}, {0, 5, 3}, {4, 3, 1}, {3, 3, 2}}
+
+func mappingKey(a *app, counts []int) string {
+	return fmt.Sprintf("fig4_2_%s_%d_%d_%d", strings.ToLower(a.name), counts[0], counts[1], counts[2])
+}
+
+func mappingLabel(counts []int) string {
+	var words []string
+	for i, n := range counts {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("Node%d[%d]", i+1, n))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+var mappingApps = []*app{&mm, &nw, &adfaMiddle}
+
+func nodesIn(counts []int) int {
+	n := 0
+	for _, c := range counts {
+		if c > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// planMappings has a node take as many processes as it has cores: the job's cores are spread over
+// all nodes there are. It shares all GPUs of these.
+func planMappings() []workload {
+	var list []workload
+	for _, counts := range mappings {
+		gpus := 0
+		for i, n := range counts {
+			if n > 0 {
+				gpus += len(highEnd.machines[i].cards)
+			}
+		}
+		for _, a := range mappingApps {
+			list = append(list, workload{mappingKey(a, counts), setting{"fcfs", highEnd.mapped(counts)},
+				[]job{{a, 8, []string{fmt.Sprintf("--gres=rgpu:%d:%dM", gpus, shareMemory>>20)}}}})
+		}
+	}
+	return list
+}
+
+func showMappings(m *measured) shown {
+	var s shown
+	b := &report.Bars{Title: partMapping, YLabel: "seconds", Note: "The paper's values are not in its text, only their direction."}
+	for _, counts := range mappings {
+		b.Groups = append(b.Groups, mappingLabel(counts))
+	}
+	for _, a := range mappingApps {
+		var values [][]float64
+		for _, counts := range mappings {
+			key := mappingKey(a, counts)
+			values = append(values, m.seconds(key))
+			s.rows = append(s.rows, m.timeRow(partMapping, key))
+		}
+		b.Series = append(b.Series, series(a.name, values))
+	}
+	s.pictures = []report.Section{b}
+	return s
+}
+
+var mappingFigure = figure{"4-2", partMapping, planMappings, showMappings}
+
+// Figs. 4-3 and 4-4 run six jobs of each program with 4 to 8 processes.
+
+var (
+	sixApps      = []*app{&mm, &nw, &adfaSmall}
+	sixProcesses = []int{4, 8, 6, 4, 8, 6}
+)
+
+func six(a *app) []job {
+	var list []job
+	for _, n := range sixProcesses {
+		list = append(list, job{a, n, sharing()})
+	}
+	return list
+}
+
+const partBound = "Fig. 4-3: co-location with 1, 2 and 3 nodes a job"
+
+var bounds = []int{1, 2, 3}
+
+func boundKey(c *cluster, a *app, bound int) string {
+	return fmt.Sprintf("fig4_3_%s_%s_%dnodes", c.key, strings.ToLower(a.name), bound)
+}
+
+func planBounds() []workload {
+	var list []workload
+	for _, c := range clusters {
+		for _, bound := range bounds {
+			for _, a := range sixApps {
+				list = append(list, workload{boundKey(c, a, bound), setting{bounded(bound, c.weights[0]), c.whole()}, six(a)})
+			}
+		}
+	}
+	return list
+}
+
+func showBounds(m *measured) shown {
+	var s shown
+	for _, c := range clusters {
+		b := &report.Bars{Title: partBound + ", " + c.name, YLabel: "time over that with 1 node", Note: "The paper's values are not in its text, only their direction."}
+		for _, a := range sixApps {
+			b.Groups = append(b.Groups, a.name)
+		}
+		for _, bound := range bounds {
+			var values [][]float64
+			for _, a := range sixApps {
+				key := boundKey(c, a, bound)
+				ratios := m.ratios(key, boundKey(c, a, 1))
+				values = append(values, ratios)
+				s.rows = append(s.rows, m.timeRow(partBound, key))
+				if bound > 1 {
+					s.rows = append(s.rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
+				}
+			}
+			b.Series = append(b.Series, series(exp.Plural(bound, "node"), values))
+		}
+		s.pictures = append(s.pictures, b)
+	}
+	return s
+}
+
+var boundFigure = figure{"4-3", partBound, planBounds, showBounds}
+
+const partWeights = "Fig. 4-4: weights of nodes"
+
+func weightKey(c *cluster, a *app, set int) string {
+	return fmt.Sprintf("fig4_4_%s_%s_wg%d", c.key, strings.ToLower(a.name), set+1)
+}
+
+func planWeights() []workload {
+	var list []workload
+	for _, c := range clusters {
+		for set := range c.weights {
+			for _, a := range sixApps {
+				list = append(list, workload{weightKey(c, a, set), setting{colocation(c.weights[set]), c.whole()}, six(a)})
+			}
+		}
+	}
+	return list
+}
+
+func showWeights(m *measured) shown {
+	var s shown
+	for _, c := range clusters {
+		b := &report.Bars{Title: partWeights + ", " + c.name, YLabel: "throughput over that of WG1", Note: "The paper's values are not in its text, only their direction."}
+		for _, a := range sixApps {
+			b.Groups = append(b.Groups, a.name)
+		}
+		for set, weights := range c.weights {
+			var values [][]float64
+			for _, a := range sixApps {
+				key := weightKey(c, a, set)
+				gains := m.ratios(weightKey(c, a, 0), key)
+				values = append(values, gains)
+				s.rows = append(s.rows, m.timeRow(partWeights, key))
+				if set > 0 {
+					s.rows = append(s.rows, exp.Over(partWeights, key+"_over_wg1", "x WG1", gains).Noting("throughput; weights %s", weightsText(weights)))
+				}
+			}
+			b.Series = append(b.Series, series(fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), values))
+		}
+		s.pictures = append(s.pictures, b)
+	}
+	return s
+}
+
+var weightFigure = figure{"4-4", partWeights, planWeights, showWeights}
+
+// timeRow is the time of a workload, with what the simulator says of it.
+func (m *measured) timeRow(part, key string) exp.Row {
+	return exp.Over(part, key+"_s", "s", m.seconds(key)).Noting("the simulator says %.2f s", m.predicted[key].Seconds)
+}
+
+// series makes one series of bars, with the least and the most of all runs.
+func series(label string, points [][]float64) report.BarSeries {
+	s := report.BarSeries{Name: label}
+	for _, values := range points {
+		s.Values = append(s.Values, report.IntervalOf(values).Mean)
+		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
+	}
+	return s
+}

@@ -1,0 +1,237 @@
+package clusterscheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"muster/exp/bench"
+	"muster/head/api"
+)
+
+// outcome is one run of some jobs, measured or predicted.
+type outcome struct {
+	// Seconds until the last job had ended.
+	Seconds float64 `json:"seconds"`
+	// Late is how late the machine woke sleepers meanwhile, on average: how busy it was.
+	Late float64      `json:"late,omitempty"`
+	Jobs []jobOutcome `json:"jobs"`
+}
+
+// jobOutcome is what became of one job.
+type jobOutcome struct {
+	Name      string  `json:"name"`
+	Processes int     `json:"processes"`
+	Wait      float64 `json:"wait"` // until it was started
+	Run       float64 `json:"run"`  // from then to its end, times of suspension included
+	Where     string  `json:"where"`
+}
+
+// response is what its user waits for.
+func (j *jobOutcome) response() float64 { return j.Wait + j.Run }
+
+// workload is jobs that are run together on a cluster under a policy.
+type workload struct {
+	key     string
+	setting setting
+	jobs    []job
+}
+
+// lab is where measurements are made.
+type lab struct {
+	ctx      context.Context
+	tools    bench.Tools
+	m        *measured
+	patience time.Duration // what is left to wait for a quiet machine
+	// up is the cluster that is up, and as what: the next workload may want the same.
+	up   *living
+	upAs string
+}
+
+func (s *setting) key() string {
+	text := s.policy
+	for _, h := range s.hosts {
+		text += fmt.Sprintf(" %s/%d", h.name, h.cores)
+		for _, c := range h.cards {
+			text += "+" + c.name
+		}
+	}
+	return text
+}
+
+// cluster gives the cluster of a setting, which is up.
+func (l *lab) cluster(s setting) (*living, error) {
+	if l.up != nil && l.upAs == s.key() {
+		return l.up, nil
+	}
+	if err := l.close(); err != nil {
+		return nil, err
+	}
+	up, err := startCluster(l.ctx, l.tools, s)
+	if err != nil {
+		return nil, err
+	}
+	l.up, l.upAs = up, s.key()
+	// The first job on a cluster takes longer than all others, and is not measured.
+	if _, err := up.run(l.ctx, 1, []job{{&warmUp, 1, []string{"--gres=gpu:1"}}}); err != nil {
+		return nil, errors.Join(l.ctx.Err(), err, l.close())
+	}
+	return up, nil
+}
+
+// warmUp is a program that takes a moment.
+var warmUp = app{"MM", "pairs", 16, 1, 1, 0, false}
+
+// close ends the cluster that is up.
+func (l *lab) close() error {
+	if l.up == nil {
+		return nil
+	}
+	l.up.stop()
+	l.up = nil
+	return nil
+}
+
+// defaultPatience is what is spent at most, in all, on waiting for a quiet machine; idleLate is
+// about twice as late as a machine that has nothing else to do wakes sleepers.
+const (
+	defaultPatience = 2 * time.Minute
+	idleLate        = 0.0004
+)
+
+// run runs a workload once.
+func (l *lab) run(w *workload, seed uint64) (outcome, error) {
+	up, err := l.cluster(w.setting)
+	if err != nil {
+		return outcome{}, err
+	}
+	if l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, idleLate); err != nil {
+		return outcome{}, err
+	}
+	machine := bench.Watch()
+	ended, err := up.run(l.ctx, seed, w.jobs)
+	late := machine()
+	if err != nil {
+		l.up = nil
+		up.stop()
+		if text := up.logs(); text != "" {
+			err = fmt.Errorf("%w\nwhat head and nodes say:\n%s", err, text)
+		}
+		return outcome{}, errors.Join(l.ctx.Err(), err)
+	}
+	out := outcome{Late: late}
+	first := ended[0].Submit
+	for i := range ended {
+		e := &ended[i]
+		out.Jobs = append(out.Jobs, jobOutcome{w.jobs[i].app.name, w.jobs[i].processes, e.Start - e.Submit, e.End - e.Start, placeOf(w.setting.hosts, e)})
+		out.Seconds = max(out.Seconds, e.End-first)
+	}
+	return out, nil
+}
+
+// placeOf is where the processes of a job were.
+func placeOf(hosts []host, j *api.Job) string {
+	var nodes, counts []int
+	for _, p := range j.Parts {
+		nodes = append(nodes, slices.IndexFunc(hosts, func(h host) bool { return h.name == p.Node }))
+		counts = append(counts, p.Cores)
+	}
+	return whereText(nodes, counts)
+}
+
+var gpuTime = regexp.MustCompile(`\(GPU ([0-9.]+) s`)
+
+// Work of the jobs that are profiled: enough to measure, and little on the slowest card.
+var profiled = []app{
+	{"MM", "pairs", 16, 2, 48, 0, false},
+	{"NW", "align", 16, 4, 48, 0, false},
+	{"ADFA", "adfa", 160, 0, 2, 0, true},
+}
+
+// profileTries is how often each part of the profile is measured: others who use the machine can
+// only make it longer, so the shortest time counts.
+const profileTries = 3
+
+// profile measures what a unit of work takes on each kind of card, alone, and what a job
+// takes besides.
+func (l *lab) profile() error {
+	if l.m.Profile.Unit != nil {
+		return nil
+	}
+	hosts := kinds()
+	found := profile{Unit: map[string]map[string]float64{}, Start: math.Inf(1)}
+	for range profileTries {
+		for i := range profiled {
+			if err := l.profileOne(&found, &profiled[i], hosts); err != nil {
+				return err
+			}
+		}
+	}
+	if err := l.profileStarts(&found); err != nil {
+		return err
+	}
+	l.m.Profile = found
+	return nil
+}
+
+// profileOne runs a program on each kind of card, on all of them at once.
+func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
+	up, err := l.cluster(setting{"fcfs", hosts})
+	if err != nil {
+		return err
+	}
+	var jobs []job
+	for _, h := range hosts {
+		jobs = append(jobs, job{a, 1, []string{"--gres=gpu:1", "-w", h.name}})
+	}
+	ended, err := up.run(l.ctx, 1, jobs)
+	if err != nil {
+		return err
+	}
+	if p.Unit[a.name] == nil {
+		p.Unit[a.name] = map[string]float64{}
+	}
+	for k := range ended {
+		said := gpuTime.FindStringSubmatch(up.outputOf(ended[k].ID))
+		if said == nil {
+			return fmt.Errorf("%s does not say how long it used the GPU", &jobs[k])
+		}
+		took, err := strconv.ParseFloat(said[1], 64)
+		if err != nil {
+			return err
+		}
+		card, each := hosts[k].cards[0].name, took/float64(max(1, a.rounds)*a.units)/a.automatonWork()
+		if before, known := p.Unit[a.name][card]; !known || each < before {
+			p.Unit[a.name][card] = each
+		}
+		p.Start = min(p.Start, ended[k].End-ended[k].Start-took)
+	}
+	return nil
+}
+
+// profileStarts finds what each further process adds to the start of a job: alone, eight of
+// them take longer than the network and the GPUs do.
+func (l *lab) profileStarts(p *profile) error {
+	j := job{&mm, 8, []string{"--gres=gpu:1"}}
+	w := workload{"starts", setting{"fcfs", commodity.slots()}, []job{j}}
+	least := math.Inf(1)
+	for range profileTries {
+		out, err := l.run(&w, 1)
+		if err != nil {
+			return err
+		}
+		least = min(least, out.Seconds)
+	}
+	predicted, err := p.predict(w.setting, w.jobs)
+	if err != nil {
+		return err
+	}
+	p.EachStarts = max(0, least-predicted.Seconds) / float64(j.processes-1)
+	p.Start = max(0, p.Start-p.EachStarts)
+	return nil
+}

@@ -49,8 +49,8 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 	@bin/muster demo
 
 # Packages without goroutines, where the race detector has nothing to find (internal/archtest
-# holds them to that), and those that test what is in C, reports in a browser, or sources.
-RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore
+# holds them to that; of the experiments that exp runs side by side the quick ones stay), and those that test what is in C, reports in a browser, or sources.
+RACELESS := policy policy/% ptx workload workload/% model model/% mapping vmm node/vgpu node/clientcore exp/aucsched exp/fgd exp/rgpu exp/tsubame
 RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest
 
 # Tests wait for processes now and then: one package more than there are processors.

@@ -125,10 +125,15 @@ func (in *interp) call(f starlark.Callable, args ...starlark.Value) (result star
 		failure = in.checkState(f)
 	}
 	if failure != nil {
-		in.state.Clear() // nobody knows what was done of a change
-		in.grown = 0
+		in.forget()
 	}
 	return result, failure
+}
+
+// forget empties the state after a failure: nobody knows what was done of a change.
+func (in *interp) forget() {
+	_ = in.state.Clear()
+	in.grown = 0
 }
 
 // checkState refuses a state that has grown too large. It is weighed only when so much

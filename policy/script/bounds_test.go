@@ -135,6 +135,17 @@ var attacks = map[string]string{
 	"change a global":      "G.append(1)",
 	"freeze":               "view.x = 1",
 	"bytes":                "bytes('a')",
+	"alike numbers":        "d = {}\n  for i in range(10000): d[i << 32] = i",
+	"alike low bits":       "d = {}\n  for i in range(10000): d[i << 16] = i",
+	"alike fractions":      "s = set()\n  for i in range(1, 10000): s.add(1 / i)",
+	"alike pairs":          "d = {(i << 32, 0): i for i in range(10000)}",
+	"alike in a set":       "set([i << 32 for i in range(10000)])",
+	"alike in a dict":      "dict([(i << 32, 0) for i in range(10000)])",
+	"alike updates":        "d = {}\n  d.update([(i << 32, 0) for i in range(10000)])",
+	"alike unions":         "s = set()\n  for i in range(1000): s = s | set([(i * 50 + k) << 32 for k in range(50)])",
+	"alike in place":       "d = {}\n  for i in range(1000): d |= {(i * 50 + k) << 32: 0 for k in range(50)}",
+	"alike together":       "d = {}\n  for i in range(10000): d[i << 32], x = i, i",
+	"alike in a loop":      "d = {}\n  for d[(len(d) + 1) << 32] in range(10000): pass",
 	"getattr":              "getattr(view, 'now')",
 }
 

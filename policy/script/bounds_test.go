@@ -201,3 +201,44 @@ func TestAttacksTakeLittleMemory(t *testing.T) {
 		}
 	}
 }
+
+// A file whose values are nested deep is refused: freezing them would take the stack of the
+// program, which ends without one.
+func TestDeepGlobals(t *testing.T) {
+	for name, body := range map[string]string{
+		"lists":    "for i in range(20000): x = [x]",
+		"closures": "for i in range(20000): x = (lambda y: lambda: y)(x)",
+		"cycle":    "x.append(x)",
+	} {
+		_, err := Load("test.star", []byte("def deep():\n  x = []\n  "+body+"\n  return x\nG = deep()\ndef decide(view, plan): pass\n"), "", easyFallback)
+		if err == nil || !strings.Contains(err.Error(), "G: the value is nested more than 32 levels deep") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What view.reserve is charged grows with what it looks at.
+func TestReservingIsCharged(t *testing.T) {
+	steps := func(running int) uint64 {
+		p := load(t, "def decide(view, plan):\n  for job in view.fitting(): plan.start(job)\n  for job in view.queue(): view.reserve(job)\n")
+		s := policy.NewState(smallCluster(running), p)
+		for i := range running {
+			if _, err := s.Submit(&model.Job{ID: fmt.Sprint(i), WallTime: 100e9, Request: model.Request{Nodes: 1, CoresPerNode: 8, GPUs: 1, GPUMemory: 1 << 30}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Step(0)
+		if _, err := s.Submit(&model.Job{ID: "x", WallTime: 100e9, Request: model.Request{Nodes: running, CoresPerNode: 8, GPUs: 1, GPUMemory: 1 << 30}}); err != nil {
+			t.Fatal(err)
+		}
+		s.Step(1e9)
+		if p.Trouble().Failing {
+			t.Fatal(p.Trouble().Last)
+		}
+		n, _ := p.Used()
+		return n
+	}
+	if few, many := steps(100), steps(800); many < few+700 {
+		t.Errorf("with 100 jobs that run it took %d steps, with 800 %d", few, many)
+	}
+}
